@@ -1,0 +1,60 @@
+//! Entry points of the kernel side. Each is a wrapper that counts what its `try_` function could not do.
+#![cfg_attr(target_arch = "bpf", no_std, no_main)]
+
+#[cfg(not(target_arch = "bpf"))]
+fn main() {}
+
+#[cfg(target_arch = "bpf")]
+mod cgroup;
+#[cfg(target_arch = "bpf")]
+mod config;
+#[cfg(target_arch = "bpf")]
+mod filter;
+#[cfg(target_arch = "bpf")]
+mod kernel;
+#[cfg(target_arch = "bpf")]
+mod maps;
+#[cfg(target_arch = "bpf")]
+mod process;
+#[cfg(target_arch = "bpf")]
+mod sample;
+#[cfg(target_arch = "bpf")]
+mod stack;
+
+#[cfg(target_arch = "bpf")]
+mod entry {
+    use aya_ebpf::{
+        macros::{perf_event, raw_tracepoint},
+        programs::{PerfEventContext, RawTracePointContext},
+    };
+
+    use crate::{maps::count, process, sample};
+
+    /// Runs at each tick of a CPU's timer event.
+    #[perf_event]
+    fn sample(context: PerfEventContext) -> u32 {
+        if let Err(counter) = sample::try_sample(&context) {
+            count(counter);
+        }
+        0
+    }
+
+    /// Runs at `sched_process_fork`: a target's child becomes a target before it runs.
+    #[raw_tracepoint(tracepoint = "sched_process_fork")]
+    fn process_fork(context: RawTracePointContext) -> i32 {
+        if let Err(counter) = process::try_fork(&context) {
+            count(counter);
+        }
+        0
+    }
+
+    #[panic_handler]
+    fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+        loop {}
+    }
+
+    /// The kernel lends its stack and task helpers to programs under the GPL only.
+    #[unsafe(no_mangle)]
+    #[unsafe(link_section = "license")]
+    static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
+}

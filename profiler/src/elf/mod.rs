@@ -1,0 +1,1 @@
+//! One parsed ELF file from bytes: segments, build id, symbols, debug link.

@@ -1,0 +1,11 @@
+//! An in-process eBPF sampling profiler for Linux.
+
+mod address;
+mod elf;
+mod error;
+mod process;
+pub mod profile;
+mod symbolize;
+
+pub use address::{ElfAddress, FileOffset, RuntimeAddress};
+pub use error::{Error, ErrorKind, Operation, Result};

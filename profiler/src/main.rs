@@ -1,0 +1,3 @@
+//! The `profiler` command.
+
+fn main() {}

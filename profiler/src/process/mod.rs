@@ -1,0 +1,3 @@
+//! Processes: their ids, mappings over time, and the files behind them.
+
+pub(crate) mod root;

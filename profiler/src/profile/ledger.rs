@@ -1,0 +1,123 @@
+//! The ledger: what became of every tick, stack and frame, and what the profiler itself cost.
+
+use std::collections::BTreeMap;
+
+use super::{Reason, StackEnd, SymbolSource};
+
+/// Why a tick that hit the target gave no sample.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Loss {
+    /// The ring buffer between kernel and user space was full.
+    RingBufferFull,
+    /// The task has no id in the profiler's pid namespace.
+    NoThreadId,
+    /// The table of distinct stacks in user space was full.
+    StackTableFull,
+    /// The record could not be decoded.
+    Undecodable,
+}
+
+/// What the profiler itself used.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// Time spent in the kernel side's program, nanoseconds.
+    pub bpf_run_time_ns: u64,
+    /// User CPU time of the profiler's process, nanoseconds.
+    pub user_cpu_ns: u64,
+    /// System CPU time of the profiler's process, nanoseconds.
+    pub system_cpu_ns: u64,
+    /// Peak resident memory of the profiler's process, bytes.
+    pub peak_memory_bytes: u64,
+}
+
+/// Frames without a name that share module and reason.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Unnamed {
+    /// The module's path, empty for code of no file.
+    pub module: String,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// What became of every tick, stack and frame.
+///
+/// Every tick that hit the target is either reported or lost for one named reason:
+/// [`target_ticks`](Self::target_ticks) = [`reported`](Self::reported) + the sum of [`lost`](Self::lost).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ledger {
+    /// Ticks that hit the target, as the kernel side counted them.
+    pub target_ticks: u64,
+    /// Samples in the profile.
+    pub reported: u64,
+    /// Samples that are not, by loss.
+    pub lost: BTreeMap<Loss, u64>,
+    /// Side-band records (mappings, names, forks) that the kernel could not hand over.
+    pub lost_process_events: u64,
+    /// Children that could not be followed because too many processes were targets already.
+    pub lost_children: u64,
+    /// Samples by the end of their stack.
+    pub stacks: BTreeMap<StackEnd, u64>,
+    /// Frames of all samples that found a name, by its source.
+    pub named: BTreeMap<SymbolSource, u64>,
+    /// Frames of all samples that did not, by module and reason.
+    pub unnamed: BTreeMap<Unnamed, u64>,
+    /// What the profiler used.
+    pub cost: Cost,
+}
+
+impl Ledger {
+    /// All losses together.
+    #[must_use]
+    pub fn lost_total(&self) -> u64 {
+        self.lost.values().sum()
+    }
+
+    /// Whether every tick is accounted for.
+    #[must_use]
+    pub fn adds_up(&self) -> bool {
+        self.target_ticks == self.reported + self.lost_total()
+    }
+
+    /// Frames with a name, of all samples.
+    #[must_use]
+    pub fn named_total(&self) -> u64 {
+        self.named.values().sum()
+    }
+
+    /// Frames without a name, of all samples.
+    #[must_use]
+    pub fn unnamed_total(&self) -> u64 {
+        self.unnamed.values().sum()
+    }
+
+    /// The module and reason that cost the most names.
+    #[must_use]
+    pub fn worst_unnamed(&self) -> Option<(&Unnamed, u64)> {
+        self.unnamed.iter().map(|(unnamed, count)| (unnamed, *count)).max_by_key(|(_, count)| *count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tick_is_reported_or_lost_by_name() {
+        let mut ledger = Ledger { target_ticks: 10, reported: 7, ..Ledger::default() };
+        assert!(!ledger.adds_up());
+        ledger.lost.insert(Loss::RingBufferFull, 2);
+        ledger.lost.insert(Loss::NoThreadId, 1);
+        assert!(ledger.adds_up());
+    }
+
+    #[test]
+    fn the_worst_gap_is_the_one_with_most_frames() {
+        let gap = |module: &str, reason| Unnamed { module: module.to_owned(), reason };
+        let mut ledger = Ledger::default();
+        ledger.unnamed.insert(gap("/a", Reason::NoSymbols), 5);
+        ledger.unnamed.insert(gap("/b", Reason::FileMissing), 9);
+        assert_eq!(ledger.worst_unnamed(), Some((&gap("/b", Reason::FileMissing), 9)));
+        assert_eq!(ledger.unnamed_total(), 14);
+    }
+}

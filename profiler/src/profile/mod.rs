@@ -1,0 +1,226 @@
+//! The result: interned frames, stacks and strings, samples, and the ledger. Plain data.
+//!
+//! A [`Profile`] needs no process and no kernel to be read or written. Frames of a stack stand leaf first;
+//! outputs that want the root first turn them.
+
+mod builder;
+mod frame;
+mod ledger;
+mod reason;
+
+pub use builder::ProfileBuilder;
+pub use frame::{Frame, FrameKind, Module, Naming, SourceLocation, SymbolSource};
+pub use ledger::{Cost, Ledger, Loss, Unnamed};
+pub use reason::Reason;
+
+use indexmap::IndexSet;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(u32);
+
+        impl $name {
+            fn index(self) -> usize {
+                self.0 as usize
+            }
+
+            /// The id of the entry at `index`; a table is bounded far below `u32::MAX` entries.
+            fn from_index(index: usize) -> Self {
+                Self(u32::try_from(index).unwrap_or(u32::MAX))
+            }
+        }
+    };
+}
+
+id! {
+    /// Names a string of a profile.
+    StringId
+}
+id! {
+    /// Names a module of a profile.
+    ModuleId
+}
+id! {
+    /// Names a frame of a profile.
+    FrameId
+}
+id! {
+    /// Names a stack of a profile.
+    StackId
+}
+id! {
+    /// Names a process of a profile.
+    ProcessId
+}
+id! {
+    /// Names a thread of a profile.
+    ThreadId
+}
+
+/// What was measured, for titles and headers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// The target in words: `pid 1234 (dotnet)`.
+    pub target: String,
+    /// The event that triggered samples: `cpu-clock`.
+    pub event: String,
+    /// Samples a second on each CPU.
+    pub frequency_hz: u64,
+    /// From the first to the last moment that could give a sample, nanoseconds.
+    pub duration_ns: u64,
+    /// When sampling began: nanoseconds since 1970-01-01 UTC.
+    pub started_unix_ns: u64,
+    /// When sampling began, `CLOCK_MONOTONIC` nanoseconds: the zero of [`Sample::time_ns`].
+    pub started_monotonic_ns: u64,
+    /// CPUs that were sampled.
+    pub cpus: u32,
+}
+
+/// A process, from its start or the beginning of sampling to its end. A reused pid is another process.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Process {
+    /// Process id in the profiler's pid namespace.
+    pub pid: u32,
+    /// The name of the process (of its first thread), as `/proc/PID/comm` has it.
+    pub comm: StringId,
+}
+
+/// A thread of a process.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Thread {
+    /// The process it belongs to.
+    pub process: ProcessId,
+    /// Thread id in the profiler's pid namespace.
+    pub tid: u32,
+    /// The thread's name when it was sampled. A thread that renames itself is two entries.
+    pub comm: StringId,
+}
+
+/// Where a stack ends.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum StackEnd {
+    /// At the root: the function that starts the process or the thread, or the kernel's entry for a thread
+    /// that has no user side.
+    Root,
+    /// The walk ended at the depth limit; what is nearer the root is missing.
+    DepthLimit,
+    /// The walk ended before a known root, most often because a function keeps no frame pointer.
+    Unknown,
+    /// There was nothing to walk: only the process is known.
+    Empty,
+}
+
+/// A stack: frames from the leaf to the root, and how it ends.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Stack {
+    /// Leaf first.
+    pub frames: Box<[FrameId]>,
+    /// Whether the root is there.
+    pub end: StackEnd,
+}
+
+/// One sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Nanoseconds since sampling began.
+    pub time_ns: u64,
+    /// The CPU it was taken on.
+    pub cpu: u32,
+    /// The thread that ran.
+    pub thread: ThreadId,
+    /// What it ran.
+    pub stack: StackId,
+    /// How many samples this one stands for.
+    pub count: u64,
+}
+
+/// The result of a session. Built by [`ProfileBuilder`].
+#[derive(Clone, Debug, Default)]
+pub struct Profile {
+    header: Header,
+    strings: IndexSet<Box<str>>,
+    modules: IndexSet<Module>,
+    frames: IndexSet<Frame>,
+    stacks: IndexSet<Stack>,
+    processes: Vec<Process>,
+    threads: IndexSet<Thread>,
+    samples: Vec<Sample>,
+    ledger: Ledger,
+}
+
+impl Profile {
+    /// What was measured.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The samples, by time.
+    #[must_use]
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+
+    /// What happened to every tick, stack and frame.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The text of a string.
+    #[must_use]
+    pub fn string(&self, id: StringId) -> &str {
+        &self.strings[id.index()]
+    }
+
+    /// A module.
+    #[must_use]
+    pub fn module(&self, id: ModuleId) -> &Module {
+        &self.modules[id.index()]
+    }
+
+    /// A frame.
+    #[must_use]
+    pub fn frame(&self, id: FrameId) -> &Frame {
+        &self.frames[id.index()]
+    }
+
+    /// A stack.
+    #[must_use]
+    pub fn stack(&self, id: StackId) -> &Stack {
+        &self.stacks[id.index()]
+    }
+
+    /// A process.
+    #[must_use]
+    pub fn process(&self, id: ProcessId) -> &Process {
+        &self.processes[id.index()]
+    }
+
+    /// A thread.
+    #[must_use]
+    pub fn thread(&self, id: ThreadId) -> &Thread {
+        &self.threads[id.index()]
+    }
+
+    /// The processes, in the order in which they were first sampled.
+    #[must_use]
+    pub fn processes(&self) -> &[Process] {
+        &self.processes
+    }
+
+    /// How many distinct stacks there are.
+    #[must_use]
+    pub fn stack_count(&self) -> usize {
+        self.stacks.len()
+    }
+
+    /// How many samples the entries of [`samples`](Self::samples) stand for together.
+    #[must_use]
+    pub fn sample_count(&self) -> u64 {
+        self.samples.iter().map(|sample| sample.count).sum()
+    }
+}

@@ -1,0 +1,90 @@
+//! Why something has no name: a value, not an error.
+
+use std::fmt;
+
+/// Why a frame has no symbol.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reason {
+    /// The address lies in no executable mapping that was seen.
+    NoMapping,
+    /// The process ended before its mappings could be read.
+    ProcessGone,
+    /// The mappings could not be read for want of a privilege.
+    ProcessNotReadable,
+    /// The mapped file could not be opened: deleted and no longer reachable.
+    FileMissing,
+    /// The mapped file could not be opened for want of a privilege.
+    FileNotReadable,
+    /// The path leads to something else than the file that is mapped.
+    FileReplaced,
+    /// Not a regular file.
+    NotAFile,
+    /// The file is no ELF file, or not one of this machine.
+    NotElf,
+    /// The file contradicts itself or ends too early.
+    MalformedFile,
+    /// The file is beyond a limit of the profiler.
+    TooLarge,
+    /// The file has no symbols at all, and no debug file was found.
+    NoSymbols,
+    /// The file has symbols, but none at this address.
+    NoSymbolHere,
+    /// JIT code, and the runtime writes neither a perf map nor a jitdump.
+    NoJitMap,
+    /// JIT code, and the map is not one to trust: another user's, older than the process, no regular file.
+    JitMapRefused,
+    /// JIT code, and the map has no entry at this address.
+    NoJitEntry,
+    /// `/proc/kallsyms` shows no addresses to this process.
+    KernelAddressesHidden,
+    /// `/proc/kallsyms` could not be read.
+    KernelSymbolsNotReadable,
+}
+
+impl Reason {
+    /// Every reason, for tables and tests.
+    pub const ALL: [Self; 17] = [
+        Self::NoMapping,
+        Self::ProcessGone,
+        Self::ProcessNotReadable,
+        Self::FileMissing,
+        Self::FileNotReadable,
+        Self::FileReplaced,
+        Self::NotAFile,
+        Self::NotElf,
+        Self::MalformedFile,
+        Self::TooLarge,
+        Self::NoSymbols,
+        Self::NoSymbolHere,
+        Self::NoJitMap,
+        Self::JitMapRefused,
+        Self::NoJitEntry,
+        Self::KernelAddressesHidden,
+        Self::KernelSymbolsNotReadable,
+    ];
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoMapping => "no executable mapping there",
+            Self::ProcessGone => "process ended before its mappings were read",
+            Self::ProcessNotReadable => "no permission to read the process's mappings",
+            Self::FileMissing => "file no longer reachable",
+            Self::FileNotReadable => "no permission to open the file",
+            Self::FileReplaced => "path leads to another file than the one mapped",
+            Self::NotAFile => "not a regular file",
+            Self::NotElf => "not an ELF file",
+            Self::MalformedFile => "malformed file",
+            Self::TooLarge => "file too large",
+            Self::NoSymbols => "no symbols",
+            Self::NoSymbolHere => "no symbol at the address",
+            Self::NoJitMap => "JIT code without a perf map or jitdump",
+            Self::JitMapRefused => "JIT code with a perf map that is not to be trusted",
+            Self::NoJitEntry => "JIT code that the perf map does not name",
+            Self::KernelAddressesHidden => "kernel hides its addresses",
+            Self::KernelSymbolsNotReadable => "no permission to read the kernel's symbols",
+        })
+    }
+}

@@ -1,0 +1,29 @@
+//! The one shape in which every source of symbols answers.
+
+use crate::profile::SymbolSource;
+
+/// What a source knows of one address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Symbolized {
+    /// Where the names came from.
+    pub(crate) source: SymbolSource,
+    /// Innermost first. The last is the function that the address's code belongs to; those before it are
+    /// inlined into their successor. Never empty.
+    pub(crate) functions: Vec<Function>,
+}
+
+/// One function at an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Function {
+    /// Demangled, and in the product's own spelling for managed methods.
+    pub(crate) name: String,
+    /// File and line (0: the compiler names none), when they were asked for and are known.
+    pub(crate) location: Option<(String, u32)>,
+}
+
+impl Symbolized {
+    /// The answer of a source that knows names only.
+    pub(crate) fn of(source: SymbolSource, name: impl Into<String>) -> Self {
+        Self { source, functions: vec![Function { name: name.into(), location: None }] }
+    }
+}
