@@ -6,6 +6,7 @@ mod error;
 mod process;
 pub mod profile;
 mod symbolize;
+mod sys;
 
 pub use address::{ElfAddress, FileOffset, RuntimeAddress};
 pub use error::{Error, ErrorKind, Operation, Result};
