@@ -4,6 +4,7 @@ mod address;
 mod elf;
 mod error;
 mod process;
+mod sampler;
 pub mod profile;
 mod symbolize;
 mod sys;
