@@ -5,7 +5,7 @@
 
 mod object_file;
 mod stamp;
-mod toolchain;
+pub(crate) mod toolchain;
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use serde::Deserialize;
 
-use crate::{project, shell};
+use crate::{digest::sha256, project, shell};
 use stamp::Stamp;
 use toolchain::Toolchain;
 
@@ -50,10 +50,7 @@ fn check() -> Result<()> {
     let committed = fs::read(&path).with_context(|| format!("no kernel side: {REBUILD}"))?;
     let stamp = Stamp::read(&stamp_path()).with_context(|| format!("no stamp: {REBUILD}"))?;
     ensure!(stamp.source_sha256 == stamp::source_sha256()?, "the kernel side's object is stale: {REBUILD}");
-    ensure!(
-        stamp.object_sha256 == stamp::sha256(&committed),
-        "object and stamp do not belong together: {REBUILD}"
-    );
+    ensure!(stamp.object_sha256 == sha256(&committed), "object and stamp do not belong together: {REBUILD}");
 
     let (object, fresh) = build(&Toolchain::find()?)?;
     if !fresh.same_toolchain(&stamp) {
@@ -89,7 +86,7 @@ fn build(toolchain: &Toolchain) -> Result<(Vec<u8>, Stamp)> {
     ensure_no_machine_path(&object)?;
     let stamp = Stamp {
         source_sha256: stamp::source_sha256()?,
-        object_sha256: stamp::sha256(&object),
+        object_sha256: sha256(&object),
         object_bytes: object.len(),
         rustc: toolchain.rustc_version.clone(),
         bpf_linker: toolchain.linker_version.clone(),

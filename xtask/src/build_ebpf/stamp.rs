@@ -4,9 +4,8 @@ use std::{collections::BTreeMap, fmt, fs, path::Path};
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
-use crate::project;
+use crate::{digest::sha256, project};
 
 /// Everything that decides what the object does, besides the toolchain.
 const SOURCES: [&str; 6] = [
@@ -58,28 +57,16 @@ impl fmt::Display for Stamp {
 
 /// One hash over names and contents of all sources.
 pub(super) fn source_sha256() -> Result<String> {
-    let mut hash = Sha256::new();
+    let mut listing = String::new();
     for source in SOURCES {
         let path = project::root().join(source);
         let files = if path.is_dir() { project::files_below(&path)? } else { vec![path] };
         for file in files {
             let content = fs::read(&file).with_context(|| format!("failed to read {}", file.display()))?;
-            hash.update(project::relative(&file).as_os_str().as_encoded_bytes());
-            // Two lengths, so that no byte can move from one file or name to the next unseen.
-            hash.update([0]);
-            hash.update(content.len().to_le_bytes());
-            hash.update(content);
+            listing += &format!("{}  {}\n", sha256(&content), project::relative(&file).display());
         }
     }
-    Ok(hexadecimal(&hash.finalize()))
-}
-
-pub(super) fn sha256(bytes: &[u8]) -> String {
-    hexadecimal(&Sha256::digest(bytes))
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    Ok(sha256(listing.as_bytes()))
 }
 
 #[cfg(test)]
@@ -87,12 +74,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_reads_as_sha256sum_prints_it() {
-        assert_eq!(sha256(b""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-    }
-
-    #[test]
-    fn every_source_exists() {
-        assert_eq!(source_sha256().unwrap().len(), 64);
+    fn the_committed_stamp_belongs_to_the_committed_sources() {
+        let stamp = Stamp::read(&super::super::stamp_path()).unwrap();
+        assert_eq!(stamp.source_sha256, source_sha256().unwrap(), "run `cargo xtask build-ebpf`");
     }
 }

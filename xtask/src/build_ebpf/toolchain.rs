@@ -73,6 +73,11 @@ impl Toolchain {
     }
 }
 
+/// Whether something here can compile for BPF.
+pub(crate) fn has_compiler() -> bool {
+    Kind::find().is_some()
+}
+
 impl Kind {
     fn find() -> Option<Self> {
         let core = Path::new("/usr/lib/rustlib").join(TARGET);
