@@ -1,0 +1,156 @@
+//! `cargo xtask build-ebpf`: compiles the kernel side into the object that the profiler embeds.
+//!
+//! The object is committed, so that users need neither the eBPF toolchain nor LLVM. Beside it stands a stamp
+//! that says what it was built from and with; `--check` compares both with the sources.
+
+mod object_file;
+mod stamp;
+pub(crate) mod toolchain;
+
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Args;
+use serde::Deserialize;
+
+use crate::{digest::sha256, project, shell};
+use stamp::Stamp;
+use toolchain::Toolchain;
+
+const TARGET: &str = "bpfel-unknown-none";
+const REBUILD: &str = "run `cargo xtask build-ebpf` and commit the result";
+
+/// Compile the kernel side into the object that the profiler embeds.
+#[derive(Args)]
+pub(crate) struct BuildEbpf {
+    /// Change nothing; fail if the committed object is not what the sources give.
+    #[arg(long)]
+    check: bool,
+}
+
+impl BuildEbpf {
+    pub(crate) fn run(&self) -> Result<()> {
+        if self.check { check() } else { write() }
+    }
+}
+
+fn write() -> Result<()> {
+    let (object, stamp) = build(&Toolchain::find()?)?;
+    let path = object_path();
+    let folder = path.parent().context("the object is in a folder")?;
+    fs::create_dir_all(folder)?;
+    fs::write(&path, object).with_context(|| format!("failed to write {}", path.display()))?;
+    stamp.write(&stamp_path())?;
+    println!("{}: {stamp}", project::relative(&path).display());
+    Ok(())
+}
+
+fn check() -> Result<()> {
+    let path = object_path();
+    let committed = fs::read(&path).with_context(|| format!("no kernel side: {REBUILD}"))?;
+    let stamp = Stamp::read(&stamp_path()).with_context(|| format!("no stamp: {REBUILD}"))?;
+    ensure!(stamp.source_sha256 == stamp::source_sha256()?, "the kernel side's object is stale: {REBUILD}");
+    ensure!(stamp.object_sha256 == sha256(&committed), "object and stamp do not belong together: {REBUILD}");
+
+    let (object, fresh) = build(&Toolchain::find()?)?;
+    if !fresh.same_toolchain(&stamp) {
+        println!(
+            "the kernel side builds; bytes not compared: built by {}, here is {}",
+            stamp.toolchain(),
+            fresh.toolchain()
+        );
+        return Ok(());
+    }
+    ensure!(
+        object == committed,
+        "a fresh build of the kernel side differs from the committed object: {REBUILD}"
+    );
+    println!("{}: as built from the sources; {fresh}", project::relative(&path).display());
+    Ok(())
+}
+
+fn build(toolchain: &Toolchain) -> Result<(Vec<u8>, Stamp)> {
+    let target_folder = project::root().join("target/ebpf");
+    let flags = serde_json::to_string(&remap_flags(toolchain)?)?;
+    let mut cargo = toolchain.cargo("build");
+    cargo
+        .args(["--quiet", "--release", "--locked", "--target", TARGET, "--config"])
+        .arg(format!("target.{TARGET}.rustflags={flags}"))
+        .arg("--target-dir")
+        .arg(&target_folder)
+        .current_dir(kernel_side());
+    shell::run(&mut cargo)?;
+
+    let built = fs::read(target_folder.join(TARGET).join("release/profiler"))?;
+    let object = object_file::strip_debug_info(&built)?;
+    ensure_no_machine_path(&object)?;
+    let stamp = Stamp {
+        source_sha256: stamp::source_sha256()?,
+        object_sha256: sha256(&object),
+        object_bytes: object.len(),
+        rustc: toolchain.rustc_version.clone(),
+        bpf_linker: toolchain.linker_version.clone(),
+        instructions: object_file::instructions(&object)?,
+    };
+    Ok((object, stamp))
+}
+
+/// Compiler flags that take the builder's folders out of the object, for the same bytes on every machine.
+///
+/// The folders named instead exist nowhere: LLVM copies the source lines of files that it can open into BTF.
+fn remap_flags(toolchain: &Toolchain) -> Result<Vec<String>> {
+    let mut folders = dependency_folders(toolchain)?;
+    folders.insert(project::root().to_owned(), "/profiler".to_owned());
+    folders.insert(toolchain.library_sources(), "/rust".to_owned());
+    let flag = |(from, to): (PathBuf, String)| format!("--remap-path-prefix={}={to}", from.display());
+    Ok(folders.into_iter().map(flag).collect())
+}
+
+/// Where cargo has unpacked each dependency, with the name it gets instead.
+fn dependency_folders(toolchain: &Toolchain) -> Result<BTreeMap<PathBuf, String>> {
+    #[derive(Deserialize)]
+    struct Metadata {
+        packages: Vec<Package>,
+    }
+    #[derive(Deserialize)]
+    struct Package {
+        name: String,
+        version: String,
+        source: Option<String>,
+        manifest_path: PathBuf,
+    }
+    let mut cargo = toolchain.cargo("metadata");
+    cargo.args(["--quiet", "--format-version", "1", "--locked"]).current_dir(kernel_side());
+    let metadata: Metadata = serde_json::from_str(&shell::read(&mut cargo)?)?;
+    let downloaded = metadata.packages.into_iter().filter(|package| package.source.is_some());
+    let folder = |package: Package| {
+        let path = package.manifest_path.parent()?.to_owned();
+        Some((path, format!("/cargo/{}-{}", package.name, package.version)))
+    };
+    Ok(downloaded.filter_map(folder).collect())
+}
+
+fn ensure_no_machine_path(object: &[u8]) -> Result<()> {
+    for folder in [project::root().to_owned(), shell::cargo_home(), shell::home()] {
+        let name = folder.as_os_str().as_encoded_bytes();
+        let found = name.len() > 1 && object.windows(name.len()).any(|window| window == name);
+        ensure!(!found, "the kernel side's object names a folder of this machine: {}", folder.display());
+    }
+    Ok(())
+}
+
+fn kernel_side() -> PathBuf {
+    project::root().join("profiler-ebpf")
+}
+
+fn object_path() -> PathBuf {
+    embedded().with_extension("o")
+}
+
+fn stamp_path() -> PathBuf {
+    embedded().with_extension("json")
+}
+
+fn embedded() -> PathBuf {
+    project::root().join("profiler/src/sampler/ebpf/profiler.bpf.o")
+}

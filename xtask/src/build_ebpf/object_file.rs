@@ -1,0 +1,41 @@
+//! Makes the linker's output small, and looks into it.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use object::{
+    Object as _, ObjectSymbol as _, SymbolKind,
+    build::elf::{Builder, SectionData},
+    elf::SHT_STRTAB,
+};
+
+/// The kernel's unit of program size.
+const INSTRUCTION_BYTES: u64 = 8;
+
+/// Removes DWARF, which only served the linker to make BTF, and keeps all that a loader reads.
+pub(super) fn strip_debug_info(object: &[u8]) -> Result<Vec<u8>> {
+    let mut builder = Builder::read(object)?;
+    for section in &mut builder.sections {
+        let name = section.name.as_slice();
+        section.delete = name.starts_with(b".debug_") || name.starts_with(b".rel.debug_");
+    }
+    builder.delete_orphans();
+    // LLVM lets section and symbol names share one table; the builder writes two.
+    let names = builder.sections.add();
+    names.name = b".shstrtab".as_slice().into();
+    names.sh_type = SHT_STRTAB;
+    names.data = SectionData::SectionString;
+    let mut stripped = Vec::new();
+    builder.write(&mut stripped)?;
+    Ok(stripped)
+}
+
+/// Each function's size in instructions.
+pub(super) fn instructions(object: &[u8]) -> Result<BTreeMap<String, u64>> {
+    let file = object::File::parse(object)?;
+    let mut counts = BTreeMap::new();
+    for symbol in file.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text) {
+        counts.insert(symbol.name()?.to_owned(), symbol.size() / INSTRUCTION_BYTES);
+    }
+    Ok(counts)
+}

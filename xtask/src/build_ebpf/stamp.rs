@@ -1,0 +1,81 @@
+//! The note beside the kernel side's object: what it was built from and with.
+
+use std::{collections::BTreeMap, fmt, fs, path::Path};
+
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::{digest::sha256, project};
+
+/// Everything that decides what the object does, besides the toolchain.
+const SOURCES: [&str; 6] = [
+    "profiler-common/Cargo.toml",
+    "profiler-common/src",
+    "profiler-ebpf/.cargo/config.toml",
+    "profiler-ebpf/Cargo.lock",
+    "profiler-ebpf/Cargo.toml",
+    "profiler-ebpf/src",
+];
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Stamp {
+    pub(super) source_sha256: String,
+    pub(super) object_sha256: String,
+    pub(super) object_bytes: usize,
+    pub(super) rustc: String,
+    pub(super) bpf_linker: String,
+    /// Each function's size in BPF instructions, which is what the verifier limits.
+    pub(super) instructions: BTreeMap<String, u64>,
+}
+
+impl Stamp {
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let text = fs::read(path).with_context(|| format!("failed to read {}", path.display()))?;
+        serde_json::from_slice(&text).with_context(|| format!("failed to parse {}", path.display()))
+    }
+
+    pub(super) fn write(&self, path: &Path) -> Result<()> {
+        let text = serde_json::to_string_pretty(self)? + "\n";
+        fs::write(path, text).with_context(|| format!("failed to write {}", path.display()))
+    }
+
+    pub(super) fn same_toolchain(&self, other: &Self) -> bool {
+        self.rustc == other.rustc && self.bpf_linker == other.bpf_linker
+    }
+
+    pub(super) fn toolchain(&self) -> String {
+        format!("{} and {}", self.rustc, self.bpf_linker)
+    }
+}
+
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes, instructions:", self.object_bytes)?;
+        self.instructions.iter().try_for_each(|(function, count)| write!(f, " {function} {count}"))
+    }
+}
+
+/// One hash over names and contents of all sources.
+pub(super) fn source_sha256() -> Result<String> {
+    let mut listing = String::new();
+    for source in SOURCES {
+        let path = project::root().join(source);
+        let files = if path.is_dir() { project::files_below(&path)? } else { vec![path] };
+        for file in files {
+            let content = fs::read(&file).with_context(|| format!("failed to read {}", file.display()))?;
+            listing += &format!("{}  {}\n", sha256(&content), project::relative(&file).display());
+        }
+    }
+    Ok(sha256(listing.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_committed_stamp_belongs_to_the_committed_sources() {
+        let stamp = Stamp::read(&super::super::stamp_path()).unwrap();
+        assert_eq!(stamp.source_sha256, source_sha256().unwrap(), "run `cargo xtask build-ebpf`");
+    }
+}

@@ -1,0 +1,34 @@
+//! Where things stand in the project.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result};
+
+/// The project's top folder.
+pub(crate) fn root() -> &'static Path {
+    let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    crate_folder.parent().unwrap_or(crate_folder)
+}
+
+/// All files below `folder`, sorted by path, so that what is made from them is the same everywhere.
+pub(crate) fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let entries = fs::read_dir(&folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        for entry in entries.with_context(|| format!("failed to list {}", folder.display()))? {
+            let list = if entry.file_type()?.is_dir() { &mut folders } else { &mut files };
+            list.push(entry.path());
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// `path` as it is called inside the project.
+pub(crate) fn relative(path: &Path) -> &Path {
+    path.strip_prefix(root()).unwrap_or(path)
+}

@@ -1,0 +1,39 @@
+//! Installs Debian packages.
+
+use std::{fs, os::unix::fs::MetadataExt as _, process::Command};
+
+use anyhow::{Result, bail};
+
+use crate::shell;
+
+/// Installs `packages`, none of which is there.
+pub(super) fn install(packages: &[&str]) -> Result<()> {
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let names = packages.join(" ");
+    if shell::find("apt-get").is_none() {
+        bail!(
+            "missing here: {names} (Debian's names). Only Debian's apt-get is known: please install their like"
+        );
+    }
+    if !is_root() {
+        bail!("missing here: {names}. As root: apt-get install --no-install-recommends {names}");
+    }
+    println!("apt-get install {names}");
+    shell::run_quietly(apt_get().arg("update"))?;
+    shell::run_quietly(apt_get().args(["install", "--yes", "--no-install-recommends"]).args(packages))
+}
+
+/// Waits for other runs of apt to end, and asks nothing.
+fn apt_get() -> Command {
+    let mut command = Command::new("apt-get");
+    command
+        .args(["--quiet=2", "--option", "DPkg::Lock::Timeout=300"])
+        .env("DEBIAN_FRONTEND", "noninteractive");
+    command
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|own_process| own_process.uid() == 0)
+}

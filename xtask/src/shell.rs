@@ -1,0 +1,88 @@
+//! Runs other programs. Their failure becomes an error that says what was run.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use anyhow::{Context as _, Result, bail};
+
+/// Runs `command`, which talks to the terminal itself.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("failed to start {}", line(command)))?;
+    if !status.success() {
+        bail!("{} failed: {status}", line(command));
+    }
+    Ok(())
+}
+
+/// Runs `command`, which is heard only when it fails.
+pub(crate) fn run_quietly(command: &mut Command) -> Result<()> {
+    finish(command).map(drop)
+}
+
+/// Runs `command` and returns what it prints, without the white space around it.
+pub(crate) fn read(command: &mut Command) -> Result<String> {
+    let output = finish(command)?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn finish(command: &mut Command) -> Result<Output> {
+    command.stdin(Stdio::null());
+    let output = command.output().with_context(|| format!("failed to start {}", line(command)))?;
+    if !output.status.success() {
+        let said = [output.stdout, output.stderr].concat();
+        bail!("{} failed: {}\n{}", line(command), output.status, String::from_utf8_lossy(&said).trim_end());
+    }
+    Ok(output)
+}
+
+/// The path of `program`, looked for in `PATH` and where `cargo install` puts programs.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .chain([cargo_home().join("bin")])
+        .map(|folder| folder.join(program))
+        .find(|candidate| candidate.is_file())
+}
+
+/// Cargo's own folder.
+pub(crate) fn cargo_home() -> PathBuf {
+    env::var_os("CARGO_HOME").map_or_else(|| home().join(".cargo"), PathBuf::from)
+}
+
+/// The user's home folder.
+pub(crate) fn home() -> PathBuf {
+    env::home_dir().unwrap_or_else(|| Path::new("/").to_owned())
+}
+
+/// The command as a person would type it: program and arguments, without the environment.
+fn line(command: &Command) -> String {
+    let words = [command.get_program()].into_iter().chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_the_command_and_what_it_said() {
+        let error = run_quietly(Command::new("sh").args(["-c", "echo broken >&2; exit 3"])).unwrap_err();
+        let message = error.to_string();
+        assert!(message.contains("sh -c"), "{message}");
+        assert!(message.contains("exit status: 3\nbroken"), "{message}");
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        let error = run(&mut Command::new("no-such-program")).unwrap_err();
+        assert!(error.to_string().contains("no-such-program"));
+    }
+
+    #[test]
+    fn what_a_program_prints_comes_back_trimmed() {
+        assert_eq!(read(Command::new("echo").arg(" word ")).unwrap(), "word");
+    }
+}
