@@ -74,7 +74,7 @@ impl Recorder {
     /// Writes the first line, and the batches behind it.
     pub(crate) fn finish(mut self, capture: &Capture) -> Result<()> {
         let path = self.directory.join(EVENTS);
-        let write = || -> std::io::Result<()> {
+        let mut write = || -> std::io::Result<()> {
             self.lines.flush()?;
             let mut file = BufWriter::new(File::create(&path)?);
             write_line(&mut file, capture)?;

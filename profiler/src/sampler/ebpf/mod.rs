@@ -62,7 +62,7 @@ impl EbpfSource {
         let now = watch.online()?;
         // The events come first: without them nothing else is worth loading, and their refusal is the one
         // that says most.
-        let cpus = now.iter().map(|id| Cpu::open(*id, &plan)).collect::<Result<Vec<_>>>()?;
+        let cpus = now.iter().map(|id| Cpu::open(id, &plan)).collect::<Result<Vec<_>>>()?;
         if cpus.is_empty() {
             return Err(Error::new(ErrorKind::InvalidInput, "none of the given CPUs is online"));
         }
