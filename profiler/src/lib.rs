@@ -3,6 +3,7 @@
 mod address;
 mod elf;
 mod error;
+mod output;
 mod process;
 mod sampler;
 pub mod profile;
@@ -11,3 +12,5 @@ mod sys;
 
 pub use address::{ElfAddress, FileOffset, RuntimeAddress};
 pub use error::{Error, ErrorKind, Operation, Result};
+pub use output::{Format, OutputOptions};
+pub use sampler::ebpf::CpuSet;

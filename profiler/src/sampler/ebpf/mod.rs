@@ -14,7 +14,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(crate) use cpus::{CpuSet, online};
+pub use cpus::CpuSet;
+pub(crate) use cpus::online;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use self::{
