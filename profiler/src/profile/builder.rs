@@ -105,8 +105,7 @@ impl ProfileBuilder {
 
     /// Orders the samples by time, completes the ledger and hands the profile over.
     ///
-    /// The ledger's ticks are raised to the reported samples where nobody counted ticks, as in a profile
-    /// that was built by hand.
+    /// Where nobody counted ticks, as in a profile that was built by hand, they are those accounted for.
     #[must_use]
     pub fn finish(mut self, header: Header) -> Profile {
         self.profile.header = header;
@@ -141,7 +140,9 @@ impl ProfileBuilder {
             let module = module.map_or("", |id| &profile.strings[profile.modules[id.index()].path.index()]);
             *ledger.unnamed.entry(Unnamed { module: module.to_owned(), reason }).or_default() += count;
         }
-        ledger.target_ticks = ledger.target_ticks.max(ledger.reported);
+        if ledger.target_ticks == 0 {
+            ledger.target_ticks = ledger.reported + ledger.lost_total();
+        }
     }
 }
 

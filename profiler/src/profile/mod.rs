@@ -218,6 +218,11 @@ impl Profile {
         self.stacks.len()
     }
 
+    /// Notes what the profiler used.
+    pub(crate) fn set_cost(&mut self, cost: Cost) {
+        self.ledger.cost = Cost { bpf_run_time_ns: self.ledger.cost.bpf_run_time_ns, ..cost };
+    }
+
     /// How many samples the entries of [`samples`](Self::samples) stand for together.
     #[must_use]
     pub fn sample_count(&self) -> u64 {

@@ -1,3 +1,179 @@
 //! From an address to names: a source for each mapping, and one shape for all their answers.
 
+mod modules;
 pub(crate) mod symbol;
+
+use std::{collections::HashMap, sync::Arc};
+
+use self::{
+    debug_file::DebugFiles,
+    jit::JitNames,
+    kernel::KernelSymbols,
+    modules::Modules,
+    symbol::Symbolized,
+};
+pub(crate) use self::native::NativeOptions;
+use crate::{
+    address::{ElfAddress, RuntimeAddress},
+    process::{Backing, Identity, Mapping, Proc, Process, ProcessKey, root::Root},
+    profile::{FrameKind, Reason, SymbolSource},
+};
+
+/// What code an address belongs to: the same key, the same names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Code {
+    /// The kernel's, at a runtime address.
+    Kernel(RuntimeAddress),
+    /// A module's, at an address of its own.
+    Module(ModuleKey, ElfAddress),
+    /// Compiled at run time by a process, at a runtime address, in one arrangement of its code.
+    Jit(ProcessKey, RuntimeAddress, u32),
+    /// Nobody's that is known.
+    Nowhere(Reason, RuntimeAddress),
+}
+
+/// Names an opened module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ModuleKey(u32);
+
+/// What is known of the code at an address.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) kind: FrameKind,
+    /// Path and build id of the file, where there is one.
+    pub(crate) module: Option<(Arc<str>, Arc<[u8]>)>,
+    /// The address in that file; where there is none, the runtime address.
+    pub(crate) address: ElfAddress,
+    /// The names, or why there are none.
+    pub(crate) names: Result<Symbolized, Reason>,
+}
+
+/// Finds names. Files are opened at the first sample of their mapping and stay open; what they hold is read
+/// at the first look-up and kept.
+pub(crate) struct Symbolizer {
+    proc: Arc<Proc>,
+    options: NativeOptions,
+    debug_directories: Vec<Arc<Root>>,
+    host: Arc<Root>,
+    modules: Modules,
+    kernel: Option<Result<KernelSymbols, Reason>>,
+    jit: HashMap<ProcessKey, JitNames>,
+}
+
+impl Symbolizer {
+    /// A symbolizer of the processes that `proc` shows, and of debug files in its own root `host`.
+    pub(crate) fn new(
+        proc: Arc<Proc>,
+        host: Arc<Root>,
+        debug_directories: Vec<Arc<Root>>,
+        options: NativeOptions,
+    ) -> Self {
+        let modules = Modules::new(Arc::clone(&proc), Arc::clone(&host));
+        Self { proc, options, debug_directories, host, modules, kernel: None, jit: HashMap::new() }
+    }
+
+    /// The code at an address of a process at a time. Opens the file at first sight.
+    pub(crate) fn code_at(&mut self, process: &Process, address: RuntimeAddress, time_ns: u64) -> Code {
+        let mapping = match process.find(address, time_ns) {
+            Ok(mapping) => mapping,
+            Err(reason) => return Code::Nowhere(reason, address),
+        };
+        match &mapping.backing {
+            Backing::Jit => Code::Jit(process.key, address, self.jit_epoch(process, time_ns)),
+            Backing::Special(_) => Code::Nowhere(Reason::NoSymbols, address),
+            Backing::Vdso | Backing::File { .. } => self.modules.code_at(process, mapping, address),
+        }
+    }
+
+    /// The names of a code.
+    pub(crate) fn names(&mut self, code: Code, process: &Process, time_ns: u64) -> Answer {
+        match code {
+            Code::Kernel(address) => self.kernel_names(address),
+            Code::Module(module, address) => {
+                let debug_files = self.debug_files(process.identity.as_deref());
+                self.modules.names(module, address, self.options, &debug_files)
+            }
+            Code::Jit(_, address, _) => Answer {
+                kind: FrameKind::Jit,
+                module: None,
+                address: ElfAddress(address.0),
+                names: self.jit_names(process).lookup(address, time_ns),
+            },
+            Code::Nowhere(reason, address) => Answer {
+                kind: FrameKind::Native,
+                module: None,
+                address: ElfAddress(address.0),
+                names: Err(reason),
+            },
+        }
+    }
+
+    /// Reads what the runtimes of the targets wrote since the last time, up to `now_ns`.
+    pub(crate) fn poll_jit(&mut self, now_ns: u64) {
+        for names in self.jit.values_mut() {
+            names.poll(now_ns);
+        }
+    }
+
+    /// Forgets what belongs to processes that are gone.
+    pub(crate) fn forget_processes(&mut self, is_known: impl Fn(ProcessKey) -> bool) {
+        self.jit.retain(|process, _| is_known(*process));
+        self.modules.forget_failures();
+    }
+
+    fn kernel_names(&mut self, address: RuntimeAddress) -> Answer {
+        const KERNEL: &str = "[kernel]";
+        let proc = &self.proc;
+        let symbols = self.kernel.get_or_insert_with(|| {
+            let file = proc.open_global("kallsyms").map_err(|_| Reason::KernelSymbolsNotReadable)?;
+            KernelSymbols::read(file)
+        });
+        let found = match symbols {
+            Ok(symbols) => symbols.lookup(address).ok_or(Reason::NoSymbolHere),
+            Err(reason) => Err(*reason),
+        };
+        let module = found.as_ref().ok().and_then(|function| function.module);
+        let path = module.map_or_else(|| KERNEL.into(), |name| format!("[{name}]").into());
+        Answer {
+            kind: FrameKind::Kernel,
+            module: Some((path, Arc::default())),
+            address: ElfAddress(address.0),
+            names: found.map(|function| Symbolized::of(SymbolSource::Kallsyms, function.name)),
+        }
+    }
+
+    fn jit_epoch(&mut self, process: &Process, time_ns: u64) -> u32 {
+        self.jit_names(process).epoch(time_ns)
+    }
+
+    fn jit_names(&mut self, process: &Process) -> &mut JitNames {
+        self.jit.entry(process.key).or_insert_with(|| JitNames::of(process, &self.proc))
+    }
+
+    fn debug_files(&self, identity: Option<&Identity>) -> DebugFiles {
+        DebugFiles {
+            target: identity.and_then(|identity| identity.root.clone()),
+            host: Arc::clone(&self.host),
+            extra: self.debug_directories.clone(),
+        }
+    }
+}
+
+/// What a frame without a symbol is called.
+pub(crate) fn placeholder(answer: &Answer, reason: Reason, mapping: Option<&Mapping>) -> String {
+    match (answer.kind, &answer.module) {
+        (FrameKind::Kernel, _) if reason == Reason::NoSymbolHere => format!("[kernel 0x{:x}]", answer.address),
+        (FrameKind::Kernel, _) => "[kernel]".to_owned(),
+        (FrameKind::Jit, _) => format!("[JIT 0x{:x}]", answer.address),
+        (_, Some((path, _))) => format!("[{}+0x{:x}]", file_name(path), answer.address),
+        (_, None) => match mapping.map(|mapping| &mapping.backing) {
+            Some(Backing::Special(name)) => name.to_string(),
+            Some(Backing::File { path, .. }) => format!("[{}]", file_name(path)),
+            _ => "[unmapped]".to_owned(),
+        },
+    }
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}

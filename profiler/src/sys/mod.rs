@@ -6,3 +6,4 @@ pub(crate) mod capability;
 pub(crate) mod command;
 pub(crate) mod perf;
 pub(crate) mod perf_ring;
+pub(crate) mod usage;

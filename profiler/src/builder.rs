@@ -1,0 +1,242 @@
+//! What to sample and how, checked before anything is touched.
+
+use std::path::PathBuf;
+
+use crate::{
+    error::{Error, ErrorKind, Result},
+    session::{Session, Settings, Target, start},
+};
+
+/// Samples a second on each CPU when nothing else is said: not a divisor of what programs do in lock-step.
+pub const DEFAULT_FREQUENCY_HZ: u64 = 99;
+
+/// Where the kernel's limit on the sampling frequency stands.
+const MAX_RATE_SYSCTL: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
+
+/// A profiler that is ready to start.
+///
+/// See the [crate documentation](crate) for a tour.
+#[derive(Clone, Debug)]
+pub struct Profiler {
+    settings: Settings,
+}
+
+impl Profiler {
+    /// Says what to sample and how.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Loads the kernel side, attaches it and samples from now on. Dropping the session detaches.
+    ///
+    /// # Errors
+    /// `NoSuchTarget`, `PermissionDenied` with the operation that was refused, or `Unsupported`.
+    pub fn start(self) -> Result<Session> {
+        start(&self.settings)
+    }
+}
+
+/// Builds a [`Profiler`]. Setters never fail; [`build`](Self::build) reports.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Builder {
+    target: Option<Target>,
+    settings: Settings,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        let settings = Settings {
+            target: Target::Everything,
+            frequency_hz: DEFAULT_FREQUENCY_HZ,
+            cpus: None,
+            kernel_stacks: true,
+            user_stacks: true,
+            children: false,
+            inlines: false,
+            lines: false,
+            debug_directories: Vec::new(),
+            capture: None,
+            replay: None,
+        };
+        Self { target: None, settings }
+    }
+}
+
+impl Builder {
+    /// What to sample. It has to be said.
+    pub fn target(mut self, target: Target) -> Self {
+        self.target = Some(target);
+        self
+    }
+
+    /// Samples a second on each CPU; [`DEFAULT_FREQUENCY_HZ`] when not said.
+    pub fn frequency_hz(mut self, frequency_hz: u64) -> Self {
+        self.settings.frequency_hz = frequency_hz;
+        self
+    }
+
+    /// Only these CPUs; all that are online when not said.
+    pub fn cpus(mut self, cpus: impl IntoIterator<Item = u32>) -> Self {
+        self.settings.cpus = Some(cpus.into_iter().collect());
+        self
+    }
+
+    /// Whether kernel frames are taken; they are when not said.
+    pub fn kernel_stacks(mut self, wanted: bool) -> Self {
+        self.settings.kernel_stacks = wanted;
+        self
+    }
+
+    /// Whether user frames are taken; they are when not said.
+    pub fn user_stacks(mut self, wanted: bool) -> Self {
+        self.settings.user_stacks = wanted;
+        self
+    }
+
+    /// Whether processes that a target process forks from now on are targets too; not when not said.
+    pub fn children(mut self, wanted: bool) -> Self {
+        self.settings.children = wanted;
+        self
+    }
+
+    /// Whether functions that the compiler inlined are frames of their own (needs debug information); not
+    /// when not said.
+    pub fn inlines(mut self, wanted: bool) -> Self {
+        self.settings.inlines = wanted;
+        self
+    }
+
+    /// Whether frames have file and line (needs debug information); not when not said.
+    pub fn lines(mut self, wanted: bool) -> Self {
+        self.settings.lines = wanted;
+        self
+    }
+
+    /// A directory to look for debug files in, before the usual places. Can be said more than once.
+    pub fn debug_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.settings.debug_directories.push(directory.into());
+        self
+    }
+
+    /// Records what comes from the kernel and what is read of the target into a directory, from which
+    /// [`replay`](Self::replay) makes the same profile.
+    pub fn capture(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.settings.capture = Some(directory.into());
+        self
+    }
+
+    /// Takes the samples from a capture in place of the kernel: no target, no privilege.
+    pub fn replay(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.settings.replay = Some(directory.into());
+        self
+    }
+
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// `InvalidInput`: no target, a frequency of 0 or above the kernel's limit, neither user nor kernel
+    /// frames, an empty list of CPUs, or settings that contradict each other.
+    pub fn build(self) -> Result<Profiler> {
+        let mut settings = self.settings;
+        if settings.replay.is_none() {
+            settings.target = self.target.ok_or_else(|| invalid("there is no target to sample"))?;
+            check_target(&settings.target)?;
+            check_frequency(settings.frequency_hz, max_frequency_hz())?;
+        }
+        if !settings.kernel_stacks && !settings.user_stacks {
+            return Err(invalid("without user and without kernel frames there is nothing to take"));
+        }
+        if settings.cpus.as_ref().is_some_and(Vec::is_empty) {
+            return Err(invalid("the list of CPUs is empty"));
+        }
+        let follows = matches!(settings.target, Target::Pid(_) | Target::Pids(_) | Target::Command(_));
+        if settings.children && !follows {
+            return Err(invalid("children can be followed of processes and of a command, not of other targets"));
+        }
+        Ok(Profiler { settings })
+    }
+}
+
+fn check_target(target: &Target) -> Result<()> {
+    let is_empty = match target {
+        Target::Pids(ids) | Target::Tids(ids) => ids.is_empty(),
+        Target::Pid(id) | Target::Tid(id) => *id == 0,
+        Target::Command(words) => words.is_empty(),
+        Target::Container(id) => id.is_empty(),
+        Target::Everything | Target::Cgroup(_) => false,
+    };
+    if is_empty { Err(invalid("the target is empty")) } else { Ok(()) }
+}
+
+fn check_frequency(frequency_hz: u64, max_hz: Option<u64>) -> Result<()> {
+    if frequency_hz == 0 {
+        return Err(invalid("a sampling frequency of 0 Hz takes no sample"));
+    }
+    match max_hz {
+        Some(max) if frequency_hz > max => {
+            let message = format!(
+                "a sampling frequency of {frequency_hz} Hz is above the kernel's limit of {max} Hz \
+                 (kernel.perf_event_max_sample_rate)"
+            );
+            Err(Error::new(ErrorKind::InvalidInput, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn max_frequency_hz() -> Option<u64> {
+    std::fs::read_to_string(MAX_RATE_SYSCTL).ok()?.trim().parse().ok()
+}
+
+fn invalid(message: &'static str) -> Error {
+    Error::new(ErrorKind::InvalidInput, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(builder: Builder) -> String {
+        let error = builder.build().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        error.to_string()
+    }
+
+    fn own() -> Builder {
+        Profiler::builder().target(Target::Pid(std::process::id()))
+    }
+
+    #[test]
+    fn the_defaults_are_a_complete_plan() {
+        let settings = own().build().unwrap().settings;
+        assert_eq!(settings.frequency_hz, 99);
+        assert!(settings.kernel_stacks && settings.user_stacks);
+        assert!(!settings.children && !settings.inlines && !settings.lines);
+    }
+
+    #[test]
+    fn a_target_has_to_be_said_and_must_not_be_empty() {
+        assert!(refused(Profiler::builder()).contains("no target"));
+        for target in [Target::Pids(vec![]), Target::Pid(0), Target::Command(vec![]), Target::Container(String::new())] {
+            assert!(refused(Profiler::builder().target(target)).contains("empty"));
+        }
+    }
+
+    #[test]
+    fn a_frequency_outside_of_what_the_kernel_takes_is_refused_with_the_limit() {
+        assert!(refused(own().frequency_hz(0)).contains("0 Hz"));
+        let error = check_frequency(5_000, Some(4_000)).unwrap_err();
+        assert!(error.to_string().contains("4000 Hz"), "{error}");
+        assert!(check_frequency(4_000, Some(4_000)).is_ok());
+        assert!(check_frequency(4_000, None).is_ok());
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        assert!(refused(own().kernel_stacks(false).user_stacks(false)).contains("nothing to take"));
+        assert!(refused(own().cpus([])).contains("CPUs"));
+        assert!(refused(Profiler::builder().target(Target::Everything).children(true)).contains("children"));
+    }
+}

@@ -1,0 +1,228 @@
+//! Puts samples together: addresses become frames, frames stacks, and what was asked once is not asked again.
+
+use std::collections::HashMap;
+
+use crate::{
+    address::RuntimeAddress,
+    process::{Process, ProcessKey},
+    profile::{
+        Frame, FrameId, FrameKind, Naming, ProcessId, ProfileBuilder, SourceLocation, StackEnd, StackId, ThreadId,
+    },
+    sampler::{Comm, RawSample, RawStack, RawStackId},
+    symbolize::{Code, Symbolizer, placeholder},
+};
+
+/// One profile in the making.
+#[derive(Debug, Default)]
+pub(super) struct Assembly {
+    /// Whether user stacks are taken: without them a stack is whole when its kernel side is.
+    has_user_stacks: bool,
+    builder: ProfileBuilder,
+    /// The frames of a code, inlined ones first.
+    frames: HashMap<Code, Box<[FrameId]>>,
+    stacks: HashMap<StackKey, Placement>,
+    processes: HashMap<ProcessKey, ProcessId>,
+    threads: HashMap<(ProcessKey, u32, Comm), ThreadId>,
+}
+
+/// The two sides of a sample's stack.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sides<'a> {
+    pub(super) kernel: Option<&'a RawStack>,
+    pub(super) user: Option<&'a RawStack>,
+}
+
+/// The same key, the same stack: a process whose mappings, and whose JIT code where there is any, stand as
+/// they stood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct StackKey {
+    process: ProcessKey,
+    arrangement: usize,
+    jit_epoch: u32,
+    kernel: RawStackId,
+    user: RawStackId,
+}
+
+/// What became of a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Placement {
+    Placed(StackId),
+    /// Some of its code was compiled at run time: its names may still be on their way.
+    NeedsJit,
+}
+
+impl Assembly {
+    pub(super) fn new(has_user_stacks: bool) -> Self {
+        Self { has_user_stacks, ..Self::default() }
+    }
+
+    /// Adds a sample, `started_ns` being the zero of its time. False when it has to be offered again at the
+    /// end, with `jit_is_complete`.
+    pub(super) fn add(
+        &mut self,
+        symbolizer: &mut Symbolizer,
+        process: &Process,
+        sample: &RawSample,
+        sides: Sides<'_>,
+        started_ns: u64,
+        jit_is_complete: bool,
+    ) -> bool {
+        let mut key = StackKey {
+            process: process.key,
+            arrangement: process.arrangement(sample.time_ns),
+            jit_epoch: 0,
+            kernel: sample.kernel_stack,
+            user: sample.user_stack,
+        };
+        let mut placement = self.stacks.get(&key).copied();
+        if placement == Some(Placement::NeedsJit) {
+            if !jit_is_complete {
+                return false;
+            }
+            key.jit_epoch = 1 + symbolizer.jit_epoch(process, sample.time_ns);
+            placement = self.stacks.get(&key).copied();
+        }
+        let placement = placement.unwrap_or_else(|| {
+            let placement = self.place(symbolizer, process, sample.time_ns, sides, jit_is_complete);
+            self.stacks.insert(key, placement);
+            placement
+        });
+        let Placement::Placed(stack) = placement else { return false };
+        let thread = self.thread(process, sample);
+        let time_ns = sample.time_ns.saturating_sub(started_ns);
+        self.builder.sample(time_ns, sample.cpu, thread, stack, 1);
+        true
+    }
+
+    /// The profile so far. Names of processes are those they have now.
+    pub(super) fn finish<'a>(self, process: impl Fn(ProcessKey) -> Option<&'a Process>) -> ProfileBuilder {
+        let mut builder = self.builder;
+        for (key, id) in &self.processes {
+            if let Some(process) = process(*key) {
+                builder.rename_process(*id, &process.comm);
+            }
+        }
+        builder
+    }
+
+    fn place(
+        &mut self,
+        symbolizer: &mut Symbolizer,
+        process: &Process,
+        time_ns: u64,
+        sides: Sides<'_>,
+        jit_is_complete: bool,
+    ) -> Placement {
+        let user = sides.user.map(RawStack::call_sites).into_iter().flatten();
+        let codes: Vec<(Code, RuntimeAddress)> =
+            user.map(|address| (symbolizer.code_at(process, address, time_ns), address)).collect();
+        if !jit_is_complete && codes.iter().any(|(code, _)| matches!(code, Code::Jit(..))) {
+            return Placement::NeedsJit;
+        }
+        let kernel = sides.kernel.map(RawStack::call_sites).into_iter().flatten();
+        let kernel = kernel.map(|address| (Code::Kernel(address), address));
+        let mut frames = Vec::with_capacity(codes.len());
+        for (code, address) in kernel.chain(codes) {
+            frames.extend_from_slice(self.frames_of(symbolizer, process, code, address, time_ns));
+        }
+        let end = self.end_of(sides, &frames);
+        Placement::Placed(self.builder.stack(frames, end))
+    }
+
+    fn frames_of(
+        &mut self,
+        symbolizer: &mut Symbolizer,
+        process: &Process,
+        code: Code,
+        address: RuntimeAddress,
+        time_ns: u64,
+    ) -> &[FrameId] {
+        let builder = &mut self.builder;
+        self.frames
+            .entry(code)
+            .or_insert_with(|| name_frames(builder, symbolizer, process, code, address, time_ns))
+    }
+
+    /// Whether the outermost frame is where a process, a thread or the kernel's own work begins.
+    fn end_of(&self, sides: Sides<'_>, frames: &[FrameId]) -> StackEnd {
+        let Some(root) = frames.last() else { return StackEnd::Empty };
+        let outer = sides.user.or(sides.kernel);
+        if outer.is_some_and(|stack| stack.cut) {
+            return StackEnd::DepthLimit;
+        }
+        let frame = self.builder.get_frame(*root);
+        let name = self.builder.get_string(frame.name);
+        let is_root = match frame.kind {
+            FrameKind::Kernel => !self.has_user_stacks || is_kernel_root(name),
+            _ => is_user_root(name),
+        };
+        if is_root { StackEnd::Root } else { StackEnd::Unknown }
+    }
+
+    fn thread(&mut self, process: &Process, sample: &RawSample) -> ThreadId {
+        let builder = &mut self.builder;
+        let id = *self.processes.entry(process.key).or_insert_with(|| builder.process(process.pid, &process.comm));
+        *self
+            .threads
+            .entry((process.key, sample.tid, sample.comm))
+            .or_insert_with(|| builder.thread(id, sample.tid, &sample.comm.to_text()))
+    }
+}
+
+/// The functions in which processes and threads begin, in glibc and musl.
+fn is_user_root(name: &str) -> bool {
+    const ROOTS: [&str; 11] = [
+        "_start",
+        "__libc_start_call_main",
+        "__libc_start_main",
+        "__libc_start_main_impl",
+        "libc_start_main_stage2",
+        "start_thread",
+        "start",
+        "clone",
+        "clone3",
+        "__clone",
+        "__clone3",
+    ];
+    ROOTS.contains(&name)
+}
+
+/// The functions in which threads of the kernel begin.
+fn is_kernel_root(name: &str) -> bool {
+    const ROOTS: [&str; 3] = ["ret_from_fork_asm", "ret_from_fork", "kthread"];
+    ROOTS.contains(&name)
+}
+
+fn name_frames(
+    builder: &mut ProfileBuilder,
+    symbolizer: &mut Symbolizer,
+    process: &Process,
+    code: Code,
+    address: RuntimeAddress,
+    time_ns: u64,
+) -> Box<[FrameId]> {
+    let answer = symbolizer.names(code, process, time_ns);
+    let module = answer.module.as_ref().map(|(path, build_id)| builder.module(path, build_id));
+    let functions = match &answer.names {
+        Ok(symbolized) => &symbolized.functions[..],
+        Err(reason) => {
+            let mapping = process.find(address, time_ns).ok().map(|mapping| &**mapping);
+            let name = builder.string(&placeholder(&answer, *reason, mapping));
+            let naming = Naming::Address(*reason);
+            let frame = Frame { name, kind: answer.kind, module, address: answer.address, location: None, naming };
+            return [builder.frame(frame)].into();
+        }
+    };
+    let source = answer.names.as_ref().map(|symbolized| symbolized.source);
+    let frames = functions.iter().enumerate().map(|(index, function)| {
+        let is_outermost = index + 1 == functions.len();
+        let location = function.location.as_ref().map(|(file, line)| {
+            SourceLocation { file: builder.string(file), line: *line }
+        });
+        let naming = source.map_or_else(|reason| Naming::Address(*reason), Naming::Symbol);
+        let name = builder.string(&function.name);
+        let kind = if is_outermost { answer.kind } else { FrameKind::Inlined };
+        builder.frame(Frame { name, kind, module, address: answer.address, location, naming })
+    });
+    frames.collect()
+}

@@ -1,0 +1,226 @@
+//! Starting a session: finds the target, loads the kernel side, and sets the threads going.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        mpsc::{Receiver, channel, sync_channel},
+    },
+    thread::JoinHandle,
+    time::{Instant, SystemTime, UNIX_EPOCH},
+};
+
+use super::{
+    Session, Shared,
+    pipeline::{Interval, Pipeline},
+    reader::{self, Message},
+    target::{self, FoundTarget, Target, Watched},
+};
+use crate::{
+    error::{Error, ErrorKind, Operation, Result},
+    process::{Interest, Proc, root::Root},
+    profile::Header,
+    sampler::{
+        Plan, SampleSource,
+        capture::{self, Capture, Recorder},
+        ebpf::EbpfSource,
+        replay::ReplaySource,
+    },
+    symbolize::{NativeOptions, Symbolizer},
+};
+
+/// The name of the event in headers.
+const EVENT: &str = "cpu-clock";
+
+/// How many batches may wait for the pipeline before the reader waits for it. What then does not fit into the
+/// kernel's buffer is counted as lost.
+const WAITING_BATCHES: usize = 64;
+
+/// Everything a session is started with.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) target: Target,
+    pub(crate) frequency_hz: u64,
+    pub(crate) cpus: Option<Vec<u32>>,
+    pub(crate) kernel_stacks: bool,
+    pub(crate) user_stacks: bool,
+    pub(crate) children: bool,
+    pub(crate) inlines: bool,
+    pub(crate) lines: bool,
+    pub(crate) debug_directories: Vec<PathBuf>,
+    pub(crate) capture: Option<PathBuf>,
+    pub(crate) replay: Option<PathBuf>,
+}
+
+/// Starts it.
+pub(crate) fn start(settings: &Settings) -> Result<Session> {
+    match &settings.replay {
+        Some(directory) => replay(settings, directory),
+        None => sample(settings),
+    }
+}
+
+fn sample(settings: &Settings) -> Result<Session> {
+    let proc = Arc::new(match &settings.capture {
+        Some(directory) => Proc::captured_to(capture::proc_directory(directory)),
+        None => Proc::live(),
+    });
+    let recorder = settings.capture.as_deref().map(Recorder::create).transpose()?;
+    let found = target::find(&settings.target, &proc, settings.children)?;
+    let FoundTarget { filter, interest, watched, expected, description, command } = found;
+    let plan = Plan {
+        filter,
+        frequency_hz: settings.frequency_hz,
+        cpus: settings.cpus.clone(),
+        kernel_stacks: settings.kernel_stacks,
+        user_stacks: settings.user_stacks,
+        children: settings.children,
+    };
+    let shared = Arc::new(Shared::new()?);
+    let mut source = EbpfSource::load(plan, Arc::clone(&shared.reader_waker))?;
+    let mut pipeline = pipeline(settings, proc, interest, recorder)?;
+    // The side band is on: what changes from here on is told, what there is now is asked.
+    pipeline.expect(&expected);
+    source.start()?;
+    let command = match command {
+        Some(command) => Some(command.release().map_err(|error| {
+            Error::with_source(ErrorKind::NoSuchTarget, format!("failed to execute `{description}`"), error)
+        })?),
+        None => None,
+    };
+    raise_open_files_limit();
+    let header = Header {
+        target: description,
+        event: EVENT.to_owned(),
+        frequency_hz: settings.frequency_hz,
+        started_unix_ns: unix_ns(),
+        cpus: source.cpus(),
+        ..Header::default()
+    };
+    Session::run_threads(shared, Box::new(source), pipeline, header, watched, command)
+}
+
+fn replay(settings: &Settings, directory: &Path) -> Result<Session> {
+    let proc = Arc::new(Proc::of_capture(capture::proc_directory(directory)));
+    let source = ReplaySource::open(directory)?;
+    let recorded = source.capture();
+    let header = Header {
+        target: recorded.target.clone(),
+        event: EVENT.to_owned(),
+        frequency_hz: recorded.frequency_hz,
+        started_unix_ns: recorded.started_unix_ns,
+        cpus: recorded.cpus,
+        duration_ns: recorded.ended_ns.saturating_sub(recorded.started_ns),
+        ..Header::default()
+    };
+    let pipeline = pipeline(settings, proc, Interest::Everybody, None)?;
+    let shared = Arc::new(Shared::new()?);
+    Session::run_threads(shared, Box::new(source), pipeline, header, Watched::default(), None)
+}
+
+fn pipeline(
+    settings: &Settings,
+    proc: Arc<Proc>,
+    interest: Interest,
+    recorder: Option<Recorder>,
+) -> Result<Pipeline> {
+    let open = |path: &Path| {
+        Root::open(path).map(Arc::new).map_err(|error| {
+            let message = format!("failed to open the directory `{}`", path.display());
+            Error::from_io(Operation::OpenTargetFile, message, error)
+        })
+    };
+    let host = open(Path::new("/"))?;
+    let debug_directories =
+        settings.debug_directories.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
+    let options = NativeOptions { inlines: settings.inlines, lines: settings.lines };
+    let symbolizer = Symbolizer::new(Arc::clone(&proc), host, debug_directories, options);
+    Ok(Pipeline::new(proc, interest, symbolizer, recorder, settings.user_stacks))
+}
+
+impl Session {
+    fn run_threads(
+        shared: Arc<Shared>,
+        source: Box<dyn SampleSource>,
+        pipeline: Pipeline,
+        header: Header,
+        watched: Watched,
+        command: Option<std::process::Child>,
+    ) -> Result<Self> {
+        let (requests, asked) = channel();
+        let (messages, received) = sync_channel(WAITING_BATCHES);
+        let started_ns = source.started_ns();
+        let reader = spawn("reader", {
+            let shared = Arc::clone(&shared);
+            move || reader::read(source, &shared, &asked, &messages)
+        })?;
+        let pipeline = spawn("pipeline", {
+            let shared = Arc::clone(&shared);
+            move || run_pipeline(pipeline, started_ns, &received, &shared)
+        })?;
+        Ok(Self {
+            shared,
+            requests,
+            reader: Some(reader),
+            pipeline: Some(pipeline),
+            watched,
+            command,
+            header,
+            started: Instant::now(),
+        })
+    }
+}
+
+/// Names what the reader read, until there is no reader any more.
+fn run_pipeline(mut pipeline: Pipeline, started_ns: u64, messages: &Receiver<Message>, shared: &Arc<Shared>) {
+    pipeline.start(started_ns);
+    for message in messages {
+        let result = match message {
+            Message::Batch(batch, now_ns) => pipeline.take_in(batch, now_ns),
+            Message::Profile { request, counts, ended_ns } => {
+                let interval =
+                    Interval { header: request.header, ended_ns, counts, is_last: request.is_last };
+                let capture = Capture {
+                    version: capture::VERSION,
+                    target: interval.header.target.clone(),
+                    frequency_hz: interval.header.frequency_hz,
+                    cpus: interval.header.cpus,
+                    started_ns,
+                    ended_ns,
+                    started_unix_ns: interval.header.started_unix_ns,
+                    counts,
+                };
+                let profile = pipeline.finish(interval);
+                // Who asked may be gone.
+                let _ = request.reply.send(profile);
+                if request.is_last { pipeline.finish_recording(&capture) } else { Ok(()) }
+            }
+        };
+        if let Err(error) = result {
+            shared.fail(error);
+        }
+    }
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(body)
+        .map_err(|error| Error::with_source(ErrorKind::Io, "failed to start a thread", error))
+}
+
+/// Every mapped file that is sampled stays open. Raised after the command was started: what it inherits
+/// stays as it was.
+fn raise_open_files_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        log::debug!("the limit on open files stays as it is: {error}");
+    }
+}
+
+fn unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}

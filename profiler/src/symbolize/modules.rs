@@ -1,0 +1,168 @@
+//! The files behind mappings: opened once, whoever maps them, and kept open.
+
+use std::{collections::HashMap, fs::File, io, os::unix::fs::MetadataExt, path::Path, sync::Arc};
+
+use super::{
+    Answer, Code, ModuleKey, NativeOptions,
+    debug_file::DebugFiles,
+    native::NativeModule,
+};
+use crate::{
+    address::{ElfAddress, RuntimeAddress},
+    process::{Backing, FileId, Mapping, Proc, Process, ProcessKey, root::Root},
+    profile::{FrameKind, Reason},
+};
+
+/// How many files are kept open. A target that maps files without end must not cost the profiler its
+/// descriptors.
+const MAX_MODULES: usize = 16 * 1024;
+
+/// Every module that was opened.
+pub(super) struct Modules {
+    proc: Arc<Proc>,
+    host: Arc<Root>,
+    opened: Vec<Module>,
+    by_file: HashMap<Identity, ModuleKey>,
+    /// What could not be opened for one process may still be for another.
+    failed: HashMap<(Identity, ProcessKey), Reason>,
+}
+
+/// What is opened once.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Identity {
+    File(FileId),
+    Vdso,
+}
+
+struct Module {
+    path: Arc<str>,
+    build_id: Arc<[u8]>,
+    native: NativeModule,
+}
+
+impl Modules {
+    pub(super) fn new(proc: Arc<Proc>, host: Arc<Root>) -> Self {
+        Self { proc, host, opened: Vec::new(), by_file: HashMap::new(), failed: HashMap::new() }
+    }
+
+    /// The module's code at a runtime address in one of its mappings.
+    pub(super) fn code_at(&mut self, process: &Process, mapping: &Mapping, address: RuntimeAddress) -> Code {
+        match self.module_of(process, mapping) {
+            Ok(key) => self
+                .get(key)
+                .and_then(|module| module.native.elf_address(mapping.start, mapping.offset, address))
+                .map_or(Code::Nowhere(Reason::MalformedFile, address), |address| Code::Module(key, address)),
+            Err(reason) => Code::Nowhere(reason, address),
+        }
+    }
+
+    /// The names at an address of a module.
+    pub(super) fn names(
+        &mut self,
+        key: ModuleKey,
+        address: ElfAddress,
+        options: NativeOptions,
+        debug_files: &DebugFiles,
+    ) -> Answer {
+        let module = self.opened.get_mut(key.0 as usize);
+        let names = match module {
+            Some(module) => module.native.symbolize(address, options, debug_files),
+            None => Err(Reason::FileMissing),
+        };
+        let module = self.get(key).map(|module| (Arc::clone(&module.path), Arc::clone(&module.build_id)));
+        Answer { kind: FrameKind::Native, module, address, names }
+    }
+
+    /// Gives what could not be opened another chance.
+    pub(super) fn forget_failures(&mut self) {
+        self.failed.clear();
+    }
+
+    fn get(&self, key: ModuleKey) -> Option<&Module> {
+        self.opened.get(key.0 as usize)
+    }
+
+    fn module_of(&mut self, process: &Process, mapping: &Mapping) -> Result<ModuleKey, Reason> {
+        let (identity, path) = match &mapping.backing {
+            Backing::File { id, path } => (Identity::File(*id), Arc::clone(path)),
+            _ => (Identity::Vdso, "[vdso]".into()),
+        };
+        if let Some(key) = self.by_file.get(&identity) {
+            return Ok(*key);
+        }
+        if let Some(reason) = self.failed.get(&(identity, process.key)) {
+            return Err(*reason);
+        }
+        match self.open(process, mapping, identity, path) {
+            Ok(key) => {
+                self.by_file.insert(identity, key);
+                Ok(key)
+            }
+            Err(reason) => {
+                self.failed.insert((identity, process.key), reason);
+                Err(reason)
+            }
+        }
+    }
+
+    fn open(
+        &mut self,
+        process: &Process,
+        mapping: &Mapping,
+        identity: Identity,
+        path: Arc<str>,
+    ) -> Result<ModuleKey, Reason> {
+        if self.opened.len() >= MAX_MODULES {
+            return Err(Reason::TooLarge);
+        }
+        let native = match identity {
+            Identity::Vdso => {
+                let bytes = self.proc.vdso().map_err(|_| Reason::FileMissing)?;
+                NativeModule::from_bytes(bytes, Path::new(&*path))?
+            }
+            Identity::File(id) => {
+                let file = self.open_file(process, mapping, id, Path::new(&*path))?;
+                if let Err(error) = self.proc.keep_mapped(process.pid, mapping, &file) {
+                    log::warn!("`{path}` is missing in the capture: {error}");
+                }
+                NativeModule::open(file, Path::new(&*path))?
+            }
+        };
+        let key = ModuleKey(u32::try_from(self.opened.len()).map_err(|_| Reason::TooLarge)?);
+        self.opened.push(Module { path, build_id: native.build_id().into(), native });
+        Ok(key)
+    }
+
+    /// The very file that is mapped; else the one at its path, in the process's root or in ours, when it has
+    /// the same inode. The device is no help: btrfs and overlayfs show another one in mappings.
+    fn open_file(&self, process: &Process, mapping: &Mapping, id: FileId, path: &Path) -> Result<File, Reason> {
+        let mapped = if process.has_ended() {
+            Err(io::Error::from(io::ErrorKind::NotFound))
+        } else {
+            self.proc.open_mapped(process.pid, mapping)
+        };
+        let mapped = match mapped {
+            Ok(file) => return Ok(file),
+            Err(error) => reason(&error),
+        };
+        let target = process.identity.as_ref().and_then(|identity| identity.root.as_ref());
+        let mut worst = if mapped == Reason::NotAFile { Reason::NotAFile } else { Reason::FileMissing };
+        for root in target.into_iter().chain([&self.host]) {
+            match root.open_file(path) {
+                Ok(file) if file.metadata().is_ok_and(|metadata| metadata.ino() == id.inode) => return Ok(file),
+                Ok(_) => worst = Reason::FileReplaced,
+                Err(error) if worst == Reason::FileMissing => worst = reason(&error),
+                Err(_) => {}
+            }
+        }
+        Err(if worst == Reason::FileMissing { mapped } else { worst })
+    }
+}
+
+fn reason(error: &io::Error) -> Reason {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Reason::FileNotReadable,
+        io::ErrorKind::InvalidInput => Reason::NotAFile,
+        _ => Reason::FileMissing,
+    }
+}
