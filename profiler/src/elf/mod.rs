@@ -15,9 +15,9 @@ mod symbol_table;
 pub(crate) mod test_file;
 
 pub(crate) use build_id::BuildId;
-pub(crate) use debug_link::{AlternateLink, DebugLink};
+pub(crate) use debug_link::{AlternateLink, DebugLink, crc32};
 pub(crate) use image::Image;
-pub(crate) use section::Sections;
+pub(crate) use section::{Section, Sections};
 pub(crate) use symbol_table::{SymbolMatch, SymbolTable, TableKind};
 
 use self::{header::Header, segment::Segment};
