@@ -195,10 +195,8 @@ mod tests {
 
     #[test]
     fn packing_that_lies_about_its_size_is_malformed() {
-        for size in [30, 32] {
-            let packed = TestFile::with_code().compressed(".zlib", elf::ELFCOMPRESS_ZLIB, size, &zlib(TEXT));
-            assert_eq!(contents(packed, ".zlib", 100), Err(Defect::Malformed));
-        }
+        let packed = TestFile::with_code().compressed(".zlib", elf::ELFCOMPRESS_ZLIB, 32, &zlib(TEXT));
+        assert_eq!(contents(packed, ".zlib", 100), Err(Defect::Malformed));
         let unknown = TestFile::with_code().compressed(".x", elf::CompressionType(99), 31, TEXT);
         assert_eq!(contents(unknown, ".x", 100), Err(Defect::Malformed));
     }
