@@ -1,6 +1,22 @@
 //! From an address to names: a source for each mapping, and one shape for all their answers.
 
+pub(crate) mod code_map;
+pub(crate) mod debug_file;
+mod demangle;
+mod dwarf;
+mod function_names;
+mod hexadecimal;
+pub(crate) mod jit;
+pub(crate) mod jitdump;
+pub(crate) mod kernel;
+pub(crate) mod managed;
 mod modules;
+mod names;
+pub(crate) mod native;
+pub(crate) mod perf_map;
+#[cfg(test)]
+mod random;
+mod split_dwarf;
 pub(crate) mod symbol;
 
 use std::{collections::HashMap, sync::Arc};

@@ -1,0 +1,101 @@
+//! The symbol tables that name a module's functions, best first.
+
+use std::{path::Path, sync::Arc};
+
+use super::{debug_file::DebugFiles, demangle::demangle, symbol::Symbolized};
+use crate::{
+    address::ElfAddress,
+    elf::{Defect, Elf, Sections, SymbolMatch, SymbolTable, TableKind},
+    profile::{Reason, SymbolSource},
+};
+
+/// The tables of one module.
+#[derive(Debug)]
+pub(super) struct FunctionNames {
+    tables: Vec<Table>,
+    /// Why an address has no name when none of the tables has one.
+    absence: Reason,
+}
+
+#[derive(Debug)]
+struct Table {
+    source: SymbolSource,
+    /// The file the table stands in: names are read from it.
+    elf: Arc<Elf>,
+    symbols: SymbolTable,
+}
+
+impl FunctionNames {
+    /// The module's own full table, else its debug file's, else the small tables a stripped file keeps: the
+    /// exports, and what `.gnu_debugdata` adds to them.
+    pub(super) fn load(module: &Arc<Elf>, path: &Path, debug_files: &DebugFiles) -> Self {
+        let mut loader = Loader { tables: Vec::new(), absence: Reason::NoSymbols };
+        loader.add(SymbolSource::SymbolTable, module, TableKind::Static);
+        if loader.tables.is_empty()
+            && let Some(found) = debug_files.find(module, path, Sections::has_symbol_table)
+        {
+            loader.add(SymbolSource::DebugFile, &Arc::new(found.elf), TableKind::Static);
+        }
+        if loader.tables.is_empty() {
+            loader.add_mini_debug_info(module);
+            loader.add(SymbolSource::DynamicSymbols, module, TableKind::Dynamic);
+        }
+        Self { tables: loader.tables, absence: loader.absence }
+    }
+
+    /// The function at an address. Among the tables a symbol that states a size goes before one that only
+    /// begins earlier, and then the one that begins nearer.
+    pub(super) fn find(&self, address: ElfAddress) -> Result<Symbolized, Reason> {
+        let mut best: Option<(SymbolSource, SymbolMatch)> = None;
+        let rank = |found: &SymbolMatch| (found.is_sized, found.start);
+        for table in &self.tables {
+            let Some(found) = table.symbols.find(&table.elf, address)? else { continue };
+            if best.as_ref().is_none_or(|(_, best)| rank(&found) > rank(best)) {
+                best = Some((table.source, found));
+            }
+        }
+        let (source, SymbolMatch { name, .. }) = best.ok_or(self.absence)?;
+        Ok(Symbolized::of(source, demangle(&name)))
+    }
+}
+
+struct Loader {
+    tables: Vec<Table>,
+    absence: Reason,
+}
+
+impl Loader {
+    fn add(&mut self, source: SymbolSource, elf: &Arc<Elf>, kind: TableKind) {
+        match elf.sections().and_then(|sections| SymbolTable::load(elf, &sections, kind)) {
+            Ok(Some(symbols)) => self.add_table(Table { source, elf: Arc::clone(elf), symbols }),
+            Ok(None) => {}
+            Err(defect) => self.absence = defect.into(),
+        }
+    }
+
+    fn add_mini_debug_info(&mut self, module: &Elf) {
+        match module.sections().and_then(|sections| module.mini_debug_info(&sections)) {
+            Ok(Some(elf)) => self.add(SymbolSource::MiniDebugInfo, &Arc::new(elf), TableKind::Static),
+            Ok(None) => {}
+            Err(defect) => self.absence = defect.into(),
+        }
+    }
+
+    fn add_table(&mut self, table: Table) {
+        // Exports alone leave most functions out: what is missing then is a full table, not one symbol.
+        if table.source != SymbolSource::DynamicSymbols {
+            self.absence = Reason::NoSymbolHere;
+        }
+        self.tables.push(table);
+    }
+}
+
+impl From<Defect> for Reason {
+    fn from(defect: Defect) -> Self {
+        match defect {
+            Defect::NotElf => Self::NotElf,
+            Defect::Malformed => Self::MalformedFile,
+            Defect::TooLarge => Self::TooLarge,
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! One file of compiled code: from a runtime address to the functions there.
+
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{
+    debug_file::DebugFiles,
+    demangle::demangle,
+    dwarf::{DebugInformation, DwarfFrame},
+    function_names::FunctionNames,
+    symbol::{Function, Symbolized},
+};
+use crate::{
+    address::{ElfAddress, FileOffset, RuntimeAddress},
+    elf::{BuildId, Elf, Image},
+    profile::{Reason, SymbolSource},
+};
+
+/// What is wanted beyond the name of the function.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NativeOptions {
+    /// The functions that were inlined at the address.
+    pub(crate) inlines: bool,
+    /// File and line.
+    pub(crate) lines: bool,
+}
+
+/// A file that is mapped into processes. Stays open, so that names survive the process and the file.
+pub(crate) struct NativeModule {
+    elf: Arc<Elf>,
+    path: PathBuf,
+    /// Read at the first look-up.
+    names: Option<FunctionNames>,
+    /// Read at the first look-up that asks for it.
+    debug_information: Option<Result<DebugInformation, Reason>>,
+}
+
+impl NativeModule {
+    /// Reads what every look-up needs: headers, segments, build id. `path` is the file's in its process.
+    pub(crate) fn open(file: File, path: &Path) -> Result<Self, Reason> {
+        Self::of_image(Image::of_file(file)?, path)
+    }
+
+    /// A module that is in memory only: the vdso.
+    pub(crate) fn from_bytes(bytes: Vec<u8>, path: &Path) -> Result<Self, Reason> {
+        Self::of_image(Image::Memory(bytes), path)
+    }
+
+    fn of_image(image: Image, path: &Path) -> Result<Self, Reason> {
+        let elf = Arc::new(Elf::parse(image)?);
+        Ok(Self { elf, path: path.to_owned(), names: None, debug_information: None })
+    }
+
+    /// The build id, empty where the file has none.
+    pub(crate) fn build_id(&self) -> &[u8] {
+        self.elf.build_id().map_or(&[], BuildId::bytes)
+    }
+
+    /// The file's own address of code that runs at `address`, in a mapping of its bytes from
+    /// `mapping_offset` on to the memory from `mapping_start` on.
+    pub(crate) fn elf_address(
+        &self,
+        mapping_start: RuntimeAddress,
+        mapping_offset: FileOffset,
+        address: RuntimeAddress,
+    ) -> Option<ElfAddress> {
+        self.elf.address(mapping_start, mapping_offset, address)
+    }
+
+    /// The functions at an address. The outermost is named by the symbol tables, with and without `inlines`,
+    /// and by the debug information only where they know no name.
+    pub(crate) fn symbolize(
+        &mut self,
+        address: ElfAddress,
+        options: NativeOptions,
+        debug_files: &DebugFiles,
+    ) -> Result<Symbolized, Reason> {
+        let names = self.names.get_or_insert_with(|| FunctionNames::load(&self.elf, &self.path, debug_files));
+        let symbol = names.find(address);
+        if !options.inlines && !options.lines {
+            return symbol;
+        }
+        let information = self
+            .debug_information
+            .get_or_insert_with(|| DebugInformation::load(&self.elf, &self.path, debug_files));
+        // Whatever is wrong with the debug information, the symbol's name is still right.
+        let frames = information.as_mut().map(|information| information.frames(address, debug_files));
+        join(symbol, frames.ok().and_then(Result::ok).unwrap_or_default(), options)
+    }
+}
+
+/// The answer of the symbol tables, and the frames of the debug information, innermost first.
+fn join(
+    symbol: Result<Symbolized, Reason>,
+    mut frames: Vec<DwarfFrame>,
+    options: NativeOptions,
+) -> Result<Symbolized, Reason> {
+    let Some(mut outer) = frames.pop() else { return symbol };
+    let mut answer = match (symbol, outer.name.take()) {
+        (Ok(symbol), _) => symbol,
+        (Err(_), Some(name)) => Symbolized::of(SymbolSource::Dwarf, demangle(&name)),
+        (Err(reason), None) => return Err(reason),
+    };
+    if let Some(function) = answer.functions.last_mut() {
+        function.location = outer.location;
+    }
+    if options.inlines {
+        let inlined = frames
+            .into_iter()
+            .filter_map(|frame| Some(Function { name: demangle(&frame.name?), location: frame.location }));
+        answer.functions.splice(0..0, inlined);
+    }
+    if !options.lines {
+        answer.functions.iter_mut().for_each(|function| function.location = None);
+    }
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use object::elf::{SHT_DYNSYM, SHT_SYMTAB};
+
+    use super::*;
+    use crate::{
+        elf::test_file::{TestFile, function, mapping_at},
+        process::root::Root,
+    };
+
+    const BOTH: NativeOptions = NativeOptions { inlines: true, lines: true };
+
+    fn nowhere() -> DebugFiles {
+        let empty = tempfile::tempdir().unwrap();
+        DebugFiles { target: None, host: Arc::new(Root::open(empty.path()).unwrap()), extra: Vec::new() }
+    }
+
+    fn symbolize(file: TestFile, address: u64) -> Result<Symbolized, Reason> {
+        let mut module = NativeModule::from_bytes(file.bytes(), Path::new("/lib/x.so"))?;
+        module.symbolize(ElfAddress(address), NativeOptions::default(), &nowhere())
+    }
+
+    #[inline(always)]
+    fn inlined_deeper(value: u64) -> u64 {
+        std::hint::black_box(std::hint::black_box(value) * 3)
+    }
+
+    #[inline(always)]
+    fn inlined(value: u64) -> u64 {
+        std::hint::black_box(inlined_deeper(value) + 5)
+    }
+
+    #[inline(never)]
+    fn marked(value: u64) -> u64 {
+        std::hint::black_box(inlined(value) ^ 7)
+    }
+
+    /// The running test, and the address in it of code that was inlined twice into `marked`.
+    fn this_program() -> (NativeModule, ElfAddress) {
+        assert_ne!(marked(1), 0);
+        let path = std::fs::read_link("/proc/self/exe").unwrap();
+        let mut module = NativeModule::open(File::open(&path).unwrap(), &path).unwrap();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let entry = marked as fn(u64) -> u64 as usize as u64;
+        let (start, offset) = mapping_at(&maps, entry).unwrap();
+        let inlined_twice = (entry..entry + 0x100).find_map(|address| {
+            let address = module.elf_address(start, offset, RuntimeAddress(address))?;
+            let found = module.symbolize(address, BOTH, &nowhere()).ok()?;
+            found
+                .functions
+                .iter()
+                .any(|function| function.name.ends_with("inlined_deeper"))
+                .then_some(address)
+        });
+        (module, inlined_twice.unwrap())
+    }
+
+    #[test]
+    fn an_own_table_goes_before_exports() {
+        let exports = [function("exported", 0x1000, 0x10)];
+        let both = TestFile::with_code()
+            .symbols(SHT_SYMTAB, &[function("own", 0x1000, 0x10)])
+            .symbols(SHT_DYNSYM, &exports);
+        assert_eq!(symbolize(both, 0x1008), Ok(Symbolized::of(SymbolSource::SymbolTable, "own")));
+        let stripped = TestFile::with_code().symbols(SHT_DYNSYM, &exports);
+        assert_eq!(symbolize(stripped, 0x1008), Ok(Symbolized::of(SymbolSource::DynamicSymbols, "exported")));
+    }
+
+    #[test]
+    fn an_address_without_a_name_has_a_reason() {
+        assert_eq!(symbolize(TestFile::with_code(), 0x1000), Err(Reason::NoSymbols));
+        let own = TestFile::with_code().symbols(SHT_SYMTAB, &[function("own", 0x1000, 0x10)]);
+        assert_eq!(symbolize(own, 0x1010), Err(Reason::NoSymbolHere));
+        let exports = TestFile::with_code().symbols(SHT_DYNSYM, &[function("exported", 0x1000, 0x10)]);
+        assert_eq!(symbolize(exports, 0x1010), Err(Reason::NoSymbols));
+        let mut lying = TestFile::with_code().symbols(SHT_SYMTAB, &[function("own", 0x1000, 0x10)]);
+        lying.set_section_size(3, 1 << 20);
+        assert_eq!(symbolize(lying, 0x1000), Err(Reason::MalformedFile));
+    }
+
+    #[test]
+    fn what_is_no_elf_file_is_said_so() {
+        let open = |bytes: &[u8]| NativeModule::from_bytes(bytes.to_vec(), Path::new("/x")).err();
+        assert_eq!(open(b"text"), Some(Reason::NotElf));
+        assert_eq!(open(b"\x7fELF\x01\x01\x01"), Some(Reason::NotElf));
+    }
+
+    #[test]
+    fn a_module_can_go_to_another_thread() {
+        fn is_send<T: Send>(_: &T) {}
+        is_send(&NativeModule::from_bytes(TestFile::with_code().bytes(), Path::new("/x")).ok());
+    }
+
+    #[test]
+    fn inlined_functions_stand_before_the_one_they_are_in() {
+        let (mut module, address) = this_program();
+        // Line tables alone hold names without their modules.
+        let names = |options, module: &mut NativeModule| -> Vec<String> {
+            let found = module.symbolize(address, options, &nowhere()).unwrap();
+            let last_part = |name: &str| name.rsplit("::").next().unwrap().to_owned();
+            found.functions.iter().map(|function| last_part(&function.name)).collect()
+        };
+        assert_eq!(names(NativeOptions::default(), &mut module), ["marked"]);
+        let chain = names(BOTH, &mut module);
+        assert!(chain.ends_with(&["inlined_deeper", "inlined", "marked"].map(String::from)), "{chain:?}");
+    }
+
+    #[test]
+    fn lines_come_without_inlined_functions_when_only_lines_are_asked_for() {
+        let (mut module, address) = this_program();
+        let lines = NativeOptions { lines: true, inlines: false };
+        let found = module.symbolize(address, lines, &nowhere()).unwrap();
+        let [function] = &found.functions[..] else { panic!("{found:?}") };
+        let (file, line) = function.location.as_ref().unwrap();
+        assert!(file.ends_with("native.rs"), "{file}");
+        let source = include_str!("native.rs").lines().nth(*line as usize - 1).unwrap();
+        assert!(source.contains("black_box(inlined(value) ^ 7)"), "{source}");
+
+        let inlines = NativeOptions { lines: false, inlines: true };
+        let found = module.symbolize(address, inlines, &nowhere()).unwrap();
+        assert!(found.functions.len() > 1);
+        assert!(found.functions.iter().all(|function| function.location.is_none()));
+    }
+}
