@@ -1,3 +1,9 @@
 //! From an address to names: a source for each mapping, and one shape for all their answers.
 
+pub(crate) mod code_map;
+pub(crate) mod managed;
+pub(crate) mod names;
+pub(crate) mod perf_map;
+#[cfg(test)]
+mod random;
 pub(crate) mod symbol;
