@@ -2,7 +2,10 @@
 
 use std::io::{self, Read};
 
-use super::names::{Name, Names};
+use super::{
+    hexadecimal::hexadecimal,
+    names::{Name, Names},
+};
 use crate::{address::RuntimeAddress, profile::Reason};
 
 /// How much is read at a time; also the longest line that is understood.
@@ -17,13 +20,6 @@ const MAX_NAME_BYTES: usize = 512;
 /// How far the last function of the kernel or of a module may reach: `/proc/kallsyms` says where functions
 /// begin, not where they end.
 const MAX_LAST_BYTES: u64 = 16 << 10;
-
-/// What compilers and the build put before a function's entry. Its bytes count as the function's: some
-/// mitigations run code in them.
-const PADDING_PREFIXES: [&[u8]; 2] = [b"__pfx_", b"__cfi_"];
-
-/// Where the kernel's code begins and ends.
-const MARKERS: [&[u8]; 5] = [b"_text", b"_stext", b"_etext", b"_sinittext", b"_einittext"];
 
 /// The functions of the kernel and its modules.
 #[derive(Debug)]
@@ -131,22 +127,25 @@ impl<'a> Line<'a> {
 
     /// Whether it only names the start or end of a range of code.
     fn is_marker(&self) -> bool {
-        let section = self.name.starts_with(b"__");
-        MARKERS.contains(&self.name)
-            || (section && (self.name.ends_with(b"text_start") || self.name.ends_with(b"text_end")))
+        match self.name {
+            b"_text" | b"_stext" | b"_etext" | b"_sinittext" | b"_einittext" => true,
+            [b'_', b'_', .., b't' | b'd'] => {
+                self.name.ends_with(b"text_start") || self.name.ends_with(b"text_end")
+            }
+            _ => false,
+        }
     }
 
     /// Whether it is a label inside a function.
     fn is_label(&self) -> bool {
-        self.name.is_empty() || self.name.starts_with(b".L") || self.name.starts_with(b"$")
+        matches!(self.name, [] | [b'$', ..] | [b'.', b'L', ..])
     }
-}
 
-fn hexadecimal(digits: &[u8]) -> Option<u64> {
-    if digits.len() > 16 {
-        return None;
+    /// The function whose entry this symbol pads. The bytes before an entry count as the function's own: some
+    /// mitigations run code in them.
+    fn padded_function(&self) -> Option<&'a [u8]> {
+        self.name.strip_prefix(b"__pfx_").or_else(|| self.name.strip_prefix(b"__cfi_"))
     }
-    digits.iter().try_fold(0, |number, &digit| Some(number << 4 | u64::from(char::from(digit).to_digit(16)?)))
 }
 
 /// Collects symbols line by line.
@@ -200,16 +199,14 @@ impl Parser {
     }
 
     fn push_function(&mut self, line: &Line<'_>, module: u16) {
-        if !self.padding.is_empty() && self.padding == line.name {
-            self.padding.clear();
+        let is_padded = !self.padding.is_empty() && self.padding == line.name;
+        self.padding.clear();
+        if is_padded {
             return;
         }
-        self.padding.clear();
-        let mut name = line.name;
-        if let Some(function) = PADDING_PREFIXES.iter().find_map(|prefix| name.strip_prefix(*prefix)) {
-            self.padding.extend_from_slice(function);
-            name = function;
-        }
+        let padded = line.padded_function();
+        self.padding.extend_from_slice(padded.unwrap_or_default());
+        let name = padded.unwrap_or(line.name);
         let Some(Name { offset, length }) = self.names.push(name) else { return };
         let Ok(name_length) = u16::try_from(length) else { return };
         self.symbols.push(Symbol { address: line.address, name_offset: offset, name_length, module });
@@ -225,6 +222,9 @@ impl Parser {
     }
 
     fn module_index(&mut self, name: &[u8]) -> Option<u16> {
+        if name.is_empty() {
+            return Some(0);
+        }
         let is_it = |module: &str| module.as_bytes() == name;
         if !self.modules.get(usize::from(self.module)).is_some_and(|module| is_it(module)) {
             let index = self.modules.iter().position(|module| is_it(module)).unwrap_or_else(|| {

@@ -1,6 +1,8 @@
 //! From an address to names: a source for each mapping, and one shape for all their answers.
 
 pub(crate) mod code_map;
+mod hexadecimal;
+pub(crate) mod jit;
 pub(crate) mod jitdump;
 pub(crate) mod kernel;
 pub(crate) mod managed;

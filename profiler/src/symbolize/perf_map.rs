@@ -6,6 +6,7 @@
 
 use super::{
     code_map::{CodeMap, Rejected},
+    hexadecimal::hexadecimal,
     names::{Name, Names},
 };
 
@@ -124,17 +125,6 @@ fn number(text: &[u8]) -> Option<(u64, &[u8])> {
     let (digits, rest) = text.split_at(end);
     let digits = digits.strip_prefix(b"0x").or_else(|| digits.strip_prefix(b"0X")).unwrap_or(digits);
     Some((hexadecimal(digits)?, rest))
-}
-
-/// A number of 1 to 16 hexadecimal digits, more only when the first ones are zeros.
-fn hexadecimal(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0_u64, |number, &digit| {
-        let digit = char::from(digit).to_digit(16)?;
-        number.checked_mul(16)?.checked_add(u64::from(digit))
-    })
 }
 
 #[cfg(test)]
