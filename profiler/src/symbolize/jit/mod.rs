@@ -87,8 +87,8 @@ impl JitNames {
         more
     }
 
-    /// What stood at `address` at `time_ns`. Final for times before the last poll; later polls may change
-    /// later times.
+    /// What stood at `address` at `time_ns`. Ask after a poll that came later than `time_ns`: what a runtime
+    /// has written since is not known before.
     ///
     /// A jitdump has exact times and lines, so it comes first, unless a perf map names other code that was
     /// surely put there later.

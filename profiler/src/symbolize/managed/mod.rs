@@ -5,11 +5,14 @@
 //! * the return type goes, the assembly in brackets stands first, `::` becomes `.`;
 //! * what says how the code was compiled goes, so that all tiers of a method are one frame;
 //! * addresses of method tables in comments go: they differ from run to run;
-//! * nested types (`Outer+Inner`), generic arguments and argument types stay as the runtime spells them.
+//! * nested types (`Outer+Inner`) and generic arguments stay as the runtime spells them;
+//! * argument types are spelled as in the runtime's events: `class System.String`, not `string`.
 //!
 //! Runtime stubs are numbered (`stub<7> GenerateLookupStub<GenerateLookupStub>`); without the number and with
 //! a repeated owner written once (`stub GenerateLookupStub`) each kind is one frame. Everything else - names
 //! of other runtimes, and names that are in this spelling already - stays as it is.
+
+mod arguments;
 
 use std::borrow::Cow;
 
@@ -38,9 +41,9 @@ pub(crate) enum Tier {
     /// Tier 1, entered in the middle of a loop.
     OptimizedTier1Osr,
     /// Tier 0 with counters.
-    InstrumentedTier,
+    Instrumented,
     /// Optimized with counters.
-    InstrumentedTierOptimized,
+    InstrumentedOptimized,
 }
 
 /// The suffixes, as `PrepareCodeConfig::GetJitOptimizationTierStr` (vm/prestub.cpp) and `PerfMap`
@@ -55,8 +58,8 @@ const TIERS: [(&str, Tier); 11] = [
     ("[QuickJitted]", Tier::QuickJitted),
     ("[OptimizedTier1]", Tier::OptimizedTier1),
     ("[OptimizedTier1OSR]", Tier::OptimizedTier1Osr),
-    ("[InstrumentedTier]", Tier::InstrumentedTier),
-    ("[InstrumentedTierOptimized]", Tier::InstrumentedTierOptimized),
+    ("[InstrumentedTier]", Tier::Instrumented),
+    ("[InstrumentedTierOptimized]", Tier::InstrumentedOptimized),
 ];
 
 /// The product's spelling of a name from a perf map or a jitdump.
@@ -100,12 +103,24 @@ fn split_tier(mut name: &str) -> (&str, Option<Tier>) {
 fn method(name: &str) -> Option<String> {
     let (assembly, rest) = split_assembly(name)?;
     let (class, signature) = rest.split_once("::")?;
-    if class.is_empty() || !signature.contains('(') || !signature.ends_with(')') {
+    if class.is_empty() || !signature.ends_with(')') {
         return None;
     }
-    let mut method = format!("{assembly}!{class}.{signature}");
-    remove_method_tables(&mut method);
+    let mut signature = signature.to_owned();
+    remove_method_tables(&mut signature);
+    let (name, arguments) = signature.split_at(arguments_start(&signature)?);
+    let mut method = format!("{assembly}!{class}.{name}");
+    arguments::append(&mut method, arguments);
     Some(method)
+}
+
+/// Where the parentheses open that the last character closes.
+fn arguments_start(signature: &str) -> Option<usize> {
+    let mut open = 0_usize;
+    signature.rmatch_indices(['(', ')']).find_map(|(at, parenthesis)| {
+        open = if parenthesis == ")" { open + 1 } else { open.checked_sub(1)? };
+        (open == 0).then_some(at)
+    })
 }
 
 /// The assembly that stands in brackets of its own behind the return type, and what follows it. Brackets of
@@ -185,7 +200,7 @@ mod tests {
             (
                 "class [System.Private.CoreLib]System.Threading.Thread [app] A.Program::Start(string,\
                  class [System.Private.CoreLib]System.Threading.ThreadStart)[QuickJitted]",
-                "app!A.Program.Start(string,class [System.Private.CoreLib]System.Threading.ThreadStart)",
+                "app!A.Program.Start(class System.String,class System.Threading.ThreadStart)",
             ),
             (
                 "instance string[] [System.Private.CoreLib] System.String::Split(int32[])[OptimizedTier1]",
@@ -216,8 +231,7 @@ mod tests {
     fn addresses_in_comments_are_left_out() {
         let raw = "Interop/Error /* MT: 0x00007F7E6C51A8A0 */ [System.Console] dynamicClass::IL_STUB_PInvoke(\
                    System.Net.Sockets.ProtocolType /* MT: 0x7fb1b1285438 */*&,native int*)[Optimized]";
-        let expected =
-            "System.Console!dynamicClass.IL_STUB_PInvoke(System.Net.Sockets.ProtocolType*&,native int*)";
+        let expected = "System.Console!dynamicClass.IL_STUB_PInvoke(System.Net.Sockets.ProtocolType*&,int*)";
         assert_eq!(name(raw), expected);
         assert_eq!(name("void [a] B::C( /* MT: 0xzz */ int32)"), "a!B.C( /* MT: 0xzz */ int32)");
     }
@@ -264,6 +278,7 @@ mod tests {
             "[app] no method",
             "void [app] ::M()",
             "void [app] A::field",
+            "void [app] A::M)",
             "void [] A::M()",
             "void [app",
             "[[[[ ]]]] ::()",
