@@ -1,0 +1,180 @@
+//! Names of code that a runtime makes while it runs, from the files that it writes for profilers.
+//!
+//! They are looked for in the target's own root, under the process's innermost pid, and read as they grow.
+
+mod follow;
+mod places;
+
+use std::path::{Path, PathBuf};
+
+use self::follow::{Follower, Owner, Sink};
+use super::{
+    jitdump::{JitDump, JitSymbol},
+    managed,
+    perf_map::PerfMap,
+    symbol::{Function, Symbolized},
+};
+use crate::{
+    address::RuntimeAddress,
+    process::root::Root,
+    profile::{Reason, SymbolSource},
+};
+
+/// Jitdump files of one process: one for each runtime in it, and the few places where they are looked for.
+const MAX_JIT_DUMPS: usize = 8;
+
+/// What has to be known of a process to find and trust its files.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JitProcess<'a> {
+    /// Its id in its innermost pid namespace (the last `NSpid` of `/proc/PID/status`): it names the files.
+    pub(crate) namespace_pid: u32,
+    /// Its user: whose files they have to be.
+    pub(crate) uid: u32,
+    /// Its start, nanoseconds since 1970-01-01 UTC: older files are of another process.
+    pub(crate) started_unix_ns: u64,
+    /// `/proc/PID/environ`: it may move the files.
+    pub(crate) environ: &'a [u8],
+}
+
+/// The perf maps and jitdumps of one process.
+#[derive(Debug)]
+pub(crate) struct JitNames {
+    owner: Owner,
+    jit_dump_name: String,
+    perf_maps: Vec<Followed<PerfMap>>,
+    jit_dumps: Vec<Followed<JitDump>>,
+}
+
+#[derive(Debug)]
+struct Followed<T> {
+    file: Follower,
+    names: T,
+}
+
+impl JitNames {
+    /// Nothing is opened before the first [`poll`](Self::poll).
+    pub(crate) fn new(process: &JitProcess<'_>) -> Self {
+        let directories = places::directories(process.environ);
+        let perf_map_name = format!("perf-{}.map", process.namespace_pid);
+        let jit_dump_name = format!("jit-{}.dump", process.namespace_pid);
+        Self {
+            owner: Owner { uid: process.uid, started_unix_ns: process.started_unix_ns },
+            perf_maps: directories.iter().map(|at| Followed::new(at.join(&perf_map_name))).collect(),
+            jit_dumps: directories.iter().map(|at| Followed::new(at.join(&jit_dump_name))).collect(),
+            jit_dump_name,
+        }
+    }
+
+    /// Takes note of a mapped file. Runtimes map a page of their jitdump, for profilers to see where it is.
+    pub(crate) fn see_mapping(&mut self, path: &Path) {
+        let is_jit_dump = path.file_name().is_some_and(|name| *name == *self.jit_dump_name);
+        let known = self.jit_dumps.iter().any(|dump| dump.file.path() == path);
+        if is_jit_dump && path.is_absolute() && !known && self.jit_dumps.len() < MAX_JIT_DUMPS {
+            self.jit_dumps.push(Followed::new(path.to_owned()));
+        }
+    }
+
+    /// Reads what the runtime has written since the last poll. `now_ns` is the `CLOCK_MONOTONIC` time before
+    /// the call. True when a limit ended the reading and there is more to read at once.
+    pub(crate) fn poll(&mut self, root: &Root, now_ns: u64) -> bool {
+        let mut more = false;
+        for map in &mut self.perf_maps {
+            more |= map.file.poll(root, self.owner, now_ns, &mut map.names);
+        }
+        for dump in &mut self.jit_dumps {
+            more |= dump.file.poll(root, self.owner, now_ns, &mut dump.names);
+        }
+        more
+    }
+
+    /// What stood at `address` at `time_ns`. Ask after a poll that came later than `time_ns`: what a runtime
+    /// has written since is not known before.
+    ///
+    /// A jitdump has exact times and lines, so it comes first, unless a perf map names other code that was
+    /// surely put there later.
+    pub(crate) fn lookup(&self, address: RuntimeAddress, time_ns: u64) -> Result<Symbolized, Reason> {
+        let dump = self.jit_dumps.iter().find_map(|dump| dump.names.lookup(address.0, time_ns));
+        let map = self.perf_maps.iter().find_map(|map| map.names.lookup(address.0, time_ns));
+        match (dump, map) {
+            (Some(symbol), Some((name, from_ns)))
+                if from_ns > symbol.exists_from_ns && name != symbol.name =>
+            {
+                Ok(from_perf_map(name))
+            }
+            (Some(symbol), _) => Ok(from_jit_dump(&symbol)),
+            (None, Some((name, _))) => Ok(from_perf_map(name)),
+            (None, None) => Err(self.reason()),
+        }
+    }
+
+    /// Names a span of time in which no address changed hands: look-ups of one address at two times of the
+    /// same epoch agree. A failed look-up may succeed after a poll even so.
+    pub(crate) fn epoch(&self, time_ns: u64) -> u32 {
+        let maps = self.perf_maps.iter().map(|map| map.names.epoch(time_ns));
+        let dumps = self.jit_dumps.iter().map(|dump| dump.names.epoch(time_ns));
+        maps.chain(dumps).fold(0, u32::saturating_add)
+    }
+
+    /// Lines and records that were no entries.
+    pub(crate) fn malformed_entries(&self) -> u64 {
+        let maps = self.perf_maps.iter().map(|map| map.names.malformed_lines());
+        let dumps = self.jit_dumps.iter().map(|dump| dump.names.malformed_records());
+        maps.chain(dumps).sum()
+    }
+
+    /// Why an address has no name.
+    fn reason(&self) -> Reason {
+        let files = || {
+            let maps = self.perf_maps.iter().map(|map| (&map.file, map.names.truncated()));
+            let dumps = self.jit_dumps.iter().map(|dump| (&dump.file, dump.names.truncated()));
+            maps.chain(dumps)
+        };
+        let refusals = || files().filter_map(|(file, _)| file.refusal());
+        if files().any(|(_, truncated)| truncated) || refusals().any(|reason| reason == Reason::TooLarge) {
+            Reason::TooLarge
+        } else if files().any(|(file, _)| file.is_open()) {
+            Reason::NoJitEntry
+        } else {
+            refusals().next().unwrap_or(Reason::NoJitMap)
+        }
+    }
+}
+
+fn from_perf_map(name: &str) -> Symbolized {
+    Symbolized::of(SymbolSource::PerfMap, managed::normalise(name).name)
+}
+
+fn from_jit_dump(symbol: &JitSymbol<'_>) -> Symbolized {
+    let name = managed::normalise(symbol.name).name.into_owned();
+    let location = symbol.location.map(|(file, line)| (file.to_owned(), line));
+    Symbolized { source: SymbolSource::JitDump, functions: vec![Function { name, location }] }
+}
+
+impl<T: Default> Followed<T> {
+    fn new(path: PathBuf) -> Self {
+        Self { file: Follower::new(path), names: T::default() }
+    }
+}
+
+impl Sink for PerfMap {
+    fn feed(&mut self, bytes: &[u8], written_after_ns: u64) {
+        PerfMap::feed(self, bytes, written_after_ns);
+    }
+
+    fn restart(&mut self) {
+        PerfMap::restart(self);
+    }
+}
+
+impl Sink for JitDump {
+    fn feed(&mut self, bytes: &[u8], _written_after_ns: u64) {
+        JitDump::feed(self, bytes);
+    }
+
+    fn restart(&mut self) {
+        JitDump::restart(self);
+    }
+}
+
+#[cfg(test)]
+mod tests;
