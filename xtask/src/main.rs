@@ -5,6 +5,7 @@ mod digest;
 mod project;
 mod setup;
 mod shell;
+mod workloads;
 
 use clap::Parser;
 
@@ -14,11 +15,13 @@ use clap::Parser;
 enum Command {
     BuildEbpf(build_ebpf::BuildEbpf),
     Setup(setup::Setup),
+    Workloads(workloads::Workloads),
 }
 
 fn main() -> anyhow::Result<()> {
     match Command::parse() {
         Command::BuildEbpf(command) => command.run(),
         Command::Setup(command) => command.run(),
+        Command::Workloads(command) => command.run(),
     }
 }
