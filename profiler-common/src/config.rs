@@ -33,6 +33,7 @@ pub enum PidSource {
 /// from the running kernel's BTF and are 0 where they are not needed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "user", derive(zerocopy::IntoBytes, zerocopy::Immutable))]
 pub struct Config {
     /// A [`TargetFilter`].
     pub filter: u32,

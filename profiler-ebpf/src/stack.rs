@@ -1,5 +1,7 @@
 //! Captures one stack, and sends it when user space does not have it yet.
 
+use core::ptr::read_volatile;
+
 use aya_ebpf::{
     EbpfContext,
     bindings::{BPF_F_USER_STACK, BPF_RB_NO_WAKEUP},
@@ -48,24 +50,11 @@ pub(crate) fn capture(context: &PerfEventContext, side: Side) -> Result<StackId,
     if bytes <= 0 {
         return Ok(0);
     }
-    let mut count_frames = bytes as u32 / WORD;
-    if count_frames > MAX_FRAMES as u32 {
-        count_frames = MAX_FRAMES as u32;
-    }
-    let id = hash(frames.cast(), count_frames);
+    let id = hash(scratch, bytes as u32 / WORD);
     if STACKS.get_ptr(&id).is_some() {
         return Ok(id);
     }
-    let header = StackHeader {
-        kind: RecordKind::Stack as u32,
-        frames: count_frames as u16,
-        flags: stack_flags(count_frames, get!(max_depth)),
-        id,
-    };
-    // SAFETY: the field is in bounds of a live map value that this CPU owns.
-    unsafe { (*scratch).header = header };
-    let record_bytes = HEADER_BYTES + u64::from(count_frames * WORD);
-    if !send(scratch.cast_const().cast(), record_bytes, u64::from(BPF_RB_NO_WAKEUP)) {
+    if !send(scratch.cast_const().cast(), record_bytes(scratch, id), u64::from(BPF_RB_NO_WAKEUP)) {
         return Err(Counter::LostRingBuffer);
     }
     count(Counter::StacksSent);
@@ -74,17 +63,39 @@ pub(crate) fn capture(context: &PerfEventContext, side: Side) -> Result<StackId,
     Ok(id)
 }
 
+/// Hashes the captured addresses and leaves their number in the header.
 #[inline(always)]
-fn hash(frames: *const u64, count: u32) -> StackId {
+fn hash(scratch: *mut Scratch, frames: u32) -> StackId {
+    // SAFETY: the field is in bounds of a live map value that this CPU owns.
+    unsafe { (*scratch).header.frames = frames as u16 };
+    // SAFETY: as above.
+    let addresses = unsafe { &raw const (*scratch).frames }.cast::<u64>();
     let mut hash = get!(hash_seed);
-    // Bound: MAX_FRAMES.
-    for index in 0..MAX_FRAMES {
-        if index as u32 >= count {
+    let limit = get!(max_depth);
+    // Bound: the depth at which the kernel's walk ends, which the verifier knows, and MAX_FRAMES.
+    for index in 0..MAX_FRAMES as u32 {
+        if index >= limit || index >= frames {
             break;
         }
         // SAFETY: `index` is below the length of the array.
-        let address = unsafe { *frames.add(index) };
-        hash = hash_step(hash, address);
+        hash = hash_step(hash, unsafe { *addresses.add(index as usize) });
     }
-    hash_finish(hash, u64::from(count))
+    hash_finish(hash, u64::from(frames))
+}
+
+/// Completes the header; the number of bytes from there to the last address.
+#[inline(always)]
+fn record_bytes(scratch: *mut Scratch, id: StackId) -> u64 {
+    // VERIFIER: `frames` is read back from the map value instead of kept in a register. What is loaded from
+    // memory has no history, so that every way out of the loop above looks the same here and is verified
+    // once; with the register, 6.18 walked what follows once for each number of frames (78,000
+    // instructions in place of 6,000).
+    // SAFETY: the field is in bounds of a live map value that this CPU owns.
+    let frames = unsafe { read_volatile(&raw const (*scratch).header.frames) };
+    let frames = if frames as usize > MAX_FRAMES { MAX_FRAMES as u16 } else { frames };
+    let flags = stack_flags(u32::from(frames), get!(max_depth));
+    let header = StackHeader { kind: RecordKind::Stack as u32, frames, flags, id };
+    // SAFETY: as above.
+    unsafe { (*scratch).header = header };
+    HEADER_BYTES + u64::from(frames) * u64::from(WORD)
 }

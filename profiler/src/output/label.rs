@@ -1,0 +1,82 @@
+//! What a frame, a thread and a process are called in text outputs.
+//!
+//! Names are data of the target: nothing in them may break a line, a stack or a terminal.
+
+use std::borrow::Cow;
+
+use super::OutputOptions;
+use crate::profile::{Frame, FrameKind, Process, Profile, Thread};
+
+/// The name without what has a meaning of its own in a folded line or on a terminal: `;` becomes `:`, and
+/// control characters (line breaks and escapes among them) become spaces.
+pub(super) fn clean(name: &str) -> Cow<'_, str> {
+    if name.chars().any(|c| c == ';' || is_unprintable(c)) {
+        let replaced = name.chars().map(|c| match c {
+            ';' => ':',
+            c if is_unprintable(c) => ' ',
+            c => c,
+        });
+        Cow::Owned(replaced.collect())
+    } else {
+        Cow::Borrowed(name)
+    }
+}
+
+/// Control characters, the two separators that some readers take for line breaks, the marks that reorder
+/// text around them, and the two code points that XML has no room for.
+fn is_unprintable(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(c, '\u{fffe}' | '\u{ffff}')
+}
+
+/// Appends what a frame is called.
+pub(super) fn push_frame(profile: &Profile, frame: &Frame, options: &OutputOptions, line: &mut String) {
+    line.push_str(&clean(profile.string(frame.name)));
+    if let Some(location) = frame.location {
+        let path = profile.string(location.file);
+        let file = path.rsplit('/').next().unwrap_or(path);
+        line.push_str(" (");
+        line.push_str(&clean(file));
+        if location.line != 0 {
+            line.push(':');
+            line.push_str(&location.line.to_string());
+        }
+        line.push(')');
+    }
+    if options.annotate {
+        line.push_str(annotation(frame.kind));
+    }
+}
+
+/// The mark behind a frame's name, as stackcollapse-perf writes it and flame graphs colour it.
+fn annotation(kind: FrameKind) -> &'static str {
+    match kind {
+        FrameKind::Kernel => "_[k]",
+        FrameKind::Jit => "_[j]",
+        FrameKind::Inlined => "_[i]",
+        FrameKind::Native => "",
+    }
+}
+
+/// The frame that stands for a process.
+pub(super) fn process(profile: &Profile, process: &Process) -> String {
+    format!("process {} ({})", process.pid, clean(profile.string(process.comm)))
+}
+
+/// The frame that stands for a thread.
+pub(super) fn thread(profile: &Profile, thread: &Thread) -> String {
+    format!("thread {} ({})", thread.tid, clean(profile.string(thread.comm)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_break_lines_stacks_or_terminals() {
+        assert_eq!(clean("a;b\nc\r\u{1b}[31md\u{7f}\u{9b}"), "a:b c  [31md  ");
+        assert_eq!(clean("x\u{202e}y\u{2028}z"), "x y z");
+        assert!(matches!(clean("Foo::bar<T> [x] \u{e9}"), Cow::Borrowed(_)));
+    }
+}

@@ -1,0 +1,147 @@
+//! Writing a profile: pure functions from a [`Profile`] to bytes, one file a format.
+//!
+//! A new format is a file with a `write` function, a variant of [`Format`] and a row in its tables.
+
+mod folded;
+mod label;
+mod svg;
+
+use std::{io, path::Path, str::FromStr};
+
+use crate::{
+    error::{Error, ErrorKind, Result},
+    profile::Profile,
+};
+
+/// The formats a profile can be written in.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// Folded stacks: `comm;root;...;leaf N`, one line for each distinct stack.
+    Folded,
+    /// An interactive flame graph.
+    Svg,
+}
+
+impl Format {
+    /// Every format.
+    pub const ALL: [Self; 2] = [Self::Folded, Self::Svg];
+
+    /// The name by which `--format` takes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Folded => "folded",
+            Self::Svg => "svg",
+        }
+    }
+
+    /// The file name extensions that stand for it, the usual one first.
+    #[must_use]
+    pub fn extensions(self) -> &'static [&'static str] {
+        match self {
+            Self::Folded => &["folded", "txt"],
+            Self::Svg => &["svg"],
+        }
+    }
+
+    /// The format that a file's name asks for.
+    ///
+    /// # Errors
+    /// `InvalidInput`, with the extensions there are, when it asks for none of them.
+    pub fn from_path(path: &Path) -> Result<Self> {
+        let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        let known = Self::ALL.into_iter().find(|format| format.extensions().contains(&extension));
+        known.ok_or_else(|| {
+            let extensions: Vec<String> = Self::ALL
+                .iter()
+                .flat_map(|format| format.extensions())
+                .map(|extension| format!(".{extension}"))
+                .collect();
+            let message = format!(
+                "the name of `{}` says no known format (known: {})",
+                path.display(),
+                extensions.join(", ")
+            );
+            Error::new(ErrorKind::InvalidInput, message)
+        })
+    }
+}
+
+impl FromStr for Format {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|format| format.name() == name).ok_or_else(|| {
+            let names: Vec<&str> = Self::ALL.iter().map(|format| format.name()).collect();
+            let message = format!("`{name}` is no known format (known: {})", names.join(", "));
+            Error::new(ErrorKind::InvalidInput, message)
+        })
+    }
+}
+
+/// How a profile is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutputOptions {
+    /// Mark the kind of each frame behind its name: `_[k]` kernel, `_[j]` JIT, `_[i]` inlined.
+    pub annotate: bool,
+    /// A frame with the thread's name and id above the root.
+    pub per_thread: bool,
+    /// A frame with the process's name and id above the root.
+    pub per_process: bool,
+}
+
+impl Profile {
+    /// Writes the profile with the default options.
+    ///
+    /// # Errors
+    /// What `to` fails with.
+    ///
+    /// ```
+    /// use profiler::{Format, profile::{Header, ProfileBuilder}};
+    ///
+    /// let profile = ProfileBuilder::default().finish(Header::default());
+    /// let mut folded = Vec::new();
+    /// profile.write(Format::Folded, &mut folded)?;
+    /// assert!(folded.is_empty());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn write(&self, format: Format, to: impl io::Write) -> io::Result<()> {
+        self.write_with(format, &OutputOptions::default(), to)
+    }
+
+    /// Writes the profile.
+    ///
+    /// # Errors
+    /// What `to` fails with.
+    pub fn write_with(&self, format: Format, options: &OutputOptions, to: impl io::Write) -> io::Result<()> {
+        match format {
+            Format::Folded => folded::write(self, options, to),
+            Format::Svg => svg::write(self, options, to),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_file_says_its_format() {
+        assert_eq!(Format::from_path(Path::new("a/b.svg")).unwrap(), Format::Svg);
+        assert_eq!(Format::from_path(Path::new("out.txt")).unwrap(), Format::Folded);
+        let error = Format::from_path(Path::new("out.xyz")).unwrap_err();
+        assert!(error.to_string().contains(".svg"), "{error}");
+    }
+
+    #[test]
+    fn every_format_is_known_by_its_name_and_extensions() {
+        for format in Format::ALL {
+            assert_eq!(format.name().parse::<Format>().unwrap(), format);
+            for extension in format.extensions() {
+                assert_eq!(Format::from_path(&Path::new("x").with_extension(extension)).unwrap(), format);
+            }
+        }
+        assert!("xyz".parse::<Format>().unwrap_err().to_string().contains("folded"));
+    }
+}

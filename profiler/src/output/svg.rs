@@ -1,0 +1,121 @@
+//! A flame graph as inferno draws it, with titles that say what was measured.
+
+use std::io::{self, Write};
+
+use inferno::flamegraph::{self, Options, Palette, color::MultiPalette};
+
+use super::{OutputOptions, folded, label};
+use crate::profile::{Header, Profile};
+
+/// Writes the picture.
+pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) -> io::Result<()> {
+    // The annotations choose the colours; inferno takes them off the names again.
+    let annotated = OutputOptions { annotate: true, ..*options };
+    let lines: Vec<String> =
+        folded::lines(profile, &annotated).into_iter().map(|(line, count)| format!("{line} {count}")).collect();
+    let mut drawing = drawing(profile);
+    let drawn = flamegraph::from_lines(&mut drawing, lines.iter().map(String::as_str), to);
+    if lines.is_empty() {
+        // Without a line inferno draws a picture that says so, and then answers with an error.
+        return drawn.or_else(|error| match error.kind() {
+            io::ErrorKind::InvalidData => Ok(()),
+            _ => Err(error),
+        });
+    }
+    drawn
+}
+
+fn drawing(profile: &Profile) -> Options<'static> {
+    let mut options = Options::default();
+    options.title = label::clean(&title(profile.header())).into_owned();
+    options.subtitle = Some(label::clean(&subtitle(profile)).into_owned());
+    options.colors = Palette::Multi(MultiPalette::Java);
+    "samples".clone_into(&mut options.count_name);
+    // Two runs over the same data draw the same picture.
+    options.deterministic = true;
+    options
+}
+
+fn title(header: &Header) -> String {
+    if header.target.is_empty() { "Flame graph".to_owned() } else { format!("On-CPU: {}", header.target) }
+}
+
+fn subtitle(profile: &Profile) -> String {
+    const NS_PER_S: f64 = 1e9;
+    let header = profile.header();
+    let ledger = profile.ledger();
+    let mut parts = Vec::new();
+    if !header.event.is_empty() {
+        parts.push(format!("{} at {} Hz on {} CPUs", header.event, header.frequency_hz, header.cpus));
+        parts.push(format!("{:.1} s", header.duration_ns as f64 / NS_PER_S));
+    }
+    parts.push(format!("{} samples", ledger.reported));
+    parts.push(format!("{} lost", ledger.lost_total()));
+    parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        address::ElfAddress,
+        profile::{Frame, FrameKind, Naming, ProfileBuilder, Reason, StackEnd},
+    };
+
+    fn svg(profile: &Profile) -> String {
+        let mut bytes = Vec::new();
+        write(profile, &OutputOptions::default(), &mut bytes).unwrap();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    fn profile_of(name: &str) -> Profile {
+        let mut builder = ProfileBuilder::default();
+        let name = builder.string(name);
+        let frame = builder.frame(Frame {
+            name,
+            kind: FrameKind::Kernel,
+            module: None,
+            address: ElfAddress(0),
+            location: None,
+            naming: Naming::Address(Reason::NoMapping),
+        });
+        let stack = builder.stack(vec![frame], StackEnd::Unknown);
+        let process = builder.process(1, "app");
+        let thread = builder.thread(process, 1, "app");
+        builder.sample(0, 0, thread, stack, 5);
+        builder.finish(Header {
+            target: "pid 1 (a<b)".to_owned(),
+            event: "cpu-clock".to_owned(),
+            frequency_hz: 99,
+            duration_ns: 1_500_000_000,
+            cpus: 2,
+            ..Header::default()
+        })
+    }
+
+    #[test]
+    fn the_titles_say_what_was_measured() {
+        let svg = svg(&profile_of("f"));
+        assert!(svg.contains("On-CPU: pid 1 (a&lt;b)"));
+        assert!(svg.contains("cpu-clock at 99 Hz on 2 CPUs, 1.5 s, 5 samples, 0 lost"));
+    }
+
+    #[test]
+    fn names_are_text_and_never_markup() {
+        let svg = svg(&profile_of("<script>alert(1)</script>&\u{1b}[0m\u{0}"));
+        assert!(svg.contains("&lt;script&gt;alert(1)&lt;/script&gt;&amp;"));
+        assert!(!svg.contains("<script>alert") && !svg.contains('\u{1b}') && !svg.contains('\u{0}'));
+        assert!(!svg.contains("_[k]"), "the annotation is for the colour alone");
+    }
+
+    #[test]
+    fn the_same_profile_draws_the_same_picture() {
+        assert_eq!(svg(&profile_of("f")), svg(&profile_of("f")));
+    }
+
+    #[test]
+    fn an_empty_profile_is_a_picture_that_says_so() {
+        let svg = svg(&ProfileBuilder::default().finish(Header::default()));
+        assert!(svg.contains("</svg>") && svg.contains("ERROR"));
+    }
+}

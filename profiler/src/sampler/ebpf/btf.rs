@@ -1,0 +1,199 @@
+//! Offsets of kernel structures from the running kernel's BTF (`Documentation/bpf/btf.rst`).
+//!
+//! One pass over the types that keeps an offset each: libraries build a model of all 150,000 types first,
+//! which takes longer than the rest of the start together.
+
+/// The BTF of a kernel, as bytes.
+#[derive(Debug)]
+pub(crate) struct Btf {
+    bytes: Vec<u8>,
+    types: std::ops::Range<usize>,
+    strings: std::ops::Range<usize>,
+    /// Where each type stands, by its id, which counts from 1.
+    by_id: Vec<u32>,
+}
+
+const MAGIC: u16 = 0xeb9f;
+const KIND_INT: u32 = 1;
+const KIND_ARRAY: u32 = 3;
+const KIND_STRUCT: u32 = 4;
+const KIND_UNION: u32 = 5;
+const KIND_ENUM: u32 = 6;
+const KIND_FUNC_PROTO: u32 = 13;
+const KIND_VAR: u32 = 14;
+const KIND_DATASEC: u32 = 15;
+const KIND_DECL_TAG: u32 = 17;
+const KIND_ENUM64: u32 = 19;
+
+/// `struct btf_type`: name, info, size or type.
+const TYPE_BYTES: usize = 12;
+/// `struct btf_member`: name, type, offset.
+const MEMBER_BYTES: usize = 12;
+/// `struct btf_enum`: name, value.
+const ENUM_BYTES: usize = 8;
+
+/// How deep unnamed structures inside structures are searched.
+const MAX_NESTING: u32 = 8;
+
+impl Btf {
+    /// Where the kernel shows its BTF.
+    pub(crate) const PATH: &str = "/sys/kernel/btf/vmlinux";
+
+    /// Reads the header and indexes the types; `None` when it is not BTF.
+    pub(crate) fn parse(bytes: Vec<u8>) -> Option<Self> {
+        let word = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?) as usize);
+        if u16::from_ne_bytes(*bytes.first_chunk()?) != MAGIC {
+            return None;
+        }
+        let header = word(4)?;
+        let section = |offset: usize, length: usize| {
+            let start = header.checked_add(word(offset)?)?;
+            let end = start.checked_add(word(length)?)?;
+            (end <= bytes.len()).then_some(start..end)
+        };
+        let (types, strings) = (section(8, 12)?, section(16, 20)?);
+        let mut btf = Self { bytes, types, strings, by_id: vec![0] };
+        btf.index()?;
+        Some(btf)
+    }
+
+    /// The offset of `structure.member` in bytes; unnamed structures in between count as part of it.
+    pub(crate) fn member(&self, structure: &str, member: &str) -> Option<u32> {
+        self.member_at(self.find(KIND_STRUCT, structure)?, member.as_bytes(), MAX_NESTING)
+    }
+
+    /// The size of a structure in bytes.
+    pub(crate) fn size(&self, structure: &str) -> Option<u32> {
+        self.word(self.find(KIND_STRUCT, structure)? + 8)
+    }
+
+    /// The value of a name of an enumeration.
+    pub(crate) fn enumerator(&self, enumeration: &str, name: &str) -> Option<u32> {
+        let at = self.find(KIND_ENUM, enumeration)?;
+        (0..self.length(at)?).map(|index| at + TYPE_BYTES + index * ENUM_BYTES).find_map(|entry| {
+            (self.name(self.word(entry)?)? == name.as_bytes()).then(|| self.word(entry + 4))?
+        })
+    }
+
+    fn index(&mut self) -> Option<()> {
+        let mut at = self.types.start;
+        while at + TYPE_BYTES <= self.types.end {
+            self.by_id.push(u32::try_from(at).ok()?);
+            at += TYPE_BYTES + extra_bytes(self.kind(at)?, self.length(at)?);
+        }
+        Some(())
+    }
+
+    fn find(&self, kind: u32, name: &str) -> Option<usize> {
+        self.by_id.iter().skip(1).map(|at| *at as usize).find(|at| {
+            self.kind(*at) == Some(kind) && self.word(*at).and_then(|name| self.name(name)) == Some(name.as_bytes())
+        })
+    }
+
+    fn member_at(&self, at: usize, wanted: &[u8], nesting: u32) -> Option<u32> {
+        // With the flag, the upper byte of an offset is the size of a bit field.
+        let offset_mask = if self.word(at + 4)? >> 31 == 1 { 0x00ff_ffff } else { u32::MAX };
+        (0..self.length(at)?).map(|index| at + TYPE_BYTES + index * MEMBER_BYTES).find_map(|member| {
+            let name = self.name(self.word(member)?)?;
+            let offset = (self.word(member + 8)? & offset_mask) / u8::BITS;
+            if name == wanted {
+                return Some(offset);
+            }
+            if !name.is_empty() || nesting == 0 {
+                return None;
+            }
+            let inner = *self.by_id.get(self.word(member + 4)? as usize)? as usize;
+            if !matches!(self.kind(inner)?, KIND_STRUCT | KIND_UNION) {
+                return None;
+            }
+            Some(offset + self.member_at(inner, wanted, nesting - 1)?)
+        })
+    }
+
+    fn kind(&self, at: usize) -> Option<u32> {
+        Some(self.word(at + 4)? >> 24 & 0x1f)
+    }
+
+    fn length(&self, at: usize) -> Option<usize> {
+        Some((self.word(at + 4)? & 0xffff) as usize)
+    }
+
+    fn name(&self, offset: u32) -> Option<&[u8]> {
+        let text = self.bytes.get(self.strings.start.checked_add(offset as usize)?..self.strings.end)?;
+        Some(&text[..memchr::memchr(0, text)?])
+    }
+
+    fn word(&self, at: usize) -> Option<u32> {
+        Some(u32::from_ne_bytes(*self.bytes.get(at..)?.first_chunk()?))
+    }
+}
+
+/// What follows a type's first three words.
+fn extra_bytes(kind: u32, length: usize) -> usize {
+    match kind {
+        KIND_INT | KIND_VAR | KIND_DECL_TAG => 4,
+        KIND_ARRAY => 12,
+        KIND_STRUCT | KIND_UNION => length * MEMBER_BYTES,
+        KIND_ENUM => length * ENUM_BYTES,
+        KIND_FUNC_PROTO => length * 8,
+        KIND_DATASEC | KIND_ENUM64 => length * 12,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// struct inner {int}: at 8 of an unnamed structure at 16 of `outer`; an enumeration beside them.
+    fn sample() -> Vec<u8> {
+        let strings = b"\0outer\0deep\0first\0colour\0red\0blue\0";
+        let at = |name: &[u8]| strings.windows(name.len()).position(|window| window == name).unwrap() as u32;
+        let types: Vec<u32> = [
+            vec![0, KIND_INT << 24, 4, 32],
+            vec![0, KIND_STRUCT << 24 | 1, 16, at(b"deep"), 1, 64],
+            vec![at(b"outer"), KIND_STRUCT << 24 | 2, 32, at(b"first"), 1, 0, 0, 2, 128],
+            vec![at(b"colour"), KIND_ENUM << 24 | 2, 4, at(b"red"), 3, at(b"blue"), 7],
+        ]
+        .concat();
+        let types: Vec<u8> = types.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let mut bytes = MAGIC.to_ne_bytes().to_vec();
+        bytes.extend([1, 0]);
+        let (types_len, strings_len) = (types.len() as u32, strings.len() as u32);
+        for word in [24, 0, types_len, types_len, strings_len] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        [bytes, types, strings.to_vec()].concat()
+    }
+
+    #[test]
+    fn members_are_found_also_in_unnamed_structures() {
+        let btf = Btf::parse(sample()).unwrap();
+        assert_eq!(btf.member("outer", "first"), Some(0));
+        assert_eq!(btf.member("outer", "deep"), Some(24));
+        assert_eq!(btf.member("outer", "missing"), None);
+        assert_eq!(btf.size("outer"), Some(32));
+        assert_eq!(btf.enumerator("colour", "blue"), Some(7));
+    }
+
+    #[test]
+    fn truncated_and_wrong_bytes_are_no_btf_or_have_no_members() {
+        let whole = sample();
+        for end in 0..whole.len() {
+            if let Some(btf) = Btf::parse(whole[..end].to_vec()) {
+                assert_eq!(btf.member("outer", "missing"), None);
+            }
+        }
+        assert!(Btf::parse(vec![0; 64]).is_none());
+    }
+
+    #[test]
+    fn the_running_kernel_has_the_structures_that_matter() {
+        // A kernel without BTF is one that the profiler works on with less.
+        let Ok(bytes) = std::fs::read(Btf::PATH) else { return };
+        let btf = Btf::parse(bytes).unwrap();
+        assert!(btf.member("task_struct", "group_leader").unwrap() > 0);
+        assert!(btf.size("upid").unwrap() >= 16);
+        assert!(btf.member("task_struct", "no_such_member").is_none());
+    }
+}

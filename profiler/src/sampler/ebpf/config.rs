@@ -1,0 +1,168 @@
+//! The constants of the kernel side for this machine and this plan.
+
+use std::{
+    fs,
+    hash::{BuildHasher, Hasher, RandomState},
+    os::unix::fs::MetadataExt,
+};
+
+use profiler_common::{Config, MAX_FRAMES, PidSource, TargetFilter};
+
+use super::{btf::Btf, object::Limits, read_number};
+use crate::{
+    error::{Error, ErrorKind, Operation, Result},
+    sampler::{Filter, Plan},
+};
+
+/// The inode of the initial pid namespace, `PROC_PID_INIT_INO` of `include/linux/proc_ns.h`.
+const INITIAL_PID_NAMESPACE: u64 = 0xefff_fffc;
+
+/// Where the depth of the kernel's stack walk is set.
+const MAX_STACK_SYSCTL: &str = "/proc/sys/kernel/perf_event_max_stack";
+
+/// Works the constants out.
+pub(super) fn configure(plan: &Plan, limits: Limits) -> Result<Config> {
+    const PATH: &str = "/proc/self/ns/pid";
+    let namespace = fs::metadata(PATH)
+        .map_err(|error| Error::from_io(Operation::ReadProcess, format!("failed to look at `{PATH}`"), error))?;
+    let mut config = Config {
+        filter: filter(&plan.filter) as u32,
+        kernel_stacks: plan.kernel_stacks.into(),
+        user_stacks: plan.user_stacks.into(),
+        pid_namespace_dev: namespace.dev(),
+        pid_namespace_inode: namespace.ino(),
+        hash_seed: RandomState::new().build_hasher().finish(),
+        wakeup_bytes: limits.wakeup_bytes(),
+        max_depth: max_depth(),
+        ..Config::default()
+    };
+    let initial = namespace.ino() == INITIAL_PID_NAMESPACE;
+    let hierarchy = match &plan.filter {
+        Filter::CgroupV1 { directory, controller } => Some((directory, controller)),
+        _ => None,
+    };
+    // The kernel's types are only read where something of them is needed.
+    let btf = if initial && !plan.children && hierarchy.is_none() { None } else { read_btf() };
+    config.pid_source = pid_source(initial, btf.is_some()) as u32;
+    if let Some(btf) = &btf {
+        fill_pid_offsets(&mut config, btf)?;
+    } else if plan.children {
+        return Err(no_btf("children can only be followed"));
+    }
+    if let Some((directory, controller)) = hierarchy {
+        let btf = btf.as_ref().ok_or_else(|| no_btf("a cgroup v1 directory can only be sampled"))?;
+        config.cgroup_id = fs::metadata(directory)
+            .map_err(|error| {
+                let message = format!("failed to look at the cgroup `{}`", directory.display());
+                Error::from_io(Operation::ReadProcess, message, error)
+            })?
+            .ino();
+        fill_cgroup_offsets(&mut config, btf, controller)?;
+    }
+    Ok(config)
+}
+
+fn filter(filter: &Filter) -> TargetFilter {
+    match filter {
+        Filter::Everything => TargetFilter::Everything,
+        Filter::Processes(_) => TargetFilter::Processes,
+        Filter::Threads(_) => TargetFilter::Threads,
+        Filter::CgroupV2(_) => TargetFilter::CgroupV2,
+        Filter::CgroupV1 { .. } => TargetFilter::CgroupV1,
+    }
+}
+
+fn pid_source(initial: bool, btf: bool) -> PidSource {
+    match (initial, btf) {
+        (true, _) => PidSource::Initial,
+        (false, true) => PidSource::Task,
+        (false, false) => PidSource::Helper,
+    }
+}
+
+/// The depth at which the kernel's walk ends, 127 where it does not say.
+fn max_depth() -> u32 {
+    const DEFAULT: u64 = 127;
+    let depth = read_number(MAX_STACK_SYSCTL).unwrap_or(DEFAULT);
+    u32::try_from(depth.clamp(1, MAX_FRAMES as u64)).unwrap_or(MAX_FRAMES as u32)
+}
+
+fn read_btf() -> Option<Btf> {
+    Btf::parse(fs::read(Btf::PATH).ok()?)
+}
+
+fn no_btf(what: &str) -> Error {
+    let message = format!("{what} where the kernel shows its types, and it has no `{}`", Btf::PATH);
+    Error::new(ErrorKind::Unsupported, message)
+}
+
+fn fill_pid_offsets(config: &mut Config, btf: &Btf) -> Result<()> {
+    config.task_thread_pid = member(btf, "task_struct", "thread_pid")?;
+    config.task_group_leader = member(btf, "task_struct", "group_leader")?;
+    config.pid_level = member(btf, "pid", "level")?;
+    config.pid_numbers = member(btf, "pid", "numbers")?;
+    config.upid_nr = member(btf, "upid", "nr")?;
+    config.upid_ns = member(btf, "upid", "ns")?;
+    config.upid_size = btf.size("upid").ok_or_else(|| unknown("upid", ""))?;
+    config.pid_namespace_inum = member(btf, "pid_namespace", "ns")? + member(btf, "ns_common", "inum")?;
+    Ok(())
+}
+
+fn fill_cgroup_offsets(config: &mut Config, btf: &Btf, controller: &str) -> Result<()> {
+    const POINTER_BYTES: u32 = 8;
+    let subsystem = btf
+        .enumerator("cgroup_subsys_id", &format!("{controller}_cgrp_id"))
+        .ok_or_else(|| unknown("cgroup_subsys_id", controller))?;
+    config.task_cgroups = member(btf, "task_struct", "cgroups")?;
+    config.css_set_subsys = member(btf, "css_set", "subsys")? + subsystem * POINTER_BYTES;
+    config.css_cgroup = member(btf, "cgroup_subsys_state", "cgroup")?;
+    config.cgroup_kn = member(btf, "cgroup", "kn")?;
+    config.kernfs_id = member(btf, "kernfs_node", "id")?;
+    config.kernfs_parent =
+        member(btf, "kernfs_node", "__parent").or_else(|_| member(btf, "kernfs_node", "parent"))?;
+    Ok(())
+}
+
+fn member(btf: &Btf, structure: &str, member: &str) -> Result<u32> {
+    btf.member(structure, member).ok_or_else(|| unknown(structure, member))
+}
+
+fn unknown(structure: &str, member: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("this kernel's types have no `{structure}.{member}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(filter: Filter, children: bool) -> Plan {
+        Plan { filter, frequency_hz: 99, cpus: None, kernel_stacks: true, user_stacks: false, children }
+    }
+
+    #[test]
+    fn the_plan_reaches_the_kernel_side() {
+        let limits = Limits::new(99, 2);
+        let config = configure(&plan(Filter::Processes(vec![1]), false), limits).unwrap();
+        assert_eq!(config.filter, TargetFilter::Processes as u32);
+        assert_eq!((config.kernel_stacks, config.user_stacks), (1, 0));
+        assert!(config.max_depth > 0 && config.max_depth as usize <= MAX_FRAMES);
+        assert_ne!(config.hash_seed, configure(&plan(Filter::Everything, false), limits).unwrap().hash_seed);
+    }
+
+    #[test]
+    fn ids_come_from_the_task_where_the_namespace_is_not_the_first_one() {
+        assert_eq!(pid_source(true, false), PidSource::Initial);
+        assert_eq!(pid_source(false, true), PidSource::Task);
+        assert_eq!(pid_source(false, false), PidSource::Helper);
+    }
+
+    #[test]
+    fn a_controller_that_does_not_exist_is_named() {
+        let Some(btf) = read_btf() else { return };
+        let error = fill_cgroup_offsets(&mut Config::default(), &btf, "nonsense").unwrap_err();
+        assert!(error.to_string().contains("nonsense"));
+        let mut config = Config::default();
+        fill_cgroup_offsets(&mut config, &btf, "memory").unwrap();
+        assert!(config.css_set_subsys > 0 && config.kernfs_id > 0);
+    }
+}

@@ -1,0 +1,117 @@
+//! CPUs: lists of them, and which are online.
+
+use std::{fs, str::FromStr};
+
+use crate::error::{Error, ErrorKind, Operation, Result};
+
+/// CPUs by number, in the spelling of the kernel: `0-3,8`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CpuSet(Vec<u32>);
+
+/// No machine has more (`CONFIG_NR_CPUS` ends there): a list that names more is a mistake.
+const MAX_CPUS: u32 = 8192;
+
+impl CpuSet {
+    /// The numbers, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// Whether a CPU is among them.
+    #[must_use]
+    pub fn contains(&self, cpu: u32) -> bool {
+        self.0.binary_search(&cpu).is_ok()
+    }
+}
+
+impl FromIterator<u32> for CpuSet {
+    fn from_iter<I: IntoIterator<Item = u32>>(cpus: I) -> Self {
+        let mut cpus: Vec<u32> = cpus.into_iter().collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        Self(cpus)
+    }
+}
+
+impl FromStr for CpuSet {
+    type Err = Error;
+
+    /// Reads a list as `/sys/devices/system/cpu/online` has it (cpuset(7), "List format").
+    fn from_str(text: &str) -> Result<Self> {
+        let bad = || Error::new(ErrorKind::InvalidInput, format!("`{text}` is no list of CPUs such as 0-3,8"));
+        let mut cpus = Vec::new();
+        for range in text.trim().split(',').filter(|range| !range.is_empty()) {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let first: u32 = first.trim().parse().map_err(|_| bad())?;
+            let last: u32 = last.trim().parse().map_err(|_| bad())?;
+            if first > last || last >= MAX_CPUS {
+                return Err(bad());
+            }
+            cpus.extend(first..=last);
+        }
+        if cpus.is_empty() { Err(bad()) } else { Ok(cpus.into_iter().collect()) }
+    }
+}
+
+/// The CPUs that are online. Their numbers can have holes.
+pub(crate) fn online() -> Result<CpuSet> {
+    const PATH: &str = "/sys/devices/system/cpu/online";
+    fs::read_to_string(PATH)
+        .map_err(|error| Error::from_io(Operation::OpenPerfEvent, format!("failed to read `{PATH}`"), error))?
+        .parse()
+}
+
+/// The CPUs to sample: those that are online, of those that were asked for.
+#[derive(Debug)]
+pub(super) struct Watch {
+    wanted: Option<CpuSet>,
+}
+
+impl Watch {
+    pub(super) fn new(wanted: Option<Vec<u32>>) -> Self {
+        Self { wanted: wanted.map(CpuSet::from_iter) }
+    }
+
+    pub(super) fn online(&self) -> Result<CpuSet> {
+        let online = online()?;
+        Ok(match &self.wanted {
+            Some(wanted) => online.iter().filter(|cpu| wanted.contains(*cpu)).collect(),
+            None => online,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(text: &str) -> Vec<u32> {
+        text.parse::<CpuSet>().unwrap().iter().collect()
+    }
+
+    #[test]
+    fn lists_can_have_ranges_and_holes() {
+        assert_eq!(list("0"), [0]);
+        assert_eq!(list("0-3,8,10-11\n"), [0, 1, 2, 3, 8, 10, 11]);
+        assert_eq!(list("5,1,1"), [1, 5]);
+    }
+
+    #[test]
+    fn what_is_no_list_is_refused_with_an_example() {
+        for bad in ["", "a", "3-1", "1-", "-1", "0-99999", "0;1"] {
+            let error = bad.parse::<CpuSet>().unwrap_err();
+            assert!(error.to_string().contains("0-3,8"), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn this_machine_has_a_cpu_online() {
+        assert!(online().unwrap().iter().count() > 0);
+    }
+
+    #[test]
+    fn only_wanted_cpus_are_watched() {
+        let first = online().unwrap().iter().next().unwrap();
+        assert_eq!(Watch::new(Some(vec![first, 8000])).online().unwrap().iter().collect::<Vec<_>>(), [first]);
+    }
+}

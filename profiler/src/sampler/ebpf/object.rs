@@ -1,0 +1,264 @@
+//! The compiled kernel side: its maps are created, its constants set, its programs loaded.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+};
+
+use aya::maps::{Map, MapData, PerCpuArray, RingBuf};
+use aya_obj::generated::bpf_insn;
+use profiler_common::{Config, Counter, names};
+use zerocopy::IntoBytes;
+
+use super::records;
+use crate::{
+    error::{Error, ErrorKind, Operation, Result},
+    sampler::{Batch, Filter, KernelCounts, Plan},
+    sys::bpf::{self, MapShape},
+};
+
+/// The object as `cargo xtask build-ebpf` left it.
+static OBJECT: &[u8] = aya::include_bytes_aligned!("profiler.bpf.o");
+
+/// `enum bpf_prog_type` of `include/uapi/linux/bpf.h`.
+const PROGRAM_TYPE_PERF_EVENT: u32 = 7;
+const PROGRAM_TYPE_RAW_TRACEPOINT: u32 = 17;
+/// `BPF_F_RDONLY_PROG`.
+const MAP_READ_ONLY_IN_PROGRAM: u32 = 1 << 7;
+
+/// Sizes that depend on how much there is to record.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    ring_buffer_bytes: u32,
+}
+
+impl Limits {
+    /// Room for all samples of half a second on every CPU, with as much again for stacks.
+    pub(super) fn new(frequency_hz: u64, cpus: usize) -> Self {
+        const MIN_BYTES: u64 = 512 << 10;
+        const MAX_BYTES: u64 = 64 << 20;
+        const SAMPLE_AND_STACK_BYTES: u64 = 128;
+        let half_second = (frequency_hz / 2).saturating_mul(cpus as u64).saturating_mul(SAMPLE_AND_STACK_BYTES);
+        let bytes = half_second.clamp(MIN_BYTES, MAX_BYTES).next_power_of_two();
+        Self { ring_buffer_bytes: u32::try_from(bytes).unwrap_or(1 << 20) }
+    }
+
+    /// The reader is woken when a quarter is used.
+    pub(super) fn wakeup_bytes(self) -> u64 {
+        u64::from(self.ring_buffer_bytes / 4)
+    }
+}
+
+/// The loaded kernel side. Dropped, it is gone from the kernel: nothing is pinned.
+pub(super) struct KernelSide {
+    records: RingBuf<MapData>,
+    counters: PerCpuArray<MapData, u64>,
+    sample: OwnedFd,
+    _maps: HashMap<String, OwnedFd>,
+    _fork: Option<OwnedFd>,
+}
+
+impl KernelSide {
+    /// Creates the maps, fills in constants and targets, and loads the programs that the plan needs.
+    pub(super) fn load(plan: &Plan, config: &Config, limits: Limits) -> Result<Self> {
+        raise_locked_memory_limit();
+        let mut object = aya_obj::Object::parse(OBJECT).map_err(broken)?;
+        let globals = HashMap::from([(names::GLOBAL_CONFIG, (config.as_bytes(), true))]);
+        object.patch_map_data(globals).map_err(broken)?;
+        let mut definitions: Vec<(String, aya_obj::Map)> = object.maps.drain().collect();
+        let mut maps = HashMap::new();
+        for (name, map) in &mut definitions {
+            if name == names::MAP_RECORDS {
+                map.set_max_entries(limits.ring_buffer_bytes);
+            }
+            maps.insert(name.clone(), create_map(name, map)?);
+        }
+        relocate(&mut object, &definitions, &maps)?;
+        fill_targets(plan, &maps)?;
+        let sample = load_program(&object, names::PROGRAM_SAMPLE, PROGRAM_TYPE_PERF_EVENT)?;
+        let fork = if plan.children { Some(follow_forks(&object)?) } else { None };
+        let map_data = |name| MapData::from_fd(clone_fd(map(&maps, name)?)?).map_err(broken);
+        Ok(Self {
+            records: Map::RingBuf(map_data(names::MAP_RECORDS)?).try_into().map_err(broken)?,
+            counters: Map::PerCpuArray(map_data(names::MAP_COUNTERS)?).try_into().map_err(broken)?,
+            sample,
+            _maps: maps,
+            _fork: fork,
+        })
+    }
+
+    /// The program to run at each tick.
+    pub(super) fn sample_program(&self) -> BorrowedFd<'_> {
+        self.sample.as_fd()
+    }
+
+    /// Becomes readable when the ring buffer fills.
+    pub(super) fn records_fd(&self) -> BorrowedFd<'_> {
+        self.records.as_fd()
+    }
+
+    /// Takes all records there are.
+    pub(super) fn drain(&mut self, batch: &mut Batch) {
+        while let Some(record) = self.records.next() {
+            records::decode(&record, batch);
+        }
+    }
+
+    /// The counters, all CPUs together.
+    pub(super) fn counts(&self) -> Result<KernelCounts> {
+        let sum = |counter: Counter| -> Result<u64> {
+            let values = self.counters.get(&(counter as u32), 0).map_err(|error| {
+                Error::with_source(ErrorKind::Io, "failed to read the kernel side's counters", error)
+            })?;
+            Ok(values.iter().sum())
+        };
+        Ok(KernelCounts {
+            target_ticks: sum(Counter::TargetTicks)?,
+            lost_ring_buffer: sum(Counter::LostRingBuffer)?,
+            lost_thread_id: sum(Counter::LostThreadId)?,
+            lost_children: sum(Counter::LostChild)?,
+            run_time_ns: sum(Counter::RunTimeNs)?,
+        })
+    }
+}
+
+impl fmt::Debug for KernelSide {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KernelSide").field("sample", &self.sample).finish_non_exhaustive()
+    }
+}
+
+/// Before 5.11 maps count against the limit on locked memory. Where it cannot be raised, creating a map tells.
+fn raise_locked_memory_limit() {
+    let unlimited = rustix::process::Rlimit { current: None, maximum: None };
+    if let Err(error) = rustix::process::setrlimit(rustix::process::Resource::Memlock, unlimited) {
+        log::debug!("the limit on locked memory stays as it is: {error}");
+    }
+}
+
+fn create_map(name: &str, definition: &aya_obj::Map) -> Result<OwnedFd> {
+    let failed = |error| Error::from_io(Operation::CreateMap, format!("failed to create the BPF map `{name}`"), error);
+    let constants = definition.section_kind() == aya_obj::EbpfSectionKind::Rodata;
+    let shape = MapShape {
+        map_type: definition.map_type(),
+        key_bytes: definition.key_size(),
+        value_bytes: definition.value_size(),
+        max_entries: definition.max_entries(),
+        flags: definition.map_flags() | if constants { MAP_READ_ONLY_IN_PROGRAM } else { 0 },
+    };
+    let map = bpf::create_map(name.trim_start_matches('.'), shape).map_err(failed)?;
+    if constants {
+        bpf::update_element(map.as_fd(), &0_u32.to_ne_bytes(), definition.data()).map_err(failed)?;
+        bpf::freeze(map.as_fd()).map_err(failed)?;
+    }
+    Ok(map)
+}
+
+fn relocate(
+    object: &mut aya_obj::Object,
+    definitions: &[(String, aya_obj::Map)],
+    maps: &HashMap<String, OwnedFd>,
+) -> Result<()> {
+    let text_sections = object.functions.keys().map(|(section, _)| *section).collect();
+    let placed = definitions
+        .iter()
+        .filter_map(|(name, definition)| Some((name.as_str(), maps.get(name)?.as_raw_fd(), definition)));
+    object.relocate_maps(placed, &text_sections).map_err(broken)?;
+    object.relocate_calls(&text_sections).map_err(broken)
+}
+
+fn fill_targets(plan: &Plan, maps: &HashMap<String, OwnedFd>) -> Result<()> {
+    let failed = |error| Error::from_io(Operation::CreateMap, "failed to set the target in the kernel side", error);
+    match &plan.filter {
+        Filter::Processes(ids) | Filter::Threads(ids) => {
+            let targets = map(maps, names::MAP_TARGETS)?;
+            for id in ids {
+                bpf::update_element(targets, &id.to_ne_bytes(), &[0]).map_err(failed)?;
+            }
+        }
+        Filter::CgroupV2(directory) => {
+            let open = std::fs::File::open(directory).map_err(|error| {
+                let message = format!("failed to open the cgroup `{}`", directory.display());
+                Error::from_io(Operation::ReadProcess, message, error)
+            })?;
+            let cgroup = map(maps, names::MAP_CGROUP)?;
+            bpf::update_element(cgroup, &0_u32.to_ne_bytes(), &open.as_raw_fd().to_ne_bytes()).map_err(failed)?;
+        }
+        Filter::Everything | Filter::CgroupV1 { .. } => {}
+    }
+    Ok(())
+}
+
+fn load_program(object: &aya_obj::Object, name: &str, program_type: u32) -> Result<OwnedFd> {
+    let program = object.programs.get(name).ok_or_else(|| broken(format!("no program `{name}`")))?;
+    let function =
+        object.functions.get(&program.function_key()).ok_or_else(|| broken(format!("no code of `{name}`")))?;
+    let code: Vec<u8> = function.instructions.iter().flat_map(instruction_bytes).collect();
+    bpf::load_program(name, program_type, &code, &program.license).map_err(|refused| {
+        let kind = match refused.error.kind() {
+            std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied(Operation::LoadProgram),
+            _ => ErrorKind::Unsupported,
+        };
+        Error::with_source(kind, format!("failed to load the BPF program `{name}`"), refused)
+    })
+}
+
+fn follow_forks(object: &aya_obj::Object) -> Result<OwnedFd> {
+    let program = load_program(object, names::PROGRAM_FORK, PROGRAM_TYPE_RAW_TRACEPOINT)?;
+    bpf::open_raw_tracepoint(c"sched_process_fork", program.as_fd()).map_err(|error| {
+        Error::from_io(Operation::LoadProgram, "failed to attach to `sched_process_fork`", error)
+    })
+}
+
+/// `struct bpf_insn` as the kernel reads it.
+fn instruction_bytes(instruction: &bpf_insn) -> [u8; 8] {
+    let registers = instruction.dst_reg() | instruction.src_reg() << 4;
+    let [off0, off1] = instruction.off.to_ne_bytes();
+    let [imm0, imm1, imm2, imm3] = instruction.imm.to_ne_bytes();
+    [instruction.code, registers, off0, off1, imm0, imm1, imm2, imm3]
+}
+
+fn map<'a>(maps: &'a HashMap<String, OwnedFd>, name: &str) -> Result<BorrowedFd<'a>> {
+    Ok(maps.get(name).ok_or_else(|| broken(format!("no map `{name}`")))?.as_fd())
+}
+
+fn clone_fd(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
+    fd.try_clone_to_owned().map_err(broken)
+}
+
+/// The object is part of this binary: what is wrong with it is wrong for everybody.
+fn broken(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::with_source(ErrorKind::InvalidData, "the embedded BPF object is broken", cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_object_has_every_program_and_map_that_the_loader_asks_for() {
+        let object = aya_obj::Object::parse(OBJECT).unwrap();
+        for program in [names::PROGRAM_SAMPLE, names::PROGRAM_FORK] {
+            assert!(object.programs.contains_key(program), "{program}");
+        }
+        for map in [
+            names::MAP_RECORDS,
+            names::MAP_STACKS,
+            names::MAP_TARGETS,
+            names::MAP_CGROUP,
+            names::MAP_COUNTERS,
+        ] {
+            assert!(object.maps.contains_key(map), "{map}");
+        }
+        let counters = &object.maps[names::MAP_COUNTERS];
+        assert_eq!(counters.max_entries(), Counter::COUNT);
+    }
+
+    #[test]
+    fn the_ring_buffer_grows_with_frequency_and_cpus_within_bounds() {
+        assert_eq!(Limits::new(99, 2).ring_buffer_bytes, 512 << 10);
+        assert!(Limits::new(9_999, 64).ring_buffer_bytes >= 32 << 20);
+        assert_eq!(Limits::new(u64::MAX, 8192).ring_buffer_bytes, 64 << 20);
+    }
+}

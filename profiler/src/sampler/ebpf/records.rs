@@ -1,0 +1,98 @@
+//! Decodes the records of the ring buffer.
+
+use std::num::NonZeroU64;
+
+use profiler_common::{RecordKind, SampleRecord, StackFlags, StackHeader, decode_kind};
+use zerocopy::FromBytes;
+
+use crate::sampler::{Batch, Comm, RawSample, RawStack};
+
+/// Decodes one record into the batch; what is no record is counted there.
+pub(super) fn decode(record: &[u8], batch: &mut Batch) {
+    let known = match decode_kind(record) {
+        Some(RecordKind::Sample) => sample(record).map(|sample| batch.samples.push(sample)),
+        Some(RecordKind::Stack) => stack(record).map(|stack| batch.stacks.push(stack)),
+        None => None,
+    };
+    if known.is_none() {
+        batch.undecodable += 1;
+    }
+}
+
+fn sample(record: &[u8]) -> Option<RawSample> {
+    let (record, _) = SampleRecord::read_from_prefix(record).ok()?;
+    Some(RawSample {
+        time_ns: record.time_ns,
+        cpu: record.cpu,
+        pid: record.pid,
+        tid: record.tid,
+        comm: Comm(record.comm),
+        kernel_stack: NonZeroU64::new(record.kernel_stack),
+        user_stack: NonZeroU64::new(record.user_stack),
+    })
+}
+
+fn stack(record: &[u8]) -> Option<RawStack> {
+    let (header, rest) = StackHeader::read_from_prefix(record).ok()?;
+    let (words, _) = rest.as_chunks::<8>();
+    let addresses: Vec<u64> =
+        words.get(..usize::from(header.frames))?.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+    let cut = header.flags & StackFlags::CUT_AT_DEPTH_LIMIT != 0;
+    Some(RawStack { id: Some(NonZeroU64::new(header.id)?), addresses, cut })
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::IntoBytes;
+
+    use super::*;
+
+    fn sample_bytes() -> Vec<u8> {
+        let record = SampleRecord {
+            kind: RecordKind::Sample as u32,
+            cpu: 1,
+            time_ns: 2,
+            pid: 3,
+            tid: 4,
+            kernel_stack: 0,
+            user_stack: 5,
+            comm: *b"app\0\0\0\0\0\0\0\0\0\0\0\0\0",
+        };
+        record.as_bytes().to_vec()
+    }
+
+    fn stack_bytes(frames: u16, addresses: &[u64]) -> Vec<u8> {
+        let header = StackHeader {
+            kind: RecordKind::Stack as u32,
+            frames,
+            flags: StackFlags::CUT_AT_DEPTH_LIMIT,
+            id: 9,
+        };
+        [header.as_bytes(), addresses.as_bytes()].concat()
+    }
+
+    #[test]
+    fn samples_and_stacks_are_decoded() {
+        let mut batch = Batch::default();
+        decode(&sample_bytes(), &mut batch);
+        decode(&stack_bytes(2, &[0x10, 0x20]), &mut batch);
+        assert_eq!(batch.samples[0].comm.to_text(), "app");
+        assert_eq!((batch.samples[0].kernel_stack, batch.samples[0].user_stack), (None, NonZeroU64::new(5)));
+        assert_eq!(batch.stacks[0].addresses, [0x10, 0x20]);
+        assert!(batch.stacks[0].cut);
+        assert_eq!(batch.undecodable, 0);
+    }
+
+    #[test]
+    fn short_and_unknown_records_are_counted() {
+        let mut batch = Batch::default();
+        let sample = sample_bytes();
+        for end in 0..sample.len() {
+            decode(&sample[..end], &mut batch);
+        }
+        decode(&stack_bytes(3, &[0x10, 0x20]), &mut batch);
+        decode(&[7; 64], &mut batch);
+        assert_eq!(batch.undecodable, sample.len() as u64 + 2);
+        assert!(batch.samples.is_empty() && batch.stacks.is_empty());
+    }
+}

@@ -1,0 +1,55 @@
+//! A recorded capture as a source of samples: the whole user-space pipeline without root and without a kernel.
+
+use std::{collections::VecDeque, path::Path, time::Duration};
+
+use super::{
+    Batch, KernelCounts, SampleSource,
+    capture::{Capture, read},
+};
+use crate::error::Result;
+
+/// Samples from a capture, batch by batch as they came.
+#[derive(Debug)]
+pub(crate) struct ReplaySource {
+    capture: Capture,
+    batches: VecDeque<Batch>,
+}
+
+impl ReplaySource {
+    /// Reads the events of a capture directory.
+    pub(crate) fn open(directory: &Path) -> Result<Self> {
+        let (capture, batches) = read(directory)?;
+        Ok(Self { capture, batches: batches.into() })
+    }
+
+    /// What the capture says of itself.
+    pub(crate) fn capture(&self) -> &Capture {
+        &self.capture
+    }
+}
+
+impl SampleSource for ReplaySource {
+    fn started_ns(&self) -> u64 {
+        self.capture.started_ns
+    }
+
+    fn cpus(&self) -> u32 {
+        self.capture.cpus
+    }
+
+    fn read(&mut self, _wait: Duration) -> Result<Batch> {
+        Ok(self.batches.pop_front().unwrap_or_default())
+    }
+
+    fn stop(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    fn counts(&self) -> Result<KernelCounts> {
+        Ok(self.capture.counts)
+    }
+}

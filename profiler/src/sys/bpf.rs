@@ -1,0 +1,242 @@
+//! The bpf(2) commands that the loader needs.
+//!
+//! aya's own loader parses the whole BTF of the kernel before it looks at its options: 25 ms and 16 MiB that
+//! nothing here needs. So the object is parsed and relocated by aya-obj, and handed to the kernel here.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+};
+
+/// `enum bpf_cmd` of `include/uapi/linux/bpf.h`.
+#[derive(Clone, Copy)]
+#[repr(i32)]
+enum Command {
+    MapCreate = 0,
+    MapUpdateElement = 2,
+    ProgramLoad = 5,
+    RawTracepointOpen = 17,
+    MapFreeze = 22,
+}
+
+/// `union bpf_attr`, the part for `BPF_MAP_CREATE` up to `map_name`.
+#[repr(C)]
+#[derive(Default)]
+struct MapCreate {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+    inner_map_fd: u32,
+    numa_node: u32,
+    map_name: [u8; NAME_BYTES],
+}
+
+/// `union bpf_attr`, the part for `BPF_MAP_*_ELEM` and `BPF_MAP_FREEZE`.
+#[repr(C)]
+#[derive(Default)]
+struct MapElement {
+    map_fd: u32,
+    reserved: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// `union bpf_attr`, the part for `BPF_PROG_LOAD` up to `expected_attach_type`.
+#[repr(C)]
+#[derive(Default)]
+struct ProgramLoad {
+    program_type: u32,
+    instruction_count: u32,
+    instructions: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buffer: u64,
+    kernel_version: u32,
+    program_flags: u32,
+    program_name: [u8; NAME_BYTES],
+    program_ifindex: u32,
+    expected_attach_type: u32,
+}
+
+/// `union bpf_attr`, the part for `BPF_RAW_TRACEPOINT_OPEN`.
+#[repr(C)]
+#[derive(Default)]
+struct RawTracepointOpen {
+    name: u64,
+    program_fd: u32,
+    reserved: u32,
+}
+
+/// `BPF_OBJ_NAME_LEN`.
+const NAME_BYTES: usize = 16;
+
+/// How much of the verifier's log is asked for after a refusal.
+const LOG_BYTES: usize = 256 * 1024;
+
+/// The shape of a map, numbers as in `include/uapi/linux/bpf.h`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MapShape {
+    pub(crate) map_type: u32,
+    pub(crate) key_bytes: u32,
+    pub(crate) value_bytes: u32,
+    pub(crate) max_entries: u32,
+    pub(crate) flags: u32,
+}
+
+/// A refused program: the system's error and the end of the verifier's log, where there is one.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}{}{log}", if log.is_empty() { "" } else { ": " })]
+pub(crate) struct LoadError {
+    pub(crate) error: io::Error,
+    pub(crate) log: String,
+}
+
+/// Creates a map.
+pub(crate) fn create_map(name: &str, shape: MapShape) -> io::Result<OwnedFd> {
+    let attributes = MapCreate {
+        map_type: shape.map_type,
+        key_size: shape.key_bytes,
+        value_size: shape.value_bytes,
+        max_entries: shape.max_entries,
+        map_flags: shape.flags,
+        map_name: object_name(name),
+        ..MapCreate::default()
+    };
+    // SAFETY: the attributes hold no address.
+    unsafe { bpf_fd(Command::MapCreate, &attributes) }
+}
+
+/// Writes one element of a map. Key and value must have the sizes that the map was created with.
+pub(crate) fn update_element(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<()> {
+    let attributes = MapElement {
+        map_fd: raw(map),
+        key: key.as_ptr() as u64,
+        value: value.as_ptr() as u64,
+        ..MapElement::default()
+    };
+    // SAFETY: both addresses are of live slices, of the sizes that the caller promises.
+    unsafe { bpf(Command::MapUpdateElement, &attributes) }.map(drop)
+}
+
+/// Makes a map read-only for user space, so that the verifier takes its values for constants.
+pub(crate) fn freeze(map: BorrowedFd<'_>) -> io::Result<()> {
+    let attributes = MapElement { map_fd: raw(map), ..MapElement::default() };
+    // SAFETY: the attributes hold no address.
+    unsafe { bpf(Command::MapFreeze, &attributes) }.map(drop)
+}
+
+/// Loads a program of `instructions` (8 bytes each).
+///
+/// # Errors
+/// The refusal, with the verifier's log when the program itself was refused.
+pub(crate) fn load_program(
+    name: &str,
+    program_type: u32,
+    instructions: &[u8],
+    license: &std::ffi::CStr,
+) -> Result<OwnedFd, LoadError> {
+    const INSTRUCTION_BYTES: usize = 8;
+    let mut attributes = ProgramLoad {
+        program_type,
+        instruction_count: u32::try_from(instructions.len() / INSTRUCTION_BYTES).unwrap_or(u32::MAX),
+        instructions: instructions.as_ptr() as u64,
+        license: license.as_ptr() as u64,
+        program_name: object_name(name),
+        ..ProgramLoad::default()
+    };
+    // SAFETY: the addresses are of live slices, and the count is that of the instructions.
+    let error = match unsafe { bpf_fd(Command::ProgramLoad, &attributes) } {
+        Ok(program) => return Ok(program),
+        Err(error) => error,
+    };
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return Err(LoadError { error, log: String::new() });
+    }
+    // The log slows the verifier down, so it is only asked for after a refusal.
+    let mut log = vec![0_u8; LOG_BYTES];
+    attributes.log_level = 1;
+    attributes.log_size = u32::try_from(log.len()).unwrap_or(u32::MAX);
+    attributes.log_buffer = log.as_mut_ptr() as u64;
+    // SAFETY: as above, and the log buffer is writable and of the size given.
+    match unsafe { bpf_fd(Command::ProgramLoad, &attributes) } {
+        Ok(program) => Ok(program),
+        Err(_) => Err(LoadError { error, log: last_lines(&log) }),
+    }
+}
+
+/// Attaches a raw tracepoint program; closing the result detaches it.
+pub(crate) fn open_raw_tracepoint(name: &std::ffi::CStr, program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let attributes =
+        RawTracepointOpen { name: name.as_ptr() as u64, program_fd: raw(program), ..RawTracepointOpen::default() };
+    // SAFETY: the name is a live C string.
+    unsafe { bpf_fd(Command::RawTracepointOpen, &attributes) }
+}
+
+/// The last lines of a verifier log: what was wrong stands before its statistics.
+fn last_lines(log: &[u8]) -> String {
+    const LINES: usize = 12;
+    let end = memchr::memchr(0, log).unwrap_or(log.len());
+    let text = String::from_utf8_lossy(&log[..end]);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("; ")
+}
+
+fn object_name(name: &str) -> [u8; NAME_BYTES] {
+    let mut bytes = [0; NAME_BYTES];
+    for (to, from) in bytes.iter_mut().take(NAME_BYTES - 1).zip(name.bytes()) {
+        *to = from;
+    }
+    bytes
+}
+
+fn raw(fd: BorrowedFd<'_>) -> u32 {
+    fd.as_raw_fd().unsigned_abs()
+}
+
+/// A command that answers with a new file descriptor.
+///
+/// # Safety
+/// As [`bpf`].
+unsafe fn bpf_fd<T>(command: Command, attributes: &T) -> io::Result<OwnedFd> {
+    // SAFETY: the caller's promise.
+    let fd = unsafe { bpf(command, attributes) }?;
+    // SAFETY: the kernel just made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// # Safety
+/// `T` is the part of `union bpf_attr` that belongs to the command, without padding, and every address in it
+/// is valid for what the command does with it.
+unsafe fn bpf<T>(command: Command, attributes: &T) -> io::Result<i32> {
+    // SAFETY: the kernel reads `size_of::<T>()` bytes of the attributes and takes the rest for zero.
+    let result = unsafe {
+        libc::syscall(libc::SYS_bpf, command as i32, std::ptr::from_ref(attributes), size_of::<T>())
+    };
+    match i32::try_from(result) {
+        Ok(result) if result >= 0 => Ok(result),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_cut_to_what_the_kernel_takes() {
+        assert_eq!(&object_name("RECORDS")[..8], b"RECORDS\0");
+        assert_eq!(&object_name("a_name_longer_than_that")[..], b"a_name_longer_t\0");
+    }
+
+    #[test]
+    fn the_end_of_the_log_is_what_is_kept() {
+        let log = (0..100).map(|i| format!("line {i}\n")).collect::<String>() + "\0rest";
+        let kept = last_lines(log.as_bytes());
+        assert!(kept.starts_with("line 88"));
+        assert!(kept.ends_with("line 99"));
+    }
+}

@@ -1,0 +1,8 @@
+//! System calls: the only unsafe code of user space. Everything else asks here.
+#![expect(unsafe_code, reason = "system calls that no library wraps")]
+
+pub(crate) mod bpf;
+pub(crate) mod capability;
+pub(crate) mod command;
+pub(crate) mod perf;
+pub(crate) mod perf_ring;
