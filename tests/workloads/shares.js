@@ -1,8 +1,12 @@
 // Known shares of generated code: run > roundOfWork > alpha 75 %, beta 25 %. To be run by
-// `node --perf-basic-prof --interpreted-frames-native-stack shares.js SECONDS`, which writes /tmp/perf-PID.map.
+// `node --perf-basic-prof --interpreted-frames-native-stack shares.js SECONDS`, which writes /tmp/perf-PID.map
+// and a log into the current folder.
 "use strict";
 
 const fs = require("node:fs");
+
+// Each function keeps its own frame.
+require("node:v8").setFlagsFromString("--no-turbo-inlining");
 
 function alpha(steps) {
   let state = steps | 0;
@@ -33,7 +37,11 @@ function slice(endsAt) {
   setImmediate(slice, endsAt);
 }
 
-process.on("exit", () => fs.rmSync(`/tmp/perf-${process.pid}.map`, { force: true }));
+process.on("exit", () => {
+  fs.rmSync(`/tmp/perf-${process.pid}.map`, { force: true });
+  const logs = fs.readdirSync(".").filter((file) => file.endsWith(`-${process.pid}-v8.log`));
+  for (const log of logs) fs.rmSync(log);
+});
 if (fs.fstatSync(0).isFIFO()) process.stdin.on("end", () => process.exit(0)).resume();
 console.log(`ready ${process.pid}`);
 slice(Date.now() + 1000 * Number(process.argv[2] ?? 60));
