@@ -2,9 +2,14 @@
 
 mod build_ebpf;
 mod digest;
+mod fuzz;
 mod project;
+mod run;
 mod setup;
 mod shell;
+mod test;
+mod tidy;
+mod workloads;
 
 use clap::Parser;
 
@@ -12,13 +17,23 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask")]
 enum Command {
-    BuildEbpf(build_ebpf::BuildEbpf),
+    Run(run::Run),
+    Test(test::Test),
     Setup(setup::Setup),
+    BuildEbpf(build_ebpf::BuildEbpf),
+    Workloads(workloads::Workloads),
+    Tidy(tidy::Tidy),
+    Fuzz(fuzz::Fuzz),
 }
 
 fn main() -> anyhow::Result<()> {
     match Command::parse() {
-        Command::BuildEbpf(command) => command.run(),
+        Command::Run(command) => command.run(),
+        Command::Test(command) => command.run(),
         Command::Setup(command) => command.run(),
+        Command::BuildEbpf(command) => command.run(),
+        Command::Workloads(command) => command.run(),
+        Command::Tidy(command) => command.run(),
+        Command::Fuzz(command) => command.run(),
     }
 }

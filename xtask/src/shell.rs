@@ -2,6 +2,9 @@
 
 use std::{
     env,
+    ffi::OsStr,
+    fs,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
 };
@@ -36,6 +39,28 @@ fn finish(command: &mut Command) -> Result<Output> {
         bail!("{} failed: {}\n{}", line(command), output.status, String::from_utf8_lossy(&said).trim_end());
     }
     Ok(output)
+}
+
+/// The target that programs run on here are built for.
+pub(crate) fn host_target() -> Result<String> {
+    let version = read(Command::new("rustc").arg("-vV"))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.context("rustc does not say its host")?.to_owned())
+}
+
+/// A command that runs `program` as root.
+pub(crate) fn as_root(program: impl AsRef<OsStr>) -> Command {
+    if is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("sudo");
+    command.arg(program);
+    command
+}
+
+/// Whether this process runs as root.
+pub(crate) fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|own_process| own_process.uid() == 0)
 }
 
 /// The path of `program`, looked for in `PATH` and where `cargo install` puts programs.

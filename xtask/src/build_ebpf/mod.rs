@@ -45,7 +45,8 @@ fn write() -> Result<()> {
     Ok(())
 }
 
-fn check() -> Result<()> {
+/// Fails if the committed object is not what the sources give.
+pub(crate) fn check() -> Result<()> {
     let path = object_path();
     let committed = fs::read(&path).with_context(|| format!("no kernel side: {REBUILD}"))?;
     let stamp = Stamp::read(&stamp_path()).with_context(|| format!("no stamp: {REBUILD}"))?;

@@ -1,6 +1,6 @@
 //! Installs Debian packages.
 
-use std::{fs, os::unix::fs::MetadataExt as _, process::Command};
+use std::process::Command;
 
 use anyhow::{Result, bail};
 
@@ -17,7 +17,7 @@ pub(super) fn install(packages: &[&str]) -> Result<()> {
             "missing here: {names} (Debian's names). Only Debian's apt-get is known: please install their like"
         );
     }
-    if !is_root() {
+    if !shell::is_root() {
         bail!("missing here: {names}. As root: apt-get install --no-install-recommends {names}");
     }
     println!("apt-get install {names}");
@@ -32,8 +32,4 @@ fn apt_get() -> Command {
         .args(["--quiet=2", "--option", "DPkg::Lock::Timeout=300"])
         .env("DEBIAN_FRONTEND", "noninteractive");
     command
-}
-
-fn is_root() -> bool {
-    fs::metadata("/proc/self").is_ok_and(|own_process| own_process.uid() == 0)
 }

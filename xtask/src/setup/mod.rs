@@ -10,6 +10,8 @@ mod dotnet;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 
+pub(crate) use dotnet::runtime as dotnet_runtime;
+
 use crate::{build_ebpf::toolchain, shell};
 
 /// Install what the project's own commands need and this machine has not.

@@ -1,0 +1,261 @@
+// The .NET workload. Its first argument is the mode, the second the time in seconds; it prints "ready PID" and ends
+// after that time or when the pipe on its standard input is closed.
+//
+//   cpu      Main > Run > Outer > Middle > Alpha 60 %, Beta 30 %, Gamma 10 %
+//   tiny     Main > Run > TinyOuter > TinyMiddle > Alpha, where the JIT makes no frames for the Tiny methods
+//   generic  Main > Run > Repository`2.Sum over reference and value types
+//   dynamic  methods made at run time and thrown away again, so that their addresses are used anew; their names are
+//            free text with ';' in it
+//   threads  four named threads in mode cpu
+//   web      requests to an HTTP server and its answers, asynchronous, in one process
+//
+// Compiled by Mono's mcs against .NET Core 3.1's assemblies: C# 7, and all newer runtimes take it.
+using System;
+using System.Diagnostics;
+using System.IO;
+using System.Net;
+using System.Net.Sockets;
+using System.Reflection.Emit;
+using System.Runtime.CompilerServices;
+using System.Runtime.InteropServices;
+using System.Text;
+using System.Threading;
+using System.Threading.Tasks;
+
+namespace Workload
+{
+    public static class Cpu
+    {
+        public static long Sink;
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        public static void Alpha() { Sink += Spin(60000); }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        public static void Beta() { Sink += Spin(30000); }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        public static void Gamma() { Sink += Spin(10000); }
+
+        // Several calls each: the JIT omits the frame of an optimized method with no loop and fewer than two calls,
+        // and the method below it is then lost to whoever follows frame pointers.
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        public static void Middle() { Alpha(); Beta(); Gamma(); }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        public static void Outer() { Middle(); Middle(); }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        public static void Run(Func<bool> goesOn) { while (goesOn()) Outer(); }
+
+        [MethodImpl(MethodImplOptions.AggressiveInlining)]
+        static long Spin(int steps)
+        {
+            long state = steps;
+            for (int step = 0; step < steps; step++) state = state * 6364136223846793005 + 1442695040888963407;
+            return state;
+        }
+    }
+
+    public static class Tiny
+    {
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        static long TinyMiddle() { Cpu.Alpha(); return 1; }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        static long TinyOuter() { return TinyMiddle() + 1; }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        public static void Run(Func<bool> goesOn) { while (goesOn()) Cpu.Sink += TinyOuter(); }
+    }
+
+    public sealed class Repository<TKey, TValue>
+    {
+        readonly TKey[] keys;
+        readonly TValue value;
+
+        public Repository(TKey[] keys, TValue value) { this.keys = keys; this.value = value; }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        public long Sum(Func<TKey, TValue, long> weigh)
+        {
+            long sum = 0;
+            foreach (TKey key in keys) sum += weigh(key, value);
+            return sum;
+        }
+    }
+
+    public static class Generic
+    {
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        public static void Run(Func<bool> goesOn)
+        {
+            string[] names = new string[1000];
+            for (int i = 0; i < names.Length; i++) names[i] = "name" + i;
+            var references = new Repository<string, string>(names, "x");
+            var values = new Repository<int, double>(new int[1000], 0.5);
+            while (goesOn())
+            {
+                Cpu.Sink += references.Sum((name, suffix) => name.Length + suffix.Length);
+                Cpu.Sink += values.Sum((number, factor) => (long)(number * factor));
+            }
+        }
+    }
+
+    public static class Dynamic
+    {
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        static Func<int, int> Make(int number)
+        {
+            var method = new DynamicMethod("made;method, number " + number, typeof(int), new[] { typeof(int) });
+            ILGenerator code = method.GetILGenerator();
+            for (int i = 0; i < 10 + number % 7 * 20; i++)
+            {
+                code.Emit(OpCodes.Ldarg_0);
+                code.Emit(OpCodes.Ldc_I4, i + number);
+                code.Emit(OpCodes.Add);
+                code.Emit(OpCodes.Starg_S, (byte)0);
+            }
+            code.Emit(OpCodes.Ldarg_0);
+            code.Emit(OpCodes.Ret);
+            return (Func<int, int>)method.CreateDelegate(typeof(Func<int, int>));
+        }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        static void MakeAndUse(int number)
+        {
+            Func<int, int> made = Make(number);
+            int state = 0;
+            for (int i = 0; i < 20000; i++) state = made(state);
+            Cpu.Sink += state;
+        }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        public static void Run(Func<bool> goesOn)
+        {
+            for (int number = 0; goesOn(); number++)
+            {
+                MakeAndUse(number);
+                if (number % 50 == 0) { GC.Collect(); GC.WaitForPendingFinalizers(); GC.Collect(); }
+            }
+        }
+    }
+
+    // A server of its own instead of HttpListener, which needs a libssl that Debian no longer has.
+    public static class Web
+    {
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        static string Render(string path) { Cpu.Outer(); return "{\"path\":\"" + path + "\"}"; }
+
+        static async Task<string> ReadHead(NetworkStream stream, byte[] buffer)
+        {
+            int length = 0;
+            while (true)
+            {
+                int read = await stream.ReadAsync(buffer, length, buffer.Length - length);
+                if (read == 0) return null;
+                length += read;
+                string head = Encoding.ASCII.GetString(buffer, 0, length);
+                if (head.Contains("\r\n\r\n")) return head;
+            }
+        }
+
+        static async Task Serve(TcpListener listener)
+        {
+            using (TcpClient client = await listener.AcceptTcpClientAsync())
+            {
+                NetworkStream stream = client.GetStream();
+                byte[] buffer = new byte[8192];
+                string head;
+                while ((head = await ReadHead(stream, buffer)) != null)
+                {
+                    string answer = "HTTP/1.1 200 OK\r\nX-Body: " + Render(head.Split(' ')[1]) + "\r\n\r\n";
+                    byte[] bytes = Encoding.ASCII.GetBytes(answer);
+                    await stream.WriteAsync(bytes, 0, bytes.Length);
+                }
+            }
+        }
+
+        static async Task Ask(int port, Func<bool> goesOn)
+        {
+            byte[] request = Encoding.ASCII.GetBytes("GET /item/42 HTTP/1.1\r\n\r\n"), buffer = new byte[8192];
+            using (var client = new TcpClient("127.0.0.1", port))
+            {
+                client.NoDelay = true;
+                NetworkStream stream = client.GetStream();
+                while (goesOn())
+                {
+                    await stream.WriteAsync(request, 0, request.Length);
+                    if (await ReadHead(stream, buffer) == null) throw new IOException("the server hung up");
+                }
+            }
+        }
+
+        public static void Run(Func<bool> goesOn)
+        {
+            var listener = new TcpListener(IPAddress.Loopback, 0);
+            listener.Start();
+            Task server = Serve(listener);
+            Ask(((IPEndPoint)listener.LocalEndpoint).Port, goesOn).Wait();
+            server.Wait();
+            listener.Stop();
+        }
+    }
+
+    public static class Program
+    {
+        static volatile bool inputClosed;
+
+        static void WatchInput()
+        {
+            var watcher = new Thread(() => { while (Console.Read() >= 0) { } inputClosed = true; });
+            watcher.IsBackground = true;
+            watcher.Start();
+        }
+
+        [DllImport("libc")]
+        static extern long readlink(string path, byte[] target, long size);
+
+        static bool InputIsPipe()
+        {
+            byte[] target = new byte[64];
+            long length = readlink("/proc/self/fd/0", target, target.Length);
+            return length > 0 && Encoding.ASCII.GetString(target, 0, (int)length).StartsWith("pipe:");
+        }
+
+        static void RunThreads(Func<bool> goesOn)
+        {
+            var threads = new Thread[4];
+            for (int i = 0; i < threads.Length; i++)
+            {
+                threads[i] = new Thread(() => Cpu.Run(goesOn)) { Name = "worker-" + i };
+                threads[i].Start();
+            }
+            foreach (Thread thread in threads) thread.Join();
+        }
+
+        public static int Main(string[] arguments)
+        {
+            string mode = arguments.Length > 0 ? arguments[0] : "cpu";
+            int seconds = arguments.Length > 1 ? int.Parse(arguments[1]) : 60;
+            int pid = Process.GetCurrentProcess().Id;
+            if (InputIsPipe()) WatchInput();
+            Stopwatch watch = Stopwatch.StartNew();
+            Func<bool> goesOn = () => !inputClosed && watch.Elapsed.TotalSeconds < seconds;
+            Console.WriteLine("ready " + pid);
+            switch (mode)
+            {
+                case "cpu": Cpu.Run(goesOn); break;
+                case "tiny": Tiny.Run(goesOn); break;
+                case "generic": Generic.Run(goesOn); break;
+                case "dynamic": Dynamic.Run(goesOn); break;
+                case "threads": RunThreads(goesOn); break;
+                case "web": Web.Run(goesOn); break;
+                default: Console.Error.WriteLine("unknown mode " + mode); return 2;
+            }
+            File.Delete("/tmp/perf-" + pid + ".map");
+            File.Delete("/tmp/perfinfo-" + pid + ".map");
+            return 0;
+        }
+    }
+}

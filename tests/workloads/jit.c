@@ -1,0 +1,117 @@
+/* Generated code, named by a perf map: main > run > [JIT code].
+ *
+ * Two functions spin in an anonymous executable mapping, HotLoop for 75 % and ColdLoop for 25 % of the time. argv[2]
+ * says how /tmp/perf-PID.map looks:
+ *   lower      addresses as 7f12...      (default)
+ *   prefixed   addresses as 0x7f12...
+ *   upper      addresses as 00007F12...
+ *   again      both names are given wrongly first, then rightly: the later line counts
+ *   none       there is no map
+ * and, from a target that means harm,
+ *   names      names with ';', a terminal's escapes and bytes that are not UTF-8
+ *   longline   a line of one megabyte before the right ones
+ *   huge       ten gigabytes of nothing behind the right lines
+ *   symlink    a link to /etc/shadow
+ *   device     a link to /dev/zero
+ *   fifo       a FIFO that nobody writes to */
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "lifetime.h"
+
+/* push a frame; spin `steps` times; pop it; return. `steps` is the first argument. */
+#if defined __x86_64__
+static const unsigned char CODE[] = {0x55, 0x48, 0x89, 0xe5, 0x48, 0xff, 0xcf, 0x75, 0xfb, 0x5d, 0xc3};
+#elif defined __aarch64__
+static const unsigned CODE[] = {0xa9bf7bfd, 0x910003fd, 0xf1000400, 0x54ffffe1, 0xa8c17bfd, 0xd65f03c0};
+#endif
+
+enum { COLD_OFFSET = 1024, MAPPING_BYTES = 4096, LONG_LINE_BYTES = 1 << 20 };
+
+static const char HOT[] = "void [demo] Demo.Program::HotLoop(int64)[Optimized]";
+static const char COLD[] = "void [demo] Demo.Program::ColdLoop(int64)[Optimized]";
+
+typedef void function(unsigned long steps);
+
+static char map_path[64];
+
+static void remove_map(void) { unlink(map_path); }
+
+static char *generate(void) {
+    char *code = mmap(NULL, MAPPING_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (code == MAP_FAILED)
+        exit(1);
+    memcpy(code, CODE, sizeof CODE);
+    memcpy(code + COLD_OFFSET, CODE, sizeof CODE);
+    mprotect(code, MAPPING_BYTES, PROT_READ | PROT_EXEC);
+    __builtin___clear_cache(code, code + MAPPING_BYTES);
+    return code;
+}
+
+static void write_line(FILE *map, const char *format, const char *address, const char *name) {
+    fprintf(map, format, (unsigned long)address, sizeof CODE, name);
+}
+
+static void write_lines(FILE *map, const char *code, const char *look) {
+    const char *format = "%lx %zx %s\n";
+    if (strcmp(look, "prefixed") == 0)
+        format = "0x%lx 0x%zx %s\n";
+    else if (strcmp(look, "upper") == 0)
+        format = "%016lX %zx %s\n";
+    if (strcmp(look, "again") == 0) {
+        write_line(map, format, code, "wrong");
+        write_line(map, format, code + COLD_OFFSET, "wrong");
+    }
+    if (strcmp(look, "longline") == 0) {
+        fprintf(map, "%lx %zx ", (unsigned long)code, sizeof CODE);
+        for (int byte = 0; byte < LONG_LINE_BYTES; byte++)
+            fputc('x', map);
+        fputc('\n', map);
+    }
+    int hostile = strcmp(look, "names") == 0;
+    write_line(map, format, code, hostile ? "Hot;Loop \x1b[31mred\x1b[0m \r<b>&\xff\xfe" : HOT);
+    write_line(map, format, code + COLD_OFFSET, COLD);
+}
+
+static void write_map(const char *code, const char *look) {
+    snprintf(map_path, sizeof map_path, "/tmp/perf-%d.map", getpid());
+    if (strcmp(look, "none") == 0)
+        return;
+    atexit(remove_map);
+    if (strcmp(look, "symlink") == 0 || strcmp(look, "device") == 0) {
+        if (symlink(look[0] == 's' ? "/etc/shadow" : "/dev/zero", map_path) != 0)
+            exit(1);
+        return;
+    }
+    if (strcmp(look, "fifo") == 0) {
+        if (mkfifo(map_path, 0600) != 0)
+            exit(1);
+        return;
+    }
+    FILE *map = fopen(map_path, "w");
+    if (map == NULL)
+        exit(1);
+    write_lines(map, code, look);
+    fflush(map);
+    if (strcmp(look, "huge") == 0 && ftruncate(fileno(map), 10L << 30) != 0)
+        exit(1);
+    fclose(map);
+}
+
+static void run(const char *code) {
+    function *hot = (function *)code, *cold = (function *)(code + COLD_OFFSET);
+    while (goes_on())
+        for (int round = 0; round < 16; round++) {
+            hot(75000);
+            cold(25000);
+        }
+}
+
+int main(int argc, char **argv) {
+    const char *code = generate();
+    write_map(code, argc > 2 ? argv[2] : "lower");
+    ready(argc, argv);
+    run(code);
+    return 0;
+}

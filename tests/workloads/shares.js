@@ -1,0 +1,47 @@
+// Known shares of generated code: run > roundOfWork > alpha 75 %, beta 25 %. To be run by
+// `node --perf-basic-prof --interpreted-frames-native-stack shares.js SECONDS`, which writes /tmp/perf-PID.map
+// and a log into the current folder.
+"use strict";
+
+const fs = require("node:fs");
+
+// Each function keeps its own frame.
+require("node:v8").setFlagsFromString("--no-turbo-inlining");
+
+function alpha(steps) {
+  let state = steps | 0;
+  for (let step = 0; step < steps; step++) state = (Math.imul(state, 1664525) + 1013904223) | 0;
+  return state;
+}
+
+function beta(steps) {
+  let state = steps | 0;
+  for (let step = 0; step < steps; step++) state = (Math.imul(state, 1664525) + 1013904223) | 0;
+  return state;
+}
+
+function roundOfWork() {
+  return alpha(75000) ^ beta(25000);
+}
+
+function run(endsAt) {
+  let sum = 0;
+  while (Date.now() < endsAt) sum ^= roundOfWork();
+  return sum;
+}
+
+// Rounds block the event loop, so whoever holds the pipe on standard input is asked between them.
+function slice(endsAt) {
+  if (Date.now() >= endsAt) process.exit(0);
+  run(Date.now() + 20);
+  setImmediate(slice, endsAt);
+}
+
+process.on("exit", () => {
+  fs.rmSync(`/tmp/perf-${process.pid}.map`, { force: true });
+  const logs = fs.readdirSync(".").filter((file) => file.endsWith(`-${process.pid}-v8.log`));
+  for (const log of logs) fs.rmSync(log);
+});
+if (fs.fstatSync(0).isFIFO()) process.stdin.on("end", () => process.exit(0)).resume();
+console.log(`ready ${process.pid}`);
+slice(Date.now() + 1000 * Number(process.argv[2] ?? 60));

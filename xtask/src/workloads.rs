@@ -1,0 +1,141 @@
+//! `cargo xtask workloads`: builds the programs that the end-to-end tests profile, into `target/workloads`.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+
+use crate::{project, setup, shell};
+
+/// Build the programs that the end-to-end tests profile.
+#[derive(Args)]
+pub(crate) struct Workloads {}
+
+/// What makes every call visible to whoever follows frame pointers, under the name in the source.
+const C_FLAGS: [&str; 12] = [
+    "-std=gnu17",
+    "-D_GNU_SOURCE",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-O1",
+    "-g",
+    "-fno-omit-frame-pointer",
+    "-mno-omit-leaf-frame-pointer",
+    "-fno-inline",
+    "-fno-optimize-sibling-calls",
+    "-pthread",
+];
+
+/// Programs in Rust; the other files are their modules.
+const RUST_PROGRAMS: [&str; 2] = ["demo", "inlines"];
+
+/// What the .NET program uses of its runtime.
+const ASSEMBLIES: [&str; 16] = [
+    "System.Collections",
+    "System.ComponentModel.Primitives",
+    "System.Console",
+    "System.Diagnostics.Process",
+    "System.IO.FileSystem",
+    "System.Net.Primitives",
+    "System.Net.Sockets",
+    "System.Private.CoreLib",
+    "System.Reflection.Emit.ILGeneration",
+    "System.Reflection.Emit.Lightweight",
+    "System.Reflection.Primitives",
+    "System.Runtime",
+    "System.Runtime.Extensions",
+    "System.Text.Encoding.Extensions",
+    "System.Threading",
+    "System.Threading.Thread",
+];
+
+impl Workloads {
+    pub(crate) fn run(&self) -> Result<()> {
+        build()
+    }
+}
+
+/// Builds what is older than its source.
+pub(crate) fn build() -> Result<()> {
+    fs::create_dir_all(output_folder())?;
+    for source in project::files_below(&source_folder())? {
+        if source.extension().is_some_and(|extension| extension == "c") {
+            build_c(&source)?;
+        }
+    }
+    for program in RUST_PROGRAMS {
+        build_rust(program)?;
+    }
+    build_dotnet()
+}
+
+fn build_c(source: &Path) -> Result<()> {
+    let name = source.file_stem().context("a source file has a name")?;
+    let mut gcc = Command::new("gcc");
+    gcc.args(C_FLAGS);
+    let mut program = output_folder().join(name);
+    if name == "plugin" {
+        gcc.args(["-shared", "-fPIC"]);
+        program.set_extension("so");
+    }
+    gcc.arg("-o").arg(&program).arg(source);
+    make(&program, &[source, &source_folder().join("lifetime.h")], &mut gcc)
+}
+
+/// Builds one of the workloads in Rust, with the compiler alone.
+pub(crate) fn build_rust(name: &str) -> Result<()> {
+    let source = source_folder().join(name).with_extension("rs");
+    let program = output_folder().join(name);
+    fs::create_dir_all(output_folder())?;
+    let mut rustc = Command::new("rustc");
+    rustc.args(["--edition", "2024", "-O", "-g", "-C", "force-frame-pointers=yes", "-o"]);
+    rustc.arg(&program).arg(&source);
+    make(&program, &[&source, &source_folder().join("lifetime.rs")], &mut rustc)
+}
+
+fn build_dotnet() -> Result<()> {
+    let source_folder = project::root().join("tests/dotnet");
+    let folder = output_folder().join("dotnet");
+    fs::create_dir_all(folder.join("app"))?;
+    fs::copy(source_folder.join("run"), folder.join("run"))?;
+    for config in ["3.1.json", "9.0.json"] {
+        fs::copy(source_folder.join(config), folder.join("app").join(config))?;
+    }
+    let framework = setup::dotnet_runtime("3.1").join("shared/Microsoft.NETCore.App/3.1.23");
+    let program = folder.join("app/app.dll");
+    let source = source_folder.join("App.cs");
+    let mut mcs = Command::new("mcs");
+    mcs.args(["-nostdlib", "-noconfig", "-optimize+", "-warnaserror", "-nowarn:1702"]);
+    for assembly in ASSEMBLIES {
+        mcs.arg(format!("-reference:{}/{assembly}.dll", framework.display()));
+    }
+    mcs.arg(format!("-out:{}", program.display())).arg(&source);
+    make(&program, &[&source], &mut mcs)
+}
+
+/// Runs `compiler` if `program` is older than one of its `sources`.
+fn make(program: &Path, sources: &[&Path], compiler: &mut Command) -> Result<()> {
+    let modified = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified());
+    if let Ok(built) = modified(program) {
+        let edited = sources.iter().map(|source| modified(source)).collect::<Result<Vec<_>, _>>()?;
+        if edited.iter().all(|time| *time < built) {
+            return Ok(());
+        }
+    }
+    println!("{}", project::relative(program).display());
+    shell::run(compiler)
+}
+
+fn source_folder() -> PathBuf {
+    project::root().join("tests/workloads")
+}
+
+/// Where the built workloads are.
+pub(crate) fn output_folder() -> PathBuf {
+    project::root().join("target/workloads")
+}
