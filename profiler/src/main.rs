@@ -1,3 +1,7 @@
 //! The `profiler` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    profiler::cli::main()
+}

@@ -79,9 +79,9 @@ impl AddressSpace {
         self.replaced.partition_point(|old| old.until_ns <= time_ns)
     }
 
-    /// How many mappings there are now.
-    pub(crate) fn len(&self) -> usize {
-        self.current.len()
+    /// The mappings there are now.
+    pub(crate) fn current(&self) -> impl Iterator<Item = &Mapping> {
+        self.current.values().map(|timed| &*timed.mapping)
     }
 
     /// Cuts what overlaps `start..end` out of the current mappings, and keeps it for older samples.
@@ -222,7 +222,7 @@ mod tests {
         for i in 0..(MAX_MAPPINGS as u64 + 100) {
             space.insert(mapping(i << 12, (i << 12) + 0x800, 1), i);
         }
-        assert_eq!(space.len(), MAX_MAPPINGS);
+        assert_eq!(space.current().count(), MAX_MAPPINGS);
         for time in 0..(MAX_REPLACED as u64 + 100) {
             space.insert(mapping(0x1000, 0x1800, time), time);
         }

@@ -40,6 +40,18 @@ pub(crate) fn start_ticks(stat: &str) -> Option<u64> {
     after_name.split_ascii_whitespace().nth(FIELDS_AFTER_NAME)?.parse().ok()
 }
 
+/// The moment so many clock ticks after boot, nanoseconds since 1970-01-01 UTC.
+pub(crate) fn unix_ns(ticks_since_boot: u64) -> u64 {
+    const NS_PER_S: u64 = 1_000_000_000;
+    let now = |clock| {
+        let now = rustix::time::clock_gettime(clock);
+        u64::try_from(now.tv_sec).unwrap_or(0) * NS_PER_S + u64::try_from(now.tv_nsec).unwrap_or(0)
+    };
+    let booted = now(rustix::time::ClockId::Realtime).saturating_sub(now(rustix::time::ClockId::Boottime));
+    let tick_ns = NS_PER_S / rustix::param::clock_ticks_per_second().max(1);
+    booted.saturating_add(ticks_since_boot.saturating_mul(tick_ns))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,6 +82,14 @@ mod tests {
         assert_eq!(start_ticks(&stat), Some(22));
         assert_eq!(start_ticks("1 (a"), None);
         assert_eq!(start_ticks(""), None);
+    }
+
+    #[test]
+    fn this_process_started_a_moment_ago() {
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+        let started = std::time::Duration::from_nanos(unix_ns(start_ticks(&stat).unwrap()));
+        let ago = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH + started).unwrap_or_default();
+        assert!(ago < std::time::Duration::from_secs(3600), "{ago:?}");
     }
 
     #[test]

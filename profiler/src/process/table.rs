@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{AddressSpace, Mapping, Proc, ProcessEvent, ProcessEventKind, Status, maps, root::Root, status};
+use super::{AddressSpace, Backing, Mapping, Proc, ProcessEvent, ProcessEventKind, Status, maps, root::Root, status};
 use crate::{address::RuntimeAddress, profile::Reason};
 
 /// How many processes are kept at once; a fork bomb must not cost the profiler its memory.
@@ -40,8 +40,8 @@ pub(crate) struct Process {
 pub(crate) struct Identity {
     /// From `/proc/PID/status`.
     pub(crate) status: Status,
-    /// Start of the process in clock ticks since boot.
-    pub(crate) start_ticks: u64,
+    /// When it started, nanoseconds since 1970-01-01 UTC, as exact as a clock tick.
+    pub(crate) started_unix_ns: u64,
     /// Its environment as it was started with; empty when it cannot be read.
     pub(crate) environment: Vec<u8>,
     /// Its root directory; `None` when it cannot be opened.
@@ -72,6 +72,15 @@ impl Process {
             Memory::Known(space) => space.arrangement(time_ns),
             _ => 0,
         }
+    }
+
+    /// The paths of the files that it has mapped to execute.
+    pub(crate) fn mapped_files(&self) -> impl Iterator<Item = &str> {
+        let space = if let Memory::Known(space) = &self.memory { Some(space) } else { None };
+        space.into_iter().flat_map(AddressSpace::current).filter_map(|mapping| match &mapping.backing {
+            Backing::File { path, .. } => Some(&**path),
+            _ => None,
+        })
     }
 
     /// Whether it has ended, or executes another program now.
@@ -299,7 +308,7 @@ impl ProcessTable {
         let text = |entry| Some(String::from_utf8_lossy(&self.proc.read(pid, entry).ok()?).into_owned());
         Some(Identity {
             status: Status::parse(&text("status")?)?,
-            start_ticks: status::start_ticks(&text("stat")?)?,
+            started_unix_ns: status::unix_ns(status::start_ticks(&text("stat")?)?),
             environment: self.proc.read(pid, "environ").unwrap_or_default(),
             root: self.proc.root(pid).ok().map(Arc::new),
         })
@@ -335,10 +344,7 @@ mod tests {
     use std::{fs, path::Path};
 
     use super::*;
-    use crate::{
-        address::FileOffset,
-        process::{Backing, FileId},
-    };
+    use crate::{address::FileOffset, process::FileId};
 
     const STATUS: &str = "State:\tR\nTgid:\t7\nUid:\t0\t0\t0\t0\nNStgid:\t7\t1\nVmSize:\t1 kB\n";
 

@@ -118,14 +118,14 @@ impl Pipeline {
         }
         if now_ns >= self.next_jit_poll_ns {
             self.next_jit_poll_ns = now_ns + JIT_POLL_INTERVAL_NS;
-            self.symbolizer.poll_jit(now_ns);
+            self.symbolizer.poll_jit(&self.processes, now_ns);
         }
         Ok(())
     }
 
     /// The profile of all samples since the last one.
     pub(super) fn finish(&mut self, interval: Interval) -> Profile {
-        self.symbolizer.poll_jit(interval.ended_ns);
+        self.symbolizer.poll_jit(&self.processes, interval.ended_ns);
         for sample in std::mem::take(&mut self.waiting) {
             self.place(sample, true);
         }

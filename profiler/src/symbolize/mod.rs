@@ -19,11 +19,11 @@ mod random;
 mod split_dwarf;
 pub(crate) mod symbol;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, path::Path, sync::Arc};
 
 use self::{
     debug_file::DebugFiles,
-    jit::JitNames,
+    jit::{JitNames, JitProcess},
     kernel::KernelSymbols,
     modules::Modules,
     symbol::Symbolized,
@@ -31,7 +31,7 @@ use self::{
 pub(crate) use self::native::NativeOptions;
 use crate::{
     address::{ElfAddress, RuntimeAddress},
-    process::{Backing, Identity, Mapping, Proc, Process, ProcessKey, root::Root},
+    process::{Backing, Identity, Mapping, Proc, Process, ProcessKey, ProcessTable, root::Root},
     profile::{FrameKind, Reason, SymbolSource},
 };
 
@@ -73,7 +73,13 @@ pub(crate) struct Symbolizer {
     host: Arc<Root>,
     modules: Modules,
     kernel: Option<Result<KernelSymbols, Reason>>,
-    jit: HashMap<ProcessKey, JitNames>,
+    jit: HashMap<ProcessKey, JitCode>,
+}
+
+/// The code that one process compiles at run time.
+struct JitCode {
+    names: JitNames,
+    root: Option<Arc<Root>>,
 }
 
 impl Symbolizer {
@@ -113,7 +119,7 @@ impl Symbolizer {
                 kind: FrameKind::Jit,
                 module: None,
                 address: ElfAddress(address.0),
-                names: self.jit_names(process).lookup(address, time_ns),
+                names: self.jit_code(process).names.lookup(address, time_ns),
             },
             Code::Nowhere(reason, address) => Answer {
                 kind: FrameKind::Native,
@@ -124,10 +130,19 @@ impl Symbolizer {
         }
     }
 
-    /// Reads what the runtimes of the targets wrote since the last time, up to `now_ns`.
-    pub(crate) fn poll_jit(&mut self, now_ns: u64) {
-        for names in self.jit.values_mut() {
-            names.poll(now_ns);
+    /// The span of time in which the process's JIT code stood as it stood at `time_ns`.
+    pub(crate) fn jit_epoch(&mut self, process: &Process, time_ns: u64) -> u32 {
+        self.jit_code(process).names.epoch(time_ns)
+    }
+
+    /// Reads what the runtimes of the targets wrote since the last time; `now_ns` is the time before the call.
+    pub(crate) fn poll_jit(&mut self, processes: &ProcessTable, now_ns: u64) {
+        for (key, code) in &mut self.jit {
+            let Some(root) = &code.root else { continue };
+            if let Some(process) = processes.get(*key) {
+                process.mapped_files().for_each(|path| code.names.see_mapping(Path::new(path)));
+            }
+            while code.names.poll(root, now_ns) {}
         }
     }
 
@@ -158,12 +173,8 @@ impl Symbolizer {
         }
     }
 
-    fn jit_epoch(&mut self, process: &Process, time_ns: u64) -> u32 {
-        self.jit_names(process).epoch(time_ns)
-    }
-
-    fn jit_names(&mut self, process: &Process) -> &mut JitNames {
-        self.jit.entry(process.key).or_insert_with(|| JitNames::of(process, &self.proc))
+    fn jit_code(&mut self, process: &Process) -> &mut JitCode {
+        self.jit.entry(process.key).or_insert_with(|| JitCode::of(process, &self.proc))
     }
 
     fn debug_files(&self, identity: Option<&Identity>) -> DebugFiles {
@@ -172,6 +183,25 @@ impl Symbolizer {
             host: Arc::clone(&self.host),
             extra: self.debug_directories.clone(),
         }
+    }
+}
+
+impl JitCode {
+    fn of(process: &Process, proc: &Proc) -> Self {
+        let identity = process.identity.as_deref();
+        // The files in a capture were checked when it was taken, and belong to whoever copied them.
+        let (uid, started_unix_ns) = match identity {
+            Some(identity) if proc.is_live() => (identity.status.uid, identity.started_unix_ns),
+            _ => (rustix::process::geteuid().as_raw(), 0),
+        };
+        let owner = JitProcess {
+            namespace_pid: identity.map_or(process.pid, |identity| identity.status.innermost_pid),
+            uid,
+            started_unix_ns,
+            environ: identity.map_or(&[], |identity| &identity.environment),
+        };
+        let root = identity.and_then(|identity| identity.root.clone());
+        Self { names: JitNames::new(&owner), root }
     }
 }
 

@@ -4,7 +4,7 @@ use std::{
     ffi::OsString,
     io::{self, Read, Write},
     os::{fd::AsRawFd, unix::process::CommandExt},
-    process::{Child, Command, ExitStatus},
+    process::{Child, Command},
     thread::JoinHandle,
 };
 
@@ -69,14 +69,6 @@ fn unexpected_end() -> io::Error {
     io::Error::from(io::ErrorKind::UnexpectedEof)
 }
 
-/// The exit code that stands for how a command ended, as a shell has it: 128 + the signal.
-pub(crate) fn exit_code(status: ExitStatus) -> u8 {
-    use std::os::unix::process::ExitStatusExt;
-    const SIGNALLED: i32 = 128;
-    let code = status.code().or_else(|| status.signal().map(|signal| SIGNALLED + signal)).unwrap_or(1);
-    u8::try_from(code & 0xff).unwrap_or(1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,11 +104,5 @@ mod tests {
     fn a_command_that_does_not_exist_says_so_when_let_go() {
         let command = GatedCommand::spawn(&"/no/such/program".into(), &[]).unwrap();
         assert_eq!(command.release().unwrap_err().kind(), io::ErrorKind::NotFound);
-    }
-
-    #[test]
-    fn exit_codes_are_those_of_a_shell() {
-        assert_eq!(exit_code(shell("exit 7").release().unwrap().wait().unwrap()), 7);
-        assert_eq!(exit_code(shell("kill -9 $$").release().unwrap().wait().unwrap()), 137);
     }
 }

@@ -1,0 +1,273 @@
+//! The arguments, as clap sees them, and what they mean for the library.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+use super::duration::parse_duration;
+use crate::{Builder, CpuSet, DEFAULT_FREQUENCY_HZ, Format, OutputOptions, Profiler, Target};
+
+const EXAMPLES: &str = "\
+Examples:
+  profiler -p 1234 -F 99 -d 30 > folded       folded stacks of a process, for any flame graph tool
+  profiler -p 1234 -d 10 -o flame.svg         a flame graph
+  profiler -- ./program --its-own arguments   start a program and profile it until it ends
+  profiler -a -d 5 --per-process > folded     everything on this machine
+  profiler --container 3f2a91 -d 10 -o a.svg  a container, by the beginning of its id
+  profiler -p 1234 -d 5 --inlines --lines     with inlined functions, files and lines
+  profiler doctor                             what this machine and these privileges allow
+
+Exit codes: 0 done, 1 failed, 2 wrong arguments, 3 no sample taken, or the started command's own code.
+Ctrl-C stops sampling and writes what there is; a second Ctrl-C leaves at once.";
+
+/// Shows where a process burns CPU: samples native, JIT and kernel stacks by eBPF, and names every frame.
+#[derive(Debug, Parser)]
+#[command(
+    name = "profiler",
+    version,
+    after_long_help = EXAMPLES,
+    after_help = "See --help for examples.",
+    args_conflicts_with_subcommands = true,
+    max_term_width = 100
+)]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    pub(super) action: Option<Action>,
+    #[command(flatten)]
+    pub(super) target: TargetArguments,
+    #[command(flatten)]
+    pub(super) sampling: SamplingArguments,
+    #[command(flatten)]
+    pub(super) output: OutputArguments,
+    #[command(flatten)]
+    pub(super) common: CommonArguments,
+}
+
+/// What to do in place of sampling.
+#[derive(Debug, Subcommand)]
+pub(super) enum Action {
+    /// Make a profile of a recorded capture (see --capture), without privileges
+    Replay {
+        /// The directory of the capture
+        directory: PathBuf,
+        #[command(flatten)]
+        output: OutputArguments,
+    },
+}
+
+/// What to sample.
+#[derive(Args, Debug)]
+#[group(id = "what", multiple = false)]
+pub(super) struct TargetArguments {
+    /// Sample these processes, with the threads they have and will have
+    #[arg(short, long, value_name = "PID", value_delimiter = ',')]
+    pid: Vec<u32>,
+    /// Sample these threads
+    #[arg(short, long, value_name = "TID", value_delimiter = ',')]
+    tid: Vec<u32>,
+    /// Sample everything on this machine
+    #[arg(short, long)]
+    all: bool,
+    /// Sample a cgroup and what is below it: a directory, or a path as /proc/PID/cgroup shows it
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<PathBuf>,
+    /// Sample a container, by the beginning of its id (docker, containerd, cri-o)
+    #[arg(long, value_name = "ID")]
+    container: Option<String>,
+    /// Start this command and sample it until it ends
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// How to sample.
+#[derive(Args, Debug)]
+pub(super) struct SamplingArguments {
+    /// Samples a second on each CPU
+    #[arg(short = 'F', long, value_name = "HZ", default_value_t = DEFAULT_FREQUENCY_HZ)]
+    frequency: u64,
+    /// How long: 30, 1.5, 500ms, 2m; until Ctrl-C or the end of the target when not given
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
+    pub(super) duration: Option<Duration>,
+    /// Sample these CPUs alone: 0-3,8
+    #[arg(short = 'C', long, value_name = "LIST")]
+    cpus: Option<CpuSet>,
+    /// Sample children that a target process starts from now on, too
+    #[arg(long)]
+    children: bool,
+    /// Take user frames alone
+    #[arg(short = 'U', long, conflicts_with = "kernel_only")]
+    user_only: bool,
+    /// Take kernel frames alone
+    #[arg(short = 'K', long)]
+    kernel_only: bool,
+    /// Record what is read of the kernel and the target, for `profiler replay`
+    #[arg(long, value_name = "DIR")]
+    capture: Option<PathBuf>,
+}
+
+/// What to write, and how.
+#[derive(Args, Debug)]
+pub(super) struct OutputArguments {
+    /// Write to this file, in the format of its extension (.folded, .txt, .svg); - is standard output.
+    /// Can be given more than once [default: folded stacks to standard output]
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) output: Vec<PathBuf>,
+    /// The format of all outputs, whatever their names say: folded, svg
+    #[arg(long, value_name = "NAME")]
+    pub(super) format: Option<Format>,
+    /// Mark kinds of frames in folded stacks: _[k] kernel, _[j] JIT, _[i] inlined
+    #[arg(long)]
+    annotate: bool,
+    /// Show inlined functions as frames (needs debug information)
+    #[arg(long)]
+    inlines: bool,
+    /// Show file and line of each frame (needs debug information)
+    #[arg(long)]
+    lines: bool,
+    /// Show threads as frames, with name and id
+    #[arg(long)]
+    per_thread: bool,
+    /// Show processes as frames, with name and id
+    #[arg(long)]
+    per_process: bool,
+    /// Look for debug files in this directory first. Can be given more than once
+    #[arg(long, value_name = "DIR")]
+    debug_dir: Vec<PathBuf>,
+}
+
+/// How much to say.
+#[derive(Args, Debug)]
+pub(super) struct CommonArguments {
+    /// Say nothing but errors
+    #[arg(short, long, global = true)]
+    pub(super) quiet: bool,
+    /// Say more; twice for everything
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(super) verbose: u8,
+}
+
+impl Arguments {
+    /// The profiler that the arguments describe; `None` when they name no target.
+    pub(super) fn builder(&self) -> Option<Builder> {
+        let mut builder = self
+            .output
+            .apply(Profiler::builder())
+            .target(self.target.target()?)
+            .frequency_hz(self.sampling.frequency)
+            .children(self.sampling.children)
+            .kernel_stacks(!self.sampling.user_only)
+            .user_stacks(!self.sampling.kernel_only);
+        if let Some(cpus) = &self.sampling.cpus {
+            builder = builder.cpus(cpus.iter());
+        }
+        if let Some(directory) = &self.sampling.capture {
+            builder = builder.capture(directory);
+        }
+        Some(builder)
+    }
+}
+
+impl TargetArguments {
+    fn target(&self) -> Option<Target> {
+        if !self.pid.is_empty() {
+            Some(Target::Pids(self.pid.clone()))
+        } else if !self.tid.is_empty() {
+            Some(Target::Tids(self.tid.clone()))
+        } else if self.all {
+            Some(Target::Everything)
+        } else if let Some(path) = &self.cgroup {
+            Some(Target::Cgroup(path.clone()))
+        } else if let Some(id) = &self.container {
+            Some(Target::Container(id.clone()))
+        } else if !self.command.is_empty() {
+            Some(Target::Command(self.command.clone()))
+        } else {
+            None
+        }
+    }
+}
+
+impl OutputArguments {
+    /// What of the output has to be known while sampling.
+    pub(super) fn apply(&self, builder: Builder) -> Builder {
+        let builder = builder.inlines(self.inlines).lines(self.lines);
+        self.debug_dir.iter().fold(builder, Builder::debug_directory)
+    }
+
+    /// How to write.
+    pub(super) fn options(&self) -> OutputOptions {
+        OutputOptions {
+            annotate: self.annotate,
+            per_thread: self.per_thread,
+            per_process: self.per_process,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Arguments, clap::Error> {
+        Arguments::try_parse_from(std::iter::once("profiler").chain(line.split_whitespace()))
+    }
+
+    fn target(line: &str) -> Target {
+        parse(line).unwrap().target.target().unwrap()
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_target_can_be_named() {
+        assert_eq!(target("-p 1,2"), Target::Pids(vec![1, 2]));
+        assert_eq!(target("-t 3"), Target::Tids(vec![3]));
+        assert_eq!(target("-a"), Target::Everything);
+        assert_eq!(target("--cgroup /a/b"), Target::Cgroup("/a/b".into()));
+        assert_eq!(target("--container abc"), Target::Container("abc".to_owned()));
+        assert_eq!(target("-F 9 -- ls -l"), Target::Command(vec!["ls".into(), "-l".into()]));
+    }
+
+    #[test]
+    fn two_targets_contradict_each_other() {
+        for line in ["-p 1 -a", "-t 1 -- ls", "--cgroup /a --container b"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_library() {
+        let arguments = parse("-p 1").unwrap();
+        let library = Profiler::builder().target(Target::Pids(vec![1]));
+        assert_eq!(format!("{:?}", arguments.builder().unwrap()), format!("{library:?}"));
+        assert_eq!(arguments.output.options(), OutputOptions::default());
+    }
+
+    #[test]
+    fn flags_reach_the_library() {
+        let line = "-p 1 -F 999 -C 0-1 --children -U --inlines --lines --debug-dir /d --capture /c";
+        let library = Profiler::builder()
+            .target(Target::Pids(vec![1]))
+            .frequency_hz(999)
+            .cpus([0, 1])
+            .children(true)
+            .kernel_stacks(false)
+            .inlines(true)
+            .lines(true)
+            .debug_directory("/d")
+            .capture("/c");
+        assert_eq!(format!("{:?}", parse(line).unwrap().builder().unwrap()), format!("{library:?}"));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for line in ["-p x", "-F -1 -p 1", "-d 0x -p 1", "-C 3-1 -p 1", "--format nope -p 1", "-U -K -p 1", "--nope"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Durations as people write them.
+
+use std::time::Duration;
+
+/// No session is longer than this: a year.
+const MAX_SECONDS: f64 = 366.0 * 24.0 * 3600.0;
+
+/// Reads `30`, `1.5`, `500ms`, `30s`, `2m`, `1h`; without a unit it is seconds.
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let bad = || format!("`{text}` is no duration such as 30, 1.5, 500ms or 2m");
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit_seconds = match &text[digits.len()..] {
+        "" | "s" => 1.0,
+        "ms" => 1e-3,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(bad()),
+    };
+    let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let number: f64 = digits.parse().map_err(|_| bad())?;
+    let seconds = number * unit_seconds;
+    if !is_plain || seconds <= 0.0 || seconds > MAX_SECONDS {
+        return Err(bad());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_optional() {
+        for (text, milliseconds) in
+            [("30", 30_000), ("1.5", 1_500), ("500ms", 500), ("2m", 120_000), ("1h", 3_600_000), ("3s", 3_000)]
+        {
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_duration_is_refused_with_examples() {
+        for text in ["", "0", "-1", "s", "5x", "1e3", "inf", "nan", "1.2.3", "99999999h", "5 s"] {
+            assert!(parse_duration(text).unwrap_err().contains("500ms"), "{text}");
+        }
+    }
+}

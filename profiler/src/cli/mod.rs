@@ -1,0 +1,54 @@
+//! The command line: arguments in, a session, outputs and a summary out.
+
+mod arguments;
+mod duration;
+mod outputs;
+mod progress;
+mod remedy;
+mod run;
+mod signals;
+mod summary;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use self::arguments::Arguments;
+
+/// The exit codes of the program.
+mod exit {
+    /// Something failed; standard error says what.
+    pub(super) const FAILED: u8 = 1;
+    /// No sample was taken.
+    pub(super) const NO_SAMPLE: u8 = 3;
+}
+
+/// Runs the program: parses its arguments, does what they say, prints what went wrong.
+#[must_use]
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    init_log(&arguments);
+    match run::run(&arguments) {
+        Ok(code) => code.into(),
+        Err(error) => {
+            eprintln!("profiler: {}", summary::one_line(&error));
+            exit::FAILED.into()
+        }
+    }
+}
+
+/// The definition of the command line, for the man page and shell completions.
+#[must_use]
+pub fn command() -> clap::Command {
+    Arguments::command()
+}
+
+fn init_log(arguments: &Arguments) {
+    let level = match (arguments.common.quiet, arguments.common.verbose) {
+        (true, _) => log::LevelFilter::Error,
+        (false, 0) => log::LevelFilter::Warn,
+        (false, 1) => log::LevelFilter::Info,
+        (false, _) => log::LevelFilter::Debug,
+    };
+    env_logger::Builder::new().filter_level(level).format_timestamp_millis().init();
+}

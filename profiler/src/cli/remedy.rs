@@ -1,0 +1,54 @@
+//! What would give a frame its name.
+
+use crate::profile::{Reason, Unnamed};
+
+/// The one thing to do about frames without a name, where there is one.
+pub(super) fn remedy(unnamed: &Unnamed) -> Option<String> {
+    let file = unnamed.module.rsplit('/').next().unwrap_or_default();
+    Some(match unnamed.reason {
+        Reason::NoSymbols | Reason::NoSymbolHere if unnamed.module.starts_with('/') => {
+            format!("put {file}.dbg (its debug file) beside it, or name its directory with --debug-dir")
+        }
+        Reason::ProcessNotReadable => "give the profiler CAP_SYS_PTRACE".to_owned(),
+        Reason::FileNotReadable => "give the profiler CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE".to_owned(),
+        Reason::FileMissing | Reason::FileReplaced => {
+            "give the profiler CAP_CHECKPOINT_RESTORE, to reach files that were deleted or replaced".to_owned()
+        }
+        Reason::KernelAddressesHidden => {
+            "give the profiler CAP_SYSLOG, or set sysctl kernel.kptr_restrict=0".to_owned()
+        }
+        Reason::NoJitMap => "start the target with a perf map: DOTNET_PerfMapEnabled=3 for .NET, \
+                             --perf-basic-prof for node"
+            .to_owned(),
+        Reason::JitMapRefused => "the map must be a regular file of the target's user, not older than the \
+                                  process"
+            .to_owned(),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remedy_for(module: &str, reason: Reason) -> Option<String> {
+        remedy(&Unnamed { module: module.to_owned(), reason })
+    }
+
+    #[test]
+    fn a_stripped_library_wants_its_debug_file() {
+        assert!(remedy_for("/a/libx.so", Reason::NoSymbols).unwrap().contains("libx.so.dbg"));
+    }
+
+    #[test]
+    fn a_missing_privilege_is_named() {
+        assert!(remedy_for("", Reason::ProcessNotReadable).unwrap().contains("CAP_SYS_PTRACE"));
+        assert!(remedy_for("[kernel]", Reason::KernelAddressesHidden).unwrap().contains("CAP_SYSLOG"));
+    }
+
+    #[test]
+    fn where_nothing_helps_nothing_is_said() {
+        assert_eq!(remedy_for("", Reason::NoMapping), None);
+        assert_eq!(remedy_for("[vdso]", Reason::NoSymbolHere), None);
+    }
+}
