@@ -420,7 +420,10 @@ mod tests {
             .map(|(index, entry)| (index, entry.2));
         let first_ns = covering.clone().next()?.1;
         let visible_ns = time_ns.max(first_ns);
-        covering.filter(|(_, exists_from_ns)| *exists_from_ns <= visible_ns).last().map(|(index, _)| index)
+        covering
+            .filter(|(_, exists_from_ns)| *exists_from_ns <= visible_ns)
+            .next_back()
+            .map(|(index, _)| index)
     }
 
     #[test]
