@@ -11,6 +11,8 @@ mod test;
 mod tidy;
 mod workloads;
 
+use std::process::ExitCode;
+
 use clap::Parser;
 
 /// The project's own commands.
@@ -26,8 +28,8 @@ enum Command {
     Fuzz(fuzz::Fuzz),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Command::parse() {
+fn main() -> ExitCode {
+    let done = match Command::parse() {
         Command::Run(command) => command.run(),
         Command::Test(command) => command.run(),
         Command::Setup(command) => command.run(),
@@ -35,5 +37,10 @@ fn main() -> anyhow::Result<()> {
         Command::Workloads(command) => command.run(),
         Command::Tidy(command) => command.run(),
         Command::Fuzz(command) => command.run(),
+    };
+    if let Err(error) = done {
+        eprintln!("error: {error:#}");
+        return ExitCode::FAILURE;
     }
+    ExitCode::SUCCESS
 }
