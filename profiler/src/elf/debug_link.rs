@@ -12,7 +12,7 @@ use super::{BuildId, Defect, Elf, Image, Sections};
 const MAX_LINK_BYTES: u64 = 8 << 10;
 
 /// A checksum is computed over at most this much: a debug file of more is not worth the time.
-const MAX_CHECKSUM_BYTES: u64 = 4 << 30;
+const MAX_CHECKSUM_BYTES: u64 = 1 << 30;
 
 /// What is read at once for a checksum.
 const CHECKSUM_PIECE_BYTES: u64 = 256 << 10;

@@ -7,10 +7,10 @@ use lzma_rust2::XzReader;
 use super::{Defect, Elf, Image, Sections};
 
 /// The packed file of a whole C++ runtime is below a tenth of this.
-const MAX_PACKED_BYTES: u64 = 64 << 20;
+const MAX_PACKED_BYTES: u64 = 16 << 20;
 
 /// The unpacked file, likewise.
-const MAX_UNPACKED_BYTES: u64 = 256 << 20;
+const MAX_UNPACKED_BYTES: u64 = 64 << 20;
 
 /// What unpacking may use for its dictionary: xz's greatest preset needs as much.
 const MAX_DICTIONARY_KIB: u32 = 65 << 10;

@@ -14,7 +14,7 @@ use crate::address::ElfAddress;
 type Symbol = Sym64<LittleEndian>;
 
 /// The greatest symbol tables in use, of whole browsers with debug information, have a few million symbols.
-const MAX_SYMBOLS: u64 = 1 << 24;
+const MAX_SYMBOLS: u64 = 1 << 23;
 
 /// What is read at once.
 const PIECE_SYMBOLS: u64 = 8 << 10;

@@ -242,4 +242,25 @@ mod tests {
         assert!(found.functions.len() > 1);
         assert!(found.functions.iter().all(|function| function.location.is_none()));
     }
+
+    #[test]
+    fn the_vdso_is_read_from_memory() {
+        use std::os::unix::fs::FileExt;
+
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let line = maps.lines().find(|line| line.ends_with("[vdso]")).unwrap();
+        let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+        let start = u64::from_str_radix(start, 16).unwrap();
+        let mut image = vec![0; usize::try_from(u64::from_str_radix(end, 16).unwrap() - start).unwrap()];
+        File::open("/proc/self/mem").unwrap().read_exact_at(&mut image, start).unwrap();
+
+        let end = start + image.len() as u64;
+        let mut vdso = NativeModule::from_bytes(image, Path::new("[vdso]")).unwrap();
+        assert!(!vdso.build_id().is_empty());
+        let found = (start..end).step_by(16).find_map(|address| {
+            let address = vdso.elf_address(RuntimeAddress(start), FileOffset(0), RuntimeAddress(address))?;
+            vdso.symbolize(address, NativeOptions::default(), &nowhere()).ok()
+        });
+        assert_eq!(found.map(|found| found.source), Some(SymbolSource::DynamicSymbols));
+    }
 }

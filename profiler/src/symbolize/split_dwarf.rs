@@ -11,7 +11,7 @@ use gimli::{Dwarf, DwarfPackage, DwoId, EndianArcSlice, LittleEndian, Reader as 
 
 use super::{
     debug_file::{DebugFiles, FoundFile, with_suffix},
-    dwarf::{Reader, SectionLoader},
+    dwarf::{Reader, SectionLoader, check_nesting, is_needed},
 };
 use crate::{elf::Sections, profile::Reason};
 
@@ -44,7 +44,9 @@ impl SplitDwarf {
         let package = self.package.as_ref().and_then(Option::as_ref);
         let packed =
             package.and_then(|package| package.find_cu(wanted.dwo_id, &wanted.parent).ok().flatten());
-        packed.or_else(|| self.load_file(wanted, debug_files))
+        let part = packed.or_else(|| self.load_file(wanted, debug_files))?;
+        check_nesting(&part).ok()?;
+        Some(part)
     }
 
     fn load_package(&mut self, debug_files: &DebugFiles) -> Option<DwarfPackage<Reader>> {
@@ -53,8 +55,9 @@ impl SplitDwarf {
             .find_at(&self.package_paths, |elf| elf.sections().is_ok_and(|found| is_package(&found)))?;
         let sections = elf.sections().ok()?;
         let empty = EndianArcSlice::new(Default::default(), LittleEndian);
+        // The index of a package refers to all of its sections, needed or not.
         let load = |id: gimli::SectionId| -> Result<Reader, gimli::Error> {
-            self.loader.load(&elf, &sections, id.dwo_name(), id).map_err(|_: Reason| gimli::Error::Io)
+            self.loader.load(&elf, &sections, id.dwo_name()).map_err(|_: Reason| gimli::Error::Io)
         };
         DwarfPackage::load(load, empty).ok()
     }
@@ -70,7 +73,11 @@ impl SplitDwarf {
             elf.sections().is_ok_and(|found| found.find(b".debug_info.dwo").is_some())
         })?;
         let sections = elf.sections().ok()?;
-        let mut dwarf = Dwarf::load(|id| self.loader.load(&elf, &sections, id.dwo_name(), id)).ok()?;
+        let mut dwarf = Dwarf::load(|id| {
+            let name = id.dwo_name().filter(|_| is_needed(id));
+            self.loader.load(&elf, &sections, name)
+        })
+        .ok()?;
         if dwo_id(&dwarf) != Some(wanted.dwo_id) {
             return None;
         }
