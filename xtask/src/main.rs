@@ -3,6 +3,7 @@
 mod build_ebpf;
 mod digest;
 mod fuzz;
+mod manual;
 mod project;
 mod run;
 mod setup;
@@ -26,6 +27,7 @@ enum Command {
     Workloads(workloads::Workloads),
     Tidy(tidy::Tidy),
     Fuzz(fuzz::Fuzz),
+    Manual(manual::Manual),
 }
 
 fn main() -> ExitCode {
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         Command::Workloads(command) => command.run(),
         Command::Tidy(command) => command.run(),
         Command::Fuzz(command) => command.run(),
+        Command::Manual(command) => command.run(),
     };
     if let Err(error) = done {
         eprintln!("error: {error:#}");

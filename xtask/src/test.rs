@@ -18,7 +18,7 @@ pub(crate) struct Test {}
 type Step = (&'static str, fn() -> Result<()>);
 
 /// Quick ones first, so that a slip shows at once.
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 13] = [
     ("setup", || setup::install(&setup::FOR_TESTS)),
     ("format", format),
     ("tidy", tidy::check),
@@ -29,6 +29,7 @@ const STEPS: [Step; 12] = [
     ("unit, golden, replay and command-line tests", tests),
     ("fuzz smoke", fuzz::smoke),
     ("a second build does nothing", second_build),
+    ("man pages and completions", || shell::run(&mut cargo(&["xtask", "manual"]))),
     ("workloads", workloads::build),
     ("end-to-end tests", end_to_end),
 ];
@@ -104,6 +105,7 @@ fn second_build() -> Result<()> {
 
 /// The tests that need privileges fail instead of being skipped.
 fn end_to_end() -> Result<()> {
+    ensure_there_are_tests()?;
     let mut test = cargo(&["test", "--package", "profiler-tests", "--locked"]);
     test.env("PROFILER_REQUIRE_PRIVILEGED", "1");
     if !shell::is_root() {
@@ -111,6 +113,13 @@ fn end_to_end() -> Result<()> {
         test.env(format!("CARGO_TARGET_{target}_RUNNER"), "sudo --preserve-env");
     }
     shell::run(&mut test)
+}
+
+/// A suite that lost its tests would pass.
+fn ensure_there_are_tests() -> Result<()> {
+    let list = shell::read(&mut cargo(&["test", "--package", "profiler-tests", "--locked", "--", "--list"]))?;
+    ensure!(list.lines().any(|line| line.ends_with(": test")), "there are no end-to-end tests");
+    Ok(())
 }
 
 fn cargo(arguments: &[&str]) -> Command {
