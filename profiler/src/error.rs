@@ -77,7 +77,11 @@ impl Error {
     }
 
     /// An error of the system. A refusal is one of `operation`'s.
-    pub(crate) fn from_io(operation: Operation, message: impl Into<Cow<'static, str>>, source: io::Error) -> Self {
+    pub(crate) fn from_io(
+        operation: Operation,
+        message: impl Into<Cow<'static, str>>,
+        source: io::Error,
+    ) -> Self {
         let kind = match source.kind() {
             io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied(operation),
             io::ErrorKind::NotFound => ErrorKind::NoSuchTarget,
@@ -125,7 +129,8 @@ mod tests {
     #[test]
     fn a_refusal_of_the_system_names_the_operation() {
         let refused = io::Error::from(io::ErrorKind::PermissionDenied);
-        let error = Error::from_io(Operation::OpenPerfEvent, "failed to open a timer event on CPU 0", refused);
+        let error =
+            Error::from_io(Operation::OpenPerfEvent, "failed to open a timer event on CPU 0", refused);
         assert_eq!(error.kind(), ErrorKind::PermissionDenied(Operation::OpenPerfEvent));
         assert_eq!(error.to_string(), "failed to open a timer event on CPU 0");
         assert_eq!(format!("{error:?}"), "failed to open a timer event on CPU 0: permission denied");

@@ -4,8 +4,8 @@ mod address;
 mod elf;
 mod error;
 mod process;
-mod sampler;
 pub mod profile;
+mod sampler;
 mod symbolize;
 mod sys;
 

@@ -220,7 +220,8 @@ impl ProcessTable {
 
     fn run_at(&self, pid: u32, time_ns: u64) -> Option<ProcessKey> {
         let runs = self.by_pid.get(&pid)?;
-        let at = runs.iter().rev().find(|key| self.processes.get(key).is_some_and(|run| run.since_ns <= time_ns));
+        let at =
+            runs.iter().rev().find(|key| self.processes.get(key).is_some_and(|run| run.since_ns <= time_ns));
         at.or(runs.first()).copied()
     }
 

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::{
-    Frame, FrameId, Header, Ledger, Module, ModuleId, Naming, Process, ProcessId, Profile, Reason, Sample, Stack,
-    StackId, StringId, SymbolSource, Thread, ThreadId, Unnamed,
+    Frame, FrameId, Header, Ledger, Module, ModuleId, Naming, Process, ProcessId, Profile, Reason, Sample,
+    Stack, StackId, StringId, SymbolSource, Thread, ThreadId, Unnamed,
 };
 
 /// Builds a [`Profile`].
@@ -156,7 +156,14 @@ mod tests {
     fn frame(builder: &mut ProfileBuilder, name: &str, naming: Naming) -> FrameId {
         let name = builder.string(name);
         let module = Some(builder.module("/bin/app", &[1, 2]));
-        builder.frame(Frame { name, kind: FrameKind::Native, module, address: ElfAddress(0), location: None, naming })
+        builder.frame(Frame {
+            name,
+            kind: FrameKind::Native,
+            module,
+            address: ElfAddress(0),
+            location: None,
+            naming,
+        })
     }
 
     #[test]
