@@ -1,6 +1,7 @@
 //! An in-process eBPF sampling profiler for Linux.
 
 mod address;
+pub mod doctor;
 mod elf;
 mod error;
 mod process;

@@ -1,3 +1,5 @@
 //! The `profiler` command.
 
+mod cli;
+
 fn main() {}
