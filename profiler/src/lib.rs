@@ -4,6 +4,7 @@ mod address;
 mod builder;
 #[cfg(feature = "cli")]
 pub mod cli;
+pub mod doctor;
 mod elf;
 mod error;
 mod output;

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The inode of the initial pid namespace, `PROC_PID_INIT_INO` of `include/linux/proc_ns.h`.
-const INITIAL_PID_NAMESPACE: u64 = 0xefff_fffc;
+pub(crate) const INITIAL_PID_NAMESPACE: u64 = 0xefff_fffc;
 
 /// Where the depth of the kernel's stack walk is set.
 const MAX_STACK_SYSCTL: &str = "/proc/sys/kernel/perf_event_max_stack";

@@ -22,8 +22,8 @@ use crate::{
 static OBJECT: &[u8] = aya::include_bytes_aligned!("profiler.bpf.o");
 
 /// `enum bpf_prog_type` of `include/uapi/linux/bpf.h`.
-const PROGRAM_TYPE_PERF_EVENT: u32 = 7;
-const PROGRAM_TYPE_RAW_TRACEPOINT: u32 = 17;
+pub(crate) const PROGRAM_TYPE_PERF_EVENT: u32 = 7;
+pub(crate) const PROGRAM_TYPE_RAW_TRACEPOINT: u32 = 17;
 /// `BPF_F_RDONLY_PROG`.
 const MAP_READ_ONLY_IN_PROGRAM: u32 = 1 << 7;
 
