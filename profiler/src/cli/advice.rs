@@ -8,34 +8,71 @@ use crate::{
 /// The sentence that follows an error's message, when there is something to do.
 pub(super) fn advice(kind: ErrorKind, situation: &Situation) -> Option<String> {
     let remedy = situation.remedy(kind)?;
-    Some(format!("{}: {}", cause(kind, &remedy, situation), command(&remedy)))
+    Some(format!("{}: {}", cause(kind, &remedy, situation), instruction(&remedy)))
+}
+
+/// What to type or to set, with what that is elsewhere.
+pub(super) fn instruction(remedy: &Remedy) -> String {
+    let elsewhere = elsewhere(remedy).map(|elsewhere| format!(", {elsewhere}")).unwrap_or_default();
+    format!("{}{elsewhere}", command(remedy))
 }
 
 /// What to type or to set.
 pub(super) fn command(remedy: &Remedy) -> String {
     let fixed = match remedy {
-        Remedy::Grant(capabilities) => return grant(capabilities),
-        Remedy::SetSysctl { name, value } => return format!("`sysctl -w kernel.{name}={value}` on the node"),
+        Remedy::Grant(capabilities) => {
+            let flags: Vec<_> = short_names(capabilities).map(|name| format!("--cap-add={name}")).collect();
+            return format!("`docker run {}`", flags.join(" "));
+        }
+        Remedy::SetSysctl { name, value } => return format!("`sysctl -w kernel.{name}={value}`"),
         Remedy::RunAsRoot => "run it with `sudo`",
-        Remedy::LeaveUserNamespace => "`docker run --userns=host`, in Kubernetes `hostUsers: true`",
-        Remedy::RelaxSeccomp => {
-            "`docker run --security-opt seccomp=unconfined`, in Kubernetes `securityContext: {seccompProfile: \
-             {type: Unconfined}}`"
-        }
-        Remedy::LiftLockdown => "boot the node without `lockdown=confidentiality`",
-        Remedy::AskSecurityModule => "`dmesg | grep -iE 'avc|apparmor|denied'` on the node shows the rule",
-        Remedy::SharePidNamespace => {
-            "`docker run --pid=host` (or `--pid=container:NAME`), in Kubernetes `hostPID: true`, \
-             `shareProcessNamespace: true` or `kubectl debug --target=CONTAINER`"
-        }
-        Remedy::MountProc => {
-            "`mount -t proc proc /proc`, or `unshare --mount-proc` where the namespace is made"
-        }
-        Remedy::MountCgroups => "`docker run --cgroupns=host -v /sys/fs/cgroup:/sys/fs/cgroup:ro`",
+        Remedy::LeaveUserNamespace => "`docker run --userns=host`",
+        Remedy::RelaxSeccomp => "`docker run --security-opt seccomp=unconfined`",
+        Remedy::LiftLockdown => "boot without `lockdown=confidentiality`",
+        Remedy::AskSecurityModule => "`dmesg | grep -iE 'avc|apparmor|denied'`",
+        Remedy::SharePidNamespace => "`docker run --pid=host`",
+        Remedy::MountProc => "`mount -t proc proc /proc`",
+        Remedy::MountCgroups => "`docker run -v /sys/fs/cgroup:/sys/fs/cgroup:ro`",
         Remedy::NewerKernel => "run Linux 5.10 or newer",
         Remedy::KernelWithTypes => "run a kernel built with `CONFIG_DEBUG_INFO_BTF=y`",
     };
     fixed.to_owned()
+}
+
+/// The same in Kubernetes, or where to do it.
+fn elsewhere(remedy: &Remedy) -> Option<String> {
+    let fixed = match remedy {
+        Remedy::Grant(capabilities) => return Some(grant_in_kubernetes(capabilities)),
+        Remedy::LeaveUserNamespace => "in Kubernetes `hostUsers: true`",
+        Remedy::RelaxSeccomp => "in Kubernetes `securityContext: {seccompProfile: {type: Unconfined}}`",
+        Remedy::SharePidNamespace => {
+            "in Kubernetes `hostPID: true`, `shareProcessNamespace: true` or `kubectl debug --target=CONTAINER`"
+        }
+        Remedy::SetSysctl { .. } | Remedy::AskSecurityModule => "on the node",
+        Remedy::MountCgroups => "in Kubernetes a `hostPath` volume of `/sys/fs/cgroup`",
+        Remedy::RunAsRoot
+        | Remedy::LiftLockdown
+        | Remedy::MountProc
+        | Remedy::NewerKernel
+        | Remedy::KernelWithTypes => return None,
+    };
+    Some(fixed.to_owned())
+}
+
+fn grant_in_kubernetes(capabilities: &[Capability]) -> String {
+    let names: Vec<_> = short_names(capabilities).collect();
+    // Two of them have something else that makes them unneeded.
+    let instead = match capabilities.first() {
+        Some(Capability::SysAdmin) => ", or `sysctl -w kernel.perf_event_paranoid=2` on the node",
+        Some(Capability::SysResource) => ", or `docker run --ulimit memlock=-1`",
+        _ => "",
+    };
+    format!("in Kubernetes `securityContext: {{capabilities: {{add: [{}]}}}}`{instead}", names.join(", "))
+}
+
+/// As container runtimes take them.
+fn short_names(capabilities: &[Capability]) -> impl Iterator<Item = &'static str> {
+    capabilities.iter().map(|capability| capability.name().trim_start_matches("CAP_"))
 }
 
 fn cause(kind: ErrorKind, remedy: &Remedy, situation: &Situation) -> String {
@@ -81,23 +118,6 @@ fn missing(kind: ErrorKind, capabilities: &[Capability], situation: &Situation) 
         Some(Capability::SysResource) => format!("{action} needs {first} before Linux 5.11"),
         _ => format!("{action} needs {first}"),
     }
-}
-
-/// What grants capabilities, and for two of them what makes them unneeded.
-fn grant(capabilities: &[Capability]) -> String {
-    let names = || capabilities.iter().map(|capability| capability.name().trim_start_matches("CAP_"));
-    let flags: Vec<_> = names().map(|name| format!("--cap-add={name}")).collect();
-    let list: Vec<_> = names().collect();
-    let instead = match capabilities.first() {
-        Some(Capability::SysAdmin) => ", or `sysctl -w kernel.perf_event_paranoid=2` on the node",
-        Some(Capability::SysResource) => ", or `docker run --ulimit memlock=-1`",
-        _ => "",
-    };
-    format!(
-        "`docker run {}`, in Kubernetes `securityContext: {{capabilities: {{add: [{}]}}}}`{instead}",
-        flags.join(" "),
-        list.join(", "),
-    )
 }
 
 #[cfg(test)]
@@ -221,8 +241,8 @@ mod tests {
     #[test]
     fn remedies_of_settings_are_commands() {
         let remedy = Remedy::SetSysctl { name: "kptr_restrict", value: 1 };
-        assert_eq!(command(&remedy), "`sysctl -w kernel.kptr_restrict=1` on the node");
-        assert!(command(&Remedy::MountCgroups).contains("/sys/fs/cgroup"));
+        assert_eq!(instruction(&remedy), "`sysctl -w kernel.kptr_restrict=1`, on the node");
+        assert!(instruction(&Remedy::MountCgroups).contains("/sys/fs/cgroup"));
     }
 
     #[test]

@@ -4,7 +4,10 @@ use std::io::{self, Write};
 
 use anyhow::{Context, Result};
 
-use super::{advice::command, exit};
+use super::{
+    advice::{command, instruction},
+    exit,
+};
 use crate::doctor::{Finding, Report, Status, examine};
 
 /// Examines, prints, and answers with 0 when profiling works here, else with 1.
@@ -18,9 +21,6 @@ fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let width = report.findings.iter().map(|finding| finding.name.len()).max().unwrap_or(0);
     for finding in &report.findings {
         writeln!(out, "{:<width$}  {:<8}  {}", finding.name, word(finding.status), meaning(finding))?;
-        if let Some(remedy) = &finding.remedy {
-            writeln!(out, "{:<width$}  {:<8}  -> {}", "", "", command(remedy))?;
-        }
     }
     writeln!(out, "\n{}", verdict(report))
 }
@@ -34,17 +34,16 @@ fn word(status: Status) -> &'static str {
 }
 
 fn meaning(finding: &Finding) -> String {
-    match finding.lacks {
-        Some(lacks) => format!("{}; without it no {lacks}", finding.observed),
-        None => finding.observed.clone(),
-    }
+    let lacks = finding.lacks.map(|lacks| format!(": no {lacks}")).unwrap_or_default();
+    let remedy = finding.remedy.as_ref().map(|remedy| format!(" -> {}", command(remedy))).unwrap_or_default();
+    format!("{}{lacks}{remedy}", finding.observed)
 }
 
 /// The last line: what all of it comes to, and what to do first.
 fn verdict(report: &Report) -> String {
     let status = report.status();
     let worst = report.findings.iter().filter(|finding| finding.status == status);
-    let remedy = report.remedy().map(|remedy| format!(": {}", command(&remedy))).unwrap_or_default();
+    let remedy = report.remedy().map(|remedy| format!(": {}", instruction(&remedy))).unwrap_or_default();
     match status {
         Status::Ok => "everything works".to_owned(),
         Status::Degraded => {
@@ -99,18 +98,13 @@ mod tests {
     }
 
     #[test]
-    fn a_remedy_stands_below_its_finding_and_in_the_last_line() {
+    fn a_remedy_stands_beside_its_finding_and_in_the_last_line() {
         let text = printed(vec![finding("x", Status::Ok, None, None), hidden("kallsyms"), hidden("kptr")]);
-        assert!(
-            text.contains("kallsyms  degraded  seen; without it no names of kernel functions\n"),
-            "{text}"
-        );
-        assert!(
-            text.contains("                    -> `sysctl -w kernel.kptr_restrict=1` on the node\n"),
-            "{text}"
-        );
+        let row =
+            "kallsyms  degraded  seen: no names of kernel functions -> `sysctl -w kernel.kptr_restrict=1`\n";
+        assert!(text.contains(row), "{text}");
         let last =
-            "\n\nworks, without names of kernel functions: `sysctl -w kernel.kptr_restrict=1` on the node\n";
+            "\n\nworks, without names of kernel functions: `sysctl -w kernel.kptr_restrict=1`, on the node\n";
         assert!(text.ends_with(last), "{text}");
     }
 

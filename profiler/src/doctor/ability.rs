@@ -30,6 +30,9 @@ const MAP_TYPE_RING_BUFFER: u32 = 27;
 /// `r0 = 0; exit`: the program that does nothing.
 const NOTHING: [u8; 16] = [0xb7, 0, 0, 0, 0, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
 
+/// What needs a look into the kernel's own structures.
+pub(super) const KERNEL_STRUCTURES: &str = "`--children`, cgroups of version 1, nested pid namespaces";
+
 pub(super) fn findings(situation: &Situation) -> Vec<Finding> {
     let needed = |name, operation, result: io::Result<()>| essential(situation, name, operation, result);
     let mut findings = vec![
@@ -72,10 +75,7 @@ fn essential(
 ) -> Finding {
     match result {
         Ok(()) => Finding::ok(name, "works"),
-        Err(error) => {
-            let remedy = situation.remedy(kind(operation, &error));
-            Finding::missing(name, error.to_string(), remedy)
-        }
+        Err(error) => Finding::missing(name, error.to_string(), remedy(situation, operation, &error)),
     }
 }
 
@@ -92,7 +92,7 @@ fn tracepoint(situation: &Situation, result: io::Result<()>) -> Finding {
     match result {
         Ok(()) => Finding::ok(NAME, "works"),
         Err(error) => {
-            let remedy = situation.remedy(kind(Operation::LoadProgram, &error));
+            let remedy = remedy(situation, Operation::LoadProgram, &error);
             Finding::degraded(NAME, error.to_string(), "`--children`", remedy)
         }
     }
@@ -103,8 +103,7 @@ fn types(situation: &Situation) -> Finding {
     if situation.btf {
         return Finding::ok(NAME, "there");
     }
-    let lacks = "`--children`, cgroups of version 1, and ids of nested pid namespaces";
-    Finding::degraded(NAME, "not there", lacks, Remedy::KernelWithTypes)
+    Finding::degraded(NAME, "not there", KERNEL_STRUCTURES, Remedy::KernelWithTypes)
 }
 
 fn kernel_symbols(situation: &Situation, shown: io::Result<bool>) -> Finding {
@@ -136,11 +135,11 @@ fn hardware_events(present: bool) -> Finding {
     Finding::ok("hardware events", if present { "there" } else { "none here: the timer triggers samples" })
 }
 
-/// As the library's own errors are sorted.
-fn kind(operation: Operation, error: &io::Error) -> ErrorKind {
+/// What mends this one ability: what the others lack stands beside them.
+fn remedy(situation: &Situation, operation: Operation, error: &io::Error) -> Option<Remedy> {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied(operation),
-        _ => ErrorKind::Unsupported,
+        io::ErrorKind::PermissionDenied => Some(situation.remedy_for_refusal(operation, &[])),
+        _ => situation.remedy(ErrorKind::Unsupported),
     }
 }
 
@@ -224,8 +223,7 @@ mod tests {
     fn a_refused_ability_names_the_capability_for_it() {
         let finding = essential(&root_with(&[]), "BPF map", Operation::CreateMap, refused());
         assert_eq!(finding.status, Status::Missing);
-        let Some(Remedy::Grant(capabilities)) = finding.remedy else { panic!("{finding:?}") };
-        assert_eq!(capabilities.first(), Some(&Capability::Bpf));
+        assert_eq!(finding.remedy, Some(Remedy::Grant(vec![Capability::Bpf])));
     }
 
     #[test]

@@ -51,7 +51,9 @@ impl Situation {
     #[must_use]
     pub fn remedy(&self, kind: ErrorKind) -> Option<Remedy> {
         match kind {
-            ErrorKind::PermissionDenied(operation) => Some(self.remedy_for_refusal(operation)),
+            ErrorKind::PermissionDenied(operation) => {
+                Some(self.remedy_for_refusal(operation, &self.recommended()))
+            }
             ErrorKind::Unsupported if self.kernel < KERNEL_FLOOR => Some(Remedy::NewerKernel),
             ErrorKind::Unsupported if !self.btf => Some(Remedy::KernelWithTypes),
             ErrorKind::NoSuchTarget if !self.proc_is_own => Some(Remedy::MountProc),
@@ -83,11 +85,12 @@ impl Situation {
         missing.then(|| self.remedy_for_missing(&[Capability::Syslog], &[]))
     }
 
-    fn remedy_for_refusal(&self, operation: Operation) -> Remedy {
+    /// What mends a refused operation; `later` as in [`remedy_for_missing`](Self::remedy_for_missing).
+    pub(super) fn remedy_for_refusal(&self, operation: Operation, later: &[Capability]) -> Remedy {
         let wanted: Vec<_> =
             self.needed(operation).into_iter().filter(|capability| !self.has(*capability)).collect();
         if !wanted.is_empty() {
-            return self.remedy_for_missing(&wanted, &self.recommended());
+            return self.remedy_for_missing(&wanted, later);
         }
         // With every capability there, somebody else refused.
         let kernel_wide = matches!(operation, Operation::OpenPerfEvent | Operation::LoadProgram);

@@ -1,6 +1,6 @@
 //! Settings of the kernel, and the surroundings of this process: namespaces, cgroups, filters.
 
-use super::{Finding, Remedy, Situation, remedy::KPTR_RESTRICT_FOR_SYSLOG};
+use super::{Finding, Remedy, Situation, ability::KERNEL_STRUCTURES, remedy::KPTR_RESTRICT_FOR_SYSLOG};
 use crate::{
     process::cgroup::{MountedVersions, mounted_versions},
     sys::capability::Capability,
@@ -40,7 +40,7 @@ fn paranoid(situation: &Situation) -> Finding {
     const LEAST: i64 = super::situation::PARANOID_NEEDS_ADMIN - 1;
     Finding::missing(
         NAME,
-        format!("{observed}: timer events need CAP_SYS_ADMIN"),
+        format!("{observed}, timer events need CAP_SYS_ADMIN"),
         Remedy::SetSysctl { name: "perf_event_paranoid", value: LEAST },
     )
 }
@@ -54,7 +54,7 @@ fn kptr_restrict(situation: &Situation) -> Finding {
     let remedy = situation.remedy_for_hidden_addresses();
     Finding::degraded(
         NAME,
-        format!("{observed}: hides addresses from everybody"),
+        format!("{observed}, hides addresses from everybody"),
         "names of kernel functions",
         remedy,
     )
@@ -67,7 +67,7 @@ fn max_stack(situation: &Situation) -> Finding {
         return Finding::ok(NAME, observed);
     }
     let remedy = Remedy::SetSysctl { name: "perf_event_max_stack", value: DEFAULT_MAX_STACK };
-    Finding::degraded(NAME, observed, "the outer frames of deep stacks", remedy)
+    Finding::degraded(NAME, observed, "outer frames of deep stacks", remedy)
 }
 
 fn max_sample_rate(situation: &Situation) -> Finding {
@@ -104,7 +104,7 @@ fn proc(situation: &Situation) -> Finding {
     if situation.proc_is_own {
         return Finding::ok(NAME, "of this pid namespace");
     }
-    let observed = "of another pid namespace: ids mean other processes there";
+    let observed = "of another pid namespace, ids mean other processes there";
     Finding::missing(NAME, observed, Remedy::MountProc)
 }
 
@@ -113,7 +113,7 @@ fn user_namespace(situation: &Situation) -> Finding {
     if !situation.in_user_namespace {
         return Finding::ok(NAME, "the machine's own");
     }
-    Finding::missing(NAME, "nested: its capabilities do not count", Remedy::LeaveUserNamespace)
+    Finding::missing(NAME, "nested, its capabilities do not count", Remedy::LeaveUserNamespace)
 }
 
 fn cgroups(mounted: MountedVersions) -> Finding {
@@ -138,8 +138,7 @@ fn lockdown(situation: &Situation) -> Finding {
     if !situation.locked_down {
         return Finding::ok(NAME, "off, or integrity only");
     }
-    let lacks = "reads of kernel memory: `--children`, cgroups of version 1, nested pid namespaces";
-    Finding::degraded(NAME, "confidentiality", lacks, Remedy::LiftLockdown)
+    Finding::degraded(NAME, "confidentiality", KERNEL_STRUCTURES, Remedy::LiftLockdown)
 }
 
 fn value(setting: Option<i64>) -> String {
