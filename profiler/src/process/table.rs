@@ -136,7 +136,7 @@ impl ProcessTable {
             ProcessEventKind::Map(mapping) => self.map(pid, mapping, time_ns),
             ProcessEventKind::Rename(comm) if pid == tid => self.rename(pid, comm),
             ProcessEventKind::Execute(comm) => self.execute(pid, &comm, time_ns),
-            ProcessEventKind::Exit if pid == tid => self.end(pid, time_ns),
+            ProcessEventKind::Exit if pid == tid => self.exit(pid, time_ns),
             ProcessEventKind::Rename(_) | ProcessEventKind::StartThread | ProcessEventKind::Exit => {}
         }
     }
@@ -221,6 +221,13 @@ impl ProcessTable {
         self.end(pid, time_ns);
         let key = self.add(pid, comm, time_ns, None);
         self.set_memory(key, Memory::Known(AddressSpace::default()));
+    }
+
+    fn exit(&mut self, pid: u32, time_ns: u64) {
+        self.end(pid, time_ns);
+        if let Interest::Only { pids, children: true } = &mut self.interest {
+            pids.remove(&pid);
+        }
     }
 
     fn end(&mut self, pid: u32, time_ns: u64) {
