@@ -1,5 +1,6 @@
 //! The project's own commands: `cargo xtask <command>`.
 
+mod bench;
 mod build_ebpf;
 mod digest;
 mod fuzz;
@@ -26,6 +27,7 @@ enum Command {
     Workloads(workloads::Workloads),
     Tidy(tidy::Tidy),
     Fuzz(fuzz::Fuzz),
+    Bench(bench::Bench),
 }
 
 fn main() -> ExitCode {
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         Command::Workloads(command) => command.run(),
         Command::Tidy(command) => command.run(),
         Command::Fuzz(command) => command.run(),
+        Command::Bench(command) => command.run(),
     };
     if let Err(error) = done {
         eprintln!("error: {error:#}");
