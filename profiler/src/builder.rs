@@ -23,7 +23,6 @@ pub struct Profiler {
 
 impl Profiler {
     /// Says what to sample and how.
-    #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -39,7 +38,7 @@ impl Profiler {
 
 /// Builds a [`Profiler`]. Setters never fail; [`build`](Self::build) reports.
 #[derive(Clone, Debug)]
-#[must_use]
+#[must_use = "a builder does nothing before it is built and started"]
 pub struct Builder {
     target: Option<Target>,
     settings: Settings,

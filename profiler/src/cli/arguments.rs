@@ -46,6 +46,8 @@ pub(super) struct Arguments {
 /// What to do in place of sampling.
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
+    /// Say what this machine and these privileges allow, and what would mend the rest
+    Doctor,
     /// Make a profile of a recorded capture (see --capture), without privileges
     Replay {
         /// The directory of the capture

@@ -1,10 +1,12 @@
 //! The command line: arguments in, a session, outputs and a summary out.
 
+mod advice;
 mod arguments;
+mod doctor;
 mod duration;
+mod gap;
 mod outputs;
 mod progress;
-mod remedy;
 mod run;
 mod signals;
 mod summary;
@@ -14,6 +16,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use self::arguments::Arguments;
+use crate::{Error, doctor::Situation};
 
 /// The exit codes of the program.
 mod exit {
@@ -32,6 +35,9 @@ pub fn main() -> ExitCode {
         Ok(code) => code.into(),
         Err(error) => {
             eprintln!("profiler: {}", summary::one_line(&error));
+            if let Some(advice) = advice_for(&error) {
+                eprintln!("profiler: {advice}");
+            }
             exit::FAILED.into()
         }
     }
@@ -41,6 +47,12 @@ pub fn main() -> ExitCode {
 #[must_use]
 pub fn command() -> clap::Command {
     Arguments::command()
+}
+
+/// What to do about an error of the library on this machine.
+fn advice_for(error: &anyhow::Error) -> Option<String> {
+    let error = error.downcast_ref::<Error>()?;
+    advice::advice(error.kind(), &Situation::current())
 }
 
 fn init_log(arguments: &Arguments) {

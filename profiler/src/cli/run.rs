@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 
 use super::{
     arguments::{Action, Arguments, OutputArguments},
-    exit,
+    doctor, exit,
     outputs::Outputs,
     progress, signals, summary,
 };
@@ -15,6 +15,7 @@ use crate::{Profile, Profiler};
 /// Does what the arguments say, and answers with the exit code.
 pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     match &arguments.action {
+        Some(Action::Doctor) => doctor::run(&mut std::io::stdout().lock()),
         Some(Action::Replay { directory, output }) => replay(directory, output, arguments.common.quiet),
         None => sample(arguments),
     }

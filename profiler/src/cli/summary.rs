@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::remedy::remedy;
+use super::gap::remedy;
 use crate::{
     Profile,
     profile::{Ledger, Loss, StackEnd, SymbolSource},
@@ -39,6 +39,10 @@ pub(super) fn text(profile: &Profile) -> String {
     }
     if ledger.lost_children > 0 {
         lines.push(format!("{} child processes could not be followed", ledger.lost_children));
+    }
+    if ledger.malformed_jit_entries > 0 {
+        lines
+            .push(format!("{} lines of the target's perf map were no entries", ledger.malformed_jit_entries));
     }
     lines.push(cost(ledger));
     lines.iter().fold(String::new(), |mut text, line| {

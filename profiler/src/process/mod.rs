@@ -1,6 +1,7 @@
 //! Processes: their ids, mappings over time, and the files behind them.
 
 mod address_space;
+pub(crate) mod cgroup;
 pub(crate) mod event;
 pub(crate) mod maps;
 mod proc;

@@ -82,11 +82,6 @@ impl Proc {
         root::Root::open(&self.path(pid, "root"))
     }
 
-    /// The root directory of the profiler itself, which is the host's when it runs there.
-    pub(crate) fn own_root(&self) -> io::Result<root::Root> {
-        root::Root::open(Path::new("/"))
-    }
-
     /// The file behind a mapping, also when it is deleted or hidden by a mount (needs
     /// `CAP_CHECKPOINT_RESTORE` or `CAP_SYS_ADMIN`, proc_pid_map_files(5)).
     pub(crate) fn open_mapped(&self, pid: u32, mapping: &Mapping) -> io::Result<File> {

@@ -7,7 +7,7 @@ use std::{
     fs::File,
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
@@ -18,7 +18,6 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 #[derive(Debug)]
 pub(crate) struct Root {
     directory: OwnedFd,
-    display: PathBuf,
 }
 
 impl Root {
@@ -26,7 +25,7 @@ impl Root {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
-        Ok(Self { directory, display: path.to_owned() })
+        Ok(Self { directory })
     }
 
     /// Opens a regular file by its absolute path inside this root.
@@ -42,28 +41,6 @@ impl Root {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let flags = flags | OFlags::CLOEXEC;
         retry(|| rustix::fs::openat2(self.directory.as_fd(), path, flags, Mode::empty(), resolve))
-    }
-
-    /// Names of the entries of a directory inside this root, at most `limit` of them.
-    pub(crate) fn list(&self, path: &Path, limit: usize) -> io::Result<Vec<Vec<u8>>> {
-        let fd = self.resolve(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let mut names = Vec::new();
-        for entry in rustix::fs::Dir::read_from(&fd)? {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." {
-                names.push(name.to_vec());
-            }
-            if names.len() == limit {
-                break;
-            }
-        }
-        Ok(names)
-    }
-
-    /// Where this root is, for messages.
-    pub(crate) fn display(&self) -> &Path {
-        &self.display
     }
 }
 
@@ -109,7 +86,7 @@ mod tests {
         symlink("/tmp/real", root.join("link")).unwrap();
 
         let root = Root::open(&root).unwrap();
-        assert_eq!(std::io::read_to_string(root.open_file(Path::new("/link")).unwrap()).unwrap(), "data");
+        assert_eq!(io::read_to_string(root.open_file(Path::new("/link")).unwrap()).unwrap(), "data");
         assert!(root.open_file(Path::new("/tmp/absolute")).is_err());
         assert!(root.open_file(Path::new("/tmp/relative")).is_err());
         assert!(root.open_file(Path::new("/../outside")).is_err());
@@ -123,16 +100,5 @@ mod tests {
         let root = Root::open(directory.path()).unwrap();
         assert_eq!(root.open_file(Path::new("/fifo")).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         assert_eq!(root.open_file(Path::new("/")).unwrap_err().kind(), io::ErrorKind::InvalidInput);
-    }
-
-    #[test]
-    fn a_listing_is_bounded() {
-        let directory = tempfile::tempdir().unwrap();
-        for i in 0..10 {
-            std::fs::write(directory.path().join(i.to_string()), "").unwrap();
-        }
-        let root = Root::open(directory.path()).unwrap();
-        assert_eq!(root.list(Path::new("/"), 4).unwrap().len(), 4);
-        assert_eq!(root.list(Path::new("/"), 100).unwrap().len(), 10);
     }
 }

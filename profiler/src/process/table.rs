@@ -135,8 +135,8 @@ impl ProcessTable {
             _ if !self.is_interesting(pid) => {}
             ProcessEventKind::Map(mapping) => self.map(pid, mapping, time_ns),
             ProcessEventKind::Rename(comm) if pid == tid => self.rename(pid, comm),
-            ProcessEventKind::Execute(comm) => self.execute(pid, comm, time_ns),
-            ProcessEventKind::Exit if pid == tid => self.end(pid, time_ns),
+            ProcessEventKind::Execute(comm) => self.execute(pid, &comm, time_ns),
+            ProcessEventKind::Exit if pid == tid => self.exit(pid, time_ns),
             ProcessEventKind::Rename(_) | ProcessEventKind::StartThread | ProcessEventKind::Exit => {}
         }
     }
@@ -217,10 +217,17 @@ impl ProcessTable {
         }
     }
 
-    fn execute(&mut self, pid: u32, comm: String, time_ns: u64) {
+    fn execute(&mut self, pid: u32, comm: &str, time_ns: u64) {
         self.end(pid, time_ns);
-        let key = self.add(pid, &comm, time_ns, None);
+        let key = self.add(pid, comm, time_ns, None);
         self.set_memory(key, Memory::Known(AddressSpace::default()));
+    }
+
+    fn exit(&mut self, pid: u32, time_ns: u64) {
+        self.end(pid, time_ns);
+        if let Interest::Only { pids, children: true } = &mut self.interest {
+            pids.remove(&pid);
+        }
     }
 
     fn end(&mut self, pid: u32, time_ns: u64) {

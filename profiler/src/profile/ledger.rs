@@ -56,6 +56,8 @@ pub struct Ledger {
     pub lost_process_events: u64,
     /// Children that could not be followed because too many processes were targets already.
     pub lost_children: u64,
+    /// Lines and records of perf maps and jitdumps that were no entries.
+    pub malformed_jit_entries: u64,
     /// Samples by the end of their stack.
     pub stacks: BTreeMap<StackEnd, u64>,
     /// Frames of all samples that found a name, by its source.

@@ -147,6 +147,7 @@ impl Pipeline {
             }
         }
         ledger.lost_process_events = tally.lost_events;
+        ledger.malformed_jit_entries = self.symbolizer.malformed_jit_entries();
         ledger.lost_children = lost(counts.lost_children, self.accounted.lost_children);
         ledger.cost.bpf_run_time_ns = lost(counts.run_time_ns, self.accounted.run_time_ns);
         if interval.is_last {

@@ -67,14 +67,14 @@ fn sample(settings: &Settings) -> Result<Session> {
     });
     let recorder = settings.capture.as_deref().map(Recorder::create).transpose()?;
     let found = target::find(&settings.target, &proc, settings.children)?;
-    let FoundTarget { filter, interest, watched, expected, description, command } = found;
+    let FoundTarget { filter, interest, watched, children, expected, description, command } = found;
     let plan = Plan {
         filter,
         frequency_hz: settings.frequency_hz,
         cpus: settings.cpus.clone(),
         kernel_stacks: settings.kernel_stacks,
         user_stacks: settings.user_stacks,
-        children: settings.children,
+        children,
     };
     let shared = Arc::new(Shared::new()?);
     let mut source = EbpfSource::load(plan, Arc::clone(&shared.reader_waker))?;

@@ -15,7 +15,10 @@ use rustix::{
 
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
-    process::{Interest, Proc, Status},
+    process::{
+        Interest, Proc, Status,
+        cgroup::{self, Cgroup, Container, Extent, Version, find_container},
+    },
     sampler::Filter,
     sys::command::GatedCommand,
 };
@@ -49,6 +52,8 @@ pub(super) struct FoundTarget {
     pub(super) filter: Filter,
     pub(super) interest: Interest,
     pub(super) watched: Watched,
+    /// Whether children of the processes are targets too.
+    pub(super) children: bool,
     /// Processes whose mappings are read before the first sample.
     pub(super) expected: Vec<u32>,
     /// The target in words.
@@ -56,20 +61,23 @@ pub(super) struct FoundTarget {
     pub(super) command: Option<GatedCommand>,
 }
 
-/// Processes and threads whose end is the session's.
+/// Processes, threads and a cgroup whose end is the session's.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
     processes: Vec<OwnedFd>,
     threads: Vec<u32>,
+    cgroup: Option<PathBuf>,
 }
 
 impl Watched {
     /// Whether there was something to watch and all of it has ended.
     pub(super) fn have_all_ended(&self) -> bool {
         let proc = Proc::live();
-        !(self.processes.is_empty() && self.threads.is_empty())
+        let is_nothing = self.processes.is_empty() && self.threads.is_empty() && self.cgroup.is_none();
+        !is_nothing
             && self.processes.iter().all(has_ended)
             && self.threads.iter().all(|tid| !proc.exists(*tid))
+            && self.cgroup.as_ref().is_none_or(|directory| !directory.exists())
     }
 
     /// Readable when a process has ended.
@@ -77,10 +85,11 @@ impl Watched {
         self.processes.iter().filter(|pidfd| !has_ended(pidfd)).map(AsFd::as_fd)
     }
 
-    /// A thread that is not the first of its process cannot be waited for; it has to be looked at.
+    /// A cgroup, and a thread that is not the first of its process, cannot be waited for: they have to be
+    /// looked at.
     pub(super) fn look_again_after(&self) -> Option<Duration> {
         const LOOK: Duration = Duration::from_millis(100);
-        (!self.threads.is_empty()).then_some(LOOK)
+        (!self.threads.is_empty() || self.cgroup.is_some()).then_some(LOOK)
     }
 }
 
@@ -97,8 +106,8 @@ pub(super) fn find(target: &Target, proc: &Proc, children: bool) -> Result<Found
         Target::Tid(tid) => threads(proc, &[*tid]),
         Target::Tids(tids) => threads(proc, tids),
         Target::Everything => Ok(everybody(Filter::Everything, "everything".to_owned())),
-        Target::Cgroup(path) => Err(Error::new(ErrorKind::Unsupported, format!("{}", path.display()))),
-        Target::Container(id) => Err(Error::new(ErrorKind::Unsupported, id.clone())),
+        Target::Cgroup(path) => Ok(members(cgroup::resolve(path)?, format!("cgroup {}", path.display()))),
+        Target::Container(id) => container(proc, id),
         Target::Command(words) => command(words, children),
     }
 }
@@ -108,9 +117,30 @@ fn everybody(filter: Filter, description: String) -> FoundTarget {
         filter,
         interest: Interest::Everybody,
         watched: Watched::default(),
+        children: false,
         expected: Vec::new(),
         description,
         command: None,
+    }
+}
+
+fn members(cgroup: Cgroup, description: String) -> FoundTarget {
+    let Cgroup { directory, version } = cgroup;
+    let watched = Watched { cgroup: Some(directory.clone()), ..Watched::default() };
+    let filter = match version {
+        Version::V1 { controller } => Filter::CgroupV1 { directory, controller },
+        Version::V2 => Filter::CgroupV2(directory),
+    };
+    FoundTarget { watched, ..everybody(filter, description) }
+}
+
+fn container(proc: &Proc, id_prefix: &str) -> Result<FoundTarget> {
+    let Container { id, extent } = find_container(proc, id_prefix)?;
+    let description = format!("container {id}");
+    match extent {
+        Extent::Cgroup(cgroup) => Ok(members(cgroup, description)),
+        // What they start belongs to the container too.
+        Extent::Processes(pids) => Ok(FoundTarget { description, ..processes(proc, &pids, true)? }),
     }
 }
 
@@ -124,6 +154,7 @@ fn processes(proc: &Proc, pids: &[u32], children: bool) -> Result<FoundTarget> {
         filter: Filter::Processes(pids.to_vec()),
         interest: Interest::Only { pids: pids.iter().copied().collect(), children },
         watched,
+        children,
         expected: pids.to_vec(),
         description: describe("pid", pids, proc),
         command: None,
@@ -136,7 +167,8 @@ fn threads(proc: &Proc, tids: &[u32]) -> Result<FoundTarget> {
         filter: Filter::Threads(tids.to_vec()),
         expected: pids.iter().copied().collect(),
         interest: Interest::Only { pids, children: false },
-        watched: Watched { processes: Vec::new(), threads: tids.to_vec() },
+        watched: Watched { threads: tids.to_vec(), ..Watched::default() },
+        children: false,
         description: describe("thread", tids, proc),
         command: None,
     })
@@ -154,7 +186,8 @@ fn command(words: &[OsString], children: bool) -> Result<FoundTarget> {
     Ok(FoundTarget {
         filter: Filter::Processes(vec![pid]),
         interest: Interest::Only { pids: HashSet::from([pid]), children },
-        watched: Watched { processes: vec![open_pidfd(pid)?], threads: Vec::new() },
+        watched: Watched { processes: vec![open_pidfd(pid)?], ..Watched::default() },
+        children,
         expected: vec![pid],
         description: words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "),
         command: Some(command),
@@ -255,7 +288,7 @@ mod tests {
         let mut child = std::process::Command::new("/bin/true").spawn().unwrap();
         let pid = child.id();
         let pidfd = open_pidfd(pid).unwrap();
-        let watched = Watched { processes: vec![pidfd], threads: Vec::new() };
+        let watched = Watched { processes: vec![pidfd], ..Watched::default() };
         while !watched.have_all_ended() {
             std::thread::yield_now();
         }

@@ -164,6 +164,7 @@ impl<T> CodeMap<T> {
     }
 
     /// How many entries there are.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -413,17 +414,14 @@ mod tests {
 
     /// What [`CodeMap`] promises, by walking all entries.
     fn model(entries: &[(u64, u64, u64)], address: u64, time_ns: u64) -> Option<usize> {
-        let covering = entries
+        let mut covering = entries
             .iter()
             .enumerate()
             .filter(|(_, (start, size, _))| (*start..start + size).contains(&address))
             .map(|(index, entry)| (index, entry.2));
         let first_ns = covering.clone().next()?.1;
         let visible_ns = time_ns.max(first_ns);
-        covering
-            .filter(|(_, exists_from_ns)| *exists_from_ns <= visible_ns)
-            .next_back()
-            .map(|(index, _)| index)
+        covering.rfind(|(_, exists_from_ns)| *exists_from_ns <= visible_ns).map(|(index, _)| index)
     }
 
     #[test]

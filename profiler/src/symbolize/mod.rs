@@ -146,6 +146,11 @@ impl Symbolizer {
         }
     }
 
+    /// Lines and records of the targets' perf maps and jitdumps that were no entries.
+    pub(crate) fn malformed_jit_entries(&self) -> u64 {
+        self.jit.values().map(|code| code.names.malformed_entries()).sum()
+    }
+
     /// Forgets what belongs to processes that are gone.
     pub(crate) fn forget_processes(&mut self, is_known: impl Fn(ProcessKey) -> bool) {
         self.jit.retain(|process, _| is_known(*process));

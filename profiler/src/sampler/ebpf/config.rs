@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The inode of the initial pid namespace, `PROC_PID_INIT_INO` of `include/linux/proc_ns.h`.
-const INITIAL_PID_NAMESPACE: u64 = 0xefff_fffc;
+pub(crate) const INITIAL_PID_NAMESPACE: u64 = 0xefff_fffc;
 
 /// Where the depth of the kernel's stack walk is set.
 const MAX_STACK_SYSCTL: &str = "/proc/sys/kernel/perf_event_max_stack";
@@ -100,6 +100,8 @@ fn no_btf(what: &str) -> Error {
 fn fill_pid_offsets(config: &mut Config, btf: &Btf) -> Result<()> {
     config.task_thread_pid = member(btf, "task_struct", "thread_pid")?;
     config.task_group_leader = member(btf, "task_struct", "group_leader")?;
+    config.task_signal = member(btf, "task_struct", "signal")?;
+    config.signal_live = member(btf, "signal_struct", "live")?;
     config.pid_level = member(btf, "pid", "level")?;
     config.pid_numbers = member(btf, "pid", "numbers")?;
     config.upid_nr = member(btf, "upid", "nr")?;

@@ -14,8 +14,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub(crate) use config::INITIAL_PID_NAMESPACE;
 pub use cpus::CpuSet;
 pub(crate) use cpus::online;
+pub(crate) use object::{PROGRAM_TYPE_PERF_EVENT, PROGRAM_TYPE_RAW_TRACEPOINT};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use self::{

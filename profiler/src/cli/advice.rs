@@ -1,0 +1,254 @@
+//! From an error to what to do about it, in words.
+
+use crate::{
+    ErrorKind, Operation,
+    doctor::{Capability, Remedy, Situation},
+};
+
+/// The sentence that follows an error's message, when there is something to do.
+pub(super) fn advice(kind: ErrorKind, situation: &Situation) -> Option<String> {
+    let remedy = situation.remedy(kind)?;
+    Some(format!("{}: {}", cause(kind, &remedy, situation), instruction(&remedy)))
+}
+
+/// What to type or to set, with what that is elsewhere.
+pub(super) fn instruction(remedy: &Remedy) -> String {
+    let elsewhere = elsewhere(remedy).map(|elsewhere| format!(", {elsewhere}")).unwrap_or_default();
+    format!("{}{elsewhere}", command(remedy))
+}
+
+/// What to type or to set.
+pub(super) fn command(remedy: &Remedy) -> String {
+    let fixed = match remedy {
+        Remedy::Grant(capabilities) => {
+            let flags: Vec<_> = short_names(capabilities).map(|name| format!("--cap-add={name}")).collect();
+            return format!("`docker run {}`", flags.join(" "));
+        }
+        Remedy::SetSysctl { name, value } => return format!("`sysctl -w kernel.{name}={value}`"),
+        Remedy::RunAsRoot => "run it with `sudo`",
+        Remedy::LeaveUserNamespace => "`docker run --userns=host`",
+        Remedy::RelaxSeccomp => "`docker run --security-opt seccomp=unconfined`",
+        Remedy::LiftLockdown => "boot without `lockdown=confidentiality`",
+        Remedy::AskSecurityModule => "`dmesg | grep -iE 'avc|apparmor|denied'`",
+        Remedy::SharePidNamespace => "`docker run --pid=host`",
+        Remedy::MountProc => "`mount -t proc proc /proc`",
+        Remedy::MountCgroups => "`docker run -v /sys/fs/cgroup:/sys/fs/cgroup:ro`",
+        Remedy::NewerKernel => "run Linux 5.10 or newer",
+        Remedy::KernelWithTypes => "run a kernel built with `CONFIG_DEBUG_INFO_BTF=y`",
+    };
+    fixed.to_owned()
+}
+
+/// The same in Kubernetes, or where to do it.
+fn elsewhere(remedy: &Remedy) -> Option<String> {
+    let fixed = match remedy {
+        Remedy::Grant(capabilities) => return Some(grant_in_kubernetes(capabilities)),
+        Remedy::LeaveUserNamespace => "in Kubernetes `hostUsers: true`",
+        Remedy::RelaxSeccomp => "in Kubernetes `securityContext: {seccompProfile: {type: Unconfined}}`",
+        Remedy::SharePidNamespace => {
+            "in Kubernetes `hostPID: true`, `shareProcessNamespace: true` or `kubectl debug --target=CONTAINER`"
+        }
+        Remedy::SetSysctl { .. } | Remedy::AskSecurityModule => "on the node",
+        Remedy::MountCgroups => "in Kubernetes a `hostPath` volume of `/sys/fs/cgroup`",
+        Remedy::RunAsRoot
+        | Remedy::LiftLockdown
+        | Remedy::MountProc
+        | Remedy::NewerKernel
+        | Remedy::KernelWithTypes => return None,
+    };
+    Some(fixed.to_owned())
+}
+
+fn grant_in_kubernetes(capabilities: &[Capability]) -> String {
+    let names: Vec<_> = short_names(capabilities).collect();
+    // Two of them have something else that makes them unneeded.
+    let instead = match capabilities.first() {
+        Some(Capability::SysAdmin) => ", or `sysctl -w kernel.perf_event_paranoid=2` on the node",
+        Some(Capability::SysResource) => ", or `docker run --ulimit memlock=-1`",
+        _ => "",
+    };
+    format!("in Kubernetes `securityContext: {{capabilities: {{add: [{}]}}}}`{instead}", names.join(", "))
+}
+
+/// As container runtimes take them.
+fn short_names(capabilities: &[Capability]) -> impl Iterator<Item = &'static str> {
+    capabilities.iter().map(|capability| capability.name().trim_start_matches("CAP_"))
+}
+
+fn cause(kind: ErrorKind, remedy: &Remedy, situation: &Situation) -> String {
+    let fixed = match remedy {
+        Remedy::Grant(capabilities) => return missing(kind, capabilities, situation),
+        Remedy::SetSysctl { name, .. } => return format!("`kernel.{name}` forbids it"),
+        Remedy::RunAsRoot => "this user may not",
+        Remedy::LeaveUserNamespace => "no capability of a user namespace is enough",
+        Remedy::RelaxSeccomp => "the capabilities are there, a seccomp filter refuses",
+        Remedy::LiftLockdown => "the capabilities are there, the kernel is locked down",
+        Remedy::AskSecurityModule => {
+            "the capabilities are there, a security module (SELinux, AppArmor) refuses"
+        }
+        Remedy::SharePidNamespace => {
+            "only processes of the profiler's own pid namespace, under their ids there, can be seen"
+        }
+        Remedy::MountProc => "`/proc` is of another pid namespace",
+        Remedy::MountCgroups => "no cgroup file system is mounted here",
+        Remedy::NewerKernel => "this kernel is too old",
+        Remedy::KernelWithTypes => "this kernel does not show its types",
+    };
+    fixed.to_owned()
+}
+
+/// Why the first of the capabilities is needed.
+fn missing(kind: ErrorKind, capabilities: &[Capability], situation: &Situation) -> String {
+    let first = capabilities.first().map_or("a capability", |capability| capability.name());
+    let action = match kind {
+        ErrorKind::PermissionDenied(Operation::OpenPerfEvent) => "opening a timer event",
+        ErrorKind::PermissionDenied(Operation::CreateMap) => "creating a BPF map",
+        ErrorKind::PermissionDenied(Operation::LoadProgram) => "loading a BPF program",
+        ErrorKind::PermissionDenied(Operation::ReadProcess) => "looking into a process of another user",
+        ErrorKind::PermissionDenied(Operation::OpenTargetFile) => {
+            "opening a file of a process of another user"
+        }
+        _ => "this",
+    };
+    match capabilities.first() {
+        Some(Capability::SysAdmin) => {
+            let level = situation.perf_event_paranoid.unwrap_or_default();
+            format!("{action} needs {first} where `kernel.perf_event_paranoid` is {level}")
+        }
+        Some(Capability::SysResource) => format!("{action} needs {first} before Linux 5.11"),
+        _ => format!("{action} needs {first}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::doctor::{Capabilities, KernelRelease};
+
+    use super::*;
+
+    use Capability::{Bpf, CheckpointRestore, DacReadSearch, Perfmon, SysPtrace, Syslog};
+
+    const NEARLY_ALL: [Capability; 6] = [Bpf, Perfmon, SysPtrace, Syslog, DacReadSearch, CheckpointRestore];
+
+    /// Root in a container on a recent kernel, with everything but `left_out`.
+    fn without(left_out: &[Capability]) -> Situation {
+        let had: Capabilities =
+            NEARLY_ALL.into_iter().filter(|capability| !left_out.contains(capability)).collect();
+        Situation {
+            kernel: KernelRelease { major: 6, minor: 12 },
+            capabilities: had,
+            bounding: had,
+            proc_is_own: true,
+            btf: true,
+            perf_event_paranoid: Some(2),
+            ..Situation::default()
+        }
+    }
+
+    fn refusal(operation: Operation, situation: &Situation) -> String {
+        advice(ErrorKind::PermissionDenied(operation), situation).unwrap()
+    }
+
+    #[test]
+    fn a_refusal_names_the_operation_the_capability_and_how_to_grant_it() {
+        for (operation, left_out, action, name) in [
+            (Operation::OpenPerfEvent, Perfmon, "opening a timer event", "PERFMON"),
+            (Operation::CreateMap, Bpf, "creating a BPF map", "BPF"),
+            (Operation::LoadProgram, Bpf, "loading a BPF program", "BPF"),
+            (Operation::LoadProgram, Perfmon, "loading a BPF program", "PERFMON"),
+            (Operation::ReadProcess, SysPtrace, "looking into a process of another user", "SYS_PTRACE"),
+            (Operation::OpenTargetFile, SysPtrace, "opening a file", "SYS_PTRACE"),
+            (Operation::OpenTargetFile, DacReadSearch, "opening a file", "DAC_READ_SEARCH"),
+        ] {
+            let text = refusal(operation, &without(&[left_out]));
+            assert!(text.starts_with(action), "{text}");
+            assert!(text.contains(&format!("needs CAP_{name}: `docker run --cap-add={name}`")), "{text}");
+            assert!(
+                text.ends_with(&format!("`securityContext: {{capabilities: {{add: [{name}]}}}}`")),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn everything_that_will_be_missed_next_is_granted_at_once() {
+        let text = refusal(Operation::CreateMap, &without(&[Bpf, Perfmon]));
+        assert!(text.contains("docker run --cap-add=BPF --cap-add=PERFMON"), "{text}");
+        assert!(text.contains("add: [BPF, PERFMON]"), "{text}");
+    }
+
+    #[test]
+    fn a_paranoid_kernel_is_told_with_its_level_and_its_sysctl() {
+        let mut situation = without(&[]);
+        situation.perf_event_paranoid = Some(4);
+        let text = refusal(Operation::OpenPerfEvent, &situation);
+        assert!(text.contains("needs CAP_SYS_ADMIN where `kernel.perf_event_paranoid` is 4"), "{text}");
+        assert!(text.contains("sysctl -w kernel.perf_event_paranoid=2"), "{text}");
+    }
+
+    #[test]
+    fn an_old_kernel_needs_sys_resource_or_a_limit() {
+        let mut situation = without(&[]);
+        situation.kernel = KernelRelease { major: 5, minor: 10 };
+        situation.locked_memory_limit_bytes = Some(64 << 10);
+        let text = refusal(Operation::CreateMap, &situation);
+        assert!(text.contains("needs CAP_SYS_RESOURCE before Linux 5.11"), "{text}");
+        assert!(text.contains("--ulimit memlock=-1"), "{text}");
+    }
+
+    #[test]
+    fn a_user_is_told_to_become_root() {
+        let mut situation = without(&[]);
+        situation.capabilities = Capabilities::default();
+        situation.euid = 1000;
+        assert_eq!(refusal(Operation::OpenPerfEvent, &situation), "this user may not: run it with `sudo`");
+    }
+
+    #[test]
+    fn filters_and_namespaces_are_named() {
+        let mut filtered = without(&[]);
+        filtered.seccomp_filter = true;
+        assert!(refusal(Operation::LoadProgram, &filtered).contains("seccomp=unconfined"));
+        let mut nested = without(&[]);
+        nested.in_user_namespace = true;
+        assert!(refusal(Operation::CreateMap, &nested).contains("--userns=host"));
+        let mut locked = without(&[]);
+        locked.locked_down = true;
+        assert!(refusal(Operation::LoadProgram, &locked).contains("lockdown=confidentiality"));
+        assert!(refusal(Operation::LoadProgram, &without(&[])).contains("SELinux"));
+    }
+
+    #[test]
+    fn a_target_of_another_pid_namespace_is_explained() {
+        let mut inside = without(&[]);
+        inside.in_pid_namespace = true;
+        assert!(advice(ErrorKind::NoSuchTarget, &inside).unwrap().contains("--pid=host"));
+        inside.proc_is_own = false;
+        assert!(advice(ErrorKind::NoSuchTarget, &inside).unwrap().contains("mount -t proc"));
+        assert_eq!(advice(ErrorKind::NoSuchTarget, &without(&[])), None);
+    }
+
+    #[test]
+    fn an_unable_kernel_is_told_what_it_must_be() {
+        let mut situation = without(&[]);
+        assert_eq!(advice(ErrorKind::Unsupported, &situation), None);
+        situation.btf = false;
+        assert!(advice(ErrorKind::Unsupported, &situation).unwrap().contains("CONFIG_DEBUG_INFO_BTF"));
+        situation.kernel = KernelRelease { major: 4, minor: 19 };
+        assert!(advice(ErrorKind::Unsupported, &situation).unwrap().contains("5.10"));
+    }
+
+    #[test]
+    fn remedies_of_settings_are_commands() {
+        let remedy = Remedy::SetSysctl { name: "kptr_restrict", value: 1 };
+        assert_eq!(instruction(&remedy), "`sysctl -w kernel.kptr_restrict=1`, on the node");
+        assert!(instruction(&Remedy::MountCgroups).contains("/sys/fs/cgroup"));
+    }
+
+    #[test]
+    fn mistakes_of_the_user_need_no_advice() {
+        for kind in [ErrorKind::InvalidInput, ErrorKind::InvalidData, ErrorKind::Io] {
+            assert_eq!(advice(kind, &without(&NEARLY_ALL)), None);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! `profiler doctor`: the library's examination as a table.
+
+use std::io::{self, Write};
+
+use anyhow::{Context, Result};
+
+use super::{
+    advice::{command, instruction},
+    exit,
+};
+use crate::doctor::{Finding, Report, Status, examine};
+
+/// Examines, prints, and answers with 0 when profiling works here, else with 1.
+pub(super) fn run(out: &mut impl Write) -> Result<u8> {
+    let report = examine();
+    print(&report, out).context("failed to write to standard output")?;
+    Ok(if report.status() == Status::Missing { exit::FAILED } else { 0 })
+}
+
+fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let width = report.findings.iter().map(|finding| finding.name.len()).max().unwrap_or(0);
+    for finding in &report.findings {
+        writeln!(out, "{:<width$}  {:<8}  {}", finding.name, word(finding.status), meaning(finding))?;
+    }
+    writeln!(out, "\n{}", verdict(report))
+}
+
+fn word(status: Status) -> &'static str {
+    match status {
+        Status::Ok => "ok",
+        Status::Degraded => "degraded",
+        Status::Missing => "MISSING",
+    }
+}
+
+fn meaning(finding: &Finding) -> String {
+    let lacks = finding.lacks.map(|lacks| format!(": no {lacks}")).unwrap_or_default();
+    let remedy = finding.remedy.as_ref().map(|remedy| format!(" -> {}", command(remedy))).unwrap_or_default();
+    format!("{}{lacks}{remedy}", finding.observed)
+}
+
+/// The last line: what all of it comes to, and what to do first.
+fn verdict(report: &Report) -> String {
+    let status = report.status();
+    let worst = report.findings.iter().filter(|finding| finding.status == status);
+    let remedy = report.remedy().map(|remedy| format!(": {}", instruction(&remedy))).unwrap_or_default();
+    match status {
+        Status::Ok => "everything works".to_owned(),
+        Status::Degraded => {
+            format!("works, without {}{remedy}", distinct(worst.filter_map(|finding| finding.lacks)))
+        }
+        Status::Missing => format!("cannot work ({}){remedy}", distinct(worst.map(|finding| finding.name))),
+    }
+}
+
+/// The texts in their order, each once.
+fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    let mut seen = Vec::new();
+    for text in texts {
+        if !seen.contains(&text) {
+            seen.push(text);
+        }
+    }
+    seen.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::doctor::{Capability, Remedy, Situation};
+
+    use super::*;
+
+    fn finding(
+        name: &'static str,
+        status: Status,
+        lacks: Option<&'static str>,
+        remedy: Option<Remedy>,
+    ) -> Finding {
+        Finding { name, status, observed: "seen".to_owned(), lacks, remedy }
+    }
+
+    fn printed(findings: Vec<Finding>) -> String {
+        let mut out = Vec::new();
+        print(&Report { situation: Situation::default(), findings }, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    fn hidden(name: &'static str) -> Finding {
+        let remedy = Remedy::SetSysctl { name: "kptr_restrict", value: 1 };
+        finding(name, Status::Degraded, Some("names of kernel functions"), Some(remedy))
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_the_longest_name() {
+        let text =
+            printed(vec![finding("a", Status::Ok, None, None), finding("longer", Status::Ok, None, None)]);
+        assert_eq!(text, "a       ok        seen\nlonger  ok        seen\n\neverything works\n");
+    }
+
+    #[test]
+    fn a_remedy_stands_beside_its_finding_and_in_the_last_line() {
+        let text = printed(vec![finding("x", Status::Ok, None, None), hidden("kallsyms"), hidden("kptr")]);
+        let row =
+            "kallsyms  degraded  seen: no names of kernel functions -> `sysctl -w kernel.kptr_restrict=1`\n";
+        assert!(text.contains(row), "{text}");
+        let last =
+            "\n\nworks, without names of kernel functions: `sysctl -w kernel.kptr_restrict=1`, on the node\n";
+        assert!(text.ends_with(last), "{text}");
+    }
+
+    #[test]
+    fn what_makes_it_impossible_comes_before_what_only_degrades_it() {
+        let grant = Remedy::Grant(vec![Capability::Bpf]);
+        let blocked = finding("BPF map", Status::Missing, None, Some(grant));
+        let text =
+            printed(vec![hidden("kallsyms"), blocked, finding("BPF program", Status::Missing, None, None)]);
+        let last = text.lines().last().unwrap();
+        assert!(last.starts_with("cannot work (BPF map, BPF program): `docker run --cap-add=BPF`"), "{last}");
+    }
+
+    #[test]
+    fn an_examination_ends_in_a_verdict() {
+        let mut out = Vec::new();
+        run(&mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let last = text.lines().last().unwrap();
+        assert!(["everything works", "works, ", "cannot work ("].iter().any(|start| last.starts_with(start)));
+    }
+}

@@ -1,0 +1,269 @@
+//! What the kernel does when asked: each ability is tried, and given back.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read},
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::{Finding, Remedy, Situation, Status, remedy::KERNEL_FLOOR};
+use crate::{
+    error::{Error, ErrorKind, Operation, Result},
+    sampler::{Filter, Plan, ebpf},
+    sys::{
+        bpf::{self, MapShape},
+        capability::Capability,
+        perf,
+    },
+};
+
+/// The frequency that is tried: the default one.
+const FREQUENCY_HZ: u64 = 99;
+
+/// `enum bpf_map_type` of `include/uapi/linux/bpf.h`.
+const MAP_TYPE_HASH: u32 = 1;
+const MAP_TYPE_RING_BUFFER: u32 = 27;
+
+/// `r0 = 0; exit`: the program that does nothing.
+const NOTHING: [u8; 16] = [0xb7, 0, 0, 0, 0, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
+
+/// What needs a look into the kernel's own structures.
+pub(super) const KERNEL_STRUCTURES: &str = "`--children`, cgroups of version 1, nested pid namespaces";
+
+pub(super) fn findings(situation: &Situation) -> Vec<Finding> {
+    let needed = |name, operation, result: io::Result<()>| essential(situation, name, operation, result);
+    let mut findings = vec![
+        release(situation),
+        needed("timer event", Operation::OpenPerfEvent, try_timer()),
+        needed("process events", Operation::OpenPerfEvent, try_side_band()),
+        needed("BPF map", Operation::CreateMap, try_map(MAP_TYPE_HASH, 4, 8, 64)),
+        needed("BPF ring buffer", Operation::CreateMap, try_ring_buffer()),
+        needed("BPF program", Operation::LoadProgram, load_nothing(ebpf::PROGRAM_TYPE_PERF_EVENT).map(drop)),
+    ];
+    // The kernel side is made of all of these: without one, it says nothing new.
+    if findings.iter().all(|finding| finding.status == Status::Ok) {
+        findings.push(kernel_side(situation, load_kernel_side()));
+    }
+    findings.extend([
+        tracepoint(situation, try_raw_tracepoint()),
+        types(situation),
+        kernel_symbols(situation, shows_kernel_addresses()),
+        map_files(situation, open_own_map_file()),
+        hardware_events(perf::has_cycle_counter()),
+    ]);
+    findings
+}
+
+fn release(situation: &Situation) -> Finding {
+    const NAME: &str = "kernel";
+    let observed = rustix::system::uname().release().to_string_lossy().into_owned();
+    if situation.kernel < KERNEL_FLOOR {
+        return Finding::missing(NAME, observed, Remedy::NewerKernel);
+    }
+    Finding::ok(NAME, observed)
+}
+
+/// An ability without which there is no sample.
+fn essential(
+    situation: &Situation,
+    name: &'static str,
+    operation: Operation,
+    result: io::Result<()>,
+) -> Finding {
+    match result {
+        Ok(()) => Finding::ok(name, "works"),
+        Err(error) => Finding::missing(name, error.to_string(), remedy(situation, operation, &error)),
+    }
+}
+
+fn kernel_side(situation: &Situation, result: Result<()>) -> Finding {
+    const NAME: &str = "profiler's kernel side";
+    match result {
+        Ok(()) => Finding::ok(NAME, "loads"),
+        Err(error) => Finding::missing(NAME, format!("{error:?}"), situation.remedy(error.kind())),
+    }
+}
+
+fn tracepoint(situation: &Situation, result: io::Result<()>) -> Finding {
+    const NAME: &str = "raw tracepoint";
+    match result {
+        Ok(()) => Finding::ok(NAME, "works"),
+        Err(error) => {
+            let remedy = remedy(situation, Operation::LoadProgram, &error);
+            Finding::degraded(NAME, error.to_string(), "`--children`", remedy)
+        }
+    }
+}
+
+fn types(situation: &Situation) -> Finding {
+    const NAME: &str = "kernel types (BTF)";
+    if situation.btf {
+        return Finding::ok(NAME, "there");
+    }
+    Finding::degraded(NAME, "not there", KERNEL_STRUCTURES, Remedy::KernelWithTypes)
+}
+
+fn kernel_symbols(situation: &Situation, shown: io::Result<bool>) -> Finding {
+    const NAME: &str = "kernel symbols";
+    const LACKS: &str = "names of kernel functions";
+    match shown {
+        Ok(true) => Finding::ok(NAME, "shown"),
+        Ok(false) => {
+            let remedy = situation.remedy_for_hidden_addresses();
+            Finding::degraded(NAME, "addresses are hidden", LACKS, remedy)
+        }
+        Err(error) => Finding::degraded(NAME, error.to_string(), LACKS, None),
+    }
+}
+
+fn map_files(situation: &Situation, opened: io::Result<()>) -> Finding {
+    const NAME: &str = "map_files";
+    match opened {
+        Ok(()) => Finding::ok(NAME, "readable"),
+        Err(error) => {
+            let missing = !situation.has(Capability::CheckpointRestore);
+            let remedy = missing.then(|| situation.remedy_for_missing(&[Capability::CheckpointRestore], &[]));
+            Finding::degraded(NAME, error.to_string(), "names from deleted and replaced files", remedy)
+        }
+    }
+}
+
+fn hardware_events(present: bool) -> Finding {
+    Finding::ok("hardware events", if present { "there" } else { "none here: the timer triggers samples" })
+}
+
+/// What mends this one ability: what the others lack stands beside them.
+fn remedy(situation: &Situation, operation: Operation, error: &io::Error) -> Option<Remedy> {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Some(situation.remedy_for_refusal(operation, &[])),
+        _ => situation.remedy(ErrorKind::Unsupported),
+    }
+}
+
+fn first_cpu() -> io::Result<u32> {
+    ebpf::online().map_err(io::Error::other)?.iter().next().ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+fn try_timer() -> io::Result<()> {
+    perf::TimerEvent::open(first_cpu()?, FREQUENCY_HZ).map(drop)
+}
+
+fn try_side_band() -> io::Result<()> {
+    const WAKEUP_BYTES: u32 = 4096;
+    perf::open_side_band(first_cpu()?, WAKEUP_BYTES).map(drop)
+}
+
+fn try_map(map_type: u32, key_bytes: u32, value_bytes: u32, max_entries: u32) -> io::Result<()> {
+    bpf::create_map("doctor", MapShape { map_type, key_bytes, value_bytes, max_entries, flags: 0 }).map(drop)
+}
+
+fn try_ring_buffer() -> io::Result<()> {
+    let page_bytes = u32::try_from(rustix::param::page_size()).map_err(io::Error::other)?;
+    try_map(MAP_TYPE_RING_BUFFER, 0, 0, page_bytes)
+}
+
+fn load_nothing(program_type: u32) -> io::Result<OwnedFd> {
+    bpf::load_program("doctor", program_type, &NOTHING, c"GPL").map_err(|refused| refused.error)
+}
+
+fn try_raw_tracepoint() -> io::Result<()> {
+    let program = load_nothing(ebpf::PROGRAM_TYPE_RAW_TRACEPOINT)?;
+    bpf::open_raw_tracepoint(c"sched_process_fork", program.as_fd()).map(drop)
+}
+
+/// Loads what a profile of everything loads, without starting it.
+fn load_kernel_side() -> Result<()> {
+    let waker = eventfd(0, EventfdFlags::CLOEXEC)
+        .map_err(|error| Error::with_source(ErrorKind::Io, "failed to create an eventfd", error))?;
+    let plan = Plan {
+        filter: Filter::Everything,
+        frequency_hz: FREQUENCY_HZ,
+        cpus: None,
+        kernel_stacks: true,
+        user_stacks: true,
+        children: false,
+    };
+    ebpf::EbpfSource::load(plan, Arc::new(waker)).map(drop)
+}
+
+/// Whether `kallsyms` shows addresses: where it hides them, it shows zeros.
+fn shows_kernel_addresses() -> io::Result<bool> {
+    const ENOUGH_BYTES: u64 = 64 << 10;
+    let mut text = Vec::new();
+    File::open("/proc/kallsyms")?.take(ENOUGH_BYTES).read_to_end(&mut text)?;
+    Ok(has_addresses(&text))
+}
+
+fn has_addresses(kallsyms: &[u8]) -> bool {
+    let mut lines = kallsyms.split(|byte| *byte == b'\n');
+    // Symbols of per-CPU data really are at zero.
+    lines.any(|line| line.iter().take_while(|byte| **byte != b' ').any(|digit| *digit != b'0'))
+}
+
+fn open_own_map_file() -> io::Result<()> {
+    let first = fs::read_dir("/proc/self/map_files")?.next().ok_or(io::ErrorKind::NotFound)??;
+    File::open(first.path()).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{KernelRelease, remedy::tests::root_with},
+        *,
+    };
+
+    fn refused() -> io::Result<()> {
+        Err(io::Error::from_raw_os_error(libc::EPERM))
+    }
+
+    #[test]
+    fn a_refused_ability_names_the_capability_for_it() {
+        let finding = essential(&root_with(&[]), "BPF map", Operation::CreateMap, refused());
+        assert_eq!(finding.status, Status::Missing);
+        assert_eq!(finding.remedy, Some(Remedy::Grant(vec![Capability::Bpf])));
+    }
+
+    #[test]
+    fn an_ability_that_the_kernel_lacks_needs_a_newer_one() {
+        let old = Situation { kernel: KernelRelease { major: 5, minor: 4 }, ..root_with(&[]) };
+        let unknown = Err(io::Error::from_raw_os_error(libc::EINVAL));
+        let finding = essential(&old, "BPF ring buffer", Operation::CreateMap, unknown);
+        assert_eq!(finding.remedy, Some(Remedy::NewerKernel));
+        assert_eq!(release(&old).status, Status::Missing);
+    }
+
+    #[test]
+    fn hidden_addresses_are_mended_where_they_are_hidden() {
+        let remedy = |restrict, capabilities: &[Capability]| {
+            let situation = Situation { kptr_restrict: Some(restrict), ..root_with(capabilities) };
+            kernel_symbols(&situation, Ok(false)).remedy
+        };
+        let sysctl = Remedy::SetSysctl { name: "kptr_restrict", value: 1 };
+        assert_eq!(remedy(2, &[Capability::Syslog]), Some(sysctl));
+        assert_eq!(remedy(1, &[]), Some(Remedy::Grant(vec![Capability::Syslog])));
+        assert_eq!(remedy(0, &[]), Some(Remedy::Grant(vec![Capability::Syslog])));
+        assert_eq!(remedy(1, &[Capability::Syslog]), None);
+    }
+
+    #[test]
+    fn optional_abilities_only_degrade() {
+        let situation = Situation { btf: false, ..root_with(&[]) };
+        for finding in
+            [tracepoint(&situation, refused()), types(&situation), map_files(&situation, refused())]
+        {
+            assert_eq!(finding.status, Status::Degraded);
+            assert!(finding.lacks.is_some() && finding.remedy.is_some(), "{finding:?}");
+        }
+        assert_eq!(hardware_events(false).status, Status::Ok);
+    }
+
+    #[test]
+    fn addresses_are_shown_when_one_is_not_zero() {
+        assert!(has_addresses(b"0000000000000000 A fixed_percpu_data\nffffffff81000000 T _text\n"));
+        assert!(!has_addresses(b"0000000000000000 A fixed_percpu_data\n0000000000000000 T _text\n"));
+        assert!(!has_addresses(b""));
+    }
+}

@@ -1,0 +1,148 @@
+//! What this machine and these privileges allow, found by trying.
+
+mod ability;
+mod privilege;
+mod remedy;
+mod setting;
+mod situation;
+
+pub use self::{
+    remedy::Remedy,
+    situation::{KernelRelease, Situation},
+};
+pub use crate::sys::capability::{Capabilities, Capability};
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The facts that findings and remedies follow from.
+    pub situation: Situation,
+    /// One for each thing that was looked at, in an order to read them in.
+    pub findings: Vec<Finding>,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What it is: `CAP_SYSLOG`, `kernel.kptr_restrict`, `timer event`.
+    pub name: &'static str,
+    /// What it means for profiling.
+    pub status: Status,
+    /// What was seen: a value, or the error of the system.
+    pub observed: String,
+    /// What a profile is without because of it: `names of kernel functions`.
+    pub lacks: Option<&'static str>,
+    /// What mends it, when something can.
+    pub remedy: Option<Remedy>,
+}
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Status {
+    /// Nothing is missing because of it.
+    Ok,
+    /// Profiling works without something.
+    Degraded,
+    /// Profiling does not work.
+    Missing,
+}
+
+impl Report {
+    /// The worst of all findings.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.findings.iter().map(|finding| finding.status).max().unwrap_or(Status::Ok)
+    }
+
+    /// What mends the first of the worst findings; capabilities that others lack are granted with it.
+    #[must_use]
+    pub fn remedy(&self) -> Option<Remedy> {
+        let worst = self.findings.iter().filter(|finding| finding.status == self.status());
+        let first = worst.filter_map(|finding| finding.remedy.as_ref()).next()?;
+        let Remedy::Grant(mut capabilities) = first.clone() else { return Some(first.clone()) };
+        for finding in &self.findings {
+            if let Some(Remedy::Grant(others)) = &finding.remedy {
+                capabilities
+                    .extend(others.iter().filter(|other| !capabilities.contains(other)).collect::<Vec<_>>());
+            }
+        }
+        Some(Remedy::Grant(capabilities))
+    }
+}
+
+impl Finding {
+    fn ok(name: &'static str, observed: impl Into<String>) -> Self {
+        Self { name, status: Status::Ok, observed: observed.into(), lacks: None, remedy: None }
+    }
+
+    fn degraded(
+        name: &'static str,
+        observed: impl Into<String>,
+        lacks: &'static str,
+        remedy: impl Into<Option<Remedy>>,
+    ) -> Self {
+        let (lacks, remedy) = (Some(lacks), remedy.into());
+        Self { name, status: Status::Degraded, observed: observed.into(), lacks, remedy }
+    }
+
+    fn missing(name: &'static str, observed: impl Into<String>, remedy: impl Into<Option<Remedy>>) -> Self {
+        let (observed, remedy) = (observed.into(), remedy.into());
+        Self { name, status: Status::Missing, observed, lacks: None, remedy }
+    }
+}
+
+/// Tries everything that a profile needs, and takes it back at once.
+#[must_use]
+pub fn examine() -> Report {
+    let situation = Situation::current();
+    let mut findings = ability::findings(&situation);
+    findings.extend(privilege::findings(&situation));
+    findings.extend(setting::findings(&situation));
+    Report { situation, findings }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_as_bad_as_its_worst_finding() {
+        let mut report = Report { situation: Situation::default(), findings: Vec::new() };
+        assert_eq!(report.status(), Status::Ok);
+        report.findings.push(Finding::degraded("a", "", "b", None));
+        report.findings.push(Finding::ok("c", ""));
+        assert_eq!(report.status(), Status::Degraded);
+        report.findings.push(Finding::missing("d", "", None));
+        assert_eq!(report.status(), Status::Missing);
+    }
+
+    #[test]
+    fn capabilities_are_granted_together_and_what_matters_most_comes_first() {
+        let grant = |capabilities: &[Capability]| Remedy::Grant(capabilities.to_vec());
+        let mut report = Report { situation: Situation::default(), findings: Vec::new() };
+        assert_eq!(report.remedy(), None);
+        report.findings.push(Finding::degraded("a", "", "b", grant(&[Capability::Syslog])));
+        report.findings.push(Finding::degraded(
+            "c",
+            "",
+            "d",
+            grant(&[Capability::SysPtrace, Capability::Syslog]),
+        ));
+        assert_eq!(report.remedy(), Some(grant(&[Capability::Syslog, Capability::SysPtrace])));
+        report.findings.push(Finding::missing("e", "", Remedy::NewerKernel));
+        assert_eq!(report.remedy(), Some(Remedy::NewerKernel));
+    }
+
+    #[test]
+    fn every_finding_says_what_was_seen_and_what_it_costs() {
+        let report = examine();
+        for finding in &report.findings {
+            assert!(!finding.observed.is_empty(), "{finding:?}");
+            assert_eq!(finding.lacks.is_some(), finding.status == Status::Degraded, "{finding:?}");
+        }
+        let mut names: Vec<_> = report.findings.iter().map(|finding| finding.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), report.findings.len());
+    }
+}

@@ -1,0 +1,184 @@
+//! The facts about this process and this kernel that decide what is allowed.
+
+use std::{fs, os::unix::fs::MetadataExt, path::Path};
+
+use crate::{
+    sampler::ebpf::{INITIAL_PID_NAMESPACE, btf::Btf},
+    sys::capability::{Capabilities, Capability},
+};
+
+/// The inode of the initial user namespace, `PROC_USER_INIT_INO` of `include/linux/proc_ns.h`.
+const INITIAL_USER_NAMESPACE: u64 = 0xefff_fffd;
+
+/// The first kernel that does not count BPF maps as locked memory.
+const MAPS_NOT_LOCKED: KernelRelease = KernelRelease { major: 5, minor: 11 };
+
+/// The lowest `kernel.perf_event_paranoid` at which Debian's and Ubuntu's kernels refuse `CAP_PERFMON`.
+pub(super) const PARANOID_NEEDS_ADMIN: i64 = 3;
+
+/// The facts about this process and this kernel that decide what is allowed.
+///
+/// The default is a kernel of which nothing is known, and no privilege.
+#[non_exhaustive]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Situation {
+    /// What `uname -r` shows.
+    pub kernel: KernelRelease,
+    /// Effective user.
+    pub euid: u32,
+    /// Effective capabilities. In a user namespace they count only inside it: see [`has`](Self::has).
+    pub capabilities: Capabilities,
+    /// The capabilities that this process could have as root.
+    pub bounding: Capabilities,
+    /// Whether the process is inside a user namespace.
+    pub in_user_namespace: bool,
+    /// Whether the process is inside a pid namespace.
+    pub in_pid_namespace: bool,
+    /// Whether `/proc` shows the process under the id that it has.
+    pub proc_is_own: bool,
+    /// Whether a seccomp filter decides on system calls.
+    pub seccomp_filter: bool,
+    /// Whether the kernel is locked down to confidentiality (kernel_lockdown(7)).
+    pub locked_down: bool,
+    /// Whether the kernel shows its types.
+    pub btf: bool,
+    /// The soft limit on locked memory; `None` is no limit.
+    pub locked_memory_limit_bytes: Option<u64>,
+    /// `kernel.perf_event_paranoid`.
+    pub perf_event_paranoid: Option<i64>,
+    /// `kernel.kptr_restrict`.
+    pub kptr_restrict: Option<i64>,
+    /// `kernel.perf_event_max_stack`.
+    pub perf_event_max_stack: Option<i64>,
+    /// `kernel.perf_event_max_sample_rate`.
+    pub perf_event_max_sample_rate_hz: Option<i64>,
+    /// `kernel.unprivileged_bpf_disabled`.
+    pub unprivileged_bpf_disabled: Option<i64>,
+}
+
+/// The part of a kernel's release that says what it can do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KernelRelease {
+    /// The 6 of 6.18.
+    pub major: u32,
+    /// The 18 of 6.18.
+    pub minor: u32,
+}
+
+impl KernelRelease {
+    /// Reads what `uname -r` shows: `6.18.44-cloud-amd64`. Nothing known is 0.0.
+    fn parse(release: &str) -> Self {
+        let mut numbers =
+            release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse().ok());
+        Self { major: numbers.next().unwrap_or(0), minor: numbers.next().unwrap_or(0) }
+    }
+}
+
+impl Situation {
+    /// The situation of this process. What cannot be read is as in the default.
+    #[must_use]
+    pub fn current() -> Self {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let own_pid = rustix::process::getpid().as_raw_pid().to_string();
+        let locked = rustix::process::getrlimit(rustix::process::Resource::Memlock);
+        let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
+        Self {
+            kernel: KernelRelease::parse(&rustix::system::uname().release().to_string_lossy()),
+            euid: rustix::process::geteuid().as_raw(),
+            capabilities: Capabilities::from_status(&status),
+            bounding: Capabilities::bounding_from_status(&status),
+            in_user_namespace: is_other_namespace("user", INITIAL_USER_NAMESPACE),
+            in_pid_namespace: is_other_namespace("pid", INITIAL_PID_NAMESPACE),
+            proc_is_own: fs::read_link("/proc/self").is_ok_and(|link| link == Path::new(&own_pid)),
+            seccomp_filter: has_seccomp_filter(&status),
+            locked_down: lockdown.contains("[confidentiality]"),
+            btf: Path::new(Btf::PATH).exists(),
+            locked_memory_limit_bytes: locked.current,
+            perf_event_paranoid: sysctl("perf_event_paranoid"),
+            kptr_restrict: sysctl("kptr_restrict"),
+            perf_event_max_stack: sysctl("perf_event_max_stack"),
+            perf_event_max_sample_rate_hz: sysctl("perf_event_max_sample_rate"),
+            unprivileged_bpf_disabled: sysctl("unprivileged_bpf_disabled"),
+        }
+    }
+
+    /// Whether a capability is there and counts for the whole machine.
+    #[must_use]
+    pub fn has(&self, capability: Capability) -> bool {
+        !self.in_user_namespace && self.capabilities.has(capability)
+    }
+
+    /// Whether `CAP_PERFMON` is not enough for perf events here.
+    #[must_use]
+    pub fn is_very_paranoid(&self) -> bool {
+        self.perf_event_paranoid.is_some_and(|level| level >= PARANOID_NEEDS_ADMIN)
+    }
+
+    /// Whether the limit on locked memory decides how large BPF maps can be.
+    #[must_use]
+    pub fn maps_are_locked_memory(&self) -> bool {
+        self.kernel < MAPS_NOT_LOCKED && self.locked_memory_limit_bytes.is_some()
+    }
+}
+
+fn has_seccomp_filter(status: &str) -> bool {
+    const FILTER: &str = "2";
+    status.lines().find_map(|line| line.strip_prefix("Seccomp:")).is_some_and(|mode| mode.trim() == FILTER)
+}
+
+fn is_other_namespace(name: &str, initial_inode: u64) -> bool {
+    fs::metadata(format!("/proc/self/ns/{name}")).is_ok_and(|namespace| namespace.ino() != initial_inode)
+}
+
+fn sysctl(name: &str) -> Option<i64> {
+    fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_compared_by_number() {
+        let release = |text| KernelRelease::parse(text);
+        assert_eq!(release("6.18.44-fc-v669"), KernelRelease { major: 6, minor: 18 });
+        assert_eq!(release("5.10"), KernelRelease { major: 5, minor: 10 });
+        assert_eq!(release("5.10-rc1"), KernelRelease { major: 5, minor: 10 });
+        assert_eq!(release("next"), KernelRelease::default());
+        assert!(release("5.9.16") < release("5.10.0"));
+    }
+
+    #[test]
+    fn only_a_filter_counts_as_seccomp() {
+        assert!(has_seccomp_filter("Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\n"));
+        assert!(!has_seccomp_filter("Seccomp:\t0\n"));
+        assert!(!has_seccomp_filter(""));
+    }
+
+    #[test]
+    fn capabilities_of_a_user_namespace_do_not_count() {
+        let root =
+            Situation { capabilities: [Capability::Bpf].into_iter().collect(), ..Situation::default() };
+        assert!(root.has(Capability::Bpf));
+        assert!(!Situation { in_user_namespace: true, ..root }.has(Capability::Bpf));
+    }
+
+    #[test]
+    fn maps_are_locked_memory_before_5_11_where_that_is_limited() {
+        let old = Situation {
+            kernel: KernelRelease { major: 5, minor: 10 },
+            locked_memory_limit_bytes: Some(64 << 10),
+            ..Situation::default()
+        };
+        assert!(old.maps_are_locked_memory());
+        assert!(!Situation { locked_memory_limit_bytes: None, ..old.clone() }.maps_are_locked_memory());
+        assert!(!Situation { kernel: KernelRelease { major: 6, minor: 1 }, ..old }.maps_are_locked_memory());
+    }
+
+    #[test]
+    fn this_process_has_a_situation() {
+        let situation = Situation::current();
+        assert!(situation.kernel.major > 0 && situation.proc_is_own);
+        assert_eq!(situation.euid, rustix::process::geteuid().as_raw());
+    }
+}
