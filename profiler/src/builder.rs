@@ -153,7 +153,9 @@ impl Builder {
         }
         let follows = matches!(settings.target, Target::Pid(_) | Target::Pids(_) | Target::Command(_));
         if settings.children && !follows {
-            return Err(invalid("children can be followed of processes and of a command, not of other targets"));
+            return Err(invalid(
+                "children can be followed of processes and of a command, not of other targets",
+            ));
         }
         Ok(Profiler { settings })
     }
@@ -219,7 +221,9 @@ mod tests {
     #[test]
     fn a_target_has_to_be_said_and_must_not_be_empty() {
         assert!(refused(Profiler::builder()).contains("no target"));
-        for target in [Target::Pids(vec![]), Target::Pid(0), Target::Command(vec![]), Target::Container(String::new())] {
+        for target in
+            [Target::Pids(vec![]), Target::Pid(0), Target::Command(vec![]), Target::Container(String::new())]
+        {
             assert!(refused(Profiler::builder().target(target)).contains("empty"));
         }
     }

@@ -196,11 +196,7 @@ impl OutputArguments {
 
     /// How to write.
     pub(super) fn options(&self) -> OutputOptions {
-        OutputOptions {
-            annotate: self.annotate,
-            per_thread: self.per_thread,
-            per_process: self.per_process,
-        }
+        OutputOptions { annotate: self.annotate, per_thread: self.per_thread, per_process: self.per_process }
     }
 }
 
@@ -266,7 +262,9 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for line in ["-p x", "-F -1 -p 1", "-d 0x -p 1", "-C 3-1 -p 1", "--format nope -p 1", "-U -K -p 1", "--nope"] {
+        for line in
+            ["-p x", "-F -1 -p 1", "-d 0x -p 1", "-C 3-1 -p 1", "--format nope -p 1", "-U -K -p 1", "--nope"]
+        {
             assert!(parse(line).is_err(), "{line}");
         }
     }

@@ -31,9 +31,14 @@ mod tests {
 
     #[test]
     fn units_are_optional() {
-        for (text, milliseconds) in
-            [("30", 30_000), ("1.5", 1_500), ("500ms", 500), ("2m", 120_000), ("1h", 3_600_000), ("3s", 3_000)]
-        {
+        for (text, milliseconds) in [
+            ("30", 30_000),
+            ("1.5", 1_500),
+            ("500ms", 500),
+            ("2m", 120_000),
+            ("1h", 3_600_000),
+            ("3s", 3_000),
+        ] {
             assert_eq!(parse_duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
         }
     }

@@ -12,7 +12,8 @@ pub(super) fn remedy(unnamed: &Unnamed) -> Option<String> {
         Reason::ProcessNotReadable => "give the profiler CAP_SYS_PTRACE".to_owned(),
         Reason::FileNotReadable => "give the profiler CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE".to_owned(),
         Reason::FileMissing | Reason::FileReplaced => {
-            "give the profiler CAP_CHECKPOINT_RESTORE, to reach files that were deleted or replaced".to_owned()
+            "give the profiler CAP_CHECKPOINT_RESTORE, to reach files that were deleted or replaced"
+                .to_owned()
         }
         Reason::KernelAddressesHidden => {
             "give the profiler CAP_SYSLOG, or set sysctl kernel.kptr_restrict=0".to_owned()

@@ -6,7 +6,9 @@ use anyhow::{Result, bail};
 
 use super::{
     arguments::{Action, Arguments, OutputArguments},
-    exit, outputs::Outputs, progress, signals, summary,
+    exit,
+    outputs::Outputs,
+    progress, signals, summary,
 };
 use crate::{Profile, Profiler};
 

@@ -51,7 +51,11 @@ pub(super) fn text(profile: &Profile) -> String {
 fn losses(ledger: &Ledger) -> String {
     if !ledger.adds_up() {
         let found = ledger.reported + ledger.lost_total();
-        return format!("{} of {} ticks are not accounted for", ledger.target_ticks.abs_diff(found), ledger.target_ticks);
+        return format!(
+            "{} of {} ticks are not accounted for",
+            ledger.target_ticks.abs_diff(found),
+            ledger.target_ticks
+        );
     }
     if ledger.lost.is_empty() {
         return "0 lost".to_owned();
@@ -88,9 +92,10 @@ fn stacks(ledger: &Ledger) -> String {
 
 fn frames(ledger: &Ledger) -> String {
     let total = ledger.named_total() + ledger.unnamed_total();
-    let sources = ledger.named.iter().map(|(source, count)| {
-        format!("{} {}", percent(*count, total), source_name(*source))
-    });
+    let sources = ledger
+        .named
+        .iter()
+        .map(|(source, count)| format!("{} {}", percent(*count, total), source_name(*source)));
     format!(
         "frames: {} named ({})",
         percent(ledger.named_total(), total),

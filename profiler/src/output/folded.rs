@@ -55,13 +55,22 @@ mod tests {
     use super::*;
     use crate::{
         address::ElfAddress,
-        profile::{Frame, FrameId, FrameKind, Header, Naming, ProfileBuilder, SourceLocation, StackEnd, SymbolSource},
+        profile::{
+            Frame, FrameId, FrameKind, Header, Naming, ProfileBuilder, SourceLocation, StackEnd, SymbolSource,
+        },
     };
 
     fn frame(builder: &mut ProfileBuilder, name: &str, kind: FrameKind, address: u64) -> FrameId {
         let name = builder.string(name);
         let naming = Naming::Symbol(SymbolSource::SymbolTable);
-        builder.frame(Frame { name, kind, module: None, address: ElfAddress(address), location: None, naming })
+        builder.frame(Frame {
+            name,
+            kind,
+            module: None,
+            address: ElfAddress(address),
+            location: None,
+            naming,
+        })
     }
 
     fn text(profile: &Profile, options: OutputOptions) -> String {

@@ -11,8 +11,10 @@ use crate::profile::{Header, Profile};
 pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) -> io::Result<()> {
     // The annotations choose the colours; inferno takes them off the names again.
     let annotated = OutputOptions { annotate: true, ..*options };
-    let lines: Vec<String> =
-        folded::lines(profile, &annotated).into_iter().map(|(line, count)| format!("{line} {count}")).collect();
+    let lines: Vec<String> = folded::lines(profile, &annotated)
+        .into_iter()
+        .map(|(line, count)| format!("{line} {count}"))
+        .collect();
     let mut drawing = drawing(profile);
     let drawn = flamegraph::from_lines(&mut drawing, lines.iter().map(String::as_str), to);
     if lines.is_empty() {

@@ -105,7 +105,11 @@ impl AddressSpace {
             }
             // Events come by time, so that the list stays sorted by its end.
             if replaced.len() < MAX_REPLACED {
-                replaced.push(Replaced { since_ns: timed.since_ns, until_ns: now_ns, mapping: timed.mapping });
+                replaced.push(Replaced {
+                    since_ns: timed.since_ns,
+                    until_ns: now_ns,
+                    mapping: timed.mapping,
+                });
             }
         }
     }
@@ -186,7 +190,8 @@ mod tests {
 
     #[test]
     fn one_mapping_over_many_replaces_them_all() {
-        let mut space = AddressSpace::from_snapshot((1..9).map(|i| mapping(i << 12, (i + 1) << 12, i)).collect());
+        let mut space =
+            AddressSpace::from_snapshot((1..9).map(|i| mapping(i << 12, (i + 1) << 12, i)).collect());
         space.insert(mapping(0x2800, 0x5800, 99), 10);
         assert_eq!(inode(&space, 0x27ff, 20), Some(2));
         assert_eq!(inode(&space, 0x4000, 20), Some(99));

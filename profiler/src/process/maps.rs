@@ -68,7 +68,9 @@ impl Backing {
         let path = name.strip_suffix(DELETED).unwrap_or(name);
         match path {
             "[vdso]" => Self::Vdso,
-            "" | "//anon" | "/dev/zero" | "/memfd:doublemapper" | "[heap]" | "[stack]" | "/anon_hugepage" => Self::Jit,
+            "" | "//anon" | "/dev/zero" | "/memfd:doublemapper" | "[heap]" | "[stack]" | "/anon_hugepage" => {
+                Self::Jit
+            }
             _ if path.starts_with("[anon:") || path.starts_with("[anon_shmem:") => Self::Jit,
             _ if path.starts_with("[stack:") || path.starts_with("/SYSV") => Self::Jit,
             _ if path.starts_with('[') => Self::Special(path.into()),
@@ -140,11 +142,16 @@ mod address {
 
     use crate::address::RuntimeAddress;
 
-    pub(super) fn serialize<S: Serializer>(address: &RuntimeAddress, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(
+        address: &RuntimeAddress,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&format_args!("{address:x}"))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RuntimeAddress, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<RuntimeAddress, D::Error> {
         let digits = String::deserialize(deserializer)?;
         u64::from_str_radix(&digits, 16).map(RuntimeAddress).map_err(D::Error::custom)
     }
@@ -171,7 +178,8 @@ mod offset {
 mod tests {
     use super::*;
 
-    const LIBC: &str = "7f1c26000000-7f1c26155000 r-xp 00026000 fd:01 12345      /usr/lib/x86_64-linux-gnu/libc.so.6";
+    const LIBC: &str =
+        "7f1c26000000-7f1c26155000 r-xp 00026000 fd:01 12345      /usr/lib/x86_64-linux-gnu/libc.so.6";
 
     fn one(line: &str) -> Mapping {
         let mut mappings = parse_executable(line.as_bytes());
@@ -196,7 +204,9 @@ mod tests {
 
     #[test]
     fn code_in_memory_without_a_file_counts_as_compiled_at_run_time() {
-        for name in ["", "//anon", "/dev/zero (deleted)", "/memfd:doublemapper (deleted)", "[heap]", "[anon:JIT]"] {
+        for name in
+            ["", "//anon", "/dev/zero (deleted)", "/memfd:doublemapper (deleted)", "[heap]", "[anon:JIT]"]
+        {
             let mapping = one(&format!("1000-2000 rwxp 00000000 00:01 77 {name}"));
             assert_eq!(mapping.backing, Backing::Jit, "{name}");
         }
@@ -204,7 +214,8 @@ mod tests {
 
     #[test]
     fn other_memory_files_and_deleted_files_are_files() {
-        for (name, path) in [("/memfd:app (deleted)", "/memfd:app"), ("/app/a b.so (deleted)", "/app/a b.so")] {
+        for (name, path) in [("/memfd:app (deleted)", "/memfd:app"), ("/app/a b.so (deleted)", "/app/a b.so")]
+        {
             let mapping = one(&format!("1000-2000 r-xp 00000000 00:01 77 {name}"));
             assert!(matches!(mapping.backing, Backing::File { path: p, .. } if &*p == path));
         }
@@ -225,9 +236,16 @@ mod tests {
 
     #[test]
     fn bad_lines_cost_themselves_only() {
-        for bad in ["", "x", "1000-2000", "2000-1000 r-xp 0 0:0 0", "zz-2000 r-xp 0 0:0 0", "1000-2000 r-xp 0 0 0",
-            "1000-99999999999999999 r-xp 0 0:0 0 x", "1000-2000 r-xp 0 0:0 99999999999999999999 x"]
-        {
+        for bad in [
+            "",
+            "x",
+            "1000-2000",
+            "2000-1000 r-xp 0 0:0 0",
+            "zz-2000 r-xp 0 0:0 0",
+            "1000-2000 r-xp 0 0 0",
+            "1000-99999999999999999 r-xp 0 0:0 0 x",
+            "1000-2000 r-xp 0 0:0 99999999999999999999 x",
+        ] {
             let text = format!("{bad}\n{LIBC}\n");
             assert_eq!(parse_executable(text.as_bytes()).len(), 1, "{bad}");
         }

@@ -21,8 +21,9 @@ impl Status {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
         let pid = value("Tgid:")?.trim().parse().ok()?;
-        let innermost =
-            value("NStgid:").and_then(|ids| ids.split_ascii_whitespace().next_back()?.parse().ok()).unwrap_or(pid);
+        let innermost = value("NStgid:")
+            .and_then(|ids| ids.split_ascii_whitespace().next_back()?.parse().ok())
+            .unwrap_or(pid);
         let uid = value("Uid:")?.split_ascii_whitespace().nth(1)?.parse().ok()?;
         let zombie = value("State:").is_some_and(|state| state.trim_start().starts_with(['Z', 'X']));
         // A process that has ended has no memory either.
@@ -71,7 +72,8 @@ mod tests {
     fn kernel_threads_and_zombies_are_told_apart() {
         let thread = Status::parse(&STATUS.replace("VmSize", "X")).unwrap();
         assert!(thread.kernel_thread && !thread.zombie);
-        let zombie = Status::parse(&STATUS.replace("VmSize", "X").replace("S (sleeping)", "Z (zombie)")).unwrap();
+        let zombie =
+            Status::parse(&STATUS.replace("VmSize", "X").replace("S (sleeping)", "Z (zombie)")).unwrap();
         assert!(zombie.zombie && !zombie.kernel_thread);
     }
 
@@ -88,7 +90,8 @@ mod tests {
     fn this_process_started_a_moment_ago() {
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
         let started = std::time::Duration::from_nanos(unix_ns(start_ticks(&stat).unwrap()));
-        let ago = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH + started).unwrap_or_default();
+        let ago =
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH + started).unwrap_or_default();
         assert!(ago < std::time::Duration::from_secs(3600), "{ago:?}");
     }
 

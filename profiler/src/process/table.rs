@@ -6,7 +6,9 @@ use std::{
     sync::Arc,
 };
 
-use super::{AddressSpace, Backing, Mapping, Proc, ProcessEvent, ProcessEventKind, Status, maps, root::Root, status};
+use super::{
+    AddressSpace, Backing, Mapping, Proc, ProcessEvent, ProcessEventKind, Status, maps, root::Root, status,
+};
 use crate::{address::RuntimeAddress, profile::Reason};
 
 /// How many processes are kept at once; a fork bomb must not cost the profiler its memory.
@@ -229,7 +231,8 @@ impl ProcessTable {
 
     fn run_at(&self, pid: u32, time_ns: u64) -> Option<ProcessKey> {
         let runs = self.by_pid.get(&pid)?;
-        let at = runs.iter().rev().find(|key| self.processes.get(key).is_some_and(|run| run.since_ns <= time_ns));
+        let at =
+            runs.iter().rev().find(|key| self.processes.get(key).is_some_and(|run| run.since_ns <= time_ns));
         at.or(runs.first()).copied()
     }
 

@@ -90,10 +90,15 @@ impl Recorder {
 pub(crate) fn read(directory: &Path) -> Result<(Capture, Vec<Batch>)> {
     let path = directory.join(EVENTS);
     let file = File::open(&path).map_err(|error| {
-        Error::from_io(Operation::OpenTargetFile, format!("failed to open the capture `{}`", path.display()), error)
+        Error::from_io(
+            Operation::OpenTargetFile,
+            format!("failed to open the capture `{}`", path.display()),
+            error,
+        )
     })?;
-    parse(BufReader::new(file.take(MAX_EVENTS_BYTES)))
-        .map_err(|error| Error::with_source(error.kind(), format!("failed to read `{}`", path.display()), error))
+    parse(BufReader::new(file.take(MAX_EVENTS_BYTES))).map_err(|error| {
+        Error::with_source(error.kind(), format!("failed to read `{}`", path.display()), error)
+    })
 }
 
 /// Parses the lines of a capture's events.
@@ -104,7 +109,8 @@ pub(crate) fn parse(mut text: impl BufRead) -> Result<(Capture, Vec<Batch>)> {
     }
     let capture: Capture = from_json(&line)?;
     if capture.version > VERSION {
-        let message = format!("the capture has version {}, this program knows up to {VERSION}", capture.version);
+        let message =
+            format!("the capture has version {}, this program knows up to {VERSION}", capture.version);
         return Err(Error::new(ErrorKind::InvalidData, message));
     }
     let mut batches = Vec::new();

@@ -6,7 +6,8 @@ use crate::{
     address::RuntimeAddress,
     process::{Process, ProcessKey},
     profile::{
-        Frame, FrameId, FrameKind, Naming, ProcessId, ProfileBuilder, SourceLocation, StackEnd, StackId, ThreadId,
+        Frame, FrameId, FrameKind, Naming, ProcessId, ProfileBuilder, SourceLocation, StackEnd, StackId,
+        ThreadId,
     },
     sampler::{Comm, RawSample, RawStack, RawStackId},
     symbolize::{Code, Symbolizer, placeholder},
@@ -161,7 +162,8 @@ impl Assembly {
 
     fn thread(&mut self, process: &Process, sample: &RawSample) -> ThreadId {
         let builder = &mut self.builder;
-        let id = *self.processes.entry(process.key).or_insert_with(|| builder.process(process.pid, &process.comm));
+        let id =
+            *self.processes.entry(process.key).or_insert_with(|| builder.process(process.pid, &process.comm));
         *self
             .threads
             .entry((process.key, sample.tid, sample.comm))
@@ -209,16 +211,18 @@ fn name_frames(
             let mapping = process.find(address, time_ns).ok().map(|mapping| &**mapping);
             let name = builder.string(&placeholder(&answer, *reason, mapping));
             let naming = Naming::Address(*reason);
-            let frame = Frame { name, kind: answer.kind, module, address: answer.address, location: None, naming };
+            let frame =
+                Frame { name, kind: answer.kind, module, address: answer.address, location: None, naming };
             return [builder.frame(frame)].into();
         }
     };
     let source = answer.names.as_ref().map(|symbolized| symbolized.source);
     let frames = functions.iter().enumerate().map(|(index, function)| {
         let is_outermost = index + 1 == functions.len();
-        let location = function.location.as_ref().map(|(file, line)| {
-            SourceLocation { file: builder.string(file), line: *line }
-        });
+        let location = function
+            .location
+            .as_ref()
+            .map(|(file, line)| SourceLocation { file: builder.string(file), line: *line });
         let naming = source.map_or_else(|reason| Naming::Address(*reason), Naming::Symbol);
         let name = builder.string(&function.name);
         let kind = if is_outermost { answer.kind } else { FrameKind::Inlined };

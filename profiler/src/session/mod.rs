@@ -225,8 +225,8 @@ impl Session {
         if let Some(error) = self.shared.take_failure() {
             return Err(error);
         }
-        let mut profile =
-            profile.ok_or_else(|| Error::new(ErrorKind::Io, "the session's threads ended without a profile"))?;
+        let mut profile = profile
+            .ok_or_else(|| Error::new(ErrorKind::Io, "the session's threads ended without a profile"))?;
         profile.set_cost(cost());
         Ok(profile)
     }
@@ -320,7 +320,8 @@ fn cost() -> Cost {
 fn peak_memory_bytes(status: &str) -> u64 {
     const BYTES_PER_KB: u64 = 1024;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()).unwrap_or(0) * BYTES_PER_KB
+    line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()).unwrap_or(0)
+        * BYTES_PER_KB
 }
 
 #[cfg(test)]

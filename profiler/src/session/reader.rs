@@ -24,11 +24,7 @@ pub(super) enum Message {
     /// What was read, and when.
     Batch(Batch, u64),
     /// Everything before this was read.
-    Profile {
-        request: Request,
-        counts: KernelCounts,
-        ended_ns: u64,
-    },
+    Profile { request: Request, counts: KernelCounts, ended_ns: u64 },
 }
 
 /// Reads until the last profile was asked for, or nobody can ask any more.

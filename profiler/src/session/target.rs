@@ -143,8 +143,9 @@ fn threads(proc: &Proc, tids: &[u32]) -> Result<FoundTarget> {
 }
 
 fn command(words: &[OsString], children: bool) -> Result<FoundTarget> {
-    let (program, arguments) =
-        words.split_first().ok_or_else(|| Error::new(ErrorKind::InvalidInput, "the command to start is empty"))?;
+    let (program, arguments) = words
+        .split_first()
+        .ok_or_else(|| Error::new(ErrorKind::InvalidInput, "the command to start is empty"))?;
     let command = GatedCommand::spawn(program, arguments).map_err(|error| {
         let message = format!("failed to start `{}`", program.to_string_lossy());
         Error::with_source(ErrorKind::Io, message, error)
@@ -192,8 +193,9 @@ fn read_status(proc: &Proc, id: u32, what: &str) -> Result<Status> {
         }
         _ => Error::from_io(Operation::ReadProcess, format!("failed to read `/proc/{id}/status`"), error),
     })?;
-    Status::parse(&String::from_utf8_lossy(&text))
-        .ok_or_else(|| Error::new(ErrorKind::InvalidData, format!("failed to understand `/proc/{id}/status`")))
+    Status::parse(&String::from_utf8_lossy(&text)).ok_or_else(|| {
+        Error::new(ErrorKind::InvalidData, format!("failed to understand `/proc/{id}/status`"))
+    })
 }
 
 fn open_pidfd(pid: u32) -> Result<OwnedFd> {

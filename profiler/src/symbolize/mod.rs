@@ -21,6 +21,7 @@ pub(crate) mod symbol;
 
 use std::{collections::HashMap, path::Path, sync::Arc};
 
+pub(crate) use self::native::NativeOptions;
 use self::{
     debug_file::DebugFiles,
     jit::{JitNames, JitProcess},
@@ -28,7 +29,6 @@ use self::{
     modules::Modules,
     symbol::Symbolized,
 };
-pub(crate) use self::native::NativeOptions;
 use crate::{
     address::{ElfAddress, RuntimeAddress},
     process::{Backing, Identity, Mapping, Proc, Process, ProcessKey, ProcessTable, root::Root},
@@ -208,7 +208,9 @@ impl JitCode {
 /// What a frame without a symbol is called.
 pub(crate) fn placeholder(answer: &Answer, reason: Reason, mapping: Option<&Mapping>) -> String {
     match (answer.kind, &answer.module) {
-        (FrameKind::Kernel, _) if reason == Reason::NoSymbolHere => format!("[kernel 0x{:x}]", answer.address),
+        (FrameKind::Kernel, _) if reason == Reason::NoSymbolHere => {
+            format!("[kernel 0x{:x}]", answer.address)
+        }
         (FrameKind::Kernel, _) => "[kernel]".to_owned(),
         (FrameKind::Jit, _) => format!("[JIT 0x{:x}]", answer.address),
         (_, Some((path, _))) => format!("[{}+0x{:x}]", file_name(path), answer.address),

@@ -2,11 +2,7 @@
 
 use std::{collections::HashMap, fs::File, io, os::unix::fs::MetadataExt, path::Path, sync::Arc};
 
-use super::{
-    Answer, Code, ModuleKey, NativeOptions,
-    debug_file::DebugFiles,
-    native::NativeModule,
-};
+use super::{Answer, Code, ModuleKey, NativeOptions, debug_file::DebugFiles, native::NativeModule};
 use crate::{
     address::{ElfAddress, RuntimeAddress},
     process::{Backing, FileId, Mapping, Proc, Process, ProcessKey, root::Root},
@@ -135,7 +131,13 @@ impl Modules {
 
     /// The very file that is mapped; else the one at its path, in the process's root or in ours, when it has
     /// the same inode. The device is no help: btrfs and overlayfs show another one in mappings.
-    fn open_file(&self, process: &Process, mapping: &Mapping, id: FileId, path: &Path) -> Result<File, Reason> {
+    fn open_file(
+        &self,
+        process: &Process,
+        mapping: &Mapping,
+        id: FileId,
+        path: &Path,
+    ) -> Result<File, Reason> {
         let mapped = if process.has_ended() {
             Err(io::Error::from(io::ErrorKind::NotFound))
         } else {
@@ -149,7 +151,9 @@ impl Modules {
         let mut worst = if mapped == Reason::NotAFile { Reason::NotAFile } else { Reason::FileMissing };
         for root in target.into_iter().chain([&self.host]) {
             match root.open_file(path) {
-                Ok(file) if file.metadata().is_ok_and(|metadata| metadata.ino() == id.inode) => return Ok(file),
+                Ok(file) if file.metadata().is_ok_and(|metadata| metadata.ino() == id.inode) => {
+                    return Ok(file);
+                }
                 Ok(_) => worst = Reason::FileReplaced,
                 Err(error) if worst == Reason::FileMissing => worst = reason(&error),
                 Err(_) => {}

@@ -170,8 +170,11 @@ pub(crate) fn load_program(
 
 /// Attaches a raw tracepoint program; closing the result detaches it.
 pub(crate) fn open_raw_tracepoint(name: &std::ffi::CStr, program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let attributes =
-        RawTracepointOpen { name: name.as_ptr() as u64, program_fd: raw(program), ..RawTracepointOpen::default() };
+    let attributes = RawTracepointOpen {
+        name: name.as_ptr() as u64,
+        program_fd: raw(program),
+        ..RawTracepointOpen::default()
+    };
     // SAFETY: the name is a live C string.
     unsafe { bpf_fd(Command::RawTracepointOpen, &attributes) }
 }

@@ -54,10 +54,9 @@ impl Capabilities {
 
     /// Whether `capability` is there. `CAP_SYS_ADMIN` includes what was split off from it (capabilities(7)).
     pub(crate) fn has(self, capability: Capability) -> bool {
-        let admin = matches!(
-            capability,
-            Capability::Bpf | Capability::Perfmon | Capability::CheckpointRestore
-        ) && self.bit(Capability::SysAdmin);
+        let admin =
+            matches!(capability, Capability::Bpf | Capability::Perfmon | Capability::CheckpointRestore)
+                && self.bit(Capability::SysAdmin);
         admin || self.bit(capability)
     }
 
@@ -72,7 +71,8 @@ mod tests {
 
     #[test]
     fn effective_capabilities_are_read_from_the_status() {
-        let capabilities = Capabilities::from_status("Name:\tx\nCapPrm:\tffffffffffffffff\nCapEff:\t000000c000000000\n");
+        let capabilities =
+            Capabilities::from_status("Name:\tx\nCapPrm:\tffffffffffffffff\nCapEff:\t000000c000000000\n");
         assert!(capabilities.has(Capability::Bpf));
         assert!(capabilities.has(Capability::Perfmon));
         assert!(!capabilities.has(Capability::SysPtrace));

@@ -30,12 +30,15 @@ impl GatedCommand {
         // SAFETY: the hook makes only async-signal-safe system calls (getpid, read, write, close).
         unsafe { command.pre_exec(hook) };
         // Command::spawn returns once the child has executed its program, so it waits in a thread.
-        let spawner = std::thread::Builder::new().name("command".to_owned()).spawn(move || command.spawn())?;
+        let spawner =
+            std::thread::Builder::new().name("command".to_owned()).spawn(move || command.spawn())?;
         let mut pid = [0; 4];
         match pid_reader.read_exact(&mut pid) {
             Ok(()) => Ok(Self { pid: u32::from_ne_bytes(pid), gate, spawner }),
             // The child never came as far as its hook: the spawner knows why.
-            Err(error) => Err(spawner.join().map_or(error, |result| result.err().unwrap_or_else(unexpected_end))),
+            Err(error) => {
+                Err(spawner.join().map_or(error, |result| result.err().unwrap_or_else(unexpected_end)))
+            }
         }
     }
 

@@ -86,7 +86,8 @@ impl Btf {
 
     fn find(&self, kind: u32, name: &str) -> Option<usize> {
         self.by_id.iter().skip(1).map(|at| *at as usize).find(|at| {
-            self.kind(*at) == Some(kind) && self.word(*at).and_then(|name| self.name(name)) == Some(name.as_bytes())
+            self.kind(*at) == Some(kind)
+                && self.word(*at).and_then(|name| self.name(name)) == Some(name.as_bytes())
         })
     }
 

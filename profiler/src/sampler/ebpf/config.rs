@@ -23,8 +23,9 @@ const MAX_STACK_SYSCTL: &str = "/proc/sys/kernel/perf_event_max_stack";
 /// Works the constants out.
 pub(super) fn configure(plan: &Plan, limits: Limits) -> Result<Config> {
     const PATH: &str = "/proc/self/ns/pid";
-    let namespace = fs::metadata(PATH)
-        .map_err(|error| Error::from_io(Operation::ReadProcess, format!("failed to look at `{PATH}`"), error))?;
+    let namespace = fs::metadata(PATH).map_err(|error| {
+        Error::from_io(Operation::ReadProcess, format!("failed to look at `{PATH}`"), error)
+    })?;
     let mut config = Config {
         filter: filter(&plan.filter) as u32,
         kernel_stacks: plan.kernel_stacks.into(),

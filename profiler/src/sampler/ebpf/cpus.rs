@@ -38,7 +38,8 @@ impl FromStr for CpuSet {
 
     /// Reads a list as `/sys/devices/system/cpu/online` has it (cpuset(7), "List format").
     fn from_str(text: &str) -> Result<Self> {
-        let bad = || Error::new(ErrorKind::InvalidInput, format!("`{text}` is no list of CPUs such as 0-3,8"));
+        let bad =
+            || Error::new(ErrorKind::InvalidInput, format!("`{text}` is no list of CPUs such as 0-3,8"));
         let mut cpus = Vec::new();
         for range in text.trim().split(',').filter(|range| !range.is_empty()) {
             let (first, last) = range.split_once('-').unwrap_or((range, range));

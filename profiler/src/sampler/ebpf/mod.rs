@@ -96,9 +96,12 @@ impl EbpfSource {
             PollFd::from_borrowed_fd(self.waker.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.kernel.records_fd(), PollFlags::IN),
         ];
-        fds.extend(self.cpus.iter().map(|cpu| PollFd::from_borrowed_fd(cpu.side_band.as_fd(), PollFlags::IN)));
-        let timeout = rustix::event::Timespec::try_from(wait)
-            .map_err(|error| Error::with_source(ErrorKind::InvalidInput, "waiting time out of range", error))?;
+        fds.extend(
+            self.cpus.iter().map(|cpu| PollFd::from_borrowed_fd(cpu.side_band.as_fd(), PollFlags::IN)),
+        );
+        let timeout = rustix::event::Timespec::try_from(wait).map_err(|error| {
+            Error::with_source(ErrorKind::InvalidInput, "waiting time out of range", error)
+        })?;
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(Error::with_source(ErrorKind::Io, "failed to wait for samples", error)),
@@ -176,7 +179,11 @@ impl SampleSource for EbpfSource {
         self.stopped = true;
         for cpu in &self.cpus {
             cpu.timer.stop().map_err(|error| {
-                Error::with_source(ErrorKind::Io, format!("failed to stop the timer on CPU {}", cpu.id), error)
+                Error::with_source(
+                    ErrorKind::Io,
+                    format!("failed to stop the timer on CPU {}", cpu.id),
+                    error,
+                )
             })?;
         }
         Ok(())

@@ -39,7 +39,8 @@ impl Limits {
         const MIN_BYTES: u64 = 512 << 10;
         const MAX_BYTES: u64 = 64 << 20;
         const SAMPLE_AND_STACK_BYTES: u64 = 128;
-        let half_second = (frequency_hz / 2).saturating_mul(cpus as u64).saturating_mul(SAMPLE_AND_STACK_BYTES);
+        let half_second =
+            (frequency_hz / 2).saturating_mul(cpus as u64).saturating_mul(SAMPLE_AND_STACK_BYTES);
         let bytes = half_second.clamp(MIN_BYTES, MAX_BYTES).next_power_of_two();
         Self { ring_buffer_bytes: u32::try_from(bytes).unwrap_or(1 << 20) }
     }
@@ -138,7 +139,8 @@ fn raise_locked_memory_limit() {
 }
 
 fn create_map(name: &str, definition: &aya_obj::Map) -> Result<OwnedFd> {
-    let failed = |error| Error::from_io(Operation::CreateMap, format!("failed to create the BPF map `{name}`"), error);
+    let failed =
+        |error| Error::from_io(Operation::CreateMap, format!("failed to create the BPF map `{name}`"), error);
     let constants = definition.section_kind() == aya_obj::EbpfSectionKind::Rodata;
     let shape = MapShape {
         map_type: definition.map_type(),
@@ -169,7 +171,8 @@ fn relocate(
 }
 
 fn fill_targets(plan: &Plan, maps: &HashMap<String, OwnedFd>) -> Result<()> {
-    let failed = |error| Error::from_io(Operation::CreateMap, "failed to set the target in the kernel side", error);
+    let failed =
+        |error| Error::from_io(Operation::CreateMap, "failed to set the target in the kernel side", error);
     match &plan.filter {
         Filter::Processes(ids) | Filter::Threads(ids) => {
             let targets = map(maps, names::MAP_TARGETS)?;
@@ -183,7 +186,8 @@ fn fill_targets(plan: &Plan, maps: &HashMap<String, OwnedFd>) -> Result<()> {
                 Error::from_io(Operation::ReadProcess, message, error)
             })?;
             let cgroup = map(maps, names::MAP_CGROUP)?;
-            bpf::update_element(cgroup, &0_u32.to_ne_bytes(), &open.as_raw_fd().to_ne_bytes()).map_err(failed)?;
+            bpf::update_element(cgroup, &0_u32.to_ne_bytes(), &open.as_raw_fd().to_ne_bytes())
+                .map_err(failed)?;
         }
         Filter::Everything | Filter::CgroupV1 { .. } => {}
     }
@@ -192,8 +196,10 @@ fn fill_targets(plan: &Plan, maps: &HashMap<String, OwnedFd>) -> Result<()> {
 
 fn load_program(object: &aya_obj::Object, name: &str, program_type: u32) -> Result<OwnedFd> {
     let program = object.programs.get(name).ok_or_else(|| broken(format!("no program `{name}`")))?;
-    let function =
-        object.functions.get(&program.function_key()).ok_or_else(|| broken(format!("no code of `{name}`")))?;
+    let function = object
+        .functions
+        .get(&program.function_key())
+        .ok_or_else(|| broken(format!("no code of `{name}`")))?;
     let code: Vec<u8> = function.instructions.iter().flat_map(instruction_bytes).collect();
     bpf::load_program(name, program_type, &code, &program.license).map_err(|refused| {
         let kind = match refused.error.kind() {

@@ -157,7 +157,8 @@ mod tests {
     fn mmap2() -> Vec<u8> {
         let longs: Vec<u8> =
             [0x1000_u64, 0x2000, 0x500].iter().flat_map(|value| value.to_ne_bytes()).collect();
-        let rest = [words(&[8, 1]), 77_u64.to_ne_bytes().to_vec(), 0_u64.to_ne_bytes().to_vec(), words(&[5, 2])];
+        let rest =
+            [words(&[8, 1]), 77_u64.to_ne_bytes().to_vec(), 0_u64.to_ne_bytes().to_vec(), words(&[5, 2])];
         body(&[&words(&[7, 8]), &longs, &rest.concat(), b"/lib/x.so\0\0\0\0\0\0\0"], 99)
     }
 
