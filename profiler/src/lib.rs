@@ -6,6 +6,8 @@ mod builder;
 pub mod cli;
 mod elf;
 mod error;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod output;
 mod process;
 pub mod profile;
