@@ -78,6 +78,8 @@ pub mod cli;
 pub mod doctor;
 mod elf;
 mod error;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod output;
 mod process;
 pub mod profile;

@@ -21,6 +21,8 @@ pub(crate) mod symbol;
 
 use std::{collections::HashMap, path::Path, sync::Arc};
 
+#[cfg(fuzzing)]
+pub(crate) use self::demangle::demangle;
 pub(crate) use self::native::NativeOptions;
 use self::{
     debug_file::DebugFiles,
