@@ -153,6 +153,18 @@ impl Symbolizer {
         self.jit.values().map(|code| code.names.malformed_entries()).sum()
     }
 
+    /// Puts the files that the runtimes of the targets wrote into the capture, when one is recorded.
+    pub(crate) fn keep_jit_files(&self, processes: &ProcessTable) {
+        for (key, code) in &self.jit {
+            let Some(process) = processes.get(*key) else { continue };
+            for (path, file) in code.names.files() {
+                if let Err(error) = self.proc.keep_in_root(process.pid, path, file) {
+                    log::warn!("the capture lacks `{}` of process {}: {error}", path.display(), process.pid);
+                }
+            }
+        }
+    }
+
     /// Forgets what belongs to processes that are gone.
     pub(crate) fn forget_processes(&mut self, is_known: impl Fn(ProcessKey) -> bool) {
         self.jit.retain(|process, _| is_known(*process));
