@@ -46,6 +46,12 @@ impl Workload {
         Self::run(Command::new(built(name)).args(arguments))
     }
 
+    /// Starts the workload of 200 busy threads. They are nice: else they leave the test no time to start a session.
+    #[must_use]
+    pub fn start_threads() -> Self {
+        Self::run(Command::new("nice").args(["-n", "19"]).arg(built("threads")).arg("60"))
+    }
+
     /// Starts the .NET workload in the runtime of a version.
     #[must_use]
     pub fn dotnet(version: &str, mode: &str) -> Self {

@@ -81,7 +81,7 @@ fn inlines_of(stack: &Stack) -> Vec<&str> {
 fn inlined_functions_are_frames_between_their_callers_when_asked_for() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("inlines");
-    let profile = sample(sample_pid(workload.pid()).inlines(true), 2_000);
+    let profile = sample(sample_pid(workload.pid()).inlines(true), 4_000);
     let stacks = Stacks::of(&profile);
     stacks.assert_share("inlines::alpha", 70.0);
     stacks.assert_share("inlines::beta", 30.0);

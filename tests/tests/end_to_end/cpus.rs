@@ -1,9 +1,9 @@
 //! CPUs: some of them, and such that come and go.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use profiler::{Profiler, Target};
-use profiler_tests::{Workload, privileged, sample, sample_pid};
+use profiler_tests::{Workload, privileged, sample, sample_pid, until};
 
 const SECOND_CPU: &str = "/sys/devices/system/cpu/cpu1/online";
 
@@ -11,7 +11,7 @@ const SECOND_CPU: &str = "/sys/devices/system/cpu/cpu1/online";
 fn only_the_cpus_that_were_asked_for_are_sampled() {
     let Some(_turn) = privileged() else { return };
     // More threads than CPUs: every CPU runs some of them.
-    let workload = Workload::start("threads");
+    let workload = Workload::start_threads();
     let profile = sample(sample_pid(workload.pid()).cpus([0]), 500);
     assert!(profile.samples().iter().all(|sample| sample.cpu == 0));
     assert_eq!(profile.header().cpus, 1);
@@ -38,22 +38,22 @@ impl Drop for Online {
 #[test]
 fn sampling_goes_on_when_a_cpu_goes_and_when_it_comes_back() {
     let Some(_turn) = privileged() else { return };
-    if fs::read_to_string(SECOND_CPU).map(|state| state.trim() == "1").unwrap_or(false) {
-        let _online = Online;
-        let workload = Workload::start("threads");
-        let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
-        let interval = std::time::Duration::from_millis(500);
-        if let Err(error) = fs::write(SECOND_CPU, "0") {
-            eprintln!("skipped, this machine keeps its CPUs: {error}");
-            return;
-        }
-        let without = session.take_profile(interval).unwrap();
-        fs::write(SECOND_CPU, "1").unwrap();
-        let _settling = session.take_profile(interval).unwrap();
-        let with = session.take_profile(interval).unwrap();
-        assert!(without.sample_count() > 0);
-        assert!(with.samples().iter().any(|sample| sample.cpu == 1), "the CPU came back unseen");
-    } else {
-        eprintln!("skipped, this machine has no second CPU that can be taken away");
+    if !fs::read_to_string(SECOND_CPU).is_ok_and(|state| state.trim() == "1") {
+        return eprintln!("skipped, this machine has no second CPU that can be taken away");
     }
+    let workload = Workload::start_threads();
+    let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+    let _online = Online;
+    if let Err(error) = fs::write(SECOND_CPU, "0") {
+        return eprintln!("skipped, this machine keeps its CPUs: {error}");
+    }
+    // Longer than the profiler takes to see it.
+    let without = session.take_profile(Duration::from_millis(1_500)).unwrap();
+    assert!(without.sample_count() > 0);
+    fs::write(SECOND_CPU, "1").unwrap();
+    until("samples of the CPU that came back", || {
+        let profile = session.take_profile(Duration::from_millis(200)).unwrap();
+        profile.samples().iter().any(|sample| sample.cpu == 1).then_some(())
+    });
+    assert!(session.stop().unwrap().ledger().adds_up());
 }

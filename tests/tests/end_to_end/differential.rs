@@ -25,7 +25,7 @@ fn shares_and_names_are_those_of_perf_in_the_same_run() {
     let workload = Workload::start("shares");
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("perf.data");
-    let session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+    let session = sample_pid(workload.pid()).frequency_hz(4_999).build().unwrap().start().unwrap();
     let mut perf = Command::new("perf");
     perf.args([
         "record",
@@ -33,7 +33,7 @@ fn shares_and_names_are_those_of_perf_in_the_same_run() {
         "-e",
         "cpu-clock",
         "-F",
-        "1999",
+        "4999",
         "-g",
         "-p",
         &workload.pid().to_string(),

@@ -19,7 +19,7 @@ fn javascript_functions_have_names_and_shares() {
         let map = std::fs::read_to_string(&map).ok()?;
         ["alpha", "beta"].iter().all(|name| map.contains(&format!("JS:*{name} "))).then_some(())
     });
-    let profile = sample(sample_pid(workload.pid()), 3_000);
+    let profile = sample(sample_pid(workload.pid()), 4_000);
     assert!(profile.ledger().adds_up());
     let stacks = Stacks::of(&profile);
     let of = |name: &str| {
