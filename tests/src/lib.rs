@@ -1,1 +1,25 @@
-//! What the end-to-end tests share.
+//! What the tests share: workloads to profile, the program under test, and a view of what it wrote.
+
+mod compare;
+mod deadline;
+mod program;
+mod sampling;
+mod stacks;
+mod turn;
+mod workload;
+
+pub use compare::assert_matches_file;
+pub use deadline::{DEADLINE, until};
+pub use program::{Outcome, outcome, profiler, start_sampling};
+pub use sampling::{sample, sample_pid};
+pub use stacks::{Stack, Stacks};
+pub use turn::privileged;
+pub use workload::{Workload, built};
+
+use std::path::PathBuf;
+
+/// A file of this package's folder.
+#[must_use]
+pub fn file(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path)
+}

@@ -1,0 +1,102 @@
+//! Running the program under test as its users do.
+
+use std::{
+    io::Read,
+    path::PathBuf,
+    process::{Child, Command, ExitStatus, Stdio},
+    thread::JoinHandle,
+};
+
+use crate::deadline::{DEADLINE, ends_within, until};
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// What it wrote to standard output.
+    pub stdout: String,
+    /// What it wrote to standard error.
+    pub stderr: String,
+}
+
+impl Outcome {
+    /// The exit code.
+    ///
+    /// # Panics
+    /// When a signal ended it.
+    #[must_use]
+    pub fn code(&self) -> i32 {
+        self.status.code().unwrap_or_else(|| panic!("ended by a signal: {self:?}"))
+    }
+
+    /// Peak memory in MB, as the program sums up at the end.
+    ///
+    /// # Panics
+    /// When it does not say.
+    #[must_use]
+    pub fn peak_memory_mb(&self) -> f64 {
+        let before = self.stderr.split(" MB peak memory").next().unwrap_or_default();
+        let number = before.rsplit(' ').next().unwrap_or_default();
+        number.parse().unwrap_or_else(|_| panic!("no peak memory in {}", self.stderr))
+    }
+}
+
+/// The program, with arguments.
+///
+/// # Panics
+/// When the test's own file cannot be found.
+#[must_use]
+pub fn profiler(arguments: &[&str]) -> Command {
+    // Cargo puts tests one folder below the binaries of their package.
+    let test = std::env::current_exe().expect("a test has a file");
+    let program: PathBuf = test.ancestors().nth(2).expect("a folder").join("profiler-under-test");
+    let mut command = Command::new(program);
+    command.args(arguments);
+    command
+}
+
+/// Runs a command to its end.
+///
+/// # Panics
+/// When it does not start, or does not end by the deadline.
+pub fn outcome(command: &mut Command) -> Outcome {
+    let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = spawned.unwrap_or_else(|error| panic!("failed to start {command:?}: {error}"));
+    let stdout = child.stdout.take().map(read);
+    let stderr = child.stderr.take().map(read);
+    let has_ended = ends_within(&child, DEADLINE);
+    if !has_ended {
+        child.kill().expect("a child can be killed");
+    }
+    let status = child.wait().expect("a child can be waited for");
+    let text = |reader: Option<JoinHandle<String>>| reader.map(|reader| reader.join().expect("a reader"));
+    let [stdout, stderr] = [stdout, stderr].map(|reader| text(reader).unwrap_or_default());
+    assert!(has_ended, "{command:?} hangs; it said:\n{stderr}");
+    Outcome { status, stdout, stderr }
+}
+
+/// Starts the program and waits until it samples: then it has a thread that listens for signals.
+///
+/// # Panics
+/// When it never does.
+pub fn start_sampling(command: &mut Command) -> Child {
+    let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = spawned.unwrap_or_else(|error| panic!("failed to start {command:?}: {error}"));
+    let tasks = format!("/proc/{}/task", child.id());
+    let is_listener = |task: std::fs::DirEntry| {
+        std::fs::read(task.path().join("comm")).is_ok_and(|name| name == b"signals\n")
+    };
+    until("the program to sample", || {
+        std::fs::read_dir(&tasks).ok()?.flatten().any(is_listener).then_some(())
+    });
+    child
+}
+
+fn read(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes).expect("a pipe can be read");
+        String::from_utf8(bytes).expect("the program writes UTF-8")
+    })
+}

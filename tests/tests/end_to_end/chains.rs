@@ -1,0 +1,214 @@
+//! Native call chains: shares, inlined functions, kernel frames, many and deep stacks.
+
+use profiler::profile::{FrameKind, StackEnd};
+use profiler_tests::{Stack, Stacks, Workload, outcome, privileged, profiler, sample, sample_pid};
+
+use crate::NEARLY_ALL_PERCENT;
+
+const CHAIN_OF_SHARES: [&str; 3] = ["main", "run", "round_of_work"];
+
+fn assert_known_shares(stacks: &Stacks) {
+    stacks.assert_share("alpha", 60.0);
+    stacks.assert_share("beta", 30.0);
+    stacks.assert_share("gamma", 10.0);
+}
+
+#[test]
+fn every_function_has_its_share_below_its_callers() {
+    let Some(_turn) = privileged() else { return };
+    let workload = Workload::start("shares");
+    let profile = sample(sample_pid(workload.pid()), 4_000);
+    let stacks = Stacks::of(&profile);
+    assert_known_shares(&stacks);
+    let whole = stacks.percent(|stack| stack.has_chain(&CHAIN_OF_SHARES));
+    assert!(whole > NEARLY_ALL_PERCENT, "{stacks:#?}");
+    assert!(stacks.0.iter().any(|stack| stack.has_chain(&["main", "run", "round_of_work", "alpha"])));
+    assert!(stacks.0.iter().all(|stack| stack.comm == "shares"));
+}
+
+#[test]
+fn the_ledger_adds_up_with_nothing_lost_at_any_frequency() {
+    let Some(_turn) = privileged() else { return };
+    let workload = Workload::start("shares");
+    for (frequency_hz, samples) in [(99, 50), (999, 500), (9_999, 10_000)] {
+        let profile = sample(sample_pid(workload.pid()).frequency_hz(frequency_hz), samples);
+        let ledger = profile.ledger();
+        assert!(ledger.adds_up(), "{ledger:?}");
+        assert_eq!(ledger.lost_total(), 0, "{ledger:?}");
+        assert_eq!(ledger.reported, profile.sample_count());
+        assert!(ledger.reported >= samples);
+        assert_eq!(ledger.stacks.values().sum::<u64>(), ledger.reported);
+        let frames = profile.samples().iter().map(|sample| profile.stack(sample.stack).frames.len() as u64);
+        assert_eq!(ledger.named_total() + ledger.unnamed_total(), frames.sum::<u64>());
+    }
+}
+
+#[test]
+fn samples_come_at_the_frequency_that_was_asked_for() {
+    let Some(_turn) = privileged() else { return };
+    let workload = Workload::start("shares");
+    let profile = sample(sample_pid(workload.pid()).frequency_hz(1_000), 2_000);
+    let header = profile.header();
+    assert_eq!(header.frequency_hz, 1_000);
+    // One thread cannot be hit more often than its CPU's clock ticks; how much less it runs is the machine's load.
+    let most = header.duration_ns / 1_000_000;
+    assert!(profile.sample_count() <= most + most / 50, "{} samples of {most}", profile.sample_count());
+    let mut times = profile.samples().iter().map(|sample| sample.time_ns);
+    assert!(times.all(|time_ns| time_ns <= header.duration_ns));
+}
+
+#[test]
+fn consecutive_profiles_of_a_session_hold_each_sample_once() {
+    let Some(_turn) = privileged() else { return };
+    let workload = Workload::start("shares");
+    let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+    let interval = std::time::Duration::from_millis(300);
+    let first = session.take_profile(interval).unwrap();
+    let second = session.take_profile(interval).unwrap();
+    let last = session.stop().unwrap();
+    assert!(first.sample_count() > 0 && second.sample_count() > 0);
+    assert!(second.header().started_monotonic_ns > first.header().started_monotonic_ns);
+    assert!(last.ledger().adds_up(), "{:?}", last.ledger());
+}
+
+/// The frames of a stack that belong to the workload, without those of the standard library around them.
+fn inlines_of(stack: &Stack) -> Vec<&str> {
+    let own = |frame: &&String| frame.contains("inlines::");
+    stack.frames.iter().filter(own).map(|frame| frame.rsplit("inlines::").next().unwrap()).collect()
+}
+
+#[test]
+fn inlined_functions_are_frames_between_their_callers_when_asked_for() {
+    let Some(_turn) = privileged() else { return };
+    let workload = Workload::start("inlines");
+    let profile = sample(sample_pid(workload.pid()).inlines(true), 2_000);
+    let stacks = Stacks::of(&profile);
+    stacks.assert_share("inlines::alpha", 70.0);
+    stacks.assert_share("inlines::beta", 30.0);
+    let chain = ["main", "run", "outer", "middle", "alpha", "spin"];
+    let whole = stacks.percent(|stack| inlines_of(stack) == chain);
+    assert!(whole > 60.0, "{stacks:#?}");
+    let inlined = ["inlines::middle", "inlines::alpha", "inlines::beta"];
+    for sample in profile.samples() {
+        for frame in profile.stack(sample.stack).frames.iter().map(|frame| profile.frame(*frame)) {
+            let name = profile.string(frame.name);
+            assert!(!inlined.contains(&name) || frame.kind == FrameKind::Inlined, "{name}");
+            assert!(name != "inlines::outer" || frame.kind == FrameKind::Native);
+        }
+    }
+}
+
+#[test]
+fn without_inlines_the_function_around_them_stands_for_them() {
+    let Some(_turn) = privileged() else { return };
+    let workload = Workload::start("inlines");
+    let stacks = Stacks::of(&sample(sample_pid(workload.pid()), 1_000));
+    let whole = stacks.percent(|stack| inlines_of(stack) == ["main", "run", "outer"]);
+    assert!(whole > NEARLY_ALL_PERCENT, "{stacks:#?}");
+}
+
+#[test]
+fn frames_have_the_file_and_line_of_the_source_when_asked_for() {
+    let Some(_turn) = privileged() else { return };
+    let source = std::fs::read_to_string(profiler_tests::file("workloads/inlines.rs")).unwrap();
+    let calls = |call: &str| -> Vec<u32> {
+        let lines = (1..).zip(source.lines());
+        lines.filter(|(_, line)| line.contains(call) && !line.contains("fn ")).map(|(at, _)| at).collect()
+    };
+    let workload = Workload::start("inlines");
+    let profile = sample(sample_pid(workload.pid()).inlines(true).lines(true), 500);
+    let mut checked = 0;
+    for sample in profile.samples() {
+        for frame in profile.stack(sample.stack).frames.iter().map(|frame| profile.frame(*frame)) {
+            let call = match profile.string(frame.name) {
+                "inlines::main" => "run(",
+                "inlines::run" => "outer(",
+                "inlines::outer" => "middle(",
+                _ => continue,
+            };
+            let location = frame.location.expect("the workload has debug information");
+            assert!(profile.string(location.file).ends_with("inlines.rs"));
+            assert!(calls(call).contains(&location.line), "{call} in line {}", location.line);
+            checked += 1;
+        }
+    }
+    assert!(checked > 1_000, "{checked} frames");
+}
+
+#[test]
+fn ten_thousand_distinct_stacks_are_kept_apart_and_none_is_lost() {
+    let Some(_turn) = privileged() else { return };
+    let workload = Workload::start("stacks");
+    let profile = sample(sample_pid(workload.pid()).frequency_hz(9_999), 20_000);
+    assert_eq!(profile.ledger().lost_total(), 0);
+    assert!(profile.ledger().adds_up());
+    let mut leaves = std::collections::HashSet::new();
+    for stack in Stacks::of(&profile).0 {
+        let digits: Vec<String> =
+            stack.frames.into_iter().filter(|frame| frame.starts_with("digit_")).collect();
+        if digits.len() == 21 {
+            leaves.insert(digits);
+        }
+    }
+    // As many draws as there are samples out of 10,000: two for each leave 14 % undrawn.
+    assert!(leaves.len() > 8_000, "{} distinct stacks", leaves.len());
+    assert!(leaves.len() <= 10_000, "{} distinct stacks", leaves.len());
+}
+
+#[test]
+fn ten_thousand_distinct_stacks_take_little_memory() {
+    let Some(_turn) = privileged() else { return };
+    let workload = Workload::start("stacks");
+    let pid = workload.pid().to_string();
+    let run = outcome(&mut profiler(&["-p", &pid, "-F", "9999", "-d", "2"]));
+    assert_eq!(run.code(), 0, "{}", run.stderr);
+    assert!(run.peak_memory_mb() < 64.0, "{}", run.stderr);
+}
+
+#[test]
+fn a_stack_deeper_than_the_kernel_walks_is_cut_marked_and_counted() {
+    const KERNEL_LIMIT: usize = 127;
+    let Some(_turn) = privileged() else { return };
+    let workload = Workload::start("deep");
+    let profile = sample(sample_pid(workload.pid()), 500);
+    let cut = profile.ledger().stacks[&StackEnd::DepthLimit];
+    assert!(cut * 100 > profile.sample_count() * 95, "{:?}", profile.ledger());
+    for stack in Stacks::of(&profile).0 {
+        let dives = stack.frames.iter().filter(|frame| *frame == "dive").count();
+        assert!(dives < KERNEL_LIMIT, "{dives}");
+        assert!(dives > KERNEL_LIMIT - 8 || stack.has("main"), "{stack:?}");
+    }
+    let pid = workload.pid().to_string();
+    let run = outcome(&mut profiler(&["-p", &pid, "-F", "999", "-d", "0.3"]));
+    assert!(run.stderr.contains("depth limit"), "{}", run.stderr);
+}
+
+#[test]
+fn work_of_the_kernel_has_kernel_frames_with_names() {
+    let Some(_turn) = privileged() else { return };
+    let workload = Workload::start("syscalls");
+    let profile = sample(sample_pid(workload.pid()), 1_000);
+    let stacks = Stacks::of(&profile);
+    let in_kernel = stacks.percent(|stack| stack.has("ksys_read") || stack.has("vfs_read"));
+    assert!(in_kernel > 80.0, "{stacks:#?}");
+    assert!(stacks.percent(|stack| stack.has_chain(&["main", "run", "read_zeros"])) > 95.0, "{stacks:#?}");
+    let unnamed = stacks.count(|stack| stack.frames.iter().any(|frame| frame.starts_with("[kernel")));
+    assert_eq!(unnamed, 0, "{stacks:#?}");
+}
+
+#[test]
+fn user_frames_alone_and_kernel_frames_alone_are_what_they_say() {
+    let Some(_turn) = privileged() else { return };
+    let workload = Workload::start("syscalls");
+    let kinds = |profile: &profiler::Profile| -> Vec<FrameKind> {
+        let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
+        stacks.flat_map(|stack| stack.frames.iter().map(|frame| profile.frame(*frame).kind)).collect()
+    };
+    let user = sample(sample_pid(workload.pid()).kernel_stacks(false), 300);
+    assert!(kinds(&user).iter().all(|kind| *kind == FrameKind::Native));
+    assert!(Stacks::of(&user).percent(|stack| stack.has("read_zeros")) > 95.0);
+    let kernel = sample(sample_pid(workload.pid()).user_stacks(false), 300);
+    assert!(kinds(&kernel).iter().all(|kind| *kind == FrameKind::Kernel));
+    assert!(Stacks::of(&kernel).percent(|stack| !stack.frames.is_empty()) > 80.0);
+    assert!(kernel.ledger().adds_up() && user.ledger().adds_up());
+}

@@ -1,0 +1,135 @@
+//! Beside other tools on the same process: shares beside perf, symbols beside nm.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use profiler::profile::{FrameKind, Naming};
+use profiler_tests::{Stacks, Workload, outcome, privileged, sample, sample_pid};
+
+/// The functions of each of perf's samples.
+fn perf_samples(script: &str) -> Vec<BTreeSet<String>> {
+    let mut samples = Vec::new();
+    for sample in script.split("\n\n").filter(|sample| !sample.trim().is_empty()) {
+        let frames = sample.lines().filter_map(|line| line.split_whitespace().nth(1));
+        samples.push(frames.map(|symbol| symbol.split('+').next().unwrap_or(symbol).to_owned()).collect());
+    }
+    samples
+}
+
+#[test]
+fn shares_and_names_are_those_of_perf_in_the_same_run() {
+    let Some(_turn) = privileged() else { return };
+    let workload = Workload::start("shares");
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("perf.data");
+    let session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+    let mut perf = Command::new("perf");
+    perf.args([
+        "record",
+        "-q",
+        "-e",
+        "cpu-clock",
+        "-F",
+        "1999",
+        "-g",
+        "-p",
+        &workload.pid().to_string(),
+        "-o",
+    ]);
+    let recorded = outcome(perf.arg(&data).args(["--", "sleep", "2"]));
+    assert_eq!(recorded.code(), 0, "{}", recorded.stderr);
+    let ours = Stacks::of(&session.stop().unwrap());
+    let mut script = Command::new("perf");
+    let script = outcome(script.args(["script", "-F", "ip,sym", "-i"]).arg(&data));
+    assert_eq!(script.code(), 0, "{}", script.stderr);
+    let theirs = perf_samples(&script.stdout);
+    assert!(theirs.len() > 500, "{} samples of perf", theirs.len());
+    for function in ["main", "run", "round_of_work", "alpha", "beta", "gamma"] {
+        let percent = 100.0 * theirs.iter().filter(|sample| sample.contains(function)).count() as f64
+            / theirs.len() as f64;
+        ours.assert_share(function, percent);
+    }
+}
+
+/// The symbols of a file as nm reads them: start -> (end, name).
+#[derive(Default)]
+struct Symbols(BTreeMap<u64, Vec<(u64, String)>>);
+
+impl Symbols {
+    fn read(&mut self, path: &Path, dynamic: bool) {
+        let mut nm = Command::new("nm");
+        nm.args(["--defined-only", "--print-size", "--without-symbol-versions"]);
+        let listed = outcome(nm.args(dynamic.then_some("--dynamic")).arg(path));
+        for line in listed.stdout.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [start, size, kind, name] = words[..] else { continue };
+            if !"tTwWiIuVvNn".contains(kind) {
+                continue;
+            }
+            let (Ok(start), Ok(size)) = (u64::from_str_radix(start, 16), u64::from_str_radix(size, 16))
+            else {
+                continue;
+            };
+            self.0.entry(start).or_default().push((start + size, name.to_owned()));
+        }
+    }
+
+    fn at(&self, address: u64) -> BTreeSet<&str> {
+        let before = self.0.range(..=address).rev().take(64).flat_map(|(_, symbols)| symbols);
+        before.filter(|(end, _)| address < *end).map(|(_, name)| name.as_str()).collect()
+    }
+}
+
+/// Where Debian puts the debug file of a build id.
+fn debug_file(build_id: &[u8]) -> Option<PathBuf> {
+    let digits: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let (folder, name) = digits.split_at_checked(2)?;
+    let path = PathBuf::from(format!("/usr/lib/debug/.build-id/{folder}/{name}.debug"));
+    path.exists().then_some(path)
+}
+
+#[test]
+fn every_sampled_address_of_a_real_program_has_the_symbol_that_nm_has_there() {
+    let Some(_turn) = privileged() else { return };
+    let script = "import json, os, re, select, sys\nprint('ready', os.getpid(), flush=True)\n\
+                  while not select.select([sys.stdin], [], [], 0)[0]:\n  json.loads(json.dumps({str(i): [i, i * 0.5] for i in range(999)}))\n  \
+                  re.sub('[aeiou]+', '-', 'the quick brown fox' * 99)\n  sorted(range(999), key=lambda x: -x)\n";
+    let mut python = Command::new("python3");
+    let workload = Workload::run(python.args(["-c", script]));
+    let profile = sample(sample_pid(workload.pid()), 3_000);
+    let mut modules = BTreeMap::<String, Symbols>::new();
+    let (mut right, mut wrong) = (0, BTreeSet::new());
+    let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
+    let frames: BTreeSet<_> = stacks.flat_map(|stack| stack.frames.iter().copied()).collect();
+    for frame in frames.into_iter().map(|frame| profile.frame(frame)) {
+        let (FrameKind::Native, Some(module)) = (frame.kind, frame.module) else { continue };
+        let module = profile.module(module);
+        let path = profile.string(module.path);
+        if !path.starts_with('/') {
+            continue;
+        }
+        let symbols = modules.entry(path.to_owned()).or_insert_with(|| {
+            let mut symbols = Symbols::default();
+            symbols.read(Path::new(path), false);
+            symbols.read(Path::new(path), true);
+            debug_file(&module.build_id).inspect(|debug| symbols.read(debug, false));
+            symbols
+        });
+        let there = symbols.at(frame.address.0);
+        let name = profile.string(frame.name);
+        let agrees = match frame.naming {
+            Naming::Symbol(_) => there.contains(name),
+            Naming::Address(_) => there.is_empty(),
+        };
+        if agrees {
+            right += 1;
+        } else {
+            wrong.insert(format!("{path} {:x}: {name}, nm has {there:?}", frame.address));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(right > 100, "{right} addresses");
+}

@@ -1,0 +1,120 @@
+//! .NET with its perf map on: managed methods by name, the runtime's native frames, the kernel's.
+
+use std::{path::Path, time::Duration};
+
+use profiler::{
+    Profile,
+    profile::{FrameKind, Naming, SymbolSource},
+};
+use profiler_tests::{Stacks, Workload, privileged, sample, sample_pid, until};
+
+const VERSIONS: [&str; 2] = ["3.1", "9.0"];
+const ALPHA: &str = "app!Workload.Cpu.Alpha()";
+
+/// Waits until the method was compiled for good: its last version is the optimized one.
+fn await_optimized(map: &Path) {
+    until("the optimized code", || {
+        let text = String::from_utf8_lossy(&std::fs::read(map).ok()?).into_owned();
+        let is_optimized = |method: &str| {
+            text.lines()
+                .any(|line| line.contains(&format!("Workload.Cpu::{method}(")) && line.contains("Tier1"))
+        };
+        ["Alpha", "Beta", "Gamma", "Middle", "Outer"].into_iter().all(is_optimized).then_some(())
+    });
+}
+
+fn start(version: &str) -> Workload {
+    let workload = Workload::dotnet(version, "cpu");
+    await_optimized(Path::new(&format!("/tmp/perf-{}.map", workload.pid())));
+    workload
+}
+
+fn named_percent_of_jit(profile: &Profile) -> f64 {
+    let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
+    let frames = stacks.flat_map(|stack| &stack.frames).map(|frame| profile.frame(*frame));
+    let (mut named, mut all) = (0, 0);
+    for frame in frames.filter(|frame| frame.kind == FrameKind::Jit) {
+        all += 1;
+        named += u64::from(matches!(frame.naming, Naming::Symbol(_)));
+    }
+    100.0 * named as f64 / f64::from(all)
+}
+
+#[test]
+fn managed_methods_have_names_shares_and_callers() {
+    let Some(_turn) = privileged() else { return };
+    for version in VERSIONS {
+        let workload = start(version);
+        let profile = sample(sample_pid(workload.pid()), 4_000);
+        let ledger = profile.ledger();
+        assert!(ledger.adds_up() && ledger.lost_total() == 0, "{version}: {ledger:?}");
+        let stacks = Stacks::of(&profile);
+        stacks.assert_share(ALPHA, 60.0);
+        stacks.assert_share("app!Workload.Cpu.Beta()", 30.0);
+        stacks.assert_share("app!Workload.Cpu.Gamma()", 10.0);
+        let chain = ["app!Workload.Cpu.Outer()", "app!Workload.Cpu.Middle()", ALPHA];
+        assert!(stacks.percent(|stack| stack.has_chain(&chain)) > 50.0, "{version}: {stacks:#?}");
+        let named = named_percent_of_jit(&profile);
+        assert!(named >= 99.0, "{version}: {named} % named, {:?}", ledger.unnamed);
+        assert!(ledger.named.contains_key(&SymbolSource::PerfMap));
+    }
+}
+
+#[test]
+fn the_runtimes_native_frames_and_the_kernels_stand_beside_managed_ones() {
+    let Some(_turn) = privileged() else { return };
+    for version in VERSIONS {
+        // Collecting garbage and compiling is the runtime's own work.
+        let workload = Workload::dotnet(version, "dynamic");
+        let profile = sample(sample_pid(workload.pid()), 4_000);
+        assert!(profile.ledger().adds_up());
+        let stacks = Stacks::of(&profile);
+        let has = |part: &str| stacks.percent(|stack| stack.frames.iter().any(|frame| frame.contains(part)));
+        assert!(has("app!Workload.Dynamic.MakeAndUse(int32)") > 5.0, "{version}: {stacks:#?}");
+        let kinds = |wanted| {
+            let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
+            stacks
+                .flat_map(|stack| &stack.frames)
+                .filter(|frame| profile.frame(**frame).kind == wanted)
+                .count()
+        };
+        assert!(kinds(FrameKind::Kernel) > 0);
+        let modules = |name: &str| {
+            let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
+            let frames = stacks.flat_map(|stack| &stack.frames).map(|frame| profile.frame(*frame));
+            frames
+                .filter_map(|frame| frame.module)
+                .filter(|module| profile.string(profile.module(*module).path).ends_with(name))
+                .count()
+        };
+        assert!(modules("/libcoreclr.so") > 100, "{version}: {}", modules("/libcoreclr.so"));
+        assert!(modules("/libclrjit.so") > 100, "{version}: {}", modules("/libclrjit.so"));
+    }
+}
+
+#[test]
+fn a_map_is_found_where_the_environment_moves_it() {
+    let Some(_turn) = privileged() else { return };
+    for (version, variable) in [("3.1", "TMPDIR"), ("9.0", "DOTNET_PerfMapJitDumpPath")] {
+        let folder = tempfile::tempdir().unwrap();
+        let workload = Workload::run(Workload::dotnet_command(version, "cpu").env(variable, folder.path()));
+        let name = format!("perf-{}.map", workload.pid());
+        await_optimized(&folder.path().join(&name));
+        assert!(!Path::new("/tmp").join(&name).exists());
+        let stacks = Stacks::of(&sample(sample_pid(workload.pid()), 1_000));
+        assert!(stacks.percent(|stack| stack.has(ALPHA)) > 50.0, "{version}: {stacks:#?}");
+    }
+}
+
+#[test]
+fn methods_compiled_while_sampling_have_names_too() {
+    let Some(_turn) = privileged() else { return };
+    for version in VERSIONS {
+        // From the first moment, through all tiers of compilation.
+        let workload = Workload::dotnet(version, "cpu");
+        let session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+        let profile = session.run_for(Duration::from_secs(2)).unwrap();
+        let named = named_percent_of_jit(&profile);
+        assert!(named >= 99.0, "{version}: {named} % named, {:?}", profile.ledger().unnamed);
+    }
+}

@@ -1,0 +1,142 @@
+//! Generated code: perf maps as runtimes write them, and maps of a target that means harm.
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use profiler::{
+    Profile,
+    profile::{Naming, Reason, SymbolSource},
+};
+use profiler_tests::{Outcome, Stacks, Workload, outcome, privileged, profiler, sample, sample_pid};
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+
+const HOT: &str = "demo!Demo.Program.HotLoop(int64)";
+const COLD: &str = "demo!Demo.Program.ColdLoop(int64)";
+
+fn profile_of(look: &str) -> Profile {
+    let workload = Workload::start_with("jit", &["60", look]);
+    sample(sample_pid(workload.pid()), 2_000)
+}
+
+fn jit_frames(profile: &Profile, naming: Naming) -> usize {
+    let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
+    let frames = stacks.flat_map(|stack| &stack.frames).map(|frame| profile.frame(*frame));
+    frames.filter(|frame| frame.naming == naming).count()
+}
+
+#[test]
+fn generated_code_is_named_by_its_perf_map_in_every_spelling() {
+    let Some(_turn) = privileged() else { return };
+    for look in ["lower", "prefixed", "upper", "again"] {
+        let profile = profile_of(look);
+        let stacks = Stacks::of(&profile);
+        stacks.assert_share(HOT, 75.0);
+        stacks.assert_share(COLD, 25.0);
+        assert!(stacks.0.iter().any(|stack| stack.has_chain(&["main", "run", HOT])), "{look}: {stacks:#?}");
+        assert!(jit_frames(&profile, Naming::Symbol(SymbolSource::PerfMap)) > 1_900, "{look}");
+    }
+}
+
+#[test]
+fn generated_code_without_a_map_is_counted_as_that() {
+    let Some(_turn) = privileged() else { return };
+    let profile = profile_of("none");
+    assert!(jit_frames(&profile, Naming::Address(Reason::NoJitMap)) > 1_900, "{:?}", profile.ledger());
+    let stacks = Stacks::of(&profile);
+    let generated = stacks.percent(|stack| stack.frames.iter().any(|frame| frame.starts_with("[JIT 0x")));
+    assert!(generated > 95.0, "{stacks:#?}");
+    let pid = Workload::start_with("jit", &["60", "none"]);
+    let run = outcome(&mut profiler(&["-p", &pid.pid().to_string(), "-F", "999", "-d", "0.3"]));
+    assert!(run.stderr.contains("--perf-basic-prof"), "{}", run.stderr);
+}
+
+#[test]
+fn a_map_that_is_no_file_in_the_targets_root_is_refused_without_a_hang() {
+    let Some(_turn) = privileged() else { return };
+    // The root of the target is the profiler's own here: a link to a secret leads to a file that is not the user's
+    // to show, or that is older than the process.
+    for look in ["symlink", "device", "fifo"] {
+        let profile = profile_of(look);
+        let refused = jit_frames(&profile, Naming::Address(Reason::JitMapRefused));
+        assert!(refused > 1_900, "{look}: {:?}", profile.ledger());
+        assert!(profile.ledger().adds_up());
+    }
+}
+
+/// A map that the test makes in place of the workload.
+struct MadeMap(PathBuf);
+
+impl Drop for MadeMap {
+    fn drop(&mut self) {
+        // What is not there needs no removal.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_device_in_the_place_of_a_map_is_refused() {
+    let Some(_turn) = privileged() else { return };
+    let workload = Workload::start_with("jit", &["60", "none"]);
+    let map = MadeMap(format!("/tmp/perf-{}.map", workload.pid()).into());
+    // The device that never ends.
+    mknodat(CWD, &map.0, FileType::CharacterDevice, Mode::RUSR | Mode::WUSR, makedev(1, 5)).unwrap();
+    let profile = sample(sample_pid(workload.pid()), 500);
+    assert!(jit_frames(&profile, Naming::Address(Reason::JitMapRefused)) > 450, "{:?}", profile.ledger());
+}
+
+fn run_on(look: &str) -> Outcome {
+    let workload = Workload::start_with("jit", &["60", look]);
+    let pid = workload.pid().to_string();
+    let run = outcome(&mut profiler(&["-p", &pid, "-F", "999", "-d", "1"]));
+    assert_eq!(run.code(), 0, "{look}: {}", run.stderr);
+    run
+}
+
+#[test]
+fn ten_gigabytes_of_map_take_neither_memory_nor_time_nor_the_names_before_them() {
+    let Some(_turn) = privileged() else { return };
+    let begin = std::time::Instant::now();
+    let run = run_on("huge");
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+    assert!(run.peak_memory_mb() < 64.0, "{}", run.stderr);
+    Stacks::parse(&run.stdout).assert_share(HOT, 75.0);
+}
+
+#[test]
+fn a_line_of_one_megabyte_is_skipped() {
+    let Some(_turn) = privileged() else { return };
+    let run = run_on("longline");
+    assert!(run.peak_memory_mb() < 64.0, "{}", run.stderr);
+    assert!(run.stdout.lines().all(|line| line.len() < 100_000));
+    Stacks::parse(&run.stdout).assert_share(HOT, 75.0);
+}
+
+#[test]
+fn names_with_escapes_and_separators_break_neither_lines_nor_stacks_nor_terminals() {
+    let Some(_turn) = privileged() else { return };
+    let run = run_on("names");
+    for text in [&run.stdout, &run.stderr] {
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+    }
+    let stacks = Stacks::parse(&run.stdout);
+    let is_hot = |frame: &String| frame.starts_with("Hot:Loop") && frame.contains("<b>&");
+    let hot = stacks.percent(|stack| {
+        let at = stack.frames.iter().position(is_hot);
+        at.is_some_and(|at| at > 0 && stack.frames[at - 1] == "run")
+    });
+    assert!((hot - 75.0).abs() < 5.0, "{hot} % in\n{stacks:#?}");
+}
+
+#[test]
+fn the_flame_graph_of_hostile_names_is_still_xml() {
+    let Some(_turn) = privileged() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("flame.svg");
+    let workload = Workload::start_with("jit", &["60", "names"]);
+    let pid = workload.pid().to_string();
+    let run = outcome(&mut profiler(&["-p", &pid, "-F", "999", "-d", "0.5", "-o", path.to_str().unwrap()]));
+    assert_eq!(run.code(), 0, "{}", run.stderr);
+    assert_eq!(run.stdout, "");
+    let svg = fs::read_to_string(path).unwrap();
+    assert!(svg.contains("Hot:Loop") && svg.contains("&lt;b&gt;&amp;") && !svg.contains("<b>"), "{svg}");
+    assert!(svg.chars().all(|c| c.is_ascii_whitespace() || !c.is_control()));
+}

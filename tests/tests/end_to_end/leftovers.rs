@@ -1,0 +1,42 @@
+//! What a session leaves behind: nothing.
+
+use std::{collections::BTreeSet, fs};
+
+use profiler_tests::{Workload, outcome, privileged, profiler, sample_pid};
+
+/// What this process has open of the kernel's: programs, maps, links and events live as long as they are held.
+fn kernel_objects() -> Vec<String> {
+    let descriptors = fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let names = descriptors.filter_map(|fd| fs::read_link(fd.path()).ok()?.to_str().map(str::to_owned));
+    names.filter(|name| name.contains("bpf") || name.contains("perf_event")).collect()
+}
+
+fn entries(directory: &str) -> BTreeSet<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+#[test]
+fn a_session_that_was_dropped_holds_nothing_of_the_kernels() {
+    let Some(_turn) = privileged() else { return };
+    let workload = Workload::start("shares");
+    let before = kernel_objects();
+    let session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+    assert!(kernel_objects().len() > before.len(), "a session holds programs and maps");
+    drop(session);
+    assert_eq!(kernel_objects(), before);
+}
+
+#[test]
+fn neither_the_target_nor_the_machine_has_a_file_more_than_before() {
+    let Some(_turn) = privileged() else { return };
+    let workload = Workload::start("shares");
+    let pid = workload.pid().to_string();
+    let pinned = entries("/sys/fs/bpf");
+    let folder = format!("/proc/{pid}/root/tmp");
+    let names_it = |name: &String| name.contains(&pid) || name.contains("profiler-under-test");
+    let run = outcome(profiler(&["-p", &pid, "-d", "0.3"]).current_dir("/"));
+    assert!([0, 3].contains(&run.code()), "{}", run.stderr);
+    assert_eq!(entries("/sys/fs/bpf"), pinned);
+    assert!(!entries(&folder).iter().any(names_it), "{:?}", entries(&folder));
+}

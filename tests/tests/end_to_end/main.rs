@@ -1,0 +1,16 @@
+//! The whole program on the real kernel, with programs whose call chains and shares are known.
+
+mod chains;
+mod cpus;
+mod differential;
+mod dotnet;
+mod jit;
+mod leftovers;
+mod lifetimes;
+mod node;
+mod targets;
+mod threads;
+
+/// The median of what a machine under load does to a test is nothing; its worst is a stack or two that were taken
+/// while a program began or ended. This many percent have to be right.
+const NEARLY_ALL_PERCENT: f64 = 98.0;

@@ -1,0 +1,36 @@
+//! JavaScript, named by the map that node writes.
+
+use std::process::Command;
+
+use profiler_tests::{Stacks, Workload, privileged, sample, sample_pid, until};
+
+#[test]
+fn javascript_functions_have_names_and_shares() {
+    let Some(_turn) = privileged() else { return };
+    // Node writes a log into the folder it is started in.
+    let folder = tempfile::tempdir().unwrap();
+    let mut node = Command::new("node");
+    node.args(["--perf-basic-prof", "--interpreted-frames-native-stack"]);
+    node.arg(profiler_tests::file("workloads/shares.js")).arg("60").current_dir(folder.path());
+    let workload = Workload::run(&mut node);
+    // Its hot functions are interpreted until the optimizer has seen enough of them.
+    let map = format!("/tmp/perf-{}.map", workload.pid());
+    until("the optimized code", || {
+        let map = std::fs::read_to_string(&map).ok()?;
+        ["alpha", "beta"].iter().all(|name| map.contains(&format!("JS:*{name} "))).then_some(())
+    });
+    let profile = sample(sample_pid(workload.pid()), 3_000);
+    assert!(profile.ledger().adds_up());
+    let stacks = Stacks::of(&profile);
+    let of = |name: &str| {
+        let optimized = format!("JS:*{name} ");
+        stacks.percent(|stack| stack.frames.iter().any(|frame| frame.starts_with(&optimized)))
+    };
+    let (alpha, beta) = (of("alpha"), of("beta"));
+    assert!((alpha - 75.0).abs() <= 3.0 && (beta - 25.0).abs() <= 3.0, "{alpha} {beta}\n{stacks:#?}");
+    let called = stacks.percent(|stack| {
+        let at = |name: &str| stack.frames.iter().position(|frame| frame.contains(&format!("{name} ")));
+        at("roundOfWork").zip(at("alpha").or(at("beta"))).is_some_and(|(caller, callee)| caller < callee)
+    });
+    assert!(called > 95.0, "{called} % in\n{stacks:#?}");
+}

@@ -1,0 +1,65 @@
+//! Threads: many of them, one of them.
+
+use std::collections::{BTreeMap, HashSet};
+
+use profiler::{Format, OutputOptions, Profiler, Target};
+use profiler_tests::{Stacks, Workload, privileged, sample, sample_pid, until};
+
+const THREADS: usize = 200;
+
+fn start() -> Workload {
+    let workload = Workload::start("threads");
+    until("all threads", || (workload.tids().len() > THREADS).then_some(()));
+    workload
+}
+
+fn worker(workload: &Workload, name: &str) -> u32 {
+    let is_it = |tid: &u32| {
+        let comm = std::fs::read_to_string(format!("/proc/{}/task/{tid}/comm", workload.pid()));
+        comm.is_ok_and(|comm| comm.trim_end() == name)
+    };
+    until(name, || workload.tids().into_iter().find(is_it))
+}
+
+#[test]
+fn two_hundred_threads_are_all_sampled_under_their_names() {
+    let Some(_turn) = privileged() else { return };
+    let workload = start();
+    let profile = sample(sample_pid(workload.pid()), 8_000);
+    assert!(profile.ledger().adds_up());
+    assert_eq!(profile.ledger().lost_total(), 0);
+    let mut threads = BTreeMap::<&str, HashSet<u32>>::new();
+    for sample in profile.samples() {
+        let thread = profile.thread(sample.thread);
+        threads.entry(profile.string(thread.comm)).or_default().insert(thread.tid);
+    }
+    let workers = threads.iter().filter(|(name, tids)| name.starts_with("worker-") && tids.len() == 1);
+    assert_eq!(workers.count(), THREADS, "{threads:?}");
+}
+
+#[test]
+fn threads_are_frames_above_the_root_when_asked_for() {
+    let Some(_turn) = privileged() else { return };
+    let workload = start();
+    let tid = worker(&workload, "worker-7");
+    let profile = sample(sample_pid(workload.pid()), 4_000);
+    let mut folded = Vec::new();
+    let options = OutputOptions { per_thread: true, ..OutputOptions::default() };
+    profile.write_with(Format::Folded, &options, &mut folded).unwrap();
+    let stacks = Stacks::parse(&String::from_utf8(folded).unwrap());
+    assert!(stacks.0.iter().all(|stack| stack.frames[0].starts_with("thread ")), "{stacks:#?}");
+    assert!(stacks.count(|stack| stack.frames[0] == format!("thread {tid} (worker-7)")) > 0, "{stacks:#?}");
+}
+
+#[test]
+fn one_thread_is_sampled_alone_while_others_run() {
+    let Some(_turn) = privileged() else { return };
+    let workload = start();
+    let tid = worker(&workload, "worker-3");
+    let builder = Profiler::builder().target(Target::Tid(tid)).frequency_hz(9_999);
+    let profile = sample(builder, 50);
+    assert!(profile.sample_count() >= 50);
+    assert!(profile.samples().iter().all(|sample| profile.thread(sample.thread).tid == tid));
+    assert!(profile.ledger().adds_up());
+    assert!(Stacks::of(&profile).percent(|stack| stack.has_chain(&["thread_main", "burn"])) > 90.0);
+}
