@@ -83,8 +83,12 @@ pub struct Config {
     pub kernfs_id: u32,
     /// `kernfs_node.parent` (`__parent` in newer kernels).
     pub kernfs_parent: u32,
+    /// `task_struct.signal`.
+    pub task_signal: u32,
+    /// `signal_struct.live`.
+    pub signal_live: u32,
     /// Unused.
     pub reserved: u32,
 }
 
-const _: () = assert!(size_of::<Config>() == 4 * 4 + 5 * 8 + 16 * 4);
+const _: () = assert!(size_of::<Config>() == 4 * 4 + 5 * 8 + 18 * 4);

@@ -41,6 +41,8 @@ pub mod names {
     pub const PROGRAM_SAMPLE: &str = "sample";
     /// The program that adds a target's new child processes to the targets.
     pub const PROGRAM_FORK: &str = "process_fork";
+    /// The program that takes a target that ended off the targets.
+    pub const PROGRAM_EXIT: &str = "process_exit";
     /// Ring buffer of [`SampleRecord`](super::SampleRecord) and stack records.
     pub const MAP_RECORDS: &str = "RECORDS";
     /// Ids of the stacks that were sent.

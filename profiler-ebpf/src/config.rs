@@ -30,6 +30,8 @@ static CONFIG: Config = Config {
     cgroup_kn: 0,
     kernfs_id: 0,
     kernfs_parent: 0,
+    task_signal: 0,
+    signal_live: 0,
     reserved: 0,
 };
 

@@ -48,6 +48,13 @@ mod entry {
         0
     }
 
+    /// Runs at `sched_process_exit`: the id of a target that ended is free for another process.
+    #[raw_tracepoint(tracepoint = "sched_process_exit")]
+    fn process_exit(context: RawTracePointContext) -> i32 {
+        process::exit(&context);
+        0
+    }
+
     #[panic_handler]
     fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
         loop {}

@@ -66,7 +66,12 @@ pub(crate) fn add(counter: Counter, amount: u64) {
 pub(crate) fn send(record: *const u8, bytes: u64, flags: u64) -> bool {
     // SAFETY: the verifier proves that `bytes` readable bytes stand at `record`.
     let result = unsafe {
-        helpers::bpf_ringbuf_output((&raw const RECORDS).cast_mut().cast(), record.cast_mut().cast(), bytes, flags)
+        helpers::bpf_ringbuf_output(
+            (&raw const RECORDS).cast_mut().cast(),
+            record.cast_mut().cast(),
+            bytes,
+            flags,
+        )
     };
     result == 0
 }

@@ -107,3 +107,25 @@ pub(crate) fn try_fork(context: &RawTracePointContext) -> Result<(), Counter> {
     let child_pid = id_of(child).ok_or(Counter::LostChild)?;
     TARGETS.insert(&child_pid, &0, 0).map_err(|_| Counter::LostChild)
 }
+
+/// Takes the process off the targets when its last thread ends.
+#[inline(always)]
+pub(crate) fn exit(context: &RawTracePointContext) {
+    // SAFETY: the first argument of sched_process_exit is the task (include/trace/events/sched.h).
+    let task = unsafe { *context.as_ptr().cast::<u64>() };
+    if is_last_thread(task) == Some(true)
+        && let Some(leader) = kernel::read::<u64>(task, get!(task_group_leader))
+        && let Some(pid) = id_of(leader)
+    {
+        // Most processes of the machine are no targets.
+        let _ = TARGETS.remove(&pid);
+    }
+}
+
+/// Whether no other thread of the task's process lives: `signal->live` was counted down before.
+#[inline(always)]
+fn is_last_thread(task: u64) -> Option<bool> {
+    let signal: u64 = kernel::read(task, get!(task_signal))?;
+    let live: u32 = kernel::read(signal, get!(signal_live))?;
+    Some(live == 0)
+}

@@ -44,9 +44,8 @@ pub(crate) fn capture(context: &PerfEventContext, side: Side) -> Result<StackId,
     // SAFETY: the field is in bounds of a live map value.
     let frames = unsafe { &raw mut (*scratch).frames };
     // SAFETY: the buffer has the size given, and the context is that of this program.
-    let bytes = unsafe {
-        helpers::bpf_get_stack(context.as_ptr(), frames.cast(), MAX_FRAMES as u32 * WORD, flags)
-    };
+    let bytes =
+        unsafe { helpers::bpf_get_stack(context.as_ptr(), frames.cast(), MAX_FRAMES as u32 * WORD, flags) };
     if bytes <= 0 {
         return Ok(0);
     }

@@ -13,6 +13,9 @@ use rustix::{
 /// The longest that anything may take here: far more than it does on a busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
+/// How often is asked.
+const TICK: Duration = Duration::from_millis(5);
+
 /// Asks again and again until the answer is there.
 ///
 /// # Panics
@@ -24,7 +27,8 @@ pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
             return answer;
         }
         assert!(Instant::now() < deadline, "waited in vain for {what}");
-        std::thread::yield_now();
+        // A waiting thread that lets go of the CPU is the first to get it back, however many run.
+        std::thread::park_timeout(TICK);
     }
 }
 

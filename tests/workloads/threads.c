@@ -1,4 +1,5 @@
-/* 200 busy threads named worker-0 ... worker-199: thread_main > burn, each with the same share. */
+/* 200 busy threads named worker-0 ... worker-199: thread_main > burn, each with the same share. It is ready when all
+ * are: threads that were busy before would keep it from starting the others. */
 #include <pthread.h>
 
 #include "lifetime.h"
@@ -6,6 +7,7 @@
 enum { THREADS = 200 };
 
 static volatile unsigned long sink;
+static pthread_barrier_t start;
 
 static void burn(void) { sink += spin(200000); }
 
@@ -13,6 +15,7 @@ static void *thread_main(void *number) {
     char name[16];
     snprintf(name, sizeof name, "worker-%ld", (long)number);
     pthread_setname_np(pthread_self(), name);
+    pthread_barrier_wait(&start);
     while (goes_on())
         burn();
     return NULL;
@@ -20,10 +23,12 @@ static void *thread_main(void *number) {
 
 int main(int argc, char **argv) {
     pthread_t threads[THREADS];
-    ready(argc, argv);
+    pthread_barrier_init(&start, NULL, THREADS + 1);
     for (long number = 0; number < THREADS; number++)
         if (pthread_create(&threads[number], NULL, thread_main, (void *)number) != 0)
             return 1;
+    ready(argc, argv);
+    pthread_barrier_wait(&start);
     for (int number = 0; number < THREADS; number++)
         pthread_join(threads[number], NULL);
     return 0;

@@ -1,11 +1,15 @@
 //! `cargo xtask fuzz`: feeds the parsers random bytes, with the stable compiler.
 //!
 //! libFuzzer needs coverage counters, which a compiler pass of stable Rust puts in; only the address sanitizer, of
-//! little use to code without `unsafe`, would need nightly.
+//! little use to code without `unsafe`, would need nightly. These are the flags that cargo-fuzz gives.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 
 use crate::{project, shell};
@@ -23,25 +27,49 @@ pub(crate) struct Fuzz {
     smoke: bool,
 }
 
-const SMOKE_SECONDS: u32 = 3;
+const SMOKE_SECONDS: u32 = 2;
 
 /// No input may make a parser take longer than this or use more than this.
 const INPUT_SECONDS_LIMIT: u32 = 5;
-const MEMORY_MIB_LIMIT: u32 = 1024;
+const MEMORY_MIB_LIMIT: u32 = 512;
+
+/// Files that matter have a header, a table or two, and little else.
+const INPUT_BYTES_LIMIT: u32 = 16 << 10;
 
 const COVERAGE_FLAGS: &str = "--cfg fuzzing -C passes=sancov-module -C llvm-args=-sanitizer-coverage-level=4 \
     -C llvm-args=-sanitizer-coverage-inline-8bit-counters -C llvm-args=-sanitizer-coverage-pc-table \
-    -C llvm-args=-sanitizer-coverage-trace-compares -C debug-assertions -C codegen-units=1";
+    -C llvm-args=-sanitizer-coverage-trace-compares";
 
 impl Fuzz {
     pub(crate) fn run(&self) -> Result<()> {
-        let seconds = if self.smoke { SMOKE_SECONDS } else { self.seconds };
         let mut targets = targets()?;
         if let Some(name) = &self.target {
             targets.retain(|target| target == name);
             ensure!(!targets.is_empty(), "no fuzz target is named {name}");
         }
-        targets.iter().try_for_each(|target| fuzz(target, seconds))
+        let programs = build()?;
+        targets.iter().try_for_each(|target| self.fuzz(&programs, target))
+    }
+
+    fn fuzz(&self, programs: &Path, target: &str) -> Result<()> {
+        // What was found stays for the next time, but a smoke test always begins anew: what fails must be the
+        // change at hand.
+        let corpus = output(if self.smoke { "smoke" } else { "corpus" }).join(target);
+        if self.smoke && corpus.exists() {
+            fs::remove_dir_all(&corpus)?;
+        }
+        let failures = output("failures").join(target);
+        fs::create_dir_all(&corpus)?;
+        fs::create_dir_all(&failures)?;
+        let seconds = if self.smoke { SMOKE_SECONDS } else { self.seconds };
+        println!("fuzz {target}: {seconds} s");
+
+        let mut fuzzer = Command::new(programs.join(target));
+        fuzzer.arg(format!("-max_total_time={seconds}")).arg(format!("-timeout={INPUT_SECONDS_LIMIT}"));
+        fuzzer.arg(format!("-rss_limit_mb={MEMORY_MIB_LIMIT}")).arg(format!("-max_len={INPUT_BYTES_LIMIT}"));
+        fuzzer.arg(format!("-artifact_prefix={}/", failures.display()));
+        fuzzer.arg(&corpus).arg(folder().join("seeds").join(target));
+        if self.smoke { shell::run_quietly(fuzzer.arg("-seed=1")) } else { shell::run(&mut fuzzer) }
     }
 }
 
@@ -51,23 +79,24 @@ pub(crate) fn smoke() -> Result<()> {
 }
 
 fn targets() -> Result<Vec<String>> {
-    let folder = project::root().join("tests/fuzz/fuzz_targets");
-    if !folder.exists() {
-        return Ok(Vec::new());
-    }
-    let name = |path: PathBuf| Some(path.file_stem()?.to_string_lossy().into_owned());
-    Ok(project::files_below(&folder)?.into_iter().filter_map(name).collect())
+    let files = project::files_below(&folder().join("fuzz_targets"))?;
+    Ok(files.iter().filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned())).collect())
 }
 
-fn fuzz(target: &str, seconds: u32) -> Result<()> {
-    println!("fuzz {target}: {seconds} s");
-    let corpus = project::root().join("target/fuzz/corpus").join(target);
-    fs::create_dir_all(&corpus)?;
+/// Builds all targets; the folder they are in.
+fn build() -> Result<PathBuf> {
+    let host = shell::host_target()?;
     let mut cargo = Command::new("cargo");
-    cargo.args(["run", "--quiet", "--release", "--locked", "--bin", target, "--target-dir"]);
-    cargo.arg(project::root().join("target/fuzz")).args(["--target", &shell::host_target()?]).arg("--");
-    cargo.arg(format!("-max_total_time={seconds}")).arg(format!("-timeout={INPUT_SECONDS_LIMIT}"));
-    cargo.arg(format!("-rss_limit_mb={MEMORY_MIB_LIMIT}")).arg(corpus);
-    cargo.env("RUSTFLAGS", COVERAGE_FLAGS).current_dir(project::root().join("tests/fuzz"));
-    shell::run_quietly(&mut cargo)
+    cargo.args(["build", "--quiet", "--release", "--locked", "--bins", "--target", &host, "--target-dir"]);
+    cargo.arg(output("")).env("RUSTFLAGS", COVERAGE_FLAGS).current_dir(folder());
+    shell::run_quietly(&mut cargo).context("failed to build the fuzz targets")?;
+    Ok(output("").join(host).join("release"))
+}
+
+fn folder() -> PathBuf {
+    project::root().join("tests/fuzz")
+}
+
+fn output(name: &str) -> PathBuf {
+    project::root().join("target/fuzz").join(name)
 }

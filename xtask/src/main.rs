@@ -1,5 +1,6 @@
 //! The project's own commands: `cargo xtask <command>`.
 
+mod bench;
 mod build_ebpf;
 mod digest;
 mod fuzz;
@@ -28,6 +29,7 @@ enum Command {
     Tidy(tidy::Tidy),
     Fuzz(fuzz::Fuzz),
     Manual(manual::Manual),
+    Bench(bench::Bench),
 }
 
 fn main() -> ExitCode {
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         Command::Tidy(command) => command.run(),
         Command::Fuzz(command) => command.run(),
         Command::Manual(command) => command.run(),
+        Command::Bench(command) => command.run(),
     };
     if let Err(error) = done {
         eprintln!("error: {error:#}");

@@ -59,6 +59,14 @@ fn annotation(kind: FrameKind) -> &'static str {
     }
 }
 
+/// The kind that a name was marked with.
+pub(super) fn kind_of(annotated: &str) -> FrameKind {
+    [FrameKind::Kernel, FrameKind::Jit, FrameKind::Inlined]
+        .into_iter()
+        .find(|kind| annotated.ends_with(annotation(*kind)))
+        .unwrap_or(FrameKind::Native)
+}
+
 /// The frame that stands for a process.
 pub(super) fn process(profile: &Profile, process: &Process) -> String {
     format!("process {} ({})", process.pid, clean(profile.string(process.comm)))
@@ -77,6 +85,8 @@ mod tests {
     fn names_cannot_break_lines_stacks_or_terminals() {
         assert_eq!(clean("a;b\nc\r\u{1b}[31md\u{7f}\u{9b}"), "a:b c  [31md  ");
         assert_eq!(clean("x\u{202e}y\u{2028}z"), "x y z");
+        assert_eq!(kind_of("f_[i]"), FrameKind::Inlined);
+        assert_eq!(kind_of("f"), FrameKind::Native);
         assert!(matches!(clean("Foo::bar<T> [x] \u{e9}"), Cow::Borrowed(_)));
     }
 }

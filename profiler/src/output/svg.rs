@@ -2,10 +2,13 @@
 
 use std::io::{self, Write};
 
-use inferno::flamegraph::{self, Options, Palette, color::MultiPalette};
+use inferno::flamegraph::{
+    self, Options,
+    color::{PaletteMap, parse_hex_color},
+};
 
 use super::{OutputOptions, folded, label};
-use crate::profile::{Header, Profile};
+use crate::profile::{FrameKind, Header, Profile};
 
 /// Writes the picture.
 pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) -> io::Result<()> {
@@ -15,7 +18,9 @@ pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) 
         .into_iter()
         .map(|(line, count)| format!("{line} {count}"))
         .collect();
+    let mut colours = colours(&lines);
     let mut drawing = drawing(profile);
+    drawing.palette_map = Some(&mut colours);
     let drawn = flamegraph::from_lines(&mut drawing, lines.iter().map(String::as_str), to);
     if lines.is_empty() {
         // Without a line inferno draws a picture that says so, and then answers with an error.
@@ -31,11 +36,37 @@ fn drawing(profile: &Profile) -> Options<'static> {
     let mut options = Options::default();
     options.title = label::clean(&title(profile.header())).into_owned();
     options.subtitle = Some(label::clean(&subtitle(profile)).into_owned());
-    options.colors = Palette::Multi(MultiPalette::Java);
     "samples".clone_into(&mut options.count_name);
     // Two runs over the same data draw the same picture.
     options.deterministic = true;
     options
+}
+
+/// A colour for each name in the lines, by its annotation. The hues stay apart for colour-blind eyes (Okabe and
+/// Ito, "Color Universal Design"), the shades only keep neighbours apart.
+fn colours(lines: &[String]) -> PaletteMap {
+    const KERNEL: [&str; 3] = ["#eea83a", "#f2b75c", "#e69f24"];
+    const JIT: [&str; 3] = ["#56c49f", "#6fcfae", "#45b892"];
+    const INLINED: [&str; 3] = ["#dba6c4", "#e2b5cf", "#d397b9"];
+    const NATIVE: [&str; 3] = ["#86c3ea", "#9acdee", "#75b9e5"];
+    let mut colours = PaletteMap::default();
+    for line in lines {
+        let stack = line.rsplit_once(' ').map_or("", |(stack, _)| stack);
+        for name in stack.split(';') {
+            let shades = match label::kind_of(name) {
+                FrameKind::Kernel => KERNEL,
+                FrameKind::Jit => JIT,
+                FrameKind::Inlined => INLINED,
+                FrameKind::Native => NATIVE,
+            };
+            let shade =
+                name.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+            if let Some(colour) = parse_hex_color(shades[shade % shades.len()]) {
+                colours.insert(name, colour);
+            }
+        }
+    }
+    colours
 }
 
 fn title(header: &Header) -> String {
@@ -61,7 +92,7 @@ mod tests {
     use super::*;
     use crate::{
         address::ElfAddress,
-        profile::{Frame, FrameKind, Naming, ProfileBuilder, Reason, StackEnd},
+        profile::{Frame, Naming, ProfileBuilder, Reason, StackEnd},
     };
 
     fn svg(profile: &Profile) -> String {

@@ -127,6 +127,16 @@ impl ProcessTable {
         self.processes.get(&key)
     }
 
+    /// Whether an event tells of a process that can be sampled, as far as is known when it happens.
+    pub(crate) fn concerns(&self, event: &ProcessEvent) -> bool {
+        match (&event.kind, &self.interest) {
+            (ProcessEventKind::Fork { parent }, Interest::Only { pids, children }) => {
+                *children && pids.contains(parent)
+            }
+            _ => self.is_interesting(event.pid),
+        }
+    }
+
     /// Applies what the side band told. Events must come by time.
     pub(crate) fn apply(&mut self, event: ProcessEvent) {
         let ProcessEvent { time_ns, pid, tid, kind } = event;
@@ -136,7 +146,7 @@ impl ProcessTable {
             ProcessEventKind::Map(mapping) => self.map(pid, mapping, time_ns),
             ProcessEventKind::Rename(comm) if pid == tid => self.rename(pid, comm),
             ProcessEventKind::Execute(comm) => self.execute(pid, &comm, time_ns),
-            ProcessEventKind::Exit if pid == tid => self.end(pid, time_ns),
+            ProcessEventKind::Exit if pid == tid => self.exit(pid, time_ns),
             ProcessEventKind::Rename(_) | ProcessEventKind::StartThread | ProcessEventKind::Exit => {}
         }
     }
@@ -221,6 +231,13 @@ impl ProcessTable {
         self.end(pid, time_ns);
         let key = self.add(pid, comm, time_ns, None);
         self.set_memory(key, Memory::Known(AddressSpace::default()));
+    }
+
+    fn exit(&mut self, pid: u32, time_ns: u64) {
+        self.end(pid, time_ns);
+        if let Interest::Only { pids, children: true } = &mut self.interest {
+            pids.remove(&pid);
+        }
     }
 
     fn end(&mut self, pid: u32, time_ns: u64) {
@@ -380,6 +397,22 @@ mod tests {
             Backing::File { id, .. } => Ok(id.inode),
             _ => Ok(0),
         }
+    }
+
+    #[test]
+    fn events_concern_targets_and_the_children_that_are_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        for children in [false, true] {
+            let interest = Interest::Only { pids: HashSet::from([7]), children };
+            let mut table = table(directory.path(), interest);
+            assert!(table.concerns(&event(1, 7, ProcessEventKind::Exit)));
+            assert!(!table.concerns(&event(1, 9, ProcessEventKind::Fork { parent: 8 })));
+            let fork = event(1, 8, ProcessEventKind::Fork { parent: 7 });
+            assert_eq!(table.concerns(&fork), children);
+            table.apply(fork);
+            assert_eq!(table.concerns(&event(2, 8, ProcessEventKind::Exit)), children);
+        }
+        assert!(table(directory.path(), Interest::Everybody).concerns(&event(1, 8, ProcessEventKind::Exit)));
     }
 
     #[test]

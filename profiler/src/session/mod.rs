@@ -169,6 +169,13 @@ impl Session {
         self.profile(false)
     }
 
+    /// Whether the target, or the command that was started, has ended: from then on
+    /// [`take_profile`](Self::take_profile) does not wait any more.
+    #[must_use]
+    pub fn target_has_ended(&self) -> bool {
+        self.watched.have_all_ended()
+    }
+
     /// What there is so far.
     #[must_use]
     pub fn progress(&self) -> Progress {

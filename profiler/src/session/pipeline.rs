@@ -95,7 +95,15 @@ impl Pipeline {
     }
 
     /// Takes in what came from the source by `now_ns`.
-    pub(super) fn take_in(&mut self, batch: Batch, now_ns: u64) -> Result<()> {
+    pub(super) fn take_in(&mut self, mut batch: Batch, now_ns: u64) -> Result<()> {
+        // What happens to others is not for a capture to tell.
+        batch.events.retain(|event| {
+            let is_concerned = self.processes.concerns(event);
+            if is_concerned {
+                self.processes.apply(event.clone());
+            }
+            is_concerned
+        });
         if let Some(recorder) = &mut self.recorder {
             recorder.record(&batch)?;
         }
@@ -105,9 +113,6 @@ impl Pipeline {
             if self.stacks.len() < MAX_STACKS {
                 self.stacks.insert(stack.id, stack);
             }
-        }
-        for event in batch.events {
-            self.processes.apply(event);
         }
         let first_ns = batch.samples.first().map(|sample| sample.time_ns);
         for sample in batch.samples {
@@ -159,6 +164,9 @@ impl Pipeline {
             ..interval.header
         };
         let profile = builder.finish(header);
+        if interval.is_last {
+            self.symbolizer.keep_jit_files(&self.processes);
+        }
         self.accounted =
             KernelCounts { target_ticks: self.accounted.target_ticks + accounted_ticks(&profile), ..counts };
         self.processes.forget_ended();

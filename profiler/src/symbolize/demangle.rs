@@ -12,7 +12,7 @@ const MAX_CPP_DEPTH: u32 = 96;
 
 /// The name of a function from its symbol: demangled when it is mangled, without a symbol version, and as
 /// text whatever its bytes are.
-pub(super) fn demangle(symbol: &[u8]) -> String {
+pub(crate) fn demangle(symbol: &[u8]) -> String {
     let symbol = without_version(symbol);
     let text = String::from_utf8_lossy(symbol);
     rust(&text).or_else(|| cpp(symbol)).unwrap_or_else(|| cut(text.into_owned()))

@@ -21,6 +21,8 @@ pub(crate) mod symbol;
 
 use std::{collections::HashMap, path::Path, sync::Arc};
 
+#[cfg(fuzzing)]
+pub(crate) use self::demangle::demangle;
 pub(crate) use self::native::NativeOptions;
 use self::{
     debug_file::DebugFiles,
@@ -149,6 +151,18 @@ impl Symbolizer {
     /// Lines and records of the targets' perf maps and jitdumps that were no entries.
     pub(crate) fn malformed_jit_entries(&self) -> u64 {
         self.jit.values().map(|code| code.names.malformed_entries()).sum()
+    }
+
+    /// Puts the files that the runtimes of the targets wrote into the capture, when one is recorded.
+    pub(crate) fn keep_jit_files(&self, processes: &ProcessTable) {
+        for (key, code) in &self.jit {
+            let Some(process) = processes.get(*key) else { continue };
+            for (path, file) in code.names.files() {
+                if let Err(error) = self.proc.keep_in_root(process.pid, path, file) {
+                    log::warn!("the capture lacks `{}` of process {}: {error}", path.display(), process.pid);
+                }
+            }
+        }
     }
 
     /// Forgets what belongs to processes that are gone.

@@ -19,11 +19,11 @@ fn only_the_cpus_that_were_asked_for_are_sampled() {
 }
 
 #[test]
-fn a_cpu_that_does_not_exist_is_an_error_with_its_number() {
+fn a_cpu_that_does_not_exist_is_an_error() {
     let Some(_turn) = privileged() else { return };
     let builder = Profiler::builder().target(Target::Everything).cpus([4_000]);
     let error = builder.build().and_then(Profiler::start).unwrap_err();
-    assert!(error.to_string().contains("4000"), "{error}");
+    assert!(error.to_string().contains("online"), "{error}");
 }
 
 /// Puts the CPU back when the test ends, however that is.

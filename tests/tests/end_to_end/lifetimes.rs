@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use profiler::{Profiler, Target};
+use profiler::{Profiler, Target, profile::Reason};
 use profiler_tests::{Stacks, Workload, built, outcome, privileged, profiler, sample, sample_pid};
 
 use crate::NEARLY_ALL_PERCENT;
@@ -21,9 +21,15 @@ fn children_that_live_for_milliseconds_have_names() {
     let renamed = stacks.count(|stack| stack.has("burn_in_child") && stack.comm == "exe");
     let burning = stacks.count(|stack| stack.has("burn_in_child"));
     assert!(renamed * 100 >= burning * 98, "{renamed} of {burning}");
-    let ledger = profile.ledger();
-    let unnamed_percent = 100 * ledger.unnamed_total() / (ledger.unnamed_total() + ledger.named_total());
-    assert!(unnamed_percent < 3, "{:?}", ledger.unnamed);
+    // Where a program begins, its loader keeps no frames, and the walk leads astray.
+    let is_unnamed = |frame: &String| frame.starts_with('[');
+    let astray = stacks.percent(|stack| stack.frames.iter().any(is_unnamed));
+    assert!(astray < 20.0, "{stacks:#?}");
+    let burning_astray =
+        stacks.count(|stack| stack.has("burn_in_child") && stack.frames.iter().any(is_unnamed));
+    assert!(burning_astray * 100 <= burning, "{burning_astray} of {burning}");
+    let gone = profile.ledger().unnamed.iter().filter(|(unnamed, _)| unnamed.reason == Reason::ProcessGone);
+    assert!(gone.map(|(_, count)| count).sum::<u64>() * 100 <= stacks.total(), "{:?}", profile.ledger());
 }
 
 #[test]
@@ -71,8 +77,9 @@ fn a_command_is_sampled_from_its_first_instruction_and_gives_its_exit_code() {
     // Its own output comes first on the standard output that both share.
     let folded: String = run.stdout.lines().skip(1).map(|line| format!("{line}\n")).collect();
     let stacks = Stacks::parse(&folded);
+    // The moment before it is executed, it is the profiler's child under another name.
     let comm = stacks.percent(|stack| stack.comm == "shortlived");
-    assert!(comm > 99.9, "{stacks:#?}");
+    assert!(comm > NEARLY_ALL_PERCENT, "{stacks:#?}");
     let early = |name: &str| ["_dl", "execve", "_start", "mmap"].iter().any(|part| name.contains(part));
     assert!(stacks.0.iter().any(|stack| stack.frames.iter().any(|frame| early(frame))), "{stacks:#?}");
     assert!(stacks.percent(|stack| stack.has_chain(&["main", "run", "burn"])) > 90.0, "{stacks:#?}");

@@ -7,12 +7,6 @@ use profiler_tests::{Stacks, Workload, privileged, sample, sample_pid, until};
 
 const THREADS: usize = 200;
 
-fn start() -> Workload {
-    let workload = Workload::start("threads");
-    until("all threads", || (workload.tids().len() > THREADS).then_some(()));
-    workload
-}
-
 fn worker(workload: &Workload, name: &str) -> u32 {
     let is_it = |tid: &u32| {
         let comm = std::fs::read_to_string(format!("/proc/{}/task/{tid}/comm", workload.pid()));
@@ -24,10 +18,10 @@ fn worker(workload: &Workload, name: &str) -> u32 {
 #[test]
 fn two_hundred_threads_are_all_sampled_under_their_names() {
     let Some(_turn) = privileged() else { return };
-    let workload = start();
-    let profile = sample(sample_pid(workload.pid()), 8_000);
+    let workload = Workload::start("threads");
+    let profile = sample(sample_pid(workload.pid()).frequency_hz(999), 4_000);
     assert!(profile.ledger().adds_up());
-    assert_eq!(profile.ledger().lost_total(), 0);
+    assert_eq!(profile.ledger().lost_total(), 0, "{:?}", profile.ledger());
     let mut threads = BTreeMap::<&str, HashSet<u32>>::new();
     for sample in profile.samples() {
         let thread = profile.thread(sample.thread);
@@ -40,9 +34,9 @@ fn two_hundred_threads_are_all_sampled_under_their_names() {
 #[test]
 fn threads_are_frames_above_the_root_when_asked_for() {
     let Some(_turn) = privileged() else { return };
-    let workload = start();
+    let workload = Workload::start("threads");
     let tid = worker(&workload, "worker-7");
-    let profile = sample(sample_pid(workload.pid()), 4_000);
+    let profile = sample(sample_pid(workload.pid()).frequency_hz(999), 3_000);
     let mut folded = Vec::new();
     let options = OutputOptions { per_thread: true, ..OutputOptions::default() };
     profile.write_with(Format::Folded, &options, &mut folded).unwrap();
@@ -54,7 +48,7 @@ fn threads_are_frames_above_the_root_when_asked_for() {
 #[test]
 fn one_thread_is_sampled_alone_while_others_run() {
     let Some(_turn) = privileged() else { return };
-    let workload = start();
+    let workload = Workload::start("threads");
     let tid = worker(&workload, "worker-3");
     let builder = Profiler::builder().target(Target::Tid(tid)).frequency_hz(9_999);
     let profile = sample(builder, 50);

@@ -1,10 +1,17 @@
 //! Installs the programs that come from cargo.
 
-use std::process::Command;
+use std::{path::PathBuf, process::Command};
 
 use anyhow::Result;
 
-use crate::shell;
+use crate::{project, shell};
+
+/// Profilers to compare with: name, version, further arguments.
+const PEERS: [(&str, &str, &[&str]); 3] = [
+    ("samply", "0.13.1", &[]),
+    ("profile-bee", "0.3.13", &["--no-default-features"]),
+    ("lightswitch", "0.7.0", &["--no-default-features", "--features", "libbpf-rs-static"]),
+];
 
 /// The linker for BPF, against the LLVM that Debian's compiler uses.
 pub(super) fn bpf_linker() -> Result<()> {
@@ -23,6 +30,27 @@ pub(super) fn cargo_deny() -> Result<()> {
     }
     // Unoptimized, it is there in half the time and fast enough.
     shell::run_quietly(cargo_install("cargo-deny", "0.20.2").arg("--debug"))
+}
+
+/// Where the profilers to compare with are.
+pub(crate) fn peers_folder() -> PathBuf {
+    project::root().join("target/peers")
+}
+
+/// Builds the profilers to compare with. One that does not build here is missing in the comparison.
+pub(super) fn peers() {
+    let folder = peers_folder();
+    for (name, version, arguments) in PEERS {
+        if folder.join("bin").join(name).is_file() {
+            continue;
+        }
+        let mut cargo = cargo_install(name, version);
+        cargo.args(arguments).arg("--root").arg(&folder).env("CARGO_TARGET_DIR", folder.join("build"));
+        if let Err(error) = shell::run_quietly(&mut cargo) {
+            let text = format!("{error:#}");
+            println!("{name} does not build here: {}", text.lines().last().unwrap_or_default());
+        }
+    }
 }
 
 fn cargo_install(name: &str, version: &str) -> Command {

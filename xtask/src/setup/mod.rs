@@ -10,7 +10,7 @@ mod dotnet;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 
-pub(crate) use dotnet::runtime as dotnet_runtime;
+pub(crate) use self::{cargo_install::peers_folder, dotnet::runtime as dotnet_runtime};
 
 use crate::{build_ebpf::toolchain, shell};
 
@@ -49,7 +49,11 @@ impl Setup {
         if self.bench {
             purposes.push(Purpose::Bench);
         }
-        install(&purposes)
+        install(&purposes)?;
+        if purposes.contains(&Purpose::Bench) {
+            cargo_install::peers();
+        }
+        Ok(())
     }
 }
 
@@ -114,4 +118,5 @@ const WORKLOADS: [(&str, &str); 6] = [
 const END_TO_END: [(&str, &str); 3] =
     [("perf", "linux-perf"), ("runc", "runc"), ("busybox", "busybox-static")];
 
-const BENCH: [(&str, &str); 2] = [("profile-bpfcc", "bpfcc-tools"), ("bpftrace", "bpftrace")];
+const BENCH: [(&str, &str); 3] =
+    [("perf", "linux-perf"), ("profile-bpfcc", "bpfcc-tools"), ("bpftrace", "bpftrace")];

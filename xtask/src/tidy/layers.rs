@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::rust_code;
 
 /// The library's modules, from the lowest layer up, and what each may import.
-const LAYERS: [(&str, &[&str]); 12] = [
+const LAYERS: [(&str, &[&str]); 13] = [
     ("address", &[]),
     ("error", &[]),
     ("sys", &[]),
@@ -20,6 +20,7 @@ const LAYERS: [(&str, &[&str]); 12] = [
     ("unwind", &["address", "error", "sys", "elf", "profile", "process"]),
     ("session", BELOW_SESSION),
     ("builder", BELOW_SESSION),
+    ("fuzz", BELOW_SESSION),
 ];
 
 const BELOW_SESSION: &[&str] = &[

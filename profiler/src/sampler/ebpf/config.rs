@@ -100,6 +100,8 @@ fn no_btf(what: &str) -> Error {
 fn fill_pid_offsets(config: &mut Config, btf: &Btf) -> Result<()> {
     config.task_thread_pid = member(btf, "task_struct", "thread_pid")?;
     config.task_group_leader = member(btf, "task_struct", "group_leader")?;
+    config.task_signal = member(btf, "task_struct", "signal")?;
+    config.signal_live = member(btf, "signal_struct", "live")?;
     config.pid_level = member(btf, "pid", "level")?;
     config.pid_numbers = member(btf, "pid", "numbers")?;
     config.upid_nr = member(btf, "upid", "nr")?;

@@ -27,6 +27,8 @@ use self::{
     side_band::SideBand,
 };
 use super::{Batch, KernelCounts, Plan, SampleSource};
+#[cfg(fuzzing)]
+use crate::sys::perf_ring::PerfRecord;
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
     sys::perf::TimerEvent,
@@ -54,6 +56,16 @@ struct Cpu {
     id: u32,
     timer: TimerEvent,
     side_band: SideBand,
+}
+
+/// Decodes bytes as one record of the ring buffer, and as one of the side band.
+#[cfg(fuzzing)]
+pub(crate) fn decode_records(bytes: &[u8]) {
+    let mut batch = Batch::default();
+    records::decode(bytes, &mut batch);
+    let Some(([kind, misc_low, misc_high], body)) = bytes.split_first_chunk() else { return };
+    let misc = u16::from_ne_bytes([*misc_low, *misc_high]);
+    side_band::decode(PerfRecord { kind: u32::from(*kind), misc, body }, &mut batch);
 }
 
 impl EbpfSource {

@@ -57,7 +57,7 @@ pub(super) struct KernelSide {
     counters: PerCpuArray<MapData, u64>,
     sample: OwnedFd,
     _maps: HashMap<String, OwnedFd>,
-    _fork: Option<OwnedFd>,
+    _tracepoints: Vec<OwnedFd>,
 }
 
 impl KernelSide {
@@ -78,14 +78,14 @@ impl KernelSide {
         relocate(&mut object, &definitions, &maps)?;
         fill_targets(plan, &maps)?;
         let sample = load_program(&object, names::PROGRAM_SAMPLE, PROGRAM_TYPE_PERF_EVENT)?;
-        let fork = if plan.children { Some(follow_forks(&object)?) } else { None };
+        let tracepoints = if plan.children { follow_children(&object)? } else { Vec::new() };
         let map_data = |name| MapData::from_fd(clone_fd(map(&maps, name)?)?).map_err(broken);
         Ok(Self {
             records: Map::RingBuf(map_data(names::MAP_RECORDS)?).try_into().map_err(broken)?,
             counters: Map::PerCpuArray(map_data(names::MAP_COUNTERS)?).try_into().map_err(broken)?,
             sample,
             _maps: maps,
-            _fork: fork,
+            _tracepoints: tracepoints,
         })
     }
 
@@ -210,11 +210,18 @@ fn load_program(object: &aya_obj::Object, name: &str, program_type: u32) -> Resu
     })
 }
 
-fn follow_forks(object: &aya_obj::Object) -> Result<OwnedFd> {
-    let program = load_program(object, names::PROGRAM_FORK, PROGRAM_TYPE_RAW_TRACEPOINT)?;
-    bpf::open_raw_tracepoint(c"sched_process_fork", program.as_fd()).map_err(|error| {
-        Error::from_io(Operation::LoadProgram, "failed to attach to `sched_process_fork`", error)
-    })
+/// Attaches what puts children on the targets, and takes processes that ended off them.
+fn follow_children(object: &aya_obj::Object) -> Result<Vec<OwnedFd>> {
+    [(names::PROGRAM_FORK, c"sched_process_fork"), (names::PROGRAM_EXIT, c"sched_process_exit")]
+        .into_iter()
+        .map(|(name, tracepoint)| {
+            let program = load_program(object, name, PROGRAM_TYPE_RAW_TRACEPOINT)?;
+            bpf::open_raw_tracepoint(tracepoint, program.as_fd()).map_err(|error| {
+                let message = format!("failed to attach to `{}`", tracepoint.to_string_lossy());
+                Error::from_io(Operation::LoadProgram, message, error)
+            })
+        })
+        .collect()
 }
 
 /// `struct bpf_insn` as the kernel reads it.
@@ -245,7 +252,7 @@ mod tests {
     #[test]
     fn the_object_has_every_program_and_map_that_the_loader_asks_for() {
         let object = aya_obj::Object::parse(OBJECT).unwrap();
-        for program in [names::PROGRAM_SAMPLE, names::PROGRAM_FORK] {
+        for program in [names::PROGRAM_SAMPLE, names::PROGRAM_FORK, names::PROGRAM_EXIT] {
             assert!(object.programs.contains_key(program), "{program}");
         }
         for map in [

@@ -53,7 +53,8 @@ impl AsFd for SideBand {
     }
 }
 
-fn decode(record: PerfRecord<'_>, batch: &mut Batch) {
+/// Decodes one record into the batch; what is no record is counted there.
+pub(super) fn decode(record: PerfRecord<'_>, batch: &mut Batch) {
     let mut fields = Fields { bytes: record.body };
     if record.kind == PERF_RECORD_LOST {
         batch.lost_events += fields.u64().and_then(|_id| fields.u64()).unwrap_or(1);

@@ -72,6 +72,11 @@ impl Follower {
         self.open.is_some()
     }
 
+    /// The file, when it was found and trusted.
+    pub(super) fn open_file(&self) -> Option<&File> {
+        self.open.as_ref().map(|open| &open.file)
+    }
+
     /// Why a file that is there is not read, or not read further.
     pub(super) fn refusal(&self) -> Option<Reason> {
         self.refusal

@@ -5,7 +5,10 @@
 mod follow;
 mod places;
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+};
 
 use self::follow::{Follower, Owner, Sink};
 use super::{
@@ -120,6 +123,13 @@ impl JitNames {
         let maps = self.perf_maps.iter().map(|map| map.names.malformed_lines());
         let dumps = self.jit_dumps.iter().map(|dump| dump.names.malformed_records());
         maps.chain(dumps).sum()
+    }
+
+    /// The files that are followed, by their paths in the target's root.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&Path, &File)> {
+        let maps = self.perf_maps.iter().map(|map| &map.file);
+        let followers = maps.chain(self.jit_dumps.iter().map(|dump| &dump.file));
+        followers.filter_map(|follower| Some((follower.path().as_path(), follower.open_file()?)))
     }
 
     /// Why an address has no name.

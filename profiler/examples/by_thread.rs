@@ -1,0 +1,28 @@
+//! Shares out the samples of a process between its threads, then samples the busiest alone: `by_thread PID`.
+
+use std::{collections::HashMap, env, error::Error, io, time::Duration};
+
+use profiler::{Format, Profiler, Target, profile::ThreadId};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let pid = env::args().nth(1).ok_or("usage: by_thread PID")?.parse()?;
+    let second = Duration::from_secs(1);
+    let whole = Profiler::builder().target(Target::Pid(pid)).build()?.start()?.run_for(second)?;
+
+    let mut threads = HashMap::<ThreadId, u64>::new();
+    for sample in whole.samples() {
+        *threads.entry(sample.thread).or_default() += sample.count;
+    }
+    let mut threads: Vec<(ThreadId, u64)> = threads.into_iter().collect();
+    threads.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    for (thread, count) in &threads {
+        let thread = whole.thread(*thread);
+        eprintln!("{count:>6} samples in thread {} {:?}", thread.tid, whole.string(thread.comm));
+    }
+
+    let Some((busiest, _)) = threads.first() else { return Ok(()) };
+    let tid = whole.thread(*busiest).tid;
+    let profile = Profiler::builder().target(Target::Tid(tid)).build()?.start()?.run_for(second)?;
+    profile.write(Format::Folded, io::stdout().lock())?;
+    Ok(())
+}

@@ -1,0 +1,32 @@
+//! Prints the hottest function of the whole machine every second: `streaming [ROUNDS]`.
+
+use std::{collections::HashMap, env, error::Error, time::Duration};
+
+use profiler::{Profile, Profiler, Target, profile::FrameId};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let rounds = env::args().nth(1).map_or(Ok(10), |rounds| rounds.parse())?;
+    let mut session = Profiler::builder().target(Target::Everything).build()?.start()?;
+    for _ in 0..rounds {
+        let profile = session.take_profile(Duration::from_secs(1))?;
+        match hottest(&profile) {
+            Some((frame, count)) => {
+                let name = profile.string(profile.frame(frame).name);
+                println!("{count:>6} of {:>6} samples in {name:?}", profile.sample_count());
+            }
+            None => println!("nothing ran"),
+        }
+    }
+    Ok(())
+}
+
+/// The leaf that most samples have.
+fn hottest(profile: &Profile) -> Option<(FrameId, u64)> {
+    let mut leaves = HashMap::<FrameId, u64>::new();
+    for sample in profile.samples() {
+        if let Some(leaf) = profile.stack(sample.stack).frames.first() {
+            *leaves.entry(*leaf).or_default() += sample.count;
+        }
+    }
+    leaves.into_iter().max_by_key(|(_, count)| *count)
+}

@@ -1,0 +1,150 @@
+//! What the fuzz targets call: one function for each parser of what others wrote. Built with `--cfg fuzzing` only.
+//!
+//! Each must return, whatever the bytes are; what else must hold is asserted.
+
+use std::{
+    io::{self, Read},
+    path::Path,
+    sync::Arc,
+};
+
+use crate::{
+    address::{ElfAddress, FileOffset, RuntimeAddress},
+    process::{Status, maps, root::Root},
+    sampler,
+    symbolize::{
+        self, NativeOptions, debug_file::DebugFiles, jitdump::JitDump, kernel::KernelSymbols, managed,
+        native::NativeModule, perf_map::PerfMap,
+    },
+};
+
+/// No look-up is worth more than a few of these.
+const MAX_ADDRESSES: usize = 64;
+
+/// The text of `/proc/PID/maps` and of `/proc/PID/status`.
+pub fn maps(bytes: &[u8]) {
+    for mapping in maps::parse_executable(bytes) {
+        assert!(mapping.start < mapping.end);
+    }
+    let text = String::from_utf8_lossy(bytes);
+    let _ = Status::parse(&text);
+}
+
+/// A perf map says the same however its bytes arrive. The first byte is where they are cut.
+pub fn perf_map(bytes: &[u8]) {
+    let (first, second, bytes) = cut(bytes);
+    let mut at_once = PerfMap::default();
+    at_once.feed(bytes, 0);
+    let mut in_pieces = PerfMap::default();
+    in_pieces.feed(first, 0);
+    in_pieces.feed(second, 0);
+    assert_eq!(format!("{at_once:?}"), format!("{in_pieces:?}"));
+    for word in text_numbers(bytes) {
+        assert_eq!(at_once.lookup(word, 1), in_pieces.lookup(word, 1));
+    }
+}
+
+/// A jitdump says the same however its bytes arrive. The first byte is where they are cut.
+pub fn jitdump(bytes: &[u8]) {
+    let (first, second, bytes) = cut(bytes);
+    let mut at_once = JitDump::default();
+    at_once.feed(bytes);
+    let mut in_pieces = JitDump::default();
+    in_pieces.feed(first);
+    in_pieces.feed(second);
+    assert_eq!(at_once.malformed_records(), in_pieces.malformed_records());
+    for word in words(bytes) {
+        for time_ns in [0, word, u64::MAX] {
+            assert_eq!(at_once.lookup(word, time_ns), in_pieces.lookup(word, time_ns));
+        }
+    }
+}
+
+/// The kernel's symbols are the same however their bytes arrive.
+pub fn kallsyms(bytes: &[u8]) {
+    let at_once = KernelSymbols::read(bytes);
+    let in_pieces = KernelSymbols::read(Trickle(bytes));
+    assert_eq!(format!("{at_once:?}"), format!("{in_pieces:?}"));
+    if let Ok(symbols) = at_once {
+        for number in text_numbers(bytes) {
+            let _ = symbols.lookup(RuntimeAddress(number));
+        }
+    }
+}
+
+/// An ELF file, asked for all but its debug information.
+pub fn elf(bytes: &[u8]) {
+    symbolize_all(bytes, NativeOptions::default());
+}
+
+/// An ELF file, asked for its debug information.
+pub fn dwarf(bytes: &[u8]) {
+    symbolize_all(bytes, NativeOptions { inlines: true, lines: true });
+}
+
+/// A name that was brought to the product's spelling stays as it is.
+pub fn names(bytes: &[u8]) {
+    let _ = symbolize::demangle(bytes);
+    let text = String::from_utf8_lossy(bytes);
+    let once = managed::normalise(&text).name;
+    assert_eq!(managed::normalise(&once).name, once);
+}
+
+/// The events of a capture.
+pub fn capture(bytes: &[u8]) {
+    let _ = sampler::capture::parse(bytes);
+}
+
+/// The kernel's type information.
+pub fn btf(bytes: &[u8]) {
+    let Some(btf) = sampler::ebpf::btf::Btf::parse(bytes.to_vec()) else { return };
+    for (structure, member) in [("outer", "deep"), ("task_struct", "nsproxy"), ("", "")] {
+        let _ = (btf.member(structure, member), btf.size(structure), btf.enumerator(structure, member));
+    }
+}
+
+/// A record of the ring buffer, and the same bytes as one of the side band: kind, flags, body.
+pub fn records(bytes: &[u8]) {
+    sampler::ebpf::decode_records(bytes);
+}
+
+fn symbolize_all(bytes: &[u8], options: NativeOptions) {
+    let Ok(mut module) = NativeModule::from_bytes(bytes.to_vec(), Path::new("/fuzzed")) else { return };
+    // Where no file is to be found.
+    let Ok(nowhere) = Root::open(Path::new("/proc/self/ns")) else { return };
+    let nowhere = DebugFiles { target: None, host: Arc::new(nowhere), extra: Vec::new() };
+    let fixed = [0, 0x1000, 0x1010, 0x40_1000];
+    for address in fixed.into_iter().chain(words(bytes)).take(MAX_ADDRESSES) {
+        let _ = module.elf_address(RuntimeAddress(0), FileOffset(0), RuntimeAddress(address));
+        let _ = module.symbolize(ElfAddress(address), options, &nowhere);
+    }
+}
+
+/// The bytes behind the first, whole and in two parts.
+fn cut(bytes: &[u8]) -> (&[u8], &[u8], &[u8]) {
+    let Some((at, bytes)) = bytes.split_first() else { return (bytes, bytes, bytes) };
+    let (first, second) = bytes.split_at(bytes.len() * usize::from(*at) / 256);
+    (first, second, bytes)
+}
+
+/// Numbers that stand in the bytes, at every eighth place: addresses among them.
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word))
+}
+
+/// Hexadecimal numbers that begin the lines of a text.
+fn text_numbers(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    let lines = bytes.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
+    lines.filter_map(|line| u64::from_str_radix(line.split(' ').next()?, 16).ok()).take(MAX_ADDRESSES)
+}
+
+/// Hands out a few bytes at a time.
+struct Trickle<'a>(&'a [u8]);
+
+impl Read for Trickle<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        const PIECE_BYTES: usize = 7;
+        let piece = buffer.len().min(PIECE_BYTES);
+        self.0.read(&mut buffer[..piece])
+    }
+}

@@ -1,0 +1,5 @@
+//! The kernel's type information.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| profiler::fuzz::btf(bytes));

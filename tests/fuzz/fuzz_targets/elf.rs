@@ -1,0 +1,5 @@
+//! ELF files: headers, notes, links, symbols, and the file inside the file.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| profiler::fuzz::elf(bytes));

@@ -1,0 +1,5 @@
+//! The text of `/proc/kallsyms`.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| profiler::fuzz::kallsyms(bytes));

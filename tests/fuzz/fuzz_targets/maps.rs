@@ -1,0 +1,5 @@
+//! The text of `/proc/PID/maps` and `status`.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| profiler::fuzz::maps(bytes));

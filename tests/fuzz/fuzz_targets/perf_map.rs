@@ -1,0 +1,5 @@
+//! Perf maps, which are read while they are written.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| profiler::fuzz::perf_map(bytes));

@@ -1,0 +1,84 @@
+//! Recorded captures through the whole user-space pipeline, without privileges.
+
+use std::path::{Path, PathBuf};
+
+use profiler_tests::{Stacks, Workload, assert_matches_file, built, file, outcome, privileged, profiler};
+
+fn captures() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(file("captures")).unwrap().flatten().map(|entry| entry.path());
+    entries.filter(|path| path.is_dir()).collect()
+}
+
+fn replay(capture: &Path, arguments: &[&str]) -> String {
+    let run = outcome(profiler(&["replay"]).arg(capture).args(arguments));
+    assert_eq!(run.code(), 0, "{}: {}", capture.display(), run.stderr);
+    run.stdout
+}
+
+#[test]
+fn every_capture_gives_the_stacks_that_are_kept_with_it() {
+    assert!(!captures().is_empty());
+    for capture in captures() {
+        assert_matches_file(&replay(&capture, &["-q", "--annotate"]), &capture.join("expected.folded"));
+    }
+}
+
+#[test]
+fn the_ledger_of_a_replay_adds_up() {
+    for capture in captures() {
+        let replay = profiler::Profiler::builder().replay(&capture).build().unwrap().start().unwrap();
+        let profile = replay.run().unwrap();
+        assert!(profile.ledger().adds_up() && profile.sample_count() > 0, "{:?}", profile.ledger());
+    }
+}
+
+#[test]
+fn a_folder_that_is_no_capture_is_an_error_with_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = outcome(profiler(&["replay"]).arg(folder.path()));
+    assert_eq!((run.code(), run.stdout.as_str()), (1, ""));
+    assert!(run.stderr.contains(folder.path().to_str().unwrap()), "{}", run.stderr);
+}
+
+#[test]
+fn a_truncated_capture_is_an_error_and_no_hang() {
+    let capture = captures().pop().unwrap();
+    let events = std::fs::read(capture.join("events.jsonl")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for length in [0, 10, events.len() / 2] {
+        std::fs::write(folder.path().join("events.jsonl"), &events[..length]).unwrap();
+        let run = outcome(profiler(&["replay"]).arg(folder.path()));
+        assert_eq!(run.code(), 1, "{length}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn a_replay_gives_what_the_session_gave() {
+    let Some(_turn) = privileged() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("capture");
+    let workload = Workload::start_with("jit", &["60"]);
+    let pid = workload.pid().to_string();
+    let recorded = outcome(profiler(&["-p", &pid, "-F", "999", "-d", "1", "--capture"]).arg(&capture));
+    assert_eq!(recorded.code(), 0, "{}", recorded.stderr);
+    drop(workload);
+    Stacks::parse(&recorded.stdout).assert_share("demo!Demo.Program.HotLoop(int64)", 75.0);
+    assert_eq!(replay(&capture, &[]), recorded.stdout);
+}
+
+#[test]
+fn a_replay_of_forking_processes_gives_what_the_session_gave() {
+    let Some(_turn) = privileged() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let program = built("forkstorm");
+    let mut record = profiler(&["-F", "999", "--children", "-o", "-", "--capture"]);
+    record.arg(folder.path()).arg("--").arg(program).arg("1");
+    let recorded = outcome(&mut record);
+    assert_eq!(recorded.code(), 0, "{}", recorded.stderr);
+    let folded = recorded.stdout.lines().filter(|line| line.contains(';') || line.starts_with("exe"));
+    let recorded = Stacks::parse(&folded.map(|line| format!("{line}\n")).collect::<String>());
+    let replayed = Stacks::parse(&replay(folder.path(), &[]));
+    let burning = |stacks: &Stacks| stacks.count(|stack| stack.has_chain(&["child", "burn_in_child"]));
+    assert!(burning(&recorded) > 50);
+    assert_eq!(burning(&recorded), burning(&replayed));
+}

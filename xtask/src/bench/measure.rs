@@ -1,0 +1,156 @@
+//! One run of a profiler, measured from outside in the same way for each of them.
+
+use std::{
+    fs::{self, File},
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, pidfd_open},
+};
+use wait4::Wait4 as _;
+
+use super::{run_time, target::cpu_time};
+
+/// How often a starting profiler is asked whether it has opened an event.
+const ARM_POLL: Duration = Duration::from_micros(250);
+/// How often a profiler is asked for its peak memory once it has stopped sampling.
+const MEMORY_POLL: Duration = Duration::from_millis(2);
+/// What a profiler may take beyond the time it samples.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The part of the time it samples after which its BPF programs are asked how long they ran.
+const LAST_LOOK: f64 = 0.9;
+/// Where a profiler has done what it does once.
+const SETTLED_AFTER: Duration = Duration::from_secs(2);
+
+/// What one run took.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    /// User and system time of the profiler and its children.
+    pub(super) cpu: Duration,
+    /// The part of it after the first seconds.
+    pub(super) settled_cpu: Duration,
+    /// The most memory any of its processes had, in bytes.
+    pub(super) peak_bytes: u64,
+    /// From exec to the first event that is open; `None` when none was seen.
+    pub(super) arm: Option<Duration>,
+    /// From the end of sampling to the end of the process.
+    pub(super) post: Duration,
+    /// What its BPF programs ran in a second of sampling; `None` when it has none.
+    pub(super) run_time_a_second: Option<Duration>,
+    /// What it wrote to standard error.
+    pub(super) messages: String,
+}
+
+/// Runs `command`, which samples for a time and writes to `output`.
+pub(super) fn run(command: &mut Command, sampling: Duration, output: &Path) -> Result<Run> {
+    let messages = output.with_extension("messages");
+    command.stdin(Stdio::null()).stdout(File::create(output)?).stderr(File::create(&messages)?);
+    // Returns when the program has taken the place of the child.
+    let child = command.spawn().with_context(|| format!("failed to start {:?}", command.get_program()))?;
+    let watch =
+        Watch { started: Instant::now(), sampling, pid: child.id(), descriptor: descriptor(child.id())? };
+    watch.to_the_end(child, &messages)
+}
+
+fn descriptor(pid: u32) -> Result<OwnedFd> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).context("a process has an id")?;
+    Ok(pidfd_open(pid, PidfdFlags::empty())?)
+}
+
+struct Watch {
+    started: Instant,
+    sampling: Duration,
+    pid: u32,
+    descriptor: OwnedFd,
+}
+
+impl Watch {
+    fn to_the_end(&self, mut child: Child, messages: &Path) -> Result<Run> {
+        let arm = self.arm()?;
+        let sampling_started = self.started + arm.unwrap_or_default();
+        self.wait_until(sampling_started + self.sampling.min(SETTLED_AFTER))?;
+        let start_cpu = cpu_time(self.pid).unwrap_or_default();
+        // Before the end, after which the programs are gone.
+        self.wait_until(sampling_started + self.sampling.mul_f64(LAST_LOOK))?;
+        let run_time_a_second = run_time::of_process(self.pid)
+            .map(|run_time| run_time.div_f64(self.sampling.as_secs_f64() * LAST_LOOK));
+        self.wait_until(sampling_started + self.sampling)?;
+        let polled_bytes = self.peak_until_end(&mut child)?;
+        let post = (sampling_started + self.sampling).elapsed();
+        let ended = child.wait4()?;
+        let messages = fs::read_to_string(messages)?;
+        ensure!(ended.status.success(), "{}", last_line(&messages));
+        let cpu = ended.rusage.utime + ended.rusage.stime;
+        Ok(Run {
+            cpu,
+            settled_cpu: cpu.saturating_sub(start_cpu),
+            peak_bytes: peak_bytes(polled_bytes, ended.rusage.maxrss),
+            arm,
+            post,
+            run_time_a_second,
+            messages,
+        })
+    }
+
+    /// Waits for the first event. A profiler without one within the time it samples has none.
+    fn arm(&self) -> Result<Option<Duration>> {
+        let descriptors = PathBuf::from(format!("/proc/{}/fd", self.pid));
+        while self.started.elapsed() < self.sampling {
+            let files = fs::read_dir(&descriptors).into_iter().flatten().flatten();
+            let mut links = files.filter_map(|file| fs::read_link(file.path()).ok());
+            if links.any(|link| link.as_os_str() == "anon_inode:[perf_event]") {
+                return Ok(Some(self.started.elapsed()));
+            }
+            if self.wait_until(Instant::now() + ARM_POLL)? {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits for the end; the peak memory as seen until shortly before.
+    fn peak_until_end(&self, child: &mut Child) -> Result<u64> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut peak = 0;
+        loop {
+            peak = peak.max(polled_peak_bytes(self.pid).unwrap_or(0));
+            if self.wait_until(Instant::now() + MEMORY_POLL)? {
+                return Ok(peak);
+            }
+            if Instant::now() > deadline {
+                child.kill()?;
+                child.wait()?;
+                bail!("it had not ended {PATIENCE:?} after its time");
+            }
+        }
+    }
+
+    /// Whether it has ended by then.
+    fn wait_until(&self, time: Instant) -> Result<bool> {
+        let timeout = Timespec::try_from(time.saturating_duration_since(Instant::now()))?;
+        Ok(poll(&mut [PollFd::new(&self.descriptor, PollFlags::IN)], Some(&timeout))? > 0)
+    }
+}
+
+/// The kernel's own figure counts from fork on: below this process's memory it says nothing.
+fn peak_bytes(polled: u64, of_usage: u64) -> u64 {
+    let own = polled_peak_bytes(std::process::id()).unwrap_or(0);
+    if of_usage > own { of_usage } else { polled }
+}
+
+fn polled_peak_bytes(pid: u32) -> Option<u64> {
+    const BYTES_PER_KB: u64 = 1024;
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * BYTES_PER_KB)
+}
+
+fn last_line(text: &str) -> &str {
+    text.lines().rev().find(|line| !line.trim().is_empty()).map_or("it said nothing", str::trim)
+}

@@ -1,0 +1,150 @@
+//! `cargo xtask bench`: what the profiler costs, beside other profilers on the same process.
+
+mod measure;
+mod report;
+mod run_time;
+mod scenario;
+mod stacks;
+mod target;
+mod tool;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+
+use self::{
+    run_time::RunTimeStatistics,
+    scenario::{Metric, Plan, Series},
+    target::Target,
+    tool::{Job, Tool, ToolName},
+};
+use crate::{project, run, setup, shell, workloads};
+
+/// Measure what the profiler costs, beside other profilers on the same process.
+#[derive(Args)]
+pub(crate) struct Bench {
+    /// Runs of each profiler, in turns; the tables hold their medians.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    runs: usize,
+    /// One short run of each: whether the bench works, not what it says.
+    #[arg(long)]
+    quick: bool,
+    /// Compare with these only.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_enum)]
+    peers: Option<Vec<ToolName>>,
+    /// Put the tables into README.md.
+    #[arg(long)]
+    write: bool,
+}
+
+/// Everything that was measured.
+struct Measured {
+    machine: String,
+    runs: usize,
+    native_99_hz: Series,
+    native_999_hz: Series,
+    native_9999_hz: Series,
+    dotnet: Series,
+    threads: Series,
+    stacks: Series,
+    processes: Series,
+    known_stack_microseconds: f64,
+    binary_bytes: u64,
+}
+
+impl Bench {
+    pub(crate) fn run(&self) -> Result<()> {
+        setup::install(&[setup::Purpose::Workloads, setup::Purpose::Bench])?;
+        workloads::build()?;
+        let profiler = run::build_static()?;
+        let binary_bytes = fs::metadata(&profiler)?.len();
+        let tools = self.tools(profiler);
+        let _statistics = RunTimeStatistics::on()?;
+        let tables = report::markdown(&self.measure(&tools, binary_bytes)?);
+        println!("{tables}");
+        if self.write { report::write(&tables) } else { Ok(()) }
+    }
+
+    /// The profiler first.
+    fn tools(&self, profiler: PathBuf) -> Vec<Tool> {
+        let peers = self.peers.clone().unwrap_or_else(|| ToolName::PEERS.to_vec());
+        let peers = peers.into_iter().filter(|peer| *peer != ToolName::Profiler).map(Tool::find);
+        [Tool::at(ToolName::Profiler, profiler)].into_iter().chain(peers).collect()
+    }
+
+    fn measure(&self, tools: &[Tool], binary_bytes: u64) -> Result<Measured> {
+        let folder = scratch_folder()?;
+        let runs = if self.quick { 1 } else { self.runs.max(1) };
+        let seconds = |seconds| if self.quick { 2 } else { seconds };
+        let job = |target: &Target, frequency_hz, seconds| Job {
+            pid: Some(target.pid()),
+            frequency_hz,
+            seconds,
+            folder: &folder,
+        };
+        let all = Plan { tools, runs };
+        let once = Plan { tools, runs: 1 };
+        let own = Plan { tools: &tools[..1], runs: 1 };
+        let with_perf = Plan { tools: &tools[..tools.len().min(2)], runs: 1 };
+
+        let chain = Target::start("chain")?;
+        let native_99_hz = all.carry_out(&job(&chain, 99, seconds(10)), &chain);
+        let native_999_hz = all.carry_out(&job(&chain, 999, seconds(10)), &chain);
+        let native_9999_hz = own.carry_out(&job(&chain, 9_999, seconds(5)), &chain);
+        let short = own.carry_out(&job(&chain, 999, seconds(5)), &chain);
+        let long = own.carry_out(&job(&chain, 999, 3 * seconds(5)), &chain);
+        drop(chain);
+        let dotnet = Target::start_dotnet("9.0", "cpu")?;
+        let dotnet = with_perf.carry_out(&job(&dotnet, 99, seconds(30)), &dotnet);
+        let threads = Target::start("threads")?;
+        let threads = once.carry_out(&job(&threads, 99, seconds(5)), &threads);
+        let stacks = Target::start("stacks")?;
+        let stacks = own.carry_out(&job(&stacks, 999, seconds(10)), &stacks);
+        let processes = many_processes(&own, &folder, seconds(5))?;
+        Ok(Measured {
+            machine: machine()?,
+            runs,
+            native_99_hz,
+            native_999_hz,
+            native_9999_hz,
+            dotnet,
+            threads,
+            stacks,
+            processes,
+            known_stack_microseconds: growth_microseconds(&short, &long).context("the profiler failed")?,
+            binary_bytes,
+        })
+    }
+}
+
+/// Everything on a machine with a thousand busy processes.
+fn many_processes(plan: &Plan<'_>, folder: &Path, seconds: u64) -> Result<Series> {
+    const PROCESSES: usize = 1000;
+    let targets = (0..PROCESSES).map(|_| Target::start("chain")).collect::<Result<Vec<_>>>()?;
+    Ok(plan.carry_out(&Job { pid: None, frequency_hz: 99, seconds, folder }, &targets[0]))
+}
+
+/// The CPU time that one more sample of a known stack takes.
+fn growth_microseconds(short: &Series, long: &Series) -> Option<f64> {
+    let grown = |metric| Some(long.own(metric)? - short.own(metric)?);
+    Some(1e6 * grown(Metric::CpuSeconds)? / grown(Metric::Samples)?)
+}
+
+/// Where recordings and outputs go.
+fn scratch_folder() -> Result<PathBuf> {
+    let folder = project::root().join("target/bench");
+    fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+/// The machine in a few words.
+fn machine() -> Result<String> {
+    let cpus = std::thread::available_parallelism()?;
+    let kernel = shell::read(Command::new("uname").args(["-s", "-r", "-m"]))?;
+    Ok(format!("{kernel} with {cpus} CPUs"))
+}

@@ -1,0 +1,199 @@
+//! The tables: what each profiler took, and what of it is within the profiler's budget.
+
+use std::{fmt::Write as _, fs};
+
+use anyhow::{Context as _, Result};
+
+use super::{
+    Measured,
+    scenario::{Metric, Series},
+};
+use crate::project;
+
+const BEGIN: &str = "<!-- bench:begin -->";
+const END: &str = "<!-- bench:end -->";
+
+/// The columns of a table that compares.
+const COLUMNS: [(Metric, &str); 7] = [
+    (Metric::CpuSeconds, "CPU s"),
+    (Metric::PeakMegabytes, "peak MB"),
+    (Metric::ArmMilliseconds, "arm ms"),
+    (Metric::PostMilliseconds, "post ms"),
+    (Metric::InKernelMicroseconds, "us/sample in kernel"),
+    (Metric::ExactPercent, "exact %"),
+    (Metric::FoundPercent, "found %"),
+];
+
+const LEGEND: &str = "CPU: user and system time of the profiler and its children. arm: exec to first event open. \
+post: end of sampling to finished output with names. In kernel: all run time of its BPF programs, for each sample. \
+exact: samples with every call of the known chain. found: samples for each tick that the target's CPU time is worth.";
+
+/// One budget: what, whose figure, the limit, and whether the figure must stay below.
+struct Budget<'a> {
+    what: &'static str,
+    series: &'a Series,
+    metric: Metric,
+    limit: f64,
+}
+
+/// Everything that was measured, in Markdown.
+pub(super) fn markdown(measured: &Measured) -> String {
+    let mut text = format!("Measured on {}, medians of {} runs in turns.\n", measured.machine, measured.runs);
+    for (title, series) in [
+        ("One busy native thread, 24 calls deep, 99 Hz", &measured.native_99_hz),
+        ("The same at 999 Hz", &measured.native_999_hz),
+        ("One busy .NET 9 process with its perf map, 99 Hz", &measured.dotnet),
+        ("200 busy threads, 99 Hz", &measured.threads),
+    ] {
+        table(&mut text, title, series);
+    }
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "\n{LEGEND}\n");
+    budgets(&mut text, measured);
+    text
+}
+
+fn table(text: &mut String, title: &str, series: &Series) {
+    let names = COLUMNS.map(|(_, name)| name).join(" | ");
+    let _ = writeln!(text, "\n| {title} | {names} |\n|---{}|", "|---:".repeat(COLUMNS.len()));
+    for (name, row) in &series.rows {
+        let cells = match row {
+            Ok(figures) => {
+                COLUMNS.map(|(metric, _)| figures.get(&metric).map_or("-".to_owned(), |f| number(*f)))
+            }
+            Err(reason) => reasoned(reason),
+        };
+        let _ = writeln!(text, "| {} | {} |", name.title(), cells.join(" | "));
+    }
+}
+
+/// A row of a profiler that does not work here.
+fn reasoned(reason: &str) -> [String; COLUMNS.len()] {
+    const LONGEST: usize = 60;
+    let mut cells = COLUMNS.map(|_| String::new());
+    cells[0] = reason.replace(['|', '\n'], " ").chars().take(LONGEST).collect();
+    cells
+}
+
+fn budgets(text: &mut String, measured: &Measured) {
+    let (slow, fast) = (&measured.native_99_hz, &measured.native_999_hz);
+    let budget = |what, series, metric, limit| Budget { what, series, metric, limit };
+    let _ =
+        writeln!(text, "| what | here | budget | | best peer | ratio to it |\n|---|---:|---:|---|---|---:|");
+    for budget in [
+        budget("CPU s, 10 s at 99 Hz", slow, Metric::CpuSeconds, 0.08),
+        budget("CPU s, 10 s at 999 Hz", fast, Metric::CpuSeconds, 0.12),
+        budget("exec to first event open, ms", slow, Metric::ArmMilliseconds, 20.0),
+        budget("end of sampling to finished output, ms", slow, Metric::PostMilliseconds, 40.0),
+        budget("peak memory, MB", slow, Metric::PeakMegabytes, 14.0),
+        budget("us in the kernel a sample, 999 Hz", fast, Metric::InKernelMicroseconds, 4.3),
+        budget("stacks exact, %", fast, Metric::ExactPercent, 99.9),
+        budget("samples lost, 99 Hz", slow, Metric::Lost, 0.0),
+        budget("samples lost, 999 Hz", fast, Metric::Lost, 0.0),
+        budget("samples lost, 9,999 Hz", &measured.native_9999_hz, Metric::Lost, 0.0),
+        budget(".NET: % of the target's CPU, settled", &measured.dotnet, Metric::SettledCpuPercent, 0.3),
+        budget(
+            ".NET: end of sampling to finished output, ms",
+            &measured.dotnet,
+            Metric::PostMilliseconds,
+            100.0,
+        ),
+        budget(".NET: peak memory, MB", &measured.dotnet, Metric::PeakMegabytes, 48.0),
+        budget("200 threads: samples lost", &measured.threads, Metric::Lost, 0.0),
+        budget("10,000 stacks at 999 Hz: samples lost", &measured.stacks, Metric::Lost, 0.0),
+        budget("1,000 processes: samples lost", &measured.processes, Metric::Lost, 0.0),
+    ] {
+        budget_line(text, &budget);
+    }
+    let megabytes = measured.binary_bytes as f64 / 1e6;
+    for (what, here, limit) in [
+        ("us of CPU for one more sample of a known stack, 999 Hz", measured.known_stack_microseconds, 20.0),
+        ("static binary, MB", megabytes, 10.0),
+    ] {
+        let _ = writeln!(text, "| {what} | {} | {limit} | {} | | |", number(here), verdict(here <= limit));
+    }
+    for (what, series) in
+        [("10,000 stacks, 999 Hz", &measured.stacks), ("1,000 processes, 99 Hz", &measured.processes)]
+    {
+        let own = |metric| series.own(metric).map_or("-".to_owned(), number);
+        let (cpu, peak, post) =
+            (own(Metric::CpuSeconds), own(Metric::PeakMegabytes), own(Metric::PostMilliseconds));
+        let _ = write!(
+            text,
+            "\n{what}: {cpu} s CPU, {peak} MB, {post} ms post, {} samples.",
+            own(Metric::Samples)
+        );
+    }
+    text.push('\n');
+}
+
+fn budget_line(text: &mut String, budget: &Budget<'_>) {
+    let Some(here) = budget.series.own(budget.metric) else {
+        let _ = writeln!(text, "| {} | not measured | {} | | | |", budget.what, budget.limit);
+        return;
+    };
+    let is_kept =
+        if budget.metric == Metric::ExactPercent { here >= budget.limit } else { here <= budget.limit };
+    let peer = match budget.series.best_peer(budget.metric) {
+        Some((name, figure)) if figure > 0.0 => {
+            format!("{}: {} | {}", name.program(), number(figure), number(here / figure))
+        }
+        _ => " | ".to_owned(),
+    };
+    let _ = writeln!(
+        text,
+        "| {} | {} | {} | {} | {peer} |",
+        budget.what,
+        number(here),
+        budget.limit,
+        verdict(is_kept)
+    );
+}
+
+fn verdict(is_kept: bool) -> &'static str {
+    if is_kept { "ok" } else { "**over**" }
+}
+
+/// Three digits are as many as repeat.
+fn number(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        small if small < 10.0 => format!("{value:.2}"),
+        medium if medium < 100.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+/// Puts the tables into README.md, in place of the last ones.
+pub(super) fn write(tables: &str) -> Result<()> {
+    let path = project::root().join("README.md");
+    let readme = fs::read_to_string(&path).unwrap_or_else(|_| format!("## Overhead\n\n{BEGIN}\n{END}\n"));
+    let written =
+        between_markers(&readme, tables).context("README.md has no `bench:begin` and `bench:end`")?;
+    Ok(fs::write(path, written)?)
+}
+
+fn between_markers(readme: &str, tables: &str) -> Option<String> {
+    let (before, rest) = readme.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{BEGIN}\n{tables}{END}{after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_take_the_place_of_the_last_ones() {
+        let readme = format!("a\n{BEGIN}\nold\n{END}\nb\n");
+        let once = between_markers(&readme, "new\n").unwrap();
+        assert_eq!(once, format!("a\n{BEGIN}\nnew\n{END}\nb\n"));
+        assert_eq!(between_markers(&once, "new\n").unwrap(), once);
+        assert_eq!(between_markers("no markers", "new\n"), None);
+    }
+
+    #[test]
+    fn numbers_have_as_many_digits_as_repeat() {
+        assert_eq!([0.0, 0.0712, 4.25, 14.03, 173.4].map(number), ["0", "0.07", "4.25", "14.0", "173"]);
+    }
+}

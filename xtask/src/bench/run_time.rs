@@ -1,0 +1,59 @@
+//! How long BPF programs run: the kernel's own statistics, which it keeps while a sysctl is on.
+
+use std::{fs, path::Path, time::Duration};
+
+use anyhow::{Context as _, Result};
+
+const SYSCTL: &str = "/proc/sys/kernel/bpf_stats_enabled";
+
+/// Keeps the kernel's statistics on; dropped, the sysctl is what it was.
+pub(super) struct RunTimeStatistics {
+    before: String,
+}
+
+impl RunTimeStatistics {
+    pub(super) fn on() -> Result<Self> {
+        let before = fs::read_to_string(SYSCTL).with_context(|| format!("failed to read {SYSCTL}"))?;
+        fs::write(SYSCTL, "1").with_context(|| format!("failed to write {SYSCTL}: the bench needs root"))?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for RunTimeStatistics {
+    fn drop(&mut self) {
+        if let Err(error) = fs::write(SYSCTL, self.before.trim()) {
+            eprintln!("{SYSCTL} was {} and could not be put back: {error}", self.before.trim());
+        }
+    }
+}
+
+/// How long the BPF programs that process `pid` holds open have run, `None` when it holds none.
+pub(super) fn of_process(pid: u32) -> Option<Duration> {
+    let folder = Path::new("/proc").join(pid.to_string()).join("fdinfo");
+    let files = fs::read_dir(folder).ok()?.flatten();
+    let mut programs: Vec<(u64, u64)> =
+        files.filter_map(|file| program(&fs::read_to_string(file.path()).ok()?)).collect();
+    // A program may be open more than once.
+    programs.sort_unstable();
+    programs.dedup();
+    let sum = programs.iter().map(|(_, run_time_ns)| run_time_ns).sum();
+    (!programs.is_empty()).then_some(Duration::from_nanos(sum))
+}
+
+/// Id and run time of the program that a descriptor stands for.
+fn program(fdinfo: &str) -> Option<(u64, u64)> {
+    let field = |name: &str| fdinfo.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    Some((field("prog_id:")?, field("run_time_ns:")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_descriptors_of_programs_have_a_run_time() {
+        let text = "pos:\t0\nprog_type:\t7\nprog_id:\t12\nrun_time_ns:\t3456\nrun_cnt:\t7\n";
+        assert_eq!(program(text), Some((12, 3456)));
+        assert_eq!(program("pos:\t0\nlink_type:\tperf\nprog_id:\t12\n"), None);
+    }
+}

@@ -1,0 +1,167 @@
+//! What is profiled, and what the runs of each profiler on it amount to.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+
+use super::{
+    stacks,
+    target::{Target, cpu_time},
+    tool::{Done, Job, Tool, ToolName},
+};
+
+/// What is measured. The unit is in the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Metric {
+    CpuSeconds,
+    /// Of the target's CPU time, both without the first seconds.
+    SettledCpuPercent,
+    PeakMegabytes,
+    ArmMilliseconds,
+    PostMilliseconds,
+    InKernelMicroseconds,
+    ExactPercent,
+    FoundPercent,
+    Lost,
+    Samples,
+}
+
+/// What one profiler took, by metric.
+pub(super) type Figures = BTreeMap<Metric, f64>;
+
+/// What each profiler took, or why it did not work.
+pub(super) struct Series {
+    pub(super) rows: Vec<(ToolName, Result<Figures, String>)>,
+}
+
+/// What each profiler is to do.
+#[derive(Clone, Copy)]
+pub(super) struct Plan<'a> {
+    pub(super) tools: &'a [Tool],
+    pub(super) runs: usize,
+}
+
+impl Plan<'_> {
+    /// Lets the profilers do `job`, in turns, and takes the medians.
+    pub(super) fn carry_out(&self, job: &Job<'_>, target: &Target) -> Series {
+        let mut outcomes: Vec<Result<Vec<Figures>, String>> =
+            self.tools.iter().map(|_| Ok(Vec::new())).collect();
+        for run in 1..=self.runs {
+            for (tool, outcome) in self.tools.iter().zip(&mut outcomes) {
+                let Ok(done) = outcome else { continue };
+                eprintln!("run {run}: {} at {} Hz, {} s", tool.name.program(), job.frequency_hz, job.seconds);
+                match one_run(tool, job, target) {
+                    Ok(figures) => done.push(figures),
+                    Err(error) => *outcome = Err(format!("{error:#}")),
+                }
+            }
+        }
+        let rows = self.tools.iter().zip(outcomes);
+        Series { rows: rows.map(|(tool, outcome)| (tool.name, outcome.map(|runs| medians(&runs)))).collect() }
+    }
+}
+
+fn one_run(tool: &Tool, job: &Job<'_>, target: &Target) -> Result<Figures> {
+    let (before, started) = (cpu_time(target.pid())?, Instant::now());
+    let done = tool.work(job)?;
+    let target_cpu = (cpu_time(target.pid())? - before).as_secs_f64() / started.elapsed().as_secs_f64();
+    Ok(figures(&done, job, target_cpu))
+}
+
+/// `target_cpu` is in CPU seconds a second.
+fn figures(done: &Done, job: &Job<'_>, target_cpu: f64) -> Figures {
+    const BYTES_PER_MEGABYTE: f64 = 1e6;
+    let run = &done.run;
+    let settled_seconds = (job.seconds as f64 - 2.0).max(1.0);
+    let mut figures = Figures::from([
+        (Metric::CpuSeconds, run.cpu.as_secs_f64()),
+        (Metric::SettledCpuPercent, 100.0 * run.settled_cpu.as_secs_f64() / settled_seconds / target_cpu),
+        (Metric::PeakMegabytes, run.peak_bytes as f64 / BYTES_PER_MEGABYTE),
+        (Metric::PostMilliseconds, milliseconds(run.post)),
+    ]);
+    figures.extend(run.arm.map(|arm| (Metric::ArmMilliseconds, milliseconds(arm))));
+    figures.extend(lost(&run.messages).map(|lost| (Metric::Lost, lost)));
+    let Some(stacks) = &done.stacks else { return figures };
+    let samples = stacks::samples(stacks) as f64;
+    let ticks = target_cpu * (job.frequency_hz * job.seconds) as f64;
+    figures.insert(Metric::Samples, samples);
+    figures.insert(Metric::ExactPercent, 100.0 * stacks::exact_share(stacks));
+    figures.insert(Metric::FoundPercent, 100.0 * samples / ticks);
+    if let Some(run_time) = run.run_time_a_second {
+        let microseconds = run_time.as_secs_f64() * 1e6 * job.seconds as f64;
+        figures.insert(Metric::InKernelMicroseconds, microseconds / samples.max(1.0));
+    }
+    figures
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+/// The profiler's own words on what was lost: `..., 0 lost`.
+fn lost(messages: &str) -> Option<f64> {
+    let (before, _) = messages.split_once(" lost")?;
+    before.rsplit(' ').next()?.parse().ok()
+}
+
+/// The median of each metric that all runs have.
+fn medians(runs: &[Figures]) -> Figures {
+    let Some(first) = runs.first() else { return Figures::new() };
+    let metrics = first.keys().filter(|metric| runs.iter().all(|run| run.contains_key(metric)));
+    metrics.map(|metric| (*metric, median(runs.iter().map(|run| run[metric]).collect()))).collect()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
+}
+
+impl Series {
+    /// What the profiler itself took.
+    pub(super) fn own(&self, metric: Metric) -> Option<f64> {
+        self.row(ToolName::Profiler)?.get(&metric).copied()
+    }
+
+    /// The best of the others.
+    pub(super) fn best_peer(&self, metric: Metric) -> Option<(ToolName, f64)> {
+        let peers = self.rows.iter().filter(|(name, _)| *name != ToolName::Profiler);
+        let found = peers.filter_map(|(name, row)| Some((*name, *row.as_ref().ok()?.get(&metric)?)));
+        found.min_by(|(_, a), (_, b)| a.total_cmp(b))
+    }
+
+    fn row(&self, name: ToolName) -> Option<&Figures> {
+        self.rows.iter().find(|(row, _)| *row == name)?.1.as_ref().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle_and_of_two_the_mean() {
+        assert_eq!(median(vec![9.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 9.0]), 3.0);
+    }
+
+    #[test]
+    fn a_metric_that_a_run_lacks_has_no_median() {
+        let with = Figures::from([(Metric::CpuSeconds, 1.0), (Metric::ArmMilliseconds, 5.0)]);
+        let without = Figures::from([(Metric::CpuSeconds, 3.0)]);
+        assert_eq!(medians(&[with, without]), Figures::from([(Metric::CpuSeconds, 2.0)]));
+    }
+
+    #[test]
+    fn the_profilers_own_count_of_losses_is_read() {
+        assert_eq!(lost("profiler: 990 samples in 10.0 s of pid 7 (chain), 0 lost\n"), Some(0.0));
+        assert_eq!(
+            lost("profiler: 9 samples in 1.0 s of pid 7, 12 lost (ring buffer full 12)\n"),
+            Some(12.0)
+        );
+        assert_eq!(lost("Attaching 2 probes...\n"), None);
+    }
+}

@@ -1,0 +1,69 @@
+//! A program that is profiled.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    process::{Child, ChildStdin, Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::workloads;
+
+/// Longer than any bench, so that nothing stays behind that runs for ever.
+const SECONDS: &str = "900";
+
+/// A running workload. Dropped, it is gone.
+pub(super) struct Target {
+    child: Child,
+    /// A workload ends when this closes.
+    _lifeline: Option<ChildStdin>,
+}
+
+impl Target {
+    /// Starts a program of the end-to-end tests and waits until it works.
+    pub(super) fn start(name: &str) -> Result<Self> {
+        Self::of(Command::new(workloads::output_folder().join(name)).arg(SECONDS))
+    }
+
+    /// Starts the .NET program in a mode, with its perf map.
+    pub(super) fn start_dotnet(version: &str, mode: &str) -> Result<Self> {
+        let launcher = workloads::output_folder().join("dotnet/run");
+        Self::of(Command::new(launcher).args([version, mode, SECONDS]))
+    }
+
+    fn of(command: &mut Command) -> Result<Self> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let lifeline = child.stdin.take();
+        let output = child.stdout.take().context("a workload has an output")?;
+        let target = Self { child, _lifeline: lifeline };
+        let mut line = String::new();
+        BufReader::new(output).read_line(&mut line)?;
+        ensure!(line.starts_with("ready"), "a workload did not start");
+        Ok(target)
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The CPU time of all threads of process `pid` that live, as the scheduler counts it.
+pub(super) fn cpu_time(pid: u32) -> Result<Duration> {
+    let mut nanoseconds = 0;
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread may end meanwhile.
+        let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) else { continue };
+        nanoseconds += text.split(' ').next().and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
+    }
+    Ok(Duration::from_nanos(nanoseconds))
+}

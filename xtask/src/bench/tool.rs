@@ -1,0 +1,181 @@
+//! The profilers that are compared: how each is found, started and read.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, anyhow, ensure};
+use clap::ValueEnum;
+use wait4::Wait4 as _;
+
+use super::{
+    measure::{self, Run},
+    stacks::{self, Stack},
+};
+use crate::{setup, shell};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ToolName {
+    Profiler,
+    Perf,
+    ProfileBpfcc,
+    Bpftrace,
+    ProfileBee,
+    Samply,
+    Lightswitch,
+}
+
+/// A profiler and where it is.
+pub(super) struct Tool {
+    pub(super) name: ToolName,
+    program: Option<PathBuf>,
+}
+
+/// What a profiler is to do.
+pub(super) struct Job<'a> {
+    /// `None` is every process.
+    pub(super) pid: Option<u32>,
+    pub(super) frequency_hz: u64,
+    pub(super) seconds: u64,
+    /// For what it writes.
+    pub(super) folder: &'a Path,
+}
+
+/// What it did.
+pub(super) struct Done {
+    pub(super) run: Run,
+    /// `None` where the format is one that is not read here.
+    pub(super) stacks: Option<Vec<Stack>>,
+}
+
+impl ToolName {
+    /// All but the profiler itself.
+    pub(super) const PEERS: [Self; 6] =
+        [Self::Perf, Self::ProfileBpfcc, Self::Bpftrace, Self::ProfileBee, Self::Samply, Self::Lightswitch];
+
+    pub(super) fn program(self) -> &'static str {
+        match self {
+            Self::Profiler => "profiler",
+            Self::Perf => "perf",
+            Self::ProfileBpfcc => "profile-bpfcc",
+            Self::Bpftrace => "bpftrace",
+            Self::ProfileBee => "profile-bee",
+            Self::Samply => "samply",
+            Self::Lightswitch => "lightswitch",
+        }
+    }
+
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::Profiler => "**profiler**",
+            Self::Perf => "perf record -g, perf script",
+            name => name.program(),
+        }
+    }
+}
+
+impl Tool {
+    pub(super) fn at(name: ToolName, program: PathBuf) -> Self {
+        Self { name, program: Some(program) }
+    }
+
+    pub(super) fn find(name: ToolName) -> Self {
+        let installed = setup::peers_folder().join("bin").join(name.program());
+        let program = if installed.is_file() { Some(installed) } else { shell::find(name.program()) };
+        Self { name, program }
+    }
+
+    /// Does a job, up to the stacks with their names.
+    pub(super) fn work(&self, job: &Job<'_>) -> Result<Done> {
+        let program = self.program.as_deref().ok_or_else(|| anyhow!("not installed"))?;
+        let output = job.folder.join(self.name.program()).with_extension("output");
+        let mut record = self.record(program, job)?;
+        let mut run = measure::run(&mut record, Duration::from_secs(job.seconds), &output)?;
+        if self.name == ToolName::Perf {
+            script(program, job, &output, &mut run)?;
+        }
+        let stacks = self.parser().map(|parse| parse(&fs::read_to_string(&output).unwrap_or_default()));
+        Ok(Done { run, stacks })
+    }
+
+    fn record(&self, program: &Path, job: &Job<'_>) -> Result<Command> {
+        let Job { frequency_hz, seconds, .. } = job;
+        let pid = job.pid.map(|pid| pid.to_string());
+        let mut command = Command::new(program);
+        command.current_dir(job.folder);
+        let arguments = match (self.name, pid) {
+            (ToolName::Profiler, None) => format!("-a -F {frequency_hz} -d {seconds}"),
+            (ToolName::Profiler, Some(pid)) => format!("-p {pid} -F {frequency_hz} -d {seconds}"),
+            (ToolName::Perf, pid) => {
+                let target = pid.map_or_else(|| "-a".to_owned(), |pid| format!("-p {pid}"));
+                format!(
+                    "record -q -e cpu-clock -F {frequency_hz} -g {target} -o perf.data -- sleep {seconds}"
+                )
+            }
+            (_, None) => return Err(anyhow!("not asked for every process")),
+            (ToolName::ProfileBpfcc, Some(pid)) => format!("-F {frequency_hz} -p {pid} -f {seconds}"),
+            (ToolName::Bpftrace, Some(pid)) => {
+                command.args(["-e", &bpftrace_program(&pid, *frequency_hz, *seconds)]);
+                String::new()
+            }
+            (ToolName::ProfileBee, Some(pid)) => {
+                let milliseconds = seconds * 1000;
+                format!(
+                    "--pid {pid} --frequency {frequency_hz} --time {milliseconds} --collapse profile-bee.output"
+                )
+            }
+            (ToolName::Samply, Some(pid)) => format!(
+                "record --save-only --unstable-presymbolicate -o samply.json -r {frequency_hz} -d {seconds} -p {pid}"
+            ),
+            (ToolName::Lightswitch, Some(pid)) => format!(
+                "--pids {pid} --sample-freq {} -D {seconds} --profile-path . --profile-name lightswitch.svg",
+                lightswitch_frequency(*frequency_hz)
+            ),
+        };
+        command.args(arguments.split_whitespace());
+        Ok(command)
+    }
+
+    fn parser(&self) -> Option<fn(&str) -> Vec<Stack>> {
+        match self.name {
+            ToolName::Profiler | ToolName::ProfileBpfcc | ToolName::ProfileBee => Some(stacks::of_folded),
+            ToolName::Perf => Some(stacks::of_perf_script),
+            ToolName::Bpftrace => Some(stacks::of_bpftrace),
+            ToolName::Samply | ToolName::Lightswitch => None,
+        }
+    }
+}
+
+fn bpftrace_program(pid: &str, frequency_hz: u64, seconds: u64) -> String {
+    format!(
+        "profile:hz:{frequency_hz} /pid == {pid}/ {{ @[ustack(127), kstack(127)] = count(); }} \
+         interval:s:{seconds} {{ exit(); }}"
+    )
+}
+
+/// It refuses frequencies that are not prime.
+fn lightswitch_frequency(frequency_hz: u64) -> u64 {
+    match frequency_hz {
+        99 => 97,
+        999 => 997,
+        other => other,
+    }
+}
+
+/// perf's second step, which turns its recording into names. Its cost is perf's.
+fn script(program: &Path, job: &Job<'_>, output: &Path, run: &mut Run) -> Result<()> {
+    let started = Instant::now();
+    let mut command = Command::new(program);
+    command.args(["script", "-i", "perf.data", "-F", "comm,ip,sym"]).current_dir(job.folder);
+    let ended = command.stdout(File::create(output)?).stderr(Stdio::null()).spawn()?.wait4()?;
+    ensure!(ended.status.success(), "perf script: {}", ended.status);
+    run.post += started.elapsed();
+    let cpu = ended.rusage.utime + ended.rusage.stime;
+    run.cpu += cpu;
+    run.settled_cpu += cpu;
+    run.peak_bytes = run.peak_bytes.max(ended.rusage.maxrss);
+    Ok(())
+}
