@@ -52,9 +52,9 @@ impl Bundle {
         command
     }
 
-    /// The host's id of its first process, once it runs.
+    /// Waits for the host's id of its first process. The runtime tells it when that runs already.
     pub(crate) fn pid(&self) -> u32 {
-        fs::read_to_string(self.pid_file()).unwrap().parse().unwrap()
+        until("the pid file", || fs::read_to_string(self.pid_file()).ok()?.parse().ok())
     }
 
     /// The cgroup above all of the container's.
