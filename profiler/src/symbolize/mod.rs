@@ -1,5 +1,6 @@
 //! From an address to names: a source for each mapping, and one shape for all their answers.
 
+pub(crate) mod budget;
 pub(crate) mod code_map;
 pub(crate) mod debug_file;
 mod demangle;
