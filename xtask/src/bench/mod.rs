@@ -124,6 +124,7 @@ impl Bench {
 }
 
 /// Measures on a target that is gone afterwards.
+#[expect(clippy::needless_pass_by_value, reason = "the target ends here")]
 fn on(target: Target, measure: impl FnOnce(&Target) -> Series) -> Series {
     measure(&target)
 }
