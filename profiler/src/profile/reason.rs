@@ -26,7 +26,7 @@ pub enum Reason {
     MalformedFile,
     /// The file is beyond a limit of the profiler.
     TooLarge,
-    /// The file has no symbols at all, and no debug file was found.
+    /// The file has no symbols, or only those of exported functions and none here, and no debug file was found.
     NoSymbols,
     /// The file has symbols, but none at this address.
     NoSymbolHere,

@@ -5,7 +5,7 @@ use crate::profile::SymbolSource;
 /// What a source knows of one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Symbolized {
-    /// Where the names came from.
+    /// Where the last name came from. Those before it are always from debug information.
     pub(crate) source: SymbolSource,
     /// Innermost first. The last is the function that the address's code belongs to; those before it are
     /// inlined into their successor. Never empty.
