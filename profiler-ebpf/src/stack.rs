@@ -44,8 +44,7 @@ pub(crate) fn capture(context: &PerfEventContext, side: Side) -> Result<StackId,
     // SAFETY: the field is in bounds of a live map value.
     let frames = unsafe { &raw mut (*scratch).frames };
     // SAFETY: the buffer has the size given, and the context is that of this program.
-    let bytes =
-        unsafe { helpers::bpf_get_stack(context.as_ptr(), frames.cast(), MAX_FRAMES as u32 * WORD, flags) };
+    let bytes = unsafe { helpers::bpf_get_stack(context.as_ptr(), frames.cast(), room_bytes(), flags) };
     if bytes <= 0 {
         return Ok(0);
     }
@@ -60,6 +59,14 @@ pub(crate) fn capture(context: &PerfEventContext, side: Side) -> Result<StackId,
     // Failing to remember it costs one more record, never a sample.
     let _ = STACKS.insert(&id, &0, 0);
     Ok(id)
+}
+
+/// As much as the kernel's walk can fill: where a task has no stack on a side, the helper zeroes all of it.
+#[inline(always)]
+fn room_bytes() -> u32 {
+    let depth = get!(max_depth);
+    let depth = if depth as usize > MAX_FRAMES { MAX_FRAMES as u32 } else { depth };
+    depth * WORD
 }
 
 /// Hashes the captured addresses and leaves their number in the header.

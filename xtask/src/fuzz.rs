@@ -66,7 +66,11 @@ impl Fuzz {
 
         let mut fuzzer = Command::new(programs.join(target));
         fuzzer.arg(format!("-max_total_time={seconds}")).arg(format!("-timeout={INPUT_SECONDS_LIMIT}"));
-        fuzzer.arg(format!("-rss_limit_mb={MEMORY_MIB_LIMIT}")).arg(format!("-max_len={INPUT_BYTES_LIMIT}"));
+        // Memory that is reserved and not used costs nothing: only what is used counts.
+        fuzzer
+            .arg("-malloc_limit_mb=4096")
+            .arg(format!("-rss_limit_mb={MEMORY_MIB_LIMIT}"))
+            .arg(format!("-max_len={INPUT_BYTES_LIMIT}"));
         fuzzer.arg(format!("-artifact_prefix={}/", failures.display()));
         fuzzer.arg(&corpus).arg(folder().join("seeds").join(target));
         if self.smoke { shell::run_quietly(fuzzer.arg("-seed=1")) } else { shell::run(&mut fuzzer) }

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use clap::Args;
 
-use crate::{project, setup, shell};
+use crate::{project, run, setup, shell};
 
 /// Build the programs that the end-to-end tests profile.
 #[derive(Args)]
@@ -30,6 +30,9 @@ const C_FLAGS: [&str; 12] = [
     "-fno-optimize-sibling-calls",
     "-pthread",
 ];
+
+/// Programs in C that are also linked statically, as `NAME-static`: they run in containers without libraries.
+const STATIC_PROGRAMS: [&str; 3] = ["jit", "shares", "syscalls"];
 
 /// Programs in Rust; the other files are their modules.
 const RUST_PROGRAMS: [&str; 2] = ["demo", "inlines"];
@@ -68,23 +71,36 @@ pub(crate) fn build() -> Result<()> {
             build_c(&source)?;
         }
     }
+    for program in STATIC_PROGRAMS {
+        build_static(program)?;
+    }
     for program in RUST_PROGRAMS {
         build_rust(program)?;
     }
-    build_dotnet()
+    build_dotnet()?;
+    // The product itself, for containers that have nothing else.
+    fs::copy(run::build_static()?, output_folder().join("profiler"))?;
+    Ok(())
 }
 
 fn build_c(source: &Path) -> Result<()> {
     let name = source.file_stem().context("a source file has a name")?;
-    let mut gcc = Command::new("gcc");
-    gcc.args(C_FLAGS);
-    let mut program = output_folder().join(name);
+    let program = output_folder().join(name);
     if name == "plugin" {
-        gcc.args(["-shared", "-fPIC"]);
-        program.set_extension("so");
+        return compile_c(source, &program.with_extension("so"), &["-shared", "-fPIC"]);
     }
-    gcc.arg("-o").arg(&program).arg(source);
-    make(&program, &[source, &source_folder().join("lifetime.h")], &mut gcc)
+    compile_c(source, &program, &[])
+}
+
+fn build_static(name: &str) -> Result<()> {
+    let source = source_folder().join(name).with_extension("c");
+    compile_c(&source, &output_folder().join(format!("{name}-static")), &["-static"])
+}
+
+fn compile_c(source: &Path, program: &Path, flags: &[&str]) -> Result<()> {
+    let mut gcc = Command::new("gcc");
+    gcc.args(C_FLAGS).args(flags).arg("-o").arg(program).arg(source);
+    make(program, &[source, &source_folder().join("lifetime.h")], &mut gcc)
 }
 
 /// Builds one of the workloads in Rust, with the compiler alone.

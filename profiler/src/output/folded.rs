@@ -110,6 +110,31 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_reads_back_as_the_same_stacks_whatever_the_names_are() {
+        let names =
+            ["", " ", "a 5", "a;b", ";;", "\n1\n", "x\u{2028}y", "\r\0\t", "\u{1b}[31m", "[lib.so+0x1]"];
+        let mut builder = ProfileBuilder::default();
+        for (index, name) in names.iter().enumerate() {
+            let address = index as u64;
+            let leaf = frame(&mut builder, name, FrameKind::Native, address);
+            let root = frame(&mut builder, "main", FrameKind::Native, address);
+            let stack = builder.stack(vec![leaf, leaf, root], StackEnd::Root);
+            let process = builder.process(1, name);
+            let thread = builder.thread(process, 1, name);
+            builder.sample(0, 0, thread, stack, address + 1);
+        }
+        let text = text(&builder.finish(Header::default()), OutputOptions::default());
+        let mut total = 0_usize;
+        for line in text.split_terminator('\n') {
+            let (stack, count) = line.rsplit_once(' ').unwrap();
+            assert_eq!(stack.split(';').count(), 4, "{line:?}");
+            assert!(!line.contains(char::is_control), "{line:?}");
+            total += count.parse::<usize>().unwrap();
+        }
+        assert_eq!(total, (1..=names.len()).sum::<usize>());
+    }
+
+    #[test]
     fn a_location_follows_the_name() {
         let mut builder = ProfileBuilder::default();
         let (name, file) = (builder.string("f"), builder.string("/src/a.rs"));

@@ -14,6 +14,10 @@ use super::{Mapping, maps, root};
 /// How much of one text file of a process is read. 100,000 mappings take about 10 MiB.
 const MAX_TEXT_BYTES: u64 = 64 << 20;
 
+/// How much of an environment is read, and kept as long as its process is: a process can declare any part of its
+/// memory to be its environment.
+const MAX_ENVIRONMENT_BYTES: u64 = 256 << 10;
+
 /// How much of one mapped file goes into a capture.
 const MAX_CAPTURED_FILE_BYTES: u64 = 256 << 20;
 
@@ -58,8 +62,9 @@ impl Proc {
     /// The text of an entry of a process: `maps`, `status`, `comm`, `stat`, `environ`.
     pub(crate) fn read(&self, pid: u32, entry: &str) -> io::Result<Vec<u8>> {
         let path = self.path(pid, entry);
+        let limit_bytes = if entry == "environ" { MAX_ENVIRONMENT_BYTES } else { MAX_TEXT_BYTES };
         let mut bytes = Vec::new();
-        File::open(&path)?.take(MAX_TEXT_BYTES).read_to_end(&mut bytes)?;
+        File::open(&path)?.take(limit_bytes).read_to_end(&mut bytes)?;
         if let Some(capture) = &self.capture {
             write(&capture.join(pid.to_string()).join(entry), &bytes)?;
         }
@@ -182,6 +187,15 @@ mod tests {
         let copied = copy.open_mapped(pid, &mapping).unwrap();
         assert_eq!(copied.metadata().unwrap().len(), file.metadata().unwrap().len());
         assert_eq!(copy.processes(10).unwrap(), [pid]);
+    }
+
+    #[test]
+    fn an_environment_without_end_is_read_to_the_limit() {
+        let directory = tempfile::tempdir().unwrap();
+        let copy = Proc::of_capture(directory.path().to_owned());
+        fs::create_dir(directory.path().join("7")).unwrap();
+        File::create(directory.path().join("7/environ")).unwrap().set_len(1 << 40).unwrap();
+        assert_eq!(copy.read(7, "environ").unwrap().len() as u64, MAX_ENVIRONMENT_BYTES);
     }
 
     #[test]

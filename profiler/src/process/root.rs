@@ -10,7 +10,13 @@ use std::{
     path::Path,
 };
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{CWD, FileType, FsWord, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags};
+
+/// File systems whose regular files are made up by the kernel as they are read (`include/uapi/linux/magic.h`). A
+/// link to one of them can make the reader wait for ever (`/proc/kmsg`, `trace_pipe`), or read what the target
+/// itself may not (`/proc/kcore`). In this order: proc, sysfs, debugfs, tracefs, securityfs.
+const MADE_UP_BY_THE_KERNEL: [FsWord; 5] =
+    [PROC_SUPER_MAGIC, 0x6265_6572, 0x6462_6720, 0x7472_6163, 0x7363_6673];
 
 /// The root directory of a process, or of the profiler itself.
 ///
@@ -61,7 +67,8 @@ fn retry(mut open: impl FnMut() -> rustix::io::Result<OwnedFd>) -> io::Result<Ow
 /// matters: opening a device or a FIFO can have effects of its own.
 pub(crate) fn open_regular(path: BorrowedFd<'_>) -> io::Result<File> {
     let status = rustix::fs::fstat(path)?;
-    if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
+    let is_regular = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
+    if !is_regular || MADE_UP_BY_THE_KERNEL.contains(&rustix::fs::fstatfs(path)?.f_type) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
     File::open(format!("/proc/self/fd/{}", path.as_raw_fd()))
@@ -100,5 +107,19 @@ mod tests {
         let root = Root::open(directory.path()).unwrap();
         assert_eq!(root.open_file(Path::new("/fifo")).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         assert_eq!(root.open_file(Path::new("/")).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn what_the_kernel_makes_up_is_refused_also_behind_a_link() {
+        let root = Root::open(Path::new("/")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("link");
+        symlink("/proc/version", &link).unwrap();
+        for path in [&link, Path::new("/proc/version"), Path::new("/sys/kernel/profiling")] {
+            match root.open_file(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                opened => assert_eq!(opened.unwrap_err().kind(), io::ErrorKind::InvalidInput),
+            }
+        }
     }
 }

@@ -13,8 +13,8 @@
 
 use std::collections::BTreeMap;
 
-/// Entries of one map. The largest .NET programs compile a few hundred thousand methods.
-const MAX_ENTRIES: usize = 1 << 20;
+/// Entries of one map. The largest .NET programs write a hundred thousand, with all tiers.
+const MAX_ENTRIES: usize = 1 << 18;
 
 /// Versions of all pieces. An entry that lands in free space adds one, one that overlaps older ones adds one
 /// for each piece it covers: without a limit a few entries over everything would multiply.
@@ -22,6 +22,9 @@ const MAX_VERSIONS: usize = 2 * MAX_ENTRIES;
 
 /// How far an entry of size 0 reaches when no other entry ends it.
 const MAX_OPEN_BYTES: u64 = 64 << 10;
+
+/// What a piece takes in the tree: key and value, and a third of the nodes empty.
+const PIECE_BYTES: usize = 24;
 
 /// No version: the end of a chain.
 const NONE: u32 = u32::MAX;
@@ -167,6 +170,14 @@ impl<T> CodeMap<T> {
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// How much memory it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of_val(&self.entries[..])
+            + size_of_val(&self.versions[..])
+            + size_of_val(&self.handovers_ns[..])
+            + self.pieces.len() * PIECE_BYTES
     }
 
     fn covers_others(&self, start: u64, end: u64) -> bool {

@@ -3,9 +3,10 @@
 use std::{path::Path, sync::Arc};
 
 use addr2line::{Context, LookupContinuation, LookupResult};
-use gimli::{Dwarf, EndianArcSlice, LittleEndian, Reader as _, SectionId};
+use gimli::{Dwarf, Reader as _, Section as _, SectionId};
 
 use super::{
+    budget::{Budget, Reader},
     debug_file::{DebugFiles, FoundFile},
     demangle::cut,
     split_dwarf::SplitDwarf,
@@ -16,11 +17,20 @@ use crate::{
     profile::Reason,
 };
 
-/// Sections are shared by everything that refers to them, and by threads.
-pub(super) type Reader = EndianArcSlice<LittleEndian>;
+/// The table of abbreviations in bytes; it becomes thirty times as much in memory, and real ones are far below.
+const MAX_ABBREVIATIONS_BYTES: usize = 8 << 20;
 
-/// All sections of one module's debug information together, unpacked: they are held in memory.
-const MAX_BYTES: u64 = 1 << 30;
+/// Each unit takes almost a kilobyte. Whole browsers have fewer.
+const MAX_UNITS: usize = 1 << 17;
+
+/// More attributes than an entry has: those that take no bytes would cost time alone.
+const MAX_ATTRIBUTES: usize = 256;
+
+/// What checking a byte may cost: no byte of real information is read twice.
+const CHECK_WORK_PER_BYTE: u64 = 32;
+
+/// What a look-up in tables that are parsed already costs at most.
+const LOOKUP_WORK: u64 = 4096;
 
 /// More functions than any compiler inlines into one another.
 const MAX_FRAMES: usize = 512;
@@ -33,6 +43,7 @@ const MAX_NESTING: isize = 512;
 pub(super) struct DebugInformation {
     context: Context<Reader>,
     split: SplitDwarf,
+    budget: Arc<Budget>,
 }
 
 /// One function at an address.
@@ -46,37 +57,61 @@ pub(super) struct DwarfFrame {
 
 impl DebugInformation {
     /// The information in the module itself, or else in its debug file.
-    pub(super) fn load(module: &Elf, path: &Path, debug_files: &DebugFiles) -> Result<Self, Reason> {
+    pub(super) fn load(
+        module: &Elf,
+        path: &Path,
+        debug_files: &DebugFiles,
+        budget: &Arc<Budget>,
+    ) -> Result<Self, Reason> {
+        let loader = SectionLoader { budget: Arc::clone(budget) };
         if module.sections()?.has_dwarf() {
-            return Self::of_file(module, path, path, debug_files);
+            return Self::of_file(module, path, path, debug_files, loader);
         }
         let found = debug_files.find(module, path, Sections::has_dwarf).ok_or(Reason::NoSymbols)?;
-        Self::of_file(&found.elf, &found.path, path, debug_files)
+        Self::of_file(&found.elf, &found.path, path, debug_files, loader)
     }
 
-    fn of_file(elf: &Elf, path: &Path, module_path: &Path, debug_files: &DebugFiles) -> Result<Self, Reason> {
-        let mut loader = SectionLoader { remaining_bytes: MAX_BYTES };
+    fn of_file(
+        elf: &Elf,
+        path: &Path,
+        module_path: &Path,
+        debug_files: &DebugFiles,
+        loader: SectionLoader,
+    ) -> Result<Self, Reason> {
         let sections = elf.sections()?;
         let mut dwarf = Dwarf::load(|id| loader.load(elf, &sections, is_needed(id).then_some(id.name())))?;
         if let Some(link) = elf.alternate_link(&sections)
             && let Some(FoundFile { elf, .. }) = debug_files.find_alternate(&link, path)
         {
             let sections = elf.sections()?;
-            dwarf.load_sup(|id| loader.load(&elf, &sections, is_needed(id).then_some(id.name())))?;
+            let mut alternate =
+                Dwarf::load(|id| loader.load(&elf, &sections, is_needed(id).then_some(id.name())))?;
+            check(&mut alternate, &loader.budget)?;
+            dwarf.set_sup(alternate);
         }
-        check_nesting(&dwarf)?;
-        if let Some(alternate) = dwarf.sup() {
-            check_nesting(alternate)?;
-        }
-        dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
-        let context = Context::from_dwarf(dwarf).map_err(|_| Reason::MalformedFile)?;
+        check(&mut dwarf, &loader.budget)?;
+        let budget = Arc::clone(&loader.budget);
+        let context = Context::from_dwarf(dwarf).map_err(|error| reason(&error))?;
         let split = SplitDwarf::new([path, module_path], loader);
-        Ok(Self { context, split })
+        Ok(Self { context, split, budget })
     }
 
     /// The functions at an address, innermost first. Empty where nothing is known of it. The last may have no
     /// name: code of a known line in no known function.
     pub(super) fn frames(
+        &mut self,
+        address: ElfAddress,
+        debug_files: &DebugFiles,
+    ) -> Result<Vec<DwarfFrame>, Reason> {
+        // The address behind it, which the library computes, does not exist.
+        if address.0 == u64::MAX {
+            return Ok(Vec::new());
+        }
+        let budget = Arc::clone(&self.budget);
+        budget.with_free_work(LOOKUP_WORK, || self.find_frames(address, debug_files))
+    }
+
+    fn find_frames(
         &mut self,
         address: ElfAddress,
         debug_files: &DebugFiles,
@@ -90,29 +125,55 @@ impl DebugInformation {
                 }
             }
         };
-        collect(found).map_err(|_| Reason::MalformedFile)
+        collect(found).map_err(|error| reason(&error))
     }
 }
 
-/// Refuses entries that nest too deep, before anything reads them by recursion.
-pub(super) fn check_nesting(dwarf: &Dwarf<Reader>) -> Result<(), Reason> {
+/// Refuses what a file should not have, before anything is made of it: above all entries that nest too deep,
+/// which are read by recursion. Tables that several units share are read once.
+pub(super) fn check(dwarf: &mut Dwarf<Reader>, budget: &Budget) -> Result<(), Reason> {
+    let abbreviation_bytes = dwarf.debug_abbrev.reader().len();
+    if abbreviation_bytes > MAX_ABBREVIATIONS_BYTES {
+        return Err(Reason::TooLarge);
+    }
+    dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
+    let bytes = (dwarf.debug_info.reader().len() + abbreviation_bytes) as u64;
+    budget.apart(bytes * CHECK_WORK_PER_BYTE, || check_units(dwarf))
+}
+
+fn check_units(dwarf: &Dwarf<Reader>) -> Result<(), Reason> {
     let mut units = dwarf.units();
-    while let Some(header) = units.next().map_err(|_| Reason::MalformedFile)? {
+    let mut count = 0;
+    while let Some(header) = units.next().map_err(|error| reason(&error))? {
+        count += 1;
+        if count > MAX_UNITS {
+            return Err(Reason::TooLarge);
+        }
         // What is malformed inside a unit ends the reading of that unit, here and later.
-        let Ok(unit) = dwarf.unit(header) else { continue };
-        let Ok(mut entries) = unit.entries_raw(None) else { continue };
+        let abbreviations = match dwarf.abbreviations(&header) {
+            Err(gimli::Error::Io) => return Err(Reason::TooLarge),
+            Err(_) => continue,
+            Ok(abbreviations) => abbreviations,
+        };
+        let Ok(mut entries) = header.entries_raw(&abbreviations, None) else { continue };
         while !entries.is_empty() {
             if entries.next_depth() > MAX_NESTING {
                 return Err(Reason::TooLarge);
             }
             match entries.read_abbreviation() {
                 Ok(None) => {}
+                Ok(Some(entry)) if entry.attributes().len() > MAX_ATTRIBUTES => return Err(Reason::TooLarge),
                 Ok(Some(entry)) if entries.skip_attributes(entry.attributes()).is_ok() => {}
                 _ => break,
             }
         }
     }
     Ok(())
+}
+
+/// Only a spent budget fails a read: the bytes are all in memory.
+fn reason(error: &gimli::Error) -> Reason {
+    if *error == gimli::Error::Io { Reason::TooLarge } else { Reason::MalformedFile }
 }
 
 fn collect(found: gimli::Result<addr2line::FrameIter<'_, Reader>>) -> gimli::Result<Vec<DwarfFrame>> {
@@ -131,27 +192,22 @@ fn collect(found: gimli::Result<addr2line::FrameIter<'_, Reader>>) -> gimli::Res
     Ok(frames)
 }
 
-/// Reads sections as long as the module's budget lasts.
+/// Reads sections as long as the budget lasts.
 #[derive(Debug)]
 pub(super) struct SectionLoader {
-    remaining_bytes: u64,
+    pub(super) budget: Arc<Budget>,
 }
 
 impl SectionLoader {
     /// The section of that name, empty when the file has none.
-    pub(super) fn load(
-        &mut self,
-        elf: &Elf,
-        sections: &Sections,
-        name: Option<&str>,
-    ) -> Result<Reader, Reason> {
+    pub(super) fn load(&self, elf: &Elf, sections: &Sections, name: Option<&str>) -> Result<Reader, Reason> {
         let section = name.and_then(|name| find(sections, name));
         let bytes = match section {
-            Some(section) => section.contents(elf.image(), self.remaining_bytes)?,
+            Some(section) => section.contents(elf.image(), self.budget.bytes_left())?,
             None => Arc::default(),
         };
-        self.remaining_bytes = self.remaining_bytes.saturating_sub(bytes.len() as u64);
-        Ok(EndianArcSlice::new(bytes, LittleEndian))
+        self.budget.take_bytes(bytes.len() as u64);
+        Ok(Reader::new(bytes, Arc::clone(&self.budget)))
     }
 }
 
@@ -235,21 +291,29 @@ mod tests {
             entries.extend([&[INLINED][..], b"i\0", &code_range()].concat());
         }
         entries.resize(entries.len() + inlined + 2, 0);
+        with_header(&entries)
+    }
+
+    fn with_header(entries: &[u8]) -> Vec<u8> {
         let length = u32::try_from(entries.len() + 7).unwrap();
-        [&length.to_le_bytes()[..], &4_u16.to_le_bytes(), &0_u32.to_le_bytes(), &[8], &entries].concat()
+        [&length.to_le_bytes()[..], &4_u16.to_le_bytes(), &0_u32.to_le_bytes(), &[8], entries].concat()
     }
 
     fn frames(info: Vec<u8>) -> Result<Vec<DwarfFrame>, Reason> {
+        look_up(&file(info, ABBREVIATIONS.to_vec()), &Arc::default(), 0x1010)
+    }
+
+    fn file(info: Vec<u8>, abbreviations: Vec<u8>) -> TestFile {
+        let file = TestFile::with_code().with(".debug_info", SHT_PROGBITS, info);
+        file.with(".debug_abbrev", SHT_PROGBITS, abbreviations)
+    }
+
+    fn look_up(file: &TestFile, budget: &Arc<Budget>, address: u64) -> Result<Vec<DwarfFrame>, Reason> {
         let empty = tempfile::tempdir().unwrap();
         let nowhere =
             DebugFiles { target: None, host: Arc::new(Root::open(empty.path()).unwrap()), extra: Vec::new() };
-        let file = TestFile::with_code().with(".debug_info", SHT_PROGBITS, info).with(
-            ".debug_abbrev",
-            SHT_PROGBITS,
-            ABBREVIATIONS.to_vec(),
-        );
-        let elf = Elf::parse(Image::Memory(file.bytes()))?;
-        DebugInformation::load(&elf, Path::new("/x"), &nowhere)?.frames(ElfAddress(0x1010), &nowhere)
+        let elf = Elf::parse(Image::Memory(file.clone().bytes()))?;
+        DebugInformation::load(&elf, Path::new("/x"), &nowhere, budget)?.frames(ElfAddress(address), &nowhere)
     }
 
     #[test]
@@ -277,6 +341,57 @@ mod tests {
                 let _ = frames(changed);
             }
         }
+    }
+
+    #[test]
+    fn entries_that_share_a_list_of_ranges_cost_no_more_than_the_budget() {
+        const COUNT: usize = 5_000;
+        const SHARING: u8 = 2;
+        // A unit as above, and functions of which nothing is known but where their list of ranges stands.
+        let abbreviations = [&ABBREVIATIONS[..9], &[SHARING, 0x2e, 0, 0x55, 0x17, 0, 0, 0]].concat();
+        let functions = [SHARING, 0, 0, 0, 0].repeat(COUNT);
+        let info = with_header(&[&[COMPILE_UNIT][..], &code_range(), &functions, &[0]].concat());
+        let range = [0x1000_u64.to_le_bytes(), 0x1100_u64.to_le_bytes()].concat();
+        let with_list_of = |count| {
+            let list = [range.repeat(count), vec![0; 16]].concat();
+            let file = file(info.clone(), abbreviations.clone()).with(".debug_ranges", SHT_PROGBITS, list);
+            look_up(&file, &Arc::new(Budget::of_work(4 << 20)), 0x1010)
+        };
+        assert!(with_list_of(1).is_ok());
+        assert_eq!(with_list_of(COUNT), Err(Reason::TooLarge));
+    }
+
+    #[test]
+    fn units_that_share_one_table_from_different_places_on_are_refused() {
+        const COUNT: u32 = 1 << 14;
+        // Codes of three bytes, so that all of the table's entries have the same length.
+        let entry = |code: u32| {
+            let [a, b, c] = [code, code >> 7, 1].map(|bits| (bits & 0x7f) as u8);
+            [a | 0x80, b | 0x80, c, 0x2e, 0, 0, 0]
+        };
+        let table: Vec<u8> = (0..COUNT).flat_map(entry).chain([0]).collect();
+        let unit = |index: u32| {
+            [&7_u32.to_le_bytes()[..], &4_u16.to_le_bytes(), &(7 * index).to_le_bytes(), &[8]].concat()
+        };
+        let units: Vec<u8> = (0..COUNT).flat_map(unit).collect();
+        assert_eq!(look_up(&file(units, table), &Arc::default(), 0x1010), Err(Reason::TooLarge));
+    }
+
+    #[test]
+    fn an_entry_of_countless_attributes_without_bytes_is_refused() {
+        let with_attributes = |count| {
+            let attributes = [0x3f, 0x19].repeat(count);
+            let abbreviations = [&[COMPILE_UNIT, 0x11, 0][..], &attributes, &[0, 0, 0]].concat();
+            look_up(&file(with_header(&[COMPILE_UNIT]), abbreviations), &Arc::default(), 0x1010)
+        };
+        assert_eq!(with_attributes(MAX_ATTRIBUTES), Ok(Vec::new()));
+        assert_eq!(with_attributes(MAX_ATTRIBUTES + 1), Err(Reason::TooLarge));
+    }
+
+    #[test]
+    fn the_last_address_of_all_is_an_answer() {
+        let file = file(unit(1), ABBREVIATIONS.to_vec());
+        assert_eq!(look_up(&file, &Arc::default(), u64::MAX), Ok(Vec::new()));
     }
 
     #[test]

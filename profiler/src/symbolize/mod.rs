@@ -1,5 +1,6 @@
 //! From an address to names: a source for each mapping, and one shape for all their answers.
 
+pub(crate) mod budget;
 pub(crate) mod code_map;
 pub(crate) mod debug_file;
 mod demangle;
@@ -36,6 +37,9 @@ use crate::{
     process::{Backing, Identity, Mapping, Proc, Process, ProcessKey, ProcessTable, root::Root},
     profile::{FrameKind, Reason, SymbolSource},
 };
+
+/// Memory for the names of JIT code of all processes together.
+const MAX_JIT_BYTES: usize = 512 << 20;
 
 /// What code an address belongs to: the same key, the same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -139,12 +143,16 @@ impl Symbolizer {
 
     /// Reads what the runtimes of the targets wrote since the last time; `now_ns` is the time before the call.
     pub(crate) fn poll_jit(&mut self, processes: &ProcessTable, now_ns: u64) {
+        let mut used_bytes: usize = self.jit.values().map(|code| code.names.memory_bytes()).sum();
         for (key, code) in &mut self.jit {
             let Some(root) = &code.root else { continue };
             if let Some(process) = processes.get(*key) {
                 process.mapped_files().for_each(|path| code.names.see_mapping(Path::new(path)));
             }
-            while code.names.poll(root, now_ns) {}
+            used_bytes -= code.names.memory_bytes();
+            let room_bytes = MAX_JIT_BYTES.saturating_sub(used_bytes);
+            while code.names.poll(root, now_ns, room_bytes) {}
+            used_bytes += code.names.memory_bytes();
         }
     }
 

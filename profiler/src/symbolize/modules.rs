@@ -2,7 +2,9 @@
 
 use std::{collections::HashMap, fs::File, io, os::unix::fs::MetadataExt, path::Path, sync::Arc};
 
-use super::{Answer, Code, ModuleKey, NativeOptions, debug_file::DebugFiles, native::NativeModule};
+use super::{
+    Answer, Code, ModuleKey, NativeOptions, budget::Budget, debug_file::DebugFiles, native::NativeModule,
+};
 use crate::{
     address::{ElfAddress, RuntimeAddress},
     process::{Backing, FileId, Mapping, Proc, Process, ProcessKey, root::Root},
@@ -21,6 +23,7 @@ pub(super) struct Modules {
     by_file: HashMap<Identity, ModuleKey>,
     /// What could not be opened for one process may still be for another.
     failed: HashMap<(Identity, ProcessKey), Reason>,
+    budget: Arc<Budget>,
 }
 
 /// What is opened once.
@@ -38,7 +41,14 @@ struct Module {
 
 impl Modules {
     pub(super) fn new(proc: Arc<Proc>, host: Arc<Root>) -> Self {
-        Self { proc, host, opened: Vec::new(), by_file: HashMap::new(), failed: HashMap::new() }
+        Self {
+            proc,
+            host,
+            opened: Vec::new(),
+            by_file: HashMap::new(),
+            failed: HashMap::new(),
+            budget: Arc::default(),
+        }
     }
 
     /// The module's code at a runtime address in one of its mappings.
@@ -121,7 +131,7 @@ impl Modules {
                 if let Err(error) = self.proc.keep_mapped(process.pid, mapping, &file) {
                     log::warn!("`{path}` is missing in the capture: {error}");
                 }
-                NativeModule::open(file, Path::new(&*path))?
+                NativeModule::open(file, Path::new(&*path), &self.budget)?
             }
         };
         let key = ModuleKey(u32::try_from(self.opened.len()).map_err(|_| Reason::TooLarge)?);

@@ -1,8 +1,8 @@
 //! Many names in one allocation: what thousands of small strings would cost is not paid.
 
-/// Bytes of names that one source may hold. The largest perf maps of real programs stay far below; a map
-/// that does not is written to fill the memory of its reader.
-const MAX_BYTES: usize = 128 << 20;
+/// Bytes of names that one source may hold. The perf maps of the largest .NET programs have 20 MB; a map that
+/// has much more is written to fill the memory of its reader.
+const MAX_BYTES: usize = 24 << 20;
 
 /// Names, one behind the other.
 #[derive(Debug, Default)]
@@ -34,6 +34,11 @@ impl Names {
     pub(crate) fn get(&self, name: Name) -> &str {
         let start = name.offset as usize;
         self.text.get(start..start + name.length as usize).unwrap_or_default()
+    }
+
+    /// How much memory they take.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.text.len()
     }
 
     /// Gives back what was reserved and not used.

@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::{
+    budget::Budget,
     debug_file::DebugFiles,
     demangle::demangle,
     dwarf::{DebugInformation, DwarfFrame},
@@ -36,22 +37,24 @@ pub(crate) struct NativeModule {
     names: Option<FunctionNames>,
     /// Read at the first look-up that asks for it.
     debug_information: Option<Result<DebugInformation, Reason>>,
+    budget: Arc<Budget>,
 }
 
 impl NativeModule {
-    /// Reads what every look-up needs: headers, segments, build id. `path` is the file's in its process.
-    pub(crate) fn open(file: File, path: &Path) -> Result<Self, Reason> {
-        Self::of_image(Image::of_file(file)?, path)
+    /// Reads what every look-up needs: headers, segments, build id. `path` is the file's in its process,
+    /// `budget` that of all debug information.
+    pub(crate) fn open(file: File, path: &Path, budget: &Arc<Budget>) -> Result<Self, Reason> {
+        Self::of_image(Image::of_file(file)?, path, Arc::clone(budget))
     }
 
     /// A module that is in memory only: the vdso.
     pub(crate) fn from_bytes(bytes: Vec<u8>, path: &Path) -> Result<Self, Reason> {
-        Self::of_image(Image::Memory(bytes), path)
+        Self::of_image(Image::Memory(bytes), path, Arc::default())
     }
 
-    fn of_image(image: Image, path: &Path) -> Result<Self, Reason> {
+    fn of_image(image: Image, path: &Path, budget: Arc<Budget>) -> Result<Self, Reason> {
         let elf = Arc::new(Elf::parse(image)?);
-        Ok(Self { elf, path: path.to_owned(), names: None, debug_information: None })
+        Ok(Self { elf, path: path.to_owned(), names: None, debug_information: None, budget })
     }
 
     /// The build id, empty where the file has none.
@@ -85,7 +88,7 @@ impl NativeModule {
         }
         let information = self
             .debug_information
-            .get_or_insert_with(|| DebugInformation::load(&self.elf, &self.path, debug_files));
+            .get_or_insert_with(|| DebugInformation::load(&self.elf, &self.path, debug_files, &self.budget));
         // Whatever is wrong with the debug information, the symbol's name is still right.
         let frames = information.as_mut().map(|information| information.frames(address, debug_files));
         join(symbol, frames.ok().and_then(Result::ok).unwrap_or_default(), options)
@@ -160,7 +163,7 @@ mod tests {
     fn this_program() -> (NativeModule, ElfAddress) {
         assert_ne!(marked(1), 0);
         let path = std::fs::read_link("/proc/self/exe").unwrap();
-        let mut module = NativeModule::open(File::open(&path).unwrap(), &path).unwrap();
+        let mut module = NativeModule::open(File::open(&path).unwrap(), &path, &Arc::default()).unwrap();
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let entry = marked as fn(u64) -> u64 as usize as u64;
         let (start, offset) = mapping_at(&maps, entry).unwrap();

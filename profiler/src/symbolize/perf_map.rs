@@ -69,6 +69,11 @@ impl PerfMap {
         self.truncated
     }
 
+    /// How much memory it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.code.memory_bytes() + self.names.memory_bytes()
+    }
+
     fn keep_partial(&mut self, bytes: &[u8]) {
         let room = MAX_LINE_BYTES - self.partial_line.len();
         self.partial_line.extend_from_slice(&bytes[..bytes.len().min(room)]);

@@ -4,14 +4,16 @@ use std::{
     ffi::OsStr,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use addr2line::SplitDwarfLoad;
-use gimli::{Dwarf, DwarfPackage, DwoId, EndianArcSlice, LittleEndian, Reader as _};
+use gimli::{Dwarf, DwarfPackage, DwoId, Reader as _};
 
 use super::{
+    budget::Reader,
     debug_file::{DebugFiles, FoundFile, with_suffix},
-    dwarf::{Reader, SectionLoader, check_nesting, is_needed},
+    dwarf::{SectionLoader, check, is_needed},
 };
 use crate::{elf::Sections, profile::Reason};
 
@@ -44,8 +46,8 @@ impl SplitDwarf {
         let package = self.package.as_ref().and_then(Option::as_ref);
         let packed =
             package.and_then(|package| package.find_cu(wanted.dwo_id, &wanted.parent).ok().flatten());
-        let part = packed.or_else(|| self.load_file(wanted, debug_files))?;
-        check_nesting(&part).ok()?;
+        let mut part = packed.or_else(|| self.load_file(wanted, debug_files))?;
+        check(&mut part, &self.loader.budget).ok()?;
         Some(part)
     }
 
@@ -54,7 +56,7 @@ impl SplitDwarf {
         let FoundFile { elf, .. } = debug_files
             .find_at(&self.package_paths, |elf| elf.sections().is_ok_and(|found| is_package(&found)))?;
         let sections = elf.sections().ok()?;
-        let empty = EndianArcSlice::new(Default::default(), LittleEndian);
+        let empty = Reader::new(Arc::default(), Arc::clone(&self.loader.budget));
         // The index of a package refers to all of its sections, needed or not.
         let load = |id: gimli::SectionId| -> Result<Reader, gimli::Error> {
             self.loader.load(&elf, &sections, id.dwo_name()).map_err(|_: Reason| gimli::Error::Io)

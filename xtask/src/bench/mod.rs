@@ -99,12 +99,13 @@ impl Bench {
         let short = own.carry_out(&job(&chain, 999, seconds(5)), &chain);
         let long = own.carry_out(&job(&chain, 999, 3 * seconds(5)), &chain);
         drop(chain);
-        let dotnet = Target::start_dotnet("9.0", "cpu")?;
-        let dotnet = with_perf.carry_out(&job(&dotnet, 99, seconds(30)), &dotnet);
-        let threads = Target::start("threads")?;
-        let threads = once.carry_out(&job(&threads, 99, seconds(5)), &threads);
-        let stacks = Target::start("stacks")?;
-        let stacks = own.carry_out(&job(&stacks, 999, seconds(10)), &stacks);
+        let dotnet = on(Target::start_dotnet("9.0", "cpu")?, |target| {
+            with_perf.carry_out(&job(target, 99, seconds(30)), target)
+        });
+        let threads =
+            on(Target::start("threads")?, |target| once.carry_out(&job(target, 99, seconds(5)), target));
+        let stacks =
+            on(Target::start("stacks")?, |target| own.carry_out(&job(target, 999, seconds(10)), target));
         let processes = many_processes(&own, &folder, seconds(5))?;
         Ok(Measured {
             machine: machine()?,
@@ -122,10 +123,16 @@ impl Bench {
     }
 }
 
-/// Everything on a machine with a thousand busy processes.
+/// Measures on a target that is gone afterwards.
+#[expect(clippy::needless_pass_by_value, reason = "the target ends here")]
+fn on(target: Target, measure: impl FnOnce(&Target) -> Series) -> Series {
+    measure(&target)
+}
+
+/// Everything on a machine with a thousand processes that work now and then.
 fn many_processes(plan: &Plan<'_>, folder: &Path, seconds: u64) -> Result<Series> {
     const PROCESSES: usize = 1000;
-    let targets = (0..PROCESSES).map(|_| Target::start("chain")).collect::<Result<Vec<_>>>()?;
+    let targets = (0..PROCESSES).map(|_| Target::start("now_and_then")).collect::<Result<Vec<_>>>()?;
     Ok(plan.carry_out(&Job { pid: None, frequency_hz: 99, seconds, folder }, &targets[0]))
 }
 

@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::rust_code;
 
 /// The library's modules, from the lowest layer up, and what each may import.
-const LAYERS: [(&str, &[&str]); 13] = [
+const LAYERS: [(&str, &[&str]); 14] = [
     ("address", &[]),
     ("error", &[]),
     ("sys", &[]),
@@ -20,6 +20,7 @@ const LAYERS: [(&str, &[&str]); 13] = [
     ("unwind", &["address", "error", "sys", "elf", "profile", "process"]),
     ("session", BELOW_SESSION),
     ("builder", BELOW_SESSION),
+    ("doctor", BELOW_SESSION),
     ("fuzz", BELOW_SESSION),
 ];
 
@@ -36,6 +37,7 @@ const BELOW_SESSION: &[&str] = &[
     "unwind",
     "session",
     "builder",
+    "doctor",
 ];
 
 /// The command line sees of the library what every user of it sees.

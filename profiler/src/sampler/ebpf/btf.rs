@@ -35,6 +35,10 @@ const ENUM_BYTES: usize = 8;
 /// How deep unnamed structures inside structures are searched.
 const MAX_NESTING: u32 = 8;
 
+/// How many members are looked at for one: structures that hold each other many times over must end. The largest of
+/// the kernel have some hundreds.
+const MAX_MEMBERS: u32 = 1 << 16;
+
 impl Btf {
     /// Where the kernel shows its BTF.
     pub(crate) const PATH: &str = "/sys/kernel/btf/vmlinux";
@@ -59,7 +63,8 @@ impl Btf {
 
     /// The offset of `structure.member` in bytes; unnamed structures in between count as part of it.
     pub(crate) fn member(&self, structure: &str, member: &str) -> Option<u32> {
-        self.member_at(self.find(KIND_STRUCT, structure)?, member.as_bytes(), MAX_NESTING)
+        let mut members_left = MAX_MEMBERS;
+        self.member_at(self.find(KIND_STRUCT, structure)?, member.as_bytes(), MAX_NESTING, &mut members_left)
     }
 
     /// The size of a structure in bytes.
@@ -91,10 +96,11 @@ impl Btf {
         })
     }
 
-    fn member_at(&self, at: usize, wanted: &[u8], nesting: u32) -> Option<u32> {
+    fn member_at(&self, at: usize, wanted: &[u8], nesting: u32, members_left: &mut u32) -> Option<u32> {
         // With the flag, the upper byte of an offset is the size of a bit field.
         let offset_mask = if self.word(at + 4)? >> 31 == 1 { 0x00ff_ffff } else { u32::MAX };
         (0..self.length(at)?).map(|index| at + TYPE_BYTES + index * MEMBER_BYTES).find_map(|member| {
+            *members_left = members_left.checked_sub(1)?;
             let name = self.name(self.word(member)?)?;
             let offset = (self.word(member + 8)? & offset_mask) / u8::BITS;
             if name == wanted {
@@ -107,7 +113,7 @@ impl Btf {
             if !matches!(self.kind(inner)?, KIND_STRUCT | KIND_UNION) {
                 return None;
             }
-            Some(offset + self.member_at(inner, wanted, nesting - 1)?)
+            Some(offset + self.member_at(inner, wanted, nesting - 1, members_left)?)
         })
     }
 
@@ -186,6 +192,19 @@ mod tests {
             }
         }
         assert!(Btf::parse(vec![0; 64]).is_none());
+    }
+
+    #[test]
+    fn structures_that_hold_each_other_without_end_are_given_up() {
+        const MEMBERS: u32 = 60_000;
+        let itself: Vec<u32> = (0..MEMBERS).flat_map(|_| [0, 1, 0]).collect();
+        let types = [vec![1, KIND_STRUCT << 24 | MEMBERS, 4], itself].concat();
+        let types: Vec<u8> = types.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let length = u32::try_from(types.len()).unwrap();
+        let header: Vec<u8> =
+            [24, 0, length, length, 3].iter().flat_map(|word: &u32| word.to_ne_bytes()).collect();
+        let bytes = [&MAGIC.to_ne_bytes()[..], &[1, 0], &header, &types, b"\0s\0"].concat();
+        assert_eq!(Btf::parse(bytes).unwrap().member("s", "missing"), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! CPUs: lists of them, and which are online.
 
-use std::{fs, str::FromStr};
+use std::{fs, io, str::FromStr};
 
 use crate::error::{Error, ErrorKind, Operation, Result};
 
@@ -57,9 +57,27 @@ impl FromStr for CpuSet {
 /// The CPUs that are online. Their numbers can have holes.
 pub(crate) fn online() -> Result<CpuSet> {
     const PATH: &str = "/sys/devices/system/cpu/online";
-    fs::read_to_string(PATH)
-        .map_err(|error| Error::from_io(Operation::OpenPerfEvent, format!("failed to read `{PATH}`"), error))?
-        .parse()
+    match fs::read_to_string(PATH) {
+        Ok(list) => list.parse(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => online_without_sysfs(),
+        Err(error) => Err(unreadable(PATH, error)),
+    }
+}
+
+/// A container need not have `/sys`.
+fn online_without_sysfs() -> Result<CpuSet> {
+    const PATH: &str = "/proc/stat";
+    Ok(with_statistics(&fs::read_to_string(PATH).map_err(|error| unreadable(PATH, error))?))
+}
+
+/// The CPUs with a line of their own, `cpuN`, in `/proc/stat` (proc_stat(5)): those that are online.
+fn with_statistics(stat: &str) -> CpuSet {
+    let names = stat.lines().filter_map(|line| line.split(' ').next()?.strip_prefix("cpu"));
+    names.filter_map(|number| number.parse().ok()).collect()
+}
+
+fn unreadable(path: &str, error: io::Error) -> Error {
+    Error::from_io(Operation::OpenPerfEvent, format!("failed to read `{path}`"), error)
 }
 
 /// The CPUs to sample: those that are online, of those that were asked for.
@@ -108,6 +126,13 @@ mod tests {
     #[test]
     fn this_machine_has_a_cpu_online() {
         assert!(online().unwrap().iter().count() > 0);
+    }
+
+    #[test]
+    fn without_sysfs_the_same_cpus_are_found() {
+        assert_eq!(online_without_sysfs().unwrap(), online().unwrap());
+        let stat = "cpu  9 9\ncpu1 4 4\ncpu3 5 5\nintr 7\ncpux 1\n";
+        assert_eq!(with_statistics(stat), CpuSet(vec![1, 3]));
     }
 
     #[test]

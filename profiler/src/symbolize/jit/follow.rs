@@ -13,8 +13,9 @@ use crate::{process::root::Root, profile::Reason};
 
 /// Bytes read at a time.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Bytes read in one poll: a few milliseconds.
-const MAX_POLL_BYTES: u64 = 16 << 20;
+/// Bytes read in one poll. What they become in memory is looked at in between: a line of a few bytes can take
+/// a hundred.
+const MAX_POLL_BYTES: u64 = 512 << 10;
 /// Bytes read in all. .NET writes some 100 bytes a method into a perf map.
 const MAX_TOTAL_BYTES: u64 = 256 << 20;
 /// Bytes before the place of reading that must not change: when they do, the file was written anew.

@@ -26,6 +26,9 @@ use crate::{
 /// Jitdump files of one process: one for each runtime in it, and the few places where they are looked for.
 const MAX_JIT_DUMPS: usize = 8;
 
+/// Memory for the names of one process. A large .NET program that writes both files takes 60 MB.
+const MAX_PROCESS_BYTES: usize = 58 << 20;
+
 /// What has to be known of a process to find and trust its files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JitProcess<'a> {
@@ -46,6 +49,8 @@ pub(crate) struct JitNames {
     jit_dump_name: String,
     perf_maps: Vec<Followed<PerfMap>>,
     jit_dumps: Vec<Followed<JitDump>>,
+    /// No more is read: there is no memory for it.
+    full: bool,
 }
 
 #[derive(Debug)]
@@ -65,6 +70,7 @@ impl JitNames {
             perf_maps: directories.iter().map(|at| Followed::new(at.join(&perf_map_name))).collect(),
             jit_dumps: directories.iter().map(|at| Followed::new(at.join(&jit_dump_name))).collect(),
             jit_dump_name,
+            full: false,
         }
     }
 
@@ -78,16 +84,26 @@ impl JitNames {
     }
 
     /// Reads what the runtime has written since the last poll. `now_ns` is the `CLOCK_MONOTONIC` time before
-    /// the call. True when a limit ended the reading and there is more to read at once.
-    pub(crate) fn poll(&mut self, root: &Root, now_ns: u64) -> bool {
+    /// the call, `room_bytes` the memory that this process's names may take. True when there is more to read at
+    /// once.
+    pub(crate) fn poll(&mut self, root: &Root, now_ns: u64, room_bytes: usize) -> bool {
+        let limit_bytes = room_bytes.min(MAX_PROCESS_BYTES);
         let mut more = false;
-        for map in &mut self.perf_maps {
-            more |= map.file.poll(root, self.owner, now_ns, &mut map.names);
-        }
-        for dump in &mut self.jit_dumps {
-            more |= dump.file.poll(root, self.owner, now_ns, &mut dump.names);
+        for index in 0..self.perf_maps.len() + self.jit_dumps.len() {
+            self.full |= self.memory_bytes() >= limit_bytes;
+            if self.full {
+                return false;
+            }
+            more |= self.poll_file(index, root, now_ns);
         }
         more
+    }
+
+    /// How much memory the names take.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let maps = self.perf_maps.iter().map(|map| map.names.memory_bytes());
+        let dumps = self.jit_dumps.iter().map(|dump| dump.names.memory_bytes());
+        maps.chain(dumps).sum()
     }
 
     /// What stood at `address` at `time_ns`. Ask after a poll that came later than `time_ns`: what a runtime
@@ -132,6 +148,15 @@ impl JitNames {
         followers.filter_map(|follower| Some((follower.path().as_path(), follower.open_file()?)))
     }
 
+    /// Perf maps count first.
+    fn poll_file(&mut self, index: usize, root: &Root, now_ns: u64) -> bool {
+        if let Some(map) = self.perf_maps.get_mut(index) {
+            return map.file.poll(root, self.owner, now_ns, &mut map.names);
+        }
+        let dump = index.checked_sub(self.perf_maps.len()).and_then(|index| self.jit_dumps.get_mut(index));
+        dump.is_some_and(|dump| dump.file.poll(root, self.owner, now_ns, &mut dump.names))
+    }
+
     /// Why an address has no name.
     fn reason(&self) -> Reason {
         let files = || {
@@ -140,7 +165,10 @@ impl JitNames {
             maps.chain(dumps)
         };
         let refusals = || files().filter_map(|(file, _)| file.refusal());
-        if files().any(|(_, truncated)| truncated) || refusals().any(|reason| reason == Reason::TooLarge) {
+        if self.full
+            || files().any(|(_, truncated)| truncated)
+            || refusals().any(|reason| reason == Reason::TooLarge)
+        {
             Reason::TooLarge
         } else if files().any(|(file, _)| file.is_open()) {
             Reason::NoJitEntry

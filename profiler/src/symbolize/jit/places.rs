@@ -6,10 +6,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// How much of an environment is looked at: the kernel lets a program start with 6 MiB at most, the rest is
-/// whatever the process wrote over it.
-const MAX_ENVIRON_BYTES: usize = 8 << 20;
-
 /// Longest path that the kernel opens.
 const MAX_PATH_BYTES: usize = 4096;
 
@@ -19,7 +15,6 @@ const VARIABLES: [&[u8]; 3] = [b"DOTNET_PerfMapJitDumpPath=", b"COMPlus_PerfMapJ
 
 /// The directories, in the target's own root, in which its files may be; `environ` is `/proc/PID/environ`.
 pub(super) fn directories(environ: &[u8]) -> Vec<PathBuf> {
-    let environ = &environ[..environ.len().min(MAX_ENVIRON_BYTES)];
     let named = VARIABLES.iter().filter_map(|variable| {
         environ.split(|&byte| byte == 0).find_map(|entry| entry.strip_prefix(*variable))
     });

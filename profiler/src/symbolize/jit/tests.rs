@@ -27,7 +27,7 @@ impl Scene {
     }
 
     fn poll(&mut self, now_ns: u64) {
-        assert!(!self.names.poll(&self.root, now_ns));
+        assert!(!self.names.poll(&self.root, now_ns, usize::MAX));
     }
 
     fn name(&self, address: u64, time_ns: u64) -> Result<String, Reason> {
@@ -141,4 +141,17 @@ fn names_can_be_handed_to_another_thread() {
     fn assert_send<T: Send>() {}
     assert_send::<JitNames>();
     assert_send::<crate::symbolize::kernel::KernelSymbols>();
+}
+
+#[test]
+fn names_that_fill_the_memory_are_cut_off_and_said_so() {
+    const ROOM_BYTES: usize = 1 << 20;
+    let mut scene = Scene::new("");
+    let lines: String = (0..200_000_u32).map(|line| format!("{:x} 1 a\n", 2 * line)).collect();
+    scene.write("tmp/perf-7.map", &lines);
+    while scene.names.poll(&scene.root, 10, ROOM_BYTES) {}
+    let taken_bytes = scene.names.memory_bytes();
+    assert!(taken_bytes < 6 * ROOM_BYTES, "{taken_bytes}");
+    assert_eq!(scene.name(0, 20), Ok("a".to_owned()));
+    assert_eq!(scene.name(2 * 199_999, 20), Err(Reason::TooLarge));
 }

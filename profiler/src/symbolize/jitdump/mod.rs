@@ -16,6 +16,8 @@ use super::{
 const MAX_LINES: usize = 2 << 20;
 /// Source files of all line tables together.
 const MAX_FILES: usize = 16 << 10;
+/// Bytes of their paths.
+const MAX_FILES_BYTES: usize = 8 << 20;
 /// Paths are cut here: no longer one can be opened.
 const MAX_PATH_BYTES: usize = 4096;
 /// Line tables whose code has not come yet. They are written directly before it, one for each thread that
@@ -29,6 +31,7 @@ pub(crate) struct JitDump {
     names: Names,
     lines: Vec<LineStart>,
     files: IndexSet<Box<str>>,
+    files_bytes: usize,
     /// Line tables by the address of code that has not come yet.
     waiting: HashMap<u64, Table>,
     position: Position,
@@ -134,6 +137,12 @@ impl JitDump {
         self.truncated
     }
 
+    /// How much memory it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let tables = size_of_val(&self.lines[..]) + self.files_bytes + self.unread.len();
+        self.code.memory_bytes() + self.names.memory_bytes() + tables
+    }
+
     /// Takes the header or record at the start of `bytes`; how long it is, or `None` when more of it has to
     /// come first.
     fn take_next(&mut self, bytes: &[u8]) -> Option<usize> {
@@ -224,7 +233,10 @@ impl JitDump {
         let path = String::from_utf8_lossy(&path[..path.len().min(MAX_PATH_BYTES)]);
         let index = match self.files.get_index_of(&*path) {
             Some(index) => index,
-            None if self.files.len() < MAX_FILES => self.files.insert_full(path.into()).0,
+            None if self.files.len() < MAX_FILES && path.len() <= MAX_FILES_BYTES - self.files_bytes => {
+                self.files_bytes += path.len();
+                self.files.insert_full(path.into()).0
+            }
             None => return None,
         };
         u32::try_from(index).ok()

@@ -1,0 +1,112 @@
+//! The least privileges: all works with them, and each that is missing is named or counted.
+
+use std::process::Command;
+
+use profiler_tests::{Outcome, Stacks, built, outcome, privileged, profiler};
+
+use crate::{
+    HOT_CHAIN,
+    container::Container,
+    recipe::{LEAST_CAPABILITIES, Recipe, is_grantable},
+    sidecar::{sidecar, stacks},
+};
+
+/// A user without a name.
+const USER: u32 = 65_534;
+
+/// The command as root with these capabilities and no way to others.
+pub(crate) fn with_capabilities(names: &[&str], command: &Command) -> Command {
+    let bounds = names.iter().filter(|name| is_grantable(name));
+    let bounds: String = bounds.map(|name| format!(",+{}", name.to_lowercase())).collect();
+    let mut setpriv = Command::new("setpriv");
+    setpriv.args(["--inh-caps=-all", &format!("--bounding-set=-all{bounds}")]);
+    setpriv.arg(command.get_program()).args(command.get_args());
+    setpriv
+}
+
+fn all_but(missing: &str) -> Vec<&'static str> {
+    LEAST_CAPABILITIES.iter().copied().filter(|name| *name != missing).collect()
+}
+
+/// A target of half generated code and half system calls.
+fn start() -> Container {
+    let script = "syscalls-static 60 & exec jit-static 60";
+    let recipe = Recipe::new(&["sh", "-c", script]);
+    recipe.program(&built("jit-static")).program(&built("syscalls-static")).start()
+}
+
+/// Runs the profiler in a sidecar, as an ordinary user with all capabilities but one.
+fn run_without(missing: &str) -> Outcome {
+    let target = start();
+    let arguments = ["-a", "-F", "1999", "-d", "1"];
+    sidecar(&target, &arguments).user(USER).capabilities(&all_but(missing)).run()
+}
+
+fn assert_hot_named(stacks: &Stacks) {
+    assert!(stacks.percent(|stack| stack.has_chain(&HOT_CHAIN)) > 25.0, "{stacks:#?}");
+}
+
+fn has_kernel_names(stacks: &Stacks) -> bool {
+    stacks.percent(|stack| stack.frames.iter().any(|frame| frame.contains("read_iter_zero"))) > 10.0
+}
+
+#[test]
+fn the_least_set_is_enough_for_everything() {
+    let Some(_turn) = privileged() else { return };
+    let run = run_without("nothing");
+    let stacks = stacks(&run);
+    assert_hot_named(&stacks);
+    assert!(has_kernel_names(&stacks), "{stacks:#?}");
+}
+
+#[test]
+fn without_bpf_or_perfmon_there_is_no_profile_and_the_message_names_the_capability() {
+    let Some(_turn) = privileged() else { return };
+    for missing in ["BPF", "PERFMON"] {
+        let run = run_without(missing);
+        assert_eq!(run.code(), 1, "{missing}: {}", run.stderr);
+        assert!(run.stderr.contains(&format!("needs CAP_{missing}: ")), "{missing}: {}", run.stderr);
+        assert!(run.stderr.contains(&format!("--cap-add={missing}`")), "{missing}: {}", run.stderr);
+        assert!(run.stderr.contains(&format!("add: [{missing}]")), "{missing}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn without_sys_ptrace_names_of_other_users_are_missing_and_the_capability_is_named() {
+    let Some(_turn) = privileged() else { return };
+    let run = run_without("SYS_PTRACE");
+    let stacks = stacks(&run);
+    assert_eq!(stacks.count(|stack| stack.has(HOT_CHAIN[2])), 0, "{stacks:#?}");
+    assert!(run.stderr.contains("CAP_SYS_PTRACE"), "{}", run.stderr);
+}
+
+#[test]
+fn without_syslog_the_kernel_has_no_names_and_the_capability_is_named() {
+    let Some(_turn) = privileged() else { return };
+    let run = run_without("SYSLOG");
+    let stacks = stacks(&run);
+    assert_hot_named(&stacks);
+    assert!(!has_kernel_names(&stacks), "{stacks:#?}");
+    assert!(run.stderr.contains("CAP_SYSLOG"), "{}", run.stderr);
+}
+
+#[test]
+fn without_the_right_to_see_mapped_files_the_targets_paths_give_the_same_names() {
+    let Some(_turn) = privileged() else { return };
+    for missing in ["DAC_READ_SEARCH", "CHECKPOINT_RESTORE", "SYS_RESOURCE"] {
+        let stacks = stacks(&run_without(missing));
+        assert_hot_named(&stacks);
+        assert!(has_kernel_names(&stacks), "{missing}: {stacks:#?}");
+    }
+}
+
+#[test]
+fn root_without_privileges_is_told_all_that_it_needs_at_once() {
+    let Some(_turn) = privileged() else { return };
+    let target = Recipe::workload("jit-static", &["60"]).start();
+    let pid = target.pid().to_string();
+    let run = outcome(&mut with_capabilities(&[], &profiler(&["-p", &pid, "-d", "0.5"])));
+    assert_eq!(run.code(), 1, "{}", run.stderr);
+    assert!(run.stderr.contains("--cap-add=PERFMON"), "{}", run.stderr);
+    assert!(run.stderr.contains("--cap-add=BPF"), "{}", run.stderr);
+}

@@ -1,0 +1,113 @@
+//! Containers and cgroups as targets.
+
+use std::{collections::BTreeSet, fs, path::Path, time::Duration};
+
+use profiler::{Builder, Ended, ErrorKind, Profile, Profiler, Target};
+use profiler_tests::{DEADLINE, Workload, built, privileged, sample};
+
+use crate::{container::Container, recipe::Recipe};
+
+/// What the two cgroup drivers and several runtimes make of an id.
+const PLACES: [&str; 4] = [
+    "kubepods/besteffort/pod0d4b8f4e-52f1-4a0c-9c0e-0d2c3c2e5a3e/ID",
+    "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod0d4b8f4e.slice/cri-containerd-ID.scope",
+    "system.slice/docker-ID.scope",
+    "machine.slice/crio-ID.scope",
+];
+
+/// An id that no other container of this machine has.
+fn id() -> String {
+    let seed = std::collections::hash_map::RandomState::new();
+    let part = |n: u32| format!("{:016x}", std::hash::BuildHasher::hash_one(&seed, n));
+    (0..4).map(part).collect()
+}
+
+fn start(place: &str, id: &str) -> Container {
+    Recipe::workload("shares-static", &["60"]).cgroup(&place.replace("ID", id)).start()
+}
+
+fn builder(target: Target) -> Builder {
+    Profiler::builder().target(target).frequency_hz(1_999)
+}
+
+fn pids(profile: &Profile) -> BTreeSet<u32> {
+    let process = |sample: &profiler::profile::Sample| profile.thread(sample.thread).process;
+    profile.samples().iter().map(|sample| profile.process(process(sample)).pid).collect()
+}
+
+#[test]
+fn a_container_is_found_by_a_prefix_of_its_id_and_sampled_alone() {
+    let Some(_turn) = privileged() else { return };
+    let _beside = Workload::start("shares");
+    for place in PLACES {
+        let id = id();
+        let container = start(place, &id);
+        let _other = start(place, &self::id());
+        for prefix in [&id[..12], &id] {
+            let profile = sample(builder(Target::Container(prefix.to_owned())), 200);
+            assert_eq!(pids(&profile), BTreeSet::from([container.pid()]), "{place}");
+            assert!(profile.ledger().adds_up());
+            assert_eq!(profile.header().target, format!("container {id}"));
+        }
+    }
+}
+
+#[test]
+fn a_prefix_of_two_containers_is_refused_with_both_ids() {
+    let Some(_turn) = privileged() else { return };
+    let stem = &id()[..32];
+    let ids = ["a", "b"].map(|end| format!("{stem}{end}"));
+    let _containers = ids.each_ref().map(|id| start(PLACES[0], id));
+    let error = builder(Target::Container(stem.to_owned())).build().unwrap().start().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    assert!(ids.iter().all(|id| error.to_string().contains(id)), "{error}");
+}
+
+/// Moves a process into a new cgroup below its own.
+fn move_below(cgroup: &Path, name: &str, pid: u32) {
+    let below = cgroup.join(name);
+    fs::create_dir(&below).unwrap();
+    fs::write(below.join("cgroup.procs"), pid.to_string()).unwrap();
+}
+
+#[test]
+fn a_cgroup_of_either_version_is_sampled_with_those_below_it_and_nothing_else() {
+    let Some(_turn) = privileged() else { return };
+    let _beside = Workload::start("shares");
+    let script = "syscalls-static 60 & exec shares-static 60";
+    let recipe = Recipe::new(&["sh", "-c", script]).program(&built("shares-static"));
+    let container = recipe.program(&built("syscalls-static")).cgroup("a/b").start();
+    let both = BTreeSet::from([container.pid(), container.wait_for("syscalls-static")]);
+    for hierarchy in ["cpu", "memory", "unified"] {
+        let cgroup = container.cgroup(hierarchy).join("a/b");
+        move_below(&cgroup, "worker", container.wait_for("syscalls-static"));
+        let profile = sample(builder(Target::Cgroup(cgroup.clone())), 500);
+        assert_eq!(pids(&profile), both, "{hierarchy}");
+        assert!(profile.ledger().adds_up());
+        let profile = sample(builder(Target::Cgroup(cgroup.join("worker"))), 200);
+        assert_eq!(pids(&profile), BTreeSet::from([container.wait_for("syscalls-static")]), "{hierarchy}");
+        let above = sample(builder(Target::Cgroup(container.cgroup(hierarchy))), 500);
+        assert_eq!(pids(&above), both, "{hierarchy}");
+    }
+}
+
+#[test]
+fn the_end_of_a_container_is_the_end_of_the_session() {
+    let Some(_turn) = privileged() else { return };
+    let id = id();
+    let container = start(PLACES[0], &id);
+    let mut session = builder(Target::Container(id)).build().unwrap().start().unwrap();
+    assert_eq!(session.wait(Some(Duration::from_millis(300))), Ended::Elapsed);
+    container.end();
+    assert_eq!(session.wait(Some(DEADLINE)), Ended::TargetExited);
+    let profile = session.stop().unwrap();
+    assert!(profile.ledger().adds_up() && profile.sample_count() > 0, "{:?}", profile.ledger());
+}
+
+#[test]
+fn a_container_that_does_not_exist_is_an_error_that_says_where_it_was_looked_for() {
+    let Some(_turn) = privileged() else { return };
+    let error = builder(Target::Container(id())).build().unwrap().start().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSuchTarget);
+    assert!(error.to_string().contains("/proc/PID/cgroup"), "{error}");
+}

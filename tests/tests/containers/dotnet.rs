@@ -1,0 +1,67 @@
+//! .NET in a container.
+
+use std::{path::Path, path::PathBuf};
+
+use profiler_tests::{Stacks, built, privileged, sample, sample_pid, until};
+
+use crate::{
+    container::Container,
+    recipe::Recipe,
+    sidecar::{sidecar, stacks},
+};
+
+const ALPHA_CHAIN: [&str; 3] =
+    ["app!Workload.Cpu.Outer()", "app!Workload.Cpu.Middle()", "app!Workload.Cpu.Alpha()"];
+
+/// The workload in a runtime of the host's, with the host's libraries.
+fn recipe(version: &str) -> Recipe {
+    let folder = built("dotnet");
+    let mut recipe = Recipe::new(&["/dotnet/run", version, "cpu", "60"]).shows(&folder, "/dotnet");
+    for libraries in ["/lib", "/lib64", "/usr/lib"] {
+        recipe = recipe.shows(&PathBuf::from(libraries).canonicalize().unwrap(), libraries);
+    }
+    recipe
+}
+
+/// Starts it, and waits until its methods were compiled for good.
+fn start(recipe: &Recipe, map: &str) -> Container {
+    let container = recipe.start();
+    await_optimized(&container.file(map));
+    container
+}
+
+fn await_optimized(map: &Path) {
+    until("the optimized code", || {
+        let text = String::from_utf8_lossy(&std::fs::read(map).ok()?).into_owned();
+        let is_optimized = |method: &str| {
+            text.lines()
+                .any(|line| line.contains(&format!("Workload.Cpu::{method}(")) && line.contains("Tier1"))
+        };
+        ["Alpha", "Beta", "Gamma", "Middle", "Outer"].into_iter().all(is_optimized).then_some(())
+    });
+}
+
+fn assert_named(stacks: &Stacks) {
+    stacks.assert_share(ALPHA_CHAIN[2], 60.0);
+    assert!(stacks.percent(|stack| stack.has_chain(&ALPHA_CHAIN)) > 50.0, "{stacks:#?}");
+}
+
+#[test]
+fn managed_methods_have_names_from_the_host_and_from_a_sidecar() {
+    let Some(_turn) = privileged() else { return };
+    let container = start(&recipe("9.0"), "/tmp/perf-1.map");
+    assert_named(&Stacks::of(&sample(sample_pid(container.pid()), 2_000)));
+    assert_named(&stacks(&sidecar(&container, &["-p", "1", "-F", "1999", "-d", "1"]).run()));
+}
+
+#[test]
+fn a_map_that_the_environment_moves_is_found_from_the_host_and_from_a_sidecar() {
+    let Some(_turn) = privileged() else { return };
+    for (version, variable) in [("3.1", "TMPDIR=/maps"), ("9.0", "DOTNET_PerfMapJitDumpPath=/maps")] {
+        let recipe = recipe(version).variable(variable).mounts("/maps", "tmpfs", &["mode=1777"]);
+        let container = start(&recipe, "/maps/perf-1.map");
+        assert!(!container.file("/tmp/perf-1.map").exists());
+        assert_named(&Stacks::of(&sample(sample_pid(container.pid()), 2_000)));
+        assert_named(&stacks(&sidecar(&container, &["-p", "1", "-F", "1999", "-d", "1"]).run()));
+    }
+}

@@ -1,0 +1,124 @@
+//! Containers that mean harm with what they put where their perf map belongs.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::{chown, symlink},
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+use profiler::{
+    Profile,
+    profile::{Ledger, Reason},
+};
+use profiler_tests::{Stacks, privileged, sample, sample_pid};
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+
+use crate::{container::Container, namespaces::start_nested, recipe::Recipe};
+
+/// The name that must not be believed.
+const STOLEN: &str = "stolen";
+
+/// Where the runtime's own map would be.
+const MAP: &str = "/tmp/perf-1.map";
+
+/// How many samples are taken of each.
+const SAMPLES: u64 = 500;
+
+fn start() -> Container {
+    Recipe::workload("jit-static", &["60", "none"]).start()
+}
+
+/// A map that names all code that a process has generated.
+fn forged(pid: u32) -> String {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let mut lines = maps.lines().map(str::trim_end);
+    let generated = lines.find(|line| line.ends_with(" r-xp 00000000 00:00 0")).expect("generated code");
+    let (start, end) = generated.split_once(' ').unwrap().0.split_once('-').unwrap();
+    let [start, end] = [start, end].map(|address| u64::from_str_radix(address, 16).unwrap());
+    format!("{start:x} {:x} {STOLEN}\n", end - start)
+}
+
+fn unnamed(ledger: &Ledger, reason: Reason) -> u64 {
+    ledger.unnamed.iter().filter(|(unnamed, _)| unnamed.reason == reason).map(|(_, count)| count).sum()
+}
+
+fn believed_percent(profile: &Profile) -> f64 {
+    Stacks::of(profile).percent(|stack| stack.has(STOLEN))
+}
+
+fn assert_refused(pid: u32, reason: Reason, what: &str) {
+    let profile = sample(sample_pid(pid), SAMPLES);
+    assert_eq!(believed_percent(&profile), 0.0, "{what}: {:?}", profile.ledger());
+    let refused = unnamed(profile.ledger(), reason);
+    assert!(refused > SAMPLES * 9 / 10, "{what}: {refused} in {:?}", profile.ledger());
+}
+
+#[test]
+fn what_is_forged_here_would_be_believed_if_it_were_the_targets_own() {
+    let Some(_turn) = privileged() else { return };
+    let container = start();
+    fs::write(container.file(MAP), forged(container.pid())).unwrap();
+    assert!(believed_percent(&sample(sample_pid(container.pid()), SAMPLES)) > 90.0);
+}
+
+#[test]
+fn a_link_out_of_the_root_leads_nowhere() {
+    let Some(_turn) = privileged() else { return };
+    let container = start();
+    let outside = tempfile::NamedTempFile::new().unwrap();
+    fs::write(outside.path(), forged(container.pid())).unwrap();
+    let up = Path::new("../../../../../..").join(outside.path().strip_prefix("/").unwrap());
+    for way in [outside.path(), &up] {
+        symlink(way, container.file(MAP)).unwrap();
+        assert_refused(container.pid(), Reason::NoJitMap, &way.display().to_string());
+        fs::remove_file(container.file(MAP)).unwrap();
+    }
+}
+
+#[test]
+fn links_of_the_kernel_and_its_own_files_are_refused() {
+    let Some(_turn) = privileged() else { return };
+    let container = start();
+    fs::write(container.file("/tmp/forged"), forged(container.pid())).unwrap();
+    // The second would be read for as long as the kernel says nothing.
+    for way in ["/proc/1/root/tmp/forged", "/proc/kmsg", "/proc/1/maps"] {
+        symlink(way, container.file(MAP)).unwrap();
+        assert_refused(container.pid(), Reason::JitMapRefused, way);
+        fs::remove_file(container.file(MAP)).unwrap();
+    }
+}
+
+#[test]
+fn what_is_no_file_is_refused() {
+    let Some(_turn) = privileged() else { return };
+    let container = start();
+    let map = container.file(MAP);
+    let node = |kind, device| mknodat(CWD, &map, kind, Mode::RUSR | Mode::WUSR, device);
+    let make: [(&str, &dyn Fn() -> io::Result<()>); 3] = [
+        ("a FIFO", &|| Ok(node(FileType::Fifo, 0)?)),
+        ("/dev/zero", &|| Ok(node(FileType::CharacterDevice, makedev(1, 5))?)),
+        ("a directory", &|| fs::create_dir(&map)),
+    ];
+    for (what, make) in make {
+        make().unwrap();
+        assert_refused(container.pid(), Reason::JitMapRefused, what);
+        fs::remove_dir(&map).or_else(|_| fs::remove_file(&map)).unwrap();
+    }
+}
+
+#[test]
+fn the_map_of_another_process_1_in_the_same_folder_is_refused() {
+    let Some(_turn) = privileged() else { return };
+    const HOUR: Duration = Duration::from_secs(3600);
+    const OTHER_USER: u32 = 1000;
+    let (container, pid) = start_nested("none");
+    fs::write(container.file(MAP), forged(pid)).unwrap();
+    let map = File::options().write(true).open(container.file(MAP)).unwrap();
+    map.set_modified(SystemTime::now() - HOUR).unwrap();
+    assert_refused(pid, Reason::JitMapRefused, "older than the process");
+    map.set_modified(SystemTime::now()).unwrap();
+    chown(container.file(MAP), Some(OTHER_USER), None).unwrap();
+    assert_refused(pid, Reason::JitMapRefused, "of another user");
+}

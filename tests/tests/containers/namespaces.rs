@@ -1,0 +1,72 @@
+//! Targets in pid, user and mount namespaces of their own, seen from the host and from beside them.
+
+use profiler::{Profile, profile::SymbolSource};
+use profiler_tests::{Stacks, built, privileged, sample, sample_pid};
+
+use crate::{
+    COLD, HOT_CHAIN,
+    container::Container,
+    recipe::Recipe,
+    sidecar::{pid_inside, sidecar, stacks},
+};
+
+/// `jit` in a pid namespace below the container's. It has the files of the container, and is process 1 as well.
+pub(crate) fn start_nested(look: &str) -> (Container, u32) {
+    let words = ["unshare", "-p", "-f", "jit-static", "60", look];
+    let recipe = Recipe::new(&words).program(&built("jit-static")).capabilities(&["SYS_ADMIN"]);
+    let container = recipe.start();
+    let pid = container.wait_for("jit-static");
+    (container, pid)
+}
+
+fn assert_named(profile: &Profile) {
+    let ledger = profile.ledger();
+    assert!(ledger.adds_up() && ledger.lost_total() == 0, "{ledger:?}");
+    for source in [SymbolSource::PerfMap, SymbolSource::SymbolTable] {
+        assert!(ledger.named.contains_key(&source), "{ledger:?}");
+    }
+    let stacks = Stacks::of(profile);
+    assert!(stacks.percent(|stack| stack.has_chain(&HOT_CHAIN)) > 70.0, "{stacks:#?}");
+    stacks.assert_share(COLD, 25.0);
+}
+
+#[test]
+fn from_the_host_a_container_has_the_names_of_its_own_files() {
+    let Some(_turn) = privileged() else { return };
+    let container = Recipe::workload("jit-static", &["60"]).start();
+    assert_named(&sample(sample_pid(container.pid()), 2_000));
+}
+
+#[test]
+fn a_read_only_root_changes_nothing() {
+    let Some(_turn) = privileged() else { return };
+    let container = Recipe::workload("jit-static", &["60"]).read_only().start();
+    assert_named(&sample(sample_pid(container.pid()), 2_000));
+}
+
+#[test]
+fn the_perf_map_of_a_user_namespace_belongs_to_a_user_of_the_host_with_another_id() {
+    use std::os::unix::fs::MetadataExt;
+    let Some(_turn) = privileged() else { return };
+    const FIRST_HOST_ID: u32 = 100_000;
+    let container = Recipe::workload("jit-static", &["60"]).user_namespace(FIRST_HOST_ID).start();
+    assert_eq!(container.file("/tmp/perf-1.map").metadata().unwrap().uid(), FIRST_HOST_ID);
+    assert_named(&sample(sample_pid(container.pid()), 2_000));
+}
+
+#[test]
+fn from_the_host_a_nested_pid_namespace_is_named_by_its_innermost_id() {
+    let Some(_turn) = privileged() else { return };
+    let (_container, pid) = start_nested("lower");
+    assert_named(&sample(sample_pid(pid), 2_000));
+}
+
+#[test]
+fn from_a_sidecar_a_nested_pid_namespace_is_named_by_its_innermost_id() {
+    let Some(_turn) = privileged() else { return };
+    let (container, pid) = start_nested("lower");
+    let run = sidecar(&container, &["-p", &pid_inside(pid), "-F", "1999", "-d", "1"]).run();
+    let stacks = stacks(&run);
+    assert!(stacks.percent(|stack| stack.has_chain(&HOT_CHAIN)) > 70.0, "{stacks:#?}");
+    stacks.assert_share(COLD, 25.0);
+}

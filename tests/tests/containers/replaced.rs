@@ -1,0 +1,133 @@
+//! Programs that were deleted or replaced while they run, as an update of an image or of a package does.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use profiler::{Profile, profile::SymbolSource};
+use profiler_tests::{Outcome, Stacks, Workload, built, outcome, privileged, profiler, sample, sample_pid};
+use tempfile::TempDir;
+
+use crate::{
+    capabilities::with_capabilities,
+    container::Container,
+    recipe::{LEAST_CAPABILITIES, Recipe},
+};
+
+/// The workload with a name of the same length in the place of each, and all else alike, the build id too.
+fn impostor() -> Vec<u8> {
+    let mut bytes = fs::read(built("shares-static")).unwrap();
+    for (name, wrong) in [(b"\0alpha\0", b"\0wrong\0"), (b"\0gamma\0", b"\0false\0")] {
+        let at = bytes.windows(name.len()).position(|window| window == name).expect("a symbol");
+        bytes[at..at + name.len()].copy_from_slice(wrong);
+    }
+    bytes
+}
+
+fn replace(path: &Path) {
+    let beside = path.with_extension("new");
+    fs::write(&beside, impostor()).unwrap();
+    fs::rename(beside, path).unwrap();
+}
+
+fn delete(path: &Path) {
+    fs::remove_file(path).unwrap();
+}
+
+/// A container whose program lies on an overlay, as in the images of container runtimes.
+struct Overlay {
+    container: Container,
+    _layers: TempDir,
+}
+
+const PROGRAM: &str = "/app/shares-static";
+
+impl Overlay {
+    fn start() -> Self {
+        let layers = tempfile::tempdir().unwrap();
+        let layer = |name: &str| {
+            let path = layers.path().join(name);
+            fs::create_dir(&path).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        let [lower, upper, work] = ["lower", "upper", "work"].map(layer);
+        fs::copy(built("shares-static"), Path::new(&lower).join("shares-static")).unwrap();
+        let options = [format!("lowerdir={lower}"), format!("upperdir={upper}"), format!("workdir={work}")];
+        let options = options.each_ref().map(String::as_str);
+        let container = Recipe::new(&[PROGRAM, "60"]).mounts("/app", "overlay", &options).start();
+        Self { container, _layers: layers }
+    }
+
+    fn program(&self) -> PathBuf {
+        self.container.file(PROGRAM)
+    }
+}
+
+fn assert_named(stacks: &Stacks) {
+    stacks.assert_share("alpha", 60.0);
+    stacks.assert_share("gamma", 10.0);
+    assert_never_wrong(stacks);
+}
+
+fn assert_never_wrong(stacks: &Stacks) {
+    assert_eq!(stacks.count(|stack| stack.has("wrong") || stack.has("false")), 0, "{stacks:#?}");
+}
+
+fn sample_process(pid: u32) -> Profile {
+    sample(sample_pid(pid), 2_000)
+}
+
+#[test]
+fn what_was_deleted_or_replaced_on_an_overlay_is_named_by_the_file_that_runs() {
+    let Some(_turn) = privileged() else { return };
+    for change in [delete, replace] {
+        let overlay = Overlay::start();
+        change(&overlay.program());
+        let profile = sample_process(overlay.container.pid());
+        assert_named(&Stacks::of(&profile));
+        assert!(profile.ledger().named.contains_key(&SymbolSource::SymbolTable));
+    }
+}
+
+#[test]
+fn what_is_still_there_on_an_overlay_has_names_without_the_right_to_see_mapped_files() {
+    let Some(_turn) = privileged() else { return };
+    let overlay = Overlay::start();
+    let run = run_without_mapped_files(overlay.container.pid());
+    assert_named(&Stacks::parse(&run.stdout));
+}
+
+#[test]
+fn without_the_right_to_see_mapped_files_what_was_replaced_has_no_names_and_the_reason() {
+    let Some(_turn) = privileged() else { return };
+    let overlay = Overlay::start();
+    replace(&overlay.program());
+    let run = run_without_mapped_files(overlay.container.pid());
+    assert_never_wrong(&Stacks::parse(&run.stdout));
+    assert!(run.stderr.contains("path leads to another file than the one mapped"), "{}", run.stderr);
+    assert!(run.stderr.contains("CAP_CHECKPOINT_RESTORE"), "{}", run.stderr);
+}
+
+#[test]
+fn what_was_replaced_on_the_host_is_treated_alike() {
+    let Some(_turn) = privileged() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("shares-static");
+    fs::copy(built("shares-static"), &program).unwrap();
+    let workload = Workload::run(std::process::Command::new(&program).arg("60"));
+    replace(&program);
+    assert_named(&Stacks::of(&sample_process(workload.pid())));
+    let run = run_without_mapped_files(workload.pid());
+    assert_never_wrong(&Stacks::parse(&run.stdout));
+    assert!(run.stderr.contains("path leads to another file than the one mapped"), "{}", run.stderr);
+}
+
+fn run_without_mapped_files(pid: u32) -> Outcome {
+    let names: Vec<_> =
+        LEAST_CAPABILITIES.iter().copied().filter(|name| *name != "CHECKPOINT_RESTORE").collect();
+    let pid = pid.to_string();
+    let run = outcome(&mut with_capabilities(&names, &profiler(&["-p", &pid, "-F", "1999", "-d", "1"])));
+    assert_eq!(run.code(), 0, "{}", run.stderr);
+    run
+}

@@ -1,0 +1,105 @@
+//! The profiler in a container that shares nothing with its target but the pid namespace.
+
+use std::path::Path;
+
+use profiler_tests::{Outcome, Stacks, built, privileged};
+
+use crate::{
+    COLD, HOT_CHAIN,
+    container::Container,
+    recipe::{LEAST_CAPABILITIES, Recipe},
+};
+
+/// The profiler beside a target, without `/sys`.
+pub(crate) fn bare_sidecar(of: &Container, arguments: &[&str]) -> Recipe {
+    let words = [&["profiler"], arguments].concat();
+    let recipe = Recipe::new(&words).program(&built("profiler")).capabilities(LEAST_CAPABILITIES);
+    recipe.in_pid_namespace_of(of.pid())
+}
+
+/// The profiler beside a target.
+pub(crate) fn sidecar(of: &Container, arguments: &[&str]) -> Recipe {
+    bare_sidecar(of, arguments).shows(Path::new("/sys"), "/sys")
+}
+
+/// The stacks of a run that went well.
+pub(crate) fn stacks(run: &Outcome) -> Stacks {
+    assert_eq!(run.code(), 0, "{}", run.stderr);
+    assert!(run.stderr.contains(", 0 lost"), "{}", run.stderr);
+    Stacks::parse(&run.stdout)
+}
+
+#[test]
+fn a_sidecar_names_its_target_by_the_targets_own_files() {
+    let Some(_turn) = privileged() else { return };
+    let target = Recipe::workload("jit-static", &["60"]).start();
+    let run = sidecar(&target, &["-p", "1", "-F", "1999", "-d", "1"]).run();
+    let stacks = stacks(&run);
+    assert!(stacks.percent(|stack| stack.has_chain(&HOT_CHAIN)) > 70.0, "{stacks:#?}");
+    stacks.assert_share(COLD, 25.0);
+    assert!(run.stderr.contains("of pid 1 (jit-static)"), "{}", run.stderr);
+}
+
+#[test]
+fn samples_have_the_ids_of_the_sidecars_pid_namespace() {
+    let Some(_turn) = privileged() else { return };
+    let script = "shares-static 60 & jit-static 60";
+    let target = Recipe::new(&["sh", "-c", script]);
+    let target = target.program(&built("jit-static")).program(&built("shares-static")).start();
+    let shares = pid_inside(target.wait_for("shares-static"));
+    let run = sidecar(&target, &["-a", "-F", "1999", "-d", "1", "--per-process"]).run();
+    let stacks = stacks(&run);
+    let name = format!("process {shares} (shares-static)");
+    assert!(stacks.percent(|stack| stack.has(&name) && stack.has("alpha")) > 10.0, "{stacks:#?}");
+    // What runs outside is not seen, neither by its own name nor by that of a process with the same id inside.
+    let inside = ["shares-static", "jit-static", "profiler"];
+    let outside = stacks.percent(|stack| !inside.iter().any(|name| stack.frames[0].contains(name)));
+    assert!(outside < 1.0, "{outside} % of\n{stacks:#?}");
+}
+
+#[test]
+fn without_the_kernels_types_processes_of_the_same_namespace_are_still_sampled() {
+    let Some(_turn) = privileged() else { return };
+    let target = Recipe::workload("jit-static", &["60"]).start();
+    let run = bare_sidecar(&target, &["-p", "1", "-F", "1999", "-d", "1"]).run();
+    let stacks = stacks(&run);
+    assert!(stacks.percent(|stack| stack.has_chain(&HOT_CHAIN)) > 70.0, "{stacks:#?}");
+}
+
+#[test]
+fn a_read_only_root_is_enough() {
+    let Some(_turn) = privileged() else { return };
+    let target = Recipe::workload("jit-static", &["60"]).read_only().start();
+    let run = sidecar(&target, &["-p", "1", "-F", "1999", "-d", "0.5"]).read_only().run();
+    let stacks = stacks(&run);
+    assert!(stacks.percent(|stack| stack.has_chain(&HOT_CHAIN)) > 70.0, "{stacks:#?}");
+}
+
+#[test]
+fn a_sidecar_with_a_user_namespace_is_told_to_leave_it() {
+    let Some(_turn) = privileged() else { return };
+    let target = Recipe::workload("jit-static", &["60"]).user_namespace(100_000).start();
+    let words = ["profiler", "-p", "1", "-d", "0.5"];
+    let recipe = Recipe::new(&words).program(&built("profiler")).capabilities(LEAST_CAPABILITIES);
+    let run = recipe.user_namespace(100_000).run();
+    assert_eq!(run.code(), 1, "{}", run.stderr);
+    assert!(run.stderr.contains("--userns=host"), "{}", run.stderr);
+    drop(target);
+}
+
+#[test]
+fn a_process_of_another_pid_namespace_is_no_target() {
+    let Some(_turn) = privileged() else { return };
+    let target = Recipe::workload("jit-static", &["60"]).start();
+    let outside = std::process::id().to_string();
+    let run = sidecar(&target, &["-p", &outside, "-d", "0.5"]).run();
+    assert_eq!(run.code(), 1, "{}", run.stderr);
+    assert!(run.stderr.contains("does not exist in the profiler's pid namespace"), "{}", run.stderr);
+}
+
+/// The id of a process in the pid namespace one below the host's.
+pub(crate) fn pid_inside(pid: u32) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap();
+    ids.split_whitespace().nth(1).expect("a process of a container").to_owned()
+}
