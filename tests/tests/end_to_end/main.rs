@@ -8,6 +8,7 @@ mod jit;
 mod leftovers;
 mod lifetimes;
 mod node;
+mod privileges;
 mod targets;
 mod threads;
 

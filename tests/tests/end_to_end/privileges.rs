@@ -1,0 +1,68 @@
+//! Another user than root, with few capabilities or none.
+
+use std::{fs, os::unix::fs::PermissionsExt, process::Command};
+
+use profiler_tests::{Outcome, Stacks, Workload, outcome, privileged, profiler};
+
+/// What suffices where `kernel.perf_event_paranoid` is at most 2 and maps take no locked memory.
+const ENOUGH: [&str; 5] = ["bpf", "perfmon", "sys_ptrace", "syslog", "dac_read_search"];
+
+fn run_as_nobody(capabilities: &[&str], arguments: &[&str]) -> Outcome {
+    // Others may not enter the folders of the build: a copy of the program stands where they may.
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("profiler");
+    fs::copy(profiler(&[]).get_program(), &program).unwrap();
+    fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    let list: Vec<String> = capabilities.iter().map(|capability| format!("+{capability}")).collect();
+    if !list.is_empty() {
+        let list = list.join(",");
+        command.arg(format!("--inh-caps={list}")).arg(format!("--ambient-caps={list}"));
+    }
+    outcome(command.arg("--").arg(program).args(arguments).current_dir("/"))
+}
+
+fn sysctl(name: &str) -> i32 {
+    fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn without_a_capability_the_remedy_is_named() {
+    let Some(_turn) = privileged() else { return };
+    let run = run_as_nobody(&[], &["-a", "-d", "0.2"]);
+    assert_eq!((run.code(), run.stdout.as_str()), (1, ""));
+    let remedies = ["CAP_PERFMON", "perf_event_paranoid", "sudo"];
+    assert!(remedies.iter().any(|remedy| run.stderr.contains(remedy)), "{}", run.stderr);
+}
+
+#[test]
+fn a_few_capabilities_suffice_for_the_process_of_another_user() {
+    let Some(_turn) = privileged() else { return };
+    if sysctl("perf_event_paranoid") > 2 {
+        return eprintln!("skipped, kernel.perf_event_paranoid asks for more than CAP_PERFMON");
+    }
+    let workload = Workload::start("syscalls");
+    let run = run_as_nobody(&ENOUGH, &["-p", &workload.pid().to_string(), "-F", "999", "-d", "0.5"]);
+    assert_eq!(run.code(), 0, "{}", run.stderr);
+    let stacks = Stacks::parse(&run.stdout);
+    assert!(stacks.percent(|stack| stack.has_chain(&["main", "run", "read"])) > 90.0, "{stacks:#?}");
+    assert!(stacks.percent(|stack| stack.has("vfs_read")) > 80.0, "{stacks:#?}");
+}
+
+#[test]
+fn kernel_frames_without_names_have_their_remedy() {
+    let Some(_turn) = privileged() else { return };
+    let is_hidden = sysctl("kptr_restrict") > 0 || sysctl("perf_event_paranoid") > 1;
+    if !is_hidden || sysctl("perf_event_paranoid") > 2 {
+        return eprintln!("skipped, this kernel hides nothing from those who may sample, or lets nobody");
+    }
+    let workload = Workload::start("syscalls");
+    let capabilities: Vec<&str> = ENOUGH.into_iter().filter(|capability| *capability != "syslog").collect();
+    let run = run_as_nobody(&capabilities, &["-p", &workload.pid().to_string(), "-F", "999", "-d", "0.5"]);
+    assert_eq!(run.code(), 0, "{}", run.stderr);
+    assert!(run.stderr.contains("CAP_SYSLOG") && run.stderr.contains("kptr_restrict"), "{}", run.stderr);
+    let stacks = Stacks::parse(&run.stdout);
+    assert!(stacks.percent(|stack| stack.has("[kernel]")) > 80.0, "{stacks:#?}");
+    assert!(stacks.percent(|stack| stack.has_chain(&["main", "run", "read"])) > 90.0, "{stacks:#?}");
+}
