@@ -28,11 +28,7 @@ pub(crate) struct Bundle {
 
 impl Bundle {
     /// Makes it. `config` gives config.json for the cgroup below which the container has to stay.
-    pub(crate) fn new(
-        programs: &[PathBuf],
-        owner: Option<u32>,
-        config: impl FnOnce(&str) -> Value,
-    ) -> Self {
+    pub(crate) fn new(programs: &[PathBuf], owner: Option<u32>, config: impl FnOnce(&str) -> Value) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let cgroups = format!("/profiler-tests-{}-{number}", std::process::id());
