@@ -13,6 +13,7 @@ use std::{
 #[repr(i32)]
 enum Command {
     MapCreate = 0,
+    MapLookupElement = 1,
     MapUpdateElement = 2,
     ProgramLoad = 5,
     RawTracepointOpen = 17,
@@ -74,6 +75,9 @@ struct RawTracepointOpen {
 /// `BPF_OBJ_NAME_LEN`.
 const NAME_BYTES: usize = 16;
 
+/// No kernel has room for more CPUs (`CONFIG_NR_CPUS` ends there on every architecture).
+const MAX_CPUS: usize = 8192;
+
 /// How much of the verifier's log is asked for after a refusal.
 const LOG_BYTES: usize = 256 * 1024;
 
@@ -120,6 +124,23 @@ pub(crate) fn update_element(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> i
     };
     // SAFETY: both addresses are of live slices, of the sizes that the caller promises.
     unsafe { bpf(Command::MapUpdateElement, &attributes) }.map(drop)
+}
+
+/// The sum over all CPUs of an element of a per-CPU array of 64-bit numbers.
+///
+/// The kernel writes one number for each CPU that is possible. How many those are stands in `/sys`, which a container
+/// need not have: so there is room for the most that there can be.
+pub(crate) fn sum_over_cpus(array: BorrowedFd<'_>, index: u32) -> io::Result<u64> {
+    let mut values = vec![0_u64; MAX_CPUS];
+    let attributes = MapElement {
+        map_fd: raw(array),
+        key: (&raw const index) as u64,
+        value: values.as_mut_ptr() as u64,
+        ..MapElement::default()
+    };
+    // SAFETY: the key is a live number of the size of an array's keys, and no kernel has more CPUs than fit.
+    unsafe { bpf(Command::MapLookupElement, &attributes) }?;
+    Ok(values.iter().sum())
 }
 
 /// Makes a map read-only for user space, so that the verifier takes its values for constants.

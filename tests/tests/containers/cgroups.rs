@@ -89,6 +89,9 @@ fn a_cgroup_of_either_version_is_sampled_with_those_below_it_and_nothing_else() 
         let above = sample(builder(Target::Cgroup(container.cgroup(hierarchy))), 500);
         assert_eq!(pids(&above), both, "{hierarchy}");
     }
+    let memberships = fs::read_to_string(format!("/proc/{}/cgroup", container.pid())).unwrap();
+    let shown = memberships.lines().find_map(|line| line.split(':').nth(2)).unwrap();
+    assert_eq!(pids(&sample(builder(Target::Cgroup(shown.into())), 500)), both, "{shown}");
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! The profiler in a container that shares nothing with its target but the pid namespace.
 
-use std::path::Path;
-
 use profiler_tests::{Outcome, Stacks, built, privileged};
 
 use crate::{
@@ -19,7 +17,7 @@ pub(crate) fn bare_sidecar(of: &Container, arguments: &[&str]) -> Recipe {
 
 /// The profiler beside a target.
 pub(crate) fn sidecar(of: &Container, arguments: &[&str]) -> Recipe {
-    bare_sidecar(of, arguments).shows(Path::new("/sys"), "/sys")
+    bare_sidecar(of, arguments).mounts("/sys", "sysfs", &["ro"])
 }
 
 /// The stacks of a run that went well.
@@ -67,6 +65,18 @@ fn without_the_kernels_types_processes_of_the_same_namespace_are_still_sampled()
 }
 
 #[test]
+fn a_container_is_found_by_its_id_where_only_its_processes_are_seen() {
+    let Some(_turn) = privileged() else { return };
+    let id = "4f1c3ab99a0e6b7a1d5d2f3e4c5b6a79808f7e6d5c4b3a29180f7e6d5c4b3a29";
+    let place = format!("kubepods/besteffort/pod0d4b8f4e/{id}");
+    let target = Recipe::workload("jit-static", &["60"]).cgroup(&place).start();
+    let run = sidecar(&target, &["--container", &id[..12], "-F", "1999", "-d", "1"]).run();
+    let stacks = stacks(&run);
+    assert!(stacks.percent(|stack| stack.has_chain(&HOT_CHAIN)) > 70.0, "{stacks:#?}");
+    assert!(run.stderr.contains(&format!("of container {id}")), "{}", run.stderr);
+}
+
+#[test]
 fn a_read_only_root_is_enough() {
     let Some(_turn) = privileged() else { return };
     let target = Recipe::workload("jit-static", &["60"]).read_only().start();
@@ -78,13 +88,11 @@ fn a_read_only_root_is_enough() {
 #[test]
 fn a_sidecar_with_a_user_namespace_is_told_to_leave_it() {
     let Some(_turn) = privileged() else { return };
-    let target = Recipe::workload("jit-static", &["60"]).user_namespace(100_000).start();
-    let words = ["profiler", "-p", "1", "-d", "0.5"];
+    let words = ["profiler", "-a", "-d", "0.5"];
     let recipe = Recipe::new(&words).program(&built("profiler")).capabilities(LEAST_CAPABILITIES);
     let run = recipe.user_namespace(100_000).run();
     assert_eq!(run.code(), 1, "{}", run.stderr);
     assert!(run.stderr.contains("--userns=host"), "{}", run.stderr);
-    drop(target);
 }
 
 #[test]

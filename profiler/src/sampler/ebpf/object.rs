@@ -6,7 +6,7 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
-use aya::maps::{Map, MapData, PerCpuArray, RingBuf};
+use aya::maps::{Map, MapData, RingBuf};
 use aya_obj::generated::bpf_insn;
 use profiler_common::{Config, Counter, names};
 use zerocopy::IntoBytes;
@@ -54,7 +54,7 @@ impl Limits {
 /// The loaded kernel side. Dropped, it is gone from the kernel: nothing is pinned.
 pub(super) struct KernelSide {
     records: RingBuf<MapData>,
-    counters: PerCpuArray<MapData, u64>,
+    counters: OwnedFd,
     sample: OwnedFd,
     _maps: HashMap<String, OwnedFd>,
     _tracepoints: Vec<OwnedFd>,
@@ -82,7 +82,7 @@ impl KernelSide {
         let map_data = |name| MapData::from_fd(clone_fd(map(&maps, name)?)?).map_err(broken);
         Ok(Self {
             records: Map::RingBuf(map_data(names::MAP_RECORDS)?).try_into().map_err(broken)?,
-            counters: Map::PerCpuArray(map_data(names::MAP_COUNTERS)?).try_into().map_err(broken)?,
+            counters: clone_fd(map(&maps, names::MAP_COUNTERS)?)?,
             sample,
             _maps: maps,
             _tracepoints: tracepoints,
@@ -108,11 +108,10 @@ impl KernelSide {
 
     /// The counters, all CPUs together.
     pub(super) fn counts(&self) -> Result<KernelCounts> {
-        let sum = |counter: Counter| -> Result<u64> {
-            let values = self.counters.get(&(counter as u32), 0).map_err(|error| {
+        let sum = |counter: Counter| {
+            bpf::sum_over_cpus(self.counters.as_fd(), counter as u32).map_err(|error| {
                 Error::with_source(ErrorKind::Io, "failed to read the kernel side's counters", error)
-            })?;
-            Ok(values.iter().sum())
+            })
         };
         Ok(KernelCounts {
             target_ticks: sum(Counter::TargetTicks)?,
