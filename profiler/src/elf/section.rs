@@ -139,6 +139,10 @@ fn unpack_gnu_zlib(bytes: &[u8], limit: u64) -> Result<Arc<[u8]>, Defect> {
     decompress(CompressionFormat::Zlib, packed, size, limit)
 }
 
+/// What deflate makes of a byte at most; zstd could make more, but not of a section that means something. The size
+/// that is stated is taken in memory before the first byte is unpacked.
+const MAX_PACKING: u64 = 1032;
+
 fn decompress(
     format: CompressionFormat,
     packed: &[u8],
@@ -147,6 +151,9 @@ fn decompress(
 ) -> Result<Arc<[u8]>, Defect> {
     if unpacked_bytes > limit {
         return Err(Defect::TooLarge);
+    }
+    if unpacked_bytes / MAX_PACKING > packed.len() as u64 {
+        return Err(Defect::Malformed);
     }
     let data = CompressedData { format, data: packed, uncompressed_size: unpacked_bytes };
     data.decompress().map(Cow::into_owned).map(Arc::from).map_err(|_| Defect::Malformed)
@@ -197,6 +204,8 @@ mod tests {
     fn packing_that_lies_about_its_size_is_malformed() {
         let packed = TestFile::with_code().compressed(".zlib", elf::ELFCOMPRESS_ZLIB, 32, &zlib(TEXT));
         assert_eq!(contents(packed, ".zlib", 100), Err(Defect::Malformed));
+        let much = TestFile::with_code().compressed(".zlib", elf::ELFCOMPRESS_ZLIB, 1 << 40, &zlib(TEXT));
+        assert_eq!(contents(much, ".zlib", 1 << 41), Err(Defect::Malformed));
         let unknown = TestFile::with_code().compressed(".x", elf::CompressionType(99), 31, TEXT);
         assert_eq!(contents(unknown, ".x", 100), Err(Defect::Malformed));
     }
