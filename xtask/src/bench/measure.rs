@@ -25,8 +25,12 @@ const MEMORY_POLL: Duration = Duration::from_millis(2);
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The part of the time it samples after which its BPF programs are asked how long they ran.
 const LAST_LOOK: f64 = 0.9;
-/// Where a profiler has done what it does once.
-const SETTLED_AFTER: Duration = Duration::from_secs(2);
+
+/// Where, in a time of sampling, a profiler has done what it does once.
+pub(super) fn settled_after(sampling: Duration) -> Duration {
+    const LONGEST: Duration = Duration::from_secs(2);
+    LONGEST.min(sampling / 2)
+}
 
 /// What one run took.
 #[derive(Clone, Debug)]
@@ -74,7 +78,7 @@ impl Watch {
     fn to_the_end(&self, mut child: Child, messages: &Path) -> Result<Run> {
         let arm = self.arm()?;
         let sampling_started = self.started + arm.unwrap_or_default();
-        self.wait_until(sampling_started + self.sampling.min(SETTLED_AFTER))?;
+        self.wait_until(sampling_started + settled_after(self.sampling))?;
         let start_cpu = cpu_time(self.pid).unwrap_or_default();
         // Before the end, after which the programs are gone.
         self.wait_until(sampling_started + self.sampling.mul_f64(LAST_LOOK))?;

@@ -5,6 +5,7 @@ mod report;
 mod run_time;
 mod scenario;
 mod stacks;
+mod sysctl;
 mod target;
 mod tool;
 
@@ -18,8 +19,8 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 
 use self::{
-    run_time::RunTimeStatistics,
     scenario::{Metric, Plan, Series},
+    sysctl::Sysctl,
     target::Target,
     tool::{Job, Tool, ToolName},
 };
@@ -64,7 +65,9 @@ impl Bench {
         let profiler = run::build_static()?;
         let binary_bytes = fs::metadata(&profiler)?.len();
         let tools = self.tools(profiler);
-        let _statistics = RunTimeStatistics::on()?;
+        let _statistics = Sysctl::set("bpf_stats_enabled", "1")?;
+        // Some look at the number only, not at what they may do.
+        let _paranoid = Sysctl::set("perf_event_paranoid", "-1")?;
         let tables = report::markdown(&self.measure(&tools, binary_bytes)?);
         println!("{tables}");
         if self.write { report::write(&tables) } else { Ok(()) }
@@ -103,7 +106,7 @@ impl Bench {
             with_perf.carry_out(&job(target, 99, seconds(30)), target)
         });
         let threads =
-            on(Target::start("threads")?, |target| once.carry_out(&job(target, 99, seconds(5)), target));
+            on(Target::start_nice("threads")?, |target| once.carry_out(&job(target, 99, seconds(5)), target));
         let stacks =
             on(Target::start("stacks")?, |target| own.carry_out(&job(target, 999, seconds(10)), target));
         let processes = many_processes(&own, &folder, seconds(5))?;
@@ -132,7 +135,7 @@ fn on(target: Target, measure: impl FnOnce(&Target) -> Series) -> Series {
 /// Everything on a machine with a thousand processes that work now and then.
 fn many_processes(plan: &Plan<'_>, folder: &Path, seconds: u64) -> Result<Series> {
     const PROCESSES: usize = 1000;
-    let targets = (0..PROCESSES).map(|_| Target::start("now_and_then")).collect::<Result<Vec<_>>>()?;
+    let targets = (0..PROCESSES).map(|_| Target::start_nice("now_and_then")).collect::<Result<Vec<_>>>()?;
     Ok(plan.carry_out(&Job { pid: None, frequency_hz: 99, seconds, folder }, &targets[0]))
 }
 

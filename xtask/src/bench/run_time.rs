@@ -1,46 +1,6 @@
-//! How long BPF programs run: the kernel's own statistics, which it keeps while a sysctl is on.
+//! How long BPF programs run: the kernel's own statistics, which it keeps while `kernel.bpf_stats_enabled` is 1.
 
-use std::{
-    fs,
-    os::unix::process::CommandExt as _,
-    path::Path,
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
-
-use anyhow::{Context as _, Result};
-
-const SYSCTL: &str = "/proc/sys/kernel/bpf_stats_enabled";
-
-/// Keeps the kernel's statistics on; dropped, the sysctl is what it was.
-pub(super) struct RunTimeStatistics {
-    /// Puts the sysctl back when its input closes: whatever ends this process, that happens.
-    restorer: Child,
-}
-
-impl RunTimeStatistics {
-    pub(super) fn on() -> Result<Self> {
-        let before = fs::read_to_string(SYSCTL).with_context(|| format!("failed to read {SYSCTL}"))?;
-        // A group of its own: Ctrl-C is not meant for it.
-        let restorer = Command::new("sh")
-            .args(["-c", "read -r line; echo \"$0\" > \"$1\"", before.trim(), SYSCTL])
-            .stdin(Stdio::piped())
-            .process_group(0)
-            .spawn()?;
-        let on = Self { restorer };
-        fs::write(SYSCTL, "1").with_context(|| format!("failed to write {SYSCTL}: the bench needs root"))?;
-        Ok(on)
-    }
-}
-
-impl Drop for RunTimeStatistics {
-    fn drop(&mut self) {
-        drop(self.restorer.stdin.take());
-        if !self.restorer.wait().is_ok_and(|status| status.success()) {
-            eprintln!("{SYSCTL} could not be put back");
-        }
-    }
-}
+use std::{fs, path::Path, time::Duration};
 
 /// How long the BPF programs that process `pid` holds open have run, `None` when it holds none.
 pub(super) fn of_process(pid: u32) -> Option<Duration> {

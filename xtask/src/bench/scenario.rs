@@ -8,7 +8,7 @@ use std::{
 use anyhow::Result;
 
 use super::{
-    stacks,
+    measure, stacks,
     target::{Target, cpu_time},
     tool::{Done, Job, Tool, ToolName},
 };
@@ -75,7 +75,8 @@ fn one_run(tool: &Tool, job: &Job<'_>, target: &Target) -> Result<Figures> {
 fn figures(done: &Done, job: &Job<'_>, target_cpu: f64) -> Figures {
     const BYTES_PER_MEGABYTE: f64 = 1e6;
     let run = &done.run;
-    let settled_seconds = (job.seconds as f64 - 2.0).max(1.0);
+    let sampling = Duration::from_secs(job.seconds);
+    let settled_seconds = (sampling - measure::settled_after(sampling)).as_secs_f64();
     let mut figures = Figures::from([
         (Metric::CpuSeconds, run.cpu.as_secs_f64()),
         (Metric::SettledCpuPercent, 100.0 * run.settled_cpu.as_secs_f64() / settled_seconds / target_cpu),

@@ -27,6 +27,12 @@ impl Target {
         Self::of(Command::new(workloads::output_folder().join(name)).arg(SECONDS))
     }
 
+    /// As [`start`](Self::start), with the least share of the CPUs: what fills them starves no profiler.
+    pub(super) fn start_nice(name: &str) -> Result<Self> {
+        let program = workloads::output_folder().join(name);
+        Self::of(Command::new("nice").args(["-n", "19"]).arg(program).arg(SECONDS))
+    }
+
     /// Starts the .NET program in a mode, with its perf map.
     pub(super) fn start_dotnet(version: &str, mode: &str) -> Result<Self> {
         let launcher = workloads::output_folder().join("dotnet/run");
