@@ -36,6 +36,13 @@ impl TimerEvent {
         check(unsafe { sys::ioctls::ENABLE(fd, 0) })
     }
 
+    /// How long the event has counted, nanoseconds. It stands still for good once its CPU has been offline.
+    pub(crate) fn counted_ns(&self) -> io::Result<u64> {
+        let mut count = [0; 8];
+        rustix::io::read(&self.fd, &mut count)?;
+        Ok(u64::from_ne_bytes(count))
+    }
+
     /// No tick after this.
     pub(crate) fn stop(&self) -> io::Result<()> {
         // SAFETY: the descriptor is open.

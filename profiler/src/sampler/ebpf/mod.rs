@@ -56,6 +56,8 @@ struct Cpu {
     id: u32,
     timer: TimerEvent,
     side_band: SideBand,
+    /// What the timer had counted at the last look.
+    counted_ns: u64,
 }
 
 /// Decodes bytes as one record of the ring buffer, and as one of the side band.
@@ -129,7 +131,8 @@ impl EbpfSource {
         }
         self.next_cpu_check = Instant::now() + CPU_CHECK_INTERVAL;
         let now = self.watch.online()?;
-        for cpu in self.cpus.extract_if(.., |cpu| !now.contains(cpu.id)) {
+        // A CPU that was away for a moment is there at every look, but its events are dead.
+        for cpu in self.cpus.extract_if(.., |cpu| !now.contains(cpu.id) || cpu.has_stood_still()) {
             log::info!("CPU {} went offline", cpu.id);
             let mut side_band = cpu.side_band;
             side_band.drain(batch);
@@ -154,7 +157,13 @@ impl Cpu {
             let message = format!("failed to open a timer event on CPU {id}");
             Error::from_io(Operation::OpenPerfEvent, message, error)
         })?;
-        Ok(Self { id, timer, side_band: SideBand::open(id)? })
+        Ok(Self { id, timer, side_band: SideBand::open(id)?, counted_ns: 0 })
+    }
+
+    /// Whether the timer counted nothing since the last call.
+    fn has_stood_still(&mut self) -> bool {
+        let counted_ns = self.timer.counted_ns().unwrap_or(self.counted_ns);
+        std::mem::replace(&mut self.counted_ns, counted_ns) == counted_ns
     }
 
     fn start(&self, kernel: &KernelSide) -> Result<()> {
