@@ -36,8 +36,7 @@ impl Container {
 
     /// Its directory, and all below it, in the hierarchy mounted at a folder of that name.
     pub(crate) fn cgroup(&self, hierarchy: &str) -> PathBuf {
-        let mut hierarchies = hierarchies().into_iter();
-        let at = hierarchies.find(|path| path.ends_with(hierarchy)).expect("a hierarchy");
+        let at = hierarchies().into_iter().find(|path| path.ends_with(hierarchy)).expect("a hierarchy");
         at.join(self.bundle.cgroups().trim_start_matches('/'))
     }
 

@@ -11,6 +11,17 @@ mod recipe;
 mod replaced;
 mod sidecar;
 
-/// What the workload `jit` generates, and what calls it.
+use profiler_tests::Stacks;
+
+/// What the workload `jit` spends three quarters of its time in, and what calls that.
 const HOT_CHAIN: [&str; 3] = ["main", "run", "demo!Demo.Program.HotLoop(int64)"];
+
+/// What it spends the rest in.
 const COLD: &str = "demo!Demo.Program.ColdLoop(int64)";
+
+/// Checks that `jit` has its names, those of its own file and those of its perf map. Shares are roughly enough: what
+/// runs in containers is not what disturbs them.
+fn assert_jit_named(stacks: &Stacks) {
+    assert!(stacks.percent(|stack| stack.has_chain(&HOT_CHAIN)) > 60.0, "{stacks:#?}");
+    assert!(stacks.percent(|stack| stack.has(COLD)) > 15.0, "{stacks:#?}");
+}

@@ -4,7 +4,7 @@ use profiler::{Profile, profile::SymbolSource};
 use profiler_tests::{Stacks, built, privileged, sample, sample_pid};
 
 use crate::{
-    COLD, HOT_CHAIN,
+    assert_jit_named,
     container::Container,
     recipe::Recipe,
     sidecar::{pid_inside, sidecar, stacks},
@@ -25,9 +25,7 @@ fn assert_named(profile: &Profile) {
     for source in [SymbolSource::PerfMap, SymbolSource::SymbolTable] {
         assert!(ledger.named.contains_key(&source), "{ledger:?}");
     }
-    let stacks = Stacks::of(profile);
-    assert!(stacks.percent(|stack| stack.has_chain(&HOT_CHAIN)) > 70.0, "{stacks:#?}");
-    stacks.assert_share(COLD, 25.0);
+    assert_jit_named(&Stacks::of(profile));
 }
 
 #[test]
@@ -66,7 +64,5 @@ fn from_a_sidecar_a_nested_pid_namespace_is_named_by_its_innermost_id() {
     let Some(_turn) = privileged() else { return };
     let (container, pid) = start_nested("lower");
     let run = sidecar(&container, &["-p", &pid_inside(pid), "-F", "1999", "-d", "1"]).run();
-    let stacks = stacks(&run);
-    assert!(stacks.percent(|stack| stack.has_chain(&HOT_CHAIN)) > 70.0, "{stacks:#?}");
-    stacks.assert_share(COLD, 25.0);
+    assert_jit_named(&stacks(&run));
 }

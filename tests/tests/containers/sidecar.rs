@@ -3,7 +3,7 @@
 use profiler_tests::{Outcome, Stacks, built, privileged};
 
 use crate::{
-    COLD, HOT_CHAIN,
+    assert_jit_named,
     container::Container,
     recipe::{LEAST_CAPABILITIES, Recipe},
 };
@@ -32,9 +32,7 @@ fn a_sidecar_names_its_target_by_the_targets_own_files() {
     let Some(_turn) = privileged() else { return };
     let target = Recipe::workload("jit-static", &["60"]).start();
     let run = sidecar(&target, &["-p", "1", "-F", "1999", "-d", "1"]).run();
-    let stacks = stacks(&run);
-    assert!(stacks.percent(|stack| stack.has_chain(&HOT_CHAIN)) > 70.0, "{stacks:#?}");
-    stacks.assert_share(COLD, 25.0);
+    assert_jit_named(&stacks(&run));
     assert!(run.stderr.contains("of pid 1 (jit-static)"), "{}", run.stderr);
 }
 
@@ -60,8 +58,7 @@ fn without_the_kernels_types_processes_of_the_same_namespace_are_still_sampled()
     let Some(_turn) = privileged() else { return };
     let target = Recipe::workload("jit-static", &["60"]).start();
     let run = bare_sidecar(&target, &["-p", "1", "-F", "1999", "-d", "1"]).run();
-    let stacks = stacks(&run);
-    assert!(stacks.percent(|stack| stack.has_chain(&HOT_CHAIN)) > 70.0, "{stacks:#?}");
+    assert_jit_named(&stacks(&run));
 }
 
 #[test]
@@ -71,8 +68,7 @@ fn a_container_is_found_by_its_id_where_only_its_processes_are_seen() {
     let place = format!("kubepods/besteffort/pod0d4b8f4e/{id}");
     let target = Recipe::workload("jit-static", &["60"]).cgroup(&place).start();
     let run = sidecar(&target, &["--container", &id[..12], "-F", "1999", "-d", "1"]).run();
-    let stacks = stacks(&run);
-    assert!(stacks.percent(|stack| stack.has_chain(&HOT_CHAIN)) > 70.0, "{stacks:#?}");
+    assert_jit_named(&stacks(&run));
     assert!(run.stderr.contains(&format!("of container {id}")), "{}", run.stderr);
 }
 
@@ -81,8 +77,7 @@ fn a_read_only_root_is_enough() {
     let Some(_turn) = privileged() else { return };
     let target = Recipe::workload("jit-static", &["60"]).read_only().start();
     let run = sidecar(&target, &["-p", "1", "-F", "1999", "-d", "0.5"]).read_only().run();
-    let stacks = stacks(&run);
-    assert!(stacks.percent(|stack| stack.has_chain(&HOT_CHAIN)) > 70.0, "{stacks:#?}");
+    assert_jit_named(&stacks(&run));
 }
 
 #[test]
