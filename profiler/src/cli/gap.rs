@@ -9,6 +9,11 @@ pub(super) fn remedy(unnamed: &Unnamed) -> Option<String> {
         Reason::NoSymbols | Reason::NoSymbolHere if unnamed.module.starts_with('/') => {
             format!("put {file}.dbg (its debug file) beside it, or name its directory with --debug-dir")
         }
+        Reason::NotElf if file.ends_with(".dll") => {
+            "precompiled .NET code is in no perf map: DOTNET_ReadyToRun=0 at its start has it compiled, and named, \
+             at run time"
+                .to_owned()
+        }
         Reason::ProcessNotReadable => "give the profiler CAP_SYS_PTRACE".to_owned(),
         Reason::FileNotReadable => "give the profiler CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE".to_owned(),
         Reason::FileMissing | Reason::FileReplaced => {
@@ -45,6 +50,12 @@ mod tests {
     fn a_missing_privilege_is_named() {
         assert!(remedy_for("", Reason::ProcessNotReadable).unwrap().contains("CAP_SYS_PTRACE"));
         assert!(remedy_for("[kernel]", Reason::KernelAddressesHidden).unwrap().contains("CAP_SYSLOG"));
+    }
+
+    #[test]
+    fn precompiled_dotnet_code_is_told_from_other_files() {
+        assert!(remedy_for("/a/System.dll", Reason::NotElf).unwrap().contains("ReadyToRun"));
+        assert_eq!(remedy_for("/a/script", Reason::NotElf), None);
     }
 
     #[test]

@@ -33,8 +33,8 @@ use self::{
     symbol::Symbolized,
 };
 use crate::{
-    address::{ElfAddress, RuntimeAddress},
-    process::{Backing, Identity, Mapping, Proc, Process, ProcessKey, ProcessTable, root::Root},
+    address::{ElfAddress, FileOffset, RuntimeAddress},
+    process::{Backing, FileId, Identity, Mapping, Proc, Process, ProcessKey, ProcessTable, root::Root},
     profile::{FrameKind, Reason, SymbolSource},
 };
 
@@ -50,6 +50,8 @@ pub(crate) enum Code {
     Module(ModuleKey, ElfAddress),
     /// Compiled at run time by a process, at a runtime address, in one arrangement of its code.
     Jit(ProcessKey, RuntimeAddress, u32),
+    /// A file's that could not be opened or understood, at an offset in it.
+    Closed(FileId, FileOffset, Reason),
     /// Nobody's that is known.
     Nowhere(Reason, RuntimeAddress),
 }
@@ -126,6 +128,12 @@ impl Symbolizer {
                 module: None,
                 address: ElfAddress(address.0),
                 names: self.jit_code(process).names.lookup(address, time_ns),
+            },
+            Code::Closed(file, offset, reason) => Answer {
+                kind: FrameKind::Native,
+                module: self.modules.closed_path(file).map(|path| (path, Arc::default())),
+                address: ElfAddress(offset.0),
+                names: Err(reason),
             },
             Code::Nowhere(reason, address) => Answer {
                 kind: FrameKind::Native,
@@ -243,7 +251,6 @@ pub(crate) fn placeholder(answer: &Answer, reason: Reason, mapping: Option<&Mapp
         (_, Some((path, _))) => format!("[{}+0x{:x}]", file_name(path), answer.address),
         (_, None) => match mapping.map(|mapping| &mapping.backing) {
             Some(Backing::Special(name)) => name.to_string(),
-            Some(Backing::File { path, .. }) => format!("[{}]", file_name(path)),
             _ => "[unmapped]".to_owned(),
         },
     }

@@ -6,7 +6,7 @@ use super::{
     Answer, Code, ModuleKey, NativeOptions, budget::Budget, debug_file::DebugFiles, native::NativeModule,
 };
 use crate::{
-    address::{ElfAddress, RuntimeAddress},
+    address::{ElfAddress, FileOffset, RuntimeAddress},
     process::{Backing, FileId, Mapping, Proc, Process, ProcessKey, root::Root},
     profile::{FrameKind, Reason},
 };
@@ -23,6 +23,7 @@ pub(super) struct Modules {
     by_file: HashMap<Identity, ModuleKey>,
     /// What could not be opened for one process may still be for another.
     failed: HashMap<(Identity, ProcessKey), Reason>,
+    closed_paths: HashMap<FileId, Arc<str>>,
     budget: Arc<Budget>,
 }
 
@@ -47,19 +48,33 @@ impl Modules {
             opened: Vec::new(),
             by_file: HashMap::new(),
             failed: HashMap::new(),
+            closed_paths: HashMap::new(),
             budget: Arc::default(),
         }
     }
 
     /// The module's code at a runtime address in one of its mappings.
     pub(super) fn code_at(&mut self, process: &Process, mapping: &Mapping, address: RuntimeAddress) -> Code {
-        match self.module_of(process, mapping) {
-            Ok(key) => self
-                .get(key)
-                .and_then(|module| module.native.elf_address(mapping.start, mapping.offset, address))
-                .map_or(Code::Nowhere(Reason::MalformedFile, address), |address| Code::Module(key, address)),
-            Err(reason) => Code::Nowhere(reason, address),
+        let found = self.module_of(process, mapping).and_then(|key| {
+            let module = self.get(key).ok_or(Reason::FileMissing)?;
+            let address = module.native.elf_address(mapping.start, mapping.offset, address);
+            Ok(Code::Module(key, address.ok_or(Reason::MalformedFile)?))
+        });
+        found.unwrap_or_else(|reason| self.closed(mapping, address, reason))
+    }
+
+    /// The path of a file that could not be opened or understood.
+    pub(super) fn closed_path(&self, file: FileId) -> Option<Arc<str>> {
+        self.closed_paths.get(&file).cloned()
+    }
+
+    fn closed(&mut self, mapping: &Mapping, address: RuntimeAddress, reason: Reason) -> Code {
+        let Backing::File { id, path } = &mapping.backing else { return Code::Nowhere(reason, address) };
+        if self.closed_paths.len() < MAX_MODULES {
+            self.closed_paths.entry(*id).or_insert_with(|| Arc::clone(path));
         }
+        let offset = mapping.offset.0.wrapping_add(address.0.wrapping_sub(mapping.start.0));
+        Code::Closed(*id, FileOffset(offset), reason)
     }
 
     /// The names at an address of a module.
@@ -82,6 +97,7 @@ impl Modules {
     /// Gives what could not be opened another chance.
     pub(super) fn forget_failures(&mut self) {
         self.failed.clear();
+        self.closed_paths.clear();
     }
 
     fn get(&self, key: ModuleKey) -> Option<&Module> {
