@@ -6,7 +6,8 @@ use crate::{
     address::RuntimeAddress,
     process::{Process, ProcessKey},
     profile::{
-        Frame, FrameId, FrameKind, Naming, ProcessId, ProfileBuilder, SourceLocation, StackEnd, StackId, ThreadId,
+        Frame, FrameId, FrameKind, Naming, ProcessId, ProfileBuilder, SourceLocation, StackEnd, StackId,
+        ThreadId,
     },
     sampler::{Comm, RawSample, RawStack, RawStackId},
     symbolize::{Code, Symbolizer, placeholder},
@@ -114,16 +115,22 @@ impl Assembly {
         jit_is_complete: bool,
     ) -> Placement {
         let user = sides.user.map(RawStack::call_sites).into_iter().flatten();
-        let codes: Vec<(Code, RuntimeAddress)> =
+        let user: Vec<(Code, RuntimeAddress)> =
             user.map(|address| (symbolizer.code_at(process, address, time_ns), address)).collect();
-        if !jit_is_complete && codes.iter().any(|(code, _)| matches!(code, Code::Jit(..))) {
-            return Placement::NeedsJit;
-        }
         let kernel = sides.kernel.map(RawStack::call_sites).into_iter().flatten();
         let kernel = kernel.map(|address| (Code::Kernel(address), address));
-        let mut frames = Vec::with_capacity(codes.len());
-        for (code, address) in kernel.chain(codes) {
-            frames.extend_from_slice(self.frames_of(symbolizer, process, code, address, time_ns));
+        let mut frames = Vec::with_capacity(user.len());
+        let mut needs_jit = false;
+        for (code, address) in kernel.chain(user) {
+            if !jit_is_complete && matches!(code, Code::Jit(..)) {
+                // The rest is named all the same: what that takes must not wait for the end of sampling.
+                needs_jit = true;
+            } else {
+                frames.extend_from_slice(self.frames_of(symbolizer, process, code, address, time_ns));
+            }
+        }
+        if needs_jit {
+            return Placement::NeedsJit;
         }
         let end = self.end_of(sides, &frames);
         Placement::Placed(self.builder.stack(frames, end))
@@ -161,7 +168,8 @@ impl Assembly {
 
     fn thread(&mut self, process: &Process, sample: &RawSample) -> ThreadId {
         let builder = &mut self.builder;
-        let id = *self.processes.entry(process.key).or_insert_with(|| builder.process(process.pid, &process.comm));
+        let id =
+            *self.processes.entry(process.key).or_insert_with(|| builder.process(process.pid, &process.comm));
         *self
             .threads
             .entry((process.key, sample.tid, sample.comm))
@@ -209,16 +217,18 @@ fn name_frames(
             let mapping = process.find(address, time_ns).ok().map(|mapping| &**mapping);
             let name = builder.string(&placeholder(&answer, *reason, mapping));
             let naming = Naming::Address(*reason);
-            let frame = Frame { name, kind: answer.kind, module, address: answer.address, location: None, naming };
+            let frame =
+                Frame { name, kind: answer.kind, module, address: answer.address, location: None, naming };
             return [builder.frame(frame)].into();
         }
     };
     let source = answer.names.as_ref().map(|symbolized| symbolized.source);
     let frames = functions.iter().enumerate().map(|(index, function)| {
         let is_outermost = index + 1 == functions.len();
-        let location = function.location.as_ref().map(|(file, line)| {
-            SourceLocation { file: builder.string(file), line: *line }
-        });
+        let location = function
+            .location
+            .as_ref()
+            .map(|(file, line)| SourceLocation { file: builder.string(file), line: *line });
         let naming = source.map_or_else(|reason| Naming::Address(*reason), Naming::Symbol);
         let name = builder.string(&function.name);
         let kind = if is_outermost { answer.kind } else { FrameKind::Inlined };
