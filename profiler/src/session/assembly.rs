@@ -115,16 +115,22 @@ impl Assembly {
         jit_is_complete: bool,
     ) -> Placement {
         let user = sides.user.map(RawStack::call_sites).into_iter().flatten();
-        let codes: Vec<(Code, RuntimeAddress)> =
+        let user: Vec<(Code, RuntimeAddress)> =
             user.map(|address| (symbolizer.code_at(process, address, time_ns), address)).collect();
-        if !jit_is_complete && codes.iter().any(|(code, _)| matches!(code, Code::Jit(..))) {
-            return Placement::NeedsJit;
-        }
         let kernel = sides.kernel.map(RawStack::call_sites).into_iter().flatten();
         let kernel = kernel.map(|address| (Code::Kernel(address), address));
-        let mut frames = Vec::with_capacity(codes.len());
-        for (code, address) in kernel.chain(codes) {
-            frames.extend_from_slice(self.frames_of(symbolizer, process, code, address, time_ns));
+        let mut frames = Vec::with_capacity(user.len());
+        let mut needs_jit = false;
+        for (code, address) in kernel.chain(user) {
+            if !jit_is_complete && matches!(code, Code::Jit(..)) {
+                // The rest is named all the same: what that takes must not wait for the end of sampling.
+                needs_jit = true;
+            } else {
+                frames.extend_from_slice(self.frames_of(symbolizer, process, code, address, time_ns));
+            }
+        }
+        if needs_jit {
+            return Placement::NeedsJit;
         }
         let end = self.end_of(sides, &frames);
         Placement::Placed(self.builder.stack(frames, end))
