@@ -5,6 +5,7 @@ mod deadline;
 mod program;
 mod sampling;
 mod stacks;
+mod sysctl;
 mod turn;
 mod workload;
 
@@ -13,6 +14,7 @@ pub use deadline::{DEADLINE, until};
 pub use program::{Outcome, outcome, profiler, start_sampling};
 pub use sampling::{sample, sample_pid};
 pub use stacks::{Stack, Stacks};
+pub use sysctl::{kernel_addresses_are_public, sysctl};
 pub use turn::privileged;
 pub use workload::{Workload, built};
 

@@ -2,7 +2,9 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 
-use profiler_tests::{Outcome, Stacks, Workload, outcome, privileged, profiler};
+use profiler_tests::{
+    Outcome, Stacks, Workload, kernel_addresses_are_public, outcome, privileged, profiler, sysctl,
+};
 
 /// What suffices where `kernel.perf_event_paranoid` is at most 2 and maps take no locked memory.
 const ENOUGH: [&str; 5] = ["bpf", "perfmon", "sys_ptrace", "syslog", "dac_read_search"];
@@ -21,10 +23,6 @@ fn run_as_nobody(capabilities: &[&str], arguments: &[&str]) -> Outcome {
         command.arg(format!("--inh-caps={list}")).arg(format!("--ambient-caps={list}"));
     }
     outcome(command.arg("--").arg(program).args(arguments).current_dir("/"))
-}
-
-fn sysctl(name: &str) -> i32 {
-    fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap().trim().parse().unwrap()
 }
 
 #[test]
@@ -53,7 +51,7 @@ fn a_few_capabilities_suffice_for_the_process_of_another_user() {
 #[test]
 fn kernel_frames_without_names_have_their_remedy() {
     let Some(_turn) = privileged() else { return };
-    let is_hidden = sysctl("kptr_restrict") > 0 || sysctl("perf_event_paranoid") > 1;
+    let is_hidden = !kernel_addresses_are_public();
     if !is_hidden || sysctl("perf_event_paranoid") > 2 {
         return eprintln!("skipped, this kernel hides nothing from those who may sample, or lets nobody");
     }
