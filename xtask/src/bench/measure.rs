@@ -106,7 +106,7 @@ impl Watch {
         let post = (sampling_started + self.sampling).elapsed();
         let ended = child.wait4()?;
         let messages = fs::read_to_string(messages)?;
-        ensure!(ended.status.success(), "{}", last_line(&messages));
+        ensure!(ended.status.success(), "{}", reason(&messages));
         let cpu = ended.rusage.utime + ended.rusage.stime;
         Ok(Run {
             cpu,
@@ -172,6 +172,24 @@ fn polled_peak_bytes(pid: u32) -> Option<u64> {
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * BYTES_PER_KB)
 }
 
-fn last_line(text: &str) -> &str {
-    text.lines().rev().find(|line| !line.trim().is_empty()).map_or("it said nothing", str::trim)
+/// The line that says most likely why it failed: the first that sounds like it, or the last.
+fn reason(messages: &str) -> &str {
+    const WORDS: [&str; 4] = ["Unable", "rror", "denied", "not permitted"];
+    let mut lines = messages.lines().map(str::trim).filter(|line| !line.is_empty());
+    let telling = lines.clone().find(|line| WORDS.iter().any(|word| line.contains(word)));
+    telling.or_else(|| lines.next_back()).unwrap_or("it said nothing")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_is_the_line_that_sounds_like_one() {
+        let trace =
+            "modprobe: not found\nUnable to find kernel headers.\nTraceback:\n  File x\nException: y\n";
+        assert_eq!(reason(trace), "Unable to find kernel headers.");
+        assert_eq!(reason("first\n\n last \n\n"), "last");
+        assert_eq!(reason(""), "it said nothing");
+    }
 }
