@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    process::{Pid, PidfdFlags, pidfd_open},
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
 };
 use wait4::Wait4 as _;
 
@@ -51,14 +51,28 @@ pub(super) struct Run {
     pub(super) messages: String,
 }
 
+/// What ends the sampling of a profiler.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// It looks at the clock itself.
+    Itself,
+    /// It waits for Ctrl-C.
+    Interrupt,
+}
+
 /// Runs `command`, which samples for a time and writes to `output`.
-pub(super) fn run(command: &mut Command, sampling: Duration, output: &Path) -> Result<Run> {
+pub(super) fn run(command: &mut Command, sampling: Duration, end: End, output: &Path) -> Result<Run> {
     let messages = output.with_extension("messages");
     command.stdin(Stdio::null()).stdout(File::create(output)?).stderr(File::create(&messages)?);
     // Returns when the program has taken the place of the child.
     let child = command.spawn().with_context(|| format!("failed to start {:?}", command.get_program()))?;
-    let watch =
-        Watch { started: Instant::now(), sampling, pid: child.id(), descriptor: descriptor(child.id())? };
+    let watch = Watch {
+        started: Instant::now(),
+        sampling,
+        end,
+        pid: child.id(),
+        descriptor: descriptor(child.id())?,
+    };
     watch.to_the_end(child, &messages)
 }
 
@@ -70,6 +84,7 @@ fn descriptor(pid: u32) -> Result<OwnedFd> {
 struct Watch {
     started: Instant,
     sampling: Duration,
+    end: End,
     pid: u32,
     descriptor: OwnedFd,
 }
@@ -84,12 +99,14 @@ impl Watch {
         self.wait_until(sampling_started + self.sampling.mul_f64(LAST_LOOK))?;
         let run_time_a_second = run_time::of_process(self.pid)
             .map(|run_time| run_time.div_f64(self.sampling.as_secs_f64() * LAST_LOOK));
-        self.wait_until(sampling_started + self.sampling)?;
+        if !self.wait_until(sampling_started + self.sampling)? && self.end == End::Interrupt {
+            pidfd_send_signal(&self.descriptor, Signal::INT)?;
+        }
         let polled_bytes = self.peak_until_end(&mut child)?;
         let post = (sampling_started + self.sampling).elapsed();
         let ended = child.wait4()?;
         let messages = fs::read_to_string(messages)?;
-        ensure!(ended.status.success(), "{}", last_line(&messages));
+        ensure!(ended.status.success(), "{}", reason(&messages));
         let cpu = ended.rusage.utime + ended.rusage.stime;
         Ok(Run {
             cpu,
@@ -155,6 +172,24 @@ fn polled_peak_bytes(pid: u32) -> Option<u64> {
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * BYTES_PER_KB)
 }
 
-fn last_line(text: &str) -> &str {
-    text.lines().rev().find(|line| !line.trim().is_empty()).map_or("it said nothing", str::trim)
+/// The line that says most likely why it failed: the first that sounds like it, or the last.
+fn reason(messages: &str) -> &str {
+    const WORDS: [&str; 4] = ["Unable", "rror", "denied", "not permitted"];
+    let mut lines = messages.lines().map(str::trim).filter(|line| !line.is_empty());
+    let telling = lines.clone().find(|line| WORDS.iter().any(|word| line.contains(word)));
+    telling.or_else(|| lines.next_back()).unwrap_or("it said nothing")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_is_the_line_that_sounds_like_one() {
+        let trace =
+            "modprobe: not found\nUnable to find kernel headers.\nTraceback:\n  File x\nException: y\n";
+        assert_eq!(reason(trace), "Unable to find kernel headers.");
+        assert_eq!(reason("first\n\n last \n\n"), "last");
+        assert_eq!(reason(""), "it said nothing");
+    }
 }

@@ -93,7 +93,7 @@ impl Bench {
         let all = Plan { tools, runs };
         let once = Plan { tools, runs: 1 };
         let own = Plan { tools: &tools[..1], runs: 1 };
-        let with_perf = Plan { tools: &tools[..tools.len().min(2)], runs: 1 };
+        let with_first_peer = Plan { tools: &tools[..tools.len().min(2)], runs: 1 };
 
         let chain = Target::start("chain")?;
         let native_99_hz = all.carry_out(&job(&chain, 99, seconds(10)), &chain);
@@ -102,13 +102,14 @@ impl Bench {
         let short = own.carry_out(&job(&chain, 999, seconds(5)), &chain);
         let long = own.carry_out(&job(&chain, 999, 3 * seconds(5)), &chain);
         drop(chain);
-        let dotnet = on(Target::start_dotnet("9.0", "cpu")?, |target| {
-            with_perf.carry_out(&job(target, 99, seconds(30)), target)
+        let dotnet = on(&Target::start_dotnet("9.0", "cpu")?, |target| {
+            with_first_peer.carry_out(&job(target, 99, seconds(30)), target)
         });
-        let threads =
-            on(Target::start_nice("threads")?, |target| once.carry_out(&job(target, 99, seconds(5)), target));
+        let threads = on(&Target::start_nice("threads")?, |target| {
+            once.carry_out(&job(target, 99, seconds(5)), target)
+        });
         let stacks =
-            on(Target::start("stacks")?, |target| own.carry_out(&job(target, 999, seconds(10)), target));
+            on(&Target::start("stacks")?, |target| own.carry_out(&job(target, 999, seconds(10)), target));
         let processes = many_processes(&own, &folder, seconds(5))?;
         Ok(Measured {
             machine: machine()?,
@@ -126,10 +127,9 @@ impl Bench {
     }
 }
 
-/// Measures on a target that is gone afterwards.
-#[expect(clippy::needless_pass_by_value, reason = "the target ends here")]
-fn on(target: Target, measure: impl FnOnce(&Target) -> Series) -> Series {
-    measure(&target)
+/// Measures on a target that is made for it: given as a temporary value, it is gone with the statement.
+fn on(target: &Target, measure: impl FnOnce(&Target) -> Series) -> Series {
+    measure(target)
 }
 
 /// Everything on a machine with a thousand processes that work now and then.

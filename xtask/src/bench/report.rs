@@ -71,7 +71,7 @@ fn table(text: &mut String, title: &str, series: &Series) {
 fn reasoned(reason: &str) -> [String; COLUMNS.len()] {
     const LONGEST: usize = 60;
     let mut cells = COLUMNS.map(|_| String::new());
-    cells[0] = reason.replace(['|', '\n'], " ").chars().take(LONGEST).collect();
+    cells[0] = reason.replace(['|', '\n', '<', '>'], " ").chars().take(LONGEST).collect();
     cells
 }
 

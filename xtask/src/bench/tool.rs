@@ -12,7 +12,7 @@ use clap::ValueEnum;
 use wait4::Wait4 as _;
 
 use super::{
-    measure::{self, Run},
+    measure::{self, End, Run},
     stacks::{self, Stack},
 };
 use crate::{setup, shell};
@@ -93,7 +93,9 @@ impl Tool {
         let program = self.program.as_deref().ok_or_else(|| anyhow!("not installed"))?;
         let output = job.folder.join(self.name.program()).with_extension("output");
         let mut record = self.record(program, job)?;
-        let mut run = measure::run(&mut record, Duration::from_secs(job.seconds), &output)?;
+        // Its option for a time is not heeded for a process that runs already.
+        let end = if self.name == ToolName::Samply { End::Interrupt } else { End::Itself };
+        let mut run = measure::run(&mut record, Duration::from_secs(job.seconds), end, &output)?;
         if self.name == ToolName::Perf {
             script(program, job, &output, &mut run)?;
         }
@@ -128,7 +130,7 @@ impl Tool {
                 )
             }
             (ToolName::Samply, Some(pid)) => format!(
-                "record --save-only --unstable-presymbolicate -o samply.json -r {frequency_hz} -d {seconds} -p {pid}"
+                "record --save-only --unstable-presymbolicate -o samply.json -r {frequency_hz} -p {pid}"
             ),
             (ToolName::Lightswitch, Some(pid)) => format!(
                 "--pids {pid} --sample-freq {} -D {seconds} --profile-path . --profile-name lightswitch.svg",
