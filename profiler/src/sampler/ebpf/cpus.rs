@@ -1,6 +1,6 @@
 //! CPUs: lists of them, and which are online.
 
-use std::{fs, io, str::FromStr};
+use std::{fmt, fs, io, str::FromStr};
 
 use crate::error::{Error, ErrorKind, Operation, Result};
 
@@ -30,6 +30,14 @@ impl FromIterator<u32> for CpuSet {
         cpus.sort_unstable();
         cpus.dedup();
         Self(cpus)
+    }
+}
+
+/// The list as it can be read back, without ranges.
+impl fmt::Display for CpuSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers: Vec<String> = self.iter().map(|cpu| cpu.to_string()).collect();
+        f.write_str(&numbers.join(","))
     }
 }
 
@@ -98,6 +106,13 @@ impl Watch {
             None => online,
         })
     }
+
+    /// The error for a list of CPUs of which none is there.
+    pub(super) fn none_is_online(&self) -> Result<Error> {
+        let wanted = self.wanted.as_ref().map(ToString::to_string).unwrap_or_default();
+        let message = format!("none of the CPUs {wanted} is online, only {} are", online()?);
+        Ok(Error::new(ErrorKind::InvalidInput, message))
+    }
 }
 
 #[cfg(test)]
@@ -113,6 +128,19 @@ mod tests {
         assert_eq!(list("0"), [0]);
         assert_eq!(list("0-3,8,10-11\n"), [0, 1, 2, 3, 8, 10, 11]);
         assert_eq!(list("5,1,1"), [1, 5]);
+    }
+
+    #[test]
+    fn a_list_is_shown_as_it_can_be_read_back() {
+        let cpus: CpuSet = "0-2,7".parse().unwrap();
+        assert_eq!(cpus.to_string(), "0,1,2,7");
+        assert_eq!(cpus.to_string().parse::<CpuSet>().unwrap(), cpus);
+    }
+
+    #[test]
+    fn a_list_of_absent_cpus_is_told_what_is_there() {
+        let error = Watch::new(Some(vec![8001, 8002])).none_is_online().unwrap().to_string();
+        assert!(error.contains("8001,8002") && error.contains(&online().unwrap().to_string()), "{error}");
     }
 
     #[test]

@@ -81,7 +81,7 @@ impl EbpfSource {
         // that says most.
         let cpus = now.iter().map(|id| Cpu::open(id, &plan)).collect::<Result<Vec<_>>>()?;
         if cpus.is_empty() {
-            return Err(Error::new(ErrorKind::InvalidInput, "none of the given CPUs is online"));
+            return Err(watch.none_is_online()?);
         }
         let limits = Limits::new(plan.frequency_hz, cpus.len());
         let configuration = configure(&plan, limits)?;
