@@ -71,9 +71,9 @@ pub(crate) struct Batch {
     /// What happened to processes, by time. Everything that happened before a sample of this batch is here or
     /// in an earlier one.
     pub(crate) events: Vec<ProcessEvent>,
-    /// Records that could not be decoded.
+    /// Records of samples and stacks that could not be decoded.
     pub(crate) undecodable: u64,
-    /// Side-band records that the kernel could not hand over.
+    /// Side-band records that the kernel could not hand over, or that could not be decoded.
     pub(crate) lost_events: u64,
 }
 

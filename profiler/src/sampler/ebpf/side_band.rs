@@ -63,7 +63,7 @@ pub(super) fn decode(record: PerfRecord<'_>, batch: &mut Batch) {
     match event(record) {
         Some(Some(event)) => batch.events.push(event),
         Some(None) => {}
-        None => batch.undecodable += 1,
+        None => batch.lost_events += 1,
     }
 }
 
@@ -214,7 +214,7 @@ mod tests {
         let whole = mmap2();
         for end in 0..40 {
             let batch = decoded(PERF_RECORD_MMAP2, 0, &whole[..end]);
-            assert_eq!((batch.events.len(), batch.undecodable), (0, 1));
+            assert_eq!((batch.events.len(), batch.lost_events), (0, 1));
         }
     }
 }
