@@ -69,7 +69,10 @@ impl Situation {
             return Remedy::LeaveUserNamespace;
         }
         const ROOT: u32 = 0;
-        if self.euid != ROOT && wanted.iter().all(|capability| self.bounding.has(*capability)) {
+        // Who was given some capabilities on purpose wants to hear of the others, not of root.
+        let has_none = !Capability::ALL.iter().any(|capability| self.has(*capability));
+        let root_would_do = wanted.iter().all(|capability| self.bounding.has(*capability));
+        if self.euid != ROOT && has_none && root_would_do {
             return Remedy::RunAsRoot;
         }
         let later = later.iter().filter(|capability| !self.has(**capability) && !wanted.contains(capability));
@@ -206,6 +209,8 @@ pub(super) mod tests {
         let user = Situation { euid: 1000, capabilities: [].into_iter().collect(), ..root_with(&NEARLY_ALL) };
         let kind = ErrorKind::PermissionDenied(OpenPerfEvent);
         assert_eq!(user.remedy(kind), Some(Remedy::RunAsRoot));
+        let has_some = Situation { capabilities: [Bpf].into_iter().collect(), ..user };
+        assert!(matches!(has_some.remedy(kind), Some(Remedy::Grant(missing)) if missing.contains(&Perfmon)));
         let confined = Situation { euid: 1000, ..root_with(&[]) };
         assert!(matches!(confined.remedy(kind), Some(Remedy::Grant(_))));
     }
