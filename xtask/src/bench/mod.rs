@@ -88,6 +88,7 @@ impl Bench {
             pid: Some(target.pid()),
             frequency_hz,
             seconds,
+            has_known_chain: false,
             folder: &folder,
         };
         let all = Plan { tools, runs };
@@ -96,9 +97,11 @@ impl Bench {
         let with_first_peer = Plan { tools: &tools[..tools.len().min(2)], runs: 1 };
 
         let chain = Target::start("chain")?;
-        let native_99_hz = all.carry_out(&job(&chain, 99, seconds(10)), &chain);
-        let native_999_hz = all.carry_out(&job(&chain, 999, seconds(10)), &chain);
-        let native_9999_hz = own.carry_out(&job(&chain, 9_999, seconds(5)), &chain);
+        let known =
+            |frequency_hz, seconds| Job { has_known_chain: true, ..job(&chain, frequency_hz, seconds) };
+        let native_99_hz = all.carry_out(&known(99, seconds(10)), &chain);
+        let native_999_hz = all.carry_out(&known(999, seconds(10)), &chain);
+        let native_9999_hz = own.carry_out(&known(9_999, seconds(5)), &chain);
         let short = own.carry_out(&job(&chain, 999, seconds(5)), &chain);
         let long = own.carry_out(&job(&chain, 999, 3 * seconds(5)), &chain);
         drop(chain);
@@ -136,7 +139,10 @@ fn on(target: &Target, measure: impl FnOnce(&Target) -> Series) -> Series {
 fn many_processes(plan: &Plan<'_>, folder: &Path, seconds: u64) -> Result<Series> {
     const PROCESSES: usize = 1000;
     let targets = (0..PROCESSES).map(|_| Target::start_nice("now_and_then")).collect::<Result<Vec<_>>>()?;
-    Ok(plan.carry_out(&Job { pid: None, frequency_hz: 99, seconds, folder }, &targets[0]))
+    Ok(plan.carry_out(
+        &Job { pid: None, frequency_hz: 99, seconds, has_known_chain: false, folder },
+        &targets[0],
+    ))
 }
 
 /// The CPU time that one more sample of a known stack takes.

@@ -89,7 +89,9 @@ fn figures(done: &Done, job: &Job<'_>, target_cpu: f64) -> Figures {
     let samples = stacks::samples(stacks) as f64;
     let ticks = target_cpu * (job.frequency_hz * job.seconds) as f64;
     figures.insert(Metric::Samples, samples);
-    figures.insert(Metric::ExactPercent, 100.0 * stacks::exact_share(stacks));
+    if job.has_known_chain {
+        figures.insert(Metric::ExactPercent, 100.0 * stacks::exact_share(stacks));
+    }
     figures.insert(Metric::FoundPercent, 100.0 * samples / ticks);
     if let Some(run_time) = run.run_time_a_second {
         let microseconds = run_time.as_secs_f64() * 1e6 * job.seconds as f64;

@@ -40,6 +40,8 @@ pub(super) struct Job<'a> {
     pub(super) pid: Option<u32>,
     pub(super) frequency_hz: u64,
     pub(super) seconds: u64,
+    /// Whether the target is the workload whose chain of calls is known.
+    pub(super) has_known_chain: bool,
     /// For what it writes.
     pub(super) folder: &'a Path,
 }
