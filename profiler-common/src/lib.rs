@@ -8,6 +8,7 @@
 mod config;
 mod counter;
 mod record;
+pub mod unwind;
 
 pub use config::{Config, PidSource, TargetFilter};
 pub use counter::Counter;
