@@ -87,6 +87,7 @@ mod sampler;
 mod session;
 mod symbolize;
 mod sys;
+mod unwind;
 
 pub use address::{ElfAddress, FileOffset, RuntimeAddress};
 pub use builder::{Builder, DEFAULT_FREQUENCY_HZ, Profiler};

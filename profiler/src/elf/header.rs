@@ -27,6 +27,7 @@ pub(super) const MACHINE: elf::Machine = elf::EM_AARCH64;
 /// Where the tables of the file are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
+    pub(super) machine: elf::Machine,
     program_offset: u64,
     program_count: u64,
     section_offset: u64,
@@ -47,6 +48,7 @@ impl Header {
             return Err(Defect::NotElf);
         }
         let mut found = Self {
+            machine: header.e_machine.get(LE),
             program_offset: header.e_phoff.get(LE),
             program_count: header.e_phnum.get(LE).into(),
             section_offset: header.e_shoff.get(LE),

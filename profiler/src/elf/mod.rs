@@ -1,9 +1,10 @@
-//! One ELF file from its bytes: segments, build id, sections, symbols, debug links.
+//! One ELF file from its bytes: segments, build id, sections, symbols, debug links, call frame information.
 //!
 //! Nothing here trusts the file. Every size it states is checked against its length and a limit before
 //! memory is taken, and what does not fit is a [`Defect`].
 
 mod build_id;
+mod call_frames;
 mod debug_link;
 mod header;
 mod image;
@@ -15,10 +16,15 @@ mod symbol_table;
 pub(crate) mod test_file;
 
 pub(crate) use build_id::BuildId;
+pub(crate) use call_frames::{CallFrameKind, CallFrames};
 pub(crate) use debug_link::{AlternateLink, DebugLink, crc32};
 pub(crate) use image::Image;
 pub(crate) use section::{Section, Sections};
 pub(crate) use symbol_table::{SymbolMatch, SymbolTable, TableKind};
+
+use std::ops::Range;
+
+use object::elf::Machine;
 
 use self::{header::Header, segment::Segment};
 use crate::address::{ElfAddress, FileOffset, RuntimeAddress};
@@ -42,6 +48,7 @@ pub(crate) struct Elf {
     image: Image,
     header: Header,
     segments: Vec<Segment>,
+    eh_frame_header: Option<Segment>,
     build_id: Option<BuildId>,
 }
 
@@ -52,7 +59,8 @@ impl Elf {
         let programs = header.program_headers(&image)?;
         let build_id = build_id::in_segments(&image, &programs);
         let segments = segment::loaded(&programs);
-        let mut elf = Self { image, header, segments, build_id };
+        let eh_frame_header = segment::eh_frame_header(&programs);
+        let mut elf = Self { image, header, segments, eh_frame_header, build_id };
         if elf.build_id.is_none() {
             // A debug file keeps the notes as a section; what its segments state is not in it.
             elf.build_id =
@@ -80,6 +88,27 @@ impl Elf {
         address: RuntimeAddress,
     ) -> Option<ElfAddress> {
         segment::elf_address(&self.segments, mapping_start, mapping_offset, address)
+    }
+
+    /// What is added to this file's addresses where `mapping_bytes` of it from `mapping_offset` on are mapped to
+    /// `mapping_start`. It wraps.
+    pub(crate) fn load_bias(
+        &self,
+        mapping_start: RuntimeAddress,
+        mapping_offset: FileOffset,
+        mapping_bytes: u64,
+    ) -> Option<u64> {
+        segment::load_bias(&self.segments, mapping_start, mapping_offset, mapping_bytes)
+    }
+
+    /// For which machine it is.
+    pub(crate) fn machine(&self) -> Machine {
+        self.header.machine
+    }
+
+    /// The addresses of its code.
+    pub(crate) fn code(&self) -> impl Iterator<Item = Range<u64>> {
+        self.segments.iter().filter_map(Segment::code)
     }
 
     /// The section headers. A file may have none.

@@ -1,6 +1,6 @@
 //! Section headers by name and type, and what the sections hold, unpacked.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, ops::Range, sync::Arc};
 
 use object::{
     LittleEndian,
@@ -13,12 +13,13 @@ use super::{
     Defect, Image,
     header::{Header, LE, SectionHeader},
 };
+use crate::address::ElfAddress;
 
 /// The names of a few dozen sections: more is a lie.
 const MAX_NAME_TABLE_BYTES: u64 = 4 << 20;
 
 /// The section headers of a file with their names.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Sections {
     headers: Vec<SectionHeader>,
     names: Vec<u8>,
@@ -84,6 +85,17 @@ impl Section<'_> {
     /// Whether the file holds its bytes.
     pub(super) fn is_stored(&self) -> bool {
         self.0.sh_type.get(LE) != elf::SHT_NOBITS && self.0.sh_size.get(LE) > 0
+    }
+
+    /// Where it begins in memory.
+    pub(crate) fn address(&self) -> ElfAddress {
+        ElfAddress(self.0.sh_addr.get(LE))
+    }
+
+    /// The addresses it takes in memory.
+    pub(crate) fn addresses(&self) -> Range<u64> {
+        let start = self.address().0;
+        start..start.saturating_add(self.0.sh_size.get(LE))
     }
 
     /// Whether it holds code, here or in the file this one was split off from.

@@ -1,5 +1,7 @@
 //! Loaded segments, and the arithmetic between memory, file and ELF addresses.
 
+use std::ops::Range;
+
 use object::elf;
 
 use super::header::{LE, ProgramHeader};
@@ -11,23 +13,30 @@ const PAGE_BYTES: u64 = if cfg!(target_arch = "aarch64") { 64 << 10 } else { 4 <
 /// A part of the file that is loaded into memory (`PT_LOAD`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Segment {
-    offset: FileOffset,
-    address: ElfAddress,
-    file_bytes: u64,
+    pub(super) offset: FileOffset,
+    pub(super) address: ElfAddress,
+    pub(super) file_bytes: u64,
     is_code: bool,
 }
 
 /// The segments among the program headers.
 pub(super) fn loaded(programs: &[ProgramHeader]) -> Vec<Segment> {
-    let loaded = programs.iter().filter(|program| program.p_type.get(LE) == elf::PT_LOAD);
-    loaded
-        .map(|program| Segment {
-            offset: FileOffset(program.p_offset.get(LE)),
-            address: ElfAddress(program.p_vaddr.get(LE)),
-            file_bytes: program.p_filesz.get(LE),
-            is_code: program.p_flags.get(LE).contains(elf::PF_X),
-        })
-        .collect()
+    of_type(programs, elf::PT_LOAD).collect()
+}
+
+/// The segment that says where `.eh_frame` is.
+pub(super) fn eh_frame_header(programs: &[ProgramHeader]) -> Option<Segment> {
+    of_type(programs, elf::PT_GNU_EH_FRAME).next()
+}
+
+fn of_type(programs: &[ProgramHeader], kind: elf::ProgramType) -> impl Iterator<Item = Segment> {
+    let programs = programs.iter().filter(move |program| program.p_type.get(LE) == kind);
+    programs.map(|program| Segment {
+        offset: FileOffset(program.p_offset.get(LE)),
+        address: ElfAddress(program.p_vaddr.get(LE)),
+        file_bytes: program.p_filesz.get(LE),
+        is_code: program.p_flags.get(LE).contains(elf::PF_X),
+    })
 }
 
 /// The ELF address of what is at `address` in a mapping of the file.
@@ -65,7 +74,41 @@ pub(super) fn elf_address(
     Some(ElfAddress(segment.address.0.wrapping_add(within)))
 }
 
+/// What is added to ELF addresses in a mapping of `mapping_bytes` bytes: that of the segment the mapping shows.
+///
+/// Its neighbours' bytes are on its first and last page at most, so it is the one with most bytes in the mapping,
+/// code before data.
+pub(super) fn load_bias(
+    segments: &[Segment],
+    mapping_start: RuntimeAddress,
+    mapping_offset: FileOffset,
+    mapping_bytes: u64,
+) -> Option<u64> {
+    let mapping_end = mapping_offset.0.saturating_add(mapping_bytes);
+    let shown = |segment: &Segment| {
+        let end = segment.offset.0.saturating_add(segment.file_bytes).min(mapping_end);
+        end.saturating_sub(segment.offset.0.max(mapping_offset.0))
+    };
+    let segments = segments.iter().filter(|segment| shown(segment) > 0);
+    let segment = segments.max_by_key(|segment| (segment.is_code, shown(segment)))?;
+    let segment_start = segment.address.0.wrapping_add(mapping_offset.0.wrapping_sub(segment.offset.0));
+    Some(mapping_start.0.wrapping_sub(segment_start))
+}
+
 impl Segment {
+    /// Its addresses, if it holds code.
+    pub(super) fn code(&self) -> Option<Range<u64>> {
+        let start = self.address.0;
+        self.is_code.then(|| start..start.saturating_add(self.file_bytes))
+    }
+
+    /// From `address` to the end of the segment: where that is in the file, and how much.
+    pub(super) fn rest_from(&self, address: ElfAddress) -> Option<(FileOffset, u64)> {
+        let within = address.0.checked_sub(self.address.0)?;
+        let rest = self.file_bytes.checked_sub(within).filter(|rest| *rest > 0)?;
+        Some((FileOffset(self.offset.0.checked_add(within)?), rest))
+    }
+
     fn holds(&self, offset: FileOffset) -> bool {
         offset.0.checked_sub(self.offset.0).is_some_and(|within| within < self.file_bytes)
     }

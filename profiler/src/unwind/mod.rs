@@ -1,0 +1,19 @@
+//! How to find the caller of any piece of code: from a file's call frame information to the rows that the
+//! kernel side walks stacks by.
+//!
+//! ```text
+//! .eh_frame ── functions, by address ── rows of each ── rules, each once ── pages ──> UnwindTable
+//! ```
+//!
+//! A file is not trusted: what it states is read within limits, and what cannot be used leaves code of which
+//! nothing is known, counted.
+
+mod architecture;
+#[cfg(test)]
+mod comparison;
+mod eh_frame;
+mod row_writer;
+mod rule;
+mod table;
+
+pub(crate) use table::{Statistics, UnwindTable};

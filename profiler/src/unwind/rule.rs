@@ -1,0 +1,149 @@
+//! What a row of call frame information says, as one of the rules that the kernel side knows.
+
+use gimli::{
+    Encoding, EndianSlice, Expression, LittleEndian, Operation, Register, RegisterRule, UnwindContextStorage,
+    UnwindSection, UnwindTableRow,
+};
+use profiler_common::unwind::{CfaRule, FramePointerRule, Rule};
+
+use super::architecture::Architecture;
+
+pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+pub(super) type Cie<'a> = gimli::CommonInformationEntry<Bytes<'a>>;
+pub(super) type CfiRow = UnwindTableRow<usize, RowStorage>;
+
+/// More registers than a machine has whose rules matter: their number bounds what an instruction costs.
+const MAX_REGISTER_RULES: usize = 64;
+
+/// How deep rows are remembered. Compilers need one.
+const MAX_REMEMBERED_ROWS: usize = 8;
+
+/// Where rows are made.
+#[derive(Clone, Debug)]
+pub(super) struct RowStorage;
+
+impl UnwindContextStorage<usize> for RowStorage {
+    type Rules = [(Register, RegisterRule<usize>); MAX_REGISTER_RULES];
+    type Stack = Box<[CfiRow; MAX_REMEMBERED_ROWS]>;
+}
+
+const UNSUPPORTED: Rule = of_code(CfaRule::Unsupported);
+const SIGNAL_FRAME: Rule = of_code(CfaRule::SignalFrame);
+const ROOT: Rule = of_code(CfaRule::Root);
+
+/// A rule that says everything of the code.
+const fn of_code(cfa: CfaRule) -> Rule {
+    Rule {
+        cfa: cfa as u8,
+        frame_pointer: FramePointerRule::Same as u8,
+        return_address: 0,
+        reserved: 0,
+        frame_pointer_offset: 0,
+        return_address_offset: 0,
+        cfa_offset: 0,
+    }
+}
+
+/// Makes rules of rows.
+pub(super) struct Rules<'a, S> {
+    pub(super) architecture: &'static Architecture,
+    /// Where expressions stand.
+    pub(super) section: &'a S,
+}
+
+impl<'a, S: UnwindSection<Bytes<'a>>> Rules<'a, S> {
+    /// The rule of a row.
+    pub(super) fn of_row(&self, cie: &Cie<'a>, row: &CfiRow) -> Rule {
+        if cie.is_signal_trampoline() {
+            return SIGNAL_FRAME;
+        }
+        let return_address = row.register(cie.return_address_register());
+        if return_address == Some(RegisterRule::Undefined) {
+            return ROOT;
+        }
+        self.of_call(cie.encoding(), row, return_address).unwrap_or(UNSUPPORTED)
+    }
+
+    fn of_call(
+        &self,
+        encoding: Encoding,
+        row: &CfiRow,
+        return_address: Option<RegisterRule<usize>>,
+    ) -> Option<Rule> {
+        let mut rule = match row.cfa() {
+            gimli::CfaRule::RegisterAndOffset { register, offset } => {
+                self.at_register(*register, (*offset).try_into().ok()?)?
+            }
+            gimli::CfaRule::Expression(expression) => {
+                let expression = expression.get(self.section).ok()?;
+                let linkage_table = (self.architecture.linkage_table)(expression.0.slice());
+                linkage_table.or_else(|| self.stored(expression, encoding))?
+            }
+        };
+        let (return_address, offset) = (self.architecture.return_address)(return_address)?;
+        rule.return_address = return_address as u8;
+        rule.return_address_offset = offset;
+        let (frame_pointer, offset) =
+            self.frame_pointer(row, encoding).unwrap_or((FramePointerRule::Lost, 0));
+        rule.frame_pointer = frame_pointer as u8;
+        rule.frame_pointer_offset = offset;
+        Some(rule)
+    }
+
+    fn at_register(&self, register: Register, cfa_offset: i32) -> Option<Rule> {
+        let cfa = match register {
+            _ if register == self.architecture.stack_pointer => CfaRule::StackPointer,
+            _ if register == self.architecture.frame_pointer => CfaRule::FramePointer,
+            _ => return None,
+        };
+        Some(Rule { cfa_offset, ..of_code(cfa) })
+    }
+
+    /// `*(register + offset) + addend`: functions that realign their stack keep the address of their caller's.
+    fn stored(&self, expression: Expression<Bytes<'a>>, encoding: Encoding) -> Option<Rule> {
+        let mut operations = expression.operations(encoding);
+        let Operation::RegisterOffset { register, offset, .. } = operations.next().ok()?? else {
+            return None;
+        };
+        let Operation::Deref { size: 8, space: false, .. } = operations.next().ok()?? else { return None };
+        let addend = match operations.next().ok()? {
+            None => 0,
+            Some(Operation::PlusConstant { value }) => value.try_into().ok()?,
+            Some(_) => return None,
+        };
+        if operations.next().ok()?.is_some() {
+            return None;
+        }
+        let cfa = match register {
+            _ if register == self.architecture.stack_pointer => CfaRule::StoredAtStackPointer,
+            _ if register == self.architecture.frame_pointer => CfaRule::StoredAtFramePointer,
+            _ => return None,
+        };
+        Some(Rule { cfa_offset: halves(offset.try_into().ok()?, addend), ..of_code(cfa) })
+    }
+
+    fn frame_pointer(&self, row: &CfiRow, encoding: Encoding) -> Option<(FramePointerRule, i16)> {
+        match row.register(self.architecture.frame_pointer) {
+            None | Some(RegisterRule::SameValue) => Some((FramePointerRule::Same, 0)),
+            Some(RegisterRule::Offset(offset)) => Some((FramePointerRule::AtCfa, offset.try_into().ok()?)),
+            Some(RegisterRule::Expression(expression)) => {
+                let mut operations = expression.get(self.section).ok()?.operations(encoding);
+                match (operations.next().ok()??, operations.next().ok()?) {
+                    (Operation::RegisterOffset { register, offset, .. }, None)
+                        if register == self.architecture.frame_pointer =>
+                    {
+                        Some((FramePointerRule::AtFramePointer, offset.try_into().ok()?))
+                    }
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Two signed halves in one number.
+fn halves(low: i16, high: i16) -> i32 {
+    let ([a, b], [c, d]) = (low.to_le_bytes(), high.to_le_bytes());
+    i32::from_le_bytes([a, b, c, d])
+}
