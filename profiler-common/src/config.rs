@@ -29,6 +29,18 @@ pub enum PidSource {
     Helper = 2,
 }
 
+/// Where the user registers come from when a tick hits the kernel.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UserRegisters {
+    /// Nowhere: such stacks are taken by the kernel's own walk.
+    None = 0,
+    /// From a helper of 5.15 and later.
+    Helper = 1,
+    /// From the top of the task's kernel stack, where they were saved.
+    TaskStack = 2,
+}
+
 /// The load-time constants of the kernel side. Offsets are bytes from the start of the structure; they come
 /// from the running kernel's BTF and are 0 where they are not needed.
 #[repr(C)]
@@ -87,8 +99,16 @@ pub struct Config {
     pub task_signal: u32,
     /// `signal_struct.live`.
     pub signal_live: u32,
+    /// A [`UserRegisters`].
+    pub user_registers: u32,
+    /// `task_struct.stack`.
+    pub task_stack: u32,
+    /// Where in a task's kernel stack the registers are that it entered the kernel with.
+    pub task_registers: u32,
+    /// 1: a walk does not follow frame pointers.
+    pub tables_only: u32,
     /// Unused.
     pub reserved: u32,
 }
 
-const _: () = assert!(size_of::<Config>() == 4 * 4 + 5 * 8 + 18 * 4);
+const _: () = assert!(size_of::<Config>() == 4 * 4 + 5 * 8 + 22 * 4);

@@ -10,17 +10,25 @@ mod counter;
 mod record;
 pub mod unwind;
 
-pub use config::{Config, PidSource, TargetFilter};
+pub use config::{Config, PidSource, TargetFilter, UserRegisters};
 pub use counter::Counter;
 pub use record::{
-    COMM_BYTES, RecordKind, SampleRecord, StackFlags, StackHeader, StackId, decode_kind, stack_record_bytes,
+    COMM_BYTES, FrameMarks, RecordKind, SampleRecord, StackFlags, StackHeader, StackId, UnknownCodeRecord,
+    decode_kind, stack_record_bytes,
 };
 
 /// The most frames one captured stack can hold.
 ///
 /// The kernel's own walk ends at `kernel.perf_event_max_stack` (127 unless raised); a node where that was
-/// raised gets up to this many.
-pub const MAX_FRAMES: usize = 512;
+/// raised gets up to this many. A power of two.
+pub const MAX_FRAMES: usize = 1024;
+
+/// How many frames the walker takes between two tail calls, where the kernel has no `bpf_loop`. With the 33
+/// programs that one run may chain (`MAX_TAIL_CALL_CNT`, `include/linux/bpf.h`) it is the depth of a stack.
+pub const FRAMES_A_TAIL_CALL: u32 = 8;
+
+/// How many processes' unknown code is remembered as told.
+pub const ASKED_CAPACITY: u32 = 1024;
 
 /// How many distinct stacks the kernel side remembers as already sent.
 ///
@@ -38,8 +46,14 @@ pub const MAX_PID_NAMESPACE_LEVEL: u32 = 32;
 
 /// Names of programs and maps in the kernel object, as the loader looks them up.
 pub mod names {
-    /// The program run at each tick.
+    /// The program run at each tick, user stacks by the kernel's own walk.
     pub const PROGRAM_SAMPLE: &str = "sample";
+    /// As above, user stacks by tables: in one loop.
+    pub const PROGRAM_SAMPLE_LOOP: &str = "sample_loop";
+    /// As above, for kernels without loops: the first part.
+    pub const PROGRAM_SAMPLE_CHAIN: &str = "sample_chain";
+    /// A few frames more, in place of the program that calls it.
+    pub const PROGRAM_SAMPLE_LINK: &str = "sample_link";
     /// The program that adds a target's new child processes to the targets.
     pub const PROGRAM_FORK: &str = "process_fork";
     /// The program that takes a target that ended off the targets.
@@ -54,6 +68,18 @@ pub mod names {
     pub const MAP_CGROUP: &str = "CGROUP";
     /// One cell for each [`Counter`](super::Counter).
     pub const MAP_COUNTERS: &str = "COUNTERS";
+    /// The one program of [`PROGRAM_SAMPLE_LINK`].
+    pub const MAP_LINKS: &str = "LINKS";
+    /// Process id -> [`ProcessEntry`](super::unwind::ProcessEntry).
+    pub const MAP_PROCESSES: &str = "PROCESSES";
+    /// One value, all [`MappingEntry`](super::unwind::MappingEntry)s.
+    pub const MAP_MAPPINGS: &str = "MAPPINGS";
+    /// One value, all [`PageEntry`](super::unwind::PageEntry)s.
+    pub const MAP_PAGES: &str = "PAGES";
+    /// One value, all [`Rule`](super::unwind::Rule)s.
+    pub const MAP_RULES: &str = "RULES";
+    /// Chunk -> an array of one value, its [`Row`](super::unwind::Row)s.
+    pub const MAP_CHUNKS: &str = "CHUNKS";
     /// The load-time constant of type [`Config`](super::Config).
     pub const GLOBAL_CONFIG: &str = "CONFIG";
 }

@@ -14,6 +14,8 @@ pub enum RecordKind {
     Sample = 1,
     /// A [`StackHeader`] with its frames behind it.
     Stack = 2,
+    /// An [`UnknownCodeRecord`].
+    UnknownCode = 3,
 }
 
 /// One tick on the target.
@@ -55,7 +57,9 @@ pub struct StackHeader {
     /// How many addresses follow.
     pub frames: u16,
     /// [`StackFlags`].
-    pub flags: u16,
+    pub flags: u8,
+    /// The [`WalkEnd`](crate::unwind::WalkEnd) of a stack that is [`WALKED`](StackFlags::WALKED), else 0.
+    pub end: u8,
     /// The id by which samples name this stack.
     pub id: StackId,
 }
@@ -65,7 +69,38 @@ pub struct StackFlags;
 
 impl StackFlags {
     /// The walk ended at the depth limit: the root is missing.
-    pub const CUT_AT_DEPTH_LIMIT: u16 = 1;
+    pub const CUT_AT_DEPTH_LIMIT: u8 = 1;
+    /// The kernel side's own walk made it: each address but the first carries [`FrameMarks`].
+    pub const WALKED: u8 = 2;
+}
+
+/// What stands in the upper bits of a walked stack's addresses: user addresses end at bit 56
+/// (`TASK_SIZE_MAX` with five-level page tables, `arch/x86/include/asm/page_64_types.h`).
+pub struct FrameMarks;
+
+impl FrameMarks {
+    /// Found by the frame pointer.
+    pub const BY_FRAME_POINTER: u64 = 1 << 63;
+    /// Interrupted by a signal: the address is that of the next instruction, not one behind a call.
+    pub const INTERRUPTED: u64 = 1 << 62;
+    /// All marks.
+    pub const ALL: u64 = Self::BY_FRAME_POINTER | Self::INTERRUPTED;
+}
+
+/// The walker met code that no table was made for, in a process that can be asked.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct UnknownCodeRecord {
+    /// [`RecordKind::UnknownCode`].
+    pub kind: u32,
+    /// Process id in the profiler's pid namespace.
+    pub pid: u32,
+    /// Where; 0 when nothing at all is known of the process.
+    pub address: u64,
 }
 
 /// Bytes of a stack record with `frames` addresses.
@@ -81,9 +116,11 @@ pub fn decode_kind(bytes: &[u8]) -> Option<RecordKind> {
     match u32::from_ne_bytes(*word) {
         1 => Some(RecordKind::Sample),
         2 => Some(RecordKind::Stack),
+        3 => Some(RecordKind::UnknownCode),
         _ => None,
     }
 }
 
 const _: () = assert!(size_of::<SampleRecord>() == 56);
 const _: () = assert!(size_of::<StackHeader>() == 16);
+const _: () = assert!(size_of::<UnknownCodeRecord>() == 16);

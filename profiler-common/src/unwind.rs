@@ -82,6 +82,46 @@ pub enum ReturnAddressRule {
     LinkRegister = 1,
 }
 
+/// Why a walk ended.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WalkEnd {
+    /// At the outermost function: its code says that it has no caller.
+    Root = 1,
+    /// At a return address or a frame pointer of 0, where code without rules says so.
+    NoCaller = 2,
+    /// At code that lies in no mapping that is known.
+    NoMapping = 3,
+    /// At a part of the stack that could not be read.
+    UnreadableStack = 4,
+    /// At code whose rule the walker does not have.
+    UnsupportedRule = 5,
+    /// At code without rules whose frame pointer does not point to a frame.
+    BrokenFramePointer = 6,
+    /// At a rule that leads down the stack again.
+    Backwards = 7,
+    /// At the most frames that one stack can have.
+    TooDeep = 8,
+}
+
+impl WalkEnd {
+    /// The end of this number, `None` where there is none.
+    #[must_use]
+    pub const fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            1 => Self::Root,
+            2 => Self::NoCaller,
+            3 => Self::NoMapping,
+            4 => Self::UnreadableStack,
+            5 => Self::UnsupportedRule,
+            6 => Self::BrokenFramePointer,
+            7 => Self::Backwards,
+            8 => Self::TooDeep,
+            _ => return None,
+        })
+    }
+}
+
 /// How to find the caller of one piece of code. Offsets are bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -32,6 +32,10 @@ static CONFIG: Config = Config {
     kernfs_parent: 0,
     task_signal: 0,
     signal_live: 0,
+    user_registers: 0,
+    task_stack: 0,
+    task_registers: 0,
+    tables_only: 0,
     reserved: 0,
 };
 

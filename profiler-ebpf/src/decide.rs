@@ -1,6 +1,8 @@
 //! The pure decisions of the kernel side, over plain values, tested on the host.
 #![cfg_attr(target_arch = "bpf", no_std)]
 
+pub mod step;
+
 use profiler_common::{StackFlags, StackId};
 
 /// Folds one address into a stack's hash.
@@ -27,7 +29,7 @@ pub const fn hash_finish(hash: u64, frames: u64) -> StackId {
 /// The flags of a stack of `frames` addresses captured by a walk that ends at `max_depth`.
 #[inline(always)]
 #[must_use]
-pub const fn stack_flags(frames: u32, max_depth: u32) -> u16 {
+pub const fn stack_flags(frames: u32, max_depth: u32) -> u8 {
     if frames >= max_depth { StackFlags::CUT_AT_DEPTH_LIMIT } else { 0 }
 }
 

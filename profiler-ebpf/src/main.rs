@@ -17,9 +17,15 @@ mod maps;
 #[cfg(target_arch = "bpf")]
 mod process;
 #[cfg(target_arch = "bpf")]
+mod registers;
+#[cfg(target_arch = "bpf")]
 mod sample;
 #[cfg(target_arch = "bpf")]
 mod stack;
+#[cfg(target_arch = "bpf")]
+mod tables;
+#[cfg(target_arch = "bpf")]
+mod walk;
 
 #[cfg(target_arch = "bpf")]
 mod entry {
@@ -30,12 +36,31 @@ mod entry {
 
     use crate::{maps::count, process, sample};
 
-    /// Runs at each tick of a CPU's timer event.
+    /// Runs at each tick of a CPU's timer event, where user stacks are taken by the kernel's own walk.
     #[perf_event]
     fn sample(context: PerfEventContext) -> u32 {
-        if let Err(counter) = sample::try_sample(&context) {
-            count(counter);
-        }
+        sample::by_frame_pointer(&context);
+        0
+    }
+
+    /// Runs at each tick of a CPU's timer event, where user stacks are walked by tables.
+    #[perf_event]
+    fn sample_loop(context: PerfEventContext) -> u32 {
+        sample::by_loop(&context);
+        0
+    }
+
+    /// As above, where the kernel has no loops.
+    #[perf_event]
+    fn sample_chain(context: PerfEventContext) -> u32 {
+        sample::by_chain(&context);
+        0
+    }
+
+    /// Runs in place of the one above and of itself.
+    #[perf_event]
+    fn sample_link(context: PerfEventContext) -> u32 {
+        sample::link(&context);
         0
     }
 

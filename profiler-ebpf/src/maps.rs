@@ -1,11 +1,20 @@
 //! The maps of the kernel side, and the two operations that need more than one line.
 
+use core::cell::UnsafeCell;
+
 use aya_ebpf::{
+    bindings::{BPF_F_MMAPABLE, bpf_map_def, bpf_map_type::BPF_MAP_TYPE_ARRAY_OF_MAPS},
     helpers::generated as helpers,
     macros::map,
-    maps::{CgroupArray, HashMap, LruHashMap, PerCpuArray, RingBuf},
+    maps::{Array, CgroupArray, HashMap, LruHashMap, PerCpuArray, ProgramArray, RingBuf},
 };
-use profiler_common::{Counter, STACKS_CAPACITY, StackId, TARGETS_CAPACITY};
+use profiler_common::{
+    ASKED_CAPACITY, Counter, STACKS_CAPACITY, StackId, TARGETS_CAPACITY,
+    unwind::{
+        MAX_CHUNKS, MAX_MAPPINGS, MAX_PAGES, MAX_PROCESSES, MAX_RULES, MappingEntry, PageEntry, ProcessEntry,
+        Rule,
+    },
+};
 
 use crate::stack::Scratch;
 
@@ -35,7 +44,7 @@ pub(crate) static TARGETS: HashMap<u32, u8> = HashMap::with_max_entries(TARGETS_
 pub(crate) static CGROUP: CgroupArray = CgroupArray::with_max_entries(1, 0);
 
 /// Written here and read here, never outside one run of the program.
-/// 0 -> room for one stack record, too large for the stack of a BPF program.
+/// 0 -> what the run works on, too large for the stack of a BPF program.
 /// It cannot be full.
 #[map]
 pub(crate) static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
@@ -45,6 +54,65 @@ pub(crate) static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(
 /// It cannot be full.
 #[map]
 pub(crate) static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Counter::COUNT, 0);
+
+/// Written by user space, read here.
+/// Process id -> where its mappings are.
+/// When it is full the stacks of further processes are taken by the kernel's own walk.
+#[map]
+pub(crate) static PROCESSES: HashMap<u32, ProcessEntry> = HashMap::with_max_entries(MAX_PROCESSES, 0);
+
+/// Written by user space through mmap(2), read here.
+/// 0 -> the mappings of all processes, those of one by address.
+/// User space knows what is free.
+#[map]
+pub(crate) static MAPPINGS: Array<[MappingEntry; MAX_MAPPINGS as usize]> =
+    Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+/// Written by user space through mmap(2), read here.
+/// 0 -> the pages of all files, those of one by address.
+/// User space knows what is free.
+#[map]
+pub(crate) static PAGES: Array<[PageEntry; MAX_PAGES as usize]> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+/// Written by user space through mmap(2), read here.
+/// 0 -> the rules of all rows.
+/// User space knows what is free.
+#[map]
+pub(crate) static RULES: Array<[Rule; MAX_RULES as usize]> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+/// Written by user space, read here.
+/// Chunk -> an array of one value, its rows. User space makes chunks as it needs them.
+/// When it is full, files get no rows, and their code is walked by frame pointer.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "maps")]
+pub(crate) static CHUNKS: MapOfMaps = MapOfMaps(UnsafeCell::new(bpf_map_def {
+    type_: BPF_MAP_TYPE_ARRAY_OF_MAPS,
+    key_size: size_of::<u32>() as u32,
+    value_size: size_of::<u32>() as u32,
+    max_entries: MAX_CHUNKS,
+    map_flags: 0,
+    id: 0,
+    pinning: 0,
+}));
+
+/// A definition that no type of aya-ebpf has.
+#[repr(transparent)]
+pub(crate) struct MapOfMaps(UnsafeCell<bpf_map_def>);
+
+// SAFETY: the loader replaces each use of it by the map; there is nothing to race for.
+unsafe impl Sync for MapOfMaps {}
+
+/// Written and read here only.
+/// Process id -> when its unknown code was told last, `CLOCK_MONOTONIC` nanoseconds.
+/// When it is full the least recently told process is forgotten, and told again.
+#[map]
+pub(crate) static ASKED: LruHashMap<u32, u64> = LruHashMap::with_max_entries(ASKED_CAPACITY, 0);
+
+/// Written by the loader, read here.
+/// 0 -> the program that takes more frames.
+/// It cannot be full.
+#[map]
+pub(crate) static LINKS: ProgramArray = ProgramArray::with_max_entries(1, 0);
 
 /// Adds one to a counter of this CPU.
 #[inline(always)]

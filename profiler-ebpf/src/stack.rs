@@ -9,18 +9,27 @@ use aya_ebpf::{
     programs::PerfEventContext,
 };
 use decide::{hash_finish, hash_step, stack_flags};
-use profiler_common::{Counter, MAX_FRAMES, RecordKind, StackHeader, StackId};
+use profiler_common::{Counter, MAX_FRAMES, RecordKind, SampleRecord, StackHeader, StackId};
 
 use crate::{
     config::get,
-    maps::{SCRATCH, STACKS, count, send},
+    maps::{STACKS, count, send},
+    walk::Walk,
 };
+
+/// What one run of the program works on.
+#[repr(C)]
+pub(crate) struct Scratch {
+    pub(crate) walk: Walk,
+    pub(crate) sample: SampleRecord,
+    pub(crate) stack: StackRecord,
+}
 
 /// One stack record, as it goes into the ring buffer.
 #[repr(C)]
-pub(crate) struct Scratch {
-    header: StackHeader,
-    frames: [u64; MAX_FRAMES],
+pub(crate) struct StackRecord {
+    pub(crate) header: StackHeader,
+    pub(crate) frames: [u64; MAX_FRAMES],
 }
 
 const WORD: u32 = size_of::<u64>() as u32;
@@ -33,26 +42,39 @@ pub(crate) enum Side {
     User,
 }
 
-/// The id of the stack at this tick; 0 where the task has none on that side.
+/// The id of the stack at this tick by the kernel's own walk; 0 where the task has none on that side.
 ///
 /// # Errors
 /// The counter of the loss when the stack is new and does not fit into the ring buffer.
 #[inline(always)]
-pub(crate) fn capture(context: &PerfEventContext, side: Side) -> Result<StackId, Counter> {
-    let scratch = SCRATCH.get_ptr_mut(0).ok_or(Counter::LostRingBuffer)?;
+pub(crate) fn capture(
+    context: &PerfEventContext,
+    scratch: &mut Scratch,
+    side: Side,
+) -> Result<StackId, Counter> {
     let flags = if side == Side::User { u64::from(BPF_F_USER_STACK) } else { 0 };
-    // SAFETY: the field is in bounds of a live map value.
-    let frames = unsafe { &raw mut (*scratch).frames };
+    let frames = (&raw mut scratch.stack.frames).cast();
     // SAFETY: the buffer has the size given, and the context is that of this program.
-    let bytes = unsafe { helpers::bpf_get_stack(context.as_ptr(), frames.cast(), room_bytes(), flags) };
+    let bytes = unsafe { helpers::bpf_get_stack(context.as_ptr(), frames, room_bytes(), flags) };
     if bytes <= 0 {
         return Ok(0);
     }
-    let id = hash(scratch, bytes as u32 / WORD);
+    let frames = bytes as u32 / WORD;
+    let id = hash(scratch, frames);
+    deliver(scratch, id, stack_flags(frames, get!(max_depth)), 0)
+}
+
+/// Sends the stack when user space does not have it yet. The number of its frames stands in the header.
+///
+/// # Errors
+/// The counter of the loss when it does not fit into the ring buffer.
+#[inline(always)]
+pub(crate) fn deliver(scratch: &mut Scratch, id: StackId, flags: u8, end: u8) -> Result<StackId, Counter> {
     if STACKS.get_ptr(&id).is_some() {
         return Ok(id);
     }
-    if !send(scratch.cast_const().cast(), record_bytes(scratch, id), u64::from(BPF_RB_NO_WAKEUP)) {
+    let bytes = complete_header(scratch, id, flags, end);
+    if !send((&raw const scratch.stack).cast(), bytes, u64::from(BPF_RB_NO_WAKEUP)) {
         return Err(Counter::LostRingBuffer);
     }
     count(Counter::StacksSent);
@@ -71,11 +93,9 @@ fn room_bytes() -> u32 {
 
 /// Hashes the captured addresses and leaves their number in the header.
 #[inline(always)]
-fn hash(scratch: *mut Scratch, frames: u32) -> StackId {
-    // SAFETY: the field is in bounds of a live map value that this CPU owns.
-    unsafe { (*scratch).header.frames = frames as u16 };
-    // SAFETY: as above.
-    let addresses = unsafe { &raw const (*scratch).frames }.cast::<u64>();
+fn hash(scratch: &mut Scratch, frames: u32) -> StackId {
+    scratch.stack.header.frames = frames as u16;
+    let addresses = (&raw const scratch.stack.frames).cast::<u64>();
     let mut hash = get!(hash_seed);
     let limit = get!(max_depth);
     // Bound: the depth at which the kernel's walk ends, which the verifier knows, and MAX_FRAMES.
@@ -91,17 +111,13 @@ fn hash(scratch: *mut Scratch, frames: u32) -> StackId {
 
 /// Completes the header; the number of bytes from there to the last address.
 #[inline(always)]
-fn record_bytes(scratch: *mut Scratch, id: StackId) -> u64 {
+fn complete_header(scratch: &mut Scratch, id: StackId, flags: u8, end: u8) -> u64 {
     // VERIFIER: `frames` is read back from the map value instead of kept in a register. What is loaded from
     // memory has no history, so that every way out of the loop above looks the same here and is verified
-    // once; with the register, 6.18 walked what follows once for each number of frames (78,000
-    // instructions in place of 6,000).
+    // once; with the register, what follows is verified once for each number of frames.
     // SAFETY: the field is in bounds of a live map value that this CPU owns.
-    let frames = unsafe { read_volatile(&raw const (*scratch).header.frames) };
+    let frames = unsafe { read_volatile(&raw const scratch.stack.header.frames) };
     let frames = if frames as usize > MAX_FRAMES { MAX_FRAMES as u16 } else { frames };
-    let flags = stack_flags(u32::from(frames), get!(max_depth));
-    let header = StackHeader { kind: RecordKind::Stack as u32, frames, flags, id };
-    // SAFETY: as above.
-    unsafe { (*scratch).header = header };
+    scratch.stack.header = StackHeader { kind: RecordKind::Stack as u32, frames, flags, end, id };
     HEADER_BYTES + u64::from(frames) * u64::from(WORD)
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::{
     error::{Error, ErrorKind, Result},
+    sampler::Unwind,
     session::{Session, Settings, Target, start},
 };
 
@@ -52,6 +53,7 @@ impl Default for Builder {
             cpus: None,
             kernel_stacks: true,
             user_stacks: true,
+            unwind: Unwind::Auto,
             children: false,
             inlines: false,
             lines: false,
@@ -91,6 +93,12 @@ impl Builder {
     /// Whether user frames are taken; they are when not said.
     pub fn user_stacks(mut self, wanted: bool) -> Self {
         self.settings.user_stacks = wanted;
+        self
+    }
+
+    /// How user stacks are unwound; [`Unwind::Auto`] when not said.
+    pub fn unwind(mut self, unwind: Unwind) -> Self {
+        self.settings.unwind = unwind;
         self
     }
 

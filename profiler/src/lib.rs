@@ -94,5 +94,5 @@ pub use builder::{Builder, DEFAULT_FREQUENCY_HZ, Profiler};
 pub use error::{Error, ErrorKind, Operation, Result};
 pub use output::{Format, OutputOptions};
 pub use profile::Profile;
-pub use sampler::ebpf::CpuSet;
+pub use sampler::{Unwind, ebpf::CpuSet};
 pub use session::{Ended, Progress, Session, Stopper, Target};

@@ -2,10 +2,10 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use super::duration::parse_duration;
-use crate::{Builder, CpuSet, DEFAULT_FREQUENCY_HZ, Format, OutputOptions, Profiler, Target};
+use crate::{Builder, CpuSet, DEFAULT_FREQUENCY_HZ, Format, OutputOptions, Profiler, Target, Unwind};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -102,9 +102,33 @@ pub(super) struct SamplingArguments {
     /// Take kernel frames alone
     #[arg(short = 'K', long)]
     kernel_only: bool,
+    /// How user stacks are unwound
+    #[arg(long, value_enum, value_name = "METHOD", default_value_t = UnwindMethod::Auto)]
+    unwind: UnwindMethod,
     /// Record what is read of the kernel and the target, for `profiler replay`
     #[arg(long, value_name = "DIR")]
     capture: Option<PathBuf>,
+}
+
+/// As [`Unwind`], by its names on the command line.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum UnwindMethod {
+    /// By unwind tables (.eh_frame), by frame pointer through code that has none
+    Auto,
+    /// By frame pointer alone
+    Fp,
+    /// By unwind tables alone
+    Dwarf,
+}
+
+impl From<UnwindMethod> for Unwind {
+    fn from(method: UnwindMethod) -> Self {
+        match method {
+            UnwindMethod::Auto => Self::Auto,
+            UnwindMethod::Fp => Self::FramePointer,
+            UnwindMethod::Dwarf => Self::Dwarf,
+        }
+    }
 }
 
 /// What to write, and how.
@@ -158,7 +182,8 @@ impl Arguments {
             .frequency_hz(self.sampling.frequency)
             .children(self.sampling.children)
             .kernel_stacks(!self.sampling.user_only)
-            .user_stacks(!self.sampling.kernel_only);
+            .user_stacks(!self.sampling.kernel_only)
+            .unwind(self.sampling.unwind.into());
         if let Some(cpus) = &self.sampling.cpus {
             builder = builder.cpus(cpus.iter());
         }

@@ -85,8 +85,13 @@ fn stacks(ledger: &Ledger) -> String {
     let parts = ledger.stacks.iter().map(|(end, count)| {
         let what = match end {
             StackEnd::Root => "reach their root",
-            StackEnd::DepthLimit => "were cut at the depth limit (kernel.perf_event_max_stack)",
+            StackEnd::DepthLimit => "were cut at the depth limit",
             StackEnd::Unknown => "end before a known root",
+            StackEnd::NoMapping => "end at code in no known mapping",
+            StackEnd::UnreadableStack => "end at unreadable stack memory",
+            StackEnd::UnsupportedRule => "end at code with an unsupported unwind rule",
+            StackEnd::BrokenFramePointer => "end at code with neither unwind rules nor a frame pointer",
+            StackEnd::Backwards => "end at an unwind rule that leads backwards",
             StackEnd::Empty => "have no frames",
         };
         format!("{} {what}", percent(*count, ledger.reported))

@@ -12,9 +12,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::{Finding, Remedy, Situation, Status, remedy::KERNEL_FLOOR};
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
-    sampler::{Filter, Plan, ebpf},
+    sampler::{Filter, Plan, Unwind, ebpf},
     sys::{
-        bpf::{self, MapShape},
+        bpf::{self, Code, MapShape},
         capability::Capability,
         perf,
     },
@@ -157,7 +157,8 @@ fn try_side_band() -> io::Result<()> {
 }
 
 fn try_map(map_type: u32, key_bytes: u32, value_bytes: u32, max_entries: u32) -> io::Result<()> {
-    bpf::create_map("doctor", MapShape { map_type, key_bytes, value_bytes, max_entries, flags: 0 }).map(drop)
+    let shape = MapShape { map_type, key_bytes, value_bytes, max_entries, flags: 0 };
+    bpf::create_map("doctor", shape, None).map(drop)
 }
 
 fn try_ring_buffer() -> io::Result<()> {
@@ -166,7 +167,8 @@ fn try_ring_buffer() -> io::Result<()> {
 }
 
 fn load_nothing(program_type: u32) -> io::Result<OwnedFd> {
-    bpf::load_program("doctor", program_type, &NOTHING, c"GPL").map_err(|refused| refused.error)
+    let code = Code { instructions: &NOTHING, license: c"GPL", functions: None };
+    bpf::load_program("doctor", program_type, code).map_err(|refused| refused.error)
 }
 
 fn try_raw_tracepoint() -> io::Result<()> {
@@ -184,6 +186,7 @@ fn load_kernel_side() -> Result<()> {
         cpus: None,
         kernel_stacks: true,
         user_stacks: true,
+        unwind: Unwind::Auto,
         children: false,
     };
     ebpf::EbpfSource::load(plan, Arc::new(waker)).map(drop)

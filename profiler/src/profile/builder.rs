@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::{
-    Frame, FrameId, Header, Ledger, Module, ModuleId, Naming, Process, ProcessId, Profile, Reason, Sample,
-    Stack, StackId, StringId, SymbolSource, Thread, ThreadId, Unnamed,
+    FoundBy, Frame, FrameId, Header, Ledger, Module, ModuleId, Naming, Process, ProcessId, Profile, Reason,
+    Sample, Stack, StackEnd, StackId, StringId, SymbolSource, Thread, ThreadId, Unnamed,
 };
 
 /// Builds a [`Profile`].
@@ -56,9 +56,19 @@ impl ProfileBuilder {
         FrameId::from_index(self.profile.frames.insert_full(frame).0)
     }
 
-    /// The id of a stack; frames leaf first.
-    pub fn stack(&mut self, frames: Vec<FrameId>, end: super::StackEnd) -> StackId {
-        let stack = Stack { frames: frames.into_boxed_slice(), end };
+    /// The id of a stack; frames leaf first. How they were found is left unsaid.
+    pub fn stack(&mut self, frames: Vec<FrameId>, end: StackEnd) -> StackId {
+        self.walked_stack(frames.into_iter().map(|frame| (frame, FoundBy::Unsaid)), end)
+    }
+
+    /// The id of a stack whose frames, leaf first, were found in the ways given.
+    pub fn walked_stack(
+        &mut self,
+        frames: impl IntoIterator<Item = (FrameId, FoundBy)>,
+        end: StackEnd,
+    ) -> StackId {
+        let (frames, found_by): (Vec<_>, Vec<_>) = frames.into_iter().unzip();
+        let stack = Stack { frames: frames.into(), found_by: found_by.into(), end };
         StackId::from_index(self.profile.stacks.insert_full(stack).0)
     }
 
@@ -127,6 +137,9 @@ impl ProfileBuilder {
         for (stack, count) in by_stack {
             let stack = &profile.stacks[stack.index()];
             *ledger.stacks.entry(stack.end).or_default() += count;
+            for found_by in &stack.found_by {
+                *ledger.found_by.entry(*found_by).or_default() += count;
+            }
             for frame in &stack.frames {
                 let frame = &profile.frames[frame.index()];
                 match frame.naming {

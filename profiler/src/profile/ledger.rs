@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Reason, StackEnd, SymbolSource};
+use super::{FoundBy, Reason, StackEnd, SymbolSource};
 
 /// Why a tick that hit the target gave no sample.
 #[non_exhaustive]
@@ -60,6 +60,8 @@ pub struct Ledger {
     pub malformed_jit_entries: u64,
     /// Samples by the end of their stack.
     pub stacks: BTreeMap<StackEnd, u64>,
+    /// Frames of all samples, by how they were found.
+    pub found_by: BTreeMap<FoundBy, u64>,
     /// Frames of all samples that found a name, by its source.
     pub named: BTreeMap<SymbolSource, u64>,
     /// Frames of all samples that did not, by module and reason.

@@ -109,8 +109,36 @@ pub enum StackEnd {
     DepthLimit,
     /// The walk ended before a known root, most often because a function keeps no frame pointer.
     Unknown,
+    /// A return address leads to code in no mapping that is known.
+    NoMapping,
+    /// A part of the stack could not be read.
+    UnreadableStack,
+    /// The code's rule for its caller is one that the walk does not have.
+    UnsupportedRule,
+    /// Code without such rules does not keep a frame pointer either.
+    BrokenFramePointer,
+    /// A rule leads down the stack: the code or its rules are not what they say.
+    Backwards,
     /// There was nothing to walk: only the process is known.
     Empty,
+}
+
+/// How a frame was found.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FoundBy {
+    /// Nobody said: a profile that was built by hand.
+    Unsaid,
+    /// It is where the sample hit.
+    Sample,
+    /// By the kernel's own walk of its stack.
+    Kernel,
+    /// By the call frame information of its callee.
+    Cfi,
+    /// By the frame pointer: right only as far as its callees keep one.
+    FramePointer,
+    /// In a signal frame: it was interrupted.
+    SignalFrame,
 }
 
 /// A stack: frames from the leaf to the root, and how it ends.
@@ -118,6 +146,8 @@ pub enum StackEnd {
 pub struct Stack {
     /// Leaf first.
     pub frames: Box<[FrameId]>,
+    /// How each of them was found; as long as `frames`. Inlined frames were found with the one around them.
+    pub found_by: Box<[FoundBy]>,
     /// Whether the root is there.
     pub end: StackEnd,
 }

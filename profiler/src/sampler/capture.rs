@@ -149,7 +149,11 @@ mod tests {
 
     fn batch() -> Batch {
         Batch {
-            stacks: vec![RawStack { id: std::num::NonZeroU64::new(9), addresses: vec![1, 2], cut: false }],
+            stacks: vec![RawStack {
+                id: std::num::NonZeroU64::new(9),
+                addresses: vec![1, 2],
+                ..RawStack::default()
+            }],
             samples: vec![RawSample {
                 time_ns: 5,
                 cpu: 0,

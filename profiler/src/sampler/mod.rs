@@ -6,7 +6,7 @@ pub(crate) mod replay;
 
 use std::{path::PathBuf, time::Duration};
 
-use profiler_common::COMM_BYTES;
+use profiler_common::{COMM_BYTES, FrameMarks, unwind::WalkEnd};
 use serde::{Deserialize, Serialize};
 
 use crate::{address::RuntimeAddress, error::Result, process::ProcessEvent};
@@ -41,22 +41,64 @@ impl Comm {
 }
 
 /// A captured stack: sent once, named by id from then on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RawStack {
     pub(crate) id: RawStackId,
-    /// Leaf first.
+    /// Leaf first. Those of a walk by tables carry [`FrameMarks`].
     pub(crate) addresses: Vec<u64>,
-    /// The walk ended at the depth limit.
+    /// The kernel's own walk ended at its depth limit.
     pub(crate) cut: bool,
+    /// The number of the [`WalkEnd`] of a walk by tables; 0 for the kernel's own walk.
+    #[serde(default)]
+    pub(crate) walk_end: u8,
+}
+
+/// One frame of a stack as it was captured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RawFrame {
+    /// Where to look it up: one byte before a return address, in its call.
+    pub(crate) address: RuntimeAddress,
+    pub(crate) found: FrameFound,
+}
+
+/// How a frame was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FrameFound {
+    /// The tick hit it.
+    Sampled,
+    /// By the kernel's own walk: of its own stack, or of a user stack by frame pointer.
+    ByKernel,
+    /// By the rule of the callee's code.
+    ByTable,
+    /// By the frame pointer, because the callee's code has no rule.
+    ByFramePointer,
+    /// A signal interrupted it.
+    Interrupted,
 }
 
 impl RawStack {
-    /// The addresses to look up, leaf first: all but the first are return addresses, whose calls stand one
-    /// byte earlier.
-    pub(crate) fn call_sites(&self) -> impl DoubleEndedIterator<Item = RuntimeAddress> + '_ {
-        self.addresses.iter().enumerate().map(|(depth, address)| {
-            let address = RuntimeAddress(*address);
-            if depth == 0 { address } else { address.call_site() }
+    /// Why a walk by tables ended; `None` for the kernel's own walk.
+    pub(crate) fn walk_end(&self) -> Option<WalkEnd> {
+        WalkEnd::from_number(self.walk_end)
+    }
+
+    /// The frames, leaf first. All but the first and those that a signal interrupted are return addresses, whose calls
+    /// stand one byte earlier.
+    pub(crate) fn frames(&self) -> impl Iterator<Item = RawFrame> + '_ {
+        let is_walked = self.walk_end().is_some();
+        self.addresses.iter().enumerate().map(move |(depth, marked)| {
+            let (address, marks) =
+                if is_walked { (marked & !FrameMarks::ALL, marked & FrameMarks::ALL) } else { (*marked, 0) };
+            let address = RuntimeAddress(address);
+            let found = match marks {
+                _ if depth == 0 => FrameFound::Sampled,
+                FrameMarks::INTERRUPTED => FrameFound::Interrupted,
+                FrameMarks::BY_FRAME_POINTER => FrameFound::ByFramePointer,
+                _ if is_walked => FrameFound::ByTable,
+                _ => FrameFound::ByKernel,
+            };
+            let is_call = !matches!(found, FrameFound::Sampled | FrameFound::Interrupted);
+            RawFrame { address: if is_call { address.call_site() } else { address }, found }
         })
     }
 }
@@ -71,6 +113,9 @@ pub(crate) struct Batch {
     /// What happened to processes, by time. Everything that happened before a sample of this batch is here or
     /// in an earlier one.
     pub(crate) events: Vec<ProcessEvent>,
+    /// Processes in which a walk by tables met code that it has no table for.
+    #[serde(skip)]
+    pub(crate) unknown_code: Vec<u32>,
     /// Records of samples and stacks that could not be decoded.
     pub(crate) undecodable: u64,
     /// Side-band records that the kernel could not hand over, or that could not be decoded.
@@ -115,6 +160,18 @@ pub(crate) trait SampleSource: Send {
     fn counts(&self) -> Result<KernelCounts>;
 }
 
+/// How user stacks are unwound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Unwind {
+    /// By the tables that compilers leave in `.eh_frame`; by frame pointer through code that has none.
+    #[default]
+    Auto,
+    /// By frame pointer alone, as the kernel's own walk does it: wrong wherever code was built without.
+    FramePointer,
+    /// By tables alone: a stack ends at code that has none.
+    Dwarf,
+}
+
 /// What the kernel lets through.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Filter {
@@ -140,6 +197,7 @@ pub(crate) struct Plan {
     pub(crate) cpus: Option<Vec<u32>>,
     pub(crate) kernel_stacks: bool,
     pub(crate) user_stacks: bool,
+    pub(crate) unwind: Unwind,
     /// Whether processes forked by a target process become targets.
     pub(crate) children: bool,
 }
@@ -150,9 +208,28 @@ mod tests {
 
     #[test]
     fn return_addresses_are_looked_up_in_their_calls_and_the_leaf_where_it_is() {
-        let stack = RawStack { id: None, addresses: vec![0x1000, 0x2000, 0x3000], cut: false };
-        let sites: Vec<u64> = stack.call_sites().map(|address| address.0).collect();
-        assert_eq!(sites, [0x1000, 0x1fff, 0x2fff]);
+        let stack = RawStack { addresses: vec![0x1000, 0x2000, 0x3000], ..RawStack::default() };
+        let frames = frames(&stack);
+        let by_kernel = FrameFound::ByKernel;
+        assert_eq!(frames, [(0x1000, FrameFound::Sampled), (0x1fff, by_kernel), (0x2fff, by_kernel)]);
+    }
+
+    #[test]
+    fn what_a_signal_interrupted_is_looked_up_where_it_is() {
+        let addresses =
+            vec![0x1000, 0x2000, 0x3000 | FrameMarks::INTERRUPTED, 0x4000 | FrameMarks::BY_FRAME_POINTER];
+        let stack = RawStack { addresses, walk_end: WalkEnd::Root as u8, ..RawStack::default() };
+        let expected = [
+            (0x1000, FrameFound::Sampled),
+            (0x1fff, FrameFound::ByTable),
+            (0x3000, FrameFound::Interrupted),
+            (0x3fff, FrameFound::ByFramePointer),
+        ];
+        assert_eq!(frames(&stack), expected);
+    }
+
+    fn frames(stack: &RawStack) -> Vec<(u64, FrameFound)> {
+        stack.frames().map(|frame| (frame.address.0, frame.found)).collect()
     }
 
     #[test]

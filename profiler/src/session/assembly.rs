@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 
+use profiler_common::unwind::WalkEnd;
+
 use crate::{
     address::RuntimeAddress,
     process::{Process, ProcessKey},
     profile::{
-        Frame, FrameId, FrameKind, Naming, ProcessId, ProfileBuilder, SourceLocation, StackEnd, StackId,
-        ThreadId,
+        FoundBy, Frame, FrameId, FrameKind, Naming, ProcessId, ProfileBuilder, SourceLocation, StackEnd,
+        StackId, ThreadId,
     },
-    sampler::{Comm, RawSample, RawStack, RawStackId},
+    sampler::{Comm, FrameFound, RawFrame, RawSample, RawStack, RawStackId},
     symbolize::{Code, Symbolizer, placeholder},
 };
 
@@ -114,26 +116,28 @@ impl Assembly {
         sides: Sides<'_>,
         jit_is_complete: bool,
     ) -> Placement {
-        let user = sides.user.map(RawStack::call_sites).into_iter().flatten();
-        let user: Vec<(Code, RuntimeAddress)> =
-            user.map(|address| (symbolizer.code_at(process, address, time_ns), address)).collect();
-        let kernel = sides.kernel.map(RawStack::call_sites).into_iter().flatten();
-        let kernel = kernel.map(|address| (Code::Kernel(address), address));
+        let user = sides.user.map(RawStack::frames).into_iter().flatten();
+        let user: Vec<(Code, RawFrame)> =
+            user.map(|frame| (symbolizer.code_at(process, frame.address, time_ns), frame)).collect();
+        let kernel = sides.kernel.map(RawStack::frames).into_iter().flatten();
+        let kernel = kernel.map(|frame| (Code::Kernel(frame.address), frame));
         let mut frames = Vec::with_capacity(user.len());
         let mut needs_jit = false;
-        for (code, address) in kernel.chain(user) {
+        for (code, frame) in kernel.chain(user) {
             if !jit_is_complete && matches!(code, Code::Jit(..)) {
                 // The rest is named all the same: what that takes must not wait for the end of sampling.
                 needs_jit = true;
             } else {
-                frames.extend_from_slice(self.frames_of(symbolizer, process, code, address, time_ns));
+                let found_by = found_by(code, frame.found);
+                let named = self.frames_of(symbolizer, process, code, frame.address, time_ns);
+                frames.extend(named.iter().map(|frame| (*frame, found_by)));
             }
         }
         if needs_jit {
             return Placement::NeedsJit;
         }
-        let end = self.end_of(sides, &frames);
-        Placement::Placed(self.builder.stack(frames, end))
+        let end = self.end_of(sides, frames.last().map(|(frame, _)| *frame));
+        Placement::Placed(self.builder.walked_stack(frames, end))
     }
 
     fn frames_of(
@@ -151,19 +155,33 @@ impl Assembly {
     }
 
     /// Whether the outermost frame is where a process, a thread or the kernel's own work begins.
-    fn end_of(&self, sides: Sides<'_>, frames: &[FrameId]) -> StackEnd {
-        let Some(root) = frames.last() else { return StackEnd::Empty };
+    fn end_of(&self, sides: Sides<'_>, root: Option<FrameId>) -> StackEnd {
+        let Some(root) = root else { return StackEnd::Empty };
         let outer = sides.user.or(sides.kernel);
         if outer.is_some_and(|stack| stack.cut) {
             return StackEnd::DepthLimit;
         }
-        let frame = self.builder.get_frame(*root);
+        match outer.and_then(RawStack::walk_end) {
+            Some(WalkEnd::Root) => return StackEnd::Root,
+            Some(WalkEnd::NoMapping) => return StackEnd::NoMapping,
+            Some(WalkEnd::UnreadableStack) => return StackEnd::UnreadableStack,
+            Some(WalkEnd::UnsupportedRule) => return StackEnd::UnsupportedRule,
+            Some(WalkEnd::Backwards) => return StackEnd::Backwards,
+            Some(WalkEnd::TooDeep) => return StackEnd::DepthLimit,
+            // Code in which a thread begins has no caller, and need not say so.
+            Some(WalkEnd::NoCaller | WalkEnd::BrokenFramePointer) | None => {}
+        }
+        let frame = self.builder.get_frame(root);
         let name = self.builder.get_string(frame.name);
         let is_root = match frame.kind {
             FrameKind::Kernel => !self.has_user_stacks || is_kernel_root(name),
             _ => is_user_root(name),
         };
-        if is_root { StackEnd::Root } else { StackEnd::Unknown }
+        match outer.and_then(RawStack::walk_end) {
+            _ if is_root => StackEnd::Root,
+            Some(WalkEnd::BrokenFramePointer) => StackEnd::BrokenFramePointer,
+            _ => StackEnd::Unknown,
+        }
     }
 
     fn thread(&mut self, process: &Process, sample: &RawSample) -> ThreadId {
@@ -199,6 +217,16 @@ fn is_user_root(name: &str) -> bool {
 fn is_kernel_root(name: &str) -> bool {
     const ROOTS: [&str; 3] = ["ret_from_fork_asm", "ret_from_fork", "kthread"];
     ROOTS.contains(&name)
+}
+
+fn found_by(code: Code, found: FrameFound) -> FoundBy {
+    match found {
+        FrameFound::Sampled => FoundBy::Sample,
+        FrameFound::ByKernel if matches!(code, Code::Kernel(_)) => FoundBy::Kernel,
+        FrameFound::ByKernel | FrameFound::ByFramePointer => FoundBy::FramePointer,
+        FrameFound::ByTable => FoundBy::Cfi,
+        FrameFound::Interrupted => FoundBy::SignalFrame,
+    }
 }
 
 fn name_frames(

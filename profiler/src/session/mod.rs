@@ -5,6 +5,7 @@ mod pipeline;
 mod reader;
 mod start;
 mod target;
+mod unwinding;
 
 use std::{
     os::fd::OwnedFd,

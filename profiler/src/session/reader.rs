@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Request, Shared, calm};
+use super::{Request, Shared, calm, unwinding::Unwinding};
 use crate::{
     error::Result,
     sampler::{Batch, KernelCounts, SampleSource, ebpf::monotonic_ns},
@@ -27,68 +27,79 @@ pub(super) enum Message {
     Profile { request: Request, counts: KernelCounts, ended_ns: u64 },
 }
 
-/// Reads until the last profile was asked for, or nobody can ask any more.
-pub(super) fn read(
-    mut source: Box<dyn SampleSource>,
-    shared: &Arc<Shared>,
-    requests: &Receiver<Request>,
-    messages: &SyncSender<Message>,
-) {
-    if let Err(error) = try_read(source.as_mut(), shared, requests, messages) {
-        shared.fail(error);
-    }
-    shared.exhaust();
+/// Empties a source.
+pub(super) struct Reader {
+    source: Box<dyn SampleSource>,
+    /// Hears what the batches say of processes.
+    unwinding: Option<Unwinding>,
+    shared: Arc<Shared>,
 }
 
-fn try_read(
-    source: &mut dyn SampleSource,
-    shared: &Arc<Shared>,
-    requests: &Receiver<Request>,
-    messages: &SyncSender<Message>,
-) -> Result<()> {
-    let mut exhausted = false;
-    loop {
-        calm(&shared.reader_waker);
-        let request = match requests.try_recv() {
-            Ok(request) => Some(request),
-            Err(TryRecvError::Disconnected) => return Ok(()),
-            Err(TryRecvError::Empty) if exhausted => match requests.recv() {
+impl Reader {
+    pub(super) fn new(
+        source: Box<dyn SampleSource>,
+        unwinding: Option<Unwinding>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        Self { source, unwinding, shared }
+    }
+
+    /// As [`SampleSource::started_ns`].
+    pub(super) fn started_ns(&self) -> u64 {
+        self.source.started_ns()
+    }
+
+    /// Reads until the last profile was asked for, or nobody can ask any more.
+    pub(super) fn run(mut self, requests: &Receiver<Request>, messages: &SyncSender<Message>) {
+        if let Err(error) = self.try_run(requests, messages) {
+            self.shared.fail(error);
+        }
+        self.shared.exhaust();
+    }
+
+    fn try_run(&mut self, requests: &Receiver<Request>, messages: &SyncSender<Message>) -> Result<()> {
+        let mut exhausted = false;
+        loop {
+            calm(&self.shared.reader_waker);
+            let request = match requests.try_recv() {
                 Ok(request) => Some(request),
-                Err(_) => return Ok(()),
-            },
-            Err(TryRecvError::Empty) => None,
-        };
-        let is_last = request.as_ref().is_some_and(|request| request.is_last);
-        if is_last {
-            source.stop()?;
-        }
-        let ended_ns = monotonic_ns();
-        let wait = if request.is_some() { Duration::ZERO } else { READ_INTERVAL };
-        forward(source, shared, messages, wait)?;
-        if source.is_exhausted() {
-            exhausted = true;
-            shared.exhaust();
-        }
-        let Some(request) = request else { continue };
-        let message = Message::Profile { request, counts: source.counts()?, ended_ns };
-        if messages.send(message).is_err() || is_last {
-            return Ok(());
+                Err(TryRecvError::Disconnected) => return Ok(()),
+                Err(TryRecvError::Empty) if exhausted => match requests.recv() {
+                    Ok(request) => Some(request),
+                    Err(_) => return Ok(()),
+                },
+                Err(TryRecvError::Empty) => None,
+            };
+            let is_last = request.as_ref().is_some_and(|request| request.is_last);
+            if is_last {
+                self.source.stop()?;
+            }
+            let ended_ns = monotonic_ns();
+            let wait = if request.is_some() { Duration::ZERO } else { READ_INTERVAL };
+            self.forward(messages, wait)?;
+            if self.source.is_exhausted() {
+                exhausted = true;
+                self.shared.exhaust();
+            }
+            let Some(request) = request else { continue };
+            let message = Message::Profile { request, counts: self.source.counts()?, ended_ns };
+            if messages.send(message).is_err() || is_last {
+                return Ok(());
+            }
         }
     }
-}
 
-fn forward(
-    source: &mut dyn SampleSource,
-    shared: &Arc<Shared>,
-    messages: &SyncSender<Message>,
-    wait: Duration,
-) -> Result<()> {
-    let batch = source.read(wait)?;
-    shared.samples.fetch_add(batch.samples.len() as u64, Ordering::Relaxed);
-    if !batch.samples.is_empty() {
-        shared.lost.store(source.counts()?.lost_ring_buffer, Ordering::Relaxed);
+    fn forward(&mut self, messages: &SyncSender<Message>, wait: Duration) -> Result<()> {
+        let batch = self.source.read(wait)?;
+        if let Some(unwinding) = &self.unwinding {
+            unwinding.hear(&batch);
+        }
+        self.shared.samples.fetch_add(batch.samples.len() as u64, Ordering::Relaxed);
+        if !batch.samples.is_empty() {
+            self.shared.lost.store(self.source.counts()?.lost_ring_buffer, Ordering::Relaxed);
+        }
+        // A pipeline that is gone has said why.
+        let _ = messages.send(Message::Batch(batch, monotonic_ns()));
+        Ok(())
     }
-    // A pipeline that is gone has said why.
-    let _ = messages.send(Message::Batch(batch, monotonic_ns()));
-    Ok(())
 }

@@ -13,15 +13,16 @@ use std::{
 use super::{
     Session, Shared,
     pipeline::{Interval, Pipeline},
-    reader::{self, Message},
+    reader::{Message, Reader},
     target::{self, FoundTarget, Target, Watched},
+    unwinding::Unwinding,
 };
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
     process::{Interest, Proc, root::Root},
     profile::Header,
     sampler::{
-        Plan, SampleSource,
+        Plan, SampleSource, Unwind,
         capture::{self, Capture, Recorder},
         ebpf::EbpfSource,
         replay::ReplaySource,
@@ -44,6 +45,7 @@ pub(crate) struct Settings {
     pub(crate) cpus: Option<Vec<u32>>,
     pub(crate) kernel_stacks: bool,
     pub(crate) user_stacks: bool,
+    pub(crate) unwind: Unwind,
     pub(crate) children: bool,
     pub(crate) inlines: bool,
     pub(crate) lines: bool,
@@ -68,12 +70,14 @@ fn sample(settings: &Settings) -> Result<Session> {
     let recorder = settings.capture.as_deref().map(Recorder::create).transpose()?;
     let found = target::find(&settings.target, &proc, settings.children)?;
     let FoundTarget { filter, interest, watched, children, expected, description, command } = found;
+    let follows_forks = children || matches!(interest, Interest::Everybody);
     let plan = Plan {
         filter,
         frequency_hz: settings.frequency_hz,
         cpus: settings.cpus.clone(),
         kernel_stacks: settings.kernel_stacks,
         user_stacks: settings.user_stacks,
+        unwind: settings.unwind,
         children,
     };
     let shared = Arc::new(Shared::new()?);
@@ -81,6 +85,15 @@ fn sample(settings: &Settings) -> Result<Session> {
     let mut pipeline = pipeline(settings, proc, interest, recorder)?;
     // The side band is on: what changes from here on is told, what there is now is asked.
     pipeline.expect(&expected);
+    let unwinding = match source.take_unwind_maps() {
+        // Before its exec, a command is still this program.
+        Some(maps) => Some(
+            Unwinding::start(maps, if command.is_some() { &[] } else { &expected }, follows_forks).map_err(
+                |error| Error::with_source(ErrorKind::Io, "failed to start the unwinding thread", error),
+            )?,
+        ),
+        None => None,
+    };
     source.start()?;
     let command = match command {
         Some(command) => Some(command.release().map_err(|error| {
@@ -97,7 +110,8 @@ fn sample(settings: &Settings) -> Result<Session> {
         cpus: source.cpus(),
         ..Header::default()
     };
-    Session::run_threads(shared, Box::new(source), pipeline, header, watched, command)
+    let reader = Reader::new(Box::new(source), unwinding, Arc::clone(&shared));
+    Session::run_threads(shared, reader, pipeline, header, watched, command)
 }
 
 fn replay(settings: &Settings, directory: &Path) -> Result<Session> {
@@ -115,7 +129,8 @@ fn replay(settings: &Settings, directory: &Path) -> Result<Session> {
     };
     let pipeline = pipeline(settings, proc, Interest::Everybody, None)?;
     let shared = Arc::new(Shared::new()?);
-    Session::run_threads(shared, Box::new(source), pipeline, header, Watched::default(), None)
+    let reader = Reader::new(Box::new(source), None, Arc::clone(&shared));
+    Session::run_threads(shared, reader, pipeline, header, Watched::default(), None)
 }
 
 fn pipeline(
@@ -141,7 +156,7 @@ fn pipeline(
 impl Session {
     fn run_threads(
         shared: Arc<Shared>,
-        source: Box<dyn SampleSource>,
+        reader: Reader,
         pipeline: Pipeline,
         header: Header,
         watched: Watched,
@@ -149,11 +164,8 @@ impl Session {
     ) -> Result<Self> {
         let (requests, asked) = channel();
         let (messages, received) = sync_channel(WAITING_BATCHES);
-        let started_ns = source.started_ns();
-        let reader = spawn("reader", {
-            let shared = Arc::clone(&shared);
-            move || reader::read(source, &shared, &asked, &messages)
-        })?;
+        let started_ns = reader.started_ns();
+        let reader = spawn("reader", move || reader.run(&asked, &messages))?;
         let pipeline = spawn("pipeline", {
             let shared = Arc::clone(&shared);
             move || run_pipeline(pipeline, started_ns, &received, &shared)

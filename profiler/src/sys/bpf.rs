@@ -15,8 +15,10 @@ enum Command {
     MapCreate = 0,
     MapLookupElement = 1,
     MapUpdateElement = 2,
+    MapDeleteElement = 3,
     ProgramLoad = 5,
     RawTracepointOpen = 17,
+    BtfLoad = 18,
     MapFreeze = 22,
 }
 
@@ -45,7 +47,7 @@ struct MapElement {
     flags: u64,
 }
 
-/// `union bpf_attr`, the part for `BPF_PROG_LOAD` up to `expected_attach_type`.
+/// `union bpf_attr`, the part for `BPF_PROG_LOAD` up to `func_info_cnt`.
 #[repr(C)]
 #[derive(Default)]
 struct ProgramLoad {
@@ -61,6 +63,23 @@ struct ProgramLoad {
     program_name: [u8; NAME_BYTES],
     program_ifindex: u32,
     expected_attach_type: u32,
+    btf_fd: u32,
+    function_info_record_size: u32,
+    function_info: u64,
+    function_info_count: u32,
+    reserved: u32,
+}
+
+/// `union bpf_attr`, the part for `BPF_BTF_LOAD` up to `btf_log_level`.
+#[repr(C)]
+#[derive(Default)]
+struct BtfLoad {
+    btf: u64,
+    log_buffer: u64,
+    btf_size: u32,
+    log_size: u32,
+    log_level: u32,
+    reserved: u32,
 }
 
 /// `union bpf_attr`, the part for `BPF_RAW_TRACEPOINT_OPEN`.
@@ -91,6 +110,26 @@ pub(crate) struct MapShape {
     pub(crate) flags: u32,
 }
 
+/// The instructions of a program, and what the kernel has to know of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Code<'a> {
+    /// 8 bytes each.
+    pub(crate) instructions: &'a [u8],
+    /// Under which its helpers may be called.
+    pub(crate) license: &'a std::ffi::CStr,
+    /// The types of its functions, where it has more than one.
+    pub(crate) functions: Option<Functions<'a>>,
+}
+
+/// The functions of a program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Functions<'a> {
+    /// The loaded types.
+    pub(crate) btf: BorrowedFd<'a>,
+    /// `struct bpf_func_info`: at which instruction one begins, and its type.
+    pub(crate) info: &'a [[u32; 2]],
+}
+
 /// A refused program: the system's error and the end of the verifier's log, where there is one.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}{}{log}", if log.is_empty() { "" } else { ": " })]
@@ -99,9 +138,10 @@ pub(crate) struct LoadError {
     pub(crate) log: String,
 }
 
-/// Creates a map.
-pub(crate) fn create_map(name: &str, shape: MapShape) -> io::Result<OwnedFd> {
+/// Creates a map; `inner` is one like those that it will hold, where it is a map of maps.
+pub(crate) fn create_map(name: &str, shape: MapShape, inner: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
     let attributes = MapCreate {
+        inner_map_fd: inner.map_or(0, raw),
         map_type: shape.map_type,
         key_size: shape.key_bytes,
         value_size: shape.value_bytes,
@@ -124,6 +164,24 @@ pub(crate) fn update_element(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> i
     };
     // SAFETY: both addresses are of live slices, of the sizes that the caller promises.
     unsafe { bpf(Command::MapUpdateElement, &attributes) }.map(drop)
+}
+
+/// Takes one element out of a map. The key must have the size that the map was created with.
+pub(crate) fn delete_element(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<()> {
+    let attributes = MapElement { map_fd: raw(map), key: key.as_ptr() as u64, ..MapElement::default() };
+    // SAFETY: the address is of a live slice, of the size that the caller promises.
+    unsafe { bpf(Command::MapDeleteElement, &attributes) }.map(drop)
+}
+
+/// Loads types (`Documentation/bpf/btf.rst`) for programs to refer to.
+pub(crate) fn load_btf(types: &[u8]) -> io::Result<OwnedFd> {
+    let attributes = BtfLoad {
+        btf: types.as_ptr() as u64,
+        btf_size: u32::try_from(types.len()).unwrap_or(u32::MAX),
+        ..BtfLoad::default()
+    };
+    // SAFETY: the address is of a live slice of the size given.
+    unsafe { bpf_fd(Command::BtfLoad, &attributes) }
 }
 
 /// The sum over all CPUs of an element of a per-CPU array of 64-bit numbers.
@@ -150,26 +208,28 @@ pub(crate) fn freeze(map: BorrowedFd<'_>) -> io::Result<()> {
     unsafe { bpf(Command::MapFreeze, &attributes) }.map(drop)
 }
 
-/// Loads a program of `instructions` (8 bytes each).
+/// Loads a program.
 ///
 /// # Errors
 /// The refusal, with the verifier's log when the program itself was refused.
-pub(crate) fn load_program(
-    name: &str,
-    program_type: u32,
-    instructions: &[u8],
-    license: &std::ffi::CStr,
-) -> Result<OwnedFd, LoadError> {
+pub(crate) fn load_program(name: &str, program_type: u32, code: Code<'_>) -> Result<OwnedFd, LoadError> {
     const INSTRUCTION_BYTES: usize = 8;
+    let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
     let mut attributes = ProgramLoad {
         program_type,
-        instruction_count: u32::try_from(instructions.len() / INSTRUCTION_BYTES).unwrap_or(u32::MAX),
-        instructions: instructions.as_ptr() as u64,
-        license: license.as_ptr() as u64,
+        instruction_count: count(code.instructions.len() / INSTRUCTION_BYTES),
+        instructions: code.instructions.as_ptr() as u64,
+        license: code.license.as_ptr() as u64,
         program_name: object_name(name),
         ..ProgramLoad::default()
     };
-    // SAFETY: the addresses are of live slices, and the count is that of the instructions.
+    if let Some(functions) = code.functions {
+        attributes.btf_fd = raw(functions.btf);
+        attributes.function_info_record_size = count(size_of::<[u32; 2]>());
+        attributes.function_info = functions.info.as_ptr() as u64;
+        attributes.function_info_count = count(functions.info.len());
+    }
+    // SAFETY: the addresses are of live slices, and the counts are theirs.
     let error = match unsafe { bpf_fd(Command::ProgramLoad, &attributes) } {
         Ok(program) => return Ok(program),
         Err(error) => error,

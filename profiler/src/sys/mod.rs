@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "system calls that no library wraps")]
 
 pub(crate) mod bpf;
+pub(crate) mod bpf_array;
 pub(crate) mod capability;
 pub(crate) mod command;
 pub(crate) mod perf;

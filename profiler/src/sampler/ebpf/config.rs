@@ -6,12 +6,16 @@ use std::{
     os::unix::fs::MetadataExt,
 };
 
-use profiler_common::{Config, MAX_FRAMES, PidSource, TargetFilter};
+use profiler_common::{Config, MAX_FRAMES, PidSource, TargetFilter, UserRegisters};
 
-use super::{btf::Btf, object::Limits, read_number};
+use super::{
+    btf::Btf,
+    object::{Helper, Limits, has_helper},
+    read_number,
+};
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
-    sampler::{Filter, Plan},
+    sampler::{Filter, Plan, Unwind},
 };
 
 /// The inode of the initial pid namespace, `PROC_PID_INIT_INO` of `include/linux/proc_ns.h`.
@@ -19,6 +23,10 @@ pub(crate) const INITIAL_PID_NAMESPACE: u64 = 0xefff_fffc;
 
 /// Where the depth of the kernel's stack walk is set.
 const MAX_STACK_SYSCTL: &str = "/proc/sys/kernel/perf_event_max_stack";
+
+/// Where in its kernel stack a task's registers are: at the very top (`task_pt_regs`,
+/// `arch/x86/include/asm/processor.h`), with `THREAD_SIZE` bytes of stack and `struct pt_regs` of 21 words.
+const TASK_REGISTERS: u32 = (16 << 10) - 21 * 8;
 
 /// Works the constants out.
 pub(super) fn configure(plan: &Plan, limits: Limits) -> Result<Config> {
@@ -43,7 +51,22 @@ pub(super) fn configure(plan: &Plan, limits: Limits) -> Result<Config> {
         _ => None,
     };
     // The kernel's types are only read where something of them is needed.
-    let btf = if initial && !plan.children && hierarchy.is_none() { None } else { read_btf() };
+    let walks = plan.user_stacks && plan.unwind != Unwind::FramePointer;
+    let registers_by_offset = walks && !has_helper(Helper::TaskRegisters);
+    let needs_btf = !initial || plan.children || hierarchy.is_some() || registers_by_offset;
+    let btf = if needs_btf { read_btf() } else { None };
+    if walks {
+        config.user_registers = UserRegisters::Helper as u32;
+    }
+    if registers_by_offset {
+        config.user_registers = UserRegisters::None as u32;
+        if let Some(btf) = &btf {
+            config.user_registers = UserRegisters::TaskStack as u32;
+            config.task_stack = member(btf, "task_struct", "stack")?;
+            config.task_registers = TASK_REGISTERS;
+        }
+    }
+    config.tables_only = u32::from(plan.unwind == Unwind::Dwarf);
     config.pid_source = pid_source(initial, btf.is_some()) as u32;
     if let Some(btf) = &btf {
         fill_pid_offsets(&mut config, btf)?;
@@ -139,7 +162,15 @@ mod tests {
     use super::*;
 
     fn plan(filter: Filter, children: bool) -> Plan {
-        Plan { filter, frequency_hz: 99, cpus: None, kernel_stacks: true, user_stacks: false, children }
+        Plan {
+            filter,
+            frequency_hz: 99,
+            cpus: None,
+            kernel_stacks: true,
+            user_stacks: false,
+            unwind: Unwind::Auto,
+            children,
+        }
     }
 
     #[test]

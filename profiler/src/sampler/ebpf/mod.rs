@@ -3,9 +3,12 @@
 pub(crate) mod btf;
 mod config;
 mod cpus;
+mod functions;
 mod object;
+mod ranges;
 mod records;
 mod side_band;
+mod unwind_maps;
 
 use std::{
     io,
@@ -19,6 +22,7 @@ pub use cpus::CpuSet;
 pub(crate) use cpus::online;
 pub(crate) use object::{PROGRAM_TYPE_PERF_EVENT, PROGRAM_TYPE_RAW_TRACEPOINT};
 use rustix::event::{PollFd, PollFlags, poll};
+pub(crate) use unwind_maps::{InstalledFile, InstalledMappings, Refusal, UnwindMaps};
 
 use self::{
     config::configure,
@@ -105,6 +109,11 @@ impl EbpfSource {
             cpu.start(&self.kernel)?;
         }
         Ok(())
+    }
+
+    /// The unwind tables, to be filled: once, and where stacks are walked by tables.
+    pub(crate) fn take_unwind_maps(&mut self) -> Option<UnwindMaps> {
+        self.kernel.take_unwind_maps()
     }
 
     fn wait(&self, wait: Duration) -> Result<()> {

@@ -11,11 +11,14 @@ use aya_obj::generated::bpf_insn;
 use profiler_common::{Config, Counter, names};
 use zerocopy::IntoBytes;
 
-use super::records;
+use super::{
+    functions, records,
+    unwind_maps::{self, UnwindMaps, create_chunk},
+};
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
-    sampler::{Batch, Filter, KernelCounts, Plan},
-    sys::bpf::{self, MapShape},
+    sampler::{Batch, Filter, KernelCounts, Plan, Unwind},
+    sys::bpf::{self, Code, MapShape},
 };
 
 /// The object as `cargo xtask build-ebpf` left it.
@@ -56,6 +59,7 @@ pub(super) struct KernelSide {
     records: RingBuf<MapData>,
     counters: OwnedFd,
     sample: OwnedFd,
+    unwind_maps: Option<UnwindMaps>,
     _maps: HashMap<String, OwnedFd>,
     _tracepoints: Vec<OwnedFd>,
 }
@@ -77,13 +81,15 @@ impl KernelSide {
         }
         relocate(&mut object, &definitions, &maps)?;
         fill_targets(plan, &maps)?;
-        let sample = load_program(&object, names::PROGRAM_SAMPLE, PROGRAM_TYPE_PERF_EVENT)?;
+        let (sample, walks) = load_sampling(&object, plan, &maps)?;
+        let unwind_maps = if walks { Some(empty_unwind_maps(&maps)?) } else { None };
         let tracepoints = if plan.children { follow_children(&object)? } else { Vec::new() };
         let map_data = |name| MapData::from_fd(clone_fd(map(&maps, name)?)?).map_err(broken);
         Ok(Self {
             records: Map::RingBuf(map_data(names::MAP_RECORDS)?).try_into().map_err(broken)?,
             counters: clone_fd(map(&maps, names::MAP_COUNTERS)?)?,
             sample,
+            unwind_maps,
             _maps: maps,
             _tracepoints: tracepoints,
         })
@@ -92,6 +98,11 @@ impl KernelSide {
     /// The program to run at each tick.
     pub(super) fn sample_program(&self) -> BorrowedFd<'_> {
         self.sample.as_fd()
+    }
+
+    /// The unwind tables, to be filled: once, and where stacks are walked by tables.
+    pub(super) fn take_unwind_maps(&mut self) -> Option<UnwindMaps> {
+        self.unwind_maps.take()
     }
 
     /// Becomes readable when the ring buffer fills.
@@ -148,7 +159,9 @@ fn create_map(name: &str, definition: &aya_obj::Map) -> Result<OwnedFd> {
         max_entries: definition.max_entries(),
         flags: definition.map_flags() | if constants { MAP_READ_ONLY_IN_PROGRAM } else { 0 },
     };
-    let map = bpf::create_map(name.trim_start_matches('.'), shape).map_err(failed)?;
+    let inner = if name == names::MAP_CHUNKS { Some(create_chunk().map_err(failed)?) } else { None };
+    let map = bpf::create_map(name.trim_start_matches('.'), shape, inner.as_ref().map(AsFd::as_fd))
+        .map_err(failed)?;
     if constants {
         bpf::update_element(map.as_fd(), &0_u32.to_ne_bytes(), definition.data()).map_err(failed)?;
         bpf::freeze(map.as_fd()).map_err(failed)?;
@@ -193,14 +206,81 @@ fn fill_targets(plan: &Plan, maps: &HashMap<String, OwnedFd>) -> Result<()> {
     Ok(())
 }
 
+/// Loads what runs at each tick; true when it walks user stacks by tables.
+fn load_sampling(
+    object: &aya_obj::Object,
+    plan: &Plan,
+    maps: &HashMap<String, OwnedFd>,
+) -> Result<(OwnedFd, bool)> {
+    let load = |name| load_program(object, name, PROGRAM_TYPE_PERF_EVENT);
+    if !plan.user_stacks || plan.unwind == Unwind::FramePointer {
+        return Ok((load(names::PROGRAM_SAMPLE)?, false));
+    }
+    if has_helper(Helper::Loop) {
+        return Ok((load(names::PROGRAM_SAMPLE_LOOP)?, true));
+    }
+    let link = load(names::PROGRAM_SAMPLE_LINK)?;
+    let links = map(maps, names::MAP_LINKS)?;
+    bpf::update_element(links, &0_u32.to_ne_bytes(), &link.as_raw_fd().to_ne_bytes()).map_err(|error| {
+        Error::from_io(Operation::LoadProgram, "failed to chain the programs that walk a stack", error)
+    })?;
+    Ok((load(names::PROGRAM_SAMPLE_CHAIN)?, true))
+}
+
+/// Helpers that not every kernel has, `enum bpf_func_id` of `include/uapi/linux/bpf.h`.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Helper {
+    /// `bpf_task_pt_regs`: 5.15.
+    TaskRegisters = 175,
+    /// `bpf_loop`: 5.17.
+    Loop = 181,
+}
+
+/// Whether a sampling program may call a helper. Called without arguments, one that is there is refused for the
+/// want of them (`EACCES`), one that is not for itself (`EINVAL`).
+pub(super) fn has_helper(helper: Helper) -> bool {
+    const CALL: u8 = 0x85;
+    const EXIT: [u8; 8] = [0x95, 0, 0, 0, 0, 0, 0, 0];
+    let [imm0, imm1, imm2, imm3] = (helper as i32).to_ne_bytes();
+    let instructions = [[CALL, 0, 0, 0, imm0, imm1, imm2, imm3], EXIT].concat();
+    let code = Code { instructions: &instructions, license: c"GPL", functions: None };
+    match bpf::load_program("probe", PROGRAM_TYPE_PERF_EVENT, code) {
+        Ok(_) => true,
+        Err(refused) => refused.error.raw_os_error() == Some(libc::EACCES),
+    }
+}
+
+fn empty_unwind_maps(maps: &HashMap<String, OwnedFd>) -> Result<UnwindMaps> {
+    let fd = |name| clone_fd(map(maps, name)?);
+    Ok(UnwindMaps::new(unwind_maps::Maps {
+        processes: fd(names::MAP_PROCESSES)?,
+        mappings: fd(names::MAP_MAPPINGS)?,
+        pages: fd(names::MAP_PAGES)?,
+        rules: fd(names::MAP_RULES)?,
+        chunks: fd(names::MAP_CHUNKS)?,
+    }))
+}
+
 fn load_program(object: &aya_obj::Object, name: &str, program_type: u32) -> Result<OwnedFd> {
     let program = object.programs.get(name).ok_or_else(|| broken(format!("no program `{name}`")))?;
     let function = object
         .functions
         .get(&program.function_key())
         .ok_or_else(|| broken(format!("no code of `{name}`")))?;
-    let code: Vec<u8> = function.instructions.iter().flat_map(instruction_bytes).collect();
-    bpf::load_program(name, program_type, &code, &program.license).map_err(|refused| {
+    let instructions: Vec<[u8; 8]> = function.instructions.iter().map(instruction_bytes).collect();
+    let info = functions::info(&instructions);
+    // A program of one function needs no types.
+    let types = if info.len() > 1 {
+        let loaded = bpf::load_btf(&functions::types());
+        Some(loaded.map_err(|error| {
+            Error::from_io(Operation::LoadProgram, format!("failed to load the types of `{name}`"), error)
+        })?)
+    } else {
+        None
+    };
+    let functions = types.as_ref().map(|types| bpf::Functions { btf: types.as_fd(), info: &info });
+    let code = Code { instructions: instructions.as_flattened(), license: &program.license, functions };
+    bpf::load_program(name, program_type, code).map_err(|refused| {
         let kind = match refused.error.kind() {
             std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied(Operation::LoadProgram),
             _ => ErrorKind::Unsupported,

@@ -2,7 +2,9 @@
 
 use std::num::NonZeroU64;
 
-use profiler_common::{RecordKind, SampleRecord, StackFlags, StackHeader, decode_kind};
+use profiler_common::{
+    RecordKind, SampleRecord, StackFlags, StackHeader, UnknownCodeRecord, decode_kind, unwind::WalkEnd,
+};
 use zerocopy::FromBytes;
 
 use crate::sampler::{Batch, Comm, RawSample, RawStack};
@@ -12,6 +14,9 @@ pub(super) fn decode(record: &[u8], batch: &mut Batch) {
     let known = match decode_kind(record) {
         Some(RecordKind::Sample) => sample(record).map(|sample| batch.samples.push(sample)),
         Some(RecordKind::Stack) => stack(record).map(|stack| batch.stacks.push(stack)),
+        Some(RecordKind::UnknownCode) => UnknownCodeRecord::read_from_prefix(record)
+            .ok()
+            .map(|(record, _)| batch.unknown_code.push(record.pid)),
         None => None,
     };
     if known.is_none() {
@@ -38,7 +43,13 @@ fn stack(record: &[u8]) -> Option<RawStack> {
     let addresses: Vec<u64> =
         words.get(..usize::from(header.frames))?.iter().map(|word| u64::from_ne_bytes(*word)).collect();
     let cut = header.flags & StackFlags::CUT_AT_DEPTH_LIMIT != 0;
-    Some(RawStack { id: Some(NonZeroU64::new(header.id)?), addresses, cut })
+    let walk_end = if header.flags & StackFlags::WALKED != 0 {
+        // A walk of which it is not known how it ended is none.
+        WalkEnd::from_number(header.end)? as u8
+    } else {
+        0
+    };
+    Some(RawStack { id: Some(NonZeroU64::new(header.id)?), addresses, cut, walk_end })
 }
 
 #[cfg(test)]
@@ -61,13 +72,16 @@ mod tests {
         record.as_bytes().to_vec()
     }
 
-    fn stack_bytes(frames: u16, addresses: &[u64]) -> Vec<u8> {
-        let header = StackHeader {
-            kind: RecordKind::Stack as u32,
-            frames,
-            flags: StackFlags::CUT_AT_DEPTH_LIMIT,
-            id: 9,
-        };
+    const CUT: StackHeader = StackHeader {
+        kind: RecordKind::Stack as u32,
+        frames: 0,
+        flags: StackFlags::CUT_AT_DEPTH_LIMIT,
+        end: 0,
+        id: 9,
+    };
+
+    fn stack_bytes(header: StackHeader, frames: u16, addresses: &[u64]) -> Vec<u8> {
+        let header = StackHeader { frames, ..header };
         [header.as_bytes(), addresses.as_bytes()].concat()
     }
 
@@ -75,12 +89,30 @@ mod tests {
     fn samples_and_stacks_are_decoded() {
         let mut batch = Batch::default();
         decode(&sample_bytes(), &mut batch);
-        decode(&stack_bytes(2, &[0x10, 0x20]), &mut batch);
+        decode(&stack_bytes(CUT, 2, &[0x10, 0x20]), &mut batch);
         assert_eq!(batch.samples[0].comm.to_text(), "app");
         assert_eq!((batch.samples[0].kernel_stack, batch.samples[0].user_stack), (None, NonZeroU64::new(5)));
         assert_eq!(batch.stacks[0].addresses, [0x10, 0x20]);
         assert!(batch.stacks[0].cut);
         assert_eq!(batch.undecodable, 0);
+    }
+
+    #[test]
+    fn a_walk_by_tables_says_how_it_ended() {
+        let walked = StackHeader { flags: StackFlags::WALKED, end: WalkEnd::NoMapping as u8, ..CUT };
+        let mut batch = Batch::default();
+        decode(&stack_bytes(walked, 1, &[0x10]), &mut batch);
+        assert_eq!(batch.stacks[0].walk_end(), Some(WalkEnd::NoMapping));
+        decode(&stack_bytes(StackHeader { end: 200, ..walked }, 1, &[0x10]), &mut batch);
+        assert_eq!(batch.undecodable, 1);
+    }
+
+    #[test]
+    fn unknown_code_names_its_process() {
+        let record = UnknownCodeRecord { kind: RecordKind::UnknownCode as u32, pid: 7, address: 0x1000 };
+        let mut batch = Batch::default();
+        decode(record.as_bytes(), &mut batch);
+        assert_eq!(batch.unknown_code, [7]);
     }
 
     #[test]
@@ -90,7 +122,7 @@ mod tests {
         for end in 0..sample.len() {
             decode(&sample[..end], &mut batch);
         }
-        decode(&stack_bytes(3, &[0x10, 0x20]), &mut batch);
+        decode(&stack_bytes(CUT, 3, &[0x10, 0x20]), &mut batch);
         decode(&[7; 64], &mut batch);
         assert_eq!(batch.undecodable, sample.len() as u64 + 2);
         assert!(batch.samples.is_empty() && batch.stacks.is_empty());

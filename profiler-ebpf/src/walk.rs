@@ -1,0 +1,206 @@
+//! The walk of a user stack by tables: state in a map value, one frame a step.
+//!
+//! VERIFIER: the state is in a map value and never in registers or on the stack. What is loaded from a map
+//! value has no history, so that each step looks to the verifier like the one before and is verified once.
+
+use core::mem::MaybeUninit;
+
+use aya_ebpf::{bindings::BPF_RB_FORCE_WAKEUP, helpers::generated as helpers, programs::PerfEventContext};
+use decide::{
+    hash_finish, hash_step,
+    step::{self, Found, Registers},
+};
+use profiler_common::{
+    Counter, FrameMarks, MAX_FRAMES, RecordKind, StackFlags, StackId, UnknownCodeRecord,
+    unwind::{ProcessEntry, WalkEnd},
+};
+
+use crate::{
+    config::get,
+    maps::{ASKED, PROCESSES, send},
+    registers,
+    stack::{self, Scratch},
+    tables::{self, Mappings},
+};
+
+/// How long a process's unknown code is not told again.
+const ASK_INTERVAL_NS: u64 = 100_000_000;
+
+/// The walk has not ended.
+const RUNNING: u32 = 0;
+
+/// Where a walk is.
+#[repr(C)]
+pub(crate) struct Walk {
+    registers: Registers,
+    /// Of the frames so far.
+    hash: u64,
+    /// The process's mappings.
+    process: ProcessEntry,
+    /// The index of the one that the instruction pointer is in.
+    mapping: u32,
+    /// Frames so far.
+    depth: u32,
+    /// What to take off the instruction pointer to be in the instruction that runs: 1 behind a call.
+    back: u32,
+    /// A [`WalkEnd`], or [`RUNNING`].
+    end: u32,
+}
+
+/// The task's user memory.
+struct UserStack;
+
+impl step::Stack for UserStack {
+    #[inline(always)]
+    fn pair(&self, address: u64) -> Option<[u64; 2]> {
+        read(address)
+    }
+
+    #[inline(always)]
+    fn word(&self, address: u64) -> Option<u64> {
+        read(address)
+    }
+}
+
+#[inline(always)]
+fn read<T: Copy>(address: u64) -> Option<T> {
+    // VERIFIER: a zeroed buffer would become a call to a memset subprogram.
+    let mut value = MaybeUninit::<T>::uninit();
+    // SAFETY: the destination is `size_of::<T>()` writable bytes; the helper checks the source.
+    let result = unsafe {
+        helpers::bpf_probe_read_user(
+            value.as_mut_ptr().cast(),
+            size_of::<T>() as u32,
+            address as *const core::ffi::c_void,
+        )
+    };
+    if result != 0 {
+        return None;
+    }
+    // SAFETY: the helper wrote every byte, and `T` is made of integers at each call.
+    Some(unsafe { value.assume_init() })
+}
+
+/// Begins a walk at the tick's registers. False when there are no tables for it: then the kernel's own walk
+/// has to do.
+#[inline(always)]
+pub(crate) fn begin(context: &PerfEventContext, scratch: &mut Scratch) -> bool {
+    let Some(registers) = registers::of_user(context) else { return false };
+    // SAFETY: user space replaces entries, which the kernel frees after a grace period.
+    let Some(process) = (unsafe { PROCESSES.get(&scratch.sample.pid) }) else {
+        ask(scratch, 0);
+        return false;
+    };
+    let process = *process;
+    let address = registers.instruction_pointer;
+    let Some(mappings) = Mappings::get() else { return false };
+    let Some(mapping) = mappings.find(process.first_mapping, process.mappings, address) else {
+        ask(scratch, address);
+        return false;
+    };
+    scratch.walk =
+        Walk { registers, hash: get!(hash_seed), process, mapping, depth: 0, back: 0, end: RUNNING };
+    push(scratch, 0);
+    true
+}
+
+/// Goes to the caller. False at the end.
+#[inline(always)]
+pub(crate) fn advance(scratch: &mut Scratch) -> bool {
+    match try_advance(scratch) {
+        Ok(()) => true,
+        Err(end) => {
+            scratch.walk.end = end as u32;
+            false
+        }
+    }
+}
+
+#[inline(always)]
+fn try_advance(scratch: &mut Scratch) -> Result<(), WalkEnd> {
+    if scratch.walk.depth >= MAX_FRAMES as u32 {
+        return Err(WalkEnd::TooDeep);
+    }
+    let mappings = Mappings::get().ok_or(WalkEnd::NoMapping)?;
+    let walk = &mut scratch.walk;
+    let at = walk.registers.instruction_pointer.wrapping_sub(u64::from(walk.back));
+    let rule = tables::rule(mappings.at(walk.mapping), at);
+    let (caller, found) = step::caller(rule, walk.registers, &UserStack)?;
+    if found == Found::ByFramePointer && get!(tables_only) != 0 {
+        return Err(WalkEnd::UnsupportedRule);
+    }
+    let back = if found == Found::Interrupted { 0 } else { 1 };
+    let address = caller.instruction_pointer.wrapping_sub(u64::from(back));
+    let is_known = mappings.holds(walk.mapping, address)
+        || match mappings.find(walk.process.first_mapping, walk.process.mappings, address) {
+            Some(mapping) => {
+                walk.mapping = mapping;
+                true
+            }
+            None => false,
+        };
+    if !is_known && found == Found::ByFramePointer {
+        // What does not lead to code was no frame.
+        return Err(WalkEnd::BrokenFramePointer);
+    }
+    walk.registers = caller;
+    walk.back = back;
+    let mark = match found {
+        Found::ByRule => 0,
+        Found::ByFramePointer => FrameMarks::BY_FRAME_POINTER,
+        Found::Interrupted => FrameMarks::INTERRUPTED,
+    };
+    push(scratch, mark);
+    if is_known { Ok(()) } else { Err(WalkEnd::NoMapping) }
+}
+
+/// Adds the frame at hand.
+#[inline(always)]
+fn push(scratch: &mut Scratch, mark: u64) {
+    let walk = &mut scratch.walk;
+    let address = walk.registers.instruction_pointer & !FrameMarks::ALL | mark;
+    let depth = walk.depth as usize & (MAX_FRAMES - 1);
+    let frames = (&raw mut scratch.stack.frames).cast::<u64>();
+    // SAFETY: the mask keeps the index within the array.
+    unsafe { *frames.add(depth) = address };
+    walk.hash = hash_step(walk.hash, address);
+    walk.depth += 1;
+}
+
+/// Ends a walk, and sends its stack when that is new.
+///
+/// # Errors
+/// The counter of the loss when it does not fit into the ring buffer.
+#[inline(always)]
+pub(crate) fn finish(scratch: &mut Scratch) -> Result<StackId, Counter> {
+    if scratch.walk.end == RUNNING {
+        scratch.walk.end = WalkEnd::TooDeep as u32;
+    }
+    if scratch.walk.end == WalkEnd::NoMapping as u32 {
+        ask(scratch, scratch.walk.registers.instruction_pointer);
+    }
+    let end = scratch.walk.end as u8;
+    let depth = scratch.walk.depth;
+    let id = hash_finish(scratch.walk.hash, u64::from(depth) | u64::from(end) << 32);
+    scratch.stack.header.frames = depth as u16;
+    stack::deliver(scratch, id, StackFlags::WALKED, end)
+}
+
+/// Tells user space of code that it made no tables for: of a process not more often than worth looking at.
+#[inline(always)]
+fn ask(scratch: &mut Scratch, address: u64) {
+    let now_ns = scratch.sample.time_ns;
+    let pid = scratch.sample.pid;
+    if let Some(asked_ns) = ASKED.get_ptr(&pid) {
+        // SAFETY: a live map value; torn or stale, it asks once more or less.
+        if now_ns.wrapping_sub(unsafe { *asked_ns }) < ASK_INTERVAL_NS {
+            return;
+        }
+    }
+    let record = UnknownCodeRecord { kind: RecordKind::UnknownCode as u32, pid, address };
+    let bytes = size_of::<UnknownCodeRecord>() as u64;
+    // What does not fit is asked again later: neither the sample nor the target needs it.
+    if send((&raw const record).cast(), bytes, u64::from(BPF_RB_FORCE_WAKEUP)) {
+        let _ = ASKED.insert(&pid, &now_ns, 0);
+    }
+}

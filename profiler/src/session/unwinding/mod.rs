@@ -1,0 +1,135 @@
+//! The unwinding thread: keeps the unwind tables in the kernel as the processes that are sampled need them.
+//!
+//! It is told what happened to processes, and where a walk met code without a table. Nobody waits for it: until a
+//! table is there, stacks are walked by frame pointer.
+
+mod files;
+mod spaces;
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use self::spaces::Spaces;
+use crate::{
+    process::ProcessEvent,
+    sampler::{Batch, ebpf::UnwindMaps},
+};
+
+/// How much may wait for the thread. What does not fit is not lost: all mappings are read again then.
+const WAITING: usize = 256;
+
+/// How often tables that nothing maps any more are looked for, as long as there are some.
+const TIDY_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The thread, from outside. Dropped, it ends.
+#[derive(Debug)]
+pub(super) struct Unwinding {
+    told: Option<SyncSender<Told>>,
+    flags: Arc<Flags>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Flags {
+    /// Something was not told.
+    missed: AtomicBool,
+    /// Nothing is needed any more.
+    stop: AtomicBool,
+}
+
+/// What the thread is told.
+#[derive(Debug)]
+enum Told {
+    /// These processes will be sampled.
+    Expected(Vec<u32>),
+    Happened(Vec<ProcessEvent>),
+    /// A walk in these processes met code without a table.
+    UnknownCode(Vec<u32>),
+}
+
+impl Unwinding {
+    /// Starts the thread on empty tables, with those processes that are known. Children of a process are sampled when
+    /// `follows_forks`.
+    pub(super) fn start(maps: UnwindMaps, expected: &[u32], follows_forks: bool) -> io::Result<Self> {
+        let (told, hears) = sync_channel(WAITING);
+        let flags = Arc::new(Flags::default());
+        let spaces = Spaces::new(maps, follows_forks)?;
+        let thread = std::thread::Builder::new().name("unwinding".to_owned()).spawn({
+            let flags = Arc::clone(&flags);
+            move || run(spaces, &hears, &flags)
+        })?;
+        let unwinding = Self { told: Some(told), flags, thread: Some(thread) };
+        unwinding.tell(Told::Expected(expected.to_vec()));
+        Ok(unwinding)
+    }
+
+    /// Tells what a batch says of processes.
+    pub(super) fn hear(&self, batch: &Batch) {
+        if batch.lost_events > 0 {
+            self.flags.missed.store(true, Ordering::Release);
+        }
+        if !batch.events.is_empty() {
+            self.tell(Told::Happened(batch.events.clone()));
+        }
+        if !batch.unknown_code.is_empty() {
+            self.tell(Told::UnknownCode(batch.unknown_code.clone()));
+        }
+    }
+
+    fn tell(&self, what: Told) {
+        let is_told = self.told.as_ref().is_some_and(|told| told.try_send(what).is_ok());
+        if !is_told {
+            self.flags.missed.store(true, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for Unwinding {
+    fn drop(&mut self) {
+        self.flags.stop.store(true, Ordering::Release);
+        self.told = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            log::error!("the unwinding thread panicked");
+        }
+    }
+}
+
+fn run(mut spaces: Spaces, hears: &Receiver<Told>, flags: &Flags) {
+    loop {
+        let wait = if spaces.have_unused_files() { TIDY_INTERVAL } else { Duration::MAX };
+        match hears.recv_timeout(wait) {
+            Ok(what) => apply(&mut spaces, what),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        loop {
+            match hears.try_recv() {
+                Ok(what) => apply(&mut spaces, what),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => return,
+            }
+        }
+        if flags.missed.swap(false, Ordering::AcqRel) {
+            spaces.look_again();
+        }
+        spaces.settle(|| flags.stop.load(Ordering::Acquire));
+    }
+}
+
+fn apply(spaces: &mut Spaces, what: Told) {
+    match what {
+        Told::Expected(pids) => pids.into_iter().for_each(|pid| spaces.expect(pid)),
+        Told::Happened(events) => events.into_iter().for_each(|event| spaces.happened(event)),
+        Told::UnknownCode(pids) => pids.into_iter().for_each(|pid| spaces.unknown_code(pid)),
+    }
+}
