@@ -46,7 +46,8 @@ pub(crate) fn by_loop(context: &PerfEventContext) {
     finish(scratch, user_stack);
 }
 
-/// One turn of the loop; 1 ends it.
+/// One turn of the loop; 1 ends it. A mangled name would depend on where the crate is built.
+#[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn advance(_turn: u64, state: *mut *mut Scratch) -> i64 {
     // SAFETY: the loop was given the address of a pointer to this CPU's scratch.
