@@ -10,12 +10,14 @@ use std::{
 
 use crate::{
     address::{ElfAddress, FileOffset, RuntimeAddress},
+    elf::{Elf, Image},
     process::{Status, maps, root::Root},
     sampler,
     symbolize::{
         self, NativeOptions, debug_file::DebugFiles, jitdump::JitDump, kernel::KernelSymbols, managed,
         native::NativeModule, perf_map::PerfMap,
     },
+    unwind::{self, UnwindTable},
 };
 
 /// No look-up is worth more than a few of these.
@@ -80,6 +82,19 @@ pub fn elf(bytes: &[u8]) {
 /// An ELF file, asked for its debug information.
 pub fn dwarf(bytes: &[u8]) {
     symbolize_all(bytes, NativeOptions { inlines: true, lines: true });
+}
+
+/// Call frame information, as an ELF file and as a bare section.
+pub fn eh_frame(bytes: &[u8]) {
+    let elf = Elf::parse(Image::Memory(bytes.to_vec()));
+    let table = elf.and_then(|elf| UnwindTable::build(&elf));
+    for table in table.into_iter().chain(unwind::tables_of_section(bytes)) {
+        table.check();
+        let pages: Vec<_> = table.pages().collect();
+        for word in words(bytes).take(MAX_ADDRESSES) {
+            let _ = table.rule_in(&pages, word);
+        }
+    }
 }
 
 /// A name that was brought to the product's spelling stays as it is.

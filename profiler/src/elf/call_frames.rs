@@ -80,3 +80,67 @@ impl Elf {
         Ok(Some(CallFrames { kind: CallFrameKind::EhFrame, bytes, address }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use object::elf;
+
+    use super::{
+        super::{Image, test_file::TestFile},
+        *,
+    };
+
+    fn find(file: TestFile) -> Result<Option<CallFrames>, Defect> {
+        let elf = Elf::parse(Image::Memory(file.bytes())).unwrap();
+        elf.call_frames(&elf.sections().unwrap(), 100)
+    }
+
+    /// A segment that holds its own header: whatever is read from it is the file's first bytes.
+    fn with_header(header: &[u8], segment_bytes: u64) -> TestFile {
+        TestFile::with_code()
+            .code_segment(0, 0x1000, segment_bytes)
+            .with(".eh_frame_hdr", elf::SHT_PROGBITS, header.to_vec())
+            .segment_of_section(elf::PT_GNU_EH_FRAME)
+    }
+
+    #[test]
+    fn the_section_for_debuggers_is_for_want_of_the_other() {
+        let file = TestFile::with_code().with(".debug_frame", elf::SHT_PROGBITS, vec![1; 8]);
+        assert_eq!(find(file.clone()).unwrap().unwrap().kind, CallFrameKind::DebugFrame);
+        let both = file.with(".eh_frame", elf::SHT_PROGBITS, vec![2; 8]);
+        let found = find(both).unwrap().unwrap();
+        assert_eq!((found.kind, &*found.bytes), (CallFrameKind::EhFrame, &[2; 8][..]));
+    }
+
+    #[test]
+    fn a_file_without_either_has_none() {
+        assert!(find(TestFile::with_code()).unwrap().is_none());
+        let split_off = TestFile::with_code().with(".eh_frame", elf::SHT_NOBITS, vec![2; 8]);
+        assert!(find(split_off).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_section_beyond_the_limit_is_too_large() {
+        let file = TestFile::with_code().with(".eh_frame", elf::SHT_PROGBITS, vec![0; 101]);
+        assert_eq!(find(file).unwrap_err(), Defect::TooLarge);
+    }
+
+    #[test]
+    fn without_the_section_the_header_leads_to_it() {
+        // Version, three encodings (absolute, none, none), the address.
+        let header = [&[1, 0, 0xff, 0xff][..], &0x1010_u64.to_le_bytes()].concat();
+        let found = find(with_header(&header, 0x30)).unwrap().unwrap();
+        assert_eq!((found.kind, found.address), (CallFrameKind::EhFrame, ElfAddress(0x1010)));
+        assert_eq!(found.bytes.len(), 0x20);
+        assert_eq!(find(with_header(&header, 0x400)).unwrap().unwrap().bytes.len(), 100);
+    }
+
+    #[test]
+    fn a_header_that_lies_is_malformed() {
+        let outside = [&[1, 0, 0xff, 0xff][..], &0x9999_u64.to_le_bytes()].concat();
+        let indirect = [&[1, 0x80, 0xff, 0xff][..], &0x1010_u64.to_le_bytes()].concat();
+        for header in [&outside[..], &indirect, &outside[..7], &[9; 12]] {
+            assert_eq!(find(with_header(header, 0x30)).unwrap_err(), Defect::Malformed, "{header:x?}");
+        }
+    }
+}

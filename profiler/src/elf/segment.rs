@@ -201,4 +201,50 @@ mod tests {
         }
         assert_eq!(at(&hostile, 0, u64::MAX - 1, 5), None);
     }
+
+    fn bias(segments: &[Segment], start: u64, offset: u64, bytes: u64) -> Option<u64> {
+        load_bias(segments, RuntimeAddress(start), FileOffset(offset), bytes)
+    }
+
+    #[test]
+    fn the_load_bias_is_what_a_mapping_adds() {
+        let start = 0x7f00_0000_0000;
+        let shared_object = [segment(0, 0, P, false), segment(P, P, 2 * P, true)];
+        assert_eq!(bias(&shared_object, start + P, P, 2 * P), Some(start));
+        assert_eq!(bias(&[segment(0, 0x40_0000, 3 * P, true)], 0x40_0000, 0, 3 * P), Some(0));
+        assert_eq!(bias(&[segment(0, 5 * P, P, true)], 2 * P, 0, P), Some((3 * P).wrapping_neg()));
+        assert_eq!(bias(&[segment(P, 3 * P, 10 * P, true)], start, 4 * P, P), Some(start - 6 * P));
+    }
+
+    #[test]
+    fn a_mapping_that_shows_bytes_of_a_neighbour_has_the_bias_of_its_own_segment() {
+        let segments = [
+            segment(0, 0, P + 0x500, true),
+            segment(P + 0x500, 2 * P + 0x500, P, true),
+            segment(2 * P + 0x500, 4 * P + 0x500, 9 * P, false),
+        ];
+        let start = 0x5555_0000_0000;
+        assert_eq!(bias(&segments, start, P, 2 * P), Some(start - 2 * P));
+        assert_eq!(at(&segments, start, P, start + 0x500), Some(2 * P + 0x500));
+    }
+
+    #[test]
+    fn a_mapping_of_no_segment_has_no_bias() {
+        assert_eq!(bias(&[segment(P, P, P, true)], 0x1_0000, 8 * P, P), None);
+        assert_eq!(bias(&[segment(P, P, P, true)], 0x1_0000, 0, 0), None);
+        assert_eq!(bias(&[], 0, 0, u64::MAX), None);
+        let hostile = [segment(u64::MAX, u64::MAX, u64::MAX, true), segment(u64::MAX - 4, 1, 2, true)];
+        for value in [0, 1, u64::MAX - 5, u64::MAX] {
+            let _ = (bias(&hostile, value, value, value), bias(&hostile, 0, value, u64::MAX));
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_segment_ends_with_it() {
+        let segment = segment(0x100, 0x1100, 0x50, false);
+        assert_eq!(segment.rest_from(ElfAddress(0x1120)), Some((FileOffset(0x120), 0x30)));
+        for outside in [0x10ff, 0x1150, u64::MAX] {
+            assert_eq!(segment.rest_from(ElfAddress(outside)), None);
+        }
+    }
 }

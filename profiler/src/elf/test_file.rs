@@ -3,8 +3,8 @@
 use object::{
     LittleEndian, U16, U32, U64,
     elf::{
-        self, FileHeader64, Ident, ProgramHeader64, SectionFlags, SectionHeader64, SectionType, Sym64,
-        SymbolInfo,
+        self, FileHeader64, Ident, ProgramHeader64, ProgramType, SectionFlags, SectionHeader64, SectionType,
+        Sym64, SymbolInfo,
     },
     pod::bytes_of,
 };
@@ -26,8 +26,8 @@ pub(crate) struct TestFile {
     section_names: Vec<u8>,
     /// Sections with the sizes they state instead of their own.
     lies: Vec<(usize, u64)>,
-    /// The segment that shows a section of notes, and the section.
-    noted: Option<(usize, usize)>,
+    /// The type of the segment that shows a section, the segment, and the section.
+    shown: Option<(ProgramType, usize, usize)>,
 }
 
 /// A symbol to be: name, address, size, type and binding.
@@ -117,9 +117,14 @@ impl TestFile {
 
     /// Makes a segment of notes of the section added last.
     pub(crate) fn note_segment(self) -> Self {
+        self.segment_of_section(elf::PT_NOTE)
+    }
+
+    /// Makes a segment of that type of the section added last.
+    pub(crate) fn segment_of_section(self, kind: ProgramType) -> Self {
         let section = self.sections.len() - 1;
         let mut file = self.code_segment(0, 0, 0);
-        file.noted = Some((file.segments.len() - 1, section));
+        file.shown = Some((kind, file.segments.len() - 1, section));
         file
     }
 
@@ -198,9 +203,9 @@ impl TestFile {
         for (index, bytes) in std::mem::take(&mut self.lies) {
             self.sections[index].0.sh_size = U64::new(LE, bytes);
         }
-        if let Some((segment, section)) = self.noted {
+        if let Some((kind, segment, section)) = self.shown {
             let (segment, section) = (&mut self.segments[segment], &self.sections[section].0);
-            segment.p_type = U32::new(LE, elf::PT_NOTE);
+            segment.p_type = U32::new(LE, kind);
             segment.p_offset = section.sh_offset;
             segment.p_filesz = section.sh_size;
             segment.p_align = U64::new(LE, 4);

@@ -93,6 +93,30 @@ enum Description {
     Entry(u32),
 }
 
+/// The tables that bytes give as a section of either kind, for either machine.
+#[cfg(fuzzing)]
+pub(crate) fn tables_of_section(bytes: &[u8]) -> Vec<UnwindTable> {
+    use object::elf::{EM_AARCH64, EM_X86_64};
+
+    use crate::address::ElfAddress;
+
+    const CODE: Range<u64> = 0x1000..0x10_0000;
+    const SECTION_ADDRESS: ElfAddress = ElfAddress(0x2000);
+
+    let mut tables = Vec::new();
+    for architecture in [EM_X86_64, EM_AARCH64].into_iter().filter_map(Architecture::of_machine) {
+        let rules = architecture.linkage_sections.iter().map(|(_, rule)| *rule);
+        let linkage_tables =
+            (CODE.start..).step_by(0x100).map(|start| start..start + 0x20).zip(rules).collect();
+        let code = Code { architecture, addresses: vec![CODE], linkage_tables };
+        for kind in [CallFrameKind::EhFrame, CallFrameKind::DebugFrame] {
+            let frames = CallFrames { kind, bytes: bytes.into(), address: SECTION_ADDRESS };
+            tables.extend(code.table(&frames));
+        }
+    }
+    tables
+}
+
 struct Builder<'a, S> {
     code: &'a Code,
     section: &'a S,
@@ -164,7 +188,7 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
     /// Sorts the functions, the longest last of those that begin at the same place: it is the one that counts.
     fn add_linkage_tables(&mut self) {
         let order = |function: &Function| (function.start, function.end, function.description);
-        self.functions.sort_by_key(order);
+        self.functions.sort_unstable_by_key(order);
         for (index, (addresses, _)) in (0..).zip(&self.code.linkage_tables) {
             let is_code = self.code.holds(addresses.start).is_some_and(|code| code.end >= addresses.end);
             let before = self.functions.partition_point(|function| function.start < addresses.end);
@@ -175,7 +199,7 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
                 self.functions.push(Function { start: addresses.start, end: addresses.end, description });
             }
         }
-        self.functions.sort_by_key(order);
+        self.functions.sort_unstable_by_key(order);
     }
 
     /// The second pass. A function ends where the next one begins.
@@ -253,4 +277,198 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
 fn find_shared<'a>(shared: &[(usize, Cie<'a>)], offset: usize) -> gimli::Result<Cie<'a>> {
     let found = shared.binary_search_by_key(&offset, |(offset, _)| *offset);
     found.map(|index| shared[index].1.clone()).map_err(|_| gimli::Error::NotCiePointer(offset as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use object::elf::EM_X86_64;
+
+    use super::{
+        super::test_frames::{CODE_ADDRESS, CODE_BYTES, TestFrames, code, plain, whole},
+        *,
+    };
+    use crate::{address::ElfAddress, elf::Image, process::Proc};
+
+    /// Behind one byte, the frame is 16 bytes large.
+    const PUSH: [u8; 3] = [0x41, 0x0e, 16];
+    const BEFORE_PUSH: Rule = plain(CfaRule::StackPointer, 8);
+    const AFTER_PUSH: Rule = plain(CfaRule::StackPointer, 16);
+    const UNKNOWN: Rule = whole(CfaRule::Unknown);
+
+    fn at(start: u64) -> u64 {
+        CODE_ADDRESS + start
+    }
+
+    #[test]
+    fn functions_are_found_in_any_order() {
+        let frames = TestFrames::x86_64().function(at(4), 4, &PUSH).function(at(0), 4, &PUSH);
+        let rules = frames.rules(EM_X86_64, 8);
+        let function = [BEFORE_PUSH, AFTER_PUSH, AFTER_PUSH, AFTER_PUSH];
+        assert_eq!(rules, [function, function].concat());
+    }
+
+    #[test]
+    fn padding_goes_with_the_function_before_and_larger_gaps_are_not_known() {
+        let frames = TestFrames::x86_64().function(at(0), 2, &PUSH).function(at(2 + 32), 2, &[]).function(
+            at(4 + 32 + 33),
+            2,
+            &[],
+        );
+        let rules = frames.rules(EM_X86_64, 4 + 32 + 33 + 2 + 1);
+        assert_eq!(rules[33], AFTER_PUSH);
+        assert_eq!(rules[34..36], [BEFORE_PUSH; 2]);
+        assert_eq!(rules[36..36 + 33], [UNKNOWN; 33]);
+        assert_eq!(rules[36 + 33 + 2], UNKNOWN);
+    }
+
+    #[test]
+    fn a_function_ends_where_the_next_one_begins() {
+        let frames = TestFrames::x86_64().function(at(0), 8, &PUSH).function(at(4), 2, &[]);
+        let rules = frames.rules(EM_X86_64, 8);
+        assert_eq!(rules[3], AFTER_PUSH);
+        assert_eq!(rules[4..], [BEFORE_PUSH, BEFORE_PUSH, UNKNOWN, UNKNOWN]);
+    }
+
+    #[test]
+    fn of_functions_that_begin_together_the_longest_counts() {
+        for order in [[2, 8, 4], [8, 4, 2], [2, 4, 8]] {
+            let frames = order.into_iter().fold(TestFrames::x86_64(), |frames, bytes| {
+                frames.function(at(0), bytes, if bytes == 8 { &PUSH } else { &[] })
+            });
+            assert_eq!(frames.rules(EM_X86_64, 8)[1..], [AFTER_PUSH; 7]);
+        }
+    }
+
+    #[test]
+    fn rows_beyond_the_end_of_their_function_do_not_count() {
+        let frames = TestFrames::x86_64().function(at(0), 4, &[0x48, 0x0e, 16]);
+        assert_eq!(frames.rules(EM_X86_64, 6), [&[BEFORE_PUSH; 4][..], &[UNKNOWN; 2]].concat());
+    }
+
+    #[test]
+    fn what_lies_outside_of_the_code_is_counted_and_left_out() {
+        let frames = TestFrames::x86_64()
+            .function(0, 16, &[])
+            .function(u64::MAX - 1, u64::MAX, &[])
+            .function(at(CODE_BYTES), 16, &[])
+            .function(at(0), 0, &[])
+            .function(at(CODE_BYTES - 8), 16, &[]);
+        let table = frames.table(EM_X86_64).unwrap();
+        let expected = Statistics { functions: 1, misplaced_functions: 4, ..Statistics::default() };
+        assert_eq!(table.statistics(), expected);
+    }
+
+    #[test]
+    fn a_description_that_fails_is_used_up_to_there() {
+        let bad_instruction = [&PUSH[..], &[0x41, 0x3f]].concat();
+        let frames = TestFrames::x86_64().function(at(0), 8, &bad_instruction).function(at(8), 8, &PUSH);
+        assert_eq!(frames.rules(EM_X86_64, 4), [BEFORE_PUSH, AFTER_PUSH, UNKNOWN, UNKNOWN]);
+        assert_eq!(frames.rules(EM_X86_64, 10)[9], AFTER_PUSH);
+        assert_eq!(frames.table(EM_X86_64).unwrap().statistics().malformed_functions, 1);
+
+        let bad_shared = TestFrames::default().shared("zR", 16, &[0x3f]).function(at(0), 8, &PUSH);
+        assert_eq!(bad_shared.rules(EM_X86_64, 8), [UNKNOWN; 8]);
+    }
+
+    #[test]
+    fn linkage_tables_get_rules_when_nothing_describes_them() {
+        let mut code = code(EM_X86_64);
+        code.linkage_tables = [at(0)..at(32), at(64)..at(96), at(128)..at(128), 0..16]
+            .into_iter()
+            .map(|addresses| (addresses, plain(CfaRule::LinkageTable, 11)))
+            .collect();
+        let bytes = TestFrames::x86_64().function(at(80), 8, &[]).bytes.into();
+        let frames = CallFrames { kind: CallFrameKind::EhFrame, bytes, address: ElfAddress(0) };
+        let table = code.table(&frames).unwrap();
+        let pages: Vec<_> = table.pages().collect();
+        let rule = |start| table.rule_in(&pages, at(start));
+        assert_eq!((rule(0), rule(31)), (plain(CfaRule::LinkageTable, 11), plain(CfaRule::LinkageTable, 11)));
+        assert_eq!((rule(64), rule(80)), (plain(CfaRule::LinkageTable, 11), BEFORE_PUSH));
+    }
+
+    #[test]
+    fn a_section_for_debuggers_gives_the_same_rules() {
+        // No augmentation, and the shared description is named by its place in the section.
+        let shared = [&[12, 0, 0, 0, 0xff, 0xff, 0xff, 0xff][..], &[1, 0, 1, 0x78, 16, 0x0c, 7, 8]].concat();
+        let range = [at(0).to_le_bytes(), 8_u64.to_le_bytes()].concat();
+        let function = [&[28, 0, 0, 0, 0, 0, 0, 0][..], &range, &[0x90, 1, 0x41, 0x0e, 16, 0, 0, 0]].concat();
+        let (kind, address) = (CallFrameKind::DebugFrame, ElfAddress(0));
+        let frames = CallFrames { kind, bytes: [shared, function].concat().into(), address };
+        let table = code(EM_X86_64).table(&frames).unwrap();
+        let pages: Vec<_> = table.pages().collect();
+        assert_eq!(table.rule_in(&pages, at(7)), AFTER_PUSH);
+    }
+
+    #[test]
+    fn a_section_that_ends_anywhere_or_lies_is_an_answer_and_no_panic() {
+        let realigned = [0x0f, 3, 0x76, 0x78, 0x06, 0x10, 6, 2, 0x76, 0];
+        let remembering = [0x41, 0x0a, 0x0e, 32, 0x41, 0x0b];
+        let frames = TestFrames::x86_64().function(at(0), 8, &PUSH);
+        let whole = frames.function(at(8), 16, &realigned).function(at(64), 8, &remembering);
+        let answer = |bytes: &[u8]| {
+            let mut frames = TestFrames::default();
+            frames.bytes.extend(bytes);
+            if let Ok(table) = frames.table(EM_X86_64) {
+                table.check();
+            }
+        };
+        for length in 0..whole.bytes.len() {
+            answer(&whole.bytes[..length]);
+        }
+        for position in 0..whole.bytes.len() {
+            for value in 0..=255 {
+                let mut changed = whole.bytes.clone();
+                changed[position] = value;
+                answer(&changed);
+            }
+        }
+    }
+
+    #[test]
+    fn functions_that_share_a_long_description_cost_no_more_than_the_limit() {
+        // What is evaluated fails at once, so that the test is fast: its length counts all the same.
+        let with_functions = |count: u64| {
+            let mut shared = vec![0; 1 << 20];
+            shared[0] = 0x3f;
+            let frames = TestFrames::default().shared("zR", 16, &shared);
+            (0..count).fold(frames, |frames, index| frames.function(at(index), 1, &[])).table(EM_X86_64)
+        };
+        assert!(with_functions(100).is_ok());
+        assert_eq!(with_functions(200).unwrap_err(), Defect::TooLarge);
+    }
+
+    #[test]
+    fn descriptions_to_share_without_end_are_too_large() {
+        let with_shared =
+            |count| (0..count).fold(TestFrames::default(), |frames, _| frames.shared("zR", 16, &[]));
+        assert!(with_shared(MAX_SHARED_DESCRIPTIONS).table(EM_X86_64).is_ok());
+        let result = with_shared(MAX_SHARED_DESCRIPTIONS + 1).table(EM_X86_64);
+        assert_eq!(result.unwrap_err(), Defect::TooLarge);
+    }
+
+    #[test]
+    fn code_that_is_spread_too_far_is_too_large() {
+        let mut code = code(EM_X86_64);
+        let far = 2 << 30;
+        code.addresses.push(far..far + 16);
+        let bytes = TestFrames::x86_64().function(at(0), 8, &[]).function(far, 8, &[]).bytes.into();
+        let frames = CallFrames { kind: CallFrameKind::EhFrame, bytes, address: ElfAddress(0) };
+        assert_eq!(code.table(&frames).unwrap_err(), Defect::TooLarge);
+    }
+
+    #[test]
+    fn the_vdso_has_a_table_with_and_without_its_section_headers() {
+        let image = Proc::live().vdso().unwrap();
+        let table = |image: Vec<u8>| UnwindTable::build(&Elf::parse(Image::Memory(image)).unwrap()).unwrap();
+        let with_sections = table(image.clone());
+        assert!(with_sections.statistics().functions > 0);
+        assert_eq!(with_sections.statistics().malformed_functions, 0);
+
+        let mut without_sections = image;
+        without_sections[0x28..0x30].fill(0);
+        without_sections[0x3c..0x40].fill(0);
+        let without_sections = table(without_sections);
+        assert!(without_sections.pages().eq(with_sections.pages()));
+        assert_eq!(without_sections.rules(), with_sections.rules());
+    }
 }

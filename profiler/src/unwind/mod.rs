@@ -15,5 +15,9 @@ mod eh_frame;
 mod row_writer;
 mod rule;
 mod table;
+#[cfg(test)]
+mod test_frames;
 
+#[cfg(fuzzing)]
+pub(crate) use eh_frame::tables_of_section;
 pub(crate) use table::{Statistics, UnwindTable};

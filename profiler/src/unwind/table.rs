@@ -1,5 +1,7 @@
 //! The rows of one file, page by page, as the kernel side searches them.
 
+#[cfg(any(test, fuzzing))]
+use profiler_common::unwind::PAGE_BITS;
 use profiler_common::unwind::{Row, Rule};
 
 /// How to find the caller of every piece of a file's code.
@@ -59,12 +61,22 @@ impl UnwindTable {
     /// The rule at an ELF address, found as the kernel side does. `pages` are the table's.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn rule_in(&self, pages: &[&[Row]], address: u64) -> Rule {
-        use profiler_common::unwind::PAGE_BITS;
-
         let page = (address >> PAGE_BITS).checked_sub(self.first_page.into());
         let rows = page.and_then(|page| pages.get(usize::try_from(page).ok()?)).copied().unwrap_or_default();
         let offset = u32::try_from(address % (1 << PAGE_BITS)).unwrap_or_default();
         let above = rows.partition_point(|row| row.offset() <= offset);
         above.checked_sub(1).map_or(Rule::default(), |at| self.rules[rows[at].rule() as usize])
+    }
+
+    /// Fails where the kernel side would not find its way.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn check(&self) {
+        for rows in self.pages() {
+            assert!(rows.first().is_none_or(|row| row.offset() == 0));
+            assert!(rows.is_sorted_by(|row, next| row.offset() < next.offset()));
+            assert!(rows.iter().all(|row| row.offset() < 1 << PAGE_BITS));
+            assert!(rows.iter().all(|row| (row.rule() as usize) < self.rules.len()));
+        }
+        assert!(self.page_starts.len() <= profiler_common::unwind::MAX_PAGES as usize);
     }
 }

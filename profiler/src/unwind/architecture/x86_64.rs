@@ -1,6 +1,6 @@
 //! x86-64: the call pushes the return address.
 
-use gimli::{Register, RegisterRule, Vendor, X86_64 as Registers};
+use gimli::{RegisterRule, Vendor, X86_64 as Registers};
 use profiler_common::unwind::{CfaRule, FramePointerRule, ReturnAddressRule, Rule};
 
 use super::Architecture;
@@ -53,4 +53,38 @@ fn linkage_table(expression: &[u8]) -> Option<Rule> {
     let [literal, rest @ ..] = expression.strip_prefix(&BREG7_8_BREG16_0_LIT15_AND)? else { return None };
     let is_literal = (LIT0..=LIT15).contains(literal);
     (is_literal && rest == GE_LIT3_SHL_PLUS).then(|| entry_that_pushes((literal - LIT0).into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINKAGE_TABLE: [u8; 11] = [0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22];
+
+    #[test]
+    fn the_expression_of_linkage_tables_says_where_the_push_ends() {
+        assert_eq!(linkage_table(&LINKAGE_TABLE), Some(entry_that_pushes(11)));
+        let mut with_branch_tracking = LINKAGE_TABLE;
+        with_branch_tracking[6] = 0x39;
+        assert_eq!(linkage_table(&with_branch_tracking), Some(entry_that_pushes(9)));
+    }
+
+    #[test]
+    fn an_expression_that_differs_in_anything_is_none() {
+        for position in 0..LINKAGE_TABLE.len() {
+            let mut changed = LINKAGE_TABLE;
+            changed[position] ^= 0x40;
+            assert_eq!(linkage_table(&changed), None, "{position}");
+            assert_eq!(linkage_table(&LINKAGE_TABLE[..position]), None);
+        }
+        assert_eq!(linkage_table(&[&LINKAGE_TABLE[..], &[0x22]].concat()), None);
+    }
+
+    #[test]
+    fn a_return_address_is_where_the_call_pushed_it() {
+        assert_eq!(return_address(Some(RegisterRule::Offset(-8))), Some((ReturnAddressRule::AtCfa, -8)));
+        for other in [None, Some(RegisterRule::SameValue), Some(RegisterRule::Offset(-16))] {
+            assert_eq!(return_address(other), None);
+        }
+    }
 }

@@ -1,0 +1,5 @@
+//! Call frame information, as an ELF file and as a bare section.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| profiler::fuzz::eh_frame(bytes));
