@@ -18,7 +18,7 @@ const SHOWN: usize = 12;
 enum Link {
     /// This function.
     Function(String),
-    /// One frame of a function that the chain does not name, in a mapped file: `?`.
+    /// One frame of a function that no chain names, in a mapped file: `?`.
     One,
     /// Any number of those: `*`.
     Any,
@@ -29,7 +29,7 @@ enum Link {
 pub struct Chain(Vec<Link>);
 
 impl Chain {
-    /// Reads a chain: names with `;` between them, `?` for a function of no interest, `*` for any number of those.
+    /// Reads a chain: names with `;` between them, `?` for a function that no chain names, `*` for any number of those.
     #[must_use]
     pub fn new(links: &str) -> Self {
         let link = |link| match link {
@@ -129,8 +129,9 @@ impl<'a> Chains<'a> {
         for sample in self.profile.samples() {
             let stack = self.profile.stack(sample.stack);
             let frames = self.user_frames(stack);
-            let follows = self.chains.iter().any(|chain| self.agreement(stack, chain) > Agreement::None);
-            if !frames.is_empty() && !(follows && stack.end == StackEnd::Root) {
+            let leads_astray =
+                self.chains.iter().all(|chain| self.agreement(stack, chain) == Agreement::None);
+            if !frames.is_empty() && (leads_astray || stack.end != StackEnd::Root) {
                 let names: Vec<&str> = frames.iter().map(|frame| frame.name).collect();
                 *wrong.entry(format!("{:?}: {}", stack.end, names.join(";"))).or_default() += sample.count;
             }
@@ -139,7 +140,7 @@ impl<'a> Chains<'a> {
     }
 
     fn agreement(&self, stack: &Stack, chain: &Chain) -> Agreement {
-        follow(&self.user_frames(stack), &chain.0, chain)
+        follow(&self.user_frames(stack), &chain.0, self.chains)
     }
 
     /// From the root to the leaf.
@@ -159,21 +160,22 @@ fn part_of(name: &str) -> &str {
     name.strip_suffix(".cold").or_else(|| name.strip_suffix(" [clone .cold]")).unwrap_or(name)
 }
 
-fn follow(frames: &[UserFrame<'_>], links: &[Link], chain: &Chain) -> Agreement {
-    let is_of_no_interest = |frame: &UserFrame<'_>| frame.is_of_a_file && !chain.names(frame.name);
+fn follow(frames: &[UserFrame<'_>], links: &[Link], chains: &[Chain]) -> Agreement {
+    let is_named = |frame: &UserFrame<'_>| chains.iter().any(|chain| chain.names(frame.name));
+    let is_of_no_interest = |frame: &UserFrame<'_>| frame.is_of_a_file && !is_named(frame);
     match (frames, links) {
         ([], [] | [Link::Any]) => Agreement::Whole,
         ([], _) => Agreement::Beginning,
         (_, []) => Agreement::None,
         ([frame, later @ ..], [Link::Any, next @ ..]) => {
-            let here = if is_of_no_interest(frame) { follow(later, links, chain) } else { Agreement::None };
-            here.max(follow(frames, next, chain))
+            let here = if is_of_no_interest(frame) { follow(later, links, chains) } else { Agreement::None };
+            here.max(follow(frames, next, chains))
         }
         ([frame, later @ ..], [Link::One, next @ ..]) if is_of_no_interest(frame) => {
-            follow(later, next, chain)
+            follow(later, next, chains)
         }
         ([frame, later @ ..], [Link::Function(name), next @ ..]) if frame.name == name => {
-            follow(later, next, chain)
+            follow(later, next, chains)
         }
         _ => Agreement::None,
     }

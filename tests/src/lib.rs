@@ -18,7 +18,7 @@ pub use sampling::{sample, sample_pid, sample_settled};
 pub use stacks::{Stack, Stacks};
 pub use sysctl::{kernel_addresses_are_public, sysctl};
 pub use turn::privileged;
-pub use workload::{Workload, built};
+pub use workload::{Workload, built, write_program};
 
 use std::path::PathBuf;
 

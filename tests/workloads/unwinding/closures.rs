@@ -1,4 +1,5 @@
-//! Release-built Rust, as rustc builds it by default: main > run > sum_with::<...> > closures > `Visit::visit` of two types.
+//! Rust as a release: main > run > sum_with::<Small> > <Small as Visit>::visit, and the closure that weighs; the same of
+//! another type.
 
 #[path = "../lifetime.rs"]
 mod lifetime;
@@ -42,6 +43,7 @@ impl Visit for Large {
 
 #[inline(never)]
 fn sum_with<V: Visit>(visitor: &V, weigh: &dyn Fn(u64) -> u64) -> u64 {
+    let weigh = black_box(weigh);
     let numbers: Vec<u64> = (0..black_box(8)).collect();
     numbers.iter().map(|number| weigh(visitor.visit(*number))).fold(0, u64::wrapping_add)
 }

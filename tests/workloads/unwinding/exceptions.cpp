@@ -1,5 +1,6 @@
-// C++ exceptions in flight: main > run > catches > passes > ... > throws > the unwinder of libgcc, with most of the time
-// in the unwinder. The frames between keep an object each, whose destructor runs while the exception passes.
+// C++ exceptions in flight: main > run > catches > 4 x passes > throws > the unwinder of libgcc. Each of the frames
+// between has an object, whose destructor runs while the exception passes. Where the unwinder jumps into one of them, it
+// has overwritten its own frame, and nobody can tell its caller: the work around it makes that rare.
 #include <stdexcept>
 
 #include "../lifetime.h"

@@ -1,5 +1,5 @@
-// Stacks that are left otherwise than by returning: main > run > lands > passes > jumps > leaf, and from there back into
-// lands by longjmp.
+// Stacks that are left otherwise than by returning: main > run > lands > passes > jumps > leaf, and from there back
+// into lands by longjmp.
 #include <setjmp.h>
 
 #include "../lifetime.h"

@@ -1,4 +1,5 @@
-//! Rust panics in flight, caught again: main > run > catch_unwind > risky > fails > the panic's unwinder.
+//! Rust panics in flight, caught again: main > run > risky > fails > the panic's unwinder. As with exceptions, the work
+//! around it makes the moments rare in which the unwinder has overwritten its own frame.
 
 #[path = "../lifetime.rs"]
 mod lifetime;

@@ -80,10 +80,14 @@ fn compile(compiler: &str, source: &Path, program: &Path, flags: &[&str]) -> Res
     make(program, &[source, &source_folder().join("lifetime.h")], &mut command)
 }
 
-/// As cargo builds a release: rustc keeps no frame pointers of its own accord.
+/// As cargo builds a release: rustc keeps no frame pointers of its own accord. The mangling is the one that tells
+/// instances of a generic function apart.
 fn compile_rust(source: &Path, program: &Path) -> Result<()> {
     let mut rustc = Command::new("rustc");
-    rustc.args(["--edition", "2024", "-O", "-g", "-o"]).arg(program).arg(source);
+    rustc
+        .args(["--edition", "2024", "-O", "-g", "-C", "symbol-mangling-version=v0", "-o"])
+        .arg(program)
+        .arg(source);
     make(program, &[source, &source_folder().join("lifetime.rs")], &mut rustc)
 }
 
