@@ -46,6 +46,14 @@ impl Chain {
         Self::new(&format!("_start;*;main;{links}"))
     }
 
+    /// Whether a stack, from the root to the leaf, follows it, as another tool saw it.
+    #[must_use]
+    pub fn fits(&self, names: &[&str]) -> bool {
+        let frames: Vec<_> =
+            names.iter().map(|name| UserFrame { name: part_of(name), is_of_a_file: true }).collect();
+        follow(&frames, &self.0, std::slice::from_ref(self)) > Agreement::None
+    }
+
     fn names(&self, function: &str) -> bool {
         self.0.iter().any(|link| matches!(link, Link::Function(name) if name == function))
     }

@@ -10,6 +10,7 @@ mod leftovers;
 mod lifetimes;
 mod node;
 mod privileges;
+mod real_programs;
 mod targets;
 mod threads;
 mod unwinding;

@@ -9,6 +9,9 @@ use profiler_tests::{Chain, Chains, Stacks, Workload, privileged, sample, sample
 /// So many that a thousandth is a few samples.
 const SAMPLES: u64 = 4_000;
 
+/// The functions of `shapes`, again and again.
+const SHAPES: [&str; 4] = ["array", "saved", "variable", "realigned"];
+
 /// Frames of a whole stack of `shapes` beside those of its shapes: three of the C library's start, `main`, `run` and
 /// `leaf`.
 const OTHER_FRAMES: usize = 6;
@@ -35,7 +38,6 @@ fn assert_known(profile: &Profile, chains: &[Chain], least_percent: &[f64]) {
 }
 
 fn shapes(count: usize) -> Vec<Chain> {
-    const SHAPES: [&str; 4] = ["array", "saved", "variable", "realigned"];
     let shapes: Vec<&str> = SHAPES.into_iter().cycle().take(count).collect();
     below_main(&[&format!("run;{};leaf", shapes.join(";")), "run;goes_on;*"])
 }
@@ -66,12 +68,12 @@ fn what_is_deeper_than_the_walk_is_cut_and_counted() {
     assert!(cut * 100 > profile.sample_count() * 80, "{:?}", profile.ledger().stacks);
     let stacks = Stacks::of(&profile);
     let rightly_cut = stacks.percent(|stack| {
-        let frames: Vec<&str> = stack.frames.iter().map(String::as_str).collect();
-        !stack.has("main")
-            && frames
-                .windows(4)
-                .filter(|shapes| shapes[0] == "array")
-                .all(|shapes| shapes[1..] == ["saved", "variable", "realigned"])
+        let follows = |pair: &[String]| {
+            let place = SHAPES.iter().position(|shape| pair[0] == *shape);
+            place.is_some_and(|place| pair[1] == SHAPES[(place + 1) % 4] || pair[1] == "leaf")
+        };
+        let leaf = stack.frames.iter().position(|frame| frame == "leaf");
+        leaf.is_some_and(|leaf| stack.frames[..=leaf].windows(2).all(follows))
     });
     assert!(rightly_cut > 80.0, "{rightly_cut}");
 }
@@ -79,10 +81,14 @@ fn what_is_deeper_than_the_walk_is_cut_and_counted() {
 #[test]
 fn a_static_program_whose_library_has_no_tables_is_exact_below_main() {
     let Some(_turn) = privileged() else { return };
-    let stacks = Stacks::of(&profile_of("shapes-musl", &["60", "40"]));
-    let chain = [&["main", "run"][..], &["array", "saved", "variable", "realigned"].repeat(10), &["leaf"]];
-    let whole = stacks.percent(|stack| stack.has_chain(&chain.concat()));
-    assert!(whole > 95.0, "{whole} % in {stacks:#?}");
+    for program in ["shapes-musl", "shapes-debug-frame"] {
+        let stacks = Stacks::of(&profile_of(program, &["60", "40"]));
+        let chain = [&["main", "run"][..], &SHAPES.repeat(10), &["leaf"]].concat();
+        let at_the_leaf = stacks.count(|stack| stack.has("leaf"));
+        let whole = stacks.count(|stack| stack.has_chain(&chain));
+        assert!(at_the_leaf > SAMPLES / 2, "{program}: {stacks:#?}");
+        assert!(whole * 1_000 >= at_the_leaf * 999, "{program}: {whole} of {at_the_leaf} in {stacks:#?}");
+    }
 }
 
 #[test]

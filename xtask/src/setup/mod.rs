@@ -110,7 +110,7 @@ const WORKLOADS: [(&str, &str); 9] = [
     ("gcc", "gcc"),
     ("g++", "g++"),
     ("musl-gcc", "musl-tools"),
-    ("java", "openjdk-17-jdk-headless"),
+    ("javac", "openjdk-17-jdk-headless"),
     ("mcs", "mono-mcs"),
     ("node", "nodejs"),
     ("npm", "npm"),

@@ -35,7 +35,7 @@ struct Variant {
     flags: &'static [&'static str],
 }
 
-const VARIANTS: [Variant; 7] = [
+const VARIANTS: [Variant; 8] = [
     Variant { name: "dlopen", source: "dlopen.c", compiler: "gcc", flags: &[] },
     Variant { name: "plugin.so", source: "plugin.c", compiler: "gcc", flags: &["-shared", "-fPIC"] },
     Variant { name: "threads", source: "threads.c", compiler: "gcc", flags: &[] },
@@ -47,6 +47,13 @@ const VARIANTS: [Variant; 7] = [
         flags: &["-static-pie"],
     },
     Variant { name: "shapes-musl", source: "unwinding/shapes.c", compiler: "musl-gcc", flags: &["-static"] },
+    // Nothing but `.debug_frame`, as debuggers read it.
+    Variant {
+        name: "shapes-debug-frame",
+        source: "unwinding/shapes.c",
+        compiler: "musl-gcc",
+        flags: &["-static", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"],
+    },
     // As lld and mold link: no table tells of the stubs.
     Variant {
         name: "linkage-bare",
