@@ -1,5 +1,6 @@
 //! What the tests share: workloads to profile, the program under test, and a view of what it wrote.
 
+mod chain;
 mod compare;
 mod deadline;
 mod program;
@@ -9,14 +10,15 @@ mod sysctl;
 mod turn;
 mod workload;
 
+pub use chain::{Chain, Chains};
 pub use compare::assert_matches_file;
 pub use deadline::{DEADLINE, until};
 pub use program::{Outcome, outcome, profiler, start_sampling};
-pub use sampling::{sample, sample_pid};
+pub use sampling::{sample, sample_pid, sample_settled};
 pub use stacks::{Stack, Stacks};
 pub use sysctl::{kernel_addresses_are_public, sysctl};
 pub use turn::privileged;
-pub use workload::{Workload, built};
+pub use workload::{Workload, built, write_program};
 
 use std::path::PathBuf;
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use profiler::{Builder, Ended, Profile, Profiler, Target};
+use profiler::{Builder, Ended, Profile, Profiler, Session, Target};
 
 use crate::deadline::DEADLINE;
 
@@ -12,13 +12,36 @@ use crate::deadline::DEADLINE;
 /// When sampling fails, or takes too long.
 #[must_use]
 pub fn sample(builder: Builder, samples: u64) -> Profile {
+    let mut session = start(builder);
+    wait_for(&mut session, samples);
+    session.stop().expect("a profile")
+}
+
+/// The same, without the first samples: they come before all that the target maps has been looked at.
+///
+/// # Panics
+/// When sampling fails, or takes too long.
+#[must_use]
+pub fn sample_settled(builder: Builder, samples: u64) -> Profile {
+    const FIRST: u64 = 500;
+    let mut session = start(builder);
+    wait_for(&mut session, FIRST);
+    drop(session.take_profile(Duration::ZERO).expect("a profile"));
+    wait_for(&mut session, FIRST + samples);
+    session.stop().expect("a profile")
+}
+
+fn start(builder: Builder) -> Session {
+    builder.build().expect("valid settings").start().expect("a session")
+}
+
+/// Waits until a session has taken this many samples since it began, or its target ends.
+fn wait_for(session: &mut Session, samples: u64) {
     const LOOK: Duration = Duration::from_millis(20);
-    let mut session = builder.build().expect("valid settings").start().expect("a session");
     let deadline = Instant::now() + DEADLINE;
     while session.progress().samples < samples && session.wait(Some(LOOK)) == Ended::Elapsed {
         assert!(Instant::now() < deadline, "{:?} in a minute", session.progress());
     }
-    session.stop().expect("a profile")
 }
 
 /// A builder for a process, at a frequency that gives enough samples soon.

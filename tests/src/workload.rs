@@ -1,8 +1,10 @@
 //! Starting the programs that are profiled, and ending them.
 
 use std::{
+    fs,
     io::{BufRead, BufReader, Write},
-    path::PathBuf,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio},
     time::Duration,
 };
@@ -21,6 +23,15 @@ pub fn built(name: &str) -> PathBuf {
     let path = crate::file("../target/workloads").join(name);
     assert!(path.exists(), "{} is missing: run `cargo xtask workloads`", path.display());
     path.canonicalize().expect("the workload is there")
+}
+
+/// Writes a program of the test's own making.
+///
+/// # Panics
+/// When it cannot be written.
+pub fn write_program(path: &Path, bytes: &[u8]) {
+    fs::write(path, bytes).expect("the folder takes files");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is the test's own");
 }
 
 /// A running workload. It ends when this is dropped.
@@ -46,10 +57,10 @@ impl Workload {
         Self::run(Command::new(built(name)).args(arguments))
     }
 
-    /// Starts the workload of 200 busy threads. They are nice: else they leave the test no time to start a session.
+    /// Starts a workload of 200 busy threads. They are nice: else they leave the test no time to start a session.
     #[must_use]
-    pub fn start_threads() -> Self {
-        Self::run(Command::new("nice").args(["-n", "19"]).arg(built("threads")).arg("60"))
+    pub fn start_threads(name: &str) -> Self {
+        Self::run(Command::new("nice").args(["-n", "19"]).arg(built(name)).arg("60"))
     }
 
     /// Starts the .NET workload in the runtime of a version.
@@ -93,7 +104,7 @@ impl Workload {
     /// When it has ended.
     #[must_use]
     pub fn tids(&self) -> Vec<u32> {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid)).expect("the workload runs");
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid)).expect("the workload runs");
         tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok()).collect()
     }
 

@@ -1,5 +1,5 @@
-/* Code that arrives late: half of the time in main > run > before, then it loads plugin.so from its own folder,
- * prints "loaded", and spends the rest in main > run > plugin_burn of plugin.so. */
+/* Code that arrives late: argv[2] seconds (half of all without it) in main > run > before, then it loads plugin.so from
+ * its own folder, prints "loaded", and spends the rest in main > run > plugin_burn of plugin.so. */
 #include <dlfcn.h>
 #include <libgen.h>
 #include <limits.h>
@@ -19,9 +19,9 @@ static void (*load(void))(void) {
     return library ? (void (*)(void))dlsym(library, "plugin_burn") : NULL;
 }
 
-static int run(double half_seconds) {
-    double middle = now_seconds() + half_seconds;
-    while (goes_on() && now_seconds() < middle)
+static int run(double seconds_before) {
+    double loads_at_seconds = now_seconds() + seconds_before;
+    while (goes_on() && now_seconds() < loads_at_seconds)
         before();
     void (*plugin_burn)(void) = load();
     if (plugin_burn == NULL)
@@ -35,5 +35,5 @@ static int run(double half_seconds) {
 
 int main(int argc, char **argv) {
     ready(argc, argv);
-    return run(limit_seconds(argc, argv) / 2);
+    return run(argc > 2 ? atof(argv[2]) : limit_seconds(argc, argv) / 2);
 }

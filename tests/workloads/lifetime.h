@@ -28,7 +28,7 @@ static inline void ready(int argc, char **argv) {
 
 /* Costs a system call: ask about once a millisecond. */
 static inline int goes_on(void) {
-    struct pollfd input = {.fd = 0};
+    struct pollfd input = {.fd = 0, .events = 0, .revents = 0};
     poll(&input, 1, 0);
     return !(input.revents & (POLLHUP | POLLERR)) && now_seconds() < ends_at_seconds;
 }

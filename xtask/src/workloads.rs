@@ -1,5 +1,7 @@
 //! `cargo xtask workloads`: builds the programs that the end-to-end tests profile, into `target/workloads`.
 
+mod unwinding;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -67,7 +69,8 @@ impl Workloads {
 pub(crate) fn build() -> Result<()> {
     fs::create_dir_all(output_folder())?;
     for source in project::files_below(&source_folder())? {
-        if source.extension().is_some_and(|extension| extension == "c") {
+        let is_here = source.parent() == Some(&source_folder());
+        if is_here && source.extension().is_some_and(|extension| extension == "c") {
             build_c(&source)?;
         }
     }
@@ -77,6 +80,7 @@ pub(crate) fn build() -> Result<()> {
     for program in RUST_PROGRAMS {
         build_rust(program)?;
     }
+    unwinding::build()?;
     build_dotnet()?;
     // The product itself, for containers that have nothing else.
     fs::copy(run::build_static()?, output_folder().join("profiler"))?;

@@ -1,4 +1,4 @@
-//! Beside other tools on the same process: shares beside perf, symbols beside nm.
+//! Beside other tools on the same process: shares and whole stacks beside perf, symbols beside nm.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,51 +7,72 @@ use std::{
 };
 
 use profiler::profile::{FrameKind, Naming};
-use profiler_tests::{Stacks, Workload, outcome, privileged, sample, sample_pid};
+use profiler_tests::{
+    Chain, Chains, Stacks, Workload, outcome, privileged, sample, sample_pid, sample_settled,
+};
 
-/// The functions of each of perf's samples.
-fn perf_samples(script: &str) -> Vec<BTreeSet<String>> {
-    let mut samples = Vec::new();
-    for sample in script.split("\n\n").filter(|sample| !sample.trim().is_empty()) {
-        let frames = sample.lines().filter_map(|line| line.split_whitespace().nth(1));
-        samples.push(frames.map(|symbol| symbol.split('+').next().unwrap_or(symbol).to_owned()).collect());
-    }
-    samples
+/// The functions of each of perf's samples, from the leaf to the root.
+fn perf_samples(script: &str) -> Vec<Vec<&str>> {
+    let symbol = |line| {
+        let symbol = str::split_whitespace(line).nth(1)?;
+        Some(symbol.split('+').next().unwrap_or(symbol))
+    };
+    let samples = script.split("\n\n").filter(|sample| !sample.trim().is_empty());
+    samples.map(|sample| sample.lines().filter_map(symbol).collect()).collect()
+}
+
+/// Lets perf record a process for two seconds, and gives back what it saw: one line for each frame of a sample.
+fn perf_script(pid: u32, options: &[&str]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("perf.data");
+    let mut record = Command::new("perf");
+    record.args(["record", "-q"]).args(options).args(["-p", &pid.to_string(), "-o"]);
+    let recorded = outcome(record.arg(&data).args(["--", "sleep", "2"]));
+    assert_eq!(recorded.code(), 0, "{}", recorded.stderr);
+    let mut script = Command::new("perf");
+    let script = outcome(script.args(["script", "--no-inline", "-F", "ip,sym", "-i"]).arg(&data));
+    assert_eq!(script.code(), 0, "{}", script.stderr);
+    script.stdout
 }
 
 #[test]
 fn shares_and_names_are_those_of_perf_in_the_same_run() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("shares");
-    let folder = tempfile::tempdir().unwrap();
-    let data = folder.path().join("perf.data");
     let session = sample_pid(workload.pid()).frequency_hz(4_999).build().unwrap().start().unwrap();
-    let mut perf = Command::new("perf");
-    perf.args([
-        "record",
-        "-q",
-        "-e",
-        "cpu-clock",
-        "-F",
-        "4999",
-        "-g",
-        "-p",
-        &workload.pid().to_string(),
-        "-o",
-    ]);
-    let recorded = outcome(perf.arg(&data).args(["--", "sleep", "2"]));
-    assert_eq!(recorded.code(), 0, "{}", recorded.stderr);
+    let script = perf_script(workload.pid(), &["-e", "cpu-clock", "-F", "4999", "-g"]);
     let ours = Stacks::of(&session.stop().unwrap());
-    let mut script = Command::new("perf");
-    let script = outcome(script.args(["script", "-F", "ip,sym", "-i"]).arg(&data));
-    assert_eq!(script.code(), 0, "{}", script.stderr);
-    let theirs = perf_samples(&script.stdout);
+    let theirs = perf_samples(&script);
     assert!(theirs.len() > 500, "{} samples of perf", theirs.len());
     for function in ["main", "run", "round_of_work", "alpha", "beta", "gamma"] {
-        let percent = 100.0 * theirs.iter().filter(|sample| sample.contains(function)).count() as f64
+        let percent = 100.0 * theirs.iter().filter(|sample| sample.contains(&function)).count() as f64
             / theirs.len() as f64;
         ours.assert_share(function, percent);
     }
+}
+
+#[test]
+fn whole_stacks_without_frame_pointers_are_no_fewer_than_perfs_with_copies_of_the_stack() {
+    let Some(_turn) = privileged() else { return };
+    let workload = Workload::start_with("unwinding/shapes", &["60", "40"]);
+    let shapes = ["array;saved;variable;realigned"; 10].join(";");
+    let chains = [format!("run;{shapes};leaf"), "run;goes_on;*".to_owned()];
+    let chains = chains.map(|links| Chain::below_main(&links));
+    let profile = sample_settled(sample_pid(workload.pid()), 4_000);
+    let ours_percent = Chains::of(&profile, &chains).exact_percent();
+    let script =
+        perf_script(workload.pid(), &["-e", "cpu-clock:u", "-F", "999", "--call-graph", "dwarf,16384"]);
+    let theirs = perf_samples(&script);
+    assert!(theirs.len() > 50, "{} samples of perf", theirs.len());
+    let is_exact = |sample: &&Vec<&str>| {
+        let from_the_root: Vec<&str> = sample.iter().rev().copied().collect();
+        chains.iter().any(|chain| chain.fits(&from_the_root))
+    };
+    let theirs_percent = 100.0 * theirs.iter().filter(is_exact).count() as f64 / theirs.len() as f64;
+    println!("exact: {ours_percent:.2} % of ours, {theirs_percent:.2} % of perf's");
+    assert!(theirs_percent > 90.0, "{theirs_percent} %: is the chain known? {:?}", theirs.first());
+    // Beyond what either has to get right, it is chance.
+    assert!(ours_percent >= theirs_percent.min(99.9), "{ours_percent} % and not {theirs_percent} %");
 }
 
 /// The symbols of a file as nm reads them: start -> (end, name).

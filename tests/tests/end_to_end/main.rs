@@ -1,5 +1,6 @@
 //! The whole program on the real kernel, with programs whose call chains and shares are known.
 
+mod bad_unwinding;
 mod chains;
 mod cpus;
 mod differential;
@@ -9,8 +10,10 @@ mod leftovers;
 mod lifetimes;
 mod node;
 mod privileges;
+mod real_programs;
 mod targets;
 mod threads;
+mod unwinding;
 
 /// The median of what a machine under load does to a test is nothing; its worst is a stack or two that were taken
 /// while a program began or ended. This many percent have to be right.

@@ -106,8 +106,11 @@ const BUILD_BPF_LINKER: [&str; 7] =
     ["llvm-22-dev", "libpolly-22-dev", "zlib1g-dev", "libzstd-dev", "libxml2-dev", "g++", "libc6-dev"];
 
 /// Programs and the packages that bring them.
-const WORKLOADS: [(&str, &str); 6] = [
+const WORKLOADS: [(&str, &str); 9] = [
     ("gcc", "gcc"),
+    ("g++", "g++"),
+    ("musl-gcc", "musl-tools"),
+    ("javac", "openjdk-17-jdk-headless"),
     ("mcs", "mono-mcs"),
     ("node", "nodejs"),
     ("npm", "npm"),

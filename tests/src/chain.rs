@@ -1,0 +1,255 @@
+//! Call chains that are known, to hold stacks against.
+
+use std::collections::BTreeMap;
+
+use profiler::{
+    Profile,
+    profile::{FrameKind, Stack, StackEnd},
+};
+
+/// A share that asks for every sample but the odd one: some fall on an instruction that no table describes.
+const EXACT_PERCENT: f64 = 99.9;
+
+/// How many wrong stacks a failure shows.
+const SHOWN: usize = 12;
+
+/// One link of a chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Link {
+    /// This function.
+    Function(String),
+    /// One frame of a function that no chain names, in a mapped file: `?`.
+    One,
+    /// Any number of those: `*`.
+    Any,
+}
+
+/// The functions that call one another, from the root to the leaf.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chain(Vec<Link>);
+
+impl Chain {
+    /// Reads a chain: names with `;` between them, `?` for a function that no chain names, `*` for any number of those.
+    #[must_use]
+    pub fn new(links: &str) -> Self {
+        let link = |link| match link {
+            "?" => Link::One,
+            "*" => Link::Any,
+            name => Link::Function(name.to_owned()),
+        };
+        Self(links.split(';').map(link).collect())
+    }
+
+    /// What every program in C begins with, and then these functions below `main`.
+    #[must_use]
+    pub fn below_main(links: &str) -> Self {
+        Self::new(&format!("_start;*;main;{links}"))
+    }
+
+    /// Whether a stack, from the root to the leaf, follows it, as another tool saw it.
+    #[must_use]
+    pub fn fits(&self, names: &[&str]) -> bool {
+        let frames: Vec<_> =
+            names.iter().map(|name| UserFrame { name: part_of(name), is_of_a_file: true }).collect();
+        follow(&frames, &self.0, std::slice::from_ref(self)) > Agreement::None
+    }
+
+    fn names(&self, function: &str) -> bool {
+        self.0.iter().any(|link| matches!(link, Link::Function(name) if name == function))
+    }
+}
+
+/// How far a stack follows a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Agreement {
+    /// It leads elsewhere.
+    None,
+    /// It ends on the way, where the sample hit a function that calls the next.
+    Beginning,
+    /// It goes to the chain's end.
+    Whole,
+}
+
+/// A frame of user space.
+struct UserFrame<'a> {
+    name: &'a str,
+    is_of_a_file: bool,
+}
+
+/// A profile's samples, held against chains.
+#[derive(Debug)]
+pub struct Chains<'a> {
+    profile: &'a Profile,
+    chains: &'a [Chain],
+}
+
+impl<'a> Chains<'a> {
+    /// A profile whose samples should each follow one of the chains.
+    #[must_use]
+    pub fn of(profile: &'a Profile, chains: &'a [Chain]) -> Self {
+        Self { profile, chains }
+    }
+
+    /// Checks that the samples with user frames follow one of the chains, from the leaf to the root.
+    ///
+    /// # Panics
+    /// When they do not.
+    pub fn assert_exact(&self) {
+        let wrong = self.wrong();
+        let (all, wrong_total) = (self.with_user_frames(), wrong.values().sum::<u64>());
+        let percent = 100.0 * (all - wrong_total) as f64 / all.max(1) as f64;
+        let mut shown: Vec<_> = wrong.into_iter().collect();
+        shown.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        shown.truncate(SHOWN);
+        assert!(
+            percent >= EXACT_PERCENT,
+            "{percent:.2} % of {all} samples are exact, not {EXACT_PERCENT} %; wrong are\n{shown:#?}\n{:?}",
+            self.profile.ledger().stacks
+        );
+    }
+
+    /// The share of samples that follow one chain to its end, in percent.
+    #[must_use]
+    pub fn whole_percent(&self, chain: &Chain) -> f64 {
+        let whole = self.count(|stack| self.agreement(stack, chain) == Agreement::Whole);
+        100.0 * whole as f64 / self.with_user_frames().max(1) as f64
+    }
+
+    /// The share of samples that follow one of the chains, in percent.
+    #[must_use]
+    pub fn exact_percent(&self) -> f64 {
+        let wrong = self.wrong().values().sum::<u64>();
+        100.0 - 100.0 * wrong as f64 / self.with_user_frames().max(1) as f64
+    }
+
+    fn with_user_frames(&self) -> u64 {
+        self.count(|stack| !self.user_frames(stack).is_empty())
+    }
+
+    fn count(&self, condition: impl Fn(&Stack) -> bool) -> u64 {
+        let stacks = self.profile.samples().iter().map(|sample| (sample, self.profile.stack(sample.stack)));
+        stacks.filter(|(_, stack)| condition(stack)).map(|(sample, _)| sample.count).sum()
+    }
+
+    /// The stacks that follow none of the chains, or do not end at the root, in words.
+    fn wrong(&self) -> BTreeMap<String, u64> {
+        let mut wrong = BTreeMap::new();
+        for sample in self.profile.samples() {
+            let stack = self.profile.stack(sample.stack);
+            let frames = self.user_frames(stack);
+            let leads_astray =
+                self.chains.iter().all(|chain| self.agreement(stack, chain) == Agreement::None);
+            if !frames.is_empty() && (leads_astray || stack.end != StackEnd::Root) {
+                let names: Vec<&str> = frames.iter().map(|frame| frame.name).collect();
+                *wrong.entry(format!("{:?}: {}", stack.end, names.join(";"))).or_default() += sample.count;
+            }
+        }
+        wrong
+    }
+
+    fn agreement(&self, stack: &Stack, chain: &Chain) -> Agreement {
+        follow(&self.user_frames(stack), &chain.0, self.chains)
+    }
+
+    /// From the root to the leaf.
+    fn user_frames(&self, stack: &Stack) -> Vec<UserFrame<'a>> {
+        let frames = stack.frames.iter().rev().map(|frame| self.profile.frame(*frame));
+        let user = frames.filter(|frame| frame.kind != FrameKind::Kernel);
+        user.map(|frame| UserFrame {
+            name: part_of(self.profile.string(frame.name)),
+            is_of_a_file: frame.module.is_some(),
+        })
+        .collect()
+    }
+}
+
+/// The function that the compiler moved a part of elsewhere: what is rarely run, or never returns.
+fn part_of(name: &str) -> &str {
+    name.strip_suffix(".cold").or_else(|| name.strip_suffix(" [clone .cold]")).unwrap_or(name)
+}
+
+fn follow(frames: &[UserFrame<'_>], links: &[Link], chains: &[Chain]) -> Agreement {
+    let is_named = |frame: &UserFrame<'_>| chains.iter().any(|chain| chain.names(frame.name));
+    let is_of_no_interest = |frame: &UserFrame<'_>| frame.is_of_a_file && !is_named(frame);
+    match (frames, links) {
+        ([], [] | [Link::Any]) => Agreement::Whole,
+        ([], _) => Agreement::Beginning,
+        (_, []) => Agreement::None,
+        ([frame, later @ ..], [Link::Any, next @ ..]) => {
+            let here = if is_of_no_interest(frame) { follow(later, links, chains) } else { Agreement::None };
+            here.max(follow(frames, next, chains))
+        }
+        ([frame, later @ ..], [Link::One, next @ ..]) if is_of_no_interest(frame) => {
+            follow(later, next, chains)
+        }
+        ([frame, later @ ..], [Link::Function(name), next @ ..]) if frame.name == name => {
+            follow(later, next, chains)
+        }
+        _ => Agreement::None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use profiler::{
+        ElfAddress,
+        profile::{Frame, Header, Naming, ProfileBuilder, SymbolSource},
+    };
+
+    use super::*;
+
+    /// A profile of one sample, its frames from the root to the leaf.
+    fn profile(frames: &str, end: StackEnd) -> Profile {
+        let mut builder = ProfileBuilder::default();
+        let module = builder.module("/bin/app", &[]);
+        let mut frame = |name: &str| {
+            let naming = Naming::Symbol(SymbolSource::SymbolTable);
+            let (name, module) = (builder.string(name), (name != "astray").then_some(module));
+            let address = ElfAddress(0);
+            builder.frame(Frame { name, kind: FrameKind::Native, module, address, location: None, naming })
+        };
+        let frames = frames.split(';').rev().map(&mut frame).collect();
+        let stack = builder.stack(frames, end);
+        let process = builder.process(1, "app");
+        let thread = builder.thread(process, 1, "app");
+        builder.sample(0, 0, thread, stack, 1);
+        builder.finish(Header::default())
+    }
+
+    fn is_exact(frames: &str) -> bool {
+        let chains = [Chain::below_main("run;leaf"), Chain::below_main("run;read;*")];
+        Chains::of(&profile(frames, StackEnd::Root), &chains).wrong().is_empty()
+    }
+
+    #[test]
+    fn a_stack_follows_a_chain_as_far_as_the_sample_went() {
+        assert!(is_exact("_start;__libc_start_main;main;run;leaf"));
+        assert!(is_exact("_start;main;run"));
+        assert!(is_exact("_start;main;run;read;poll;vdso"));
+    }
+
+    #[test]
+    fn a_frame_too_few_or_too_many_is_wrong() {
+        assert!(!is_exact("main;run;leaf"));
+        assert!(!is_exact("_start;main;leaf"));
+        assert!(!is_exact("_start;main;run;leaf;leaf"));
+        assert!(!is_exact("_start;main;run;poll"));
+        assert!(!is_exact("_start;main;run;read;leaf;poll;run"));
+        assert!(!is_exact("_start;astray;main;run;leaf"));
+    }
+
+    #[test]
+    fn a_stack_that_does_not_say_that_it_reached_the_root_is_wrong() {
+        let chains = [Chain::below_main("run")];
+        let profile = profile("_start;main;run", StackEnd::Unknown);
+        assert_eq!(Chains::of(&profile, &chains).exact_percent(), 0.0);
+    }
+
+    #[test]
+    fn a_stack_is_whole_at_the_chains_end_alone() {
+        let chains = [Chain::below_main("run;leaf")];
+        let whole = |frames| Chains::of(&profile(frames, StackEnd::Root), &chains).whole_percent(&chains[0]);
+        assert_eq!(whole("_start;main;run;leaf"), 100.0);
+        assert_eq!(whole("_start;main;run"), 0.0);
+    }
+}

@@ -1,0 +1,235 @@
+//! Targets whose stacks and tables lie: they cost whole stacks, counted as that, and nothing else.
+
+use std::{
+    fs,
+    os::unix::fs::FileExt as _,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use object::{Object as _, ObjectSection as _};
+use profiler::{Profile, profile::StackEnd};
+use profiler_tests::{
+    Chain, Chains, Outcome, Stacks, Workload, built, outcome, privileged, profiler, sample, sample_pid,
+    sample_settled, write_program,
+};
+
+/// What a session on a busy machine may take beyond the time it samples.
+const TIME_LIMIT: Duration = Duration::from_secs(20);
+
+fn is_alive(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().any(|line| line.starts_with("State:\tR") || line.starts_with("State:\tS"))
+}
+
+/// Checks that every tick and every stack is accounted for, and the target has not noticed.
+fn assert_harmless(profile: &Profile, pid: u32) {
+    let ledger = profile.ledger();
+    assert!(ledger.adds_up() && ledger.lost_total() == 0, "{ledger:?}");
+    assert!(profile.sample_count() > 0);
+    assert_eq!(ledger.stacks.values().sum::<u64>(), ledger.reported, "{ledger:?}");
+    assert!(is_alive(pid));
+}
+
+/// Samples a process for a second by the program under test, in bounded time and memory.
+fn run_within(pid: u32, memory_mb: f64) -> Outcome {
+    let begin = Instant::now();
+    let run = outcome(&mut profiler(&["-p", &pid.to_string(), "-F", "999", "-d", "1"]));
+    assert_eq!(run.code(), 0, "{}", run.stderr);
+    assert!(begin.elapsed() < TIME_LIMIT, "{:?}", begin.elapsed());
+    assert!(run.peak_memory_mb() < memory_mb, "{}", run.stderr);
+    assert!(is_alive(pid));
+    run
+}
+
+/// A number that follows from the last, none of them alike.
+fn next_lot(lot: &mut u64) -> u64 {
+    *lot = lot.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *lot >> 33
+}
+
+/// Where a file has its unwind tables: offset and length.
+fn tables_of(file: &[u8]) -> (usize, usize) {
+    let parsed = object::File::parse(file).unwrap();
+    let (offset, length) = parsed.section_by_name(".eh_frame").unwrap().file_range().unwrap();
+    (usize::try_from(offset).unwrap(), usize::try_from(length).unwrap())
+}
+
+#[test]
+fn a_stack_that_leads_in_a_ring_is_cut_and_counted() {
+    let Some(_turn) = privileged() else { return };
+    for mode in ["pointer", "pair", "table"] {
+        let workload = Workload::start_with("unwinding/rings", &["60", mode]);
+        let profile = sample_settled(sample_pid(workload.pid()), 1_000);
+        assert_harmless(&profile, workload.pid());
+        let ring = format!("{mode}_ring");
+        let stacks = Stacks::of(&profile);
+        assert!(stacks.percent(|stack| stack.has(&ring)) > 95.0, "{stacks:#?}");
+        // One more of the ring's two records is no harm; going round is.
+        let rounds =
+            |stack: &&profiler_tests::Stack| stack.frames.iter().filter(|frame| **frame == ring).count();
+        assert!(stacks.0.iter().map(|stack| rounds(&stack)).max() <= Some(3), "{mode}: {stacks:#?}");
+        let whole = profile.ledger().stacks.get(&StackEnd::Root).copied().unwrap_or_default();
+        assert!(whole * 20 < profile.sample_count(), "{mode}: {:?}", profile.ledger().stacks);
+    }
+}
+
+#[test]
+fn as_many_mappings_as_the_kernel_allows_take_neither_memory_nor_time() {
+    let Some(_turn) = privileged() else { return };
+    let mut command = Command::new(built("unwinding/mappings"));
+    let workload = Workload::run(command.arg("60"));
+    let mappings = fs::read_to_string(format!("/proc/{}/maps", workload.pid())).unwrap().lines().count();
+    assert!(mappings > 60_000, "{mappings} mappings");
+    let stacks = Stacks::parse(&run_within(workload.pid(), 128.0).stdout);
+    assert!(stacks.percent(|stack| stack.has("leaf")) > 95.0, "{stacks:#?}");
+    let profile = sample(sample_pid(workload.pid()), 1_000);
+    assert_harmless(&profile, workload.pid());
+}
+
+#[test]
+fn ten_megabytes_of_tables_take_little_memory_and_hide_no_caller() {
+    let Some(_turn) = privileged() else { return };
+    let workload = Workload::start_with("unwinding/huge_tables", &["60"]);
+    run_within(workload.pid(), 128.0);
+    let profile = sample_settled(sample_pid(workload.pid()), 2_000);
+    assert_harmless(&profile, workload.pid());
+    let chains = ["run;behind_them;leaf", "run;goes_on;*"].map(Chain::below_main);
+    Chains::of(&profile, &chains).assert_exact();
+}
+
+/// Starts a copy of a program whose tables were changed.
+fn start_lying(folder: &Path, change: impl Fn(&mut [u8])) -> Workload {
+    let mut bytes = fs::read(built("unwinding/shapes")).unwrap();
+    let (offset, length) = tables_of(&bytes);
+    change(&mut bytes[offset..offset + length]);
+    let program = folder.join("shapes");
+    // A running program cannot be written.
+    let _ = fs::remove_file(&program);
+    write_program(&program, &bytes);
+    Workload::run(Command::new(&program).arg("60"))
+}
+
+#[test]
+fn tables_that_lie_cost_nothing_but_whole_stacks() {
+    /// One of these many bytes is changed.
+    const SPARSE: u64 = 16;
+    let Some(_turn) = privileged() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    for seed in 1..=6 {
+        for every in [1, SPARSE] {
+            let workload = start_lying(folder.path(), |tables| {
+                let mut lot = seed;
+                for byte in tables {
+                    if next_lot(&mut lot).is_multiple_of(every) {
+                        *byte = next_lot(&mut lot) as u8;
+                    }
+                }
+            });
+            let profile = sample(sample_pid(workload.pid()), 300);
+            assert_harmless(&profile, workload.pid());
+            let stacks = Stacks::of(&profile);
+            assert!(stacks.percent(|stack| stack.has("leaf")) > 90.0, "seed {seed}: {stacks:#?}");
+        }
+    }
+}
+
+#[test]
+fn tables_of_absurd_lengths_cost_nothing_but_whole_stacks() {
+    let Some(_turn) = privileged() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    // The length of the first entry, and of the one behind it.
+    for length in [1_u32, 0xffff_fff0, u32::MAX, 0x7fff_ffff] {
+        let workload = start_lying(folder.path(), |tables| {
+            let first = u32::from_ne_bytes(tables[..4].try_into().unwrap()) as usize;
+            tables[4 + first..8 + first].copy_from_slice(&length.to_ne_bytes());
+        });
+        assert_harmless(&sample(sample_pid(workload.pid()), 300), workload.pid());
+    }
+}
+
+/// The workload that loads a library, with the library in a folder of its own.
+fn start_with_library(folder: &Path, seconds_before: &str) -> Workload {
+    let program = folder.join("dlopen");
+    fs::copy(built("unwinding/dlopen"), &program).unwrap();
+    fs::copy(built("unwinding/plugin.so"), folder.join("plugin.so")).unwrap();
+    Workload::run(Command::new(&program).args(["60", seconds_before]))
+}
+
+#[test]
+fn a_file_that_changes_under_its_mapping_costs_nothing_but_whole_stacks() {
+    let Some(_turn) = privileged() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("plugin.so");
+    let mut workload = start_with_library(folder.path(), "0");
+    workload.wait_for("loaded");
+    let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+    let before = session.take_profile(Duration::from_millis(500)).unwrap();
+    assert_harmless(&before, workload.pid());
+    // In place, with other tables: what runs is the same.
+    let mut bytes = fs::read(&library).unwrap();
+    let (offset, length) = tables_of(&bytes);
+    bytes[offset..offset + length].fill(0x5a);
+    fs::File::options().write(true).open(&library).unwrap().write_all_at(&bytes, 0).unwrap();
+    assert_harmless(&session.take_profile(Duration::from_millis(500)).unwrap(), workload.pid());
+    // Who comes later sees nothing else.
+    assert_harmless(&sample(sample_pid(workload.pid()), 300), workload.pid());
+    // By another file, in its place.
+    fs::write(folder.path().join("other"), "no library").unwrap();
+    fs::rename(folder.path().join("other"), &library).unwrap();
+    assert_harmless(&session.stop().unwrap(), workload.pid());
+    let profile = sample(sample_pid(workload.pid()), 300);
+    assert_harmless(&profile, workload.pid());
+}
+
+/// A program for 32-bit x86 in one page: `call next; next: jmp next`.
+fn program_of_32_bits() -> Vec<u8> {
+    const BASE: u32 = 0x0804_8000;
+    const HEADERS_BYTES: u32 = 52 + 32;
+    const CODE: [u8; 7] = [0xe8, 0, 0, 0, 0, 0xeb, 0xfe];
+    let mut file = b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x03\0".to_vec();
+    let length = HEADERS_BYTES + CODE.len() as u32;
+    // e_version, e_entry, e_phoff, e_shoff, e_flags.
+    for word in [1, BASE + HEADERS_BYTES, 52, 0, 0] {
+        file.extend(u32::to_le_bytes(word));
+    }
+    // e_ehsize, e_phentsize, e_phnum, e_shentsize, e_shnum, e_shstrndx.
+    for half in [52_u16, 32, 1, 0, 0, 0] {
+        file.extend(half.to_le_bytes());
+    }
+    // PT_LOAD at offset 0, to be read and executed.
+    for word in [1, 0, BASE, BASE, length, length, 5, 0x1000] {
+        file.extend(u32::to_le_bytes(word));
+    }
+    file.extend(CODE);
+    file
+}
+
+/// Ends a process that does not listen.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended of itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_process_of_32_bits_is_sampled_without_its_callers() {
+    let Some(_turn) = privileged() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("narrow");
+    write_program(&program, &program_of_32_bits());
+    let Ok(child) = Command::new(&program).stdin(Stdio::null()).spawn() else {
+        return eprintln!("skipped, this kernel runs no programs of 32 bits");
+    };
+    let child = Killed(child);
+    let profile = sample(sample_pid(child.0.id()), 500);
+    assert_harmless(&profile, child.0.id());
+    let stacks = Stacks::of(&profile);
+    let narrow = stacks.percent(|stack| stack.frames.iter().any(|frame| frame.contains("narrow+0x")));
+    assert!(narrow > 95.0, "{stacks:#?}");
+}

@@ -1,0 +1,131 @@
+//! Programs that nobody wrote to be sampled: how many of their stacks reach the root.
+
+use std::{ffi::OsString, fmt::Write as _, path::Path, process::Command};
+
+use profiler::{
+    Profile, Profiler, Target,
+    profile::{FrameKind, StackEnd},
+};
+use profiler_tests::{Workload, file, privileged, sample_pid, sample_settled};
+
+/// Of programs that were compiled ahead of time: the rest begin or end while they are sampled.
+const COMPILED_PERCENT: f64 = 95.0;
+
+/// Of programs with code that was made at run time: some of it has neither tables nor, for an instruction or two,
+/// frames.
+const GENERATED_PERCENT: f64 = 90.0;
+
+const SAMPLES: u64 = 4_000;
+
+/// Checks that so many of a profile's stacks reach their root, and says how many do.
+fn assert_whole(what: &str, profile: &Profile, least_percent: f64) {
+    let ledger = profile.ledger();
+    assert!(ledger.adds_up() && ledger.lost_total() == 0, "{what}: {ledger:?}");
+    let whole = ledger.stacks.get(&StackEnd::Root).copied().unwrap_or_default();
+    let percent = 100.0 * whole as f64 / ledger.reported.max(1) as f64;
+    println!("{what}: {percent:.2} % of {} stacks reach the root", ledger.reported);
+    assert!(
+        percent >= least_percent,
+        "{what}: {percent:.2} % reach the root, not {least_percent} %: {:?}",
+        ledger.stacks
+    );
+}
+
+fn deepest(profile: &Profile) -> usize {
+    let user_frames = |sample: &profiler::profile::Sample| {
+        let frames = profile.stack(sample.stack).frames.iter();
+        frames.filter(|frame| profile.frame(**frame).kind != FrameKind::Kernel).count()
+    };
+    profile.samples().iter().map(user_frames).max().unwrap_or_default()
+}
+
+fn profile_of(command: &mut Command) -> Profile {
+    let workload = Workload::run(command);
+    sample_settled(sample_pid(workload.pid()), SAMPLES)
+}
+
+#[test]
+fn python_reaches_its_root() {
+    let Some(_turn) = privileged() else { return };
+    let profile = profile_of(Command::new("python3").arg(file("workloads/busy.py")).arg("60"));
+    assert_whole("python3", &profile, COMPILED_PERCENT);
+    assert!(deepest(&profile) > 60, "{} frames", deepest(&profile));
+}
+
+#[test]
+fn node_reaches_its_root() {
+    let Some(_turn) = privileged() else { return };
+    // Node writes a log into the folder it is started in.
+    let folder = tempfile::tempdir().unwrap();
+    for options in [&[][..], &["--perf-basic-prof", "--interpreted-frames-native-stack"]] {
+        let mut node = Command::new("node");
+        node.args(options).arg(file("workloads/shares.js")).arg("60").current_dir(folder.path());
+        assert_whole(&format!("node {options:?}"), &profile_of(&mut node), GENERATED_PERCENT);
+    }
+}
+
+fn java(depth: &str) -> Profile {
+    let mut java = Command::new("java");
+    java.arg("-XX:+PreserveFramePointer").arg(file("workloads/Busy.java")).args(["60", depth]);
+    profile_of(&mut java)
+}
+
+#[test]
+fn java_that_keeps_frame_pointers_reaches_its_root() {
+    let Some(_turn) = privileged() else { return };
+    assert_whole("java", &java("20"), GENERATED_PERCENT);
+}
+
+#[test]
+fn java_reaches_its_root_through_hundreds_of_frames() {
+    let Some(_turn) = privileged() else { return };
+    let profile = java("900");
+    assert_whole("java, deep", &profile, GENERATED_PERCENT);
+    // The compiler puts some calls into their callers.
+    assert!(deepest(&profile) > 300, "{} frames", deepest(&profile));
+}
+
+#[test]
+fn dotnet_reaches_its_root() {
+    let Some(_turn) = privileged() else { return };
+    for version in ["3.1", "9.0"] {
+        for mode in ["cpu", "generic", "threads"] {
+            let workload = Workload::dotnet(version, mode);
+            let profile = sample_settled(sample_pid(workload.pid()), SAMPLES);
+            assert_whole(&format!(".NET {version}, {mode}"), &profile, GENERATED_PERCENT);
+        }
+    }
+}
+
+/// So many functions that a compiler is busy with them for a while.
+fn write_source(path: &Path) {
+    let mut source = String::new();
+    for number in 0..40 {
+        writeln!(
+            source,
+            "pub fn f{number}(text: &str) -> String {{\n\
+             let mut words: Vec<_> = text.split(' ').map(|word| word.len() * {number}).collect();\n\
+             words.sort_by_key(|length| length % 7);\n\
+             format!(\"{{words:?}} {{}}\", words.iter().sum::<usize>())\n}}"
+        )
+        .unwrap();
+    }
+    std::fs::write(path, source).unwrap();
+}
+
+#[test]
+fn rustc_reaches_its_root() {
+    let Some(_turn) = privileged() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("many.rs");
+    write_source(&source);
+    let mut command: Vec<OsString> =
+        ["rustc", "--edition", "2024", "--crate-type", "lib", "-O", "--emit", "obj", "-o"]
+            .map(Into::into)
+            .into();
+    command.extend([folder.path().join("many.o").into(), source.into()]);
+    let builder = Profiler::builder().target(Target::Command(command)).frequency_hz(1_999);
+    let profile = builder.build().unwrap().start().unwrap().run().unwrap();
+    assert!(profile.sample_count() > 1_000, "{} samples", profile.sample_count());
+    assert_whole("rustc", &profile, COMPILED_PERCENT);
+}

@@ -1,0 +1,323 @@
+//! Stacks of programs without frame pointers, exact from the leaf to the root.
+
+use profiler::{
+    Profile, Profiler, Target,
+    profile::{FrameKind, StackEnd},
+};
+use profiler_tests::{Chain, Chains, Stacks, Workload, privileged, sample, sample_pid, sample_settled};
+
+/// So many that a thousandth is a few samples.
+const SAMPLES: u64 = 4_000;
+
+/// The functions of `shapes`, again and again.
+const SHAPES: [&str; 4] = ["array", "saved", "variable", "realigned"];
+
+/// Frames of a whole stack of `shapes` beside those of its shapes: three of the C library's start, `main`, `run` and
+/// `leaf`.
+const OTHER_FRAMES: usize = 6;
+
+fn profile_of(program: &str, arguments: &[&str]) -> Profile {
+    let workload = Workload::start_with(&format!("unwinding/{program}"), arguments);
+    sample_settled(sample_pid(workload.pid()), SAMPLES)
+}
+
+fn below_main(chains: &[&str]) -> Vec<Chain> {
+    chains.iter().map(|links| Chain::below_main(links)).collect()
+}
+
+/// Checks that all samples follow the chains, and each chain's end has its least share of them, in percent.
+fn assert_known(profile: &Profile, chains: &[Chain], least_percent: &[f64]) {
+    let found = Chains::of(profile, chains);
+    found.assert_exact();
+    for (chain, least) in chains.iter().zip(least_percent) {
+        let whole = found.whole_percent(chain);
+        assert!(whole >= *least, "{whole:.1} % of the samples are {chain:?}");
+    }
+    let ledger = profile.ledger();
+    assert!(ledger.adds_up() && ledger.lost_total() == 0, "{ledger:?}");
+}
+
+fn shapes(count: usize) -> Vec<Chain> {
+    let shapes: Vec<&str> = SHAPES.into_iter().cycle().take(count).collect();
+    below_main(&[&format!("run;{};leaf", shapes.join(";")), "run;goes_on;*"])
+}
+
+#[test]
+fn frames_of_every_shape_are_exact_however_the_program_is_linked() {
+    let Some(_turn) = privileged() else { return };
+    for program in ["shapes", "shapes-static-pie"] {
+        assert_known(&profile_of(program, &["60", "40"]), &shapes(40), &[95.0]);
+    }
+}
+
+#[test]
+fn a_thousand_frames_are_exact() {
+    let Some(_turn) = privileged() else { return };
+    for all_frames in [1_000, 1_020] {
+        let count = all_frames - OTHER_FRAMES;
+        let profile = profile_of("shapes", &["60", &count.to_string()]);
+        assert_known(&profile, &shapes(count), &[80.0]);
+    }
+}
+
+#[test]
+fn what_is_deeper_than_the_walk_is_cut_and_counted() {
+    let Some(_turn) = privileged() else { return };
+    let profile = profile_of("shapes", &["60", "3000"]);
+    let cut = profile.ledger().stacks[&StackEnd::DepthLimit];
+    assert!(cut * 100 > profile.sample_count() * 80, "{:?}", profile.ledger().stacks);
+    let stacks = Stacks::of(&profile);
+    let rightly_cut = stacks.percent(|stack| {
+        let follows = |pair: &[String]| {
+            let place = SHAPES.iter().position(|shape| pair[0] == *shape);
+            place.is_some_and(|place| pair[1] == SHAPES[(place + 1) % 4] || pair[1] == "leaf")
+        };
+        let leaf = stack.frames.iter().position(|frame| frame == "leaf");
+        leaf.is_some_and(|leaf| stack.frames[..=leaf].windows(2).all(follows))
+    });
+    assert!(rightly_cut > 80.0, "{rightly_cut}");
+}
+
+#[test]
+fn a_static_program_whose_library_has_no_tables_is_exact_below_main() {
+    let Some(_turn) = privileged() else { return };
+    for program in ["shapes-musl", "shapes-debug-frame"] {
+        let stacks = Stacks::of(&profile_of(program, &["60", "40"]));
+        let chain = [&["main", "run"][..], &SHAPES.repeat(10), &["leaf"]].concat();
+        let at_the_leaf = stacks.count(|stack| stack.has("leaf"));
+        let whole = stacks.count(|stack| stack.has_chain(&chain));
+        assert!(at_the_leaf > SAMPLES / 2, "{program}: {stacks:#?}");
+        assert!(whole * 1_000 >= at_the_leaf * 999, "{program}: {whole} of {at_the_leaf} in {stacks:#?}");
+    }
+}
+
+#[test]
+fn a_file_without_section_headers_is_exact() {
+    let Some(_turn) = privileged() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("shapes");
+    let mut bytes = std::fs::read(profiler_tests::built("unwinding/shapes")).unwrap();
+    // e_shoff, and e_shnum with e_shstrndx.
+    bytes[0x28..0x30].fill(0);
+    bytes[0x3c..0x40].fill(0);
+    profiler_tests::write_program(&program, &bytes);
+    let workload = Workload::run(std::process::Command::new(&program).arg("60"));
+    let profile = sample_settled(sample_pid(workload.pid()), SAMPLES);
+    // Without symbols there is only the number of frames to tell by.
+    let is_whole = |sample: &&profiler::profile::Sample| {
+        let stack = profile.stack(sample.stack);
+        let user = stack.frames.iter().filter(|frame| profile.frame(**frame).kind != FrameKind::Kernel);
+        stack.end == StackEnd::Root && user.count() == 40 + OTHER_FRAMES
+    };
+    let whole = profile.samples().iter().filter(is_whole).count();
+    assert!(whole * 100 > profile.samples().len() * 95, "{whole}: {:?}", profile.ledger().stacks);
+}
+
+#[test]
+fn a_function_that_was_replaced_by_its_last_call_is_absent() {
+    let Some(_turn) = privileged() else { return };
+    let chains = below_main(&["run;first", "run;second", "run;leaf", "run;goes_on;*"]);
+    assert_known(&profile_of("tail_calls", &["60"]), &chains, &[15.0, 15.0, 40.0]);
+}
+
+#[test]
+fn a_return_address_behind_a_functions_end_belongs_to_that_function() {
+    let Some(_turn) = privileged() else { return };
+    let chains =
+        below_main(&["run;outer;inner;never_returns;leaf", "run;outer;inner;never_returns;goes_on;*"]);
+    assert_known(&profile_of("noreturn", &["60"]), &chains, &[95.0]);
+}
+
+#[test]
+fn signal_handlers_lead_to_what_they_interrupted_on_their_own_stack_or_not() {
+    let Some(_turn) = privileged() else { return };
+    let chains = below_main(&[
+        "run;interrupted;?;handler;leaf",
+        "run;goes_on;*;?;handler;leaf",
+        "run;goes_on;*",
+        "run;?;handler;leaf",
+    ]);
+    for mode in ["alternate", "same"] {
+        assert_known(&profile_of("signals", &["60", mode]), &chains, &[15.0]);
+    }
+}
+
+#[test]
+fn an_interrupted_first_instruction_belongs_to_its_own_function() {
+    let Some(_turn) = privileged() else { return };
+    let chains = below_main(&["run;faulting;?;handler;leaf", "run;goes_on;*"]);
+    assert_known(&profile_of("signals", &["60", "fault"]), &chains, &[90.0]);
+}
+
+#[test]
+fn the_linkers_stubs_lead_to_their_caller_with_tables_of_the_linker_or_without() {
+    let Some(_turn) = privileged() else { return };
+    let chains = below_main(&["run;calls;?;?;handler;leaf", "run;calls;*", "run;goes_on;*"]);
+    for program in ["linkage", "linkage-bare"] {
+        assert_known(&profile_of(program, &["60"]), &chains, &[90.0]);
+    }
+}
+
+#[test]
+fn the_c_librarys_leaves_lead_to_their_callers() {
+    let Some(_turn) = privileged() else { return };
+    let chains = below_main(&[
+        "run;leaves;allocate;*",
+        "run;leaves;copy;*",
+        "run;leaves;measure;*",
+        "run;leaves",
+        "run;goes_on;*",
+    ]);
+    assert_known(&profile_of("libraries", &["60", "leaves"]), &chains, &[10.0, 10.0, 10.0]);
+}
+
+#[test]
+fn callbacks_lead_through_the_c_library_to_who_passed_them() {
+    let Some(_turn) = privileged() else { return };
+    let chains = below_main(&[
+        "run;callbacks;sort;?;*;compare",
+        "run;callbacks;search;?;compare",
+        "run;callbacks;sort;*",
+        "run;callbacks;search;*",
+        "run;goes_on;*",
+    ]);
+    assert_known(&profile_of("libraries", &["60", "callbacks"]), &chains, &[20.0, 20.0]);
+}
+
+#[test]
+fn the_vdso_leads_to_who_asks_for_the_time() {
+    let Some(_turn) = privileged() else { return };
+    let profile = profile_of("libraries", &["60", "vdso"]);
+    let chains = below_main(&["run;ask_time;*", "run;goes_on;*"]);
+    assert_known(&profile, &chains, &[95.0]);
+    let is_in_vdso = |sample: &&profiler::profile::Sample| {
+        let leaf = profile.stack(sample.stack).frames.first().map(|leaf| profile.frame(*leaf));
+        let module = leaf.and_then(|leaf| leaf.module).map(|module| profile.module(module));
+        module.is_some_and(|module| profile.string(module.path) == "[vdso]")
+    };
+    let in_vdso = profile.samples().iter().filter(is_in_vdso).count();
+    assert!(in_vdso * 100 > profile.samples().len() * 30, "{in_vdso} in the vdso");
+}
+
+#[test]
+fn a_stack_that_is_left_by_a_jump_is_exact_before_and_after() {
+    let Some(_turn) = privileged() else { return };
+    let chains = below_main(&[
+        "run;lands;passes;jumps;leaf",
+        "run;lands;passes;jumps;*",
+        "run;lands;*",
+        "run;goes_on;*",
+    ]);
+    assert_known(&profile_of("jumps", &["60"]), &chains, &[95.0]);
+}
+
+#[test]
+fn a_coroutine_has_its_entry_for_a_root() {
+    let Some(_turn) = privileged() else { return };
+    let mut chains = below_main(&["run;*", "run;goes_on;*"]);
+    chains.splice(0..0, ["?;ping;leaf", "?;pong;passes;leaf", "?;ping;*", "?;pong;*"].map(Chain::new));
+    assert_known(&profile_of("coroutines", &["60"]), &chains, &[40.0, 40.0]);
+}
+
+#[test]
+fn a_thread_has_the_c_librarys_start_for_a_root() {
+    let Some(_turn) = privileged() else { return };
+    let workload = Workload::start_threads("unwinding/threads");
+    let profile = sample_settled(sample_pid(workload.pid()), SAMPLES);
+    let chains = ["?;?;thread_main;burn", "?;?;thread_main;goes_on;*"].map(Chain::new);
+    assert_known(&profile, &chains, &[90.0]);
+}
+
+#[test]
+fn exceptions_in_flight_lead_through_the_unwinder_to_who_threw() {
+    let Some(_turn) = privileged() else { return };
+    let passing = |frames| format!("run;catches;{}", ["passes"].repeat(frames).join(";"));
+    let mut links = vec![
+        format!("{};throws", passing(4)),
+        format!("{};throws;?;*", passing(4)),
+        "run;catches;*".to_owned(),
+        "run;goes_on;*".to_owned(),
+    ];
+    for frames in 1..=4 {
+        links.push(format!("{};Guard::~Guard", passing(frames)));
+        links.push(format!("{};*", passing(frames)));
+    }
+    let links: Vec<&str> = links.iter().map(String::as_str).collect();
+    assert_known(&profile_of("exceptions", &["60"]), &below_main(&links), &[20.0, 0.5]);
+}
+
+#[test]
+fn rust_releases_are_exact_with_closures_and_generics() {
+    let Some(_turn) = privileged() else { return };
+    let run = |links: &str| Chain::below_main(&format!("*;closures::main;closures::run;{links}"));
+    let of = |visitor: &str, closure: &str| {
+        let sum = format!("closures::sum_with::<closures::{visitor}>");
+        let visit = format!("{sum};<closures::{visitor} as closures::Visit>::visit");
+        [visit, format!("{sum};closures::run::{{closure#{closure}}}"), format!("{sum};*")]
+            .map(|links| run(&links))
+    };
+    let [visit_small, weigh_small, small] = of("Small", "0");
+    let [visit_large, weigh_large, large] = of("Large", "1");
+    let chains = [visit_small, weigh_small, visit_large, weigh_large, small, large, run("*")];
+    assert_known(&profile_of("closures", &["60"]), &chains, &[10.0, 10.0, 10.0, 10.0]);
+}
+
+#[test]
+fn panics_in_flight_lead_through_the_unwinder_to_who_panicked() {
+    let Some(_turn) = privileged() else { return };
+    let run = |links: &str| Chain::below_main(&format!("*;panics::main;panics::run;{links}"));
+    let chains = [
+        run("panics::risky;panics::fails;?;*"),
+        run("panics::risky;<panics::Guard as core::ops::drop::Drop>::drop"),
+        run("panics::risky;panics::fails"),
+        run("panics::risky;*"),
+        run("*"),
+    ];
+    assert_known(&profile_of("panics", &["60"]), &chains, &[0.5, 20.0, 20.0]);
+}
+
+#[test]
+fn a_library_that_is_loaded_while_sampling_is_exact() {
+    let Some(_turn) = privileged() else { return };
+    let mut workload = Workload::start_with("unwinding/dlopen", &["60", "0.5"]);
+    let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+    workload.wait_for("loaded");
+    // What comes before its table does.
+    drop(session.take_profile(std::time::Duration::from_millis(500)).unwrap());
+    let profile = session.take_profile(std::time::Duration::from_secs(1)).unwrap();
+    // The last call of main is that of run.
+    let chains = ["_start;*;run;plugin_burn;plugin_leaf", "_start;*;run;goes_on;*"].map(Chain::new);
+    assert_known(&profile, &chains, &[90.0]);
+}
+
+#[test]
+fn children_of_milliseconds_are_exact_once_their_program_was_seen() {
+    let Some(_turn) = privileged() else { return };
+    let workload = Workload::start_with("unwinding/forkstorm", &["60"]);
+    let profile = sample(sample_pid(workload.pid()).children(true), SAMPLES);
+    let stacks = Stacks::of(&profile);
+    let burning = stacks.count(|stack| stack.has("burn_in_child"));
+    // The last call of main is that of child.
+    let whole = stacks.count(|stack| {
+        stack.has("burn_in_child")
+            && stack.frames.first().is_some_and(|root| root == "_start")
+            && stack.has_chain(&["main", "child", "burn_in_child"])
+    });
+    assert!(burning > SAMPLES / 4 && whole * 100 >= burning * 95, "{whole} of {burning}: {stacks:#?}");
+    assert!(profile.ledger().adds_up());
+}
+
+#[test]
+fn a_program_that_executes_another_is_exact_after_it() {
+    let Some(_turn) = privileged() else { return };
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "echo ready $$; read -r line; exec \"$0\" 60 40"]);
+    let mut workload = Workload::run(shell.arg(profiler_tests::built("unwinding/shapes")));
+    let builder = Profiler::builder().target(Target::Pid(workload.pid())).frequency_hz(1_999);
+    let mut session = builder.build().unwrap().start().unwrap();
+    workload.say("go");
+    workload.wait_for("ready");
+    drop(session.take_profile(std::time::Duration::from_millis(500)).unwrap());
+    let profile = session.take_profile(std::time::Duration::from_secs(1)).unwrap();
+    assert_known(&profile, &shapes(40), &[95.0]);
+}

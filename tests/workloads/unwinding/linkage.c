@@ -1,0 +1,48 @@
+// The linker's stub for a function of a library, stopped in the middle: main > run > calls > [stub] > [the C library's
+// return from signals] > handler > leaf. The stub jumps to where a table says; while that cannot be read, it faults.
+#include <ctype.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#include "../lifetime.h"
+
+enum { PAGE_BYTES = 4096 };
+
+extern char _GLOBAL_OFFSET_TABLE_[];
+
+static volatile unsigned long sink;
+
+static void leaf(void) { sink += spin(400000); }
+
+// Without the help of the C library, whose functions are behind stubs themselves.
+static inline __attribute__((always_inline)) void protect_table(unsigned long protection) {
+    unsigned long result = SYS_mprotect, page = (unsigned long)_GLOBAL_OFFSET_TABLE_ & -PAGE_BYTES;
+    __asm__ volatile("syscall"
+                     : "+a"(result)
+                     : "D"(page), "S"((unsigned long)PAGE_BYTES), "d"(protection)
+                     : "rcx", "r11", "memory");
+}
+
+static void handler(int number) {
+    leaf();
+    protect_table(PROT_READ);
+    sink += number;
+}
+
+static void calls(void) {
+    protect_table(PROT_NONE);
+    sink += (unsigned long)(toupper)('x');
+}
+
+static void run(void) {
+    while (goes_on())
+        calls();
+}
+
+int main(int argc, char **argv) {
+    signal(SIGSEGV, handler);
+    ready(argc, argv);
+    run();
+    return 0;
+}

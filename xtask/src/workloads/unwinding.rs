@@ -1,0 +1,103 @@
+//! The workloads that keep no frame pointers, into a folder of their own.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result};
+
+use super::{make, output_folder, source_folder};
+use crate::project;
+
+/// What every compiler of the GNU kind is told: optimize as releases do, with the calls of the source and under its
+/// names.
+const FLAGS: [&str; 11] = [
+    "-D_GNU_SOURCE",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-O2",
+    "-g",
+    "-fomit-frame-pointer",
+    "-fno-inline",
+    "-fno-ipa-cp",
+    "-fno-ipa-sra",
+    "-pthread",
+];
+
+/// A program that is built in more than one way, or from a source that others keep frame pointers in.
+struct Variant {
+    name: &'static str,
+    source: &'static str,
+    compiler: &'static str,
+    flags: &'static [&'static str],
+}
+
+const VARIANTS: [Variant; 8] = [
+    Variant { name: "dlopen", source: "dlopen.c", compiler: "gcc", flags: &[] },
+    Variant { name: "plugin.so", source: "plugin.c", compiler: "gcc", flags: &["-shared", "-fPIC"] },
+    Variant { name: "threads", source: "threads.c", compiler: "gcc", flags: &[] },
+    Variant { name: "forkstorm", source: "forkstorm.c", compiler: "gcc", flags: &[] },
+    Variant {
+        name: "shapes-static-pie",
+        source: "unwinding/shapes.c",
+        compiler: "gcc",
+        flags: &["-static-pie"],
+    },
+    Variant { name: "shapes-musl", source: "unwinding/shapes.c", compiler: "musl-gcc", flags: &["-static"] },
+    // Nothing but `.debug_frame`, as debuggers read it.
+    Variant {
+        name: "shapes-debug-frame",
+        source: "unwinding/shapes.c",
+        compiler: "musl-gcc",
+        flags: &["-static", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"],
+    },
+    // As lld and mold link: no table tells of the stubs.
+    Variant {
+        name: "linkage-bare",
+        source: "unwinding/linkage.c",
+        compiler: "gcc",
+        flags: &["-Wl,-z,now", "-Wl,--no-ld-generated-unwind-info"],
+    },
+];
+
+pub(super) fn build() -> Result<()> {
+    fs::create_dir_all(folder())?;
+    for source in project::files_below(&source_folder().join("unwinding"))? {
+        let program = folder().join(source.file_stem().context("a source file has a name")?);
+        match source.extension().and_then(|extension| extension.to_str()) {
+            Some("c") => compile("gcc", &source, &program, &["-Wl,-z,now"])?,
+            Some("cpp") => compile("g++", &source, &program, &[])?,
+            Some("rs") => compile_rust(&source, &program)?,
+            _ => {}
+        }
+    }
+    for variant in VARIANTS {
+        let source = source_folder().join(variant.source);
+        compile(variant.compiler, &source, &folder().join(variant.name), variant.flags)?;
+    }
+    Ok(())
+}
+
+fn compile(compiler: &str, source: &Path, program: &Path, flags: &[&str]) -> Result<()> {
+    let mut command = Command::new(compiler);
+    command.args(FLAGS).args(flags).arg("-o").arg(program).arg(source);
+    make(program, &[source, &source_folder().join("lifetime.h")], &mut command)
+}
+
+/// As cargo builds a release: rustc keeps no frame pointers of its own accord. The mangling is the one that tells
+/// instances of a generic function apart.
+fn compile_rust(source: &Path, program: &Path) -> Result<()> {
+    let mut rustc = Command::new("rustc");
+    rustc
+        .args(["--edition", "2024", "-O", "-g", "-C", "symbol-mangling-version=v0", "-o"])
+        .arg(program)
+        .arg(source);
+    make(program, &[source, &source_folder().join("lifetime.rs")], &mut rustc)
+}
+
+fn folder() -> PathBuf {
+    output_folder().join("unwinding")
+}
