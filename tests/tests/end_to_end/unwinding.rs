@@ -231,19 +231,15 @@ fn a_thread_has_the_c_librarys_start_for_a_root() {
 #[test]
 fn exceptions_in_flight_lead_through_the_unwinder_to_who_threw() {
     let Some(_turn) = privileged() else { return };
-    let passing = |frames| format!("run;catches;{}", ["passes"].repeat(frames).join(";"));
-    let mut links = vec![
-        format!("{};throws", passing(4)),
-        format!("{};throws;?;*", passing(4)),
-        "run;catches;*".to_owned(),
-        "run;goes_on;*".to_owned(),
-    ];
+    let run = |links: &str| Chain::below_main(&format!("run();{links}"));
+    let passing =
+        |frames, links| run(&format!("catches();{};{links}", ["passes(int)"].repeat(frames).join(";")));
+    let mut chains = vec![passing(4, "throws()"), passing(4, "throws();?;*")];
+    chains.extend([run("catches();*"), run("goes_on();*")]);
     for frames in 1..=4 {
-        links.push(format!("{};Guard::~Guard", passing(frames)));
-        links.push(format!("{};*", passing(frames)));
+        chains.extend([passing(frames, "Guard::~Guard()"), passing(frames, "*")]);
     }
-    let links: Vec<&str> = links.iter().map(String::as_str).collect();
-    assert_known(&profile_of("exceptions", &["60"]), &below_main(&links), &[20.0, 0.5]);
+    assert_known(&profile_of("exceptions", &["60"]), &chains, &[20.0, 0.5]);
 }
 
 #[test]
