@@ -107,8 +107,8 @@ pub struct Config {
     pub task_registers: u32,
     /// 1: a walk does not follow frame pointers.
     pub tables_only: u32,
-    /// Unused.
-    pub reserved: u32,
+    /// 1: a target's children become targets.
+    pub children: u32,
 }
 
 const _: () = assert!(size_of::<Config>() == 4 * 4 + 5 * 8 + 22 * 4);

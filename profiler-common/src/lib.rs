@@ -54,9 +54,11 @@ pub mod names {
     pub const PROGRAM_SAMPLE_CHAIN: &str = "sample_chain";
     /// A few frames more, in place of the program that calls it.
     pub const PROGRAM_SAMPLE_LINK: &str = "sample_link";
-    /// The program that adds a target's new child processes to the targets.
+    /// The program that gives a child process what its parent has: a place among the targets, and mappings.
     pub const PROGRAM_FORK: &str = "process_fork";
-    /// The program that takes a target that ended off the targets.
+    /// The program that takes the mappings from a process that executes another program.
+    pub const PROGRAM_EXEC: &str = "process_exec";
+    /// The program that takes a place among the targets and mappings from a process that ended.
     pub const PROGRAM_EXIT: &str = "process_exit";
     /// Ring buffer of [`SampleRecord`](super::SampleRecord) and stack records.
     pub const MAP_RECORDS: &str = "RECORDS";

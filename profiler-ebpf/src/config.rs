@@ -36,7 +36,7 @@ static CONFIG: Config = Config {
     task_stack: 0,
     task_registers: 0,
     tables_only: 0,
-    reserved: 0,
+    children: 0,
 };
 
 /// Reads one field as the loader left it, not as this file initialises it.

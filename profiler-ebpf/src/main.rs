@@ -64,12 +64,19 @@ mod entry {
         0
     }
 
-    /// Runs at `sched_process_fork`: a target's child becomes a target before it runs.
+    /// Runs at `sched_process_fork`: a child has what its parent has before it runs.
     #[raw_tracepoint(tracepoint = "sched_process_fork")]
     fn process_fork(context: RawTracePointContext) -> i32 {
         if let Err(counter) = process::try_fork(&context) {
             count(counter);
         }
+        0
+    }
+
+    /// Runs at `sched_process_exec`: the mappings of the program before are gone.
+    #[raw_tracepoint(tracepoint = "sched_process_exec")]
+    fn process_exec(_context: RawTracePointContext) -> i32 {
+        process::exec();
         0
     }
 

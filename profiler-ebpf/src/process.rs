@@ -9,7 +9,12 @@ use aya_ebpf::{
 use core::mem::MaybeUninit;
 use profiler_common::{Counter, MAX_PID_NAMESPACE_LEVEL, PidSource};
 
-use crate::{config::get, kernel, maps::TARGETS};
+use crate::{
+    config::get,
+    kernel,
+    maps::{PROCESSES, TARGETS},
+    walk,
+};
 
 /// The ids of a task in the profiler's pid namespace.
 #[derive(Clone, Copy)]
@@ -87,7 +92,8 @@ fn id_of(task: u64) -> Option<u32> {
     None
 }
 
-/// Adds the child to the targets when its parent is one. Threads are of their process already.
+/// Gives the child what its parent has: a place among the targets, and mappings, which are the same until one of them
+/// changes. Threads are of their process already.
 #[inline(always)]
 pub(crate) fn try_fork(context: &RawTracePointContext) -> Result<(), Counter> {
     let arguments = context.as_ptr().cast::<u64>();
@@ -101,14 +107,30 @@ pub(crate) fn try_fork(context: &RawTracePointContext) -> Result<(), Counter> {
     }
     let Some(parent_leader) = kernel::read::<u64>(parent, get!(task_group_leader)) else { return Ok(()) };
     let Some(parent_pid) = id_of(parent_leader) else { return Ok(()) };
-    if TARGETS.get_ptr(&parent_pid).is_none() {
+    // SAFETY: user space replaces entries, which the kernel frees after a grace period.
+    if let Some(mappings) = unsafe { PROCESSES.get(&parent_pid) }
+        && let Some(child_pid) = id_of(child)
+    {
+        // Where there is no room, the child's first sample asks for its mappings.
+        let _ = PROCESSES.insert(&child_pid, mappings, 0);
+    }
+    if get!(children) == 0 || TARGETS.get_ptr(&parent_pid).is_none() {
         return Ok(());
     }
     let child_pid = id_of(child).ok_or(Counter::LostChild)?;
     TARGETS.insert(&child_pid, &0, 0).map_err(|_| Counter::LostChild)
 }
 
-/// Takes the process off the targets when its last thread ends.
+/// Takes the mappings of the program before from the process, and asks for those of the one it executes.
+#[inline(always)]
+pub(crate) fn exec() {
+    let Some(ids) = current() else { return };
+    if PROCESSES.remove(&ids.pid).is_ok() {
+        walk::ask(ids.pid, 0);
+    }
+}
+
+/// Takes the process off the targets, and its mappings, when its last thread ends.
 #[inline(always)]
 pub(crate) fn exit(context: &RawTracePointContext) {
     // SAFETY: the first argument of sched_process_exit is the task (include/trace/events/sched.h).
@@ -119,6 +141,7 @@ pub(crate) fn exit(context: &RawTracePointContext) {
     {
         // Most processes of the machine are no targets.
         let _ = TARGETS.remove(&pid);
+        let _ = PROCESSES.remove(&pid);
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// How long a process's unknown code is not told again.
-const ASK_INTERVAL_NS: u64 = 100_000_000;
+const ASK_INTERVAL_NS: u64 = 20_000_000;
 
 /// The walk has not ended.
 const RUNNING: u32 = 0;
@@ -88,14 +88,14 @@ pub(crate) fn begin(context: &PerfEventContext, scratch: &mut Scratch) -> bool {
     let Some(registers) = registers::of_user(context) else { return false };
     // SAFETY: user space replaces entries, which the kernel frees after a grace period.
     let Some(process) = (unsafe { PROCESSES.get(&scratch.sample.pid) }) else {
-        ask(scratch, 0);
+        ask_again(scratch, 0);
         return false;
     };
     let process = *process;
     let address = registers.instruction_pointer;
     let Some(mappings) = Mappings::get() else { return false };
     let Some(mapping) = mappings.find(process.first_mapping, process.mappings, address) else {
-        ask(scratch, address);
+        ask_again(scratch, address);
         return false;
     };
     scratch.walk =
@@ -177,7 +177,7 @@ pub(crate) fn finish(scratch: &mut Scratch) -> Result<StackId, Counter> {
         scratch.walk.end = WalkEnd::TooDeep as u32;
     }
     if scratch.walk.end == WalkEnd::NoMapping as u32 {
-        ask(scratch, scratch.walk.registers.instruction_pointer);
+        ask_again(scratch, scratch.walk.registers.instruction_pointer);
     }
     let end = scratch.walk.end as u8;
     let depth = scratch.walk.depth;
@@ -188,7 +188,7 @@ pub(crate) fn finish(scratch: &mut Scratch) -> Result<StackId, Counter> {
 
 /// Tells user space of code that it made no tables for: of a process not more often than worth looking at.
 #[inline(always)]
-fn ask(scratch: &mut Scratch, address: u64) {
+fn ask_again(scratch: &Scratch, address: u64) {
     let now_ns = scratch.sample.time_ns;
     let pid = scratch.sample.pid;
     if let Some(asked_ns) = ASKED.get_ptr(&pid) {
@@ -197,10 +197,16 @@ fn ask(scratch: &mut Scratch, address: u64) {
             return;
         }
     }
-    let record = UnknownCodeRecord { kind: RecordKind::UnknownCode as u32, pid, address };
-    let bytes = size_of::<UnknownCodeRecord>() as u64;
-    // What does not fit is asked again later: neither the sample nor the target needs it.
-    if send((&raw const record).cast(), bytes, u64::from(BPF_RB_FORCE_WAKEUP)) {
+    if ask(pid, address) {
         let _ = ASKED.insert(&pid, &now_ns, 0);
     }
+}
+
+/// Asks user space for the tables of a process. What does not fit is asked again by a sample: neither the sample nor
+/// the target needs it.
+#[inline(always)]
+pub(crate) fn ask(pid: u32, address: u64) -> bool {
+    let record = UnknownCodeRecord { kind: RecordKind::UnknownCode as u32, pid, address };
+    let bytes = size_of::<UnknownCodeRecord>() as u64;
+    send((&raw const record).cast(), bytes, u64::from(BPF_RB_FORCE_WAKEUP))
 }

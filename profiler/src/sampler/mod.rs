@@ -202,6 +202,22 @@ pub(crate) struct Plan {
     pub(crate) children: bool,
 }
 
+impl Plan {
+    /// Whether user stacks are walked by tables.
+    pub(crate) fn walks(&self) -> bool {
+        self.user_stacks && self.unwind != Unwind::FramePointer
+    }
+
+    /// Whether a process that a sampled one forks is sampled.
+    pub(crate) fn follows_forks(&self) -> bool {
+        match self.filter {
+            Filter::Processes(_) => self.children,
+            Filter::Threads(_) => false,
+            Filter::Everything | Filter::CgroupV2(_) | Filter::CgroupV1 { .. } => true,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,8 +8,8 @@ use crate::{
     address::RuntimeAddress,
     process::{Process, ProcessKey},
     profile::{
-        FoundBy, Frame, FrameId, FrameKind, Naming, ProcessId, ProfileBuilder, SourceLocation, StackEnd,
-        StackId, ThreadId,
+        FoundBy, Frame, FrameId, FrameKind, Naming, ProcessId, ProfileBuilder, Reason, SourceLocation,
+        StackEnd, StackId, ThreadId,
     },
     sampler::{Comm, FrameFound, RawFrame, RawSample, RawStack, RawStackId},
     symbolize::{Code, Symbolizer, placeholder},
@@ -116,9 +116,7 @@ impl Assembly {
         sides: Sides<'_>,
         jit_is_complete: bool,
     ) -> Placement {
-        let user = sides.user.map(RawStack::frames).into_iter().flatten();
-        let user: Vec<(Code, RawFrame)> =
-            user.map(|frame| (symbolizer.code_at(process, frame.address, time_ns), frame)).collect();
+        let (user, strays) = code_of(symbolizer, process, time_ns, sides.user);
         let kernel = sides.kernel.map(RawStack::frames).into_iter().flatten();
         let kernel = kernel.map(|frame| (Code::Kernel(frame.address), frame));
         let mut frames = Vec::with_capacity(user.len());
@@ -136,7 +134,11 @@ impl Assembly {
         if needs_jit {
             return Placement::NeedsJit;
         }
-        let end = self.end_of(sides, frames.last().map(|(frame, _)| *frame));
+        let end = if strays {
+            StackEnd::BrokenFramePointer
+        } else {
+            self.end_of(sides, frames.last().map(|(frame, _)| *frame))
+        };
         Placement::Placed(self.builder.walked_stack(frames, end))
     }
 
@@ -217,6 +219,25 @@ fn is_user_root(name: &str) -> bool {
 fn is_kernel_root(name: &str) -> bool {
     const ROOTS: [&str; 3] = ["ret_from_fork_asm", "ret_from_fork", "kthread"];
     ROOTS.contains(&name)
+}
+
+/// The code of each frame of a user stack, as far as it leads through code; true when it strays from there. The
+/// kernel's own walk takes whatever a register holds for a frame pointer, and what stands there for a return address.
+fn code_of(
+    symbolizer: &mut Symbolizer,
+    process: &Process,
+    time_ns: u64,
+    stack: Option<&RawStack>,
+) -> (Vec<(Code, RawFrame)>, bool) {
+    let mut frames = Vec::new();
+    for frame in stack.map(RawStack::frames).into_iter().flatten() {
+        let code = symbolizer.code_at(process, frame.address, time_ns);
+        if frame.found == FrameFound::ByKernel && matches!(code, Code::Nowhere(Reason::NoMapping, _)) {
+            return (frames, true);
+        }
+        frames.push((code, frame));
+    }
+    (frames, false)
 }
 
 fn found_by(code: Code, found: FrameFound) -> FoundBy {

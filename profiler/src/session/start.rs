@@ -70,7 +70,6 @@ fn sample(settings: &Settings) -> Result<Session> {
     let recorder = settings.capture.as_deref().map(Recorder::create).transpose()?;
     let found = target::find(&settings.target, &proc, settings.children)?;
     let FoundTarget { filter, interest, watched, children, expected, description, command } = found;
-    let follows_forks = children || matches!(interest, Interest::Everybody);
     let plan = Plan {
         filter,
         frequency_hz: settings.frequency_hz,
@@ -80,6 +79,7 @@ fn sample(settings: &Settings) -> Result<Session> {
         unwind: settings.unwind,
         children,
     };
+    let follows_forks = plan.follows_forks();
     let shared = Arc::new(Shared::new()?);
     let mut source = EbpfSource::load(plan, Arc::clone(&shared.reader_waker))?;
     let mut pipeline = pipeline(settings, proc, interest, recorder)?;

@@ -51,9 +51,13 @@ pub(super) fn configure(plan: &Plan, limits: Limits) -> Result<Config> {
         _ => None,
     };
     // The kernel's types are only read where something of them is needed.
-    let walks = plan.user_stacks && plan.unwind != Unwind::FramePointer;
+    let walks = plan.walks();
     let registers_by_offset = walks && !has_helper(Helper::TaskRegisters);
-    let needs_btf = !initial || plan.children || hierarchy.is_some() || registers_by_offset;
+    let needs_btf = !initial
+        || plan.children
+        || hierarchy.is_some()
+        || registers_by_offset
+        || (walks && plan.follows_forks());
     let btf = if needs_btf { read_btf() } else { None };
     if walks {
         config.user_registers = UserRegisters::Helper as u32;
@@ -66,6 +70,7 @@ pub(super) fn configure(plan: &Plan, limits: Limits) -> Result<Config> {
             config.task_registers = TASK_REGISTERS;
         }
     }
+    config.children = plan.children.into();
     config.tables_only = u32::from(plan.unwind == Unwind::Dwarf);
     config.pid_source = pid_source(initial, btf.is_some()) as u32;
     if let Some(btf) = &btf {

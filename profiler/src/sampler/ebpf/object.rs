@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    ffi::CStr,
     fmt,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
@@ -17,7 +18,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
-    sampler::{Batch, Filter, KernelCounts, Plan, Unwind},
+    sampler::{Batch, Filter, KernelCounts, Plan},
     sys::bpf::{self, Code, MapShape},
 };
 
@@ -83,7 +84,7 @@ impl KernelSide {
         fill_targets(plan, &maps)?;
         let (sample, walks) = load_sampling(&object, plan, &maps)?;
         let unwind_maps = if walks { Some(empty_unwind_maps(&maps)?) } else { None };
-        let tracepoints = if plan.children { follow_children(&object)? } else { Vec::new() };
+        let tracepoints = follow_processes(&object, plan, config)?;
         let map_data = |name| MapData::from_fd(clone_fd(map(&maps, name)?)?).map_err(broken);
         Ok(Self {
             records: Map::RingBuf(map_data(names::MAP_RECORDS)?).try_into().map_err(broken)?,
@@ -213,7 +214,7 @@ fn load_sampling(
     maps: &HashMap<String, OwnedFd>,
 ) -> Result<(OwnedFd, bool)> {
     let load = |name| load_program(object, name, PROGRAM_TYPE_PERF_EVENT);
-    if !plan.user_stacks || plan.unwind == Unwind::FramePointer {
+    if !plan.walks() {
         return Ok((load(names::PROGRAM_SAMPLE)?, false));
     }
     if has_helper(Helper::Loop) {
@@ -289,10 +290,18 @@ fn load_program(object: &aya_obj::Object, name: &str, program_type: u32) -> Resu
     })
 }
 
-/// Attaches what puts children on the targets, and takes processes that ended off them.
-fn follow_children(object: &aya_obj::Object) -> Result<Vec<OwnedFd>> {
-    [(names::PROGRAM_FORK, c"sched_process_fork"), (names::PROGRAM_EXIT, c"sched_process_exit")]
+/// Attaches what follows processes as they fork, execute and end, as far as the plan needs it.
+fn follow_processes(object: &aya_obj::Object, plan: &Plan, config: &Config) -> Result<Vec<OwnedFd>> {
+    const FORK: (&str, &CStr) = (names::PROGRAM_FORK, c"sched_process_fork");
+    const EXEC: (&str, &CStr) = (names::PROGRAM_EXEC, c"sched_process_exec");
+    const EXIT: (&str, &CStr) = (names::PROGRAM_EXIT, c"sched_process_exit");
+    // A child's id is read at an offset.
+    let forks = plan.children || (plan.walks() && plan.follows_forks() && config.task_thread_pid != 0);
+    let fork_and_exit = forks.then_some([FORK, EXIT]).into_iter().flatten();
+    plan.walks()
+        .then_some(EXEC)
         .into_iter()
+        .chain(fork_and_exit)
         .map(|(name, tracepoint)| {
             let program = load_program(object, name, PROGRAM_TYPE_RAW_TRACEPOINT)?;
             bpf::open_raw_tracepoint(tracepoint, program.as_fd()).map_err(|error| {

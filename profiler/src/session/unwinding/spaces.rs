@@ -21,7 +21,7 @@ use crate::{
 
 /// A process whose mappings are as they were when it was asked again is asked half as often from then on, up to this.
 const MAX_LOOK_INTERVAL: Duration = Duration::from_secs(10);
-const MIN_LOOK_INTERVAL: Duration = Duration::from_millis(50);
+const MIN_LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The processes, their mappings, and the tables of the files behind them.
 #[derive(Debug)]
@@ -131,7 +131,7 @@ impl Spaces {
     fn execute(&mut self, pid: u32) {
         if self.spaces.contains_key(&pid) {
             self.forget(pid);
-            self.spaces.insert(pid, Space::new(AddressSpace::default()));
+            self.expect(pid);
         }
     }
 
