@@ -28,8 +28,8 @@ const MAX_SHARED_DESCRIPTIONS: usize = 16 << 10;
 /// file that lies can make as long as the section.
 const MAX_EVALUATED_BYTES: u64 = 2 * MAX_SECTION_BYTES;
 
-/// What lies between functions is padding up to this size: it never runs, and needs no rows of its own.
-const MAX_PADDING_BYTES: u64 = 32;
+/// Functions begin at multiples of this, where they are aligned.
+const FUNCTION_ALIGNMENT_BYTES: u64 = 16;
 
 impl UnwindTable {
     /// The table of a file. It is empty where the file has no call frame information.
@@ -71,8 +71,8 @@ impl Code {
         }
     }
 
-    fn holds(&self, start: u64) -> Option<&Range<u64>> {
-        self.addresses.iter().find(|range| range.contains(&start))
+    fn range_at(&self, address: u64) -> Option<&Range<u64>> {
+        self.addresses.iter().find(|range| range.contains(&address))
     }
 }
 
@@ -175,7 +175,7 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
 
     fn add_function(&mut self, offset: usize, start: u64, bytes: u64) -> Result<(), Defect> {
         // Linkers that drop a function leave the description, at an address where nothing is.
-        let Some(code) = self.code.holds(start).filter(|_| bytes > 0) else {
+        let Some(code) = self.code.range_at(start).filter(|_| bytes > 0) else {
             self.statistics.misplaced_functions += 1;
             return Ok(());
         };
@@ -190,7 +190,7 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
         let order = |function: &Function| (function.start, function.end, function.description);
         self.functions.sort_unstable_by_key(order);
         for (index, (addresses, _)) in (0..).zip(&self.code.linkage_tables) {
-            let is_code = self.code.holds(addresses.start).is_some_and(|code| code.end >= addresses.end);
+            let is_code = self.code.range_at(addresses.start).is_some_and(|code| code.end >= addresses.end);
             let before = self.functions.partition_point(|function| function.start < addresses.end);
             let is_described =
                 before.checked_sub(1).is_some_and(|last| self.functions[last].end > addresses.start);
@@ -222,7 +222,7 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
                 }
                 Description::Entry(offset) => self.evaluate(offset as usize, end, &mut context, &mut rows)?,
             }
-            if next_start - end > MAX_PADDING_BYTES {
+            if !is_padding(end..next_start) {
                 rows.write(end, Rule::default())?;
             }
         }
@@ -240,10 +240,8 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
         let find_shared = |_: &S, _: &BaseAddresses, offset: S::Offset| {
             find_shared(&self.shared, UnwindOffset::into(offset))
         };
-        let Ok(fde) = self.section.fde_from_offset(&self.bases, offset.into(), find_shared) else {
-            // The first pass has read it.
-            return Ok(());
-        };
+        let fde = self.section.fde_from_offset(&self.bases, offset.into(), find_shared);
+        let fde = fde.map_err(|_| Defect::Malformed)?;
         self.evaluated_bytes += (fde.cie().entry_len() + fde.entry_len()) as u64;
         if self.evaluated_bytes > MAX_EVALUATED_BYTES {
             return Err(Defect::TooLarge);
@@ -271,6 +269,13 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
             }
         }
     }
+}
+
+/// Whether what lies between two functions is there only to align the second: it never runs, and needs no row. More
+/// may be a function that nothing describes, such as the first of a program.
+fn is_padding(gap: Range<u64>) -> bool {
+    let alignment = 1 << gap.end.trailing_zeros().min(FUNCTION_ALIGNMENT_BYTES.trailing_zeros());
+    gap.end - gap.start < alignment
 }
 
 /// Those that are shared stand before the functions that share them.
@@ -308,17 +313,17 @@ mod tests {
     }
 
     #[test]
-    fn padding_goes_with_the_function_before_and_larger_gaps_are_not_known() {
-        let frames = TestFrames::x86_64().function(at(0), 2, &PUSH).function(at(2 + 32), 2, &[]).function(
-            at(4 + 32 + 33),
-            2,
-            &[],
-        );
-        let rules = frames.rules(EM_X86_64, 4 + 32 + 33 + 2 + 1);
-        assert_eq!(rules[33], AFTER_PUSH);
-        assert_eq!(rules[34..36], [BEFORE_PUSH; 2]);
-        assert_eq!(rules[36..36 + 33], [UNKNOWN; 33]);
-        assert_eq!(rules[36 + 33 + 2], UNKNOWN);
+    fn padding_goes_with_the_function_before_and_other_gaps_are_not_known() {
+        let frames = TestFrames::x86_64().function(at(0), 2, &PUSH);
+        let frames = frames.function(at(16), 1, &[]).function(at(24), 8, &PUSH).function(at(48), 1, &[]);
+        let rules = frames.rules(EM_X86_64, 50);
+        assert_eq!(rules[1..17], [&[AFTER_PUSH; 15][..], &[BEFORE_PUSH]].concat());
+        assert_eq!(rules[17..24], [BEFORE_PUSH; 7], "to the next multiple of 8");
+        assert_eq!(rules[32..48], [UNKNOWN; 16], "a function has room there");
+        assert_eq!(rules[48..], [BEFORE_PUSH, UNKNOWN]);
+
+        let unaligned = TestFrames::x86_64().function(at(0), 2, &PUSH).function(at(5), 1, &[]);
+        assert_eq!(unaligned.rules(EM_X86_64, 5)[2..], [UNKNOWN; 3]);
     }
 
     #[test]

@@ -20,4 +20,4 @@ mod test_frames;
 
 #[cfg(fuzzing)]
 pub(crate) use eh_frame::tables_of_section;
-pub(crate) use table::{Statistics, UnwindTable};
+pub(crate) use table::UnwindTable;

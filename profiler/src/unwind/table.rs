@@ -18,7 +18,7 @@ pub(crate) struct UnwindTable {
 /// What a table was made of, and what was left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Statistics {
-    /// Functions that have rows.
+    /// Functions that have rows, and linkage tables.
     pub(crate) functions: u32,
     /// Functions, or what looked like one, whose description contradicts itself or ends too early.
     pub(crate) malformed_functions: u32,
