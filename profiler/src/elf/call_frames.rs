@@ -29,17 +29,17 @@ pub(crate) enum CallFrameKind {
 }
 
 impl Elf {
-    /// The file's call frame information, at most `limit` bytes.
-    ///
-    /// `.eh_frame` is found by its section, or by the segment that points to it where sections were stripped.
-    /// `.debug_frame` is for want of it.
-    pub(crate) fn call_frames(&self, sections: &Sections, limit: u64) -> Result<Option<CallFrames>, Defect> {
+    /// The file's `.eh_frame`, at most `limit` bytes: by its section, or by the segment that points to it where
+    /// sections were stripped.
+    pub(crate) fn eh_frame(&self, sections: &Sections, limit: u64) -> Result<Option<CallFrames>, Defect> {
         if let Some(found) = self.call_frame_section(sections, b".eh_frame", CallFrameKind::EhFrame, limit)? {
             return Ok(Some(found));
         }
-        if let Some(found) = self.call_frames_in_segment(limit)? {
-            return Ok(Some(found));
-        }
+        self.call_frames_in_segment(limit)
+    }
+
+    /// The file's `.debug_frame`, at most `limit` bytes.
+    pub(crate) fn debug_frame(&self, sections: &Sections, limit: u64) -> Result<Option<CallFrames>, Defect> {
         for name in [&b".debug_frame"[..], b".zdebug_frame"] {
             if let Some(found) = self.call_frame_section(sections, name, CallFrameKind::DebugFrame, limit)? {
                 return Ok(Some(found));
@@ -92,7 +92,7 @@ mod tests {
 
     fn find(file: TestFile) -> Result<Option<CallFrames>, Defect> {
         let elf = Elf::parse(Image::Memory(file.bytes())).unwrap();
-        elf.call_frames(&elf.sections().unwrap(), 100)
+        elf.eh_frame(&elf.sections().unwrap(), 100)
     }
 
     /// A segment that holds its own header: whatever is read from it is the file's first bytes.

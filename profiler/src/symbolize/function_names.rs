@@ -43,13 +43,25 @@ impl FunctionNames {
         Self { tables: loader.tables, absence: loader.absence }
     }
 
-    /// The function at an address. Among the tables a symbol that states a size goes before one that only
-    /// begins earlier, and then the one that begins nearer.
+    /// The function at an address; else the one that begins behind it. For no call is the last byte before a function:
+    /// an address there is that of a return to the function's first byte, as makecontext(3) makes it.
     pub(super) fn find(&self, address: ElfAddress) -> Result<Symbolized, Reason> {
+        let behind = ElfAddress(address.0.wrapping_add(1));
+        self.find_at(address, |_| true)
+            .or_else(|reason| self.find_at(behind, |found| found.start == behind).map_err(|_| reason))
+    }
+
+    /// Among the tables a symbol that states a size goes before one that only begins earlier, and then the one that
+    /// begins nearer.
+    fn find_at(
+        &self,
+        address: ElfAddress,
+        fits: impl Fn(&SymbolMatch) -> bool,
+    ) -> Result<Symbolized, Reason> {
         let mut best: Option<(SymbolSource, SymbolMatch)> = None;
         let rank = |found: &SymbolMatch| (found.is_sized, found.start);
         for table in &self.tables {
-            let Some(found) = table.symbols.find(&table.elf, address)? else { continue };
+            let Some(found) = table.symbols.find(&table.elf, address)?.filter(&fits) else { continue };
             if best.as_ref().is_none_or(|(_, best)| rank(&found) > rank(best)) {
                 best = Some((table.source, found));
             }

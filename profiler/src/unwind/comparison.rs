@@ -104,7 +104,7 @@ fn open(path: &Path) -> Option<Elf> {
 
 fn compare_file(path: &Path, tally: &mut Tally) {
     let Some(elf) = open(path) else { return };
-    let Ok(Some(frames)) = elf.call_frames(&elf.sections().unwrap(), u64::MAX) else { return };
+    let Ok(Some(frames)) = elf.eh_frame(&elf.sections().unwrap(), u64::MAX) else { return };
     let table = match UnwindTable::build(&elf) {
         Ok(table) => table,
         Err(defect) => return tally.wrong.push(format!("{}: {defect:?}", path.display())),

@@ -37,11 +37,17 @@ impl UnwindTable {
         let architecture = Architecture::of_machine(elf.machine()).ok_or(Defect::NotElf)?;
         // Without sections there are segments still.
         let sections = elf.sections().unwrap_or_default();
-        let Some(frames) = elf.call_frames(&sections, MAX_SECTION_BYTES)? else { return Ok(Self::default()) };
         let linkage = architecture.linkage_sections.iter();
         let linkage = linkage.filter_map(|(name, rule)| Some((sections.find(name)?.addresses(), *rule)));
         let code = Code { architecture, addresses: elf.code().collect(), linkage_tables: linkage.collect() };
-        code.table(&frames)
+        // What is loaded may be an empty section, where a program's language needs none.
+        let loaded =
+            elf.eh_frame(&sections, MAX_SECTION_BYTES)?.map(|frames| code.table(&frames)).transpose()?;
+        if let Some(table) = loaded.filter(|table| table.statistics().functions > 0) {
+            return Ok(table);
+        }
+        let for_debuggers = elf.debug_frame(&sections, MAX_SECTION_BYTES)?;
+        for_debuggers.map_or(Ok(Self::default()), |frames| code.table(&frames))
     }
 }
 
@@ -208,6 +214,7 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
         let first_page = functions.first().map_or(0, |function| function.start >> PAGE_BITS);
         let mut rows = RowWriter::new(u32::try_from(first_page).map_err(|_| Defect::TooLarge)?);
         let mut context = UnwindContext::new_in();
+        let mut free_from = functions.first().map_or(0, |function| function.start);
         for (index, function) in functions.iter().enumerate() {
             let next_start = functions.get(index + 1).map_or(u64::MAX, |next| next.start);
             let end = function.end.min(next_start);
@@ -220,8 +227,12 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
                     let rule = self.code.linkage_tables.get(table as usize).map(|(_, rule)| *rule);
                     rows.write(function.start, rule.unwrap_or_default())?;
                 }
-                Description::Entry(offset) => self.evaluate(offset as usize, end, &mut context, &mut rows)?,
+                Description::Entry(offset) => {
+                    let code = function.start..end;
+                    self.evaluate(offset as usize, code, free_from, &mut context, &mut rows)?;
+                }
             }
+            free_from = end;
             if !is_padding(end..next_start) {
                 rows.write(end, Rule::default())?;
             }
@@ -229,11 +240,12 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
         Ok(rows.finish(self.statistics))
     }
 
-    /// Writes the rows of one function, as far as it makes sense.
+    /// Writes the rows of one function, as far as it makes sense. No other function is between it and `free_from`.
     fn evaluate(
         &mut self,
         offset: usize,
-        end: u64,
+        code: Range<u64>,
+        free_from: u64,
         context: &mut UnwindContext<usize, RowStorage>,
         rows: &mut RowWriter,
     ) -> Result<(), Defect> {
@@ -247,6 +259,7 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
             return Err(Defect::TooLarge);
         }
         let rules = Rules { architecture: self.code.architecture, section: self.section };
+        let end = code.end;
         let mut known_until = fde.initial_address();
         let Ok(mut table) = fde.rows(self.section, &self.bases, context) else {
             self.statistics.malformed_functions += 1;
@@ -257,7 +270,12 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
                 Ok(Some(row)) if row.start_address() < row.end_address() && row.start_address() < end => {
                     let rule = rules.of_row(fde.cie(), row);
                     self.statistics.unsupported_rows += u32::from(rule.cfa == CfaRule::Unsupported as u8);
-                    rows.write(row.start_address(), rule)?;
+                    let is_put_there = row.start_address() == code.start
+                        && rule.cfa == CfaRule::Root as u8
+                        && code.start > free_from;
+                    // Nobody calls from the first byte of a function. Where that is a return address, as makecontext(3)
+                    // makes it, it is looked up like all others: one byte earlier.
+                    rows.write(row.start_address() - u64::from(is_put_there), rule)?;
                     known_until = row.end_address();
                 }
                 Ok(Some(_)) => {}
