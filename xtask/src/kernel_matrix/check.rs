@@ -17,6 +17,9 @@ const KERNEL_PERCENT_MIN: f64 = 90.0;
 /// The least number of samples that says something about shares.
 const SAMPLES_MIN: u64 = 300;
 
+/// What the two seconds of the storm may take: who does not get to stop in time does not sample in time.
+const STORM_SECONDS_MAX: f64 = 2.3;
+
 /// A figure, or what is wrong.
 type Check = fn(&Transcript) -> Result<String>;
 
@@ -67,9 +70,7 @@ fn shares(transcript: &Transcript) -> Result<String> {
 
 fn lost(transcript: &Transcript) -> Result<String> {
     for (name, step) in transcript.steps() {
-        let summary =
-            step.said.lines().find(|line| line.starts_with("profiler: ") && line.contains(" samples in "));
-        let Some(summary) = summary else { continue };
+        let Some(summary) = step.summary() else { continue };
         ensure!(summary.ends_with(", 0 lost"), "{name}: {summary}");
     }
     Ok("0".to_owned())
@@ -128,7 +129,10 @@ fn storm(transcript: &Transcript) -> Result<String> {
     if let Some(line) = log.lines().find(|line| COMPLAINTS.iter().any(|complaint| line.contains(complaint))) {
         bail!("the kernel complained: {line}");
     }
-    finds(ended(transcript, "storm", 0)?, &["burn_in_child", "child", "main"])
+    let step = ended(transcript, "storm", 0)?;
+    let seconds = step.sampled_seconds().context("storm has no summary")?;
+    ensure!(seconds <= STORM_SECONDS_MAX, "sampling was to end after 2 s and took {seconds} s");
+    finds(step, &["burn_in_child", "child", "main"])
 }
 
 /// Who lacks something hears what.
@@ -194,4 +198,110 @@ fn has(frames: &[String], calls: &[&str]) -> bool {
 fn percent(stacks: &[Stack], condition: impl Fn(&[String]) -> bool) -> f64 {
     let found: u64 = stacks.iter().filter(|(frames, _)| condition(frames)).map(|(_, count)| count).sum();
     100.0 * found as f64 / samples(stacks).max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHAIN: &str = "_start;[libc.so.6+0x27249];main;run;link_01;link_02;link_03;link_04;link_05;link_06;link_07;\
+                         link_08;link_09;link_10;link_11;link_12;link_13;link_14;link_15;link_16;link_17;link_18;\
+                         link_19;link_20;link_21;leaf";
+
+    fn step(name: &str, exit_code: i32, printed: &str, said: &str) -> String {
+        format!("== step {name} {exit_code}\n{printed}\n== said\n{said}\n== end\n")
+    }
+
+    fn console(kernel: &str) -> String {
+        let profile =
+            |name, printed: &str| step(name, 0, printed, "profiler: 999 samples in 2.0 s of x, 0 lost");
+        let hidden = "kernel symbols  degraded  addresses are hidden: no names of kernel functions -> ";
+        let (memlock, said) = match kernel {
+            "5.10.0" => (1, "profiler: creating a BPF map needs CAP_SYS_RESOURCE before Linux 5.11"),
+            _ => (0, "profiler: 9 samples in 0.5 s of x, 0 lost"),
+        };
+        let paranoid =
+            "profiler: opening a timer event needs CAP_SYS_ADMIN where `kernel.perf_event_paranoid` is 3";
+        [
+            format!("== kernel {kernel}\n"),
+            step("doctor", 0, "kernel  ok\n\neverything works", ""),
+            profile("shares", "s;main;alpha 590\ns;main;beta 310\ns;main;gamma 100"),
+            profile("frameless", &format!("c;{CHAIN} 500")),
+            profile("kernel", "s;main;run;read;vfs_read 500"),
+            step("command", 7, "ready 1\ns;main;run;burn 5", ""),
+            profile("children", "exe;main;child;burn_in_child 1"),
+            profile("storm", "exe;main;child;burn_in_child 1"),
+            step("user", 1, "", "profiler: this user may not: run it with `sudo`"),
+            step("user-doctor", 1, "cannot work: run it with `sudo`", ""),
+            step("paranoid-3", 1, "", paranoid),
+            profile("paranoid-2", ""),
+            step("kptr-1", 0, &format!("{hidden}`docker run --cap-add=SYSLOG`"), ""),
+            step("kptr-2", 0, &format!("{hidden}`sysctl -w kernel.kptr_restrict=1`"), ""),
+            profile("memlock-raised", ""),
+            step("memlock", memlock, "", said),
+            step("kernel-log", 0, "[    9.1] nothing special", ""),
+        ]
+        .concat()
+    }
+
+    /// The columns that are wrong.
+    fn wrong(console: &str) -> Vec<&'static str> {
+        let cells = all(&Transcript::parse(console));
+        COLUMNS.iter().zip(cells).filter(|(_, cell)| cell.is_err()).map(|((name, _), _)| *name).collect()
+    }
+
+    #[test]
+    fn a_machine_on_which_everything_works_is_right() {
+        for kernel in ["5.10.0", "6.1.0"] {
+            assert_eq!(wrong(&console(kernel)), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn what_does_not_work_is_wrong() {
+        for (column, from, to) in [
+            ("doctor", "everything works", "works, without names"),
+            ("off by, points", "alpha 590", "alpha 390"),
+            ("off by, points", "== step shares 0", "== step shares 1"),
+            (
+                "lost",
+                "profiler: 999 samples in 2.0 s of x, 0 lost",
+                "profiler: 999 samples in 2.0 s of x, 3 lost (x)",
+            ),
+            ("kernel %", "read;vfs_read 500", "read 500"),
+            ("kernel %", "read;vfs_read 500", "read;vfs_read 5"),
+            ("command", "== step command 7", "== step command 0"),
+            ("children", "== step children 0", "== step children 137"),
+            ("storm", "nothing special", "BUG: scheduling while atomic"),
+            ("privileges", "--cap-add=SYSLOG", "--cap-add=BPF"),
+        ] {
+            let broken = console("6.1.0").replace(from, to);
+            assert!(wrong(&broken).contains(&column), "{column}: {to}");
+        }
+        assert!(wrong(&console("6.1.0").replace("in 2.0 s", "in 4.8 s")).contains(&"storm"));
+        assert_eq!(wrong("").len(), COLUMNS.len() - 1, "no profile, no loss");
+    }
+
+    #[test]
+    fn a_chain_is_whole_from_the_start_to_where_it_is() {
+        let is_whole = |stack: &str| {
+            let frames: Vec<String> = stack.rsplit(';').map(str::to_owned).collect();
+            is_whole_chain(&frames)
+        };
+        assert!(is_whole(&format!("c;{CHAIN}")));
+        assert!(is_whole(&format!("c;{CHAIN};asm_sysvec_apic_timer_interrupt;irqentry_exit_to_user_mode")));
+        assert!(is_whole("c;_start;main;run;goes_on;clock_gettime;__vdso_clock_gettime"));
+        for broken in [
+            "c;leaf".to_owned(),
+            format!("c;{}", CHAIN.replace("_start;", "")),
+            format!("c;{}", CHAIN.replace("link_12;", "")),
+            format!("c;{}", CHAIN.replace("link_21;", "")),
+            format!("c;{CHAIN};leaf"),
+            "c;_start;main".to_owned(),
+            "c".to_owned(),
+            String::new(),
+        ] {
+            assert!(!is_whole(&broken), "{broken}");
+        }
+    }
 }

@@ -88,7 +88,10 @@ impl Series {
         for package in packages.iter().take(TRIES) {
             match self.unpack(package, repository) {
                 Ok(image) => return Ok(image),
-                Err(error) => failures.push(format!("{}: {error:#}", package.name)),
+                Err(error) => {
+                    repository.ensure_complete()?;
+                    failures.push(format!("{}: {error:#}", package.name));
+                }
             }
         }
         bail!("no kernel of the series {} can be fetched:\n{}", self.name(), failures.join("\n"))

@@ -89,15 +89,15 @@ step user $as_user profiler -p $pid -d 500ms
 step user-doctor $as_user profiler doctor
 step_without sys_admin paranoid-3 profiler -p $pid -d 500ms
 sysctl perf_event_paranoid 2
-step_without sys_admin paranoid-2 profiler -p $pid -F 999 -d 500ms
+step_without sys_admin paranoid-2 profiler -p $pid -U -F 999 -d 500ms
 sysctl kptr_restrict 1
 step_without syslog kptr-1 profiler doctor
 sysctl kptr_restrict 2
 step kptr-2 profiler doctor
 sysctl kptr_restrict 0
 ulimit -l 64
-step memlock-raised profiler -p $pid -F 999 -d 500ms
-step_without sys_resource memlock profiler -p $pid -F 999 -d 500ms
+step memlock-raised profiler -p $pid -U -F 999 -d 500ms
+step_without sys_resource memlock profiler -p $pid -U -F 999 -d 500ms
 stop
 
 step kernel-log dmesg

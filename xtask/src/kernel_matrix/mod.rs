@@ -12,9 +12,15 @@ mod report;
 mod repository;
 mod transcript;
 
-use std::{fs, num::NonZero, path::PathBuf, thread, time::Duration};
+use std::{
+    fs,
+    num::NonZero,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Result, anyhow, ensure};
 use clap::Args;
 
 use self::{image::Image, transcript::Transcript};
@@ -35,7 +41,7 @@ pub(crate) struct KernelMatrix {
 struct Row {
     kernel: String,
     time: Duration,
-    /// A figure for each column, or what is wrong.
+    /// A figure for each column, or what is wrong; what is wrong alone if the kernel did not get to its end.
     cells: Vec<Result<String>>,
 }
 
@@ -73,23 +79,24 @@ fn run_all() -> Result<Vec<Row>> {
     let at_once = thread::available_parallelism().map_or(1, NonZero::get);
     let mut rows = Vec::new();
     for images in images.chunks(at_once) {
-        rows.extend(thread::scope(|scope| {
-            let machines = images.iter().map(|image| scope.spawn(|| row(image, &initramfs)));
-            let machines = machines.collect::<Vec<_>>();
-            machines
-                .into_iter()
-                .map(|machine| machine.join().map_err(|_| anyhow!("a thread panicked"))?)
-                .collect::<Result<Vec<_>>>()
-        })?);
+        let at_once = thread::scope(|scope| {
+            let machines: Vec<_> =
+                images.iter().map(|image| scope.spawn(|| row(image, &initramfs))).collect();
+            machines.into_iter().map(thread::ScopedJoinHandle::join).collect::<Result<Vec<_>, _>>()
+        });
+        rows.extend(at_once.map_err(|_| anyhow!("a thread panicked"))?);
     }
     Ok(rows)
 }
 
-fn row(image: &Image, initramfs: &std::path::Path) -> Result<Row> {
-    let (console, time) = machine::boot(image, initramfs).with_context(|| image.release.clone())?;
-    let cells = check::all(&Transcript::parse(&console));
-    println!("Linux {}: {:.0} s", image.release, time.as_secs_f64());
-    Ok(Row { kernel: image.release.clone(), time, cells })
+fn row(image: &Image, initramfs: &Path) -> Row {
+    let kernel = image.release.clone();
+    let (time, cells) = match machine::boot(image, initramfs) {
+        Ok((console, time)) => (time, check::all(&Transcript::parse(&console))),
+        Err(error) => (Duration::ZERO, vec![Err(error)]),
+    };
+    println!("Linux {kernel}: {:.0} s", time.as_secs_f64());
+    Row { kernel, time, cells }
 }
 
 /// Where kernels, the machines' file system and what they said are.

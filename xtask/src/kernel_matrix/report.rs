@@ -35,7 +35,7 @@ pub(super) fn write(rows: &[Row], digest: &str) -> Result<()> {
     document::write(
         "ARCHITECTURE.md",
         "kernel-matrix",
-        &format!("{}\n{}", freshness::note(digest), table(rows)),
+        &format!("{}\n\n{}", freshness::note(digest), table(rows)),
     )
 }
 

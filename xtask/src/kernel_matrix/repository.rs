@@ -16,6 +16,9 @@ use crate::{project, shell};
 const SUITES: [&str; 5] = ["bullseye", "bookworm", "trixie", "trixie-backports", "sid"];
 const SECURITY_SUITES: [&str; 3] = ["bullseye-security", "bookworm-security", "trixie-security"];
 
+/// An index that cannot be fetched is a failure, not a warning.
+const UPDATE: [&str; 3] = ["update", "--option", "APT::Update::Error-Mode=any"];
+
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// apt with folders of its own.
@@ -38,7 +41,7 @@ impl Repository {
         fs::write(&config, configuration(&folder))?;
         let mut repository = Self { config, incomplete: None };
         println!("reading the package indexes of {} suites", SUITES.len() + SECURITY_SUITES.len());
-        repository.incomplete = shell::run_quietly(repository.apt_get().arg("update")).err();
+        repository.incomplete = shell::run_quietly(repository.apt_get().args(UPDATE)).err();
         Ok(repository)
     }
 

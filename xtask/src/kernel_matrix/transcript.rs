@@ -59,6 +59,17 @@ impl Transcript {
 }
 
 impl Step {
+    /// The first line of the profiler's summary: `profiler: N samples in N s of TARGET, N lost`.
+    pub(super) fn summary(&self) -> Option<&str> {
+        self.said.lines().find(|line| line.starts_with("profiler: ") && line.contains(" samples in "))
+    }
+
+    /// How long it sampled.
+    pub(super) fn sampled_seconds(&self) -> Option<f64> {
+        let (_, rest) = self.summary()?.split_once(" samples in ")?;
+        rest.split(' ').next()?.parse().ok()
+    }
+
     /// The profile that it printed.
     pub(super) fn stacks(&self) -> Vec<Stack> {
         // A workload may have printed, too.
@@ -76,14 +87,15 @@ mod tests {
     use super::*;
 
     const CONSOLE: &str = "[    0.9] boot\n== kernel 6.1.0\n== step command 7\nready 132\na;main;run 3\n== said\n\
-                           profiler: 3 samples\n== end\nKilled\n== step log 0\n== said\n== end\n== done\n";
+                           profiler: 3 samples in 1.5 s of a, 0 lost\n== end\nKilled\n== step log 0\n== said\n== end\n== done\n";
 
     #[test]
     fn steps_have_their_code_and_both_outputs() {
         let transcript = Transcript::parse(CONSOLE);
         assert_eq!(transcript.kernel, "6.1.0");
         let step = transcript.step("command").unwrap();
-        assert_eq!((step.exit_code, step.said.as_str()), (7, "profiler: 3 samples\n"));
+        assert_eq!((step.exit_code, step.said.as_str()), (7, "profiler: 3 samples in 1.5 s of a, 0 lost\n"));
+        assert_eq!(step.sampled_seconds(), Some(1.5));
         assert_eq!(step.stacks(), [(["run", "main", "a"].map(str::to_owned).to_vec(), 3)]);
         assert_eq!(transcript.step("log").unwrap(), &Step::default());
         assert!(transcript.step("none").is_err());
