@@ -3,7 +3,9 @@
 mod bench;
 mod build_ebpf;
 mod digest;
+mod document;
 mod fuzz;
+mod kernel_matrix;
 mod manual;
 mod project;
 mod run;
@@ -30,6 +32,7 @@ enum Command {
     Fuzz(fuzz::Fuzz),
     Manual(manual::Manual),
     Bench(bench::Bench),
+    KernelMatrix(kernel_matrix::KernelMatrix),
 }
 
 fn main() -> ExitCode {
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Command::Fuzz(command) => command.run(),
         Command::Manual(command) => command.run(),
         Command::Bench(command) => command.run(),
+        Command::KernelMatrix(command) => command.run(),
     };
     if let Err(error) = done {
         eprintln!("error: {error:#}");

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 
-use crate::{build_ebpf, fuzz, project, setup, shell, tidy, workloads};
+use crate::{build_ebpf, fuzz, kernel_matrix, project, setup, shell, tidy, workloads};
 
 /// Install what is missing and run every check, up to the end-to-end tests with the real kernel.
 #[derive(Args)]
@@ -18,7 +18,7 @@ pub(crate) struct Test {}
 type Step = (&'static str, fn() -> Result<()>);
 
 /// Quick ones first, so that a slip shows at once.
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 14] = [
     ("setup", || setup::install(&setup::FOR_TESTS)),
     ("format", format),
     ("tidy", tidy::check),
@@ -32,6 +32,7 @@ const STEPS: [Step; 13] = [
     ("man pages and completions", || shell::run(&mut cargo(&["xtask", "manual"]))),
     ("workloads", workloads::build),
     ("end-to-end tests", end_to_end),
+    ("kernel matrix", kernel_matrix::run_if_changed),
 ];
 
 impl Test {

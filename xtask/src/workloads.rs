@@ -33,6 +33,21 @@ const C_FLAGS: [&str; 12] = [
     "-pthread",
 ];
 
+/// The same for whoever unwinds by tables: as a distribution builds, with every call still made.
+const FRAMELESS_C_FLAGS: [&str; 11] = [
+    "-std=gnu17",
+    "-D_GNU_SOURCE",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-O2",
+    "-g",
+    "-fomit-frame-pointer",
+    "-fno-inline",
+    "-fno-optimize-sibling-calls",
+    "-pthread",
+];
+
 /// Programs in C that are also linked statically, as `NAME-static`: they run in containers without libraries.
 const STATIC_PROGRAMS: [&str; 3] = ["jit", "shares", "syscalls"];
 
@@ -87,23 +102,38 @@ pub(crate) fn build() -> Result<()> {
     Ok(())
 }
 
+/// Builds the programs in C that virtual machines run.
+pub(crate) fn build_for_virtual_machines() -> Result<()> {
+    fs::create_dir_all(output_folder())?;
+    for program in ["shortlived", "forkstorm", "syscalls"] {
+        build_c(&source_folder().join(program).with_extension("c"))?;
+    }
+    build_static("shares")?;
+    compile_c(
+        &FRAMELESS_C_FLAGS,
+        &source_folder().join("chain.c"),
+        &output_folder().join("chain-frameless"),
+        &[],
+    )
+}
+
 fn build_c(source: &Path) -> Result<()> {
     let name = source.file_stem().context("a source file has a name")?;
     let program = output_folder().join(name);
     if name == "plugin" {
-        return compile_c(source, &program.with_extension("so"), &["-shared", "-fPIC"]);
+        return compile_c(&C_FLAGS, source, &program.with_extension("so"), &["-shared", "-fPIC"]);
     }
-    compile_c(source, &program, &[])
+    compile_c(&C_FLAGS, source, &program, &[])
 }
 
 fn build_static(name: &str) -> Result<()> {
     let source = source_folder().join(name).with_extension("c");
-    compile_c(&source, &output_folder().join(format!("{name}-static")), &["-static"])
+    compile_c(&C_FLAGS, &source, &output_folder().join(format!("{name}-static")), &["-static"])
 }
 
-fn compile_c(source: &Path, program: &Path, flags: &[&str]) -> Result<()> {
+fn compile_c(common_flags: &[&str], source: &Path, program: &Path, flags: &[&str]) -> Result<()> {
     let mut gcc = Command::new("gcc");
-    gcc.args(C_FLAGS).args(flags).arg("-o").arg(program).arg(source);
+    gcc.args(common_flags).args(flags).arg("-o").arg(program).arg(source);
     make(program, &[source, &source_folder().join("lifetime.h")], &mut gcc)
 }
 

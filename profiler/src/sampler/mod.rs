@@ -127,6 +127,22 @@ impl Batch {
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+
+    /// How much there is.
+    pub(crate) fn records(&self) -> usize {
+        self.stacks.len() + self.samples.len() + self.events.len()
+    }
+
+    /// Takes in the batch that came after this one.
+    pub(crate) fn append(&mut self, next: Self) {
+        let Self { stacks, samples, events, unknown_code, undecodable, lost_events } = next;
+        self.stacks.extend(stacks);
+        self.samples.extend(samples);
+        self.events.extend(events);
+        self.unknown_code.extend(unknown_code);
+        self.undecodable += undecodable;
+        self.lost_events += lost_events;
+    }
 }
 
 /// What the kernel side counted since the beginning, all CPUs together.

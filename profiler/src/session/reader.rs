@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Request, Shared, calm, unwinding::Unwinding};
+use super::{Request, Shared, calm, outbox::Outbox, unwinding::Unwinding};
 use crate::{
     error::Result,
     sampler::{Batch, KernelCounts, SampleSource, ebpf::monotonic_ns},
@@ -58,6 +58,7 @@ impl Reader {
     }
 
     fn try_run(&mut self, requests: &Receiver<Request>, messages: &SyncSender<Message>) -> Result<()> {
+        let mut outbox = Outbox::new(messages);
         let mut exhausted = false;
         loop {
             calm(&self.shared.reader_waker);
@@ -76,12 +77,13 @@ impl Reader {
             }
             let ended_ns = monotonic_ns();
             let wait = if request.is_some() { Duration::ZERO } else { READ_INTERVAL };
-            self.forward(messages, wait)?;
+            self.forward(&mut outbox, wait)?;
             if self.source.is_exhausted() {
                 exhausted = true;
                 self.shared.exhaust();
             }
             let Some(request) = request else { continue };
+            outbox.flush();
             let message = Message::Profile { request, counts: self.source.counts()?, ended_ns };
             if messages.send(message).is_err() || is_last {
                 return Ok(());
@@ -89,7 +91,7 @@ impl Reader {
         }
     }
 
-    fn forward(&mut self, messages: &SyncSender<Message>, wait: Duration) -> Result<()> {
+    fn forward(&mut self, outbox: &mut Outbox<'_>, wait: Duration) -> Result<()> {
         let batch = self.source.read(wait)?;
         if let Some(unwinding) = &self.unwinding {
             unwinding.hear(&batch);
@@ -98,8 +100,81 @@ impl Reader {
         if !batch.samples.is_empty() {
             self.shared.lost.store(self.source.counts()?.lost_ring_buffer, Ordering::Relaxed);
         }
-        // A pipeline that is gone has said why.
-        let _ = messages.send(Message::Batch(batch, monotonic_ns()));
+        outbox.send(batch);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel, sync_channel};
+
+    use super::*;
+    use crate::profile::Header;
+
+    /// Always has something, and tells when it is read and when it is stopped.
+    struct Source {
+        reads: Sender<()>,
+        stops: Sender<()>,
+        stopped: bool,
+    }
+
+    impl SampleSource for Source {
+        fn started_ns(&self) -> u64 {
+            0
+        }
+
+        fn cpus(&self) -> u32 {
+            1
+        }
+
+        fn read(&mut self, _: Duration) -> Result<Batch> {
+            let _ = self.reads.send(());
+            Ok(Batch { lost_events: 1, ..Batch::default() })
+        }
+
+        fn stop(&mut self) -> Result<()> {
+            self.stopped = true;
+            let _ = self.stops.send(());
+            Ok(())
+        }
+
+        fn is_exhausted(&self) -> bool {
+            self.stopped
+        }
+
+        fn counts(&self) -> Result<KernelCounts> {
+            Ok(KernelCounts::default())
+        }
+    }
+
+    #[test]
+    fn sampling_goes_on_and_stops_on_time_while_the_pipeline_is_busy() {
+        const DEADLINE: Duration = Duration::from_secs(10);
+        const MORE_READS_THAN_FIT: usize = 100;
+        let ((reads, read_seen), (stops, stop_seen)) = (channel(), channel());
+        let (requests, asked) = channel();
+        let (messages, received) = sync_channel(1);
+        let shared = Arc::new(Shared::new().unwrap());
+        let reader = std::thread::spawn(move || {
+            let source = Source { reads, stops, stopped: false };
+            Reader::new(Box::new(source), None, shared).run(&asked, &messages);
+        });
+        for _ in 0..MORE_READS_THAN_FIT {
+            read_seen.recv_timeout(DEADLINE).unwrap();
+        }
+        let (reply, _answer) = channel();
+        requests.send(Request { header: Header::default(), is_last: true, reply }).unwrap();
+        stop_seen.recv_timeout(DEADLINE).unwrap();
+
+        let mut lost_events = 0;
+        for message in received {
+            if let Message::Batch(batch, _) = message {
+                lost_events += batch.lost_events;
+            }
+        }
+        reader.join().unwrap();
+        let reads = MORE_READS_THAN_FIT + read_seen.iter().count();
+        assert_eq!(lost_events, reads as u64);
     }
 }

@@ -33,8 +33,7 @@ use crate::{
 /// The name of the event in headers.
 const EVENT: &str = "cpu-clock";
 
-/// How many batches may wait for the pipeline before the reader waits for it. What then does not fit into the
-/// kernel's buffer is counted as lost.
+/// How many batches may wait for the pipeline before the reader makes one of those that follow.
 const WAITING_BATCHES: usize = 64;
 
 /// Everything a session is started with.

@@ -214,7 +214,6 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
         let first_page = functions.first().map_or(0, |function| function.start >> PAGE_BITS);
         let mut rows = RowWriter::new(u32::try_from(first_page).map_err(|_| Defect::TooLarge)?);
         let mut context = UnwindContext::new_in();
-        let mut free_from = functions.first().map_or(0, |function| function.start);
         for (index, function) in functions.iter().enumerate() {
             let next_start = functions.get(index + 1).map_or(u64::MAX, |next| next.start);
             let end = function.end.min(next_start);
@@ -227,12 +226,8 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
                     let rule = self.code.linkage_tables.get(table as usize).map(|(_, rule)| *rule);
                     rows.write(function.start, rule.unwrap_or_default())?;
                 }
-                Description::Entry(offset) => {
-                    let code = function.start..end;
-                    self.evaluate(offset as usize, code, free_from, &mut context, &mut rows)?;
-                }
+                Description::Entry(offset) => self.evaluate(offset as usize, end, &mut context, &mut rows)?,
             }
-            free_from = end;
             if !is_padding(end..next_start) {
                 rows.write(end, Rule::default())?;
             }
@@ -240,12 +235,11 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
         Ok(rows.finish(self.statistics))
     }
 
-    /// Writes the rows of one function, as far as it makes sense. No other function is between it and `free_from`.
+    /// Writes the rows of one function, as far as it makes sense.
     fn evaluate(
         &mut self,
         offset: usize,
-        code: Range<u64>,
-        free_from: u64,
+        end: u64,
         context: &mut UnwindContext<usize, RowStorage>,
         rows: &mut RowWriter,
     ) -> Result<(), Defect> {
@@ -259,7 +253,6 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
             return Err(Defect::TooLarge);
         }
         let rules = Rules { architecture: self.code.architecture, section: self.section };
-        let end = code.end;
         let mut known_until = fde.initial_address();
         let Ok(mut table) = fde.rows(self.section, &self.bases, context) else {
             self.statistics.malformed_functions += 1;
@@ -270,12 +263,7 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
                 Ok(Some(row)) if row.start_address() < row.end_address() && row.start_address() < end => {
                     let rule = rules.of_row(fde.cie(), row);
                     self.statistics.unsupported_rows += u32::from(rule.cfa == CfaRule::Unsupported as u8);
-                    let is_put_there = row.start_address() == code.start
-                        && rule.cfa == CfaRule::Root as u8
-                        && code.start > free_from;
-                    // Nobody calls from the first byte of a function. Where that is a return address, as makecontext(3)
-                    // makes it, it is looked up like all others: one byte earlier.
-                    rows.write(row.start_address() - u64::from(is_put_there), rule)?;
+                    rows.write(row.start_address(), rule)?;
                     known_until = row.end_address();
                 }
                 Ok(Some(_)) => {}

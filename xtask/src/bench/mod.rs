@@ -4,7 +4,7 @@ mod measure;
 mod report;
 mod run_time;
 mod scenario;
-mod stacks;
+pub(crate) mod stacks;
 mod sysctl;
 mod target;
 mod tool;

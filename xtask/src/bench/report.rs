@@ -1,17 +1,14 @@
 //! The tables: what each profiler took, and what of it is within the profiler's budget.
 
-use std::{fmt::Write as _, fs};
+use std::fmt::Write as _;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use super::{
     Measured,
     scenario::{Metric, Series},
 };
-use crate::project;
-
-const BEGIN: &str = "<!-- bench:begin -->";
-const END: &str = "<!-- bench:end -->";
+use crate::document;
 
 /// The columns of a table that compares.
 const COLUMNS: [(Metric, &str); 7] = [
@@ -166,31 +163,12 @@ fn number(value: f64) -> String {
 
 /// Puts the tables into README.md, in place of the last ones.
 pub(super) fn write(tables: &str) -> Result<()> {
-    let path = project::root().join("README.md");
-    let readme = fs::read_to_string(&path).unwrap_or_else(|_| format!("## Overhead\n\n{BEGIN}\n{END}\n"));
-    let written =
-        between_markers(&readme, tables).context("README.md has no `bench:begin` and `bench:end`")?;
-    Ok(fs::write(path, written)?)
-}
-
-fn between_markers(readme: &str, tables: &str) -> Option<String> {
-    let (before, rest) = readme.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n{tables}{END}{after}"))
+    document::write("README.md", "bench", tables)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn tables_take_the_place_of_the_last_ones() {
-        let readme = format!("a\n{BEGIN}\nold\n{END}\nb\n");
-        let once = between_markers(&readme, "new\n").unwrap();
-        assert_eq!(once, format!("a\n{BEGIN}\nnew\n{END}\nb\n"));
-        assert_eq!(between_markers(&once, "new\n").unwrap(), once);
-        assert_eq!(between_markers("no markers", "new\n"), None);
-    }
 
     #[test]
     fn numbers_have_as_many_digits_as_repeat() {

@@ -1,7 +1,7 @@
 //! The stacks in what profilers write, and whether they are the right ones.
 
 /// Frames, leaf first, and how many samples have them.
-pub(super) type Stack = (Vec<String>, u64);
+pub(crate) type Stack = (Vec<String>, u64);
 
 /// The calls that the workload `chain` is in, leaf first.
 fn chain() -> Vec<String> {
@@ -19,12 +19,12 @@ pub(super) fn exact_share(stacks: &[Stack]) -> f64 {
     exact as f64 / samples(stacks).max(1) as f64
 }
 
-pub(super) fn samples(stacks: &[Stack]) -> u64 {
+pub(crate) fn samples(stacks: &[Stack]) -> u64 {
     stacks.iter().map(|(_, count)| count).sum()
 }
 
 /// `comm;root;...;leaf N`.
-pub(super) fn of_folded(text: &str) -> Vec<Stack> {
+pub(crate) fn of_folded(text: &str) -> Vec<Stack> {
     let stack = |line: &str| {
         let (frames, count) = line.rsplit_once(' ')?;
         Some((frames.split(';').rev().map(str::to_owned).collect(), count.parse().ok()?))

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, fs, path::Path};
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::{digest::sha256, project};
+use crate::digest;
 
 /// Everything that decides what the object does, besides the toolchain.
 const SOURCES: [&str; 6] = [
@@ -57,16 +57,7 @@ impl fmt::Display for Stamp {
 
 /// One hash over names and contents of all sources.
 pub(super) fn source_sha256() -> Result<String> {
-    let mut listing = String::new();
-    for source in SOURCES {
-        let path = project::root().join(source);
-        let files = if path.is_dir() { project::files_below(&path)? } else { vec![path] };
-        for file in files {
-            let content = fs::read(&file).with_context(|| format!("failed to read {}", file.display()))?;
-            listing += &format!("{}  {}\n", sha256(&content), project::relative(&file).display());
-        }
-    }
-    Ok(sha256(listing.as_bytes()))
+    digest::of_sources(&SOURCES)
 }
 
 #[cfg(test)]

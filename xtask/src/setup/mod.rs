@@ -38,6 +38,8 @@ pub(crate) enum Purpose {
     EndToEnd,
     /// To compare with other profilers.
     Bench,
+    /// To boot kernels in virtual machines.
+    KernelMatrix,
 }
 
 impl Setup {
@@ -86,6 +88,7 @@ fn missing_packages(purpose: Purpose) -> Vec<&'static str> {
         Purpose::Workloads => WORKLOADS.iter().filter_map(lacking).collect(),
         Purpose::EndToEnd => END_TO_END.iter().filter_map(lacking).collect(),
         Purpose::Bench => BENCH.iter().filter_map(lacking).collect(),
+        Purpose::KernelMatrix => KERNEL_MATRIX.iter().filter_map(lacking).collect(),
     }
 }
 
@@ -123,3 +126,10 @@ const END_TO_END: [(&str, &str); 3] =
 
 const BENCH: [(&str, &str); 3] =
     [("perf", "linux-perf"), ("profile-bpfcc", "bpfcc-tools"), ("bpftrace", "bpftrace")];
+
+const KERNEL_MATRIX: [(&str, &str); 4] = [
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("busybox", "busybox-static"),
+    ("setpriv", "util-linux"),
+    ("gcc", "gcc"),
+];

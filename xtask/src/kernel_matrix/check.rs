@@ -1,0 +1,307 @@
+//! What each step must show.
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::transcript::{Step, Transcript};
+use crate::bench::stacks::{Stack, samples};
+
+/// How far a share may be from the known one, in percent of all samples.
+const TOLERANCE_POINTS: f64 = 5.0;
+
+/// The least share of samples of code without frame pointers that have the whole stack.
+const EXACT_PERCENT_MIN: f64 = 99.9;
+
+/// The least share of samples of work in the kernel that name the kernel's function and the caller in user space.
+const KERNEL_PERCENT_MIN: f64 = 90.0;
+
+/// The least number of samples that says something about shares.
+const SAMPLES_MIN: u64 = 300;
+
+/// What the two seconds of the storm may take: who does not get to stop in time does not sample in time.
+const STORM_SECONDS_MAX: f64 = 2.3;
+
+/// A figure, or what is wrong.
+type Check = fn(&Transcript) -> Result<String>;
+
+/// What is looked at.
+pub(super) const COLUMNS: [(&str, Check); 9] = [
+    ("doctor", doctor),
+    ("off by, points", shares),
+    ("lost", lost),
+    ("exact %", frameless),
+    ("kernel %", kernel),
+    ("command", command),
+    ("children", children),
+    ("storm", storm),
+    ("privileges", privileges),
+];
+
+/// Looks at everything.
+pub(super) fn all(transcript: &Transcript) -> Vec<Result<String>> {
+    COLUMNS.iter().map(|(_, check)| check(transcript)).collect()
+}
+
+fn ok() -> Result<String> {
+    Ok("ok".to_owned())
+}
+
+fn doctor(transcript: &Transcript) -> Result<String> {
+    let step = ended(transcript, "doctor", 0)?;
+    let verdict = step.printed.lines().last().unwrap_or_default();
+    ensure!(verdict == "everything works", "{verdict}");
+    ok()
+}
+
+/// `tests/workloads/shares.c` and its known shares.
+fn shares(transcript: &Transcript) -> Result<String> {
+    let stacks = profile(transcript, "shares")?;
+    let mut worst_points: f64 = 0.0;
+    for (function, expected_percent) in [("alpha", 60.0), ("beta", 30.0), ("gamma", 10.0)] {
+        let found_percent = percent(&stacks, |frames| has(frames, &[function]));
+        let off_points = (found_percent - expected_percent).abs();
+        ensure!(
+            off_points <= TOLERANCE_POINTS,
+            "{function} has {found_percent:.1} %, not {expected_percent}"
+        );
+        worst_points = worst_points.max(off_points);
+    }
+    Ok(format!("{worst_points:.1}"))
+}
+
+fn lost(transcript: &Transcript) -> Result<String> {
+    for (name, step) in transcript.steps() {
+        let Some(summary) = step.summary() else { continue };
+        ensure!(summary.ends_with(", 0 lost"), "{name}: {summary}");
+    }
+    Ok("0".to_owned())
+}
+
+/// `tests/workloads/chain.c` without frame pointers, from the program's first instruction to where it is.
+fn frameless(transcript: &Transcript) -> Result<String> {
+    let exact_percent = percent(&profile(transcript, "frameless")?, is_whole_chain);
+    ensure!(exact_percent >= EXACT_PERCENT_MIN, "{exact_percent:.1} % of the stacks are whole");
+    Ok(format!("{exact_percent:.1}"))
+}
+
+/// Whether frames, leaf first, are a stack that the workload `chain` can be in: all calls from `_start` to a link, and
+/// below it nothing of the chain.
+fn is_whole_chain(frames: &[String]) -> bool {
+    const LINKS: u32 = 21;
+    let links = (1..=LINKS).map(|number| format!("link_{number:02}"));
+    let chain: Vec<String> = ["run".to_owned()].into_iter().chain(links).chain(["leaf".to_owned()]).collect();
+    // The last one is the name of the process.
+    let mut calls = frames.iter().rev().skip(1);
+    if calls.next().is_none_or(|root| root != "_start") || !calls.any(|call| call == "main") {
+        return false;
+    }
+    let calls: Vec<&String> = calls.collect();
+    let length = calls.iter().zip(&chain).take_while(|(call, link)| **call == *link).count();
+    length > 0 && !calls.iter().skip(length).any(|call| chain.contains(call))
+}
+
+/// `tests/workloads/syscalls.c`: the kernel's functions by name, and who called it.
+fn kernel(transcript: &Transcript) -> Result<String> {
+    let stacks = profile(transcript, "kernel")?;
+    let found_percent =
+        percent(&stacks, |frames| has(frames, &["vfs_read"]) && has(frames, &["read", "read_zeros", "run", "main"]));
+    ensure!(
+        found_percent >= KERNEL_PERCENT_MIN,
+        "{found_percent:.1} % of the stacks go from main to vfs_read"
+    );
+    Ok(format!("{found_percent:.1}"))
+}
+
+/// `tests/workloads/shortlived.c`, started by the profiler, which ends with its code.
+fn command(transcript: &Transcript) -> Result<String> {
+    const EXIT_CODE: i32 = 7;
+    finds(ended(transcript, "command", EXIT_CODE)?, &["burn", "run", "main"])
+}
+
+fn children(transcript: &Transcript) -> Result<String> {
+    finds(ended(transcript, "children", 0)?, &["burn_in_child", "child", "main"])
+}
+
+/// `tests/workloads/forkstorm.c` twice, and everything else on the machine.
+fn storm(transcript: &Transcript) -> Result<String> {
+    const COMPLAINTS: [&str; 5] =
+        ["BUG:", "WARNING:", "Oops", "Call Trace:", "rcu_sched self-detected stall"];
+    let log = &ended(transcript, "kernel-log", 0)?.printed;
+    if let Some(line) = log.lines().find(|line| COMPLAINTS.iter().any(|complaint| line.contains(complaint))) {
+        bail!("the kernel complained: {line}");
+    }
+    let step = ended(transcript, "storm", 0)?;
+    let seconds = step.sampled_seconds().context("storm has no summary")?;
+    ensure!(seconds <= STORM_SECONDS_MAX, "sampling was to end after 2 s and took {seconds} s");
+    finds(step, &["burn_in_child", "child", "main"])
+}
+
+/// Who lacks something hears what.
+fn privileges(transcript: &Transcript) -> Result<String> {
+    const SYSLOG: &str =
+        "addresses are hidden: no names of kernel functions -> `docker run --cap-add=SYSLOG`";
+    const KPTR: &str =
+        "addresses are hidden: no names of kernel functions -> `sysctl -w kernel.kptr_restrict=1`";
+    says(transcript, "user", 1, "run it with `sudo`")?;
+    says(transcript, "user-doctor", 1, "run it with `sudo`")?;
+    says(transcript, "paranoid-3", 1, "needs CAP_SYS_ADMIN where `kernel.perf_event_paranoid` is 3")?;
+    says(transcript, "paranoid-2", 0, "0 lost")?;
+    says(transcript, "kptr-1", 0, SYSLOG)?;
+    says(transcript, "kptr-2", 0, KPTR)?;
+    says(transcript, "memlock-raised", 0, "0 lost")?;
+    if transcript.kernel.starts_with("5.10.") {
+        says(transcript, "memlock", 1, "needs CAP_SYS_RESOURCE before Linux 5.11")?;
+    } else {
+        says(transcript, "memlock", 0, "0 lost")?;
+    }
+    ok()
+}
+
+fn ended<'a>(transcript: &'a Transcript, name: &str, exit_code: i32) -> Result<&'a Step> {
+    let step = transcript.step(name)?;
+    let last = step.said.lines().last().unwrap_or_default();
+    ensure!(step.exit_code == exit_code, "{name} ended with {}, not {exit_code}: {last}", step.exit_code);
+    Ok(step)
+}
+
+fn says(transcript: &Transcript, name: &str, exit_code: i32, what: &str) -> Result<()> {
+    let step = ended(transcript, name, exit_code)?;
+    ensure!(
+        step.printed.contains(what) || step.said.contains(what),
+        "{name} does not say: {what}\n{}",
+        step.said
+    );
+    Ok(())
+}
+
+/// The profile of a step, with enough samples in it.
+fn profile(transcript: &Transcript, name: &str) -> Result<Vec<Stack>> {
+    let stacks = ended(transcript, name, 0)?.stacks();
+    let count = samples(&stacks);
+    ensure!(count >= SAMPLES_MIN, "{name} has {count} samples only");
+    Ok(stacks)
+}
+
+/// Checks that one of the stacks has these calls, leaf first.
+fn finds(step: &Step, calls: &[&str]) -> Result<String> {
+    let stacks = step.stacks();
+    stacks
+        .iter()
+        .find(|(frames, _)| has(frames, calls))
+        .with_context(|| format!("{calls:?} is in no stack"))?;
+    ok()
+}
+
+fn has(frames: &[String], calls: &[&str]) -> bool {
+    frames.windows(calls.len()).any(|window| window == calls)
+}
+
+fn percent(stacks: &[Stack], condition: impl Fn(&[String]) -> bool) -> f64 {
+    let found: u64 = stacks.iter().filter(|(frames, _)| condition(frames)).map(|(_, count)| count).sum();
+    100.0 * found as f64 / samples(stacks).max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHAIN: &str = "_start;[libc.so.6+0x27249];main;run;link_01;link_02;link_03;link_04;link_05;link_06;link_07;\
+                         link_08;link_09;link_10;link_11;link_12;link_13;link_14;link_15;link_16;link_17;link_18;\
+                         link_19;link_20;link_21;leaf";
+
+    fn step(name: &str, exit_code: i32, printed: &str, said: &str) -> String {
+        format!("== step {name} {exit_code}\n{printed}\n== said\n{said}\n== end\n")
+    }
+
+    fn console(kernel: &str) -> String {
+        let profile =
+            |name, printed: &str| step(name, 0, printed, "profiler: 999 samples in 2.0 s of x, 0 lost");
+        let hidden = "kernel symbols  degraded  addresses are hidden: no names of kernel functions -> ";
+        let (memlock, said) = match kernel {
+            "5.10.0" => (1, "profiler: creating a BPF map needs CAP_SYS_RESOURCE before Linux 5.11"),
+            _ => (0, "profiler: 9 samples in 0.5 s of x, 0 lost"),
+        };
+        let paranoid =
+            "profiler: opening a timer event needs CAP_SYS_ADMIN where `kernel.perf_event_paranoid` is 3";
+        [
+            format!("== kernel {kernel}\n"),
+            step("doctor", 0, "kernel  ok\n\neverything works", ""),
+            profile("shares", "s;main;alpha 590\ns;main;beta 310\ns;main;gamma 100"),
+            profile("frameless", &format!("c;{CHAIN} 500")),
+            profile("kernel", "s;main;run;read;vfs_read 500"),
+            step("command", 7, "ready 1\ns;main;run;burn 5", ""),
+            profile("children", "exe;main;child;burn_in_child 1"),
+            profile("storm", "exe;main;child;burn_in_child 1"),
+            step("user", 1, "", "profiler: this user may not: run it with `sudo`"),
+            step("user-doctor", 1, "cannot work: run it with `sudo`", ""),
+            step("paranoid-3", 1, "", paranoid),
+            profile("paranoid-2", ""),
+            step("kptr-1", 0, &format!("{hidden}`docker run --cap-add=SYSLOG`"), ""),
+            step("kptr-2", 0, &format!("{hidden}`sysctl -w kernel.kptr_restrict=1`"), ""),
+            profile("memlock-raised", ""),
+            step("memlock", memlock, "", said),
+            step("kernel-log", 0, "[    9.1] nothing special", ""),
+        ]
+        .concat()
+    }
+
+    /// The columns that are wrong.
+    fn wrong(console: &str) -> Vec<&'static str> {
+        let cells = all(&Transcript::parse(console));
+        COLUMNS.iter().zip(cells).filter(|(_, cell)| cell.is_err()).map(|((name, _), _)| *name).collect()
+    }
+
+    #[test]
+    fn a_machine_on_which_everything_works_is_right() {
+        for kernel in ["5.10.0", "6.1.0"] {
+            assert_eq!(wrong(&console(kernel)), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn what_does_not_work_is_wrong() {
+        for (column, from, to) in [
+            ("doctor", "everything works", "works, without names"),
+            ("off by, points", "alpha 590", "alpha 390"),
+            ("off by, points", "== step shares 0", "== step shares 1"),
+            (
+                "lost",
+                "profiler: 999 samples in 2.0 s of x, 0 lost",
+                "profiler: 999 samples in 2.0 s of x, 3 lost (x)",
+            ),
+            ("kernel %", "read;vfs_read 500", "read 500"),
+            ("kernel %", "read;vfs_read 500", "read;vfs_read 5"),
+            ("command", "== step command 7", "== step command 0"),
+            ("children", "== step children 0", "== step children 137"),
+            ("storm", "nothing special", "BUG: scheduling while atomic"),
+            ("privileges", "--cap-add=SYSLOG", "--cap-add=BPF"),
+        ] {
+            let broken = console("6.1.0").replace(from, to);
+            assert!(wrong(&broken).contains(&column), "{column}: {to}");
+        }
+        assert!(wrong(&console("6.1.0").replace("in 2.0 s", "in 4.8 s")).contains(&"storm"));
+        assert_eq!(wrong("").len(), COLUMNS.len() - 1, "no profile, no loss");
+    }
+
+    #[test]
+    fn a_chain_is_whole_from_the_start_to_where_it_is() {
+        let is_whole = |stack: &str| {
+            let frames: Vec<String> = stack.rsplit(';').map(str::to_owned).collect();
+            is_whole_chain(&frames)
+        };
+        assert!(is_whole(&format!("c;{CHAIN}")));
+        assert!(is_whole(&format!("c;{CHAIN};asm_sysvec_apic_timer_interrupt;irqentry_exit_to_user_mode")));
+        assert!(is_whole("c;_start;main;run;goes_on;clock_gettime;__vdso_clock_gettime"));
+        for broken in [
+            "c;leaf".to_owned(),
+            format!("c;{}", CHAIN.replace("_start;", "")),
+            format!("c;{}", CHAIN.replace("link_12;", "")),
+            format!("c;{}", CHAIN.replace("link_21;", "")),
+            format!("c;{CHAIN};leaf"),
+            "c;_start;main".to_owned(),
+            "c".to_owned(),
+            String::new(),
+        ] {
+            assert!(!is_whole(&broken), "{broken}");
+        }
+    }
+}
