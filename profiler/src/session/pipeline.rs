@@ -96,14 +96,13 @@ impl Pipeline {
 
     /// Takes in what came from the source by `now_ns`.
     pub(super) fn take_in(&mut self, mut batch: Batch, now_ns: u64) -> Result<()> {
-        // What happens to others is not for a capture to tell.
-        batch.events.retain(|event| {
-            let is_concerned = self.processes.concerns(event);
-            if is_concerned {
-                self.processes.apply(event.clone());
+        for event in std::mem::take(&mut batch.events) {
+            // What happens to others is not for a capture to tell.
+            if self.recorder.is_some() && self.processes.concerns(&event) {
+                batch.events.push(event.clone());
             }
-            is_concerned
-        });
+            self.processes.apply(event);
+        }
         if let Some(recorder) = &mut self.recorder {
             recorder.record(&batch)?;
         }
@@ -194,7 +193,7 @@ impl Pipeline {
             self.tally.stack_table_full += 1;
             return;
         }
-        let key = self.processes.sampled(sample.pid, sample.time_ns, &sample.comm.to_text());
+        let key = self.processes.sampled(sample.pid, sample.time_ns, &sample.comm.text());
         let Some(process) = self.processes.get(key) else { return };
         let is_placed = self.assembly.add(
             &mut self.symbolizer,

@@ -9,14 +9,11 @@ use std::{
     time::Duration,
 };
 
-use super::{Request, Shared, calm};
+use super::{Request, Shared, calm, pace::Pace};
 use crate::{
     error::Result,
     sampler::{Batch, KernelCounts, SampleSource, ebpf::monotonic_ns},
 };
-
-/// How long samples may wait in the kernel when there are too few to wake the reader.
-const READ_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What the reader hands to the pipeline.
 #[derive(Debug)]
@@ -30,11 +27,12 @@ pub(super) enum Message {
 /// Reads until the last profile was asked for, or nobody can ask any more.
 pub(super) fn read(
     mut source: Box<dyn SampleSource>,
+    mut pace: Pace,
     shared: &Arc<Shared>,
     requests: &Receiver<Request>,
     messages: &SyncSender<Message>,
 ) {
-    if let Err(error) = try_read(source.as_mut(), shared, requests, messages) {
+    if let Err(error) = try_read(source.as_mut(), &mut pace, shared, requests, messages) {
         shared.fail(error);
     }
     shared.exhaust();
@@ -42,6 +40,7 @@ pub(super) fn read(
 
 fn try_read(
     source: &mut dyn SampleSource,
+    pace: &mut Pace,
     shared: &Arc<Shared>,
     requests: &Receiver<Request>,
     messages: &SyncSender<Message>,
@@ -63,8 +62,10 @@ fn try_read(
             source.stop()?;
         }
         let ended_ns = monotonic_ns();
-        let wait = if request.is_some() { Duration::ZERO } else { READ_INTERVAL };
-        forward(source, shared, messages, wait)?;
+        let wait = if request.is_some() { Duration::ZERO } else { pace.wait() };
+        let batch = source.read(wait)?;
+        pace.follow(&batch);
+        forward(batch, source, shared, messages)?;
         if source.is_exhausted() {
             exhausted = true;
             shared.exhaust();
@@ -78,15 +79,14 @@ fn try_read(
 }
 
 fn forward(
-    source: &mut dyn SampleSource,
+    batch: Batch,
+    source: &dyn SampleSource,
     shared: &Arc<Shared>,
     messages: &SyncSender<Message>,
-    wait: Duration,
 ) -> Result<()> {
-    let batch = source.read(wait)?;
     shared.samples.fetch_add(batch.samples.len() as u64, Ordering::Relaxed);
     if !batch.samples.is_empty() {
-        shared.lost.store(source.counts()?.lost_ring_buffer, Ordering::Relaxed);
+        shared.lost.store(source.lost()?, Ordering::Relaxed);
     }
     // A pipeline that is gone has said why.
     let _ = messages.send(Message::Batch(batch, monotonic_ns()));

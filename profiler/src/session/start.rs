@@ -12,6 +12,7 @@ use std::{
 
 use super::{
     Session, Shared,
+    pace::Pace,
     pipeline::{Interval, Pipeline},
     reader::{self, Message},
     target::{self, FoundTarget, Target, Watched},
@@ -78,6 +79,7 @@ fn sample(settings: &Settings) -> Result<Session> {
     };
     let shared = Arc::new(Shared::new()?);
     let mut source = EbpfSource::load(plan, Arc::clone(&shared.reader_waker))?;
+    let pace = Pace::new(&interest);
     let mut pipeline = pipeline(settings, proc, interest, recorder)?;
     // The side band is on: what changes from here on is told, what there is now is asked.
     pipeline.expect(&expected);
@@ -97,7 +99,7 @@ fn sample(settings: &Settings) -> Result<Session> {
         cpus: source.cpus(),
         ..Header::default()
     };
-    Session::run_threads(shared, Box::new(source), pipeline, header, watched, command)
+    Session::run_threads(shared, Box::new(source), pace, pipeline, header, watched, command)
 }
 
 fn replay(settings: &Settings, directory: &Path) -> Result<Session> {
@@ -113,9 +115,11 @@ fn replay(settings: &Settings, directory: &Path) -> Result<Session> {
         duration_ns: recorded.ended_ns.saturating_sub(recorded.started_ns),
         ..Header::default()
     };
-    let pipeline = pipeline(settings, proc, Interest::Everybody, None)?;
+    let interest = Interest::Everybody;
+    let pace = Pace::new(&interest);
+    let pipeline = pipeline(settings, proc, interest, None)?;
     let shared = Arc::new(Shared::new()?);
-    Session::run_threads(shared, Box::new(source), pipeline, header, Watched::default(), None)
+    Session::run_threads(shared, Box::new(source), pace, pipeline, header, Watched::default(), None)
 }
 
 fn pipeline(
@@ -142,6 +146,7 @@ impl Session {
     fn run_threads(
         shared: Arc<Shared>,
         source: Box<dyn SampleSource>,
+        pace: Pace,
         pipeline: Pipeline,
         header: Header,
         watched: Watched,
@@ -152,7 +157,7 @@ impl Session {
         let started_ns = source.started_ns();
         let reader = spawn("reader", {
             let shared = Arc::clone(&shared);
-            move || reader::read(source, &shared, &asked, &messages)
+            move || reader::read(source, pace, &shared, &asked, &messages)
         })?;
         let pipeline = spawn("pipeline", {
             let shared = Arc::clone(&shared);

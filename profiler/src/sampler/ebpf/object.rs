@@ -108,17 +108,19 @@ impl KernelSide {
 
     /// The counters, all CPUs together.
     pub(super) fn counts(&self) -> Result<KernelCounts> {
-        let sum = |counter: Counter| {
-            bpf::sum_over_cpus(self.counters.as_fd(), counter as u32).map_err(|error| {
-                Error::with_source(ErrorKind::Io, "failed to read the kernel side's counters", error)
-            })
-        };
         Ok(KernelCounts {
-            target_ticks: sum(Counter::TargetTicks)?,
-            lost_ring_buffer: sum(Counter::LostRingBuffer)?,
-            lost_thread_id: sum(Counter::LostThreadId)?,
-            lost_children: sum(Counter::LostChild)?,
-            run_time_ns: sum(Counter::RunTimeNs)?,
+            target_ticks: self.count(Counter::TargetTicks)?,
+            lost_ring_buffer: self.count(Counter::LostRingBuffer)?,
+            lost_thread_id: self.count(Counter::LostThreadId)?,
+            lost_children: self.count(Counter::LostChild)?,
+            run_time_ns: self.count(Counter::RunTimeNs)?,
+        })
+    }
+
+    /// One of the counters.
+    pub(super) fn count(&self, counter: Counter) -> Result<u64> {
+        bpf::sum_over_cpus(self.counters.as_fd(), counter as u32).map_err(|error| {
+            Error::with_source(ErrorKind::Io, "failed to read the kernel side's counters", error)
         })
     }
 }
