@@ -50,6 +50,11 @@ impl Proc {
         self.live
     }
 
+    /// Whether a capture is recorded or replayed: what is not asked here is not in it.
+    pub(crate) fn serves_capture(&self) -> bool {
+        !self.live || self.capture.is_some()
+    }
+
     /// A file of the proc file system that belongs to no process: `kallsyms`.
     pub(crate) fn open_global(&self, name: &str) -> io::Result<File> {
         let file = File::open(self.base.join(name))?;

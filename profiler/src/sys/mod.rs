@@ -4,6 +4,7 @@
 pub(crate) mod bpf;
 pub(crate) mod capability;
 pub(crate) mod command;
+pub(crate) mod kernel_names;
 pub(crate) mod perf;
 pub(crate) mod perf_ring;
 pub(crate) mod usage;
