@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::{getpriority_process, setpriority_process};
+
 use super::{Request, Shared, calm, pace::Pace};
 use crate::{
     error::Result,
@@ -32,10 +34,21 @@ pub(super) fn read(
     requests: &Receiver<Request>,
     messages: &SyncSender<Message>,
 ) {
+    go_first();
     if let Err(error) = try_read(source.as_mut(), &mut pace, shared, requests, messages) {
         shared.fail(error);
     }
     shared.exhaust();
+}
+
+/// Who reads goes before who is sampled, where that is allowed: what waits for too long is lost. It reads for a moment
+/// now and then, so nobody is kept from anything.
+fn go_first() {
+    const STEP: i32 = 10;
+    let moved = getpriority_process(None).and_then(|nice| setpriority_process(None, nice - STEP));
+    if let Err(error) = moved {
+        log::debug!("the reader's priority stays as it is: {error}");
+    }
 }
 
 fn try_read(

@@ -34,14 +34,16 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Room for all samples of half a second on every CPU, with as much again for stacks.
+    /// Room for all samples of two seconds on every CPU, with as much again for stacks: among a hundred busy threads
+    /// for each CPU, a reader that is woken waits for half a second and more.
     pub(super) fn new(frequency_hz: u64, cpus: usize) -> Self {
         const MIN_BYTES: u64 = 512 << 10;
         const MAX_BYTES: u64 = 64 << 20;
         const SAMPLE_AND_STACK_BYTES: u64 = 128;
-        let half_second =
-            (frequency_hz / 2).saturating_mul(cpus as u64).saturating_mul(SAMPLE_AND_STACK_BYTES);
-        let bytes = half_second.clamp(MIN_BYTES, MAX_BYTES).next_power_of_two();
+        const SECONDS: u64 = 2;
+        let samples = frequency_hz.saturating_mul(SECONDS).saturating_mul(cpus as u64);
+        let bytes =
+            samples.saturating_mul(SAMPLE_AND_STACK_BYTES).clamp(MIN_BYTES, MAX_BYTES).next_power_of_two();
         Self { ring_buffer_bytes: u32::try_from(bytes).unwrap_or(1 << 20) }
     }
 
@@ -272,6 +274,7 @@ mod tests {
     #[test]
     fn the_ring_buffer_grows_with_frequency_and_cpus_within_bounds() {
         assert_eq!(Limits::new(99, 2).ring_buffer_bytes, 512 << 10);
+        assert!(Limits::new(1_999, 2).ring_buffer_bytes >= 2 * 1_999 * 2 * 128);
         assert!(Limits::new(9_999, 64).ring_buffer_bytes >= 32 << 20);
         assert_eq!(Limits::new(u64::MAX, 8192).ring_buffer_bytes, 64 << 20);
     }
