@@ -83,6 +83,9 @@ fn sample(settings: &Settings) -> Result<Session> {
     let mut pipeline = pipeline(settings, proc, interest, recorder)?;
     // The side band is on: what changes from here on is told, what there is now is asked.
     pipeline.expect(&expected);
+    if let Some(command) = &command {
+        pipeline.expect_command(command.pid());
+    }
     source.start()?;
     let command = match command {
         Some(command) => Some(command.release().map_err(|error| {
@@ -183,6 +186,7 @@ fn run_pipeline(mut pipeline: Pipeline, started_ns: u64, messages: &Receiver<Mes
         let result = match message {
             Message::Batch(batch, now_ns) => pipeline.take_in(batch, now_ns),
             Message::Profile { request, counts, ended_ns } => {
+                let counts = pipeline.counts_of_target(counts);
                 let interval =
                     Interval { header: request.header, ended_ns, counts, is_last: request.is_last };
                 let capture = Capture {
