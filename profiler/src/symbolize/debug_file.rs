@@ -10,6 +10,7 @@ use std::{
     sync::Arc,
 };
 
+use super::budget::Budget;
 use crate::{
     elf::{self, AlternateLink, BuildId, DebugLink, Elf, Image, Sections},
     process::root::Root,
@@ -43,6 +44,7 @@ impl DebugFiles {
         module: &Elf,
         path: &Path,
         is_wanted: impl Fn(&Sections) -> bool,
+        budget: &Budget,
     ) -> Option<FoundFile> {
         let link = module.sections().ok().and_then(|sections| module.debug_link(&sections));
         let proof = match (module.build_id(), &link) {
@@ -53,7 +55,7 @@ impl DebugFiles {
         let system = system_candidates(path, module.build_id(), link.as_ref());
         let given = given_candidates(path, module.build_id(), link.as_ref());
         self.first(&given, &system, |elf| {
-            elf.sections().is_ok_and(|found| is_wanted(&found)) && proof.holds(elf)
+            elf.sections().is_ok_and(|found| is_wanted(&found)) && proof.holds(elf, budget)
         })
     }
 
@@ -66,7 +68,7 @@ impl DebugFiles {
             system.push(Path::new(SYSTEM_DIRECTORY).join(".dwz").join(name));
             given.extend([absolute(&Path::new(".dwz").join(name)), absolute(Path::new(name))]);
         }
-        self.first(&given, &system, |elf| Proof::BuildId(&link.build_id).holds(elf))
+        self.first(&given, &system, |elf| elf.build_id() == Some(&link.build_id))
     }
 
     /// A file at any of some paths that needs another proof than a build id.
@@ -100,10 +102,13 @@ enum Proof<'a> {
 }
 
 impl Proof<'_> {
-    fn holds(&self, candidate: &Elf) -> bool {
+    fn holds(&self, candidate: &Elf, budget: &Budget) -> bool {
         match self {
             Self::BuildId(id) => candidate.build_id() == Some(id),
-            Self::Checksum(crc32) => elf::crc32(candidate.image()) == Ok(*crc32),
+            Self::Checksum(crc32) => {
+                let image = candidate.image();
+                budget.spend_on_checksum(image.length()) && elf::crc32(image) == Ok(*crc32)
+            }
         }
     }
 }
@@ -200,7 +205,9 @@ mod tests {
                 extra: vec![open(&self.given)],
             };
             let module = Elf::parse(Image::Memory(module.bytes())).unwrap();
-            files.find(&module, Path::new(MODULE), Sections::has_symbol_table).map(|found| found.path)
+            files
+                .find(&module, Path::new(MODULE), Sections::has_symbol_table, &Budget::default())
+                .map(|found| found.path)
         }
     }
 

@@ -67,7 +67,7 @@ impl DebugInformation {
         if module.sections()?.has_dwarf() {
             return Self::of_file(module, path, path, debug_files, loader);
         }
-        let found = debug_files.find(module, path, Sections::has_dwarf).ok_or(Reason::NoSymbols)?;
+        let found = debug_files.find(module, path, Sections::has_dwarf, budget).ok_or(Reason::NoSymbols)?;
         Self::of_file(&found.elf, &found.path, path, debug_files, loader)
     }
 
