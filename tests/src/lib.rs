@@ -2,6 +2,7 @@
 
 mod compare;
 mod deadline;
+mod dotnet;
 mod program;
 mod sampling;
 mod stacks;
@@ -11,6 +12,7 @@ mod workload;
 
 pub use compare::assert_matches_file;
 pub use deadline::{DEADLINE, until};
+pub use dotnet::await_optimized;
 pub use program::{Outcome, outcome, profiler, start_sampling};
 pub use sampling::{sample, sample_pid};
 pub use stacks::{Stack, Stacks};
