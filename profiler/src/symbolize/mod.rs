@@ -35,7 +35,7 @@ use self::{
 };
 use crate::{
     address::{ElfAddress, FileOffset, RuntimeAddress},
-    process::{Backing, FileId, Identity, Mapping, Proc, Process, ProcessKey, ProcessTable, root::Root},
+    process::{Backing, FileId, Mapping, Proc, Process, ProcessKey, ProcessTable, root::Root},
     profile::{FrameKind, Reason, SymbolSource},
 };
 
@@ -122,7 +122,7 @@ impl Symbolizer {
         match code {
             Code::Kernel(address) => self.kernel_names(address),
             Code::Module(module, address) => {
-                let debug_files = self.debug_files(process.identity.as_deref());
+                let debug_files = self.debug_files(process);
                 self.modules.names(module, address, self.options, &debug_files)
             }
             Code::Jit(_, address, _) => Answer {
@@ -206,11 +206,12 @@ impl Symbolizer {
         self.jit.entry(process.key).or_insert_with(|| JitCode::of(process, &self.proc))
     }
 
-    fn debug_files(&self, identity: Option<&Identity>) -> DebugFiles {
+    fn debug_files(&self, process: &Process) -> DebugFiles {
         DebugFiles {
-            target: identity.and_then(|identity| identity.root.clone()),
+            target: process.identity.as_ref().and_then(|identity| identity.root.clone()),
             host: Arc::clone(&self.host),
             extra: self.debug_directories.clone(),
+            capture: self.proc.serves_capture().then(|| (Arc::clone(&self.proc), process.pid)),
         }
     }
 }

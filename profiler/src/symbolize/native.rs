@@ -138,7 +138,12 @@ mod tests {
 
     fn nowhere() -> DebugFiles {
         let empty = tempfile::tempdir().unwrap();
-        DebugFiles { target: None, host: Arc::new(Root::open(empty.path()).unwrap()), extra: Vec::new() }
+        DebugFiles {
+            target: None,
+            host: Arc::new(Root::open(empty.path()).unwrap()),
+            extra: Vec::new(),
+            capture: None,
+        }
     }
 
     fn symbolize(file: TestFile, address: u64) -> Result<Symbolized, Reason> {
