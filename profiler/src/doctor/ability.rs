@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Read},
+    io,
     os::fd::{AsFd, OwnedFd},
     sync::Arc,
 };
@@ -13,6 +13,7 @@ use super::{Finding, Remedy, Situation, Status, remedy::KERNEL_FLOOR};
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
     sampler::{Filter, Plan, Unwind, ebpf},
+    symbolize::kernel_code::shows_addresses,
     sys::{
         bpf::{self, Code, MapShape},
         capability::Capability,
@@ -192,18 +193,8 @@ fn load_kernel_side() -> Result<()> {
     ebpf::EbpfSource::load(plan, Arc::new(waker)).map(drop)
 }
 
-/// Whether `kallsyms` shows addresses: where it hides them, it shows zeros.
 fn shows_kernel_addresses() -> io::Result<bool> {
-    const ENOUGH_BYTES: u64 = 64 << 10;
-    let mut text = Vec::new();
-    File::open("/proc/kallsyms")?.take(ENOUGH_BYTES).read_to_end(&mut text)?;
-    Ok(has_addresses(&text))
-}
-
-fn has_addresses(kallsyms: &[u8]) -> bool {
-    let mut lines = kallsyms.split(|byte| *byte == b'\n');
-    // Symbols of per-CPU data really are at zero.
-    lines.any(|line| line.iter().take_while(|byte| **byte != b' ').any(|digit| *digit != b'0'))
+    shows_addresses(File::open("/proc/kallsyms")?)
 }
 
 fn open_own_map_file() -> io::Result<()> {
@@ -261,12 +252,5 @@ mod tests {
             assert!(finding.lacks.is_some() && finding.remedy.is_some(), "{finding:?}");
         }
         assert_eq!(hardware_events(false).status, Status::Ok);
-    }
-
-    #[test]
-    fn addresses_are_shown_when_one_is_not_zero() {
-        assert!(has_addresses(b"0000000000000000 A fixed_percpu_data\nffffffff81000000 T _text\n"));
-        assert!(!has_addresses(b"0000000000000000 A fixed_percpu_data\n0000000000000000 T _text\n"));
-        assert!(!has_addresses(b""));
     }
 }

@@ -61,7 +61,9 @@ mod tests {
         let outer = Elf::parse(Image::Memory(outer)).unwrap();
         let inner = outer.mini_debug_info(&outer.sections().unwrap()).unwrap().unwrap();
         let table =
-            SymbolTable::load(&inner, &inner.sections().unwrap(), TableKind::Static).unwrap().unwrap();
+            SymbolTable::load(&inner, &inner.sections().unwrap(), TableKind::Static, &mut { u64::MAX })
+                .unwrap()
+                .unwrap();
         assert_eq!(table.find(&inner, ElfAddress(0x1108)).unwrap().unwrap().name, b"hidden");
     }
 

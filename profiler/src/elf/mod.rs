@@ -128,7 +128,7 @@ mod tests {
         let address = address.unwrap_or(ElfAddress(0x1010));
         let Ok(sections) = elf.sections() else { return };
         for kind in [TableKind::Static, TableKind::Dynamic] {
-            if let Ok(Some(table)) = SymbolTable::load(&elf, &sections, kind) {
+            if let Ok(Some(table)) = SymbolTable::load(&elf, &sections, kind, &mut { u64::MAX }) {
                 let _ = table.find(&elf, address);
             }
         }

@@ -104,8 +104,14 @@ impl Function {
 }
 
 impl SymbolTable {
-    /// Reads the table. `None` where the file has none or no function stands in it.
-    pub(crate) fn load(elf: &Elf, sections: &Sections, kind: TableKind) -> Result<Option<Self>, Defect> {
+    /// Reads the table. `None` where the file has none or no function stands in it. Of the symbols that all files
+    /// together may have there are `left`.
+    pub(crate) fn load(
+        elf: &Elf,
+        sections: &Sections,
+        kind: TableKind,
+        left: &mut u64,
+    ) -> Result<Option<Self>, Defect> {
         let section_type = match kind {
             TableKind::Static => elf::SHT_SYMTAB,
             TableKind::Dynamic => elf::SHT_DYNSYM,
@@ -113,6 +119,8 @@ impl SymbolTable {
         let Some(section) = sections.of_type(section_type).filter(|section| section.is_stored()) else {
             return Ok(None);
         };
+        let symbols = section.header().sh_size.get(LE) / size_of::<Symbol>() as u64;
+        *left = left.checked_sub(symbols).filter(|_| symbols <= MAX_SYMBOLS).ok_or(Defect::TooLarge)?;
         let names = sections.get(section.header().sh_link.get(LE)).ok_or(Defect::Malformed)?;
         let names_start = names.header().sh_offset.get(LE);
         let names_end = names_start.checked_add(names.header().sh_size.get(LE)).ok_or(Defect::Malformed)?;
@@ -124,7 +132,7 @@ impl SymbolTable {
             functions: Vec::new(),
             label_names: HashMap::new(),
         };
-        loader.read(section.header().sh_offset.get(LE), section.header().sh_size.get(LE))?;
+        loader.read(section.header().sh_offset.get(LE), symbols)?;
         Ok(loader.finish(kind))
     }
 
@@ -199,12 +207,9 @@ struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    fn read(&mut self, offset: u64, size: u64) -> Result<(), Defect> {
+    fn read(&mut self, offset: u64, symbols: u64) -> Result<(), Defect> {
         let symbol_bytes = size_of::<Symbol>() as u64;
-        if size / symbol_bytes > MAX_SYMBOLS {
-            return Err(Defect::TooLarge);
-        }
-        let end = offset.checked_add(size / symbol_bytes * symbol_bytes).ok_or(Defect::Malformed)?;
+        let end = offset.checked_add(symbols * symbol_bytes).ok_or(Defect::Malformed)?;
         let mut position = offset;
         while position < end {
             let piece_bytes = (PIECE_SYMBOLS * symbol_bytes).min(end - position);
@@ -311,7 +316,9 @@ mod tests {
 
     fn found_in(file: Vec<u8>, kind: TableKind, address: u64) -> Result<Option<String>, Defect> {
         let elf = Elf::parse(Image::Memory(file))?;
-        let Some(table) = SymbolTable::load(&elf, &elf.sections()?, kind)? else { return Ok(None) };
+        let Some(table) = SymbolTable::load(&elf, &elf.sections()?, kind, &mut { MAX_SYMBOLS })? else {
+            return Ok(None);
+        };
         let found = table.find(&elf, ElfAddress(address))?;
         Ok(found.map(|found| String::from_utf8(found.name).unwrap()))
     }
@@ -419,6 +426,21 @@ mod tests {
     }
 
     #[test]
+    fn tables_are_read_until_there_were_too_many_symbols() {
+        let symbols = [function("f", 0x1000, 8)];
+        let elf = TestFile::with_code().symbols(elf::SHT_SYMTAB, &symbols).bytes();
+        let elf = Elf::parse(Image::Memory(elf)).unwrap();
+        let mut left = 2 * MAX_SYMBOLS;
+        let mut load = || SymbolTable::load(&elf, &elf.sections().unwrap(), TableKind::Static, &mut left);
+        assert!(load().unwrap().is_some());
+        let each = 2 * MAX_SYMBOLS - left;
+        left = each;
+        let mut load = || SymbolTable::load(&elf, &elf.sections().unwrap(), TableKind::Static, &mut left);
+        assert!(load().unwrap().is_some());
+        assert_eq!(load().unwrap_err(), Defect::TooLarge);
+    }
+
+    #[test]
     fn functions_of_the_running_program_are_found() {
         #[inline(never)]
         fn marked() -> usize {
@@ -426,7 +448,10 @@ mod tests {
         }
         let elf =
             Elf::parse(Image::of_file(std::fs::File::open("/proc/self/exe").unwrap()).unwrap()).unwrap();
-        let table = SymbolTable::load(&elf, &elf.sections().unwrap(), TableKind::Static).unwrap().unwrap();
+        let table =
+            SymbolTable::load(&elf, &elf.sections().unwrap(), TableKind::Static, &mut { MAX_SYMBOLS })
+                .unwrap()
+                .unwrap();
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let address = RuntimeAddress(marked() as u64);
         let (start, offset) = mapping_at(&maps, address.0).unwrap();

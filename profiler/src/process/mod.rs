@@ -14,4 +14,4 @@ pub(crate) use event::{ProcessEvent, ProcessEventKind};
 pub(crate) use maps::{Backing, FileId, Mapping};
 pub(crate) use proc::Proc;
 pub(crate) use status::Status;
-pub(crate) use table::{Identity, Interest, Process, ProcessKey, ProcessTable};
+pub(crate) use table::{Interest, Process, ProcessKey, ProcessTable};

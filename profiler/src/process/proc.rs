@@ -2,9 +2,10 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Read},
+    io::{self, Read, Write},
     os::{fd::AsFd, unix::fs::FileExt},
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use rustix::fs::{CWD, Mode, OFlags};
@@ -21,12 +22,22 @@ const MAX_ENVIRONMENT_BYTES: u64 = 256 << 10;
 /// How much of one mapped file goes into a capture.
 const MAX_CAPTURED_FILE_BYTES: u64 = 256 << 20;
 
+/// How much goes into a capture in all, beside what came from the kernel.
+const MAX_CAPTURE_BYTES: u64 = 4 << 30;
+
 /// Reads what `/proc` tells of processes, and copies it into a capture when one is recorded.
 #[derive(Debug)]
 pub(crate) struct Proc {
     base: PathBuf,
     live: bool,
-    capture: Option<PathBuf>,
+    capture: Option<Copies>,
+}
+
+/// What is put into a capture that is recorded.
+#[derive(Debug)]
+struct Copies {
+    directory: PathBuf,
+    left_bytes: AtomicU64,
 }
 
 impl Proc {
@@ -37,7 +48,8 @@ impl Proc {
 
     /// The proc file system of this machine; what is read from it is copied to `directory`.
     pub(crate) fn captured_to(directory: PathBuf) -> Self {
-        Self { base: "/proc".into(), live: true, capture: Some(directory) }
+        let copies = Copies { directory, left_bytes: AtomicU64::new(MAX_CAPTURE_BYTES) };
+        Self { base: "/proc".into(), live: true, capture: Some(copies) }
     }
 
     /// The copy in a capture.
@@ -50,11 +62,16 @@ impl Proc {
         self.live
     }
 
+    /// Whether a capture is recorded or replayed: what is not asked here is not in it.
+    pub(crate) fn serves_capture(&self) -> bool {
+        !self.live || self.capture.is_some()
+    }
+
     /// A file of the proc file system that belongs to no process: `kallsyms`.
     pub(crate) fn open_global(&self, name: &str) -> io::Result<File> {
         let file = File::open(self.base.join(name))?;
         if let Some(capture) = &self.capture {
-            copy(File::open(self.base.join(name))?, &capture.join(name))?;
+            capture.copy(File::open(self.base.join(name))?, Path::new(name))?;
         }
         Ok(file)
     }
@@ -66,7 +83,7 @@ impl Proc {
         let mut bytes = Vec::new();
         File::open(&path)?.take(limit_bytes).read_to_end(&mut bytes)?;
         if let Some(capture) = &self.capture {
-            write(&capture.join(pid.to_string()).join(entry), &bytes)?;
+            capture.write(&bytes, &Path::new(&pid.to_string()).join(entry))?;
         }
         Ok(bytes)
     }
@@ -98,14 +115,18 @@ impl Proc {
     /// Puts a file that is behind a mapping into the capture, when one is recorded.
     pub(crate) fn keep_mapped(&self, pid: u32, mapping: &Mapping, file: &File) -> io::Result<()> {
         let Some(capture) = &self.capture else { return Ok(()) };
-        copy_from_start(file, &capture.join(pid.to_string()).join("map_files").join(range_name(mapping)))
+        capture.copy_from_start(file, &PathBuf::from(format!("{pid}/map_files")).join(range_name(mapping)))
     }
 
     /// Puts a file of a process's root into the capture, when one is recorded.
     pub(crate) fn keep_in_root(&self, pid: u32, path: &Path, file: &File) -> io::Result<()> {
         let Some(capture) = &self.capture else { return Ok(()) };
         let inside = path.strip_prefix("/").unwrap_or(path);
-        copy_from_start(file, &capture.join(pid.to_string()).join("root").join(inside))
+        // The target names its files: none of them may be put beside the capture.
+        if !inside.components().all(|component| matches!(component, Component::Normal(_))) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path leads upwards"));
+        }
+        capture.copy_from_start(file, &PathBuf::from(format!("{pid}/root")).join(inside))
     }
 
     /// The code of the vdso, which is the same in every process of this machine.
@@ -123,7 +144,7 @@ impl Proc {
         let mut bytes = vec![0; length];
         File::open("/proc/self/mem")?.read_exact_at(&mut bytes, mapping.start.0)?;
         if let Some(capture) = &self.capture {
-            write(&capture.join(NAME), &bytes)?;
+            capture.write(&bytes, Path::new(NAME))?;
         }
         Ok(bytes)
     }
@@ -138,24 +159,40 @@ fn range_name(mapping: &Mapping) -> String {
     format!("{:x}-{:x}", mapping.start, mapping.end)
 }
 
-fn copy_from_start(file: &File, to: &Path) -> io::Result<()> {
-    let again = File::open(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file)))?;
-    copy(again, to)
-}
+impl Copies {
+    fn copy_from_start(&self, file: &File, to: &Path) -> io::Result<()> {
+        let again = File::open(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file)))?;
+        self.copy(again, to)
+    }
 
-fn copy(from: File, to: &Path) -> io::Result<()> {
-    create_parent(to)?;
-    io::copy(&mut from.take(MAX_CAPTURED_FILE_BYTES), &mut File::create(to)?)?;
-    Ok(())
-}
+    fn copy(&self, from: File, to: &Path) -> io::Result<()> {
+        let left_bytes = self.left_bytes.load(Ordering::Relaxed);
+        if left_bytes == 0 {
+            return Err(io::Error::other("the capture is full"));
+        }
+        let limit_bytes = MAX_CAPTURED_FILE_BYTES.min(left_bytes);
+        let copied = io::copy(&mut from.take(limit_bytes), &mut self.create(to)?)?;
+        self.left_bytes.store(left_bytes - copied, Ordering::Relaxed);
+        Ok(())
+    }
 
-fn write(to: &Path, bytes: &[u8]) -> io::Result<()> {
-    create_parent(to)?;
-    fs::write(to, bytes)
-}
+    /// Who reads a text needs it, whether or not the capture has room for it.
+    fn write(&self, bytes: &[u8], to: &Path) -> io::Result<()> {
+        let left_bytes = self.left_bytes.load(Ordering::Relaxed).checked_sub(bytes.len() as u64);
+        let Some(left_bytes) = left_bytes else {
+            log::warn!("the capture lacks `{}`: it is full", to.display());
+            return Ok(());
+        };
+        self.create(to)?.write_all(bytes)?;
+        self.left_bytes.store(left_bytes, Ordering::Relaxed);
+        Ok(())
+    }
 
-fn create_parent(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), fs::create_dir_all)
+    fn create(&self, to: &Path) -> io::Result<File> {
+        let path = self.directory.join(to);
+        path.parent().map_or(Ok(()), fs::create_dir_all)?;
+        File::create(path)
+    }
 }
 
 #[cfg(test)]
@@ -187,6 +224,34 @@ mod tests {
         let copied = copy.open_mapped(pid, &mapping).unwrap();
         assert_eq!(copied.metadata().unwrap().len(), file.metadata().unwrap().len());
         assert_eq!(copy.processes(10).unwrap(), [pid]);
+    }
+
+    #[test]
+    fn a_capture_that_is_full_takes_no_more_and_keeps_nobody_from_reading() {
+        let directory = tempfile::tempdir().unwrap();
+        let copies = Copies { directory: directory.path().to_owned(), left_bytes: AtomicU64::new(10) };
+        let endless = || File::open("/dev/zero").unwrap();
+        copies.write(&[1; 4], Path::new("7/maps")).unwrap();
+        copies.copy(endless(), Path::new("7/root/file")).unwrap();
+        assert_eq!(fs::metadata(directory.path().join("7/root/file")).unwrap().len(), 6);
+        assert!(copies.copy(endless(), Path::new("7/root/other")).is_err());
+        let full = Proc { base: "/proc".into(), live: true, capture: Some(copies) };
+        let pid = std::process::id();
+        assert!(!full.read(pid, "maps").unwrap().is_empty());
+        assert!(!directory.path().join(pid.to_string()).exists());
+    }
+
+    #[test]
+    fn no_file_is_put_beside_a_capture() {
+        let directory = tempfile::tempdir().unwrap();
+        let proc = Proc::captured_to(directory.path().join("proc"));
+        let file = File::open("/proc/self/exe").unwrap();
+        for path in ["/../../../escaped", "/tmp/../../../../escaped", "../../../escaped"] {
+            assert!(proc.keep_in_root(7, Path::new(path), &file).is_err());
+        }
+        proc.keep_in_root(7, Path::new("/tmp/kept"), &file).unwrap();
+        assert!(directory.path().join("proc/7/root/tmp/kept").exists());
+        assert!(!directory.path().join("escaped").exists());
     }
 
     #[test]

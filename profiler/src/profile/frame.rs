@@ -39,7 +39,7 @@ pub struct SourceLocation {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SymbolSource {
-    /// `/proc/kallsyms`.
+    /// The kernel's own symbols, those of `/proc/kallsyms`.
     Kallsyms,
     /// `.symtab` of the file itself.
     SymbolTable,

@@ -4,7 +4,7 @@ pub(crate) mod capture;
 pub(crate) mod ebpf;
 pub(crate) mod replay;
 
-use std::{path::PathBuf, time::Duration};
+use std::{borrow::Cow, path::PathBuf, time::Duration};
 
 use profiler_common::{COMM_BYTES, FrameMarks, unwind::WalkEnd};
 use serde::{Deserialize, Serialize};
@@ -34,9 +34,9 @@ pub(crate) struct Comm(pub(crate) [u8; COMM_BYTES]);
 
 impl Comm {
     /// The name as text.
-    pub(crate) fn to_text(self) -> String {
+    pub(crate) fn text(&self) -> Cow<'_, str> {
         let end = memchr::memchr(0, &self.0).unwrap_or(self.0.len());
-        String::from_utf8_lossy(&self.0[..end]).into_owned()
+        String::from_utf8_lossy(&self.0[..end])
     }
 }
 
@@ -172,6 +172,9 @@ pub(crate) trait SampleSource: Send {
     /// Whether there will never be more.
     fn is_exhausted(&self) -> bool;
 
+    /// Samples lost so far because the reader was too slow.
+    fn lost(&self) -> Result<u64>;
+
     /// What the kernel side counted.
     fn counts(&self) -> Result<KernelCounts>;
 }
@@ -266,8 +269,8 @@ mod tests {
 
     #[test]
     fn a_name_ends_at_its_padding() {
-        assert_eq!(Comm(*b"dotnet\0\0\0\0\0\0\0\0\0\0").to_text(), "dotnet");
-        assert_eq!(Comm(*b"sixteen_bytes_xx").to_text(), "sixteen_bytes_xx");
-        assert_eq!(Comm([0xff; 16]).to_text(), "\u{fffd}".repeat(16));
+        assert_eq!(Comm(*b"dotnet\0\0\0\0\0\0\0\0\0\0").text(), "dotnet");
+        assert_eq!(Comm(*b"sixteen_bytes_xx").text(), "sixteen_bytes_xx");
+        assert_eq!(Comm([0xff; 16]).text(), "\u{fffd}".repeat(16));
     }
 }

@@ -49,6 +49,10 @@ impl SampleSource for ReplaySource {
         self.batches.is_empty()
     }
 
+    fn lost(&self) -> Result<u64> {
+        Ok(self.capture.counts.lost_ring_buffer)
+    }
+
     fn counts(&self) -> Result<KernelCounts> {
         Ok(self.capture.counts)
     }

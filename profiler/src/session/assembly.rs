@@ -193,7 +193,7 @@ impl Assembly {
         *self
             .threads
             .entry((process.key, sample.tid, sample.comm))
-            .or_insert_with(|| builder.thread(id, sample.tid, &sample.comm.to_text()))
+            .or_insert_with(|| builder.thread(id, sample.tid, &sample.comm.text()))
     }
 }
 

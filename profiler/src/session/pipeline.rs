@@ -2,7 +2,10 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::assembly::{Assembly, Sides};
+use super::{
+    assembly::{Assembly, Sides},
+    helper::Helper,
+};
 use crate::{
     error::Result,
     process::{Interest, Proc, ProcessTable},
@@ -31,6 +34,8 @@ pub(super) struct Pipeline {
     has_user_stacks: bool,
     assembly: Assembly,
     waiting: Vec<RawSample>,
+    /// What executes the command, when that is the target.
+    helper: Option<Helper>,
     recorder: Option<Recorder>,
     tally: Tally,
     /// The zero of the times in the profile that is being made.
@@ -74,6 +79,7 @@ impl Pipeline {
             has_user_stacks,
             assembly: Assembly::new(has_user_stacks),
             waiting: Vec::new(),
+            helper: None,
             recorder,
             tally: Tally::default(),
             interval_started_ns: 0,
@@ -89,6 +95,17 @@ impl Pipeline {
         }
     }
 
+    /// The target is a command that this process will execute.
+    pub(super) fn expect_command(&mut self, pid: u32) {
+        self.helper = Some(Helper::new(pid));
+    }
+
+    /// What the kernel side counted, without what was not the target's.
+    pub(super) fn counts_of_target(&self, counts: KernelCounts) -> KernelCounts {
+        let ticks = self.helper.as_ref().map_or(0, Helper::ticks);
+        KernelCounts { target_ticks: counts.target_ticks.saturating_sub(ticks), ..counts }
+    }
+
     /// Sampling began at this time.
     pub(super) fn start(&mut self, started_ns: u64) {
         self.interval_started_ns = started_ns;
@@ -96,14 +113,16 @@ impl Pipeline {
 
     /// Takes in what came from the source by `now_ns`.
     pub(super) fn take_in(&mut self, mut batch: Batch, now_ns: u64) -> Result<()> {
-        // What happens to others is not for a capture to tell.
-        batch.events.retain(|event| {
-            let is_concerned = self.processes.concerns(event);
-            if is_concerned {
-                self.processes.apply(event.clone());
+        if let Some(helper) = &mut self.helper {
+            helper.take_out(&mut batch);
+        }
+        for event in std::mem::take(&mut batch.events) {
+            // What happens to others is not for a capture to tell.
+            if self.recorder.is_some() && self.processes.concerns(&event) {
+                batch.events.push(event.clone());
             }
-            is_concerned
-        });
+            self.processes.apply(event);
+        }
         if let Some(recorder) = &mut self.recorder {
             recorder.record(&batch)?;
         }
@@ -194,7 +213,7 @@ impl Pipeline {
             self.tally.stack_table_full += 1;
             return;
         }
-        let key = self.processes.sampled(sample.pid, sample.time_ns, &sample.comm.to_text());
+        let key = self.processes.sampled(sample.pid, sample.time_ns, &sample.comm.text());
         let Some(process) = self.processes.get(key) else { return };
         let is_placed = self.assembly.add(
             &mut self.symbolizer,

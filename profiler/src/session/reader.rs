@@ -9,14 +9,13 @@ use std::{
     time::Duration,
 };
 
-use super::{Request, Shared, calm, outbox::Outbox, unwinding::Unwinding};
+use rustix::process::{getpriority_process, setpriority_process};
+
+use super::{Request, Shared, calm, outbox::Outbox, pace::Pace, unwinding::Unwinding};
 use crate::{
     error::Result,
     sampler::{Batch, KernelCounts, SampleSource, ebpf::monotonic_ns},
 };
-
-/// How long samples may wait in the kernel when there are too few to wake the reader.
-const READ_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What the reader hands to the pipeline.
 #[derive(Debug)]
@@ -30,6 +29,7 @@ pub(super) enum Message {
 /// Empties a source.
 pub(super) struct Reader {
     source: Box<dyn SampleSource>,
+    pace: Pace,
     /// Hears what the batches say of processes.
     unwinding: Option<Unwinding>,
     shared: Arc<Shared>,
@@ -38,10 +38,11 @@ pub(super) struct Reader {
 impl Reader {
     pub(super) fn new(
         source: Box<dyn SampleSource>,
+        pace: Pace,
         unwinding: Option<Unwinding>,
         shared: Arc<Shared>,
     ) -> Self {
-        Self { source, unwinding, shared }
+        Self { source, pace, unwinding, shared }
     }
 
     /// As [`SampleSource::started_ns`].
@@ -51,6 +52,7 @@ impl Reader {
 
     /// Reads until the last profile was asked for, or nobody can ask any more.
     pub(super) fn run(mut self, requests: &Receiver<Request>, messages: &SyncSender<Message>) {
+        go_first();
         if let Err(error) = self.try_run(requests, messages) {
             self.shared.fail(error);
         }
@@ -76,7 +78,7 @@ impl Reader {
                 self.source.stop()?;
             }
             let ended_ns = monotonic_ns();
-            let wait = if request.is_some() { Duration::ZERO } else { READ_INTERVAL };
+            let wait = if request.is_some() { Duration::ZERO } else { self.pace.wait() };
             self.forward(&mut outbox, wait)?;
             if self.source.is_exhausted() {
                 exhausted = true;
@@ -93,15 +95,26 @@ impl Reader {
 
     fn forward(&mut self, outbox: &mut Outbox<'_>, wait: Duration) -> Result<()> {
         let batch = self.source.read(wait)?;
+        self.pace.follow(&batch);
         if let Some(unwinding) = &self.unwinding {
             unwinding.hear(&batch);
         }
         self.shared.samples.fetch_add(batch.samples.len() as u64, Ordering::Relaxed);
         if !batch.samples.is_empty() {
-            self.shared.lost.store(self.source.counts()?.lost_ring_buffer, Ordering::Relaxed);
+            self.shared.lost.store(self.source.lost()?, Ordering::Relaxed);
         }
         outbox.send(batch);
         Ok(())
+    }
+}
+
+/// Who reads goes before who is sampled, where that is allowed: what waits for too long is lost. It reads for a moment
+/// now and then, so nobody is kept from anything.
+fn go_first() {
+    const STEP: i32 = 10;
+    let moved = getpriority_process(None).and_then(|nice| setpriority_process(None, nice - STEP));
+    if let Err(error) = moved {
+        log::debug!("the reader's priority stays as it is: {error}");
     }
 }
 
@@ -110,7 +123,7 @@ mod tests {
     use std::sync::mpsc::{Sender, channel, sync_channel};
 
     use super::*;
-    use crate::profile::Header;
+    use crate::{process::Interest, profile::Header};
 
     /// Always has something, and tells when it is read and when it is stopped.
     struct Source {
@@ -146,6 +159,10 @@ mod tests {
         fn counts(&self) -> Result<KernelCounts> {
             Ok(KernelCounts::default())
         }
+
+        fn lost(&self) -> Result<u64> {
+            Ok(0)
+        }
     }
 
     #[test]
@@ -158,7 +175,8 @@ mod tests {
         let shared = Arc::new(Shared::new().unwrap());
         let reader = std::thread::spawn(move || {
             let source = Source { reads, stops, stopped: false };
-            Reader::new(Box::new(source), None, shared).run(&asked, &messages);
+            Reader::new(Box::new(source), Pace::new(&Interest::Everybody), None, shared)
+                .run(&asked, &messages);
         });
         for _ in 0..MORE_READS_THAN_FIT {
             read_seen.recv_timeout(DEADLINE).unwrap();

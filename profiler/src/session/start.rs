@@ -12,6 +12,7 @@ use std::{
 
 use super::{
     Session, Shared,
+    pace::Pace,
     pipeline::{Interval, Pipeline},
     reader::{Message, Reader},
     target::{self, FoundTarget, Target, Watched},
@@ -81,6 +82,7 @@ fn sample(settings: &Settings) -> Result<Session> {
     let follows_forks = plan.follows_forks();
     let shared = Arc::new(Shared::new()?);
     let mut source = EbpfSource::load(plan, Arc::clone(&shared.reader_waker))?;
+    let pace = Pace::new(&interest);
     let mut pipeline = pipeline(settings, proc, interest, recorder)?;
     // The side band is on: what changes from here on is told, what there is now is asked.
     pipeline.expect(&expected);
@@ -93,6 +95,9 @@ fn sample(settings: &Settings) -> Result<Session> {
         ),
         None => None,
     };
+    if let Some(command) = &command {
+        pipeline.expect_command(command.pid());
+    }
     source.start()?;
     let command = match command {
         Some(command) => Some(command.release().map_err(|error| {
@@ -109,7 +114,7 @@ fn sample(settings: &Settings) -> Result<Session> {
         cpus: source.cpus(),
         ..Header::default()
     };
-    let reader = Reader::new(Box::new(source), unwinding, Arc::clone(&shared));
+    let reader = Reader::new(Box::new(source), pace, unwinding, Arc::clone(&shared));
     Session::run_threads(shared, reader, pipeline, header, watched, command)
 }
 
@@ -126,9 +131,11 @@ fn replay(settings: &Settings, directory: &Path) -> Result<Session> {
         duration_ns: recorded.ended_ns.saturating_sub(recorded.started_ns),
         ..Header::default()
     };
-    let pipeline = pipeline(settings, proc, Interest::Everybody, None)?;
+    let interest = Interest::Everybody;
+    let pace = Pace::new(&interest);
+    let pipeline = pipeline(settings, proc, interest, None)?;
     let shared = Arc::new(Shared::new()?);
-    let reader = Reader::new(Box::new(source), None, Arc::clone(&shared));
+    let reader = Reader::new(Box::new(source), pace, None, Arc::clone(&shared));
     Session::run_threads(shared, reader, pipeline, header, Watched::default(), None)
 }
 
@@ -189,6 +196,7 @@ fn run_pipeline(mut pipeline: Pipeline, started_ns: u64, messages: &Receiver<Mes
         let result = match message {
             Message::Batch(batch, now_ns) => pipeline.take_in(batch, now_ns),
             Message::Profile { request, counts, ended_ns } => {
+                let counts = pipeline.counts_of_target(counts);
                 let interval =
                     Interval { header: request.header, ended_ns, counts, is_last: request.is_last };
                 let capture = Capture {

@@ -1,4 +1,5 @@
-//! What reading debug information may cost: a budget for all modules of a session, and the reader that spends it.
+//! What reading symbols and debug information may cost: a budget for all modules of a session, and the reader that
+//! spends it.
 //!
 //! Parsers of DWARF are linear in what they read, but a hostile file can make them read the same bytes again
 //! and again: entries that share a list of ranges, units that share a table, names that share an endless
@@ -24,16 +25,30 @@ const MAX_WORK: u64 = 512 << 20;
 /// that the whole work can become 1.7 GB in the worst case.
 const READ_WORK: u64 = 16;
 
-/// Debug information of one session may cost this much.
+/// Entries of symbol tables that are read; each that names code takes 16 bytes. The tables of a browser and of all the
+/// libraries it loads take a tenth.
+const MAX_SYMBOLS: u64 = 32 << 20;
+
+/// What is read of debug files to compute their checksums: only files without a build id need one.
+const MAX_CHECKSUM_BYTES: u64 = 4 << 30;
+
+/// Symbols and debug information of one session may cost this much.
 #[derive(Debug)]
 pub(crate) struct Budget {
     bytes: AtomicU64,
     work: AtomicU64,
+    symbols: AtomicU64,
+    checksum_bytes: AtomicU64,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { bytes: AtomicU64::new(MAX_BYTES), work: AtomicU64::new(MAX_WORK) }
+        Self {
+            bytes: AtomicU64::new(MAX_BYTES),
+            work: AtomicU64::new(MAX_WORK),
+            symbols: AtomicU64::new(MAX_SYMBOLS),
+            checksum_bytes: AtomicU64::new(MAX_CHECKSUM_BYTES),
+        }
     }
 }
 
@@ -52,6 +67,20 @@ impl Budget {
     /// Takes note of bytes that were loaded.
     pub(super) fn take_bytes(&self, bytes: u64) {
         self.bytes.store(self.bytes_left().saturating_sub(bytes), Ordering::Relaxed);
+    }
+
+    /// Reads a symbol table, which takes its symbols off those that are left.
+    pub(super) fn read_symbols<T>(&self, read: impl FnOnce(&mut u64) -> T) -> T {
+        let mut left = self.symbols.load(Ordering::Relaxed);
+        let result = read(&mut left);
+        self.symbols.store(left, Ordering::Relaxed);
+        result
+    }
+
+    /// Whether a checksum of so many bytes may still be computed; then it counts as computed.
+    pub(super) fn spend_on_checksum(&self, bytes: u64) -> bool {
+        let left = self.checksum_bytes.load(Ordering::Relaxed).checked_sub(bytes);
+        left.inspect(|left| self.checksum_bytes.store(*left, Ordering::Relaxed)).is_some()
     }
 
     /// Does what leaves nothing in memory, with an allowance of its own.
@@ -186,6 +215,16 @@ mod tests {
         let reader = reader(2 * READ_WORK + 149);
         assert_eq!(reader.find(50), Ok(50));
         assert_eq!(reader.to_slice().unwrap_err(), Error::Io);
+    }
+
+    #[test]
+    fn checksums_and_symbols_are_computed_and_read_until_they_are_spent() {
+        let budget = Budget::default();
+        assert!(budget.spend_on_checksum(MAX_CHECKSUM_BYTES - 1));
+        assert!(!budget.spend_on_checksum(2));
+        assert!(budget.spend_on_checksum(1), "what did not fit has spent nothing");
+        budget.read_symbols(|left| *left -= 7);
+        assert_eq!(budget.read_symbols(|left| *left), MAX_SYMBOLS - 7);
     }
 
     #[test]

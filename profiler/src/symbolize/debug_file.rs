@@ -10,9 +10,10 @@ use std::{
     sync::Arc,
 };
 
+use super::budget::Budget;
 use crate::{
     elf::{self, AlternateLink, BuildId, DebugLink, Elf, Image, Sections},
-    process::root::Root,
+    process::{Proc, root::Root},
 };
 
 /// Where the system keeps debug files (GDB manual, "Separate Debug Files").
@@ -27,6 +28,8 @@ pub(crate) struct DebugFiles {
     pub(crate) host: Arc<Root>,
     /// Directories the user gave.
     pub(crate) extra: Vec<Arc<Root>>,
+    /// Into whose part of a capture the files go that are found, when one is recorded.
+    pub(crate) capture: Option<(Arc<Proc>, u32)>,
 }
 
 /// A file that was found, and its path in the root it was found in.
@@ -43,6 +46,7 @@ impl DebugFiles {
         module: &Elf,
         path: &Path,
         is_wanted: impl Fn(&Sections) -> bool,
+        budget: &Budget,
     ) -> Option<FoundFile> {
         let link = module.sections().ok().and_then(|sections| module.debug_link(&sections));
         let proof = match (module.build_id(), &link) {
@@ -53,7 +57,7 @@ impl DebugFiles {
         let system = system_candidates(path, module.build_id(), link.as_ref());
         let given = given_candidates(path, module.build_id(), link.as_ref());
         self.first(&given, &system, |elf| {
-            elf.sections().is_ok_and(|found| is_wanted(&found)) && proof.holds(elf)
+            elf.sections().is_ok_and(|found| is_wanted(&found)) && proof.holds(elf, budget)
         })
     }
 
@@ -66,7 +70,7 @@ impl DebugFiles {
             system.push(Path::new(SYSTEM_DIRECTORY).join(".dwz").join(name));
             given.extend([absolute(&Path::new(".dwz").join(name)), absolute(Path::new(name))]);
         }
-        self.first(&given, &system, |elf| Proof::BuildId(&link.build_id).holds(elf))
+        self.first(&given, &system, |elf| elf.build_id() == Some(&link.build_id))
     }
 
     /// A file at any of some paths that needs another proof than a build id.
@@ -89,8 +93,20 @@ impl DebugFiles {
         let system = system.iter().flat_map(|path| roots().map(move |root| (root, path)));
         given.chain(system).find_map(|(root, path)| {
             let elf = Elf::parse(Image::of_file(root.open_file(path).ok()?).ok()?).ok()?;
-            is_right(&elf).then(|| FoundFile { elf, path: path.clone() })
+            if !is_right(&elf) {
+                return None;
+            }
+            self.keep(root, path);
+            Some(FoundFile { elf, path: path.clone() })
         })
+    }
+
+    /// Whoever replays the capture finds it in the target's root, wherever it was.
+    fn keep(&self, root: &Root, path: &Path) {
+        let Some((proc, pid)) = &self.capture else { return };
+        if let Err(error) = root.open_file(path).and_then(|file| proc.keep_in_root(*pid, path, &file)) {
+            log::warn!("the capture lacks the debug file `{}`: {error}", path.display());
+        }
     }
 }
 
@@ -100,10 +116,13 @@ enum Proof<'a> {
 }
 
 impl Proof<'_> {
-    fn holds(&self, candidate: &Elf) -> bool {
+    fn holds(&self, candidate: &Elf, budget: &Budget) -> bool {
         match self {
             Self::BuildId(id) => candidate.build_id() == Some(id),
-            Self::Checksum(crc32) => elf::crc32(candidate.image()) == Ok(*crc32),
+            Self::Checksum(crc32) => {
+                let image = candidate.image();
+                budget.spend_on_checksum(image.length()) && elf::crc32(image) == Ok(*crc32)
+            }
         }
     }
 }
@@ -193,14 +212,21 @@ mod tests {
         }
 
         fn find(&self, module: TestFile) -> Option<PathBuf> {
+            self.find_for(module, None)
+        }
+
+        fn find_for(&self, module: TestFile, capture: Option<(Arc<Proc>, u32)>) -> Option<PathBuf> {
             let open = |root: &TempDir| Arc::new(Root::open(root.path()).unwrap());
             let files = DebugFiles {
                 target: Some(open(&self.target)),
                 host: open(&self.host),
                 extra: vec![open(&self.given)],
+                capture,
             };
             let module = Elf::parse(Image::Memory(module.bytes())).unwrap();
-            files.find(&module, Path::new(MODULE), Sections::has_symbol_table).map(|found| found.path)
+            files
+                .find(&module, Path::new(MODULE), Sections::has_symbol_table, &Budget::default())
+                .map(|found| found.path)
         }
     }
 
@@ -281,6 +307,15 @@ mod tests {
         assert!(places.find(linked(TestFile::with_code(), crc32)).is_some());
         assert_eq!(places.find(linked(TestFile::with_code(), crc32 ^ 1)), None);
         assert_eq!(places.find(TestFile::with_code()), None);
+    }
+
+    #[test]
+    fn a_file_that_is_found_goes_into_the_capture() {
+        let (places, capture) = (Places::new(), tempfile::tempdir().unwrap());
+        Places::put(&places.host, "opt/app/libx.so.dbg", &debug_file(&ID));
+        let proc = Arc::new(Proc::captured_to(capture.path().to_owned()));
+        assert!(places.find_for(stripped(), Some((proc, 7))).is_some());
+        assert_eq!(fs::read(capture.path().join("7/root/opt/app/libx.so.dbg")).unwrap(), debug_file(&ID));
     }
 
     #[test]

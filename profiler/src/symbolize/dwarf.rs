@@ -67,7 +67,7 @@ impl DebugInformation {
         if module.sections()?.has_dwarf() {
             return Self::of_file(module, path, path, debug_files, loader);
         }
-        let found = debug_files.find(module, path, Sections::has_dwarf).ok_or(Reason::NoSymbols)?;
+        let found = debug_files.find(module, path, Sections::has_dwarf, budget).ok_or(Reason::NoSymbols)?;
         Self::of_file(&found.elf, &found.path, path, debug_files, loader)
     }
 
@@ -244,41 +244,16 @@ mod tests {
     const FUNCTION: u8 = 2;
     const INLINED: u8 = 3;
 
-    /// Tag, children, then pairs of attribute and form, for the three kinds of entries (DWARF 4, section 7.5).
-    const ABBREVIATIONS: &[u8] = &[
-        COMPILE_UNIT,
-        0x11,
-        1,
-        0x11,
-        0x01,
-        0x12,
-        0x07,
-        0,
-        0, //
-        FUNCTION,
-        0x2e,
-        1,
-        0x03,
-        0x08,
-        0x11,
-        0x01,
-        0x12,
-        0x07,
-        0,
-        0, //
-        INLINED,
-        0x1d,
-        1,
-        0x03,
-        0x08,
-        0x11,
-        0x01,
-        0x12,
-        0x07,
-        0,
-        0, //
-        0,
-    ];
+    /// Code, tag, children, then pairs of attribute and form, for the three kinds of entries (DWARF 4, section 7.5):
+    /// all have a range of code, two a name before it.
+    fn abbreviations() -> Vec<u8> {
+        const NAME: [u8; 2] = [0x03, 0x08];
+        const CODE_RANGE_AND_END: [u8; 6] = [0x11, 0x01, 0x12, 0x07, 0, 0];
+        let kinds: [(u8, u8, &[u8]); 3] =
+            [(COMPILE_UNIT, 0x11, &[]), (FUNCTION, 0x2e, &NAME), (INLINED, 0x1d, &NAME)];
+        let kinds = kinds.map(|(code, tag, name)| [&[code, tag, 1], name, &CODE_RANGE_AND_END].concat());
+        [kinds.concat(), vec![0]].concat()
+    }
 
     fn code_range() -> Vec<u8> {
         [0x1000_u64.to_le_bytes(), 0x100_u64.to_le_bytes()].concat()
@@ -300,7 +275,7 @@ mod tests {
     }
 
     fn frames(info: Vec<u8>) -> Result<Vec<DwarfFrame>, Reason> {
-        look_up(&file(info, ABBREVIATIONS.to_vec()), &Arc::default(), 0x1010)
+        look_up(&file(info, abbreviations()), &Arc::default(), 0x1010)
     }
 
     fn file(info: Vec<u8>, abbreviations: Vec<u8>) -> TestFile {
@@ -310,8 +285,12 @@ mod tests {
 
     fn look_up(file: &TestFile, budget: &Arc<Budget>, address: u64) -> Result<Vec<DwarfFrame>, Reason> {
         let empty = tempfile::tempdir().unwrap();
-        let nowhere =
-            DebugFiles { target: None, host: Arc::new(Root::open(empty.path()).unwrap()), extra: Vec::new() };
+        let nowhere = DebugFiles {
+            target: None,
+            host: Arc::new(Root::open(empty.path()).unwrap()),
+            extra: Vec::new(),
+            capture: None,
+        };
         let elf = Elf::parse(Image::Memory(file.clone().bytes()))?;
         DebugInformation::load(&elf, Path::new("/x"), &nowhere, budget)?.frames(ElfAddress(address), &nowhere)
     }
@@ -348,7 +327,7 @@ mod tests {
         const COUNT: usize = 5_000;
         const SHARING: u8 = 2;
         // A unit as above, and functions of which nothing is known but where their list of ranges stands.
-        let abbreviations = [&ABBREVIATIONS[..9], &[SHARING, 0x2e, 0, 0x55, 0x17, 0, 0, 0]].concat();
+        let abbreviations = [&abbreviations()[..9], &[SHARING, 0x2e, 0, 0x55, 0x17, 0, 0, 0]].concat();
         let functions = [SHARING, 0, 0, 0, 0].repeat(COUNT);
         let info = with_header(&[&[COMPILE_UNIT][..], &code_range(), &functions, &[0]].concat());
         let range = [0x1000_u64.to_le_bytes(), 0x1100_u64.to_le_bytes()].concat();
@@ -390,7 +369,7 @@ mod tests {
 
     #[test]
     fn the_last_address_of_all_is_an_answer() {
-        let file = file(unit(1), ABBREVIATIONS.to_vec());
+        let file = file(unit(1), abbreviations());
         assert_eq!(look_up(&file, &Arc::default(), u64::MAX), Ok(Vec::new()));
     }
 

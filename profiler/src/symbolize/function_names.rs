@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use super::{debug_file::DebugFiles, demangle::demangle, symbol::Symbolized};
+use super::{budget::Budget, debug_file::DebugFiles, demangle::demangle, symbol::Symbolized};
 use crate::{
     address::ElfAddress,
     elf::{Defect, Elf, Sections, SymbolMatch, SymbolTable, TableKind},
@@ -28,11 +28,11 @@ struct Table {
 impl FunctionNames {
     /// The module's own full table, else its debug file's, else the small tables a stripped file keeps: the
     /// exports, and what `.gnu_debugdata` adds to them.
-    pub(super) fn load(module: &Arc<Elf>, path: &Path, debug_files: &DebugFiles) -> Self {
-        let mut loader = Loader { tables: Vec::new(), absence: Reason::NoSymbols };
+    pub(super) fn load(module: &Arc<Elf>, path: &Path, debug_files: &DebugFiles, budget: &Budget) -> Self {
+        let mut loader = Loader { tables: Vec::new(), absence: Reason::NoSymbols, budget };
         loader.add(SymbolSource::SymbolTable, module, TableKind::Static);
         if loader.tables.is_empty()
-            && let Some(found) = debug_files.find(module, path, Sections::has_symbol_table)
+            && let Some(found) = debug_files.find(module, path, Sections::has_symbol_table, budget)
         {
             loader.add(SymbolSource::DebugFile, &Arc::new(found.elf), TableKind::Static);
         }
@@ -71,14 +71,16 @@ impl FunctionNames {
     }
 }
 
-struct Loader {
+struct Loader<'a> {
     tables: Vec<Table>,
     absence: Reason,
+    budget: &'a Budget,
 }
 
-impl Loader {
+impl Loader<'_> {
     fn add(&mut self, source: SymbolSource, elf: &Arc<Elf>, kind: TableKind) {
-        match elf.sections().and_then(|sections| SymbolTable::load(elf, &sections, kind)) {
+        let load = |left: &mut u64| SymbolTable::load(elf, &elf.sections()?, kind, left);
+        match self.budget.read_symbols(load) {
             Ok(Some(symbols)) => self.add_table(Table { source, elf: Arc::clone(elf), symbols }),
             Ok(None) => {}
             Err(defect) => self.absence = defect.into(),
@@ -87,7 +89,13 @@ impl Loader {
 
     fn add_mini_debug_info(&mut self, module: &Elf) {
         match module.sections().and_then(|sections| module.mini_debug_info(&sections)) {
-            Ok(Some(elf)) => self.add(SymbolSource::MiniDebugInfo, &Arc::new(elf), TableKind::Static),
+            Ok(Some(elf)) if elf.image().length() > self.budget.bytes_left() => {
+                self.absence = Reason::TooLarge;
+            }
+            Ok(Some(elf)) => {
+                self.budget.take_bytes(elf.image().length());
+                self.add(SymbolSource::MiniDebugInfo, &Arc::new(elf), TableKind::Static);
+            }
             Ok(None) => {}
             Err(defect) => self.absence = defect.into(),
         }

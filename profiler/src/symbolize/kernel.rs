@@ -122,30 +122,37 @@ impl<'a> Line<'a> {
 
     /// Whether a function begins here: nm(1)'s types for code, and for weak symbols.
     fn is_function(&self) -> bool {
-        matches!(self.kind, b't' | b'T' | b'w' | b'W') && !self.is_marker()
+        matches!(self.kind, b't' | b'T' | b'w' | b'W') && !is_marker(self.name)
     }
+}
 
-    /// Whether it only names the start or end of a range of code.
-    fn is_marker(&self) -> bool {
-        match self.name {
-            b"_text" | b"_stext" | b"_etext" | b"_sinittext" | b"_einittext" => true,
-            [b'_', b'_', .., b't' | b'd'] => {
-                self.name.ends_with(b"text_start") || self.name.ends_with(b"text_end")
-            }
-            _ => false,
-        }
-    }
+/// The function that the code behind a symbol belongs to; `None` when the symbol is none of a function.
+pub(super) fn function_name(symbol: &str) -> Option<&str> {
+    let is_function = !is_marker(symbol.as_bytes()) && !is_label(symbol.as_bytes());
+    is_function.then(|| PADDINGS.iter().find_map(|prefix| symbol.strip_prefix(prefix)).unwrap_or(symbol))
+}
 
-    /// Whether it is a label inside a function.
-    fn is_label(&self) -> bool {
-        matches!(self.name, [] | [b'$', ..] | [b'.', b'L', ..])
+/// Whether it only names the start or end of a range of code.
+fn is_marker(name: &[u8]) -> bool {
+    match name {
+        b"_text" | b"_stext" | b"_etext" | b"_sinittext" | b"_einittext" => true,
+        [b'_', b'_', .., b't' | b'd'] => name.ends_with(b"text_start") || name.ends_with(b"text_end"),
+        _ => false,
     }
+}
 
-    /// The function whose entry this symbol pads. The bytes before an entry count as the function's own: some
-    /// mitigations run code in them.
-    fn padded_function(&self) -> Option<&'a [u8]> {
-        self.name.strip_prefix(b"__pfx_").or_else(|| self.name.strip_prefix(b"__cfi_"))
-    }
+/// Whether it is a label inside a function.
+fn is_label(name: &[u8]) -> bool {
+    matches!(name, [] | [b'$', ..] | [b'.', b'L', ..])
+}
+
+/// What the symbol of the bytes before a function's entry begins with. They count as the function's own: some
+/// mitigations run code in them.
+const PADDINGS: [&str; 2] = ["__pfx_", "__cfi_"];
+
+/// The function whose entry a symbol pads.
+fn padded_function(name: &[u8]) -> Option<&[u8]> {
+    PADDINGS.iter().find_map(|prefix| name.strip_prefix(prefix.as_bytes()))
 }
 
 /// Collects symbols line by line.
@@ -187,7 +194,7 @@ impl Parser {
         self.lines += 1;
         let Some(line) = Line::parse(line) else { return };
         // Below lie offsets of per-CPU variables, and zeros where addresses are hidden.
-        if line.address < RuntimeAddress::KERNEL_START.0 || line.is_label() {
+        if line.address < RuntimeAddress::KERNEL_START.0 || is_label(line.name) {
             return;
         }
         let Some(module) = self.module_index(line.module) else { return };
@@ -204,7 +211,7 @@ impl Parser {
         if is_padded {
             return;
         }
-        let padded = line.padded_function();
+        let padded = padded_function(line.name);
         self.padding.extend_from_slice(padded.unwrap_or_default());
         let name = padded.unwrap_or(line.name);
         let Some(Name { offset, length }) = self.names.push(name) else { return };

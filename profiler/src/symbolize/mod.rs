@@ -10,6 +10,7 @@ mod hexadecimal;
 pub(crate) mod jit;
 pub(crate) mod jitdump;
 pub(crate) mod kernel;
+pub(crate) mod kernel_code;
 pub(crate) mod managed;
 mod modules;
 mod names;
@@ -28,13 +29,13 @@ pub(crate) use self::native::NativeOptions;
 use self::{
     debug_file::DebugFiles,
     jit::{JitNames, JitProcess},
-    kernel::KernelSymbols,
+    kernel_code::KernelCode,
     modules::Modules,
     symbol::Symbolized,
 };
 use crate::{
     address::{ElfAddress, FileOffset, RuntimeAddress},
-    process::{Backing, FileId, Identity, Mapping, Proc, Process, ProcessKey, ProcessTable, root::Root},
+    process::{Backing, FileId, Mapping, Proc, Process, ProcessKey, ProcessTable, root::Root},
     profile::{FrameKind, Reason, SymbolSource},
 };
 
@@ -80,7 +81,7 @@ pub(crate) struct Symbolizer {
     debug_directories: Vec<Arc<Root>>,
     host: Arc<Root>,
     modules: Modules,
-    kernel: Option<Result<KernelSymbols, Reason>>,
+    kernel: KernelCode,
     jit: HashMap<ProcessKey, JitCode>,
 }
 
@@ -99,7 +100,8 @@ impl Symbolizer {
         options: NativeOptions,
     ) -> Self {
         let modules = Modules::new(Arc::clone(&proc), Arc::clone(&host));
-        Self { proc, options, debug_directories, host, modules, kernel: None, jit: HashMap::new() }
+        let kernel = KernelCode::new(Arc::clone(&proc));
+        Self { proc, options, debug_directories, host, modules, kernel, jit: HashMap::new() }
     }
 
     /// The code at an address of a process at a time. Opens the file at first sight.
@@ -120,7 +122,7 @@ impl Symbolizer {
         match code {
             Code::Kernel(address) => self.kernel_names(address),
             Code::Module(module, address) => {
-                let debug_files = self.debug_files(process.identity.as_deref());
+                let debug_files = self.debug_files(process);
                 self.modules.names(module, address, self.options, &debug_files)
             }
             Code::Jit(_, address, _) => Answer {
@@ -189,16 +191,8 @@ impl Symbolizer {
 
     fn kernel_names(&mut self, address: RuntimeAddress) -> Answer {
         const KERNEL: &str = "[kernel]";
-        let proc = &self.proc;
-        let symbols = self.kernel.get_or_insert_with(|| {
-            let file = proc.open_global("kallsyms").map_err(|_| Reason::KernelSymbolsNotReadable)?;
-            KernelSymbols::read(file)
-        });
-        let found = match symbols {
-            Ok(symbols) => symbols.lookup(address).ok_or(Reason::NoSymbolHere),
-            Err(reason) => Err(*reason),
-        };
-        let module = found.as_ref().ok().and_then(|function| function.module);
+        let found = self.kernel.function(address);
+        let module = found.as_ref().ok().and_then(|function| function.module.as_deref());
         let path = module.map_or_else(|| KERNEL.into(), |name| format!("[{name}]").into());
         Answer {
             kind: FrameKind::Kernel,
@@ -212,11 +206,12 @@ impl Symbolizer {
         self.jit.entry(process.key).or_insert_with(|| JitCode::of(process, &self.proc))
     }
 
-    fn debug_files(&self, identity: Option<&Identity>) -> DebugFiles {
+    fn debug_files(&self, process: &Process) -> DebugFiles {
         DebugFiles {
-            target: identity.and_then(|identity| identity.root.clone()),
+            target: process.identity.as_ref().and_then(|identity| identity.root.clone()),
             host: Arc::clone(&self.host),
             extra: self.debug_directories.clone(),
+            capture: self.proc.serves_capture().then(|| (Arc::clone(&self.proc), process.pid)),
         }
     }
 }

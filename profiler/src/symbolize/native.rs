@@ -81,7 +81,9 @@ impl NativeModule {
         options: NativeOptions,
         debug_files: &DebugFiles,
     ) -> Result<Symbolized, Reason> {
-        let names = self.names.get_or_insert_with(|| FunctionNames::load(&self.elf, &self.path, debug_files));
+        let names = self
+            .names
+            .get_or_insert_with(|| FunctionNames::load(&self.elf, &self.path, debug_files, &self.budget));
         let symbol = names.find(address);
         if !options.inlines && !options.lines {
             return symbol;
@@ -136,7 +138,12 @@ mod tests {
 
     fn nowhere() -> DebugFiles {
         let empty = tempfile::tempdir().unwrap();
-        DebugFiles { target: None, host: Arc::new(Root::open(empty.path()).unwrap()), extra: Vec::new() }
+        DebugFiles {
+            target: None,
+            host: Arc::new(Root::open(empty.path()).unwrap()),
+            extra: Vec::new(),
+            capture: None,
+        }
     }
 
     fn symbolize(file: TestFile, address: u64) -> Result<Symbolized, Reason> {

@@ -1,7 +1,7 @@
 //! The bpf(2) commands that the loader needs.
 //!
-//! aya's own loader parses the whole BTF of the kernel before it looks at its options: 25 ms and 16 MiB that
-//! nothing here needs. So the object is parsed and relocated by aya-obj, and handed to the kernel here.
+//! aya's own loader parses the whole BTF of the kernel before it looks at its options: time and memory
+//! for what nothing here needs. So the object is parsed and relocated by aya-obj, and handed to the kernel here.
 
 use std::{
     io,
@@ -17,6 +17,7 @@ enum Command {
     MapUpdateElement = 2,
     MapDeleteElement = 3,
     ProgramLoad = 5,
+    ProgramTestRun = 10,
     RawTracepointOpen = 17,
     BtfLoad = 18,
     MapFreeze = 22,
@@ -82,6 +83,24 @@ struct BtfLoad {
     reserved: u32,
 }
 
+/// `union bpf_attr`, the part for `BPF_PROG_TEST_RUN` up to `ctx_out`.
+#[repr(C)]
+#[derive(Default)]
+struct ProgramRun {
+    program_fd: u32,
+    result: u32,
+    data_size_in: u32,
+    data_size_out: u32,
+    data_in: u64,
+    data_out: u64,
+    repeat: u32,
+    duration: u32,
+    context_size_in: u32,
+    context_size_out: u32,
+    context_in: u64,
+    context_out: u64,
+}
+
 /// `union bpf_attr`, the part for `BPF_RAW_TRACEPOINT_OPEN`.
 #[repr(C)]
 #[derive(Default)]
@@ -90,6 +109,9 @@ struct RawTracepointOpen {
     program_fd: u32,
     reserved: u32,
 }
+
+/// `BPF_PROG_TYPE_SYSCALL`: runs when user space says so.
+pub(crate) const PROGRAM_TYPE_SYSCALL: u32 = 31;
 
 /// `BPF_OBJ_NAME_LEN`.
 const NAME_BYTES: usize = 16;
@@ -184,6 +206,19 @@ pub(crate) fn load_btf(types: &[u8]) -> io::Result<OwnedFd> {
     unsafe { bpf_fd(Command::BtfLoad, &attributes) }
 }
 
+/// Reads one element of a map that has one value for all CPUs. Key and value must have the sizes that the map was
+/// created with.
+pub(crate) fn look_up_element(map: BorrowedFd<'_>, key: &[u8], value: &mut [u8]) -> io::Result<()> {
+    let attributes = MapElement {
+        map_fd: raw(map),
+        key: key.as_ptr() as u64,
+        value: value.as_mut_ptr() as u64,
+        ..MapElement::default()
+    };
+    // SAFETY: both addresses are of live slices, of the sizes that the caller promises.
+    unsafe { bpf(Command::MapLookupElement, &attributes) }.map(drop)
+}
+
 /// The sum over all CPUs of an element of a per-CPU array of 64-bit numbers.
 ///
 /// The kernel writes one number for each CPU that is possible. How many those are stands in `/sys`, which a container
@@ -214,6 +249,8 @@ pub(crate) fn freeze(map: BorrowedFd<'_>) -> io::Result<()> {
 /// The refusal, with the verifier's log when the program itself was refused.
 pub(crate) fn load_program(name: &str, program_type: u32, code: Code<'_>) -> Result<OwnedFd, LoadError> {
     const INSTRUCTION_BYTES: usize = 8;
+    /// `BPF_F_SLEEPABLE`.
+    const SLEEPABLE: u32 = 1 << 4;
     let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
     let mut attributes = ProgramLoad {
         program_type,
@@ -221,6 +258,8 @@ pub(crate) fn load_program(name: &str, program_type: u32, code: Code<'_>) -> Res
         instructions: code.instructions.as_ptr() as u64,
         license: code.license.as_ptr() as u64,
         program_name: object_name(name),
+        // Nothing else is allowed for this type.
+        program_flags: if program_type == PROGRAM_TYPE_SYSCALL { SLEEPABLE } else { 0 },
         ..ProgramLoad::default()
     };
     if let Some(functions) = code.functions {
@@ -247,6 +286,13 @@ pub(crate) fn load_program(name: &str, program_type: u32, code: Code<'_>) -> Res
         Ok(program) => Ok(program),
         Err(_) => Err(LoadError { error, log: last_lines(&log) }),
     }
+}
+
+/// Runs a program of type [`PROGRAM_TYPE_SYSCALL`] once.
+pub(crate) fn run_program(program: BorrowedFd<'_>) -> io::Result<()> {
+    let attributes = ProgramRun { program_fd: raw(program), ..ProgramRun::default() };
+    // SAFETY: the attributes hold no address.
+    unsafe { bpf(Command::ProgramTestRun, &attributes) }.map(drop)
 }
 
 /// Attaches a raw tracepoint program; closing the result detaches it.

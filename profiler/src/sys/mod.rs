@@ -5,6 +5,7 @@ pub(crate) mod bpf;
 pub(crate) mod bpf_array;
 pub(crate) mod capability;
 pub(crate) mod command;
+pub(crate) mod kernel_names;
 pub(crate) mod perf;
 pub(crate) mod perf_ring;
 pub(crate) mod usage;

@@ -1,8 +1,8 @@
 //! .NET in a container.
 
-use std::{path::Path, path::PathBuf};
+use std::path::PathBuf;
 
-use profiler_tests::{Stacks, built, privileged, sample, sample_pid, until};
+use profiler_tests::{Stacks, await_optimized, built, privileged, sample, sample_pid};
 
 use crate::{
     container::Container,
@@ -28,17 +28,6 @@ fn start(recipe: &Recipe, map: &str) -> Container {
     let container = recipe.start();
     await_optimized(&container.file(map));
     container
-}
-
-fn await_optimized(map: &Path) {
-    until("the optimized code", || {
-        let text = String::from_utf8_lossy(&std::fs::read(map).ok()?).into_owned();
-        let is_optimized = |method: &str| {
-            text.lines()
-                .any(|line| line.contains(&format!("Workload.Cpu::{method}(")) && line.contains("Tier1"))
-        };
-        ["Alpha", "Beta", "Gamma", "Middle", "Outer"].into_iter().all(is_optimized).then_some(())
-    });
 }
 
 fn assert_named(stacks: &Stacks) {

@@ -6,7 +6,10 @@ use std::{
     process::Command,
 };
 
-use profiler::profile::{FrameKind, Naming};
+use profiler::{
+    Profiler, Target,
+    profile::{Frame, FrameKind, Naming},
+};
 use profiler_tests::{
     Chain, Chains, Stacks, Workload, outcome, privileged, sample, sample_pid, sample_settled,
 };
@@ -153,4 +156,36 @@ fn every_sampled_address_of_a_real_program_has_the_symbol_that_nm_has_there() {
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(right > 100, "{right} addresses");
+}
+
+#[test]
+fn every_sampled_address_of_the_kernel_has_a_name_that_its_list_has_there() {
+    let Some(_turn) = privileged() else { return };
+    let list = std::fs::read_to_string("/proc/kallsyms").unwrap();
+    let mut functions = BTreeMap::<u64, BTreeSet<&str>>::new();
+    for line in list.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (Ok(start), true) = (u64::from_str_radix(words[0], 16), "tTwW".contains(words[1])) else {
+            continue;
+        };
+        // The bytes before an entry are the function's own.
+        let name = words[2].strip_prefix("__pfx_").unwrap_or(words[2]);
+        functions.entry(start).or_default().insert(name);
+    }
+    let workload = Workload::start("syscalls");
+    let everything = Profiler::builder().target(Target::Everything).frequency_hz(1_999);
+    let profile = sample(everything, 3_000);
+    drop(workload);
+    let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
+    let frames: BTreeSet<_> = stacks.flat_map(|stack| stack.frames.iter().copied()).collect();
+    let kernel = frames.into_iter().map(|frame| profile.frame(frame));
+    // BPF programs come and go.
+    let stays = |frame: &&Frame| !profile.string(frame.name).starts_with("bpf_prog_");
+    let kernel: Vec<_> = kernel.filter(|frame| frame.kind == FrameKind::Kernel).filter(stays).collect();
+    assert!(kernel.len() > 20, "{} addresses", kernel.len());
+    for frame in kernel {
+        let (_, there) = functions.range(..=frame.address.0).next_back().unwrap();
+        let name = profile.string(frame.name);
+        assert!(there.contains(name), "{:x}: {name}, the list has {there:?}", frame.address);
+    }
 }

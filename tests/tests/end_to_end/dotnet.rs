@@ -6,22 +6,10 @@ use profiler::{
     Profile,
     profile::{FrameKind, Naming, SymbolSource},
 };
-use profiler_tests::{Stacks, Workload, privileged, sample, sample_pid, until};
+use profiler_tests::{Stacks, Workload, await_optimized, privileged, sample, sample_pid};
 
 const VERSIONS: [&str; 2] = ["3.1", "9.0"];
 const ALPHA: &str = "app!Workload.Cpu.Alpha()";
-
-/// Waits until the method was compiled for good: its last version is the optimized one.
-fn await_optimized(map: &Path) {
-    until("the optimized code", || {
-        let text = String::from_utf8_lossy(&std::fs::read(map).ok()?).into_owned();
-        let is_optimized = |method: &str| {
-            text.lines()
-                .any(|line| line.contains(&format!("Workload.Cpu::{method}(")) && line.contains("Tier1"))
-        };
-        ["Alpha", "Beta", "Gamma", "Middle", "Outer"].into_iter().all(is_optimized).then_some(())
-    });
-}
 
 fn start(version: &str) -> Workload {
     let workload = Workload::dotnet(version, "cpu");

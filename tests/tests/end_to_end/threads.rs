@@ -57,3 +57,19 @@ fn one_thread_is_sampled_alone_while_others_run() {
     assert!(profile.ledger().adds_up());
     assert!(Stacks::of(&profile).percent(|stack| stack.has_chain(&["thread_main", "burn"])) > 90.0);
 }
+
+#[test]
+fn who_reads_the_samples_goes_before_who_is_sampled() {
+    let Some(_turn) = privileged() else { return };
+    let session = sample_pid(std::process::id()).build().unwrap().start().unwrap();
+    // proc_pid_stat(5): the nineteenth field, the third being the first behind the name.
+    let nice = |stat: &str| stat.rsplit(')').next()?.split_whitespace().nth(16)?.parse::<i32>().ok();
+    let own = nice(&std::fs::read_to_string("/proc/thread-self/stat").unwrap()).unwrap();
+    until("the reader to go first", || {
+        let tasks = std::fs::read_dir("/proc/self/task").ok()?.flatten();
+        let mut stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
+        let reader = nice(&stats.find(|stat| stat.contains("(reader)"))?)?;
+        (reader < own).then_some(())
+    });
+    drop(session);
+}

@@ -21,6 +21,7 @@ pub(crate) use config::INITIAL_PID_NAMESPACE;
 pub use cpus::CpuSet;
 pub(crate) use cpus::online;
 pub(crate) use object::{PROGRAM_TYPE_PERF_EVENT, PROGRAM_TYPE_RAW_TRACEPOINT};
+use profiler_common::Counter;
 use rustix::event::{PollFd, PollFlags, poll};
 pub(crate) use unwind_maps::{InstalledFile, InstalledMappings, Refusal, UnwindMaps};
 
@@ -223,6 +224,10 @@ impl SampleSource for EbpfSource {
 
     fn is_exhausted(&self) -> bool {
         self.stopped
+    }
+
+    fn lost(&self) -> Result<u64> {
+        self.kernel.count(Counter::LostRingBuffer)
     }
 
     fn counts(&self) -> Result<KernelCounts> {

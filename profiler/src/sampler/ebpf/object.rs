@@ -38,14 +38,16 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Room for all samples of half a second on every CPU, with as much again for stacks.
+    /// Room for all samples of two seconds on every CPU, with as much again for stacks: among a hundred busy threads
+    /// for each CPU, a reader that is woken waits for half a second and more.
     pub(super) fn new(frequency_hz: u64, cpus: usize) -> Self {
         const MIN_BYTES: u64 = 512 << 10;
         const MAX_BYTES: u64 = 64 << 20;
         const SAMPLE_AND_STACK_BYTES: u64 = 128;
-        let half_second =
-            (frequency_hz / 2).saturating_mul(cpus as u64).saturating_mul(SAMPLE_AND_STACK_BYTES);
-        let bytes = half_second.clamp(MIN_BYTES, MAX_BYTES).next_power_of_two();
+        const SECONDS: u64 = 2;
+        let samples = frequency_hz.saturating_mul(SECONDS).saturating_mul(cpus as u64);
+        let bytes =
+            samples.saturating_mul(SAMPLE_AND_STACK_BYTES).clamp(MIN_BYTES, MAX_BYTES).next_power_of_two();
         Self { ring_buffer_bytes: u32::try_from(bytes).unwrap_or(1 << 20) }
     }
 
@@ -120,17 +122,19 @@ impl KernelSide {
 
     /// The counters, all CPUs together.
     pub(super) fn counts(&self) -> Result<KernelCounts> {
-        let sum = |counter: Counter| {
-            bpf::sum_over_cpus(self.counters.as_fd(), counter as u32).map_err(|error| {
-                Error::with_source(ErrorKind::Io, "failed to read the kernel side's counters", error)
-            })
-        };
         Ok(KernelCounts {
-            target_ticks: sum(Counter::TargetTicks)?,
-            lost_ring_buffer: sum(Counter::LostRingBuffer)?,
-            lost_thread_id: sum(Counter::LostThreadId)?,
-            lost_children: sum(Counter::LostChild)?,
-            run_time_ns: sum(Counter::RunTimeNs)?,
+            target_ticks: self.count(Counter::TargetTicks)?,
+            lost_ring_buffer: self.count(Counter::LostRingBuffer)?,
+            lost_thread_id: self.count(Counter::LostThreadId)?,
+            lost_children: self.count(Counter::LostChild)?,
+            run_time_ns: self.count(Counter::RunTimeNs)?,
+        })
+    }
+
+    /// One of the counters.
+    pub(super) fn count(&self, counter: Counter) -> Result<u64> {
+        bpf::sum_over_cpus(self.counters.as_fd(), counter as u32).map_err(|error| {
+            Error::with_source(ErrorKind::Io, "failed to read the kernel side's counters", error)
         })
     }
 }
@@ -359,6 +363,7 @@ mod tests {
     #[test]
     fn the_ring_buffer_grows_with_frequency_and_cpus_within_bounds() {
         assert_eq!(Limits::new(99, 2).ring_buffer_bytes, 512 << 10);
+        assert!(Limits::new(1_999, 2).ring_buffer_bytes >= 2 * 1_999 * 2 * 128);
         assert!(Limits::new(9_999, 64).ring_buffer_bytes >= 32 << 20);
         assert_eq!(Limits::new(u64::MAX, 8192).ring_buffer_bytes, 64 << 20);
     }

@@ -90,7 +90,7 @@ mod tests {
         let mut batch = Batch::default();
         decode(&sample_bytes(), &mut batch);
         decode(&stack_bytes(CUT, 2, &[0x10, 0x20]), &mut batch);
-        assert_eq!(batch.samples[0].comm.to_text(), "app");
+        assert_eq!(batch.samples[0].comm.text(), "app");
         assert_eq!((batch.samples[0].kernel_stack, batch.samples[0].user_stack), (None, NonZeroU64::new(5)));
         assert_eq!(batch.stacks[0].addresses, [0x10, 0x20]);
         assert!(batch.stacks[0].cut);
