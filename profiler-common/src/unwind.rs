@@ -86,9 +86,10 @@ pub enum ReturnAddressRule {
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WalkEnd {
-    /// At the outermost function: its code says that it has no caller.
+    /// At the outermost function: its code says that it has no caller, or it is of a file with rules and a return
+    /// address or frame pointer of 0 says so (System V ABI AMD64, 3.4.1).
     Root = 1,
-    /// At a return address or a frame pointer of 0, where code without rules says so.
+    /// At a return address or a frame pointer of 0, in code of no file with rules: it may use the register for anything.
     NoCaller = 2,
     /// At code that lies in no mapping that is known.
     NoMapping = 3,

@@ -125,7 +125,7 @@ pub(crate) fn try_fork(context: &RawTracePointContext) -> Result<(), Counter> {
 #[inline(always)]
 pub(crate) fn exec() {
     let Some(ids) = current() else { return };
-    if PROCESSES.remove(&ids.pid).is_ok() {
+    if PROCESSES.remove(&ids.pid).is_ok() || TARGETS.get_ptr(&ids.pid).is_some() {
         walk::ask(ids.pid, 0);
     }
 }

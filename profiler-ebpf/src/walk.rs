@@ -124,8 +124,14 @@ fn try_advance(scratch: &mut Scratch) -> Result<(), WalkEnd> {
     let mappings = Mappings::get().ok_or(WalkEnd::NoMapping)?;
     let walk = &mut scratch.walk;
     let at = walk.registers.instruction_pointer.wrapping_sub(u64::from(walk.back));
-    let rule = tables::rule(mappings.at(walk.mapping), at);
-    let (caller, found) = step::caller(rule, walk.registers, &UserStack)?;
+    let mapping = mappings.at(walk.mapping);
+    let rule = tables::rule(mapping, at);
+    let (caller, found) = match step::caller(rule, walk.registers, &UserStack) {
+        Ok(found) => found,
+        // SAFETY: `at` stays within the value.
+        Err(WalkEnd::NoCaller) if unsafe { (*mapping).pages } > 0 => return Err(WalkEnd::Root),
+        Err(end) => return Err(end),
+    };
     if found == Found::ByFramePointer && get!(tables_only) != 0 {
         return Err(WalkEnd::UnsupportedRule);
     }

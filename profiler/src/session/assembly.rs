@@ -197,9 +197,9 @@ impl Assembly {
     }
 }
 
-/// The functions in which processes, threads and contexts of makecontext(3) begin, in glibc and musl.
+/// The functions in which processes and threads begin, in glibc and musl.
 fn is_user_root(name: &str) -> bool {
-    const ROOTS: [&str; 12] = [
+    const ROOTS: [&str; 11] = [
         "_start",
         "__libc_start_call_main",
         "__libc_start_main",
@@ -211,7 +211,6 @@ fn is_user_root(name: &str) -> bool {
         "clone3",
         "__clone",
         "__clone3",
-        "__start_context",
     ];
     ROOTS.contains(&name)
 }

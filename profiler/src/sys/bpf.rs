@@ -273,10 +273,11 @@ pub(crate) fn load_program(name: &str, program_type: u32, code: Code<'_>) -> Res
         Ok(program) => return Ok(program),
         Err(error) => error,
     };
-    if error.kind() == io::ErrorKind::PermissionDenied {
+    if error.raw_os_error() == Some(libc::EPERM) {
         return Err(LoadError { error, log: String::new() });
     }
-    // The log slows the verifier down, so it is only asked for after a refusal.
+    // The log slows the verifier down, so it is only asked for after a refusal. `EACCES` is the answer of a security
+    // module, which leaves the log empty, and of the verifier to a wrong access to memory.
     let mut log = vec![0_u8; LOG_BYTES];
     attributes.log_level = 1;
     attributes.log_size = u32::try_from(log.len()).unwrap_or(u32::MAX);

@@ -287,7 +287,9 @@ fn load_program(object: &aya_obj::Object, name: &str, program_type: u32) -> Resu
     let code = Code { instructions: instructions.as_flattened(), license: &program.license, functions };
     bpf::load_program(name, program_type, code).map_err(|refused| {
         let kind = match refused.error.kind() {
-            std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied(Operation::LoadProgram),
+            std::io::ErrorKind::PermissionDenied if refused.log.is_empty() => {
+                ErrorKind::PermissionDenied(Operation::LoadProgram)
+            }
             _ => ErrorKind::Unsupported,
         };
         Error::with_source(kind, format!("failed to load the BPF program `{name}`"), refused)

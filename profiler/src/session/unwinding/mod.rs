@@ -26,6 +26,9 @@ use crate::{
 /// How much may wait for the thread. What does not fit is not lost: all mappings are read again then.
 const WAITING: usize = 256;
 
+/// How long the start of sampling waits for the tables of the processes that are known.
+const MAX_FIRST_WAIT: Duration = Duration::from_millis(200);
+
 /// How often tables that nothing maps any more are looked for, as long as there are some.
 const TIDY_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -48,16 +51,16 @@ struct Flags {
 /// What the thread is told.
 #[derive(Debug)]
 enum Told {
-    /// These processes will be sampled.
-    Expected(Vec<u32>),
+    /// These processes will be sampled. Who asks hears when their tables are there.
+    Expected(Vec<u32>, SyncSender<()>),
     Happened(Vec<ProcessEvent>),
     /// A walk in these processes met code without a table.
     UnknownCode(Vec<u32>),
 }
 
 impl Unwinding {
-    /// Starts the thread on empty tables, with those processes that are known. Children of a process are sampled when
-    /// `follows_forks`.
+    /// Starts the thread on empty tables. Waits for those of the processes that are known, but not for long: the first
+    /// samples are to be whole, and the last no later for it. Children of a process are sampled when `follows_forks`.
     pub(super) fn start(maps: UnwindMaps, expected: &[u32], follows_forks: bool) -> io::Result<Self> {
         let (told, hears) = sync_channel(WAITING);
         let flags = Arc::new(Flags::default());
@@ -67,7 +70,12 @@ impl Unwinding {
             move || run(spaces, &hears, &flags)
         })?;
         let unwinding = Self { told: Some(told), flags, thread: Some(thread) };
-        unwinding.tell(Told::Expected(expected.to_vec()));
+        if !expected.is_empty() {
+            let (ready, is_ready) = sync_channel(1);
+            unwinding.tell(Told::Expected(expected.to_vec(), ready));
+            // What is not there by then comes later.
+            let _ = is_ready.recv_timeout(MAX_FIRST_WAIT);
+        }
         Ok(unwinding)
     }
 
@@ -105,16 +113,17 @@ impl Drop for Unwinding {
 }
 
 fn run(mut spaces: Spaces, hears: &Receiver<Told>, flags: &Flags) {
+    let stop = || flags.stop.load(Ordering::Acquire);
     loop {
         let wait = if spaces.have_unused_files() { TIDY_INTERVAL } else { Duration::MAX };
         match hears.recv_timeout(wait) {
-            Ok(what) => apply(&mut spaces, what),
+            Ok(what) => apply(&mut spaces, what, stop),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
         loop {
             match hears.try_recv() {
-                Ok(what) => apply(&mut spaces, what),
+                Ok(what) => apply(&mut spaces, what, stop),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => return,
             }
@@ -122,13 +131,18 @@ fn run(mut spaces: Spaces, hears: &Receiver<Told>, flags: &Flags) {
         if flags.missed.swap(false, Ordering::AcqRel) {
             spaces.look_again();
         }
-        spaces.settle(|| flags.stop.load(Ordering::Acquire));
+        spaces.settle(stop);
     }
 }
 
-fn apply(spaces: &mut Spaces, what: Told) {
+fn apply(spaces: &mut Spaces, what: Told, stop: impl Fn() -> bool) {
     match what {
-        Told::Expected(pids) => pids.into_iter().for_each(|pid| spaces.expect(pid)),
+        Told::Expected(pids, ready) => {
+            pids.into_iter().for_each(|pid| spaces.expect(pid));
+            spaces.settle(stop);
+            // Who asked may have gone on.
+            let _ = ready.try_send(());
+        }
         Told::Happened(events) => events.into_iter().for_each(|event| spaces.happened(event)),
         Told::UnknownCode(pids) => pids.into_iter().for_each(|pid| spaces.unknown_code(pid)),
     }
