@@ -3,7 +3,7 @@
 //! VERIFIER: the state is in a map value and never in registers or on the stack. What is loaded from a map
 //! value has no history, so that each step looks to the verifier like the one before and is verified once.
 
-use core::mem::MaybeUninit;
+use core::{mem::MaybeUninit, ptr::read_volatile};
 
 use aya_ebpf::{bindings::BPF_RB_FORCE_WAKEUP, helpers::generated as helpers, programs::PerfEventContext};
 use decide::{
@@ -165,7 +165,10 @@ fn try_advance(scratch: &mut Scratch) -> Result<(), WalkEnd> {
 fn push(scratch: &mut Scratch, mark: u64) {
     let walk = &mut scratch.walk;
     let address = walk.registers.instruction_pointer & !FrameMarks::ALL | mark;
-    let depth = walk.depth as usize & (MAX_FRAMES - 1);
+    // VERIFIER: read anew, or the compiler knows of the check before and drops the mask, which the verifier of 5.10
+    // needs: it forgets what it knew of a number that was on the stack in between.
+    // SAFETY: the field is in bounds of a live map value that this CPU owns.
+    let depth = unsafe { read_volatile(&raw const walk.depth) } as usize & (MAX_FRAMES - 1);
     let frames = (&raw mut scratch.stack.frames).cast::<u64>();
     // SAFETY: the mask keeps the index within the array.
     unsafe { *frames.add(depth) = address };

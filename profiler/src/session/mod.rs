@@ -1,7 +1,7 @@
 //! The running thing: a reader thread that empties the kernel's buffers, and a pipeline thread that names.
 
 mod assembly;
-mod helper;
+mod launcher;
 mod outbox;
 mod pace;
 mod pipeline;

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use super::{
     assembly::{Assembly, Sides},
-    helper::Helper,
+    launcher::Launcher,
 };
 use crate::{
     error::Result,
@@ -35,7 +35,7 @@ pub(super) struct Pipeline {
     assembly: Assembly,
     waiting: Vec<RawSample>,
     /// What executes the command, when that is the target.
-    helper: Option<Helper>,
+    launcher: Option<Launcher>,
     recorder: Option<Recorder>,
     tally: Tally,
     /// The zero of the times in the profile that is being made.
@@ -79,7 +79,7 @@ impl Pipeline {
             has_user_stacks,
             assembly: Assembly::new(has_user_stacks),
             waiting: Vec::new(),
-            helper: None,
+            launcher: None,
             recorder,
             tally: Tally::default(),
             interval_started_ns: 0,
@@ -97,12 +97,12 @@ impl Pipeline {
 
     /// The target is a command that this process will execute.
     pub(super) fn expect_command(&mut self, pid: u32) {
-        self.helper = Some(Helper::new(pid));
+        self.launcher = Some(Launcher::new(pid));
     }
 
     /// What the kernel side counted, without what was not the target's.
     pub(super) fn counts_of_target(&self, counts: KernelCounts) -> KernelCounts {
-        let ticks = self.helper.as_ref().map_or(0, Helper::ticks);
+        let ticks = self.launcher.as_ref().map_or(0, Launcher::ticks);
         KernelCounts { target_ticks: counts.target_ticks.saturating_sub(ticks), ..counts }
     }
 
@@ -113,8 +113,8 @@ impl Pipeline {
 
     /// Takes in what came from the source by `now_ns`.
     pub(super) fn take_in(&mut self, mut batch: Batch, now_ns: u64) -> Result<()> {
-        if let Some(helper) = &mut self.helper {
-            helper.take_out(&mut batch);
+        if let Some(launcher) = &mut self.launcher {
+            launcher.take_out(&mut batch);
         }
         for event in std::mem::take(&mut batch.events) {
             // What happens to others is not for a capture to tell.

@@ -119,8 +119,9 @@ const NAME_BYTES: usize = 16;
 /// No kernel has room for more CPUs (`CONFIG_NR_CPUS` ends there on every architecture).
 const MAX_CPUS: usize = 8192;
 
-/// How much of the verifier's log is asked for after a refusal.
-const LOG_BYTES: usize = 256 * 1024;
+/// How much of the verifier's log is asked for after a refusal: as much as there can be (`bpf_verifier_log_attr_valid`,
+/// `kernel/bpf/log.c`). Before 6.4 a log that does not fit lacks its end, where the reason stands.
+const LOG_BYTES: usize = (16 << 20) - 1;
 
 /// The shape of a map, numbers as in `include/uapi/linux/bpf.h`.
 #[derive(Clone, Copy, Debug)]

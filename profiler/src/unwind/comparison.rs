@@ -9,13 +9,13 @@ use std::{
 };
 
 use gimli::{
-    BaseAddresses, CieOrFde, DebugFrame, EhFrame, EvaluationResult, LittleEndian, Location, Register,
-    RegisterRule, UnwindContext, UnwindExpression, UnwindSection, UnwindTableRow, Value,
+    BaseAddresses, CieOrFde, EhFrame, EvaluationResult, LittleEndian, Location, Register, RegisterRule,
+    UnwindContext, UnwindExpression, UnwindSection, UnwindTableRow, Value,
 };
 use profiler_common::unwind::{CfaRule, FramePointerRule, Rule};
 
 use super::{UnwindTable, architecture::Architecture, rule::Bytes};
-use crate::elf::{CallFrameKind, Elf, Image};
+use crate::elf::{Elf, Image};
 
 /// Whose files are compared when few are.
 const FOLDERS: [&str; 4] = ["/usr/bin", "/usr/lib", "/usr/libexec", "/usr/sbin"];

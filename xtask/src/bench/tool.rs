@@ -64,7 +64,7 @@ impl ToolName {
             Self::Perf => "perf",
             Self::ProfileBpfcc => "profile-bpfcc",
             Self::Bpftrace => "bpftrace",
-            Self::ProfileBee => "profile-bee",
+            Self::ProfileBee => "probee",
             Self::Samply => "samply",
             Self::Lightswitch => "lightswitch",
         }
@@ -74,6 +74,7 @@ impl ToolName {
         match self {
             Self::Profiler => "**profiler**",
             Self::Perf => "perf record -g, perf script",
+            Self::ProfileBee => "profile-bee",
             name => name.program(),
         }
     }
@@ -108,7 +109,8 @@ impl Tool {
     fn record(&self, program: &Path, job: &Job<'_>) -> Result<Command> {
         let Job { frequency_hz, seconds, .. } = job;
         let pid = job.pid.map(|pid| pid.to_string());
-        let mut command = Command::new(program);
+        let mut command =
+            if self.name == ToolName::ProfileBee { with_tracefs(program) } else { Command::new(program) };
         command.current_dir(job.folder);
         let arguments = match (self.name, pid) {
             (ToolName::Profiler, None) => format!("-a -F {frequency_hz} -d {seconds}"),
@@ -128,7 +130,7 @@ impl Tool {
             (ToolName::ProfileBee, Some(pid)) => {
                 let milliseconds = seconds * 1000;
                 format!(
-                    "--pid {pid} --frequency {frequency_hz} --time {milliseconds} --collapse profile-bee.output"
+                    "--pid {pid} --frequency {frequency_hz} --time {milliseconds} --collapse probee.output"
                 )
             }
             (ToolName::Samply, Some(pid)) => format!(
@@ -158,6 +160,14 @@ fn bpftrace_program(pid: &str, frequency_hz: u64, seconds: u64) -> String {
         "profile:hz:{frequency_hz} /pid == {pid}/ {{ @[ustack(127), kstack(127)] = count(); }} \
          interval:s:{seconds} {{ exit(); }}"
     )
+}
+
+/// Where it is not mounted, it is for the program alone: nothing is left of it.
+fn with_tracefs(program: &Path) -> Command {
+    const SCRIPT: &str = "mount -t tracefs tracefs /sys/kernel/tracing; exec \"$0\" \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", SCRIPT]).arg(program);
+    command
 }
 
 /// It refuses frequencies that are not prime.

@@ -6,11 +6,11 @@ use anyhow::Result;
 
 use crate::{project, shell};
 
-/// Profilers to compare with: name, version, further arguments.
-const PEERS: [(&str, &str, &[&str]); 3] = [
-    ("samply", "0.13.1", &[]),
-    ("profile-bee", "0.3.13", &["--no-default-features"]),
-    ("lightswitch", "0.7.0", &["--no-default-features", "--features", "libbpf-rs-static"]),
+/// Profilers to compare with: name, the program's name, version, further arguments.
+const PEERS: [(&str, &str, &str, &[&str]); 3] = [
+    ("samply", "samply", "0.13.1", &[]),
+    ("profile-bee", "probee", "0.3.13", &["--no-default-features"]),
+    ("lightswitch", "lightswitch", "0.7.0", &["--no-default-features", "--features", "libbpf-rs-static"]),
 ];
 
 /// The linker for BPF, against the LLVM that Debian's compiler uses.
@@ -40,17 +40,23 @@ pub(crate) fn peers_folder() -> PathBuf {
 /// Builds the profilers to compare with. One that does not build here is missing in the comparison.
 pub(super) fn peers() {
     let folder = peers_folder();
-    for (name, version, arguments) in PEERS {
-        if folder.join("bin").join(name).is_file() {
+    for (name, program, version, arguments) in PEERS {
+        if folder.join("bin").join(program).is_file() {
             continue;
         }
         let mut cargo = cargo_install(name, version);
         cargo.args(arguments).arg("--root").arg(&folder).env("CARGO_TARGET_DIR", folder.join("build"));
+        cargo.env("LIBBPF_SYS_LIBRARY_PATH", debian_libraries());
         if let Err(error) = shell::run_quietly(&mut cargo) {
             let text = format!("{error:#}");
             println!("{name} does not build here: {}", text.lines().last().unwrap_or_default());
         }
     }
+}
+
+/// Where Debian has static libraries: lightswitch looks for libelf there when it is told.
+fn debian_libraries() -> String {
+    format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH)
 }
 
 fn cargo_install(name: &str, version: &str) -> Command {

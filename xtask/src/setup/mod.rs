@@ -7,6 +7,8 @@ mod apt;
 mod cargo_install;
 mod dotnet;
 
+use std::path::Path;
+
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 
@@ -87,7 +89,7 @@ fn missing_packages(purpose: Purpose) -> Vec<&'static str> {
         Purpose::Dependencies => Vec::new(),
         Purpose::Workloads => WORKLOADS.iter().filter_map(lacking).collect(),
         Purpose::EndToEnd => END_TO_END.iter().filter_map(lacking).collect(),
-        Purpose::Bench => BENCH.iter().filter_map(lacking).collect(),
+        Purpose::Bench => BENCH.iter().filter_map(lacking).chain(missing_for_lightswitch()).collect(),
         Purpose::KernelMatrix => KERNEL_MATRIX.iter().filter_map(lacking).collect(),
     }
 }
@@ -103,10 +105,18 @@ fn missing_for_ebpf() -> Vec<&'static str> {
     packages
 }
 
+fn missing_for_lightswitch() -> Vec<&'static str> {
+    let is_built = peers_folder().join("bin/lightswitch").is_file();
+    let is_buildable = shell::find("clang").is_some() && Path::new("/usr/include/libelf.h").exists();
+    if is_built || is_buildable { Vec::new() } else { BUILD_LIGHTSWITCH.to_vec() }
+}
+
 const EBPF_COMPILER: [&str; 3] = ["rustc-web", "cargo-web", "libstd-rust-web-dev-bpf"];
 
 const BUILD_BPF_LINKER: [&str; 7] =
     ["llvm-22-dev", "libpolly-22-dev", "zlib1g-dev", "libzstd-dev", "libxml2-dev", "g++", "libc6-dev"];
+
+const BUILD_LIGHTSWITCH: [&str; 3] = ["clang", "libelf-dev", "zlib1g-dev"];
 
 /// Programs and the packages that bring them.
 const WORKLOADS: [(&str, &str); 9] = [

@@ -1,4 +1,4 @@
-//! The moment in which a command that the profiler starts is still the profiler's own helper.
+//! The moment in which a command that the profiler starts is still the profiler's own launcher.
 
 use crate::{
     process::{ProcessEvent, ProcessEventKind},
@@ -7,20 +7,20 @@ use crate::{
 
 /// The process of a command: what it does before it executes the command is not the command's.
 #[derive(Debug)]
-pub(super) struct Helper {
+pub(super) struct Launcher {
     pid: u32,
     /// When it executed the command, `CLOCK_MONOTONIC` nanoseconds; 0 when that event may be lost.
     executed_ns: Option<u64>,
     ticks: u64,
 }
 
-impl Helper {
+impl Launcher {
     /// The process that will execute the command.
     pub(super) fn new(pid: u32) -> Self {
         Self { pid, executed_ns: None, ticks: 0 }
     }
 
-    /// How many samples were the helper's.
+    /// How many samples were the launcher's.
     pub(super) fn ticks(&self) -> u64 {
         self.ticks
     }
@@ -59,29 +59,29 @@ mod tests {
         ProcessEvent { time_ns, pid, tid: pid, kind: ProcessEventKind::Execute("ls".to_owned()) }
     }
 
-    fn left(helper: &mut Helper, mut batch: Batch) -> Vec<(u32, u64)> {
-        helper.take_out(&mut batch);
+    fn left(launcher: &mut Launcher, mut batch: Batch) -> Vec<(u32, u64)> {
+        launcher.take_out(&mut batch);
         batch.samples.iter().map(|sample| (sample.pid, sample.time_ns)).collect()
     }
 
     #[test]
     fn what_comes_before_the_command_is_executed_is_not_its() {
-        let mut helper = Helper::new(7);
+        let mut launcher = Launcher::new(7);
         let early = Batch { samples: vec![sample(7, 5), sample(8, 5)], ..Batch::default() };
-        assert_eq!(left(&mut helper, early), [(8, 5)]);
+        assert_eq!(left(&mut launcher, early), [(8, 5)]);
         let events = vec![execute(8, 8), execute(7, 10)];
         let samples = vec![sample(7, 9), sample(7, 10), sample(7, 11)];
-        assert_eq!(left(&mut helper, Batch { events, samples, ..Batch::default() }), [(7, 10), (7, 11)]);
+        assert_eq!(left(&mut launcher, Batch { events, samples, ..Batch::default() }), [(7, 10), (7, 11)]);
         let again = Batch { events: vec![execute(7, 20)], samples: vec![sample(7, 15)], ..Batch::default() };
-        assert_eq!(left(&mut helper, again), [(7, 15)], "the command may execute another");
-        assert_eq!(helper.ticks(), 2);
+        assert_eq!(left(&mut launcher, again), [(7, 15)], "the command may execute another");
+        assert_eq!(launcher.ticks(), 2);
     }
 
     #[test]
     fn where_the_moment_was_lost_every_sample_counts() {
-        let mut helper = Helper::new(7);
+        let mut launcher = Launcher::new(7);
         let batch = Batch { samples: vec![sample(7, 5)], lost_events: 1, ..Batch::default() };
-        assert_eq!(left(&mut helper, batch), [(7, 5)]);
-        assert_eq!(helper.ticks(), 0);
+        assert_eq!(left(&mut launcher, batch), [(7, 5)]);
+        assert_eq!(launcher.ticks(), 0);
     }
 }
