@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::gap::remedy;
 use crate::{
     Profile,
-    profile::{Ledger, Loss, StackEnd, SymbolSource},
+    profile::{FoundBy, Ledger, Loss, StackEnd, SymbolSource},
 };
 
 /// An error and its causes in one line.
@@ -96,7 +96,22 @@ fn stacks(ledger: &Ledger) -> String {
         };
         format!("{} {what}", percent(*count, ledger.reported))
     });
-    format!("stacks: {}", parts.collect::<Vec<_>>().join(", "))
+    format!("stacks: {}{}", parts.collect::<Vec<_>>().join(", "), callers(ledger))
+}
+
+/// How user code's callers were found, where there are some.
+fn callers(ledger: &Ledger) -> String {
+    let count = |found_by| ledger.found_by.get(&found_by).copied().unwrap_or_default();
+    let (tables, pointers) = (count(FoundBy::Cfi), count(FoundBy::FramePointer));
+    let total = tables + pointers;
+    if total == 0 {
+        return String::new();
+    }
+    format!(
+        "; callers: {} by unwind tables, {} by frame pointer",
+        percent(tables, total),
+        percent(pointers, total)
+    )
 }
 
 fn frames(ledger: &Ledger) -> String {
