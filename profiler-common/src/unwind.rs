@@ -126,7 +126,7 @@ impl WalkEnd {
 /// How to find the caller of one piece of code. Offsets are bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[cfg_attr(feature = "user", derive(zerocopy::IntoBytes, zerocopy::Immutable))]
+#[cfg_attr(feature = "user", derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable))]
 pub struct Rule {
     /// A [`CfaRule`].
     pub cfa: u8,
@@ -147,7 +147,7 @@ pub struct Rule {
 /// One row: the code from an address in its page up to that of the next row, and its rule.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "user", derive(zerocopy::IntoBytes, zerocopy::Immutable))]
+#[cfg_attr(feature = "user", derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable))]
 pub struct Row(pub u32);
 
 impl Row {
@@ -173,7 +173,7 @@ impl Row {
 /// Where the rows of one page of text are.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "user", derive(zerocopy::IntoBytes, zerocopy::Immutable))]
+#[cfg_attr(feature = "user", derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable))]
 pub struct PageEntry {
     /// In which chunk.
     pub chunk: u16,
@@ -186,7 +186,7 @@ pub struct PageEntry {
 /// One executable mapping of a process.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "user", derive(zerocopy::IntoBytes, zerocopy::Immutable))]
+#[cfg_attr(feature = "user", derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable))]
 pub struct MappingEntry {
     /// First runtime address.
     pub start: u64,
@@ -207,7 +207,7 @@ pub struct MappingEntry {
 /// Where the mappings of a process are.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "user", derive(zerocopy::IntoBytes, zerocopy::Immutable))]
+#[cfg_attr(feature = "user", derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable))]
 pub struct ProcessEntry {
     /// The first one's index.
     pub first_mapping: u32,

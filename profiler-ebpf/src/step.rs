@@ -166,3 +166,277 @@ fn by_signal_frame(at: Registers, stack: &impl Stack) -> Result<(Registers, Foun
 fn offset(address: u64, by: i32) -> u64 {
     address.wrapping_add(i64::from(by) as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: u64 = 0x7fff_0000;
+    const CODE: u64 = 0x40_0000;
+
+    /// Memory from [`BASE`] on, and nothing around it.
+    struct Words(Vec<u64>);
+
+    impl Stack for Words {
+        fn pair(&self, address: u64) -> Option<[u64; 2]> {
+            Some([self.word(address)?, self.word(address.checked_add(WORD)?)?])
+        }
+
+        fn word(&self, address: u64) -> Option<u64> {
+            let at = address.checked_sub(BASE)?;
+            let index = usize::try_from(at / WORD).ok()?;
+            let bits = 8 * (at % WORD) as u32;
+            let low = *self.0.get(index)? >> bits;
+            if bits == 0 {
+                return Some(low);
+            }
+            Some(low | *self.0.get(index.checked_add(1)?)? << (64 - bits))
+        }
+    }
+
+    /// Can be read word by word only.
+    struct NoPairs(Words);
+
+    impl Stack for NoPairs {
+        fn pair(&self, _: u64) -> Option<[u64; 2]> {
+            None
+        }
+
+        fn word(&self, address: u64) -> Option<u64> {
+            self.0.word(address)
+        }
+    }
+
+    /// Words each of which says which one it is, but for those given.
+    fn memory(given: &[(usize, u64)]) -> Words {
+        let mut words: Vec<u64> = (0x1000..0x1020).collect();
+        for (index, word) in given {
+            words[*index] = *word;
+        }
+        Words(words)
+    }
+
+    /// Registers that point to these words.
+    fn at(stack_pointer: u64, frame_pointer: u64) -> Registers {
+        Registers {
+            instruction_pointer: CODE,
+            stack_pointer: BASE + WORD * stack_pointer,
+            frame_pointer: BASE + WORD * frame_pointer,
+        }
+    }
+
+    fn rule(cfa: CfaRule, cfa_offset: i32) -> Rule {
+        Rule { cfa: cfa as u8, cfa_offset, return_address_offset: -8, ..Rule::default() }
+    }
+
+    fn saved_in(frame_pointer: FramePointerRule, offset: i16) -> Rule {
+        let rule = rule(CfaRule::StackPointer, 32);
+        Rule { frame_pointer: frame_pointer as u8, frame_pointer_offset: offset, ..rule }
+    }
+
+    /// The offset of a canonical frame address that is loaded from memory.
+    fn stored_at(place: i16, then: i16) -> i32 {
+        i32::from(then) << 16 | i32::from(place as u16)
+    }
+
+    /// The caller's return address and frame pointer, and the word that its stack pointer points to.
+    fn step(rule: Rule, at: Registers, stack: &impl Stack) -> Result<(u64, u64, u64), WalkEnd> {
+        let (caller, found) = caller(rule, at, stack)?;
+        assert_eq!(found, Found::ByRule);
+        let stack_pointer = caller.stack_pointer.wrapping_sub(BASE) / WORD;
+        Ok((caller.instruction_pointer, caller.frame_pointer, stack_pointer))
+    }
+
+    /// The words of the caller's return address and of its stack pointer.
+    fn by_cfa(rule: Rule, at: Registers, stack: &Words) -> Result<(u64, u64), WalkEnd> {
+        step(rule, at, stack).map(|(return_address, _, stack_pointer)| (return_address, stack_pointer))
+    }
+
+    #[test]
+    fn the_frame_begins_where_a_register_and_an_offset_say() {
+        let (stack, at) = (memory(&[]), at(2, 6));
+        assert_eq!(by_cfa(rule(CfaRule::StackPointer, 8), at, &stack), Ok((0x1002, 3)));
+        assert_eq!(by_cfa(rule(CfaRule::StackPointer, 80), at, &stack), Ok((0x100b, 12)));
+        assert_eq!(by_cfa(rule(CfaRule::FramePointer, 16), at, &stack), Ok((0x1007, 8)));
+        assert_eq!(by_cfa(rule(CfaRule::FramePointer, -24), at, &stack), Ok((0x1002, 3)));
+    }
+
+    #[test]
+    fn the_frame_begins_where_the_memory_at_a_register_says() {
+        let (stack, at) = (memory(&[(1, BASE + 64), (5, BASE + 80)]), at(2, 6));
+        let stored_below = stored_at(-8, 16);
+        assert_eq!(by_cfa(rule(CfaRule::StoredAtStackPointer, stored_below), at, &stack), Ok((0x1009, 10)));
+        assert_eq!(by_cfa(rule(CfaRule::StoredAtFramePointer, stored_below), at, &stack), Ok((0x100b, 12)));
+        let stored_above = stored_at(24, -16);
+        assert_eq!(by_cfa(rule(CfaRule::StoredAtStackPointer, stored_above), at, &stack), Ok((0x1007, 8)));
+        let outside = rule(CfaRule::StoredAtStackPointer, stored_at(i16::MAX, 0));
+        assert_eq!(by_cfa(outside, at, &stack), Err(WalkEnd::UnreadableStack));
+    }
+
+    #[test]
+    fn an_entry_of_a_linkage_table_has_pushed_a_word_from_an_instruction_on() {
+        let linkage = rule(CfaRule::LinkageTable, 11);
+        let caller_in = |offset| {
+            let at = Registers { instruction_pointer: CODE + 16 + offset, ..at(2, 6) };
+            by_cfa(linkage, at, &memory(&[]))
+        };
+        for before in [0, 6, 10] {
+            assert_eq!(caller_in(before), Ok((0x1002, 3)));
+        }
+        for behind in [11, 15] {
+            assert_eq!(caller_in(behind), Ok((0x1003, 4)));
+        }
+    }
+
+    #[test]
+    fn the_frame_pointer_comes_from_where_its_rule_says() {
+        let (stack, at) = (memory(&[]), at(2, 9));
+        let frame_pointer = |place, offset| {
+            step(saved_in(place, offset), at, &stack).map(|(_, frame_pointer, _)| frame_pointer)
+        };
+        assert_eq!(frame_pointer(FramePointerRule::Same, -16), Ok(at.frame_pointer));
+        assert_eq!(frame_pointer(FramePointerRule::AtCfa, -16), Ok(0x1004));
+        assert_eq!(frame_pointer(FramePointerRule::AtCfa, -32), Ok(0x1002));
+        assert_eq!(frame_pointer(FramePointerRule::AtFramePointer, 8), Ok(0x100a));
+        assert_eq!(frame_pointer(FramePointerRule::AtFramePointer, -16), Ok(0x1007));
+        assert_eq!(frame_pointer(FramePointerRule::Lost, -16), Ok(0));
+        for place in [FramePointerRule::AtCfa, FramePointerRule::AtFramePointer] {
+            assert_eq!(frame_pointer(place, i16::MAX), Err(WalkEnd::UnreadableStack));
+        }
+    }
+
+    #[test]
+    fn two_words_read_at_once_are_those_read_one_by_one() {
+        let beside = saved_in(FramePointerRule::AtCfa, -16);
+        let no_pairs = NoPairs(memory(&[]));
+        assert_eq!(step(beside, at(2, 9), &no_pairs), Err(WalkEnd::UnreadableStack), "read at once");
+        for place in [-8, -15, -24, 0] {
+            let apart = saved_in(FramePointerRule::AtCfa, place);
+            assert!(step(apart, at(2, 9), &no_pairs).is_ok(), "read one by one");
+        }
+        let words = memory(&[]);
+        let one_by_one = (words.word(BASE + 40).unwrap(), words.word(BASE + 32).unwrap(), 6);
+        assert_eq!(step(beside, at(2, 9), &words), Ok(one_by_one));
+    }
+
+    #[test]
+    fn a_caller_that_lies_not_above_is_backwards() {
+        let stack = memory(&[]);
+        for offset in [0, -8, -0x1000_0000] {
+            assert_eq!(
+                by_cfa(rule(CfaRule::StackPointer, offset), at(2, 6), &stack),
+                Err(WalkEnd::Backwards)
+            );
+        }
+        assert_eq!(by_cfa(rule(CfaRule::FramePointer, 16), at(9, 6), &stack), Err(WalkEnd::Backwards));
+        let stored = rule(CfaRule::StoredAtStackPointer, stored_at(0, 0));
+        assert_eq!(by_cfa(stored, at(2, 6), &memory(&[(2, BASE + 16)])), Err(WalkEnd::Backwards));
+    }
+
+    #[test]
+    fn a_return_address_of_0_has_no_caller() {
+        let stack = memory(&[(2, 0)]);
+        assert_eq!(by_cfa(rule(CfaRule::StackPointer, 8), at(2, 6), &stack), Err(WalkEnd::NoCaller));
+    }
+
+    #[test]
+    fn a_stack_that_cannot_be_read_is_unreadable() {
+        let stack = memory(&[]);
+        for stack_pointer in [32, 1 << 20] {
+            let result = by_cfa(rule(CfaRule::StackPointer, 8), at(stack_pointer, 6), &stack);
+            assert_eq!(result, Err(WalkEnd::UnreadableStack));
+        }
+        let half_a_word = Registers { stack_pointer: BASE + 31 * WORD + 4, ..at(0, 6) };
+        let result = by_cfa(rule(CfaRule::StackPointer, 8), half_a_word, &stack);
+        assert_eq!(result, Err(WalkEnd::UnreadableStack));
+    }
+
+    #[test]
+    fn sums_that_wrap_are_an_answer_and_no_panic() {
+        let everywhere = [0, 1, 7, BASE, i64::MAX as u64, i64::MIN as u64, u64::MAX - 7, u64::MAX];
+        let offsets = [i32::MIN, -8, 0, 8, i32::MAX];
+        for cfa in 0..=u8::MAX {
+            for (stack_pointer, frame_pointer) in
+                everywhere.iter().flat_map(|stack| everywhere.map(|frame| (*stack, frame)))
+            {
+                let at = Registers { instruction_pointer: u64::MAX, stack_pointer, frame_pointer };
+                for (offset, place) in offsets.iter().flat_map(|offset| (0..=4).map(|place| (*offset, place)))
+                {
+                    let (frame_pointer_offset, return_address_offset) = (offset as i16, !offset as i16);
+                    let rule = Rule {
+                        cfa,
+                        cfa_offset: offset,
+                        frame_pointer: place,
+                        frame_pointer_offset,
+                        return_address_offset,
+                        ..Rule::default()
+                    };
+                    if let Ok((caller, Found::ByRule)) = caller(rule, at, &memory(&[])) {
+                        assert!(caller.stack_pointer > stack_pointer);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn code_without_a_rule_that_can_be_followed_says_so() {
+        let (stack, at) = (memory(&[]), at(2, 6));
+        assert_eq!(caller(rule(CfaRule::Root, 8), at, &stack), Err(WalkEnd::Root));
+        assert_eq!(caller(rule(CfaRule::Unsupported, 8), at, &stack), Err(WalkEnd::UnsupportedRule));
+        let not_one = Rule { cfa: 99, ..rule(CfaRule::StackPointer, 8) };
+        assert_eq!(caller(not_one, at, &stack), Err(WalkEnd::UnsupportedRule));
+        let in_a_register = ReturnAddressRule::LinkRegister as u8;
+        let linked = Rule { return_address: in_a_register, ..rule(CfaRule::StackPointer, 8) };
+        assert_eq!(caller(linked, at, &stack), Err(WalkEnd::UnsupportedRule));
+    }
+
+    #[test]
+    fn a_signal_frame_holds_what_was_interrupted() {
+        let stack = memory(&[(2 + 15, 0x55), (2 + 20, 0x77), (2 + 21, 0x66)]);
+        let interrupted = Registers { instruction_pointer: 0x66, stack_pointer: 0x77, frame_pointer: 0x55 };
+        let signal_frame = rule(CfaRule::SignalFrame, 0);
+        let found = caller(signal_frame, at(2, 6), &stack);
+        assert_eq!(found, Ok((interrupted, Found::Interrupted)), "also where it is on another stack, below");
+        for cut in [11, 16, 1 << 20] {
+            assert_eq!(caller(signal_frame, at(cut, 6), &stack), Err(WalkEnd::UnreadableStack));
+        }
+    }
+
+    #[test]
+    fn code_without_rules_is_left_by_its_frame_pointer() {
+        let stack = memory(&[]);
+        for stack_pointer in [2, 6] {
+            let (caller, found) = caller(Rule::default(), at(stack_pointer, 6), &stack).unwrap();
+            let expected =
+                Registers { instruction_pointer: 0x1007, stack_pointer: BASE + 64, frame_pointer: 0x1006 };
+            assert_eq!((caller, found), (expected, Found::ByFramePointer));
+        }
+    }
+
+    #[test]
+    fn a_frame_pointer_that_points_to_no_frame_is_broken() {
+        let end = |frame_pointer| {
+            let at = Registers { frame_pointer, ..at(2, 0) };
+            caller(Rule::default(), at, &memory(&[])).unwrap_err()
+        };
+        assert_eq!(end(BASE + 8), WalkEnd::BrokenFramePointer, "below the stack pointer");
+        assert_eq!(end(BASE + 20), WalkEnd::BrokenFramePointer, "between two words");
+        assert_eq!(end(BASE + 31 * WORD), WalkEnd::BrokenFramePointer, "half of it unreadable");
+        assert_eq!(end(0), WalkEnd::NoCaller);
+    }
+
+    #[test]
+    fn a_frame_pointer_is_believed_as_far_as_a_stack_reaches() {
+        let words = usize::try_from(MAX_FRAME_BYTES / WORD).unwrap();
+        let stack = Words(vec![CODE; words + 3]);
+        let result = |frame_pointer| caller(Rule::default(), at(0, frame_pointer), &stack);
+        assert!(result(MAX_FRAME_BYTES / WORD).is_ok());
+        assert_eq!(result(MAX_FRAME_BYTES / WORD + 1), Err(WalkEnd::BrokenFramePointer));
+    }
+
+    #[test]
+    fn a_frame_that_holds_a_return_address_of_0_has_no_caller() {
+        assert_eq!(caller(Rule::default(), at(2, 6), &memory(&[(7, 0)])), Err(WalkEnd::NoCaller));
+    }
+}

@@ -104,12 +104,18 @@ mod tests {
     }
 
     #[test]
-    fn the_section_for_debuggers_is_for_want_of_the_other() {
-        let file = TestFile::with_code().with(".debug_frame", elf::SHT_PROGBITS, vec![1; 8]);
-        assert_eq!(find(file.clone()).unwrap().unwrap().kind, CallFrameKind::DebugFrame);
-        let both = file.with(".eh_frame", elf::SHT_PROGBITS, vec![2; 8]);
-        let found = find(both).unwrap().unwrap();
-        assert_eq!((found.kind, &*found.bytes), (CallFrameKind::EhFrame, &[2; 8][..]));
+    fn each_of_the_two_sections_is_found_by_its_name() {
+        let both = TestFile::with_code().with(".debug_frame", elf::SHT_PROGBITS, vec![1; 8]).with(
+            ".eh_frame",
+            elf::SHT_PROGBITS,
+            vec![2; 8],
+        );
+        let elf = Elf::parse(Image::Memory(both.bytes())).unwrap();
+        let sections = elf.sections().unwrap();
+        let loaded = elf.eh_frame(&sections, 100).unwrap().unwrap();
+        assert_eq!((loaded.kind, &*loaded.bytes), (CallFrameKind::EhFrame, &[2; 8][..]));
+        let for_debuggers = elf.debug_frame(&sections, 100).unwrap().unwrap();
+        assert_eq!((for_debuggers.kind, &*for_debuggers.bytes), (CallFrameKind::DebugFrame, &[1; 8][..]));
     }
 
     #[test]

@@ -8,6 +8,8 @@ mod object;
 mod ranges;
 mod records;
 mod side_band;
+#[cfg(test)]
+pub(crate) mod test_maps;
 mod unwind_maps;
 
 use std::{

@@ -3,6 +3,9 @@
 //! Programs read these maps while they are written. So a place that was in use is not used again before every program
 //! that may still read it has ended (a grace period of RCU), and what leads to a place is written after the place.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::HashMap,
     io,
@@ -201,13 +204,12 @@ impl UnwindMaps {
         space: Rows,
         rows: &mut Vec<Row>,
     ) -> Result<(), Refusal> {
-        let Rows { chunk, range } = space;
+        let Rows { chunk: index, range } = space;
         let used = range.start..range.start + u32::try_from(rows.len()).map_err(|_| Refusal::Full)?;
-        self.give_back_rows(Rows { chunk, range: used.end..range.end });
-        let start = used.start;
-        file.rows.push(Rows { chunk, range: used });
-        if let Some(chunk) = self.chunks.get(usize::from(chunk)) {
-            write(&chunk.array, start, rows)?;
+        self.give_back_rows(Rows { chunk: index, range: used.end..range.end });
+        if let Some(chunk) = self.chunks.get(usize::from(index)).filter(|_| !used.is_empty()) {
+            file.rows.push(Rows { chunk: index, range: used.clone() });
+            write(&chunk.array, used.start, rows)?;
         }
         rows.clear();
         Ok(())
@@ -237,13 +239,18 @@ impl UnwindMaps {
                 self.free_mappings.take(count).ok_or(Refusal::Full)?
             }
         };
-        write(&self.maps.mappings, range.start, entries)?;
+        if let Err(error) = write(&self.maps.mappings, range.start, entries) {
+            self.free_mappings.give_back(range);
+            return Err(error.into());
+        }
         Ok(InstalledMappings(range))
     }
 
     /// Takes mappings out of the kernel. No process may lead to them any more.
     pub(crate) fn remove_mappings(&mut self, mappings: InstalledMappings) {
-        self.retired.mappings.push(mappings.0);
+        if !mappings.0.is_empty() {
+            self.retired.mappings.push(mappings.0);
+        }
     }
 
     /// Walks the stacks of a process through these mappings from now on.
@@ -283,7 +290,10 @@ impl UnwindMaps {
                 self.free_rules.pop().ok_or(Refusal::Full)?
             }
         };
-        write(&self.maps.rules, u32::from(id), &[rule])?;
+        if let Err(error) = write(&self.maps.rules, u32::from(id), &[rule]) {
+            self.free_rules.push(id);
+            return Err(error.into());
+        }
         self.rule_ids.insert(rule, id);
         self.rule_users[usize::from(id)] = 1;
         Ok(id)
@@ -339,8 +349,10 @@ impl UnwindMaps {
     ///
     /// An update of a map of maps returns after a grace period (`maybe_wait_bpf_programs`, `kernel/bpf/syscall.c`).
     fn reclaim(&mut self) -> Result<(), Refusal> {
-        let Some(chunk) = self.chunks.first() else { return Ok(()) };
-        self.show_chunk(0, &chunk.array)?;
+        match self.chunks.first() {
+            Some(chunk) => self.show_chunk(0, &chunk.array)?,
+            None => self.add_chunk()?,
+        }
         let retired = std::mem::take(&mut self.retired);
         for range in retired.mappings {
             self.free_mappings.give_back(range);

@@ -1,0 +1,235 @@
+//! Tests of the unwind tables in the kernel: what was put there, as it is found there.
+
+use profiler_common::unwind::{CfaRule, PAGE_BITS};
+
+use super::{
+    super::test_maps::{self, Contents},
+    *,
+};
+
+impl UnwindMaps {
+    /// What the kernel side finds in the maps.
+    pub(crate) fn contents(&self) -> Contents {
+        Contents::read(&self.maps, self.chunks.iter().map(|chunk| &chunk.array))
+    }
+
+    /// Where it finds the mappings of a process.
+    pub(crate) fn process(&self, pid: u32) -> Option<ProcessEntry> {
+        test_maps::process(&self.maps.processes, pid)
+    }
+
+    /// Whether nothing is in the maps, and all of them can be used again.
+    pub(crate) fn are_empty(&mut self) -> bool {
+        self.reclaim().unwrap();
+        let mut chunks = self.chunks.iter_mut();
+        self.free_mappings.take(MAX_MAPPINGS).is_some()
+            && self.free_pages.take(MAX_PAGES).is_some()
+            && chunks.all(|chunk| chunk.free.take(CHUNK_ROWS).is_some())
+            && self.rule_ids.is_empty()
+            && self.free_rules.len() == self.rule_users.len()
+    }
+}
+
+/// Numbers that look as if drawn by lot, the same ones each time.
+struct Lots(u64);
+
+impl Lots {
+    /// Below `limit`.
+    fn draw(&mut self, limit: u32) -> u32 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        u32::try_from((self.0 >> 32) * u64::from(limit) >> 32).unwrap()
+    }
+}
+
+#[derive(Clone)]
+struct Table {
+    first_page: u32,
+    pages: Vec<Vec<Row>>,
+    rules: Vec<Rule>,
+}
+
+impl Table {
+    fn drawn(lots: &mut Lots) -> Self {
+        let rule_count = 1 + lots.draw(40);
+        let rules = (0..rule_count).map(|_| rule(lots.draw(200))).collect();
+        let pages = (0..lots.draw(60)).map(|_| {
+            let step = 1 + lots.draw(130);
+            let offsets = (0..lots.draw(4) * 10).map(|index| u16::try_from(index * step).unwrap());
+            offsets.map(|offset| Row::new(offset, u16::try_from(lots.draw(rule_count)).unwrap())).collect()
+        });
+        let pages = pages.collect();
+        Self { first_page: lots.draw(1 << 20), pages, rules }
+    }
+
+    /// Pages of one row each, with a rule of their own in turn.
+    fn of_pages(pages: u32, rules: Range<u32>) -> Self {
+        let count = rules.end - rules.start;
+        let row = |page: u32| vec![Row::new(0, u16::try_from(page % count).unwrap())];
+        Self { first_page: 0, pages: (0..pages).map(row).collect(), rules: rules.map(rule).collect() }
+    }
+
+    fn add_to(&self, maps: &mut UnwindMaps) -> Result<InstalledFile, Refusal> {
+        let count = u32::try_from(self.pages.len()).unwrap();
+        maps.add_file(self.first_page, count, self.pages.iter(), &self.rules)
+    }
+
+    fn assert_found(&self, file: &InstalledFile, contents: &Contents) {
+        let bias = 0x5000_0000_0000;
+        let mapping = file.mapping(0, u64::MAX, bias);
+        let page_address = |page: u32| bias + (u64::from(self.first_page + page) << PAGE_BITS);
+        for (rows, page) in self.pages.iter().zip(0..) {
+            for row in rows {
+                let address = page_address(page) + u64::from(row.offset());
+                assert_eq!(contents.rule(&mapping, address), self.rules[row.rule() as usize]);
+            }
+            if rows.is_empty() {
+                assert_eq!(contents.rule(&mapping, page_address(page)), Rule::default());
+            }
+        }
+    }
+}
+
+fn rule(offset: u32) -> Rule {
+    Rule { cfa: CfaRule::StackPointer as u8, cfa_offset: offset.cast_signed(), ..Rule::default() }
+}
+
+fn mappings(count: u32, start: u64) -> Vec<MappingEntry> {
+    let mapping = |index| MappingEntry {
+        start: start + 2 * index,
+        end: start + 2 * index + 1,
+        ..MappingEntry::default()
+    };
+    (0..u64::from(count)).map(mapping).collect()
+}
+
+#[test]
+fn what_was_added_is_found_and_what_was_removed_gives_its_place_back() {
+    const STEPS: u32 = 1_000;
+    const CHECK_EVERY: u32 = 100;
+    let Some(mut maps) = test_maps::unwind_maps() else { return };
+    let mut lots = Lots(1);
+    let mut files: Vec<(Table, InstalledFile)> = Vec::new();
+    for step in 0..STEPS {
+        if files.is_empty() || lots.draw(100) < 55 {
+            let table = Table::drawn(&mut lots);
+            let installed = table.add_to(&mut maps).unwrap();
+            files.push((table, installed));
+        } else {
+            let gone = lots.draw(u32::try_from(files.len()).unwrap());
+            maps.remove_file(files.swap_remove(gone as usize).1);
+        }
+        if lots.draw(20) == 0 {
+            maps.reclaim().unwrap();
+        }
+        if step % CHECK_EVERY == CHECK_EVERY - 1 {
+            let contents = maps.contents();
+            files.iter().for_each(|(table, file)| table.assert_found(file, &contents));
+        }
+    }
+    assert!(files.len() > 10);
+    files.into_iter().for_each(|(_, file)| maps.remove_file(file));
+    assert!(maps.are_empty());
+}
+
+#[test]
+fn the_mappings_of_a_process_are_found_as_long_as_it_has_them() {
+    let Some(mut maps) = test_maps::unwind_maps() else { return };
+    let (first, second) = (mappings(3, 100), mappings(500, 1_000));
+    let (first_at, second_at) = (maps.add_mappings(&first).unwrap(), maps.add_mappings(&second).unwrap());
+    maps.set_process(7, &first_at).unwrap();
+    maps.set_process(8, &second_at).unwrap();
+    maps.set_process(9, &second_at).unwrap();
+    let contents = maps.contents();
+    let found = |pid| contents.mappings(maps.process(pid).unwrap());
+    assert!(found(7) == first && found(8) == second && found(9) == second);
+    maps.remove_process(8).unwrap();
+    maps.remove_process(8).unwrap();
+    assert_eq!(maps.process(8), None);
+    maps.remove_mappings(first_at);
+    maps.remove_mappings(second_at);
+    assert!(maps.are_empty());
+}
+
+#[test]
+fn mappings_that_come_and_go_without_any_table_never_run_out() {
+    let Some(mut maps) = test_maps::unwind_maps() else { return };
+    let entries = mappings(MAX_PROCESS_MAPPINGS, 0);
+    for _ in 0..3 * MAX_MAPPINGS / MAX_PROCESS_MAPPINGS {
+        let installed = maps.add_mappings(&entries).unwrap();
+        maps.remove_mappings(installed);
+    }
+    assert!(maps.are_empty());
+}
+
+#[test]
+fn full_mappings_take_no_more_and_keep_what_they_have() {
+    let Some(mut maps) = test_maps::unwind_maps() else { return };
+    let too_many = mappings(MAX_PROCESS_MAPPINGS + 1, 0);
+    assert!(matches!(maps.add_mappings(&too_many), Err(Refusal::Full)));
+    let most: Vec<_> = (0..u64::from(MAX_MAPPINGS / MAX_PROCESS_MAPPINGS))
+        .map(|index| maps.add_mappings(&mappings(MAX_PROCESS_MAPPINGS, index << 32)).unwrap())
+        .collect();
+    assert!(matches!(maps.add_mappings(&mappings(1, 0)), Err(Refusal::Full)));
+    for (installed, index) in most.iter().zip(0..) {
+        maps.set_process(index, installed).unwrap();
+        let found = maps.contents().mappings(maps.process(index).unwrap())[0].start;
+        assert_eq!(found, u64::from(index) << 32);
+    }
+    most.into_iter().for_each(|installed| maps.remove_mappings(installed));
+    assert!(maps.add_mappings(&mappings(1, 0)).is_ok());
+}
+
+#[test]
+fn more_processes_than_there_is_room_for_are_refused() {
+    let Some(mut maps) = test_maps::unwind_maps() else { return };
+    let installed = maps.add_mappings(&mappings(1, 0)).unwrap();
+    let refused = (0..).find(|pid| maps.set_process(*pid, &installed).is_err()).unwrap();
+    assert_eq!(refused, profiler_common::unwind::MAX_PROCESSES);
+    assert!(matches!(maps.set_process(refused, &installed), Err(Refusal::Full)));
+    maps.set_process(0, &installed).unwrap();
+    maps.remove_process(0).unwrap();
+    maps.set_process(refused, &installed).unwrap();
+}
+
+/// Adds a small file, then `next` until one is refused: the small one is there still, and when what was added is
+/// gone all is free again.
+fn fill(mut next: impl FnMut(u32) -> Table) {
+    let Some(mut maps) = test_maps::unwind_maps() else { return };
+    let small = Table::of_pages(3, 0..3);
+    let first = small.add_to(&mut maps).unwrap();
+    let mut files = Vec::new();
+    let refusal = loop {
+        match next(u32::try_from(files.len()).unwrap()).add_to(&mut maps) {
+            Ok(file) => files.push(file),
+            Err(refusal) => break refusal,
+        }
+    };
+    assert!(matches!(refusal, Refusal::Full) && !files.is_empty());
+    small.assert_found(&first, &maps.contents());
+    // What the refused one took before it was refused is free again.
+    let second = small.add_to(&mut maps).unwrap();
+    small.assert_found(&second, &maps.contents());
+    files.extend([first, second]);
+    files.into_iter().for_each(|file| maps.remove_file(file));
+    assert!(maps.are_empty());
+}
+
+#[test]
+fn full_pages_take_no_more_and_keep_what_they_have() {
+    let many = Table { pages: vec![Vec::new(); MAX_PAGES as usize / 4], ..Table::of_pages(0, 0..1) };
+    fill(|_| many.clone());
+}
+
+#[test]
+fn full_rules_take_no_more_and_keep_what_they_have() {
+    const EACH: u32 = 3_000;
+    fill(|index| Table::of_pages(EACH, index * EACH..(index + 1) * EACH));
+}
+
+#[test]
+fn full_rows_take_no_more_and_keep_what_they_have() {
+    const ROWS_OF_A_PAGE: u16 = 1 << PAGE_BITS;
+    let page: Vec<Row> = (0..ROWS_OF_A_PAGE).map(|offset| Row::new(offset, offset % 2)).collect();
+    let many = Table { pages: vec![page; 1_000], ..Table::of_pages(0, 0..2) };
+    fill(|_| many.clone());
+}
