@@ -14,13 +14,14 @@ use profiler_common::{Counter, MAX_FRAMES, RecordKind, SampleRecord, StackHeader
 use crate::{
     config::get,
     maps::{STACKS, count, send},
-    walk::Walk,
+    walk::{Walk, Window},
 };
 
 /// What one run of the program works on.
 #[repr(C)]
 pub(crate) struct Scratch {
     pub(crate) walk: Walk,
+    pub(crate) window: Window,
     pub(crate) sample: SampleRecord,
     pub(crate) stack: StackRecord,
 }

@@ -47,18 +47,72 @@ pub(crate) struct Walk {
     end: u32,
 }
 
+/// Words of the stack that are read at once: the frames of one function after the other are near each other, and a
+/// read costs more by its call than by its length.
+const WINDOW_WORDS: usize = 32;
+const WINDOW_BYTES: u64 = (WINDOW_WORDS * size_of::<u64>()) as u64;
+
+/// The part of the task's stack that was read last.
+#[repr(C)]
+pub(crate) struct Window {
+    start: u64,
+    words: [u64; WINDOW_WORDS],
+}
+
 /// The task's user memory.
-struct UserStack;
+struct UserStack(*mut Window);
+
+impl UserStack {
+    /// The place of `bytes` bytes in the window, which is moved to begin with them when they are not in it. `None`
+    /// where it cannot: at the end of the stack.
+    #[inline(always)]
+    fn place(&self, address: u64, bytes: u64) -> Option<usize> {
+        // SAFETY: the window is part of a live map value that this CPU owns.
+        let window = unsafe { &mut *self.0 };
+        // A stack slot lies in one place only: what is not aligned to the window is read anew.
+        let offset = address.wrapping_sub(window.start);
+        if offset <= WINDOW_BYTES - bytes && offset.is_multiple_of(size_of::<u64>() as u64) {
+            return Some(offset as usize / size_of::<u64>());
+        }
+        let words = (&raw mut window.words).cast();
+        // SAFETY: the destination has the size given; the helper checks the source.
+        let result = unsafe { helpers::bpf_probe_read_user(words, WINDOW_BYTES as u32, address as *const _) };
+        if result != 0 {
+            // The helper has cleared the words.
+            window.start = NOWHERE;
+            return None;
+        }
+        window.start = address;
+        Some(0)
+    }
+
+    #[inline(always)]
+    fn at(&self, place: usize) -> u64 {
+        // SAFETY: as above.
+        let words = unsafe { &raw const (*self.0).words }.cast::<u64>();
+        // SAFETY: the mask keeps the index within the array.
+        unsafe { *words.add(place & (WINDOW_WORDS - 1)) }
+    }
+}
+
+/// No stack is at the end of the address space.
+const NOWHERE: u64 = u64::MAX - WINDOW_BYTES;
 
 impl step::Stack for UserStack {
     #[inline(always)]
     fn pair(&self, address: u64) -> Option<[u64; 2]> {
-        read(address)
+        match self.place(address, 16) {
+            Some(place) => Some([self.at(place), self.at(place + 1)]),
+            None => read(address),
+        }
     }
 
     #[inline(always)]
     fn word(&self, address: u64) -> Option<u64> {
-        read(address)
+        match self.place(address, 8) {
+            Some(place) => Some(self.at(place)),
+            None => read(address),
+        }
     }
 }
 
@@ -98,6 +152,7 @@ pub(crate) fn begin(context: &PerfEventContext, scratch: &mut Scratch) -> bool {
         ask_again(scratch, address);
         return false;
     };
+    scratch.window.start = NOWHERE;
     scratch.walk =
         Walk { registers, hash: get!(hash_seed), process, mapping, depth: 0, back: 0, end: RUNNING };
     push(scratch, 0);
@@ -122,11 +177,12 @@ fn try_advance(scratch: &mut Scratch) -> Result<(), WalkEnd> {
         return Err(WalkEnd::TooDeep);
     }
     let mappings = Mappings::get().ok_or(WalkEnd::NoMapping)?;
+    let window = &raw mut scratch.window;
     let walk = &mut scratch.walk;
     let at = walk.registers.instruction_pointer.wrapping_sub(u64::from(walk.back));
     let mapping = mappings.at(walk.mapping);
     let rule = tables::rule(mapping, at);
-    let (caller, found) = match step::caller(rule, walk.registers, &UserStack) {
+    let (caller, found) = match step::caller(rule, walk.registers, &UserStack(window)) {
         Ok(found) => found,
         // SAFETY: `at` stays within the value.
         Err(WalkEnd::NoCaller) if unsafe { (*mapping).pages } > 0 => return Err(WalkEnd::Root),
