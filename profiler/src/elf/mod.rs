@@ -20,6 +20,7 @@ pub(crate) use call_frames::{CallFrameKind, CallFrames};
 pub(crate) use debug_link::{AlternateLink, DebugLink, crc32};
 pub(crate) use image::Image;
 pub(crate) use section::{Section, Sections};
+pub(crate) use segment::Layout;
 pub(crate) use symbol_table::{SymbolMatch, SymbolTable, TableKind};
 
 use std::ops::Range;
@@ -90,15 +91,9 @@ impl Elf {
         segment::elf_address(&self.segments, mapping_start, mapping_offset, address)
     }
 
-    /// What is added to this file's addresses where `mapping_bytes` of it from `mapping_offset` on are mapped to
-    /// `mapping_start`. It wraps.
-    pub(crate) fn load_bias(
-        &self,
-        mapping_start: RuntimeAddress,
-        mapping_offset: FileOffset,
-        mapping_bytes: u64,
-    ) -> Option<u64> {
-        segment::load_bias(&self.segments, mapping_start, mapping_offset, mapping_bytes)
+    /// Where its segments are.
+    pub(crate) fn layout(&self) -> Layout {
+        Layout::new(self.segments.clone())
     }
 
     /// For which machine it is.

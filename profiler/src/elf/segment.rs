@@ -11,7 +11,7 @@ use crate::address::{ElfAddress, FileOffset, RuntimeAddress};
 const PAGE_BYTES: u64 = if cfg!(target_arch = "aarch64") { 64 << 10 } else { 4 << 10 };
 
 /// A part of the file that is loaded into memory (`PT_LOAD`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Segment {
     pub(super) offset: FileOffset,
     pub(super) address: ElfAddress,
@@ -74,25 +74,36 @@ pub(super) fn elf_address(
     Some(ElfAddress(segment.address.0.wrapping_add(within)))
 }
 
-/// What is added to ELF addresses in a mapping of `mapping_bytes` bytes: that of the segment the mapping shows.
-///
-/// Its neighbours' bytes are on its first and last page at most, so it is the one with most bytes in the mapping,
-/// code before data.
-pub(super) fn load_bias(
-    segments: &[Segment],
-    mapping_start: RuntimeAddress,
-    mapping_offset: FileOffset,
-    mapping_bytes: u64,
-) -> Option<u64> {
-    let mapping_end = mapping_offset.0.saturating_add(mapping_bytes);
-    let shown = |segment: &Segment| {
-        let end = segment.offset.0.saturating_add(segment.file_bytes).min(mapping_end);
-        end.saturating_sub(segment.offset.0.max(mapping_offset.0))
-    };
-    let segments = segments.iter().filter(|segment| shown(segment) > 0);
-    let segment = segments.max_by_key(|segment| (segment.is_code, shown(segment)))?;
-    let segment_start = segment.address.0.wrapping_add(mapping_offset.0.wrapping_sub(segment.offset.0));
-    Some(mapping_start.0.wrapping_sub(segment_start))
+/// Where a file's segments are: what is left to know when the file is closed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Layout(Vec<Segment>);
+
+impl Layout {
+    pub(super) fn new(segments: Vec<Segment>) -> Self {
+        Self(segments)
+    }
+
+    /// What is added to this file's addresses where `mapping_bytes` of it from `mapping_offset` on are mapped to
+    /// `mapping_start`: the load bias of the segment that the mapping shows. It wraps.
+    ///
+    /// The neighbours' bytes are on its first and last page at most, so it is the one with most bytes in the mapping,
+    /// code before data.
+    pub(crate) fn load_bias(
+        &self,
+        mapping_start: RuntimeAddress,
+        mapping_offset: FileOffset,
+        mapping_bytes: u64,
+    ) -> Option<u64> {
+        let mapping_end = mapping_offset.0.saturating_add(mapping_bytes);
+        let shown = |segment: &Segment| {
+            let end = segment.offset.0.saturating_add(segment.file_bytes).min(mapping_end);
+            end.saturating_sub(segment.offset.0.max(mapping_offset.0))
+        };
+        let segments = self.0.iter().filter(|segment| shown(segment) > 0);
+        let segment = segments.max_by_key(|segment| (segment.is_code, shown(segment)))?;
+        let segment_start = segment.address.0.wrapping_add(mapping_offset.0.wrapping_sub(segment.offset.0));
+        Some(mapping_start.0.wrapping_sub(segment_start))
+    }
 }
 
 impl Segment {
@@ -203,7 +214,7 @@ mod tests {
     }
 
     fn bias(segments: &[Segment], start: u64, offset: u64, bytes: u64) -> Option<u64> {
-        load_bias(segments, RuntimeAddress(start), FileOffset(offset), bytes)
+        Layout::new(segments.to_vec()).load_bias(RuntimeAddress(start), FileOffset(offset), bytes)
     }
 
     #[test]

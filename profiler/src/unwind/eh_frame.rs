@@ -1,4 +1,4 @@
-//! From `.eh_frame` or `.debug_frame` to the table of a file.
+//! From `.eh_frame` or `.debug_frame` to the rows of a table.
 //!
 //! Two passes: the first finds where each function's description is, the second evaluates them by rising address,
 //! so that rows are written in their final order and only once.
@@ -16,40 +16,17 @@ use super::{
     rule::{Bytes, Cie, RowStorage, Rules},
     table::{Statistics, UnwindTable},
 };
-use crate::elf::{CallFrameKind, CallFrames, Defect, Elf};
-
-/// Call frame information of one file: ten times that of the largest libraries.
-const MAX_SECTION_BYTES: u64 = 64 << 20;
+use crate::elf::{CallFrameKind, CallFrames, Defect};
 
 /// Descriptions that functions share. Linkers leave a handful, but some merge none: one for each object file.
 const MAX_SHARED_DESCRIPTIONS: usize = 16 << 10;
 
 /// Bytes of descriptions that are evaluated. Each function's begins with the one it shares with others, which a
 /// file that lies can make as long as the section.
-const MAX_EVALUATED_BYTES: u64 = 2 * MAX_SECTION_BYTES;
+const MAX_EVALUATED_BYTES: u64 = 128 << 20;
 
 /// Functions begin at multiples of this, where they are aligned.
 const FUNCTION_ALIGNMENT_BYTES: u64 = 16;
-
-impl UnwindTable {
-    /// The table of a file. It is empty where the file has no call frame information.
-    pub(crate) fn build(elf: &Elf) -> Result<Self, Defect> {
-        let architecture = Architecture::of_machine(elf.machine()).ok_or(Defect::NotElf)?;
-        // Without sections there are segments still.
-        let sections = elf.sections().unwrap_or_default();
-        let linkage = architecture.linkage_sections.iter();
-        let linkage = linkage.filter_map(|(name, rule)| Some((sections.find(name)?.addresses(), *rule)));
-        let code = Code { architecture, addresses: elf.code().collect(), linkage_tables: linkage.collect() };
-        // What is loaded may be an empty section, where a program's language needs none.
-        let loaded =
-            elf.eh_frame(&sections, MAX_SECTION_BYTES)?.map(|frames| code.table(&frames)).transpose()?;
-        if let Some(table) = loaded.filter(|table| table.statistics().functions > 0) {
-            return Ok(table);
-        }
-        let for_debuggers = elf.debug_frame(&sections, MAX_SECTION_BYTES)?;
-        for_debuggers.map_or(Ok(Self::default()), |frames| code.table(&frames))
-    }
-}
 
 /// What there is to describe.
 pub(super) struct Code {
@@ -298,7 +275,7 @@ mod tests {
         super::test_frames::{CODE_ADDRESS, CODE_BYTES, TestFrames, code, plain, whole},
         *,
     };
-    use crate::{address::ElfAddress, elf::Image, process::Proc};
+    use crate::address::ElfAddress;
 
     /// Behind one byte, the frame is 16 bytes large.
     const PUSH: [u8; 3] = [0x41, 0x0e, 16];
@@ -465,21 +442,5 @@ mod tests {
         let bytes = TestFrames::x86_64().function(at(0), 8, &[]).function(far, 8, &[]).bytes.into();
         let frames = CallFrames { kind: CallFrameKind::EhFrame, bytes, address: ElfAddress(0) };
         assert_eq!(code.table(&frames).unwrap_err(), Defect::TooLarge);
-    }
-
-    #[test]
-    fn the_vdso_has_a_table_with_and_without_its_section_headers() {
-        let image = Proc::live().vdso().unwrap();
-        let table = |image: Vec<u8>| UnwindTable::build(&Elf::parse(Image::Memory(image)).unwrap()).unwrap();
-        let with_sections = table(image.clone());
-        assert!(with_sections.statistics().functions > 0);
-        assert_eq!(with_sections.statistics().malformed_functions, 0);
-
-        let mut without_sections = image;
-        without_sections[0x28..0x30].fill(0);
-        without_sections[0x3c..0x40].fill(0);
-        let without_sections = table(without_sections);
-        assert!(without_sections.pages().eq(with_sections.pages()));
-        assert_eq!(without_sections.rules(), with_sections.rules());
     }
 }

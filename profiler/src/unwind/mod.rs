@@ -14,10 +14,12 @@ mod comparison;
 mod eh_frame;
 mod row_writer;
 mod rule;
+mod source;
 mod table;
 #[cfg(test)]
-mod test_frames;
+pub(crate) mod test_frames;
 
 #[cfg(fuzzing)]
 pub(crate) use eh_frame::tables_of_section;
+pub(crate) use source::TableSource;
 pub(crate) use table::UnwindTable;

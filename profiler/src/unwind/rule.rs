@@ -80,7 +80,7 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Rules<'a, S> {
                 linkage_table.or_else(|| self.stored(expression, encoding))?
             }
         };
-        let (return_address, offset) = (self.architecture.return_address)(return_address)?;
+        let (return_address, offset) = (self.architecture.return_address)(return_address.as_ref())?;
         rule.return_address = return_address as u8;
         rule.return_address_offset = offset;
         let (frame_pointer, offset) =

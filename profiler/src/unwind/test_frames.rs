@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Where the code is that the sections are about.
-pub(super) const CODE_ADDRESS: u64 = 0x1_0000;
+pub(crate) const CODE_ADDRESS: u64 = 0x1_0000;
 pub(super) const CODE_BYTES: u64 = 0x10_0000;
 
 /// Addresses as eight bytes each.
@@ -19,15 +19,15 @@ const ENCODING_ABSOLUTE: u8 = 4;
 
 /// A section to be.
 #[derive(Clone, Default)]
-pub(super) struct TestFrames {
-    pub(super) bytes: Vec<u8>,
+pub(crate) struct TestFrames {
+    pub(crate) bytes: Vec<u8>,
     /// Where the description is that the next functions share.
     shared: usize,
 }
 
 impl TestFrames {
     /// A section whose functions begin as all functions of x86-64 do.
-    pub(super) fn x86_64() -> Self {
+    pub(crate) fn x86_64() -> Self {
         // The canonical frame address is rsp + 8, and the return address is stored 8 below it.
         Self::default().shared("zR", 16, &[0x0c, 7, 8, 0x90, 1])
     }
@@ -50,7 +50,7 @@ impl TestFrames {
     }
 
     /// Adds a function.
-    pub(super) fn function(mut self, start: u64, bytes: u64, instructions: &[u8]) -> Self {
+    pub(crate) fn function(mut self, start: u64, bytes: u64, instructions: &[u8]) -> Self {
         let to_shared = u32::try_from(self.bytes.len() + 4 - self.shared).unwrap();
         let augmentation_bytes = 0;
         let range = [start.to_le_bytes(), bytes.to_le_bytes()].concat();
@@ -87,8 +87,8 @@ impl TestFrames {
 /// Code without linkage tables.
 pub(super) fn code(machine: Machine) -> Code {
     let architecture = Architecture::of_machine(machine).unwrap();
-    let addresses = vec![CODE_ADDRESS..CODE_ADDRESS + CODE_BYTES];
-    Code { architecture, addresses, linkage_tables: Vec::new() }
+    let all = CODE_ADDRESS..CODE_ADDRESS + CODE_BYTES;
+    Code { architecture, addresses: [all].into(), linkage_tables: Vec::new() }
 }
 
 /// A rule of x86-64 whose caller's frame pointer is in its register still.

@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     fs::File,
+    hash::{BuildHasher, RandomState},
     io,
     os::unix::fs::MetadataExt,
     path::Path,
@@ -13,10 +14,10 @@ use std::{
 use profiler_common::unwind::MappingEntry;
 
 use crate::{
-    elf::{Defect, Elf, Image},
+    elf::{Defect, Elf, Image, Layout},
     process::{Backing, FileId, Mapping, Proc, root::Root},
     sampler::ebpf::{InstalledFile, Refusal, UnwindMaps},
-    unwind::UnwindTable,
+    unwind::{TableSource, UnwindTable},
 };
 
 /// The most of the kernel's memory that tables take.
@@ -40,7 +41,10 @@ pub(super) struct Files {
     tables: HashMap<FileKey, Table>,
     /// The table of what was looked at; `None` when it has none.
     seen: HashMap<Identity, Option<FileKey>>,
-    by_build_id: HashMap<Box<[u8]>, FileKey>,
+    /// The table of what tables are made of, by its hash. Files that say the same share one; a build id alone is only
+    /// what a file claims.
+    by_source: HashMap<u64, FileKey>,
+    hasher: RandomState,
     bytes: usize,
     next_key: u32,
 }
@@ -55,8 +59,9 @@ enum Identity {
 /// One table.
 #[derive(Debug)]
 struct Table {
-    /// For the segments: where a mapping of the file begins in its table.
-    elf: Elf,
+    /// Where a mapping of the file begins in its table.
+    layout: Layout,
+    source: u64,
     installed: InstalledFile,
     /// How many sets of mappings in the kernel lead to it.
     users: u32,
@@ -71,7 +76,8 @@ impl Files {
             host,
             tables: HashMap::new(),
             seen: HashMap::new(),
-            by_build_id: HashMap::new(),
+            by_source: HashMap::new(),
+            hasher: RandomState::new(),
             bytes: 0,
             next_key: 0,
         }
@@ -110,7 +116,7 @@ impl Files {
     pub(super) fn entry(&self, key: FileKey, mapping: &Mapping) -> Option<MappingEntry> {
         let table = self.tables.get(&key)?;
         let bytes = mapping.end.0.checked_sub(mapping.start.0)?;
-        let bias = table.elf.load_bias(mapping.start, mapping.offset, bytes)?;
+        let bias = table.layout.load_bias(mapping.start, mapping.offset, bytes)?;
         Some(table.installed.mapping(mapping.start.0, mapping.end.0, bias))
     }
 
@@ -159,7 +165,7 @@ impl Files {
             return *key;
         }
         let key = match image().and_then(Elf::parse) {
-            Ok(elf) => self.of_elf(maps, elf, path),
+            Ok(elf) => self.of_elf(maps, &elf, path),
             Err(defect) => {
                 log::debug!("no unwind table of `{path}`: {defect:?}");
                 None
@@ -172,14 +178,15 @@ impl Files {
         key
     }
 
-    fn of_elf(&mut self, maps: &mut UnwindMaps, elf: Elf, path: &str) -> Option<FileKey> {
-        let build_id: Option<Box<[u8]>> = elf.build_id().map(|id| id.bytes().into());
-        if let Some(key) = build_id.as_ref().and_then(|id| self.by_build_id.get(id)) {
+    fn of_elf(&mut self, maps: &mut UnwindMaps, elf: &Elf, path: &str) -> Option<FileKey> {
+        let told = |defect: &Defect| log::debug!("no unwind table of `{path}`: {defect:?}");
+        let layout = elf.layout();
+        let made_of = TableSource::read(elf).inspect_err(told).ok()?;
+        let source = self.hasher.hash_one((&made_of, &layout));
+        if let Some(key) = self.by_source.get(&source) {
             return Some(*key);
         }
-        let table = UnwindTable::build(&elf);
-        let table =
-            table.inspect_err(|defect| log::debug!("no unwind table of `{path}`: {defect:?}")).ok()?;
+        let table = made_of.table().inspect_err(told).ok()?;
         if table.row_count() == 0 {
             return None;
         }
@@ -190,10 +197,9 @@ impl Files {
         let key = FileKey(self.next_key);
         self.next_key = self.next_key.wrapping_add(1);
         self.bytes += installed.bytes();
-        self.tables.insert(key, Table { elf, installed, users: 0, unused_since: Instant::now() });
-        if let Some(id) = build_id {
-            self.by_build_id.insert(id, key);
-        }
+        let unused_since = Instant::now();
+        self.tables.insert(key, Table { layout, source, installed, users: 0, unused_since });
+        self.by_source.insert(source, key);
         Some(key)
     }
 
@@ -223,7 +229,7 @@ impl Files {
         self.bytes = self.bytes.saturating_sub(table.installed.bytes());
         maps.remove_file(table.installed);
         self.seen.retain(|_, seen| *seen != Some(key));
-        self.by_build_id.retain(|_, seen| *seen != key);
+        self.by_source.remove(&table.source);
     }
 
     /// The very file that is mapped; else the one at its path, in the process's root or in ours, when it has the same

@@ -29,10 +29,10 @@ const ENTRY: Rule = Rule {
     cfa_offset: 0,
 };
 
-fn return_address(rule: Option<RegisterRule<usize>>) -> Option<(ReturnAddressRule, i16)> {
+fn return_address(rule: Option<&RegisterRule<usize>>) -> Option<(ReturnAddressRule, i16)> {
     match rule {
         None | Some(RegisterRule::SameValue) => Some((ReturnAddressRule::LinkRegister, 0)),
-        Some(RegisterRule::Offset(offset)) => Some((ReturnAddressRule::AtCfa, offset.try_into().ok()?)),
+        Some(RegisterRule::Offset(offset)) => Some((ReturnAddressRule::AtCfa, (*offset).try_into().ok()?)),
         _ => None,
     }
 }

@@ -7,6 +7,9 @@ use gimli::{Register, RegisterRule, Vendor};
 use object::elf::{self, Machine};
 use profiler_common::unwind::{ReturnAddressRule, Rule};
 
+/// Where a return address is, and the offset of that place.
+type ReturnAddress = (ReturnAddressRule, i16);
+
 /// What the call frame information of a machine's code means.
 pub(super) struct Architecture {
     pub(super) stack_pointer: Register,
@@ -14,7 +17,7 @@ pub(super) struct Architecture {
     /// Whose instructions there are beside those of the standard.
     pub(super) vendor: Vendor,
     /// Where the return address is, and the offset, when its register has that rule.
-    pub(super) return_address: fn(Option<RegisterRule<usize>>) -> Option<(ReturnAddressRule, i16)>,
+    pub(super) return_address: fn(Option<&RegisterRule<usize>>) -> Option<ReturnAddress>,
     /// The rule of an expression that linkers write for procedure linkage tables.
     pub(super) linkage_table: fn(expression: &[u8]) -> Option<Rule>,
     /// The sections of procedure linkage tables, and the rule of the code in them. Not every linker describes

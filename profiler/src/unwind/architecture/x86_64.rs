@@ -39,8 +39,8 @@ const fn entry_that_pushes(push_end: i32) -> Rule {
     Rule { cfa: CfaRule::LinkageTable as u8, cfa_offset: push_end, ..ENTRY_THAT_JUMPS }
 }
 
-fn return_address(rule: Option<RegisterRule<usize>>) -> Option<(ReturnAddressRule, i16)> {
-    (rule == Some(RegisterRule::Offset(RETURN_ADDRESS_OFFSET.into())))
+fn return_address(rule: Option<&RegisterRule<usize>>) -> Option<(ReturnAddressRule, i16)> {
+    (rule == Some(&RegisterRule::Offset(RETURN_ADDRESS_OFFSET.into())))
         .then_some((ReturnAddressRule::AtCfa, RETURN_ADDRESS_OFFSET))
 }
 
@@ -82,9 +82,9 @@ mod tests {
 
     #[test]
     fn a_return_address_is_where_the_call_pushed_it() {
-        assert_eq!(return_address(Some(RegisterRule::Offset(-8))), Some((ReturnAddressRule::AtCfa, -8)));
+        assert_eq!(return_address(Some(&RegisterRule::Offset(-8))), Some((ReturnAddressRule::AtCfa, -8)));
         for other in [None, Some(RegisterRule::SameValue), Some(RegisterRule::Offset(-16))] {
-            assert_eq!(return_address(other), None);
+            assert_eq!(return_address(other.as_ref()), None);
         }
     }
 }
