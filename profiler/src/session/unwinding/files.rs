@@ -177,6 +177,7 @@ impl Files {
         if let Some(key) = build_id.as_ref().and_then(|id| self.by_build_id.get(id)) {
             return Some(*key);
         }
+        let started = Instant::now();
         let table = UnwindTable::build(&elf);
         let table =
             table.inspect_err(|defect| log::debug!("no unwind table of `{path}`: {defect:?}")).ok()?;
@@ -186,7 +187,14 @@ impl Files {
         let installed = self.install(maps, &table);
         let installed =
             installed.inspect_err(|refusal| log::info!("no unwind table of `{path}`: {refusal}")).ok()?;
-        log::debug!("unwind table of `{path}`: {} rows, {:?}", table.row_count(), table.statistics());
+        // `cargo xtask bench` reads this line.
+        log::debug!(
+            "unwind table of `{path}`: {} rows, {} bytes, built in {:.1} ms, {:?}",
+            table.row_count(),
+            installed.bytes(),
+            started.elapsed().as_secs_f64() * 1e3,
+            table.statistics()
+        );
         let key = FileKey(self.next_key);
         self.next_key = self.next_key.wrapping_add(1);
         self.bytes += installed.bytes();
