@@ -4,6 +4,7 @@ mod measure;
 mod programs;
 mod report;
 mod run_time;
+mod samply;
 mod scenario;
 pub(crate) mod stacks;
 mod sysctl;
@@ -122,7 +123,7 @@ impl Bench {
             let tools = [tools[0].clone(), tools[0].with("-K")];
             Plan { tools: &tools, runs }.carry_out(&job(target, 999, seconds(5)), target)
         });
-        let programs = programs::measure(&program_tools(tools), seconds(4), &folder)?;
+        let programs = programs::measure(&program_tools(tools), seconds(8), &folder)?;
         let tables = tables::measure(&tools[0], seconds(4), &folder)?;
         let dotnet = on(&Target::start_dotnet("9.0", "cpu")?, |target| {
             with_first_peer.carry_out(&job(target, 99, seconds(30)), target)

@@ -30,7 +30,8 @@ pub(super) struct Program {
     pub(super) start: fn(&Path) -> Result<Target>,
 }
 
-pub(super) const PROGRAMS: [Program; 7] = [
+pub(super) const PROGRAMS: [Program; 8] = [
+    Program { title: "C, 24 frames deep", library: "libc.so", start: |_| Target::start("chain-frameless") },
     Program { title: "python3", library: "libc.so", start: python },
     Program { title: "rustc", library: "librustc_driver", start: rustc },
     Program { title: "node", library: "/node", start: node },

@@ -25,8 +25,9 @@ const LEGEND: &str = "CPU: user and system time of the profiler and its children
 post: end of sampling to finished output with names. In kernel: all run time of its BPF programs, for each sample. \
 exact: samples with every call of the known chain. found: samples for each tick that the target's CPU time is worth.";
 
-const PROGRAMS_LEGEND: &str = "Samples whose outermost frame is `_start` (or the nameless code at the program's \
-entry), `clone` or `clone3`.";
+const PROGRAMS_LEGEND: &str = "Samples whose outermost frame is where the C library begins a process or a thread: \
+`_start` or the nameless code at the program's entry, `__libc_start_main` and what it calls, `start_thread`, `clone`, \
+`clone3`. From the first sample on: stacks before the tables are there count as they are.";
 
 const TABLES_LEGEND: &str = "Rows of 4 bytes and 8 bytes for each page of code, in the kernel. Build: from the parsed \
 file to the table in the kernel. Exec to whole stacks: from the profiler's exec until the tables of all that the target \

@@ -45,14 +45,18 @@ impl Entry {
 /// `_start` of every C library is no longer.
 const START_BYTES: u64 = 64;
 
-/// The functions that call the first function of a process, and of a thread.
-const ROOTS: [&str; 5] = ["_start", "clone", "__clone", "clone3", "__clone3"];
+/// Where a process or a thread begins. Who follows frame pointers comes no further than the first frame that the C
+/// library has, which is as good.
+fn is_beginning(frame: &str) -> bool {
+    const THREADS: [&str; 5] = ["start_thread", "clone", "__clone", "clone3", "__clone3"];
+    frame == "_start" || frame.starts_with("__libc_start_") || THREADS.contains(&frame)
+}
 
 /// The share of samples whose outermost frame is where a process or a thread begins.
 pub(super) fn rooted_share(stacks: &[Stack], entry: &Entry) -> f64 {
     // In a folded line the outermost is the name of the process.
     const OUTERMOST: usize = 2;
-    let is_root = |frame: &String| ROOTS.contains(&frame.as_str()) || entry.is_at(frame);
+    let is_root = |frame: &String| is_beginning(frame) || entry.is_at(frame);
     let is_whole = |frames: &[String]| frames.iter().rev().take(OUTERMOST).any(is_root);
     share(stacks, is_whole)
 }
@@ -132,7 +136,7 @@ mod tests {
     fn a_sample_is_whole_when_its_outermost_frame_is_a_beginning() {
         let entry =
             Entry { file_name: "java".to_owned(), elf_address: 0x10a0, runtime_address: 0x5555_0000_10a0 };
-        let whole = "java;_start;main 1\njava;clone3;work 1\njava;[java+0x10c5];main 1\n";
+        let whole = "java;__libc_start_main;main 1\njava;clone3;work 1\njava;[java+0x10c5];main 1\n";
         let cut = "java;main 1\njava;[libjvm.so+0x10c5];work 1\njava;[java+0x20a0];main 1\n";
         assert_eq!(rooted_share(&of_folded(&format!("{whole}{cut}")), &entry), 0.5);
         let of_perf = "java \n\t11b6 main\n\t5555000010c5 [unknown]\n\njava \n\t7f00000010c5 [unknown]\n";

@@ -13,6 +13,7 @@ use wait4::Wait4 as _;
 
 use super::{
     measure::{self, End, Run},
+    samply,
     stacks::{self, Entry, Stack},
 };
 use crate::{setup, shell};
@@ -127,16 +128,30 @@ impl Tool {
         if self.name == ToolName::Perf {
             script(program, job, &output, &mut run)?;
         }
-        let stacks = self.parser().map(|parse| parse(&fs::read_to_string(&output).unwrap_or_default()));
-        Ok(Done { run, stacks })
+        // Where the kernel has no modules, it goes on without anything to show.
+        ensure!(!run.messages.contains("No stack counts found"), "it found no stacks");
+        Ok(Done { run, stacks: self.stacks(job, &output)? })
+    }
+
+    fn stacks(&self, job: &Job<'_>, output: &Path) -> Result<Option<Vec<Stack>>> {
+        let parse: fn(&str) -> Vec<Stack> = match self.name {
+            ToolName::Profiler | ToolName::ProfileBpfcc | ToolName::ProfileBee => stacks::of_folded,
+            ToolName::Perf => stacks::of_perf_script,
+            ToolName::Bpftrace => stacks::of_bpftrace,
+            ToolName::Samply => return samply::stacks(job.folder).map(Some),
+            ToolName::Lightswitch => return Ok(None),
+        };
+        Ok(Some(parse(&fs::read_to_string(output).unwrap_or_default())))
     }
 
     fn record(&self, program: &Path, job: &Job<'_>) -> Result<Command> {
         let Job { frequency_hz, seconds, .. } = job;
         let options = self.options;
         let pid = job.pid.map(|pid| pid.to_string());
-        let mut command =
-            if self.name == ToolName::ProfileBee { with_tracefs(program) } else { Command::new(program) };
+        let mut command = match self.name {
+            ToolName::ProfileBee | ToolName::Lightswitch => with_tracefs(program),
+            _ => Command::new(program),
+        };
         command.current_dir(job.folder);
         let arguments = match (self.name, pid) {
             (ToolName::Profiler, None) => format!("-a -F {frequency_hz} -d {seconds} {options}"),
@@ -172,15 +187,6 @@ impl Tool {
         command.args(arguments.split_whitespace());
         Ok(command)
     }
-
-    fn parser(&self) -> Option<fn(&str) -> Vec<Stack>> {
-        match self.name {
-            ToolName::Profiler | ToolName::ProfileBpfcc | ToolName::ProfileBee => Some(stacks::of_folded),
-            ToolName::Perf => Some(stacks::of_perf_script),
-            ToolName::Bpftrace => Some(stacks::of_bpftrace),
-            ToolName::Samply | ToolName::Lightswitch => None,
-        }
-    }
 }
 
 fn bpftrace_program(pid: &str, frequency_hz: u64, seconds: u64) -> String {
@@ -190,9 +196,11 @@ fn bpftrace_program(pid: &str, frequency_hz: u64, seconds: u64) -> String {
     )
 }
 
-/// Where it is not mounted, it is for the program alone: nothing is left of it.
+/// Where it is not mounted, it is for the program alone: nothing is left of it. Some look for it at its older place,
+/// where debugfs has it.
 fn with_tracefs(program: &Path) -> Command {
-    const SCRIPT: &str = "mount -t tracefs tracefs /sys/kernel/tracing; exec \"$0\" \"$@\"";
+    const SCRIPT: &str = "mount -t tracefs tracefs /sys/kernel/tracing; \
+                          mount -t debugfs debugfs /sys/kernel/debug; exec \"$0\" \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", SCRIPT]).arg(program);
     command
