@@ -47,6 +47,9 @@ pub(crate) fn by_loop(context: &PerfEventContext) {
 }
 
 /// One turn of the loop; 1 ends it. A mangled name would depend on where the crate is built.
+///
+/// VERIFIER: never inlined. In a larger function the compiler keeps what a failed read left undefined on the stack, which
+/// 5.10 refuses to load.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn advance(_turn: u64, state: *mut *mut Scratch) -> i64 {
@@ -73,10 +76,11 @@ pub(crate) fn by_chain(context: &PerfEventContext) {
 #[inline(always)]
 pub(crate) fn link(context: &PerfEventContext) {
     let Some(scratch) = scratch() else { return };
+    let mut state: *mut Scratch = scratch;
     let mut goes_on = true;
     // Bound: so many that 5.10 verifies them.
     for _ in 0..FRAMES_A_TAIL_CALL {
-        if !walk::advance(scratch) {
+        if advance(0, &raw mut state) != 0 {
             goes_on = false;
             break;
         }

@@ -95,6 +95,7 @@ pub(crate) fn build() -> Result<()> {
     for program in RUST_PROGRAMS {
         build_rust(program)?;
     }
+    build_frameless_chain()?;
     unwinding::build()?;
     build_dotnet()?;
     // The product itself, for containers that have nothing else.
@@ -109,12 +110,12 @@ pub(crate) fn build_for_virtual_machines() -> Result<()> {
         build_c(&source_folder().join(program).with_extension("c"))?;
     }
     build_static("shares")?;
-    compile_c(
-        &FRAMELESS_C_FLAGS,
-        &source_folder().join("chain.c"),
-        &output_folder().join("chain-frameless"),
-        &[],
-    )
+    build_frameless_chain()
+}
+
+fn build_frameless_chain() -> Result<()> {
+    let program = output_folder().join("chain-frameless");
+    compile_c(&FRAMELESS_C_FLAGS, &source_folder().join("chain.c"), &program, &[])
 }
 
 fn build_c(source: &Path) -> Result<()> {

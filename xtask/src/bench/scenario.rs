@@ -10,7 +10,7 @@ use anyhow::Result;
 use super::{
     measure, stacks,
     target::{Target, cpu_time},
-    tool::{Done, Job, Tool, ToolName},
+    tool::{Done, Job, Known, Tool, ToolName},
 };
 
 /// What is measured. The unit is in the name.
@@ -24,7 +24,10 @@ pub(super) enum Metric {
     PostMilliseconds,
     InKernelMicroseconds,
     ExactPercent,
+    /// Of samples, those whose stack reaches its root.
+    WholePercent,
     FoundPercent,
+    FramesPerSample,
     Lost,
     Samples,
 }
@@ -32,9 +35,17 @@ pub(super) enum Metric {
 /// What one profiler took, by metric.
 pub(super) type Figures = BTreeMap<Metric, f64>;
 
-/// What each profiler took, or why it did not work.
+/// What each profiler took.
 pub(super) struct Series {
-    pub(super) rows: Vec<(ToolName, Result<Figures, String>)>,
+    pub(super) rows: Vec<Row>,
+}
+
+/// One profiler, working in one way.
+pub(super) struct Row {
+    pub(super) name: ToolName,
+    pub(super) options: &'static str,
+    /// What it took, or why it did not work.
+    pub(super) outcome: Result<Figures, String>,
 }
 
 /// What each profiler is to do.
@@ -52,15 +63,20 @@ impl Plan<'_> {
         for run in 1..=self.runs {
             for (tool, outcome) in self.tools.iter().zip(&mut outcomes) {
                 let Ok(done) = outcome else { continue };
-                eprintln!("run {run}: {} at {} Hz, {} s", tool.name.program(), job.frequency_hz, job.seconds);
+                let (program, options) = (tool.name.program(), tool.options);
+                eprintln!("run {run}: {program} {options} at {} Hz, {} s", job.frequency_hz, job.seconds);
                 match one_run(tool, job, target) {
                     Ok(figures) => done.push(figures),
                     Err(error) => *outcome = Err(format!("{error:#}")),
                 }
             }
         }
-        let rows = self.tools.iter().zip(outcomes);
-        Series { rows: rows.map(|(tool, outcome)| (tool.name, outcome.map(|runs| medians(&runs)))).collect() }
+        let row = |(tool, outcome): (&Tool, Result<Vec<Figures>, String>)| Row {
+            name: tool.name,
+            options: tool.options,
+            outcome: outcome.map(|runs| medians(&runs)),
+        };
+        Series { rows: self.tools.iter().zip(outcomes).map(row).collect() }
     }
 }
 
@@ -89,9 +105,14 @@ fn figures(done: &Done, job: &Job<'_>, target_cpu: f64) -> Figures {
     let samples = stacks::samples(stacks) as f64;
     let ticks = target_cpu * (job.frequency_hz * job.seconds) as f64;
     figures.insert(Metric::Samples, samples);
-    if job.has_known_chain {
-        figures.insert(Metric::ExactPercent, 100.0 * stacks::exact_share(stacks));
-    }
+    figures.insert(Metric::FramesPerSample, stacks::mean_frames(stacks));
+    match job.known {
+        Known::Nothing => None,
+        Known::Chain => figures.insert(Metric::ExactPercent, 100.0 * stacks::exact_share(stacks)),
+        Known::Entry(entry) => {
+            figures.insert(Metric::WholePercent, 100.0 * stacks::rooted_share(stacks, entry))
+        }
+    };
     figures.insert(Metric::FoundPercent, 100.0 * samples / ticks);
     if let Some(run_time) = run.run_time_a_second {
         let microseconds = run_time.as_secs_f64() * 1e6 * job.seconds as f64;
@@ -124,20 +145,35 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 impl Series {
-    /// What the profiler itself took.
+    /// What the profiler itself took, as it works by default.
     pub(super) fn own(&self, metric: Metric) -> Option<f64> {
-        self.row(ToolName::Profiler)?.get(&metric).copied()
+        self.own_with("", metric)
+    }
+
+    /// What it took with these options.
+    pub(super) fn own_with(&self, options: &str, metric: Metric) -> Option<f64> {
+        let is_meant = |row: &&Row| row.name == ToolName::Profiler && row.options == options;
+        self.rows.iter().find(is_meant)?.figure(metric)
     }
 
     /// The best of the others.
     pub(super) fn best_peer(&self, metric: Metric) -> Option<(ToolName, f64)> {
-        let peers = self.rows.iter().filter(|(name, _)| *name != ToolName::Profiler);
-        let found = peers.filter_map(|(name, row)| Some((*name, *row.as_ref().ok()?.get(&metric)?)));
-        found.min_by(|(_, a), (_, b)| a.total_cmp(b))
+        let peers = self.rows.iter().filter(|row| row.name != ToolName::Profiler);
+        let found = peers.filter_map(|row| Some((row.name, row.figure(metric)?)));
+        found.min_by(|(_, a), (_, b)| if metric.is_a_virtue() { b.total_cmp(a) } else { a.total_cmp(b) })
     }
+}
 
-    fn row(&self, name: ToolName) -> Option<&Figures> {
-        self.rows.iter().find(|(row, _)| *row == name)?.1.as_ref().ok()
+impl Metric {
+    /// Whether more of it is better.
+    pub(super) fn is_a_virtue(self) -> bool {
+        matches!(self, Self::ExactPercent | Self::WholePercent)
+    }
+}
+
+impl Row {
+    pub(super) fn figure(&self, metric: Metric) -> Option<f64> {
+        self.outcome.as_ref().ok()?.get(&metric).copied()
     }
 }
 

@@ -14,9 +14,62 @@ fn chain() -> Vec<String> {
 /// The share of samples that hold every call of the workload `chain`, one behind the other.
 pub(super) fn exact_share(stacks: &[Stack]) -> f64 {
     let chain = chain();
-    let is_exact = |frames: &[String]| frames.windows(chain.len()).any(|window| window == chain);
-    let exact: u64 = stacks.iter().filter(|(frames, _)| is_exact(frames)).map(|(_, count)| count).sum();
-    exact as f64 / samples(stacks).max(1) as f64
+    share(stacks, |frames| frames.windows(chain.len()).any(|window| window == chain))
+}
+
+/// Where a program begins: what its code there is called when it has no name.
+pub(super) struct Entry {
+    /// The program's file, without its folder.
+    pub(super) file_name: String,
+    /// In the file's own count.
+    pub(super) elf_address: u64,
+    /// In the process.
+    pub(super) runtime_address: u64,
+}
+
+impl Entry {
+    /// Whether a frame without a name, `[file+0x1234]` or `0x1234`, is the program's first function.
+    fn is_at(&self, frame: &str) -> bool {
+        let (address, start) = match frame.strip_prefix('[').and_then(|place| place.strip_suffix(']')) {
+            Some(place) => match place.rsplit_once('+') {
+                Some((file, address)) if file == self.file_name => (address, self.elf_address),
+                _ => return false,
+            },
+            None => (frame, self.runtime_address),
+        };
+        let address = address.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        address.is_some_and(|address| (start..start + START_BYTES).contains(&address))
+    }
+}
+
+/// `_start` of every C library is no longer.
+const START_BYTES: u64 = 64;
+
+/// Where a process or a thread begins. Who follows frame pointers comes no further than the first frame that the C
+/// library has, which is as good.
+fn is_beginning(frame: &str) -> bool {
+    const THREADS: [&str; 5] = ["start_thread", "clone", "__clone", "clone3", "__clone3"];
+    frame == "_start" || frame.starts_with("__libc_start_") || THREADS.contains(&frame)
+}
+
+/// The share of samples whose outermost frame is where a process or a thread begins.
+pub(super) fn rooted_share(stacks: &[Stack], entry: &Entry) -> f64 {
+    // In a folded line the outermost is the name of the process.
+    const OUTERMOST: usize = 2;
+    let is_root = |frame: &String| is_beginning(frame) || entry.is_at(frame);
+    let is_whole = |frames: &[String]| frames.iter().rev().take(OUTERMOST).any(is_root);
+    share(stacks, is_whole)
+}
+
+/// How many frames a sample has.
+pub(super) fn mean_frames(stacks: &[Stack]) -> f64 {
+    let frames: u64 = stacks.iter().map(|(frames, count)| frames.len() as u64 * count).sum();
+    frames as f64 / samples(stacks).max(1) as f64
+}
+
+fn share(stacks: &[Stack], is_meant: impl Fn(&[String]) -> bool) -> f64 {
+    let meant: u64 = stacks.iter().filter(|(frames, _)| is_meant(frames)).map(|(_, count)| count).sum();
+    meant as f64 / samples(stacks).max(1) as f64
 }
 
 pub(crate) fn samples(stacks: &[Stack]) -> u64 {
@@ -34,7 +87,10 @@ pub(crate) fn of_folded(text: &str) -> Vec<Stack> {
 
 /// `perf script -F comm,ip,sym`: the name of the thread, a line `address symbol` a frame, an empty line.
 pub(super) fn of_perf_script(text: &str) -> Vec<Stack> {
-    let frame = |line: &str| Some(line.trim().split_once(' ')?.1.to_owned());
+    let frame = |line: &str| match line.trim().split_once(' ')? {
+        (address, "[unknown]") => Some(format!("0x{address}")),
+        (_, symbol) => Some(symbol.to_owned()),
+    };
     let samples = text.split("\n\n").filter(|sample| !sample.trim().is_empty());
     samples.map(|sample| (sample.trim_matches('\n').lines().skip(1).filter_map(frame).collect(), 1)).collect()
 }
@@ -74,6 +130,18 @@ mod tests {
         assert_eq!(samples(&stacks), 10);
         assert_eq!(exact_share(&stacks), 0.8);
         assert_eq!(exact_share(&[]), 0.0);
+    }
+
+    #[test]
+    fn a_sample_is_whole_when_its_outermost_frame_is_a_beginning() {
+        let entry =
+            Entry { file_name: "java".to_owned(), elf_address: 0x10a0, runtime_address: 0x5555_0000_10a0 };
+        let whole = "java;__libc_start_main;main 1\njava;clone3;work 1\njava;[java+0x10c5];main 1\n";
+        let cut = "java;main 1\njava;[libjvm.so+0x10c5];work 1\njava;[java+0x20a0];main 1\n";
+        assert_eq!(rooted_share(&of_folded(&format!("{whole}{cut}")), &entry), 0.5);
+        let of_perf = "java \n\t11b6 main\n\t5555000010c5 [unknown]\n\njava \n\t7f00000010c5 [unknown]\n";
+        assert_eq!(rooted_share(&of_perf_script(of_perf), &entry), 0.5);
+        assert_eq!(mean_frames(&of_perf_script(of_perf)), 1.5);
     }
 
     #[test]

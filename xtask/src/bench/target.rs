@@ -3,16 +3,19 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader},
+    path::PathBuf,
     process::{Child, ChildStdin, Command, Stdio},
     time::Duration,
 };
 
 use anyhow::{Context as _, Result, ensure};
+use object::Object as _;
 
+use super::stacks::Entry;
 use crate::workloads;
 
 /// Longer than any bench, so that nothing stays behind that runs for ever.
-const SECONDS: &str = "900";
+pub(super) const SECONDS: &str = "900";
 
 /// A running workload. Dropped, it is gone.
 pub(super) struct Target {
@@ -33,13 +36,20 @@ impl Target {
         Self::of(Command::new("nice").args(["-n", "19"]).arg(program).arg(SECONDS))
     }
 
+    /// Starts a program without frame pointers whose stack is about so many frames deep.
+    pub(super) fn start_shapes(frames: &str) -> Result<Self> {
+        let program = workloads::output_folder().join("unwinding/shapes");
+        Self::of(Command::new(program).args([SECONDS, frames]))
+    }
+
     /// Starts the .NET program in a mode, with its perf map.
     pub(super) fn start_dotnet(version: &str, mode: &str) -> Result<Self> {
         let launcher = workloads::output_folder().join("dotnet/run");
         Self::of(Command::new(launcher).args([version, mode, SECONDS]))
     }
 
-    fn of(command: &mut Command) -> Result<Self> {
+    /// Starts a program that says `ready` when it is.
+    pub(super) fn of(command: &mut Command) -> Result<Self> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let lifeline = child.stdin.take();
         let output = child.stdout.take().context("a workload has an output")?;
@@ -52,6 +62,22 @@ impl Target {
 
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Where its program begins.
+    pub(super) fn entry(&self) -> Result<Entry> {
+        const AT_ENTRY: u64 = 9;
+        let folder = PathBuf::from(format!("/proc/{}", self.pid()));
+        let words: Vec<u64> = fs::read(folder.join("auxv"))?
+            .chunks_exact(size_of::<u64>())
+            .filter_map(|word| Some(u64::from_ne_bytes(word.try_into().ok()?)))
+            .collect();
+        let mut vector = words.chunks_exact(2);
+        let runtime_address = vector.find(|pair| pair[0] == AT_ENTRY).context("a process has an entry")?[1];
+        let program = fs::read_link(folder.join("exe"))?;
+        let bytes = fs::read(&program)?;
+        let file_name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Entry { file_name, elf_address: object::File::parse(&*bytes)?.entry(), runtime_address })
     }
 }
 

@@ -13,7 +13,8 @@ use wait4::Wait4 as _;
 
 use super::{
     measure::{self, End, Run},
-    stacks::{self, Stack},
+    samply,
+    stacks::{self, Entry, Stack},
 };
 use crate::{setup, shell};
 
@@ -28,9 +29,12 @@ pub(super) enum ToolName {
     Lightswitch,
 }
 
-/// A profiler and where it is.
+/// A profiler, how it is told to work, and where it is.
+#[derive(Clone)]
 pub(super) struct Tool {
     pub(super) name: ToolName,
+    /// Beyond what it is given for the job.
+    pub(super) options: &'static str,
     program: Option<PathBuf>,
 }
 
@@ -40,10 +44,20 @@ pub(super) struct Job<'a> {
     pub(super) pid: Option<u32>,
     pub(super) frequency_hz: u64,
     pub(super) seconds: u64,
-    /// Whether the target is the workload whose chain of calls is known.
-    pub(super) has_known_chain: bool,
+    /// What is known of the target's stacks.
+    pub(super) known: Known<'a>,
     /// For what it writes.
     pub(super) folder: &'a Path,
+}
+
+/// What is known of a target's stacks.
+#[derive(Clone, Copy)]
+pub(super) enum Known<'a> {
+    Nothing,
+    /// It is the workload `chain`.
+    Chain,
+    /// Where its program begins.
+    Entry(&'a Entry),
 }
 
 /// What it did.
@@ -70,25 +84,37 @@ impl ToolName {
         }
     }
 
-    pub(super) fn title(self) -> &'static str {
+    /// What it is called with these options.
+    pub(super) fn title(self, options: &str) -> String {
+        let with = |name: &str| format!("{name} {options}").trim_end().to_owned();
         match self {
-            Self::Profiler => "**profiler**",
-            Self::Perf => "perf record -g, perf script",
-            Self::ProfileBee => "profile-bee",
-            name => name.program(),
+            Self::Profiler => with("**profiler**"),
+            Self::Perf => format!("perf record {options}, perf script"),
+            Self::ProfileBee => with("profile-bee"),
+            name => with(name.program()),
         }
+    }
+
+    /// By frame pointers, where it has the choice; the profiler's own choice is its default.
+    fn options(self) -> &'static str {
+        if self == Self::Perf { "-g" } else { "" }
     }
 }
 
 impl Tool {
     pub(super) fn at(name: ToolName, program: PathBuf) -> Self {
-        Self { name, program: Some(program) }
+        Self { name, options: name.options(), program: Some(program) }
     }
 
     pub(super) fn find(name: ToolName) -> Self {
         let installed = setup::peers_folder().join("bin").join(name.program());
         let program = if installed.is_file() { Some(installed) } else { shell::find(name.program()) };
-        Self { name, program }
+        Self { name, options: name.options(), program }
+    }
+
+    /// The same, told to work in another way.
+    pub(super) fn with(&self, options: &'static str) -> Self {
+        Self { options, ..self.clone() }
     }
 
     /// Does a job, up to the stacks with their names.
@@ -102,23 +128,40 @@ impl Tool {
         if self.name == ToolName::Perf {
             script(program, job, &output, &mut run)?;
         }
-        let stacks = self.parser().map(|parse| parse(&fs::read_to_string(&output).unwrap_or_default()));
-        Ok(Done { run, stacks })
+        // Where the kernel has no modules, it goes on without anything to show.
+        ensure!(!run.messages.contains("No stack counts found"), "it found no stacks");
+        Ok(Done { run, stacks: self.stacks(job, &output)? })
+    }
+
+    fn stacks(&self, job: &Job<'_>, output: &Path) -> Result<Option<Vec<Stack>>> {
+        let parse: fn(&str) -> Vec<Stack> = match self.name {
+            ToolName::Profiler | ToolName::ProfileBpfcc | ToolName::ProfileBee => stacks::of_folded,
+            ToolName::Perf => stacks::of_perf_script,
+            ToolName::Bpftrace => stacks::of_bpftrace,
+            ToolName::Samply => return samply::stacks(job.folder).map(Some),
+            ToolName::Lightswitch => return Ok(None),
+        };
+        Ok(Some(parse(&fs::read_to_string(output).unwrap_or_default())))
     }
 
     fn record(&self, program: &Path, job: &Job<'_>) -> Result<Command> {
         let Job { frequency_hz, seconds, .. } = job;
+        let options = self.options;
         let pid = job.pid.map(|pid| pid.to_string());
-        let mut command =
-            if self.name == ToolName::ProfileBee { with_tracefs(program) } else { Command::new(program) };
+        let mut command = match self.name {
+            ToolName::ProfileBee | ToolName::Lightswitch => with_tracefs(program),
+            _ => Command::new(program),
+        };
         command.current_dir(job.folder);
         let arguments = match (self.name, pid) {
-            (ToolName::Profiler, None) => format!("-a -F {frequency_hz} -d {seconds}"),
-            (ToolName::Profiler, Some(pid)) => format!("-p {pid} -F {frequency_hz} -d {seconds}"),
+            (ToolName::Profiler, None) => format!("-a -F {frequency_hz} -d {seconds} {options}"),
+            (ToolName::Profiler, Some(pid)) => {
+                format!("-p {pid} -F {frequency_hz} -d {seconds} {options}")
+            }
             (ToolName::Perf, pid) => {
                 let target = pid.map_or_else(|| "-a".to_owned(), |pid| format!("-p {pid}"));
                 format!(
-                    "record -q -e cpu-clock -F {frequency_hz} -g {target} -o perf.data -- sleep {seconds}"
+                    "record -q -e cpu-clock -F {frequency_hz} {target} -o perf.data {options} -- sleep {seconds}"
                 )
             }
             (_, None) => return Err(anyhow!("not asked for every process")),
@@ -130,7 +173,7 @@ impl Tool {
             (ToolName::ProfileBee, Some(pid)) => {
                 let milliseconds = seconds * 1000;
                 format!(
-                    "--pid {pid} --frequency {frequency_hz} --time {milliseconds} --collapse probee.output"
+                    "--pid {pid} --frequency {frequency_hz} --time {milliseconds} --collapse probee.output {options}"
                 )
             }
             (ToolName::Samply, Some(pid)) => format!(
@@ -144,15 +187,6 @@ impl Tool {
         command.args(arguments.split_whitespace());
         Ok(command)
     }
-
-    fn parser(&self) -> Option<fn(&str) -> Vec<Stack>> {
-        match self.name {
-            ToolName::Profiler | ToolName::ProfileBpfcc | ToolName::ProfileBee => Some(stacks::of_folded),
-            ToolName::Perf => Some(stacks::of_perf_script),
-            ToolName::Bpftrace => Some(stacks::of_bpftrace),
-            ToolName::Samply | ToolName::Lightswitch => None,
-        }
-    }
 }
 
 fn bpftrace_program(pid: &str, frequency_hz: u64, seconds: u64) -> String {
@@ -162,9 +196,11 @@ fn bpftrace_program(pid: &str, frequency_hz: u64, seconds: u64) -> String {
     )
 }
 
-/// Where it is not mounted, it is for the program alone: nothing is left of it.
+/// Where it is not mounted, it is for the program alone: nothing is left of it. Some look for it at its older place,
+/// where debugfs has it.
 fn with_tracefs(program: &Path) -> Command {
-    const SCRIPT: &str = "mount -t tracefs tracefs /sys/kernel/tracing; exec \"$0\" \"$@\"";
+    const SCRIPT: &str = "mount -t tracefs tracefs /sys/kernel/tracing; \
+                          mount -t debugfs debugfs /sys/kernel/debug; exec \"$0\" \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", SCRIPT]).arg(program);
     command
@@ -179,11 +215,16 @@ fn lightswitch_frequency(frequency_hz: u64) -> u64 {
     }
 }
 
+/// More than any target has: perf's own limit would cut the deepest.
+const MAX_FRAMES: &str = "2048";
+
 /// perf's second step, which turns its recording into names. Its cost is perf's.
 fn script(program: &Path, job: &Job<'_>, output: &Path, run: &mut Run) -> Result<()> {
     let started = Instant::now();
     let mut command = Command::new(program);
-    command.args(["script", "-i", "perf.data", "-F", "comm,ip,sym"]).current_dir(job.folder);
+    command
+        .args(["script", "-i", "perf.data", "-F", "comm,ip,sym", "--no-inline", "--max-stack", MAX_FRAMES])
+        .current_dir(job.folder);
     let ended = command.stdout(File::create(output)?).stderr(Stdio::null()).spawn()?.wait4()?;
     ensure!(ended.status.success(), "perf script: {}", ended.status);
     run.post += started.elapsed();

@@ -89,7 +89,12 @@ fn missing_packages(purpose: Purpose) -> Vec<&'static str> {
         Purpose::Dependencies => Vec::new(),
         Purpose::Workloads => WORKLOADS.iter().filter_map(lacking).collect(),
         Purpose::EndToEnd => END_TO_END.iter().filter_map(lacking).collect(),
-        Purpose::Bench => BENCH.iter().filter_map(lacking).chain(missing_for_lightswitch()).collect(),
+        Purpose::Bench => {
+            let mut packages: Vec<_> = BENCH.iter().filter_map(lacking).collect();
+            packages.extend(missing_for_lightswitch());
+            packages.extend(missing_names_of_libc());
+            packages
+        }
         Purpose::KernelMatrix => KERNEL_MATRIX.iter().filter_map(lacking).collect(),
     }
 }
@@ -109,6 +114,11 @@ fn missing_for_lightswitch() -> Vec<&'static str> {
     let is_built = peers_folder().join("bin/lightswitch").is_file();
     let is_buildable = shell::find("clang").is_some() && Path::new("/usr/include/libelf.h").exists();
     if is_built || is_buildable { Vec::new() } else { BUILD_LIGHTSWITCH.to_vec() }
+}
+
+/// Without them nobody can say where a stack begins.
+fn missing_names_of_libc() -> Option<&'static str> {
+    (!Path::new("/usr/lib/debug/.build-id").exists()).then_some("libc6-dbg")
 }
 
 const EBPF_COMPILER: [&str; 3] = ["rustc-web", "cargo-web", "libstd-rust-web-dev-bpf"];

@@ -186,6 +186,7 @@ impl Files {
         if let Some(key) = self.by_source.get(&source) {
             return Some(*key);
         }
+        let started = Instant::now();
         let table = made_of.table().inspect_err(told).ok()?;
         if table.row_count() == 0 {
             return None;
@@ -193,7 +194,14 @@ impl Files {
         let installed = self.install(maps, &table);
         let installed =
             installed.inspect_err(|refusal| log::info!("no unwind table of `{path}`: {refusal}")).ok()?;
-        log::debug!("unwind table of `{path}`: {} rows, {:?}", table.row_count(), table.statistics());
+        // `cargo xtask bench` reads this line.
+        log::debug!(
+            "unwind table of `{path}`: {} rows, {} bytes, built in {:.1} ms, {:?}",
+            table.row_count(),
+            installed.bytes(),
+            started.elapsed().as_secs_f64() * 1e3,
+            table.statistics()
+        );
         let key = FileKey(self.next_key);
         self.next_key = self.next_key.wrapping_add(1);
         self.bytes += installed.bytes();

@@ -1,0 +1,149 @@
+//! Programs that nobody wrote to be sampled: how many of their stacks reach the root, whoever walks them.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{
+    report::number,
+    scenario::{Metric, Plan, Series},
+    target::{SECONDS, Target},
+    tool::{Job, Known, Tool},
+};
+use crate::project;
+
+/// Often enough for a share in tenths of a percent, seldom enough for copies of stacks.
+const FREQUENCY_HZ: u64 = 499;
+
+/// A program, and how to start it in a folder that it may write to.
+pub(super) struct Program {
+    pub(super) title: &'static str,
+    /// The largest library it brings, or the one it is known for.
+    pub(super) library: &'static str,
+    pub(super) start: fn(&Path) -> Result<Target>,
+}
+
+pub(super) const PROGRAMS: [Program; 8] = [
+    Program { title: "C, 24 frames deep", library: "libc.so", start: |_| Target::start("chain-frameless") },
+    Program { title: "python3", library: "libc.so", start: python },
+    Program { title: "rustc", library: "librustc_driver", start: rustc },
+    Program { title: "node", library: "/node", start: node },
+    Program { title: "java +PreserveFramePointer", library: "libjvm.so", start: java },
+    Program { title: ".NET 3.1", library: "libcoreclr.so", start: |_| Target::start_dotnet("3.1", "cpu") },
+    Program { title: ".NET 9.0", library: "libcoreclr.so", start: |_| Target::start_dotnet("9.0", "cpu") },
+    Program { title: "C, 1,000 frames deep", library: "libc.so", start: deep },
+];
+
+/// What each profiler makes of each program.
+pub(super) struct Measured(Vec<(&'static str, Series)>);
+
+/// Lets each of `tools` sample each program for so long.
+pub(super) fn measure(tools: &[Tool], seconds: u64, folder: &Path) -> Result<Measured> {
+    let all = PROGRAMS.iter().map(|program| Ok((program.title, one(program, tools, seconds, folder)?)));
+    Ok(Measured(all.collect::<Result<_>>()?))
+}
+
+/// Each profiler has its own run of the program: some of them end by themselves.
+fn one(program: &Program, tools: &[Tool], seconds: u64, folder: &Path) -> Result<Series> {
+    let mut rows = Vec::new();
+    for tool in tools.chunks(1) {
+        let target = (program.start)(folder).with_context(|| format!("failed to start {}", program.title))?;
+        let entry = target.entry()?;
+        let job = Job {
+            pid: Some(target.pid()),
+            frequency_hz: FREQUENCY_HZ,
+            seconds,
+            known: Known::Entry(&entry),
+            folder,
+        };
+        rows.extend(Plan { tools: tool, runs: 1 }.carry_out(&job, &target).rows);
+    }
+    Ok(Series { rows })
+}
+
+impl Measured {
+    /// The share of whole stacks as a table.
+    pub(super) fn markdown(&self) -> String {
+        let mut text = String::new();
+        let Some((_, first)) = self.0.first() else { return text };
+        let titles: Vec<String> = first.rows.iter().map(|row| row.name.title(row.options)).collect();
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "| whole stacks, % | {} |", titles.join(" | "));
+        let _ = writeln!(text, "|---{}|", "|---:".repeat(titles.len()));
+        for (title, series) in &self.0 {
+            let cells = series
+                .rows
+                .iter()
+                .map(|row| row.figure(Metric::WholePercent).map_or("-".to_owned(), number))
+                .collect::<Vec<_>>();
+            let _ = writeln!(text, "| {title} | {} |", cells.join(" | "));
+        }
+        text
+    }
+}
+
+fn source(name: &str) -> PathBuf {
+    project::root().join("tests/workloads").join(name)
+}
+
+fn python(_: &Path) -> Result<Target> {
+    Target::of(Command::new("python3").arg(source("busy.py")).arg(SECONDS))
+}
+
+fn node(folder: &Path) -> Result<Target> {
+    Target::of(Command::new("node").arg(source("shares.js")).arg(SECONDS).current_dir(folder))
+}
+
+fn java(_: &Path) -> Result<Target> {
+    let mut java = Command::new("java");
+    Target::of(java.arg("-XX:+PreserveFramePointer").arg(source("Busy.java")).arg(SECONDS))
+}
+
+fn deep(_: &Path) -> Result<Target> {
+    /// With those before `main` and those that every chain of shapes has, a thousand.
+    const SHAPES: &str = "994";
+    Target::start_shapes(SHAPES)
+}
+
+/// A compiler that is busy for longer than anybody samples it.
+fn rustc(folder: &Path) -> Result<Target> {
+    const FUNCTIONS: usize = 4_000;
+    const LIBRARY: &str = "librustc_driver";
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let path = folder.join("many.rs");
+    fs::write(&path, many_functions(FUNCTIONS))?;
+    // What `rustc` is may be a launcher that executes the one of the project's toolchain.
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo ready; exec \"$0\" \"$@\" >&2", "rustc", "--edition", "2024", "--crate-type"]);
+    command.args(["lib", "-O", "--emit", "obj", "-o"]).arg(folder.join("many.o")).arg(path);
+    let target = Target::of(command.current_dir(project::root()))?;
+    let started = Instant::now();
+    let maps = format!("/proc/{}/maps", target.pid());
+    while !fs::read_to_string(&maps)?.contains(LIBRARY) {
+        ensure!(started.elapsed() < PATIENCE, "rustc does not load {LIBRARY}");
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(target)
+}
+
+fn many_functions(count: usize) -> String {
+    let mut source = String::new();
+    for number in 0..count {
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            source,
+            "pub fn f{number}(text: &str) -> String {{\n\
+             let mut words: Vec<_> = text.split(' ').map(|word| word.len() * {number}).collect();\n\
+             words.sort_by_key(|length| length % 7);\n\
+             format!(\"{{words:?}} {{}}\", words.iter().sum::<usize>())\n}}"
+        );
+    }
+    source
+}

@@ -1,0 +1,197 @@
+//! The unwind tables of real programs: how large they are, how long they take, and how soon stacks are whole.
+//!
+//! The profiler says it in its log.
+
+use std::{
+    fmt::Write as _,
+    path::Path,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use anyhow::{Context as _, Result};
+
+use super::{
+    measure::Run,
+    programs::{PROGRAMS, Program},
+    report::number,
+    target::Target,
+    tool::{Job, Known, Tool},
+};
+
+const BYTES_PER_MEGABYTE: f64 = 1e6;
+
+/// Everything that was measured.
+pub(super) struct Measured {
+    libraries: Vec<Library>,
+    machine: Machine,
+}
+
+/// The table of one library, and what it takes to sample a program that maps it.
+struct Library {
+    program: &'static str,
+    table: Table,
+    /// From the profiler's exec until all tables of the program were in the kernel.
+    in_place: Option<Duration>,
+    peak_bytes: u64,
+}
+
+/// The tables of all that runs.
+struct Machine {
+    tables: Vec<Table>,
+    run: Run,
+}
+
+/// One table, in the words of the log.
+#[derive(Debug, PartialEq)]
+struct Table {
+    path: String,
+    rows: u64,
+    bytes: u64,
+    build_ms: f64,
+}
+
+/// Samples each program, and then everything while all of them run.
+pub(super) fn measure(profiler: &Tool, seconds: u64, folder: &Path) -> Result<Measured> {
+    let profiler = profiler.with("-vv");
+    let libraries = PROGRAMS.iter().map(|program| library(&profiler, program, seconds, folder));
+    Ok(Measured {
+        libraries: libraries.collect::<Result<_>>()?,
+        machine: machine(&profiler, seconds, folder)?,
+    })
+}
+
+fn library(profiler: &Tool, program: &Program, seconds: u64, folder: &Path) -> Result<Library> {
+    let target = (program.start)(folder)?;
+    let pid = target.pid();
+    let started = UNIX_EPOCH.elapsed()?;
+    let run = sample(profiler, Some(pid), seconds, folder)?;
+    let table = tables(&run.messages).into_iter().find(|table| table.path.contains(program.library));
+    Ok(Library {
+        program: program.title,
+        table: table.with_context(|| format!("{} has no table of {}", program.title, program.library))?,
+        in_place: in_place(&run.messages, pid, started),
+        peak_bytes: run.peak_bytes,
+    })
+}
+
+fn machine(profiler: &Tool, seconds: u64, folder: &Path) -> Result<Machine> {
+    let mut targets = PROGRAMS.iter().map(|program| (program.start)(folder)).collect::<Result<Vec<_>>>()?;
+    for workload in ["chain", "stacks", "now_and_then", "unwinding/closures", "unwinding/exceptions"] {
+        targets.push(Target::start(workload)?);
+    }
+    targets.push(Target::start_nice("threads")?);
+    let run = sample(profiler, None, seconds, folder)?;
+    Ok(Machine { tables: tables(&run.messages), run })
+}
+
+fn sample(profiler: &Tool, pid: Option<u32>, seconds: u64, folder: &Path) -> Result<Run> {
+    let job = Job { pid, frequency_hz: 99, seconds, known: Known::Nothing, folder };
+    Ok(profiler.work(&job)?.run)
+}
+
+/// The lines ``unwind table of `PATH`: N rows, N bytes, built in N ms, ...``.
+fn tables(log: &str) -> Vec<Table> {
+    log.lines().filter_map(table).collect()
+}
+
+fn table(line: &str) -> Option<Table> {
+    let (_, said) = line.split_once("unwind table of `")?;
+    let (path, figures) = said.split_once("`: ")?;
+    let mut figures = figures.split(", ");
+    Some(Table {
+        path: path.to_owned(),
+        rows: figures.next()?.strip_suffix(" rows")?.parse().ok()?,
+        bytes: figures.next()?.strip_suffix(" bytes")?.parse().ok()?,
+        build_ms: figures.next()?.strip_prefix("built in ")?.strip_suffix(" ms")?.parse().ok()?,
+    })
+}
+
+/// When the tables of a process were there first, after a time since the epoch.
+fn in_place(log: &str, pid: u32, started: Duration) -> Option<Duration> {
+    let words = format!("unwind tables of process {pid} are in place");
+    let line = log.lines().find(|line| line.contains(&words))?;
+    let start = Duration::from_secs(started.as_secs() % SECONDS_PER_DAY)
+        + Duration::from_nanos(started.subsec_nanos().into());
+    let day = Duration::from_secs(SECONDS_PER_DAY);
+    // It may be the next day.
+    let time = time_of_day(line)?;
+    Some(if time < start { time + day - start } else { time - start })
+}
+
+const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
+
+/// `[2026-01-31T12:34:56.789Z DEBUG ...`
+fn time_of_day(line: &str) -> Option<Duration> {
+    let (time, _) = line.split_once('T')?.1.split_once('Z')?;
+    let mut fields = time.splitn(3, ':').map(str::parse::<f64>);
+    let mut next = || fields.next()?.ok();
+    let seconds = next()? * 3600.0 + next()? * 60.0 + next()?;
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+impl Measured {
+    /// The figures as a table, and the whole machine in a sentence.
+    pub(super) fn markdown(&self) -> String {
+        let mut text =
+            "| target | its library | rows | table kB | build ms | exec to whole stacks ms | peak MB |\n\
+                        |---|---|---:|---:|---:|---:|---:|\n"
+                .to_owned();
+        for Library { program, table, in_place, peak_bytes } in &self.libraries {
+            let file = table.path.rsplit('/').next().unwrap_or_default();
+            let in_place = in_place.map_or("-".to_owned(), |time| number(time.as_secs_f64() * 1e3));
+            // Writing to a String cannot fail.
+            let _ = writeln!(
+                text,
+                "| {program} | {file} | {} | {} | {} | {in_place} | {} |",
+                table.rows,
+                number(table.bytes as f64 / 1e3),
+                number(table.build_ms),
+                number(*peak_bytes as f64 / BYTES_PER_MEGABYTE),
+            );
+        }
+        let _ = writeln!(text, "\n{}", self.machine.sentence());
+        text
+    }
+}
+
+impl Machine {
+    fn sentence(&self) -> String {
+        let rows: u64 = self.tables.iter().map(|table| table.rows).sum();
+        let bytes: u64 = self.tables.iter().map(|table| table.bytes).sum();
+        let build_ms: f64 = self.tables.iter().map(|table| table.build_ms).sum();
+        format!(
+            "The whole machine, `-a`, while all of them and more run: {} tables with {rows} rows in {} MB of the \
+             kernel's memory, built in {} ms; the profiler took {} MB at its peak and {} s of CPU.",
+            self.tables.len(),
+            number(bytes as f64 / BYTES_PER_MEGABYTE),
+            number(build_ms),
+            number(self.run.peak_bytes as f64 / BYTES_PER_MEGABYTE),
+            number(self.run.cpu.as_secs_f64()),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: &str = "[2026-01-31T23:59:59.900Z DEBUG profiler::x] no unwind table of `/a`: Malformed\n\
+        [2026-01-31T23:59:59.950Z DEBUG profiler::x] unwind table of `/usr/lib/libc.so.6`: 23000 rows, 94312 bytes, \
+        built in 4.5 ms, Statistics { functions: 2 }\n\
+        [2026-02-01T00:00:00.100Z DEBUG profiler::x] unwind tables of process 7 are in place: 12 mappings\n";
+
+    #[test]
+    fn the_log_tells_of_tables() {
+        let libc =
+            Table { path: "/usr/lib/libc.so.6".to_owned(), rows: 23_000, bytes: 94_312, build_ms: 4.5 };
+        assert_eq!(tables(LOG), [libc]);
+    }
+
+    #[test]
+    fn the_time_to_whole_stacks_may_go_over_midnight() {
+        let started = Duration::from_secs(20 * SECONDS_PER_DAY - 1) + Duration::from_millis(600);
+        let took = in_place(LOG, 7, started).unwrap();
+        assert!((took.as_secs_f64() - 0.5).abs() < 1e-6, "{took:?}");
+        assert_eq!(in_place(LOG, 8, started), None);
+    }
+}
