@@ -35,131 +35,155 @@ pub enum Found {
     Interrupted,
 }
 
-/// The memory of the task.
+/// What came of a step.
+///
+/// VERIFIER: all of it has a value, also where only a part means something. What the compiler may leave undefined it
+/// keeps on the stack on one way and reads back on all, and 5.10 refuses to read what was never written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The caller's registers; those at hand when there is none.
+    pub caller: Registers,
+    /// How it was found.
+    pub found: Found,
+    /// Why there is no caller to be found.
+    pub end: Option<WalkEnd>,
+}
+
+/// The memory of the task. False, and nothing read, where it cannot be read.
 pub trait Stack {
-    /// Two words at an address, `None` where it cannot be read.
-    fn pair(&self, address: u64) -> Option<[u64; 2]>;
+    /// Two words at an address.
+    fn pair(&self, address: u64, words: &mut [u64; 2]) -> bool;
     /// One word.
-    fn word(&self, address: u64) -> Option<u64>;
+    fn word(&self, address: u64, word: &mut u64) -> bool;
+}
+
+impl Step {
+    #[inline(always)]
+    fn to(caller: Registers, found: Found) -> Self {
+        Self { caller, found, end: None }
+    }
+
+    #[inline(always)]
+    fn ends(at: Registers, end: WalkEnd) -> Self {
+        Self { caller: at, found: Found::ByRule, end: Some(end) }
+    }
 }
 
 /// The caller's registers, by the rule of the code that runs.
-///
-/// # Errors
-/// Why there is no caller to be found.
 #[inline(always)]
-pub fn caller(rule: Rule, at: Registers, stack: &impl Stack) -> Result<(Registers, Found), WalkEnd> {
-    let cfa = match canonical_frame_address(rule, at, stack) {
-        Ok(cfa) => cfa,
-        Err(Special::End(end)) => return Err(end),
-        Err(Special::FramePointer) => return by_frame_pointer(at, stack),
-        Err(Special::SignalFrame) => return by_signal_frame(at, stack),
-    };
+pub fn step(rule: Rule, at: Registers, stack: &impl Stack) -> Step {
+    const UNKNOWN: u8 = CfaRule::Unknown as u8;
+    const SIGNAL_FRAME: u8 = CfaRule::SignalFrame as u8;
+    const ROOT: u8 = CfaRule::Root as u8;
+    match rule.cfa {
+        UNKNOWN => by_frame_pointer(at, stack),
+        SIGNAL_FRAME => by_signal_frame(at, stack),
+        ROOT => Step::ends(at, WalkEnd::Root),
+        _ => by_rule(rule, at, stack),
+    }
+}
+
+#[inline(always)]
+fn by_rule(rule: Rule, at: Registers, stack: &impl Stack) -> Step {
+    let mut cfa = 0;
+    if let Some(end) = canonical_frame_address(rule, at, stack, &mut cfa) {
+        return Step::ends(at, end);
+    }
     if cfa <= at.stack_pointer {
-        return Err(WalkEnd::Backwards);
+        return Step::ends(at, WalkEnd::Backwards);
     }
     if rule.return_address != ReturnAddressRule::AtCfa as u8 {
-        return Err(WalkEnd::UnsupportedRule);
+        return Step::ends(at, WalkEnd::UnsupportedRule);
     }
-    let (frame_pointer, return_address) = saved(rule, cfa, at, stack).ok_or(WalkEnd::UnreadableStack)?;
+    let mut saved = [0; 2];
+    if !read_saved(rule, cfa, at, stack, &mut saved) {
+        return Step::ends(at, WalkEnd::UnreadableStack);
+    }
+    let [frame_pointer, return_address] = saved;
     if return_address == 0 {
-        return Err(WalkEnd::NoCaller);
+        return Step::ends(at, WalkEnd::NoCaller);
     }
     let caller = Registers { instruction_pointer: return_address, stack_pointer: cfa, frame_pointer };
-    Ok((caller, Found::ByRule))
+    Step::to(caller, Found::ByRule)
 }
 
-/// What is no frame with an address of its own.
-enum Special {
-    End(WalkEnd),
-    FramePointer,
-    SignalFrame,
-}
-
+/// Works the canonical frame address out, or says why it cannot.
 #[inline(always)]
-fn canonical_frame_address(rule: Rule, at: Registers, stack: &impl Stack) -> Result<u64, Special> {
+fn canonical_frame_address(rule: Rule, at: Registers, stack: &impl Stack, cfa: &mut u64) -> Option<WalkEnd> {
     const STACK_POINTER: u8 = CfaRule::StackPointer as u8;
     const FRAME_POINTER: u8 = CfaRule::FramePointer as u8;
     const AT_STACK_POINTER: u8 = CfaRule::StoredAtStackPointer as u8;
     const AT_FRAME_POINTER: u8 = CfaRule::StoredAtFramePointer as u8;
     const LINKAGE_TABLE: u8 = CfaRule::LinkageTable as u8;
-    const SIGNAL_FRAME: u8 = CfaRule::SignalFrame as u8;
-    const UNKNOWN: u8 = CfaRule::Unknown as u8;
-    const ROOT: u8 = CfaRule::Root as u8;
     match rule.cfa {
-        STACK_POINTER => Ok(offset(at.stack_pointer, rule.cfa_offset)),
-        FRAME_POINTER => Ok(offset(at.frame_pointer, rule.cfa_offset)),
+        STACK_POINTER => *cfa = offset(at.stack_pointer, rule.cfa_offset),
+        FRAME_POINTER => *cfa = offset(at.frame_pointer, rule.cfa_offset),
         AT_STACK_POINTER | AT_FRAME_POINTER => {
             let base = if rule.cfa == AT_STACK_POINTER { at.stack_pointer } else { at.frame_pointer };
-            let place = offset(base, i32::from(rule.cfa_offset as i16));
-            let stored = stack.word(place).ok_or(Special::End(WalkEnd::UnreadableStack))?;
-            Ok(offset(stored, rule.cfa_offset >> 16))
+            let mut stored = 0;
+            if !stack.word(offset(base, i32::from(rule.cfa_offset as i16)), &mut stored) {
+                return Some(WalkEnd::UnreadableStack);
+            }
+            *cfa = offset(stored, rule.cfa_offset >> 16);
         }
         LINKAGE_TABLE => {
             let has_pushed = at.instruction_pointer & 15 >= u64::from(rule.cfa_offset as u8);
-            Ok(at.stack_pointer.wrapping_add(if has_pushed { 2 * WORD } else { WORD }))
+            *cfa = at.stack_pointer.wrapping_add(if has_pushed { 2 * WORD } else { WORD });
         }
-        SIGNAL_FRAME => Err(Special::SignalFrame),
-        UNKNOWN => Err(Special::FramePointer),
-        ROOT => Err(Special::End(WalkEnd::Root)),
-        _ => Err(Special::End(WalkEnd::UnsupportedRule)),
+        _ => return Some(WalkEnd::UnsupportedRule),
     }
+    None
 }
 
-/// The caller's frame pointer and the return address.
+/// Reads the caller's frame pointer and the return address.
 #[inline(always)]
-fn saved(rule: Rule, cfa: u64, at: Registers, stack: &impl Stack) -> Option<(u64, u64)> {
+fn read_saved(rule: Rule, cfa: u64, at: Registers, stack: &impl Stack, saved: &mut [u64; 2]) -> bool {
     let return_address_at = offset(cfa, i32::from(rule.return_address_offset));
     let is_at_cfa = rule.frame_pointer == FramePointerRule::AtCfa as u8;
     let place = offset(if is_at_cfa { cfa } else { at.frame_pointer }, i32::from(rule.frame_pointer_offset));
     if is_at_cfa && place.wrapping_add(WORD) == return_address_at {
-        let [frame_pointer, return_address] = stack.pair(place)?;
-        return Some((frame_pointer, return_address));
+        return stack.pair(place, saved);
     }
-    let return_address = stack.word(return_address_at)?;
-    let frame_pointer = if is_at_cfa || rule.frame_pointer == FramePointerRule::AtFramePointer as u8 {
-        stack.word(place)?
-    } else if rule.frame_pointer == FramePointerRule::Lost as u8 {
-        0
-    } else {
-        at.frame_pointer
-    };
-    Some((frame_pointer, return_address))
+    let [frame_pointer, return_address] = saved;
+    *frame_pointer = if rule.frame_pointer == FramePointerRule::Same as u8 { at.frame_pointer } else { 0 };
+    let is_stored = is_at_cfa || rule.frame_pointer == FramePointerRule::AtFramePointer as u8;
+    (!is_stored || stack.word(place, frame_pointer)) && stack.word(return_address_at, return_address)
 }
 
 #[inline(always)]
-fn by_frame_pointer(at: Registers, stack: &impl Stack) -> Result<(Registers, Found), WalkEnd> {
+fn by_frame_pointer(at: Registers, stack: &impl Stack) -> Step {
     let frame = at.frame_pointer;
     if frame == 0 {
         // The outermost frame, System V ABI AMD64 3.4.1.
-        return Err(WalkEnd::NoCaller);
+        return Step::ends(at, WalkEnd::NoCaller);
     }
     let is_plausible = frame >= at.stack_pointer
         && frame.wrapping_sub(at.stack_pointer) <= MAX_FRAME_BYTES
         && frame.is_multiple_of(WORD);
-    if !is_plausible {
-        return Err(WalkEnd::BrokenFramePointer);
+    let mut saved = [0; 2];
+    if !is_plausible || !stack.pair(frame, &mut saved) {
+        return Step::ends(at, WalkEnd::BrokenFramePointer);
     }
-    let Some([frame_pointer, return_address]) = stack.pair(frame) else {
-        return Err(WalkEnd::BrokenFramePointer);
-    };
+    let [frame_pointer, return_address] = saved;
     if return_address == 0 {
-        return Err(WalkEnd::NoCaller);
+        return Step::ends(at, WalkEnd::NoCaller);
     }
     let stack_pointer = frame.wrapping_add(2 * WORD);
     let caller = Registers { instruction_pointer: return_address, stack_pointer, frame_pointer };
-    Ok((caller, Found::ByFramePointer))
+    Step::to(caller, Found::ByFramePointer)
 }
 
 #[inline(always)]
-fn by_signal_frame(at: Registers, stack: &impl Stack) -> Result<(Registers, Found), WalkEnd> {
-    let frame_pointer = stack.word(at.stack_pointer.wrapping_add(SIGNAL_FRAME_RBP));
-    let others = stack.pair(at.stack_pointer.wrapping_add(SIGNAL_FRAME_RSP));
-    let (Some(frame_pointer), Some([stack_pointer, instruction_pointer])) = (frame_pointer, others) else {
-        return Err(WalkEnd::UnreadableStack);
-    };
+fn by_signal_frame(at: Registers, stack: &impl Stack) -> Step {
+    let (mut frame_pointer, mut others) = (0, [0; 2]);
+    let is_read = stack.word(at.stack_pointer.wrapping_add(SIGNAL_FRAME_RBP), &mut frame_pointer)
+        && stack.pair(at.stack_pointer.wrapping_add(SIGNAL_FRAME_RSP), &mut others);
+    if !is_read {
+        return Step::ends(at, WalkEnd::UnreadableStack);
+    }
+    let [stack_pointer, instruction_pointer] = others;
     let interrupted = Registers { instruction_pointer, stack_pointer, frame_pointer };
-    Ok((interrupted, Found::Interrupted))
+    Step::to(interrupted, Found::Interrupted)
 }
 
 #[inline(always)]
@@ -178,11 +202,18 @@ mod tests {
     struct Words(Vec<u64>);
 
     impl Stack for Words {
-        fn pair(&self, address: u64) -> Option<[u64; 2]> {
-            Some([self.word(address)?, self.word(address.checked_add(WORD)?)?])
+        fn pair(&self, address: u64, words: &mut [u64; 2]) -> bool {
+            let read = || Some([self.at(address)?, self.at(address.checked_add(WORD)?)?]);
+            read().inspect(|read| *words = *read).is_some()
         }
 
-        fn word(&self, address: u64) -> Option<u64> {
+        fn word(&self, address: u64, word: &mut u64) -> bool {
+            self.at(address).inspect(|read| *word = *read).is_some()
+        }
+    }
+
+    impl Words {
+        fn at(&self, address: u64) -> Option<u64> {
             let at = address.checked_sub(BASE)?;
             let index = usize::try_from(at / WORD).ok()?;
             let bits = 8 * (at % WORD) as u32;
@@ -198,12 +229,12 @@ mod tests {
     struct NoPairs(Words);
 
     impl Stack for NoPairs {
-        fn pair(&self, _: u64) -> Option<[u64; 2]> {
-            None
+        fn pair(&self, _: u64, _: &mut [u64; 2]) -> bool {
+            false
         }
 
-        fn word(&self, address: u64) -> Option<u64> {
-            self.0.word(address)
+        fn word(&self, address: u64, word: &mut u64) -> bool {
+            self.0.word(address, word)
         }
     }
 
@@ -239,8 +270,14 @@ mod tests {
         i32::from(then) << 16 | i32::from(place as u16)
     }
 
+    /// The caller's registers.
+    fn caller(rule: Rule, at: Registers, stack: &impl Stack) -> Result<(Registers, Found), WalkEnd> {
+        let Step { caller, found, end } = step(rule, at, stack);
+        end.map_or(Ok((caller, found)), Err)
+    }
+
     /// The caller's return address and frame pointer, and the word that its stack pointer points to.
-    fn step(rule: Rule, at: Registers, stack: &impl Stack) -> Result<(u64, u64, u64), WalkEnd> {
+    fn frame(rule: Rule, at: Registers, stack: &impl Stack) -> Result<(u64, u64, u64), WalkEnd> {
         let (caller, found) = caller(rule, at, stack)?;
         assert_eq!(found, Found::ByRule);
         let stack_pointer = caller.stack_pointer.wrapping_sub(BASE) / WORD;
@@ -249,7 +286,7 @@ mod tests {
 
     /// The words of the caller's return address and of its stack pointer.
     fn by_cfa(rule: Rule, at: Registers, stack: &Words) -> Result<(u64, u64), WalkEnd> {
-        step(rule, at, stack).map(|(return_address, _, stack_pointer)| (return_address, stack_pointer))
+        frame(rule, at, stack).map(|(return_address, _, stack_pointer)| (return_address, stack_pointer))
     }
 
     #[test]
@@ -292,7 +329,7 @@ mod tests {
     fn the_frame_pointer_comes_from_where_its_rule_says() {
         let (stack, at) = (memory(&[]), at(2, 9));
         let frame_pointer = |place, offset| {
-            step(saved_in(place, offset), at, &stack).map(|(_, frame_pointer, _)| frame_pointer)
+            frame(saved_in(place, offset), at, &stack).map(|(_, frame_pointer, _)| frame_pointer)
         };
         assert_eq!(frame_pointer(FramePointerRule::Same, -16), Ok(at.frame_pointer));
         assert_eq!(frame_pointer(FramePointerRule::AtCfa, -16), Ok(0x1004));
@@ -309,14 +346,14 @@ mod tests {
     fn two_words_read_at_once_are_those_read_one_by_one() {
         let beside = saved_in(FramePointerRule::AtCfa, -16);
         let no_pairs = NoPairs(memory(&[]));
-        assert_eq!(step(beside, at(2, 9), &no_pairs), Err(WalkEnd::UnreadableStack), "read at once");
+        assert_eq!(frame(beside, at(2, 9), &no_pairs), Err(WalkEnd::UnreadableStack), "read at once");
         for place in [-8, -15, -24, 0] {
             let apart = saved_in(FramePointerRule::AtCfa, place);
-            assert!(step(apart, at(2, 9), &no_pairs).is_ok(), "read one by one");
+            assert!(frame(apart, at(2, 9), &no_pairs).is_ok(), "read one by one");
         }
         let words = memory(&[]);
-        let one_by_one = (words.word(BASE + 40).unwrap(), words.word(BASE + 32).unwrap(), 6);
-        assert_eq!(step(beside, at(2, 9), &words), Ok(one_by_one));
+        let one_by_one = (words.at(BASE + 40).unwrap(), words.at(BASE + 32).unwrap(), 6);
+        assert_eq!(frame(beside, at(2, 9), &words), Ok(one_by_one));
     }
 
     #[test]

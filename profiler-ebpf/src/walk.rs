@@ -3,12 +3,12 @@
 //! VERIFIER: the state is in a map value and never in registers or on the stack. What is loaded from a map
 //! value has no history, so that each step looks to the verifier like the one before and is verified once.
 
-use core::{mem::MaybeUninit, ptr::read_volatile};
+use core::ptr::read_volatile;
 
 use aya_ebpf::{bindings::BPF_RB_FORCE_WAKEUP, helpers::generated as helpers, programs::PerfEventContext};
 use decide::{
     hash_finish, hash_step,
-    step::{self, Found, Registers},
+    step::{self, Found, Registers, Step},
 };
 use profiler_common::{
     Counter, FrameMarks, MAX_FRAMES, RecordKind, StackFlags, StackId, UnknownCodeRecord,
@@ -62,28 +62,27 @@ pub(crate) struct Window {
 /// The task's user memory.
 struct UserStack(*mut Window);
 
+/// No stack is at the end of the address space.
+const NOWHERE: u64 = u64::MAX - WINDOW_BYTES;
+
 impl UserStack {
-    /// The place of `bytes` bytes in the window, which is moved to begin with them when they are not in it. `None`
-    /// where it cannot: at the end of the stack.
+    /// The place in the window of `bytes` bytes, which it is moved to when they are not in it. [`NO_PLACE`] where they
+    /// cannot be read.
     #[inline(always)]
-    fn place(&self, address: u64, bytes: u64) -> Option<usize> {
+    fn place(&self, address: u64, bytes: u64) -> usize {
         // SAFETY: the window is part of a live map value that this CPU owns.
         let window = unsafe { &mut *self.0 };
-        // A stack slot lies in one place only: what is not aligned to the window is read anew.
         let offset = address.wrapping_sub(window.start);
         if offset <= WINDOW_BYTES - bytes && offset.is_multiple_of(size_of::<u64>() as u64) {
-            return Some(offset as usize / size_of::<u64>());
-        }
-        let words = (&raw mut window.words).cast();
-        // SAFETY: the destination has the size given; the helper checks the source.
-        let result = unsafe { helpers::bpf_probe_read_user(words, WINDOW_BYTES as u32, address as *const _) };
-        if result != 0 {
-            // The helper has cleared the words.
-            window.start = NOWHERE;
-            return None;
+            return offset as usize / size_of::<u64>();
         }
         window.start = address;
-        Some(0)
+        if fill(window, address, WINDOW_BYTES as u32) {
+            return 0;
+        }
+        // At the end of the stack there are fewer.
+        window.start = NOWHERE;
+        if fill(window, address, bytes as u32) { 0 } else { NO_PLACE }
     }
 
     #[inline(always)]
@@ -95,44 +94,34 @@ impl UserStack {
     }
 }
 
-/// No stack is at the end of the address space.
-const NOWHERE: u64 = u64::MAX - WINDOW_BYTES;
+const NO_PLACE: usize = usize::MAX;
+
+#[inline(always)]
+fn fill(window: &mut Window, address: u64, bytes: u32) -> bool {
+    let words = (&raw mut window.words).cast();
+    // SAFETY: the destination is at least as large as a window; the helper checks the source.
+    let result = unsafe { helpers::bpf_probe_read_user(words, bytes, address as *const core::ffi::c_void) };
+    result == 0
+}
 
 impl step::Stack for UserStack {
     #[inline(always)]
-    fn pair(&self, address: u64) -> Option<[u64; 2]> {
-        match self.place(address, 16) {
-            Some(place) => Some([self.at(place), self.at(place + 1)]),
-            None => read(address),
+    fn pair(&self, address: u64, words: &mut [u64; 2]) -> bool {
+        let place = self.place(address, size_of::<[u64; 2]>() as u64);
+        if place != NO_PLACE {
+            *words = [self.at(place), self.at(place + 1)];
         }
+        place != NO_PLACE
     }
 
     #[inline(always)]
-    fn word(&self, address: u64) -> Option<u64> {
-        match self.place(address, 8) {
-            Some(place) => Some(self.at(place)),
-            None => read(address),
+    fn word(&self, address: u64, word: &mut u64) -> bool {
+        let place = self.place(address, size_of::<u64>() as u64);
+        if place != NO_PLACE {
+            *word = self.at(place);
         }
+        place != NO_PLACE
     }
-}
-
-#[inline(always)]
-fn read<T: Copy>(address: u64) -> Option<T> {
-    // VERIFIER: a zeroed buffer would become a call to a memset subprogram.
-    let mut value = MaybeUninit::<T>::uninit();
-    // SAFETY: the destination is `size_of::<T>()` writable bytes; the helper checks the source.
-    let result = unsafe {
-        helpers::bpf_probe_read_user(
-            value.as_mut_ptr().cast(),
-            size_of::<T>() as u32,
-            address as *const core::ffi::c_void,
-        )
-    };
-    if result != 0 {
-        return None;
-    }
-    // SAFETY: the helper wrote every byte, and `T` is made of integers at each call.
-    Some(unsafe { value.assume_init() })
 }
 
 /// Begins a walk at the tick's registers. False when there are no tables for it: then the kernel's own walk
@@ -182,12 +171,12 @@ fn try_advance(scratch: &mut Scratch) -> Result<(), WalkEnd> {
     let at = walk.registers.instruction_pointer.wrapping_sub(u64::from(walk.back));
     let mapping = mappings.at(walk.mapping);
     let rule = tables::rule(mapping, at);
-    let (caller, found) = match step::caller(rule, walk.registers, &UserStack(window)) {
-        Ok(found) => found,
+    let Step { caller, found, end } = step::step(rule, walk.registers, &UserStack(window));
+    if let Some(end) = end {
         // SAFETY: `at` stays within the value.
-        Err(WalkEnd::NoCaller) if unsafe { (*mapping).pages } > 0 => return Err(WalkEnd::Root),
-        Err(end) => return Err(end),
-    };
+        let is_of_rules = unsafe { (*mapping).pages } > 0;
+        return Err(if end == WalkEnd::NoCaller && is_of_rules { WalkEnd::Root } else { end });
+    }
     if found == Found::ByFramePointer && get!(tables_only) != 0 {
         return Err(WalkEnd::UnsupportedRule);
     }
