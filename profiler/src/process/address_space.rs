@@ -88,8 +88,10 @@ impl AddressSpace {
 
     /// Keeps nothing for samples that are older than the last replacement.
     pub(crate) fn forget_replaced(&mut self) {
-        self.forgotten += self.replaced.len();
-        self.replaced = Arc::default();
+        if !self.replaced.is_empty() {
+            self.forgotten += self.replaced.len();
+            self.replaced = Arc::default();
+        }
     }
 
     /// Cuts what overlaps `start..end` out of the current mappings, and keeps it for older samples.

@@ -47,6 +47,8 @@ struct Space {
     is_refused: bool,
     looked: Instant,
     look_interval: Duration,
+    /// Its first thread has ended, and took what `/proc` tells of the mappings with it.
+    is_headless: bool,
 }
 
 /// Mappings in the kernel, of one process and of its children as long as theirs are the same.
@@ -84,7 +86,7 @@ impl Spaces {
             ProcessEventKind::Map(mapping) => self.map(pid, mapping, time_ns),
             ProcessEventKind::Execute(_) => self.execute(pid),
             ProcessEventKind::Fork { parent } if self.follows_forks => self.fork(pid, parent),
-            ProcessEventKind::Exit if pid == tid => self.forget(pid),
+            ProcessEventKind::Exit => self.exit(pid, tid),
             _ => {}
         }
     }
@@ -149,7 +151,12 @@ impl Spaces {
 
     fn fork(&mut self, pid: u32, parent: u32) {
         let Some(space) = self.spaces.get(&parent) else { return };
-        let child = Space { looked: Instant::now(), look_interval: MIN_LOOK_INTERVAL, ..space.clone() };
+        let child = Space {
+            looked: Instant::now(),
+            look_interval: MIN_LOOK_INTERVAL,
+            is_headless: false,
+            ..space.clone()
+        };
         self.forget(pid);
         let placed = child.placed.clone();
         self.spaces.insert(pid, child);
@@ -168,6 +175,15 @@ impl Spaces {
         }
     }
 
+    /// A process ends with its last thread, which need not be the first one.
+    fn exit(&mut self, pid: u32, tid: u32) {
+        let Some(space) = self.spaces.get_mut(&pid) else { return };
+        space.is_headless |= pid == tid;
+        if space.is_headless && !has_other_threads(&self.proc, pid) {
+            self.forget(pid);
+        }
+    }
+
     fn forget(&mut self, pid: u32) {
         let Some(space) = self.spaces.remove(&pid) else { return };
         self.leave(pid);
@@ -182,6 +198,12 @@ impl Spaces {
     }
 
     fn look_at(&mut self, pid: u32) {
+        if self.spaces.get(&pid).is_some_and(|space| space.is_headless) {
+            if !has_other_threads(&self.proc, pid) {
+                self.forget(pid);
+            }
+            return;
+        }
         let Some(mappings) = self.read(pid) else { return self.forget(pid) };
         let Some(space) = self.spaces.get_mut(&pid) else { return };
         let is_same = space.mappings.current().eq(mappings.iter());
@@ -282,8 +304,17 @@ impl Space {
             is_refused: false,
             looked: Instant::now(),
             look_interval: MIN_LOOK_INTERVAL,
+            is_headless: false,
         }
     }
+}
+
+/// Whether a process whose first thread has ended goes on.
+fn has_other_threads(proc: &Proc, pid: u32) -> bool {
+    let status = proc.read(pid, "status").unwrap_or_default();
+    let mut lines = status.split(|byte| *byte == b'\n');
+    let threads = lines.find_map(|line| line.strip_prefix(b"Threads:"));
+    threads.is_some_and(|threads| threads.trim_ascii() != b"1")
 }
 
 /// The page of `[vsyscall]` lies in the kernel's half, where no walk goes.
@@ -305,7 +336,7 @@ fn push(entries: &mut Vec<MappingEntry>, entry: MappingEntry) {
 
 #[cfg(test)]
 mod tests {
-    use std::iter;
+    use std::{iter, sync::mpsc};
 
     use profiler_common::unwind::{CfaRule, MAX_PROCESS_MAPPINGS, Rule};
 
@@ -337,8 +368,9 @@ mod tests {
         assert_eq!(entries, expected);
     }
 
-    /// A process that is not there: a kernel counts no further than 2^22.
+    /// Processes that are not there: a kernel counts no further than 2^22.
     const CHILD: u32 = 1 << 23;
+    const GRANDCHILD: u32 = CHILD + 1;
 
     fn spaces() -> Option<Spaces> {
         let mut spaces = Spaces::new(unwind_maps()?, true).unwrap();
@@ -391,8 +423,28 @@ mod tests {
         let after = spaces.maps.process(own()).unwrap();
         assert_eq!(after.mappings, before.unwrap().mappings + 1);
         assert_eq!(spaces.maps.process(CHILD), before);
+        happens(&mut spaces, GRANDCHILD, ProcessEventKind::Fork { parent: CHILD });
+        happens(&mut spaces, CHILD, ProcessEventKind::Exit);
+        assert_eq!((spaces.maps.process(CHILD), spaces.maps.process(GRANDCHILD)), (None, before));
+    }
+
+    #[test]
+    fn a_process_goes_on_when_its_first_thread_ends_before_another() {
+        let Some(mut spaces) = spaces() else { return };
+        let before = spaces.maps.process(own());
+        let (end, ends) = mpsc::channel::<()>();
+        let other = std::thread::spawn(move || ends.recv());
         happens(&mut spaces, own(), ProcessEventKind::Exit);
-        assert_eq!((spaces.maps.process(own()), spaces.maps.process(CHILD)), (None, before));
+        assert_eq!(spaces.maps.process(own()), before);
+        drop(end);
+        assert!(other.join().unwrap().is_err());
+        happens(&mut spaces, CHILD, ProcessEventKind::Fork { parent: own() });
+        let other_thread =
+            ProcessEvent { time_ns: 1, pid: CHILD, tid: CHILD + 1, kind: ProcessEventKind::Exit };
+        spaces.happened(other_thread);
+        assert_eq!(spaces.maps.process(CHILD), before, "its first thread goes on");
+        happens(&mut spaces, CHILD, ProcessEventKind::Exit);
+        assert_eq!(spaces.maps.process(CHILD), None);
     }
 
     #[test]
@@ -422,9 +474,8 @@ mod tests {
         let Some(mut spaces) = spaces() else { return };
         happens(&mut spaces, CHILD, ProcessEventKind::Fork { parent: own() });
         happens(&mut spaces, own(), jit(0x1000));
-        for pid in [own(), CHILD] {
-            happens(&mut spaces, pid, ProcessEventKind::Exit);
-        }
+        happens(&mut spaces, CHILD, ProcessEventKind::Exit);
+        spaces.forget(own());
         assert!(spaces.have_unused_files() && spaces.maps.processes().unwrap().is_empty());
         spaces.files.free_unused(&mut spaces.maps, Instant::now() + Duration::from_secs(3600));
         assert!(!spaces.have_unused_files());
