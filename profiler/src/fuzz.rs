@@ -87,7 +87,7 @@ pub fn dwarf(bytes: &[u8]) {
 /// Call frame information, as an ELF file and as a bare section.
 pub fn eh_frame(bytes: &[u8]) {
     let elf = Elf::parse(Image::Memory(bytes.to_vec()));
-    let table = elf.and_then(|elf| TableSource::read(&elf)?.table());
+    let table = elf.and_then(|elf| TableSource::read(&elf)?.table(&|| true));
     for table in table.into_iter().chain(unwind::tables_of_section(bytes)) {
         table.check();
         let pages: Vec<_> = table.pages().collect();

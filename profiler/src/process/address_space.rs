@@ -9,7 +9,7 @@ use crate::address::RuntimeAddress;
 /// without end must not cost the profiler its memory.
 const MAX_MAPPINGS: usize = 128 * 1024;
 
-/// How many replaced mappings are kept for samples that are older than the replacement.
+/// How many replaced mappings are kept for samples that are older than the replacement: the latest.
 const MAX_REPLACED: usize = 16 * 1024;
 
 /// Mappings by address, each with the time from which it holds. Cheap to clone: a forked child shares its
@@ -18,6 +18,8 @@ const MAX_REPLACED: usize = 16 * 1024;
 pub(crate) struct AddressSpace {
     current: Arc<BTreeMap<RuntimeAddress, Timed>>,
     replaced: Arc<Vec<Replaced>>,
+    /// How many of those are not kept any more.
+    forgotten: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -76,12 +78,20 @@ impl AddressSpace {
     /// Which arrangement of mappings holds at a time: the same number, the same answers. Counts the
     /// replacements before it; mappings that replace nothing change no answer.
     pub(crate) fn arrangement(&self, time_ns: u64) -> usize {
-        self.replaced.partition_point(|old| old.until_ns <= time_ns)
+        self.forgotten + self.replaced.partition_point(|old| old.until_ns <= time_ns)
     }
 
     /// The mappings there are now.
     pub(crate) fn current(&self) -> impl Iterator<Item = &Mapping> {
         self.current.values().map(|timed| &*timed.mapping)
+    }
+
+    /// Keeps nothing for samples that are older than the last replacement.
+    pub(crate) fn forget_replaced(&mut self) {
+        if !self.replaced.is_empty() {
+            self.forgotten += self.replaced.len();
+            self.replaced = Arc::default();
+        }
     }
 
     /// Cuts what overlaps `start..end` out of the current mappings, and keeps it for older samples.
@@ -103,14 +113,11 @@ impl AddressSpace {
             for part in remainders(&timed.mapping, start, end) {
                 current.insert(part.start, Timed { since_ns: timed.since_ns, mapping: Arc::new(part) });
             }
-            // Events come by time, so that the list stays sorted by its end.
-            if replaced.len() < MAX_REPLACED {
-                replaced.push(Replaced {
-                    since_ns: timed.since_ns,
-                    until_ns: now_ns,
-                    mapping: timed.mapping,
-                });
+            if replaced.len() >= MAX_REPLACED {
+                self.forgotten += replaced.drain(..MAX_REPLACED / 2).len();
             }
+            // Events come by time, so that the list stays sorted by its end.
+            replaced.push(Replaced { since_ns: timed.since_ns, until_ns: now_ns, mapping: timed.mapping });
         }
     }
 }
@@ -228,9 +235,17 @@ mod tests {
             space.insert(mapping(i << 12, (i << 12) + 0x800, 1), i);
         }
         assert_eq!(space.current().count(), MAX_MAPPINGS);
+    }
+
+    #[test]
+    fn replacements_without_end_are_bounded_and_the_latest_are_kept() {
+        let mut space = AddressSpace::default();
         for time in 0..(MAX_REPLACED as u64 + 100) {
             space.insert(mapping(0x1000, 0x1800, time), time);
         }
         assert!(space.replaced.len() <= MAX_REPLACED);
+        let last = MAX_REPLACED as u64 + 99;
+        assert_eq!(inode(&space, 0x1000, last - 1), Some(last - 1));
+        assert_eq!(space.arrangement(last), space.arrangement(last - 1) + 1);
     }
 }

@@ -285,3 +285,104 @@ fn name_frames(
     });
     frames.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        address::ElfAddress,
+        process::{Interest, Proc, ProcessTable, root::Root},
+        profile::SymbolSource,
+        symbolize::NativeOptions,
+    };
+
+    const FUNCTION: &str = "work";
+
+    fn stack(walk_end: Option<WalkEnd>) -> RawStack {
+        RawStack { addresses: vec![1], walk_end: walk_end.map_or(0, |end| end as u8), ..RawStack::default() }
+    }
+
+    /// The end of a stack whose outermost frame is a function of that name.
+    fn end(has_user_stacks: bool, sides: Sides<'_>, kind: FrameKind, name: &str) -> StackEnd {
+        let mut assembly = Assembly::new(has_user_stacks);
+        let name = assembly.builder.string(name);
+        let (address, naming) = (ElfAddress(0), Naming::Symbol(SymbolSource::Kallsyms));
+        let frame = Frame { name, kind, module: None, address, location: None, naming };
+        let root = assembly.builder.frame(frame);
+        assembly.end_of(sides, Some(root))
+    }
+
+    fn user_end(stack: &RawStack, name: &str) -> StackEnd {
+        end(true, Sides { kernel: None, user: Some(stack) }, FrameKind::Native, name)
+    }
+
+    #[test]
+    fn a_walk_by_tables_says_where_it_ended() {
+        for (walk_end, expected) in [
+            (WalkEnd::Root, StackEnd::Root),
+            (WalkEnd::NoMapping, StackEnd::NoMapping),
+            (WalkEnd::UnreadableStack, StackEnd::UnreadableStack),
+            (WalkEnd::UnsupportedRule, StackEnd::UnsupportedRule),
+            (WalkEnd::Backwards, StackEnd::Backwards),
+            (WalkEnd::TooDeep, StackEnd::DepthLimit),
+            (WalkEnd::NoCaller, StackEnd::Unknown),
+            (WalkEnd::BrokenFramePointer, StackEnd::BrokenFramePointer),
+        ] {
+            assert_eq!(user_end(&stack(Some(walk_end)), FUNCTION), expected);
+        }
+    }
+
+    #[test]
+    fn code_in_which_a_thread_begins_needs_no_caller() {
+        for walk_end in [None, Some(WalkEnd::NoCaller), Some(WalkEnd::BrokenFramePointer)] {
+            assert_eq!(user_end(&stack(walk_end), "_start"), StackEnd::Root);
+        }
+        for walk_end in [WalkEnd::NoMapping, WalkEnd::Backwards, WalkEnd::TooDeep] {
+            assert_ne!(user_end(&stack(Some(walk_end)), "_start"), StackEnd::Root);
+        }
+        assert_eq!(user_end(&stack(None), FUNCTION), StackEnd::Unknown);
+    }
+
+    #[test]
+    fn a_stack_that_was_cut_has_no_other_end() {
+        let cut = RawStack { cut: true, ..stack(None) };
+        assert_eq!(user_end(&cut, "_start"), StackEnd::DepthLimit);
+    }
+
+    #[test]
+    fn a_stack_of_the_kernel_is_whole_when_nothing_else_was_asked_for() {
+        let kernel = stack(None);
+        let sides = Sides { kernel: Some(&kernel), user: None };
+        assert_eq!(end(false, sides, FrameKind::Kernel, "do_syscall_64"), StackEnd::Root);
+        assert_eq!(end(true, sides, FrameKind::Kernel, "do_syscall_64"), StackEnd::Unknown);
+        assert_eq!(end(true, sides, FrameKind::Kernel, "ret_from_fork"), StackEnd::Root);
+        assert_eq!(Assembly::new(true).end_of(sides, None), StackEnd::Empty);
+    }
+
+    /// How many frames of a stack of this process lead through code, and whether it strays.
+    fn followed(addresses: &[u64], walk_end: Option<WalkEnd>) -> (usize, bool) {
+        let proc = Arc::new(Proc::live());
+        let host = Arc::new(Root::open("/".as_ref()).unwrap());
+        let options = NativeOptions { inlines: false, lines: false };
+        let mut symbolizer = Symbolizer::new(Arc::clone(&proc), host, Vec::new(), options);
+        let mut table = ProcessTable::new(proc, Interest::Everybody);
+        let key = table.sampled(std::process::id(), 1, "test");
+        let stack = RawStack { addresses: addresses.into(), ..stack(walk_end) };
+        let (frames, strays) = code_of(&mut symbolizer, table.get(key).unwrap(), 1, Some(&stack));
+        (frames.len(), strays)
+    }
+
+    #[test]
+    fn the_kernel_s_own_walk_ends_where_it_strays_from_all_mappings() {
+        const NOWHERE: u64 = 0x1238;
+        // A multiple of 8: what is below are marks of a walk by tables.
+        let code = (followed as fn(_, _) -> _ as usize as u64).next_multiple_of(8);
+        assert_eq!(followed(&[code, code, code], None), (3, false));
+        assert_eq!(followed(&[code, code, NOWHERE, code], None), (2, true));
+        assert_eq!(followed(&[NOWHERE, code], None), (2, false), "what was sampled is what ran");
+        let by_tables = Some(WalkEnd::NoMapping);
+        assert_eq!(followed(&[code, NOWHERE], by_tables), (2, false), "it says itself where it ended");
+    }
+}

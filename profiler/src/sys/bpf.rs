@@ -16,6 +16,7 @@ enum Command {
     MapLookupElement = 1,
     MapUpdateElement = 2,
     MapDeleteElement = 3,
+    MapGetNextKey = 4,
     ProgramLoad = 5,
     ProgramTestRun = 10,
     RawTracepointOpen = 17,
@@ -194,6 +195,23 @@ pub(crate) fn delete_element(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<()> 
     let attributes = MapElement { map_fd: raw(map), key: key.as_ptr() as u64, ..MapElement::default() };
     // SAFETY: the address is of a live slice, of the size that the caller promises.
     unsafe { bpf(Command::MapDeleteElement, &attributes) }.map(drop)
+}
+
+/// Writes the key behind one to `next`; the first key when it is of none. False when there are no more. Keys must have
+/// the size that the map was created with.
+pub(crate) fn next_key(map: BorrowedFd<'_>, key: Option<&[u8]>, next: &mut [u8]) -> io::Result<bool> {
+    let attributes = MapElement {
+        map_fd: raw(map),
+        key: key.map_or(0, |key| key.as_ptr() as u64),
+        value: next.as_mut_ptr() as u64,
+        ..MapElement::default()
+    };
+    // SAFETY: both addresses are of live slices, of the sizes that the caller promises.
+    match unsafe { bpf(Command::MapGetNextKey, &attributes) } {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Loads types (`Documentation/bpf/btf.rst`) for programs to refer to.

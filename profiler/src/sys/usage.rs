@@ -1,4 +1,8 @@
-//! What this process has used (getrusage(2)).
+//! What this process has used (getrusage(2)), and a thread of it (clock_gettime(2)).
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// CPU time of all threads of this process, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +21,11 @@ pub(crate) fn cpu_time() -> CpuTime {
     CpuTime { user_ns: nanoseconds(usage.ru_utime), system_ns: nanoseconds(usage.ru_stime) }
 }
 
+/// The CPU time that the calling thread has used so far.
+pub(crate) fn thread_cpu_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+}
+
 fn nanoseconds(time: libc::timeval) -> u64 {
     u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_usec * 1_000).unwrap_or(0)
 }
@@ -33,5 +42,6 @@ mod tests {
             after = cpu_time();
         }
         assert!(after.user_ns >= before.user_ns);
+        assert!(!thread_cpu_time().is_zero());
     }
 }

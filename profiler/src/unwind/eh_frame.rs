@@ -23,7 +23,13 @@ const MAX_SHARED_DESCRIPTIONS: usize = 16 << 10;
 
 /// Bytes of descriptions that are evaluated. Each function's begins with the one it shares with others, which a
 /// file that lies can make as long as the section.
-const MAX_EVALUATED_BYTES: u64 = 128 << 20;
+const MAX_EVALUATED_BYTES: u64 = 64 << 20;
+
+/// One description. The longest real ones have some kilobytes, and the longest are evaluated in a few milliseconds.
+const MAX_DESCRIPTION_BYTES: usize = 256 << 10;
+
+/// After so much was evaluated, whether to go on is asked again.
+const EVALUATED_BYTES_BETWEEN_ASKING: u64 = 64 << 10;
 
 /// Functions begin at multiples of this, where they are aligned.
 const FUNCTION_ALIGNMENT_BYTES: u64 = 16;
@@ -38,18 +44,22 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// The table that call frame information gives.
-    pub(super) fn table(&self, frames: &CallFrames) -> Result<UnwindTable, Defect> {
+    /// The table that call frame information gives; [`Defect::TooLarge`] when it may not go on.
+    pub(super) fn table(
+        &self,
+        frames: &CallFrames,
+        may_go_on: &dyn Fn() -> bool,
+    ) -> Result<UnwindTable, Defect> {
         match frames.kind {
             CallFrameKind::EhFrame => {
                 let mut section = EhFrame::new(&frames.bytes, LittleEndian);
                 section.set_vendor(self.architecture.vendor);
-                Builder::new(self, &section, frames.address.0).build()
+                Builder::new(self, &section, frames.address.0, may_go_on).build()
             }
             CallFrameKind::DebugFrame => {
                 let mut section = DebugFrame::new(&frames.bytes, LittleEndian);
                 section.set_vendor(self.architecture.vendor);
-                Builder::new(self, &section, frames.address.0).build()
+                Builder::new(self, &section, frames.address.0, may_go_on).build()
             }
         }
     }
@@ -94,7 +104,7 @@ pub(crate) fn tables_of_section(bytes: &[u8]) -> Vec<UnwindTable> {
         let code = Code { architecture, addresses: vec![CODE], linkage_tables };
         for kind in [CallFrameKind::EhFrame, CallFrameKind::DebugFrame] {
             let frames = CallFrames { kind, bytes: bytes.into(), address: SECTION_ADDRESS };
-            tables.extend(code.table(&frames));
+            tables.extend(code.table(&frames, &|| true));
         }
     }
     tables
@@ -109,10 +119,13 @@ struct Builder<'a, S> {
     functions: Vec<Function>,
     statistics: Statistics,
     evaluated_bytes: u64,
+    may_go_on: &'a dyn Fn() -> bool,
+    /// When this much was evaluated.
+    ask_again_at: u64,
 }
 
 impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
-    fn new(code: &'a Code, section: &'a S, section_address: u64) -> Self {
+    fn new(code: &'a Code, section: &'a S, section_address: u64, may_go_on: &'a dyn Fn() -> bool) -> Self {
         Self {
             code,
             section,
@@ -121,6 +134,8 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
             functions: Vec::new(),
             statistics: Statistics::default(),
             evaluated_bytes: 0,
+            may_go_on,
+            ask_again_at: 0,
         }
     }
 
@@ -212,6 +227,21 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
         Ok(rows.finish(self.statistics))
     }
 
+    /// Fails when there is no more evaluating to be done.
+    fn spend(&mut self, bytes: u64) -> Result<(), Defect> {
+        self.evaluated_bytes += bytes;
+        if self.evaluated_bytes > MAX_EVALUATED_BYTES {
+            return Err(Defect::TooLarge);
+        }
+        if self.evaluated_bytes >= self.ask_again_at {
+            self.ask_again_at = self.evaluated_bytes + EVALUATED_BYTES_BETWEEN_ASKING;
+            if !(self.may_go_on)() {
+                return Err(Defect::TooLarge);
+            }
+        }
+        Ok(())
+    }
+
     /// Writes the rows of one function, as far as it makes sense.
     fn evaluate(
         &mut self,
@@ -225,10 +255,11 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
         };
         let fde = self.section.fde_from_offset(&self.bases, offset.into(), find_shared);
         let fde = fde.map_err(|_| Defect::Malformed)?;
-        self.evaluated_bytes += (fde.cie().entry_len() + fde.entry_len()) as u64;
-        if self.evaluated_bytes > MAX_EVALUATED_BYTES {
-            return Err(Defect::TooLarge);
+        if fde.cie().entry_len().max(fde.entry_len()) > MAX_DESCRIPTION_BYTES {
+            self.statistics.malformed_functions += 1;
+            return rows.write(fde.initial_address(), Rule::default());
         }
+        self.spend((fde.cie().entry_len() + fde.entry_len()) as u64)?;
         let rules = Rules { architecture: self.code.architecture, section: self.section };
         let mut known_until = fde.initial_address();
         let Ok(mut table) = fde.rows(self.section, &self.bases, context) else {
@@ -269,6 +300,8 @@ fn find_shared<'a>(shared: &[(usize, Cie<'a>)], offset: usize) -> gimli::Result<
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use object::elf::EM_X86_64;
 
     use super::{
@@ -367,7 +400,7 @@ mod tests {
             .collect();
         let bytes = TestFrames::x86_64().function(at(80), 8, &[]).bytes.into();
         let frames = CallFrames { kind: CallFrameKind::EhFrame, bytes, address: ElfAddress(0) };
-        let table = code.table(&frames).unwrap();
+        let table = code.table(&frames, &|| true).unwrap();
         let pages: Vec<_> = table.pages().collect();
         let rule = |start| table.rule_in(&pages, at(start));
         assert_eq!((rule(0), rule(31)), (plain(CfaRule::LinkageTable, 11), plain(CfaRule::LinkageTable, 11)));
@@ -382,7 +415,7 @@ mod tests {
         let function = [&[28, 0, 0, 0, 0, 0, 0, 0][..], &range, &[0x90, 1, 0x41, 0x0e, 16, 0, 0, 0]].concat();
         let (kind, address) = (CallFrameKind::DebugFrame, ElfAddress(0));
         let frames = CallFrames { kind, bytes: [shared, function].concat().into(), address };
-        let table = code(EM_X86_64).table(&frames).unwrap();
+        let table = code(EM_X86_64).table(&frames, &|| true).unwrap();
         let pages: Vec<_> = table.pages().collect();
         assert_eq!(table.rule_in(&pages, at(7)), AFTER_PUSH);
     }
@@ -416,13 +449,42 @@ mod tests {
     fn functions_that_share_a_long_description_cost_no_more_than_the_limit() {
         // What is evaluated fails at once, so that the test is fast: its length counts all the same.
         let with_functions = |count: u64| {
-            let mut shared = vec![0; 1 << 20];
+            let mut shared = vec![0; 128 << 10];
             shared[0] = 0x3f;
             let frames = TestFrames::default().shared("zR", 16, &shared);
             (0..count).fold(frames, |frames, index| frames.function(at(index), 1, &[])).table(EM_X86_64)
         };
-        assert!(with_functions(100).is_ok());
-        assert_eq!(with_functions(200).unwrap_err(), Defect::TooLarge);
+        assert!(with_functions(500).is_ok());
+        assert_eq!(with_functions(520).unwrap_err(), Defect::TooLarge);
+    }
+
+    #[test]
+    fn a_description_that_is_too_long_is_not_evaluated() {
+        let with_bytes = |bytes| {
+            let instructions = [&PUSH[..], &vec![0; bytes]].concat();
+            let in_function = TestFrames::x86_64().function(at(0), 2, &instructions);
+            let in_shared =
+                TestFrames::default().shared("zR", 16, &[&[0x0c, 7, 8, 0x90, 1], &instructions[..]].concat());
+            [in_function, in_shared.function(at(0), 2, &[])].map(|frames| frames.rules(EM_X86_64, 2)[0])
+        };
+        assert_eq!(with_bytes(MAX_DESCRIPTION_BYTES - 100), [BEFORE_PUSH, AFTER_PUSH]);
+        assert_eq!(with_bytes(MAX_DESCRIPTION_BYTES), [UNKNOWN; 2]);
+    }
+
+    #[test]
+    fn who_may_not_go_on_is_asked_often_enough() {
+        let asked = Cell::new(0);
+        let (kind, address) = (CallFrameKind::EhFrame, ElfAddress(0));
+        let long = vec![0; MAX_DESCRIPTION_BYTES - 100];
+        let frames = (0..10).fold(TestFrames::x86_64(), |frames, index| frames.function(at(index), 1, &long));
+        let frames = CallFrames { kind, bytes: frames.bytes.into(), address };
+        let table = |answers: u32| {
+            asked.set(0);
+            code(EM_X86_64).table(&frames, &|| asked.replace(asked.get() + 1) < answers)
+        };
+        assert!(table(10).is_ok());
+        assert_eq!(table(4).unwrap_err(), Defect::TooLarge);
+        assert_eq!(asked.get(), 5);
     }
 
     #[test]
@@ -441,6 +503,6 @@ mod tests {
         code.addresses.push(far..far + 16);
         let bytes = TestFrames::x86_64().function(at(0), 8, &[]).function(far, 8, &[]).bytes.into();
         let frames = CallFrames { kind: CallFrameKind::EhFrame, bytes, address: ElfAddress(0) };
-        assert_eq!(code.table(&frames).unwrap_err(), Defect::TooLarge);
+        assert_eq!(code.table(&frames, &|| true).unwrap_err(), Defect::TooLarge);
     }
 }

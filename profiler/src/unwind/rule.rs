@@ -61,14 +61,14 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Rules<'a, S> {
         if return_address == Some(RegisterRule::Undefined) {
             return ROOT;
         }
-        self.of_call(cie.encoding(), row, return_address).unwrap_or(UNSUPPORTED)
+        self.of_call(cie.encoding(), row, return_address.as_ref()).unwrap_or(UNSUPPORTED)
     }
 
     fn of_call(
         &self,
         encoding: Encoding,
         row: &CfiRow,
-        return_address: Option<RegisterRule<usize>>,
+        return_address: Option<&RegisterRule<usize>>,
     ) -> Option<Rule> {
         let mut rule = match row.cfa() {
             gimli::CfaRule::RegisterAndOffset { register, offset } => {
@@ -80,7 +80,7 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Rules<'a, S> {
                 linkage_table.or_else(|| self.stored(expression, encoding))?
             }
         };
-        let (return_address, offset) = (self.architecture.return_address)(return_address.as_ref())?;
+        let (return_address, offset) = (self.architecture.return_address)(return_address)?;
         rule.return_address = return_address as u8;
         rule.return_address_offset = offset;
         let (frame_pointer, offset) =

@@ -8,8 +8,11 @@ use object::elf::Machine;
 use super::{UnwindTable, architecture::Architecture, eh_frame::Code};
 use crate::elf::{CallFrames, Defect, Elf};
 
-/// Call frame information of one file: ten times that of the largest libraries.
-const MAX_SECTION_BYTES: u64 = 64 << 20;
+/// Call frame information of one file: several times that of the largest libraries.
+const MAX_SECTION_BYTES: u64 = 32 << 20;
+
+/// Pieces of code of one file, among which each function is looked for. Real files have a few.
+const MAX_CODE_SEGMENTS: usize = 32;
 
 /// Everything of a file that its table depends on. The same hash, the same table.
 pub(crate) struct TableSource {
@@ -27,7 +30,8 @@ impl TableSource {
         let sections = elf.sections().unwrap_or_default();
         let linkage = architecture.linkage_sections.iter();
         let linkage = linkage.filter_map(|(name, rule)| Some((sections.find(name)?.addresses(), *rule)));
-        let code = Code { architecture, addresses: elf.code().collect(), linkage_tables: linkage.collect() };
+        let addresses = elf.code().take(MAX_CODE_SEGMENTS).collect();
+        let code = Code { architecture, addresses, linkage_tables: linkage.collect() };
         // What is loaded may be an empty section, where a program's language needs none.
         let loaded = elf.eh_frame(&sections, MAX_SECTION_BYTES)?.filter(describes_functions);
         let frames = match loaded {
@@ -37,9 +41,10 @@ impl TableSource {
         Ok(Self { machine, code, frames })
     }
 
-    /// The table. It is empty where the file has no call frame information.
-    pub(crate) fn table(&self) -> Result<UnwindTable, Defect> {
-        self.frames.as_ref().map_or(Ok(UnwindTable::default()), |frames| self.code.table(frames))
+    /// The table. It is empty where the file has no call frame information. Whether it may go on is asked now and
+    /// then: a file that lies can take a second. [`Defect::TooLarge`] when it may not.
+    pub(crate) fn table(&self, may_go_on: &dyn Fn() -> bool) -> Result<UnwindTable, Defect> {
+        self.frames.as_ref().map_or(Ok(UnwindTable::default()), |frames| self.code.table(frames, may_go_on))
     }
 }
 
@@ -128,7 +133,7 @@ mod tests {
         let table = |loaded: Vec<u8>| {
             let file = file().with(".eh_frame", elf::SHT_PROGBITS, loaded);
             let file = file.with(".debug_frame", elf::SHT_PROGBITS, vec![0xff; 3]);
-            of_image(file.bytes()).table().unwrap().statistics()
+            of_image(file.bytes()).table(&|| true).unwrap().statistics()
         };
         assert_eq!(table(frames(8)).functions, 1);
         for empty in [Vec::new(), vec![0; 4], TestFrames::x86_64().bytes] {
@@ -140,7 +145,7 @@ mod tests {
     #[test]
     fn the_vdso_has_a_table_with_and_without_its_section_headers() {
         let image = Proc::live().vdso().unwrap();
-        let table = |image: Vec<u8>| of_image(image).table().unwrap();
+        let table = |image: Vec<u8>| of_image(image).table(&|| true).unwrap();
         let with_sections = table(image.clone());
         assert!(with_sections.statistics().functions > 0);
         assert_eq!(with_sections.statistics().malformed_functions, 0);

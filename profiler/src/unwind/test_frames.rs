@@ -72,7 +72,7 @@ impl TestFrames {
             bytes: self.bytes.clone().into(),
             address: ElfAddress(0),
         };
-        code(machine).table(&frames)
+        code(machine).table(&frames, &|| true)
     }
 
     /// The rule at every byte of the first so many.

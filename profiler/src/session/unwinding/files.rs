@@ -17,6 +17,7 @@ use crate::{
     elf::{Defect, Elf, Image, Layout},
     process::{Backing, FileId, Mapping, Proc, root::Root},
     sampler::ebpf::{InstalledFile, Refusal, UnwindMaps},
+    sys::usage::thread_cpu_time,
     unwind::{TableSource, UnwindTable},
 };
 
@@ -26,8 +27,14 @@ const MAX_BYTES: usize = 64 << 20;
 /// How long a table stays that nothing maps: the next process is often one of the same program.
 const KEPT: Duration = Duration::from_secs(10);
 
-/// How many files are remembered, with a table or without.
+/// How many files are remembered, with a table or without: they are looked at again when they were forgotten.
 const MAX_FILES: usize = 64 * 1024;
+
+/// How many tables there are.
+const MAX_TABLES: usize = 16 * 1024;
+
+/// CPU time that the table of one file may take: many times that of the largest real ones.
+const MAX_BUILD_TIME: Duration = Duration::from_secs(1);
 
 /// Names a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,6 +96,7 @@ impl Files {
         maps: &mut UnwindMaps,
         pid: u32,
         mapping: &Mapping,
+        stop: &dyn Fn() -> bool,
     ) -> Option<FileKey> {
         let Backing::File { id, path } = &mapping.backing else { return None };
         let file = self.open(pid, mapping, *id, Path::new(&**path));
@@ -97,14 +105,14 @@ impl Files {
         const NS_PER_S: i128 = 1_000_000_000;
         let changed_ns = i128::from(metadata.ctime()) * NS_PER_S + i128::from(metadata.ctime_nsec());
         let identity = Identity::File { id: *id, bytes: metadata.len(), changed_ns };
-        self.of_image(maps, identity, path, || Image::of_file(file))
+        self.of_image(maps, identity, path, || Image::of_file(file), stop)
     }
 
     /// The table of the kernel's code in every process.
-    pub(super) fn vdso(&mut self, maps: &mut UnwindMaps) -> Option<FileKey> {
+    pub(super) fn vdso(&mut self, maps: &mut UnwindMaps, stop: &dyn Fn() -> bool) -> Option<FileKey> {
         let proc = Arc::clone(&self.proc);
         let image = || proc.vdso().map(Image::Memory).map_err(|_| Defect::Malformed);
-        self.of_image(maps, Identity::Vdso, "[vdso]", image)
+        self.of_image(maps, Identity::Vdso, "[vdso]", image, stop)
     }
 
     /// Whether a table is still there.
@@ -120,12 +128,10 @@ impl Files {
         Some(table.installed.mapping(mapping.start.0, mapping.end.0, bias))
     }
 
-    /// Mappings in the kernel lead to these tables now.
-    pub(super) fn keep(&mut self, keys: &[FileKey]) {
-        for key in keys {
-            if let Some(table) = self.tables.get_mut(key) {
-                table.users += 1;
-            }
+    /// Mappings in the kernel lead to this table, or soon will.
+    pub(super) fn keep(&mut self, key: FileKey) {
+        if let Some(table) = self.tables.get_mut(&key) {
+            table.users += 1;
         }
     }
 
@@ -145,12 +151,16 @@ impl Files {
     }
 
     /// Frees tables that nothing has led to for a while.
-    pub(super) fn free_unused(&mut self, maps: &mut UnwindMaps) {
-        let old = |table: &Table| table.users == 0 && table.unused_since.elapsed() >= KEPT;
+    pub(super) fn free_unused(&mut self, maps: &mut UnwindMaps, now: Instant) {
+        let old =
+            |table: &Table| table.users == 0 && now.saturating_duration_since(table.unused_since) >= KEPT;
         let keys: Vec<FileKey> =
             self.tables.iter().filter(|(_, table)| old(table)).map(|(key, _)| *key).collect();
-        for key in keys {
-            self.free(maps, key);
+        for key in &keys {
+            self.remove(maps, *key);
+        }
+        if !keys.is_empty() {
+            self.forget_removed();
         }
     }
 
@@ -160,25 +170,32 @@ impl Files {
         identity: Identity,
         path: &str,
         image: impl FnOnce() -> Result<Image, Defect>,
+        stop: &dyn Fn() -> bool,
     ) -> Option<FileKey> {
         if let Some(key) = self.seen.get(&identity) {
             return *key;
         }
         let key = match image().and_then(Elf::parse) {
-            Ok(elf) => self.of_elf(maps, &elf, path),
+            Ok(elf) => self.of_elf(maps, &elf, path, stop),
             Err(defect) => {
                 log::debug!("no unwind table of `{path}`: {defect:?}");
                 None
             }
         };
         if self.seen.len() >= MAX_FILES {
-            self.seen.retain(|_, key| key.is_some());
+            self.seen.clear();
         }
         self.seen.insert(identity, key);
         key
     }
 
-    fn of_elf(&mut self, maps: &mut UnwindMaps, elf: &Elf, path: &str) -> Option<FileKey> {
+    fn of_elf(
+        &mut self,
+        maps: &mut UnwindMaps,
+        elf: &Elf,
+        path: &str,
+        stop: &dyn Fn() -> bool,
+    ) -> Option<FileKey> {
         let told = |defect: &Defect| log::debug!("no unwind table of `{path}`: {defect:?}");
         let layout = elf.layout();
         let made_of = TableSource::read(elf).inspect_err(told).ok()?;
@@ -186,8 +203,10 @@ impl Files {
         if let Some(key) = self.by_source.get(&source) {
             return Some(*key);
         }
-        let started = Instant::now();
-        let table = made_of.table().inspect_err(told).ok()?;
+        let begin = thread_cpu_time();
+        let may_go_on = || !stop() && thread_cpu_time().saturating_sub(begin) < MAX_BUILD_TIME;
+        let table = made_of.table(&may_go_on).inspect_err(told).ok()?;
+        let built_in = thread_cpu_time().saturating_sub(begin);
         if table.row_count() == 0 {
             return None;
         }
@@ -199,7 +218,7 @@ impl Files {
             "unwind table of `{path}`: {} rows, {} bytes, built in {:.1} ms, {:?}",
             table.row_count(),
             installed.bytes(),
-            started.elapsed().as_secs_f64() * 1e3,
+            built_in.as_secs_f64() * 1e3,
             table.statistics()
         );
         let key = FileKey(self.next_key);
@@ -214,7 +233,8 @@ impl Files {
     /// Puts a table into the kernel; those that were unused for longest make room for it.
     fn install(&mut self, maps: &mut UnwindMaps, table: &UnwindTable) -> Result<InstalledFile, Refusal> {
         loop {
-            let has_room = self.bytes + size_of_val(table.rules()) + 4 * table.row_count() <= MAX_BYTES;
+            let has_room = self.tables.len() < MAX_TABLES
+                && self.bytes + size_of_val(table.rules()) + 4 * table.row_count() <= MAX_BYTES;
             let result = if has_room {
                 let page_count = u32::try_from(table.pages().len()).map_err(|_| Refusal::Full)?;
                 maps.add_file(table.first_page(), page_count, table.pages(), table.rules())
@@ -223,7 +243,8 @@ impl Files {
             };
             let is_full = matches!(result, Err(Refusal::Full));
             let Some(key) = self.longest_unused().filter(|_| is_full) else { return result };
-            self.free(maps, key);
+            self.remove(maps, key);
+            self.forget_removed();
         }
     }
 
@@ -232,12 +253,16 @@ impl Files {
         unused.min_by_key(|(_, table)| table.unused_since).map(|(key, _)| *key)
     }
 
-    fn free(&mut self, maps: &mut UnwindMaps, key: FileKey) {
+    fn remove(&mut self, maps: &mut UnwindMaps, key: FileKey) {
         let Some(table) = self.tables.remove(&key) else { return };
         self.bytes = self.bytes.saturating_sub(table.installed.bytes());
         maps.remove_file(table.installed);
-        self.seen.retain(|_, seen| *seen != Some(key));
         self.by_source.remove(&table.source);
+    }
+
+    fn forget_removed(&mut self) {
+        let tables = &self.tables;
+        self.seen.retain(|_, key| key.is_none_or(|key| tables.contains_key(&key)));
     }
 
     /// The very file that is mapped; else the one at its path, in the process's root or in ours, when it has the same
@@ -255,5 +280,119 @@ impl Files {
             .filter_map(|root| root.open_file(path).ok())
             .find(same)
             .ok_or(mapped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object::elf;
+    use profiler_common::unwind::CfaRule;
+
+    use super::*;
+    use crate::{
+        address::{FileOffset, RuntimeAddress},
+        elf::test_file::TestFile,
+        sampler::ebpf::test_maps::unwind_maps,
+        unwind::test_frames::{CODE_ADDRESS, TestFrames},
+    };
+
+    struct Fixture {
+        files: Files,
+        maps: UnwindMaps,
+    }
+
+    impl Fixture {
+        fn new() -> Option<Self> {
+            let files = Files::new(Arc::new(Proc::live()), Root::open(Path::new("/")).unwrap());
+            Some(Self { files, maps: unwind_maps()? })
+        }
+
+        /// The table of a file of that name.
+        fn key(&mut self, inode: u64, bytes: &[u8]) -> Option<FileKey> {
+            let id = FileId { major: 1, minor: 2, inode };
+            let identity = Identity::File { id, bytes: bytes.len() as u64, changed_ns: 0 };
+            let image = || Ok(Image::Memory(bytes.to_vec()));
+            self.files.of_image(&mut self.maps, identity, "file", image, &|| false)
+        }
+    }
+
+    /// A file with one function that has a frame of that size, and a build id that everybody can copy.
+    fn file(frame_bytes: u8) -> TestFile {
+        let frames = TestFrames::x86_64().function(CODE_ADDRESS, 8, &[0x0e, frame_bytes]);
+        TestFile::with_code().code_segment(0, CODE_ADDRESS, 0x100).build_id(&[7; 20]).with(
+            ".eh_frame",
+            elf::SHT_PROGBITS,
+            frames.bytes,
+        )
+    }
+
+    #[test]
+    fn the_same_file_in_two_places_has_one_table() {
+        let Some(mut fixture) = Fixture::new() else { return };
+        let first = fixture.key(1, &file(16).bytes());
+        assert!(first.is_some());
+        assert_eq!(fixture.key(2, &file(16).bytes()), first);
+        assert_eq!(fixture.key(3, &file(16).with("other", elf::SHT_PROGBITS, vec![1]).bytes()), first);
+        assert_eq!(fixture.files.tables.len(), 1);
+    }
+
+    #[test]
+    fn a_build_id_that_was_copied_gives_no_table_to_others() {
+        let Some(mut fixture) = Fixture::new() else { return };
+        let files = [file(16), file(32), file(16).code_segment(0x1000, 0x9_0000, 0x100)];
+        let keys: Vec<FileKey> = files
+            .into_iter()
+            .zip(1..)
+            .map(|(file, inode)| fixture.key(inode, &file.bytes()).unwrap())
+            .collect();
+        assert!(keys[0] != keys[1] && keys[0] != keys[2]);
+        let mapping = Mapping {
+            start: RuntimeAddress(CODE_ADDRESS),
+            end: RuntimeAddress(CODE_ADDRESS + 0x1000),
+            offset: FileOffset(0),
+            backing: Backing::Jit,
+        };
+        let contents = fixture.maps.contents();
+        let frame_bytes = keys.iter().map(|key| {
+            let rule = contents.rule(&fixture.files.entry(*key, &mapping).unwrap(), CODE_ADDRESS);
+            assert_eq!(rule.cfa, CfaRule::StackPointer as u8);
+            rule.cfa_offset
+        });
+        assert!(frame_bytes.eq([16, 32, 16]));
+    }
+
+    #[test]
+    fn files_without_a_table_are_looked_at_once() {
+        let Some(mut fixture) = Fixture::new() else { return };
+        assert_eq!(fixture.key(1, b"no ELF file"), None);
+        let again = || panic!("looked at again");
+        let id = FileId { major: 1, minor: 2, inode: 1 };
+        let identity = Identity::File { id, bytes: 11, changed_ns: 0 };
+        assert_eq!(fixture.files.of_image(&mut fixture.maps, identity, "file", again, &|| false), None);
+    }
+
+    #[test]
+    fn a_table_that_nothing_maps_is_kept_for_a_while() {
+        let Some(mut fixture) = Fixture::new() else { return };
+        let (used, unused) = (fixture.key(1, &file(16).bytes()), fixture.key(2, &file(32).bytes()));
+        fixture.files.keep(used.unwrap());
+        let soon = Instant::now();
+        fixture.files.free_unused(&mut fixture.maps, soon);
+        assert!(fixture.files.have_unused() && fixture.key(2, &file(32).bytes()) == unused);
+        fixture.files.free_unused(&mut fixture.maps, soon + 2 * KEPT);
+        assert!(!fixture.files.have_unused());
+        assert_ne!(fixture.key(2, &file(32).bytes()), unused, "made again");
+        assert_eq!(fixture.key(1, &file(16).bytes()), used);
+        fixture.files.release(&[used.unwrap()]);
+        fixture.files.free_unused(&mut fixture.maps, Instant::now() + 2 * KEPT);
+        assert!(fixture.maps.are_empty());
+    }
+
+    #[test]
+    fn who_is_told_to_stop_makes_no_table() {
+        let Some(mut fixture) = Fixture::new() else { return };
+        let image = || Ok(Image::Memory(file(16).bytes()));
+        let key = fixture.files.of_image(&mut fixture.maps, Identity::Vdso, "file", image, &|| true);
+        assert_eq!(key, None);
     }
 }

@@ -3,6 +3,7 @@
 //! It is told what happened to processes, and where a walk met code without a table. Nobody waits for it: until a
 //! table is there, stacks are walked by frame pointer.
 
+mod allowance;
 mod files;
 mod spaces;
 
@@ -11,20 +12,23 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     },
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use self::spaces::Spaces;
+use self::{allowance::Allowance, spaces::Spaces};
 use crate::{
     process::ProcessEvent,
     sampler::{Batch, ebpf::UnwindMaps},
+    sys::usage::thread_cpu_time,
 };
 
-/// How much may wait for the thread. What does not fit is not lost: all mappings are read again then.
-const WAITING: usize = 256;
+/// How much may wait for the thread, and how many events of each. What does not fit is not lost: all mappings are read
+/// again then, which takes no longer than so many events.
+const WAITING: usize = 64;
+const MAX_EVENTS: usize = 4096;
 
 /// How long the start of sampling waits for the tables of the processes that are known.
 const MAX_FIRST_WAIT: Duration = Duration::from_millis(200);
@@ -81,10 +85,11 @@ impl Unwinding {
 
     /// Tells what a batch says of processes.
     pub(super) fn hear(&self, batch: &Batch) {
-        if batch.lost_events > 0 {
+        if batch.lost_events > 0 || batch.events.len() > MAX_EVENTS {
             self.flags.missed.store(true, Ordering::Release);
-        }
-        if !batch.events.is_empty() {
+            // Nothing, for the thread to notice.
+            self.tell(Told::Happened(Vec::new()));
+        } else if !batch.events.is_empty() {
             self.tell(Told::Happened(batch.events.clone()));
         }
         if !batch.unknown_code.is_empty() {
@@ -104,9 +109,10 @@ impl Drop for Unwinding {
     fn drop(&mut self) {
         self.flags.stop.store(true, Ordering::Release);
         self.told = None;
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
+        let Some(thread) = self.thread.take() else { return };
+        // It may be resting.
+        thread.thread().unpark();
+        if thread.join().is_err() {
             log::error!("the unwinding thread panicked");
         }
     }
@@ -114,6 +120,9 @@ impl Drop for Unwinding {
 
 fn run(mut spaces: Spaces, hears: &Receiver<Told>, flags: &Flags) {
     let stop = || flags.stop.load(Ordering::Acquire);
+    let begin = Instant::now();
+    let mut allowance = Allowance::new(Duration::ZERO);
+    let mut used = thread_cpu_time();
     loop {
         let wait = if spaces.have_unused_files() { TIDY_INTERVAL } else { Duration::MAX };
         match hears.recv_timeout(wait) {
@@ -121,21 +130,32 @@ fn run(mut spaces: Spaces, hears: &Receiver<Told>, flags: &Flags) {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        loop {
-            match hears.try_recv() {
-                Ok(what) => apply(&mut spaces, what, stop),
-                Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => return,
-            }
-        }
+        hears.try_iter().take(WAITING).for_each(|what| apply(&mut spaces, what, stop));
         if flags.missed.swap(false, Ordering::AcqRel) {
             spaces.look_again();
         }
         spaces.settle(stop);
+        let used_before = std::mem::replace(&mut used, thread_cpu_time());
+        rest(allowance.spend(used.saturating_sub(used_before), begin.elapsed()), stop);
+    }
+}
+
+/// Rests for a time, unless told to stop.
+fn rest(time: Duration, stop: impl Fn() -> bool) {
+    let end = Instant::now() + time;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() || stop() {
+            return;
+        }
+        std::thread::park_timeout(left);
     }
 }
 
 fn apply(spaces: &mut Spaces, what: Told, stop: impl Fn() -> bool) {
+    if stop() {
+        return;
+    }
     match what {
         Told::Expected(pids, ready) => {
             pids.into_iter().for_each(|pid| spaces.expect(pid));

@@ -14,8 +14,8 @@ use std::{
 };
 
 use profiler_common::unwind::{
-    CHUNK_ROWS, MAX_CHUNKS, MAX_MAPPINGS, MAX_PAGES, MAX_PROCESS_MAPPINGS, MAX_RULES, MappingEntry,
-    PageEntry, ProcessEntry, Row, Rule,
+    CHUNK_ROWS, MAX_CHUNKS, MAX_MAPPINGS, MAX_PAGES, MAX_PROCESS_MAPPINGS, MAX_PROCESSES, MAX_RULES,
+    MappingEntry, PageEntry, ProcessEntry, Row, Rule,
 };
 use zerocopy::{Immutable, IntoBytes};
 
@@ -263,6 +263,22 @@ impl UnwindMaps {
                 _ => Refusal::Io(error),
             },
         )
+    }
+
+    /// The processes whose stacks are walked by tables. The kernel side adds those that are forked from one.
+    pub(crate) fn processes(&self) -> io::Result<Vec<u32>> {
+        let mut pids = Vec::new();
+        let mut next = [0; size_of::<u32>()];
+        // Bound: some may be seen again when others come and go meanwhile.
+        while pids.len() < 2 * MAX_PROCESSES as usize {
+            let last = pids.last().map(|pid: &u32| pid.to_ne_bytes());
+            let last = last.as_ref().map(<[u8; 4]>::as_slice);
+            if !bpf::next_key(self.maps.processes.as_fd(), last, &mut next)? {
+                break;
+            }
+            pids.push(u32::from_ne_bytes(next));
+        }
+        Ok(pids)
     }
 
     /// Leaves the stacks of a process to the kernel's own walk from now on.

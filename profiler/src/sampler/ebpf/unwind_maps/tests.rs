@@ -37,7 +37,7 @@ impl Lots {
     /// Below `limit`.
     fn draw(&mut self, limit: u32) -> u32 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        u32::try_from((self.0 >> 32) * u64::from(limit) >> 32).unwrap()
+        u32::try_from(((self.0 >> 32) * u64::from(limit)) >> 32).unwrap()
     }
 }
 
@@ -142,6 +142,9 @@ fn the_mappings_of_a_process_are_found_as_long_as_it_has_them() {
     let contents = maps.contents();
     let found = |pid| contents.mappings(maps.process(pid).unwrap());
     assert!(found(7) == first && found(8) == second && found(9) == second);
+    let mut pids = maps.processes().unwrap();
+    pids.sort_unstable();
+    assert_eq!(pids, [7, 8, 9]);
     maps.remove_process(8).unwrap();
     maps.remove_process(8).unwrap();
     assert_eq!(maps.process(8), None);
@@ -184,7 +187,7 @@ fn more_processes_than_there_is_room_for_are_refused() {
     let Some(mut maps) = test_maps::unwind_maps() else { return };
     let installed = maps.add_mappings(&mappings(1, 0)).unwrap();
     let refused = (0..).find(|pid| maps.set_process(*pid, &installed).is_err()).unwrap();
-    assert_eq!(refused, profiler_common::unwind::MAX_PROCESSES);
+    assert_eq!(refused, MAX_PROCESSES);
     assert!(matches!(maps.set_process(refused, &installed), Err(Refusal::Full)));
     maps.set_process(0, &installed).unwrap();
     maps.remove_process(0).unwrap();
