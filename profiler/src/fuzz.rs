@@ -14,8 +14,8 @@ use crate::{
     process::{Status, maps, root::Root},
     sampler,
     symbolize::{
-        self, NativeOptions, debug_file::DebugFiles, jitdump::JitDump, kernel::KernelSymbols, managed,
-        native::NativeModule, perf_map::PerfMap,
+        self, NativeOptions, debug_file::DebugFiles, dotnet::ReadyToRunModule, jitdump::JitDump,
+        kernel::KernelSymbols, managed, native::NativeModule, perf_map::PerfMap,
     },
     unwind::{self, TableSource},
 };
@@ -82,6 +82,17 @@ pub fn elf(bytes: &[u8]) {
 /// An ELF file, asked for its debug information.
 pub fn dwarf(bytes: &[u8]) {
     symbolize_all(bytes, NativeOptions { inlines: true, lines: true });
+}
+
+/// A .NET image with precompiled code.
+pub fn readytorun(bytes: &[u8]) {
+    let Ok(mut module) = ReadyToRunModule::open(Image::Memory(bytes.to_vec())) else { return };
+    let fixed = [0, 0x1000, 0x1_0200, 0x1_1000];
+    let words = words(bytes).flat_map(|word| [word & u64::from(u32::MAX), word >> 32]);
+    for address in fixed.into_iter().chain(words).take(MAX_ADDRESSES) {
+        let _ = module.address(RuntimeAddress(0), FileOffset(0), RuntimeAddress(address));
+        let _ = module.symbolize(ElfAddress(address));
+    }
 }
 
 /// Call frame information, as an ELF file and as a bare section.

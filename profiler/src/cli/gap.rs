@@ -6,13 +6,9 @@ use crate::profile::{Reason, Unnamed};
 pub(super) fn remedy(unnamed: &Unnamed) -> Option<String> {
     let file = unnamed.module.rsplit('/').next().unwrap_or_default();
     Some(match unnamed.reason {
+        Reason::NoSymbols | Reason::NoSymbolHere if file.ends_with(".dll") => return None,
         Reason::NoSymbols | Reason::NoSymbolHere if unnamed.module.starts_with('/') => {
             format!("put {file}.dbg (its debug file) beside it, or name its directory with --debug-dir")
-        }
-        Reason::NotElf if file.ends_with(".dll") => {
-            "precompiled .NET code is in no perf map: DOTNET_ReadyToRun=0 at its start has it compiled, and named, \
-             at run time"
-                .to_owned()
         }
         Reason::ProcessNotReadable => "give the profiler CAP_SYS_PTRACE".to_owned(),
         Reason::FileNotReadable => "give the profiler CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE".to_owned(),
@@ -53,13 +49,8 @@ mod tests {
     }
 
     #[test]
-    fn precompiled_dotnet_code_is_told_from_other_files() {
-        assert!(remedy_for("/a/System.dll", Reason::NotElf).unwrap().contains("ReadyToRun"));
-        assert_eq!(remedy_for("/a/script", Reason::NotElf), None);
-    }
-
-    #[test]
     fn where_nothing_helps_nothing_is_said() {
+        assert_eq!(remedy_for("/a/System.dll", Reason::NoSymbolHere), None);
         assert_eq!(remedy_for("", Reason::NoMapping), None);
         assert_eq!(remedy_for("[vdso]", Reason::NoSymbolHere), None);
     }

@@ -137,6 +137,7 @@ fn source_name(source: SymbolSource) -> &'static str {
         SymbolSource::Dwarf => "DWARF",
         SymbolSource::PerfMap => "perf map",
         SymbolSource::JitDump => "jitdump",
+        SymbolSource::ReadyToRun => "ReadyToRun",
     }
 }
 

@@ -53,7 +53,8 @@ pub(super) fn push_frame(profile: &Profile, frame: &Frame, options: &OutputOptio
 fn annotation(kind: FrameKind) -> &'static str {
     match kind {
         FrameKind::Kernel => "_[k]",
-        FrameKind::Jit => "_[j]",
+        // The same method is one frame, whether its code was compiled before or at run time.
+        FrameKind::Jit | FrameKind::Precompiled => "_[j]",
         FrameKind::Inlined => "_[i]",
         FrameKind::Native => "",
     }

@@ -55,7 +55,7 @@ fn colours(lines: &[String]) -> PaletteMap {
         for name in stack.split(';') {
             let shades = match label::kind_of(name) {
                 FrameKind::Kernel => KERNEL,
-                FrameKind::Jit => JIT,
+                FrameKind::Jit | FrameKind::Precompiled => JIT,
                 FrameKind::Inlined => INLINED,
                 FrameKind::Native => NATIVE,
             };

@@ -11,6 +11,8 @@ pub enum FrameKind {
     Kernel,
     /// Compiled ahead of time: code of a file, or the vdso.
     Native,
+    /// Managed code that was compiled ahead of time: of a .NET image.
+    Precompiled,
     /// Compiled at run time.
     Jit,
     /// A function that the compiler put into the frame that follows it towards the root.
@@ -55,6 +57,8 @@ pub enum SymbolSource {
     PerfMap,
     /// A `jit-PID.dump` that the target's runtime writes.
     JitDump,
+    /// The tables of precompiled code (ReadyToRun) in a .NET image.
+    ReadyToRun,
 }
 
 /// How a frame got its name, or why it has none.

@@ -20,13 +20,14 @@ pub enum Reason {
     FileReplaced,
     /// Not a regular file.
     NotAFile,
-    /// The file is no ELF file, or not one of this machine.
+    /// The file is neither an ELF file of this machine nor a .NET image.
     NotElf,
     /// The file contradicts itself or ends too early.
     MalformedFile,
     /// The file is beyond a limit of the profiler.
     TooLarge,
-    /// The file has no symbols, or only those of exported functions and none here, and no debug file was found.
+    /// The file has no symbols, or only those of exported functions and none here, and no debug file was found; or it
+    /// is a .NET image without precompiled code for this machine.
     NoSymbols,
     /// The file has symbols, but none at this address.
     NoSymbolHere,

@@ -3,10 +3,11 @@
 use std::{collections::HashMap, fs::File, io, os::unix::fs::MetadataExt, path::Path, sync::Arc};
 
 use super::{
-    Answer, Code, ModuleKey, NativeOptions, budget::Budget, debug_file::DebugFiles, native::NativeModule,
+    Answer, Code, ModuleKey, NativeOptions, budget::Budget, debug_file::DebugFiles, module_code::ModuleCode,
 };
 use crate::{
     address::{ElfAddress, FileOffset, RuntimeAddress},
+    elf::Image,
     process::{Backing, FileId, Mapping, Proc, Process, ProcessKey, root::Root},
     profile::{FrameKind, Reason},
 };
@@ -37,7 +38,7 @@ enum Identity {
 struct Module {
     path: Arc<str>,
     build_id: Arc<[u8]>,
-    native: NativeModule,
+    code: ModuleCode,
 }
 
 impl Modules {
@@ -57,7 +58,7 @@ impl Modules {
     pub(super) fn code_at(&mut self, process: &Process, mapping: &Mapping, address: RuntimeAddress) -> Code {
         let found = self.module_of(process, mapping).and_then(|key| {
             let module = self.get(key).ok_or(Reason::FileMissing)?;
-            let address = module.native.elf_address(mapping.start, mapping.offset, address);
+            let address = module.code.address(mapping.start, mapping.offset, address);
             Ok(Code::Module(key, address.ok_or(Reason::MalformedFile)?))
         });
         found.unwrap_or_else(|reason| self.closed(mapping, address, reason))
@@ -86,12 +87,12 @@ impl Modules {
         debug_files: &DebugFiles,
     ) -> Answer {
         let module = self.opened.get_mut(key.0 as usize);
-        let names = match module {
-            Some(module) => module.native.symbolize(address, options, debug_files),
-            None => Err(Reason::FileMissing),
+        let (kind, names) = match module {
+            Some(module) => (module.code.kind(), module.code.symbolize(address, options, debug_files)),
+            None => (FrameKind::Native, Err(Reason::FileMissing)),
         };
         let module = self.get(key).map(|module| (Arc::clone(&module.path), Arc::clone(&module.build_id)));
-        Answer { kind: FrameKind::Native, module, address, names }
+        Answer { kind, module, address, names }
     }
 
     /// Gives what could not be opened another chance.
@@ -137,21 +138,21 @@ impl Modules {
         if self.opened.len() >= MAX_MODULES {
             return Err(Reason::TooLarge);
         }
-        let native = match identity {
+        let code = match identity {
             Identity::Vdso => {
                 let bytes = self.proc.vdso().map_err(|_| Reason::FileMissing)?;
-                NativeModule::from_bytes(bytes, Path::new(&*path))?
+                ModuleCode::of_image(Image::Memory(bytes), Path::new(&*path), &self.budget)?
             }
             Identity::File(id) => {
                 let file = self.open_file(process, mapping, id, Path::new(&*path))?;
                 if let Err(error) = self.proc.keep_mapped(process.pid, mapping, &file) {
                     log::warn!("`{path}` is missing in the capture: {error}");
                 }
-                NativeModule::open(file, Path::new(&*path), &self.budget)?
+                ModuleCode::of_image(Image::of_file(file)?, Path::new(&*path), &self.budget)?
             }
         };
         let key = ModuleKey(u32::try_from(self.opened.len()).map_err(|_| Reason::TooLarge)?);
-        self.opened.push(Module { path, build_id: native.build_id().into(), native });
+        self.opened.push(Module { path, build_id: code.build_id().into(), code });
         Ok(key)
     }
 

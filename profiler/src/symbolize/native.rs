@@ -1,7 +1,6 @@
 //! One file of compiled code: from a runtime address to the functions there.
 
 use std::{
-    fs::File,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -43,18 +42,15 @@ pub(crate) struct NativeModule {
 impl NativeModule {
     /// Reads what every look-up needs: headers, segments, build id. `path` is the file's in its process,
     /// `budget` that of all debug information.
-    pub(crate) fn open(file: File, path: &Path, budget: &Arc<Budget>) -> Result<Self, Reason> {
-        Self::of_image(Image::of_file(file)?, path, Arc::clone(budget))
+    pub(crate) fn open(image: Image, path: &Path, budget: &Arc<Budget>) -> Result<Self, Reason> {
+        let (elf, path, budget) = (Arc::new(Elf::parse(image)?), path.to_owned(), Arc::clone(budget));
+        Ok(Self { elf, path, names: None, debug_information: None, budget })
     }
 
-    /// A module that is in memory only: the vdso.
+    /// A module that is in memory only.
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn from_bytes(bytes: Vec<u8>, path: &Path) -> Result<Self, Reason> {
-        Self::of_image(Image::Memory(bytes), path, Arc::default())
-    }
-
-    fn of_image(image: Image, path: &Path, budget: Arc<Budget>) -> Result<Self, Reason> {
-        let elf = Arc::new(Elf::parse(image)?);
-        Ok(Self { elf, path: path.to_owned(), names: None, debug_information: None, budget })
+        Self::open(Image::Memory(bytes), path, &Arc::default())
     }
 
     /// The build id, empty where the file has none.
@@ -126,6 +122,8 @@ fn join(
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use object::elf::{SHT_DYNSYM, SHT_SYMTAB};
 
     use super::*;
@@ -170,7 +168,8 @@ mod tests {
     fn this_program() -> (NativeModule, ElfAddress) {
         assert_ne!(marked(1), 0);
         let path = std::fs::read_link("/proc/self/exe").unwrap();
-        let mut module = NativeModule::open(File::open(&path).unwrap(), &path, &Arc::default()).unwrap();
+        let image = Image::of_file(File::open(&path).unwrap()).unwrap();
+        let mut module = NativeModule::open(image, &path, &Arc::default()).unwrap();
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let entry = marked as fn(u64) -> u64 as usize as u64;
         let (start, offset) = mapping_at(&maps, entry).unwrap();

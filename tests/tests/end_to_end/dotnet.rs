@@ -81,6 +81,31 @@ fn the_runtimes_native_frames_and_the_kernels_stand_beside_managed_ones() {
 }
 
 #[test]
+fn precompiled_methods_of_the_framework_have_names_without_a_map() {
+    let Some(_turn) = privileged() else { return };
+    for version in VERSIONS {
+        let workload = Workload::run(Workload::dotnet_command(version, "web").env("PERF_MAP", "0"));
+        let profile = sample(sample_pid(workload.pid()), 3_000);
+        let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
+        let frames = stacks.flat_map(|stack| &stack.frames).map(|frame| profile.frame(*frame));
+        let precompiled: Vec<_> = frames.filter(|frame| frame.kind == FrameKind::Precompiled).collect();
+        assert!(precompiled.len() > 3_000, "{version}: {}", precompiled.len());
+        for frame in precompiled {
+            assert_eq!(
+                frame.naming,
+                Naming::Symbol(SymbolSource::ReadyToRun),
+                "{version}: {}",
+                profile.string(frame.name)
+            );
+        }
+        let stacks = Stacks::of(&profile);
+        let has = |part: &str| stacks.percent(|stack| stack.frames.iter().any(|frame| frame.contains(part)));
+        assert!(has("System.Private.CoreLib!System.Threading.") > 10.0, "{version}: {stacks:#?}");
+        assert_eq!(has("[System.Private.CoreLib.dll+0x"), 0.0, "{version}: {stacks:#?}");
+    }
+}
+
+#[test]
 fn a_map_is_found_where_the_environment_moves_it() {
     let Some(_turn) = privileged() else { return };
     for (version, variable) in [("3.1", "TMPDIR"), ("9.0", "DOTNET_PerfMapJitDumpPath")] {

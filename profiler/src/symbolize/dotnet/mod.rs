@@ -1,0 +1,100 @@
+//! Names of precompiled .NET code (ReadyToRun), from the image alone.
+//!
+//! ```text
+//! address in a mapping ─ pe ─> address in the image ─ readytorun, entry_points ─> method ─ names ─> name
+//!                                    │ native_format: its tables                    │ metadata: rows and strings
+//!                                    └────────────────────── pieces: of the file what is asked for
+//! ```
+
+mod bytes;
+mod entry_points;
+mod metadata;
+mod names;
+mod native_format;
+mod pe;
+mod pieces;
+mod readytorun;
+mod signature;
+
+pub(super) use self::pe::is_pe;
+use self::{
+    metadata::Metadata,
+    names::Names,
+    pe::Pe,
+    pieces::Pieces,
+    readytorun::{Place, ReadyToRun},
+};
+use super::symbol::Symbolized;
+use crate::{
+    address::{ElfAddress, FileOffset, RuntimeAddress},
+    elf::Image,
+    profile::{Reason, SymbolSource},
+};
+
+/// A .NET image that is mapped into processes. Stays open, so that names survive the process and the file.
+pub(crate) struct ReadyToRunModule {
+    pieces: Pieces,
+    pe: Pe,
+    /// Read at the first look-up.
+    code: Option<Result<PrecompiledCode, Reason>>,
+}
+
+struct PrecompiledCode {
+    tables: ReadyToRun,
+    metadata: Metadata,
+    assembly: String,
+}
+
+impl ReadyToRunModule {
+    /// Reads the headers.
+    pub(crate) fn open(image: Image) -> Result<Self, Reason> {
+        let mut pieces = Pieces::new(image)?;
+        let pe = Pe::read(&mut pieces)?;
+        Ok(Self { pieces, pe, code: None })
+    }
+
+    /// The image's own address of code that runs at `address`, in a mapping of the file's bytes from
+    /// `mapping_offset` on to the memory from `mapping_start` on.
+    pub(crate) fn address(
+        &self,
+        mapping_start: RuntimeAddress,
+        mapping_offset: FileOffset,
+        address: RuntimeAddress,
+    ) -> Option<ElfAddress> {
+        let address = self.pe.address(mapping_start, mapping_offset, address)?;
+        Some(ElfAddress(address.into()))
+    }
+
+    /// The method at an address of the image.
+    pub(crate) fn symbolize(&mut self, address: ElfAddress) -> Result<Symbolized, Reason> {
+        self.pieces.begin();
+        let pieces = &mut self.pieces;
+        let code = self.code.get_or_insert_with(|| PrecompiledCode::read(pieces, &self.pe));
+        let code = code.as_ref().map_err(|reason| *reason)?;
+        pieces.begin();
+        let name = code.name(pieces, address)?;
+        Ok(Symbolized::of(SymbolSource::ReadyToRun, name))
+    }
+}
+
+impl PrecompiledCode {
+    fn read(pieces: &mut Pieces, pe: &Pe) -> Result<Self, Reason> {
+        let tables = ReadyToRun::read(pieces, pe)?.ok_or(Reason::NoSymbols)?;
+        let metadata = Metadata::read(pieces, pe.span(pe.metadata)?)?;
+        let assembly = metadata.assembly(pieces)?;
+        Ok(Self { tables, metadata, assembly })
+    }
+
+    fn name(&self, pieces: &mut Pieces, address: ElfAddress) -> Result<String, Reason> {
+        let address = u32::try_from(address.0).map_err(|_| Reason::NoSymbolHere)?;
+        let method = match self.tables.find(pieces, address)?.ok_or(Reason::NoSymbolHere)? {
+            Place::Method(method) => method,
+            Place::DelayLoadThunk => return Ok("stub DelayLoadThunk".to_owned()),
+        };
+        let (metadata, instances) = (&self.metadata, self.tables.instances);
+        Ok(Names { pieces, metadata, instances, assembly: &self.assembly }.method(method)?)
+    }
+}
+
+#[cfg(test)]
+mod tests;

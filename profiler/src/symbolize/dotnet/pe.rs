@@ -1,0 +1,163 @@
+//! The container of .NET code: a PE file's sections and where its managed parts are.
+//!
+//! Source: Microsoft, "PE Format"; ECMA-335 II.25.
+
+use super::{
+    bytes::Bytes,
+    pieces::{Pieces, Span},
+};
+use crate::{
+    address::{FileOffset, RuntimeAddress},
+    elf::{Defect, Image},
+};
+
+/// The linker of Windows allows as many.
+const MAX_SECTIONS: u64 = 96;
+
+const SECTION_BYTES: u64 = 40;
+const COFF_HEADER_BYTES: u64 = 24;
+/// Of the optional header, up to the directory of the managed header.
+const OPTIONAL_HEADER_BYTES: u64 = 112 + 15 * 8;
+const CLI_HEADER_BYTES: u64 = 72;
+
+/// The machine that code is for, as an image for Linux states it: x86-64 and AArch64, each with the number of the
+/// system mixed in.
+const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 0xaa64 } else { 0x8664 } ^ 0x7b79;
+
+/// Which bytes of the memory that holds the image come from which bytes of the file.
+#[derive(Clone, Copy, Debug)]
+struct Section {
+    address: u32,
+    file: Span,
+    is_code: bool,
+}
+
+/// A place in the memory of an image, relative to its start: what Windows calls an RVA.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Directory {
+    pub(super) address: u32,
+    pub(super) bytes: u32,
+}
+
+/// The headers of a PE file with managed code.
+#[derive(Debug)]
+pub(super) struct Pe {
+    sections: Vec<Section>,
+    /// Whether its machine code is for this machine.
+    pub(super) is_of_this_machine: bool,
+    pub(super) metadata: Directory,
+    /// The header of the precompiled code; empty where there is none.
+    pub(super) native_header: Directory,
+}
+
+/// Whether a file begins as PE files do.
+pub(crate) fn is_pe(image: &Image) -> bool {
+    let mut magic = [0; 2];
+    image.read_into(0, &mut magic).is_ok_and(|()| &magic == b"MZ")
+}
+
+impl Pe {
+    pub(super) fn read(pieces: &mut Pieces) -> Result<Self, Defect> {
+        let all = pieces.all();
+        let at = u32::from_le_bytes(pieces.array(all.from(0x3c)?)?);
+        let header = all.from(at.into())?;
+        let coff: [u8; COFF_HEADER_BYTES as usize] = pieces.array(header)?;
+        let mut fields = Bytes::at(&coff, 0);
+        if fields.array()? != *b"PE\0\0" {
+            return Err(Defect::Malformed);
+        }
+        let machine = fields.u16()?;
+        let sections = u64::from(fields.u16()?);
+        fields.skip(12);
+        let optional_bytes = u64::from(fields.u16()?);
+        let optional = header.from(COFF_HEADER_BYTES)?;
+        let sections = read_sections(pieces, optional.from(optional_bytes)?, sections)?;
+        let mut pe = Self {
+            sections,
+            is_of_this_machine: machine == MACHINE,
+            metadata: Directory::default(),
+            native_header: Directory::default(),
+        };
+        let managed = managed_header(pieces, optional.first(optional_bytes)?)?;
+        let managed: [u8; CLI_HEADER_BYTES as usize] = pieces.array(pe.span(managed)?)?;
+        pe.metadata = Directory::read(&mut Bytes::at(&managed, 8))?;
+        pe.native_header = Directory::read(&mut Bytes::at(&managed, 64))?;
+        Ok(pe)
+    }
+
+    /// Where in the file the bytes of a directory are.
+    pub(super) fn span(&self, directory: Directory) -> Result<Span, Defect> {
+        let span = self.sections.iter().find_map(|section| {
+            let offset = directory.address.checked_sub(section.address)?;
+            section.file.from(offset.into()).ok()?.first(directory.bytes.into()).ok()
+        });
+        span.ok_or(Defect::Malformed)
+    }
+
+    /// The address in the image of code that runs at `address`, in a mapping of the file's bytes from
+    /// `mapping_offset` on to the memory from `mapping_start` on.
+    ///
+    /// The runtime maps each section from the file on its own, or the whole file as it is: both ways the offset in the
+    /// file says what it is. The pages at the ends of a mapping show the neighbours' bytes too, which are no code.
+    pub(super) fn address(
+        &self,
+        mapping_start: RuntimeAddress,
+        mapping_offset: FileOffset,
+        address: RuntimeAddress,
+    ) -> Option<u32> {
+        let distance = address.0.checked_sub(mapping_start.0)?;
+        let offset = mapping_offset.0.checked_add(distance)?;
+        let section = self
+            .sections
+            .iter()
+            .find(|section| section.is_code && (section.file.start..section.file.end).contains(&offset))?;
+        section.address.checked_add(u32::try_from(offset - section.file.start).ok()?)
+    }
+}
+
+impl Directory {
+    pub(super) fn read(fields: &mut Bytes<'_>) -> Result<Self, Defect> {
+        Ok(Self { address: fields.u32()?, bytes: fields.u32()? })
+    }
+
+    pub(super) fn contains(self, address: u32) -> bool {
+        address.checked_sub(self.address).is_some_and(|offset| offset < self.bytes)
+    }
+}
+
+fn read_sections(pieces: &mut Pieces, table: Span, count: u64) -> Result<Vec<Section>, Defect> {
+    if count > MAX_SECTIONS {
+        return Err(Defect::TooLarge);
+    }
+    let mut sections = Vec::new();
+    for index in 0..count {
+        let header: [u8; SECTION_BYTES as usize] = pieces.array(table.from(index * SECTION_BYTES)?)?;
+        sections.push(Section::read(&header)?);
+    }
+    Ok(sections)
+}
+
+impl Section {
+    fn read(header: &[u8]) -> Result<Self, Defect> {
+        const IS_CODE: u32 = 0x20;
+        let mut fields = Bytes::at(header, 12);
+        let address = fields.u32()?;
+        let file_bytes = u64::from(fields.u32()?);
+        let start = u64::from(fields.u32()?);
+        fields.skip(12);
+        let is_code = fields.u32()? & IS_CODE != 0;
+        Ok(Self { address, file: Span { start, end: start + file_bytes }, is_code })
+    }
+}
+
+/// Where the managed header is, which the 15th directory says.
+fn managed_header(pieces: &mut Pieces, optional: Span) -> Result<Directory, Defect> {
+    const PE32_PLUS: u16 = 0x20b;
+    let header = pieces.up_to(optional, OPTIONAL_HEADER_BYTES)?;
+    let directories = if Bytes::at(&header, 0).u16()? == PE32_PLUS { 112 } else { 96 };
+    let count = Bytes::at(&header, directories - 4).u32()?;
+    if count < 15 {
+        return Ok(Directory::default());
+    }
+    Directory::read(&mut Bytes::at(&header, directories + 14 * 8))
+}

@@ -1,0 +1,169 @@
+//! The tables of precompiled .NET code in an image: which functions there are, and which methods they belong to.
+//!
+//! Source: dotnet/runtime, `docs/design/coreclr/botr/readytorun-format.md`.
+
+use super::{
+    bytes::Bytes,
+    entry_points::EntryPoints,
+    pe::{Directory, Pe},
+    pieces::{Pieces, Span},
+};
+use crate::elf::Defect;
+
+/// The runtime has defined a quarter of it.
+const MAX_SECTIONS: u32 = 96;
+
+/// The largest table of the runtime's largest library has half a megabyte.
+const MAX_TABLE_BYTES: u64 = 32 << 20;
+
+const HEADER_BYTES: u64 = 16;
+const SECTION_BYTES: u64 = 12;
+
+/// Begin and end of a function and where its unwind information is; AArch64 has no end.
+const HAS_END: bool = cfg!(not(target_arch = "aarch64"));
+const FUNCTION_BYTES: u64 = if HAS_END { 12 } else { 8 };
+
+const RUNTIME_FUNCTIONS: u32 = 102;
+const METHOD_ENTRY_POINTS: u32 = 103;
+const DELAY_LOAD_THUNKS: u32 = 106;
+const INSTANCE_ENTRY_POINTS: u32 = 109;
+const HOT_COLD_MAP: u32 = 120;
+
+/// What code an address of an image belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Method(Method),
+    /// Code that finds the target of a call when it is first made.
+    DelayLoadThunk,
+}
+
+/// A method, by what names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Method {
+    /// By its row of the table of methods.
+    Definition(u32),
+    /// By the offset of its signature in the table of instances.
+    Instance(u32),
+}
+
+/// The precompiled code of an image.
+#[derive(Debug)]
+pub(super) struct ReadyToRun {
+    functions: Span,
+    thunks: Directory,
+    pub(super) instances: Span,
+    entry_points: EntryPoints,
+    /// The first function of each cold part with that of the hot part it belongs to.
+    cold_parts: Vec<(u32, u32)>,
+}
+
+impl ReadyToRun {
+    /// Reads the tables, if the image has precompiled code for this machine.
+    pub(super) fn read(pieces: &mut Pieces, pe: &Pe) -> Result<Option<Self>, Defect> {
+        if pe.native_header == Directory::default() || !pe.is_of_this_machine {
+            return Ok(None);
+        }
+        let Some(sections) = read_header(pieces, pe.span(pe.native_header)?)? else { return Ok(None) };
+        let directory = |kind| sections.iter().find(|(found, _)| *found == kind).map(|(_, place)| *place);
+        let span = |kind| directory(kind).map_or(Ok(Span::default()), |place| pe.span(place));
+        let functions = span(RUNTIME_FUNCTIONS)?;
+        let instances = span(INSTANCE_ENTRY_POINTS)?;
+        let definitions = pieces.read_all(span(METHOD_ENTRY_POINTS)?, MAX_TABLE_BYTES)?;
+        let instance_table = pieces.read_all(instances, MAX_TABLE_BYTES)?;
+        let cold_parts = pieces.read_all(span(HOT_COLD_MAP)?, MAX_TABLE_BYTES)?;
+        Ok(Some(Self {
+            functions,
+            thunks: directory(DELAY_LOAD_THUNKS).unwrap_or_default(),
+            instances,
+            entry_points: EntryPoints::read(&definitions, &instance_table)?,
+            cold_parts: read_cold_parts(&cold_parts),
+        }))
+    }
+
+    #[cfg(test)]
+    pub(super) fn methods(&self) -> impl Iterator<Item = Method> {
+        self.entry_points.methods()
+    }
+
+    #[cfg(test)]
+    pub(super) fn function_starts(&self, pieces: &mut Pieces) -> Vec<u32> {
+        let functions = 0..(self.functions.len() / FUNCTION_BYTES) as u32;
+        let start = |function| {
+            pieces.begin();
+            self.function(pieces, function).unwrap().0
+        };
+        functions.map(start).collect()
+    }
+
+    /// What the code at an address of the image belongs to.
+    pub(super) fn find(&self, pieces: &mut Pieces, address: u32) -> Result<Option<Place>, Defect> {
+        if self.thunks.contains(address) {
+            return Ok(Some(Place::DelayLoadThunk));
+        }
+        let Some(function) = self.function_at(pieces, address)? else { return Ok(None) };
+        Ok(self.entry_points.method_of(self.hot_function(function)).map(Place::Method))
+    }
+
+    /// The number of the function at an address: the functions are in the order of their addresses.
+    fn function_at(&self, pieces: &mut Pieces, address: u32) -> Result<Option<u32>, Defect> {
+        let (mut from, mut to) = (0, (self.functions.len() / FUNCTION_BYTES) as u32);
+        while from < to {
+            let middle = from.midpoint(to);
+            let (start, _) = self.function(pieces, middle)?;
+            if start <= address { from = middle + 1 } else { to = middle }
+        }
+        let Some(function) = from.checked_sub(1) else { return Ok(None) };
+        let (_, end) = self.function(pieces, function)?;
+        Ok((address < end).then_some(function))
+    }
+
+    fn function(&self, pieces: &mut Pieces, function: u32) -> Result<(u32, u32), Defect> {
+        let place = self.functions.from(u64::from(function) * FUNCTION_BYTES)?;
+        let [start, end]: [[u8; 4]; 2] = split(pieces.array(place)?);
+        let end = if HAS_END { u32::from_le_bytes(end) } else { u32::MAX };
+        Ok((u32::from_le_bytes(start), end))
+    }
+
+    /// The hot part's function, for one of a cold part.
+    fn hot_function(&self, function: u32) -> u32 {
+        let above = self.cold_parts.partition_point(|(cold, _)| *cold <= function);
+        above.checked_sub(1).and_then(|at| self.cold_parts.get(at)).map_or(function, |(_, hot)| *hot)
+    }
+}
+
+fn split(bytes: [u8; 8]) -> [[u8; 4]; 2] {
+    let [a, b, c, d, e, f, g, h] = bytes;
+    [[a, b, c, d], [e, f, g, h]]
+}
+
+/// The tables by their kind, unless it is no header of precompiled code.
+fn read_header(pieces: &mut Pieces, header: Span) -> Result<Option<Vec<(u32, Directory)>>, Defect> {
+    let fields: [u8; HEADER_BYTES as usize] = pieces.array(header)?;
+    let mut fields = Bytes::at(&fields, 0);
+    if fields.array()? != *b"RTR\0" {
+        return Ok(None);
+    }
+    fields.skip(8);
+    let count = fields.u32()?;
+    if count > MAX_SECTIONS {
+        return Err(Defect::TooLarge);
+    }
+    let mut sections = Vec::new();
+    for index in 0..u64::from(count) {
+        let section = header.from(HEADER_BYTES + index * SECTION_BYTES)?;
+        let section: [u8; SECTION_BYTES as usize] = pieces.array(section)?;
+        let mut fields = Bytes::at(&section, 0);
+        sections.push((fields.u32()?, Directory::read(&mut fields)?));
+    }
+    Ok(Some(sections))
+}
+
+fn read_cold_parts(bytes: &[u8]) -> Vec<(u32, u32)> {
+    let pairs = bytes.as_chunks::<8>().0.iter().map(|pair| {
+        let [cold, hot] = split(*pair);
+        (u32::from_le_bytes(cold), u32::from_le_bytes(hot))
+    });
+    let mut parts: Vec<_> = pairs.collect();
+    parts.sort_unstable();
+    parts
+}

@@ -1,0 +1,76 @@
+//! The code of one file, whatever kind of file it is: what its first bytes say decides.
+
+use std::{path::Path, sync::Arc};
+
+use super::{
+    NativeOptions,
+    budget::Budget,
+    debug_file::DebugFiles,
+    dotnet::{ReadyToRunModule, is_pe},
+    native::NativeModule,
+    symbol::Symbolized,
+};
+use crate::{
+    address::{ElfAddress, FileOffset, RuntimeAddress},
+    elf::Image,
+    profile::{FrameKind, Reason},
+};
+
+/// A file that was opened for its names.
+pub(super) enum ModuleCode {
+    Native(Box<NativeModule>),
+    /// A .NET image.
+    ReadyToRun(ReadyToRunModule),
+}
+
+impl ModuleCode {
+    /// The code of the file at `path` in its process; `budget` is that of all debug information.
+    pub(super) fn of_image(image: Image, path: &Path, budget: &Arc<Budget>) -> Result<Self, Reason> {
+        if is_pe(&image) {
+            return ReadyToRunModule::open(image).map(Self::ReadyToRun);
+        }
+        NativeModule::open(image, path, budget).map(Box::new).map(Self::Native)
+    }
+
+    pub(super) fn kind(&self) -> FrameKind {
+        match self {
+            Self::Native(_) => FrameKind::Native,
+            Self::ReadyToRun(_) => FrameKind::Precompiled,
+        }
+    }
+
+    /// Empty where the file has none.
+    pub(super) fn build_id(&self) -> &[u8] {
+        match self {
+            Self::Native(module) => module.build_id(),
+            Self::ReadyToRun(_) => &[],
+        }
+    }
+
+    /// The file's own address of code that runs at `address`, in a mapping of its bytes from
+    /// `mapping_offset` on to the memory from `mapping_start` on.
+    pub(super) fn address(
+        &self,
+        mapping_start: RuntimeAddress,
+        mapping_offset: FileOffset,
+        address: RuntimeAddress,
+    ) -> Option<ElfAddress> {
+        match self {
+            Self::Native(module) => module.elf_address(mapping_start, mapping_offset, address),
+            Self::ReadyToRun(module) => module.address(mapping_start, mapping_offset, address),
+        }
+    }
+
+    /// The functions at an address of the file.
+    pub(super) fn symbolize(
+        &mut self,
+        address: ElfAddress,
+        options: NativeOptions,
+        debug_files: &DebugFiles,
+    ) -> Result<Symbolized, Reason> {
+        match self {
+            Self::Native(module) => module.symbolize(address, options, debug_files),
+            Self::ReadyToRun(module) => module.symbolize(address),
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! .NET images with precompiled code.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| profiler::fuzz::readytorun(bytes));
