@@ -55,6 +55,8 @@ pub enum SymbolSource {
     PerfMap,
     /// A `jit-PID.dump` that the target's runtime writes.
     JitDump,
+    /// The events that the target's .NET runtime tells of at its diagnostics socket.
+    RuntimeEvents,
 }
 
 /// How a frame got its name, or why it has none.
