@@ -19,12 +19,13 @@ pub(super) fn remedy(unnamed: &Unnamed) -> Option<String> {
         Reason::KernelAddressesHidden => {
             "give the profiler CAP_SYSLOG, or set sysctl kernel.kptr_restrict=0".to_owned()
         }
-        Reason::NoJitMap => "start the target with a perf map: DOTNET_PerfMapEnabled=3 for .NET, \
-                             --perf-basic-prof for node"
+        Reason::NoJitMap => "start the target with a perf map: --perf-basic-prof for node, \
+                             DOTNET_PerfMapEnabled=3 for .NET without diagnostics"
             .to_owned(),
         Reason::JitMapRefused => "the map must be a regular file of the target's user, not older than the \
                                   process"
             .to_owned(),
+        Reason::RuntimeSilent => "the runtime is stopped or very busy: sample again, for longer".to_owned(),
         _ => return None,
     })
 }

@@ -41,8 +41,16 @@ pub(super) fn text(profile: &Profile) -> String {
         lines.push(format!("{} child processes could not be followed", ledger.lost_children));
     }
     if ledger.malformed_jit_entries > 0 {
-        lines
-            .push(format!("{} lines of the target's perf map were no entries", ledger.malformed_jit_entries));
+        lines.push(format!(
+            "{} lines and events of the target's runtime were no entries",
+            ledger.malformed_jit_entries
+        ));
+    }
+    if ledger.dropped_runtime_events > 0 {
+        lines.push(format!(
+            "{} events of the target's runtime were dropped: some of its code may have no name",
+            ledger.dropped_runtime_events
+        ));
     }
     lines.push(cost(ledger));
     lines.iter().fold(String::new(), |mut text, line| {
@@ -138,6 +146,7 @@ fn source_name(source: SymbolSource) -> &'static str {
         SymbolSource::PerfMap => "perf map",
         SymbolSource::JitDump => "jitdump",
         SymbolSource::ReadyToRun => "ReadyToRun",
+        SymbolSource::RuntimeEvents => "runtime events",
     }
 }
 

@@ -43,6 +43,18 @@ impl Root {
         open_regular(fd.as_fd())
     }
 
+    /// The socket at an absolute path inside this root, to be connected to through `/proc/self/fd`.
+    ///
+    /// # Errors
+    /// `InvalidInput` for what is not a socket, else the system's.
+    pub(crate) fn open_socket(&self, path: &Path) -> io::Result<OwnedFd> {
+        let fd = self.resolve(path, OFlags::PATH)?;
+        if FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) != FileType::Socket {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a socket"));
+        }
+        Ok(fd)
+    }
+
     fn resolve(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let flags = flags | OFlags::CLOEXEC;

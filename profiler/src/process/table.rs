@@ -42,6 +42,8 @@ pub(crate) struct Process {
 pub(crate) struct Identity {
     /// From `/proc/PID/status`.
     pub(crate) status: Status,
+    /// When it started, clock ticks since boot.
+    pub(crate) start_ticks: u64,
     /// When it started, nanoseconds since 1970-01-01 UTC, as exact as a clock tick.
     pub(crate) started_unix_ns: u64,
     /// Its environment as it was started with; empty when it cannot be read.
@@ -326,9 +328,11 @@ impl ProcessTable {
 
     fn identify(&self, pid: u32) -> Option<Identity> {
         let text = |entry| Some(String::from_utf8_lossy(&self.proc.read(pid, entry).ok()?).into_owned());
+        let start_ticks = status::start_ticks(&text("stat")?)?;
         Some(Identity {
             status: Status::parse(&text("status")?)?,
-            started_unix_ns: status::unix_ns(status::start_ticks(&text("stat")?)?),
+            start_ticks,
+            started_unix_ns: status::unix_ns(start_ticks),
             environment: self.proc.read(pid, "environ").unwrap_or_default(),
             root: self.proc.root(pid).ok().map(Arc::new),
         })

@@ -59,6 +59,8 @@ pub enum SymbolSource {
     JitDump,
     /// The tables of precompiled code (ReadyToRun) in a .NET image.
     ReadyToRun,
+    /// The events that the target's .NET runtime tells of at its diagnostics socket.
+    RuntimeEvents,
 }
 
 /// How a frame got its name, or why it has none.

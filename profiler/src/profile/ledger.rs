@@ -56,8 +56,10 @@ pub struct Ledger {
     pub lost_process_events: u64,
     /// Children that could not be followed because too many processes were targets already.
     pub lost_children: u64,
-    /// Lines and records of perf maps and jitdumps that were no entries.
+    /// Lines and records of perf maps and jitdumps, and events of runtimes, that were no entries.
     pub malformed_jit_entries: u64,
+    /// Events that .NET runtimes had to tell of their code and had no room for.
+    pub dropped_runtime_events: u64,
     /// Samples by the end of their stack.
     pub stacks: BTreeMap<StackEnd, u64>,
     /// Frames of all samples, by how they were found.

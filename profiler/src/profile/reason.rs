@@ -31,12 +31,17 @@ pub enum Reason {
     NoSymbols,
     /// The file has symbols, but none at this address.
     NoSymbolHere,
-    /// JIT code, and the runtime writes neither a perf map nor a jitdump.
+    /// JIT code, and the runtime neither answers at a socket nor writes a perf map or jitdump.
     NoJitMap,
     /// JIT code, and the map is not one to trust: another user's, older than the process, no regular file.
     JitMapRefused,
-    /// JIT code, and the map has no entry at this address.
+    /// JIT code, and neither the runtime nor its map has an entry at this address.
     NoJitEntry,
+    /// JIT code, and what listens at the runtime's diagnostics socket is not to be trusted: another process or user,
+    /// or it does not answer as a runtime does.
+    RuntimeRefused,
+    /// JIT code, and the runtime did not tell of it in time.
+    RuntimeSilent,
     /// `/proc/kallsyms` shows no addresses to this process.
     KernelAddressesHidden,
     /// `/proc/kallsyms` could not be read.
@@ -45,7 +50,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for tables and tests.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::NoMapping,
         Self::ProcessGone,
         Self::ProcessNotReadable,
@@ -61,6 +66,8 @@ impl Reason {
         Self::NoJitMap,
         Self::JitMapRefused,
         Self::NoJitEntry,
+        Self::RuntimeRefused,
+        Self::RuntimeSilent,
         Self::KernelAddressesHidden,
         Self::KernelSymbolsNotReadable,
     ];
@@ -83,7 +90,9 @@ impl fmt::Display for Reason {
             Self::NoSymbolHere => "no symbol at the address",
             Self::NoJitMap => "JIT code without a perf map or jitdump",
             Self::JitMapRefused => "JIT code with a perf map that is not to be trusted",
-            Self::NoJitEntry => "JIT code that the perf map does not name",
+            Self::NoJitEntry => "JIT code that the runtime does not name",
+            Self::RuntimeRefused => "JIT code of a runtime whose socket is not to be trusted",
+            Self::RuntimeSilent => "JIT code of a runtime that did not tell of it in time",
             Self::KernelAddressesHidden => "kernel hides its addresses",
             Self::KernelSymbolsNotReadable => "no permission to read the kernel's symbols",
         })

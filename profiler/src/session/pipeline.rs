@@ -149,7 +149,7 @@ impl Pipeline {
 
     /// The profile of all samples since the last one.
     pub(super) fn finish(&mut self, interval: Interval) -> Profile {
-        self.symbolizer.poll_jit(&self.processes, interval.ended_ns);
+        self.symbolizer.settle_jit(&self.processes, interval.ended_ns, interval.is_last);
         for sample in std::mem::take(&mut self.waiting) {
             self.place(sample, true);
         }
@@ -172,6 +172,7 @@ impl Pipeline {
         }
         ledger.lost_process_events = tally.lost_events;
         ledger.malformed_jit_entries = self.symbolizer.malformed_jit_entries();
+        ledger.dropped_runtime_events = self.symbolizer.dropped_runtime_events();
         ledger.lost_children = lost(counts.lost_children, self.accounted.lost_children);
         ledger.cost.bpf_run_time_ns = lost(counts.run_time_ns, self.accounted.run_time_ns);
         if interval.is_last {

@@ -4,6 +4,7 @@ pub(crate) mod budget;
 pub(crate) mod code_map;
 pub(crate) mod debug_file;
 mod demangle;
+mod diagnostics;
 pub(crate) mod dotnet;
 mod dwarf;
 mod function_names;
@@ -23,14 +24,20 @@ mod random;
 mod split_dwarf;
 pub(crate) mod symbol;
 
-use std::{collections::HashMap, path::Path, sync::Arc};
+use std::{
+    collections::HashMap,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 #[cfg(fuzzing)]
 pub(crate) use self::demangle::demangle;
 pub(crate) use self::native::NativeOptions;
 use self::{
     debug_file::DebugFiles,
-    jit::{JitNames, JitProcess},
+    diagnostics::{RuntimeNames, RuntimeProcess},
+    jit::{JitNames, JitProcess, places},
     kernel_code::KernelCode,
     modules::Modules,
     symbol::Symbolized,
@@ -43,6 +50,12 @@ use crate::{
 
 /// Memory for the names of JIT code of all processes together.
 const MAX_JIT_BYTES: usize = 512 << 20;
+
+/// Runtimes that are listened to at the same time: each takes a thread.
+const MAX_LISTENERS: usize = 64;
+
+/// How long the end of a profile waits for what runtimes have to say.
+const SETTLE_TIME: Duration = Duration::from_millis(1800);
 
 /// What code an address belongs to: the same key, the same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -156,8 +169,13 @@ impl Symbolizer {
     /// Reads what the runtimes of the targets wrote since the last time; `now_ns` is the time before the call.
     pub(crate) fn poll_jit(&mut self, processes: &ProcessTable, now_ns: u64) {
         let mut used_bytes: usize = self.jit.values().map(|code| code.names.memory_bytes()).sum();
+        let mut listeners = self.jit.values().filter(|code| code.names.is_listening()).count();
         for (key, code) in &mut self.jit {
             let Some(root) = &code.root else { continue };
+            if listeners < MAX_LISTENERS && !code.names.is_listening() {
+                code.names.listen();
+                listeners += usize::from(code.names.is_listening());
+            }
             if let Some(process) = processes.get(*key) {
                 process.mapped_files().for_each(|path| code.names.see_mapping(Path::new(path)));
             }
@@ -168,9 +186,22 @@ impl Symbolizer {
         }
     }
 
-    /// Lines and records of the targets' perf maps and jitdumps that were no entries.
+    /// Reads what the runtimes of the targets wrote and told up to now. They are not listened to after the last time.
+    pub(crate) fn settle_jit(&mut self, processes: &ProcessTable, now_ns: u64, is_last: bool) {
+        self.poll_jit(processes, now_ns);
+        let until = Instant::now() + SETTLE_TIME;
+        self.jit.values_mut().for_each(|code| code.names.ask(is_last, until));
+        self.jit.values_mut().for_each(|code| code.names.settle(until));
+    }
+
+    /// Lines and records of the targets' perf maps and jitdumps, and events of their runtimes, that were no entries.
     pub(crate) fn malformed_jit_entries(&self) -> u64 {
         self.jit.values().map(|code| code.names.malformed_entries()).sum()
+    }
+
+    /// Events that the runtimes of the targets had to tell and had no room for.
+    pub(crate) fn dropped_runtime_events(&self) -> u64 {
+        self.jit.values().map(|code| code.names.dropped_events()).sum()
     }
 
     /// Puts the files that the runtimes of the targets wrote into the capture, when one is recorded.
@@ -233,8 +264,22 @@ impl JitCode {
             environ: identity.map_or(&[], |identity| &identity.environment),
         };
         let root = identity.and_then(|identity| identity.root.clone());
-        Self { names: JitNames::new(&owner), root }
+        let runtime = runtime_of(process, proc).map(RuntimeNames::new);
+        Self { names: JitNames::new(&owner, runtime), root }
     }
+}
+
+/// Whom to ask for the names of a process's JIT code. A capture has nobody to be asked.
+fn runtime_of(process: &Process, proc: &Proc) -> Option<RuntimeProcess> {
+    let identity = process.identity.as_deref().filter(|_| proc.is_live())?;
+    Some(RuntimeProcess {
+        root: identity.root.clone()?,
+        directories: places::temporary_directories(&identity.environment),
+        pid: process.pid,
+        namespace_pid: identity.status.innermost_pid,
+        uid: identity.status.uid,
+        start_ticks: identity.start_ticks,
+    })
 }
 
 /// What a frame without a symbol is called.

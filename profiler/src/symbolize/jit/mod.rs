@@ -3,15 +3,17 @@
 //! They are looked for in the target's own root, under the process's innermost pid, and read as they grow.
 
 mod follow;
-mod places;
+pub(super) mod places;
 
 use std::{
     fs::File,
     path::{Path, PathBuf},
+    time::Instant,
 };
 
 use self::follow::{Follower, Owner, Sink};
 use super::{
+    diagnostics::RuntimeNames,
     jitdump::{JitDump, JitSymbol},
     managed,
     perf_map::PerfMap,
@@ -42,13 +44,14 @@ pub(crate) struct JitProcess<'a> {
     pub(crate) environ: &'a [u8],
 }
 
-/// The perf maps and jitdumps of one process.
+/// The perf maps and jitdumps of one process, and what its runtime says.
 #[derive(Debug)]
 pub(crate) struct JitNames {
     owner: Owner,
     jit_dump_name: String,
     perf_maps: Vec<Followed<PerfMap>>,
     jit_dumps: Vec<Followed<JitDump>>,
+    runtime: Option<RuntimeNames>,
     /// No more is read: there is no memory for it.
     full: bool,
 }
@@ -61,7 +64,7 @@ struct Followed<T> {
 
 impl JitNames {
     /// Nothing is opened before the first [`poll`](Self::poll).
-    pub(crate) fn new(process: &JitProcess<'_>) -> Self {
+    pub(crate) fn new(process: &JitProcess<'_>, runtime: Option<RuntimeNames>) -> Self {
         let directories = places::directories(process.environ);
         let perf_map_name = format!("perf-{}.map", process.namespace_pid);
         let jit_dump_name = format!("jit-{}.dump", process.namespace_pid);
@@ -70,6 +73,7 @@ impl JitNames {
             perf_maps: directories.iter().map(|at| Followed::new(at.join(&perf_map_name))).collect(),
             jit_dumps: directories.iter().map(|at| Followed::new(at.join(&jit_dump_name))).collect(),
             jit_dump_name,
+            runtime,
             full: false,
         }
     }
@@ -99,30 +103,59 @@ impl JitNames {
         more
     }
 
+    /// Begins to listen to the runtime, as soon as there is one.
+    pub(crate) fn listen(&mut self) {
+        if let Some(runtime) = &mut self.runtime {
+            runtime.listen();
+        }
+    }
+
+    /// Whether a thread listens to the runtime.
+    pub(crate) fn is_listening(&self) -> bool {
+        self.runtime.as_ref().is_some_and(RuntimeNames::is_listening)
+    }
+
+    /// As [`RuntimeNames::ask`].
+    pub(crate) fn ask(&mut self, is_last: bool, until: Instant) {
+        if let Some(runtime) = &mut self.runtime {
+            runtime.ask(is_last, until);
+        }
+    }
+
+    /// As [`RuntimeNames::settle`].
+    pub(crate) fn settle(&mut self, until: Instant) {
+        if let Some(runtime) = &mut self.runtime {
+            runtime.settle(until);
+        }
+    }
+
     /// How much memory the names take.
     pub(crate) fn memory_bytes(&self) -> usize {
         let maps = self.perf_maps.iter().map(|map| map.names.memory_bytes());
         let dumps = self.jit_dumps.iter().map(|dump| dump.names.memory_bytes());
-        maps.chain(dumps).sum()
+        maps.chain(dumps).chain(self.runtime.as_ref().map(RuntimeNames::memory_bytes)).sum()
     }
 
     /// What stood at `address` at `time_ns`. Ask after a poll that came later than `time_ns`: what a runtime
     /// has written since is not known before.
     ///
-    /// A jitdump has exact times and lines, so it comes first, unless a perf map names other code that was
-    /// surely put there later.
+    /// A jitdump has exact times and lines, so it comes first, then the runtime's events, which have exact times, unless
+    /// a perf map names other code that was surely put there later.
     pub(crate) fn lookup(&self, address: RuntimeAddress, time_ns: u64) -> Result<Symbolized, Reason> {
         let dump = self.jit_dumps.iter().find_map(|dump| dump.names.lookup(address.0, time_ns));
+        let told = self.runtime.as_ref().and_then(|runtime| runtime.lookup(address.0, time_ns));
         let map = self.perf_maps.iter().find_map(|map| map.names.lookup(address.0, time_ns));
-        match (dump, map) {
-            (Some(symbol), Some((name, from_ns)))
+        match (dump, told, map) {
+            (Some(symbol), _, Some((name, from_ns)))
                 if from_ns > symbol.exists_from_ns && name != symbol.name =>
             {
                 Ok(from_perf_map(name))
             }
-            (Some(symbol), _) => Ok(from_jit_dump(&symbol)),
-            (None, Some((name, _))) => Ok(from_perf_map(name)),
-            (None, None) => Err(self.reason()),
+            (Some(symbol), ..) => Ok(from_jit_dump(&symbol)),
+            (None, Some((_, told_ns)), Some((name, from_ns))) if from_ns > told_ns => Ok(from_perf_map(name)),
+            (None, Some((name, _)), _) => Ok(Symbolized::of(SymbolSource::RuntimeEvents, name)),
+            (None, None, Some((name, _))) => Ok(from_perf_map(name)),
+            (None, None, None) => Err(self.reason()),
         }
     }
 
@@ -131,14 +164,20 @@ impl JitNames {
     pub(crate) fn epoch(&self, time_ns: u64) -> u32 {
         let maps = self.perf_maps.iter().map(|map| map.names.epoch(time_ns));
         let dumps = self.jit_dumps.iter().map(|dump| dump.names.epoch(time_ns));
-        maps.chain(dumps).fold(0, u32::saturating_add)
+        let told = self.runtime.as_ref().map(|runtime| runtime.epoch(time_ns));
+        maps.chain(dumps).chain(told).fold(0, u32::saturating_add)
     }
 
-    /// Lines and records that were no entries.
+    /// Lines, records and events that were no entries.
     pub(crate) fn malformed_entries(&self) -> u64 {
         let maps = self.perf_maps.iter().map(|map| map.names.malformed_lines());
         let dumps = self.jit_dumps.iter().map(|dump| dump.names.malformed_records());
-        maps.chain(dumps).sum()
+        maps.chain(dumps).chain(self.runtime.as_ref().map(RuntimeNames::malformed_events)).sum()
+    }
+
+    /// What the runtime had to tell and had no room for.
+    pub(crate) fn dropped_events(&self) -> u64 {
+        self.runtime.as_ref().map_or(0, RuntimeNames::dropped_events)
     }
 
     /// The files that are followed, by their paths in the target's root.
@@ -172,6 +211,8 @@ impl JitNames {
             Reason::TooLarge
         } else if files().any(|(file, _)| file.is_open()) {
             Reason::NoJitEntry
+        } else if let Some(reason) = self.runtime.as_ref().and_then(RuntimeNames::reason) {
+            reason
         } else {
             refusals().next().unwrap_or(Reason::NoJitMap)
         }

@@ -11,11 +11,22 @@ const MAX_PATH_BYTES: usize = 4096;
 
 /// Variables that name a directory, the most specific first: .NET's own, with the prefix of new and of old
 /// versions, and the one that all programs share.
-const VARIABLES: [&[u8]; 3] = [b"DOTNET_PerfMapJitDumpPath=", b"COMPlus_PerfMapJitDumpPath=", b"TMPDIR="];
+const VARIABLES: [&[u8]; 3] = [b"DOTNET_PerfMapJitDumpPath=", b"COMPlus_PerfMapJitDumpPath=", TMPDIR];
+
+const TMPDIR: &[u8] = b"TMPDIR=";
 
 /// The directories, in the target's own root, in which its files may be; `environ` is `/proc/PID/environ`.
 pub(super) fn directories(environ: &[u8]) -> Vec<PathBuf> {
-    let named = VARIABLES.iter().filter_map(|variable| {
+    named_directories(environ, &VARIABLES)
+}
+
+/// The directories, in the target's own root, in which its temporary files may be.
+pub(in crate::symbolize) fn temporary_directories(environ: &[u8]) -> Vec<PathBuf> {
+    named_directories(environ, &[TMPDIR])
+}
+
+fn named_directories(environ: &[u8], variables: &[&[u8]]) -> Vec<PathBuf> {
+    let named = variables.iter().filter_map(|variable| {
         environ.split(|&byte| byte == 0).find_map(|entry| entry.strip_prefix(*variable))
     });
     let mut directories = Vec::new();

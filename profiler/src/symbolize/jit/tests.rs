@@ -17,7 +17,7 @@ impl Scene {
         let environ = environ.as_bytes();
         let process = JitProcess { namespace_pid: 7, uid, started_unix_ns: 0, environ };
         let root = Root::open(directory.path()).unwrap();
-        Self { directory, root, names: JitNames::new(&process) }
+        Self { directory, root, names: JitNames::new(&process, None) }
     }
 
     fn write(&self, path: &str, content: impl AsRef<[u8]>) {

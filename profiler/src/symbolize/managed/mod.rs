@@ -74,6 +74,23 @@ pub(crate) fn normalise(raw: &str) -> ManagedName<'_> {
     }
 }
 
+/// The product's spelling of a method, without its module, from the parts that the runtime's events have: type, method,
+/// and signature with return type.
+///
+/// Of the types of a runtime's own stubs the signature has addresses only, which differ from run to run.
+pub(crate) fn of_event(class: &str, method: &str, signature: &str) -> String {
+    const TYPE_ADDRESS: &str = "pMT: ";
+    let arguments = arguments_start(signature).map_or("", |start| &signature[start..]);
+    let mut name = if class.is_empty() { method.to_owned() } else { format!("{class}.{method}") };
+    let mut parts = arguments.split(TYPE_ADDRESS);
+    name.push_str(parts.next().unwrap_or_default());
+    for part in parts {
+        name.push('?');
+        name.push_str(part.trim_start_matches(|digit: char| digit.is_ascii_hexdigit()));
+    }
+    name
+}
+
 /// `stub<7> Kind<Owner>` or `stub7 Kind<Owner>` without the number.
 fn stub(raw: &str) -> Option<Cow<'_, str>> {
     let (number, label) = raw.strip_prefix("stub")?.split_once(' ')?;

@@ -1,0 +1,98 @@
+//! Reading little-endian values from the front of a slice.
+
+/// There are fewer bytes than the value takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Short;
+
+/// The bytes that are not read yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bytes<'a>(pub(super) &'a [u8]);
+
+impl<'a> Bytes<'a> {
+    pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8], Short> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(Short)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8, Short> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    pub(super) fn u16(&mut self) -> Result<u16, Short> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, Short> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, Short> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// Seven bits a byte, the lowest first; the highest bit says that more follow. What has more than 64 bits loses
+    /// those beyond.
+    pub(super) fn variable(&mut self) -> Result<u64, Short> {
+        const BYTES_OF_64_BITS: u32 = 10;
+        let mut value = 0;
+        for index in 0..BYTES_OF_64_BITS {
+            let byte = self.u8()?;
+            value |= u64::from(byte & 0x7f) << (7 * index);
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(Short)
+    }
+
+    /// UTF-16 text up to a terminating zero, which is taken too; what is no UTF-16 is replaced.
+    pub(super) fn text(&mut self) -> Result<String, Short> {
+        let units = || self.0.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]]));
+        let length = units().position(|unit| unit == 0).ok_or(Short)?;
+        let text = char::decode_utf16(units().take(length));
+        let text = text.map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER)).collect();
+        self.take(2 * (length + 1))?;
+        Ok(text)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Short> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(Short)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_from_the_front() {
+        let mut bytes = Bytes(&[1, 2, 0, 3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 9]);
+        assert_eq!((bytes.u8(), bytes.u16(), bytes.u32(), bytes.u64()), (Ok(1), Ok(2), Ok(3), Ok(4)));
+        assert_eq!(bytes.u16(), Err(Short));
+        assert_eq!(bytes.take(1), Ok(&[9][..]));
+    }
+
+    #[test]
+    fn variable_lengths_end_where_no_more_follows() {
+        assert_eq!(Bytes(&[0x7f]).variable(), Ok(127));
+        assert_eq!(Bytes(&[0x80, 1]).variable(), Ok(128));
+        assert_eq!(Bytes(&[0xff; 9]).variable(), Err(Short));
+        assert_eq!(Bytes(&[0xff; 64]).variable(), Err(Short));
+        assert_eq!(
+            Bytes(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]).variable(),
+            Ok(u64::MAX)
+        );
+    }
+
+    #[test]
+    fn text_ends_at_its_zero() {
+        let mut bytes = Bytes(&[b'a', 0, 0xe9, 0, 0, 0, 0, 0]);
+        assert_eq!((bytes.text(), bytes.text()), (Ok("a\u{e9}".to_owned()), Ok(String::new())));
+        assert_eq!(bytes.text(), Err(Short));
+        assert_eq!(Bytes(&[0, 0xd8, 0, 0]).text(), Ok("\u{fffd}".to_owned()));
+        assert_eq!(Bytes(&[b'a', 0, 0]).text(), Err(Short));
+    }
+}

@@ -1,0 +1,203 @@
+//! Messages of the .NET runtime's diagnostics protocol (dotnet/diagnostics, documentation/design-docs/ipc-protocol.md).
+//!
+//! A connection takes one command. The reply to one that starts tracing names the session, and the events follow on the
+//! same connection; a session is stopped through another one.
+
+use super::bytes::{Bytes, Short};
+
+/// The bytes of a header.
+pub(super) const HEADER_BYTES: usize = 20;
+
+const MAGIC: &[u8; 14] = b"DOTNET_IPC_V1\0";
+const EVENT_PIPE: u8 = 2;
+const SERVER: u8 = 0xff;
+const STOP_TRACING: u8 = 1;
+const REPLY_OK: u8 = 0;
+
+/// The events as they are written to a file.
+const NETTRACE: u32 = 1;
+
+/// How a runtime is asked for events. Newer commands ask it for less work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialect {
+    /// .NET 9 and later: which events the rundown has can be said.
+    CollectTracing4,
+    /// .NET 8: no stacks of the events.
+    CollectTracing3,
+    /// Late .NET Core 3.1 and later: a rundown or none.
+    CollectTracing2,
+    /// All: always with a rundown.
+    CollectTracing,
+}
+
+impl Dialect {
+    /// The newest first.
+    pub(super) const ALL: [Self; 4] =
+        [Self::CollectTracing4, Self::CollectTracing3, Self::CollectTracing2, Self::CollectTracing];
+
+    fn command(self) -> u8 {
+        match self {
+            Self::CollectTracing4 => 5,
+            Self::CollectTracing3 => 4,
+            Self::CollectTracing2 => 3,
+            Self::CollectTracing => 2,
+        }
+    }
+}
+
+/// The events that a session is to have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Collect {
+    /// How much memory of its own the runtime may fill with events that are not read yet.
+    pub(super) buffer_mib: u32,
+    /// Which events the rundown at the end has; 0 for none.
+    pub(super) rundown_keywords: u64,
+    pub(super) provider: &'static str,
+    pub(super) keywords: u64,
+    pub(super) level: u32,
+}
+
+impl Collect {
+    /// The command that asks for them.
+    pub(super) fn message(&self, dialect: Dialect) -> Vec<u8> {
+        const PROVIDERS: u32 = 1;
+        const NO_FILTER: &str = "";
+        const NO_STACKS: u8 = 0;
+        let rundown = u8::from(self.rundown_keywords != 0);
+        let mut payload = [self.buffer_mib, NETTRACE].map(u32::to_le_bytes).concat();
+        match dialect {
+            Dialect::CollectTracing4 => {
+                payload.extend(self.rundown_keywords.to_le_bytes());
+                payload.push(NO_STACKS);
+            }
+            Dialect::CollectTracing3 => payload.extend([rundown, NO_STACKS]),
+            Dialect::CollectTracing2 => payload.push(rundown),
+            Dialect::CollectTracing => {}
+        }
+        payload.extend(PROVIDERS.to_le_bytes());
+        payload.extend(self.keywords.to_le_bytes());
+        payload.extend(self.level.to_le_bytes());
+        append_string(&mut payload, self.provider);
+        append_string(&mut payload, NO_FILTER);
+        message(dialect.command(), &payload)
+    }
+}
+
+/// The command that ends a session.
+pub(super) fn stop(session: u64) -> Vec<u8> {
+    message(STOP_TRACING, &session.to_le_bytes())
+}
+
+/// What a reply says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// Done, in the session of this number.
+    Session(u64),
+    /// Not done: the runtime does not know the command, or does not want to.
+    Refused,
+}
+
+/// What is no reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NoReply;
+
+impl From<Short> for NoReply {
+    fn from(_: Short) -> Self {
+        Self
+    }
+}
+
+/// How many bytes follow a reply's header.
+pub(super) fn body_bytes(header: &[u8; HEADER_BYTES]) -> Result<usize, NoReply> {
+    let mut bytes = Bytes(header);
+    if bytes.take(MAGIC.len())? != MAGIC {
+        return Err(NoReply);
+    }
+    usize::from(bytes.u16()?).checked_sub(HEADER_BYTES).ok_or(NoReply)
+}
+
+/// Reads a reply, header and body.
+pub(super) fn reply(header: &[u8; HEADER_BYTES], body: &[u8]) -> Result<Reply, NoReply> {
+    let mut bytes = Bytes(&header[MAGIC.len() + size_of::<u16>()..]);
+    match (bytes.u8()?, bytes.u8()?) {
+        (SERVER, REPLY_OK) => Ok(Reply::Session(Bytes(body).u64()?)),
+        (SERVER, _) => Ok(Reply::Refused),
+        _ => Err(NoReply),
+    }
+}
+
+fn message(command: u8, payload: &[u8]) -> Vec<u8> {
+    let size = u16::try_from(HEADER_BYTES + payload.len()).unwrap_or(u16::MAX);
+    let mut message = MAGIC.to_vec();
+    message.extend(size.to_le_bytes());
+    message.extend([EVENT_PIPE, command, 0, 0]);
+    message.extend(payload);
+    message
+}
+
+/// UTF-16 behind the number of its units, the closing zero included; the empty string is the number 0 alone.
+fn append_string(payload: &mut Vec<u8>, text: &str) {
+    let units: Vec<u16> = match text {
+        "" => Vec::new(),
+        _ => text.encode_utf16().chain([0]).collect(),
+    };
+    payload.extend(u32::try_from(units.len()).unwrap_or(0).to_le_bytes());
+    payload.extend(units.into_iter().flat_map(u16::to_le_bytes));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLLECT: Collect =
+        Collect { buffer_mib: 64, rundown_keywords: 0x138, provider: "ab", keywords: 0x38, level: 5 };
+
+    fn header(reply: &[u8]) -> [u8; HEADER_BYTES] {
+        reply[..HEADER_BYTES].try_into().unwrap()
+    }
+
+    #[test]
+    fn a_command_is_a_header_and_what_its_dialect_has() {
+        let providers = [
+            &[1, 0, 0, 0, 0x38, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 3, 0, 0, 0][..],
+            b"a\0b\0\0\0",
+            &[0, 0, 0, 0],
+        ]
+        .concat();
+        for (dialect, command, options) in [
+            (Dialect::CollectTracing, 2, &[][..]),
+            (Dialect::CollectTracing2, 3, &[1]),
+            (Dialect::CollectTracing3, 4, &[1, 0]),
+            (Dialect::CollectTracing4, 5, &[0x38, 1, 0, 0, 0, 0, 0, 0, 0]),
+        ] {
+            let payload = [&[64, 0, 0, 0, 1, 0, 0, 0], options, &providers].concat();
+            let size = 20 + payload.len() as u8;
+            let expected = [b"DOTNET_IPC_V1\0", &[size, 0, 2, command, 0, 0][..], &payload].concat();
+            assert_eq!(COLLECT.message(dialect), expected);
+        }
+    }
+
+    #[test]
+    fn stopping_names_the_session() {
+        assert_eq!(stop(7), b"DOTNET_IPC_V1\0\x1c\0\x02\x01\0\0\x07\0\0\0\0\0\0\0");
+    }
+
+    #[test]
+    fn a_reply_names_the_session_or_refuses() {
+        let ok = b"DOTNET_IPC_V1\0\x1c\0\xff\0\0\0\x07\0\0\0\0\0\0\0";
+        assert_eq!(body_bytes(&header(ok)), Ok(8));
+        assert_eq!(reply(&header(ok), &ok[20..]), Ok(Reply::Session(7)));
+        let unknown_command = b"DOTNET_IPC_V1\0\x18\0\xff\xff\0\0\x85\x13\x13\x80";
+        assert_eq!(body_bytes(&header(unknown_command)), Ok(4));
+        assert_eq!(reply(&header(unknown_command), &unknown_command[20..]), Ok(Reply::Refused));
+    }
+
+    #[test]
+    fn garbage_is_no_reply() {
+        assert_eq!(body_bytes(&[b'x'; HEADER_BYTES]), Err(NoReply));
+        let too_small = header(b"DOTNET_IPC_V1\0\x13\0\xff\0\0\0");
+        assert_eq!(body_bytes(&too_small), Err(NoReply));
+        assert_eq!(reply(&too_small, &[1, 2, 3]), Err(NoReply));
+        assert_eq!(reply(&header(b"DOTNET_IPC_V1\0\x14\0\x02\0\0\0"), &[0; 8]), Err(NoReply));
+    }
+}

@@ -1,0 +1,208 @@
+//! Names of the methods that a .NET runtime compiles, from the runtime itself: each one listens at a socket for tools that
+//! want to hear of its events. Nothing has to be set in the target for that, and nothing is written there.
+
+mod bytes;
+mod ipc;
+mod listener;
+mod methods;
+mod nettrace;
+mod session;
+mod socket;
+#[cfg(test)]
+mod test_stream;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, mpsc::Receiver},
+    time::{Duration, Instant},
+};
+
+use self::{
+    listener::{Listener, Report},
+    socket::Endpoint,
+};
+use super::{
+    code_map::CodeMap,
+    names::{Name, Names},
+};
+use crate::{process::root::Root, profile::Reason};
+
+/// How much longer a report may take than the listener was told: it has to be put together.
+const REPORT_TIME: Duration = Duration::from_millis(200);
+
+/// What has to be known of a process to find and trust its runtime.
+#[derive(Clone, Debug)]
+pub(crate) struct RuntimeProcess {
+    pub(crate) root: Arc<Root>,
+    /// Where it keeps temporary files, in its root.
+    pub(crate) directories: Vec<PathBuf>,
+    /// In the profiler's pid namespace.
+    pub(crate) pid: u32,
+    /// In its innermost pid namespace.
+    pub(crate) namespace_pid: u32,
+    pub(crate) uid: u32,
+    /// Clock ticks from boot to its start.
+    pub(crate) start_ticks: u64,
+}
+
+/// What one process's runtime says of its code.
+#[derive(Debug)]
+pub(crate) struct RuntimeNames {
+    endpoint: Endpoint,
+    ear: Hearing,
+    awaited: Option<Receiver<Report>>,
+    code: CodeMap<Method>,
+    names: Names,
+    modules: HashMap<u64, String>,
+    malformed_events: u64,
+    dropped_events: u64,
+    truncated: bool,
+    trouble: Option<Reason>,
+}
+
+#[derive(Debug)]
+enum Hearing {
+    /// There was no runtime yet.
+    Nothing,
+    Listening(Listener),
+    Over,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Method {
+    module: u64,
+    /// Without its module.
+    name: Name,
+}
+
+impl RuntimeNames {
+    /// Nothing is asked before the first [`listen`](Self::listen).
+    pub(crate) fn new(process: RuntimeProcess) -> Self {
+        let name = format!("dotnet-diagnostic-{}-{}-socket", process.namespace_pid, process.start_ticks);
+        let endpoint = Endpoint {
+            root: process.root,
+            paths: process.directories.iter().map(|directory| directory.join(&name)).collect(),
+            pid: process.pid,
+            uid: process.uid,
+        };
+        Self {
+            endpoint,
+            ear: Hearing::Nothing,
+            awaited: None,
+            code: CodeMap::default(),
+            names: Names::default(),
+            modules: HashMap::new(),
+            malformed_events: 0,
+            dropped_events: 0,
+            truncated: false,
+            trouble: None,
+        }
+    }
+
+    /// Begins to listen, as soon as there is a runtime.
+    pub(crate) fn listen(&mut self) {
+        if !matches!(self.ear, Hearing::Nothing) || !self.endpoint.exists() {
+            return;
+        }
+        self.ear = match Listener::start(self.endpoint.clone()) {
+            Ok(listener) => Hearing::Listening(listener),
+            Err(error) => {
+                log::warn!("failed to listen to the runtime of process {}: {error}", self.endpoint.pid);
+                Hearing::Over
+            }
+        };
+    }
+
+    /// Whether it has a thread that listens.
+    pub(crate) fn is_listening(&self) -> bool {
+        matches!(self.ear, Hearing::Listening(_))
+    }
+
+    /// Asks for all that the runtime says up to now; the listening is over with the last time. What is there at `until`
+    /// is what there is.
+    pub(crate) fn ask(&mut self, is_last: bool, until: Instant) {
+        if let Hearing::Listening(listener) = &self.ear {
+            self.awaited = Some(listener.ask(is_last, until));
+        }
+    }
+
+    /// Takes what was asked for.
+    pub(crate) fn settle(&mut self, until: Instant) {
+        let Some(awaited) = self.awaited.take() else { return };
+        let left = until.saturating_duration_since(Instant::now()) + REPORT_TIME;
+        match awaited.recv_timeout(left) {
+            Ok(report) => self.take(report),
+            Err(_) => self.trouble = Some(Reason::RuntimeSilent),
+        }
+    }
+
+    /// The name of the method whose code stood at `address` at `time_ns`, and since when.
+    pub(crate) fn lookup(&self, address: u64, time_ns: u64) -> Option<(String, u64)> {
+        let entry = self.code.lookup(address, time_ns)?;
+        let name = self.names.get(entry.payload.name);
+        let name = match self.modules.get(&entry.payload.module) {
+            Some(module) => format!("{module}!{name}"),
+            None => name.to_owned(),
+        };
+        Some((name, entry.exists_from_ns))
+    }
+
+    /// See [`CodeMap::epoch`].
+    pub(crate) fn epoch(&self, time_ns: u64) -> u32 {
+        self.code.epoch(time_ns)
+    }
+
+    /// Events that contradict themselves.
+    pub(crate) fn malformed_events(&self) -> u64 {
+        self.malformed_events
+    }
+
+    /// Events that are missing.
+    pub(crate) fn dropped_events(&self) -> u64 {
+        self.dropped_events
+    }
+
+    /// How much memory the names take.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let modules = self.modules.values().map(|name| name.len() + size_of::<(u64, String)>());
+        self.code.memory_bytes() + self.names.memory_bytes() + modules.sum::<usize>()
+    }
+
+    /// Why an address has no name here; `None` where there is no runtime.
+    pub(crate) fn reason(&self) -> Option<Reason> {
+        match self.ear {
+            Hearing::Nothing => None,
+            _ if self.truncated => Some(Reason::TooLarge),
+            _ => Some(self.trouble.unwrap_or(Reason::NoJitEntry)),
+        }
+    }
+
+    fn take(&mut self, report: Report) {
+        let Report { mut heard, dropped_events, trouble } = report;
+        heard.methods.sort_by_key(|method| method.from_ns);
+        for method in &heard.methods {
+            let name = heard.names.get(method.name);
+            let size = u64::from(method.size);
+            let known = self.code.newest_exactly(method.start, size).map(|entry| entry.payload);
+            let is_known = known
+                .is_some_and(|known| known.module == method.module && self.names.get(known.name) == name);
+            if is_known {
+                continue;
+            }
+            let name = self.names.push(name.as_bytes());
+            let taken = name.is_some_and(|name| {
+                let payload = Method { module: method.module, name };
+                self.code.insert(method.start, size, method.from_ns, payload).is_ok()
+            });
+            self.truncated |= !taken;
+        }
+        self.modules.extend(heard.modules);
+        self.malformed_events += heard.malformed_events;
+        self.dropped_events += dropped_events;
+        self.truncated |= heard.truncated;
+        self.trouble = trouble.or(self.trouble);
+    }
+}
