@@ -99,6 +99,8 @@ fn sample(settings: &Settings) -> Result<Session> {
         pipeline.expect_command(command.pid());
     }
     source.start()?;
+    // `cargo xtask bench` reads this line.
+    log::debug!("sampling begins");
     let command = match command {
         Some(command) => Some(command.release().map_err(|error| {
             Error::with_source(ErrorKind::NoSuchTarget, format!("failed to execute `{description}`"), error)

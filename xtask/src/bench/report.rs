@@ -30,7 +30,7 @@ const PROGRAMS_LEGEND: &str = "Samples whose outermost frame is where the C libr
 `clone3`. From the first sample on: stacks before the tables are there count as they are.";
 
 const TABLES_LEGEND: &str = "Rows of 4 bytes and 8 bytes for each page of code, in the kernel. Build: from the parsed \
-file to the table in the kernel. Exec to whole stacks: from the profiler's exec until the tables of all that the target \
+file to the table in the kernel. Exec to sampling: until the timers run, which were opened before. Exec to whole stacks: from the profiler's exec until the tables of all that the target \
 maps are in the kernel. peak MB: of the profiler, while it samples the target.";
 
 /// One budget: what, the figure of the profiler with which options, and the limit.

@@ -30,6 +30,8 @@ pub(super) struct Measured {
 struct Library {
     program: &'static str,
     table: Table,
+    /// From the profiler's exec until it sampled.
+    sampling: Option<Duration>,
     /// From the profiler's exec until all tables of the program were in the kernel.
     in_place: Option<Duration>,
     peak_bytes: u64,
@@ -50,13 +52,16 @@ struct Table {
     build_ms: f64,
 }
 
-/// Samples each program, and then everything while all of them run.
+/// How much longer everything is sampled than one program.
+const MACHINE_FACTOR: u64 = 3;
+
+/// Samples each program for so long, and then everything while all of them run.
 pub(super) fn measure(profiler: &Tool, seconds: u64, folder: &Path) -> Result<Measured> {
     let profiler = profiler.with("-vv");
     let libraries = PROGRAMS.iter().map(|program| library(&profiler, program, seconds, folder));
     Ok(Measured {
         libraries: libraries.collect::<Result<_>>()?,
-        machine: machine(&profiler, seconds, folder)?,
+        machine: machine(&profiler, seconds * MACHINE_FACTOR, folder)?,
     })
 }
 
@@ -69,7 +74,8 @@ fn library(profiler: &Tool, program: &Program, seconds: u64, folder: &Path) -> R
     Ok(Library {
         program: program.title,
         table: table.with_context(|| format!("{} has no table of {}", program.title, program.library))?,
-        in_place: in_place(&run.messages, pid, started),
+        sampling: time_of(&run.messages, "sampling begins", started),
+        in_place: time_of(&run.messages, &in_place(pid), started),
         peak_bytes: run.peak_bytes,
     })
 }
@@ -106,10 +112,14 @@ fn table(line: &str) -> Option<Table> {
     })
 }
 
-/// When the tables of a process were there first, after a time since the epoch.
-fn in_place(log: &str, pid: u32, started: Duration) -> Option<Duration> {
-    let words = format!("unwind tables of process {pid} are in place");
-    let line = log.lines().find(|line| line.contains(&words))?;
+/// What is said when the tables of a process are there.
+fn in_place(pid: u32) -> String {
+    format!("unwind tables of process {pid} are in place")
+}
+
+/// When these words were said first, after a time since the epoch.
+fn time_of(log: &str, words: &str, started: Duration) -> Option<Duration> {
+    let line = log.lines().find(|line| line.contains(words))?;
     let start = Duration::from_secs(started.as_secs() % SECONDS_PER_DAY)
         + Duration::from_nanos(started.subsec_nanos().into());
     let day = Duration::from_secs(SECONDS_PER_DAY);
@@ -133,19 +143,22 @@ impl Measured {
     /// The figures as a table, and the whole machine in a sentence.
     pub(super) fn markdown(&self) -> String {
         let mut text =
-            "| target | its library | rows | table kB | build ms | exec to whole stacks ms | peak MB |\n\
-                        |---|---|---:|---:|---:|---:|---:|\n"
+            "| target | its library | rows | table kB | build ms | exec to sampling ms | exec to whole stacks ms | peak MB |\n\
+                        |---|---|---:|---:|---:|---:|---:|---:|\n"
                 .to_owned();
-        for Library { program, table, in_place, peak_bytes } in &self.libraries {
+        let milliseconds =
+            |time: &Option<Duration>| time.map_or("-".to_owned(), |time| number(time.as_secs_f64() * 1e3));
+        for Library { program, table, sampling, in_place, peak_bytes } in &self.libraries {
             let file = table.path.rsplit('/').next().unwrap_or_default();
-            let in_place = in_place.map_or("-".to_owned(), |time| number(time.as_secs_f64() * 1e3));
             // Writing to a String cannot fail.
             let _ = writeln!(
                 text,
-                "| {program} | {file} | {} | {} | {} | {in_place} | {} |",
+                "| {program} | {file} | {} | {} | {} | {} | {} | {} |",
                 table.rows,
                 number(table.bytes as f64 / 1e3),
                 number(table.build_ms),
+                milliseconds(sampling),
+                milliseconds(in_place),
                 number(*peak_bytes as f64 / BYTES_PER_MEGABYTE),
             );
         }
@@ -190,8 +203,8 @@ mod tests {
     #[test]
     fn the_time_to_whole_stacks_may_go_over_midnight() {
         let started = Duration::from_secs(20 * SECONDS_PER_DAY - 1) + Duration::from_millis(600);
-        let took = in_place(LOG, 7, started).unwrap();
+        let took = time_of(LOG, &in_place(7), started).unwrap();
         assert!((took.as_secs_f64() - 0.5).abs() < 1e-6, "{took:?}");
-        assert_eq!(in_place(LOG, 8, started), None);
+        assert_eq!(time_of(LOG, &in_place(8), started), None);
     }
 }

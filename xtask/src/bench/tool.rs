@@ -128,20 +128,24 @@ impl Tool {
         if self.name == ToolName::Perf {
             script(program, job, &output, &mut run)?;
         }
-        // Where the kernel has no modules, it goes on without anything to show.
-        ensure!(!run.messages.contains("No stack counts found"), "it found no stacks");
         Ok(Done { run, stacks: self.stacks(job, &output)? })
     }
 
+    /// `None` where the format is one that is not read here.
     fn stacks(&self, job: &Job<'_>, output: &Path) -> Result<Option<Vec<Stack>>> {
+        let text = fs::read_to_string(output).unwrap_or_default();
         let parse: fn(&str) -> Vec<Stack> = match self.name {
             ToolName::Profiler | ToolName::ProfileBpfcc | ToolName::ProfileBee => stacks::of_folded,
             ToolName::Perf => stacks::of_perf_script,
             ToolName::Bpftrace => stacks::of_bpftrace,
             ToolName::Samply => return samply::stacks(job.folder).map(Some),
-            ToolName::Lightswitch => return Ok(None),
+            ToolName::Lightswitch => {
+                // Where the kernel has no modules, it goes on without anything to show.
+                ensure!(!text.contains("No stack counts found"), "it found no stacks");
+                return Ok(None);
+            }
         };
-        Ok(Some(parse(&fs::read_to_string(output).unwrap_or_default())))
+        Ok(Some(parse(&text)))
     }
 
     fn record(&self, program: &Path, job: &Job<'_>) -> Result<Command> {
