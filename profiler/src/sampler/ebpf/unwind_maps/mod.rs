@@ -168,10 +168,13 @@ impl UnwindMaps {
         pages: impl Iterator<Item = R>,
         rules: &[Rule],
     ) -> Result<(), Refusal> {
-        for rule in rules {
-            let id = self.rule_id(*rule)?;
-            file.rules.push(id);
-        }
+        let mut new = Vec::new();
+        let known: Result<(), Refusal> = rules.iter().try_for_each(|rule| {
+            file.rules.push(self.rule_id(*rule, &mut new)?);
+            Ok(())
+        });
+        self.write_rules(new)?;
+        known?;
         let mut space = Rows { chunk: 0, range: 0..0 };
         let mut entries = Vec::with_capacity(file.pages.len());
         let mut together: Vec<Row> = Vec::new();
@@ -289,8 +292,8 @@ impl UnwindMaps {
         }
     }
 
-    /// The number of a rule, for one file more.
-    fn rule_id(&mut self, rule: Rule) -> Result<u16, Refusal> {
+    /// The number of a rule, for one file more; a new one is to be written.
+    fn rule_id(&mut self, rule: Rule, new: &mut Vec<(u16, Rule)>) -> Result<u16, Refusal> {
         if let Some(id) = self.rule_ids.get(&rule) {
             self.rule_users[usize::from(*id)] += 1;
             return Ok(*id);
@@ -306,13 +309,26 @@ impl UnwindMaps {
                 self.free_rules.pop().ok_or(Refusal::Full)?
             }
         };
-        if let Err(error) = write(&self.maps.rules, u32::from(id), &[rule]) {
-            self.free_rules.push(id);
-            return Err(error.into());
-        }
+        new.push((id, rule));
         self.rule_ids.insert(rule, id);
         self.rule_users[usize::from(id)] = 1;
         Ok(id)
+    }
+
+    /// Writes new rules, those with neighbouring numbers at once. When it fails, none of them is known.
+    fn write_rules(&mut self, mut new: Vec<(u16, Rule)>) -> Result<(), Refusal> {
+        new.sort_unstable_by_key(|(id, _)| *id);
+        let written = new.chunk_by(|(id, _), (next, _)| id + 1 == *next).try_for_each(|run| {
+            let rules: Vec<Rule> = run.iter().map(|(_, rule)| *rule).collect();
+            write(&self.maps.rules, run.first().map_or(0, |(id, _)| u32::from(*id)), &rules)
+        });
+        if written.is_err() {
+            for (id, rule) in new {
+                self.rule_ids.remove(&rule);
+                self.free_rules.push(id);
+            }
+        }
+        Ok(written?)
     }
 
     /// Room for at least `least` rows, as many as stand together.
