@@ -20,14 +20,14 @@ use crate::{
 pub(super) enum ModuleCode {
     Native(Box<NativeModule>),
     /// A .NET image.
-    ReadyToRun(ReadyToRunModule),
+    ReadyToRun(Box<ReadyToRunModule>),
 }
 
 impl ModuleCode {
     /// The code of the file at `path` in its process; `budget` is that of all debug information.
     pub(super) fn of_image(image: Image, path: &Path, budget: &Arc<Budget>) -> Result<Self, Reason> {
         if is_pe(&image) {
-            return ReadyToRunModule::open(image).map(Self::ReadyToRun);
+            return ReadyToRunModule::open(image, budget).map(Box::new).map(Self::ReadyToRun);
         }
         NativeModule::open(image, path, budget).map(Box::new).map(Self::Native)
     }

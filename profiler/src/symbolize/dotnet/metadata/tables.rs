@@ -96,9 +96,9 @@ impl Tables {
         while from < to {
             let middle = from.midpoint(to);
             if self.cell(pieces, table, middle + 1, column)? <= value {
-                from = middle + 1
+                from = middle + 1;
             } else {
-                to = middle
+                to = middle;
             }
         }
         Ok(from)
