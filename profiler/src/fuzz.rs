@@ -86,7 +86,9 @@ pub fn dwarf(bytes: &[u8]) {
 
 /// A .NET image with precompiled code.
 pub fn readytorun(bytes: &[u8]) {
-    let Ok(mut module) = ReadyToRunModule::open(Image::Memory(bytes.to_vec())) else { return };
+    let Ok(mut module) = ReadyToRunModule::open(Image::Memory(bytes.to_vec()), &Arc::default()) else {
+        return;
+    };
     let fixed = [0, 0x1000, 0x1_0200, 0x1_1000];
     let words = words(bytes).flat_map(|word| [word & u64::from(u32::MAX), word >> 32]);
     for address in fixed.into_iter().chain(words).take(MAX_ADDRESSES) {

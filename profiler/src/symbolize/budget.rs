@@ -77,6 +77,11 @@ impl Budget {
         result
     }
 
+    /// Whether so many bytes may still be read; then they count as read.
+    pub(super) fn spend_on_reading(&self, bytes: u64) -> bool {
+        usize::try_from(bytes).is_ok_and(|bytes| self.spend(bytes).is_ok())
+    }
+
     /// Whether a checksum of so many bytes may still be computed; then it counts as computed.
     pub(super) fn spend_on_checksum(&self, bytes: u64) -> bool {
         let left = self.checksum_bytes.load(Ordering::Relaxed).checked_sub(bytes);

@@ -27,7 +27,7 @@ impl ModuleCode {
     /// The code of the file at `path` in its process; `budget` is that of all debug information.
     pub(super) fn of_image(image: Image, path: &Path, budget: &Arc<Budget>) -> Result<Self, Reason> {
         if is_pe(&image) {
-            return ReadyToRunModule::open(image).map(Box::new).map(Self::ReadyToRun);
+            return ReadyToRunModule::open(image, budget).map(Box::new).map(Self::ReadyToRun);
         }
         NativeModule::open(image, path, budget).map(Box::new).map(Self::Native)
     }

@@ -8,36 +8,37 @@ use super::{
 };
 use crate::elf::Defect;
 
-/// Methods of one image: twenty times those of the runtime's largest library.
-const MAX_METHODS: usize = 1 << 20;
-
-/// Types in the signatures of them all.
-const MAX_TYPES: u32 = 8 << 20;
-
 /// The first function of each method, in order. The functions up to the next method's are its own: handlers of
 /// exceptions have one each.
 #[derive(Debug, Default)]
 pub(super) struct EntryPoints(Vec<(u32, Method)>);
 
 impl EntryPoints {
-    /// Reads the methods of the image's own types and the instances of generic ones.
-    pub(super) fn read(definitions: &[u8], instances: &[u8]) -> Result<Self, Defect> {
+    /// Reads the methods of the image's own types and the instances of generic ones, and takes them and the types in
+    /// their signatures off those that are left.
+    pub(super) fn read(
+        definitions: &[u8],
+        instances: &[u8],
+        methods_left: &mut u64,
+        types_left: &mut u32,
+    ) -> Result<Self, Defect> {
+        let limit = usize::try_from(*methods_left).unwrap_or(usize::MAX);
         let mut methods = Vec::new();
         if !definitions.is_empty() {
-            for (index, position) in array_elements(definitions)?.take(MAX_METHODS) {
+            for (index, position) in array_elements(definitions)?.take(limit) {
                 let function = first_function(definitions, position)?;
                 methods.push((function, Method::Definition(index + 1)));
             }
         }
         if !instances.is_empty() {
-            let mut types_left = MAX_TYPES;
-            for position in hash_table_entries(instances, MAX_METHODS)? {
+            for position in hash_table_entries(instances, limit.saturating_sub(methods.len()))? {
                 let mut reader = Bytes::at(instances, position);
-                InstanceSignature::read(&mut reader, &mut types_left)?;
+                InstanceSignature::read(&mut reader, types_left)?;
                 let function = first_function(instances, reader.position())?;
                 methods.push((function, Method::Instance(position as u32)));
             }
         }
+        *methods_left = methods_left.saturating_sub(methods.len() as u64);
         methods.sort_unstable();
         methods.shrink_to_fit();
         Ok(Self(methods))

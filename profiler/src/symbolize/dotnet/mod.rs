@@ -17,6 +17,8 @@ mod readytorun;
 mod signature;
 
 pub(super) use self::pe::is_pe;
+use std::sync::Arc;
+
 use self::{
     metadata::Metadata,
     names::Names,
@@ -24,7 +26,7 @@ use self::{
     pieces::Pieces,
     readytorun::{Place, ReadyToRun},
 };
-use super::symbol::Symbolized;
+use super::{budget::Budget, symbol::Symbolized};
 use crate::{
     address::{ElfAddress, FileOffset, RuntimeAddress},
     elf::Image,
@@ -46,9 +48,9 @@ struct PrecompiledCode {
 }
 
 impl ReadyToRunModule {
-    /// Reads the headers.
-    pub(crate) fn open(image: Image) -> Result<Self, Reason> {
-        let mut pieces = Pieces::new(image)?;
+    /// Reads the headers. `budget` is that of all symbols and debug information.
+    pub(crate) fn open(image: Image, budget: &Arc<Budget>) -> Result<Self, Reason> {
+        let mut pieces = Pieces::new(image, Arc::clone(budget))?;
         let pe = Pe::read(&mut pieces)?;
         Ok(Self { pieces, pe, code: None })
     }
@@ -67,11 +69,9 @@ impl ReadyToRunModule {
 
     /// The method at an address of the image.
     pub(crate) fn symbolize(&mut self, address: ElfAddress) -> Result<Symbolized, Reason> {
-        self.pieces.begin();
         let pieces = &mut self.pieces;
         let code = self.code.get_or_insert_with(|| PrecompiledCode::read(pieces, &self.pe));
         let code = code.as_ref().map_err(|reason| *reason)?;
-        pieces.begin();
         let name = code.name(pieces, address)?;
         Ok(Symbolized::of(SymbolSource::ReadyToRun, name))
     }

@@ -1,5 +1,8 @@
 //! A file of which only what is asked for is read and kept, piece by piece.
 
+use std::sync::Arc;
+
+use super::super::budget::Budget;
 use crate::elf::{Defect, Image};
 
 /// What is read at once: a page of the file.
@@ -10,9 +13,6 @@ const MAX_IMAGE_BYTES: u64 = 4 << 30;
 
 /// What is kept of one file. The tables of the largest library of the .NET runtime that name its methods fit in.
 const MAX_KEPT_BYTES: usize = 8 << 20;
-
-/// How many pieces a question may need. The search for an owner takes a dozen, a name a few.
-const MAX_PIECES: u32 = 4 << 10;
 
 type Piece = Box<[u8; PIECE_BYTES]>;
 
@@ -47,16 +47,16 @@ pub(super) struct Pieces {
     image: Image,
     pieces: Vec<Option<Piece>>,
     kept_bytes: usize,
-    /// How many pieces the question at hand may still read.
-    left: u32,
+    budget: Arc<Budget>,
 }
 
 impl Pieces {
-    pub(super) fn new(image: Image) -> Result<Self, Defect> {
+    /// Every read costs something of `budget`.
+    pub(super) fn new(image: Image, budget: Arc<Budget>) -> Result<Self, Defect> {
         if image.length() > MAX_IMAGE_BYTES {
             return Err(Defect::TooLarge);
         }
-        Ok(Self { image, pieces: Vec::new(), kept_bytes: 0, left: MAX_PIECES })
+        Ok(Self { image, pieces: Vec::new(), kept_bytes: 0, budget })
     }
 
     /// The whole file.
@@ -64,13 +64,18 @@ impl Pieces {
         Span { start: 0, end: self.image.length() }
     }
 
-    /// Begins another question, with an allowance of its own.
-    pub(super) fn begin(&mut self) {
-        self.left = MAX_PIECES;
+    pub(super) fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// Takes the cost of reading so many bytes off the budget.
+    pub(super) fn spend(&self, bytes: u64) -> Result<(), Defect> {
+        if self.budget.spend_on_reading(bytes) { Ok(()) } else { Err(Defect::TooLarge) }
     }
 
     /// All of a span at once, which is not kept.
     pub(super) fn read_all(&self, span: Span, limit: u64) -> Result<Vec<u8>, Defect> {
+        self.spend(span.len().min(limit))?;
         self.image.read(span.start, span.len(), limit)
     }
 
@@ -98,13 +103,14 @@ impl Pieces {
             let rest = &rest[..rest.len().min((span.end - at) as usize)];
             let length = memchr::memchr(0, rest);
             string.extend_from_slice(&rest[..length.unwrap_or(rest.len())]);
+            at += rest.len() as u64;
             if string.len() > limit {
                 return Err(Defect::TooLarge);
             }
             if length.is_some() {
+                self.spend(string.len() as u64)?;
                 return Ok(string);
             }
-            at += rest.len() as u64;
         }
         Err(Defect::Malformed)
     }
@@ -114,6 +120,7 @@ impl Pieces {
         if end > self.image.length() {
             return Err(Defect::Malformed);
         }
+        self.spend(buffer.len() as u64)?;
         let mut filled = 0;
         while filled < buffer.len() {
             let (piece, offset) = self.piece_at(at + filled as u64)?;
@@ -136,7 +143,7 @@ impl Pieces {
     }
 
     fn load(&mut self, index: usize) -> Result<(), Defect> {
-        self.left = self.left.checked_sub(1).ok_or(Defect::TooLarge)?;
+        self.spend(PIECE_BYTES as u64)?;
         let start = (index * PIECE_BYTES) as u64;
         let bytes = self.image.length().checked_sub(start).ok_or(Defect::Malformed)?.min(PIECE_BYTES as u64);
         let mut piece = Box::new([0; PIECE_BYTES]);
@@ -158,8 +165,12 @@ impl Pieces {
 mod tests {
     use super::*;
 
+    fn of(bytes: Vec<u8>) -> Pieces {
+        Pieces::new(Image::Memory(bytes), Arc::default()).unwrap()
+    }
+
     fn numbered(bytes: usize) -> Pieces {
-        Pieces::new(Image::Memory((0..bytes).map(|at| (at % 251) as u8 + 1).collect())).unwrap()
+        of((0..bytes).map(|at| (at % 251) as u8 + 1).collect())
     }
 
     #[test]
@@ -179,7 +190,7 @@ mod tests {
     fn a_string_ends_at_its_zero_byte_or_is_none() {
         let mut bytes = vec![b'x'; PIECE_BYTES + 10];
         bytes.extend([0, b'y', b'z']);
-        let mut pieces = Pieces::new(Image::Memory(bytes)).unwrap();
+        let mut pieces = of(bytes);
         let all = pieces.all();
         assert_eq!(pieces.string(all, 1 << 20).unwrap().len(), PIECE_BYTES + 10);
         assert_eq!(pieces.string(all, 100), Err(Defect::TooLarge));
@@ -188,12 +199,14 @@ mod tests {
     }
 
     #[test]
-    fn a_question_reads_only_so_many_pieces() {
-        let mut pieces = numbered((MAX_PIECES as usize + 2) * PIECE_BYTES);
+    fn reading_ends_with_its_budget_and_keeping_with_its_limit() {
+        let image = || Image::Memory(vec![1; MAX_KEPT_BYTES + 10 * PIECE_BYTES]);
+        let mut pieces = Pieces::new(image(), Arc::new(Budget::of_work(10 * PIECE_BYTES as u64))).unwrap();
         let all = pieces.all();
-        assert_eq!(pieces.up_to(all, u64::MAX), Err(Defect::TooLarge));
-        pieces.begin();
         assert!(pieces.array::<4>(all).is_ok());
-        assert!(pieces.kept_bytes <= MAX_KEPT_BYTES);
+        assert_eq!(pieces.string(all, usize::MAX), Err(Defect::TooLarge));
+        let mut pieces = Pieces::new(image(), Arc::default()).unwrap();
+        assert_eq!(pieces.string(all, usize::MAX), Err(Defect::Malformed));
+        assert!((1..=MAX_KEPT_BYTES).contains(&pieces.kept_bytes));
     }
 }

@@ -16,6 +16,12 @@ const MAX_SECTIONS: u32 = 96;
 /// The largest table of the runtime's largest library has half a megabyte.
 const MAX_TABLE_BYTES: u64 = 32 << 20;
 
+/// Types in the signatures of all instances. The largest library of the runtime has a hundredth.
+const MAX_TYPES: u32 = 8 << 20;
+
+/// What each of them takes off the budget for reading.
+const TYPE_COST_BYTES: u64 = 16;
+
 const HEADER_BYTES: u64 = 16;
 const SECTION_BYTES: u64 = 12;
 
@@ -71,11 +77,16 @@ impl ReadyToRun {
         let definitions = pieces.read_all(span(METHOD_ENTRY_POINTS)?, MAX_TABLE_BYTES)?;
         let instance_table = pieces.read_all(instances, MAX_TABLE_BYTES)?;
         let cold_parts = pieces.read_all(span(HOT_COLD_MAP)?, MAX_TABLE_BYTES)?;
+        let mut types_left = MAX_TYPES;
+        let entry_points = pieces.budget().read_symbols(|methods_left| {
+            EntryPoints::read(&definitions, &instance_table, methods_left, &mut types_left)
+        })?;
+        pieces.spend(u64::from(MAX_TYPES - types_left) * TYPE_COST_BYTES)?;
         Ok(Some(Self {
             functions,
             thunks: directory(DELAY_LOAD_THUNKS).unwrap_or_default(),
             instances,
-            entry_points: EntryPoints::read(&definitions, &instance_table)?,
+            entry_points,
             cold_parts: read_cold_parts(&cold_parts),
         }))
     }
@@ -88,10 +99,7 @@ impl ReadyToRun {
     #[cfg(test)]
     pub(super) fn function_starts(&self, pieces: &mut Pieces) -> Vec<u32> {
         let functions = 0..(self.functions.len() / FUNCTION_BYTES) as u32;
-        let start = |function| {
-            pieces.begin();
-            self.function(pieces, function).unwrap().0
-        };
+        let start = |function| self.function(pieces, function).unwrap().0;
         functions.map(start).collect()
     }
 
@@ -166,4 +174,24 @@ fn read_cold_parts(bytes: &[u8]) -> Vec<(u32, u32)> {
     let mut parts: Vec<_> = pairs.collect();
     parts.sort_unstable();
     parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_of_a_cold_part_are_the_hot_parts_methods() {
+        let cold_parts = read_cold_parts(&[8, 0, 0, 0, 3, 0, 0, 0, 6, 0, 0, 0, 1, 0, 0, 0, 0xff]);
+        assert_eq!(cold_parts, [(6, 1), (8, 3)]);
+        let code = ReadyToRun {
+            functions: Span::default(),
+            thunks: Directory::default(),
+            instances: Span::default(),
+            entry_points: EntryPoints::default(),
+            cold_parts,
+        };
+        let hot: Vec<_> = [0, 5, 6, 7, 8, 9].map(|function| code.hot_function(function)).into();
+        assert_eq!(hot, [0, 5, 1, 1, 3, 3]);
+    }
 }

@@ -1,5 +1,5 @@
-//! Names of the .NET runtimes' own libraries, beside the runtimes' spelling of them. Both are what
-//! `cargo xtask workloads` sets up; without them these tests say so and pass.
+//! Names of a small image, right and wrong, and of the .NET runtimes' own libraries, beside the runtimes' spelling of
+//! them. The runtimes are what `cargo xtask workloads` sets up; without them their tests say so and pass.
 
 use std::{
     collections::HashSet,
@@ -22,6 +22,10 @@ fn workload(name: &str) -> Option<PathBuf> {
     path.canonicalize().ok()
 }
 
+fn open(image: Image) -> ReadyToRunModule {
+    ReadyToRunModule::open(image, &Arc::default()).unwrap()
+}
+
 /// The libraries of a runtime that have precompiled code.
 fn libraries(version: &str) -> Vec<ReadyToRunModule> {
     let Some(shared) = workload(&format!("{version}/shared")) else { return Vec::new() };
@@ -30,10 +34,8 @@ fn libraries(version: &str) -> Vec<ReadyToRunModule> {
     let files =
         folders(&shared).into_iter().flat_map(|name| folders(&name)).flat_map(|version| folders(&version));
     let files = files.filter(|file| file.extension().is_some_and(|extension| extension == "dll"));
-    let modules =
-        files.map(|file| ReadyToRunModule::open(Image::of_file(File::open(file).unwrap()).unwrap()));
+    let modules = files.map(|file| open(Image::of_file(File::open(file).unwrap()).unwrap()));
     modules
-        .map(Result::unwrap)
         .filter_map(|mut module| match module.symbolize(ElfAddress(0)) {
             Err(Reason::NoSymbolHere) => Some(module),
             other => {
@@ -47,7 +49,6 @@ fn libraries(version: &str) -> Vec<ReadyToRunModule> {
 impl ReadyToRunModule {
     fn name_of(&mut self, method: Method) -> String {
         let Some(Ok(code)) = &self.code else { unreachable!("the module was read") };
-        self.pieces.begin();
         let (metadata, instances) = (&code.metadata, code.tables.instances);
         let mut names = Names { pieces: &mut self.pieces, metadata, instances, assembly: &code.assembly };
         names.method(method).unwrap()
@@ -64,6 +65,92 @@ impl ReadyToRunModule {
         let Some(Ok(code)) = &self.code else { unreachable!("the module was read") };
         let rows = code.metadata.rows(Table::MethodDef);
         (1..=rows).map(|row| self.name_of(Method::Definition(row))).collect()
+    }
+}
+
+/// A method of two functions at 0x1100, and one of a generic type at 0x1130.
+const SMALL: &[u8] = include_bytes!("../../../../tests/fuzz/seeds/readytorun/small");
+
+fn name_at(bytes: &[u8], address: u64) -> Result<String, Reason> {
+    let mut module = ReadyToRunModule::open(Image::Memory(bytes.to_vec()), &Arc::default())?;
+    let named = module.symbolize(ElfAddress(address))?;
+    assert_eq!(named.source, SymbolSource::ReadyToRun);
+    Ok(named.functions[0].name.clone())
+}
+
+fn changed(position: usize, bytes: &[u8]) -> Vec<u8> {
+    let mut image = SMALL.to_vec();
+    image[position..position + bytes.len()].copy_from_slice(bytes);
+    image
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn an_address_is_named_by_the_method_whose_function_it_is_in() {
+    let name = |address| name_at(SMALL, address);
+    let run = "Test!N.Outer.Run(int32)";
+    assert_eq!(name(0x1100).unwrap(), run);
+    assert_eq!(name(0x111f).unwrap(), run);
+    assert_eq!(name(0x1127).unwrap(), run, "the handler of an exception is its method's");
+    let get = "Test!N.Outer+Inner`1[System.Int32].Get(!0,class N.Other)";
+    assert_eq!(name(0x1130).unwrap(), get);
+    assert_eq!(name(0x10e4).unwrap(), "stub DelayLoadThunk");
+    for nowhere in [0, 0x10ff, 0x1128, 0x112f, 0x1140, u64::MAX] {
+        assert_eq!(name(nowhere), Err(Reason::NoSymbolHere));
+    }
+}
+
+#[test]
+fn the_offset_in_the_file_says_where_in_the_image_an_address_is() {
+    let module = open(Image::Memory(SMALL.to_vec()));
+    let address = |offset, distance: u64| {
+        module.address(RuntimeAddress(0x7000), FileOffset(offset), RuntimeAddress(0x7000 + distance))
+    };
+    assert_eq!(address(0, 0x310), Some(ElfAddress(0x1110)));
+    assert_eq!(address(0x200, 0x110), Some(ElfAddress(0x1110)));
+    assert_eq!(address(0, 0x1ff), None, "no section's");
+    assert_eq!(address(0x600, 0), None);
+    assert_eq!(module.address(RuntimeAddress(0x7000), FileOffset(0), RuntimeAddress(0x6fff)), None);
+    assert_eq!(address(u64::MAX, 1), None);
+}
+
+#[test]
+fn an_image_without_code_for_this_machine_has_no_symbols() {
+    assert_eq!(name_at(&changed(0x44, &[0x64, 0x86]), 0x1100), Err(Reason::NoSymbols), "for another system");
+    assert_eq!(name_at(&changed(0x240, &[0; 8]), 0x1100), Err(Reason::NoSymbols), "not precompiled");
+    assert_eq!(name_at(&changed(0x250, b"NGEN"), 0x1100), Err(Reason::NoSymbols), "not as is known");
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn an_image_that_contradicts_itself_is_a_reason() {
+    for (position, bytes) in [
+        (0x40, &b"XX"[..]),      // no PE header
+        (0x3c, &[0xff; 4]),      // it is beyond the end
+        (0x138, &[0xff; 4]),     // so is the managed header
+        (0x25c, &[0xff; 4]),     // tables without end
+        (0x400, b"XXXX"),        // no metadata
+        (0x4a8 + 8, &[0xff; 2]), // a name outside of the heap
+        (0x460, &[0xff; 4]),     // rows without end
+    ] {
+        let found = name_at(&changed(position, bytes), 0x1100).unwrap_err();
+        assert!(matches!(found, Reason::MalformedFile | Reason::TooLarge), "{position:x}: {found:?}");
+    }
+    // A type within itself.
+    assert_eq!(name_at(&changed(0x4ee, &[3, 0, 3, 0]), 0x1130), Err(Reason::TooLarge));
+}
+
+#[test]
+fn an_image_that_ends_or_differs_anywhere_is_an_answer_and_no_panic() {
+    for length in 0..SMALL.len() {
+        let _ = name_at(&SMALL[..length], 0x1130);
+    }
+    for position in 0..SMALL.len() {
+        for value in [0, 1, 2, 0x7f, 0x80, 0xff] {
+            for address in [0x1104, 0x1130] {
+                let _ = name_at(&changed(position, &[value]), address);
+            }
+        }
     }
 }
 
