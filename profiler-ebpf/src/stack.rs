@@ -30,8 +30,12 @@ pub(crate) struct Scratch {
 #[repr(C)]
 pub(crate) struct StackRecord {
     pub(crate) header: StackHeader,
-    pub(crate) frames: [u64; MAX_FRAMES],
+    /// Behind the most there can be is room to fill the last block up.
+    pub(crate) frames: [u64; MAX_FRAMES + BLOCK],
 }
+
+/// Addresses are hashed by blocks of so many: the verifier looks at what it knows once a block, not once an address.
+const BLOCK: usize = 8;
 
 const WORD: u32 = size_of::<u64>() as u32;
 const HEADER_BYTES: u64 = size_of::<StackHeader>() as u64;
@@ -95,17 +99,24 @@ fn room_bytes() -> u32 {
 /// Hashes the captured addresses and leaves their number in the header.
 #[inline(always)]
 fn hash(scratch: &mut Scratch, frames: u32) -> StackId {
+    let frames = if frames > MAX_FRAMES as u32 { MAX_FRAMES as u32 } else { frames };
     scratch.stack.header.frames = frames as u16;
-    let addresses = (&raw const scratch.stack.frames).cast::<u64>();
+    let addresses = (&raw mut scratch.stack.frames).cast::<u64>();
+    for index in 0..BLOCK {
+        // SAFETY: there is room for a block behind the most frames.
+        unsafe { *addresses.add(frames as usize + index) = 0 };
+    }
     let mut hash = get!(hash_seed);
-    let limit = get!(max_depth);
+    let limit = get!(max_depth) as usize;
     // Bound: the depth at which the kernel's walk ends, which the verifier knows, and MAX_FRAMES.
-    for index in 0..MAX_FRAMES as u32 {
-        if index >= limit || index >= frames {
+    for start in (0..MAX_FRAMES).step_by(BLOCK) {
+        if start >= limit || start >= frames as usize {
             break;
         }
-        // SAFETY: `index` is below the length of the array.
-        hash = hash_step(hash, unsafe { *addresses.add(index as usize) });
+        for index in start..start + BLOCK {
+            // SAFETY: `index` is below the length of the array.
+            hash = hash_step(hash, unsafe { *addresses.add(index) });
+        }
     }
     hash_finish(hash, u64::from(frames))
 }

@@ -14,7 +14,7 @@ use crate::{
     process::{Status, maps, root::Root},
     sampler,
     symbolize::{
-        self, NativeOptions, debug_file::DebugFiles, dotnet::ReadyToRunModule, jitdump::JitDump,
+        self, NativeOptions, debug_file::DebugFiles, diagnostics, dotnet::ReadyToRunModule, jitdump::JitDump,
         kernel::KernelSymbols, managed, native::NativeModule, perf_map::PerfMap,
     },
     unwind::{self, TableSource},
@@ -60,6 +60,17 @@ pub fn jitdump(bytes: &[u8]) {
             assert_eq!(at_once.lookup(word, time_ns), in_pieces.lookup(word, time_ns));
         }
     }
+}
+
+/// What a .NET runtime tells is the same however its bytes arrive. The first byte is where they are cut.
+pub fn nettrace(bytes: &[u8]) {
+    let (first, second, bytes) = cut(bytes);
+    assert_eq!(diagnostics::heard_of(&[bytes]), diagnostics::heard_of(&[first, second]));
+}
+
+/// What a .NET runtime answers to a command.
+pub fn ipc(bytes: &[u8]) {
+    diagnostics::read_reply(bytes);
 }
 
 /// The kernel's symbols are the same however their bytes arrive.

@@ -25,7 +25,10 @@ pub(super) fn remedy(unnamed: &Unnamed) -> Option<String> {
         Reason::JitMapRefused => "the map must be a regular file of the target's user, not older than the \
                                   process"
             .to_owned(),
-        Reason::RuntimeSilent => "the runtime is stopped or very busy: sample again, for longer".to_owned(),
+        Reason::RuntimeNotReachable => "give the profiler CAP_DAC_OVERRIDE".to_owned(),
+        Reason::RuntimeSilent => {
+            "the .NET runtime is stopped or very busy: sample again, for longer".to_owned()
+        }
         _ => return None,
     })
 }

@@ -40,6 +40,8 @@ pub enum Reason {
     /// JIT code, and what listens at the runtime's diagnostics socket is not to be trusted: another process or user,
     /// or it does not answer as a runtime does.
     RuntimeRefused,
+    /// JIT code, and the runtime's diagnostics socket is closed to the profiler for want of a privilege.
+    RuntimeNotReachable,
     /// JIT code, and the runtime did not tell of it in time.
     RuntimeSilent,
     /// `/proc/kallsyms` shows no addresses to this process.
@@ -50,7 +52,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for tables and tests.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::NoMapping,
         Self::ProcessGone,
         Self::ProcessNotReadable,
@@ -67,6 +69,7 @@ impl Reason {
         Self::JitMapRefused,
         Self::NoJitEntry,
         Self::RuntimeRefused,
+        Self::RuntimeNotReachable,
         Self::RuntimeSilent,
         Self::KernelAddressesHidden,
         Self::KernelSymbolsNotReadable,
@@ -92,6 +95,7 @@ impl fmt::Display for Reason {
             Self::JitMapRefused => "JIT code with a perf map that is not to be trusted",
             Self::NoJitEntry => "JIT code that the runtime does not name",
             Self::RuntimeRefused => "JIT code of a runtime whose socket is not to be trusted",
+            Self::RuntimeNotReachable => "no permission to ask the runtime for its JIT code",
             Self::RuntimeSilent => "JIT code of a runtime that did not tell of it in time",
             Self::KernelAddressesHidden => "kernel hides its addresses",
             Self::KernelSymbolsNotReadable => "no permission to read the kernel's symbols",

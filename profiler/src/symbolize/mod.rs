@@ -4,7 +4,7 @@ pub(crate) mod budget;
 pub(crate) mod code_map;
 pub(crate) mod debug_file;
 mod demangle;
-mod diagnostics;
+pub(crate) mod diagnostics;
 pub(crate) mod dotnet;
 mod dwarf;
 mod function_names;

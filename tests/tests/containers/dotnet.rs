@@ -23,6 +23,11 @@ fn recipe(version: &str) -> Recipe {
     recipe
 }
 
+/// The same, with its perf map as the only source of names.
+fn map_recipe(version: &str) -> Recipe {
+    recipe(version).variable("COMPlus_EnableDiagnostics=0")
+}
+
 /// Starts it, and waits until its methods were compiled for good.
 fn start(recipe: &Recipe, map: &str) -> Container {
     let container = recipe.start();
@@ -37,7 +42,7 @@ fn assert_named(stacks: &Stacks) {
 #[test]
 fn managed_methods_have_names_from_the_host_and_from_a_sidecar() {
     let Some(_turn) = privileged() else { return };
-    let container = start(&recipe("9.0"), "/tmp/perf-1.map");
+    let container = start(&map_recipe("9.0"), "/tmp/perf-1.map");
     assert_named(&Stacks::of(&sample(sample_pid(container.pid()), 2_000)));
     assert_named(&stacks(&sidecar(&container, &["-p", "1", "-F", "1999", "-d", "1"]).run()));
 }
@@ -46,10 +51,21 @@ fn managed_methods_have_names_from_the_host_and_from_a_sidecar() {
 fn a_map_that_the_environment_moves_is_found_from_the_host_and_from_a_sidecar() {
     let Some(_turn) = privileged() else { return };
     for (version, variable) in [("3.1", "TMPDIR=/maps"), ("9.0", "DOTNET_PerfMapJitDumpPath=/maps")] {
-        let recipe = recipe(version).variable(variable).mounts("/maps", "tmpfs", &["mode=1777"]);
+        let recipe = map_recipe(version).variable(variable).mounts("/maps", "tmpfs", &["mode=1777"]);
         let container = start(&recipe, "/maps/perf-1.map");
         assert!(!container.file("/tmp/perf-1.map").exists());
         assert_named(&Stacks::of(&sample(sample_pid(container.pid()), 2_000)));
         assert_named(&stacks(&sidecar(&container, &["-p", "1", "-F", "1999", "-d", "1"]).run()));
+    }
+}
+
+#[test]
+fn methods_have_names_though_nothing_was_set_from_the_host_and_from_a_sidecar() {
+    let Some(_turn) = privileged() else { return };
+    for version in ["3.1", "9.0"] {
+        let container = recipe(version).variable("PERF_MAP=0").start();
+        assert_named(&Stacks::of(&sample(sample_pid(container.pid()), 4_000)));
+        assert_named(&stacks(&sidecar(&container, &["-p", "1", "-F", "1999", "-d", "1"]).run()));
+        assert!(!container.file("/tmp/perf-1.map").exists());
     }
 }

@@ -1,6 +1,6 @@
-//! .NET with its perf map on: managed methods by name, the runtime's native frames, the kernel's.
+//! .NET with its perf map on and its diagnostics off: managed methods by name, the runtime's native frames, the kernel's.
 
-use std::{path::Path, time::Duration};
+use std::{path::Path, process::Command, time::Duration};
 
 use profiler::{
     Profile,
@@ -11,8 +11,15 @@ use profiler_tests::{Stacks, Workload, await_optimized, privileged, sample, samp
 const VERSIONS: [&str; 2] = ["3.1", "9.0"];
 const ALPHA: &str = "app!Workload.Cpu.Alpha()";
 
+/// With the diagnostics off, names come from the map alone.
+fn command(version: &str) -> Command {
+    let mut command = Workload::dotnet_command(version, "cpu");
+    command.env("COMPlus_EnableDiagnostics", "0");
+    command
+}
+
 fn start(version: &str) -> Workload {
-    let workload = Workload::dotnet(version, "cpu");
+    let workload = Workload::run(&mut command(version));
     await_optimized(Path::new(&format!("/tmp/perf-{}.map", workload.pid())));
     workload
 }
@@ -110,7 +117,7 @@ fn a_map_is_found_where_the_environment_moves_it() {
     let Some(_turn) = privileged() else { return };
     for (version, variable) in [("3.1", "TMPDIR"), ("9.0", "DOTNET_PerfMapJitDumpPath")] {
         let folder = tempfile::tempdir().unwrap();
-        let workload = Workload::run(Workload::dotnet_command(version, "cpu").env(variable, folder.path()));
+        let workload = Workload::run(command(version).env(variable, folder.path()));
         let name = format!("perf-{}.map", workload.pid());
         await_optimized(&folder.path().join(&name));
         assert!(!Path::new("/tmp").join(&name).exists());
@@ -124,7 +131,7 @@ fn methods_compiled_while_sampling_have_names_too() {
     let Some(_turn) = privileged() else { return };
     for version in VERSIONS {
         // From the first moment, through all tiers of compilation.
-        let workload = Workload::dotnet(version, "cpu");
+        let workload = Workload::run(&mut command(version));
         let session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
         let profile = session.run_for(Duration::from_secs(2)).unwrap();
         let named = named_percent_of_jit(&profile);

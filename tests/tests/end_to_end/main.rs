@@ -5,6 +5,7 @@ mod chains;
 mod cpus;
 mod differential;
 mod dotnet;
+mod dotnet_runtime;
 mod jit;
 mod leftovers;
 mod lifetimes;

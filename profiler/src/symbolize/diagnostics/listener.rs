@@ -304,7 +304,8 @@ impl Ear {
         let Some(error) = error else { return };
         log::info!("the .NET runtime of process {} does not tell all: {error}", self.endpoint.pid);
         let reason = match error.kind() {
-            io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidData => Reason::RuntimeRefused,
+            io::ErrorKind::InvalidData => Reason::RuntimeRefused,
+            io::ErrorKind::PermissionDenied => Reason::RuntimeNotReachable,
             io::ErrorKind::FileTooLarge => Reason::TooLarge,
             _ => Reason::RuntimeSilent,
         };

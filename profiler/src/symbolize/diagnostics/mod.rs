@@ -63,6 +63,31 @@ pub(crate) struct RuntimeNames {
     trouble: Option<Reason>,
 }
 
+/// What a stream tells when it comes in these pieces; the same, however it is cut.
+#[cfg(fuzzing)]
+pub(crate) fn heard_of(pieces: &[&[u8]]) -> impl PartialEq + std::fmt::Debug + use<> {
+    let (mut decoder, mut heard) = (nettrace::Decoder::default(), methods::Heard::default());
+    let all = pieces.iter().all(|piece| {
+        let hear = |clock: Option<nettrace::Clock>, event: &nettrace::Event<'_>| {
+            let since = clock.map_or(methods::Since::Ns(0), |clock| {
+                methods::Since::Event(methods::TimeBase::new(clock, 0))
+            });
+            heard.hear(event, since);
+        };
+        decoder.feed(piece, hear).is_ok()
+    });
+    (all, decoder.dropped_events(), heard.methods, format!("{:?}", heard.names), heard.malformed_events)
+}
+
+/// A reply to a command, header and body.
+#[cfg(fuzzing)]
+pub(crate) fn read_reply(bytes: &[u8]) {
+    let Some((header, body)) = bytes.split_first_chunk() else { return };
+    if let Ok(body_bytes) = ipc::body_bytes(header) {
+        let _ = ipc::reply(header, &body[..body.len().min(body_bytes)]);
+    }
+}
+
 #[derive(Debug)]
 enum Hearing {
     /// There was no runtime yet.

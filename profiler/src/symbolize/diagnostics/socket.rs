@@ -50,7 +50,7 @@ impl Endpoint {
 }
 
 fn refused(why: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::PermissionDenied, why)
+    io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 /// How long who waits is to wait: as long as nobody calls, and after that not longer than said.
@@ -262,7 +262,7 @@ mod tests {
         let _listener = UnixListener::bind(directory.path().join("socket")).unwrap();
         let own = endpoint(directory.path());
         for stranger in [Endpoint { pid: 1, ..own.clone() }, Endpoint { uid: own.uid + 1, ..own }] {
-            assert_eq!(stranger.connect(soon()).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+            assert_eq!(stranger.connect(soon()).unwrap_err().kind(), io::ErrorKind::InvalidData);
         }
     }
 

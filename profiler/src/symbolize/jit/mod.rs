@@ -152,7 +152,11 @@ impl JitNames {
                 Ok(from_perf_map(name))
             }
             (Some(symbol), ..) => Ok(from_jit_dump(&symbol)),
-            (None, Some((_, told_ns)), Some((name, from_ns))) if from_ns > told_ns => Ok(from_perf_map(name)),
+            (None, Some((told, told_ns)), Some((name, from_ns)))
+                if from_ns > told_ns && managed::normalise(name).name != told =>
+            {
+                Ok(from_perf_map(name))
+            }
             (None, Some((name, _)), _) => Ok(Symbolized::of(SymbolSource::RuntimeEvents, name)),
             (None, None, Some((name, _))) => Ok(from_perf_map(name)),
             (None, None, None) => Err(self.reason()),

@@ -1,0 +1,5 @@
+//! Events of .NET runtimes, which are read while they are written.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| profiler::fuzz::nettrace(bytes));

@@ -1,0 +1,176 @@
+//! .NET started with nothing set: its methods by name, from the runtime itself.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::net::UnixListener,
+    time::{Duration, Instant},
+};
+
+use profiler::{
+    Profile,
+    profile::{FrameKind, Naming, Reason, SymbolSource},
+};
+use profiler_tests::{Stacks, Workload, privileged, sample, sample_pid, until};
+
+const VERSIONS: [&str; 2] = ["3.1", "9.0"];
+const ALPHA: &str = "app!Workload.Cpu.Alpha()";
+
+/// So many that three points are four standard deviations of a share.
+const SAMPLES: u64 = 4_000;
+
+fn start(version: &str, mode: &str) -> Workload {
+    Workload::run(Workload::dotnet_command(version, mode).env("PERF_MAP", "0"))
+}
+
+/// The sockets that a process has open: a session of events is one more.
+fn sockets(workload: &Workload) -> usize {
+    let descriptors = fs::read_dir(format!("/proc/{}/fd", workload.pid())).unwrap().flatten();
+    let links = descriptors.filter_map(|fd| fs::read_link(fd.path()).ok());
+    links.filter(|link| link.to_string_lossy().starts_with("socket:")).count()
+}
+
+fn await_sockets(workload: &Workload, count: usize) {
+    until("the end of the session", || (sockets(workload) == count).then_some(()));
+}
+
+/// The names of JIT frames above so many leaves, sample by sample, and how many have none.
+fn jit_frames(profile: &Profile, leaves: usize) -> (Vec<String>, usize) {
+    let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
+    let frames = stacks.flat_map(|stack| stack.frames.iter().skip(leaves)).map(|frame| profile.frame(*frame));
+    let jit: Vec<_> = frames.filter(|frame| frame.kind == FrameKind::Jit).collect();
+    let unnamed = jit.iter().filter(|frame| matches!(frame.naming, Naming::Address(_))).count();
+    let names = jit.iter().filter(|frame| matches!(frame.naming, Naming::Symbol(_)));
+    (names.map(|frame| profile.string(frame.name).to_owned()).collect(), unnamed)
+}
+
+fn assert_named(profile: &Profile, leaves: usize, what: &str) {
+    let (names, unnamed) = jit_frames(profile, leaves);
+    let percent = 100.0 * names.len() as f64 / (names.len() + unnamed) as f64;
+    assert!(percent >= 99.0, "{what}: {percent} % named, {:?}", profile.ledger().unnamed);
+    let ledger = profile.ledger();
+    assert!(ledger.adds_up() && ledger.lost_total() == 0, "{what}: {ledger:?}");
+    assert!(ledger.named.contains_key(&SymbolSource::RuntimeEvents), "{what}");
+    assert!(!ledger.named.contains_key(&SymbolSource::PerfMap), "{what}");
+    assert_eq!((ledger.dropped_runtime_events, ledger.malformed_jit_entries), (0, 0), "{what}");
+}
+
+#[test]
+fn managed_methods_have_names_shares_and_callers_though_nothing_was_set() {
+    let Some(_turn) = privileged() else { return };
+    for version in VERSIONS {
+        let workload = start(version, "cpu");
+        let before = sockets(&workload);
+        let profile = sample(sample_pid(workload.pid()), SAMPLES);
+        assert_named(&profile, 0, version);
+        let stacks = Stacks::of(&profile);
+        stacks.assert_share(ALPHA, 60.0);
+        stacks.assert_share("app!Workload.Cpu.Beta()", 30.0);
+        stacks.assert_share("app!Workload.Cpu.Gamma()", 10.0);
+        let chain = ["app!Workload.Cpu.Outer()", "app!Workload.Cpu.Middle()", ALPHA];
+        assert!(stacks.percent(|stack| stack.has_chain(&chain)) > 50.0, "{version}: {stacks:#?}");
+        await_sockets(&workload, before);
+        let map = format!("/tmp/perf-{}.map", workload.pid());
+        assert!(!fs::exists(map).unwrap(), "no file is left in the target");
+    }
+}
+
+#[test]
+fn generic_methods_and_those_made_at_run_time_have_names_too() {
+    let Some(_turn) = privileged() else { return };
+    for version in VERSIONS {
+        for (mode, beginning) in [
+            ("generic", "app!Workload.Repository`2[System.__Canon,System.__Canon].Sum("),
+            ("generic", "app!Workload.Repository`2[System.Int32,System.Double].Sum("),
+            ("dynamic", "Anonymously Hosted DynamicMethods Assembly!dynamicClass.made;method, number "),
+        ] {
+            let profile = sample(sample_pid(start(version, mode).pid()), 1_000);
+            // A delegate of a static method goes through a stub, which calls nobody and which no source names.
+            assert_named(&profile, 1, &format!("{version} {mode}"));
+            let (names, _) = jit_frames(&profile, 0);
+            assert!(names.iter().any(|name| name.starts_with(beginning)), "{version} {mode}: {names:?}");
+        }
+    }
+}
+
+#[test]
+fn the_runtime_and_its_perf_map_say_the_same() {
+    let Some(_turn) = privileged() else { return };
+    // The hot ones: which others are seen is chance.
+    let often = |profile: &Profile| {
+        let (mut names, _) = jit_frames(profile, 0);
+        names.sort_unstable();
+        let chunks = names.chunk_by(|one, other| one == other);
+        chunks.filter(|chunk| chunk.len() > 50).map(|chunk| chunk[0].clone()).collect::<BTreeSet<_>>()
+    };
+    for version in VERSIONS {
+        for mode in ["cpu", "generic"] {
+            let told = sample(sample_pid(start(version, mode).pid()), 2_000);
+            let mut command = Workload::dotnet_command(version, mode);
+            let silent = Workload::run(command.env("COMPlus_EnableDiagnostics", "0"));
+            let written = sample(sample_pid(silent.pid()), 2_000);
+            assert!(!written.ledger().named.contains_key(&SymbolSource::RuntimeEvents));
+            assert_eq!(often(&told), often(&written), "{version} {mode}");
+        }
+    }
+}
+
+#[test]
+fn methods_compiled_while_sampling_have_names_from_each_profile_on() {
+    let Some(_turn) = privileged() else { return };
+    for version in VERSIONS {
+        // From the first moment, through all tiers of compilation.
+        let workload = start(version, "cpu");
+        let before = sockets(&workload);
+        let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+        for _ in 0..3 {
+            assert_named(&session.take_profile(Duration::from_millis(700)).unwrap(), 0, version);
+        }
+        let begin = Instant::now();
+        session.stop().unwrap();
+        assert!(begin.elapsed() < Duration::from_secs(2), "{version}: {:?}", begin.elapsed());
+        await_sockets(&workload, before);
+    }
+}
+
+#[test]
+fn a_session_that_is_dropped_leaves_none_in_the_target() {
+    let Some(_turn) = privileged() else { return };
+    for version in VERSIONS {
+        let workload = start(version, "cpu");
+        let before = sockets(&workload);
+        let session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+        until("a session of events", || (sockets(&workload) > before).then_some(()));
+        drop(session);
+        await_sockets(&workload, before);
+    }
+}
+
+#[test]
+fn a_process_that_ends_takes_no_names_with_it() {
+    let Some(_turn) = privileged() else { return };
+    for version in VERSIONS {
+        let workload = start(version, "cpu");
+        let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+        session.wait(Some(Duration::from_secs(1)));
+        workload.end();
+        assert_named(&session.stop().unwrap(), 0, version);
+    }
+}
+
+#[test]
+fn another_process_at_the_socket_is_not_believed() {
+    let Some(_turn) = privileged() else { return };
+    let workload = Workload::start_with("jit", &["60", "none"]);
+    let pid = workload.pid();
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let start_ticks = stat.rsplit(')').next().unwrap().split_whitespace().nth(19).unwrap();
+    let path = format!("/tmp/dotnet-diagnostic-{pid}-{start_ticks}-socket");
+    let _listener = UnixListener::bind(&path).unwrap();
+    let profile = sample(sample_pid(pid), 500);
+    fs::remove_file(path).unwrap();
+    let unnamed = &profile.ledger().unnamed;
+    let refused: u64 =
+        unnamed.iter().filter(|(gap, _)| gap.reason == Reason::RuntimeRefused).map(|(_, count)| count).sum();
+    assert!(refused > 450, "{unnamed:?}");
+}
