@@ -64,6 +64,11 @@ impl Pieces {
         Span { start: 0, end: self.image.length() }
     }
 
+    #[cfg(test)]
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
+
     pub(super) fn budget(&self) -> &Budget {
         &self.budget
     }

@@ -227,3 +227,24 @@ fn a_precompiled_method_is_spelled_as_when_the_runtime_compiles_it() {
         assert!(other.len() * 200 <= equal, "{version}: {equal} equal, not {other:#?}");
     }
 }
+
+#[test]
+fn ten_thousand_names_from_all_libraries_of_a_runtime_take_little_memory() {
+    const NAMES: usize = 10_000;
+    const MAX_BYTES: usize = 32 << 20;
+    for version in VERSIONS {
+        let mut modules = libraries(version);
+        let names_of_each = NAMES.div_ceil(modules.len().max(1));
+        let mut kept_bytes = 0;
+        for module in &mut modules {
+            let Some(Ok(code)) = &module.code else { unreachable!("the module was read") };
+            let starts = code.tables.function_starts(&mut module.pieces);
+            kept_bytes += code.tables.methods().count() * size_of::<(u32, Method)>();
+            for start in starts.iter().step_by((starts.len() / names_of_each).max(1)) {
+                module.symbolize(ElfAddress((*start).into())).unwrap();
+            }
+            kept_bytes += module.pieces.kept_bytes();
+        }
+        assert!(kept_bytes < MAX_BYTES, "{version}: {kept_bytes}");
+    }
+}
