@@ -19,6 +19,7 @@ use super::{
     ipc::{Collect, Dialect},
     methods::{Heard, RUNTIME, Since, TimeBase},
     nettrace::{Clock, Decoder, Event},
+    room::Room,
     session::Session,
     socket::{Endpoint, Patience, Received},
 };
@@ -82,6 +83,12 @@ pub(super) struct Report {
     pub(super) trouble: Option<Reason>,
 }
 
+impl Report {
+    fn with(room: &Room) -> Self {
+        Self { heard: Heard::with(room), ..Self::default() }
+    }
+}
+
 #[derive(Debug)]
 struct Order {
     is_last: bool,
@@ -98,14 +105,15 @@ pub(super) struct Listener {
 
 impl Listener {
     /// Starts to listen.
-    pub(super) fn start(endpoint: Endpoint) -> io::Result<Self> {
+    pub(super) fn start(endpoint: Endpoint, room: Room) -> io::Result<Self> {
         let patience = Arc::new(Patience::new()?);
         let (orders, received) = channel();
         let ear = Ear {
             endpoint,
             patience: Arc::clone(&patience),
             dialect: Dialect::CollectTracing4,
-            report: Report::default(),
+            report: Report::with(&room),
+            room,
         };
         let thread = std::thread::Builder::new().name("listener".to_owned());
         let thread = thread.spawn(move || ear.run(&received))?;
@@ -157,6 +165,7 @@ struct Ear {
     /// The newest that the runtime understands.
     dialect: Dialect,
     report: Report,
+    room: Room,
 }
 
 impl Ear {
@@ -186,7 +195,7 @@ impl Ear {
             if let Some(from_ns) = dropped_from_ns {
                 self.run_down(from_ns);
             }
-            let report = std::mem::take(&mut self.report);
+            let report = std::mem::replace(&mut self.report, Report::with(&self.room));
             if goes_on {
                 self.patience.renew();
             }
