@@ -1,9 +1,9 @@
 //! Listening to one runtime, on a thread of its own: who names stacks must not wait for it.
 //!
-//! First a session is opened that tells of methods as they are compiled, then a second one is opened and stopped at once:
-//! it ends with a rundown, of all methods there are. So all names are there from the beginning on, also when the process
-//! ends before the profile does, and the end of a profile only waits for what the runtime has not written yet. Where events
-//! were dropped, another rundown tells of what they told.
+//! First a session is opened that tells of methods as they are compiled, then a second one is opened and stopped at
+//! once: it ends with a rundown, of all methods there are. So all names are there from the beginning on, also when the
+//! process ends before the profile does, and the end of a profile only waits for what the runtime has not written yet.
+//! Where events were dropped, another rundown tells of what they told.
 
 use std::{
     io,
@@ -44,8 +44,8 @@ const COMPILED: Collect = Collect {
     level: VERBOSE,
 };
 
-/// The methods there are: a provider that does not exist has no events but those of the rundown, all of which have to fit
-/// into the buffer. It belongs to the target's memory, as far as it is filled.
+/// The methods there are: a provider that does not exist has no events but those of the rundown, all of which have to
+/// fit into the buffer. It belongs to the target's memory, as far as it is filled.
 const RUNDOWNS: [Collect; 2] = [rundown(64), rundown(256)];
 
 const fn rundown(buffer_mib: u32) -> Collect {

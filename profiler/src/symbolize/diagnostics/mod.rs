@@ -1,5 +1,5 @@
-//! Names of the methods that a .NET runtime compiles, from the runtime itself: each one listens at a socket for tools that
-//! want to hear of its events. Nothing has to be set in the target for that, and nothing is written there.
+//! Names of the methods that a .NET runtime compiles, from the runtime itself: each one listens at a socket for tools
+//! that want to hear of its events. Nothing has to be set in the target for that, and nothing is written there.
 
 mod bytes;
 mod ipc;
