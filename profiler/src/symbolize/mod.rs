@@ -36,7 +36,7 @@ pub(crate) use self::demangle::demangle;
 pub(crate) use self::native::NativeOptions;
 use self::{
     debug_file::DebugFiles,
-    diagnostics::{RuntimeNames, RuntimeProcess},
+    diagnostics::{Room, RuntimeNames, RuntimeProcess},
     jit::{JitNames, JitProcess, places},
     kernel_code::KernelCode,
     modules::Modules,
@@ -98,6 +98,7 @@ pub(crate) struct Symbolizer {
     modules: Modules,
     kernel: KernelCode,
     jit: HashMap<ProcessKey, JitCode>,
+    room: Room,
 }
 
 /// The code that one process compiles at run time.
@@ -116,7 +117,16 @@ impl Symbolizer {
     ) -> Self {
         let modules = Modules::new(Arc::clone(&proc), Arc::clone(&host));
         let kernel = KernelCode::new(Arc::clone(&proc));
-        Self { proc, options, debug_directories, host, modules, kernel, jit: HashMap::new() }
+        Self {
+            proc,
+            options,
+            debug_directories,
+            host,
+            modules,
+            kernel,
+            jit: HashMap::new(),
+            room: Room::default(),
+        }
     }
 
     /// The code at an address of a process at a time. Opens the file at first sight.
@@ -236,7 +246,7 @@ impl Symbolizer {
     }
 
     fn jit_code(&mut self, process: &Process) -> &mut JitCode {
-        self.jit.entry(process.key).or_insert_with(|| JitCode::of(process, &self.proc))
+        self.jit.entry(process.key).or_insert_with(|| JitCode::of(process, &self.proc, &self.room))
     }
 
     fn debug_files(&self, process: &Process) -> DebugFiles {
@@ -250,7 +260,7 @@ impl Symbolizer {
 }
 
 impl JitCode {
-    fn of(process: &Process, proc: &Proc) -> Self {
+    fn of(process: &Process, proc: &Proc, room: &Room) -> Self {
         let identity = process.identity.as_deref();
         // The files in a capture were checked when it was taken, and belong to whoever copied them.
         let (uid, started_unix_ns) = match identity {
@@ -264,7 +274,7 @@ impl JitCode {
             environ: identity.map_or(&[], |identity| &identity.environment),
         };
         let root = identity.and_then(|identity| identity.root.clone());
-        let runtime = runtime_of(process, proc).map(RuntimeNames::new);
+        let runtime = runtime_of(process, proc).map(|runtime| RuntimeNames::new(runtime, room.clone()));
         Self { names: JitNames::new(&owner, runtime), root }
     }
 }

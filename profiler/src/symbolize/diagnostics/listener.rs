@@ -1,9 +1,9 @@
 //! Listening to one runtime, on a thread of its own: who names stacks must not wait for it.
 //!
-//! First a session is opened that tells of methods as they are compiled, then a second one is opened and stopped at once:
-//! it ends with a rundown, of all methods there are. So all names are there from the beginning on, also when the process
-//! ends before the profile does, and the end of a profile only waits for what the runtime has not written yet. Where events
-//! were dropped, another rundown tells of what they told.
+//! First a session is opened that tells of methods as they are compiled, then a second one is opened and stopped at
+//! once: it ends with a rundown, of all methods there are. So all names are there from the beginning on, also when the
+//! process ends before the profile does, and the end of a profile only waits for what the runtime has not written yet.
+//! Where events were dropped, another rundown tells of what they told.
 
 use std::{
     io,
@@ -19,6 +19,7 @@ use super::{
     ipc::{Collect, Dialect},
     methods::{Heard, RUNTIME, Since, TimeBase},
     nettrace::{Clock, Decoder, Event},
+    room::Room,
     session::Session,
     socket::{Endpoint, Patience, Received},
 };
@@ -43,8 +44,8 @@ const COMPILED: Collect = Collect {
     level: VERBOSE,
 };
 
-/// The methods there are: a provider that does not exist has no events but those of the rundown, all of which have to fit
-/// into the buffer. It belongs to the target's memory, as far as it is filled.
+/// The methods there are: a provider that does not exist has no events but those of the rundown, all of which have to
+/// fit into the buffer. It belongs to the target's memory, as far as it is filled.
 const RUNDOWNS: [Collect; 2] = [rundown(64), rundown(256)];
 
 const fn rundown(buffer_mib: u32) -> Collect {
@@ -82,6 +83,12 @@ pub(super) struct Report {
     pub(super) trouble: Option<Reason>,
 }
 
+impl Report {
+    fn with(room: &Room) -> Self {
+        Self { heard: Heard::with(room), ..Self::default() }
+    }
+}
+
 #[derive(Debug)]
 struct Order {
     is_last: bool,
@@ -98,14 +105,15 @@ pub(super) struct Listener {
 
 impl Listener {
     /// Starts to listen.
-    pub(super) fn start(endpoint: Endpoint) -> io::Result<Self> {
+    pub(super) fn start(endpoint: Endpoint, room: Room) -> io::Result<Self> {
         let patience = Arc::new(Patience::new()?);
         let (orders, received) = channel();
         let ear = Ear {
             endpoint,
             patience: Arc::clone(&patience),
             dialect: Dialect::CollectTracing4,
-            report: Report::default(),
+            report: Report::with(&room),
+            room,
         };
         let thread = std::thread::Builder::new().name("listener".to_owned());
         let thread = thread.spawn(move || ear.run(&received))?;
@@ -157,6 +165,7 @@ struct Ear {
     /// The newest that the runtime understands.
     dialect: Dialect,
     report: Report,
+    room: Room,
 }
 
 impl Ear {
@@ -186,7 +195,7 @@ impl Ear {
             if let Some(from_ns) = dropped_from_ns {
                 self.run_down(from_ns);
             }
-            let report = std::mem::take(&mut self.report);
+            let report = std::mem::replace(&mut self.report, Report::with(&self.room));
             if goes_on {
                 self.patience.renew();
             }

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use super::{
     bytes::{Bytes, Short},
     nettrace::{Clock, Event},
+    room::{Room, Share},
 };
 use crate::symbolize::{
     managed,
@@ -27,6 +28,9 @@ const MAX_MODULES: usize = 1 << 15;
 
 /// The longest name of a module that is kept.
 const MAX_MODULE_BYTES: usize = 1 << 10;
+
+/// What a module takes in the table beside its name.
+const MODULE_BYTES: usize = 2 * size_of::<(u64, String)>();
 
 /// A method's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +55,7 @@ pub(super) struct Heard {
     pub(super) malformed_events: u64,
     /// There was no room for some.
     pub(super) truncated: bool,
+    share: Share,
 }
 
 /// What an event means here.
@@ -98,6 +103,11 @@ fn nanoseconds(ticks: u64, per_second: u64) -> u64 {
 }
 
 impl Heard {
+    /// Nothing yet, and it takes its memory from `room`.
+    pub(super) fn with(room: &Room) -> Self {
+        Self { share: Share::of(room), ..Self::default() }
+    }
+
     /// Takes an event. True when it is the end of a rundown: all was told.
     pub(super) fn hear(&mut self, event: &Event<'_>, since: Since) -> bool {
         let taken = match meaning(event) {
@@ -123,7 +133,7 @@ impl Heard {
         let (_token, _flags) = (bytes.u32()?, bytes.u32()?);
         let (class, method, signature) = (bytes.text()?, bytes.text()?, bytes.text()?);
         let name = managed::of_event(&class, &method, &signature);
-        let room = self.methods.len() < MAX_METHODS;
+        let room = self.methods.len() < MAX_METHODS && self.share.take(name.len() + size_of::<Method>());
         match self.names.push(name.as_bytes()) {
             Some(name) if room => self.methods.push(Method { from_ns, start, size, module, name }),
             _ => self.truncated = true,
@@ -137,7 +147,8 @@ impl Heard {
         let (_flags, _reserved) = (bytes.u32()?, bytes.u32()?);
         let path = bytes.text()?;
         let name = module_name(&path);
-        if self.modules.len() < MAX_MODULES && !name.is_empty() && name.len() <= MAX_MODULE_BYTES {
+        let is_name = !name.is_empty() && name.len() <= MAX_MODULE_BYTES;
+        if is_name && self.modules.len() < MAX_MODULES && self.share.take(name.len() + MODULE_BYTES) {
             self.modules.insert(module, name.to_owned());
         }
         Ok(())

@@ -1,11 +1,12 @@
-//! Names of the methods that a .NET runtime compiles, from the runtime itself: each one listens at a socket for tools that
-//! want to hear of its events. Nothing has to be set in the target for that, and nothing is written there.
+//! Names of the methods that a .NET runtime compiles, from the runtime itself: each one listens at a socket for tools
+//! that want to hear of its events. Nothing has to be set in the target for that, and nothing is written there.
 
 mod bytes;
 mod ipc;
 mod listener;
 mod methods;
 mod nettrace;
+mod room;
 mod session;
 mod socket;
 #[cfg(test)]
@@ -20,6 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub(crate) use self::room::Room;
 use self::{
     listener::{Listener, Report},
     socket::Endpoint,
@@ -52,6 +54,7 @@ pub(crate) struct RuntimeProcess {
 #[derive(Debug)]
 pub(crate) struct RuntimeNames {
     endpoint: Endpoint,
+    room: Room,
     ear: Hearing,
     awaited: Option<Receiver<Report>>,
     code: CodeMap<Method>,
@@ -105,7 +108,7 @@ struct Method {
 
 impl RuntimeNames {
     /// Nothing is asked before the first [`listen`](Self::listen).
-    pub(crate) fn new(process: RuntimeProcess) -> Self {
+    pub(crate) fn new(process: RuntimeProcess, room: Room) -> Self {
         let name = format!("dotnet-diagnostic-{}-{}-socket", process.namespace_pid, process.start_ticks);
         let endpoint = Endpoint {
             root: process.root,
@@ -115,6 +118,7 @@ impl RuntimeNames {
         };
         Self {
             endpoint,
+            room,
             ear: Hearing::Nothing,
             awaited: None,
             code: CodeMap::default(),
@@ -132,7 +136,7 @@ impl RuntimeNames {
         if !matches!(self.ear, Hearing::Nothing) || !self.endpoint.exists() {
             return;
         }
-        self.ear = match Listener::start(self.endpoint.clone()) {
+        self.ear = match Listener::start(self.endpoint.clone(), self.room.clone()) {
             Ok(listener) => Hearing::Listening(listener),
             Err(error) => {
                 log::warn!("failed to listen to the runtime of process {}: {error}", self.endpoint.pid);
@@ -224,7 +228,7 @@ impl RuntimeNames {
             });
             self.truncated |= !taken;
         }
-        self.modules.extend(heard.modules);
+        self.modules.extend(std::mem::take(&mut heard.modules));
         self.malformed_events += heard.malformed_events;
         self.dropped_events += dropped_events;
         self.truncated |= heard.truncated;

@@ -49,7 +49,7 @@ impl Scene {
                 answer(stream, header[17]);
             }
         });
-        Self { _directory: directory, names: RuntimeNames::new(process), runtime }
+        Self { _directory: directory, names: RuntimeNames::new(process, Room::default()), runtime }
     }
 
     /// Listens, and asks for all there is.
