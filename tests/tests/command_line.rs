@@ -213,7 +213,11 @@ fn a_second_ctrl_c_leaves_at_once() {
 #[test]
 fn a_command_gets_the_ctrl_c_of_its_profiler() {
     let Some(_turn) = privileged() else { return };
-    let child = start_sampling(&mut profiler(&["-F", "999", "--", "sleep", "60"]));
+    // Whoever started the tests may have had them ignore the signal, and what is ignored stays so in commands.
+    let mut command = std::process::Command::new("env");
+    command.arg("--default-signal=INT").arg(profiler(&[]).get_program());
+    command.args(["-F", "999", "--", "sleep", "60"]);
+    let child = start_sampling(&mut command);
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
