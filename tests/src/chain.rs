@@ -95,6 +95,14 @@ impl<'a> Chains<'a> {
     /// # Panics
     /// When they do not.
     pub fn assert_exact(&self) {
+        self.assert_exact_to(EXACT_PERCENT);
+    }
+
+    /// As [`assert_exact`](Self::assert_exact), for this share of them.
+    ///
+    /// # Panics
+    /// When they do not.
+    pub fn assert_exact_to(&self, least_percent: f64) {
         let wrong = self.wrong();
         let (all, wrong_total) = (self.with_user_frames(), wrong.values().sum::<u64>());
         let percent = 100.0 * (all - wrong_total) as f64 / all.max(1) as f64;
@@ -102,8 +110,8 @@ impl<'a> Chains<'a> {
         shown.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         shown.truncate(SHOWN);
         assert!(
-            percent >= EXACT_PERCENT,
-            "{percent:.2} % of {all} samples are exact, not {EXACT_PERCENT} %; wrong are\n{shown:#?}\n{:?}",
+            percent >= least_percent,
+            "{percent:.2} % of {all} samples are exact, not {least_percent} %; wrong are\n{shown:#?}\n{:?}",
             self.profile.ledger().stacks
         );
     }

@@ -269,7 +269,14 @@ fn panics_in_flight_lead_through_the_unwinder_to_who_panicked() {
         run("panics::risky;*"),
         run("*"),
     ];
-    assert_known(&profile_of("panics", &["60"]), &chains, &[0.5, 20.0, 20.0]);
+    // While the unwinder installs the registers of another frame, it has overwritten its own.
+    const OF_THE_UNWINDER_PERCENT: f64 = 99.5;
+    let profile = profile_of("panics", &["60"]);
+    let found = Chains::of(&profile, &chains);
+    found.assert_exact_to(OF_THE_UNWINDER_PERCENT);
+    for (chain, least) in chains.iter().zip([0.5, 20.0, 20.0]) {
+        assert!(found.whole_percent(chain) >= least, "{:.1} % are {chain:?}", found.whole_percent(chain));
+    }
 }
 
 #[test]
