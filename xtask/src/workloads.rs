@@ -33,20 +33,8 @@ const C_FLAGS: [&str; 12] = [
     "-pthread",
 ];
 
-/// The same for whoever unwinds by tables: as a distribution builds, with every call still made.
-const FRAMELESS_C_FLAGS: [&str; 11] = [
-    "-std=gnu17",
-    "-D_GNU_SOURCE",
-    "-Wall",
-    "-Wextra",
-    "-Werror",
-    "-O2",
-    "-g",
-    "-fomit-frame-pointer",
-    "-fno-inline",
-    "-fno-optimize-sibling-calls",
-    "-pthread",
-];
+/// What keeps every call of a program in C that is built as the others that keep no frame pointers.
+const FRAMELESS_CHAIN_FLAGS: [&str; 2] = ["-std=gnu17", "-fno-optimize-sibling-calls"];
 
 /// Programs in C that are also linked statically, as `NAME-static`: they run in containers without libraries.
 const STATIC_PROGRAMS: [&str; 3] = ["jit", "shares", "syscalls"];
@@ -115,7 +103,7 @@ pub(crate) fn build_for_virtual_machines() -> Result<()> {
 
 fn build_frameless_chain() -> Result<()> {
     let program = output_folder().join("chain-frameless");
-    compile_c(&FRAMELESS_C_FLAGS, &source_folder().join("chain.c"), &program, &[])
+    compile_c(&unwinding::FLAGS, &source_folder().join("chain.c"), &program, &FRAMELESS_CHAIN_FLAGS)
 }
 
 fn build_c(source: &Path) -> Result<()> {

@@ -11,9 +11,9 @@ use anyhow::{Context as _, Result};
 use super::{make, output_folder, source_folder};
 use crate::project;
 
-/// What every compiler of the GNU kind is told: optimize as releases do, with the calls of the source and under its
+/// What every compiler of the GNU kind is told who keeps no frame pointers: optimize as releases do, with the calls of the source and under its
 /// names.
-const FLAGS: [&str; 11] = [
+pub(super) const FLAGS: [&str; 11] = [
     "-D_GNU_SOURCE",
     "-Wall",
     "-Wextra",
