@@ -14,7 +14,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     },
-    thread::JoinHandle,
+    thread::Thread,
     time::{Duration, Instant},
 };
 
@@ -36,12 +36,13 @@ const MAX_FIRST_WAIT: Duration = Duration::from_millis(200);
 /// How often tables that nothing maps any more are looked for, as long as there are some.
 const TIDY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The thread, from outside. Dropped, it ends.
+/// The thread, from outside. Dropped, it ends soon, and the tables with it: the end of a session waits neither for the
+/// kernel to give their memory back nor for a file system that never answers.
 #[derive(Debug)]
 pub(super) struct Unwinding {
     told: Option<SyncSender<Told>>,
     flags: Arc<Flags>,
-    thread: Option<JoinHandle<()>>,
+    thread: Thread,
 }
 
 #[derive(Debug, Default)]
@@ -73,7 +74,7 @@ impl Unwinding {
             let flags = Arc::clone(&flags);
             move || run(spaces, &hears, &flags)
         })?;
-        let unwinding = Self { told: Some(told), flags, thread: Some(thread) };
+        let unwinding = Self { told: Some(told), flags, thread: thread.thread().clone() };
         if !expected.is_empty() {
             let (ready, is_ready) = sync_channel(1);
             unwinding.tell(Told::Expected(expected.to_vec(), ready));
@@ -109,12 +110,8 @@ impl Drop for Unwinding {
     fn drop(&mut self) {
         self.flags.stop.store(true, Ordering::Release);
         self.told = None;
-        let Some(thread) = self.thread.take() else { return };
         // It may be resting.
-        thread.thread().unpark();
-        if thread.join().is_err() {
-            log::error!("the unwinding thread panicked");
-        }
+        self.thread.unpark();
     }
 }
 
