@@ -152,12 +152,12 @@ impl JitNames {
                 Ok(from_perf_map(name))
             }
             (Some(symbol), ..) => Ok(from_jit_dump(&symbol)),
-            (None, Some((told, told_ns)), Some((name, from_ns)))
-                if from_ns > told_ns && managed::normalise(name).name != told =>
+            (None, Some(told), Some((name, from_ns)))
+                if from_ns > told.exists_from_ns && managed::normalise(name).name != told.name =>
             {
                 Ok(from_perf_map(name))
             }
-            (None, Some((name, _)), _) => Ok(Symbolized::of(SymbolSource::RuntimeEvents, name)),
+            (None, Some(told), _) => Ok(Symbolized::of(SymbolSource::RuntimeEvents, told.name)),
             (None, None, Some((name, _))) => Ok(from_perf_map(name)),
             (None, None, None) => Err(self.reason()),
         }
