@@ -13,8 +13,14 @@
 //! of other runtimes, and names that are in this spelling already - stays as it is.
 
 mod arguments;
+mod readable;
+mod style;
 
 use std::{borrow::Cow, fmt};
+
+#[cfg(fuzzing)]
+pub(crate) use self::readable::readable;
+pub(crate) use self::style::NameStyle;
 
 /// A name, and how its code was compiled where the source says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
