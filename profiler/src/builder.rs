@@ -57,6 +57,8 @@ impl Default for Builder {
             children: false,
             inlines: false,
             lines: false,
+            raw_names: false,
+            dotnet_tiers: false,
             debug_directories: Vec::new(),
             capture: None,
             replay: None,
@@ -118,6 +120,21 @@ impl Builder {
     /// Whether frames have file and line (needs debug information); not when not said.
     pub fn lines(mut self, wanted: bool) -> Self {
         self.settings.lines = wanted;
+        self
+    }
+
+    /// Whether managed (.NET) methods are named as the runtime spells them
+    /// (``Dictionary`2[System.__Canon,System.Int32].FindValue(!0)``, `<PlaceAsync>d__7.MoveNext()`) and not as C# does
+    /// (`Dictionary<__Canon,int>.FindValue(__Canon)`, `PlaceAsync`); not when not said.
+    pub fn raw_names(mut self, wanted: bool) -> Self {
+        self.settings.raw_names = wanted;
+        self
+    }
+
+    /// Whether the name of a .NET method says how its code was compiled, as in `[OptimizedTier1]` or `[PreJIT]`: each
+    /// tier of a method is a frame of its own then; not when not said.
+    pub fn dotnet_tiers(mut self, wanted: bool) -> Self {
+        self.settings.dotnet_tiers = wanted;
         self
     }
 
@@ -223,6 +240,7 @@ mod tests {
         assert_eq!(settings.frequency_hz, 99);
         assert!(settings.kernel_stacks && settings.user_stacks);
         assert!(!settings.children && !settings.inlines && !settings.lines);
+        assert!(!settings.raw_names && !settings.dotnet_tiers);
     }
 
     #[test]

@@ -121,12 +121,13 @@ pub fn eh_frame(bytes: &[u8]) {
     }
 }
 
-/// A name that was brought to the product's spelling stays as it is.
+/// A name that was brought to the product's spelling stays as it is, and can be read as C#.
 pub fn names(bytes: &[u8]) {
     let _ = symbolize::demangle(bytes);
     let text = String::from_utf8_lossy(bytes);
     let once = managed::normalise(&text).name;
     assert_eq!(managed::normalise(&once).name, once);
+    let _ = (managed::readable(&once), managed::readable(&text));
 }
 
 /// The events of a capture.

@@ -150,6 +150,12 @@ pub(super) struct OutputArguments {
     /// Show file and line of each frame (needs debug information)
     #[arg(long)]
     lines: bool,
+    /// Show managed (.NET) names as the runtime spells them, not as C# does; native names stay as they are
+    #[arg(long)]
+    raw_names: bool,
+    /// Show how the code of each .NET method was compiled: [QuickJitted], [OptimizedTier1], [PreJIT] ...
+    #[arg(long)]
+    dotnet_tiers: bool,
     /// Show threads as frames, with name and id
     #[arg(long)]
     per_thread: bool,
@@ -217,7 +223,11 @@ impl TargetArguments {
 impl OutputArguments {
     /// What of the output has to be known while sampling.
     pub(super) fn apply(&self, builder: Builder) -> Builder {
-        let builder = builder.inlines(self.inlines).lines(self.lines);
+        let builder = builder
+            .inlines(self.inlines)
+            .lines(self.lines)
+            .raw_names(self.raw_names)
+            .dotnet_tiers(self.dotnet_tiers);
         self.debug_dir.iter().fold(builder, Builder::debug_directory)
     }
 
@@ -273,7 +283,8 @@ mod tests {
 
     #[test]
     fn flags_reach_the_library() {
-        let line = "-p 1 -F 999 -C 0-1 --children -U --inlines --lines --debug-dir /d --capture /c";
+        let line = "-p 1 -F 999 -C 0-1 --children -U --inlines --lines --raw-names --dotnet-tiers \
+                    --debug-dir /d --capture /c";
         let library = Profiler::builder()
             .target(Target::Pids(vec![1]))
             .frequency_hz(999)
@@ -282,6 +293,8 @@ mod tests {
             .kernel_stacks(false)
             .inlines(true)
             .lines(true)
+            .raw_names(true)
+            .dotnet_tiers(true)
             .debug_directory("/d")
             .capture("/c");
         assert_eq!(format!("{:?}", parse(line).unwrap().builder().unwrap()), format!("{library:?}"));

@@ -295,7 +295,7 @@ mod tests {
         address::ElfAddress,
         process::{Interest, Proc, ProcessTable, root::Root},
         profile::SymbolSource,
-        symbolize::NativeOptions,
+        symbolize::{NameStyle, NativeOptions},
     };
 
     const FUNCTION: &str = "work";
@@ -366,7 +366,8 @@ mod tests {
         let proc = Arc::new(Proc::live());
         let host = Arc::new(Root::open("/".as_ref()).unwrap());
         let options = NativeOptions { inlines: false, lines: false };
-        let mut symbolizer = Symbolizer::new(Arc::clone(&proc), host, Vec::new(), options);
+        let mut symbolizer =
+            Symbolizer::new(Arc::clone(&proc), host, Vec::new(), options, NameStyle::default());
         let mut table = ProcessTable::new(proc, Interest::Everybody);
         let key = table.sampled(std::process::id(), 1, "test");
         let stack = RawStack { addresses: addresses.into(), ..stack(walk_end) };

@@ -28,7 +28,7 @@ use crate::{
         ebpf::EbpfSource,
         replay::ReplaySource,
     },
-    symbolize::{NativeOptions, Symbolizer},
+    symbolize::{NameStyle, NativeOptions, Symbolizer},
 };
 
 /// The name of the event in headers.
@@ -49,6 +49,8 @@ pub(crate) struct Settings {
     pub(crate) children: bool,
     pub(crate) inlines: bool,
     pub(crate) lines: bool,
+    pub(crate) raw_names: bool,
+    pub(crate) dotnet_tiers: bool,
     pub(crate) debug_directories: Vec<PathBuf>,
     pub(crate) capture: Option<PathBuf>,
     pub(crate) replay: Option<PathBuf>,
@@ -157,7 +159,8 @@ fn pipeline(
     let debug_directories =
         settings.debug_directories.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
     let options = NativeOptions { inlines: settings.inlines, lines: settings.lines };
-    let symbolizer = Symbolizer::new(Arc::clone(&proc), host, debug_directories, options);
+    let style = NameStyle { raw: settings.raw_names, tiers: settings.dotnet_tiers };
+    let symbolizer = Symbolizer::new(Arc::clone(&proc), host, debug_directories, options, style);
     Ok(Pipeline::new(proc, interest, symbolizer, recorder, settings.user_stacks))
 }
 

@@ -33,7 +33,6 @@ use std::{
 
 #[cfg(fuzzing)]
 pub(crate) use self::demangle::demangle;
-pub(crate) use self::native::NativeOptions;
 use self::{
     debug_file::DebugFiles,
     diagnostics::{Room, RuntimeNames, RuntimeProcess},
@@ -42,6 +41,7 @@ use self::{
     modules::Modules,
     symbol::Symbolized,
 };
+pub(crate) use self::{managed::NameStyle, native::NativeOptions};
 use crate::{
     address::{ElfAddress, FileOffset, RuntimeAddress},
     process::{Backing, FileId, Mapping, Proc, Process, ProcessKey, ProcessTable, root::Root},
@@ -93,6 +93,7 @@ pub(crate) struct Answer {
 pub(crate) struct Symbolizer {
     proc: Arc<Proc>,
     options: NativeOptions,
+    style: NameStyle,
     debug_directories: Vec<Arc<Root>>,
     host: Arc<Root>,
     modules: Modules,
@@ -114,12 +115,14 @@ impl Symbolizer {
         host: Arc<Root>,
         debug_directories: Vec<Arc<Root>>,
         options: NativeOptions,
+        style: NameStyle,
     ) -> Self {
         let modules = Modules::new(Arc::clone(&proc), Arc::clone(&host));
         let kernel = KernelCode::new(Arc::clone(&proc));
         Self {
             proc,
             options,
+            style,
             debug_directories,
             host,
             modules,
@@ -144,6 +147,16 @@ impl Symbolizer {
 
     /// The names of a code.
     pub(crate) fn names(&mut self, code: Code, process: &Process, time_ns: u64) -> Answer {
+        let answer = self.names_of_sources(code, process, time_ns);
+        match answer.kind {
+            FrameKind::Jit | FrameKind::Precompiled => {
+                Answer { names: answer.names.map(|names| self.style.apply(names)), ..answer }
+            }
+            _ => answer,
+        }
+    }
+
+    fn names_of_sources(&mut self, code: Code, process: &Process, time_ns: u64) -> Answer {
         match code {
             Code::Kernel(address) => self.kernel_names(address),
             Code::Module(module, address) => {

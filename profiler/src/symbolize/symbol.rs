@@ -1,5 +1,6 @@
 //! The one shape in which every source of symbols answers.
 
+use super::managed::{ManagedName, Tier};
 use crate::profile::SymbolSource;
 
 /// What a source knows of one address.
@@ -10,6 +11,8 @@ pub(crate) struct Symbolized {
     /// Innermost first. The last is the function that the address's code belongs to; those before it are
     /// inlined into their successor. Never empty.
     pub(crate) functions: Vec<Function>,
+    /// How the code was compiled, of a managed method whose source says so.
+    pub(crate) tier: Option<Tier>,
 }
 
 /// One function at an address.
@@ -24,6 +27,11 @@ pub(crate) struct Function {
 impl Symbolized {
     /// The answer of a source that knows names only.
     pub(crate) fn of(source: SymbolSource, name: impl Into<String>) -> Self {
-        Self { source, functions: vec![Function { name: name.into(), location: None }] }
+        Self { source, functions: vec![Function { name: name.into(), location: None }], tier: None }
+    }
+
+    /// The answer of a source of managed methods.
+    pub(crate) fn managed(source: SymbolSource, ManagedName { name, tier }: ManagedName<'_>) -> Self {
+        Self { tier, ..Self::of(source, name) }
     }
 }

@@ -65,7 +65,7 @@ fn the_runtimes_native_frames_and_the_kernels_stand_beside_managed_ones() {
         assert!(profile.ledger().adds_up());
         let stacks = Stacks::of(&profile);
         let has = |part: &str| stacks.percent(|stack| stack.frames.iter().any(|frame| frame.contains(part)));
-        assert!(has("app!Workload.Dynamic.MakeAndUse(int32)") > 5.0, "{version}: {stacks:#?}");
+        assert!(has("app!Workload.Dynamic.MakeAndUse(int)") > 5.0, "{version}: {stacks:#?}");
         let kinds = |wanted| {
             let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
             stacks

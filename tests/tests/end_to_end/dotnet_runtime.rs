@@ -81,9 +81,9 @@ fn generic_methods_and_those_made_at_run_time_have_names_too() {
     let Some(_turn) = privileged() else { return };
     for version in VERSIONS {
         for (mode, beginning) in [
-            ("generic", "app!Workload.Repository`2[System.__Canon,System.__Canon].Sum("),
-            ("generic", "app!Workload.Repository`2[System.Int32,System.Double].Sum("),
-            ("dynamic", "Anonymously Hosted DynamicMethods Assembly!dynamicClass.made;method, number "),
+            ("generic", "app!Workload.Repository<__Canon,__Canon>.Sum("),
+            ("generic", "app!Workload.Repository<int,double>.Sum("),
+            ("dynamic", "[dynamic method] made;method, number "),
         ] {
             let profile = sample(sample_pid(start(version, mode).pid()), 1_000);
             // A delegate of a static method goes through a stub, which calls nobody and which no source names.

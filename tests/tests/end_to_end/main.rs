@@ -11,6 +11,7 @@ mod leftovers;
 mod lifetimes;
 mod node;
 mod privileges;
+mod readable_names;
 mod real_programs;
 mod targets;
 mod threads;

@@ -11,7 +11,7 @@ use super::{
     room::{Room, Share},
 };
 use crate::symbolize::{
-    managed,
+    managed::{self, Tier},
     names::{Name, Names},
 };
 
@@ -40,6 +40,7 @@ pub(super) struct Method {
     pub(super) start: u64,
     pub(super) size: u32,
     pub(super) module: u64,
+    pub(super) tier: Tier,
     /// Without its module.
     pub(super) name: Name,
 }
@@ -130,12 +131,15 @@ impl Heard {
         let mut bytes = Bytes(payload);
         let _method = bytes.u64()?;
         let (module, start, size) = (bytes.u64()?, bytes.u64()?, bytes.u32()?);
-        let (_token, _flags) = (bytes.u32()?, bytes.u32()?);
+        let (_token, flags) = (bytes.u32()?, bytes.u32()?);
         let (class, method, signature) = (bytes.text()?, bytes.text()?, bytes.text()?);
         let name = managed::of_event(&class, &method, &signature);
         let room = self.methods.len() < MAX_METHODS && self.share.take(name.len() + size_of::<Method>());
         match self.names.push(name.as_bytes()) {
-            Some(name) if room => self.methods.push(Method { from_ns, start, size, module, name }),
+            Some(name) if room => {
+                let tier = Tier::of_event(flags);
+                self.methods.push(Method { from_ns, start, size, module, tier, name });
+            }
             _ => self.truncated = true,
         }
         Ok(())
@@ -204,8 +208,8 @@ mod tests {
             assert!(!hear(&mut heard, provider, id, &payload));
         }
         assert_eq!(heard.methods.len(), 3);
-        let Method { from_ns, start, size, module, name } = heard.methods[0];
-        assert_eq!((from_ns, start, size, module), (9, 0x1000, 16, 3));
+        let Method { from_ns, start, size, module, tier, name } = heard.methods[0];
+        assert_eq!((from_ns, start, size, module, tier), (9, 0x1000, 16, 3, Tier::QuickJitted));
         assert_eq!(heard.names.get(name), "A.B+C.Run(int32,class System.String)");
         assert!(hear(&mut heard, RUNDOWN, 146, &[]));
     }

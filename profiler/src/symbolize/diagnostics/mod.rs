@@ -28,6 +28,7 @@ use self::{
 };
 use super::{
     code_map::CodeMap,
+    managed::Tier,
     names::{Name, Names},
 };
 use crate::{process::root::Root, profile::Reason};
@@ -102,8 +103,19 @@ enum Hearing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Method {
     module: u64,
+    tier: Tier,
     /// Without its module.
     name: Name,
+}
+
+/// What a runtime says of an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// The method with its module.
+    pub(crate) name: String,
+    pub(crate) tier: Tier,
+    /// Since when it is there.
+    pub(crate) exists_from_ns: u64,
 }
 
 impl RuntimeNames {
@@ -168,15 +180,15 @@ impl RuntimeNames {
         }
     }
 
-    /// The name of the method whose code stood at `address` at `time_ns`, and since when.
-    pub(crate) fn lookup(&self, address: u64, time_ns: u64) -> Option<(String, u64)> {
+    /// The method whose code stood at `address` at `time_ns`.
+    pub(crate) fn lookup(&self, address: u64, time_ns: u64) -> Option<Told> {
         let entry = self.code.lookup(address, time_ns)?;
         let name = self.names.get(entry.payload.name);
         let name = match self.modules.get(&entry.payload.module) {
             Some(module) => format!("{module}!{name}"),
             None => name.to_owned(),
         };
-        Some((name, entry.exists_from_ns))
+        Some(Told { name, tier: entry.payload.tier, exists_from_ns: entry.exists_from_ns })
     }
 
     /// See [`CodeMap::epoch`].
@@ -223,7 +235,7 @@ impl RuntimeNames {
             }
             let name = self.names.push(name.as_bytes());
             let taken = name.is_some_and(|name| {
-                let payload = Method { module: method.module, name };
+                let payload = Method { module: method.module, tier: method.tier, name };
                 self.code.insert(method.start, size, method.from_ns, payload).is_ok()
             });
             self.truncated |= !taken;

@@ -92,10 +92,13 @@ fn text(text: &str) -> Vec<u8> {
     text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect()
 }
 
+/// The flags of a method: of tier 3, and jitted.
+const QUICKLY_JITTED: u32 = 3 << 7 | 8;
+
 /// The payload of an event that tells of a method.
 pub(super) fn method(module: u64, start: u64, size: u32, names: [&str; 3]) -> Vec<u8> {
     let places = [99, module, start].map(u64::to_le_bytes).concat();
-    let rest = [size, 0, 8].map(u32::to_le_bytes).concat();
+    let rest = [size, 0, QUICKLY_JITTED].map(u32::to_le_bytes).concat();
     [places, rest, names.map(text).concat(), vec![0, 0]].concat()
 }
 

@@ -62,7 +62,7 @@ impl Scene {
     }
 
     fn name(&self, address: u64, time_ns: u64) -> Option<String> {
-        Some(self.names.lookup(address, time_ns)?.0)
+        Some(self.names.lookup(address, time_ns)?.name)
     }
 }
 
@@ -109,8 +109,9 @@ fn methods_have_names_from_before_and_from_while_it_was_listened() {
         scene.settle(DEADLINE);
         scene.runtime.join().unwrap();
         let names = &scene.names;
-        assert_eq!(names.lookup(0x1000, 0).unwrap().0, "app!A.Early()");
-        assert_eq!(names.lookup(0x100f, u64::MAX).unwrap().0, "app!A.Late()");
+        let early = names.lookup(0x1000, 0).unwrap();
+        assert_eq!((&*early.name, early.tier), ("app!A.Early()", Tier::QuickJitted));
+        assert_eq!(names.lookup(0x100f, u64::MAX).unwrap().name, "app!A.Late()");
         assert_eq!(names.lookup(0x1010, 0), None);
         assert_eq!(names.reason(), Some(Reason::NoJitEntry));
         assert_eq!((names.malformed_events(), names.dropped_events()), (0, 0));

@@ -26,7 +26,11 @@ use self::{
     pieces::Pieces,
     readytorun::{Place, ReadyToRun},
 };
-use super::{budget::Budget, symbol::Symbolized};
+use super::{
+    budget::Budget,
+    managed::{ManagedName, Tier},
+    symbol::Symbolized,
+};
 use crate::{
     address::{ElfAddress, FileOffset, RuntimeAddress},
     elf::Image,
@@ -72,8 +76,7 @@ impl ReadyToRunModule {
         let pieces = &mut self.pieces;
         let code = self.code.get_or_insert_with(|| PrecompiledCode::read(pieces, &self.pe));
         let code = code.as_ref().map_err(|reason| *reason)?;
-        let name = code.name(pieces, address)?;
-        Ok(Symbolized::of(SymbolSource::ReadyToRun, name))
+        Ok(Symbolized::managed(SymbolSource::ReadyToRun, code.name(pieces, address)?))
     }
 }
 
@@ -85,14 +88,17 @@ impl PrecompiledCode {
         Ok(Self { tables, metadata, assembly })
     }
 
-    fn name(&self, pieces: &mut Pieces, address: ElfAddress) -> Result<String, Reason> {
+    fn name(&self, pieces: &mut Pieces, address: ElfAddress) -> Result<ManagedName<'static>, Reason> {
         let address = u32::try_from(address.0).map_err(|_| Reason::NoSymbolHere)?;
         let method = match self.tables.find(pieces, address)?.ok_or(Reason::NoSymbolHere)? {
             Place::Method(method) => method,
-            Place::DelayLoadThunk => return Ok("stub DelayLoadThunk".to_owned()),
+            Place::DelayLoadThunk => {
+                return Ok(ManagedName { name: "stub DelayLoadThunk".into(), tier: None });
+            }
         };
         let (metadata, instances) = (&self.metadata, self.tables.instances);
-        Ok(Names { pieces, metadata, instances, assembly: &self.assembly }.method(method)?)
+        let name = Names { pieces, metadata, instances, assembly: &self.assembly }.method(method)?;
+        Ok(ManagedName { name: name.into(), tier: Some(Tier::Precompiled) })
     }
 }
 

@@ -13,9 +13,9 @@ use std::{
 
 use self::follow::{Follower, Owner, Sink};
 use super::{
-    diagnostics::RuntimeNames,
+    diagnostics::{RuntimeNames, Told},
     jitdump::{JitDump, JitSymbol},
-    managed,
+    managed::{self, ManagedName},
     perf_map::PerfMap,
     symbol::{Function, Symbolized},
 };
@@ -152,12 +152,12 @@ impl JitNames {
                 Ok(from_perf_map(name))
             }
             (Some(symbol), ..) => Ok(from_jit_dump(&symbol)),
-            (None, Some((told, told_ns)), Some((name, from_ns)))
-                if from_ns > told_ns && managed::normalise(name).name != told =>
+            (None, Some(told), Some((name, from_ns)))
+                if from_ns > told.exists_from_ns && managed::normalise(name).name != told.name =>
             {
                 Ok(from_perf_map(name))
             }
-            (None, Some((name, _)), _) => Ok(Symbolized::of(SymbolSource::RuntimeEvents, name)),
+            (None, Some(told), _) => Ok(from_runtime(told)),
             (None, None, Some((name, _))) => Ok(from_perf_map(name)),
             (None, None, None) => Err(self.reason()),
         }
@@ -224,13 +224,19 @@ impl JitNames {
 }
 
 fn from_perf_map(name: &str) -> Symbolized {
-    Symbolized::of(SymbolSource::PerfMap, managed::normalise(name).name)
+    Symbolized::managed(SymbolSource::PerfMap, managed::normalise(name))
 }
 
 fn from_jit_dump(symbol: &JitSymbol<'_>) -> Symbolized {
-    let name = managed::normalise(symbol.name).name.into_owned();
+    let ManagedName { name, tier } = managed::normalise(symbol.name);
     let location = symbol.location.map(|(file, line)| (file.to_owned(), line));
-    Symbolized { source: SymbolSource::JitDump, functions: vec![Function { name, location }] }
+    let function = Function { name: name.into_owned(), location };
+    Symbolized { source: SymbolSource::JitDump, functions: vec![function], tier }
+}
+
+fn from_runtime(told: Told) -> Symbolized {
+    let name = ManagedName { name: told.name.into(), tier: Some(told.tier) };
+    Symbolized::managed(SymbolSource::RuntimeEvents, name)
 }
 
 impl<T: Default> Followed<T> {

@@ -13,8 +13,14 @@
 //! of other runtimes, and names that are in this spelling already - stays as it is.
 
 mod arguments;
+mod readable;
+mod style;
 
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt};
+
+#[cfg(fuzzing)]
+pub(crate) use self::readable::readable;
+pub(crate) use self::style::NameStyle;
 
 /// A name, and how its code was compiled where the source says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +50,36 @@ pub(crate) enum Tier {
     Instrumented,
     /// Optimized with counters.
     InstrumentedOptimized,
+}
+
+impl Tier {
+    /// Of code that the runtime's events describe by these flags (`MethodFlags` of `MethodLoadVerbose`, vm/eventtrace.h).
+    pub(crate) fn of_event(flags: u32) -> Self {
+        const JITTED: u32 = 0x8;
+        const TIER_SHIFT: u32 = 7;
+        const TIER_MASK: u32 = 0x7;
+        if flags & JITTED == 0 {
+            return Self::Precompiled;
+        }
+        match flags >> TIER_SHIFT & TIER_MASK {
+            1 => Self::MinOptJitted,
+            2 => Self::Optimized,
+            3 => Self::QuickJitted,
+            4 => Self::OptimizedTier1,
+            5 => Self::OptimizedTier1Osr,
+            6 => Self::Instrumented,
+            7 => Self::InstrumentedOptimized,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// As in perf maps, without the brackets.
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let suffix = TIERS.iter().find(|(_, tier)| tier == self).map_or("", |(suffix, _)| suffix);
+        f.write_str(suffix.trim_matches(['[', ']']))
+    }
 }
 
 /// The suffixes, as `PrepareCodeConfig::GetJitOptimizationTierStr` (vm/prestub.cpp) and `PerfMap`
@@ -260,6 +296,26 @@ mod tests {
             assert_eq!(normalise(&raw), ManagedName { name: Cow::Borrowed("app!A.B()"), tier: Some(tier) });
         }
         assert_eq!(normalise("void [app] A::B()").tier, None);
+    }
+
+    #[test]
+    fn tiers_of_events_are_spelled_as_in_perf_maps() {
+        const JITTED: u32 = 8;
+        let spelled = |number: u32| Tier::of_event(number << 7 | JITTED | 0x1000_0007).to_string();
+        assert_eq!(
+            (0..8).map(spelled).collect::<Vec<_>>(),
+            [
+                "Unknown",
+                "MinOptJitted",
+                "Optimized",
+                "QuickJitted",
+                "OptimizedTier1",
+                "OptimizedTier1OSR",
+                "InstrumentedTier",
+                "InstrumentedTierOptimized"
+            ]
+        );
+        assert_eq!(Tier::of_event(!JITTED).to_string(), "PreJIT");
     }
 
     #[test]

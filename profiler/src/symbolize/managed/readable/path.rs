@@ -1,0 +1,314 @@
+//! Where a method or a type stands: namespace, the types around it, its own name.
+//!
+//! ``Namespace.Outer`1+Inner`1[System.Int32,System.String].Method`` is `Namespace.Outer<int>.Inner<string>.Method`.
+
+use super::{
+    generated::{Generated, generated},
+    type_name::TypeReader,
+};
+
+/// A method by its path.
+#[derive(Debug)]
+pub(super) struct Method {
+    pub(super) name: String,
+    /// What the parameters of its type stand for.
+    pub(super) type_arguments: Vec<String>,
+    /// It goes on with an asynchronous method or an iterator, whose name it has here.
+    pub(super) is_resumption: bool,
+}
+
+impl Method {
+    pub(super) fn read(path: &str) -> Option<Self> {
+        let (owner, type_arguments, method) = split_method(path)?;
+        let (namespace, nesting) = split_namespace(owner);
+        let mut spelling = Spelling::default();
+        if !namespace.is_empty() {
+            spelling.parts.push(namespace.to_owned());
+        }
+        steps(nesting, &type_arguments, true)?.into_iter().for_each(|step| spelling.add_type(step));
+        let is_resumption = spelling.add_method(method);
+        Some(Self { name: spelling.finish(), type_arguments, is_resumption })
+    }
+}
+
+/// A type without its namespace.
+pub(super) fn short_type(name: &str, arguments: &[String]) -> Option<String> {
+    let (namespace, nesting) = split_namespace(name);
+    let mut spelling = Spelling::default();
+    let is_whole = !namespace.is_empty() || nesting.contains('+');
+    steps(nesting, arguments, is_whole)?.into_iter().for_each(|step| spelling.add_type(step));
+    Some(spelling.finish())
+}
+
+/// The length of the name of a type, up to what cannot be in one: a list, or what follows a type.
+pub(super) fn name_length(text: &str) -> Option<usize> {
+    let mut length = 0;
+    let mut begins = true;
+    while let Some(next) = text[length..].chars().next() {
+        if begins && next == '<' {
+            length += bracket_length(&text[length..])?;
+            begins = false;
+            continue;
+        }
+        if matches!(next, '(' | ')' | '<' | '>' | '[' | ']' | ',' | '&' | '*' | ' ') {
+            break;
+        }
+        begins = matches!(next, '.' | '+');
+        length += next.len_utf8();
+    }
+    Some(length)
+}
+
+/// The length of the angle brackets that a text begins with, and of what is in them.
+pub(super) fn bracket_length(text: &str) -> Option<usize> {
+    if !text.starts_with('<') {
+        return None;
+    }
+    let mut open = 0_usize;
+    text.match_indices(['<', '>']).find_map(|(at, bracket)| {
+        open = if bracket == "<" { open + 1 } else { open.checked_sub(1)? };
+        (open == 0).then_some(at + 1)
+    })
+}
+
+/// The type, the arguments in brackets behind it, and the name of the method.
+fn split_method(path: &str) -> Option<(&str, Vec<String>, &str)> {
+    if let Some((open, _)) = outside_of_brackets(path).find(|(_, c)| *c == '[') {
+        let mut reader = TypeReader::new(&path[open + 1..], &[]);
+        let arguments = reader.list(']')?;
+        return Some((&path[..open], arguments, reader.rest().strip_prefix('.')?));
+    }
+    let nested = outside_of_brackets(path).filter(|(_, c)| *c == '+').last();
+    let mut dots = outside_of_brackets(path).filter(|(_, c)| *c == '.').map(|(at, _)| at);
+    let dot = match nested {
+        Some((plus, _)) => dots.find(|at| *at > plus)?,
+        // `Type..ctor`
+        None => dots.last().map(|at| if path[..at].ends_with('.') { at - 1 } else { at })?,
+    };
+    Some((&path[..dot], Vec::new(), &path[dot + 1..]))
+}
+
+/// The namespace, and a type with those that it is nested in.
+fn split_namespace(name: &str) -> (&str, &str) {
+    let before_nested = outside_of_brackets(name).take_while(|(_, c)| *c != '+');
+    match before_nested.filter(|(_, c)| *c == '.').last() {
+        Some((dot, _)) if dot + 1 < name.len() => (&name[..dot], &name[dot + 1..]),
+        _ => ("", name),
+    }
+}
+
+/// The characters that stand in no angle brackets.
+fn outside_of_brackets(text: &str) -> impl Iterator<Item = (usize, char)> {
+    let mut open = 0_usize;
+    text.char_indices().filter(move |(_, c)| {
+        match c {
+            '<' => open += 1,
+            '>' => open = open.saturating_sub(1),
+            _ => return open == 0,
+        }
+        false
+    })
+}
+
+/// A type of a nesting, with its own arguments.
+struct Step<'a> {
+    name: &'a str,
+    arguments: String,
+}
+
+/// The types of a nesting, outermost first. Their arguments stand in one list, and the name of each says how many are
+/// its own. A name that is not whole lacks the types around it, whose arguments come first.
+fn steps<'a>(nesting: &'a str, arguments: &[String], is_whole: bool) -> Option<Vec<Step<'a>>> {
+    let counted: Vec<_> = split_nesting(nesting).into_iter().map(split_count).collect();
+    let lacking = arguments.len().checked_sub(counted.iter().map(|(_, count)| count).sum())?;
+    if is_whole && lacking > 0 {
+        return None;
+    }
+    let mut left = arguments.get(lacking..)?;
+    let mut steps = Vec::with_capacity(counted.len());
+    for (name, count) in counted {
+        let (own, others) = left.split_at_checked(count)?;
+        let arguments = if own.is_empty() { String::new() } else { format!("<{}>", own.join(",")) };
+        steps.push(Step { name, arguments });
+        left = others;
+    }
+    Some(steps)
+}
+
+fn split_nesting(nesting: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    let mut begin = 0;
+    for (plus, _) in outside_of_brackets(nesting).filter(|(_, c)| *c == '+') {
+        names.push(&nesting[begin..plus]);
+        begin = plus + 1;
+    }
+    names.push(&nesting[begin..]);
+    names
+}
+
+/// ``Dictionary`2``: the name, and how many arguments are its own.
+fn split_count(name: &str) -> (&str, usize) {
+    let counted = name.rsplit_once('`').and_then(|(name, count)| Some((name, count.parse::<u16>().ok()?)));
+    counted.map_or((name, 0), |(name, count)| (name, count.into()))
+}
+
+/// Puts a path together.
+#[derive(Default)]
+struct Spelling<'a> {
+    parts: Vec<String>,
+    /// The type before, when it only holds what the functions in a method share.
+    closure: Option<(Step<'a>, Option<String>)>,
+    is_state_machine: bool,
+}
+
+impl<'a> Spelling<'a> {
+    fn add_type(&mut self, step: Step<'a>) {
+        self.is_state_machine = false;
+        match generated(step.name) {
+            Some(Generated::Closure(of)) => {
+                self.keep_closure();
+                self.closure = Some((step, of));
+            }
+            Some(Generated::StateMachine(method)) => {
+                let outer = self.closure.take().map_or_else(String::new, |(closure, _)| closure.arguments);
+                self.parts.push(format!("{method}{outer}{}", step.arguments));
+                self.is_state_machine = true;
+            }
+            Some(Generated::Decorated(name)) => self.add(&name, &step.arguments),
+            Some(Generated::Inner { .. }) | None => self.add(step.name, &step.arguments),
+        }
+    }
+
+    /// True when the method is what a state machine goes on with.
+    fn add_method(&mut self, method: &str) -> bool {
+        match generated(method) {
+            Some(Generated::Inner { of, name }) => {
+                let (outer, closure_of) =
+                    self.closure.take().map_or((String::new(), None), |(step, of)| (step.arguments, of));
+                if let Some(of) = of.or(closure_of) {
+                    self.parts.push(format!("{of}{outer}"));
+                }
+                self.parts.push(name);
+            }
+            Some(Generated::Decorated(name)) => self.add(&name, ""),
+            _ if self.is_state_machine && method == "MoveNext" => return true,
+            _ => self.add(method, ""),
+        }
+        false
+    }
+
+    fn add(&mut self, name: &str, arguments: &str) {
+        self.keep_closure();
+        self.parts.push(format!("{name}{arguments}"));
+    }
+
+    /// The closure is what is meant: nothing in it says more.
+    fn keep_closure(&mut self) {
+        if let Some((closure, _)) = self.closure.take() {
+            self.parts.push(format!("{}{}", closure.name, closure.arguments));
+        }
+    }
+
+    fn finish(mut self) -> String {
+        self.keep_closure();
+        self.parts.join(".")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(path: &str) -> Option<(String, bool)> {
+        Method::read(path).map(|method| (method.name, method.is_resumption))
+    }
+
+    #[test]
+    fn every_type_of_a_nesting_has_its_own_arguments() {
+        for (path, expected) in [
+            ("Main", None),
+            ("Program.Main", Some("Program.Main")),
+            ("A.B..ctor", Some("A.B..ctor")),
+            ("A.B+C..cctor", Some("A.B.C..cctor")),
+            ("A.B`1+C`2[System.Int32,System.String,D.E+F].Run", Some("A.B<int>.C<string,E.F>.Run")),
+            (
+                "A.Dictionary`2+Entry[System.__Canon,System.Byte[]]..ctor",
+                Some("A.Dictionary<__Canon,byte[]>.Entry..ctor"),
+            ),
+            ("A.Timer.B.IWorkItem.Execute", Some("A.Timer.B.IWorkItem.Execute")),
+            ("A.B`1[C.D`2[System.Int32,E.F]].G.IH<T>.get_Current", Some("A.B<D<int,F>>.G.IH<T>.get_Current")),
+            ("A.B.C.IEnumerable<System.Int32[]>.Get", Some("A.B.C.IEnumerable<System.Int32[]>.Get")),
+            ("A.<File>F1a__B+Runner.Run", Some("A.B.Runner.Run")),
+            ("<Module>.Main", Some("<Module>.Main")),
+            ("A.B`2[System.Int32].C", None),
+            ("A.B[System.Int32].C", None),
+            ("A.B`1.C", None),
+            ("A.B`1[System.Int32]", None),
+            ("A.B`1[System.Int32.C", None),
+        ] {
+            let found = read(path);
+            assert_eq!(found.as_ref().map(|(name, _)| name.as_str()), expected, "{path}");
+            assert!(found.is_none_or(|(_, is_resumption)| !is_resumption), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_state_machine_that_goes_on_is_its_method() {
+        for (path, expected) in [
+            ("A.B+<PlaceAsync>d__7.MoveNext", "A.B.PlaceAsync"),
+            ("A.B+<RunAsync>d__4`1[System.__Canon].MoveNext", "A.B.RunAsync<__Canon>"),
+            ("A.B`1+<RunAsync>d__4`1[System.Int32,System.__Canon].MoveNext", "A.B<int>.RunAsync<__Canon>"),
+            ("A.B`1+<Items>d__3[System.Int32].MoveNext", "A.B<int>.Items"),
+            ("Program+<>c+<<<Main>$>b__0_2>d.MoveNext", "Program.Main.AnonymousMethod__0_2"),
+            ("A+<>c__DisplayClass0_0`1+<<Run>b__0>d[System.Int32].MoveNext", "A.Run.AnonymousMethod__0<int>"),
+            ("A+<Read>c__async0.MoveNext", "A.Read"),
+        ] {
+            assert_eq!(read(path), Some((expected.to_owned(), true)), "{path}");
+        }
+        for (path, expected) in [
+            ("A+<Items>d__3.System.IDisposable.Dispose", "A.Items.System.IDisposable.Dispose"),
+            ("A+<Items>d__3.<>m__Finally1", "A.Items.Finally1"),
+            ("A+Items.MoveNext", "A.Items.MoveNext"),
+            ("A+<Items>d__3+B.MoveNext", "A.Items.B.MoveNext"),
+        ] {
+            assert_eq!(read(path), Some((expected.to_owned(), false)), "{path}");
+        }
+    }
+
+    #[test]
+    fn functions_in_methods_are_named_by_their_method() {
+        for (path, expected) in [
+            ("Program.<Main>$", "Program.Main"),
+            ("A.B.<Main>g__Parse|0_2", "A.B.Main.Parse"),
+            ("A.B+<>c.<Main>b__0_1", "A.B.Main.AnonymousMethod__0_1"),
+            ("A.B+<>c__DisplayClass5_0.<Run>b__1", "A.B.Run.AnonymousMethod__1"),
+            ("A.B+<>c__DisplayClass5_0`1[System.Int32].<Run>b__1", "A.B.Run<int>.AnonymousMethod__1"),
+            ("A.B+<Main>c__AnonStorey0.<>m__7", "A.B.Main.AnonymousMethod__7"),
+            ("A.B.<Run>m__0", "A.B.Run.AnonymousMethod__0"),
+            ("A.B+<>c..cctor", "A.B.<>c..cctor"),
+            ("A.B+<Main>c__AnonStorey0..ctor", "A.B.<Main>c__AnonStorey0..ctor"),
+        ] {
+            assert_eq!(read(path), Some((expected.to_owned(), false)), "{path}");
+        }
+    }
+
+    #[test]
+    fn types_in_lists_have_no_namespace() {
+        let arguments = ["int".to_owned(), "string".to_owned()];
+        for (name, count, expected) in [
+            ("A.B.C", 0, Some("C")),
+            ("A.B+C", 0, Some("B.C")),
+            ("A.B`1+C`1", 2, Some("B<int>.C<string>")),
+            ("A.B+<Serve>d__3", 0, Some("B.Serve")),
+            ("A.B+<>c__DisplayClass5_0", 0, Some("B.<>c__DisplayClass5_0")),
+            ("C`1", 2, Some("C<string>")),
+            ("C", 2, Some("C")),
+            ("A.C", 2, None),
+            ("A.C`2", 1, None),
+            ("...", 0, Some("...")),
+            ("", 0, Some("")),
+        ] {
+            assert_eq!(short_type(name, &arguments[..count]).as_deref(), expected, "{name}");
+        }
+    }
+}

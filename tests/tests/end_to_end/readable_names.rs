@@ -1,0 +1,82 @@
+//! .NET methods as C# writes them, and as the runtime spells them when that is asked for.
+
+use std::collections::BTreeSet;
+
+use profiler::{
+    Builder, Profile,
+    profile::{FrameKind, Naming},
+};
+use profiler_tests::{Workload, privileged, sample, sample_pid};
+
+const VERSIONS: [&str; 2] = ["3.1", "9.0"];
+
+/// The names of managed frames, each once.
+fn names(version: &str, mode: &str, diagnostics: bool, set: impl Fn(Builder) -> Builder) -> BTreeSet<String> {
+    let mut command = Workload::dotnet_command(version, mode);
+    match diagnostics {
+        true => command.env("PERF_MAP", "0"),
+        false => command.env("COMPlus_EnableDiagnostics", "0"),
+    };
+    let workload = Workload::run(&mut command);
+    managed(&sample(set(sample_pid(workload.pid())), 4_000))
+}
+
+fn managed(profile: &Profile) -> BTreeSet<String> {
+    let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
+    let frames = stacks.flat_map(|stack| &stack.frames).map(|frame| profile.frame(*frame));
+    let managed = frames.filter(|frame| {
+        matches!(frame.kind, FrameKind::Jit | FrameKind::Precompiled)
+            && matches!(frame.naming, Naming::Symbol(_))
+    });
+    managed.map(|frame| profile.string(frame.name).to_owned()).collect()
+}
+
+#[test]
+fn asynchronous_methods_read_as_their_source_whatever_source_names_them() {
+    let Some(_turn) = privileged() else { return };
+    for version in VERSIONS {
+        for diagnostics in [true, false] {
+            let names = names(version, "web", diagnostics, |builder| builder);
+            for method in
+                ["app!Workload.Web.Serve", "app!Workload.Web.Ask", "app!Workload.Web.Render(string)"]
+            {
+                assert!(names.contains(method), "{version} {diagnostics} {method}: {names:#?}");
+            }
+            for raw in ["`", "c__async", ">d__", "+", "class ", "unsigned ", "System.Int32", "!!", "!0"] {
+                let left: Vec<_> = names.iter().filter(|name| name.contains(raw)).collect();
+                assert!(left.is_empty(), "{version} {diagnostics} {raw}: {left:#?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_runtimes_own_spelling_is_there_when_it_is_asked_for() {
+    let Some(_turn) = privileged() else { return };
+    for version in VERSIONS {
+        let names = names(version, "web", true, |builder| builder.raw_names(true));
+        for beginning in ["app!Workload.Web+<Serve>c__async", "app!Workload.Web.Render(class System.String)"]
+        {
+            assert!(
+                names.iter().any(|name| name.starts_with(beginning)),
+                "{version} {beginning}: {names:#?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn tiers_stand_behind_the_names_when_they_are_asked_for() {
+    let Some(_turn) = privileged() else { return };
+    for version in VERSIONS {
+        for diagnostics in [true, false] {
+            let names = names(version, "web", diagnostics, |builder| builder.dotnet_tiers(true));
+            let methods: Vec<_> =
+                names.iter().filter(|name| name.contains("!System.") && !name.contains("stub")).collect();
+            let tier = |name: &str| name.rsplit_once('[').map(|(_, tier)| tier.to_owned());
+            let tiers: BTreeSet<_> = methods.iter().filter_map(|name| tier(name)).collect();
+            assert!(methods.iter().all(|name| name.ends_with(']')), "{version} {diagnostics}: {methods:#?}");
+            assert!(tiers.contains("PreJIT]") && tiers.len() > 1, "{version} {diagnostics}: {tiers:?}");
+        }
+    }
+}
