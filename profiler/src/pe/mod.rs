@@ -11,8 +11,8 @@ use self::{
     pieces::{Pieces, Span},
 };
 use crate::{
-    address::{FileOffset, RuntimeAddress},
-    elf::{Defect, Image},
+    address::{ElfAddress, FileOffset, RuntimeAddress},
+    elf::{Defect, Image, Layout},
 };
 
 /// The linker of Windows allows as many.
@@ -96,6 +96,23 @@ impl Pe {
             section.file.from(offset.into()).ok()?.first(directory.bytes.into()).ok()
         });
         span.ok_or(Defect::Malformed)
+    }
+
+    /// Where in the file the bytes from an address on are, up to the end of its section.
+    pub(crate) fn rest_from(&self, address: u32) -> Result<Span, Defect> {
+        let rest = self.sections.iter().find_map(|section| {
+            let offset = address.checked_sub(section.address)?;
+            section.file.from(offset.into()).ok().filter(|rest| rest.len() > 0)
+        });
+        rest.ok_or(Defect::Malformed)
+    }
+
+    /// Where its sections are.
+    pub(crate) fn layout(&self) -> Layout {
+        Layout::of_parts(self.sections.iter().map(|section| {
+            let Section { address, file, is_code } = *section;
+            (FileOffset(file.start), ElfAddress(address.into()), file.len(), is_code)
+        }))
     }
 
     /// The address in the image of code that runs at `address`, in a mapping of the file's bytes from

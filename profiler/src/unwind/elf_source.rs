@@ -1,4 +1,4 @@
-//! What the table of a file is made of: read once, and told apart from others before a table is made of it.
+//! What the table of an ELF file is made of.
 
 use std::hash::{Hash, Hasher};
 
@@ -14,16 +14,16 @@ const MAX_SECTION_BYTES: u64 = 32 << 20;
 /// Pieces of code of one file, among which each function is looked for. Real files have a few.
 const MAX_CODE_SEGMENTS: usize = 32;
 
-/// Everything of a file that its table depends on. The same hash, the same table.
-pub(crate) struct TableSource {
+/// Everything of an ELF file that its table depends on.
+pub(super) struct ElfSource {
     machine: Machine,
     code: Code,
     frames: Option<CallFrames>,
 }
 
-impl TableSource {
+impl ElfSource {
     /// Reads it.
-    pub(crate) fn read(elf: &Elf) -> Result<Self, Defect> {
+    pub(super) fn read(elf: &Elf) -> Result<Self, Defect> {
         let machine = elf.machine();
         let architecture = Architecture::of_machine(machine).ok_or(Defect::NotElf)?;
         // Without sections there are segments still.
@@ -41,14 +41,13 @@ impl TableSource {
         Ok(Self { machine, code, frames })
     }
 
-    /// The table. It is empty where the file has no call frame information. Whether it may go on is asked now and
-    /// then: a file that lies can take a second. [`Defect::TooLarge`] when it may not.
-    pub(crate) fn table(&self, may_go_on: &dyn Fn() -> bool) -> Result<UnwindTable, Defect> {
+    /// The table, empty where the file has no call frame information; [`Defect::TooLarge`] when it may not go on.
+    pub(super) fn table(&self, may_go_on: &dyn Fn() -> bool) -> Result<UnwindTable, Defect> {
         self.frames.as_ref().map_or(Ok(UnwindTable::default()), |frames| self.code.table(frames, may_go_on))
     }
 }
 
-impl Hash for TableSource {
+impl Hash for ElfSource {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.machine.0.hash(state);
         self.code.addresses.hash(state);
@@ -93,8 +92,8 @@ mod tests {
         process::Proc,
     };
 
-    fn of_image(image: Vec<u8>) -> TableSource {
-        TableSource::read(&Elf::parse(Image::Memory(image)).unwrap()).unwrap()
+    fn of_image(image: Vec<u8>) -> ElfSource {
+        ElfSource::read(&Elf::parse(Image::Memory(image)).unwrap()).unwrap()
     }
 
     /// The code of [`TestFrames`], with a build id that everybody can copy.
