@@ -10,14 +10,14 @@ use std::{
 
 use crate::{
     address::{ElfAddress, FileOffset, RuntimeAddress},
-    elf::{Elf, Image},
+    elf::Image,
     process::{Status, maps, root::Root},
     sampler,
     symbolize::{
         self, NativeOptions, debug_file::DebugFiles, diagnostics, dotnet::ReadyToRunModule, jitdump::JitDump,
         kernel::KernelSymbols, managed, native::NativeModule, perf_map::PerfMap,
     },
-    unwind::{self, TableSource},
+    unwind::{self, TableSource, UnwindTable},
 };
 
 /// No look-up is worth more than a few of these.
@@ -110,9 +110,21 @@ pub fn readytorun(bytes: &[u8]) {
 
 /// Call frame information, as an ELF file and as a bare section.
 pub fn eh_frame(bytes: &[u8]) {
-    let elf = Elf::parse(Image::Memory(bytes.to_vec()));
-    let table = elf.and_then(|elf| TableSource::read(&elf)?.table(&|| true));
-    for table in table.into_iter().chain(unwind::tables_of_section(bytes)) {
+    check_tables(table_of_file(bytes).into_iter().chain(unwind::tables_of_section(bytes)), bytes);
+}
+
+/// What a .NET image states of the frames of its code.
+pub fn unwind_info(bytes: &[u8]) {
+    check_tables(table_of_file(bytes).into_iter().chain(unwind::table_of_descriptions(bytes)), bytes);
+}
+
+fn table_of_file(bytes: &[u8]) -> Option<UnwindTable> {
+    let source = TableSource::read(Image::Memory(bytes.to_vec())).ok()??;
+    source.table(&|| true).ok()
+}
+
+fn check_tables(tables: impl Iterator<Item = UnwindTable>, bytes: &[u8]) {
+    for table in tables {
         table.check();
         let pages: Vec<_> = table.pages().collect();
         for word in words(bytes).take(MAX_ADDRESSES) {

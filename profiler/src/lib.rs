@@ -72,6 +72,7 @@
 //! `default-features = false`.
 
 mod address;
+mod budget;
 mod builder;
 #[cfg(feature = "cli")]
 pub mod cli;
@@ -81,6 +82,7 @@ mod error;
 #[cfg(fuzzing)]
 pub mod fuzz;
 mod output;
+mod pe;
 mod process;
 pub mod profile;
 mod sampler;

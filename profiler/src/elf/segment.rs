@@ -83,6 +83,14 @@ impl Layout {
         Self(segments)
     }
 
+    /// Of a file that is no ELF file: where each part of it is in the file and in memory, how many bytes it has, and
+    /// whether it is code.
+    pub(crate) fn of_parts(parts: impl Iterator<Item = (FileOffset, ElfAddress, u64, bool)>) -> Self {
+        let segment =
+            |(offset, address, file_bytes, is_code)| Segment { offset, address, file_bytes, is_code };
+        Self(parts.map(segment).collect())
+    }
+
     /// What is added to this file's addresses where `mapping_bytes` of it from `mapping_offset` on are mapped to
     /// `mapping_start`: the load bias of the segment that the mapping shows. It wraps.
     ///

@@ -1,6 +1,5 @@
 //! From an address to names: a source for each mapping, and one shape for all their answers.
 
-pub(crate) mod budget;
 pub(crate) mod code_map;
 pub(crate) mod debug_file;
 mod demangle;
@@ -44,6 +43,7 @@ use self::{
 pub(crate) use self::{managed::NameStyle, native::NativeOptions};
 use crate::{
     address::{ElfAddress, FileOffset, RuntimeAddress},
+    budget,
     process::{Backing, FileId, Mapping, Proc, Process, ProcessKey, ProcessTable, root::Root},
     profile::{FrameKind, Reason, SymbolSource},
 };

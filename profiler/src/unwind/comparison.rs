@@ -14,7 +14,7 @@ use gimli::{
 };
 use profiler_common::unwind::{CfaRule, FramePointerRule, Rule};
 
-use super::{TableSource, UnwindTable, architecture::Architecture, rule::Bytes};
+use super::{UnwindTable, architecture::Architecture, elf_source::ElfSource, rule::Bytes};
 use crate::elf::{Elf, Image};
 
 /// Whose files are compared when few are.
@@ -101,7 +101,7 @@ fn open(path: &Path) -> Option<Elf> {
 fn compare_file(path: &Path, tally: &mut Tally) {
     let Some(elf) = open(path) else { return };
     let Ok(Some(frames)) = elf.eh_frame(&elf.sections().unwrap_or_default(), u64::MAX) else { return };
-    let table = match TableSource::read(&elf).and_then(|source| source.table(&|| true)) {
+    let table = match ElfSource::read(&elf).and_then(|source| source.table(&|| true)) {
         Ok(table) => table,
         Err(defect) => return tally.wrong.push(format!("{}: {defect:?}", path.display())),
     };

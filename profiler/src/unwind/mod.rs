@@ -1,8 +1,10 @@
-//! How to find the caller of any piece of code: from a file's call frame information to the rows that the
+//! How to find the caller of any piece of code: from what a file says of its frames to the rows that the
 //! kernel side walks stacks by.
 //!
 //! ```text
-//! .eh_frame ── functions, by address ── rows of each ── rules, each once ── pages ──> UnwindTable
+//! .eh_frame of an ELF file ─────────┐
+//!                                   ├─ functions, by address ─ rows of each ─ rules, each once ─ pages ─> UnwindTable
+//! UNWIND_INFO of a .NET image (PE) ─┘
 //! ```
 //!
 //! A file is not trusted: what it states is read within limits, and what cannot be used leaves code of which
@@ -12,6 +14,8 @@ mod architecture;
 #[cfg(test)]
 mod comparison;
 mod eh_frame;
+mod elf_source;
+mod precompiled;
 mod row_writer;
 mod rule;
 mod source;
@@ -21,5 +25,7 @@ pub(crate) mod test_frames;
 
 #[cfg(fuzzing)]
 pub(crate) use eh_frame::tables_of_section;
+#[cfg(fuzzing)]
+pub(crate) use precompiled::table_of_descriptions;
 pub(crate) use source::TableSource;
 pub(crate) use table::UnwindTable;

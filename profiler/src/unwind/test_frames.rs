@@ -97,7 +97,12 @@ pub(super) const fn plain(cfa: CfaRule, cfa_offset: i32) -> Rule {
 }
 
 /// A rule of x86-64 with a place for the caller's frame pointer.
-pub(super) fn saved(cfa: CfaRule, cfa_offset: i32, frame_pointer: FramePointerRule, offset: i16) -> Rule {
+pub(super) const fn saved(
+    cfa: CfaRule,
+    cfa_offset: i32,
+    frame_pointer: FramePointerRule,
+    offset: i16,
+) -> Rule {
     let frame_pointer = frame_pointer as u8;
     Rule { frame_pointer, frame_pointer_offset: offset, ..plain(cfa, cfa_offset) }
 }

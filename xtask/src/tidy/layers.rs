@@ -7,17 +7,19 @@ use anyhow::Result;
 use super::rust_code;
 
 /// The library's modules, from the lowest layer up, and what each may import.
-const LAYERS: [(&str, &[&str]); 14] = [
+const LAYERS: [(&str, &[&str]); 16] = [
     ("address", &[]),
     ("error", &[]),
+    ("budget", &[]),
     ("sys", &[]),
     ("elf", &["address", "error", "sys"]),
     ("profile", &["address", "error", "sys"]),
+    ("pe", &["address", "error", "budget", "elf"]),
     ("process", &["address", "error", "sys", "elf", "profile"]),
     ("output", &["error", "profile"]),
-    ("symbolize", &["address", "error", "sys", "elf", "profile", "process"]),
+    ("symbolize", &["address", "error", "sys", "budget", "elf", "pe", "profile", "process"]),
     ("sampler", &["address", "error", "sys", "elf", "profile", "process"]),
-    ("unwind", &["address", "error", "sys", "elf", "profile", "process"]),
+    ("unwind", &["address", "error", "sys", "budget", "elf", "pe", "profile", "process"]),
     ("session", BELOW_SESSION),
     ("builder", BELOW_SESSION),
     ("doctor", BELOW_SESSION),
@@ -28,7 +30,9 @@ const BELOW_SESSION: &[&str] = &[
     "address",
     "error",
     "sys",
+    "budget",
     "elf",
+    "pe",
     "profile",
     "process",
     "output",
@@ -50,7 +54,7 @@ const UNSAFE_FILES: [&str; 3] = ["sys.rs", "sys/", "sampler/ebpf/pod.rs"];
 const AYA_FOLDER: &str = "sampler/ebpf";
 
 /// Modules whose results depend on their arguments alone.
-const PURE_MODULES: [&str; 3] = ["elf", "profile", "output"];
+const PURE_MODULES: [&str; 4] = ["elf", "pe", "profile", "output"];
 
 /// What `lib.rs` shows to the outside: name -> the module it comes from.
 pub(super) struct PublicNames(BTreeMap<String, String>);

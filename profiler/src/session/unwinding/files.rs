@@ -14,7 +14,7 @@ use std::{
 use profiler_common::unwind::MappingEntry;
 
 use crate::{
-    elf::{Defect, Elf, Image, Layout},
+    elf::{Defect, Image, Layout},
     process::{Backing, FileId, Mapping, Proc, root::Root},
     sampler::ebpf::{InstalledFile, Refusal, UnwindMaps},
     sys::usage::thread_cpu_time,
@@ -175,8 +175,8 @@ impl Files {
         if let Some(key) = self.seen.get(&identity) {
             return *key;
         }
-        let key = match image().and_then(Elf::parse) {
-            Ok(elf) => self.of_elf(maps, &elf, path, stop),
+        let key = match image().and_then(TableSource::read) {
+            Ok(made_of) => made_of.and_then(|made_of| self.of_source(maps, &made_of, path, stop)),
             Err(defect) => {
                 log::debug!("no unwind table of `{path}`: {defect:?}");
                 None
@@ -189,17 +189,15 @@ impl Files {
         key
     }
 
-    fn of_elf(
+    fn of_source(
         &mut self,
         maps: &mut UnwindMaps,
-        elf: &Elf,
+        made_of: &TableSource,
         path: &str,
         stop: &dyn Fn() -> bool,
     ) -> Option<FileKey> {
         let told = |defect: &Defect| log::debug!("no unwind table of `{path}`: {defect:?}");
-        let layout = elf.layout();
-        let made_of = TableSource::read(elf).inspect_err(told).ok()?;
-        let source = self.hasher.hash_one((&made_of, &layout));
+        let source = self.hasher.hash_one(made_of);
         if let Some(key) = self.by_source.get(&source) {
             return Some(*key);
         }
@@ -225,6 +223,7 @@ impl Files {
         self.next_key = self.next_key.wrapping_add(1);
         self.bytes += installed.bytes();
         let unused_since = Instant::now();
+        let layout = made_of.layout().clone();
         self.tables.insert(key, Table { layout, source, installed, users: 0, unused_since });
         self.by_source.insert(source, key);
         Some(key)

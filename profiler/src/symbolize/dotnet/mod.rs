@@ -6,24 +6,18 @@
 //!                                    └────────────────────── pieces: of the file what is asked for
 //! ```
 
-mod bytes;
 mod entry_points;
 mod metadata;
 mod names;
 mod native_format;
-mod pe;
-mod pieces;
 mod readytorun;
 mod signature;
 
-pub(super) use self::pe::is_pe;
 use std::sync::Arc;
 
 use self::{
     metadata::Metadata,
     names::Names,
-    pe::Pe,
-    pieces::Pieces,
     readytorun::{Place, ReadyToRun},
 };
 use super::{
@@ -31,9 +25,11 @@ use super::{
     managed::{ManagedName, Tier},
     symbol::Symbolized,
 };
+pub(super) use crate::pe::is_pe;
 use crate::{
     address::{ElfAddress, FileOffset, RuntimeAddress},
     elf::Image,
+    pe::{self, Pe, bytes, pieces, pieces::Pieces},
     profile::{Reason, SymbolSource},
 };
 

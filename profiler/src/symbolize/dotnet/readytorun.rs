@@ -3,15 +3,14 @@
 //! Source: dotnet/runtime, `docs/design/coreclr/botr/readytorun-format.md`.
 
 use super::{
-    bytes::Bytes,
     entry_points::EntryPoints,
     pe::{Directory, Pe},
     pieces::{Pieces, Span},
 };
-use crate::elf::Defect;
-
-/// The runtime has defined a quarter of it.
-const MAX_SECTIONS: u32 = 96;
+use crate::{
+    elf::Defect,
+    pe::precompiled::{RUNTIME_FUNCTIONS, read_header},
+};
 
 /// The largest table of the runtime's largest library has half a megabyte.
 const MAX_TABLE_BYTES: u64 = 32 << 20;
@@ -22,14 +21,10 @@ const MAX_TYPES: u32 = 8 << 20;
 /// What each of them takes off the budget for reading.
 const TYPE_COST_BYTES: u64 = 16;
 
-const HEADER_BYTES: u64 = 16;
-const SECTION_BYTES: u64 = 12;
-
 /// Begin and end of a function and where its unwind information is; AArch64 has no end.
 const HAS_END: bool = cfg!(not(target_arch = "aarch64"));
 const FUNCTION_BYTES: u64 = if HAS_END { 12 } else { 8 };
 
-const RUNTIME_FUNCTIONS: u32 = 102;
 const METHOD_ENTRY_POINTS: u32 = 103;
 const DELAY_LOAD_THUNKS: u32 = 106;
 const INSTANCE_ENTRY_POINTS: u32 = 109;
@@ -142,28 +137,6 @@ impl ReadyToRun {
 fn split(bytes: [u8; 8]) -> [[u8; 4]; 2] {
     let [a, b, c, d, e, f, g, h] = bytes;
     [[a, b, c, d], [e, f, g, h]]
-}
-
-/// The tables by their kind, unless it is no header of precompiled code.
-fn read_header(pieces: &mut Pieces, header: Span) -> Result<Option<Vec<(u32, Directory)>>, Defect> {
-    let fields: [u8; HEADER_BYTES as usize] = pieces.array(header)?;
-    let mut fields = Bytes::at(&fields, 0);
-    if fields.array()? != *b"RTR\0" {
-        return Ok(None);
-    }
-    fields.skip(8);
-    let count = fields.u32()?;
-    if count > MAX_SECTIONS {
-        return Err(Defect::TooLarge);
-    }
-    let mut sections = Vec::new();
-    for index in 0..u64::from(count) {
-        let section = header.from(HEADER_BYTES + index * SECTION_BYTES)?;
-        let section: [u8; SECTION_BYTES as usize] = pieces.array(section)?;
-        let mut fields = Bytes::at(&section, 0);
-        sections.push((fields.u32()?, Directory::read(&mut fields)?));
-    }
-    Ok(Some(sections))
 }
 
 fn read_cold_parts(bytes: &[u8]) -> Vec<(u32, u32)> {

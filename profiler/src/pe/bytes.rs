@@ -4,54 +4,54 @@ use crate::elf::Defect;
 
 /// Reads one number after another.
 #[derive(Clone, Debug)]
-pub(super) struct Bytes<'a> {
+pub(crate) struct Bytes<'a> {
     bytes: &'a [u8],
     position: usize,
 }
 
 impl<'a> Bytes<'a> {
     /// Begins at a position.
-    pub(super) fn at(bytes: &'a [u8], position: usize) -> Self {
+    pub(crate) fn at(bytes: &'a [u8], position: usize) -> Self {
         Self { bytes, position }
     }
 
-    pub(super) fn position(&self) -> usize {
+    pub(crate) fn position(&self) -> usize {
         self.position
     }
 
     /// The next byte, which stays.
-    pub(super) fn peek(&self) -> Option<u8> {
+    pub(crate) fn peek(&self) -> Option<u8> {
         self.bytes.get(self.position).copied()
     }
 
-    pub(super) fn skip(&mut self, bytes: usize) {
+    pub(crate) fn skip(&mut self, bytes: usize) {
         self.position = self.position.saturating_add(bytes);
     }
 
-    pub(super) fn u8(&mut self) -> Result<u8, Defect> {
+    pub(crate) fn u8(&mut self) -> Result<u8, Defect> {
         self.array().map(|[byte]| byte)
     }
 
-    pub(super) fn u16(&mut self) -> Result<u16, Defect> {
+    pub(crate) fn u16(&mut self) -> Result<u16, Defect> {
         self.array().map(u16::from_le_bytes)
     }
 
-    pub(super) fn u32(&mut self) -> Result<u32, Defect> {
+    pub(crate) fn u32(&mut self) -> Result<u32, Defect> {
         self.array().map(u32::from_le_bytes)
     }
 
-    pub(super) fn u64(&mut self) -> Result<u64, Defect> {
+    pub(crate) fn u64(&mut self) -> Result<u64, Defect> {
         self.array().map(u64::from_le_bytes)
     }
 
-    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Defect> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Defect> {
         let rest = self.bytes.get(self.position..).and_then(|rest| rest.first_chunk());
         self.position += N;
         rest.copied().ok_or(Defect::Malformed)
     }
 
     /// A number of one, two or four bytes, most significant first (ECMA-335 II.23.2).
-    pub(super) fn compressed(&mut self) -> Result<u32, Defect> {
+    pub(crate) fn compressed(&mut self) -> Result<u32, Defect> {
         let first = self.u8()?;
         if first & 0x80 == 0 {
             return Ok(first.into());
@@ -67,13 +67,13 @@ impl<'a> Bytes<'a> {
     }
 
     /// A number whose first byte says, by its trailing ones, how many follow (`NativeFormatReader.h`).
-    pub(super) fn native_unsigned(&mut self) -> Result<u32, Defect> {
+    pub(crate) fn native_unsigned(&mut self) -> Result<u32, Defect> {
         let (value, bytes) = self.native()?;
         Ok(if bytes == 5 { value } else { value >> bytes })
     }
 
     /// As [`native_unsigned`](Self::native_unsigned), of both signs.
-    pub(super) fn native_signed(&mut self) -> Result<i32, Defect> {
+    pub(crate) fn native_signed(&mut self) -> Result<i32, Defect> {
         let (value, bytes) = self.native()?;
         let unused_bits = 32_u32.saturating_sub(8 * bytes);
         let value = (value << unused_bits).cast_signed();

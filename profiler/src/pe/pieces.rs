@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use super::super::budget::Budget;
-use crate::elf::{Defect, Image};
+use crate::{
+    budget::Budget,
+    elf::{Defect, Image},
+};
 
 /// What is read at once: a page of the file.
 const PIECE_BYTES: usize = 4 << 10;
@@ -18,24 +20,24 @@ type Piece = Box<[u8; PIECE_BYTES]>;
 
 /// Bytes `start..end` of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Span {
-    pub(super) start: u64,
-    pub(super) end: u64,
+pub(crate) struct Span {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
 }
 
 impl Span {
-    pub(super) fn len(self) -> u64 {
+    pub(crate) fn len(self) -> u64 {
         self.end.saturating_sub(self.start)
     }
 
     /// What follows from `offset` on, counted from the start.
-    pub(super) fn from(self, offset: u64) -> Result<Self, Defect> {
+    pub(crate) fn from(self, offset: u64) -> Result<Self, Defect> {
         let start = self.start.checked_add(offset).filter(|start| *start <= self.end);
         Ok(Self { start: start.ok_or(Defect::Malformed)?, end: self.end })
     }
 
     /// The first `bytes` of it.
-    pub(super) fn first(self, bytes: u64) -> Result<Self, Defect> {
+    pub(crate) fn first(self, bytes: u64) -> Result<Self, Defect> {
         let end = self.start.checked_add(bytes).filter(|end| *end <= self.end);
         Ok(Self { start: self.start, end: end.ok_or(Defect::Malformed)? })
     }
@@ -43,7 +45,7 @@ impl Span {
 
 /// A file and what was read of it.
 #[derive(Debug)]
-pub(super) struct Pieces {
+pub(crate) struct Pieces {
     image: Image,
     pieces: Vec<Option<Piece>>,
     kept_bytes: usize,
@@ -52,7 +54,7 @@ pub(super) struct Pieces {
 
 impl Pieces {
     /// Every read costs something of `budget`.
-    pub(super) fn new(image: Image, budget: Arc<Budget>) -> Result<Self, Defect> {
+    pub(crate) fn new(image: Image, budget: Arc<Budget>) -> Result<Self, Defect> {
         if image.length() > MAX_IMAGE_BYTES {
             return Err(Defect::TooLarge);
         }
@@ -60,46 +62,46 @@ impl Pieces {
     }
 
     /// The whole file.
-    pub(super) fn all(&self) -> Span {
+    pub(crate) fn all(&self) -> Span {
         Span { start: 0, end: self.image.length() }
     }
 
     #[cfg(test)]
-    pub(super) fn kept_bytes(&self) -> usize {
+    pub(crate) fn kept_bytes(&self) -> usize {
         self.kept_bytes
     }
 
-    pub(super) fn budget(&self) -> &Budget {
+    pub(crate) fn budget(&self) -> &Budget {
         &self.budget
     }
 
     /// Takes the cost of reading so many bytes off the budget.
-    pub(super) fn spend(&self, bytes: u64) -> Result<(), Defect> {
+    pub(crate) fn spend(&self, bytes: u64) -> Result<(), Defect> {
         if self.budget.spend_on_reading(bytes) { Ok(()) } else { Err(Defect::TooLarge) }
     }
 
     /// All of a span at once, which is not kept.
-    pub(super) fn read_all(&self, span: Span, limit: u64) -> Result<Vec<u8>, Defect> {
+    pub(crate) fn read_all(&self, span: Span, limit: u64) -> Result<Vec<u8>, Defect> {
         self.spend(span.len().min(limit))?;
         self.image.read(span.start, span.len(), limit)
     }
 
     /// The first bytes of a span.
-    pub(super) fn array<const N: usize>(&mut self, span: Span) -> Result<[u8; N], Defect> {
+    pub(crate) fn array<const N: usize>(&mut self, span: Span) -> Result<[u8; N], Defect> {
         let mut bytes = [0; N];
         self.read(span.first(N as u64)?.start, &mut bytes)?;
         Ok(bytes)
     }
 
     /// At most `limit` bytes of a span.
-    pub(super) fn up_to(&mut self, span: Span, limit: u64) -> Result<Vec<u8>, Defect> {
+    pub(crate) fn up_to(&mut self, span: Span, limit: u64) -> Result<Vec<u8>, Defect> {
         let mut bytes = vec![0; span.len().min(limit) as usize];
         self.read(span.start, &mut bytes)?;
         Ok(bytes)
     }
 
     /// The string at the start of a span, up to its zero byte.
-    pub(super) fn string(&mut self, span: Span, limit: usize) -> Result<Vec<u8>, Defect> {
+    pub(crate) fn string(&mut self, span: Span, limit: usize) -> Result<Vec<u8>, Defect> {
         let mut string = Vec::new();
         let mut at = span.start;
         while at < span.end {

@@ -55,22 +55,22 @@ impl Default for Budget {
 impl Budget {
     /// So much work and no more.
     #[cfg(test)]
-    pub(super) fn of_work(work: u64) -> Self {
+    pub(crate) fn of_work(work: u64) -> Self {
         Self { work: AtomicU64::new(work), ..Self::default() }
     }
 
     /// How many bytes of sections may still be loaded.
-    pub(super) fn bytes_left(&self) -> u64 {
+    pub(crate) fn bytes_left(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
     /// Takes note of bytes that were loaded.
-    pub(super) fn take_bytes(&self, bytes: u64) {
+    pub(crate) fn take_bytes(&self, bytes: u64) {
         self.bytes.store(self.bytes_left().saturating_sub(bytes), Ordering::Relaxed);
     }
 
     /// Reads a symbol table, which takes its symbols off those that are left.
-    pub(super) fn read_symbols<T>(&self, read: impl FnOnce(&mut u64) -> T) -> T {
+    pub(crate) fn read_symbols<T>(&self, read: impl FnOnce(&mut u64) -> T) -> T {
         let mut left = self.symbols.load(Ordering::Relaxed);
         let result = read(&mut left);
         self.symbols.store(left, Ordering::Relaxed);
@@ -78,18 +78,18 @@ impl Budget {
     }
 
     /// Whether so many bytes may still be read; then they count as read.
-    pub(super) fn spend_on_reading(&self, bytes: u64) -> bool {
+    pub(crate) fn spend_on_reading(&self, bytes: u64) -> bool {
         usize::try_from(bytes).is_ok_and(|bytes| self.spend(bytes).is_ok())
     }
 
     /// Whether a checksum of so many bytes may still be computed; then it counts as computed.
-    pub(super) fn spend_on_checksum(&self, bytes: u64) -> bool {
+    pub(crate) fn spend_on_checksum(&self, bytes: u64) -> bool {
         let left = self.checksum_bytes.load(Ordering::Relaxed).checked_sub(bytes);
         left.inspect(|left| self.checksum_bytes.store(*left, Ordering::Relaxed)).is_some()
     }
 
     /// Does what leaves nothing in memory, with an allowance of its own.
-    pub(super) fn apart<T>(&self, allowance: u64, act: impl FnOnce() -> T) -> T {
+    pub(crate) fn apart<T>(&self, allowance: u64, act: impl FnOnce() -> T) -> T {
         let left = self.work.swap(allowance, Ordering::Relaxed);
         let result = act();
         self.work.store(left, Ordering::Relaxed);
@@ -97,7 +97,7 @@ impl Budget {
     }
 
     /// Does something whose first `free` work costs nothing: it may be done any number of times.
-    pub(super) fn with_free_work<T>(&self, free: u64, act: impl FnOnce() -> T) -> T {
+    pub(crate) fn with_free_work<T>(&self, free: u64, act: impl FnOnce() -> T) -> T {
         let before = self.work.load(Ordering::Relaxed);
         let result = act();
         let after = self.work.load(Ordering::Relaxed);
@@ -116,13 +116,13 @@ impl Budget {
 /// Reads a section, as long as the budget lasts. Sections are shared by everything that refers to them, and by
 /// threads.
 #[derive(Clone, Debug)]
-pub(super) struct Reader {
+pub(crate) struct Reader {
     bytes: EndianArcSlice<LittleEndian>,
     budget: Arc<Budget>,
 }
 
 impl Reader {
-    pub(super) fn new(bytes: Arc<[u8]>, budget: Arc<Budget>) -> Self {
+    pub(crate) fn new(bytes: Arc<[u8]>, budget: Arc<Budget>) -> Self {
         Self { bytes: EndianArcSlice::new(bytes, LittleEndian), budget }
     }
 }

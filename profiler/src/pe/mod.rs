@@ -2,13 +2,17 @@
 //!
 //! Source: Microsoft, "PE Format"; ECMA-335 II.25.
 
-use super::{
+pub(crate) mod bytes;
+pub(crate) mod pieces;
+pub(crate) mod precompiled;
+
+use self::{
     bytes::Bytes,
     pieces::{Pieces, Span},
 };
 use crate::{
-    address::{FileOffset, RuntimeAddress},
-    elf::{Defect, Image},
+    address::{ElfAddress, FileOffset, RuntimeAddress},
+    elf::{Defect, Image, Layout},
 };
 
 /// The linker of Windows allows as many.
@@ -34,20 +38,20 @@ struct Section {
 
 /// A place in the memory of an image, relative to its start: what Windows calls an RVA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Directory {
-    pub(super) address: u32,
-    pub(super) bytes: u32,
+pub(crate) struct Directory {
+    pub(crate) address: u32,
+    pub(crate) bytes: u32,
 }
 
 /// The headers of a PE file with managed code.
 #[derive(Debug)]
-pub(super) struct Pe {
+pub(crate) struct Pe {
     sections: Vec<Section>,
     /// Whether its machine code is for this machine.
-    pub(super) is_of_this_machine: bool,
-    pub(super) metadata: Directory,
+    pub(crate) is_of_this_machine: bool,
+    pub(crate) metadata: Directory,
     /// The header of the precompiled code; empty where there is none.
-    pub(super) native_header: Directory,
+    pub(crate) native_header: Directory,
 }
 
 /// Whether a file begins as PE files do.
@@ -57,7 +61,7 @@ pub(crate) fn is_pe(image: &Image) -> bool {
 }
 
 impl Pe {
-    pub(super) fn read(pieces: &mut Pieces) -> Result<Self, Defect> {
+    pub(crate) fn read(pieces: &mut Pieces) -> Result<Self, Defect> {
         let all = pieces.all();
         let at = u32::from_le_bytes(pieces.array(all.from(0x3c)?)?);
         let header = all.from(at.into())?;
@@ -86,7 +90,7 @@ impl Pe {
     }
 
     /// Where in the file the bytes of a directory are.
-    pub(super) fn span(&self, directory: Directory) -> Result<Span, Defect> {
+    pub(crate) fn span(&self, directory: Directory) -> Result<Span, Defect> {
         let span = self.sections.iter().find_map(|section| {
             let offset = directory.address.checked_sub(section.address)?;
             section.file.from(offset.into()).ok()?.first(directory.bytes.into()).ok()
@@ -94,12 +98,29 @@ impl Pe {
         span.ok_or(Defect::Malformed)
     }
 
+    /// Where in the file the bytes from an address on are, up to the end of its section.
+    pub(crate) fn rest_from(&self, address: u32) -> Result<Span, Defect> {
+        let rest = self.sections.iter().find_map(|section| {
+            let offset = address.checked_sub(section.address)?;
+            section.file.from(offset.into()).ok().filter(|rest| rest.len() > 0)
+        });
+        rest.ok_or(Defect::Malformed)
+    }
+
+    /// Where its sections are.
+    pub(crate) fn layout(&self) -> Layout {
+        Layout::of_parts(self.sections.iter().map(|section| {
+            let Section { address, file, is_code } = *section;
+            (FileOffset(file.start), ElfAddress(address.into()), file.len(), is_code)
+        }))
+    }
+
     /// The address in the image of code that runs at `address`, in a mapping of the file's bytes from
     /// `mapping_offset` on to the memory from `mapping_start` on.
     ///
     /// The runtime maps each section from the file on its own, or the whole file as it is: both ways the offset in the
     /// file says what it is. The pages at the ends of a mapping show the neighbours' bytes too, which are no code.
-    pub(super) fn address(
+    pub(crate) fn address(
         &self,
         mapping_start: RuntimeAddress,
         mapping_offset: FileOffset,
@@ -116,11 +137,11 @@ impl Pe {
 }
 
 impl Directory {
-    pub(super) fn read(fields: &mut Bytes<'_>) -> Result<Self, Defect> {
+    pub(crate) fn read(fields: &mut Bytes<'_>) -> Result<Self, Defect> {
         Ok(Self { address: fields.u32()?, bytes: fields.u32()? })
     }
 
-    pub(super) fn contains(self, address: u32) -> bool {
+    pub(crate) fn contains(self, address: u32) -> bool {
         address.checked_sub(self.address).is_some_and(|offset| offset < self.bytes)
     }
 }

@@ -1,0 +1,111 @@
+//! What images state of prologues against the machine code of these prologues, for every function of the .NET runtimes'
+//! own libraries. The runtimes are what `cargo xtask workloads` sets up; without them the test says so and passes.
+
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+};
+
+use super::{unwind_info::Frame, *};
+
+const VERSIONS: [&str; 2] = ["3.1", "9.0"];
+
+#[derive(Debug, Default)]
+struct Tally {
+    images: usize,
+    functions: usize,
+    /// Without code for it.
+    malformed: u32,
+    /// Instructions of prologues.
+    compared: usize,
+    /// Instructions that the reading of code does not know: they probe the pages of a large frame.
+    unknown: usize,
+    /// Functions with something to take down that have no place where they do: they never return.
+    without_way_back: usize,
+    wrong: Vec<String>,
+}
+
+fn libraries(version: &str) -> Vec<PathBuf> {
+    let shared =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/workloads/dotnet").join(version).join("shared");
+    let entries =
+        |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    if !shared.exists() {
+        eprintln!("not tested: {} is missing: run `cargo xtask workloads`", shared.display());
+    }
+    let files = entries(&shared).flat_map(|name| entries(&name).collect::<Vec<_>>());
+    let files = files.flat_map(|version| entries(&version).collect::<Vec<_>>());
+    files.filter(|file| file.extension().is_some_and(|extension| extension == "dll")).collect()
+}
+
+#[test]
+fn images_state_what_their_prologues_do() {
+    for version in VERSIONS {
+        let libraries = libraries(version);
+        let mut tally = Tally::default();
+        libraries.iter().for_each(|library| compare_image(library, &mut tally));
+        println!("{version}: {tally:?}");
+        let some = &tally.wrong[..10.min(tally.wrong.len())];
+        assert!(some.is_empty(), "{version}: {} wrong: {some:#?}", tally.wrong.len());
+        assert!(libraries.is_empty() || tally.compared > 100_000);
+        assert!(tally.unknown * 1_000 <= tally.compared);
+        assert!(tally.without_way_back * 10 <= tally.functions);
+        assert_eq!(tally.malformed, 0);
+    }
+}
+
+fn compare_image(path: &Path, tally: &mut Tally) {
+    let open = || Image::of_file(File::open(path).unwrap()).unwrap();
+    let Ok(Some((precompiled, _))) = Precompiled::read(open()) else { return };
+    tally.images += 1;
+    tally.malformed += precompiled.malformed_functions;
+    let mut pieces = Pieces::new(open(), Arc::default()).unwrap();
+    let pe = Pe::read(&mut pieces).unwrap();
+    let mut code = CodePiece::default();
+    for function in &precompiled.functions {
+        tally.functions += 1;
+        let stated = precompiled.descriptions.prologue(function.description).unwrap();
+        let has_frame = stated.frames.last().is_some_and(|(_, frame)| *frame != Frame::AT_ENTRY);
+        tally.without_way_back += usize::from(has_frame && precompiled.epilogues_in(*function).is_empty());
+        let code = code.of_function(&pieces, &pe, *function).unwrap();
+        let done = run(code);
+        for (offset, frame) in &stated.frames {
+            match done.iter().find(|(at, _)| *at == usize::from(*offset)) {
+                Some((_, size)) if *size == frame.size => tally.compared += 1,
+                None if done.last().is_some_and(|(at, _)| *at < usize::from(*offset)) => tally.unknown += 1,
+                found => {
+                    let (name, start) = (path.display(), function.start);
+                    tally
+                        .wrong
+                        .push(format!("{name} {start:#x}+{offset}: {frame:?}, {found:?} in {code:x?}"));
+                }
+            }
+        }
+    }
+}
+
+/// The sizes of the frame behind each of the instructions that a function begins with, as long as they are those of
+/// prologues.
+fn run(code: &[u8]) -> Vec<(usize, u32)> {
+    let mut size = Frame::AT_ENTRY.size;
+    let mut sizes = vec![(0, size)];
+    let mut at = 0;
+    while let Some(rest) = code.get(at..) {
+        let (bytes, grows) = match *rest {
+            [0x50..=0x57, ..] => (1, 8),
+            [0x41, 0x50..=0x57, ..] => (2, 8),
+            [0x48, 0x83, 0xec, by, ..] => (4, by.into()),
+            [0x48, 0x81, 0xec, a, b, c, d, ..] => (7, u32::from_le_bytes([a, b, c, d])),
+            // nop; vzeroupper; lea rbp, [rsp + ...]; mov rbp, rsp
+            [0x0f, 0x1f, 0x40, 0, ..] => (4, 0),
+            [0xc5, 0xf8, 0x77, ..] | [0x48, 0x8b, 0xec, ..] | [0x48, 0x89, 0xe5, ..] => (3, 0),
+            [0x48, 0x8d, 0x6c, 0x24, ..] => (5, 0),
+            [0x48, 0x8d, 0xac, 0x24, ..] => (8, 0),
+            _ => return sizes,
+        };
+        at += bytes;
+        size += grows;
+        sizes.push((at, size));
+    }
+    sizes
+}
