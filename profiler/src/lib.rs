@@ -83,6 +83,7 @@ pub mod fuzz;
 mod output;
 mod process;
 pub mod profile;
+mod recording;
 mod sampler;
 mod session;
 mod symbolize;

@@ -7,14 +7,15 @@ use anyhow::Result;
 use super::rust_code;
 
 /// The library's modules, from the lowest layer up, and what each may import.
-const LAYERS: [(&str, &[&str]); 14] = [
+const LAYERS: [(&str, &[&str]); 15] = [
     ("address", &[]),
     ("error", &[]),
     ("sys", &[]),
     ("elf", &["address", "error", "sys"]),
     ("profile", &["address", "error", "sys"]),
     ("process", &["address", "error", "sys", "elf", "profile"]),
-    ("output", &["error", "profile"]),
+    ("recording", &["address", "error", "profile"]),
+    ("output", &["error", "profile", "recording"]),
     ("symbolize", &["address", "error", "sys", "elf", "profile", "process"]),
     ("sampler", &["address", "error", "sys", "elf", "profile", "process"]),
     ("unwind", &["address", "error", "sys", "elf", "profile", "process"]),
@@ -31,6 +32,7 @@ const BELOW_SESSION: &[&str] = &[
     "elf",
     "profile",
     "process",
+    "recording",
     "output",
     "symbolize",
     "sampler",
@@ -50,7 +52,7 @@ const UNSAFE_FILES: [&str; 3] = ["sys.rs", "sys/", "sampler/ebpf/pod.rs"];
 const AYA_FOLDER: &str = "sampler/ebpf";
 
 /// Modules whose results depend on their arguments alone.
-const PURE_MODULES: [&str; 3] = ["elf", "profile", "output"];
+const PURE_MODULES: [&str; 4] = ["elf", "profile", "recording", "output"];
 
 /// What `lib.rs` shows to the outside: name -> the module it comes from.
 pub(super) struct PublicNames(BTreeMap<String, String>);
