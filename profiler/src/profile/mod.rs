@@ -4,6 +4,7 @@
 //! outputs that want the root first turn them.
 
 mod builder;
+mod copy;
 mod frame;
 mod ledger;
 mod reason;
@@ -11,6 +12,7 @@ mod reason;
 pub(crate) mod test_profile;
 
 pub use builder::ProfileBuilder;
+pub(crate) use copy::Copy;
 pub use frame::{Frame, FrameKind, Module, Naming, SourceLocation, SymbolSource};
 pub use ledger::{Cost, Ledger, Loss, Unnamed};
 pub use reason::Reason;

@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::rust_code;
 
 /// The library's modules, from the lowest layer up, and what each may import.
-const LAYERS: [(&str, &[&str]); 15] = [
+const LAYERS: [(&str, &[&str]); 16] = [
     ("address", &[]),
     ("error", &[]),
     ("sys", &[]),
@@ -15,6 +15,7 @@ const LAYERS: [(&str, &[&str]); 15] = [
     ("profile", &["address", "error", "sys"]),
     ("process", &["address", "error", "sys", "elf", "profile"]),
     ("recording", &["address", "error", "profile"]),
+    ("shape", &["error", "profile"]),
     ("output", &["error", "profile", "recording"]),
     ("symbolize", &["address", "error", "sys", "elf", "profile", "process"]),
     ("sampler", &["address", "error", "sys", "elf", "profile", "process"]),
@@ -33,6 +34,7 @@ const BELOW_SESSION: &[&str] = &[
     "profile",
     "process",
     "recording",
+    "shape",
     "output",
     "symbolize",
     "sampler",
@@ -52,7 +54,7 @@ const UNSAFE_FILES: [&str; 3] = ["sys.rs", "sys/", "sampler/ebpf/pod.rs"];
 const AYA_FOLDER: &str = "sampler/ebpf";
 
 /// Modules whose results depend on their arguments alone.
-const PURE_MODULES: [&str; 4] = ["elf", "profile", "recording", "output"];
+const PURE_MODULES: [&str; 5] = ["elf", "profile", "recording", "shape", "output"];
 
 /// What `lib.rs` shows to the outside: name -> the module it comes from.
 pub(super) struct PublicNames(BTreeMap<String, String>);
