@@ -72,6 +72,7 @@ fn profile() -> Profile {
         started_unix_ns: 1_700_000_000_000_000_000,
         started_monotonic_ns: 5,
         cpus: 2,
+        edits: Vec::new(),
     })
 }
 

@@ -11,6 +11,7 @@ use std::{io, path::Path, str::FromStr};
 use crate::{
     error::{Error, ErrorKind, Result},
     profile::Profile,
+    recording,
 };
 
 /// The formats a profile can be written in.
@@ -21,11 +22,13 @@ pub enum Format {
     Folded,
     /// An interactive flame graph.
     Svg,
+    /// All of the profile, for [`Profile::read`]: the options do not matter.
+    Recording,
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 2] = [Self::Folded, Self::Svg];
+    pub const ALL: [Self; 3] = [Self::Folded, Self::Svg, Self::Recording];
 
     /// The name by which `--format` takes it.
     #[must_use]
@@ -33,6 +36,7 @@ impl Format {
         match self {
             Self::Folded => "folded",
             Self::Svg => "svg",
+            Self::Recording => "profile",
         }
     }
 
@@ -42,6 +46,7 @@ impl Format {
         match self {
             Self::Folded => &["folded", "txt"],
             Self::Svg => &["svg"],
+            Self::Recording => &["profile"],
         }
     }
 
@@ -118,6 +123,7 @@ impl Profile {
         match format {
             Format::Folded => folded::write(self, options, to),
             Format::Svg => svg::write(self, options, to),
+            Format::Recording => recording::write(self, to),
         }
     }
 }

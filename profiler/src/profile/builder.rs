@@ -47,6 +47,11 @@ impl ProfileBuilder {
     /// The id of a module.
     pub fn module(&mut self, path: &str, build_id: &[u8]) -> ModuleId {
         let path = self.string(path);
+        self.module_at(path, build_id)
+    }
+
+    /// The id of the module at a path that is a string of the profile.
+    pub(crate) fn module_at(&mut self, path: StringId, build_id: &[u8]) -> ModuleId {
         let module = Module { path, build_id: build_id.into() };
         ModuleId::from_index(self.profile.modules.insert_full(module).0)
     }
@@ -75,6 +80,11 @@ impl ProfileBuilder {
     /// Adds a process: each call is another one, also with the same pid.
     pub fn process(&mut self, pid: u32, comm: &str) -> ProcessId {
         let comm = self.string(comm);
+        self.process_named(pid, comm)
+    }
+
+    /// Adds a process whose name is a string of the profile.
+    pub(crate) fn process_named(&mut self, pid: u32, comm: StringId) -> ProcessId {
         self.profile.processes.push(Process { pid, comm });
         ProcessId::from_index(self.profile.processes.len() - 1)
     }
@@ -88,6 +98,11 @@ impl ProfileBuilder {
     /// The id of a thread.
     pub fn thread(&mut self, process: ProcessId, tid: u32, comm: &str) -> ThreadId {
         let comm = self.string(comm);
+        self.thread_named(process, tid, comm)
+    }
+
+    /// The id of a thread whose name is a string of the profile.
+    pub(crate) fn thread_named(&mut self, process: ProcessId, tid: u32, comm: StringId) -> ThreadId {
         ThreadId::from_index(self.profile.threads.insert_full(Thread { process, tid, comm }).0)
     }
 
@@ -121,6 +136,14 @@ impl ProfileBuilder {
         self.profile.header = header;
         self.profile.samples.sort_by_key(|sample| sample.time_ns);
         self.count();
+        self.profile
+    }
+
+    /// Hands over a profile whose ledger is that of a measurement made earlier.
+    pub(crate) fn finish_with(mut self, header: Header, ledger: Ledger) -> Profile {
+        self.profile.header = header;
+        self.profile.ledger = ledger;
+        self.profile.samples.sort_by_key(|sample| sample.time_ns);
         self.profile
     }
 

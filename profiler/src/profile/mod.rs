@@ -4,11 +4,15 @@
 //! outputs that want the root first turn them.
 
 mod builder;
+mod copy;
 mod frame;
 mod ledger;
 mod reason;
+#[cfg(test)]
+pub(crate) mod test_profile;
 
 pub use builder::ProfileBuilder;
+pub(crate) use copy::Copy;
 pub use frame::{Frame, FrameKind, Module, Naming, SourceLocation, SymbolSource};
 pub use ledger::{Cost, Ledger, Loss, Unnamed};
 pub use reason::Reason;
@@ -22,7 +26,9 @@ macro_rules! id {
         pub struct $name(u32);
 
         impl $name {
-            fn index(self) -> usize {
+            /// The place of the entry in the profile's table.
+            #[must_use]
+            pub fn index(self) -> usize {
                 self.0 as usize
             }
 
@@ -76,6 +82,8 @@ pub struct Header {
     pub started_monotonic_ns: u64,
     /// CPUs that were sampled.
     pub cpus: u32,
+    /// What was done to the profile since it was measured, in words and in this order: `--focus main`.
+    pub edits: Vec<String>,
 }
 
 /// A process, from its start or the beginning of sampling to its end. A reused pid is another process.
@@ -234,6 +242,31 @@ impl Profile {
     #[must_use]
     pub fn thread(&self, id: ThreadId) -> &Thread {
         &self.threads[id.index()]
+    }
+
+    /// All strings, in the order of their ids.
+    pub fn strings(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.strings.iter().map(|text| &**text)
+    }
+
+    /// All modules, in the order of their ids.
+    pub fn modules(&self) -> impl ExactSizeIterator<Item = &Module> {
+        self.modules.iter()
+    }
+
+    /// All frames, in the order of their ids.
+    pub fn frames(&self) -> impl ExactSizeIterator<Item = &Frame> {
+        self.frames.iter()
+    }
+
+    /// All stacks, in the order of their ids.
+    pub fn stacks(&self) -> impl ExactSizeIterator<Item = &Stack> {
+        self.stacks.iter()
+    }
+
+    /// All threads, in the order of their ids.
+    pub fn threads(&self) -> impl ExactSizeIterator<Item = &Thread> {
+        self.threads.iter()
     }
 
     /// The processes, in the order in which they were first sampled.

@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::rust_code;
 
 /// The library's modules, from the lowest layer up, and what each may import.
-const LAYERS: [(&str, &[&str]); 16] = [
+const LAYERS: [(&str, &[&str]); 18] = [
     ("address", &[]),
     ("error", &[]),
     ("budget", &[]),
@@ -16,7 +16,9 @@ const LAYERS: [(&str, &[&str]); 16] = [
     ("profile", &["address", "error", "sys"]),
     ("pe", &["address", "error", "budget", "elf"]),
     ("process", &["address", "error", "sys", "elf", "profile"]),
-    ("output", &["error", "profile"]),
+    ("recording", &["address", "error", "profile"]),
+    ("shape", &["error", "profile"]),
+    ("output", &["error", "profile", "recording"]),
     ("symbolize", &["address", "error", "sys", "budget", "elf", "pe", "profile", "process"]),
     ("sampler", &["address", "error", "sys", "elf", "profile", "process"]),
     ("unwind", &["address", "error", "sys", "budget", "elf", "pe", "profile", "process"]),
@@ -35,6 +37,8 @@ const BELOW_SESSION: &[&str] = &[
     "pe",
     "profile",
     "process",
+    "recording",
+    "shape",
     "output",
     "symbolize",
     "sampler",
@@ -54,7 +58,7 @@ const UNSAFE_FILES: [&str; 3] = ["sys.rs", "sys/", "sampler/ebpf/pod.rs"];
 const AYA_FOLDER: &str = "sampler/ebpf";
 
 /// Modules whose results depend on their arguments alone.
-const PURE_MODULES: [&str; 4] = ["elf", "pe", "profile", "output"];
+const PURE_MODULES: [&str; 6] = ["elf", "pe", "profile", "recording", "shape", "output"];
 
 /// What `lib.rs` shows to the outside: name -> the module it comes from.
 pub(super) struct PublicNames(BTreeMap<String, String>);
