@@ -7,6 +7,8 @@
 //   dynamic  methods made at run time and thrown away again, so that their addresses are used anew; their names are
 //            free text with ';' in it
 //   threads  four named threads in mode cpu
+//   async    Chain > Leaf > Outer, asynchronous methods on threads of the pool
+//   gc       objects that are soon garbage
 //   web      requests to an HTTP server and its answers, asynchronous, in one process
 //
 // Compiled by Mono's mcs against .NET Core 3.1's assemblies: C# 7, and all newer runtimes take it.
@@ -141,6 +143,37 @@ namespace Workload
         }
     }
 
+    public static class Asynchronous
+    {
+        static async Task<long> Leaf() { await Task.Yield(); Cpu.Outer(); return 1; }
+
+        static async Task<long> Chain()
+        {
+            long sum = 0;
+            for (int i = 0; i < 3; i++) sum += await Leaf();
+            return sum;
+        }
+
+        public static async Task Run(Func<bool> goesOn) { while (goesOn()) Cpu.Sink += await Chain(); }
+    }
+
+    public static class Garbage
+    {
+        static readonly object[] kept = new object[1000];
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        static object Make(int number) { return new byte[100 + number % 1000]; }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        public static void Run(Func<bool> goesOn)
+        {
+            while (goesOn())
+            {
+                for (int i = 0; i < kept.Length; i++) kept[i] = Make(i);
+            }
+        }
+    }
+
     // A server of its own instead of HttpListener, which needs a libssl that Debian no longer has.
     public static class Web
     {
@@ -250,6 +283,8 @@ namespace Workload
                 case "generic": Generic.Run(goesOn); break;
                 case "dynamic": Dynamic.Run(goesOn); break;
                 case "threads": RunThreads(goesOn); break;
+                case "async": Asynchronous.Run(goesOn).Wait(); break;
+                case "gc": Garbage.Run(goesOn); break;
                 case "web": Web.Run(goesOn); break;
                 default: Console.Error.WriteLine("unknown mode " + mode); return 2;
             }

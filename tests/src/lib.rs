@@ -1,5 +1,6 @@
 //! What the tests share: workloads to profile, the program under test, and a view of what it wrote.
 
+pub mod aspnet;
 mod chain;
 mod compare;
 mod deadline;

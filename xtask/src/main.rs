@@ -2,11 +2,13 @@
 
 mod bench;
 mod build_ebpf;
+mod container;
 mod digest;
 mod document;
 mod fuzz;
 mod kernel_matrix;
 mod manual;
+mod picture;
 mod project;
 mod run;
 mod setup;
@@ -31,6 +33,7 @@ enum Command {
     Tidy(tidy::Tidy),
     Fuzz(fuzz::Fuzz),
     Manual(manual::Manual),
+    Picture(picture::Picture),
     Bench(bench::Bench),
     KernelMatrix(kernel_matrix::KernelMatrix),
 }
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Command::Tidy(command) => command.run(),
         Command::Fuzz(command) => command.run(),
         Command::Manual(command) => command.run(),
+        Command::Picture(command) => command.run(),
         Command::Bench(command) => command.run(),
         Command::KernelMatrix(command) => command.run(),
     };

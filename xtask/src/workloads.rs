@@ -1,5 +1,6 @@
 //! `cargo xtask workloads`: builds the programs that the end-to-end tests profile, into `target/workloads`.
 
+mod aspnet;
 mod unwinding;
 
 use std::{
@@ -40,7 +41,7 @@ const FRAMELESS_CHAIN_FLAGS: [&str; 2] = ["-std=gnu17", "-fno-optimize-sibling-c
 const STATIC_PROGRAMS: [&str; 3] = ["jit", "shares", "syscalls"];
 
 /// Programs in Rust; the other files are their modules.
-const RUST_PROGRAMS: [&str; 2] = ["demo", "inlines"];
+const RUST_PROGRAMS: [&str; 3] = ["demo", "inlines", "load"];
 
 /// What the .NET program uses of its runtime.
 const ASSEMBLIES: [&str; 16] = [
@@ -142,7 +143,7 @@ fn build_dotnet() -> Result<()> {
     let folder = output_folder().join("dotnet");
     fs::create_dir_all(folder.join("app"))?;
     fs::copy(source_folder.join("run"), folder.join("run"))?;
-    for config in ["3.1.json", "9.0.json"] {
+    for config in ["3.1.json", "9.0.json", "aspnet.json"] {
         fs::copy(source_folder.join(config), folder.join("app").join(config))?;
     }
     let framework = setup::dotnet_runtime("3.1").join("shared/Microsoft.NETCore.App/3.1.23");
@@ -154,7 +155,8 @@ fn build_dotnet() -> Result<()> {
         mcs.arg(format!("-reference:{}/{assembly}.dll", framework.display()));
     }
     mcs.arg(format!("-out:{}", program.display())).arg(&source);
-    make(&program, &[&source], &mut mcs)
+    make(&program, &[&source], &mut mcs)?;
+    aspnet::build(&folder.join("app"), &framework, &folder.join("app/9.0.json"))
 }
 
 /// Runs `compiler` if `program` is older than one of its `sources`.

@@ -29,6 +29,11 @@ impl Container {
         self.pid
     }
 
+    /// Waits until it says a line that begins so, and gives back the rest of it.
+    pub(crate) fn line(&mut self, beginning: &str) -> String {
+        self.workload.wait_for(beginning)
+    }
+
     /// A file of it, as the host reaches it.
     pub(crate) fn file(&self, path: &str) -> PathBuf {
         Path::new("/proc").join(self.pid.to_string()).join("root").join(path.trim_start_matches('/'))

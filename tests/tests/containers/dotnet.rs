@@ -13,10 +13,14 @@ use crate::{
 const ALPHA_CHAIN: [&str; 3] =
     ["app!Workload.Cpu.Outer()", "app!Workload.Cpu.Middle()", "app!Workload.Cpu.Alpha()"];
 
-/// The workload in a runtime of the host's, with the host's libraries.
 fn recipe(version: &str) -> Recipe {
+    recipe_for(version, "cpu")
+}
+
+/// A workload in a runtime of the host's, with the host's libraries.
+pub(crate) fn recipe_for(version: &str, mode: &str) -> Recipe {
     let folder = built("dotnet");
-    let mut recipe = Recipe::new(&["/dotnet/run", version, "cpu", "60"]).shows(&folder, "/dotnet");
+    let mut recipe = Recipe::new(&["/dotnet/run", version, mode, "60"]).shows(&folder, "/dotnet");
     for libraries in ["/lib", "/lib64", "/usr/lib"] {
         recipe = recipe.shows(&PathBuf::from(libraries).canonicalize().unwrap(), libraries);
     }

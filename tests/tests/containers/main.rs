@@ -1,5 +1,6 @@
 //! Targets in containers, and the profiler in containers beside them.
 
+mod aspnet;
 mod bundle;
 mod capabilities;
 mod cgroups;

@@ -43,6 +43,7 @@ pub(crate) struct Recipe {
     user: u32,
     first_host_id: Option<u32>,
     pid_namespace: Option<String>,
+    has_own_network: bool,
     mounts: Vec<Value>,
     read_only: bool,
     cgroup: String,
@@ -59,6 +60,7 @@ impl Recipe {
             user: 0,
             first_host_id: None,
             pid_namespace: None,
+            has_own_network: true,
             mounts: vec![
                 mount("/proc", "proc", "proc", &[]),
                 mount("/tmp", "tmpfs", "tmpfs", &["mode=1777"]),
@@ -111,6 +113,12 @@ impl Recipe {
         self
     }
 
+    /// Leaves it in the host's network, as a pod with `hostNetwork` is.
+    pub(crate) fn in_network_of_host(mut self) -> Self {
+        self.has_own_network = false;
+        self
+    }
+
     /// Makes its root read-only.
     pub(crate) fn read_only(mut self) -> Self {
         self.read_only = true;
@@ -158,12 +166,14 @@ impl Recipe {
             json!({"type": "mount"}),
             json!({"type": "ipc"}),
             json!({"type": "uts"}),
-            json!({"type": "network"}),
             match &self.pid_namespace {
                 Some(path) => json!({"type": "pid", "path": path}),
                 None => json!({"type": "pid"}),
             },
         ];
+        if self.has_own_network {
+            namespaces.push(json!({"type": "network"}));
+        }
         let mut mappings = json!([]);
         if let Some(first) = self.first_host_id {
             namespaces.push(json!({"type": "user"}));

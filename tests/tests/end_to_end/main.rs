@@ -1,5 +1,6 @@
 //! The whole program on the real kernel, with programs whose call chains and shares are known.
 
+mod aspnet;
 mod bad_unwinding;
 mod chains;
 mod cpus;

@@ -1,6 +1,8 @@
 //! `cargo xtask bench`: what the profiler costs, beside other profilers on the same process.
 
+pub(crate) mod dotnet;
 mod measure;
+mod native;
 mod programs;
 mod report;
 mod run_time;
@@ -12,22 +14,16 @@ mod tables;
 mod target;
 mod tool;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs, path::PathBuf, process::Command};
 
-use anyhow::{Context as _, Result};
-use clap::Args;
+use anyhow::Result;
+use clap::{Args, ValueEnum};
 
 use self::{
-    scenario::{Metric, Plan, Series},
     sysctl::Sysctl,
-    target::Target,
-    tool::{Job, Known, Tool, ToolName},
+    tool::{Tool, ToolName},
 };
-use crate::{project, run, setup, shell, workloads};
+use crate::{document, project, run, setup, shell, workloads};
 
 /// Measure what the profiler costs, beside other profilers on the same process.
 #[derive(Args)]
@@ -41,47 +37,71 @@ pub(crate) struct Bench {
     /// Compare with these only.
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_enum)]
     peers: Option<Vec<ToolName>>,
+    /// Measure this group of tables only.
+    #[arg(long, value_name = "GROUP", value_delimiter = ',', value_enum)]
+    only: Vec<Group>,
     /// Put the tables into README.md and ARCHITECTURE.md.
     #[arg(long)]
     write: bool,
 }
 
-/// Everything that was measured.
-struct Measured {
+/// Tables that are measured together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Group {
+    /// What the profiler costs beside others.
+    Native,
+    /// How the walk by unwind tables fares.
+    Unwinding,
+    /// .NET processes that were started with nothing set.
+    Dotnet,
+}
+
+/// What every measurement is made with.
+struct Setting {
     machine: String,
     runs: usize,
-    native_99_hz: Series,
-    native_999_hz: Series,
-    native_9999_hz: Series,
-    frameless: Series,
-    forty_frames: Series,
-    dotnet: Series,
-    threads: Series,
-    stacks: Series,
-    processes: Series,
-    programs: programs::Measured,
-    tables: tables::Measured,
-    known_stack_microseconds: f64,
-    binary_bytes: u64,
+    is_quick: bool,
+    /// The profiler first, as it works by default and by frame pointers alone.
+    tools: Vec<Tool>,
+    profiler: PathBuf,
+    /// Where recordings and outputs go.
+    folder: PathBuf,
 }
 
 impl Bench {
     pub(crate) fn run(&self) -> Result<()> {
         setup::install(&[setup::Purpose::Workloads, setup::Purpose::Bench])?;
         workloads::build()?;
-        let profiler = run::build_static()?;
-        let binary_bytes = fs::metadata(&profiler)?.len();
-        let tools = self.tools(profiler);
+        let setting = self.setting()?;
         let _statistics = Sysctl::set("bpf_stats_enabled", "1")?;
         // Some look at the number only, not at what they may do.
         let _paranoid = Sysctl::set("perf_event_paranoid", "-1")?;
-        let measured = self.measure(&tools, binary_bytes)?;
-        let (costs, unwinding) = (report::costs(&measured), report::unwinding(&measured));
-        println!("{costs}\n{unwinding}");
-        if self.write { report::write(&costs, &unwinding) } else { Ok(()) }
+        let is_meant = |group: &&Group| self.only.is_empty() || self.only.contains(group);
+        for group in Group::value_variants().iter().filter(is_meant) {
+            let tables = group.measure(&setting)?;
+            println!("{tables}");
+            if self.write {
+                let (file, place) = group.place();
+                document::write(file, place, &tables)?;
+            }
+        }
+        Ok(())
     }
 
-    /// The profiler first, as it works by default and by frame pointers alone.
+    fn setting(&self) -> Result<Setting> {
+        let profiler = run::build_static()?;
+        let folder = project::root().join("target/bench");
+        fs::create_dir_all(&folder)?;
+        Ok(Setting {
+            machine: machine()?,
+            runs: if self.quick { 1 } else { self.runs.max(1) },
+            is_quick: self.quick,
+            tools: self.tools(profiler.clone()),
+            profiler,
+            folder,
+        })
+    }
+
     fn tools(&self, profiler: PathBuf) -> Vec<Tool> {
         let peers = self.peers.clone().unwrap_or_else(|| ToolName::PEERS.to_vec());
         let peers = peers.into_iter().filter(|peer| *peer != ToolName::Profiler).map(Tool::find);
@@ -89,80 +109,39 @@ impl Bench {
         let by_frame_pointers = profiler.with("--unwind fp");
         [profiler, by_frame_pointers].into_iter().chain(peers).collect()
     }
+}
 
-    fn measure(&self, tools: &[Tool], binary_bytes: u64) -> Result<Measured> {
-        let folder = scratch_folder()?;
-        let runs = if self.quick { 1 } else { self.runs.max(1) };
-        let seconds = |seconds| if self.quick { 2 } else { seconds };
-        let job = |target: &Target, frequency_hz, seconds| Job {
-            pid: Some(target.pid()),
-            frequency_hz,
-            seconds,
-            known: Known::Nothing,
-            folder: &folder,
-        };
-        let all = Plan { tools, runs };
-        let once = Plan { tools, runs: 1 };
-        let own = Plan { tools: &tools[..1], runs: 1 };
-        let with_first_peer = Plan { tools: &tools[..tools.len().min(3)], runs: 1 };
-        let without_frame_pointers = frameless_tools(tools);
-
-        let chain = Target::start("chain")?;
-        let known = |frequency_hz, seconds| Job { known: Known::Chain, ..job(&chain, frequency_hz, seconds) };
-        let native_99_hz = all.carry_out(&known(99, seconds(10)), &chain);
-        let native_999_hz = all.carry_out(&known(999, seconds(10)), &chain);
-        let native_9999_hz = own.carry_out(&known(9_999, seconds(5)), &chain);
-        let short = own.carry_out(&job(&chain, 999, seconds(5)), &chain);
-        let long = own.carry_out(&job(&chain, 999, 3 * seconds(5)), &chain);
-        drop(chain);
-        let frameless = on(&Target::start("chain-frameless")?, |target| {
-            let plan = Plan { tools: &without_frame_pointers, runs };
-            plan.carry_out(&Job { known: Known::Chain, ..job(target, 999, seconds(10)) }, target)
-        });
-        let forty_frames = on(&Target::start_shapes("40")?, |target| {
-            let tools = [tools[0].clone(), tools[0].with("-K")];
-            Plan { tools: &tools, runs }.carry_out(&job(target, 999, seconds(5)), target)
-        });
-        let programs = programs::measure(&program_tools(tools), seconds(8), &folder)?;
-        let tables = tables::measure(&tools[0], seconds(4), &folder)?;
-        let dotnet = on(&Target::start_dotnet("9.0", "cpu")?, |target| {
-            with_first_peer.carry_out(&job(target, 99, seconds(30)), target)
-        });
-        let threads = on(&Target::start_nice("threads")?, |target| {
-            once.carry_out(&job(target, 99, seconds(5)), target)
-        });
-        let stacks =
-            on(&Target::start("stacks")?, |target| own.carry_out(&job(target, 999, seconds(10)), target));
-        let processes = many_processes(&own, &folder, seconds(5))?;
-        Ok(Measured {
-            machine: machine()?,
-            runs,
-            native_99_hz,
-            native_999_hz,
-            native_9999_hz,
-            frameless,
-            forty_frames,
-            programs,
-            tables,
-            dotnet,
-            threads,
-            stacks,
-            processes,
-            known_stack_microseconds: growth_microseconds(&short, &long).context("the profiler failed")?,
-            binary_bytes,
-        })
+impl Setting {
+    /// How long something is sampled that is worth so many seconds.
+    fn seconds(&self, seconds: u64) -> u64 {
+        const QUICK: u64 = 2;
+        if self.is_quick { QUICK } else { seconds }
     }
 }
 
-/// Those that walk stacks without frame pointers, told to; and the profiler told not to.
-fn frameless_tools(tools: &[Tool]) -> Vec<Tool> {
-    let told = |tool: &Tool| match tool.name {
-        ToolName::Profiler | ToolName::Samply | ToolName::Lightswitch => Some(tool.clone()),
-        ToolName::Perf => Some(tool.with(PERF_COPIES_STACKS)),
-        ToolName::ProfileBee => Some(tool.with("--dwarf true")),
-        ToolName::ProfileBpfcc | ToolName::Bpftrace => None,
-    };
-    tools.iter().filter_map(told).collect()
+impl Group {
+    /// Measures it; the tables are Markdown.
+    fn measure(self, setting: &Setting) -> Result<String> {
+        match self {
+            Self::Native => Ok(report::costs(&native::measure(setting)?, setting)),
+            Self::Unwinding => {
+                let Setting { tools, folder, .. } = setting;
+                let programs = programs::measure(&program_tools(tools), setting.seconds(8), folder)?;
+                let tables = tables::measure(&tools[0], setting.seconds(4), folder)?;
+                Ok(report::unwinding(&programs, &tables, setting))
+            }
+            Self::Dotnet => dotnet::measure(setting),
+        }
+    }
+
+    /// The document and the place in it where its tables stand.
+    fn place(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Native => ("README.md", "bench"),
+            Self::Unwinding => ("ARCHITECTURE.md", "unwinding"),
+            Self::Dotnet => ("README.md", "dotnet"),
+        }
+    }
 }
 
 /// The profiler and perf, each in both ways.
@@ -174,32 +153,6 @@ fn program_tools(tools: &[Tool]) -> Vec<Tool> {
 
 /// perf's way without frame pointers: 8 KiB of stack with each sample.
 const PERF_COPIES_STACKS: &str = "--call-graph dwarf";
-
-/// Measures on a target that is made for it: given as a temporary value, it is gone with the statement.
-fn on(target: &Target, measure: impl FnOnce(&Target) -> Series) -> Series {
-    measure(target)
-}
-
-/// Everything on a machine with a thousand processes that work now and then.
-fn many_processes(plan: &Plan<'_>, folder: &Path, seconds: u64) -> Result<Series> {
-    const PROCESSES: usize = 1000;
-    let targets = (0..PROCESSES).map(|_| Target::start_nice("now_and_then")).collect::<Result<Vec<_>>>()?;
-    Ok(plan
-        .carry_out(&Job { pid: None, frequency_hz: 99, seconds, known: Known::Nothing, folder }, &targets[0]))
-}
-
-/// The CPU time that one more sample of a known stack takes.
-fn growth_microseconds(short: &Series, long: &Series) -> Option<f64> {
-    let grown = |metric| Some(long.own(metric)? - short.own(metric)?);
-    Some(1e6 * grown(Metric::CpuSeconds)? / grown(Metric::Samples)?)
-}
-
-/// Where recordings and outputs go.
-fn scratch_folder() -> Result<PathBuf> {
-    let folder = project::root().join("target/bench");
-    fs::create_dir_all(&folder)?;
-    Ok(folder)
-}
 
 /// The machine in a few words.
 fn machine() -> Result<String> {

@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use anyhow::Result;
-
 use super::{
-    Measured,
+    Setting,
+    native::Measured,
+    programs,
     scenario::{Metric, Series},
+    tables,
 };
-use crate::document;
 
 /// The columns of a table that compares.
 const COLUMNS: [(Metric, &str); 7] = [
@@ -43,18 +43,22 @@ struct Budget<'a> {
 }
 
 /// How the walk through unwind tables fares, in Markdown.
-pub(super) fn unwinding(measured: &Measured) -> String {
+pub(super) fn unwinding(
+    programs: &programs::Measured,
+    tables: &tables::Measured,
+    setting: &Setting,
+) -> String {
     format!(
         "Measured on {}.\n\n{}\n{PROGRAMS_LEGEND}\n\n{}\n{TABLES_LEGEND}\n",
-        measured.machine,
-        measured.programs.markdown(),
-        measured.tables.markdown()
+        setting.machine,
+        programs.markdown(),
+        tables.markdown()
     )
 }
 
 /// What the profiler costs beside the others, in Markdown.
-pub(super) fn costs(measured: &Measured) -> String {
-    let mut text = format!("Measured on {}, medians of {} runs in turns.\n", measured.machine, measured.runs);
+pub(super) fn costs(measured: &Measured, setting: &Setting) -> String {
+    let mut text = format!("Measured on {}, medians of {} runs in turns.\n", setting.machine, setting.runs);
     for (title, series) in [
         ("One busy native thread, 24 calls deep, 99 Hz", &measured.native_99_hz),
         ("The same at 999 Hz", &measured.native_999_hz),
@@ -181,7 +185,7 @@ fn budget_line(text: &mut String, budget: &Budget<'_>) {
     );
 }
 
-fn verdict(is_kept: bool) -> &'static str {
+pub(super) fn verdict(is_kept: bool) -> &'static str {
     if is_kept { "ok" } else { "**over**" }
 }
 
@@ -200,12 +204,6 @@ pub(super) fn number(value: f64) -> String {
         medium if medium < 100.0 => format!("{value:.1}"),
         _ => format!("{value:.0}"),
     }
-}
-
-/// Puts the tables into the documents, in place of the last ones.
-pub(super) fn write(costs: &str, unwinding: &str) -> Result<()> {
-    document::write("README.md", "bench", costs)?;
-    document::write("ARCHITECTURE.md", "unwinding", unwinding)
 }
 
 #[cfg(test)]

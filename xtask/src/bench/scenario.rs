@@ -138,7 +138,7 @@ fn medians(runs: &[Figures]) -> Figures {
     metrics.map(|metric| (*metric, median(runs.iter().map(|run| run[metric]).collect()))).collect()
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }

@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader},
     path::PathBuf,
-    process::{Child, ChildStdin, Command, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     time::Duration,
 };
 
@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 use object::Object as _;
 
 use super::stacks::Entry;
-use crate::workloads;
+use crate::{container::Container, workloads};
 
 /// Longer than any bench, so that nothing stays behind that runs for ever.
 pub(super) const SECONDS: &str = "900";
@@ -20,8 +20,10 @@ pub(super) const SECONDS: &str = "900";
 /// A running workload. Dropped, it is gone.
 pub(super) struct Target {
     child: Child,
+    pid: u32,
     /// A workload ends when this closes.
-    _lifeline: Option<ChildStdin>,
+    input: Option<ChildStdin>,
+    output: Option<BufReader<ChildStdout>>,
 }
 
 impl Target {
@@ -50,18 +52,38 @@ impl Target {
 
     /// Starts a program that says `ready` when it is.
     pub(super) fn of(command: &mut Command) -> Result<Self> {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let lifeline = child.stdin.take();
-        let output = child.stdout.take().context("a workload has an output")?;
-        let target = Self { child, _lifeline: lifeline };
-        let mut line = String::new();
-        BufReader::new(output).read_line(&mut line)?;
-        ensure!(line.starts_with("ready"), "a workload did not start");
+        let mut target = Self::spawn(command)?;
+        ensure!(target.line()?.starts_with("ready"), "a workload did not start");
         Ok(target)
     }
 
+    /// Starts a program that says nothing of itself.
+    pub(super) fn spawn(command: &mut Command) -> Result<Self> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let (input, output) = (child.stdin.take(), child.stdout.take().map(BufReader::new));
+        Ok(Self { pid: child.id(), child, input, output })
+    }
+
+    /// The next line that it says.
+    pub(super) fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        self.output.as_mut().context("somebody else listens to it")?.read_line(&mut line)?;
+        Ok(line)
+    }
+
+    /// What it hears and what it says, for somebody who talks to it.
+    pub(super) fn pipes(&mut self) -> Option<(ChildStdin, BufReader<ChildStdout>)> {
+        Some((self.input.take()?, self.output.take()?))
+    }
+
+    /// Takes over the pid of a container, whose runtime was started in place of its program.
+    pub(super) fn is_in(&mut self, container: &Container) -> Result<()> {
+        self.pid = container.pid()?;
+        Ok(())
+    }
+
     pub(super) fn pid(&self) -> u32 {
-        self.child.id()
+        self.pid
     }
 
     /// Where its program begins.
@@ -75,7 +97,8 @@ impl Target {
         let mut vector = words.chunks_exact(2);
         let runtime_address = vector.find(|pair| pair[0] == AT_ENTRY).context("a process has an entry")?[1];
         let program = fs::read_link(folder.join("exe"))?;
-        let bytes = fs::read(&program)?;
+        // In a container the path is another file's, or none's.
+        let bytes = fs::read(folder.join("exe"))?;
         let file_name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Entry { file_name, elf_address: object::File::parse(&*bytes)?.entry(), runtime_address })
     }

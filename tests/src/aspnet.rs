@@ -1,0 +1,74 @@
+//! What the tests expect of ASP.NET Core under load, wherever it runs.
+
+use profiler::{
+    Profile,
+    profile::{Frame, FrameKind, Naming, StackEnd},
+};
+
+use crate::{Stacks, Workload};
+
+/// Of managed frames that are named.
+const NAMED_PERCENT: f64 = 99.5;
+
+/// Of stacks that reach their root.
+const WHOLE_PERCENT: f64 = 95.0;
+
+/// What every flame graph of a server under load shows, and the least share of samples that have it.
+const LAYERS: [(&str, f64); 4] = [
+    ("Microsoft.AspNetCore.Server.Kestrel", 20.0),
+    ("Microsoft.AspNetCore.Routing", 5.0),
+    ("System.Private.CoreLib!System.Threading.", 20.0),
+    ("web!Workload.", 10.0),
+];
+
+/// Starts load on the ASP.NET Core workload: each of the paths as often as the others.
+#[must_use]
+pub fn load(port: &str, connections: u32, paths: &[&str]) -> Workload {
+    let connections = connections.to_string();
+    Workload::start_with("load", &[&["60", port.trim(), &connections], paths].concat())
+}
+
+/// Checks that a profile of it reads by name: the kernel, the runtime, the framework and the app.
+///
+/// # Panics
+/// When it does not.
+pub fn assert_reads_by_name(profile: &Profile) {
+    let ledger = profile.ledger();
+    assert!(ledger.adds_up() && ledger.lost_total() == 0, "{ledger:?}");
+    for (what, named, least) in [
+        ("managed frames", named_percent(profile, is_managed), NAMED_PERCENT),
+        ("the kernel's frames", named_percent(profile, |frame| frame.kind == FrameKind::Kernel), 100.0),
+    ] {
+        assert!(named >= least, "{named} % of {what} are named, {:?}", ledger.unnamed);
+    }
+    let stacks = Stacks::of(profile);
+    for (part, least) in LAYERS {
+        let share = stacks.percent(|stack| stack.frames.iter().any(|frame| frame.starts_with(part)));
+        assert!(share >= least, "{part} has {share} %: {stacks:#?}");
+    }
+    let whole = ledger.stacks.get(&StackEnd::Root).copied().unwrap_or(0);
+    let whole = 100.0 * whole as f64 / ledger.reported as f64;
+    assert!(whole >= WHOLE_PERCENT, "{whole} % of stacks are whole: {:?}", ledger.stacks);
+    assert!(frames(profile).any(|frame| is_of(profile, frame, "/libcoreclr.so")), "{stacks:#?}");
+}
+
+fn is_managed(frame: &Frame) -> bool {
+    matches!(frame.kind, FrameKind::Jit | FrameKind::Precompiled)
+}
+
+fn is_of(profile: &Profile, frame: &Frame, file: &str) -> bool {
+    frame.module.is_some_and(|module| profile.string(profile.module(module).path).ends_with(file))
+}
+
+fn named_percent(profile: &Profile, is_meant: impl Fn(&Frame) -> bool) -> f64 {
+    let meant: Vec<_> = frames(profile).filter(|frame| is_meant(frame)).collect();
+    assert!(!meant.is_empty(), "there is nothing to name");
+    let named = meant.iter().filter(|frame| matches!(frame.naming, Naming::Symbol(_))).count();
+    100.0 * named as f64 / meant.len() as f64
+}
+
+/// The frames of every sample.
+fn frames(profile: &Profile) -> impl Iterator<Item = &Frame> {
+    let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
+    stacks.flat_map(|stack| &stack.frames).map(|frame| profile.frame(*frame))
+}

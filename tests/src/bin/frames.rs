@@ -1,0 +1,47 @@
+//! Samples a process and tells all that is known of its stacks: `frames PID HZ SECONDS`. For `cargo xtask bench`, which
+//! must not depend on the profiler.
+//!
+//! A line `stack`, samples, where it ends; then from the leaf on a line for each frame: `frame`, kind, address, naming,
+//! module, name. Fields are separated by tabs.
+
+use std::{
+    env,
+    io::{self, Write},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use profiler::{
+    Profile, Profiler, Target,
+    profile::{Frame, Stack},
+};
+
+fn main() -> Result<()> {
+    let arguments: Vec<u64> = env::args().skip(1).map(|text| text.parse()).collect::<Result<_, _>>()?;
+    let [pid, frequency_hz, seconds] = arguments[..] else {
+        anyhow::bail!("usage: frames PID HZ SECONDS");
+    };
+    let pid = u32::try_from(pid).context("no pid")?;
+    let profiler = Profiler::builder().target(Target::Pid(pid)).frequency_hz(frequency_hz).build()?;
+    let profile = profiler.start()?.run_for(Duration::from_secs(seconds))?;
+    Ok(write(&profile, &mut io::stdout().lock())?)
+}
+
+fn write(profile: &Profile, output: &mut impl Write) -> io::Result<()> {
+    for sample in profile.samples() {
+        let Stack { frames, end, .. } = profile.stack(sample.stack);
+        writeln!(output, "stack\t{}\t{end:?}", sample.count)?;
+        for frame in frames {
+            write_frame(profile, profile.frame(*frame), output)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_frame(profile: &Profile, frame: &Frame, output: &mut impl Write) -> io::Result<()> {
+    let Frame { kind, address, naming, .. } = frame;
+    let module = frame.module.map_or("", |module| profile.string(profile.module(module).path));
+    // A name is free text of the target's.
+    let name = profile.string(frame.name).replace(char::is_control, " ");
+    writeln!(output, "frame\t{kind:?}\t{address:x}\t{naming:?}\t{module}\t{name}")
+}

@@ -1,0 +1,37 @@
+//! ASP.NET Core under load, started with nothing set.
+
+use std::process::Command;
+
+use profiler_tests::{Stacks, Workload, aspnet, built, privileged, sample, sample_pid};
+
+/// So many that a percent is many samples.
+const SAMPLES: u64 = 4_000;
+
+/// The server and its port.
+fn start() -> (Workload, String) {
+    let mut command = Command::new(built("dotnet/run"));
+    let mut server = Workload::run(command.args(["aspnet", "serve", "60"]).env("PERF_MAP", "0"));
+    let port = server.wait_for("port ");
+    (server, port)
+}
+
+#[test]
+fn a_server_under_load_reads_by_name_from_the_kernel_to_the_app() {
+    let Some(_turn) = privileged() else { return };
+    let (server, port) = start();
+    let _load = aspnet::load(&port, 4, &["/plaintext", "/json", "/busy"]);
+    aspnet::assert_reads_by_name(&sample(sample_pid(server.pid()), SAMPLES));
+}
+
+#[test]
+fn what_sleeps_is_not_on_the_cpu() {
+    let Some(_turn) = privileged() else { return };
+    let (server, port) = start();
+    let _load = aspnet::load(&port, 2, &["/busy", "/sleep"]);
+    let stacks = Stacks::of(&sample(sample_pid(server.pid()), SAMPLES));
+    let share = |part: &str| stacks.percent(|stack| stack.frames.iter().any(|frame| frame.contains(part)));
+    assert!(share("Workload.Routes.Busy") > 80.0, "{stacks:#?}");
+    // The method itself, or the state machine that the compiler makes of it.
+    let sleeping = share("Routes.Sleep") + share("<Sleep>");
+    assert!(sleeping < 2.0, "{sleeping} %: {stacks:#?}");
+}

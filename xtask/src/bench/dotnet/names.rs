@@ -1,0 +1,237 @@
+//! How many managed frames have a name, and whether it is the right one: the one that the runtime itself has for the
+//! address.
+
+use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
+
+use anyhow::Result;
+
+use super::{
+    running::{Place, Program, Running},
+    sampled::{self, Frame, Kind, Sampled},
+    truth::{Truth, is_same_method},
+};
+
+/// Often enough for tenths of a percent.
+const FREQUENCY_HZ: u64 = 999;
+
+/// `PerfMapEnabled` for the perf map alone: a jitdump would be what the profiler takes its names from.
+const MAP: &str = "3";
+/// For the jitdump, which the profiler does not need for precompiled code.
+const MAP_AND_JITDUMP: &str = "1";
+
+const PROGRAMS: [(&str, Program); 4] = [
+    (".NET Core 3.1", Program::App { version: "3.1", mode: "web" }),
+    (".NET 9.0", Program::App { version: "9.0", mode: "web" }),
+    ("ASP.NET Core 9.0 under load", SERVER),
+    (".NET 10.0, a single file", Program::SingleFile),
+];
+
+const SERVER: Program = Program::Server { paths: &["/plaintext", "/json", "/busy"] };
+
+/// The programs whose runtime can say what it made, and whether it says so of precompiled code too.
+const CHECKED: [(usize, bool); 3] = [(0, false), (1, true), (2, true)];
+
+/// Everything that was measured.
+pub(super) struct Measured {
+    named: Vec<(String, Result<Named, String>)>,
+    right: Vec<(&'static str, Checked)>,
+}
+
+/// Frames of one kind, each as often as it was sampled.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Share {
+    meant: u64,
+    all: u64,
+}
+
+struct Named {
+    managed: Share,
+    jit: Share,
+    precompiled: Share,
+}
+
+/// Frames whose address the runtime has a name for.
+struct Checked {
+    jit: Verdict,
+    precompiled: Option<Verdict>,
+}
+
+/// What the frames were called that the runtime has another name for.
+#[derive(Default)]
+struct Verdict {
+    right: Share,
+    wrong: BTreeMap<(String, String), u64>,
+}
+
+pub(super) fn measure(seconds: u64, folder: &Path) -> Result<Measured> {
+    let places = [(Place::Host, "on the host"), (Place::Container, "in a container")];
+    let rows = PROGRAMS.iter().flat_map(|(title, program)| {
+        places.map(|(place, words)| (format!("{title}, {words}"), named(*program, place, seconds, folder)))
+    });
+    let named = rows.map(|(title, row)| (title, row.map_err(|error| format!("{error:#}")))).collect();
+    let right = CHECKED.map(|(index, has_jitdump)| {
+        let (title, program) = PROGRAMS[index];
+        Ok((title, check(program, has_jitdump, seconds, folder)?))
+    });
+    Ok(Measured { named, right: right.into_iter().collect::<Result<_>>()? })
+}
+
+fn named(program: Program, place: Place, seconds: u64, folder: &Path) -> Result<Named> {
+    let running = Running::start(program, place, folder)?;
+    let sampled = sampled::sample(running.pid(), FREQUENCY_HZ, seconds)?;
+    let share = |is_meant: fn(&Frame) -> bool| {
+        Share::of(sampled.frames().filter(|(frame, _)| is_meant(frame)), |frame| frame.source.is_some())
+    };
+    Ok(Named {
+        managed: share(Frame::is_managed),
+        jit: share(|frame| frame.kind == Kind::Jit),
+        precompiled: share(|frame| frame.kind == Kind::Precompiled),
+    })
+}
+
+fn check(program: Program, has_jitdump: bool, seconds: u64, folder: &Path) -> Result<Checked> {
+    let running = Running::start_mapped(program, MAP, folder)?;
+    let sampled = sampled::sample(running.pid(), FREQUENCY_HZ, seconds)?;
+    let jit = check_jit(&sampled, &Truth::of_perf_map(running.pid())?);
+    drop(running);
+    if !has_jitdump {
+        return Ok(Checked { jit, precompiled: None });
+    }
+    let running = Running::start_mapped(program, MAP_AND_JITDUMP, folder)?;
+    let sampled = sampled::sample(running.pid(), FREQUENCY_HZ, seconds)?;
+    let images = images(&fs::read_to_string(format!("/proc/{}/maps", running.pid()))?);
+    let precompiled = check_precompiled(&sampled, &images, &Truth::of_jitdump(running.pid())?);
+    Ok(Checked { jit, precompiled: Some(precompiled) })
+}
+
+/// Only what the runtime told the profiler: a name that comes from the map would be compared with itself.
+fn check_jit(sampled: &Sampled, truth: &Truth) -> Verdict {
+    let mut verdict = Verdict::default();
+    for (frame, count) in sampled.frames() {
+        if frame.kind == Kind::Jit && frame.source.as_deref() == Some("RuntimeEvents") {
+            verdict.hold(frame, truth.name_at(frame.address), count);
+        }
+    }
+    verdict
+}
+
+fn check_precompiled(sampled: &Sampled, images: &BTreeMap<String, u64>, truth: &Truth) -> Verdict {
+    let mut verdict = Verdict::default();
+    for (frame, count) in sampled.frames() {
+        if frame.kind == Kind::Precompiled {
+            let base = images.get(&frame.module).copied().unwrap_or(0);
+            verdict.hold(frame, truth.name_at(base + frame.address), count);
+        }
+    }
+    verdict
+}
+
+/// Where each .NET image begins in memory: its first mapping that is private. The runtime maps some a second time, shared
+/// and flat.
+fn images(maps: &str) -> BTreeMap<String, u64> {
+    let mut images = BTreeMap::new();
+    for line in maps.lines() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [range, permissions, offset, _, _, path] = fields[..] else { continue };
+        let is_beginning = permissions.ends_with('p') && u64::from_str_radix(offset, 16) == Ok(0);
+        let start = range.split('-').next().and_then(|start| u64::from_str_radix(start, 16).ok());
+        if let (true, Some(start)) = (is_beginning, start) {
+            images.insert(path.to_owned(), start);
+        }
+    }
+    images
+}
+
+impl Share {
+    fn of<'a>(frames: impl Iterator<Item = (&'a Frame, u64)>, is_meant: impl Fn(&Frame) -> bool) -> Self {
+        frames.fold(Self::default(), |mut share, (frame, count)| {
+            share.add(is_meant(frame), count);
+            share
+        })
+    }
+
+    fn add(&mut self, is_meant: bool, count: u64) {
+        self.all += count;
+        self.meant += if is_meant { count } else { 0 };
+    }
+
+    /// In percent, and never rounded up to a hundred.
+    fn cell(self) -> String {
+        match self {
+            Self { all: 0, .. } => "-".to_owned(),
+            Self { meant, all } if meant == all => "100".to_owned(),
+            Self { meant, all } => format!("{:.2}", (100.0 * meant as f64 / all as f64).min(99.99)),
+        }
+    }
+}
+
+impl Verdict {
+    /// Where the runtime says nothing there is nothing to hold a name against.
+    fn hold(&mut self, frame: &Frame, of_runtime: Option<&str>, count: u64) {
+        let Some(of_runtime) = of_runtime else { return };
+        let is_right = is_same_method(&frame.name, of_runtime);
+        self.right.add(is_right, count);
+        if !is_right {
+            *self.wrong.entry((frame.name.clone(), of_runtime.to_owned())).or_default() += count;
+        }
+    }
+
+    fn cells(&self) -> String {
+        format!("{} | {}", self.right.all, self.right.cell())
+    }
+}
+
+impl Measured {
+    /// The tables. What was called wrong goes to the terminal.
+    pub(super) fn markdown(&self) -> String {
+        let mut text =
+            "| managed frames with a name, % | frames | all | compiled at run time | precompiled |\n\
+                        |---|---:|---:|---:|---:|\n"
+                .to_owned();
+        for (title, row) in &self.named {
+            let cells = match row {
+                Ok(Named { managed, jit, precompiled }) => {
+                    format!("{} | {} | {} | {}", managed.all, managed.cell(), jit.cell(), precompiled.cell())
+                }
+                Err(reason) => format!("{} | | |", reason.replace(['|', '\n'], " ")),
+            };
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "| {title} | {cells} |");
+        }
+        text.push_str(
+            "\n| the name that the runtime has for the address, % | compiled at run time: frames | right | precompiled: \
+             frames | right |\n|---|---:|---:|---:|---:|\n",
+        );
+        for (title, Checked { jit, precompiled }) in &self.right {
+            let of_images = precompiled.as_ref().map_or("- | -".to_owned(), Verdict::cells);
+            let _ = writeln!(text, "| {title} | {} | {of_images} |", jit.cells());
+            for ((ours, of_runtime), count) in
+                [Some(jit), precompiled.as_ref()].into_iter().flatten().flat_map(|verdict| &verdict.wrong)
+            {
+                eprintln!("{title}: {count} times {ours}, which is {of_runtime}");
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_begins_where_its_headers_are_mapped() {
+        let maps = "7f10-7f20 r--s 00000000 08:01 7 /x/a.dll\n7f30-7f40 r--p 00000000 08:01 7 /x/a.dll\n\
+                    7f40-7f50 r-xp 00001000 08:01 7 /x/a.dll\n7f60-7f70 rw-p 00000000 00:00 0\n";
+        assert_eq!(images(maps), BTreeMap::from([("/x/a.dll".to_owned(), 0x7f30)]));
+    }
+
+    #[test]
+    fn a_share_is_a_hundred_percent_only_when_nothing_is_missing() {
+        let share = |meant, all| Share { meant, all }.cell();
+        assert_eq!(
+            [share(7, 7), share(99_999, 100_000), share(1, 3), share(0, 0)],
+            ["100", "99.99", "33.33", "-"]
+        );
+    }
+}

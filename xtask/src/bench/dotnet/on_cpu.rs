@@ -1,0 +1,46 @@
+//! Whether on-CPU means on a CPU: a route that works and one that waits, asked for in turns.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::{
+    super::report::number,
+    running::{Place, Program, Running},
+    sampled::{self, Frame},
+};
+
+const FREQUENCY_HZ: u64 = 999;
+
+const SERVER: Program = Program::Server { paths: &["/busy", "/sleep"] };
+
+/// Shares of the samples, in percent.
+pub(super) struct Measured {
+    busy: f64,
+    sleeping: f64,
+}
+
+pub(super) fn measure(seconds: u64, folder: &Path) -> Result<Measured> {
+    let running = Running::start(SERVER, Place::Host, folder)?;
+    let sampled = sampled::sample(running.pid(), FREQUENCY_HZ, seconds)?;
+    let share = |route: &str| sampled.percent_with(|frame| is_of(frame, route));
+    Ok(Measured { busy: share("Busy"), sleeping: share("Sleep") })
+}
+
+/// The method of a route, or the state machine that the compiler makes of it.
+fn is_of(frame: &Frame, route: &str) -> bool {
+    let names = [format!("Routes.{route}"), format!("<{route}>")];
+    frame.is_managed() && names.iter().any(|name| frame.name.contains(name))
+}
+
+impl Measured {
+    pub(super) fn markdown(&self) -> String {
+        format!(
+            "On-CPU is on a CPU: of two routes of an ASP.NET Core server that are asked for in turns, the one that works for \
+             100 ms has {} % of the samples, and the one that sleeps for 100 ms has {} % (below 2: {}).\n",
+            number(self.busy),
+            number(self.sleeping),
+            if self.sleeping < 2.0 { "ok" } else { "**over**" }
+        )
+    }
+}

@@ -1,0 +1,158 @@
+//! A .NET program that runs and has work, on the host or in a container.
+
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{
+    super::target::{SECONDS, Target},
+    conversation,
+    load::Load,
+};
+use crate::{
+    container::{Container, DOTNET},
+    setup, workloads,
+};
+
+/// What runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Program {
+    /// The workload in a runtime of this version, in a mode of its own.
+    App { version: &'static str, mode: &'static str },
+    /// The ASP.NET Core workload, asked for these paths in turns.
+    Server { paths: &'static [&'static str] },
+    /// The ASP.NET Core workload that has 10,000 methods and both frameworks.
+    Many,
+    /// A program of one file, asked again and again what it can do.
+    SingleFile,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Host,
+    Container,
+}
+
+/// Dropped, all of it is gone.
+pub(crate) struct Running {
+    _load: Option<Load>,
+    target: Target,
+    port: Option<u16>,
+    // Behind what runs in it: fields are dropped in their order.
+    _container: Option<Container>,
+}
+
+impl Running {
+    /// Starts a program and gives it work. Nothing is set for it.
+    pub(crate) fn start(program: Program, place: Place, folder: &Path) -> Result<Self> {
+        Self::start_idle(program, place, None, folder)?.with_load(program)
+    }
+
+    /// The same on the host, with `PerfMapEnabled` set to a value.
+    pub(crate) fn start_mapped(program: Program, perf_map: &str, folder: &Path) -> Result<Self> {
+        Self::start_idle(program, Place::Host, Some(perf_map), folder)?.with_load(program)
+    }
+
+    /// Starts a program. A server has no work yet.
+    pub(crate) fn start_idle(
+        program: Program,
+        place: Place,
+        perf_map: Option<&str>,
+        folder: &Path,
+    ) -> Result<Self> {
+        let dotnet = workloads::output_folder().join("dotnet");
+        // The old prefix, which every version heeds.
+        let perf_map = perf_map.map(|value| format!("COMPlus_PerfMapEnabled={value}"));
+        let invariant = (program == Program::SingleFile).then(|| INVARIANT.to_owned());
+        let variables: Vec<String> = invariant.into_iter().chain(perf_map).collect();
+        let container = match place {
+            Place::Host => None,
+            Place::Container => {
+                Some(Container::new(folder, &dotnet, &program.arguments(Path::new(DOTNET)), &variables)?)
+            }
+        };
+        let mut command = match &container {
+            Some(container) => container.command(),
+            None => on_host(&program.arguments(&dotnet), &variables)?,
+        };
+        let mut target = program.spawn(&mut command)?;
+        if let Some(container) = &container {
+            target.is_in(container)?;
+        }
+        let port = if matches!(program, Program::Server { .. }) { Some(port(&mut target)?) } else { None };
+        Ok(Self { _load: None, target, port, _container: container })
+    }
+
+    fn with_load(self, program: Program) -> Result<Self> {
+        let Program::Server { paths } = program else { return Ok(self) };
+        Ok(Self { _load: Some(Load::begin(self.port()?, paths)?), ..self })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.target.pid()
+    }
+
+    /// Where a server listens.
+    pub(crate) fn port(&self) -> Result<u16> {
+        self.port.context("it is no server")
+    }
+
+    pub(super) fn target(&self) -> &Target {
+        &self.target
+    }
+}
+
+/// Without culture data, whose library may not be there. The workloads say so in their configuration.
+const INVARIANT: &str = "DOTNET_SYSTEM_GLOBALIZATION_INVARIANT=1";
+
+impl Program {
+    /// Program and arguments, with the .NET workloads in `folder`.
+    fn arguments(self, folder: &Path) -> Vec<String> {
+        let in_folder = |path: &str| folder.join(path).to_string_lossy().into_owned();
+        let managed = |version: &str, config: &str, program: &str, mode: &str| {
+            let launcher = in_folder(&format!("{version}/dotnet"));
+            let config = in_folder(&format!("app/{config}.json"));
+            let program = in_folder(&format!("app/{program}.dll"));
+            let words = ["exec", "--runtimeconfig", &config, &program, mode, SECONDS].map(str::to_owned);
+            [launcher].into_iter().chain(words).collect()
+        };
+        match self {
+            Self::App { version, mode } => managed(version, version, "app", mode),
+            Self::Server { .. } => managed("9.0", "aspnet", "web", "serve"),
+            Self::Many => managed("9.0", "aspnet", "web", "many"),
+            Self::SingleFile => ["single-file/azmcp"]
+                .map(in_folder)
+                .into_iter()
+                .chain(["server", "start"].map(str::to_owned))
+                .collect(),
+        }
+    }
+
+    fn spawn(self, command: &mut Command) -> Result<Target> {
+        if self != Self::SingleFile {
+            return Target::of(command);
+        }
+        let program = setup::dotnet_runtime("single-file");
+        ensure!(program.exists(), "not installed");
+        let mut target = Target::spawn(command.stderr(Stdio::null()))?;
+        let (input, output) = target.pipes().context("nobody else talks to it")?;
+        conversation::begin(input, output)?;
+        Ok(target)
+    }
+}
+
+fn on_host(arguments: &[String], variables: &[String]) -> Result<Command> {
+    let [program, arguments @ ..] = arguments else { anyhow::bail!("there is nothing to start") };
+    let mut command = Command::new(program);
+    command.args(arguments).envs(variables.iter().filter_map(|variable| variable.split_once('=')));
+    Ok(command)
+}
+
+fn port(server: &mut Target) -> Result<u16> {
+    let line = server.line()?;
+    let port = line.strip_prefix("port ").and_then(|port| port.trim().parse().ok());
+    port.context("the server does not say its port")
+}

@@ -1,0 +1,36 @@
+//! `cargo xtask picture`: the flame graph of the README, of an ASP.NET Core server in a container.
+
+use std::{fs, path::PathBuf};
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::{
+    bench::dotnet::running::{Place, Program, Running},
+    project, run, setup, shell, workloads,
+};
+
+/// Make the README's flame graph again.
+#[derive(Args)]
+pub(crate) struct Picture {
+    /// Where to write it.
+    #[arg(default_value = "profiler/docs/flame-graph.svg")]
+    file: PathBuf,
+}
+
+/// Each route as often as the others: what computes, what serializes, what answers at once, what waits.
+const SERVER: Program = Program::Server { paths: &["/json", "/plaintext", "/json", "/sleep"] };
+
+impl Picture {
+    pub(crate) fn run(&self) -> Result<()> {
+        setup::install(&[setup::Purpose::Workloads, setup::Purpose::EndToEnd])?;
+        workloads::build()?;
+        let profiler = run::build_static()?;
+        let folder = project::root().join("target/picture");
+        fs::create_dir_all(&folder)?;
+        let server = Running::start(SERVER, Place::Container, &folder)?;
+        let mut command = shell::as_root(profiler);
+        command.args(["-p", &server.pid().to_string(), "-d", "10", "-o"]).arg(&self.file);
+        shell::run(&mut command)
+    }
+}
