@@ -40,6 +40,8 @@ pub(super) struct Method {
     pub(super) start: u64,
     pub(super) size: u32,
     pub(super) module: u64,
+    /// Not compiled while the program ran, but part of an image.
+    pub(super) is_precompiled: bool,
     /// Without its module.
     pub(super) name: Name,
 }
@@ -127,15 +129,20 @@ impl Heard {
     }
 
     fn method(&mut self, payload: &[u8], from_ns: u64) -> Result<(), Short> {
+        const DYNAMIC: u32 = 1;
+        const JITTED: u32 = 8;
         let mut bytes = Bytes(payload);
         let _method = bytes.u64()?;
         let (module, start, size) = (bytes.u64()?, bytes.u64()?, bytes.u32()?);
-        let (_token, _flags) = (bytes.u32()?, bytes.u32()?);
+        let (_token, flags) = (bytes.u32()?, bytes.u32()?);
+        let is_precompiled = flags & (DYNAMIC | JITTED) == 0;
         let (class, method, signature) = (bytes.text()?, bytes.text()?, bytes.text()?);
         let name = managed::of_event(&class, &method, &signature);
         let room = self.methods.len() < MAX_METHODS && self.share.take(name.len() + size_of::<Method>());
         match self.names.push(name.as_bytes()) {
-            Some(name) if room => self.methods.push(Method { from_ns, start, size, module, name }),
+            Some(name) if room => {
+                self.methods.push(Method { from_ns, start, size, module, is_precompiled, name });
+            }
             _ => self.truncated = true,
         }
         Ok(())
@@ -204,10 +211,23 @@ mod tests {
             assert!(!hear(&mut heard, provider, id, &payload));
         }
         assert_eq!(heard.methods.len(), 3);
-        let Method { from_ns, start, size, module, name } = heard.methods[0];
-        assert_eq!((from_ns, start, size, module), (9, 0x1000, 16, 3));
+        let Method { from_ns, start, size, module, is_precompiled, name } = heard.methods[0];
+        assert_eq!((from_ns, start, size, module, is_precompiled), (9, 0x1000, 16, 3, false));
         assert_eq!(heard.names.get(name), "A.B+C.Run(int32,class System.String)");
         assert!(hear(&mut heard, RUNDOWN, 146, &[]));
+    }
+
+    #[test]
+    fn what_was_not_compiled_while_the_program_ran_is_precompiled() {
+        const FLAGS_AT: usize = 32;
+        let mut heard = Heard::default();
+        for flags in [0, 2, 4, 1, 8, 9] {
+            let mut payload = method(3, 0x1000, 16, ["A", "Run", "void  ()"]);
+            payload[FLAGS_AT] = flags;
+            hear(&mut heard, RUNDOWN, 144, &payload);
+        }
+        let precompiled: Vec<_> = heard.methods.iter().map(|method| method.is_precompiled).collect();
+        assert_eq!(precompiled, [true, true, true, false, false, false]);
     }
 
     #[test]

@@ -102,6 +102,7 @@ enum Hearing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Method {
     module: u64,
+    is_precompiled: bool,
     /// Without its module.
     name: Name,
 }
@@ -179,6 +180,11 @@ impl RuntimeNames {
         Some((name, entry.exists_from_ns))
     }
 
+    /// Whether the code that stood at `address` at `time_ns` is a copy of an image's in memory.
+    pub(crate) fn is_precompiled(&self, address: u64, time_ns: u64) -> bool {
+        self.code.lookup(address, time_ns).is_some_and(|entry| entry.payload.is_precompiled)
+    }
+
     /// See [`CodeMap::epoch`].
     pub(crate) fn epoch(&self, time_ns: u64) -> u32 {
         self.code.epoch(time_ns)
@@ -223,7 +229,7 @@ impl RuntimeNames {
             }
             let name = self.names.push(name.as_bytes());
             let taken = name.is_some_and(|name| {
-                let payload = Method { module: method.module, name };
+                let payload = Method { module: method.module, is_precompiled: method.is_precompiled, name };
                 self.code.insert(method.start, size, method.from_ns, payload).is_ok()
             });
             self.truncated |= !taken;

@@ -2,12 +2,15 @@
 //!
 //! ```text
 //! address in a mapping ─ pe ─> address in the image ─ readytorun, entry_points ─> method ─ names ─> name
-//!                                    │ native_format: its tables                    │ metadata: rows and strings
-//!                                    └────────────────────── pieces: of the file what is asked for
+//!        │ bundle: in a                │ native_format: its tables          assemblies: whose │ metadata: rows
+//!        └ single-file program         └────── pieces: of the file what is asked for ─────────┘ and strings
 //! ```
 
+mod assemblies;
+mod bundle;
 mod bytes;
 mod entry_points;
+mod home;
 mod metadata;
 mod names;
 mod native_format;
@@ -16,17 +19,17 @@ mod pieces;
 mod readytorun;
 mod signature;
 
-pub(super) use self::pe::is_pe;
 use std::sync::Arc;
 
 use self::{
-    metadata::Metadata,
+    assemblies::Assemblies,
     names::Names,
     pe::Pe,
     pieces::Pieces,
     readytorun::{Place, ReadyToRun},
 };
-use super::{budget::Budget, symbol::Symbolized};
+pub(crate) use self::{bundle::Bundle, home::Home, pe::is_pe};
+use super::{budget::Budget, debug_file::DebugFiles, symbol::Symbolized};
 use crate::{
     address::{ElfAddress, FileOffset, RuntimeAddress},
     elf::Image,
@@ -37,22 +40,22 @@ use crate::{
 pub(crate) struct ReadyToRunModule {
     pieces: Pieces,
     pe: Pe,
+    home: Home,
     /// Read at the first look-up.
     code: Option<Result<PrecompiledCode, Reason>>,
 }
 
 struct PrecompiledCode {
     tables: ReadyToRun,
-    metadata: Metadata,
-    assembly: String,
+    assemblies: Assemblies,
 }
 
 impl ReadyToRunModule {
     /// Reads the headers. `budget` is that of all symbols and debug information.
-    pub(crate) fn open(image: Image, budget: &Arc<Budget>) -> Result<Self, Reason> {
+    pub(crate) fn open(image: Image, home: Home, budget: &Arc<Budget>) -> Result<Self, Reason> {
         let mut pieces = Pieces::new(image, Arc::clone(budget))?;
         let pe = Pe::read(&mut pieces)?;
-        Ok(Self { pieces, pe, code: None })
+        Ok(Self { pieces, pe, home, code: None })
     }
 
     /// The image's own address of code that runs at `address`, in a mapping of the file's bytes from
@@ -67,34 +70,47 @@ impl ReadyToRunModule {
         Some(ElfAddress(address.into()))
     }
 
-    /// The method at an address of the image.
-    pub(crate) fn symbolize(&mut self, address: ElfAddress) -> Result<Symbolized, Reason> {
-        let pieces = &mut self.pieces;
-        let code = self.code.get_or_insert_with(|| PrecompiledCode::read(pieces, &self.pe));
-        let code = code.as_ref().map_err(|reason| *reason)?;
-        let name = code.name(pieces, address)?;
+    /// The method at an address of the image. Where other assemblies name it, they are looked for in `files`.
+    pub(crate) fn symbolize(
+        &mut self,
+        address: ElfAddress,
+        files: &DebugFiles,
+    ) -> Result<Symbolized, Reason> {
+        let (pieces, home) = (&mut self.pieces, &self.home);
+        let code = self.code.get_or_insert_with(|| PrecompiledCode::read(pieces, &self.pe, home.clone()));
+        let code = code.as_mut().map_err(|reason| *reason)?;
+        let name = code.name(pieces, address, files)?;
         Ok(Symbolized::of(SymbolSource::ReadyToRun, name))
     }
 }
 
 impl PrecompiledCode {
-    fn read(pieces: &mut Pieces, pe: &Pe) -> Result<Self, Reason> {
-        let tables = ReadyToRun::read(pieces, pe)?.ok_or(Reason::NoSymbols)?;
-        let metadata = Metadata::read(pieces, pe.span(pe.metadata)?)?;
-        let assembly = metadata.assembly(pieces)?;
-        Ok(Self { tables, metadata, assembly })
+    fn read(pieces: &mut Pieces, pe: &Pe, home: Home) -> Result<Self, Reason> {
+        let (tables, descriptions) = ReadyToRun::read(pieces, pe)?.ok_or(Reason::NoSymbols)?;
+        let assemblies = Assemblies::read(pieces, descriptions, home)?;
+        Ok(Self { tables, assemblies })
     }
 
-    fn name(&self, pieces: &mut Pieces, address: ElfAddress) -> Result<String, Reason> {
+    fn name(
+        &mut self,
+        pieces: &mut Pieces,
+        address: ElfAddress,
+        files: &DebugFiles,
+    ) -> Result<String, Reason> {
         let address = u32::try_from(address.0).map_err(|_| Reason::NoSymbolHere)?;
-        let method = match self.tables.find(pieces, address)?.ok_or(Reason::NoSymbolHere)? {
-            Place::Method(method) => method,
-            Place::DelayLoadThunk => return Ok("stub DelayLoadThunk".to_owned()),
-        };
-        let (metadata, instances) = (&self.metadata, self.tables.instances);
-        Ok(Names { pieces, metadata, instances, assembly: &self.assembly }.method(method)?)
+        match self.tables.find(pieces, address)?.ok_or(Reason::NoSymbolHere)? {
+            Place::Method(method) => self.names(pieces, files).method(method),
+            Place::DelayLoadThunk => Ok("stub DelayLoadThunk".to_owned()),
+        }
+    }
+
+    fn names<'a>(&'a mut self, pieces: &'a mut Pieces, files: &'a DebugFiles) -> Names<'a> {
+        let instances = self.tables.instances;
+        Names { pieces, assemblies: &mut self.assemblies, files, instances, context: assemblies::OWN }
     }
 }
 
+#[cfg(test)]
+mod test_neighbours;
 #[cfg(test)]
 mod tests;

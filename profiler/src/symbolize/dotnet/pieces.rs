@@ -69,7 +69,7 @@ impl Pieces {
         self.kept_bytes
     }
 
-    pub(super) fn budget(&self) -> &Budget {
+    pub(super) fn budget(&self) -> &Arc<Budget> {
         &self.budget
     }
 
