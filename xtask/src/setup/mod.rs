@@ -12,7 +12,10 @@ use std::path::Path;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 
-pub(crate) use self::{cargo_install::peers_folder, dotnet::runtime as dotnet_runtime};
+pub(crate) use self::{
+    cargo_install::peers_folder,
+    dotnet::{make_executable, runtime as dotnet_runtime},
+};
 
 use crate::{build_ebpf::toolchain, shell};
 
