@@ -14,8 +14,15 @@ use crate::{
     process::{Status, maps, root::Root},
     sampler,
     symbolize::{
-        self, NativeOptions, debug_file::DebugFiles, diagnostics, dotnet::ReadyToRunModule, jitdump::JitDump,
-        kernel::KernelSymbols, managed, native::NativeModule, perf_map::PerfMap,
+        self, NativeOptions,
+        debug_file::DebugFiles,
+        diagnostics,
+        dotnet::{Bundle, Home, ReadyToRunModule},
+        jitdump::JitDump,
+        kernel::KernelSymbols,
+        managed,
+        native::NativeModule,
+        perf_map::PerfMap,
     },
     unwind::{self, TableSource, UnwindTable},
 };
@@ -97,14 +104,28 @@ pub fn dwarf(bytes: &[u8]) {
 
 /// A .NET image with precompiled code.
 pub fn readytorun(bytes: &[u8]) {
-    let Ok(mut module) = ReadyToRunModule::open(Image::Memory(bytes.to_vec()), &Arc::default()) else {
+    let home = Home::beside(Path::new("/fuzzed"));
+    let Ok(mut module) = ReadyToRunModule::open(Image::Memory(bytes.to_vec()), home, &Arc::default()) else {
         return;
     };
+    let Some(nowhere) = no_files() else { return };
     let fixed = [0, 0x1000, 0x1_0200, 0x1_1000];
     let words = words(bytes).flat_map(|word| [word & u64::from(u32::MAX), word >> 32]);
     for address in fixed.into_iter().chain(words).take(MAX_ADDRESSES) {
         let _ = module.address(RuntimeAddress(0), FileOffset(0), RuntimeAddress(address));
-        let _ = module.symbolize(ElfAddress(address));
+        let _ = module.symbolize(ElfAddress(address), &nowhere);
+    }
+}
+
+/// A single-file .NET program.
+pub fn bundle(bytes: &[u8]) {
+    let Ok(elf) = Elf::parse(Image::Memory(bytes.to_vec())) else { return };
+    let Ok(Some(bundle)) = Bundle::read(&elf) else { return };
+    for offset in words(bytes).take(MAX_ADDRESSES) {
+        if let Some(assembly) = bundle.assembly_at(FileOffset(offset)) {
+            assert!(assembly.start <= offset && offset - assembly.start < assembly.bytes);
+            assert!(bundle.image_of(assembly).is_ok());
+        }
     }
 }
 
@@ -162,14 +183,18 @@ pub fn records(bytes: &[u8]) {
 
 fn symbolize_all(bytes: &[u8], options: NativeOptions) {
     let Ok(mut module) = NativeModule::from_bytes(bytes.to_vec(), Path::new("/fuzzed")) else { return };
-    // Where no file is to be found.
-    let Ok(nowhere) = Root::open(Path::new("/proc/self/ns")) else { return };
-    let nowhere = DebugFiles { target: None, host: Arc::new(nowhere), extra: Vec::new(), capture: None };
+    let Some(nowhere) = no_files() else { return };
     let fixed = [0, 0x1000, 0x1010, 0x40_1000];
     for address in fixed.into_iter().chain(words(bytes)).take(MAX_ADDRESSES) {
         let _ = module.elf_address(RuntimeAddress(0), FileOffset(0), RuntimeAddress(address));
         let _ = module.symbolize(ElfAddress(address), options, &nowhere);
     }
+}
+
+/// Where no file is to be found.
+fn no_files() -> Option<DebugFiles> {
+    let nowhere = Root::open(Path::new("/proc/self/ns")).ok()?;
+    Some(DebugFiles { target: None, host: Arc::new(nowhere), extra: Vec::new(), capture: None })
 }
 
 /// The bytes behind the first, whole and in two parts.

@@ -1,6 +1,7 @@
 //! `cargo xtask workloads`: builds the programs that the end-to-end tests profile, into `target/workloads`.
 
 mod aspnet;
+mod single_file;
 mod unwinding;
 
 use std::{
@@ -156,11 +157,17 @@ fn build_dotnet() -> Result<()> {
     }
     mcs.arg(format!("-out:{}", program.display())).arg(&source);
     make(&program, &[&source], &mut mcs)?;
+    single_file::build(&program)?;
     aspnet::build(&folder.join("app"), &framework, &folder.join("app/9.0.json"))
 }
 
 /// Runs `compiler` if `program` is older than one of its `sources`.
 fn make(program: &Path, sources: &[&Path], compiler: &mut Command) -> Result<()> {
+    make_from(program, sources, || shell::run(compiler))
+}
+
+/// Builds `program` if it is older than one of its `sources`.
+fn make_from(program: &Path, sources: &[&Path], build: impl FnOnce() -> Result<()>) -> Result<()> {
     let modified = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified());
     if let Ok(built) = modified(program) {
         let edited = sources.iter().map(|source| modified(source)).collect::<Result<Vec<_>, _>>()?;
@@ -169,7 +176,7 @@ fn make(program: &Path, sources: &[&Path], compiler: &mut Command) -> Result<()>
         }
     }
     println!("{}", project::relative(program).display());
-    shell::run(compiler)
+    build()
 }
 
 fn source_folder() -> PathBuf {

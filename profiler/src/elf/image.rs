@@ -17,8 +17,8 @@ const MAX_STRING_BYTES: u64 = 64 << 10;
 /// A file, or bytes in memory that look like one.
 #[derive(Debug)]
 pub(crate) enum Image {
-    /// An open file and its length when it was opened.
-    File { file: File, length: u64 },
+    /// An open file with the length that it had when it was opened, or a part of it.
+    File { file: Arc<File>, start: u64, length: u64 },
     /// The vdso, or what was unpacked from another file.
     Memory(Vec<u8>),
 }
@@ -27,7 +27,23 @@ impl Image {
     /// The image of an open file.
     pub(crate) fn of_file(file: File) -> Result<Self, Defect> {
         let length = file.metadata().map_err(|_| Defect::Malformed)?.len();
-        Ok(Self::File { file, length })
+        Ok(Self::File { file: Arc::new(file), start: 0, length })
+    }
+
+    /// `length` bytes of it from `offset` on: a file within the file.
+    pub(crate) fn part(&self, offset: u64, length: u64) -> Result<Self, Defect> {
+        let end = offset.checked_add(length).filter(|end| *end <= self.length()).ok_or(Defect::Malformed)?;
+        match self {
+            Self::File { file, start, .. } => {
+                let start = start.checked_add(offset).ok_or(Defect::Malformed)?;
+                Ok(Self::File { file: Arc::clone(file), start, length })
+            }
+            Self::Memory(bytes) => {
+                let part = usize::try_from(offset).ok().zip(usize::try_from(end).ok());
+                let part = part.and_then(|(from, to)| bytes.get(from..to)).ok_or(Defect::Malformed)?;
+                Ok(Self::Memory(part.to_vec()))
+            }
+        }
     }
 
     /// How long it is.
@@ -41,7 +57,14 @@ impl Image {
     /// Fills `buffer` from `offset` on, or fails where the image ends before.
     pub(crate) fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Defect> {
         match self {
-            Self::File { file, .. } => file.read_exact_at(buffer, offset).map_err(|_| Defect::Malformed),
+            Self::File { file, start, length } => {
+                let end = offset.checked_add(buffer.len() as u64);
+                if end.is_none_or(|end| end > *length) {
+                    return Err(Defect::Malformed);
+                }
+                let at = start.checked_add(offset).ok_or(Defect::Malformed)?;
+                file.read_exact_at(buffer, at).map_err(|_| Defect::Malformed)
+            }
             Self::Memory(bytes) => {
                 let start = usize::try_from(offset).map_err(|_| Defect::Malformed)?;
                 let end = start.checked_add(buffer.len()).ok_or(Defect::Malformed)?;
@@ -122,6 +145,20 @@ mod tests {
             assert_eq!(image.read(5, 3, 10), Err(Defect::Malformed));
             assert_eq!(image.read(u64::MAX, 2, 10), Err(Defect::Malformed));
             assert_eq!(image.read(0, 7, 6), Err(Defect::TooLarge));
+        }
+    }
+
+    #[test]
+    fn a_part_begins_and_ends_within_its_file() {
+        for image in [in_a_file(b"abcdefgh"), Image::Memory(b"abcdefgh".to_vec())] {
+            let part = image.part(2, 5).unwrap();
+            assert_eq!(part.length(), 5);
+            assert_eq!(part.read(1, 4, 10), Ok(b"defg".to_vec()));
+            assert_eq!(part.read_into(1, &mut [0; 5]), Err(Defect::Malformed), "what follows is not its own");
+            assert_eq!(part.part(1, 2).unwrap().read(0, 2, 10), Ok(b"de".to_vec()));
+            for (offset, length) in [(4, 5), (9, 0), (u64::MAX, 2), (2, u64::MAX)] {
+                assert!(image.part(offset, length).is_err(), "{offset} {length}");
+            }
         }
     }
 

@@ -106,6 +106,11 @@ impl Elf {
         self.segments.iter().filter_map(Segment::code)
     }
 
+    /// Where in the file the first values of its variables are, and how many bytes.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = (FileOffset, u64)> {
+        self.segments.iter().filter_map(Segment::variables)
+    }
+
     /// The section headers. A file may have none.
     pub(crate) fn sections(&self) -> Result<Sections, Defect> {
         Sections::read(&self.image, &self.header)

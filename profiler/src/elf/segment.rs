@@ -17,6 +17,7 @@ pub(super) struct Segment {
     pub(super) address: ElfAddress,
     pub(super) file_bytes: u64,
     is_code: bool,
+    is_writable: bool,
 }
 
 /// The segments among the program headers.
@@ -36,6 +37,7 @@ fn of_type(programs: &[ProgramHeader], kind: elf::ProgramType) -> impl Iterator<
         address: ElfAddress(program.p_vaddr.get(LE)),
         file_bytes: program.p_filesz.get(LE),
         is_code: program.p_flags.get(LE).contains(elf::PF_X),
+        is_writable: program.p_flags.get(LE).contains(elf::PF_W),
     })
 }
 
@@ -86,8 +88,13 @@ impl Layout {
     /// Of a file that is no ELF file: where each part of it is in the file and in memory, how many bytes it has, and
     /// whether it is code.
     pub(crate) fn of_parts(parts: impl Iterator<Item = (FileOffset, ElfAddress, u64, bool)>) -> Self {
-        let segment =
-            |(offset, address, file_bytes, is_code)| Segment { offset, address, file_bytes, is_code };
+        let segment = |(offset, address, file_bytes, is_code)| Segment {
+            offset,
+            address,
+            file_bytes,
+            is_code,
+            is_writable: false,
+        };
         Self(parts.map(segment).collect())
     }
 
@@ -121,6 +128,11 @@ impl Segment {
         self.is_code.then(|| start..start.saturating_add(self.file_bytes))
     }
 
+    /// Where in the file the first values of its variables are, and how many bytes, if it has any.
+    pub(super) fn variables(&self) -> Option<(FileOffset, u64)> {
+        self.is_writable.then_some((self.offset, self.file_bytes))
+    }
+
     /// From `address` to the end of the segment: where that is in the file, and how much.
     pub(super) fn rest_from(&self, address: ElfAddress) -> Option<(FileOffset, u64)> {
         let within = address.0.checked_sub(self.address.0)?;
@@ -149,7 +161,8 @@ mod tests {
     const P: u64 = PAGE_BYTES;
 
     fn segment(offset: u64, address: u64, file_bytes: u64, is_code: bool) -> Segment {
-        Segment { offset: FileOffset(offset), address: ElfAddress(address), file_bytes, is_code }
+        let (offset, address) = (FileOffset(offset), ElfAddress(address));
+        Segment { offset, address, file_bytes, is_code, is_writable: false }
     }
 
     fn at(segments: &[Segment], start: u64, offset: u64, address: u64) -> Option<u64> {

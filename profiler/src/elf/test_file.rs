@@ -128,6 +128,15 @@ impl TestFile {
         file
     }
 
+    /// Adds a segment of variables with these first values.
+    pub(crate) fn variables(self, contents: Vec<u8>) -> Self {
+        let mut file = self.with(".data", elf::SHT_PROGBITS, contents).segment_of_section(elf::PT_LOAD);
+        if let Some(segment) = file.segments.last_mut() {
+            segment.p_flags = U32::new(LE, elf::PF_R | elf::PF_W);
+        }
+        file
+    }
+
     /// Changes the type of a section.
     pub(crate) fn section_type(mut self, index: usize, kind: SectionType) -> Self {
         self.sections[index].0.sh_type = U32::new(LE, kind);

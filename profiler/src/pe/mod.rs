@@ -22,7 +22,14 @@ const SECTION_BYTES: u64 = 40;
 const COFF_HEADER_BYTES: u64 = 24;
 /// Of the optional header, up to the directory of the managed header.
 const OPTIONAL_HEADER_BYTES: u64 = 112 + 15 * 8;
-const CLI_HEADER_BYTES: u64 = 72;
+const CLI_HEADER_BYTES: usize = 72;
+const EXPORTS_HEADER_BYTES: usize = 40;
+
+/// The name of the header of a composite image, which has no managed header.
+const COMPOSITE_HEADER: &[u8] = b"RTR_HEADER";
+
+/// Exported names that are looked at. Compilers write one or two.
+const MAX_EXPORTS: u32 = 64;
 
 /// The machine that code is for, as an image for Linux states it: x86-64 and AArch64, each with the number of the
 /// system mixed in.
@@ -51,7 +58,7 @@ pub(crate) struct Pe {
     pub(crate) is_of_this_machine: bool,
     pub(crate) metadata: Directory,
     /// The header of the precompiled code; empty where there is none.
-    pub(crate) native_header: Directory,
+    pub(crate) native_header: Span,
 }
 
 /// Whether a file begins as PE files do.
@@ -80,31 +87,41 @@ impl Pe {
             sections,
             is_of_this_machine: machine == MACHINE,
             metadata: Directory::default(),
-            native_header: Directory::default(),
+            native_header: Span::default(),
         };
-        let managed = managed_header(pieces, optional.first(optional_bytes)?)?;
-        let managed: [u8; CLI_HEADER_BYTES as usize] = pieces.array(pe.span(managed)?)?;
-        pe.metadata = Directory::read(&mut Bytes::at(&managed, 8))?;
-        pe.native_header = Directory::read(&mut Bytes::at(&managed, 64))?;
+        let Directories { exports, managed } = Directories::read(pieces, optional.first(optional_bytes)?)?;
+        if managed != Directory::default() {
+            let header: [u8; CLI_HEADER_BYTES] = pieces.array(pe.span(managed)?)?;
+            pe.metadata = Directory::read(&mut Bytes::at(&header, 8))?;
+            let native_header = Directory::read(&mut Bytes::at(&header, 64))?;
+            if native_header != Directory::default() {
+                pe.native_header = pe.span(native_header)?;
+            }
+        }
+        if let Some(address) = pe.composite_header(pieces, exports)? {
+            pe.native_header = pe.rest_from(address)?;
+        }
         Ok(pe)
     }
 
     /// Where in the file the bytes of a directory are.
     pub(crate) fn span(&self, directory: Directory) -> Result<Span, Defect> {
-        let span = self.sections.iter().find_map(|section| {
-            let offset = directory.address.checked_sub(section.address)?;
-            section.file.from(offset.into()).ok()?.first(directory.bytes.into()).ok()
-        });
-        span.ok_or(Defect::Malformed)
+        self.rest_from(directory.address)?.first(directory.bytes.into())
     }
 
-    /// Where in the file the bytes from an address on are, up to the end of its section.
+    /// Where in the file the metadata is that a managed header leads to.
+    pub(crate) fn metadata_of(&self, pieces: &mut Pieces, managed: Directory) -> Result<Span, Defect> {
+        let header: [u8; CLI_HEADER_BYTES] = pieces.array(self.span(managed)?)?;
+        self.span(Directory::read(&mut Bytes::at(&header, 8))?)
+    }
+
+    /// Where in the file the bytes from an address on are, up to the end of their section.
     pub(crate) fn rest_from(&self, address: u32) -> Result<Span, Defect> {
-        let rest = self.sections.iter().find_map(|section| {
+        let span = self.sections.iter().find_map(|section| {
             let offset = address.checked_sub(section.address)?;
             section.file.from(offset.into()).ok().filter(|rest| rest.len() > 0)
         });
-        rest.ok_or(Defect::Malformed)
+        span.ok_or(Defect::Malformed)
     }
 
     /// Where its sections are.
@@ -113,6 +130,27 @@ impl Pe {
             let Section { address, file, is_code } = *section;
             (FileOffset(file.start), ElfAddress(address.into()), file.len(), is_code)
         }))
+    }
+
+    /// The address of the header that a composite image exports.
+    fn composite_header(&self, pieces: &mut Pieces, exports: Directory) -> Result<Option<u32>, Defect> {
+        if exports == Directory::default() {
+            return Ok(None);
+        }
+        let header: [u8; EXPORTS_HEADER_BYTES] = pieces.array(self.span(exports)?)?;
+        let mut fields = Bytes::at(&header, 24);
+        let (count, functions) = (fields.u32()?.min(MAX_EXPORTS), fields.u32()?);
+        let (names, ordinals) = (fields.u32()?, fields.u32()?);
+        for index in 0..count {
+            let name = u32::from_le_bytes(pieces.array(self.rest_from(names)?.from(u64::from(index) * 4)?)?);
+            if pieces.up_to(self.rest_from(name)?, COMPOSITE_HEADER.len() as u64)? == COMPOSITE_HEADER {
+                let ordinal = self.rest_from(ordinals)?.from(u64::from(index) * 2)?;
+                let ordinal = u64::from(u16::from_le_bytes(pieces.array(ordinal)?));
+                let function = pieces.array(self.rest_from(functions)?.from(ordinal * 4)?)?;
+                return Ok(Some(u32::from_le_bytes(function)));
+            }
+        }
+        Ok(None)
     }
 
     /// The address in the image of code that runs at `address`, in a mapping of the file's bytes from
@@ -171,14 +209,26 @@ impl Section {
     }
 }
 
-/// Where the managed header is, which the 15th directory says.
-fn managed_header(pieces: &mut Pieces, optional: Span) -> Result<Directory, Defect> {
-    const PE32_PLUS: u16 = 0x20b;
-    let header = pieces.up_to(optional, OPTIONAL_HEADER_BYTES)?;
-    let directories = if Bytes::at(&header, 0).u16()? == PE32_PLUS { 112 } else { 96 };
-    let count = Bytes::at(&header, directories - 4).u32()?;
-    if count < 15 {
-        return Ok(Directory::default());
+/// The directories in the optional header that matter here; empty where there are none.
+#[derive(Default)]
+struct Directories {
+    exports: Directory,
+    managed: Directory,
+}
+
+impl Directories {
+    fn read(pieces: &mut Pieces, optional: Span) -> Result<Self, Defect> {
+        const PE32_PLUS: u16 = 0x20b;
+        const MANAGED: usize = 14;
+        let header = pieces.up_to(optional, OPTIONAL_HEADER_BYTES)?;
+        let directories = if Bytes::at(&header, 0).u16()? == PE32_PLUS { 112 } else { 96 };
+        let count = Bytes::at(&header, directories - 4).u32()? as usize;
+        if count <= MANAGED {
+            return Ok(Self::default());
+        }
+        Ok(Self {
+            exports: Directory::read(&mut Bytes::at(&header, directories))?,
+            managed: Directory::read(&mut Bytes::at(&header, directories + MANAGED * 8))?,
+        })
     }
-    Directory::read(&mut Bytes::at(&header, directories + 14 * 8))
 }

@@ -71,7 +71,7 @@ impl Pieces {
         self.kept_bytes
     }
 
-    pub(crate) fn budget(&self) -> &Budget {
+    pub(crate) fn budget(&self) -> &Arc<Budget> {
         &self.budget
     }
 

@@ -3,7 +3,7 @@
 //! Source: dotnet/runtime, `docs/design/coreclr/botr/readytorun-format.md`.
 
 use super::{
-    Directory,
+    Directory, Pe,
     bytes::Bytes,
     pieces::{Pieces, Span},
 };
@@ -12,33 +12,49 @@ use crate::elf::Defect;
 /// The runtime has defined a quarter of it.
 const MAX_SECTIONS: u32 = 96;
 
-const HEADER_BYTES: u64 = 16;
 const SECTION_BYTES: u64 = 12;
 
 /// The table of all functions, in the order of their addresses.
 pub(crate) const RUNTIME_FUNCTIONS: u32 = 102;
 
-/// The tables by their kind, unless it is no header of precompiled code.
-pub(crate) fn read_header(
-    pieces: &mut Pieces,
-    header: Span,
-) -> Result<Option<Vec<(u32, Directory)>>, Defect> {
-    let fields: [u8; HEADER_BYTES as usize] = pieces.array(header)?;
-    let mut fields = Bytes::at(&fields, 0);
-    if fields.array()? != *b"RTR\0" {
-        return Ok(None);
+/// The header of precompiled code: its tables by their kind.
+pub(crate) struct Header(Vec<(u32, Directory)>);
+
+impl Header {
+    /// Unless it is another kind of header.
+    pub(crate) fn read(pieces: &mut Pieces, header: Span) -> Result<Option<Self>, Defect> {
+        const VERSION_BYTES: u64 = 8;
+        if &pieces.array(header)? != b"RTR\0" {
+            return Ok(None);
+        }
+        Self::read_core(pieces, header.from(VERSION_BYTES)?).map(Some)
     }
-    fields.skip(8);
-    let count = fields.u32()?;
-    if count > MAX_SECTIONS {
-        return Err(Defect::TooLarge);
+
+    /// What follows the version; components of a composite image have that alone.
+    pub(crate) fn read_core(pieces: &mut Pieces, core: Span) -> Result<Self, Defect> {
+        const CORE_BYTES: u64 = 8;
+        let fields: [u8; CORE_BYTES as usize] = pieces.array(core)?;
+        let mut fields = Bytes::at(&fields, 0);
+        let (_flags, count) = (fields.u32()?, fields.u32()?);
+        if count > MAX_SECTIONS {
+            return Err(Defect::TooLarge);
+        }
+        let mut sections = Vec::new();
+        for index in 0..u64::from(count) {
+            let section = core.from(CORE_BYTES + index * SECTION_BYTES)?;
+            let section: [u8; SECTION_BYTES as usize] = pieces.array(section)?;
+            let mut fields = Bytes::at(&section, 0);
+            sections.push((fields.u32()?, Directory::read(&mut fields)?));
+        }
+        Ok(Self(sections))
     }
-    let mut sections = Vec::new();
-    for index in 0..u64::from(count) {
-        let section = header.from(HEADER_BYTES + index * SECTION_BYTES)?;
-        let section: [u8; SECTION_BYTES as usize] = pieces.array(section)?;
-        let mut fields = Bytes::at(&section, 0);
-        sections.push((fields.u32()?, Directory::read(&mut fields)?));
+
+    pub(crate) fn directory(&self, kind: u32) -> Option<Directory> {
+        self.0.iter().find(|(found, _)| *found == kind).map(|(_, place)| *place)
     }
-    Ok(Some(sections))
+
+    /// Empty where there is no such table.
+    pub(crate) fn span(&self, kind: u32, pe: &Pe) -> Result<Span, Defect> {
+        self.directory(kind).map_or(Ok(Span::default()), |place| pe.span(place))
+    }
 }

@@ -81,6 +81,14 @@ impl DebugFiles {
         self.first(&given, paths, is_right)
     }
 
+    /// A file of the target's own; on the host only where the target's root is not open.
+    pub(super) fn open(&self, path: &Path) -> Option<Image> {
+        let root = self.target.as_ref().unwrap_or(&self.host);
+        let image = Image::of_file(root.open_file(path).ok()?).ok()?;
+        self.keep(root, path);
+        Some(image)
+    }
+
     /// What the user gave goes first, then each path in the target's root and on the host.
     fn first(
         &self,

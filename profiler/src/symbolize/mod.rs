@@ -163,12 +163,15 @@ impl Symbolizer {
                 let debug_files = self.debug_files(process);
                 self.modules.names(module, address, self.options, &debug_files)
             }
-            Code::Jit(_, address, _) => Answer {
-                kind: FrameKind::Jit,
-                module: None,
-                address: ElfAddress(address.0),
-                names: self.jit_code(process).names.lookup(address, time_ns),
-            },
+            Code::Jit(_, address, _) => {
+                let code = &self.jit_code(process).names;
+                Answer {
+                    kind: code.kind(address, time_ns),
+                    module: None,
+                    address: ElfAddress(address.0),
+                    names: code.lookup(address, time_ns),
+                }
+            }
             Code::Closed(file, offset, reason) => Answer {
                 kind: FrameKind::Native,
                 module: self.modules.closed_path(file).map(|path| (path, Arc::default())),

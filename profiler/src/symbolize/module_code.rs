@@ -6,7 +6,7 @@ use super::{
     NativeOptions,
     budget::Budget,
     debug_file::DebugFiles,
-    dotnet::{ReadyToRunModule, is_pe},
+    dotnet::{Bundle, Home, ReadyToRunModule, is_pe},
     native::NativeModule,
     symbol::Symbolized,
 };
@@ -27,9 +27,22 @@ impl ModuleCode {
     /// The code of the file at `path` in its process; `budget` is that of all debug information.
     pub(super) fn of_image(image: Image, path: &Path, budget: &Arc<Budget>) -> Result<Self, Reason> {
         if is_pe(&image) {
-            return ReadyToRunModule::open(image, budget).map(Box::new).map(Self::ReadyToRun);
+            return Self::of_assembly(image, Home::beside(path), budget);
         }
         NativeModule::open(image, path, budget).map(Box::new).map(Self::Native)
+    }
+
+    /// The code of a .NET image that has its neighbours at `home`.
+    pub(super) fn of_assembly(image: Image, home: Home, budget: &Arc<Budget>) -> Result<Self, Reason> {
+        ReadyToRunModule::open(image, home, budget).map(Box::new).map(Self::ReadyToRun)
+    }
+
+    /// The assemblies that the file carries, if it is a single-file .NET program.
+    pub(super) fn bundle(&self) -> Result<Option<Bundle>, Reason> {
+        match self {
+            Self::Native(module) => Ok(Bundle::read(module.elf())?),
+            Self::ReadyToRun(_) => Ok(None),
+        }
     }
 
     pub(super) fn kind(&self) -> FrameKind {
@@ -70,7 +83,7 @@ impl ModuleCode {
     ) -> Result<Symbolized, Reason> {
         match self {
             Self::Native(module) => module.symbolize(address, options, debug_files),
-            Self::ReadyToRun(module) => module.symbolize(address),
+            Self::ReadyToRun(module) => module.symbolize(address, debug_files),
         }
     }
 }

@@ -3,7 +3,11 @@
 use std::{collections::HashMap, fs::File, io, os::unix::fs::MetadataExt, path::Path, sync::Arc};
 
 use super::{
-    Answer, Code, ModuleKey, NativeOptions, budget::Budget, debug_file::DebugFiles, module_code::ModuleCode,
+    Answer, Code, ModuleKey, NativeOptions,
+    budget::Budget,
+    debug_file::DebugFiles,
+    dotnet::{Bundle, Home},
+    module_code::ModuleCode,
 };
 use crate::{
     address::{ElfAddress, FileOffset, RuntimeAddress},
@@ -22,6 +26,8 @@ pub(super) struct Modules {
     host: Arc<Root>,
     opened: Vec<Module>,
     by_file: HashMap<Identity, ModuleKey>,
+    /// The assemblies in single-file programs, by where they begin, or why they could not be opened.
+    bundled: HashMap<(ModuleKey, u64), Result<ModuleKey, Reason>>,
     /// What could not be opened for one process may still be for another.
     failed: HashMap<(Identity, ProcessKey), Reason>,
     closed_paths: HashMap<FileId, Arc<str>>,
@@ -39,6 +45,8 @@ struct Module {
     path: Arc<str>,
     build_id: Arc<[u8]>,
     code: ModuleCode,
+    /// Read when an address is in the file and in none of its segments.
+    bundle: Option<Result<Option<Arc<Bundle>>, Reason>>,
 }
 
 impl Modules {
@@ -48,6 +56,7 @@ impl Modules {
             host,
             opened: Vec::new(),
             by_file: HashMap::new(),
+            bundled: HashMap::new(),
             failed: HashMap::new(),
             closed_paths: HashMap::new(),
             budget: Arc::default(),
@@ -56,12 +65,44 @@ impl Modules {
 
     /// The module's code at a runtime address in one of its mappings.
     pub(super) fn code_at(&mut self, process: &Process, mapping: &Mapping, address: RuntimeAddress) -> Code {
-        let found = self.module_of(process, mapping).and_then(|key| {
-            let module = self.get(key).ok_or(Reason::FileMissing)?;
-            let address = module.code.address(mapping.start, mapping.offset, address);
-            Ok(Code::Module(key, address.ok_or(Reason::MalformedFile)?))
-        });
+        let found = self.module_of(process, mapping).and_then(|key| self.code_in(key, mapping, address));
         found.unwrap_or_else(|reason| self.closed(mapping, address, reason))
+    }
+
+    /// The file's own code, else that of an assembly which it carries.
+    fn code_in(
+        &mut self,
+        key: ModuleKey,
+        mapping: &Mapping,
+        address: RuntimeAddress,
+    ) -> Result<Code, Reason> {
+        let module = self.get(key).ok_or(Reason::FileMissing)?;
+        if let Some(own) = module.code.address(mapping.start, mapping.offset, address) {
+            return Ok(Code::Module(key, own));
+        }
+        let (key, offset) = self.bundled_at(key, offset_in_file(mapping, address))?;
+        let module = self.get(key).ok_or(Reason::FileMissing)?;
+        // As if the mapping began there: where it does begin may be another assembly's.
+        let own = module.code.address(address, offset, address);
+        Ok(Code::Module(key, own.ok_or(Reason::MalformedFile)?))
+    }
+
+    /// The assembly at an offset of a single-file program, and where in it that is.
+    fn bundled_at(&mut self, key: ModuleKey, at: FileOffset) -> Result<(ModuleKey, FileOffset), Reason> {
+        let module = self.opened.get_mut(key.0 as usize).ok_or(Reason::FileMissing)?;
+        let read = || module.code.bundle().map(|bundle| bundle.map(Arc::new));
+        let bundle = module.bundle.get_or_insert_with(read).clone()?.ok_or(Reason::MalformedFile)?;
+        let assembly = bundle.assembly_at(at).ok_or(Reason::MalformedFile)?;
+        let offset = FileOffset(at.0 - assembly.start);
+        if let Some(known) = self.bundled.get(&(key, assembly.start)) {
+            return known.map(|key| (key, offset));
+        }
+        let path = format!("{}/{}", module.path, assembly.path).into();
+        let image = bundle.image_of(assembly)?;
+        let code = ModuleCode::of_assembly(image, Home::bundle(&bundle), &self.budget);
+        let opened = code.and_then(|code| self.add(path, code));
+        self.bundled.insert((key, assembly.start), opened);
+        opened.map(|key| (key, offset))
     }
 
     /// The path of a file that could not be opened or understood.
@@ -74,8 +115,7 @@ impl Modules {
         if self.closed_paths.len() < MAX_MODULES {
             self.closed_paths.entry(*id).or_insert_with(|| Arc::clone(path));
         }
-        let offset = mapping.offset.0.wrapping_add(address.0.wrapping_sub(mapping.start.0));
-        Code::Closed(*id, FileOffset(offset), reason)
+        Code::Closed(*id, offset_in_file(mapping, address), reason)
     }
 
     /// The names at an address of a module.
@@ -135,9 +175,6 @@ impl Modules {
         identity: Identity,
         path: Arc<str>,
     ) -> Result<ModuleKey, Reason> {
-        if self.opened.len() >= MAX_MODULES {
-            return Err(Reason::TooLarge);
-        }
         let code = match identity {
             Identity::Vdso => {
                 let bytes = self.proc.vdso().map_err(|_| Reason::FileMissing)?;
@@ -151,8 +188,15 @@ impl Modules {
                 ModuleCode::of_image(Image::of_file(file)?, Path::new(&*path), &self.budget)?
             }
         };
+        self.add(path, code)
+    }
+
+    fn add(&mut self, path: Arc<str>, code: ModuleCode) -> Result<ModuleKey, Reason> {
+        if self.opened.len() >= MAX_MODULES {
+            return Err(Reason::TooLarge);
+        }
         let key = ModuleKey(u32::try_from(self.opened.len()).map_err(|_| Reason::TooLarge)?);
-        self.opened.push(Module { path, build_id: code.build_id().into(), code });
+        self.opened.push(Module { path, build_id: code.build_id().into(), code, bundle: None });
         Ok(key)
     }
 
@@ -188,6 +232,10 @@ impl Modules {
         }
         Err(if worst == Reason::FileMissing { mapped } else { worst })
     }
+}
+
+fn offset_in_file(mapping: &Mapping, address: RuntimeAddress) -> FileOffset {
+    FileOffset(mapping.offset.0.wrapping_add(address.0.wrapping_sub(mapping.start.0)))
 }
 
 fn reason(error: &io::Error) -> Reason {

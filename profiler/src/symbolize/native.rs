@@ -58,6 +58,11 @@ impl NativeModule {
         self.elf.build_id().map_or(&[], BuildId::bytes)
     }
 
+    /// The file itself.
+    pub(super) fn elf(&self) -> &Elf {
+        &self.elf
+    }
+
     /// The file's own address of code that runs at `address`, in a mapping of its bytes from
     /// `mapping_offset` on to the memory from `mapping_start` on.
     pub(crate) fn elf_address(

@@ -14,6 +14,7 @@ mod node;
 mod privileges;
 mod readable_names;
 mod real_programs;
+mod single_file;
 mod targets;
 mod threads;
 mod unwinding;

@@ -215,6 +215,20 @@ mod tests {
     }
 
     #[test]
+    fn what_was_not_compiled_while_the_program_ran_is_precompiled() {
+        const FLAGS_AT: usize = 32;
+        let mut heard = Heard::default();
+        for flags in [0, 2, 4, 1, 8, 9] {
+            let mut payload = method(3, 0x1000, 16, ["A", "Run", "void  ()"]);
+            payload[FLAGS_AT] = flags;
+            hear(&mut heard, RUNDOWN, 144, &payload);
+        }
+        let precompiled: Vec<_> =
+            heard.methods.iter().map(|method| method.tier == Tier::Precompiled).collect();
+        assert_eq!(precompiled, [true, true, true, false, false, false]);
+    }
+
+    #[test]
     fn modules_are_called_like_their_assemblies() {
         let mut heard = Heard::default();
         for (number, path) in [

@@ -191,6 +191,11 @@ impl RuntimeNames {
         Some(Told { name, tier: entry.payload.tier, exists_from_ns: entry.exists_from_ns })
     }
 
+    /// Whether the code that stood at `address` at `time_ns` is a copy of an image's in memory.
+    pub(crate) fn is_precompiled(&self, address: u64, time_ns: u64) -> bool {
+        self.code.lookup(address, time_ns).is_some_and(|entry| entry.payload.tier == Tier::Precompiled)
+    }
+
     /// See [`CodeMap::epoch`].
     pub(crate) fn epoch(&self, time_ns: u64) -> u32 {
         self.code.epoch(time_ns)

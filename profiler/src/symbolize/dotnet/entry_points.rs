@@ -14,34 +14,53 @@ use crate::elf::Defect;
 pub(super) struct EntryPoints(Vec<(u32, Method)>);
 
 impl EntryPoints {
-    /// Reads the methods of the image's own types and the instances of generic ones, and takes them and the types in
-    /// their signatures off those that are left.
-    pub(super) fn read(
-        definitions: &[u8],
-        instances: &[u8],
+    /// Adds the methods of an assembly's own types, and takes them off those that are left.
+    pub(super) fn add_definitions(
+        &mut self,
+        assembly: u16,
+        table: &[u8],
+        methods_left: &mut u64,
+    ) -> Result<(), Defect> {
+        if table.is_empty() {
+            return Ok(());
+        }
+        let before = self.0.len();
+        let limit = usize::try_from(*methods_left).unwrap_or(usize::MAX);
+        for (index, position) in array_elements(table)?.take(limit) {
+            let method = Method::Definition { assembly, row: index + 1 };
+            self.0.push((first_function(table, position)?, method));
+        }
+        *methods_left = methods_left.saturating_sub((self.0.len() - before) as u64);
+        Ok(())
+    }
+
+    /// Adds the instances of generic methods and of methods of generic types, and takes them and the types in their
+    /// signatures off those that are left.
+    pub(super) fn add_instances(
+        &mut self,
+        table: &[u8],
         methods_left: &mut u64,
         types_left: &mut u32,
-    ) -> Result<Self, Defect> {
+    ) -> Result<(), Defect> {
+        if table.is_empty() {
+            return Ok(());
+        }
         let limit = usize::try_from(*methods_left).unwrap_or(usize::MAX);
-        let mut methods = Vec::new();
-        if !definitions.is_empty() {
-            for (index, position) in array_elements(definitions)?.take(limit) {
-                let function = first_function(definitions, position)?;
-                methods.push((function, Method::Definition(index + 1)));
-            }
+        let positions = hash_table_entries(table, limit)?;
+        *methods_left = methods_left.saturating_sub(positions.len() as u64);
+        for position in positions {
+            let mut reader = Bytes::at(table, position);
+            InstanceSignature::read(&mut reader, types_left)?;
+            let function = first_function(table, reader.position())?;
+            self.0.push((function, Method::Instance(position as u32)));
         }
-        if !instances.is_empty() {
-            for position in hash_table_entries(instances, limit.saturating_sub(methods.len()))? {
-                let mut reader = Bytes::at(instances, position);
-                InstanceSignature::read(&mut reader, types_left)?;
-                let function = first_function(instances, reader.position())?;
-                methods.push((function, Method::Instance(position as u32)));
-            }
-        }
-        *methods_left = methods_left.saturating_sub(methods.len() as u64);
-        methods.sort_unstable();
-        methods.shrink_to_fit();
-        Ok(Self(methods))
+        Ok(())
+    }
+
+    /// Brings them into the order in which they are looked for.
+    pub(super) fn sort(&mut self) {
+        self.0.sort_unstable();
+        self.0.shrink_to_fit();
     }
 
     #[cfg(test)]
@@ -69,10 +88,11 @@ mod tests {
 
     #[test]
     fn functions_up_to_the_next_method_are_the_methods_own() {
-        let methods = EntryPoints(vec![(2, Method::Definition(7)), (5, Method::Instance(9))]);
+        let seventh = Method::Definition { assembly: 0, row: 7 };
+        let methods = EntryPoints(vec![(2, seventh), (5, Method::Instance(9))]);
         assert_eq!(methods.method_of(1), None);
-        assert_eq!(methods.method_of(2), Some(Method::Definition(7)));
-        assert_eq!(methods.method_of(4), Some(Method::Definition(7)));
+        assert_eq!(methods.method_of(2), Some(seventh));
+        assert_eq!(methods.method_of(4), Some(seventh));
         assert_eq!(methods.method_of(5), Some(Method::Instance(9)));
         assert_eq!(methods.method_of(u32::MAX), Some(Method::Instance(9)));
         assert_eq!(EntryPoints::default().method_of(0), None);

@@ -2,11 +2,14 @@
 //!
 //! ```text
 //! address in a mapping ─ pe ─> address in the image ─ readytorun, entry_points ─> method ─ names ─> name
-//!                                    │ native_format: its tables                    │ metadata: rows and strings
-//!                                    └────────────────────── pieces: of the file what is asked for
+//!        │ bundle: in a                │ native_format: its tables          assemblies: whose │ metadata: rows
+//!        └ single-file program         └────── pieces: of the file what is asked for ─────────┘ and strings
 //! ```
 
+mod assemblies;
+mod bundle;
 mod entry_points;
+mod home;
 mod metadata;
 mod names;
 mod native_format;
@@ -16,16 +19,18 @@ mod signature;
 use std::sync::Arc;
 
 use self::{
-    metadata::Metadata,
+    assemblies::Assemblies,
     names::Names,
     readytorun::{Place, ReadyToRun},
 };
+pub(crate) use self::{bundle::Bundle, home::Home};
 use super::{
     budget::Budget,
+    debug_file::DebugFiles,
     managed::{ManagedName, Tier},
     symbol::Symbolized,
 };
-pub(super) use crate::pe::is_pe;
+pub(crate) use crate::pe::is_pe;
 use crate::{
     address::{ElfAddress, FileOffset, RuntimeAddress},
     elf::Image,
@@ -37,22 +42,22 @@ use crate::{
 pub(crate) struct ReadyToRunModule {
     pieces: Pieces,
     pe: Pe,
+    home: Home,
     /// Read at the first look-up.
     code: Option<Result<PrecompiledCode, Reason>>,
 }
 
 struct PrecompiledCode {
     tables: ReadyToRun,
-    metadata: Metadata,
-    assembly: String,
+    assemblies: Assemblies,
 }
 
 impl ReadyToRunModule {
     /// Reads the headers. `budget` is that of all symbols and debug information.
-    pub(crate) fn open(image: Image, budget: &Arc<Budget>) -> Result<Self, Reason> {
+    pub(crate) fn open(image: Image, home: Home, budget: &Arc<Budget>) -> Result<Self, Reason> {
         let mut pieces = Pieces::new(image, Arc::clone(budget))?;
         let pe = Pe::read(&mut pieces)?;
-        Ok(Self { pieces, pe, code: None })
+        Ok(Self { pieces, pe, home, code: None })
     }
 
     /// The image's own address of code that runs at `address`, in a mapping of the file's bytes from
@@ -67,36 +72,50 @@ impl ReadyToRunModule {
         Some(ElfAddress(address.into()))
     }
 
-    /// The method at an address of the image.
-    pub(crate) fn symbolize(&mut self, address: ElfAddress) -> Result<Symbolized, Reason> {
-        let pieces = &mut self.pieces;
-        let code = self.code.get_or_insert_with(|| PrecompiledCode::read(pieces, &self.pe));
-        let code = code.as_ref().map_err(|reason| *reason)?;
-        Ok(Symbolized::managed(SymbolSource::ReadyToRun, code.name(pieces, address)?))
+    /// The method at an address of the image. Where other assemblies name it, they are looked for in `files`.
+    pub(crate) fn symbolize(
+        &mut self,
+        address: ElfAddress,
+        files: &DebugFiles,
+    ) -> Result<Symbolized, Reason> {
+        let (pieces, home) = (&mut self.pieces, &self.home);
+        let code = self.code.get_or_insert_with(|| PrecompiledCode::read(pieces, &self.pe, home.clone()));
+        let code = code.as_mut().map_err(|reason| *reason)?;
+        let name = code.name(pieces, address, files)?;
+        Ok(Symbolized::managed(SymbolSource::ReadyToRun, name))
     }
 }
 
 impl PrecompiledCode {
-    fn read(pieces: &mut Pieces, pe: &Pe) -> Result<Self, Reason> {
-        let tables = ReadyToRun::read(pieces, pe)?.ok_or(Reason::NoSymbols)?;
-        let metadata = Metadata::read(pieces, pe.span(pe.metadata)?)?;
-        let assembly = metadata.assembly(pieces)?;
-        Ok(Self { tables, metadata, assembly })
+    fn read(pieces: &mut Pieces, pe: &Pe, home: Home) -> Result<Self, Reason> {
+        let (tables, descriptions) = ReadyToRun::read(pieces, pe)?.ok_or(Reason::NoSymbols)?;
+        let assemblies = Assemblies::read(pieces, descriptions, home)?;
+        Ok(Self { tables, assemblies })
     }
 
-    fn name(&self, pieces: &mut Pieces, address: ElfAddress) -> Result<ManagedName<'static>, Reason> {
+    fn name(
+        &mut self,
+        pieces: &mut Pieces,
+        address: ElfAddress,
+        files: &DebugFiles,
+    ) -> Result<ManagedName<'static>, Reason> {
         let address = u32::try_from(address.0).map_err(|_| Reason::NoSymbolHere)?;
-        let method = match self.tables.find(pieces, address)?.ok_or(Reason::NoSymbolHere)? {
-            Place::Method(method) => method,
-            Place::DelayLoadThunk => {
-                return Ok(ManagedName { name: "stub DelayLoadThunk".into(), tier: None });
+        match self.tables.find(pieces, address)?.ok_or(Reason::NoSymbolHere)? {
+            Place::Method(method) => {
+                let name = self.names(pieces, files).method(method)?;
+                Ok(ManagedName { name: name.into(), tier: Some(Tier::Precompiled) })
             }
-        };
-        let (metadata, instances) = (&self.metadata, self.tables.instances);
-        let name = Names { pieces, metadata, instances, assembly: &self.assembly }.method(method)?;
-        Ok(ManagedName { name: name.into(), tier: Some(Tier::Precompiled) })
+            Place::DelayLoadThunk => Ok(ManagedName { name: "stub DelayLoadThunk".into(), tier: None }),
+        }
+    }
+
+    fn names<'a>(&'a mut self, pieces: &'a mut Pieces, files: &'a DebugFiles) -> Names<'a> {
+        let instances = self.tables.instances;
+        Names { pieces, assemblies: &mut self.assemblies, files, instances, context: assemblies::OWN }
     }
 }
 
+#[cfg(test)]
+mod test_neighbours;
 #[cfg(test)]
 mod tests;

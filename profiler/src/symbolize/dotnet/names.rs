@@ -3,13 +3,17 @@
 use std::fmt::Write;
 
 use super::{
+    assemblies::{Assemblies, Known, OWN},
     bytes::Bytes,
-    metadata::{Metadata, Table, Token, TypeName},
+    metadata::{Table, Token, TypeName},
     pieces::{Pieces, Span},
     readytorun::Method,
     signature::{InstanceSignature, MAX_TYPES, MethodSignature, Type},
 };
-use crate::elf::Defect;
+use crate::{profile::Reason, symbolize::debug_file::DebugFiles};
+
+/// The assembly of the types that signatures have no names for.
+const CORE_LIBRARY: &str = "System.Private.CoreLib";
 
 /// The longest signature of an instance that is read. Those of the runtime's own libraries end below a thousand bytes.
 const MAX_INSTANCE_BYTES: u64 = 4 << 10;
@@ -17,22 +21,25 @@ const MAX_INSTANCE_BYTES: u64 = 4 << 10;
 /// The longest name that is made. What types of types of types can spell is longer than anyone reads.
 const MAX_NAME_BYTES: usize = 16 << 10;
 
-/// Names the methods of one module.
+/// Names the methods of one image.
 pub(super) struct Names<'a> {
     pub(super) pieces: &'a mut Pieces,
-    pub(super) metadata: &'a Metadata,
+    pub(super) assemblies: &'a mut Assemblies,
+    /// Where assemblies are looked for.
+    pub(super) files: &'a DebugFiles,
     /// The table of instances.
     pub(super) instances: Span,
-    /// The name of the module's assembly.
-    pub(super) assembly: &'a str,
+    /// The number of the assembly whose tables are meant where nothing else is said.
+    pub(super) context: u32,
 }
 
 impl Names<'_> {
     /// `assembly!Namespace.Type.Method(arguments)`.
-    pub(super) fn method(&mut self, method: Method) -> Result<String, Defect> {
+    pub(super) fn method(&mut self, method: Method) -> Result<String, Reason> {
         match method {
-            Method::Definition(row) => {
-                let (name, owner, signature) = self.metadata.method(self.pieces, row)?;
+            Method::Definition { assembly, row } => {
+                self.context = assembly.into();
+                let (name, owner, signature) = self.definition(row)?;
                 let owner = Type::Named { is_value: false, token: owner, module: None };
                 self.spell(&owner, &name, &signature)
             }
@@ -40,15 +47,16 @@ impl Names<'_> {
         }
     }
 
-    fn instance(&mut self, offset: u32) -> Result<String, Defect> {
+    fn instance(&mut self, offset: u32) -> Result<String, Reason> {
         let bytes = self.pieces.up_to(self.instances.from(offset.into())?, MAX_INSTANCE_BYTES)?;
         let instance = InstanceSignature::read(&mut Bytes::at(&bytes, 0), &mut { MAX_TYPES })?;
-        if instance.module.is_some() {
-            return Err(Defect::Malformed);
-        }
+        self.context = instance.module.unwrap_or(OWN);
         let (name, owner, signature) = match instance.method.table {
-            Table::MethodDef => self.metadata.method(self.pieces, instance.method.row)?,
-            _ => self.metadata.member(self.pieces, instance.method.row)?,
+            Table::MethodDef => self.definition(instance.method.row)?,
+            _ => {
+                let Known { pieces, metadata, .. } = self.assembly(None)?;
+                metadata.member(pieces, instance.method.row)?
+            }
         };
         let owner = match instance.owner {
             Some(owner) => owner,
@@ -57,16 +65,27 @@ impl Names<'_> {
         self.spell(&owner, &name, &signature)
     }
 
+    fn definition(&mut self, row: u32) -> Result<(String, Token, Vec<u8>), Reason> {
+        let Known { pieces, metadata, .. } = self.assembly(None)?;
+        Ok(metadata.method(pieces, row)?)
+    }
+
+    /// The assembly of a number, else that of the context.
+    fn assembly(&mut self, number: Option<u32>) -> Result<Known<'_>, Reason> {
+        self.assemblies.get(number.unwrap_or(self.context), self.pieces, self.files)
+    }
+
     /// The type that a row names.
-    fn type_of(&mut self, token: Token) -> Result<Type, Defect> {
+    fn type_of(&mut self, token: Token) -> Result<Type, Reason> {
         if token.table == Table::TypeSpec {
-            let signature = self.metadata.type_specification(self.pieces, token.row)?;
-            return Type::read(&mut Bytes::at(&signature, 0));
+            let Known { pieces, metadata, .. } = self.assembly(None)?;
+            let signature = metadata.type_specification(pieces, token.row)?;
+            return Ok(Type::read(&mut Bytes::at(&signature, 0))?);
         }
         Ok(Type::Named { is_value: false, token, module: None })
     }
 
-    fn spell(&mut self, owner: &Type, method: &str, signature: &[u8]) -> Result<String, Defect> {
+    fn spell(&mut self, owner: &Type, method: &str, signature: &[u8]) -> Result<String, Reason> {
         let signature = MethodSignature::read(&mut Bytes::at(signature, 0))?;
         let mut name = self.assembly_of(owner)?;
         name.push('!');
@@ -76,19 +95,19 @@ impl Names<'_> {
         Ok(name)
     }
 
-    fn assembly_of(&mut self, owner: &Type) -> Result<String, Defect> {
-        let (Type::Named { token, module, .. }, _) = definition(owner) else {
-            return Ok(self.assembly.to_owned());
-        };
-        if module.is_some() {
-            return Err(Defect::Malformed);
+    fn assembly_of(&mut self, owner: &Type) -> Result<String, Reason> {
+        match definition(owner) {
+            Type::Simple(_) => Ok(CORE_LIBRARY.to_owned()),
+            Type::Named { token, module, .. } => {
+                let Known { pieces, metadata, name } = self.assembly(*module)?;
+                Ok(metadata.assembly_of(pieces, *token)?.unwrap_or_else(|| name.to_owned()))
+            }
+            _ => Ok(self.assembly(None)?.name.to_owned()),
         }
-        let assembly = self.metadata.assembly_of(self.pieces, *token)?;
-        Ok(assembly.unwrap_or_else(|| self.assembly.to_owned()))
     }
 
     /// A type as it calls itself: `Namespace.Outer+Inner[System.Int32]`.
-    fn own_name(&mut self, out: &mut String, of: &Type) -> Result<(), Defect> {
+    fn own_name(&mut self, out: &mut String, of: &Type) -> Result<(), Reason> {
         check_length(out)?;
         match of {
             Type::Simple(simple) => out.push_str(simple.name),
@@ -122,12 +141,12 @@ impl Names<'_> {
         Ok(())
     }
 
-    fn arguments(&mut self, out: &mut String, signature: &MethodSignature) -> Result<(), Defect> {
+    fn arguments(&mut self, out: &mut String, signature: &MethodSignature) -> Result<(), Reason> {
         self.list(out, ['(', ')'], &signature.arguments, Self::argument)
     }
 
     /// A type as the runtime's events spell it in lists of arguments: `value class Inner<int32>`.
-    fn argument(&mut self, out: &mut String, of: &Type) -> Result<(), Defect> {
+    fn argument(&mut self, out: &mut String, of: &Type) -> Result<(), Reason> {
         check_length(out)?;
         match of {
             Type::Simple(simple) => out.push_str(simple.spelling),
@@ -175,8 +194,8 @@ impl Names<'_> {
         out: &mut String,
         [open, close]: [char; 2],
         types: &[Type],
-        push: fn(&mut Self, &mut String, &Type) -> Result<(), Defect>,
-    ) -> Result<(), Defect> {
+        push: fn(&mut Self, &mut String, &Type) -> Result<(), Reason>,
+    ) -> Result<(), Reason> {
         out.push(open);
         for (index, of) in types.iter().enumerate() {
             if index > 0 {
@@ -188,19 +207,17 @@ impl Names<'_> {
         Ok(())
     }
 
-    fn type_name(&mut self, token: Token, module: Option<u32>) -> Result<TypeName, Defect> {
-        if module.is_some() {
-            return Err(Defect::Malformed);
-        }
-        self.metadata.type_name(self.pieces, token)
+    fn type_name(&mut self, token: Token, module: Option<u32>) -> Result<TypeName, Reason> {
+        let Known { pieces, metadata, .. } = self.assembly(module)?;
+        Ok(metadata.type_name(pieces, token)?)
     }
 }
 
 /// The type without its arguments.
-fn definition(of: &Type) -> (&Type, &[Type]) {
+fn definition(of: &Type) -> &Type {
     match of {
-        Type::Generic { definition, arguments } => (definition, arguments),
-        plain => (plain, &[]),
+        Type::Generic { definition, .. } => definition,
+        plain => plain,
     }
 }
 
@@ -230,6 +247,6 @@ fn push_dimensions(out: &mut String, rank: Option<u32>) {
     out.push(']');
 }
 
-fn check_length(name: &str) -> Result<(), Defect> {
-    if name.len() > MAX_NAME_BYTES { Err(Defect::TooLarge) } else { Ok(()) }
+fn check_length(name: &str) -> Result<(), Reason> {
+    if name.len() > MAX_NAME_BYTES { Err(Reason::TooLarge) } else { Ok(()) }
 }

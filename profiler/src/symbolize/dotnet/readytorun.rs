@@ -3,23 +3,30 @@
 //! Source: dotnet/runtime, `docs/design/coreclr/botr/readytorun-format.md`.
 
 use super::{
+    assemblies::{Descriptions, OWN},
+    bytes::Bytes,
     entry_points::EntryPoints,
     pe::{Directory, Pe},
     pieces::{Pieces, Span},
 };
 use crate::{
     elf::Defect,
-    pe::precompiled::{RUNTIME_FUNCTIONS, read_header},
+    pe::precompiled::{Header, RUNTIME_FUNCTIONS},
 };
 
 /// The largest table of the runtime's largest library has half a megabyte.
 const MAX_TABLE_BYTES: u64 = 32 << 20;
+
+/// Components of a composite image. The frameworks of .NET have two hundred.
+const MAX_COMPONENTS: u64 = 1024;
 
 /// Types in the signatures of all instances. The largest library of the runtime has a hundredth.
 const MAX_TYPES: u32 = 8 << 20;
 
 /// What each of them takes off the budget for reading.
 const TYPE_COST_BYTES: u64 = 16;
+
+const COMPONENT_BYTES: u64 = 16;
 
 /// Begin and end of a function and where its unwind information is; AArch64 has no end.
 const HAS_END: bool = cfg!(not(target_arch = "aarch64"));
@@ -28,6 +35,9 @@ const FUNCTION_BYTES: u64 = if HAS_END { 12 } else { 8 };
 const METHOD_ENTRY_POINTS: u32 = 103;
 const DELAY_LOAD_THUNKS: u32 = 106;
 const INSTANCE_ENTRY_POINTS: u32 = 109;
+const MANIFEST_METADATA: u32 = 112;
+const COMPONENT_ASSEMBLIES: u32 = 115;
+const MANIFEST_MVIDS: u32 = 118;
 const HOT_COLD_MAP: u32 = 120;
 
 /// What code an address of an image belongs to.
@@ -41,8 +51,8 @@ pub(super) enum Place {
 /// A method, by what names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Method {
-    /// By its row of the table of methods.
-    Definition(u32),
+    /// By its assembly's number and its row of the table of methods there.
+    Definition { assembly: u16, row: u32 },
     /// By the offset of its signature in the table of instances.
     Instance(u32),
 }
@@ -59,31 +69,29 @@ pub(super) struct ReadyToRun {
 }
 
 impl ReadyToRun {
-    /// Reads the tables, if the image has precompiled code for this machine.
-    pub(super) fn read(pieces: &mut Pieces, pe: &Pe) -> Result<Option<Self>, Defect> {
-        if pe.native_header == Directory::default() || !pe.is_of_this_machine {
+    /// Reads the tables, and where the image's assemblies are described, if it has precompiled code for this machine.
+    pub(super) fn read(pieces: &mut Pieces, pe: &Pe) -> Result<Option<(Self, Descriptions)>, Defect> {
+        if pe.native_header.len() == 0 || !pe.is_of_this_machine {
             return Ok(None);
         }
-        let Some(sections) = read_header(pieces, pe.span(pe.native_header)?)? else { return Ok(None) };
-        let directory = |kind| sections.iter().find(|(found, _)| *found == kind).map(|(_, place)| *place);
-        let span = |kind| directory(kind).map_or(Ok(Span::default()), |place| pe.span(place));
-        let functions = span(RUNTIME_FUNCTIONS)?;
-        let instances = span(INSTANCE_ENTRY_POINTS)?;
-        let definitions = pieces.read_all(span(METHOD_ENTRY_POINTS)?, MAX_TABLE_BYTES)?;
-        let instance_table = pieces.read_all(instances, MAX_TABLE_BYTES)?;
-        let cold_parts = pieces.read_all(span(HOT_COLD_MAP)?, MAX_TABLE_BYTES)?;
-        let mut types_left = MAX_TYPES;
-        let entry_points = pieces.budget().read_symbols(|methods_left| {
-            EntryPoints::read(&definitions, &instance_table, methods_left, &mut types_left)
-        })?;
-        pieces.spend(u64::from(MAX_TYPES - types_left) * TYPE_COST_BYTES)?;
-        Ok(Some(Self {
-            functions,
-            thunks: directory(DELAY_LOAD_THUNKS).unwrap_or_default(),
-            instances,
-            entry_points,
+        let Some(header) = Header::read(pieces, pe.native_header)? else { return Ok(None) };
+        let components = read_components(&header, pieces, pe)?;
+        let is_composite = header.directory(COMPONENT_ASSEMBLIES).is_some();
+        let descriptions = Descriptions {
+            own: if is_composite { Span::default() } else { pe.span(pe.metadata)? },
+            manifest: header.span(MANIFEST_METADATA, pe)?,
+            mvids: header.span(MANIFEST_MVIDS, pe)?,
+            embedded: components.iter().map(|component| component.metadata).collect(),
+        };
+        let cold_parts = pieces.read_all(header.span(HOT_COLD_MAP, pe)?, MAX_TABLE_BYTES)?;
+        let tables = Self {
+            functions: header.span(RUNTIME_FUNCTIONS, pe)?,
+            thunks: header.directory(DELAY_LOAD_THUNKS).unwrap_or_default(),
+            instances: header.span(INSTANCE_ENTRY_POINTS, pe)?,
+            entry_points: read_entry_points(pieces, pe, &header, &components)?,
             cold_parts: read_cold_parts(&cold_parts),
-        }))
+        };
+        Ok(Some((tables, descriptions)))
     }
 
     #[cfg(test)]
@@ -137,6 +145,62 @@ impl ReadyToRun {
 fn split(bytes: [u8; 8]) -> [[u8; 4]; 2] {
     let [a, b, c, d, e, f, g, h] = bytes;
     [[a, b, c, d], [e, f, g, h]]
+}
+
+/// A component of a composite image.
+struct Component {
+    methods: Span,
+    /// Empty where the component's own file has it.
+    metadata: Span,
+}
+
+impl Component {
+    fn read(pieces: &mut Pieces, pe: &Pe, entry: Span) -> Result<Self, Defect> {
+        let entry: [u8; COMPONENT_BYTES as usize] = pieces.array(entry)?;
+        let mut fields = Bytes::at(&entry, 0);
+        let (managed, core) = (Directory::read(&mut fields)?, Directory::read(&mut fields)?);
+        let metadata =
+            if managed == Directory::default() { Span::default() } else { pe.metadata_of(pieces, managed)? };
+        // An assembly without code of its own has no header.
+        if core == Directory::default() {
+            return Ok(Self { methods: Span::default(), metadata });
+        }
+        let core = Header::read_core(pieces, pe.span(core)?)?;
+        Ok(Self { methods: core.span(METHOD_ENTRY_POINTS, pe)?, metadata })
+    }
+}
+
+fn read_components(header: &Header, pieces: &mut Pieces, pe: &Pe) -> Result<Vec<Component>, Defect> {
+    let table = header.span(COMPONENT_ASSEMBLIES, pe)?;
+    let count = table.len() / COMPONENT_BYTES;
+    if count > MAX_COMPONENTS {
+        return Err(Defect::TooLarge);
+    }
+    (0..count).map(|index| Component::read(pieces, pe, table.from(index * COMPONENT_BYTES)?)).collect()
+}
+
+fn read_entry_points(
+    pieces: &mut Pieces,
+    pe: &Pe,
+    header: &Header,
+    components: &[Component],
+) -> Result<EntryPoints, Defect> {
+    /// The number of a composite image's first component: the manifest itself has the number before it.
+    const FIRST_COMPONENT: u32 = 2;
+    let own = [(OWN, header.span(METHOD_ENTRY_POINTS, pe)?)];
+    let of_components = (FIRST_COMPONENT..).zip(components.iter().map(|component| component.methods));
+    let mut entry_points = EntryPoints::default();
+    for (assembly, table) in own.into_iter().chain(of_components) {
+        let table = pieces.read_all(table, MAX_TABLE_BYTES)?;
+        let assembly = u16::try_from(assembly).map_err(|_| Defect::TooLarge)?;
+        pieces.budget().read_symbols(|left| entry_points.add_definitions(assembly, &table, left))?;
+    }
+    let instances = pieces.read_all(header.span(INSTANCE_ENTRY_POINTS, pe)?, MAX_TABLE_BYTES)?;
+    let mut types_left = MAX_TYPES;
+    pieces.budget().read_symbols(|left| entry_points.add_instances(&instances, left, &mut types_left))?;
+    pieces.spend(u64::from(MAX_TYPES - types_left) * TYPE_COST_BYTES)?;
+    entry_points.sort();
+    Ok(entry_points)
 }
 
 fn read_cold_parts(bytes: &[u8]) -> Vec<(u32, u32)> {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{metadata::Table, readytorun::Method, *};
-use crate::symbolize::managed;
+use crate::{process::root::Root, symbolize::managed};
 
 const VERSIONS: [&str; 2] = ["3.1", "9.0"];
 
@@ -22,8 +22,19 @@ fn workload(name: &str) -> Option<PathBuf> {
     path.canonicalize().ok()
 }
 
-fn open(image: Image) -> ReadyToRunModule {
-    ReadyToRunModule::open(image, &Arc::default()).unwrap()
+fn open_at(path: &Path) -> ReadyToRunModule {
+    let image = Image::of_file(File::open(path).unwrap()).unwrap();
+    ReadyToRunModule::open(image, Home::beside(path), &Arc::default()).unwrap()
+}
+
+/// The files below a root, which is this machine's own where none is given.
+pub(super) fn files_in(root: &Path) -> DebugFiles {
+    let root = Arc::new(Root::open(root).unwrap());
+    DebugFiles { target: Some(Arc::clone(&root)), host: root, extra: Vec::new(), capture: None }
+}
+
+fn files() -> DebugFiles {
+    files_in(Path::new("/"))
 }
 
 /// The libraries of a runtime that have precompiled code.
@@ -34,9 +45,9 @@ fn libraries(version: &str) -> Vec<ReadyToRunModule> {
     let files =
         folders(&shared).into_iter().flat_map(|name| folders(&name)).flat_map(|version| folders(&version));
     let files = files.filter(|file| file.extension().is_some_and(|extension| extension == "dll"));
-    let modules = files.map(|file| open(Image::of_file(File::open(file).unwrap()).unwrap()));
-    modules
-        .filter_map(|mut module| match module.symbolize(ElfAddress(0)) {
+    files
+        .map(|file| open_at(&file))
+        .filter_map(|mut module| match module.symbolize(ElfAddress(0), &self::files()) {
             Err(Reason::NoSymbolHere) => Some(module),
             other => {
                 assert_eq!(other, Err(Reason::NoSymbols), "an image without code says so");
@@ -47,33 +58,47 @@ fn libraries(version: &str) -> Vec<ReadyToRunModule> {
 }
 
 impl ReadyToRunModule {
-    fn name_of(&mut self, method: Method) -> String {
-        let Some(Ok(code)) = &self.code else { unreachable!("the module was read") };
-        let (metadata, instances) = (&code.metadata, code.tables.instances);
-        let mut names = Names { pieces: &mut self.pieces, metadata, instances, assembly: &code.assembly };
-        names.method(method).unwrap()
+    fn code(&self) -> &PrecompiledCode {
+        self.code.as_ref().unwrap().as_ref().unwrap()
     }
 
-    fn precompiled(&mut self) -> Vec<String> {
-        let Some(Ok(code)) = &self.code else { unreachable!("the module was read") };
-        let methods: Vec<_> = code.tables.methods().collect();
+    fn assembly(&mut self) -> String {
+        let Some(Ok(code)) = &mut self.code else { unreachable!("the module was read") };
+        code.assemblies.get(assemblies::OWN, &mut self.pieces, &files()).unwrap().name.to_owned()
+    }
+
+    fn name_of(&mut self, method: Method) -> Result<String, Reason> {
+        let Some(Ok(code)) = &mut self.code else { unreachable!("the module was read") };
+        code.names(&mut self.pieces, &files()).method(method)
+    }
+
+    fn precompiled(&mut self) -> Vec<Result<String, Reason>> {
+        let methods: Vec<_> = self.code().tables.methods().collect();
         methods.into_iter().map(|method| self.name_of(method)).collect()
     }
 
     /// Those without precompiled code too; of generic types without their arguments.
     fn defined(&mut self) -> Vec<String> {
+        let Some(Ok(code)) = &mut self.code else { unreachable!("the module was read") };
+        let own = code.assemblies.get(assemblies::OWN, &mut self.pieces, &files()).unwrap();
+        let rows = own.metadata.rows(Table::MethodDef);
+        let method = |row| Method::Definition { assembly: 0, row };
+        (1..=rows).map(|row| self.name_of(method(row)).unwrap()).collect()
+    }
+
+    fn function_starts(&mut self) -> Vec<u32> {
         let Some(Ok(code)) = &self.code else { unreachable!("the module was read") };
-        let rows = code.metadata.rows(Table::MethodDef);
-        (1..=rows).map(|row| self.name_of(Method::Definition(row))).collect()
+        code.tables.function_starts(&mut self.pieces)
     }
 }
 
 /// A method of two functions at 0x1100, and one of a generic type at 0x1130.
-const SMALL: &[u8] = include_bytes!("../../../../tests/fuzz/seeds/readytorun/small");
+pub(super) const SMALL: &[u8] = include_bytes!("../../../../tests/fuzz/seeds/readytorun/small");
 
 fn name_at(bytes: &[u8], address: u64) -> Result<String, Reason> {
-    let mut module = ReadyToRunModule::open(Image::Memory(bytes.to_vec()), &Arc::default())?;
-    let named = module.symbolize(ElfAddress(address))?;
+    let home = Home::beside(Path::new("/app/Test.dll"));
+    let mut module = ReadyToRunModule::open(Image::Memory(bytes.to_vec()), home, &Arc::default())?;
+    let named = module.symbolize(ElfAddress(address), &files())?;
     assert_eq!(named.source, SymbolSource::ReadyToRun);
     Ok(named.functions[0].name.clone())
 }
@@ -102,7 +127,8 @@ fn an_address_is_named_by_the_method_whose_function_it_is_in() {
 
 #[test]
 fn the_offset_in_the_file_says_where_in_the_image_an_address_is() {
-    let module = open(Image::Memory(SMALL.to_vec()));
+    let home = Home::beside(Path::new("/app/Test.dll"));
+    let module = ReadyToRunModule::open(Image::Memory(SMALL.to_vec()), home, &Arc::default()).unwrap();
     let address = |offset, distance: u64| {
         module.address(RuntimeAddress(0x7000), FileOffset(offset), RuntimeAddress(0x7000 + distance))
     };
@@ -158,14 +184,13 @@ fn an_image_that_ends_or_differs_anywhere_is_an_answer_and_no_panic() {
 fn every_function_of_the_runtimes_core_library_has_a_name() {
     for version in VERSIONS {
         for mut module in libraries(version) {
-            let Some(Ok(code)) = &module.code else { unreachable!("the module was read") };
-            if code.assembly != "System.Private.CoreLib" {
+            if module.assembly() != "System.Private.CoreLib" {
                 continue;
             }
-            let starts = code.tables.function_starts(&mut module.pieces);
+            let starts = module.function_starts();
             assert!(starts.len() > 25_000, "{version}: {}", starts.len());
             for start in starts {
-                let named = module.symbolize(ElfAddress(start.into())).unwrap();
+                let named = module.symbolize(ElfAddress(start.into()), &files()).unwrap();
                 assert!(named.functions[0].name.contains('!'), "{named:?}");
             }
         }
@@ -208,7 +233,7 @@ fn a_precompiled_method_is_spelled_as_when_the_runtime_compiles_it() {
     for version in VERSIONS {
         let (mut precompiled, mut defined) = (HashSet::new(), HashSet::new());
         for mut module in libraries(version) {
-            precompiled.extend(module.precompiled());
+            precompiled.extend(module.precompiled().into_iter().map(Result::unwrap));
             defined.extend(module.defined());
         }
         let (mut equal, mut other) = (0, Vec::new());
@@ -237,11 +262,10 @@ fn ten_thousand_names_from_all_libraries_of_a_runtime_take_little_memory() {
         let names_of_each = NAMES.div_ceil(modules.len().max(1));
         let mut kept_bytes = 0;
         for module in &mut modules {
-            let Some(Ok(code)) = &module.code else { unreachable!("the module was read") };
-            let starts = code.tables.function_starts(&mut module.pieces);
-            kept_bytes += code.tables.methods().count() * size_of::<(u32, Method)>();
+            let starts = module.function_starts();
+            kept_bytes += module.code().tables.methods().count() * size_of::<(u32, Method)>();
             for start in starts.iter().step_by((starts.len() / names_of_each).max(1)) {
-                module.symbolize(ElfAddress((*start).into())).unwrap();
+                module.symbolize(ElfAddress((*start).into()), &files()).unwrap();
             }
             kept_bytes += module.pieces.kept_bytes();
         }

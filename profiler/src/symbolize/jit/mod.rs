@@ -22,7 +22,7 @@ use super::{
 use crate::{
     address::RuntimeAddress,
     process::root::Root,
-    profile::{Reason, SymbolSource},
+    profile::{FrameKind, Reason, SymbolSource},
 };
 
 /// Jitdump files of one process: one for each runtime in it, and the few places where they are looked for.
@@ -161,6 +161,12 @@ impl JitNames {
             (None, None, Some((name, _))) => Ok(from_perf_map(name)),
             (None, None, None) => Err(self.reason()),
         }
+    }
+
+    /// What kind of code stood at `address` at `time_ns`. A runtime copies images into memory that it cannot map.
+    pub(crate) fn kind(&self, address: RuntimeAddress, time_ns: u64) -> FrameKind {
+        let is_copy = |runtime: &RuntimeNames| runtime.is_precompiled(address.0, time_ns);
+        if self.runtime.as_ref().is_some_and(is_copy) { FrameKind::Precompiled } else { FrameKind::Jit }
     }
 
     /// Names a span of time in which no address changed hands: look-ups of one address at two times of the

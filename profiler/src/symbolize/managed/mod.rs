@@ -55,10 +55,11 @@ pub(crate) enum Tier {
 impl Tier {
     /// Of code that the runtime's events describe by these flags (`MethodFlags` of `MethodLoadVerbose`, vm/eventtrace.h).
     pub(crate) fn of_event(flags: u32) -> Self {
+        const DYNAMIC: u32 = 0x1;
         const JITTED: u32 = 0x8;
         const TIER_SHIFT: u32 = 7;
         const TIER_MASK: u32 = 0x7;
-        if flags & JITTED == 0 {
+        if flags & (DYNAMIC | JITTED) == 0 {
             return Self::Precompiled;
         }
         match flags >> TIER_SHIFT & TIER_MASK {

@@ -23,10 +23,10 @@ use super::{
 use crate::{
     elf::{Defect, Image, Layout},
     pe::{
-        Directory, Pe,
+        Pe,
         bytes::Bytes,
         pieces::Pieces,
-        precompiled::{RUNTIME_FUNCTIONS, read_header},
+        precompiled::{Header, RUNTIME_FUNCTIONS},
     },
 };
 
@@ -80,15 +80,11 @@ impl Precompiled {
     pub(super) fn read(image: Image) -> Result<Option<(Self, Layout)>, Defect> {
         let mut pieces = Pieces::new(image, Arc::default())?;
         let pe = Pe::read(&mut pieces)?;
-        if pe.native_header == Directory::default() || !pe.is_of_this_machine {
+        if pe.native_header.len() == 0 || !pe.is_of_this_machine {
             return Ok(None);
         }
-        let header = pe.span(pe.native_header)?;
-        let tables = read_header(&mut pieces, header)?.unwrap_or_default();
-        let Some((_, table)) = tables.into_iter().find(|(kind, _)| *kind == RUNTIME_FUNCTIONS) else {
-            return Ok(None);
-        };
-        let table = pieces.read_all(pe.span(table)?, MAX_FUNCTIONS_BYTES)?;
+        let Some(header) = Header::read(&mut pieces, pe.native_header)? else { return Ok(None) };
+        let table = pieces.read_all(header.span(RUNTIME_FUNCTIONS, &pe)?, MAX_FUNCTIONS_BYTES)?;
         let (functions, malformed_functions) = read_functions(&table);
         let descriptions = read_descriptions(&pieces, &pe, &functions)?;
         let mut precompiled = Self { functions, descriptions, epilogues: Vec::new(), malformed_functions };

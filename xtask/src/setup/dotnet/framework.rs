@@ -125,7 +125,7 @@ fn dependencies_of(framework: &str, version: &str, library: &Library) -> Value {
     })
 }
 
-pub(super) fn make_executable(file: &Path) -> Result<()> {
+pub(crate) fn make_executable(file: &Path) -> Result<()> {
     let mode = fs::Permissions::from_mode(0o755);
     fs::set_permissions(file, mode).with_context(|| format!("failed to make {} executable", file.display()))
 }

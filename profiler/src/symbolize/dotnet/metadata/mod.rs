@@ -30,11 +30,12 @@ const MAX_ROOT_BYTES: u64 = 1 << 10;
 const MAX_STREAMS: u16 = 16;
 
 /// The tables and heaps of a module.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Metadata {
     tables: Tables,
     strings: Span,
     blobs: Span,
+    guids: Span,
 }
 
 /// A type's name, outermost type first, with the namespace before the first.
@@ -55,7 +56,7 @@ impl Metadata {
         let version_bytes = header.u32()? as usize;
         header.skip(version_bytes.saturating_add(2));
         let streams = header.u16()?.min(MAX_STREAMS);
-        let mut found = [Span::default(); 3];
+        let mut found = [Span::default(); 4];
         for _ in 0..streams {
             let (offset, size) = (header.u32()?, header.u32()?);
             let place = root.from(offset.into())?.first(size.into())?;
@@ -63,14 +64,15 @@ impl Metadata {
                 b"#~" | b"#-" => found[0] = place,
                 b"#Strings" => found[1] = place,
                 b"#Blob" => found[2] = place,
+                b"#GUID" => found[3] = place,
                 _ => {}
             }
         }
-        let [tables, strings, blobs] = found;
-        Ok(Self { tables: Tables::read(pieces, tables)?, strings, blobs })
+        let [tables, strings, blobs, guids] = found;
+        Ok(Self { tables: Tables::read(pieces, tables)?, strings, blobs, guids })
     }
 
-    #[cfg(test)]
+    /// How many rows a table has.
     pub(super) fn rows(&self, table: Table) -> u32 {
         self.tables.rows(table)
     }
@@ -78,6 +80,18 @@ impl Metadata {
     /// The name of the assembly that the module is of.
     pub(super) fn assembly(&self, pieces: &mut Pieces) -> Result<String, Defect> {
         self.string(pieces, Table::Assembly, 1, 7)
+    }
+
+    /// The name of an assembly that the module refers to.
+    pub(super) fn reference(&self, pieces: &mut Pieces, row: u32) -> Result<String, Defect> {
+        self.string(pieces, Table::AssemblyRef, row, 6)
+    }
+
+    /// What tells this build of the module from all others.
+    pub(super) fn mvid(&self, pieces: &mut Pieces) -> Result<[u8; 16], Defect> {
+        let number =
+            self.tables.cell(pieces, Table::Module, 1, 2)?.checked_sub(1).ok_or(Defect::Malformed)?;
+        pieces.array(self.guids.from(u64::from(number) * 16)?)
     }
 
     /// The name of a method of the module, the type it is of, and its signature.
@@ -139,7 +153,7 @@ impl Metadata {
                     token = scope;
                 }
                 Table::AssemblyRef => {
-                    return self.string(pieces, Table::AssemblyRef, token.row, 6).map(Some);
+                    return self.reference(pieces, token.row).map(Some);
                 }
                 _ => return Ok(None),
             }

@@ -4,6 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(in super::super) enum Table {
+    Module = 0x00,
     TypeRef = 0x01,
     TypeDef = 0x02,
     MethodDef = 0x06,

@@ -16,7 +16,7 @@ const MAX_COLUMNS: usize = 9;
 const MAX_HEADER_BYTES: u64 = 24 + 64 * 4 + 4;
 
 /// All tables of a module.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Tables(Vec<Place>);
 
 /// Where the rows of one table are.

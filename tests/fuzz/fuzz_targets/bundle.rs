@@ -1,0 +1,5 @@
+//! Single-file .NET programs.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| profiler::fuzz::bundle(bytes));

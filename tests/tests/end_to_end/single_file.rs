@@ -1,0 +1,65 @@
+//! Single-file .NET programs: methods by name, also those of the framework that the program carries.
+
+use std::process::Command;
+
+use profiler::{
+    Profile,
+    profile::{Frame, FrameKind, Naming, SymbolSource},
+};
+use profiler_tests::{Stacks, Workload, built, privileged, sample, sample_pid};
+
+const CORE_LIBRARY: &str = "System.Private.CoreLib";
+
+fn start(program: &str, mode: &str) -> Workload {
+    Workload::run(Command::new(built("dotnet").join(program)).args([mode, "60"]))
+}
+
+fn precompiled(profile: &Profile) -> Vec<&Frame> {
+    let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
+    let frames = stacks.flat_map(|stack| &stack.frames).map(|frame| profile.frame(*frame));
+    frames.filter(|frame| frame.kind == FrameKind::Precompiled).collect()
+}
+
+/// Every precompiled frame is named by this source, and the framework's beginnings of threads are among them.
+fn assert_named(profile: &Profile, source: SymbolSource) {
+    let precompiled = precompiled(profile);
+    assert!(precompiled.len() > 3_000, "{}", precompiled.len());
+    for frame in precompiled {
+        assert_eq!(frame.naming, Naming::Symbol(source), "{}", profile.string(frame.name));
+    }
+    let stacks = Stacks::of(profile);
+    let threads = format!("{CORE_LIBRARY}!System.Threading.");
+    let has_thread = stacks.percent(|stack| stack.frames.iter().any(|frame| frame.starts_with(&threads)));
+    assert!(has_thread > 10.0, "{stacks:#?}");
+}
+
+#[test]
+fn precompiled_methods_are_named_from_the_program_that_carries_them() {
+    let Some(_turn) = privileged() else { return };
+    let workload = start("single-file", "web");
+    let profile = sample(sample_pid(workload.pid()), 3_000);
+    assert_named(&profile, SymbolSource::ReadyToRun);
+    let paths = precompiled(&profile).into_iter().filter_map(|frame| frame.module);
+    let paths: Vec<_> = paths.map(|module| profile.string(profile.module(module).path)).collect();
+    let library = format!("/dotnet/single-file/{CORE_LIBRARY}.dll");
+    assert!(paths.iter().any(|path| path.ends_with(&library)), "{paths:?}");
+}
+
+#[test]
+fn precompiled_methods_that_were_unpacked_into_memory_are_named_by_the_runtime() {
+    let Some(_turn) = privileged() else { return };
+    let workload = start("single-file-compressed", "web");
+    assert_named(&sample(sample_pid(workload.pid()), 3_000), SymbolSource::RuntimeEvents);
+}
+
+#[test]
+fn the_programs_own_methods_have_names_and_callers() {
+    let Some(_turn) = privileged() else { return };
+    const CHAIN: [&str; 3] =
+        ["app!Workload.Cpu.Outer()", "app!Workload.Cpu.Middle()", "app!Workload.Cpu.Alpha()"];
+    for program in ["single-file", "single-file-compressed"] {
+        let workload = start(program, "cpu");
+        let stacks = Stacks::of(&sample(sample_pid(workload.pid()), 3_000));
+        assert!(stacks.percent(|stack| stack.has_chain(&CHAIN)) > 45.0, "{program}: {stacks:#?}");
+    }
+}
