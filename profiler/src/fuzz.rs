@@ -151,7 +151,7 @@ fn symbolize_all(bytes: &[u8], options: NativeOptions) {
     let Ok(mut module) = NativeModule::from_bytes(bytes.to_vec(), Path::new("/fuzzed")) else { return };
     // Where no file is to be found.
     let Ok(nowhere) = Root::open(Path::new("/proc/self/ns")) else { return };
-    let nowhere = DebugFiles { target: None, host: Arc::new(nowhere), extra: Vec::new(), capture: None };
+    let nowhere = DebugFiles::of_host(nowhere);
     let fixed = [0, 0x1000, 0x1010, 0x40_1000];
     for address in fixed.into_iter().chain(words(bytes)).take(MAX_ADDRESSES) {
         let _ = module.elf_address(RuntimeAddress(0), FileOffset(0), RuntimeAddress(address));

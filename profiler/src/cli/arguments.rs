@@ -159,6 +159,13 @@ pub(super) struct OutputArguments {
     /// Look for debug files in this directory first. Can be given more than once
     #[arg(long, value_name = "DIR")]
     debug_dir: Vec<PathBuf>,
+    /// Ask this symbol server for debug files that are nowhere else: an address; microsoft (the builds of .NET);
+    /// debuginfod (the servers in DEBUGINFOD_URLS). It is told build ids. Can be given more than once
+    #[arg(long, value_name = "URL")]
+    symbol_server: Vec<String>,
+    /// Keep what symbol servers have in this directory [default: ~/.cache/profiler]
+    #[arg(long, value_name = "DIR")]
+    symbol_cache: Option<PathBuf>,
 }
 
 /// How much to say.
@@ -218,7 +225,9 @@ impl OutputArguments {
     /// What of the output has to be known while sampling.
     pub(super) fn apply(&self, builder: Builder) -> Builder {
         let builder = builder.inlines(self.inlines).lines(self.lines);
-        self.debug_dir.iter().fold(builder, Builder::debug_directory)
+        let builder = self.debug_dir.iter().fold(builder, Builder::debug_directory);
+        let builder = self.symbol_server.iter().fold(builder, Builder::symbol_server);
+        self.symbol_cache.iter().fold(builder, Builder::symbol_cache)
     }
 
     /// How to write.
@@ -273,7 +282,8 @@ mod tests {
 
     #[test]
     fn flags_reach_the_library() {
-        let line = "-p 1 -F 999 -C 0-1 --children -U --inlines --lines --debug-dir /d --capture /c";
+        let line = "-p 1 -F 999 -C 0-1 --children -U --inlines --lines --debug-dir /d --capture /c \
+                    --symbol-server microsoft --symbol-server http://s --symbol-cache /s";
         let library = Profiler::builder()
             .target(Target::Pids(vec![1]))
             .frequency_hz(999)
@@ -283,6 +293,9 @@ mod tests {
             .inlines(true)
             .lines(true)
             .debug_directory("/d")
+            .symbol_server("microsoft")
+            .symbol_server("http://s")
+            .symbol_cache("/s")
             .capture("/c");
         assert_eq!(format!("{:?}", parse(line).unwrap().builder().unwrap()), format!("{library:?}"));
     }

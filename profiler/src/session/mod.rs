@@ -29,6 +29,7 @@ use self::target::Watched;
 use crate::{
     error::{Error, ErrorKind, Result},
     profile::{Cost, Header, Profile},
+    symbolize::symbol_server::{Download, SymbolServers},
     sys::usage::cpu_time,
 };
 
@@ -51,6 +52,7 @@ pub struct Session {
     pipeline: Option<JoinHandle<()>>,
     watched: Watched,
     command: Option<std::process::Child>,
+    servers: Option<Arc<SymbolServers>>,
     header: Header,
     started: Instant,
 }
@@ -99,6 +101,20 @@ pub struct Progress {
     pub samples: u64,
     /// Samples lost.
     pub lost: u64,
+}
+
+/// What a session downloads from symbol servers, to look at from another thread while the session ends.
+#[derive(Clone, Debug)]
+pub struct Downloads {
+    servers: Arc<SymbolServers>,
+}
+
+impl Downloads {
+    /// What is downloaded right now.
+    #[must_use]
+    pub fn current(&self) -> Option<Download> {
+        self.servers.download()
+    }
 }
 
 /// Ends the waiting of a session from another thread or a signal handler's thread.
@@ -199,6 +215,13 @@ impl Session {
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper { shared: Arc::clone(&self.shared) }
+    }
+
+    /// What is downloaded, where symbol servers may be asked: the end of the session waits for it, for half a minute
+    /// at most, or until a [`Stopper`] is used then.
+    #[must_use]
+    pub fn downloads(&self) -> Option<Downloads> {
+        self.servers.clone().map(|servers| Downloads { servers })
     }
 
     /// The process id of the command that was started, for [`Target::Command`].
