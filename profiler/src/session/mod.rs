@@ -77,6 +77,8 @@ struct Shared {
 struct Request {
     header: Header,
     is_last: bool,
+    /// Whether a [`Stopper`] has ended sampling: who uses it once more does not want to wait for names.
+    was_stopped: bool,
     reply: Sender<Profile>,
 }
 
@@ -251,7 +253,8 @@ impl Session {
 
     fn profile(&mut self, is_last: bool) -> Result<Profile> {
         let (reply, answer) = channel();
-        let request = Request { header: self.header.clone(), is_last, reply };
+        let was_stopped = self.shared.stop.load(Ordering::Acquire);
+        let request = Request { header: self.header.clone(), is_last, was_stopped, reply };
         let profile = self.ask(request, &answer);
         if is_last {
             self.join();

@@ -252,9 +252,7 @@ fn run_pipeline(mut pipeline: Pipeline, started_ns: u64, messages: &Receiver<Mes
                     started_unix_ns: interval.header.started_unix_ns,
                     counts,
                 };
-                // Who has stopped sampling wants its profile; who stops again does not want to wait for it.
-                let was_stopped = shared.stop.load(Ordering::Acquire);
-                let may_wait = || was_stopped || !shared.stop.load(Ordering::Acquire);
+                let may_wait = || request.was_stopped || !shared.stop.load(Ordering::Acquire);
                 let profile = pipeline.finish(interval, &may_wait);
                 // Who asked may be gone.
                 let _ = request.reply.send(profile);

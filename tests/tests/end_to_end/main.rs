@@ -12,6 +12,7 @@ mod lifetimes;
 mod node;
 mod privileges;
 mod real_programs;
+mod symbol_servers;
 mod targets;
 mod threads;
 mod unwinding;
