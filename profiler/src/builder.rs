@@ -6,6 +6,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     sampler::Unwind,
     session::{Session, Settings, Target, start},
+    symbolize::symbol_server::Server,
 };
 
 /// Samples a second on each CPU when nothing else is said: not a divisor of what programs do in lock-step.
@@ -42,6 +43,7 @@ impl Profiler {
 #[must_use = "a builder does nothing before it is built and started"]
 pub struct Builder {
     target: Option<Target>,
+    symbol_servers: Vec<String>,
     settings: Settings,
 }
 
@@ -60,10 +62,12 @@ impl Default for Builder {
             raw_names: false,
             dotnet_tiers: false,
             debug_directories: Vec::new(),
+            symbol_servers: Vec::new(),
+            symbol_cache: None,
             capture: None,
             replay: None,
         };
-        Self { target: None, settings }
+        Self { target: None, symbol_servers: Vec::new(), settings }
     }
 }
 
@@ -144,6 +148,21 @@ impl Builder {
         self
     }
 
+    /// A symbol server that may be asked for the debug files of modules without symbols, when they are nowhere on this
+    /// machine: an address that begins with `https://` or `http://`, `microsoft` for that of the .NET builds of
+    /// Microsoft, or `debuginfod` for those in `DEBUGINFOD_URLS`. Can be said more than once; none is asked when not
+    /// said. It is told build ids, nothing else. Needs the feature `symbol-server`.
+    pub fn symbol_server(mut self, server: impl Into<String>) -> Self {
+        self.symbol_servers.push(server.into());
+        self
+    }
+
+    /// Where to keep what symbol servers have; `profiler` in `XDG_CACHE_HOME` or `~/.cache` when not said.
+    pub fn symbol_cache(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.settings.symbol_cache = Some(directory.into());
+        self
+    }
+
     /// Records what comes from the kernel and what is read of the target into a directory, from which
     /// [`replay`](Self::replay) makes the same profile.
     pub fn capture(mut self, directory: impl Into<PathBuf>) -> Self {
@@ -161,7 +180,8 @@ impl Builder {
     ///
     /// # Errors
     /// `InvalidInput`: no target, a frequency of 0 or above the kernel's limit, neither user nor kernel
-    /// frames, an empty list of CPUs, or settings that contradict each other.
+    /// frames, an empty list of CPUs, a symbol server that is none, or settings that contradict each other.
+    /// `Unsupported`: a symbol server without the feature `symbol-server`.
     pub fn build(self) -> Result<Profiler> {
         let mut settings = self.settings;
         if settings.replay.is_none() {
@@ -181,8 +201,22 @@ impl Builder {
                 "children can be followed of processes and of a command, not of other targets",
             ));
         }
+        settings.symbol_servers = parse_symbol_servers(&self.symbol_servers)?;
         Ok(Profiler { settings })
     }
+}
+
+fn parse_symbol_servers(names: &[String]) -> Result<Vec<Server>> {
+    if !names.is_empty() && cfg!(not(feature = "symbol-server")) {
+        let message = "symbol servers are not in this build: it lacks the feature symbol-server";
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
+    let mut servers = Vec::new();
+    for name in names {
+        let parsed = Server::of_name(name, |variable| std::env::var(variable).ok());
+        servers.extend(parsed.map_err(|message| Error::new(ErrorKind::InvalidInput, message))?);
+    }
+    Ok(servers)
 }
 
 fn check_target(target: &Target) -> Result<()> {
@@ -260,6 +294,22 @@ mod tests {
         assert!(error.to_string().contains("4000 Hz"), "{error}");
         assert!(check_frequency(4_000, Some(4_000)).is_ok());
         assert!(check_frequency(4_000, None).is_ok());
+    }
+
+    #[cfg(feature = "symbol-server")]
+    #[test]
+    fn a_symbol_server_is_a_name_or_an_address() {
+        assert!(own().build().unwrap().settings.symbol_servers.is_empty());
+        let servers = own().symbol_server("microsoft").symbol_server("http://symbols.example").build();
+        assert_eq!(servers.unwrap().settings.symbol_servers.len(), 2);
+        assert!(refused(own().symbol_server("symbols.example")).contains("no symbol server"));
+    }
+
+    #[cfg(not(feature = "symbol-server"))]
+    #[test]
+    fn without_the_feature_a_symbol_server_is_refused() {
+        let error = own().symbol_server("microsoft").build().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
     }
 
     #[test]

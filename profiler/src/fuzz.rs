@@ -194,7 +194,7 @@ fn symbolize_all(bytes: &[u8], options: NativeOptions) {
 /// Where no file is to be found.
 fn no_files() -> Option<DebugFiles> {
     let nowhere = Root::open(Path::new("/proc/self/ns")).ok()?;
-    Some(DebugFiles { target: None, host: Arc::new(nowhere), extra: Vec::new(), capture: None })
+    Some(DebugFiles::of_host(nowhere))
 }
 
 /// The bytes behind the first, whole and in two parts.

@@ -69,7 +69,8 @@
 //! # Features
 //!
 //! `cli` (default): the command line of the `profiler` binary. An embedder turns it off with
-//! `default-features = false`.
+//! `default-features = false`. `symbol-server`, part of `cli`: debug files over the network, when
+//! [`Builder::symbol_server`] allows it.
 
 mod address;
 mod budget;
@@ -99,5 +100,6 @@ pub use error::{Error, ErrorKind, Operation, Result};
 pub use output::{Format, OutputOptions};
 pub use profile::Profile;
 pub use sampler::{Unwind, ebpf::CpuSet};
-pub use session::{Ended, Progress, Session, Stopper, Target};
+pub use session::{Downloads, Ended, Progress, Session, Stopper, Target};
 pub use shape::{Choice, Pattern, Shape, Share};
+pub use symbolize::symbol_server::Download;

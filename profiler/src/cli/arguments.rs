@@ -165,6 +165,13 @@ pub(super) struct OutputArguments {
     /// Look for debug files in this directory first. Can be given more than once
     #[arg(long, value_name = "DIR")]
     debug_dir: Vec<PathBuf>,
+    /// Ask this symbol server for debug files that are nowhere else: an address; microsoft (the builds of .NET);
+    /// debuginfod (the servers in DEBUGINFOD_URLS). It is told build ids. Can be given more than once
+    #[arg(long, value_name = "URL")]
+    symbol_server: Vec<String>,
+    /// Keep what symbol servers have in this directory [default: ~/.cache/profiler]
+    #[arg(long, value_name = "DIR")]
+    symbol_cache: Option<PathBuf>,
 }
 
 /// How much to say.
@@ -228,7 +235,9 @@ impl OutputArguments {
             .lines(self.lines)
             .raw_names(self.raw_names)
             .dotnet_tiers(self.dotnet_tiers);
-        self.debug_dir.iter().fold(builder, Builder::debug_directory)
+        let builder = self.debug_dir.iter().fold(builder, Builder::debug_directory);
+        let builder = self.symbol_server.iter().fold(builder, Builder::symbol_server);
+        self.symbol_cache.iter().fold(builder, Builder::symbol_cache)
     }
 
     /// How to write.
@@ -284,7 +293,8 @@ mod tests {
     #[test]
     fn flags_reach_the_library() {
         let line = "-p 1 -F 999 -C 0-1 --children -U --inlines --lines --raw-names --dotnet-tiers \
-                    --debug-dir /d --capture /c";
+                    --debug-dir /d --capture /c --symbol-server microsoft --symbol-server http://s \
+                    --symbol-cache /s";
         let library = Profiler::builder()
             .target(Target::Pids(vec![1]))
             .frequency_hz(999)
@@ -296,6 +306,9 @@ mod tests {
             .raw_names(true)
             .dotnet_tiers(true)
             .debug_directory("/d")
+            .symbol_server("microsoft")
+            .symbol_server("http://s")
+            .symbol_cache("/s")
             .capture("/c");
         assert_eq!(format!("{:?}", parse(line).unwrap().builder().unwrap()), format!("{library:?}"));
     }

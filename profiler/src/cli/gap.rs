@@ -5,11 +5,16 @@ use crate::profile::{Reason, Unnamed};
 /// The one thing to do about frames without a name, where there is one.
 pub(super) fn remedy(unnamed: &Unnamed) -> Option<String> {
     let file = unnamed.module.rsplit('/').next().unwrap_or_default();
+    let beside =
+        || format!("put {file}.dbg (its debug file) beside it, or name its directory with --debug-dir");
+    let is_file = unnamed.module.starts_with('/');
     Some(match unnamed.reason {
         Reason::NoSymbols | Reason::NoSymbolHere if file.ends_with(".dll") => return None,
-        Reason::NoSymbols | Reason::NoSymbolHere if unnamed.module.starts_with('/') => {
-            format!("put {file}.dbg (its debug file) beside it, or name its directory with --debug-dir")
+        Reason::NoSymbols | Reason::OnlyNearestExport if is_file => {
+            format!("{}, or ask for it with --symbol-server {}", beside(), server_of(file))
         }
+        Reason::NoSymbolHere | Reason::NotOnSymbolServer | Reason::SymbolServerFailed if is_file => beside(),
+        Reason::SymbolsOnTheWay => "sample for longer, until it is there".to_owned(),
         Reason::ProcessNotReadable => "give the profiler CAP_SYS_PTRACE".to_owned(),
         Reason::FileNotReadable => "give the profiler CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE".to_owned(),
         Reason::FileMissing | Reason::FileReplaced => {
@@ -33,6 +38,12 @@ pub(super) fn remedy(unnamed: &Unnamed) -> Option<String> {
     })
 }
 
+/// Who has the debug file of a file of that name, most likely.
+fn server_of(file: &str) -> &'static str {
+    const OF_DOTNET: [&str; 4] = ["libclr", "libcoreclr", "libhost", "libSystem."];
+    if OF_DOTNET.iter().any(|beginning| file.starts_with(beginning)) { "microsoft" } else { "debuginfod" }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -44,6 +55,19 @@ mod tests {
     #[test]
     fn a_stripped_library_wants_its_debug_file() {
         assert!(remedy_for("/a/libx.so", Reason::NoSymbols).unwrap().contains("libx.so.dbg"));
+    }
+
+    #[test]
+    fn the_server_that_is_likely_to_have_the_debug_file_is_named() {
+        for (module, server) in [("/rt/libcoreclr.so", "microsoft"), ("/lib/libssl.so.3", "debuginfod")] {
+            for reason in [Reason::NoSymbols, Reason::OnlyNearestExport] {
+                let remedy = remedy_for(module, reason).unwrap();
+                assert!(remedy.ends_with(&format!("--symbol-server {server}")), "{remedy}");
+            }
+        }
+        for reason in [Reason::NotOnSymbolServer, Reason::SymbolServerFailed] {
+            assert!(!remedy_for("/rt/libcoreclr.so", reason).unwrap().contains("--symbol-server"));
+        }
     }
 
     #[test]

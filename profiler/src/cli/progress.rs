@@ -1,13 +1,16 @@
-//! How far sampling is, on a terminal.
+//! How far sampling is, on a terminal, and what its end waits for.
 
 use std::{
     io::{IsTerminal, stderr},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    thread,
     time::Duration,
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::{Ended, Session};
+use super::summary::printable;
+use crate::{Download, Downloads, Ended, Profile, Result, Session};
 
 /// How often the line is drawn anew.
 const REDRAW: Duration = Duration::from_millis(250);
@@ -31,6 +34,45 @@ pub(super) fn wait(session: &mut Session, limit: Option<Duration>, quiet: bool) 
     };
     bar.finish_and_clear();
     ended
+}
+
+/// Stops the session, with a line that says what is downloaded when its end waits for that.
+pub(super) fn stop(session: Session, quiet: bool) -> Result<Profile> {
+    let downloads = session.downloads().filter(|_| !quiet);
+    thread::scope(|scope| {
+        let (done, is_done) = channel();
+        if let Some(downloads) = downloads {
+            scope.spawn(move || show(&downloads, &is_done));
+        }
+        let profile = session.stop();
+        drop::<std::sync::mpsc::Sender<()>>(done);
+        profile
+    })
+}
+
+/// On a terminal one line that changes, elsewhere a line for each file.
+fn show(downloads: &Downloads, is_done: &Receiver<()>) {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    let mut shown = None;
+    while is_done.recv_timeout(REDRAW) == Err(RecvTimeoutError::Timeout) {
+        let Some(download) = downloads.current() else { continue };
+        if stderr().is_terminal() {
+            bar.set_message(download_message(&download));
+            bar.tick();
+        } else if shown.as_ref() != Some(&download.file_name) {
+            eprintln!("profiler: {}", download_message(&download));
+            shown = Some(download.file_name);
+        }
+    }
+    bar.finish_and_clear();
+}
+
+fn download_message(download: &Download) -> String {
+    const BYTES_PER_MB: f64 = 1e6;
+    let megabytes = |bytes: u64| format!("{:.0}", bytes as f64 / BYTES_PER_MB);
+    let received = megabytes(download.received_bytes);
+    let of_all = download.total_bytes.map(|bytes| format!(" of {}", megabytes(bytes))).unwrap_or_default();
+    format!("downloading symbols of {}, {received}{of_all} MB", printable(&download.file_name))
 }
 
 fn bar(limit: Option<Duration>) -> ProgressBar {

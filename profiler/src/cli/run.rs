@@ -37,7 +37,7 @@ fn sample(arguments: &Arguments) -> Result<u8> {
     signals::listen(session.stopper(), session.command_pid())?;
     progress::wait(&mut session, arguments.sampling.duration, arguments.common.quiet);
     let command = session.take_command();
-    let profile = session.stop()?;
+    let profile = progress::stop(session, arguments.common.quiet)?;
     let code = report(&profile, outputs, arguments.common.quiet)?;
     match command {
         // What was started is not ended: its time is its own.
@@ -52,7 +52,9 @@ fn sample(arguments: &Arguments) -> Result<u8> {
 fn replay(directory: &Path, output: &OutputArguments, quiet: bool) -> Result<u8> {
     let profiler = output.apply(Profiler::builder()).replay(directory).build()?;
     let outputs = Outputs::open(output)?;
-    let profile = profiler.start()?.run()?;
+    let mut session = profiler.start()?;
+    session.wait(None);
+    let profile = progress::stop(session, quiet)?;
     report(&profile, outputs, quiet)
 }
 

@@ -186,7 +186,7 @@ fn percent(count: u64, of: u64) -> String {
 }
 
 /// Names come from the target: no escape of theirs reaches the terminal.
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

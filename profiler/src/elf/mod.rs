@@ -6,6 +6,7 @@
 mod build_id;
 mod call_frames;
 mod debug_link;
+mod function_ranges;
 mod header;
 mod image;
 mod mini_debug_info;
@@ -18,6 +19,7 @@ pub(crate) mod test_file;
 pub(crate) use build_id::BuildId;
 pub(crate) use call_frames::{CallFrameKind, CallFrames};
 pub(crate) use debug_link::{AlternateLink, DebugLink, crc32};
+pub(crate) use function_ranges::FunctionRanges;
 pub(crate) use image::Image;
 pub(crate) use section::{Section, Sections};
 pub(crate) use segment::Layout;

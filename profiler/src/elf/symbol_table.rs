@@ -158,6 +158,17 @@ impl SymbolTable {
         self.best(elf, nearest.address, |_| true, false).map(Some)
     }
 
+    /// The symbol that begins nearest at or before `address` in the same section, whether it reaches it or not.
+    pub(crate) fn nearest(&self, elf: &Elf, address: ElfAddress) -> Result<Option<SymbolMatch>, Defect> {
+        let Some(end) = self.code.end_of_range_at(address.0) else { return Ok(None) };
+        let until = self.functions.partition_point(|function| function.address <= address.0);
+        let nearest = until.checked_sub(1).and_then(|index| self.functions.get(index));
+        match nearest.filter(|nearest| self.code.end_of_range_at(nearest.address) == Some(end)) {
+            Some(nearest) => self.best(elf, nearest.address, |_| true, false).map(Some),
+            None => Ok(None),
+        }
+    }
+
     fn aliases(&self, address: u64) -> &[Function] {
         let start = self.functions.partition_point(|function| function.address < address);
         let count = self.functions[start..].partition_point(|function| function.address == address);
@@ -362,6 +373,21 @@ mod tests {
     fn an_export_without_a_size_reaches_nothing() {
         let file = TestFile::with_code().symbols(elf::SHT_DYNSYM, &[function("export", 0x1000, 0)]).bytes();
         assert_eq!(found_in(file, TableKind::Dynamic, 0x1001), Ok(None));
+    }
+
+    #[test]
+    fn the_nearest_symbol_is_found_whether_it_reaches_the_address_or_not() {
+        let symbols = [function("first", 0x1010, 0x10), function("second", 0x1020, 0)];
+        let file = TestFile::with_code().symbols(elf::SHT_DYNSYM, &symbols).bytes();
+        let elf = Elf::parse(Image::Memory(file)).unwrap();
+        let sections = elf.sections().unwrap();
+        let table = SymbolTable::load(&elf, &sections, TableKind::Dynamic, &mut { MAX_SYMBOLS });
+        let table = table.unwrap().unwrap();
+        let nearest = |address| table.nearest(&elf, ElfAddress(address)).unwrap().map(|found| found.start.0);
+        assert_eq!(nearest(0x100f), None);
+        assert_eq!(nearest(0x101f), Some(0x1010));
+        assert_eq!(nearest(0x1fff), Some(0x1020));
+        assert_eq!(nearest(0x2000), None, "another section");
     }
 
     #[test]

@@ -29,6 +29,14 @@ pub enum Reason {
     /// The file has no symbols, or only those of exported functions and none here, and no debug file was found; or it
     /// is a .NET image without precompiled code for this machine.
     NoSymbols,
+    /// As [`NoSymbols`](Self::NoSymbols), but an exported function stands near before this one, and is named as such.
+    OnlyNearestExport,
+    /// As [`NoSymbols`](Self::NoSymbols), and no symbol server has the debug file.
+    NotOnSymbolServer,
+    /// As [`NoSymbols`](Self::NoSymbols), and a symbol server did not answer as it should.
+    SymbolServerFailed,
+    /// As [`NoSymbols`](Self::NoSymbols), and the debug file was still on its way from a symbol server.
+    SymbolsOnTheWay,
     /// The file has symbols, but none at this address.
     NoSymbolHere,
     /// JIT code, and the runtime neither answers at a socket nor writes a perf map or jitdump.
@@ -52,7 +60,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for tables and tests.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 24] = [
         Self::NoMapping,
         Self::ProcessGone,
         Self::ProcessNotReadable,
@@ -64,6 +72,10 @@ impl Reason {
         Self::MalformedFile,
         Self::TooLarge,
         Self::NoSymbols,
+        Self::OnlyNearestExport,
+        Self::NotOnSymbolServer,
+        Self::SymbolServerFailed,
+        Self::SymbolsOnTheWay,
         Self::NoSymbolHere,
         Self::NoJitMap,
         Self::JitMapRefused,
@@ -90,6 +102,10 @@ impl fmt::Display for Reason {
             Self::MalformedFile => "malformed file",
             Self::TooLarge => "file too large",
             Self::NoSymbols => "no symbols",
+            Self::OnlyNearestExport => "no symbols but an export nearby",
+            Self::NotOnSymbolServer => "no symbols, and none on a symbol server",
+            Self::SymbolServerFailed => "no symbols, and a symbol server that failed",
+            Self::SymbolsOnTheWay => "no symbols, and a download that was not done in time",
             Self::NoSymbolHere => "no symbol at the address",
             Self::NoJitMap => "JIT code without a perf map or jitdump",
             Self::JitMapRefused => "JIT code with a perf map that is not to be trusted",

@@ -60,6 +60,10 @@ codes! {
         RuntimeSilent = 18,
         KernelAddressesHidden = 19,
         KernelSymbolsNotReadable = 20,
+        OnlyNearestExport = 21,
+        NotOnSymbolServer = 22,
+        SymbolServerFailed = 23,
+        SymbolsOnTheWay = 24,
     }
     StackEnd {
         Root = 1,

@@ -50,8 +50,9 @@ struct StackKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Placement {
     Placed(StackId),
-    /// Some of its code was compiled at run time: its names may still be on their way.
-    NeedsJit,
+    /// The names of some of its code may still be on their way: of what was compiled at run time, or whose debug file
+    /// is being downloaded.
+    Waits,
 }
 
 impl Assembly {
@@ -60,7 +61,7 @@ impl Assembly {
     }
 
     /// Adds a sample, `started_ns` being the zero of its time. False when it has to be offered again at the
-    /// end, with `jit_is_complete`.
+    /// end, with `names_are_complete`.
     pub(super) fn add(
         &mut self,
         symbolizer: &mut Symbolizer,
@@ -68,7 +69,7 @@ impl Assembly {
         sample: &RawSample,
         sides: Sides<'_>,
         started_ns: u64,
-        jit_is_complete: bool,
+        names_are_complete: bool,
     ) -> bool {
         let mut key = StackKey {
             process: process.key,
@@ -78,15 +79,15 @@ impl Assembly {
             user: sample.user_stack,
         };
         let mut placement = self.stacks.get(&key).copied();
-        if placement == Some(Placement::NeedsJit) {
-            if !jit_is_complete {
+        if placement == Some(Placement::Waits) {
+            if !names_are_complete {
                 return false;
             }
             key.jit_epoch = 1 + symbolizer.jit_epoch(process, sample.time_ns);
             placement = self.stacks.get(&key).copied();
         }
         let placement = placement.unwrap_or_else(|| {
-            let placement = self.place(symbolizer, process, sample.time_ns, sides, jit_is_complete);
+            let placement = self.place(symbolizer, process, sample.time_ns, sides, names_are_complete);
             self.stacks.insert(key, placement);
             placement
         });
@@ -114,25 +115,26 @@ impl Assembly {
         process: &Process,
         time_ns: u64,
         sides: Sides<'_>,
-        jit_is_complete: bool,
+        names_are_complete: bool,
     ) -> Placement {
         let (user, strays) = code_of(symbolizer, process, time_ns, sides.user);
         let kernel = sides.kernel.map(RawStack::frames).into_iter().flatten();
         let kernel = kernel.map(|frame| (Code::Kernel(frame.address), frame));
         let mut frames = Vec::with_capacity(user.len());
-        let mut needs_jit = false;
+        let mut waits = false;
         for (code, frame) in kernel.chain(user) {
-            if !jit_is_complete && matches!(code, Code::Jit(..)) {
+            let may_wait = matches!(code, Code::Jit(..)) || symbolizer.awaits_debug_file(code, process);
+            if may_wait && !names_are_complete {
                 // The rest is named all the same: what that takes must not wait for the end of sampling.
-                needs_jit = true;
+                waits = true;
             } else {
                 let found_by = found_by(code, frame.found);
                 let named = self.frames_of(symbolizer, process, code, frame.address, time_ns);
                 frames.extend(named.iter().map(|frame| (*frame, found_by)));
             }
         }
-        if needs_jit {
-            return Placement::NeedsJit;
+        if waits {
+            return Placement::Waits;
         }
         let end = if strays {
             StackEnd::BrokenFramePointer
@@ -295,7 +297,7 @@ mod tests {
         address::ElfAddress,
         process::{Interest, Proc, ProcessTable, root::Root},
         profile::SymbolSource,
-        symbolize::{NameStyle, NativeOptions},
+        symbolize::{NameStyle, NativeOptions, debug_file::CommonPlaces},
     };
 
     const FUNCTION: &str = "work";
@@ -364,10 +366,9 @@ mod tests {
     /// How many frames of a stack of this process lead through code, and whether it strays.
     fn followed(addresses: &[u64], walk_end: Option<WalkEnd>) -> (usize, bool) {
         let proc = Arc::new(Proc::live());
-        let host = Arc::new(Root::open("/".as_ref()).unwrap());
+        let places = Arc::new(CommonPlaces::of_host(Root::open("/".as_ref()).unwrap()));
         let options = NativeOptions { inlines: false, lines: false };
-        let mut symbolizer =
-            Symbolizer::new(Arc::clone(&proc), host, Vec::new(), options, NameStyle::default());
+        let mut symbolizer = Symbolizer::new(Arc::clone(&proc), places, options, NameStyle::default());
         let mut table = ProcessTable::new(proc, Interest::Everybody);
         let key = table.sampled(std::process::id(), 1, "test");
         let stack = RawStack { addresses: addresses.into(), ..stack(walk_end) };

@@ -29,6 +29,7 @@ use self::target::Watched;
 use crate::{
     error::{Error, ErrorKind, Result},
     profile::{Cost, Header, Profile},
+    symbolize::symbol_server::{Download, SymbolServers},
     sys::usage::cpu_time,
 };
 
@@ -51,6 +52,7 @@ pub struct Session {
     pipeline: Option<JoinHandle<()>>,
     watched: Watched,
     command: Option<std::process::Child>,
+    servers: Option<Arc<SymbolServers>>,
     header: Header,
     started: Instant,
 }
@@ -75,6 +77,8 @@ struct Shared {
 struct Request {
     header: Header,
     is_last: bool,
+    /// Whether a [`Stopper`] has ended sampling: who uses it once more does not want to wait for names.
+    was_stopped: bool,
     reply: Sender<Profile>,
 }
 
@@ -99,6 +103,20 @@ pub struct Progress {
     pub samples: u64,
     /// Samples lost.
     pub lost: u64,
+}
+
+/// What a session downloads from symbol servers, to look at from another thread while the session ends.
+#[derive(Clone, Debug)]
+pub struct Downloads {
+    servers: Arc<SymbolServers>,
+}
+
+impl Downloads {
+    /// What is downloaded right now.
+    #[must_use]
+    pub fn current(&self) -> Option<Download> {
+        self.servers.download()
+    }
 }
 
 /// Ends the waiting of a session from another thread or a signal handler's thread.
@@ -201,6 +219,13 @@ impl Session {
         Stopper { shared: Arc::clone(&self.shared) }
     }
 
+    /// What is downloaded, where symbol servers may be asked: the end of the session waits for it, for half a minute
+    /// at most, or until a [`Stopper`] is used then.
+    #[must_use]
+    pub fn downloads(&self) -> Option<Downloads> {
+        self.servers.clone().map(|servers| Downloads { servers })
+    }
+
     /// The process id of the command that was started, for [`Target::Command`].
     #[must_use]
     pub fn command_pid(&self) -> Option<u32> {
@@ -228,7 +253,8 @@ impl Session {
 
     fn profile(&mut self, is_last: bool) -> Result<Profile> {
         let (reply, answer) = channel();
-        let request = Request { header: self.header.clone(), is_last, reply };
+        let was_stopped = self.shared.stop.load(Ordering::Acquire);
+        let request = Request { header: self.header.clone(), is_last, was_stopped, reply };
         let profile = self.ask(request, &answer);
         if is_last {
             self.join();

@@ -147,9 +147,13 @@ impl Pipeline {
         Ok(())
     }
 
-    /// The profile of all samples since the last one.
-    pub(super) fn finish(&mut self, interval: Interval) -> Profile {
+    /// The profile of all samples since the last one. The last of all waits for what is on its way, as long as
+    /// `may_wait`.
+    pub(super) fn finish(&mut self, interval: Interval, may_wait: &dyn Fn() -> bool) -> Profile {
         self.symbolizer.settle_jit(&self.processes, interval.ended_ns, interval.is_last);
+        if interval.is_last {
+            self.symbolizer.wait_for_debug_files(may_wait);
+        }
         for sample in std::mem::take(&mut self.waiting) {
             self.place(sample, true);
         }
@@ -203,7 +207,7 @@ impl Pipeline {
         }
     }
 
-    fn place(&mut self, sample: RawSample, jit_is_complete: bool) {
+    fn place(&mut self, sample: RawSample, names_are_complete: bool) {
         let sides = Sides {
             kernel: sample.kernel_stack.and_then(|_| self.stacks.get(&sample.kernel_stack)),
             user: sample.user_stack.and_then(|_| self.stacks.get(&sample.user_stack)),
@@ -222,7 +226,7 @@ impl Pipeline {
             &sample,
             sides,
             self.interval_started_ns,
-            jit_is_complete,
+            names_are_complete,
         );
         if is_placed {
             return;

@@ -4,6 +4,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
+        atomic::Ordering,
         mpsc::{Receiver, channel, sync_channel},
     },
     thread::JoinHandle,
@@ -28,7 +29,11 @@ use crate::{
         ebpf::EbpfSource,
         replay::ReplaySource,
     },
-    symbolize::{NameStyle, NativeOptions, Symbolizer},
+    symbolize::{
+        NameStyle, NativeOptions, Symbolizer,
+        debug_file::CommonPlaces,
+        symbol_server::{Cache, CacheDirectories, Server, SymbolServers, transport},
+    },
 };
 
 /// The name of the event in headers.
@@ -52,6 +57,8 @@ pub(crate) struct Settings {
     pub(crate) raw_names: bool,
     pub(crate) dotnet_tiers: bool,
     pub(crate) debug_directories: Vec<PathBuf>,
+    pub(crate) symbol_servers: Vec<Server>,
+    pub(crate) symbol_cache: Option<PathBuf>,
     pub(crate) capture: Option<PathBuf>,
     pub(crate) replay: Option<PathBuf>,
 }
@@ -85,7 +92,9 @@ fn sample(settings: &Settings) -> Result<Session> {
     let shared = Arc::new(Shared::new()?);
     let mut source = EbpfSource::load(plan, Arc::clone(&shared.reader_waker))?;
     let pace = Pace::new(&interest);
-    let mut pipeline = pipeline(settings, proc, interest, recorder)?;
+    let places = places(settings)?;
+    let servers = places.servers.clone();
+    let mut pipeline = pipeline(settings, proc, interest, recorder, places);
     // The side band is on: what changes from here on is told, what there is now is asked.
     pipeline.expect(&expected);
     let unwinding = match source.take_unwind_maps() {
@@ -119,7 +128,7 @@ fn sample(settings: &Settings) -> Result<Session> {
         ..Header::default()
     };
     let reader = Reader::new(Box::new(source), pace, unwinding, Arc::clone(&shared));
-    Session::run_threads(shared, reader, pipeline, header, watched, command)
+    Session::run_threads(shared, reader, pipeline, header, watched, command, servers)
 }
 
 fn replay(settings: &Settings, directory: &Path) -> Result<Session> {
@@ -137,10 +146,12 @@ fn replay(settings: &Settings, directory: &Path) -> Result<Session> {
     };
     let interest = Interest::Everybody;
     let pace = Pace::new(&interest);
-    let pipeline = pipeline(settings, proc, interest, None)?;
+    let places = places(settings)?;
+    let servers = places.servers.clone();
+    let pipeline = pipeline(settings, proc, interest, None, places);
     let shared = Arc::new(Shared::new()?);
     let reader = Reader::new(Box::new(source), pace, None, Arc::clone(&shared));
-    Session::run_threads(shared, reader, pipeline, header, Watched::default(), None)
+    Session::run_threads(shared, reader, pipeline, header, Watched::default(), None, servers)
 }
 
 fn pipeline(
@@ -148,20 +159,48 @@ fn pipeline(
     proc: Arc<Proc>,
     interest: Interest,
     recorder: Option<Recorder>,
-) -> Result<Pipeline> {
+    places: Arc<CommonPlaces>,
+) -> Pipeline {
+    let options = NativeOptions { inlines: settings.inlines, lines: settings.lines };
+    let style = NameStyle { raw: settings.raw_names, tiers: settings.dotnet_tiers };
+    let symbolizer = Symbolizer::new(Arc::clone(&proc), places, options, style);
+    Pipeline::new(proc, interest, symbolizer, recorder, settings.user_stacks)
+}
+
+/// Where debug files are looked for, beside the target's own root.
+fn places(settings: &Settings) -> Result<Arc<CommonPlaces>> {
     let open = |path: &Path| {
         Root::open(path).map(Arc::new).map_err(|error| {
             let message = format!("failed to open the directory `{}`", path.display());
             Error::from_io(Operation::OpenTargetFile, message, error)
         })
     };
+    let given = settings.debug_directories.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
     let host = open(Path::new("/"))?;
-    let debug_directories =
-        settings.debug_directories.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
-    let options = NativeOptions { inlines: settings.inlines, lines: settings.lines };
-    let style = NameStyle { raw: settings.raw_names, tiers: settings.dotnet_tiers };
-    let symbolizer = Symbolizer::new(Arc::clone(&proc), host, debug_directories, options, style);
-    Ok(Pipeline::new(proc, interest, symbolizer, recorder, settings.user_stacks))
+    let CacheDirectories { own, others } =
+        CacheDirectories::of(settings.symbol_cache.clone(), |name| std::env::var_os(name));
+    let servers = symbol_servers(settings, own.as_deref())?.map(Arc::new);
+    // Most of them are not there.
+    let caches = own.iter().chain(&others).filter_map(|path| open(path).ok()).collect();
+    Ok(Arc::new(CommonPlaces { given, host, caches, servers }))
+}
+
+fn symbol_servers(settings: &Settings, cache: Option<&Path>) -> Result<Option<SymbolServers>> {
+    let Some(transport) = transport().filter(|_| !settings.symbol_servers.is_empty()) else {
+        return Ok(None);
+    };
+    let Some(directory) = cache else {
+        let message =
+            "there is no place to keep what symbol servers have: name a directory for it, or set HOME";
+        return Err(Error::new(ErrorKind::InvalidInput, message));
+    };
+    let cache = Cache::create(directory).map_err(|error| {
+        let message = format!("failed to create the symbol cache `{}`", directory.display());
+        Error::with_source(ErrorKind::Io, message, error)
+    })?;
+    let servers = SymbolServers::start(settings.symbol_servers.clone(), transport, cache);
+    let failed = |error| Error::with_source(ErrorKind::Io, "failed to start a thread", error);
+    servers.map(Some).map_err(failed)
 }
 
 impl Session {
@@ -172,6 +211,7 @@ impl Session {
         header: Header,
         watched: Watched,
         command: Option<std::process::Child>,
+        servers: Option<Arc<SymbolServers>>,
     ) -> Result<Self> {
         let (requests, asked) = channel();
         let (messages, received) = sync_channel(WAITING_BATCHES);
@@ -188,6 +228,7 @@ impl Session {
             pipeline: Some(pipeline),
             watched,
             command,
+            servers,
             header,
             started: Instant::now(),
         })
@@ -214,7 +255,8 @@ fn run_pipeline(mut pipeline: Pipeline, started_ns: u64, messages: &Receiver<Mes
                     started_unix_ns: interval.header.started_unix_ns,
                     counts,
                 };
-                let profile = pipeline.finish(interval);
+                let may_wait = || request.was_stopped || !shared.stop.load(Ordering::Acquire);
+                let profile = pipeline.finish(interval, &may_wait);
                 // Who asked may be gone.
                 let _ = request.reply.send(profile);
                 if request.is_last { pipeline.finish_recording(&capture) } else { Ok(()) }

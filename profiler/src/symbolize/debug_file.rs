@@ -4,32 +4,38 @@
 //! one in `.gnu_debuglink`.
 
 use std::{
-    ffi::{OsStr, OsString},
-    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use super::budget::Budget;
+use super::{budget::Budget, debug_paths, symbol_server::SymbolServers};
 use crate::{
-    elf::{self, AlternateLink, BuildId, DebugLink, Elf, Image, Sections},
+    elf::{self, AlternateLink, BuildId, Elf, Image, Sections},
     process::{Proc, root::Root},
 };
 
-/// Where the system keeps debug files (GDB manual, "Separate Debug Files").
-const SYSTEM_DIRECTORY: &str = "/usr/lib/debug";
-
-/// Where files that belong to a target may be looked for.
+/// Where the files of one process may be looked for.
 #[derive(Clone, Debug)]
 pub(crate) struct DebugFiles {
     /// The target's root.
     pub(crate) target: Option<Arc<Root>>,
-    /// The profiler's own root.
-    pub(crate) host: Arc<Root>,
-    /// Directories the user gave.
-    pub(crate) extra: Vec<Arc<Root>>,
+    /// Where those of any process may be.
+    pub(crate) common: Arc<CommonPlaces>,
     /// Into whose part of a capture the files go that are found, when one is recorded.
     pub(crate) capture: Option<(Arc<Proc>, u32)>,
+}
+
+/// Where files of any process may be looked for.
+#[derive(Debug)]
+pub(crate) struct CommonPlaces {
+    /// Directories the user gave.
+    pub(crate) given: Vec<Arc<Root>>,
+    /// The profiler's own root.
+    pub(crate) host: Arc<Root>,
+    /// What clients of symbol servers have downloaded.
+    pub(crate) caches: Vec<Arc<Root>>,
+    /// Who may be asked for what is nowhere on this machine.
+    pub(crate) servers: Option<Arc<SymbolServers>>,
 }
 
 /// A file that was found, and its path in the root it was found in.
@@ -39,7 +45,21 @@ pub(super) struct FoundFile {
     pub(super) path: PathBuf,
 }
 
+impl CommonPlaces {
+    /// A root and nothing else.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn of_host(host: Root) -> Self {
+        Self { given: Vec::new(), host: Arc::new(host), caches: Vec::new(), servers: None }
+    }
+}
+
 impl DebugFiles {
+    /// The common places and nothing else.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn of_host(host: Root) -> Self {
+        Self { target: None, common: Arc::new(CommonPlaces::of_host(host)), capture: None }
+    }
+
     /// The debug file of the module at `path` that has what is wanted of it.
     pub(super) fn find(
         &self,
@@ -49,43 +69,40 @@ impl DebugFiles {
         budget: &Budget,
     ) -> Option<FoundFile> {
         let link = module.sections().ok().and_then(|sections| module.debug_link(&sections));
-        let proof = match (module.build_id(), &link) {
+        let id = module.build_id();
+        let proof = match (id, &link) {
             (Some(id), _) => Proof::BuildId(id),
             (None, Some(link)) => Proof::Checksum(link.crc32),
             (None, None) => return None,
         };
-        let system = system_candidates(path, module.build_id(), link.as_ref());
-        let given = given_candidates(path, module.build_id(), link.as_ref());
-        self.first(&given, &system, |elf| {
-            elf.sections().is_ok_and(|found| is_wanted(&found)) && proof.holds(elf, budget)
-        })
+        let is_right =
+            |elf: &Elf| elf.sections().is_ok_and(|found| is_wanted(&found)) && proof.holds(elf, budget);
+        let given = debug_paths::in_given(path, id, link.as_ref());
+        let system = debug_paths::in_system(path, id, link.as_ref());
+        self.first(&given, &system, is_right).or_else(|| self.find_in_caches(id?, is_right))
     }
 
     /// The file that `dwz` moved shared debug information to, from the debug file at `path`.
     pub(super) fn find_alternate(&self, link: &AlternateLink, path: &Path) -> Option<FoundFile> {
-        let by_id = build_id_path(&link.build_id);
-        let mut system = vec![beside(path, link.path.as_os_str()), system_path(&by_id)];
-        let mut given = vec![absolute(&by_id)];
-        if let Some(name) = link.path.file_name() {
-            system.push(Path::new(SYSTEM_DIRECTORY).join(".dwz").join(name));
-            given.extend([absolute(&Path::new(".dwz").join(name)), absolute(Path::new(name))]);
-        }
-        self.first(&given, &system, |elf| elf.build_id() == Some(&link.build_id))
+        let given = debug_paths::alternate_in_given(link);
+        let system = debug_paths::alternate_in_system(link, path);
+        let is_right = |elf: &Elf| elf.build_id() == Some(&link.build_id);
+        self.first(&given, &system, is_right).or_else(|| self.find_in_caches(&link.build_id, is_right))
     }
 
     /// A file at any of some paths that needs another proof than a build id.
     pub(super) fn find_at(&self, paths: &[PathBuf], is_right: impl Fn(&Elf) -> bool) -> Option<FoundFile> {
         let names = paths.iter().filter_map(|path| path.file_name());
-        let given: Vec<_> =
-            paths.iter().cloned().chain(names.map(|name| absolute(Path::new(name)))).collect();
+        let names = names.map(|name| debug_paths::absolute(Path::new(name)));
+        let given: Vec<_> = paths.iter().cloned().chain(names).collect();
         self.first(&given, paths, is_right)
     }
 
     /// A file of the target's own; on the host only where the target's root is not open.
     pub(super) fn open(&self, path: &Path) -> Option<Image> {
-        let root = self.target.as_ref().unwrap_or(&self.host);
+        let root = self.target.as_ref().unwrap_or(&self.common.host);
         let image = Image::of_file(root.open_file(path).ok()?).ok()?;
-        self.keep(root, path);
+        self.keep(root, path, path);
         Some(image)
     }
 
@@ -96,26 +113,39 @@ impl DebugFiles {
         system: &[PathBuf],
         is_right: impl Fn(&Elf) -> bool,
     ) -> Option<FoundFile> {
-        let given = self.extra.iter().flat_map(|root| given.iter().map(move |path| (root, path)));
-        let roots = || self.target.iter().chain([&self.host]);
+        let given = self.common.given.iter().flat_map(|root| given.iter().map(move |path| (root, path)));
+        let roots = || self.target.iter().chain([&self.common.host]);
         let system = system.iter().flat_map(|path| roots().map(move |root| (root, path)));
         given.chain(system).find_map(|(root, path)| {
-            let elf = Elf::parse(Image::of_file(root.open_file(path).ok()?).ok()?).ok()?;
-            if !is_right(&elf) {
-                return None;
-            }
-            self.keep(root, path);
+            let elf = open(root, path).filter(&is_right)?;
+            self.keep(root, path, path);
             Some(FoundFile { elf, path: path.clone() })
         })
     }
 
-    /// Whoever replays the capture finds it in the target's root, wherever it was.
-    fn keep(&self, root: &Root, path: &Path) {
+    /// What was downloaded once; its path is the one where a system would have it.
+    fn find_in_caches(&self, id: &BuildId, is_right: impl Fn(&Elf) -> bool) -> Option<FoundFile> {
+        let paths = debug_paths::in_cache(id);
+        let places = self.common.caches.iter().flat_map(|root| paths.iter().map(move |path| (root, path)));
+        places.into_iter().find_map(|(root, path)| {
+            let elf = open(root, path).filter(&is_right)?;
+            let system_path = debug_paths::in_system_by_id(id);
+            self.keep(root, path, &system_path);
+            Some(FoundFile { elf, path: system_path })
+        })
+    }
+
+    /// Whoever replays the capture finds it in the target's root, at `kept_path`, wherever it was.
+    fn keep(&self, root: &Root, path: &Path, kept_path: &Path) {
         let Some((proc, pid)) = &self.capture else { return };
-        if let Err(error) = root.open_file(path).and_then(|file| proc.keep_in_root(*pid, path, &file)) {
+        if let Err(error) = root.open_file(path).and_then(|file| proc.keep_in_root(*pid, kept_path, &file)) {
             log::warn!("the capture lacks the debug file `{}`: {error}", path.display());
         }
     }
+}
+
+fn open(root: &Root, path: &Path) -> Option<Elf> {
+    Elf::parse(Image::of_file(root.open_file(path).ok()?).ok()?).ok()
 }
 
 enum Proof<'a> {
@@ -135,58 +165,6 @@ impl Proof<'_> {
     }
 }
 
-/// Where a debug file may be in a whole file system.
-fn system_candidates(path: &Path, id: Option<&BuildId>, link: Option<&DebugLink>) -> Vec<PathBuf> {
-    let mut candidates: Vec<_> = id.map(|id| system_path(&build_id_path(id))).into_iter().collect();
-    if let (Some(link), Some(directory)) = (link, path.parent()) {
-        candidates.push(directory.join(&link.name));
-        candidates.push(directory.join(".debug").join(&link.name));
-        candidates.push(system_path(directory).join(&link.name));
-    }
-    candidates.extend([with_suffix(path, ".dbg"), with_suffix(path, ".debug")]);
-    candidates
-}
-
-/// Where a debug file may be in a directory the user gave: by build id, by name, by the module's whole path.
-fn given_candidates(path: &Path, id: Option<&BuildId>, link: Option<&DebugLink>) -> Vec<PathBuf> {
-    let mut candidates: Vec<_> = id.map(|id| absolute(&build_id_path(id))).into_iter().collect();
-    let mut places = vec![path.to_owned()];
-    places.extend(path.file_name().map(|name| absolute(Path::new(name))));
-    for place in places {
-        if let (Some(link), Some(directory)) = (link, place.parent()) {
-            candidates.push(directory.join(&link.name));
-        }
-        candidates.extend([with_suffix(&place, ".dbg"), with_suffix(&place, ".debug"), place]);
-    }
-    candidates
-}
-
-/// `.build-id/ab/cdef.debug` for the build id `abcdef`.
-fn build_id_path(id: &BuildId) -> PathBuf {
-    let id = id.to_string();
-    let (first, rest) = id.split_at_checked(2).unwrap_or((&id, ""));
-    PathBuf::from(format!(".build-id/{first}/{rest}.debug"))
-}
-
-fn system_path(path: &Path) -> PathBuf {
-    Path::new(SYSTEM_DIRECTORY).join(path.strip_prefix("/").unwrap_or(path))
-}
-
-fn absolute(path: &Path) -> PathBuf {
-    Path::new("/").join(path)
-}
-
-/// The path `name` from the directory of `path` on; an absolute name is its own.
-fn beside(path: &Path, name: &OsStr) -> PathBuf {
-    path.parent().unwrap_or(Path::new("/")).join(name)
-}
-
-pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(OsStr::from_bytes(suffix.as_bytes()));
-    PathBuf::from(name)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -200,17 +178,18 @@ mod tests {
     const ID: [u8; 4] = [0xab, 0xcd, 0xef, 0x01];
     const MODULE: &str = "/opt/app/libx.so";
 
-    /// A target, a host and a directory the user gave, all empty.
+    /// A target, a host, a directory the user gave and a cache, all empty.
     struct Places {
         target: TempDir,
         host: TempDir,
         given: TempDir,
+        cache: TempDir,
     }
 
     impl Places {
         fn new() -> Self {
             let directory = || tempfile::tempdir().unwrap();
-            Self { target: directory(), host: directory(), given: directory() }
+            Self { target: directory(), host: directory(), given: directory(), cache: directory() }
         }
 
         fn put(root: &TempDir, path: &str, bytes: &[u8]) {
@@ -225,12 +204,13 @@ mod tests {
 
         fn find_for(&self, module: TestFile, capture: Option<(Arc<Proc>, u32)>) -> Option<PathBuf> {
             let open = |root: &TempDir| Arc::new(Root::open(root.path()).unwrap());
-            let files = DebugFiles {
-                target: Some(open(&self.target)),
+            let common = CommonPlaces {
+                given: vec![open(&self.given)],
                 host: open(&self.host),
-                extra: vec![open(&self.given)],
-                capture,
+                caches: vec![open(&self.cache)],
+                servers: None,
             };
+            let files = DebugFiles { target: Some(open(&self.target)), common: Arc::new(common), capture };
             let module = Elf::parse(Image::Memory(module.bytes())).unwrap();
             files
                 .find(&module, Path::new(MODULE), Sections::has_symbol_table, &Budget::default())
@@ -261,6 +241,9 @@ mod tests {
             "usr/lib/debug/opt/app/libx.dbg",
             "opt/app/libx.so.dbg",
             "opt/app/libx.so.debug",
+            "opt/app/.debug/libx.so",
+            "usr/lib/debug/opt/app/libx.so",
+            "usr/lib/debug/opt/app/libx.so.debug",
         ] {
             let in_target = Places::new();
             Places::put(&in_target.target, path, &debug_file(&ID));
@@ -282,11 +265,27 @@ mod tests {
             "opt/app/libx.so",
             "opt/app/libx.so.dbg",
             "opt/app/libx.dbg",
+            "abcdef01/debuginfo",
+            "_.debug/elf-buildid-sym-abcdef0100000000000000000000000000000000/_.debug",
         ] {
             let places = Places::new();
             Places::put(&places.given, path, &debug_file(&ID));
             Places::put(&places.target, "usr/lib/debug/.build-id/ab/cdef01.debug", &debug_file(&ID));
             assert_eq!(places.find(linked(stripped(), 0)), Some(Path::new("/").join(path)));
+        }
+    }
+
+    #[test]
+    fn what_was_downloaded_before_is_found_and_its_build_id_looked_at() {
+        for path in
+            ["abcdef01/debuginfo", "_.debug/elf-buildid-sym-abcdef0100000000000000000000000000000000/_.debug"]
+        {
+            let places = Places::new();
+            Places::put(&places.cache, path, &debug_file(&[1, 2, 3, 4]));
+            assert_eq!(places.find(stripped()), None);
+            Places::put(&places.cache, path, &debug_file(&ID));
+            let by_id = Path::new("/usr/lib/debug/.build-id/ab/cdef01.debug");
+            assert_eq!(places.find(stripped()).as_deref(), Some(by_id));
         }
     }
 
@@ -324,6 +323,15 @@ mod tests {
         let proc = Arc::new(Proc::captured_to(capture.path().to_owned()));
         assert!(places.find_for(stripped(), Some((proc, 7))).is_some());
         assert_eq!(fs::read(capture.path().join("7/root/opt/app/libx.so.dbg")).unwrap(), debug_file(&ID));
+    }
+
+    #[test]
+    fn a_file_from_a_cache_goes_into_the_capture_where_a_replay_finds_it() {
+        let (places, capture) = (Places::new(), tempfile::tempdir().unwrap());
+        Places::put(&places.cache, "abcdef01/debuginfo", &debug_file(&ID));
+        let proc = Arc::new(Proc::captured_to(capture.path().to_owned()));
+        let found = places.find_for(stripped(), Some((proc, 7))).unwrap();
+        assert!(capture.path().join("7/root").join(found.strip_prefix("/").unwrap()).exists());
     }
 
     #[test]

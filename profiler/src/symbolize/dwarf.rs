@@ -285,12 +285,7 @@ mod tests {
 
     fn look_up(file: &TestFile, budget: &Arc<Budget>, address: u64) -> Result<Vec<DwarfFrame>, Reason> {
         let empty = tempfile::tempdir().unwrap();
-        let nowhere = DebugFiles {
-            target: None,
-            host: Arc::new(Root::open(empty.path()).unwrap()),
-            extra: Vec::new(),
-            capture: None,
-        };
+        let nowhere = DebugFiles::of_host(Root::open(empty.path()).unwrap());
         let elf = Elf::parse(Image::Memory(file.clone().bytes()))?;
         DebugInformation::load(&elf, Path::new("/x"), &nowhere, budget)?.frames(ElfAddress(address), &nowhere)
     }

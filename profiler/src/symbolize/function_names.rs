@@ -2,12 +2,22 @@
 
 use std::{path::Path, sync::Arc};
 
-use super::{budget::Budget, debug_file::DebugFiles, demangle::demangle, symbol::Symbolized};
+use super::{
+    budget::Budget,
+    debug_file::DebugFiles,
+    demangle::demangle,
+    symbol::{Nearby, Symbolized},
+};
 use crate::{
     address::ElfAddress,
-    elf::{Defect, Elf, Sections, SymbolMatch, SymbolTable, TableKind},
+    elf::{Defect, Elf, FunctionRanges, Sections, SymbolMatch, SymbolTable, TableKind},
     profile::{Reason, SymbolSource},
 };
+
+/// How far an export may stand before a function to tell where in a file that is: about what one source file
+/// compiles to. In libraries with many exports a third to a half of the nameless code lies within it; in a .NET
+/// runtime, which has a dozen, almost none, and there a greater distance would tell nothing.
+const MAX_DISTANCE_BYTES: u64 = 4 << 10;
 
 /// The tables of one module.
 #[derive(Debug)]
@@ -15,6 +25,8 @@ pub(super) struct FunctionNames {
     tables: Vec<Table>,
     /// Why an address has no name when none of the tables has one.
     absence: Reason,
+    /// Where functions begin: read when the tables miss an address for the first time.
+    functions: Option<FunctionRanges>,
 }
 
 #[derive(Debug)]
@@ -40,15 +52,58 @@ impl FunctionNames {
             loader.add_mini_debug_info(module);
             loader.add(SymbolSource::DynamicSymbols, module, TableKind::Dynamic);
         }
-        Self { tables: loader.tables, absence: loader.absence }
+        Self { tables: loader.tables, absence: loader.absence, functions: None }
+    }
+
+    /// Whether there is a table of more than exported functions.
+    pub(super) fn are_complete(&self) -> bool {
+        self.tables.iter().any(|table| table.source != SymbolSource::DynamicSymbols)
     }
 
     /// The function at an address; else the one that begins behind it. For no call is the last byte before a function:
-    /// an address there is that of a return to the function's first byte, as makecontext(3) makes it.
-    pub(super) fn find(&self, address: ElfAddress) -> Result<Symbolized, Reason> {
+    /// an address there is that of a return to the function's first byte, as makecontext(3) makes it. Else the one
+    /// that begins where the call frame information lets the function begin, whatever its symbol says of its size.
+    pub(super) fn find(
+        &mut self,
+        module: &Elf,
+        address: ElfAddress,
+        budget: &Budget,
+    ) -> Result<Symbolized, Reason> {
         let behind = ElfAddress(address.0.wrapping_add(1));
-        self.find_at(address, |_| true)
-            .or_else(|reason| self.find_at(behind, |found| found.start == behind).map_err(|_| reason))
+        let found = self
+            .find_at(address, |_| true)
+            .or_else(|reason| self.find_at(behind, |found| found.start == behind).map_err(|_| reason));
+        match found {
+            Err(Reason::NoSymbols | Reason::NoSymbolHere) => {
+                let start = self.function_start(module, address, budget).ok_or(self.absence)?;
+                self.find_beginning(start)
+            }
+            found => found,
+        }
+    }
+
+    /// What is known of an address without a name.
+    pub(super) fn nearby(&mut self, module: &Elf, address: ElfAddress, budget: &Budget) -> Nearby {
+        let function_start = self.function_start(module, address, budget);
+        let from = function_start.unwrap_or(address);
+        let nearest = self.tables.iter().filter_map(|table| table.nearest(from));
+        let nearest = nearest.max_by_key(|nearest| nearest.start);
+        let is_near = |nearest: &SymbolMatch| from.0 - nearest.start.0 <= MAX_DISTANCE_BYTES;
+        Nearby { function_start, symbol: nearest.filter(is_near).map(|nearest| demangle(&nearest.name)) }
+    }
+
+    fn function_start(&mut self, module: &Elf, address: ElfAddress, budget: &Budget) -> Option<ElfAddress> {
+        let read = || budget.read_symbols(|left| FunctionRanges::read(module, left));
+        // Where that fails, functions are as little known as where there is no such information.
+        self.functions.get_or_insert_with(|| read().unwrap_or_default()).start_at(address)
+    }
+
+    fn find_beginning(&self, start: ElfAddress) -> Result<Symbolized, Reason> {
+        let found = self.tables.iter().find_map(|table| {
+            let nearest = table.nearest(start).filter(|nearest| nearest.start == start)?;
+            Some(Symbolized::of(table.source, demangle(&nearest.name)))
+        });
+        found.ok_or(self.absence)
     }
 
     /// Among the tables a symbol that states a size goes before one that only begins earlier, and then the one that
@@ -68,6 +123,13 @@ impl FunctionNames {
         }
         let (source, SymbolMatch { name, .. }) = best.ok_or(self.absence)?;
         Ok(Symbolized::of(source, demangle(&name)))
+    }
+}
+
+impl Table {
+    /// The symbol nearest before an address; one that cannot be read is none.
+    fn nearest(&self, address: ElfAddress) -> Option<SymbolMatch> {
+        self.symbols.nearest(&self.elf, address).ok().flatten()
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod code_map;
 pub(crate) mod debug_file;
+mod debug_paths;
 mod demangle;
 pub(crate) mod diagnostics;
 pub(crate) mod dotnet;
@@ -22,6 +23,7 @@ pub(crate) mod perf_map;
 mod random;
 mod split_dwarf;
 pub(crate) mod symbol;
+pub(crate) mod symbol_server;
 
 use std::{
     collections::HashMap,
@@ -33,12 +35,12 @@ use std::{
 #[cfg(fuzzing)]
 pub(crate) use self::demangle::demangle;
 use self::{
-    debug_file::DebugFiles,
+    debug_file::{CommonPlaces, DebugFiles},
     diagnostics::{Room, RuntimeNames, RuntimeProcess},
     jit::{JitNames, JitProcess, places},
     kernel_code::KernelCode,
     modules::Modules,
-    symbol::Symbolized,
+    symbol::{Nearby, Symbolized},
 };
 pub(crate) use self::{managed::NameStyle, native::NativeOptions};
 use crate::{
@@ -56,6 +58,9 @@ const MAX_LISTENERS: usize = 64;
 
 /// How long the end of a profile waits for what runtimes have to say.
 const SETTLE_TIME: Duration = Duration::from_millis(1800);
+
+/// How long the end of a session waits for debug files that are on their way.
+const DOWNLOAD_TIME: Duration = Duration::from_secs(30);
 
 /// What code an address belongs to: the same key, the same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,6 +91,15 @@ pub(crate) struct Answer {
     pub(crate) address: ElfAddress,
     /// The names, or why there are none.
     pub(crate) names: Result<Symbolized, Reason>,
+    /// What is known of the code all the same when it has no name.
+    pub(crate) nearby: Nearby,
+}
+
+impl Answer {
+    /// An address of which only the kind is known.
+    fn unnamed(kind: FrameKind, address: ElfAddress, reason: Reason) -> Self {
+        Self { kind, module: None, address, names: Err(reason), nearby: Nearby::default() }
+    }
 }
 
 /// Finds names. Files are opened at the first sample of their mapping and stay open; what they hold is read
@@ -94,8 +108,7 @@ pub(crate) struct Symbolizer {
     proc: Arc<Proc>,
     options: NativeOptions,
     style: NameStyle,
-    debug_directories: Vec<Arc<Root>>,
-    host: Arc<Root>,
+    places: Arc<CommonPlaces>,
     modules: Modules,
     kernel: KernelCode,
     jit: HashMap<ProcessKey, JitCode>,
@@ -109,27 +122,16 @@ struct JitCode {
 }
 
 impl Symbolizer {
-    /// A symbolizer of the processes that `proc` shows, and of debug files in its own root `host`.
+    /// A symbolizer of the processes that `proc` shows, with debug files from `places`.
     pub(crate) fn new(
         proc: Arc<Proc>,
-        host: Arc<Root>,
-        debug_directories: Vec<Arc<Root>>,
+        places: Arc<CommonPlaces>,
         options: NativeOptions,
         style: NameStyle,
     ) -> Self {
-        let modules = Modules::new(Arc::clone(&proc), Arc::clone(&host));
+        let modules = Modules::new(Arc::clone(&proc), Arc::clone(&places.host));
         let kernel = KernelCode::new(Arc::clone(&proc));
-        Self {
-            proc,
-            options,
-            style,
-            debug_directories,
-            host,
-            modules,
-            kernel,
-            jit: HashMap::new(),
-            room: Room::default(),
-        }
+        Self { proc, options, style, places, modules, kernel, jit: HashMap::new(), room: Room::default() }
     }
 
     /// The code at an address of a process at a time. Opens the file at first sight.
@@ -139,7 +141,10 @@ impl Symbolizer {
             Err(reason) => return Code::Nowhere(reason, address),
         };
         match &mapping.backing {
-            Backing::Jit => Code::Jit(process.key, address, self.jit_epoch(process, time_ns)),
+            Backing::Jit => {
+                let epoch = self.jit_code(process).names.epoch(time_ns);
+                Code::Jit(process.key, address, epoch)
+            }
             Backing::Special(_) => Code::Nowhere(Reason::NoSymbols, address),
             Backing::Vdso | Backing::File { .. } => self.modules.code_at(process, mapping, address),
         }
@@ -170,26 +175,39 @@ impl Symbolizer {
                     module: None,
                     address: ElfAddress(address.0),
                     names: code.lookup(address, time_ns),
+                    nearby: Nearby::default(),
                 }
             }
-            Code::Closed(file, offset, reason) => Answer {
-                kind: FrameKind::Native,
-                module: self.modules.closed_path(file).map(|path| (path, Arc::default())),
-                address: ElfAddress(offset.0),
-                names: Err(reason),
-            },
-            Code::Nowhere(reason, address) => Answer {
-                kind: FrameKind::Native,
-                module: None,
-                address: ElfAddress(address.0),
-                names: Err(reason),
-            },
+            Code::Closed(file, offset, reason) => {
+                let module = self.modules.closed_path(file).map(|path| (path, Arc::default()));
+                Answer { module, ..Answer::unnamed(FrameKind::Native, ElfAddress(offset.0), reason) }
+            }
+            Code::Nowhere(reason, address) => {
+                Answer::unnamed(FrameKind::Native, ElfAddress(address.0), reason)
+            }
         }
     }
 
-    /// The span of time in which the process's JIT code stood as it stood at `time_ns`.
+    /// Whether a code may have a better name a moment later: its debug file is on its way from a symbol server.
+    pub(crate) fn awaits_debug_file(&mut self, code: Code, process: &Process) -> bool {
+        let Code::Module(module, _) = code else { return false };
+        if self.places.servers.is_none() {
+            return false;
+        }
+        let debug_files = self.debug_files(process);
+        self.modules.awaits_debug_file(module, self.options, &debug_files)
+    }
+
+    /// Waits for the debug files that are on their way, as long as `may_wait`.
+    pub(crate) fn wait_for_debug_files(&self, may_wait: &dyn Fn() -> bool) {
+        if let Some(servers) = &self.places.servers {
+            servers.wait(Instant::now() + DOWNLOAD_TIME, may_wait);
+        }
+    }
+
+    /// The span of time in which the process's JIT code, if it has any, stood as it stood at `time_ns`.
     pub(crate) fn jit_epoch(&mut self, process: &Process, time_ns: u64) -> u32 {
-        self.jit_code(process).names.epoch(time_ns)
+        self.jit.get_mut(&process.key).map_or(0, |code| code.names.epoch(time_ns))
     }
 
     /// Reads what the runtimes of the targets wrote since the last time; `now_ns` is the time before the call.
@@ -258,6 +276,7 @@ impl Symbolizer {
             module: Some((path, Arc::default())),
             address: ElfAddress(address.0),
             names: found.map(|function| Symbolized::of(SymbolSource::Kallsyms, function.name)),
+            nearby: Nearby::default(),
         }
     }
 
@@ -268,8 +287,7 @@ impl Symbolizer {
     fn debug_files(&self, process: &Process) -> DebugFiles {
         DebugFiles {
             target: process.identity.as_ref().and_then(|identity| identity.root.clone()),
-            host: Arc::clone(&self.host),
-            extra: self.debug_directories.clone(),
+            common: Arc::clone(&self.places),
             capture: self.proc.serves_capture().then(|| (Arc::clone(&self.proc), process.pid)),
         }
     }
@@ -316,7 +334,14 @@ pub(crate) fn placeholder(answer: &Answer, reason: Reason, mapping: Option<&Mapp
         }
         (FrameKind::Kernel, _) => "[kernel]".to_owned(),
         (FrameKind::Jit, _) => format!("[JIT 0x{:x}]", answer.address),
-        (_, Some((path, _))) => format!("[{}+0x{:x}]", file_name(path), answer.address),
+        // All addresses of a function in one frame: they would take as many in a flame graph.
+        (_, Some((path, _))) => {
+            let address = answer.nearby.function_start.unwrap_or(answer.address);
+            match &answer.nearby.symbol {
+                Some(symbol) => format!("[{}+0x{address:x} near {symbol}]", file_name(path)),
+                None => format!("[{}+0x{address:x}]", file_name(path)),
+            }
+        }
         (_, None) => match mapping.map(|mapping| &mapping.backing) {
             Some(Backing::Special(name)) => name.to_string(),
             _ => "[unmapped]".to_owned(),

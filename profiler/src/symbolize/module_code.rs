@@ -8,7 +8,7 @@ use super::{
     debug_file::DebugFiles,
     dotnet::{Bundle, Home, ReadyToRunModule, is_pe},
     native::NativeModule,
-    symbol::Symbolized,
+    symbol::{Nearby, Symbolized},
 };
 use crate::{
     address::{ElfAddress, FileOffset, RuntimeAddress},
@@ -84,6 +84,22 @@ impl ModuleCode {
         match self {
             Self::Native(module) => module.symbolize(address, options, debug_files),
             Self::ReadyToRun(module) => module.symbolize(address, debug_files),
+        }
+    }
+
+    /// What is known of an address for which there is no name.
+    pub(super) fn nearby(&mut self, address: ElfAddress) -> Nearby {
+        match self {
+            Self::Native(module) => module.nearby(address),
+            Self::ReadyToRun(_) => Nearby::default(),
+        }
+    }
+
+    /// Whether the debug file that would say more is on its way from a symbol server.
+    pub(super) fn awaits_debug_file(&mut self, options: NativeOptions, debug_files: &DebugFiles) -> bool {
+        match self {
+            Self::Native(module) => module.awaits_debug_file(options, debug_files),
+            Self::ReadyToRun(_) => false,
         }
     }
 }

@@ -8,6 +8,7 @@ use super::{
     debug_file::DebugFiles,
     dotnet::{Bundle, Home},
     module_code::ModuleCode,
+    symbol::Nearby,
 };
 use crate::{
     address::{ElfAddress, FileOffset, RuntimeAddress},
@@ -126,13 +127,30 @@ impl Modules {
         options: NativeOptions,
         debug_files: &DebugFiles,
     ) -> Answer {
-        let module = self.opened.get_mut(key.0 as usize);
-        let (kind, names) = match module {
-            Some(module) => (module.code.kind(), module.code.symbolize(address, options, debug_files)),
-            None => (FrameKind::Native, Err(Reason::FileMissing)),
+        let Some(module) = self.opened.get_mut(key.0 as usize) else {
+            return Answer::unnamed(FrameKind::Native, address, Reason::FileMissing);
         };
-        let module = self.get(key).map(|module| (Arc::clone(&module.path), Arc::clone(&module.build_id)));
-        Answer { kind, module, address, names }
+        let mut names = module.code.symbolize(address, options, debug_files);
+        let mut nearby = Nearby::default();
+        if let Err(reason) = &mut names {
+            nearby = module.code.nearby(address);
+            if *reason == Reason::NoSymbols && nearby.symbol.is_some() {
+                *reason = Reason::OnlyNearestExport;
+            }
+        }
+        let file = (Arc::clone(&module.path), Arc::clone(&module.build_id));
+        Answer { kind: module.code.kind(), module: Some(file), address, names, nearby }
+    }
+
+    /// Whether the module's debug file is on its way from a symbol server.
+    pub(super) fn awaits_debug_file(
+        &mut self,
+        key: ModuleKey,
+        options: NativeOptions,
+        debug_files: &DebugFiles,
+    ) -> bool {
+        let module = self.opened.get_mut(key.0 as usize);
+        module.is_some_and(|module| module.code.awaits_debug_file(options, debug_files))
     }
 
     /// Gives what could not be opened another chance.

@@ -11,7 +11,8 @@ use super::{
     demangle::demangle,
     dwarf::{DebugInformation, DwarfFrame},
     function_names::FunctionNames,
-    symbol::{Function, Symbolized},
+    symbol::{Function, Nearby, Symbolized},
+    symbol_server::Fetch,
 };
 use crate::{
     address::{ElfAddress, FileOffset, RuntimeAddress},
@@ -36,6 +37,8 @@ pub(crate) struct NativeModule {
     names: Option<FunctionNames>,
     /// Read at the first look-up that asks for it.
     debug_information: Option<Result<DebugInformation, Reason>>,
+    /// What became of its debug file, when symbol servers were asked for it.
+    fetch: Option<Fetch>,
     budget: Arc<Budget>,
 }
 
@@ -44,7 +47,7 @@ impl NativeModule {
     /// `budget` that of all debug information.
     pub(crate) fn open(image: Image, path: &Path, budget: &Arc<Budget>) -> Result<Self, Reason> {
         let (elf, path, budget) = (Arc::new(Elf::parse(image)?), path.to_owned(), Arc::clone(budget));
-        Ok(Self { elf, path, names: None, debug_information: None, budget })
+        Ok(Self { elf, path, names: None, debug_information: None, fetch: None, budget })
     }
 
     /// A module that is in memory only.
@@ -82,19 +85,68 @@ impl NativeModule {
         options: NativeOptions,
         debug_files: &DebugFiles,
     ) -> Result<Symbolized, Reason> {
-        let names = self
-            .names
-            .get_or_insert_with(|| FunctionNames::load(&self.elf, &self.path, debug_files, &self.budget));
-        let symbol = names.find(address);
-        if !options.inlines && !options.lines {
-            return symbol;
-        }
-        let information = self
-            .debug_information
-            .get_or_insert_with(|| DebugInformation::load(&self.elf, &self.path, debug_files, &self.budget));
+        self.read_tables(options, debug_files);
+        let names = self.names.as_mut().ok_or(Reason::NoSymbols)?;
+        let symbol = names.find(&self.elf, address, &self.budget).map_err(|reason| self.explain(reason));
         // Whatever is wrong with the debug information, the symbol's name is still right.
-        let frames = information.as_mut().map(|information| information.frames(address, debug_files));
-        join(symbol, frames.ok().and_then(Result::ok).unwrap_or_default(), options)
+        let information = self.debug_information.as_mut().and_then(|information| information.as_mut().ok());
+        let frames = information.and_then(|information| information.frames(address, debug_files).ok());
+        join(symbol, frames.unwrap_or_default(), options)
+    }
+
+    /// Whether the debug file that would say more is on its way from a symbol server.
+    pub(crate) fn awaits_debug_file(&mut self, options: NativeOptions, debug_files: &DebugFiles) -> bool {
+        self.read_tables(options, debug_files);
+        self.fetch == Some(Fetch::OnTheWay)
+    }
+
+    /// Reads what names are looked up in: once, and again when a debug file has come since.
+    fn read_tables(&mut self, options: NativeOptions, debug_files: &DebugFiles) {
+        if self.names.is_none() {
+            let lacks_names = self.read_tables_now(options, debug_files);
+            self.fetch = if lacks_names { self.ask_servers(debug_files) } else { None };
+        } else if self.fetch == Some(Fetch::OnTheWay) {
+            self.fetch = self.ask_servers(debug_files);
+            if self.fetch == Some(Fetch::Found) {
+                self.read_tables_now(options, debug_files);
+            }
+        }
+    }
+
+    /// Whether there is something that a debug file would add.
+    fn read_tables_now(&mut self, options: NativeOptions, debug_files: &DebugFiles) -> bool {
+        let names = FunctionNames::load(&self.elf, &self.path, debug_files, &self.budget);
+        let mut lacks_names = !names.are_complete();
+        self.names = Some(names);
+        if options.inlines || options.lines {
+            let information = DebugInformation::load(&self.elf, &self.path, debug_files, &self.budget);
+            lacks_names |= information.as_ref().is_err_and(|reason| *reason == Reason::NoSymbols);
+            self.debug_information = Some(information);
+        }
+        lacks_names
+    }
+
+    fn ask_servers(&self, debug_files: &DebugFiles) -> Option<Fetch> {
+        // The vdso is no file.
+        let name = self.path.file_name().filter(|_| self.path.is_absolute())?;
+        let servers = debug_files.common.servers.as_ref()?;
+        Some(servers.ask(self.elf.build_id()?, &name.to_string_lossy()))
+    }
+
+    /// The reason, with what symbol servers had to say.
+    fn explain(&self, reason: Reason) -> Reason {
+        match self.fetch {
+            Some(Fetch::NotThere) if reason == Reason::NoSymbols => Reason::NotOnSymbolServer,
+            Some(Fetch::Failed) if reason == Reason::NoSymbols => Reason::SymbolServerFailed,
+            Some(Fetch::OnTheWay) if reason == Reason::NoSymbols => Reason::SymbolsOnTheWay,
+            _ => reason,
+        }
+    }
+
+    /// What is known of an address for which there is no name.
+    pub(crate) fn nearby(&mut self, address: ElfAddress) -> Nearby {
+        let names = self.names.as_mut();
+        names.map(|names| names.nearby(&self.elf, address, &self.budget)).unwrap_or_default()
     }
 }
 
@@ -141,12 +193,7 @@ mod tests {
 
     fn nowhere() -> DebugFiles {
         let empty = tempfile::tempdir().unwrap();
-        DebugFiles {
-            target: None,
-            host: Arc::new(Root::open(empty.path()).unwrap()),
-            extra: Vec::new(),
-            capture: None,
-        }
+        DebugFiles::of_host(Root::open(empty.path()).unwrap())
     }
 
     fn symbolize(file: TestFile, address: u64) -> Result<Symbolized, Reason> {

@@ -12,7 +12,8 @@ use gimli::{Dwarf, DwarfPackage, DwoId, Reader as _};
 
 use super::{
     budget::Reader,
-    debug_file::{DebugFiles, FoundFile, with_suffix},
+    debug_file::{DebugFiles, FoundFile},
+    debug_paths::with_suffix,
     dwarf::{SectionLoader, check, is_needed},
 };
 use crate::{elf::Sections, profile::Reason};

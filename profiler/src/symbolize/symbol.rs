@@ -1,7 +1,7 @@
 //! The one shape in which every source of symbols answers.
 
 use super::managed::{ManagedName, Tier};
-use crate::profile::SymbolSource;
+use crate::{address::ElfAddress, profile::SymbolSource};
 
 /// What a source knows of one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,15 @@ pub(crate) struct Function {
     pub(crate) name: String,
     /// File and line (0: the compiler names none), when they were asked for and are known.
     pub(crate) location: Option<(String, u32)>,
+}
+
+/// What is known of code without a name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Nearby {
+    /// Where its function begins.
+    pub(crate) function_start: Option<ElfAddress>,
+    /// The symbol that stands near before it: of another function, most likely from the same source file.
+    pub(crate) symbol: Option<String>,
 }
 
 impl Symbolized {

@@ -15,6 +15,7 @@ mod privileges;
 mod readable_names;
 mod real_programs;
 mod single_file;
+mod symbol_servers;
 mod targets;
 mod threads;
 mod unwinding;

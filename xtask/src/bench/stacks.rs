@@ -28,12 +28,14 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Whether a frame without a name, `[file+0x1234]` or `0x1234`, is the program's first function.
+    /// Whether a frame without a name, `[file+0x1234]`, `[file+0x1234 near symbol]` or `0x1234`, is the program's first
+    /// function.
     fn is_at(&self, frame: &str) -> bool {
         let (address, start) = match frame.strip_prefix('[').and_then(|place| place.strip_suffix(']')) {
-            Some(place) => match place.rsplit_once('+') {
-                Some((file, address)) if file == self.file_name => (address, self.elf_address),
-                _ => return false,
+            Some(place) => match place.strip_prefix(&*self.file_name).and_then(|rest| rest.strip_prefix('+'))
+            {
+                Some(rest) => (rest.split(' ').next().unwrap_or_default(), self.elf_address),
+                None => return false,
             },
             None => (frame, self.runtime_address),
         };

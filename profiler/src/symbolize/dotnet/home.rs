@@ -68,8 +68,7 @@ mod tests {
     use crate::process::root::Root;
 
     fn files(root: &Path) -> DebugFiles {
-        let root = Arc::new(Root::open(root).unwrap());
-        DebugFiles { target: Some(Arc::clone(&root)), host: root, extra: Vec::new(), capture: None }
+        DebugFiles::of_host(Root::open(root).unwrap())
     }
 
     #[test]

@@ -29,8 +29,7 @@ fn open_at(path: &Path) -> ReadyToRunModule {
 
 /// The files below a root, which is this machine's own where none is given.
 pub(super) fn files_in(root: &Path) -> DebugFiles {
-    let root = Arc::new(Root::open(root).unwrap());
-    DebugFiles { target: Some(Arc::clone(&root)), host: root, extra: Vec::new(), capture: None }
+    DebugFiles::of_host(Root::open(root).unwrap())
 }
 
 fn files() -> DebugFiles {

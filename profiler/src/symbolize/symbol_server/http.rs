@@ -1,0 +1,25 @@
+//! The HTTP client.
+
+use std::{fmt, io::Read, time::Duration};
+
+/// Asks a server for a file.
+pub(crate) trait Transport: fmt::Debug + Send {
+    /// The file at an address, the last byte of which comes within a time.
+    fn get(&self, url: &str, time_limit: Duration) -> Result<Reply, Refusal>;
+}
+
+/// A file that comes.
+pub(crate) struct Reply {
+    /// How long it is, when the server says so.
+    pub(crate) length_bytes: Option<u64>,
+    pub(crate) body: Box<dyn Read + Send>,
+}
+
+/// Why a file does not come.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The server does not have it.
+    NotThere,
+    /// The server cannot be reached, or does not answer as it should.
+    Failed(String),
+}

@@ -1,0 +1,162 @@
+//! A symbol server on this machine, that answers as well or as badly as it is told.
+
+use std::{
+    collections::HashMap,
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+};
+
+use flate2::{Compression, write::GzEncoder};
+
+/// What the server answers to a path; to others it answers 404.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// A file.
+    File(Vec<u8>),
+    /// A file that is sent packed.
+    Packed(Vec<u8>),
+    /// The first half of a file, though all of it was announced.
+    CutShort(Vec<u8>),
+    /// Another path of the same server.
+    Redirect(String),
+    /// A status.
+    Status(u16),
+    /// Bytes without end.
+    Endless,
+    /// The first bytes, and then nothing for as long as anybody waits.
+    Stalled,
+}
+
+/// A running server. It ends when this is dropped.
+#[derive(Debug)]
+pub struct SymbolServer {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    listener: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    answers: HashMap<String, Answer>,
+    asked: Mutex<Vec<String>>,
+    has_ended: AtomicBool,
+}
+
+impl SymbolServer {
+    /// Starts it.
+    ///
+    /// # Panics
+    /// When there is no port to be had.
+    #[must_use]
+    pub fn start(answers: impl IntoIterator<Item = (String, Answer)>) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let address = listener.local_addr().expect("it has one");
+        let shared = Arc::new(Shared {
+            answers: answers.into_iter().collect(),
+            asked: Mutex::default(),
+            has_ended: AtomicBool::new(false),
+        });
+        let served = Arc::clone(&shared);
+        let listener = std::thread::spawn(move || serve(&listener, &served));
+        Self { address, shared, listener: Some(listener) }
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The paths that were asked for so far.
+    ///
+    /// # Panics
+    /// When the server has panicked.
+    #[must_use]
+    pub fn asked(&self) -> Vec<String> {
+        self.shared.asked.lock().expect("the server is well").clone()
+    }
+}
+
+impl Drop for SymbolServer {
+    fn drop(&mut self) {
+        self.shared.has_ended.store(true, Ordering::Release);
+        // Wakes the listener.
+        drop(TcpStream::connect(self.address));
+        if let Some(listener) = self.listener.take() {
+            let _ = listener.join();
+        }
+    }
+}
+
+fn serve(listener: &TcpListener, shared: &Arc<Shared>) {
+    for stream in listener.incoming().flatten() {
+        if shared.has_ended.load(Ordering::Acquire) {
+            return;
+        }
+        let shared = Arc::clone(shared);
+        // A client that has heard enough goes away.
+        std::thread::spawn(move || drop(answer(&stream, &shared)));
+    }
+}
+
+fn answer(mut stream: &TcpStream, shared: &Shared) -> std::io::Result<()> {
+    let path = read_path(stream)?;
+    shared.asked.lock().expect("the server is well").push(path.clone());
+    match shared.answers.get(&path) {
+        Some(Answer::File(bytes)) => send(stream, "200 OK", &[], bytes.len(), bytes),
+        Some(Answer::Packed(bytes)) => {
+            let packed = pack(bytes)?;
+            send(stream, "200 OK", &["Content-Encoding: gzip"], packed.len(), &packed)
+        }
+        Some(Answer::CutShort(bytes)) => send(stream, "200 OK", &[], bytes.len(), &bytes[..bytes.len() / 2]),
+        Some(Answer::Redirect(path)) => send(stream, "302 Found", &[&format!("Location: {path}")], 0, b""),
+        Some(Answer::Status(status)) => send(stream, &format!("{status} As told"), &[], 0, b""),
+        Some(Answer::Endless) => {
+            stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")?;
+            loop {
+                stream.write_all(&[0; 64 << 10])?;
+            }
+        }
+        Some(Answer::Stalled) => {
+            send(stream, "200 OK", &[], 40_000_000, &[0x7f; 1_000_000])?;
+            stream.read_to_end(&mut Vec::new()).map(drop)
+        }
+        None => send(stream, "404 Not Found", &[], 0, b""),
+    }
+}
+
+/// The path of a request, which is read to its end.
+fn read_path(stream: &TcpStream) -> std::io::Result<String> {
+    let mut lines = BufReader::new(stream).lines();
+    let first = lines.next().unwrap_or_else(|| Ok(String::new()))?;
+    for line in lines {
+        if line?.is_empty() {
+            break;
+        }
+    }
+    Ok(first.split(' ').nth(1).unwrap_or_default().to_owned())
+}
+
+fn send(
+    mut stream: &TcpStream,
+    status: &str,
+    headers: &[&str],
+    length: usize,
+    body: &[u8],
+) -> std::io::Result<()> {
+    let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
+    let head = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n{headers}\r\n");
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body)
+}
+
+fn pack(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(bytes)?;
+    encoder.finish()
+}

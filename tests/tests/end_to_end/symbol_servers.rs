@@ -1,0 +1,180 @@
+//! Names from symbol servers: of a program whose debug file is nowhere but there.
+
+use std::{
+    fs,
+    io::{self, BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use profiler::{
+    Builder, Profile, Profiler,
+    profile::{Reason, SymbolSource},
+};
+use profiler_tests::{
+    Answer, Stacks, SymbolServer, Workload, built, privileged, profiler as program, sample, sample_pid,
+    start_sampling,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// A function of the program that has no exported symbols.
+const FUNCTION: &str = "alpha";
+
+/// A program without names, and what a server has of it.
+struct Stripped {
+    directory: TempDir,
+    build_id: String,
+    debug_file: Vec<u8>,
+}
+
+impl Stripped {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (program, debug_file) = (directory.path().join("stripped"), directory.path().join("elsewhere"));
+        let objcopy = |option: &str, to: &Path| {
+            let status = Command::new("objcopy").arg(option).arg(built("shares")).arg(to).status();
+            assert!(status.unwrap().success());
+        };
+        objcopy("--strip-all", &program);
+        objcopy("--only-keep-debug", &debug_file);
+        let bytes = fs::read(&debug_file).unwrap();
+        fs::remove_file(&debug_file).unwrap();
+        Self { build_id: build_id(&bytes), debug_file: bytes, directory }
+    }
+
+    fn start(&self) -> Workload {
+        Workload::run(Command::new(self.directory.path().join("stripped")).arg("60"))
+    }
+
+    /// A capture of it.
+    fn capture(&self) -> PathBuf {
+        let capture = self.directory.path().join("capture");
+        let workload = self.start();
+        drop(sample(sample_pid(workload.pid()).capture(&capture), 200));
+        capture
+    }
+
+    fn of_ssqp(&self) -> String {
+        format!("/_.debug/elf-buildid-sym-{:0<40}/_.debug", self.build_id)
+    }
+
+    fn of_debuginfod(&self) -> String {
+        format!("/buildid/{}/debuginfo", self.build_id)
+    }
+
+    fn file(&self) -> Answer {
+        Answer::File(self.debug_file.clone())
+    }
+}
+
+fn build_id(elf: &[u8]) -> String {
+    use object::read::{Object as _, elf::ElfFile64};
+    let file = ElfFile64::<object::Endianness>::parse(elf).unwrap();
+    let id = file.build_id().unwrap().expect("the linker leaves a build id");
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn finds_names(profile: &Profile) -> bool {
+    let stacks = Stacks::of(profile);
+    stacks.percent(|stack| stack.has(FUNCTION)) > 30.0
+}
+
+/// A replay that may ask a server, with a cache of its own.
+fn replay(capture: &Path, server: &SymbolServer, cache: &Path) -> Profile {
+    let builder: Builder =
+        Profiler::builder().replay(capture).symbol_server(server.url()).symbol_cache(cache);
+    builder.build().unwrap().start().unwrap().run().unwrap()
+}
+
+#[test]
+fn the_names_of_a_stripped_program_come_from_a_server_of_either_layout() {
+    let Some(_turn) = privileged() else { return };
+    let stripped = Stripped::new();
+    let capture = stripped.capture();
+    let elsewhere = "/store/42".to_owned();
+    let packed = Answer::Packed(stripped.debug_file.clone());
+    for answers in [
+        vec![(stripped.of_ssqp(), stripped.file())],
+        vec![(stripped.of_debuginfod(), stripped.file())],
+        vec![(stripped.of_debuginfod(), packed)],
+        vec![(stripped.of_ssqp(), Answer::Redirect(elsewhere.clone())), (elsewhere.clone(), stripped.file())],
+    ] {
+        let server = SymbolServer::start(answers);
+        let cache = tempfile::tempdir().unwrap();
+        let profile = replay(&capture, &server, cache.path());
+        assert!(finds_names(&profile), "{:?}", profile.ledger().named);
+        assert!(profile.ledger().named[&SymbolSource::DebugFile] > 0);
+        let asked = server.asked().len();
+        assert!(finds_names(&replay(&capture, &server, cache.path())), "from the cache");
+        assert!(server.asked().iter().skip(asked).all(|path| !path.contains(&stripped.build_id)));
+    }
+}
+
+#[test]
+fn a_server_that_fails_or_lies_costs_the_names_and_says_so() {
+    let Some(_turn) = privileged() else { return };
+    let stripped = Stripped::new();
+    let capture = stripped.capture();
+    let mut of_another = stripped.debug_file.clone();
+    let id: Vec<u8> =
+        (0..20).map(|i| u8::from_str_radix(&stripped.build_id[2 * i..2 * i + 2], 16).unwrap()).collect();
+    let place = of_another.windows(20).position(|bytes| bytes == id).unwrap();
+    of_another[place] ^= 1;
+    let circle = stripped.of_ssqp();
+    for (answer, reason) in [
+        (Answer::Status(404), Reason::NotOnSymbolServer),
+        (Answer::Status(500), Reason::SymbolServerFailed),
+        (Answer::File(of_another), Reason::SymbolServerFailed),
+        (
+            Answer::File(stripped.debug_file[..stripped.debug_file.len() / 2].to_vec()),
+            Reason::SymbolServerFailed,
+        ),
+        (Answer::File(b"<html>sign in</html>".to_vec()), Reason::SymbolServerFailed),
+        (Answer::CutShort(stripped.debug_file.clone()), Reason::SymbolServerFailed),
+        (Answer::Redirect(circle), Reason::SymbolServerFailed),
+        // No file of this machine: a path of the server.
+        (Answer::Redirect("file:///etc/passwd".to_owned()), Reason::NotOnSymbolServer),
+    ] {
+        let what = format!("{answer:?}").chars().take(60).collect::<String>();
+        let server = SymbolServer::start([(stripped.of_ssqp(), answer)]);
+        let cache = tempfile::tempdir().unwrap();
+        let profile = replay(&capture, &server, cache.path());
+        assert!(!finds_names(&profile), "{what}");
+        let unnamed = &profile.ledger().unnamed;
+        let of_program = unnamed.keys().find(|unnamed| unnamed.module.ends_with("/stripped"));
+        assert_eq!(of_program.map(|unnamed| unnamed.reason), Some(reason), "{what}: {unnamed:?}");
+        let kept = fs::read_dir(cache.path().join(&stripped.build_id));
+        assert_eq!(kept.into_iter().flatten().count(), 0, "{what}");
+        // Of what the target says, hexadecimal digits alone go to a server.
+        let is_of_layout = |path: &&String| path.starts_with("/_.debug/") || path.starts_with("/buildid/");
+        let is_tame = |c: char| c.is_ascii_alphanumeric() || "/_.-".contains(c);
+        assert!(server.asked().iter().filter(is_of_layout).all(|path| path.chars().all(is_tame)), "{what}");
+    }
+}
+
+#[test]
+fn a_download_that_takes_long_is_said_and_ctrl_c_does_not_wait_for_it() {
+    let Some(_turn) = privileged() else { return };
+    let stripped = Stripped::new();
+    let workload = stripped.start();
+    let server = SymbolServer::start([(stripped.of_ssqp(), Answer::Stalled)]);
+    let (cache, pid) = (tempfile::tempdir().unwrap(), workload.pid().to_string());
+    let mut command = program(&["-p", &pid, "-d", "500ms", "--symbol-server", &server.url()]);
+    let mut child = start_sampling(command.arg("--symbol-cache").arg(cache.path()));
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert_eq!(line, "profiler: downloading symbols of stripped, 1 of 40 MB\n");
+
+    let interrupted = Instant::now();
+    let id = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(id, Signal::INT).unwrap();
+    let written = io::read_to_string(child.stdout.take().unwrap()).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(interrupted.elapsed() < Duration::from_secs(10), "{:?}", interrupted.elapsed());
+    assert!(written.contains("[stripped+0x"), "{written}");
+    let said = io::read_to_string(said).unwrap();
+    assert!(said.contains("was not done in time"), "{said}");
+}
