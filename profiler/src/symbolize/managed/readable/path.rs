@@ -2,6 +2,8 @@
 //!
 //! ``Namespace.Outer`1+Inner`1[System.Int32,System.String].Method`` is `Namespace.Outer<int>.Inner<string>.Method`.
 
+use std::borrow::Cow;
+
 use super::{
     generated::{Generated, generated},
     type_name::TypeReader,
@@ -119,11 +121,17 @@ struct Step<'a> {
 /// The types of a nesting, outermost first. Their arguments stand in one list, and the name of each says how many are
 /// its own. A name that is not whole lacks the types around it, whose arguments come first.
 fn steps<'a>(nesting: &'a str, arguments: &[String], is_whole: bool) -> Option<Vec<Step<'a>>> {
-    let counted: Vec<_> = split_nesting(nesting).into_iter().map(split_count).collect();
-    let lacking = arguments.len().checked_sub(counted.iter().map(|(_, count)| count).sum())?;
-    if is_whole && lacking > 0 {
-        return None;
-    }
+    let mut counted: Vec<_> = split_nesting(nesting).into_iter().map(split_count).collect();
+    let counts: usize = counted.iter().map(|(_, count)| count).sum();
+    let lacking = match arguments.len().checked_sub(counts)? {
+        // As a program spells it.
+        all if is_whole && counts == 0 => {
+            counted.last_mut()?.1 = all;
+            0
+        }
+        lacking if is_whole && lacking > 0 => return None,
+        lacking => lacking,
+    };
     let mut left = arguments.get(lacking..)?;
     let mut steps = Vec::with_capacity(counted.len());
     for (name, count) in counted {
@@ -171,7 +179,7 @@ impl<'a> Spelling<'a> {
             }
             Some(Generated::StateMachine(method)) => {
                 let outer = self.closure.take().map_or_else(String::new, |(closure, _)| closure.arguments);
-                self.parts.push(format!("{method}{outer}{}", step.arguments));
+                self.parts.push(format!("{}{outer}{}", chosen(&method), step.arguments));
                 self.is_state_machine = true;
             }
             Some(Generated::Decorated(name)) => self.add(&name, &step.arguments),
@@ -199,7 +207,7 @@ impl<'a> Spelling<'a> {
 
     fn add(&mut self, name: &str, arguments: &str) {
         self.keep_closure();
-        self.parts.push(format!("{name}{arguments}"));
+        self.parts.push(format!("{}{arguments}", chosen(name)));
     }
 
     /// The closure is what is meant: nothing in it says more.
@@ -213,6 +221,18 @@ impl<'a> Spelling<'a> {
         self.keep_closure();
         self.parts.join(".")
     }
+}
+
+/// A name that a programmer chose. In that of a method which implements an interface explicitly is the interface's, with
+/// types in a list: `System.IEquatable<System.Int32>.Equals`.
+fn chosen(name: &str) -> Cow<'_, str> {
+    let listed = || {
+        let (before, behind) = name.split_once('<').filter(|(before, _)| !before.is_empty())?;
+        let mut reader = TypeReader::new(behind, &[]);
+        let types = reader.list('>')?;
+        Some(format!("{before}<{}>{}", types.join(","), reader.rest()))
+    };
+    listed().map_or(Cow::Borrowed(name), Cow::Owned)
 }
 
 #[cfg(test)]
@@ -237,11 +257,13 @@ mod tests {
             ),
             ("A.Timer.B.IWorkItem.Execute", Some("A.Timer.B.IWorkItem.Execute")),
             ("A.B`1[C.D`2[System.Int32,E.F]].G.IH<T>.get_Current", Some("A.B<D<int,F>>.G.IH<T>.get_Current")),
-            ("A.B.C.IEnumerable<System.Int32[]>.Get", Some("A.B.C.IEnumerable<System.Int32[]>.Get")),
+            ("A.B.C.IEnumerable<System.Int32[]>.Get", Some("A.B.C.IEnumerable<int[]>.Get")),
+            ("A.B.C.ID<System.Int32,D.E<T>>.Get", Some("A.B.C.ID<int,E<T>>.Get")),
+            ("A.B.C.ID<System.Int32,D E>.Get", Some("A.B.C.ID<System.Int32,D E>.Get")),
             ("A.<File>F1a__B+Runner.Run", Some("A.B.Runner.Run")),
             ("<Module>.Main", Some("<Module>.Main")),
             ("A.B`2[System.Int32].C", None),
-            ("A.B[System.Int32].C", None),
+            ("A.B[System.Int32].C", Some("A.B<int>.C")),
             ("A.B`1.C", None),
             ("A.B`1[System.Int32]", None),
             ("A.B`1[System.Int32.C", None),
@@ -303,7 +325,7 @@ mod tests {
             ("A.B+<>c__DisplayClass5_0", 0, Some("B.<>c__DisplayClass5_0")),
             ("C`1", 2, Some("C<string>")),
             ("C", 2, Some("C")),
-            ("A.C", 2, None),
+            ("A.C", 2, Some("C<int,string>")),
             ("A.C`2", 1, None),
             ("...", 0, Some("...")),
             ("", 0, Some("")),
