@@ -21,6 +21,7 @@
 //! A name of another shape stays as it is.
 
 mod generated;
+mod nesting;
 mod path;
 mod type_name;
 

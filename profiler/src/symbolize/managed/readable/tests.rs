@@ -121,6 +121,18 @@ fn a_name_that_is_too_long_stays_as_it_is() {
 }
 
 #[test]
+fn names_in_lists_in_names_end() {
+    let deep = |count| format!("app!{}B{}.C(int32)", "A<<".repeat(count), ">d>".repeat(count));
+    for count in 0..10 {
+        assert!(readable(&deep(count)).ends_with("C(int)"), "{count}");
+    }
+    assert!(readable(&deep(1_300)).len() <= MAX_NAME_BYTES);
+    let lists = |count| format!("app!A.B<{}C{}>.D(int32)", "E.F<".repeat(count), ">".repeat(count));
+    assert!(readable(&lists(20)).contains("B<F<F<"));
+    assert!(readable(&lists(1_600)).len() <= MAX_NAME_BYTES);
+}
+
+#[test]
 fn whatever_a_name_is_there_is_an_answer_of_bounded_length() {
     const PARTS: [&str; 40] = [
         "app!",
