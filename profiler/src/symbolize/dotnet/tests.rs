@@ -253,6 +253,18 @@ fn a_precompiled_method_is_spelled_as_when_the_runtime_compiles_it() {
 }
 
 #[test]
+fn every_precompiled_method_of_the_runtimes_libraries_reads_as_in_a_program() {
+    const RUNTIMES_OWN: [&str; 10] =
+        ["`", "+", "class ", "unsigned ", "int32", "!!", "!0", ">d__", ">b__", ">g__"];
+    for mut module in VERSIONS.into_iter().flat_map(libraries) {
+        for name in module.precompiled() {
+            let readable = managed::readable(&name);
+            assert!(!RUNTIMES_OWN.iter().any(|mark| readable.contains(mark)), "{name} is {readable}");
+        }
+    }
+}
+
+#[test]
 fn ten_thousand_names_from_all_libraries_of_a_runtime_take_little_memory() {
     const NAMES: usize = 10_000;
     const MAX_BYTES: usize = 32 << 20;

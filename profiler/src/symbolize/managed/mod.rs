@@ -18,7 +18,7 @@ mod style;
 
 use std::{borrow::Cow, fmt};
 
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) use self::readable::readable;
 pub(crate) use self::style::NameStyle;
 

@@ -8,7 +8,7 @@
 //! | `Orders+<PlaceAsync>d__7.MoveNext()` | `Orders.PlaceAsync` |
 //! | `Program+<>c.<Main>b__0_1(int32)` | `Program.Main.AnonymousMethod__0_1(int)` |
 //! | `Program.<Main>g__Parse\|0_2(int32)` | `Program.Main.Parse(int)` |
-//! | `dynamicClass.IL_STUB_PInvoke(int32)` | `[IL stub P/Invoke](int)` |
+//! | `dynamicClass.IL_STUB_PInvoke(int32)` | `[IL stub P/Invoke]` |
 //! | `stub GenerateLookupStub` | `[stub GenerateLookupStub]` |
 //!
 //! * The type that a method is of keeps its namespace. Types in lists have none, as in a source file with its `using`.
@@ -21,6 +21,7 @@
 //! A name of another shape stays as it is.
 
 mod generated;
+mod nesting;
 mod path;
 mod type_name;
 
@@ -73,15 +74,21 @@ fn compiled(module: &str, path: &str, arguments: &str) -> Option<String> {
     Some(readable)
 }
 
-/// The runtime's own glue between managed and native code, and what a program makes of instructions.
+/// What a program makes of instructions, and the runtime's own glue between managed and native code. The glue is shared:
+/// which module it is said to be of is chance, and of its arguments the runtime's events have addresses only.
 fn made_at_run_time(module: &str, method: &str, arguments: &str) -> Option<String> {
+    if let Some(kind) = method.strip_prefix("IL_STUB_") {
+        let kind = match kind {
+            "PInvoke" => "P/Invoke",
+            "ReversePInvoke" => "reverse P/Invoke",
+            other => other,
+        };
+        return Some(format!("[IL stub {kind}]"));
+    }
     let arguments = list(arguments, &[])?;
-    Some(match method.strip_prefix("IL_STUB_") {
-        Some("PInvoke") => format!("{module}![IL stub P/Invoke]{arguments}"),
-        Some("ReversePInvoke") => format!("{module}![IL stub reverse P/Invoke]{arguments}"),
-        Some(kind) => format!("{module}![IL stub {kind}]{arguments}"),
-        None if module == NOBODY => format!("[dynamic method] {method}{arguments}"),
-        None => format!("{module}![dynamic method] {method}{arguments}"),
+    Some(match module {
+        NOBODY => format!("[dynamic method] {method}{arguments}"),
+        _ => format!("{module}![dynamic method] {method}{arguments}"),
     })
 }
 

@@ -3,7 +3,7 @@
 //! ``Namespace.Outer`1+Inner`1[System.Int32,System.String].Method`` is `Namespace.Outer<int>.Inner<string>.Method`.
 
 use super::{
-    generated::{Generated, generated},
+    nesting::{Nesting, steps},
     type_name::TypeReader,
 };
 
@@ -21,23 +21,20 @@ impl Method {
     pub(super) fn read(path: &str) -> Option<Self> {
         let (owner, type_arguments, method) = split_method(path)?;
         let (namespace, nesting) = split_namespace(owner);
-        let mut spelling = Spelling::default();
-        if !namespace.is_empty() {
-            spelling.parts.push(namespace.to_owned());
-        }
-        steps(nesting, &type_arguments, true)?.into_iter().for_each(|step| spelling.add_type(step));
-        let is_resumption = spelling.add_method(method);
-        Some(Self { name: spelling.finish(), type_arguments, is_resumption })
+        let mut spelled = Nesting::of_method(namespace);
+        steps(nesting, &type_arguments, true)?.into_iter().for_each(|step| spelled.add_type(step));
+        let is_resumption = spelled.add_method(method);
+        Some(Self { name: spelled.finish(), type_arguments, is_resumption })
     }
 }
 
 /// A type without its namespace.
 pub(super) fn short_type(name: &str, arguments: &[String]) -> Option<String> {
     let (namespace, nesting) = split_namespace(name);
-    let mut spelling = Spelling::default();
+    let mut spelled = Nesting::in_list();
     let is_whole = !namespace.is_empty() || nesting.contains('+');
-    steps(nesting, arguments, is_whole)?.into_iter().for_each(|step| spelling.add_type(step));
-    Some(spelling.finish())
+    steps(nesting, arguments, is_whole)?.into_iter().for_each(|step| spelled.add_type(step));
+    Some(spelled.finish())
 }
 
 /// The length of the name of a type, up to what cannot be in one: a list, or what follows a type.
@@ -98,7 +95,7 @@ fn split_namespace(name: &str) -> (&str, &str) {
 }
 
 /// The characters that stand in no angle brackets.
-fn outside_of_brackets(text: &str) -> impl Iterator<Item = (usize, char)> {
+pub(super) fn outside_of_brackets(text: &str) -> impl Iterator<Item = (usize, char)> {
     let mut open = 0_usize;
     text.char_indices().filter(move |(_, c)| {
         match c {
@@ -108,111 +105,6 @@ fn outside_of_brackets(text: &str) -> impl Iterator<Item = (usize, char)> {
         }
         false
     })
-}
-
-/// A type of a nesting, with its own arguments.
-struct Step<'a> {
-    name: &'a str,
-    arguments: String,
-}
-
-/// The types of a nesting, outermost first. Their arguments stand in one list, and the name of each says how many are
-/// its own. A name that is not whole lacks the types around it, whose arguments come first.
-fn steps<'a>(nesting: &'a str, arguments: &[String], is_whole: bool) -> Option<Vec<Step<'a>>> {
-    let counted: Vec<_> = split_nesting(nesting).into_iter().map(split_count).collect();
-    let lacking = arguments.len().checked_sub(counted.iter().map(|(_, count)| count).sum())?;
-    if is_whole && lacking > 0 {
-        return None;
-    }
-    let mut left = arguments.get(lacking..)?;
-    let mut steps = Vec::with_capacity(counted.len());
-    for (name, count) in counted {
-        let (own, others) = left.split_at_checked(count)?;
-        let arguments = if own.is_empty() { String::new() } else { format!("<{}>", own.join(",")) };
-        steps.push(Step { name, arguments });
-        left = others;
-    }
-    Some(steps)
-}
-
-fn split_nesting(nesting: &str) -> Vec<&str> {
-    let mut names = Vec::new();
-    let mut begin = 0;
-    for (plus, _) in outside_of_brackets(nesting).filter(|(_, c)| *c == '+') {
-        names.push(&nesting[begin..plus]);
-        begin = plus + 1;
-    }
-    names.push(&nesting[begin..]);
-    names
-}
-
-/// ``Dictionary`2``: the name, and how many arguments are its own.
-fn split_count(name: &str) -> (&str, usize) {
-    let counted = name.rsplit_once('`').and_then(|(name, count)| Some((name, count.parse::<u16>().ok()?)));
-    counted.map_or((name, 0), |(name, count)| (name, count.into()))
-}
-
-/// Puts a path together.
-#[derive(Default)]
-struct Spelling<'a> {
-    parts: Vec<String>,
-    /// The type before, when it only holds what the functions in a method share.
-    closure: Option<(Step<'a>, Option<String>)>,
-    is_state_machine: bool,
-}
-
-impl<'a> Spelling<'a> {
-    fn add_type(&mut self, step: Step<'a>) {
-        self.is_state_machine = false;
-        match generated(step.name) {
-            Some(Generated::Closure(of)) => {
-                self.keep_closure();
-                self.closure = Some((step, of));
-            }
-            Some(Generated::StateMachine(method)) => {
-                let outer = self.closure.take().map_or_else(String::new, |(closure, _)| closure.arguments);
-                self.parts.push(format!("{method}{outer}{}", step.arguments));
-                self.is_state_machine = true;
-            }
-            Some(Generated::Decorated(name)) => self.add(&name, &step.arguments),
-            Some(Generated::Inner { .. }) | None => self.add(step.name, &step.arguments),
-        }
-    }
-
-    /// True when the method is what a state machine goes on with.
-    fn add_method(&mut self, method: &str) -> bool {
-        match generated(method) {
-            Some(Generated::Inner { of, name }) => {
-                let (outer, closure_of) =
-                    self.closure.take().map_or((String::new(), None), |(step, of)| (step.arguments, of));
-                if let Some(of) = of.or(closure_of) {
-                    self.parts.push(format!("{of}{outer}"));
-                }
-                self.parts.push(name);
-            }
-            Some(Generated::Decorated(name)) => self.add(&name, ""),
-            _ if self.is_state_machine && method == "MoveNext" => return true,
-            _ => self.add(method, ""),
-        }
-        false
-    }
-
-    fn add(&mut self, name: &str, arguments: &str) {
-        self.keep_closure();
-        self.parts.push(format!("{name}{arguments}"));
-    }
-
-    /// The closure is what is meant: nothing in it says more.
-    fn keep_closure(&mut self) {
-        if let Some((closure, _)) = self.closure.take() {
-            self.parts.push(format!("{}{}", closure.name, closure.arguments));
-        }
-    }
-
-    fn finish(mut self) -> String {
-        self.keep_closure();
-        self.parts.join(".")
-    }
 }
 
 #[cfg(test)]
@@ -237,11 +129,13 @@ mod tests {
             ),
             ("A.Timer.B.IWorkItem.Execute", Some("A.Timer.B.IWorkItem.Execute")),
             ("A.B`1[C.D`2[System.Int32,E.F]].G.IH<T>.get_Current", Some("A.B<D<int,F>>.G.IH<T>.get_Current")),
-            ("A.B.C.IEnumerable<System.Int32[]>.Get", Some("A.B.C.IEnumerable<System.Int32[]>.Get")),
+            ("A.B.C.IEnumerable<System.Int32[]>.Get", Some("A.B.C.IEnumerable<int[]>.Get")),
+            ("A.B.C.ID<System.Int32,D.E<T>>.Get", Some("A.B.C.ID<int,E<T>>.Get")),
+            ("A.B.C.ID<System.Int32,D E>.Get", Some("A.B.C.ID<System.Int32,D E>.Get")),
             ("A.<File>F1a__B+Runner.Run", Some("A.B.Runner.Run")),
             ("<Module>.Main", Some("<Module>.Main")),
             ("A.B`2[System.Int32].C", None),
-            ("A.B[System.Int32].C", None),
+            ("A.B[System.Int32].C", Some("A.B<int>.C")),
             ("A.B`1.C", None),
             ("A.B`1[System.Int32]", None),
             ("A.B`1[System.Int32.C", None),
@@ -303,7 +197,7 @@ mod tests {
             ("A.B+<>c__DisplayClass5_0", 0, Some("B.<>c__DisplayClass5_0")),
             ("C`1", 2, Some("C<string>")),
             ("C", 2, Some("C")),
-            ("A.C", 2, None),
+            ("A.C", 2, Some("C<int,string>")),
             ("A.C`2", 1, None),
             ("...", 0, Some("...")),
             ("", 0, Some("")),

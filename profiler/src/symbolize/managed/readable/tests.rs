@@ -33,6 +33,10 @@ fn names_of_real_programs_read_as_their_source() {
             "Kestrel.Core!Kestrel.Http.HttpProtocol+<ProcessRequests>d__238`1[System.__Canon].MoveNext()",
             "Kestrel.Core!Kestrel.Http.HttpProtocol.ProcessRequests<__Canon>",
         ),
+        (
+            "System.Net.Sockets!System.Net.Sockets.Socket+Awaitable.Sources.IValueTaskSource<System.Int32>.GetResult(int16)",
+            "System.Net.Sockets!System.Net.Sockets.Socket.Awaitable.Sources.IValueTaskSource<int>.GetResult(short)",
+        ),
         ("app!Shop.OrderService+<PlaceAsync>d__7.MoveNext()", "app!Shop.OrderService.PlaceAsync"),
         ("app!Shop.OrderService.PlaceAsync(class Shop.Order)", "app!Shop.OrderService.PlaceAsync(Order)"),
         ("web!Program+<>c.<<Main>$>b__0_3()", "web!Program.Main.AnonymousMethod__0_3()"),
@@ -62,12 +66,12 @@ fn what_the_runtime_makes_itself_is_labelled_by_its_kind() {
         ),
         (
             "System.Console!dynamicClass.IL_STUB_PInvoke(System.Net.Sockets.ProtocolType*&,int*)",
-            "System.Console![IL stub P/Invoke](ref ProtocolType*,nint*)",
+            "[IL stub P/Invoke]",
         ),
-        ("app!dynamicClass.IL_STUB_ReversePInvoke(int)", "app![IL stub reverse P/Invoke](nint)"),
+        ("app!dynamicClass.IL_STUB_ReversePInvoke(int)", "[IL stub reverse P/Invoke]"),
         (
             "System.Linq!dynamicClass.IL_STUB_InstantiatingStub(System.Func`2<int32,System.String>)",
-            "System.Linq![IL stub InstantiatingStub](Func<int,string>)",
+            "[IL stub InstantiatingStub]",
         ),
         (
             "Anonymously Hosted DynamicMethods Assembly!dynamicClass.made;method, (number) 5(int32)",
@@ -114,6 +118,18 @@ fn a_name_that_is_too_long_stays_as_it_is() {
     // What the parameter stands for is as long as the name may be, and stands there many times.
     let multiplied = format!("app!A`1[{}].B({}!0)", "x".repeat(MAX_NAME_BYTES / 2), "!0,".repeat(100));
     assert_eq!(readable(&multiplied), multiplied);
+}
+
+#[test]
+fn names_in_lists_in_names_end() {
+    let deep = |count| format!("app!{}B{}.C(int32)", "A<<".repeat(count), ">d>".repeat(count));
+    for count in 0..10 {
+        assert!(readable(&deep(count)).ends_with("C(int)"), "{count}");
+    }
+    assert!(readable(&deep(1_300)).len() <= MAX_NAME_BYTES);
+    let lists = |count| format!("app!A.B<{}C{}>.D(int32)", "E.F<".repeat(count), ">".repeat(count));
+    assert!(readable(&lists(20)).contains("B<F<F<"));
+    assert!(readable(&lists(1_600)).len() <= MAX_NAME_BYTES);
 }
 
 #[test]
