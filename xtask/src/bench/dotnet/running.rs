@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 
 use super::{
     super::target::{SECONDS, Target},
-    load::Load,
+    load::{Load, serve},
 };
 use crate::{
     container::{Container, DOTNET},
@@ -42,7 +42,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts a program and gives it work. Nothing is set for it.
+    /// Starts a program and gives it work, a server for a while before. Nothing is set for it.
     pub(crate) fn start(program: Program, place: Place, folder: &Path) -> Result<Self> {
         Self::start_idle(program, place, None, folder)?.with_load(program)
     }
@@ -82,7 +82,10 @@ impl Running {
     }
 
     fn with_load(self, program: Program) -> Result<Self> {
+        const WARM_UP_SECONDS: u64 = 4;
         let Program::Server { paths } = program else { return Ok(self) };
+        // First everything is compiled, and what is much used once more.
+        serve(self.port()?, paths, WARM_UP_SECONDS)?;
         Ok(Self { _load: Some(Load::begin(self.port()?, paths)?), ..self })
     }
 

@@ -159,9 +159,9 @@ fn split(arguments: &str) -> Vec<&str> {
     arguments.split(is_between).filter(|argument| !argument.trim().is_empty()).collect()
 }
 
-/// Of a type, without what it is an instance of: `string` for `class System.String`.
+/// Of a type, without what it is an instance of: `string` for `class System.String`, `uint8` for `unsigned int8`.
 fn last_word(argument: &str) -> String {
-    let name = without_instances(argument).replace("[]", "");
+    let name = without_instances(argument).replace("unsigned ", "u").replace("wchar", "char");
     let name = name.split(['<', '`']).next().unwrap_or_default();
     let word = name.rsplit([' ', '.', '+', '/']).find(|word| !word.is_empty()).unwrap_or_default();
     word.to_lowercase()
@@ -213,6 +213,7 @@ mod tests {
                 "int64 [a] N.R`2[int32,float64]::Sum(class F)[QuickJitted]",
             ),
             ("a!T.M(class D`2<int,string>,int32)", "!0[] [a] T::M(class D`2<int,string>,int32)[Optimized]"),
+            ("a!T.M(unsigned int8[],wchar*)", "void [a] T::M(uint8[],char*)[Optimized]"),
             ("a!T.M(class [lib]N.A)", "class [lib]N.A[] [a] T::M(class [lib]N.A)[Optimized]"),
             ("a!C+<>c.<Main>b__0(int32)", "void [a] C+<>c::<Main>b__0(int32)[Optimized]"),
         ];
