@@ -18,7 +18,7 @@ pub(crate) struct Picture {
     file: PathBuf,
 }
 
-const SERVER: Program = Program::Server { paths: &["/json", "/plaintext"] };
+const SERVER: Program = Program::Server { paths: &["/orders", "/json", "/plaintext"] };
 
 impl Picture {
     pub(crate) fn run(&self) -> Result<()> {

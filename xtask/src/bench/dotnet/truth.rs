@@ -162,9 +162,24 @@ fn split(arguments: &str) -> Vec<&str> {
 /// Of a type, without what it is an instance of: `string` for `class System.String`, `uint8` for `unsigned int8`.
 fn last_word(argument: &str) -> String {
     let name = without_instances(argument).replace("unsigned ", "u").replace("wchar", "char");
-    let name = name.split(['<', '`']).next().unwrap_or_default();
+    let name = without_type_arguments(&name);
     let word = name.rsplit([' ', '.', '+', '/']).find(|word| !word.is_empty()).unwrap_or_default();
-    word.to_lowercase()
+    word.split('`').next().unwrap_or_default().to_lowercase()
+}
+
+/// Without `<...>` behind a type's name. Names that the compiler makes have such brackets at their beginning.
+fn without_type_arguments(name: &str) -> String {
+    let mut rest = String::new();
+    let mut depth = 0_usize;
+    for character in name.chars() {
+        match character {
+            '<' if depth > 0 || rest.ends_with(char::is_alphanumeric) => depth += 1,
+            '>' if depth > 0 => depth -= 1,
+            _ if depth == 0 => rest.push(character),
+            _ => {}
+        }
+    }
+    rest
 }
 
 #[cfg(test)]
@@ -213,6 +228,10 @@ mod tests {
                 "int64 [a] N.R`2[int32,float64]::Sum(class F)[QuickJitted]",
             ),
             ("a!T.M(class D`2<int,string>,int32)", "!0[] [a] T::M(class D`2<int,string>,int32)[Optimized]"),
+            (
+                "a!T.M(class Tables<!0,!1>,class <>c&)",
+                "bool [a] T::M(class N.D`2/Tables<!0,!1>,class C/<>c&)[Optimized]",
+            ),
             ("a!T.M(unsigned int8[],wchar*)", "void [a] T::M(uint8[],char*)[Optimized]"),
             ("a!T.M(class [lib]N.A)", "class [lib]N.A[] [a] T::M(class [lib]N.A)[Optimized]"),
             ("a!C+<>c.<Main>b__0(int32)", "void [a] C+<>c::<Main>b__0(int32)[Optimized]"),
