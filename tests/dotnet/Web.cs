@@ -4,6 +4,7 @@
 //   serve    answers on a port of the loopback device, which it prints as "port N"
 //              /plaintext  a few bytes
 //              /json       some objects, serialized
+//              /orders     the same, loaded asynchronously, priced and sorted first
 //              /busy       100 ms of CPU
 //              /sleep      100 ms of waiting
 //   many     10,000 methods compiled at run time, called in turns, and every assembly of both frameworks loaded
@@ -55,11 +56,36 @@ public static class Work
         Enumerable.Range(0, 20).Select(id => new Item(id, $"item {id}", Math.Sqrt(id))).ToArray();
 }
 
+public static class OrderService
+{
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    static double Discount(Item item)
+    {
+        double discount = 0;
+        for (int day = 1; day < 1000; day++) discount += item.Price / (day * day);
+        return item.Price - discount / 10;
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    static Item[] PriceAll(Item[] items) =>
+        items.Select(item => item with { Price = Discount(item) }).OrderByDescending(item => item.Price).ToArray();
+
+    static async Task<Item[]> LoadAsync()
+    {
+        await Task.Yield();
+        return Work.Items();
+    }
+
+    public static async Task<Item[]> PlaceAsync() => PriceAll(await LoadAsync());
+}
+
 public static class Routes
 {
     public static IResult Plaintext() => Results.Text("Hello, World!");
 
     public static IResult Json() => Results.Json(Work.Items());
+
+    public static async Task<IResult> Orders() => Results.Json(await OrderService.PlaceAsync());
 
     public static IResult Busy() => Results.Text(Work.Spin().ToString());
 
@@ -80,6 +106,7 @@ public static class Server
         WebApplication app = builder.Build();
         app.MapGet("/plaintext", Routes.Plaintext);
         app.MapGet("/json", Routes.Json);
+        app.MapGet("/orders", Routes.Orders);
         app.MapGet("/busy", Routes.Busy);
         app.MapGet("/sleep", Routes.Sleep);
         await app.StartAsync();

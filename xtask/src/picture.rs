@@ -18,8 +18,7 @@ pub(crate) struct Picture {
     file: PathBuf,
 }
 
-/// Each route as often as the others: what computes, what serializes, what answers at once, what waits.
-const SERVER: Program = Program::Server { paths: &["/json", "/plaintext", "/json", "/sleep"] };
+const SERVER: Program = Program::Server { paths: &["/orders", "/json", "/plaintext"] };
 
 impl Picture {
     pub(crate) fn run(&self) -> Result<()> {

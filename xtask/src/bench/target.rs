@@ -5,7 +5,8 @@ use std::{
     io::{BufRead as _, BufReader},
     path::PathBuf,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -22,8 +23,8 @@ pub(super) struct Target {
     child: Child,
     pid: u32,
     /// A workload ends when this closes.
-    input: Option<ChildStdin>,
-    output: Option<BufReader<ChildStdout>>,
+    lifeline: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
 }
 
 impl Target {
@@ -52,28 +53,19 @@ impl Target {
 
     /// Starts a program that says `ready` when it is.
     pub(super) fn of(command: &mut Command) -> Result<Self> {
-        let mut target = Self::spawn(command)?;
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let lifeline = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().context("a workload has an output")?);
+        let mut target = Self { pid: child.id(), child, lifeline, output };
         ensure!(target.line()?.starts_with("ready"), "a workload did not start");
         Ok(target)
-    }
-
-    /// Starts a program that says nothing of itself.
-    pub(super) fn spawn(command: &mut Command) -> Result<Self> {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let (input, output) = (child.stdin.take(), child.stdout.take().map(BufReader::new));
-        Ok(Self { pid: child.id(), child, input, output })
     }
 
     /// The next line that it says.
     pub(super) fn line(&mut self) -> Result<String> {
         let mut line = String::new();
-        self.output.as_mut().context("somebody else listens to it")?.read_line(&mut line)?;
+        self.output.read_line(&mut line)?;
         Ok(line)
-    }
-
-    /// What it hears and what it says, for somebody who talks to it.
-    pub(super) fn pipes(&mut self) -> Option<(ChildStdin, BufReader<ChildStdout>)> {
-        Some((self.input.take()?, self.output.take()?))
     }
 
     /// Takes over the pid of a container, whose runtime was started in place of its program.
@@ -106,6 +98,13 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
+        const GRACE: Duration = Duration::from_secs(2);
+        // What it left in a folder of the machine's it removes itself.
+        self.lifeline = None;
+        let asked = Instant::now();
+        while asked.elapsed() < GRACE && matches!(self.child.try_wait(), Ok(None)) {
+            thread::sleep(Duration::from_millis(5));
+        }
         // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,7 +1,6 @@
 //! .NET processes that were started with nothing set: what has a name, what is whole, and what looking costs.
 
 mod burden;
-mod conversation;
 mod cost;
 mod load;
 mod names;

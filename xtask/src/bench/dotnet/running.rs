@@ -1,20 +1,16 @@
 //! A .NET program that runs and has work, on the host or in a container.
 
-use std::{
-    path::Path,
-    process::{Command, Stdio},
-};
+use std::{path::Path, process::Command};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
 use super::{
     super::target::{SECONDS, Target},
-    conversation,
-    load::Load,
+    load::{Load, serve},
 };
 use crate::{
     container::{Container, DOTNET},
-    setup, workloads,
+    workloads,
 };
 
 /// What runs.
@@ -26,8 +22,8 @@ pub(crate) enum Program {
     Server { paths: &'static [&'static str] },
     /// The ASP.NET Core workload that has 10,000 methods and both frameworks.
     Many,
-    /// A program of one file, asked again and again what it can do.
-    SingleFile,
+    /// The workload as a program of one file, in a mode of its own.
+    SingleFile { mode: &'static str },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +42,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts a program and gives it work. Nothing is set for it.
+    /// Starts a program and gives it work, a server for a while before. Nothing is set for it.
     pub(crate) fn start(program: Program, place: Place, folder: &Path) -> Result<Self> {
         Self::start_idle(program, place, None, folder)?.with_load(program)
     }
@@ -66,8 +62,7 @@ impl Running {
         let dotnet = workloads::output_folder().join("dotnet");
         // The old prefix, which every version heeds.
         let perf_map = perf_map.map(|value| format!("COMPlus_PerfMapEnabled={value}"));
-        let invariant = (program == Program::SingleFile).then(|| INVARIANT.to_owned());
-        let variables: Vec<String> = invariant.into_iter().chain(perf_map).collect();
+        let variables: Vec<String> = perf_map.into_iter().collect();
         let container = match place {
             Place::Host => None,
             Place::Container => {
@@ -78,7 +73,7 @@ impl Running {
             Some(container) => container.command(),
             None => on_host(&program.arguments(&dotnet), &variables)?,
         };
-        let mut target = program.spawn(&mut command)?;
+        let mut target = Target::of(&mut command)?;
         if let Some(container) = &container {
             target.is_in(container)?;
         }
@@ -87,7 +82,10 @@ impl Running {
     }
 
     fn with_load(self, program: Program) -> Result<Self> {
+        const WARM_UP_SECONDS: u64 = 4;
         let Program::Server { paths } = program else { return Ok(self) };
+        // First everything is compiled, and what is much used once more.
+        serve(self.port()?, paths, WARM_UP_SECONDS)?;
         Ok(Self { _load: Some(Load::begin(self.port()?, paths)?), ..self })
     }
 
@@ -105,9 +103,6 @@ impl Running {
     }
 }
 
-/// Without culture data, whose library may not be there. The workloads say so in their configuration.
-const INVARIANT: &str = "DOTNET_SYSTEM_GLOBALIZATION_INVARIANT=1";
-
 impl Program {
     /// Program and arguments, with the .NET workloads in `folder`.
     fn arguments(self, folder: &Path) -> Vec<String> {
@@ -123,24 +118,10 @@ impl Program {
             Self::App { version, mode } => managed(version, version, "app", mode),
             Self::Server { .. } => managed("9.0", "aspnet", "web", "serve"),
             Self::Many => managed("9.0", "aspnet", "web", "many"),
-            Self::SingleFile => ["single-file/azmcp"]
-                .map(in_folder)
-                .into_iter()
-                .chain(["server", "start"].map(str::to_owned))
-                .collect(),
+            Self::SingleFile { mode } => {
+                [&in_folder("single-file"), mode, SECONDS].map(str::to_owned).to_vec()
+            }
         }
-    }
-
-    fn spawn(self, command: &mut Command) -> Result<Target> {
-        if self != Self::SingleFile {
-            return Target::of(command);
-        }
-        let program = setup::dotnet_runtime("single-file");
-        ensure!(program.exists(), "not installed");
-        let mut target = Target::spawn(command.stderr(Stdio::null()))?;
-        let (input, output) = target.pipes().context("nobody else talks to it")?;
-        conversation::begin(input, output)?;
-        Ok(target)
     }
 }
 

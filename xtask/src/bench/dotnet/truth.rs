@@ -86,8 +86,8 @@ fn long(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// Whether the profiler's name and the runtime's are those of one method: the same assembly, type, name and number of
-/// arguments. How types are spelled is the profiler's choice, and no two neighbours differ in that alone.
+/// Whether the profiler's name and the runtime's are those of one method: the same assembly, type, name and arguments,
+/// these by the last words of their types. How types are spelled beyond that is the profiler's choice.
 pub(super) fn is_same_method(ours: &str, of_runtime: &str) -> bool {
     let untiered = of_runtime.rsplit_once(")[").map_or(of_runtime.to_owned(), |(name, _)| format!("{name})"));
     key(&untiered).is_some_and(|key_of_runtime| key(ours) == Some(key_of_runtime))
@@ -98,19 +98,25 @@ pub(super) fn is_same_method(ours: &str, of_runtime: &str) -> bool {
 struct Key {
     assembly: String,
     method: String,
-    arguments: usize,
+    arguments: Vec<String>,
 }
 
 /// Of `RETURN [assembly] Type::Method(arguments)` or `assembly!Type.Method(arguments)`.
 fn key(name: &str) -> Option<Key> {
     let (head, arguments) = split_arguments(name)?;
-    // The return type may have brackets of its own, but no space before them.
-    let of_runtime = head.split_once(" [").and_then(|(_, rest)| rest.split_once("] "));
-    let (assembly, method) = of_runtime.or_else(|| head.split_once('!'))?;
+    let (assembly, method) = after_return_type(head).or_else(|| head.split_once('!'))?;
     Some(Key {
         assembly: assembly.to_owned(),
         method: without_instances(&method.replace("::", ".")),
-        arguments: count(arguments),
+        arguments: split(arguments).into_iter().map(last_word).collect(),
+    })
+}
+
+/// Assembly and method of `RETURN [assembly] METHOD`. The return type may have brackets too, but not alone between spaces.
+fn after_return_type(head: &str) -> Option<(&str, &str)> {
+    head.match_indices(" [").find_map(|(at, _)| {
+        let (assembly, method) = head[at + 2..].split_once(']')?;
+        Some((assembly, method.strip_prefix(' ')?))
     })
 }
 
@@ -140,21 +146,40 @@ fn without_instances(name: &str) -> String {
 }
 
 /// Arguments are separated by commas that stand in no brackets.
-fn count(arguments: &str) -> usize {
-    if arguments.trim().is_empty() {
-        return 0;
-    }
+fn split(arguments: &str) -> Vec<&str> {
     let mut depth = 0_u32;
-    let mut commas = 0;
-    for character in arguments.chars() {
+    let is_between = |character| {
         match character {
             '[' | '<' | '(' => depth += 1,
             ']' | '>' | ')' => depth = depth.saturating_sub(1),
-            ',' if depth == 0 => commas += 1,
+            _ => {}
+        }
+        character == ',' && depth == 0
+    };
+    arguments.split(is_between).filter(|argument| !argument.trim().is_empty()).collect()
+}
+
+/// Of a type, without what it is an instance of: `string` for `class System.String`, `uint8` for `unsigned int8`.
+fn last_word(argument: &str) -> String {
+    let name = without_instances(argument).replace("unsigned ", "u").replace("wchar", "char");
+    let name = without_type_arguments(&name);
+    let word = name.rsplit([' ', '.', '+', '/']).find(|word| !word.is_empty()).unwrap_or_default();
+    word.split('`').next().unwrap_or_default().to_lowercase()
+}
+
+/// Without `<...>` behind a type's name. Names that the compiler makes have such brackets at their beginning.
+fn without_type_arguments(name: &str) -> String {
+    let mut rest = String::new();
+    let mut depth = 0_usize;
+    for character in name.chars() {
+        match character {
+            '<' if depth > 0 || rest.ends_with(char::is_alphanumeric) => depth += 1,
+            '>' if depth > 0 => depth -= 1,
+            _ if depth == 0 => rest.push(character),
             _ => {}
         }
     }
-    commas + 1
+    rest
 }
 
 #[cfg(test)]
@@ -197,12 +222,18 @@ mod tests {
     fn a_method_is_the_same_however_its_types_are_spelled() {
         let same = [
             ("app!N.T.M(int32)", "void [app] N.T::M(int32)[OptimizedTier1]"),
-            ("app!N.T.M()", "void [app] N.T::M()[PreJIT]"),
+            ("app!N.T.M(class System.String)", "void [app] N.T::M(string)[PreJIT]"),
             (
                 "a!N.R`2[System.Int32,System.Double].Sum(class F)",
                 "int64 [a] N.R`2[int32,float64]::Sum(class F)[QuickJitted]",
             ),
             ("a!T.M(class D`2<int,string>,int32)", "!0[] [a] T::M(class D`2<int,string>,int32)[Optimized]"),
+            (
+                "a!T.M(class Tables<!0,!1>,class <>c&)",
+                "bool [a] T::M(class N.D`2/Tables<!0,!1>,class C/<>c&)[Optimized]",
+            ),
+            ("a!T.M(unsigned int8[],wchar*)", "void [a] T::M(uint8[],char*)[Optimized]"),
+            ("a!T.M(class [lib]N.A)", "class [lib]N.A[] [a] T::M(class [lib]N.A)[Optimized]"),
             ("a!C+<>c.<Main>b__0(int32)", "void [a] C+<>c::<Main>b__0(int32)[Optimized]"),
         ];
         for (ours, of_runtime) in same {
@@ -210,6 +241,7 @@ mod tests {
         }
         for (ours, of_runtime) in [
             ("app!N.T.M(int32)", "void [app] N.T::M(int32,int32)[Optimized]"),
+            ("app!N.T.M(int32)", "void [app] N.T::M(string)[Optimized]"),
             ("app!N.T.M()", "void [app] N.T::N()[Optimized]"),
             ("app!N.T.M()", "void [lib] N.T::M()[Optimized]"),
             ("[JIT 0x7f00]", "void [lib] N.T::M()[Optimized]"),

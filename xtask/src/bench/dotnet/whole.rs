@@ -24,7 +24,7 @@ const MODES: [(&str, &str); 6] = [
     ("web", "a small server and its client"),
 ];
 
-const SERVER: Program = Program::Server { paths: &["/plaintext", "/json", "/busy", "/sleep"] };
+const SERVER: Program = Program::Server { paths: &["/plaintext", "/json"] };
 
 /// Everything that was measured: rows by what was done, columns by version, in percent.
 pub(super) struct Measured(Vec<(String, [Option<f64>; VERSIONS.len()])>);
