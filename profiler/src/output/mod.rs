@@ -3,6 +3,7 @@
 //! A new format is a file with a `write` function, a variant of [`Format`] and a row in its tables.
 
 mod folded;
+mod html;
 mod label;
 mod svg;
 
@@ -21,11 +22,13 @@ pub enum Format {
     Folded,
     /// An interactive flame graph.
     Svg,
+    /// A page with flame graph, hot functions, callers and callees, heat map and ledger.
+    Html,
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 2] = [Self::Folded, Self::Svg];
+    pub const ALL: [Self; 3] = [Self::Folded, Self::Svg, Self::Html];
 
     /// The name by which `--format` takes it.
     #[must_use]
@@ -33,6 +36,7 @@ impl Format {
         match self {
             Self::Folded => "folded",
             Self::Svg => "svg",
+            Self::Html => "html",
         }
     }
 
@@ -42,6 +46,7 @@ impl Format {
         match self {
             Self::Folded => &["folded", "txt"],
             Self::Svg => &["svg"],
+            Self::Html => &["html"],
         }
     }
 
@@ -118,6 +123,7 @@ impl Profile {
         match format {
             Format::Folded => folded::write(self, options, to),
             Format::Svg => svg::write(self, options, to),
+            Format::Html => html::write(self, options, to),
         }
     }
 }
