@@ -28,7 +28,7 @@ pub(super) struct Document<'a> {
     tree: Tree,
     processes: Processes,
     threads: Threads,
-    profiles: [Measured<'a>; 1],
+    profiles: [Measured; 1],
     strings: Texts<'a>,
 }
 
@@ -47,9 +47,9 @@ struct Threads {
 
 /// One profile: what was measured, when what ran, and what became of it all.
 #[derive(Serialize)]
-struct Measured<'a> {
+struct Measured {
     target: usize,
-    event: &'a str,
+    event: usize,
     frequency_hz: u64,
     cpus: u32,
     duration_ns: u64,
@@ -108,14 +108,14 @@ fn stacks(profile: &Profile, functions: &mut Functions) -> Vec<(StackId, Vec<u32
 }
 
 fn timeline(profile: &Profile, nodes: &HashMap<StackId, u32>, threads: &IndexSet<ThreadId>) -> Timeline {
-    let last_ns = profile.samples().last().map_or(0, |sample| sample.time_ns);
+    let last_sample_ns = profile.samples().last().map_or(0, |sample| sample.time_ns);
     let placed = profile.samples().iter().map(|sample| Placed {
         time_ns: sample.time_ns,
         thread: threads.get_index_of(&sample.thread).and_then(|thread| thread.try_into().ok()).unwrap_or(0),
         node: nodes.get(&sample.stack).copied().unwrap_or_default(),
         count: sample.count,
     });
-    Timeline::of(placed, profile.header().duration_ns.max(last_ns))
+    Timeline::of(placed, last_sample_ns.max(profile.header().duration_ns.saturating_sub(1)))
 }
 
 /// The threads, and the processes they are of.
@@ -137,12 +137,12 @@ fn owners<'a>(profile: &'a Profile, ids: &IndexSet<ThreadId>, texts: &mut Texts<
     (processes, threads)
 }
 
-fn measured<'a>(profile: &'a Profile, timeline: Timeline, texts: &mut Texts<'a>) -> Measured<'a> {
+fn measured<'a>(profile: &'a Profile, timeline: Timeline, texts: &mut Texts<'a>) -> Measured {
     const NS_PER_MS: u64 = 1_000_000;
     let header = profile.header();
     Measured {
         target: texts.number(&*header.target),
-        event: &header.event,
+        event: texts.number(&*header.event),
         frequency_hz: header.frequency_hz,
         cpus: header.cpus,
         duration_ns: header.duration_ns,

@@ -18,8 +18,15 @@ pub(super) struct Section {
 #[derive(Debug, PartialEq, Serialize)]
 struct Row {
     what: String,
-    amount: String,
+    amount: Amount,
     share: String,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+enum Amount {
+    Count(u64),
+    Text(String),
 }
 
 /// Gaps beyond the largest ones are named together.
@@ -112,7 +119,7 @@ fn missed(ledger: &Ledger) -> Vec<Row> {
         ),
     ];
     let counted = counts.into_iter().filter(|(_, count)| *count > 0);
-    counted.map(|(what, count)| Row::plain(what, count.to_string())).collect()
+    counted.map(|(what, count)| Row::plain(what, Amount::Count(count))).collect()
 }
 
 fn cost(ledger: &Ledger) -> Vec<Row> {
@@ -120,15 +127,16 @@ fn cost(ledger: &Ledger) -> Vec<Row> {
     const NS_PER_US: f64 = 1e3;
     const BYTES_PER_MB: f64 = 1e6;
     let cost = &ledger.cost;
-    let seconds = |ns: u64| format!("{:.2} s", ns as f64 / NS_PER_S);
+    let seconds = |ns: u64| Amount::Text(format!("{:.2} s", ns as f64 / NS_PER_S));
+    let peak_memory = format!("{:.1} MB", cost.peak_memory_bytes as f64 / BYTES_PER_MB);
     let mut rows = vec![
         Row::plain("CPU time in user space", seconds(cost.user_cpu_ns)),
         Row::plain("CPU time in the kernel", seconds(cost.system_cpu_ns)),
-        Row::plain("peak memory", format!("{:.1} MB", cost.peak_memory_bytes as f64 / BYTES_PER_MB)),
+        Row::plain("peak memory", Amount::Text(peak_memory)),
     ];
     if ledger.reported > 0 {
         let each_us = cost.bpf_run_time_ns as f64 / ledger.reported as f64 / NS_PER_US;
-        rows.push(Row::plain("in the kernel for each sample", format!("{each_us:.1} us")));
+        rows.push(Row::plain("in the kernel for each sample", Amount::Text(format!("{each_us:.1} us"))));
     }
     rows
 }
@@ -136,10 +144,10 @@ fn cost(ledger: &Ledger) -> Vec<Row> {
 impl Row {
     fn of(what: impl Into<String>, count: u64, of: u64) -> Self {
         let share = format!("{:.1} %", 100.0 * count as f64 / of.max(1) as f64);
-        Self { what: what.into(), amount: count.to_string(), share }
+        Self { what: what.into(), amount: Amount::Count(count), share }
     }
 
-    fn plain(what: &str, amount: String) -> Self {
+    fn plain(what: &str, amount: Amount) -> Self {
         Self { what: what.to_owned(), amount, share: String::new() }
     }
 }
@@ -149,14 +157,13 @@ mod tests {
     use super::*;
     use crate::profile::{Loss, Reason, Unnamed};
 
-    fn rows(ledger: &Ledger, title: &str) -> Vec<(String, String, String)> {
+    fn rows(ledger: &Ledger, title: &str) -> Vec<Row> {
         let section = sections(ledger).into_iter().find(|section| section.title == title);
-        let rows = section.map(|section| section.rows).unwrap_or_default();
-        rows.into_iter().map(|row| (row.what, row.amount, row.share)).collect()
+        section.map(|section| section.rows).unwrap_or_default()
     }
 
-    fn row(what: &str, amount: &str, share: &str) -> (String, String, String) {
-        (what.to_owned(), amount.to_owned(), share.to_owned())
+    fn row(what: &str, count: u64, share: &str) -> Row {
+        Row { what: what.to_owned(), amount: Amount::Count(count), share: share.to_owned() }
     }
 
     #[test]
@@ -164,10 +171,10 @@ mod tests {
         let mut ledger = Ledger { target_ticks: 200, reported: 150, ..Ledger::default() };
         ledger.lost.insert(Loss::NoThreadId, 40);
         let expected = [
-            row("ticks of the timer that hit the target", "200", "100.0 %"),
-            row("samples in this profile", "150", "75.0 %"),
-            row("lost, task invisible in this pid namespace", "40", "20.0 %"),
-            row("not accounted for", "10", "5.0 %"),
+            row("ticks of the timer that hit the target", 200, "100.0 %"),
+            row("samples in this profile", 150, "75.0 %"),
+            row("lost, task invisible in this pid namespace", 40, "20.0 %"),
+            row("not accounted for", 10, "5.0 %"),
         ];
         assert_eq!(rows(&ledger, "Samples"), expected);
     }
@@ -181,15 +188,15 @@ mod tests {
         }
         let rows = rows(&ledger, "Frames without a name");
         assert_eq!(rows.len(), MAX_GAPS + 1);
-        assert_eq!(rows[0], row("no symbols in /lib 25", "25", "7.7 %"));
-        assert_eq!(rows[MAX_GAPS], row("5 smaller gaps", "15", "4.6 %"));
+        assert_eq!(rows[0], row("no symbols in /lib 25", 25, "7.7 %"));
+        assert_eq!(rows[MAX_GAPS], row("5 smaller gaps", 15, "4.6 %"));
     }
 
     #[test]
     fn what_was_not_missed_has_no_table() {
         assert_eq!(rows(&Ledger::default(), "What was missed besides"), []);
         let ledger = Ledger { lost_children: 3, ..Ledger::default() };
-        let expected = row("child processes that could not be followed", "3", "");
+        let expected = row("child processes that could not be followed", 3, "");
         assert_eq!(rows(&ledger, "What was missed besides"), [expected]);
     }
 }

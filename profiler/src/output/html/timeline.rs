@@ -25,14 +25,14 @@ pub(super) struct Timeline {
 const MAX_SPANS: u64 = 6_000;
 
 impl Timeline {
-    /// Of samples by time.
-    pub(super) fn of(samples: impl Iterator<Item = Placed>, duration_ns: u64) -> Self {
-        let span_ns = span_ns(duration_ns);
+    /// Of samples by time, up to the last moment that there could be one.
+    pub(super) fn of(samples: impl Iterator<Item = Placed>, last_ns: u64) -> Self {
+        let span_ns = span_ns(last_ns);
         let mut timeline =
             Self { span_ns, spans: Vec::new(), thread: Vec::new(), node: Vec::new(), count: Vec::new() };
         let mut samples = samples.peekable();
         let mut last_node = 0;
-        for span in 0..=duration_ns / span_ns {
+        for span in 0..=last_ns / span_ns {
             let mut entries = Vec::new();
             while let Some(sample) = samples.next_if(|sample| sample.time_ns / span_ns <= span) {
                 entries.push((sample.thread, sample.node, sample.count));
@@ -58,11 +58,11 @@ impl Timeline {
 }
 
 /// The shortest of 20 ms, 50 ms, 100 ms, 200 ms, ... that gives few enough spans.
-fn span_ns(duration_ns: u64) -> u64 {
+fn span_ns(last_ns: u64) -> u64 {
     let mut tenth_ns = 10_000_000_u64;
     loop {
         let spans_ns = [2, 5, 10].map(|factor| tenth_ns.saturating_mul(factor));
-        if let Some(span_ns) = spans_ns.into_iter().find(|span_ns| duration_ns / span_ns < MAX_SPANS) {
+        if let Some(span_ns) = spans_ns.into_iter().find(|span_ns| last_ns / span_ns < MAX_SPANS) {
             return span_ns;
         }
         tenth_ns = tenth_ns.saturating_mul(10);
@@ -75,10 +75,10 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn timeline(samples: &[(u64, u32, u32, u64)], duration_ns: u64) -> Timeline {
+    fn timeline(samples: &[(u64, u32, u32, u64)], last_ns: u64) -> Timeline {
         let place =
             |&(time_ns, thread, node, count): &(u64, u32, u32, u64)| Placed { time_ns, thread, node, count };
-        Timeline::of(samples.iter().map(place), duration_ns)
+        Timeline::of(samples.iter().map(place), last_ns)
     }
 
     #[test]
@@ -99,10 +99,12 @@ mod tests {
     }
 
     #[test]
-    fn no_duration_has_too_many_spans() {
-        for duration_ns in [0, 1, 120_000 * MS - 1, 120_000 * MS, 86_400_000 * MS, u64::MAX] {
-            let spans = timeline(&[], duration_ns).spans.len() as u64;
-            assert!((1..=MAX_SPANS).contains(&spans), "{duration_ns}: {spans}");
+    fn no_time_has_too_many_spans() {
+        for last_ns in [0, 1, 120_000 * MS - 1, 120_000 * MS, 86_400_000 * MS, u64::MAX] {
+            let timeline = timeline(&[(last_ns, 0, 0, 1)], last_ns);
+            let spans = timeline.spans.len() as u64;
+            assert!((1..=MAX_SPANS).contains(&spans), "{last_ns}: {spans}");
+            assert_eq!(timeline.spans.last(), Some(&1));
         }
         assert_eq!(span_ns(120_000 * MS - 1), 20 * MS);
         assert_eq!(span_ns(120_000 * MS), 50 * MS);

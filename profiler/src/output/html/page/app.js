@@ -58,7 +58,7 @@ class App {
     byId("time").hidden = this.profile.timeline.spans < 2;
     byId("roots").value = firstRoots;
     this.showLegend(functions);
-    showDetails(byId("details"), functions, null);
+    showDetails(byId("details"), functions, this.names, null);
     this.setTheme(null);
     this.listen();
     byId("main").hidden = false;
@@ -118,7 +118,7 @@ class App {
       { keys: ["s"], shown: "s", what: "callers and callees of the box", action: () => this.goToTab("sandwich") },
       { keys: ["l"], shown: "l", what: "ledger", action: () => this.goToTab("ledger") },
       { keys: ["i"], shown: "i", what: "root above or below", action: () => next("side") },
-      { keys: ["t"], shown: "t", what: "what stands below the root", action: () => next("roots") },
+      { keys: ["t"], shown: "t", what: "group by process name, process, thread or nothing", action: () => next("roots") },
       { keys: ["o"], shown: "o", what: "order of siblings", action: () => next("order") },
       { keys: ["d"], shown: "d", what: "dark or light", action: () => this.setTheme(this.isDark() ? "light" : "dark") },
       { keys: ["?"], shown: "?", what: "these keys", action: () => byId("help").click() },
@@ -240,6 +240,8 @@ class App {
       byId(`tab-${tab}`).setAttribute("aria-selected", String(tab === shown));
       byId(`view-${tab}`).hidden = tab !== shown;
     }
+    byId("breadcrumbs").hidden = shown !== "flame";
+    byId("middle").hidden = shown !== "sandwich";
     this.showPointed(this.flame);
   }
 
@@ -268,7 +270,7 @@ class App {
     const { functions } = this.profile;
     const all = this.flame?.tree?.total[0] ?? 0;
     const box = node === null ? null : { tree: view.tree, node, zoomed: view.zoomed, all };
-    showDetails(byId("details"), functions, box);
+    showDetails(byId("details"), functions, this.names, box);
   }
 
   setSide() {

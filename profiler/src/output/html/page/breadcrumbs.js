@@ -1,7 +1,7 @@
 // The way from the root to the zoomed box; each step of it zooms there.
 
 /** Of a long way the first and the last steps are shown. */
-const STEPS_SHOWN = { first: 1, last: 4 };
+const STEPS_SHOWN = { first: 1, last: 3 };
 
 /**
  * @param {HTMLElement} holder
@@ -20,10 +20,10 @@ function showBreadcrumbs(holder, tree, zoomed, names, onZoom) {
     const name = names.fitting(tree.function[node], STEP_COLUMNS);
     return element("li", {}, element("button", attributes, nameElement(name)));
   };
-  const gap = element("li", {}, `… ${hidden.length} more`);
+  const gap = element("li", { class: "gap" }, `… ${hidden.length} more`);
   const shown = hidden.length > 0 ? [...path.slice(0, first).map(step), gap, ...path.slice(-last).map(step)] : path.map(step);
   holder.replaceChildren(element("ol", {}, ...shown));
 }
 
 /** A step's name has this much room. */
-const STEP_COLUMNS = 32;
+const STEP_COLUMNS = 24;

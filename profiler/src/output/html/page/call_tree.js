@@ -68,11 +68,10 @@ function callTree(nodes, functions, order) {
   const open = [0, 0];
   while (open.length > 0) {
     const parent = open.pop();
-    const siblings = [];
-    for (let node = firstChild[open.pop()]; node >= 0; node = nextSibling[node]) siblings.push(node);
+    const first = sortSiblings(nextSibling, firstChild[open.pop()], compare);
     let at = parent + 1;
     let start = tree.start[parent];
-    for (const node of siblings.length > 1 ? siblings.sort(compare) : siblings) {
+    for (let node = first; node >= 0; node = nextSibling[node]) {
       place(node, at, parent, start);
       if (firstChild[node] >= 0) open.push(node, at);
       at += sizes[node];
@@ -80,6 +79,18 @@ function callTree(nodes, functions, order) {
     }
   }
   return tree;
+}
+
+/** Links the nodes of a list, which ends with -1, in order; returns the first. */
+function sortSiblings(/** @type {Int32Array} */ next, /** @type {number} */ first, compare) {
+  if (first < 0 || next[first] < 0) return first;
+  const nodes = [];
+  for (let node = first; node >= 0; node = next[node]) nodes.push(node);
+  nodes.sort(compare);
+  nodes.forEach((node, index) => {
+    next[node] = nodes[index + 1] ?? -1;
+  });
+  return nodes[0];
 }
 
 /** The nodes that have samples, linked from parent to children, with what is in their subtrees. */
@@ -111,7 +122,7 @@ function selectedNodes({ tree, timeline, functions }, range, roots) {
   const nodes = new GrowingNodes();
   nodes.add(-1, functions.root);
   const placing = new Placing(tree, nodes);
-  for (const [root, entries] of entriesByRoot(timeline, range, roots)) {
+  for (const { root, entries } of entriesByRoot(timeline, range, roots)) {
     placing.begin(root < 0 ? 0 : nodes.add(0, root));
     entries.forEach((entry) => placing.add(timeline.node[entry], timeline.count[entry]));
   }
@@ -153,7 +164,7 @@ class Placing {
   }
 }
 
-/** @returns {[number, Uint32Array][]} roots, each with its entries */
+/** @returns {{root: number, entries: Uint32Array}[]} */
 function entriesByRoot(/** @type {Timeline} */ timeline, { from, to }, /** @type {Int32Array} */ roots) {
   const [first, end] = [timeline.start[from], timeline.start[to + 1]];
   const numbers = [...new Set(roots)];
@@ -165,8 +176,9 @@ function entriesByRoot(/** @type {Timeline} */ timeline, { from, to }, /** @type
   const starts = Uint32Array.of(0, ...ends.subarray(0, -1));
   const next = starts.slice();
   for (let entry = first; entry < end; entry += 1) sorted[next[group[timeline.thread[entry]]]++] = entry;
-  const groups = numbers.map((root, index) => [root, sorted.subarray(starts[index], ends[index])]);
-  return groups.filter(([, entries]) => entries.length > 0);
+  return numbers
+    .map((root, index) => ({ root, entries: sorted.subarray(starts[index], ends[index]) }))
+    .filter(({ entries }) => entries.length > 0);
 }
 
 /** Nodes that are added one by one. */

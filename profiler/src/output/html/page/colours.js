@@ -2,12 +2,12 @@
 
 /** The kinds in the order of the legend, and what they are called. */
 const KINDS = {
-  jit: "compiled at run time",
-  precompiled: "managed, precompiled",
+  jit: "JIT",
+  precompiled: "precompiled",
   native: "native",
   inlined: "inlined",
   kernel: "kernel",
-  unnamed: "without a name",
+  unnamed: "no name",
 };
 
 /** How far each shade goes from a kind's colour towards the background. */
@@ -65,6 +65,6 @@ function blend(from, to, part) {
   return from.map((value, index) => Math.round(value + (to[index] - value) * part));
 }
 
-function cssColour([red, green, blue]) {
-  return `rgb(${red} ${green} ${blue})`;
+function cssColour(/** @type {number[]} */ colour) {
+  return `rgb(${colour.join(" ")})`;
 }

@@ -3,9 +3,10 @@
 /**
  * @param {HTMLElement} holder
  * @param {Functions} functions
+ * @param {FittingNames} names
  * @param {{tree: CallTree, node: number, zoomed: number, all: number} | null} box
  */
-function showDetails(holder, functions, box) {
+function showDetails(holder, functions, names, box) {
   if (!box) {
     const hint = "Point at a box, or walk with the arrow keys; Enter zooms, s shows callers and callees, ? all keys.";
     holder.replaceChildren(element("p", { class: "hint" }, hint));
@@ -16,15 +17,19 @@ function showDetails(holder, functions, box) {
   const origin = [KINDS[kind[which]] ?? "", module[which], place[which], naming[which]].filter((text) => text !== "");
   holder.replaceChildren(
     element("p", { class: "title" }, nameElement(name[which])),
-    element("p", {}, ...countElements(box)),
+    element("p", {}, ...countElements(names, box)),
     element("p", { class: "origin" }, ...separated(origin.map(nameElement))),
   );
 }
 
-function countElements({ tree, node, zoomed, all }) {
+function countElements(/** @type {FittingNames} */ names, { tree, node, zoomed, all }) {
   const [total, self] = [tree.total[node], tree.self[node]];
+  /** @type {(Node | string)[]} */
   const shares = [`${percentText(total, all)} of all`];
-  if (tree.total[zoomed] !== all) shares.push(`${percentText(total, tree.total[zoomed])} of the zoomed`);
+  if (tree.total[zoomed] !== all) {
+    const above = nameElement(names.fitting(tree.function[zoomed], STEP_COLUMNS));
+    shares.push(element("span", {}, `${percentText(total, tree.total[zoomed])} of `, above));
+  }
   return separated([
     element("strong", {}, sampleText(total)),
     ...shares,

@@ -5,7 +5,7 @@
  * @typedef {object} Functions
  * @property {number} count how many of them are code
  * @property {number} root the one that stands above everything
- * @property {string[]} name
+ * @property {string[]} name with the place in the source, where that is known
  * @property {string[]} kind what each is coloured by
  * @property {string[]} module path of its file, or ""
  * @property {string[]} place file:line, or ""
@@ -42,6 +42,7 @@ async function readProfile(/** @type {string} */ base64) {
   const written = await new Response(json).json();
   const measured = written.profiles[0];
   measured.target = written.strings[measured.target];
+  measured.event = written.strings[measured.event];
   const functions = readFunctions(written);
   return {
     measured,
@@ -60,10 +61,14 @@ function readFunctions({ functions, kinds, strings }) {
     const line = functions.line[index];
     return line ? `${text(file)}:${line}` : text(file);
   };
+  const name = (number, index) => {
+    const file = functions.file[index];
+    return file ? `${text(number)} (${place(file, index).split("/").pop()})` : text(number);
+  };
   return {
     count: functions.name.length,
     root: -1,
-    name: functions.name.map(text),
+    name: functions.name.map(name),
     kind: functions.kind.map((kind) => kinds[kind]),
     module: functions.module.map(text),
     place: functions.file.map(place),

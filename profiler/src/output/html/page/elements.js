@@ -22,12 +22,22 @@ function nameElement(/** @type {string} */ name) {
   return element("bdi", { class: "name" }, name);
 }
 
-/** The element with an id that the page has. */
+/**
+ * The element with an id; whoever asks knows of which kind it is.
+ * @returns {any}
+ */
 function byId(/** @type {string} */ id) {
-  return /** @type {HTMLElement} */ (document.getElementById(id));
+  return document.getElementById(id);
 }
 
 const NUMBER = new Intl.NumberFormat("en");
+
+const SHORT_NUMBER = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+/** Short enough for a column. */
+function shortNumber(count) {
+  return (count < 1e6 ? NUMBER : SHORT_NUMBER).format(count);
+}
 
 function sampleText(count) {
   return `${NUMBER.format(count)} ${count === 1 ? "sample" : "samples"}`;

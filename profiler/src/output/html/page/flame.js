@@ -2,6 +2,9 @@
 
 const ROW_PX = 18;
 
+/** So many rows above the zoomed box stay in sight. */
+const ROWS_ABOVE = 3;
+
 /** Narrower boxes are not drawn; what is below them is narrower still. */
 const NARROWEST_PX = 0.5;
 
@@ -66,21 +69,22 @@ class FlameView {
   show(/** @type {CallTree} */ tree, zoomed = 0) {
     this.tree = tree;
     this.hovered = null;
-    this.zoom(zoomed);
+    this.zoomed = zoomed;
     this.resize();
-    this.scrollToRow(0);
+    this.zoom(zoomed);
   }
 
   zoom(/** @type {number} */ node) {
     this.zoomed = node;
     this.focused = node;
+    this.scrollToSubtree(node);
     if (this.hasKeyboard()) this.focus(node);
     this.redraw();
   }
 
   setRootBelow(/** @type {boolean} */ isBelow) {
     this.rootIsBelow = isBelow;
-    this.scrollToRow(0);
+    if (this.tree) this.scrollToSubtree(this.zoomed);
     this.redraw();
   }
 
@@ -201,6 +205,14 @@ class FlameView {
       node = below;
     }
     return node;
+  }
+
+  /** As much of a subtree as has room, with some of what is above it. */
+  scrollToSubtree(/** @type {number} */ node) {
+    const { tree } = this;
+    const deepest = tree.depth.subarray(node, tree.end[node]).reduce((one, other) => Math.max(one, other));
+    this.scrollToRow(deepest);
+    this.scrollToRow(Math.max(tree.depth[node] - ROWS_ABOVE, 0));
   }
 
   scrollToRow(/** @type {number} */ depth) {

@@ -149,5 +149,5 @@ class FunctionTable {
 
 function numberCell(count, of) {
   const share = element("span", { class: "share" }, percentText(count, of));
-  return element("td", { class: "number" }, share, element("span", { class: "count" }, NUMBER.format(count)));
+  return element("td", { class: "number" }, share, element("span", { class: "count" }, shortNumber(count)));
 }

@@ -4,9 +4,10 @@
 const COLUMN_SPANS = [5, 10, 25, 50];
 const MOST_COLUMNS = 120;
 
-const HEAT_HEIGHT_PX = 92;
+const HEAT_HEIGHT_PX = 70;
 const AXIS_PX = 16;
 const LEAST_LABEL_PX = 60;
+const AXIS_STEPS_SECONDS = [0.1, 1, 10, 100, 1e3, 1e4, 1e5].flatMap((unit) => [unit, 2 * unit, 5 * unit]);
 
 class HeatMap {
   /**
@@ -23,6 +24,7 @@ class HeatMap {
     this.spans = spans;
     this.rows = COLUMN_SPANS.find((rows) => spans / rows <= MOST_COLUMNS) ?? COLUMN_SPANS.at(-1);
     this.columns = Math.ceil(spans / this.rows);
+    /** @type {Float64Array} */
     this.counts = new Float64Array(spans);
     this.selected = { from: 0, to: spans - 1 };
     this.cursor = 0;
@@ -140,21 +142,20 @@ class HeatMap {
   }
 
   drawAxis(context, columnPx) {
-    const columnSeconds = this.rows * this.setting.timeline.spanSeconds;
-    const steps = [1, 2, 5].flatMap((factor) => [0.1, 1, 10, 100, 1000, 1e4, 1e5].map((unit) => factor * unit));
-    const step = steps.sort((a, b) => a - b).find((each) => (each / columnSeconds) * columnPx >= LEAST_LABEL_PX);
+    const secondPx = columnPx / (this.rows * this.setting.timeline.spanSeconds);
+    const step = AXIS_STEPS_SECONDS.find((seconds) => seconds * secondPx >= LEAST_LABEL_PX);
     if (!step) return;
     context.fillStyle = this.setting.colours.fadedText;
     context.font = "11px system-ui, sans-serif";
-    for (let mark = 0; mark * step < this.columns * columnSeconds; mark += 1) {
-      const left = ((mark * step) / columnSeconds) * columnPx;
-      context.fillRect(left, HEAT_HEIGHT_PX, 1, 4);
-      context.fillText(`${Number((mark * step).toFixed(1))} s`, left + 3, HEAT_HEIGHT_PX + 12);
+    const last = (this.holder.clientWidth - LEAST_LABEL_PX / 2) / secondPx;
+    for (let seconds = 0; seconds <= last; seconds += step) {
+      context.fillRect(seconds * secondPx, HEAT_HEIGHT_PX, 1, 4);
+      context.fillText(`${Number(seconds.toFixed(1))} s`, seconds * secondPx + 3, HEAT_HEIGHT_PX + 12);
     }
   }
 
   drawCursor(context, columnPx) {
-    if (document.activeElement !== this.holder) return;
+    if (!this.holder.matches(":focus-visible")) return;
     const [column, row] = [Math.floor(this.cursor / this.rows), this.cursor % this.rows];
     context.strokeStyle = this.setting.colours.focus;
     context.lineWidth = 2;

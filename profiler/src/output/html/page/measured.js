@@ -29,7 +29,7 @@ function ledgerRow({ what, amount, share }) {
     "tr",
     {},
     element("th", { scope: "row" }, nameElement(what)),
-    element("td", { class: "number" }, amount),
+    element("td", { class: "number" }, typeof amount === "number" ? NUMBER.format(amount) : amount),
     element("td", { class: "number" }, share),
   );
 }

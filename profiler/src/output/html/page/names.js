@@ -24,7 +24,7 @@ function withoutArguments(/** @type {string} */ name) {
   let open = 0;
   for (let at = end.length - 1; at > 0 && end.endsWith(")"); at -= 1) {
     if (end[at] === ")") open += 1;
-    else if (end[at] === "(" && (open -= 1) === 0) return end.slice(0, at);
+    else if (end[at] === "(" && (open -= 1) === 0) return end.slice(0, at).trimEnd();
   }
   return name;
 }

@@ -4,10 +4,14 @@
 const MOST_ITEMS = 100;
 
 class TreeItems {
+  /** How many there are, so that no two have the same ids. */
+  static made = 0;
+
   constructor(/** @type {(tree: CallTree, node: number) => string} */ describe) {
     this.describe = describe;
     this.holder = element("div", { class: "hidden", role: "group" });
-    this.prefix = `item-${(TreeItems.made = (TreeItems.made ?? 0) + 1)}`;
+    TreeItems.made += 1;
+    this.prefix = `item-${TreeItems.made}`;
   }
 
   /** @returns {string} the id of the focused node's element */
