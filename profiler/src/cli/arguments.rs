@@ -11,6 +11,7 @@ const EXAMPLES: &str = "\
 Examples:
   profiler -p 1234 -F 99 -d 30 > folded       folded stacks of a process, for any flame graph tool
   profiler -p 1234 -d 10 -o flame.svg         a flame graph
+  profiler -p 1234 -d 10 -o flame.html        a page to look into: zoom, search, callers, time
   profiler -- ./program --its-own arguments   start a program and profile it until it ends
   profiler -a -d 5 --per-process > folded     everything on this machine
   profiler --container 3f2a91 -d 10 -o a.svg  a container, by the beginning of its id
@@ -134,11 +135,11 @@ impl From<UnwindMethod> for Unwind {
 /// What to write, and how.
 #[derive(Args, Debug)]
 pub(super) struct OutputArguments {
-    /// Write to this file, in the format of its extension (.folded, .txt, .svg); - is standard output.
+    /// Write to this file, in the format of its extension (.folded, .txt, .svg, .html); - is standard output.
     /// Can be given more than once [default: folded stacks to standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(super) output: Vec<PathBuf>,
-    /// The format of all outputs, whatever their names say: folded, svg
+    /// The format of all outputs, whatever their names say: folded, svg, html
     #[arg(long, value_name = "NAME")]
     pub(super) format: Option<Format>,
     /// Mark kinds of frames in folded stacks: _[k] kernel, _[j] JIT, _[i] inlined

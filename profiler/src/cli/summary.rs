@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::gap::remedy;
 use crate::{
     Profile,
-    profile::{FoundBy, Ledger, Loss, StackEnd, SymbolSource},
+    profile::{FoundBy, Ledger},
 };
 
 /// An error and its causes in one line.
@@ -72,17 +72,8 @@ fn losses(ledger: &Ledger) -> String {
     if ledger.lost.is_empty() {
         return "0 lost".to_owned();
     }
-    let named = ledger.lost.iter().map(|(loss, count)| format!("{count} lost ({})", loss_name(*loss)));
+    let named = ledger.lost.iter().map(|(loss, count)| format!("{count} lost ({loss})"));
     named.collect::<Vec<_>>().join(", ")
-}
-
-fn loss_name(loss: Loss) -> &'static str {
-    match loss {
-        Loss::RingBufferFull => "ring buffer full: sample at a lower frequency",
-        Loss::NoThreadId => "task invisible in this pid namespace",
-        Loss::StackTableFull => "too many distinct stacks",
-        Loss::Undecodable => "undecodable record",
-    }
 }
 
 fn no_samples() -> &'static str {
@@ -90,20 +81,8 @@ fn no_samples() -> &'static str {
 }
 
 fn stacks(ledger: &Ledger) -> String {
-    let parts = ledger.stacks.iter().map(|(end, count)| {
-        let what = match end {
-            StackEnd::Root => "reach their root",
-            StackEnd::DepthLimit => "were cut at the depth limit",
-            StackEnd::Unknown => "end before a known root",
-            StackEnd::NoMapping => "end at code in no known mapping",
-            StackEnd::UnreadableStack => "end at unreadable stack memory",
-            StackEnd::UnsupportedRule => "end at code with an unsupported unwind rule",
-            StackEnd::BrokenFramePointer => "end at code with neither unwind rules nor a frame pointer",
-            StackEnd::Backwards => "end at an unwind rule that leads backwards",
-            StackEnd::Empty => "have no frames",
-        };
-        format!("{} {what}", percent(*count, ledger.reported))
-    });
+    let parts =
+        ledger.stacks.iter().map(|(end, count)| format!("{} {end}", percent(*count, ledger.reported)));
     format!("stacks: {}{}", parts.collect::<Vec<_>>().join(", "), callers(ledger))
 }
 
@@ -124,30 +103,12 @@ fn callers(ledger: &Ledger) -> String {
 
 fn frames(ledger: &Ledger) -> String {
     let total = ledger.named_total() + ledger.unnamed_total();
-    let sources = ledger
-        .named
-        .iter()
-        .map(|(source, count)| format!("{} {}", percent(*count, total), source_name(*source)));
+    let sources = ledger.named.iter().map(|(source, count)| format!("{} {source}", percent(*count, total)));
     format!(
         "frames: {} named ({})",
         percent(ledger.named_total(), total),
         sources.collect::<Vec<_>>().join(", ")
     )
-}
-
-fn source_name(source: SymbolSource) -> &'static str {
-    match source {
-        SymbolSource::Kallsyms => "kallsyms",
-        SymbolSource::SymbolTable => ".symtab",
-        SymbolSource::DynamicSymbols => ".dynsym",
-        SymbolSource::MiniDebugInfo => ".gnu_debugdata",
-        SymbolSource::DebugFile => "debug file",
-        SymbolSource::Dwarf => "DWARF",
-        SymbolSource::PerfMap => "perf map",
-        SymbolSource::JitDump => "jitdump",
-        SymbolSource::ReadyToRun => "ReadyToRun",
-        SymbolSource::RuntimeEvents => "runtime events",
-    }
 }
 
 /// The largest gap and what would close it.
@@ -193,7 +154,7 @@ pub(super) fn printable(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::{Header, ProfileBuilder, Reason, Unnamed};
+    use crate::profile::{Header, Loss, ProfileBuilder, Reason, Unnamed};
 
     fn summary(edit: impl FnOnce(&mut Ledger)) -> String {
         let mut builder = ProfileBuilder::default();

@@ -10,13 +10,13 @@ use crate::profile::{Frame, FrameKind, Process, Profile, Thread};
 /// The name without what has a meaning of its own in a folded line or on a terminal: `;` becomes `:`, and
 /// control characters (line breaks and escapes among them) become spaces.
 pub(super) fn clean(name: &str) -> Cow<'_, str> {
-    if name.chars().any(|c| c == ';' || is_unprintable(c)) {
-        let replaced = name.chars().map(|c| match c {
-            ';' => ':',
-            c if is_unprintable(c) => ' ',
-            c => c,
-        });
-        Cow::Owned(replaced.collect())
+    if name.contains(';') { Cow::Owned(printable(name).replace(';', ":")) } else { printable(name) }
+}
+
+/// The name without what acts on the text around it.
+pub(super) fn printable(name: &str) -> Cow<'_, str> {
+    if name.chars().any(is_unprintable) {
+        Cow::Owned(name.chars().map(|c| if is_unprintable(c) { ' ' } else { c }).collect())
     } else {
         Cow::Borrowed(name)
     }
@@ -86,6 +86,7 @@ mod tests {
     fn names_cannot_break_lines_stacks_or_terminals() {
         assert_eq!(clean("a;b\nc\r\u{1b}[31md\u{7f}\u{9b}"), "a:b c  [31md  ");
         assert_eq!(clean("x\u{202e}y\u{2028}z"), "x y z");
+        assert_eq!(printable("x;\u{202e}y"), "x; y");
         assert_eq!(kind_of("f_[i]"), FrameKind::Inlined);
         assert_eq!(kind_of("f"), FrameKind::Native);
         assert!(matches!(clean("Foo::bar<T> [x] \u{e9}"), Cow::Borrowed(_)));

@@ -3,6 +3,7 @@
 //! A new format is a file with a `write` function, a variant of [`Format`] and a row in its tables.
 
 mod folded;
+mod html;
 mod label;
 mod svg;
 
@@ -22,13 +23,15 @@ pub enum Format {
     Folded,
     /// An interactive flame graph.
     Svg,
+    /// A page with flame graph, hot functions, callers and callees, heat map and ledger.
+    Html,
     /// All of the profile, for [`Profile::read`]: the options do not matter.
     Recording,
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 3] = [Self::Folded, Self::Svg, Self::Recording];
+    pub const ALL: [Self; 4] = [Self::Folded, Self::Svg, Self::Html, Self::Recording];
 
     /// The name by which `--format` takes it.
     #[must_use]
@@ -36,6 +39,7 @@ impl Format {
         match self {
             Self::Folded => "folded",
             Self::Svg => "svg",
+            Self::Html => "html",
             Self::Recording => "profile",
         }
     }
@@ -46,6 +50,7 @@ impl Format {
         match self {
             Self::Folded => &["folded", "txt"],
             Self::Svg => &["svg"],
+            Self::Html => &["html"],
             Self::Recording => &["profile"],
         }
     }
@@ -123,6 +128,7 @@ impl Profile {
         match format {
             Format::Folded => folded::write(self, options, to),
             Format::Svg => svg::write(self, options, to),
+            Format::Html => html::write(self, options, to),
             Format::Recording => recording::write(self, to),
         }
     }

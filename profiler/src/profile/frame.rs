@@ -1,5 +1,7 @@
 //! Frames: what one level of a stack is, and how it got its name.
 
+use std::fmt;
+
 use super::{ModuleId, Reason, StringId};
 use crate::address::ElfAddress;
 
@@ -61,6 +63,23 @@ pub enum SymbolSource {
     ReadyToRun,
     /// The events that the target's .NET runtime tells of at its diagnostics socket.
     RuntimeEvents,
+}
+
+impl fmt::Display for SymbolSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kallsyms => "kallsyms",
+            Self::SymbolTable => ".symtab",
+            Self::DynamicSymbols => ".dynsym",
+            Self::MiniDebugInfo => ".gnu_debugdata",
+            Self::DebugFile => "debug file",
+            Self::Dwarf => "DWARF",
+            Self::PerfMap => "perf map",
+            Self::JitDump => "jitdump",
+            Self::ReadyToRun => "ReadyToRun",
+            Self::RuntimeEvents => "runtime events",
+        })
+    }
 }
 
 /// How a frame got its name, or why it has none.

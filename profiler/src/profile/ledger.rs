@@ -1,6 +1,6 @@
 //! The ledger: what became of every tick, stack and frame, and what the profiler itself cost.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use super::{FoundBy, Reason, StackEnd, SymbolSource};
 
@@ -16,6 +16,17 @@ pub enum Loss {
     StackTableFull,
     /// The record could not be decoded.
     Undecodable,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RingBufferFull => "ring buffer full: sample at a lower frequency",
+            Self::NoThreadId => "task invisible in this pid namespace",
+            Self::StackTableFull => "too many distinct stacks",
+            Self::Undecodable => "undecodable record",
+        })
+    }
 }
 
 /// What the profiler itself used.

@@ -17,6 +17,8 @@ pub use frame::{Frame, FrameKind, Module, Naming, SourceLocation, SymbolSource};
 pub use ledger::{Cost, Ledger, Loss, Unnamed};
 pub use reason::Reason;
 
+use std::fmt;
+
 use indexmap::IndexSet;
 
 macro_rules! id {
@@ -129,6 +131,23 @@ pub enum StackEnd {
     Backwards,
     /// There was nothing to walk: only the process is known.
     Empty,
+}
+
+impl fmt::Display for StackEnd {
+    /// What stacks with this end do.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Root => "reach their root",
+            Self::DepthLimit => "were cut at the depth limit",
+            Self::Unknown => "end before a known root",
+            Self::NoMapping => "end at code in no known mapping",
+            Self::UnreadableStack => "end at unreadable stack memory",
+            Self::UnsupportedRule => "end at code with an unsupported unwind rule",
+            Self::BrokenFramePointer => "end at code with neither unwind rules nor a frame pointer",
+            Self::Backwards => "end at an unwind rule that leads backwards",
+            Self::Empty => "have no frames",
+        })
+    }
 }
 
 /// How a frame was found.

@@ -39,7 +39,7 @@ pub(crate) enum Purpose {
     Dependencies,
     /// To build and run the workloads of the end-to-end tests.
     Workloads,
-    /// To run the end-to-end tests: containers, and perf to compare with.
+    /// To run the end-to-end tests: containers, perf to compare with, and a browser for the page.
     EndToEnd,
     /// To compare with other profilers.
     Bench,
@@ -144,8 +144,8 @@ const WORKLOADS: [(&str, &str); 9] = [
     ("pip3", "python3-pip"),
 ];
 
-const END_TO_END: [(&str, &str); 3] =
-    [("perf", "linux-perf"), ("runc", "runc"), ("busybox", "busybox-static")];
+const END_TO_END: [(&str, &str); 4] =
+    [("perf", "linux-perf"), ("runc", "runc"), ("busybox", "busybox-static"), ("chromium", "chromium")];
 
 const BENCH: [(&str, &str); 3] =
     [("perf", "linux-perf"), ("profile-bpfcc", "bpfcc-tools"), ("bpftrace", "bpftrace")];

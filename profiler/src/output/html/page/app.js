@@ -1,0 +1,335 @@
+// The page as a whole: what is selected, and what each part shows of it.
+
+const TABS = ["flame", "sandwich", "ledger"];
+
+class App {
+  constructor(/** @type {Profile} */ profile) {
+    this.profile = profile;
+    const { functions, timeline } = profile;
+    this.colours = new Colours(functions);
+    this.names = new FittingNames(functions);
+    this.whole = { from: 0, to: timeline.spans - 1 };
+    this.range = this.whole;
+    this.zoomed = 0;
+    /** @type {number[]} what was zoomed to before */
+    this.before = [];
+    /** @type {Search | null} */
+    this.search = null;
+    /** @type {number | null} the function whose callers and callees are shown */
+    this.middle = null;
+    this.flame = this.graph("flame", "Flame graph", (node) => this.zoom(node));
+    this.callers = this.graph("callers", "Callers", (node) => this.callers.zoom(node));
+    this.callees = this.graph("callees", "Callees", (node) => this.callees.zoom(node));
+    this.callers.setRootBelow(true);
+    this.heatMap = new HeatMap(byId("heat"), {
+      timeline,
+      colours: this.colours,
+      onSelect: (from, to) => this.selectRange({ from, to }),
+      onWhole: () => this.selectRange(this.whole),
+      onPoint: (text) => this.showSelected(text),
+    });
+    this.table = new FunctionTable(byId("functions"), {
+      functions,
+      names: this.names,
+      onPick: (which) => this.showSandwich(which),
+      onShown: (text) => (byId("shown").textContent = text),
+    });
+  }
+
+  graph(/** @type {string} */ id, label, onZoom) {
+    const { functions } = this.profile;
+    const view = new FlameView(byId(id), {
+      label,
+      colours: this.colours,
+      names: this.names,
+      describe: (tree, node) => describeBox(functions, tree, node),
+      onPoint: () => this.showPointed(view),
+      onZoom,
+    });
+    return view;
+  }
+
+  start() {
+    const { measured, functions, firstRoots } = this.profile;
+    const title = measured.target ? `On-CPU: ${measured.target}` : "Profile";
+    document.title = title;
+    byId("target").replaceChildren(nameElement(title));
+    byId("view-ledger").replaceChildren(...ledgerElements(measured.ledger));
+    byId("time").hidden = this.profile.timeline.spans < 2;
+    byId("roots").value = firstRoots;
+    this.showLegend(functions);
+    showDetails(byId("details"), functions, this.names, null);
+    this.setTheme(null);
+    this.listen();
+    byId("main").hidden = false;
+    this.showTab("flame");
+    this.heatMap.show(spanCounts(this.profile.timeline, null));
+    this.selectRange(this.whole);
+    const { total } = this.flame.tree;
+    const facts = [...factsText(measured), sampleText(total[0]), `${NUMBER.format(measured.lost)} lost`];
+    byId("facts").textContent = facts.join(" · ");
+    performance.mark("shown");
+  }
+
+  listen() {
+    const on = (id, event, action) => byId(id).addEventListener(event, action);
+    on("search", "submit", (event) => {
+      event.preventDefault();
+      this.chooseTab("flame");
+      this.flame.focusMatch(1);
+    });
+    on("pattern", "input", () => this.setPattern(byId("pattern").value));
+    on("roots", "change", () => this.rebuild());
+    on("order", "change", () => this.rebuild());
+    on("side", "change", () => this.setSide());
+    on("range", "submit", (event) => event.preventDefault());
+    on("from", "change", () => this.selectTyped());
+    on("to", "change", () => this.selectTyped());
+    on("whole", "click", () => this.selectRange(this.whole));
+    on("theme", "click", () => this.setTheme(this.isDark() ? "light" : "dark"));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.setTheme(null));
+    for (const tab of TABS) on(`tab-${tab}`, "click", () => this.chooseTab(tab));
+    const keys = this.keys();
+    listenToKeys(keys);
+    const help = /** @type {HTMLDialogElement} */ (byId("keys"));
+    fillHelp(help, keys);
+    on("help", "click", () => help.showModal());
+  }
+
+  /** @returns {Key[]} */
+  keys() {
+    const next = (id) => {
+      const select = byId(id);
+      select.selectedIndex = (select.selectedIndex + 1) % select.options.length;
+      this.say(`${select.labels[0].firstChild.textContent.trim()}: ${select.selectedOptions[0].textContent}`);
+      select.dispatchEvent(new Event("change"));
+    };
+    return [
+      { keys: ["/"], shown: "/", what: "search", action: () => byId("pattern").focus() },
+      { keys: ["n"], shown: "n", what: "next match", action: () => this.flame.focusMatch(1) },
+      { keys: ["N", "p"], shown: "N p", what: "match before", action: () => this.flame.focusMatch(-1) },
+      { keys: ["Escape", "Backspace"], shown: "Esc ⌫", what: "back to what was shown before", action: () => this.back() },
+      { keys: ["0", "Home"], shown: "0 Home", what: "the whole graph", action: () => this.zoom(0) },
+      { keys: ["g"], shown: "g", what: "to the graph", action: () => this.goToTab(this.tab) },
+      { keys: ["h"], shown: "h", what: "to the hot functions", action: () => byId("functions").querySelector("tbody button")?.focus() },
+      { keys: ["m"], shown: "m", what: "to the heat map", action: () => byId("heat").focus() },
+      { keys: ["w"], shown: "w", what: "the whole time", action: () => this.selectRange(this.whole) },
+      { keys: ["f"], shown: "f", what: "flame graph", action: () => this.goToTab("flame") },
+      { keys: ["s"], shown: "s", what: "callers and callees of the box", action: () => this.goToTab("sandwich") },
+      { keys: ["l"], shown: "l", what: "ledger", action: () => this.goToTab("ledger") },
+      { keys: ["i"], shown: "i", what: "root above or below", action: () => next("side") },
+      { keys: ["t"], shown: "t", what: "group by process name, process, thread or nothing", action: () => next("roots") },
+      { keys: ["o"], shown: "o", what: "order of siblings", action: () => next("order") },
+      { keys: ["d"], shown: "d", what: "dark or light", action: () => this.setTheme(this.isDark() ? "light" : "dark") },
+      { keys: ["?"], shown: "?", what: "these keys", action: () => byId("help").click() },
+    ];
+  }
+
+  /** Makes the tree anew, and stays where it was zoomed to as far as that is still there. */
+  rebuild() {
+    const { profile, flame } = this;
+    const nodes = selectedNodes(profile, this.range, profile.roots[byId("roots").value]);
+    const tree = callTree(nodes, profile.functions, byId("order").value);
+    const path = flame.tree ? [...pathTo(flame.tree, this.zoomed), this.zoomed].map((node) => flame.tree.function[node]) : [];
+    this.before = [];
+    this.zoomed = followPath(tree, path);
+    flame.show(tree, this.zoomed);
+    this.showZoomed();
+    if (this.middle !== null) this.fillSandwich();
+  }
+
+  zoom(/** @type {number} */ node) {
+    if (node === this.zoomed) return;
+    this.before.push(this.zoomed);
+    this.zoomTo(node);
+  }
+
+  zoomTo(/** @type {number} */ node) {
+    this.zoomed = node;
+    this.flame.zoom(node);
+    this.showZoomed();
+    this.say(`zoomed to ${describeBox(this.profile.functions, this.flame.tree, node)}`);
+  }
+
+  /** What follows from the zoom. */
+  showZoomed() {
+    const { tree } = this.flame;
+    showBreadcrumbs(byId("breadcrumbs"), tree, this.zoomed, this.names, (node) => this.zoom(node));
+    const numbers = hotFunctions(tree, this.zoomed, this.profile.functions.name.length);
+    this.table.show(numbers, tree.total[this.zoomed]);
+    this.showMatched();
+  }
+
+  back() {
+    if (this.tab !== "flame") {
+      const isZoomed = this.tab === "sandwich" && (this.callers.zoomed > 0 || this.callees.zoomed > 0);
+      this.callers.zoom(0);
+      this.callees.zoom(0);
+      if (!isZoomed) this.goToTab("flame");
+    } else if (this.before.length > 0) {
+      this.zoomTo(this.before.pop());
+    } else if (this.zoomed !== 0) {
+      this.zoomTo(0);
+    }
+  }
+
+  setPattern(/** @type {string} */ pattern) {
+    const { functions, tree, timeline } = this.profile;
+    this.search = search(functions, pattern);
+    for (const part of [this.flame, this.callers, this.callees, this.table]) part.setSearch(this.search);
+    this.heatMap.show(spanCounts(timeline, this.search && matchedNodes(tree, this.search)));
+    this.showMatched();
+  }
+
+  showMatched() {
+    const { search: found, zoomed } = this;
+    const { tree } = this.flame;
+    let text = "";
+    if (found) {
+      const share = percentText(matchedSamples(tree, zoomed, found), tree.total[zoomed]);
+      const count = found.functions === 1 ? "1 function" : `${NUMBER.format(found.functions)} functions`;
+      text = `${share} of samples, ${count}${found.isText ? ", taken as text" : ""}`;
+    }
+    byId("matched").textContent = text;
+  }
+
+  selectRange({ from, to }) {
+    this.range = { from, to };
+    const { spanSeconds } = this.profile.timeline;
+    byId("from").value = (from * spanSeconds).toFixed(2);
+    byId("to").value = ((to + 1) * spanSeconds).toFixed(2);
+    this.heatMap.mark(from, to);
+    this.rebuild();
+    const isWhole = from === this.whole.from && to === this.whole.to;
+    byId("whole").disabled = isWhole;
+    const range = isWhole ? "whole time" : `${secondsText(from * spanSeconds)} to ${secondsText((to + 1) * spanSeconds)}`;
+    this.selectedText = `${range}: ${sampleText(this.flame.tree.total[0])}`;
+    this.showSelected("");
+  }
+
+  /** The range in words, and the span that is pointed at. */
+  showSelected(/** @type {string} */ pointed) {
+    byId("selected").textContent = pointed ? `${this.selectedText} (${pointed})` : this.selectedText;
+  }
+
+  selectTyped() {
+    const { spanSeconds } = this.profile.timeline;
+    const typed = (id, other) => (byId(id).value === "" ? other : Number(byId(id).value) / spanSeconds);
+    const within = (span) => Math.min(Math.max(Math.round(span), 0), this.whole.to);
+    const from = within(Math.floor(typed("from", 0) + 1e-6));
+    const to = within(Math.ceil(typed("to", this.whole.to + 1) - 1e-6) - 1);
+    this.selectRange({ from: Math.min(from, to), to: Math.max(from, to) });
+  }
+
+  chooseTab(/** @type {string} */ tab) {
+    const pointed = this.flame.pointed();
+    const { tree } = this.flame;
+    const which = this.tab === "flame" && pointed > 0 ? tree.function[pointed] : (this.middle ?? this.table.found()[0]);
+    if (tab === "sandwich" && this.tab !== tab && which !== undefined) this.showSandwich(which);
+    else this.showTab(tab);
+  }
+
+  goToTab(/** @type {string} */ tab) {
+    this.chooseTab(tab);
+    byId({ flame: "flame", sandwich: "callees", ledger: "view-ledger" }[this.tab]).focus();
+  }
+
+  showTab(/** @type {string} */ shown) {
+    this.tab = shown;
+    for (const tab of TABS) {
+      byId(`tab-${tab}`).setAttribute("aria-selected", String(tab === shown));
+      byId(`view-${tab}`).hidden = tab !== shown;
+    }
+    byId("breadcrumbs").hidden = shown !== "flame";
+    byId("middle").hidden = shown !== "sandwich";
+    this.showPointed(this.flame);
+  }
+
+  showSandwich(/** @type {number} */ which) {
+    this.middle = which;
+    this.table.setPicked(which);
+    this.showTab("sandwich");
+    this.fillSandwich();
+    this.say(`callers and callees of ${this.profile.functions.name[which]}`);
+  }
+
+  fillSandwich() {
+    const { flame, middle, profile } = this;
+    const { functions } = profile;
+    const order = byId("order").value;
+    const count = functions.name.length;
+    this.callers.show(callTree(callerNodes(flame.tree, middle, count), functions, order));
+    this.callees.show(callTree(calleeNodes(flame.tree, middle, count), functions, order));
+    const total = this.callees.tree.total[0];
+    const shares = `${sampleText(total)}, ${percentText(total, flame.tree.total[0])} of all`;
+    byId("middle").replaceChildren(nameElement(functions.name[middle]), element("span", {}, shares));
+  }
+
+  showPointed(/** @type {FlameView} */ view) {
+    const node = view?.pointed() ?? null;
+    const { functions } = this.profile;
+    const all = this.flame?.tree?.total[0] ?? 0;
+    const box = node === null ? null : { tree: view.tree, node, zoomed: view.zoomed, all };
+    showDetails(byId("details"), functions, this.names, box);
+  }
+
+  setSide() {
+    this.flame.setRootBelow(byId("side").value === "below");
+  }
+
+  isDark() {
+    const { theme } = document.documentElement.dataset;
+    return theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  }
+
+  /** Takes a theme, or the system's. */
+  setTheme(/** @type {"light" | "dark" | null} */ theme) {
+    if (theme) document.documentElement.dataset.theme = theme;
+    byId("theme").textContent = this.isDark() ? "Light" : "Dark";
+    this.colours.readStyle();
+    for (const view of [this.flame, this.callers, this.callees]) view.redraw();
+    this.heatMap.draw();
+  }
+
+  showLegend(/** @type {Functions} */ functions) {
+    const used = new Set(functions.kind);
+    const kinds = Object.entries(KINDS).filter(([kind]) => used.has(kind));
+    const item = ([kind, label]) => element("li", {}, element("span", { class: `swatch ${kind}` }), label);
+    byId("legend").replaceChildren(...kinds.map(item));
+  }
+
+  /** For a screen reader. */
+  say(/** @type {string} */ text) {
+    byId("spoken").textContent = text;
+  }
+}
+
+/** The node that a path of functions leads to, or the last one that is there. */
+function followPath(/** @type {CallTree} */ tree, /** @type {number[]} */ path) {
+  let node = 0;
+  for (const which of path.slice(1)) {
+    const below = [...childrenOf(tree, node)].find((child) => tree.function[child] === which);
+    if (below === undefined) break;
+    node = below;
+  }
+  return node;
+}
+
+async function start() {
+  const message = byId("message");
+  try {
+    const source = byId("profile");
+    const profile = await readProfile(source.textContent);
+    source.remove();
+    new App(profile).start();
+  } catch (error) {
+    const isOld = typeof DecompressionStream === "undefined";
+    message.textContent = isOld
+      ? "This browser is too old for the page: it has no DecompressionStream."
+      : `This page cannot be shown: ${error}`;
+    message.hidden = false;
+    throw error;
+  }
+}
+
+start();

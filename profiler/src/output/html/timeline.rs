@@ -1,0 +1,112 @@
+//! Samples over time: for each short span, what ran where and how often.
+
+use serde::Serialize;
+
+/// One sample's place in the page: when, in which of the page's threads, at which node of the tree.
+pub(super) struct Placed {
+    pub(super) time_ns: u64,
+    pub(super) thread: u32,
+    pub(super) node: u32,
+    pub(super) count: u64,
+}
+
+/// Columns of equal length, an entry for each thread and node of a span; `spans` says how many entries each span has.
+#[derive(Serialize)]
+pub(super) struct Timeline {
+    span_ns: u64,
+    spans: Vec<u32>,
+    thread: Vec<u32>,
+    /// The difference to the entry before.
+    node: Vec<i64>,
+    count: Vec<u64>,
+}
+
+/// More spans than this nobody can see apart on a screen.
+const MAX_SPANS: u64 = 6_000;
+
+impl Timeline {
+    /// Of samples by time, up to the last moment that there could be one.
+    pub(super) fn of(samples: impl Iterator<Item = Placed>, last_ns: u64) -> Self {
+        let span_ns = span_ns(last_ns);
+        let mut timeline =
+            Self { span_ns, spans: Vec::new(), thread: Vec::new(), node: Vec::new(), count: Vec::new() };
+        let mut samples = samples.peekable();
+        let mut last_node = 0;
+        for span in 0..=last_ns / span_ns {
+            let mut entries = Vec::new();
+            while let Some(sample) = samples.next_if(|sample| sample.time_ns / span_ns <= span) {
+                entries.push((sample.thread, sample.node, sample.count));
+            }
+            entries.sort_unstable();
+            entries.dedup_by(|later, entry| {
+                let is_same = (later.0, later.1) == (entry.0, entry.1);
+                if is_same {
+                    entry.2 = entry.2.saturating_add(later.2);
+                }
+                is_same
+            });
+            timeline.spans.push(u32::try_from(entries.len()).unwrap_or(u32::MAX));
+            for (thread, node, count) in entries {
+                timeline.thread.push(thread);
+                timeline.node.push(i64::from(node) - last_node);
+                timeline.count.push(count);
+                last_node = i64::from(node);
+            }
+        }
+        timeline
+    }
+}
+
+/// The shortest of 20 ms, 50 ms, 100 ms, 200 ms, ... that gives few enough spans.
+fn span_ns(last_ns: u64) -> u64 {
+    let mut tenth_ns = 10_000_000_u64;
+    loop {
+        let spans_ns = [2, 5, 10].map(|factor| tenth_ns.saturating_mul(factor));
+        if let Some(span_ns) = spans_ns.into_iter().find(|span_ns| last_ns / span_ns < MAX_SPANS) {
+            return span_ns;
+        }
+        tenth_ns = tenth_ns.saturating_mul(10);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn timeline(samples: &[(u64, u32, u32, u64)], last_ns: u64) -> Timeline {
+        let place =
+            |&(time_ns, thread, node, count): &(u64, u32, u32, u64)| Placed { time_ns, thread, node, count };
+        Timeline::of(samples.iter().map(place), last_ns)
+    }
+
+    #[test]
+    fn samples_of_a_span_that_are_the_same_are_one_entry() {
+        let samples =
+            [(0, 1, 9, 1), (1, 0, 5, 2), (19 * MS, 1, 9, 3), (20 * MS, 1, 9, 4), (99 * MS, 0, 5, u64::MAX)];
+        let timeline = timeline(&samples, 100 * MS);
+        assert_eq!(timeline.span_ns, 20 * MS);
+        assert_eq!(timeline.spans, [2, 1, 0, 0, 1, 0]);
+        assert_eq!(timeline.thread, [0, 1, 1, 0]);
+        assert_eq!(timeline.node, [5, 4, 0, -4]);
+        assert_eq!(timeline.count, [2, 4, 4, u64::MAX]);
+    }
+
+    #[test]
+    fn counts_beyond_all_numbers_stay_the_largest() {
+        assert_eq!(timeline(&[(0, 0, 0, u64::MAX), (0, 0, 0, 2)], 1).count, [u64::MAX]);
+    }
+
+    #[test]
+    fn no_time_has_too_many_spans() {
+        for last_ns in [0, 1, 120_000 * MS - 1, 120_000 * MS, 86_400_000 * MS, u64::MAX] {
+            let timeline = timeline(&[(last_ns, 0, 0, 1)], last_ns);
+            let spans = timeline.spans.len() as u64;
+            assert!((1..=MAX_SPANS).contains(&spans), "{last_ns}: {spans}");
+            assert_eq!(timeline.spans.last(), Some(&1));
+        }
+        assert_eq!(span_ns(120_000 * MS - 1), 20 * MS);
+        assert_eq!(span_ns(120_000 * MS), 50 * MS);
+    }
+}

@@ -1,0 +1,81 @@
+//! All stacks as one tree of functions, the root first.
+
+use serde::Serialize;
+
+use crate::profile::StackId;
+
+/// The nodes in preorder. Node 0 is the root above all stacks and stands in no column; the columns begin with node 1.
+#[derive(Default, Serialize)]
+pub(super) struct Tree {
+    /// How many levels above the node before it the node's parent is; 0: the node before it.
+    up: Vec<usize>,
+    function: Vec<u32>,
+}
+
+impl Tree {
+    /// The tree of `stacks`, each with its functions root first, and the node at which each of them ends.
+    pub(super) fn of(mut stacks: Vec<(StackId, Vec<u32>)>) -> (Self, Vec<(StackId, u32)>) {
+        // In this order a stack shares the most with the one before it, and nodes are made in preorder.
+        stacks.sort_unstable_by(|(_, one), (_, other)| one.cmp(other));
+        let mut tree = Self::default();
+        let mut before: &[u32] = &[];
+        let mut ends = Vec::with_capacity(stacks.len());
+        for (stack, functions) in &stacks {
+            let shared = before.iter().zip(functions).take_while(|(one, other)| one == other).count();
+            let mut up = before.len() - shared;
+            for function in functions.iter().skip(shared) {
+                tree.up.push(std::mem::take(&mut up));
+                tree.function.push(*function);
+            }
+            // A stack that brings no node is the same as the one before it, or the first and empty.
+            ends.push((*stack, u32::try_from(tree.function.len()).unwrap_or(u32::MAX)));
+            before = functions;
+        }
+        (tree, ends)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::{Header, ProfileBuilder, StackEnd};
+
+    /// Ids of as many stacks as are asked for.
+    fn ids(count: u64) -> Vec<StackId> {
+        let mut builder = ProfileBuilder::default();
+        let mut frame = |address| {
+            let name = builder.string("f");
+            builder.frame(crate::profile::Frame {
+                name,
+                kind: crate::profile::FrameKind::Native,
+                module: None,
+                address: crate::ElfAddress(address),
+                location: None,
+                naming: crate::profile::Naming::Symbol(crate::profile::SymbolSource::Dwarf),
+            })
+        };
+        let frames: Vec<_> = (0..count).map(&mut frame).collect();
+        let ids = frames.into_iter().map(|frame| builder.stack(vec![frame], StackEnd::Root)).collect();
+        drop(builder.finish(Header::default()));
+        ids
+    }
+
+    #[test]
+    fn what_stacks_share_is_one_path() {
+        let ids = ids(5);
+        let paths: [&[u32]; 5] = [&[1, 2, 3], &[4], &[], &[1, 2, 5], &[1, 2]];
+        let (tree, ends) = Tree::of(ids.iter().copied().zip(paths.map(<[u32]>::to_vec)).collect());
+        assert_eq!(tree.function, [1, 2, 3, 5, 4]);
+        assert_eq!(tree.up, [0, 0, 0, 1, 3]);
+        let end = |index: usize| ends.iter().find(|(stack, _)| *stack == ids[index]).unwrap().1;
+        assert_eq!([end(0), end(1), end(2), end(3), end(4)], [3, 5, 0, 4, 2]);
+    }
+
+    #[test]
+    fn equal_stacks_end_at_the_same_node() {
+        let ids = ids(2);
+        let (tree, ends) = Tree::of(vec![(ids[0], vec![7, 8]), (ids[1], vec![7, 8])]);
+        assert_eq!((tree.function, tree.up), (vec![7, 8], vec![0, 0]));
+        assert_eq!(ends.iter().map(|(_, end)| *end).collect::<Vec<_>>(), [2, 2]);
+    }
+}

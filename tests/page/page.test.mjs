@@ -1,0 +1,256 @@
+// The interactive page as a person uses it: with the pointer, with keys alone, and with what a screen reader is told.
+
+import assert from "node:assert/strict";
+import { after, before, beforeEach, test } from "node:test";
+import { join } from "node:path";
+
+import { Browser } from "./browser.mjs";
+
+/** @type {Browser} */
+let browser;
+
+const page = (name) => join(process.env.PAGES, name);
+
+before(async () => {
+  browser = await Browser.start();
+});
+after(() => browser.stop());
+beforeEach(() => browser.open(page("known.html")));
+
+/** The graph's box with the focus, in words. */
+const focused = (graph = "flame") =>
+  browser.evaluate(`(() => {
+    const id = document.getElementById("${graph}").getAttribute("aria-activedescendant");
+    return document.getElementById(id)?.textContent;
+  })()`);
+
+/** The first rows of the table: self, total, name. */
+const rows = () =>
+  browser.evaluate(`[...document.querySelectorAll("#functions tbody tr")].slice(0, 8).map((row) =>
+    [...row.querySelectorAll(".share, .name button")].map((cell) => cell.title || cell.textContent))`);
+
+/** The colour of a place in a graph. */
+const colourAt = (graph, x, y) =>
+  browser.evaluate(`(async () => {
+    await new Promise(requestAnimationFrame);
+    await new Promise(requestAnimationFrame);
+    const canvas = document.querySelector("#${graph} canvas");
+    return [...canvas.getContext("2d").getImageData(${x} * devicePixelRatio, ${y} * devicePixelRatio, 1, 1).data].slice(0, 3).join(" ");
+  })()`);
+
+const setPattern = (text) =>
+  browser.evaluate(`(() => {
+    const input = document.getElementById("pattern");
+    input.value = ${JSON.stringify(text)};
+    input.dispatchEvent(new Event("input"));
+  })()`);
+
+test("the head says what was measured, and nothing is loaded", async () => {
+  assert.equal(await browser.text("target"), "On-CPU: pid 7 (app)");
+  const facts = await browser.text("facts");
+  assert.match(facts, /cpu-clock at 100 Hz on 2 CPUs · 3\.0 s · .* · 300 samples · 0 lost/);
+  assert.deepEqual(browser.complaints(), []);
+  await browser.picture("light");
+});
+
+test("a box shows its share, its code and how it was named; a click zooms and Escape goes back", async () => {
+  const rowPx = 18;
+  const width = await browser.evaluate("document.getElementById('flame').clientWidth");
+  await browser.point("#flame", [width * 0.2, 3.5 * rowPx]);
+  await browser.until("document.querySelector('#details .title')");
+  const details = await browser.text("details");
+  assert.match(details, /App!Demo\.Program\.Work\(int32\)200 samples · 66\.7 % of all · self 0 \(0\.0 %\)/);
+  assert.match(details, /precompiled · \/app\/App\.dll · named by \.symtab/);
+  await browser.point("#flame", [width * 0.2, 3.5 * rowPx], [width * 0.2, 3.5 * rowPx]);
+  assert.match(await browser.text("breadcrumbs"), /all.*app.*main.*Demo\.Program\.Work/);
+  assert.match(await browser.text("spoken"), /zoomed to App!Demo\.Program\.Work\(int32\), 66\.7 %/);
+  assert.deepEqual((await rows())[0], ["100.0 %", "100.0 %", "App!Demo.Program.Hot(class System.String) (Hot.cs:12)"]);
+  await browser.press("Escape");
+  assert.equal(await browser.text("breadcrumbs"), "all");
+});
+
+test("the search tells which share of the samples matches, in the graph, the table and the heat map", async () => {
+  await setPattern("^tree::|ksys_");
+  assert.equal(await browser.text("matched"), "66.3 % of samples, 2 functions");
+  assert.equal(await browser.text("shown"), "2 matching");
+  await browser.picture("search");
+  await setPattern("Hot.cs");
+  assert.equal(await browser.text("matched"), "66.7 % of samples, 1 function");
+  await setPattern("walk<int>(");
+  assert.equal(await browser.text("matched"), "33.3 % of samples, 1 function, taken as text");
+  await setPattern("");
+  assert.equal(await browser.text("matched"), "");
+});
+
+test("the table sorts by each column", async () => {
+  assert.deepEqual((await rows())[0], ["66.7 %", "66.7 %", "App!Demo.Program.Hot(class System.String) (Hot.cs:12)"]);
+  await browser.click("#functions th.total button");
+  assert.deepEqual((await rows()).map((row) => row[2]).slice(0, 2), ["main", "App!Demo.Program.Hot(class System.String) (Hot.cs:12)"]);
+  await browser.click("#functions th.total button");
+  assert.equal((await rows())[0][2], "[libfoo.so+0x1234]");
+  await browser.click("#functions th.name button");
+  assert.deepEqual((await rows())[0], ["66.7 %", "66.7 %", "App!Demo.Program.Hot(class System.String) (Hot.cs:12)"]);
+  const sorted = "document.querySelector('#functions th[aria-sort=ascending]').textContent";
+  assert.equal(await browser.evaluate(sorted), "Function");
+});
+
+test("a function that calls itself has each of its samples once", async () => {
+  const walk = (await rows()).find(([, , name]) => name.startsWith("tree::walk"));
+  assert.deepEqual(walk, ["0.0 %", "33.3 %", "tree::walk<int>(Node*)"]);
+});
+
+test("a row leads to callers and callees", async () => {
+  await browser.click("#functions tbody tr");
+  assert.match(await browser.text("middle"), /Demo\.Program\.Hot.*200 samples, 66\.7 % of all/);
+  await browser.evaluate("document.getElementById('callers').focus()");
+  assert.match(await focused("callers"), /Hot\(class System\.String\) \(Hot\.cs:12\), 100\.0 %/);
+  await browser.press("ArrowUp");
+  assert.match(await focused("callers"), /App!Demo\.Program\.Work\(int32\), 50\.0 %|tree::walk<int>\(Node\*\), 50\.0 %/);
+  await browser.picture("sandwich");
+  await browser.press("f");
+  assert.equal(await browser.evaluate("document.getElementById('view-flame').hidden"), false);
+});
+
+test("a range of the heat map shows what ran then", async () => {
+  const [width, height] = await browser.evaluate("(({ width, height }) => [width, height - 16])(document.querySelector('#heat canvas').getBoundingClientRect())");
+  await browser.point("#heat", [width * 0.7, 1], [width - 2, height - 1]);
+  assert.match(await browser.text("selected"), /^2\.\d\d s to 3\.\d\d s: \d+ samples/);
+  assert.deepEqual((await rows())[0].slice(2), ["ksys_read"]);
+  assert.ok(!(await rows()).some((row) => row[2].includes("Hot")), "nothing of the first two seconds");
+  await browser.picture("heat-map");
+  await browser.press("w");
+  assert.match(await browser.text("selected"), /^whole time: 300 samples/);
+});
+
+test("a range is typed, too", async () => {
+  await browser.evaluate(`(() => {
+    const input = document.getElementById("to");
+    input.value = "1";
+    input.dispatchEvent(new Event("change"));
+  })()`);
+  assert.match(await browser.text("selected"), /^0\.00 s to 1\.00 s: 100 samples/);
+});
+
+test("threads stand apart when they are asked to", async () => {
+  await browser.evaluate("document.getElementById('flame').focus()");
+  await browser.press("t");
+  await browser.press("t");
+  assert.equal(await browser.text("spoken"), "group by: thread");
+  await browser.press("ArrowDown");
+  assert.match(await focused(), /^thread 7 \(app\), 66\.7 %/);
+  await browser.press("ArrowRight");
+  assert.match(await focused(), /^thread 8 \(worker;1\), 33\.3 %/);
+});
+
+test("the root stands above or below", async () => {
+  await browser.press("i");
+  const height = await browser.evaluate("document.getElementById('flame').clientHeight");
+  await browser.point("#flame", [30, height - 5]);
+  await browser.until("document.querySelector('#details .title')?.textContent === 'all'");
+  await browser.picture("flame");
+});
+
+test("kinds of code have colours of their own, in the light and in the dark", async () => {
+  const main = () => colourAt("flame", 300, 2.5 * 18 - 6);
+  const background = () => browser.evaluate("getComputedStyle(document.documentElement).backgroundColor");
+  const light = [await main(), await background()];
+  await browser.press("d");
+  assert.equal(await browser.evaluate("document.documentElement.dataset.theme"), "dark");
+  await browser.picture("dark");
+  const dark = [await main(), await background()];
+  assert.ok(dark.every((colour, index) => colour !== light[index]), `${light} and ${dark}`);
+  const kinds = await browser.evaluate(
+    "[...document.querySelectorAll('#legend .swatch')].map((swatch) => getComputedStyle(swatch).backgroundColor)",
+  );
+  assert.equal(kinds.length, 6);
+  assert.equal(new Set(kinds).size, 6);
+});
+
+test("the system's dark theme is taken", async () => {
+  await browser.call("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: "dark" }] });
+  await browser.until("document.getElementById('theme').textContent === 'Light'");
+  await browser.call("Emulation.setEmulatedMedia", { features: [] });
+  await browser.until("document.getElementById('theme').textContent === 'Dark'");
+});
+
+test("everything is done with keys alone", async () => {
+  await browser.press("/");
+  await browser.type("io");
+  assert.match(await browser.text("matched"), /33\.0 % of samples, 1 function/);
+  await browser.press("Enter");
+  assert.match(await focused(), /^io, 33\.0 %, self 0\.0 %, inlined/);
+  await browser.press("Enter");
+  assert.match(await browser.text("breadcrumbs"), /io$/);
+  await browser.press("s");
+  assert.match(await browser.text("middle"), /^io/);
+  await browser.press("Backspace");
+  await browser.press("Backspace");
+  assert.equal(await browser.text("breadcrumbs"), "all");
+  await browser.press("h");
+  await browser.press("ArrowDown");
+  assert.equal(await browser.evaluate("document.activeElement.closest('tbody') !== null"), true);
+  await browser.press("m");
+  for (const _ of "123") await browser.press("ArrowRight", { shift: true });
+  assert.match(await browser.text("selected"), /^0\.00 s to 0\.3\d s: 3\d samples/);
+  await browser.press("Escape");
+  assert.match(await browser.text("selected"), /^whole time/);
+  await browser.press("l");
+  assert.match(await browser.text("view-ledger"), /samples in this profile300100\.0 %/);
+  await browser.picture("ledger");
+  await browser.press("?");
+  assert.equal(await browser.evaluate("document.getElementById('keys').open"), true);
+  await browser.picture("keys");
+  await browser.press("Escape");
+  assert.equal(await browser.evaluate("document.getElementById('keys').open"), false);
+});
+
+test("a screen reader is told where the focus is in the tree", async () => {
+  await browser.evaluate("document.getElementById('flame').focus()");
+  await browser.press("ArrowDown");
+  await browser.press("ArrowDown");
+  const { nodes } = await browser.call("Accessibility.getFullAXTree");
+  const items = nodes.filter(({ role }) => role?.value === "treeitem").map(({ name }) => name.value);
+  assert.ok(items.includes("main, 100.0 %, self 0.0 %, native"), items.join("\n"));
+  assert.ok(items.some((name) => name.startsWith("App!Demo.Program.Work(int32), 66.7 %")), items.join("\n"));
+  const unnamed = nodes.filter(({ role, name }) => ["button", "textbox", "combobox"].includes(role?.value) && !name?.value);
+  assert.deepEqual(unnamed, []);
+});
+
+test("names are text, whatever is in them", async () => {
+  await browser.open(page("hostile.html"));
+  assert.match(await browser.evaluate("document.title"), /^On-CPU: <img src=x onerror=/);
+  assert.equal(await browser.evaluate("document.images.length + document.querySelectorAll('[onclick]').length"), 0);
+  assert.equal((await rows()).length, 8);
+  await setPattern("</script>");
+  assert.match(await browser.text("matched"), /^2\.\d % of samples, 1 function/);
+  await setPattern("__proto__|constructor");
+  assert.match(await browser.text("matched"), /2 functions$/);
+  await setPattern("");
+  await browser.click("#functions tbody tr");
+  assert.deepEqual(browser.complaints(), []);
+  await browser.picture("hostile");
+});
+
+test("a profile without samples is a page without boxes", async () => {
+  await browser.open(page("empty.html"));
+  assert.match(await browser.text("facts"), /0 samples · 0 lost/);
+  for (const key of ["s", "l", "f", "i", "t", "o", "n", "h", "Enter", "0"]) await browser.press(key);
+  assert.deepEqual(browser.complaints(), []);
+});
+
+test("50,000 stacks are shown within a second", async () => {
+  // Others use the machine, too: the time that counts is the page's own on a CPU.
+  await browser.call("Performance.enable", { timeDomain: "threadTicks" });
+  const cpuMs = async () => {
+    const { metrics } = await browser.call("Performance.getMetrics");
+    return 1000 * metrics.find(({ name }) => name === "TaskDuration").value;
+  };
+  const before = await cpuMs();
+  await browser.open(page("large.html"));
+  const shownMs = (await cpuMs()) - before;
+  await setPattern("Service12");
+  const searchedMs = (await cpuMs()) - before - shownMs;
+  console.log(`a million samples of 50,000 stacks: ${shownMs.toFixed(0)} ms, a search in them: ${searchedMs.toFixed(0)} ms`);
+  await browser.picture("large");
+  assert.ok(shownMs < 1000, `${shownMs} ms`);
+});

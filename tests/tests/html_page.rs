@@ -1,0 +1,178 @@
+//! The interactive page in a real browser: pages written here, opened and used by `tests/page/page.test.mjs`.
+
+use std::{fs::File, path::Path, process::Command};
+
+use profiler::{
+    ElfAddress, Format, OutputOptions, Profile,
+    profile::{
+        Frame, FrameId, FrameKind, Header, Naming, ProfileBuilder, Reason, SourceLocation, StackEnd,
+        SymbolSource,
+    },
+};
+
+const NS_PER_MS: u64 = 1_000_000;
+
+fn frame(builder: &mut ProfileBuilder, name: &str, kind: FrameKind, module: &str) -> FrameId {
+    let (name, module) = (builder.string(name), Some(builder.module(module, &[])));
+    let naming = Naming::Symbol(SymbolSource::SymbolTable);
+    builder.frame(Frame { name, kind, module, address: ElfAddress(0), location: None, naming })
+}
+
+fn header(duration_ms: u64) -> Header {
+    Header {
+        target: "pid 7 (app)".to_owned(),
+        event: "cpu-clock".to_owned(),
+        frequency_hz: 100,
+        duration_ns: duration_ms * NS_PER_MS,
+        started_unix_ns: 1_700_000_000_000_000_000,
+        started_monotonic_ns: 5,
+        cpus: 2,
+        ..Header::default()
+    }
+}
+
+/// Three seconds with a sample every 10 ms: one of work, one of recursive work, one of another thread that reads.
+fn known() -> Profile {
+    let mut builder = ProfileBuilder::default();
+    let main = frame(&mut builder, "main", FrameKind::Native, "/app/run");
+    let work = frame(&mut builder, "App!Demo.Program.Work(int32)", FrameKind::Precompiled, "/app/App.dll");
+    let walk = frame(&mut builder, "tree::walk<int>(Node*)", FrameKind::Native, "/app/libtree.so");
+    let io = frame(&mut builder, "io", FrameKind::Inlined, "/app/run");
+    let read = frame(&mut builder, "ksys_read", FrameKind::Kernel, "[kernel]");
+    let (name, file) =
+        (builder.string("App!Demo.Program.Hot(class System.String)"), builder.string("/src/Hot.cs"));
+    let hot = builder.frame(Frame {
+        name,
+        kind: FrameKind::Jit,
+        module: None,
+        address: ElfAddress(0),
+        location: Some(SourceLocation { file, line: 12 }),
+        naming: Naming::Symbol(SymbolSource::RuntimeEvents),
+    });
+    let (name, module) = (builder.string("[libfoo.so+0x1234]"), Some(builder.module("/lib/libfoo.so", &[])));
+    let unnamed = builder.frame(Frame {
+        name,
+        kind: FrameKind::Native,
+        module,
+        address: ElfAddress(0x1234),
+        location: None,
+        naming: Naming::Address(Reason::NoSymbols),
+    });
+    let process = builder.process(7, "app");
+    let threads = [builder.thread(process, 7, "app"), builder.thread(process, 8, "worker;1")];
+    for index in 0..300 {
+        let (thread, frames) = match index {
+            0..100 => (threads[0], vec![hot, work, main]),
+            100..200 => (threads[0], vec![hot, walk, walk, work, main]),
+            200..299 => (threads[1], vec![read, io, main]),
+            _ => (threads[1], vec![unnamed, main]),
+        };
+        let stack = builder.stack(frames, StackEnd::Root);
+        builder.sample(index * 10 * NS_PER_MS, 0, thread, stack, 1);
+    }
+    builder.finish(header(3_000))
+}
+
+/// Names that mean harm, and such as no program has.
+fn hostile() -> Profile {
+    let long = "x".repeat(100_000);
+    let names = [
+        "<img src=x onerror=\"document.title='broken'\">",
+        "</script><script>document.title='broken'</script>",
+        "<!--<script>",
+        "' onclick='document.title=1",
+        "abc\u{202e}def\u{2066}ghi\u{200f}\u{5d0}\u{5d1}",
+        "line\u{2028}break\r\n\u{1b}[31m\0",
+        "__proto__",
+        "constructor",
+        "\u{1f525} naïve \u{6f22}\u{5b57}",
+        "",
+        "   ",
+        &long,
+    ];
+    let mut builder = ProfileBuilder::default();
+    for (index, name) in names.iter().enumerate() {
+        let frame = frame(&mut builder, name, FrameKind::Jit, name);
+        let stack = builder.stack(vec![frame], StackEnd::Root);
+        let process = builder.process(7, name);
+        let thread = builder.thread(process, 7, name);
+        builder.sample(index as u64 * 100 * NS_PER_MS, 0, thread, stack, (index as u64 + 1) << 33);
+    }
+    builder.finish(Header { target: names[0].to_owned(), event: names[1].to_owned(), ..header(1_000) })
+}
+
+/// A million samples of 50,000 stacks, some 40 frames each, in eight threads.
+fn large() -> Profile {
+    const STACKS: u64 = 50_000;
+    let mut builder = ProfileBuilder::default();
+    let kinds = [FrameKind::Jit, FrameKind::Native, FrameKind::Precompiled, FrameKind::Kernel];
+    let functions: Vec<FrameId> = (0..10_000)
+        .map(|number| {
+            let name =
+                format!("App!Company.Product.Area{}.Service{number}.Handle(class Request)", number % 50);
+            frame(&mut builder, &name, kinds[number % kinds.len()], &format!("/app/Area{}.dll", number % 50))
+        })
+        .collect();
+    let mut random = Random(1);
+    let mut below = |from: usize, to: usize| from + random.next() as usize % (to - from);
+    let stacks: Vec<_> = (0..STACKS as usize)
+        .map(|number| {
+            // Near the root stacks are alike, near the leaf each is another one.
+            let mut frames: Vec<FrameId> = (0..8).map(|level| functions[level * 10 + number % 3]).collect();
+            frames.extend((0..24).map(|level| functions[100 + level * 40 + (number >> (level / 6)) % 40]));
+            frames.extend((0..below(4, 12)).map(|_| functions[below(1_100, 10_000)]));
+            builder.stack(frames.into_iter().rev().collect(), StackEnd::Root)
+        })
+        .collect();
+    let process = builder.process(7, "app");
+    let threads: Vec<_> =
+        (0..8).map(|tid| builder.thread(process, 7 + tid, &format!("worker {tid}"))).collect();
+    for index in 0..1_000_000 {
+        let stack = stacks[below(0, stacks.len())];
+        builder.sample(index * 60_000, 0, threads[below(0, threads.len())], stack, 1);
+    }
+    builder.finish(header(60_000))
+}
+
+/// Numbers that are the same each time (Vigna's SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+fn write(profile: &Profile, folder: &Path, name: &str) {
+    let file = File::create(folder.join(name)).unwrap();
+    profile.write_with(Format::Html, &OutputOptions::default(), file).unwrap();
+}
+
+#[test]
+fn a_browser_shows_the_page_and_every_part_of_it_works() {
+    if let Some(missing) = ["node", "chromium"].into_iter().find(|program| !is_there(program)) {
+        assert!(std::env::var_os("PROFILER_REQUIRE_PRIVILEGED").is_none(), "{missing} is missing");
+        eprintln!("skipped: {missing} is missing");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    write(&known(), folder.path(), "known.html");
+    write(&hostile(), folder.path(), "hostile.html");
+    write(&large(), folder.path(), "large.html");
+    write(&ProfileBuilder::default().finish(Header::default()), folder.path(), "empty.html");
+    let bytes = folder.path().join("large.html").metadata().unwrap().len();
+    assert!(bytes < 10_000_000, "a million samples of 50,000 stacks take {bytes} bytes");
+
+    let script = profiler_tests::file("page/page.test.mjs");
+    let node = Command::new("node").arg("--test").arg(script).env("PAGES", folder.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&node.stdout);
+    assert!(node.status.success(), "{said}{}", String::from_utf8_lossy(&node.stderr));
+}
+
+fn is_there(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
