@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use profiler::{
-    Builder, Profile,
+    Builder, Format, OutputOptions, Profile,
     profile::{FrameKind, Naming},
 };
-use profiler_tests::{Workload, privileged, sample, sample_pid};
+use profiler_tests::{Stacks, Workload, privileged, sample, sample_pid};
 
 const VERSIONS: [&str; 2] = ["3.1", "9.0"];
 
@@ -79,4 +79,16 @@ fn tiers_stand_behind_the_names_when_they_are_asked_for() {
             assert!(tiers.contains("PreJIT]") && tiers.len() > 1, "{version} {diagnostics}: {tiers:?}");
         }
     }
+}
+
+#[test]
+fn threads_of_the_runtime_are_shown_by_their_names() {
+    let Some(_turn) = privileged() else { return };
+    let workload = Workload::run(Workload::dotnet_command("9.0", "web").env("PERF_MAP", "0"));
+    let profile = sample(sample_pid(workload.pid()), 2_000);
+    let mut folded = Vec::new();
+    let options = OutputOptions { per_thread: true, ..OutputOptions::default() };
+    profile.write_with(Format::Folded, &options, &mut folded).unwrap();
+    let stacks = Stacks::parse(&String::from_utf8(folded).unwrap());
+    assert!(stacks.count(|stack| stack.frames[0].ends_with(" (.NET TP Worker)")) > 100, "{stacks:#?}");
 }

@@ -38,6 +38,26 @@ fn names_of_real_programs_read_as_their_source() {
             "System.Net.Sockets!System.Net.Sockets.Socket.Awaitable.Sources.IValueTaskSource<int>.GetResult(short)",
         ),
         ("app!Shop.OrderService+<PlaceAsync>d__7.MoveNext()", "app!Shop.OrderService.PlaceAsync"),
+        (
+            "app!Shop.OrderService`1+<>c__DisplayClass1_0+<<PlaceAsync>b__1>d[System.__Canon].MoveNext()",
+            "app!Shop.OrderService<__Canon>.PlaceAsync.AnonymousMethod__1",
+        ),
+        (
+            "System.Private.CoreLib!System.Runtime.CompilerServices.AsyncTaskMethodBuilder`1+AsyncStateMachineBox`1\
+             [System.Int32,Shop.OrderService`1+<RunAsync>d__2`1[System.__Canon,System.Double]].get_MoveNextAction()",
+            "System.Private.CoreLib!System.Runtime.CompilerServices.AsyncTaskMethodBuilder<int>\
+             .AsyncStateMachineBox<OrderService<__Canon>.RunAsync<double>>.get_MoveNextAction()",
+        ),
+        ("app!Shop.Names.<Outer>g__Generic|4_1(!!0)", "app!Shop.Names.Outer.Generic(T0)"),
+        (
+            "app!Shop.Names.Fill(int32[,],int32&,value class Shop.Order&,value class System.Span`1<unsigned int8>,\
+             class System.String[][])",
+            "app!Shop.Names.Fill(int[,],ref int,ref Order,Span<byte>,string[][])",
+        ),
+        (
+            "System.Collections!System.Collections.Generic.List`1[System.Nullable`1[Shop.Order]].Add(!0)",
+            "System.Collections!System.Collections.Generic.List<Order?>.Add(Order?)",
+        ),
         ("app!Shop.OrderService.PlaceAsync(class Shop.Order)", "app!Shop.OrderService.PlaceAsync(Order)"),
         ("web!Program+<>c.<<Main>$>b__0_3()", "web!Program.Main.AnonymousMethod__0_3()"),
         ("web!Program.<Main>$(class System.String[])", "web!Program.Main(string[])"),
