@@ -182,7 +182,9 @@ mod tests {
             read_seen.recv_timeout(DEADLINE).unwrap();
         }
         let (reply, _answer) = channel();
-        requests.send(Request { header: Header::default(), is_last: true, reply }).unwrap();
+        requests
+            .send(Request { header: Header::default(), is_last: true, was_stopped: false, reply })
+            .unwrap();
         stop_seen.recv_timeout(DEADLINE).unwrap();
 
         let mut lost_events = 0;
