@@ -188,6 +188,7 @@ fn symbolize_all(bytes: &[u8], options: NativeOptions) {
     for address in fixed.into_iter().chain(words(bytes)).take(MAX_ADDRESSES) {
         let _ = module.elf_address(RuntimeAddress(0), FileOffset(0), RuntimeAddress(address));
         let _ = module.symbolize(ElfAddress(address), options, &nowhere);
+        let _ = module.nearby(ElfAddress(address));
     }
 }
 

@@ -5,15 +5,17 @@ use crate::profile::{Reason, Unnamed};
 /// The one thing to do about frames without a name, where there is one.
 pub(super) fn remedy(unnamed: &Unnamed) -> Option<String> {
     let file = unnamed.module.rsplit('/').next().unwrap_or_default();
-    let beside =
-        || format!("put {file}.dbg (its debug file) beside it, or name its directory with --debug-dir");
+    let beside = format!("put {file}.dbg (its debug file) beside it");
+    let given = "name its directory with --debug-dir";
     let is_file = unnamed.module.starts_with('/');
     Some(match unnamed.reason {
         Reason::NoSymbols | Reason::NoSymbolHere if file.ends_with(".dll") => return None,
         Reason::NoSymbols | Reason::OnlyNearestExport if is_file => {
-            format!("{}, or ask for it with --symbol-server {}", beside(), server_of(file))
+            format!("{beside}, {given}, or ask for it with --symbol-server {}", server_of(file))
         }
-        Reason::NoSymbolHere | Reason::NotOnSymbolServer | Reason::SymbolServerFailed if is_file => beside(),
+        Reason::NoSymbolHere | Reason::NotOnSymbolServer | Reason::SymbolServerFailed if is_file => {
+            format!("{beside}, or {given}")
+        }
         Reason::SymbolsOnTheWay => "sample for longer, until it is there".to_owned(),
         Reason::ProcessNotReadable => "give the profiler CAP_SYS_PTRACE".to_owned(),
         Reason::FileNotReadable => "give the profiler CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE".to_owned(),

@@ -40,12 +40,12 @@ pub(super) fn wait(session: &mut Session, limit: Option<Duration>, quiet: bool) 
 pub(super) fn stop(session: Session, quiet: bool) -> Result<Profile> {
     let downloads = session.downloads().filter(|_| !quiet);
     thread::scope(|scope| {
-        let (done, is_done) = channel();
+        let (done, is_done) = channel::<()>();
         if let Some(downloads) = downloads {
             scope.spawn(move || show(&downloads, &is_done));
         }
         let profile = session.stop();
-        drop::<std::sync::mpsc::Sender<()>>(done);
+        drop(done);
         profile
     })
 }

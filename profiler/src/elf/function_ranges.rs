@@ -87,27 +87,12 @@ mod tests {
     use object::elf::SHT_PROGBITS;
 
     use super::{
-        super::{Image, test_file::TestFile},
+        super::{
+            Image,
+            test_file::{TestFile, eh_frame, mapping_at},
+        },
         *,
     };
-
-    /// The code of functions is `pc`-relative to a section at address 0: begins and lengths are stated as they are.
-    fn eh_frame(functions: &[(u32, u32)]) -> Vec<u8> {
-        // Version, augmentation `zR`, factors 1 and -8, return address 16, pointers absolute in 4 bytes; then nothing.
-        let shared = [&[1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x03][..], &[0; 3]].concat();
-        let mut section = entry(0, &shared);
-        for (start, bytes) in functions {
-            let pointer = u32::try_from(section.len() + 4).unwrap();
-            section
-                .extend(entry(pointer, &[&start.to_le_bytes()[..], &bytes.to_le_bytes(), &[0; 4]].concat()));
-        }
-        section
-    }
-
-    fn entry(pointer: u32, body: &[u8]) -> Vec<u8> {
-        let length = u32::try_from(body.len() + 4).unwrap();
-        [&length.to_le_bytes()[..], &pointer.to_le_bytes(), body].concat()
-    }
 
     fn read(section: Vec<u8>, left: &mut u64) -> Result<FunctionRanges, Defect> {
         let file = TestFile::with_code().with(".eh_frame", SHT_PROGBITS, section);
@@ -165,7 +150,7 @@ mod tests {
         let ranges = FunctionRanges::read(&elf, &mut { u64::MAX }).unwrap();
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let entry = eh_frame as fn(&[(u32, u32)]) -> Vec<u8> as usize as u64;
-        let (start, offset) = super::super::test_file::mapping_at(&maps, entry).unwrap();
+        let (start, offset) = mapping_at(&maps, entry).unwrap();
         let address = |address| elf.address(start, offset, crate::address::RuntimeAddress(address)).unwrap();
         assert_eq!(ranges.start_at(address(entry + 8)), Some(address(entry)));
     }

@@ -158,11 +158,26 @@ impl SymbolTable {
         self.best(elf, nearest.address, |_| true, false).map(Some)
     }
 
-    /// The symbol that begins nearest at or before `address` in the same section, whether it reaches it or not.
-    pub(crate) fn nearest(&self, elf: &Elf, address: ElfAddress) -> Result<Option<SymbolMatch>, Defect> {
+    /// The symbol that begins at `address`, whatever it says of its size.
+    pub(crate) fn beginning_at(&self, elf: &Elf, address: ElfAddress) -> Result<Option<SymbolMatch>, Defect> {
+        if self.aliases(address.0).is_empty() {
+            return Ok(None);
+        }
+        self.best(elf, address.0, |_| true, false).map(Some)
+    }
+
+    /// The global symbol that begins nearest at or before `address` in the same section, whether it reaches it or not.
+    /// A weak one is no neighbour: linkers gather functions that several source files have.
+    pub(crate) fn nearest_global(
+        &self,
+        elf: &Elf,
+        address: ElfAddress,
+    ) -> Result<Option<SymbolMatch>, Defect> {
         let Some(end) = self.code.end_of_range_at(address.0) else { return Ok(None) };
         let until = self.functions.partition_point(|function| function.address <= address.0);
-        let nearest = until.checked_sub(1).and_then(|index| self.functions.get(index));
+        let candidates = self.functions.get(until.saturating_sub(LOOK_BACK)..until).unwrap_or_default();
+        let is_global = |function: &&Function| function.rank_and_size.rank() == 0;
+        let nearest = candidates.iter().rev().find(is_global);
         match nearest.filter(|nearest| self.code.end_of_range_at(nearest.address) == Some(end)) {
             Some(nearest) => self.best(elf, nearest.address, |_| true, false).map(Some),
             None => Ok(None),
@@ -376,18 +391,23 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_symbol_is_found_whether_it_reaches_the_address_or_not() {
-        let symbols = [function("first", 0x1010, 0x10), function("second", 0x1020, 0)];
+    fn the_nearest_global_symbol_is_found_whether_it_reaches_the_address_or_not() {
+        let weak = TestSymbol("weak", 0x1030, 8, SymbolInfo::new(STB_WEAK, STT_FUNC));
+        let symbols = [function("first", 0x1010, 0x10), function("second", 0x1020, 0), weak];
         let file = TestFile::with_code().symbols(elf::SHT_DYNSYM, &symbols).bytes();
         let elf = Elf::parse(Image::Memory(file)).unwrap();
         let sections = elf.sections().unwrap();
         let table = SymbolTable::load(&elf, &sections, TableKind::Dynamic, &mut { MAX_SYMBOLS });
         let table = table.unwrap().unwrap();
-        let nearest = |address| table.nearest(&elf, ElfAddress(address)).unwrap().map(|found| found.start.0);
+        let start = |found: Result<Option<SymbolMatch>, _>| found.unwrap().map(|found| found.start.0);
+        let nearest = |address| start(table.nearest_global(&elf, ElfAddress(address)));
         assert_eq!(nearest(0x100f), None);
         assert_eq!(nearest(0x101f), Some(0x1010));
         assert_eq!(nearest(0x1fff), Some(0x1020));
         assert_eq!(nearest(0x2000), None, "another section");
+        let beginning = |address| start(table.beginning_at(&elf, ElfAddress(address)));
+        assert_eq!((beginning(0x1020), beginning(0x1021)), (Some(0x1020), None));
+        assert_eq!(beginning(0x1030), Some(0x1030));
     }
 
     #[test]

@@ -266,6 +266,24 @@ fn note(id: &[u8]) -> Vec<u8> {
     note
 }
 
+/// An `.eh_frame` of functions, by address and length.
+pub(crate) fn eh_frame(functions: &[(u32, u32)]) -> Vec<u8> {
+    // Version, augmentation, factors 1 and -8, return address 16, addresses absolute in 4 bytes.
+    let shared = [1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x03, 0, 0, 0];
+    let mut section = eh_frame_entry(0, &shared);
+    for (start, bytes) in functions {
+        let to_shared = u32::try_from(section.len() + 4).unwrap();
+        let function = [start.to_le_bytes(), bytes.to_le_bytes(), [0; 4]].concat();
+        section.extend(eh_frame_entry(to_shared, &function));
+    }
+    section
+}
+
+fn eh_frame_entry(to_shared: u32, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len() + 4).unwrap();
+    [&length.to_le_bytes()[..], &to_shared.to_le_bytes(), body].concat()
+}
+
 /// Start and file offset of the mapping that holds an address, from the text of `/proc/PID/maps`.
 pub(crate) fn mapping_at(maps: &str, address: u64) -> Option<(RuntimeAddress, FileOffset)> {
     maps.lines().find_map(|line| {

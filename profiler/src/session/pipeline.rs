@@ -20,7 +20,7 @@ use crate::{
 /// How many distinct stacks are kept; each takes about 200 bytes.
 const MAX_STACKS: usize = 512 * 1024;
 
-/// How many samples can wait for the names of JIT code until the profile is taken.
+/// How many samples can wait for names until the profile is taken.
 const MAX_WAITING: usize = 8 << 20;
 
 /// How often the files that runtimes write are looked at.

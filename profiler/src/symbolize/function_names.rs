@@ -61,8 +61,9 @@ impl FunctionNames {
     }
 
     /// The function at an address; else the one that begins behind it. For no call is the last byte before a function:
-    /// an address there is that of a return to the function's first byte, as makecontext(3) makes it. Else the one
-    /// that begins where the call frame information lets the function begin, whatever its symbol says of its size.
+    /// an address there is that of a return to the function's first byte, as makecontext(3) makes it. Else, where a full
+    /// table is missing, the one that begins where the call frame information lets the function begin, whatever its
+    /// symbol says of its size.
     pub(super) fn find(
         &mut self,
         module: &Elf,
@@ -74,7 +75,7 @@ impl FunctionNames {
             .find_at(address, |_| true)
             .or_else(|reason| self.find_at(behind, |found| found.start == behind).map_err(|_| reason));
         match found {
-            Err(Reason::NoSymbols | Reason::NoSymbolHere) => {
+            Err(Reason::NoSymbols) => {
                 let start = self.function_start(module, address, budget).ok_or(self.absence)?;
                 self.find_beginning(start)
             }
@@ -86,7 +87,7 @@ impl FunctionNames {
     pub(super) fn nearby(&mut self, module: &Elf, address: ElfAddress, budget: &Budget) -> Nearby {
         let function_start = self.function_start(module, address, budget);
         let from = function_start.unwrap_or(address);
-        let nearest = self.tables.iter().filter_map(|table| table.nearest(from));
+        let nearest = self.tables.iter().filter_map(|table| table.nearest_global(from));
         let nearest = nearest.max_by_key(|nearest| nearest.start);
         let is_near = |nearest: &SymbolMatch| from.0 - nearest.start.0 <= MAX_DISTANCE_BYTES;
         Nearby { function_start, symbol: nearest.filter(is_near).map(|nearest| demangle(&nearest.name)) }
@@ -100,8 +101,8 @@ impl FunctionNames {
 
     fn find_beginning(&self, start: ElfAddress) -> Result<Symbolized, Reason> {
         let found = self.tables.iter().find_map(|table| {
-            let nearest = table.nearest(start).filter(|nearest| nearest.start == start)?;
-            Some(Symbolized::of(table.source, demangle(&nearest.name)))
+            let found = table.symbols.beginning_at(&table.elf, start).ok().flatten()?;
+            Some(Symbolized::of(table.source, demangle(&found.name)))
         });
         found.ok_or(self.absence)
     }
@@ -127,9 +128,9 @@ impl FunctionNames {
 }
 
 impl Table {
-    /// The symbol nearest before an address; one that cannot be read is none.
-    fn nearest(&self, address: ElfAddress) -> Option<SymbolMatch> {
-        self.symbols.nearest(&self.elf, address).ok().flatten()
+    /// The global symbol nearest before an address; one that cannot be read is none.
+    fn nearest_global(&self, address: ElfAddress) -> Option<SymbolMatch> {
+        self.symbols.nearest_global(&self.elf, address).ok().flatten()
     }
 }
 

@@ -143,9 +143,10 @@ impl NativeModule {
         }
     }
 
-    /// What is known of an address for which there is no name.
+    /// What is known of an address for which there is no name. A table of all functions misses too few addresses to be
+    /// worth the search.
     pub(crate) fn nearby(&mut self, address: ElfAddress) -> Nearby {
-        let names = self.names.as_mut();
+        let names = self.names.as_mut().filter(|names| !names.are_complete());
         names.map(|names| names.nearby(&self.elf, address, &self.budget)).unwrap_or_default()
     }
 }
@@ -181,11 +182,11 @@ fn join(
 mod tests {
     use std::fs::File;
 
-    use object::elf::{SHT_DYNSYM, SHT_SYMTAB};
+    use object::elf::{SHT_DYNSYM, SHT_PROGBITS, SHT_SYMTAB};
 
     use super::*;
     use crate::{
-        elf::test_file::{TestFile, function, mapping_at},
+        elf::test_file::{TestFile, eh_frame, function, mapping_at},
         process::root::Root,
     };
 
@@ -258,6 +259,41 @@ mod tests {
         let mut lying = TestFile::with_code().symbols(SHT_SYMTAB, &[function("own", 0x1000, 0x10)]);
         lying.set_section_size(3, 1 << 20);
         assert_eq!(symbolize(lying, 0x1000), Err(Reason::MalformedFile));
+    }
+
+    #[test]
+    fn code_without_a_name_is_known_by_its_function_and_by_an_export_that_is_near() {
+        let exports = [function("near", 0x1010, 8), function("unsized", 0x1080, 0)];
+        let file = TestFile::with_code().symbols(SHT_DYNSYM, &exports).with(
+            ".eh_frame",
+            SHT_PROGBITS,
+            eh_frame(&[(0x1040, 0x20), (0x1080, 0x20)]),
+        );
+        let mut module = NativeModule::from_bytes(file.bytes(), Path::new("/lib/x.so")).unwrap();
+        let mut look_up = |address| {
+            let found = module.symbolize(ElfAddress(address), NativeOptions::default(), &nowhere());
+            found.map(|found| found.functions[0].name.clone()).map_err(|_| module.nearby(ElfAddress(address)))
+        };
+        let near = |function_start| Nearby { function_start, symbol: Some("near".to_owned()) };
+        assert_eq!(look_up(0x1048), Err(near(Some(ElfAddress(0x1040)))));
+        assert_eq!(look_up(0x1020), Err(near(None)), "no function is known there");
+        assert_eq!(look_up(0x1090).as_deref(), Ok("unsized"), "its function begins where the symbol stands");
+        assert_eq!(look_up(0x1008).unwrap_err(), Nearby::default());
+    }
+
+    #[test]
+    fn an_export_that_is_far_away_is_no_neighbour() {
+        let mut file = TestFile::with_code().symbols(SHT_DYNSYM, &[function("far", 0x1000, 8)]);
+        let code_section = 1;
+        file.set_section_size(code_section, 0x4000);
+        let mut module = NativeModule::from_bytes(file.bytes(), Path::new("/lib/x.so")).unwrap();
+        let mut near = |address| {
+            let found = module.symbolize(ElfAddress(address), NativeOptions::default(), &nowhere());
+            assert_eq!(found, Err(Reason::NoSymbols));
+            module.nearby(ElfAddress(address)).symbol.is_some()
+        };
+        assert!(near(0x2000));
+        assert!(!near(0x2001));
     }
 
     #[test]

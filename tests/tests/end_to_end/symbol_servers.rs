@@ -1,6 +1,7 @@
 //! Names from symbol servers: of a program whose debug file is nowhere but there.
 
 use std::{
+    collections::HashSet,
     fs,
     io::{self, BufRead as _, BufReader},
     path::{Path, PathBuf},
@@ -89,6 +90,18 @@ fn replay(capture: &Path, server: &SymbolServer, cache: &Path) -> Profile {
 }
 
 #[test]
+fn without_a_server_each_function_of_a_stripped_program_is_one_frame() {
+    let Some(_turn) = privileged() else { return };
+    let stripped = Stripped::new();
+    let replay = Profiler::builder().replay(stripped.capture()).build().unwrap().start().unwrap();
+    let stacks = Stacks::of(&replay.run().unwrap());
+    let frames = stacks.0.iter().flat_map(|stack| &stack.frames);
+    let nameless: HashSet<_> = frames.filter(|frame| frame.starts_with("[stripped+0x")).collect();
+    // `_start`, `main`, what it calls, and the linker's stubs.
+    assert!((2..=10).contains(&nameless.len()), "{nameless:?}");
+}
+
+#[test]
 fn the_names_of_a_stripped_program_come_from_a_server_of_either_layout() {
     let Some(_turn) = privileged() else { return };
     let stripped = Stripped::new();
@@ -148,7 +161,7 @@ fn a_server_that_fails_or_lies_costs_the_names_and_says_so() {
         let kept = fs::read_dir(cache.path().join(&stripped.build_id));
         assert_eq!(kept.into_iter().flatten().count(), 0, "{what}");
         // Of what the target says, hexadecimal digits alone go to a server.
-        let is_of_layout = |path: &&String| path.starts_with("/_.debug/") || path.starts_with("/buildid/");
+        let is_of_layout = |path: &&String| path.ends_with("/_.debug") || path.ends_with("/debuginfo");
         let is_tame = |c: char| c.is_ascii_alphanumeric() || "/_.-".contains(c);
         assert!(server.asked().iter().filter(is_of_layout).all(|path| path.chars().all(is_tame)), "{what}");
     }

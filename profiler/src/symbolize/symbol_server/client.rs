@@ -88,3 +88,52 @@ fn own_certificates() -> Option<RootCerts> {
     };
     Some(RootCerts::from(certificates))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{self, Read, Write},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    /// What the client makes of one answer.
+    fn get(answer: &str) -> Result<(Option<u64>, io::Result<Vec<u8>>), Refusal> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let url = format!("http://{}/file", listener.local_addr().unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let _ = stream.read(&mut [0; 4096]).unwrap();
+                stream.write_all(answer.as_bytes()).unwrap();
+            });
+            let reply = Client::new().get(&url, Duration::from_secs(30))?;
+            let mut bytes = Vec::new();
+            let mut body = reply.body;
+            Ok((reply.length_bytes, body.read_to_end(&mut bytes).map(|_| bytes)))
+        })
+    }
+
+    #[test]
+    fn a_file_comes_with_its_length() {
+        let (length, body) = get("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nELF").unwrap();
+        assert_eq!((length, body.unwrap()), (Some(3), b"ELF".to_vec()));
+        let unpacked = "HTTP/1.1 200 OK\r\nConnection: close\r\nX-DEBUGINFOD-SIZE: 4\r\n\r\nELF!";
+        assert_eq!(get(unpacked).unwrap().0, Some(4));
+    }
+
+    #[test]
+    fn a_file_that_is_cut_short_is_an_error() {
+        let (_, body) = get("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nELF").unwrap();
+        assert!(body.is_err());
+    }
+
+    #[test]
+    fn what_is_missing_is_told_from_what_fails() {
+        assert_eq!(get("HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n").err(), Some(Refusal::NotThere));
+        for answer in ["HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", "no HTTP at all\r\n\r\n", ""] {
+            assert!(matches!(get(answer), Err(Refusal::Failed(_))), "{answer}");
+        }
+    }
+}
