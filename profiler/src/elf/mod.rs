@@ -6,6 +6,7 @@
 mod build_id;
 mod call_frames;
 mod debug_link;
+mod export;
 mod header;
 mod image;
 mod mini_debug_info;

@@ -43,6 +43,11 @@ impl FunctionNames {
         Self { tables: loader.tables, absence: loader.absence }
     }
 
+    /// Where most names come from.
+    pub(super) fn best_source(&self) -> Option<SymbolSource> {
+        self.tables.first().map(|table| table.source)
+    }
+
     /// The function at an address; else the one that begins behind it. For no call is the last byte before a function:
     /// an address there is that of a return to the function's first byte, as makecontext(3) makes it.
     pub(super) fn find(&self, address: ElfAddress) -> Result<Symbolized, Reason> {

@@ -8,6 +8,7 @@ use super::{
     debug_file::DebugFiles,
     dotnet::{Bundle, Home},
     module_code::ModuleCode,
+    native::NativeModule,
 };
 use crate::{
     address::{ElfAddress, FileOffset, RuntimeAddress},
@@ -39,6 +40,14 @@ pub(super) struct Modules {
 enum Identity {
     File(FileId),
     Vdso,
+}
+
+/// What an opened module is.
+pub(super) enum What<'a> {
+    /// Native code, and how many assemblies the file carries as they are and compressed.
+    Native(&'a mut NativeModule, Option<(usize, usize)>),
+    /// A .NET image.
+    Image { is_composite: bool },
 }
 
 struct Module {
@@ -133,6 +142,20 @@ impl Modules {
         };
         let module = self.get(key).map(|module| (Arc::clone(&module.path), Arc::clone(&module.build_id)));
         Answer { kind, module, address, names }
+    }
+
+    /// What a module is, and its path.
+    pub(super) fn what(&mut self, key: ModuleKey) -> Option<(Arc<str>, What<'_>)> {
+        let module = self.opened.get_mut(key.0 as usize)?;
+        let path = Arc::clone(&module.path);
+        let carried = module.code.bundle().ok().flatten().map(|bundle| (bundle.len(), bundle.compressed));
+        Some((
+            path,
+            match &mut module.code {
+                ModuleCode::Native(native) => What::Native(native, carried),
+                ModuleCode::ReadyToRun(image) => What::Image { is_composite: image.is_composite() },
+            },
+        ))
     }
 
     /// Gives what could not be opened another chance.

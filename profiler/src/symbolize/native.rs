@@ -74,6 +74,16 @@ impl NativeModule {
         self.elf.address(mapping_start, mapping_offset, address)
     }
 
+    /// Where most of its names come from.
+    pub(super) fn best_source(&mut self, debug_files: &DebugFiles) -> Option<SymbolSource> {
+        self.names(debug_files).best_source()
+    }
+
+    fn names(&mut self, debug_files: &DebugFiles) -> &FunctionNames {
+        self.names
+            .get_or_insert_with(|| FunctionNames::load(&self.elf, &self.path, debug_files, &self.budget))
+    }
+
     /// The functions at an address. The outermost is named by the symbol tables, with and without `inlines`,
     /// and by the debug information only where they know no name.
     pub(crate) fn symbolize(
@@ -82,10 +92,7 @@ impl NativeModule {
         options: NativeOptions,
         debug_files: &DebugFiles,
     ) -> Result<Symbolized, Reason> {
-        let names = self
-            .names
-            .get_or_insert_with(|| FunctionNames::load(&self.elf, &self.path, debug_files, &self.budget));
-        let symbol = names.find(address);
+        let symbol = self.names(debug_files).find(address);
         if !options.inlines && !options.lines {
             return symbol;
         }

@@ -55,6 +55,8 @@ pub(super) struct Pe {
     pub(super) metadata: Directory,
     /// The header of the precompiled code; empty where there is none.
     pub(super) native_header: Span,
+    /// Whether it says where that header is as composite images do.
+    pub(super) is_composite: bool,
 }
 
 /// Whether a file begins as PE files do.
@@ -84,6 +86,7 @@ impl Pe {
             is_of_this_machine: machine == MACHINE,
             metadata: Directory::default(),
             native_header: Span::default(),
+            is_composite: false,
         };
         let Directories { exports, managed } = Directories::read(pieces, optional.first(optional_bytes)?)?;
         if managed != Directory::default() {
@@ -96,6 +99,7 @@ impl Pe {
         }
         if let Some(address) = pe.composite_header(pieces, exports)? {
             pe.native_header = pe.from(address)?;
+            pe.is_composite = true;
         }
         Ok(pe)
     }
