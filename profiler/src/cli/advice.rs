@@ -25,6 +25,7 @@ pub(super) fn command(remedy: &Remedy) -> String {
             return format!("`docker run {}`", flags.join(" "));
         }
         Remedy::SetSysctl { name, value } => return format!("`sysctl -w kernel.{name}={value}`"),
+        Remedy::AddDebugFile(file) => return format!("put `{file}.dbg` beside it"),
         Remedy::RunAsRoot => "run it with `sudo`",
         Remedy::LeaveUserNamespace => "`docker run --userns=host`",
         Remedy::RelaxSeccomp => "`docker run --security-opt seccomp=unconfined`",
@@ -35,6 +36,12 @@ pub(super) fn command(remedy: &Remedy) -> String {
         Remedy::MountCgroups => "`docker run -v /sys/fs/cgroup:/sys/fs/cgroup:ro`",
         Remedy::NewerKernel => "run Linux 5.10 or newer",
         Remedy::KernelWithTypes => "run a kernel built with `CONFIG_DEBUG_INFO_BTF=y`",
+        Remedy::EnableDiagnostics => {
+            "start it without `DOTNET_EnableDiagnostics=0` and with a temporary folder that it can write to"
+        }
+        Remedy::WritePerfMap => {
+            "start it with a perf map (`node --perf-basic-prof`, `python3 -X perf`, `mono --jitmap`)"
+        }
     };
     fixed.to_owned()
 }
@@ -54,7 +61,10 @@ fn elsewhere(remedy: &Remedy) -> Option<String> {
         | Remedy::LiftLockdown
         | Remedy::MountProc
         | Remedy::NewerKernel
-        | Remedy::KernelWithTypes => return None,
+        | Remedy::KernelWithTypes
+        | Remedy::EnableDiagnostics
+        | Remedy::WritePerfMap
+        | Remedy::AddDebugFile(_) => return None,
     };
     Some(fixed.to_owned())
 }
@@ -93,6 +103,8 @@ fn cause(kind: ErrorKind, remedy: &Remedy, situation: &Situation) -> String {
         Remedy::MountCgroups => "no cgroup file system is mounted here",
         Remedy::NewerKernel => "this kernel is too old",
         Remedy::KernelWithTypes => "this kernel does not show its types",
+        Remedy::EnableDiagnostics | Remedy::WritePerfMap => "nobody names its JIT code",
+        Remedy::AddDebugFile(_) => "the file has no symbols",
     };
     fixed.to_owned()
 }

@@ -17,6 +17,7 @@ Examples:
   profiler --container 3f2a91 -d 10 -o a.svg  a container, by the beginning of its id
   profiler -p 1234 -d 5 --inlines --lines     with inlined functions, files and lines
   profiler doctor                             what this machine and these privileges allow
+  profiler doctor -p 1234                     and how the frames of a process will be named
 
 Exit codes: 0 done, 1 failed, 2 wrong arguments, 3 no sample taken, or the started command's own code.
 Ctrl-C stops sampling and writes what there is; a second Ctrl-C leaves at once.";
@@ -48,7 +49,11 @@ pub(super) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
     /// Say what this machine and these privileges allow, and what would mend the rest
-    Doctor,
+    Doctor {
+        /// Say also what this process is, and how each kind of its frames will be named
+        #[arg(short, long)]
+        pid: Option<u32>,
+    },
     /// Make a profile of a recorded capture (see --capture), without privileges
     Replay {
         /// The directory of the capture

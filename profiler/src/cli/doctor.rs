@@ -8,11 +8,15 @@ use super::{
     advice::{command, instruction},
     exit,
 };
-use crate::doctor::{Finding, Report, Status, examine};
+use crate::doctor::{Finding, Report, Status, examine, examine_process};
 
-/// Examines, prints, and answers with 0 when profiling works here, else with 1.
-pub(super) fn run(out: &mut impl Write) -> Result<u8> {
-    let report = examine();
+/// Examines the machine, and a process when one is given, prints, and answers with 0 when profiling works here, else
+/// with 1.
+pub(super) fn run(pid: Option<u32>, out: &mut impl Write) -> Result<u8> {
+    let mut report = examine();
+    if let Some(pid) = pid {
+        report.findings.extend(examine_process(pid)?);
+    }
     print(&report, out).context("failed to write to standard output")?;
     Ok(if report.status() == Status::Missing { exit::FAILED } else { 0 })
 }
@@ -121,7 +125,7 @@ mod tests {
     #[test]
     fn an_examination_ends_in_a_verdict() {
         let mut out = Vec::new();
-        run(&mut out).unwrap();
+        run(Some(std::process::id()), &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let last = text.lines().last().unwrap();
         assert!(["everything works", "works, ", "cannot work ("].iter().any(|start| last.starts_with(start)));

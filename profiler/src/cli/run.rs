@@ -15,7 +15,7 @@ use crate::{Profile, Profiler};
 /// Does what the arguments say, and answers with the exit code.
 pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     match &arguments.action {
-        Some(Action::Doctor) => doctor::run(&mut std::io::stdout().lock()),
+        Some(Action::Doctor { pid }) => doctor::run(*pid, &mut std::io::stdout().lock()),
         Some(Action::Replay { directory, output }) => replay(directory, output, arguments.common.quiet),
         None => sample(arguments),
     }

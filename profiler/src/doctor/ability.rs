@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use profiler_common::{FRAMES_A_TAIL_CALL, MAX_FRAMES};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{Finding, Remedy, Situation, Status, remedy::KERNEL_FLOOR};
@@ -47,6 +48,7 @@ pub(super) fn findings(situation: &Situation) -> Vec<Finding> {
     // The kernel side is made of all of these: without one, it says nothing new.
     if findings.iter().all(|finding| finding.status == Status::Ok) {
         findings.push(kernel_side(situation, load_kernel_side()));
+        findings.push(unwinder(ebpf::has_loops()));
     }
     findings.extend([
         tracepoint(situation, try_raw_tracepoint()),
@@ -86,6 +88,18 @@ fn kernel_side(situation: &Situation, result: Result<()>) -> Finding {
         Ok(()) => Finding::ok(NAME, "loads"),
         Err(error) => Finding::missing(NAME, format!("{error:?}"), situation.remedy(error.kind())),
     }
+}
+
+/// What user stacks are walked with, and how far.
+fn unwinder(has_loops: bool) -> Finding {
+    /// `MAX_TAIL_CALL_CNT` of `include/linux/bpf.h`.
+    const MAX_TAIL_CALLS: u32 = 33;
+    let observed = if has_loops {
+        format!("bpf_loop, {MAX_FRAMES} frames")
+    } else {
+        format!("tail calls, {} frames; from Linux 5.17 on {MAX_FRAMES}", MAX_TAIL_CALLS * FRAMES_A_TAIL_CALL)
+    };
+    Finding::ok("unwinder", observed)
 }
 
 fn tracepoint(situation: &Situation, result: io::Result<()>) -> Finding {
@@ -240,6 +254,12 @@ mod tests {
         assert_eq!(remedy(1, &[]), Some(Remedy::Grant(vec![Capability::Syslog])));
         assert_eq!(remedy(0, &[]), Some(Remedy::Grant(vec![Capability::Syslog])));
         assert_eq!(remedy(1, &[Capability::Syslog]), None);
+    }
+
+    #[test]
+    fn the_unwinder_says_how_deep_it_goes() {
+        assert!(unwinder(true).observed.starts_with("bpf_loop, 1024 frames"));
+        assert!(unwinder(false).observed.starts_with("tail calls, 264 frames"));
     }
 
     #[test]

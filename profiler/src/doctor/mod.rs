@@ -2,6 +2,7 @@
 
 mod ability;
 mod privilege;
+mod process;
 mod remedy;
 mod setting;
 mod situation;
@@ -10,6 +11,7 @@ pub use self::{
     remedy::Remedy,
     situation::{KernelRelease, Situation},
 };
+use crate::error::Result;
 pub use crate::sys::capability::{Capabilities, Capability};
 
 /// What was found.
@@ -89,6 +91,15 @@ impl Finding {
         let (observed, remedy) = (observed.into(), remedy.into());
         Self { name, status: Status::Missing, observed, lacks: None, remedy }
     }
+}
+
+/// Looks at a process, by its id in the profiler's own pid namespace: what it is, and how each kind of its frames will be
+/// named. It is asked nothing, and nothing is left in it.
+///
+/// # Errors
+/// [`NoSuchTarget`](crate::ErrorKind::NoSuchTarget) where there is none.
+pub fn examine_process(pid: u32) -> Result<Vec<Finding>> {
+    process::findings(pid)
 }
 
 /// Tries everything that a profile needs, and takes it back at once.

@@ -44,6 +44,12 @@ pub enum Remedy {
     NewerKernel,
     /// Run a kernel that shows its types.
     KernelWithTypes,
+    /// Start the .NET process so that it listens at its diagnostics socket.
+    EnableDiagnostics,
+    /// Start the process so that its runtime writes a perf map.
+    WritePerfMap,
+    /// Put the debug file of this file beside it.
+    AddDebugFile(String),
 }
 
 impl Situation {

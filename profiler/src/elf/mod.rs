@@ -6,6 +6,7 @@
 mod build_id;
 mod call_frames;
 mod debug_link;
+mod export;
 mod function_ranges;
 mod header;
 mod image;

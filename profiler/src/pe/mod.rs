@@ -59,6 +59,8 @@ pub(crate) struct Pe {
     pub(crate) metadata: Directory,
     /// The header of the precompiled code; empty where there is none.
     pub(crate) native_header: Span,
+    /// Whether it says where that header is as composite images do.
+    pub(crate) is_composite: bool,
 }
 
 /// Whether a file begins as PE files do.
@@ -88,6 +90,7 @@ impl Pe {
             is_of_this_machine: machine == MACHINE,
             metadata: Directory::default(),
             native_header: Span::default(),
+            is_composite: false,
         };
         let Directories { exports, managed } = Directories::read(pieces, optional.first(optional_bytes)?)?;
         if managed != Directory::default() {
@@ -100,6 +103,7 @@ impl Pe {
         }
         if let Some(address) = pe.composite_header(pieces, exports)? {
             pe.native_header = pe.rest_from(address)?;
+            pe.is_composite = true;
         }
         Ok(pe)
     }

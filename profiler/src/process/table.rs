@@ -78,10 +78,24 @@ impl Process {
         }
     }
 
+    /// Whether its mappings could be read, or why not.
+    pub(crate) fn is_readable(&self) -> Result<(), Reason> {
+        match &self.memory {
+            Memory::Known(_) => Ok(()),
+            Memory::Unknown(reason) => Err(*reason),
+            Memory::Unread => Err(Reason::ProcessGone),
+        }
+    }
+
+    /// What it has mapped to execute now.
+    pub(crate) fn mappings(&self) -> impl Iterator<Item = &Mapping> {
+        let space = if let Memory::Known(space) = &self.memory { Some(space) } else { None };
+        space.into_iter().flat_map(AddressSpace::current)
+    }
+
     /// The paths of the files that it has mapped to execute.
     pub(crate) fn mapped_files(&self) -> impl Iterator<Item = &str> {
-        let space = if let Memory::Known(space) = &self.memory { Some(space) } else { None };
-        space.into_iter().flat_map(AddressSpace::current).filter_map(|mapping| match &mapping.backing {
+        self.mappings().filter_map(|mapping| match &mapping.backing {
             Backing::File { path, .. } => Some(&**path),
             _ => None,
         })

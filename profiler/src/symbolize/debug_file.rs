@@ -47,7 +47,6 @@ pub(super) struct FoundFile {
 
 impl CommonPlaces {
     /// A root and nothing else.
-    #[cfg(any(test, fuzzing))]
     pub(crate) fn of_host(host: Root) -> Self {
         Self { given: Vec::new(), host: Arc::new(host), caches: Vec::new(), servers: None }
     }

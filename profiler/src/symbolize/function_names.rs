@@ -60,6 +60,11 @@ impl FunctionNames {
         self.tables.iter().any(|table| table.source != SymbolSource::DynamicSymbols)
     }
 
+    /// Where most names come from.
+    pub(super) fn best_source(&self) -> Option<SymbolSource> {
+        self.tables.first().map(|table| table.source)
+    }
+
     /// The function at an address; else the one that begins behind it. For no call is the last byte before a function:
     /// an address there is that of a return to the function's first byte, as makecontext(3) makes it. Else, where a full
     /// table is missing, the one that begins where the call frame information lets the function begin, whatever its

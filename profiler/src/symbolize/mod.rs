@@ -22,6 +22,7 @@ pub(crate) mod perf_map;
 #[cfg(test)]
 mod random;
 mod split_dwarf;
+pub(crate) mod survey;
 pub(crate) mod symbol;
 pub(crate) mod symbol_server;
 

@@ -8,6 +8,7 @@ use super::{
     debug_file::DebugFiles,
     dotnet::{Bundle, Home},
     module_code::ModuleCode,
+    native::NativeModule,
     symbol::Nearby,
 };
 use crate::{
@@ -40,6 +41,14 @@ pub(super) struct Modules {
 enum Identity {
     File(FileId),
     Vdso,
+}
+
+/// What an opened module is.
+pub(super) enum What<'a> {
+    /// Native code, and how many assemblies the file carries as they are and compressed.
+    Native(&'a mut NativeModule, Option<(usize, usize)>),
+    /// A .NET image.
+    Image { is_composite: bool },
 }
 
 struct Module {
@@ -151,6 +160,20 @@ impl Modules {
     ) -> bool {
         let module = self.opened.get_mut(key.0 as usize);
         module.is_some_and(|module| module.code.awaits_debug_file(options, debug_files))
+    }
+
+    /// What a module is, and its path.
+    pub(super) fn what(&mut self, key: ModuleKey) -> Option<(Arc<str>, What<'_>)> {
+        let module = self.opened.get_mut(key.0 as usize)?;
+        let path = Arc::clone(&module.path);
+        let carried = module.code.bundle().ok().flatten().map(|bundle| (bundle.len(), bundle.compressed));
+        Some((
+            path,
+            match &mut module.code {
+                ModuleCode::Native(native) => What::Native(native, carried),
+                ModuleCode::ReadyToRun(image) => What::Image { is_composite: image.is_composite() },
+            },
+        ))
     }
 
     /// Gives what could not be opened another chance.

@@ -77,6 +77,12 @@ impl NativeModule {
         self.elf.address(mapping_start, mapping_offset, address)
     }
 
+    /// Where most of its names come from.
+    pub(super) fn best_source(&mut self, debug_files: &DebugFiles) -> Option<SymbolSource> {
+        self.read_tables(NativeOptions::default(), debug_files);
+        self.names.as_ref().and_then(FunctionNames::best_source)
+    }
+
     /// The functions at an address. The outermost is named by the symbol tables, with and without `inlines`,
     /// and by the debug information only where they know no name.
     pub(crate) fn symbolize(

@@ -5,6 +5,7 @@ mod bad_unwinding;
 mod chains;
 mod cpus;
 mod differential;
+mod doctor;
 mod dotnet;
 mod dotnet_runtime;
 mod jit;

@@ -44,6 +44,11 @@ use crate::{
 /// How often the list of CPUs that are online is looked at again.
 const CPU_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Whether the kernel has loops for programs (`bpf_loop`): without them a stack is walked by tail calls.
+pub(crate) fn has_loops() -> bool {
+    object::has_helper(object::Helper::Loop)
+}
+
 /// Samples from the kernel, by the timer of each CPU.
 #[derive(Debug)]
 pub(crate) struct EbpfSource {

@@ -22,6 +22,7 @@ use super::{
     room::Room,
     session::Session,
     socket::{Endpoint, Patience, Received},
+    trouble,
 };
 use crate::profile::Reason;
 
@@ -312,13 +313,7 @@ impl Ear {
     fn note(&mut self, error: Option<io::Error>) {
         let Some(error) = error else { return };
         log::info!("the .NET runtime of process {} does not tell all: {error}", self.endpoint.pid);
-        let reason = match error.kind() {
-            io::ErrorKind::InvalidData => Reason::RuntimeRefused,
-            io::ErrorKind::PermissionDenied => Reason::RuntimeNotReachable,
-            io::ErrorKind::FileTooLarge => Reason::TooLarge,
-            _ => Reason::RuntimeSilent,
-        };
-        self.report.trouble.get_or_insert(reason);
+        self.report.trouble.get_or_insert(trouble(&error));
     }
 }
 

@@ -16,6 +16,7 @@ mod tests;
 
 use std::{
     collections::HashMap,
+    io,
     path::PathBuf,
     sync::{Arc, mpsc::Receiver},
     time::{Duration, Instant},
@@ -49,6 +50,22 @@ pub(crate) struct RuntimeProcess {
     pub(crate) uid: u32,
     /// Clock ticks from boot to its start.
     pub(crate) start_ticks: u64,
+}
+
+/// Whether a process's runtime can be asked, found out without asking it anything; `None` where there is no socket.
+pub(crate) fn reach(process: RuntimeProcess, until: Instant) -> Option<Result<(), Reason>> {
+    let endpoint = Endpoint::of(process);
+    endpoint.exists().then(|| endpoint.connect(until).map(drop).map_err(|error| trouble(&error)))
+}
+
+/// Why a runtime does not tell.
+fn trouble(error: &io::Error) -> Reason {
+    match error.kind() {
+        io::ErrorKind::InvalidData => Reason::RuntimeRefused,
+        io::ErrorKind::PermissionDenied => Reason::RuntimeNotReachable,
+        io::ErrorKind::FileTooLarge => Reason::TooLarge,
+        _ => Reason::RuntimeSilent,
+    }
 }
 
 /// What one process's runtime says of its code.
@@ -121,15 +138,8 @@ pub(crate) struct Told {
 impl RuntimeNames {
     /// Nothing is asked before the first [`listen`](Self::listen).
     pub(crate) fn new(process: RuntimeProcess, room: Room) -> Self {
-        let name = format!("dotnet-diagnostic-{}-{}-socket", process.namespace_pid, process.start_ticks);
-        let endpoint = Endpoint {
-            root: process.root,
-            paths: process.directories.iter().map(|directory| directory.join(&name)).collect(),
-            pid: process.pid,
-            uid: process.uid,
-        };
         Self {
-            endpoint,
+            endpoint: Endpoint::of(process),
             room,
             ear: Hearing::Nothing,
             awaited: None,

@@ -15,6 +15,7 @@ use rustix::{
     net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType},
 };
 
+use super::RuntimeProcess;
 use crate::{process::root::Root, sys::peer::peer_of};
 
 /// Where the socket of a process can be, and whose it has to be.
@@ -28,6 +29,17 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
+    /// That of a process's runtime.
+    pub(super) fn of(process: RuntimeProcess) -> Self {
+        let name = format!("dotnet-diagnostic-{}-{}-socket", process.namespace_pid, process.start_ticks);
+        Self {
+            root: process.root,
+            paths: process.directories.iter().map(|directory| directory.join(&name)).collect(),
+            pid: process.pid,
+            uid: process.uid,
+        }
+    }
+
     /// Whether there is one. It is looked at when it is connected to.
     pub(super) fn exists(&self) -> bool {
         self.paths.iter().any(|path| self.root.open_socket(path).is_ok())

@@ -60,6 +60,11 @@ impl ReadyToRunModule {
         Ok(Self { pieces, pe, home, code: None })
     }
 
+    /// Whether it has the code of several assemblies.
+    pub(crate) fn is_composite(&self) -> bool {
+        self.pe.is_composite
+    }
+
     /// The image's own address of code that runs at `address`, in a mapping of the file's bytes from
     /// `mapping_offset` on to the memory from `mapping_start` on.
     pub(crate) fn address(

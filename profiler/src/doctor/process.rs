@@ -1,0 +1,288 @@
+//! What a process is, and how each kind of its frames will be named.
+
+use std::{path::Path, sync::Arc};
+
+use super::{Finding, Remedy, Situation};
+use crate::{
+    error::{Error, ErrorKind, Operation, Result},
+    process::{Interest, Proc, ProcessTable, root::Root},
+    profile::{Reason, SymbolSource},
+    symbolize::{
+        NameStyle, NativeOptions, Symbolizer,
+        debug_file::CommonPlaces,
+        survey::{NativeFile, Runtime, RuntimeKind, Survey},
+    },
+};
+
+/// The names of files that are listed; the rest is counted.
+const MAX_LISTED: usize = 3;
+
+/// Looks at a process, by its id in the profiler's pid namespace.
+pub(super) fn findings(pid: u32) -> Result<Vec<Finding>> {
+    let failed = |what: String, error| Error::with_source(ErrorKind::NoSuchTarget, what, error);
+    let proc = Arc::new(Proc::live());
+    if !proc.exists(pid) {
+        return Err(Error::new(ErrorKind::NoSuchTarget, format!("there is no process {pid}")));
+    }
+    let host = Root::open(Path::new("/")).map_err(|error| failed("failed to open `/`".to_owned(), error))?;
+    let mut processes = ProcessTable::new(Arc::clone(&proc), Interest::Everybody);
+    let key = processes.sampled(pid, u64::MAX, "");
+    let places = Arc::new(CommonPlaces::of_host(host));
+    let mut symbolizer = Symbolizer::new(proc, places, NativeOptions::default(), NameStyle::default());
+    let Some(process) = processes.get(key) else { return Ok(Vec::new()) };
+    let name = format!("{pid} ({})", process.comm);
+    Ok(match process.is_readable() {
+        Ok(()) => about(&name, &symbolizer.survey(process)),
+        Err(reason) => vec![unreadable(&name, reason)],
+    })
+}
+
+fn unreadable(process: &str, reason: Reason) -> Finding {
+    let refused = ErrorKind::PermissionDenied(Operation::ReadProcess);
+    let is_refused = reason == Reason::ProcessNotReadable;
+    let remedy = is_refused.then(|| Situation::current().remedy(refused)).flatten();
+    Finding::missing("process", format!("{process}: {reason}"), remedy)
+}
+
+fn about(process: &str, survey: &Survey) -> Vec<Finding> {
+    let kind = match &survey.runtime {
+        Some(found) => runtime(found),
+        None if survey.native.is_empty() => "no code of its own".to_owned(),
+        None => "native code".to_owned(),
+    };
+    let mut findings = vec![Finding::ok("process", format!("{process}, {kind}"))];
+    findings.extend(jit(survey));
+    findings.extend(precompiled(survey));
+    findings.extend(native(&survey.native));
+    findings.extend(closed(survey));
+    findings
+}
+
+fn runtime(runtime: &Runtime) -> String {
+    let version = runtime.version.as_ref().map(|version| format!(" {version}")).unwrap_or_default();
+    match (runtime.kind, runtime.carried) {
+        (RuntimeKind::CoreClr, _) => format!(".NET{version} in {}", runtime.path),
+        (RuntimeKind::SingleFile, Some((plain, compressed))) => format!(
+            ".NET{version}, a single-file program with {plain} assemblies as they are and {compressed} compressed"
+        ),
+        (RuntimeKind::SingleFile, None) => format!(".NET{version} in {}", runtime.path),
+        (RuntimeKind::NativeAot, _) => ".NET compiled ahead of time, which is native code".to_owned(),
+        (RuntimeKind::Mono, _) => format!("Mono in {}", runtime.path),
+    }
+}
+
+/// Whether this is a .NET that can be asked.
+fn can_be_asked(survey: &Survey) -> bool {
+    let kind = survey.runtime.as_ref().map(|runtime| runtime.kind);
+    matches!(kind, Some(RuntimeKind::CoreClr | RuntimeKind::SingleFile))
+}
+
+/// Code that is compiled at run time; none where nothing compiles any.
+fn jit(survey: &Survey) -> Option<Finding> {
+    const NAME: &str = "JIT frames";
+    const LACKS: &str = "names of JIT code";
+    if survey.jit_mappings == 0 && !can_be_asked(survey) {
+        return None;
+    }
+    let file = survey.jit_file.as_ref().map(|path| path.display());
+    let runtime_can_tell = can_be_asked(survey);
+    Some(match (survey.socket, file) {
+        (Some(Ok(())), _) => Finding::ok(NAME, "named by the runtime, at its diagnostics socket"),
+        (Some(Err(reason)), None) => Finding::degraded(NAME, reason.to_string(), LACKS, None),
+        (_, Some(file)) => Finding::ok(NAME, format!("named by `{file}`")),
+        (None, None) if runtime_can_tell => {
+            Finding::degraded(NAME, "no diagnostics socket and no perf map", LACKS, Remedy::EnableDiagnostics)
+        }
+        (None, None) => Finding::degraded(NAME, "no perf map and no jitdump", LACKS, Remedy::WritePerfMap),
+    })
+}
+
+/// Managed code that was compiled ahead of time.
+fn precompiled(survey: &Survey) -> Option<Finding> {
+    const NAME: &str = "precompiled frames";
+    let images = &survey.images;
+    let runtime = survey.runtime.as_ref().filter(|_| can_be_asked(survey))?;
+    let in_memory = runtime.carried.map_or(0, |(_, compressed)| compressed);
+    let composite = match images.composite {
+        0 => String::new(),
+        count => format!(", {count} of them composite"),
+    };
+    let from_images = match images.count {
+        0 => String::new(),
+        count => format!("named from {count} mapped images{composite}; "),
+    };
+    Some(match (images.count, in_memory, survey.socket) {
+        (0, 0, _) => Finding::ok(NAME, "none are mapped"),
+        (_, 0, _) => Finding::ok(NAME, from_images.trim_end_matches("; ")),
+        (.., Some(Ok(()))) => {
+            Finding::ok(NAME, format!("{from_images}what is unpacked into memory is named by the runtime"))
+        }
+        _ => Finding::degraded(
+            NAME,
+            format!("{from_images}{in_memory} assemblies are unpacked into memory"),
+            "names of the methods in them",
+            Remedy::EnableDiagnostics,
+        ),
+    })
+}
+
+fn native(files: &[NativeFile]) -> Option<Finding> {
+    const NAME: &str = "native frames";
+    if files.is_empty() {
+        return None;
+    }
+    let has_all = |file: &&NativeFile| {
+        matches!(
+            file.source,
+            Some(SymbolSource::SymbolTable | SymbolSource::DebugFile | SymbolSource::MiniDebugInfo)
+        )
+    };
+    let (whole, mut exports): (Vec<_>, Vec<_>) = files.iter().partition(has_all);
+    let from_debug_files = whole.iter().filter(|file| file.source == Some(SymbolSource::DebugFile)).count();
+    let observed = format!("{} of {} files have all symbols", whole.len(), files.len());
+    let observed = match from_debug_files {
+        0 => observed,
+        count => format!("{observed} ({count} in debug files)"),
+    };
+    // The runtime's own file matters most.
+    exports.sort_by_key(|file| !file.is_runtime);
+    let Some(first) = exports.first() else { return Some(Finding::ok(NAME, observed)) };
+    let names: Vec<_> = exports.iter().map(|file| file_name(&file.path)).collect();
+    let lacks = if first.is_runtime {
+        "names of most of the runtime's own functions"
+    } else {
+        "names of functions that files do not export"
+    };
+    let remedy = Remedy::AddDebugFile(file_name(&first.path).to_owned());
+    Some(Finding::degraded(NAME, format!("{observed}; exports only: {}", list(&names)), lacks, remedy))
+}
+
+fn closed(survey: &Survey) -> Option<Finding> {
+    let (first, reason) = survey.closed.first()?;
+    let others = match survey.closed.len() - 1 {
+        0 => String::new(),
+        count => format!(" and {count} more mappings"),
+    };
+    Some(Finding::degraded(
+        "mapped files",
+        format!("{}{others}: {reason}", file_name(first)),
+        "names of the code in them",
+        None,
+    ))
+}
+
+fn list(names: &[&str]) -> String {
+    let shown = names.iter().take(MAX_LISTED).copied().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(MAX_LISTED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{doctor::Status, symbolize::survey::Images};
+
+    fn core_clr(kind: RuntimeKind, carried: Option<(usize, usize)>) -> Survey {
+        let runtime =
+            Runtime { kind, version: Some("9.0.1".to_owned()), path: "/d/libcoreclr.so".into(), carried };
+        let images = Images { count: 31, composite: 1 };
+        Survey { runtime: Some(runtime), jit_mappings: 7, images, ..Survey::default() }
+    }
+
+    fn file(path: &str, source: Option<SymbolSource>, is_runtime: bool) -> NativeFile {
+        NativeFile { path: path.into(), source, is_runtime }
+    }
+
+    #[test]
+    fn a_runtime_that_can_be_asked_names_jit_frames_before_its_perf_map() {
+        let map = Some("/tmp/perf-1.map".into());
+        let asked = Survey { socket: Some(Ok(())), ..core_clr(RuntimeKind::CoreClr, None) };
+        assert!(jit(&asked).unwrap().observed.contains("diagnostics socket"));
+        let refused = || Some(Err(Reason::RuntimeRefused));
+        let both =
+            Survey { socket: refused(), jit_file: map.clone(), ..core_clr(RuntimeKind::CoreClr, None) };
+        assert_eq!(jit(&both).unwrap().observed, "named by `/tmp/perf-1.map`");
+        let neither = Survey { socket: refused(), ..core_clr(RuntimeKind::CoreClr, None) };
+        assert_eq!(jit(&neither).unwrap().status, Status::Degraded);
+    }
+
+    #[test]
+    fn jit_code_that_nobody_names_is_mended_where_it_is_made() {
+        let off = core_clr(RuntimeKind::SingleFile, None);
+        assert_eq!(jit(&off).unwrap().remedy, Some(Remedy::EnableDiagnostics));
+        let mono = core_clr(RuntimeKind::Mono, None);
+        assert_eq!(jit(&mono).unwrap().remedy, Some(Remedy::WritePerfMap));
+        let other = Survey { jit_mappings: 1, ..Survey::default() };
+        assert_eq!(jit(&other).unwrap().remedy, Some(Remedy::WritePerfMap));
+        assert_eq!(jit(&Survey::default()), None);
+        let ahead_of_time = Survey { jit_mappings: 0, ..core_clr(RuntimeKind::NativeAot, None) };
+        assert_eq!((jit(&ahead_of_time), precompiled(&ahead_of_time)), (None, None));
+    }
+
+    #[test]
+    fn compressed_assemblies_are_named_by_the_runtime_or_not_at_all() {
+        let plain = core_clr(RuntimeKind::SingleFile, Some((160, 0)));
+        let observed = precompiled(&plain).unwrap().observed;
+        assert_eq!(observed, "named from 31 mapped images, 1 of them composite");
+        let compressed = || core_clr(RuntimeKind::SingleFile, Some((2, 158)));
+        assert_eq!(precompiled(&compressed()).unwrap().status, Status::Degraded);
+        let asked = Survey { socket: Some(Ok(())), ..compressed() };
+        assert_eq!(precompiled(&asked).unwrap().status, Status::Ok);
+    }
+
+    #[test]
+    fn the_runtimes_own_symbols_are_the_first_that_are_missed() {
+        let symbols = Some(SymbolSource::SymbolTable);
+        assert_eq!(native(&[file("/a", symbols, false)]).unwrap().status, Status::Ok);
+        assert_eq!(native(&[]), None);
+        let exports = Some(SymbolSource::DynamicSymbols);
+        let files = [
+            file("/lib/libc.so.6", exports, false),
+            file("/app/main", Some(SymbolSource::DebugFile), false),
+            file("/d/libcoreclr.so", exports, true),
+        ];
+        let finding = native(&files).unwrap();
+        let observed =
+            "1 of 3 files have all symbols (1 in debug files); exports only: libcoreclr.so, libc.so.6";
+        assert_eq!(finding.observed, observed);
+        assert_eq!(finding.remedy, Some(Remedy::AddDebugFile("libcoreclr.so".to_owned())));
+    }
+
+    #[test]
+    fn a_runtime_is_told_with_its_version_and_where_it_is() {
+        let told = |kind, carried| runtime(core_clr(kind, carried).runtime.as_ref().unwrap());
+        assert_eq!(told(RuntimeKind::CoreClr, None), ".NET 9.0.1 in /d/libcoreclr.so");
+        assert!(
+            told(RuntimeKind::SingleFile, Some((3, 4)))
+                .ends_with("3 assemblies as they are and 4 compressed")
+        );
+    }
+
+    #[test]
+    fn the_running_test_is_native_code() {
+        let found = findings(std::process::id()).unwrap();
+        let names: Vec<_> = found.iter().map(|finding| finding.name).collect();
+        assert_eq!(names, ["process", "native frames"]);
+        assert!(found[0].observed.ends_with("native code"), "{found:?}");
+    }
+
+    #[test]
+    fn a_process_that_may_not_be_looked_at_says_what_would_mend_that() {
+        let finding = unreadable("7 (x)", Reason::ProcessGone);
+        assert_eq!((finding.status, finding.remedy), (Status::Missing, None));
+        assert!(unreadable("7 (x)", Reason::ProcessNotReadable).remedy.is_some());
+        let kernel_thread = about("2 (kthreadd)", &Survey::default());
+        assert_eq!(kernel_thread, [Finding::ok("process", "2 (kthreadd), no code of its own")]);
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_an_error() {
+        assert_eq!(findings(u32::MAX).unwrap_err().kind(), ErrorKind::NoSuchTarget);
+    }
+}

@@ -1,0 +1,92 @@
+//! `profiler doctor -p PID`: what a process is, and how each kind of its frames will be named.
+
+use std::process::Command;
+
+use profiler_tests::{Workload, await_optimized, built, outcome, privileged, profiler};
+
+/// What is found of a process: the rest of the line with that name.
+struct Findings(String);
+
+impl Findings {
+    fn of(workload: &Workload) -> Self {
+        let outcome = outcome(&mut profiler(&["doctor", "-p", &workload.pid().to_string()]));
+        assert_eq!(outcome.code(), 0, "{outcome:?}");
+        Self(outcome.stdout)
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix("  ")).map(str::trim_start)
+    }
+
+    fn assert(&self, name: &str, beginning: &str) {
+        let found = self.get(name).unwrap_or_else(|| panic!("no {name} in {}", self.0));
+        assert!(found.starts_with(beginning), "{name}: {found}");
+    }
+
+    /// The number behind a beginning.
+    fn number(&self, name: &str, beginning: &str) -> u32 {
+        let rest = self.get(name).and_then(|found| found.strip_prefix(beginning));
+        let number = rest.and_then(|rest| rest.split(' ').next()?.parse().ok());
+        number.unwrap_or_else(|| panic!("{name}: {:?}", self.get(name)))
+    }
+}
+
+fn single_file(program: &str) -> Workload {
+    Workload::run(Command::new(built("dotnet").join(program)).args(["cpu", "60"]))
+}
+
+#[test]
+fn a_runtime_is_known_with_its_version_and_names_its_own_code() {
+    let Some(_turn) = privileged() else { return };
+    for (version, whole) in [("3.1", "3.1.23"), ("9.0", "9.0.1")] {
+        let workload = Workload::run(Workload::dotnet_command(version, "cpu").env("PERF_MAP", "0"));
+        let findings = Findings::of(&workload);
+        findings.assert("process", &format!("ok        {} (dotnet), .NET {whole} in ", workload.pid()));
+        findings.assert("JIT frames", "ok        named by the runtime");
+        assert!(findings.number("precompiled frames", "ok        named from ") > 0);
+    }
+}
+
+#[test]
+fn without_the_runtimes_socket_its_perf_map_serves_or_nothing() {
+    let Some(_turn) = privileged() else { return };
+    let command = |map: &str| {
+        let mut command = Workload::dotnet_command("9.0", "cpu");
+        command.env("COMPlus_EnableDiagnostics", "0").env("PERF_MAP", map);
+        command
+    };
+    let workload = Workload::run(&mut command("3"));
+    let map = format!("/tmp/perf-{}.map", workload.pid());
+    await_optimized(map.as_ref());
+    Findings::of(&workload).assert("JIT frames", &format!("ok        named by `{map}`"));
+    let silent = Workload::run(&mut command("0"));
+    Findings::of(&silent).assert("JIT frames", "degraded  no diagnostics socket and no perf map");
+}
+
+#[test]
+fn a_single_file_program_says_what_it_carries() {
+    let Some(_turn) = privileged() else { return };
+    let plain = Findings::of(&single_file("single-file"));
+    assert!(plain.get("process").unwrap().contains(".NET 9.0.7, a single-file program with "), "{}", plain.0);
+    assert!(plain.get("process").unwrap().ends_with(" and 0 compressed"));
+    assert!(plain.number("precompiled frames", "ok        named from ") > 0);
+    let compressed = Findings::of(&single_file("single-file-compressed"));
+    assert!(compressed.get("process").unwrap().contains("with 0 assemblies as they are"), "{}", compressed.0);
+    assert!(compressed.get("precompiled frames").unwrap().contains("named by the runtime"));
+}
+
+#[test]
+fn a_native_process_has_no_managed_frames() {
+    let Some(_turn) = privileged() else { return };
+    let findings = Findings::of(&Workload::start("shares"));
+    assert!(findings.get("process").unwrap().ends_with("native code"), "{}", findings.0);
+    assert_eq!((findings.get("JIT frames"), findings.get("precompiled frames")), (None, None));
+    assert!(findings.get("native frames").is_some());
+}
+
+#[test]
+fn jit_code_of_whoever_writes_no_map_has_no_names() {
+    let Some(_turn) = privileged() else { return };
+    let findings = Findings::of(&Workload::start_with("jit", &["60", "none"]));
+    findings.assert("JIT frames", "degraded  no perf map and no jitdump");
+}
