@@ -72,6 +72,8 @@ pub(crate) enum FrameFound {
     ByTable,
     /// By the frame pointer, because the callee's code has no rule.
     ByFramePointer,
+    /// By the callee's code, which has neither a rule nor a frame.
+    ByCode,
     /// A signal interrupted it.
     Interrupted,
 }
@@ -94,6 +96,7 @@ impl RawStack {
                 _ if depth == 0 => FrameFound::Sampled,
                 FrameMarks::INTERRUPTED => FrameFound::Interrupted,
                 FrameMarks::BY_FRAME_POINTER => FrameFound::ByFramePointer,
+                FrameMarks::BY_CODE => FrameFound::ByCode,
                 _ if is_walked => FrameFound::ByTable,
                 _ => FrameFound::ByKernel,
             };

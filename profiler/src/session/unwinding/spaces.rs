@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_common::unwind::MappingEntry;
+use profiler_common::unwind::{MappingEntry, MappingFlags};
 
 use super::files::{FileKey, Files};
 use crate::{
@@ -272,6 +272,11 @@ impl Spaces {
                 keys.push(key);
             }
             push(&mut entries, entry.unwrap_or_else(|| without_table(mapping)));
+        }
+        if keys.iter().any(|key| files.is_managed(*key)) {
+            // Who runs precompiled .NET code compiles some itself.
+            let compiled = entries.iter_mut().filter(|entry| entry.pages == 0);
+            compiled.for_each(|entry| entry.flags |= MappingFlags::SOME_FRAMELESS);
         }
         (entries, keys)
     }
