@@ -254,14 +254,15 @@ mod tests {
 
     #[test]
     fn what_a_signal_interrupted_is_looked_up_where_it_is() {
-        let addresses =
-            vec![0x1000, 0x2000, 0x3000 | FrameMarks::INTERRUPTED, 0x4000 | FrameMarks::BY_FRAME_POINTER];
+        let marked = [0x3000 | FrameMarks::INTERRUPTED, 0x4000 | FrameMarks::BY_FRAME_POINTER];
+        let addresses = [&[0x1000, 0x2000][..], &marked, &[0x5000 | FrameMarks::BY_CODE]].concat();
         let stack = RawStack { addresses, walk_end: WalkEnd::Root as u8, ..RawStack::default() };
         let expected = [
             (0x1000, FrameFound::Sampled),
             (0x1fff, FrameFound::ByTable),
             (0x3000, FrameFound::Interrupted),
             (0x3fff, FrameFound::ByFramePointer),
+            (0x4fff, FrameFound::ByCode),
         ];
         assert_eq!(frames(&stack), expected);
     }

@@ -91,7 +91,7 @@ fn java_reaches_its_root_through_hundreds_of_frames() {
 fn dotnet_reaches_its_root() {
     let Some(_turn) = privileged() else { return };
     for version in ["3.1", "9.0"] {
-        for mode in ["cpu", "generic", "threads"] {
+        for mode in ["cpu", "generic", "threads", "tiny", "dynamic", "web"] {
             let workload = Workload::dotnet(version, mode);
             let profile = sample_settled(sample_pid(workload.pid()), SAMPLES);
             assert_whole(&format!(".NET {version}, {mode}"), &profile, GENERATED_PERCENT);
