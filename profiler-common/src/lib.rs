@@ -30,6 +30,9 @@ pub const FRAMES_A_TAIL_CALL: u32 = 8;
 /// How many processes' unknown code is remembered as told.
 pub const ASKED_CAPACITY: u32 = 1024;
 
+/// Instructions of generated code whose way out is remembered: those in the stacks of some busy processes. A power of two.
+pub const WAYS_OUT_CAPACITY: u32 = 4096;
+
 /// How many distinct stacks the kernel side remembers as already sent.
 ///
 /// When more are live the least recently used are forgotten and sent again: it costs bytes, never a sample.

@@ -83,8 +83,10 @@ impl FrameMarks {
     pub const BY_FRAME_POINTER: u64 = 1 << 63;
     /// Interrupted by a signal: the address is that of the next instruction, not one behind a call.
     pub const INTERRUPTED: u64 = 1 << 62;
+    /// Found by the code of its callee, which has no frame.
+    pub const BY_CODE: u64 = 1 << 61;
     /// All marks.
-    pub const ALL: u64 = Self::BY_FRAME_POINTER | Self::INTERRUPTED;
+    pub const ALL: u64 = Self::BY_FRAME_POINTER | Self::INTERRUPTED | Self::BY_CODE;
 }
 
 /// The walker met code that no table was made for, in a process that can be asked.

@@ -200,8 +200,16 @@ pub struct MappingEntry {
     pub first_page: u32,
     /// How many pages the file has; 0 where it has no rows.
     pub pages: u32,
-    /// 0.
-    pub reserved: u32,
+    /// Of [`MappingFlags`].
+    pub flags: u32,
+}
+
+/// What is known of a mapping beside its rows.
+pub struct MappingFlags;
+
+impl MappingFlags {
+    /// .NET's compiler made the code: some of its functions have no frame, and show it by how they end.
+    pub const SOME_FRAMELESS: u32 = 1;
 }
 
 /// Where the mappings of a process are.

@@ -2,6 +2,7 @@
 #![cfg_attr(target_arch = "bpf", no_std)]
 
 pub mod step;
+pub mod way_out;
 
 use profiler_common::{StackFlags, StackId};
 

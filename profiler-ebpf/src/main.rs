@@ -5,6 +5,8 @@
 fn main() {}
 
 #[cfg(target_arch = "bpf")]
+mod ahead;
+#[cfg(target_arch = "bpf")]
 mod cgroup;
 #[cfg(target_arch = "bpf")]
 mod config;

@@ -8,8 +8,9 @@ use aya_ebpf::{
     macros::map,
     maps::{Array, CgroupArray, HashMap, LruHashMap, PerCpuArray, ProgramArray, RingBuf},
 };
+use decide::way_out::Remembered;
 use profiler_common::{
-    ASKED_CAPACITY, Counter, STACKS_CAPACITY, StackId, TARGETS_CAPACITY,
+    ASKED_CAPACITY, Counter, STACKS_CAPACITY, StackId, TARGETS_CAPACITY, WAYS_OUT_CAPACITY,
     unwind::{
         MAX_CHUNKS, MAX_MAPPINGS, MAX_PAGES, MAX_PROCESSES, MAX_RULES, MappingEntry, PageEntry, ProcessEntry,
         Rule,
@@ -107,6 +108,12 @@ unsafe impl Sync for MapOfMaps {}
 /// When it is full the least recently told process is forgotten, and told again.
 #[map]
 pub(crate) static ASKED: LruHashMap<u32, u64> = LruHashMap::with_max_entries(ASKED_CAPACITY, 0);
+
+/// Written and read here only.
+/// By an instruction's address -> its way out, of the last one of these addresses.
+/// It cannot be full: what takes a place takes it from another.
+#[map]
+pub(crate) static WAYS_OUT: Array<Remembered> = Array::with_max_entries(WAYS_OUT_CAPACITY, 0);
 
 /// Written by the loader, read here.
 /// 0 -> the program that takes more frames.

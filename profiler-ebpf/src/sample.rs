@@ -55,7 +55,16 @@ pub(crate) fn by_loop(context: &PerfEventContext) {
 extern "C" fn advance(_turn: u64, state: *mut *mut Scratch) -> i64 {
     // SAFETY: the loop was given the address of a pointer to this CPU's scratch.
     let scratch = unsafe { &mut **state };
-    i64::from(!walk::advance(scratch))
+    i64::from(!walk::advance::<true>(scratch))
+}
+
+/// As [`advance`], for kernels that have no loops to look ahead with.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn advance_in_chain(state: *mut *mut Scratch) -> i64 {
+    // SAFETY: as above.
+    let scratch = unsafe { &mut **state };
+    i64::from(!walk::advance::<false>(scratch))
 }
 
 /// As [`by_loop`], for kernels that have no loops: begins the walk, and leaves the rest to [`link`].
@@ -80,7 +89,7 @@ pub(crate) fn link(context: &PerfEventContext) {
     let mut goes_on = true;
     // Bound: so many that 5.10 verifies them.
     for _ in 0..FRAMES_A_TAIL_CALL {
-        if advance(0, &raw mut state) != 0 {
+        if advance_in_chain(&raw mut state) != 0 {
             goes_on = false;
             break;
         }

@@ -12,6 +12,7 @@ use decide::{hash_finish, hash_step, stack_flags};
 use profiler_common::{Counter, MAX_FRAMES, RecordKind, SampleRecord, StackHeader, StackId};
 
 use crate::{
+    ahead::Code,
     config::get,
     maps::{STACKS, count, send},
     walk::{Walk, Window},
@@ -22,6 +23,7 @@ use crate::{
 pub(crate) struct Scratch {
     pub(crate) walk: Walk,
     pub(crate) window: Window,
+    pub(crate) code: Code,
     pub(crate) sample: SampleRecord,
     pub(crate) stack: StackRecord,
 }

@@ -2,6 +2,8 @@
 
 use profiler_common::unwind::{CfaRule, FramePointerRule, ReturnAddressRule, Rule, WalkEnd};
 
+use crate::way_out::WayOut;
+
 /// Bytes of a stack slot.
 const WORD: u64 = 8;
 
@@ -31,6 +33,8 @@ pub enum Found {
     ByRule,
     /// By the frame pointer, because there is no rule.
     ByFramePointer,
+    /// By the code ahead, because there is neither rule nor frame.
+    ByCode,
     /// In a signal frame: interrupted, not called from.
     Interrupted,
 }
@@ -67,6 +71,27 @@ impl Step {
     fn ends(at: Registers, end: WalkEnd) -> Self {
         Self { caller: at, found: Found::ByRule, end: Some(end) }
     }
+}
+
+/// The caller's registers, by the way out of the function that runs, where its frame pointer is not its own. Not more than
+/// a guess: the caller's instruction pointer has to be looked at, whether it is behind a call.
+#[inline(always)]
+pub fn by_way_out(way_out: WayOut, at: Registers, stack: &impl Stack) -> Option<Step> {
+    let place = |offset: u64| at.stack_pointer.wrapping_add(offset);
+    let mut frame_pointer = at.frame_pointer;
+    if let Some(saved) = way_out.frame_pointer {
+        let is_own = place(saved) == at.frame_pointer;
+        if is_own || !stack.word(place(saved), &mut frame_pointer) {
+            return None;
+        }
+    }
+    let mut return_address = 0;
+    if !stack.word(place(way_out.return_address), &mut return_address) {
+        return None;
+    }
+    let stack_pointer = place(way_out.return_address).wrapping_add(WORD);
+    let caller = Registers { instruction_pointer: return_address, stack_pointer, frame_pointer };
+    Some(Step::to(caller, Found::ByCode))
 }
 
 /// The caller's registers, by the rule of the code that runs.
@@ -470,6 +495,28 @@ mod tests {
         let result = |frame_pointer| caller(Rule::default(), at(0, frame_pointer), &stack);
         assert!(result(MAX_FRAME_BYTES / WORD).is_ok());
         assert_eq!(result(MAX_FRAME_BYTES / WORD + 1), Err(WalkEnd::BrokenFramePointer));
+    }
+
+    #[test]
+    fn a_function_without_a_frame_is_left_by_its_way_out() {
+        let stack = memory(&[]);
+        let without_frame = WayOut { return_address: 16, frame_pointer: None };
+        let found = by_way_out(without_frame, at(2, 9), &stack);
+        let caller = Registers { instruction_pointer: 0x1004, ..at(5, 9) };
+        assert_eq!(found, Some(Step { caller, found: Found::ByCode, end: None }));
+        assert_eq!(by_way_out(without_frame, at(30, 9), &stack), None, "above the stack");
+    }
+
+    #[test]
+    fn a_frame_pointer_that_is_not_the_function_s_own_is_passed_over() {
+        let stack = memory(&[]);
+        let framed = WayOut { return_address: 24, frame_pointer: Some(16) };
+        assert_eq!(by_way_out(framed, at(2, 4), &stack), None, "it points to where it was saved");
+        let found = by_way_out(framed, at(2, 9), &stack).unwrap();
+        let caller = Registers { instruction_pointer: 0x1005, frame_pointer: 0x1004, ..at(6, 0) };
+        assert_eq!(found.caller, caller);
+        assert_eq!(by_way_out(framed, at(30, 9), &stack), None);
+        assert_eq!(by_way_out(framed, at(29, 9), &stack), None);
     }
 
     #[test]

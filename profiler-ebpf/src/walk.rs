@@ -12,10 +12,11 @@ use decide::{
 };
 use profiler_common::{
     Counter, FrameMarks, MAX_FRAMES, RecordKind, StackFlags, StackId, UnknownCodeRecord,
-    unwind::{ProcessEntry, WalkEnd},
+    unwind::{MappingFlags, ProcessEntry, WalkEnd},
 };
 
 use crate::{
+    ahead,
     config::get,
     maps::{ASKED, PROCESSES, send},
     registers,
@@ -56,14 +57,13 @@ const WINDOW_BYTES: u64 = (WINDOW_WORDS * size_of::<u64>()) as u64;
 #[repr(C)]
 pub(crate) struct Window {
     start: u64,
+    /// How much of it was read.
+    bytes: u64,
     words: [u64; WINDOW_WORDS],
 }
 
 /// The task's user memory.
-struct UserStack(*mut Window);
-
-/// No stack is at the end of the address space.
-const NOWHERE: u64 = u64::MAX - WINDOW_BYTES;
+pub(crate) struct UserStack(*mut Window);
 
 impl UserStack {
     /// The place in the window of `bytes` bytes, which it is moved to when they are not in it. [`NO_PLACE`] where they
@@ -73,16 +73,12 @@ impl UserStack {
         // SAFETY: the window is part of a live map value that this CPU owns.
         let window = unsafe { &mut *self.0 };
         let offset = address.wrapping_sub(window.start);
-        if offset <= WINDOW_BYTES - bytes && offset.is_multiple_of(size_of::<u64>() as u64) {
+        let is_read = bytes <= window.bytes && offset <= window.bytes - bytes;
+        if is_read && offset.is_multiple_of(size_of::<u64>() as u64) {
             return offset as usize / size_of::<u64>();
         }
-        window.start = address;
-        if fill(window, address, WINDOW_BYTES as u32) {
-            return 0;
-        }
         // At the end of the stack there are fewer.
-        window.start = NOWHERE;
-        if fill(window, address, bytes as u32) { 0 } else { NO_PLACE }
+        if fill(window, address, WINDOW_BYTES) || fill(window, address, bytes) { 0 } else { NO_PLACE }
     }
 
     #[inline(always)]
@@ -97,10 +93,19 @@ impl UserStack {
 const NO_PLACE: usize = usize::MAX;
 
 #[inline(always)]
-fn fill(window: &mut Window, address: u64, bytes: u32) -> bool {
-    let words = (&raw mut window.words).cast();
-    // SAFETY: the destination is at least as large as a window; the helper checks the source.
-    let result = unsafe { helpers::bpf_probe_read_user(words, bytes, address as *const core::ffi::c_void) };
+fn fill(window: &mut Window, address: u64, bytes: u64) -> bool {
+    let is_read = read_user((&raw mut window.words).cast(), bytes as u32, address);
+    window.start = address;
+    window.bytes = if is_read { bytes } else { 0 };
+    is_read
+}
+
+/// Reads as much of the task's memory, which has room at the destination.
+#[inline(always)]
+pub(crate) fn read_user(destination: *mut core::ffi::c_void, bytes: u32, address: u64) -> bool {
+    // SAFETY: callers give a destination of that size; the helper checks the source.
+    let result =
+        unsafe { helpers::bpf_probe_read_user(destination, bytes, address as *const core::ffi::c_void) };
     result == 0
 }
 
@@ -141,17 +146,17 @@ pub(crate) fn begin(context: &PerfEventContext, scratch: &mut Scratch) -> bool {
         ask_again(scratch, address);
         return false;
     };
-    scratch.window.start = NOWHERE;
+    scratch.window.bytes = 0;
     scratch.walk =
         Walk { registers, hash: get!(hash_seed), process, mapping, depth: 0, back: 0, end: RUNNING };
     push(scratch, 0);
     true
 }
 
-/// Goes to the caller. False at the end.
+/// Goes to the caller, which the code ahead may have to show. False at the end.
 #[inline(always)]
-pub(crate) fn advance(scratch: &mut Scratch) -> bool {
-    match try_advance(scratch) {
+pub(crate) fn advance<const LOOKS_AHEAD: bool>(scratch: &mut Scratch) -> bool {
+    match try_advance::<LOOKS_AHEAD>(scratch) {
         Ok(()) => true,
         Err(end) => {
             scratch.walk.end = end as u32;
@@ -161,23 +166,36 @@ pub(crate) fn advance(scratch: &mut Scratch) -> bool {
 }
 
 #[inline(always)]
-fn try_advance(scratch: &mut Scratch) -> Result<(), WalkEnd> {
+fn try_advance<const LOOKS_AHEAD: bool>(scratch: &mut Scratch) -> Result<(), WalkEnd> {
     if scratch.walk.depth >= MAX_FRAMES as u32 {
         return Err(WalkEnd::TooDeep);
     }
     let mappings = Mappings::get().ok_or(WalkEnd::NoMapping)?;
     let window = &raw mut scratch.window;
-    let walk = &mut scratch.walk;
+    let walk = &scratch.walk;
     let at = walk.registers.instruction_pointer.wrapping_sub(u64::from(walk.back));
     let mapping = mappings.at(walk.mapping);
     let rule = tables::rule(mapping, at);
-    let Step { caller, found, end } = step::step(rule, walk.registers, &UserStack(window));
+    // SAFETY: `at` stays within the value.
+    let is_generated = unsafe { (*mapping).flags } & MappingFlags::SOME_FRAMELESS != 0;
+    let (registers, runs) = (walk.registers, walk.back == 0);
+    let by_code = if LOOKS_AHEAD && is_generated {
+        ahead::step(&mut scratch.code, registers, runs, &UserStack(window))
+    } else {
+        None
+    };
+    let step = match by_code {
+        Some(step) => step,
+        None => step::step(rule, registers, &UserStack(window)),
+    };
+    let Step { caller, found, end } = step;
+    let walk = &mut scratch.walk;
     if let Some(end) = end {
         // SAFETY: `at` stays within the value.
         let is_of_rules = unsafe { (*mapping).pages } > 0;
         return Err(if end == WalkEnd::NoCaller && is_of_rules { WalkEnd::Root } else { end });
     }
-    if found == Found::ByFramePointer && get!(tables_only) != 0 {
+    if matches!(found, Found::ByFramePointer | Found::ByCode) && get!(tables_only) != 0 {
         return Err(WalkEnd::UnsupportedRule);
     }
     let back = if found == Found::Interrupted { 0 } else { 1 };
@@ -199,6 +217,7 @@ fn try_advance(scratch: &mut Scratch) -> Result<(), WalkEnd> {
     let mark = match found {
         Found::ByRule => 0,
         Found::ByFramePointer => FrameMarks::BY_FRAME_POINTER,
+        Found::ByCode => FrameMarks::BY_CODE,
         Found::Interrupted => FrameMarks::INTERRUPTED,
     };
     push(scratch, mark);

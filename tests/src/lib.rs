@@ -16,7 +16,7 @@ mod workload;
 pub use chain::{Chain, Chains};
 pub use compare::assert_matches_file;
 pub use deadline::{DEADLINE, until};
-pub use dotnet::await_optimized;
+pub use dotnet::{await_optimized, await_optimized_methods};
 pub use program::{Outcome, outcome, profiler, start_sampling};
 pub use sampling::{sample, sample_pid, sample_settled};
 pub use stacks::{Stack, Stacks};

@@ -89,13 +89,14 @@ fn stacks(ledger: &Ledger) -> String {
 /// How user code's callers were found, where there are some.
 fn callers(ledger: &Ledger) -> String {
     let count = |found_by| ledger.found_by.get(&found_by).copied().unwrap_or_default();
-    let (tables, pointers) = (count(FoundBy::Cfi), count(FoundBy::FramePointer));
-    let total = tables + pointers;
+    let (tables, pointers, code) = (count(FoundBy::Cfi), count(FoundBy::FramePointer), count(FoundBy::Code));
+    let total = tables + pointers + code;
     if total == 0 {
         return String::new();
     }
+    let by_code = if code == 0 { String::new() } else { format!(", {} by their code", percent(code, total)) };
     format!(
-        "; callers: {} by unwind tables, {} by frame pointer",
+        "; callers: {} by unwind tables, {} by frame pointer{by_code}",
         percent(tables, total),
         percent(pointers, total)
     )

@@ -164,6 +164,8 @@ pub enum FoundBy {
     Cfi,
     /// By the frame pointer: right only as far as its callees keep one.
     FramePointer,
+    /// By the code of its callee, a managed method without a frame, and the return address that this code leads to.
+    Code,
     /// In a signal frame: it was interrupted.
     SignalFrame,
 }

@@ -72,6 +72,8 @@ pub(crate) enum FrameFound {
     ByTable,
     /// By the frame pointer, because the callee's code has no rule.
     ByFramePointer,
+    /// By the callee's code, which has neither a rule nor a frame.
+    ByCode,
     /// A signal interrupted it.
     Interrupted,
 }
@@ -94,6 +96,7 @@ impl RawStack {
                 _ if depth == 0 => FrameFound::Sampled,
                 FrameMarks::INTERRUPTED => FrameFound::Interrupted,
                 FrameMarks::BY_FRAME_POINTER => FrameFound::ByFramePointer,
+                FrameMarks::BY_CODE => FrameFound::ByCode,
                 _ if is_walked => FrameFound::ByTable,
                 _ => FrameFound::ByKernel,
             };
@@ -251,14 +254,15 @@ mod tests {
 
     #[test]
     fn what_a_signal_interrupted_is_looked_up_where_it_is() {
-        let addresses =
-            vec![0x1000, 0x2000, 0x3000 | FrameMarks::INTERRUPTED, 0x4000 | FrameMarks::BY_FRAME_POINTER];
+        let marked = [0x3000 | FrameMarks::INTERRUPTED, 0x4000 | FrameMarks::BY_FRAME_POINTER];
+        let addresses = [&[0x1000, 0x2000][..], &marked, &[0x5000 | FrameMarks::BY_CODE]].concat();
         let stack = RawStack { addresses, walk_end: WalkEnd::Root as u8, ..RawStack::default() };
         let expected = [
             (0x1000, FrameFound::Sampled),
             (0x1fff, FrameFound::ByTable),
             (0x3000, FrameFound::Interrupted),
             (0x3fff, FrameFound::ByFramePointer),
+            (0x4fff, FrameFound::ByCode),
         ];
         assert_eq!(frames(&stack), expected);
     }

@@ -248,6 +248,7 @@ fn found_by(code: Code, found: FrameFound) -> FoundBy {
         FrameFound::ByKernel if matches!(code, Code::Kernel(_)) => FoundBy::Kernel,
         FrameFound::ByKernel | FrameFound::ByFramePointer => FoundBy::FramePointer,
         FrameFound::ByTable => FoundBy::Cfi,
+        FrameFound::ByCode => FoundBy::Code,
         FrameFound::Interrupted => FoundBy::SignalFrame,
     }
 }

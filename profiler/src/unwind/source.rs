@@ -30,6 +30,11 @@ impl TableSource {
         Ok(Some(Self { layout: elf.layout(), kind: Kind::Elf(ElfSource::read(&elf)?) }))
     }
 
+    /// Whether it is of precompiled .NET code.
+    pub(crate) fn is_managed(&self) -> bool {
+        matches!(self.kind, Kind::Precompiled(_))
+    }
+
     /// Where a mapping of the file begins in its table.
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout

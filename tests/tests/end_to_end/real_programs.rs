@@ -6,7 +6,9 @@ use profiler::{
     Profile, Profiler, Target,
     profile::{FrameKind, StackEnd},
 };
-use profiler_tests::{Workload, file, privileged, sample_pid, sample_settled};
+use profiler_tests::{
+    Stacks, Workload, await_optimized_methods, file, privileged, sample_pid, sample_settled,
+};
 
 /// Of programs that were compiled ahead of time: the rest begin or end while they are sampled.
 const COMPILED_PERCENT: f64 = 95.0;
@@ -89,11 +91,38 @@ fn java_reaches_its_root_through_hundreds_of_frames() {
 fn dotnet_reaches_its_root() {
     let Some(_turn) = privileged() else { return };
     for version in ["3.1", "9.0"] {
-        for mode in ["cpu", "generic", "threads"] {
+        for mode in ["cpu", "generic", "threads", "tiny", "dynamic", "web"] {
             let workload = Workload::dotnet(version, mode);
             let profile = sample_settled(sample_pid(workload.pid()), SAMPLES);
             assert_whole(&format!(".NET {version}, {mode}"), &profile, GENERATED_PERCENT);
         }
+    }
+}
+
+#[test]
+fn dotnet_methods_without_frames_show_their_callers() {
+    let Some(_turn) = privileged() else { return };
+    const METHODS: [&str; 2] = ["TinyMiddle", "TinyOuter"];
+    let [alpha, middle, outer] = ["Cpu.Alpha", "Tiny.TinyMiddle", "Tiny.TinyOuter"];
+    let [alpha, middle, outer] = [alpha, middle, outer].map(|name| format!("app!Workload.{name}()"));
+    let run = "app!Workload.Tiny.Run(class System.Func`1<bool>)";
+    for version in ["3.1", "9.0"] {
+        let workload = Workload::dotnet(version, "tiny");
+        await_optimized_methods(Path::new(&format!("/tmp/perf-{}.map", workload.pid())), "Tiny", &METHODS);
+        let profile = sample_settled(sample_pid(workload.pid()), SAMPLES);
+        let stacks = Stacks::of(&profile);
+        let in_alpha = stacks.percent(|stack| stack.has(&alpha));
+        let whole = stacks.percent(|stack| {
+            // The loop that calls them may have been replaced while it ran, and is there twice.
+            let main = stack.frames.iter().position(|frame| frame.starts_with("app!Workload.Program.Main("));
+            main.is_some_and(|main| stack.frames.get(main + 1).is_some_and(|frame| frame == run))
+                && stack.has_chain(&[run, &outer, &middle, &alpha])
+        });
+        println!(".NET {version}: {whole:.2} % of {in_alpha:.2} % have all their callers");
+        assert!(
+            in_alpha > 95.0 && whole >= 0.99 * in_alpha,
+            "{version}: {whole} of {in_alpha} %: {stacks:#?}"
+        );
     }
 }
 

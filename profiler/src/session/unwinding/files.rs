@@ -68,6 +68,7 @@ enum Identity {
 struct Table {
     /// Where a mapping of the file begins in its table.
     layout: Layout,
+    is_managed: bool,
     source: u64,
     installed: InstalledFile,
     /// How many sets of mappings in the kernel lead to it.
@@ -118,6 +119,11 @@ impl Files {
     /// Whether a table is still there.
     pub(super) fn has(&self, key: FileKey) -> bool {
         self.tables.contains_key(&key)
+    }
+
+    /// Whether the file is one of precompiled .NET code.
+    pub(super) fn is_managed(&self, key: FileKey) -> bool {
+        self.tables.get(&key).is_some_and(|table| table.is_managed)
     }
 
     /// A mapping as the kernel side reads it.
@@ -223,8 +229,8 @@ impl Files {
         self.next_key = self.next_key.wrapping_add(1);
         self.bytes += installed.bytes();
         let unused_since = Instant::now();
-        let layout = made_of.layout().clone();
-        self.tables.insert(key, Table { layout, source, installed, users: 0, unused_since });
+        let (layout, is_managed) = (made_of.layout().clone(), made_of.is_managed());
+        self.tables.insert(key, Table { layout, is_managed, source, installed, users: 0, unused_since });
         self.by_source.insert(source, key);
         Some(key)
     }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_common::unwind::MappingEntry;
+use profiler_common::unwind::{MappingEntry, MappingFlags};
 
 use super::files::{FileKey, Files};
 use crate::{
@@ -23,6 +23,9 @@ use crate::{
 /// often from then on, up to this.
 const MAX_LOOK_INTERVAL: Duration = Duration::from_secs(10);
 const MIN_LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// After so long of making tables for a process, those that there are go into the kernel before the rest is made.
+const PLACING_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The processes, their mappings, and the tables of the files behind them.
 #[derive(Debug)]
@@ -49,6 +52,16 @@ struct Space {
     look_interval: Duration,
     /// Its first thread has ended, and took what `/proc` tells of the mappings with it.
     is_headless: bool,
+}
+
+/// Mappings to be put into the kernel.
+#[derive(Debug, Default)]
+struct Entries {
+    entries: Vec<MappingEntry>,
+    /// Whose tables they lead to: these are kept.
+    files: Vec<FileKey>,
+    /// Whether no table is left to be made.
+    are_all: bool,
 }
 
 /// Mappings in the kernel, of one process and of its children as long as theirs are the same.
@@ -117,14 +130,19 @@ impl Spaces {
 
     /// Brings the kernel up to date, unless told to stop in between.
     pub(super) fn settle(&mut self, stop: impl Fn() -> bool) {
-        let behind = self.spaces.iter().filter(|(_, space)| space.is_behind && !space.is_refused);
-        let behind: Vec<u32> = behind.map(|(pid, _)| *pid).collect();
-        for pid in behind {
-            if stop() {
-                return;
+        loop {
+            let behind = self.spaces.iter().filter(|(_, space)| space.is_behind && !space.is_refused);
+            let behind: Vec<u32> = behind.map(|(pid, _)| *pid).collect();
+            if behind.is_empty() {
+                break;
             }
-            if let Err(refusal) = self.place(pid, &stop) {
-                self.refuse(pid, &refusal);
+            for pid in behind {
+                if stop() {
+                    return;
+                }
+                if let Err(refusal) = self.place(pid, &stop) {
+                    self.refuse(pid, &refusal);
+                }
             }
         }
         self.files.free_unused(&mut self.maps, Instant::now());
@@ -226,15 +244,18 @@ impl Spaces {
             .map(|text| maps::parse_executable(&text))
     }
 
-    /// Puts the mappings of a process into the kernel, with the tables of their files.
+    /// Puts the mappings of a process into the kernel, with the tables of their files: all, or as many as were made
+    /// within a while.
     fn place(&mut self, pid: u32, stop: &dyn Fn() -> bool) -> Result<(), Refusal> {
-        let (entries, files) = self.entries(pid, stop);
+        let Entries { entries, files, are_all } = self.entries(pid, stop);
         let Some(space) = self.spaces.get_mut(&pid) else { return Ok(()) };
-        space.is_behind = false;
+        space.is_behind = !are_all;
         match install(&mut self.maps, pid, &entries) {
             Ok(mappings) => {
-                // `cargo xtask bench` reads this line.
-                log::debug!("unwind tables of process {pid} are in place: {} mappings", entries.len());
+                if are_all {
+                    // `cargo xtask bench` reads this line.
+                    log::debug!("unwind tables of process {pid} are in place: {} mappings", entries.len());
+                }
                 let before = space.placed.replace(Arc::new(Placed { mappings, files }));
                 self.release(before);
                 Ok(())
@@ -247,8 +268,8 @@ impl Spaces {
     }
 
     /// The mappings of a process as the kernel side reads them, and the tables that they lead to, which are kept.
-    fn entries(&mut self, pid: u32, stop: &dyn Fn() -> bool) -> (Vec<MappingEntry>, Vec<FileKey>) {
-        let Some(space) = self.spaces.get_mut(&pid) else { return Default::default() };
+    fn entries(&mut self, pid: u32, stop: &dyn Fn() -> bool) -> Entries {
+        let Some(space) = self.spaces.get_mut(&pid) else { return Entries::default() };
         let files = &mut self.files;
         // Those of files that are mapped no more are forgotten.
         let known = std::mem::take(&mut space.files);
@@ -256,13 +277,26 @@ impl Spaces {
             known.into_iter().filter(|(_, key)| key.is_none_or(|key| files.has(key))).collect();
         let mut entries = Vec::new();
         let mut keys = Vec::new();
+        let (begin, mut made, mut are_all) = (Instant::now(), 0, true);
         for mapping in space.mappings.current().filter(|mapping| is_walked(mapping)) {
             let key = match &mapping.backing {
-                Backing::File { id, .. } => *space.files.entry(*id).or_insert_with(|| match known.get(id) {
-                    Some(key) => *key,
-                    None if stop() => None,
-                    None => files.of_mapping(&mut self.maps, pid, mapping, stop),
-                }),
+                Backing::File { id, .. } => {
+                    let seen = space.files.get(id).or_else(|| known.get(id)).copied();
+                    let is_late = made > 0 && begin.elapsed() >= PLACING_INTERVAL;
+                    are_all &= seen.is_some() || !is_late;
+                    let looked_at = match seen {
+                        None if is_late || stop() => None,
+                        None => {
+                            made += 1;
+                            Some(files.of_mapping(&mut self.maps, pid, mapping, stop))
+                        }
+                        seen => seen,
+                    };
+                    looked_at.and_then(|key| {
+                        space.files.insert(*id, key);
+                        key
+                    })
+                }
                 Backing::Vdso => files.vdso(&mut self.maps, stop),
                 Backing::Jit | Backing::Special(_) => None,
             };
@@ -273,7 +307,12 @@ impl Spaces {
             }
             push(&mut entries, entry.unwrap_or_else(|| without_table(mapping)));
         }
-        (entries, keys)
+        if keys.iter().any(|key| files.is_managed(*key)) {
+            // Who runs precompiled .NET code compiles some itself.
+            let compiled = entries.iter_mut().filter(|entry| entry.pages == 0);
+            compiled.for_each(|entry| entry.flags |= MappingFlags::SOME_FRAMELESS);
+        }
+        Entries { entries, files: keys, are_all }
     }
 
     /// Gives back what was in the kernel, when nobody else's is the same.

@@ -110,7 +110,7 @@ impl InstalledFile {
             page_entry: self.pages.start,
             first_page: self.first_page,
             pages: self.pages.end - self.pages.start,
-            reserved: 0,
+            flags: 0,
         }
     }
 
