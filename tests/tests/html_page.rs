@@ -1,4 +1,4 @@
-//! The interactive page in a real browser: pages written here, opened and used by `tests/page/page.test.mjs`.
+//! The interactive page in a real browser: pages written here, opened and used by what is in `tests/page`.
 
 use std::{fs::File, path::Path, process::Command};
 
@@ -166,8 +166,8 @@ fn a_browser_shows_the_page_and_every_part_of_it_works() {
     let bytes = folder.path().join("large.html").metadata().unwrap().len();
     assert!(bytes < 10_000_000, "a million samples of 50,000 stacks take {bytes} bytes");
 
-    let script = profiler_tests::file("page/page.test.mjs");
-    let node = Command::new("node").arg("--test").arg(script).env("PAGES", folder.path()).output().unwrap();
+    let scripts = ["page/names.test.mjs", "page/page.test.mjs"].map(profiler_tests::file);
+    let node = Command::new("node").arg("--test").args(scripts).env("PAGES", folder.path()).output().unwrap();
     let said = String::from_utf8_lossy(&node.stdout);
     assert!(node.status.success(), "{said}{}", String::from_utf8_lossy(&node.stderr));
 }

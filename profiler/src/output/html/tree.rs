@@ -38,26 +38,27 @@ impl Tree {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::{Header, ProfileBuilder, StackEnd};
+    use crate::{
+        address::ElfAddress,
+        profile::{Frame, FrameKind, Naming, ProfileBuilder, StackEnd, SymbolSource},
+    };
 
     /// Ids of as many stacks as are asked for.
     fn ids(count: u64) -> Vec<StackId> {
         let mut builder = ProfileBuilder::default();
-        let mut frame = |address| {
-            let name = builder.string("f");
-            builder.frame(crate::profile::Frame {
+        let name = builder.string("f");
+        let mut id = |address| {
+            let frame = builder.frame(Frame {
                 name,
-                kind: crate::profile::FrameKind::Native,
+                kind: FrameKind::Native,
                 module: None,
-                address: crate::ElfAddress(address),
+                address: ElfAddress(address),
                 location: None,
-                naming: crate::profile::Naming::Symbol(crate::profile::SymbolSource::Dwarf),
-            })
+                naming: Naming::Symbol(SymbolSource::SymbolTable),
+            });
+            builder.stack(vec![frame], StackEnd::Root)
         };
-        let frames: Vec<_> = (0..count).map(&mut frame).collect();
-        let ids = frames.into_iter().map(|frame| builder.stack(vec![frame], StackEnd::Root)).collect();
-        drop(builder.finish(Header::default()));
-        ids
+        (0..count).map(&mut id).collect()
     }
 
     #[test]

@@ -167,18 +167,18 @@ class Placing {
 /** @returns {{root: number, entries: Uint32Array}[]} */
 function entriesByRoot(/** @type {Timeline} */ timeline, { from, to }, /** @type {Int32Array} */ roots) {
   const [first, end] = [timeline.start[from], timeline.start[to + 1]];
-  const numbers = [...new Set(roots)];
-  const group = Uint32Array.from(roots, (root) => numbers.indexOf(root));
-  const ends = new Uint32Array(numbers.length);
-  for (let entry = first; entry < end; entry += 1) ends[group[timeline.thread[entry]]] += 1;
-  for (let index = 1; index < ends.length; index += 1) ends[index] += ends[index - 1];
-  const sorted = new Uint32Array(end - first);
-  const starts = Uint32Array.of(0, ...ends.subarray(0, -1));
+  const groups = new Map(Array.from(new Set(roots), (root, group) => [root, group]));
+  const groupOf = Uint32Array.from(roots, (root) => groups.get(root));
+  // Where each group begins, and where its next entry goes.
+  const starts = new Uint32Array(groups.size + 1);
+  for (let entry = first; entry < end; entry += 1) starts[groupOf[timeline.thread[entry]] + 1] += 1;
+  for (let group = 0; group < groups.size; group += 1) starts[group + 1] += starts[group];
   const next = starts.slice();
-  for (let entry = first; entry < end; entry += 1) sorted[next[group[timeline.thread[entry]]]++] = entry;
-  return numbers
-    .map((root, index) => ({ root, entries: sorted.subarray(starts[index], ends[index]) }))
-    .filter(({ entries }) => entries.length > 0);
+  const sorted = new Uint32Array(end - first);
+  for (let entry = first; entry < end; entry += 1) sorted[next[groupOf[timeline.thread[entry]]]++] = entry;
+  const entriesOf = (group) => sorted.subarray(starts[group], starts[group + 1]);
+  const found = Array.from(groups, ([root, group]) => ({ root, entries: entriesOf(group) }));
+  return found.filter(({ entries }) => entries.length > 0);
 }
 
 /** Nodes that are added one by one. */

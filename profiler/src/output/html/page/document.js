@@ -63,7 +63,8 @@ function readFunctions({ functions, kinds, strings }) {
   };
   const name = (number, index) => {
     const file = functions.file[index];
-    return file ? `${text(number)} (${place(file, index).split("/").pop()})` : text(number);
+    const called = text(number).trim() === "" ? "(empty name)" : text(number);
+    return file ? `${called} (${place(file, index).split("/").pop()})` : called;
   };
   return {
     count: functions.name.length,

@@ -1,0 +1,47 @@
+// How names become short enough for a box.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+
+const source = readFileSync(new URL("../../profiler/src/output/html/page/names.js", import.meta.url), "utf8");
+const { shorterNames, FittingNames } = new Function(`${source}; return { shorterNames, FittingNames };`)();
+
+test("module, arguments, generics and namespaces go, in this order", () => {
+  assert.deepEqual(shorterNames("System.Private.CoreLib!System.Collections.Generic.List`1[System.__Canon].Add(!0)"), [
+    "System.Private.CoreLib!System.Collections.Generic.List`1[System.__Canon].Add(!0)",
+    "System.Collections.Generic.List`1[System.__Canon].Add(!0)",
+    "System.Collections.Generic.List`1[System.__Canon].Add",
+    "System.Collections.Generic.List`1.Add",
+    "List`1.Add",
+    "Add",
+  ]);
+});
+
+test("the shortest name still says which function it is", () => {
+  const shortest = {
+    "std::vector<int, std::allocator<int>>::push_back(int&&)": "push_back",
+    "<alloc::vec::Vec<T> as core::iter::Extend>::extend": "extend",
+    "ns::(anonymous namespace)::foo(int) const": "foo",
+    "foo.part.0": "foo.part.0",
+    "main.(*T).method": "method",
+    "operator<<(int)": "operator<<",
+    "[libfoo.so+0x12]": "[libfoo.so+0x12]",
+    "LazyCompile:~fib /tmp/a.js:3:13": "LazyCompile:~fib /tmp/a.js:3:13",
+    "work (a.rs:12)": "work",
+    "((((": "((((",
+    "a<b": "a<b",
+    "": "",
+    "   ": "   ",
+    "::": "::",
+  };
+  for (const [name, last] of Object.entries(shortest)) assert.equal(shorterNames(name).at(-1), last, name);
+});
+
+test("what has no room in any form is cut", () => {
+  const names = new FittingNames({ name: ["App!Some.Long.Name()"] });
+  assert.equal(names.fitting(0, 100), "App!Some.Long.Name()");
+  assert.equal(names.fitting(0, 10), "Long.Name");
+  assert.equal(names.fitting(0, 3), "Na…");
+  assert.equal(names.fitting(0, 0), "N…");
+});
