@@ -139,6 +139,25 @@ fn methods_compiled_while_sampling_have_names_from_each_profile_on() {
 }
 
 #[test]
+fn twenty_thousand_methods_have_their_names_whether_they_are_new_or_old() {
+    let Some(_turn) = privileged() else { return };
+    for version in VERSIONS {
+        let mut workload = start(version, "many");
+        let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+        workload.wait_for("made");
+        for (age, profile) in [
+            ("new", session.take_profile(Duration::from_millis(500)).unwrap()),
+            ("old", sample(sample_pid(workload.pid()), 1_000)),
+        ] {
+            assert_named(&profile, 1, &format!("{version} {age}"));
+            let (names, _) = jit_frames(&profile, 0);
+            let made = names.iter().filter(|name| name.contains("dynamicClass.made;method"));
+            assert!(made.collect::<BTreeSet<_>>().len() > 10, "{version} {age}: {:?}", profile.ledger());
+        }
+    }
+}
+
+#[test]
 fn a_session_that_is_dropped_leaves_none_in_the_target() {
     let Some(_turn) = privileged() else { return };
     for version in VERSIONS {
