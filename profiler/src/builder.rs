@@ -57,6 +57,7 @@ impl Default for Builder {
             children: false,
             inlines: false,
             lines: false,
+            dotnet_perf_map: false,
             debug_directories: Vec::new(),
             capture: None,
             replay: None,
@@ -118,6 +119,15 @@ impl Builder {
     /// Whether frames have file and line (needs debug information); not when not said.
     pub fn lines(mut self, wanted: bool) -> Self {
         self.settings.lines = wanted;
+        self
+    }
+
+    /// Whether .NET runtimes (.NET 8 and later) are asked to write a perf map while sampling goes on, which names their
+    /// stubs; not when not said. It is switched off and removed at the end. A runtime writes all methods that it has at
+    /// the beginning, and a line for each that it compiles. Where that could lock it up or crash it, it is not asked, and
+    /// a warning is logged.
+    pub fn dotnet_perf_map(mut self, wanted: bool) -> Self {
+        self.settings.dotnet_perf_map = wanted;
         self
     }
 

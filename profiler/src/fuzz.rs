@@ -129,9 +129,10 @@ pub fn names(bytes: &[u8]) {
     assert_eq!(managed::normalise(&once).name, once);
 }
 
-/// The events of a capture.
+/// The events of a capture, and what runtimes told in it.
 pub fn capture(bytes: &[u8]) {
     let _ = sampler::capture::parse(bytes);
+    diagnostics::read_recording(bytes);
 }
 
 /// The kernel's type information.

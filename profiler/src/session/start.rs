@@ -49,6 +49,7 @@ pub(crate) struct Settings {
     pub(crate) children: bool,
     pub(crate) inlines: bool,
     pub(crate) lines: bool,
+    pub(crate) dotnet_perf_map: bool,
     pub(crate) debug_directories: Vec<PathBuf>,
     pub(crate) capture: Option<PathBuf>,
     pub(crate) replay: Option<PathBuf>,
@@ -157,7 +158,8 @@ fn pipeline(
     let debug_directories =
         settings.debug_directories.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
     let options = NativeOptions { inlines: settings.inlines, lines: settings.lines };
-    let symbolizer = Symbolizer::new(Arc::clone(&proc), host, debug_directories, options);
+    let mut symbolizer = Symbolizer::new(Arc::clone(&proc), host, debug_directories, options);
+    symbolizer.request_perf_maps(settings.dotnet_perf_map);
     Ok(Pipeline::new(proc, interest, symbolizer, recorder, settings.user_stacks))
 }
 

@@ -36,7 +36,7 @@ pub(crate) use self::demangle::demangle;
 pub(crate) use self::native::NativeOptions;
 use self::{
     debug_file::DebugFiles,
-    diagnostics::{Room, RuntimeNames, RuntimeProcess},
+    diagnostics::{MapPlaces, Room, RuntimeNames, RuntimeProcess},
     jit::{JitNames, JitProcess, places},
     kernel_code::KernelCode,
     modules::Modules,
@@ -99,6 +99,8 @@ pub(crate) struct Symbolizer {
     kernel: KernelCode,
     jit: HashMap<ProcessKey, JitCode>,
     room: Room,
+    /// Whether runtimes are asked for perf maps.
+    requests_perf_maps: bool,
 }
 
 /// The code that one process compiles at run time.
@@ -126,7 +128,13 @@ impl Symbolizer {
             kernel,
             jit: HashMap::new(),
             room: Room::default(),
+            requests_perf_maps: false,
         }
+    }
+
+    /// Asks the .NET runtimes that are seen from now on for perf maps, when `wanted`.
+    pub(crate) fn request_perf_maps(&mut self, wanted: bool) {
+        self.requests_perf_maps = wanted;
     }
 
     /// The code at an address of a process at a time. Opens the file at first sight.
@@ -136,7 +144,9 @@ impl Symbolizer {
             Err(reason) => return Code::Nowhere(reason, address),
         };
         match &mapping.backing {
-            Backing::Jit => Code::Jit(process.key, address, self.jit_epoch(process, time_ns)),
+            Backing::Jit | Backing::DotnetJit => {
+                Code::Jit(process.key, address, self.jit_epoch(process, time_ns))
+            }
             Backing::Special(_) => Code::Nowhere(Reason::NoSymbols, address),
             Backing::Vdso | Backing::File { .. } => self.modules.code_at(process, mapping, address),
         }
@@ -154,7 +164,7 @@ impl Symbolizer {
                 kind: FrameKind::Jit,
                 module: None,
                 address: ElfAddress(address.0),
-                names: self.jit_code(process).names.lookup(address, time_ns),
+                names: self.jit_names(process, address, time_ns),
             },
             Code::Closed(file, offset, reason) => Answer {
                 kind: FrameKind::Native,
@@ -182,6 +192,7 @@ impl Symbolizer {
         let mut listeners = self.jit.values().filter(|code| code.names.is_listening()).count();
         for (key, code) in &mut self.jit {
             let Some(root) = &code.root else { continue };
+            code.names.advance_perf_map();
             if listeners < MAX_LISTENERS && !code.names.is_listening() {
                 code.names.listen();
                 listeners += usize::from(code.names.is_listening());
@@ -202,6 +213,9 @@ impl Symbolizer {
         let until = Instant::now() + SETTLE_TIME;
         self.jit.values_mut().for_each(|code| code.names.ask(is_last, until));
         self.jit.values_mut().for_each(|code| code.names.settle(until));
+        if self.requests_perf_maps {
+            self.poll_jit(processes, now_ns);
+        }
     }
 
     /// Lines and records of the targets' perf maps and jitdumps, and events of their runtimes, that were no entries.
@@ -214,10 +228,18 @@ impl Symbolizer {
         self.jit.values().map(|code| code.names.dropped_events()).sum()
     }
 
-    /// Puts the files that the runtimes of the targets wrote into the capture, when one is recorded.
-    pub(crate) fn keep_jit_files(&self, processes: &ProcessTable) {
+    /// Puts what the runtimes of the targets wrote and told into the capture, when one is recorded.
+    pub(crate) fn keep_jit_names(&self, processes: &ProcessTable) {
+        if !self.proc.records_capture() {
+            return;
+        }
         for (key, code) in &self.jit {
             let Some(process) = processes.get(*key) else { continue };
+            if let Some(recording) = code.names.runtime_recording()
+                && let Err(error) = self.proc.keep(process.pid, diagnostics::RECORDING, &recording)
+            {
+                log::warn!("the capture lacks what the runtime of process {} told: {error}", process.pid);
+            }
             for (path, file) in code.names.files() {
                 if let Err(error) = self.proc.keep_in_root(process.pid, path, file) {
                     log::warn!("the capture lacks `{}` of process {}: {error}", path.display(), process.pid);
@@ -245,8 +267,26 @@ impl Symbolizer {
         }
     }
 
+    /// Where a .NET runtime has nothing but methods and stubs, what is none of its methods is a stub.
+    fn jit_names(
+        &mut self,
+        process: &Process,
+        address: RuntimeAddress,
+        time_ns: u64,
+    ) -> Result<Symbolized, Reason> {
+        let names = &self.jit_code(process).names;
+        names.lookup(address, time_ns).map_err(|reason| match process.find(address, time_ns) {
+            Ok(mapping) if mapping.backing == Backing::DotnetJit && names.has_all_of(time_ns) => {
+                Reason::RuntimeStub
+            }
+            _ => reason,
+        })
+    }
+
     fn jit_code(&mut self, process: &Process) -> &mut JitCode {
-        self.jit.entry(process.key).or_insert_with(|| JitCode::of(process, &self.proc, &self.room))
+        self.jit
+            .entry(process.key)
+            .or_insert_with(|| JitCode::of(process, &self.proc, &self.room, self.requests_perf_maps))
     }
 
     fn debug_files(&self, process: &Process) -> DebugFiles {
@@ -260,7 +300,7 @@ impl Symbolizer {
 }
 
 impl JitCode {
-    fn of(process: &Process, proc: &Proc, room: &Room) -> Self {
+    fn of(process: &Process, proc: &Proc, room: &Room, requests_perf_map: bool) -> Self {
         let identity = process.identity.as_deref();
         // The files in a capture were checked when it was taken, and belong to whoever copied them.
         let (uid, started_unix_ns) = match identity {
@@ -274,21 +314,32 @@ impl JitCode {
             environ: identity.map_or(&[], |identity| &identity.environment),
         };
         let root = identity.and_then(|identity| identity.root.clone());
-        let runtime = runtime_of(process, proc).map(|runtime| RuntimeNames::new(runtime, room.clone()));
+        let runtime = if proc.is_live() {
+            runtime_of(process, requests_perf_map).map(|runtime| RuntimeNames::new(runtime, room.clone()))
+        } else {
+            let recording = proc.read(process.pid, diagnostics::RECORDING).ok();
+            recording.map(|text| RuntimeNames::recorded(&text))
+        };
         Self { names: JitNames::new(&owner, runtime), root }
     }
 }
 
-/// Whom to ask for the names of a process's JIT code. A capture has nobody to be asked.
-fn runtime_of(process: &Process, proc: &Proc) -> Option<RuntimeProcess> {
-    let identity = process.identity.as_deref().filter(|_| proc.is_live())?;
+/// Whom to ask for the names of a process's JIT code.
+fn runtime_of(process: &Process, requests_perf_map: bool) -> Option<RuntimeProcess> {
+    let identity = process.identity.as_deref()?;
+    let namespace_pid = identity.status.innermost_pid;
+    let perf_map = requests_perf_map.then(|| MapPlaces {
+        paths: places::perf_maps(&identity.environment, namespace_pid),
+        started_unix_ns: identity.started_unix_ns,
+    });
     Some(RuntimeProcess {
         root: identity.root.clone()?,
         directories: places::temporary_directories(&identity.environment),
         pid: process.pid,
-        namespace_pid: identity.status.innermost_pid,
+        namespace_pid,
         uid: identity.status.uid,
         start_ticks: identity.start_ticks,
+        perf_map,
     })
 }
 
@@ -299,6 +350,7 @@ pub(crate) fn placeholder(answer: &Answer, reason: Reason, mapping: Option<&Mapp
             format!("[kernel 0x{:x}]", answer.address)
         }
         (FrameKind::Kernel, _) => "[kernel]".to_owned(),
+        (FrameKind::Jit, _) if reason == Reason::RuntimeStub => "[stub]".to_owned(),
         (FrameKind::Jit, _) => format!("[JIT 0x{:x}]", answer.address),
         (_, Some((path, _))) => format!("[{}+0x{:x}]", file_name(path), answer.address),
         (_, None) => match mapping.map(|mapping| &mapping.backing) {

@@ -89,6 +89,9 @@ fn generic_methods_and_those_made_at_run_time_have_names_too() {
             // A delegate of a static method goes through a stub, which calls nobody and which no source names.
             assert_named(&profile, 1, &format!("{version} {mode}"));
             let (names, _) = jit_frames(&profile, 0);
+            let unnamed = &profile.ledger().unnamed;
+            let stubs = unnamed.keys().filter(|gap| gap.reason == Reason::RuntimeStub).count();
+            assert!(stubs > 0 || version == "3.1", "{version} {mode}: {unnamed:?}");
             assert!(names.iter().any(|name| name.starts_with(beginning)), "{version} {mode}: {names:?}");
         }
     }

@@ -5,6 +5,8 @@ mod chains;
 mod cpus;
 mod differential;
 mod dotnet;
+mod dotnet_hostile;
+mod dotnet_perf_map;
 mod dotnet_runtime;
 mod jit;
 mod leftovers;

@@ -16,6 +16,8 @@ mod arguments;
 
 use std::{borrow::Cow, fmt};
 
+use serde::{Deserialize, Serialize};
+
 /// A name, and how its code was compiled where the source says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ManagedName<'a> {
@@ -24,7 +26,7 @@ pub(crate) struct ManagedName<'a> {
 }
 
 /// How the runtime compiled a method.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Tier {
     /// The runtime did not say.
     Unknown,
