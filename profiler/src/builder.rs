@@ -61,6 +61,7 @@ impl Default for Builder {
             lines: false,
             raw_names: false,
             dotnet_tiers: false,
+            dotnet_perf_map: false,
             debug_directories: Vec::new(),
             symbol_servers: Vec::new(),
             symbol_cache: None,
@@ -139,6 +140,15 @@ impl Builder {
     /// tier of a method is a frame of its own then; not when not said.
     pub fn dotnet_tiers(mut self, wanted: bool) -> Self {
         self.settings.dotnet_tiers = wanted;
+        self
+    }
+
+    /// Whether .NET runtimes (.NET 8 and later) are asked to write a perf map while sampling goes on, which names their
+    /// stubs; not when not said. It is switched off and removed at the end. A runtime writes all methods that it has at
+    /// the beginning, and a line for each that it compiles. Where that could lock it up or crash it, it is not asked, and
+    /// a warning is logged.
+    pub fn dotnet_perf_map(mut self, wanted: bool) -> Self {
+        self.settings.dotnet_perf_map = wanted;
         self
     }
 

@@ -163,9 +163,10 @@ pub fn names(bytes: &[u8]) {
     let _ = (managed::readable(&once), managed::readable(&text));
 }
 
-/// The events of a capture.
+/// The events of a capture, and what runtimes told in it.
 pub fn capture(bytes: &[u8]) {
     let _ = sampler::capture::parse(bytes);
+    diagnostics::read_recording(bytes);
 }
 
 /// The kernel's type information.

@@ -6,6 +6,7 @@
 //   generic  Main > Run > Repository`2.Sum over reference and value types
 //   dynamic  methods made at run time and thrown away again, so that their addresses are used anew; their names are
 //            free text with ';' in it
+//   many     20,000 methods made at run time and kept; then it prints "made"
 //   threads  four named threads in mode cpu
 //   async    Chain > Leaf > Outer, asynchronous methods on threads of the pool
 //   gc       objects that are soon garbage
@@ -107,7 +108,7 @@ namespace Workload
     public static class Dynamic
     {
         [MethodImpl(MethodImplOptions.NoInlining)]
-        static Func<int, int> Make(int number)
+        internal static Func<int, int> Make(int number)
         {
             var method = new DynamicMethod("made;method, number " + number, typeof(int), new[] { typeof(int) });
             ILGenerator code = method.GetILGenerator();
@@ -171,6 +172,20 @@ namespace Workload
             {
                 for (int i = 0; i < kept.Length; i++) kept[i] = Make(i);
             }
+        }
+    }
+
+    public static class Many
+    {
+        const int Count = 20000;
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        public static void Run(Func<bool> goesOn)
+        {
+            var made = new Func<int, int>[Count];
+            for (int i = 0; i < Count && goesOn(); i++) { made[i] = Dynamic.Make(7 * i); made[i](i); }
+            Console.WriteLine("made");
+            while (goesOn()) foreach (Func<int, int> method in made) Cpu.Sink += method(1);
         }
     }
 
@@ -282,6 +297,7 @@ namespace Workload
                 case "tiny": Tiny.Run(goesOn); break;
                 case "generic": Generic.Run(goesOn); break;
                 case "dynamic": Dynamic.Run(goesOn); break;
+                case "many": Many.Run(goesOn); break;
                 case "threads": RunThreads(goesOn); break;
                 case "async": Asynchronous.Run(goesOn).Wait(); break;
                 case "gc": Garbage.Run(goesOn); break;

@@ -111,6 +111,11 @@ pub(super) struct SamplingArguments {
     /// How user stacks are unwound
     #[arg(long, value_enum, value_name = "METHOD", default_value_t = UnwindMethod::Auto)]
     unwind: UnwindMethod,
+    /// Have .NET 8 and later write a perf map meanwhile, for the names of the runtime's stubs. It is removed at the end.
+    /// Costs the target a pause at the beginning, up to seconds in large programs, and a write for each method it
+    /// compiles; not done where that could lock up or crash its runtime (10.0.0 to 10.0.10, and the first 5 seconds)
+    #[arg(long)]
+    dotnet_perf_map: bool,
     /// Record what is read of the kernel and the target, for `profiler replay`
     #[arg(long, value_name = "DIR")]
     capture: Option<PathBuf>,
@@ -202,7 +207,8 @@ impl Arguments {
             .children(self.sampling.children)
             .kernel_stacks(!self.sampling.user_only)
             .user_stacks(!self.sampling.kernel_only)
-            .unwind(self.sampling.unwind.into());
+            .unwind(self.sampling.unwind.into())
+            .dotnet_perf_map(self.sampling.dotnet_perf_map);
         if let Some(cpus) = &self.sampling.cpus {
             builder = builder.cpus(cpus.iter());
         }
@@ -299,7 +305,7 @@ mod tests {
     #[test]
     fn flags_reach_the_library() {
         let line = "-p 1 -F 999 -C 0-1 --children -U --inlines --lines --raw-names --dotnet-tiers \
-                    --debug-dir /d --capture /c --symbol-server microsoft --symbol-server http://s \
+                    --dotnet-perf-map --debug-dir /d --capture /c --symbol-server microsoft --symbol-server http://s \
                     --symbol-cache /s";
         let library = Profiler::builder()
             .target(Target::Pids(vec![1]))
@@ -311,6 +317,7 @@ mod tests {
             .lines(true)
             .raw_names(true)
             .dotnet_tiers(true)
+            .dotnet_perf_map(true)
             .debug_directory("/d")
             .symbol_server("microsoft")
             .symbol_server("http://s")

@@ -36,6 +36,8 @@ pub(crate) enum Backing {
     Vdso,
     /// Memory that code was written into: compiled at run time.
     Jit,
+    /// The same, and a .NET runtime's own: there is nothing but its methods and stubs.
+    DotnetJit,
     /// Something of the kernel's that has no file: `[vsyscall]`, `[uprobes]`.
     Special(Arc<str>),
 }
@@ -68,9 +70,8 @@ impl Backing {
         let path = name.strip_suffix(DELETED).unwrap_or(name);
         match path {
             "[vdso]" => Self::Vdso,
-            "" | "//anon" | "/dev/zero" | "/memfd:doublemapper" | "[heap]" | "[stack]" | "/anon_hugepage" => {
-                Self::Jit
-            }
+            "/memfd:doublemapper" => Self::DotnetJit,
+            "" | "//anon" | "/dev/zero" | "[heap]" | "[stack]" | "/anon_hugepage" => Self::Jit,
             _ if path.starts_with("[anon:") || path.starts_with("[anon_shmem:") => Self::Jit,
             _ if path.starts_with("[stack:") || path.starts_with("/SYSV") => Self::Jit,
             _ if path.starts_with('[') => Self::Special(path.into()),
@@ -204,12 +205,11 @@ mod tests {
 
     #[test]
     fn code_in_memory_without_a_file_counts_as_compiled_at_run_time() {
-        for name in
-            ["", "//anon", "/dev/zero (deleted)", "/memfd:doublemapper (deleted)", "[heap]", "[anon:JIT]"]
-        {
-            let mapping = one(&format!("1000-2000 rwxp 00000000 00:01 77 {name}"));
-            assert_eq!(mapping.backing, Backing::Jit, "{name}");
+        let backing = |name| one(&format!("1000-2000 rwxp 00000000 00:01 77 {name}")).backing;
+        for name in ["", "//anon", "/dev/zero (deleted)", "[heap]", "[anon:JIT]"] {
+            assert_eq!(backing(name), Backing::Jit, "{name}");
         }
+        assert_eq!(backing("/memfd:doublemapper (deleted)"), Backing::DotnetJit);
     }
 
     #[test]

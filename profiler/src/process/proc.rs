@@ -64,7 +64,12 @@ impl Proc {
 
     /// Whether a capture is recorded or replayed: what is not asked here is not in it.
     pub(crate) fn serves_capture(&self) -> bool {
-        !self.live || self.capture.is_some()
+        !self.live || self.records_capture()
+    }
+
+    /// Whether a capture is recorded.
+    pub(crate) fn records_capture(&self) -> bool {
+        self.capture.is_some()
     }
 
     /// A file of the proc file system that belongs to no process: `kallsyms`.
@@ -127,6 +132,12 @@ impl Proc {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path leads upwards"));
         }
         capture.copy_from_start(file, &PathBuf::from(format!("{pid}/root")).join(inside))
+    }
+
+    /// Puts a text of the profiler's own making beside the entries of a process, when a capture is recorded.
+    pub(crate) fn keep(&self, pid: u32, entry: &str, text: &[u8]) -> io::Result<()> {
+        let Some(capture) = &self.capture else { return Ok(()) };
+        capture.write(text, &Path::new(&pid.to_string()).join(entry))
     }
 
     /// The code of the vdso, which is the same in every process of this machine.
@@ -215,10 +226,12 @@ mod tests {
         let Backing::File { path, .. } = &mapping.backing else { unreachable!() };
         let file = live.root(pid).unwrap().open_file(Path::new(&**path)).unwrap();
         live.keep_mapped(pid, &mapping, &file).unwrap();
+        live.keep(pid, "told", b"text").unwrap();
         let vdso = live.vdso().unwrap();
 
         let copy = Proc::of_capture(directory.path().to_owned());
         assert_eq!(own_code(&copy), mapping);
+        assert_eq!(copy.read(pid, "told").unwrap(), b"text");
         assert_eq!(copy.vdso().unwrap(), vdso);
         assert!(vdso.starts_with(b"\x7fELF"));
         let copied = copy.open_mapped(pid, &mapping).unwrap();

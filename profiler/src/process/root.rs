@@ -10,7 +10,7 @@ use std::{
     path::Path,
 };
 
-use rustix::fs::{CWD, FileType, FsWord, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, FileType, FsWord, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags};
 
 /// File systems whose regular files are made up by the kernel as they are read (`include/uapi/linux/magic.h`). A
 /// link to one of them can make the reader wait for ever (`/proc/kmsg`, `trace_pipe`), or read what the target
@@ -53,6 +53,30 @@ impl Root {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a socket"));
         }
         Ok(fd)
+    }
+
+    /// Whether there is anything at an absolute path inside this root, a link that leads nowhere included. What cannot be
+    /// looked at counts as there.
+    pub(crate) fn exists(&self, path: &Path) -> bool {
+        let missing = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+        self.resolve(path, OFlags::PATH | OFlags::NOFOLLOW)
+            .map_or_else(|error| !missing.contains(&error.kind()), |_| true)
+    }
+
+    /// Removes a regular file of a user by its absolute path inside this root. Links in its place stay.
+    ///
+    /// # Errors
+    /// `InvalidInput` for what is not a regular file of that user, else the system's.
+    pub(crate) fn remove_file(&self, path: &Path, uid: u32) -> io::Result<()> {
+        let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let directory = self.resolve(directory, OFlags::PATH | OFlags::DIRECTORY)?;
+        let status = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile || status.st_uid != uid {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file of the user"));
+        }
+        Ok(rustix::fs::unlinkat(&directory, name, AtFlags::empty())?)
     }
 
     fn resolve(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
@@ -119,6 +143,32 @@ mod tests {
         let root = Root::open(directory.path()).unwrap();
         assert_eq!(root.open_file(Path::new("/fifo")).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         assert_eq!(root.open_file(Path::new("/")).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn only_a_regular_file_of_the_user_inside_the_root_is_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let inside = directory.path().join("root");
+        std::fs::create_dir_all(inside.join("tmp")).unwrap();
+        let outside = directory.path().join("file");
+        let own = rustix::process::geteuid().as_raw();
+        for path in [&outside, &inside.join("tmp/file"), &inside.join("file")] {
+            std::fs::write(path, "text").unwrap();
+        }
+        symlink("..", inside.join("up")).unwrap();
+        symlink("/nowhere", inside.join("dangling")).unwrap();
+        let root = Root::open(&inside).unwrap();
+        let there = |path: &str| root.exists(Path::new(path));
+        assert_eq!(["/tmp/file", "/dangling", "/missing", "/file/x"].map(there), [true, true, false, false]);
+        let remove = |path: &str, uid| root.remove_file(Path::new(path), uid).map_err(|error| error.kind());
+        for (path, uid) in [("/tmp", own), ("/dangling", own), ("/tmp/file", own + 1), ("/", own)] {
+            assert_eq!(remove(path, uid), Err(io::ErrorKind::InvalidInput), "{path}");
+        }
+        assert_eq!(remove("/missing", own), Err(io::ErrorKind::NotFound));
+        // Above the root there is the root.
+        assert_eq!(remove("/up/file", own), Ok(()));
+        assert_eq!(remove("/tmp/file", own), Ok(()));
+        assert!(outside.exists() && !inside.join("file").exists() && !inside.join("tmp/file").exists());
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub enum Reason {
     JitMapRefused,
     /// JIT code, and neither the runtime nor its map has an entry at this address.
     NoJitEntry,
+    /// JIT code of a .NET runtime, and none of its methods: a stub or helper, by which methods are called.
+    RuntimeStub,
     /// JIT code, and what listens at the runtime's diagnostics socket is not to be trusted: another process or user,
     /// or it does not answer as a runtime does.
     RuntimeRefused,
@@ -60,7 +62,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for tables and tests.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::NoMapping,
         Self::ProcessGone,
         Self::ProcessNotReadable,
@@ -80,6 +82,7 @@ impl Reason {
         Self::NoJitMap,
         Self::JitMapRefused,
         Self::NoJitEntry,
+        Self::RuntimeStub,
         Self::RuntimeRefused,
         Self::RuntimeNotReachable,
         Self::RuntimeSilent,
@@ -110,6 +113,7 @@ impl fmt::Display for Reason {
             Self::NoJitMap => "JIT code without a perf map or jitdump",
             Self::JitMapRefused => "JIT code with a perf map that is not to be trusted",
             Self::NoJitEntry => "JIT code that the runtime does not name",
+            Self::RuntimeStub => "a stub of the .NET runtime",
             Self::RuntimeRefused => "JIT code of a runtime whose socket is not to be trusted",
             Self::RuntimeNotReachable => "no permission to ask the runtime for its JIT code",
             Self::RuntimeSilent => "JIT code of a runtime that did not tell of it in time",

@@ -64,6 +64,7 @@ codes! {
         NotOnSymbolServer = 22,
         SymbolServerFailed = 23,
         SymbolsOnTheWay = 24,
+        RuntimeStub = 25,
     }
     StackEnd {
         Root = 1,
@@ -76,7 +77,7 @@ codes! {
         Backwards = 8,
         Empty = 9,
     }
-    FoundBy { Unsaid = 1, Sample = 2, Kernel = 3, Cfi = 4, FramePointer = 5, SignalFrame = 6 }
+    FoundBy { Unsaid = 1, Sample = 2, Kernel = 3, Cfi = 4, FramePointer = 5, SignalFrame = 6, Code = 7 }
     Loss { RingBufferFull = 1, NoThreadId = 2, StackTableFull = 3, Undecodable = 4 }
 }
 

@@ -189,7 +189,7 @@ impl Pipeline {
         };
         let profile = builder.finish(header);
         if interval.is_last {
-            self.symbolizer.keep_jit_files(&self.processes);
+            self.symbolizer.keep_jit_names(&self.processes);
         }
         self.accounted =
             KernelCounts { target_ticks: self.accounted.target_ticks + accounted_ticks(&profile), ..counts };

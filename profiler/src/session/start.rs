@@ -56,6 +56,7 @@ pub(crate) struct Settings {
     pub(crate) lines: bool,
     pub(crate) raw_names: bool,
     pub(crate) dotnet_tiers: bool,
+    pub(crate) dotnet_perf_map: bool,
     pub(crate) debug_directories: Vec<PathBuf>,
     pub(crate) symbol_servers: Vec<Server>,
     pub(crate) symbol_cache: Option<PathBuf>,
@@ -163,7 +164,8 @@ fn pipeline(
 ) -> Pipeline {
     let options = NativeOptions { inlines: settings.inlines, lines: settings.lines };
     let style = NameStyle { raw: settings.raw_names, tiers: settings.dotnet_tiers };
-    let symbolizer = Symbolizer::new(Arc::clone(&proc), places, options, style);
+    let mut symbolizer = Symbolizer::new(Arc::clone(&proc), places, options, style);
+    symbolizer.request_perf_maps(settings.dotnet_perf_map);
     Pipeline::new(proc, interest, symbolizer, recorder, settings.user_stacks)
 }
 

@@ -77,6 +77,11 @@ pub(crate) enum Rejected {
 }
 
 impl<T> Entry<T> {
+    /// Its bytes; 0 where that is not known.
+    pub(crate) fn size(&self) -> u64 {
+        self.end - self.start
+    }
+
     /// Behind the last address that surely belongs to it: an entry of unknown size has its first byte.
     fn covered_end(&self) -> u64 {
         self.end.max(self.start.saturating_add(1))
@@ -157,6 +162,11 @@ impl<T> CodeMap<T> {
     pub(crate) fn newest_from(&self, start: u64) -> Option<&Entry<T>> {
         let entry = self.entry(*self.pieces.get(&start)?);
         (entry.start == start).then_some(entry)
+    }
+
+    /// All entries in the order in which they were added.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry<T>> {
+        self.entries.iter()
     }
 
     /// Names a span of time in which no address passed from one entry to another: look-ups of one address at

@@ -37,7 +37,7 @@ use std::{
 pub(crate) use self::demangle::demangle;
 use self::{
     debug_file::{CommonPlaces, DebugFiles},
-    diagnostics::{Room, RuntimeNames, RuntimeProcess},
+    diagnostics::{MapPlaces, Room, RuntimeNames, RuntimeProcess},
     jit::{JitNames, JitProcess, places},
     kernel_code::KernelCode,
     modules::Modules,
@@ -114,6 +114,8 @@ pub(crate) struct Symbolizer {
     kernel: KernelCode,
     jit: HashMap<ProcessKey, JitCode>,
     room: Room,
+    /// Whether runtimes are asked for perf maps.
+    requests_perf_maps: bool,
 }
 
 /// The code that one process compiles at run time.
@@ -132,7 +134,22 @@ impl Symbolizer {
     ) -> Self {
         let modules = Modules::new(Arc::clone(&proc), Arc::clone(&places.host));
         let kernel = KernelCode::new(Arc::clone(&proc));
-        Self { proc, options, style, places, modules, kernel, jit: HashMap::new(), room: Room::default() }
+        Self {
+            proc,
+            options,
+            style,
+            places,
+            modules,
+            kernel,
+            jit: HashMap::new(),
+            room: Room::default(),
+            requests_perf_maps: false,
+        }
+    }
+
+    /// Asks the .NET runtimes that are seen from now on for perf maps, when `wanted`.
+    pub(crate) fn request_perf_maps(&mut self, wanted: bool) {
+        self.requests_perf_maps = wanted;
     }
 
     /// The code at an address of a process at a time. Opens the file at first sight.
@@ -142,7 +159,7 @@ impl Symbolizer {
             Err(reason) => return Code::Nowhere(reason, address),
         };
         match &mapping.backing {
-            Backing::Jit => {
+            Backing::Jit | Backing::DotnetJit => {
                 let epoch = self.jit_code(process).names.epoch(time_ns);
                 Code::Jit(process.key, address, epoch)
             }
@@ -169,16 +186,13 @@ impl Symbolizer {
                 let debug_files = self.debug_files(process);
                 self.modules.names(module, address, self.options, &debug_files)
             }
-            Code::Jit(_, address, _) => {
-                let code = &self.jit_code(process).names;
-                Answer {
-                    kind: code.kind(address, time_ns),
-                    module: None,
-                    address: ElfAddress(address.0),
-                    names: code.lookup(address, time_ns),
-                    nearby: Nearby::default(),
-                }
-            }
+            Code::Jit(_, address, _) => Answer {
+                kind: self.jit_code(process).names.kind(address, time_ns),
+                module: None,
+                address: ElfAddress(address.0),
+                names: self.jit_names(process, address, time_ns),
+                nearby: Nearby::default(),
+            },
             Code::Closed(file, offset, reason) => {
                 let module = self.modules.closed_path(file).map(|path| (path, Arc::default()));
                 Answer { module, ..Answer::unnamed(FrameKind::Native, ElfAddress(offset.0), reason) }
@@ -217,6 +231,7 @@ impl Symbolizer {
         let mut listeners = self.jit.values().filter(|code| code.names.is_listening()).count();
         for (key, code) in &mut self.jit {
             let Some(root) = &code.root else { continue };
+            code.names.advance_perf_map();
             if listeners < MAX_LISTENERS && !code.names.is_listening() {
                 code.names.listen();
                 listeners += usize::from(code.names.is_listening());
@@ -237,6 +252,9 @@ impl Symbolizer {
         let until = Instant::now() + SETTLE_TIME;
         self.jit.values_mut().for_each(|code| code.names.ask(is_last, until));
         self.jit.values_mut().for_each(|code| code.names.settle(until));
+        if self.requests_perf_maps {
+            self.poll_jit(processes, now_ns);
+        }
     }
 
     /// Lines and records of the targets' perf maps and jitdumps, and events of their runtimes, that were no entries.
@@ -249,10 +267,18 @@ impl Symbolizer {
         self.jit.values().map(|code| code.names.dropped_events()).sum()
     }
 
-    /// Puts the files that the runtimes of the targets wrote into the capture, when one is recorded.
-    pub(crate) fn keep_jit_files(&self, processes: &ProcessTable) {
+    /// Puts what the runtimes of the targets wrote and told into the capture, when one is recorded.
+    pub(crate) fn keep_jit_names(&self, processes: &ProcessTable) {
+        if !self.proc.records_capture() {
+            return;
+        }
         for (key, code) in &self.jit {
             let Some(process) = processes.get(*key) else { continue };
+            if let Some(recording) = code.names.runtime_recording()
+                && let Err(error) = self.proc.keep(process.pid, diagnostics::RECORDING, &recording)
+            {
+                log::warn!("the capture lacks what the runtime of process {} told: {error}", process.pid);
+            }
             for (path, file) in code.names.files() {
                 if let Err(error) = self.proc.keep_in_root(process.pid, path, file) {
                     log::warn!("the capture lacks `{}` of process {}: {error}", path.display(), process.pid);
@@ -281,8 +307,26 @@ impl Symbolizer {
         }
     }
 
+    /// Where a .NET runtime has nothing but methods and stubs, what is none of its methods is a stub.
+    fn jit_names(
+        &mut self,
+        process: &Process,
+        address: RuntimeAddress,
+        time_ns: u64,
+    ) -> Result<Symbolized, Reason> {
+        let names = &self.jit_code(process).names;
+        names.lookup(address, time_ns).map_err(|reason| match process.find(address, time_ns) {
+            Ok(mapping) if mapping.backing == Backing::DotnetJit && names.has_all_of(time_ns) => {
+                Reason::RuntimeStub
+            }
+            _ => reason,
+        })
+    }
+
     fn jit_code(&mut self, process: &Process) -> &mut JitCode {
-        self.jit.entry(process.key).or_insert_with(|| JitCode::of(process, &self.proc, &self.room))
+        self.jit
+            .entry(process.key)
+            .or_insert_with(|| JitCode::of(process, &self.proc, &self.room, self.requests_perf_maps))
     }
 
     fn debug_files(&self, process: &Process) -> DebugFiles {
@@ -295,7 +339,7 @@ impl Symbolizer {
 }
 
 impl JitCode {
-    fn of(process: &Process, proc: &Proc, room: &Room) -> Self {
+    fn of(process: &Process, proc: &Proc, room: &Room, requests_perf_map: bool) -> Self {
         let identity = process.identity.as_deref();
         // The files in a capture were checked when it was taken, and belong to whoever copied them.
         let (uid, started_unix_ns) = match identity {
@@ -309,21 +353,32 @@ impl JitCode {
             environ: identity.map_or(&[], |identity| &identity.environment),
         };
         let root = identity.and_then(|identity| identity.root.clone());
-        let runtime = runtime_of(process, proc).map(|runtime| RuntimeNames::new(runtime, room.clone()));
+        let runtime = if proc.is_live() {
+            runtime_of(process, requests_perf_map).map(|runtime| RuntimeNames::new(runtime, room.clone()))
+        } else {
+            let recording = proc.read(process.pid, diagnostics::RECORDING).ok();
+            recording.map(|text| RuntimeNames::recorded(&text))
+        };
         Self { names: JitNames::new(&owner, runtime), root }
     }
 }
 
-/// Whom to ask for the names of a process's JIT code. A capture has nobody to be asked.
-fn runtime_of(process: &Process, proc: &Proc) -> Option<RuntimeProcess> {
-    let identity = process.identity.as_deref().filter(|_| proc.is_live())?;
+/// Whom to ask for the names of a process's JIT code.
+fn runtime_of(process: &Process, requests_perf_map: bool) -> Option<RuntimeProcess> {
+    let identity = process.identity.as_deref()?;
+    let namespace_pid = identity.status.innermost_pid;
+    let perf_map = requests_perf_map.then(|| MapPlaces {
+        paths: places::perf_maps(&identity.environment, namespace_pid),
+        started_unix_ns: identity.started_unix_ns,
+    });
     Some(RuntimeProcess {
         root: identity.root.clone()?,
         directories: places::temporary_directories(&identity.environment),
         pid: process.pid,
-        namespace_pid: identity.status.innermost_pid,
+        namespace_pid,
         uid: identity.status.uid,
         start_ticks: identity.start_ticks,
+        perf_map,
     })
 }
 
@@ -334,6 +389,7 @@ pub(crate) fn placeholder(answer: &Answer, reason: Reason, mapping: Option<&Mapp
             format!("[kernel 0x{:x}]", answer.address)
         }
         (FrameKind::Kernel, _) => "[kernel]".to_owned(),
+        (FrameKind::Jit, _) if reason == Reason::RuntimeStub => "[stub]".to_owned(),
         (FrameKind::Jit, _) => format!("[JIT 0x{:x}]", answer.address),
         // All addresses of a function in one frame: they would take as many in a flame graph.
         (_, Some((path, _))) => {

@@ -1,4 +1,4 @@
-//! The events of a capture.
+//! The events of a capture, and what runtimes told in it.
 
 #![no_main]
 

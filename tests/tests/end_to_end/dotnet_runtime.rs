@@ -89,6 +89,9 @@ fn generic_methods_and_those_made_at_run_time_have_names_too() {
             // A delegate of a static method goes through a stub, which calls nobody and which no source names.
             assert_named(&profile, 1, &format!("{version} {mode}"));
             let (names, _) = jit_frames(&profile, 0);
+            let unnamed = &profile.ledger().unnamed;
+            let stubs = unnamed.keys().filter(|gap| gap.reason == Reason::RuntimeStub).count();
+            assert!(stubs > 0 || version == "3.1", "{version} {mode}: {unnamed:?}");
             assert!(names.iter().any(|name| name.starts_with(beginning)), "{version} {mode}: {names:?}");
         }
     }
@@ -135,6 +138,25 @@ fn methods_compiled_while_sampling_have_names_from_each_profile_on() {
         session.stop().unwrap();
         assert!(begin.elapsed() < Duration::from_secs(2), "{version}: {:?}", begin.elapsed());
         await_sockets(&workload, before);
+    }
+}
+
+#[test]
+fn twenty_thousand_methods_have_their_names_whether_they_are_new_or_old() {
+    let Some(_turn) = privileged() else { return };
+    for version in VERSIONS {
+        let mut workload = start(version, "many");
+        let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+        workload.wait_for("made");
+        for (age, profile) in [
+            ("new", session.take_profile(Duration::from_millis(500)).unwrap()),
+            ("old", sample(sample_pid(workload.pid()), 1_000)),
+        ] {
+            assert_named(&profile, 1, &format!("{version} {age}"));
+            let (names, _) = jit_frames(&profile, 0);
+            let made = names.iter().filter(|name| name.contains("dynamicClass.made;method"));
+            assert!(made.collect::<BTreeSet<_>>().len() > 10, "{version} {age}: {:?}", profile.ledger());
+        }
     }
 }
 

@@ -7,6 +7,8 @@ mod cpus;
 mod differential;
 mod doctor;
 mod dotnet;
+mod dotnet_hostile;
+mod dotnet_perf_map;
 mod dotnet_runtime;
 mod jit;
 mod leftovers;

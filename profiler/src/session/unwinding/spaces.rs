@@ -298,7 +298,7 @@ impl Spaces {
                     })
                 }
                 Backing::Vdso => files.vdso(&mut self.maps, stop),
-                Backing::Jit | Backing::Special(_) => None,
+                Backing::Jit | Backing::DotnetJit | Backing::Special(_) => None,
             };
             let entry = key.and_then(|key| files.entry(key, mapping));
             if let (Some(key), Some(_)) = (key, entry) {

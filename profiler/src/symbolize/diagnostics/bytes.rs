@@ -56,6 +56,15 @@ impl<'a> Bytes<'a> {
         Ok(text)
     }
 
+    /// UTF-16 text behind the number of its units, a terminating zero included.
+    pub(super) fn counted_text(&mut self) -> Result<String, Short> {
+        let bytes = usize::try_from(self.u32()?).ok().and_then(|units| units.checked_mul(2)).ok_or(Short)?;
+        match self.take(bytes)? {
+            [] => Ok(String::new()),
+            text => Bytes(text).text(),
+        }
+    }
+
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Short> {
         let (taken, rest) = self.0.split_first_chunk().ok_or(Short)?;
         self.0 = rest;
@@ -94,5 +103,14 @@ mod tests {
         assert_eq!(bytes.text(), Err(Short));
         assert_eq!(Bytes(&[0, 0xd8, 0, 0]).text(), Ok("\u{fffd}".to_owned()));
         assert_eq!(Bytes(&[b'a', 0, 0]).text(), Err(Short));
+    }
+
+    #[test]
+    fn text_may_say_how_long_it_is() {
+        let mut bytes = Bytes(&[0, 0, 0, 0, 2, 0, 0, 0, b'a', 0, 0, 0, 9]);
+        assert_eq!((bytes.counted_text(), bytes.counted_text()), (Ok(String::new()), Ok("a".to_owned())));
+        assert_eq!(bytes.0, [9]);
+        assert_eq!(Bytes(&[1, 0, 0, 0, b'a', 0, 0, 0]).counted_text(), Err(Short), "no zero within");
+        assert_eq!(Bytes(&[0xff; 8]).counted_text(), Err(Short));
     }
 }

@@ -6,13 +6,20 @@
 use super::bytes::{Bytes, Short};
 
 /// The bytes of a header.
-pub(super) const HEADER_BYTES: usize = 20;
+const HEADER_BYTES: usize = 20;
 
 const MAGIC: &[u8; 14] = b"DOTNET_IPC_V1\0";
 const EVENT_PIPE: u8 = 2;
+const PROCESS: u8 = 4;
 const SERVER: u8 = 0xff;
 const STOP_TRACING: u8 = 1;
+const PROCESS_INFO_2: u8 = 4;
+const ENABLE_PERF_MAP: u8 = 5;
+const DISABLE_PERF_MAP: u8 = 6;
 const REPLY_OK: u8 = 0;
+
+/// A perf map and no jitdump.
+const PERF_MAP: u32 = 3;
 
 /// The events as they are written to a file.
 const NETTRACE: u32 = 1;
@@ -79,20 +86,35 @@ impl Collect {
         payload.extend(self.level.to_le_bytes());
         append_string(&mut payload, self.provider);
         append_string(&mut payload, NO_FILTER);
-        message(dialect.command(), &payload)
+        message(EVENT_PIPE, dialect.command(), &payload)
     }
 }
 
 /// The command that ends a session.
 pub(super) fn stop(session: u64) -> Vec<u8> {
-    message(STOP_TRACING, &session.to_le_bytes())
+    message(EVENT_PIPE, STOP_TRACING, &session.to_le_bytes())
 }
 
-/// What a reply says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The command that asks for the runtime's version, among others (.NET 6 and later).
+pub(super) fn process_info() -> Vec<u8> {
+    message(PROCESS, PROCESS_INFO_2, &[])
+}
+
+/// The command after which the runtime writes a perf map (.NET 8 and later).
+pub(super) fn enable_perf_map() -> Vec<u8> {
+    message(PROCESS, ENABLE_PERF_MAP, &PERF_MAP.to_le_bytes())
+}
+
+/// The command after which it does so no more, and has closed the file.
+pub(super) fn disable_perf_map() -> Vec<u8> {
+    message(PROCESS, DISABLE_PERF_MAP, &[])
+}
+
+/// What a runtime answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// Done, in the session of this number.
-    Session(u64),
+    /// Done, with what was asked for.
+    Done(Vec<u8>),
     /// Not done: the runtime does not know the command, or does not want to.
     Refused,
 }
@@ -107,30 +129,52 @@ impl From<Short> for NoReply {
     }
 }
 
-/// How many bytes follow a reply's header.
-pub(super) fn body_bytes(header: &[u8; HEADER_BYTES]) -> Result<usize, NoReply> {
-    let mut bytes = Bytes(header);
+/// How many bytes have to follow those that arrived, until a reply is whole or it is known how long it is.
+pub(super) fn missing_bytes(received: &[u8]) -> Result<usize, NoReply> {
+    if received.len() < HEADER_BYTES {
+        return Ok(HEADER_BYTES - received.len());
+    }
+    let mut bytes = Bytes(received);
     if bytes.take(MAGIC.len())? != MAGIC {
         return Err(NoReply);
     }
-    usize::from(bytes.u16()?).checked_sub(HEADER_BYTES).ok_or(NoReply)
+    let size = usize::from(bytes.u16()?);
+    if size < HEADER_BYTES { Err(NoReply) } else { Ok(size.saturating_sub(received.len())) }
 }
 
-/// Reads a reply, header and body.
-pub(super) fn reply(header: &[u8; HEADER_BYTES], body: &[u8]) -> Result<Reply, NoReply> {
-    let mut bytes = Bytes(&header[MAGIC.len() + size_of::<u16>()..]);
-    match (bytes.u8()?, bytes.u8()?) {
-        (SERVER, REPLY_OK) => Ok(Reply::Session(Bytes(body).u64()?)),
+/// Reads a whole reply.
+pub(super) fn reply(received: &[u8]) -> Result<Reply, NoReply> {
+    let mut bytes = Bytes(received);
+    bytes.take(MAGIC.len() + size_of::<u16>())?;
+    let (set, result, _reserved) = (bytes.u8()?, bytes.u8()?, bytes.u16()?);
+    match (set, result) {
+        (SERVER, REPLY_OK) => Ok(Reply::Done(bytes.0.to_vec())),
         (SERVER, _) => Ok(Reply::Refused),
         _ => Err(NoReply),
     }
 }
 
-fn message(command: u8, payload: &[u8]) -> Vec<u8> {
+/// The session that a reply to a [`Collect`] names.
+pub(super) fn session(body: &[u8]) -> Result<u64, NoReply> {
+    Ok(Bytes(body).u64()?)
+}
+
+/// The version of the runtime, as a reply to [`process_info`] spells it.
+pub(super) fn version(body: &[u8]) -> Result<String, NoReply> {
+    const COOKIE_BYTES: usize = 16;
+    let mut bytes = Bytes(body);
+    let _pid = bytes.u64()?;
+    bytes.take(COOKIE_BYTES)?;
+    let mut text = || bytes.counted_text();
+    let (_command, _system, _architecture, _assembly) = (text()?, text()?, text()?, text()?);
+    Ok(text()?)
+}
+
+fn message(set: u8, command: u8, payload: &[u8]) -> Vec<u8> {
     let size = u16::try_from(HEADER_BYTES + payload.len()).unwrap_or(u16::MAX);
     let mut message = MAGIC.to_vec();
     message.extend(size.to_le_bytes());
-    message.extend([EVENT_PIPE, command, 0, 0]);
+    message.extend([set, command, 0, 0]);
     message.extend(payload);
     message
 }
@@ -151,10 +195,6 @@ mod tests {
 
     const COLLECT: Collect =
         Collect { buffer_mib: 64, rundown_keywords: 0x138, provider: "ab", keywords: 0x38, level: 5 };
-
-    fn header(reply: &[u8]) -> [u8; HEADER_BYTES] {
-        reply[..HEADER_BYTES].try_into().unwrap()
-    }
 
     #[test]
     fn a_command_is_a_header_and_what_its_dialect_has() {
@@ -183,21 +223,48 @@ mod tests {
     }
 
     #[test]
+    fn a_perf_map_is_switched_on_and_off() {
+        assert_eq!(enable_perf_map(), b"DOTNET_IPC_V1\0\x18\0\x04\x05\0\0\x03\0\0\0");
+        assert_eq!(disable_perf_map(), b"DOTNET_IPC_V1\0\x14\0\x04\x06\0\0");
+    }
+
+    #[test]
     fn a_reply_names_the_session_or_refuses() {
         let ok = b"DOTNET_IPC_V1\0\x1c\0\xff\0\0\0\x07\0\0\0\0\0\0\0";
-        assert_eq!(body_bytes(&header(ok)), Ok(8));
-        assert_eq!(reply(&header(ok), &ok[20..]), Ok(Reply::Session(7)));
+        let Ok(Reply::Done(body)) = reply(ok) else { panic!("it is a reply") };
+        assert_eq!(session(&body), Ok(7));
+        assert_eq!(session(&body[1..]), Err(NoReply));
         let unknown_command = b"DOTNET_IPC_V1\0\x18\0\xff\xff\0\0\x85\x13\x13\x80";
-        assert_eq!(body_bytes(&header(unknown_command)), Ok(4));
-        assert_eq!(reply(&header(unknown_command), &unknown_command[20..]), Ok(Reply::Refused));
+        assert_eq!(reply(unknown_command), Ok(Reply::Refused));
+    }
+
+    #[test]
+    fn a_reply_says_how_long_it_is() {
+        let ok = b"DOTNET_IPC_V1\0\x1c\0\xff\0\0\0\x07\0\0\0\0\0\0\0";
+        for (received, missing) in [(0, 20), (7, 13), (19, 1), (20, 8), (25, 3), (28, 0)] {
+            assert_eq!(missing_bytes(&ok[..received]), Ok(missing));
+        }
+    }
+
+    #[test]
+    fn a_process_names_the_version_of_its_runtime() {
+        let mut body = vec![7; 24];
+        for text in ["dotnet app.dll", "linux", "x64", "app", "9.0.1+c8acea22"] {
+            append_string(&mut body, text);
+        }
+        assert_eq!(version(&body), Ok("9.0.1+c8acea22".to_owned()));
+        for length in 0..body.len() {
+            assert_eq!(version(&body[..length]), Err(NoReply));
+        }
+        let endless = [&body[..24], &[0xff; 8]].concat();
+        assert_eq!(version(&endless), Err(NoReply));
     }
 
     #[test]
     fn garbage_is_no_reply() {
-        assert_eq!(body_bytes(&[b'x'; HEADER_BYTES]), Err(NoReply));
-        let too_small = header(b"DOTNET_IPC_V1\0\x13\0\xff\0\0\0");
-        assert_eq!(body_bytes(&too_small), Err(NoReply));
-        assert_eq!(reply(&too_small, &[1, 2, 3]), Err(NoReply));
-        assert_eq!(reply(&header(b"DOTNET_IPC_V1\0\x14\0\x02\0\0\0"), &[0; 8]), Err(NoReply));
+        assert_eq!(missing_bytes(&[b'x'; HEADER_BYTES]), Err(NoReply));
+        assert_eq!(missing_bytes(b"DOTNET_IPC_V1\0\x13\0\xff\0\0\0"), Err(NoReply));
+        assert_eq!(reply(b"DOTNET_IPC_V1\0\x14\0\x02\0\0\0"), Err(NoReply));
+        assert_eq!(reply(&[]), Err(NoReply));
     }
 }

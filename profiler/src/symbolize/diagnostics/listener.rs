@@ -82,6 +82,8 @@ pub(super) struct Report {
     pub(super) dropped_events: u64,
     /// Why there may be more.
     pub(super) trouble: Option<Reason>,
+    /// Since when all methods were told that there are or were (`CLOCK_MONOTONIC`).
+    pub(super) complete_from_ns: Option<u64>,
 }
 
 impl Report {
@@ -115,6 +117,7 @@ impl Listener {
             dialect: Dialect::CollectTracing4,
             report: Report::with(&room),
             room,
+            complete_from_ns: None,
         };
         let thread = std::thread::Builder::new().name("listener".to_owned());
         let thread = thread.spawn(move || ear.run(&received))?;
@@ -167,6 +170,8 @@ struct Ear {
     dialect: Dialect,
     report: Report,
     room: Room,
+    /// As in a [`Report`].
+    complete_from_ns: Option<u64>,
 }
 
 impl Ear {
@@ -196,7 +201,8 @@ impl Ear {
             if let Some(from_ns) = dropped_from_ns {
                 self.run_down(from_ns);
             }
-            let report = std::mem::replace(&mut self.report, Report::with(&self.room));
+            let mut report = std::mem::replace(&mut self.report, Report::with(&self.room));
+            report.complete_from_ns = self.complete_from_ns;
             if goes_on {
                 self.patience.renew();
             }
@@ -210,7 +216,7 @@ impl Ear {
     }
 
     fn open(&mut self, collect: &Collect) -> Option<Stream> {
-        match Session::open(&self.endpoint, collect, self.dialect, self.patience.ends()) {
+        match Session::open(&self.endpoint, collect, self.dialect, &self.patience) {
             Ok(session) => {
                 self.dialect = session.dialect;
                 let decoder = Decoder::default();
@@ -225,10 +231,14 @@ impl Ear {
 
     /// Hears of all methods there are; they are taken to be there from `from_ns` on.
     fn run_down(&mut self, from_ns: u64) {
+        self.complete_from_ns = None;
         for collect in RUNDOWNS {
             let Some(stream) = self.open(&collect) else { return };
             match self.try_run_down(stream, from_ns) {
-                Ok(0) => return,
+                Ok(0) => {
+                    self.complete_from_ns = Some(monotonic_ns());
+                    return;
+                }
                 Ok(dropped_events) => self.report.dropped_events = dropped_events,
                 Err(error) => return self.note(Some(error)),
             }
@@ -237,9 +247,12 @@ impl Ear {
 
     /// How many events are missing.
     fn try_run_down(&mut self, mut stream: Stream, from_ns: u64) -> io::Result<u64> {
-        let _stopping = stream.session.ask_to_stop(&self.endpoint, self.patience.ends())?;
+        let _stopping = stream.session.ask_to_stop(&self.endpoint, &self.patience)?;
         let until = Instant::now() + RUNDOWN_TIME;
         self.read(&mut stream, until, false, Some(from_ns), &mut None)?;
+        if !stream.decoder.ended() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         let dropped_events = stream.decoder.dropped_events();
         if dropped_events == 0 {
             self.report.dropped_events = 0;
@@ -248,7 +261,7 @@ impl Ear {
     }
 
     fn stop(&mut self, mut stream: Stream, dropped_from_ns: &mut Option<u64>) {
-        let stopping = stream.session.ask_to_stop(&self.endpoint, self.patience.ends());
+        let stopping = stream.session.ask_to_stop(&self.endpoint, &self.patience);
         let until = Instant::now() + FAREWELL_TIME;
         let rest = stopping.and_then(|_stopping| self.read(&mut stream, until, false, None, dropped_from_ns));
         self.note(rest.err());

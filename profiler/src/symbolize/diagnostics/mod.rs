@@ -3,9 +3,13 @@
 
 mod bytes;
 mod ipc;
+mod known;
 mod listener;
 mod methods;
 mod nettrace;
+mod question;
+mod recording;
+mod requested_map;
 mod room;
 mod session;
 mod socket;
@@ -15,24 +19,24 @@ mod test_stream;
 mod tests;
 
 use std::{
-    collections::HashMap,
     io,
     path::PathBuf,
     sync::{Arc, mpsc::Receiver},
     time::{Duration, Instant},
 };
 
-pub(crate) use self::room::Room;
 use self::{
+    known::Known,
     listener::{Listener, Report},
+    requested_map::RequestedMap,
     socket::Endpoint,
 };
-use super::{
-    code_map::CodeMap,
-    managed::Tier,
-    names::{Name, Names},
-};
+pub(crate) use self::{known::Told, requested_map::MapPlaces, room::Room};
+use super::managed::Tier;
 use crate::{process::root::Root, profile::Reason};
+
+/// What a capture calls the recording of a process ([`RuntimeNames::recording`]).
+pub(crate) const RECORDING: &str = "runtime-methods.jsonl";
 
 /// How much longer a report may take than the listener was told: it has to be put together.
 const REPORT_TIME: Duration = Duration::from_millis(200);
@@ -50,6 +54,8 @@ pub(crate) struct RuntimeProcess {
     pub(crate) uid: u32,
     /// Clock ticks from boot to its start.
     pub(crate) start_ticks: u64,
+    /// Where it puts a perf map, when it is to be asked for one.
+    pub(crate) perf_map: Option<MapPlaces>,
 }
 
 /// Whether a process's runtime can be asked, found out without asking it anything; `None` where there is no socket.
@@ -71,17 +77,10 @@ fn trouble(error: &io::Error) -> Reason {
 /// What one process's runtime says of its code.
 #[derive(Debug)]
 pub(crate) struct RuntimeNames {
-    endpoint: Endpoint,
-    room: Room,
     ear: Hearing,
     awaited: Option<Receiver<Report>>,
-    code: CodeMap<Method>,
-    names: Names,
-    modules: HashMap<u64, String>,
-    malformed_events: u64,
-    dropped_events: u64,
-    truncated: bool,
-    trouble: Option<Reason>,
+    perf_map: Option<RequestedMap>,
+    known: Known,
 }
 
 /// What a stream tells when it comes in these pieces; the same, however it is cut.
@@ -103,65 +102,59 @@ pub(crate) fn heard_of(pieces: &[&[u8]]) -> impl PartialEq + std::fmt::Debug + u
 /// A reply to a command, header and body.
 #[cfg(fuzzing)]
 pub(crate) fn read_reply(bytes: &[u8]) {
-    let Some((header, body)) = bytes.split_first_chunk() else { return };
-    if let Ok(body_bytes) = ipc::body_bytes(header) {
-        let _ = ipc::reply(header, &body[..body.len().min(body_bytes)]);
+    let _ = ipc::missing_bytes(bytes);
+    if let Ok(ipc::Reply::Done(body)) = ipc::reply(bytes) {
+        let _ = (ipc::session(&body), ipc::version(&body));
     }
+}
+
+/// A recording; what is written of it reads the same.
+#[cfg(fuzzing)]
+pub(crate) fn read_recording(bytes: &[u8]) {
+    let read = recording::read(bytes);
+    let again = recording::read(&recording::write(&read));
+    assert!(read.methods().eq(again.methods()));
 }
 
 #[derive(Debug)]
 enum Hearing {
     /// There was no runtime yet.
-    Nothing,
+    Nothing(Endpoint, Room),
     Listening(Listener),
     Over,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Method {
-    module: u64,
-    tier: Tier,
-    /// Without its module.
-    name: Name,
-}
-
-/// What a runtime says of an address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
-    /// The method with its module.
-    pub(crate) name: String,
-    pub(crate) tier: Tier,
-    /// Since when it is there.
-    pub(crate) exists_from_ns: u64,
 }
 
 impl RuntimeNames {
     /// Nothing is asked before the first [`listen`](Self::listen).
     pub(crate) fn new(process: RuntimeProcess, room: Room) -> Self {
-        Self {
-            endpoint: Endpoint::of(process),
-            room,
-            ear: Hearing::Nothing,
-            awaited: None,
-            code: CodeMap::default(),
-            names: Names::default(),
-            modules: HashMap::new(),
-            malformed_events: 0,
-            dropped_events: 0,
-            truncated: false,
-            trouble: None,
+        let perf_map = process.perf_map.clone();
+        let endpoint = Endpoint::of(process);
+        let perf_map = perf_map.map(|places| RequestedMap::new(endpoint.clone(), places));
+        Self { ear: Hearing::Nothing(endpoint, room), awaited: None, perf_map, known: Known::default() }
+    }
+
+    /// What was told when a capture was taken; there is nobody to be asked any more.
+    pub(crate) fn recorded(text: &[u8]) -> Self {
+        Self { ear: Hearing::Over, awaited: None, perf_map: None, known: recording::read(text) }
+    }
+
+    /// Sees to the perf map, where one was asked for.
+    pub(crate) fn advance_perf_map(&mut self) {
+        if let Some(map) = &mut self.perf_map {
+            map.advance();
         }
     }
 
     /// Begins to listen, as soon as there is a runtime.
     pub(crate) fn listen(&mut self) {
-        if !matches!(self.ear, Hearing::Nothing) || !self.endpoint.exists() {
+        let Hearing::Nothing(endpoint, room) = &self.ear else { return };
+        if !endpoint.exists() {
             return;
         }
-        self.ear = match Listener::start(self.endpoint.clone(), self.room.clone()) {
+        self.ear = match Listener::start(endpoint.clone(), room.clone()) {
             Ok(listener) => Hearing::Listening(listener),
             Err(error) => {
-                log::warn!("failed to listen to the runtime of process {}: {error}", self.endpoint.pid);
+                log::warn!("failed to listen to the runtime of process {}: {error}", endpoint.pid);
                 Hearing::Over
             }
         };
@@ -178,87 +171,74 @@ impl RuntimeNames {
         if let Hearing::Listening(listener) = &self.ear {
             self.awaited = Some(listener.ask(is_last, until));
         }
+        if let Some(map) = self.perf_map.as_mut().filter(|_| is_last) {
+            map.turn_off(until);
+        }
     }
 
-    /// Takes what was asked for.
+    /// Takes what was asked for. After the last time the perf map is whole, and stays until this is dropped.
     pub(crate) fn settle(&mut self, until: Instant) {
-        let Some(awaited) = self.awaited.take() else { return };
-        let left = until.saturating_duration_since(Instant::now()) + REPORT_TIME;
-        match awaited.recv_timeout(left) {
-            Ok(report) => self.take(report),
-            Err(_) => self.trouble = Some(Reason::RuntimeSilent),
+        if let Some(awaited) = self.awaited.take() {
+            let left = until.saturating_duration_since(Instant::now()) + REPORT_TIME;
+            match awaited.recv_timeout(left) {
+                Ok(report) => self.known.take(report),
+                Err(_) => self.known.gaps.trouble = Some(Reason::RuntimeSilent),
+            }
+        }
+        if let Some(map) = &mut self.perf_map {
+            map.settle(until);
         }
     }
 
     /// The method whose code stood at `address` at `time_ns`.
     pub(crate) fn lookup(&self, address: u64, time_ns: u64) -> Option<Told> {
-        let entry = self.code.lookup(address, time_ns)?;
-        let name = self.names.get(entry.payload.name);
-        let name = match self.modules.get(&entry.payload.module) {
-            Some(module) => format!("{module}!{name}"),
-            None => name.to_owned(),
-        };
-        Some(Told { name, tier: entry.payload.tier, exists_from_ns: entry.exists_from_ns })
+        self.known.lookup(address, time_ns)
     }
 
     /// Whether the code that stood at `address` at `time_ns` is a copy of an image's in memory.
     pub(crate) fn is_precompiled(&self, address: u64, time_ns: u64) -> bool {
-        self.code.lookup(address, time_ns).is_some_and(|entry| entry.payload.tier == Tier::Precompiled)
+        self.known.lookup(address, time_ns).is_some_and(|told| told.tier == Tier::Precompiled)
     }
 
-    /// See [`CodeMap::epoch`].
+    /// See [`Known::epoch`].
     pub(crate) fn epoch(&self, time_ns: u64) -> u32 {
-        self.code.epoch(time_ns)
+        self.known.epoch(time_ns)
+    }
+
+    /// Whether every method is known that there was at `time_ns`.
+    pub(crate) fn has_all_of(&self, time_ns: u64) -> bool {
+        self.known.gaps.has_all_of(time_ns)
     }
 
     /// Events that contradict themselves.
     pub(crate) fn malformed_events(&self) -> u64 {
-        self.malformed_events
+        self.known.gaps.malformed_events
     }
 
     /// Events that are missing.
     pub(crate) fn dropped_events(&self) -> u64 {
-        self.dropped_events
+        self.known.gaps.dropped_events
     }
 
     /// How much memory the names take.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let modules = self.modules.values().map(|name| name.len() + size_of::<(u64, String)>());
-        self.code.memory_bytes() + self.names.memory_bytes() + modules.sum::<usize>()
+        self.known.memory_bytes()
     }
 
     /// Why an address has no name here; `None` where there is no runtime.
     pub(crate) fn reason(&self) -> Option<Reason> {
         match self.ear {
-            Hearing::Nothing => None,
-            _ if self.truncated => Some(Reason::TooLarge),
-            _ => Some(self.trouble.unwrap_or(Reason::NoJitEntry)),
+            Hearing::Nothing(..) => None,
+            _ if self.known.gaps.truncated => Some(Reason::TooLarge),
+            _ => Some(self.known.gaps.trouble.unwrap_or(Reason::NoJitEntry)),
         }
     }
 
-    fn take(&mut self, report: Report) {
-        let Report { mut heard, dropped_events, trouble } = report;
-        heard.methods.sort_by_key(|method| method.from_ns);
-        for method in &heard.methods {
-            let name = heard.names.get(method.name);
-            let size = u64::from(method.size);
-            let known = self.code.newest_exactly(method.start, size).map(|entry| entry.payload);
-            let is_known = known
-                .is_some_and(|known| known.module == method.module && self.names.get(known.name) == name);
-            if is_known {
-                continue;
-            }
-            let name = self.names.push(name.as_bytes());
-            let taken = name.is_some_and(|name| {
-                let payload = Method { module: method.module, tier: method.tier, name };
-                self.code.insert(method.start, size, method.from_ns, payload).is_ok()
-            });
-            self.truncated |= !taken;
+    /// For a capture, from which [`recorded`](Self::recorded) knows the same; `None` where there is no runtime.
+    pub(crate) fn recording(&self) -> Option<Vec<u8>> {
+        match self.ear {
+            Hearing::Nothing(..) => None,
+            Hearing::Listening(_) | Hearing::Over => Some(recording::write(&self.known)),
         }
-        self.modules.extend(std::mem::take(&mut heard.modules));
-        self.malformed_events += heard.malformed_events;
-        self.dropped_events += dropped_events;
-        self.truncated |= heard.truncated;
-        self.trouble = trouble.or(self.trouble);
     }
 }

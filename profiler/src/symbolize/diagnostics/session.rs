@@ -7,11 +7,16 @@ use std::{
 
 use super::{
     ipc::{self, Collect, Dialect, Reply},
-    socket::{Connection, Endpoint},
+    question::{Question, no_reply},
+    socket::{Connection, Endpoint, Patience},
 };
 
-/// How long a runtime may take to answer a command. One that stops the world for a garbage collection answers later.
-const REPLY_TIME: Duration = Duration::from_secs(1);
+/// How long a runtime may take to answer a command, while nobody waits. One in a container that has used up its CPU time
+/// takes seconds.
+const REPLY_TIME: Duration = Duration::from_secs(10);
+
+/// How long it may take to send a command: nobody can end that.
+const SEND_TIME: Duration = Duration::from_secs(1);
 
 /// A session that is open on the runtime's side until it is stopped, or its connection is closed and the runtime
 /// notices when it next writes.
@@ -22,10 +27,10 @@ pub(super) struct Session {
     id: u64,
 }
 
-/// How a reply is waited for: not beyond `until`, where that is before its own limit.
-fn reply_by(until: Option<Instant>) -> Instant {
-    let own = Instant::now() + REPLY_TIME;
-    until.map_or(own, |until| until.min(own))
+/// Until when something may last: not longer than `limit`, nor than somebody called for.
+fn limited(limit: Duration, patience: &Patience) -> Instant {
+    let own = Instant::now() + limit;
+    patience.ends().map_or(own, |ends| ends.min(own))
 }
 
 impl Session {
@@ -34,12 +39,18 @@ impl Session {
         endpoint: &Endpoint,
         collect: &Collect,
         dialect: Dialect,
-        until: Option<Instant>,
+        patience: &Patience,
     ) -> io::Result<Self> {
         for dialect in Dialect::ALL.into_iter().skip_while(|known| *known != dialect) {
-            let (connection, reply) = ask(endpoint, &collect.message(dialect), until)?;
-            if let Reply::Session(id) = reply {
-                return Ok(Self { connection, dialect, id });
+            let message = collect.message(dialect);
+            let mut question = Question::ask(endpoint, &message, limited(SEND_TIME, patience))?;
+            let reply = question.reply(limited(REPLY_TIME, patience), Some(patience))?;
+            match reply.ok_or(io::ErrorKind::TimedOut)? {
+                Reply::Done(body) => {
+                    let id = ipc::session(&body).map_err(no_reply)?;
+                    return Ok(Self { connection: question.into_connection(), dialect, id });
+                }
+                Reply::Refused => {}
             }
         }
         Err(io::Error::new(io::ErrorKind::Unsupported, "the runtime refuses a session"))
@@ -47,25 +58,7 @@ impl Session {
 
     /// Asks the runtime to stop. What it has to say still comes, and must be read meanwhile: a runtime with a rundown
     /// answers when that is written.
-    pub(super) fn ask_to_stop(&self, endpoint: &Endpoint, until: Option<Instant>) -> io::Result<Connection> {
-        let until = reply_by(until);
-        let connection = endpoint.connect(until)?;
-        connection.send(&ipc::stop(self.id), until)?;
-        Ok(connection)
+    pub(super) fn ask_to_stop(&self, endpoint: &Endpoint, patience: &Patience) -> io::Result<Question> {
+        Question::ask(endpoint, &ipc::stop(self.id), limited(SEND_TIME, patience))
     }
-}
-
-fn ask(endpoint: &Endpoint, message: &[u8], until: Option<Instant>) -> io::Result<(Connection, Reply)> {
-    let until = reply_by(until);
-    let connection = endpoint.connect(until)?;
-    connection.send(message, until)?;
-    let mut header = [0; ipc::HEADER_BYTES];
-    connection.receive_exactly(&mut header, until)?;
-    let mut body = vec![0; ipc::body_bytes(&header).map_err(no_reply)?];
-    connection.receive_exactly(&mut body, until)?;
-    Ok((connection, ipc::reply(&header, &body).map_err(no_reply)?))
-}
-
-fn no_reply(_: ipc::NoReply) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the answer is none of a .NET runtime")
 }

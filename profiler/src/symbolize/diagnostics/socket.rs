@@ -169,19 +169,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Fills `buffer`.
-    pub(super) fn receive_exactly(&self, buffer: &mut [u8], until: Instant) -> io::Result<()> {
-        let mut filled = 0;
-        while filled < buffer.len() {
-            let room = buffer.get_mut(filled..).unwrap_or_default();
-            match self.receive(room, until, None)? {
-                Received::Bytes(received) => filled += received,
-                Received::End | Received::Called => return Err(io::ErrorKind::UnexpectedEof.into()),
-            }
-        }
-        Ok(())
-    }
-
     /// Waits for some bytes, and also for a call where `patience` is given.
     pub(super) fn receive(
         &self,
@@ -299,7 +286,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let _listener = UnixListener::bind(directory.path().join("socket")).unwrap();
         let connection = endpoint(directory.path()).connect(soon()).unwrap();
-        let error = connection.receive_exactly(&mut [0; 4], soon()).unwrap_err();
+        let error = connection.receive(&mut [0; 4], soon(), None).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         let patience = Patience::new().unwrap();
         let later = Instant::now() + Duration::from_secs(60);

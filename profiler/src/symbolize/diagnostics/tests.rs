@@ -10,6 +10,7 @@ use super::{
     test_stream::{METHOD_IN_RUNDOWN, METHOD_LOADED, MODULE_IN_RUNDOWN, TestStream, method, module},
     *,
 };
+use crate::symbolize::managed::Tier;
 
 const OK: &[u8] = b"DOTNET_IPC_V1\0\x1c\0\xff\0\0\0\x07\0\0\0\0\0\0\0";
 const UNKNOWN_COMMAND: &[u8] = b"DOTNET_IPC_V1\0\x18\0\xff\xff\0\0\x85\x13\x13\x80";
@@ -38,6 +39,7 @@ impl Scene {
             namespace_pid: 1,
             uid: rustix::process::geteuid().as_raw(),
             start_ticks: 77,
+            perf_map: None,
         };
         let runtime = std::thread::spawn(move || {
             for stream in listener.incoming().take(connections) {
@@ -115,6 +117,7 @@ fn methods_have_names_from_before_and_from_while_it_was_listened() {
         assert_eq!(names.lookup(0x1010, 0), None);
         assert_eq!(names.reason(), Some(Reason::NoJitEntry));
         assert_eq!((names.malformed_events(), names.dropped_events()), (0, 0));
+        assert!(names.has_all_of(u64::MAX) && !names.has_all_of(0), "not before the rundown was there");
     }
 }
 
@@ -189,6 +192,25 @@ fn dropped_events_are_made_good_by_another_rundown() {
     scene.settle(DEADLINE);
     assert_eq!(scene.name(0x5000, u64::MAX).as_deref(), Some("app!A.Missed()"));
     assert_eq!(scene.names.dropped_events(), 0);
+}
+
+#[test]
+fn a_runtime_that_dies_in_the_middle_of_its_rundown_is_heard_so_far() {
+    let mut sessions = Vec::new();
+    let mut scene = Scene::new(4, move |stream, command| {
+        if command == STOP {
+            let session: UnixStream = sessions.pop().unwrap();
+            let whole = if sessions.is_empty() { loaded() } else { rundown() };
+            write(&session, &whole[..whole.len() - 2]);
+            return;
+        }
+        write(&stream, OK);
+        sessions.push(stream);
+    });
+    scene.settle(DEADLINE);
+    assert_eq!(scene.name(0x1000, 0).as_deref(), Some("A.Early()"));
+    assert_eq!(scene.names.reason(), Some(Reason::RuntimeSilent));
+    assert!(!scene.names.has_all_of(u64::MAX));
 }
 
 #[test]

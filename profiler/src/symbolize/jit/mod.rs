@@ -103,6 +103,13 @@ impl JitNames {
         more
     }
 
+    /// As [`RuntimeNames::advance_perf_map`].
+    pub(crate) fn advance_perf_map(&mut self) {
+        if let Some(runtime) = &mut self.runtime {
+            runtime.advance_perf_map();
+        }
+    }
+
     /// Begins to listen to the runtime, as soon as there is one.
     pub(crate) fn listen(&mut self) {
         if let Some(runtime) = &mut self.runtime {
@@ -174,8 +181,14 @@ impl JitNames {
     pub(crate) fn epoch(&self, time_ns: u64) -> u32 {
         let maps = self.perf_maps.iter().map(|map| map.names.epoch(time_ns));
         let dumps = self.jit_dumps.iter().map(|dump| dump.names.epoch(time_ns));
-        let told = self.runtime.as_ref().map(|runtime| runtime.epoch(time_ns));
+        let told =
+            self.runtime.as_ref().map(|runtime| runtime.epoch(time_ns) + u32::from(self.has_all_of(time_ns)));
         maps.chain(dumps).chain(told).fold(0, u32::saturating_add)
+    }
+
+    /// Whether a .NET runtime told of every method that there was at `time_ns`.
+    pub(crate) fn has_all_of(&self, time_ns: u64) -> bool {
+        self.runtime.as_ref().is_some_and(|runtime| runtime.has_all_of(time_ns))
     }
 
     /// Lines, records and events that were no entries.
@@ -195,6 +208,11 @@ impl JitNames {
         let maps = self.perf_maps.iter().map(|map| &map.file);
         let followers = maps.chain(self.jit_dumps.iter().map(|dump| &dump.file));
         followers.filter_map(|follower| Some((follower.path().as_path(), follower.open_file()?)))
+    }
+
+    /// As [`RuntimeNames::recording`].
+    pub(crate) fn runtime_recording(&self) -> Option<Vec<u8>> {
+        self.runtime.as_ref().and_then(RuntimeNames::recording)
     }
 
     /// Perf maps count first.

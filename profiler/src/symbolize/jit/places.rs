@@ -20,6 +20,14 @@ pub(super) fn directories(environ: &[u8]) -> Vec<PathBuf> {
     named_directories(environ, &VARIABLES)
 }
 
+/// What a .NET runtime writes when it is asked for a perf map, by the id that the process has in its innermost pid
+/// namespace: the map, and up to .NET 8 a list of its images, in one of these directories.
+pub(in crate::symbolize) fn perf_maps(environ: &[u8], namespace_pid: u32) -> Vec<PathBuf> {
+    let names = ["perf", "perfinfo"].map(|kind| format!("{kind}-{namespace_pid}.map"));
+    let directories = directories(environ);
+    names.iter().flat_map(|name| directories.iter().map(move |directory| directory.join(name))).collect()
+}
+
 /// The directories, in the target's own root, in which its temporary files may be.
 pub(in crate::symbolize) fn temporary_directories(environ: &[u8]) -> Vec<PathBuf> {
     named_directories(environ, &[TMPDIR])

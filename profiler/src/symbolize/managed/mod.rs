@@ -18,6 +18,8 @@ mod style;
 
 use std::{borrow::Cow, fmt};
 
+use serde::{Deserialize, Serialize};
+
 #[cfg(any(fuzzing, test))]
 pub(crate) use self::readable::readable;
 pub(crate) use self::style::NameStyle;
@@ -30,7 +32,7 @@ pub(crate) struct ManagedName<'a> {
 }
 
 /// How the runtime compiled a method.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Tier {
     /// The runtime did not say.
     Unknown,

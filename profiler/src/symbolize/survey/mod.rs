@@ -72,7 +72,7 @@ impl Symbolizer {
         let mut seen = HashSet::new();
         for mapping in process.mappings() {
             match &mapping.backing {
-                Backing::Jit => survey.jit_mappings += 1,
+                Backing::Jit | Backing::DotnetJit => survey.jit_mappings += 1,
                 Backing::File { path, .. } => match self.modules.code_at(process, mapping, middle(mapping)) {
                     Code::Module(key, _) if seen.insert(key) => self.look_at(key, process, &mut survey),
                     Code::Closed(.., reason) => survey.closed.push((Arc::clone(path), reason)),
@@ -81,7 +81,7 @@ impl Symbolizer {
                 Backing::Vdso | Backing::Special(_) => {}
             }
         }
-        survey.socket = runtime_of(process, &self.proc).and_then(reach);
+        survey.socket = runtime_of(process, false).and_then(reach);
         survey.jit_file = self.jit_file(process);
         survey
     }
@@ -106,7 +106,7 @@ impl Symbolizer {
     /// The file in which the process's runtime writes what it compiles.
     fn jit_file(&self, process: &Process) -> Option<PathBuf> {
         const ENOUGH_BYTES: usize = 1 << 20;
-        let mut code = JitCode::of(process, &self.proc, &self.room);
+        let mut code = JitCode::of(process, &self.proc, &self.room, false);
         process.mapped_files().for_each(|path| code.names.see_mapping(Path::new(path)));
         code.names.poll(code.root.as_ref()?, 0, ENOUGH_BYTES);
         code.names.files().next().map(|(path, _)| path.to_owned())

@@ -1,0 +1,84 @@
+//! Perf maps that .NET runtimes are asked for: the names they add, and that nothing is left of them.
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use profiler::{Session, profile::SymbolSource};
+use profiler_tests::{Workload, outcome, privileged, profiler, sample_pid, until};
+
+fn start(version: &str, mode: &str) -> Workload {
+    Workload::run(Workload::dotnet_command(version, mode).env("PERF_MAP", "0"))
+}
+
+fn map_of(workload: &Workload) -> PathBuf {
+    format!("/tmp/perf-{}.map", workload.pid()).into()
+}
+
+fn begin(workload: &Workload) -> Session {
+    sample_pid(workload.pid()).dotnet_perf_map(true).build().unwrap().start().unwrap()
+}
+
+/// Runtimes are not asked in the first seconds of their lives.
+fn await_map(workload: &Workload) {
+    until("the map", || fs::exists(map_of(workload)).unwrap().then_some(()));
+}
+
+#[test]
+fn a_map_on_request_is_read_and_gone_afterwards() {
+    let Some(_turn) = privileged() else { return };
+    let workload = start("9.0", "dynamic");
+    let mut session = begin(&workload);
+    await_map(&workload);
+    session.wait(Some(Duration::from_secs(2)));
+    let named = fs::read_to_string(map_of(&workload)).unwrap();
+    let profile = session.stop().unwrap();
+    assert!(!fs::exists(map_of(&workload)).unwrap());
+    let ledger = profile.ledger();
+    assert!(ledger.adds_up() && ledger.malformed_jit_entries == 0, "{ledger:?}");
+    assert!(ledger.named.contains_key(&SymbolSource::RuntimeEvents), "{ledger:?}");
+    assert!(named.contains("dynamicClass::made;method"), "{named}");
+}
+
+#[test]
+fn a_session_that_is_dropped_leaves_no_map() {
+    let Some(_turn) = privileged() else { return };
+    let workload = start("9.0", "cpu");
+    let session = begin(&workload);
+    await_map(&workload);
+    drop(session);
+    assert!(!fs::exists(map_of(&workload)).unwrap());
+    // It is off: what is compiled now is not written.
+    let again = begin(&workload);
+    await_map(&workload);
+    drop(again);
+    assert!(!fs::exists(map_of(&workload)).unwrap());
+}
+
+#[test]
+fn a_map_of_the_targets_own_is_read_and_stays() {
+    let Some(_turn) = privileged() else { return };
+    let workload = Workload::dotnet("9.0", "cpu");
+    await_map(&workload);
+    let mut session = begin(&workload);
+    session.wait(Some(Duration::from_secs(7)));
+    session.stop().unwrap();
+    assert!(fs::exists(map_of(&workload)).unwrap());
+}
+
+#[test]
+fn a_runtime_that_writes_no_maps_on_request_says_so() {
+    let Some(_turn) = privileged() else { return };
+    let workload = start("3.1", "cpu");
+    let pid = workload.pid().to_string();
+    let run = outcome(&mut profiler(&["-p", &pid, "-d", "7", "--dotnet-perf-map"]));
+    assert!(
+        run.stderr.contains(&format!("no perf map of process {pid}: its runtime is older")),
+        "{}",
+        run.stderr
+    );
+    assert!(run.stdout.contains("app!Workload.Cpu.Alpha()"), "{}", run.stderr);
+    assert!(!fs::exists(map_of(&workload)).unwrap());
+    let young = start("9.0", "cpu");
+    let pid = young.pid().to_string();
+    let run = outcome(&mut profiler(&["-p", &pid, "-d", "1", "--dotnet-perf-map"]));
+    assert!(run.stderr.contains("was not sampled long enough"), "{}", run.stderr);
+}
