@@ -32,8 +32,11 @@ impl Entry {
     /// function.
     fn is_at(&self, frame: &str) -> bool {
         let (address, start) = match frame.strip_prefix('[').and_then(|place| place.strip_suffix(']')) {
-            Some(place) => match place.strip_prefix(&*self.file_name).and_then(|rest| rest.strip_prefix('+')) {
-                Some(rest) => (rest.split(' ').next().unwrap_or_default(), self.elf_address),
+            Some(place) => match place.strip_prefix(&*self.file_name) {
+                Some(rest) => {
+                    let address = rest.strip_prefix('+').unwrap_or_default();
+                    (address.split(' ').next().unwrap_or_default(), self.elf_address)
+                }
                 None => return false,
             },
             None => (frame, self.runtime_address),
@@ -137,8 +140,9 @@ mod tests {
     fn a_sample_is_whole_when_its_outermost_frame_is_a_beginning() {
         let entry =
             Entry { file_name: "java".to_owned(), elf_address: 0x10a0, runtime_address: 0x5555_0000_10a0 };
-        let whole = "java;__libc_start_main;main 1\njava;clone3;work 1\njava;[java+0x10c5];main 1\n";
-        let cut = "java;main 1\njava;[libjvm.so+0x10c5];work 1\njava;[java+0x20a0];main 1\n";
+        let whole = "java;__libc_start_main;main 1\njava;clone3;work 1\njava;[java+0x10a0];main 1\n\
+                     java;[java+0x10a0 near c++];main 1\n";
+        let cut = "java;main 1\njava;[libjvm.so+0x10c5];work 1\njava;[java+0x20a0];main 1\njava;[java] 1\n";
         assert_eq!(rooted_share(&of_folded(&format!("{whole}{cut}")), &entry), 0.5);
         let of_perf = "java \n\t11b6 main\n\t5555000010c5 [unknown]\n\njava \n\t7f00000010c5 [unknown]\n";
         assert_eq!(rooted_share(&of_perf_script(of_perf), &entry), 0.5);
