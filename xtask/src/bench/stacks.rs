@@ -138,8 +138,9 @@ mod tests {
     fn a_sample_is_whole_when_its_outermost_frame_is_a_beginning() {
         let entry =
             Entry { file_name: "java".to_owned(), elf_address: 0x10a0, runtime_address: 0x5555_0000_10a0 };
-        let whole = "java;__libc_start_main;main 1\njava;clone3;work 1\njava;[java+0x10c5];main 1\n";
-        let cut = "java;main 1\njava;[libjvm.so+0x10c5];work 1\njava;[java+0x20a0];main 1\n";
+        let whole = "java;__libc_start_main;main 1\njava;clone3;work 1\njava;[java+0x10a0];main 1\n\
+                     java;[java+0x10a0 near c++];main 1\n";
+        let cut = "java;main 1\njava;[libjvm.so+0x10c5];work 1\njava;[java+0x20a0];main 1\njava;[java] 1\n";
         assert_eq!(rooted_share(&of_folded(&format!("{whole}{cut}")), &entry), 0.5);
         let of_perf = "java \n\t11b6 main\n\t5555000010c5 [unknown]\n\njava \n\t7f00000010c5 [unknown]\n";
         assert_eq!(rooted_share(&of_perf_script(of_perf), &entry), 0.5);

@@ -41,13 +41,13 @@ mod tests {
 
     #[test]
     fn caches_are_where_their_owners_put_them() {
-        let home = ("HOME", "/homes/me");
+        let home = ("HOME", "/u/me");
         let (own, others) = of(None, &[home]);
-        assert_eq!(own.as_deref(), Some("/homes/me/.cache/profiler"));
-        assert_eq!(others, ["/homes/me/.cache/debuginfod_client", "/homes/me/.dotnet/symbolcache"]);
+        assert_eq!(own.as_deref(), Some("/u/me/.cache/profiler"));
+        assert_eq!(others, ["/u/me/.cache/debuginfod_client", "/u/me/.dotnet/symbolcache"]);
         let (own, others) = of(None, &[home, ("XDG_CACHE_HOME", "/c"), ("DEBUGINFOD_CACHE_PATH", "/d")]);
         assert_eq!(own.as_deref(), Some("/c/profiler"));
-        assert_eq!(others, ["/d", "/homes/me/.dotnet/symbolcache"]);
+        assert_eq!(others, ["/d", "/u/me/.dotnet/symbolcache"]);
     }
 
     #[test]
