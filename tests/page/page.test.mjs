@@ -198,6 +198,9 @@ test("everything is done with keys alone", async () => {
   assert.match(await browser.text("breadcrumbs"), /io$/);
   await browser.press("s");
   assert.match(await browser.text("middle"), /^io/);
+  await browser.press("ArrowDown");
+  await browser.press("s");
+  assert.match(await browser.text("middle"), /^ksys_read/);
   await browser.press("Backspace");
   await browser.press("Backspace");
   assert.equal(await browser.text("breadcrumbs"), "all");
@@ -249,7 +252,7 @@ test("names are text, whatever is in them", async () => {
 test("a profile without samples is a page without boxes", async () => {
   await browser.open(page("empty.html"));
   assert.match(await browser.text("facts"), /0 samples · 0 lost/);
-  for (const key of ["s", "l", "f", "i", "t", "o", "n", "h", "Enter", "0"]) await browser.press(key);
+  for (const key of ["s", "Escape", "l", "Escape", "i", "t", "o", "n", "h", "Enter", "0", "Escape"]) await browser.press(key);
   assert.deepEqual(browser.complaints(), []);
 });
 

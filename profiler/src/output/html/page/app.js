@@ -1,6 +1,7 @@
 // The page as a whole: what is selected, and what each part shows of it.
 
-const TABS = ["flame", "sandwich", "ledger"];
+/** The views, and what has the focus first in each. */
+const FIRST_PARTS = { flame: "flame", sandwich: "callees", ledger: "view-ledger" };
 
 class App {
   constructor(/** @type {Profile} */ profile) {
@@ -75,8 +76,7 @@ class App {
     const on = (id, event, action) => byId(id).addEventListener(event, action);
     on("search", "submit", (event) => {
       event.preventDefault();
-      this.chooseTab("flame");
-      this.flame.focusMatch(1);
+      this.goToMatch(1);
     });
     on("pattern", "input", () => this.setPattern(byId("pattern").value));
     on("roots", "change", () => this.rebuild());
@@ -88,7 +88,7 @@ class App {
     on("whole", "click", () => this.selectRange(this.whole));
     on("theme", "click", () => this.setTheme(this.isDark() ? "light" : "dark"));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.setTheme(null));
-    for (const tab of TABS) on(`tab-${tab}`, "click", () => this.chooseTab(tab));
+    for (const tab of Object.keys(FIRST_PARTS)) on(`tab-${tab}`, "click", () => this.chooseTab(tab));
     const keys = this.keys();
     listenToKeys(keys);
     const help = /** @type {HTMLDialogElement} */ (byId("keys"));
@@ -106,11 +106,11 @@ class App {
     };
     return [
       { keys: ["/"], shown: "/", what: "search", action: () => byId("pattern").focus() },
-      { keys: ["n"], shown: "n", what: "next match", action: () => this.flame.focusMatch(1) },
-      { keys: ["N", "p"], shown: "N p", what: "match before", action: () => this.flame.focusMatch(-1) },
+      { keys: ["n"], shown: "n", what: "next match", action: () => this.goToMatch(1) },
+      { keys: ["N", "p"], shown: "N p", what: "match before", action: () => this.goToMatch(-1) },
       { keys: ["Escape", "Backspace"], shown: "Esc ⌫", what: "back to what was shown before", action: () => this.back() },
       { keys: ["0", "Home"], shown: "0 Home", what: "the whole graph", action: () => this.zoom(0) },
-      { keys: ["g"], shown: "g", what: "to the graph", action: () => this.goToTab(this.tab) },
+      { keys: ["g"], shown: "g", what: "to the graph", action: () => byId(FIRST_PARTS[this.tab]).focus() },
       { keys: ["h"], shown: "h", what: "to the hot functions", action: () => byId("functions").querySelector("tbody button")?.focus() },
       { keys: ["m"], shown: "m", what: "to the heat map", action: () => byId("heat").focus() },
       { keys: ["w"], shown: "w", what: "the whole time", action: () => this.selectRange(this.whole) },
@@ -162,10 +162,9 @@ class App {
 
   back() {
     if (this.tab !== "flame") {
-      const isZoomed = this.tab === "sandwich" && (this.callers.zoomed > 0 || this.callees.zoomed > 0);
-      this.callers.zoom(0);
-      this.callees.zoom(0);
-      if (!isZoomed) this.goToTab("flame");
+      const zoomed = [this.callers, this.callees].filter((view) => this.tab === "sandwich" && view.zoomed > 0);
+      for (const view of zoomed) view.zoom(0);
+      if (zoomed.length === 0) this.goToTab("flame");
     } else if (this.before.length > 0) {
       this.zoomTo(this.before.pop());
     } else if (this.zoomed !== 0) {
@@ -222,21 +221,32 @@ class App {
   }
 
   chooseTab(/** @type {string} */ tab) {
-    const pointed = this.flame.pointed();
-    const { tree } = this.flame;
-    const which = this.tab === "flame" && pointed > 0 ? tree.function[pointed] : (this.middle ?? this.table.found()[0]);
-    if (tab === "sandwich" && this.tab !== tab && which !== undefined) this.showSandwich(which);
-    else this.showTab(tab);
+    const which = tab === "sandwich" ? (this.pointedFunction() ?? this.middle ?? this.table.found()[0]) : undefined;
+    if (which === undefined) this.showTab(tab);
+    else this.showSandwich(which);
+  }
+
+  /** The function of the box that is pointed at, if that is code. */
+  pointedFunction() {
+    const views = { flame: [this.flame], sandwich: [this.callers, this.callees], ledger: [] }[this.tab];
+    const view = views.find((each) => each.pointed() !== null);
+    const which = view?.tree?.function[view.pointed()];
+    return which < this.profile.functions.count ? which : undefined;
   }
 
   goToTab(/** @type {string} */ tab) {
     this.chooseTab(tab);
-    byId({ flame: "flame", sandwich: "callees", ledger: "view-ledger" }[this.tab]).focus();
+    byId(FIRST_PARTS[this.tab]).focus();
+  }
+
+  goToMatch(/** @type {1 | -1} */ step) {
+    this.chooseTab("flame");
+    this.flame.focusMatch(step);
   }
 
   showTab(/** @type {string} */ shown) {
     this.tab = shown;
-    for (const tab of TABS) {
+    for (const tab of Object.keys(FIRST_PARTS)) {
       byId(`tab-${tab}`).setAttribute("aria-selected", String(tab === shown));
       byId(`view-${tab}`).hidden = tab !== shown;
     }
