@@ -2,9 +2,12 @@
 //!
 //! A new format is a file with a `write` function, a variant of [`Format`] and a row in its tables.
 
+mod differential;
 mod folded;
 mod label;
 mod svg;
+mod table;
+mod top;
 
 use std::{io, path::Path, str::FromStr};
 
@@ -22,13 +25,15 @@ pub enum Format {
     Folded,
     /// An interactive flame graph.
     Svg,
+    /// The hottest functions and the heaviest call paths, as a table for a terminal.
+    Top,
     /// All of the profile, for [`Profile::read`]: the options do not matter.
     Recording,
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 3] = [Self::Folded, Self::Svg, Self::Recording];
+    pub const ALL: [Self; 4] = [Self::Folded, Self::Svg, Self::Top, Self::Recording];
 
     /// The name by which `--format` takes it.
     #[must_use]
@@ -36,6 +41,7 @@ impl Format {
         match self {
             Self::Folded => "folded",
             Self::Svg => "svg",
+            Self::Top => "top",
             Self::Recording => "profile",
         }
     }
@@ -46,6 +52,7 @@ impl Format {
         match self {
             Self::Folded => &["folded", "txt"],
             Self::Svg => &["svg"],
+            Self::Top => &["top"],
             Self::Recording => &["profile"],
         }
     }
@@ -94,6 +101,15 @@ pub struct OutputOptions {
     pub per_thread: bool,
     /// A frame with the process's name and id above the root.
     pub per_process: bool,
+    /// How wide tables may be, in columns of a terminal; 100 when not said.
+    pub width_columns: Option<u16>,
+}
+
+impl OutputOptions {
+    fn width(&self) -> usize {
+        const DEFAULT_COLUMNS: u16 = 100;
+        self.width_columns.unwrap_or(DEFAULT_COLUMNS).into()
+    }
 }
 
 impl Profile {
@@ -123,6 +139,7 @@ impl Profile {
         match format {
             Format::Folded => folded::write(self, options, to),
             Format::Svg => svg::write(self, options, to),
+            Format::Top => top::write(self, options, to),
             Format::Recording => recording::write(self, to),
         }
     }

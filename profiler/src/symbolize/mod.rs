@@ -22,6 +22,7 @@ pub(crate) mod perf_map;
 #[cfg(test)]
 mod random;
 mod split_dwarf;
+mod supplement;
 pub(crate) mod symbol;
 
 use std::{
@@ -34,6 +35,7 @@ use std::{
 #[cfg(fuzzing)]
 pub(crate) use self::demangle::demangle;
 pub(crate) use self::native::NativeOptions;
+pub use self::supplement::Symbols;
 use self::{
     debug_file::DebugFiles,
     diagnostics::{Room, RuntimeNames, RuntimeProcess},
