@@ -9,10 +9,11 @@ use std::{
 };
 
 use crate::{
+    Difference, Format, Profile, Shape, Share,
     address::{ElfAddress, FileOffset, RuntimeAddress},
     elf::Image,
     process::{Status, maps, root::Root},
-    sampler,
+    recording, sampler,
     symbolize::{
         self, NativeOptions,
         debug_file::DebugFiles,
@@ -167,6 +168,31 @@ pub fn names(bytes: &[u8]) {
 pub fn capture(bytes: &[u8]) {
     let _ = sampler::capture::parse(bytes);
     diagnostics::read_recording(bytes);
+}
+
+/// A recorded profile, and one whose checksums are right. What is read can be recorded again, and be looked at in every
+/// way.
+pub fn recording(bytes: &[u8]) {
+    for file in [bytes, &recording::file_of_bodies(bytes)] {
+        let Ok(profile) = Profile::read(file) else { continue };
+        let mut again = Vec::new();
+        // Writing to a vector cannot fail.
+        let _ = recording::write(&profile, &mut again);
+        let read_again = Profile::read(&*again);
+        assert_eq!(format!("{:?}", read_again.ok()), format!("{:?}", Some(&profile)));
+        let shape = Shape {
+            hide: "a".parse().ok(),
+            collapse_recursion: true,
+            merge_addresses: true,
+            min_share: Share::of_percent(1.0),
+            ..Shape::default()
+        };
+        let shaped = profile.shaped(&shape);
+        for format in Format::ALL {
+            let _ = shaped.write(format, io::sink());
+            let _ = Difference::between(&profile, &shaped).write(format, io::sink());
+        }
+    }
 }
 
 /// The kernel's type information.

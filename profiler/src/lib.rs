@@ -77,6 +77,7 @@ mod budget;
 mod builder;
 #[cfg(feature = "cli")]
 pub mod cli;
+mod difference;
 pub mod doctor;
 mod elf;
 mod error;
@@ -96,10 +97,11 @@ mod unwind;
 
 pub use address::{ElfAddress, FileOffset, RuntimeAddress};
 pub use builder::{Builder, DEFAULT_FREQUENCY_HZ, Profiler};
+pub use difference::{Change, Difference, FunctionChange};
 pub use error::{Error, ErrorKind, Operation, Result};
 pub use output::{Format, OutputOptions};
 pub use profile::Profile;
 pub use sampler::{Unwind, ebpf::CpuSet};
 pub use session::{Downloads, Ended, Progress, Session, Stopper, Target};
 pub use shape::{Choice, Pattern, Shape, Share};
-pub use symbolize::symbol_server::Download;
+pub use symbolize::{Symbols, symbol_server::Download};

@@ -5,7 +5,7 @@ use std::io::Read;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use flate2::read::ZlibDecoder;
 use profiler::{
-    ElfAddress, Format, OutputOptions, Profile,
+    Difference, ElfAddress, Format, OutputOptions, Profile, Shape,
     profile::{
         Frame, FrameId, FrameKind, Header, Naming, ProfileBuilder, Reason, SourceLocation, StackEnd,
         SymbolSource,
@@ -13,7 +13,11 @@ use profiler::{
 };
 use profiler_tests::{assert_matches_file, file};
 
-const EVERYTHING: OutputOptions = OutputOptions { annotate: true, per_thread: true, per_process: true };
+const EVERYTHING: OutputOptions =
+    OutputOptions { annotate: true, per_thread: true, per_process: true, width_columns: Some(120) };
+
+/// The formats that are text.
+const TEXTS: [Format; 4] = [Format::Folded, Format::Svg, Format::Html, Format::Top];
 
 fn frame(builder: &mut ProfileBuilder, name: &str, kind: FrameKind) -> FrameId {
     let name = builder.string(name);
@@ -80,11 +84,23 @@ fn profile() -> Profile {
     })
 }
 
-fn written(format: Format, options: &OutputOptions) -> String {
+fn bytes(profile: &Profile, format: Format, options: &OutputOptions) -> Vec<u8> {
     let mut bytes = Vec::new();
-    profile().write_with(format, options, &mut bytes).unwrap();
-    let text = String::from_utf8(bytes).unwrap();
-    if format == Format::Html { profile_of_page(&text) } else { text }
+    profile.write_with(format, options, &mut bytes).unwrap();
+    bytes
+}
+
+fn written(format: Format, options: &OutputOptions) -> String {
+    String::from_utf8(bytes(&profile(), format, options)).unwrap()
+}
+
+fn assert_is_kept(profile: &Profile, format: Format, options: &OutputOptions, name: &str) {
+    let text = String::from_utf8(bytes(profile, format, options)).unwrap();
+    let (text, extension) = match format {
+        Format::Html => (profile_of_page(&text), "html.json"),
+        _ => (text, format.extensions()[0]),
+    };
+    assert_matches_file(&text, &file("golden").join(format!("{name}.{extension}")));
 }
 
 /// The profile that a page has in it. What is around it is the same in each page.
@@ -99,20 +115,50 @@ fn profile_of_page(page: &str) -> String {
 
 #[test]
 fn every_format_is_as_it_is_kept() {
-    for format in Format::ALL {
-        let extension = if format == Format::Html { "html.json" } else { format.extensions()[0] };
-        let plain = written(format, &OutputOptions::default());
-        assert_matches_file(&plain, &file("golden").join(format!("plain.{extension}")));
-        let full = written(format, &EVERYTHING);
-        assert_matches_file(&full, &file("golden").join(format!("everything.{extension}")));
+    for format in TEXTS {
+        assert_is_kept(&profile(), format, &OutputOptions::default(), "plain");
+        assert_is_kept(&profile(), format, &EVERYTHING, "everything");
     }
 }
 
 #[test]
 fn an_output_is_the_same_each_time() {
     for format in Format::ALL {
-        assert_eq!(written(format, &EVERYTHING), written(format, &EVERYTHING));
+        assert_eq!(bytes(&profile(), format, &EVERYTHING), bytes(&profile(), format, &EVERYTHING));
     }
+}
+
+#[test]
+fn a_recording_gives_every_output_byte_for_byte() {
+    let read = Profile::read(&*bytes(&profile(), Format::Recording, &EVERYTHING)).unwrap();
+    for format in Format::ALL {
+        assert_eq!(bytes(&read, format, &EVERYTHING), bytes(&profile(), format, &EVERYTHING));
+    }
+}
+
+#[test]
+fn recordings_of_all_versions_are_read() {
+    let kept = std::fs::read(file("golden/version1.profile")).unwrap();
+    let read = Profile::read(&*kept).unwrap();
+    assert_eq!(read.header(), profile().header());
+    for format in TEXTS {
+        assert_is_kept(&read, format, &EVERYTHING, "everything");
+    }
+}
+
+#[test]
+fn a_difference_is_as_it_is_kept() {
+    let (before, after) = (profile(), profile().shaped(&shape()));
+    for format in Difference::FORMATS {
+        let mut bytes = Vec::new();
+        Difference::between(&before, &after).write_with(format, &EVERYTHING, &mut bytes).unwrap();
+        let kept = file("golden").join(format!("difference.{}", format.extensions()[0]));
+        assert_matches_file(&String::from_utf8(bytes).unwrap(), &kept);
+    }
+}
+
+fn shape() -> Shape {
+    Shape { ignore: Some("libfoo".parse().unwrap()), ..Shape::default() }
 }
 
 #[test]

@@ -4,8 +4,10 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
-use super::duration::parse_duration;
-use crate::{Builder, CpuSet, DEFAULT_FREQUENCY_HZ, Format, OutputOptions, Profiler, Target, Unwind};
+use super::{duration::parse_duration, shape::ShapeArguments};
+use crate::{
+    Builder, CpuSet, DEFAULT_FREQUENCY_HZ, Format, OutputOptions, Profiler, Symbols, Target, Unwind,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -16,10 +18,14 @@ Examples:
   profiler -a -d 5 --per-process > folded     everything on this machine
   profiler --container 3f2a91 -d 10 -o a.svg  a container, by the beginning of its id
   profiler -p 1234 -d 5 --inlines --lines     with inlined functions, files and lines
+  profiler -p 1234 -d 30 -o run.profile       everything that was measured, for later
+  profiler report run.profile -o flame.svg    any output of it, on any machine
+  profiler top run.profile --focus Json       its hottest functions, of some samples
+  profiler diff old.profile new.profile       what changed between two
   profiler doctor                             what this machine and these privileges allow
   profiler doctor -p 1234                     and how the frames of a process will be named
 
-Exit codes: 0 done, 1 failed, 2 wrong arguments, 3 no sample taken, or the started command's own code.
+Exit codes: 0 done, 1 failed, 2 wrong arguments, 3 no sample, or the started command's own code.
 Ctrl-C stops sampling and writes what there is; a second Ctrl-C leaves at once.";
 
 /// Shows where a process burns CPU: samples native, JIT and kernel stacks by eBPF, and names every frame.
@@ -43,6 +49,9 @@ pub(super) struct Arguments {
     pub(super) output: OutputArguments,
     #[command(flatten)]
     pub(super) common: CommonArguments,
+    /// The last one: what followed would stand below its heading.
+    #[command(flatten)]
+    pub(super) view: ViewArguments,
 }
 
 /// What to do in place of sampling.
@@ -60,6 +69,36 @@ pub(super) enum Action {
         directory: PathBuf,
         #[command(flatten)]
         output: OutputArguments,
+        #[command(flatten)]
+        view: ViewArguments,
+    },
+    /// Write a recorded profile (-o FILE.profile) in any format, without privileges
+    Report {
+        /// The recorded profile; - is standard input
+        recording: PathBuf,
+        #[command(flatten)]
+        output: OutputArguments,
+        #[command(flatten)]
+        view: ViewArguments,
+    },
+    /// Show the hottest functions and the heaviest call paths of a recorded profile
+    Top {
+        /// The recorded profile; - is standard input
+        recording: PathBuf,
+        #[command(flatten)]
+        view: ViewArguments,
+    },
+    /// Show what changed between two recorded profiles: as a table, or with -o as folded stacks with both counts (.folded)
+    /// or as a flame graph in red and blue (.svg)
+    Diff {
+        /// The recorded profile from before
+        before: PathBuf,
+        /// The recorded profile from after
+        after: PathBuf,
+        #[command(flatten)]
+        output: OutputArguments,
+        #[command(flatten)]
+        view: ViewArguments,
     },
 }
 
@@ -145,16 +184,38 @@ impl From<UnwindMethod> for Unwind {
 /// What to write, and how.
 #[derive(Args, Debug)]
 pub(super) struct OutputArguments {
-    /// Write to this file, in the format of its extension (.folded, .txt, .svg, .html); - is standard output.
-    /// Can be given more than once [default: folded stacks to standard output]
-    #[arg(short, long, value_name = "FILE")]
+    /// Write to this file, in the format of its extension (.folded, .txt, .svg, .html, .top; .profile to look at it later); - is
+    /// standard output, -.top too.
+    /// Can be given more than once [default: standard output, as folded stacks; of a difference,
+    /// the table]
+    #[arg(short, long, value_name = "FILE", allow_hyphen_values = true)]
     pub(super) output: Vec<PathBuf>,
-    /// The format of all outputs, whatever their names say: folded, svg, html
+    /// The format of all outputs, whatever their names say: folded, svg, html, top, profile
     #[arg(long, value_name = "NAME")]
     pub(super) format: Option<Format>,
     /// Mark kinds of frames in folded stacks: _[k] kernel, _[j] JIT, _[i] inlined
     #[arg(long)]
     annotate: bool,
+    /// Show threads as frames, with name and id
+    #[arg(long)]
+    per_thread: bool,
+    /// Show processes as frames, with name and id
+    #[arg(long)]
+    per_process: bool,
+}
+
+/// What of a profile to see.
+#[derive(Args, Debug)]
+pub(super) struct ViewArguments {
+    #[command(flatten)]
+    pub(super) naming: NamingArguments,
+    #[command(flatten)]
+    pub(super) shape: ShapeArguments,
+}
+
+/// What to call frames.
+#[derive(Args, Debug)]
+pub(super) struct NamingArguments {
     /// Show inlined functions as frames (needs debug information)
     #[arg(long)]
     inlines: bool,
@@ -167,13 +228,8 @@ pub(super) struct OutputArguments {
     /// Show how the code of each .NET method was compiled: [QuickJitted], [OptimizedTier1], [PreJIT] ...
     #[arg(long)]
     dotnet_tiers: bool,
-    /// Show threads as frames, with name and id
-    #[arg(long)]
-    per_thread: bool,
-    /// Show processes as frames, with name and id
-    #[arg(long)]
-    per_process: bool,
-    /// Look for debug files in this directory first. Can be given more than once
+    /// Look for debug files in this directory first; of a recorded profile, name what has no name yet by them. Can be
+    /// given more than once
     #[arg(long, value_name = "DIR")]
     debug_dir: Vec<PathBuf>,
     /// Ask this symbol server for debug files that are nowhere else: an address; microsoft (the builds of .NET);
@@ -200,7 +256,8 @@ impl Arguments {
     /// The profiler that the arguments describe; `None` when they name no target.
     pub(super) fn builder(&self) -> Option<Builder> {
         let mut builder = self
-            .output
+            .view
+            .naming
             .apply(Profiler::builder())
             .target(self.target.target()?)
             .frequency_hz(self.sampling.frequency)
@@ -240,7 +297,19 @@ impl TargetArguments {
 }
 
 impl OutputArguments {
-    /// What of the output has to be known while sampling.
+    /// How to write.
+    pub(super) fn options(&self) -> OutputOptions {
+        OutputOptions {
+            annotate: self.annotate,
+            per_thread: self.per_thread,
+            per_process: self.per_process,
+            ..OutputOptions::default()
+        }
+    }
+}
+
+impl NamingArguments {
+    /// What has to be known while sampling.
     pub(super) fn apply(&self, builder: Builder) -> Builder {
         let builder = builder
             .inlines(self.inlines)
@@ -252,9 +321,10 @@ impl OutputArguments {
         self.symbol_cache.iter().fold(builder, Builder::symbol_cache)
     }
 
-    /// How to write.
-    pub(super) fn options(&self) -> OutputOptions {
-        OutputOptions { annotate: self.annotate, per_thread: self.per_thread, per_process: self.per_process }
+    /// What a profile that was recorded can still be given, if anything.
+    pub(super) fn symbols(&self) -> Option<Symbols> {
+        let directories = self.debug_dir.clone();
+        (!directories.is_empty()).then_some(Symbols { directories, inlines: self.inlines, lines: self.lines })
     }
 }
 

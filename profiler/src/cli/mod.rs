@@ -7,7 +7,9 @@ mod duration;
 mod gap;
 mod outputs;
 mod progress;
+mod report;
 mod run;
+mod shape;
 mod signals;
 mod summary;
 

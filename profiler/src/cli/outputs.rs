@@ -36,31 +36,56 @@ enum Destination {
 }
 
 impl Outputs {
-    /// Opens every file, and leaves what is in them until there is something to write.
-    pub(super) fn open(arguments: &OutputArguments) -> Result<Self> {
+    /// Opens every file, and leaves what is in them until there is something to write. Without any it is standard
+    /// output, in the format `default` unless another is given.
+    pub(super) fn open(arguments: &OutputArguments, default: Format) -> Result<Self> {
         let mut outputs = Vec::new();
         for path in &arguments.output {
             outputs.push(Output { format: format_of(path, arguments.format)?, to: open(path)? });
         }
         if outputs.is_empty() {
-            let format = arguments.format.unwrap_or(Format::Folded);
+            let format = arguments.format.unwrap_or(default);
             outputs.push(Output { format, to: Destination::StandardOutput });
         }
-        Ok(Self { options: arguments.options(), outputs })
+        Ok(Self { options: OutputOptions { width_columns: width_columns(), ..arguments.options() }, outputs })
     }
 
-    /// Writes the profile everywhere. A reader of standard output that has gone away is no error.
+    /// Standard output alone.
+    pub(super) fn standard(format: Format) -> Self {
+        let options = OutputOptions { width_columns: width_columns(), ..OutputOptions::default() };
+        Self { options, outputs: vec![Output { format, to: Destination::StandardOutput }] }
+    }
+
+    /// How to write.
+    pub(super) fn options(&self) -> OutputOptions {
+        self.options
+    }
+
+    /// The formats of all outputs.
+    pub(super) fn formats(&self) -> impl Iterator<Item = Format> {
+        self.outputs.iter().map(|output| output.format)
+    }
+
+    /// Writes the profile everywhere.
     pub(super) fn write(self, profile: &Profile) -> Result<()> {
+        self.write_each(|format, options, to| profile.write_with(format, options, to))
+    }
+
+    /// Writes to every output. A reader of standard output that has gone away is no error.
+    pub(super) fn write_each(
+        self,
+        write: impl Fn(Format, &OutputOptions, &mut dyn Write) -> io::Result<()>,
+    ) -> Result<()> {
         for Output { format, to } in self.outputs {
             match to {
-                Destination::StandardOutput => {
-                    match profile.write_with(format, &self.options, io::stdout().lock()) {
-                        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-                        result => result.context("failed to write to standard output")?,
-                    }
+                Destination::StandardOutput => match write(format, &self.options, &mut io::stdout().lock()) {
+                    Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+                    result => result.context("failed to write to standard output")?,
+                },
+                Destination::File { path, file, .. } => {
+                    write_file(&file, |to| write(format, &self.options, to))
+                        .with_context(|| format!("failed to write `{}`", path.display()))?;
                 }
-                Destination::File { path, file, .. } => write_file(profile, format, &self.options, &file)
-                    .with_context(|| format!("failed to write `{}`", path.display()))?,
             }
         }
         Ok(())
@@ -78,6 +103,11 @@ impl Outputs {
     }
 }
 
+/// The width of the terminal that standard output is, if it is one.
+fn width_columns() -> Option<u16> {
+    terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0)
+}
+
 fn format_of(path: &Path, given: Option<Format>) -> Result<Format> {
     match given {
         Some(format) => Ok(format),
@@ -86,8 +116,13 @@ fn format_of(path: &Path, given: Option<Format>) -> Result<Format> {
     }
 }
 
+/// `-`, and `-.svg` for its format.
+fn is_standard_output(path: &Path) -> bool {
+    path.file_stem() == Some("-".as_ref()) && path.parent() == Some("".as_ref())
+}
+
 fn open(path: &Path) -> Result<Destination> {
-    if path == Path::new("-") {
+    if is_standard_output(path) {
         return Ok(Destination::StandardOutput);
     }
     let is_new = !path.exists();
@@ -101,13 +136,13 @@ fn open(path: &Path) -> Result<Destination> {
     Ok(Destination::File { path: path.to_owned(), file, is_new })
 }
 
-fn write_file(profile: &Profile, format: Format, options: &OutputOptions, file: &File) -> io::Result<()> {
+fn write_file(file: &File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     // Devices and pipes have no length to set.
     if file.metadata()?.is_file() {
         file.set_len(0)?;
     }
     let mut writer = io::BufWriter::new(file);
-    profile.write_with(format, options, &mut writer)?;
+    write(&mut writer)?;
     writer.flush()
 }
 
@@ -125,13 +160,25 @@ mod tests {
     }
 
     fn outputs(words: &[&str]) -> Result<Outputs> {
-        Outputs::open(&Line::try_parse_from(std::iter::once(&"x").chain(words)).unwrap().output)
+        let line = Line::try_parse_from(std::iter::once(&"x").chain(words)).unwrap();
+        Outputs::open(&line.output, Format::Folded)
     }
 
     #[test]
     fn standard_output_and_folded_stacks_are_what_is_not_said() {
         let outputs = outputs(&[]).unwrap().outputs;
         assert!(matches!(outputs[..], [Output { format: Format::Folded, to: Destination::StandardOutput }]));
+    }
+
+    #[test]
+    fn standard_output_can_have_a_format_too() {
+        for (name, format) in [("-", Format::Folded), ("-.top", Format::Top), ("-.svg", Format::Svg)] {
+            let outputs = outputs(&["-o", name]).unwrap().outputs;
+            assert!(
+                matches!(&outputs[..], [Output { format: found, to: Destination::StandardOutput }] if *found == format)
+            );
+        }
+        assert!(!is_standard_output(Path::new("a/-.top")) && !is_standard_output(Path::new("-a.top")));
     }
 
     #[test]

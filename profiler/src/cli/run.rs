@@ -5,18 +5,27 @@ use std::{os::unix::process::ExitStatusExt, path::Path, process::ExitStatus};
 use anyhow::{Result, bail};
 
 use super::{
-    arguments::{Action, Arguments, OutputArguments},
+    arguments::{Action, Arguments, OutputArguments, ViewArguments},
     doctor, exit,
     outputs::Outputs,
-    progress, signals, summary,
+    progress, report, signals, summary,
 };
-use crate::{Profile, Profiler};
+use crate::{Format, Profile, Profiler};
 
 /// Does what the arguments say, and answers with the exit code.
 pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     match &arguments.action {
         Some(Action::Doctor { pid }) => doctor::run(*pid, &mut std::io::stdout().lock()),
-        Some(Action::Replay { directory, output }) => replay(directory, output, arguments.common.quiet),
+        Some(Action::Replay { directory, output, view }) => {
+            replay(directory, output, view, arguments.common.quiet)
+        }
+        Some(Action::Report { recording, output, view }) => {
+            report::report(recording, view, output, arguments.common.quiet)
+        }
+        Some(Action::Top { recording, view }) => report::top(recording, view),
+        Some(Action::Diff { before, after, output, view }) => {
+            report::diff(before, after, view, output, arguments.common.quiet)
+        }
         None => sample(arguments),
     }
 }
@@ -26,7 +35,7 @@ fn sample(arguments: &Arguments) -> Result<u8> {
         bail!("nothing to sample: give -p PID, -t TID, -a, --cgroup, --container or -- COMMAND (see --help)");
     };
     let profiler = builder.build()?;
-    let outputs = Outputs::open(&arguments.output)?;
+    let outputs = Outputs::open(&arguments.output, Format::Folded)?;
     let mut session = match profiler.start() {
         Ok(session) => session,
         Err(error) => {
@@ -37,8 +46,8 @@ fn sample(arguments: &Arguments) -> Result<u8> {
     signals::listen(session.stopper(), session.command_pid())?;
     progress::wait(&mut session, arguments.sampling.duration, arguments.common.quiet);
     let command = session.take_command();
-    let profile = progress::stop(session, arguments.common.quiet)?;
-    let code = report(&profile, outputs, arguments.common.quiet)?;
+    let profile = arguments.view.shape.apply(progress::stop(session, arguments.common.quiet)?);
+    let code = write(&profile, outputs, arguments.common.quiet)?;
     match command {
         // What was started is not ended: its time is its own.
         Some(mut command) => Ok(match exit_code(command.wait()?) {
@@ -49,21 +58,27 @@ fn sample(arguments: &Arguments) -> Result<u8> {
     }
 }
 
-fn replay(directory: &Path, output: &OutputArguments, quiet: bool) -> Result<u8> {
-    let profiler = output.apply(Profiler::builder()).replay(directory).build()?;
-    let outputs = Outputs::open(output)?;
+fn replay(directory: &Path, output: &OutputArguments, view: &ViewArguments, quiet: bool) -> Result<u8> {
+    let profiler = view.naming.apply(Profiler::builder()).replay(directory).build()?;
+    let outputs = Outputs::open(output, Format::Folded)?;
     let mut session = profiler.start()?;
     session.wait(None);
-    let profile = progress::stop(session, quiet)?;
-    report(&profile, outputs, quiet)
+    let profile = view.shape.apply(progress::stop(session, quiet)?);
+    write(&profile, outputs, quiet)
 }
 
-fn report(profile: &Profile, outputs: Outputs, quiet: bool) -> Result<u8> {
+/// Writes a profile to all outputs, says what it holds, and answers with the exit code.
+pub(super) fn write(profile: &Profile, outputs: Outputs, quiet: bool) -> Result<u8> {
     outputs.write(profile)?;
     if !quiet {
         eprint!("{}", summary::text(profile));
     }
-    Ok(if profile.sample_count() == 0 { exit::NO_SAMPLE } else { 0 })
+    Ok(code_of(profile))
+}
+
+/// The exit code of a profile that was written.
+pub(super) fn code_of(profile: &Profile) -> u8 {
+    if profile.sample_count() == 0 { exit::NO_SAMPLE } else { 0 }
 }
 
 /// The exit code that stands for how a command ended, as a shell has it: 128 + the signal.

@@ -24,6 +24,9 @@ pub(super) fn text(profile: &Profile) -> String {
         header.target,
         losses(ledger)
     )];
+    if !header.edits.is_empty() {
+        lines.push(format!("shown: {} samples: {}", profile.sample_count(), header.edits.join(", ")));
+    }
     if ledger.reported == 0 {
         lines.push(no_samples().to_owned());
     } else {
@@ -171,6 +174,13 @@ mod tests {
     #[test]
     fn a_session_without_samples_says_why_that_may_be() {
         assert!(summary(|_| {}).contains("--children"));
+    }
+
+    #[test]
+    fn what_is_shown_of_it_is_said() {
+        let header = Header { edits: vec!["--focus a".to_owned()], ..Header::default() };
+        let text = text(&ProfileBuilder::default().finish(header));
+        assert!(text.contains("profiler: shown: 0 samples: --focus a\n"), "{text}");
     }
 
     #[test]

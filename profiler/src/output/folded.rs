@@ -102,7 +102,8 @@ mod tests {
 
     #[test]
     fn kinds_processes_and_threads_are_shown_when_asked_for() {
-        let options = OutputOptions { annotate: true, per_thread: true, per_process: true };
+        let options =
+            OutputOptions { annotate: true, per_thread: true, per_process: true, ..OutputOptions::default() };
         let text = text(&sample(), options);
         let first = text.lines().next().unwrap();
         assert_eq!(first, "app;process 7 (app);thread 8 (worker);main;read_[k] 4");

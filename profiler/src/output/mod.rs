@@ -2,10 +2,13 @@
 //!
 //! A new format is a file with a `write` function, a variant of [`Format`] and a row in its tables.
 
+mod differential;
 mod folded;
 mod html;
 mod label;
 mod svg;
+mod table;
+mod top;
 
 use std::{io, path::Path, str::FromStr};
 
@@ -25,13 +28,15 @@ pub enum Format {
     Svg,
     /// A page with flame graph, hot functions, callers and callees, heat map and ledger.
     Html,
+    /// The hottest functions and the heaviest call paths, as a table for a terminal.
+    Top,
     /// All of the profile, for [`Profile::read`]: the options do not matter.
     Recording,
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 4] = [Self::Folded, Self::Svg, Self::Html, Self::Recording];
+    pub const ALL: [Self; 5] = [Self::Folded, Self::Svg, Self::Html, Self::Top, Self::Recording];
 
     /// The name by which `--format` takes it.
     #[must_use]
@@ -40,6 +45,7 @@ impl Format {
             Self::Folded => "folded",
             Self::Svg => "svg",
             Self::Html => "html",
+            Self::Top => "top",
             Self::Recording => "profile",
         }
     }
@@ -51,6 +57,7 @@ impl Format {
             Self::Folded => &["folded", "txt"],
             Self::Svg => &["svg"],
             Self::Html => &["html"],
+            Self::Top => &["top"],
             Self::Recording => &["profile"],
         }
     }
@@ -99,6 +106,15 @@ pub struct OutputOptions {
     pub per_thread: bool,
     /// A frame with the process's name and id above the root.
     pub per_process: bool,
+    /// How wide tables may be, in columns of a terminal; 100 when not said.
+    pub width_columns: Option<u16>,
+}
+
+impl OutputOptions {
+    fn width(&self) -> usize {
+        const DEFAULT_COLUMNS: u16 = 100;
+        self.width_columns.unwrap_or(DEFAULT_COLUMNS).into()
+    }
 }
 
 impl Profile {
@@ -129,6 +145,7 @@ impl Profile {
             Format::Folded => folded::write(self, options, to),
             Format::Svg => svg::write(self, options, to),
             Format::Html => html::write(self, options, to),
+            Format::Top => top::write(self, options, to),
             Format::Recording => recording::write(self, to),
         }
     }

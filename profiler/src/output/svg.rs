@@ -1,14 +1,20 @@
 //! A flame graph as inferno draws it, with titles that say what was measured.
 
-use std::io::{self, Write};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+};
 
 use inferno::flamegraph::{
     self, Options,
     color::{PaletteMap, parse_hex_color},
 };
 
-use super::{OutputOptions, folded, label};
-use crate::profile::{FrameKind, Header, Profile};
+use super::{OutputOptions, differential::Counts, folded, label};
+use crate::{
+    difference::Difference,
+    profile::{FrameKind, Header, Profile},
+};
 
 /// Writes the picture.
 pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) -> io::Result<()> {
@@ -21,7 +27,25 @@ pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) 
     let mut colours = colours(&lines);
     let mut drawing = drawing(profile);
     drawing.palette_map = Some(&mut colours);
-    let drawn = flamegraph::from_lines(&mut drawing, lines.iter().map(String::as_str), to);
+    draw(&mut drawing, &lines, to)
+}
+
+/// Writes the picture of a difference: as wide as it is after, red where that is more and blue where it is less.
+pub(super) fn write_difference(
+    difference: &Difference<'_>,
+    lines: &BTreeMap<String, Counts>,
+    to: impl Write,
+) -> io::Result<()> {
+    let lines: Vec<_> =
+        lines.iter().map(|(line, Counts { before, after })| format!("{line} {before} {after}")).collect();
+    let mut drawing = drawing(difference.after());
+    let before = label::clean(&title(difference.before().header())).into_owned();
+    drawing.title = format!("{}, compared with {before}", drawing.title);
+    draw(&mut drawing, &lines, to)
+}
+
+fn draw(drawing: &mut Options<'_>, lines: &[String], to: impl Write) -> io::Result<()> {
+    let drawn = flamegraph::from_lines(drawing, lines.iter().map(String::as_str), to);
     if lines.is_empty() {
         // Without a line inferno draws a picture that says so, and then answers with an error.
         return drawn.or_else(|error| match error.kind() {
@@ -69,11 +93,11 @@ fn colours(lines: &[String]) -> PaletteMap {
     colours
 }
 
-fn title(header: &Header) -> String {
+pub(super) fn title(header: &Header) -> String {
     if header.target.is_empty() { "Flame graph".to_owned() } else { format!("On-CPU: {}", header.target) }
 }
 
-fn subtitle(profile: &Profile) -> String {
+pub(super) fn subtitle(profile: &Profile) -> String {
     const NS_PER_S: f64 = 1e9;
     let header = profile.header();
     let ledger = profile.ledger();
@@ -84,6 +108,9 @@ fn subtitle(profile: &Profile) -> String {
     }
     parts.push(format!("{} samples", ledger.reported));
     parts.push(format!("{} lost", ledger.lost_total()));
+    if !header.edits.is_empty() {
+        parts.push(format!("{} shown: {}", profile.sample_count(), header.edits.join(", ")));
+    }
     parts.join(", ")
 }
 
@@ -93,6 +120,7 @@ mod tests {
     use crate::{
         address::ElfAddress,
         profile::{Frame, Naming, ProfileBuilder, Reason, StackEnd},
+        shape::Shape,
     };
 
     fn svg(profile: &Profile) -> String {
@@ -131,6 +159,12 @@ mod tests {
         let svg = svg(&profile_of("f"));
         assert!(svg.contains("On-CPU: pid 1 (a&lt;b)"));
         assert!(svg.contains("cpu-clock at 99 Hz on 2 CPUs, 1.5 s, 5 samples, 0 lost"));
+    }
+
+    #[test]
+    fn the_titles_say_what_is_shown_of_it() {
+        let profile = profile_of("f").shaped(&Shape { ignore: "g".parse().ok(), ..Shape::default() });
+        assert!(svg(&profile).contains("5 samples, 0 lost, 5 shown: --ignore g"));
     }
 
     #[test]

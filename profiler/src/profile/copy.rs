@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::{
-    Frame, FrameId, Header, Module, ModuleId, ProcessId, Profile, ProfileBuilder, Sample, SourceLocation,
-    Stack, StackId, StringId, Thread, ThreadId,
+    Frame, FrameId, Header, Ledger, Module, ModuleId, ProcessId, Profile, ProfileBuilder, Sample,
+    SourceLocation, Stack, StackId, StringId, Thread, ThreadId,
 };
 
 /// A profile in the making that takes from another what its samples need, and nothing else.
@@ -90,7 +90,12 @@ impl<'a> Copy<'a> {
 
     /// The ledger stays that of the measurement.
     pub(crate) fn finish(self, header: Header) -> Profile {
-        self.builder.finish_with(header, self.from.ledger().clone())
+        let ledger = self.from.ledger().clone();
+        self.finish_with(header, ledger)
+    }
+
+    pub(crate) fn finish_with(self, header: Header, ledger: Ledger) -> Profile {
+        self.builder.finish_with(header, ledger)
     }
 
     fn thread(&mut self, id: ThreadId) -> ThreadId {

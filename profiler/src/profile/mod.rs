@@ -6,6 +6,7 @@
 mod builder;
 mod copy;
 mod frame;
+mod function;
 mod ledger;
 mod reason;
 #[cfg(test)]
@@ -14,6 +15,7 @@ pub(crate) mod test_profile;
 pub use builder::ProfileBuilder;
 pub(crate) use copy::Copy;
 pub use frame::{Frame, FrameKind, Module, Naming, SourceLocation, SymbolSource};
+pub use function::FunctionCount;
 pub use ledger::{Cost, Ledger, Loss, Unnamed};
 pub use reason::Reason;
 

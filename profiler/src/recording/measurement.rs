@@ -115,14 +115,17 @@ fn read_counts<T: Code + Ord>(fields: &mut Fields<'_>, sum: &mut Sum) -> Option<
     Some(counts)
 }
 
-/// The sum of all counts so far. Who adds up some of them later must not overflow.
+/// What the sum of all counts stays below, so that no sum of some of them overflows, signed or not.
+const MAX_SUM: u64 = i64::MAX as u64;
+
+/// The sum of all counts so far.
 #[derive(Debug, Default)]
 pub(super) struct Sum(u64);
 
 impl Sum {
-    /// The count itself; `None` when the sum does not fit.
+    /// The count itself; `None` when the sum is too large.
     pub(super) fn add(&mut self, count: u64) -> Option<u64> {
-        self.0 = self.0.checked_add(count)?;
+        self.0 = self.0.checked_add(count).filter(|sum| *sum <= MAX_SUM)?;
         Some(count)
     }
 }

@@ -45,6 +45,21 @@ const MAGIC: [u8; 8] = *b"\x93PROFIL\n";
 /// The version that is written.
 const VERSION: u32 = 1;
 
+/// The file that these bytes describe, so that their checksums are right: kind, length and body of each section.
+#[cfg(fuzzing)]
+pub(crate) fn file_of_bodies(mut bytes: &[u8]) -> Vec<u8> {
+    let mut file = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
+    while let [kind, length, rest @ ..] = bytes {
+        let (body, rest) = rest.split_at(rest.len().min(usize::from(*length)));
+        if let Some(kind) = section::Kind::of_number(*kind) {
+            // Writing to a vector cannot fail.
+            let _ = section::write(kind, body, &mut file);
+        }
+        bytes = rest;
+    }
+    file
+}
+
 impl Profile {
     /// Reads a profile that was written as [`Format::Recording`](crate::Format::Recording).
     ///

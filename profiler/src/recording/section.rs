@@ -44,7 +44,8 @@ impl Kind {
         Self::End,
     ];
 
-    fn of_number(number: u8) -> Option<Self> {
+    /// The kind that a number stands for.
+    pub(super) fn of_number(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == number)
     }
 }

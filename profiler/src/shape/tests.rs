@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Shape, Share};
 use crate::profile::{
-    Frame, FrameKind, Header, Naming, Profile, ProfileBuilder, SourceLocation, StackEnd, SymbolSource,
+    Frame, Header, Profile, ProfileBuilder, SourceLocation, StackEnd,
     test_profile::{self, folded},
 };
 
@@ -94,16 +94,11 @@ fn show_from_begins_at_the_outermost_match() {
 #[test]
 fn files_and_modules_match_as_names_do() {
     let mut builder = ProfileBuilder::default();
-    let (name, file) = (builder.string("f"), builder.string("/src/parser.rs"));
-    let module = Some(builder.module("/usr/lib/libxml.so", &[]));
-    let frame = builder.frame(Frame {
-        name,
-        kind: FrameKind::Native,
-        module,
-        address: crate::address::ElfAddress(1),
-        location: Some(SourceLocation { file, line: 3 }),
-        naming: Naming::Symbol(SymbolSource::Dwarf),
-    });
+    let (file, module) = (builder.string("/src/parser.rs"), Some(builder.module("/usr/lib/libxml.so", &[])));
+    let frame = test_profile::function(&mut builder, "f", 1);
+    let location = Some(SourceLocation { file, line: 3 });
+    let frame = Frame { module, location, ..builder.get_frame(frame).clone() };
+    let frame = builder.frame(frame);
     let stack = builder.stack(vec![frame], StackEnd::Root);
     let process = builder.process(1, "p");
     let thread = builder.thread(process, 1, "p");

@@ -81,6 +81,17 @@ impl DebugFiles {
         self.first(&given, &system, is_right).or_else(|| self.find_in_caches(id?, is_right))
     }
 
+    /// The module at `path` itself or its debug file, by its build id alone: the one with a symbol table before others.
+    pub(super) fn find_by_id(&self, id: &BuildId, path: &Path) -> Option<FoundFile> {
+        let given = debug_paths::in_given(path, Some(id), None);
+        let system = [debug_paths::in_system(path, Some(id), None), vec![path.to_owned()]].concat();
+        let is_it = |elf: &Elf| elf.build_id() == Some(id);
+        let has_table = |elf: &Elf| elf.sections().is_ok_and(|sections| sections.has_symbol_table());
+        self.first(&given, &system, |elf| is_it(elf) && has_table(elf))
+            .or_else(|| self.find_in_caches(id, |elf| is_it(elf) && has_table(elf)))
+            .or_else(|| self.first(&given, &system, is_it))
+    }
+
     /// The file that `dwz` moved shared debug information to, from the debug file at `path`.
     pub(super) fn find_alternate(&self, link: &AlternateLink, path: &Path) -> Option<FoundFile> {
         let given = debug_paths::alternate_in_given(link);

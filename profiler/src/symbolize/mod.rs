@@ -22,6 +22,7 @@ pub(crate) mod perf_map;
 #[cfg(test)]
 mod random;
 mod split_dwarf;
+mod supplement;
 pub(crate) mod survey;
 pub(crate) mod symbol;
 pub(crate) mod symbol_server;
@@ -35,6 +36,7 @@ use std::{
 
 #[cfg(fuzzing)]
 pub(crate) use self::demangle::demangle;
+pub use self::supplement::Symbols;
 use self::{
     debug_file::{CommonPlaces, DebugFiles},
     diagnostics::{MapPlaces, Room, RuntimeNames, RuntimeProcess},

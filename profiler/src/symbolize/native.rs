@@ -46,8 +46,13 @@ impl NativeModule {
     /// Reads what every look-up needs: headers, segments, build id. `path` is the file's in its process,
     /// `budget` that of all debug information.
     pub(crate) fn open(image: Image, path: &Path, budget: &Arc<Budget>) -> Result<Self, Reason> {
-        let (elf, path, budget) = (Arc::new(Elf::parse(image)?), path.to_owned(), Arc::clone(budget));
-        Ok(Self { elf, path, names: None, debug_information: None, fetch: None, budget })
+        Ok(Self::of_elf(Elf::parse(image)?, path, budget))
+    }
+
+    /// A module whose headers were read: the file itself, or what was split off from it.
+    pub(super) fn of_elf(elf: Elf, path: &Path, budget: &Arc<Budget>) -> Self {
+        let (elf, path, budget) = (Arc::new(elf), path.to_owned(), Arc::clone(budget));
+        Self { elf, path, names: None, debug_information: None, fetch: None, budget }
     }
 
     /// A module that is in memory only.

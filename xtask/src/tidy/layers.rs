@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::rust_code;
 
 /// The library's modules, from the lowest layer up, and what each may import.
-const LAYERS: [(&str, &[&str]); 18] = [
+const LAYERS: [(&str, &[&str]); 19] = [
     ("address", &[]),
     ("error", &[]),
     ("budget", &[]),
@@ -18,7 +18,8 @@ const LAYERS: [(&str, &[&str]); 18] = [
     ("process", &["address", "error", "sys", "elf", "profile"]),
     ("recording", &["address", "error", "profile"]),
     ("shape", &["address", "error", "profile"]),
-    ("output", &["error", "profile", "recording"]),
+    ("difference", &["profile"]),
+    ("output", &["error", "profile", "recording", "difference"]),
     ("symbolize", &["address", "error", "sys", "budget", "elf", "pe", "profile", "process"]),
     ("sampler", &["address", "error", "sys", "elf", "profile", "process"]),
     ("unwind", &["address", "error", "sys", "budget", "elf", "pe", "profile", "process"]),
@@ -39,6 +40,7 @@ const BELOW_SESSION: &[&str] = &[
     "process",
     "recording",
     "shape",
+    "difference",
     "output",
     "symbolize",
     "sampler",
@@ -58,7 +60,7 @@ const UNSAFE_FILES: [&str; 3] = ["sys.rs", "sys/", "sampler/ebpf/pod.rs"];
 const AYA_FOLDER: &str = "sampler/ebpf";
 
 /// Modules whose results depend on their arguments alone.
-const PURE_MODULES: [&str; 6] = ["elf", "pe", "profile", "recording", "shape", "output"];
+const PURE_MODULES: [&str; 7] = ["elf", "pe", "profile", "recording", "shape", "difference", "output"];
 
 /// What `lib.rs` shows to the outside: name -> the module it comes from.
 pub(super) struct PublicNames(BTreeMap<String, String>);

@@ -1,0 +1,81 @@
+//! The functions of a profile, with the samples that hit them.
+
+use std::collections::HashMap;
+
+use super::{ModuleId, Profile, StackId, StringId};
+
+/// A function, and how many samples it had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FunctionCount {
+    /// What it is called.
+    pub name: StringId,
+    /// Where it is from.
+    pub module: Option<ModuleId>,
+    /// Samples that hit the function itself.
+    pub self_count: u64,
+    /// Samples that hit it or what it called. One in which it called itself counts once.
+    pub total_count: u64,
+}
+
+impl Profile {
+    /// All functions that were sampled, the one that was hit most first.
+    #[must_use]
+    pub fn functions(&self) -> Vec<FunctionCount> {
+        let mut stacks = HashMap::<StackId, u64>::new();
+        for sample in self.samples() {
+            *stacks.entry(sample.stack).or_default() += sample.count;
+        }
+        let mut functions = HashMap::<_, FunctionCount>::new();
+        for (stack, count) in stacks {
+            let frames = self.stack(stack).frames.iter();
+            let mut of_stack: Vec<_> =
+                frames.map(|id| self.frame(*id)).map(|frame| (frame.name, frame.module)).collect();
+            let leaf = of_stack.first().copied();
+            of_stack.sort_unstable();
+            of_stack.dedup();
+            for (name, module) in of_stack {
+                let new = FunctionCount { name, module, self_count: 0, total_count: 0 };
+                let function = functions.entry((name, module)).or_insert(new);
+                function.total_count += count;
+                if leaf == Some((name, module)) {
+                    function.self_count += count;
+                }
+            }
+        }
+        let mut functions: Vec<_> = functions.into_values().collect();
+        functions.sort_unstable_by(|a, b| {
+            let by_count = (b.self_count, b.total_count).cmp(&(a.self_count, a.total_count));
+            by_count.then_with(|| (self.string(a.name), a.module).cmp(&(self.string(b.name), b.module)))
+        });
+        functions
+    }
+
+    /// The file name of a function's module, empty where it has none.
+    pub(crate) fn module_name(&self, module: Option<ModuleId>) -> &str {
+        let path = module.map_or("", |module| self.string(self.module(module).path));
+        path.rsplit('/').next().unwrap_or(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::profile::test_profile::folded;
+
+    #[test]
+    fn functions_count_what_hit_them_and_what_they_called() {
+        let profile = folded(&[("p;main;work", 5), ("p;main;work;read", 3), ("p;main", 2)]);
+        let functions = profile.functions();
+        let found: Vec<_> = functions
+            .iter()
+            .map(|function| (profile.string(function.name), function.self_count, function.total_count))
+            .collect();
+        assert_eq!(found, [("work", 5, 8), ("read", 3, 3), ("main", 2, 10)]);
+    }
+
+    #[test]
+    fn a_function_that_calls_itself_counts_a_sample_once() {
+        let profile = folded(&[("p;f;f;g;f", 4)]);
+        assert_eq!(profile.functions()[0].total_count, 4);
+        assert_eq!(profile.functions()[1].self_count, 0);
+    }
+}

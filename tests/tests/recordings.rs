@@ -1,0 +1,200 @@
+//! Recorded profiles from the command line: looked at later, shaped, compared.
+
+use std::path::{Path, PathBuf};
+
+use profiler::Profile;
+use profiler_tests::{Outcome, Stacks, Workload, file, outcome, privileged, profiler};
+use tempfile::TempDir;
+
+/// A folder with `run.profile`, and what the same run wrote otherwise.
+struct Recorded {
+    folder: TempDir,
+}
+
+impl Recorded {
+    /// Of a capture: needs no privileges.
+    fn new(arguments: &[&str]) -> Self {
+        let recorded = Self { folder: tempfile::tempdir().unwrap() };
+        let mut replay = profiler(&["replay", "-q"]);
+        replay.arg(file("captures/jit")).args(arguments);
+        for name in ["run.profile", "run.folded", "run.svg", "run.top"] {
+            replay.arg("-o").arg(recorded.path(name));
+        }
+        let run = outcome(&mut replay);
+        assert_eq!(run.code(), 0, "{}", run.stderr);
+        recorded
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn profile(&self) -> PathBuf {
+        self.path("run.profile")
+    }
+
+    /// Checks that reporting the recording gives every file of its run.
+    fn assert_reports_what_the_run_wrote(&self) {
+        for name in ["run.folded", "run.svg", "run.top", "run.profile"] {
+            let again = self.path(&format!("again.{}", name.split_once('.').unwrap().1));
+            let report = outcome(profiler(&["report"]).arg(self.profile()).arg("-o").arg(&again));
+            assert_eq!(report.code(), 0, "{}", report.stderr);
+            assert_eq!(std::fs::read(self.path(name)).unwrap(), std::fs::read(again).unwrap(), "{name}");
+        }
+    }
+}
+
+fn report(path: &Path, arguments: &[&str]) -> Outcome {
+    outcome(profiler(&["report"]).arg(path).args(arguments))
+}
+
+#[test]
+fn a_report_is_byte_for_byte_what_the_run_wrote() {
+    Recorded::new(&[]).assert_reports_what_the_run_wrote();
+    Recorded::new(&["--focus", "Generated", "--collapse-recursion", "--merge-addresses"])
+        .assert_reports_what_the_run_wrote();
+}
+
+#[test]
+fn a_report_of_a_live_session_is_byte_for_byte_what_it_wrote() {
+    let Some(_turn) = privileged() else { return };
+    let recorded = Recorded { folder: tempfile::tempdir().unwrap() };
+    let workload = Workload::start("shares");
+    let mut command = profiler(&["-p", &workload.pid().to_string(), "-F", "999", "-d", "0.5"]);
+    for name in ["run.profile", "run.folded", "run.svg", "run.top"] {
+        command.arg("-o").arg(recorded.path(name));
+    }
+    let run = outcome(&mut command);
+    assert_eq!(run.code(), 0, "{}", run.stderr);
+    drop(workload);
+    recorded.assert_reports_what_the_run_wrote();
+    let again = report(&recorded.profile(), &["-o", "/dev/null", "--format", "top"]);
+    assert_eq!(again.stderr, run.stderr, "the summary is the measurement's");
+}
+
+#[test]
+fn a_shape_gives_the_same_while_sampling_and_later() {
+    let flags = ["--focus", "demo!", "--min-share", "5%", "--hide", "^_start$"];
+    let (first, later) = (Recorded::new(&flags), Recorded::new(&[]));
+    let report = report(&later.profile(), &[&flags[..], &["-o", "-"]].concat());
+    assert_eq!(report.stdout, std::fs::read_to_string(first.path("run.folded")).unwrap());
+    assert!(
+        report.stderr.contains("shown: ") && report.stderr.contains("--focus demo!"),
+        "{}",
+        report.stderr
+    );
+}
+
+#[test]
+fn a_filter_that_leaves_nothing_ends_as_a_session_without_samples_does() {
+    let recorded = Recorded::new(&[]);
+    let run = report(&recorded.profile(), &["--focus", "no such function"]);
+    assert_eq!((run.code(), run.stdout.as_str()), (3, ""));
+    assert!(run.stderr.contains("shown: 0 samples: --focus no such function"), "{}", run.stderr);
+}
+
+#[test]
+fn the_hottest_functions_are_a_table() {
+    let recorded = Recorded::new(&[]);
+    let top = outcome(profiler(&["top"]).arg(recorded.profile()));
+    assert_eq!((top.code(), top.stderr.as_str()), (0, ""));
+    assert_eq!(top.stdout, std::fs::read_to_string(recorded.path("run.top")).unwrap());
+    assert!(top.stdout.contains("demo!Demo.Program.Generated(int64)"), "{}", top.stdout);
+    assert!(top.stdout.lines().all(|line| line.chars().count() <= 100), "{}", top.stdout);
+}
+
+#[test]
+fn a_profile_has_no_difference_to_itself() {
+    let recorded = Recorded::new(&[]);
+    let diff = outcome(profiler(&["diff"]).arg(recorded.profile()).arg(recorded.profile()));
+    assert_eq!(diff.code(), 0, "{}", diff.stderr);
+    assert!(!diff.stdout.contains("Generated"), "{}", diff.stdout);
+    let folded =
+        outcome(profiler(&["diff", "-o", "-.folded"]).arg(recorded.profile()).arg(recorded.profile()));
+    for line in folded.stdout.lines() {
+        let mut counts = line.rsplit(' ');
+        assert_eq!(counts.next(), counts.next(), "{line}");
+    }
+    assert!(folded.stderr.contains("more than noise"), "{}", folded.stderr);
+}
+
+#[test]
+fn what_changed_is_told_first_and_drawn() {
+    let (whole, part) = (Recorded::new(&[]), Recorded::new(&["--ignore", "Generated"]));
+    let svg = whole.path("diff.svg");
+    let diff = outcome(profiler(&["diff"]).arg(whole.profile()).arg(part.profile()).arg("-o").arg(&svg));
+    assert_eq!((diff.code(), diff.stdout.as_str()), (0, ""), "{}", diff.stderr);
+    let row = diff.stderr.lines().find(|line| line.contains("demo!")).unwrap();
+    assert!(row.contains("Generated") && row.contains('*'), "{}", diff.stderr);
+    assert!(std::fs::read_to_string(svg).unwrap().contains("compared with"));
+}
+
+#[test]
+fn what_cannot_show_a_difference_is_refused_with_what_can() {
+    let recorded = Recorded::new(&[]);
+    let output = recorded.path("diff.profile");
+    let diff =
+        outcome(profiler(&["diff"]).arg(recorded.profile()).arg(recorded.profile()).arg("-o").arg(&output));
+    assert_eq!(diff.code(), 1);
+    assert!(diff.stderr.contains("folded, svg, top"), "{}", diff.stderr);
+    assert!(!output.exists());
+}
+
+#[test]
+fn a_truncated_recording_gives_what_it_holds_and_says_so() {
+    let recorded = Recorded::new(&[]);
+    let whole = std::fs::read(recorded.profile()).unwrap();
+    let cut = recorded.path("cut.profile");
+    std::fs::write(&cut, &whole[..whole.len() - 1]).unwrap();
+    let run = report(&cut, &[]);
+    assert_eq!(run.code(), 0, "{}", run.stderr);
+    assert_eq!(run.stdout, std::fs::read_to_string(recorded.path("run.folded")).unwrap());
+    assert!(run.stderr.contains("damaged file (it ends too early)"), "{}", run.stderr);
+}
+
+#[test]
+fn what_is_no_recording_is_an_error_with_its_name() {
+    let recorded = Recorded::new(&[]);
+    for path in [recorded.path("run.svg"), recorded.path("missing.profile")] {
+        for action in ["report", "top"] {
+            let run = outcome(profiler(&[action]).arg(&path));
+            assert_eq!((run.code(), run.stdout.as_str()), (1, ""));
+            assert!(run.stderr.contains(path.to_str().unwrap()), "{}", run.stderr);
+            assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_recording_can_come_from_standard_input_and_its_reader_may_go_away() {
+    let recorded = Recorded::new(&[]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let stdin = std::fs::File::open(recorded.profile()).unwrap();
+    let status = profiler(&["report", "-q", "-"]).stdin(stdin).stdout(writer).status().unwrap();
+    assert_eq!(status.code(), Some(0));
+}
+
+#[test]
+fn shapes_that_make_no_sense_are_wrong_arguments() {
+    for (flags, word) in [
+        (&["--focus", "("][..], "no regular expression"),
+        (&["--min-share", "200%"], "0.5%"),
+        (&["--from", "soon"], "500ms"),
+    ] {
+        for action in [&["report", "x.profile"][..], &["-p", "1"]] {
+            let run = outcome(&mut profiler(&[action, flags].concat()));
+            assert_eq!((run.code(), run.stdout.as_str()), (2, ""));
+            assert!(run.stderr.contains(word), "{}", run.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_recording_holds_what_the_library_reads() {
+    let recorded = Recorded::new(&[]);
+    let profile = Profile::read(std::fs::File::open(recorded.profile()).unwrap()).unwrap();
+    let folded = std::fs::read_to_string(recorded.path("run.folded")).unwrap();
+    assert_eq!(Stacks::of(&profile), Stacks::parse(&folded));
+    assert!(profile.ledger().adds_up());
+}
