@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::Command};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use super::{
     super::target::{SECONDS, Target},
@@ -60,6 +60,8 @@ impl Running {
         folder: &Path,
     ) -> Result<Self> {
         let dotnet = workloads::output_folder().join("dotnet");
+        let is_built = !matches!(program, Program::SingleFile { .. }) || dotnet.join(SINGLE_FILE).exists();
+        ensure!(is_built, "not built");
         // The old prefix, which every version heeds.
         let perf_map = perf_map.map(|value| format!("COMPlus_PerfMapEnabled={value}"));
         let variables: Vec<String> = perf_map.into_iter().collect();
@@ -103,6 +105,9 @@ impl Running {
     }
 }
 
+/// The workload as one file.
+const SINGLE_FILE: &str = "single-file";
+
 impl Program {
     /// Program and arguments, with the .NET workloads in `folder`.
     fn arguments(self, folder: &Path) -> Vec<String> {
@@ -118,9 +123,7 @@ impl Program {
             Self::App { version, mode } => managed(version, version, "app", mode),
             Self::Server { .. } => managed("9.0", "aspnet", "web", "serve"),
             Self::Many => managed("9.0", "aspnet", "web", "many"),
-            Self::SingleFile { mode } => {
-                [&in_folder("single-file"), mode, SECONDS].map(str::to_owned).to_vec()
-            }
+            Self::SingleFile { mode } => [&in_folder(SINGLE_FILE), mode, SECONDS].map(str::to_owned).to_vec(),
         }
     }
 }
