@@ -34,10 +34,10 @@ pub(crate) enum Place {
 
 /// Dropped, all of it is gone.
 pub(crate) struct Running {
-    _load: Option<Load>,
+    load: Option<Load>,
     target: Target,
     port: Option<u16>,
-    // Behind what runs in it: fields are dropped in their order.
+    // Dropped after what runs in it.
     _container: Option<Container>,
 }
 
@@ -80,15 +80,16 @@ impl Running {
             target.is_in(container)?;
         }
         let port = if matches!(program, Program::Server { .. }) { Some(port(&mut target)?) } else { None };
-        Ok(Self { _load: None, target, port, _container: container })
+        Ok(Self { load: None, target, port, _container: container })
     }
 
-    fn with_load(self, program: Program) -> Result<Self> {
+    fn with_load(mut self, program: Program) -> Result<Self> {
         const WARM_UP_SECONDS: u64 = 4;
         let Program::Server { paths } = program else { return Ok(self) };
         // First everything is compiled, and what is much used once more.
         serve(self.port()?, paths, WARM_UP_SECONDS)?;
-        Ok(Self { _load: Some(Load::begin(self.port()?, paths)?), ..self })
+        self.load = Some(Load::begin(self.port()?, paths)?);
+        Ok(self)
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -102,6 +103,14 @@ impl Running {
 
     pub(super) fn target(&self) -> &Target {
         &self.target
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A server does not end while somebody asks.
+        self.load = None;
+        self.target.ask_to_end();
     }
 }
 
