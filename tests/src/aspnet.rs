@@ -1,11 +1,13 @@
 //! What the tests expect of ASP.NET Core under load, wherever it runs.
 
+use std::process::Command;
+
 use profiler::{
     Profile,
     profile::{Frame, FrameKind, Naming, StackEnd},
 };
 
-use crate::{Stacks, Workload};
+use crate::{Stacks, Workload, built, outcome};
 
 /// Of managed frames that are named.
 const NAMED_PERCENT: f64 = 99.5;
@@ -20,6 +22,17 @@ const LAYERS: [(&str, f64); 4] = [
     ("System.Private.CoreLib!System.Threading.", 20.0),
     ("web!Workload.", 10.0),
 ];
+
+/// Asks the workload for each of the paths so often that it is compiled.
+///
+/// # Panics
+/// When it does not answer.
+pub fn warm_up(port: &str, paths: &[&str]) {
+    const SECONDS: &str = "4";
+    const CONNECTIONS: &str = "4";
+    let asked = outcome(Command::new(built("load")).args([SECONDS, port.trim(), CONNECTIONS]).args(paths));
+    assert_eq!(asked.code(), 0, "{}", asked.stderr);
+}
 
 /// Starts load on the ASP.NET Core workload: each of the paths as often as the others.
 #[must_use]

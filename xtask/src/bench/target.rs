@@ -74,6 +74,17 @@ impl Target {
         Ok(())
     }
 
+    /// Asks it to end and waits for that, so that it removes what it left in folders of the machine's. Dropped, it is
+    /// gone either way.
+    pub(super) fn ask_to_end(&mut self) {
+        const GRACE: Duration = Duration::from_secs(2);
+        self.lifeline = None;
+        let asked = Instant::now();
+        while asked.elapsed() < GRACE && matches!(self.child.try_wait(), Ok(None)) {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     pub(super) fn pid(&self) -> u32 {
         self.pid
     }
@@ -98,13 +109,6 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        const GRACE: Duration = Duration::from_secs(2);
-        // What it left in a folder of the machine's it removes itself.
-        self.lifeline = None;
-        let asked = Instant::now();
-        while asked.elapsed() < GRACE && matches!(self.child.try_wait(), Ok(None)) {
-            thread::sleep(Duration::from_millis(5));
-        }
         // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();

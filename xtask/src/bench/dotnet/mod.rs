@@ -30,6 +30,6 @@ pub(super) fn measure(setting: &Setting) -> Result<String> {
     let burden = burden::measure(setting)?.markdown();
     let cost = cost::measure(setting)?.markdown();
     let intro =
-        format!("Measured on {}, medians of {} runs where it says how long.", setting.machine, setting.runs);
+        format!("Measured on {}; costs are medians of {} runs in turns.", setting.machine, setting.runs);
     Ok(format!("{intro}\n\n{names}\n{on_cpu}\n{whole}\n{burden}\n{cost}\n{LEGEND}\n"))
 }

@@ -23,14 +23,27 @@ pub(super) struct Measured {
 pub(super) fn measure(seconds: u64, folder: &Path) -> Result<Measured> {
     let running = Running::start(SERVER, Place::Host, folder)?;
     let sampled = sampled::sample(running.pid(), FREQUENCY_HZ, seconds)?;
-    let share = |route: &str| sampled.percent_with(|frame| is_of(frame, route));
-    Ok(Measured { busy: share("Busy"), sleeping: share("Sleep") })
+    let share = |route: Route| sampled.percent_with(|frames| route_of(frames) == Some(route));
+    Ok(Measured { busy: share(Route::Busy), sleeping: share(Route::Sleep) })
 }
 
-/// The method of a route, or the state machine that the compiler makes of it.
-fn is_of(frame: &Frame, route: &str) -> bool {
-    let names = [format!("Routes.{route}"), format!("<{route}>")];
-    frame.is_managed() && names.iter().any(|name| frame.name.contains(name))
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Route {
+    Busy,
+    Sleep,
+}
+
+/// The route nearest to the leaf: what comes after a sleep may go on to the next request of its connection.
+fn route_of(frames: &[Frame]) -> Option<Route> {
+    let is_of = |name: &str, route: &str| {
+        // The method itself, or the state machine that the compiler makes of it.
+        name.contains(&format!("Workload.Routes.{route}")) || name.contains(&format!("<{route}>"))
+    };
+    frames.iter().find_map(|frame| match &frame.name {
+        name if is_of(name, "Busy") => Some(Route::Busy),
+        name if is_of(name, "Sleep") => Some(Route::Sleep),
+        _ => None,
+    })
 }
 
 impl Measured {

@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::Command};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use super::{
     super::target::{SECONDS, Target},
@@ -34,10 +34,10 @@ pub(crate) enum Place {
 
 /// Dropped, all of it is gone.
 pub(crate) struct Running {
-    _load: Option<Load>,
+    load: Option<Load>,
     target: Target,
     port: Option<u16>,
-    // Behind what runs in it: fields are dropped in their order.
+    // Dropped after what runs in it.
     _container: Option<Container>,
 }
 
@@ -60,6 +60,8 @@ impl Running {
         folder: &Path,
     ) -> Result<Self> {
         let dotnet = workloads::output_folder().join("dotnet");
+        let is_built = !matches!(program, Program::SingleFile { .. }) || dotnet.join(SINGLE_FILE).exists();
+        ensure!(is_built, "not built");
         // The old prefix, which every version heeds.
         let perf_map = perf_map.map(|value| format!("COMPlus_PerfMapEnabled={value}"));
         let variables: Vec<String> = perf_map.into_iter().collect();
@@ -78,15 +80,16 @@ impl Running {
             target.is_in(container)?;
         }
         let port = if matches!(program, Program::Server { .. }) { Some(port(&mut target)?) } else { None };
-        Ok(Self { _load: None, target, port, _container: container })
+        Ok(Self { load: None, target, port, _container: container })
     }
 
-    fn with_load(self, program: Program) -> Result<Self> {
+    fn with_load(mut self, program: Program) -> Result<Self> {
         const WARM_UP_SECONDS: u64 = 4;
         let Program::Server { paths } = program else { return Ok(self) };
         // First everything is compiled, and what is much used once more.
         serve(self.port()?, paths, WARM_UP_SECONDS)?;
-        Ok(Self { _load: Some(Load::begin(self.port()?, paths)?), ..self })
+        self.load = Some(Load::begin(self.port()?, paths)?);
+        Ok(self)
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -103,6 +106,17 @@ impl Running {
     }
 }
 
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A server does not end while somebody asks.
+        self.load = None;
+        self.target.ask_to_end();
+    }
+}
+
+/// The workload as one file.
+const SINGLE_FILE: &str = "single-file";
+
 impl Program {
     /// Program and arguments, with the .NET workloads in `folder`.
     fn arguments(self, folder: &Path) -> Vec<String> {
@@ -118,9 +132,7 @@ impl Program {
             Self::App { version, mode } => managed(version, version, "app", mode),
             Self::Server { .. } => managed("9.0", "aspnet", "web", "serve"),
             Self::Many => managed("9.0", "aspnet", "web", "many"),
-            Self::SingleFile { mode } => {
-                [&in_folder("single-file"), mode, SECONDS].map(str::to_owned).to_vec()
-            }
+            Self::SingleFile { mode } => [&in_folder(SINGLE_FILE), mode, SECONDS].map(str::to_owned).to_vec(),
         }
     }
 }

@@ -85,10 +85,10 @@ impl Sampled {
         self.0.iter().flat_map(|(frames, count)| frames.iter().map(|frame| (frame, *count)))
     }
 
-    /// The share of samples with a frame that is meant, in percent.
-    pub(super) fn percent_with(&self, is_meant: impl Fn(&Frame) -> bool) -> f64 {
+    /// The share of samples whose frames, leaf first, are meant, in percent.
+    pub(super) fn percent_with(&self, is_meant: impl Fn(&[Frame]) -> bool) -> f64 {
         let all: u64 = self.0.iter().map(|(_, count)| count).sum();
-        let meant = self.0.iter().filter(|(frames, _)| frames.iter().any(&is_meant));
+        let meant = self.0.iter().filter(|(frames, _)| is_meant(frames));
         100.0 * meant.map(|(_, count)| count).sum::<u64>() as f64 / all.max(1) as f64
     }
 
@@ -123,7 +123,7 @@ mod tests {
         let (first, count) = sampled.frames().next().unwrap();
         assert_eq!((first.kind, first.address, count), (Kind::Jit, 0x7f00, 3));
         assert_eq!(first.source.as_deref(), Some("RuntimeEvents"));
-        assert_eq!(sampled.percent_with(|frame| frame.source.is_some()), 75.0);
+        assert_eq!(sampled.percent_with(|frames| frames[0].source.is_some()), 75.0);
         assert!(parse("frame\tJit\t7f00\tx\t\ty\n").is_none());
     }
 

@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::{
     super::report::number,
     running::{Place, Program, Running},
-    sampled,
+    sampled::{self, Frame},
 };
 
 const FREQUENCY_HZ: u64 = 999;
@@ -24,28 +24,57 @@ const MODES: [(&str, &str); 6] = [
     ("web", "a small server and its client"),
 ];
 
+/// Of the mode `tiny`: what works, and its callers, which the compiler makes no frames for once they are optimized.
+const WORKS: &str = "Workload.Cpu.Alpha(";
+const CALLERS: [&str; 3] = ["Workload.Tiny.TinyMiddle(", "Workload.Tiny.TinyOuter(", "Workload.Tiny.Run("];
+
 const SERVER: Program = Program::Server { paths: &["/plaintext", "/json"] };
 
-/// Everything that was measured: rows by what was done, columns by version, in percent.
-pub(super) struct Measured(Vec<(String, [Option<f64>; VERSIONS.len()])>);
+/// Percent by version.
+type Row = [Option<f64>; VERSIONS.len()];
+
+/// Everything that was measured, by what was done.
+pub(super) struct Measured(Vec<(String, Row)>);
 
 pub(super) fn measure(seconds: u64, folder: &Path) -> Result<Measured> {
+    let whole = |program| whole_percent(program, seconds, folder);
     let mut rows = Vec::new();
     for (mode, what) in MODES {
-        let mut row = [None; VERSIONS.len()];
-        for (cell, version) in row.iter_mut().zip(VERSIONS) {
-            *cell = Some(whole_percent(Program::App { version, mode }, seconds, folder)?);
-        }
+        let row = by_version(|version| whole(Program::App { version, mode }))?;
         rows.push((format!("`{mode}`: {what}"), row));
     }
-    rows.push(("ASP.NET Core under load".to_owned(), [None, Some(whole_percent(SERVER, seconds, folder)?)]));
+    let callers = by_version(|version| callers_percent(version, seconds, folder))?;
+    rows.push(("`tiny`: every caller is there".to_owned(), callers));
+    rows.push(("ASP.NET Core under load".to_owned(), [None, Some(whole(SERVER)?)]));
     Ok(Measured(rows))
+}
+
+fn by_version(measure: impl Fn(&'static str) -> Result<f64>) -> Result<Row> {
+    let mut row = [None; VERSIONS.len()];
+    for (cell, version) in row.iter_mut().zip(VERSIONS) {
+        *cell = Some(measure(version)?);
+    }
+    Ok(row)
 }
 
 fn whole_percent(program: Program, seconds: u64, folder: &Path) -> Result<f64> {
     let running = Running::start(program, Place::Host, folder)?;
     let entry = running.target().entry()?;
     Ok(sampled::sample(running.pid(), FREQUENCY_HZ, seconds)?.whole_percent(&entry))
+}
+
+/// Of the samples in what works, those with every caller.
+fn callers_percent(version: &'static str, seconds: u64, folder: &Path) -> Result<f64> {
+    let running = Running::start(Program::App { version, mode: "tiny" }, Place::Host, folder)?;
+    let sampled = sampled::sample(running.pid(), FREQUENCY_HZ, seconds)?;
+    let works = sampled.percent_with(|frames| has(frames, WORKS));
+    let is_whole = |frames: &[Frame]| CALLERS.iter().all(|caller| has(frames, caller));
+    let with_callers = sampled.percent_with(|frames| has(frames, WORKS) && is_whole(frames));
+    Ok(100.0 * with_callers / works.max(f64::MIN_POSITIVE))
+}
+
+fn has(frames: &[Frame], method: &str) -> bool {
+    frames.iter().any(|frame| frame.name.contains(method))
 }
 
 impl Measured {
