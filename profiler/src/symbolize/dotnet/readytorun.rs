@@ -78,18 +78,19 @@ impl ReadyToRun {
         }
         let Some(header) = Header::read(pieces, pe.native_header)? else { return Ok(None) };
         let components = header.components(pieces, pe)?;
-        let is_composite = header.directory(COMPONENT_ASSEMBLIES).is_some();
+        let is_composite = header.tables.directory(COMPONENT_ASSEMBLIES).is_some();
         let descriptions = Descriptions {
             own: if is_composite { Span::default() } else { pe.span(pe.metadata)? },
-            manifest: header.span(MANIFEST_METADATA, pe)?,
-            mvids: header.span(MANIFEST_MVIDS, pe)?,
+            manifest: header.tables.span(MANIFEST_METADATA, pe)?,
+            manifest_number: header.manifest_number(),
+            mvids: header.tables.span(MANIFEST_MVIDS, pe)?,
             embedded: components.iter().map(|component| component.metadata).collect(),
         };
-        let cold_parts = pieces.read_all(header.span(HOT_COLD_MAP, pe)?, MAX_TABLE_BYTES)?;
+        let cold_parts = pieces.read_all(header.tables.span(HOT_COLD_MAP, pe)?, MAX_TABLE_BYTES)?;
         let tables = Self {
-            functions: header.span(RUNTIME_FUNCTIONS, pe)?,
-            thunks: header.directory(DELAY_LOAD_THUNKS).unwrap_or_default(),
-            instances: header.span(INSTANCE_ENTRY_POINTS, pe)?,
+            functions: header.tables.span(RUNTIME_FUNCTIONS, pe)?,
+            thunks: header.tables.directory(DELAY_LOAD_THUNKS).unwrap_or_default(),
+            instances: header.tables.span(INSTANCE_ENTRY_POINTS, pe)?,
             entry_points: read_entry_points(pieces, pe, &header, &components)?,
             cold_parts: read_cold_parts(&cold_parts),
         };
@@ -149,8 +150,14 @@ fn split(bytes: [u8; 8]) -> [[u8; 4]; 2] {
     [[a, b, c, d], [e, f, g, h]]
 }
 
-/// The header of precompiled code: its tables by their kind.
-struct Header(Vec<(u32, Directory)>);
+/// The header of precompiled code.
+struct Header {
+    version: (u16, u16),
+    tables: Tables,
+}
+
+/// Tables by their kind.
+struct Tables(Vec<(u32, Directory)>);
 
 /// A component of a composite image.
 struct Component {
@@ -163,23 +170,42 @@ impl Header {
     /// Unless it is another kind of header.
     fn read(pieces: &mut Pieces, header: Span) -> Result<Option<Self>, Defect> {
         const VERSION_BYTES: u64 = 8;
-        if &pieces.array(header)? != b"RTR\0" {
+        let bytes: [u8; VERSION_BYTES as usize] = pieces.array(header)?;
+        let mut fields = Bytes::at(&bytes, 0);
+        if fields.array()? != *b"RTR\0" {
             return Ok(None);
         }
-        Self::read_core(pieces, header.from(VERSION_BYTES)?).map(Some)
+        let version = (fields.u16()?, fields.u16()?);
+        Ok(Some(Self { version, tables: Tables::read(pieces, header.from(VERSION_BYTES)?)? }))
     }
 
-    /// What follows the version; components have that alone.
-    fn read_core(pieces: &mut Pieces, core: Span) -> Result<Self, Defect> {
-        const CORE_BYTES: u64 = 8;
-        let fields: [u8; CORE_BYTES as usize] = pieces.array(core)?;
+    /// The number of a composite image's manifest, which the numbers of its components follow.
+    fn manifest_number(&self) -> u32 {
+        const FIRST_WITH_ONE_OF_ITS_OWN: (u16, u16) = (6, 3);
+        u32::from(self.version >= FIRST_WITH_ONE_OF_ITS_OWN)
+    }
+
+    fn components(&self, pieces: &mut Pieces, pe: &Pe) -> Result<Vec<Component>, Defect> {
+        let table = self.tables.span(COMPONENT_ASSEMBLIES, pe)?;
+        let count = table.len() / COMPONENT_BYTES;
+        if count > MAX_COMPONENTS {
+            return Err(Defect::TooLarge);
+        }
+        (0..count).map(|index| Component::read(pieces, pe, table.from(index * COMPONENT_BYTES)?)).collect()
+    }
+}
+
+impl Tables {
+    fn read(pieces: &mut Pieces, at: Span) -> Result<Self, Defect> {
+        const COUNT_BYTES: u64 = 8;
+        let fields: [u8; COUNT_BYTES as usize] = pieces.array(at)?;
         let [_flags, count] = split(fields).map(u32::from_le_bytes);
         if count > MAX_SECTIONS {
             return Err(Defect::TooLarge);
         }
         let mut sections = Vec::new();
         for index in 0..u64::from(count) {
-            let section = core.from(CORE_BYTES + index * SECTION_BYTES)?;
+            let section = at.from(COUNT_BYTES + index * SECTION_BYTES)?;
             let section: [u8; SECTION_BYTES as usize] = pieces.array(section)?;
             let mut fields = Bytes::at(&section, 0);
             sections.push((fields.u32()?, Directory::read(&mut fields)?));
@@ -195,15 +221,6 @@ impl Header {
     fn span(&self, kind: u32, pe: &Pe) -> Result<Span, Defect> {
         self.directory(kind).map_or(Ok(Span::default()), |place| pe.span(place))
     }
-
-    fn components(&self, pieces: &mut Pieces, pe: &Pe) -> Result<Vec<Component>, Defect> {
-        let table = self.span(COMPONENT_ASSEMBLIES, pe)?;
-        let count = table.len() / COMPONENT_BYTES;
-        if count > MAX_COMPONENTS {
-            return Err(Defect::TooLarge);
-        }
-        (0..count).map(|index| Component::read(pieces, pe, table.from(index * COMPONENT_BYTES)?)).collect()
-    }
 }
 
 impl Component {
@@ -217,8 +234,8 @@ impl Component {
         if core == Directory::default() {
             return Ok(Self { methods: Span::default(), metadata });
         }
-        let core = Header::read_core(pieces, pe.span(core)?)?;
-        Ok(Self { methods: core.span(METHOD_ENTRY_POINTS, pe)?, metadata })
+        let tables = Tables::read(pieces, pe.span(core)?)?;
+        Ok(Self { methods: tables.span(METHOD_ENTRY_POINTS, pe)?, metadata })
     }
 }
 
@@ -228,17 +245,16 @@ fn read_entry_points(
     header: &Header,
     components: &[Component],
 ) -> Result<EntryPoints, Defect> {
-    /// The number of a composite image's first component: the manifest itself has the number before it.
-    const FIRST_COMPONENT: u32 = 2;
-    let own = [(OWN, header.span(METHOD_ENTRY_POINTS, pe)?)];
-    let of_components = (FIRST_COMPONENT..).zip(components.iter().map(|component| component.methods));
+    let own = [(OWN, header.tables.span(METHOD_ENTRY_POINTS, pe)?)];
+    let of_components =
+        (header.manifest_number() + 1..).zip(components.iter().map(|component| component.methods));
     let mut entry_points = EntryPoints::default();
     for (assembly, table) in own.into_iter().chain(of_components) {
         let table = pieces.read_all(table, MAX_TABLE_BYTES)?;
         let assembly = u16::try_from(assembly).map_err(|_| Defect::TooLarge)?;
         pieces.budget().read_symbols(|left| entry_points.add_definitions(assembly, &table, left))?;
     }
-    let instances = pieces.read_all(header.span(INSTANCE_ENTRY_POINTS, pe)?, MAX_TABLE_BYTES)?;
+    let instances = pieces.read_all(header.tables.span(INSTANCE_ENTRY_POINTS, pe)?, MAX_TABLE_BYTES)?;
     let mut types_left = MAX_TYPES;
     pieces.budget().read_symbols(|left| entry_points.add_instances(&instances, left, &mut types_left))?;
     pieces.spend(u64::from(MAX_TYPES - types_left) * TYPE_COST_BYTES)?;
