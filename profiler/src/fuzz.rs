@@ -16,6 +16,7 @@ use crate::{
     recording, sampler,
     symbolize::{
         self, NativeOptions,
+        budget::Budget,
         debug_file::DebugFiles,
         diagnostics,
         dotnet::{Bundle, Home, ReadyToRunModule},
@@ -121,7 +122,7 @@ pub fn readytorun(bytes: &[u8]) {
 /// A single-file .NET program.
 pub fn bundle(bytes: &[u8]) {
     let Ok(elf) = Elf::parse(Image::Memory(bytes.to_vec())) else { return };
-    let Ok(Some(bundle)) = Bundle::read(&elf) else { return };
+    let Ok(Some(bundle)) = Bundle::read(&elf, &Budget::default()) else { return };
     for offset in words(bytes).take(MAX_ADDRESSES) {
         if let Some(assembly) = bundle.assembly_at(FileOffset(offset)) {
             assert!(assembly.start <= offset && offset - assembly.start < assembly.bytes);

@@ -17,23 +17,35 @@ const SECTION_BYTES: u64 = 12;
 /// The table of all functions, in the order of their addresses.
 pub(crate) const RUNTIME_FUNCTIONS: u32 = 102;
 
-/// The header of precompiled code: its tables by their kind.
-pub(crate) struct Header(Vec<(u32, Directory)>);
+/// The header of precompiled code.
+pub(crate) struct Header {
+    /// Major and minor.
+    pub(crate) version: (u16, u16),
+    pub(crate) tables: Tables,
+}
+
+/// Tables by their kind.
+pub(crate) struct Tables(Vec<(u32, Directory)>);
 
 impl Header {
     /// Unless it is another kind of header.
     pub(crate) fn read(pieces: &mut Pieces, header: Span) -> Result<Option<Self>, Defect> {
         const VERSION_BYTES: u64 = 8;
-        if &pieces.array(header)? != b"RTR\0" {
+        let bytes: [u8; VERSION_BYTES as usize] = pieces.array(header)?;
+        let mut fields = Bytes::at(&bytes, 0);
+        if fields.array()? != *b"RTR\0" {
             return Ok(None);
         }
-        Self::read_core(pieces, header.from(VERSION_BYTES)?).map(Some)
+        let version = (fields.u16()?, fields.u16()?);
+        Ok(Some(Self { version, tables: Tables::read(pieces, header.from(VERSION_BYTES)?)? }))
     }
+}
 
-    /// What follows the version; components of a composite image have that alone.
-    pub(crate) fn read_core(pieces: &mut Pieces, core: Span) -> Result<Self, Defect> {
-        const CORE_BYTES: u64 = 8;
-        let fields: [u8; CORE_BYTES as usize] = pieces.array(core)?;
+impl Tables {
+    /// What follows the version in a header; components of a composite image have that alone.
+    pub(crate) fn read(pieces: &mut Pieces, at: Span) -> Result<Self, Defect> {
+        const COUNT_BYTES: u64 = 8;
+        let fields: [u8; COUNT_BYTES as usize] = pieces.array(at)?;
         let mut fields = Bytes::at(&fields, 0);
         let (_flags, count) = (fields.u32()?, fields.u32()?);
         if count > MAX_SECTIONS {
@@ -41,7 +53,7 @@ impl Header {
         }
         let mut sections = Vec::new();
         for index in 0..u64::from(count) {
-            let section = core.from(CORE_BYTES + index * SECTION_BYTES)?;
+            let section = at.from(COUNT_BYTES + index * SECTION_BYTES)?;
             let section: [u8; SECTION_BYTES as usize] = pieces.array(section)?;
             let mut fields = Bytes::at(&section, 0);
             sections.push((fields.u32()?, Directory::read(&mut fields)?));

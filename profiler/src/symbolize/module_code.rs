@@ -38,9 +38,9 @@ impl ModuleCode {
     }
 
     /// The assemblies that the file carries, if it is a single-file .NET program.
-    pub(super) fn bundle(&self) -> Result<Option<Bundle>, Reason> {
+    pub(super) fn bundle(&self, budget: &Budget) -> Result<Option<Bundle>, Reason> {
         match self {
-            Self::Native(module) => Ok(Bundle::read(module.elf())?),
+            Self::Native(module) => Ok(Bundle::read(module.elf(), budget)?),
             Self::ReadyToRun(_) => Ok(None),
         }
     }

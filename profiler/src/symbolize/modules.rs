@@ -100,7 +100,7 @@ impl Modules {
     /// The assembly at an offset of a single-file program, and where in it that is.
     fn bundled_at(&mut self, key: ModuleKey, at: FileOffset) -> Result<(ModuleKey, FileOffset), Reason> {
         let module = self.opened.get_mut(key.0 as usize).ok_or(Reason::FileMissing)?;
-        let read = || module.code.bundle().map(|bundle| bundle.map(Arc::new));
+        let read = || module.code.bundle(&self.budget).map(|bundle| bundle.map(Arc::new));
         let bundle = module.bundle.get_or_insert_with(read).clone()?.ok_or(Reason::MalformedFile)?;
         let assembly = bundle.assembly_at(at).ok_or(Reason::MalformedFile)?;
         let offset = FileOffset(at.0 - assembly.start);
@@ -166,7 +166,8 @@ impl Modules {
     pub(super) fn what(&mut self, key: ModuleKey) -> Option<(Arc<str>, What<'_>)> {
         let module = self.opened.get_mut(key.0 as usize)?;
         let path = Arc::clone(&module.path);
-        let carried = module.code.bundle().ok().flatten().map(|bundle| (bundle.len(), bundle.compressed));
+        let carried =
+            module.code.bundle(&self.budget).ok().flatten().map(|bundle| (bundle.len(), bundle.compressed));
         Some((
             path,
             match &mut module.code {

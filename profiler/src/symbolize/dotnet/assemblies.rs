@@ -45,8 +45,8 @@ pub(super) struct Known<'a> {
 #[derive(Debug)]
 pub(super) struct Assemblies {
     home: Home,
-    /// How many assemblies the image's own metadata refers to.
-    own_references: u32,
+    /// The number of the manifest itself: those of the assemblies that it refers to follow.
+    manifest_number: u32,
     manifest: Option<Metadata>,
     /// What tells each build of the manifest's assemblies from others.
     mvids: Span,
@@ -61,6 +61,8 @@ pub(super) struct Descriptions {
     /// The metadata of its own assembly.
     pub(super) own: Span,
     pub(super) manifest: Span,
+    /// The manifest's number in an image without an assembly of its own.
+    pub(super) manifest_number: u32,
     pub(super) mvids: Span,
     pub(super) embedded: Vec<Span>,
 }
@@ -68,13 +70,13 @@ pub(super) struct Descriptions {
 impl Assemblies {
     /// Reads the image's own metadata and its manifest.
     pub(super) fn read(pieces: &mut Pieces, at: Descriptions, home: Home) -> Result<Self, Defect> {
-        let Descriptions { own, manifest, mvids, embedded } = at;
+        let Descriptions { own, manifest, manifest_number, mvids, embedded } = at;
         let manifest = if manifest.len() == 0 { None } else { Some(Metadata::read(pieces, manifest)?) };
         let mut assemblies =
-            Self { home, own_references: 0, manifest, mvids, embedded, opened: HashMap::new() };
+            Self { home, manifest_number, manifest, mvids, embedded, opened: HashMap::new() };
         if own.len() > 0 {
             let own = Assembly::within(pieces, own)?;
-            assemblies.own_references = own.metadata.rows(Table::AssemblyRef);
+            assemblies.manifest_number = own.metadata.rows(Table::AssemblyRef).saturating_add(1);
             assemblies.opened.insert(OWN, Ok(own));
         }
         Ok(assemblies)
@@ -127,7 +129,7 @@ impl Assemblies {
     /// The row of the manifest's table of references; 0 is the manifest itself. `None` is an assembly that the image's
     /// own metadata refers to.
     fn manifest_row(&self, number: u32) -> Option<u32> {
-        number.checked_sub(self.own_references)?.checked_sub(1)
+        number.checked_sub(self.manifest_number)
     }
 
     fn mvid(&self, row: u32, pieces: &mut Pieces) -> Result<Option<[u8; 16]>, Defect> {
@@ -172,10 +174,10 @@ impl Assembly {
 mod tests {
     use super::*;
 
-    fn numbered(own_references: u32) -> Assemblies {
+    fn numbered(manifest_number: u32) -> Assemblies {
         Assemblies {
             home: Home::Folder("/".into()),
-            own_references,
+            manifest_number,
             manifest: None,
             mvids: Span::default(),
             embedded: Vec::new(),
@@ -185,10 +187,9 @@ mod tests {
 
     #[test]
     fn numbers_go_through_the_own_references_and_then_through_the_manifests() {
-        let rows =
-            |own_references| [0, 1, 2, 3, 4].map(|number| numbered(own_references).manifest_row(number));
-        assert_eq!(rows(2), [None, None, None, Some(0), Some(1)]);
-        assert_eq!(rows(0), [None, Some(0), Some(1), Some(2), Some(3)], "a composite image");
-        assert_eq!(numbered(u32::MAX).manifest_row(u32::MAX), None);
+        let rows = |manifest| [0, 1, 2, 3, 4].map(|number| numbered(manifest).manifest_row(number));
+        assert_eq!(rows(3), [None, None, None, Some(0), Some(1)], "two references of its own");
+        assert_eq!(rows(1), [None, Some(0), Some(1), Some(2), Some(3)], "a composite image");
+        assert_eq!(rows(0), [Some(0), Some(1), Some(2), Some(3), Some(4)], "an older one");
     }
 }

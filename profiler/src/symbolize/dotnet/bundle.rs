@@ -6,6 +6,7 @@ use super::bytes::Bytes;
 use crate::{
     address::FileOffset,
     elf::{Defect, Elf, Image},
+    symbolize::budget::Budget,
 };
 
 /// What stands in the variables of every host of .NET programs, behind the offset of the list: the SHA-256 of
@@ -23,6 +24,9 @@ const SEARCH_PIECE_BYTES: u64 = 256 << 10;
 
 /// The longest list that is read. Those of the largest programs have some 50 KB.
 const MAX_LIST_BYTES: u64 = 4 << 20;
+
+/// What a byte of the list takes off the budget for reading: what is made of it takes more memory.
+const LIST_COST: u64 = 4;
 
 /// The first version whose list says which files are compressed.
 const VERSION_WITH_COMPRESSION: u32 = 6;
@@ -46,10 +50,10 @@ pub(crate) struct Assembly {
 }
 
 impl Bundle {
-    /// What an ELF file carries, if it does.
-    pub(crate) fn read(elf: &Elf) -> Result<Option<Self>, Defect> {
+    /// What an ELF file carries, if it does. `budget` is that of all symbols and debug information.
+    pub(crate) fn read(elf: &Elf, budget: &Budget) -> Result<Option<Self>, Defect> {
         let image = elf.image();
-        let Some(marker) = find_marker(elf)? else { return Ok(None) };
+        let Some(marker) = find_marker(elf, budget)? else { return Ok(None) };
         let mut before = [0; 8];
         image.read_into(marker.saturating_sub(before.len() as u64), &mut before)?;
         // Zero is what stands there in a host without a bundle.
@@ -58,6 +62,7 @@ impl Bundle {
             return Ok(None);
         }
         let bytes = image.length().checked_sub(list).ok_or(Defect::Malformed)?.min(MAX_LIST_BYTES);
+        spend(budget, bytes * LIST_COST)?;
         let entries = read_list(&image.read(list, bytes, MAX_LIST_BYTES)?)?;
         let compressed = entries.iter().filter(|entry| entry.is_compressed).count();
         let within = |file: &Assembly| image.part(file.start, file.bytes).is_ok();
@@ -91,15 +96,21 @@ impl Bundle {
     }
 }
 
+fn spend(budget: &Budget, bytes: u64) -> Result<(), Defect> {
+    if budget.spend_on_reading(bytes) { Ok(()) } else { Err(Defect::TooLarge) }
+}
+
 /// Where in the file the marker is.
-fn find_marker(elf: &Elf) -> Result<Option<u64>, Defect> {
+fn find_marker(elf: &Elf, budget: &Budget) -> Result<Option<u64>, Defect> {
     let finder = memchr::memmem::Finder::new(&MARKER);
     let mut left_bytes = MAX_SEARCHED_BYTES;
     for (start, bytes) in elf.variables() {
         let end = start.0.saturating_add(bytes.min(left_bytes)).min(elf.image().length());
         let mut at = start.0;
-        while at + (MARKER.len() as u64) <= end {
-            let piece = elf.image().read(at, SEARCH_PIECE_BYTES.min(end - at), SEARCH_PIECE_BYTES)?;
+        while end.saturating_sub(at) >= MARKER.len() as u64 {
+            let bytes = SEARCH_PIECE_BYTES.min(end - at);
+            spend(budget, bytes)?;
+            let piece = elf.image().read(at, bytes, SEARCH_PIECE_BYTES)?;
             if let Some(found) = finder.find(&piece) {
                 return Ok(Some(at + found as u64));
             }
@@ -193,7 +204,7 @@ pub(crate) mod tests {
     }
 
     fn read(bytes: Vec<u8>) -> Result<Option<Bundle>, Defect> {
-        Bundle::read(&Elf::parse(Image::Memory(bytes)).unwrap())
+        Bundle::read(&Elf::parse(Image::Memory(bytes)).unwrap(), &Budget::default())
     }
 
     const TWO: [(&str, &[u8], bool); 2] = [("A.dll", b"aaaa", false), ("cs/B.dll", b"bb", false)];
@@ -233,13 +244,23 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn variables_beyond_the_end_of_the_file_hold_no_marker() {
+        const OFFSET: usize = 8;
+        let mut bytes = program(&TWO);
+        let headers = usize::try_from(u64::from_le_bytes(bytes[0x20..0x28].try_into().unwrap())).unwrap();
+        bytes[headers + OFFSET..headers + OFFSET + 8].copy_from_slice(&(u64::MAX - 5).to_le_bytes());
+        assert!(read(bytes).unwrap().is_none());
+    }
+
+    #[test]
     fn the_marker_is_found_across_the_pieces_it_is_searched_in() {
         for before in [SEARCH_PIECE_BYTES - 20, SEARCH_PIECE_BYTES, 2 * SEARCH_PIECE_BYTES - 31] {
             let variables = [&vec![0; before as usize][..], &MARKER].concat();
             let bytes = TestFile::with_code().variables(variables).bytes();
             let expected = position_of_marker(&bytes) as u64;
             let elf = Elf::parse(Image::Memory(bytes)).unwrap();
-            assert_eq!(find_marker(&elf), Ok(Some(expected)));
+            assert_eq!(find_marker(&elf, &Budget::default()), Ok(Some(expected)));
+            assert_eq!(find_marker(&elf, &Budget::of_work(before)), Err(Defect::TooLarge));
         }
     }
 
@@ -300,6 +321,6 @@ pub(crate) mod tests {
         file.seek(SeekFrom::Start(LIST_AT)).unwrap();
         file.write_all(&bytes[list..]).unwrap();
         let elf = Elf::parse(Image::of_file(file).unwrap()).unwrap();
-        assert_eq!(Bundle::read(&elf).unwrap().unwrap().len(), 2);
+        assert_eq!(Bundle::read(&elf, &Budget::default()).unwrap().unwrap().len(), 2);
     }
 }

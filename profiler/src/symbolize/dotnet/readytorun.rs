@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     elf::Defect,
-    pe::precompiled::{Header, RUNTIME_FUNCTIONS},
+    pe::precompiled::{Header, RUNTIME_FUNCTIONS, Tables},
 };
 
 /// The largest table of the runtime's largest library has half a megabyte.
@@ -75,19 +75,20 @@ impl ReadyToRun {
             return Ok(None);
         }
         let Some(header) = Header::read(pieces, pe.native_header)? else { return Ok(None) };
-        let components = read_components(&header, pieces, pe)?;
-        let is_composite = header.directory(COMPONENT_ASSEMBLIES).is_some();
+        let components = read_components(&header.tables, pieces, pe)?;
+        let is_composite = header.tables.directory(COMPONENT_ASSEMBLIES).is_some();
         let descriptions = Descriptions {
             own: if is_composite { Span::default() } else { pe.span(pe.metadata)? },
-            manifest: header.span(MANIFEST_METADATA, pe)?,
-            mvids: header.span(MANIFEST_MVIDS, pe)?,
+            manifest: header.tables.span(MANIFEST_METADATA, pe)?,
+            manifest_number: manifest_number(&header),
+            mvids: header.tables.span(MANIFEST_MVIDS, pe)?,
             embedded: components.iter().map(|component| component.metadata).collect(),
         };
-        let cold_parts = pieces.read_all(header.span(HOT_COLD_MAP, pe)?, MAX_TABLE_BYTES)?;
+        let cold_parts = pieces.read_all(header.tables.span(HOT_COLD_MAP, pe)?, MAX_TABLE_BYTES)?;
         let tables = Self {
-            functions: header.span(RUNTIME_FUNCTIONS, pe)?,
-            thunks: header.directory(DELAY_LOAD_THUNKS).unwrap_or_default(),
-            instances: header.span(INSTANCE_ENTRY_POINTS, pe)?,
+            functions: header.tables.span(RUNTIME_FUNCTIONS, pe)?,
+            thunks: header.tables.directory(DELAY_LOAD_THUNKS).unwrap_or_default(),
+            instances: header.tables.span(INSTANCE_ENTRY_POINTS, pe)?,
             entry_points: read_entry_points(pieces, pe, &header, &components)?,
             cold_parts: read_cold_parts(&cold_parts),
         };
@@ -165,13 +166,19 @@ impl Component {
         if core == Directory::default() {
             return Ok(Self { methods: Span::default(), metadata });
         }
-        let core = Header::read_core(pieces, pe.span(core)?)?;
-        Ok(Self { methods: core.span(METHOD_ENTRY_POINTS, pe)?, metadata })
+        let tables = Tables::read(pieces, pe.span(core)?)?;
+        Ok(Self { methods: tables.span(METHOD_ENTRY_POINTS, pe)?, metadata })
     }
 }
 
-fn read_components(header: &Header, pieces: &mut Pieces, pe: &Pe) -> Result<Vec<Component>, Defect> {
-    let table = header.span(COMPONENT_ASSEMBLIES, pe)?;
+/// The number of a composite image's manifest, which the numbers of its components follow.
+fn manifest_number(header: &Header) -> u32 {
+    const FIRST_WITH_ONE_OF_ITS_OWN: (u16, u16) = (6, 3);
+    u32::from(header.version >= FIRST_WITH_ONE_OF_ITS_OWN)
+}
+
+fn read_components(tables: &Tables, pieces: &mut Pieces, pe: &Pe) -> Result<Vec<Component>, Defect> {
+    let table = tables.span(COMPONENT_ASSEMBLIES, pe)?;
     let count = table.len() / COMPONENT_BYTES;
     if count > MAX_COMPONENTS {
         return Err(Defect::TooLarge);
@@ -185,17 +192,16 @@ fn read_entry_points(
     header: &Header,
     components: &[Component],
 ) -> Result<EntryPoints, Defect> {
-    /// The number of a composite image's first component: the manifest itself has the number before it.
-    const FIRST_COMPONENT: u32 = 2;
-    let own = [(OWN, header.span(METHOD_ENTRY_POINTS, pe)?)];
-    let of_components = (FIRST_COMPONENT..).zip(components.iter().map(|component| component.methods));
+    let own = [(OWN, header.tables.span(METHOD_ENTRY_POINTS, pe)?)];
+    let of_components =
+        (manifest_number(header) + 1..).zip(components.iter().map(|component| component.methods));
     let mut entry_points = EntryPoints::default();
     for (assembly, table) in own.into_iter().chain(of_components) {
         let table = pieces.read_all(table, MAX_TABLE_BYTES)?;
         let assembly = u16::try_from(assembly).map_err(|_| Defect::TooLarge)?;
         pieces.budget().read_symbols(|left| entry_points.add_definitions(assembly, &table, left))?;
     }
-    let instances = pieces.read_all(header.span(INSTANCE_ENTRY_POINTS, pe)?, MAX_TABLE_BYTES)?;
+    let instances = pieces.read_all(header.tables.span(INSTANCE_ENTRY_POINTS, pe)?, MAX_TABLE_BYTES)?;
     let mut types_left = MAX_TYPES;
     pieces.budget().read_symbols(|left| entry_points.add_instances(&instances, left, &mut types_left))?;
     pieces.spend(u64::from(MAX_TYPES - types_left) * TYPE_COST_BYTES)?;

@@ -121,6 +121,17 @@ fn the_code_of_a_composite_image_is_named_by_its_components() {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
+fn before_version_6_3_the_manifest_itself_has_no_number() {
+    let (mut pe, folder) = (composite(), folder(&["Test", "Tent"]));
+    pe.put(0x1100, b"RTR\0\x05\0\x04\0");
+    pe.put(0x1247, &[2]);
+    assert_eq!(name_at(&pe.0, &folder, 0x1800).unwrap(), "Test!N.Outer.Run(int32)");
+    assert_eq!(name_at(&pe.0, &folder, 0x1815).unwrap(), "Tent!N.Outer.Run(int32)");
+    assert!(name_at(&pe.0, &folder, 0x1820).unwrap().starts_with("Tent!N.Outer+Inner`1"));
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
 fn a_component_that_is_missing_costs_its_own_names_only() {
     let (image, folder) = (composite().0, folder(&["Test"]));
     assert!(name_at(&image, &folder, 0x1800).is_ok());

@@ -198,6 +198,22 @@ fn every_function_of_the_runtimes_libraries_has_a_name() {
     }
 }
 
+#[test]
+fn each_library_has_an_identifier_of_its_own() {
+    for version in VERSIONS {
+        let mut modules = libraries(version);
+        let mut mvids = HashSet::new();
+        for module in &mut modules {
+            let Some(Ok(code)) = &mut module.code else { unreachable!("the module was read") };
+            let own = code.assemblies.get(assemblies::OWN, &mut module.pieces, &files()).unwrap();
+            let mvid = own.metadata.mvid(own.pieces).unwrap();
+            assert_eq!(mvid[7] >> 4, 4, "the kind of identifier that compilers make: {mvid:x?}");
+            mvids.insert(mvid);
+        }
+        assert_eq!(mvids.len(), modules.len());
+    }
+}
+
 /// The names that the runtime itself gives to what it compiles, when it compiles all.
 fn names_of_the_runtime(version: &str, run: &Path) -> HashSet<String> {
     let folder = tempfile::tempdir().unwrap();
