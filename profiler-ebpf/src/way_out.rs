@@ -28,8 +28,10 @@ pub struct Seen(pub u32);
 
 /// Where in an instruction, or in the way out, the last byte was.
 mod phase {
+    /// Before the instruction at hand.
+    pub const START: u32 = 0;
     /// In nothing that matters.
-    pub const ELSEWHERE: u32 = 0;
+    pub const ELSEWHERE: u32 = 16;
     /// `48`: an instruction on whole words.
     pub const WHOLE_WORDS: u32 = 1;
     /// `48 8d`
@@ -88,7 +90,7 @@ impl Seen {
     #[inline(always)]
     #[must_use]
     pub fn is_decided(self) -> bool {
-        self.phase() >= phase::FOUND
+        self.phase() == phase::FOUND || self.phase() == phase::NONE
     }
 
     /// The way out, where there is one.
@@ -111,6 +113,8 @@ impl Seen {
     pub fn and(self, byte: u8, runs: bool) -> Self {
         let released = self.0 & (POPS_FRAME_POINTER | 0xffff << RELEASED_SHIFT);
         let (phase, released) = match (self.phase(), byte) {
+            // A register is only pushed where a function begins.
+            (phase::START, 0x50..=0x57) if runs => (phase::FOUND, 0),
             (phase::ADD_TO_STACK, 8..=0x78) if byte.is_multiple_of(8) => {
                 (phase::RELEASED, u32::from(byte) << RELEASED_SHIFT)
             }
@@ -319,6 +323,18 @@ mod tests {
         assert_eq!(offset(&[&code[..], &ADD_RSP_8, &RET].concat()), Some(8));
         let moves = [0x48, 0x8b, 0xc3, 0x03, 0xc3, 0x0f, 0xb6, 0xc3];
         assert_eq!(seen(&moves, true).way_out(), None, "operands of other instructions");
+    }
+
+    #[test]
+    fn a_function_that_begins_has_nothing_on_the_stack_yet() {
+        for push in [0x50, 0x53, 0x55] {
+            let code = [&[push][..], &INC_RAX, &ADD_RSP_8, &POP_RBP, &RET].concat();
+            let nothing = WayOut { return_address: 0, frame_pointer: None };
+            assert_eq!(seen(&code, true).way_out(), Some(nothing));
+            assert_eq!(way_out(&code).map(|found| found.return_address), Some(16), "a call has run");
+            let later = [&INC_RAX[..], &code].concat();
+            assert_eq!(seen(&later, true).way_out().map(|found| found.return_address), Some(16));
+        }
     }
 
     #[test]

@@ -108,7 +108,9 @@ fn dotnet_methods_without_frames_show_their_callers() {
     let run = "app!Workload.Tiny.Run(class System.Func`1<bool>)";
     for version in ["3.1", "9.0"] {
         let workload = Workload::dotnet(version, "tiny");
-        await_optimized_methods(Path::new(&format!("/tmp/perf-{}.map", workload.pid())), "Tiny", &METHODS);
+        let map = format!("/tmp/perf-{}.map", workload.pid());
+        await_optimized_methods(Path::new(&map), "Tiny", &METHODS);
+        await_optimized_methods(Path::new(&map), "Cpu", &["Alpha"]);
         let profile = sample_settled(sample_pid(workload.pid()), SAMPLES);
         let stacks = Stacks::of(&profile);
         let in_alpha = stacks.percent(|stack| stack.has(&alpha));
