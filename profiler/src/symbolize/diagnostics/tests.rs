@@ -217,6 +217,23 @@ fn a_runtime_that_dies_in_the_middle_of_its_rundown_is_heard_so_far() {
 }
 
 #[test]
+fn a_session_that_the_runtime_ends_tells_not_of_all_that_comes_later() {
+    let mut sessions: Vec<UnixStream> = Vec::new();
+    let mut scene = Scene::new(3, move |stream, command| {
+        if command == STOP {
+            write(&sessions.pop().unwrap(), &rundown());
+            sessions.clear();
+            return;
+        }
+        write(&stream, OK);
+        sessions.push(stream);
+    });
+    scene.settle(DEADLINE);
+    assert_eq!(scene.name(0x1000, 0).as_deref(), Some("app!A.Early()"));
+    assert!(!scene.names.has_all_of(u64::MAX - 1));
+}
+
+#[test]
 fn a_runtime_that_never_answers_costs_no_more_than_the_time_it_is_given() {
     let mut kept = Vec::new();
     let mut scene = Scene::new(1, move |stream, _| kept.push(stream));
