@@ -1,6 +1,6 @@
 //! The methods of one process that its runtime told of, to be looked up by address and time.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::Range};
 
 use super::listener::Report;
 use crate::{
@@ -33,7 +33,7 @@ pub(super) struct Known {
 }
 
 /// What is missing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Gaps {
     /// Events that contradict themselves.
     pub(super) malformed_events: u64,
@@ -43,8 +43,8 @@ pub(super) struct Gaps {
     pub(super) truncated: bool,
     /// Why the runtime did not tell all.
     pub(super) trouble: Option<Reason>,
-    /// Since when every method is known that there is or was.
-    pub(super) complete_from_ns: Option<u64>,
+    /// Of what time every method is known that there was.
+    pub(super) complete_ns: Range<u64>,
 }
 
 impl Gaps {
@@ -52,7 +52,7 @@ impl Gaps {
     pub(super) fn has_all_of(&self, time_ns: u64) -> bool {
         let lacks =
             self.malformed_events + self.dropped_events > 0 || self.truncated || self.trouble.is_some();
-        !lacks && self.complete_from_ns.is_some_and(|from_ns| from_ns <= time_ns)
+        !lacks && self.complete_ns.contains(&time_ns)
     }
 }
 
@@ -67,7 +67,7 @@ struct Method {
 impl Known {
     /// Adds what was heard since the last time.
     pub(super) fn take(&mut self, report: Report) {
-        let Report { mut heard, dropped_events, trouble, complete_from_ns } = report;
+        let Report { mut heard, dropped_events, trouble, complete_ns } = report;
         heard.methods.sort_by_key(|method| method.from_ns);
         for method in &heard.methods {
             let name = heard.names.get(method.name);
@@ -85,7 +85,7 @@ impl Known {
         self.gaps.dropped_events += dropped_events;
         self.gaps.truncated |= heard.truncated;
         self.gaps.trouble = trouble.or(self.gaps.trouble);
-        self.gaps.complete_from_ns = complete_from_ns;
+        self.gaps.complete_ns = complete_ns;
     }
 
     /// Adds one method, there from `from_ns` on. `name` is without its module.

@@ -7,6 +7,7 @@
 
 use std::{
     io,
+    ops::Range,
     sync::{
         Arc,
         mpsc::{Receiver, Sender, channel},
@@ -71,6 +72,9 @@ const MAX_SESSION_BYTES: u64 = 8 << 30;
 /// What is read at a time.
 const BUFFER_BYTES: usize = 64 << 10;
 
+/// How old the events can be that a runtime has not written yet: it writes every 100 ms.
+const UNWRITTEN_NS: u64 = 200_000_000;
+
 /// How long the runtime is waited for when nobody wants to hear what it says.
 const FAREWELL_TIME: Duration = Duration::from_millis(500);
 
@@ -82,8 +86,8 @@ pub(super) struct Report {
     pub(super) dropped_events: u64,
     /// Why there may be more.
     pub(super) trouble: Option<Reason>,
-    /// Since when all methods were told that there are or were (`CLOCK_MONOTONIC`).
-    pub(super) complete_from_ns: Option<u64>,
+    /// Of what time all methods were told that there were (`CLOCK_MONOTONIC`).
+    pub(super) complete_ns: Range<u64>,
 }
 
 impl Report {
@@ -117,7 +121,7 @@ impl Listener {
             dialect: Dialect::CollectTracing4,
             report: Report::with(&room),
             room,
-            complete_from_ns: None,
+            complete_ns: 0..0,
         };
         let thread = std::thread::Builder::new().name("listener".to_owned());
         let thread = thread.spawn(move || ear.run(&received))?;
@@ -171,7 +175,7 @@ struct Ear {
     report: Report,
     room: Room,
     /// As in a [`Report`].
-    complete_from_ns: Option<u64>,
+    complete_ns: Range<u64>,
 }
 
 impl Ear {
@@ -188,6 +192,9 @@ impl Ear {
                 if !matches!(heard, Ok(Pause::Called)) {
                     self.note(heard.err());
                     compiled = None;
+                    // What it had not written yet is lost.
+                    let written_ns = monotonic_ns().saturating_sub(UNWRITTEN_NS);
+                    self.complete_ns.end = self.complete_ns.end.min(written_ns);
                 }
             }
             let order = orders.recv().ok();
@@ -202,7 +209,7 @@ impl Ear {
                 self.run_down(from_ns);
             }
             let mut report = std::mem::replace(&mut self.report, Report::with(&self.room));
-            report.complete_from_ns = self.complete_from_ns;
+            report.complete_ns = self.complete_ns.clone();
             if goes_on {
                 self.patience.renew();
             }
@@ -231,12 +238,12 @@ impl Ear {
 
     /// Hears of all methods there are; they are taken to be there from `from_ns` on.
     fn run_down(&mut self, from_ns: u64) {
-        self.complete_from_ns = None;
+        self.complete_ns = 0..0;
         for collect in RUNDOWNS {
             let Some(stream) = self.open(&collect) else { return };
             match self.try_run_down(stream, from_ns) {
                 Ok(0) => {
-                    self.complete_from_ns = Some(monotonic_ns());
+                    self.complete_ns = monotonic_ns()..u64::MAX;
                     return;
                 }
                 Ok(dropped_events) => self.report.dropped_events = dropped_events,

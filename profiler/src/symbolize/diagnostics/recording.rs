@@ -1,7 +1,7 @@
 //! What a runtime told, in a capture: one JSON value a line, first what is missing, then the methods in the order in
 //! which they came to be.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range};
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ struct RecordedGaps<'a> {
     /// A [`Reason`] in its words.
     #[serde(borrow)]
     trouble: Option<Cow<'a, str>>,
-    complete_from_ns: Option<u64>,
+    complete_ns: Range<u64>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -35,9 +35,9 @@ struct RecordedMethod<'a> {
 
 /// The recording of what is known.
 pub(super) fn write(known: &Known) -> Vec<u8> {
-    let Gaps { malformed_events, dropped_events, truncated, trouble, complete_from_ns } = known.gaps;
+    let Gaps { malformed_events, dropped_events, truncated, trouble, complete_ns } = known.gaps.clone();
     let trouble = trouble.map(|reason| reason.to_string().into());
-    let gaps = RecordedGaps { malformed_events, dropped_events, truncated, trouble, complete_from_ns };
+    let gaps = RecordedGaps { malformed_events, dropped_events, truncated, trouble, complete_ns };
     let mut text = line(&gaps);
     for (start, size, told) in known.methods() {
         let name = told.name.into();
@@ -71,11 +71,10 @@ pub(super) fn read(text: &[u8]) -> Known {
 
 impl From<RecordedGaps<'_>> for Gaps {
     fn from(recorded: RecordedGaps<'_>) -> Self {
-        let RecordedGaps { malformed_events, dropped_events, truncated, trouble, complete_from_ns } =
-            recorded;
+        let RecordedGaps { malformed_events, dropped_events, truncated, trouble, complete_ns } = recorded;
         let trouble =
             trouble.and_then(|words| Reason::ALL.into_iter().find(|reason| reason.to_string() == words));
-        Self { malformed_events, dropped_events, truncated, trouble, complete_from_ns }
+        Self { malformed_events, dropped_events, truncated, trouble, complete_ns }
     }
 }
 
@@ -97,7 +96,7 @@ mod tests {
             dropped_events: 2,
             truncated: false,
             trouble: Some(Reason::RuntimeSilent),
-            complete_from_ns: Some(7),
+            complete_ns: 7..9,
         };
         known.add(0x1000, 16, 0, (NO_MODULE, Tier::QuickJitted, "app!A.Early()"));
         known.add(0x2000, 0, 5, (NO_MODULE, Tier::OptimizedTier1Osr, "free;text \"\u{1b}\n\u{e9}"));

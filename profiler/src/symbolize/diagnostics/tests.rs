@@ -117,7 +117,10 @@ fn methods_have_names_from_before_and_from_while_it_was_listened() {
         assert_eq!(names.lookup(0x1010, 0), None);
         assert_eq!(names.reason(), Some(Reason::NoJitEntry));
         assert_eq!((names.malformed_events(), names.dropped_events()), (0, 0));
-        assert!(names.has_all_of(u64::MAX) && !names.has_all_of(0), "not before the rundown was there");
+        assert!(
+            names.has_all_of(u64::MAX - 1) && !names.has_all_of(0),
+            "not from before the rundown was there"
+        );
     }
 }
 
@@ -210,7 +213,24 @@ fn a_runtime_that_dies_in_the_middle_of_its_rundown_is_heard_so_far() {
     scene.settle(DEADLINE);
     assert_eq!(scene.name(0x1000, 0).as_deref(), Some("A.Early()"));
     assert_eq!(scene.names.reason(), Some(Reason::RuntimeSilent));
-    assert!(!scene.names.has_all_of(u64::MAX));
+    assert!(!scene.names.has_all_of(u64::MAX - 1));
+}
+
+#[test]
+fn a_session_that_the_runtime_ends_tells_not_of_all_that_comes_later() {
+    let mut sessions: Vec<UnixStream> = Vec::new();
+    let mut scene = Scene::new(3, move |stream, command| {
+        if command == STOP {
+            write(&sessions.pop().unwrap(), &rundown());
+            sessions.clear();
+            return;
+        }
+        write(&stream, OK);
+        sessions.push(stream);
+    });
+    scene.settle(DEADLINE);
+    assert_eq!(scene.name(0x1000, 0).as_deref(), Some("app!A.Early()"));
+    assert!(!scene.names.has_all_of(u64::MAX - 1));
 }
 
 #[test]

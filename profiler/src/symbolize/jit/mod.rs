@@ -181,8 +181,10 @@ impl JitNames {
     pub(crate) fn epoch(&self, time_ns: u64) -> u32 {
         let maps = self.perf_maps.iter().map(|map| map.names.epoch(time_ns));
         let dumps = self.jit_dumps.iter().map(|dump| dump.names.epoch(time_ns));
-        let told =
-            self.runtime.as_ref().map(|runtime| runtime.epoch(time_ns) + u32::from(self.has_all_of(time_ns)));
+        let told = self
+            .runtime
+            .as_ref()
+            .map(|runtime| runtime.epoch(time_ns).saturating_add(self.has_all_of(time_ns).into()));
         maps.chain(dumps).chain(told).fold(0, u32::saturating_add)
     }
 
