@@ -157,8 +157,8 @@ test("threads stand apart when they are asked to", async () => {
   assert.match(await focused(), /^thread 8 \(worker;1\), 33\.3 %/);
 });
 
-test("the root stands above or below", async () => {
-  await browser.press("i");
+test("the root stands above or below, also after a look elsewhere", async () => {
+  for (const key of ["i", "l", "w", "f"]) await browser.press(key);
   const height = await browser.evaluate("document.getElementById('flame').clientHeight");
   await browser.point("#flame", [30, height - 5]);
   await browser.until("document.querySelector('#details .title')?.textContent === 'all'");
@@ -252,7 +252,7 @@ test("names are text, whatever is in them", async () => {
 test("a profile without samples is a page without boxes", async () => {
   await browser.open(page("empty.html"));
   assert.match(await browser.text("facts"), /0 samples · 0 lost/);
-  for (const key of ["s", "Escape", "l", "Escape", "i", "t", "o", "n", "h", "Enter", "0", "Escape"]) await browser.press(key);
+  for (const key of ["s", "ArrowUp", "Enter", "Escape", "l", "Escape", "i", "t", "o", "n", "h", "Enter", "0", "Escape"]) await browser.press(key);
   assert.deepEqual(browser.complaints(), []);
 });
 

@@ -135,7 +135,7 @@ class App {
     this.zoomed = followPath(tree, path);
     flame.show(tree, this.zoomed);
     this.showZoomed();
-    if (this.middle !== null) this.fillSandwich();
+    if (this.tab === "sandwich" && this.middle !== null) this.fillSandwich();
   }
 
   zoom(/** @type {number} */ node) {

@@ -120,6 +120,7 @@ class FlameView {
   }
 
   walk(/** @type {KeyboardEvent} */ event) {
+    if (!this.tree) return;
     const [outwards, inwards] = this.rootIsBelow ? ["ArrowDown", "ArrowUp"] : ["ArrowUp", "ArrowDown"];
     const next = {
       [outwards]: () => (this.focused === this.zoomed ? null : this.tree.parent[this.focused]),
@@ -224,14 +225,16 @@ class FlameView {
 
   resize() {
     const { holder, canvas } = this;
-    const belowPx = this.rootIsBelow ? this.contentPx() - this.height - holder.scrollTop : null;
+    const wasHidden = this.height === 0;
+    const belowPx = this.contentPx() - this.height - holder.scrollTop;
     this.width = holder.clientWidth;
     this.height = holder.clientHeight;
     canvas.style.height = `${this.height}px`;
     canvas.width = Math.round(this.width * devicePixelRatio);
     canvas.height = Math.round(this.height * devicePixelRatio);
     this.spacer.style.height = `${this.contentPx() - this.height}px`;
-    if (belowPx !== null) holder.scrollTop = this.contentPx() - this.height - belowPx;
+    if (wasHidden && this.tree) this.scrollToSubtree(this.zoomed);
+    else if (this.rootIsBelow) holder.scrollTop = this.contentPx() - this.height - belowPx;
     this.draw();
   }
 
