@@ -9,11 +9,12 @@ use std::{
 };
 
 use crate::{
-    Difference, Format, Profile, Shape, Share,
+    Difference, Format, Profile, Shape,
     address::{ElfAddress, FileOffset, RuntimeAddress},
     elf::{Elf, Image},
     process::{Status, maps, root::Root},
     recording, sampler,
+    shape::Share,
     symbolize::{
         self, NativeOptions, debug_file::DebugFiles, diagnostics, dotnet::ReadyToRunModule, jitdump::JitDump,
         kernel::KernelSymbols, managed, native::NativeModule, perf_map::PerfMap,
