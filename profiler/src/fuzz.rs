@@ -9,11 +9,12 @@ use std::{
 };
 
 use crate::{
-    Difference, Format, Profile, Shape, Share,
+    Difference, Format, Profile, Shape,
     address::{ElfAddress, FileOffset, RuntimeAddress},
     elf::Image,
     process::{Status, maps, root::Root},
     recording, sampler,
+    shape::Share,
     symbolize::{
         self, NativeOptions,
         budget::Budget,

@@ -63,6 +63,10 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
+//! A profile can be kept as a file and read again ([`Format::Recording`], [`Profile::read`]), shown in part
+//! ([`Profile::shaped`]), given names that were missing ([`Profile::with_symbols`]) and compared with another
+//! ([`Difference`]).
+//!
 //! What cannot be done is an [`Error`] with a [kind](Error::kind) to branch on. What has no name is no error:
 //! its frame carries a [`Reason`](profile::Reason).
 //!
@@ -77,7 +81,7 @@ mod budget;
 mod builder;
 #[cfg(feature = "cli")]
 pub mod cli;
-mod difference;
+pub mod difference;
 pub mod doctor;
 mod elf;
 mod error;
@@ -90,18 +94,18 @@ pub mod profile;
 mod recording;
 mod sampler;
 mod session;
-mod shape;
+pub mod shape;
 mod symbolize;
 mod sys;
 mod unwind;
 
 pub use address::{ElfAddress, FileOffset, RuntimeAddress};
 pub use builder::{Builder, DEFAULT_FREQUENCY_HZ, Profiler};
-pub use difference::{Change, Difference, FunctionChange};
+pub use difference::Difference;
 pub use error::{Error, ErrorKind, Operation, Result};
 pub use output::{Format, OutputOptions};
 pub use profile::Profile;
 pub use sampler::{Unwind, ebpf::CpuSet};
 pub use session::{Downloads, Ended, Progress, Session, Stopper, Target};
-pub use shape::{Choice, Pattern, Shape, Share};
+pub use shape::Shape;
 pub use symbolize::{Symbols, symbol_server::Download};

@@ -5,7 +5,10 @@ use std::time::Duration;
 use clap::Args;
 
 use super::duration::parse_duration;
-use crate::{Choice, Pattern, Profile, Shape, Share};
+use crate::{
+    Profile, Shape,
+    shape::{Choice, Pattern, Share},
+};
 
 /// What to show of a profile.
 #[derive(Args, Debug, Default)]
