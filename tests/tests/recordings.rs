@@ -1,9 +1,12 @@
 //! Recorded profiles from the command line: looked at later, shaped, compared.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use profiler::Profile;
-use profiler_tests::{Outcome, Stacks, Workload, file, outcome, privileged, profiler};
+use profiler_tests::{Outcome, Stacks, Workload, built, file, outcome, privileged, profiler};
 use tempfile::TempDir;
 
 /// A folder with `run.profile`, and what the same run wrote otherwise.
@@ -70,6 +73,32 @@ fn a_report_of_a_live_session_is_byte_for_byte_what_it_wrote() {
     recorded.assert_reports_what_the_run_wrote();
     let again = report(&recorded.profile(), &["-o", "/dev/null", "--format", "top"]);
     assert_eq!(again.stderr, run.stderr, "the summary is the measurement's");
+}
+
+#[test]
+fn what_had_no_symbols_is_named_later_by_its_build_id() {
+    let Some(_turn) = privileged() else { return };
+    let recorded = Recorded { folder: tempfile::tempdir().unwrap() };
+    let stripped = recorded.path("stripped");
+    let strip = outcome(Command::new("strip").arg("-o").arg(&stripped).arg(built("shares")));
+    assert_eq!(strip.code(), 0, "{}", strip.stderr);
+    let workload = Workload::run(Command::new(&stripped).arg("60"));
+    let pid = workload.pid().to_string();
+    let run = outcome(profiler(&["-p", &pid, "-F", "999", "-d", "0.5", "-o"]).arg(recorded.profile()));
+    assert_eq!(run.code(), 0, "{}", run.stderr);
+    drop(workload);
+
+    let symbols = recorded.path("symbols");
+    std::fs::create_dir(&symbols).unwrap();
+    std::fs::copy(built("shares"), symbols.join("stripped.debug")).unwrap();
+    let (nameless, named) = (
+        report(&recorded.profile(), &[]),
+        report(&recorded.profile(), &["--debug-dir", symbols.to_str().unwrap()]),
+    );
+    let share = |report: &Outcome| Stacks::parse(&report.stdout).percent(|stack| stack.has("round_of_work"));
+    assert_eq!(share(&nameless), 0.0, "{}", nameless.stdout);
+    assert!(share(&named) > 90.0, "{}", named.stdout);
+    assert!(named.stderr.contains("addresses named later"), "{}", named.stderr);
 }
 
 #[test]
