@@ -9,6 +9,7 @@ use profiler::{
         SymbolSource,
     },
 };
+use profiler_tests::{Workload, outcome, privileged, profiler};
 
 const NS_PER_MS: u64 = 1_000_000;
 
@@ -153,11 +154,6 @@ fn write(profile: &Profile, folder: &Path, name: &str) {
 
 #[test]
 fn a_browser_shows_the_page_and_every_part_of_it_works() {
-    if let Some(missing) = ["node", "chromium"].into_iter().find(|program| !is_there(program)) {
-        assert!(std::env::var_os("PROFILER_REQUIRE_PRIVILEGED").is_none(), "{missing} is missing");
-        eprintln!("skipped: {missing} is missing");
-        return;
-    }
     let folder = tempfile::tempdir().unwrap();
     write(&known(), folder.path(), "known.html");
     write(&hostile(), folder.path(), "hostile.html");
@@ -165,9 +161,30 @@ fn a_browser_shows_the_page_and_every_part_of_it_works() {
     write(&ProfileBuilder::default().finish(Header::default()), folder.path(), "empty.html");
     let bytes = folder.path().join("large.html").metadata().unwrap().len();
     assert!(bytes < 10_000_000, "a million samples of 50,000 stacks take {bytes} bytes");
+    browse(&["page/names.test.mjs", "page/page.test.mjs"], folder.path());
+}
 
-    let scripts = ["page/names.test.mjs", "page/page.test.mjs"].map(profiler_tests::file);
-    let node = Command::new("node").arg("--test").args(scripts).env("PAGES", folder.path()).output().unwrap();
+#[test]
+fn a_browser_shows_the_page_of_a_real_dotnet_process() {
+    let Some(_turn) = privileged() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("dotnet.html");
+    let workload = Workload::run(Workload::dotnet_command("9.0", "cpu").env("PERF_MAP", "0"));
+    let pid = workload.pid().to_string();
+    let run = outcome(&mut profiler(&["-p", &pid, "-F", "499", "-d", "3", "-o", page.to_str().unwrap()]));
+    assert_eq!(run.code(), 0, "{run:?}");
+    browse(&["page/dotnet.test.mjs"], folder.path());
+}
+
+/// Runs these scripts of the browser's on the pages of a folder.
+fn browse(scripts: &[&str], pages: &Path) {
+    if let Some(missing) = ["node", "chromium"].into_iter().find(|program| !is_there(program)) {
+        assert!(std::env::var_os("PROFILER_REQUIRE_PRIVILEGED").is_none(), "{missing} is missing");
+        eprintln!("skipped: {missing} is missing");
+        return;
+    }
+    let scripts = scripts.iter().map(|script| profiler_tests::file(script));
+    let node = Command::new("node").arg("--test").args(scripts).env("PAGES", pages).output().unwrap();
     let said = String::from_utf8_lossy(&node.stdout);
     assert!(node.status.success(), "{said}{}", String::from_utf8_lossy(&node.stderr));
 }

@@ -19,7 +19,7 @@
  * @property {number} spans how many there are
  * @property {Uint32Array} start the first entry of each span, and the end of the last
  * @property {Uint32Array} thread
- * @property {Uint32Array} node
+ * @property {Int32Array} node
  * @property {Float64Array} count
  */
 
@@ -122,8 +122,9 @@ function readTimeline({ span_ns, spans, thread, node, count }) {
   spans.forEach((entries, span) => {
     start[span + 1] = start[span] + entries;
   });
-  let last = 0;
-  const nodes = Uint32Array.from(node, (difference) => (last += difference));
+  // Each is the difference to the one before.
+  const nodes = Int32Array.from(node);
+  for (let entry = 1; entry < nodes.length; entry += 1) nodes[entry] += nodes[entry - 1];
   return {
     spanSeconds: span_ns / 1e9,
     spans: spans.length,

@@ -1,0 +1,26 @@
+// The page of a real .NET process, whose method Alpha has three fifths of the work.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { join } from "node:path";
+
+import { Browser } from "./browser.mjs";
+
+test("the page of a real process names its methods, with their shares, and accounts for all samples", async () => {
+  const browser = await Browser.start();
+  await browser.open(join(process.env.PAGES, "dotnet.html"));
+  assert.match(await browser.text("target"), /^On-CPU: pid \d+ \(dotnet\)$/);
+  assert.match(await browser.text("facts"), /cpu-clock at 499 Hz .* samples · 0 lost$/);
+  assert.match(await browser.text("legend"), /JIT.*kernel/);
+  await browser.press("/");
+  await browser.type("Workload.Cpu.Alpha");
+  const [, percent] = (await browser.text("matched")).match(/^([\d.]+) % of samples, 1 function$/);
+  assert.ok(percent > 40 && percent < 75, percent);
+  await browser.press("Enter");
+  assert.match(await browser.text("details"), /app!Workload\.Cpu\.Alpha\(\).*JIT · named by runtime events/);
+  await browser.press("l");
+  assert.match(await browser.text("view-ledger"), /samples in this profile[\d,]+100\.0 %/);
+  assert.deepEqual(browser.complaints(), []);
+  await browser.picture("dotnet");
+  await browser.stop();
+});
