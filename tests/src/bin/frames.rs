@@ -22,7 +22,8 @@ fn main() -> Result<()> {
         anyhow::bail!("usage: frames PID HZ SECONDS");
     };
     let pid = u32::try_from(pid).context("no pid")?;
-    let profiler = Profiler::builder().target(Target::Pid(pid)).frequency_hz(frequency_hz).build()?;
+    let profiler =
+        Profiler::builder().target(Target::Pid(pid)).frequency_hz(frequency_hz).raw_names(true).build()?;
     let profile = profiler.start()?.run_for(Duration::from_secs(seconds))?;
     Ok(write(&profile, &mut io::stdout().lock())?)
 }

@@ -303,6 +303,7 @@ mod tests {
 
     #[test]
     fn tiers_of_events_are_spelled_as_in_perf_maps() {
+        const DYNAMIC: u32 = 1;
         const JITTED: u32 = 8;
         let spelled = |number: u32| Tier::of_event(number << 7 | JITTED | 0x1000_0007).to_string();
         assert_eq!(
@@ -318,7 +319,7 @@ mod tests {
                 "InstrumentedTierOptimized"
             ]
         );
-        assert_eq!(Tier::of_event(!JITTED).to_string(), "PreJIT");
+        assert_eq!(Tier::of_event(!(JITTED | DYNAMIC)).to_string(), "PreJIT");
     }
 
     #[test]

@@ -84,7 +84,8 @@ impl Precompiled {
             return Ok(None);
         }
         let Some(header) = Header::read(&mut pieces, pe.native_header)? else { return Ok(None) };
-        let table = pieces.read_all(header.tables.span(RUNTIME_FUNCTIONS, &pe)?, MAX_FUNCTIONS_BYTES)?;
+        let Some(table) = header.tables.directory(RUNTIME_FUNCTIONS) else { return Ok(None) };
+        let table = pieces.read_all(pe.span(table)?, MAX_FUNCTIONS_BYTES)?;
         let (functions, malformed_functions) = read_functions(&table);
         let descriptions = read_descriptions(&pieces, &pe, &functions)?;
         let mut precompiled = Self { functions, descriptions, epilogues: Vec::new(), malformed_functions };
