@@ -49,7 +49,7 @@ pub(super) struct Arguments {
     pub(super) output: OutputArguments,
     #[command(flatten)]
     pub(super) common: CommonArguments,
-    /// The last one: what followed would stand below its heading.
+    // The last one: what followed would stand below its heading.
     #[command(flatten)]
     pub(super) view: ViewArguments,
 }

@@ -54,7 +54,7 @@ impl Change {
         100.0 * Self::Z_95 * both.sqrt()
     }
 
-    /// Whether it is more than that.
+    /// Whether that interval leaves 0 out. Its middle lies a little nearer to 0 than [`points`](Self::points).
     #[must_use]
     pub fn is_beyond_noise(&self) -> bool {
         let share = |count: u64, total: u64| 100.0 * (count as f64 + 1.0) / (total as f64 + 2.0);
