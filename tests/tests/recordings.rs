@@ -128,7 +128,7 @@ fn the_hottest_functions_are_a_table() {
     let top = outcome(profiler(&["top"]).arg(recorded.profile()));
     assert_eq!((top.code(), top.stderr.as_str()), (0, ""));
     assert_eq!(top.stdout, std::fs::read_to_string(recorded.path("run.top")).unwrap());
-    assert!(top.stdout.contains("demo!Demo.Program.Generated(int64)"), "{}", top.stdout);
+    assert!(top.stdout.contains("demo!Demo.Program.Generated(long)"), "{}", top.stdout);
     assert!(top.stdout.lines().all(|line| line.chars().count() <= 100), "{}", top.stdout);
 }
 

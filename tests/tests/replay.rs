@@ -62,7 +62,7 @@ fn a_replay_gives_what_the_session_gave() {
     let recorded = outcome(profiler(&["-p", &pid, "-F", "999", "-d", "1", "--capture"]).arg(&capture));
     assert_eq!(recorded.code(), 0, "{}", recorded.stderr);
     drop(workload);
-    let hot = "demo!Demo.Program.HotLoop(int64)";
+    let hot = "demo!Demo.Program.HotLoop(long)";
     assert!(Stacks::parse(&recorded.stdout).percent(|stack| stack.has(hot)) > 50.0, "{}", recorded.stdout);
     assert_eq!(replay(&capture, &[]), recorded.stdout);
 }

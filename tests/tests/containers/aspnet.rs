@@ -10,7 +10,7 @@ fn a_server_in_a_container_reads_by_name_from_the_kernel_to_the_app() {
     let recipe = recipe_for("aspnet", "serve").variable("PERF_MAP=0");
     let mut container = recipe.in_network_of_host().start();
     let port = container.line("port ");
-    let _load = aspnet::load(&port, 4, &["/plaintext", "/json", "/busy"]);
+    let _load = aspnet::load(&port, 4, &aspnet::EVERY_LAYER);
     aspnet::assert_reads_by_name(&sample(sample_pid(container.pid()), 4_000));
     assert!(!container.file("/tmp/perf-1.map").exists(), "no file is left in the target");
 }

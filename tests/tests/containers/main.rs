@@ -15,10 +15,10 @@ mod sidecar;
 use profiler_tests::Stacks;
 
 /// What the workload `jit` spends three quarters of its time in, and what calls that.
-const HOT_CHAIN: [&str; 3] = ["main", "run", "demo!Demo.Program.HotLoop(int64)"];
+const HOT_CHAIN: [&str; 3] = ["main", "run", "demo!Demo.Program.HotLoop(long)"];
 
 /// What it spends the rest in.
-const COLD: &str = "demo!Demo.Program.ColdLoop(int64)";
+const COLD: &str = "demo!Demo.Program.ColdLoop(long)";
 
 /// Checks that `jit` has its names, those of its own file and those of its perf map. Shares are roughly enough: what
 /// runs in containers is not what disturbs them.

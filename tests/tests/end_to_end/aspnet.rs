@@ -19,7 +19,7 @@ fn start() -> (Workload, String) {
 fn a_server_under_load_reads_by_name_from_the_kernel_to_the_app() {
     let Some(_turn) = privileged() else { return };
     let (server, port) = start();
-    let _load = aspnet::load(&port, 4, &["/plaintext", "/json", "/busy"]);
+    let _load = aspnet::load(&port, 4, &aspnet::EVERY_LAYER);
     aspnet::assert_reads_by_name(&sample(sample_pid(server.pid()), SAMPLES));
 }
 

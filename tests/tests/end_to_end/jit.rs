@@ -9,8 +9,8 @@ use profiler::{
 use profiler_tests::{Outcome, Stacks, Workload, outcome, privileged, profiler, sample, sample_pid};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
-const HOT: &str = "demo!Demo.Program.HotLoop(int64)";
-const COLD: &str = "demo!Demo.Program.ColdLoop(int64)";
+const HOT: &str = "demo!Demo.Program.HotLoop(long)";
+const COLD: &str = "demo!Demo.Program.ColdLoop(long)";
 
 /// So many that three points are four standard deviations of a share.
 const SAMPLES: u64 = 4_000;

@@ -23,7 +23,7 @@ const PROGRAMS: [(&str, Program); 4] = [
     (".NET Core 3.1", Program::App { version: "3.1", mode: "web" }),
     (".NET 9.0", Program::App { version: "9.0", mode: "web" }),
     ("ASP.NET Core 9.0 under load", SERVER),
-    (".NET 10.0, a single file", Program::SingleFile { mode: "web" }),
+    (".NET 9.0, a single file", Program::SingleFile { mode: "web" }),
 ];
 
 const SERVER: Program = Program::Server { paths: &["/plaintext", "/json"] };
