@@ -105,7 +105,7 @@ fn dotnet_methods_without_frames_show_their_callers() {
     const METHODS: [&str; 2] = ["TinyMiddle", "TinyOuter"];
     let [alpha, middle, outer] = ["Cpu.Alpha", "Tiny.TinyMiddle", "Tiny.TinyOuter"];
     let [alpha, middle, outer] = [alpha, middle, outer].map(|name| format!("app!Workload.{name}()"));
-    let run = "app!Workload.Tiny.Run(class System.Func`1<bool>)";
+    let run = "app!Workload.Tiny.Run(Func<bool>)";
     for version in ["3.1", "9.0"] {
         let workload = Workload::dotnet(version, "tiny");
         let map = format!("/tmp/perf-{}.map", workload.pid());
