@@ -6,6 +6,7 @@ mod differential;
 mod folded;
 mod html;
 mod label;
+mod stack_counts;
 mod svg;
 mod table;
 mod top;
