@@ -65,7 +65,7 @@ fn comm(name: &str, pid: u32) -> String {
 }
 
 fn frame_line(profile: &Profile, frame: &Frame) -> String {
-    let name = label::printable(profile.string(frame.name));
+    let name = label::clean(profile.string(frame.name));
     // A managed name begins with its assembly, which is the module to those who know such code.
     let (module, name) = match name.split_once('!') {
         Some((module, name)) if is_managed(frame) => (Cow::Owned(module.to_owned()), name.trim()),
@@ -94,7 +94,7 @@ fn module<'a>(profile: &'a Profile, frame: &Frame) -> Cow<'a, str> {
 }
 
 fn in_one_word(text: &str) -> String {
-    label::printable(text).trim().replace(char::is_whitespace, "_")
+    label::clean(text).trim().replace(char::is_whitespace, "_")
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) 
     let frames = Frames::of(profile);
     let document = Document {
         schema: "https://www.speedscope.app/file-format-schema.json",
-        exporter: concat!("profiler ", env!("CARGO_PKG_VERSION")),
+        exporter: "profiler",
         name: label::printable(&svg::title(profile.header())).into_owned(),
         profiles: owned_samples(profile, options)
             .into_iter()
