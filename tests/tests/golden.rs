@@ -17,7 +17,15 @@ const EVERYTHING: OutputOptions =
     OutputOptions { annotate: true, per_thread: true, per_process: true, width_columns: Some(120) };
 
 /// The formats that are text.
-const TEXTS: [Format; 4] = [Format::Folded, Format::Svg, Format::Html, Format::Top];
+const TEXTS: [Format; 7] = [
+    Format::Folded,
+    Format::Svg,
+    Format::Html,
+    Format::Top,
+    Format::Speedscope,
+    Format::Firefox,
+    Format::PerfScript,
+];
 
 fn frame(builder: &mut ProfileBuilder, name: &str, kind: FrameKind) -> FrameId {
     let name = builder.string(name);
@@ -98,6 +106,7 @@ fn assert_is_kept(profile: &Profile, format: Format, options: &OutputOptions, na
     let text = String::from_utf8(bytes(profile, format, options)).unwrap();
     let (text, extension) = match format {
         Format::Html => (profile_of_page(&text), "html.json"),
+        Format::Speedscope | Format::Firefox => (a_line_for_each_entry(&text), format.extensions()[0]),
         _ => (text, format.extensions()[0]),
     };
     assert_matches_file(&text, &file("golden").join(format!("{name}.{extension}")));
@@ -109,7 +118,11 @@ fn profile_of_page(page: &str) -> String {
     let (base64, _) = rest.split_once("</script>").unwrap();
     let mut json = String::new();
     ZlibDecoder::new(&*STANDARD.decode(base64).unwrap()).read_to_string(&mut json).unwrap();
-    // A line for each column, to see what changed.
+    a_line_for_each_entry(&json)
+}
+
+/// To see what changed.
+fn a_line_for_each_entry(json: &str) -> String {
     json.replace(",\"", ",\n\"") + "\n"
 }
 

@@ -1,53 +1,139 @@
 //! Folded stacks: `comm;root;...;leaf N`, the input of every flame graph tool.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    io::{self, BufWriter, Write},
+use std::io::{self, BufWriter, Write};
+
+use indexmap::IndexSet;
+
+use super::{
+    OutputOptions, label,
+    stack_counts::{self, StackCount},
 };
+use crate::profile::{Profile, StackId, ThreadId};
 
-use super::{OutputOptions, label};
-use crate::profile::{Profile, Sample, StackId, ThreadId};
-
-/// Writes the lines, sorted.
+/// Writes the lines, in the order of their names from the root on.
 pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) -> io::Result<()> {
     let mut to = BufWriter::new(to);
-    for (line, count) in lines(profile, options) {
-        writeln!(to, "{line} {count}")?;
+    let Lines { labels, stacks } = Lines::of(profile, options);
+    for (stack, count) in &stacks {
+        for (index, label) in texts(&labels, stack).enumerate() {
+            if index > 0 {
+                to.write_all(b";")?;
+            }
+            to.write_all(label.as_bytes())?;
+        }
+        writeln!(to, " {count}")?;
     }
     to.flush()
 }
 
-/// Each distinct line with its count.
-pub(super) fn lines(profile: &Profile, options: &OutputOptions) -> BTreeMap<String, u64> {
-    // Counting ids first keeps the text work to one line for each thread and stack, not one a sample.
-    let mut counts = HashMap::<(ThreadId, StackId), u64>::new();
-    for Sample { thread, stack, count, .. } in profile.samples() {
-        *counts.entry((*thread, *stack)).or_default() += count;
-    }
-    let mut lines = BTreeMap::new();
-    for ((thread, stack), count) in counts {
-        *lines.entry(line(profile, options, thread, stack)).or_default() += count;
-    }
-    lines
+/// Each distinct line with its count, in the order in which they are written.
+pub(super) fn lines(profile: &Profile, options: &OutputOptions) -> Vec<(String, u64)> {
+    let Lines { labels, stacks } = Lines::of(profile, options);
+    let text = |stack| texts(&labels, stack).collect::<Vec<_>>().join(";");
+    stacks.iter().map(|(stack, count)| (text(stack), *count)).collect()
 }
 
-fn line(profile: &Profile, options: &OutputOptions, thread: ThreadId, stack: StackId) -> String {
-    let thread = profile.thread(thread);
-    let process = profile.process(thread.process);
-    let mut line = label::clean(profile.string(process.comm)).into_owned();
-    if options.per_process {
-        line.push(';');
-        line.push_str(&label::process(profile, process));
+fn texts<'a>(labels: &'a [String], stack: &'a [u32]) -> impl Iterator<Item = &'a str> {
+    stack.iter().filter_map(|label| labels.get(*label as usize)).map(String::as_str)
+}
+
+/// Lines as the numbers of the names in them. Text is only made as it is written: that of all lines is a hundred times
+/// larger, where names are long.
+struct Lines {
+    /// Sorted, so that the order of numbers is that of names.
+    labels: Vec<String>,
+    /// Root first, each once.
+    stacks: Vec<(Box<[u32]>, u64)>,
+}
+
+impl Lines {
+    fn of(profile: &Profile, options: &OutputOptions) -> Self {
+        let mut labels = Labels::of(profile, options);
+        let owned = owned_stacks(profile, options);
+        let mut stacks: Vec<_> =
+            owned.into_iter().map(|owned| (labels.line(owned.thread, owned.stack), owned.count)).collect();
+        let labels = labels.sort(stacks.iter_mut().map(|(stack, _)| stack));
+        stacks.sort_unstable();
+        stacks.dedup_by(|next, kept| next.0 == kept.0 && add(&mut kept.1, next.1));
+        Self { labels, stacks }
     }
-    if options.per_thread {
-        line.push(';');
-        line.push_str(&label::thread(profile, thread));
+}
+
+/// What is counted: true, for `dedup_by`.
+fn add(sum: &mut u64, count: u64) -> bool {
+    *sum = sum.saturating_add(count);
+    true
+}
+
+/// The stacks of all threads whose lines begin alike, with the first of these threads: text is made for each of them,
+/// and a stack that a hundred threads have is one line, as long as nobody asks for threads.
+fn owned_stacks(profile: &Profile, options: &OutputOptions) -> Vec<StackCount> {
+    let beginning = |thread: ThreadId| {
+        let process = profile.thread(thread).process;
+        let comm = profile.process(process).comm;
+        (comm, options.per_process.then_some(process), options.per_thread.then_some(thread))
+    };
+    let key = |owned: &StackCount| (beginning(owned.thread), owned.stack);
+    let mut stacks = stack_counts::of(profile);
+    stacks.sort_by_key(key);
+    stacks.dedup_by(|next, kept| key(next) == key(kept) && add(&mut kept.count, next.count));
+    stacks
+}
+
+/// The names in lines, each once.
+struct Labels<'a> {
+    profile: &'a Profile,
+    options: &'a OutputOptions,
+    texts: IndexSet<String>,
+    of_frames: Vec<u32>,
+}
+
+impl<'a> Labels<'a> {
+    fn of(profile: &'a Profile, options: &'a OutputOptions) -> Self {
+        let mut labels = Self { profile, options, texts: IndexSet::new(), of_frames: Vec::new() };
+        for frame in profile.frames() {
+            let mut text = String::new();
+            label::push_frame(profile, frame, options, &mut text);
+            let label = labels.number(text);
+            labels.of_frames.push(label);
+        }
+        labels
     }
-    for frame in profile.stack(stack).frames.iter().rev() {
-        line.push(';');
-        label::push_frame(profile, profile.frame(*frame), options, &mut line);
+
+    fn number(&mut self, text: String) -> u32 {
+        u32::try_from(self.texts.insert_full(text).0).unwrap_or(u32::MAX)
     }
-    line
+
+    fn line(&mut self, thread: ThreadId, stack: StackId) -> Box<[u32]> {
+        let (profile, options) = (self.profile, self.options);
+        let thread = profile.thread(thread);
+        let process = profile.process(thread.process);
+        let mut line = vec![self.number(label::clean(profile.string(process.comm)).into_owned())];
+        if options.per_process {
+            line.push(self.number(label::process(profile, process)));
+        }
+        if options.per_thread {
+            line.push(self.number(label::thread(profile, thread)));
+        }
+        let frames = profile.stack(stack).frames.iter().rev();
+        line.extend(frames.filter_map(|frame| self.of_frames.get(frame.index())));
+        line.into()
+    }
+
+    /// Sorts the names, and gives lines their new numbers.
+    fn sort<'l>(self, lines: impl Iterator<Item = &'l mut Box<[u32]>>) -> Vec<String> {
+        let mut labels: Vec<(String, usize)> =
+            self.texts.into_iter().enumerate().map(|(number, text)| (text, number)).collect();
+        labels.sort_unstable();
+        let mut places = vec![0; labels.len()];
+        for (place, (_, number)) in (0..).zip(&labels) {
+            places[*number] = place;
+        }
+        for label in lines.flatten() {
+            *label = places.get(*label as usize).copied().unwrap_or_default();
+        }
+        labels.into_iter().map(|(text, _)| text).collect()
+    }
 }
 
 #[cfg(test)]

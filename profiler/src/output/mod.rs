@@ -3,12 +3,18 @@
 //! A new format is a file with a `write` function, a variant of [`Format`] and a row in its tables.
 
 mod differential;
+mod firefox;
 mod folded;
 mod html;
 mod label;
+mod perf_script;
+mod pprof;
+mod speedscope;
+mod stack_counts;
 mod svg;
 mod table;
 mod top;
+mod trace_zip;
 
 use std::{io, path::Path, str::FromStr};
 
@@ -30,13 +36,34 @@ pub enum Format {
     Html,
     /// The hottest functions and the heaviest call paths, as a table for a terminal.
     Top,
+    /// pprof's `profile.proto`, packed with gzip.
+    Pprof,
+    /// speedscope's own format.
+    Speedscope,
+    /// The processed format of the Firefox Profiler.
+    Firefox,
+    /// Samples as `perf script` prints them.
+    PerfScript,
+    /// A trace as PerfView opens it.
+    TraceZip,
     /// All of the profile, for [`Profile::read`]: the options do not matter.
     Recording,
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 5] = [Self::Folded, Self::Svg, Self::Html, Self::Top, Self::Recording];
+    pub const ALL: [Self; 10] = [
+        Self::Folded,
+        Self::Svg,
+        Self::Html,
+        Self::Top,
+        Self::Pprof,
+        Self::Speedscope,
+        Self::Firefox,
+        Self::PerfScript,
+        Self::TraceZip,
+        Self::Recording,
+    ];
 
     /// The name by which `--format` takes it.
     #[must_use]
@@ -46,6 +73,11 @@ impl Format {
             Self::Svg => "svg",
             Self::Html => "html",
             Self::Top => "top",
+            Self::Pprof => "pprof",
+            Self::Speedscope => "speedscope",
+            Self::Firefox => "firefox",
+            Self::PerfScript => "perf-script",
+            Self::TraceZip => "trace-zip",
             Self::Recording => "profile",
         }
     }
@@ -58,6 +90,11 @@ impl Format {
             Self::Svg => &["svg"],
             Self::Html => &["html"],
             Self::Top => &["top"],
+            Self::Pprof => &["pb.gz"],
+            Self::Speedscope => &["speedscope.json"],
+            Self::Firefox => &["json"],
+            Self::PerfScript => &["perf.txt"],
+            Self::TraceZip => &["trace.zip"],
             Self::Recording => &["profile"],
         }
     }
@@ -67,8 +104,15 @@ impl Format {
     /// # Errors
     /// `InvalidInput`, with the extensions there are, when it asks for none of them.
     pub fn from_path(path: &Path) -> Result<Self> {
-        let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-        let known = Self::ALL.into_iter().find(|format| format.extensions().contains(&extension));
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let is_end = |extension: &str| name.strip_suffix(extension).is_some_and(|stem| stem.ends_with('.'));
+        let fitting = |format: Self| {
+            let extensions = format.extensions().iter().filter(|extension| is_end(extension));
+            extensions.map(|extension| extension.len()).max().map(|length| (length, format))
+        };
+        // `.perf.txt` ends in `.txt` too: the longer one says more.
+        let known = Self::ALL.into_iter().filter_map(fitting).max_by_key(|(length, _)| *length);
+        let known = known.map(|(_, format)| format);
         known.ok_or_else(|| {
             let extensions: Vec<String> = Self::ALL
                 .iter()
@@ -146,6 +190,11 @@ impl Profile {
             Format::Svg => svg::write(self, options, to),
             Format::Html => html::write(self, options, to),
             Format::Top => top::write(self, options, to),
+            Format::Pprof => pprof::write(self, to),
+            Format::Speedscope => speedscope::write(self, options, to),
+            Format::Firefox => firefox::write(self, to),
+            Format::PerfScript => perf_script::write(self, to),
+            Format::TraceZip => trace_zip::write(self, to),
             Format::Recording => recording::write(self, to),
         }
     }
@@ -159,8 +208,15 @@ mod tests {
     fn the_name_of_a_file_says_its_format() {
         assert_eq!(Format::from_path(Path::new("a/b.svg")).unwrap(), Format::Svg);
         assert_eq!(Format::from_path(Path::new("out.txt")).unwrap(), Format::Folded);
+        assert_eq!(Format::from_path(Path::new("out.perf.txt")).unwrap(), Format::PerfScript);
+        assert_eq!(Format::from_path(Path::new("a.b.json")).unwrap(), Format::Firefox);
+        assert_eq!(Format::from_path(Path::new("a.speedscope.json")).unwrap(), Format::Speedscope);
         let error = Format::from_path(Path::new("out.xyz")).unwrap_err();
-        assert!(error.to_string().contains(".svg"), "{error}");
+        for extension in Format::ALL.into_iter().flat_map(Format::extensions) {
+            assert!(error.to_string().contains(&format!(".{extension}")), "{error}");
+        }
+        assert!(Format::from_path(Path::new("trace.zip.x")).is_err());
+        assert!(Format::from_path(Path::new("svg")).is_err());
     }
 
     #[test]

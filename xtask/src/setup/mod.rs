@@ -6,6 +6,7 @@
 mod apt;
 mod cargo_install;
 mod dotnet;
+mod readers;
 
 use std::path::Path;
 
@@ -39,7 +40,8 @@ pub(crate) enum Purpose {
     Dependencies,
     /// To build and run the workloads of the end-to-end tests.
     Workloads,
-    /// To run the end-to-end tests: containers, perf to compare with, and a browser for the page.
+    /// To run the end-to-end tests: containers, perf to compare with, a browser for the page, and
+    /// what reads the formats of other tools.
     EndToEnd,
     /// To compare with other profilers.
     Bench,
@@ -79,6 +81,9 @@ pub(crate) fn install(purposes: &[Purpose]) -> Result<()> {
     }
     if purposes.contains(&Purpose::Workloads) {
         dotnet::install()?;
+    }
+    if purposes.contains(&Purpose::EndToEnd) {
+        readers::install()?;
     }
     Ok(())
 }
@@ -144,8 +149,14 @@ const WORKLOADS: [(&str, &str); 9] = [
     ("pip3", "python3-pip"),
 ];
 
-const END_TO_END: [(&str, &str); 4] =
-    [("perf", "linux-perf"), ("runc", "runc"), ("busybox", "busybox-static"), ("chromium", "chromium")];
+const END_TO_END: [(&str, &str); 6] = [
+    ("perf", "linux-perf"),
+    ("runc", "runc"),
+    ("busybox", "busybox-static"),
+    ("chromium", "chromium"),
+    ("node", "nodejs"),
+    ("npm", "npm"),
+];
 
 const BENCH: [(&str, &str); 3] =
     [("perf", "linux-perf"), ("profile-bpfcc", "bpfcc-tools"), ("bpftrace", "bpftrace")];

@@ -1,0 +1,166 @@
+//! Samples as `perf script` prints them, for the tools that read its text.
+
+use std::{
+    borrow::Cow,
+    io::{self, BufWriter, Write},
+};
+
+use super::{label, stack_counts};
+use crate::profile::{Frame, FrameKind, Profile, Sample};
+
+/// Writes the samples by time: a line that says when and who, the frames leaf first, an empty line.
+pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
+    let mut to = BufWriter::new(to);
+    let frames: Vec<String> = profile.frames().map(|frame| frame_line(profile, frame)).collect();
+    let threads: Vec<String> = profile
+        .threads()
+        .map(|thread| {
+            let pid = profile.process(thread.process).pid;
+            format!("{} {pid}/{}", comm(profile.string(thread.comm), pid), thread.tid)
+        })
+        .collect();
+    let event = event(profile);
+    for sample in profile.samples() {
+        let thread = threads.get(sample.thread.index()).map_or("", String::as_str);
+        write_head(profile, sample, thread, &event, &mut to)?;
+        for frame in &profile.stack(sample.stack).frames {
+            to.write_all(frames.get(frame.index()).map_or("", String::as_str).as_bytes())?;
+        }
+        to.write_all(b"\n")?;
+    }
+    to.flush()
+}
+
+/// The clock is the one that perf prints.
+fn write_head(
+    profile: &Profile,
+    sample: &Sample,
+    thread: &str,
+    event: &str,
+    to: &mut impl Write,
+) -> io::Result<()> {
+    const NS_PER_US: u64 = 1_000;
+    const US_PER_S: u64 = 1_000_000;
+    let time_us = profile.header().started_monotonic_ns.saturating_add(sample.time_ns) / NS_PER_US;
+    let (seconds, rest) = (time_us / US_PER_S, time_us % US_PER_S);
+    let period = sample.count.saturating_mul(stack_counts::period_ns(profile).max(1));
+    let cpu = sample.cpu;
+    writeln!(to, "{thread} [{cpu:03}] {seconds:5}.{rest:06}: {period:10} {event}: ")
+}
+
+fn event(profile: &Profile) -> String {
+    match in_one_word(&profile.header().event) {
+        empty if empty.is_empty() => "samples".to_owned(),
+        event => event,
+    }
+}
+
+/// The name of a thread. Readers look for two numbers behind it: it has no spaces, and does not begin as one.
+fn comm(name: &str, pid: u32) -> String {
+    match in_one_word(name) {
+        empty if empty.is_empty() => format!(":{pid}"),
+        number if number.starts_with(|first: char| first.is_ascii_digit()) => format!("_{number}"),
+        name => name,
+    }
+}
+
+fn frame_line(profile: &Profile, frame: &Frame) -> String {
+    let name = label::clean(profile.string(frame.name));
+    // A managed name begins with its assembly, which is the module to those who know such code.
+    let (module, name) = match name.split_once('!') {
+        Some((module, name)) if is_managed(frame) => (Cow::Owned(module.to_owned()), name.trim()),
+        _ => (module(profile, frame), name.trim()),
+    };
+    let name = if name.is_empty() { "[unknown]" } else { name };
+    // What is in the last brackets is the module, whatever is in it.
+    let module = in_one_word(&module).replace(['(', ')'], "_");
+    format!("\t{:16x} {name} ({module})\n", frame.address.0)
+}
+
+fn is_managed(frame: &Frame) -> bool {
+    matches!(frame.kind, FrameKind::Jit | FrameKind::Precompiled)
+}
+
+/// What perf prints where there is no file.
+fn module<'a>(profile: &'a Profile, frame: &Frame) -> Cow<'a, str> {
+    let path = frame.module.map(|module| profile.string(profile.module(module).path));
+    Cow::Borrowed(match (frame.kind, path) {
+        (FrameKind::Inlined, _) => "inlined",
+        (FrameKind::Kernel, None | Some("[kernel]")) => "[kernel.kallsyms]",
+        (_, Some(path)) if !path.is_empty() => path,
+        (FrameKind::Jit, _) => "//anon",
+        _ => "[unknown]",
+    })
+}
+
+fn in_one_word(text: &str) -> String {
+    label::clean(text).trim().replace(char::is_whitespace, "_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        address::ElfAddress,
+        profile::{Header, Naming, ProfileBuilder, StackEnd, SymbolSource, test_profile},
+    };
+
+    fn text(profile: &Profile) -> String {
+        let mut bytes = Vec::new();
+        write(profile, &mut bytes).unwrap();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn a_sample_is_a_line_of_who_and_when_and_its_frames_from_the_leaf() {
+        let mut builder = ProfileBuilder::default();
+        let mut frame = |name: &str, kind, module: Option<&str>| {
+            let module = module.map(|path| builder.module(path, &[]));
+            let name = builder.string(name);
+            let naming = Naming::Symbol(SymbolSource::SymbolTable);
+            let address = ElfAddress(0x1f00);
+            builder.frame(Frame { name, kind, module, address, location: None, naming })
+        };
+        let frames = vec![
+            frame("ksys_read", FrameKind::Kernel, Some("[kernel]")),
+            frame("inner", FrameKind::Inlined, Some("/bin/a b (c)")),
+            frame("std::f(int)", FrameKind::Native, Some("/bin/a b (c)")),
+            frame("App!Demo.Work(int64)", FrameKind::Jit, None),
+            frame("a\nb", FrameKind::Jit, None),
+            frame("", FrameKind::Native, None),
+        ];
+        let stack = builder.stack(frames, StackEnd::Root);
+        let process = builder.process(7, "app");
+        let thread = builder.thread(process, 8, "5/6 my worker");
+        builder.sample(2_000, 3, thread, stack, 1 << 33);
+        let profile = builder.finish(Header {
+            event: "cpu-clock".to_owned(),
+            frequency_hz: 1_000_000_000,
+            started_monotonic_ns: 1_000_000_000,
+            ..Header::default()
+        });
+        assert_eq!(
+            text(&profile),
+            "_5/6_my_worker 7/8 [003]     1.000002: 8589934592 cpu-clock: \n\
+             \t            1f00 ksys_read ([kernel.kallsyms])\n\
+             \t            1f00 inner (inlined)\n\
+             \t            1f00 std::f(int) (/bin/a_b__c_)\n\
+             \t            1f00 Demo.Work(int64) (App)\n\
+             \t            1f00 a b (//anon)\n\
+             \t            1f00 [unknown] ([unknown])\n\n"
+        );
+    }
+
+    #[test]
+    fn no_name_makes_a_line_of_its_own() {
+        for seed in 0..20 {
+            let profile = test_profile::random(seed);
+            let text = text(&profile);
+            let heads = text.lines().filter(|line| line.ends_with(": ")).count();
+            let frames = text.lines().filter(|line| line.starts_with('\t') && line.ends_with(')')).count();
+            let ends = text.lines().filter(|line| line.is_empty()).count();
+            assert_eq!((heads, ends), (profile.samples().len(), profile.samples().len()));
+            assert_eq!(text.lines().count(), heads + frames + ends);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+// A profile that is known, in the formats of other tools.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { brokenRules, firefoxSamples, pprof, profile, titleInSpeedscope } from "./readers.mjs";
+
+const MANY = 2 ** 32 + 1;
+
+test("pprof's decoder finds samples, units, labels, inlined functions and build ids", () => {
+  const read = pprof("known.pb.gz");
+  assert.deepEqual(read.types, ["samples/count", "cpu/nanoseconds"]);
+  assert.equal(read.defaultType, "cpu");
+  assert.equal(read.period, 10_000_000);
+  assert.equal(read.timeNanos, 1_700_000_000_000_000_000n);
+  assert.ok(read.comments.includes(`samples reported: ${MANY + 5}`), read.comments.join("\n"));
+  assert.equal(read.samples.reduce((sum, { values }) => sum + values[0], 0), MANY + 5);
+  const [inlined] = read.samples.filter(({ locations }) => locations[0].names[0] === "inlined");
+  assert.deepEqual(inlined.locations.map(({ names }) => names), [["inlined", "outer"], ["main"]]);
+  assert.deepEqual(inlined.values, [2, 20_000_000]);
+  assert.equal(inlined.locations[1].file, "/app/run");
+  assert.equal(inlined.locations[1].buildId, "ab01");
+  assert.deepEqual(inlined.labels, { thread: "app", tid: 7, process: "app", pid: 7 });
+  const [read_] = read.samples.filter(({ values }) => values[0] === MANY);
+  assert.deepEqual(read_.labels, { thread: "wor ker 1/2", tid: 8, process: "app", pid: 7 });
+});
+
+test("speedscope's schema holds, also of a profile without samples", () => {
+  for (const name of ["known", "empty"]) {
+    assert.deepEqual(brokenRules(JSON.parse(profile(`${name}.speedscope.json`))), []);
+  }
+  assert.notDeepEqual(brokenRules({ shared: {} }), []);
+});
+
+test("speedscope opens its own format, pprof and perf script", async () => {
+  assert.match(await titleInSpeedscope("known.speedscope.json"), /On-CPU: pid 7 \(app\)/);
+  assert.match(await titleInSpeedscope("known.pb.gz"), /known\.pb\.gz/);
+  assert.match(await titleInSpeedscope("known.perf.txt"), /known\.perf\.txt/);
+});
+
+test("the Firefox Profiler's tables lead from each sample to its stack", () => {
+  const { meta, libs, threads } = JSON.parse(profile("known.json"));
+  assert.deepEqual(threads.map(({ name, tid, isMainThread }) => [name, tid, isMainThread]), [
+    ["app", 7, true],
+    ["wor ker 1/2", 8, false],
+  ]);
+  assert.deepEqual(firefoxSamples(threads[1]), [{ time: 10, path: ["main", "ksys_read"], weight: MANY }]);
+  assert.deepEqual(firefoxSamples(threads[0])[0], { time: 0, path: ["main", "outer", "inlined"], weight: 1 });
+  const { stackTable, frameTable } = threads[1];
+  const leaf = frameTable.category[stackTable.frame[1]];
+  assert.equal(meta.categories[leaf].name, "Kernel");
+  assert.equal(libs.find(({ path }) => path === "/app/run").codeId, "ab01");
+});
