@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: what the profiler costs, beside other profilers on the same process.
 
 pub(crate) mod dotnet;
+mod formats;
 mod measure;
 mod native;
 mod programs;
@@ -54,6 +55,8 @@ enum Group {
     Unwinding,
     /// .NET processes that were started with nothing set.
     Dotnet,
+    /// Writing a large profile in each format.
+    Formats,
 }
 
 /// What every measurement is made with.
@@ -131,6 +134,7 @@ impl Group {
                 Ok(report::unwinding(&programs, &tables, setting))
             }
             Self::Dotnet => dotnet::measure(setting),
+            Self::Formats => formats::measure(setting),
         }
     }
 
@@ -140,6 +144,7 @@ impl Group {
             Self::Native => ("README.md", "bench"),
             Self::Unwinding => ("ARCHITECTURE.md", "unwinding"),
             Self::Dotnet => ("README.md", "dotnet"),
+            Self::Formats => ("ARCHITECTURE.md", "formats"),
         }
     }
 }

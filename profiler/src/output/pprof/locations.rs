@@ -103,11 +103,11 @@ fn mappings<'a>(profile: &'a Profile, strings: &mut Strings<'a>) -> IndexMap<Mod
 }
 
 fn new_mapping<'a>(id: u64, module: &Module, profile: &'a Profile, strings: &mut Strings<'a>) -> Mapping {
-    let build_id = module.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let build_id: String = module.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
     Mapping {
         id,
         filename: strings.number(profile.string(module.path)),
-        build_id: strings.number_of(build_id),
+        build_id: strings.number_of(&build_id),
         ..Mapping::default()
     }
 }

@@ -66,7 +66,7 @@ fn head(profile: &Profile, strings: &mut Strings<'_>) -> Piece {
         duration_nanos: integer(header.duration_ns),
         period_type: Some(cpu),
         period: integer(period_ns),
-        comment: comments(profile).into_iter().map(|line| strings.number_of(line)).collect(),
+        comment: comments(profile).into_iter().map(|line| strings.number_of(&line)).collect(),
         // Without a frequency nobody knows what a sample is worth.
         default_sample_type: if period_ns == 0 { samples.r#type } else { cpu.r#type },
         ..Piece::default()
@@ -122,8 +122,8 @@ impl<'a> Strings<'a> {
         integer(self.0.insert_full(label::printable(text)).0 as u64)
     }
 
-    fn number_of(&mut self, text: String) -> i64 {
-        integer(self.0.insert_full(label::printable(&text).into_owned().into()).0 as u64)
+    fn number_of(&mut self, text: &str) -> i64 {
+        integer(self.0.insert_full(label::printable(text).into_owned().into()).0 as u64)
     }
 }
 

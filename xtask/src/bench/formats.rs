@@ -1,0 +1,78 @@
+//! What it takes to write a large profile in each format: time, memory and size, beside inferno's collapse of the same
+//! samples.
+
+use std::{fmt::Write as _, fs, process::Command};
+
+use anyhow::{Context as _, Result};
+
+use super::{
+    Setting,
+    report::{number, verdict},
+};
+use crate::{project, shell};
+
+const FORMATS: [&str; 10] =
+    ["folded", "svg", "html", "top", "pprof", "speedscope", "firefox", "perf-script", "trace-zip", "profile"];
+
+const LEGEND: &str = "Peak: of the process, the profile itself included. inferno: its collapse of the text in the format \
+perf-script, from a file.";
+
+/// What writing took.
+struct Figures {
+    seconds: f64,
+    peak_megabytes: f64,
+    megabytes: f64,
+}
+
+/// The table, in Markdown.
+pub(super) fn measure(setting: &Setting) -> Result<String> {
+    let mut text = format!(
+        "1,000,000 samples of 50,000 stacks in 8 threads, medians of {} runs.\n\n\
+         | format | s | peak MB | MB written | |\n|---|---:|---:|---:|---|\n",
+        setting.runs
+    );
+    let mut folded_seconds = f64::INFINITY;
+    for format in FORMATS {
+        let figures = median(&[format], setting.runs)?;
+        if format == "folded" {
+            folded_seconds = figures.seconds;
+        }
+        row(&mut text, format, &figures, is_within_limits(&figures));
+    }
+    let samples = setting.folder.join("formats.perf.txt");
+    let path = samples.to_str().context("a path that is no text")?;
+    median(&["perf-script", path], 1)?;
+    let collapse = median(&["collapse", path], setting.runs)?;
+    fs::remove_file(&samples)?;
+    row(&mut text, "folded, by inferno", &collapse, folded_seconds <= collapse.seconds);
+    Ok(format!("{text}\n{LEGEND}\n"))
+}
+
+fn is_within_limits(figures: &Figures) -> bool {
+    const SECONDS: f64 = 1.0;
+    const PEAK_MEGABYTES: f64 = 200.0;
+    figures.seconds <= SECONDS && figures.peak_megabytes <= PEAK_MEGABYTES
+}
+
+fn row(text: &mut String, name: &str, figures: &Figures, is_kept: bool) {
+    let [seconds, peak, size] = [figures.seconds, figures.peak_megabytes, figures.megabytes].map(number);
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "| {name} | {seconds} | {peak} | {size} | {} |", verdict(is_kept));
+}
+
+/// The run whose time is the middle one.
+fn median(arguments: &[&str], runs: usize) -> Result<Figures> {
+    let mut all = (0..runs.max(1)).map(|_| once(arguments)).collect::<Result<Vec<_>>>()?;
+    all.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    let middle = all.len() / 2;
+    all.into_iter().nth(middle).context("nothing was measured")
+}
+
+fn once(arguments: &[&str]) -> Result<Figures> {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["run", "--quiet", "--release", "--package", "profiler-tests", "--bin", "formats", "--"]);
+    let said = shell::read(cargo.args(arguments).current_dir(project::root()))?;
+    let numbers = said.split_whitespace().map(str::parse).collect::<Result<Vec<f64>, _>>()?;
+    let [seconds, peak_megabytes, megabytes] = numbers[..] else { anyhow::bail!("said `{said}`") };
+    Ok(Figures { seconds, peak_megabytes, megabytes })
+}
