@@ -184,13 +184,15 @@ impl From<UnwindMethod> for Unwind {
 /// What to write, and how.
 #[derive(Args, Debug)]
 pub(super) struct OutputArguments {
-    /// Write to this file, in the format of its extension (.folded, .txt, .svg, .html, .top; .profile to look at it later); - is
+    /// Write to this file, in the format of its extension (.folded, .txt, .svg, .html, .top; .profile to look at it later;
+    /// for other tools .pb.gz, .speedscope.json, .json of the Firefox Profiler, .perf.txt, .trace.zip of PerfView); - is
     /// standard output, -.top too.
     /// Can be given more than once [default: standard output, as folded stacks; of a difference,
     /// the table]
     #[arg(short, long, value_name = "FILE", allow_hyphen_values = true)]
     pub(super) output: Vec<PathBuf>,
-    /// The format of all outputs, whatever their names say: folded, svg, html, top, profile
+    /// The format of all outputs, whatever their names say: folded, svg, html, top, pprof,
+    /// speedscope, firefox, perf-script, trace-zip, profile
     #[arg(long, value_name = "NAME")]
     pub(super) format: Option<Format>,
     /// Mark kinds of frames in folded stacks: _[k] kernel, _[j] JIT, _[i] inlined

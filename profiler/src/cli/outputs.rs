@@ -118,7 +118,7 @@ fn format_of(path: &Path, given: Option<Format>) -> Result<Format> {
 
 /// `-`, and `-.svg` for its format.
 fn is_standard_output(path: &Path) -> bool {
-    path.file_stem() == Some("-".as_ref()) && path.parent() == Some("".as_ref())
+    path.to_str().is_some_and(|name| name == "-" || name.starts_with("-.") && !name.contains('/'))
 }
 
 fn open(path: &Path) -> Result<Destination> {
@@ -172,7 +172,12 @@ mod tests {
 
     #[test]
     fn standard_output_can_have_a_format_too() {
-        for (name, format) in [("-", Format::Folded), ("-.top", Format::Top), ("-.svg", Format::Svg)] {
+        for (name, format) in [
+            ("-", Format::Folded),
+            ("-.top", Format::Top),
+            ("-.svg", Format::Svg),
+            ("-.pb.gz", Format::Pprof),
+        ] {
             let outputs = outputs(&["-o", name]).unwrap().outputs;
             assert!(
                 matches!(&outputs[..], [Output { format: found, to: Destination::StandardOutput }] if *found == format)
