@@ -11,13 +11,13 @@ use std::{
 use crate::{
     Difference, Format, Profile, Shape,
     address::{ElfAddress, FileOffset, RuntimeAddress},
-    elf::Image,
+    budget::Budget,
+    elf::{Elf, Image},
     process::{Status, maps, root::Root},
     recording, sampler,
     shape::Share,
     symbolize::{
         self, NativeOptions,
-        budget::Budget,
         debug_file::DebugFiles,
         diagnostics,
         dotnet::{Bundle, Home, ReadyToRunModule},
