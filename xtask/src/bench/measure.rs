@@ -43,7 +43,7 @@ pub(super) struct Run {
     pub(super) peak_bytes: u64,
     /// From exec to the first event that is open; `None` when none was seen.
     pub(super) arm: Option<Duration>,
-    /// From the end of sampling to the end of the process.
+    /// From the first event open to the end of the process, without the time of sampling.
     pub(super) post: Duration,
     /// What its BPF programs ran in a second of sampling; `None` when it has none.
     pub(super) run_time_a_second: Option<Duration>,

@@ -22,7 +22,8 @@ const COLUMNS: [(Metric, &str); 7] = [
 ];
 
 const LEGEND: &str = "CPU: user and system time of the profiler and its children. arm: exec to first event open. \
-post: end of sampling to finished output with names. In kernel: all run time of its BPF programs, for each sample. \
+post: from the first event open to the finished output with names, without the time of sampling. \
+In kernel: all run time of its BPF programs, for each sample. \
 exact: samples with every call of the known chain. found: samples for each tick that the target's CPU time is worth.";
 
 const PROGRAMS_LEGEND: &str = "Samples whose outermost frame is where the C library begins a process or a thread: \
@@ -108,7 +109,7 @@ fn budgets(text: &mut String, measured: &Measured) {
         budget("CPU s, 10 s at 99 Hz", slow, Metric::CpuSeconds, 0.08),
         budget("CPU s, 10 s at 999 Hz", fast, Metric::CpuSeconds, 0.12),
         budget("exec to first event open, ms", slow, Metric::ArmMilliseconds, 20.0),
-        budget("end of sampling to finished output, ms", slow, Metric::PostMilliseconds, 40.0),
+        budget("start and end around the time of sampling, ms", slow, Metric::PostMilliseconds, 40.0),
         by_frame_pointers("peak memory by frame pointers, MB", Metric::PeakMegabytes, 14.0),
         budget("peak memory with unwind tables, MB", frameless, Metric::PeakMegabytes, 24.0),
         by_frame_pointers("us in the kernel a sample by frame pointers", Metric::InKernelMicroseconds, 4.3),
@@ -120,7 +121,7 @@ fn budgets(text: &mut String, measured: &Measured) {
         budget("samples lost, 9,999 Hz", &measured.native_9999_hz, Metric::Lost, 0.0),
         budget(".NET: % of the target's CPU, settled", &measured.dotnet, Metric::SettledCpuPercent, 0.3),
         budget(
-            ".NET: end of sampling to finished output, ms",
+            ".NET: start and end around the time of sampling, ms",
             &measured.dotnet,
             Metric::PostMilliseconds,
             100.0,

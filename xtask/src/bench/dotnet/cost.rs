@@ -93,7 +93,7 @@ impl Measured {
             (format!("{server}: CPU s"), &self.server, Metric::CpuSeconds, None),
             (format!("{server}: peak MB"), &self.server, Metric::PeakMegabytes, Some(48.0)),
             (
-                format!("{server}: end of sampling to output, ms"),
+                format!("{server}: start and end around the time of sampling, ms"),
                 &self.server,
                 Metric::PostMilliseconds,
                 Some(100.0),
@@ -101,7 +101,7 @@ impl Measured {
             (format!("{many}: CPU s"), &self.many, Metric::CpuSeconds, None),
             (format!("{many}: peak MB"), &self.many, Metric::PeakMegabytes, Some(32.0)),
             (
-                format!("{many}: end of sampling to output, ms"),
+                format!("{many}: start and end around the time of sampling, ms"),
                 &self.many,
                 Metric::PostMilliseconds,
                 Some(150.0),
