@@ -103,6 +103,11 @@ impl Known {
         self.gaps.truncated |= !taken;
     }
 
+    /// How the code that stood at `address` at `time_ns` was compiled.
+    pub(super) fn tier(&self, address: u64, time_ns: u64) -> Option<Tier> {
+        self.code.lookup(address, time_ns).map(|entry| entry.payload.tier)
+    }
+
     /// The method whose code stood at `address` at `time_ns`.
     pub(super) fn lookup(&self, address: u64, time_ns: u64) -> Option<Told> {
         self.code.lookup(address, time_ns).map(|entry| self.told(entry))

@@ -197,7 +197,7 @@ impl RuntimeNames {
 
     /// Whether the code that stood at `address` at `time_ns` is a copy of an image's in memory.
     pub(crate) fn is_precompiled(&self, address: u64, time_ns: u64) -> bool {
-        self.known.lookup(address, time_ns).is_some_and(|told| told.tier == Tier::Precompiled)
+        self.known.tier(address, time_ns) == Some(Tier::Precompiled)
     }
 
     /// See [`Known::epoch`].
