@@ -20,6 +20,9 @@ pub(super) struct ShapeArguments {
     /// Show samples of this process alone: its id, or a regular expression that its name matches
     #[arg(long, value_name = "PID|REGEX")]
     process: Option<Choice>,
+    /// Show samples of this container alone, by the beginning of its id
+    #[arg(long, value_name = "ID")]
+    in_container: Option<String>,
     /// Show samples from this time on: 2s, 500ms, since sampling began
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     from: Option<Duration>,
@@ -60,6 +63,7 @@ impl ShapeArguments {
         Shape {
             thread: self.thread.clone(),
             process: self.process.clone(),
+            container: self.in_container.clone(),
             from: self.from,
             to: self.to,
             focus: self.focus.clone(),
@@ -97,7 +101,7 @@ mod tests {
 
     #[test]
     fn every_flag_reaches_the_library_by_its_name() {
-        let flags = "--thread ^GC --process 7 --from 1.5s --to 3s --focus a --ignore b --hide c --show-from d \
+        let flags = "--thread ^GC --process 7 --in-container 3f2a --from 1.5s --to 3s --focus a --ignore b --hide c --show-from d \
                      --collapse-recursion --merge-addresses --min-share 0.5%";
         let profile = ProfileBuilder::default().finish(Header::default());
         let shaped = parse(flags).unwrap().apply(profile);

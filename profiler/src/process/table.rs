@@ -7,7 +7,8 @@ use std::{
 };
 
 use super::{
-    AddressSpace, Backing, Mapping, Proc, ProcessEvent, ProcessEventKind, Status, maps, root::Root, status,
+    AddressSpace, Backing, Mapping, Proc, ProcessEvent, ProcessEventKind, Status, cgroup, maps, root::Root,
+    status,
 };
 use crate::{address::RuntimeAddress, profile::Reason};
 
@@ -48,6 +49,8 @@ pub(crate) struct Identity {
     pub(crate) started_unix_ns: u64,
     /// Its environment as it was started with; empty when it cannot be read.
     pub(crate) environment: Vec<u8>,
+    /// The id of the container it is in, as far as its cgroup says.
+    pub(crate) container: Option<String>,
     /// Its root directory; `None` when it cannot be opened.
     pub(crate) root: Option<Arc<Root>>,
 }
@@ -348,6 +351,7 @@ impl ProcessTable {
             start_ticks,
             started_unix_ns: status::unix_ns(start_ticks),
             environment: self.proc.read(pid, "environ").unwrap_or_default(),
+            container: self.proc.read(pid, "cgroup").ok().and_then(|text| cgroup::container_of(&text)),
             root: self.proc.root(pid).ok().map(Arc::new),
         })
     }

@@ -85,8 +85,19 @@ impl ProfileBuilder {
 
     /// Adds a process whose name is a string of the profile.
     pub(crate) fn process_named(&mut self, pid: u32, comm: StringId) -> ProcessId {
-        self.profile.processes.push(Process { pid, comm });
+        self.profile.processes.push(Process { pid, comm, container: None });
         ProcessId::from_index(self.profile.processes.len() - 1)
+    }
+
+    /// Says in which container a process runs.
+    pub fn set_container(&mut self, process: ProcessId, id: &str) {
+        let id = self.string(id);
+        self.set_container_named(process, id);
+    }
+
+    /// Says in which container a process runs, by a string of the profile.
+    pub(crate) fn set_container_named(&mut self, process: ProcessId, id: StringId) {
+        self.profile.processes[process.index()].container = Some(id);
     }
 
     /// Corrects the name of a process.

@@ -116,6 +116,10 @@ impl<'a> Copy<'a> {
         let process = self.from.process(id);
         let comm = self.string(process.comm);
         let copied = self.builder.process_named(process.pid, comm);
+        if let Some(container) = process.container {
+            let container = self.string(container);
+            self.builder.set_container_named(copied, container);
+        }
         self.processes.insert(id, copied);
         copied
     }
@@ -156,7 +160,9 @@ mod tests {
                         (profile.string(frame.name), frame.module.map(|id| profile.module(id).build_id.len()))
                     });
                     let thread = profile.thread(sample.thread);
-                    format!("{} {} {:?}", sample.time_ns, thread.tid, frames.collect::<Vec<_>>())
+                    let container = profile.process(thread.process).container.map(|id| profile.string(id));
+                    let frames = frames.collect::<Vec<_>>();
+                    format!("{} {} {container:?} {frames:?}", sample.time_ns, thread.tid)
                 };
                 profile.samples().iter().map(tell).collect()
             };

@@ -97,6 +97,8 @@ pub struct Process {
     pub pid: u32,
     /// The name of the process (of its first thread), as `/proc/PID/comm` has it.
     pub comm: StringId,
+    /// The id of the container that it runs in; `None` outside of one, and where its cgroup does not show an id.
+    pub container: Option<StringId>,
 }
 
 /// A thread of a process.

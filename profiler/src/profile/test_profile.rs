@@ -77,6 +77,9 @@ pub(crate) fn random(seed: u64) -> Profile {
     let threads: Vec<_> = (0..1 + draw.below(8))
         .map(|_| {
             let process = builder.process(draw.below(1 << 22) as u32, draw.of(&NAMES));
+            if draw.below(2) == 1 {
+                builder.set_container(process, draw.of(&NAMES));
+            }
             builder.thread(process, draw.below(1 << 22) as u32, draw.of(&NAMES))
         })
         .collect();

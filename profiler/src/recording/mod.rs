@@ -17,8 +17,9 @@
 //! | 8 threads | process, tid, name |
 //! | 9 samples | count; then of all of them the time since the one before, the CPU, the thread, the stack, the count |
 //! | 10 end | |
+//! | 11 containers | process, id; for processes that run in one |
 //!
-//! A section of kinds 3 to 8 goes on with its table until its body ends. An entry is referred to by its place in its
+//! A section of kinds 3 to 8 and 11 goes on with its table until its body ends. An entry is referred to by its place in its
 //! table, counted from 0 (from 1 where it may be missing, 0 then standing for none), and stands before what refers to
 //! it: a file that was cut short gives the samples that are there. Variants have the numbers of `codes.rs`.
 //!

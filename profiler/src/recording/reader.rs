@@ -97,12 +97,12 @@ impl Reader {
             Kind::Header => self.header = Some(measurement::read_header(fields)?),
             Kind::Ledger => self.ledger = measurement::read_ledger(fields)?,
             Kind::Samples => self.samples(fields)?,
-            Kind::Strings | Kind::Modules | Kind::Frames | Kind::Stacks | Kind::Processes | Kind::Threads => {
+            Kind::End => {}
+            _ => {
                 while !fields.is_empty() {
                     self.entry(kind, fields)?;
                 }
             }
-            Kind::End => {}
         }
         Some(())
     }
@@ -114,6 +114,7 @@ impl Reader {
             Kind::Frames => self.frame(fields)?,
             Kind::Stacks => self.stack(fields)?,
             Kind::Processes => self.process(fields)?,
+            Kind::Containers => self.container(fields)?,
             _ => self.thread(fields)?,
         }
         Some(())
@@ -164,6 +165,13 @@ impl Reader {
         let pid = fields.number_u32()?;
         let comm = fields.entry(&self.strings)?;
         self.processes.push(self.builder.process_named(pid, comm));
+        Some(())
+    }
+
+    fn container(&mut self, fields: &mut Fields<'_>) -> Option<()> {
+        let process = fields.entry(&self.processes)?;
+        let id = fields.entry(&self.strings)?;
+        self.builder.set_container_named(process, id);
         Some(())
     }
 

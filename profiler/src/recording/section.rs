@@ -28,10 +28,11 @@ pub(super) enum Kind {
     Threads = 8,
     Samples = 9,
     End = 10,
+    Containers = 11,
 }
 
 impl Kind {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Header,
         Self::Ledger,
         Self::Strings,
@@ -42,6 +43,7 @@ impl Kind {
         Self::Threads,
         Self::Samples,
         Self::End,
+        Self::Containers,
     ];
 
     /// The kind that a number stands for.

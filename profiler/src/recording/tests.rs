@@ -104,6 +104,7 @@ fn sections_whose_bytes_are_anything_are_an_answer_and_no_panic() {
         Kind::Frames,
         Kind::Stacks,
         Kind::Processes,
+        Kind::Containers,
         Kind::Threads,
         Kind::Samples,
     ];

@@ -103,7 +103,8 @@ impl<W: Write> Writer<'_, W> {
             needed.strings = needed.strings.max(thread.comm.index() + 1);
         }
         for process in profile.processes().iter().take(needed.processes).skip(self.written.processes) {
-            needed.strings = needed.strings.max(process.comm.index() + 1);
+            let container = process.container.map_or(0, |id| id.index() + 1);
+            needed.strings = needed.strings.max(process.comm.index() + 1).max(container);
         }
         for stack in profile.stacks().take(needed.stacks).skip(self.written.stacks) {
             let last = stack.frames.iter().map(|frame| frame.index() + 1).max();
@@ -135,9 +136,16 @@ impl<W: Write> Writer<'_, W> {
         let stacks = profile.stacks().take(up_to.stacks).skip(from.stacks);
         self.table(Kind::Stacks, stacks, push_stack)?;
         let processes = profile.processes().iter().take(up_to.processes).skip(from.processes);
-        self.table(Kind::Processes, processes, |process, body| {
+        self.table(Kind::Processes, processes.clone(), |process, body| {
             body.number(process.pid.into());
             body.index(process.comm.index());
+        })?;
+        let containers = (from.processes..)
+            .zip(processes)
+            .filter_map(|(index, process)| Some((index, process.container?)));
+        self.table(Kind::Containers, containers, |(process, id), body| {
+            body.index(process);
+            body.index(id.index());
         })?;
         let threads = profile.threads().take(up_to.threads).skip(from.threads);
         self.table(Kind::Threads, threads, |thread, body| {

@@ -190,13 +190,20 @@ impl Assembly {
 
     fn thread(&mut self, process: &Process, sample: &RawSample) -> ThreadId {
         let builder = &mut self.builder;
-        let id =
-            *self.processes.entry(process.key).or_insert_with(|| builder.process(process.pid, &process.comm));
+        let id = *self.processes.entry(process.key).or_insert_with(|| add_process(builder, process));
         *self
             .threads
             .entry((process.key, sample.tid, sample.comm))
             .or_insert_with(|| builder.thread(id, sample.tid, &sample.comm.text()))
     }
+}
+
+fn add_process(builder: &mut ProfileBuilder, process: &Process) -> ProcessId {
+    let id = builder.process(process.pid, &process.comm);
+    if let Some(container) = process.identity.as_ref().and_then(|identity| identity.container.as_deref()) {
+        builder.set_container(id, container);
+    }
+    id
 }
 
 /// The functions in which processes and threads begin, in glibc and musl.

@@ -33,6 +33,8 @@ pub struct Shape {
     pub thread: Option<Choice>,
     /// Only samples of these processes.
     pub process: Option<Choice>,
+    /// Only samples of processes in containers whose ids begin so.
+    pub container: Option<String>,
     /// Only samples from this time on, since the beginning of sampling.
     pub from: Option<Duration>,
     /// Only samples before this time, since the beginning of sampling.
@@ -75,6 +77,7 @@ impl Shape {
         let edits = [
             choice("--thread", &self.thread),
             choice("--process", &self.process),
+            self.container.as_ref().map(|id| format!("--in-container {id}")),
             time("--from", self.from),
             time("--to", self.to),
             pattern("--focus", &self.focus),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Choice, Pattern, Shape};
 use crate::profile::{Frame, Profile, Sample, Stack};
 
-/// Whether a sample is of a thread, a process and a time that are shown.
+/// Whether a sample is of a thread, a process, a container and a time that are shown.
 pub(super) fn is_chosen(profile: &Profile, shape: &Shape, sample: &Sample) -> bool {
     let thread = profile.thread(sample.thread);
     let process = profile.process(thread.process);
@@ -17,6 +17,9 @@ pub(super) fn is_chosen(profile: &Profile, shape: &Shape, sample: &Sample) -> bo
         && shape.to.is_none_or(|to| time < to)
         && is_in(&shape.thread, thread.tid, thread.comm)
         && is_in(&shape.process, process.pid, process.comm)
+        && shape.container.as_ref().is_none_or(|beginning| {
+            process.container.is_some_and(|id| profile.string(id).starts_with(beginning.as_str()))
+        })
 }
 
 /// Which frames of a profile match the patterns of a shape. Each is looked at once, however many stacks it is in.

@@ -110,10 +110,11 @@ fn files_and_modules_match_as_names_do() {
 }
 
 #[test]
-fn threads_processes_and_times_choose_samples() {
+fn threads_processes_containers_and_times_choose_samples() {
     let mut builder = ProfileBuilder::default();
     let stack = builder.stack(Vec::new(), StackEnd::Empty);
     let (first, second) = (builder.process(1, "web"), builder.process(2, "worker"));
+    builder.set_container(second, "4f1c3a99");
     let threads = [
         builder.thread(first, 1, "web"),
         builder.thread(first, 3, "GC"),
@@ -129,6 +130,9 @@ fn threads_processes_and_times_choose_samples() {
     assert_eq!(count(&Shape { thread: "^w".parse().ok(), ..Shape::default() }), 5);
     assert_eq!(count(&Shape { process: "1".parse().ok(), ..Shape::default() }), 3);
     assert_eq!(count(&Shape { process: "work".parse().ok(), ..Shape::default() }), 4);
+    for (container, expected) in [("4f1c", 4), ("f1c3", 0)] {
+        assert_eq!(count(&Shape { container: Some(container.to_owned()), ..Shape::default() }), expected);
+    }
     assert_eq!(count(&Shape { from: seconds(1), ..Shape::default() }), 6);
     assert_eq!(count(&Shape { from: seconds(1), to: seconds(2), ..Shape::default() }), 2);
     assert_eq!(count(&Shape { to: seconds(0), ..Shape::default() }), 0);

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
-use profiler::{Builder, Ended, ErrorKind, Profile, Profiler, Target};
+use profiler::{Builder, Ended, ErrorKind, Profile, Profiler, Shape, Target};
 use profiler_tests::{DEADLINE, Workload, built, privileged, sample};
 
 use crate::{container::Container, recipe::Recipe};
@@ -49,6 +49,26 @@ fn a_container_is_found_by_a_prefix_of_its_id_and_sampled_alone() {
             assert!(profile.ledger().adds_up());
             assert_eq!(profile.header().target, format!("container {id}"));
         }
+    }
+}
+
+#[test]
+fn processes_say_in_which_container_they_run() {
+    let Some(_turn) = privileged() else { return };
+    let outside = Workload::start("shares");
+    for place in PLACES {
+        let id = id();
+        let container = start(place, &id);
+        let ours = [container.pid(), outside.pid()];
+        let profile = sample(builder(Target::Pids(ours.to_vec())), 400);
+        assert_eq!(pids(&profile), BTreeSet::from(ours), "{place}");
+        for process in profile.processes() {
+            // The test itself may run in a container.
+            let is_in_it = process.container.is_some_and(|found| profile.string(found) == id);
+            assert_eq!(is_in_it, process.pid == ours[0], "{place}");
+        }
+        let shape = Shape { container: Some(id[..12].to_owned()), ..Shape::default() };
+        assert_eq!(pids(&profile.shaped(&shape)), BTreeSet::from([ours[0]]), "{place}");
     }
 }
 

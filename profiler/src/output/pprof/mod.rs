@@ -87,7 +87,7 @@ fn comments(profile: &Profile) -> Vec<String> {
     lines
 }
 
-fn thread_labels<'a>(profile: &'a Profile, id: ThreadId, strings: &mut Strings<'a>) -> [Label; 4] {
+fn thread_labels<'a>(profile: &'a Profile, id: ThreadId, strings: &mut Strings<'a>) -> Vec<Label> {
     let thread = profile.thread(id);
     let process = profile.process(thread.process);
     let mut text = |key: &'static str, id| Label {
@@ -96,10 +96,12 @@ fn thread_labels<'a>(profile: &'a Profile, id: ThreadId, strings: &mut Strings<'
         num: 0,
     };
     let names = [text("thread", thread.comm), text("process", process.comm)];
+    let container = process.container.map(|id| text("container", id));
     let mut number =
         |key: &'static str, num: u32| Label { key: strings.number(key), str: 0, num: num.into() };
     let [thread_name, process_name] = names;
-    [thread_name, number("tid", thread.tid), process_name, number("pid", process.pid)]
+    let numbered = [thread_name, number("tid", thread.tid), process_name, number("pid", process.pid)];
+    numbered.into_iter().chain(container).collect()
 }
 
 /// pprof's numbers have a sign.
@@ -177,9 +179,12 @@ mod tests {
         let thread = builder.thread(process, 8, "a");
         let frame = test_profile::function(&mut builder, "f", 1);
         let stack = builder.stack(vec![frame], StackEnd::Root);
+        builder.set_container(process, "4f1c3a99");
         builder.sample(0, 0, thread, stack, 1 << 63);
         let piece = read_back(&builder.finish(Header { frequency_hz: 100, ..Header::default() }));
         assert_eq!(piece.sample[0].value, [i64::MAX, i64::MAX]);
+        let container = piece.sample[0].label.last().unwrap();
+        assert_eq!((text(&piece, container.key), text(&piece, container.str)), ("container", "4f1c3a99"));
         assert_eq!((piece.period, text(&piece, piece.default_sample_type)), (10_000_000, "cpu"));
     }
 

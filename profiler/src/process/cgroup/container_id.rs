@@ -18,6 +18,15 @@ const MONITOR: &str = "conmon-";
 /// Systemd's units that are no containers; a scope can be one.
 const UNIT_SUFFIXES: [&str; 6] = [".slice", ".service", ".mount", ".socket", ".swap", ".scope"];
 
+/// The innermost container around a cgroup, by the id that a runtime made. A name that somebody gave is no such id:
+/// nothing tells it from that of any other cgroup.
+pub(super) fn innermost(path: &Path) -> Option<&str> {
+    path.components().rev().find_map(|component| match component {
+        Component::Normal(name) => container_id(name.to_str()?),
+        _ => None,
+    })
+}
+
 /// The containers around a cgroup whose ids match, outermost first, with the cgroup of each.
 pub(super) fn matches(path: &Path, id_prefix: &str) -> Vec<(String, PathBuf)> {
     let mut place = PathBuf::new();
@@ -115,6 +124,18 @@ mod tests {
         let found = matches(Path::new(inner), "4f1c");
         assert_eq!(found[0].1, Path::new("/docker/4f1c3a4f1c3a"));
         assert_eq!(found[1].1, Path::new("/docker/4f1c3a4f1c3a/docker/4f1c3b4f1c3b"));
+    }
+
+    #[test]
+    fn the_innermost_container_is_the_one_that_a_process_is_in() {
+        let of = |path: &'static str| innermost(Path::new(path));
+        assert_eq!(of("/docker/4f1c3a4f1c3a/kubepods/pod1/4f1c3b4f1c3b/app"), Some("4f1c3b4f1c3b"));
+        assert_eq!(of("/system.slice/docker-4f1c3a4f1c3a.scope/init.scope"), Some("4f1c3a4f1c3a"));
+        assert_eq!(of("/../crio-4f1c3a4f1c3a.scope"), Some("4f1c3a4f1c3a"));
+        for outside in ["/", "/user.slice/user-0.slice/session-3.scope", "/system.slice/ssh.service", "/web"]
+        {
+            assert_eq!(of(outside), None, "{outside}");
+        }
     }
 
     #[test]

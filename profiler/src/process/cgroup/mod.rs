@@ -12,7 +12,7 @@ use std::{
 };
 
 pub(crate) use self::container::{Container, Extent, find_container};
-use self::hierarchy::{Hierarchy, Kind, parse_mountinfo};
+use self::hierarchy::{Hierarchy, Kind, parse_memberships, parse_mountinfo};
 use crate::error::{Error, ErrorKind, Operation, Result};
 
 /// A directory of a mounted cgroup hierarchy: the tasks in it and below it.
@@ -56,6 +56,12 @@ pub(crate) fn mounted_versions() -> MountedVersions {
     let hierarchies = mounted().unwrap_or_default();
     let any = |wanted: fn(&Kind) -> bool| hierarchies.iter().any(|hierarchy| wanted(&hierarchy.kind));
     MountedVersions { v1: any(|kind| matches!(kind, Kind::V1 { .. })), v2: any(|kind| *kind == Kind::V2) }
+}
+
+/// The id of the container that a process is in, by its `/proc/PID/cgroup`.
+pub(crate) fn container_of(text: &[u8]) -> Option<String> {
+    let memberships = parse_memberships(text);
+    memberships.iter().find_map(|membership| container_id::innermost(&membership.path)).map(str::to_owned)
 }
 
 fn mounted() -> Result<Vec<Hierarchy>> {
