@@ -64,5 +64,10 @@ fn init_log(arguments: &Arguments) {
         (false, 1) => log::LevelFilter::Info,
         (false, _) => log::LevelFilter::Debug,
     };
-    env_logger::Builder::new().filter_level(level).format_timestamp_millis().init();
+    env_logger::Builder::new()
+        .filter_level(level)
+        // A line for each relocation of the kernel side says nothing about a target.
+        .filter_module("aya_obj", level.min(log::LevelFilter::Info))
+        .format_timestamp_millis()
+        .init();
 }

@@ -255,6 +255,10 @@ impl Session {
         let (reply, answer) = channel();
         let was_stopped = self.shared.stop.load(Ordering::Acquire);
         let request = Request { header: self.header.clone(), is_last, was_stopped, reply };
+        if is_last {
+            // `cargo xtask bench` reads this line.
+            log::debug!("sampling ends");
+        }
         let profile = self.ask(request, &answer);
         if is_last {
             self.join();

@@ -5,7 +5,7 @@ use std::{
     os::fd::OwnedFd,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    time::{Duration, Instant, UNIX_EPOCH},
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -15,7 +15,7 @@ use rustix::{
 };
 use wait4::Wait4 as _;
 
-use super::{run_time, target::cpu_time};
+use super::{log, run_time, target::cpu_time};
 
 /// How often a starting profiler is asked whether it has opened an event.
 const ARM_POLL: Duration = Duration::from_micros(250);
@@ -45,10 +45,26 @@ pub(super) struct Run {
     pub(super) arm: Option<Duration>,
     /// From the first event open to the end of the process, without the time of sampling.
     pub(super) post: Duration,
+    /// When it was started, since the epoch.
+    started: Duration,
+    /// From its exec to its end.
+    took: Duration,
     /// What its BPF programs ran in a second of sampling; `None` when it has none.
     pub(super) run_time_a_second: Option<Duration>,
     /// What it wrote to standard error.
     pub(super) messages: String,
+}
+
+impl Run {
+    /// From its exec until it said these words in its log.
+    pub(super) fn time_to(&self, words: &str) -> Option<Duration> {
+        log::time_to(&self.messages, words, self.started)
+    }
+
+    /// From the end of its sampling, which it says in its log, to its own.
+    pub(super) fn end(&self) -> Option<Duration> {
+        self.took.checked_sub(self.time_to("sampling ends")?)
+    }
 }
 
 /// What ends the sampling of a profiler.
@@ -64,10 +80,12 @@ pub(super) enum End {
 pub(super) fn run(command: &mut Command, sampling: Duration, end: End, output: &Path) -> Result<Run> {
     let messages = output.with_extension("messages");
     command.stdin(Stdio::null()).stdout(File::create(output)?).stderr(File::create(&messages)?);
+    let started_since_epoch = UNIX_EPOCH.elapsed()?;
     // Returns when the program has taken the place of the child.
     let child = command.spawn().with_context(|| format!("failed to start {:?}", command.get_program()))?;
     let watch = Watch {
         started: Instant::now(),
+        started_since_epoch,
         sampling,
         end,
         pid: child.id(),
@@ -83,6 +101,7 @@ fn descriptor(pid: u32) -> Result<OwnedFd> {
 
 struct Watch {
     started: Instant,
+    started_since_epoch: Duration,
     sampling: Duration,
     end: End,
     pid: u32,
@@ -103,7 +122,7 @@ impl Watch {
             pidfd_send_signal(&self.descriptor, Signal::INT)?;
         }
         let polled_bytes = self.peak_until_end(&mut child)?;
-        let post = (sampling_started + self.sampling).elapsed();
+        let (took, post) = (self.started.elapsed(), (sampling_started + self.sampling).elapsed());
         let ended = child.wait4()?;
         let messages = fs::read_to_string(messages)?;
         ensure!(ended.status.success(), "{}", reason(&messages));
@@ -114,6 +133,8 @@ impl Watch {
             peak_bytes: peak_bytes(polled_bytes, ended.rusage.maxrss),
             arm,
             post,
+            started: self.started_since_epoch,
+            took,
             run_time_a_second,
             messages,
         })

@@ -2,6 +2,7 @@
 
 pub(crate) mod dotnet;
 mod formats;
+mod log;
 mod measure;
 mod native;
 mod programs;

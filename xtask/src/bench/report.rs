@@ -109,7 +109,7 @@ fn budgets(text: &mut String, measured: &Measured) {
         budget("CPU s, 10 s at 99 Hz", slow, Metric::CpuSeconds, 0.08),
         budget("CPU s, 10 s at 999 Hz", fast, Metric::CpuSeconds, 0.12),
         budget("exec to first event open, ms", slow, Metric::ArmMilliseconds, 20.0),
-        budget("start and end around the time of sampling, ms", slow, Metric::PostMilliseconds, 40.0),
+        budget("last sample to finished output, ms", slow, Metric::EndMilliseconds, 40.0),
         by_frame_pointers("peak memory by frame pointers, MB", Metric::PeakMegabytes, 14.0),
         budget("peak memory with unwind tables, MB", frameless, Metric::PeakMegabytes, 24.0),
         by_frame_pointers("us in the kernel a sample by frame pointers", Metric::InKernelMicroseconds, 4.3),
@@ -120,12 +120,7 @@ fn budgets(text: &mut String, measured: &Measured) {
         budget("samples lost, 999 Hz", fast, Metric::Lost, 0.0),
         budget("samples lost, 9,999 Hz", &measured.native_9999_hz, Metric::Lost, 0.0),
         budget(".NET: % of the target's CPU, settled", &measured.dotnet, Metric::SettledCpuPercent, 0.3),
-        budget(
-            ".NET: start and end around the time of sampling, ms",
-            &measured.dotnet,
-            Metric::PostMilliseconds,
-            100.0,
-        ),
+        budget(".NET: last sample to finished output, ms", &measured.dotnet, Metric::EndMilliseconds, 100.0),
         budget(".NET: peak memory, MB", &measured.dotnet, Metric::PeakMegabytes, 48.0),
         budget("200 threads: samples lost", &measured.threads, Metric::Lost, 0.0),
         budget("10,000 stacks at 999 Hz: samples lost", &measured.stacks, Metric::Lost, 0.0),
@@ -172,7 +167,7 @@ fn budget_line(text: &mut String, budget: &Budget<'_>) {
     let is_kept = if budget.metric.is_a_virtue() { here >= budget.limit } else { here <= budget.limit };
     let peer = match budget.series.best_peer(budget.metric) {
         Some((name, figure)) if figure > 0.0 => {
-            format!("{}: {} | {}", name.program(), number(figure), number(here / figure))
+            format!("{}: {} | {}", name.name(), number(figure), number(here / figure))
         }
         _ => " | ".to_owned(),
     };

@@ -22,6 +22,8 @@ pub(super) enum Metric {
     PeakMegabytes,
     ArmMilliseconds,
     PostMilliseconds,
+    /// From the last sample to the finished output.
+    EndMilliseconds,
     InKernelMicroseconds,
     ExactPercent,
     /// Of samples, those whose stack reaches its root.
@@ -100,6 +102,7 @@ fn figures(done: &Done, job: &Job<'_>, target_cpu: f64) -> Figures {
         (Metric::PostMilliseconds, milliseconds(run.post)),
     ]);
     figures.extend(run.arm.map(|arm| (Metric::ArmMilliseconds, milliseconds(arm))));
+    figures.extend(run.end().map(|end| (Metric::EndMilliseconds, milliseconds(end))));
     figures.extend(lost(&run.messages).map(|lost| (Metric::Lost, lost)));
     let Some(stacks) = &done.stacks else { return figures };
     let samples = stacks::samples(stacks) as f64;

@@ -2,11 +2,7 @@
 //!
 //! The profiler says it in its log.
 
-use std::{
-    fmt::Write as _,
-    path::Path,
-    time::{Duration, UNIX_EPOCH},
-};
+use std::{fmt::Write as _, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result};
 
@@ -57,25 +53,23 @@ const MACHINE_FACTOR: u64 = 3;
 
 /// Samples each program for so long, and then everything while all of them run.
 pub(super) fn measure(profiler: &Tool, seconds: u64, folder: &Path) -> Result<Measured> {
-    let profiler = profiler.with("-vv");
-    let libraries = PROGRAMS.iter().map(|program| library(&profiler, program, seconds, folder));
+    let libraries = PROGRAMS.iter().map(|program| library(profiler, program, seconds, folder));
     Ok(Measured {
         libraries: libraries.collect::<Result<_>>()?,
-        machine: machine(&profiler, seconds * MACHINE_FACTOR, folder)?,
+        machine: machine(profiler, seconds * MACHINE_FACTOR, folder)?,
     })
 }
 
 fn library(profiler: &Tool, program: &Program, seconds: u64, folder: &Path) -> Result<Library> {
     let target = (program.start)(folder)?;
     let pid = target.pid();
-    let started = UNIX_EPOCH.elapsed()?;
     let run = sample(profiler, Some(pid), seconds, folder)?;
     let table = tables(&run.messages).into_iter().find(|table| table.path.contains(program.library));
     Ok(Library {
         program: program.title,
         table: table.with_context(|| format!("{} has no table of {}", program.title, program.library))?,
-        sampling: time_of(&run.messages, "sampling begins", started),
-        in_place: time_of(&run.messages, &in_place(pid), started),
+        sampling: run.time_to("sampling begins"),
+        in_place: run.time_to(&in_place(pid)),
         peak_bytes: run.peak_bytes,
     })
 }
@@ -115,28 +109,6 @@ fn table(line: &str) -> Option<Table> {
 /// What is said when the tables of a process are there.
 fn in_place(pid: u32) -> String {
     format!("unwind tables of process {pid} are in place")
-}
-
-/// When these words were said first, after a time since the epoch.
-fn time_of(log: &str, words: &str, started: Duration) -> Option<Duration> {
-    let line = log.lines().find(|line| line.contains(words))?;
-    let start = Duration::from_secs(started.as_secs() % SECONDS_PER_DAY)
-        + Duration::from_nanos(started.subsec_nanos().into());
-    let day = Duration::from_secs(SECONDS_PER_DAY);
-    // It may be the next day.
-    let time = time_of_day(line)?;
-    Some(if time < start { time + day - start } else { time - start })
-}
-
-const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
-
-/// `[2026-01-31T12:34:56.789Z DEBUG ...`
-fn time_of_day(line: &str) -> Option<Duration> {
-    let (time, _) = line.split_once('T')?.1.split_once('Z')?;
-    let mut fields = time.splitn(3, ':').map(str::parse::<f64>);
-    let mut next = || fields.next()?.ok();
-    let seconds = next()? * 3600.0 + next()? * 60.0 + next()?;
-    Duration::try_from_secs_f64(seconds).ok()
 }
 
 impl Measured {
@@ -190,21 +162,12 @@ mod tests {
 
     const LOG: &str = "[2026-01-31T23:59:59.900Z DEBUG profiler::x] no unwind table of `/a`: Malformed\n\
         [2026-01-31T23:59:59.950Z DEBUG profiler::x] unwind table of `/usr/lib/libc.so.6`: 23000 rows, 94312 bytes, \
-        built in 4.5 ms, Statistics { functions: 2 }\n\
-        [2026-02-01T00:00:00.100Z DEBUG profiler::x] unwind tables of process 7 are in place: 12 mappings\n";
+        built in 4.5 ms, Statistics { functions: 2 }\n";
 
     #[test]
     fn the_log_tells_of_tables() {
         let libc =
             Table { path: "/usr/lib/libc.so.6".to_owned(), rows: 23_000, bytes: 94_312, build_ms: 4.5 };
         assert_eq!(tables(LOG), [libc]);
-    }
-
-    #[test]
-    fn the_time_to_whole_stacks_may_go_over_midnight() {
-        let started = Duration::from_secs(20 * SECONDS_PER_DAY - 1) + Duration::from_millis(600);
-        let took = time_of(LOG, &in_place(7), started).unwrap();
-        assert!((took.as_secs_f64() - 0.5).abs() < 1e-6, "{took:?}");
-        assert_eq!(time_of(LOG, &in_place(8), started), None);
     }
 }

@@ -84,14 +84,18 @@ impl ToolName {
         }
     }
 
+    /// What it is called, which its program need not be.
+    pub(super) fn name(self) -> &'static str {
+        if self == Self::ProfileBee { "profile-bee" } else { self.program() }
+    }
+
     /// What it is called with these options.
     pub(super) fn title(self, options: &str) -> String {
         let with = |name: &str| format!("{name} {options}").trim_end().to_owned();
         match self {
             Self::Profiler => with("**profiler**"),
             Self::Perf => format!("perf record {options}, perf script"),
-            Self::ProfileBee => with("profile-bee"),
-            name => with(name.program()),
+            name => with(name.name()),
         }
     }
 
@@ -158,9 +162,10 @@ impl Tool {
         };
         command.current_dir(job.folder);
         let arguments = match (self.name, pid) {
-            (ToolName::Profiler, None) => format!("-a -F {frequency_hz} -d {seconds} {options}"),
+            // Its log says when sampling begins and ends.
+            (ToolName::Profiler, None) => format!("-vv -a -F {frequency_hz} -d {seconds} {options}"),
             (ToolName::Profiler, Some(pid)) => {
-                format!("-p {pid} -F {frequency_hz} -d {seconds} {options}")
+                format!("-vv -p {pid} -F {frequency_hz} -d {seconds} {options}")
             }
             (ToolName::Perf, pid) => {
                 let target = pid.map_or_else(|| "-a".to_owned(), |pid| format!("-p {pid}"));

@@ -93,17 +93,17 @@ impl Measured {
             (format!("{server}: CPU s"), &self.server, Metric::CpuSeconds, None),
             (format!("{server}: peak MB"), &self.server, Metric::PeakMegabytes, Some(48.0)),
             (
-                format!("{server}: start and end around the time of sampling, ms"),
+                format!("{server}: last sample to finished output, ms"),
                 &self.server,
-                Metric::PostMilliseconds,
+                Metric::EndMilliseconds,
                 Some(100.0),
             ),
             (format!("{many}: CPU s"), &self.many, Metric::CpuSeconds, None),
             (format!("{many}: peak MB"), &self.many, Metric::PeakMegabytes, Some(32.0)),
             (
-                format!("{many}: start and end around the time of sampling, ms"),
+                format!("{many}: last sample to finished output, ms"),
                 &self.many,
-                Metric::PostMilliseconds,
+                Metric::EndMilliseconds,
                 Some(150.0),
             ),
         ] {
