@@ -11,8 +11,14 @@ use super::{
 };
 use crate::profile::{Frame, Naming, Profile, Sample, Stack};
 
-/// Samples in a section.
-const BLOCK_SAMPLES: usize = 1 << 16;
+/// In how many blocks the samples are written, so that little is lost of a file that was cut.
+const BLOCKS: usize = 16;
+
+/// Fewer samples are not worth sections of their own.
+const MIN_BLOCK_SAMPLES: usize = 1 << 8;
+
+/// More samples than this in a section would make it too large to be read at once.
+const MAX_BLOCK_SAMPLES: usize = 1 << 16;
 
 /// A section of a table ends with the entry that makes it this large, so that little is lost with a damaged one.
 const TABLE_SECTION_BYTES: usize = 1 << 20;
@@ -27,7 +33,8 @@ pub(crate) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
     writer.section(Kind::Header)?;
     measurement::push_ledger(profile.ledger(), &mut writer.body);
     writer.section(Kind::Ledger)?;
-    for block in profile.samples().chunks(BLOCK_SAMPLES) {
+    let block_samples = (profile.samples().len() / BLOCKS).clamp(MIN_BLOCK_SAMPLES, MAX_BLOCK_SAMPLES);
+    for block in profile.samples().chunks(block_samples) {
         writer.block(block)?;
     }
     writer.tables(&Entries::all(profile))?;
