@@ -13,8 +13,13 @@ use profiler::{
 };
 use profiler_tests::{assert_matches_file, file};
 
-const EVERYTHING: OutputOptions =
-    OutputOptions { annotate: true, per_thread: true, per_process: true, width_columns: Some(120) };
+const EVERYTHING: OutputOptions = OutputOptions {
+    annotate: true,
+    per_thread: true,
+    per_process: true,
+    per_container: false,
+    width_columns: Some(120),
+};
 
 /// The formats that are text.
 const TEXTS: [Format; 7] = [

@@ -204,6 +204,9 @@ pub(super) struct OutputArguments {
     /// Show processes as frames, with name and id
     #[arg(long)]
     per_process: bool,
+    /// Show containers as frames, with the beginning of their ids
+    #[arg(long)]
+    per_container: bool,
 }
 
 /// What of a profile to see.
@@ -305,6 +308,7 @@ impl OutputArguments {
             annotate: self.annotate,
             per_thread: self.per_thread,
             per_process: self.per_process,
+            per_container: self.per_container,
             ..OutputOptions::default()
         }
     }

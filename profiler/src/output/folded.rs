@@ -8,7 +8,7 @@ use super::{
     OutputOptions, label,
     stack_counts::{self, StackCount},
 };
-use crate::profile::{Profile, StackId, ThreadId};
+use crate::profile::{Process, Profile, StackId, ThreadId};
 
 /// Writes the lines, in the order of their names from the root on.
 pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) -> io::Result<()> {
@@ -70,8 +70,13 @@ fn add(sum: &mut u64, count: u64) -> bool {
 fn owned_stacks(profile: &Profile, options: &OutputOptions) -> Vec<StackCount> {
     let beginning = |thread: ThreadId| {
         let process = profile.thread(thread).process;
-        let comm = profile.process(process).comm;
-        (comm, options.per_process.then_some(process), options.per_thread.then_some(thread))
+        let Process { comm, container, .. } = profile.process(process);
+        (
+            options.per_container.then_some(container),
+            comm,
+            options.per_process.then_some(process),
+            options.per_thread.then_some(thread),
+        )
     };
     let key = |owned: &StackCount| (beginning(owned.thread), owned.stack);
     let mut stacks = stack_counts::of(profile);
@@ -108,7 +113,11 @@ impl<'a> Labels<'a> {
         let (profile, options) = (self.profile, self.options);
         let thread = profile.thread(thread);
         let process = profile.process(thread.process);
-        let mut line = vec![self.number(label::clean(profile.string(process.comm)).into_owned())];
+        let mut line = Vec::new();
+        if options.per_container {
+            line.push(self.number(label::container(profile, process.container)));
+        }
+        line.push(self.number(label::clean(profile.string(process.comm)).into_owned()));
         if options.per_process {
             line.push(self.number(label::process(profile, process)));
         }
@@ -188,12 +197,33 @@ mod tests {
 
     #[test]
     fn kinds_processes_and_threads_are_shown_when_asked_for() {
-        let options =
-            OutputOptions { annotate: true, per_thread: true, per_process: true, ..OutputOptions::default() };
+        let options = OutputOptions {
+            annotate: true,
+            per_thread: true,
+            per_process: true,
+            per_container: true,
+            ..OutputOptions::default()
+        };
         let text = text(&sample(), options);
         let first = text.lines().next().unwrap();
-        assert_eq!(first, "app;process 7 (app);thread 8 (worker);main;read_[k] 4");
+        assert_eq!(first, "no container;app;process 7 (app);thread 8 (worker);main;read_[k] 4");
         assert!(text.contains("work: _[j] 3"));
+    }
+
+    #[test]
+    fn the_same_program_in_two_containers_is_told_apart_when_asked_for() {
+        let mut builder = ProfileBuilder::default();
+        let stack = builder.stack(Vec::new(), StackEnd::Empty);
+        for (pid, container) in [(1, "4f1c3ab99a0e6b7a1d5d"), (2, "4f1c3ab99a0f"), (3, "4f1c3ab99a0f")] {
+            let process = builder.process(pid, "app");
+            builder.set_container(process, container);
+            let thread = builder.thread(process, pid, "app");
+            builder.sample(0, 0, thread, stack, 1);
+        }
+        let profile = builder.finish(Header::default());
+        let apart = OutputOptions { per_container: true, ..OutputOptions::default() };
+        assert_eq!(text(&profile, apart), "container 4f1c3ab99a0e;app 1\ncontainer 4f1c3ab99a0f;app 2\n");
+        assert_eq!(text(&profile, OutputOptions::default()), "app 3\n");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use super::OutputOptions;
-use crate::profile::{Frame, FrameKind, Process, Profile, Thread};
+use crate::profile::{Frame, FrameKind, Process, Profile, StringId, Thread};
 
 /// The name without what has a meaning of its own in a folded line or on a terminal: `;` becomes `:`, and
 /// control characters (line breaks and escapes among them) become spaces.
@@ -66,6 +66,15 @@ pub(super) fn kind_of(annotated: &str) -> FrameKind {
         .into_iter()
         .find(|kind| annotated.ends_with(annotation(*kind)))
         .unwrap_or(FrameKind::Native)
+}
+
+/// The frame that stands for a container, or for none, with as much of its id as container runtimes show.
+pub(super) fn container(profile: &Profile, id: Option<StringId>) -> String {
+    const SHOWN_CHARS: usize = 12;
+    id.map_or("no container".to_owned(), |id| {
+        let shown: String = profile.string(id).chars().take(SHOWN_CHARS).collect();
+        format!("container {}", clean(&shown))
+    })
 }
 
 /// The frame that stands for a process.

@@ -150,6 +150,8 @@ pub struct OutputOptions {
     pub per_thread: bool,
     /// A frame with the process's name and id above the root.
     pub per_process: bool,
+    /// A frame with the container's id above the process.
+    pub per_container: bool,
     /// How wide tables may be, in columns of a terminal; 100 when not said.
     pub width_columns: Option<u16>,
 }

@@ -6,7 +6,7 @@ use indexmap::{IndexMap, IndexSet};
 use serde::{Serialize, Serializer};
 
 use super::{OutputOptions, label, stack_counts, svg};
-use crate::profile::{Frame, ProcessId, Profile, StackId, ThreadId};
+use crate::profile::{Frame, ProcessId, Profile, StackId, StringId, ThreadId};
 
 /// Samples that are kept apart, in the order of time. Each is written with all of its frames, and of many more a
 /// browser could not hold the file: stacks stand once then, for all of their samples.
@@ -111,6 +111,7 @@ fn entry(profile: &Profile, frame: &Frame) -> Entry {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Owner {
     Everything,
+    Container(Option<StringId>),
     Process(ProcessId),
     Thread(ThreadId),
 }
@@ -119,6 +120,7 @@ impl Owner {
     fn name(self, profile: &Profile) -> String {
         match self {
             Self::Everything => label::printable(&svg::title(profile.header())).into_owned(),
+            Self::Container(id) => label::container(profile, id),
             Self::Process(id) => label::process(profile, profile.process(id)),
             Self::Thread(id) => {
                 let thread = profile.thread(id);
@@ -134,10 +136,12 @@ impl Owner {
 fn owned_samples(profile: &Profile, options: &OutputOptions) -> IndexMap<Owner, Vec<(StackId, u64)>> {
     let mut owned = IndexMap::<Owner, Vec<(StackId, u64)>>::new();
     for sample in profile.samples() {
-        let owner = match (options.per_thread, options.per_process) {
-            (true, _) => Owner::Thread(sample.thread),
-            (false, true) => Owner::Process(profile.thread(sample.thread).process),
-            (false, false) => Owner::Everything,
+        let process = profile.thread(sample.thread).process;
+        let owner = match options {
+            OutputOptions { per_thread: true, .. } => Owner::Thread(sample.thread),
+            OutputOptions { per_process: true, .. } => Owner::Process(process),
+            OutputOptions { per_container: true, .. } => Owner::Container(profile.process(process).container),
+            _ => Owner::Everything,
         };
         owned.entry(owner).or_default().push((sample.stack, sample.count));
     }
@@ -223,6 +227,8 @@ mod tests {
             assert_eq!(names.len(), 2);
             assert!(names[1].as_str().unwrap().starts_with("process 1 (b)"), "{names:?}");
         }
+        let by_container = OutputOptions { per_container: true, ..OutputOptions::default() };
+        assert_eq!(read_back(&profile, by_container)["profiles"][0]["name"], "no container");
     }
 
     #[test]
