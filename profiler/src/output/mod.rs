@@ -16,6 +16,7 @@ mod svg;
 mod table;
 mod top;
 mod trace_zip;
+mod visible;
 
 use std::{io, path::Path, str::FromStr};
 
