@@ -65,7 +65,7 @@ pub(super) fn text(profile: &Profile) -> String {
 
 fn losses(ledger: &Ledger) -> String {
     if !ledger.adds_up() {
-        let found = ledger.reported + ledger.lost_total();
+        let found = ledger.reported.saturating_add(ledger.lost_total());
         return format!(
             "{} of {} ticks are not accounted for",
             ledger.target_ticks.abs_diff(found),
@@ -93,7 +93,7 @@ fn stacks(ledger: &Ledger) -> String {
 fn callers(ledger: &Ledger) -> String {
     let count = |found_by| ledger.found_by.get(&found_by).copied().unwrap_or_default();
     let (tables, pointers, code) = (count(FoundBy::Cfi), count(FoundBy::FramePointer), count(FoundBy::Code));
-    let total = tables + pointers + code;
+    let total = tables.saturating_add(pointers).saturating_add(code);
     if total == 0 {
         return String::new();
     }
@@ -106,7 +106,7 @@ fn callers(ledger: &Ledger) -> String {
 }
 
 fn frames(ledger: &Ledger) -> String {
-    let total = ledger.named_total() + ledger.unnamed_total();
+    let total = ledger.named_total().saturating_add(ledger.unnamed_total());
     let sources = ledger.named.iter().map(|(source, count)| format!("{} {source}", percent(*count, total)));
     format!(
         "frames: {} named ({})",
@@ -133,7 +133,7 @@ fn cost(ledger: &Ledger) -> String {
     let cost = &ledger.cost;
     let mut text = format!(
         "cost: {:.2} s CPU (user {:.2}, system {:.2}), {:.1} MB peak memory",
-        (cost.user_cpu_ns + cost.system_cpu_ns) as f64 / NS_PER_S,
+        cost.user_cpu_ns.saturating_add(cost.system_cpu_ns) as f64 / NS_PER_S,
         cost.user_cpu_ns as f64 / NS_PER_S,
         cost.system_cpu_ns as f64 / NS_PER_S,
         cost.peak_memory_bytes as f64 / BYTES_PER_MB
@@ -181,6 +181,16 @@ mod tests {
         let header = Header { edits: vec!["--focus a".to_owned()], ..Header::default() };
         let text = text(&ProfileBuilder::default().finish(header));
         assert!(text.contains("profiler: shown: 0 samples: --focus a\n"), "{text}");
+    }
+
+    #[test]
+    fn numbers_of_any_size_are_said() {
+        let text = summary(|ledger| {
+            ledger.lost.extend([(Loss::RingBufferFull, u64::MAX), (Loss::NoThreadId, 1)]);
+            ledger.found_by.extend([(FoundBy::Cfi, u64::MAX), (FoundBy::Code, u64::MAX)]);
+            (ledger.reported, ledger.cost.user_cpu_ns, ledger.cost.system_cpu_ns) = (1, u64::MAX, 1);
+        });
+        assert!(text.contains("18446744073709551615 lost (ring buffer full"), "{text}");
     }
 
     #[test]

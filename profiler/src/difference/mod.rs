@@ -5,7 +5,7 @@ mod change;
 use std::collections::BTreeMap;
 
 pub use self::change::Change;
-use crate::profile::Profile;
+use crate::profile::{Profile, sum};
 
 /// A profile from before a change, and one from after it.
 ///
@@ -74,7 +74,10 @@ impl<'a> Difference<'a> {
                 let key = (profile.string(function.name), profile.module_name(function.module));
                 let (own, total) = changes.entry(key).or_insert((no_change, no_change));
                 for (change, count) in [(own, function.self_count), (total, function.total_count)] {
-                    *(if is_after { &mut change.after_count } else { &mut change.before_count }) += count;
+                    sum::add(
+                        if is_after { &mut change.after_count } else { &mut change.before_count },
+                        count,
+                    );
                 }
             }
         }

@@ -7,6 +7,7 @@ use indexmap::IndexSet;
 use super::{
     OutputOptions, label,
     stack_counts::{self, StackCount},
+    visible,
 };
 use crate::profile::{Process, Profile, StackId, ThreadId};
 
@@ -28,9 +29,18 @@ pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) 
 
 /// Each distinct line with its count, in the order in which they are written.
 pub(super) fn lines(profile: &Profile, options: &OutputOptions) -> Vec<(String, u64)> {
-    let Lines { labels, stacks } = Lines::of(profile, options);
-    let text = |stack| texts(&labels, stack).collect::<Vec<_>>().join(";");
-    stacks.iter().map(|(stack, count)| (text(stack), *count)).collect()
+    Lines::of(profile, options).texts()
+}
+
+/// The same, where paths end that take fewer of the samples than `min_percent`.
+pub(super) fn visible_lines(
+    profile: &Profile,
+    options: &OutputOptions,
+    min_percent: f64,
+) -> Vec<(String, u64)> {
+    let mut lines = Lines::of(profile, options);
+    visible::cut(&mut lines.stacks, min_percent);
+    lines.texts()
 }
 
 fn texts<'a>(labels: &'a [String], stack: &'a [u32]) -> impl Iterator<Item = &'a str> {
@@ -56,6 +66,11 @@ impl Lines {
         stacks.sort_unstable();
         stacks.dedup_by(|next, kept| next.0 == kept.0 && add(&mut kept.1, next.1));
         Self { labels, stacks }
+    }
+
+    fn texts(&self) -> Vec<(String, u64)> {
+        let text = |stack| texts(&self.labels, stack).collect::<Vec<_>>().join(";");
+        self.stacks.iter().map(|(stack, count)| (text(stack), *count)).collect()
     }
 }
 

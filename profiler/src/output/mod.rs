@@ -2,6 +2,7 @@
 //!
 //! A new format is a file with a `write` function, a variant of [`Format`] and a row in its tables.
 
+mod deflate;
 mod differential;
 mod firefox;
 mod folded;
@@ -15,6 +16,7 @@ mod svg;
 mod table;
 mod top;
 mod trace_zip;
+mod visible;
 
 use std::{io, path::Path, str::FromStr};
 

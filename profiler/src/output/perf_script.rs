@@ -6,12 +6,18 @@ use std::{
 };
 
 use super::{label, stack_counts};
-use crate::profile::{Frame, FrameKind, Profile, Sample};
+use crate::profile::{Frame, FrameId, FrameKind, Profile, Sample};
 
 /// Writes the samples by time: a line that says when and who, the frames leaf first, an empty line.
 pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
     let mut to = BufWriter::new(to);
-    let frames: Vec<String> = profile.frames().map(|frame| frame_line(profile, frame)).collect();
+    write_text(profile, &mut to)?;
+    to.flush()
+}
+
+/// Writes the same in small parts.
+pub(super) fn write_text(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
+    let frames = FrameLines::of(profile);
     let threads: Vec<String> = profile
         .threads()
         .map(|thread| {
@@ -22,13 +28,13 @@ pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
     let event = event(profile);
     for sample in profile.samples() {
         let thread = threads.get(sample.thread.index()).map_or("", String::as_str);
-        write_head(profile, sample, thread, &event, &mut to)?;
+        write_head(profile, sample, thread, &event, to)?;
         for frame in &profile.stack(sample.stack).frames {
-            to.write_all(frames.get(frame.index()).map_or("", String::as_str).as_bytes())?;
+            to.write_all(frames.get(*frame))?;
         }
         to.write_all(b"\n")?;
     }
-    to.flush()
+    Ok(())
 }
 
 /// The clock is the one that perf prints.
@@ -61,6 +67,32 @@ fn comm(name: &str, pid: u32) -> String {
         empty if empty.is_empty() => format!(":{pid}"),
         number if number.starts_with(|first: char| first.is_ascii_digit()) => format!("_{number}"),
         name => name,
+    }
+}
+
+/// The lines of all frames behind each other: most of the time goes into fetching them.
+#[derive(Default)]
+struct FrameLines {
+    text: String,
+    /// Where each line ends.
+    ends: Vec<usize>,
+}
+
+impl FrameLines {
+    fn of(profile: &Profile) -> Self {
+        let mut lines = Self::default();
+        for frame in profile.frames() {
+            lines.text.push_str(&frame_line(profile, frame));
+            lines.ends.push(lines.text.len());
+        }
+        lines
+    }
+
+    fn get(&self, frame: FrameId) -> &[u8] {
+        let index = frame.index();
+        let start = index.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
+        let end = self.ends.get(index).copied().unwrap_or(start);
+        self.text.as_bytes().get(start..end).unwrap_or_default()
     }
 }
 

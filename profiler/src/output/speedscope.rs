@@ -6,7 +6,7 @@ use indexmap::{IndexMap, IndexSet};
 use serde::{Serialize, Serializer};
 
 use super::{OutputOptions, label, stack_counts, svg};
-use crate::profile::{Frame, ProcessId, Profile, StackId, StringId, ThreadId};
+use crate::profile::{Frame, ProcessId, Profile, StackId, StringId, ThreadId, sum};
 
 /// Samples that are kept apart, in the order of time. Each is written with all of its frames, and of many more a
 /// browser could not hold the file: stacks stand once then, for all of their samples.
@@ -179,7 +179,7 @@ fn sampled<'a>(
         name,
         unit,
         start_value: 0,
-        end_value: weights.iter().copied().fold(0, u64::saturating_add),
+        end_value: sum::of(weights.iter().copied()),
         samples: samples.into_iter().map(|(id, _)| Stack { profile, frames, id }).collect(),
         weights,
     }

@@ -20,12 +20,13 @@ use crate::{
 pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) -> io::Result<()> {
     // The annotations choose the colours; inferno takes them off the names again.
     let annotated = OutputOptions { annotate: true, ..*options };
-    let lines: Vec<String> = folded::lines(profile, &annotated)
-        .into_iter()
-        .map(|(line, count)| format!("{line} {count}"))
-        .collect();
-    let mut colours = colours(&lines);
     let mut drawing = drawing(profile);
+    // What inferno would not draw is not given to it either: it holds all of what it is given several times.
+    let lines = folded::visible_lines(profile, &annotated, drawing.min_width);
+    let unit = unit(lines.iter().map(|(_, count)| *count));
+    let lines: Vec<String> =
+        lines.into_iter().map(|(line, count)| format!("{line} {}", count / unit)).collect();
+    let mut colours = colours(&lines);
     drawing.palette_map = Some(&mut colours);
     draw(&mut drawing, &lines, to)
 }
@@ -36,12 +37,23 @@ pub(super) fn write_difference(
     lines: &BTreeMap<String, Counts>,
     to: impl Write,
 ) -> io::Result<()> {
-    let lines: Vec<_> =
-        lines.iter().map(|(line, Counts { before, after })| format!("{line} {before} {after}")).collect();
+    let unit = unit(lines.values().flat_map(|Counts { before, after }| [*before, *after]));
+    let lines: Vec<_> = lines
+        .iter()
+        .map(|(line, Counts { before, after })| format!("{line} {} {}", before / unit, after / unit))
+        .collect();
     let mut drawing = drawing(difference.after());
     let before = label::clean(&title(difference.before().header())).into_owned();
     drawing.title = format!("{}, compared with {before}", drawing.title);
     draw(&mut drawing, &lines, to)
+}
+
+/// How many samples are one in the picture: more than one where inferno could not add them up, or tell with a sign how
+/// much more they are.
+fn unit(counts: impl Iterator<Item = u64>) -> u64 {
+    const MAX_TOTAL: u128 = i64::MAX as u128;
+    let total: u128 = counts.map(u128::from).sum();
+    u64::try_from(total / (MAX_TOTAL + 1) + 1).unwrap_or(u64::MAX)
 }
 
 fn draw(drawing: &mut Options<'_>, lines: &[String], to: impl Write) -> io::Result<()> {

@@ -9,7 +9,7 @@ use super::{
     OutputOptions, label, svg,
     table::{fit, fit_path},
 };
-use crate::profile::{FunctionCount, Profile};
+use crate::profile::{FunctionCount, Profile, sum};
 
 /// Rows of each table: what one looks at.
 const FUNCTIONS: usize = 20;
@@ -69,13 +69,13 @@ fn paths(profile: &Profile) -> Vec<(Vec<String>, u64)> {
     let mut counts = HashMap::<_, u64>::new();
     for sample in profile.samples() {
         let comm = profile.process(profile.thread(sample.thread).process).comm;
-        *counts.entry((comm, sample.stack)).or_default() += sample.count;
+        sum::add(counts.entry((comm, sample.stack)).or_default(), sample.count);
     }
     // Addresses do not matter: the paths of one shape are one.
     let mut paths = HashMap::<Vec<_>, u64>::new();
     for ((comm, stack), count) in counts {
         let frames = profile.stack(stack).frames.iter().rev().map(|frame| profile.frame(*frame).name);
-        *paths.entry(std::iter::once(comm).chain(frames).collect()).or_default() += count;
+        sum::add(paths.entry(std::iter::once(comm).chain(frames).collect()).or_default(), count);
     }
     let mut paths: Vec<_> = paths.into_iter().collect();
     paths.sort_unstable_by(|(a, count_a), (b, count_b)| count_b.cmp(count_a).then_with(|| a.cmp(b)));

@@ -5,32 +5,39 @@
 
 use std::io::{self, BufWriter, Write};
 
-use zip::{CompressionMethod, DateTime, ZipWriter, result::ZipError, write::SimpleFileOptions};
+use rawzip::{
+    CompressionMethod, DataDescriptorOutput, Error, ErrorKind, ZipArchiveWriter, time::UtcDateTime,
+};
 
-use super::perf_script;
+use super::{deflate, perf_script};
 use crate::profile::Profile;
 
 const SAMPLES: &str = "profiler.trace/perf.data.txt";
 
 /// Writes the archive.
 pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
-    // The fastest level: the text of a million samples is gigabytes of what repeats.
-    const LEVEL: i64 = 1;
-    let mut archive = ZipWriter::new_stream(BufWriter::new(to));
-    let options = SimpleFileOptions::default()
-        .compression_method(CompressionMethod::Deflated)
-        .compression_level(Some(LEVEL))
-        .last_modified_time(DateTime::default())
-        .large_file(true);
-    archive.start_file(SAMPLES, options).map_err(io_error)?;
-    perf_script::write(profile, &mut archive)?;
+    let mut archive = ZipArchiveWriter::new(BufWriter::new(to));
+    write_samples(profile, &mut archive)?;
     archive.finish().map_err(io_error)?.flush()
 }
 
-fn io_error(error: ZipError) -> io::Error {
-    match error {
-        ZipError::Io(error) => error,
-        other => io::Error::other(other),
+fn write_samples(profile: &Profile, archive: &mut ZipArchiveWriter<impl Write>) -> io::Result<()> {
+    let file = archive.new_file(SAMPLES).compression_method(CompressionMethod::DEFLATE);
+    let (mut file, _) = file.last_modified(measured_at(profile)).start().map_err(io_error)?;
+    let packed = deflate::pack(&mut file, |to| perf_script::write_text(profile, to))?;
+    file.finish(DataDescriptorOutput::new(packed.crc32, packed.data_bytes)).map_err(io_error)?;
+    Ok(())
+}
+
+fn measured_at(profile: &Profile) -> UtcDateTime {
+    const NS_PER_S: u64 = 1_000_000_000;
+    UtcDateTime::from_unix(i64::try_from(profile.header().started_unix_ns / NS_PER_S).unwrap_or_default())
+}
+
+fn io_error(error: Error) -> io::Error {
+    match error.into_kind() {
+        ErrorKind::IO(error) => error,
+        other => io::Error::other(other.to_string()),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{
     FoundBy, Frame, FrameId, Header, Ledger, Module, ModuleId, Naming, Process, ProcessId, Profile, Reason,
-    Sample, Stack, StackEnd, StackId, StringId, SymbolSource, Thread, ThreadId, Unnamed,
+    Sample, Stack, StackEnd, StackId, StringId, SymbolSource, Thread, ThreadId, Unnamed, sum,
 };
 
 /// Builds a [`Profile`].
@@ -162,33 +162,35 @@ impl ProfileBuilder {
         let profile = &mut self.profile;
         let mut by_stack = HashMap::<StackId, u64>::new();
         for sample in &profile.samples {
-            *by_stack.entry(sample.stack).or_default() += sample.count;
+            sum::add(by_stack.entry(sample.stack).or_default(), sample.count);
         }
         let mut named = HashMap::<SymbolSource, u64>::new();
         let mut unnamed = HashMap::<(Option<ModuleId>, Reason), u64>::new();
         let ledger = &mut profile.ledger;
-        ledger.reported = by_stack.values().sum();
+        ledger.reported = sum::of(by_stack.values().copied());
         for (stack, count) in by_stack {
             let stack = &profile.stacks[stack.index()];
-            *ledger.stacks.entry(stack.end).or_default() += count;
+            sum::add(ledger.stacks.entry(stack.end).or_default(), count);
             for found_by in &stack.found_by {
-                *ledger.found_by.entry(*found_by).or_default() += count;
+                sum::add(ledger.found_by.entry(*found_by).or_default(), count);
             }
             for frame in &stack.frames {
                 let frame = &profile.frames[frame.index()];
-                match frame.naming {
-                    Naming::Symbol(source) => *named.entry(source).or_default() += count,
-                    Naming::Address(reason) => *unnamed.entry((frame.module, reason)).or_default() += count,
-                }
+                let outcome = match frame.naming {
+                    Naming::Symbol(source) => named.entry(source).or_default(),
+                    Naming::Address(reason) => unnamed.entry((frame.module, reason)).or_default(),
+                };
+                sum::add(outcome, count);
             }
         }
         ledger.named.extend(named);
         for ((module, reason), count) in unnamed {
             let module = module.map_or("", |id| &profile.strings[profile.modules[id.index()].path.index()]);
-            *ledger.unnamed.entry(Unnamed { module: module.to_owned(), reason }).or_default() += count;
+            let gap = Unnamed { module: module.to_owned(), reason };
+            sum::add(ledger.unnamed.entry(gap).or_default(), count);
         }
         if ledger.target_ticks == 0 {
-            ledger.target_ticks = ledger.reported + ledger.lost_total();
+            ledger.target_ticks = ledger.reported.saturating_add(ledger.lost_total());
         }
     }
 }
@@ -198,7 +200,7 @@ mod tests {
     use super::*;
     use crate::{
         address::ElfAddress,
-        profile::{FrameKind, StackEnd},
+        profile::{FrameKind, Loss, StackEnd},
     };
 
     fn frame(builder: &mut ProfileBuilder, name: &str, naming: Naming) -> FrameId {
@@ -252,5 +254,26 @@ mod tests {
         let gap = Unnamed { module: "/bin/app".to_owned(), reason: Reason::NoSymbols };
         assert_eq!(ledger.unnamed[&gap], 3);
         assert_eq!(profile.samples()[0].time_ns, 10);
+    }
+
+    #[test]
+    fn counts_that_no_number_holds_together_are_the_largest_one() {
+        let mut builder = ProfileBuilder::default();
+        let frame = frame(&mut builder, "f", Naming::Symbol(SymbolSource::PerfMap));
+        let process = builder.process(1, "app");
+        let thread = builder.thread(process, 1, "app");
+        for end in [StackEnd::Root, StackEnd::DepthLimit] {
+            let stack = builder.stack(vec![frame, frame], end);
+            builder.sample(0, 0, thread, stack, u64::MAX - 1);
+        }
+        builder.ledger_mut().lost.insert(Loss::RingBufferFull, u64::MAX);
+        let profile = builder.finish(Header::default());
+        let ledger = profile.ledger();
+        assert_eq!(
+            (profile.sample_count(), ledger.reported, ledger.named_total()),
+            (u64::MAX, u64::MAX, u64::MAX)
+        );
+        assert!(ledger.adds_up());
+        assert_eq!(profile.functions()[0].total_count, u64::MAX);
     }
 }

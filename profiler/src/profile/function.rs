@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{ModuleId, Profile, StackId, StringId};
+use super::{ModuleId, Profile, StackId, StringId, sum};
 
 /// A function, and how many samples it had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl Profile {
     pub fn functions(&self) -> Vec<FunctionCount> {
         let mut stacks = HashMap::<StackId, u64>::new();
         for sample in self.samples() {
-            *stacks.entry(sample.stack).or_default() += sample.count;
+            sum::add(stacks.entry(sample.stack).or_default(), sample.count);
         }
         let mut functions = HashMap::<_, FunctionCount>::new();
         for (stack, count) in stacks {
@@ -36,9 +36,9 @@ impl Profile {
             for (name, module) in of_stack {
                 let new = FunctionCount { name, module, self_count: 0, total_count: 0 };
                 let function = functions.entry((name, module)).or_insert(new);
-                function.total_count += count;
+                sum::add(&mut function.total_count, count);
                 if leaf == Some((name, module)) {
-                    function.self_count += count;
+                    sum::add(&mut function.self_count, count);
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use super::{FoundBy, Reason, StackEnd, SymbolSource};
+use super::{FoundBy, Reason, StackEnd, SymbolSource, sum};
 
 /// Why a tick that hit the target gave no sample.
 #[non_exhaustive]
@@ -87,25 +87,25 @@ impl Ledger {
     /// All losses together.
     #[must_use]
     pub fn lost_total(&self) -> u64 {
-        self.lost.values().sum()
+        sum::of(self.lost.values().copied())
     }
 
     /// Whether every tick is accounted for.
     #[must_use]
     pub fn adds_up(&self) -> bool {
-        self.target_ticks == self.reported + self.lost_total()
+        self.target_ticks == self.reported.saturating_add(self.lost_total())
     }
 
     /// Frames with a name, of all samples.
     #[must_use]
     pub fn named_total(&self) -> u64 {
-        self.named.values().sum()
+        sum::of(self.named.values().copied())
     }
 
     /// Frames without a name, of all samples.
     #[must_use]
     pub fn unnamed_total(&self) -> u64 {
-        self.unnamed.values().sum()
+        sum::of(self.unnamed.values().copied())
     }
 
     /// The module and reason that cost the most names.

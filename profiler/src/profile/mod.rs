@@ -9,6 +9,7 @@ mod frame;
 mod function;
 mod ledger;
 mod reason;
+pub(crate) mod sum;
 #[cfg(test)]
 pub(crate) mod test_profile;
 
@@ -311,9 +312,9 @@ impl Profile {
         self.ledger.cost = Cost { bpf_run_time_ns: self.ledger.cost.bpf_run_time_ns, ..cost };
     }
 
-    /// How many samples the entries of [`samples`](Self::samples) stand for together.
+    /// How many samples the entries of [`samples`](Self::samples) stand for together; [`u64::MAX`] where they are more.
     #[must_use]
     pub fn sample_count(&self) -> u64 {
-        self.samples.iter().map(|sample| sample.count).sum()
+        sum::of(self.samples.iter().map(|sample| sample.count))
     }
 }

@@ -71,30 +71,29 @@ pub(super) fn push_ledger(ledger: &Ledger, body: &mut Body) {
 }
 
 pub(super) fn read_ledger(fields: &mut Fields<'_>) -> Option<Ledger> {
-    let mut sum = Sum::default();
     let mut ledger = Ledger {
-        target_ticks: sum.add(fields.number()?)?,
-        reported: sum.add(fields.number()?)?,
-        lost_process_events: sum.add(fields.number()?)?,
-        lost_children: sum.add(fields.number()?)?,
-        malformed_jit_entries: sum.add(fields.number()?)?,
-        dropped_runtime_events: sum.add(fields.number()?)?,
+        target_ticks: fields.number()?,
+        reported: fields.number()?,
+        lost_process_events: fields.number()?,
+        lost_children: fields.number()?,
+        malformed_jit_entries: fields.number()?,
+        dropped_runtime_events: fields.number()?,
         cost: Cost {
-            bpf_run_time_ns: sum.add(fields.number()?)?,
-            user_cpu_ns: sum.add(fields.number()?)?,
-            system_cpu_ns: sum.add(fields.number()?)?,
-            peak_memory_bytes: sum.add(fields.number()?)?,
+            bpf_run_time_ns: fields.number()?,
+            user_cpu_ns: fields.number()?,
+            system_cpu_ns: fields.number()?,
+            peak_memory_bytes: fields.number()?,
         },
-        lost: read_counts(fields, &mut sum)?,
-        stacks: read_counts(fields, &mut sum)?,
-        found_by: read_counts(fields, &mut sum)?,
-        named: read_counts(fields, &mut sum)?,
+        lost: read_counts(fields)?,
+        stacks: read_counts(fields)?,
+        found_by: read_counts(fields)?,
+        named: read_counts(fields)?,
         unnamed: BTreeMap::new(),
     };
     for _ in 0..fields.number()? {
         let module = fields.text()?.to_owned();
         let reason = Code::of_code(fields.number()?)?;
-        ledger.unnamed.insert(Unnamed { module, reason }, sum.add(fields.number()?)?);
+        ledger.unnamed.insert(Unnamed { module, reason }, fields.number()?);
     }
     Some(ledger)
 }
@@ -107,27 +106,12 @@ fn push_counts<T: Code + Copy>(counts: &BTreeMap<T, u64>, body: &mut Body) {
     }
 }
 
-fn read_counts<T: Code + Ord>(fields: &mut Fields<'_>, sum: &mut Sum) -> Option<BTreeMap<T, u64>> {
+fn read_counts<T: Code + Ord>(fields: &mut Fields<'_>) -> Option<BTreeMap<T, u64>> {
     let mut counts = BTreeMap::new();
     for _ in 0..fields.number()? {
-        counts.insert(T::of_code(fields.number()?)?, sum.add(fields.number()?)?);
+        counts.insert(T::of_code(fields.number()?)?, fields.number()?);
     }
     Some(counts)
-}
-
-/// What the sum of all counts stays below, so that no sum of some of them overflows, signed or not.
-const MAX_SUM: u64 = i64::MAX as u64;
-
-/// The sum of all counts so far.
-#[derive(Debug, Default)]
-pub(super) struct Sum(u64);
-
-impl Sum {
-    /// The count itself; `None` when the sum is too large.
-    pub(super) fn add(&mut self, count: u64) -> Option<u64> {
-        self.0 = self.0.checked_add(count).filter(|sum| *sum <= MAX_SUM)?;
-        Some(count)
-    }
 }
 
 #[cfg(test)]
@@ -136,13 +120,12 @@ mod tests {
     use crate::profile::{FoundBy, Loss, Reason, StackEnd, SymbolSource};
 
     fn ledger() -> Ledger {
-        let cost =
-            Cost { bpf_run_time_ns: 6, user_cpu_ns: 7, system_cpu_ns: 8, peak_memory_bytes: u64::MAX >> 8 };
+        let cost = Cost { bpf_run_time_ns: 6, user_cpu_ns: 7, system_cpu_ns: 8, peak_memory_bytes: u64::MAX };
         let unnamed = Unnamed { module: "/lib/a.so".to_owned(), reason: Reason::NoSymbols };
         Ledger {
             target_ticks: 1,
             reported: 2,
-            lost: [(Loss::NoThreadId, 9), (Loss::Undecodable, 10)].into(),
+            lost: [(Loss::NoThreadId, 9), (Loss::Undecodable, u64::MAX)].into(),
             lost_process_events: 3,
             lost_children: 4,
             malformed_jit_entries: 5,
@@ -163,15 +146,6 @@ mod tests {
         for length in 0..body.bytes().len() {
             assert_eq!(read_ledger(&mut Fields::new(&body.bytes()[..length])), None);
         }
-    }
-
-    #[test]
-    fn counts_that_cannot_be_added_up_are_refused() {
-        let mut ledger = ledger();
-        ledger.lost.insert(Loss::RingBufferFull, u64::MAX);
-        let mut body = Body::default();
-        push_ledger(&ledger, &mut body);
-        assert_eq!(read_ledger(&mut Fields::new(body.bytes())), None);
     }
 
     #[test]

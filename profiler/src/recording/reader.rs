@@ -6,7 +6,7 @@ use super::{
     MAGIC, VERSION,
     body::Fields,
     codes::Code,
-    measurement::{self, Sum},
+    measurement,
     section::{Kind, Section, Sections, Stop},
 };
 use crate::{
@@ -77,8 +77,6 @@ struct Reader {
     stacks: Vec<StackId>,
     processes: Vec<ProcessId>,
     threads: Vec<ThreadId>,
-    /// Of the samples, which stand for as many as their counts say.
-    counts: Sum,
 }
 
 impl Reader {
@@ -189,7 +187,7 @@ impl Reader {
         let cpus = column(fields, count, Fields::number_u32)?;
         let threads = column(fields, count, |fields| fields.entry(&self.threads))?;
         let stacks = column(fields, count, |fields| fields.entry(&self.stacks))?;
-        let counts = column(fields, count, |fields| self.counts.add(fields.number()?))?;
+        let counts = column(fields, count, Fields::number)?;
         let mut time_ns = 0_u64;
         for ((((since_ns, cpu), thread), stack), count) in
             times_ns.into_iter().zip(cpus).zip(threads).zip(stacks).zip(counts)

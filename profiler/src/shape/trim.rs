@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::Share;
-use crate::profile::{Frame, FrameKind, Profile, SourceLocation, Stack, StringId};
+use crate::profile::{Frame, FrameKind, Profile, SourceLocation, Stack, StringId, sum};
 
 /// What is one box in a flame graph: address and module do not matter.
 type Label = (StringId, FrameKind, Option<SourceLocation>);
@@ -26,7 +26,7 @@ impl CallTree {
         let mut stacks = HashMap::<_, u64>::new();
         for sample in profile.samples() {
             let root = profile.process(profile.thread(sample.thread).process).comm;
-            *stacks.entry((root, sample.stack)).or_default() += sample.count;
+            sum::add(stacks.entry((root, sample.stack)).or_default(), sample.count);
         }
         let mut tree = Self::default();
         for ((root, stack), count) in stacks {
@@ -56,7 +56,7 @@ impl CallTree {
     }
 
     fn add(&mut self, profile: &Profile, root: StringId, stack: &Stack, count: u64) {
-        self.total += count;
+        sum::add(&mut self.total, count);
         let counts = &mut self.counts;
         let mut grow = || {
             counts.push(0);
@@ -68,7 +68,7 @@ impl CallTree {
             node = *self.children.entry((node, label(profile.frame(*frame)))).or_insert_with(&mut grow);
             path.push(node);
         }
-        path.into_iter().for_each(|node| self.counts[node] += count);
+        path.into_iter().for_each(|node| sum::add(&mut self.counts[node], count));
     }
 }
 

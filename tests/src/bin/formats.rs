@@ -1,6 +1,8 @@
-//! Writes a million samples of 50,000 stacks in one format, for the bench: prints the seconds it took, the peak memory
+//! Writes a million samples of so many stacks in one format, for the bench: prints the seconds it took, the peak memory
 //! of the process in MB, the profile included, and the MB that were written. `collapse` reads `perf-script` text as
 //! inferno does.
+//!
+//! `formats FORMAT STACKS [FILE]`, `formats collapse FILE`
 
 use std::{
     fs,
@@ -16,17 +18,18 @@ use profiler::{
 };
 
 fn main() -> Result<()> {
-    let format = std::env::args().nth(1).context("no format")?;
+    let mut arguments = std::env::args().skip(1);
+    let format = arguments.next().context("no format")?;
     if format == "collapse" {
-        let text = BufReader::new(fs::File::open(std::env::args().nth(2).context("no file")?)?);
+        let text = BufReader::new(fs::File::open(arguments.next().context("no file")?)?);
         let start = Instant::now();
         let mut to = Counter::default();
         perf::Folder::default().collapse(text, &mut to)?;
         return report(start, &to);
     }
     let format: Format = format.parse()?;
-    let profile = profile();
-    let mut to = Counter { file: std::env::args().nth(2).map(fs::File::create).transpose()?, bytes: 0 };
+    let profile = profile(arguments.next().context("no number of stacks")?.parse()?);
+    let mut to = Counter { file: arguments.next().map(fs::File::create).transpose()?, bytes: 0 };
     let start = Instant::now();
     profile.write_with(format, &OutputOptions::default(), &mut to)?;
     report(start, &to)
@@ -42,9 +45,8 @@ fn report(start: Instant, to: &Counter) -> Result<()> {
     Ok(())
 }
 
-/// A million samples of 50,000 stacks, some 20 frames deep, in eight threads.
-fn profile() -> Profile {
-    const STACKS: usize = 50_000;
+/// A million samples of stacks that are 20 frames deep, in eight threads. Of a million stacks each has one sample.
+fn profile(stacks: usize) -> Profile {
     const SAMPLES: u64 = 1_000_000;
     const INTERVAL_NS: u64 = 60_000;
     let mut builder = ProfileBuilder::default();
@@ -60,7 +62,7 @@ fn profile() -> Profile {
         })
         .collect();
     let mut random = Random(1);
-    let stacks: Vec<_> = (0..STACKS)
+    let stacks: Vec<_> = (0..stacks)
         .map(|number| {
             // Near the root stacks are alike, near the leaf each is another one.
             let mut frames: Vec<_> = (0..6).map(|_| functions[random.below(functions.len())]).collect();
@@ -75,7 +77,8 @@ fn profile() -> Profile {
     let threads: Vec<_> =
         (0..8).map(|tid| builder.thread(process, 7 + tid, &format!("worker {tid}"))).collect();
     for index in 0..SAMPLES {
-        let stack = stacks[random.below(stacks.len())];
+        let is_each_once = stacks.len() as u64 == SAMPLES;
+        let stack = stacks[if is_each_once { index as usize } else { random.below(stacks.len()) }];
         builder.sample(index * INTERVAL_NS, 0, threads[random.below(threads.len())], stack, 1);
     }
     builder.finish(Header {

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::{
     output::label,
-    profile::{FoundBy, Ledger},
+    profile::{FoundBy, Ledger, sum},
 };
 
 /// A table of the ledger.
@@ -68,10 +68,11 @@ fn callers(ledger: &Ledger) -> Vec<Row> {
     let ways = [
         (FoundBy::Cfi, "by unwind tables"),
         (FoundBy::FramePointer, "by frame pointer"),
+        (FoundBy::Code, "by their code"),
         (FoundBy::SignalFrame, "in a signal frame"),
     ];
     let found = |way| ledger.found_by.get(&way).copied().unwrap_or_default();
-    let total = ways.iter().map(|(way, _)| found(*way)).fold(0, u64::saturating_add);
+    let total = sum::of(ways.iter().map(|(way, _)| found(*way)));
     let used = ways.into_iter().filter(|(way, _)| found(*way) > 0);
     used.map(|(way, what)| Row::of(what, found(way), total)).collect()
 }
@@ -95,7 +96,7 @@ fn unnamed(ledger: &Ledger) -> Vec<Row> {
         })
         .collect();
     if !rest.is_empty() {
-        let count = rest.iter().map(|(_, count)| **count).fold(0, u64::saturating_add);
+        let count = sum::of(rest.iter().map(|(_, count)| **count));
         rows.push(Row::of(format!("{} smaller gaps", rest.len()), count, frames));
     }
     rows

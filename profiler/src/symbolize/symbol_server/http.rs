@@ -17,6 +17,10 @@ pub(crate) struct Reply {
 
 /// Why a file does not come.
 #[derive(Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(any(test, feature = "symbol-server")),
+    expect(dead_code, reason = "only a client refuses, and without the feature there is none")
+)]
 pub(crate) enum Refusal {
     /// The server does not have it.
     NotThere,
