@@ -18,6 +18,7 @@ mod trace_zip;
 
 use std::{io, path::Path, str::FromStr};
 
+pub use self::label::printable;
 use crate::{
     error::{Error, ErrorKind, Result},
     profile::Profile,
