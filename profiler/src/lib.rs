@@ -103,7 +103,7 @@ pub use address::{ElfAddress, FileOffset, RuntimeAddress};
 pub use builder::{Builder, DEFAULT_FREQUENCY_HZ, Profiler};
 pub use difference::Difference;
 pub use error::{Error, ErrorKind, Operation, Result};
-pub use output::{Format, OutputOptions};
+pub use output::{Format, OutputOptions, printable};
 pub use profile::Profile;
 pub use sampler::{Unwind, ebpf::CpuSet};
 pub use session::{Downloads, Ended, Progress, Session, Stopper, Target};

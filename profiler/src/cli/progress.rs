@@ -9,8 +9,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::summary::printable;
-use crate::{Download, Downloads, Ended, Profile, Result, Session};
+use crate::{Download, Downloads, Ended, Profile, Result, Session, printable};
 
 /// How often the line is drawn anew.
 const REDRAW: Duration = Duration::from_millis(250);

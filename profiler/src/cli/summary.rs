@@ -4,13 +4,13 @@ use std::fmt::Write;
 
 use super::gap::remedy;
 use crate::{
-    Profile,
+    Profile, printable,
     profile::{FoundBy, Ledger},
 };
 
 /// An error and its causes in one line.
 pub(super) fn one_line(error: &anyhow::Error) -> String {
-    printable(&format!("{error:#}"))
+    printable(&format!("{error:#}")).into_owned()
 }
 
 /// The summary of a profile, a few lines.
@@ -148,11 +148,6 @@ fn cost(ledger: &Ledger) -> String {
 
 fn percent(count: u64, of: u64) -> String {
     format!("{:.1} %", 100.0 * count as f64 / of.max(1) as f64)
-}
-
-/// Names come from the target: no escape of theirs reaches the terminal.
-pub(super) fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]

@@ -13,8 +13,13 @@ pub(super) fn clean(name: &str) -> Cow<'_, str> {
     if name.contains(';') { Cow::Owned(printable(name).replace(';', ":")) } else { printable(name) }
 }
 
-/// The name without what acts on the text around it.
-pub(super) fn printable(name: &str) -> Cow<'_, str> {
+/// A name as it can be shown on a terminal: without what acts on the text around it. Such characters become spaces.
+///
+/// ```
+/// assert_eq!(profiler::printable("a\u{1b}[31mb"), "a [31mb");
+/// ```
+#[must_use]
+pub fn printable(name: &str) -> Cow<'_, str> {
     if name.chars().any(is_unprintable) {
         Cow::Owned(name.chars().map(|c| if is_unprintable(c) { ' ' } else { c }).collect())
     } else {
@@ -27,7 +32,19 @@ pub(super) fn printable(name: &str) -> Cow<'_, str> {
 fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}')
         || matches!(c, '\u{fffe}' | '\u{ffff}')
+}
+
+impl Profile {
+    /// What a frame is called in text outputs: its name, with file and line where they are known, as it can be shown
+    /// on a terminal.
+    #[must_use]
+    pub fn frame_label(&self, frame: &Frame) -> String {
+        let mut label = String::new();
+        push_frame(self, frame, &OutputOptions::default(), &mut label);
+        label
+    }
 }
 
 /// Appends what a frame is called.
@@ -95,7 +112,7 @@ mod tests {
     fn names_cannot_break_lines_stacks_or_terminals() {
         assert_eq!(clean("a;b\nc\r\u{1b}[31md\u{7f}\u{9b}"), "a:b c  [31md  ");
         assert_eq!(clean("x\u{202e}y\u{2028}z"), "x y z");
-        assert_eq!(printable("x;\u{202e}y"), "x; y");
+        assert_eq!(printable("x;\u{202e}y\u{200f}\u{61c}z"), "x; y  z");
         assert_eq!(kind_of("f_[i]"), FrameKind::Inlined);
         assert_eq!(kind_of("f"), FrameKind::Native);
         assert!(matches!(clean("Foo::bar<T> [x] \u{e9}"), Cow::Borrowed(_)));

@@ -20,6 +20,7 @@ mod visible;
 
 use std::{io, path::Path, str::FromStr};
 
+pub use self::label::printable;
 use crate::{
     error::{Error, ErrorKind, Result},
     profile::Profile,

@@ -21,9 +21,14 @@ pub(crate) struct Copy<'a> {
 
 impl<'a> Copy<'a> {
     pub(crate) fn of(from: &'a Profile) -> Self {
+        Self::onto(ProfileBuilder::default(), from)
+    }
+
+    /// As [`of`](Self::of), beside what the builder already holds.
+    pub(super) fn onto(builder: ProfileBuilder, from: &'a Profile) -> Self {
         Self {
             from,
-            builder: ProfileBuilder::default(),
+            builder,
             strings: HashMap::new(),
             modules: HashMap::new(),
             frames: HashMap::new(),
@@ -82,10 +87,24 @@ impl<'a> Copy<'a> {
         self.builder.walked_stack(frames, stack.end)
     }
 
+    /// A stack with all of its frames.
+    pub(super) fn stack(&mut self, stack: &Stack) -> StackId {
+        self.stack_of(stack, |_| true)
+    }
+
     /// A sample of the other profile, with a stack of this one.
     pub(crate) fn sample(&mut self, sample: &Sample, stack: StackId) {
         let thread = self.thread(sample.thread);
         self.builder.sample(sample.time_ns, sample.cpu, thread, stack, sample.count);
+    }
+
+    /// The process of the other profile is this one, which the builder has already.
+    pub(super) fn set_process(&mut self, id: ProcessId, known: ProcessId) {
+        self.processes.insert(id, known);
+    }
+
+    pub(super) fn into_builder(self) -> ProfileBuilder {
+        self.builder
     }
 
     /// The ledger stays that of the measurement.

@@ -108,10 +108,34 @@ impl Ledger {
         sum::of(self.unnamed.values().copied())
     }
 
+    /// Accounts for a later interval of the same session, too.
+    pub(super) fn append(&mut self, later: &Self) {
+        self.target_ticks += later.target_ticks;
+        self.reported += later.reported;
+        self.lost_process_events += later.lost_process_events;
+        self.lost_children += later.lost_children;
+        // The targets' runtimes are counted from the beginning, as is what the profiler used.
+        self.malformed_jit_entries = self.malformed_jit_entries.max(later.malformed_jit_entries);
+        self.dropped_runtime_events = self.dropped_runtime_events.max(later.dropped_runtime_events);
+        let bpf_run_time_ns = self.cost.bpf_run_time_ns + later.cost.bpf_run_time_ns;
+        self.cost = Cost { bpf_run_time_ns, ..later.cost };
+        add_each(&mut self.lost, &later.lost);
+        add_each(&mut self.stacks, &later.stacks);
+        add_each(&mut self.found_by, &later.found_by);
+        add_each(&mut self.named, &later.named);
+        add_each(&mut self.unnamed, &later.unnamed);
+    }
+
     /// The module and reason that cost the most names.
     #[must_use]
     pub fn worst_unnamed(&self) -> Option<(&Unnamed, u64)> {
         self.unnamed.iter().map(|(unnamed, count)| (unnamed, *count)).max_by_key(|(_, count)| *count)
+    }
+}
+
+fn add_each<K: Clone + Ord>(counts: &mut BTreeMap<K, u64>, later: &BTreeMap<K, u64>) {
+    for (key, count) in later {
+        *counts.entry(key.clone()).or_default() += count;
     }
 }
 
@@ -126,6 +150,22 @@ mod tests {
         ledger.lost.insert(Loss::RingBufferFull, 2);
         ledger.lost.insert(Loss::NoThreadId, 1);
         assert!(ledger.adds_up());
+    }
+
+    #[test]
+    fn intervals_add_up_and_what_is_counted_from_the_beginning_does_not() {
+        let ledger = |malformed_jit_entries, user_cpu_ns| {
+            let cost = Cost { user_cpu_ns, bpf_run_time_ns: 5, ..Cost::default() };
+            let mut ledger =
+                Ledger { target_ticks: 10, reported: 8, malformed_jit_entries, cost, ..Ledger::default() };
+            ledger.lost.insert(Loss::RingBufferFull, 2);
+            ledger
+        };
+        let mut both = ledger(3, 100);
+        both.append(&ledger(4, 150));
+        assert!(both.adds_up());
+        assert_eq!((both.reported, both.lost_total(), both.malformed_jit_entries), (16, 4, 4));
+        assert_eq!((both.cost.user_cpu_ns, both.cost.bpf_run_time_ns), (150, 10));
     }
 
     #[test]

@@ -4,9 +4,11 @@
 //! outputs that want the root first turn them.
 
 mod builder;
+mod condensed;
 mod copy;
 mod frame;
 mod function;
+mod joined;
 mod ledger;
 mod reason;
 pub(crate) mod sum;

@@ -14,7 +14,9 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    pub(super) fn matches(&self, text: &str) -> bool {
+    /// Whether it matches anywhere in a text.
+    #[must_use]
+    pub fn matches(&self, text: &str) -> bool {
         self.regex.is_match(text)
     }
 
