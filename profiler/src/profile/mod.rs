@@ -9,6 +9,7 @@ mod frame;
 mod function;
 mod ledger;
 mod reason;
+mod remedy;
 #[cfg(test)]
 pub(crate) mod test_profile;
 
