@@ -165,7 +165,7 @@ fn what_cannot_show_a_difference_is_refused_with_what_can() {
     let diff =
         outcome(profiler(&["diff"]).arg(recorded.profile()).arg(recorded.profile()).arg("-o").arg(&output));
     assert_eq!(diff.code(), 1);
-    assert!(diff.stderr.contains("folded, svg, top"), "{}", diff.stderr);
+    assert!(diff.stderr.contains("folded, svg, html, top"), "{}", diff.stderr);
     assert!(!output.exists());
 }
 

@@ -88,8 +88,8 @@ pub(super) enum Action {
         #[command(flatten)]
         view: ViewArguments,
     },
-    /// Show what changed between two recorded profiles: as a table, or with -o as folded stacks with both counts (.folded)
-    /// or as a flame graph in red and blue (.svg)
+    /// Show what changed between two recorded profiles: as a table, or with -o as folded stacks with both counts
+    /// (.folded), as a flame graph in red and blue (.svg) or as a page (.html)
     Diff {
         /// The recorded profile from before
         before: PathBuf,

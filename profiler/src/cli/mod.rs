@@ -4,7 +4,6 @@ mod advice;
 mod arguments;
 mod doctor;
 mod duration;
-mod gap;
 mod outputs;
 mod progress;
 mod report;

@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-use super::gap::remedy;
 use crate::{
     Profile, printable,
     profile::{FoundBy, Ledger},
@@ -27,8 +26,8 @@ pub(super) fn text(profile: &Profile) -> String {
     if !header.edits.is_empty() {
         lines.push(format!("shown: {} samples: {}", profile.sample_count(), header.edits.join(", ")));
     }
-    if ledger.reported == 0 {
-        lines.push(no_samples().to_owned());
+    if let Some(why) = ledger.why_empty() {
+        lines.push(format!("no sample was taken: {why}"));
     } else {
         lines.push(stacks(ledger));
         lines.push(frames(ledger));
@@ -79,10 +78,6 @@ fn losses(ledger: &Ledger) -> String {
     named.collect::<Vec<_>>().join(", ")
 }
 
-fn no_samples() -> &'static str {
-    "no sample was taken: the target did not run on a CPU in this time (children need --children)"
-}
-
 fn stacks(ledger: &Ledger) -> String {
     let parts =
         ledger.stacks.iter().map(|(end, count)| format!("{} {end}", percent(*count, ledger.reported)));
@@ -122,7 +117,7 @@ fn gaps(ledger: &Ledger) -> Option<String> {
         "" => String::new(),
         module => format!(" in {module}"),
     };
-    let remedy = remedy(worst).map(|remedy| format!(": {remedy}")).unwrap_or_default();
+    let remedy = worst.remedy().map(|remedy| format!(": {remedy}")).unwrap_or_default();
     Some(format!("largest gap: {count} frames{place}, {}{remedy}", worst.reason))
 }
 

@@ -5,7 +5,7 @@ use std::{
     io::{self, BufWriter, Write},
 };
 
-use super::{Format, OutputOptions, folded, label, svg, table::fit, top::with_module};
+use super::{Format, OutputOptions, folded, html, label, svg, table::fit, top::with_module};
 use crate::difference::{Change, Difference, FunctionChange};
 
 /// Rows of the table: what one looks at.
@@ -26,8 +26,9 @@ pub(super) struct Counts {
 
 impl Difference<'_> {
     /// The formats a difference can be written in: two counts a line as `difffolded.pl -n` prints them, a flame graph
-    /// of what is after in red where it is more and blue where it is less, a table of the functions that changed most.
-    pub const FORMATS: [Format; 3] = [Format::Folded, Format::Svg, Format::Top];
+    /// of what is after in red where it is more and blue where it is less, a page with flame graph and functions in
+    /// orange and blue, a table of the functions that changed most.
+    pub const FORMATS: [Format; 4] = [Format::Folded, Format::Svg, Format::Html, Format::Top];
 
     /// Writes the difference with the default options.
     ///
@@ -45,6 +46,7 @@ impl Difference<'_> {
         match format {
             Format::Folded => write_folded(self, options, to),
             Format::Svg => svg::write_difference(self, &lines(self, options), to),
+            Format::Html => html::write_difference(self, options, to),
             Format::Top => write_table(self, options, to),
             _ => Err(io::ErrorKind::Unsupported.into()),
         }

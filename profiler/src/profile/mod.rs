@@ -11,6 +11,7 @@ mod function;
 mod joined;
 mod ledger;
 mod reason;
+mod remedy;
 pub(crate) mod sum;
 #[cfg(test)]
 pub(crate) mod test_profile;

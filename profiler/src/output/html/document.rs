@@ -4,19 +4,21 @@
 
 use std::collections::HashMap;
 
-use indexmap::IndexSet;
 use serde::Serialize;
 
 use super::{
-    function::{self, Functions, Kind},
+    function::{self, Functions, Kind, Sameness},
     ledger::{self, Section},
+    owner::{Owners, Processes, Threads},
+    side::Side,
     text::Texts,
     timeline::{Placed, Timeline},
     tree::Tree,
 };
 use crate::{
+    difference::Difference,
     output::OutputOptions,
-    profile::{ProcessId, Profile, StackId, ThreadId},
+    profile::{Profile, StackId},
 };
 
 #[derive(Serialize)]
@@ -28,21 +30,9 @@ pub(super) struct Document<'a> {
     tree: Tree,
     processes: Processes,
     threads: Threads,
-    profiles: [Measured; 1],
+    /// One, or one from before and one from after.
+    profiles: Vec<Measured>,
     strings: Texts<'a>,
-}
-
-#[derive(Default, Serialize)]
-struct Processes {
-    pid: Vec<u32>,
-    comm: Vec<usize>,
-}
-
-#[derive(Default, Serialize)]
-struct Threads {
-    process: Vec<usize>,
-    tid: Vec<u32>,
-    comm: Vec<usize>,
 }
 
 /// One profile: what was measured, when what ran, and what became of it all.
@@ -54,21 +44,40 @@ struct Measured {
     cpus: u32,
     duration_ns: u64,
     started_unix_ms: u64,
+    reported: u64,
     lost: u64,
+    /// What was done to the profile since, and why there is nothing in it.
+    edits: usize,
+    why_empty: usize,
     timeline: Timeline,
     ledger: Vec<Section>,
 }
 
 impl<'a> Document<'a> {
     pub(super) fn of(profile: &'a Profile, options: &OutputOptions) -> Self {
+        Self::new(&[profile], Sameness::InOneRun, options)
+    }
+
+    /// Of two profiles. What happened at a moment of one says nothing of the other: they have no times.
+    pub(super) fn comparing(difference: &Difference<'a>, options: &OutputOptions) -> Self {
+        Self::new(&[difference.before(), difference.after()], Sameness::AcrossBuilds, options)
+    }
+
+    fn new(profiles: &[&'a Profile], sameness: Sameness, options: &OutputOptions) -> Self {
+        let sides: Vec<_> =
+            profiles.iter().enumerate().map(|(number, profile)| Side { number, profile }).collect();
         let mut texts = Texts::new();
-        let mut functions = Functions::default();
-        let (tree, nodes) = Tree::of(stacks(profile, &mut functions));
-        let threads = profile.samples().iter().map(|sample| sample.thread).collect();
-        let timeline = timeline(profile, &nodes.into_iter().collect(), &threads);
-        let functions = functions.columns(profile, &mut texts);
-        let (processes, threads) = owners(profile, &threads, &mut texts);
-        let profiles = [measured(profile, timeline, &mut texts)];
+        let mut functions = Functions::by(sameness);
+        let (tree, nodes) = Tree::of(sides.iter().flat_map(|side| stacks(*side, &mut functions)).collect());
+        let nodes = nodes.into_iter().collect();
+        let mut owners = Owners::default();
+        let mut measured = |side: &Side<'a>| {
+            let timeline = timeline(*side, &nodes, &mut owners, sameness);
+            measured(side.profile, timeline, &mut texts)
+        };
+        let measured = sides.iter().map(&mut measured).collect();
+        let functions = functions.columns(&mut texts);
+        let (processes, threads) = owners.columns(&mut texts);
         Self {
             roots: roots(options),
             kinds: Kind::ALL,
@@ -76,7 +85,7 @@ impl<'a> Document<'a> {
             tree,
             processes,
             threads,
-            profiles,
+            profiles: measured,
             strings: texts,
         }
     }
@@ -90,10 +99,13 @@ fn roots(options: &OutputOptions) -> &'static str {
     }
 }
 
+/// A stack of one of the profiles.
+type StackOfSide = (usize, StackId);
+
 /// The stacks that were sampled, as functions, root first.
-fn stacks(profile: &Profile, functions: &mut Functions) -> Vec<(StackId, Vec<u32>)> {
+fn stacks<'a>(side: Side<'a>, functions: &mut Functions<'a>) -> Vec<(StackOfSide, Vec<u32>)> {
     let mut samples_of = HashMap::<StackId, u64>::new();
-    for sample in profile.samples() {
+    for sample in side.profile.samples() {
         let samples = samples_of.entry(sample.stack).or_default();
         *samples = samples.saturating_add(sample.count);
     }
@@ -101,40 +113,33 @@ fn stacks(profile: &Profile, functions: &mut Functions) -> Vec<(StackId, Vec<u32
     let mut stacks: Vec<(StackId, u64)> = samples_of.into_iter().collect();
     stacks.sort_unstable();
     let mut path = |(id, samples)| {
-        let frames = profile.stack(id).frames.iter().rev();
-        (id, frames.map(|frame| functions.number(profile, *frame, samples)).collect())
+        let frames = side.profile.stack(id).frames.iter().rev();
+        ((side.number, id), frames.map(|frame| functions.number(side, *frame, samples)).collect())
     };
     stacks.into_iter().map(&mut path).collect()
 }
 
-fn timeline(profile: &Profile, nodes: &HashMap<StackId, u32>, threads: &IndexSet<ThreadId>) -> Timeline {
-    let last_sample_ns = profile.samples().last().map_or(0, |sample| sample.time_ns);
-    let placed = profile.samples().iter().map(|sample| Placed {
+fn timeline<'a>(
+    side: Side<'a>,
+    nodes: &HashMap<StackOfSide, u32>,
+    owners: &mut Owners<'a>,
+    sameness: Sameness,
+) -> Timeline {
+    let samples = side.profile.samples();
+    let placed = samples.iter().map(|sample| Placed {
         time_ns: sample.time_ns,
-        thread: threads.get_index_of(&sample.thread).and_then(|thread| thread.try_into().ok()).unwrap_or(0),
-        node: nodes.get(&sample.stack).copied().unwrap_or_default(),
+        thread: owners.number(side, sample.thread),
+        node: nodes.get(&(side.number, sample.stack)).copied().unwrap_or_default(),
         count: sample.count,
     });
-    Timeline::of(placed, last_sample_ns.max(profile.header().duration_ns.saturating_sub(1)))
-}
-
-/// The threads, and the processes they are of.
-fn owners<'a>(profile: &'a Profile, ids: &IndexSet<ThreadId>, texts: &mut Texts<'a>) -> (Processes, Threads) {
-    let mut process_ids = IndexSet::<ProcessId>::new();
-    let mut threads = Threads::default();
-    for id in ids {
-        let thread = profile.thread(*id);
-        threads.process.push(process_ids.insert_full(thread.process).0);
-        threads.tid.push(thread.tid);
-        threads.comm.push(texts.number(profile.string(thread.comm)));
+    match sameness {
+        Sameness::AcrossBuilds => Timeline::timeless(placed),
+        Sameness::InOneRun => {
+            let last_sample_ns = samples.last().map_or(0, |sample| sample.time_ns);
+            let last_ns = side.profile.header().duration_ns.saturating_sub(1);
+            Timeline::of(placed, last_sample_ns.max(last_ns))
+        }
     }
-    let mut processes = Processes::default();
-    for id in process_ids {
-        let process = profile.process(id);
-        processes.pid.push(process.pid);
-        processes.comm.push(texts.number(profile.string(process.comm)));
-    }
-    (processes, threads)
 }
 
 fn measured<'a>(profile: &'a Profile, timeline: Timeline, texts: &mut Texts<'a>) -> Measured {
@@ -147,7 +152,10 @@ fn measured<'a>(profile: &'a Profile, timeline: Timeline, texts: &mut Texts<'a>)
         cpus: header.cpus,
         duration_ns: header.duration_ns,
         started_unix_ms: header.started_unix_ns / NS_PER_MS,
+        reported: profile.ledger().reported,
         lost: profile.ledger().lost_total(),
+        edits: texts.number(header.edits.join(", ")),
+        why_empty: texts.number(profile.ledger().why_empty().unwrap_or_default()),
         timeline,
         ledger: ledger::sections(profile.ledger()),
     }

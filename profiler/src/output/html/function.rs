@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use indexmap::{IndexMap, IndexSet};
 use serde::Serialize;
 
-use super::text::Texts;
-use crate::profile::{Frame, FrameId, FrameKind, Naming, Profile, SourceLocation, StringId};
+use super::{side::Side, text::Texts};
+use crate::profile::{Frame, FrameId, FrameKind, Naming, Profile, Unnamed};
 
 /// What a function's box is coloured by.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -39,28 +39,46 @@ impl Kind {
 
 /// What makes two frames the same function.
 #[derive(PartialEq, Eq, Hash)]
-struct Identity {
-    name: StringId,
-    location: Option<SourceLocation>,
-    code: Code,
+struct Identity<'a> {
+    name: &'a str,
+    place: Option<Place<'a>>,
+    code: Code<'a>,
+}
+
+/// A place in the source.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Place<'a> {
+    file: &'a str,
+    line: u32,
 }
 
 /// A method is the same one, whether its code was compiled before or at run time; otherwise the file counts.
 #[derive(PartialEq, Eq, Hash)]
-enum Code {
+enum Code<'a> {
     Managed,
-    Of(Option<StringId>, FrameKind),
+    Of(Option<&'a str>, FrameKind),
+    InFile(&'a str),
+}
+
+/// Which frames are those of one function.
+#[derive(Clone, Copy)]
+pub(super) enum Sameness {
+    /// By name, file, kind and place in the source.
+    InOneRun,
+    /// By name and the file's name: another build may lie elsewhere, have other lines, and inline other functions.
+    AcrossBuilds,
 }
 
 /// Numbers the functions of frames as they come.
-#[derive(Default)]
-pub(super) struct Functions {
-    identities: IndexSet<Identity>,
-    frames: IndexMap<FrameId, InFunction>,
+pub(super) struct Functions<'a> {
+    sameness: Sameness,
+    identities: IndexSet<Identity<'a>>,
+    frames: IndexMap<(usize, FrameId), InFunction<'a>>,
 }
 
 /// A frame's function, and the samples that have the frame.
-struct InFunction {
+struct InFunction<'a> {
+    profile: &'a Profile,
     function: usize,
     samples: u64,
 }
@@ -76,25 +94,30 @@ pub(super) struct Columns {
     naming: Vec<usize>,
 }
 
-impl Functions {
+impl<'a> Functions<'a> {
+    pub(super) fn by(sameness: Sameness) -> Self {
+        Self { sameness, identities: IndexSet::new(), frames: IndexMap::new() }
+    }
+
     /// The number of the function that a frame of so many samples is in.
-    pub(super) fn number(&mut self, profile: &Profile, id: FrameId, samples: u64) -> u32 {
-        let identities = &mut self.identities;
-        let frame = self.frames.entry(id).or_insert_with(|| {
-            let identity = Identity::of(profile, profile.frame(id));
-            InFunction { function: identities.insert_full(identity).0, samples: 0 }
+    pub(super) fn number(&mut self, side: Side<'a>, id: FrameId, samples: u64) -> u32 {
+        let Self { sameness, identities, frames } = self;
+        let Side { number, profile } = side;
+        let frame = frames.entry((number, id)).or_insert_with(|| {
+            let identity = Identity::of(profile, profile.frame(id), *sameness);
+            InFunction { profile, function: identities.insert_full(identity).0, samples: 0 }
         });
         frame.samples = frame.samples.saturating_add(samples);
         u32::try_from(frame.function).unwrap_or(u32::MAX)
     }
 
-    pub(super) fn columns<'a>(&self, profile: &'a Profile, texts: &mut Texts<'a>) -> Columns {
+    pub(super) fn columns(&self, texts: &mut Texts<'a>) -> Columns {
         let mut columns = Columns::default();
-        for (identity, known) in self.identities.iter().zip(self.known(profile)) {
-            let (file, line) = identity.location.map_or(("", 0), |at| (profile.string(at.file), at.line));
-            columns.name.push(texts.number(profile.string(identity.name)));
+        for (identity, known) in self.identities.iter().zip(self.known()) {
+            let (file, line) = identity.place.map_or(("", 0), |place| (place.file, place.line));
+            columns.name.push(texts.number(identity.name));
             columns.kind.push(known.kind());
-            columns.module.push(texts.number(known.module.map_or("", |path| profile.string(path))));
+            columns.module.push(texts.number(known.module.unwrap_or_default()));
             columns.file.push(texts.number(file));
             columns.line.push(line);
             columns.naming.push(texts.number(known.namings()));
@@ -103,9 +126,9 @@ impl Functions {
     }
 
     /// What the frames of each function say of it.
-    fn known(&self, profile: &Profile) -> Vec<Known> {
-        let mut known: Vec<Known> = self.identities.iter().map(|_| Known::default()).collect();
-        for (id, InFunction { function, samples }) in &self.frames {
+    fn known(&self) -> Vec<Known<'a>> {
+        let mut known: Vec<Known<'a>> = self.identities.iter().map(|_| Known::default()).collect();
+        for ((_, id), InFunction { profile, function, samples }) in &self.frames {
             if let Some(known) = known.get_mut(*function) {
                 known.learn(profile, profile.frame(*id), *samples);
             }
@@ -114,27 +137,31 @@ impl Functions {
     }
 }
 
-impl Identity {
-    fn of(profile: &Profile, frame: &Frame) -> Self {
-        let code = match frame.kind {
-            FrameKind::Precompiled | FrameKind::Jit => Code::Managed,
-            kind => Code::Of(frame.module.map(|module| profile.module(module).path), kind),
+impl<'a> Identity<'a> {
+    fn of(profile: &'a Profile, frame: &Frame, sameness: Sameness) -> Self {
+        let place = frame.location.map(|at| Place { file: profile.string(at.file), line: at.line });
+        let path = || frame.module.map(|module| profile.string(profile.module(module).path));
+        let code = match (frame.kind, sameness) {
+            (FrameKind::Precompiled | FrameKind::Jit, _) => Code::Managed,
+            (kind, Sameness::InOneRun) => Code::Of(path(), kind),
+            (_, Sameness::AcrossBuilds) => Code::InFile(profile.module_name(frame.module)),
         };
-        Self { name: frame.name, location: frame.location, code }
+        let place = place.filter(|_| matches!(sameness, Sameness::InOneRun));
+        Self { name: profile.string(frame.name), place, code }
     }
 }
 
 /// What is known of a function.
 #[derive(Default)]
-struct Known {
-    module: Option<StringId>,
+struct Known<'a> {
+    module: Option<&'a str>,
     samples: BTreeMap<Kind, u64>,
     namings: IndexSet<Naming>,
 }
 
-impl Known {
-    fn learn(&mut self, profile: &Profile, frame: &Frame, samples: u64) {
-        self.module = self.module.or(frame.module.map(|module| profile.module(module).path));
+impl<'a> Known<'a> {
+    fn learn(&mut self, profile: &'a Profile, frame: &Frame, samples: u64) {
+        self.module = self.module.or(frame.module.map(|module| profile.string(profile.module(module).path)));
         let of_kind = self.samples.entry(Kind::of(frame)).or_default();
         *of_kind = of_kind.saturating_add(samples);
         self.namings.insert(frame.naming);
@@ -149,7 +176,12 @@ impl Known {
     fn namings(&self) -> String {
         let words = self.namings.iter().map(|naming| match naming {
             Naming::Symbol(source) => format!("named by {source}"),
-            Naming::Address(reason) => format!("no name: {reason}"),
+            Naming::Address(reason) => {
+                let module = self.module.unwrap_or_default().to_owned();
+                let remedy = Unnamed { module, reason: *reason }.remedy();
+                let remedy = remedy.map(|remedy| format!(": {remedy}")).unwrap_or_default();
+                format!("no name: {reason}{remedy}")
+            }
         });
         words.collect::<Vec<_>>().join(", ")
     }
@@ -179,11 +211,12 @@ mod tests {
 
     /// The columns of frames, each with its number of samples, and the strings they are of.
     fn columns(builder: ProfileBuilder, frames: &[(FrameId, u64)]) -> (Vec<u32>, Value, Value) {
-        let profile = builder.finish(Header::default());
-        let mut functions = Functions::default();
-        let numbers = frames.iter().map(|(id, samples)| functions.number(&profile, *id, *samples)).collect();
+        let profile = &builder.finish(Header::default());
+        let mut functions = Functions::by(Sameness::InOneRun);
+        let mut number = |(id, samples)| functions.number(Side { number: 0, profile }, id, samples);
+        let numbers = frames.iter().copied().map(&mut number).collect();
         let mut texts = Texts::new();
-        let columns = functions.columns(&profile, &mut texts);
+        let columns = functions.columns(&mut texts);
         (numbers, json!(columns), json!(texts))
     }
 
@@ -218,6 +251,28 @@ mod tests {
         let unnamed = frame("[a+0x1]", FrameKind::Native, "/a", naming, &mut builder);
         let (_, columns, texts) = columns(builder, &[(unnamed, u64::MAX), (unnamed, 1)]);
         assert_eq!(columns["kind"], json!([5]));
-        assert_eq!(texts[3], json!("no name: no symbols"));
+        let remedy = Unnamed { module: "/a".to_owned(), reason: Reason::NoSymbols }.remedy().unwrap();
+        assert_eq!(texts[3], json!(format!("no name: no symbols: {remedy}")));
+    }
+
+    #[test]
+    fn across_builds_a_function_is_the_same_by_its_name_and_its_files_name() {
+        let naming = Naming::Symbol(SymbolSource::SymbolTable);
+        let mut functions = Functions::by(Sameness::AcrossBuilds);
+        let sides = ["/old", "/new"].map(|folder| {
+            let mut builder = ProfileBuilder::default();
+            // What shifts the numbers of names in one of them.
+            builder.string(folder);
+            let module = format!("{folder}/a");
+            let called = frame("f", FrameKind::Native, &module, naming, &mut builder);
+            let inlined = frame("f", FrameKind::Inlined, &module, naming, &mut builder);
+            let other = frame("f", FrameKind::Native, "/b", naming, &mut builder);
+            let method = frame("f", FrameKind::Jit, &module, naming, &mut builder);
+            (builder.finish(Header::default()), [called, inlined, other, method])
+        });
+        for (number, (profile, frames)) in sides.iter().enumerate() {
+            let numbers = frames.map(|id| functions.number(Side { number, profile }, id, 1));
+            assert_eq!(numbers, [0, 0, 1, 2]);
+        }
     }
 }

@@ -14,12 +14,14 @@ pub(super) struct Section {
     rows: Vec<Row>,
 }
 
-/// What, how much, and which share of the whole.
+/// What, how much, which share of the whole, and what to do about it.
 #[derive(Debug, PartialEq, Serialize)]
 struct Row {
     what: String,
     amount: Amount,
     share: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -92,7 +94,8 @@ fn unnamed(ledger: &Ledger) -> Vec<Row> {
         .map(|(gap, count)| {
             let place = if gap.module.is_empty() { "" } else { " in " };
             let what = format!("{}{place}{}", gap.reason, label::printable(&gap.module));
-            Row::of(what, *count, frames)
+            let remedy = gap.remedy().map(|remedy| label::printable(&remedy).into_owned());
+            Row { remedy, ..Row::of(what, *count, frames) }
         })
         .collect();
     if !rest.is_empty() {
@@ -145,11 +148,11 @@ fn cost(ledger: &Ledger) -> Vec<Row> {
 impl Row {
     fn of(what: impl Into<String>, count: u64, of: u64) -> Self {
         let share = format!("{:.1} %", 100.0 * count as f64 / of.max(1) as f64);
-        Self { what: what.into(), amount: Amount::Count(count), share }
+        Self { what: what.into(), amount: Amount::Count(count), share, remedy: None }
     }
 
     fn plain(what: &str, amount: Amount) -> Self {
-        Self { what: what.to_owned(), amount, share: String::new() }
+        Self { what: what.to_owned(), amount, share: String::new(), remedy: None }
     }
 }
 
@@ -164,7 +167,7 @@ mod tests {
     }
 
     fn row(what: &str, count: u64, share: &str) -> Row {
-        Row { what: what.to_owned(), amount: Amount::Count(count), share: share.to_owned() }
+        Row { what: what.to_owned(), amount: Amount::Count(count), share: share.to_owned(), remedy: None }
     }
 
     #[test]
@@ -184,13 +187,31 @@ mod tests {
     fn the_largest_gaps_are_named_and_the_rest_is_counted() {
         let mut ledger = Ledger::default();
         for count in 1..=25 {
-            let module = format!("/lib\u{202e}{count}");
+            let module = format!("[lib\u{202e}{count}]");
             ledger.unnamed.insert(Unnamed { module, reason: Reason::NoSymbols }, count);
         }
         let rows = rows(&ledger, "Frames without a name");
         assert_eq!(rows.len(), MAX_GAPS + 1);
-        assert_eq!(rows[0], row("no symbols in /lib 25", 25, "7.7 %"));
+        assert_eq!(rows[0], row("no symbols in [lib 25]", 25, "7.7 %"));
         assert_eq!(rows[MAX_GAPS], row("5 smaller gaps", 15, "4.6 %"));
+    }
+
+    #[test]
+    fn a_gap_says_what_would_close_it() {
+        let module = "/rt/lib\u{202e}clr.so".to_owned();
+        let gap = Unnamed { module, reason: Reason::NoSymbols };
+        let ledger = Ledger { unnamed: [(gap.clone(), 1)].into(), ..Ledger::default() };
+        let found = rows(&ledger, "Frames without a name").remove(0).remedy.unwrap();
+        assert_eq!(found, gap.remedy().unwrap().replace('\u{202e}', " "));
+        assert!(found.starts_with("put lib clr.so.dbg (its debug file) beside it"), "{found}");
+    }
+
+    #[test]
+    fn callers_are_told_by_every_way_they_were_found() {
+        let found_by = [(FoundBy::Sample, 7), (FoundBy::Cfi, 1), (FoundBy::Code, 3)].into();
+        let expected = [row("by unwind tables", 1, "25.0 %"), row("by their code", 3, "75.0 %")];
+        let ledger = Ledger { found_by, ..Ledger::default() };
+        assert_eq!(rows(&ledger, "How user code's callers were found"), expected);
     }
 
     #[test]

@@ -6,6 +6,8 @@
 mod document;
 mod function;
 mod ledger;
+mod owner;
+mod side;
 mod text;
 mod timeline;
 mod tree;
@@ -18,7 +20,7 @@ use sha2::{Digest as _, Sha256};
 
 use self::document::Document;
 use super::OutputOptions;
-use crate::profile::Profile;
+use crate::{difference::Difference, profile::Profile};
 
 const PAGE: &str = include_str!("page/page.html");
 
@@ -34,6 +36,9 @@ const SCRIPT: &str = concat!(
     include_str!("page/search.js"),
     include_str!("page/colours.js"),
     include_str!("page/elements.js"),
+    include_str!("page/change.js"),
+    include_str!("page/shares.js"),
+    include_str!("page/comparison.js"),
     include_str!("page/tree_items.js"),
     include_str!("page/flame.js"),
     include_str!("page/heat_map.js"),
@@ -45,8 +50,21 @@ const SCRIPT: &str = concat!(
     include_str!("page/app.js"),
 );
 
-/// Writes the page.
+/// Writes the page of a profile.
 pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) -> io::Result<()> {
+    write_page(&Document::of(profile, options), to)
+}
+
+/// Writes the page of a difference.
+pub(super) fn write_difference(
+    difference: &Difference<'_>,
+    options: &OutputOptions,
+    to: impl Write,
+) -> io::Result<()> {
+    write_page(&Document::comparing(difference, options), to)
+}
+
+fn write_page(document: &Document<'_>, to: impl Write) -> io::Result<()> {
     let mut to = BufWriter::new(to);
     for part in PAGE.split("{{") {
         let Some((name, text)) = part.split_once("}}") else {
@@ -57,7 +75,7 @@ pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) 
             "policy" => to.write_all(policy().as_bytes())?,
             "style" => to.write_all(STYLE.as_bytes())?,
             "script" => to.write_all(SCRIPT.as_bytes())?,
-            _ => write_document(&Document::of(profile, options), &mut to)?,
+            _ => write_document(document, &mut to)?,
         }
         to.write_all(text.as_bytes())?;
     }

@@ -27,7 +27,15 @@ const MAX_SPANS: u64 = 6_000;
 impl Timeline {
     /// Of samples by time, up to the last moment that there could be one.
     pub(super) fn of(samples: impl Iterator<Item = Placed>, last_ns: u64) -> Self {
-        let span_ns = span_ns(last_ns);
+        Self::in_spans(span_ns(last_ns), samples, last_ns)
+    }
+
+    /// The same as one span: how often, and not when.
+    pub(super) fn timeless(samples: impl Iterator<Item = Placed>) -> Self {
+        Self::in_spans(u64::MAX, samples.map(|sample| Placed { time_ns: 0, ..sample }), 0)
+    }
+
+    fn in_spans(span_ns: u64, samples: impl Iterator<Item = Placed>, last_ns: u64) -> Self {
         let mut timeline =
             Self { span_ns, spans: Vec::new(), thread: Vec::new(), node: Vec::new(), count: Vec::new() };
         let mut samples = samples.peekable();
@@ -91,6 +99,15 @@ mod tests {
         assert_eq!(timeline.thread, [0, 1, 1, 0]);
         assert_eq!(timeline.node, [5, 4, 0, -4]);
         assert_eq!(timeline.count, [2, 4, 4, u64::MAX]);
+    }
+
+    #[test]
+    fn without_time_there_is_one_span_whenever_samples_were_taken() {
+        let samples = [(5, 1, 9, 1), (7 * MS, 0, 5, 2), (u64::MAX, 1, 9, 3)];
+        let place = |(time_ns, thread, node, count)| Placed { time_ns, thread, node, count };
+        let timeline = Timeline::timeless(samples.into_iter().map(place));
+        assert_eq!((timeline.spans, timeline.thread, timeline.count), (vec![2], vec![0, 1], vec![2, 4]));
+        assert_eq!(Timeline::timeless(std::iter::empty()).spans, [0]);
     }
 
     #[test]

@@ -2,8 +2,6 @@
 
 use serde::Serialize;
 
-use crate::profile::StackId;
-
 /// The nodes in preorder. Node 0 is the root above all stacks and stands in no column; the columns begin with node 1.
 #[derive(Default, Serialize)]
 pub(super) struct Tree {
@@ -14,7 +12,7 @@ pub(super) struct Tree {
 
 impl Tree {
     /// The tree of `stacks`, each with its functions root first, and the node at which each of them ends.
-    pub(super) fn of(mut stacks: Vec<(StackId, Vec<u32>)>) -> (Self, Vec<(StackId, u32)>) {
+    pub(super) fn of<Id: Copy>(mut stacks: Vec<(Id, Vec<u32>)>) -> (Self, Vec<(Id, u32)>) {
         // In this order a stack shares the most with the one before it, and nodes are made in preorder.
         stacks.sort_unstable_by(|(_, one), (_, other)| one.cmp(other));
         let mut tree = Self::default();
@@ -38,44 +36,20 @@ impl Tree {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        address::ElfAddress,
-        profile::{Frame, FrameKind, Naming, ProfileBuilder, StackEnd, SymbolSource},
-    };
-
-    /// Ids of as many stacks as are asked for.
-    fn ids(count: u64) -> Vec<StackId> {
-        let mut builder = ProfileBuilder::default();
-        let name = builder.string("f");
-        let mut id = |address| {
-            let frame = builder.frame(Frame {
-                name,
-                kind: FrameKind::Native,
-                module: None,
-                address: ElfAddress(address),
-                location: None,
-                naming: Naming::Symbol(SymbolSource::SymbolTable),
-            });
-            builder.stack(vec![frame], StackEnd::Root)
-        };
-        (0..count).map(&mut id).collect()
-    }
 
     #[test]
     fn what_stacks_share_is_one_path() {
-        let ids = ids(5);
         let paths: [&[u32]; 5] = [&[1, 2, 3], &[4], &[], &[1, 2, 5], &[1, 2]];
-        let (tree, ends) = Tree::of(ids.iter().copied().zip(paths.map(<[u32]>::to_vec)).collect());
+        let (tree, ends) = Tree::of((0..).zip(paths.map(<[u32]>::to_vec)).collect());
         assert_eq!(tree.function, [1, 2, 3, 5, 4]);
         assert_eq!(tree.up, [0, 0, 0, 1, 3]);
-        let end = |index: usize| ends.iter().find(|(stack, _)| *stack == ids[index]).unwrap().1;
+        let end = |index| ends.iter().find(|(id, _)| *id == index).unwrap().1;
         assert_eq!([end(0), end(1), end(2), end(3), end(4)], [3, 5, 0, 4, 2]);
     }
 
     #[test]
     fn equal_stacks_end_at_the_same_node() {
-        let ids = ids(2);
-        let (tree, ends) = Tree::of(vec![(ids[0], vec![7, 8]), (ids[1], vec![7, 8])]);
+        let (tree, ends) = Tree::of(vec![(0, vec![7, 8]), (1, vec![7, 8])]);
         assert_eq!((tree.function, tree.up), (vec![7, 8], vec![0, 0]));
         assert_eq!(ends.iter().map(|(_, end)| *end).collect::<Vec<_>>(), [2, 2]);
     }

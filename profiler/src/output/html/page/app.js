@@ -6,10 +6,14 @@ const FIRST_PARTS = { flame: "flame", sandwich: "callees", ledger: "view-ledger"
 class App {
   constructor(/** @type {Profile} */ profile) {
     this.profile = profile;
-    const { functions, timeline } = profile;
-    this.colours = new Colours(functions);
-    this.names = new FittingNames(functions);
-    this.whole = { from: 0, to: timeline.spans - 1 };
+    const { functions, timelines, measured } = profile;
+    const names = new FittingNames(functions);
+    /** @type {Reading} */
+    this.reading = measured.length > 1 ? new Comparison(functions, names, timelines.map(sampleCount)) : new Shares(functions, names);
+    this.colours = new Colours();
+    const [{ spans }] = timelines;
+    this.hasTime = spans > 1;
+    this.whole = { from: 0, to: spans - 1 };
     this.range = this.whole;
     this.zoomed = 0;
     /** @type {number[]} what was zoomed to before */
@@ -23,27 +27,29 @@ class App {
     this.callees = this.graph("callees", "Callees", (node) => this.callees.zoom(node));
     this.callers.setRootBelow(true);
     this.heatMap = new HeatMap(byId("heat"), {
-      timeline,
+      timeline: timelines[0],
       colours: this.colours,
       onSelect: (from, to) => this.selectRange({ from, to }),
       onWhole: () => this.selectRange(this.whole),
       onPoint: (text) => this.showSelected(text),
     });
-    this.table = new FunctionTable(byId("functions"), {
-      functions,
-      names: this.names,
+    const table = {
+      reading: this.reading,
       onPick: (which) => this.showSandwich(which),
       onShown: (text) => (byId("shown").textContent = text),
-    });
+    };
+    this.table = new FunctionTable(byId("functions"), table, this.isComparison() ? "change" : "self");
+  }
+
+  isComparison() {
+    return this.profile.measured.length > 1;
   }
 
   graph(/** @type {string} */ id, label, onZoom) {
-    const { functions } = this.profile;
     const view = new FlameView(byId(id), {
       label,
       colours: this.colours,
-      names: this.names,
-      describe: (tree, node) => describeBox(functions, tree, node),
+      reading: this.reading,
       onPoint: () => this.showPointed(view),
       onZoom,
     });
@@ -51,25 +57,33 @@ class App {
   }
 
   start() {
-    const { measured, functions, firstRoots } = this.profile;
-    const title = measured.target ? `On-CPU: ${measured.target}` : "Profile";
-    document.title = title;
-    byId("target").replaceChildren(nameElement(title));
-    byId("view-ledger").replaceChildren(...ledgerElements(measured.ledger));
-    byId("time").hidden = this.profile.timeline.spans < 2;
+    const { measured, timelines, firstRoots } = this.profile;
+    this.showMeasured(measured, timelines.map(sampleCount));
+    document.body.classList.toggle("compared", this.isComparison());
+    byId("time").hidden = !this.hasTime;
+    byId("widths").parentElement.hidden = !this.isComparison();
+    byId("hot").textContent = this.isComparison() ? "What changed most" : "Hot functions";
     byId("roots").value = firstRoots;
-    this.showLegend(functions);
-    showDetails(byId("details"), functions, this.names, null);
+    byId("legend").replaceChildren(...this.reading.legend());
+    showDetails(byId("details"), this.reading, null);
     this.setTheme(null);
     this.listen();
     byId("main").hidden = false;
     this.showTab("flame");
-    this.heatMap.show(spanCounts(this.profile.timeline, null));
+    if (this.hasTime) this.heatMap.show(spanCounts(timelines[0], null));
     this.selectRange(this.whole);
-    const { total } = this.flame.tree;
-    const facts = [...factsText(measured), sampleText(total[0]), `${NUMBER.format(measured.lost)} lost`];
-    byId("facts").textContent = facts.join(" · ");
     performance.mark("shown");
+  }
+
+  /** What was measured, and what became of it. */
+  showMeasured(/** @type {Measured[]} */ measured, /** @type {number[]} */ samples) {
+    const title = titleText(measured);
+    document.title = title;
+    byId("target").replaceChildren(nameElement(title));
+    byId("facts").replaceChildren(...factsElements(measured, samples));
+    byId("view-ledger").replaceChildren(...ledgerElements(measured));
+    byId("message").textContent = emptyTexts(measured, samples);
+    byId("message").hidden = byId("message").textContent === "";
   }
 
   listen() {
@@ -82,6 +96,7 @@ class App {
     on("roots", "change", () => this.rebuild());
     on("order", "change", () => this.rebuild());
     on("side", "change", () => this.setSide());
+    on("widths", "change", () => this.setWidths());
     on("range", "submit", (event) => event.preventDefault());
     on("from", "change", () => this.selectTyped());
     on("to", "change", () => this.selectTyped());
@@ -92,7 +107,7 @@ class App {
     const keys = this.keys();
     listenToKeys(keys);
     const help = /** @type {HTMLDialogElement} */ (byId("keys"));
-    fillHelp(help, keys);
+    fillHelp(help, keys, this.hasTime);
     on("help", "click", () => help.showModal());
   }
 
@@ -104,6 +119,11 @@ class App {
       this.say(`${select.labels[0].firstChild.textContent.trim()}: ${select.selectedOptions[0].textContent}`);
       select.dispatchEvent(new Event("change"));
     };
+    const ofTime = [
+      { keys: ["m"], shown: "m", what: "to the heat map", action: () => byId("heat").focus() },
+      { keys: ["w"], shown: "w", what: "the whole time", action: () => this.selectRange(this.whole) },
+    ];
+    const ofTwo = [{ keys: ["b"], shown: "b", what: "widths of both, before or after", action: () => next("widths") }];
     return [
       { keys: ["/"], shown: "/", what: "search", action: () => byId("pattern").focus() },
       { keys: ["n"], shown: "n", what: "next match", action: () => this.goToMatch(1) },
@@ -111,15 +131,15 @@ class App {
       { keys: ["Escape", "Backspace"], shown: "Esc ⌫", what: "back to what was shown before", action: () => this.back() },
       { keys: ["0", "Home"], shown: "0 Home", what: "the whole graph", action: () => this.zoom(0) },
       { keys: ["g"], shown: "g", what: "to the graph", action: () => byId(FIRST_PARTS[this.tab]).focus() },
-      { keys: ["h"], shown: "h", what: "to the hot functions", action: () => byId("functions").querySelector("tbody button")?.focus() },
-      { keys: ["m"], shown: "m", what: "to the heat map", action: () => byId("heat").focus() },
-      { keys: ["w"], shown: "w", what: "the whole time", action: () => this.selectRange(this.whole) },
+      { keys: ["h"], shown: "h", what: "to the functions", action: () => byId("functions").querySelector("tbody button")?.focus() },
+      ...(this.hasTime ? ofTime : []),
       { keys: ["f"], shown: "f", what: "flame graph", action: () => this.goToTab("flame") },
       { keys: ["s"], shown: "s", what: "callers and callees of the box", action: () => this.goToTab("sandwich") },
       { keys: ["l"], shown: "l", what: "ledger", action: () => this.goToTab("ledger") },
       { keys: ["i"], shown: "i", what: "root above or below", action: () => next("side") },
-      { keys: ["t"], shown: "t", what: "group by process name, process, thread or nothing", action: () => next("roots") },
+      { keys: ["t"], shown: "t", what: "group by process name, process, thread, thread name or nothing", action: () => next("roots") },
       { keys: ["o"], shown: "o", what: "order of siblings", action: () => next("order") },
+      ...(this.isComparison() ? ofTwo : []),
       { keys: ["d"], shown: "d", what: "dark or light", action: () => this.setTheme(this.isDark() ? "light" : "dark") },
       { keys: ["?"], shown: "?", what: "these keys", action: () => byId("help").click() },
     ];
@@ -129,10 +149,10 @@ class App {
   rebuild() {
     const { profile, flame } = this;
     const nodes = selectedNodes(profile, this.range, profile.roots[byId("roots").value]);
-    const tree = callTree(nodes, profile.functions, byId("order").value);
+    const tree = callTree(nodes, profile.functions, byId("order").value, this.reading.factors());
     const path = flame.tree ? [...pathTo(flame.tree, this.zoomed), this.zoomed].map((node) => flame.tree.function[node]) : [];
     this.before = [];
-    this.zoomed = followPath(tree, path);
+    this.zoomed = lastWide(tree, followPath(tree, path));
     flame.show(tree, this.zoomed);
     this.showZoomed();
     if (this.tab === "sandwich" && this.middle !== null) this.fillSandwich();
@@ -148,15 +168,15 @@ class App {
     this.zoomed = node;
     this.flame.zoom(node);
     this.showZoomed();
-    this.say(`zoomed to ${describeBox(this.profile.functions, this.flame.tree, node)}`);
+    this.say(`zoomed to ${this.reading.describe(this.flame.tree, node)}`);
   }
 
   /** What follows from the zoom. */
   showZoomed() {
     const { tree } = this.flame;
-    showBreadcrumbs(byId("breadcrumbs"), tree, this.zoomed, this.names, (node) => this.zoom(node));
-    const numbers = hotFunctions(tree, this.zoomed, this.profile.functions.name.length);
-    this.table.show(numbers, tree.total[this.zoomed]);
+    showBreadcrumbs(byId("breadcrumbs"), tree, this.zoomed, this.reading.names, (node) => this.zoom(node));
+    const sides = hotFunctions(tree, this.zoomed, this.profile.functions.name.length);
+    this.table.show({ sides, of: this.reading.shareOf(tree, this.zoomed) });
     this.showMatched();
   }
 
@@ -173,10 +193,10 @@ class App {
   }
 
   setPattern(/** @type {string} */ pattern) {
-    const { functions, tree, timeline } = this.profile;
+    const { functions, tree, timelines } = this.profile;
     this.search = search(functions, pattern);
     for (const part of [this.flame, this.callers, this.callees, this.table]) part.setSearch(this.search);
-    this.heatMap.show(spanCounts(timeline, this.search && matchedNodes(tree, this.search)));
+    if (this.hasTime) this.heatMap.show(spanCounts(timelines[0], this.search && matchedNodes(tree, this.search)));
     this.showMatched();
   }
 
@@ -185,16 +205,16 @@ class App {
     const { tree } = this.flame;
     let text = "";
     if (found) {
-      const share = percentText(matchedSamples(tree, zoomed, found), tree.total[zoomed]);
+      const matched = this.reading.matched(matchedSamples(tree, zoomed, found), tree, zoomed);
       const count = found.functions === 1 ? "1 function" : `${NUMBER.format(found.functions)} functions`;
-      text = `${share} of samples, ${count}${found.isText ? ", taken as text" : ""}`;
+      text = `${matched}, ${count}${found.isText ? ", taken as text" : ""}`;
     }
     byId("matched").textContent = text;
   }
 
   selectRange({ from, to }) {
     this.range = { from, to };
-    const { spanSeconds } = this.profile.timeline;
+    const { spanSeconds } = this.profile.timelines[0];
     byId("from").value = (from * spanSeconds).toFixed(2);
     byId("to").value = ((to + 1) * spanSeconds).toFixed(2);
     this.heatMap.mark(from, to);
@@ -202,7 +222,7 @@ class App {
     const isWhole = from === this.whole.from && to === this.whole.to;
     byId("whole").disabled = isWhole;
     const range = isWhole ? "whole time" : `${secondsText(from * spanSeconds)} to ${secondsText((to + 1) * spanSeconds)}`;
-    this.selectedText = `${range}: ${sampleText(this.flame.tree.total[0])}`;
+    this.selectedText = `${range}: ${sampleText(this.flame.tree.sides[0].total[0])}`;
     this.showSelected("");
   }
 
@@ -212,7 +232,7 @@ class App {
   }
 
   selectTyped() {
-    const { spanSeconds } = this.profile.timeline;
+    const { spanSeconds } = this.profile.timelines[0];
     const typed = (id, other) => (byId(id).value === "" ? other : Number(byId(id).value) / spanSeconds);
     const within = (span) => Math.min(Math.max(Math.round(span), 0), this.whole.to);
     const from = within(Math.floor(typed("from", 0) + 1e-6));
@@ -264,23 +284,26 @@ class App {
   }
 
   fillSandwich() {
-    const { flame, middle, profile } = this;
+    const { flame, middle, profile, reading } = this;
     const { functions } = profile;
     const order = byId("order").value;
     const count = functions.name.length;
-    this.callers.show(callTree(callerNodes(flame.tree, middle, count), functions, order));
-    this.callees.show(callTree(calleeNodes(flame.tree, middle, count), functions, order));
-    const total = this.callees.tree.total[0];
-    const shares = `${sampleText(total)}, ${percentText(total, flame.tree.total[0])} of all`;
+    const show = (view, nodes) => view.show(callTree(nodes, functions, order, reading.factors()));
+    show(this.callers, callerNodes(flame.tree, middle, count));
+    show(this.callees, calleeNodes(flame.tree, middle, count));
+    const shares = reading.summed(totalsAt(this.callees.tree, 0), totalsAt(flame.tree, 0));
     byId("middle").replaceChildren(nameElement(functions.name[middle]), element("span", {}, shares));
   }
 
   showPointed(/** @type {FlameView} */ view) {
     const node = view?.pointed() ?? null;
-    const { functions } = this.profile;
-    const all = this.flame?.tree?.total[0] ?? 0;
-    const box = node === null ? null : { tree: view.tree, node, zoomed: view.zoomed, all };
-    showDetails(byId("details"), functions, this.names, box);
+    const all = this.flame?.tree ? totalsAt(this.flame.tree, 0) : [];
+    showDetails(byId("details"), this.reading, node === null ? null : { tree: view.tree, node, zoomed: view.zoomed, all });
+  }
+
+  setWidths() {
+    this.reading.widths = byId("widths").value;
+    this.rebuild();
   }
 
   setSide() {
@@ -297,15 +320,9 @@ class App {
     if (theme) document.documentElement.dataset.theme = theme;
     byId("theme").textContent = this.isDark() ? "Light" : "Dark";
     this.colours.readStyle();
+    this.reading.readStyle(this.colours.background);
     for (const view of [this.flame, this.callers, this.callees]) view.redraw();
     this.heatMap.draw();
-  }
-
-  showLegend(/** @type {Functions} */ functions) {
-    const used = new Set(functions.kind);
-    const kinds = Object.entries(KINDS).filter(([kind]) => used.has(kind));
-    const item = ([kind, label]) => element("li", {}, element("span", { class: `swatch ${kind}` }), label);
-    byId("legend").replaceChildren(...kinds.map(item));
   }
 
   /** For a screen reader. */
@@ -323,6 +340,22 @@ function followPath(/** @type {CallTree} */ tree, /** @type {number[]} */ path) 
     node = below;
   }
   return node;
+}
+
+/** The node itself, or the first above it that can be seen. */
+function lastWide(/** @type {CallTree} */ tree, /** @type {number} */ node) {
+  let wide = node;
+  while (wide > 0 && tree.weight[wide] === 0) wide = tree.parent[wide];
+  return wide;
+}
+
+/** The samples of a subtree, in each profile. */
+function totalsAt(/** @type {CallTree} */ tree, /** @type {number} */ node) {
+  return tree.sides.map(({ total }) => total[node]);
+}
+
+function sampleCount(/** @type {Timeline} */ { count }) {
+  return count.reduce((sum, samples) => sum + samples, 0);
 }
 
 async function start() {

@@ -1,6 +1,13 @@
 // Call trees: which function called which, and how many samples each call has.
 
 /**
+ * Samples in one of the profiles, by node or by function.
+ * @typedef {object} Counts
+ * @property {Float64Array} self samples that end here
+ * @property {Float64Array} total with those of what was called
+ */
+
+/**
  * A call tree with its nodes in preorder: the subtree of `node` is `node` up to, not including, `end[node]`.
  * @typedef {object} CallTree
  * @property {number} size
@@ -9,9 +16,9 @@
  * @property {Int32Array} parent -1 for node 0
  * @property {Int32Array} end
  * @property {Int32Array} depth
- * @property {Float64Array} self samples that end here
- * @property {Float64Array} total samples of the subtree
- * @property {Float64Array} start samples to the left of the node
+ * @property {Counts[]} sides the samples of each profile
+ * @property {Float64Array} weight how wide a node is
+ * @property {Float64Array} start the weight to the left of the node
  */
 
 /**
@@ -19,15 +26,15 @@
  * @typedef {object} Nodes
  * @property {ArrayLike<number>} parent
  * @property {ArrayLike<number>} function
- * @property {ArrayLike<number>} self
+ * @property {ArrayLike<number>[]} counts samples that end at each node, in each profile
  */
 
 /**
  * Which of two nodes stands further left.
- * @type {Record<string, (functions: Functions, which: ArrayLike<number>, totals: Float64Array) => (a: number, b: number) => number>}
+ * @type {Record<string, (functions: Functions, which: ArrayLike<number>, weights: Float64Array) => (a: number, b: number) => number>}
  */
 const ORDERS = {
-  samples: ({ name }, which, totals) => (a, b) => totals[b] - totals[a] || (name[which[a]] < name[which[b]] ? -1 : 1),
+  samples: ({ name }, which, weights) => (a, b) => weights[b] - weights[a] || (name[which[a]] < name[which[b]] ? -1 : 1),
   name: ({ name }, which) => (a, b) => (name[which[a]] < name[which[b]] ? -1 : 1),
 };
 
@@ -36,10 +43,12 @@ const ORDERS = {
  * @param {Nodes} nodes
  * @param {Functions} functions
  * @param {string} order one of `ORDERS`
+ * @param {number[]} factors what a sample of each profile weighs
  * @returns {CallTree}
  */
-function callTree(nodes, functions, order) {
+function callTree(nodes, functions, order, factors) {
   const { totals, sizes, firstChild, nextSibling } = linkedNodes(nodes);
+  const weights = weighted(totals, factors);
   const size = sizes[0];
   const tree = {
     size,
@@ -48,8 +57,8 @@ function callTree(nodes, functions, order) {
     parent: new Int32Array(size),
     end: new Int32Array(size),
     depth: new Int32Array(size),
-    self: new Float64Array(size),
-    total: new Float64Array(size),
+    sides: totals.map(() => ({ self: new Float64Array(size), total: new Float64Array(size) })),
+    weight: new Float64Array(size),
     start: new Float64Array(size),
   };
   const place = (node, at, parent, start) => {
@@ -58,11 +67,14 @@ function callTree(nodes, functions, order) {
     tree.end[at] = at + sizes[node];
     tree.depth[at] = parent < 0 ? 0 : tree.depth[parent] + 1;
     tree.levels = Math.max(tree.levels, tree.depth[at] + 1);
-    tree.self[at] = nodes.self[node];
-    tree.total[at] = totals[node];
+    for (let side = 0; side < totals.length; side += 1) {
+      tree.sides[side].self[at] = nodes.counts[side][node];
+      tree.sides[side].total[at] = totals[side][node];
+    }
+    tree.weight[at] = weights[node];
     tree.start[at] = start;
   };
-  const compare = ORDERS[order](functions, nodes.function, totals);
+  const compare = ORDERS[order](functions, nodes.function, weights);
   place(0, 0, -1, 0);
   // Nodes whose children have no place yet, each before its own place.
   const open = [0, 0];
@@ -75,10 +87,15 @@ function callTree(nodes, functions, order) {
       place(node, at, parent, start);
       if (firstChild[node] >= 0) open.push(node, at);
       at += sizes[node];
-      start += totals[node];
+      start += weights[node];
     }
   }
   return tree;
+}
+
+/** What nodes weigh, by their samples in each profile. */
+function weighted(/** @type {Float64Array[]} */ [first, second], /** @type {number[]} */ [one, other]) {
+  return second ? first.map((count, node) => count * one + second[node] * other) : first;
 }
 
 /** Links the nodes of a list, which ends with -1, in order; returns the first. */
@@ -94,21 +111,27 @@ function sortSiblings(/** @type {Int32Array} */ next, /** @type {number} */ firs
 }
 
 /** The nodes that have samples, linked from parent to children, with what is in their subtrees. */
-function linkedNodes(/** @type {Nodes} */ { parent, self }) {
-  const count = parent.length;
-  const totals = Float64Array.from(self);
-  const sizes = new Int32Array(count).fill(1);
-  const firstChild = new Int32Array(count).fill(-1);
-  const nextSibling = new Int32Array(count).fill(-1);
-  for (let node = count - 1; node > 0; node -= 1) {
-    if (totals[node] === 0) continue;
+function linkedNodes(/** @type {Nodes} */ { parent, counts }) {
+  const size = parent.length;
+  const totals = counts.map((column) => subtreeTotals(parent, column));
+  const [first, second = first] = totals;
+  const sizes = new Int32Array(size).fill(1);
+  const firstChild = new Int32Array(size).fill(-1);
+  const nextSibling = new Int32Array(size).fill(-1);
+  for (let node = size - 1; node > 0; node -= 1) {
+    if (first[node] === 0 && second[node] === 0) continue;
     const above = parent[node];
-    totals[above] += totals[node];
     sizes[above] += sizes[node];
     nextSibling[node] = firstChild[above];
     firstChild[above] = node;
   }
   return { totals, sizes, firstChild, nextSibling };
+}
+
+function subtreeTotals(/** @type {ArrayLike<number>} */ parent, /** @type {ArrayLike<number>} */ self) {
+  const totals = Float64Array.from(self);
+  for (let node = parent.length - 1; node > 0; node -= 1) totals[parent[node]] += totals[node];
+  return totals;
 }
 
 /**
@@ -118,13 +141,14 @@ function linkedNodes(/** @type {Nodes} */ { parent, self }) {
  * @param {Int32Array} roots each thread's root, or -1
  * @returns {Nodes}
  */
-function selectedNodes({ tree, timeline, functions }, range, roots) {
-  const nodes = new GrowingNodes();
+function selectedNodes({ tree, timelines, functions }, range, roots) {
+  const nodes = new GrowingNodes(timelines.length);
   nodes.add(-1, functions.root);
   const placing = new Placing(tree, nodes);
-  for (const { root, entries } of entriesByRoot(timeline, range, roots)) {
+  const sides = timelines.map((timeline) => ({ timeline, entries: entriesByRoot(timeline, range, roots) }));
+  for (const root of new Set(sides.flatMap(({ entries }) => [...entries.keys()]))) {
     placing.begin(root < 0 ? 0 : nodes.add(0, root));
-    entries.forEach((entry) => placing.add(timeline.node[entry], timeline.count[entry]));
+    sides.forEach(({ timeline, entries }, side) => placing.add(side, timeline, entries.get(root) ?? []));
   }
   return nodes.finished();
 }
@@ -146,10 +170,14 @@ class Placing {
     this.size = 0;
   }
 
-  /** Adds samples at a node, which takes its place now if it has none. */
-  add(/** @type {number} */ node, /** @type {number} */ count) {
-    if (this.placed[node] < 0) this.place(node);
-    this.nodes.self[this.placed[node]] += count;
+  /** Adds samples of a profile, whose nodes take their places now if they have none. */
+  add(/** @type {number} */ side, /** @type {Timeline} */ timeline, /** @type {ArrayLike<number>} */ entries) {
+    const { nodes, placed } = this;
+    for (let index = 0; index < entries.length; index += 1) {
+      const node = timeline.node[entries[index]];
+      if (placed[node] < 0) this.place(node);
+      nodes.counts[side][placed[node]] += timeline.count[entries[index]];
+    }
   }
 
   place(/** @type {number} */ end) {
@@ -164,7 +192,7 @@ class Placing {
   }
 }
 
-/** @returns {{root: number, entries: Uint32Array}[]} */
+/** @returns {Map<number, Uint32Array>} the entries of each root that has some */
 function entriesByRoot(/** @type {Timeline} */ timeline, { from, to }, /** @type {Int32Array} */ roots) {
   const [first, end] = [timeline.start[from], timeline.start[to + 1]];
   const groups = new Map(Array.from(new Set(roots), (root, group) => [root, group]));
@@ -176,32 +204,36 @@ function entriesByRoot(/** @type {Timeline} */ timeline, { from, to }, /** @type
   const next = starts.slice();
   const sorted = new Uint32Array(end - first);
   for (let entry = first; entry < end; entry += 1) sorted[next[groupOf[timeline.thread[entry]]]++] = entry;
-  const entriesOf = (group) => sorted.subarray(starts[group], starts[group + 1]);
-  const found = Array.from(groups, ([root, group]) => ({ root, entries: entriesOf(group) }));
-  return found.filter(({ entries }) => entries.length > 0);
+  const found = Array.from(groups, ([root, group]) => [root, sorted.subarray(starts[group], starts[group + 1])]);
+  return new Map(found.filter(([, entries]) => entries.length > 0));
 }
 
 /** Nodes that are added one by one. */
 class GrowingNodes {
-  constructor() {
+  constructor(/** @type {number} */ sides) {
     this.size = 0;
     this.parent = new Int32Array(1024);
     this.function = new Int32Array(1024);
-    this.self = new Float64Array(1024);
+    this.counts = Array.from({ length: sides }, () => new Float64Array(1024));
   }
 
   add(parent, which) {
-    if (this.size === this.parent.length) {
-      for (const column of ["parent", "function", "self"]) {
-        const grown = new this[column].constructor(2 * this.size);
-        grown.set(this[column]);
-        this[column] = grown;
-      }
-    }
+    if (this.size === this.parent.length) this.grow();
     this.parent[this.size] = parent;
     this.function[this.size] = which;
     this.size += 1;
     return this.size - 1;
+  }
+
+  grow() {
+    const twice = (column) => {
+      const grown = new column.constructor(2 * this.size);
+      grown.set(column);
+      return grown;
+    };
+    this.parent = twice(this.parent);
+    this.function = twice(this.function);
+    this.counts = this.counts.map(twice);
   }
 
   /** @returns {Nodes} */
@@ -210,7 +242,7 @@ class GrowingNodes {
     return {
       parent: this.parent.subarray(0, size),
       function: this.function.subarray(0, size),
-      self: this.self.subarray(0, size),
+      counts: this.counts.map((column) => column.subarray(0, size)),
     };
   }
 }
@@ -229,8 +261,8 @@ function eachOutermost(/** @type {CallTree} */ tree, which, /** @type {(node: nu
 
 /** Nodes that are found by their parent and function, and added when they are not there. */
 class MergedNodes {
-  constructor(root, functionCount) {
-    this.nodes = new GrowingNodes();
+  constructor(root, functionCount, sides) {
+    this.nodes = new GrowingNodes(sides);
     this.nodes.add(-1, root);
     this.functionCount = functionCount;
     /** @type {Map<number, number>} */
@@ -246,6 +278,11 @@ class MergedNodes {
     }
     return node;
   }
+
+  /** Adds at a node what another one has in each profile. */
+  count(/** @type {number} */ here, /** @type {Float64Array[]} */ columns, /** @type {number} */ node) {
+    for (let side = 0; side < columns.length; side += 1) this.nodes.counts[side][here] += columns[side][node];
+  }
 }
 
 /**
@@ -253,13 +290,14 @@ class MergedNodes {
  * @returns {Nodes}
  */
 function calleeNodes(/** @type {CallTree} */ tree, which, functionCount) {
-  const merged = new MergedNodes(which, functionCount);
+  const merged = new MergedNodes(which, functionCount, tree.sides.length);
+  const selves = tree.sides.map(({ self }) => self);
   eachOutermost(tree, which, (top) => {
     const placed = new Int32Array(tree.end[top] - top);
     for (let node = top; node < tree.end[top]; node += 1) {
       const here = node === top ? 0 : merged.child(placed[tree.parent[node] - top], tree.function[node]);
       placed[node - top] = here;
-      merged.nodes.self[here] += tree.self[node];
+      merged.count(here, selves, node);
     }
   });
   return merged.nodes.finished();
@@ -270,13 +308,14 @@ function calleeNodes(/** @type {CallTree} */ tree, which, functionCount) {
  * @returns {Nodes}
  */
 function callerNodes(/** @type {CallTree} */ tree, which, functionCount) {
-  const merged = new MergedNodes(which, functionCount);
+  const merged = new MergedNodes(which, functionCount, tree.sides.length);
+  const totals = tree.sides.map(({ total }) => total);
   eachOutermost(tree, which, (top) => {
     let here = 0;
     for (let node = tree.parent[top]; node > 0; node = tree.parent[node]) {
       here = merged.child(here, tree.function[node]);
     }
-    merged.nodes.self[here] += tree.total[top];
+    merged.count(here, totals, top);
   });
   return merged.nodes.finished();
 }

@@ -1,32 +1,20 @@
-// The colours of boxes: those of the style sheet, in a few shades that keep neighbours apart.
+// The colours of the page: those of the style sheet, made lighter or darker where boxes must be told apart.
 
 /** The kinds in the order of the legend, and what they are called. */
 const KINDS = {
   jit: "JIT",
-  precompiled: "precompiled",
+  precompiled: "managed, precompiled",
   native: "native",
   inlined: "inlined",
   kernel: "kernel",
   unnamed: "no name",
 };
 
-/** How far each shade goes from a kind's colour towards the background. */
-const SHADES = [0, 0.12, 0.24];
-
-/** How far a box goes that does not match a search. */
+/** How far a box goes towards the background that does not match a search. */
 const FADED = 0.72;
 
+/** What all parts of the page have in common. */
 class Colours {
-  constructor(/** @type {Functions} */ functions) {
-    this.functions = functions;
-    this.shadeOf = Uint8Array.from(functions.name, (name) => {
-      let sum = 0;
-      for (let at = 0; at < name.length; at += 1) sum = (sum * 31 + name.charCodeAt(at)) >>> 0;
-      return sum % SHADES.length;
-    });
-    this.readStyle();
-  }
-
   /** To be called when the theme changes. */
   readStyle() {
     this.background = styleColour("--panel");
@@ -35,20 +23,73 @@ class Colours {
     this.outline = cssColour(styleColour("--text"));
     this.focus = cssColour(styleColour("--focus"));
     this.heat = styleColour("--heat");
-    /** @type {Record<string, {plain: string[], faded: string[]}>} */
+  }
+}
+
+/** How far each shade goes from a kind's colour towards the background. */
+const SHADES = [0, 0.12, 0.24];
+
+/** Boxes by the kind of their code, in a few shades that keep neighbours apart. */
+class KindColours {
+  constructor(/** @type {Functions} */ functions) {
+    this.functions = functions;
+    this.shadeOf = Uint8Array.from(functions.name, (name) => {
+      let sum = 0;
+      for (let at = 0; at < name.length; at += 1) sum = (sum * 31 + name.charCodeAt(at)) >>> 0;
+      return sum % SHADES.length;
+    });
+  }
+
+  readStyle(/** @type {number[]} */ background) {
+    /** @type {Record<string, Shade[]>} */
     this.boxes = {};
     for (const kind of [...Object.keys(KINDS), "root"]) {
       const colour = styleColour(`--${kind}`);
-      const shades = SHADES.map((part) => blend(colour, this.background, part));
-      const faded = shades.map((shade) => cssColour(blend(shade, this.background, FADED)));
-      this.boxes[kind] = { plain: shades.map(cssColour), faded };
+      this.boxes[kind] = SHADES.map((part) => shade(blend(colour, background, part), background));
     }
   }
 
   box(which, isFaded) {
-    const boxes = this.boxes[this.functions.kind[which]];
-    return (isFaded ? boxes.faded : boxes.plain)[this.shadeOf[which]];
+    const { plain, faded } = this.boxes[this.functions.kind[which]][this.shadeOf[which]];
+    return isFaded ? faded : plain;
   }
+}
+
+/** What is more than noise has at least so much of its colour. */
+const LEAST_PART = 0.3;
+
+const CHANGE_STEPS = 8;
+
+/** Boxes by their change: of no colour within noise, and the stronger the larger the part that came or went. */
+class ChangeColours {
+  readStyle(/** @type {number[]} */ background) {
+    const same = styleColour("--noise");
+    const steps = (/** @type {string} */ name) => {
+      const colour = styleColour(name);
+      const part = (step) => LEAST_PART + ((1 - LEAST_PART) * step) / (CHANGE_STEPS - 1);
+      return Array.from({ length: CHANGE_STEPS }, (_, step) => shade(blend(same, colour, part(step)), background));
+    };
+    /** @type {Record<string, Shade[]>} */
+    this.boxes = { more: steps("--more"), less: steps("--less"), noise: [shade(same, background)] };
+  }
+
+  box(/** @type {Change} */ change, isFaded) {
+    const shades = this.boxes[directionOf(change)];
+    const part = Math.abs(change.points) / Math.max(change.before, change.after, Number.MIN_VALUE);
+    const { plain, faded } = shades[Math.round(part * (shades.length - 1))];
+    return isFaded ? faded : plain;
+  }
+}
+
+/**
+ * @typedef {object} Shade
+ * @property {string} plain
+ * @property {string} faded
+ */
+
+/** @returns {Shade} */
+function shade(/** @type {number[]} */ colour, /** @type {number[]} */ background) {
+  return { plain: cssColour(colour), faded: cssColour(blend(colour, background, FADED)) };
 }
 
 /** A colour of the style sheet as red, green and blue. */

@@ -24,13 +24,20 @@
  */
 
 /**
+ * What was measured, and what became of it: `target`, `event`, `frequency_hz`, `cpus`, `duration_ns`,
+ * `started_unix_ms`, `reported`, `lost`, `edits`, `why_empty`, `ledger`.
+ * @typedef {Record<string, any>} Measured
+ */
+
+/**
+ * What the page shows: one profile, or one from before and one from after.
  * @typedef {object} Profile
- * @property {object} measured target, event, frequency_hz, cpus, duration_ns, started_unix_ms, lost, ledger
+ * @property {Measured[]} measured of each profile
+ * @property {Timeline[]} timelines of each profile
  * @property {Functions} functions
  * @property {{parent: Int32Array, function: Int32Array}} tree all stacks, root first; a parent before its children
  * @property {Record<string, Int32Array>} roots for each way of telling threads apart, each thread's root or -1
  * @property {string} firstRoots the way to begin with
- * @property {Timeline} timeline
  */
 
 /** @returns {Promise<Profile>} */
@@ -40,18 +47,21 @@ async function readProfile(/** @type {string} */ base64) {
   for (let at = 0; at < bytes.length; at += 1) bytes[at] = binary.charCodeAt(at);
   const json = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   const written = await new Response(json).json();
-  const measured = written.profiles[0];
-  measured.target = written.strings[measured.target];
-  measured.event = written.strings[measured.event];
   const functions = readFunctions(written);
   return {
-    measured,
+    measured: written.profiles.map((profile) => readMeasured(profile, written.strings)),
+    timelines: written.profiles.map(({ timeline }) => readTimeline(timeline)),
     functions,
     tree: readTree(written.tree),
     roots: addRoots(functions, written),
     firstRoots: written.roots,
-    timeline: readTimeline(measured.timeline),
   };
+}
+
+/** @returns {Measured} */
+function readMeasured({ timeline, ...measured }, /** @type {string[]} */ strings) {
+  for (const text of ["target", "event", "edits", "why_empty"]) measured[text] = strings[measured[text]];
+  return measured;
 }
 
 /** @returns {Functions} */
@@ -113,6 +123,7 @@ function addRoots(/** @type {Functions} */ functions, { threads, processes, stri
     comm: ofThread((process) => comm(process)),
     process: ofThread((process) => `process ${processes.pid[process]} (${comm(process)})`),
     thread: ofThread((_, thread) => `thread ${threads.tid[thread]} (${strings[threads.comm[thread]]})`),
+    name: ofThread((_, thread) => `threads named ${strings[threads.comm[thread]]}`),
   };
 }
 

@@ -24,13 +24,13 @@ const FONT = "12px ui-monospace, 'SFMono-Regular', Menlo, Consolas, 'DejaVu Sans
 class FlameView {
   /**
    * @param {HTMLElement} holder
-   * @param {{label: string, colours: Colours, names: FittingNames, describe: (tree: CallTree, node: number) => string} & FlameEvents} setting
+   * @param {{label: string, colours: Colours, reading: Reading} & FlameEvents} setting
    */
   constructor(holder, setting) {
     this.setting = setting;
     this.canvas = /** @type {HTMLCanvasElement} */ (element("canvas", { "aria-hidden": "true" }));
     this.spacer = element("div");
-    this.items = new TreeItems(setting.describe);
+    this.items = new TreeItems((tree, node) => setting.reading.describe(tree, node));
     holder.append(this.canvas, this.spacer, this.items.holder);
     holder.className = "flame";
     holder.tabIndex = 0;
@@ -141,7 +141,7 @@ class FlameView {
   widestChild(/** @type {number} */ node) {
     let widest = null;
     for (const child of childrenOf(this.tree, node)) {
-      if (widest === null || this.tree.total[child] > this.tree.total[widest]) widest = child;
+      if (this.tree.weight[child] > (widest === null ? 0 : this.tree.weight[widest])) widest = child;
     }
     return widest;
   }
@@ -161,7 +161,7 @@ class FlameView {
     const size = tree.end[zoomed] - zoomed;
     for (let steps = 1; found && steps <= size; steps += 1) {
       const node = zoomed + ((((this.focused - zoomed + step * steps) % size) + size) % size);
-      if (found.matches[tree.function[node]]) {
+      if (found.matches[tree.function[node]] && tree.weight[node] > 0) {
         this.holder.focus();
         this.focus(node);
         return;
@@ -171,11 +171,11 @@ class FlameView {
 
   leftPx(node) {
     const { tree, zoomed } = this;
-    return ((tree.start[node] - tree.start[zoomed]) / tree.total[zoomed]) * this.width;
+    return ((tree.start[node] - tree.start[zoomed]) / tree.weight[zoomed]) * this.width;
   }
 
   widthPx(node) {
-    return (this.tree.total[node] / this.tree.total[this.zoomed]) * this.width;
+    return (this.tree.weight[node] / this.tree.weight[this.zoomed]) * this.width;
   }
 
   /** The top of a row in all that can be scrolled over. */
@@ -190,17 +190,17 @@ class FlameView {
   /** @returns {number | null} */
   nodeAt(/** @type {MouseEvent} */ event) {
     const { tree, zoomed } = this;
-    if (!tree || tree.total[0] === 0) return null;
+    if (!tree || tree.weight[0] === 0) return null;
     const box = this.canvas.getBoundingClientRect();
     const y = event.clientY - box.top + this.holder.scrollTop;
     const depth = Math.floor((this.rootIsBelow ? this.contentPx() - y : y) / ROW_PX);
     if (depth < tree.depth[zoomed]) return pathTo(tree, zoomed)[depth] ?? null;
-    const sample = tree.start[zoomed] + ((event.clientX - box.left) / this.width) * tree.total[zoomed];
+    const place = tree.start[zoomed] + ((event.clientX - box.left) / this.width) * tree.weight[zoomed];
     let node = zoomed;
     while (tree.depth[node] < depth) {
       let below = null;
       for (const child of childrenOf(tree, node)) {
-        if (sample >= tree.start[child] && sample < tree.start[child] + tree.total[child]) below = child;
+        if (place >= tree.start[child] && place < tree.start[child] + tree.weight[child]) below = child;
       }
       if (below === null) return null;
       node = below;
@@ -252,7 +252,7 @@ class FlameView {
     context.font = FONT;
     context.textBaseline = "middle";
     this.columnPx = context.measureText("m").width;
-    if (tree.total[0] === 0) return;
+    if (tree.weight[0] === 0) return;
     for (const node of pathTo(tree, zoomed)) this.drawBox(context, node, 0, this.width, true);
     for (let node = zoomed; node < tree.end[zoomed]; ) {
       const width = this.widthPx(node);
@@ -272,12 +272,12 @@ class FlameView {
   drawBox(context, node, left, width, isAbove) {
     const top = this.rowPx(this.tree.depth[node]) - this.holder.scrollTop;
     if (top > this.height || top + ROW_PX < 0) return;
-    const { colours, names } = this.setting;
+    const { colours, reading } = this.setting;
     const which = this.tree.function[node];
     const isMatch = this.search !== null && this.search.matches[which] === 1;
     const isFaded = isAbove || (this.search !== null && !isMatch);
     const gap = width > 3 ? 1 : 0;
-    context.fillStyle = colours.box(which, isFaded);
+    context.fillStyle = reading.colour(this.tree, node, isFaded);
     context.fillRect(left, top, width - gap, ROW_PX - 1);
     if (node === this.hovered || (isMatch && width > 4)) {
       context.strokeStyle = colours.outline;
@@ -287,7 +287,7 @@ class FlameView {
     if (width < TEXT_FROM_PX) return;
     const room = width - 2 * TEXT_INSET_PX;
     context.fillStyle = isFaded ? colours.fadedText : colours.text;
-    const text = names.fitting(which, Math.floor(room / this.columnPx));
+    const text = reading.fitting(this.tree, node, Math.floor(room / this.columnPx));
     context.fillText(text, left + TEXT_INSET_PX, top + ROW_PX / 2, room);
   }
 

@@ -7,51 +7,54 @@ const ROWS_AT_ONCE = 200;
 const SWATCH_PX = 30;
 const CHARACTER_PX = 7.3;
 
-const COLUMNS = [
-  { key: "self", label: "Self", first: "descending" },
-  { key: "total", label: "Total", first: "descending" },
-  { key: "name", label: "Function", first: "ascending" },
-];
-
 class FunctionTable {
   /**
    * @param {HTMLElement} table
-   * @param {{functions: Functions, names: FittingNames, onPick: (which: number) => void, onShown: (text: string) => void}} setting
+   * @param {{reading: Reading, onPick: (which: number) => void, onShown: (text: string) => void}} setting
+   * @param {string} first the column that it is sorted by at first
    */
-  constructor(table, setting) {
+  constructor(table, setting, first) {
     this.setting = setting;
-    this.sortedBy = COLUMNS[0];
-    this.direction = COLUMNS[0].first;
+    this.columns = [...setting.reading.columns, this.nameColumn()];
+    this.sortedBy = this.columns.find(({ key }) => key === first);
+    this.direction = this.sortedBy.first;
     this.rowsShown = ROWS_AT_ONCE;
-    this.numbers = { self: new Float64Array(0), total: new Float64Array(0), of: 0 };
+    /** @type {Hot} */
+    this.hot = { sides: [], of: [] };
     /** @type {Search | null} */
     this.search = null;
     /** @type {number | null} */
     this.picked = null;
     /** @type {Map<number, HTMLElement>} */
     this.rows = new Map();
-    this.headings = COLUMNS.map((column) => this.heading(column));
+    this.headings = this.columns.map((column) => this.heading(column));
     this.body = element("tbody");
     this.body.addEventListener("keydown", (event) => this.walk(event));
     table.append(element("thead", {}, element("tr", {}, ...this.headings)), this.body);
     new ResizeObserver(() => this.draw()).observe(table);
   }
 
-  heading(column) {
+  /** @returns {Column} */
+  nameColumn() {
+    const { name } = this.setting.reading.functions;
+    const compare = () => (a, b) => (name[a] < name[b] ? -1 : 1);
+    return { key: "name", label: "Function", first: "ascending", compare, cell: (_, which) => this.nameCell(which) };
+  }
+
+  heading(/** @type {Column} */ column) {
     const button = element("button", { type: "button", onclick: () => this.sortBy(column) }, column.label);
     return element("th", { scope: "col", class: column.key }, button);
   }
 
-  sortBy(column) {
+  sortBy(/** @type {Column} */ column) {
     const turned = this.direction === "ascending" ? "descending" : "ascending";
     this.direction = column === this.sortedBy ? turned : column.first;
     this.sortedBy = column;
     this.draw();
   }
 
-  /** Shows these numbers, as shares of `of` samples. */
-  show({ self, total }, of) {
-    this.numbers = { self, total, of };
+  show(/** @type {Hot} */ hot) {
+    this.hot = hot;
     this.rowsShown = ROWS_AT_ONCE;
     this.draw();
   }
@@ -75,7 +78,7 @@ class FunctionTable {
     this.body.replaceChildren(...this.rows.values());
     this.showCount(shown.length, found.length);
     this.headings.forEach((heading, index) => {
-      const isSorted = COLUMNS[index] === this.sortedBy;
+      const isSorted = this.columns[index] === this.sortedBy;
       heading.setAttribute("aria-sort", isSorted ? this.direction : "none");
     });
   }
@@ -88,39 +91,32 @@ class FunctionTable {
 
   /** The functions that were sampled and match, in order. */
   found() {
-    const { functions } = this.setting;
-    const { self, total } = this.numbers;
+    const { count } = this.setting.reading.functions;
+    const { sides } = this.hot;
     const found = [];
-    for (let which = 0; which < functions.count; which += 1) {
-      if (total[which] > 0 && (!this.search || this.search.matches[which])) found.push(which);
+    for (let which = 0; which < count; which += 1) {
+      const isThere = sides.some(({ total }) => total[which] > 0);
+      if (isThere && (!this.search || this.search.matches[which])) found.push(which);
     }
-    const byName = (a, b) => (functions.name[a] < functions.name[b] ? -1 : 1);
-    const ascending = {
-      self: (a, b) => self[a] - self[b] || total[a] - total[b] || byName(b, a),
-      total: (a, b) => total[a] - total[b] || self[a] - self[b] || byName(b, a),
-      name: byName,
-    }[this.sortedBy.key];
-    found.sort(ascending);
+    const compare = this.sortedBy.compare(this.hot);
+    const byName = this.columns.at(-1).compare(this.hot);
+    found.sort((a, b) => compare(a, b) || byName(b, a));
     return this.direction === "ascending" ? found : found.reverse();
   }
 
   row(which, isFirst) {
-    const { functions, names, onPick } = this.setting;
-    const { self, total, of } = this.numbers;
-    const pick = () => onPick(which);
-    const name = functions.name[which];
-    const labels = { title: name, "aria-label": name };
-    const short = nameElement(names.fitting(which, this.nameColumns()));
-    const button = element("button", { type: "button", tabindex: isFirst ? 0 : -1, ...labels }, short);
-    const swatch = element("span", { class: `swatch ${functions.kind[which]}`, title: KINDS[functions.kind[which]] });
-    const attributes = { onclick: pick, "aria-current": which === this.picked ? "true" : "false" };
-    return element(
-      "tr",
-      attributes,
-      numberCell(self[which], of),
-      numberCell(total[which], of),
-      element("td", { class: "name" }, swatch, button),
-    );
+    const attributes = { onclick: () => this.setting.onPick(which), "aria-current": which === this.picked ? "true" : "false" };
+    const row = element("tr", attributes, ...this.columns.map(({ cell }) => cell(this.hot, which)));
+    row.querySelector("button").tabIndex = isFirst ? 0 : -1;
+    return row;
+  }
+
+  nameCell(which) {
+    const { reading } = this.setting;
+    const name = reading.functions.name[which];
+    const short = nameElement(reading.names.fitting(which, this.nameColumns()));
+    const button = element("button", { type: "button", title: name, "aria-label": name }, short);
+    return element("td", { class: "name" }, ...reading.marks(which), button);
   }
 
   /** How many characters of a name have room. */
@@ -134,7 +130,7 @@ class FunctionTable {
       this.draw();
     };
     const button = element("button", { type: "button", onclick: more }, "show more");
-    return element("tr", {}, element("td", { colspan: COLUMNS.length, class: "more" }, button));
+    return element("tr", {}, element("td", { colspan: this.columns.length, class: "more" }, button));
   }
 
   walk(/** @type {KeyboardEvent} */ event) {
@@ -145,9 +141,4 @@ class FunctionTable {
     buttons[Math.min(Math.max(to, 0), buttons.length - 1)].focus();
     event.preventDefault();
   }
-}
-
-function numberCell(count, of) {
-  const share = element("span", { class: "share" }, percentText(count, of));
-  return element("td", { class: "number" }, share, element("span", { class: "count" }, shortNumber(count)));
 }

@@ -10,10 +10,15 @@
 
 /** Keys of parts of the page that have the focus; they are told here and heard there. */
 const KEYS_OF_PARTS = [
-  ["← → ↑ ↓", "in a graph: the next box; in the heat map: the next span; in the table: the next function"],
-  ["Enter", "in a graph: zoom; in the heat map: select the column; in the table: callers and callees"],
-  ["Shift ← → ↑ ↓", "in the heat map: select a range"],
+  ["← → ↑ ↓", "in a graph: the next box; in the table: the next function"],
+  ["Enter", "in a graph: zoom; in the table: callers and callees"],
   ["Tab", "the next part of the page"],
+];
+
+const KEYS_OF_HEAT_MAP = [
+  ["← → ↑ ↓", "in the heat map: the next span"],
+  ["Enter", "in the heat map: select the column"],
+  ["Shift ← → ↑ ↓", "in the heat map: select a range"],
 ];
 
 function listenToKeys(/** @type {Key[]} */ keys) {
@@ -30,8 +35,10 @@ function listenToKeys(/** @type {Key[]} */ keys) {
   });
 }
 
-function fillHelp(/** @type {HTMLDialogElement} */ dialog, /** @type {Key[]} */ keys) {
-  const rows = [...KEYS_OF_PARTS, ...keys.map(({ shown, what }) => [shown, what])];
+/** @param {boolean} hasHeatMap */
+function fillHelp(/** @type {HTMLDialogElement} */ dialog, /** @type {Key[]} */ keys, hasHeatMap) {
+  const ofParts = [...KEYS_OF_PARTS, ...(hasHeatMap ? KEYS_OF_HEAT_MAP : [])];
+  const rows = [...ofParts, ...keys.map(({ shown, what }) => [shown, what])];
   const row = ([shown, what]) =>
     element("tr", {}, element("th", { scope: "row" }, element("kbd", {}, shown)), element("td", {}, what));
   const close = element("button", { type: "button", autofocus: true, onclick: () => dialog.close() }, "Close");

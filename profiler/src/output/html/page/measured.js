@@ -1,7 +1,34 @@
 // What was measured, and what became of every tick, stack and frame.
 
-/** One line for the head of the page. */
-function factsText(measured) {
+/** What the page is called. */
+function titleText(/** @type {Measured[]} */ [first, second]) {
+  if (!first.target && !second?.target) return second ? "Profiles before and after" : "Profile";
+  if (!second) return `On-CPU: ${first.target}`;
+  if (first.target === second.target) return `On-CPU: ${first.target}, before and after`;
+  return `On-CPU: ${second.target}, compared with ${first.target}`;
+}
+
+/** What the page's profiles are called where it has two. */
+const SIDES = ["before", "after"];
+
+/** For the head of the page: a line for each profile, and one for each that is empty. */
+function factsElements(/** @type {Measured[]} */ measured, /** @type {number[]} */ samples) {
+  const side = (number) => (measured.length > 1 ? [SIDES[number], measured[number].target] : []);
+  const line = (each, number) => [...side(number), factsText(each, samples[number])].filter(Boolean).join(" · ");
+  return measured.map((each, number) => element("p", {}, nameElement(line(each, number))));
+}
+
+/** Which profiles are empty and why, or "". */
+function emptyTexts(/** @type {Measured[]} */ measured, /** @type {number[]} */ samples) {
+  const text = (each, number) => {
+    const why = emptyText(each, samples[number]);
+    return why && measured.length > 1 ? `${SIDES[number]}: ${why}` : why;
+  };
+  return measured.map(text).filter(Boolean).join(" · ");
+}
+
+/** One profile's line. */
+function factsText(/** @type {Measured} */ measured, /** @type {number} */ samples) {
   const facts = [];
   if (measured.event) {
     const cpus = measured.cpus === 1 ? "1 CPU" : `${measured.cpus} CPUs`;
@@ -9,26 +36,37 @@ function factsText(measured) {
     facts.push(`${(measured.duration_ns / 1e9).toFixed(1)} s`);
   }
   if (measured.started_unix_ms) facts.push(new Date(measured.started_unix_ms).toLocaleString());
-  return facts;
+  const { edits, reported, lost } = measured;
+  facts.push(edits ? `${NUMBER.format(samples)} of ${sampleText(reported)}: ${edits}` : sampleText(samples));
+  facts.push(`${NUMBER.format(lost)} lost`);
+  return facts.join(" · ");
 }
 
-/** The ledger's tables. */
-function ledgerElements(sections) {
-  return sections.map(({ title, rows }) =>
-    element(
-      "table",
-      {},
-      element("caption", {}, title),
-      element("tbody", {}, ...rows.map(ledgerRow)),
-    ),
-  );
+/** Why there is nothing to see, or "". */
+function emptyText(/** @type {Measured} */ { edits, why_empty: why }, /** @type {number} */ samples) {
+  if (samples > 0) return "";
+  if (edits && !why) return `No sample is left: ${edits}`;
+  return `No sample was taken${why && `: ${why}`}`;
 }
 
-function ledgerRow({ what, amount, share }) {
+/** The tables of each profile's ledger. */
+function ledgerElements(/** @type {Measured[]} */ measured) {
+  return measured.flatMap(({ ledger }, side) => {
+    const heading = measured.length > 1 ? [element("h2", {}, `Ledger ${SIDES[side]}`)] : [];
+    return [...heading, ...ledger.map(ledgerTable)];
+  });
+}
+
+function ledgerTable({ title, rows }) {
+  return element("table", {}, element("caption", {}, title), element("tbody", {}, ...rows.map(ledgerRow)));
+}
+
+function ledgerRow({ what, amount, share, remedy }) {
+  const advice = remedy ? [element("p", { class: "remedy" }, "→ ", nameElement(remedy))] : [];
   return element(
     "tr",
     {},
-    element("th", { scope: "row" }, nameElement(what)),
+    element("th", { scope: "row" }, nameElement(what), ...advice),
     element("td", { class: "number" }, typeof amount === "number" ? NUMBER.format(amount) : amount),
     element("td", { class: "number" }, share),
   );

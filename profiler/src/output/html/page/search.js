@@ -34,12 +34,12 @@ function expressionOf(/** @type {string} */ pattern) {
   }
 }
 
-/** The samples of a subtree whose stack has a function that matches. */
+/** The samples of a subtree whose stack has a function that matches, in each profile. */
 function matchedSamples(/** @type {CallTree} */ tree, top, /** @type {Search} */ { matches }) {
-  let samples = 0;
+  const samples = tree.sides.map(() => 0);
   for (let node = top; node < tree.end[top]; ) {
     if (matches[tree.function[node]]) {
-      samples += tree.total[node];
+      tree.sides.forEach(({ total }, side) => (samples[side] += total[node]));
       node = tree.end[node];
     } else {
       node += 1;
