@@ -128,7 +128,7 @@ impl<'a> Copy<'a> {
         thread
     }
 
-    fn process(&mut self, id: ProcessId) -> ProcessId {
+    pub(super) fn process(&mut self, id: ProcessId) -> ProcessId {
         if let Some(known) = self.processes.get(&id) {
             return *known;
         }

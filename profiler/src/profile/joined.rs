@@ -41,11 +41,13 @@ impl Joining {
         let mut copy = Copy::onto(std::mem::take(&mut self.builder), interval);
         for (index, process) in interval.processes().iter().enumerate() {
             let comm = copy.string(process.comm);
-            let known = match self.processes.entry((process.pid, comm)) {
-                Entry::Occupied(known) => *known.get(),
-                Entry::Vacant(new) => *new.insert(copy.builder().process_named(process.pid, comm)),
-            };
-            copy.set_process(ProcessId::from_index(index), known);
+            let id = ProcessId::from_index(index);
+            match self.processes.entry((process.pid, comm)) {
+                Entry::Occupied(known) => copy.set_process(id, *known.get()),
+                Entry::Vacant(new) => {
+                    new.insert(copy.process(id));
+                }
+            }
         }
         let stacks: Vec<_> = interval.stacks().map(|stack| copy.stack(stack)).collect();
         for sample in interval.samples() {
@@ -85,6 +87,7 @@ mod tests {
         let frame = test_profile::function(&mut builder, function, 1);
         let stack = builder.stack(vec![frame], StackEnd::Root);
         let process = builder.process(7, comm);
+        builder.set_container(process, "4f1c3a99");
         let thread = builder.thread(process, 7, comm);
         builder.sample(100, 0, thread, stack, 2);
         builder.finish(Header { started_monotonic_ns, duration_ns: 1_000, ..Header::default() })
@@ -105,6 +108,8 @@ mod tests {
         let joined = Profile::joined(&[interval(0, "a", "f"), interval(1, "a", "f"), interval(2, "b", "f")]);
         assert_eq!((joined.processes().len(), joined.threads().len()), (2, 2));
         assert_eq!((joined.stack_count(), joined.frames().len()), (1, 1));
+        let containers = joined.processes().iter().filter_map(|process| process.container);
+        assert_eq!(containers.map(|id| joined.string(id)).collect::<Vec<_>>(), ["4f1c3a99", "4f1c3a99"]);
     }
 
     #[test]
