@@ -146,8 +146,13 @@ test("a range is typed, too", async () => {
   assert.match(await browser.text("selected"), /^0\.00 s to 1\.00 s: 100 samples/);
 });
 
-test("threads stand apart when they are asked to", async () => {
+test("containers and threads stand apart when they are asked to", async () => {
   await browser.evaluate("document.getElementById('flame').focus()");
+  await browser.press("t");
+  assert.equal(await browser.text("spoken"), "group by: container");
+  await browser.press("ArrowDown");
+  assert.match(await focused(), /^container 4f1c3ab99a0e, 100\.0 %/);
+  await browser.press("ArrowUp");
   await browser.press("t");
   await browser.press("t");
   assert.equal(await browser.text("spoken"), "group by: thread");

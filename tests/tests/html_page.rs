@@ -60,6 +60,7 @@ fn known() -> Profile {
         naming: Naming::Address(Reason::NoSymbols),
     });
     let process = builder.process(7, "app");
+    builder.set_container(process, "4f1c3ab99a0e6b7a1d5d2f3e4c5b6a79808f7e6d5c4b3a29180f7e6d5c4b3a29");
     let threads = [builder.thread(process, 7, "app"), builder.thread(process, 8, "worker;1")];
     for index in 0..300 {
         let (thread, frames) = match index {

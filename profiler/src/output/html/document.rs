@@ -23,7 +23,7 @@ use crate::{
 
 #[derive(Serialize)]
 pub(super) struct Document<'a> {
-    /// What stands between the root and the stacks at first: `comm`, `process` or `thread`.
+    /// What stands between the root and the stacks at first: `comm`, `container`, `process` or `thread`.
     roots: &'static str,
     kinds: [Kind; Kind::ALL.len()],
     functions: function::Columns,
@@ -92,10 +92,11 @@ impl<'a> Document<'a> {
 }
 
 fn roots(options: &OutputOptions) -> &'static str {
-    match (options.per_thread, options.per_process) {
-        (true, _) => "thread",
-        (false, true) => "process",
-        (false, false) => "comm",
+    match options {
+        OutputOptions { per_thread: true, .. } => "thread",
+        OutputOptions { per_process: true, .. } => "process",
+        OutputOptions { per_container: true, .. } => "container",
+        _ => "comm",
     }
 }
 

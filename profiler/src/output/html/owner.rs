@@ -16,6 +16,8 @@ pub(super) struct Owners<'a> {
 pub(super) struct Processes {
     pid: Vec<u32>,
     comm: Vec<usize>,
+    /// Nothing where there is none.
+    container: Vec<usize>,
 }
 
 #[derive(Default, Serialize)]
@@ -46,6 +48,8 @@ impl<'a> Owners<'a> {
                 let process = profile.process(thread.process);
                 processes.pid.push(process.pid);
                 processes.comm.push(texts.number(profile.string(process.comm)));
+                let container = process.container.map_or("", |id| profile.string(id));
+                processes.container.push(texts.number(container));
             }
         }
         (processes, threads)

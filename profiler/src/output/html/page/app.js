@@ -137,7 +137,7 @@ class App {
       { keys: ["s"], shown: "s", what: "callers and callees of the box", action: () => this.goToTab("sandwich") },
       { keys: ["l"], shown: "l", what: "ledger", action: () => this.goToTab("ledger") },
       { keys: ["i"], shown: "i", what: "root above or below", action: () => next("side") },
-      { keys: ["t"], shown: "t", what: "group by process name, process, thread, thread name or nothing", action: () => next("roots") },
+      { keys: ["t"], shown: "t", what: "group by process name, container, process, thread, thread name or nothing", action: () => next("roots") },
       { keys: ["o"], shown: "o", what: "order of siblings", action: () => next("order") },
       ...(this.isComparison() ? ofTwo : []),
       { keys: ["d"], shown: "d", what: "dark or light", action: () => this.setTheme(this.isDark() ? "light" : "dark") },

@@ -121,6 +121,11 @@ function addRoots(/** @type {Functions} */ functions, { threads, processes, stri
   return {
     none: Int32Array.from(threads.process, () => -1),
     comm: ofThread((process) => comm(process)),
+    // As much of an id as container runtimes show.
+    container: ofThread((process) => {
+      const id = strings[processes.container[process]];
+      return id ? `container ${id.slice(0, 12)}` : "no container";
+    }),
     process: ofThread((process) => `process ${processes.pid[process]} (${comm(process)})`),
     thread: ofThread((_, thread) => `thread ${threads.tid[thread]} (${strings[threads.comm[thread]]})`),
     name: ofThread((_, thread) => `threads named ${strings[threads.comm[thread]]}`),
