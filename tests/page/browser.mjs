@@ -66,8 +66,17 @@ export class Browser {
   }
 
   call(method, params = {}) {
+    return this.send({ method, params, sessionId: this.sessionId });
+  }
+
+  /** Asks the browser as a whole. */
+  callBrowser(method, params = {}) {
+    return this.send({ method, params });
+  }
+
+  send(message) {
     const id = (this.lastId = (this.lastId ?? 0) + 1);
-    this.process.stdio[3].write(`${JSON.stringify({ id, method, params, sessionId: this.sessionId })}\0`);
+    this.process.stdio[3].write(`${JSON.stringify({ id, ...message })}\0`);
     return new Promise((resolve, reject) => this.answers.set(id, { resolve, reject }));
   }
 
@@ -96,6 +105,28 @@ export class Browser {
     this.events = [];
     await this.call("Page.navigate", { url: `file://${path}` });
     await this.until("performance.getEntriesByName('shown').length || document.getElementById('message')?.hidden === false");
+  }
+
+  /** CPU time: of the page itself, and of all of the browser's processes. */
+  async cpuMs() {
+    await this.call("Performance.enable", { timeDomain: "threadTicks" });
+    const { metrics } = await this.call("Performance.getMetrics");
+    const { processInfo } = await this.callBrowser("SystemInfo.getProcessInfo");
+    const page = 1000 * metrics.find(({ name }) => name === "TaskDuration").value;
+    return { page, all: 1000 * processInfo.reduce((sum, { cpuTime }) => sum + cpuTime, 0) };
+  }
+
+  /** What it takes to open a page, up to the first picture of the profile. */
+  async costOfOpening(path) {
+    const before = await this.cpuMs();
+    await this.open(path);
+    const paintedMs = await this.evaluate(
+      "new Promise((painted) => requestAnimationFrame(() => requestAnimationFrame(painted)))",
+    );
+    const after = await this.cpuMs();
+    const [pageCpuMs, cpuMs] = [after.page - before.page, after.all - before.all];
+    const text = `${pageCpuMs.toFixed(0)} ms of CPU in the page, ${cpuMs.toFixed(0)} ms in the browser, painted after ${paintedMs.toFixed(0)} ms`;
+    return { pageCpuMs, cpuMs, paintedMs, text };
   }
 
   /** What went wrong in the page, and what it loaded besides itself. */

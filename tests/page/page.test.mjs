@@ -5,6 +5,7 @@ import { after, before, beforeEach, test } from "node:test";
 import { join } from "node:path";
 
 import { Browser } from "./browser.mjs";
+import { colourOf, focusedBox, searchFor, tableRows } from "./parts.mjs";
 
 /** @type {Browser} */
 let browser;
@@ -17,33 +18,10 @@ before(async () => {
 after(() => browser.stop());
 beforeEach(() => browser.open(page("known.html")));
 
-/** The graph's box with the focus, in words. */
-const focused = (graph = "flame") =>
-  browser.evaluate(`(() => {
-    const id = document.getElementById("${graph}").getAttribute("aria-activedescendant");
-    return document.getElementById(id)?.textContent;
-  })()`);
-
-/** The first rows of the table: self, total, name. */
-const rows = () =>
-  browser.evaluate(`[...document.querySelectorAll("#functions tbody tr")].slice(0, 8).map((row) =>
-    [...row.querySelectorAll(".share, .name button")].map((cell) => cell.title || cell.textContent))`);
-
-/** The colour of a place in a graph. */
-const colourAt = (graph, x, y) =>
-  browser.evaluate(`(async () => {
-    await new Promise(requestAnimationFrame);
-    await new Promise(requestAnimationFrame);
-    const canvas = document.querySelector("#${graph} canvas");
-    return [...canvas.getContext("2d").getImageData(${x} * devicePixelRatio, ${y} * devicePixelRatio, 1, 1).data].slice(0, 3).join(" ");
-  })()`);
-
-const setPattern = (text) =>
-  browser.evaluate(`(() => {
-    const input = document.getElementById("pattern");
-    input.value = ${JSON.stringify(text)};
-    input.dispatchEvent(new Event("input"));
-  })()`);
+const focused = (graph) => focusedBox(browser, graph);
+const rows = () => tableRows(browser);
+const colourAt = (...place) => colourOf(browser, ...place);
+const setPattern = (text) => searchFor(browser, text);
 
 test("the head says what was measured, and nothing is loaded", async () => {
   assert.equal(await browser.text("target"), "On-CPU: pid 7 (app)");

@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 
-use super::{ModuleId, Profile, StackId, StringId, sum};
+use super::{Frame, FrameKind, ModuleId, Profile, StackId, StringId, sum};
 
 /// A function, and how many samples it had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionCount {
     /// What it is called.
     pub name: StringId,
-    /// Where it is from.
+    /// The file it is from. None for managed code, whether it was compiled before or at run time: its name says the
+    /// assembly.
     pub module: Option<ModuleId>,
     /// Samples that hit the function itself.
     pub self_count: u64,
@@ -29,7 +30,7 @@ impl Profile {
         for (stack, count) in stacks {
             let frames = self.stack(stack).frames.iter();
             let mut of_stack: Vec<_> =
-                frames.map(|id| self.frame(*id)).map(|frame| (frame.name, frame.module)).collect();
+                frames.map(|id| self.frame(*id)).map(|frame| (frame.name, file_of(frame))).collect();
             let leaf = of_stack.first().copied();
             of_stack.sort_unstable();
             of_stack.dedup();
@@ -57,9 +58,21 @@ impl Profile {
     }
 }
 
+/// The file that tells functions of one name apart.
+fn file_of(frame: &Frame) -> Option<ModuleId> {
+    match frame.kind {
+        FrameKind::Precompiled | FrameKind::Jit => None,
+        FrameKind::Kernel | FrameKind::Native | FrameKind::Inlined => frame.module,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use crate::profile::test_profile::folded;
+    use super::*;
+    use crate::{
+        address::ElfAddress,
+        profile::{Header, Naming, ProfileBuilder, StackEnd, SymbolSource, test_profile::folded},
+    };
 
     #[test]
     fn functions_count_what_hit_them_and_what_they_called() {
@@ -77,5 +90,23 @@ mod tests {
         let profile = folded(&[("p;f;f;g;f", 4)]);
         assert_eq!(profile.functions()[0].total_count, 4);
         assert_eq!(profile.functions()[1].self_count, 0);
+    }
+
+    #[test]
+    fn a_method_is_one_function_before_and_after_it_is_compiled_again() {
+        let mut builder = ProfileBuilder::default();
+        let name = builder.string("App!A.B()");
+        let file = Some(builder.module("/app/App.dll", &[]));
+        let process = builder.process(1, "app");
+        let thread = builder.thread(process, 1, "app");
+        for (kind, module) in [(FrameKind::Precompiled, file), (FrameKind::Jit, None)] {
+            let naming = Naming::Symbol(SymbolSource::RuntimeEvents);
+            let address = ElfAddress(0);
+            let frame = builder.frame(Frame { name, kind, module, address, location: None, naming });
+            let stack = builder.stack(vec![frame], StackEnd::Root);
+            builder.sample(0, 0, thread, stack, 2);
+        }
+        let functions = builder.finish(Header::default()).functions();
+        assert_eq!(functions, [FunctionCount { name, module: None, self_count: 4, total_count: 4 }]);
     }
 }

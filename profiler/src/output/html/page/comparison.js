@@ -68,7 +68,7 @@ class Comparison {
   legend() {
     const labels = { more: "▲ more after", less: "▼ less after", noise: "≈ within noise" };
     const item = ([direction, label]) => element("li", {}, element("span", { class: `swatch ${direction}` }), label);
-    const depth = element("li", {}, "the stronger, the larger the part of a box that came or went");
+    const depth = element("li", {}, "stronger: a larger part of the box");
     return [...Object.entries(labels).map(item), depth];
   }
 

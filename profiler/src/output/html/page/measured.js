@@ -11,10 +11,11 @@ function titleText(/** @type {Measured[]} */ [first, second]) {
 /** What the page's profiles are called where it has two. */
 const SIDES = ["before", "after"];
 
-/** For the head of the page: a line for each profile, and one for each that is empty. */
+/** For the head of the page: a line for each profile. */
 function factsElements(/** @type {Measured[]} */ measured, /** @type {number[]} */ samples) {
-  const side = (number) => (measured.length > 1 ? [SIDES[number], measured[number].target] : []);
-  const line = (each, number) => [...side(number), factsText(each, samples[number])].filter(Boolean).join(" · ");
+  const hasOneTarget = measured.every(({ target }) => target === measured[0].target);
+  const side = ({ target }, number) => (measured.length > 1 ? [SIDES[number], hasOneTarget ? "" : target] : []);
+  const line = (each, number) => [...side(each, number), factsText(each, samples[number])].filter(Boolean).join(" · ");
   return measured.map((each, number) => element("p", {}, nameElement(line(each, number))));
 }
 
@@ -49,12 +50,12 @@ function emptyText(/** @type {Measured} */ { edits, why_empty: why }, /** @type 
   return `No sample was taken${why && `: ${why}`}`;
 }
 
-/** The tables of each profile's ledger. */
+/** The tables of the ledger, or those of both beside each other. */
 function ledgerElements(/** @type {Measured[]} */ measured) {
-  return measured.flatMap(({ ledger }, side) => {
-    const heading = measured.length > 1 ? [element("h2", {}, `Ledger ${SIDES[side]}`)] : [];
-    return [...heading, ...ledger.map(ledgerTable)];
-  });
+  const tables = measured.map(({ ledger }) => ledger.map(ledgerTable));
+  if (measured.length === 1) return tables[0];
+  const side = (name, number) => element("div", {}, element("h2", {}, `Ledger ${name}`), ...tables[number]);
+  return SIDES.map(side);
 }
 
 function ledgerTable({ title, rows }) {

@@ -1,15 +1,12 @@
-//! The interactive page in a real browser: pages written here, opened and used by what is in `tests/page`.
-
-use std::{fs::File, path::Path, process::Command};
+//! Profiles that are known, hostile or large, to be looked at in a page.
 
 use profiler::{
-    ElfAddress, Format, OutputOptions, Profile,
+    ElfAddress, Profile,
     profile::{
         Frame, FrameId, FrameKind, Header, Naming, ProfileBuilder, Reason, SourceLocation, StackEnd,
         SymbolSource,
     },
 };
-use profiler_tests::{Workload, outcome, privileged, profiler};
 
 const NS_PER_MS: u64 = 1_000_000;
 
@@ -33,7 +30,7 @@ fn header(duration_ms: u64) -> Header {
 }
 
 /// Three seconds with a sample every 10 ms: one of work, one of recursive work, one of another thread that reads.
-fn known() -> Profile {
+pub(super) fn known() -> Profile {
     let mut builder = ProfileBuilder::default();
     let main = frame(&mut builder, "main", FrameKind::Native, "/app/run");
     let work = frame(&mut builder, "App!Demo.Program.Work(int32)", FrameKind::Precompiled, "/app/App.dll");
@@ -76,7 +73,7 @@ fn known() -> Profile {
 }
 
 /// Names that mean harm, and such as no program has.
-fn hostile() -> Profile {
+pub(super) fn hostile() -> Profile {
     let long = "x".repeat(100_000);
     let names = [
         "<img src=x onerror=\"document.title='broken'\">",
@@ -103,8 +100,29 @@ fn hostile() -> Profile {
     builder.finish(Header { target: names[0].to_owned(), event: names[1].to_owned(), ..header(1_000) })
 }
 
-/// A million samples of 50,000 stacks, some 40 frames each, in eight threads.
-fn large() -> Profile {
+/// Without samples.
+pub(super) fn empty() -> Profile {
+    ProfileBuilder::default().finish(Header::default())
+}
+
+/// Samples of call paths, `main;work`, below one process, all at once.
+pub(super) fn counted(stacks: &[(&str, u64)]) -> Profile {
+    let mut builder = ProfileBuilder::default();
+    let process = builder.process(7, "app");
+    let thread = builder.thread(process, 7, "app");
+    for (path, count) in stacks {
+        let mut frames: Vec<_> =
+            path.split(';').map(|name| frame(&mut builder, name, FrameKind::Native, "/app/run")).collect();
+        frames.reverse();
+        let stack = builder.stack(frames, StackEnd::Root);
+        builder.sample(0, 0, thread, stack, *count);
+    }
+    builder.finish(header(10_000))
+}
+
+/// A million samples of 50,000 stacks, some 40 frames each, in eight threads. Stacks are alike from one `seed` to the
+/// next near the root, and differ near the leaf.
+pub(super) fn large(seed: u64) -> Profile {
     const STACKS: u64 = 50_000;
     let mut builder = ProfileBuilder::default();
     let kinds = [FrameKind::Jit, FrameKind::Native, FrameKind::Precompiled, FrameKind::Kernel];
@@ -115,7 +133,7 @@ fn large() -> Profile {
             frame(&mut builder, &name, kinds[number % kinds.len()], &format!("/app/Area{}.dll", number % 50))
         })
         .collect();
-    let mut random = Random(1);
+    let mut random = Random(seed);
     let mut below = |from: usize, to: usize| from + random.next() as usize % (to - from);
     let stacks: Vec<_> = (0..STACKS as usize)
         .map(|number| {
@@ -146,51 +164,4 @@ impl Random {
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
     }
-}
-
-fn write(profile: &Profile, folder: &Path, name: &str) {
-    let file = File::create(folder.join(name)).unwrap();
-    profile.write_with(Format::Html, &OutputOptions::default(), file).unwrap();
-}
-
-#[test]
-fn a_browser_shows_the_page_and_every_part_of_it_works() {
-    let folder = tempfile::tempdir().unwrap();
-    write(&known(), folder.path(), "known.html");
-    write(&hostile(), folder.path(), "hostile.html");
-    write(&large(), folder.path(), "large.html");
-    write(&ProfileBuilder::default().finish(Header::default()), folder.path(), "empty.html");
-    let bytes = folder.path().join("large.html").metadata().unwrap().len();
-    assert!(bytes < 10_000_000, "a million samples of 50,000 stacks take {bytes} bytes");
-    browse(&["page/names.test.mjs", "page/page.test.mjs"], folder.path());
-}
-
-#[test]
-fn a_browser_shows_the_page_of_a_real_dotnet_process() {
-    let Some(_turn) = privileged() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let page = folder.path().join("dotnet.html");
-    let workload = Workload::run(Workload::dotnet_command("9.0", "cpu").env("PERF_MAP", "0"));
-    let pid = workload.pid().to_string();
-    let run = outcome(&mut profiler(&["-p", &pid, "-F", "499", "-d", "3", "-o", page.to_str().unwrap()]));
-    assert_eq!(run.code(), 0, "{run:?}");
-    browse(&["page/dotnet.test.mjs"], folder.path());
-}
-
-/// Runs these scripts of the browser's on the pages of a folder.
-fn browse(scripts: &[&str], pages: &Path) {
-    if let Some(missing) = ["node", "chromium"].into_iter().find(|program| !is_there(program)) {
-        assert!(std::env::var_os("PROFILER_REQUIRE_PRIVILEGED").is_none(), "{missing} is missing");
-        eprintln!("skipped: {missing} is missing");
-        return;
-    }
-    let scripts = scripts.iter().map(|script| profiler_tests::file(script));
-    let node = Command::new("node").arg("--test").args(scripts).env("PAGES", pages).output().unwrap();
-    let said = String::from_utf8_lossy(&node.stdout);
-    assert!(node.status.success(), "{said}{}", String::from_utf8_lossy(&node.stderr));
-}
-
-fn is_there(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }

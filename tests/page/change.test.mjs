@@ -1,0 +1,37 @@
+// The noise of a difference, as the page computes it: the same numbers as in the tests of `difference/change.rs`.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+
+const source = readFileSync(new URL("../../profiler/src/output/html/page/change.js", import.meta.url), "utf8");
+const { changeOf, changeText } = new Function(`${source}; return { changeOf, changeText };`)();
+
+const isBeyond = (before, of, after, ofAfter) => changeOf([before, after], [of, ofAfter]).isBeyondNoise;
+
+test("a change is in points of each side's own total", () => {
+  const { before, after, points } = changeOf([10, 40], [100, 200]);
+  assert.deepEqual([before, after, points], [10, 20, 10]);
+  assert.equal(changeOf([0, 0], [0, 0]).points, 0);
+});
+
+test("the interval is that of Agresti and Caffo", () => {
+  const expected = 100 * 1.96 * Math.sqrt((((8 / 12) * 4) / 12 + ((2 / 12) * 10) / 12) / 12);
+  assert.ok(Math.abs(changeOf([7, 1], [10, 10]).noise - expected) < 1e-9);
+  assert.ok(isBeyond(7, 10, 1, 10));
+});
+
+test("few samples prove nothing and many do", () => {
+  assert.ok(!isBeyond(0, 10, 1, 10));
+  assert.ok(!isBeyond(10, 1000, 18, 1000));
+  assert.ok(isBeyond(100, 10_000, 180, 10_000));
+  assert.ok(!isBeyond(0, 0, 0, 0));
+  assert.ok(!isBeyond(0, 0, 5, 5));
+});
+
+test("a change in words has its direction, its size and its noise", () => {
+  assert.equal(changeText(changeOf([100, 300], [1000, 1000])), "▲ +20.00 ±3.40");
+  assert.match(changeText(changeOf([300, 100], [1000, 1000])), /^▼ −20\.00 ±/);
+  assert.match(changeText(changeOf([100, 101], [1000, 1000])), /^≈ \+0\.10 ±/);
+  assert.match(changeText(changeOf([1e6, 1e6 - 1], [1e9, 1e9])), /^≈ 0\.00 ±/);
+});

@@ -1,0 +1,111 @@
+//! The interactive page in a real browser: pages written here, opened and used by what is in `tests/page`.
+
+mod profiles;
+
+use std::{
+    fs::{self, File},
+    path::Path,
+    process::Command,
+};
+
+use profiler::{Difference, Format, OutputOptions, Profile, difference::FunctionChange};
+use profiler_tests::{Workload, outcome, privileged, profiler};
+use serde_json::{Value, json};
+
+use self::profiles::{counted, empty, hostile, known, large};
+
+/// A million samples of 50,000 stacks make a page smaller than this.
+const LARGE_PAGE_BYTES: u64 = 10_000_000;
+
+fn write(profile: &Profile, folder: &Path, name: &str) {
+    let file = File::create(folder.join(name)).unwrap();
+    profile.write_with(Format::Html, &OutputOptions::default(), file).unwrap();
+}
+
+fn write_difference(before: &Profile, after: &Profile, folder: &Path, name: &str) {
+    let file = File::create(folder.join(name)).unwrap();
+    Difference::between(before, after).write(Format::Html, file).unwrap();
+}
+
+fn assert_is_small(folder: &Path, name: &str) {
+    let bytes = folder.join(name).metadata().unwrap().len();
+    assert!(bytes < LARGE_PAGE_BYTES, "{name} takes {bytes} bytes");
+}
+
+#[test]
+fn a_browser_shows_the_page_and_every_part_of_it_works() {
+    let folder = tempfile::tempdir().unwrap();
+    write(&known(), folder.path(), "known.html");
+    write(&hostile(), folder.path(), "hostile.html");
+    write(&large(1), folder.path(), "large.html");
+    write(&empty(), folder.path(), "empty.html");
+    assert_is_small(folder.path(), "large.html");
+    browse(&["page/names.test.mjs", "page/colours.test.mjs", "page/page.test.mjs"], folder.path());
+}
+
+#[test]
+fn a_browser_shows_the_page_of_a_difference_and_every_part_of_it_works() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = |before: &Profile, after: &Profile, name| write_difference(before, after, folder.path(), name);
+    let before =
+        counted(&[("main;parse", 300), ("main;read", 550), ("main;old;leaf", 100), ("main;idle", 50)]);
+    let after =
+        counted(&[("main;parse", 1000), ("main;read", 744), ("main;new;leaf", 160), ("main;idle", 96)]);
+    page(&before, &after, "changed.html");
+    page(&before, &before, "same.html");
+    page(&empty(), &after, "empty-before.html");
+    page(&before, &empty(), "empty-after.html");
+    page(&empty(), &empty(), "empty-both.html");
+    page(&known(), &hostile(), "hostile-difference.html");
+    page(&large(1), &large(2), "large-difference.html");
+    assert_is_small(folder.path(), "large-difference.html");
+    let expected = table(&Difference::between(&known(), &hostile())).to_string();
+    fs::write(folder.path().join("hostile-difference.json"), expected).unwrap();
+    browse(&["page/change.test.mjs", "page/difference.test.mjs"], folder.path());
+}
+
+/// What the library says of each function, as the page shows it.
+fn table(difference: &Difference<'_>) -> Value {
+    let row = |function: &FunctionChange<'_>| {
+        let (own, total) = (&function.self_change, &function.total_change);
+        let numbers = [own.before_percent(), own.after_percent(), own.points(), own.noise_points()];
+        let totals = [total.points(), total.noise_points()];
+        json!({
+            "name": function.name,
+            "self": numbers,
+            "total": totals,
+            "beyond": [own.is_beyond_noise(), total.is_beyond_noise()],
+        })
+    };
+    difference.functions().iter().map(row).collect()
+}
+
+#[test]
+fn a_browser_shows_the_page_of_a_real_dotnet_process() {
+    let Some(_turn) = privileged() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("dotnet.html");
+    let workload = Workload::run(Workload::dotnet_command("9.0", "cpu").env("PERF_MAP", "0"));
+    let pid = workload.pid().to_string();
+    let run = outcome(&mut profiler(&["-p", &pid, "-F", "499", "-d", "3", "-o", page.to_str().unwrap()]));
+    assert_eq!(run.code(), 0, "{run:?}");
+    browse(&["page/dotnet.test.mjs"], folder.path());
+}
+
+/// Runs these scripts of the browser's on the pages of a folder.
+fn browse(scripts: &[&str], pages: &Path) {
+    if let Some(missing) = ["node", "chromium"].into_iter().find(|program| !is_there(program)) {
+        assert!(std::env::var_os("PROFILER_REQUIRE_PRIVILEGED").is_none(), "{missing} is missing");
+        eprintln!("skipped: {missing} is missing");
+        return;
+    }
+    let scripts = scripts.iter().map(|script| profiler_tests::file(script));
+    let node = Command::new("node").arg("--test").args(scripts).env("PAGES", pages).output().unwrap();
+    let said = String::from_utf8_lossy(&node.stdout);
+    assert!(node.status.success(), "{said}{}", String::from_utf8_lossy(&node.stderr));
+}
+
+fn is_there(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
