@@ -5,6 +5,8 @@ mod arguments;
 mod doctor;
 mod duration;
 mod gap;
+mod held_log;
+mod live;
 mod outputs;
 mod progress;
 mod report;
@@ -17,7 +19,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use self::arguments::Arguments;
+use self::{arguments::Arguments, held_log::HeldLog};
 use crate::{Error, doctor::Situation};
 
 /// The exit codes of the program.
@@ -32,8 +34,9 @@ mod exit {
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    init_log(&arguments);
-    match run::run(&arguments) {
+    let log = HeldLog::default();
+    init_log(&arguments, &log);
+    match run::run(&arguments, &log) {
         Ok(code) => code.into(),
         Err(error) => {
             eprintln!("profiler: {}", summary::one_line(&error));
@@ -57,12 +60,13 @@ fn advice_for(error: &anyhow::Error) -> Option<String> {
     advice::advice(error.kind(), &Situation::current())
 }
 
-fn init_log(arguments: &Arguments) {
+fn init_log(arguments: &Arguments, log: &HeldLog) {
     let level = match (arguments.common.quiet, arguments.common.verbose) {
         (true, _) => log::LevelFilter::Error,
         (false, 0) => log::LevelFilter::Warn,
         (false, 1) => log::LevelFilter::Info,
         (false, _) => log::LevelFilter::Debug,
     };
-    env_logger::Builder::new().filter_level(level).format_timestamp_millis().init();
+    let target = env_logger::Target::Pipe(Box::new(log.clone()));
+    env_logger::Builder::new().filter_level(level).format_timestamp_millis().target(target).init();
 }
