@@ -57,6 +57,7 @@ impl Default for Builder {
             user_stacks: true,
             unwind: Unwind::Auto,
             children: false,
+            silent_command: false,
             inlines: false,
             lines: false,
             raw_names: false,
@@ -149,6 +150,13 @@ impl Builder {
     /// a warning is logged.
     pub fn dotnet_perf_map(mut self, wanted: bool) -> Self {
         self.settings.dotnet_perf_map = wanted;
+        self
+    }
+
+    /// Whether the standard input, output and error of a [`Target::Command`] are `/dev/null` and not the profiler's own;
+    /// not when not said.
+    pub fn silent_command(mut self, wanted: bool) -> Self {
+        self.settings.silent_command = wanted;
         self
     }
 

@@ -22,6 +22,7 @@ Examples:
   profiler report run.profile -o flame.svg    any output of it, on any machine
   profiler top run.profile --focus Json       its hottest functions, of some samples
   profiler diff old.profile new.profile       what changed between two
+  profiler live -p 1234                       a flame graph in the terminal, every second anew
   profiler doctor                             what this machine and these privileges allow
   profiler doctor -p 1234                     and how the frames of a process will be named
 
@@ -72,6 +73,9 @@ pub(super) enum Action {
         #[command(flatten)]
         view: ViewArguments,
     },
+    /// Show a flame graph and the hot functions in this terminal, every second anew
+    #[command(mut_arg("from", |from| from.hide(true)), mut_arg("to", |to| to.hide(true)))]
+    Live(Box<LiveArguments>),
     /// Write a recorded profile (-o FILE.profile) in any format, without privileges
     Report {
         /// The recorded profile; - is standard input
@@ -100,6 +104,22 @@ pub(super) enum Action {
         #[command(flatten)]
         view: ViewArguments,
     },
+}
+
+/// What to look at while it is sampled.
+#[derive(Args, Debug)]
+pub(super) struct LiveArguments {
+    #[command(flatten)]
+    target: TargetArguments,
+    /// Show this much of the past; w shows everything
+    #[arg(short, long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    pub(super) window: Duration,
+    #[command(flatten)]
+    pub(super) sampling: SamplingArguments,
+    #[command(flatten)]
+    pub(super) stacks: StackArguments,
+    #[command(flatten)]
+    pub(super) view: ViewArguments,
 }
 
 /// What to sample.
@@ -195,6 +215,13 @@ pub(super) struct OutputArguments {
     /// speedscope, firefox, perf-script, trace-zip, profile
     #[arg(long, value_name = "NAME")]
     pub(super) format: Option<Format>,
+    #[command(flatten)]
+    stacks: StackArguments,
+}
+
+/// How stacks are written.
+#[derive(Args, Debug)]
+pub(super) struct StackArguments {
     /// Mark kinds of frames in folded stacks: _[k] kernel, _[j] JIT, _[i] inlined
     #[arg(long)]
     annotate: bool,
@@ -260,24 +287,30 @@ pub(super) struct CommonArguments {
 impl Arguments {
     /// The profiler that the arguments describe; `None` when they name no target.
     pub(super) fn builder(&self) -> Option<Builder> {
-        let mut builder = self
-            .view
-            .naming
-            .apply(Profiler::builder())
-            .target(self.target.target()?)
-            .frequency_hz(self.sampling.frequency)
-            .children(self.sampling.children)
-            .kernel_stacks(!self.sampling.user_only)
-            .user_stacks(!self.sampling.kernel_only)
-            .unwind(self.sampling.unwind.into())
-            .dotnet_perf_map(self.sampling.dotnet_perf_map);
-        if let Some(cpus) = &self.sampling.cpus {
-            builder = builder.cpus(cpus.iter());
-        }
-        if let Some(directory) = &self.sampling.capture {
-            builder = builder.capture(directory);
-        }
-        Some(builder)
+        let builder = Profiler::builder().target(self.target.target()?);
+        Some(self.sampling.apply(self.view.naming.apply(builder)))
+    }
+}
+
+impl LiveArguments {
+    /// As [`Arguments::builder`].
+    pub(super) fn builder(&self) -> Option<Builder> {
+        let builder = Profiler::builder().target(self.target.target()?);
+        Some(self.sampling.apply(self.view.naming.apply(builder)))
+    }
+}
+
+impl SamplingArguments {
+    fn apply(&self, builder: Builder) -> Builder {
+        let builder = builder
+            .frequency_hz(self.frequency)
+            .children(self.children)
+            .kernel_stacks(!self.user_only)
+            .user_stacks(!self.kernel_only)
+            .unwind(self.unwind.into())
+            .dotnet_perf_map(self.dotnet_perf_map);
+        let builder = self.cpus.iter().fold(builder, |builder, cpus| builder.cpus(cpus.iter()));
+        self.capture.iter().fold(builder, Builder::capture)
     }
 }
 
@@ -302,6 +335,13 @@ impl TargetArguments {
 }
 
 impl OutputArguments {
+    /// How to write.
+    pub(super) fn options(&self) -> OutputOptions {
+        self.stacks.options()
+    }
+}
+
+impl StackArguments {
     /// How to write.
     pub(super) fn options(&self) -> OutputOptions {
         OutputOptions {
@@ -400,6 +440,18 @@ mod tests {
             .symbol_cache("/s")
             .capture("/c");
         assert_eq!(format!("{:?}", parse(line).unwrap().builder().unwrap()), format!("{library:?}"));
+    }
+
+    #[test]
+    fn the_live_view_takes_what_sampling_takes() {
+        let line = "-F 999 --children --inlines --debug-dir /d -C 0 -p 7";
+        let Some(Action::Live(live)) = parse(&format!("live --window 5 {line}")).unwrap().action else {
+            panic!("another action")
+        };
+        let sampling = parse(line).unwrap().builder().unwrap();
+        assert_eq!(format!("{:?}", live.builder().unwrap()), format!("{sampling:?}"));
+        assert_eq!(live.window, Duration::from_secs(5));
+        assert!(parse("live -p 7 -o x.svg").is_err());
     }
 
     #[test]

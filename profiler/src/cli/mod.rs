@@ -4,6 +4,8 @@ mod advice;
 mod arguments;
 mod doctor;
 mod duration;
+mod held_log;
+mod live;
 mod outputs;
 mod progress;
 mod report;
@@ -16,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use self::arguments::Arguments;
+use self::{arguments::Arguments, held_log::HeldLog};
 use crate::{Error, doctor::Situation};
 
 /// The exit codes of the program.
@@ -31,8 +33,9 @@ mod exit {
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    init_log(&arguments);
-    match run::run(&arguments) {
+    let log = HeldLog::default();
+    init_log(&arguments, &log);
+    match run::run(&arguments, &log) {
         Ok(code) => code.into(),
         Err(error) => {
             eprintln!("profiler: {}", summary::one_line(&error));
@@ -56,7 +59,7 @@ fn advice_for(error: &anyhow::Error) -> Option<String> {
     advice::advice(error.kind(), &Situation::current())
 }
 
-fn init_log(arguments: &Arguments) {
+fn init_log(arguments: &Arguments, log: &HeldLog) {
     let level = match (arguments.common.quiet, arguments.common.verbose) {
         (true, _) => log::LevelFilter::Error,
         (false, 0) => log::LevelFilter::Warn,
@@ -68,5 +71,6 @@ fn init_log(arguments: &Arguments) {
         // A line for each relocation of the kernel side says nothing about a target.
         .filter_module("aya_obj", level.min(log::LevelFilter::Info))
         .format_timestamp_millis()
+        .target(env_logger::Target::Pipe(Box::new(log.clone())))
         .init();
 }

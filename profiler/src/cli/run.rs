@@ -7,18 +7,21 @@ use anyhow::{Result, bail};
 use super::{
     arguments::{Action, Arguments, OutputArguments, ViewArguments},
     doctor, exit,
+    held_log::HeldLog,
+    live,
     outputs::Outputs,
     progress, report, signals, summary,
 };
 use crate::{Format, Profile, Profiler};
 
 /// Does what the arguments say, and answers with the exit code.
-pub(super) fn run(arguments: &Arguments) -> Result<u8> {
+pub(super) fn run(arguments: &Arguments, log: &HeldLog) -> Result<u8> {
     match &arguments.action {
         Some(Action::Doctor { pid }) => doctor::run(*pid, &mut std::io::stdout().lock()),
         Some(Action::Replay { directory, output, view }) => {
             replay(directory, output, view, arguments.common.quiet)
         }
+        Some(Action::Live(live)) => live::run(live, log, arguments.common.quiet),
         Some(Action::Report { recording, output, view }) => {
             report::report(recording, view, output, arguments.common.quiet)
         }

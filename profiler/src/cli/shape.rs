@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// What to show of a profile.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Filter and shape")]
 pub(super) struct ShapeArguments {
     /// Show samples of this thread alone: its id, or a regular expression that its name matches
@@ -57,6 +57,11 @@ impl ShapeArguments {
     pub(super) fn apply(&self, profile: Profile) -> Profile {
         let shape = self.shape();
         if shape.is_empty() { profile } else { profile.shaped(&shape) }
+    }
+
+    /// Whether times choose samples.
+    pub(super) fn has_times(&self) -> bool {
+        self.from.is_some() || self.to.is_some()
     }
 
     fn shape(&self) -> Shape {

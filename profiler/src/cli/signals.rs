@@ -11,7 +11,7 @@ use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     flag,
     iterator::{SignalsInfo, exfiltrator::origin::WithOrigin},
-    low_level::siginfo::{Cause, Sent},
+    low_level::siginfo::{Cause, Origin, Sent},
 };
 
 use crate::Stopper;
@@ -19,7 +19,7 @@ use crate::Stopper;
 const POLITE: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
 /// The exit code of a program that a signal ended, as a shell has it.
-const SIGNALLED: i32 = 128;
+pub(super) const SIGNALLED: i32 = 128;
 
 /// Stops the session at the first signal, and leaves at the second. A signal that was sent to the profiler
 /// alone is passed on to the command it started; the terminal sends its own to both.
@@ -31,17 +31,26 @@ pub(super) fn listen(stopper: Stopper, command: Option<u32>) -> Result<()> {
             .and_then(|_| flag::register(signal, Arc::clone(&second)))
             .context("failed to listen for signals")?;
     }
-    let mut signals = SignalsInfo::<WithOrigin>::new(POLITE).context("failed to listen for signals")?;
-    thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        for origin in signals.forever() {
-            let was_sent = matches!(origin.cause, Cause::Sent(Sent::User | Sent::TKill | Sent::Queue));
-            if let Some(pid) = command.filter(|_| was_sent) {
-                pass_on(pid, origin.signal);
-            }
-            stopper.stop();
+    each(move |origin| {
+        let was_sent = matches!(origin.cause, Cause::Sent(Sent::User | Sent::TKill | Sent::Queue));
+        if let Some(pid) = command.filter(|_| was_sent) {
+            pass_on(pid, origin.signal);
         }
-    })?;
+        stopper.stop();
+    })
+}
+
+/// Does this for each of the polite signals, in a thread of its own.
+pub(super) fn each(mut handle: impl FnMut(Origin) + Send + 'static) -> Result<()> {
+    let mut signals = SignalsInfo::<WithOrigin>::new(POLITE).context("failed to listen for signals")?;
+    let listen = move || signals.forever().for_each(&mut handle);
+    thread::Builder::new().name("signals".to_owned()).spawn(listen)?;
     Ok(())
+}
+
+/// Asks the command that was started to end.
+pub(super) fn end(command: u32) {
+    pass_on(command, SIGTERM);
 }
 
 fn pass_on(pid: u32, signal: i32) {

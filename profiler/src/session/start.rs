@@ -52,6 +52,7 @@ pub(crate) struct Settings {
     pub(crate) user_stacks: bool,
     pub(crate) unwind: Unwind,
     pub(crate) children: bool,
+    pub(crate) silent_command: bool,
     pub(crate) inlines: bool,
     pub(crate) lines: bool,
     pub(crate) raw_names: bool,
@@ -78,7 +79,7 @@ fn sample(settings: &Settings) -> Result<Session> {
         None => Proc::live(),
     });
     let recorder = settings.capture.as_deref().map(Recorder::create).transpose()?;
-    let found = target::find(&settings.target, &proc, settings.children)?;
+    let found = target::find(&settings.target, &proc, settings.children, settings.silent_command)?;
     let FoundTarget { filter, interest, watched, children, expected, description, command } = found;
     let plan = Plan {
         filter,

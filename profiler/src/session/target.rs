@@ -99,7 +99,7 @@ fn has_ended(pidfd: &OwnedFd) -> bool {
 }
 
 /// Finds the target, and starts the command when it is one.
-pub(super) fn find(target: &Target, proc: &Proc, children: bool) -> Result<FoundTarget> {
+pub(super) fn find(target: &Target, proc: &Proc, children: bool, is_silent: bool) -> Result<FoundTarget> {
     match target {
         Target::Pid(pid) => processes(proc, &[*pid], children),
         Target::Pids(pids) => processes(proc, pids, children),
@@ -108,7 +108,7 @@ pub(super) fn find(target: &Target, proc: &Proc, children: bool) -> Result<Found
         Target::Everything => Ok(everybody(Filter::Everything, "everything".to_owned())),
         Target::Cgroup(path) => Ok(members(cgroup::resolve(path)?, format!("cgroup {}", path.display()))),
         Target::Container(id) => container(proc, id),
-        Target::Command(words) => command(words, children),
+        Target::Command(words) => command(words, children, is_silent),
     }
 }
 
@@ -174,11 +174,11 @@ fn threads(proc: &Proc, tids: &[u32]) -> Result<FoundTarget> {
     })
 }
 
-fn command(words: &[OsString], children: bool) -> Result<FoundTarget> {
+fn command(words: &[OsString], children: bool, is_silent: bool) -> Result<FoundTarget> {
     let (program, arguments) = words
         .split_first()
         .ok_or_else(|| Error::new(ErrorKind::InvalidInput, "the command to start is empty"))?;
-    let command = GatedCommand::spawn(program, arguments).map_err(|error| {
+    let command = GatedCommand::spawn(program, arguments, is_silent).map_err(|error| {
         let message = format!("failed to start `{}`", program.to_string_lossy());
         Error::with_source(ErrorKind::Io, message, error)
     })?;
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     fn error(target: &Target) -> Error {
-        find(target, &Proc::live(), false).unwrap_err()
+        find(target, &Proc::live(), false, false).unwrap_err()
     }
 
     #[test]
@@ -276,7 +276,7 @@ mod tests {
         let error = error(&Target::Pid(tid));
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains(&format!("thread of process {}", std::process::id())), "{error}");
-        let found = find(&Target::Tid(tid), &Proc::live(), false).unwrap();
+        let found = find(&Target::Tid(tid), &Proc::live(), false, false).unwrap();
         assert_eq!(found.expected, [std::process::id()]);
         assert!(!found.watched.have_all_ended());
         drop(end);
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn the_target_is_described_by_id_and_name() {
-        let found = find(&Target::Pid(std::process::id()), &Proc::live(), false).unwrap();
+        let found = find(&Target::Pid(std::process::id()), &Proc::live(), false, false).unwrap();
         assert!(found.description.starts_with(&format!("pid {} (", std::process::id())));
     }
 }

@@ -4,7 +4,7 @@ use std::{
     ffi::OsString,
     io::{self, Read, Write},
     os::{fd::AsRawFd, unix::process::CommandExt},
-    process::{Child, Command},
+    process::{Child, Command, Stdio},
     thread::JoinHandle,
 };
 
@@ -19,12 +19,16 @@ pub(crate) struct GatedCommand {
 }
 
 impl GatedCommand {
-    /// Forks the child. It waits before it executes `program`.
-    pub(crate) fn spawn(program: &OsString, arguments: &[OsString]) -> io::Result<Self> {
+    /// Forks the child. It waits before it executes `program`. When it is silent it does not read from and write to
+    /// where this process does.
+    pub(crate) fn spawn(program: &OsString, arguments: &[OsString], is_silent: bool) -> io::Result<Self> {
         let (mut pid_reader, pid_writer) = io::pipe()?;
         let (gate_reader, gate) = io::pipe()?;
         let mut command = Command::new(program);
         command.args(arguments);
+        if is_silent {
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        }
         let gate_fd = gate.as_raw_fd();
         let hook = move || wait_at_gate(&pid_writer, &gate_reader, gate_fd);
         // SAFETY: the hook makes only async-signal-safe system calls (getpid, read, write, close).
@@ -77,7 +81,7 @@ mod tests {
     use super::*;
 
     fn shell(script: &str) -> GatedCommand {
-        GatedCommand::spawn(&"/bin/sh".into(), &["-c".into(), script.into()]).unwrap()
+        GatedCommand::spawn(&"/bin/sh".into(), &["-c".into(), script.into()], true).unwrap()
     }
 
     #[test]
@@ -94,6 +98,15 @@ mod tests {
     }
 
     #[test]
+    fn a_silent_command_has_nowhere_to_read_from_and_write_to() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("links");
+        let command = shell(&format!("readlink /proc/$$/fd/0 /proc/$$/fd/2 > {}", file.display()));
+        assert!(command.release().unwrap().wait().unwrap().success());
+        assert_eq!(std::fs::read_to_string(file).unwrap(), "/dev/null\n/dev/null\n");
+    }
+
+    #[test]
     fn a_command_that_is_not_let_go_never_runs() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("ran");
@@ -105,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_command_that_does_not_exist_says_so_when_let_go() {
-        let command = GatedCommand::spawn(&"/no/such/program".into(), &[]).unwrap();
+        let command = GatedCommand::spawn(&"/no/such/program".into(), &[], false).unwrap();
         assert_eq!(command.release().unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

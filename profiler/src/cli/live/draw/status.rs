@@ -1,0 +1,163 @@
+//! The lines around the graph: what is measured, what is selected, what is typed or said.
+
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    style::{Modifier, Style},
+};
+use unicode_width::UnicodeWidthStr;
+
+use super::{list::with_module, percent, write};
+use crate::{
+    cli::live::{
+        history::Span,
+        palette::Palette,
+        prompt::{Prompt, Purpose},
+        short_name::cut,
+        state::{Pane, State},
+        tree::{Count, ROOT},
+    },
+    printable,
+};
+
+const NS_PER_S: f64 = 1e9;
+
+/// What is measured and how, in two lines.
+pub(super) fn draw(state: &State, palette: Palette, area: Rect, buffer: &mut Buffer) {
+    let [first, second] = [area.y, area.y + 1];
+    let marks = marks(state);
+    let mut right = area.right();
+    for mark in marks.iter().rev() {
+        let text = format!(" {mark} ");
+        let columns = u16::try_from(text.width()).unwrap_or(u16::MAX).min(right - area.x);
+        right -= columns;
+        write(buffer, right, first, columns, &text, palette.notice());
+        right = right.saturating_sub(1).max(area.x);
+    }
+    let target = printable(&state.shown.header().target).into_owned();
+    let target = if target.is_empty() { "waiting for the first samples".to_owned() } else { target };
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    write(buffer, area.x, first, right - area.x, &target, bold);
+    write(buffer, area.x, second, area.width, &measured(state), Style::new());
+}
+
+/// What one has to know to read the picture right.
+fn marks(state: &State) -> Vec<String> {
+    let mut marks = Vec::new();
+    if let Some(search) = &state.search {
+        let share = percent(search.samples, state.tree.samples());
+        marks.push(format!("/{} {share:.1} %", cut(&printable(&search.text), 30)));
+    }
+    if state.is_paused {
+        marks.push("paused".to_owned());
+    }
+    marks.extend(state.ended.clone());
+    marks
+}
+
+fn measured(state: &State) -> String {
+    let (header, ledger) = (state.shown.header(), state.shown.ledger());
+    let seconds = header.duration_ns as f64 / NS_PER_S;
+    let time = match state.span {
+        Span::Window => format!("last {seconds:.0} s"),
+        Span::All => format!("all {seconds:.0} s"),
+    };
+    let mut parts =
+        vec![time, format!("{} samples", ledger.reported), format!("{} lost", ledger.lost_total())];
+    if !header.edits.is_empty() {
+        parts.push(format!("{} shown: {}", state.shown.sample_count(), header.edits.join(" ")));
+    }
+    parts.push(format!("{} Hz", header.frequency_hz));
+    parts.push(own_cost(state));
+    printable(&parts.join(", ")).into_owned()
+}
+
+fn own_cost(state: &State) -> String {
+    const BYTES_PER_MB: f64 = 1e6;
+    let memory = state.shown.ledger().cost.peak_memory_bytes as f64 / BYTES_PER_MB;
+    match state.history.own_cpu_percent() {
+        Some(cpu) => format!("the profiler takes {cpu:.1} % of a CPU and {memory:.0} MB"),
+        None => format!("the profiler takes {memory:.0} MB"),
+    }
+}
+
+/// What is selected, in one line, or what is wrong with what is typed below it.
+pub(super) fn draw_details(state: &State, palette: Palette, area: Rect, buffer: &mut Buffer) {
+    if let (Some(_), Some(message)) = (&state.prompt, &state.message) {
+        write(buffer, area.x, area.y, area.width, message, palette.notice());
+        return;
+    }
+    let (name, count) = match state.pane {
+        Pane::Graph => in_graph(state),
+        Pane::List => in_list(state),
+    };
+    let of_all = state.tree.samples();
+    let numbers = format!(
+        "{:.1} % total, {:.1} % self, {} samples  ",
+        percent(count.total, of_all),
+        percent(count.own, of_all),
+        count.total
+    );
+    let written = write(buffer, area.x, area.y, area.width, &numbers, palette.faint());
+    let columns = area.width - written;
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    write(buffer, area.x + written, area.y, columns, &name, bold);
+}
+
+fn in_graph(state: &State) -> (String, Count) {
+    let selected = state.graph.selected(&state.tree);
+    let function = state.tree.function(selected);
+    let mut name = with_module(&function.label, &function.module);
+    if selected != ROOT && selected == state.graph.zoomed(&state.tree) {
+        name = format!("zoomed: {name}");
+    }
+    (name, state.tree.node(selected).count)
+}
+
+fn in_list(state: &State) -> (String, Count) {
+    let functions = state.list.functions(&state.tree);
+    let row = state.list.selected_row(&state.tree, &functions);
+    let number = functions.get(row).copied();
+    let function = number.and_then(|number| state.tree.function_numbered(number));
+    let name = function.map(|function| with_module(&function.label, &function.module)).unwrap_or_default();
+    (name, number.map(|number| state.tree.count_of(number)).unwrap_or_default())
+}
+
+/// What is typed, else what there is to say, else the keys. Where the cursor belongs, when something is typed.
+pub(super) fn draw_bottom(
+    state: &State,
+    palette: Palette,
+    area: Rect,
+    buffer: &mut Buffer,
+) -> Option<(u16, u16)> {
+    const KEYS: &str = "q leave  ? keys  / search  Enter zoom  Tab list  Space pause  w all  s save";
+    let Some(prompt) = &state.prompt else {
+        let (text, style) = match &state.message {
+            Some(message) => (message.as_str(), palette.notice()),
+            None => (KEYS, palette.faint()),
+        };
+        write(buffer, area.x, area.y, area.width, text, style);
+        return None;
+    };
+    let text = typed(prompt, area.width.saturating_sub(1).into());
+    let column = area.x + write(buffer, area.x, area.y, area.width, &text, Style::new());
+    Some((column.min(area.right() - 1), area.y))
+}
+
+/// The line with its end, where one types.
+fn typed(prompt: &Prompt, columns: usize) -> String {
+    let question = match prompt.purpose {
+        Purpose::Search => "search: ",
+        Purpose::Save => "save as (.svg, .html, .folded, .profile ...): ",
+    };
+    let text = printable(&prompt.text);
+    let mut shown: &str = &text;
+    while question.len() + shown.width() > columns {
+        let mut rest = shown.chars();
+        if rest.next().is_none() {
+            break;
+        }
+        shown = rest.as_str();
+    }
+    format!("{question}{shown}")
+}

@@ -1,0 +1,196 @@
+//! What was sampled so far, in bounded memory: the latest time sample by sample, all before it as counts.
+
+use std::{collections::VecDeque, time::Duration};
+
+use crate::{Profile, profile::Cost};
+
+/// Samples that are kept one by one, whatever the window is: some 40 MB.
+const MAX_SINGLE_SAMPLES: usize = 1 << 20;
+
+/// Stacks of threads that are kept of what is before: some 20 MB where stacks are deep.
+const MAX_CONDENSED_STACKS: usize = 32 << 10;
+
+/// What is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Span {
+    /// The last seconds.
+    Window,
+    /// Everything since the beginning.
+    All,
+}
+
+/// The profiles that were taken one after the other.
+#[derive(Debug)]
+pub(super) struct History {
+    window: Duration,
+    max_single_samples: usize,
+    /// What is older than `recent`, condensed.
+    older: Option<Profile>,
+    recent: VecDeque<Profile>,
+    own_cpu_percent: Option<f64>,
+    last_cost: Option<Cost>,
+}
+
+impl History {
+    pub(super) fn new(window: Duration) -> Self {
+        Self {
+            window,
+            max_single_samples: MAX_SINGLE_SAMPLES,
+            older: None,
+            recent: VecDeque::new(),
+            own_cpu_percent: None,
+            last_cost: None,
+        }
+    }
+
+    /// Takes in the profile of the next interval.
+    pub(super) fn push(&mut self, interval: Profile) {
+        self.take_cost(&interval);
+        self.recent.push_back(interval);
+        // Not at every interval: what is older is gone through each time.
+        if duration(&self.recent) > self.window * 2 {
+            self.condense(self.beginning_of_window());
+        }
+        while self.single_samples() > self.max_single_samples && !self.recent.is_empty() {
+            self.condense(self.recent.len().div_ceil(2));
+        }
+    }
+
+    /// Forgets all samples.
+    pub(super) fn clear(&mut self) {
+        self.older = None;
+        self.recent.clear();
+    }
+
+    /// The profile of the window, or of everything there is.
+    pub(super) fn profile(&self, span: Span) -> Profile {
+        match span {
+            Span::Window => Profile::joined(self.recent.range(self.beginning_of_window()..)),
+            Span::All => Profile::joined(self.older.iter().chain(&self.recent)),
+        }
+    }
+
+    /// What the profiler took of a CPU in the last interval.
+    pub(super) fn own_cpu_percent(&self) -> Option<f64> {
+        self.own_cpu_percent
+    }
+
+    fn take_cost(&mut self, interval: &Profile) {
+        let cpu_ns = |cost: &Cost| cost.user_cpu_ns + cost.system_cpu_ns;
+        let cost = interval.ledger().cost;
+        let duration_ns = interval.header().duration_ns;
+        if let Some(last) = self.last_cost.replace(cost)
+            && duration_ns > 0
+        {
+            let used_ns = cpu_ns(&cost).saturating_sub(cpu_ns(&last));
+            self.own_cpu_percent = Some(100.0 * used_ns as f64 / duration_ns as f64);
+        }
+    }
+
+    /// The index of the first interval of the window.
+    fn beginning_of_window(&self) -> usize {
+        let mut left_ns = u64::try_from(self.window.as_nanos()).unwrap_or(u64::MAX);
+        let fits = |interval: &&Profile| {
+            // Intervals are a little longer than asked for: the one that is mostly inside belongs to it.
+            let is_inside = interval.header().duration_ns / 2 <= left_ns;
+            left_ns = left_ns.saturating_sub(interval.header().duration_ns);
+            is_inside
+        };
+        self.recent.len() - self.recent.iter().rev().take_while(fits).count()
+    }
+
+    fn condense(&mut self, intervals: usize) {
+        let condensed: Vec<_> = self.older.take().into_iter().chain(self.recent.drain(..intervals)).collect();
+        if !condensed.is_empty() {
+            self.older = Some(Profile::joined(&condensed).condensed(MAX_CONDENSED_STACKS));
+        }
+    }
+
+    fn single_samples(&self) -> usize {
+        self.recent.iter().map(|interval| interval.samples().len()).sum()
+    }
+}
+
+fn duration(intervals: &VecDeque<Profile>) -> Duration {
+    Duration::from_nanos(intervals.iter().map(|interval| interval.header().duration_ns).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::{Header, ProfileBuilder, StackEnd, test_profile};
+
+    const NS_PER_S: u64 = 1_000_000_000;
+
+    /// One second with a sample of a function of its own.
+    fn second(number: u64) -> Profile {
+        let mut builder = ProfileBuilder::default();
+        let frame = test_profile::function(&mut builder, &format!("f{number}"), 1);
+        let stack = builder.stack(vec![frame], StackEnd::Root);
+        let process = builder.process(7, "p");
+        let thread = builder.thread(process, 7, "p");
+        builder.sample(1, 0, thread, stack, 1);
+        builder.ledger_mut().cost = Cost { user_cpu_ns: number * NS_PER_S / 100, ..Cost::default() };
+        builder.finish(Header {
+            started_monotonic_ns: number * NS_PER_S,
+            duration_ns: NS_PER_S,
+            ..Header::default()
+        })
+    }
+
+    fn history(window_seconds: u64, seconds: u64) -> History {
+        let mut history = History::new(Duration::from_secs(window_seconds));
+        (0..seconds).for_each(|number| history.push(second(number)));
+        history
+    }
+
+    #[test]
+    fn the_window_has_the_last_seconds_and_all_has_every_one() {
+        let history = history(3, 100);
+        let window = history.profile(Span::Window);
+        let names: Vec<_> = window.frames().map(|frame| window.string(frame.name)).collect();
+        assert_eq!(names, ["f97", "f98", "f99"]);
+        let all = history.profile(Span::All);
+        assert_eq!((all.sample_count(), all.ledger().reported), (100, 100));
+        assert_eq!(all.header().duration_ns, 100 * NS_PER_S);
+        assert!(all.ledger().adds_up());
+    }
+
+    #[test]
+    fn single_samples_are_bounded_by_the_window_and_by_their_number() {
+        assert!(history(3, 1_000).single_samples() <= 6);
+        let mut history = History { max_single_samples: 10, ..History::new(Duration::from_secs(3_600)) };
+        (0..1_000).for_each(|number| history.push(second(number)));
+        assert!(history.single_samples() <= 10);
+        assert_eq!(history.profile(Span::All).sample_count(), 1_000);
+        history.max_single_samples = 0;
+        history.push(second(1_000));
+        assert_eq!(history.profile(Span::Window).sample_count(), 0);
+    }
+
+    #[test]
+    fn what_is_condensed_is_bounded_and_the_ledger_still_knows_it() {
+        let mut history = history(1, 3);
+        let many = (0..MAX_CONDENSED_STACKS as u64 + 100).map(second).collect::<Vec<_>>();
+        history.recent.push_front(Profile::joined(&many));
+        history.push(second(4));
+        let older = history.older.as_ref().unwrap();
+        assert!(older.samples().len() <= MAX_CONDENSED_STACKS);
+        assert_eq!(history.profile(Span::All).ledger().reported, MAX_CONDENSED_STACKS as u64 + 104);
+    }
+
+    #[test]
+    fn what_is_cleared_is_forgotten_and_the_next_interval_begins_anew() {
+        let mut history = history(2, 50);
+        history.clear();
+        assert_eq!(history.profile(Span::All).sample_count(), 0);
+        history.push(second(50));
+        assert_eq!(history.profile(Span::All).header().duration_ns, NS_PER_S);
+    }
+
+    #[test]
+    fn the_profiler_s_own_share_is_that_of_the_last_interval() {
+        assert_eq!(history(1, 1).own_cpu_percent(), None);
+        assert_eq!(history(1, 2).own_cpu_percent(), Some(1.0));
+    }
+}

@@ -1,0 +1,103 @@
+//! The list of hot functions: its order, and which of them is selected.
+
+use std::cmp::Reverse;
+
+use super::{
+    function::{Function, Kind},
+    tree::Tree,
+};
+
+/// What the hottest function is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Order {
+    /// It was hit itself.
+    #[default]
+    Own,
+    /// It, or what it called, was hit.
+    Total,
+}
+
+/// The place in the list.
+#[derive(Debug, Default)]
+pub(super) struct HotList {
+    pub(super) order: Order,
+    /// It stays when the list changes around it; the first one until somebody goes elsewhere.
+    selected: Option<Function>,
+}
+
+impl HotList {
+    /// The numbers of the functions, the hottest first.
+    pub(super) fn functions(&self, tree: &Tree) -> Vec<usize> {
+        let of_code = tree.functions().filter(|(_, function)| function.kind != Kind::Group);
+        let mut functions: Vec<_> = of_code.filter(|(number, _)| tree.count_of(*number).total > 0).collect();
+        functions.sort_by_key(|(number, function)| {
+            let count = tree.count_of(*number);
+            let counts = match self.order {
+                Order::Own => (count.own, count.total),
+                Order::Total => (count.total, count.own),
+            };
+            (Reverse(counts), &function.label, &function.module)
+        });
+        functions.into_iter().map(|(number, _)| number).collect()
+    }
+
+    /// The row of the selected function.
+    pub(super) fn selected_row(&self, tree: &Tree, functions: &[usize]) -> usize {
+        let is_selected = |number: &usize| tree.function_numbered(*number) == self.selected.as_ref();
+        functions.iter().position(is_selected).unwrap_or(0)
+    }
+
+    /// Selects the function so many rows away.
+    pub(super) fn step(&mut self, tree: &Tree, rows: isize) {
+        let functions = self.functions(tree);
+        let row = self.selected_row(tree, &functions).saturating_add_signed(rows);
+        let row = row.min(functions.len().saturating_sub(1));
+        self.selected = functions.get(row).and_then(|number| tree.function_numbered(*number)).cloned();
+    }
+
+    pub(super) fn selected<'a>(&self, tree: &'a Tree) -> Option<&'a Function> {
+        let functions = self.functions(tree);
+        let number = functions.get(self.selected_row(tree, &functions))?;
+        tree.function_numbered(*number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{OutputOptions, profile::test_profile::folded};
+
+    fn tree(stacks: &[(&str, u64)]) -> Tree {
+        Tree::of(&folded(stacks), &OutputOptions::default())
+    }
+
+    fn labels(list: &HotList, tree: &Tree) -> Vec<String> {
+        let functions = list.functions(tree);
+        functions.iter().map(|number| tree.function_numbered(*number).unwrap().label.clone()).collect()
+    }
+
+    #[test]
+    fn the_hottest_is_first_by_own_or_by_all_samples() {
+        let tree = tree(&[("p;main;work", 5), ("p;main;work;read", 9), ("p;main", 2)]);
+        let mut list = HotList::default();
+        assert_eq!(labels(&list, &tree), ["read", "work", "main"]);
+        list.order = Order::Total;
+        assert_eq!(labels(&list, &tree), ["main", "work", "read"]);
+    }
+
+    #[test]
+    fn what_is_selected_stays_selected_and_nothing_is_beyond_the_ends() {
+        let before = tree(&[("p;a", 3), ("p;b", 2), ("p;c", 1)]);
+        let mut list = HotList::default();
+        let selected = |list: &HotList, tree: &Tree| list.selected(tree).unwrap().label.clone();
+        assert_eq!(selected(&list, &before), "a");
+        list.step(&before, 1);
+        let after = tree(&[("p;b", 9), ("p;a", 3)]);
+        assert_eq!(selected(&list, &after), "b");
+        list.step(&after, isize::MAX);
+        assert_eq!(selected(&list, &after), "a");
+        list.step(&after, isize::MIN);
+        assert_eq!(selected(&list, &after), "b");
+        assert!(list.selected(&tree(&[])).is_none());
+    }
+}

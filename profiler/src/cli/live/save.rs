@@ -1,0 +1,44 @@
+//! Writing what is shown to a file, in the format of its extension.
+
+use std::{
+    fs::File,
+    io::{self, BufWriter, Write},
+    path::Path,
+};
+
+use crate::{Format, OutputOptions, Profile, printable};
+
+/// Writes the profile, and says what came of it.
+pub(super) fn save(profile: &Profile, options: &OutputOptions, path: &Path, format: Format) -> String {
+    let text = match write(profile, options, path, format) {
+        Ok(()) => format!("saved {} samples to {}", profile.sample_count(), path.display()),
+        Err(error) => format!("failed to write {}: {error}", path.display()),
+    };
+    printable(&text).into_owned()
+}
+
+fn write(profile: &Profile, options: &OutputOptions, path: &Path, format: Format) -> io::Result<()> {
+    let mut file = BufWriter::new(File::create(path)?);
+    profile.write_with(format, options, &mut file)?;
+    file.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::test_profile::folded;
+
+    #[test]
+    fn every_format_is_written_and_a_failure_is_said() {
+        let directory = tempfile::tempdir().unwrap();
+        let profile = folded(&[("p;main;work", 7)]);
+        for format in Format::ALL {
+            let path = directory.path().join("x").with_extension(format.extensions()[0]);
+            let said = save(&profile, &OutputOptions::default(), &path, format);
+            assert!(said.starts_with("saved 7 samples to ") && path.metadata().unwrap().len() > 0, "{said}");
+        }
+        let nowhere = Path::new("/no/such/\u{1b}folder/x.svg");
+        let said = save(&profile, &OutputOptions::default(), nowhere, Format::Svg);
+        assert!(said.contains("No such file") && !said.contains('\u{1b}'), "{said}");
+    }
+}

@@ -1,0 +1,314 @@
+//! The state of the live view: keys and profiles in, what is to be shown and done out. It knows no terminal.
+
+use std::path::PathBuf;
+
+use ratatui::{crossterm::event::KeyEvent, layout::Rect};
+
+use super::{
+    areas::{Areas, Layout},
+    graph::{Graph, Step},
+    history::{History, Span},
+    hot_list::{HotList, Order},
+    keys::{self, Command},
+    prompt::{Prompt, Purpose, Typed},
+    search::Search,
+    tree::{ROOT, Tree},
+};
+use crate::{Format, OutputOptions, Profile, printable};
+
+/// Rows of a list or graph that nobody sees, as for a step of a page.
+const LEAST_PAGE_ROWS: u16 = 1;
+
+/// What is to be done outside of the view.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    Quit,
+    /// Write what is shown to this file.
+    Save(PathBuf, Format),
+}
+
+/// Where keys go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Pane {
+    #[default]
+    Graph,
+    List,
+}
+
+/// What makes the profile that is seen of the one that was taken.
+pub(super) type View = Box<dyn Fn(Profile) -> Profile>;
+
+/// The state.
+pub(super) struct State {
+    pub(super) history: History,
+    view: View,
+    options: OutputOptions,
+    pub(super) shown: Profile,
+    pub(super) tree: Tree,
+    pub(super) span: Span,
+    pub(super) is_paused: bool,
+    /// Why there will be no more samples.
+    pub(super) ended: Option<String>,
+    pub(super) pane: Pane,
+    pub(super) layout: Layout,
+    pub(super) graph: Graph,
+    pub(super) list: HotList,
+    pub(super) search: Option<Search>,
+    pub(super) prompt: Option<Prompt>,
+    /// What came of the last key.
+    pub(super) message: Option<String>,
+    pub(super) is_helping: bool,
+    pub(super) terminal: Rect,
+}
+
+impl State {
+    pub(super) fn new(history: History, options: OutputOptions, view: View) -> Self {
+        let shown = Profile::default();
+        Self {
+            tree: Tree::of(&shown, &options),
+            history,
+            view,
+            options,
+            shown,
+            span: Span::Window,
+            is_paused: false,
+            ended: None,
+            pane: Pane::default(),
+            layout: Layout::default(),
+            graph: Graph::default(),
+            list: HotList::default(),
+            search: None,
+            prompt: None,
+            message: None,
+            is_helping: false,
+            terminal: Rect::ZERO,
+        }
+    }
+
+    /// Takes in the next profile.
+    pub(super) fn take_in(&mut self, interval: Profile) {
+        self.history.push(interval);
+        if !self.is_paused {
+            self.refresh();
+        }
+    }
+
+    /// There will be no more.
+    pub(super) fn end(&mut self, reason: String) {
+        self.ended = Some(reason);
+    }
+
+    pub(super) fn resize(&mut self, columns: u16, rows: u16) {
+        self.terminal = Rect::new(0, 0, columns, rows);
+    }
+
+    pub(super) fn areas(&self) -> Option<Areas> {
+        Areas::of(self.terminal, self.layout)
+    }
+
+    pub(super) fn say(&mut self, message: impl Into<String>) {
+        self.message = Some(message.into());
+    }
+
+    /// Does what a key asks for.
+    pub(super) fn key(&mut self, key: KeyEvent) -> Option<Action> {
+        self.message = None;
+        if keys::is_interrupt(key) {
+            return Some(Action::Quit);
+        }
+        if let Some(prompt) = self.prompt.take() {
+            return self.type_key(prompt, key);
+        }
+        let command = keys::command(key)?;
+        if std::mem::take(&mut self.is_helping) && command != Command::Quit {
+            return None;
+        }
+        match command {
+            Command::Quit => return Some(Action::Quit),
+            Command::Help => self.is_helping = true,
+            Command::Pause => {
+                self.is_paused = !self.is_paused;
+                self.refresh_unless_paused();
+            }
+            Command::Span => {
+                self.span = if self.span == Span::All { Span::Window } else { Span::All };
+                self.refresh();
+            }
+            Command::Clear => {
+                self.history.clear();
+                self.refresh();
+                self.say("what was sampled before is forgotten");
+            }
+            Command::Search => self.prompt = Some(Prompt::new(Purpose::Search, "")),
+            Command::Save => self.prompt = Some(Prompt::new(Purpose::Save, "")),
+            Command::NextMatch => self.go_to_match(false),
+            Command::PreviousMatch => self.go_to_match(true),
+            Command::Layout => self.change_layout(),
+            Command::Pane => self.change_pane(),
+            Command::Sort => {
+                self.list.order = if self.list.order == Order::Own { Order::Total } else { Order::Own };
+            }
+            Command::Escape => {
+                if self.search.take().is_none() {
+                    self.graph.reset();
+                }
+            }
+            other => match self.pane {
+                Pane::Graph => self.move_in_graph(other),
+                Pane::List => self.move_in_list(other),
+            },
+        }
+        None
+    }
+
+    fn type_key(&mut self, mut prompt: Prompt, key: KeyEvent) -> Option<Action> {
+        let typed = prompt.key(key);
+        match (prompt.purpose, typed) {
+            (Purpose::Save, Typed::Done) => return self.save(prompt),
+            (Purpose::Search, Typed::Changed | Typed::Done) => {
+                self.search_for(&prompt.text);
+                if typed == Typed::Changed {
+                    self.prompt = Some(prompt);
+                } else if self.search.is_some() {
+                    self.go_to_match(false);
+                }
+            }
+            (Purpose::Search, Typed::Cancelled) => self.search = None,
+            (Purpose::Save, Typed::Cancelled) => {}
+            (Purpose::Save, Typed::Changed) => self.prompt = Some(prompt),
+        }
+        None
+    }
+
+    /// The search that is shown stays while a pattern is not finished yet.
+    fn search_for(&mut self, text: &str) {
+        if text.is_empty() {
+            self.search = None;
+            return;
+        }
+        match Search::of(text, &self.tree) {
+            Ok(search) => self.search = Some(search),
+            Err(error) => self.say(printable(&error.to_string())),
+        }
+    }
+
+    /// A name that says no format can be mended.
+    fn save(&mut self, prompt: Prompt) -> Option<Action> {
+        let path = PathBuf::from(prompt.text.trim());
+        if path.as_os_str().is_empty() {
+            return None;
+        }
+        match Format::from_path(&path) {
+            Ok(format) => Some(Action::Save(path, format)),
+            Err(_) => {
+                let known = Format::ALL.into_iter().flat_map(Format::extensions);
+                let known: Vec<_> = known.map(|extension| format!(".{extension}")).collect();
+                self.say(format!("no known format; known: {}", known.join(" ")));
+                self.prompt = Some(prompt);
+                None
+            }
+        }
+    }
+
+    fn go_to_match(&mut self, is_backwards: bool) {
+        let Some(search) = &self.search else { return self.say("nothing is searched for: press /") };
+        match search.next(self.graph.selected(&self.tree), is_backwards) {
+            Some(node) => self.graph.show(&self.tree, self.columns(), node),
+            None => self.say("nothing matches"),
+        }
+    }
+
+    fn change_layout(&mut self) {
+        (self.layout, self.pane) = match self.layout {
+            Layout::Both => (Layout::Graph, Pane::Graph),
+            Layout::Graph => (Layout::List, Pane::List),
+            Layout::List => (Layout::Both, self.pane),
+        };
+    }
+
+    fn change_pane(&mut self) {
+        match self.layout {
+            Layout::Both if self.pane == Pane::Graph => self.pane = Pane::List,
+            Layout::Both => self.pane = Pane::Graph,
+            Layout::Graph => (self.layout, self.pane) = (Layout::List, Pane::List),
+            Layout::List => (self.layout, self.pane) = (Layout::Graph, Pane::Graph),
+        }
+    }
+
+    fn move_in_graph(&mut self, command: Command) {
+        let (columns, page) = (self.columns(), self.areas().map_or(0, |areas| areas.graph.height));
+        let step = |state: &mut Self, step| state.graph.step(&state.tree, columns, step);
+        match command {
+            Command::Left => step(self, Step::Left),
+            Command::Right => step(self, Step::Right),
+            Command::Up => step(self, Step::Up),
+            Command::Down => step(self, Step::Down),
+            Command::PageUp => (0..page.max(LEAST_PAGE_ROWS)).for_each(|_| {
+                if self.graph.selected(&self.tree) != self.graph.zoomed(&self.tree) {
+                    step(self, Step::Up);
+                }
+            }),
+            Command::PageDown => (0..page.max(LEAST_PAGE_ROWS)).for_each(|_| step(self, Step::Down)),
+            Command::First => self.graph.reset(),
+            Command::Last => self.go_deepest(columns),
+            Command::Open => self.graph.zoom_in(&self.tree),
+            Command::Back => self.graph.zoom_out(&self.tree),
+            _ => {}
+        }
+    }
+
+    fn go_deepest(&mut self, columns: u16) {
+        loop {
+            let before = self.graph.selected(&self.tree);
+            self.graph.step(&self.tree, columns, Step::Down);
+            if self.graph.selected(&self.tree) == before {
+                return;
+            }
+        }
+    }
+
+    fn move_in_list(&mut self, command: Command) {
+        let page = self.areas().map_or(0, |areas| areas.list.height.saturating_sub(1));
+        let page = isize::try_from(page.max(LEAST_PAGE_ROWS)).unwrap_or(1);
+        match command {
+            Command::Up => self.list.step(&self.tree, -1),
+            Command::Down => self.list.step(&self.tree, 1),
+            Command::PageUp => self.list.step(&self.tree, -page),
+            Command::PageDown => self.list.step(&self.tree, page),
+            Command::First => self.list.step(&self.tree, isize::MIN),
+            Command::Last => self.list.step(&self.tree, isize::MAX),
+            Command::Open => self.find_function(),
+            _ => {}
+        }
+    }
+
+    /// Searches for the function of the list.
+    fn find_function(&mut self) {
+        let Some(function) = self.list.selected(&self.tree) else { return };
+        match Search::of_function(function, &self.tree) {
+            Ok(search) => self.search = Some(search),
+            Err(error) => return self.say(printable(&error.to_string())),
+        }
+        self.graph.show(&self.tree, self.columns(), ROOT);
+        self.go_to_match(false);
+    }
+
+    fn columns(&self) -> u16 {
+        self.terminal.width
+    }
+
+    fn refresh_unless_paused(&mut self) {
+        if !self.is_paused {
+            self.refresh();
+        }
+    }
+
+    /// Shows what there is by now.
+    fn refresh(&mut self) {
+        self.shown = (self.view)(self.history.profile(self.span));
+        self.tree = Tree::of(&self.shown, &self.options);
+        if let Some(search) = &mut self.search {
+            search.look_at(&self.tree);
+        }
+    }
+}
