@@ -28,6 +28,19 @@ test("the page finds the method by a search, with its share", async () => {
   }
 });
 
+test("the picture shows it", async () => {
+  const browser = await Browser.start();
+  try {
+    await browser.call("Page.navigate", { url: `file://${join(process.env.PROFILES, "a.svg")}` });
+    await browser.until("document.documentElement.tagName === 'svg' && document.querySelector('title')");
+    const titles = await browser.evaluate("[...document.querySelectorAll('title')].map(({ textContent }) => textContent)");
+    const counts = titles.filter(isMethod).map((title) => Number(title.match(/ \(([\d,]+) samples?, /)[1].replaceAll(",", "")));
+    assert.equal(sum(counts, (count) => count), HITS);
+  } finally {
+    await browser.stop();
+  }
+});
+
 test("pprof's decoder finds it", () => {
   const { samples } = pprof("a.pb.gz");
   const weight = ({ values }) => values[0];
