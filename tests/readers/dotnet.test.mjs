@@ -1,34 +1,84 @@
-// A real .NET process, whose method Alpha has three fifths of the work, in the formats of other tools.
+// A real .NET process, in the formats of other tools and as a page: each has as many samples, TOTAL, and as many of them,
+// HITS, in one method.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { join } from "node:path";
 
-import { brokenRules, firefoxSamples, pprof, profile, titleInSpeedscope } from "./readers.mjs";
+import { Browser } from "../page/browser.mjs";
+import { brokenRules, firefox, firefoxSamples, pprof, profile, speedscope } from "./readers.mjs";
 
-const isAlpha = (name) => name.includes("Workload.Cpu.Alpha");
-const assertShare = (hits, total) => assert.ok(hits / total > 0.4 && hits / total < 0.75, `${hits} of ${total}`);
+const [TOTAL, HITS, FREQUENCY_HZ] = [process.env.TOTAL, process.env.HITS, process.env.FREQUENCY_HZ].map(Number);
+const PERCENT = (100 * HITS) / TOTAL;
 
-test("every format has the share of the method", () => {
-  const { samples } = pprof("a.pb.gz");
-  const weigh = (list, weight, holds) => list.filter(holds).reduce((sum, entry) => sum + weight(entry), 0);
-  const total = weigh(samples, ({ values }) => values[0], () => true);
-  assertShare(weigh(samples, ({ values }) => values[0], ({ locations }) => locations.some(({ names }) => names.some(isAlpha))), total);
+const isMethod = (name) => name.includes("Workload.Cpu.Alpha");
+const sum = (list, weight) => list.reduce((sum, entry) => sum + weight(entry), 0);
 
-  const scope = JSON.parse(profile("a.speedscope.json"));
-  assert.deepEqual(brokenRules(scope), []);
-  const [{ samples: stacks, weights, endValue }] = scope.profiles;
-  const alphas = new Set(scope.shared.frames.flatMap(({ name }, index) => (isAlpha(name) ? [index] : [])));
-  assertShare(weights.reduce((sum, weight, index) => sum + (stacks[index].some((frame) => alphas.has(frame)) ? weight : 0), 0), endValue);
-
-  const found = JSON.parse(profile("a.json")).threads.flatMap(firefoxSamples);
-  assert.equal(found.reduce((sum, { weight }) => sum + weight, 0), total);
-  assertShare(weigh(found, ({ weight }) => weight, ({ path }) => path.some(isAlpha)), total);
-
-  const events = profile("a.perf.txt").toString().trimEnd().split("\n\n");
-  assert.equal(events.length, total);
-  assertShare(events.filter(isAlpha).length, total);
+test("the page finds the method by a search, with its share", async () => {
+  const browser = await Browser.start();
+  try {
+    await browser.open(join(process.env.PROFILES, "a.html"));
+    assert.match(await browser.text("facts"), new RegExp(` ${TOTAL.toLocaleString("en")} samples · 0 lost$`));
+    await browser.press("/");
+    await browser.type("Workload.Cpu.Alpha");
+    assert.equal(await browser.text("matched"), `${PERCENT.toFixed(1)} % of samples, 1 function`);
+    assert.deepEqual(browser.complaints(), []);
+  } finally {
+    await browser.stop();
+  }
 });
 
-test("speedscope opens them", async () => {
-  for (const name of ["a.speedscope.json", "a.pb.gz", "a.perf.txt"]) assert.notEqual(await titleInSpeedscope(name), "");
+test("the picture shows it", async () => {
+  const browser = await Browser.start();
+  try {
+    await browser.call("Page.navigate", { url: `file://${join(process.env.PROFILES, "a.svg")}` });
+    await browser.until("document.documentElement.tagName === 'svg' && document.querySelector('title')");
+    const titles = await browser.evaluate("[...document.querySelectorAll('title')].map(({ textContent }) => textContent)");
+    const counts = titles.filter(isMethod).map((title) => Number(title.match(/ \(([\d,]+) samples?, /)[1].replaceAll(",", "")));
+    assert.equal(sum(counts, (count) => count), HITS);
+  } finally {
+    await browser.stop();
+  }
+});
+
+test("pprof's decoder finds it", () => {
+  const { samples } = pprof("a.pb.gz");
+  const weight = ({ values }) => values[0];
+  assert.equal(sum(samples, weight), TOTAL);
+  assert.equal(sum(samples.filter(({ locations }) => locations.some(({ names }) => names.some(isMethod))), weight), HITS);
+});
+
+test("speedscope's document is as its schema says, and holds it", () => {
+  const { shared, profiles, ...rest } = JSON.parse(profile("a.speedscope.json"));
+  assert.deepEqual(brokenRules({ shared, profiles, ...rest }), []);
+  const [{ samples: stacks, weights, endValue }] = profiles;
+  const methods = new Set(shared.frames.flatMap(({ name }, index) => (isMethod(name) ? [index] : [])));
+  const hits = weights.filter((_, index) => stacks[index].some((frame) => methods.has(frame)));
+  assert.ok(Math.abs(sum(hits, (weight) => weight) / endValue - HITS / TOTAL) < 1e-9);
+});
+
+test("speedscope shows it", async () => {
+  for (const name of ["a.speedscope.json", "a.pb.gz"]) {
+    const { total } = (await speedscope(name)).functions.find(({ name }) => isMethod(name));
+    const [, percent] = total.match(/\((\d+)%\)$/);
+    assert.ok(Math.abs(percent - PERCENT) <= 0.5, `${name}: ${total}`);
+  }
+  assert.notEqual((await speedscope("a.perf.txt")).title, "");
+});
+
+test("the Firefox Profiler finds it", async () => {
+  const found = JSON.parse(profile("a.json")).threads.flatMap(firefoxSamples);
+  assert.equal(sum(found, ({ weight }) => weight), TOTAL);
+  assert.equal(sum(found.filter(({ path }) => path.some(isMethod)), ({ weight }) => weight), HITS);
+  const [{ threads }, { functions }] = await firefox("a.json", ["thread", "list"], ["thread", "functions", "--search", "Workload.Cpu.Alpha"]);
+  assert.deepEqual(functions.map(({ totalSamples }) => totalSamples), [HITS]);
+  // What a thread ran before its first sample does not count.
+  const periodMs = 1000 / FREQUENCY_HZ;
+  assert.ok(Math.abs(sum(threads, ({ cpuMs }) => cpuMs) - (TOTAL - threads.length) * periodMs) < periodMs / 2);
+});
+
+test("perf's text has a paragraph for each sample", () => {
+  const events = profile("a.perf.txt").toString().trimEnd().split("\n\n");
+  assert.equal(events.length, TOTAL);
+  assert.equal(events.filter(isMethod).length, HITS);
 });

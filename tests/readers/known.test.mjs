@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { brokenRules, firefoxSamples, pprof, profile, titleInSpeedscope } from "./readers.mjs";
+import { brokenRules, firefox, firefoxSamples, pprof, profile, speedscope } from "./readers.mjs";
 
 const MANY = 2 ** 32 + 1;
 
@@ -33,9 +33,11 @@ test("speedscope's schema holds, also of a profile without samples", () => {
 });
 
 test("speedscope opens its own format, pprof and perf script", async () => {
-  assert.match(await titleInSpeedscope("known.speedscope.json"), /On-CPU: pid 7 \(app\)/);
-  assert.match(await titleInSpeedscope("known.pb.gz"), /known\.pb\.gz/);
-  assert.match(await titleInSpeedscope("known.perf.txt"), /known\.perf\.txt/);
+  const own = await speedscope("known.speedscope.json");
+  assert.match(own.title, /On-CPU: pid 7 \(app\)/);
+  assert.match(own.functions.find(({ name }) => name === "ksys_read").total, /\(>99%\)$/);
+  assert.match((await speedscope("known.pb.gz")).title, /known\.pb\.gz/);
+  assert.match((await speedscope("known.perf.txt")).title, /known\.perf\.txt/);
 });
 
 test("the Firefox Profiler's tables lead from each sample to its stack", () => {
@@ -50,4 +52,35 @@ test("the Firefox Profiler's tables lead from each sample to its stack", () => {
   const leaf = frameTable.category[stackTable.frame[1]];
   assert.equal(meta.categories[leaf].name, "Kernel");
   assert.equal(libs.find(({ path }) => path === "/app/run").codeId, "ab01");
+});
+
+test("the Firefox Profiler opens it, with the threads' functions and their time on a CPU", async () => {
+  const [{ threads }, { functions }, { functions: many }] = await firefox(
+    "known.json",
+    ["thread", "list"],
+    ["thread", "functions", "--thread", "t-0"],
+    ["thread", "functions", "--thread", "t-1"],
+  );
+  // What a thread ran before its first sample does not count.
+  assert.deepEqual(threads.map(({ name, processName, pid, tid, cpuMs }) => [name, processName, pid, tid, cpuMs]), [
+    ["app", "app", "7", 7, 40],
+    ["wor ker 1/2", "app", "7", 8, 0],
+  ]);
+  assert.deepEqual(functions.map(({ name, library, selfSamples, totalSamples }) => [name, library, selfSamples, totalSamples]), [
+    ["inlined", "run", 2, 2],
+    ["Demo.Program.Hot(class System.String)", "App", 2, 2],
+    ["a;b  [31m<script>\"'  5/6 [0] 1.0: x:", undefined, 1, 1],
+    ["main", "run", 0, 5],
+    ["outer", "run", 0, 2],
+    ["App!Demo.Program.Main()", "App.dll", 0, 2],
+  ]);
+  assert.deepEqual(many.map(({ name, totalSamples }) => [name, totalSamples]), [
+    ["ksys_read", MANY],
+    ["main", MANY],
+  ]);
+});
+
+test("the Firefox Profiler opens a profile without samples", async () => {
+  const [{ threads }] = await firefox("empty.json", ["thread", "list"]);
+  assert.deepEqual(threads.map(({ cpuMs }) => cpuMs), [0]);
 });

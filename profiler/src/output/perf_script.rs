@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{label, stack_counts};
-use crate::profile::{Frame, FrameId, FrameKind, Profile, Sample};
+use crate::profile::{Frame, FrameId, FrameKind, Naming, Profile, Sample};
 
 /// Writes the samples by time: a line that says when and who, the frames leaf first, an empty line.
 pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
@@ -104,6 +104,11 @@ fn frame_line(profile: &Profile, frame: &Frame) -> String {
         _ => (module(profile, frame), name.trim()),
     };
     let name = if name.is_empty() { "[unknown]" } else { name };
+    // Readers cut an offset off, which is all that tells functions without a name apart.
+    let name = match frame.naming {
+        Naming::Address(_) => Cow::Owned(name.replacen("+0x", "@0x", 1)),
+        Naming::Symbol(_) => Cow::Borrowed(name),
+    };
     // What is in the last brackets is the module, whatever is in it.
     let module = in_one_word(&module).replace(['(', ')'], "_");
     format!("\t{:16x} {name} ({module})\n", frame.address.0)
@@ -134,7 +139,7 @@ mod tests {
     use super::*;
     use crate::{
         address::ElfAddress,
-        profile::{Header, Naming, ProfileBuilder, StackEnd, SymbolSource, test_profile},
+        profile::{Header, ProfileBuilder, Reason, StackEnd, SymbolSource, test_profile},
     };
 
     fn text(profile: &Profile) -> String {
@@ -181,6 +186,26 @@ mod tests {
              \t            1f00 a b (//anon)\n\
              \t            1f00 [unknown] ([unknown])\n\n"
         );
+    }
+
+    #[test]
+    fn functions_without_a_name_are_told_apart_by_what_is_no_offset() {
+        let mut builder = ProfileBuilder::default();
+        let frame = Frame {
+            name: builder.string("[libx.so+0x12 near f]"),
+            kind: FrameKind::Native,
+            module: Some(builder.module("/lib/libx.so", &[])),
+            address: ElfAddress(0x34),
+            location: None,
+            naming: Naming::Address(Reason::NoSymbols),
+        };
+        let frame = builder.frame(frame);
+        let stack = builder.stack(vec![frame], StackEnd::Root);
+        let process = builder.process(1, "a");
+        let thread = builder.thread(process, 1, "a");
+        builder.sample(0, 0, thread, stack, 1);
+        let profile = builder.finish(Header::default());
+        assert!(text(&profile).contains(" 34 [libx.so@0x12 near f] (/lib/libx.so)\n"), "{}", text(&profile));
     }
 
     #[test]

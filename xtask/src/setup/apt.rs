@@ -1,6 +1,6 @@
-//! Installs Debian packages.
+//! Installs Debian packages, or downloads them.
 
-use std::process::Command;
+use std::{path::Path, process::Command};
 
 use anyhow::{Result, bail};
 
@@ -23,6 +23,17 @@ pub(super) fn install(packages: &[&str]) -> Result<()> {
     println!("apt-get install {names}");
     shell::run_quietly(apt_get().arg("update"))?;
     shell::run_quietly(apt_get().args(["install", "--yes", "--no-install-recommends"]).args(packages))
+}
+
+/// Downloads a package into `folder` and installs nothing.
+pub(super) fn download(package: &str, folder: &Path) -> Result<()> {
+    if shell::find("apt-get").is_none() {
+        bail!("{package} is a package of Debian's, and there is no apt-get here");
+    }
+    if shell::is_root() {
+        shell::run_quietly(apt_get().arg("update"))?;
+    }
+    shell::run_quietly(apt_get().args(["download", package]).current_dir(folder))
 }
 
 /// Waits for other runs of apt to end, and asks nothing.

@@ -6,6 +6,7 @@
 mod apt;
 mod cargo_install;
 mod dotnet;
+mod package;
 mod readers;
 
 use std::path::Path;
@@ -149,13 +150,17 @@ const WORKLOADS: [(&str, &str); 9] = [
     ("pip3", "python3-pip"),
 ];
 
-const END_TO_END: [(&str, &str); 6] = [
+const END_TO_END: [(&str, &str); 9] = [
     ("perf", "linux-perf"),
     ("runc", "runc"),
     ("busybox", "busybox-static"),
     ("chromium", "chromium"),
     ("node", "nodejs"),
     ("npm", "npm"),
+    ("pip3", "python3-pip"),
+    ("unzip", "unzip"),
+    // Perl itself is always there, its library comes with this.
+    ("prove", "perl"),
 ];
 
 const BENCH: [(&str, &str); 3] =

@@ -1,8 +1,8 @@
 //! The Firefox Profiler's processed format
 //! (<https://github.com/firefox-devtools/profiler/blob/main/docs-developer/processed-profile-format.md>).
 //!
-//! Each thread has tables of its own, so it is written before the next one is made. CPU use is left out: samples say
-//! where a thread ran, not how much of the time between them.
+//! Each thread has tables of its own, so it is written before the next one is made. A sample is worth a period on a CPU:
+//! without that, readers take a thread for busy from one sample to the next.
 
 mod table;
 mod thread;
@@ -43,6 +43,7 @@ struct Meta {
     interval: f64,
     /// Milliseconds since 1970-01-01 UTC.
     start_time: f64,
+    sample_units: Units,
     categories: [Category; 6],
     process_type: u32,
     stackwalk: u32,
@@ -65,6 +66,7 @@ impl Meta {
             product: label::printable(&svg::title(header)).into_owned(),
             interval: MS_PER_S / header.frequency_hz.max(1) as f64,
             start_time: header.started_unix_ns as f64 / NS_PER_MS,
+            sample_units: Units { time: "ms", event_delay: "ms", thread_cpu_delta: "ns" },
             categories: CATEGORIES,
             process_type: 0,
             stackwalk: 1,
@@ -74,6 +76,15 @@ impl Meta {
             comments: label::printable(&svg::subtitle(profile)).into_owned(),
         }
     }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Units {
+    time: &'static str,
+    event_delay: &'static str,
+    #[serde(rename = "threadCPUDelta")]
+    thread_cpu_delta: &'static str,
 }
 
 #[derive(Serialize)]
@@ -157,6 +168,10 @@ impl Serialize for Threads<'_> {
                 threads.serialize_element(&Thread::of(profile, &trees, first.thread, &samples))?;
             }
         }
+        // A profile without threads is none to readers.
+        if profile.samples().is_empty() {
+            threads.serialize_element(&Thread::new(&profile.header().target, "", 0, 0))?;
+        }
         threads.end()
     }
 }
@@ -166,7 +181,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::profile::{Header, ProfileBuilder, test_profile};
+    use crate::profile::{Header, ProfileBuilder, StackEnd, test_profile};
 
     fn read_back(profile: &Profile) -> Value {
         let mut bytes = Vec::new();
@@ -184,6 +199,19 @@ mod tests {
         assert_eq!(thread["stackTable"]["prefix"], json!([null, 0]));
         assert!(thread["samples"].get("threadCPUDelta").is_none());
         assert_eq!(value["meta"]["preprocessedProfileVersion"], VERSION);
+    }
+
+    #[test]
+    fn a_sample_is_worth_a_period_on_a_cpu() {
+        let mut builder = ProfileBuilder::default();
+        let stack = builder.stack(Vec::new(), StackEnd::Root);
+        let process = builder.process(1, "a");
+        let thread = builder.thread(process, 1, "a");
+        builder.sample(0, 0, thread, stack, 1);
+        builder.sample(70_000_000, 0, thread, stack, 3);
+        let value = read_back(&builder.finish(Header { frequency_hz: 100, ..Header::default() }));
+        assert_eq!(value["threads"][0]["samples"]["threadCPUDelta"], json!([10_000_000, 30_000_000]));
+        assert_eq!(value["meta"]["sampleUnits"]["threadCPUDelta"], "ns");
     }
 
     #[test]
@@ -206,8 +234,9 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_without_samples_has_no_threads() {
+    fn a_profile_without_samples_has_a_thread_without_any() {
         let value = read_back(&ProfileBuilder::default().finish(Header::default()));
-        assert_eq!(value["threads"], json!([]));
+        assert_eq!(value["threads"].as_array().map(Vec::len), Some(1));
+        assert_eq!(value["threads"][0]["samples"]["length"], 0);
     }
 }

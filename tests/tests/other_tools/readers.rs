@@ -1,0 +1,34 @@
+//! Running what `cargo xtask setup` installs to read the formats of other tools.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use profiler_tests::{file, outcome};
+
+/// A part of what is installed. `None`, with a notice, where it is missing and need not be there.
+pub(crate) fn installed(name: &str) -> Option<PathBuf> {
+    let path = file("../target/readers").join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    assert!(std::env::var_os("PROFILER_REQUIRE_PRIVILEGED").is_none(), "{} is missing", path.display());
+    eprintln!("skipped: {} is missing: cargo xtask setup", path.display());
+    None
+}
+
+/// What a command prints, which has to succeed.
+pub(crate) fn printed_by(command: &mut Command) -> String {
+    let run = outcome(command);
+    assert_eq!(run.code(), 0, "{command:?}: {run:?}");
+    run.stdout
+}
+
+/// Runs a script on the files of a folder, with numbers that it looks for.
+pub(crate) fn run_script(script: &str, profiles: &Path, numbers: &[(&str, String)]) {
+    let Some(modules) = installed("node_modules") else { return };
+    let mut node = Command::new("node");
+    node.arg("--test").arg(file(script)).env("PROFILES", profiles).env("READERS", modules);
+    printed_by(node.envs(numbers.iter().map(|(name, number)| (name, number))));
+}
