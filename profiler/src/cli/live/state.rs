@@ -119,11 +119,11 @@ impl State {
         if let Some(prompt) = self.prompt.take() {
             return self.type_key(prompt, key);
         }
-        let command = keys::command(key)?;
-        if std::mem::take(&mut self.is_helping) && command != Command::Quit {
+        let command = keys::command(key);
+        if std::mem::take(&mut self.is_helping) && command != Some(Command::Quit) {
             return None;
         }
-        match command {
+        match command? {
             Command::Quit => return Some(Action::Quit),
             Command::Help => self.is_helping = true,
             Command::Pause => {

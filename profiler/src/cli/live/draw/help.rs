@@ -30,7 +30,7 @@ pub(super) fn draw(palette: Palette, terminal: Rect, buffer: &mut Buffer) {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let inside = Rect { x: area.x + 1, width: area.width - 2, ..area };
     buffer.set_style(Rect { height: 1, ..area }, palette.notice());
-    write(buffer, inside.x, area.y, inside.width, "Keys: any of them closes this", palette.notice());
+    write(buffer, inside.x, area.y, inside.width, "Keys: any key closes this", palette.notice());
     let last = area.bottom() - 1;
     for (row, (keys, meaning)) in (area.y + 2..last).zip(HELP) {
         let used = write(buffer, inside.x, row, inside.width, keys, bold).max(MEANING_COLUMN);
