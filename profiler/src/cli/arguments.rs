@@ -111,8 +111,8 @@ pub(super) enum Action {
 pub(super) struct LiveArguments {
     #[command(flatten)]
     target: TargetArguments,
-    /// Show this much of the past; w shows everything
-    #[arg(short, long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    /// Show this much of the past, 10m at most; w shows everything
+    #[arg(short, long, value_name = "TIME", default_value = "30s", value_parser = parse_window)]
     pub(super) window: Duration,
     #[command(flatten)]
     pub(super) sampling: SamplingArguments,
@@ -374,6 +374,15 @@ impl NamingArguments {
     }
 }
 
+/// A duration that is not too much to be gone through every second.
+fn parse_window(text: &str) -> Result<Duration, String> {
+    const LONGEST: Duration = Duration::from_secs(600);
+    match parse_duration(text)? {
+        window if window > LONGEST => Err("the longest window is 10m; w shows everything".to_owned()),
+        window => Ok(window),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -451,7 +460,9 @@ mod tests {
         let sampling = parse(line).unwrap().builder().unwrap();
         assert_eq!(format!("{:?}", live.builder().unwrap()), format!("{sampling:?}"));
         assert_eq!(live.window, Duration::from_secs(5));
-        assert!(parse("live -p 7 -o x.svg").is_err());
+        for wrong in ["live -p 7 -o x.svg", "live -p 7 --window 11m", "live -p 7 -a"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -41,8 +41,8 @@ pub(crate) enum Purpose {
     Dependencies,
     /// To build and run the workloads of the end-to-end tests.
     Workloads,
-    /// To run the end-to-end tests: containers, perf to compare with, a browser for the page, and
-    /// what reads the formats of other tools.
+    /// To run the end-to-end tests: containers, perf to compare with, a browser for the page, a
+    /// terminal for the live view, and what reads the formats of other tools.
     EndToEnd,
     /// To compare with other profilers.
     Bench,
@@ -150,11 +150,12 @@ const WORKLOADS: [(&str, &str); 9] = [
     ("pip3", "python3-pip"),
 ];
 
-const END_TO_END: [(&str, &str); 9] = [
+const END_TO_END: [(&str, &str); 10] = [
     ("perf", "linux-perf"),
     ("runc", "runc"),
     ("busybox", "busybox-static"),
     ("chromium", "chromium"),
+    ("tmux", "tmux"),
     ("node", "nodejs"),
     ("npm", "npm"),
     ("pip3", "python3-pip"),

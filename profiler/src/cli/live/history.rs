@@ -96,7 +96,9 @@ impl History {
             left_ns = left_ns.saturating_sub(interval.header().duration_ns);
             is_inside
         };
-        self.recent.len() - self.recent.iter().rev().take_while(fits).count()
+        let inside = self.recent.iter().rev().take_while(fits).count();
+        // A window shorter than an interval shows the last one.
+        self.recent.len().saturating_sub(inside.max(1))
     }
 
     fn condense(&mut self, intervals: usize) {
@@ -154,6 +156,15 @@ mod tests {
         assert_eq!((all.sample_count(), all.ledger().reported), (100, 100));
         assert_eq!(all.header().duration_ns, 100 * NS_PER_S);
         assert!(all.ledger().adds_up());
+    }
+
+    #[test]
+    fn a_window_is_never_empty_while_there_is_something() {
+        let mut history = History::new(Duration::from_millis(1));
+        history.push(second(1));
+        history.push(second(2));
+        assert_eq!(history.profile(Span::Window).sample_count(), 1);
+        assert_eq!(history.profile(Span::All).sample_count(), 2);
     }
 
     #[test]

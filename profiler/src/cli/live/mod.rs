@@ -23,7 +23,7 @@ mod terminal;
 mod tests;
 mod tree;
 
-use std::sync::mpsc::Receiver;
+use std::{sync::mpsc::Receiver, time::Duration};
 
 use anyhow::{Result, bail};
 
@@ -35,7 +35,7 @@ use self::{
     terminal::Screen,
 };
 use super::{arguments::LiveArguments, held_log::HeldLog, signals, summary};
-use crate::OutputOptions;
+use crate::Session;
 
 /// Shows the target until somebody leaves, and answers with the exit code.
 pub(super) fn run(arguments: &LiveArguments, log: &HeldLog, quiet: bool) -> Result<u8> {
@@ -46,32 +46,41 @@ pub(super) fn run(arguments: &LiveArguments, log: &HeldLog, quiet: bool) -> Resu
     let Some(builder) = arguments.builder() else {
         bail!("nothing to sample: give -p PID, -t TID, -a, --cgroup, --container or -- COMMAND (see --help)");
     };
+    // What a command writes would end up in the middle of the picture.
     let session = builder.silent_command(true).build()?.start()?;
-    let command = session.command_pid();
     let shape = arguments.view.shape.clone();
-    let options = arguments.stacks.options();
-    let history = History::new(arguments.window);
-    let mut state = State::new(history, options, Box::new(move |profile| shape.apply(profile)));
+    let mut state = State::new(
+        History::new(arguments.window),
+        arguments.stacks.options(),
+        Box::new(move |profile| shape.apply(profile)),
+    );
 
     log.hold();
-    let screen = Screen::open()?;
-    let (news, sampling) = feed::begin(session, arguments.sampling.duration)?;
-    let shown = show(screen, &mut state, &options, &news);
+    let looked = look(session, arguments.sampling.duration, &mut state);
     log.release();
-    // A session that sends into a full queue must not wait for ever.
+    if !quiet {
+        eprint!("{}", summary::text(&state.history.profile(Span::All)));
+    }
+    looked.map(|()| 0)
+}
+
+/// Looks at the session until somebody leaves, and ends it and the command that it started.
+fn look(session: Session, limit: Option<Duration>, state: &mut State) -> Result<()> {
+    let command = session.command_pid();
+    let screen = Screen::open()?;
+    let (news, sampling) = feed::begin(session, limit)?;
+    let shown = show(screen, state, &news);
+    // What the session still has to say must not wait for a listener.
     drop(news);
     sampling.end();
     if let Some(pid) = command {
         signals::end(pid);
     }
-    if !quiet {
-        eprint!("{}", summary::text(&state.history.profile(Span::All)));
-    }
-    shown.map(|()| 0)
+    shown
 }
 
 /// Draws what is new until somebody leaves. The terminal is given back at the end.
-fn show(mut screen: Screen, state: &mut State, options: &OutputOptions, news: &Receiver<News>) -> Result<()> {
+fn show(mut screen: Screen, state: &mut State, news: &Receiver<News>) -> Result<()> {
     screen.draw(state)?;
     while let Ok(first) = news.recv() {
         // Keys that are held down come faster than pictures.
@@ -92,7 +101,9 @@ fn show(mut screen: Screen, state: &mut State, options: &OutputOptions, news: &R
             };
             match action {
                 Some(Action::Quit) => return Ok(()),
-                Some(Action::Save(path, format)) => state.say(save(&state.shown, options, &path, format)),
+                Some(Action::Save(path, format)) => {
+                    state.say(save(&state.shown, &state.options, &path, format))
+                }
                 None => {}
             }
         }

@@ -42,7 +42,7 @@ pub(super) type View = Box<dyn Fn(Profile) -> Profile>;
 pub(super) struct State {
     pub(super) history: History,
     view: View,
-    options: OutputOptions,
+    pub(super) options: OutputOptions,
     pub(super) shown: Profile,
     pub(super) tree: Tree,
     pub(super) span: Span,

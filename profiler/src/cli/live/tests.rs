@@ -164,7 +164,7 @@ fn the_window_and_everything_take_turns() {
     assert_eq!(state.span, Span::All);
     assert!(text(&mut state).contains("all 0 s, 100 samples"));
     type_text(&mut state, "c");
-    assert!(text(&mut state).contains("0 samples") && text(&mut state).contains("is forgotten"));
+    assert!(text(&mut state).contains("waiting for") && text(&mut state).contains("is forgotten"));
 }
 
 #[test]

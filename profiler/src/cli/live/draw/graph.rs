@@ -13,6 +13,9 @@ use crate::cli::live::{
 /// What stands at the left of a box where colours do not keep it from its neighbour.
 const EDGE: &str = "|";
 
+/// Fewer columns have no room for a part of a name that says anything.
+const LEAST_TEXT_COLUMNS: usize = 3;
+
 pub(super) fn draw(state: &State, palette: Palette, area: Rect, buffer: &mut Buffer) {
     let selected = state.graph.selected(&state.tree);
     let boxes = Boxes::below(&state.tree, state.graph.zoomed(&state.tree), area.width);
@@ -67,14 +70,13 @@ fn draw_box(
 ) {
     let function = state.tree.function(place.node);
     let style = palette.style(function.kind, shade, emphasis);
-    let (column, mut width) = (left + place.column, usize::from(place.width));
+    let column = left + place.column;
     buffer.set_style(Rect::new(column, row, place.width, 1), style);
-    let mut text = String::new();
-    if !palette.has_shades() && width > 1 {
-        text.push_str(EDGE);
-        width -= EDGE.len();
+    let mut text = if palette.has_shades() { String::new() } else { EDGE.to_owned() };
+    let columns = usize::from(place.width) - text.len();
+    if columns >= LEAST_TEXT_COLUMNS {
+        text.push_str(&fitting(&function.label, columns));
     }
-    text.push_str(&fitting(&function.label, width));
     buffer.set_stringn(column, row, text, place.width.into(), style);
 }
 

@@ -6,11 +6,10 @@ use ratatui::{
     style::{Modifier, Style},
 };
 
-use super::{percent, write};
+use super::{name_in, percent, write};
 use crate::cli::live::{
     hot_list::Order,
     palette::{Emphasis, Palette},
-    short_name::fitting,
     state::{Pane, State},
 };
 
@@ -26,8 +25,8 @@ pub(super) fn draw(state: &State, palette: Palette, area: Rect, buffer: &mut Buf
         return;
     }
     let heading = match state.list.order {
-        Order::Own => "   *self    total    kind          hot functions",
-        Order::Total => "    self   *total    kind          hot functions",
+        Order::Own => "   *self    total    kind         hot functions",
+        Order::Total => "    self   *total    kind         hot functions",
     };
     write(buffer, area.x, area.y, area.width, heading, palette.faint().add_modifier(Modifier::BOLD));
     let functions = state.list.functions(&state.tree);
@@ -67,16 +66,5 @@ fn draw_function(
     buffer.set_style(kind_area, kind);
     write(buffer, kind_area.x, area.y, kind_area.width, &format!(" {}", function.kind.name()), kind);
     let columns = area.width.saturating_sub(NAME_COLUMN);
-    let name = with_module(&function.label, &function.module);
-    let name = if name.len() <= columns.into() { name } else { fitting(&function.label, columns.into()) };
-    write(buffer, area.x + NAME_COLUMN, area.y, columns, &name, text);
-}
-
-/// A function with the file it is from, but where its name says so already.
-pub(super) fn with_module(name: &str, module: &str) -> String {
-    let stem = module.trim_end_matches(".dll");
-    if stem.is_empty() || name.starts_with('[') || name.starts_with(&format!("{stem}!")) {
-        return name.to_owned();
-    }
-    format!("{name} ({})", module.trim_matches(['[', ']']))
+    write(buffer, area.x + NAME_COLUMN, area.y, columns, &name_in(function, columns), text);
 }

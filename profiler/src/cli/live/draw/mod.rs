@@ -10,8 +10,9 @@ use unicode_width::UnicodeWidthStr;
 
 use super::{
     areas::{LEAST_COLUMNS, LEAST_ROWS},
+    function::Function,
     palette::Palette,
-    short_name::cut,
+    short_name::{cut, fitting},
     state::State,
 };
 
@@ -49,6 +50,17 @@ fn write(buffer: &mut Buffer, column: u16, row: u16, columns: u16, text: &str, s
     let text = cut(text, columns.into());
     buffer.set_stringn(column, row, &text, columns.into(), style);
     u16::try_from(text.width()).unwrap_or(columns)
+}
+
+/// What a function is called in so many columns: with the file it is from, where there is room for that and its name does
+/// not say so already.
+fn name_in(function: &Function, columns: u16) -> String {
+    let Function { label, module, .. } = function;
+    let stem = module.trim_end_matches(".dll");
+    let is_told = stem.is_empty() || label.starts_with('[') || label.starts_with(&format!("{stem}!"));
+    let whole =
+        if is_told { label.clone() } else { format!("{label} ({})", module.trim_matches(['[', ']'])) };
+    if whole.width() <= columns.into() { whole } else { fitting(label, columns.into()) }
 }
 
 /// A part of all, as people read it.

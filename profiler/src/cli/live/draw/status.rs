@@ -7,9 +7,10 @@ use ratatui::{
 };
 use unicode_width::UnicodeWidthStr;
 
-use super::{list::with_module, percent, write};
+use super::{name_in, percent, write};
 use crate::{
     cli::live::{
+        function::Function,
         history::Span,
         palette::Palette,
         prompt::{Prompt, Purpose},
@@ -21,6 +22,9 @@ use crate::{
 };
 
 const NS_PER_S: f64 = 1e9;
+
+/// How much of a search is repeated beside its share.
+const SEARCH_COLUMNS: usize = 30;
 
 /// What is measured and how, in two lines.
 pub(super) fn draw(state: &State, palette: Palette, area: Rect, buffer: &mut Buffer) {
@@ -38,7 +42,9 @@ pub(super) fn draw(state: &State, palette: Palette, area: Rect, buffer: &mut Buf
     let target = if target.is_empty() { "waiting for the first samples".to_owned() } else { target };
     let bold = Style::new().add_modifier(Modifier::BOLD);
     write(buffer, area.x, first, right - area.x, &target, bold);
-    write(buffer, area.x, second, area.width, &measured(state), Style::new());
+    if state.tree.samples() > 0 || state.shown.header().duration_ns > 0 {
+        write(buffer, area.x, second, area.width, &measured(state), Style::new());
+    }
 }
 
 /// What one has to know to read the picture right.
@@ -46,7 +52,7 @@ fn marks(state: &State) -> Vec<String> {
     let mut marks = Vec::new();
     if let Some(search) = &state.search {
         let share = percent(search.samples, state.tree.samples());
-        marks.push(format!("/{} {share:.1} %", cut(&printable(&search.text), 30)));
+        marks.push(format!("/{} {share:.1} %", cut(&printable(&search.text), SEARCH_COLUMNS)));
     }
     if state.is_paused {
         marks.push("paused".to_owned());
@@ -87,40 +93,40 @@ pub(super) fn draw_details(state: &State, palette: Palette, area: Rect, buffer: 
         write(buffer, area.x, area.y, area.width, message, palette.notice());
         return;
     }
-    let (name, count) = match state.pane {
+    let (function, count, is_zoomed) = match state.pane {
         Pane::Graph => in_graph(state),
         Pane::List => in_list(state),
     };
     let of_all = state.tree.samples();
     let numbers = format!(
-        "{:.1} % total, {:.1} % self, {} samples  ",
+        "{:.1} % total, {:.1} % self, {} samples  {}",
         percent(count.total, of_all),
         percent(count.own, of_all),
-        count.total
+        count.total,
+        if is_zoomed { "zoomed: " } else { "" }
     );
     let written = write(buffer, area.x, area.y, area.width, &numbers, palette.faint());
     let columns = area.width - written;
-    let bold = Style::new().add_modifier(Modifier::BOLD);
-    write(buffer, area.x + written, area.y, columns, &name, bold);
+    let name = function.map(|function| name_in(function, columns)).unwrap_or_default();
+    write(buffer, area.x + written, area.y, columns, &name, Style::new().add_modifier(Modifier::BOLD));
 }
 
-fn in_graph(state: &State) -> (String, Count) {
+/// The selected function, its samples, and whether it is what the graph is zoomed to.
+type Selected<'a> = (Option<&'a Function>, Count, bool);
+
+fn in_graph(state: &State) -> Selected<'_> {
     let selected = state.graph.selected(&state.tree);
-    let function = state.tree.function(selected);
-    let mut name = with_module(&function.label, &function.module);
-    if selected != ROOT && selected == state.graph.zoomed(&state.tree) {
-        name = format!("zoomed: {name}");
-    }
-    (name, state.tree.node(selected).count)
+    let is_zoomed = selected != ROOT && selected == state.graph.zoomed(&state.tree);
+    (Some(state.tree.function(selected)), state.tree.node(selected).count, is_zoomed)
 }
 
-fn in_list(state: &State) -> (String, Count) {
+fn in_list(state: &State) -> Selected<'_> {
     let functions = state.list.functions(&state.tree);
     let row = state.list.selected_row(&state.tree, &functions);
-    let number = functions.get(row).copied();
-    let function = number.and_then(|number| state.tree.function_numbered(number));
-    let name = function.map(|function| with_module(&function.label, &function.module)).unwrap_or_default();
-    (name, number.map(|number| state.tree.count_of(number)).unwrap_or_default())
+    match functions.get(row) {
+        Some(number) => (state.tree.function_numbered(*number), state.tree.count_of(*number), false),
+        None => (None, Count::default(), false),
+    }
 }
 
 /// What is typed, else what there is to say, else the keys. Where the cursor belongs, when something is typed.
