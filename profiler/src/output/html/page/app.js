@@ -61,7 +61,7 @@ class App {
     this.showMeasured(measured, timelines.map(sampleCount));
     document.body.classList.toggle("compared", this.isComparison());
     byId("time").hidden = !this.hasTime;
-    byId("widths").parentElement.hidden = !this.isComparison();
+    for (const part of [byId("widths").parentElement, byId("note")]) part.hidden = !this.isComparison();
     byId("hot").textContent = this.isComparison() ? "What changed most" : "Hot functions";
     byId("roots").value = firstRoots;
     byId("legend").replaceChildren(...this.reading.legend());
