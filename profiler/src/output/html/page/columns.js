@@ -38,8 +38,10 @@ function readColumn(text, Type) {
 
 /** Numbers of either sign, within 31 bits. */
 function readSignedColumn(/** @type {string} */ text) {
-  const numbers = readColumn(text, Uint32Array);
-  return Int32Array.from(numbers, (bits) => (bits >>> 1) ^ -(bits & 1));
+  const bits = readColumn(text, Uint32Array);
+  const numbers = new Int32Array(bits.buffer);
+  for (let entry = 0; entry < bits.length; entry += 1) numbers[entry] = (bits[entry] >>> 1) ^ -(bits[entry] & 1);
+  return numbers;
 }
 
 /** Each number has one last digit. */
