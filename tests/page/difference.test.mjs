@@ -166,6 +166,7 @@ test("a side without samples is said to be empty, and nothing is more than noise
   ]) {
     await browser.open(page(name));
     assert.match(await browser.text("message"), message);
+    assert.match(await browser.text("target"), /^(On-CPU: pid 7 \(app\)|Profile), before and after$/);
     assert.ok((await tableRows(browser)).every((row) => row[2].startsWith("≈")));
     for (const key of keys) await browser.press(key);
     assert.deepEqual(browser.complaints(), [], name);

@@ -25,27 +25,37 @@ struct Packed<'a, T>(&'a [T], fn(T) -> u64);
 
 impl<T: Copy> fmt::Display for Packed<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// Whoever escapes the text does so for a piece of it at once.
+        const PIECE_BYTES: usize = 8 << 10;
         let Self(column, bits_of) = self;
-        column.iter().try_for_each(|number| write_digits(bits_of(*number), f))
+        let mut piece = String::with_capacity(PIECE_BYTES);
+        for number in *column {
+            push_digits(bits_of(*number), &mut piece);
+            if piece.len() > PIECE_BYTES - MAX_DIGITS {
+                f.write_str(&piece)?;
+                piece.clear();
+            }
+        }
+        f.write_str(&piece)
     }
 }
 
+const DIGIT_BITS: u32 = 5;
+
+/// Of 64 bits.
+const MAX_DIGITS: usize = u64::BITS.div_ceil(DIGIT_BITS) as usize;
+
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-fn write_digits(mut rest: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    const DIGIT_BITS: u32 = 5;
+fn push_digits(mut rest: u64, text: &mut String) {
     const MORE: u64 = 1 << DIGIT_BITS;
-    /// Of 64 bits.
-    const MAX_DIGITS: usize = u64::BITS.div_ceil(DIGIT_BITS) as usize;
-    let mut digits = String::with_capacity(MAX_DIGITS);
     loop {
         let (digit, above) = (rest % MORE, rest >> DIGIT_BITS);
         let more = if above > 0 { MORE } else { 0 };
-        let letter =
-            usize::try_from(digit | more).ok().and_then(|at| LETTERS.get(at)).copied().unwrap_or(b'A');
-        digits.push(char::from(letter));
+        let letter = usize::try_from(digit | more).ok().and_then(|at| LETTERS.get(at)).copied();
+        text.push(char::from(letter.unwrap_or(b'A')));
         if above == 0 {
-            return f.write_str(&digits);
+            return;
         }
         rest = above;
     }
@@ -63,6 +73,12 @@ mod tests {
         assert_eq!(text, "ABfgBof");
         assert_eq!(numbers(&[u64::MAX], ToValue).unwrap(), "////////////P");
         assert_eq!(numbers::<u32, _>(&[], ToValue).unwrap(), "");
+    }
+
+    #[test]
+    fn a_column_of_any_length_is_one_text() {
+        let text = numbers(&[1_u64 << 40; 10_000], ToValue).unwrap();
+        assert_eq!(text, "ggggggggB".repeat(10_000));
     }
 
     #[test]
