@@ -6,7 +6,7 @@ import { after, before, beforeEach, test } from "node:test";
 import { join } from "node:path";
 
 import { Browser } from "./browser.mjs";
-import { colourOf, focusedBox, searchFor, tableRows } from "./parts.mjs";
+import { assertShownWithinASecond, colourOf, focusedBox, searchFor, tableRows } from "./parts.mjs";
 
 /** @type {Browser} */
 let browser;
@@ -166,6 +166,7 @@ test("a side without samples is said to be empty, and nothing is more than noise
   ]) {
     await browser.open(page(name));
     assert.match(await browser.text("message"), message);
+    assert.match(await browser.text("target"), /^(On-CPU: pid 7 \(app\)|Profile), before and after$/);
     assert.ok((await tableRows(browser)).every((row) => row[2].startsWith("≈")));
     for (const key of keys) await browser.press(key);
     assert.deepEqual(browser.complaints(), [], name);
@@ -194,8 +195,6 @@ test("names are text, and each function has the numbers that the library has for
 });
 
 test("50,000 stacks on each side are shown within a second", async () => {
-  const cost = await browser.costOfOpening(page("large-difference.html"));
-  console.log(`two million samples of 100,000 stacks: ${cost.text}`);
+  await assertShownWithinASecond(browser, page("large-difference.html"), "two million samples of 100,000 stacks");
   await browser.picture("difference-large");
-  assert.ok(cost.pageCpuMs < 1000, cost.text);
 });

@@ -20,7 +20,7 @@ impl Recorded {
         let recorded = Self { folder: tempfile::tempdir().unwrap() };
         let mut replay = profiler(&["replay", "-q"]);
         replay.arg(file("captures/jit")).args(arguments);
-        for name in ["run.profile", "run.folded", "run.svg", "run.top"] {
+        for name in ["run.profile", "run.folded", "run.svg", "run.html", "run.top"] {
             replay.arg("-o").arg(recorded.path(name));
         }
         let run = outcome(&mut replay);
@@ -38,7 +38,7 @@ impl Recorded {
 
     /// Checks that reporting the recording gives every file of its run.
     fn assert_reports_what_the_run_wrote(&self) {
-        for name in ["run.folded", "run.svg", "run.top", "run.profile"] {
+        for name in ["run.folded", "run.svg", "run.html", "run.top", "run.profile"] {
             let again = self.path(&format!("again.{}", name.split_once('.').unwrap().1));
             let report = outcome(profiler(&["report"]).arg(self.profile()).arg("-o").arg(&again));
             assert_eq!(report.code(), 0, "{}", report.stderr);
@@ -64,7 +64,7 @@ fn a_report_of_a_live_session_is_byte_for_byte_what_it_wrote() {
     let recorded = Recorded { folder: tempfile::tempdir().unwrap() };
     let workload = Workload::start("shares");
     let mut command = profiler(&["-p", &workload.pid().to_string(), "-F", "999", "-d", "0.5"]);
-    for name in ["run.profile", "run.folded", "run.svg", "run.top"] {
+    for name in ["run.profile", "run.folded", "run.svg", "run.html", "run.top"] {
         command.arg("-o").arg(recorded.path(name));
     }
     let run = outcome(&mut command);
@@ -150,12 +150,15 @@ fn a_profile_has_no_difference_to_itself() {
 #[test]
 fn what_changed_is_told_first_and_drawn() {
     let (whole, part) = (Recorded::new(&[]), Recorded::new(&["--ignore", "Generated"]));
-    let svg = whole.path("diff.svg");
-    let diff = outcome(profiler(&["diff"]).arg(whole.profile()).arg(part.profile()).arg("-o").arg(&svg));
+    let (svg, page) = (whole.path("diff.svg"), whole.path("diff.html"));
+    let mut diff = profiler(&["diff"]);
+    let diff =
+        outcome(diff.arg(whole.profile()).arg(part.profile()).arg("-o").arg(&svg).arg("-o").arg(&page));
     assert_eq!((diff.code(), diff.stdout.as_str()), (0, ""), "{}", diff.stderr);
     let row = diff.stderr.lines().find(|line| line.contains("demo!")).unwrap();
     assert!(row.contains("Generated") && row.contains('*'), "{}", diff.stderr);
     assert!(std::fs::read_to_string(svg).unwrap().contains("compared with"));
+    assert!(std::fs::read_to_string(page).unwrap().contains("id=\"profile\">"));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::{
     process::Command,
 };
 
-use profiler::{Difference, Format, OutputOptions, Profile, difference::FunctionChange};
+use profiler::{Difference, Format, OutputOptions, Profile, Shape, difference::FunctionChange};
 use profiler_tests::{Workload, outcome, privileged, profiler};
 use serde_json::{Value, json};
 
@@ -20,6 +20,11 @@ const LARGE_PAGE_BYTES: u64 = 10_000_000;
 fn write(profile: &Profile, folder: &Path, name: &str) {
     let file = File::create(folder.join(name)).unwrap();
     profile.write_with(Format::Html, &OutputOptions::default(), file).unwrap();
+}
+
+/// The known profile, of it the stacks with this function.
+fn focused(function: &str) -> Profile {
+    known().shaped(&Shape { focus: Some(function.parse().unwrap()), ..Shape::default() })
 }
 
 fn write_difference(before: &Profile, after: &Profile, folder: &Path, name: &str) {
@@ -39,6 +44,8 @@ fn a_browser_shows_the_page_and_every_part_of_it_works() {
     write(&hostile(), folder.path(), "hostile.html");
     write(&large(1), folder.path(), "large.html");
     write(&empty(), folder.path(), "empty.html");
+    write(&focused("Hot"), folder.path(), "part.html");
+    write(&focused("no such function"), folder.path(), "nothing.html");
     assert_is_small(folder.path(), "large.html");
     browse(&["page/names.test.mjs", "page/colours.test.mjs", "page/page.test.mjs"], folder.path());
 }

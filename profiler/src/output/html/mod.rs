@@ -3,6 +3,7 @@
 //! The profile is one JSON document, deflated and in base64: names are nowhere in the page as markup could be. The
 //! page's own policy forbids the network, other scripts, and text that becomes markup.
 
+mod column;
 mod document;
 mod function;
 mod ledger;
@@ -29,6 +30,7 @@ const STYLE: &str = include_str!("page/style.css");
 /// One module: the files share their names, and the last one starts it all.
 const SCRIPT: &str = concat!(
     "\"use strict\";\n",
+    include_str!("page/columns.js"),
     include_str!("page/document.js"),
     include_str!("page/call_tree.js"),
     include_str!("page/hot_functions.js"),
@@ -179,7 +181,7 @@ mod tests {
     fn an_empty_profile_is_a_page_without_functions() {
         let document = document(&page(&ProfileBuilder::default().finish(Header::default())));
         assert_eq!(document["functions"]["name"], Value::Array(Vec::new()));
-        assert_eq!(document["profiles"][0]["timeline"]["count"], Value::Array(Vec::new()));
+        assert_eq!(document["profiles"][0]["timeline"]["count"], "");
     }
 
     #[test]

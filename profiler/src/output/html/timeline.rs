@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use super::column;
+
 /// One sample's place in the page: when, in which of the page's threads, at which node of the tree.
 pub(super) struct Placed {
     pub(super) time_ns: u64,
@@ -14,10 +16,14 @@ pub(super) struct Placed {
 #[derive(Serialize)]
 pub(super) struct Timeline {
     span_ns: u64,
+    #[serde(serialize_with = "column::numbers")]
     spans: Vec<u32>,
+    #[serde(serialize_with = "column::numbers")]
     thread: Vec<u32>,
     /// The difference to the entry before.
+    #[serde(serialize_with = "column::signed")]
     node: Vec<i64>,
+    #[serde(serialize_with = "column::numbers")]
     count: Vec<u64>,
 }
 

@@ -2,11 +2,15 @@
 
 use serde::Serialize;
 
+use super::column;
+
 /// The nodes in preorder. Node 0 is the root above all stacks and stands in no column; the columns begin with node 1.
 #[derive(Default, Serialize)]
 pub(super) struct Tree {
     /// How many levels above the node before it the node's parent is; 0: the node before it.
+    #[serde(serialize_with = "column::numbers")]
     up: Vec<usize>,
+    #[serde(serialize_with = "column::numbers")]
     function: Vec<u32>,
 }
 

@@ -8,8 +8,10 @@ class App {
     this.profile = profile;
     const { functions, timelines, measured } = profile;
     const names = new FittingNames(functions);
+    /** The samples of each profile. */
+    this.samples = timelines.map(sampleCount);
     /** @type {Reading} */
-    this.reading = measured.length > 1 ? new Comparison(functions, names, timelines.map(sampleCount)) : new Shares(functions, names);
+    this.reading = measured.length > 1 ? new Comparison(functions, names, this.samples) : new Shares(functions, names);
     this.colours = new Colours();
     const [{ spans }] = timelines;
     this.hasTime = spans > 1;
@@ -58,10 +60,10 @@ class App {
 
   start() {
     const { measured, timelines, firstRoots } = this.profile;
-    this.showMeasured(measured, timelines.map(sampleCount));
+    this.showMeasured(measured, this.samples);
     document.body.classList.toggle("compared", this.isComparison());
     byId("time").hidden = !this.hasTime;
-    byId("widths").parentElement.hidden = !this.isComparison();
+    for (const part of [byId("widths").parentElement, byId("note")]) part.hidden = !this.isComparison();
     byId("hot").textContent = this.isComparison() ? "What changed most" : "Hot functions";
     byId("roots").value = firstRoots;
     byId("legend").replaceChildren(...this.reading.legend());
@@ -355,7 +357,9 @@ function totalsAt(/** @type {CallTree} */ tree, /** @type {number} */ node) {
 }
 
 function sampleCount(/** @type {Timeline} */ { count }) {
-  return count.reduce((sum, samples) => sum + samples, 0);
+  let samples = 0;
+  for (let entry = 0; entry < count.length; entry += 1) samples += count[entry];
+  return samples;
 }
 
 async function start() {

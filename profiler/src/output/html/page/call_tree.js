@@ -50,29 +50,16 @@ function callTree(nodes, functions, order, factors) {
   const { totals, sizes, firstChild, nextSibling } = linkedNodes(nodes);
   const weights = weighted(totals, factors);
   const size = sizes[0];
-  const tree = {
-    size,
-    levels: 1,
-    function: new Int32Array(size),
-    parent: new Int32Array(size),
-    end: new Int32Array(size),
-    depth: new Int32Array(size),
-    sides: totals.map(() => ({ self: new Float64Array(size), total: new Float64Array(size) })),
-    weight: new Float64Array(size),
-    start: new Float64Array(size),
-  };
+  /** Which of the nodes has each place. */
+  const placed = new Int32Array(size);
+  const parents = new Int32Array(size);
+  const ends = new Int32Array(size);
+  const starts = new Float64Array(size);
   const place = (node, at, parent, start) => {
-    tree.function[at] = nodes.function[node];
-    tree.parent[at] = parent;
-    tree.end[at] = at + sizes[node];
-    tree.depth[at] = parent < 0 ? 0 : tree.depth[parent] + 1;
-    tree.levels = Math.max(tree.levels, tree.depth[at] + 1);
-    for (let side = 0; side < totals.length; side += 1) {
-      tree.sides[side].self[at] = nodes.counts[side][node];
-      tree.sides[side].total[at] = totals[side][node];
-    }
-    tree.weight[at] = weights[node];
-    tree.start[at] = start;
+    placed[at] = node;
+    parents[at] = parent;
+    ends[at] = at + sizes[node];
+    starts[at] = start;
   };
   const compare = ORDERS[order](functions, nodes.function, weights);
   place(0, 0, -1, 0);
@@ -82,7 +69,7 @@ function callTree(nodes, functions, order, factors) {
     const parent = open.pop();
     const first = sortSiblings(nextSibling, firstChild[open.pop()], compare);
     let at = parent + 1;
-    let start = tree.start[parent];
+    let start = starts[parent];
     for (let node = first; node >= 0; node = nextSibling[node]) {
       place(node, at, parent, start);
       if (firstChild[node] >= 0) open.push(node, at);
@@ -90,12 +77,46 @@ function callTree(nodes, functions, order, factors) {
       start += weights[node];
     }
   }
-  return tree;
+  const depth = depths(parents);
+  return {
+    size,
+    levels: depth.reduce((one, other) => Math.max(one, other)) + 1,
+    function: gathered(nodes.function, placed),
+    parent: parents,
+    end: ends,
+    depth,
+    sides: totals.map((total, side) => ({ self: gathered(nodes.counts[side], placed), total: gathered(total, placed) })),
+    weight: gathered(weights, placed),
+    start: starts,
+  };
+}
+
+/** How far from the root each node is; a parent stands before its children. */
+function depths(/** @type {Int32Array} */ parents) {
+  const depth = new Int32Array(parents.length);
+  for (let node = 1; node < depth.length; node += 1) depth[node] = depth[parents[node]] + 1;
+  return depth;
+}
+
+/**
+ * The entries of a column that stand at these places.
+ * @template {Int32Array | Float64Array} Column
+ * @param {Column} column
+ * @param {Int32Array} places
+ * @returns {Column}
+ */
+function gathered(column, places) {
+  const found = new column.constructor(places.length);
+  for (let at = 0; at < places.length; at += 1) found[at] = column[places[at]];
+  return found;
 }
 
 /** What nodes weigh, by their samples in each profile. */
 function weighted(/** @type {Float64Array[]} */ [first, second], /** @type {number[]} */ [one, other]) {
-  return second ? first.map((count, node) => count * one + second[node] * other) : first;
+  if (!second) return first;
+  const weights = new Float64Array(first.length);
+  for (let node = 0; node < weights.length; node += 1) weights[node] = first[node] * one + second[node] * other;
+  return weights;
 }
 
 /** Links the nodes of a list, which ends with -1, in order; returns the first. */
@@ -142,7 +163,7 @@ function subtreeTotals(/** @type {ArrayLike<number>} */ parent, /** @type {Array
  * @returns {Nodes}
  */
 function selectedNodes({ tree, timelines, functions }, range, roots) {
-  const nodes = new GrowingNodes(timelines.length);
+  const nodes = new GrowingNodes(timelines.length, tree.parent.length + 1);
   nodes.add(-1, functions.root);
   const placing = new Placing(tree, nodes);
   const sides = timelines.map((timeline) => ({ timeline, entries: entriesByRoot(timeline, range, roots) }));
@@ -210,11 +231,11 @@ function entriesByRoot(/** @type {Timeline} */ timeline, { from, to }, /** @type
 
 /** Nodes that are added one by one. */
 class GrowingNodes {
-  constructor(/** @type {number} */ sides) {
+  constructor(/** @type {number} */ sides, room = 1024) {
     this.size = 0;
-    this.parent = new Int32Array(1024);
-    this.function = new Int32Array(1024);
-    this.counts = Array.from({ length: sides }, () => new Float64Array(1024));
+    this.parent = new Int32Array(room);
+    this.function = new Int32Array(room);
+    this.counts = Array.from({ length: sides }, () => new Float64Array(room));
   }
 
   add(parent, which) {

@@ -87,7 +87,8 @@ function readFunctions({ functions, kinds, strings }) {
   };
 }
 
-function readTree({ up, function: functions }) {
+function readTree(written) {
+  const up = readColumn(written.up, Int32Array);
   const parent = new Int32Array(up.length + 1).fill(-1);
   const path = [0];
   let depth = 0;
@@ -98,7 +99,7 @@ function readTree({ up, function: functions }) {
     path[depth] = index + 1;
   }
   const functionOf = new Int32Array(parent.length).fill(-1);
-  functionOf.set(functions, 1);
+  functionOf.set(readColumn(written.function, Int32Array), 1);
   return { parent, function: functionOf };
 }
 
@@ -133,20 +134,21 @@ function addRoots(/** @type {Functions} */ functions, { threads, processes, stri
 }
 
 /** @returns {Timeline} */
-function readTimeline({ span_ns, spans, thread, node, count }) {
+function readTimeline(written) {
+  const spans = readColumn(written.spans, Uint32Array);
   const start = new Uint32Array(spans.length + 1);
   spans.forEach((entries, span) => {
     start[span + 1] = start[span] + entries;
   });
   // Each is the difference to the one before.
-  const nodes = Int32Array.from(node);
+  const nodes = readSignedColumn(written.node);
   for (let entry = 1; entry < nodes.length; entry += 1) nodes[entry] += nodes[entry - 1];
   return {
-    spanSeconds: span_ns / 1e9,
+    spanSeconds: written.span_ns / 1e9,
     spans: spans.length,
     start,
-    thread: Uint32Array.from(thread),
+    thread: readColumn(written.thread, Uint32Array),
     node: nodes,
-    count: Float64Array.from(count),
+    count: readColumn(written.count, Float64Array),
   };
 }

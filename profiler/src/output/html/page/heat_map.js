@@ -2,7 +2,7 @@
 
 /** A column has this many spans: the fewest that need no more columns than can be told apart. */
 const COLUMN_SPANS = [5, 10, 25, 50];
-const MOST_COLUMNS = 120;
+const MOST_COLUMNS = 300;
 
 const HEAT_HEIGHT_PX = 70;
 const AXIS_PX = 16;

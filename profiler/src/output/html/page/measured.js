@@ -1,11 +1,11 @@
 // What was measured, and what became of every tick, stack and frame.
 
 /** What the page is called. */
-function titleText(/** @type {Measured[]} */ [first, second]) {
-  if (!first.target && !second?.target) return second ? "Profiles before and after" : "Profile";
-  if (!second) return `On-CPU: ${first.target}`;
-  if (first.target === second.target) return `On-CPU: ${first.target}, before and after`;
-  return `On-CPU: ${second.target}, compared with ${first.target}`;
+function titleText(/** @type {Measured[]} */ measured) {
+  const [target, other] = new Set(measured.map((each) => each.target).filter(Boolean));
+  if (other) return `On-CPU: ${other}, compared with ${target}`;
+  const name = target ? `On-CPU: ${target}` : "Profile";
+  return measured.length > 1 ? `${name}, before and after` : name;
 }
 
 /** What the page's profiles are called where it has two. */
