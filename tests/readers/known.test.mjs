@@ -1,4 +1,4 @@
-// A profile that is known, in the formats of other tools.
+// The profile of the golden files, in the formats of other tools. Each count in it is so many times as large.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -6,6 +6,8 @@ import { test } from "node:test";
 import { brokenRules, firefoxSamples, pprof, profile, titleInSpeedscope } from "./readers.mjs";
 
 const MANY = 2 ** 32 + 1;
+const SAMPLES = 86 * MANY;
+const HARM = "a;b  [31m<script>alert(\"&\")</script> ";
 
 test("pprof's decoder finds samples, units, labels, inlined functions and build ids", () => {
   const read = pprof("known.pb.gz");
@@ -13,16 +15,16 @@ test("pprof's decoder finds samples, units, labels, inlined functions and build 
   assert.equal(read.defaultType, "cpu");
   assert.equal(read.period, 10_000_000);
   assert.equal(read.timeNanos, 1_700_000_000_000_000_000n);
-  assert.ok(read.comments.includes(`samples reported: ${MANY + 5}`), read.comments.join("\n"));
-  assert.equal(read.samples.reduce((sum, { values }) => sum + values[0], 0), MANY + 5);
+  assert.ok(read.comments.includes(`samples reported: ${SAMPLES}`), read.comments.join("\n"));
+  assert.equal(read.samples.reduce((sum, { values }) => sum + values[0], 0), SAMPLES);
   const [inlined] = read.samples.filter(({ locations }) => locations[0].names[0] === "inlined");
   assert.deepEqual(inlined.locations.map(({ names }) => names), [["inlined", "outer"], ["main"]]);
-  assert.deepEqual(inlined.values, [2, 20_000_000]);
+  assert.deepEqual(inlined.values, [2 * MANY, 2 * MANY * 10_000_000]);
   assert.equal(inlined.locations[1].file, "/app/run");
   assert.equal(inlined.locations[1].buildId, "ab01");
-  assert.deepEqual(inlined.labels, { thread: "app", tid: 7, process: "app", pid: 7 });
-  const [read_] = read.samples.filter(({ values }) => values[0] === MANY);
-  assert.deepEqual(read_.labels, { thread: "wor ker 1/2", tid: 8, process: "app", pid: 7 });
+  assert.deepEqual(inlined.labels, { thread: "wor ker 1/2", tid: 9, process: "app", pid: 7 });
+  const [other] = read.samples.filter(({ values }) => values[0] === 3 * MANY);
+  assert.deepEqual(other.labels, { thread: HARM, tid: 8, process: HARM, pid: 8 });
 });
 
 test("speedscope's schema holds, also of a profile without samples", () => {
@@ -42,12 +44,14 @@ test("the Firefox Profiler's tables lead from each sample to its stack", () => {
   const { meta, libs, threads } = JSON.parse(profile("known.json"));
   assert.deepEqual(threads.map(({ name, tid, isMainThread }) => [name, tid, isMainThread]), [
     ["app", 7, true],
-    ["wor ker 1/2", 8, false],
+    ["wor ker 1/2", 9, false],
+    [HARM, 8, true],
   ]);
-  assert.deepEqual(firefoxSamples(threads[1]), [{ time: 10, path: ["main", "ksys_read"], weight: MANY }]);
-  assert.deepEqual(firefoxSamples(threads[0])[0], { time: 0, path: ["main", "outer", "inlined"], weight: 1 });
-  const { stackTable, frameTable } = threads[1];
-  const leaf = frameTable.category[stackTable.frame[1]];
+  const [read, inlined] = firefoxSamples(threads[1]);
+  assert.deepEqual(read, { time: 20, path: ["main", "ksys_read"], weight: 20 * MANY });
+  assert.deepEqual(inlined, { time: 30, path: ["main", "outer", "inlined"], weight: MANY });
+  const { samples, stackTable, frameTable } = threads[1];
+  const leaf = frameTable.category[stackTable.frame[samples.stack[0]]];
   assert.equal(meta.categories[leaf].name, "Kernel");
   assert.equal(libs.find(({ path }) => path === "/app/run").codeId, "ab01");
 });

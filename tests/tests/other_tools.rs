@@ -1,77 +1,22 @@
 //! Formats of other tools, read by these tools themselves: their published libraries, and speedscope in a browser.
 
-use std::{
-    fs,
-    io::{Cursor, Read},
-    path::Path,
-    process::Command,
-};
+use std::{fs, io::Cursor, path::Path, process::Command};
 
-use flate2::read::GzDecoder;
 use inferno::collapse::{Collapse, perf};
 use profiler::{
-    ElfAddress, Format, OutputOptions, Profile,
-    profile::{
-        Frame, FrameId, FrameKind, Header, Naming, ProfileBuilder, SourceLocation, StackEnd, SymbolSource,
-    },
+    Format, OutputOptions, Profile,
+    profile::{Header, ProfileBuilder},
 };
-use profiler_tests::{Workload, assert_matches_file, file, outcome, privileged, profiler};
+use profiler_tests::{Workload, file, golden_profile, outcome, privileged, profiler};
 
 const FORMATS: [Format; 5] =
     [Format::Pprof, Format::Speedscope, Format::Firefox, Format::PerfScript, Format::TraceZip];
 
-/// A count beyond 32 bits.
+/// Beyond 32 bits.
 const MANY: u64 = (1 << 32) + 1;
 
-/// Every kind of frame, two threads, and names that mean harm.
 fn known() -> Profile {
-    let mut builder = ProfileBuilder::default();
-    let mut frame = |name: &str, kind, module: Option<&str>, line: u32| -> FrameId {
-        let module = module.map(|path| builder.module(path, &[0xab, 0x01]));
-        let (name, file) = (builder.string(name), builder.string("/src/a.rs"));
-        let location = (line > 0).then_some(SourceLocation { file, line });
-        let naming = Naming::Symbol(SymbolSource::SymbolTable);
-        builder.frame(Frame {
-            name,
-            kind,
-            module,
-            address: ElfAddress(0x1f00 + u64::from(line)),
-            location,
-            naming,
-        })
-    };
-    let main = frame("main", FrameKind::Native, Some("/app/run"), 0);
-    let outer = frame("outer", FrameKind::Native, Some("/app/run"), 7);
-    let inlined = frame("inlined", FrameKind::Inlined, Some("/app/run"), 7);
-    let read = frame("ksys_read", FrameKind::Kernel, Some("[kernel]"), 0);
-    let jit = frame("App!Demo.Program.Hot(class System.String)", FrameKind::Jit, None, 0);
-    let ready = frame("App!Demo.Program.Main()", FrameKind::Precompiled, Some("/app/App.dll"), 0);
-    let odd = frame("a;b\n\u{1b}[31m<script>\"'\u{202e} 5/6 [0] 1.0: x:", FrameKind::Jit, None, 0);
-    let process = builder.process(7, "app");
-    let threads = [builder.thread(process, 7, "app"), builder.thread(process, 8, "wor\nker 1/2")];
-    for (time, (thread, frames, count)) in [
-        (0, vec![inlined, outer, main], 1),
-        (1, vec![read, main], MANY),
-        (0, vec![jit, ready, main], 2),
-        (0, vec![odd, main], 1),
-        (0, vec![inlined, outer, main], 1),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let stack = builder.stack(frames, StackEnd::Root);
-        builder.sample(time as u64 * 10_000_000, 0, threads[thread], stack, count);
-    }
-    builder.finish(Header {
-        target: "pid 7 (app)".to_owned(),
-        event: "cpu-clock".to_owned(),
-        frequency_hz: 100,
-        duration_ns: 50_000_000,
-        started_unix_ns: 1_700_000_000_000_000_000,
-        started_monotonic_ns: 5_000_000_000,
-        cpus: 2,
-        ..Header::default()
-    })
+    golden_profile(MANY)
 }
 
 fn bytes(profile: &Profile, format: Format) -> Vec<u8> {
@@ -84,44 +29,6 @@ fn write(profile: &Profile, folder: &Path, name: &str) {
     for format in FORMATS {
         fs::write(folder.join(format!("{name}.{}", format.extensions()[0])), bytes(profile, format)).unwrap();
     }
-}
-
-#[test]
-fn a_pprof_profile_is_as_it_is_kept() {
-    let mut message = Vec::new();
-    GzDecoder::new(&*bytes(&known(), Format::Pprof)).read_to_end(&mut message).unwrap();
-    assert_matches_file(&fields(&message), &file("golden/known.pb.txt"));
-}
-
-/// A line for each field of a message: its number, and its number or bytes.
-fn fields(message: &[u8]) -> String {
-    const BYTES: u64 = 2;
-    let (mut at, mut text) = (0, String::new());
-    let number = |at: &mut usize| {
-        let (mut value, mut shift) = (0, 0);
-        loop {
-            let byte = message[*at];
-            *at += 1;
-            value |= u64::from(byte & 0x7f) << shift;
-            shift += 7;
-            if byte < 0x80 {
-                return value;
-            }
-        }
-    };
-    while at < message.len() {
-        let tag = number(&mut at);
-        let value = number(&mut at);
-        let shown = if tag & 7 == BYTES {
-            let bytes = &message[at..at + usize::try_from(value).unwrap()];
-            at += bytes.len();
-            bytes.escape_ascii().to_string()
-        } else {
-            value.to_string()
-        };
-        text += &format!("{}: {shown}\n", tag >> 3);
-    }
-    text
 }
 
 #[test]

@@ -123,7 +123,7 @@ impl<'a> Labels<'a> {
         let (profile, options) = (self.profile, self.options);
         let thread = profile.thread(thread);
         let process = profile.process(thread.process);
-        let mut line = vec![self.number(label::clean(profile.string(process.comm)).into_owned())];
+        let mut line = vec![self.number(label::name(profile.string(process.comm)).into_owned())];
         if options.per_process {
             line.push(self.number(label::process(profile, process)));
         }
