@@ -17,7 +17,7 @@ test("pprof's decoder finds samples, units, labels, inlined functions and build 
   assert.equal(read.timeNanos, 1_700_000_000_000_000_000n);
   assert.ok(read.comments.includes(`samples reported: ${SAMPLES}`), read.comments.join("\n"));
   assert.equal(read.samples.reduce((sum, { values }) => sum + values[0], 0), SAMPLES);
-  const [inlined] = read.samples.filter(({ locations }) => locations[0].names[0] === "inlined");
+  const [inlined] = read.samples.filter(({ locations }) => locations[0]?.names[0] === "inlined");
   assert.deepEqual(inlined.locations.map(({ names }) => names), [["inlined", "outer"], ["main"]]);
   assert.deepEqual(inlined.values, [2 * MANY, 2 * MANY * 10_000_000]);
   assert.equal(inlined.locations[1].file, "/app/run");
