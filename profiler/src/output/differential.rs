@@ -89,7 +89,7 @@ fn write_table(difference: &Difference<'_>, options: &OutputOptions, to: impl Wr
     writeln!(to, " before   after   change           before   after   function")?;
     let changed = |function: &FunctionChange<'_>| function.self_change.points() != 0.0;
     for function in difference.functions().iter().filter(|function| changed(function)).take(FUNCTIONS) {
-        let name = with_module(&label::clean(function.name), function.module);
+        let name = with_module(&label::name(function.name), function.module);
         let name = fit(&name, width.saturating_sub(INDENT).max(MIN_NAME_COLUMNS));
         let [own, total] = [&function.self_change, &function.total_change];
         writeln!(

@@ -132,7 +132,7 @@ impl<'a> Labels<'a> {
         if options.per_container {
             line.push(self.number(label::container(profile, process.container)));
         }
-        line.push(self.number(label::clean(profile.string(process.comm)).into_owned()));
+        line.push(self.number(label::name(profile.string(process.comm)).into_owned()));
         if options.per_process {
             line.push(self.number(label::process(profile, process)));
         }

@@ -13,6 +13,11 @@ pub(super) fn clean(name: &str) -> Cow<'_, str> {
     if name.contains(';') { Cow::Owned(printable(name).replace(';', ":")) } else { printable(name) }
 }
 
+/// The clean name of a function or a process, as perf has it where there is none.
+pub(super) fn name(name: &str) -> Cow<'_, str> {
+    if name.is_empty() { Cow::Borrowed("[unknown]") } else { clean(name) }
+}
+
 /// A name as it can be shown on a terminal: without what acts on the text around it. Such characters become spaces.
 ///
 /// ```
@@ -28,11 +33,11 @@ pub fn printable(name: &str) -> Cow<'_, str> {
 }
 
 /// Control characters, the two separators that some readers take for line breaks, the marks that reorder
-/// text around them, and the two code points that XML has no room for.
+/// text around them (Unicode's property `Bidi_Control`), and the two code points that XML has no room for.
 fn is_unprintable(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}')
+        || matches!(c, '\u{2028}' | '\u{2029}')
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
         || matches!(c, '\u{fffe}' | '\u{ffff}')
 }
 
@@ -49,7 +54,7 @@ impl Profile {
 
 /// Appends what a frame is called.
 pub(super) fn push_frame(profile: &Profile, frame: &Frame, options: &OutputOptions, line: &mut String) {
-    line.push_str(&clean(profile.string(frame.name)));
+    line.push_str(&name(profile.string(frame.name)));
     if let Some(location) = frame.location {
         let path = profile.string(location.file);
         let file = path.rsplit('/').next().unwrap_or(path);
@@ -111,8 +116,9 @@ mod tests {
     #[test]
     fn names_cannot_break_lines_stacks_or_terminals() {
         assert_eq!(clean("a;b\nc\r\u{1b}[31md\u{7f}\u{9b}"), "a:b c  [31md  ");
-        assert_eq!(clean("x\u{202e}y\u{2028}z"), "x y z");
+        assert_eq!(clean("x\u{202e}y\u{2028}z\u{200f}"), "x y z ");
         assert_eq!(printable("x;\u{202e}y\u{200f}\u{61c}z"), "x; y  z");
+        assert_eq!((name(""), name("f;")), (Cow::Borrowed("[unknown]"), Cow::Borrowed("f:")));
         assert_eq!(kind_of("f_[i]"), FrameKind::Inlined);
         assert_eq!(kind_of("f"), FrameKind::Native);
         assert!(matches!(clean("Foo::bar<T> [x] \u{e9}"), Cow::Borrowed(_)));

@@ -2,6 +2,8 @@
 //!
 //! A new format is a file with a `write` function, a variant of [`Format`] and a row in its tables.
 
+#[cfg(test)]
+mod bad_input;
 mod deflate;
 mod differential;
 mod firefox;

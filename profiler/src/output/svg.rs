@@ -58,14 +58,11 @@ fn unit(counts: impl Iterator<Item = u64>) -> u64 {
 
 fn draw(drawing: &mut Options<'_>, lines: &[String], to: impl Write) -> io::Result<()> {
     let drawn = flamegraph::from_lines(drawing, lines.iter().map(String::as_str), to);
-    if lines.is_empty() {
-        // Without a line inferno draws a picture that says so, and then answers with an error.
-        return drawn.or_else(|error| match error.kind() {
-            io::ErrorKind::InvalidData => Ok(()),
-            _ => Err(error),
-        });
-    }
-    drawn
+    // Without a sample inferno draws a picture that says so, and then answers with an error. Each line can be read.
+    drawn.or_else(|error| match error.kind() {
+        io::ErrorKind::InvalidData => Ok(()),
+        _ => Err(error),
+    })
 }
 
 fn drawing(profile: &Profile) -> Options<'static> {
@@ -196,5 +193,13 @@ mod tests {
     fn an_empty_profile_is_a_picture_that_says_so() {
         let svg = svg(&ProfileBuilder::default().finish(Header::default()));
         assert!(svg.contains("</svg>") && svg.contains("ERROR"));
+    }
+
+    #[test]
+    fn a_difference_to_nothing_is_a_picture_that_says_so() {
+        let nothing = ProfileBuilder::default().finish(Header::default());
+        let mut bytes = Vec::new();
+        Difference::between(&profile_of("f"), &nothing).write(crate::Format::Svg, &mut bytes).unwrap();
+        assert!(String::from_utf8(bytes).unwrap().contains("ERROR"));
     }
 }

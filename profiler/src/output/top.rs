@@ -51,7 +51,7 @@ pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) 
 }
 
 fn name(profile: &Profile, function: &FunctionCount) -> String {
-    let name = label::clean(profile.string(function.name));
+    let name = label::name(profile.string(function.name));
     with_module(&name, profile.module_name(function.module))
 }
 
@@ -80,7 +80,7 @@ fn paths(profile: &Profile) -> Vec<(Vec<String>, u64)> {
     let mut paths: Vec<_> = paths.into_iter().collect();
     paths.sort_unstable_by(|(a, count_a), (b, count_b)| count_b.cmp(count_a).then_with(|| a.cmp(b)));
     paths.truncate(PATHS);
-    let text = |id| label::clean(profile.string(id)).into_owned();
+    let text = |id| label::name(profile.string(id)).into_owned();
     paths.into_iter().map(|(path, count)| (path.into_iter().map(text).collect(), count)).collect()
 }
 

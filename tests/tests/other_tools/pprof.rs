@@ -1,13 +1,11 @@
-//! pprof's format, as it is kept and as `go tool pprof` reads it.
+//! pprof's format, as `go tool pprof` reads it.
 
-use std::{io::Read, path::Path, process::Command};
+use std::{path::Path, process::Command};
 
-use flate2::read::GzDecoder;
 use profiler::{
     Format, Profile,
     profile::{Header, ProfileBuilder},
 };
-use profiler_tests::{assert_matches_file, file};
 use tempfile::TempDir;
 
 use crate::{
@@ -16,12 +14,6 @@ use crate::{
     readers,
 };
 
-#[test]
-fn a_profile_is_as_it_is_kept() {
-    let mut message = Vec::new();
-    GzDecoder::new(&*bytes(&known(), Format::Pprof)).read_to_end(&mut message).unwrap();
-    assert_matches_file(&fields(&message), &file("golden/known.pb.txt"));
-}
 #[test]
 fn go_tool_pprof_counts_each_function_in_samples_and_in_time() {
     let Some(known) = Known::written() else { return };
@@ -135,35 +127,4 @@ pub(crate) fn functions(top: &str) -> Vec<(String, String, String)> {
         (flat.to_owned(), cumulative.to_owned(), name.trim_end_matches(" (inline)").to_owned())
     };
     rows.lines().map(row).collect()
-}
-
-/// A line for each field of a message: its number, and its number or bytes.
-fn fields(message: &[u8]) -> String {
-    const BYTES: u64 = 2;
-    let (mut at, mut text) = (0, String::new());
-    let number = |at: &mut usize| {
-        let (mut value, mut shift) = (0, 0);
-        loop {
-            let byte = message[*at];
-            *at += 1;
-            value |= u64::from(byte & 0x7f) << shift;
-            shift += 7;
-            if byte < 0x80 {
-                return value;
-            }
-        }
-    };
-    while at < message.len() {
-        let tag = number(&mut at);
-        let value = number(&mut at);
-        let shown = if tag & 7 == BYTES {
-            let bytes = &message[at..at + usize::try_from(value).unwrap()];
-            at += bytes.len();
-            bytes.escape_ascii().to_string()
-        } else {
-            value.to_string()
-        };
-        text += &format!("{}: {shown}\n", tag >> 3);
-    }
-    text
 }

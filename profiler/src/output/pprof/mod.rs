@@ -144,7 +144,7 @@ impl<W: Write> Pieces<W> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::io::Read;
 
     use flate2::read::GzDecoder;
@@ -157,6 +157,14 @@ mod tests {
         write(profile, &mut packed).unwrap();
         GzDecoder::new(&*packed).read_to_end(&mut bytes).unwrap();
         Piece::decode(&*bytes).unwrap()
+    }
+
+    /// The counts of all samples, and all texts.
+    pub(in crate::output) fn counts_and_texts(packed: &[u8]) -> (Vec<i64>, Vec<String>) {
+        let mut bytes = Vec::new();
+        GzDecoder::new(packed).read_to_end(&mut bytes).unwrap();
+        let piece = Piece::decode(&*bytes).unwrap();
+        (piece.sample.iter().map(|sample| sample.value[0]).collect(), piece.string_table)
     }
 
     fn text(piece: &Piece, number: i64) -> &str {

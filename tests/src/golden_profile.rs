@@ -1,0 +1,184 @@
+//! The profile of the golden files: some of everything that a profile can hold.
+
+use profiler::{
+    ElfAddress, Profile,
+    profile::{
+        Cost, FoundBy, Frame, FrameId, FrameKind, Header, Ledger, Loss, ModuleId, Naming, ProfileBuilder,
+        Reason, SourceLocation, StackEnd, SymbolSource, ThreadId,
+    },
+};
+
+/// Names that mean harm, and such as no program has.
+const ODD_NAMES: [&str; 6] = [
+    "a;b\n\u{1b}[31m<script>alert(\"&\")</script>\u{202e}",
+    "'\"><b onclick=x> 5/6 [0] 1.0: x:",
+    "]]> {{profile}} \\ %s \0",
+    "\u{fffd}\u{fffd} was not UTF-8",
+    "\u{200f}\u{5d0}\u{5d1} \u{6f22}\u{5b57} \u{1f525}",
+    "",
+];
+
+const SOURCES: [SymbolSource; 10] = [
+    SymbolSource::Kallsyms,
+    SymbolSource::SymbolTable,
+    SymbolSource::DynamicSymbols,
+    SymbolSource::MiniDebugInfo,
+    SymbolSource::DebugFile,
+    SymbolSource::Dwarf,
+    SymbolSource::PerfMap,
+    SymbolSource::JitDump,
+    SymbolSource::ReadyToRun,
+    SymbolSource::RuntimeEvents,
+];
+
+const WAYS: [FoundBy; 7] = [
+    FoundBy::Sample,
+    FoundBy::Kernel,
+    FoundBy::Cfi,
+    FoundBy::FramePointer,
+    FoundBy::Code,
+    FoundBy::SignalFrame,
+    FoundBy::Unsaid,
+];
+
+const EARLY_ENDS: [StackEnd; 7] = [
+    StackEnd::DepthLimit,
+    StackEnd::Unknown,
+    StackEnd::NoMapping,
+    StackEnd::UnreadableStack,
+    StackEnd::UnsupportedRule,
+    StackEnd::BrokenFramePointer,
+    StackEnd::Backwards,
+];
+
+const INTERVAL_NS: u64 = 10_000_000;
+
+/// Every kind of frame, source of names, reason for none, way to a caller, end of a stack and loss; modules with and
+/// without a build id; several processes and threads. Each count is so many times what it is in the golden files.
+#[must_use]
+pub fn golden_profile(times: u64) -> Profile {
+    let mut golden = Golden { builder: ProfileBuilder::default(), times, time_ns: 0 };
+    golden.sample_all();
+    golden.lose(times);
+    golden.builder.finish(Header {
+        target: "pid 7 (app)".to_owned(),
+        event: "cpu-clock".to_owned(),
+        frequency_hz: 100,
+        duration_ns: 1_500_000_000,
+        started_unix_ns: 1_700_000_000_000_000_000,
+        started_monotonic_ns: 5_000_000_000,
+        cpus: 2,
+        edits: Vec::new(),
+    })
+}
+
+struct Golden {
+    builder: ProfileBuilder,
+    times: u64,
+    time_ns: u64,
+}
+
+impl Golden {
+    fn sample_all(&mut self) {
+        let app = self.builder.process(7, "app");
+        self.builder.set_container(app, "4f1c3ab99a0e6b7a1d5d2f3e4c5b6a79808f7e6d5c4b3a29180f7e6d5c4b3a29");
+        let other = self.builder.process(8, ODD_NAMES[0]);
+        let main_thread = self.builder.thread(app, 7, "app");
+        let worker = self.builder.thread(app, 9, "wor\nker 1/2");
+        let other_thread = self.builder.thread(other, 8, ODD_NAMES[0]);
+
+        let run = self.builder.module("/app/run", &[0xab, 0x01]);
+        let assembly = self.builder.module("/app/App.dll", &[]);
+        let kernel = self.builder.module("[kernel]", &[0xcd; 20]);
+        let main = self.frame("main", FrameKind::Native, Some(run), 0);
+        let outer = self.frame("outer", FrameKind::Native, Some(run), 7);
+        let inlined = self.frame("inlined", FrameKind::Inlined, Some(run), 12);
+        let generic = "std::vector<int, std::allocator<int>>::push_back(int&&)";
+        let generic = self.frame(generic, FrameKind::Native, Some(run), 0);
+        let ready = self.frame("App!Demo.Program.Main()", FrameKind::Precompiled, Some(assembly), 0);
+        let hot = self.frame("App!Demo.Program.Hot(int64, string)", FrameKind::Jit, None, 0);
+        let read = self.frame("ksys_read", FrameKind::Kernel, Some(kernel), 0);
+
+        self.sample(main_thread, &[hot, ready, main], StackEnd::Root, 40);
+        self.sample(main_thread, &[generic, outer, main], StackEnd::Root, 5);
+        self.sample(worker, &[read, main], StackEnd::Root, 20);
+        self.sample(worker, &[inlined, outer, main], StackEnd::Root, 1);
+        self.sample(other_thread, &[hot, ready, main], StackEnd::Root, 3);
+        self.sample(worker, &[inlined, outer, main], StackEnd::Root, 1);
+        self.sample(main_thread, &[], StackEnd::Empty, 1);
+        for name in ODD_NAMES {
+            let module = self.builder.module(name, &[1, 2, 3]);
+            let frame = self.frame(name, FrameKind::Jit, Some(module), 3);
+            self.sample(main_thread, &[frame, main], StackEnd::Root, 1);
+        }
+        self.sample_namings(main_thread);
+        for end in EARLY_ENDS {
+            self.sample(other_thread, &[outer], end, 1);
+        }
+    }
+
+    fn sample_namings(&mut self, thread: ThreadId) {
+        let named = SOURCES.map(|source| {
+            let name = format!("named by {source}");
+            self.frame_named(&name, FrameKind::Native, None, 0, Naming::Symbol(source))
+        });
+        let library = self.builder.module("/usr/lib/libfoo.so", &[0xef; 20]);
+        let unnamed = Reason::ALL.map(|reason| {
+            let name = format!("[libfoo.so+{:#x}]", reason as u32 * 16);
+            self.frame_named(&name, FrameKind::Native, Some(library), 0, Naming::Address(reason))
+        });
+        self.sample(thread, &named, StackEnd::Root, 1);
+        self.sample(thread, &unnamed, StackEnd::Root, 1);
+    }
+
+    fn frame(&mut self, name: &str, kind: FrameKind, module: Option<ModuleId>, line: u32) -> FrameId {
+        let source = match kind {
+            FrameKind::Kernel => SymbolSource::Kallsyms,
+            FrameKind::Jit => SymbolSource::RuntimeEvents,
+            FrameKind::Precompiled => SymbolSource::ReadyToRun,
+            FrameKind::Inlined => SymbolSource::Dwarf,
+            _ => SymbolSource::SymbolTable,
+        };
+        self.frame_named(name, kind, module, line, Naming::Symbol(source))
+    }
+
+    /// At a source line but 0, and at an address of its own.
+    fn frame_named(
+        &mut self,
+        name: &str,
+        kind: FrameKind,
+        module: Option<ModuleId>,
+        line: u32,
+        naming: Naming,
+    ) -> FrameId {
+        let (name, file) = (self.builder.string(name), self.builder.string("/src/a.rs"));
+        let location = (line > 0).then_some(SourceLocation { file, line });
+        let address = ElfAddress(0x1000 + 0x10 * name.index() as u64);
+        self.builder.frame(Frame { name, kind, module, address, location, naming })
+    }
+
+    fn sample(&mut self, thread: ThreadId, frames: &[FrameId], end: StackEnd, count: u64) {
+        let walked = frames.iter().copied().zip(WAYS.into_iter().cycle());
+        let stack = self.builder.walked_stack(walked, end);
+        self.builder.sample(self.time_ns, 1, thread, stack, count * self.times);
+        self.time_ns += INTERVAL_NS;
+    }
+
+    fn lose(&mut self, times: u64) {
+        let losses = [Loss::RingBufferFull, Loss::NoThreadId, Loss::StackTableFull, Loss::Undecodable];
+        *self.builder.ledger_mut() = Ledger {
+            lost: losses.into_iter().zip((1..).map(|count| count * times)).collect(),
+            lost_process_events: 2,
+            lost_children: 3,
+            malformed_jit_entries: 4,
+            dropped_runtime_events: 5,
+            cost: Cost {
+                bpf_run_time_ns: 1_000_000,
+                user_cpu_ns: 20_000_000,
+                system_cpu_ns: 30_000_000,
+                peak_memory_bytes: 12_000_000,
+            },
+            ..Ledger::default()
+        };
+    }
+}
