@@ -64,5 +64,11 @@ fn init_log(arguments: &Arguments) {
         (false, 1) => log::LevelFilter::Info,
         (false, _) => log::LevelFilter::Debug,
     };
-    env_logger::Builder::new().filter_level(level).format_timestamp_millis().init();
+    let mut builder = env_logger::Builder::new();
+    // What inferno returns is looked at; that there is nothing to draw, the summary says.
+    builder
+        .filter_level(level)
+        .filter_module("inferno", log::LevelFilter::Off)
+        .format_timestamp_millis()
+        .init();
 }
