@@ -117,9 +117,13 @@ fn a_shape_gives_the_same_while_sampling_and_later() {
 #[test]
 fn a_filter_that_leaves_nothing_ends_as_a_session_without_samples_does() {
     let recorded = Recorded::new(&[]);
-    let run = report(&recorded.profile(), &["--focus", "no such function"]);
+    let nothing = ["--focus", "no such function"];
+    let run = report(&recorded.profile(), &nothing);
     assert_eq!((run.code(), run.stdout.as_str()), (3, ""));
     assert!(run.stderr.contains("shown: 0 samples: --focus no such function"), "{}", run.stderr);
+    let picture = recorded.path("nothing.svg");
+    let drawn = report(&recorded.profile(), &[&nothing[..], &["-o", picture.to_str().unwrap()]].concat());
+    assert_eq!((drawn.code(), drawn.stderr), (3, run.stderr));
 }
 
 #[test]

@@ -70,6 +70,8 @@ fn init_log(arguments: &Arguments, log: &HeldLog) {
         .filter_level(level)
         // A line for each relocation of the kernel side says nothing about a target.
         .filter_module("aya_obj", level.min(log::LevelFilter::Info))
+        // What inferno returns is looked at; that there is nothing to draw, the summary says.
+        .filter_module("inferno", log::LevelFilter::Off)
         .format_timestamp_millis()
         .target(env_logger::Target::Pipe(Box::new(log.clone())))
         .init();
