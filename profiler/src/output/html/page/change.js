@@ -20,10 +20,12 @@ const Z_95 = 1.96;
  * @returns {Change}
  */
 function changeOf(counts, of) {
-  const [before, after] = counts.map((count, side) => (100 * count) / Math.max(of[side], 1));
-  const [one, other] = counts.map((count, side) => (count + 1) / (of[side] + 2));
-  const variance = (share, side) => (share * (1 - share)) / (of[side] + 2);
-  const noise = 100 * Z_95 * Math.sqrt(variance(one, 0) + variance(other, 1));
+  const before = (100 * counts[0]) / Math.max(of[0], 1);
+  const after = (100 * counts[1]) / Math.max(of[1], 1);
+  const one = (counts[0] + 1) / (of[0] + 2);
+  const other = (counts[1] + 1) / (of[1] + 2);
+  const variance = (one * (1 - one)) / (of[0] + 2) + (other * (1 - other)) / (of[1] + 2);
+  const noise = 100 * Z_95 * Math.sqrt(variance);
   return { before, after, points: after - before, noise, isBeyondNoise: 100 * Math.abs(other - one) > noise };
 }
 

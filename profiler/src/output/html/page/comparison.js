@@ -66,8 +66,9 @@ class Comparison {
   }
 
   legend() {
-    const labels = { more: "▲ more after", less: "▼ less after", noise: "≈ within noise" };
-    const item = ([direction, label]) => element("li", {}, element("span", { class: `swatch ${direction}` }), label);
+    const labels = { more: "more after", less: "less after", noise: DIRECTIONS.noise };
+    const swatch = (direction) => element("span", { class: `swatch ${direction}` });
+    const item = ([direction, label]) => element("li", {}, swatch(direction), `${MARKS[direction]} ${label}`);
     const depth = element("li", {}, "stronger: a larger part of the box");
     return [...Object.entries(labels).map(item), depth];
   }

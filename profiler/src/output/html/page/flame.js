@@ -70,7 +70,7 @@ class FlameView {
     this.tree = tree;
     this.hovered = null;
     this.zoomed = zoomed;
-    this.resize();
+    this.fit();
     this.zoom(zoomed);
   }
 
@@ -224,6 +224,14 @@ class FlameView {
   }
 
   resize() {
+    const { clientWidth, clientHeight } = this.holder;
+    if (clientWidth === this.width && clientHeight === this.height) return;
+    this.fit();
+    this.draw();
+  }
+
+  /** Takes the room that there is, for as many rows as there are. */
+  fit() {
     const { holder, canvas } = this;
     const wasHidden = this.height === 0;
     const belowPx = this.contentPx() - this.height - holder.scrollTop;
@@ -235,7 +243,6 @@ class FlameView {
     this.spacer.style.height = `${this.contentPx() - this.height}px`;
     if (wasHidden && this.tree) this.scrollToSubtree(this.zoomed);
     else if (this.rootIsBelow) holder.scrollTop = this.contentPx() - this.height - belowPx;
-    this.draw();
   }
 
   redraw() {

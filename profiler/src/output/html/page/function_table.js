@@ -31,7 +31,8 @@ class FunctionTable {
     this.body = element("tbody");
     this.body.addEventListener("keydown", (event) => this.walk(event));
     table.append(element("thead", {}, element("tr", {}, ...this.headings)), this.body);
-    new ResizeObserver(() => this.draw()).observe(table);
+    this.table = table;
+    new ResizeObserver(() => this.resize()).observe(table);
   }
 
   /** @returns {Column} */
@@ -71,7 +72,13 @@ class FunctionTable {
     this.picked = which;
   }
 
+  /** Names get as much room as there is; the height of the table is that of its rows. */
+  resize() {
+    if (this.table.clientWidth !== this.width) this.draw();
+  }
+
   draw() {
+    this.width = this.table.clientWidth;
     const found = this.found();
     const shown = found.slice(0, this.rowsShown);
     this.rows = new Map(shown.map((which, index) => [which, this.row(which, index === 0)]));
