@@ -102,7 +102,7 @@ fn show(mut screen: Screen, state: &mut State, news: &Receiver<News>) -> Result<
             match action {
                 Some(Action::Quit) => return Ok(()),
                 Some(Action::Save(path, format)) => {
-                    state.say(save(&state.shown, &state.options, &path, format))
+                    state.say(save(&state.shown, &state.options, &path, format));
                 }
                 None => {}
             }
