@@ -103,7 +103,7 @@ fn html(page: &str) -> Content {
     let mut json = Vec::new();
     ZlibDecoder::new(&*STANDARD.decode(base64).unwrap()).read_to_end(&mut json).unwrap();
     let document: Value = serde_json::from_slice(&json).unwrap();
-    let counts = numbers(&document["profiles"][0]["timeline"]["count"]);
+    let counts = packed_numbers(document["profiles"][0]["timeline"]["count"].as_str().unwrap());
     Content { frame: format!("{before}{after}"), ..content(strings(&document), counts) }
 }
 
@@ -187,6 +187,23 @@ fn recording(bytes: &[u8]) -> Content {
 
 fn numbers(column: &Value) -> Vec<u128> {
     column.as_array().unwrap().iter().map(|number| number.as_u64().unwrap().into()).collect()
+}
+
+/// Numbers of digits of five bits each, the lowest first, in the letters of base64; a sixth bit says that more follow.
+fn packed_numbers(text: &str) -> Vec<u128> {
+    const LETTERS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut found, mut number, mut bits) = (Vec::new(), 0, 0);
+    for letter in text.chars() {
+        let digit = LETTERS.find(letter).unwrap() as u128;
+        number |= (digit & 31) << bits;
+        bits += 5;
+        if digit < 32 {
+            found.push(std::mem::take(&mut number));
+            bits = 0;
+        }
+    }
+    assert_eq!(bits, 0, "the last number ends");
+    found
 }
 
 /// All texts in a document, the keys of its objects but.
