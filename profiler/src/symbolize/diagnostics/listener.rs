@@ -192,9 +192,7 @@ impl Ear {
                 if !matches!(heard, Ok(Pause::Called)) {
                     self.note(heard.err());
                     compiled = None;
-                    // What it had not written yet is lost.
-                    let written_ns = monotonic_ns().saturating_sub(UNWRITTEN_NS);
-                    self.complete_ns.end = self.complete_ns.end.min(written_ns);
+                    self.lose_the_unwritten();
                 }
             }
             let order = orders.recv().ok();
@@ -271,7 +269,16 @@ impl Ear {
         let stopping = stream.session.ask_to_stop(&self.endpoint, &self.patience);
         let until = Instant::now() + FAREWELL_TIME;
         let rest = stopping.and_then(|_stopping| self.read(&mut stream, until, false, None, dropped_from_ns));
+        if !stream.decoder.ended() {
+            self.lose_the_unwritten();
+        }
         self.note(rest.err());
+    }
+
+    /// A session is over that the runtime did not end in order: what it had not written yet is lost.
+    fn lose_the_unwritten(&mut self) {
+        let written_ns = monotonic_ns().saturating_sub(UNWRITTEN_NS);
+        self.complete_ns.end = self.complete_ns.end.min(written_ns);
     }
 
     /// Reads until the end of the stream, or until somebody calls where `pauses`. `since_ns` is since when methods are

@@ -217,20 +217,28 @@ fn a_runtime_that_dies_in_the_middle_of_its_rundown_is_heard_so_far() {
 }
 
 #[test]
-fn a_session_that_the_runtime_ends_tells_not_of_all_that_comes_later() {
-    let mut sessions: Vec<UnixStream> = Vec::new();
-    let mut scene = Scene::new(3, move |stream, command| {
-        if command == STOP {
-            write(&sessions.pop().unwrap(), &rundown());
-            sessions.clear();
-            return;
-        }
-        write(&stream, OK);
-        sessions.push(stream);
-    });
-    scene.settle(DEADLINE);
-    assert_eq!(scene.name(0x1000, 0).as_deref(), Some("app!A.Early()"));
-    assert!(!scene.names.has_all_of(u64::MAX - 1));
+fn a_session_that_ends_too_early_tells_not_of_all_that_comes_later() {
+    // With the rundown, or when it is asked to stop.
+    for connections in [3, 4] {
+        let mut sessions: Vec<UnixStream> = Vec::new();
+        let mut scene = Scene::new(connections, move |stream, command| {
+            if command == STOP {
+                let session = sessions.pop().unwrap();
+                if !sessions.is_empty() {
+                    write(&session, &rundown());
+                }
+                if connections == 3 {
+                    sessions.clear();
+                }
+                return;
+            }
+            write(&stream, OK);
+            sessions.push(stream);
+        });
+        scene.settle(DEADLINE);
+        assert_eq!(scene.name(0x1000, 0).as_deref(), Some("app!A.Early()"));
+        assert!(!scene.names.has_all_of(u64::MAX - 1));
+    }
 }
 
 #[test]
