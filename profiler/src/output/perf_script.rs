@@ -6,55 +6,75 @@ use std::{
 };
 
 use super::{label, stack_counts};
-use crate::profile::{Frame, FrameId, FrameKind, Naming, Profile, Sample};
+use crate::profile::{Frame, FrameId, FrameKind, Naming, Profile, Sample, Stack};
 
 /// Writes the samples by time: a line that says when and who, the frames leaf first, an empty line.
 pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
     let mut to = BufWriter::new(to);
-    write_text(profile, &mut to)?;
+    Script::of(profile).write(&mut to)?;
     to.flush()
 }
 
-/// Writes the same in small parts.
-pub(super) fn write_text(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
-    let frames = FrameLines::of(profile);
-    let threads: Vec<String> = profile
-        .threads()
-        .map(|thread| {
-            let pid = profile.process(thread.process).pid;
-            format!("{} {pid}/{}", comm(profile.string(thread.comm), pid), thread.tid)
-        })
-        .collect();
-    let event = format!(" {}: \n", event(profile));
-    let mut head = Vec::new();
-    for sample in profile.samples() {
-        head.clear();
-        push_head(profile, sample, threads.get(sample.thread.index()).map_or("", String::as_str), &mut head);
-        to.write_all(&head)?;
-        to.write_all(event.as_bytes())?;
-        for frame in &profile.stack(sample.stack).frames {
-            to.write_all(frames.get(*frame))?;
-        }
-        to.write_all(b"\n")?;
-    }
-    Ok(())
+/// What the text is made of: each sample is a head and a stack.
+pub(super) struct Script<'a> {
+    profile: &'a Profile,
+    threads: Vec<String>,
+    event: String,
+    period_ns: u64,
+    frames: FrameLines,
 }
 
-/// Who, where, when and for how long. The clock is the one that perf prints.
-fn push_head(profile: &Profile, sample: &Sample, thread: &str, head: &mut Vec<u8>) {
-    const NS_PER_US: u64 = 1_000;
-    const US_PER_S: u64 = 1_000_000;
-    let time_us = profile.header().started_monotonic_ns.saturating_add(sample.time_ns) / NS_PER_US;
-    let period = sample.count.saturating_mul(stack_counts::period_ns(profile).max(1));
-    head.extend_from_slice(thread.as_bytes());
-    head.extend_from_slice(b" [");
-    push_number(sample.cpu.into(), 3, b'0', head);
-    head.extend_from_slice(b"] ");
-    push_number(time_us / US_PER_S, 5, b' ', head);
-    head.push(b'.');
-    push_number(time_us % US_PER_S, 6, b'0', head);
-    head.extend_from_slice(b": ");
-    push_number(period, 10, b' ', head);
+impl<'a> Script<'a> {
+    pub(super) fn of(profile: &'a Profile) -> Self {
+        let threads = profile.threads().map(|thread| {
+            let pid = profile.process(thread.process).pid;
+            format!("{} {pid}/{}", comm(profile.string(thread.comm), pid), thread.tid)
+        });
+        Self {
+            profile,
+            threads: threads.collect(),
+            event: event(profile),
+            period_ns: stack_counts::period_ns(profile).max(1),
+            frames: FrameLines::of(profile),
+        }
+    }
+
+    /// Writes the whole text, in small parts.
+    pub(super) fn write(&self, to: &mut impl Write) -> io::Result<()> {
+        let mut head = Vec::new();
+        for sample in self.profile.samples() {
+            self.head(sample, &mut head);
+            to.write_all(&head)?;
+            self.stack(self.profile.stack(sample.stack)).try_for_each(|line| to.write_all(line))?;
+        }
+        Ok(())
+    }
+
+    /// Puts into `head` the line that says who, where, when and for how long. The clock is the one that perf prints.
+    pub(super) fn head(&self, sample: &Sample, head: &mut Vec<u8>) {
+        const NS_PER_US: u64 = 1_000;
+        const US_PER_S: u64 = 1_000_000;
+        let thread = self.threads.get(sample.thread.index()).map_or("", String::as_str);
+        let time_us = self.profile.header().started_monotonic_ns.saturating_add(sample.time_ns) / NS_PER_US;
+        head.clear();
+        head.extend_from_slice(thread.as_bytes());
+        head.extend_from_slice(b" [");
+        push_number(sample.cpu.into(), 3, b'0', head);
+        head.extend_from_slice(b"] ");
+        push_number(time_us / US_PER_S, 5, b' ', head);
+        head.push(b'.');
+        push_number(time_us % US_PER_S, 6, b'0', head);
+        head.extend_from_slice(b": ");
+        push_number(sample.count.saturating_mul(self.period_ns), 10, b' ', head);
+        head.push(b' ');
+        head.extend_from_slice(self.event.as_bytes());
+        head.extend_from_slice(b": \n");
+    }
+
+    /// The lines of a stack, with the empty one that it ends with.
+    pub(super) fn stack(&self, stack: &Stack) -> impl Iterator<Item = &[u8]> {
+        stack.frames.iter().map(|frame| self.frames.get(*frame)).chain([&b"\n"[..]])
+    }
 }
 
 /// Appends a number, filled up to a width in front. There are four in each head, and `write!` takes most of its time for

@@ -9,8 +9,10 @@ use std::{
     thread::{self, Scope, ScopedJoinHandle},
 };
 
-use crc32fast::Hasher;
 use flate2::{Compress, Compression, FlushCompress};
+use zlib_rs::crc32::crc32_combine;
+
+use super::{END, Packed, append, crc32};
 
 /// So large that neither a thread for each nor that it refers to nothing before it matters.
 const PIECE_BYTES: usize = 2 << 20;
@@ -18,29 +20,21 @@ const PIECE_BYTES: usize = 2 << 20;
 /// Pieces that are packed at a time: what is packed is hardly made faster than by so many.
 const MAX_PIECES: usize = 4;
 
-/// What a stream ends with: a last block, without data.
-const END: [u8; 2] = [3, 0];
-
-/// What was packed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Packed {
-    pub(super) crc32: u32,
-    pub(super) data_bytes: u64,
-}
-
 /// Packs what `make` writes.
-pub(super) fn pack<W: Write>(
+pub(in crate::output) fn pack<W: Write>(
+    level: Compression,
     to: W,
     make: impl FnOnce(&mut Packer<'_, '_, W>) -> io::Result<()>,
 ) -> io::Result<Packed> {
     thread::scope(|scope| {
         let mut packer = Packer {
             scope,
+            level,
             to,
             piece: Piece::default(),
             begun: VecDeque::new(),
             spare: Vec::new(),
-            checksum: Hasher::new(),
+            written: Packed::default(),
         };
         make(&mut packer)?;
         packer.finish()
@@ -48,8 +42,9 @@ pub(super) fn pack<W: Write>(
 }
 
 /// Takes data, and writes it packed.
-pub(super) struct Packer<'scope, 'env, W> {
+pub(in crate::output) struct Packer<'scope, 'env, W> {
     scope: &'scope Scope<'scope, 'env>,
+    level: Compression,
     to: W,
     /// What is not a whole one yet.
     piece: Piece,
@@ -57,7 +52,7 @@ pub(super) struct Packer<'scope, 'env, W> {
     begun: VecDeque<ScopedJoinHandle<'scope, io::Result<Piece>>>,
     /// Those that were written, for their memory.
     spare: Vec<Piece>,
-    checksum: Hasher,
+    written: Packed,
 }
 
 impl<W: Write> Write for Packer<'_, '_, W> {
@@ -81,9 +76,10 @@ impl<W: Write> Packer<'_, '_, W> {
         if self.begun.len() == MAX_PIECES {
             self.write_oldest()?;
         }
-        let next = self.spare.pop().unwrap_or_default();
-        let piece = mem::replace(&mut self.piece, next);
-        self.begun.push_back(thread::Builder::new().spawn_scoped(self.scope, || piece.packed())?);
+        let mut next = self.spare.pop().unwrap_or_default();
+        next.data.clear();
+        let (level, piece) = (self.level, mem::replace(&mut self.piece, next));
+        self.begun.push_back(thread::Builder::new().spawn_scoped(self.scope, move || piece.packed(level))?);
         Ok(())
     }
 
@@ -93,14 +89,15 @@ impl<W: Write> Packer<'_, '_, W> {
             self.write_oldest()?;
         }
         self.to.write_all(&END)?;
-        Ok(Packed { data_bytes: self.checksum.total_len(), crc32: self.checksum.finalize() })
+        Ok(self.written)
     }
 
     fn write_oldest(&mut self) -> io::Result<()> {
         let Some(oldest) = self.begun.pop_front() else { return Ok(()) };
         let piece = oldest.join().map_err(|_| io::Error::other("a thread that packs failed"))??;
         self.to.write_all(&piece.packed)?;
-        self.checksum.combine(&piece.checksum);
+        self.written.crc32 = crc32_combine(self.written.crc32, piece.crc32, piece.data.len() as u64);
+        self.written.data_bytes += piece.data.len() as u64;
         self.spare.push(piece);
         Ok(())
     }
@@ -110,35 +107,16 @@ impl<W: Write> Packer<'_, '_, W> {
 struct Piece {
     data: Vec<u8>,
     packed: Vec<u8>,
-    checksum: Hasher,
+    crc32: u32,
 }
 
 impl Piece {
-    /// Packs the data and forgets it.
-    fn packed(mut self) -> io::Result<Self> {
-        /// The fastest level: this is for gigabytes of what repeats.
-        const LEVEL: Compression = Compression::fast();
-        /// More room than the end of a piece takes.
-        const ROOM_BYTES: usize = 1 << 16;
+    fn packed(mut self, level: Compression) -> io::Result<Self> {
         self.packed.clear();
-        let mut deflate = Compress::new(LEVEL, false);
-        let mut is_whole = false;
-        while !is_whole {
-            self.packed.reserve(ROOM_BYTES);
-            let rest = self.data.get(position(deflate.total_in())..).unwrap_or_default();
-            deflate.compress_vec(rest, &mut self.packed, FlushCompress::Sync)?;
-            // Room that is left says that there was nothing more to write.
-            is_whole = self.packed.len() < self.packed.capacity();
-        }
-        self.checksum = Hasher::new();
-        self.checksum.update(&self.data);
-        self.data.clear();
+        append(&mut Compress::new(level, false), &self.data, FlushCompress::Sync, &mut self.packed)?;
+        self.crc32 = crc32(0, &self.data);
         Ok(self)
     }
-}
-
-fn position(bytes: u64) -> usize {
-    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
@@ -147,17 +125,9 @@ mod tests {
 
     use flate2::read::DeflateDecoder;
 
-    use super::*;
+    use super::{super::test_data::noise, *};
 
-    /// Bytes that hardly repeat (Knuth's constants of a linear congruential generator).
-    fn noise(bytes: usize) -> Vec<u8> {
-        let mut state = 1_u64;
-        let next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 56) as u8
-        };
-        std::iter::repeat_with(next).take(bytes).collect()
-    }
+    const LEVEL: Compression = Compression::fast();
 
     #[test]
     fn what_is_unpacked_is_what_was_packed_whatever_its_size() {
@@ -166,7 +136,8 @@ mod tests {
         let one_more = &noise[..=PIECE_BYTES];
         for data in [&b""[..], b"x", one_more, &one_more[1..], &noise, &text] {
             let (mut stream, mut unpacked) = (Vec::new(), Vec::new());
-            let packed = pack(&mut stream, |to| data.chunks(9_999).try_for_each(|part| to.write_all(part)));
+            let packed =
+                pack(LEVEL, &mut stream, |to| data.chunks(9_999).try_for_each(|part| to.write_all(part)));
             DeflateDecoder::new(&*stream).read_to_end(&mut unpacked).unwrap();
             assert!(unpacked == data, "{} bytes", data.len());
             let expected = Packed { crc32: crc32fast::hash(data), data_bytes: data.len() as u64 };
@@ -179,7 +150,7 @@ mod tests {
     #[test]
     fn what_fails_is_said_and_ends_it() {
         let is_full = |result: io::Result<Packed>| result.unwrap_err().kind() == io::ErrorKind::StorageFull;
-        assert!(is_full(pack(Vec::new(), |_| Err(io::ErrorKind::StorageFull.into()))));
+        assert!(is_full(pack(LEVEL, Vec::new(), |_| Err(io::ErrorKind::StorageFull.into()))));
         struct Full;
         impl Write for Full {
             fn write(&mut self, _: &[u8]) -> io::Result<usize> {
@@ -190,7 +161,7 @@ mod tests {
             }
         }
         for pieces in [0, 1, 2 * MAX_PIECES] {
-            assert!(is_full(pack(Full, |to| to.write_all(&vec![0; PIECE_BYTES * pieces]))));
+            assert!(is_full(pack(LEVEL, Full, |to| to.write_all(&vec![0; PIECE_BYTES * pieces]))));
         }
     }
 }
