@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use super::{ModuleId, Reason, StringId};
 use crate::address::ElfAddress;
 
@@ -19,6 +21,23 @@ pub enum FrameKind {
     Jit,
     /// A function that the compiler put into the frame that follows it towards the root.
     Inlined,
+}
+
+/// What views colour a frame by: its kind, unless it has no name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum CodeKind {
+    Kernel,
+    Native,
+    Precompiled,
+    Jit,
+    Inlined,
+    Unnamed,
+}
+
+impl CodeKind {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Kernel, Self::Native, Self::Precompiled, Self::Jit, Self::Inlined, Self::Unnamed];
 }
 
 /// A file that code comes from.
@@ -106,4 +125,17 @@ pub struct Frame {
     pub location: Option<SourceLocation>,
     /// How it got its name.
     pub naming: Naming,
+}
+
+impl Frame {
+    pub(crate) fn code_kind(&self) -> CodeKind {
+        match (self.naming, self.kind) {
+            (Naming::Address(_), _) => CodeKind::Unnamed,
+            (_, FrameKind::Kernel) => CodeKind::Kernel,
+            (_, FrameKind::Native) => CodeKind::Native,
+            (_, FrameKind::Precompiled) => CodeKind::Precompiled,
+            (_, FrameKind::Jit) => CodeKind::Jit,
+            (_, FrameKind::Inlined) => CodeKind::Inlined,
+        }
+    }
 }

@@ -18,6 +18,7 @@ pub(crate) mod test_profile;
 
 pub use builder::ProfileBuilder;
 pub(crate) use copy::Copy;
+pub(crate) use frame::CodeKind;
 pub use frame::{Frame, FrameKind, Module, Naming, SourceLocation, SymbolSource};
 pub use function::FunctionCount;
 pub use ledger::{Cost, Ledger, Loss, Unnamed};

@@ -91,6 +91,12 @@ pub(crate) fn random(seed: u64) -> Profile {
     builder.finish(Header { target: "pid 1 (a)".to_owned(), frequency_hz: 99, ..Header::default() })
 }
 
+/// Bytes that hardly repeat.
+pub(crate) fn noise(bytes: usize) -> Vec<u8> {
+    let mut draw = Draw(1);
+    (0..bytes).map(|_| draw.below(256) as u8).collect()
+}
+
 /// Numbers that look random (Knuth, "The Art of Computer Programming", volume 2, section 3.3.4: MMIX).
 struct Draw(u64);
 

@@ -4,7 +4,7 @@ use indexmap::IndexSet;
 
 use crate::{
     Profile,
-    profile::{Frame, FrameKind, Naming},
+    profile::{CodeKind, Frame},
 };
 
 /// What a box is coloured by.
@@ -12,40 +12,30 @@ use crate::{
 pub(super) enum Kind {
     /// No code: all samples, a process, a thread.
     Group,
-    Kernel,
-    Native,
-    Precompiled,
-    Jit,
-    Inlined,
-    Unnamed,
+    Code(CodeKind),
 }
 
 impl Kind {
     /// Those of code, in the order of the page's legend.
-    pub(super) const OF_CODE: [Self; 6] =
-        [Self::Jit, Self::Precompiled, Self::Native, Self::Inlined, Self::Kernel, Self::Unnamed];
+    pub(super) const OF_CODE: [Self; 6] = [
+        Self::Code(CodeKind::Jit),
+        Self::Code(CodeKind::Precompiled),
+        Self::Code(CodeKind::Native),
+        Self::Code(CodeKind::Inlined),
+        Self::Code(CodeKind::Kernel),
+        Self::Code(CodeKind::Unnamed),
+    ];
 
     /// In the page's words.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Group => "",
-            Self::Kernel => "kernel",
-            Self::Native => "native",
-            Self::Precompiled => "precompiled",
-            Self::Jit => "JIT",
-            Self::Inlined => "inlined",
-            Self::Unnamed => "no name",
-        }
-    }
-
-    fn of(frame: &Frame) -> Self {
-        match (frame.naming, frame.kind) {
-            (Naming::Address(_), _) => Self::Unnamed,
-            (_, FrameKind::Kernel) => Self::Kernel,
-            (_, FrameKind::Precompiled) => Self::Precompiled,
-            (_, FrameKind::Jit) => Self::Jit,
-            (_, FrameKind::Inlined) => Self::Inlined,
-            _ => Self::Native,
+            Self::Code(CodeKind::Kernel) => "kernel",
+            Self::Code(CodeKind::Native) => "native",
+            Self::Code(CodeKind::Precompiled) => "precompiled",
+            Self::Code(CodeKind::Jit) => "JIT",
+            Self::Code(CodeKind::Inlined) => "inlined",
+            Self::Code(CodeKind::Unnamed) => "no name",
         }
     }
 }
@@ -71,14 +61,14 @@ impl Function {
         Self {
             label: profile.frame_label(frame),
             module: crate::printable(file).into_owned(),
-            kind: Kind::of(frame),
+            kind: Kind::Code(frame.code_kind()),
         }
     }
 
     /// What makes two of them the same: a method is, whether its code was compiled before or at run time.
     pub(super) fn identity(&self) -> (&str, &str, Option<Kind>) {
         match self.kind {
-            Kind::Jit | Kind::Precompiled => (&self.label, "", None),
+            Kind::Code(CodeKind::Jit | CodeKind::Precompiled) => (&self.label, "", None),
             kind => (&self.label, &self.module, Some(kind)),
         }
     }
@@ -133,7 +123,7 @@ mod tests {
     use super::*;
     use crate::{
         ElfAddress,
-        profile::{Header, ProfileBuilder, Reason, SymbolSource},
+        profile::{FrameKind, Header, Naming, ProfileBuilder, Reason, SymbolSource},
     };
 
     fn functions(frames: &[(&str, FrameKind, &str, Naming)]) -> Vec<Function> {

@@ -3,6 +3,7 @@
 use ratatui::style::{Color, Modifier, Style};
 
 use super::function::Kind;
+use crate::profile::CodeKind;
 
 /// What a terminal can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,12 +121,12 @@ impl Palette {
 /// As the page and the picture have them, a little lighter from shade to shade.
 fn full(kind: Kind) -> Shades<(u8, u8, u8)> {
     match kind {
-        Kind::Kernel => [(0xee, 0xa8, 0x3a), (0xf0, 0xb2, 0x52), (0xf2, 0xbd, 0x69)],
-        Kind::Native => [(0x86, 0xc3, 0xea), (0x95, 0xca, 0xed), (0xa3, 0xd1, 0xef)],
-        Kind::Precompiled => [(0xea, 0xe0, 0x6f), (0xed, 0xe4, 0x80), (0xef, 0xe7, 0x92)],
-        Kind::Jit => [(0x56, 0xc4, 0x9f), (0x6a, 0xcb, 0xab), (0x7f, 0xd2, 0xb6)],
-        Kind::Inlined => [(0xdb, 0xa6, 0xc4), (0xdf, 0xb1, 0xcb), (0xe4, 0xbb, 0xd2)],
-        Kind::Unnamed => [(0xbc, 0xc3, 0xcb), (0xc4, 0xca, 0xd1), (0xcc, 0xd1, 0xd7)],
+        Kind::Code(CodeKind::Kernel) => [(0xee, 0xa8, 0x3a), (0xf0, 0xb2, 0x52), (0xf2, 0xbd, 0x69)],
+        Kind::Code(CodeKind::Native) => [(0x86, 0xc3, 0xea), (0x95, 0xca, 0xed), (0xa3, 0xd1, 0xef)],
+        Kind::Code(CodeKind::Precompiled) => [(0xea, 0xe0, 0x6f), (0xed, 0xe4, 0x80), (0xef, 0xe7, 0x92)],
+        Kind::Code(CodeKind::Jit) => [(0x56, 0xc4, 0x9f), (0x6a, 0xcb, 0xab), (0x7f, 0xd2, 0xb6)],
+        Kind::Code(CodeKind::Inlined) => [(0xdb, 0xa6, 0xc4), (0xdf, 0xb1, 0xcb), (0xe4, 0xbb, 0xd2)],
+        Kind::Code(CodeKind::Unnamed) => [(0xbc, 0xc3, 0xcb), (0xc4, 0xca, 0xd1), (0xcc, 0xd1, 0xd7)],
         Kind::Group => [(0xdf, 0xe4, 0xea), (0xe3, 0xe7, 0xec), (0xe7, 0xeb, 0xef)],
     }
 }
@@ -133,24 +134,24 @@ fn full(kind: Kind) -> Shades<(u8, u8, u8)> {
 /// The nearest of xterm's colours.
 fn indexed(kind: Kind) -> Shades<u8> {
     match kind {
-        Kind::Kernel => [214, 215, 221],
-        Kind::Native => [117, 153, 111],
-        Kind::Precompiled => [185, 186, 228],
-        Kind::Jit => [79, 115, 78],
-        Kind::Inlined => [182, 218, 176],
-        Kind::Unnamed => [250, 251, 252],
+        Kind::Code(CodeKind::Kernel) => [214, 215, 221],
+        Kind::Code(CodeKind::Native) => [117, 153, 111],
+        Kind::Code(CodeKind::Precompiled) => [185, 186, 228],
+        Kind::Code(CodeKind::Jit) => [79, 115, 78],
+        Kind::Code(CodeKind::Inlined) => [182, 218, 176],
+        Kind::Code(CodeKind::Unnamed) => [250, 251, 252],
         Kind::Group => [254, 255, 253],
     }
 }
 
 fn sixteen(kind: Kind) -> Color {
     match kind {
-        Kind::Kernel => Color::Yellow,
-        Kind::Native => Color::LightCyan,
-        Kind::Precompiled => Color::LightYellow,
-        Kind::Jit => Color::Green,
-        Kind::Inlined => Color::LightMagenta,
-        Kind::Unnamed => Color::Gray,
+        Kind::Code(CodeKind::Kernel) => Color::Yellow,
+        Kind::Code(CodeKind::Native) => Color::LightCyan,
+        Kind::Code(CodeKind::Precompiled) => Color::LightYellow,
+        Kind::Code(CodeKind::Jit) => Color::Green,
+        Kind::Code(CodeKind::Inlined) => Color::LightMagenta,
+        Kind::Code(CodeKind::Unnamed) => Color::Gray,
         Kind::Group => Color::White,
     }
 }
@@ -188,15 +189,15 @@ mod tests {
                     assert!(seen.insert(palette.style(kind, shade, Emphasis::None)), "{kind:?} {shade}");
                 }
             }
-            assert!(seen.insert(palette.style(Kind::Jit, 0, Emphasis::Selected)));
-            assert!(seen.insert(palette.style(Kind::Jit, 0, Emphasis::Faded)));
+            assert!(seen.insert(palette.style(Kind::Code(CodeKind::Jit), 0, Emphasis::Selected)));
+            assert!(seen.insert(palette.style(Kind::Code(CodeKind::Jit), 0, Emphasis::Faded)));
         }
     }
 
     #[test]
     fn without_colours_there_is_none() {
         for emphasis in [Emphasis::None, Emphasis::Faded, Emphasis::Selected] {
-            let style = Palette::Plain.style(Kind::Kernel, 1, emphasis);
+            let style = Palette::Plain.style(Kind::Code(CodeKind::Kernel), 1, emphasis);
             assert_eq!((style.fg, style.bg), (None, None));
         }
         assert_eq!(Palette::Plain.notice().bg, None);

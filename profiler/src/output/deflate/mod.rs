@@ -42,16 +42,3 @@ fn append(deflate: &mut Compress, data: &[u8], flush: FlushCompress, packed: &mu
         }
     }
 }
-
-#[cfg(test)]
-mod test_data {
-    /// Bytes that hardly repeat (Knuth's constants of a linear congruential generator).
-    pub(super) fn noise(bytes: usize) -> Vec<u8> {
-        let mut state = 1_u64;
-        let next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 56) as u8
-        };
-        std::iter::repeat_with(next).take(bytes).collect()
-    }
-}

@@ -110,7 +110,8 @@ mod tests {
 
     use flate2::read::DeflateDecoder;
 
-    use super::{super::test_data::noise, *};
+    use super::*;
+    use crate::profile::test_profile::noise;
 
     #[test]
     fn parts_stand_in_any_order_any_number_of_times() {

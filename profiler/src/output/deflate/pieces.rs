@@ -125,7 +125,8 @@ mod tests {
 
     use flate2::read::DeflateDecoder;
 
-    use super::{super::test_data::noise, *};
+    use super::*;
+    use crate::profile::test_profile::noise;
 
     const LEVEL: Compression = Compression::fast();
 

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::{
-    function::{self, Functions, Kind, Sameness},
+    function::{self, Functions, Sameness},
     ledger::{self, Section},
     owner::{Owners, Processes, Threads},
     side::Side,
@@ -18,14 +18,14 @@ use super::{
 use crate::{
     difference::Difference,
     output::OutputOptions,
-    profile::{Profile, StackId},
+    profile::{CodeKind, Profile, StackId},
 };
 
 #[derive(Serialize)]
 pub(super) struct Document<'a> {
     /// What stands between the root and the stacks at first: `comm`, `container`, `process` or `thread`.
     roots: &'static str,
-    kinds: [Kind; Kind::ALL.len()],
+    kinds: [CodeKind; CodeKind::ALL.len()],
     functions: function::Columns,
     tree: Tree,
     processes: Processes,
@@ -80,7 +80,7 @@ impl<'a> Document<'a> {
         let (processes, threads) = owners.columns(&mut texts);
         Self {
             roots: roots(options),
-            kinds: Kind::ALL,
+            kinds: CodeKind::ALL,
             functions,
             tree,
             processes,

@@ -6,36 +6,7 @@ use indexmap::{IndexMap, IndexSet};
 use serde::Serialize;
 
 use super::{side::Side, text::Texts};
-use crate::profile::{Frame, FrameId, FrameKind, Naming, Profile, Unnamed};
-
-/// What a function's box is coloured by.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Kind {
-    Kernel,
-    Native,
-    Precompiled,
-    Jit,
-    Inlined,
-    Unnamed,
-}
-
-impl Kind {
-    /// By number, as the column of kinds has them.
-    pub(super) const ALL: [Self; 6] =
-        [Self::Kernel, Self::Native, Self::Precompiled, Self::Jit, Self::Inlined, Self::Unnamed];
-
-    fn of(frame: &Frame) -> Self {
-        match (frame.naming, frame.kind) {
-            (Naming::Address(_), _) => Self::Unnamed,
-            (_, FrameKind::Kernel) => Self::Kernel,
-            (_, FrameKind::Native) => Self::Native,
-            (_, FrameKind::Precompiled) => Self::Precompiled,
-            (_, FrameKind::Jit) => Self::Jit,
-            (_, FrameKind::Inlined) => Self::Inlined,
-        }
-    }
-}
+use crate::profile::{CodeKind, Frame, FrameId, FrameKind, Naming, Profile, Unnamed};
 
 /// What makes two frames the same function.
 #[derive(PartialEq, Eq, Hash)]
@@ -155,14 +126,14 @@ impl<'a> Identity<'a> {
 #[derive(Default)]
 struct Known<'a> {
     module: Option<&'a str>,
-    samples: BTreeMap<Kind, u64>,
+    samples: BTreeMap<CodeKind, u64>,
     namings: IndexSet<Naming>,
 }
 
 impl<'a> Known<'a> {
     fn learn(&mut self, profile: &'a Profile, frame: &Frame, samples: u64) {
         self.module = self.module.or(frame.module.map(|module| profile.string(profile.module(module).path)));
-        let of_kind = self.samples.entry(Kind::of(frame)).or_default();
+        let of_kind = self.samples.entry(frame.code_kind()).or_default();
         *of_kind = of_kind.saturating_add(samples);
         self.namings.insert(frame.naming);
     }
@@ -170,7 +141,7 @@ impl<'a> Known<'a> {
     /// The number of the kind that most of the samples are of.
     fn kind(&self) -> usize {
         let most = self.samples.iter().max_by_key(|(_, samples)| **samples).map(|(kind, _)| *kind);
-        Kind::ALL.iter().position(|kind| Some(*kind) == most).unwrap_or_default()
+        CodeKind::ALL.iter().position(|kind| Some(*kind) == most).unwrap_or_default()
     }
 
     fn namings(&self) -> String {
