@@ -2,7 +2,10 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, error::ErrorKind,
+    parser::ValueSource,
+};
 
 use super::{duration::parse_duration, shape::ShapeArguments};
 use crate::{
@@ -29,14 +32,18 @@ Examples:
 Exit codes: 0 done, 1 failed, 2 wrong arguments, 3 no sample, or the started command's own code.
 Ctrl-C stops sampling and writes what there is; a second Ctrl-C leaves at once.";
 
+const USAGE: &str = "\
+profiler [OPTIONS] [-- <COMMAND>...]
+       profiler [-q] [-v] <COMMAND>";
+
 /// Shows where a process burns CPU: samples native, JIT and kernel stacks by eBPF, and names every frame.
 #[derive(Debug, Parser)]
 #[command(
     name = "profiler",
     version,
     after_long_help = EXAMPLES,
+    override_usage = USAGE,
     after_help = "See --help for examples.",
-    args_conflicts_with_subcommands = true,
     max_term_width = 100
 )]
 pub(super) struct Arguments {
@@ -285,6 +292,23 @@ pub(super) struct CommonArguments {
 }
 
 impl Arguments {
+    /// What the words of a command line say, the first of which is the program.
+    ///
+    /// # Errors
+    /// Words that mean nothing, or nothing together.
+    pub(super) fn of(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let mut command = Self::command();
+        let matches = command.try_get_matches_from_mut(words)?;
+        let given =
+            |option: &&Arg| matches.value_source(option.get_id().as_str()) == Some(ValueSource::CommandLine);
+        let of_sampling = command.get_arguments().filter(|option| !option.is_global_set()).find(given);
+        if let (Some(action), Some(option)) = (matches.subcommand_name(), of_sampling) {
+            let message = format!("`{option}` is for sampling: `{action}` takes its options after its name");
+            return Err(command.error(ErrorKind::ArgumentConflict, message));
+        }
+        Self::from_arg_matches(&matches)
+    }
+
     /// The profiler that the arguments describe; `None` when they name no target.
     pub(super) fn builder(&self) -> Option<Builder> {
         let builder = Profiler::builder().target(self.target.target()?);
@@ -385,12 +409,10 @@ fn parse_window(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     fn parse(line: &str) -> Result<Arguments, clap::Error> {
-        Arguments::try_parse_from(std::iter::once("profiler").chain(line.split_whitespace()))
+        Arguments::of(std::iter::once("profiler").chain(line.split_whitespace()).map(OsString::from))
     }
 
     fn target(line: &str) -> Target {
@@ -463,6 +485,19 @@ mod tests {
         for wrong in ["live -p 7 -o x.svg", "live -p 7 --window 11m", "live -p 7 -a"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn what_every_action_has_may_stand_before_it() {
+        for line in ["-qvv report x", "report x -qvv", "-q report x -vv"] {
+            let common = parse(line).unwrap().common;
+            assert_eq!((common.quiet, common.verbose), (true, 2), "{line}");
+        }
+        for line in ["-p 7 report x", "-o x.svg report x", "--focus a top x", "-a doctor"] {
+            let error = parse(line).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{line}");
+        }
+        assert!(parse("-p 7 report x").unwrap_err().to_string().contains("`--pid <PID>` is for sampling"));
     }
 
     #[test]

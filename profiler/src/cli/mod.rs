@@ -16,7 +16,7 @@ mod summary;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 
 use self::{arguments::Arguments, held_log::HeldLog};
 use crate::{Error, doctor::Situation};
@@ -32,7 +32,7 @@ mod exit {
 /// Runs the program: parses its arguments, does what they say, prints what went wrong.
 #[must_use]
 pub fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = Arguments::of(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let log = HeldLog::default();
     init_log(&arguments, &log);
     match run::run(&arguments, &log) {
