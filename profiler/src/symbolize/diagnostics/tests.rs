@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::{
+    listener::monotonic_ns,
     test_stream::{METHOD_IN_RUNDOWN, METHOD_LOADED, MODULE_IN_RUNDOWN, TestStream, method, module},
     *,
 };
@@ -122,6 +123,19 @@ fn methods_have_names_from_before_and_from_while_it_was_listened() {
             "not from before the rundown was there"
         );
     }
+}
+
+#[test]
+fn all_methods_are_known_from_when_listening_began() {
+    let (times, first_asked_ns) = std::sync::mpsc::channel();
+    let mut good = good_runtime(5);
+    let mut scene = Scene::new(4, move |stream, command| {
+        times.send(monotonic_ns()).unwrap();
+        good(stream, command);
+    });
+    scene.settle(DEADLINE);
+    assert!(scene.names.has_all_of(first_asked_ns.recv().unwrap()));
+    assert!(!scene.names.has_all_of(0));
 }
 
 #[test]
