@@ -87,7 +87,7 @@ fn one_can_search_zoom_pause_save_and_leave() {
     live.pane.press("Enter");
     live.pane.wait_for("zoomed: round_of_work");
     live.pane.press("Space");
-    live.pane.wait_for(" paused ");
+    live.pane.wait_for("paused");
     live.pane.say("sx.pdf");
     live.pane.press("Enter");
     live.pane.wait_for("known: .folded");
