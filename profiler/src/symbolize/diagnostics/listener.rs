@@ -180,10 +180,9 @@ struct Ear {
 
 impl Ear {
     fn run(mut self, orders: &Receiver<Order>) {
-        let began_ns = monotonic_ns();
         let mut compiled = self.open(&COMPILED);
         if compiled.is_some() {
-            self.run_down(0, began_ns);
+            self.run_down(0);
         }
         loop {
             let mut dropped_from_ns = None;
@@ -205,7 +204,7 @@ impl Ear {
             }
             let Some(order) = order else { return };
             if let Some(from_ns) = dropped_from_ns {
-                self.run_down(from_ns, monotonic_ns());
+                self.run_down(from_ns);
             }
             let mut report = std::mem::replace(&mut self.report, Report::with(&self.room));
             report.complete_ns = self.complete_ns.clone();
@@ -235,15 +234,15 @@ impl Ear {
         }
     }
 
-    /// Hears of all methods there are; they are taken to be there from `from_ns` on, and to be all of those since
-    /// `complete_from_ns`: what the runtime has thrown away in between is of no account.
-    fn run_down(&mut self, from_ns: u64, complete_from_ns: u64) {
+    /// Hears of all methods there are; they are taken to be there from `from_ns` on, and to be all that there were: the
+    /// few that the runtime has thrown away before are of no account.
+    fn run_down(&mut self, from_ns: u64) {
         self.complete_ns = 0..0;
         for collect in RUNDOWNS {
             let Some(stream) = self.open(&collect) else { return };
             match self.try_run_down(stream, from_ns) {
                 Ok(0) => {
-                    self.complete_ns = complete_from_ns..u64::MAX;
+                    self.complete_ns = 0..u64::MAX;
                     return;
                 }
                 Ok(dropped_events) => self.report.dropped_events = dropped_events,
@@ -346,7 +345,7 @@ impl Ear {
     }
 }
 
-pub(super) fn monotonic_ns() -> u64 {
+fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
