@@ -59,6 +59,13 @@ impl Stacks {
         Self(stacks.collect())
     }
 
+    /// Those that a function is in.
+    #[must_use]
+    pub fn with(mut self, function: &str) -> Self {
+        self.0.retain(|stack| stack.has(function));
+        self
+    }
+
     /// How many samples there are.
     #[must_use]
     pub fn total(&self) -> u64 {
