@@ -249,14 +249,24 @@ pub(crate) fn finish(scratch: &mut Scratch) -> Result<StackId, Counter> {
     if scratch.walk.end == RUNNING {
         scratch.walk.end = WalkEnd::TooDeep as u32;
     }
-    if scratch.walk.end == WalkEnd::NoMapping as u32 {
+    let end = scratch.walk.end;
+    // .NET's code has frame pointers: one that leads to nothing known leads to code that was made since.
+    if end == WalkEnd::NoMapping as u32
+        || end == WalkEnd::BrokenFramePointer as u32 && is_in_generated_code(scratch)
+    {
         ask_again(scratch, scratch.walk.registers.instruction_pointer);
     }
-    let end = scratch.walk.end as u8;
     let depth = scratch.walk.depth;
     let id = hash_finish(scratch.walk.hash, u64::from(depth) | u64::from(end) << 32);
     scratch.stack.header.frames = depth as u16;
-    stack::deliver(scratch, id, StackFlags::WALKED, end)
+    stack::deliver(scratch, id, StackFlags::WALKED, end as u8)
+}
+
+#[inline(always)]
+fn is_in_generated_code(scratch: &Scratch) -> bool {
+    let Some(mappings) = Mappings::get() else { return false };
+    // SAFETY: `at` stays within the value.
+    unsafe { (*mappings.at(scratch.walk.mapping)).flags & MappingFlags::SOME_FRAMELESS != 0 }
 }
 
 /// Tells user space of code that it made no tables for: of a process not more often than worth looking at.
