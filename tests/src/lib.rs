@@ -18,7 +18,7 @@ mod workload;
 pub use chain::{Chain, Chains};
 pub use compare::assert_matches_file;
 pub use deadline::{DEADLINE, until};
-pub use dotnet::{await_optimized, await_optimized_methods};
+pub use dotnet::{await_inlined, await_optimized, await_optimized_methods};
 pub use golden_profile::golden_profile;
 pub use pane::Pane;
 pub use program::{Outcome, outcome, profiler, start_sampling};

@@ -11,7 +11,9 @@ use profiler::{
     Profile,
     profile::{FrameKind, Naming, Reason, SymbolSource},
 };
-use profiler_tests::{Stacks, Workload, privileged, sample, sample_pid, sample_settled, until};
+use profiler_tests::{
+    Stacks, Workload, await_inlined, privileged, sample, sample_pid, sample_settled, until,
+};
 
 const VERSIONS: [&str; 2] = ["3.1", "9.0"];
 const ALPHA: &str = "app!Workload.Cpu.Alpha()";
@@ -61,6 +63,7 @@ fn managed_methods_have_names_shares_and_callers_though_nothing_was_set() {
     for version in VERSIONS {
         let workload = start(version, "cpu");
         let before = sockets(&workload);
+        await_inlined(workload.pid());
         // A process that had this pid before may have left one.
         let map =
             || fs::metadata(format!("/tmp/perf-{}.map", workload.pid())).and_then(|map| map.modified()).ok();

@@ -6,7 +6,7 @@ use profiler::{
     Profile,
     profile::{Frame, FrameKind, Naming, SymbolSource},
 };
-use profiler_tests::{Stacks, Workload, built, privileged, sample, sample_pid};
+use profiler_tests::{Stacks, Workload, await_inlined, built, privileged, sample, sample_pid};
 
 const CORE_LIBRARY: &str = "System.Private.CoreLib";
 
@@ -59,6 +59,7 @@ fn the_programs_own_methods_have_names_and_callers() {
         ["app!Workload.Cpu.Outer()", "app!Workload.Cpu.Middle()", "app!Workload.Cpu.Alpha()"];
     for program in ["single-file", "single-file-compressed"] {
         let workload = start(program, "cpu");
+        await_inlined(workload.pid());
         let stacks = Stacks::of(&sample(sample_pid(workload.pid()), 3_000));
         assert!(stacks.percent(|stack| stack.has_chain(&CHAIN)) > 45.0, "{program}: {stacks:#?}");
     }
