@@ -39,7 +39,7 @@ enum Way {
 }
 
 impl Way {
-    /// The one that makes the smallest file within a second on two CPUs.
+    /// The one that makes the smallest file without taking much longer than a second on two CPUs for gigabytes.
     fn of(sizes: &Sizes) -> Self {
         const SMALL_BYTES: u64 = 64 << 20;
         const LARGE_BYTES: u64 = 512 << 20;
