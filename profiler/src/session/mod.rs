@@ -5,6 +5,7 @@ mod launcher;
 mod outbox;
 mod pace;
 mod pipeline;
+mod priority;
 mod reader;
 mod start;
 mod target;

@@ -9,9 +9,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{getpriority_process, setpriority_process};
-
-use super::{Request, Shared, calm, outbox::Outbox, pace::Pace, unwinding::Unwinding};
+use super::{Request, Shared, calm, outbox::Outbox, pace::Pace, priority::go_first, unwinding::Unwinding};
 use crate::{
     error::Result,
     sampler::{Batch, KernelCounts, SampleSource, ebpf::monotonic_ns},
@@ -52,6 +50,7 @@ impl Reader {
 
     /// Reads until the last profile was asked for, or nobody can ask any more.
     pub(super) fn run(mut self, requests: &Receiver<Request>, messages: &SyncSender<Message>) {
+        // What waits for too long is lost.
         go_first();
         if let Err(error) = self.try_run(requests, messages) {
             self.shared.fail(error);
@@ -105,16 +104,6 @@ impl Reader {
         }
         outbox.send(batch);
         Ok(())
-    }
-}
-
-/// Who reads goes before who is sampled, where that is allowed: what waits for too long is lost. It reads for a moment
-/// now and then, so nobody is kept from anything.
-fn go_first() {
-    const STEP: i32 = 10;
-    let moved = getpriority_process(None).and_then(|nice| setpriority_process(None, nice - STEP));
-    if let Err(error) = moved {
-        log::debug!("the reader's priority stays as it is: {error}");
     }
 }
 

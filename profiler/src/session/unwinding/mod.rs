@@ -19,6 +19,7 @@ use std::{
 };
 
 use self::{allowance::Allowance, spaces::Spaces};
+use super::priority::go_first;
 use crate::{
     process::ProcessEvent,
     sampler::{Batch, ebpf::UnwindMaps},
@@ -116,22 +117,35 @@ impl Drop for Unwinding {
 }
 
 fn run(mut spaces: Spaces, hears: &Receiver<Told>, flags: &Flags) {
+    // Stacks are short until the tables are there. More than its allowance it does not take.
+    go_first();
     let stop = || flags.stop.load(Ordering::Acquire);
     let begin = Instant::now();
     let mut allowance = Allowance::new(Duration::ZERO);
     let mut used = thread_cpu_time();
+    let mut waiting: Vec<SyncSender<()>> = Vec::new();
     loop {
-        let wait = if spaces.have_unused_files() { TIDY_INTERVAL } else { Duration::MAX };
+        let wait = match () {
+            () if spaces.are_behind() => Duration::ZERO,
+            () if spaces.have_unused_files() => TIDY_INTERVAL,
+            () => Duration::MAX,
+        };
         match hears.recv_timeout(wait) {
-            Ok(what) => apply(&mut spaces, what, stop),
+            Ok(what) => waiting.extend(apply(&mut spaces, what)),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        hears.try_iter().take(WAITING).for_each(|what| apply(&mut spaces, what, stop));
+        waiting.extend(hears.try_iter().take(WAITING).filter_map(|what| apply(&mut spaces, what)));
         if flags.missed.swap(false, Ordering::AcqRel) {
             spaces.look_again();
         }
         spaces.settle(stop);
+        if !spaces.are_behind() {
+            for ready in waiting.drain(..) {
+                // Who asked may have gone on.
+                let _ = ready.try_send(());
+            }
+        }
         let used_before = std::mem::replace(&mut used, thread_cpu_time());
         rest(allowance.spend(used.saturating_sub(used_before), begin.elapsed()), stop);
     }
@@ -149,18 +163,15 @@ fn rest(time: Duration, stop: impl Fn() -> bool) {
     }
 }
 
-fn apply(spaces: &mut Spaces, what: Told, stop: impl Fn() -> bool) {
-    if stop() {
-        return;
-    }
+/// Takes note of something. Gives who waits until the tables are there.
+fn apply(spaces: &mut Spaces, what: Told) -> Option<SyncSender<()>> {
     match what {
         Told::Expected(pids, ready) => {
             pids.into_iter().for_each(|pid| spaces.expect(pid));
-            spaces.settle(stop);
-            // Who asked may have gone on.
-            let _ = ready.try_send(());
+            return Some(ready);
         }
         Told::Happened(events) => events.into_iter().for_each(|event| spaces.happened(event)),
         Told::UnknownCode(pids) => pids.into_iter().for_each(|pid| spaces.unknown_code(pid)),
     }
+    None
 }

@@ -24,7 +24,8 @@ use crate::{
 const MAX_LOOK_INTERVAL: Duration = Duration::from_secs(10);
 const MIN_LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// After so long of making tables for a process, those that there are go into the kernel before the rest is made.
+/// After so long of making tables, those that there are go into the kernel before the rest is made, and what happened
+/// meanwhile is heard of: programs that start map more.
 const PLACING_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The processes, their mappings, and the tables of the files behind them.
@@ -34,6 +35,8 @@ pub(super) struct Spaces {
     maps: UnwindMaps,
     files: Files,
     spaces: HashMap<u32, Space>,
+    /// Processes that are behind and have not had their turn in this round.
+    round: Vec<u32>,
     follows_forks: bool,
 }
 
@@ -77,7 +80,7 @@ impl Spaces {
         let proc = Arc::new(Proc::live());
         let host = Root::open(Path::new("/"))?;
         let files = Files::new(Arc::clone(&proc), host);
-        Ok(Self { proc, maps, files, spaces: HashMap::new(), follows_forks })
+        Ok(Self { proc, maps, files, spaces: HashMap::new(), round: Vec::new(), follows_forks })
     }
 
     /// Whether there are tables that no process maps.
@@ -128,24 +131,36 @@ impl Spaces {
         }
     }
 
-    /// Brings the kernel up to date, unless told to stop in between.
+    /// Whether the kernel lacks mappings that it has room for.
+    pub(super) fn are_behind(&self) -> bool {
+        self.spaces.values().any(Space::waits)
+    }
+
+    /// Brings the kernel nearer to how things are, for a [while](PLACING_INTERVAL) or until told to stop.
     pub(super) fn settle(&mut self, stop: impl Fn() -> bool) {
-        loop {
-            let behind = self.spaces.iter().filter(|(_, space)| space.is_behind && !space.is_refused);
-            let behind: Vec<u32> = behind.map(|(pid, _)| *pid).collect();
-            if behind.is_empty() {
-                break;
-            }
-            for pid in behind {
-                if stop() {
-                    return;
-                }
-                if let Err(refusal) = self.place(pid, &stop) {
-                    self.refuse(pid, &refusal);
-                }
+        let begin = Instant::now();
+        while begin.elapsed() < PLACING_INTERVAL && !stop() {
+            let Some(pid) = self.next_behind() else { break };
+            if let Err(refusal) = self.place(pid, &stop) {
+                self.refuse(pid, &refusal);
             }
         }
         self.files.free_unused(&mut self.maps, Instant::now());
+    }
+
+    /// Each has its turn before one has its next.
+    fn next_behind(&mut self) -> Option<u32> {
+        loop {
+            match self.round.pop() {
+                Some(pid) if self.spaces.get(&pid).is_some_and(Space::waits) => return Some(pid),
+                Some(_) => {}
+                None if self.are_behind() => {
+                    let behind = self.spaces.iter().filter(|(_, space)| space.waits());
+                    self.round = behind.map(|(pid, _)| *pid).collect();
+                }
+                None => return None,
+            }
+        }
     }
 
     fn map(&mut self, pid: u32, mapping: Mapping, time_ns: u64) {
@@ -158,6 +173,10 @@ impl Spaces {
         space.mappings.insert(mapping, time_ns);
         space.mappings.forget_replaced();
         space.is_behind = true;
+        if !space.is_refused {
+            // It has more to tell.
+            space.look_interval = MIN_LOOK_INTERVAL;
+        }
     }
 
     fn execute(&mut self, pid: u32) {
@@ -348,6 +367,11 @@ impl Space {
             is_headless: false,
         }
     }
+
+    /// Whether its mappings are to be put into the kernel.
+    fn waits(&self) -> bool {
+        self.is_behind && !self.is_refused
+    }
 }
 
 /// Whether a process whose first thread has ended goes on.
@@ -376,215 +400,4 @@ fn push(entries: &mut Vec<MappingEntry>, entry: MappingEntry) {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{iter, sync::mpsc};
-
-    use profiler_common::unwind::{CfaRule, MAX_PROCESS_MAPPINGS, Rule};
-
-    use super::*;
-    use crate::{address::FileOffset, sampler::ebpf::test_maps::unwind_maps};
-
-    fn entry(start: u64, end: u64, pages: u32) -> MappingEntry {
-        MappingEntry { start, end, pages, ..MappingEntry::default() }
-    }
-
-    #[test]
-    fn neighbours_without_a_table_are_one_entry() {
-        let mut entries = Vec::new();
-        for piece in [
-            entry(0x1000, 0x2000, 0),
-            entry(0x2000, 0x3000, 0),
-            entry(0x3000, 0x4000, 1),
-            entry(0x4000, 0x5000, 0),
-            entry(0x6000, 0x7000, 0),
-        ] {
-            push(&mut entries, piece);
-        }
-        let expected = [
-            entry(0x1000, 0x3000, 0),
-            entry(0x3000, 0x4000, 1),
-            entry(0x4000, 0x5000, 0),
-            entry(0x6000, 0x7000, 0),
-        ];
-        assert_eq!(entries, expected);
-    }
-
-    /// Processes that are not there: a kernel counts no further than 2^22.
-    const CHILD: u32 = 1 << 23;
-    const GRANDCHILD: u32 = CHILD + 1;
-
-    fn spaces() -> Option<Spaces> {
-        let mut spaces = Spaces::new(unwind_maps()?, true).unwrap();
-        spaces.expect(own());
-        spaces.settle(|| false);
-        assert!(spaces.maps.process(own()).is_some());
-        Some(spaces)
-    }
-
-    fn own() -> u32 {
-        std::process::id()
-    }
-
-    fn happens(spaces: &mut Spaces, pid: u32, kind: ProcessEventKind) {
-        spaces.happened(ProcessEvent { time_ns: 1, pid, tid: pid, kind });
-        spaces.settle(|| false);
-    }
-
-    fn jit(start: u64) -> ProcessEventKind {
-        let (start, end) = (RuntimeAddress(start), RuntimeAddress(start + 0x1000));
-        ProcessEventKind::Map(Mapping { start, end, offset: FileOffset(0), backing: Backing::Jit })
-    }
-
-    #[test]
-    fn the_code_that_runs_here_has_a_rule() {
-        let Some(spaces) = spaces() else { return };
-        let contents = spaces.maps.contents();
-        let process = spaces.maps.process(own()).unwrap();
-        let address = the_code_that_runs_here_has_a_rule as fn() as usize as u64;
-        let mapping = contents
-            .mappings(process)
-            .iter()
-            .find(|mapping| mapping.start <= address && address < mapping.end);
-        let at_entry = Rule {
-            cfa: CfaRule::StackPointer as u8,
-            cfa_offset: 8,
-            return_address_offset: -8,
-            ..Rule::default()
-        };
-        assert_eq!(contents.rule(mapping.unwrap(), address), at_entry);
-    }
-
-    #[test]
-    fn a_child_shares_its_parent_s_mappings_until_one_of_them_changes() {
-        let Some(mut spaces) = spaces() else { return };
-        happens(&mut spaces, CHILD, ProcessEventKind::Fork { parent: own() });
-        let before = spaces.maps.process(own());
-        assert_eq!(spaces.maps.process(CHILD), before);
-        happens(&mut spaces, own(), jit(0x1000));
-        let after = spaces.maps.process(own()).unwrap();
-        assert_eq!(after.mappings, before.unwrap().mappings + 1);
-        assert_eq!(spaces.maps.process(CHILD), before);
-        happens(&mut spaces, GRANDCHILD, ProcessEventKind::Fork { parent: CHILD });
-        happens(&mut spaces, CHILD, ProcessEventKind::Exit);
-        assert_eq!((spaces.maps.process(CHILD), spaces.maps.process(GRANDCHILD)), (None, before));
-    }
-
-    #[test]
-    fn a_process_goes_on_when_its_first_thread_ends_before_another() {
-        let Some(mut spaces) = spaces() else { return };
-        let before = spaces.maps.process(own());
-        let (end, ends) = mpsc::channel::<()>();
-        let other = std::thread::spawn(move || ends.recv());
-        happens(&mut spaces, own(), ProcessEventKind::Exit);
-        assert_eq!(spaces.maps.process(own()), before);
-        drop(end);
-        assert!(other.join().unwrap().is_err());
-        happens(&mut spaces, CHILD, ProcessEventKind::Fork { parent: own() });
-        let other_thread =
-            ProcessEvent { time_ns: 1, pid: CHILD, tid: CHILD + 1, kind: ProcessEventKind::Exit };
-        spaces.happened(other_thread);
-        assert_eq!(spaces.maps.process(CHILD), before, "its first thread goes on");
-        happens(&mut spaces, CHILD, ProcessEventKind::Exit);
-        assert_eq!(spaces.maps.process(CHILD), None);
-    }
-
-    #[test]
-    fn a_child_that_was_there_before_it_was_told_of_is_found_all_the_same() {
-        let Some(mut spaces) = spaces() else { return };
-        for _ in 0..2 {
-            happens(&mut spaces, CHILD, ProcessEventKind::Fork { parent: own() });
-            assert_eq!(spaces.maps.process(CHILD), spaces.maps.process(own()));
-        }
-    }
-
-    #[test]
-    fn another_program_has_its_own_mappings() {
-        let Some(mut spaces) = spaces() else { return };
-        happens(&mut spaces, own(), jit(0x1000));
-        let before = spaces.maps.process(own()).unwrap();
-        happens(&mut spaces, own(), ProcessEventKind::Execute("other".to_owned()));
-        let after = spaces.maps.process(own()).unwrap();
-        assert_eq!(after.mappings, before.mappings - 1, "what was made up is in no program");
-        happens(&mut spaces, CHILD, ProcessEventKind::Fork { parent: own() });
-        happens(&mut spaces, CHILD, ProcessEventKind::Execute("gone".to_owned()));
-        assert_eq!(spaces.maps.process(CHILD), None);
-    }
-
-    #[test]
-    fn when_all_have_ended_nothing_is_left() {
-        let Some(mut spaces) = spaces() else { return };
-        happens(&mut spaces, CHILD, ProcessEventKind::Fork { parent: own() });
-        happens(&mut spaces, own(), jit(0x1000));
-        happens(&mut spaces, CHILD, ProcessEventKind::Exit);
-        spaces.forget(own());
-        assert!(spaces.have_unused_files() && spaces.maps.processes().unwrap().is_empty());
-        spaces.files.free_unused(&mut spaces.maps, Instant::now() + Duration::from_secs(3600));
-        assert!(!spaces.have_unused_files());
-        assert!(spaces.maps.are_empty());
-    }
-
-    #[test]
-    fn what_was_not_told_is_found_when_all_is_read_again() {
-        let Some(mut spaces) = spaces() else { return };
-        let before = spaces.maps.process(own()).unwrap();
-        happens(&mut spaces, own(), jit(0x1000));
-        // As the kernel side does, and then the event is lost.
-        let own_mappings = spaces.spaces[&own()].placed.clone().unwrap();
-        spaces.maps.set_process(CHILD, &own_mappings.mappings).unwrap();
-        drop(own_mappings);
-        spaces.look_again();
-        spaces.settle(|| false);
-        assert_eq!(spaces.maps.process(CHILD), None);
-        assert_eq!(spaces.maps.process(own()).unwrap().mappings, before.mappings);
-    }
-
-    /// As if so long had passed since the process was looked at.
-    fn pass(spaces: &mut Spaces, time: Duration) {
-        let space = spaces.spaces.get_mut(&own()).unwrap();
-        space.looked = space.looked.checked_sub(time).unwrap();
-    }
-
-    #[test]
-    fn a_process_that_has_no_room_is_tried_ever_more_rarely() {
-        let Some(mut spaces) = spaces() else { return };
-        let many = vec![MappingEntry::default(); MAX_PROCESS_MAPPINGS as usize];
-        let mut taken: Vec<_> = iter::from_fn(|| spaces.maps.add_mappings(&many).ok()).collect();
-        let few = &many[..100];
-        taken.extend(iter::from_fn(|| spaces.maps.add_mappings(few).ok()));
-        let one = &many[..1];
-        taken.extend(iter::from_fn(|| spaces.maps.add_mappings(one).ok()));
-
-        happens(&mut spaces, own(), jit(0x1000));
-        let interval = |spaces: &Spaces| spaces.spaces[&own()].look_interval;
-        for _ in 0..20 {
-            let before = interval(&spaces);
-            pass(&mut spaces, before);
-            spaces.unknown_code(own());
-            spaces.settle(|| false);
-            assert!(interval(&spaces) == (2 * before).min(MAX_LOOK_INTERVAL));
-            happens(&mut spaces, own(), jit(0x1000));
-            spaces.unknown_code(own());
-            assert!(spaces.spaces[&own()].is_refused, "nothing is tried before its time");
-        }
-        taken.into_iter().for_each(|mappings| spaces.maps.remove_mappings(mappings));
-        pass(&mut spaces, MAX_LOOK_INTERVAL);
-        let before = spaces.maps.process(own());
-        spaces.unknown_code(own());
-        spaces.settle(|| false);
-        assert!(!spaces.spaces[&own()].is_refused && spaces.maps.process(own()) != before);
-    }
-
-    #[test]
-    fn files_that_are_mapped_no_more_are_forgotten() {
-        let Some(mut spaces) = spaces() else { return };
-        let known = spaces.spaces[&own()].files.len();
-        for inode in 0..100 {
-            let id = FileId { major: 0, minor: 0, inode: 1 << 40 | inode };
-            let (start, end) = (RuntimeAddress(0x1000), RuntimeAddress(0x2000));
-            let backing = Backing::File { id, path: "/nowhere".into() };
-            let mapping = Mapping { start, end, offset: FileOffset(0), backing };
-            happens(&mut spaces, own(), ProcessEventKind::Map(mapping));
-        }
-        assert_eq!(spaces.spaces[&own()].files.len(), known + 1);
-    }
-}
+mod tests;
