@@ -1,6 +1,6 @@
 //! The methods of one process that its runtime told of, to be looked up by address and time.
 
-use std::{collections::HashMap, ops::Range};
+use std::collections::HashMap;
 
 use super::listener::Report;
 use crate::{
@@ -43,8 +43,8 @@ pub(super) struct Gaps {
     pub(super) truncated: bool,
     /// Why the runtime did not tell all.
     pub(super) trouble: Option<Reason>,
-    /// Of what time every method is known that there was.
-    pub(super) complete_ns: Range<u64>,
+    /// Before when every method is known that there was.
+    pub(super) complete_until_ns: u64,
 }
 
 impl Gaps {
@@ -52,7 +52,7 @@ impl Gaps {
     pub(super) fn has_all_of(&self, time_ns: u64) -> bool {
         let lacks =
             self.malformed_events + self.dropped_events > 0 || self.truncated || self.trouble.is_some();
-        !lacks && self.complete_ns.contains(&time_ns)
+        !lacks && time_ns < self.complete_until_ns
     }
 }
 
@@ -67,7 +67,7 @@ struct Method {
 impl Known {
     /// Adds what was heard since the last time.
     pub(super) fn take(&mut self, report: Report) {
-        let Report { mut heard, dropped_events, trouble, complete_ns } = report;
+        let Report { mut heard, dropped_events, trouble, complete_until_ns } = report;
         heard.methods.sort_by_key(|method| method.from_ns);
         for method in &heard.methods {
             let name = heard.names.get(method.name);
@@ -85,7 +85,7 @@ impl Known {
         self.gaps.dropped_events += dropped_events;
         self.gaps.truncated |= heard.truncated;
         self.gaps.trouble = trouble.or(self.gaps.trouble);
-        self.gaps.complete_ns = complete_ns;
+        self.gaps.complete_until_ns = complete_until_ns;
     }
 
     /// Adds one method, there from `from_ns` on. `name` is without its module.

@@ -7,7 +7,6 @@
 
 use std::{
     io,
-    ops::Range,
     sync::{
         Arc,
         mpsc::{Receiver, Sender, channel},
@@ -86,8 +85,8 @@ pub(super) struct Report {
     pub(super) dropped_events: u64,
     /// Why there may be more.
     pub(super) trouble: Option<Reason>,
-    /// Of what time all methods were told that there were (`CLOCK_MONOTONIC`).
-    pub(super) complete_ns: Range<u64>,
+    /// Before when all methods were told that there were (`CLOCK_MONOTONIC`).
+    pub(super) complete_until_ns: u64,
 }
 
 impl Report {
@@ -121,7 +120,7 @@ impl Listener {
             dialect: Dialect::CollectTracing4,
             report: Report::with(&room),
             room,
-            complete_ns: 0..0,
+            complete_until_ns: 0,
         };
         let thread = std::thread::Builder::new().name("listener".to_owned());
         let thread = thread.spawn(move || ear.run(&received))?;
@@ -175,7 +174,7 @@ struct Ear {
     report: Report,
     room: Room,
     /// As in a [`Report`].
-    complete_ns: Range<u64>,
+    complete_until_ns: u64,
 }
 
 impl Ear {
@@ -207,7 +206,7 @@ impl Ear {
                 self.run_down(from_ns);
             }
             let mut report = std::mem::replace(&mut self.report, Report::with(&self.room));
-            report.complete_ns = self.complete_ns.clone();
+            report.complete_until_ns = self.complete_until_ns;
             if goes_on {
                 self.patience.renew();
             }
@@ -237,12 +236,12 @@ impl Ear {
     /// Hears of all methods there are; they are taken to be there from `from_ns` on, and to be all that there were: the
     /// few that the runtime has thrown away before are of no account.
     fn run_down(&mut self, from_ns: u64) {
-        self.complete_ns = 0..0;
+        self.complete_until_ns = 0;
         for collect in RUNDOWNS {
             let Some(stream) = self.open(&collect) else { return };
             match self.try_run_down(stream, from_ns) {
                 Ok(0) => {
-                    self.complete_ns = 0..u64::MAX;
+                    self.complete_until_ns = u64::MAX;
                     return;
                 }
                 Ok(dropped_events) => self.report.dropped_events = dropped_events,
@@ -279,7 +278,7 @@ impl Ear {
     /// A session is over that the runtime did not end in order: what it had not written yet is lost.
     fn lose_the_unwritten(&mut self) {
         let written_ns = monotonic_ns().saturating_sub(UNWRITTEN_NS);
-        self.complete_ns.end = self.complete_ns.end.min(written_ns);
+        self.complete_until_ns = self.complete_until_ns.min(written_ns);
     }
 
     /// Reads until the end of the stream, or until somebody calls where `pauses`. `since_ns` is since when methods are

@@ -20,6 +20,7 @@ struct RecordedGaps<'a> {
     /// A [`Reason`] in its words.
     #[serde(borrow)]
     trouble: Option<Cow<'a, str>>,
+    /// Of what time all is known.
     complete_ns: Range<u64>,
 }
 
@@ -35,8 +36,9 @@ struct RecordedMethod<'a> {
 
 /// The recording of what is known.
 pub(super) fn write(known: &Known) -> Vec<u8> {
-    let Gaps { malformed_events, dropped_events, truncated, trouble, complete_ns } = known.gaps.clone();
+    let Gaps { malformed_events, dropped_events, truncated, trouble, complete_until_ns } = known.gaps;
     let trouble = trouble.map(|reason| reason.to_string().into());
+    let complete_ns = 0..complete_until_ns;
     let gaps = RecordedGaps { malformed_events, dropped_events, truncated, trouble, complete_ns };
     let mut text = line(&gaps);
     for (start, size, told) in known.methods() {
@@ -74,7 +76,7 @@ impl From<RecordedGaps<'_>> for Gaps {
         let RecordedGaps { malformed_events, dropped_events, truncated, trouble, complete_ns } = recorded;
         let trouble =
             trouble.and_then(|words| Reason::ALL.into_iter().find(|reason| reason.to_string() == words));
-        Self { malformed_events, dropped_events, truncated, trouble, complete_ns }
+        Self { malformed_events, dropped_events, truncated, trouble, complete_until_ns: complete_ns.end }
     }
 }
 
@@ -96,7 +98,7 @@ mod tests {
             dropped_events: 2,
             truncated: false,
             trouble: Some(Reason::RuntimeSilent),
-            complete_ns: 7..9,
+            complete_until_ns: 9,
         };
         known.add(0x1000, 16, 0, (NO_MODULE, Tier::QuickJitted, "app!A.Early()"));
         known.add(0x2000, 0, 5, (NO_MODULE, Tier::OptimizedTier1Osr, "free;text \"\u{1b}\n\u{e9}"));
