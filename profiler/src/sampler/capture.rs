@@ -39,6 +39,9 @@ pub(crate) struct Capture {
     /// Nanoseconds since 1970-01-01 UTC.
     pub(crate) started_unix_ns: u64,
     pub(crate) counts: KernelCounts,
+    /// Processes whose mappings were read before sampling began, so that all events came later.
+    #[serde(default)]
+    pub(crate) expected: Vec<u32>,
 }
 
 /// Where a capture keeps its copy of `/proc`.

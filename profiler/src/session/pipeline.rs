@@ -29,6 +29,8 @@ const JIT_POLL_INTERVAL_NS: u64 = 100_000_000;
 /// Turns what comes from a source into profiles.
 pub(super) struct Pipeline {
     processes: ProcessTable,
+    /// Those that were asked before sampling began.
+    expected: Vec<u32>,
     symbolizer: Symbolizer,
     stacks: HashMap<RawStackId, RawStack>,
     has_user_stacks: bool,
@@ -74,6 +76,7 @@ impl Pipeline {
     ) -> Self {
         Self {
             processes: ProcessTable::new(proc, interest),
+            expected: Vec::new(),
             symbolizer,
             stacks: HashMap::new(),
             has_user_stacks,
@@ -93,6 +96,12 @@ impl Pipeline {
         for pid in pids {
             self.processes.expect(*pid);
         }
+        self.expected.extend(pids);
+    }
+
+    /// The processes that were asked before they were sampled.
+    pub(super) fn expected(&self) -> &[u32] {
+        &self.expected
     }
 
     /// The target is a command that this process will execute.

@@ -150,7 +150,8 @@ fn replay(settings: &Settings, directory: &Path) -> Result<Session> {
     let pace = Pace::new(&interest);
     let places = places(settings)?;
     let servers = places.servers.clone();
-    let pipeline = pipeline(settings, proc, interest, None, places);
+    let mut pipeline = pipeline(settings, proc, interest, None, places);
+    pipeline.expect(&recorded.expected);
     let shared = Arc::new(Shared::new()?);
     let reader = Reader::new(Box::new(source), pace, None, Arc::clone(&shared));
     Session::run_threads(shared, reader, pipeline, header, Watched::default(), None, servers)
@@ -257,6 +258,7 @@ fn run_pipeline(mut pipeline: Pipeline, started_ns: u64, messages: &Receiver<Mes
                     ended_ns,
                     started_unix_ns: interval.header.started_unix_ns,
                     counts,
+                    expected: pipeline.expected().to_vec(),
                 };
                 let may_wait = || request.was_stopped || !shared.stop.load(Ordering::Acquire);
                 let profile = pipeline.finish(interval, &may_wait);
