@@ -124,11 +124,13 @@ fn run(mut spaces: Spaces, hears: &Receiver<Told>, flags: &Flags) {
     let mut allowance = Allowance::new(Duration::ZERO);
     let mut used = thread_cpu_time();
     let mut waiting: Vec<SyncSender<()>> = Vec::new();
-    loop {
-        let wait = match () {
-            () if spaces.are_behind() => Duration::ZERO,
-            () if spaces.have_unused_files() => TIDY_INTERVAL,
-            () => Duration::MAX,
+    while !stop() {
+        let wait = if spaces.are_behind() {
+            Duration::ZERO
+        } else if spaces.have_unused_files() {
+            TIDY_INTERVAL
+        } else {
+            Duration::MAX
         };
         match hears.recv_timeout(wait) {
             Ok(what) => waiting.extend(apply(&mut spaces, what)),
