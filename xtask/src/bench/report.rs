@@ -21,7 +21,7 @@ const COLUMNS: [(Metric, &str); 7] = [
     (Metric::FoundPercent, "found %"),
 ];
 
-const LEGEND: &str = "CPU: user and system time of the profiler and its children. arm: exec to first event open. \
+const LEGEND: &str = "CPU: user and system time of the profiler and its children. arm: start to first event open. \
 post: from the first event open to the finished output with names, without the time of sampling. \
 In kernel: all run time of its BPF programs, for each sample. \
 exact: samples with every call of the known chain. found: samples for each tick that the target's CPU time is worth.";
@@ -108,7 +108,7 @@ fn budgets(text: &mut String, measured: &Measured) {
     for budget in [
         budget("CPU s, 10 s at 99 Hz", slow, Metric::CpuSeconds, 0.08),
         budget("CPU s, 10 s at 999 Hz", fast, Metric::CpuSeconds, 0.12),
-        budget("exec to first event open, ms", slow, Metric::ArmMilliseconds, 20.0),
+        budget("start to first event open, ms", slow, Metric::ArmMilliseconds, 20.0),
         budget("last sample to finished output, ms", slow, Metric::EndMilliseconds, 40.0),
         by_frame_pointers("peak memory by frame pointers, MB", Metric::PeakMegabytes, 14.0),
         budget("peak memory with unwind tables, MB", frameless, Metric::PeakMegabytes, 24.0),
