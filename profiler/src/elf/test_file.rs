@@ -55,7 +55,7 @@ impl TestFile {
     pub(crate) fn typical() -> Self {
         let mut link = b"typical.dbg\0".to_vec();
         link.extend([1, 2, 3, 4]);
-        let mut alternate = b"../shared.debug\0".to_vec();
+        let mut alternate = b"../common.debug\0".to_vec();
         alternate.extend([9; 20]);
         Self::with_code()
             .code_segment(0, 0x1000, 0x1000)

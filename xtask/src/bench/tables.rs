@@ -115,7 +115,7 @@ impl Measured {
     /// The figures as a table, and the whole machine in a sentence.
     pub(super) fn markdown(&self) -> String {
         let mut text =
-            "| target | its library | rows | table kB | build ms | exec to sampling ms | exec to whole stacks ms | peak MB |\n\
+            "| target | its library | rows | table kB | build ms | start to sampling ms | start to whole stacks ms | peak MB |\n\
                         |---|---|---:|---:|---:|---:|---:|---:|\n"
                 .to_owned();
         let milliseconds =

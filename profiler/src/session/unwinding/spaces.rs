@@ -154,11 +154,13 @@ impl Spaces {
             match self.round.pop() {
                 Some(pid) if self.spaces.get(&pid).is_some_and(Space::waits) => return Some(pid),
                 Some(_) => {}
-                None if self.are_behind() => {
+                None => {
                     let behind = self.spaces.iter().filter(|(_, space)| space.waits());
                     self.round = behind.map(|(pid, _)| *pid).collect();
+                    if self.round.is_empty() {
+                        return None;
+                    }
                 }
-                None => return None,
             }
         }
     }

@@ -154,7 +154,7 @@ fn an_image_that_contradicts_itself_is_a_reason() {
         (0x3c, &[0xff; 4]),      // it is beyond the end
         (0x138, &[0xff; 4]),     // so is the managed header
         (0x25c, &[0xff; 4]),     // tables without end
-        (0x400, b"XXXX"),        // no metadata
+        (0x400, b"none"),        // no metadata
         (0x4a8 + 8, &[0xff; 2]), // a name outside of the heap
         (0x460, &[0xff; 4]),     // rows without end
     ] {
