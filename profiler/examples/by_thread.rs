@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, env, error::Error, io, time::Duration};
 
-use profiler::{Format, Profiler, Target, profile::ThreadId};
+use profiler::{Format, Profiler, Target, WriteFormat as _, profile::ThreadId};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let pid = env::args().nth(1).ok_or("usage: by_thread PID")?.parse()?;

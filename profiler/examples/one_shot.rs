@@ -2,7 +2,7 @@
 
 use std::{env, error::Error, io, time::Duration};
 
-use profiler::{Format, Profiler, Target};
+use profiler::{Format, Profiler, Target, WriteFormat as _};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);

@@ -6,8 +6,8 @@ use crate::{
     error::{Error, ErrorKind, Result},
     sampler::Unwind,
     session::{Session, Settings, Target, start},
-    symbolize::symbol_server::Server,
 };
+use profiler_symbolize::symbol_server::Server;
 
 /// Samples a second on each CPU when nothing else is said: not a divisor of what programs do in lock-step.
 pub const DEFAULT_FREQUENCY_HZ: u64 = 99;

@@ -2,6 +2,10 @@
 
 use std::{borrow::Cow, error::Error as StdError, fmt, io};
 
+use profiler_processes::FindError;
+use profiler_profile::{FilterError, ReadError};
+use profiler_symbolize::OpenDirectoryError;
+
 /// The result of the library's fallible functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -94,6 +98,39 @@ impl Error {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.inner.kind
+    }
+}
+
+impl From<FindError> for Error {
+    fn from(error: FindError) -> Self {
+        match error {
+            FindError::Io { action, source } => Self::from_io(Operation::ReadProcess, action, source),
+            FindError::NotFound(message) => Self::new(ErrorKind::NoSuchTarget, message),
+            invalid => Self::new(ErrorKind::InvalidInput, invalid.to_string()),
+        }
+    }
+}
+
+impl From<ReadError> for Error {
+    fn from(error: ReadError) -> Self {
+        let message = error.to_string();
+        match error {
+            ReadError::Io(source) => Self::with_source(ErrorKind::Io, message, source),
+            _ => Self::new(ErrorKind::InvalidData, message),
+        }
+    }
+}
+
+impl From<FilterError> for Error {
+    fn from(error: FilterError) -> Self {
+        Self::new(ErrorKind::InvalidInput, error.to_string())
+    }
+}
+
+impl From<OpenDirectoryError> for Error {
+    fn from(error: OpenDirectoryError) -> Self {
+        let message = error.to_string();
+        Self::from_io(Operation::OpenTargetFile, message, error.source)
     }
 }
 

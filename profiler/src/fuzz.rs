@@ -8,27 +8,16 @@ use std::{
     sync::Arc,
 };
 
-use crate::{
-    Difference, Format, Profile, Shape,
-    address::{ElfAddress, FileOffset, RuntimeAddress},
-    budget::Budget,
-    elf::{Elf, Image},
-    process::{Status, maps, root::Root},
-    recording, sampler,
-    shape::Share,
-    symbolize::{
-        self, NativeOptions,
-        debug_file::DebugFiles,
-        diagnostics,
-        dotnet::{Bundle, Home, ReadyToRunModule},
-        jitdump::JitDump,
-        kernel::KernelSymbols,
-        managed,
-        native::NativeModule,
-        perf_map::PerfMap,
-    },
-    unwind::{self, TableSource, UnwindTable},
-};
+use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
+use profiler_binary_reader::{Budget, Image};
+use profiler_dotnet_symbols::{managed, readytorun::{Bundle, Home, ReadyToRunModule}};
+use profiler_elf_symbols::Elf;
+use profiler_processes::{maps, root::Root, Status};
+use profiler_profile::{difference::Difference, recording, shape::{Shape, Share}, Profile};
+use profiler_profile_formats::Format;
+use profiler_symbolize::{self, debug_file::DebugFiles, diagnostics, jitdump::JitDump, kernel::KernelSymbols, native::NativeModule, perf_map::PerfMap, NativeOptions};
+use profiler_unwind_tables::{self, TableSource, UnwindTable};
+use crate::sampler;
 
 /// No look-up is worth more than a few of these.
 const MAX_ADDRESSES: usize = 64;

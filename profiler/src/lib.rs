@@ -10,7 +10,7 @@
 //!
 //! ```no_run
 //! use std::time::Duration;
-//! use profiler::{Format, Profiler, Target};
+//! use profiler::{Format, Profiler, Target, WriteFormat as _};
 //!
 //! let profile = Profiler::builder()
 //!     .target(Target::Pid(1234))
@@ -39,7 +39,7 @@
 //! of what became of every tick, stack and frame. This one is built by hand, and needs no privilege:
 //!
 //! ```
-//! use profiler::{ElfAddress, Format};
+//! use profiler::{ElfAddress, Format, WriteFormat as _};
 //! use profiler::profile::{Frame, FrameKind, Header, Naming, ProfileBuilder, StackEnd, SymbolSource};
 //!
 //! let mut builder = ProfileBuilder::default();
@@ -63,8 +63,8 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! A profile can be kept as a file and read again ([`Format::Recording`], [`Profile::read`]), shown in part
-//! ([`Profile::shaped`]), given names that were missing ([`Profile::with_symbols`]) and compared with another
+//! A profile can be kept as a file and read again ([`Profile::write_recording`], [`Profile::read`]), shown in part
+//! ([`Profile::shaped`]), given names that were missing ([`Symbols::name_frames`]) and compared with another
 //! ([`Difference`]).
 //!
 //! What cannot be done is an [`Error`] with a [kind](Error::kind) to branch on. What has no name is no error:
@@ -76,36 +76,23 @@
 //! `default-features = false`. `symbol-server`, part of `cli`: debug files over the network, when
 //! [`Builder::symbol_server`] allows it.
 
-mod address;
-mod budget;
 mod builder;
 #[cfg(feature = "cli")]
 pub mod cli;
-pub mod difference;
 pub mod doctor;
-mod elf;
 mod error;
-#[cfg(fuzzing)]
-pub mod fuzz;
-mod output;
-mod pe;
-mod process;
-pub mod profile;
-mod recording;
 mod sampler;
 mod session;
-pub mod shape;
-mod symbolize;
 mod sys;
-mod unwind;
 
-pub use address::{ElfAddress, FileOffset, RuntimeAddress};
 pub use builder::{Builder, DEFAULT_FREQUENCY_HZ, Profiler};
-pub use difference::Difference;
 pub use error::{Error, ErrorKind, Operation, Result};
-pub use output::{Format, OutputOptions, printable};
-pub use profile::Profile;
+pub use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
+pub use profiler_profile::{self as profile, Difference, Profile, Shape, difference, shape};
+#[cfg(feature = "formats")]
+pub use profiler_profile_formats::{
+    Format, OutputOptions, UnknownFormat, WriteFormat, frame_label, printable,
+};
+pub use profiler_symbolize::{OpenDirectoryError, Symbols, symbol_server::Download};
 pub use sampler::{Unwind, ebpf::CpuSet};
 pub use session::{Downloads, Ended, Progress, Session, Stopper, Target};
-pub use shape::Shape;
-pub use symbolize::{Symbols, symbol_server::Download};

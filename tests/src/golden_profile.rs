@@ -123,10 +123,11 @@ impl Golden {
             self.frame_named(&name, FrameKind::Native, None, 0, Naming::Symbol(source))
         });
         let library = self.builder.module("/usr/lib/libfoo.so", &[0xef; 20]);
-        let unnamed = Reason::ALL.map(|reason| {
+        let unnamed = Reason::ALL.iter().map(|&reason| {
             let name = format!("[libfoo.so+{:#x}]", reason as u32 * 16);
             self.frame_named(&name, FrameKind::Native, Some(library), 0, Naming::Address(reason))
         });
+        let unnamed: Vec<_> = unnamed.collect();
         self.sample(thread, &named, StackEnd::Root, 1);
         self.sample(thread, &unnamed, StackEnd::Root, 1);
     }

@@ -1,6 +1,6 @@
 //! Folded stacks, read back.
 
-use profiler::{Format, Profile};
+use profiler::{Format, Profile, WriteFormat as _};
 
 /// One distinct stack.
 #[derive(Clone, Debug, PartialEq, Eq)]

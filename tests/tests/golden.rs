@@ -7,7 +7,7 @@ use std::{
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use flate2::read::{GzDecoder, ZlibDecoder};
-use profiler::{Difference, Format, OutputOptions, Profile, Shape};
+use profiler::{Difference, Format, OutputOptions, Profile, Shape, WriteFormat as _};
 use profiler_tests::{assert_matches_file, file, golden_profile};
 use zip::ZipArchive;
 
@@ -112,7 +112,7 @@ fn text_of_archive(bytes: &[u8]) -> String {
 
 #[test]
 fn every_format_is_as_it_is_kept() {
-    for format in Format::ALL {
+    for &format in Format::ALL {
         assert_is_kept(&profile(), format, &OutputOptions::default(), "plain");
         assert_is_kept(&profile(), format, &EVERYTHING, "everything");
     }
@@ -120,7 +120,7 @@ fn every_format_is_as_it_is_kept() {
 
 #[test]
 fn an_output_is_the_same_each_time() {
-    for format in Format::ALL {
+    for &format in Format::ALL {
         assert_eq!(bytes(&profile(), format, &EVERYTHING), bytes(&profile(), format, &EVERYTHING));
     }
 }
@@ -128,7 +128,7 @@ fn an_output_is_the_same_each_time() {
 #[test]
 fn a_recording_gives_every_output_byte_for_byte() {
     let read = Profile::read(&*bytes(&profile(), Format::Recording, &EVERYTHING)).unwrap();
-    for format in Format::ALL {
+    for &format in Format::ALL {
         assert_eq!(bytes(&read, format, &EVERYTHING), bytes(&profile(), format, &EVERYTHING));
     }
 }
@@ -154,7 +154,7 @@ fn recordings_of_all_versions_are_read() {
 #[test]
 fn a_difference_is_as_it_is_kept() {
     let (before, after) = (profile(), profile().shaped(&shape()));
-    for format in Difference::FORMATS {
+    for &format in Format::OF_DIFFERENCES {
         let mut bytes = Vec::new();
         Difference::between(&before, &after).write_with(format, &EVERYTHING, &mut bytes).unwrap();
         assert_bytes_are_kept(bytes, format, "difference");

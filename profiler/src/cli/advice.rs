@@ -1,8 +1,8 @@
 //! From an error to what to do about it, in words.
 
 use crate::{
-    ErrorKind, Operation,
     doctor::{Capability, Remedy, Situation},
+    error::{ErrorKind, Operation},
 };
 
 /// The sentence that follows an error's message, when there is something to do.

@@ -8,9 +8,9 @@ use clap::{
 };
 
 use super::{duration::parse_duration, shape::ShapeArguments};
-use crate::{
-    Builder, CpuSet, DEFAULT_FREQUENCY_HZ, Format, OutputOptions, Profiler, Symbols, Target, Unwind,
-};
+use crate::{Builder, CpuSet, DEFAULT_FREQUENCY_HZ, Profiler, Target, Unwind};
+use profiler_profile_formats::{Format, OutputOptions};
+use profiler_symbolize::Symbols;
 
 const EXAMPLES: &str = "\
 Examples:

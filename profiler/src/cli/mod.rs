@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 
 use self::{arguments::Arguments, held_log::HeldLog};
-use crate::{Error, doctor::Situation};
+use crate::{doctor::Situation, error::Error};
 
 /// The exit codes of the program.
 mod exit {

@@ -9,7 +9,8 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::arguments::OutputArguments;
-use crate::{Format, OutputOptions, Profile};
+use profiler_profile::Profile;
+use profiler_profile_formats::{Format, OutputOptions, WriteFormat as _};
 
 /// Where a profile goes.
 #[derive(Debug)]
@@ -151,7 +152,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::profile::{Header, ProfileBuilder};
+    use profiler_profile::{Header, ProfileBuilder};
 
     #[derive(Parser)]
     struct Line {

@@ -9,7 +9,10 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::{Download, Downloads, Ended, Profile, Result, Session, printable};
+use crate::{Downloads, Ended, Session, error::Result};
+use profiler_profile::Profile;
+use profiler_profile_formats::printable;
+use profiler_symbolize::symbol_server::Download;
 
 /// How often the line is drawn anew.
 const REDRAW: Duration = Duration::from_millis(250);

@@ -13,7 +13,8 @@ use super::{
     outputs::Outputs,
     run,
 };
-use crate::{Difference, Format, Profile};
+use profiler_profile::{Profile, difference::Difference};
+use profiler_profile_formats::{Format, WriteFormat as _};
 
 /// Writes a recorded profile.
 pub(super) fn report(
@@ -44,10 +45,11 @@ pub(super) fn diff(
     let (before, after) = (read(before, arguments)?, read(after, arguments)?);
     let difference = Difference::between(&before, &after);
     let outputs = Outputs::open(output, Format::Top)?;
-    let unable = outputs.formats().find(|format| !Difference::FORMATS.contains(format));
+    let unable = outputs.formats().find(|format| !Format::OF_DIFFERENCES.contains(format));
     if let Some(format) = unable {
         outputs.discard();
-        let known = Difference::FORMATS.map(Format::name).join(", ");
+        let known: Vec<_> = Format::OF_DIFFERENCES.iter().map(|format| format.name()).collect();
+        let known = known.join(", ");
         bail!("a difference cannot be written as {} (known: {known})", format.name());
     }
     let has_table = outputs.formats().any(|format| format == Format::Top);
@@ -71,7 +73,7 @@ fn read(path: &Path, arguments: &ViewArguments) -> Result<Profile> {
     };
     let mut profile = profile.with_context(failed)?;
     if let Some(symbols) = arguments.naming.symbols() {
-        profile = profile.with_symbols(&symbols)?;
+        profile = symbols.name_frames(&profile)?;
     }
     Ok(arguments.shape.apply(profile))
 }

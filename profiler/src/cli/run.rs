@@ -12,7 +12,9 @@ use super::{
     outputs::Outputs,
     progress, report, signals, summary,
 };
-use crate::{Format, Profile, Profiler};
+use crate::Profiler;
+use profiler_profile::Profile;
+use profiler_profile_formats::Format;
 
 /// Does what the arguments say, and answers with the exit code.
 pub(super) fn run(arguments: &Arguments, log: &HeldLog) -> Result<u8> {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use clap::Args;
 
 use super::duration::parse_duration;
-use crate::{
-    Profile, Shape,
-    shape::{Choice, Pattern, Share},
+use profiler_profile::{
+    Profile,
+    shape::{Choice, Pattern, Shape, Share},
 };
 
 /// What to show of a profile.
@@ -92,7 +92,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::profile::{Header, ProfileBuilder};
+    use profiler_profile::{Header, ProfileBuilder};
 
     #[derive(Parser)]
     struct Line {

@@ -2,10 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::{
-    Profile, printable,
-    profile::{FoundBy, Ledger},
-};
+use profiler_profile::{FoundBy, Ledger, Profile};
+use profiler_profile_formats::printable;
 
 /// An error and its causes in one line.
 pub(super) fn one_line(error: &anyhow::Error) -> String {
@@ -148,7 +146,7 @@ fn percent(count: u64, of: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::{Header, Loss, ProfileBuilder, Reason, Unnamed};
+    use profiler_profile::{Header, Loss, ProfileBuilder, Reason, Unnamed};
 
     fn summary(edit: impl FnOnce(&mut Ledger)) -> String {
         let mut builder = ProfileBuilder::default();

@@ -14,13 +14,13 @@ use super::{Finding, Remedy, Situation, Status, remedy::KERNEL_FLOOR};
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
     sampler::{Filter, Plan, Unwind, ebpf},
-    symbolize::kernel_code::shows_addresses,
     sys::{
         bpf::{self, Code, MapShape},
         capability::Capability,
         perf,
     },
 };
+use profiler_symbolize::kernel_code::shows_addresses;
 
 /// The frequency that is tried: the default one.
 const FREQUENCY_HZ: u64 = 99;

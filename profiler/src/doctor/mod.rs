@@ -97,7 +97,7 @@ impl Finding {
 /// named. It is asked nothing, and nothing is left in it.
 ///
 /// # Errors
-/// [`NoSuchTarget`](crate::ErrorKind::NoSuchTarget) where there is none.
+/// [`NoSuchTarget`](crate::error::ErrorKind::NoSuchTarget) where there is none.
 pub fn examine_process(pid: u32) -> Result<Vec<Finding>> {
     process::findings(pid)
 }

@@ -3,15 +3,15 @@
 use std::{path::Path, sync::Arc};
 
 use super::{Finding, Remedy, Situation};
-use crate::{
-    error::{Error, ErrorKind, Operation, Result},
-    process::{Interest, Proc, ProcessTable, root::Root},
-    profile::{Reason, SymbolSource},
-    symbolize::{
-        NameStyle, NativeOptions, Symbolizer,
-        debug_file::CommonPlaces,
-        survey::{NativeFile, Runtime, RuntimeKind, Survey},
-    },
+use crate::error::{Error, ErrorKind, Operation, Result};
+use crate::sys::kernel_names::KernelNames;
+use profiler_dotnet_symbols::managed::NameStyle;
+use profiler_processes::{Interest, Proc, ProcessTable, root::Root};
+use profiler_profile::{Reason, SymbolSource};
+use profiler_symbolize::{
+    NativeOptions, Symbolizer,
+    debug_file::CommonPlaces,
+    survey::{NativeFile, Runtime, RuntimeKind, Survey},
 };
 
 /// The names of files that are listed; the rest is counted.
@@ -28,7 +28,13 @@ pub(super) fn findings(pid: u32) -> Result<Vec<Finding>> {
     let mut processes = ProcessTable::new(Arc::clone(&proc), Interest::Everybody);
     let key = processes.sampled(pid, u64::MAX, "");
     let places = Arc::new(CommonPlaces::of_host(host));
-    let mut symbolizer = Symbolizer::new(proc, places, NativeOptions::default(), NameStyle::default());
+    let mut symbolizer = Symbolizer::new(
+        proc,
+        places,
+        NativeOptions::default(),
+        NameStyle::default(),
+        KernelNames::load_boxed,
+    );
     let Some(process) = processes.get(key) else { return Ok(Vec::new()) };
     let name = format!("{pid} ({})", process.comm);
     Ok(match process.is_readable() {
@@ -186,7 +192,8 @@ fn file_name(path: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{doctor::Status, symbolize::survey::Images};
+    use crate::doctor::Status;
+    use profiler_symbolize::survey::Images;
 
     fn core_clr(kind: RuntimeKind, carried: Option<(usize, usize)>) -> Survey {
         let runtime =

@@ -1,10 +1,8 @@
 //! Settings of the kernel, and the surroundings of this process: namespaces, cgroups, filters.
 
 use super::{Finding, Remedy, Situation, ability::KERNEL_STRUCTURES, remedy::KPTR_RESTRICT_FOR_SYSLOG};
-use crate::{
-    process::cgroup::{MountedVersions, mounted_versions},
-    sys::capability::Capability,
-};
+use crate::sys::capability::Capability;
+use profiler_processes::cgroup::{MountedVersions, mounted_versions};
 
 /// The kernel's own default of `kernel.perf_event_max_stack`.
 const DEFAULT_MAX_STACK: i64 = 127;

@@ -9,7 +9,9 @@ use std::{borrow::Cow, path::PathBuf, time::Duration};
 use profiler_common::{COMM_BYTES, FrameMarks, unwind::WalkEnd};
 use serde::{Deserialize, Serialize};
 
-use crate::{address::RuntimeAddress, error::Result, process::ProcessEvent};
+use crate::error::Result;
+use profiler_addresses::RuntimeAddress;
+use profiler_processes::ProcessEvent;
 
 /// The id of a captured stack; `None` is no stack on that side.
 pub(crate) type RawStackId = Option<std::num::NonZeroU64>;

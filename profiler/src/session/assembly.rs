@@ -4,16 +4,14 @@ use std::collections::HashMap;
 
 use profiler_common::unwind::WalkEnd;
 
-use crate::{
-    address::RuntimeAddress,
-    process::{Process, ProcessKey},
-    profile::{
-        FoundBy, Frame, FrameId, FrameKind, Naming, ProcessId, ProfileBuilder, Reason, SourceLocation,
-        StackEnd, StackId, ThreadId,
-    },
-    sampler::{Comm, FrameFound, RawFrame, RawSample, RawStack, RawStackId},
-    symbolize::{Code, Symbolizer, placeholder},
+use crate::sampler::{Comm, FrameFound, RawFrame, RawSample, RawStack, RawStackId};
+use profiler_addresses::RuntimeAddress;
+use profiler_processes::{Process, ProcessKey};
+use profiler_profile::{
+    FoundBy, Frame, FrameId, FrameKind, Naming, ProcessId, ProfileBuilder, Reason, SourceLocation, StackEnd,
+    StackId, ThreadId,
 };
+use profiler_symbolize::{Code, Symbolizer, placeholder};
 
 /// One profile in the making.
 #[derive(Debug, Default)]
@@ -301,12 +299,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{
-        address::ElfAddress,
-        process::{Interest, Proc, ProcessTable, root::Root},
-        profile::SymbolSource,
-        symbolize::{NameStyle, NativeOptions, debug_file::CommonPlaces},
-    };
+    use profiler_addresses::ElfAddress;
+    use profiler_dotnet_symbols::managed::NameStyle;
+    use profiler_processes::{Interest, Proc, ProcessTable, root::Root};
+    use profiler_profile::SymbolSource;
+    use profiler_symbolize::{NativeOptions, debug_file::CommonPlaces};
 
     const FUNCTION: &str = "work";
 
@@ -376,7 +373,13 @@ mod tests {
         let proc = Arc::new(Proc::live());
         let places = Arc::new(CommonPlaces::of_host(Root::open("/".as_ref()).unwrap()));
         let options = NativeOptions { inlines: false, lines: false };
-        let mut symbolizer = Symbolizer::new(Arc::clone(&proc), places, options, NameStyle::default());
+        let mut symbolizer = Symbolizer::new(
+            Arc::clone(&proc),
+            places,
+            options,
+            NameStyle::default(),
+            crate::sys::kernel_names::KernelNames::load_boxed,
+        );
         let mut table = ProcessTable::new(proc, Interest::Everybody);
         let key = table.sampled(std::process::id(), 1, "test");
         let stack = RawStack { addresses: addresses.into(), ..stack(walk_end) };

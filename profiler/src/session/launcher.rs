@@ -1,9 +1,7 @@
 //! The moment in which a command that the profiler starts is still the profiler's own launcher.
 
-use crate::{
-    process::{ProcessEvent, ProcessEventKind},
-    sampler::Batch,
-};
+use crate::sampler::Batch;
+use profiler_processes::{ProcessEvent, ProcessEventKind};
 
 /// The process of a command: what it does before it executes the command is not the command's.
 #[derive(Debug)]

@@ -29,10 +29,10 @@ pub use self::target::Target;
 use self::target::Watched;
 use crate::{
     error::{Error, ErrorKind, Result},
-    profile::{Cost, Header, Profile},
-    symbolize::symbol_server::{Download, SymbolServers},
     sys::usage::cpu_time,
 };
+use profiler_profile::{Cost, Header, Profile};
+use profiler_symbolize::symbol_server::{Download, SymbolServers};
 
 /// A running session. Dropped, it detaches and leaves nothing behind.
 ///

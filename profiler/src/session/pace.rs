@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::{process::Interest, sampler::Batch};
+use crate::sampler::Batch;
+use profiler_processes::Interest;
 
 /// While there is something new: processes and files have to be asked before they are gone.
 const SHORTEST: Duration = Duration::from_millis(100);

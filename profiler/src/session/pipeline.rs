@@ -8,14 +8,14 @@ use super::{
 };
 use crate::{
     error::Result,
-    process::{Interest, Proc, ProcessTable},
-    profile::{Header, Loss, Profile},
     sampler::{
         Batch, KernelCounts, RawSample, RawStack, RawStackId,
         capture::{Capture, Recorder},
     },
-    symbolize::Symbolizer,
 };
+use profiler_processes::{Interest, Proc, ProcessTable};
+use profiler_profile::{Header, Loss, Profile};
+use profiler_symbolize::Symbolizer;
 
 /// How many distinct stacks are kept; each takes about 200 bytes.
 const MAX_STACKS: usize = 512 * 1024;

@@ -112,7 +112,8 @@ mod tests {
     use std::sync::mpsc::{Sender, channel, sync_channel};
 
     use super::*;
-    use crate::{process::Interest, profile::Header};
+    use profiler_processes::Interest;
+    use profiler_profile::Header;
 
     /// Always has something, and tells when it is read and when it is stopped.
     struct Source {

@@ -19,21 +19,23 @@ use super::{
     target::{self, FoundTarget, Target, Watched},
     unwinding::Unwinding,
 };
+use crate::sys::kernel_names::KernelNames;
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
-    process::{Interest, Proc, root::Root},
-    profile::Header,
     sampler::{
         Plan, SampleSource, Unwind,
         capture::{self, Capture, Recorder},
         ebpf::EbpfSource,
         replay::ReplaySource,
     },
-    symbolize::{
-        NameStyle, NativeOptions, Symbolizer,
-        debug_file::CommonPlaces,
-        symbol_server::{Cache, CacheDirectories, Server, SymbolServers, transport},
-    },
+};
+use profiler_dotnet_symbols::managed::NameStyle;
+use profiler_processes::{Interest, Proc, root::Root};
+use profiler_profile::Header;
+use profiler_symbolize::{
+    NativeOptions, Symbolizer,
+    debug_file::CommonPlaces,
+    symbol_server::{Cache, CacheDirectories, Server, SymbolServers, transport},
 };
 
 /// The name of the event in headers.
@@ -166,7 +168,7 @@ fn pipeline(
 ) -> Pipeline {
     let options = NativeOptions { inlines: settings.inlines, lines: settings.lines };
     let style = NameStyle { raw: settings.raw_names, tiers: settings.dotnet_tiers };
-    let mut symbolizer = Symbolizer::new(Arc::clone(&proc), places, options, style);
+    let mut symbolizer = Symbolizer::new(Arc::clone(&proc), places, options, style, KernelNames::load_boxed);
     symbolizer.request_perf_maps(settings.dotnet_perf_map);
     Pipeline::new(proc, interest, symbolizer, recorder, settings.user_stacks)
 }

@@ -15,12 +15,12 @@ use rustix::{
 
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
-    process::{
-        Interest, Proc, Status,
-        cgroup::{self, Cgroup, Container, Extent, Version, find_container},
-    },
     sampler::Filter,
     sys::command::GatedCommand,
+};
+use profiler_processes::{
+    Interest, Proc, Status,
+    cgroup::{self, Cgroup, Container, Extent, Version, find_container},
 };
 
 /// What to sample. Process and thread ids are those of the profiler's own pid namespace.

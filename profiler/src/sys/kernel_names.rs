@@ -8,6 +8,8 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
+use profiler_symbolize::kernel_code;
+
 use super::bpf::{self, Code, MapShape, PROGRAM_TYPE_SYSCALL};
 
 /// `BPF_MAP_TYPE_ARRAY`.
@@ -31,8 +33,12 @@ pub(crate) struct KernelNames {
 }
 
 impl KernelNames {
-    /// Loads the program.
-    pub(crate) fn load() -> io::Result<Self> {
+    /// Loads the program, for the symbolizer.
+    pub(crate) fn load_boxed() -> io::Result<Box<dyn kernel_code::KernelNames>> {
+        Ok(Box::new(Self::load()?))
+    }
+
+    fn load() -> io::Result<Self> {
         let exchange = array("names", ADDRESS_BYTES + ANSWER_BYTES, 0)?;
         let format = array("name_format", FORMAT.len(), MAP_READ_ONLY_IN_PROGRAM)?;
         bpf::update_element(format.as_fd(), &FIRST, &FORMAT)?;
@@ -46,9 +52,10 @@ impl KernelNames {
         .map_err(io::Error::other)?;
         Ok(Self { exchange, program })
     }
+}
 
-    /// What the kernel calls the code at an address.
-    pub(crate) fn ask(&self, address: u64) -> io::Result<String> {
+impl kernel_code::KernelNames for KernelNames {
+    fn name(&self, address: u64) -> io::Result<String> {
         let mut value = [0; ADDRESS_BYTES + ANSWER_BYTES];
         value[..ADDRESS_BYTES].copy_from_slice(&address.to_ne_bytes());
         bpf::update_element(self.exchange.as_fd(), &FIRST, &value)?;

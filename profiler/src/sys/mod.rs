@@ -6,7 +6,6 @@ pub(crate) mod bpf_array;
 pub(crate) mod capability;
 pub(crate) mod command;
 pub(crate) mod kernel_names;
-pub(crate) mod peer;
 pub(crate) mod perf;
 pub(crate) mod perf_ring;
 pub(crate) mod usage;

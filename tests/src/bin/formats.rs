@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use inferno::collapse::{Collapse as _, perf};
 use profiler::{
-    ElfAddress, Format, OutputOptions, Profile,
+    ElfAddress, Format, OutputOptions, Profile, WriteFormat as _,
     profile::{Frame, FrameKind, Header, Naming, ProfileBuilder, StackEnd, SymbolSource},
 };
 

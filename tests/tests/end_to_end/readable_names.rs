@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use profiler::{
-    Builder, Format, OutputOptions, Profile,
+    Builder, Format, OutputOptions, Profile, WriteFormat as _,
     profile::{FrameKind, Naming},
 };
 use profiler_tests::{Stacks, Workload, privileged, sample, sample_pid};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use profiler::{Format, OutputOptions, Profiler, Target};
+use profiler::{Format, OutputOptions, Profiler, Target, WriteFormat as _};
 use profiler_tests::{Stacks, Workload, privileged, sample, sample_pid, until};
 
 const THREADS: usize = 200;

@@ -8,7 +8,9 @@ use std::{
     process::Command,
 };
 
-use profiler::{Difference, Format, OutputOptions, Profile, Shape, difference::FunctionChange};
+use profiler::{
+    Difference, Format, OutputOptions, Profile, Shape, WriteFormat as _, difference::FunctionChange,
+};
 use profiler_tests::{Workload, outcome, privileged, profiler};
 use serde_json::{Value, json};
 

@@ -9,7 +9,7 @@ mod readers;
 use std::{fs, path::Path};
 
 use profiler::{
-    Format, OutputOptions, Profile,
+    Format, OutputOptions, Profile, WriteFormat as _,
     profile::{Header, ProfileBuilder},
 };
 

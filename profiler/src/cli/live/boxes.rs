@@ -59,11 +59,9 @@ fn callees(tree: &Tree, caller: Place) -> impl Iterator<Item = Place> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        OutputOptions,
-        cli::live::tree::ROOT,
-        profile::test_profile::{folded, random},
-    };
+    use crate::cli::live::tree::ROOT;
+    use profiler_profile::test_profile::{folded, random};
+    use profiler_profile_formats::OutputOptions;
 
     #[test]
     fn boxes_are_as_wide_as_their_shares_and_stand_below_their_callers() {

@@ -12,9 +12,10 @@ use ratatui::crossterm::event::{self, KeyEvent, KeyEventKind};
 
 use super::terminal;
 use crate::{
-    Ended, Profile, Session, Stopper,
+    Ended, Session, Stopper,
     cli::signals::{self, SIGNALLED},
 };
+use profiler_profile::Profile;
 
 /// How often the view changes.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -32,7 +33,7 @@ pub(super) enum News {
     /// There will be no more samples.
     Ended(String),
     /// Sampling failed.
-    Failed(crate::Error),
+    Failed(crate::error::Error),
     /// A signal, or a terminal that is gone.
     Leave,
 }
@@ -98,7 +99,7 @@ fn end(session: Session, ended: Ended, news: &SyncSender<News>) {
 }
 
 /// Whether it went well, and somebody listens.
-fn tell(news: &SyncSender<News>, profile: crate::Result<Profile>) -> bool {
+fn tell(news: &SyncSender<News>, profile: crate::error::Result<Profile>) -> bool {
     let is_well = profile.is_ok();
     news.send(profile.map_or_else(News::Failed, |profile| News::Interval(Box::new(profile)))).is_ok()
         && is_well

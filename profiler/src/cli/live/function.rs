@@ -2,10 +2,8 @@
 
 use indexmap::IndexSet;
 
-use crate::{
-    Profile,
-    profile::{CodeKind, Frame},
-};
+use profiler_profile::{CodeKind, Frame, Profile};
+use profiler_profile_formats::{frame_label, printable};
 
 /// What a box is coloured by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,8 +57,8 @@ impl Function {
         let path = frame.module.map_or("", |module| profile.string(profile.module(module).path));
         let file = path.rsplit('/').next().unwrap_or(path);
         Self {
-            label: profile.frame_label(frame),
-            module: crate::printable(file).into_owned(),
+            label: frame_label(profile, frame),
+            module: printable(file).into_owned(),
             kind: Kind::Code(frame.code_kind()),
         }
     }
@@ -121,10 +119,8 @@ impl Functions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        ElfAddress,
-        profile::{FrameKind, Header, Naming, ProfileBuilder, Reason, SymbolSource},
-    };
+    use profiler_addresses::ElfAddress;
+    use profiler_profile::{FrameKind, Header, Naming, ProfileBuilder, Reason, SymbolSource};
 
     fn functions(frames: &[(&str, FrameKind, &str, Naming)]) -> Vec<Function> {
         let mut builder = ProfileBuilder::default();

@@ -101,7 +101,8 @@ fn widest_callee(tree: &Tree, boxes: &Boxes, caller: NodeId) -> Option<NodeId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{OutputOptions, profile::test_profile::folded};
+    use profiler_profile::test_profile::folded;
+    use profiler_profile_formats::OutputOptions;
 
     const COLUMNS: u16 = 80;
 

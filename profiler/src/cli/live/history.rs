@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use crate::{Profile, profile::Cost};
+use profiler_profile::{Cost, Profile};
 
 /// Samples that are kept one by one, whatever the window is: some 40 MB.
 const MAX_SINGLE_SAMPLES: usize = 1 << 20;
@@ -120,7 +120,7 @@ fn duration(intervals: &VecDeque<Profile>) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::{Header, ProfileBuilder, StackEnd, test_profile};
+    use profiler_profile::{Header, ProfileBuilder, StackEnd, test_profile};
 
     const NS_PER_S: u64 = 1_000_000_000;
 

@@ -65,7 +65,8 @@ impl HotList {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{OutputOptions, profile::test_profile::folded};
+    use profiler_profile::test_profile::folded;
+    use profiler_profile_formats::OutputOptions;
 
     fn tree(stacks: &[(&str, u64)]) -> Tree {
         Tree::of(&folded(stacks), &OutputOptions::default())

@@ -3,7 +3,7 @@
 use ratatui::style::{Color, Modifier, Style};
 
 use super::function::Kind;
-use crate::profile::CodeKind;
+use profiler_profile::CodeKind;
 
 /// What a terminal can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,8 @@ use std::{
     path::Path,
 };
 
-use crate::{Format, OutputOptions, Profile, printable};
+use profiler_profile::Profile;
+use profiler_profile_formats::{Format, OutputOptions, WriteFormat as _, printable};
 
 /// Writes the profile, and says what came of it.
 pub(super) fn save(profile: &Profile, options: &OutputOptions, path: &Path, format: Format) -> String {
@@ -26,13 +27,13 @@ fn write(profile: &Profile, options: &OutputOptions, path: &Path, format: Format
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::test_profile::folded;
+    use profiler_profile::test_profile::folded;
 
     #[test]
     fn every_format_is_written_and_a_failure_is_said() {
         let directory = tempfile::tempdir().unwrap();
         let profile = folded(&[("p;main;work", 7)]);
-        for format in Format::ALL {
+        for &format in Format::ALL {
             let path = directory.path().join("x").with_extension(format.extensions()[0]);
             let said = save(&profile, &OutputOptions::default(), &path, format);
             assert!(said.starts_with("saved 7 samples to ") && path.metadata().unwrap().len() > 0, "{said}");

@@ -4,7 +4,8 @@ use super::{
     function::{Function, Kind},
     tree::{NodeId, ROOT, Tree},
 };
-use crate::{Result, shape::Pattern};
+use crate::error::Result;
+use profiler_profile::shape::Pattern;
 
 /// A search that goes on from one tree to the next.
 #[derive(Debug)]
@@ -28,8 +29,7 @@ impl Search {
 
     /// Of this function, and others of its name.
     pub(super) fn of_function(function: &Function, tree: &Tree) -> Result<Self> {
-        let pattern = format!("^{}$", regex::escape(&function.label)).parse()?;
-        Ok(Self::with(pattern, &function.label, tree))
+        Ok(Self::with(Pattern::exact(&function.label)?, &function.label, tree))
     }
 
     fn with(pattern: Pattern, text: &str, tree: &Tree) -> Self {
@@ -74,7 +74,8 @@ impl Search {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{OutputOptions, profile::test_profile::folded};
+    use profiler_profile::test_profile::folded;
+    use profiler_profile_formats::OutputOptions;
 
     fn tree(stacks: &[(&str, u64)]) -> Tree {
         Tree::of(&folded(stacks), &OutputOptions::default())

@@ -14,7 +14,8 @@ use super::{
     search::Search,
     tree::{ROOT, Tree},
 };
-use crate::{Format, OutputOptions, Profile, printable};
+use profiler_profile::Profile;
+use profiler_profile_formats::{Format, OutputOptions, printable};
 
 /// Rows of a list or graph that nobody sees, as for a step of a page.
 const LEAST_PAGE_ROWS: u16 = 1;
@@ -201,7 +202,7 @@ impl State {
         match Format::from_path(&path) {
             Ok(format) => Some(Action::Save(path, format)),
             Err(_) => {
-                let known = Format::ALL.into_iter().flat_map(Format::extensions);
+                let known = Format::ALL.iter().flat_map(|format| format.extensions());
                 let known: Vec<_> = known.map(|extension| format!(".{extension}")).collect();
                 self.say(format!("no known format; known: {}", known.join(" ")));
                 self.prompt = Some(prompt);

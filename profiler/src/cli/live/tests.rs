@@ -16,10 +16,11 @@ use super::{
     palette::Palette,
     state::{Action, Pane, State},
 };
-use crate::{
-    Format, OutputOptions, Profile,
-    profile::test_profile::{folded, random},
+use profiler_profile::{
+    Profile,
+    test_profile::{folded, random},
 };
+use profiler_profile_formats::{Format, OutputOptions};
 
 const STACKS: [(&str, u64); 3] =
     [("app;main;work", 60), ("app;main;work;read", 20), ("app;main;Lib!A.Idle(int)", 20)];

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use super::function::{Function, Functions};
-use crate::{OutputOptions, Profile, printable, profile::StackId, profile::ThreadId};
+use profiler_profile::{Profile, StackId, ThreadId};
+use profiler_profile_formats::{OutputOptions, printable};
 
 /// The place of a node in its tree.
 pub(super) type NodeId = usize;
@@ -213,7 +214,7 @@ impl Growth {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::test_profile::folded;
+    use profiler_profile::test_profile::folded;
 
     fn tree(stacks: &[(&str, u64)]) -> Tree {
         Tree::of(&folded(stacks), &OutputOptions::default())

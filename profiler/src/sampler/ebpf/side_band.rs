@@ -10,15 +10,15 @@ use perf_event_open_sys::bindings::{
 };
 
 use crate::{
-    address::{FileOffset, RuntimeAddress},
     error::{Error, Operation, Result},
-    process::{Backing, FileId, Mapping, ProcessEvent, ProcessEventKind},
     sampler::Batch,
     sys::{
         perf::open_side_band,
         perf_ring::{PerfRecord, PerfRing},
     },
 };
+use profiler_addresses::{FileOffset, RuntimeAddress};
+use profiler_processes::{Backing, FileId, Mapping, ProcessEvent, ProcessEventKind};
 
 /// Room for about 600 mappings between two looks at the ring.
 const DATA_PAGES: usize = 16;

@@ -14,12 +14,12 @@ use std::{
 use profiler_common::unwind::MappingEntry;
 
 use crate::{
-    elf::{Defect, Image, Layout},
-    process::{Backing, FileId, Mapping, Proc, root::Root},
     sampler::ebpf::{InstalledFile, Refusal, UnwindMaps},
     sys::usage::thread_cpu_time,
-    unwind::{TableSource, UnwindTable},
 };
+use profiler_binary_reader::{Defect, Image, Layout};
+use profiler_processes::{Backing, FileId, Mapping, Proc, root::Root};
+use profiler_unwind_tables::{TableSource, UnwindTable};
 
 /// The most of the kernel's memory that tables take.
 const MAX_BYTES: usize = 64 << 20;
@@ -294,12 +294,10 @@ mod tests {
     use profiler_common::unwind::CfaRule;
 
     use super::*;
-    use crate::{
-        address::{FileOffset, RuntimeAddress},
-        elf::test_file::TestFile,
-        sampler::ebpf::test_maps::unwind_maps,
-        unwind::test_frames::{CODE_ADDRESS, TestFrames},
-    };
+    use crate::sampler::ebpf::test_maps::unwind_maps;
+    use profiler_addresses::{FileOffset, RuntimeAddress};
+    use profiler_elf_symbols::test_file::TestFile;
+    use profiler_unwind_tables::test_frames::{CODE_ADDRESS, TestFrames};
 
     struct Fixture {
         files: Files,

@@ -21,10 +21,10 @@ use std::{
 use self::{allowance::Allowance, spaces::Spaces};
 use super::priority::go_first;
 use crate::{
-    process::ProcessEvent,
     sampler::{Batch, ebpf::UnwindMaps},
     sys::usage::thread_cpu_time,
 };
+use profiler_processes::ProcessEvent;
 
 /// How much may wait for the thread, and how many events of each. What does not fit is not lost: all mappings are read
 /// again then, which takes no longer than so many events.

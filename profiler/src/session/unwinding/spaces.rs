@@ -11,12 +11,10 @@ use std::{
 use profiler_common::unwind::{MappingEntry, MappingFlags};
 
 use super::files::{FileKey, Files};
-use crate::{
-    address::RuntimeAddress,
-    process::{
-        AddressSpace, Backing, FileId, Mapping, Proc, ProcessEvent, ProcessEventKind, maps, root::Root,
-    },
-    sampler::ebpf::{InstalledMappings, Refusal, UnwindMaps},
+use crate::sampler::ebpf::{InstalledMappings, Refusal, UnwindMaps};
+use profiler_addresses::RuntimeAddress;
+use profiler_processes::{
+    AddressSpace, Backing, FileId, Mapping, Proc, ProcessEvent, ProcessEventKind, maps, root::Root,
 };
 
 /// A process whose mappings are as they were when it was asked again, or have no room in the kernel, is asked half as

@@ -8,18 +8,16 @@ use ratatui::{
 use unicode_width::UnicodeWidthStr;
 
 use super::{name_in, percent, write};
-use crate::{
-    cli::live::{
-        function::Function,
-        history::Span,
-        palette::Palette,
-        prompt::{Prompt, Purpose},
-        short_name::cut,
-        state::{Pane, State},
-        tree::{Count, ROOT},
-    },
-    printable,
+use crate::cli::live::{
+    function::Function,
+    history::Span,
+    palette::Palette,
+    prompt::{Prompt, Purpose},
+    short_name::cut,
+    state::{Pane, State},
+    tree::{Count, ROOT},
 };
+use profiler_profile_formats::printable;
 
 const NS_PER_S: f64 = 1e9;
 

@@ -5,7 +5,8 @@ use std::{collections::BTreeSet, iter, sync::mpsc};
 use profiler_common::unwind::{CfaRule, MAX_PROCESS_MAPPINGS, Rule};
 
 use super::*;
-use crate::{address::FileOffset, sampler::ebpf::test_maps::unwind_maps};
+use crate::sampler::ebpf::test_maps::unwind_maps;
+use profiler_addresses::FileOffset;
 
 fn entry(start: u64, end: u64, pages: u32) -> MappingEntry {
     MappingEntry { start, end, pages, ..MappingEntry::default() }

@@ -1,0 +1,6 @@
+//! Method names of .NET code.
+
+pub mod eventpipe;
+pub mod managed;
+pub mod pe;
+pub mod readytorun;

@@ -1,0 +1,404 @@
+//! Names of managed (.NET) methods, spelled the same whatever source they come from.
+//!
+//! A perf map and a jitdump write `int32 [app] Ns.Type::Method(int32)[QuickJitted]`, which is
+//! `app!Ns.Type.Method(int32)` here, as PerfView and dotnet-trace print it:
+//! * the return type goes, the assembly in brackets stands first, `::` becomes `.`;
+//! * what says how the code was compiled goes, so that all tiers of a method are one frame;
+//! * addresses of method tables in comments go: they differ from run to run;
+//! * nested types (`Outer+Inner`) and generic arguments stay as the runtime spells them;
+//! * argument types are spelled as in the runtime's events: `class System.String`, not `string`.
+//!
+//! Runtime stubs are numbered (`stub<7> GenerateLookupStub<GenerateLookupStub>`); without the number and with
+//! a repeated owner written once (`stub GenerateLookupStub`) each kind is one frame. Everything else - names
+//! of other runtimes, and names that are in this spelling already - stays as it is.
+
+mod arguments;
+mod readable;
+mod style;
+
+use std::{borrow::Cow, fmt};
+
+use serde::{Deserialize, Serialize};
+
+#[cfg(any(fuzzing, test))]
+pub use self::readable::readable;
+pub use self::style::NameStyle;
+
+/// A name, and how its code was compiled where the source says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManagedName<'a> {
+    pub name: Cow<'a, str>,
+    pub tier: Option<Tier>,
+}
+
+/// How the runtime compiled a method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Tier {
+    /// The runtime did not say.
+    Unknown,
+    /// Ahead of time.
+    Precompiled,
+    /// By request without optimization.
+    MinOptJitted,
+    /// Fully, without tiers.
+    Optimized,
+    /// Tier 0.
+    QuickJitted,
+    /// Tier 1.
+    OptimizedTier1,
+    /// Tier 1, entered in the middle of a loop.
+    OptimizedTier1Osr,
+    /// Tier 0 with counters.
+    Instrumented,
+    /// Optimized with counters.
+    InstrumentedOptimized,
+}
+
+impl Tier {
+    /// Of code that the runtime's events describe by these flags (`MethodFlags` of `MethodLoadVerbose`, vm/eventtrace.h).
+    pub fn of_event(flags: u32) -> Self {
+        const DYNAMIC: u32 = 0x1;
+        const JITTED: u32 = 0x8;
+        const TIER_SHIFT: u32 = 7;
+        const TIER_MASK: u32 = 0x7;
+        if flags & (DYNAMIC | JITTED) == 0 {
+            return Self::Precompiled;
+        }
+        match flags >> TIER_SHIFT & TIER_MASK {
+            1 => Self::MinOptJitted,
+            2 => Self::Optimized,
+            3 => Self::QuickJitted,
+            4 => Self::OptimizedTier1,
+            5 => Self::OptimizedTier1Osr,
+            6 => Self::Instrumented,
+            7 => Self::InstrumentedOptimized,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// As in perf maps, without the brackets.
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let suffix = TIERS.iter().find(|(_, tier)| tier == self).map_or("", |(suffix, _)| suffix);
+        f.write_str(suffix.trim_matches(['[', ']']))
+    }
+}
+
+/// The suffixes, as `PrepareCodeConfig::GetJitOptimizationTierStr` (vm/prestub.cpp) and `PerfMap`
+/// (vm/perfmap.cpp) of the .NET runtime spell them.
+const TIERS: [(&str, Tier); 11] = [
+    ("[Unknown]", Tier::Unknown),
+    ("[PreJIT]", Tier::Precompiled),
+    ("[PreJit-cold]", Tier::Precompiled),
+    ("[ReadyToRun]", Tier::Precompiled),
+    ("[MinOptJitted]", Tier::MinOptJitted),
+    ("[Optimized]", Tier::Optimized),
+    ("[QuickJitted]", Tier::QuickJitted),
+    ("[OptimizedTier1]", Tier::OptimizedTier1),
+    ("[OptimizedTier1OSR]", Tier::OptimizedTier1Osr),
+    ("[InstrumentedTier]", Tier::Instrumented),
+    ("[InstrumentedTierOptimized]", Tier::InstrumentedOptimized),
+];
+
+/// The product's spelling of a name from a perf map or a jitdump.
+pub fn normalise(raw: &str) -> ManagedName<'_> {
+    if let Some(name) = stub(raw) {
+        return ManagedName { name, tier: None };
+    }
+    let (untiered, tier) = split_tier(raw);
+    match method(untiered) {
+        Some(name) => ManagedName { name: Cow::Owned(name), tier },
+        None => ManagedName { name: Cow::Borrowed(raw), tier: None },
+    }
+}
+
+/// The product's spelling of a method, without its module, from the parts that the runtime's events have: type, method,
+/// and signature with return type.
+///
+/// Of the types of a runtime's own stubs the signature has addresses only, which differ from run to run.
+pub fn of_event(class: &str, method: &str, signature: &str) -> String {
+    const TYPE_ADDRESS: &str = "pMT: ";
+    let arguments = arguments_start(signature).map_or("", |start| &signature[start..]);
+    let mut name = if class.is_empty() { method.to_owned() } else { format!("{class}.{method}") };
+    let mut parts = arguments.split(TYPE_ADDRESS);
+    name.push_str(parts.next().unwrap_or_default());
+    for part in parts {
+        name.push('?');
+        name.push_str(part.trim_start_matches(|digit: char| digit.is_ascii_hexdigit()));
+    }
+    name
+}
+
+/// `stub<7> Kind<Owner>` or `stub7 Kind<Owner>` without the number.
+fn stub(raw: &str) -> Option<Cow<'_, str>> {
+    let (number, label) = raw.strip_prefix("stub")?.split_once(' ')?;
+    let digits = number.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')).unwrap_or(number);
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) || label.contains([' ', '[']) {
+        return None;
+    }
+    let label = match label.strip_suffix('>').and_then(|label| label.split_once('<')) {
+        Some((kind, owner)) if kind == owner => kind,
+        _ => label,
+    };
+    Some(Cow::Owned(format!("stub {label}")))
+}
+
+fn split_tier(mut name: &str) -> (&str, Option<Tier>) {
+    let mut tier = None;
+    while let Some((rest, found)) =
+        TIERS.iter().find_map(|&(suffix, found)| name.strip_suffix(suffix).map(|rest| (rest, found)))
+    {
+        name = rest;
+        tier = tier.or(Some(found));
+    }
+    (name, tier)
+}
+
+/// `assembly!Type.Method(arguments)`, when the name has the shape of a managed method.
+fn method(name: &str) -> Option<String> {
+    let (assembly, rest) = split_assembly(name)?;
+    let (class, signature) = rest.split_once("::")?;
+    if class.is_empty() || !signature.ends_with(')') {
+        return None;
+    }
+    let mut signature = signature.to_owned();
+    remove_method_tables(&mut signature);
+    let (name, arguments) = signature.split_at(arguments_start(&signature)?);
+    let mut method = format!("{assembly}!{class}.{name}");
+    arguments::append(&mut method, arguments);
+    Some(method)
+}
+
+/// Where the parentheses open that the last character closes.
+fn arguments_start(signature: &str) -> Option<usize> {
+    let mut open = 0_usize;
+    signature.rmatch_indices(['(', ')']).find_map(|(at, parenthesis)| {
+        open = if parenthesis == ")" { open + 1 } else { open.checked_sub(1)? };
+        (open == 0).then_some(at)
+    })
+}
+
+/// The assembly that stands in brackets of its own behind the return type, and what follows it. Brackets of
+/// arrays follow their type, and assemblies of other types touch those: neither stands alone.
+fn split_assembly(name: &str) -> Option<(&str, &str)> {
+    let mut from = 0;
+    loop {
+        let open = from + name.get(from..)?.find('[')?;
+        let (before, inside) = (&name[..open], &name[open + 1..]);
+        let close = inside.find(['[', ']'])?;
+        let alone = before.is_empty() || before.ends_with(' ');
+        if alone && let Some(rest) = inside[close..].strip_prefix("] ") {
+            let assembly = &inside[..close];
+            return (is_assembly(assembly) && !is_normal(before)).then_some((assembly, rest));
+        }
+        from = open + 1;
+    }
+}
+
+fn is_assembly(name: &str) -> bool {
+    !name.contains('!') && ends_a_name(name)
+}
+
+fn ends_a_name(text: &str) -> bool {
+    text.ends_with(|last: char| last.is_alphanumeric() || matches!(last, '_' | '.' | '-'))
+}
+
+/// Whether an `assembly!` stands there already. The exclamation marks of generic parameters (`!0`, `!!1`)
+/// never follow a name.
+fn is_normal(text: &str) -> bool {
+    text.match_indices('!').any(|(at, _)| ends_a_name(&text[..at]))
+}
+
+/// Removes ` /* MT: 0x00007F7E6BEB1E08 */`.
+fn remove_method_tables(name: &mut String) {
+    const OPEN: &str = " /* MT: 0x";
+    const CLOSE: &str = " */";
+    if !name.contains(OPEN) {
+        return;
+    }
+    let mut kept = String::with_capacity(name.len());
+    let mut rest = name.as_str();
+    while let Some((before, comment)) = rest.split_once(OPEN) {
+        kept.push_str(before);
+        let digits = comment.bytes().take_while(u8::is_ascii_hexdigit).count();
+        rest = match comment[digits..].strip_prefix(CLOSE) {
+            Some(behind) => behind,
+            None => {
+                kept.push_str(OPEN);
+                comment
+            }
+        };
+    }
+    kept.push_str(rest);
+    *name = kept;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    fn name(raw: &str) -> String {
+        normalise(raw).name.into_owned()
+    }
+
+    #[test]
+    fn methods_read_as_module_type_method_and_arguments() {
+        for (raw, expected) in [
+            (
+                "int32 [app] ProfTest.Workloads.Cpu::Fib(int32)[QuickJitted]",
+                "app!ProfTest.Workloads.Cpu.Fib(int32)",
+            ),
+            ("int32 [app] ProfTest.Workloads.Cpu::Fib(int32)", "app!ProfTest.Workloads.Cpu.Fib(int32)"),
+            ("[app] A.B::C()[PreJIT]", "app!A.B.C()"),
+            ("instance void [app] A.Outer+Inner::.ctor()[OptimizedTier1OSR]", "app!A.Outer+Inner..ctor()"),
+            (
+                "class [System.Private.CoreLib]System.Threading.Thread [app] A.Program::Start(string,\
+                 class [System.Private.CoreLib]System.Threading.ThreadStart)[QuickJitted]",
+                "app!A.Program.Start(class System.String,class System.Threading.ThreadStart)",
+            ),
+            (
+                "instance string[] [System.Private.CoreLib] System.String::Split(int32[])[OptimizedTier1]",
+                "System.Private.CoreLib!System.String.Split(int32[])",
+            ),
+            (
+                "!!0 [System.Private.CoreLib] System.Threading.Interlocked::Exchange(!!0&,!!0)[OptimizedTier1]",
+                "System.Private.CoreLib!System.Threading.Interlocked.Exchange(!!0&,!!0)",
+            ),
+            (
+                "instance class System.Func`1<!0> [System.Linq] A`2[System.__Canon,System.Int32]::Get()[Optimized]",
+                "System.Linq!A`2[System.__Canon,System.Int32].Get()",
+            ),
+            (
+                "instance void [System.Private.CoreLib] System.Timer::System.IWorkItem.Execute()[Optimized]",
+                "System.Private.CoreLib!System.Timer.System.IWorkItem.Execute()",
+            ),
+            (
+                "int32 [Anonymously Hosted DynamicMethods Assembly] dynamicClass::dyn;method, number 5(int32)[Optimized]",
+                "Anonymously Hosted DynamicMethods Assembly!dynamicClass.dyn;method, number 5(int32)",
+            ),
+        ] {
+            assert_eq!(name(raw), expected);
+        }
+    }
+
+    #[test]
+    fn addresses_in_comments_are_left_out() {
+        let raw = "Interop/Error /* MT: 0x00007F7E6C51A8A0 */ [System.Console] dynamicClass::IL_STUB_PInvoke(\
+                   System.Net.Sockets.ProtocolType /* MT: 0x7fb1b1285438 */*&,native int*)[Optimized]";
+        let expected = "System.Console!dynamicClass.IL_STUB_PInvoke(System.Net.Sockets.ProtocolType*&,int*)";
+        assert_eq!(name(raw), expected);
+        assert_eq!(name("void [a] B::C( /* MT: 0xzz */ int32)"), "a!B.C( /* MT: 0xzz */ int32)");
+    }
+
+    #[test]
+    fn all_tiers_of_a_method_are_one_name() {
+        for (suffix, tier) in TIERS {
+            let raw = format!("void [app] A::B(){suffix}");
+            assert_eq!(normalise(&raw), ManagedName { name: Cow::Borrowed("app!A.B()"), tier: Some(tier) });
+        }
+        assert_eq!(normalise("void [app] A::B()").tier, None);
+    }
+
+    #[test]
+    fn tiers_of_events_are_spelled_as_in_perf_maps() {
+        const DYNAMIC: u32 = 1;
+        const JITTED: u32 = 8;
+        let spelled = |number: u32| Tier::of_event(number << 7 | JITTED | 0x1000_0007).to_string();
+        assert_eq!(
+            (0..8).map(spelled).collect::<Vec<_>>(),
+            [
+                "Unknown",
+                "MinOptJitted",
+                "Optimized",
+                "QuickJitted",
+                "OptimizedTier1",
+                "OptimizedTier1OSR",
+                "InstrumentedTier",
+                "InstrumentedTierOptimized"
+            ]
+        );
+        assert_eq!(Tier::of_event(!(JITTED | DYNAMIC)).to_string(), "PreJIT");
+    }
+
+    #[test]
+    fn stubs_of_a_kind_are_one_name() {
+        for (raw, expected) in [
+            ("stub<7> GenerateLookupStub<GenerateLookupStub>", "stub GenerateLookupStub"),
+            ("stub<1735> GenerateLookupStub<GenerateLookupStub>", "stub GenerateLookupStub"),
+            ("stub12 GenerateLookupStub<GenerateLookupStub>", "stub GenerateLookupStub"),
+            ("stub GenerateLookupStub<GenerateLookupStub>", "stub GenerateLookupStub"),
+            (
+                "stub<3> AllocateTemporaryEntryPoints<PRECODE_FIXUP>",
+                "stub AllocateTemporaryEntryPoints<PRECODE_FIXUP>",
+            ),
+            ("stub<x> A<A>", "stub<x> A<A>"),
+            ("stubborn function", "stubborn function"),
+            ("stub<1> two words", "stub<1> two words"),
+        ] {
+            assert_eq!(name(raw), expected);
+        }
+    }
+
+    #[test]
+    fn names_of_other_shapes_stay_as_they_are() {
+        for raw in [
+            "",
+            "LazyCompile:~foo file.js:1:2",
+            "JS:*fib /app/index.js:1:13 [Optimized]",
+            "JS:~f[0] a::b() c.js:1:1",
+            "Ljava/lang/String;::hashCode",
+            "void java.lang.Foo.bar(int[])",
+            "dynamicClass::IL_STUB_PInvoke(int32)",
+            "Interpreter",
+            "[app] no method",
+            "void [app] ::M()",
+            "void [app] A::field",
+            "void [app] A::M)",
+            "void [] A::M()",
+            "void [app",
+            "[[[[ ]]]] ::()",
+            "app!A.B(class [x] C::D())",
+            "\u{1b}[31m [\u{e9}",
+        ] {
+            assert_eq!(name(raw), raw);
+        }
+    }
+
+    #[test]
+    fn a_name_in_this_spelling_stays_as_it_is() {
+        const PARTS: [&str; 21] = [
+            "[",
+            "]",
+            " ",
+            "::",
+            "(",
+            ")",
+            "!",
+            "!!0",
+            "app",
+            "A.B",
+            "stub",
+            "<7>",
+            "<",
+            ">",
+            "[app] ",
+            "[Optimized]",
+            " /* MT: 0x",
+            " */",
+            "/* MT: 0x1f */",
+            "\u{e9}",
+            ";",
+        ];
+        let mut random = fastrand::Rng::with_seed(3);
+        let mut changed = 0;
+        for _ in 0..50_000 {
+            let mut parts =
+                || -> String { (0..random.u64(0..6)).map(|_| PARTS[random.u64(0..21) as usize]).collect() };
+            let raw = format!("{} [app] {}::M{}({}){}", parts(), parts(), parts(), parts(), parts());
+            let once = name(&raw);
+            assert_eq!(name(&once), once, "{raw:?}");
+            changed += u32::from(once != raw);
+        }
+        assert!(changed > 1_000, "the random names include methods: {changed}");
+    }
+}

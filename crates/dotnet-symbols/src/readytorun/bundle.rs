@@ -1,0 +1,335 @@
+//! A single-file .NET program: an ELF file with the program's assemblies behind its own bytes, and a list of them.
+//!
+//! Source: dotnet/runtime, `src/native/corehost/bundle` and `src/native/corehost/apphost/bundle_marker.cpp`.
+
+use profiler_addresses::FileOffset;
+use profiler_binary_reader::{Budget, Bytes, Defect, Image};
+
+/// What stands in the variables of every host of .NET programs, behind the offset of the list: the SHA-256 of
+/// `.net core bundle\n`.
+const MARKER: [u8; 32] = [
+    0x8b, 0x12, 0x02, 0xb9, 0x6a, 0x61, 0x20, 0x38, 0x72, 0x7b, 0x93, 0x02, 0x14, 0xd7, 0xa0, 0x32, 0x13,
+    0xf5, 0xb9, 0xe6, 0xef, 0xae, 0x33, 0x18, 0xee, 0x3b, 0x2d, 0xce, 0x24, 0xb3, 0x6a, 0xae,
+];
+
+/// How many bytes of variables are searched for the marker. The host that has the whole runtime in it has 160 KB.
+const MAX_SEARCHED_BYTES: u64 = 16 << 20;
+
+/// How many of them are read at once.
+const SEARCH_PIECE_BYTES: u64 = 256 << 10;
+
+/// The longest list that is read. Those of the largest programs have some 50 KB.
+const MAX_LIST_BYTES: u64 = 4 << 20;
+
+/// What a byte of the list takes off the budget for reading: what is made of it takes more memory.
+const LIST_COST: u64 = 4;
+
+/// The first version whose list says which files are compressed.
+const VERSION_WITH_COMPRESSION: u32 = 6;
+
+/// The assemblies that a file carries as they are, by where they begin.
+#[derive(Debug)]
+pub struct Bundle {
+    image: Image,
+    assemblies: Vec<Assembly>,
+    /// Assemblies that the runtime unpacks into memory: no mapping shows them.
+    pub compressed: usize,
+}
+
+/// An assembly in a bundle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assembly {
+    pub start: u64,
+    pub bytes: u64,
+    /// Its path in the bundle.
+    pub path: String,
+}
+
+impl Bundle {
+    /// The bundle of an ELF file, if it has one. `variables` are the places of the file's initialized variables with
+    /// their lengths in bytes, `budget` is that of all symbols and debug information.
+    pub fn read(
+        image: &Image,
+        variables: impl Iterator<Item = (FileOffset, u64)>,
+        budget: &Budget,
+    ) -> Result<Option<Self>, Defect> {
+        let Some(marker) = find_marker(image, variables, budget)? else { return Ok(None) };
+        let mut before = [0; 8];
+        image.read_into(marker.saturating_sub(before.len() as u64), &mut before)?;
+        // Zero is what stands there in a host without a bundle.
+        let list = u64::from_le_bytes(before);
+        if list == 0 {
+            return Ok(None);
+        }
+        let bytes = image.length().checked_sub(list).ok_or(Defect::Malformed)?.min(MAX_LIST_BYTES);
+        spend(budget, bytes * LIST_COST)?;
+        let entries = read_list(&image.read(list, bytes, MAX_LIST_BYTES)?)?;
+        let compressed = entries.iter().filter(|entry| entry.is_compressed).count();
+        let within = |file: &Assembly| image.part(file.start, file.bytes).is_ok();
+        let plain = entries.into_iter().filter(|entry| !entry.is_compressed).map(|entry| entry.assembly);
+        let mut assemblies: Vec<_> = plain.filter(within).collect();
+        assemblies.sort_by_key(|assembly| assembly.start);
+        let image = image.part(0, image.length())?;
+        Ok(Some(Self { image, assemblies, compressed }))
+    }
+
+    /// The assembly that holds the byte at an offset of the file.
+    pub fn assembly_at(&self, offset: FileOffset) -> Option<&Assembly> {
+        let above = self.assemblies.partition_point(|assembly| assembly.start <= offset.0);
+        let below = self.assemblies.get(above.checked_sub(1)?)?;
+        (offset.0 - below.start < below.bytes).then_some(below)
+    }
+
+    /// The assembly at a path in the bundle.
+    pub fn assembly_named(&self, path: &str) -> Option<&Assembly> {
+        self.assemblies.iter().find(|assembly| assembly.path == path)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.assemblies.len()
+    }
+
+    /// The bytes of an assembly.
+    pub fn image_of(&self, assembly: &Assembly) -> Result<Image, Defect> {
+        self.image.part(assembly.start, assembly.bytes)
+    }
+}
+
+fn spend(budget: &Budget, bytes: u64) -> Result<(), Defect> {
+    if budget.spend_on_reading(bytes) { Ok(()) } else { Err(Defect::TooLarge) }
+}
+
+/// Where in the file the marker is.
+fn find_marker(
+    image: &Image,
+    variables: impl Iterator<Item = (FileOffset, u64)>,
+    budget: &Budget,
+) -> Result<Option<u64>, Defect> {
+    let finder = memchr::memmem::Finder::new(&MARKER);
+    let mut left_bytes = MAX_SEARCHED_BYTES;
+    for (start, bytes) in variables {
+        let end = start.0.saturating_add(bytes.min(left_bytes)).min(image.length());
+        let mut at = start.0;
+        while end.saturating_sub(at) >= MARKER.len() as u64 {
+            let bytes = SEARCH_PIECE_BYTES.min(end - at);
+            spend(budget, bytes)?;
+            let piece = image.read(at, bytes, SEARCH_PIECE_BYTES)?;
+            if let Some(found) = finder.find(&piece) {
+                return Ok(Some(at + found as u64));
+            }
+            // The marker may begin in one piece and end in the next.
+            at += piece.len().saturating_sub(MARKER.len() - 1).max(1) as u64;
+        }
+        left_bytes = left_bytes.saturating_sub(bytes);
+    }
+    Ok(None)
+}
+
+struct Entry {
+    assembly: Assembly,
+    is_compressed: bool,
+}
+
+/// The assemblies of a list. Every entry takes bytes of it, so that they are bounded by its length.
+fn read_list(bytes: &[u8]) -> Result<Vec<Entry>, Defect> {
+    const BYTES_SINCE_VERSION_2: usize = 40;
+    let mut fields = Bytes::at(bytes, 0);
+    let (version, _minor, count) = (fields.u32()?, fields.u32()?, fields.u32()?);
+    read_string(&mut fields, bytes)?;
+    fields.skip(if version >= 2 { BYTES_SINCE_VERSION_2 } else { 0 });
+    let mut entries = Vec::new();
+    for _ in 0..count {
+        entries.extend(read_entry(&mut fields, bytes, version)?);
+    }
+    Ok(entries)
+}
+
+/// What is no assembly is passed over.
+fn read_entry(fields: &mut Bytes<'_>, bytes: &[u8], version: u32) -> Result<Option<Entry>, Defect> {
+    const ASSEMBLY: u8 = 1;
+    let (start, size) = (fields.u64()?, fields.u64()?);
+    let compressed_bytes = if version >= VERSION_WITH_COMPRESSION { fields.u64()? } else { 0 };
+    let kind = fields.u8()?;
+    let path = read_string(fields, bytes)?;
+    let assembly = Assembly { start, bytes: size, path: String::from_utf8_lossy(path).into_owned() };
+    Ok((kind == ASSEMBLY).then_some(Entry { assembly, is_compressed: compressed_bytes != 0 }))
+}
+
+/// A string behind its length, which has seven bits in each byte, the lowest first.
+fn read_string<'a>(fields: &mut Bytes<'_>, bytes: &'a [u8]) -> Result<&'a [u8], Defect> {
+    const MAX_LENGTH_BITS: u32 = 14;
+    let mut length = 0;
+    for shift in (0..MAX_LENGTH_BITS).step_by(7) {
+        let byte = fields.u8()?;
+        length |= usize::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            let start = fields.position();
+            fields.skip(length);
+            return bytes.get(start..start.saturating_add(length)).ok_or(Defect::Malformed);
+        }
+    }
+    Err(Defect::TooLarge)
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::readytorun::tests::random_bytes;
+    use profiler_elf_symbols::{Elf, test_file::TestFile};
+
+    /// A program with a bundle of these assemblies: path, bytes, whether they count as compressed.
+    pub fn program(assemblies: &[(&str, &[u8], bool)]) -> Vec<u8> {
+        let variables = [&[0; 24][..], &MARKER, &[7; 9]].concat();
+        let mut bytes = TestFile::with_code().variables(variables).bytes();
+        let mut entries = Vec::new();
+        for (path, contents, is_compressed) in assemblies {
+            bytes.extend([0x55; 3]);
+            let packed_bytes = if *is_compressed { contents.len() as u64 } else { 0 };
+            let numbers = [bytes.len() as u64, contents.len() as u64, packed_bytes];
+            entries.extend(numbers.into_iter().flat_map(u64::to_le_bytes));
+            entries.extend([1, path.len() as u8]);
+            entries.extend(path.as_bytes());
+            bytes.extend(*contents);
+        }
+        let list = bytes.len() as u64;
+        for number in [6, 0, assemblies.len() as u32] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.extend(b"\x04name");
+        bytes.extend([0; 40]);
+        bytes.extend(entries);
+        let marker = position_of_marker(&bytes);
+        bytes[marker - 8..marker].copy_from_slice(&list.to_le_bytes());
+        bytes
+    }
+
+    fn position_of_marker(bytes: &[u8]) -> usize {
+        memchr::memmem::find(bytes, &MARKER).unwrap()
+    }
+
+    fn read(bytes: Vec<u8>) -> Result<Option<Bundle>, Defect> {
+        let elf = Elf::parse(Image::Memory(bytes)).unwrap();
+        Bundle::read(elf.image(), elf.variables(), &Budget::default())
+    }
+
+    const TWO: [(&str, &[u8], bool); 2] = [("A.dll", b"aaaa", false), ("cs/B.dll", b"bb", false)];
+
+    #[test]
+    fn an_offset_is_in_the_assembly_whose_bytes_hold_it() {
+        let bytes = program(&TWO);
+        let bundle = read(bytes.clone()).unwrap().unwrap();
+        for (path, contents, _) in TWO {
+            let found = bundle.assembly_named(path).unwrap();
+            assert_eq!(bundle.image_of(found).unwrap().read(0, found.bytes, 10).unwrap(), contents);
+            let at = |offset| bundle.assembly_at(FileOffset(offset)).map(|found| &*found.path);
+            assert_eq!(at(found.start), Some(path));
+            assert_eq!(at(found.start + found.bytes - 1), Some(path));
+            assert_ne!(at(found.start + found.bytes), Some(path));
+            assert_ne!(at(found.start - 1), Some(path));
+        }
+        assert_eq!(bundle.assembly_at(FileOffset(0)), None);
+        assert_eq!(bundle.assembly_at(FileOffset(u64::MAX)), None);
+        assert_eq!(bundle.assembly_named("B.dll"), None);
+    }
+
+    #[test]
+    fn compressed_assemblies_are_nowhere_in_the_file() {
+        let bundle = read(program(&[("A.dll", b"aaaa", true), TWO[1]])).unwrap().unwrap();
+        assert_eq!((bundle.len(), bundle.compressed), (1, 1));
+        assert_eq!(bundle.assembly_named("A.dll"), None);
+    }
+
+    #[test]
+    fn a_program_without_a_list_carries_nothing() {
+        let mut bytes = program(&TWO);
+        let marker = position_of_marker(&bytes);
+        bytes[marker - 8..marker].fill(0);
+        assert!(read(bytes).unwrap().is_none());
+        assert!(read(TestFile::typical().bytes()).unwrap().is_none());
+    }
+
+    #[test]
+    fn variables_beyond_the_end_of_the_file_hold_no_marker() {
+        const OFFSET: usize = 8;
+        let mut bytes = program(&TWO);
+        let headers = usize::try_from(u64::from_le_bytes(bytes[0x20..0x28].try_into().unwrap())).unwrap();
+        bytes[headers + OFFSET..headers + OFFSET + 8].copy_from_slice(&(u64::MAX - 5).to_le_bytes());
+        assert!(read(bytes).unwrap().is_none());
+    }
+
+    #[test]
+    fn the_marker_is_found_across_the_pieces_it_is_searched_in() {
+        for before in [SEARCH_PIECE_BYTES - 20, SEARCH_PIECE_BYTES, 2 * SEARCH_PIECE_BYTES - 31] {
+            let variables = [&vec![0; before as usize][..], &MARKER].concat();
+            let bytes = TestFile::with_code().variables(variables).bytes();
+            let expected = position_of_marker(&bytes) as u64;
+            let elf = Elf::parse(Image::Memory(bytes)).unwrap();
+            assert_eq!(find_marker(elf.image(), elf.variables(), &Budget::default()), Ok(Some(expected)));
+            assert_eq!(
+                find_marker(elf.image(), elf.variables(), &Budget::of_work(before)),
+                Err(Defect::TooLarge)
+            );
+        }
+    }
+
+    #[test]
+    fn a_list_that_lies_costs_what_it_lies_about() {
+        let bytes = program(&TWO);
+        let marker = position_of_marker(&bytes);
+        let list = u64::from_le_bytes(bytes[marker - 8..marker].try_into().unwrap()) as usize;
+        let entry = list + 12 + 5 + 40;
+        let changed = |at: usize, new: &[u8]| {
+            let mut bytes = bytes.clone();
+            bytes[at..at + new.len()].copy_from_slice(new);
+            read(bytes)
+        };
+        assert_eq!(changed(marker - 8, &[0xff; 8]).err(), Some(Defect::Malformed), "beyond the end");
+        assert_eq!(changed(list + 8, &[0xff; 4]).err(), Some(Defect::Malformed), "files without end");
+        assert_eq!(changed(list + 12, &[0xff; 2]).err(), Some(Defect::TooLarge), "a name without end");
+        for lie in [entry, entry + 8] {
+            let bundle = changed(lie, &[0xff; 8]).unwrap().unwrap();
+            assert_eq!(bundle.len(), 1, "an assembly that is not in the file");
+        }
+        // The first assembly over all that follows it.
+        let bundle = changed(entry + 8, &8_u64.to_le_bytes()).unwrap().unwrap();
+        let second = bundle.assembly_named("cs/B.dll").unwrap().start;
+        assert_eq!(bundle.assembly_at(FileOffset(second)).unwrap().path, "cs/B.dll");
+    }
+
+    #[test]
+    fn a_list_with_any_bytes_is_an_answer_and_no_panic() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let bytes = program(&TWO);
+        let marker = position_of_marker(&bytes);
+        let list = u64::from_le_bytes(bytes[marker - 8..marker].try_into().unwrap()) as usize;
+        for position in list..bytes.len() {
+            for value in [0, 1, 0x7f, 0x80, 0xff] {
+                let mut changed = bytes.clone();
+                changed[position] = value;
+                let _ = read(changed);
+            }
+            let _ = read(bytes[..position].to_vec());
+        }
+        for _ in 0..5_000 {
+            let _ = read_list(&random_bytes(&mut random, 200)).map(|entries| entries.len());
+        }
+    }
+
+    #[test]
+    fn a_program_of_ten_gigabytes_costs_what_is_looked_at() {
+        use std::io::{Seek, SeekFrom, Write};
+
+        const LIST_AT: u64 = 10 << 30;
+        let mut bytes = program(&TWO);
+        let marker = position_of_marker(&bytes);
+        let list = u64::from_le_bytes(bytes[marker - 8..marker].try_into().unwrap()) as usize;
+        bytes[marker - 8..marker].copy_from_slice(&LIST_AT.to_le_bytes());
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&bytes).unwrap();
+        file.seek(SeekFrom::Start(LIST_AT)).unwrap();
+        file.write_all(&bytes[list..]).unwrap();
+        let elf = Elf::parse(Image::of_file(file).unwrap()).unwrap();
+        assert_eq!(Bundle::read(elf.image(), elf.variables(), &Budget::default()).unwrap().unwrap().len(), 2);
+    }
+}

@@ -1,0 +1,293 @@
+//! Types and methods as signatures state them (ECMA-335 II.23.2, and the additions of precompiled code).
+
+use super::metadata::{Table, Token};
+use profiler_binary_reader::{Bytes, Defect};
+
+/// Types in one signature: generic types of generic types in all.
+pub(super) const MAX_TYPES: u32 = 1000;
+
+/// Types inside of types. Compilers write a dozen at most.
+const MAX_DEPTH: u32 = 64;
+
+/// A type in a signature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Type {
+    Simple(Simple),
+    /// A class, or a value type, of the module that the signature is of or, with its number, of another.
+    Named {
+        is_value: bool,
+        token: Token,
+        module: Option<u32>,
+    },
+    Generic {
+        definition: Box<Type>,
+        arguments: Vec<Type>,
+    },
+    /// A parameter of the generic type or, if so, of the generic method.
+    Parameter {
+        of_method: bool,
+        number: u32,
+    },
+    Pointer(Box<Type>),
+    Reference(Box<Type>),
+    /// Without a number of dimensions it is a vector.
+    Array(Box<Type>, Option<u32>),
+    Function(Box<MethodSignature>),
+    Modified {
+        required: bool,
+        modifier: Token,
+        of: Box<Type>,
+    },
+}
+
+/// A type that needs no name: by its spelling in signatures, and its own name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Simple {
+    pub(super) spelling: &'static str,
+    pub(super) name: &'static str,
+}
+
+/// What a method takes and returns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MethodSignature {
+    /// How it is called, where that is not as managed methods are.
+    pub(super) convention: &'static str,
+    pub(super) result: Type,
+    pub(super) arguments: Vec<Type>,
+}
+
+/// What names a method in the table of instances.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct InstanceSignature {
+    /// The module whose tables the rest is about, where it is not the image's own.
+    pub(super) module: Option<u32>,
+    pub(super) owner: Option<Type>,
+    pub(super) method: Token,
+}
+
+impl InstanceSignature {
+    /// Takes its types off those that are left.
+    pub(super) fn read(bytes: &mut Bytes<'_>, types_left: &mut u32) -> Result<Self, Defect> {
+        const METHOD_INSTANTIATION: u32 = 0x04;
+        const MEMBER_REFERENCE: u32 = 0x10;
+        const OWNER: u32 = 0x40;
+        const MODULE: u32 = 0x80;
+        let flags = bytes.compressed()?;
+        let mut reader = TypeReader { bytes, types_left };
+        let module = if flags & MODULE == 0 { None } else { Some(reader.bytes.compressed()?) };
+        let owner = if flags & OWNER == 0 { None } else { Some(reader.read(MAX_DEPTH)?) };
+        let table = if flags & MEMBER_REFERENCE == 0 { Table::MethodDef } else { Table::MemberRef };
+        let method = Token { table, row: reader.bytes.compressed()? };
+        if flags & METHOD_INSTANTIATION != 0 {
+            for _ in 0..reader.bytes.compressed()? {
+                reader.read(MAX_DEPTH)?;
+            }
+        }
+        Ok(Self { module, owner, method })
+    }
+}
+
+impl MethodSignature {
+    pub(super) fn read(bytes: &mut Bytes<'_>) -> Result<Self, Defect> {
+        TypeReader { bytes, types_left: &mut { MAX_TYPES } }.method(MAX_DEPTH)
+    }
+}
+
+impl Type {
+    pub(super) fn read(bytes: &mut Bytes<'_>) -> Result<Self, Defect> {
+        TypeReader { bytes, types_left: &mut { MAX_TYPES } }.read(MAX_DEPTH)
+    }
+}
+
+struct TypeReader<'r, 'a> {
+    bytes: &'r mut Bytes<'a>,
+    types_left: &'r mut u32,
+}
+
+impl TypeReader<'_, '_> {
+    fn read(&mut self, depth: u32) -> Result<Type, Defect> {
+        self.spend()?;
+        let depth = depth.checked_sub(1).ok_or(Defect::TooLarge)?;
+        let kind = self.bytes.u8()?;
+        if let Some(simple) = simple(kind) {
+            return Ok(Type::Simple(simple));
+        }
+        Ok(match kind {
+            0x0f => Type::Pointer(self.boxed(depth)?),
+            0x10 => Type::Reference(self.boxed(depth)?),
+            0x11 | 0x12 => Type::Named { is_value: kind == 0x11, token: self.type_token()?, module: None },
+            0x13 | 0x1e => Type::Parameter { of_method: kind == 0x1e, number: self.bytes.compressed()? },
+            0x14 => self.array(depth)?,
+            0x15 => self.generic(depth)?,
+            0x1b => Type::Function(Box::new(self.method(depth)?)),
+            0x1d => Type::Array(self.boxed(depth)?, None),
+            0x1f | 0x20 => {
+                let modifier = self.type_token()?;
+                Type::Modified { required: kind == 0x1f, modifier, of: self.boxed(depth)? }
+            }
+            // A value type in its native layout, and a pinned variable: the type itself follows.
+            0x3d | 0x45 => self.read(depth)?,
+            0x3f => {
+                let module = self.bytes.compressed()?;
+                self.read(depth)?.of_module(module)
+            }
+            _ => return Err(Defect::Malformed),
+        })
+    }
+
+    fn spend(&mut self) -> Result<(), Defect> {
+        *self.types_left = self.types_left.checked_sub(1).ok_or(Defect::TooLarge)?;
+        Ok(())
+    }
+
+    fn boxed(&mut self, depth: u32) -> Result<Box<Type>, Defect> {
+        self.read(depth).map(Box::new)
+    }
+
+    fn many(&mut self, count: u32, depth: u32) -> Result<Vec<Type>, Defect> {
+        (0..count).map(|_| self.read(depth)).collect()
+    }
+
+    fn generic(&mut self, depth: u32) -> Result<Type, Defect> {
+        let definition = self.boxed(depth)?;
+        let count = self.bytes.compressed()?;
+        Ok(Type::Generic { definition, arguments: self.many(count, depth)? })
+    }
+
+    /// Bounds say nothing that a name shows.
+    fn array(&mut self, depth: u32) -> Result<Type, Defect> {
+        let element = self.boxed(depth)?;
+        let rank = self.bytes.compressed()?;
+        for _ in ["sizes", "lower bounds"] {
+            for _ in 0..self.bytes.compressed()? {
+                self.spend()?;
+                self.bytes.compressed()?;
+            }
+        }
+        if rank > MAX_TYPES { Err(Defect::TooLarge) } else { Ok(Type::Array(element, Some(rank))) }
+    }
+
+    fn method(&mut self, depth: u32) -> Result<MethodSignature, Defect> {
+        const IS_GENERIC: u8 = 0x10;
+        const SENTINEL: u8 = 0x41;
+        let flags = self.bytes.u8()?;
+        if flags & IS_GENERIC != 0 {
+            self.bytes.compressed()?;
+        }
+        let count = self.bytes.compressed()?;
+        let result = self.read(depth)?;
+        let mut arguments = Vec::new();
+        for _ in 0..count {
+            if self.bytes.peek() == Some(SENTINEL) {
+                self.bytes.skip(1);
+            }
+            arguments.push(self.read(depth)?);
+        }
+        Ok(MethodSignature { convention: convention(flags), result, arguments })
+    }
+
+    fn type_token(&mut self) -> Result<Token, Defect> {
+        Token::type_def_or_ref(self.bytes.compressed()?).ok_or(Defect::Malformed)
+    }
+}
+
+impl Type {
+    /// The type, if its name is one of another module. Its arguments are of the signature's own.
+    fn of_module(self, number: u32) -> Self {
+        match self {
+            Self::Named { is_value, token, .. } => Self::Named { is_value, token, module: Some(number) },
+            Self::Generic { definition, arguments } => {
+                Self::Generic { definition: Box::new(definition.of_module(number)), arguments }
+            }
+            other => other,
+        }
+    }
+}
+
+fn convention(flags: u8) -> &'static str {
+    match flags & 0x0f {
+        1 => "unmanaged cdecl ",
+        2 => "unmanaged stdcall ",
+        3 => "unmanaged thiscall ",
+        4 => "unmanaged fastcall ",
+        9 => "unmanaged ",
+        _ => "",
+    }
+}
+
+fn simple(kind: u8) -> Option<Simple> {
+    let (spelling, name) = match kind {
+        0x01 => ("void", "System.Void"),
+        0x02 => ("bool", "System.Boolean"),
+        0x03 => ("wchar", "System.Char"),
+        0x04 => ("int8", "System.SByte"),
+        0x05 => ("unsigned int8", "System.Byte"),
+        0x06 => ("int16", "System.Int16"),
+        0x07 => ("unsigned int16", "System.UInt16"),
+        0x08 => ("int32", "System.Int32"),
+        0x09 => ("unsigned int32", "System.UInt32"),
+        0x0a => ("int64", "System.Int64"),
+        0x0b => ("unsigned int64", "System.UInt64"),
+        0x0c => ("float32", "System.Single"),
+        0x0d => ("float64", "System.Double"),
+        0x0e => ("class System.String", "System.String"),
+        0x16 => ("refany", "System.TypedReference"),
+        0x18 => ("int", "System.IntPtr"),
+        0x19 => ("unsigned int", "System.UIntPtr"),
+        0x1c => ("class System.Object", "System.Object"),
+        0x3e => ("class System.__Canon", "System.__Canon"),
+        _ => return None,
+    };
+    Some(Simple { spelling, name })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::readytorun::tests::random_bytes;
+    fn read(bytes: &[u8]) -> Result<Type, Defect> {
+        Type::read(&mut Bytes::at(bytes, 0))
+    }
+
+    #[test]
+    fn the_types_of_another_module_keep_their_arguments() {
+        // Module 3's value type of row 5, over a class of this module's row 2 and System.__Canon.
+        let found = read(&[0x3f, 3, 0x15, 0x11, 5 << 2, 2, 0x12, 2 << 2, 0x3e]).unwrap();
+        let Type::Generic { definition, arguments } = found else { unreachable!("no generic type") };
+        let token = |row| Token { table: Table::TypeDef, row };
+        assert_eq!(*definition, Type::Named { is_value: true, token: token(5), module: Some(3) });
+        assert_eq!(arguments[0], Type::Named { is_value: false, token: token(2), module: None });
+        assert_eq!(arguments.len(), 2);
+    }
+
+    #[test]
+    fn an_instance_is_named_by_its_owner_and_its_row() {
+        let bytes = [0x44, 0x12, 9 << 2, 77, 1, 0x08, 0xaa];
+        let mut reader = Bytes::at(&bytes, 0);
+        let found = InstanceSignature::read(&mut reader, &mut { MAX_TYPES }).unwrap();
+        assert!(found.owner.is_some());
+        assert_eq!(found.method, Token { table: Table::MethodDef, row: 77 });
+        assert_eq!(reader.peek(), Some(0xaa), "the type arguments of the method are skipped");
+    }
+
+    #[test]
+    fn types_without_end_are_refused() {
+        assert_eq!(read(&[0x1d; 1000]), Err(Defect::TooLarge));
+        let mut wide = vec![0x15, 0x12, 4, 0x87, 0xff];
+        wide.extend([0x08; 3000]);
+        assert_eq!(read(&wide), Err(Defect::TooLarge));
+        assert_eq!(read(&[]), Err(Defect::Malformed));
+        assert_eq!(read(&[0x3a]), Err(Defect::Malformed));
+    }
+
+    #[test]
+    fn whatever_the_bytes_are_there_is_an_answer() {
+        let mut random = fastrand::Rng::with_seed(7);
+        for _ in 0..20_000 {
+            let bytes = random_bytes(&mut random, 40);
+            let _ = read(&bytes);
+            let _ = InstanceSignature::read(&mut Bytes::at(&bytes, 0), &mut { MAX_TYPES });
+            let _ = MethodSignature::read(&mut Bytes::at(&bytes, 0));
+        }
+    }
+}

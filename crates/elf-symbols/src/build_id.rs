@@ -1,0 +1,122 @@
+//! The build id: what links a file to its debug file, whatever either is called.
+
+use std::fmt;
+
+use object::{
+    LittleEndian,
+    elf::{self, FileHeader64},
+    read::elf::NoteIterator,
+};
+
+use super::{
+    Defect, Image, Sections,
+    header::{LE, ProgramHeader},
+};
+
+/// A SHA-1 has 20 bytes; nothing in use is longer than a SHA-512.
+const MAX_BUILD_ID_BYTES: usize = 64;
+
+/// Notes of real files are a few hundred bytes.
+const MAX_NOTES_BYTES: u64 = 1 << 20;
+
+/// The id the linker gave to a file and to the debug file that was split off from it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct BuildId(Box<[u8]>);
+
+impl BuildId {
+    /// An id, unless it is empty or too long to be one.
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        (1..=MAX_BUILD_ID_BYTES).contains(&bytes.len()).then(|| Self(bytes.into()))
+    }
+
+    /// The id's bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Lower-case hexadecimal, as in the names of debug files.
+impl fmt::Display for BuildId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// The build id among the notes that are loaded with the program.
+pub(super) fn in_segments(image: &Image, programs: &[ProgramHeader]) -> Option<BuildId> {
+    let notes = programs.iter().filter(|program| program.p_type.get(LE) == elf::PT_NOTE);
+    notes
+        .filter_map(|program| {
+            let bytes = image.read(program.p_offset.get(LE), program.p_filesz.get(LE), MAX_NOTES_BYTES);
+            find(&bytes.ok()?, program.p_align.get(LE)).ok().flatten()
+        })
+        .next()
+}
+
+/// The build id among the sections.
+pub(super) fn in_sections(image: &Image, sections: &Sections) -> Option<BuildId> {
+    let notes = sections.iter().filter(|section| section.header().sh_type.get(LE) == elf::SHT_NOTE);
+    notes
+        .filter_map(|section| {
+            let bytes = section.raw(image, MAX_NOTES_BYTES).ok()?;
+            find(&bytes, section.header().sh_addralign.get(LE)).ok().flatten()
+        })
+        .next()
+}
+
+fn find(notes: &[u8], align: u64) -> Result<Option<BuildId>, Defect> {
+    let notes =
+        NoteIterator::<FileHeader64<LittleEndian>>::new(LE, object::U64::new(LE, align).get(LE), notes);
+    for note in notes.map_err(|_| Defect::Malformed)? {
+        let note = note.map_err(|_| Defect::Malformed)?;
+        if note.name() == elf::ELF_NOTE_GNU && note.n_type(LE) == elf::NT_GNU_BUILD_ID {
+            return Ok(BuildId::new(note.desc()));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use object::elf::{SHT_NOTE, SHT_NULL};
+
+    use super::{
+        super::{Elf, test_file::TestFile},
+        *,
+    };
+
+    fn id_of(file: TestFile) -> Option<String> {
+        Elf::parse(Image::Memory(file.bytes())).unwrap().build_id().map(ToString::to_string)
+    }
+
+    #[test]
+    fn the_id_is_found_among_the_sections() {
+        assert_eq!(id_of(TestFile::with_code().build_id(&[0x0a, 0xbc])).as_deref(), Some("0abc"));
+        assert_eq!(id_of(TestFile::with_code()), None);
+    }
+
+    #[test]
+    fn the_id_is_found_in_a_segment_without_any_section() {
+        let with_section = TestFile::with_code().build_id(&[7; 20]);
+        assert_eq!(id_of(with_section.note_segment().section_type(2, SHT_NULL)), Some("07".repeat(20)));
+    }
+
+    #[test]
+    fn an_id_that_is_none_is_left_out() {
+        assert_eq!(BuildId::new(&[]), None);
+        assert_eq!(BuildId::new(&[1; 65]), None);
+        assert_eq!(BuildId::new(&[1; 64]).unwrap().bytes().len(), 64);
+        assert_eq!(id_of(TestFile::with_code().build_id(&[])), None);
+    }
+
+    #[test]
+    fn notes_that_lie_about_their_sizes_hold_no_id() {
+        for note in [
+            &[4, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 3, 0, 0, 0, b'G', b'N', b'U', 0][..],
+            &[0xff; 64],
+            &[0; 11],
+        ] {
+            assert_eq!(id_of(TestFile::with_code().with(".note", SHT_NOTE, note.to_vec())), None);
+        }
+    }
+}

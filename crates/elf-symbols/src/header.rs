@@ -1,0 +1,157 @@
+//! The file header, and where it says the program and section headers are.
+
+use object::{
+    LittleEndian,
+    elf::{self, FileHeader64, ProgramHeader64, SectionHeader64},
+    pod::{self, Pod},
+};
+
+use profiler_binary_reader::{Defect, Image};
+
+pub(super) type ProgramHeader = ProgramHeader64<LittleEndian>;
+pub(super) type SectionHeader = SectionHeader64<LittleEndian>;
+
+pub(super) const LE: LittleEndian = LittleEndian;
+
+/// More program headers than any linker writes.
+const MAX_PROGRAM_HEADERS: u64 = 1024;
+
+/// More section headers than any linker writes into what can run.
+const MAX_SECTION_HEADERS: u64 = 1 << 16;
+
+#[cfg(target_arch = "x86_64")]
+pub(super) const MACHINE: elf::Machine = elf::EM_X86_64;
+#[cfg(target_arch = "aarch64")]
+pub(super) const MACHINE: elf::Machine = elf::EM_AARCH64;
+
+/// Where the tables of the file are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Header {
+    pub(super) machine: elf::Machine,
+    program_offset: u64,
+    program_count: u64,
+    section_offset: u64,
+    section_count: u64,
+    /// The section that holds the sections' names.
+    pub(super) section_names: u32,
+}
+
+impl Header {
+    pub(super) fn read(image: &Image) -> Result<Self, Defect> {
+        let header: FileHeader64<LittleEndian> = read_record(image, 0).map_err(|_| Defect::NotElf)?;
+        let ident = &header.e_ident;
+        let of_this_machine = ident.magic == elf::ELFMAG
+            && ident.class == elf::ELFCLASS64
+            && ident.data == elf::ELFDATA2LSB
+            && header.e_machine.get(LE) == MACHINE;
+        if !of_this_machine {
+            return Err(Defect::NotElf);
+        }
+        let mut found = Self {
+            machine: header.e_machine.get(LE),
+            program_offset: header.e_phoff.get(LE),
+            program_count: header.e_phnum.get(LE).into(),
+            section_offset: header.e_shoff.get(LE),
+            section_count: header.e_shnum.get(LE).into(),
+            section_names: header.e_shstrndx.get(LE).0.into(),
+        };
+        if found.section_offset == 0 {
+            found.section_count = 0;
+        } else {
+            found.extend(image)?;
+        }
+        found.check_entry_sizes(header.e_phentsize.get(LE).into(), header.e_shentsize.get(LE).into())
+    }
+
+    /// Counts that do not fit into their fields stand in the first section header (System V gABI, chapters
+    /// "ELF Header" and "Sections").
+    fn extend(&mut self, image: &Image) -> Result<(), Defect> {
+        let overflows = self.section_count == 0
+            || self.section_names == u32::from(elf::SHN_XINDEX.0)
+            || self.program_count == u64::from(elf::PN_XNUM);
+        if !overflows {
+            return Ok(());
+        }
+        let first: SectionHeader = read_record(image, self.section_offset)?;
+        if self.section_count == 0 {
+            self.section_count = first.sh_size.get(LE);
+        }
+        if self.section_names == u32::from(elf::SHN_XINDEX.0) {
+            self.section_names = first.sh_link.get(LE);
+        }
+        if self.program_count == u64::from(elf::PN_XNUM) {
+            self.program_count = first.sh_info.get(LE).into();
+        }
+        Ok(())
+    }
+
+    fn check_entry_sizes(self, program: usize, section: usize) -> Result<Self, Defect> {
+        let program_is_right = self.program_count == 0 || program == size_of::<ProgramHeader>();
+        let section_is_right = self.section_count == 0 || section == size_of::<SectionHeader>();
+        if program_is_right && section_is_right { Ok(self) } else { Err(Defect::Malformed) }
+    }
+
+    pub(super) fn program_headers(&self, image: &Image) -> Result<Vec<ProgramHeader>, Defect> {
+        read_table(image, self.program_offset, self.program_count, MAX_PROGRAM_HEADERS)
+    }
+
+    pub(super) fn section_headers(&self, image: &Image) -> Result<Vec<SectionHeader>, Defect> {
+        read_table(image, self.section_offset, self.section_count, MAX_SECTION_HEADERS)
+    }
+}
+
+fn read_table<T: Pod>(image: &Image, offset: u64, count: u64, limit: u64) -> Result<Vec<T>, Defect> {
+    if count > limit {
+        return Err(Defect::TooLarge);
+    }
+    let bytes = image.read(offset, count * size_of::<T>() as u64, u64::MAX)?;
+    pod::slice_from_all_bytes(&bytes).map(<[T]>::to_vec).map_err(|()| Defect::Malformed)
+}
+
+/// A record of a fixed layout.
+fn read_record<T: Pod>(image: &Image, offset: u64) -> Result<T, Defect> {
+    let bytes = image.read(offset, size_of::<T>() as u64, u64::MAX)?;
+    pod::from_bytes::<T>(&bytes).map(|(record, _)| *record).map_err(|_| Defect::Malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::test_file::TestFile, *};
+
+    fn read(bytes: Vec<u8>) -> Result<Header, Defect> {
+        Header::read(&Image::Memory(bytes))
+    }
+
+    #[test]
+    fn only_files_of_this_machine_are_taken() {
+        let bytes = TestFile::typical().bytes();
+        assert!(read(bytes.clone()).is_ok());
+        for (offset, what) in [(0, "magic"), (4, "class"), (5, "byte order"), (18, "machine")] {
+            let mut changed = bytes.clone();
+            changed[offset] ^= 3;
+            assert_eq!(read(changed).unwrap_err(), Defect::NotElf, "{what}");
+        }
+        assert_eq!(read(Vec::new()).unwrap_err(), Defect::NotElf);
+        assert_eq!(read(b"#!/bin/sh".to_vec()).unwrap_err(), Defect::NotElf);
+    }
+
+    #[test]
+    fn a_table_of_four_billion_sections_takes_no_memory() {
+        let mut bytes = TestFile::typical().bytes();
+        let sections = u64::from_le_bytes(bytes[0x28..0x30].try_into().unwrap());
+        bytes[0x3c..0x3e].fill(0);
+        let size = usize::try_from(sections).unwrap() + 0x20;
+        bytes[size..size + 8].copy_from_slice(&(1_u64 << 32).to_le_bytes());
+        let image = Image::Memory(bytes);
+        let header = Header::read(&image).unwrap();
+        assert_eq!(header.section_headers(&image).unwrap_err(), Defect::TooLarge);
+    }
+
+    #[test]
+    fn tables_beyond_the_end_are_malformed() {
+        let mut bytes = TestFile::typical().bytes();
+        bytes[0x20..0x28].copy_from_slice(&(u64::MAX - 8).to_le_bytes());
+        let image = Image::Memory(bytes);
+        assert_eq!(Header::read(&image).unwrap().program_headers(&image).unwrap_err(), Defect::Malformed);
+    }
+}

@@ -1,0 +1,28 @@
+//! Loaded segments (`PT_LOAD`) and the place of `.eh_frame_hdr`, from the program headers.
+
+use object::elf;
+use profiler_addresses::{ElfAddress, FileOffset};
+use profiler_binary_reader::Segment;
+
+use crate::header::{LE, ProgramHeader};
+
+/// The segments among the program headers.
+pub(crate) fn loaded(programs: &[ProgramHeader]) -> Vec<Segment> {
+    of_type(programs, elf::PT_LOAD).collect()
+}
+
+/// The segment that says where `.eh_frame` is.
+pub(crate) fn eh_frame_header(programs: &[ProgramHeader]) -> Option<Segment> {
+    of_type(programs, elf::PT_GNU_EH_FRAME).next()
+}
+
+fn of_type(programs: &[ProgramHeader], kind: elf::ProgramType) -> impl Iterator<Item = Segment> {
+    let programs = programs.iter().filter(move |program| program.p_type.get(LE) == kind);
+    programs.map(|program| Segment {
+        offset: FileOffset(program.p_offset.get(LE)),
+        address: ElfAddress(program.p_vaddr.get(LE)),
+        file_bytes: program.p_filesz.get(LE),
+        is_code: program.p_flags.get(LE).contains(elf::PF_X),
+        is_writable: program.p_flags.get(LE).contains(elf::PF_W),
+    })
+}

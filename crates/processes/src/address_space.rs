@@ -1,0 +1,249 @@
+//! The executable mappings of one process from one exec to the next, over time.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::Mapping;
+use profiler_addresses::RuntimeAddress;
+
+/// How many mappings one address space keeps. Real processes have some thousands; a process that makes them
+/// without end must not cost the profiler its memory.
+const MAX_MAPPINGS: usize = 128 * 1024;
+
+/// How many replaced mappings are kept for samples that are older than the replacement: the latest.
+const MAX_REPLACED: usize = 16 * 1024;
+
+/// Mappings by address, each with the time from which it holds. Cheap to clone: a forked child shares its
+/// parent's until one of them changes.
+#[derive(Clone, Debug, Default)]
+pub struct AddressSpace {
+    current: Arc<BTreeMap<RuntimeAddress, Timed>>,
+    replaced: Arc<Vec<Replaced>>,
+    /// How many of those are not kept any more.
+    forgotten: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Timed {
+    since_ns: u64,
+    mapping: Arc<Mapping>,
+}
+
+#[derive(Clone, Debug)]
+struct Replaced {
+    since_ns: u64,
+    until_ns: u64,
+    mapping: Arc<Mapping>,
+}
+
+impl AddressSpace {
+    /// The space with these mappings since its beginning.
+    pub fn from_snapshot(mappings: Vec<Mapping>) -> Self {
+        let mut space = Self::default();
+        for mapping in mappings {
+            space.insert(mapping, 0);
+        }
+        space
+    }
+
+    /// Adds a mapping at a time, over whatever stood there. False when there are too many.
+    pub fn insert(&mut self, mapping: Mapping, since_ns: u64) -> bool {
+        if self.current.get(&mapping.start).is_some_and(|there| *there.mapping == mapping) {
+            return true;
+        }
+        if self.current.len() >= MAX_MAPPINGS {
+            return false;
+        }
+        self.make_room(mapping.start, mapping.end, since_ns);
+        let timed = Timed { since_ns, mapping: Arc::new(mapping) };
+        Arc::make_mut(&mut self.current).insert(timed.mapping.start, timed);
+        true
+    }
+
+    /// The mapping at an address at a time.
+    pub fn find(&self, address: RuntimeAddress, time_ns: u64) -> Option<&Arc<Mapping>> {
+        let current = self.current.range(..=address).next_back().map(|(_, timed)| timed);
+        if let Some(timed) = current.filter(|timed| timed.mapping.contains(address)) {
+            if timed.since_ns <= time_ns {
+                return Some(&timed.mapping);
+            }
+            let older = self.replaced.iter().rev().find(|old| {
+                old.mapping.contains(address) && old.since_ns <= time_ns && time_ns < old.until_ns
+            });
+            // An event's time can be a little behind the first sample in the new mapping.
+            return older.map(|old| &old.mapping).or(Some(&timed.mapping));
+        }
+        None
+    }
+
+    /// Which arrangement of mappings holds at a time: the same number, the same answers. Counts the
+    /// replacements before it; mappings that replace nothing change no answer.
+    pub fn arrangement(&self, time_ns: u64) -> usize {
+        self.forgotten + self.replaced.partition_point(|old| old.until_ns <= time_ns)
+    }
+
+    /// The mappings there are now.
+    pub fn current(&self) -> impl Iterator<Item = &Mapping> {
+        self.current.values().map(|timed| &*timed.mapping)
+    }
+
+    /// Keeps nothing for samples that are older than the last replacement.
+    pub fn forget_replaced(&mut self) {
+        if !self.replaced.is_empty() {
+            self.forgotten += self.replaced.len();
+            self.replaced = Arc::default();
+        }
+    }
+
+    /// Cuts what overlaps `start..end` out of the current mappings, and keeps it for older samples.
+    fn make_room(&mut self, start: RuntimeAddress, end: RuntimeAddress, now_ns: u64) {
+        let overlapping: Vec<Timed> = self
+            .current
+            .range(..end)
+            .rev()
+            .take_while(|(_, timed)| timed.mapping.end > start)
+            .map(|(_, timed)| timed.clone())
+            .collect();
+        if overlapping.is_empty() {
+            return;
+        }
+        let current = Arc::make_mut(&mut self.current);
+        let replaced = Arc::make_mut(&mut self.replaced);
+        for timed in overlapping {
+            current.remove(&timed.mapping.start);
+            for part in remainders(&timed.mapping, start, end) {
+                current.insert(part.start, Timed { since_ns: timed.since_ns, mapping: Arc::new(part) });
+            }
+            if replaced.len() >= MAX_REPLACED {
+                self.forgotten += replaced.drain(..MAX_REPLACED / 2).len();
+            }
+            // Events come by time, so that the list stays sorted by its end.
+            replaced.push(Replaced { since_ns: timed.since_ns, until_ns: now_ns, mapping: timed.mapping });
+        }
+    }
+}
+
+/// What is left of a mapping beside `start..end`.
+fn remainders(mapping: &Mapping, start: RuntimeAddress, end: RuntimeAddress) -> Vec<Mapping> {
+    let mut parts = Vec::new();
+    if mapping.start < start {
+        parts.push(Mapping { end: start, ..mapping.clone() });
+    }
+    if end < mapping.end {
+        let skipped = end.0 - mapping.start.0;
+        let offset = profiler_addresses::FileOffset(mapping.offset.0.saturating_add(skipped));
+        parts.push(Mapping { start: end, offset, ..mapping.clone() });
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Backing, FileId};
+    use profiler_addresses::FileOffset;
+
+    fn mapping(start: u64, end: u64, inode: u64) -> Mapping {
+        let id = FileId { major: 1, minor: 2, inode };
+        Mapping {
+            start: RuntimeAddress(start),
+            end: RuntimeAddress(end),
+            offset: FileOffset(0x1000),
+            backing: Backing::File { id, path: format!("/lib/{inode}").into() },
+        }
+    }
+
+    fn inode(space: &AddressSpace, address: u64, time_ns: u64) -> Option<u64> {
+        space.find(RuntimeAddress(address), time_ns).map(|mapping| match &mapping.backing {
+            Backing::File { id, .. } => id.inode,
+            _ => 0,
+        })
+    }
+
+    #[test]
+    fn an_address_belongs_to_the_mapping_around_it() {
+        let space = AddressSpace::from_snapshot(vec![mapping(0x1000, 0x2000, 1), mapping(0x3000, 0x4000, 2)]);
+        assert_eq!(inode(&space, 0xfff, 0), None);
+        assert_eq!(inode(&space, 0x1000, 0), Some(1));
+        assert_eq!(inode(&space, 0x1fff, 0), Some(1));
+        assert_eq!(inode(&space, 0x2000, 0), None);
+        assert_eq!(inode(&space, 0x3abc, 0), Some(2));
+    }
+
+    #[test]
+    fn a_sample_sees_the_mapping_of_its_own_time() {
+        let mut space = AddressSpace::from_snapshot(vec![mapping(0x1000, 0x3000, 1)]);
+        space.insert(mapping(0x1000, 0x3000, 2), 100);
+        space.insert(mapping(0x1000, 0x3000, 3), 200);
+        assert_eq!(inode(&space, 0x2000, 99), Some(1));
+        assert_eq!(inode(&space, 0x2000, 100), Some(2));
+        assert_eq!(inode(&space, 0x2000, 199), Some(2));
+        assert_eq!(inode(&space, 0x2000, 200), Some(3));
+        assert_eq!([0, 100, 150, 200].map(|time| space.arrangement(time)), [0, 1, 1, 2]);
+    }
+
+    #[test]
+    fn a_new_mapping_cuts_what_it_covers_out_of_the_old_one() {
+        let mut space = AddressSpace::from_snapshot(vec![mapping(0x1000, 0x9000, 1)]);
+        space.insert(mapping(0x3000, 0x5000, 2), 10);
+        assert_eq!(inode(&space, 0x2fff, 20), Some(1));
+        assert_eq!(inode(&space, 0x3000, 20), Some(2));
+        assert_eq!(inode(&space, 0x4fff, 5), Some(1));
+        assert_eq!(inode(&space, 0x5000, 20), Some(1));
+        let right = space.find(RuntimeAddress(0x5000), 20).unwrap();
+        assert_eq!((right.start, right.offset), (RuntimeAddress(0x5000), FileOffset(0x5000)));
+    }
+
+    #[test]
+    fn one_mapping_over_many_replaces_them_all() {
+        let mut space =
+            AddressSpace::from_snapshot((1..9).map(|i| mapping(i << 12, (i + 1) << 12, i)).collect());
+        space.insert(mapping(0x2800, 0x5800, 99), 10);
+        assert_eq!(inode(&space, 0x27ff, 20), Some(2));
+        assert_eq!(inode(&space, 0x4000, 20), Some(99));
+        assert_eq!(inode(&space, 0x5800, 20), Some(5));
+    }
+
+    #[test]
+    fn the_same_mapping_again_changes_nothing() {
+        let mut space = AddressSpace::from_snapshot(vec![mapping(0x1000, 0x2000, 1)]);
+        assert!(space.insert(mapping(0x1000, 0x2000, 1), 50));
+        assert_eq!(space.arrangement(u64::MAX), 0);
+    }
+
+    #[test]
+    fn a_mapping_that_was_announced_late_still_serves_its_first_samples() {
+        let mut space = AddressSpace::default();
+        space.insert(mapping(0x1000, 0x2000, 1), 100);
+        assert_eq!(inode(&space, 0x1000, 99), Some(1));
+    }
+
+    #[test]
+    fn a_clone_does_not_see_later_changes() {
+        let mut parent = AddressSpace::from_snapshot(vec![mapping(0x1000, 0x2000, 1)]);
+        let child = parent.clone();
+        parent.insert(mapping(0x1000, 0x2000, 2), 10);
+        assert_eq!(inode(&child, 0x1000, 20), Some(1));
+        assert_eq!(inode(&parent, 0x1000, 20), Some(2));
+    }
+
+    #[test]
+    fn mappings_without_end_are_bounded() {
+        let mut space = AddressSpace::default();
+        for i in 0..(MAX_MAPPINGS as u64 + 100) {
+            space.insert(mapping(i << 12, (i << 12) + 0x800, 1), i);
+        }
+        assert_eq!(space.current().count(), MAX_MAPPINGS);
+    }
+
+    #[test]
+    fn replacements_without_end_are_bounded_and_the_latest_are_kept() {
+        let mut space = AddressSpace::default();
+        for time in 0..(MAX_REPLACED as u64 + 100) {
+            space.insert(mapping(0x1000, 0x1800, time), time);
+        }
+        assert!(space.replaced.len() <= MAX_REPLACED);
+        let last = MAX_REPLACED as u64 + 99;
+        assert_eq!(inode(&space, 0x1000, last - 1), Some(last - 1));
+        assert_eq!(space.arrangement(last), space.arrangement(last - 1) + 1);
+    }
+}

@@ -1,0 +1,38 @@
+//! What the side band tells of processes.
+
+use serde::{Deserialize, Serialize};
+
+use super::Mapping;
+
+/// One event, with the moment it happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessEvent {
+    /// `CLOCK_MONOTONIC`, nanoseconds.
+    pub time_ns: u64,
+    /// The process it happened to, in the profiler's pid namespace.
+    pub pid: u32,
+    /// The thread it happened in.
+    pub tid: u32,
+    /// What happened.
+    pub kind: ProcessEventKind,
+}
+
+/// What happened to a process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProcessEventKind {
+    /// An executable mapping was made.
+    Map(Mapping),
+    /// A thread was renamed.
+    Rename(String),
+    /// The process executes another program, under this name: its mappings are gone.
+    Execute(String),
+    /// The process was forked from `parent`.
+    Fork {
+        /// The parent's process id.
+        parent: u32,
+    },
+    /// A thread was started.
+    StartThread,
+    /// A thread ended; the process with it when it was the last.
+    Exit,
+}

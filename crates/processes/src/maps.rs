@@ -1,0 +1,268 @@
+//! Executable mappings, and the text of `/proc/PID/maps` (proc_pid_maps(5)).
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use profiler_addresses::{FileOffset, RuntimeAddress};
+
+/// One executable mapping of a process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mapping {
+    /// First address.
+    #[serde(with = "address")]
+    pub start: RuntimeAddress,
+    /// First address behind it.
+    #[serde(with = "address")]
+    pub end: RuntimeAddress,
+    /// Where in the file it begins.
+    #[serde(with = "offset")]
+    pub offset: FileOffset,
+    /// What stands behind it.
+    pub backing: Backing,
+}
+
+/// What stands behind a mapping.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Backing {
+    /// A file.
+    File {
+        /// Which one.
+        id: FileId,
+        /// Its path in the process's root, without ` (deleted)`.
+        path: Arc<str>,
+    },
+    /// The kernel's code in every process.
+    Vdso,
+    /// Memory that code was written into: compiled at run time.
+    Jit,
+    /// The same, and a .NET runtime's own: there is nothing but its methods and stubs.
+    DotnetJit,
+    /// Something of the kernel's that has no file: `[vsyscall]`, `[uprobes]`.
+    Special(Arc<str>),
+}
+
+/// Names a file of this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct FileId {
+    /// Device, major number.
+    pub major: u32,
+    /// Device, minor number.
+    pub minor: u32,
+    /// Inode.
+    pub inode: u64,
+}
+
+impl Mapping {
+    /// Whether `address` lies in the mapping.
+    pub fn contains(&self, address: RuntimeAddress) -> bool {
+        self.start <= address && address < self.end
+    }
+}
+
+impl Backing {
+    /// From what the kernel calls it. An empty name is anonymous memory.
+    ///
+    /// Code in memory that has no file was compiled at run time. .NET maps its own from a memory file named
+    /// `doublemapper`, other runtimes from `/dev/zero` or `//anon`, and a heap may be executable.
+    pub fn from_name(name: &str, id: FileId) -> Self {
+        const DELETED: &str = " (deleted)";
+        let path = name.strip_suffix(DELETED).unwrap_or(name);
+        match path {
+            "[vdso]" => Self::Vdso,
+            "/memfd:doublemapper" => Self::DotnetJit,
+            "" | "//anon" | "/dev/zero" | "[heap]" | "[stack]" | "/anon_hugepage" => Self::Jit,
+            _ if path.starts_with("[anon:") || path.starts_with("[anon_shmem:") => Self::Jit,
+            _ if path.starts_with("[stack:") || path.starts_with("/SYSV") => Self::Jit,
+            _ if path.starts_with('[') => Self::Special(path.into()),
+            _ if id.inode == 0 => Self::Jit,
+            _ => Self::File { id, path: path.into() },
+        }
+    }
+}
+
+/// The executable mappings in the text of a `/proc/PID/maps`, by address. A line that does not parse is
+/// passed over: the rest is still right.
+pub fn parse_executable(text: &[u8]) -> Vec<Mapping> {
+    text.split(|byte| *byte == b'\n').filter_map(parse_line).collect()
+}
+
+fn parse_line(line: &[u8]) -> Option<Mapping> {
+    // 7f1c2000-7f1c3000 r-xp 00001000 fd:01 1234    /usr/lib/libc.so.6
+    let (range, rest) = field(line)?;
+    let (permissions, rest) = field(rest)?;
+    if permissions.get(2) != Some(&b'x') {
+        return None;
+    }
+    let (offset, rest) = field(rest)?;
+    let (device, rest) = field(rest)?;
+    let (inode, rest) = field(rest)?;
+    let (start, end) = split(range, b'-')?;
+    let (major, minor) = split(device, b':')?;
+    let (start, end) = (RuntimeAddress(hex(start)?), RuntimeAddress(hex(end)?));
+    if start >= end {
+        return None;
+    }
+    let id = FileId {
+        major: u32::try_from(hex(major)?).ok()?,
+        minor: u32::try_from(hex(minor)?).ok()?,
+        inode: std::str::from_utf8(inode).ok()?.parse().ok()?,
+    };
+    let name = unescape(rest.trim_ascii_start());
+    Some(Mapping { start, end, offset: FileOffset(hex(offset)?), backing: Backing::from_name(&name, id) })
+}
+
+/// The next field and what follows it.
+fn field(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let text = text.trim_ascii_start();
+    if text.is_empty() {
+        return None;
+    }
+    let end = memchr::memchr(b' ', text).unwrap_or(text.len());
+    Some(text.split_at(end))
+}
+
+fn split(text: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
+    let index = memchr::memchr(at, text)?;
+    Some((&text[..index], &text[index + 1..]))
+}
+
+fn hex(digits: &[u8]) -> Option<u64> {
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+/// The kernel writes a line break in a path as `\012` (`fs/proc/task_mmu.c`, `seq_file_path`).
+fn unescape(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).replace("\\012", "\n")
+}
+
+mod address {
+    //! Addresses in captures, in hexadecimal: what a reader compares with a maps file.
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    use profiler_addresses::RuntimeAddress;
+
+    pub(super) fn serialize<S: Serializer>(
+        address: &RuntimeAddress,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{address:x}"))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<RuntimeAddress, D::Error> {
+        let digits = String::deserialize(deserializer)?;
+        u64::from_str_radix(&digits, 16).map(RuntimeAddress).map_err(D::Error::custom)
+    }
+}
+
+mod offset {
+    //! File offsets in captures, in hexadecimal as above.
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    use profiler_addresses::FileOffset;
+
+    pub(super) fn serialize<S: Serializer>(offset: &FileOffset, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{offset:x}"))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<FileOffset, D::Error> {
+        let digits = String::deserialize(deserializer)?;
+        u64::from_str_radix(&digits, 16).map(FileOffset).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIBC: &str =
+        "7f1c26000000-7f1c26155000 r-xp 00026000 fd:01 12345      /usr/lib/x86_64-linux-gnu/libc.so.6";
+
+    fn one(line: &str) -> Mapping {
+        let mut mappings = parse_executable(line.as_bytes());
+        assert_eq!(mappings.len(), 1, "{line}");
+        mappings.remove(0)
+    }
+
+    #[test]
+    fn a_file_mapping_has_range_offset_and_identity() {
+        let mapping = one(LIBC);
+        assert_eq!(mapping.start, RuntimeAddress(0x7f1c_2600_0000));
+        assert_eq!(mapping.end, RuntimeAddress(0x7f1c_2615_5000));
+        assert_eq!(mapping.offset, FileOffset(0x26000));
+        let id = FileId { major: 0xfd, minor: 1, inode: 12345 };
+        assert_eq!(mapping.backing, Backing::File { id, path: "/usr/lib/x86_64-linux-gnu/libc.so.6".into() });
+    }
+
+    #[test]
+    fn what_is_not_executable_is_left_out() {
+        assert!(parse_executable(b"1000-2000 rw-p 00000000 00:00 0 [heap]\n").is_empty());
+    }
+
+    #[test]
+    fn code_in_memory_without_a_file_counts_as_compiled_at_run_time() {
+        let backing = |name| one(&format!("1000-2000 rwxp 00000000 00:01 77 {name}")).backing;
+        for name in ["", "//anon", "/dev/zero (deleted)", "[heap]", "[anon:JIT]"] {
+            assert_eq!(backing(name), Backing::Jit, "{name}");
+        }
+        assert_eq!(backing("/memfd:doublemapper (deleted)"), Backing::DotnetJit);
+    }
+
+    #[test]
+    fn other_memory_files_and_deleted_files_are_files() {
+        for (name, path) in [("/memfd:app (deleted)", "/memfd:app"), ("/app/a b.so (deleted)", "/app/a b.so")]
+        {
+            let mapping = one(&format!("1000-2000 r-xp 00000000 00:01 77 {name}"));
+            assert!(matches!(mapping.backing, Backing::File { path: p, .. } if &*p == path));
+        }
+    }
+
+    #[test]
+    fn the_kernels_own_mappings_are_known() {
+        assert_eq!(one("1000-2000 r-xp 00000000 00:00 0 [vdso]").backing, Backing::Vdso);
+        let vsyscall = one("ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]");
+        assert_eq!(vsyscall.backing, Backing::Special("[vsyscall]".into()));
+    }
+
+    #[test]
+    fn a_line_break_in_a_path_is_decoded() {
+        let mapping = one("1000-2000 r-xp 00000000 00:01 77 /tmp/a\\012b");
+        assert!(matches!(mapping.backing, Backing::File { path, .. } if &*path == "/tmp/a\nb"));
+    }
+
+    #[test]
+    fn bad_lines_cost_themselves_only() {
+        for bad in [
+            "",
+            "x",
+            "1000-2000",
+            "2000-1000 r-xp 0 0:0 0",
+            "zz-2000 r-xp 0 0:0 0",
+            "1000-2000 r-xp 0 0 0",
+            "1000-99999999999999999 r-xp 0 0:0 0 x",
+            "1000-2000 r-xp 0 0:0 99999999999999999999 x",
+        ] {
+            let text = format!("{bad}\n{LIBC}\n");
+            assert_eq!(parse_executable(text.as_bytes()).len(), 1, "{bad}");
+        }
+    }
+
+    #[test]
+    fn every_prefix_of_a_line_parses_to_one_mapping_or_none() {
+        for end in 0..LIBC.len() {
+            assert!(parse_executable(&LIBC.as_bytes()[..end]).len() <= 1);
+        }
+    }
+
+    #[test]
+    fn a_mapping_survives_a_capture() {
+        let mapping = one(LIBC);
+        let text = serde_json::to_string(&mapping).unwrap();
+        assert!(text.contains("7f1c26000000"));
+        assert_eq!(serde_json::from_str::<Mapping>(&text).unwrap(), mapping);
+    }
+}

@@ -1,0 +1,187 @@
+//! Opening files inside a process's root without being led out of it.
+//!
+//! The target owns what lies there. `openat2` resolves every link inside the root and refuses magic links
+//! (`RESOLVE_IN_ROOT`, `RESOLVE_NO_MAGICLINKS`, Linux 5.6), and what is not a regular file is never opened.
+
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+use rustix::fs::{AtFlags, CWD, FileType, FsWord, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags};
+
+/// File systems whose regular files are made up by the kernel as they are read (`include/uapi/linux/magic.h`). A
+/// link to one of them can make the reader wait for ever (`/proc/kmsg`, `trace_pipe`), or read what the target
+/// itself may not (`/proc/kcore`). In this order: proc, sysfs, debugfs, tracefs, securityfs.
+const MADE_UP_BY_THE_KERNEL: [FsWord; 5] =
+    [PROC_SUPER_MAGIC, 0x6265_6572, 0x6462_6720, 0x7472_6163, 0x7363_6673];
+
+/// The root directory of a process, or of the profiler itself.
+///
+/// Holds the directory open: it stays reachable when the process has ended.
+#[derive(Debug)]
+pub struct Root {
+    directory: OwnedFd,
+}
+
+impl Root {
+    /// The root that `path` leads to, following a magic link such as `/proc/PID/root`.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+        Ok(Self { directory })
+    }
+
+    /// Opens a regular file by its absolute path inside this root.
+    ///
+    /// # Errors
+    /// `InvalidInput` for what is not a regular file, else the system's.
+    pub fn open_file(&self, path: &Path) -> io::Result<File> {
+        let fd = self.resolve(path, OFlags::PATH)?;
+        open_regular(fd.as_fd())
+    }
+
+    /// The socket at an absolute path inside this root, to be connected to through `/proc/self/fd`.
+    ///
+    /// # Errors
+    /// `InvalidInput` for what is not a socket, else the system's.
+    pub fn open_socket(&self, path: &Path) -> io::Result<OwnedFd> {
+        let fd = self.resolve(path, OFlags::PATH)?;
+        if FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) != FileType::Socket {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a socket"));
+        }
+        Ok(fd)
+    }
+
+    /// Whether there is anything at an absolute path inside this root, a link that leads nowhere included. What cannot be
+    /// looked at counts as there.
+    pub fn exists(&self, path: &Path) -> bool {
+        let missing = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+        self.resolve(path, OFlags::PATH | OFlags::NOFOLLOW)
+            .map_or_else(|error| !missing.contains(&error.kind()), |_| true)
+    }
+
+    /// Removes a regular file of a user by its absolute path inside this root. Links in its place stay.
+    ///
+    /// # Errors
+    /// `InvalidInput` for what is not a regular file of that user, else the system's.
+    pub fn remove_file(&self, path: &Path, uid: u32) -> io::Result<()> {
+        let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let directory = self.resolve(directory, OFlags::PATH | OFlags::DIRECTORY)?;
+        let status = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile || status.st_uid != uid {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file of the user"));
+        }
+        Ok(rustix::fs::unlinkat(&directory, name, AtFlags::empty())?)
+    }
+
+    fn resolve(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let flags = flags | OFlags::CLOEXEC;
+        retry(|| rustix::fs::openat2(self.directory.as_fd(), path, flags, Mode::empty(), resolve))
+    }
+}
+
+/// `openat2` answers EAGAIN when a rename raced with the look-up (openat2(2)): a few more tries settle it.
+fn retry(mut open: impl FnMut() -> rustix::io::Result<OwnedFd>) -> io::Result<OwnedFd> {
+    const TRIES: usize = 8;
+    let mut result = open();
+    for _ in 1..TRIES {
+        match result {
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => result = open(),
+            _ => break,
+        }
+    }
+    Ok(result?)
+}
+
+/// Opens for reading what an `O_PATH` descriptor names, when it is a regular file. Looking before opening
+/// matters: opening a device or a FIFO can have effects of its own.
+pub fn open_regular(path: BorrowedFd<'_>) -> io::Result<File> {
+    let status = rustix::fs::fstat(path)?;
+    let is_regular = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
+    if !is_regular || MADE_UP_BY_THE_KERNEL.contains(&rustix::fs::fstatfs(path)?.f_type) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    File::open(format!("/proc/self/fd/{}", path.as_raw_fd()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn links_are_resolved_inside_the_root() {
+        let directory = tempfile::tempdir().unwrap();
+        let outside = directory.path().join("outside");
+        let root = directory.path().join("root");
+        std::fs::create_dir_all(root.join("tmp")).unwrap();
+        std::fs::write(&outside, "secret").unwrap();
+        symlink(&outside, root.join("tmp/absolute")).unwrap();
+        symlink("../../outside", root.join("tmp/relative")).unwrap();
+        std::fs::write(root.join("tmp/real"), "data").unwrap();
+        symlink("/tmp/real", root.join("link")).unwrap();
+
+        let root = Root::open(&root).unwrap();
+        assert_eq!(io::read_to_string(root.open_file(Path::new("/link")).unwrap()).unwrap(), "data");
+        assert!(root.open_file(Path::new("/tmp/absolute")).is_err());
+        assert!(root.open_file(Path::new("/tmp/relative")).is_err());
+        assert!(root.open_file(Path::new("/../outside")).is_err());
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let fifo = directory.path().join("fifo");
+        rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let root = Root::open(directory.path()).unwrap();
+        assert_eq!(root.open_file(Path::new("/fifo")).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(root.open_file(Path::new("/")).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn only_a_regular_file_of_the_user_inside_the_root_is_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let inside = directory.path().join("root");
+        std::fs::create_dir_all(inside.join("tmp")).unwrap();
+        let outside = directory.path().join("file");
+        let own = rustix::process::geteuid().as_raw();
+        for path in [&outside, &inside.join("tmp/file"), &inside.join("file")] {
+            std::fs::write(path, "text").unwrap();
+        }
+        symlink("..", inside.join("up")).unwrap();
+        symlink("/nowhere", inside.join("dangling")).unwrap();
+        let root = Root::open(&inside).unwrap();
+        let there = |path: &str| root.exists(Path::new(path));
+        assert_eq!(["/tmp/file", "/dangling", "/missing", "/file/x"].map(there), [true, true, false, false]);
+        let remove = |path: &str, uid| root.remove_file(Path::new(path), uid).map_err(|error| error.kind());
+        for (path, uid) in [("/tmp", own), ("/dangling", own), ("/tmp/file", own + 1), ("/", own)] {
+            assert_eq!(remove(path, uid), Err(io::ErrorKind::InvalidInput), "{path}");
+        }
+        assert_eq!(remove("/missing", own), Err(io::ErrorKind::NotFound));
+        // Above the root there is the root.
+        assert_eq!(remove("/up/file", own), Ok(()));
+        assert_eq!(remove("/tmp/file", own), Ok(()));
+        assert!(outside.exists() && !inside.join("file").exists() && !inside.join("tmp/file").exists());
+    }
+
+    #[test]
+    fn what_the_kernel_makes_up_is_refused_also_behind_a_link() {
+        let root = Root::open(Path::new("/")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("link");
+        symlink("/proc/version", &link).unwrap();
+        for path in [&link, Path::new("/proc/version"), Path::new("/sys/kernel/profiling")] {
+            match root.open_file(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                opened => assert_eq!(opened.unwrap_err().kind(), io::ErrorKind::InvalidInput),
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Every format of profiles that mean harm, of none and of too much: it is read as what it is by strict readers.
+
+mod readers;
+
+use self::readers::{Content, read};
+use super::{Format, OutputOptions, WriteFormat as _, label};
+use profiler_profile::{
+    Frame, FrameId, FrameKind, Header, Loss, Profile, ProfileBuilder, SourceLocation, StackEnd,
+    difference::Difference, test_profile,
+};
+
+const NAMES: [&str; 17] = [
+    "</title></svg></script><script>alert(1)</script><!-- <![CDATA[ ]]> -->",
+    "\"'` onload=alert(1) &amp; &#x1b; &nope;",
+    "a;b;c 5",
+    "\u{1b}[31m\u{1b}]0;title\u{7}\u{9b}2J",
+    "line\nbreak\r\n\u{b}\u{c}\u{85}\u{2028}\u{2029}\t\ttab",
+    "\0nul\u{7f}",
+    "\u{202e}desrever\u{202c}\u{2066}isolate\u{2069}\u{200f}\u{200e}\u{61c}",
+    "\u{fffd}\u{fffd} not UTF-8 \u{fffe}\u{ffff}",
+    "\u{5d0}\u{5d1} \u{6f22}\u{5b57} \u{1f525} e\u{301}",
+    "",
+    "   ",
+    "5",
+    "main_[k]_[j]_[i]",
+    "{{profile}} %s %n ${x} \\u0000 \\\\",
+    "__proto__",
+    "5/6 [0] 1.0: 1 cpu-clock: ",
+    "/a/b/../c;d<e>/",
+];
+
+fn header() -> Header {
+    const NS_PER_S: u64 = 1_000_000_000;
+    Header { event: "cpu-clock".to_owned(), frequency_hz: NS_PER_S, cpus: 1, ..Header::default() }
+}
+
+/// A frame that is called so in every way.
+fn frame(builder: &mut ProfileBuilder, name: &str, kind: FrameKind) -> FrameId {
+    let module = Some(builder.module(name, name.as_bytes()));
+    let plain = test_profile::function(builder, name, u64::MAX);
+    let plain = builder.get_frame(plain).clone();
+    let location = Some(SourceLocation { file: plain.name, line: 0 });
+    builder.frame(Frame { kind, module, location, ..plain })
+}
+
+/// Processes, threads, modules, files, functions, the target and the event: all of these names.
+fn odd_names() -> Profile {
+    let long = "x".repeat(1 << 16);
+    let names = || NAMES.into_iter().chain([&*long]);
+    let kinds =
+        [FrameKind::Kernel, FrameKind::Native, FrameKind::Jit, FrameKind::Precompiled, FrameKind::Inlined];
+    let mut builder = ProfileBuilder::default();
+    for name in names() {
+        let frames = kinds.map(|kind| frame(&mut builder, name, kind));
+        let stack = builder.stack(frames.to_vec(), StackEnd::Root);
+        let process = builder.process(u32::MAX, name);
+        let thread = builder.thread(process, u32::MAX, name);
+        builder.sample(u64::MAX, u32::MAX, thread, stack, 1);
+    }
+    let all = names().collect::<String>();
+    builder.finish(Header { target: all.clone(), event: all.clone(), edits: vec![all], ..header() })
+}
+
+/// Samples of stacks of one function each, of these numbers, and what each of them counts.
+fn samples_of(stacks: impl Iterator<Item = (u64, u64)>) -> Profile {
+    let mut builder = ProfileBuilder::default();
+    let process = builder.process(1, "app");
+    let thread = builder.thread(process, 1, "app");
+    let main = test_profile::function(&mut builder, "main", 0);
+    for (time_ns, (number, count)) in (0..).zip(stacks) {
+        let caller = test_profile::function(&mut builder, &format!("f{}", number / 1_000), number / 1_000);
+        let leaf = test_profile::function(&mut builder, &format!("g{}", number % 1_000), number % 1_000);
+        let stack = builder.stack(vec![leaf, caller, main], StackEnd::Root);
+        builder.sample(time_ns, 0, thread, stack, count);
+    }
+    builder.finish(header())
+}
+
+fn written(profile: &Profile, format: Format, options: &OutputOptions) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    profile.write_with(format, options, &mut bytes).unwrap();
+    bytes
+}
+
+fn assert_is_read(profile: &Profile, format: Format, options: &OutputOptions) -> Content {
+    let expected: u128 = profile.samples().iter().map(|sample| u128::from(sample.count)).sum();
+    let content = read(format, &written(profile, format, options));
+    if let Some(samples) = content.samples {
+        assert!(samples == expected || expected > content.exact_up_to, "{format:?}: {samples} of {expected}");
+    }
+    for text in &content.texts {
+        assert_eq!(*text, label::printable(text), "{format:?}");
+    }
+    content
+}
+
+#[test]
+fn no_name_is_anything_but_a_name() {
+    let everything =
+        OutputOptions { annotate: true, per_thread: true, per_process: true, ..OutputOptions::default() };
+    let (odd, plain) = (odd_names(), samples_of([(1, 1)].into_iter()));
+    for &format in Format::ALL {
+        for options in [OutputOptions::default(), everything] {
+            let around_plain = assert_is_read(&plain, format, &options).frame;
+            assert_eq!(assert_is_read(&odd, format, &options).frame, around_plain, "{format:?}");
+        }
+    }
+}
+
+#[test]
+fn a_profile_of_nothing_is_read_as_one() {
+    let nothing = ProfileBuilder::default().finish(Header::default());
+    let mut lost = ProfileBuilder::default();
+    lost.ledger_mut().lost.insert(Loss::RingBufferFull, u64::MAX);
+    for profile in [nothing, lost.finish(header())] {
+        for &format in Format::ALL {
+            assert_is_read(&profile, format, &OutputOptions::default());
+        }
+    }
+}
+
+#[test]
+fn counts_of_any_size_are_read_as_far_as_the_format_can_tell() {
+    let counts: [&[u64]; 5] = [
+        &[0],
+        &[(1 << 32) + 1, 3 << 33],
+        &[u64::MAX / 2, u64::MAX / 2],
+        &[u64::MAX, u64::MAX, 1],
+        &[u64::MAX / 2, u64::MAX, u64::MAX - 1],
+    ];
+    for counts in counts {
+        let profile = samples_of((0..).zip(counts.iter().copied()));
+        for &format in Format::ALL {
+            assert_is_read(&profile, format, &OutputOptions::default());
+        }
+    }
+}
+
+/// How long it takes `cargo xtask bench` tells: here, what grows by the square of the samples would not end.
+#[test]
+fn one_stack_a_million_times_is_read() {
+    let profile = samples_of((0..1_000_000).map(|_| (7, 1)));
+    for &format in Format::ALL {
+        assert_is_read(&profile, format, &OutputOptions::default());
+    }
+}
+
+#[test]
+fn a_million_stacks_once_are_read() {
+    let profile = samples_of((0..1_000_000).map(|number| (number, 1)));
+    for &format in Format::ALL {
+        assert_is_read(&profile, format, &OutputOptions::default());
+    }
+}
+
+#[test]
+fn a_difference_of_any_two_is_well_formed() {
+    let profiles = [
+        odd_names(),
+        ProfileBuilder::default().finish(Header::default()),
+        samples_of([(1, u64::MAX), (2, u64::MAX)].into_iter()),
+        samples_of([(2, 1)].into_iter()),
+    ];
+    for before in &profiles {
+        for after in &profiles {
+            for &format in Format::OF_DIFFERENCES {
+                let mut bytes = Vec::new();
+                Difference::between(before, after).write(format, &mut bytes).unwrap();
+                let text = String::from_utf8(bytes.clone()).unwrap();
+                if format == Format::Svg {
+                    readers::svg(&bytes);
+                } else {
+                    assert!(text.lines().all(|line| line == label::printable(line)), "{text}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! A thread of the Firefox Profiler's format: its samples, and its own tables of all that they lead to.
+
+use std::borrow::Cow;
+
+use indexmap::IndexSet;
+use serde::Serialize;
+
+use super::{
+    category_of,
+    table::{Frames, Functions, Markers, NativeSymbols, Resources, Samples, Stacks},
+};
+use crate::{label, stack_counts};
+use profiler_profile::{FrameId, ModuleId, Profile, Sample, StackId, StringId, ThreadId};
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Thread<'a> {
+    name: Cow<'a, str>,
+    process_name: Cow<'a, str>,
+    process_type: &'static str,
+    is_main_thread: bool,
+    pid: String,
+    tid: u32,
+    process_startup_time: f64,
+    process_shutdown_time: Option<f64>,
+    register_time: f64,
+    unregister_time: Option<f64>,
+    paused_ranges: [(); 0],
+    show_markers_in_timeline: bool,
+    samples: Samples,
+    markers: Markers,
+    stack_table: Stacks,
+    frame_table: Frames,
+    func_table: Functions,
+    resource_table: Resources,
+    native_symbols: NativeSymbols,
+    string_array: IndexSet<Cow<'a, str>>,
+}
+
+impl<'a> Thread<'a> {
+    pub(super) fn of(profile: &'a Profile, trees: &Trees, id: ThreadId, samples: &[&Sample]) -> Self {
+        let thread = profile.thread(id);
+        let process = profile.process(thread.process);
+        let (nodes, tree) = trees.of_stacks(profile, samples);
+        let tables = Tables::of(profile, &tree.frames);
+        Self {
+            is_main_thread: thread.tid == process.pid,
+            samples: sampled(profile, samples, &nodes),
+            stack_table: tree.stacks,
+            frame_table: tables.frames,
+            func_table: tables.functions,
+            resource_table: tables.resources,
+            string_array: tables.strings,
+            ..Self::new(profile.string(thread.comm), profile.string(process.comm), process.pid, thread.tid)
+        }
+    }
+
+    /// A thread without samples.
+    pub(super) fn new(name: &'a str, process_name: &'a str, pid: u32, tid: u32) -> Self {
+        Self {
+            name: label::printable(name),
+            process_name: label::printable(process_name),
+            process_type: "default",
+            is_main_thread: true,
+            pid: pid.to_string(),
+            tid,
+            process_startup_time: 0.0,
+            process_shutdown_time: None,
+            register_time: 0.0,
+            unregister_time: None,
+            paused_ranges: [],
+            show_markers_in_timeline: false,
+            samples: Samples { weight_type: "samples", ..Samples::default() },
+            markers: Markers::default(),
+            stack_table: Stacks::default(),
+            frame_table: Frames::default(),
+            func_table: Functions::default(),
+            resource_table: Resources::default(),
+            native_symbols: NativeSymbols::default(),
+            string_array: IndexSet::new(),
+        }
+    }
+}
+
+fn sampled(profile: &Profile, samples: &[&Sample], nodes: &[Option<u32>]) -> Samples {
+    const NS_PER_MS: f64 = 1e6;
+    let period_ns = stack_counts::period_ns(profile);
+    let mut last_ns = 0;
+    let mut column = Samples { length: samples.len(), weight_type: "samples", ..Samples::default() };
+    for sample in samples {
+        column.stack.push(nodes.get(sample.stack.index()).copied().flatten());
+        column.time_deltas.push(sample.time_ns.saturating_sub(last_ns) as f64 / NS_PER_MS);
+        column.weight.push(sample.count);
+        last_ns = sample.time_ns;
+    }
+    // Without a frequency nobody knows what a sample is worth.
+    if period_ns > 0 {
+        let on_cpu_ns = samples.iter().map(|sample| sample.count.saturating_mul(period_ns));
+        column.thread_cpu_delta = Some(on_cpu_ns.collect());
+    }
+    column
+}
+
+/// What the trees of all threads are made from.
+pub(super) struct Trees {
+    /// All stacks, in the order of their frames from the root on: what two neighbours share stands in the tree once,
+    /// and nobody has to look for it.
+    order: Vec<StackId>,
+}
+
+/// The tree of a thread.
+struct Tree {
+    stacks: Stacks,
+    /// The frames in it, by their number there.
+    frames: IndexSet<FrameId>,
+}
+
+impl Trees {
+    pub(super) fn of(profile: &Profile) -> Self {
+        let mut order: Vec<StackId> = profile.samples().iter().map(|sample| sample.stack).collect();
+        order.sort_unstable();
+        order.dedup();
+        let path = |id: &StackId| profile.stack(*id).frames.iter().rev();
+        order.sort_unstable_by(|a, b| path(a).cmp(path(b)));
+        Self { order }
+    }
+
+    /// The leaf of each stack by the place of the stack, and the tree of those that were sampled.
+    fn of_stacks(&self, profile: &Profile, samples: &[&Sample]) -> (Vec<Option<u32>>, Tree) {
+        let mut is_sampled = vec![false; profile.stack_count()];
+        for sample in samples {
+            if let Some(is_sampled) = is_sampled.get_mut(sample.stack.index()) {
+                *is_sampled = true;
+            }
+        }
+        let mut nodes = vec![None; profile.stack_count()];
+        let mut tree = Tree { stacks: Stacks::default(), frames: IndexSet::new() };
+        // The path that was put into the tree last, with its nodes.
+        let mut path: Vec<(FrameId, u32)> = Vec::new();
+        for stack in self.order.iter().filter(|stack| is_sampled.get(stack.index()) == Some(&true)) {
+            let frames = &profile.stack(*stack).frames;
+            let shared = path.iter().zip(frames.iter().rev()).take_while(|((a, _), b)| a == *b).count();
+            path.truncate(shared);
+            for frame in frames.iter().rev().skip(shared) {
+                let node = tree.push(path.last().map(|(_, node)| *node), *frame);
+                path.push((*frame, node));
+            }
+            if let Some(leaf) = nodes.get_mut(stack.index()) {
+                *leaf = path.last().map(|(_, node)| *node);
+            }
+        }
+        (nodes, tree)
+    }
+}
+
+impl Tree {
+    fn push(&mut self, prefix: Option<u32>, frame: FrameId) -> u32 {
+        let node = u32::try_from(self.stacks.length).unwrap_or(u32::MAX);
+        self.stacks.length += 1;
+        self.stacks.prefix.push(prefix);
+        self.stacks.frame.push(self.frames.insert_full(frame).0);
+        node
+    }
+}
+
+/// What frames are.
+#[derive(Default)]
+struct Tables<'a> {
+    frames: Frames,
+    functions: Functions,
+    resources: Resources,
+    strings: IndexSet<Cow<'a, str>>,
+    /// Which function is at which place, and which module.
+    function_keys: IndexSet<(StringId, Option<ModuleId>, Option<StringId>)>,
+    module_keys: IndexSet<ModuleId>,
+}
+
+impl<'a> Tables<'a> {
+    fn of(profile: &'a Profile, ids: &IndexSet<FrameId>) -> Self {
+        let mut tables = Self::default();
+        for id in ids {
+            let frame = profile.frame(*id);
+            let file = frame.location.map(|location| location.file);
+            let line = frame.location.map(|location| location.line).filter(|line| *line != 0);
+            let function = tables.function(profile, frame.name, frame.module, file);
+            tables.frames.push(function, category_of(frame.kind), line);
+        }
+        tables
+    }
+
+    fn function(
+        &mut self,
+        profile: &'a Profile,
+        name: StringId,
+        module: Option<ModuleId>,
+        file: Option<StringId>,
+    ) -> usize {
+        let (place, is_new) = self.function_keys.insert_full((name, module, file));
+        if is_new {
+            let name = self.string(profile.string(name));
+            let resource = module.map(|module| self.resource(profile, module));
+            let file = file.map(|file| self.string(profile.string(file)));
+            self.functions.push(name, resource, file);
+        }
+        place
+    }
+
+    fn resource(&mut self, profile: &'a Profile, module: ModuleId) -> usize {
+        let (place, is_new) = self.module_keys.insert_full(module);
+        if is_new {
+            let path = profile.string(profile.module(module).path);
+            let name = self.string(path.rsplit('/').next().unwrap_or(path));
+            self.resources.push(module.index(), name);
+        }
+        place
+    }
+
+    fn string(&mut self, text: &'a str) -> usize {
+        self.strings.insert_full(label::printable(text)).0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use profiler_profile::test_profile;
+
+    #[test]
+    fn what_stacks_share_from_the_root_on_stands_once() {
+        let profile =
+            test_profile::folded(&[("a;main;b", 1), ("a;main;a;c", 1), ("a;main", 1), ("a;main;a", 1)]);
+        let samples: Vec<&Sample> = profile.samples().iter().collect();
+        let (nodes, tree) = Trees::of(&profile).of_stacks(&profile, &samples);
+        assert_eq!(tree.stacks.length, 4);
+        for sample in samples {
+            let mut frames = Vec::new();
+            let mut next = nodes[sample.stack.index()];
+            while let Some(node) = next {
+                frames.push(tree.frames[tree.stacks.frame[node as usize]]);
+                next = tree.stacks.prefix[node as usize];
+            }
+            assert_eq!(*frames, *profile.stack(sample.stack).frames);
+        }
+    }
+}

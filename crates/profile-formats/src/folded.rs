@@ -1,0 +1,295 @@
+//! Folded stacks: `comm;root;...;leaf N`, the input of every flame graph tool.
+
+use std::io::{self, BufWriter, Write};
+
+use indexmap::IndexSet;
+
+use super::{
+    OutputOptions, label,
+    stack_counts::{self, StackCount},
+    visible,
+};
+use profiler_profile::{Process, Profile, StackId, ThreadId};
+
+/// Writes the lines, in the order of their names from the root on.
+pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) -> io::Result<()> {
+    let mut to = BufWriter::new(to);
+    let Lines { labels, stacks } = Lines::of(profile, options);
+    for (stack, count) in &stacks {
+        for (index, label) in texts(&labels, stack).enumerate() {
+            if index > 0 {
+                to.write_all(b";")?;
+            }
+            to.write_all(label.as_bytes())?;
+        }
+        writeln!(to, " {count}")?;
+    }
+    to.flush()
+}
+
+/// Each distinct line with its count, in the order in which they are written.
+pub(super) fn lines(profile: &Profile, options: &OutputOptions) -> Vec<(String, u64)> {
+    Lines::of(profile, options).texts()
+}
+
+/// The same, where paths end that take fewer of the samples than `min_percent`.
+pub(super) fn visible_lines(
+    profile: &Profile,
+    options: &OutputOptions,
+    min_percent: f64,
+) -> Vec<(String, u64)> {
+    let mut lines = Lines::of(profile, options);
+    visible::cut(&mut lines.stacks, min_percent);
+    lines.texts()
+}
+
+fn texts<'a>(labels: &'a [String], stack: &'a [u32]) -> impl Iterator<Item = &'a str> {
+    stack.iter().filter_map(|label| labels.get(*label as usize)).map(String::as_str)
+}
+
+/// Lines as the numbers of the names in them. Text is only made as it is written: that of all lines is a hundred times
+/// larger, where names are long.
+struct Lines {
+    /// Sorted, so that the order of numbers is that of names.
+    labels: Vec<String>,
+    /// Root first, each once.
+    stacks: Vec<(Box<[u32]>, u64)>,
+}
+
+impl Lines {
+    fn of(profile: &Profile, options: &OutputOptions) -> Self {
+        let mut labels = Labels::of(profile, options);
+        let owned = owned_stacks(profile, options);
+        let mut stacks: Vec<_> =
+            owned.into_iter().map(|owned| (labels.line(owned.thread, owned.stack), owned.count)).collect();
+        let labels = labels.sort(stacks.iter_mut().map(|(stack, _)| stack));
+        stacks.sort_unstable();
+        stacks.dedup_by(|next, kept| next.0 == kept.0 && add(&mut kept.1, next.1));
+        Self { labels, stacks }
+    }
+
+    fn texts(&self) -> Vec<(String, u64)> {
+        let text = |stack| texts(&self.labels, stack).collect::<Vec<_>>().join(";");
+        self.stacks.iter().map(|(stack, count)| (text(stack), *count)).collect()
+    }
+}
+
+/// What is counted: true, for `dedup_by`.
+fn add(sum: &mut u64, count: u64) -> bool {
+    *sum = sum.saturating_add(count);
+    true
+}
+
+/// The stacks of all threads whose lines begin alike, with the first of these threads: text is made for each of them,
+/// and a stack that a hundred threads have is one line, as long as nobody asks for threads.
+fn owned_stacks(profile: &Profile, options: &OutputOptions) -> Vec<StackCount> {
+    let beginning = |thread: ThreadId| {
+        let process = profile.thread(thread).process;
+        let Process { comm, container, .. } = profile.process(process);
+        (
+            options.per_container.then_some(container),
+            comm,
+            options.per_process.then_some(process),
+            options.per_thread.then_some(thread),
+        )
+    };
+    let key = |owned: &StackCount| (beginning(owned.thread), owned.stack);
+    let mut stacks = stack_counts::of(profile);
+    stacks.sort_by_key(key);
+    stacks.dedup_by(|next, kept| key(next) == key(kept) && add(&mut kept.count, next.count));
+    stacks
+}
+
+/// The names in lines, each once.
+struct Labels<'a> {
+    profile: &'a Profile,
+    options: &'a OutputOptions,
+    texts: IndexSet<String>,
+    of_frames: Vec<u32>,
+}
+
+impl<'a> Labels<'a> {
+    fn of(profile: &'a Profile, options: &'a OutputOptions) -> Self {
+        let mut labels = Self { profile, options, texts: IndexSet::new(), of_frames: Vec::new() };
+        for frame in profile.frames() {
+            let mut text = String::new();
+            label::push_frame(profile, frame, options, &mut text);
+            let label = labels.number(text);
+            labels.of_frames.push(label);
+        }
+        labels
+    }
+
+    fn number(&mut self, text: String) -> u32 {
+        u32::try_from(self.texts.insert_full(text).0).unwrap_or(u32::MAX)
+    }
+
+    fn line(&mut self, thread: ThreadId, stack: StackId) -> Box<[u32]> {
+        let (profile, options) = (self.profile, self.options);
+        let thread = profile.thread(thread);
+        let process = profile.process(thread.process);
+        let mut line = Vec::new();
+        if options.per_container {
+            line.push(self.number(label::container(profile, process.container)));
+        }
+        line.push(self.number(label::name(profile.string(process.comm)).into_owned()));
+        if options.per_process {
+            line.push(self.number(label::process(profile, process)));
+        }
+        if options.per_thread {
+            line.push(self.number(label::thread(profile, thread)));
+        }
+        let frames = profile.stack(stack).frames.iter().rev();
+        line.extend(frames.filter_map(|frame| self.of_frames.get(frame.index())));
+        line.into()
+    }
+
+    /// Sorts the names, and gives lines their new numbers.
+    fn sort<'l>(self, lines: impl Iterator<Item = &'l mut Box<[u32]>>) -> Vec<String> {
+        let mut labels: Vec<(String, usize)> =
+            self.texts.into_iter().enumerate().map(|(number, text)| (text, number)).collect();
+        labels.sort_unstable();
+        let mut places = vec![0; labels.len()];
+        for (place, (_, number)) in (0..).zip(&labels) {
+            places[*number] = place;
+        }
+        for label in lines.flatten() {
+            *label = places.get(*label as usize).copied().unwrap_or_default();
+        }
+        labels.into_iter().map(|(text, _)| text).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use profiler_addresses::ElfAddress;
+    use profiler_profile::{
+        Frame, FrameId, FrameKind, Header, Naming, ProfileBuilder, SourceLocation, StackEnd, SymbolSource,
+    };
+
+    fn frame(builder: &mut ProfileBuilder, name: &str, kind: FrameKind, address: u64) -> FrameId {
+        let name = builder.string(name);
+        let naming = Naming::Symbol(SymbolSource::SymbolTable);
+        builder.frame(Frame {
+            name,
+            kind,
+            module: None,
+            address: ElfAddress(address),
+            location: None,
+            naming,
+        })
+    }
+
+    fn text(profile: &Profile, options: OutputOptions) -> String {
+        let mut bytes = Vec::new();
+        write(profile, &options, &mut bytes).unwrap();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    fn sample() -> Profile {
+        let mut builder = ProfileBuilder::default();
+        let main = frame(&mut builder, "main", FrameKind::Native, 1);
+        let first = frame(&mut builder, "work;\u{1b}", FrameKind::Jit, 2);
+        let second = frame(&mut builder, "work;\u{1b}", FrameKind::Jit, 3);
+        let kernel = frame(&mut builder, "read", FrameKind::Kernel, 4);
+        let stacks = [vec![first, main], vec![second, main], vec![kernel, main]]
+            .map(|frames| builder.stack(frames, StackEnd::Root));
+        let process = builder.process(7, "app");
+        let thread = builder.thread(process, 8, "worker");
+        for (stack, count) in stacks.into_iter().zip([1, 2, 4]) {
+            builder.sample(0, 0, thread, stack, count);
+        }
+        builder.finish(Header::default())
+    }
+
+    #[test]
+    fn stacks_stand_root_first_and_equal_lines_are_one() {
+        assert_eq!(text(&sample(), OutputOptions::default()), "app;main;read 4\napp;main;work:  3\n");
+    }
+
+    #[test]
+    fn kinds_processes_and_threads_are_shown_when_asked_for() {
+        let options = OutputOptions {
+            annotate: true,
+            per_thread: true,
+            per_process: true,
+            per_container: true,
+            ..OutputOptions::default()
+        };
+        let text = text(&sample(), options);
+        let first = text.lines().next().unwrap();
+        assert_eq!(first, "no container;app;process 7 (app);thread 8 (worker);main;read_[k] 4");
+        assert!(text.contains("work: _[j] 3"));
+    }
+
+    #[test]
+    fn the_same_program_in_two_containers_is_told_apart_when_asked_for() {
+        let mut builder = ProfileBuilder::default();
+        let stack = builder.stack(Vec::new(), StackEnd::Empty);
+        for (pid, container) in [(1, "4f1c3ab99a0e6b7a1d5d"), (2, "4f1c3ab99a0f"), (3, "4f1c3ab99a0f")] {
+            let process = builder.process(pid, "app");
+            builder.set_container(process, container);
+            let thread = builder.thread(process, pid, "app");
+            builder.sample(0, 0, thread, stack, 1);
+        }
+        let profile = builder.finish(Header::default());
+        let apart = OutputOptions { per_container: true, ..OutputOptions::default() };
+        assert_eq!(text(&profile, apart), "container 4f1c3ab99a0e;app 1\ncontainer 4f1c3ab99a0f;app 2\n");
+        assert_eq!(text(&profile, OutputOptions::default()), "app 3\n");
+    }
+
+    #[test]
+    fn what_is_written_reads_back_as_the_same_stacks_whatever_the_names_are() {
+        let names =
+            ["", " ", "a 5", "a;b", ";;", "\n1\n", "x\u{2028}y", "\r\0\t", "\u{1b}[31m", "[lib.so+0x1]"];
+        let mut builder = ProfileBuilder::default();
+        for (index, name) in names.iter().enumerate() {
+            let address = index as u64;
+            let leaf = frame(&mut builder, name, FrameKind::Native, address);
+            let root = frame(&mut builder, "main", FrameKind::Native, address);
+            let stack = builder.stack(vec![leaf, leaf, root], StackEnd::Root);
+            let process = builder.process(1, name);
+            let thread = builder.thread(process, 1, name);
+            builder.sample(0, 0, thread, stack, address + 1);
+        }
+        let text = text(&builder.finish(Header::default()), OutputOptions::default());
+        let mut total = 0_usize;
+        for line in text.split_terminator('\n') {
+            let (stack, count) = line.rsplit_once(' ').unwrap();
+            assert_eq!(stack.split(';').count(), 4, "{line:?}");
+            assert!(!line.contains(char::is_control), "{line:?}");
+            total += count.parse::<usize>().unwrap();
+        }
+        assert_eq!(total, (1..=names.len()).sum::<usize>());
+    }
+
+    #[test]
+    fn a_location_follows_the_name() {
+        let mut builder = ProfileBuilder::default();
+        let (name, file) = (builder.string("f"), builder.string("/src/a.rs"));
+        let frame = builder.frame(Frame {
+            name,
+            kind: FrameKind::Inlined,
+            module: None,
+            address: ElfAddress(0),
+            location: Some(SourceLocation { file, line: 12 }),
+            naming: Naming::Symbol(SymbolSource::Dwarf),
+        });
+        let stack = builder.stack(vec![frame], StackEnd::Root);
+        let process = builder.process(1, "a");
+        let thread = builder.thread(process, 1, "a");
+        builder.sample(0, 0, thread, stack, 1);
+        assert_eq!(text(&builder.finish(Header::default()), OutputOptions::default()), "a;f (a.rs:12) 1\n");
+    }
+
+    #[test]
+    fn a_sample_without_frames_is_its_process() {
+        let mut builder = ProfileBuilder::default();
+        let stack = builder.stack(Vec::new(), StackEnd::Empty);
+        let process = builder.process(1, "a b");
+        let thread = builder.thread(process, 1, "a");
+        builder.sample(0, 0, thread, stack, u64::from(u32::MAX) + 2);
+        assert_eq!(text(&builder.finish(Header::default()), OutputOptions::default()), "a b 4294967297\n");
+    }
+}

@@ -1,0 +1,222 @@
+//! The ledger in words, as tables.
+
+use serde::Serialize;
+
+use crate::label;
+use profiler_profile::{FoundBy, Ledger, sum};
+
+/// A table of the ledger.
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct Section {
+    title: &'static str,
+    rows: Vec<Row>,
+}
+
+/// What, how much, which share of the whole, and what to do about it.
+#[derive(Debug, PartialEq, Serialize)]
+struct Row {
+    what: String,
+    amount: Amount,
+    share: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+enum Amount {
+    Count(u64),
+    Text(String),
+}
+
+/// Gaps beyond the largest ones are named together.
+const MAX_GAPS: usize = 20;
+
+/// Every table that has something to say.
+pub(super) fn sections(ledger: &Ledger) -> Vec<Section> {
+    let sections = [
+        Section { title: "Samples", rows: samples(ledger) },
+        Section { title: "Stacks", rows: stacks(ledger) },
+        Section { title: "How user code's callers were found", rows: callers(ledger) },
+        Section { title: "Frames with a name, by its source", rows: named(ledger) },
+        Section { title: "Frames without a name", rows: unnamed(ledger) },
+        Section { title: "What was missed besides", rows: missed(ledger) },
+        Section { title: "What the profiler cost", rows: cost(ledger) },
+    ];
+    sections.into_iter().filter(|section| !section.rows.is_empty()).collect()
+}
+
+fn samples(ledger: &Ledger) -> Vec<Row> {
+    let of = ledger.target_ticks;
+    let mut rows = vec![
+        Row::of("ticks of the timer that hit the target", of, of),
+        Row::of("samples in this profile", ledger.reported, of),
+    ];
+    rows.extend(ledger.lost.iter().map(|(loss, count)| Row::of(format!("lost, {loss}"), *count, of)));
+    if !ledger.adds_up() {
+        let found = ledger.reported.saturating_add(ledger.lost_total());
+        rows.push(Row::of("not accounted for", of.abs_diff(found), of));
+    }
+    rows
+}
+
+fn stacks(ledger: &Ledger) -> Vec<Row> {
+    ledger.stacks.iter().map(|(end, count)| Row::of(end.to_string(), *count, ledger.reported)).collect()
+}
+
+fn callers(ledger: &Ledger) -> Vec<Row> {
+    let ways = [
+        (FoundBy::Cfi, "by unwind tables"),
+        (FoundBy::FramePointer, "by frame pointer"),
+        (FoundBy::Code, "by their code"),
+        (FoundBy::SignalFrame, "in a signal frame"),
+    ];
+    let found = |way| ledger.found_by.get(&way).copied().unwrap_or_default();
+    let total = sum::of(ways.iter().map(|(way, _)| found(*way)));
+    let used = ways.into_iter().filter(|(way, _)| found(*way) > 0);
+    used.map(|(way, what)| Row::of(what, found(way), total)).collect()
+}
+
+fn named(ledger: &Ledger) -> Vec<Row> {
+    let frames = all_frames(ledger);
+    ledger.named.iter().map(|(source, count)| Row::of(source.to_string(), *count, frames)).collect()
+}
+
+fn unnamed(ledger: &Ledger) -> Vec<Row> {
+    let frames = all_frames(ledger);
+    let mut gaps: Vec<_> = ledger.unnamed.iter().collect();
+    gaps.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let rest = gaps.split_off(gaps.len().min(MAX_GAPS));
+    let mut rows: Vec<Row> = gaps
+        .into_iter()
+        .map(|(gap, count)| {
+            let place = if gap.module.is_empty() { "" } else { " in " };
+            let what = format!("{}{place}{}", gap.reason, label::printable(&gap.module));
+            let remedy = gap.remedy().map(|remedy| label::printable(&remedy).into_owned());
+            Row { remedy, ..Row::of(what, *count, frames) }
+        })
+        .collect();
+    if !rest.is_empty() {
+        let count = sum::of(rest.iter().map(|(_, count)| **count));
+        rows.push(Row::of(format!("{} smaller gaps", rest.len()), count, frames));
+    }
+    rows
+}
+
+fn all_frames(ledger: &Ledger) -> u64 {
+    ledger.named_total().saturating_add(ledger.unnamed_total())
+}
+
+fn missed(ledger: &Ledger) -> Vec<Row> {
+    let counts = [
+        (
+            "mapping and fork events lost: some short-lived processes may have no names",
+            ledger.lost_process_events,
+        ),
+        ("child processes that could not be followed", ledger.lost_children),
+        ("lines and events of the target's runtime that were no entries", ledger.malformed_jit_entries),
+        (
+            "events of the target's runtime dropped: some of its code may have no name",
+            ledger.dropped_runtime_events,
+        ),
+    ];
+    let counted = counts.into_iter().filter(|(_, count)| *count > 0);
+    counted.map(|(what, count)| Row::plain(what, Amount::Count(count))).collect()
+}
+
+fn cost(ledger: &Ledger) -> Vec<Row> {
+    const NS_PER_S: f64 = 1e9;
+    const NS_PER_US: f64 = 1e3;
+    const BYTES_PER_MB: f64 = 1e6;
+    let cost = &ledger.cost;
+    let seconds = |ns: u64| Amount::Text(format!("{:.2} s", ns as f64 / NS_PER_S));
+    let peak_memory = format!("{:.1} MB", cost.peak_memory_bytes as f64 / BYTES_PER_MB);
+    let mut rows = vec![
+        Row::plain("CPU time in user space", seconds(cost.user_cpu_ns)),
+        Row::plain("CPU time in the kernel", seconds(cost.system_cpu_ns)),
+        Row::plain("peak memory", Amount::Text(peak_memory)),
+    ];
+    if ledger.reported > 0 {
+        let each_us = cost.bpf_run_time_ns as f64 / ledger.reported as f64 / NS_PER_US;
+        rows.push(Row::plain("in the kernel for each sample", Amount::Text(format!("{each_us:.1} us"))));
+    }
+    rows
+}
+
+impl Row {
+    fn of(what: impl Into<String>, count: u64, of: u64) -> Self {
+        let share = format!("{:.1} %", 100.0 * count as f64 / of.max(1) as f64);
+        Self { what: what.into(), amount: Amount::Count(count), share, remedy: None }
+    }
+
+    fn plain(what: &str, amount: Amount) -> Self {
+        Self { what: what.to_owned(), amount, share: String::new(), remedy: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use profiler_profile::{Loss, Reason, Unnamed};
+
+    fn rows(ledger: &Ledger, title: &str) -> Vec<Row> {
+        let section = sections(ledger).into_iter().find(|section| section.title == title);
+        section.map(|section| section.rows).unwrap_or_default()
+    }
+
+    fn row(what: &str, count: u64, share: &str) -> Row {
+        Row { what: what.to_owned(), amount: Amount::Count(count), share: share.to_owned(), remedy: None }
+    }
+
+    #[test]
+    fn every_tick_is_a_sample_or_a_loss_with_a_name() {
+        let mut ledger = Ledger { target_ticks: 200, reported: 150, ..Ledger::default() };
+        ledger.lost.insert(Loss::NoThreadId, 40);
+        let expected = [
+            row("ticks of the timer that hit the target", 200, "100.0 %"),
+            row("samples in this profile", 150, "75.0 %"),
+            row("lost, task invisible in this pid namespace", 40, "20.0 %"),
+            row("not accounted for", 10, "5.0 %"),
+        ];
+        assert_eq!(rows(&ledger, "Samples"), expected);
+    }
+
+    #[test]
+    fn the_largest_gaps_are_named_and_the_rest_is_counted() {
+        let mut ledger = Ledger::default();
+        for count in 1..=25 {
+            let module = format!("[lib\u{202e}{count}]");
+            ledger.unnamed.insert(Unnamed { module, reason: Reason::NoSymbols }, count);
+        }
+        let rows = rows(&ledger, "Frames without a name");
+        assert_eq!(rows.len(), MAX_GAPS + 1);
+        assert_eq!(rows[0], row("no symbols in [lib 25]", 25, "7.7 %"));
+        assert_eq!(rows[MAX_GAPS], row("5 smaller gaps", 15, "4.6 %"));
+    }
+
+    #[test]
+    fn a_gap_says_what_would_close_it() {
+        let module = "/rt/lib\u{202e}clr.so".to_owned();
+        let gap = Unnamed { module, reason: Reason::NoSymbols };
+        let ledger = Ledger { unnamed: [(gap.clone(), 1)].into(), ..Ledger::default() };
+        let found = rows(&ledger, "Frames without a name").remove(0).remedy.unwrap();
+        assert_eq!(found, gap.remedy().unwrap().replace('\u{202e}', " "));
+        assert!(found.starts_with("put lib clr.so.dbg (its debug file) beside it"), "{found}");
+    }
+
+    #[test]
+    fn callers_are_told_by_every_way_they_were_found() {
+        let found_by = [(FoundBy::Sample, 7), (FoundBy::Cfi, 1), (FoundBy::Code, 3)].into();
+        let expected = [row("by unwind tables", 1, "25.0 %"), row("by their code", 3, "75.0 %")];
+        let ledger = Ledger { found_by, ..Ledger::default() };
+        assert_eq!(rows(&ledger, "How user code's callers were found"), expected);
+    }
+
+    #[test]
+    fn what_was_not_missed_has_no_table() {
+        assert_eq!(rows(&Ledger::default(), "What was missed besides"), []);
+        let ledger = Ledger { lost_children: 3, ..Ledger::default() };
+        let expected = row("child processes that could not be followed", 3, "");
+        assert_eq!(rows(&ledger, "What was missed besides"), [expected]);
+    }
+}

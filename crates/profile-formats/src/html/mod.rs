@@ -1,0 +1,199 @@
+//! The interactive page: one HTML file with its style, its script and the profile in it, for any browser.
+//!
+//! The profile is one JSON document, deflated and in base64: names are nowhere in the page as markup could be. The
+//! page's own policy forbids the network, other scripts, and text that becomes markup.
+
+mod column;
+mod document;
+mod function;
+mod ledger;
+mod owner;
+mod side;
+mod text;
+mod timeline;
+mod tree;
+
+use std::io::{self, BufWriter, Write};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD, write::EncoderWriter};
+use flate2::{Compression, write::ZlibEncoder};
+use sha2::{Digest as _, Sha256};
+
+use self::document::Document;
+use super::OutputOptions;
+use profiler_profile::{Profile, difference::Difference};
+
+const PAGE: &str = include_str!("page/page.html");
+
+const STYLE: &str = include_str!("page/style.css");
+
+/// One module: the files share their names, and the last one starts it all.
+const SCRIPT: &str = concat!(
+    "\"use strict\";\n",
+    include_str!("page/columns.js"),
+    include_str!("page/document.js"),
+    include_str!("page/call_tree.js"),
+    include_str!("page/hot_functions.js"),
+    include_str!("page/names.js"),
+    include_str!("page/search.js"),
+    include_str!("page/colours.js"),
+    include_str!("page/elements.js"),
+    include_str!("page/change.js"),
+    include_str!("page/shares.js"),
+    include_str!("page/comparison.js"),
+    include_str!("page/tree_items.js"),
+    include_str!("page/flame.js"),
+    include_str!("page/heat_map.js"),
+    include_str!("page/function_table.js"),
+    include_str!("page/details.js"),
+    include_str!("page/breadcrumbs.js"),
+    include_str!("page/measured.js"),
+    include_str!("page/keys.js"),
+    include_str!("page/app.js"),
+);
+
+/// Writes the page of a profile.
+pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) -> io::Result<()> {
+    write_page(&Document::of(profile, options), to)
+}
+
+/// Writes the page of a difference.
+pub(super) fn write_difference(
+    difference: &Difference<'_>,
+    options: &OutputOptions,
+    to: impl Write,
+) -> io::Result<()> {
+    write_page(&Document::comparing(difference, options), to)
+}
+
+fn write_page(document: &Document<'_>, to: impl Write) -> io::Result<()> {
+    let mut to = BufWriter::new(to);
+    for part in PAGE.split("{{") {
+        let Some((name, text)) = part.split_once("}}") else {
+            to.write_all(part.as_bytes())?;
+            continue;
+        };
+        match name {
+            "policy" => to.write_all(policy().as_bytes())?,
+            "style" => to.write_all(STYLE.as_bytes())?,
+            "script" => to.write_all(SCRIPT.as_bytes())?,
+            _ => write_document(document, &mut to)?,
+        }
+        to.write_all(text.as_bytes())?;
+    }
+    to.flush()
+}
+
+/// What the browser lets the page do: run this script with this style, and nothing else.
+fn policy() -> String {
+    let hash = |text: &str| format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text)));
+    format!(
+        "default-src 'none'; script-src {}; style-src {}; base-uri 'none'; form-action 'none'; \
+         require-trusted-types-for 'script'",
+        hash(SCRIPT),
+        hash(STYLE)
+    )
+}
+
+/// Nothing of it is in memory as a whole: it is compressed and encoded as it is written.
+fn write_document(document: &Document<'_>, to: impl Write) -> io::Result<()> {
+    let base64 = EncoderWriter::new(to, &STANDARD);
+    let mut json = BufWriter::new(ZlibEncoder::new(base64, Compression::fast()));
+    serde_json::to_writer(&mut json, document)?;
+    let mut base64 = json.into_inner().map_err(io::IntoInnerError::into_error)?.finish()?;
+    base64.finish()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use flate2::read::ZlibDecoder;
+    use serde_json::Value;
+
+    use super::*;
+    use profiler_addresses::ElfAddress;
+    use profiler_profile::{Frame, FrameKind, Header, Naming, ProfileBuilder, StackEnd, SymbolSource};
+
+    fn page(profile: &Profile) -> String {
+        let mut bytes = Vec::new();
+        write(profile, &OutputOptions::default(), &mut bytes).unwrap();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    fn profile_of(name: &str) -> Profile {
+        let mut builder = ProfileBuilder::default();
+        let text = builder.string(name);
+        let frame = builder.frame(Frame {
+            name: text,
+            kind: FrameKind::Jit,
+            module: None,
+            address: ElfAddress(0),
+            location: None,
+            naming: Naming::Symbol(SymbolSource::PerfMap),
+        });
+        let stack = builder.stack(vec![frame], StackEnd::Root);
+        let process = builder.process(1, name);
+        let thread = builder.thread(process, 1, name);
+        builder.sample(0, 0, thread, stack, 5);
+        builder.finish(Header { target: name.to_owned(), ..Header::default() })
+    }
+
+    /// The document in a page.
+    fn document(page: &str) -> Value {
+        let (_, rest) = page.split_once("id=\"profile\">").unwrap();
+        let (base64, _) = rest.split_once("</script>").unwrap();
+        let mut json = String::new();
+        ZlibDecoder::new(&*STANDARD.decode(base64).unwrap()).read_to_string(&mut json).unwrap();
+        serde_json::from_str(&json).unwrap()
+    }
+
+    #[test]
+    fn names_are_never_in_the_page_as_markup() {
+        let page = page(&profile_of("</script><script>alert(1)</script><!--&\u{202e}"));
+        assert!(!page.contains("alert(1)") && !page.contains('\u{202e}'));
+        assert_eq!(page.matches("</script>").count(), 2, "the document and the script");
+        let strings = document(&page)["strings"].to_string();
+        assert!(strings.contains("</script><script>alert(1)</script><!--& "), "{strings}");
+    }
+
+    #[test]
+    fn the_policy_lets_this_script_and_this_style_run_and_nothing_load() {
+        let page = page(&profile_of("f"));
+        let between = |start: &str, end: &str| {
+            let (_, rest) = page.split_once(start).unwrap();
+            rest.split_once(end).unwrap().0.to_owned()
+        };
+        for text in [between("<style>", "</style>"), between("<script type=\"module\">", "</script>")] {
+            let hash = STANDARD.encode(Sha256::digest(&text));
+            assert!(page.contains(&format!("-src 'sha256-{hash}'")), "no hash of {text:.40}");
+        }
+        assert!(page.contains("default-src 'none'") && !page.contains("unsafe-inline"));
+        for outside in ["http:", "https:", "src=", "@import", "url("] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+    }
+
+    #[test]
+    fn an_empty_profile_is_a_page_without_functions() {
+        let document = document(&page(&ProfileBuilder::default().finish(Header::default())));
+        assert_eq!(document["functions"]["name"], Value::Array(Vec::new()));
+        assert_eq!(document["profiles"][0]["timeline"]["count"], "");
+    }
+
+    #[test]
+    fn a_page_that_nobody_reads_is_an_error() {
+        struct Closed;
+        impl Write for Closed {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let error = write(&profile_of("f"), &OutputOptions::default(), Closed).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    }
+}

@@ -1,0 +1,45 @@
+//! The strings of the page's document, each once.
+
+use std::borrow::Cow;
+
+use indexmap::IndexSet;
+use serde::{Serialize, Serializer};
+
+use crate::label;
+
+/// Numbered strings; number 0 is the empty one.
+pub(super) struct Texts<'a>(IndexSet<Cow<'a, str>>);
+
+impl<'a> Texts<'a> {
+    pub(super) fn new() -> Self {
+        Self(IndexSet::from([Cow::Borrowed("")]))
+    }
+
+    /// The number of a text, which loses what would act on the text around it.
+    pub(super) fn number(&mut self, text: impl Into<Cow<'a, str>>) -> usize {
+        let text = match text.into() {
+            Cow::Borrowed(text) => label::printable(text),
+            Cow::Owned(text) => Cow::Owned(label::printable(&text).into_owned()),
+        };
+        self.0.insert_full(text).0
+    }
+}
+
+impl Serialize for Texts<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_has_one_number_and_nothing_in_it_acts_on_others() {
+        let mut texts = Texts::new();
+        assert_eq!(texts.number(""), 0);
+        assert_eq!(texts.number("a;\u{202e}b"), texts.number(String::from("a; b")));
+        assert_eq!(serde_json::to_string(&texts).unwrap(), r#"["","a; b"]"#);
+    }
+}

@@ -1,0 +1,272 @@
+//! Samples as `perf script` prints them, for the tools that read its text.
+
+use std::{
+    borrow::Cow,
+    io::{self, BufWriter, Write},
+};
+
+use super::{label, stack_counts};
+use profiler_profile::{Frame, FrameId, FrameKind, Naming, Profile, Sample, Stack};
+
+/// Writes the samples by time: a line that says when and who, the frames leaf first, an empty line.
+pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
+    let mut to = BufWriter::new(to);
+    Script::of(profile).write(&mut to)?;
+    to.flush()
+}
+
+/// What the text is made of: each sample is a head and a stack.
+pub(super) struct Script<'a> {
+    profile: &'a Profile,
+    threads: Vec<String>,
+    event: String,
+    period_ns: u64,
+    frames: FrameLines,
+}
+
+impl<'a> Script<'a> {
+    pub(super) fn of(profile: &'a Profile) -> Self {
+        let threads = profile.threads().map(|thread| {
+            let pid = profile.process(thread.process).pid;
+            format!("{} {pid}/{}", comm(profile.string(thread.comm), pid), thread.tid)
+        });
+        Self {
+            profile,
+            threads: threads.collect(),
+            event: event(profile),
+            period_ns: stack_counts::period_ns(profile).max(1),
+            frames: FrameLines::of(profile),
+        }
+    }
+
+    /// Writes the whole text, in small parts.
+    pub(super) fn write(&self, to: &mut impl Write) -> io::Result<()> {
+        let mut head = Vec::new();
+        for sample in self.profile.samples() {
+            self.head(sample, &mut head);
+            to.write_all(&head)?;
+            self.stack(self.profile.stack(sample.stack)).try_for_each(|line| to.write_all(line))?;
+        }
+        Ok(())
+    }
+
+    /// Puts into `head` the line that says who, where, when and for how long. The clock is the one that perf prints.
+    pub(super) fn head(&self, sample: &Sample, head: &mut Vec<u8>) {
+        const NS_PER_US: u64 = 1_000;
+        const US_PER_S: u64 = 1_000_000;
+        let thread = self.threads.get(sample.thread.index()).map_or("", String::as_str);
+        let time_us = self.profile.header().started_monotonic_ns.saturating_add(sample.time_ns) / NS_PER_US;
+        head.clear();
+        head.extend_from_slice(thread.as_bytes());
+        head.extend_from_slice(b" [");
+        push_number(sample.cpu.into(), 3, b'0', head);
+        head.extend_from_slice(b"] ");
+        push_number(time_us / US_PER_S, 5, b' ', head);
+        head.push(b'.');
+        push_number(time_us % US_PER_S, 6, b'0', head);
+        head.extend_from_slice(b": ");
+        push_number(sample.count.saturating_mul(self.period_ns), 10, b' ', head);
+        head.push(b' ');
+        head.extend_from_slice(self.event.as_bytes());
+        head.extend_from_slice(b": \n");
+    }
+
+    /// The lines of a stack, with the empty one that it ends with.
+    pub(super) fn stack(&self, stack: &Stack) -> impl Iterator<Item = &[u8]> {
+        stack.frames.iter().map(|frame| self.frames.get(*frame)).chain([&b"\n"[..]])
+    }
+}
+
+/// Appends a number, filled up to a width in front. There are four in each head, and `write!` takes most of its time for
+/// them.
+fn push_number(mut number: u64, width: usize, fill: u8, text: &mut Vec<u8>) {
+    const MAX_DIGITS: usize = 20;
+    let mut digits = [fill; MAX_DIGITS];
+    let mut first = MAX_DIGITS;
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
+        first -= 1;
+        if number == 0 {
+            break;
+        }
+    }
+    let filled = MAX_DIGITS - width.min(MAX_DIGITS);
+    text.extend_from_slice(digits.get(first.min(filled)..).unwrap_or_default());
+}
+
+fn event(profile: &Profile) -> String {
+    match in_one_word(&profile.header().event) {
+        empty if empty.is_empty() => "samples".to_owned(),
+        event => event,
+    }
+}
+
+/// The name of a thread. Readers look for two numbers behind it: it has no spaces, and does not begin as one.
+fn comm(name: &str, pid: u32) -> String {
+    match in_one_word(name) {
+        empty if empty.is_empty() => format!(":{pid}"),
+        number if number.starts_with(|first: char| first.is_ascii_digit()) => format!("_{number}"),
+        name => name,
+    }
+}
+
+/// The lines of all frames behind each other: most of the time goes into fetching them.
+#[derive(Default)]
+struct FrameLines {
+    text: String,
+    /// Where each line ends.
+    ends: Vec<usize>,
+}
+
+impl FrameLines {
+    fn of(profile: &Profile) -> Self {
+        let mut lines = Self::default();
+        for frame in profile.frames() {
+            lines.text.push_str(&frame_line(profile, frame));
+            lines.ends.push(lines.text.len());
+        }
+        lines
+    }
+
+    fn get(&self, frame: FrameId) -> &[u8] {
+        let index = frame.index();
+        let start = index.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
+        let end = self.ends.get(index).copied().unwrap_or(start);
+        self.text.as_bytes().get(start..end).unwrap_or_default()
+    }
+}
+
+fn frame_line(profile: &Profile, frame: &Frame) -> String {
+    let name = label::clean(profile.string(frame.name));
+    // A managed name begins with its assembly, which is the module to those who know such code.
+    let (module, name) = match name.split_once('!') {
+        Some((module, name)) if is_managed(frame) => (Cow::Owned(module.to_owned()), name.trim()),
+        _ => (module(profile, frame), name.trim()),
+    };
+    let name = if name.is_empty() { "[unknown]" } else { name };
+    // Readers cut an offset off, which is all that tells functions without a name apart.
+    let name = match frame.naming {
+        Naming::Address(_) => Cow::Owned(name.replacen("+0x", "@0x", 1)),
+        Naming::Symbol(_) => Cow::Borrowed(name),
+    };
+    // What is in the last brackets is the module, whatever is in it.
+    let module = in_one_word(&module).replace(['(', ')'], "_");
+    format!("\t{:16x} {name} ({module})\n", frame.address.0)
+}
+
+fn is_managed(frame: &Frame) -> bool {
+    matches!(frame.kind, FrameKind::Jit | FrameKind::Precompiled)
+}
+
+/// What perf prints where there is no file.
+fn module<'a>(profile: &'a Profile, frame: &Frame) -> Cow<'a, str> {
+    let path = frame.module.map(|module| profile.string(profile.module(module).path));
+    Cow::Borrowed(match (frame.kind, path) {
+        (FrameKind::Inlined, _) => "inlined",
+        (FrameKind::Kernel, None | Some("[kernel]")) => "[kernel.kallsyms]",
+        (_, Some(path)) if !path.is_empty() => path,
+        (FrameKind::Jit, _) => "//anon",
+        _ => "[unknown]",
+    })
+}
+
+fn in_one_word(text: &str) -> String {
+    label::clean(text).trim().replace(char::is_whitespace, "_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use profiler_addresses::ElfAddress;
+    use profiler_profile::{Header, ProfileBuilder, Reason, StackEnd, SymbolSource, test_profile};
+
+    fn text(profile: &Profile) -> String {
+        let mut bytes = Vec::new();
+        write(profile, &mut bytes).unwrap();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn a_sample_is_a_line_of_who_and_when_and_its_frames_from_the_leaf() {
+        let mut builder = ProfileBuilder::default();
+        let mut frame = |name: &str, kind, module: Option<&str>| {
+            let module = module.map(|path| builder.module(path, &[]));
+            let name = builder.string(name);
+            let naming = Naming::Symbol(SymbolSource::SymbolTable);
+            let address = ElfAddress(0x1f00);
+            builder.frame(Frame { name, kind, module, address, location: None, naming })
+        };
+        let frames = vec![
+            frame("ksys_read", FrameKind::Kernel, Some("[kernel]")),
+            frame("inner", FrameKind::Inlined, Some("/bin/a b (c)")),
+            frame("std::f(int)", FrameKind::Native, Some("/bin/a b (c)")),
+            frame("App!Demo.Work(int64)", FrameKind::Jit, None),
+            frame("a\nb", FrameKind::Jit, None),
+            frame("", FrameKind::Native, None),
+        ];
+        let stack = builder.stack(frames, StackEnd::Root);
+        let process = builder.process(7, "app");
+        let thread = builder.thread(process, 8, "5/6 my worker");
+        builder.sample(2_000, 3, thread, stack, 1 << 33);
+        let profile = builder.finish(Header {
+            event: "cpu-clock".to_owned(),
+            frequency_hz: 1_000_000_000,
+            started_monotonic_ns: 1_000_000_000,
+            ..Header::default()
+        });
+        assert_eq!(
+            text(&profile),
+            "_5/6_my_worker 7/8 [003]     1.000002: 8589934592 cpu-clock: \n\
+             \t            1f00 ksys_read ([kernel.kallsyms])\n\
+             \t            1f00 inner (inlined)\n\
+             \t            1f00 std::f(int) (/bin/a_b__c_)\n\
+             \t            1f00 Demo.Work(int64) (App)\n\
+             \t            1f00 a b (//anon)\n\
+             \t            1f00 [unknown] ([unknown])\n\n"
+        );
+    }
+
+    #[test]
+    fn functions_without_a_name_are_told_apart_by_what_is_no_offset() {
+        let mut builder = ProfileBuilder::default();
+        let frame = Frame {
+            name: builder.string("[libx.so+0x12 near f]"),
+            kind: FrameKind::Native,
+            module: Some(builder.module("/lib/libx.so", &[])),
+            address: ElfAddress(0x34),
+            location: None,
+            naming: Naming::Address(Reason::NoSymbols),
+        };
+        let frame = builder.frame(frame);
+        let stack = builder.stack(vec![frame], StackEnd::Root);
+        let process = builder.process(1, "a");
+        let thread = builder.thread(process, 1, "a");
+        builder.sample(0, 0, thread, stack, 1);
+        let profile = builder.finish(Header::default());
+        assert!(text(&profile).contains(" 34 [libx.so@0x12 near f] (/lib/libx.so)\n"), "{}", text(&profile));
+    }
+
+    #[test]
+    fn numbers_are_as_wide_as_they_should_be_and_as_they_must() {
+        for number in [0, 7, 99, 100, 1_000_001, u64::MAX] {
+            let mut text = Vec::new();
+            push_number(number, 3, b'0', &mut text);
+            push_number(number, 10, b' ', &mut text);
+            assert_eq!(String::from_utf8(text).unwrap(), format!("{number:03}{number:10}"));
+        }
+    }
+
+    #[test]
+    fn no_name_makes_a_line_of_its_own() {
+        for seed in 0..20 {
+            let profile = test_profile::random(seed);
+            let text = text(&profile);
+            let heads = text.lines().filter(|line| line.ends_with(": ")).count();
+            let frames = text.lines().filter(|line| line.starts_with('\t') && line.ends_with(')')).count();
+            let ends = text.lines().filter(|line| line.is_empty()).count();
+            assert_eq!((heads, ends), (profile.samples().len(), profile.samples().len()));
+            assert_eq!(text.lines().count(), heads + frames + ends);
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! pprof's `profile.proto`, packed with gzip: what `go tool pprof`, Grafana and many others read.
+//!
+//! A message that is written in pieces is read as one, so no more of it is in memory than a piece.
+
+mod locations;
+mod message;
+
+use std::{
+    borrow::Cow,
+    io::{self, BufWriter, Write},
+};
+
+use flate2::{Compression, write::GzEncoder};
+use indexmap::IndexSet;
+use prost::Message;
+
+use self::{
+    locations::Locations,
+    message::{Label, Profile as Piece, Sample, ValueType},
+};
+use super::{
+    label,
+    stack_counts::{self, StackCount},
+    svg,
+};
+use profiler_profile::{Profile, ThreadId};
+
+/// Writes the profile. Each thread and stack is one sample, with labels that say which thread.
+pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
+    let mut to = Pieces { to: GzEncoder::new(BufWriter::new(to), Compression::fast()), piece: Vec::new() };
+    let mut strings = Strings::default();
+    to.write(&head(profile, &mut strings))?;
+
+    let mut locations = Locations::of(profile);
+    let period_ns = stack_counts::period_ns(profile);
+    let mut labels = None;
+    for StackCount { thread, stack, count } in stack_counts::of(profile) {
+        if labels.as_ref().is_none_or(|(of, _)| *of != thread) {
+            labels = Some((thread, thread_labels(profile, thread, &mut strings)));
+        }
+        let label = labels.iter().flat_map(|(_, labels)| labels).copied().collect();
+        let value = vec![integer(count), integer(count.saturating_mul(period_ns))];
+        let sample = Sample { location_id: locations.of_stack(stack).to_vec(), value, label };
+        to.write(&Piece { sample: vec![sample], ..Piece::default() })?;
+    }
+
+    to.write(&locations.tables(&mut strings))?;
+    for text in strings.0 {
+        to.write(&Piece { string_table: vec![text.into_owned()], ..Piece::default() })?;
+    }
+    to.to.finish()?.flush()
+}
+
+/// What was measured, and in which units.
+fn head(profile: &Profile, strings: &mut Strings<'_>) -> Piece {
+    let header = profile.header();
+    let mut value_type = |r#type: &'static str, unit: &'static str| ValueType {
+        r#type: strings.number(r#type),
+        unit: strings.number(unit),
+    };
+    let (samples, cpu) = (value_type("samples", "count"), value_type("cpu", "nanoseconds"));
+    let period_ns = stack_counts::period_ns(profile);
+    Piece {
+        sample_type: vec![samples, cpu],
+        time_nanos: integer(header.started_unix_ns),
+        duration_nanos: integer(header.duration_ns),
+        period_type: Some(cpu),
+        period: integer(period_ns),
+        comment: comments(profile).into_iter().map(|line| strings.number_of(&line)).collect(),
+        // Without a frequency nobody knows what a sample is worth.
+        default_sample_type: if period_ns == 0 { samples.r#type } else { cpu.r#type },
+        ..Piece::default()
+    }
+}
+
+/// The ledger in lines.
+fn comments(profile: &Profile) -> Vec<String> {
+    let (header, ledger) = (profile.header(), profile.ledger());
+    let mut lines = vec![svg::title(header), svg::subtitle(profile)];
+    lines.extend(header.edits.iter().cloned());
+    lines.push(format!("ticks that hit the target: {}", ledger.target_ticks));
+    lines.push(format!("samples reported: {}", ledger.reported));
+    lines.extend(ledger.lost.iter().map(|(loss, count)| format!("samples lost, {loss}: {count}")));
+    lines.extend(ledger.stacks.iter().map(|(end, count)| format!("stacks that {end}: {count}")));
+    lines.push(format!("frames with a name: {}", ledger.named_total()));
+    lines.push(format!("frames without a name: {}", ledger.unnamed_total()));
+    lines
+}
+
+fn thread_labels<'a>(profile: &'a Profile, id: ThreadId, strings: &mut Strings<'a>) -> Vec<Label> {
+    let thread = profile.thread(id);
+    let process = profile.process(thread.process);
+    let mut text = |key: &'static str, id| Label {
+        key: strings.number(key),
+        str: strings.number(profile.string(id)),
+        num: 0,
+    };
+    let names = [text("thread", thread.comm), text("process", process.comm)];
+    let container = process.container.map(|id| text("container", id));
+    let mut number =
+        |key: &'static str, num: u32| Label { key: strings.number(key), str: 0, num: num.into() };
+    let [thread_name, process_name] = names;
+    let numbered = [thread_name, number("tid", thread.tid), process_name, number("pid", process.pid)];
+    numbered.into_iter().chain(container).collect()
+}
+
+/// pprof's numbers have a sign.
+fn integer(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// The table of texts.
+struct Strings<'a>(IndexSet<Cow<'a, str>>);
+
+impl Default for Strings<'_> {
+    fn default() -> Self {
+        Self(IndexSet::from([Cow::Borrowed("")]))
+    }
+}
+
+impl<'a> Strings<'a> {
+    /// The place of a text. Readers print names to terminals, so nothing that acts on one is in it.
+    fn number(&mut self, text: &'a str) -> i64 {
+        integer(self.0.insert_full(label::printable(text)).0 as u64)
+    }
+
+    fn number_of(&mut self, text: &str) -> i64 {
+        integer(self.0.insert_full(label::printable(text).into_owned().into()).0 as u64)
+    }
+}
+
+struct Pieces<W: Write> {
+    to: GzEncoder<W>,
+    /// One piece, kept for its memory.
+    piece: Vec<u8>,
+}
+
+impl<W: Write> Pieces<W> {
+    fn write(&mut self, piece: &Piece) -> io::Result<()> {
+        self.piece.clear();
+        piece.encode(&mut self.piece)?;
+        self.to.write_all(&self.piece)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::io::Read;
+
+    use flate2::read::GzDecoder;
+
+    use super::*;
+    use profiler_profile::{Header, ProfileBuilder, StackEnd, test_profile};
+
+    fn read_back(profile: &Profile) -> Piece {
+        let (mut packed, mut bytes) = (Vec::new(), Vec::new());
+        write(profile, &mut packed).unwrap();
+        GzDecoder::new(&*packed).read_to_end(&mut bytes).unwrap();
+        Piece::decode(&*bytes).unwrap()
+    }
+
+    /// The counts of all samples, and all texts.
+    pub(crate) fn counts_and_texts(packed: &[u8]) -> (Vec<i64>, Vec<String>) {
+        let mut bytes = Vec::new();
+        GzDecoder::new(packed).read_to_end(&mut bytes).unwrap();
+        let piece = Piece::decode(&*bytes).unwrap();
+        (piece.sample.iter().map(|sample| sample.value[0]).collect(), piece.string_table)
+    }
+
+    fn text(piece: &Piece, number: i64) -> &str {
+        &piece.string_table[usize::try_from(number).unwrap()]
+    }
+
+    #[test]
+    fn samples_are_counts_and_time_of_a_thread() {
+        let piece = read_back(&test_profile::folded(&[("app;main;work", 1 << 40)]));
+        let types = piece.sample_type.iter().map(|kind| (text(&piece, kind.r#type), text(&piece, kind.unit)));
+        assert_eq!(types.collect::<Vec<_>>(), [("samples", "count"), ("cpu", "nanoseconds")]);
+        assert_eq!(piece.sample.len(), 1);
+        assert_eq!(piece.sample[0].value, [1 << 40, 0]);
+        let labels: Vec<_> = piece.sample[0].label.iter().map(|label| text(&piece, label.key)).collect();
+        assert_eq!(labels, ["thread", "tid", "process", "pid"]);
+        assert_eq!(text(&piece, piece.default_sample_type), "samples");
+
+        let mut builder = ProfileBuilder::default();
+        let process = builder.process(7, "app");
+        let thread = builder.thread(process, 8, "a");
+        let frame = test_profile::function(&mut builder, "f", 1);
+        let stack = builder.stack(vec![frame], StackEnd::Root);
+        builder.set_container(process, "4f1c3a99");
+        builder.sample(0, 0, thread, stack, 1 << 63);
+        let piece = read_back(&builder.finish(Header { frequency_hz: 100, ..Header::default() }));
+        assert_eq!(piece.sample[0].value, [i64::MAX, i64::MAX]);
+        let container = piece.sample[0].label.last().unwrap();
+        assert_eq!((text(&piece, container.key), text(&piece, container.str)), ("container", "4f1c3a99"));
+        assert_eq!((piece.period, text(&piece, piece.default_sample_type)), (10_000_000, "cpu"));
+    }
+
+    #[test]
+    fn every_number_leads_to_an_entry_whatever_the_profile_is() {
+        for seed in 0..50 {
+            let profile = test_profile::random(seed);
+            let piece = read_back(&profile);
+            let total: i128 = piece.sample.iter().map(|sample| i128::from(sample.value[0])).sum();
+            assert_eq!(total, i128::from(profile.sample_count()));
+            assert_eq!(piece.string_table[0], "");
+            assert!(piece.string_table.iter().all(|text| !text.contains(char::is_control)));
+            let ids = |count: usize| 1..=count as u64;
+            for location in piece.sample.iter().flat_map(|sample| &sample.location_id) {
+                assert!(ids(piece.location.len()).contains(location));
+            }
+            for location in &piece.location {
+                assert!(location.mapping_id == 0 || ids(piece.mapping.len()).contains(&location.mapping_id));
+                assert!(!location.line.is_empty());
+                assert!(
+                    location.line.iter().all(|line| ids(piece.function.len()).contains(&line.function_id))
+                );
+            }
+            for function in &piece.function {
+                text(&piece, function.name);
+                text(&piece, function.filename);
+            }
+        }
+    }
+
+    #[test]
+    fn a_profile_without_samples_is_read_as_one() {
+        let piece = read_back(&ProfileBuilder::default().finish(Header::default()));
+        assert!(piece.sample.is_empty() && piece.location.is_empty());
+        assert_eq!(piece.sample_type.len(), 2);
+    }
+}

@@ -1,0 +1,257 @@
+//! speedscope's own format (<https://www.speedscope.app/file-format-schema.json>).
+
+use std::io::{self, BufWriter, Write};
+
+use indexmap::{IndexMap, IndexSet};
+use serde::{Serialize, Serializer};
+
+use super::{OutputOptions, label, stack_counts, svg};
+use profiler_profile::{Frame, ProcessId, Profile, StackId, StringId, ThreadId, sum};
+
+/// Samples that are kept apart, in the order of time. Each is written with all of its frames, and of many more a
+/// browser could not hold the file: stacks stand once then, for all of their samples.
+const MAX_IN_ORDER_OF_TIME: usize = 100_000;
+
+/// Writes the profile: one of all threads, or one for each thread or process where they are asked for.
+pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) -> io::Result<()> {
+    let mut to = BufWriter::new(to);
+    let frames = Frames::of(profile);
+    let document = Document {
+        schema: "https://www.speedscope.app/file-format-schema.json",
+        exporter: "profiler",
+        name: label::printable(&svg::title(profile.header())).into_owned(),
+        profiles: owned_samples(profile, options)
+            .into_iter()
+            .map(|(owner, samples)| sampled(profile, &frames, owner.name(profile), samples))
+            .collect(),
+        shared: Shared { frames: &frames.entries },
+    };
+    serde_json::to_writer(&mut to, &document)?;
+    to.flush()
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(rename = "$schema")]
+    schema: &'static str,
+    exporter: &'static str,
+    name: String,
+    shared: Shared<'a>,
+    profiles: Vec<Sampled<'a>>,
+}
+
+#[derive(Serialize)]
+struct Shared<'a> {
+    frames: &'a IndexSet<Entry>,
+}
+
+/// A frame as its reader tells it from others.
+#[derive(PartialEq, Eq, Hash, Serialize)]
+struct Entry {
+    name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    file: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
+}
+
+/// One of the profiles of a document.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Sampled<'a> {
+    r#type: &'static str,
+    name: String,
+    unit: &'static str,
+    start_value: u64,
+    end_value: u64,
+    samples: Vec<Stack<'a>>,
+    weights: Vec<u64>,
+}
+
+/// The frames of a stack, written root first.
+struct Stack<'a> {
+    profile: &'a Profile,
+    frames: &'a Frames,
+    id: StackId,
+}
+
+impl Serialize for Stack<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let frames = self.profile.stack(self.id).frames.iter().rev();
+        serializer.collect_seq(frames.filter_map(|frame| self.frames.numbers.get(frame.index())))
+    }
+}
+
+struct Frames {
+    entries: IndexSet<Entry>,
+    /// By the place of the frame in the profile.
+    numbers: Vec<usize>,
+}
+
+impl Frames {
+    fn of(profile: &Profile) -> Self {
+        let mut entries = IndexSet::new();
+        let numbers = profile.frames().map(|frame| entries.insert_full(entry(profile, frame)).0).collect();
+        Self { entries, numbers }
+    }
+}
+
+fn entry(profile: &Profile, frame: &Frame) -> Entry {
+    let module = || frame.module.map(|module| profile.module(module).path);
+    let file = frame.location.map(|location| location.file).or_else(module);
+    let text = |id| label::printable(profile.string(id)).into_owned();
+    Entry {
+        name: text(frame.name),
+        file: file.map(text).unwrap_or_default(),
+        line: frame.location.map(|location| location.line).filter(|line| *line != 0),
+    }
+}
+
+/// Whose samples a profile is of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Owner {
+    Everything,
+    Container(Option<StringId>),
+    Process(ProcessId),
+    Thread(ThreadId),
+}
+
+impl Owner {
+    fn name(self, profile: &Profile) -> String {
+        match self {
+            Self::Everything => label::printable(&svg::title(profile.header())).into_owned(),
+            Self::Container(id) => label::container(profile, id),
+            Self::Process(id) => label::process(profile, profile.process(id)),
+            Self::Thread(id) => {
+                let thread = profile.thread(id);
+                let process = label::process(profile, profile.process(thread.process));
+                format!("{process}, {}", label::thread(profile, thread))
+            }
+        }
+    }
+}
+
+/// The samples of each owner, in the order in which they were first sampled. Without samples there is one owner: a
+/// document without a profile is none to its reader.
+fn owned_samples(profile: &Profile, options: &OutputOptions) -> IndexMap<Owner, Vec<(StackId, u64)>> {
+    let mut owned = IndexMap::<Owner, Vec<(StackId, u64)>>::new();
+    for sample in profile.samples() {
+        let process = profile.thread(sample.thread).process;
+        let owner = match options {
+            OutputOptions { per_thread: true, .. } => Owner::Thread(sample.thread),
+            OutputOptions { per_process: true, .. } => Owner::Process(process),
+            OutputOptions { per_container: true, .. } => Owner::Container(profile.process(process).container),
+            _ => Owner::Everything,
+        };
+        owned.entry(owner).or_default().push((sample.stack, sample.count));
+    }
+    if owned.is_empty() {
+        owned.insert(Owner::Everything, Vec::new());
+    }
+    for samples in owned.values_mut() {
+        if profile.samples().len() > MAX_IN_ORDER_OF_TIME {
+            samples.sort_unstable();
+        }
+        samples.dedup_by(|next, kept| {
+            let is_same = next.0 == kept.0;
+            if is_same {
+                kept.1 = kept.1.saturating_add(next.1);
+            }
+            is_same
+        });
+    }
+    owned
+}
+
+fn sampled<'a>(
+    profile: &'a Profile,
+    frames: &'a Frames,
+    name: String,
+    samples: Vec<(StackId, u64)>,
+) -> Sampled<'a> {
+    let (unit, value) = match stack_counts::period_ns(profile) {
+        0 => ("none", 1),
+        period_ns => ("nanoseconds", period_ns),
+    };
+    let weights: Vec<u64> = samples.iter().map(|(_, count)| count.saturating_mul(value)).collect();
+    Sampled {
+        r#type: "sampled",
+        name,
+        unit,
+        start_value: 0,
+        end_value: sum::of(weights.iter().copied()),
+        samples: samples.into_iter().map(|(id, _)| Stack { profile, frames, id }).collect(),
+        weights,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use profiler_profile::{Header, ProfileBuilder, test_profile};
+
+    fn read_back(profile: &Profile, options: OutputOptions) -> Value {
+        let mut bytes = Vec::new();
+        write(profile, &options, &mut bytes).unwrap();
+        serde_json::from_slice(&bytes).unwrap()
+    }
+
+    #[test]
+    fn stacks_stand_root_first_in_the_order_of_time_and_runs_of_one_are_one() {
+        let profile = test_profile::folded(&[
+            ("a;main;work", 1),
+            ("a;main;work", 1 << 33),
+            ("a;main", 3),
+            ("a;main;work", 4),
+        ]);
+        let value = read_back(&profile, OutputOptions::default());
+        let sampled = &value["profiles"][0];
+        assert_eq!(sampled["samples"], json!([[0, 1], [0], [0, 1]]));
+        assert_eq!(sampled["weights"], json!([(1_u64 << 33) + 1, 3, 4]));
+        assert_eq!(sampled["endValue"], json!((1_u64 << 33) + 8));
+        assert_eq!(value["shared"]["frames"], json!([{"name": "main"}, {"name": "work"}]));
+    }
+
+    #[test]
+    fn threads_and_processes_are_apart_when_asked_for() {
+        let profile = test_profile::folded(&[("a;main", 1), ("b;main", 2)]);
+        for options in [
+            OutputOptions { per_thread: true, ..OutputOptions::default() },
+            OutputOptions { per_process: true, ..OutputOptions::default() },
+        ] {
+            let value = read_back(&profile, options);
+            let names: Vec<_> =
+                value["profiles"].as_array().unwrap().iter().map(|sampled| &sampled["name"]).collect();
+            assert_eq!(names.len(), 2);
+            assert!(names[1].as_str().unwrap().starts_with("process 1 (b)"), "{names:?}");
+        }
+        let by_container = OutputOptions { per_container: true, ..OutputOptions::default() };
+        assert_eq!(read_back(&profile, by_container)["profiles"][0]["name"], "no container");
+    }
+
+    #[test]
+    fn many_samples_are_counted_by_stack() {
+        let mut builder = ProfileBuilder::default();
+        let process = builder.process(1, "a");
+        let thread = builder.thread(process, 1, "a");
+        let stacks = [1, 2].map(|address| {
+            let frame = test_profile::function(&mut builder, "f", address);
+            builder.stack(vec![frame], profiler_profile::StackEnd::Root)
+        });
+        for time in 0..=MAX_IN_ORDER_OF_TIME {
+            builder.sample(time as u64, 0, thread, stacks[time % 2], 1);
+        }
+        let profile = builder.finish(Header { frequency_hz: 100, ..Header::default() });
+        let value = read_back(&profile, OutputOptions::default());
+        assert_eq!(value["profiles"][0]["weights"], json!([500_010_000_000_u64, 500_000_000_000_u64]));
+        assert_eq!(value["profiles"][0]["unit"], "nanoseconds");
+    }
+
+    #[test]
+    fn a_profile_without_samples_is_one_to_its_reader() {
+        let value = read_back(&ProfileBuilder::default().finish(Header::default()), OutputOptions::default());
+        assert_eq!(value["profiles"][0]["samples"], json!([]));
+    }
+}

@@ -1,0 +1,200 @@
+//! A flame graph as inferno draws it, with titles that say what was measured.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+};
+
+use inferno::flamegraph::{
+    self, Options,
+    color::{PaletteMap, parse_hex_color},
+};
+
+use super::{OutputOptions, differential::Counts, folded, label};
+use profiler_profile::{FrameKind, Header, Profile, difference::Difference};
+
+/// Writes the picture.
+pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) -> io::Result<()> {
+    // The annotations choose the colours; inferno takes them off the names again.
+    let annotated = OutputOptions { annotate: true, ..*options };
+    let mut drawing = drawing(profile);
+    // What inferno would not draw is not given to it either: it holds all of what it is given several times.
+    let lines = folded::visible_lines(profile, &annotated, drawing.min_width);
+    let unit = unit(lines.iter().map(|(_, count)| *count));
+    let lines: Vec<String> =
+        lines.into_iter().map(|(line, count)| format!("{line} {}", count / unit)).collect();
+    let mut colours = colours(&lines);
+    drawing.palette_map = Some(&mut colours);
+    draw(&mut drawing, &lines, to)
+}
+
+/// Writes the picture of a difference: as wide as it is after, red where that is more and blue where it is less.
+pub(super) fn write_difference(
+    difference: &Difference<'_>,
+    lines: &BTreeMap<String, Counts>,
+    to: impl Write,
+) -> io::Result<()> {
+    let unit = unit(lines.values().flat_map(|Counts { before, after }| [*before, *after]));
+    let lines: Vec<_> = lines
+        .iter()
+        .map(|(line, Counts { before, after })| format!("{line} {} {}", before / unit, after / unit))
+        .collect();
+    let mut drawing = drawing(difference.after());
+    let before = label::clean(&title(difference.before().header())).into_owned();
+    drawing.title = format!("{}, compared with {before}", drawing.title);
+    draw(&mut drawing, &lines, to)
+}
+
+/// How many samples are one in the picture: more than one where inferno could not add them up, or tell with a sign how
+/// much more they are.
+fn unit(counts: impl Iterator<Item = u64>) -> u64 {
+    const MAX_TOTAL: u128 = i64::MAX as u128;
+    let total: u128 = counts.map(u128::from).sum();
+    u64::try_from(total / (MAX_TOTAL + 1) + 1).unwrap_or(u64::MAX)
+}
+
+fn draw(drawing: &mut Options<'_>, lines: &[String], to: impl Write) -> io::Result<()> {
+    let drawn = flamegraph::from_lines(drawing, lines.iter().map(String::as_str), to);
+    // Without a sample inferno draws a picture that says so, and then answers with an error. Each line can be read.
+    drawn.or_else(|error| match error.kind() {
+        io::ErrorKind::InvalidData => Ok(()),
+        _ => Err(error),
+    })
+}
+
+fn drawing(profile: &Profile) -> Options<'static> {
+    let mut options = Options::default();
+    options.title = label::clean(&title(profile.header())).into_owned();
+    options.subtitle = Some(label::clean(&subtitle(profile)).into_owned());
+    "samples".clone_into(&mut options.count_name);
+    // Two runs over the same data draw the same picture.
+    options.deterministic = true;
+    options
+}
+
+/// A colour for each name in the lines, by its annotation. The hues stay apart for colour-blind eyes (Okabe and
+/// Ito, "Color Universal Design"), the shades only keep neighbours apart.
+fn colours(lines: &[String]) -> PaletteMap {
+    const KERNEL: [&str; 3] = ["#eea83a", "#f2b75c", "#e69f24"];
+    const JIT: [&str; 3] = ["#56c49f", "#6fcfae", "#45b892"];
+    const INLINED: [&str; 3] = ["#dba6c4", "#e2b5cf", "#d397b9"];
+    const NATIVE: [&str; 3] = ["#86c3ea", "#9acdee", "#75b9e5"];
+    let mut colours = PaletteMap::default();
+    for line in lines {
+        let stack = line.rsplit_once(' ').map_or("", |(stack, _)| stack);
+        for name in stack.split(';') {
+            let shades = match label::kind_of(name) {
+                FrameKind::Kernel => KERNEL,
+                FrameKind::Jit | FrameKind::Precompiled => JIT,
+                FrameKind::Inlined => INLINED,
+                _ => NATIVE,
+            };
+            let shade =
+                name.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+            if let Some(colour) = parse_hex_color(shades[shade % shades.len()]) {
+                colours.insert(name, colour);
+            }
+        }
+    }
+    colours
+}
+
+pub(super) fn title(header: &Header) -> String {
+    if header.target.is_empty() { "Flame graph".to_owned() } else { format!("On-CPU: {}", header.target) }
+}
+
+pub(super) fn subtitle(profile: &Profile) -> String {
+    const NS_PER_S: f64 = 1e9;
+    let header = profile.header();
+    let ledger = profile.ledger();
+    let mut parts = Vec::new();
+    if !header.event.is_empty() {
+        parts.push(format!("{} at {} Hz on {} CPUs", header.event, header.frequency_hz, header.cpus));
+        parts.push(format!("{:.1} s", header.duration_ns as f64 / NS_PER_S));
+    }
+    parts.push(format!("{} samples", ledger.reported));
+    parts.push(format!("{} lost", ledger.lost_total()));
+    if !header.edits.is_empty() {
+        parts.push(format!("{} shown: {}", profile.sample_count(), header.edits.join(", ")));
+    }
+    parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::WriteFormat as _;
+    use profiler_addresses::ElfAddress;
+    use profiler_profile::{Frame, Naming, ProfileBuilder, Reason, StackEnd, shape::Shape};
+
+    fn svg(profile: &Profile) -> String {
+        let mut bytes = Vec::new();
+        write(profile, &OutputOptions::default(), &mut bytes).unwrap();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    fn profile_of(name: &str) -> Profile {
+        let mut builder = ProfileBuilder::default();
+        let name = builder.string(name);
+        let frame = builder.frame(Frame {
+            name,
+            kind: FrameKind::Kernel,
+            module: None,
+            address: ElfAddress(0),
+            location: None,
+            naming: Naming::Address(Reason::NoMapping),
+        });
+        let stack = builder.stack(vec![frame], StackEnd::Unknown);
+        let process = builder.process(1, "app");
+        let thread = builder.thread(process, 1, "app");
+        builder.sample(0, 0, thread, stack, 5);
+        builder.finish(Header {
+            target: "pid 1 (a<b)".to_owned(),
+            event: "cpu-clock".to_owned(),
+            frequency_hz: 99,
+            duration_ns: 1_500_000_000,
+            cpus: 2,
+            ..Header::default()
+        })
+    }
+
+    #[test]
+    fn the_titles_say_what_was_measured() {
+        let svg = svg(&profile_of("f"));
+        assert!(svg.contains("On-CPU: pid 1 (a&lt;b)"));
+        assert!(svg.contains("cpu-clock at 99 Hz on 2 CPUs, 1.5 s, 5 samples, 0 lost"));
+    }
+
+    #[test]
+    fn the_titles_say_what_is_shown_of_it() {
+        let profile = profile_of("f").shaped(&Shape { ignore: "g".parse().ok(), ..Shape::default() });
+        assert!(svg(&profile).contains("5 samples, 0 lost, 5 shown: --ignore g"));
+    }
+
+    #[test]
+    fn names_are_text_and_never_markup() {
+        let svg = svg(&profile_of("<script>alert(1)</script>&\u{1b}[0m\u{0}"));
+        assert!(svg.contains("&lt;script&gt;alert(1)&lt;/script&gt;&amp;"));
+        assert!(!svg.contains("<script>alert") && !svg.contains('\u{1b}') && !svg.contains('\u{0}'));
+        assert!(!svg.contains("_[k]"), "the annotation is for the colour alone");
+    }
+
+    #[test]
+    fn the_same_profile_draws_the_same_picture() {
+        assert_eq!(svg(&profile_of("f")), svg(&profile_of("f")));
+    }
+
+    #[test]
+    fn an_empty_profile_is_a_picture_that_says_so() {
+        let svg = svg(&ProfileBuilder::default().finish(Header::default()));
+        assert!(svg.contains("</svg>") && svg.contains("ERROR"));
+    }
+
+    #[test]
+    fn a_difference_to_nothing_is_a_picture_that_says_so() {
+        let nothing = ProfileBuilder::default().finish(Header::default());
+        let mut bytes = Vec::new();
+        Difference::between(&profile_of("f"), &nothing).write(crate::Format::Svg, &mut bytes).unwrap();
+        assert!(String::from_utf8(bytes).unwrap().contains("ERROR"));
+    }
+}

@@ -1,0 +1,140 @@
+//! The hottest functions and the heaviest call paths, as a table for a terminal.
+
+use std::{
+    collections::HashMap,
+    io::{self, BufWriter, Write},
+};
+
+use super::{
+    OutputOptions, label, svg,
+    table::{fit, fit_path},
+};
+use profiler_profile::{FunctionCount, Profile, sum};
+
+/// Rows of each table: what one looks at.
+const FUNCTIONS: usize = 20;
+const PATHS: usize = 10;
+
+/// What stands before the name of a function, and before a path.
+const FUNCTION_INDENT: usize = 20;
+const PATH_INDENT: usize = 10;
+
+/// Writes the tables.
+pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) -> io::Result<()> {
+    let mut to = BufWriter::new(to);
+    let width = options.width();
+    let heading = [svg::title(profile.header()), svg::subtitle(profile)];
+    for line in heading {
+        writeln!(to, "{}", fit(&label::clean(&line), width))?;
+    }
+    let total = profile.sample_count();
+    if total > 0 {
+        writeln!(to, "\n    self     total  function")?;
+        for function in profile.functions().iter().filter(|function| function.self_count > 0).take(FUNCTIONS)
+        {
+            let [own, of_all] =
+                [function.self_count, function.total_count].map(|count| percent(count, total));
+            let name = name(profile, function);
+            writeln!(
+                to,
+                "{own:>6.2} %  {of_all:>6.2} %  {}",
+                fit(&name, width.saturating_sub(FUNCTION_INDENT))
+            )?;
+        }
+        writeln!(to, "\n   share  call path")?;
+        for (path, count) in paths(profile) {
+            let path = fit_path(&path, width.saturating_sub(PATH_INDENT));
+            writeln!(to, "{:>6.2} %  {path}", percent(count, total))?;
+        }
+    }
+    to.flush()
+}
+
+fn name(profile: &Profile, function: &FunctionCount) -> String {
+    let name = label::name(profile.string(function.name));
+    with_module(&name, profile.module_name(function.module))
+}
+
+/// A function with the file it is from, but where its name says so already.
+pub(super) fn with_module(name: &str, module: &str) -> String {
+    let stem = module.trim_end_matches(".dll");
+    if stem.is_empty() || name.starts_with('[') || name.starts_with(&format!("{stem}!")) {
+        return name.to_owned();
+    }
+    format!("{name} ({})", label::clean(module.trim_matches(['[', ']'])))
+}
+
+/// The heaviest call paths by the names on them, root first.
+fn paths(profile: &Profile) -> Vec<(Vec<String>, u64)> {
+    let mut counts = HashMap::<_, u64>::new();
+    for sample in profile.samples() {
+        let comm = profile.process(profile.thread(sample.thread).process).comm;
+        sum::add(counts.entry((comm, sample.stack)).or_default(), sample.count);
+    }
+    // Addresses do not matter: the paths of one shape are one.
+    let mut paths = HashMap::<Vec<_>, u64>::new();
+    for ((comm, stack), count) in counts {
+        let frames = profile.stack(stack).frames.iter().rev().map(|frame| profile.frame(*frame).name);
+        sum::add(paths.entry(std::iter::once(comm).chain(frames).collect()).or_default(), count);
+    }
+    let mut paths: Vec<_> = paths.into_iter().collect();
+    paths.sort_unstable_by(|(a, count_a), (b, count_b)| count_b.cmp(count_a).then_with(|| a.cmp(b)));
+    paths.truncate(PATHS);
+    let text = |id| label::name(profile.string(id)).into_owned();
+    paths.into_iter().map(|(path, count)| (path.into_iter().map(text).collect(), count)).collect()
+}
+
+fn percent(count: u64, total: u64) -> f64 {
+    100.0 * count as f64 / total.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use profiler_profile::{Header, ProfileBuilder, test_profile::folded};
+
+    fn text(profile: &Profile, width_columns: Option<u16>) -> String {
+        let mut bytes = Vec::new();
+        write(profile, &OutputOptions { width_columns, ..OutputOptions::default() }, &mut bytes).unwrap();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn functions_and_paths_stand_hottest_first() {
+        let profile = folded(&[("p;main;work", 60), ("p;main;work;read", 30), ("p;main", 10)]);
+        let text = text(&profile, None);
+        let rows = "\n    self     total  function\n 60.00 %   90.00 %  work\n 30.00 %   30.00 %  read\n \
+                    10.00 %  100.00 %  main\n\n   share  call path\n 60.00 %  p > main > work\n \
+                    30.00 %  p > main > work > read\n 10.00 %  p > main\n";
+        assert!(text.ends_with(rows), "{text}");
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal_and_no_name_harms_it() {
+        let long = format!("p;main;{}\u{1b}[31m\u{202e};leaf", "x".repeat(300));
+        let profile = folded(&[(&long, 60), ("p;main;idle", 30)]);
+        for width in [1, 20, 40, 80] {
+            let text = text(&profile, Some(width));
+            let fits = |line: &str| {
+                line.chars().count() <= usize::from(width).max("    self     total  function".len())
+            };
+            assert!(text.lines().all(fits), "{width}: {text}");
+            assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_function_is_told_with_its_file() {
+        assert_eq!(with_module("malloc", "libc.so.6"), "malloc (libc.so.6)");
+        assert_eq!(with_module("read", "[kernel]"), "read (kernel)");
+        assert_eq!(with_module("System.Net!A.B()", "System.Net.dll"), "System.Net!A.B()");
+        assert_eq!(with_module("[libc.so.6+0x1]", "libc.so.6"), "[libc.so.6+0x1]");
+        assert_eq!(with_module("f", ""), "f");
+    }
+
+    #[test]
+    fn a_profile_without_samples_is_its_heading() {
+        let text = text(&ProfileBuilder::default().finish(Header::default()), None);
+        assert!(text.contains("0 samples") && !text.contains("function"), "{text}");
+    }
+}

@@ -1,0 +1,277 @@
+//! Builds a profile: interns what repeats and counts what the ledger needs.
+
+use std::collections::HashMap;
+
+use super::{
+    FoundBy, Frame, FrameId, Header, Ledger, Module, ModuleId, Naming, Process, ProcessId, Profile, Reason,
+    Sample, Stack, StackEnd, StackId, StringId, SymbolSource, Thread, ThreadId, Unnamed, sum,
+};
+
+/// Builds a [`Profile`].
+///
+/// ```
+/// use profiler::profile::{Frame, FrameKind, Header, Naming, ProfileBuilder, StackEnd, SymbolSource};
+/// use profiler::ElfAddress;
+///
+/// let mut builder = ProfileBuilder::default();
+/// let name = builder.string("main");
+/// let main = builder.frame(Frame {
+///     name,
+///     kind: FrameKind::Native,
+///     module: None,
+///     address: ElfAddress(0x1000),
+///     location: None,
+///     naming: Naming::Symbol(SymbolSource::SymbolTable),
+/// });
+/// let stack = builder.stack(vec![main], StackEnd::Root);
+/// let process = builder.process(1, "demo");
+/// let thread = builder.thread(process, 1, "demo");
+/// builder.sample(0, 0, thread, stack, 1);
+/// let profile = builder.finish(Header::default());
+/// assert_eq!(profile.sample_count(), 1);
+/// assert_eq!(profile.ledger().reported, 1);
+/// ```
+#[derive(Debug, Default)]
+pub struct ProfileBuilder {
+    profile: Profile,
+}
+
+impl ProfileBuilder {
+    /// The id of a string.
+    pub fn string(&mut self, text: &str) -> StringId {
+        let strings = &mut self.profile.strings;
+        let index = strings.get_index_of(text).unwrap_or_else(|| strings.insert_full(text.into()).0);
+        StringId::from_index(index)
+    }
+
+    /// The id of a module.
+    pub fn module(&mut self, path: &str, build_id: &[u8]) -> ModuleId {
+        let path = self.string(path);
+        self.module_at(path, build_id)
+    }
+
+    /// The id of the module at a path that is a string of the profile.
+    pub fn module_at(&mut self, path: StringId, build_id: &[u8]) -> ModuleId {
+        let module = Module { path, build_id: build_id.into() };
+        ModuleId::from_index(self.profile.modules.insert_full(module).0)
+    }
+
+    /// The id of a frame.
+    pub fn frame(&mut self, frame: Frame) -> FrameId {
+        FrameId::from_index(self.profile.frames.insert_full(frame).0)
+    }
+
+    /// The id of a stack; frames leaf first. How they were found is left unsaid.
+    pub fn stack(&mut self, frames: Vec<FrameId>, end: StackEnd) -> StackId {
+        self.walked_stack(frames.into_iter().map(|frame| (frame, FoundBy::Unsaid)), end)
+    }
+
+    /// The id of a stack whose frames, leaf first, were found in the ways given.
+    pub fn walked_stack(
+        &mut self,
+        frames: impl IntoIterator<Item = (FrameId, FoundBy)>,
+        end: StackEnd,
+    ) -> StackId {
+        let (frames, found_by): (Vec<_>, Vec<_>) = frames.into_iter().unzip();
+        let stack = Stack { frames: frames.into(), found_by: found_by.into(), end };
+        StackId::from_index(self.profile.stacks.insert_full(stack).0)
+    }
+
+    /// Adds a process: each call is another one, also with the same pid.
+    pub fn process(&mut self, pid: u32, comm: &str) -> ProcessId {
+        let comm = self.string(comm);
+        self.process_named(pid, comm)
+    }
+
+    /// Adds a process whose name is a string of the profile.
+    pub fn process_named(&mut self, pid: u32, comm: StringId) -> ProcessId {
+        self.profile.processes.push(Process { pid, comm, container: None });
+        ProcessId::from_index(self.profile.processes.len() - 1)
+    }
+
+    /// Says in which container a process runs.
+    pub fn set_container(&mut self, process: ProcessId, id: &str) {
+        let id = self.string(id);
+        self.set_container_named(process, id);
+    }
+
+    /// Says in which container a process runs, by a string of the profile.
+    pub fn set_container_named(&mut self, process: ProcessId, id: StringId) {
+        self.profile.processes[process.index()].container = Some(id);
+    }
+
+    /// Corrects the name of a process.
+    pub fn rename_process(&mut self, process: ProcessId, comm: &str) {
+        let comm = self.string(comm);
+        self.profile.processes[process.index()].comm = comm;
+    }
+
+    /// The id of a thread.
+    pub fn thread(&mut self, process: ProcessId, tid: u32, comm: &str) -> ThreadId {
+        let comm = self.string(comm);
+        self.thread_named(process, tid, comm)
+    }
+
+    /// The id of a thread whose name is a string of the profile.
+    pub fn thread_named(&mut self, process: ProcessId, tid: u32, comm: StringId) -> ThreadId {
+        ThreadId::from_index(self.profile.threads.insert_full(Thread { process, tid, comm }).0)
+    }
+
+    /// Adds a sample that stands for `count`; `time_ns` is since the beginning of sampling.
+    pub fn sample(&mut self, time_ns: u64, cpu: u32, thread: ThreadId, stack: StackId, count: u64) {
+        self.profile.samples.push(Sample { time_ns, cpu, thread, stack, count });
+    }
+
+    /// The ledger, for what is known outside of the profile: ticks, losses, cost.
+    pub fn ledger_mut(&mut self) -> &mut Ledger {
+        &mut self.profile.ledger
+    }
+
+    /// A frame that was interned, for a look at its kind.
+    #[must_use]
+    pub fn get_frame(&self, id: FrameId) -> &Frame {
+        self.profile.frame(id)
+    }
+
+    /// The text of a string that was interned.
+    #[must_use]
+    pub fn get_string(&self, id: StringId) -> &str {
+        self.profile.string(id)
+    }
+
+    /// Orders the samples by time, completes the ledger and hands the profile over.
+    ///
+    /// Where nobody counted ticks, as in a profile that was built by hand, they are those accounted for.
+    #[must_use]
+    pub fn finish(mut self, header: Header) -> Profile {
+        self.profile.header = header;
+        self.profile.samples.sort_by_key(|sample| sample.time_ns);
+        self.count();
+        self.profile
+    }
+
+    /// Hands over a profile whose ledger is that of a measurement made earlier.
+    pub fn finish_with(mut self, header: Header, ledger: Ledger) -> Profile {
+        self.profile.header = header;
+        self.profile.ledger = ledger;
+        self.profile.samples.sort_by_key(|sample| sample.time_ns);
+        self.profile
+    }
+
+    fn count(&mut self) {
+        let profile = &mut self.profile;
+        let mut by_stack = HashMap::<StackId, u64>::new();
+        for sample in &profile.samples {
+            sum::add(by_stack.entry(sample.stack).or_default(), sample.count);
+        }
+        let mut named = HashMap::<SymbolSource, u64>::new();
+        let mut unnamed = HashMap::<(Option<ModuleId>, Reason), u64>::new();
+        let ledger = &mut profile.ledger;
+        ledger.reported = sum::of(by_stack.values().copied());
+        for (stack, count) in by_stack {
+            let stack = &profile.stacks[stack.index()];
+            sum::add(ledger.stacks.entry(stack.end).or_default(), count);
+            for found_by in &stack.found_by {
+                sum::add(ledger.found_by.entry(*found_by).or_default(), count);
+            }
+            for frame in &stack.frames {
+                let frame = &profile.frames[frame.index()];
+                let outcome = match frame.naming {
+                    Naming::Symbol(source) => named.entry(source).or_default(),
+                    Naming::Address(reason) => unnamed.entry((frame.module, reason)).or_default(),
+                };
+                sum::add(outcome, count);
+            }
+        }
+        ledger.named.extend(named);
+        for ((module, reason), count) in unnamed {
+            let module = module.map_or("", |id| &profile.strings[profile.modules[id.index()].path.index()]);
+            let gap = Unnamed { module: module.to_owned(), reason };
+            sum::add(ledger.unnamed.entry(gap).or_default(), count);
+        }
+        if ledger.target_ticks == 0 {
+            ledger.target_ticks = ledger.reported.saturating_add(ledger.lost_total());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FrameKind, Loss, StackEnd};
+    use profiler_addresses::ElfAddress;
+
+    fn frame(builder: &mut ProfileBuilder, name: &str, naming: Naming) -> FrameId {
+        let name = builder.string(name);
+        let module = Some(builder.module("/bin/app", &[1, 2]));
+        builder.frame(Frame {
+            name,
+            kind: FrameKind::Native,
+            module,
+            address: ElfAddress(0),
+            location: None,
+            naming,
+        })
+    }
+
+    #[test]
+    fn what_repeats_is_stored_once() {
+        let mut builder = ProfileBuilder::default();
+        assert_eq!(builder.string("a"), builder.string("a"));
+        let first = frame(&mut builder, "f", Naming::Symbol(SymbolSource::SymbolTable));
+        let second = frame(&mut builder, "f", Naming::Symbol(SymbolSource::SymbolTable));
+        assert_eq!(first, second);
+        assert_eq!(builder.stack(vec![first], StackEnd::Root), builder.stack(vec![second], StackEnd::Root));
+    }
+
+    #[test]
+    fn a_reused_pid_is_another_process() {
+        let mut builder = ProfileBuilder::default();
+        assert_ne!(builder.process(7, "old"), builder.process(7, "new"));
+    }
+
+    #[test]
+    fn the_ledger_counts_samples_and_frames_by_outcome() {
+        let mut builder = ProfileBuilder::default();
+        let named = frame(&mut builder, "f", Naming::Symbol(SymbolSource::PerfMap));
+        let unnamed = frame(&mut builder, "[app+0x1]", Naming::Address(Reason::NoSymbols));
+        let whole = builder.stack(vec![named, unnamed], StackEnd::Root);
+        let cut = builder.stack(vec![named], StackEnd::DepthLimit);
+        let process = builder.process(1, "app");
+        let thread = builder.thread(process, 1, "app");
+        builder.sample(20, 0, thread, whole, 3);
+        builder.sample(10, 0, thread, cut, 2);
+        let profile = builder.finish(Header::default());
+
+        let ledger = profile.ledger();
+        assert_eq!(ledger.reported, 5);
+        assert!(ledger.adds_up());
+        assert_eq!(ledger.stacks[&StackEnd::Root], 3);
+        assert_eq!(ledger.stacks[&StackEnd::DepthLimit], 2);
+        assert_eq!(ledger.named[&SymbolSource::PerfMap], 5);
+        let gap = Unnamed { module: "/bin/app".to_owned(), reason: Reason::NoSymbols };
+        assert_eq!(ledger.unnamed[&gap], 3);
+        assert_eq!(profile.samples()[0].time_ns, 10);
+    }
+
+    #[test]
+    fn counts_that_no_number_holds_together_are_the_largest_one() {
+        let mut builder = ProfileBuilder::default();
+        let frame = frame(&mut builder, "f", Naming::Symbol(SymbolSource::PerfMap));
+        let process = builder.process(1, "app");
+        let thread = builder.thread(process, 1, "app");
+        for end in [StackEnd::Root, StackEnd::DepthLimit] {
+            let stack = builder.stack(vec![frame, frame], end);
+            builder.sample(0, 0, thread, stack, u64::MAX - 1);
+        }
+        builder.ledger_mut().lost.insert(Loss::RingBufferFull, u64::MAX);
+        let profile = builder.finish(Header::default());
+        let ledger = profile.ledger();
+        assert_eq!(
+            (profile.sample_count(), ledger.reported, ledger.named_total()),
+            (u64::MAX, u64::MAX, u64::MAX)
+        );
+        assert!(ledger.adds_up());
+        assert_eq!(profile.functions()[0].total_count, u64::MAX);
+    }
+}

@@ -1,0 +1,110 @@
+//! The functions of a profile, with the samples that hit them.
+
+use std::collections::HashMap;
+
+use super::{Frame, FrameKind, ModuleId, Profile, StackId, StringId, sum};
+
+/// A function, and how many samples it had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FunctionCount {
+    /// What it is called.
+    pub name: StringId,
+    /// The file it is from. None for managed code, whether it was compiled before or at run time: its name says the
+    /// assembly.
+    pub module: Option<ModuleId>,
+    /// Samples that hit the function itself.
+    pub self_count: u64,
+    /// Samples that hit it or what it called. One in which it called itself counts once.
+    pub total_count: u64,
+}
+
+impl Profile {
+    /// All functions that were sampled, the one that was hit most first.
+    #[must_use]
+    pub fn functions(&self) -> Vec<FunctionCount> {
+        let mut stacks = HashMap::<StackId, u64>::new();
+        for sample in self.samples() {
+            sum::add(stacks.entry(sample.stack).or_default(), sample.count);
+        }
+        let mut functions = HashMap::<_, FunctionCount>::new();
+        for (stack, count) in stacks {
+            let frames = self.stack(stack).frames.iter();
+            let mut of_stack: Vec<_> =
+                frames.map(|id| self.frame(*id)).map(|frame| (frame.name, file_of(frame))).collect();
+            let leaf = of_stack.first().copied();
+            of_stack.sort_unstable();
+            of_stack.dedup();
+            for (name, module) in of_stack {
+                let new = FunctionCount { name, module, self_count: 0, total_count: 0 };
+                let function = functions.entry((name, module)).or_insert(new);
+                sum::add(&mut function.total_count, count);
+                if leaf == Some((name, module)) {
+                    sum::add(&mut function.self_count, count);
+                }
+            }
+        }
+        let mut functions: Vec<_> = functions.into_values().collect();
+        functions.sort_unstable_by(|a, b| {
+            let by_count = (b.self_count, b.total_count).cmp(&(a.self_count, a.total_count));
+            by_count.then_with(|| (self.string(a.name), a.module).cmp(&(self.string(b.name), b.module)))
+        });
+        functions
+    }
+
+    /// The file name of a function's module, empty where it has none.
+    pub fn module_name(&self, module: Option<ModuleId>) -> &str {
+        let path = module.map_or("", |module| self.string(self.module(module).path));
+        path.rsplit('/').next().unwrap_or(path)
+    }
+}
+
+/// The file that tells functions of one name apart.
+fn file_of(frame: &Frame) -> Option<ModuleId> {
+    match frame.kind {
+        FrameKind::Precompiled | FrameKind::Jit => None,
+        FrameKind::Kernel | FrameKind::Native | FrameKind::Inlined => frame.module,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Header, Naming, ProfileBuilder, StackEnd, SymbolSource, test_profile::folded};
+    use profiler_addresses::ElfAddress;
+
+    #[test]
+    fn functions_count_what_hit_them_and_what_they_called() {
+        let profile = folded(&[("p;main;work", 5), ("p;main;work;read", 3), ("p;main", 2)]);
+        let functions = profile.functions();
+        let found: Vec<_> = functions
+            .iter()
+            .map(|function| (profile.string(function.name), function.self_count, function.total_count))
+            .collect();
+        assert_eq!(found, [("work", 5, 8), ("read", 3, 3), ("main", 2, 10)]);
+    }
+
+    #[test]
+    fn a_function_that_calls_itself_counts_a_sample_once() {
+        let profile = folded(&[("p;f;f;g;f", 4)]);
+        assert_eq!(profile.functions()[0].total_count, 4);
+        assert_eq!(profile.functions()[1].self_count, 0);
+    }
+
+    #[test]
+    fn a_method_is_one_function_before_and_after_it_is_compiled_again() {
+        let mut builder = ProfileBuilder::default();
+        let name = builder.string("App!A.B()");
+        let file = Some(builder.module("/app/App.dll", &[]));
+        let process = builder.process(1, "app");
+        let thread = builder.thread(process, 1, "app");
+        for (kind, module) in [(FrameKind::Precompiled, file), (FrameKind::Jit, None)] {
+            let naming = Naming::Symbol(SymbolSource::RuntimeEvents);
+            let address = ElfAddress(0);
+            let frame = builder.frame(Frame { name, kind, module, address, location: None, naming });
+            let stack = builder.stack(vec![frame], StackEnd::Root);
+            builder.sample(0, 0, thread, stack, 2);
+        }
+        let functions = builder.finish(Header::default()).functions();
+        assert_eq!(functions, [FunctionCount { name, module: None, self_count: 4, total_count: 4 }]);
+    }
+}

@@ -1,0 +1,96 @@
+//! The numbers by which variants stand in files. A number is never given to another variant.
+
+use crate::{FoundBy, FrameKind, Loss, Reason, StackEnd, SymbolSource};
+
+/// A value that stands in files as a number.
+pub(super) trait Code: Sized {
+    fn code(self) -> u64;
+    fn of_code(code: u64) -> Option<Self>;
+}
+
+macro_rules! codes {
+    ($($name:ident { $($variant:ident = $code:literal),* $(,)? })*) => {
+        $(impl Code for $name {
+            fn code(self) -> u64 {
+                match self { $(Self::$variant => $code),* }
+            }
+
+            fn of_code(code: u64) -> Option<Self> {
+                match code {
+                    $($code => Some(Self::$variant),)*
+                    _ => None,
+                }
+            }
+        })*
+    };
+}
+
+codes! {
+    FrameKind { Kernel = 1, Native = 2, Precompiled = 3, Jit = 4, Inlined = 5 }
+    SymbolSource {
+        Kallsyms = 1,
+        SymbolTable = 2,
+        DynamicSymbols = 3,
+        MiniDebugInfo = 4,
+        DebugFile = 5,
+        Dwarf = 6,
+        PerfMap = 7,
+        JitDump = 8,
+        ReadyToRun = 9,
+        RuntimeEvents = 10,
+    }
+    Reason {
+        NoMapping = 1,
+        ProcessGone = 2,
+        ProcessNotReadable = 3,
+        FileMissing = 4,
+        FileNotReadable = 5,
+        FileReplaced = 6,
+        NotAFile = 7,
+        NotElf = 8,
+        MalformedFile = 9,
+        TooLarge = 10,
+        NoSymbols = 11,
+        NoSymbolHere = 12,
+        NoJitMap = 13,
+        JitMapRefused = 14,
+        NoJitEntry = 15,
+        RuntimeRefused = 16,
+        RuntimeNotReachable = 17,
+        RuntimeSilent = 18,
+        KernelAddressesHidden = 19,
+        KernelSymbolsNotReadable = 20,
+        OnlyNearestExport = 21,
+        NotOnSymbolServer = 22,
+        SymbolServerFailed = 23,
+        SymbolsOnTheWay = 24,
+        RuntimeStub = 25,
+    }
+    StackEnd {
+        Root = 1,
+        DepthLimit = 2,
+        Unknown = 3,
+        NoMapping = 4,
+        UnreadableStack = 5,
+        UnsupportedRule = 6,
+        BrokenFramePointer = 7,
+        Backwards = 8,
+        Empty = 9,
+    }
+    FoundBy { Unsaid = 1, Sample = 2, Kernel = 3, Cfi = 4, FramePointer = 5, SignalFrame = 6, Code = 7 }
+    Loss { RingBufferFull = 1, NoThreadId = 2, StackTableFull = 3, Undecodable = 4 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_the_same_after_its_number() {
+        for &reason in Reason::ALL {
+            assert_eq!(Reason::of_code(reason.code()), Some(reason));
+        }
+        assert_eq!(Reason::of_code(0), None);
+        assert_eq!(FoundBy::of_code(u64::MAX), None);
+    }
+}

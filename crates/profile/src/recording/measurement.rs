@@ -1,0 +1,160 @@
+//! The sections about the measurement as a whole: what was measured, and what became of every tick.
+
+use std::collections::BTreeMap;
+
+use super::{
+    body::{Body, Fields},
+    codes::Code,
+};
+use crate::{Cost, Header, Ledger, Unnamed};
+
+/// Puts the header into a section's body.
+pub(super) fn push_header(header: &Header, body: &mut Body) {
+    body.text(&header.target);
+    body.text(&header.event);
+    for number in [
+        header.frequency_hz,
+        header.duration_ns,
+        header.started_unix_ns,
+        header.started_monotonic_ns,
+        header.cpus.into(),
+    ] {
+        body.number(number);
+    }
+    body.index(header.edits.len());
+    header.edits.iter().for_each(|edit| body.text(edit));
+}
+
+pub(super) fn read_header(fields: &mut Fields<'_>) -> Option<Header> {
+    let mut header = Header {
+        target: fields.text()?.to_owned(),
+        event: fields.text()?.to_owned(),
+        frequency_hz: fields.number()?,
+        duration_ns: fields.number()?,
+        started_unix_ns: fields.number()?,
+        started_monotonic_ns: fields.number()?,
+        cpus: fields.number_u32()?,
+        edits: Vec::new(),
+    };
+    for _ in 0..fields.number()? {
+        header.edits.push(fields.text()?.to_owned());
+    }
+    Some(header)
+}
+
+/// Puts the ledger into a section's body.
+pub(super) fn push_ledger(ledger: &Ledger, body: &mut Body) {
+    for number in [
+        ledger.target_ticks,
+        ledger.reported,
+        ledger.lost_process_events,
+        ledger.lost_children,
+        ledger.malformed_jit_entries,
+        ledger.dropped_runtime_events,
+        ledger.cost.bpf_run_time_ns,
+        ledger.cost.user_cpu_ns,
+        ledger.cost.system_cpu_ns,
+        ledger.cost.peak_memory_bytes,
+    ] {
+        body.number(number);
+    }
+    push_counts(&ledger.lost, body);
+    push_counts(&ledger.stacks, body);
+    push_counts(&ledger.found_by, body);
+    push_counts(&ledger.named, body);
+    body.index(ledger.unnamed.len());
+    for (unnamed, count) in &ledger.unnamed {
+        body.text(&unnamed.module);
+        body.number(unnamed.reason.code());
+        body.number(*count);
+    }
+}
+
+pub(super) fn read_ledger(fields: &mut Fields<'_>) -> Option<Ledger> {
+    let mut ledger = Ledger {
+        target_ticks: fields.number()?,
+        reported: fields.number()?,
+        lost_process_events: fields.number()?,
+        lost_children: fields.number()?,
+        malformed_jit_entries: fields.number()?,
+        dropped_runtime_events: fields.number()?,
+        cost: Cost {
+            bpf_run_time_ns: fields.number()?,
+            user_cpu_ns: fields.number()?,
+            system_cpu_ns: fields.number()?,
+            peak_memory_bytes: fields.number()?,
+        },
+        lost: read_counts(fields)?,
+        stacks: read_counts(fields)?,
+        found_by: read_counts(fields)?,
+        named: read_counts(fields)?,
+        unnamed: BTreeMap::new(),
+    };
+    for _ in 0..fields.number()? {
+        let module = fields.text()?.to_owned();
+        let reason = Code::of_code(fields.number()?)?;
+        ledger.unnamed.insert(Unnamed { module, reason }, fields.number()?);
+    }
+    Some(ledger)
+}
+
+fn push_counts<T: Code + Copy>(counts: &BTreeMap<T, u64>, body: &mut Body) {
+    body.index(counts.len());
+    for (what, count) in counts {
+        body.number(what.code());
+        body.number(*count);
+    }
+}
+
+fn read_counts<T: Code + Ord>(fields: &mut Fields<'_>) -> Option<BTreeMap<T, u64>> {
+    let mut counts = BTreeMap::new();
+    for _ in 0..fields.number()? {
+        counts.insert(T::of_code(fields.number()?)?, fields.number()?);
+    }
+    Some(counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FoundBy, Loss, Reason, StackEnd, SymbolSource};
+
+    fn ledger() -> Ledger {
+        let cost = Cost { bpf_run_time_ns: 6, user_cpu_ns: 7, system_cpu_ns: 8, peak_memory_bytes: u64::MAX };
+        let unnamed = Unnamed { module: "/lib/a.so".to_owned(), reason: Reason::NoSymbols };
+        Ledger {
+            target_ticks: 1,
+            reported: 2,
+            lost: [(Loss::NoThreadId, 9), (Loss::Undecodable, u64::MAX)].into(),
+            lost_process_events: 3,
+            lost_children: 4,
+            malformed_jit_entries: 5,
+            dropped_runtime_events: 11,
+            stacks: [(StackEnd::Backwards, 12)].into(),
+            found_by: [(FoundBy::Cfi, 13)].into(),
+            named: [(SymbolSource::Dwarf, 14)].into(),
+            unnamed: [(unnamed, 15)].into(),
+            cost,
+        }
+    }
+
+    #[test]
+    fn a_ledger_is_read_as_it_was_written() {
+        let mut body = Body::default();
+        push_ledger(&ledger(), &mut body);
+        assert_eq!(read_ledger(&mut Fields::new(body.bytes())), Some(ledger()));
+        for length in 0..body.bytes().len() {
+            assert_eq!(read_ledger(&mut Fields::new(&body.bytes()[..length])), None);
+        }
+    }
+
+    #[test]
+    fn what_a_later_version_adds_at_the_end_is_passed_over() {
+        let header =
+            Header { target: "pid 1".to_owned(), edits: vec!["--focus a".to_owned()], ..Header::default() };
+        let mut body = Body::default();
+        push_header(&header, &mut body);
+        body.text("more");
+        assert_eq!(read_header(&mut Fields::new(body.bytes())), Some(header));
+    }
+}

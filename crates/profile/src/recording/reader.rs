@@ -1,0 +1,201 @@
+//! Reading a recording, as far as it goes.
+
+use std::io::{self, BufReader, Read};
+
+use super::{
+    MAGIC, VERSION,
+    body::Fields,
+    codes::Code,
+    measurement,
+    section::{Kind, Section, Sections, Stop},
+};
+use crate::{
+    Frame, FrameId, Header, Ledger, ModuleId, Naming, ProcessId, Profile, ProfileBuilder, ReadError,
+    SourceLocation, StackId, StringId, ThreadId,
+};
+use profiler_addresses::ElfAddress;
+
+/// Reads a profile. What is damaged ends it: what stands before is the profile, which says so.
+pub(super) fn read(from: impl Read) -> Result<Profile, ReadError> {
+    let mut from = BufReader::new(from);
+    check_version(&mut from)?;
+    let mut sections = Sections::new(from);
+    let mut reader = Reader::default();
+    loop {
+        match sections.next() {
+            Ok(Section { kind: Some(Kind::End), .. }) => return reader.finish(None),
+            Ok(Section { kind: Some(kind), body }) => {
+                if reader.take_in(kind, &mut Fields::new(&body)).is_none() {
+                    return reader.finish(Some("a section contradicts itself"));
+                }
+            }
+            Ok(Section { kind: None, .. }) => {}
+            Err(Stop::Damaged(what)) => return reader.finish(Some(what)),
+            Err(Stop::Unreadable(error)) => return Err(ReadError::Io(error)),
+        }
+    }
+}
+
+fn check_version(from: &mut impl Read) -> Result<(), ReadError> {
+    let mut magic = [0; MAGIC.len()];
+    let mut version = [0; 4];
+    let is_there = from.read_exact(&mut magic).and_then(|()| from.read_exact(&mut version));
+    match is_there {
+        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => return Err(ReadError::Io(error)),
+        Ok(()) if magic == MAGIC => {}
+        _ => {
+            return Err(ReadError::NotARecording);
+        }
+    }
+    let version = u32::from_le_bytes(version);
+    if version > VERSION {
+        return Err(ReadError::NewerVersion { version, supported: VERSION });
+    }
+    Ok(())
+}
+
+/// What was read so far. An id of the file is a place in one of the tables.
+#[derive(Debug, Default)]
+struct Reader {
+    builder: ProfileBuilder,
+    header: Option<Header>,
+    ledger: Ledger,
+    strings: Vec<StringId>,
+    modules: Vec<ModuleId>,
+    frames: Vec<FrameId>,
+    stacks: Vec<StackId>,
+    processes: Vec<ProcessId>,
+    threads: Vec<ThreadId>,
+}
+
+impl Reader {
+    fn finish(self, damage: Option<&str>) -> Result<Profile, ReadError> {
+        let Some(mut header) = self.header else {
+            return Err(ReadError::NoHeader { damage: damage.unwrap_or("the file is complete").to_owned() });
+        };
+        header.edits.extend(damage.map(|damage| format!("read from a damaged file ({damage})")));
+        Ok(self.builder.finish_with(header, self.ledger))
+    }
+
+    /// `None` where the fields do not say what they must.
+    fn take_in(&mut self, kind: Kind, fields: &mut Fields<'_>) -> Option<()> {
+        match kind {
+            Kind::Header => self.header = Some(measurement::read_header(fields)?),
+            Kind::Ledger => self.ledger = measurement::read_ledger(fields)?,
+            Kind::Samples => self.samples(fields)?,
+            Kind::End => {}
+            _ => {
+                while !fields.is_empty() {
+                    self.entry(kind, fields)?;
+                }
+            }
+        }
+        Some(())
+    }
+
+    fn entry(&mut self, kind: Kind, fields: &mut Fields<'_>) -> Option<()> {
+        match kind {
+            Kind::Strings => self.strings.push(self.builder.string(fields.text()?)),
+            Kind::Modules => self.module(fields)?,
+            Kind::Frames => self.frame(fields)?,
+            Kind::Stacks => self.stack(fields)?,
+            Kind::Processes => self.process(fields)?,
+            Kind::Containers => self.container(fields)?,
+            _ => self.thread(fields)?,
+        }
+        Some(())
+    }
+
+    fn module(&mut self, fields: &mut Fields<'_>) -> Option<()> {
+        let path = fields.entry(&self.strings)?;
+        let build_id = fields.data()?;
+        self.modules.push(self.builder.module_at(path, build_id));
+        Some(())
+    }
+
+    fn frame(&mut self, fields: &mut Fields<'_>) -> Option<()> {
+        let frame = Frame {
+            name: fields.entry(&self.strings)?,
+            kind: Code::of_code(fields.number()?)?,
+            module: fields.optional(&self.modules)?,
+            address: ElfAddress(fields.number()?),
+            location: match fields.optional(&self.strings)? {
+                Some(file) => Some(SourceLocation { file, line: fields.number_u32()? }),
+                None => None,
+            },
+            naming: match fields.number()? {
+                0 => Naming::Address(Code::of_code(fields.number()?)?),
+                _ => Naming::Symbol(Code::of_code(fields.number()?)?),
+            },
+        };
+        self.frames.push(self.builder.frame(frame));
+        Some(())
+    }
+
+    fn stack(&mut self, fields: &mut Fields<'_>) -> Option<()> {
+        let end = Code::of_code(fields.number()?)?;
+        let count = fields.index()?;
+        let mut frames = Vec::new();
+        for _ in 0..count {
+            frames.push(fields.entry(&self.frames)?);
+        }
+        let mut walked = Vec::new();
+        for frame in frames {
+            walked.push((frame, Code::of_code(fields.number()?)?));
+        }
+        self.stacks.push(self.builder.walked_stack(walked, end));
+        Some(())
+    }
+
+    fn process(&mut self, fields: &mut Fields<'_>) -> Option<()> {
+        let pid = fields.number_u32()?;
+        let comm = fields.entry(&self.strings)?;
+        self.processes.push(self.builder.process_named(pid, comm));
+        Some(())
+    }
+
+    fn container(&mut self, fields: &mut Fields<'_>) -> Option<()> {
+        let process = fields.entry(&self.processes)?;
+        let id = fields.entry(&self.strings)?;
+        self.builder.set_container_named(process, id);
+        Some(())
+    }
+
+    fn thread(&mut self, fields: &mut Fields<'_>) -> Option<()> {
+        let process = fields.entry(&self.processes)?;
+        let tid = fields.number_u32()?;
+        let comm = fields.entry(&self.strings)?;
+        self.threads.push(self.builder.thread_named(process, tid, comm));
+        Some(())
+    }
+
+    fn samples(&mut self, fields: &mut Fields<'_>) -> Option<()> {
+        let count = fields.index()?;
+        let times_ns = column(fields, count, Fields::number)?;
+        let cpus = column(fields, count, Fields::number_u32)?;
+        let threads = column(fields, count, |fields| fields.entry(&self.threads))?;
+        let stacks = column(fields, count, |fields| fields.entry(&self.stacks))?;
+        let counts = column(fields, count, Fields::number)?;
+        let mut time_ns = 0_u64;
+        for ((((since_ns, cpu), thread), stack), count) in
+            times_ns.into_iter().zip(cpus).zip(threads).zip(stacks).zip(counts)
+        {
+            time_ns = time_ns.checked_add(since_ns)?;
+            self.builder.sample(time_ns, cpu, thread, stack, count);
+        }
+        Some(())
+    }
+}
+
+/// One field of all samples. Memory is taken as fields come, not as they are promised.
+fn column<'a, T>(
+    fields: &mut Fields<'a>,
+    count: usize,
+    mut read: impl FnMut(&mut Fields<'a>) -> Option<T>,
+) -> Option<Vec<T>> {
+    let mut column = Vec::new();
+    for _ in 0..count {
+        column.push(read(fields)?);
+    }
+    Some(column)
+}

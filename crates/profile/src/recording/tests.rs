@@ -1,0 +1,177 @@
+//! Recordings are what they were, also when they are cut, changed or made up.
+
+use std::io;
+
+use super::{MAGIC, VERSION, body::Body, section, section::Kind, writer::write};
+use crate::{Header, Profile, ProfileBuilder, ReadError, test_profile};
+
+fn recorded(profile: &Profile) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write(profile, &mut bytes).unwrap();
+    bytes
+}
+
+/// With all its tables in their order.
+fn text(profile: &Profile) -> String {
+    format!("{profile:?}")
+}
+
+/// A file of these sections.
+fn file(sections: &[(Kind, Vec<u8>)]) -> Vec<u8> {
+    let mut bytes = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
+    for (kind, body) in sections {
+        section::write(*kind, body, &mut bytes).unwrap();
+    }
+    bytes
+}
+
+fn header() -> (Kind, Vec<u8>) {
+    let mut body = Body::default();
+    super::measurement::push_header(&Header::default(), &mut body);
+    (Kind::Header, body.bytes().to_vec())
+}
+
+#[test]
+fn what_is_read_is_what_was_written() {
+    for seed in 0..200 {
+        let profile = test_profile::random(seed);
+        assert_eq!(text(&Profile::read(&*recorded(&profile)).unwrap()), text(&profile), "seed {seed}");
+    }
+    let empty = ProfileBuilder::default().finish(Header::default());
+    assert_eq!(text(&Profile::read(&*recorded(&empty)).unwrap()), text(&empty));
+}
+
+#[test]
+fn a_file_that_is_cut_gives_what_stands_before_and_says_so() {
+    let profile = test_profile::random(1);
+    let whole = recorded(&profile);
+    let mut readable = 0;
+    for length in 0..whole.len() {
+        match Profile::read(&whole[..length]) {
+            Ok(cut) => {
+                readable += 1;
+                assert!(cut.header().edits[0].contains("ends too early"), "{:?}", cut.header());
+                assert!(profile.samples().starts_with(cut.samples()));
+            }
+            Err(error) => assert!(!matches!(error, ReadError::Io(_)), "{error}"),
+        }
+    }
+    assert!(readable > whole.len() / 2);
+}
+
+#[test]
+fn a_file_is_cut_between_blocks_of_samples() {
+    for samples in [2_000_u32, 200_000] {
+        let mut builder = ProfileBuilder::default();
+        let process = builder.process(1, "a");
+        for index in 0..samples {
+            let frame = test_profile::function(&mut builder, &format!("function {index}"), index.into());
+            let stack = builder.stack(vec![frame], crate::StackEnd::Root);
+            let thread = builder.thread(process, index % 7, "a");
+            builder.sample(index.into(), 0, thread, stack, 1);
+        }
+        let whole = recorded(&builder.finish(Header::default()));
+        let half = Profile::read(&whole[..whole.len() / 2]).unwrap();
+        let share = half.samples().len() as f64 / f64::from(samples);
+        assert!((0.25..0.75).contains(&share), "{share} of {samples}");
+        let last = half.samples().last().unwrap();
+        let leaf = half.frame(half.stack(last.stack).frames[0]);
+        assert_eq!(half.string(leaf.name), format!("function {}", last.time_ns));
+    }
+}
+
+#[test]
+fn no_byte_that_is_changed_makes_a_panic_or_goes_unseen() {
+    let profile = test_profile::random(2);
+    let whole = recorded(&profile);
+    for place in 0..whole.len() {
+        let mut changed = whole.clone();
+        changed[place] ^= 0xff;
+        match Profile::read(&*changed) {
+            Ok(read) => assert_eq!(read.header().edits.len(), 1, "byte {place}"),
+            Err(error) => assert!(!matches!(error, ReadError::Io(_)), "{error}"),
+        }
+    }
+}
+
+#[test]
+fn sections_whose_bytes_are_anything_are_an_answer_and_no_panic() {
+    let kinds = [
+        Kind::Header,
+        Kind::Ledger,
+        Kind::Strings,
+        Kind::Modules,
+        Kind::Frames,
+        Kind::Stacks,
+        Kind::Processes,
+        Kind::Containers,
+        Kind::Threads,
+        Kind::Samples,
+    ];
+    for kind in kinds {
+        for byte in 0..=255 {
+            let body = vec![byte; 40];
+            let read = Profile::read(&*file(&[header(), (kind, body), (Kind::End, Vec::new())]));
+            assert!(read.is_ok() || kind == Kind::Header, "{kind:?} of {byte}");
+        }
+    }
+}
+
+#[test]
+fn what_is_promised_and_missing_takes_no_memory() {
+    let mut body = Body::default();
+    body.number(u64::MAX >> 1);
+    for kind in [Kind::Samples, Kind::Stacks, Kind::Ledger] {
+        let read = Profile::read(&*file(&[header(), (kind, body.bytes().to_vec())])).unwrap();
+        assert!(read.header().edits[0].contains("contradicts itself"));
+    }
+}
+
+#[test]
+fn samples_that_no_number_counts_together_are_the_largest_one() {
+    let mut sections = vec![header()];
+    sections.push((Kind::Strings, vec![1, b'a']));
+    sections.push((Kind::Stacks, vec![9, 0]));
+    sections.push((Kind::Processes, vec![1, 0]));
+    sections.push((Kind::Threads, vec![0, 1, 0]));
+    let mut body = Body::default();
+    [2, 0, 0, 0, 0, 0, 0, 0, 0, u64::MAX, 1].into_iter().for_each(|number| body.number(number));
+    sections.push((Kind::Samples, body.bytes().to_vec()));
+    let read = Profile::read(&*file(&sections)).unwrap();
+    assert_eq!((read.samples().len(), read.sample_count()), (2, u64::MAX));
+}
+
+#[test]
+fn a_section_of_a_later_addition_is_passed_over() {
+    let mut bytes = file(&[header()]);
+    let mut unknown = Vec::new();
+    section::write(Kind::End, b"new", &mut unknown).unwrap();
+    unknown[0] = 99;
+    let mut checksum = crc32fast::Hasher::new();
+    checksum.update(&unknown[..9]);
+    checksum.update(&unknown[13..]);
+    unknown[9..13].copy_from_slice(&checksum.finalize().to_le_bytes());
+    bytes.extend(unknown);
+    section::write(Kind::End, b"", &mut bytes).unwrap();
+    assert_eq!(Profile::read(&*bytes).unwrap().header().edits, Vec::<String>::new());
+}
+
+#[test]
+fn a_later_version_and_another_kind_of_file_are_refused_by_name() {
+    let mut later = file(&[header()]);
+    later[MAGIC.len()] = 9;
+    let error = Profile::read(&*later).unwrap_err();
+    assert!(!matches!(error, ReadError::Io(_)), "{error}");
+    assert!(error.to_string().contains("version 9"), "{error}");
+    for other in [&b""[..], b"main;work 5\n", b"\x7fELF", &MAGIC] {
+        let error = Profile::read(other).unwrap_err();
+        assert!(error.to_string().contains("not a recorded profile"), "{error}");
+    }
+}
+
+#[test]
+fn a_writer_that_fails_is_an_error() {
+    let no_room: &mut [u8] = &mut [];
+    let error = write(&test_profile::random(1), no_room).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::WriteZero);
+}

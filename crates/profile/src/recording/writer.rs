@@ -1,0 +1,203 @@
+//! Writing a recording: samples in blocks, each after what it needs of the tables.
+
+use std::io::{self, BufWriter, Write};
+
+use super::{
+    MAGIC, VERSION,
+    body::Body,
+    codes::Code,
+    measurement,
+    section::{self, Kind},
+};
+use crate::{Frame, Naming, Profile, Sample, Stack};
+
+/// In how many blocks the samples are written, so that little is lost of a file that was cut.
+const BLOCKS: usize = 16;
+
+/// Fewer samples are not worth sections of their own.
+const MIN_BLOCK_SAMPLES: usize = 1 << 8;
+
+/// More samples than this in a section would make it too large to be read at once.
+const MAX_BLOCK_SAMPLES: usize = 1 << 16;
+
+/// A section of a table ends with the entry that makes it this large, so that little is lost with a damaged one.
+const TABLE_SECTION_BYTES: usize = 1 << 20;
+
+/// Writes a profile.
+pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
+    let mut writer =
+        Writer { profile, written: Entries::default(), body: Body::default(), to: BufWriter::new(to) };
+    writer.to.write_all(&MAGIC)?;
+    writer.to.write_all(&VERSION.to_le_bytes())?;
+    measurement::push_header(profile.header(), &mut writer.body);
+    writer.section(Kind::Header)?;
+    measurement::push_ledger(profile.ledger(), &mut writer.body);
+    writer.section(Kind::Ledger)?;
+    let block_samples = (profile.samples().len() / BLOCKS).clamp(MIN_BLOCK_SAMPLES, MAX_BLOCK_SAMPLES);
+    for block in profile.samples().chunks(block_samples) {
+        writer.block(block)?;
+    }
+    writer.tables(&Entries::all(profile))?;
+    writer.section(Kind::End)?;
+    writer.to.flush()
+}
+
+/// How many entries of each table: those in front of these numbers.
+#[derive(Clone, Debug, Default)]
+struct Entries {
+    strings: usize,
+    modules: usize,
+    frames: usize,
+    stacks: usize,
+    processes: usize,
+    threads: usize,
+}
+
+impl Entries {
+    fn all(profile: &Profile) -> Self {
+        Self {
+            strings: profile.strings().len(),
+            modules: profile.modules().len(),
+            frames: profile.frames().len(),
+            stacks: profile.stacks().len(),
+            processes: profile.processes().len(),
+            threads: profile.threads().len(),
+        }
+    }
+}
+
+struct Writer<'a, W: Write> {
+    profile: &'a Profile,
+    written: Entries,
+    body: Body,
+    to: BufWriter<W>,
+}
+
+impl<W: Write> Writer<'_, W> {
+    fn section(&mut self, kind: Kind) -> io::Result<()> {
+        section::write(kind, self.body.bytes(), &mut self.to)?;
+        self.body.clear();
+        Ok(())
+    }
+
+    fn block(&mut self, samples: &[Sample]) -> io::Result<()> {
+        let needed = self.needed(samples);
+        self.tables(&needed)?;
+        self.body.index(samples.len());
+        // Columns pack better than rows.
+        let mut last_ns = 0;
+        for sample in samples {
+            self.body.number(sample.time_ns - last_ns);
+            last_ns = sample.time_ns;
+        }
+        samples.iter().for_each(|sample| self.body.number(sample.cpu.into()));
+        samples.iter().for_each(|sample| self.body.index(sample.thread.index()));
+        samples.iter().for_each(|sample| self.body.index(sample.stack.index()));
+        samples.iter().for_each(|sample| self.body.number(sample.count));
+        self.section(Kind::Samples)
+    }
+
+    /// What must have been written before these samples can be.
+    fn needed(&self, samples: &[Sample]) -> Entries {
+        let profile = self.profile;
+        let mut needed = self.written.clone();
+        for sample in samples {
+            needed.threads = needed.threads.max(sample.thread.index() + 1);
+            needed.stacks = needed.stacks.max(sample.stack.index() + 1);
+        }
+        for thread in profile.threads().take(needed.threads).skip(self.written.threads) {
+            needed.processes = needed.processes.max(thread.process.index() + 1);
+            needed.strings = needed.strings.max(thread.comm.index() + 1);
+        }
+        for process in profile.processes().iter().take(needed.processes).skip(self.written.processes) {
+            let container = process.container.map_or(0, |id| id.index() + 1);
+            needed.strings = needed.strings.max(process.comm.index() + 1).max(container);
+        }
+        for stack in profile.stacks().take(needed.stacks).skip(self.written.stacks) {
+            let last = stack.frames.iter().map(|frame| frame.index() + 1).max();
+            needed.frames = needed.frames.max(last.unwrap_or_default());
+        }
+        for frame in profile.frames().take(needed.frames).skip(self.written.frames) {
+            let file = frame.location.map_or(0, |location| location.file.index() + 1);
+            needed.strings = needed.strings.max(frame.name.index() + 1).max(file);
+            needed.modules = needed.modules.max(frame.module.map_or(0, |module| module.index() + 1));
+        }
+        for module in profile.modules().take(needed.modules).skip(self.written.modules) {
+            needed.strings = needed.strings.max(module.path.index() + 1);
+        }
+        needed
+    }
+
+    /// Writes the entries of all tables that are not written yet, up to these.
+    fn tables(&mut self, up_to: &Entries) -> io::Result<()> {
+        let (profile, from) = (self.profile, std::mem::replace(&mut self.written, up_to.clone()));
+        let strings = profile.strings().take(up_to.strings).skip(from.strings);
+        self.table(Kind::Strings, strings, |text, body| body.text(text))?;
+        let modules = profile.modules().take(up_to.modules).skip(from.modules);
+        self.table(Kind::Modules, modules, |module, body| {
+            body.index(module.path.index());
+            body.data(&module.build_id);
+        })?;
+        let frames = profile.frames().take(up_to.frames).skip(from.frames);
+        self.table(Kind::Frames, frames, push_frame)?;
+        let stacks = profile.stacks().take(up_to.stacks).skip(from.stacks);
+        self.table(Kind::Stacks, stacks, push_stack)?;
+        let processes = profile.processes().iter().take(up_to.processes).skip(from.processes);
+        self.table(Kind::Processes, processes.clone(), |process, body| {
+            body.number(process.pid.into());
+            body.index(process.comm.index());
+        })?;
+        let containers = (from.processes..)
+            .zip(processes)
+            .filter_map(|(index, process)| Some((index, process.container?)));
+        self.table(Kind::Containers, containers, |(process, id), body| {
+            body.index(process);
+            body.index(id.index());
+        })?;
+        let threads = profile.threads().take(up_to.threads).skip(from.threads);
+        self.table(Kind::Threads, threads, |thread, body| {
+            body.index(thread.process.index());
+            body.number(thread.tid.into());
+            body.index(thread.comm.index());
+        })
+    }
+
+    fn table<T>(
+        &mut self,
+        kind: Kind,
+        entries: impl Iterator<Item = T>,
+        push: impl Fn(T, &mut Body),
+    ) -> io::Result<()> {
+        for entry in entries {
+            push(entry, &mut self.body);
+            if self.body.bytes().len() >= TABLE_SECTION_BYTES {
+                self.section(kind)?;
+            }
+        }
+        if self.body.bytes().is_empty() { Ok(()) } else { self.section(kind) }
+    }
+}
+
+fn push_frame(frame: &Frame, body: &mut Body) {
+    body.index(frame.name.index());
+    body.number(frame.kind.code());
+    body.optional_index(frame.module.map(|module| module.index()));
+    body.number(frame.address.0);
+    body.optional_index(frame.location.map(|location| location.file.index()));
+    if let Some(location) = frame.location {
+        body.number(location.line.into());
+    }
+    let (is_named, code) = match frame.naming {
+        Naming::Symbol(source) => (true, source.code()),
+        Naming::Address(reason) => (false, reason.code()),
+    };
+    body.number(is_named.into());
+    body.number(code);
+}
+
+fn push_stack(stack: &Stack, body: &mut Body) {
+    body.number(stack.end.code());
+    body.index(stack.frames.len());
+    stack.frames.iter().for_each(|frame| body.index(frame.index()));
+    stack.found_by.iter().for_each(|found_by| body.number(found_by.code()));
+}

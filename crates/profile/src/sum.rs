@@ -1,0 +1,28 @@
+//! Sums of counts.
+//!
+//! A recording may say any count, and so may who builds a profile: a sum that no number can hold is the largest one.
+
+/// Adds to a sum.
+pub fn add(sum: &mut u64, count: u64) {
+    *sum = sum.saturating_add(count);
+}
+
+/// The sum of all of them.
+pub fn of(counts: impl IntoIterator<Item = u64>) -> u64 {
+    counts.into_iter().fold(0, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_stays_at_the_largest_number() {
+        let mut sum = 3;
+        add(&mut sum, 4);
+        assert_eq!(sum, 7);
+        add(&mut sum, u64::MAX);
+        assert_eq!(sum, u64::MAX);
+        assert_eq!((of([1, 2]), of([1, u64::MAX, 2]), of([])), (3, u64::MAX, 0));
+    }
+}

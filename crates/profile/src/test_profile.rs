@@ -1,0 +1,112 @@
+//! Profiles for tests: from folded stacks, and random ones that hold every kind of thing.
+
+use super::{
+    FoundBy, Frame, FrameId, FrameKind, Header, Loss, Naming, Profile, ProfileBuilder, Reason,
+    SourceLocation, StackEnd, SymbolSource,
+};
+use profiler_addresses::ElfAddress;
+
+/// A profile of folded stacks, `comm;root;leaf`, and their counts. Process and thread have id 1, functions an address
+/// for each place in a stack, and samples are 10 ms apart.
+pub fn folded(stacks: &[(&str, u64)]) -> Profile {
+    const INTERVAL_NS: u64 = 10_000_000;
+    let mut builder = ProfileBuilder::default();
+    for (time, (line, count)) in (0_u64..).zip(stacks) {
+        let (comm, names) = line.split_once(';').unwrap_or((line, ""));
+        let names = names.split(';').filter(|name| !name.is_empty());
+        let mut frames: Vec<_> =
+            (0..).zip(names).map(|(address, name)| function(&mut builder, name, address)).collect();
+        frames.reverse();
+        let stack = builder.stack(frames, StackEnd::Root);
+        let comm = builder.string(comm);
+        let process = builder.process_named(1, comm);
+        let thread = builder.thread_named(process, 1, comm);
+        builder.sample(time * INTERVAL_NS, 0, thread, stack, *count);
+    }
+    builder.finish(Header::default())
+}
+
+/// A native function of no module.
+pub fn function(builder: &mut ProfileBuilder, name: &str, address: u64) -> FrameId {
+    let name = builder.string(name);
+    let naming = Naming::Symbol(SymbolSource::SymbolTable);
+    builder.frame(Frame {
+        name,
+        kind: FrameKind::Native,
+        module: None,
+        address: ElfAddress(address),
+        location: None,
+        naming,
+    })
+}
+
+/// A profile that is the same for the same seed.
+pub fn random(seed: u64) -> Profile {
+    const NAMES: [&str; 8] = ["main", "work", "a;b", "", "\u{1b}[31m", "f<T>", "h\u{e9}", "a\nb"];
+    let mut draw = Draw(seed);
+    let mut builder = ProfileBuilder::default();
+    let modules: Vec<_> = (0..1 + draw.below(4))
+        .map(|index| builder.module(&format!("/lib/{index}.so"), &vec![index as u8; 4 * index as usize]))
+        .collect();
+    let frames: Vec<_> = (0..1 + draw.below(40))
+        .map(|_| {
+            let (name, file) = (builder.string(draw.of(&NAMES)), builder.string("/src/a.rs"));
+            let (line, module) = (draw.below(9) as u32, draw.of(&modules));
+            builder.frame(Frame {
+                name,
+                kind: draw.of(&[FrameKind::Kernel, FrameKind::Native, FrameKind::Jit, FrameKind::Inlined]),
+                module: draw.of(&[None, Some(module)]),
+                address: ElfAddress(draw.below(u64::MAX)),
+                location: draw.of(&[None, Some(SourceLocation { file, line })]),
+                naming: match draw.below(3) {
+                    0 => Naming::Address(draw.of(Reason::ALL)),
+                    1 => Naming::Symbol(SymbolSource::Dwarf),
+                    _ => Naming::Symbol(SymbolSource::RuntimeEvents),
+                },
+            })
+        })
+        .collect();
+    let stacks: Vec<_> = (0..1 + draw.below(60))
+        .map(|_| {
+            let found_by = [FoundBy::Sample, FoundBy::Cfi, FoundBy::FramePointer, FoundBy::Unsaid];
+            let frames: Vec<_> =
+                (0..draw.below(12)).map(|_| (draw.of(&frames), draw.of(&found_by))).collect();
+            builder.walked_stack(frames, draw.of(&[StackEnd::Root, StackEnd::DepthLimit, StackEnd::Empty]))
+        })
+        .collect();
+    let threads: Vec<_> = (0..1 + draw.below(8))
+        .map(|_| {
+            let process = builder.process(draw.below(1 << 22) as u32, draw.of(&NAMES));
+            if draw.below(2) == 1 {
+                builder.set_container(process, draw.of(&NAMES));
+            }
+            builder.thread(process, draw.below(1 << 22) as u32, draw.of(&NAMES))
+        })
+        .collect();
+    for _ in 0..draw.below(400) {
+        let (time_ns, cpu) = (draw.below(10_000_000_000), draw.below(64) as u32);
+        builder.sample(time_ns, cpu, draw.of(&threads), draw.of(&stacks), 1 + draw.below(3) * (1 << 33));
+    }
+    builder.ledger_mut().lost.insert(Loss::RingBufferFull, draw.below(1 << 40));
+    builder.finish(Header { target: "pid 1 (a)".to_owned(), frequency_hz: 99, ..Header::default() })
+}
+
+/// Bytes that hardly repeat.
+pub fn noise(bytes: usize) -> Vec<u8> {
+    let mut draw = Draw(1);
+    (0..bytes).map(|_| draw.below(256) as u8).collect()
+}
+
+/// Numbers that look random (Knuth, "The Art of Computer Programming", volume 2, section 3.3.4: MMIX).
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 11) % limit
+    }
+
+    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as u64) as usize]
+    }
+}

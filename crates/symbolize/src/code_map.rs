@@ -1,0 +1,465 @@
+//! Which code stood at an address at a time: JIT runtimes free code and put other code in its place.
+//!
+//! ```text
+//!  time ^            +-----C-----+            pieces:    0    2    4    6    9
+//!       |       +----B----+      :            newest:    A    B    C    C    -
+//!       |  +----A----+    :      :            before:    -    A    B,A  -
+//!       +--0----2----4----6------9--> address
+//! ```
+//!
+//! The address space is cut into pieces, at each end of an entry. A piece has a chain of versions, the newest
+//! first: the entries that covered all of it, each until the next one came. Entries that begin to exist at the
+//! same time replace each other, the last one stays.
+
+use std::collections::BTreeMap;
+
+/// Entries of one map. The largest .NET programs write a hundred thousand, with all tiers.
+const MAX_ENTRIES: usize = 1 << 18;
+
+/// Versions of all pieces. An entry that lands in free space adds one, one that overlaps older ones adds one
+/// for each piece it covers: without a limit a few entries over everything would multiply.
+const MAX_VERSIONS: usize = 2 * MAX_ENTRIES;
+
+/// How far an entry of size 0 reaches when no other entry ends it.
+const MAX_OPEN_BYTES: u64 = 64 << 10;
+
+/// What a piece takes in the tree: key and value, and a third of the nodes empty.
+const PIECE_BYTES: usize = 24;
+
+/// No version: the end of a chain.
+const NONE: u32 = u32::MAX;
+
+/// Entries by address and time, each with a payload.
+#[derive(Debug)]
+pub struct CodeMap<T> {
+    entries: Vec<Entry<T>>,
+    versions: Vec<Version>,
+    /// Where each piece starts -> its newest version. It ends where that version's entry ends or the next
+    /// piece starts.
+    pieces: BTreeMap<u64, u32>,
+    /// Times at which an address passed from one entry to another, ascending and distinct.
+    handovers_ns: Vec<u64>,
+    newest_ns: u64,
+    /// Once full, always full: to find that out again for each entry would cost as much as taking it.
+    full: bool,
+}
+
+/// Code that stands somewhere from some time on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<T> {
+    /// Its first address.
+    pub start: u64,
+    /// Behind its last address; `start` where the size is not known.
+    end: u64,
+    /// Since when it is there.
+    pub exists_from_ns: u64,
+    /// What the source knows of it.
+    pub payload: T,
+}
+
+/// One link of a piece's chain. `jump` leads several links back, so that a chain of any length is searched
+/// in logarithmic time (Myers, "An applicative random-access stack").
+#[derive(Clone, Copy, Debug)]
+struct Version {
+    entry: u32,
+    older: u32,
+    jump: u32,
+    depth: u32,
+}
+
+/// Why an entry was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejected {
+    /// It reaches beyond the last address.
+    Wraps,
+    /// The map is full.
+    Full,
+}
+
+impl<T> Entry<T> {
+    /// Its bytes; 0 where that is not known.
+    pub fn size(&self) -> u64 {
+        self.end - self.start
+    }
+
+    /// Behind the last address that surely belongs to it: an entry of unknown size has its first byte.
+    fn covered_end(&self) -> u64 {
+        self.end.max(self.start.saturating_add(1))
+    }
+
+    fn is_open(&self) -> bool {
+        self.end == self.start
+    }
+}
+
+impl<T> Default for CodeMap<T> {
+    fn default() -> Self {
+        Self {
+            entries: Vec::new(),
+            versions: Vec::new(),
+            pieces: BTreeMap::new(),
+            handovers_ns: Vec::new(),
+            newest_ns: 0,
+            full: false,
+        }
+    }
+}
+
+impl<T> CodeMap<T> {
+    /// Adds the entry that has `start..start + size` from `exists_from_ns` on.
+    ///
+    /// Entries come in the order in which they were written. One that claims an earlier time than those before
+    /// it is taken to be as late as they are.
+    pub fn insert(&mut self, start: u64, size: u64, exists_from_ns: u64, payload: T) -> Result<(), Rejected> {
+        start.checked_add(size.max(1)).ok_or(Rejected::Wraps)?;
+        self.full |= self.entries.len() >= MAX_ENTRIES || self.versions.len() >= MAX_VERSIONS;
+        if self.full {
+            return Err(Rejected::Full);
+        }
+        self.newest_ns = self.newest_ns.max(exists_from_ns);
+        let entry = Entry { start, end: start + size, exists_from_ns: self.newest_ns, payload };
+        let end = entry.covered_end();
+        let covers_others = self.covers_others(start, end);
+        self.entries.push(entry);
+        if covers_others {
+            self.overlay(start, end)
+        } else {
+            let version = self.push_version(NONE);
+            self.pieces.insert(start, version);
+            Ok(())
+        }
+    }
+
+    /// The entry that stood at `address` at `time_ns`.
+    ///
+    /// An address whose first entry begins later than that is given to its first entry: runtimes that buffer
+    /// what they write name their code late, and nothing else is known to have been there.
+    pub fn lookup(&self, address: u64, time_ns: u64) -> Option<&Entry<T>> {
+        let (&start, &newest) = self.pieces.range(..=address).next_back()?;
+        let entry = self.entry(self.version_at(newest, time_ns));
+        if address < self.entry(newest).covered_end() {
+            return Some(entry);
+        }
+        let reached = entry.is_open() && entry.start == start && address - start < MAX_OPEN_BYTES;
+        reached.then_some(entry)
+    }
+
+    /// The newest entry, when it has exactly this range and nothing newer lies over a part of it.
+    pub fn newest_exactly(&self, start: u64, size: u64) -> Option<&Entry<T>> {
+        let entry = self.entry(*self.pieces.get(&start)?);
+        let whole = entry.start == start && entry.end.checked_sub(start)? == size;
+        let mut behind = self.pieces.range(start..entry.covered_end()).skip(1);
+        (whole && behind.next().is_none()).then_some(entry)
+    }
+
+    /// The newest entry that starts at `start`.
+    pub fn newest_from(&self, start: u64) -> Option<&Entry<T>> {
+        let entry = self.entry(*self.pieces.get(&start)?);
+        (entry.start == start).then_some(entry)
+    }
+
+    /// All entries in the order in which they were added.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry<T>> {
+        self.entries.iter()
+    }
+
+    /// Names a span of time in which no address passed from one entry to another: look-ups of one address at
+    /// two times of the same epoch agree.
+    pub fn epoch(&self, time_ns: u64) -> u32 {
+        let handovers = self.handovers_ns.partition_point(|&at_ns| at_ns <= time_ns);
+        u32::try_from(handovers).unwrap_or(u32::MAX)
+    }
+
+    /// How many entries there are.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// How much memory it takes.
+    pub fn memory_bytes(&self) -> usize {
+        size_of_val(&self.entries[..])
+            + size_of_val(&self.versions[..])
+            + size_of_val(&self.handovers_ns[..])
+            + self.pieces.len() * PIECE_BYTES
+    }
+
+    fn covers_others(&self, start: u64, end: u64) -> bool {
+        self.pieces
+            .range(..end)
+            .next_back()
+            .is_some_and(|(&piece, &version)| piece >= start || self.entry(version).covered_end() > start)
+    }
+
+    /// Lays the newest entry over the pieces in `start..end`.
+    fn overlay(&mut self, start: u64, end: u64) -> Result<(), Rejected> {
+        self.cut(start);
+        self.cut(end);
+        let (fragments, covered) = self.fragments(start, end);
+        if fragments.len() > MAX_VERSIONS - self.versions.len() {
+            self.entries.pop();
+            self.full = true;
+            return Err(Rejected::Full);
+        }
+        if fragments.iter().any(|fragment| fragment.older != NONE)
+            && self.handovers_ns.last() != Some(&self.newest_ns)
+        {
+            self.handovers_ns.push(self.newest_ns);
+        }
+        for piece in covered {
+            self.pieces.remove(&piece);
+        }
+        for Fragment { start, older } in fragments {
+            let version = self.push_version(older);
+            self.pieces.insert(start, version);
+        }
+        Ok(())
+    }
+
+    /// Makes a piece of its own begin at `at`, where one lies over it.
+    fn cut(&mut self, at: u64) {
+        if let Some((&start, &version)) = self.pieces.range(..=at).next_back()
+            && start < at
+            && at < self.entry(version).covered_end()
+        {
+            self.pieces.insert(at, version);
+        }
+    }
+
+    /// How `start..end` falls into fragments with the same past, and which pieces lie there now.
+    fn fragments(&self, start: u64, end: u64) -> (Vec<Fragment>, Vec<u64>) {
+        let mut fragments = Fragments::default();
+        let mut covered = Vec::new();
+        let mut free_from = start;
+        for (&piece, &version) in self.pieces.range(start..end) {
+            if free_from < piece {
+                fragments.push(free_from, NONE);
+            }
+            fragments.push(piece, self.before_now(version));
+            covered.push(piece);
+            let next = self.pieces.range(piece + 1..).next().map_or(u64::MAX, |(&next, _)| next);
+            free_from = self.entry(version).covered_end().min(next);
+        }
+        if free_from < end {
+            fragments.push(free_from, NONE);
+        }
+        (fragments.0, covered)
+    }
+
+    /// What is left of a chain when another entry of this very time is put on it.
+    fn before_now(&self, version: u32) -> u32 {
+        if self.entry(version).exists_from_ns == self.newest_ns {
+            self.versions[version as usize].older
+        } else {
+            version
+        }
+    }
+
+    /// A version of the newest entry, on top of `older`.
+    fn push_version(&mut self, older: u32) -> u32 {
+        let id = self.versions.len() as u32;
+        let entry = self.entries.len() as u32 - 1;
+        let version = match self.versions.get(older as usize) {
+            None => Version { entry, older: NONE, jump: id, depth: 0 },
+            Some(below) => {
+                let landing = self.versions[below.jump as usize];
+                let landing_jump = self.versions[landing.jump as usize];
+                let even = below.depth - landing.depth == landing.depth - landing_jump.depth;
+                let jump = if even { landing.jump } else { older };
+                Version { entry, older, jump, depth: below.depth + 1 }
+            }
+        };
+        self.versions.push(version);
+        id
+    }
+
+    /// The version of a chain that was there at `time_ns`, or the first one where all came later.
+    fn version_at(&self, newest: u32, time_ns: u64) -> u32 {
+        let mut id = newest;
+        while self.entry(id).exists_from_ns > time_ns {
+            let version = self.versions[id as usize];
+            if version.older == NONE {
+                break;
+            }
+            let jump_is_later = self.entry(version.jump).exists_from_ns > time_ns;
+            id = if jump_is_later { version.jump } else { version.older };
+        }
+        id
+    }
+
+    fn entry(&self, version: u32) -> &Entry<T> {
+        &self.entries[self.versions[version as usize].entry as usize]
+    }
+}
+
+/// A part of a new entry's range with one past.
+#[derive(Debug)]
+struct Fragment {
+    start: u64,
+    older: u32,
+}
+
+/// Fragments by address; neighbours with the same past are one.
+#[derive(Default)]
+struct Fragments(Vec<Fragment>);
+
+impl Fragments {
+    fn push(&mut self, start: u64, older: u32) {
+        if self.0.last().is_none_or(|last| last.older != older) {
+            self.0.push(Fragment { start, older });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(entries: &[(u64, u64, u64)]) -> CodeMap<usize> {
+        let mut map = CodeMap::default();
+        for (index, &(start, size, exists_from_ns)) in entries.iter().enumerate() {
+            map.insert(start, size, exists_from_ns, index).unwrap();
+        }
+        map
+    }
+
+    fn at(map: &CodeMap<usize>, address: u64, time_ns: u64) -> Option<usize> {
+        map.lookup(address, time_ns).map(|entry| entry.payload)
+    }
+
+    #[test]
+    fn an_entry_has_its_own_bytes_and_no_others() {
+        let map = map(&[(100, 10, 0), (110, 5, 0), (200, 1, 0)]);
+        let found = [99, 100, 109, 110, 114, 115, 199, 200, 201].map(|address| at(&map, address, 0));
+        let expected = [None, Some(0), Some(0), Some(1), Some(1), None, None, Some(2), None];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_sample_sees_the_entry_of_its_time() {
+        let map = map(&[(0, 4, 10), (2, 4, 20), (4, 5, 30)]);
+        assert_eq!([10, 20, 30].map(|time_ns| at(&map, 3, time_ns)), [Some(0), Some(1), Some(1)]);
+        assert_eq!([10, 20, 30].map(|time_ns| at(&map, 5, time_ns)), [Some(1), Some(1), Some(2)]);
+        assert_eq!(at(&map, 1, 30), Some(0));
+        assert_eq!(at(&map, 8, 10), Some(2));
+    }
+
+    #[test]
+    fn an_address_without_an_entry_yet_belongs_to_its_first_one() {
+        let map = map(&[(0, 4, 10), (0, 4, 20)]);
+        assert_eq!(at(&map, 0, 5), Some(0));
+    }
+
+    #[test]
+    fn of_entries_of_the_same_time_the_last_wins() {
+        let map = map(&[(0, 8, 10), (2, 2, 10), (0, 3, 10)]);
+        assert_eq!([0, 2, 3, 4].map(|address| at(&map, address, 10)), [Some(2), Some(2), Some(1), Some(0)]);
+        assert_eq!(map.epoch(u64::MAX), 0);
+    }
+
+    #[test]
+    fn an_entry_of_size_0_reaches_to_the_next_entry() {
+        let map = map(&[(100, 0, 0), (200, 0, 0)]);
+        assert_eq!(at(&map, 199, 0), Some(0));
+        assert_eq!(at(&map, 200, 0), Some(1));
+        assert_eq!(at(&map, 200 + MAX_OPEN_BYTES - 1, 0), Some(1));
+        assert_eq!(at(&map, 200 + MAX_OPEN_BYTES, 0), None);
+        assert_eq!(at(&map, 99, 0), None);
+    }
+
+    #[test]
+    fn an_entry_of_size_0_takes_nothing_from_one_of_known_size() {
+        let map = map(&[(0, 100, 0), (40, 0, 1)]);
+        let found = [39, 40, 41, 99, 100].map(|address| at(&map, address, 1));
+        assert_eq!(found, [Some(0), Some(1), Some(0), Some(0), None]);
+    }
+
+    #[test]
+    fn ranges_at_the_end_of_the_address_space_do_not_wrap() {
+        let mut map = CodeMap::default();
+        assert_eq!(map.insert(u64::MAX, 0, 0, 0), Err(Rejected::Wraps));
+        assert_eq!(map.insert(u64::MAX - 4, 5, 0, 1), Err(Rejected::Wraps));
+        assert_eq!(map.insert(1, u64::MAX, 0, 2), Err(Rejected::Wraps));
+        assert_eq!(map.insert(u64::MAX - 4, 4, 0, 3), Ok(()));
+        assert_eq!(at(&map, u64::MAX - 1, 0), Some(3));
+        assert_eq!(at(&map, u64::MAX, 0), None);
+        assert_eq!(map.insert(0, u64::MAX, 1, 4), Ok(()));
+        assert_eq!(at(&map, u64::MAX - 1, 1), Some(4));
+    }
+
+    #[test]
+    fn epochs_count_the_times_at_which_addresses_changed_hands() {
+        let map = map(&[(0, 4, 10), (8, 4, 20), (0, 4, 30), (8, 4, 30), (0, 1, 40)]);
+        assert_eq!([0, 29, 30, 39, 40, u64::MAX].map(|time_ns| map.epoch(time_ns)), [0, 0, 1, 1, 2, 2]);
+    }
+
+    #[test]
+    fn an_entry_that_is_written_again_is_recognised() {
+        let map = map(&[(0, 4, 10), (10, 4, 10), (12, 1, 11)]);
+        assert_eq!(map.newest_exactly(0, 4).map(|entry| entry.payload), Some(0));
+        assert!(map.newest_exactly(0, 3).is_none());
+        assert!(map.newest_exactly(10, 4).is_none(), "a newer entry lies over a part");
+        assert_eq!(map.newest_from(10).map(|entry| entry.payload), Some(1));
+        assert!(map.newest_from(13).is_none(), "the rest of an entry does not start there");
+    }
+
+    #[test]
+    fn a_long_past_is_searched_quickly() {
+        let count = 200_000;
+        let mut map = CodeMap::default();
+        for time_ns in 0..count {
+            map.insert(0x1000, 16, time_ns, time_ns).unwrap();
+        }
+        for time_ns in (0..count).step_by(7) {
+            assert_eq!(map.lookup(0x1008, time_ns).map(|entry| entry.payload), Some(time_ns));
+        }
+    }
+
+    #[test]
+    fn entries_over_everything_cannot_multiply_without_bound() {
+        let mut map = CodeMap::default();
+        for index in 0..10_000 {
+            map.insert(index * 16, 16, 0, 0).unwrap();
+        }
+        let rejected = (1..1_000).find_map(|time_ns| map.insert(0, 160_000, time_ns, 1).err());
+        assert_eq!(rejected, Some(Rejected::Full));
+        assert_eq!(map.insert(u64::MAX / 2, 1, 1_000, 1), Err(Rejected::Full), "full stays full");
+        assert!(map.versions.len() <= MAX_VERSIONS);
+    }
+
+    /// What [`CodeMap`] promises, by walking all entries.
+    fn model(entries: &[(u64, u64, u64)], address: u64, time_ns: u64) -> Option<usize> {
+        let mut covering = entries
+            .iter()
+            .enumerate()
+            .filter(|(_, (start, size, _))| (*start..start + size).contains(&address))
+            .map(|(index, entry)| (index, entry.2));
+        let first_ns = covering.clone().next()?.1;
+        let visible_ns = time_ns.max(first_ns);
+        covering.rfind(|(_, exists_from_ns)| *exists_from_ns <= visible_ns).map(|(index, _)| index)
+    }
+
+    #[test]
+    fn random_overlaps_give_what_walking_all_entries_gives() {
+        let mut random = fastrand::Rng::with_seed(7);
+        for _ in 0..300 {
+            let mut time_ns = 0;
+            let entries: Vec<_> = (0..random.u64(0..40))
+                .map(|_| {
+                    time_ns += random.u64(0..2);
+                    (random.u64(0..60), 1 + random.u64(0..20), time_ns)
+                })
+                .collect();
+            let map = map(&entries);
+            for address in 0..80 {
+                for time_ns in 0..=time_ns {
+                    let found = at(&map, address, time_ns);
+                    assert_eq!(found, model(&entries, address, time_ns), "{entries:?} {address} {time_ns}");
+                    if map.epoch(time_ns) == map.epoch(time_ns + 1) {
+                        assert_eq!(found, at(&map, address, time_ns + 1), "{entries:?} {address} {time_ns}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Tests of the jitdump reader, with files put together here field by field.
+
+use super::*;
+
+fn file_header(padding: u32, flags: u64) -> Vec<u8> {
+    let words = [0x4a69_5444, 1, 40, 62, padding, 7].map(u32::to_ne_bytes);
+    let numbers = [1_u64, flags].map(u64::to_ne_bytes);
+    [words.concat(), numbers.concat()].concat()
+}
+
+fn record(kind: u32, time_ns: u64, body: &[u8]) -> Vec<u8> {
+    let words = [kind, 16 + body.len() as u32].map(u32::to_ne_bytes).concat();
+    [&words[..], &time_ns.to_ne_bytes(), body].concat()
+}
+
+fn load(time_ns: u64, address: u64, size: u64, name: &str) -> Vec<u8> {
+    let fixed = [0, address, address, size, 1].map(u64::to_ne_bytes).concat();
+    let code = vec![0xcc; size as usize];
+    record(0, time_ns, &[&fixed[..], name.as_bytes(), b"\0", &code].concat())
+}
+
+fn moved(time_ns: u64, from: u64, to: u64, size: u64) -> Vec<u8> {
+    record(1, time_ns, &[0, to, from, to, size, 1].map(u64::to_ne_bytes).concat())
+}
+
+fn debug_info(address: u64, lines: &[(u64, u32, &[u8])]) -> Vec<u8> {
+    let mut body = [address, lines.len() as u64].map(u64::to_ne_bytes).concat();
+    for (address, line, file) in lines {
+        body.extend([&address.to_ne_bytes()[..], &line.to_ne_bytes(), &[0; 4], file, b"\0"].concat());
+    }
+    record(2, 0, &body)
+}
+
+fn dump(records: &[Vec<u8>]) -> JitDump {
+    let mut dump = JitDump::default();
+    dump.feed(&file_header(0, 0));
+    records.iter().for_each(|record| dump.feed(record));
+    dump
+}
+
+fn name(dump: &JitDump, address: u64, time_ns: u64) -> Option<&str> {
+    dump.lookup(address, time_ns).map(|symbol| symbol.name)
+}
+
+#[test]
+fn code_is_found_at_its_time() {
+    let dump = dump(&[load(10, 0x1000, 16, "first"), load(20, 0x1008, 16, "second")]);
+    assert_eq!(name(&dump, 0x1008, 19), Some("first"));
+    assert_eq!(name(&dump, 0x1008, 20), Some("second"));
+    assert_eq!(name(&dump, 0x1007, 20), Some("first"));
+    assert_eq!(name(&dump, 0x1018, 20), None);
+    assert_eq!([19, 20].map(|time_ns| dump.epoch(time_ns)), [0, 1]);
+}
+
+#[test]
+fn moved_code_keeps_its_name_and_lines() {
+    let dump = dump(&[
+        debug_info(0x1000, &[(0x1000, 5, b"a.cs")]),
+        load(10, 0x1000, 16, "method"),
+        moved(30, 0x1000, 0x2000, 16),
+        moved(40, 0x7777, 0x3000, 16),
+    ]);
+    let symbol = dump.lookup(0x2004, 30).unwrap();
+    assert_eq!((symbol.name, symbol.location), ("method", Some(("a.cs", 5))));
+    assert_eq!(name(&dump, 0x3000, 40), None, "what was not there cannot move");
+}
+
+#[test]
+fn lines_begin_at_their_addresses() {
+    let lines: [(u64, u32, &[u8]); 4] =
+        [(0x1008, 7, b"b.cs"), (0x1004, 6, b"a.cs"), (0x100c, 8, b"\xff"), (0xfff, 1, b"before.cs")];
+    let dump = dump(&[debug_info(0x1000, &lines), load(10, 0x1000, 16, "method")]);
+    let found = [0x1000, 0x1004, 0x1007, 0x1008, 0x100f].map(|at| dump.lookup(at, 10).unwrap().location);
+    assert_eq!(found, [None, Some(("a.cs", 6)), Some(("a.cs", 6)), Some(("b.cs", 7)), Some(("a.cs", 8))]);
+}
+
+#[test]
+fn lines_of_v8_are_counted_from_the_code_again() {
+    let mut dump = JitDump::default();
+    dump.feed(&file_header(0xdead_beef, 0));
+    dump.feed(&debug_info(0x1000, &[(0x1040, 3, b"x.js"), (0x1044, 4, b"x.js")]));
+    dump.feed(&load(1, 0x1000, 16, "JS:*f x.js:1:1"));
+    assert_eq!(dump.lookup(0x1003, 1).unwrap().location, Some(("x.js", 3)));
+    assert_eq!(dump.lookup(0x1004, 1).unwrap().location, Some(("x.js", 4)));
+}
+
+#[test]
+fn times_of_another_clock_are_not_used() {
+    let mut dump = JitDump::default();
+    dump.feed(&file_header(0, 1));
+    dump.feed(&load(u64::MAX, 0x1000, 16, "first"));
+    dump.feed(&load(3, 0x1000, 16, "second"));
+    assert_eq!(name(&dump, 0x1000, 5), Some("second"));
+}
+
+#[test]
+fn unwind_information_the_end_and_unknown_records_are_passed_over() {
+    let dump = dump(&[
+        record(4, 0, &[1; 100]),
+        record(3, 0, b""),
+        record(77, 0, &[2; 33]),
+        load(1, 0x1000, 0, "empty"),
+        load(1, 0x2000, 8, "after"),
+    ]);
+    assert_eq!(name(&dump, 0x2000, 1), Some("after"));
+    assert_eq!(name(&dump, 0x1000, 1), Some("empty"));
+    assert_eq!(dump.malformed_records(), 0);
+}
+
+#[test]
+fn a_record_that_is_too_short_costs_itself_only() {
+    let no_name = record(0, 1, &[0, 0x3000, 0x3000, 8, 1].map(u64::to_ne_bytes).concat());
+    let dump = dump(&[
+        record(0, 1, &[0; 39]),
+        record(1, 1, &[0; 39]),
+        record(2, 1, &[0; 15]),
+        no_name,
+        load(1, u64::MAX, 0, "wraps"),
+        load(1, 0x2000, 8, "after"),
+    ]);
+    assert_eq!(dump.malformed_records(), 5);
+    assert_eq!(name(&dump, 0x3000, 1), None);
+    assert_eq!(name(&dump, 0x2000, 1), Some("after"));
+}
+
+#[test]
+fn a_file_that_is_no_jitdump_is_read_no_further() {
+    let mut swapped = file_header(0, 0);
+    swapped[..4].reverse();
+    let mut version = file_header(0, 0);
+    version[4] = 9;
+    let mut short = file_header(0, 0);
+    short[8] = 39;
+    for header in [swapped, version, short, b"This is text, and more than forty bytes of it.".to_vec()] {
+        let mut dump = JitDump::default();
+        dump.feed(&header);
+        dump.feed(&load(1, 0x1000, 8, "x"));
+        assert_eq!((name(&dump, 0x1000, 1), dump.malformed_records(), dump.unread.len()), (None, 1, 0));
+    }
+}
+
+#[test]
+fn a_record_shorter_than_its_header_ends_the_file() {
+    let mut broken = record(0, 1, b"");
+    broken[4] = 15;
+    let mut dump = dump(&[load(1, 0x1000, 8, "before"), broken, load(1, 0x2000, 8, "after")]);
+    assert_eq!(name(&dump, 0x1000, 1), Some("before"));
+    assert_eq!(name(&dump, 0x2000, 1), None);
+    dump.restart();
+    dump.feed(&file_header(0, 0));
+    dump.feed(&load(1, 0x2000, 8, "anew"));
+    assert_eq!(name(&dump, 0x2000, 1), Some("anew"));
+    assert_eq!(name(&dump, 0x1000, 1), Some("before"));
+}
+
+#[test]
+fn machine_code_and_huge_records_are_not_kept() {
+    let mut dump = dump(&[load(1, 0x1000, 8, "before")]);
+    let mut huge = record(2, 1, b"");
+    huge[4..8].copy_from_slice(&u32::MAX.to_ne_bytes());
+    dump.feed(&huge);
+    for _ in 0..100 {
+        dump.feed(&[0; 100_000]);
+        assert!(dump.unread.is_empty());
+    }
+    let mut dump = self::dump(&[load(1, 0x1000, 1 << 20, &"n".repeat(100_000))]);
+    dump.feed(&load(1, 0x20_0000, 8, "next"));
+    assert_eq!(name(&dump, 0x1000, 1).map(str::len), Some(16 << 10));
+    assert_eq!(name(&dump, 0x20_0000, 1), Some("next"));
+}
+
+#[test]
+fn line_tables_without_code_do_not_pile_up() {
+    let tables: Vec<_> = (0..5_000).map(|at| debug_info(at, &[(at, 1, b"a.cs")])).collect();
+    let dump = dump(&tables);
+    assert_eq!(dump.waiting.len(), MAX_WAITING_TABLES);
+}
+
+fn sample_file() -> Vec<u8> {
+    [
+        file_header(0, 0),
+        debug_info(0x1000, &[(0x1000, 5, b"a.cs"), (0x1004, 6, b"\xff")]),
+        load(10, 0x1000, 40, "first\u{e9}"),
+        record(4, 0, &[1; 10]),
+        load(20, 0x1010, 3, "second"),
+        moved(30, 0x1010, 0x1100, 3),
+    ]
+    .concat()
+}
+
+#[test]
+fn feeding_at_any_split_gives_the_same_names() {
+    let file = sample_file();
+    let mut whole = JitDump::default();
+    whole.feed(&file);
+    for split in 0..=file.len() {
+        let mut parts = JitDump::default();
+        parts.feed(&file[..split]);
+        parts.feed(&file[split..]);
+        for address in 0x1000..0x1110 {
+            assert_eq!(parts.lookup(address, 30), whole.lookup(address, 30), "{split}");
+        }
+    }
+    let mut bytewise = JitDump::default();
+    file.iter().for_each(|&byte| bytewise.feed(&[byte]));
+    assert_eq!(bytewise.lookup(0x1101, 30), whole.lookup(0x1101, 30));
+    assert_eq!(name(&whole, 0x1101, 30), Some("second"));
+}
+
+#[test]
+fn damaged_files_never_panic() {
+    let file = sample_file();
+    let mut random = fastrand::Rng::with_seed(5);
+    for _ in 0..20_000 {
+        let mut damaged = file.clone();
+        for _ in 0..random.u64(0..8) {
+            let at = 40 + random.u64(0..file.len() as u64 - 40) as usize;
+            damaged[at] = random.u64(0..256) as u8;
+        }
+        let mut dump = JitDump::default();
+        let split = random.u64(0..damaged.len() as u64) as usize;
+        dump.feed(&damaged[..split]);
+        dump.feed(&damaged[split..]);
+        for address in [0, 0x1000, 0x1010, 0x1100, u64::MAX] {
+            dump.lookup(address, random.u64(0..40));
+        }
+    }
+}

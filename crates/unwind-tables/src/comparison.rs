@@ -1,0 +1,291 @@
+//! Tables against gimli's own evaluation, row by row, over ELF files of this machine.
+//!
+//! Both sides go one step up from the same made-up registers and memory: what counts is where they arrive.
+//! `PROFILER_COMPARE=FOLDER` takes every file below a folder instead of a few.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+};
+
+use gimli::{
+    BaseAddresses, CieOrFde, EhFrame, EvaluationResult, LittleEndian, Location, Register, RegisterRule,
+    UnwindContext, UnwindExpression, UnwindSection, UnwindTableRow, Value,
+};
+use profiler_common::unwind::{CfaRule, FramePointerRule, Rule};
+
+use super::{UnwindTable, architecture::Architecture, elf_source::ElfSource, rule::Bytes};
+use profiler_binary_reader::Image;
+use profiler_elf_symbols::Elf;
+
+/// Whose files are compared when few are.
+const FOLDERS: [&str; 4] = ["/usr/bin", "/usr/lib", "/usr/libexec", "/usr/sbin"];
+
+/// One of so many files is compared when few are.
+const EVERY: usize = 16;
+
+/// Larger files are left out when few are compared.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+
+/// What one step up leads to.
+#[derive(Debug, PartialEq, Eq)]
+enum Caller {
+    Root,
+    AboveSignal,
+    At { cfa: u64, frame_pointer: Option<u64>, return_address: u64 },
+    Unknown,
+    Unsupported,
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    files: usize,
+    functions: usize,
+    probes: usize,
+    table_rows: usize,
+    unsupported: usize,
+    /// Callers whose frame pointer gimli knows and the table does not.
+    lost_frame_pointers: usize,
+    /// Places that another function's description claims as well.
+    overlapping: usize,
+    wrong: Vec<String>,
+}
+
+#[test]
+fn tables_say_what_the_call_frame_information_says() {
+    let mut files = vec![std::env::current_exe().unwrap()];
+    if let Some(folder) = std::env::var_os("PROFILER_COMPARE") {
+        files.extend(elf_files(Path::new(&folder)));
+    } else {
+        let some = FOLDERS.iter().flat_map(|folder| elf_files(Path::new(folder)));
+        let small = some.filter(|path| fs::metadata(path).is_ok_and(|file| file.len() < MAX_FILE_BYTES));
+        files.extend(small.step_by(EVERY));
+    }
+    let mut tally = Tally::default();
+    for path in &files {
+        compare_file(path, &mut tally);
+    }
+    println!("{tally:?}");
+    assert!(
+        tally.wrong.is_empty(),
+        "{} wrong: {:#?}",
+        tally.wrong.len(),
+        &tally.wrong[..10.min(tally.wrong.len())]
+    );
+    assert!(tally.probes > 10_000);
+    assert!(tally.unsupported < tally.probes / 100);
+    assert!(tally.lost_frame_pointers < tally.probes / 1000);
+}
+
+/// The regular files below a folder that begin as ELF files do, sorted.
+fn elf_files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => folders.push(entry.path()),
+                Ok(kind) if kind.is_file() => found.push(entry.path()),
+                _ => {}
+            }
+        }
+    }
+    found.retain(|path| open(path).is_some());
+    found.sort();
+    found
+}
+
+fn open(path: &Path) -> Option<Elf> {
+    Elf::parse(Image::of_file(File::open(path).ok()?).ok()?).ok()
+}
+
+fn compare_file(path: &Path, tally: &mut Tally) {
+    let Some(elf) = open(path) else { return };
+    let Ok(Some(frames)) = elf.eh_frame(&elf.sections().unwrap_or_default(), u64::MAX) else { return };
+    let table = match ElfSource::read(&elf).and_then(|source| source.table(&|| true)) {
+        Ok(table) => table,
+        Err(defect) => return tally.wrong.push(format!("{}: {defect:?}", path.display())),
+    };
+    tally.files += 1;
+    tally.table_rows += table.row_count();
+    let bases = BaseAddresses::default().set_eh_frame(frames.address.0);
+    compare(path, &elf, &table, &EhFrame::new(&frames.bytes, LittleEndian), &bases, tally);
+}
+
+fn compare<'a, S: UnwindSection<Bytes<'a>>>(
+    path: &Path,
+    elf: &Elf,
+    table: &UnwindTable,
+    section: &S,
+    bases: &BaseAddresses,
+    tally: &mut Tally,
+) {
+    let architecture = Architecture::of_machine(elf.machine()).unwrap();
+    let mut functions = Vec::new();
+    let mut entries = section.entries(bases);
+    while let Ok(Some(entry)) = entries.next() {
+        let CieOrFde::Fde(fde) = entry else { continue };
+        let Ok(fde) = fde.parse(S::cie_from_offset) else { continue };
+        if fde.len() > 0 && elf.code().any(|code| code.contains(&fde.initial_address())) {
+            functions.push(fde);
+        }
+    }
+    tally.functions += functions.len();
+    let pages: Vec<_> = table.pages().collect();
+    let mut context = UnwindContext::new();
+    for fde in &functions {
+        let Ok(mut rows) = fde.rows(section, bases, &mut context) else { continue };
+        while let Ok(Some(row)) = rows.next_row() {
+            let end = row.end_address().min(fde.end_address());
+            if row.start_address() >= end {
+                continue;
+            }
+            for ip in [row.start_address(), end - 1] {
+                tally.probes += 1;
+                let step = Step { architecture, ip };
+                let found = step.by_rule(table.rule_in(&pages, ip));
+                let expected = if fde.is_signal_trampoline() {
+                    Caller::AboveSignal
+                } else {
+                    step.by_row(section, row, fde.cie().encoding(), fde.cie().return_address_register())
+                };
+                match (&found, &expected) {
+                    _ if found == expected => {}
+                    (Caller::Unsupported, _) => tally.unsupported += 1,
+                    (
+                        Caller::At { cfa, frame_pointer: None, return_address },
+                        Caller::At { cfa: expected_cfa, return_address: expected_return_address, .. },
+                    ) if (cfa, return_address) == (expected_cfa, expected_return_address) => {
+                        tally.lost_frame_pointers += 1;
+                    }
+                    _ if functions.iter().filter(|other| other.contains(ip)).count() > 1 => {
+                        tally.overlapping += 1;
+                    }
+                    _ => {
+                        let path = path.display();
+                        tally.wrong.push(format!("{path} {ip:#x}: {found:?} instead of {expected:?}"));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A step up from made-up registers and memory.
+struct Step {
+    architecture: &'static Architecture,
+    ip: u64,
+}
+
+impl Step {
+    fn register(&self, register: Register) -> u64 {
+        match register {
+            gimli::X86_64::RA => self.ip,
+            Register(number) => 0x7fff_0000_0000 + 0x10_0000 * u64::from(number),
+        }
+    }
+
+    /// What is stored there: every address has a number of its own.
+    fn memory(address: u64) -> u64 {
+        address.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32)
+    }
+
+    /// As the kernel side does it.
+    fn by_rule(&self, rule: Rule) -> Caller {
+        let stack_pointer = self.register(self.architecture.stack_pointer);
+        let frame_pointer = self.register(self.architecture.frame_pointer);
+        let at = |base: u64, offset: i32| base.wrapping_add_signed(offset.into());
+        let [a, b, c, d] = rule.cfa_offset.to_le_bytes();
+        let (low, high) = (i16::from_le_bytes([a, b]), i16::from_le_bytes([c, d]));
+        let stored = |base| at(Self::memory(at(base, low.into())), high.into());
+        let cfa = match rule.cfa {
+            kind if kind == CfaRule::StackPointer as u8 => at(stack_pointer, rule.cfa_offset),
+            kind if kind == CfaRule::FramePointer as u8 => at(frame_pointer, rule.cfa_offset),
+            kind if kind == CfaRule::StoredAtStackPointer as u8 => stored(stack_pointer),
+            kind if kind == CfaRule::StoredAtFramePointer as u8 => stored(frame_pointer),
+            kind if kind == CfaRule::LinkageTable as u8 => {
+                let pushed = self.ip % 16 >= u64::try_from(rule.cfa_offset).unwrap();
+                stack_pointer + if pushed { 16 } else { 8 }
+            }
+            kind if kind == CfaRule::SignalFrame as u8 => return Caller::AboveSignal,
+            kind if kind == CfaRule::Root as u8 => return Caller::Root,
+            kind if kind == CfaRule::Unsupported as u8 => return Caller::Unsupported,
+            _ => return Caller::Unknown,
+        };
+        let frame_pointer = match rule.frame_pointer {
+            kind if kind == FramePointerRule::Same as u8 => Some(frame_pointer),
+            kind if kind == FramePointerRule::AtCfa as u8 => {
+                Some(Self::memory(at(cfa, rule.frame_pointer_offset.into())))
+            }
+            kind if kind == FramePointerRule::AtFramePointer as u8 => {
+                Some(Self::memory(at(frame_pointer, rule.frame_pointer_offset.into())))
+            }
+            _ => None,
+        };
+        Caller::At {
+            cfa,
+            frame_pointer,
+            return_address: Self::memory(at(cfa, rule.return_address_offset.into())),
+        }
+    }
+
+    /// As the row says.
+    fn by_row<'a, S: UnwindSection<Bytes<'a>>>(
+        &self,
+        section: &S,
+        row: &UnwindTableRow<usize>,
+        encoding: gimli::Encoding,
+        return_address: Register,
+    ) -> Caller {
+        let evaluate = |expression: &UnwindExpression<usize>, cfa| {
+            self.evaluate(expression.get(section).unwrap().evaluation(encoding), cfa)
+        };
+        let cfa = match row.cfa() {
+            gimli::CfaRule::RegisterAndOffset { register, offset } => {
+                self.register(*register).wrapping_add_signed(*offset)
+            }
+            gimli::CfaRule::Expression(expression) => evaluate(expression, None),
+        };
+        let value = |register| {
+            Some(match row.register(register).unwrap_or(RegisterRule::SameValue) {
+                RegisterRule::SameValue => self.register(register),
+                RegisterRule::Offset(offset) => Self::memory(cfa.wrapping_add_signed(offset)),
+                RegisterRule::ValOffset(offset) => cfa.wrapping_add_signed(offset),
+                RegisterRule::Register(other) => self.register(other),
+                RegisterRule::Expression(expression) => Self::memory(evaluate(&expression, Some(cfa))),
+                RegisterRule::ValExpression(expression) => evaluate(&expression, Some(cfa)),
+                _ => return None,
+            })
+        };
+        match value(return_address) {
+            Some(return_address) => {
+                Caller::At { cfa, frame_pointer: value(self.architecture.frame_pointer), return_address }
+            }
+            None => Caller::Root,
+        }
+    }
+
+    fn evaluate(&self, mut evaluation: gimli::Evaluation<Bytes<'_>>, cfa: Option<u64>) -> u64 {
+        if let Some(cfa) = cfa {
+            evaluation.set_initial_value(cfa);
+        }
+        let mut result = evaluation.evaluate().unwrap();
+        loop {
+            result = match result {
+                EvaluationResult::Complete => break,
+                EvaluationResult::RequiresRegister { register, .. } => {
+                    evaluation.resume_with_register(Value::Generic(self.register(register)))
+                }
+                EvaluationResult::RequiresMemory { address, .. } => {
+                    evaluation.resume_with_memory(Value::Generic(Self::memory(address)))
+                }
+                other => panic!("{other:?}"),
+            }
+            .unwrap();
+        }
+        match evaluation.result()[..] {
+            [gimli::Piece { location: Location::Address { address }, .. }] => address,
+            ref other => panic!("{other:?}"),
+        }
+    }
+}
