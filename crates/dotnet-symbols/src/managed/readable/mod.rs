@@ -38,7 +38,7 @@ const MAX_NAME_BYTES: usize = 8 << 10;
 const NOBODY: &str = "Anonymously Hosted DynamicMethods Assembly";
 
 /// The name as C# writes it.
-pub(super) fn readable(name: &str) -> Cow<'_, str> {
+pub fn readable(name: &str) -> Cow<'_, str> {
     if name.len() > MAX_NAME_BYTES {
         return Cow::Borrowed(name);
     }
