@@ -16,7 +16,7 @@ use crate::{
     process::{
         AddressSpace, Backing, FileId, Mapping, Proc, ProcessEvent, ProcessEventKind, maps, root::Root,
     },
-    sampler::ebpf::{InstalledMappings, Refusal, UnwindMaps},
+    sampler::ebpf::{InstallError, InstalledMappings, UnwindMaps},
 };
 
 /// A process whose mappings are as they were when it was asked again, or have no room in the kernel, is asked half as
@@ -207,7 +207,7 @@ impl Spaces {
     }
 
     /// Waits with a process until a sample needs it again, and not too soon.
-    fn refuse(&mut self, pid: u32, refusal: &Refusal) {
+    fn refuse(&mut self, pid: u32, refusal: &InstallError) {
         log::info!("the stacks of process {pid} are walked by frame pointer: {refusal}");
         if let Some(space) = self.spaces.get_mut(&pid) {
             space.is_refused = true;
@@ -267,7 +267,7 @@ impl Spaces {
 
     /// Puts the mappings of a process into the kernel, with the tables of their files: all, or as many as were made
     /// within a while.
-    fn place(&mut self, pid: u32, stop: &dyn Fn() -> bool) -> Result<(), Refusal> {
+    fn place(&mut self, pid: u32, stop: &dyn Fn() -> bool) -> Result<(), InstallError> {
         let Entries { entries, files, are_all } = self.entries(pid, stop);
         let Some(space) = self.spaces.get_mut(&pid) else { return Ok(()) };
         space.is_behind = !are_all;
@@ -331,7 +331,7 @@ impl Spaces {
         if keys.iter().any(|key| files.is_managed(*key)) {
             // Who runs precompiled .NET code compiles some itself.
             let compiled = entries.iter_mut().filter(|entry| entry.pages == 0);
-            compiled.for_each(|entry| entry.flags |= MappingFlags::SOME_FRAMELESS);
+            compiled.for_each(|entry| entry.flags |= MappingFlags::SCAN_EPILOGUES);
         }
         Entries { entries, files: keys, are_all }
     }
@@ -345,7 +345,11 @@ impl Spaces {
     }
 }
 
-fn install(maps: &mut UnwindMaps, pid: u32, entries: &[MappingEntry]) -> Result<InstalledMappings, Refusal> {
+fn install(
+    maps: &mut UnwindMaps,
+    pid: u32,
+    entries: &[MappingEntry],
+) -> Result<InstalledMappings, InstallError> {
     let mappings = maps.add_mappings(entries)?;
     match maps.set_process(pid, &mappings) {
         Ok(()) => Ok(mappings),
