@@ -1,47 +1,48 @@
-//! The constants that user space sets in the kernel object before it is loaded.
+//! Load-time constants of the BPF programs: target filter, PID namespace, BTF offsets, unwind mode.
 
-/// What the kernel side lets through.
+/// Which tasks the BPF programs sample.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetFilter {
-    /// Every task but the idle ones.
+    /// Every task except the idle tasks.
     Everything = 0,
-    /// Tasks whose process id is in the targets.
+    /// Tasks whose process id is in the targets map.
     Processes = 1,
-    /// Tasks whose thread id is in the targets.
+    /// Tasks whose thread id is in the targets map.
     Threads = 2,
     /// Tasks in or below the cgroup v2 directory in the cgroup map.
     CgroupV2 = 3,
-    /// Tasks in or below the cgroup v1 directory with the configured id.
+    /// Tasks in or below the cgroup v1 directory whose id is [`Config::cgroup_id`].
     CgroupV1 = 4,
 }
 
-/// Where the process and thread ids of samples come from.
+/// How the process and thread ids of a sample are determined.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PidSource {
-    /// The profiler runs in the initial pid namespace: the kernel's own ids.
+    /// `bpf_get_current_pid_tgid`: the profiler runs in the initial PID namespace.
     Initial = 0,
-    /// The profiler runs in another one: read from the task with offsets from BTF, which also gives the ids
-    /// of tasks in namespaces below.
+    /// `task->thread_pid->numbers[]` at offsets from BTF: the profiler runs in another PID namespace. Resolves tasks of
+    /// that namespace and of all namespaces below it.
     Task = 1,
-    /// As `Task` but without BTF: a helper that only knows tasks of exactly this namespace.
+    /// `bpf_get_ns_current_pid_tgid`, where there is no BTF. Resolves only tasks whose active PID namespace is exactly the
+    /// profiler's.
     Helper = 2,
 }
 
-/// Where the user registers come from when a tick hits the kernel.
+/// Where the user registers come from when a tick interrupts kernel mode.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UserRegisters {
-    /// Nowhere: such stacks are taken by the kernel's own walk.
+pub enum UserRegistersSource {
+    /// They are not available: `bpf_get_stack` captures the user stack of such a tick.
     None = 0,
-    /// From a helper of 5.15 and later.
-    Helper = 1,
-    /// From the top of the task's kernel stack, where they were saved.
+    /// The helper `bpf_task_pt_regs` (Linux 5.15).
+    PtRegsHelper = 1,
+    /// The `pt_regs` at the top of the task's kernel stack, at offsets from BTF.
     TaskStack = 2,
 }
 
-/// The load-time constants of the kernel side. Offsets are bytes from the start of the structure; they come
+/// The load-time constants of the BPF programs. Offsets are bytes from the start of the structure; they come
 /// from the running kernel's BTF and are 0 where they are not needed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,22 +52,22 @@ pub struct Config {
     pub filter: u32,
     /// A [`PidSource`].
     pub pid_source: u32,
-    /// 1: take kernel stacks.
+    /// 1: capture kernel stacks.
     pub kernel_stacks: u32,
-    /// 1: take user stacks.
+    /// 1: capture user stacks.
     pub user_stacks: u32,
     /// Device of the profiler's `/proc/self/ns/pid`.
     pub pid_namespace_dev: u64,
     /// Inode of the profiler's `/proc/self/ns/pid`.
     pub pid_namespace_inode: u64,
-    /// Starts the hash of a stack, so that a target cannot choose stacks that collide.
+    /// Initial value of the stack hash. It is random, so that a target cannot choose stacks whose ids collide.
     pub hash_seed: u64,
     /// Id of the cgroup v1 directory to sample below (its inode).
     pub cgroup_id: u64,
     /// Bytes in the ring buffer at which the reader is woken.
     pub wakeup_bytes: u64,
-    /// The depth at which the kernel's frame-pointer walk ends, `kernel.perf_event_max_stack`.
-    pub max_depth: u32,
+    /// The most frames that `bpf_get_stack` captures, `kernel.perf_event_max_stack`.
+    pub perf_event_max_stack: u32,
     /// `task_struct.thread_pid`.
     pub task_thread_pid: u32,
     /// `task_struct.group_leader`.
@@ -99,16 +100,16 @@ pub struct Config {
     pub task_signal: u32,
     /// `signal_struct.live`.
     pub signal_live: u32,
-    /// A [`UserRegisters`].
-    pub user_registers: u32,
+    /// A [`UserRegistersSource`].
+    pub user_registers_source: u32,
     /// `task_struct.stack`.
     pub task_stack: u32,
-    /// Where in a task's kernel stack the registers are that it entered the kernel with.
-    pub task_registers: u32,
-    /// 1: a walk does not follow frame pointers.
-    pub tables_only: u32,
-    /// 1: a target's children become targets.
-    pub children: u32,
+    /// Offset in a task's kernel stack of the `pt_regs` that were saved when the task entered the kernel.
+    pub stack_pt_regs: u32,
+    /// 1: the unwinder uses CFI alone, neither frame pointers nor epilogue scans.
+    pub cfi_only: u32,
+    /// 1: the children of a target become targets.
+    pub follow_children: u32,
 }
 
 const _: () = assert!(size_of::<Config>() == 4 * 4 + 5 * 8 + 22 * 4);

@@ -1,4 +1,4 @@
-//! Records in the ring buffer: samples and stacks.
+//! Ring buffer records: samples, stacks, and reports of stale mappings.
 
 /// Bytes of a task's name, `TASK_COMM_LEN` of `include/linux/sched.h`, the closing NUL included.
 pub const COMM_BYTES: usize = 16;
@@ -12,13 +12,13 @@ pub type StackId = u64;
 pub enum RecordKind {
     /// A [`SampleRecord`].
     Sample = 1,
-    /// A [`StackHeader`] with its frames behind it.
+    /// A [`StackHeader`], followed by its frames.
     Stack = 2,
-    /// An [`UnknownCodeRecord`].
-    UnknownCode = 3,
+    /// A [`StaleMappingsRecord`].
+    StaleMappings = 3,
 }
 
-/// One tick on the target.
+/// One tick on a target.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
@@ -28,15 +28,15 @@ pub enum RecordKind {
 pub struct SampleRecord {
     /// [`RecordKind::Sample`].
     pub kind: u32,
-    /// The CPU the tick came from.
+    /// The CPU whose timer ticked.
     pub cpu: u32,
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub time_ns: u64,
-    /// Process id in the profiler's pid namespace.
+    /// Process id in the profiler's PID namespace.
     pub pid: u32,
-    /// Thread id in the profiler's pid namespace.
+    /// Thread id in the profiler's PID namespace.
     pub tid: u32,
-    /// The kernel's frames, 0 when the tick hit user mode.
+    /// The kernel frames, 0 when the tick interrupted user mode.
     pub kernel_stack: StackId,
     /// The user frames, 0 when there are none.
     pub user_stack: StackId,
@@ -44,7 +44,7 @@ pub struct SampleRecord {
     pub comm: [u8; COMM_BYTES],
 }
 
-/// What is before the frames of a stack in the ring buffer: `frames` 64-bit addresses follow, leaf first.
+/// The header of a stack record; `frames` 64-bit addresses follow it, leaf first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
@@ -54,61 +54,54 @@ pub struct SampleRecord {
 pub struct StackHeader {
     /// [`RecordKind::Stack`].
     pub kind: u32,
-    /// How many addresses follow.
+    /// The number of addresses that follow.
     pub frames: u16,
     /// [`StackFlags`].
     pub flags: u8,
-    /// The [`WalkEnd`](crate::unwind::WalkEnd) of a stack that is [`WALKED`](StackFlags::WALKED), else 0.
-    pub end: u8,
-    /// The id by which samples name this stack.
+    /// The [`StackEndReason`](crate::unwind::StackEndReason) of a stack with [`StackFlags::UNWOUND`], else 0.
+    pub end_reason: u8,
+    /// The id by which samples refer to this stack.
     pub id: StackId,
 }
 
-/// What is known of a captured stack beside its addresses.
+/// How a stack was captured.
 pub struct StackFlags;
 
 impl StackFlags {
-    /// The walk ended at the depth limit: the root is missing.
-    pub const CUT_AT_DEPTH_LIMIT: u8 = 1;
-    /// The kernel side's own walk made it: each address but the first carries [`FrameMarks`].
-    pub const WALKED: u8 = 2;
+    /// `bpf_get_stack` reached its depth limit: the root is missing.
+    pub const TRUNCATED: u8 = 1;
+    /// The unwinder captured the stack: each address but the first carries [`FrameFlags`].
+    pub const UNWOUND: u8 = 2;
 }
 
-/// What stands in the upper bits of a walked stack's addresses: user addresses end at bit 56
+/// How a frame was found, in the upper bits of each address of an unwound stack: user addresses end at bit 56
 /// (`TASK_SIZE_MAX` with five-level page tables, `arch/x86/include/asm/page_64_types.h`).
-pub struct FrameMarks;
+pub struct FrameFlags;
 
-impl FrameMarks {
-    /// Found by the frame pointer.
+impl FrameFlags {
+    /// Unwound by frame pointer.
     pub const BY_FRAME_POINTER: u64 = 1 << 63;
-    /// Interrupted by a signal: the address is that of the next instruction, not one behind a call.
+    /// Interrupted by a signal: the address is that of the next instruction, not a return address.
     pub const INTERRUPTED: u64 = 1 << 62;
-    /// Found by the code of its callee, which has no frame.
-    pub const BY_CODE: u64 = 1 << 61;
-    /// All marks.
-    pub const ALL: u64 = Self::BY_FRAME_POINTER | Self::INTERRUPTED | Self::BY_CODE;
+    /// Unwound by an epilogue scan of the callee, which has no frame.
+    pub const BY_EPILOGUE_SCAN: u64 = 1 << 61;
+    /// All flags.
+    pub const ALL: u64 = Self::BY_FRAME_POINTER | Self::INTERRUPTED | Self::BY_EPILOGUE_SCAN;
 }
 
-/// The walker met code that no table was made for, in a process that can be asked.
+/// The unwinder found an address in no known mapping of a process, or the process executed another program: its
+/// mappings and unwind tables are to be read again.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
     feature = "user",
     derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
 )]
-pub struct UnknownCodeRecord {
-    /// [`RecordKind::UnknownCode`].
+pub struct StaleMappingsRecord {
+    /// [`RecordKind::StaleMappings`].
     pub kind: u32,
-    /// Process id in the profiler's pid namespace.
+    /// Process id in the profiler's PID namespace.
     pub pid: u32,
-    /// Where; 0 when nothing at all is known of the process.
-    pub address: u64,
-}
-
-/// Bytes of a stack record with `frames` addresses.
-#[must_use]
-pub const fn stack_record_bytes(frames: usize) -> usize {
-    size_of::<StackHeader>() + frames * size_of::<u64>()
 }
 
 /// The kind of the record that starts with these bytes, `None` when it is too short or unknown.
@@ -118,11 +111,11 @@ pub fn decode_kind(bytes: &[u8]) -> Option<RecordKind> {
     match u32::from_ne_bytes(*word) {
         1 => Some(RecordKind::Sample),
         2 => Some(RecordKind::Stack),
-        3 => Some(RecordKind::UnknownCode),
+        3 => Some(RecordKind::StaleMappings),
         _ => None,
     }
 }
 
 const _: () = assert!(size_of::<SampleRecord>() == 56);
 const _: () = assert!(size_of::<StackHeader>() == 16);
-const _: () = assert!(size_of::<UnknownCodeRecord>() == 16);
+const _: () = assert!(size_of::<StaleMappingsRecord>() == 8);

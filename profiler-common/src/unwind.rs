@@ -1,129 +1,128 @@
-//! Unwind tables as the kernel side reads them: rows that say, for each piece of code, how to find the
-//! caller's registers, and the maps that lead from an instruction pointer to its row.
+//! Layout of the unwind tables in BPF maps: mappings, pages, rows and rules compiled from call frame information (CFI).
 //!
-//! An instruction pointer finds its mapping in the process's [`MappingEntry`]s, there its ELF address, from
-//! that the [`PageEntry`] of its 4 KiB of text, behind that the last [`Row`] at or below it, and in the row
-//! the [`Rule`]. All searches are binary, over entries sorted by address.
+//! The unwinder looks up an instruction pointer in the [`MappingEntry`]s of its process, subtracts the load bias, takes
+//! the [`PageEntry`] of that 4 KiB page of text, among its rows the last [`Row`] at or below the address, and from the
+//! row the [`Rule`]. All searches are binary, over entries sorted by address.
 
-/// Text is divided into pages of `1 << PAGE_BITS` bytes. Each begins with a row, so that no search has to
-/// look at the page before.
+/// Text is divided into pages of `1 << PAGE_BITS` bytes. Each begins with a row, so that no lookup has to
+/// consult the previous page.
 pub const PAGE_BITS: u32 = 12;
 
-/// Rows in one chunk, the unit in which memory for rows is made and given back: 256 KiB.
-pub const CHUNK_ROWS: u32 = 64 * 1024;
+/// Rows in one chunk, the unit in which memory for rows is allocated: 256 KiB.
+pub const ROWS_PER_CHUNK: u32 = 64 * 1024;
 
-/// How many chunks there can be.
-pub const MAX_CHUNKS: u32 = 512;
+/// The most chunks of rows.
+pub const MAX_ROW_CHUNKS: u32 = 512;
 
-/// How many pages all files together can have: 1 GiB of text.
+/// The most pages of all files together: 1 GiB of text.
 pub const MAX_PAGES: u32 = 256 * 1024;
 
-/// How many distinct rules all files together can have. A whole machine of real programs has some 2,000.
+/// The most distinct rules of all files together. A whole machine of real programs has some 2,000.
 pub const MAX_RULES: u32 = 16 * 1024;
 
-/// How many executable mappings all processes together can have.
+/// The most executable mappings of all processes together.
 pub const MAX_MAPPINGS: u32 = 64 * 1024;
 
-/// How many executable mappings of one process are searched.
-pub const MAX_PROCESS_MAPPINGS: u32 = 16 * 1024;
+/// The most executable mappings of one process.
+pub const MAX_MAPPINGS_PER_PROCESS: u32 = 16 * 1024;
 
-/// How many processes can have mappings in the kernel.
+/// The most processes with unwind tables.
 pub const MAX_PROCESSES: u32 = 8 * 1024;
 
-/// Where the canonical frame address of a frame comes from: the stack pointer of its caller.
+/// How the canonical frame address (CFA) of a frame is computed. It is the stack pointer of the caller.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CfaRule {
-    /// Nothing is known of this code: try the frame pointer.
+    /// There is no CFI for this code: it is unwound by frame pointer.
     #[default]
     Unknown = 0,
     /// Stack pointer + offset.
     StackPointer = 1,
     /// Frame pointer + offset.
     FramePointer = 2,
-    /// What is stored at stack pointer + low half of the offset, plus its high half.
+    /// The value at stack pointer + low half of the offset, plus the high half.
     StoredAtStackPointer = 3,
-    /// What is stored at frame pointer + low half of the offset, plus its high half.
+    /// The value at frame pointer + low half of the offset, plus the high half.
     StoredAtFramePointer = 4,
-    /// An entry of a procedure linkage table: 8 bytes above the stack pointer, 16 from the instruction on
-    /// whose offset in the 16 bytes of its entry is the offset.
-    LinkageTable = 5,
-    /// The return from a signal handler: all registers stand in the signal frame at the stack pointer.
+    /// An entry of a procedure linkage table (PLT) of 16 bytes: stack pointer + 8, and stack pointer + 16 from the
+    /// instruction on whose position in the entry is the offset.
+    Plt = 5,
+    /// The return trampoline of a signal handler: the signal frame at the stack pointer holds all registers.
     SignalFrame = 6,
     /// The outermost function: it has no caller.
     Root = 7,
-    /// The code has a rule that is none of these.
+    /// The CFI of the code is none of these.
     Unsupported = 8,
 }
 
-/// Where the caller's frame pointer is.
+/// How the caller's frame pointer is restored.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FramePointerRule {
-    /// Still in its register.
+    /// The register still has the caller's value.
     #[default]
     Same = 0,
-    /// At canonical frame address + offset.
+    /// Saved at CFA + offset.
     AtCfa = 1,
-    /// At frame pointer + offset.
+    /// Saved at frame pointer + offset.
     AtFramePointer = 2,
-    /// Nowhere: the register holds something else.
-    Lost = 3,
+    /// The caller's value cannot be restored.
+    Undefined = 3,
 }
 
-/// Where the return address is.
+/// How the return address is found.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ReturnAddressRule {
-    /// At canonical frame address + offset: -8 everywhere on x86-64.
+    /// Saved at CFA + offset: -8 everywhere on x86-64.
     #[default]
     AtCfa = 0,
-    /// Still in the link register, where the architecture has one.
+    /// In the link register, on architectures that have one.
     LinkRegister = 1,
 }
 
-/// Why a walk ended.
+/// Why an unwound stack ended.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum WalkEnd {
-    /// At the outermost function: its code says that it has no caller, or it is of a file with rules and a return
-    /// address or frame pointer of 0 says so (System V ABI AMD64, 3.4.1).
+pub enum StackEndReason {
+    /// The outermost function: its CFI says that it has no caller, or it belongs to a file with CFI and its return
+    /// address or frame pointer is 0 (System V ABI AMD64, 3.4.1).
     Root = 1,
-    /// At a return address or a frame pointer of 0, in code of no file with rules: it may use the register for anything.
-    NoCaller = 2,
-    /// At code that lies in no mapping that is known.
+    /// A return address or frame pointer of 0 in code of a file without CFI, which may use the register for any purpose.
+    NullCaller = 2,
+    /// The instruction pointer is in no known mapping.
     NoMapping = 3,
-    /// At a part of the stack that could not be read.
+    /// The stack memory could not be read.
     UnreadableStack = 4,
-    /// At code whose rule the walker does not have.
+    /// The CFI of the code has a rule that the unwinder does not support.
     UnsupportedRule = 5,
-    /// At code without rules whose frame pointer does not point to a frame.
+    /// The code has no CFI and its frame pointer does not point to a frame.
     BrokenFramePointer = 6,
-    /// At a rule that leads down the stack again.
+    /// The rule computes a CFA that is not above the stack pointer.
     Backwards = 7,
-    /// At the most frames that one stack can have.
-    TooDeep = 8,
+    /// The stack has the most frames that can be captured.
+    DepthLimit = 8,
 }
 
-impl WalkEnd {
-    /// The end of this number, `None` where there is none.
+impl StackEndReason {
+    /// The reason with this number, `None` where there is none.
     #[must_use]
     pub const fn from_number(number: u8) -> Option<Self> {
         Some(match number {
             1 => Self::Root,
-            2 => Self::NoCaller,
+            2 => Self::NullCaller,
             3 => Self::NoMapping,
             4 => Self::UnreadableStack,
             5 => Self::UnsupportedRule,
             6 => Self::BrokenFramePointer,
             7 => Self::Backwards,
-            8 => Self::TooDeep,
+            8 => Self::DepthLimit,
             _ => return None,
         })
     }
 }
 
-/// How to find the caller of one piece of code. Offsets are bytes.
+/// How to restore the caller's registers from one range of code. Offsets are bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "user", derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable))]
@@ -136,11 +135,11 @@ pub struct Rule {
     pub return_address: u8,
     /// 0.
     pub reserved: u8,
-    /// Of the frame pointer's place.
+    /// The offset of the [`FramePointerRule`].
     pub frame_pointer_offset: i16,
-    /// Of the return address's place.
+    /// The offset of the [`ReturnAddressRule`].
     pub return_address_offset: i16,
-    /// Of the canonical frame address; two signed halves where that is loaded from memory.
+    /// The offset of the [`CfaRule`]; two signed halves where the CFA is loaded from memory.
     pub cfa_offset: i32,
 }
 
@@ -157,7 +156,7 @@ impl Row {
         Self(offset as u32 | (rule as u32) << 16)
     }
 
-    /// Where in its page the row begins.
+    /// The offset in its page at which the row begins, bytes.
     #[must_use]
     pub const fn offset(self) -> u32 {
         self.0 & 0xffff
@@ -170,16 +169,16 @@ impl Row {
     }
 }
 
-/// Where the rows of one page of text are.
+/// The rows of one page of text.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "user", derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable))]
 pub struct PageEntry {
-    /// In which chunk.
+    /// The chunk that holds the rows.
     pub chunk: u16,
-    /// How many; 0 where nothing is known of the page.
+    /// The number of rows; 0 where the page has no CFI.
     pub rows: u16,
-    /// The first one's index in the chunk.
+    /// The index of the first row in the chunk.
     pub first_row: u32,
 }
 
@@ -190,36 +189,36 @@ pub struct PageEntry {
 pub struct MappingEntry {
     /// First runtime address.
     pub start: u64,
-    /// First runtime address behind it.
+    /// First runtime address behind the mapping.
     pub end: u64,
     /// Load bias: runtime address - ELF address.
     pub bias: u64,
     /// The index of the file's first [`PageEntry`].
     pub page_entry: u32,
-    /// The page of ELF addresses that entry stands for.
+    /// The page number (ELF address >> [`PAGE_BITS`]) of that entry.
     pub first_page: u32,
-    /// How many pages the file has; 0 where it has no rows.
+    /// The number of the file's pages; 0 where it has no unwind table.
     pub pages: u32,
-    /// Of [`MappingFlags`].
+    /// [`MappingFlags`].
     pub flags: u32,
 }
 
-/// What is known of a mapping beside its rows.
+/// How the unwinder treats the code of a mapping.
 pub struct MappingFlags;
 
 impl MappingFlags {
-    /// .NET's compiler made the code: some of its functions have no frame, and show it by how they end.
-    pub const SOME_FRAMELESS: u32 = 1;
+    /// JIT code of .NET: functions without a frame are unwound by epilogue scan.
+    pub const SCAN_EPILOGUES: u32 = 1;
 }
 
-/// Where the mappings of a process are.
+/// The mappings of one process.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "user", derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable))]
 pub struct ProcessEntry {
-    /// The first one's index.
+    /// The index of the first [`MappingEntry`].
     pub first_mapping: u32,
-    /// How many.
+    /// The number of mappings.
     pub mappings: u32,
 }
 

@@ -203,7 +203,7 @@ impl Step {
             kind if kind == CfaRule::FramePointer as u8 => at(frame_pointer, rule.cfa_offset),
             kind if kind == CfaRule::StoredAtStackPointer as u8 => stored(stack_pointer),
             kind if kind == CfaRule::StoredAtFramePointer as u8 => stored(frame_pointer),
-            kind if kind == CfaRule::LinkageTable as u8 => {
+            kind if kind == CfaRule::Plt as u8 => {
                 let pushed = self.ip % 16 >= u64::try_from(rule.cfa_offset).unwrap();
                 stack_pointer + if pushed { 16 } else { 8 }
             }

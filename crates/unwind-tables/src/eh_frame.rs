@@ -397,15 +397,15 @@ mod tests {
         let mut code = code(EM_X86_64);
         code.linkage_tables = [at(0)..at(32), at(64)..at(96), at(128)..at(128), 0..16]
             .into_iter()
-            .map(|addresses| (addresses, plain(CfaRule::LinkageTable, 11)))
+            .map(|addresses| (addresses, plain(CfaRule::Plt, 11)))
             .collect();
         let bytes = TestFrames::x86_64().function(at(80), 8, &[]).bytes.into();
         let frames = CallFrames { kind: CallFrameKind::EhFrame, bytes, address: ElfAddress(0) };
         let table = code.table(&frames, &|| true).unwrap();
         let pages: Vec<_> = table.pages().collect();
         let rule = |start| table.rule_in(&pages, at(start));
-        assert_eq!((rule(0), rule(31)), (plain(CfaRule::LinkageTable, 11), plain(CfaRule::LinkageTable, 11)));
-        assert_eq!((rule(64), rule(80)), (plain(CfaRule::LinkageTable, 11), BEFORE_PUSH));
+        assert_eq!((rule(0), rule(31)), (plain(CfaRule::Plt, 11), plain(CfaRule::Plt, 11)));
+        assert_eq!((rule(64), rule(80)), (plain(CfaRule::Plt, 11), BEFORE_PUSH));
     }
 
     #[test]

@@ -84,7 +84,7 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Rules<'a, S> {
         rule.return_address = return_address as u8;
         rule.return_address_offset = offset;
         let (frame_pointer, offset) =
-            self.frame_pointer(row, encoding).unwrap_or((FramePointerRule::Lost, 0));
+            self.frame_pointer(row, encoding).unwrap_or((FramePointerRule::Undefined, 0));
         rule.frame_pointer = frame_pointer as u8;
         rule.frame_pointer_offset = offset;
         Some(rule)
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_frame_pointer_that_is_kept_elsewhere_is_lost() {
-        let lost = saved(CfaRule::StackPointer, 8, FramePointerRule::Lost, 0);
+        let lost = saved(CfaRule::StackPointer, 8, FramePointerRule::Undefined, 0);
         let undefined = [0x07, 6];
         let in_rax = [0x09, 6, 0];
         let beside_rsp = [0x10, 6, 2, 0x77, 8];

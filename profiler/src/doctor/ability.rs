@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use profiler_common::{FRAMES_A_TAIL_CALL, MAX_FRAMES};
+use profiler_common::{FRAMES_PER_TAIL_CALL, MAX_FRAMES};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{Finding, Remedy, Situation, Status, remedy::KERNEL_FLOOR};
@@ -48,7 +48,7 @@ pub(super) fn findings(situation: &Situation) -> Vec<Finding> {
     // The kernel side is made of all of these: without one, it says nothing new.
     if findings.iter().all(|finding| finding.status == Status::Ok) {
         findings.push(kernel_side(situation, load_kernel_side()));
-        findings.push(unwinder(ebpf::has_loops()));
+        findings.push(unwinder(ebpf::has_bpf_loop()));
     }
     findings.extend([
         tracepoint(situation, try_raw_tracepoint()),
@@ -91,13 +91,16 @@ fn kernel_side(situation: &Situation, result: Result<()>) -> Finding {
 }
 
 /// What user stacks are walked with, and how far.
-fn unwinder(has_loops: bool) -> Finding {
+fn unwinder(has_bpf_loop: bool) -> Finding {
     /// `MAX_TAIL_CALL_CNT` of `include/linux/bpf.h`.
     const MAX_TAIL_CALLS: u32 = 33;
-    let observed = if has_loops {
+    let observed = if has_bpf_loop {
         format!("bpf_loop, {MAX_FRAMES} frames")
     } else {
-        format!("tail calls, {} frames; from Linux 5.17 on {MAX_FRAMES}", MAX_TAIL_CALLS * FRAMES_A_TAIL_CALL)
+        format!(
+            "tail calls, {} frames; from Linux 5.17 on {MAX_FRAMES}",
+            MAX_TAIL_CALLS * FRAMES_PER_TAIL_CALL
+        )
     };
     Finding::ok("unwinder", observed)
 }

@@ -1,4 +1,4 @@
-//! Sources of samples: the kernel, or a recorded capture.
+//! Sources of samples and sideband events: the BPF programs, or a recorded capture.
 
 pub(crate) mod capture;
 pub(crate) mod ebpf;
@@ -6,7 +6,7 @@ pub(crate) mod replay;
 
 use std::{borrow::Cow, path::PathBuf, time::Duration};
 
-use profiler_common::{COMM_BYTES, FrameMarks, unwind::WalkEnd};
+use profiler_common::{COMM_BYTES, FrameFlags, unwind::StackEndReason};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -46,19 +46,20 @@ impl Comm {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RawStack {
     pub(crate) id: RawStackId,
-    /// Leaf first. Those of a walk by tables carry [`FrameMarks`].
+    /// Leaf first. Those of an unwound stack carry [`FrameFlags`].
     pub(crate) addresses: Vec<u64>,
-    /// The kernel's own walk ended at its depth limit.
-    pub(crate) cut: bool,
-    /// The number of the [`WalkEnd`] of a walk by tables; 0 for the kernel's own walk.
-    #[serde(default)]
-    pub(crate) walk_end: u8,
+    /// `bpf_get_stack` reached its depth limit.
+    #[serde(rename = "cut")]
+    pub(crate) is_truncated: bool,
+    /// The number of the [`StackEndReason`] of an unwound stack; 0 for a stack of `bpf_get_stack`.
+    #[serde(default, rename = "walk_end")]
+    pub(crate) end_reason: u8,
 }
 
-/// One frame of a stack as it was captured.
+/// One frame of a captured stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RawFrame {
-    /// Where to look it up: one byte before a return address, in its call.
+    /// The address to symbolize: one byte before a return address, in the call instruction.
     pub(crate) address: RuntimeAddress,
     pub(crate) found: FrameFound,
 }
@@ -66,41 +67,41 @@ pub(crate) struct RawFrame {
 /// How a frame was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameFound {
-    /// The tick hit it.
+    /// The leaf, which the tick interrupted.
     Sampled,
-    /// By the kernel's own walk: of its own stack, or of a user stack by frame pointer.
-    ByKernel,
-    /// By the rule of the callee's code.
-    ByTable,
-    /// By the frame pointer, because the callee's code has no rule.
+    /// By `bpf_get_stack`: a kernel stack, or a user stack by frame pointer.
+    ByGetStack,
+    /// Unwound by the CFI of the callee's code.
+    ByCfi,
+    /// Unwound by frame pointer, because the callee's code has no CFI.
     ByFramePointer,
-    /// By the callee's code, which has neither a rule nor a frame.
-    ByCode,
-    /// A signal interrupted it.
+    /// Unwound by an epilogue scan of the callee, which has neither CFI nor a frame.
+    ByEpilogueScan,
+    /// Unwound by a signal frame: a signal interrupted it.
     Interrupted,
 }
 
 impl RawStack {
-    /// Why a walk by tables ended; `None` for the kernel's own walk.
-    pub(crate) fn walk_end(&self) -> Option<WalkEnd> {
-        WalkEnd::from_number(self.walk_end)
+    /// Why an unwound stack ended; `None` for a stack of `bpf_get_stack`.
+    pub(crate) fn end_reason(&self) -> Option<StackEndReason> {
+        StackEndReason::from_number(self.end_reason)
     }
 
-    /// The frames, leaf first. All but the first and those that a signal interrupted are return addresses, whose calls
-    /// stand one byte earlier.
+    /// The frames, leaf first. All but the leaf and those that a signal interrupted are return addresses, whose call
+    /// instruction ends one byte earlier.
     pub(crate) fn frames(&self) -> impl Iterator<Item = RawFrame> + '_ {
-        let is_walked = self.walk_end().is_some();
-        self.addresses.iter().enumerate().map(move |(depth, marked)| {
-            let (address, marks) =
-                if is_walked { (marked & !FrameMarks::ALL, marked & FrameMarks::ALL) } else { (*marked, 0) };
+        let is_unwound = self.end_reason().is_some();
+        self.addresses.iter().enumerate().map(move |(depth, word)| {
+            let (address, flags) =
+                if is_unwound { (word & !FrameFlags::ALL, word & FrameFlags::ALL) } else { (*word, 0) };
             let address = RuntimeAddress(address);
-            let found = match marks {
+            let found = match flags {
                 _ if depth == 0 => FrameFound::Sampled,
-                FrameMarks::INTERRUPTED => FrameFound::Interrupted,
-                FrameMarks::BY_FRAME_POINTER => FrameFound::ByFramePointer,
-                FrameMarks::BY_CODE => FrameFound::ByCode,
-                _ if is_walked => FrameFound::ByTable,
-                _ => FrameFound::ByKernel,
+                FrameFlags::INTERRUPTED => FrameFound::Interrupted,
+                FrameFlags::BY_FRAME_POINTER => FrameFound::ByFramePointer,
+                FrameFlags::BY_EPILOGUE_SCAN => FrameFound::ByEpilogueScan,
+                _ if is_unwound => FrameFound::ByCfi,
+                _ => FrameFound::ByGetStack,
             };
             let is_call = !matches!(found, FrameFound::Sampled | FrameFound::Interrupted);
             RawFrame { address: if is_call { address.call_site() } else { address }, found }
@@ -108,49 +109,48 @@ impl RawStack {
     }
 }
 
-/// What came from a source at once.
+/// What one read of a source returns.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Batch {
     /// Stacks that are new.
     pub(crate) stacks: Vec<RawStack>,
     /// Samples, in the order of each CPU.
     pub(crate) samples: Vec<RawSample>,
-    /// What happened to processes, by time. Everything that happened before a sample of this batch is here or
-    /// in an earlier one.
+    /// Sideband events, by time. All events before a sample of this batch are here or in an earlier batch.
     pub(crate) events: Vec<ProcessEvent>,
-    /// Processes in which a walk by tables met code that it has no table for.
+    /// Processes whose mappings in the unwind maps are missing or stale.
     #[serde(skip)]
-    pub(crate) unknown_code: Vec<u32>,
+    pub(crate) stale_mappings: Vec<u32>,
     /// Records of samples and stacks that could not be decoded.
     pub(crate) undecodable: u64,
-    /// Side-band records that the kernel could not hand over, or that could not be decoded.
+    /// Sideband records that the kernel dropped, or that could not be decoded.
     pub(crate) lost_events: u64,
 }
 
 impl Batch {
-    /// Whether nothing came.
+    /// Whether it holds nothing.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// How much there is.
+    /// The number of stacks, samples and events.
     pub(crate) fn records(&self) -> usize {
         self.stacks.len() + self.samples.len() + self.events.len()
     }
 
-    /// Takes in the batch that came after this one.
+    /// Appends the next batch.
     pub(crate) fn append(&mut self, next: Self) {
-        let Self { stacks, samples, events, unknown_code, undecodable, lost_events } = next;
+        let Self { stacks, samples, events, stale_mappings, undecodable, lost_events } = next;
         self.stacks.extend(stacks);
         self.samples.extend(samples);
         self.events.extend(events);
-        self.unknown_code.extend(unknown_code);
+        self.stale_mappings.extend(stale_mappings);
         self.undecodable += undecodable;
         self.lost_events += lost_events;
     }
 }
 
-/// What the kernel side counted since the beginning, all CPUs together.
+/// The counters of the BPF programs since the start, summed over all CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KernelCounts {
     pub(crate) target_ticks: u64,
@@ -160,43 +160,43 @@ pub(crate) struct KernelCounts {
     pub(crate) run_time_ns: u64,
 }
 
-/// Where samples come from.
+/// A source of samples and sideband events.
 pub(crate) trait SampleSource: Send {
-    /// The moment sampling began, `CLOCK_MONOTONIC` nanoseconds.
+    /// The start of sampling, `CLOCK_MONOTONIC` nanoseconds.
     fn started_ns(&self) -> u64;
 
-    /// How many CPUs are sampled.
+    /// The number of CPUs that are sampled.
     fn cpus(&self) -> u32;
 
-    /// Waits until there is something, at most `wait`, and takes all there is.
+    /// Waits for records, at most `wait`, and returns all that are pending.
     fn read(&mut self, wait: Duration) -> Result<Batch>;
 
-    /// Takes no sample from now on. What was taken before can still be read.
+    /// Stops sampling. Pending records can still be read.
     fn stop(&mut self) -> Result<()>;
 
-    /// Whether there will never be more.
+    /// Whether no further records will come.
     fn is_exhausted(&self) -> bool;
 
     /// Samples lost so far because the reader was too slow.
     fn lost(&self) -> Result<u64>;
 
-    /// What the kernel side counted.
+    /// The counters of the BPF programs.
     fn counts(&self) -> Result<KernelCounts>;
 }
 
 /// How user stacks are unwound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Unwind {
-    /// By the tables that compilers leave in `.eh_frame`; by frame pointer through code that has none.
+    /// By call frame information (`.eh_frame`); by frame pointer through code that has none.
     #[default]
     Auto,
-    /// By frame pointer alone, as the kernel's own walk does it: wrong wherever code was built without.
+    /// By frame pointer alone (`bpf_get_stack`): wrong wherever code was built without.
     FramePointer,
-    /// By tables alone: a stack ends at code that has none.
+    /// By call frame information alone: a stack ends at code that has none.
     Dwarf,
 }
 
-/// What the kernel lets through.
+/// Which tasks the BPF programs sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Filter {
     Everything,
@@ -227,12 +227,12 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Whether user stacks are walked by tables.
-    pub(crate) fn walks(&self) -> bool {
+    /// Whether the BPF unwinder captures user stacks, and not `bpf_get_stack`.
+    pub(crate) fn uses_unwinder(&self) -> bool {
         self.user_stacks && self.unwind != Unwind::FramePointer
     }
 
-    /// Whether a process that a sampled one forks is sampled.
+    /// Whether the children of a sampled process are sampled.
     pub(crate) fn follows_forks(&self) -> bool {
         match self.filter {
             Filter::Processes(_) => self.children,
@@ -247,24 +247,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn return_addresses_are_looked_up_in_their_calls_and_the_leaf_where_it_is() {
+    fn return_addresses_are_symbolized_in_their_call_and_the_leaf_at_its_address() {
         let stack = RawStack { addresses: vec![0x1000, 0x2000, 0x3000], ..RawStack::default() };
         let frames = frames(&stack);
-        let by_kernel = FrameFound::ByKernel;
-        assert_eq!(frames, [(0x1000, FrameFound::Sampled), (0x1fff, by_kernel), (0x2fff, by_kernel)]);
+        let by_get_stack = FrameFound::ByGetStack;
+        assert_eq!(frames, [(0x1000, FrameFound::Sampled), (0x1fff, by_get_stack), (0x2fff, by_get_stack)]);
     }
 
     #[test]
-    fn what_a_signal_interrupted_is_looked_up_where_it_is() {
-        let marked = [0x3000 | FrameMarks::INTERRUPTED, 0x4000 | FrameMarks::BY_FRAME_POINTER];
-        let addresses = [&[0x1000, 0x2000][..], &marked, &[0x5000 | FrameMarks::BY_CODE]].concat();
-        let stack = RawStack { addresses, walk_end: WalkEnd::Root as u8, ..RawStack::default() };
+    fn an_interrupted_frame_is_symbolized_at_its_address() {
+        let flagged = [0x3000 | FrameFlags::INTERRUPTED, 0x4000 | FrameFlags::BY_FRAME_POINTER];
+        let addresses = [&[0x1000, 0x2000][..], &flagged, &[0x5000 | FrameFlags::BY_EPILOGUE_SCAN]].concat();
+        let stack = RawStack { addresses, end_reason: StackEndReason::Root as u8, ..RawStack::default() };
         let expected = [
             (0x1000, FrameFound::Sampled),
-            (0x1fff, FrameFound::ByTable),
+            (0x1fff, FrameFound::ByCfi),
             (0x3000, FrameFound::Interrupted),
             (0x3fff, FrameFound::ByFramePointer),
-            (0x4fff, FrameFound::ByCode),
+            (0x4fff, FrameFound::ByEpilogueScan),
         ];
         assert_eq!(frames(&stack), expected);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use profiler_common::unwind::WalkEnd;
+use profiler_common::unwind::StackEndReason;
 
 use crate::sampler::{Comm, FrameFound, RawFrame, RawSample, RawStack, RawStackId};
 use profiler_addresses::RuntimeAddress;
@@ -160,18 +160,18 @@ impl Assembly {
     fn end_of(&self, sides: Sides<'_>, root: Option<FrameId>) -> StackEnd {
         let Some(root) = root else { return StackEnd::Empty };
         let outer = sides.user.or(sides.kernel);
-        if outer.is_some_and(|stack| stack.cut) {
+        if outer.is_some_and(|stack| stack.is_truncated) {
             return StackEnd::DepthLimit;
         }
-        match outer.and_then(RawStack::walk_end) {
-            Some(WalkEnd::Root) => return StackEnd::Root,
-            Some(WalkEnd::NoMapping) => return StackEnd::NoMapping,
-            Some(WalkEnd::UnreadableStack) => return StackEnd::UnreadableStack,
-            Some(WalkEnd::UnsupportedRule) => return StackEnd::UnsupportedRule,
-            Some(WalkEnd::Backwards) => return StackEnd::Backwards,
-            Some(WalkEnd::TooDeep) => return StackEnd::DepthLimit,
+        match outer.and_then(RawStack::end_reason) {
+            Some(StackEndReason::Root) => return StackEnd::Root,
+            Some(StackEndReason::NoMapping) => return StackEnd::NoMapping,
+            Some(StackEndReason::UnreadableStack) => return StackEnd::UnreadableStack,
+            Some(StackEndReason::UnsupportedRule) => return StackEnd::UnsupportedRule,
+            Some(StackEndReason::Backwards) => return StackEnd::Backwards,
+            Some(StackEndReason::DepthLimit) => return StackEnd::DepthLimit,
             // Code in which a thread begins has no caller, and need not say so.
-            Some(WalkEnd::NoCaller | WalkEnd::BrokenFramePointer) | None => {}
+            Some(StackEndReason::NullCaller | StackEndReason::BrokenFramePointer) | None => {}
         }
         let frame = self.builder.get_frame(root);
         let name = self.builder.get_string(frame.name);
@@ -179,9 +179,9 @@ impl Assembly {
             FrameKind::Kernel => !self.has_user_stacks || is_kernel_root(name),
             _ => is_user_root(name),
         };
-        match outer.and_then(RawStack::walk_end) {
+        match outer.and_then(RawStack::end_reason) {
             _ if is_root => StackEnd::Root,
-            Some(WalkEnd::BrokenFramePointer) => StackEnd::BrokenFramePointer,
+            Some(StackEndReason::BrokenFramePointer) => StackEnd::BrokenFramePointer,
             _ => StackEnd::Unknown,
         }
     }
@@ -239,7 +239,7 @@ fn code_of(
     let mut frames = Vec::new();
     for frame in stack.map(RawStack::frames).into_iter().flatten() {
         let code = symbolizer.code_at(process, frame.address, time_ns);
-        if frame.found == FrameFound::ByKernel && matches!(code, Code::Nowhere(Reason::NoMapping, _)) {
+        if frame.found == FrameFound::ByGetStack && matches!(code, Code::Nowhere(Reason::NoMapping, _)) {
             return (frames, true);
         }
         frames.push((code, frame));
@@ -250,10 +250,10 @@ fn code_of(
 fn found_by(code: Code, found: FrameFound) -> FoundBy {
     match found {
         FrameFound::Sampled => FoundBy::Sample,
-        FrameFound::ByKernel if matches!(code, Code::Kernel(_)) => FoundBy::Kernel,
-        FrameFound::ByKernel | FrameFound::ByFramePointer => FoundBy::FramePointer,
-        FrameFound::ByTable => FoundBy::Cfi,
-        FrameFound::ByCode => FoundBy::Code,
+        FrameFound::ByGetStack if matches!(code, Code::Kernel(_)) => FoundBy::Kernel,
+        FrameFound::ByGetStack | FrameFound::ByFramePointer => FoundBy::FramePointer,
+        FrameFound::ByCfi => FoundBy::Cfi,
+        FrameFound::ByEpilogueScan => FoundBy::Code,
         FrameFound::Interrupted => FoundBy::SignalFrame,
     }
 }
@@ -307,8 +307,12 @@ mod tests {
 
     const FUNCTION: &str = "work";
 
-    fn stack(walk_end: Option<WalkEnd>) -> RawStack {
-        RawStack { addresses: vec![1], walk_end: walk_end.map_or(0, |end| end as u8), ..RawStack::default() }
+    fn stack(end_reason: Option<StackEndReason>) -> RawStack {
+        RawStack {
+            addresses: vec![1],
+            end_reason: end_reason.map_or(0, |end| end as u8),
+            ..RawStack::default()
+        }
     }
 
     /// The end of a stack whose outermost frame is a function of that name.
@@ -327,34 +331,34 @@ mod tests {
 
     #[test]
     fn a_walk_by_tables_says_where_it_ended() {
-        for (walk_end, expected) in [
-            (WalkEnd::Root, StackEnd::Root),
-            (WalkEnd::NoMapping, StackEnd::NoMapping),
-            (WalkEnd::UnreadableStack, StackEnd::UnreadableStack),
-            (WalkEnd::UnsupportedRule, StackEnd::UnsupportedRule),
-            (WalkEnd::Backwards, StackEnd::Backwards),
-            (WalkEnd::TooDeep, StackEnd::DepthLimit),
-            (WalkEnd::NoCaller, StackEnd::Unknown),
-            (WalkEnd::BrokenFramePointer, StackEnd::BrokenFramePointer),
+        for (end_reason, expected) in [
+            (StackEndReason::Root, StackEnd::Root),
+            (StackEndReason::NoMapping, StackEnd::NoMapping),
+            (StackEndReason::UnreadableStack, StackEnd::UnreadableStack),
+            (StackEndReason::UnsupportedRule, StackEnd::UnsupportedRule),
+            (StackEndReason::Backwards, StackEnd::Backwards),
+            (StackEndReason::DepthLimit, StackEnd::DepthLimit),
+            (StackEndReason::NullCaller, StackEnd::Unknown),
+            (StackEndReason::BrokenFramePointer, StackEnd::BrokenFramePointer),
         ] {
-            assert_eq!(user_end(&stack(Some(walk_end)), FUNCTION), expected);
+            assert_eq!(user_end(&stack(Some(end_reason)), FUNCTION), expected);
         }
     }
 
     #[test]
     fn code_in_which_a_thread_begins_needs_no_caller() {
-        for walk_end in [None, Some(WalkEnd::NoCaller), Some(WalkEnd::BrokenFramePointer)] {
-            assert_eq!(user_end(&stack(walk_end), "_start"), StackEnd::Root);
+        for end_reason in [None, Some(StackEndReason::NullCaller), Some(StackEndReason::BrokenFramePointer)] {
+            assert_eq!(user_end(&stack(end_reason), "_start"), StackEnd::Root);
         }
-        for walk_end in [WalkEnd::NoMapping, WalkEnd::Backwards, WalkEnd::TooDeep] {
-            assert_ne!(user_end(&stack(Some(walk_end)), "_start"), StackEnd::Root);
+        for end_reason in [StackEndReason::NoMapping, StackEndReason::Backwards, StackEndReason::DepthLimit] {
+            assert_ne!(user_end(&stack(Some(end_reason)), "_start"), StackEnd::Root);
         }
         assert_eq!(user_end(&stack(None), FUNCTION), StackEnd::Unknown);
     }
 
     #[test]
     fn a_stack_that_was_cut_has_no_other_end() {
-        let cut = RawStack { cut: true, ..stack(None) };
+        let cut = RawStack { is_truncated: true, ..stack(None) };
         assert_eq!(user_end(&cut, "_start"), StackEnd::DepthLimit);
     }
 
@@ -369,7 +373,7 @@ mod tests {
     }
 
     /// How many frames of a stack of this process lead through code, and whether it strays.
-    fn followed(addresses: &[u64], walk_end: Option<WalkEnd>) -> (usize, bool) {
+    fn followed(addresses: &[u64], end_reason: Option<StackEndReason>) -> (usize, bool) {
         let proc = Arc::new(Proc::live());
         let places = Arc::new(CommonPlaces::of_host(Root::open("/".as_ref()).unwrap()));
         let options = NativeOptions { inlines: false, lines: false };
@@ -382,7 +386,7 @@ mod tests {
         );
         let mut table = ProcessTable::new(proc, Interest::Everybody);
         let key = table.sampled(std::process::id(), 1, "test");
-        let stack = RawStack { addresses: addresses.into(), ..stack(walk_end) };
+        let stack = RawStack { addresses: addresses.into(), ..stack(end_reason) };
         let (frames, strays) = code_of(&mut symbolizer, table.get(key).unwrap(), 1, Some(&stack));
         (frames.len(), strays)
     }
@@ -390,12 +394,12 @@ mod tests {
     #[test]
     fn the_kernel_s_own_walk_ends_where_it_strays_from_all_mappings() {
         const NOWHERE: u64 = 0x1238;
-        // A multiple of 8: what is below are marks of a walk by tables.
+        // Aligned to 8 bytes.
         let code = (followed as fn(_, _) -> _ as usize as u64).next_multiple_of(8);
         assert_eq!(followed(&[code, code, code], None), (3, false));
         assert_eq!(followed(&[code, code, NOWHERE, code], None), (2, true));
         assert_eq!(followed(&[NOWHERE, code], None), (2, false), "what was sampled is what ran");
-        let by_tables = Some(WalkEnd::NoMapping);
-        assert_eq!(followed(&[code, NOWHERE], by_tables), (2, false), "it says itself where it ended");
+        let unwound = Some(StackEndReason::NoMapping);
+        assert_eq!(followed(&[code, NOWHERE], unwound), (2, false), "an unwound stack has its own end");
     }
 }

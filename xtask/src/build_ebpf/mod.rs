@@ -1,7 +1,8 @@
-//! `cargo xtask build-ebpf`: compiles the kernel side into the object that the profiler embeds.
+//! `cargo xtask build-ebpf`: compiles the BPF programs into the object that the profiler embeds.
 //!
-//! The object is committed, so that users need neither the eBPF toolchain nor LLVM. Beside it stands a stamp
-//! that says what it was built from and with; `--check` compares both with the sources.
+//! The object is committed, so that users need neither the eBPF toolchain nor LLVM. The stamp beside it holds the hashes
+//! of sources and object and the toolchain; `--check` compares both with the sources. `--log` builds an object with log
+//! lines for development, which is neither committed nor embedded.
 
 mod object_file;
 mod stamp;
@@ -17,20 +18,30 @@ use crate::{digest::sha256, project, shell};
 use stamp::Stamp;
 use toolchain::Toolchain;
 
+/// Where the object with log lines is written; `profiler/src/sampler/ebpf/bpf_log.rs` reads it.
+const LOG_OBJECT: &str = "target/bpf-log/profiler.bpf.o";
 const TARGET: &str = "bpfel-unknown-none";
 const REBUILD: &str = "run `cargo xtask build-ebpf` and commit the result";
 
-/// Compile the kernel side into the object that the profiler embeds.
+/// Compile the BPF programs into the object that the profiler embeds.
 #[derive(Args)]
 pub(crate) struct BuildEbpf {
     /// Change nothing; fail if the committed object is not what the sources give.
     #[arg(long)]
     check: bool,
+    /// Build an object that logs the unwinder's decisions, for a profiler with the feature `bpf-log`, and leave the
+    /// committed object as it is.
+    #[arg(long, conflicts_with = "check")]
+    log: bool,
 }
 
 impl BuildEbpf {
     pub(crate) fn run(&self) -> Result<()> {
-        if self.check { check() } else { write() }
+        match (self.check, self.log) {
+            (true, _) => check(),
+            (_, true) => write_log_object(),
+            _ => write(),
+        }
     }
 }
 
@@ -42,6 +53,19 @@ fn write() -> Result<()> {
     fs::write(&path, object).with_context(|| format!("failed to write {}", path.display()))?;
     stamp.write(&stamp_path())?;
     println!("{}: {stamp}", project::relative(&path).display());
+    Ok(())
+}
+
+/// Builds the object with log lines into the folder where a profiler with the feature `bpf-log` reads it.
+fn write_log_object() -> Result<()> {
+    let object = compile(&Toolchain::find()?, &["--features", "log"])?;
+    let path = project::root().join(LOG_OBJECT);
+    fs::create_dir_all(path.parent().context("the object is in a folder")?)?;
+    fs::write(&path, &object).with_context(|| format!("failed to write {}", path.display()))?;
+    println!(
+        "{LOG_OBJECT}: {} bytes; `cargo run --features bpf-log -- -vv ...` prints its log",
+        object.len()
+    );
     Ok(())
 }
 
@@ -71,20 +95,7 @@ pub(crate) fn check() -> Result<()> {
 }
 
 fn build(toolchain: &Toolchain) -> Result<(Vec<u8>, Stamp)> {
-    let target_folder = project::root().join("target/ebpf");
-    let flags = serde_json::to_string(&remap_flags(toolchain)?)?;
-    let mut cargo = toolchain.cargo("build");
-    cargo
-        .args(["--quiet", "--release", "--locked", "--target", TARGET, "--config"])
-        .arg(format!("target.{TARGET}.rustflags={flags}"))
-        .arg("--target-dir")
-        .arg(&target_folder)
-        .current_dir(kernel_side());
-    shell::run(&mut cargo)?;
-
-    let built = fs::read(target_folder.join(TARGET).join("release/profiler"))?;
-    let object = object_file::strip_debug_info(&built)?;
-    ensure_no_machine_path(&object)?;
+    let object = compile(toolchain, &[])?;
     let stamp = Stamp {
         source_sha256: stamp::source_sha256()?,
         object_sha256: sha256(&object),
@@ -94,6 +105,26 @@ fn build(toolchain: &Toolchain) -> Result<(Vec<u8>, Stamp)> {
         instructions: object_file::instructions(&object)?,
     };
     Ok((object, stamp))
+}
+
+/// Compiles the BPF programs with further arguments of cargo; the stripped object.
+fn compile(toolchain: &Toolchain, arguments: &[&str]) -> Result<Vec<u8>> {
+    let target_folder = project::root().join("target/ebpf");
+    let flags = serde_json::to_string(&remap_flags(toolchain)?)?;
+    let mut cargo = toolchain.cargo("build");
+    cargo
+        .args(["--quiet", "--release", "--locked", "--target", TARGET, "--config"])
+        .arg(format!("target.{TARGET}.rustflags={flags}"))
+        .arg("--target-dir")
+        .arg(&target_folder)
+        .args(arguments)
+        .current_dir(bpf_crate());
+    shell::run(&mut cargo)?;
+
+    let built = fs::read(target_folder.join(TARGET).join("release/profiler"))?;
+    let object = object_file::strip_debug_info(&built)?;
+    ensure_no_machine_path(&object)?;
+    Ok(object)
 }
 
 /// Compiler flags that take the builder's folders out of the object, for the same bytes on every machine.
@@ -121,7 +152,7 @@ fn dependency_folders(toolchain: &Toolchain) -> Result<BTreeMap<PathBuf, String>
         manifest_path: PathBuf,
     }
     let mut cargo = toolchain.cargo("metadata");
-    cargo.args(["--quiet", "--format-version", "1", "--locked"]).current_dir(kernel_side());
+    cargo.args(["--quiet", "--format-version", "1", "--locked"]).current_dir(bpf_crate());
     let metadata: Metadata = serde_json::from_str(&shell::read(&mut cargo)?)?;
     let downloaded = metadata.packages.into_iter().filter(|package| package.source.is_some());
     let folder = |package: Package| {
@@ -135,12 +166,12 @@ fn ensure_no_machine_path(object: &[u8]) -> Result<()> {
     for folder in [project::root().to_owned(), shell::cargo_home(), shell::home()] {
         let name = folder.as_os_str().as_encoded_bytes();
         let found = name.len() > 1 && object.windows(name.len()).any(|window| window == name);
-        ensure!(!found, "the kernel side's object names a folder of this machine: {}", folder.display());
+        ensure!(!found, "the BPF object names a folder of this machine: {}", folder.display());
     }
     Ok(())
 }
 
-fn kernel_side() -> PathBuf {
+fn bpf_crate() -> PathBuf {
     project::root().join("profiler-ebpf")
 }
 

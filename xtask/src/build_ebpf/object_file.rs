@@ -1,4 +1,4 @@
-//! Makes the linker's output small, and looks into it.
+//! Strips DWARF from the BPF object, and lists the size of each program in instructions.
 
 use std::collections::BTreeMap;
 

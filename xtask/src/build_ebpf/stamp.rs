@@ -1,4 +1,4 @@
-//! The note beside the kernel side's object: what it was built from and with.
+//! The stamp beside the BPF object: hashes of its sources and bytes, toolchain versions, program sizes.
 
 use std::{collections::BTreeMap, fmt, fs, path::Path};
 

@@ -36,7 +36,7 @@ const ENTRY_THAT_JUMPS: Rule = Rule {
 };
 
 const fn entry_that_pushes(push_end: i32) -> Rule {
-    Rule { cfa: CfaRule::LinkageTable as u8, cfa_offset: push_end, ..ENTRY_THAT_JUMPS }
+    Rule { cfa: CfaRule::Plt as u8, cfa_offset: push_end, ..ENTRY_THAT_JUMPS }
 }
 
 fn return_address(rule: Option<&RegisterRule<usize>>) -> Option<(ReturnAddressRule, i16)> {

@@ -1,7 +1,7 @@
-//! Offsets of kernel structures from the running kernel's BTF (`Documentation/bpf/btf.rst`).
+//! BTF parser: offsets of structure members from the running kernel's types (`Documentation/bpf/btf.rst`).
 //!
-//! One pass over the types that keeps an offset each: libraries build a model of all 150,000 types first,
-//! which takes longer than the rest of the start together.
+//! It indexes the position of each type in one pass. A library that builds a model of all 150,000 types takes longer than
+//! the rest of the start together.
 
 /// The BTF of a kernel, as bytes.
 #[derive(Debug)]
@@ -9,7 +9,7 @@ pub(crate) struct Btf {
     bytes: Vec<u8>,
     types: std::ops::Range<usize>,
     strings: std::ops::Range<usize>,
-    /// Where each type stands, by its id, which counts from 1.
+    /// The position of each type by its id. Ids start at 1.
     by_id: Vec<u32>,
 }
 
@@ -32,15 +32,15 @@ const MEMBER_BYTES: usize = 12;
 /// `struct btf_enum`: name, value.
 const ENUM_BYTES: usize = 8;
 
-/// How deep unnamed structures inside structures are searched.
+/// Levels of unnamed structures inside structures that are searched.
 const MAX_NESTING: u32 = 8;
 
-/// How many members are looked at for one: structures that hold each other many times over must end. The largest of
-/// the kernel have some hundreds.
+/// Members that one search visits, so that structures that contain each other end the search. The largest of the kernel
+/// have some hundreds.
 const MAX_MEMBERS: u32 = 1 << 16;
 
 impl Btf {
-    /// Where the kernel shows its BTF.
+    /// The kernel's BTF file.
     pub(crate) const PATH: &str = "/sys/kernel/btf/vmlinux";
 
     /// Reads the header and indexes the types; `None` when it is not BTF.
@@ -61,7 +61,7 @@ impl Btf {
         Some(btf)
     }
 
-    /// The offset of `structure.member` in bytes; unnamed structures in between count as part of it.
+    /// The offset of `structure.member` in bytes, also of members of its unnamed structures.
     pub(crate) fn member(&self, structure: &str, member: &str) -> Option<u32> {
         let mut members_left = MAX_MEMBERS;
         self.member_at(self.find(KIND_STRUCT, structure)?, member.as_bytes(), MAX_NESTING, &mut members_left)
@@ -72,7 +72,7 @@ impl Btf {
         self.word(self.find(KIND_STRUCT, structure)? + 8)
     }
 
-    /// The value of a name of an enumeration.
+    /// The value of an enumerator.
     pub(crate) fn enumerator(&self, enumeration: &str, name: &str) -> Option<u32> {
         let at = self.find(KIND_ENUM, enumeration)?;
         (0..self.length(at)?).map(|index| at + TYPE_BYTES + index * ENUM_BYTES).find_map(|entry| {
@@ -135,7 +135,7 @@ impl Btf {
     }
 }
 
-/// What follows a type's first three words.
+/// Bytes that follow the three words of a type.
 fn extra_bytes(kind: u32, length: usize) -> usize {
     match kind {
         KIND_INT | KIND_VAR | KIND_DECL_TAG => 4,
@@ -152,7 +152,7 @@ fn extra_bytes(kind: u32, length: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// struct inner {int}: at 8 of an unnamed structure at 16 of `outer`; an enumeration beside them.
+    /// `struct outer` with an unnamed structure at offset 16 whose member `deep` is at 8, and an enumeration.
     fn sample() -> Vec<u8> {
         let strings = b"\0outer\0deep\0first\0colour\0red\0blue\0";
         let at = |name: &[u8]| strings.windows(name.len()).position(|window| window == name).unwrap() as u32;
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_found_also_in_unnamed_structures() {
+    fn members_of_unnamed_structures_are_found() {
         let btf = Btf::parse(sample()).unwrap();
         assert_eq!(btf.member("outer", "first"), Some(0));
         assert_eq!(btf.member("outer", "deep"), Some(24));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_and_wrong_bytes_are_no_btf_or_have_no_members() {
+    fn truncated_and_invalid_btf_is_rejected_or_has_no_members() {
         let whole = sample();
         for end in 0..whole.len() {
             if let Some(btf) = Btf::parse(whole[..end].to_vec()) {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn structures_that_hold_each_other_without_end_are_given_up() {
+    fn the_search_ends_in_structures_that_contain_themselves() {
         const MEMBERS: u32 = 60_000;
         let itself: Vec<u32> = (0..MEMBERS).flat_map(|_| [0, 1, 0]).collect();
         let types = [vec![1, KIND_STRUCT << 24 | MEMBERS, 4], itself].concat();
@@ -208,8 +208,8 @@ mod tests {
     }
 
     #[test]
-    fn the_running_kernel_has_the_structures_that_matter() {
-        // A kernel without BTF is one that the profiler works on with less.
+    fn the_running_kernel_has_the_structures_that_the_profiler_reads() {
+        // The profiler also runs on kernels without BTF.
         let Ok(bytes) = std::fs::read(Btf::PATH) else { return };
         let btf = Btf::parse(bytes).unwrap();
         assert!(btf.member("task_struct", "group_leader").unwrap() > 0);

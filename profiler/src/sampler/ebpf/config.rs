@@ -1,4 +1,4 @@
-//! The constants of the kernel side for this machine and this plan.
+//! Computes the load-time constants of the BPF programs: filter, PID namespace, BTF offsets, stack depth.
 
 use std::{
     fs,
@@ -6,11 +6,11 @@ use std::{
     os::unix::fs::MetadataExt,
 };
 
-use profiler_common::{Config, MAX_FRAMES, PidSource, TargetFilter, UserRegisters};
+use profiler_common::{Config, MAX_FRAMES, PidSource, TargetFilter, UserRegistersSource};
 
 use super::{
     btf::Btf,
-    object::{Helper, Limits, has_helper},
+    loader::{Helper, RingBufferSize, has_helper},
     read_number,
 };
 use crate::{
@@ -18,21 +18,21 @@ use crate::{
     sampler::{Filter, Plan, Unwind},
 };
 
-/// The inode of the initial pid namespace, `PROC_PID_INIT_INO` of `include/linux/proc_ns.h`.
+/// The inode of the initial PID namespace, `PROC_PID_INIT_INO` of `include/linux/proc_ns.h`.
 pub(crate) const INITIAL_PID_NAMESPACE: u64 = 0xefff_fffc;
 
-/// Where the depth of the kernel's stack walk is set.
+/// The depth limit of `bpf_get_stack`.
 const MAX_STACK_SYSCTL: &str = "/proc/sys/kernel/perf_event_max_stack";
 
-/// Where in its kernel stack a task's registers are: at the very top (`task_pt_regs`,
+/// The offset of `pt_regs` in a task's kernel stack: at the very top (`task_pt_regs`,
 /// `arch/x86/include/asm/processor.h`), with `THREAD_SIZE` bytes of stack and `struct pt_regs` of 21 words.
-const TASK_REGISTERS: u32 = (16 << 10) - 21 * 8;
+const STACK_PT_REGS: u32 = (16 << 10) - 21 * 8;
 
-/// Works the constants out.
-pub(super) fn configure(plan: &Plan, limits: Limits) -> Result<Config> {
+/// Computes the constants for a plan on this machine.
+pub(super) fn configure(plan: &Plan, ring_buffer: RingBufferSize) -> Result<Config> {
     const PATH: &str = "/proc/self/ns/pid";
     let namespace = fs::metadata(PATH).map_err(|error| {
-        Error::from_io(Operation::ReadProcess, format!("failed to look at `{PATH}`"), error)
+        Error::from_io(Operation::ReadProcess, format!("failed to inspect `{PATH}`"), error)
     })?;
     let mut config = Config {
         filter: filter(&plan.filter) as u32,
@@ -41,8 +41,8 @@ pub(super) fn configure(plan: &Plan, limits: Limits) -> Result<Config> {
         pid_namespace_dev: namespace.dev(),
         pid_namespace_inode: namespace.ino(),
         hash_seed: RandomState::new().build_hasher().finish(),
-        wakeup_bytes: limits.wakeup_bytes(),
-        max_depth: max_depth(),
+        wakeup_bytes: ring_buffer.wakeup_bytes(),
+        perf_event_max_stack: perf_event_max_stack(),
         ..Config::default()
     };
     let initial = namespace.ino() == INITIAL_PID_NAMESPACE;
@@ -50,28 +50,28 @@ pub(super) fn configure(plan: &Plan, limits: Limits) -> Result<Config> {
         Filter::CgroupV1 { directory, controller } => Some((directory, controller)),
         _ => None,
     };
-    // The kernel's types are only read where something of them is needed.
-    let walks = plan.walks();
-    let registers_by_offset = walks && !has_helper(Helper::TaskRegisters);
+    // BTF is parsed only where an offset is needed.
+    let unwinds = plan.uses_unwinder();
+    let registers_by_offset = unwinds && !has_helper(Helper::TaskPtRegs);
     let needs_btf = !initial
         || plan.children
         || hierarchy.is_some()
         || registers_by_offset
-        || (walks && plan.follows_forks());
+        || (unwinds && plan.follows_forks());
     let btf = if needs_btf { read_btf() } else { None };
-    if walks {
-        config.user_registers = UserRegisters::Helper as u32;
+    if unwinds {
+        config.user_registers_source = UserRegistersSource::PtRegsHelper as u32;
     }
     if registers_by_offset {
-        config.user_registers = UserRegisters::None as u32;
+        config.user_registers_source = UserRegistersSource::None as u32;
         if let Some(btf) = &btf {
-            config.user_registers = UserRegisters::TaskStack as u32;
+            config.user_registers_source = UserRegistersSource::TaskStack as u32;
             config.task_stack = member(btf, "task_struct", "stack")?;
-            config.task_registers = TASK_REGISTERS;
+            config.stack_pt_regs = STACK_PT_REGS;
         }
     }
-    config.children = plan.children.into();
-    config.tables_only = u32::from(plan.unwind == Unwind::Dwarf);
+    config.follow_children = plan.children.into();
+    config.cfi_only = u32::from(plan.unwind == Unwind::Dwarf);
     config.pid_source = pid_source(initial, btf.is_some()) as u32;
     if let Some(btf) = &btf {
         fill_pid_offsets(&mut config, btf)?;
@@ -82,7 +82,7 @@ pub(super) fn configure(plan: &Plan, limits: Limits) -> Result<Config> {
         let btf = btf.as_ref().ok_or_else(|| no_btf("a cgroup v1 directory can only be sampled"))?;
         config.cgroup_id = fs::metadata(directory)
             .map_err(|error| {
-                let message = format!("failed to look at the cgroup `{}`", directory.display());
+                let message = format!("failed to inspect the cgroup `{}`", directory.display());
                 Error::from_io(Operation::ReadProcess, message, error)
             })?
             .ino();
@@ -109,8 +109,8 @@ fn pid_source(initial: bool, btf: bool) -> PidSource {
     }
 }
 
-/// The depth at which the kernel's walk ends, 127 where it does not say.
-fn max_depth() -> u32 {
+/// The depth limit of `bpf_get_stack`, 127 where the sysctl is not readable.
+fn perf_event_max_stack() -> u32 {
     const DEFAULT: u64 = 127;
     let depth = read_number(MAX_STACK_SYSCTL).unwrap_or(DEFAULT);
     u32::try_from(depth.clamp(1, MAX_FRAMES as u64)).unwrap_or(MAX_FRAMES as u32)
@@ -121,7 +121,7 @@ fn read_btf() -> Option<Btf> {
 }
 
 fn no_btf(what: &str) -> Error {
-    let message = format!("{what} where the kernel shows its types, and it has no `{}`", Btf::PATH);
+    let message = format!("{what} on a kernel with BTF, and this one has no `{}`", Btf::PATH);
     Error::new(ErrorKind::Unsupported, message)
 }
 
@@ -134,7 +134,7 @@ fn fill_pid_offsets(config: &mut Config, btf: &Btf) -> Result<()> {
     config.pid_numbers = member(btf, "pid", "numbers")?;
     config.upid_nr = member(btf, "upid", "nr")?;
     config.upid_ns = member(btf, "upid", "ns")?;
-    config.upid_size = btf.size("upid").ok_or_else(|| unknown("upid", ""))?;
+    config.upid_size = btf.size("upid").ok_or_else(|| missing_type("upid", ""))?;
     config.pid_namespace_inum = member(btf, "pid_namespace", "ns")? + member(btf, "ns_common", "inum")?;
     Ok(())
 }
@@ -143,7 +143,7 @@ fn fill_cgroup_offsets(config: &mut Config, btf: &Btf, controller: &str) -> Resu
     const POINTER_BYTES: u32 = 8;
     let subsystem = btf
         .enumerator("cgroup_subsys_id", &format!("{controller}_cgrp_id"))
-        .ok_or_else(|| unknown("cgroup_subsys_id", controller))?;
+        .ok_or_else(|| missing_type("cgroup_subsys_id", controller))?;
     config.task_cgroups = member(btf, "task_struct", "cgroups")?;
     config.css_set_subsys = member(btf, "css_set", "subsys")? + subsystem * POINTER_BYTES;
     config.css_cgroup = member(btf, "cgroup_subsys_state", "cgroup")?;
@@ -155,11 +155,11 @@ fn fill_cgroup_offsets(config: &mut Config, btf: &Btf, controller: &str) -> Resu
 }
 
 fn member(btf: &Btf, structure: &str, member: &str) -> Result<u32> {
-    btf.member(structure, member).ok_or_else(|| unknown(structure, member))
+    btf.member(structure, member).ok_or_else(|| missing_type(structure, member))
 }
 
-fn unknown(structure: &str, member: &str) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("this kernel's types have no `{structure}.{member}`"))
+fn missing_type(structure: &str, member: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("this kernel's BTF has no `{structure}.{member}`"))
 }
 
 #[cfg(test)]
@@ -179,24 +179,27 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_reaches_the_kernel_side() {
-        let limits = Limits::new(99, 2);
-        let config = configure(&plan(Filter::Processes(vec![1]), false), limits).unwrap();
+    fn the_plan_sets_the_constants() {
+        let ring_buffer = RingBufferSize::new(99, 2);
+        let config = configure(&plan(Filter::Processes(vec![1]), false), ring_buffer).unwrap();
         assert_eq!(config.filter, TargetFilter::Processes as u32);
         assert_eq!((config.kernel_stacks, config.user_stacks), (1, 0));
-        assert!(config.max_depth > 0 && config.max_depth as usize <= MAX_FRAMES);
-        assert_ne!(config.hash_seed, configure(&plan(Filter::Everything, false), limits).unwrap().hash_seed);
+        assert!(config.perf_event_max_stack > 0 && config.perf_event_max_stack as usize <= MAX_FRAMES);
+        assert_ne!(
+            config.hash_seed,
+            configure(&plan(Filter::Everything, false), ring_buffer).unwrap().hash_seed
+        );
     }
 
     #[test]
-    fn ids_come_from_the_task_where_the_namespace_is_not_the_first_one() {
+    fn ids_come_from_the_task_outside_the_initial_pid_namespace() {
         assert_eq!(pid_source(true, false), PidSource::Initial);
         assert_eq!(pid_source(false, true), PidSource::Task);
         assert_eq!(pid_source(false, false), PidSource::Helper);
     }
 
     #[test]
-    fn a_controller_that_does_not_exist_is_named() {
+    fn the_error_names_a_cgroup_controller_that_does_not_exist() {
         let Some(btf) = read_btf() else { return };
         let error = fill_cgroup_offsets(&mut Config::default(), &btf, "nonsense").unwrap_err();
         assert!(error.to_string().contains("nonsense"));

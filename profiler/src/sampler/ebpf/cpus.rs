@@ -1,14 +1,14 @@
-//! CPUs: lists of them, and which are online.
+//! CPU lists, and the set of CPUs that are online.
 
 use std::{fmt, fs, io, str::FromStr};
 
 use crate::error::{Error, ErrorKind, Operation, Result};
 
-/// CPUs by number, in the spelling of the kernel: `0-3,8`.
+/// A set of CPU numbers, written as the kernel writes CPU lists: `0-3,8`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuSet(Vec<u32>);
 
-/// No machine has more (`CONFIG_NR_CPUS` ends there): a list that names more is a mistake.
+/// The highest `CONFIG_NR_CPUS`: a list with a higher number is rejected.
 const MAX_CPUS: u32 = 8192;
 
 impl CpuSet {
@@ -17,7 +17,7 @@ impl CpuSet {
         self.0.iter().copied()
     }
 
-    /// Whether a CPU is among them.
+    /// Whether the set contains a CPU.
     #[must_use]
     pub fn contains(&self, cpu: u32) -> bool {
         self.0.binary_search(&cpu).is_ok()
@@ -33,7 +33,7 @@ impl FromIterator<u32> for CpuSet {
     }
 }
 
-/// The list as it can be read back, without ranges.
+/// The list without ranges, as [`FromStr`] reads it.
 impl fmt::Display for CpuSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let numbers: Vec<String> = self.iter().map(|cpu| cpu.to_string()).collect();
@@ -44,10 +44,10 @@ impl fmt::Display for CpuSet {
 impl FromStr for CpuSet {
     type Err = Error;
 
-    /// Reads a list as `/sys/devices/system/cpu/online` has it (cpuset(7), "List format").
+    /// Parses the list format of `/sys/devices/system/cpu/online` (cpuset(7), "List format").
     fn from_str(text: &str) -> Result<Self> {
         let bad =
-            || Error::new(ErrorKind::InvalidInput, format!("`{text}` is no list of CPUs such as 0-3,8"));
+            || Error::new(ErrorKind::InvalidInput, format!("`{text}` is not a list of CPUs such as 0-3,8"));
         let mut cpus = Vec::new();
         for range in text.trim().split(',').filter(|range| !range.is_empty()) {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -62,7 +62,7 @@ impl FromStr for CpuSet {
     }
 }
 
-/// The CPUs that are online. Their numbers can have holes.
+/// The CPUs that are online. Their numbers need not be contiguous.
 pub(crate) fn online() -> Result<CpuSet> {
     const PATH: &str = "/sys/devices/system/cpu/online";
     match fs::read_to_string(PATH) {
@@ -72,14 +72,14 @@ pub(crate) fn online() -> Result<CpuSet> {
     }
 }
 
-/// A container need not have `/sys`.
+/// The CPUs that are online, for containers without `/sys`.
 fn online_without_sysfs() -> Result<CpuSet> {
     const PATH: &str = "/proc/stat";
-    Ok(with_statistics(&fs::read_to_string(PATH).map_err(|error| unreadable(PATH, error))?))
+    Ok(parse_proc_stat(&fs::read_to_string(PATH).map_err(|error| unreadable(PATH, error))?))
 }
 
-/// The CPUs with a line of their own, `cpuN`, in `/proc/stat` (proc_stat(5)): those that are online.
-fn with_statistics(stat: &str) -> CpuSet {
+/// The CPUs with a `cpuN` line in `/proc/stat` (proc_stat(5)), which are those that are online.
+fn parse_proc_stat(stat: &str) -> CpuSet {
     let names = stat.lines().filter_map(|line| line.split(' ').next()?.strip_prefix("cpu"));
     names.filter_map(|number| number.parse().ok()).collect()
 }
@@ -88,29 +88,29 @@ fn unreadable(path: &str, error: io::Error) -> Error {
     Error::from_io(Operation::OpenPerfEvent, format!("failed to read `{path}`"), error)
 }
 
-/// The CPUs to sample: those that are online, of those that were asked for.
+/// The CPUs to sample: those of the requested set that are online.
 #[derive(Debug)]
-pub(super) struct Watch {
-    wanted: Option<CpuSet>,
+pub(super) struct CpuSelection {
+    requested: Option<CpuSet>,
 }
 
-impl Watch {
-    pub(super) fn new(wanted: Option<Vec<u32>>) -> Self {
-        Self { wanted: wanted.map(CpuSet::from_iter) }
+impl CpuSelection {
+    pub(super) fn new(requested: Option<Vec<u32>>) -> Self {
+        Self { requested: requested.map(CpuSet::from_iter) }
     }
 
     pub(super) fn online(&self) -> Result<CpuSet> {
         let online = online()?;
-        Ok(match &self.wanted {
-            Some(wanted) => online.iter().filter(|cpu| wanted.contains(*cpu)).collect(),
+        Ok(match &self.requested {
+            Some(requested) => online.iter().filter(|cpu| requested.contains(*cpu)).collect(),
             None => online,
         })
     }
 
-    /// The error for a list of CPUs of which none is there.
-    pub(super) fn none_is_online(&self) -> Result<Error> {
-        let wanted = self.wanted.as_ref().map(ToString::to_string).unwrap_or_default();
-        let message = format!("none of the CPUs {wanted} is online, only {} are", online()?);
+    /// The error for a set of which no CPU is online.
+    pub(super) fn none_online_error(&self) -> Result<Error> {
+        let requested = self.requested.as_ref().map(ToString::to_string).unwrap_or_default();
+        let message = format!("none of the CPUs {requested} is online, only {} are", online()?);
         Ok(Error::new(ErrorKind::InvalidInput, message))
     }
 }
@@ -124,27 +124,27 @@ mod tests {
     }
 
     #[test]
-    fn lists_can_have_ranges_and_holes() {
+    fn lists_have_ranges_and_gaps() {
         assert_eq!(list("0"), [0]);
         assert_eq!(list("0-3,8,10-11\n"), [0, 1, 2, 3, 8, 10, 11]);
         assert_eq!(list("5,1,1"), [1, 5]);
     }
 
     #[test]
-    fn a_list_is_shown_as_it_can_be_read_back() {
+    fn a_displayed_list_parses_to_the_same_set() {
         let cpus: CpuSet = "0-2,7".parse().unwrap();
         assert_eq!(cpus.to_string(), "0,1,2,7");
         assert_eq!(cpus.to_string().parse::<CpuSet>().unwrap(), cpus);
     }
 
     #[test]
-    fn a_list_of_absent_cpus_is_told_what_is_there() {
-        let error = Watch::new(Some(vec![8001, 8002])).none_is_online().unwrap().to_string();
+    fn the_error_for_offline_cpus_names_the_online_ones() {
+        let error = CpuSelection::new(Some(vec![8001, 8002])).none_online_error().unwrap().to_string();
         assert!(error.contains("8001,8002") && error.contains(&online().unwrap().to_string()), "{error}");
     }
 
     #[test]
-    fn what_is_no_list_is_refused_with_an_example() {
+    fn an_invalid_list_is_rejected_with_an_example() {
         for bad in ["", "a", "3-1", "1-", "-1", "0-99999", "0;1"] {
             let error = bad.parse::<CpuSet>().unwrap_err();
             assert!(error.to_string().contains("0-3,8"), "{bad}: {error}");
@@ -157,15 +157,18 @@ mod tests {
     }
 
     #[test]
-    fn without_sysfs_the_same_cpus_are_found() {
+    fn proc_stat_gives_the_same_cpus_as_sysfs() {
         assert_eq!(online_without_sysfs().unwrap(), online().unwrap());
         let stat = "cpu  9 9\ncpu1 4 4\ncpu3 5 5\nintr 7\ncpux 1\n";
-        assert_eq!(with_statistics(stat), CpuSet(vec![1, 3]));
+        assert_eq!(parse_proc_stat(stat), CpuSet(vec![1, 3]));
     }
 
     #[test]
-    fn only_wanted_cpus_are_watched() {
+    fn only_requested_cpus_are_selected() {
         let first = online().unwrap().iter().next().unwrap();
-        assert_eq!(Watch::new(Some(vec![first, 8000])).online().unwrap().iter().collect::<Vec<_>>(), [first]);
+        assert_eq!(
+            CpuSelection::new(Some(vec![first, 8000])).online().unwrap().iter().collect::<Vec<_>>(),
+            [first]
+        );
     }
 }

@@ -1,13 +1,15 @@
-//! The kernel as a source of samples: loads the kernel side, attaches it to a timer on each CPU, and reads.
+//! Samples by BPF programs: loads them, attaches them to a timer event on each CPU, reads records and sideband events.
 
+#[cfg(feature = "bpf-log")]
+mod bpf_log;
 pub(crate) mod btf;
 mod config;
 mod cpus;
-mod functions;
-mod object;
-mod ranges;
+mod free_ranges;
+mod func_info;
+mod loader;
 mod records;
-mod side_band;
+mod sideband;
 #[cfg(test)]
 pub(crate) mod test_maps;
 mod unwind_maps;
@@ -22,16 +24,16 @@ use std::{
 pub(crate) use config::INITIAL_PID_NAMESPACE;
 pub use cpus::CpuSet;
 pub(crate) use cpus::online;
-pub(crate) use object::{PROGRAM_TYPE_PERF_EVENT, PROGRAM_TYPE_RAW_TRACEPOINT};
+pub(crate) use loader::{PROGRAM_TYPE_PERF_EVENT, PROGRAM_TYPE_RAW_TRACEPOINT};
 use profiler_common::Counter;
 use rustix::event::{PollFd, PollFlags, poll};
-pub(crate) use unwind_maps::{InstalledFile, InstalledMappings, Refusal, UnwindMaps};
+pub(crate) use unwind_maps::{InstallError, InstalledFile, InstalledMappings, UnwindMaps};
 
 use self::{
     config::configure,
-    cpus::Watch,
-    object::{KernelSide, Limits},
-    side_band::SideBand,
+    cpus::CpuSelection,
+    loader::{LoadedPrograms, RingBufferSize},
+    sideband::Sideband,
 };
 use super::{Batch, KernelCounts, Plan, SampleSource};
 #[cfg(fuzzing)]
@@ -41,20 +43,20 @@ use crate::{
     sys::perf::TimerEvent,
 };
 
-/// How often the list of CPUs that are online is looked at again.
+/// How often the list of online CPUs is read.
 const CPU_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Whether the kernel has loops for programs (`bpf_loop`): without them a stack is walked by tail calls.
-pub(crate) fn has_loops() -> bool {
-    object::has_helper(object::Helper::Loop)
+/// Whether the kernel has the helper `bpf_loop`: without it the unwinder runs in tail calls.
+pub(crate) fn has_bpf_loop() -> bool {
+    loader::has_helper(loader::Helper::Loop)
 }
 
-/// Samples from the kernel, by the timer of each CPU.
+/// Samples of the BPF programs, by a timer event on each CPU.
 #[derive(Debug)]
 pub(crate) struct EbpfSource {
-    kernel: KernelSide,
+    programs: LoadedPrograms,
     cpus: Vec<Cpu>,
-    watch: Watch,
+    cpu_selection: CpuSelection,
     plan: Plan,
     waker: Arc<OwnedFd>,
     started_ns: u64,
@@ -62,46 +64,45 @@ pub(crate) struct EbpfSource {
     stopped: bool,
 }
 
-/// What is attached to one CPU. Closing it detaches.
+/// The events of one CPU. Dropping it detaches the program.
 #[derive(Debug)]
 struct Cpu {
     id: u32,
     timer: TimerEvent,
-    side_band: SideBand,
-    /// What the timer had counted at the last look.
+    sideband: Sideband,
+    /// The count of the timer event at the last check.
     counted_ns: u64,
 }
 
-/// Decodes bytes as one record of the ring buffer, and as one of the side band.
+/// Decodes bytes as one record of the ring buffer, and as one sideband record.
 #[cfg(fuzzing)]
 pub(crate) fn decode_records(bytes: &[u8]) {
     let mut batch = Batch::default();
     records::decode(bytes, &mut batch);
     let Some(([kind, misc_low, misc_high], body)) = bytes.split_first_chunk() else { return };
     let misc = u16::from_ne_bytes([*misc_low, *misc_high]);
-    side_band::decode(PerfRecord { kind: u32::from(*kind), misc, body }, &mut batch);
+    sideband::decode(PerfRecord { kind: u32::from(*kind), misc, body }, &mut batch);
 }
 
 impl EbpfSource {
-    /// Loads the kernel side and attaches the side band. No sample is taken before [`start`](Self::start).
+    /// Loads the BPF programs and opens the sideband events. No sample is taken before [`start`](Self::start).
     ///
     /// `waker` is an eventfd that ends a waiting [`read`](SampleSource::read).
     pub(crate) fn load(plan: Plan, waker: Arc<OwnedFd>) -> Result<Self> {
-        let watch = Watch::new(plan.cpus.clone());
-        let now = watch.online()?;
-        // The events come first: without them nothing else is worth loading, and their refusal is the one
-        // that says most.
-        let cpus = now.iter().map(|id| Cpu::open(id, &plan)).collect::<Result<Vec<_>>>()?;
+        let cpu_selection = CpuSelection::new(plan.cpus.clone());
+        let online = cpu_selection.online()?;
+        // The events come first: their error says most about what the user has to permit.
+        let cpus = online.iter().map(|id| Cpu::open(id, &plan)).collect::<Result<Vec<_>>>()?;
         if cpus.is_empty() {
-            return Err(watch.none_is_online()?);
+            return Err(cpu_selection.none_online_error()?);
         }
-        let limits = Limits::new(plan.frequency_hz, cpus.len());
-        let configuration = configure(&plan, limits)?;
-        let kernel = KernelSide::load(&plan, &configuration, limits)?;
+        let ring_buffer = RingBufferSize::new(plan.frequency_hz, cpus.len());
+        let config = configure(&plan, ring_buffer)?;
+        let programs = LoadedPrograms::load(&plan, &config, ring_buffer)?;
         Ok(Self {
-            kernel,
+            programs,
             cpus,
-            watch,
+            cpu_selection,
             plan,
             waker,
             started_ns: 0,
@@ -110,57 +111,56 @@ impl EbpfSource {
         })
     }
 
-    /// Samples from now on.
+    /// Starts sampling.
     pub(crate) fn start(&mut self) -> Result<()> {
         self.started_ns = monotonic_ns();
         for cpu in &self.cpus {
-            cpu.start(&self.kernel)?;
+            cpu.start(&self.programs)?;
         }
         Ok(())
     }
 
-    /// The unwind tables, to be filled: once, and where stacks are walked by tables.
+    /// The unwind maps, to be filled: `Some` once, and only if the unwinder captures stacks.
     pub(crate) fn take_unwind_maps(&mut self) -> Option<UnwindMaps> {
-        self.kernel.take_unwind_maps()
+        self.programs.take_unwind_maps()
     }
 
     fn wait(&self, wait: Duration) -> Result<()> {
         let mut fds = vec![
             PollFd::from_borrowed_fd(self.waker.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(self.kernel.records_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.programs.records_fd(), PollFlags::IN),
         ];
-        fds.extend(
-            self.cpus.iter().map(|cpu| PollFd::from_borrowed_fd(cpu.side_band.as_fd(), PollFlags::IN)),
-        );
-        let timeout = rustix::event::Timespec::try_from(wait).map_err(|error| {
-            Error::with_source(ErrorKind::InvalidInput, "waiting time out of range", error)
-        })?;
+        fds.extend(self.cpus.iter().map(|cpu| PollFd::from_borrowed_fd(cpu.sideband.as_fd(), PollFlags::IN)));
+        #[cfg(feature = "bpf-log")]
+        fds.extend(self.programs.log_fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let timeout = rustix::event::Timespec::try_from(wait)
+            .map_err(|error| Error::with_source(ErrorKind::InvalidInput, "wait time out of range", error))?;
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(Error::with_source(ErrorKind::Io, "failed to wait for samples", error)),
         }
     }
 
-    /// Follows CPUs that went offline or came online.
-    fn follow_cpus(&mut self, batch: &mut Batch) -> Result<()> {
+    /// Closes the events of CPUs that went offline, and opens events on CPUs that came online.
+    fn update_cpus(&mut self, batch: &mut Batch) -> Result<()> {
         if self.stopped || Instant::now() < self.next_cpu_check {
             return Ok(());
         }
         self.next_cpu_check = Instant::now() + CPU_CHECK_INTERVAL;
-        let now = self.watch.online()?;
-        // A CPU that was away for a moment is there at every look, but its events are dead.
-        for cpu in self.cpus.extract_if(.., |cpu| !now.contains(cpu.id) || cpu.has_stood_still()) {
+        let online = self.cpu_selection.online()?;
+        // A CPU that was offline between two checks is online at both, but its events are dead.
+        for cpu in self.cpus.extract_if(.., |cpu| !online.contains(cpu.id) || cpu.is_stalled()) {
             log::info!("CPU {} went offline", cpu.id);
-            let mut side_band = cpu.side_band;
-            side_band.drain(batch);
+            let mut sideband = cpu.sideband;
+            sideband.drain(batch);
         }
-        for id in now.iter().filter(|id| !self.cpus.iter().any(|cpu| cpu.id == *id)).collect::<Vec<_>>() {
-            match Cpu::open(id, &self.plan).and_then(|cpu| cpu.start(&self.kernel).map(|()| cpu)) {
+        for id in online.iter().filter(|id| !self.cpus.iter().any(|cpu| cpu.id == *id)).collect::<Vec<_>>() {
+            match Cpu::open(id, &self.plan).and_then(|cpu| cpu.start(&self.programs).map(|()| cpu)) {
                 Ok(cpu) => {
                     log::info!("CPU {id} came online");
                     self.cpus.push(cpu);
                 }
-                // It may be gone again already; the next look will tell.
+                // It may be offline again; the next check retries.
                 Err(error) => log::info!("CPU {id} came online, but {error:?}"),
             }
         }
@@ -174,17 +174,17 @@ impl Cpu {
             let message = format!("failed to open a timer event on CPU {id}");
             Error::from_io(Operation::OpenPerfEvent, message, error)
         })?;
-        Ok(Self { id, timer, side_band: SideBand::open(id)?, counted_ns: 0 })
+        Ok(Self { id, timer, sideband: Sideband::open(id)?, counted_ns: 0 })
     }
 
-    /// Whether the timer counted nothing since the last call.
-    fn has_stood_still(&mut self) -> bool {
+    /// Whether the timer event counted nothing since the last call.
+    fn is_stalled(&mut self) -> bool {
         let counted_ns = self.timer.counted_ns().unwrap_or(self.counted_ns);
         std::mem::replace(&mut self.counted_ns, counted_ns) == counted_ns
     }
 
-    fn start(&self, kernel: &KernelSide) -> Result<()> {
-        self.timer.start(kernel.sample_program()).map_err(|error| {
+    fn start(&self, programs: &LoadedPrograms) -> Result<()> {
+        self.timer.start(programs.sample_program()).map_err(|error| {
             let message = format!("failed to attach to the timer event on CPU {}", self.id);
             Error::from_io(Operation::OpenPerfEvent, message, error)
         })
@@ -205,12 +205,12 @@ impl SampleSource for EbpfSource {
             self.wait(wait)?;
         }
         let mut batch = Batch::default();
-        // Samples first: whatever happened before one of them is in the side band by then.
-        self.kernel.drain(&mut batch);
+        // Samples first: then all sideband events before one of them are in the rings.
+        self.programs.drain(&mut batch);
         for cpu in &mut self.cpus {
-            cpu.side_band.drain(&mut batch);
+            cpu.sideband.drain(&mut batch);
         }
-        self.follow_cpus(&mut batch)?;
+        self.update_cpus(&mut batch)?;
         batch.events.sort_by_key(|event| event.time_ns);
         Ok(batch)
     }
@@ -234,22 +234,22 @@ impl SampleSource for EbpfSource {
     }
 
     fn lost(&self) -> Result<u64> {
-        self.kernel.count(Counter::LostRingBuffer)
+        self.programs.count(Counter::LostRingBuffer)
     }
 
     fn counts(&self) -> Result<KernelCounts> {
-        self.kernel.counts()
+        self.programs.counts()
     }
 }
 
-/// `CLOCK_MONOTONIC` now: the clock of samples and of the side band.
+/// `CLOCK_MONOTONIC` now: the clock of samples and of sideband events.
 pub(crate) fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     const NS_PER_S: u64 = 1_000_000_000;
     u64::try_from(now.tv_sec).unwrap_or(0) * NS_PER_S + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
-/// Reads a small number from a file of the kernel: a sysctl.
+/// Reads the number in a sysctl file.
 pub(crate) fn read_number(path: &str) -> io::Result<u64> {
     std::fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)
 }

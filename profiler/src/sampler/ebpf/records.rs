@@ -1,22 +1,23 @@
-//! Decodes the records of the ring buffer.
+//! Decodes the records of the BPF ring buffer: samples, stacks, stale mappings.
 
 use std::num::NonZeroU64;
 
 use profiler_common::{
-    RecordKind, SampleRecord, StackFlags, StackHeader, UnknownCodeRecord, decode_kind, unwind::WalkEnd,
+    RecordKind, SampleRecord, StackFlags, StackHeader, StaleMappingsRecord, decode_kind,
+    unwind::StackEndReason,
 };
 use zerocopy::FromBytes;
 
 use crate::sampler::{Batch, Comm, RawSample, RawStack};
 
-/// Decodes one record into the batch; what is no record is counted there.
+/// Decodes one record into the batch, or counts it as undecodable.
 pub(super) fn decode(record: &[u8], batch: &mut Batch) {
     let known = match decode_kind(record) {
         Some(RecordKind::Sample) => sample(record).map(|sample| batch.samples.push(sample)),
         Some(RecordKind::Stack) => stack(record).map(|stack| batch.stacks.push(stack)),
-        Some(RecordKind::UnknownCode) => UnknownCodeRecord::read_from_prefix(record)
+        Some(RecordKind::StaleMappings) => StaleMappingsRecord::read_from_prefix(record)
             .ok()
-            .map(|(record, _)| batch.unknown_code.push(record.pid)),
+            .map(|(record, _)| batch.stale_mappings.push(record.pid)),
         None => None,
     };
     if known.is_none() {
@@ -42,14 +43,14 @@ fn stack(record: &[u8]) -> Option<RawStack> {
     let (words, _) = rest.as_chunks::<8>();
     let addresses: Vec<u64> =
         words.get(..usize::from(header.frames))?.iter().map(|word| u64::from_ne_bytes(*word)).collect();
-    let cut = header.flags & StackFlags::CUT_AT_DEPTH_LIMIT != 0;
-    let walk_end = if header.flags & StackFlags::WALKED != 0 {
-        // A walk of which it is not known how it ended is none.
-        WalkEnd::from_number(header.end)? as u8
+    let is_truncated = header.flags & StackFlags::TRUNCATED != 0;
+    let end_reason = if header.flags & StackFlags::UNWOUND != 0 {
+        // A record with an unknown reason is undecodable.
+        StackEndReason::from_number(header.end_reason)? as u8
     } else {
         0
     };
-    Some(RawStack { id: Some(NonZeroU64::new(header.id)?), addresses, cut, walk_end })
+    Some(RawStack { id: Some(NonZeroU64::new(header.id)?), addresses, is_truncated, end_reason })
 }
 
 #[cfg(test)]
@@ -72,11 +73,11 @@ mod tests {
         record.as_bytes().to_vec()
     }
 
-    const CUT: StackHeader = StackHeader {
+    const TRUNCATED: StackHeader = StackHeader {
         kind: RecordKind::Stack as u32,
         frames: 0,
-        flags: StackFlags::CUT_AT_DEPTH_LIMIT,
-        end: 0,
+        flags: StackFlags::TRUNCATED,
+        end_reason: 0,
         id: 9,
     };
 
@@ -89,30 +90,34 @@ mod tests {
     fn samples_and_stacks_are_decoded() {
         let mut batch = Batch::default();
         decode(&sample_bytes(), &mut batch);
-        decode(&stack_bytes(CUT, 2, &[0x10, 0x20]), &mut batch);
+        decode(&stack_bytes(TRUNCATED, 2, &[0x10, 0x20]), &mut batch);
         assert_eq!(batch.samples[0].comm.text(), "app");
         assert_eq!((batch.samples[0].kernel_stack, batch.samples[0].user_stack), (None, NonZeroU64::new(5)));
         assert_eq!(batch.stacks[0].addresses, [0x10, 0x20]);
-        assert!(batch.stacks[0].cut);
+        assert!(batch.stacks[0].is_truncated);
         assert_eq!(batch.undecodable, 0);
     }
 
     #[test]
-    fn a_walk_by_tables_says_how_it_ended() {
-        let walked = StackHeader { flags: StackFlags::WALKED, end: WalkEnd::NoMapping as u8, ..CUT };
+    fn an_unwound_stack_has_its_end_reason() {
+        let unwound = StackHeader {
+            flags: StackFlags::UNWOUND,
+            end_reason: StackEndReason::NoMapping as u8,
+            ..TRUNCATED
+        };
         let mut batch = Batch::default();
-        decode(&stack_bytes(walked, 1, &[0x10]), &mut batch);
-        assert_eq!(batch.stacks[0].walk_end(), Some(WalkEnd::NoMapping));
-        decode(&stack_bytes(StackHeader { end: 200, ..walked }, 1, &[0x10]), &mut batch);
+        decode(&stack_bytes(unwound, 1, &[0x10]), &mut batch);
+        assert_eq!(batch.stacks[0].end_reason(), Some(StackEndReason::NoMapping));
+        decode(&stack_bytes(StackHeader { end_reason: 200, ..unwound }, 1, &[0x10]), &mut batch);
         assert_eq!(batch.undecodable, 1);
     }
 
     #[test]
-    fn unknown_code_names_its_process() {
-        let record = UnknownCodeRecord { kind: RecordKind::UnknownCode as u32, pid: 7, address: 0x1000 };
+    fn a_stale_mappings_record_names_its_process() {
+        let record = StaleMappingsRecord { kind: RecordKind::StaleMappings as u32, pid: 7 };
         let mut batch = Batch::default();
         decode(record.as_bytes(), &mut batch);
-        assert_eq!(batch.unknown_code, [7]);
+        assert_eq!(batch.stale_mappings, [7]);
     }
 
     #[test]
@@ -122,7 +127,7 @@ mod tests {
         for end in 0..sample.len() {
             decode(&sample[..end], &mut batch);
         }
-        decode(&stack_bytes(CUT, 3, &[0x10, 0x20]), &mut batch);
+        decode(&stack_bytes(TRUNCATED, 3, &[0x10, 0x20]), &mut batch);
         decode(&[7; 64], &mut batch);
         assert_eq!(batch.undecodable, sample.len() as u64 + 2);
         assert!(batch.samples.is_empty() && batch.stacks.is_empty());

@@ -1,4 +1,4 @@
-//! Maps for tests of the unwind tables, and what the kernel side finds in them.
+//! Creates unwind maps for tests, and looks addresses up in them as the unwinder does.
 
 use std::{
     io,
@@ -6,15 +6,15 @@ use std::{
 };
 
 use profiler_common::unwind::{
-    CHUNK_ROWS, MAX_CHUNKS, MAX_MAPPINGS, MAX_PAGES, MAX_PROCESSES, MAX_RULES, MappingEntry, PAGE_BITS,
-    PageEntry, ProcessEntry, Row, Rule,
+    MAX_MAPPINGS, MAX_PAGES, MAX_PROCESSES, MAX_ROW_CHUNKS, MAX_RULES, MappingEntry, PAGE_BITS, PageEntry,
+    ProcessEntry, ROWS_PER_CHUNK, Row, Rule,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::unwind_maps::{Maps, UnwindMaps, create_chunk};
+use super::unwind_maps::{UnwindMapFds, UnwindMaps, create_chunk};
 use crate::sys::bpf::{self, MapShape};
 
-/// With this variable in the environment a privileged test fails where it would be skipped.
+/// The environment variable that makes a privileged test fail instead of being skipped.
 const REQUIRED: &str = "PROFILER_REQUIRE_PRIVILEGED";
 
 /// `enum bpf_map_type` of `include/uapi/linux/bpf.h`.
@@ -24,7 +24,7 @@ const ARRAY_OF_MAPS: u32 = 12;
 /// `BPF_F_MMAPABLE`.
 const MAPPABLE: u32 = 1 << 10;
 
-/// Empty maps. `None`, with a notice, where this user may not create any.
+/// Creates empty maps. `None`, with a notice, where this user has no permission.
 pub(crate) fn unwind_maps() -> Option<UnwindMaps> {
     match create() {
         Ok(maps) => Some(UnwindMaps::new(maps)),
@@ -37,7 +37,7 @@ pub(crate) fn unwind_maps() -> Option<UnwindMaps> {
     }
 }
 
-fn create() -> io::Result<Maps> {
+fn create() -> io::Result<UnwindMapFds> {
     let array_of = |bytes: usize| MapShape {
         map_type: ARRAY,
         key_bytes: 4,
@@ -49,18 +49,23 @@ fn create() -> io::Result<Maps> {
     let value_bytes = u32::try_from(size_of::<ProcessEntry>()).unwrap();
     let processes =
         MapShape { map_type: HASH, key_bytes: 4, value_bytes, max_entries: MAX_PROCESSES, flags: 0 };
-    let chunks =
-        MapShape { map_type: ARRAY_OF_MAPS, key_bytes: 4, value_bytes: 4, max_entries: MAX_CHUNKS, flags: 0 };
-    Ok(Maps {
+    let rows = MapShape {
+        map_type: ARRAY_OF_MAPS,
+        key_bytes: 4,
+        value_bytes: 4,
+        max_entries: MAX_ROW_CHUNKS,
+        flags: 0,
+    };
+    Ok(UnwindMapFds {
         processes: bpf::create_map("PROCESSES", processes, None)?,
         mappings: create_array("MAPPINGS", MAX_MAPPINGS as usize * size_of::<MappingEntry>())?,
-        pages: create_array("PAGES", MAX_PAGES as usize * size_of::<PageEntry>())?,
-        rules: create_array("RULES", MAX_RULES as usize * size_of::<Rule>())?,
-        chunks: bpf::create_map("CHUNKS", chunks, Some(create_chunk()?.as_fd()))?,
+        pages: create_array("UNWIND_PAGES", MAX_PAGES as usize * size_of::<PageEntry>())?,
+        rules: create_array("UNWIND_RULES", MAX_RULES as usize * size_of::<Rule>())?,
+        rows: bpf::create_map("UNWIND_ROWS", rows, Some(create_chunk()?.as_fd()))?,
     })
 }
 
-/// What is in the maps at one moment.
+/// A snapshot of the maps.
 pub(crate) struct Contents {
     mappings: Vec<MappingEntry>,
     pages: Vec<PageEntry>,
@@ -69,12 +74,12 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    pub(super) fn read<'a>(maps: &Maps, chunks: impl Iterator<Item = &'a OwnedFd>) -> Self {
+    pub(super) fn read<'a>(maps: &UnwindMapFds, chunks: impl Iterator<Item = &'a OwnedFd>) -> Self {
         Self {
             mappings: read(&maps.mappings, MAX_MAPPINGS),
             pages: read(&maps.pages, MAX_PAGES),
             rules: read(&maps.rules, MAX_RULES),
-            chunks: chunks.map(|chunk| read(chunk, CHUNK_ROWS)).collect(),
+            chunks: chunks.map(|chunk| read(chunk, ROWS_PER_CHUNK)).collect(),
         }
     }
 
@@ -84,7 +89,7 @@ impl Contents {
         &self.mappings[first..first + process.mappings as usize]
     }
 
-    /// The rule of the code at an address of a mapping.
+    /// The unwind rule for an address in a mapping.
     pub(crate) fn rule(&self, mapping: &MappingEntry, address: u64) -> Rule {
         let address = address.wrapping_sub(mapping.bias);
         let page = ((address >> PAGE_BITS) as u32).wrapping_sub(mapping.first_page);
@@ -103,14 +108,14 @@ impl Contents {
     }
 }
 
-/// Where the mappings of a process are, if the kernel side knows it.
+/// The entry of a process in the processes map.
 pub(super) fn process(processes: &OwnedFd, pid: u32) -> Option<ProcessEntry> {
     let mut entry = ProcessEntry::default();
     let found = bpf::look_up_element(processes.as_fd(), &pid.to_ne_bytes(), entry.as_mut_bytes());
     found.map(|()| entry).ok()
 }
 
-/// The one value of an array.
+/// The value of an array with one entry.
 fn read<T: FromBytes + IntoBytes + Immutable + Clone>(array: &OwnedFd, length: u32) -> Vec<T> {
     let mut values = vec![T::new_zeroed(); length as usize];
     bpf::look_up_element(array.as_fd(), &0_u32.to_ne_bytes(), values.as_mut_slice().as_mut_bytes()).unwrap();

@@ -14,7 +14,7 @@ use std::{
 use profiler_common::unwind::MappingEntry;
 
 use crate::{
-    sampler::ebpf::{InstalledFile, Refusal, UnwindMaps},
+    sampler::ebpf::{InstallError, InstalledFile, UnwindMaps},
     sys::usage::thread_cpu_time,
 };
 use profiler_binary_reader::{Defect, Image, Layout};
@@ -236,17 +236,18 @@ impl Files {
     }
 
     /// Puts a table into the kernel; those that were unused for longest make room for it.
-    fn install(&mut self, maps: &mut UnwindMaps, table: &UnwindTable) -> Result<InstalledFile, Refusal> {
+    fn install(&mut self, maps: &mut UnwindMaps, table: &UnwindTable) -> Result<InstalledFile, InstallError> {
         loop {
             let has_room = self.tables.len() < MAX_TABLES
                 && self.bytes + size_of_val(table.rules()) + 4 * table.row_count() <= MAX_BYTES;
             let result = if has_room {
-                let page_count = u32::try_from(table.pages().len()).map_err(|_| Refusal::Full)?;
+                let page_count =
+                    u32::try_from(table.pages().len()).map_err(|_| InstallError::CapacityExceeded)?;
                 maps.add_file(table.first_page(), page_count, table.pages(), table.rules())
             } else {
-                Err(Refusal::Full)
+                Err(InstallError::CapacityExceeded)
             };
-            let is_full = matches!(result, Err(Refusal::Full));
+            let is_full = matches!(result, Err(InstallError::CapacityExceeded));
             let Some(key) = self.longest_unused().filter(|_| is_full) else { return result };
             self.remove(maps, key);
             self.forget_removed();

@@ -94,8 +94,8 @@ impl Unwinding {
         } else if !batch.events.is_empty() {
             self.tell(Told::Happened(batch.events.clone()));
         }
-        if !batch.unknown_code.is_empty() {
-            self.tell(Told::UnknownCode(batch.unknown_code.clone()));
+        if !batch.stale_mappings.is_empty() {
+            self.tell(Told::UnknownCode(batch.stale_mappings.clone()));
         }
     }
 

@@ -11,7 +11,7 @@ use std::{
 use profiler_common::unwind::{MappingEntry, MappingFlags};
 
 use super::files::{FileKey, Files};
-use crate::sampler::ebpf::{InstalledMappings, Refusal, UnwindMaps};
+use crate::sampler::ebpf::{InstallError, InstalledMappings, UnwindMaps};
 use profiler_addresses::RuntimeAddress;
 use profiler_processes::{
     AddressSpace, Backing, FileId, Mapping, Proc, ProcessEvent, ProcessEventKind, maps, root::Root,
@@ -205,7 +205,7 @@ impl Spaces {
     }
 
     /// Waits with a process until a sample needs it again, and not too soon.
-    fn refuse(&mut self, pid: u32, refusal: &Refusal) {
+    fn refuse(&mut self, pid: u32, refusal: &InstallError) {
         log::info!("the stacks of process {pid} are walked by frame pointer: {refusal}");
         if let Some(space) = self.spaces.get_mut(&pid) {
             space.is_refused = true;
@@ -265,7 +265,7 @@ impl Spaces {
 
     /// Puts the mappings of a process into the kernel, with the tables of their files: all, or as many as were made
     /// within a while.
-    fn place(&mut self, pid: u32, stop: &dyn Fn() -> bool) -> Result<(), Refusal> {
+    fn place(&mut self, pid: u32, stop: &dyn Fn() -> bool) -> Result<(), InstallError> {
         let Entries { entries, files, are_all } = self.entries(pid, stop);
         let Some(space) = self.spaces.get_mut(&pid) else { return Ok(()) };
         space.is_behind = !are_all;
@@ -329,7 +329,7 @@ impl Spaces {
         if keys.iter().any(|key| files.is_managed(*key)) {
             // Who runs precompiled .NET code compiles some itself.
             let compiled = entries.iter_mut().filter(|entry| entry.pages == 0);
-            compiled.for_each(|entry| entry.flags |= MappingFlags::SOME_FRAMELESS);
+            compiled.for_each(|entry| entry.flags |= MappingFlags::SCAN_EPILOGUES);
         }
         Entries { entries, files: keys, are_all }
     }
@@ -343,7 +343,11 @@ impl Spaces {
     }
 }
 
-fn install(maps: &mut UnwindMaps, pid: u32, entries: &[MappingEntry]) -> Result<InstalledMappings, Refusal> {
+fn install(
+    maps: &mut UnwindMaps,
+    pid: u32,
+    entries: &[MappingEntry],
+) -> Result<InstalledMappings, InstallError> {
     let mappings = maps.add_mappings(entries)?;
     match maps.set_process(pid, &mappings) {
         Ok(()) => Ok(mappings),

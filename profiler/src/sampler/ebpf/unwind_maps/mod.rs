@@ -1,7 +1,7 @@
-//! The unwind tables in the kernel: what is in which map, and what is free.
+//! Writes unwind tables into BPF maps, and allocates their pages, rows, rules and mappings.
 //!
-//! Programs read these maps while they are written. So a place that was in use is not used again before every program
-//! that may still read it has ended (a grace period of RCU), and what leads to a place is written after the place.
+//! The unwinder reads these maps while they are written. So a range that was in use is reused only after an RCU grace
+//! period, when no program can still read it, and an entry is written before the entries that refer to it.
 
 #[cfg(test)]
 mod tests;
@@ -14,54 +14,53 @@ use std::{
 };
 
 use profiler_common::unwind::{
-    CHUNK_ROWS, MAX_CHUNKS, MAX_MAPPINGS, MAX_PAGES, MAX_PROCESS_MAPPINGS, MAX_PROCESSES, MAX_RULES,
-    MappingEntry, PageEntry, ProcessEntry, Row, Rule,
+    MAX_MAPPINGS, MAX_MAPPINGS_PER_PROCESS, MAX_PAGES, MAX_PROCESSES, MAX_ROW_CHUNKS, MAX_RULES,
+    MappingEntry, PageEntry, ProcessEntry, ROWS_PER_CHUNK, Row, Rule,
 };
 use zerocopy::{Immutable, IntoBytes};
 
-use super::ranges::FreeRanges;
+use super::free_ranges::FreeRanges;
 use crate::sys::{
     bpf::{self, MapShape},
     bpf_array,
 };
 
-/// Rows take at most this much of the kernel's memory: a whole machine of real programs has some 13 MB.
-const MAX_ROW_CHUNKS: usize = 256;
-const _: () = assert!(MAX_ROW_CHUNKS <= MAX_CHUNKS as usize);
+/// The budget of kernel memory for rows, in chunks of 256 KiB: a whole machine of real programs has some 13 MB.
+const ROW_CHUNK_BUDGET: usize = 256;
+const _: () = assert!(ROW_CHUNK_BUDGET <= MAX_ROW_CHUNKS as usize);
 
-/// The maps, as the loader created them.
+/// The file descriptors of the maps.
 #[derive(Debug)]
-pub(super) struct Maps {
+pub(super) struct UnwindMapFds {
     pub(super) processes: OwnedFd,
     pub(super) mappings: OwnedFd,
     pub(super) pages: OwnedFd,
     pub(super) rules: OwnedFd,
-    pub(super) chunks: OwnedFd,
+    pub(super) rows: OwnedFd,
 }
 
-/// The tables in the kernel.
+/// The unwind maps and the allocators of their entries.
 #[derive(Debug)]
 pub(crate) struct UnwindMaps {
-    maps: Maps,
+    maps: UnwindMapFds,
     free_mappings: FreeRanges,
     free_pages: FreeRanges,
     chunks: Vec<Chunk>,
     rule_ids: HashMap<Rule, u16>,
-    /// How many files use a rule.
+    /// The number of files that use each rule.
     rule_users: Vec<u32>,
     free_rules: Vec<u16>,
     retired: Retired,
 }
 
-/// Rows of several files.
+/// An array of rows, shared by several files.
 #[derive(Debug)]
 struct Chunk {
-    /// The kernel holds the array as long as it is in the map of chunks.
     array: OwnedFd,
     free: FreeRanges,
 }
 
-/// Places that programs may still read.
+/// Ranges that programs may still read until the next grace period.
 #[derive(Debug, Default)]
 struct Retired {
     mappings: Vec<Range<u32>>,
@@ -69,14 +68,14 @@ struct Retired {
     rows: Vec<Rows>,
 }
 
-/// Some rows of one chunk.
+/// A range of rows in one chunk.
 #[derive(Clone, Debug)]
 struct Rows {
     chunk: u16,
     range: Range<u32>,
 }
 
-/// A file's table in the kernel, to be given back to [`UnwindMaps::remove_file`].
+/// A file's unwind table in the maps, to be passed to [`UnwindMaps::remove_file`].
 #[derive(Debug)]
 pub(crate) struct InstalledFile {
     first_page: u32,
@@ -85,23 +84,23 @@ pub(crate) struct InstalledFile {
     rules: Vec<u16>,
 }
 
-/// A process's mappings in the kernel, to be given back to [`UnwindMaps::remove_mappings`].
+/// A process's mappings in the maps, to be passed to [`UnwindMaps::remove_mappings`].
 #[derive(Debug)]
 pub(crate) struct InstalledMappings(Range<u32>);
 
-/// Why something is not in the kernel.
+/// Why a table or mappings could not be installed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Refusal {
-    /// There is no room for it.
-    #[error("the kernel side has no room for more unwind tables")]
-    Full,
-    /// The kernel refused.
+pub(crate) enum InstallError {
+    /// A map is full.
+    #[error("the BPF maps for unwind tables are full")]
+    CapacityExceeded,
+    /// A system call failed.
     #[error("failed to write unwind tables: {0}")]
     Io(#[from] io::Error),
 }
 
 impl InstalledFile {
-    /// The entry of a mapping of this file.
+    /// The entry for a mapping of this file.
     pub(crate) fn mapping(&self, start: u64, end: u64, bias: u64) -> MappingEntry {
         MappingEntry {
             start,
@@ -114,7 +113,7 @@ impl InstalledFile {
         }
     }
 
-    /// How much of the kernel's memory it takes.
+    /// Bytes of kernel memory that the table takes.
     pub(crate) fn bytes(&self) -> usize {
         let rows: u32 = self.rows.iter().map(Rows::length).sum();
         rows as usize * size_of::<Row>() + self.pages.len() * size_of::<PageEntry>()
@@ -122,8 +121,8 @@ impl InstalledFile {
 }
 
 impl UnwindMaps {
-    /// Empty tables in maps that were just created.
-    pub(super) fn new(maps: Maps) -> Self {
+    /// Takes over maps that were just created and are empty.
+    pub(super) fn new(maps: UnwindMapFds) -> Self {
         Self {
             free_mappings: FreeRanges::new(MAX_MAPPINGS),
             free_pages: FreeRanges::new(MAX_PAGES),
@@ -136,28 +135,28 @@ impl UnwindMaps {
         }
     }
 
-    /// Puts a file's table into the kernel. `pages` are the rows of each page from `first_page` on, with `rules` by
-    /// their index.
+    /// Installs a file's unwind table. `pages` are the rows of each page from `first_page` on; they refer to `rules` by
+    /// index.
     pub(crate) fn add_file<R: AsRef<[Row]>>(
         &mut self,
         first_page: u32,
         page_count: u32,
         pages: impl Iterator<Item = R>,
         rules: &[Rule],
-    ) -> Result<InstalledFile, Refusal> {
-        let entries = match self.free_pages.take(page_count) {
+    ) -> Result<InstalledFile, InstallError> {
+        let entries = match self.free_pages.allocate(page_count) {
             Some(entries) => entries,
             None => {
                 self.reclaim()?;
-                self.free_pages.take(page_count).ok_or(Refusal::Full)?
+                self.free_pages.allocate(page_count).ok_or(InstallError::CapacityExceeded)?
             }
         };
         let mut file = InstalledFile { first_page, pages: entries, rows: Vec::new(), rules: Vec::new() };
         match self.fill(&mut file, pages, rules) {
             Ok(()) => Ok(file),
-            Err(refusal) => {
+            Err(error) => {
                 self.remove_file(file);
-                Err(refusal)
+                Err(error)
             }
         }
     }
@@ -167,49 +166,51 @@ impl UnwindMaps {
         file: &mut InstalledFile,
         pages: impl Iterator<Item = R>,
         rules: &[Rule],
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), InstallError> {
         let mut new = Vec::new();
-        let known: Result<(), Refusal> = rules.iter().try_for_each(|rule| {
+        let known: Result<(), InstallError> = rules.iter().try_for_each(|rule| {
             file.rules.push(self.rule_id(*rule, &mut new)?);
             Ok(())
         });
         self.write_rules(new)?;
         known?;
-        let mut space = Rows { chunk: 0, range: 0..0 };
+        let mut allocated = Rows { chunk: 0, range: 0..0 };
         let mut entries = Vec::with_capacity(file.pages.len());
-        let mut together: Vec<Row> = Vec::new();
+        let mut pending: Vec<Row> = Vec::new();
         for rows in pages.take(file.pages.len()) {
             let rows = rows.as_ref();
-            let needed = u32::try_from(rows.len()).map_err(|_| Refusal::Full)?;
-            let filled = u32::try_from(together.len()).map_err(|_| Refusal::Full)?;
-            if space.length() < filled + needed {
-                self.write_rows(file, space, &mut together)?;
-                space = self.take_rows(needed)?;
+            let needed = u32::try_from(rows.len()).map_err(|_| InstallError::CapacityExceeded)?;
+            let filled = u32::try_from(pending.len()).map_err(|_| InstallError::CapacityExceeded)?;
+            if allocated.length() < filled + needed {
+                self.write_rows(file, allocated, &mut pending)?;
+                allocated = self.allocate_rows(needed)?;
             }
-            let first_row = space.range.start + u32::try_from(together.len()).map_err(|_| Refusal::Full)?;
-            let rows_entry = u16::try_from(needed).map_err(|_| Refusal::Full)?;
-            entries.push(PageEntry { chunk: space.chunk, rows: rows_entry, first_row });
-            together.extend(rows.iter().map(|row| {
+            let first_row = allocated.range.start
+                + u32::try_from(pending.len()).map_err(|_| InstallError::CapacityExceeded)?;
+            let rows_entry = u16::try_from(needed).map_err(|_| InstallError::CapacityExceeded)?;
+            entries.push(PageEntry { chunk: allocated.chunk, rows: rows_entry, first_row });
+            pending.extend(rows.iter().map(|row| {
                 let rule = file.rules.get(row.rule() as usize).copied().unwrap_or_default();
                 Row::new(row.offset() as u16, rule)
             }));
         }
-        self.write_rows(file, space, &mut together)?;
+        self.write_rows(file, allocated, &mut pending)?;
         entries.resize(file.pages.len(), PageEntry::default());
         write(&self.maps.pages, file.pages.start, &entries)?;
         Ok(())
     }
 
-    /// Writes rows at the beginning of a space, notes that part as the file's, and gives the rest back.
+    /// Writes rows to the start of an allocated range, records that part in the file, and frees the rest.
     fn write_rows(
         &mut self,
         file: &mut InstalledFile,
-        space: Rows,
+        allocated: Rows,
         rows: &mut Vec<Row>,
-    ) -> Result<(), Refusal> {
-        let Rows { chunk: index, range } = space;
-        let used = range.start..range.start + u32::try_from(rows.len()).map_err(|_| Refusal::Full)?;
-        self.give_back_rows(Rows { chunk: index, range: used.end..range.end });
+    ) -> Result<(), InstallError> {
+        let Rows { chunk: index, range } = allocated;
+        let used = range.start
+            ..range.start + u32::try_from(rows.len()).map_err(|_| InstallError::CapacityExceeded)?;
+        self.free_rows(Rows { chunk: index, range: used.end..range.end });
         if let Some(chunk) = self.chunks.get(usize::from(index)).filter(|_| !used.is_empty()) {
             file.rows.push(Rows { chunk: index, range: used.clone() });
             write(&chunk.array, used.start, rows)?;
@@ -218,7 +219,7 @@ impl UnwindMaps {
         Ok(())
     }
 
-    /// Takes a file's table out of the kernel. No mapping may lead to it any more.
+    /// Removes a file's table. No mapping may refer to it any more.
     pub(crate) fn remove_file(&mut self, file: InstalledFile) {
         self.retired.pages.push(file.pages);
         self.retired.rows.extend(file.rows);
@@ -229,50 +230,53 @@ impl UnwindMaps {
         }
     }
 
-    /// Puts mappings, sorted by address, into the kernel.
-    pub(crate) fn add_mappings(&mut self, entries: &[MappingEntry]) -> Result<InstalledMappings, Refusal> {
-        let count = u32::try_from(entries.len()).map_err(|_| Refusal::Full)?;
-        if count > MAX_PROCESS_MAPPINGS {
-            return Err(Refusal::Full);
+    /// Installs mappings, which are sorted by address.
+    pub(crate) fn add_mappings(
+        &mut self,
+        entries: &[MappingEntry],
+    ) -> Result<InstalledMappings, InstallError> {
+        let count = u32::try_from(entries.len()).map_err(|_| InstallError::CapacityExceeded)?;
+        if count > MAX_MAPPINGS_PER_PROCESS {
+            return Err(InstallError::CapacityExceeded);
         }
-        let range = match self.free_mappings.take(count) {
+        let range = match self.free_mappings.allocate(count) {
             Some(range) => range,
             None => {
                 self.reclaim()?;
-                self.free_mappings.take(count).ok_or(Refusal::Full)?
+                self.free_mappings.allocate(count).ok_or(InstallError::CapacityExceeded)?
             }
         };
         if let Err(error) = write(&self.maps.mappings, range.start, entries) {
-            self.free_mappings.give_back(range);
+            self.free_mappings.free(range);
             return Err(error.into());
         }
         Ok(InstalledMappings(range))
     }
 
-    /// Takes mappings out of the kernel. No process may lead to them any more.
+    /// Removes mappings. No process may refer to them any more.
     pub(crate) fn remove_mappings(&mut self, mappings: InstalledMappings) {
         if !mappings.0.is_empty() {
             self.retired.mappings.push(mappings.0);
         }
     }
 
-    /// Walks the stacks of a process through these mappings from now on.
-    pub(crate) fn set_process(&mut self, pid: u32, mappings: &InstalledMappings) -> Result<(), Refusal> {
+    /// Makes the unwinder capture the stacks of a process, by these mappings.
+    pub(crate) fn set_process(&mut self, pid: u32, mappings: &InstalledMappings) -> Result<(), InstallError> {
         let entry =
             ProcessEntry { first_mapping: mappings.0.start, mappings: mappings.0.end - mappings.0.start };
         bpf::update_element(self.maps.processes.as_fd(), &pid.to_ne_bytes(), entry.as_bytes()).map_err(
             |error| match error.raw_os_error() {
-                Some(libc::E2BIG) => Refusal::Full,
-                _ => Refusal::Io(error),
+                Some(libc::E2BIG) => InstallError::CapacityExceeded,
+                _ => InstallError::Io(error),
             },
         )
     }
 
-    /// The processes whose stacks are walked by tables. The kernel side adds those that are forked from one.
+    /// The processes that the unwinder handles. The fork program adds their children.
     pub(crate) fn processes(&self) -> io::Result<Vec<u32>> {
         let mut pids = Vec::new();
         let mut next = [0; size_of::<u32>()];
-        // Bound: some may be seen again when others come and go meanwhile.
+        // Bound: a pid can appear twice when entries are inserted and removed meanwhile.
         while pids.len() < 2 * MAX_PROCESSES as usize {
             let last = pids.last().map(|pid: &u32| pid.to_ne_bytes());
             let last = last.as_ref().map(<[u8; 4]>::as_slice);
@@ -284,8 +288,8 @@ impl UnwindMaps {
         Ok(pids)
     }
 
-    /// Leaves the stacks of a process to the kernel's own walk from now on.
-    pub(crate) fn remove_process(&mut self, pid: u32) -> Result<(), Refusal> {
+    /// Makes `bpf_get_stack` capture the stacks of a process.
+    pub(crate) fn remove_process(&mut self, pid: u32) -> Result<(), InstallError> {
         match bpf::delete_element(self.maps.processes.as_fd(), &pid.to_ne_bytes()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
             _ => Ok(()),
@@ -293,7 +297,7 @@ impl UnwindMaps {
     }
 
     /// The number of a rule, for one file more; a new one is to be written.
-    fn rule_id(&mut self, rule: Rule, new: &mut Vec<(u16, Rule)>) -> Result<u16, Refusal> {
+    fn rule_id(&mut self, rule: Rule, new: &mut Vec<(u16, Rule)>) -> Result<u16, InstallError> {
         if let Some(id) = self.rule_ids.get(&rule) {
             self.rule_users[usize::from(*id)] += 1;
             return Ok(*id);
@@ -302,11 +306,11 @@ impl UnwindMaps {
             Some(id) => id,
             None if self.rule_users.len() < MAX_RULES as usize => {
                 self.rule_users.push(0);
-                u16::try_from(self.rule_users.len() - 1).map_err(|_| Refusal::Full)?
+                u16::try_from(self.rule_users.len() - 1).map_err(|_| InstallError::CapacityExceeded)?
             }
             None => {
                 self.reclaim()?;
-                self.free_rules.pop().ok_or(Refusal::Full)?
+                self.free_rules.pop().ok_or(InstallError::CapacityExceeded)?
             }
         };
         new.push((id, rule));
@@ -315,8 +319,8 @@ impl UnwindMaps {
         Ok(id)
     }
 
-    /// Writes new rules, those with neighbouring numbers at once. When it fails, none of them is known.
-    fn write_rules(&mut self, mut new: Vec<(u16, Rule)>) -> Result<(), Refusal> {
+    /// Writes new rules, contiguous ids in one write. When a write fails, none of them is registered.
+    fn write_rules(&mut self, mut new: Vec<(u16, Rule)>) -> Result<(), InstallError> {
         new.sort_unstable_by_key(|(id, _)| *id);
         let written = new.chunk_by(|(id, _), (next, _)| id + 1 == *next).try_for_each(|run| {
             let rules: Vec<Rule> = run.iter().map(|(_, rule)| *rule).collect();
@@ -331,69 +335,69 @@ impl UnwindMaps {
         Ok(written?)
     }
 
-    /// Room for at least `least` rows, as many as stand together.
-    fn take_rows(&mut self, least: u32) -> Result<Rows, Refusal> {
-        if let Some(rows) = self.find_rows(least) {
+    /// Allocates at least `min` contiguous rows, and up to a whole chunk.
+    fn allocate_rows(&mut self, min: u32) -> Result<Rows, InstallError> {
+        if let Some(rows) = self.find_rows(min) {
             return Ok(rows);
         }
         if !self.retired.rows.is_empty() {
             self.reclaim()?;
-            if let Some(rows) = self.find_rows(least) {
+            if let Some(rows) = self.find_rows(min) {
                 return Ok(rows);
             }
         }
         self.add_chunk()?;
-        self.find_rows(least).ok_or(Refusal::Full)
+        self.find_rows(min).ok_or(InstallError::CapacityExceeded)
     }
 
-    fn find_rows(&mut self, least: u32) -> Option<Rows> {
+    fn find_rows(&mut self, min: u32) -> Option<Rows> {
         self.chunks.iter_mut().zip(0..).find_map(|(chunk, index)| {
-            let range = chunk.free.take_between(least, CHUNK_ROWS)?;
+            let range = chunk.free.allocate_between(min, ROWS_PER_CHUNK)?;
             Some(Rows { chunk: index, range })
         })
     }
 
-    fn give_back_rows(&mut self, rows: Rows) {
+    fn free_rows(&mut self, rows: Rows) {
         if let Some(chunk) = self.chunks.get_mut(usize::from(rows.chunk)) {
-            chunk.free.give_back(rows.range);
+            chunk.free.free(rows.range);
         }
     }
 
-    fn add_chunk(&mut self) -> Result<(), Refusal> {
+    fn add_chunk(&mut self) -> Result<(), InstallError> {
         let index = self.chunks.len();
-        if index >= MAX_ROW_CHUNKS {
-            return Err(Refusal::Full);
+        if index >= ROW_CHUNK_BUDGET {
+            return Err(InstallError::CapacityExceeded);
         }
         let array = create_chunk()?;
-        self.show_chunk(index, &array)?;
-        self.chunks.push(Chunk { array, free: FreeRanges::new(CHUNK_ROWS) });
+        self.insert_chunk(index, &array)?;
+        self.chunks.push(Chunk { array, free: FreeRanges::new(ROWS_PER_CHUNK) });
         Ok(())
     }
 
-    fn show_chunk(&self, index: usize, array: &OwnedFd) -> io::Result<()> {
+    fn insert_chunk(&self, index: usize, array: &OwnedFd) -> io::Result<()> {
         use std::os::fd::AsRawFd;
         let key = u32::try_from(index).map_err(io::Error::other)?;
         let value = array.as_raw_fd().to_ne_bytes();
-        bpf::update_element(self.maps.chunks.as_fd(), &key.to_ne_bytes(), &value)
+        bpf::update_element(self.maps.rows.as_fd(), &key.to_ne_bytes(), &value)
     }
 
-    /// Waits until no program reads what was retired, and frees it.
+    /// Waits for an RCU grace period, and frees the retired ranges.
     ///
-    /// An update of a map of maps returns after a grace period (`maybe_wait_bpf_programs`, `kernel/bpf/syscall.c`).
-    fn reclaim(&mut self) -> Result<(), Refusal> {
+    /// An update of an array of maps returns after a grace period (`maybe_wait_bpf_programs`, `kernel/bpf/syscall.c`).
+    fn reclaim(&mut self) -> Result<(), InstallError> {
         match self.chunks.first() {
-            Some(chunk) => self.show_chunk(0, &chunk.array)?,
+            Some(chunk) => self.insert_chunk(0, &chunk.array)?,
             None => self.add_chunk()?,
         }
         let retired = std::mem::take(&mut self.retired);
         for range in retired.mappings {
-            self.free_mappings.give_back(range);
+            self.free_mappings.free(range);
         }
         for range in retired.pages {
-            self.free_pages.give_back(range);
+            self.free_pages.free(range);
         }
         for rows in retired.rows {
-            self.give_back_rows(rows);
+            self.free_rows(rows);
         }
         let (rule_users, free_rules) = (&self.rule_users, &mut self.free_rules);
         self.rule_ids.retain(|_, id| {
@@ -413,7 +417,7 @@ impl Rows {
     }
 }
 
-/// One array of rows. All are created alike, or the kernel does not take them into one map.
+/// Creates an array of rows. The kernel accepts only arrays of equal shape into one array of maps.
 pub(super) fn create_chunk() -> io::Result<OwnedFd> {
     /// `BPF_MAP_TYPE_ARRAY`, `BPF_F_MMAPABLE` of `include/uapi/linux/bpf.h`.
     const MAP_TYPE_ARRAY: u32 = 2;
@@ -421,7 +425,7 @@ pub(super) fn create_chunk() -> io::Result<OwnedFd> {
     let shape = MapShape {
         map_type: MAP_TYPE_ARRAY,
         key_bytes: 4,
-        value_bytes: CHUNK_ROWS * size_of::<Row>() as u32,
+        value_bytes: ROWS_PER_CHUNK * size_of::<Row>() as u32,
         max_entries: 1,
         flags: MAPPABLE,
     };

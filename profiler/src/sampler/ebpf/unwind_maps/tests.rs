@@ -1,4 +1,4 @@
-//! Tests of the unwind tables in the kernel: what was put there, as it is found there.
+//! Tests of the unwind maps: installed tables and mappings are looked up as the unwinder looks them up.
 
 use profiler_common::unwind::{CfaRule, PAGE_BITS};
 
@@ -8,34 +8,34 @@ use super::{
 };
 
 impl UnwindMaps {
-    /// What the kernel side finds in the maps.
+    /// The contents of the maps, as the unwinder reads them.
     pub(crate) fn contents(&self) -> Contents {
         Contents::read(&self.maps, self.chunks.iter().map(|chunk| &chunk.array))
     }
 
-    /// Where it finds the mappings of a process.
+    /// The entry of a process.
     pub(crate) fn process(&self, pid: u32) -> Option<ProcessEntry> {
         test_maps::process(&self.maps.processes, pid)
     }
 
-    /// Whether nothing is in the maps, and all of them can be used again.
+    /// Whether every range and rule is free.
     pub(crate) fn are_empty(&mut self) -> bool {
         self.reclaim().unwrap();
         let mut chunks = self.chunks.iter_mut();
-        self.free_mappings.take(MAX_MAPPINGS).is_some()
-            && self.free_pages.take(MAX_PAGES).is_some()
-            && chunks.all(|chunk| chunk.free.take(CHUNK_ROWS).is_some())
+        self.free_mappings.allocate(MAX_MAPPINGS).is_some()
+            && self.free_pages.allocate(MAX_PAGES).is_some()
+            && chunks.all(|chunk| chunk.free.allocate(ROWS_PER_CHUNK).is_some())
             && self.rule_ids.is_empty()
             && self.free_rules.len() == self.rule_users.len()
     }
 }
 
-/// Numbers that look as if drawn by lot, the same ones each time.
-struct Lots(u64);
+/// A pseudo-random number generator with a fixed seed.
+struct Random(u64);
 
-impl Lots {
-    /// Below `limit`.
-    fn draw(&mut self, limit: u32) -> u32 {
+impl Random {
+    /// A number below `limit`.
+    fn below(&mut self, limit: u32) -> u32 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         u32::try_from(((self.0 >> 32) * u64::from(limit)) >> 32).unwrap()
     }
@@ -49,26 +49,26 @@ struct Table {
 }
 
 impl Table {
-    fn drawn(lots: &mut Lots) -> Self {
-        let rule_count = 1 + lots.draw(40);
-        let rules = (0..rule_count).map(|_| rule(lots.draw(200))).collect();
-        let pages = (0..lots.draw(60)).map(|_| {
-            let step = 1 + lots.draw(130);
-            let offsets = (0..lots.draw(4) * 10).map(|index| u16::try_from(index * step).unwrap());
-            offsets.map(|offset| Row::new(offset, u16::try_from(lots.draw(rule_count)).unwrap())).collect()
+    fn random(random: &mut Random) -> Self {
+        let rule_count = 1 + random.below(40);
+        let rules = (0..rule_count).map(|_| rule(random.below(200))).collect();
+        let pages = (0..random.below(60)).map(|_| {
+            let step = 1 + random.below(130);
+            let offsets = (0..random.below(4) * 10).map(|index| u16::try_from(index * step).unwrap());
+            offsets.map(|offset| Row::new(offset, u16::try_from(random.below(rule_count)).unwrap())).collect()
         });
         let pages = pages.collect();
-        Self { first_page: lots.draw(1 << 20), pages, rules }
+        Self { first_page: random.below(1 << 20), pages, rules }
     }
 
-    /// Pages of one row each, with a rule of their own in turn.
+    /// Pages of one row each, which cycle through the rules.
     fn of_pages(pages: u32, rules: Range<u32>) -> Self {
         let count = rules.end - rules.start;
         let row = |page: u32| vec![Row::new(0, u16::try_from(page % count).unwrap())];
         Self { first_page: 0, pages: (0..pages).map(row).collect(), rules: rules.map(rule).collect() }
     }
 
-    fn add_to(&self, maps: &mut UnwindMaps) -> Result<InstalledFile, Refusal> {
+    fn add_to(&self, maps: &mut UnwindMaps) -> Result<InstalledFile, InstallError> {
         let count = u32::try_from(self.pages.len()).unwrap();
         maps.add_file(self.first_page, count, self.pages.iter(), &self.rules)
     }
@@ -103,22 +103,22 @@ fn mappings(count: u32, start: u64) -> Vec<MappingEntry> {
 }
 
 #[test]
-fn what_was_added_is_found_and_what_was_removed_gives_its_place_back() {
+fn installed_tables_are_found_and_removed_tables_free_their_ranges() {
     const STEPS: u32 = 1_000;
     const CHECK_EVERY: u32 = 100;
     let Some(mut maps) = test_maps::unwind_maps() else { return };
-    let mut lots = Lots(1);
+    let mut random = Random(1);
     let mut files: Vec<(Table, InstalledFile)> = Vec::new();
     for step in 0..STEPS {
-        if files.is_empty() || lots.draw(100) < 55 {
-            let table = Table::drawn(&mut lots);
+        if files.is_empty() || random.below(100) < 55 {
+            let table = Table::random(&mut random);
             let installed = table.add_to(&mut maps).unwrap();
             files.push((table, installed));
         } else {
-            let gone = lots.draw(u32::try_from(files.len()).unwrap());
-            maps.remove_file(files.swap_remove(gone as usize).1);
+            let removed = random.below(u32::try_from(files.len()).unwrap());
+            maps.remove_file(files.swap_remove(removed as usize).1);
         }
-        if lots.draw(20) == 0 {
+        if random.below(20) == 0 {
             maps.reclaim().unwrap();
         }
         if step % CHECK_EVERY == CHECK_EVERY - 1 {
@@ -132,7 +132,7 @@ fn what_was_added_is_found_and_what_was_removed_gives_its_place_back() {
 }
 
 #[test]
-fn the_mappings_of_a_process_are_found_as_long_as_it_has_them() {
+fn the_mappings_of_a_process_are_found_until_they_are_removed() {
     let Some(mut maps) = test_maps::unwind_maps() else { return };
     let (first, second) = (mappings(3, 100), mappings(500, 1_000));
     let (first_at, second_at) = (maps.add_mappings(&first).unwrap(), maps.add_mappings(&second).unwrap());
@@ -154,10 +154,10 @@ fn the_mappings_of_a_process_are_found_as_long_as_it_has_them() {
 }
 
 #[test]
-fn mappings_that_come_and_go_without_any_table_never_run_out() {
+fn removed_mappings_are_reclaimed_without_any_table() {
     let Some(mut maps) = test_maps::unwind_maps() else { return };
-    let entries = mappings(MAX_PROCESS_MAPPINGS, 0);
-    for _ in 0..3 * MAX_MAPPINGS / MAX_PROCESS_MAPPINGS {
+    let entries = mappings(MAX_MAPPINGS_PER_PROCESS, 0);
+    for _ in 0..3 * MAX_MAPPINGS / MAX_MAPPINGS_PER_PROCESS {
         let installed = maps.add_mappings(&entries).unwrap();
         maps.remove_mappings(installed);
     }
@@ -165,14 +165,14 @@ fn mappings_that_come_and_go_without_any_table_never_run_out() {
 }
 
 #[test]
-fn full_mappings_take_no_more_and_keep_what_they_have() {
+fn a_full_mappings_map_rejects_more_and_keeps_its_contents() {
     let Some(mut maps) = test_maps::unwind_maps() else { return };
-    let too_many = mappings(MAX_PROCESS_MAPPINGS + 1, 0);
-    assert!(matches!(maps.add_mappings(&too_many), Err(Refusal::Full)));
-    let most: Vec<_> = (0..u64::from(MAX_MAPPINGS / MAX_PROCESS_MAPPINGS))
-        .map(|index| maps.add_mappings(&mappings(MAX_PROCESS_MAPPINGS, index << 32)).unwrap())
+    let too_many = mappings(MAX_MAPPINGS_PER_PROCESS + 1, 0);
+    assert!(matches!(maps.add_mappings(&too_many), Err(InstallError::CapacityExceeded)));
+    let most: Vec<_> = (0..u64::from(MAX_MAPPINGS / MAX_MAPPINGS_PER_PROCESS))
+        .map(|index| maps.add_mappings(&mappings(MAX_MAPPINGS_PER_PROCESS, index << 32)).unwrap())
         .collect();
-    assert!(matches!(maps.add_mappings(&mappings(1, 0)), Err(Refusal::Full)));
+    assert!(matches!(maps.add_mappings(&mappings(1, 0)), Err(InstallError::CapacityExceeded)));
     for (installed, index) in most.iter().zip(0..) {
         maps.set_process(index, installed).unwrap();
         let found = maps.contents().mappings(maps.process(index).unwrap())[0].start;
@@ -183,33 +183,33 @@ fn full_mappings_take_no_more_and_keep_what_they_have() {
 }
 
 #[test]
-fn more_processes_than_there_is_room_for_are_refused() {
+fn a_full_processes_map_rejects_more() {
     let Some(mut maps) = test_maps::unwind_maps() else { return };
     let installed = maps.add_mappings(&mappings(1, 0)).unwrap();
-    let refused = (0..).find(|pid| maps.set_process(*pid, &installed).is_err()).unwrap();
-    assert_eq!(refused, MAX_PROCESSES);
-    assert!(matches!(maps.set_process(refused, &installed), Err(Refusal::Full)));
+    let rejected = (0..).find(|pid| maps.set_process(*pid, &installed).is_err()).unwrap();
+    assert_eq!(rejected, MAX_PROCESSES);
+    assert!(matches!(maps.set_process(rejected, &installed), Err(InstallError::CapacityExceeded)));
     maps.set_process(0, &installed).unwrap();
     maps.remove_process(0).unwrap();
-    maps.set_process(refused, &installed).unwrap();
+    maps.set_process(rejected, &installed).unwrap();
 }
 
-/// Adds a small file, then `next` until one is refused: the small one is there still, and when what was added is
-/// gone all is free again.
+/// Installs a small file, then `next` until one is rejected: the small one is still found, and after all files are
+/// removed everything is free.
 fn fill(mut next: impl FnMut(u32) -> Table) {
     let Some(mut maps) = test_maps::unwind_maps() else { return };
     let small = Table::of_pages(3, 0..3);
     let first = small.add_to(&mut maps).unwrap();
     let mut files = Vec::new();
-    let refusal = loop {
+    let error = loop {
         match next(u32::try_from(files.len()).unwrap()).add_to(&mut maps) {
             Ok(file) => files.push(file),
-            Err(refusal) => break refusal,
+            Err(error) => break error,
         }
     };
-    assert!(matches!(refusal, Refusal::Full) && !files.is_empty());
+    assert!(matches!(error, InstallError::CapacityExceeded) && !files.is_empty());
     small.assert_found(&first, &maps.contents());
-    // What the refused one took before it was refused is free again.
+    // The ranges that the rejected file allocated are free.
     let second = small.add_to(&mut maps).unwrap();
     small.assert_found(&second, &maps.contents());
     files.extend([first, second]);
@@ -218,19 +218,19 @@ fn fill(mut next: impl FnMut(u32) -> Table) {
 }
 
 #[test]
-fn full_pages_take_no_more_and_keep_what_they_have() {
+fn a_full_pages_map_rejects_more_and_keeps_its_contents() {
     let many = Table { pages: vec![Vec::new(); MAX_PAGES as usize / 4], ..Table::of_pages(0, 0..1) };
     fill(|_| many.clone());
 }
 
 #[test]
-fn full_rules_take_no_more_and_keep_what_they_have() {
+fn a_full_rules_map_rejects_more_and_keeps_its_contents() {
     const EACH: u32 = 3_000;
     fill(|index| Table::of_pages(EACH, index * EACH..(index + 1) * EACH));
 }
 
 #[test]
-fn full_rows_take_no_more_and_keep_what_they_have() {
+fn full_rows_reject_more_and_keep_their_contents() {
     const ROWS_OF_A_PAGE: u16 = 1 << PAGE_BITS;
     let page: Vec<Row> = (0..ROWS_OF_A_PAGE).map(|offset| Row::new(offset, offset % 2)).collect();
     let many = Table { pages: vec![page; 1_000], ..Table::of_pages(0, 0..2) };

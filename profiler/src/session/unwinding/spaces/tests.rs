@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, iter, sync::mpsc};
 
-use profiler_common::unwind::{CfaRule, MAX_PROCESS_MAPPINGS, Rule};
+use profiler_common::unwind::{CfaRule, MAX_MAPPINGS_PER_PROCESS, Rule};
 
 use super::*;
 use crate::sampler::ebpf::test_maps::unwind_maps;
@@ -205,7 +205,7 @@ fn pass(spaces: &mut Spaces, time: Duration) {
 #[test]
 fn a_process_that_has_no_room_is_tried_ever_more_rarely() {
     let Some(mut spaces) = spaces() else { return };
-    let many = vec![MappingEntry::default(); MAX_PROCESS_MAPPINGS as usize];
+    let many = vec![MappingEntry::default(); MAX_MAPPINGS_PER_PROCESS as usize];
     let mut taken: Vec<_> = iter::from_fn(|| spaces.maps.add_mappings(&many).ok()).collect();
     let few = &many[..100];
     taken.extend(iter::from_fn(|| spaces.maps.add_mappings(few).ok()));

@@ -1,4 +1,4 @@
-//! The perf side band of one CPU: mappings, names, execs, forks and exits of its tasks.
+//! Decodes perf sideband events of one CPU: mmap, comm, exec, fork and exit of its tasks.
 //!
 //! Record layouts: perf_event_open(2), and `include/uapi/linux/perf_event.h`, `enum perf_event_type`.
 
@@ -20,55 +20,55 @@ use crate::{
 use profiler_addresses::{FileOffset, RuntimeAddress};
 use profiler_processes::{Backing, FileId, Mapping, ProcessEvent, ProcessEventKind};
 
-/// Room for about 600 mappings between two looks at the ring.
+/// Enough for about 600 mmap events between two reads of the ring.
 const DATA_PAGES: usize = 16;
-/// A reader is woken when a quarter of it is used; else its own timer is soon enough.
+/// The reader is woken when a quarter is used; below that its own timer is soon enough.
 const WAKEUP_BYTES: u32 = 16 * 1024;
 
-/// The side band of one CPU. Closing it ends it.
+/// The sideband event of one CPU, which closes on drop.
 #[derive(Debug)]
-pub(super) struct SideBand {
+pub(super) struct Sideband {
     ring: PerfRing,
 }
 
-impl SideBand {
+impl Sideband {
     pub(super) fn open(cpu: u32) -> Result<Self> {
         let failed = |error| {
-            let message = format!("failed to open the mapping and fork events of CPU {cpu}");
+            let message = format!("failed to open the sideband event (mmap, fork, exec, exit) of CPU {cpu}");
             Error::from_io(Operation::OpenPerfEvent, message, error)
         };
         let event = open_side_band(cpu, WAKEUP_BYTES).map_err(failed)?;
         Ok(Self { ring: PerfRing::map(event, DATA_PAGES).map_err(failed)? })
     }
 
-    /// Takes all there is.
+    /// Decodes all pending records into the batch.
     pub(super) fn drain(&mut self, batch: &mut Batch) {
         self.ring.drain(|record| decode(record, batch));
     }
 }
 
-impl AsFd for SideBand {
+impl AsFd for Sideband {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ring.as_fd()
     }
 }
 
-/// Decodes one record into the batch; what is no record is counted there.
+/// Decodes one record into the batch, or counts it as lost.
 pub(super) fn decode(record: PerfRecord<'_>, batch: &mut Batch) {
     let mut fields = Fields { bytes: record.body };
     if record.kind == PERF_RECORD_LOST {
         batch.lost_events += fields.u64().and_then(|_id| fields.u64()).unwrap_or(1);
         return;
     }
-    match event(record) {
+    match decode_event(record) {
         Some(Some(event)) => batch.events.push(event),
         Some(None) => {}
         None => batch.lost_events += 1,
     }
 }
 
-/// The event in a record; `Some(None)` for one that does not matter, `None` for one that does not decode.
-fn event(record: PerfRecord<'_>) -> Option<Option<ProcessEvent>> {
+/// The event in a record; `Some(None)` for a record that is ignored, `None` for one that does not decode.
+fn decode_event(record: PerfRecord<'_>) -> Option<Option<ProcessEvent>> {
     // With sample_id_all each record ends in the fields of sample_type, here the time alone.
     let (body, time) = record.body.split_last_chunk::<8>()?;
     let time_ns = u64::from_ne_bytes(*time);
@@ -76,7 +76,7 @@ fn event(record: PerfRecord<'_>) -> Option<Option<ProcessEvent>> {
     let (pid, tid, kind) = match record.kind {
         PERF_RECORD_MMAP2 => {
             let (pid, tid) = (fields.u32()?, fields.u32()?);
-            (pid, tid, ProcessEventKind::Map(mapping(&mut fields)?))
+            (pid, tid, ProcessEventKind::Map(decode_mapping(&mut fields)?))
         }
         PERF_RECORD_COMM => {
             let (pid, tid) = (fields.u32()?, fields.u32()?);
@@ -96,12 +96,12 @@ fn event(record: PerfRecord<'_>) -> Option<Option<ProcessEvent>> {
         }
         _ => return Some(None),
     };
-    // 0 and -1 stand for tasks that the reader's pid namespace does not see, and for the kernel itself.
+    // 0 and -1 are tasks that the reader's PID namespace does not show, and the kernel itself.
     let visible = pid != 0 && pid != u32::MAX;
     Some(visible.then_some(ProcessEvent { time_ns, pid, tid, kind }))
 }
 
-fn mapping(fields: &mut Fields<'_>) -> Option<Mapping> {
+fn decode_mapping(fields: &mut Fields<'_>) -> Option<Mapping> {
     let (start, length, offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
     let (major, minor, inode) = (fields.u32()?, fields.u32()?, fields.u64()?);
     let (_generation, _protection, _flags) = (fields.u64()?, fields.u32()?, fields.u32()?);
@@ -110,7 +110,7 @@ fn mapping(fields: &mut Fields<'_>) -> Option<Mapping> {
     Some(Mapping { start: RuntimeAddress(start), end, offset: FileOffset(offset), backing })
 }
 
-/// Reads fields one after the other; `None` at the end.
+/// Reads the fields of a record in order; `None` at the end.
 struct Fields<'a> {
     bytes: &'a [u8],
 }
@@ -128,7 +128,7 @@ impl Fields<'_> {
         Some(u64::from_ne_bytes(*field))
     }
 
-    /// Text up to its NUL.
+    /// NUL-terminated text.
     fn text(&mut self) -> String {
         let end = memchr::memchr(0, self.bytes).unwrap_or(self.bytes.len());
         String::from_utf8_lossy(&self.bytes[..end]).into_owned()
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exec_is_told_from_a_rename() {
+    fn exec_and_rename_are_distinguished() {
         let bytes = body(&[&words(&[7, 7]), b"ls\0\0\0\0\0\0"], 5);
         assert_eq!(
             decoded(PERF_RECORD_COMM, PERF_RECORD_MISC_COMM_EXEC, &bytes).events[0].kind,
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_thread_is_told_from_a_new_process() {
+    fn a_new_thread_and_a_new_process_are_distinguished() {
         let thread = body(&[&words(&[7, 7, 9, 7]), &1_u64.to_ne_bytes()], 5);
         assert_eq!(decoded(PERF_RECORD_FORK, 0, &thread).events[0].kind, ProcessEventKind::StartThread);
         let process = body(&[&words(&[9, 7, 9, 7]), &1_u64.to_ne_bytes()], 5);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_that_this_namespace_does_not_see_are_passed_over() {
+    fn tasks_outside_this_pid_namespace_are_ignored() {
         let bytes = body(&[&words(&[u32::MAX, u32::MAX]), b"x\0\0\0\0\0\0\0"], 5);
         assert!(decoded(PERF_RECORD_COMM, 0, &bytes).is_empty());
     }

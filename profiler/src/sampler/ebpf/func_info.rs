@@ -1,35 +1,32 @@
-//! What the kernel has to know of a program that hands one of its functions to a helper.
+//! BTF and `bpf_func_info` for programs with callbacks (`bpf_loop`) and subprograms.
 //!
-//! The verifier only takes a callback whose function has a type, and static linkage
-//! (`check_ld_imm`, `kernel/bpf/verifier.c`). The types that the compiler would write name every source file of the
-//! build; one type that says nothing serves as well.
-
-/// The most functions that a program of ours has.
-const MAX_FUNCTIONS: usize = 16;
+//! The verifier accepts a callback only if its function has a BTF type and static linkage (`check_ld_imm`,
+//! `kernel/bpf/verifier.c`). The BTF that the compiler writes names every source file of the build; one common function
+//! type is enough for the verifier.
 
 /// `enum btf_kind` of `include/uapi/linux/btf.h`.
 const KIND_INT: u32 = 1;
 const KIND_FUNC: u32 = 12;
 const KIND_FUNC_PROTO: u32 = 13;
-/// A signed number of 32 bits, as `BTF_INT_DATA` has it.
+/// A signed 32-bit integer in the encoding of `BTF_INT_DATA`.
 const SIGNED_32_BIT: u32 = 1 << 24 | 32;
 
-/// The names of the types: the first one is empty.
+/// The string section: it starts with the empty string.
 const STRINGS: &[u8] = b"\0int\0profiler\0\0\0";
 const NAME_INT: u32 = 1;
 const NAME_FUNCTION: u32 = 5;
 
-/// The id of the type that all functions have: the third one.
+/// The id of the type of all functions: the third one.
 const FUNCTION_TYPE: u32 = 3;
 
-/// `BPF_PSEUDO_CALL`, `BPF_PSEUDO_FUNC` of `include/uapi/linux/bpf.h`, with the operations that they belong to.
+/// `BPF_PSEUDO_CALL` and `BPF_PSEUDO_FUNC` of `include/uapi/linux/bpf.h`, with the opcodes that they modify.
 const CALL: u8 = 0x85;
 const PSEUDO_CALL: u8 = 1;
 const LOAD_IMMEDIATE_64: u8 = 0x18;
 const PSEUDO_FUNCTION: u8 = 4;
 
-/// The types, as `BPF_BTF_LOAD` takes them (`Documentation/bpf/btf.rst`): `int (*)(void)` named `profiler`.
-pub(super) fn types() -> Vec<u8> {
+/// The BTF for `BPF_BTF_LOAD` (`Documentation/bpf/btf.rst`): one function `int profiler(void)`.
+pub(super) fn btf() -> Vec<u8> {
     const MAGIC_AND_VERSION: u32 = 0x0001_eb9f;
     const HEADER_BYTES: u32 = 24;
     let types = [
@@ -46,8 +43,8 @@ pub(super) fn types() -> Vec<u8> {
     words.flat_map(|word| word.to_ne_bytes()).chain(STRINGS.iter().copied()).collect()
 }
 
-/// Where the functions of a program begin, with the type of each: `struct bpf_func_info`.
-pub(super) fn info(instructions: &[[u8; 8]]) -> Vec<[u32; 2]> {
+/// The start of each function of a program with its type id: `struct bpf_func_info`.
+pub(super) fn func_info(instructions: &[[u8; 8]]) -> Vec<[u32; 2]> {
     let starts =
         instructions.iter().enumerate().filter_map(|(index, [code, registers, _, _, target @ ..])| {
             let source = registers >> 4;
@@ -63,7 +60,6 @@ pub(super) fn info(instructions: &[[u8; 8]]) -> Vec<[u32; 2]> {
     let mut starts: Vec<u32> = std::iter::once(0).chain(starts).collect();
     starts.sort_unstable();
     starts.dedup();
-    starts.truncate(MAX_FUNCTIONS);
     starts.into_iter().map(|start| [start, FUNCTION_TYPE]).collect()
 }
 
@@ -74,21 +70,21 @@ mod tests {
     const NOTHING: [u8; 8] = [0xb7, 0, 0, 0, 0, 0, 0, 0];
 
     #[test]
-    fn functions_begin_where_calls_and_addresses_lead() {
+    fn functions_begin_at_the_targets_of_calls_and_callback_addresses() {
         let call = [CALL, PSEUDO_CALL << 4, 0, 0, 4, 0, 0, 0];
         let address = [LOAD_IMMEDIATE_64, PSEUDO_FUNCTION << 4, 0, 0, 1, 0, 0, 0];
         let helper = [CALL, 0, 0, 0, 5, 0, 0, 0];
         let program = [NOTHING, call, address, NOTHING, NOTHING, helper, NOTHING];
-        assert_eq!(info(&program), [[0, FUNCTION_TYPE], [4, FUNCTION_TYPE], [6, FUNCTION_TYPE]]);
+        assert_eq!(func_info(&program), [[0, FUNCTION_TYPE], [4, FUNCTION_TYPE], [6, FUNCTION_TYPE]]);
     }
 
     #[test]
-    fn the_types_are_as_long_as_their_header_says() {
-        let types = types();
-        let word = |at: usize| u32::from_ne_bytes(types[at..at + 4].try_into().unwrap()) as usize;
+    fn the_btf_has_the_lengths_of_its_header() {
+        let btf = btf();
+        let word = |at: usize| u32::from_ne_bytes(btf[at..at + 4].try_into().unwrap()) as usize;
         let [header, types_at, types_bytes, strings_at, strings] = [4, 8, 12, 16, 20].map(word);
         assert_eq!(types_at, 0);
         assert_eq!(strings_at, types_bytes);
-        assert_eq!(types.len(), header + types_bytes + strings);
+        assert_eq!(btf.len(), header + types_bytes + strings);
     }
 }

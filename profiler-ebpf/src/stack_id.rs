@@ -1,12 +1,8 @@
-//! The pure decisions of the kernel side, over plain values, tested on the host.
-#![cfg_attr(target_arch = "bpf", no_std)]
+//! Stack id: the 64-bit hash of a stack's addresses, by which samples refer to a stack that was sent once.
 
-pub mod step;
-pub mod way_out;
+use profiler_common::StackId;
 
-use profiler_common::{StackFlags, StackId};
-
-/// Folds one address into a stack's hash.
+/// Adds one address to a stack's hash.
 ///
 /// Multiply and rotate as FxHash does, with the 64-bit golden ratio: three instructions an address, and a
 /// single changed bit reaches the upper half of the word.
@@ -16,7 +12,7 @@ pub const fn hash_step(hash: u64, address: u64) -> u64 {
     (hash.rotate_left(5) ^ address).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Closes a stack's hash: mixes the upper bits down (a multiplication only moves them up) and keeps 0 free
+/// Finishes a stack's hash: mixes the upper bits down (a multiplication only moves them up) and keeps 0 free
 /// for "no stack".
 #[inline(always)]
 #[must_use]
@@ -25,21 +21,6 @@ pub const fn hash_finish(hash: u64, frames: u64) -> StackId {
     let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
     let mixed = mixed ^ (mixed >> 32);
     if mixed == 0 { 1 } else { mixed }
-}
-
-/// The flags of a stack of `frames` addresses captured by a walk that ends at `max_depth`.
-#[inline(always)]
-#[must_use]
-pub const fn stack_flags(frames: u32, max_depth: u32) -> u8 {
-    if frames >= max_depth { StackFlags::CUT_AT_DEPTH_LIMIT } else { 0 }
-}
-
-/// Whether a record must wake the reader: once the ring buffer holds `wakeup_bytes`. Below it the reader's
-/// own timer is soon enough, and a wake-up for each sample would cost more than the sample.
-#[inline(always)]
-#[must_use]
-pub const fn must_wake(pending_bytes: u64, wakeup_bytes: u64) -> bool {
-    pending_bytes >= wakeup_bytes
 }
 
 #[cfg(test)]
@@ -71,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_neighbouring_stacks_do_not_collide() {
+    fn a_million_neighbouring_stacks_have_distinct_ids() {
         let mut ids: Vec<StackId> =
             (0..1_000_000_u64).map(|i| hash(7, &[0x40_0000 + i, 0x40_1000 + (i >> 3), 0x40_2000])).collect();
         ids.sort_unstable();
@@ -80,19 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn no_stack_has_the_id_of_no_stack() {
+    fn no_stack_has_the_id_0() {
         assert_ne!(hash_finish(0, 0), 0);
-    }
-
-    #[test]
-    fn a_stack_as_deep_as_the_limit_counts_as_cut() {
-        assert_eq!(stack_flags(126, 127), 0);
-        assert_eq!(stack_flags(127, 127), StackFlags::CUT_AT_DEPTH_LIMIT);
-    }
-
-    #[test]
-    fn the_reader_is_woken_at_the_threshold_only() {
-        assert!(!must_wake(1023, 1024));
-        assert!(must_wake(1024, 1024));
     }
 }

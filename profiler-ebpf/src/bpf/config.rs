@@ -1,9 +1,9 @@
-//! The constants that the loader writes before the program is loaded.
+//! Load-time constants: the loader writes them into `.rodata` before it loads the programs.
 
 use profiler_common::Config;
 
-/// Set by the loader under this name. The kernel freezes it, so that the verifier knows each value and
-/// drops the branches that this machine does not need, with the helpers in them that it may not have.
+/// Set by the loader under this name. The map is frozen, so that the verifier knows each value and removes the
+/// branches that this machine does not need, with the helpers in them that its kernel may not have.
 #[unsafe(no_mangle)]
 static CONFIG: Config = Config {
     filter: 0,
@@ -15,7 +15,7 @@ static CONFIG: Config = Config {
     hash_seed: 0,
     cgroup_id: 0,
     wakeup_bytes: 0,
-    max_depth: 127,
+    perf_event_max_stack: 127,
     task_thread_pid: 0,
     task_group_leader: 0,
     task_cgroups: 0,
@@ -32,24 +32,24 @@ static CONFIG: Config = Config {
     kernfs_parent: 0,
     task_signal: 0,
     signal_live: 0,
-    user_registers: 0,
+    user_registers_source: 0,
     task_stack: 0,
-    task_registers: 0,
-    tables_only: 0,
-    children: 0,
+    stack_pt_regs: 0,
+    cfi_only: 0,
+    follow_children: 0,
 };
 
-/// Reads one field as the loader left it, not as this file initialises it.
+/// Reads one field of [`CONFIG`] as the loader set it, not as this file initialises it.
 macro_rules! get {
     ($field:ident) => {{
         // SAFETY: the address is that of an initialised field of a static that nothing writes after load.
-        unsafe { core::ptr::read_volatile(&raw const $crate::config::raw().$field) }
+        unsafe { core::ptr::read_volatile(&raw const $crate::bpf::config::config().$field) }
     }};
 }
 pub(crate) use get;
 
-/// For [`get`] alone.
+/// The constants, for [`get`] alone.
 #[inline(always)]
-pub(crate) fn raw() -> &'static Config {
+pub(crate) fn config() -> &'static Config {
     &CONFIG
 }

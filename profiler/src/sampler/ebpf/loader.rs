@@ -1,4 +1,4 @@
-//! The compiled kernel side: its maps are created, its constants set, its programs loaded.
+//! Loader of the BPF object: creates the maps, writes the load-time constants, relocates and loads the programs.
 
 use std::{
     collections::HashMap,
@@ -13,8 +13,8 @@ use profiler_common::{Config, Counter, names};
 use zerocopy::IntoBytes;
 
 use super::{
-    functions, records,
-    unwind_maps::{self, UnwindMaps, create_chunk},
+    func_info, records,
+    unwind_maps::{UnwindMapFds, UnwindMaps, create_chunk},
 };
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
@@ -22,7 +22,8 @@ use crate::{
     sys::bpf::{self, Code, MapShape},
 };
 
-/// The object as `cargo xtask build-ebpf` left it.
+/// The object that `cargo xtask build-ebpf` writes.
+#[cfg_attr(feature = "bpf-log", allow(dead_code, reason = "the object with log lines takes its place"))]
 static OBJECT: &[u8] = aya::include_bytes_aligned!("profiler.bpf.o");
 
 /// `enum bpf_prog_type` of `include/uapi/linux/bpf.h`.
@@ -31,15 +32,15 @@ pub(crate) const PROGRAM_TYPE_RAW_TRACEPOINT: u32 = 17;
 /// `BPF_F_RDONLY_PROG`.
 const MAP_READ_ONLY_IN_PROGRAM: u32 = 1 << 7;
 
-/// Sizes that depend on how much there is to record.
+/// The size of the ring buffer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    ring_buffer_bytes: u32,
+pub(super) struct RingBufferSize {
+    bytes: u32,
 }
 
-impl Limits {
-    /// Room for all samples of two seconds on every CPU, with as much again for stacks: among a hundred busy threads
-    /// for each CPU, a reader that is woken waits for half a second and more.
+impl RingBufferSize {
+    /// Enough for all samples of two seconds on every CPU, and as much again for stacks: among a hundred busy threads
+    /// for each CPU, a reader that is woken runs only after half a second or more.
     pub(super) fn new(frequency_hz: u64, cpus: usize) -> Self {
         const MIN_BYTES: u64 = 512 << 10;
         const MAX_BYTES: u64 = 64 << 20;
@@ -48,49 +49,53 @@ impl Limits {
         let samples = frequency_hz.saturating_mul(SECONDS).saturating_mul(cpus as u64);
         let bytes =
             samples.saturating_mul(SAMPLE_AND_STACK_BYTES).clamp(MIN_BYTES, MAX_BYTES).next_power_of_two();
-        Self { ring_buffer_bytes: u32::try_from(bytes).unwrap_or(1 << 20) }
+        Self { bytes: u32::try_from(bytes).unwrap_or(1 << 20) }
     }
 
-    /// The reader is woken when a quarter is used.
+    /// The used bytes at which the reader is woken: a quarter.
     pub(super) fn wakeup_bytes(self) -> u64 {
-        u64::from(self.ring_buffer_bytes / 4)
+        u64::from(self.bytes / 4)
     }
 }
 
-/// The loaded kernel side. Dropped, it is gone from the kernel: nothing is pinned.
-pub(super) struct KernelSide {
+/// The loaded programs and their maps. Dropping it unloads them: nothing is pinned.
+pub(super) struct LoadedPrograms {
     records: RingBuf<MapData>,
     counters: OwnedFd,
     sample: OwnedFd,
     unwind_maps: Option<UnwindMaps>,
     _maps: HashMap<String, OwnedFd>,
     _tracepoints: Vec<OwnedFd>,
+    #[cfg(feature = "bpf-log")]
+    log: Option<super::bpf_log::BpfLog>,
 }
 
-impl KernelSide {
+impl LoadedPrograms {
     /// Creates the maps, fills in constants and targets, and loads the programs that the plan needs.
-    pub(super) fn load(plan: &Plan, config: &Config, limits: Limits) -> Result<Self> {
+    pub(super) fn load(plan: &Plan, config: &Config, ring_buffer: RingBufferSize) -> Result<Self> {
         raise_locked_memory_limit();
-        let mut object = aya_obj::Object::parse(OBJECT).map_err(broken)?;
+        let mut object = aya_obj::Object::parse(&object_bytes()?).map_err(broken)?;
         let globals = HashMap::from([(names::GLOBAL_CONFIG, (config.as_bytes(), true))]);
         object.patch_map_data(globals).map_err(broken)?;
         let mut definitions: Vec<(String, aya_obj::Map)> = object.maps.drain().collect();
         let mut maps = HashMap::new();
         for (name, map) in &mut definitions {
             if name == names::MAP_RECORDS {
-                map.set_max_entries(limits.ring_buffer_bytes);
+                map.set_max_entries(ring_buffer.bytes);
             }
             maps.insert(name.clone(), create_map(name, map)?);
         }
         relocate(&mut object, &definitions, &maps)?;
         fill_targets(plan, &maps)?;
-        let (sample, walks) = load_sampling(&object, plan, &maps)?;
-        let unwind_maps = if walks { Some(empty_unwind_maps(&maps)?) } else { None };
-        let tracepoints = follow_processes(&object, plan, config)?;
+        let (sample, unwinds) = load_sampling(&object, plan, &maps)?;
+        let unwind_maps = if unwinds { Some(empty_unwind_maps(&maps)?) } else { None };
+        let tracepoints = attach_tracepoints(&object, plan, config)?;
         let map_data = |name| MapData::from_fd(clone_fd(map(&maps, name)?)?).map_err(broken);
         Ok(Self {
             records: Map::RingBuf(map_data(names::MAP_RECORDS)?).try_into().map_err(broken)?,
             counters: clone_fd(map(&maps, names::MAP_COUNTERS)?)?,
+            #[cfg(feature = "bpf-log")]
+            log: unwinds.then(|| super::bpf_log::BpfLog::open(sample.as_fd())).transpose()?,
             sample,
             unwind_maps,
             _maps: maps,
@@ -98,29 +103,39 @@ impl KernelSide {
         })
     }
 
-    /// The program to run at each tick.
+    /// The program that runs at each tick.
     pub(super) fn sample_program(&self) -> BorrowedFd<'_> {
         self.sample.as_fd()
     }
 
-    /// The unwind tables, to be filled: once, and where stacks are walked by tables.
+    /// The unwind maps, to be filled: `Some` once, and only if the unwinder captures stacks.
     pub(super) fn take_unwind_maps(&mut self) -> Option<UnwindMaps> {
         self.unwind_maps.take()
     }
 
-    /// Becomes readable when the ring buffer fills.
+    /// Becomes readable when the BPF programs wake the reader.
     pub(super) fn records_fd(&self) -> BorrowedFd<'_> {
         self.records.as_fd()
     }
 
-    /// Takes all records there are.
+    /// Becomes readable when the BPF programs log.
+    #[cfg(feature = "bpf-log")]
+    pub(super) fn log_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.log.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Decodes all pending records into the batch.
     pub(super) fn drain(&mut self, batch: &mut Batch) {
+        #[cfg(feature = "bpf-log")]
+        if let Some(log) = &mut self.log {
+            log.print();
+        }
         while let Some(record) = self.records.next() {
             records::decode(&record, batch);
         }
     }
 
-    /// The counters, all CPUs together.
+    /// The counters, summed over all CPUs.
     pub(super) fn counts(&self) -> Result<KernelCounts> {
         Ok(KernelCounts {
             target_ticks: self.count(Counter::TargetTicks)?,
@@ -131,25 +146,37 @@ impl KernelSide {
         })
     }
 
-    /// One of the counters.
+    /// One counter, summed over all CPUs.
     pub(super) fn count(&self, counter: Counter) -> Result<u64> {
         bpf::sum_over_cpus(self.counters.as_fd(), counter as u32).map_err(|error| {
-            Error::with_source(ErrorKind::Io, "failed to read the kernel side's counters", error)
+            Error::with_source(ErrorKind::Io, "failed to read the counters of the BPF programs", error)
         })
     }
 }
 
-impl fmt::Debug for KernelSide {
+impl fmt::Debug for LoadedPrograms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KernelSide").field("sample", &self.sample).finish_non_exhaustive()
+        f.debug_struct("LoadedPrograms").field("sample", &self.sample).finish_non_exhaustive()
     }
 }
 
-/// Before 5.11 maps count against the limit on locked memory. Where it cannot be raised, creating a map tells.
+/// The bytes of the object to load.
+#[cfg(not(feature = "bpf-log"))]
+fn object_bytes() -> Result<&'static [u8]> {
+    Ok(OBJECT)
+}
+
+/// The bytes of the object with log lines.
+#[cfg(feature = "bpf-log")]
+fn object_bytes() -> Result<Vec<u8>> {
+    super::bpf_log::read_object()
+}
+
+/// Before 5.11 maps count against the limit on locked memory. Where it cannot be raised, creating a map reports it.
 fn raise_locked_memory_limit() {
     let unlimited = rustix::process::Rlimit { current: None, maximum: None };
     if let Err(error) = rustix::process::setrlimit(rustix::process::Resource::Memlock, unlimited) {
-        log::debug!("the limit on locked memory stays as it is: {error}");
+        log::debug!("failed to raise the limit on locked memory: {error}");
     }
 }
 
@@ -164,7 +191,7 @@ fn create_map(name: &str, definition: &aya_obj::Map) -> Result<OwnedFd> {
         max_entries: definition.max_entries(),
         flags: definition.map_flags() | if constants { MAP_READ_ONLY_IN_PROGRAM } else { 0 },
     };
-    let inner = if name == names::MAP_CHUNKS { Some(create_chunk().map_err(failed)?) } else { None };
+    let inner = if name == names::MAP_UNWIND_ROWS { Some(create_chunk().map_err(failed)?) } else { None };
     let map = bpf::create_map(name.trim_start_matches('.'), shape, inner.as_ref().map(AsFd::as_fd))
         .map_err(failed)?;
     if constants {
@@ -189,7 +216,7 @@ fn relocate(
 
 fn fill_targets(plan: &Plan, maps: &HashMap<String, OwnedFd>) -> Result<()> {
     let failed =
-        |error| Error::from_io(Operation::CreateMap, "failed to set the target in the kernel side", error);
+        |error| Error::from_io(Operation::CreateMap, "failed to write the target into a BPF map", error);
     match &plan.filter {
         Filter::Processes(ids) | Filter::Threads(ids) => {
             let targets = map(maps, names::MAP_TARGETS)?;
@@ -211,38 +238,38 @@ fn fill_targets(plan: &Plan, maps: &HashMap<String, OwnedFd>) -> Result<()> {
     Ok(())
 }
 
-/// Loads what runs at each tick; true when it walks user stacks by tables.
+/// Loads the program that runs at each tick; true when it captures user stacks by the unwinder.
 fn load_sampling(
     object: &aya_obj::Object,
     plan: &Plan,
     maps: &HashMap<String, OwnedFd>,
 ) -> Result<(OwnedFd, bool)> {
     let load = |name| load_program(object, name, PROGRAM_TYPE_PERF_EVENT);
-    if !plan.walks() {
-        return Ok((load(names::PROGRAM_SAMPLE)?, false));
+    if !plan.uses_unwinder() {
+        return Ok((load(names::PROGRAM_SAMPLE_FP)?, false));
     }
     if has_helper(Helper::Loop) {
         return Ok((load(names::PROGRAM_SAMPLE_LOOP)?, true));
     }
-    let link = load(names::PROGRAM_SAMPLE_LINK)?;
-    let links = map(maps, names::MAP_LINKS)?;
-    bpf::update_element(links, &0_u32.to_ne_bytes(), &link.as_raw_fd().to_ne_bytes()).map_err(|error| {
-        Error::from_io(Operation::LoadProgram, "failed to chain the programs that walk a stack", error)
-    })?;
-    Ok((load(names::PROGRAM_SAMPLE_CHAIN)?, true))
+    let unwind = load(names::PROGRAM_UNWIND_TAILCALL)?;
+    let tail_calls = map(maps, names::MAP_TAIL_CALLS)?;
+    bpf::update_element(tail_calls, &0_u32.to_ne_bytes(), &unwind.as_raw_fd().to_ne_bytes()).map_err(
+        |error| Error::from_io(Operation::LoadProgram, "failed to set the tail call of the unwinder", error),
+    )?;
+    Ok((load(names::PROGRAM_SAMPLE_TAILCALL)?, true))
 }
 
 /// Helpers that not every kernel has, `enum bpf_func_id` of `include/uapi/linux/bpf.h`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Helper {
     /// `bpf_task_pt_regs`: 5.15.
-    TaskRegisters = 175,
+    TaskPtRegs = 175,
     /// `bpf_loop`: 5.17.
     Loop = 181,
 }
 
-/// Whether a sampling program may call a helper. Called without arguments, one that is there is refused for the
-/// want of them (`EACCES`), one that is not for itself (`EINVAL`).
+/// Whether a perf_event program can call a helper. The verifier rejects a call without initialized arguments with
+/// `EACCES` if the helper exists, and with `EINVAL` if it does not.
 pub(super) fn has_helper(helper: Helper) -> bool {
     const CALL: u8 = 0x85;
     const EXIT: [u8; 8] = [0x95, 0, 0, 0, 0, 0, 0, 0];
@@ -257,12 +284,12 @@ pub(super) fn has_helper(helper: Helper) -> bool {
 
 fn empty_unwind_maps(maps: &HashMap<String, OwnedFd>) -> Result<UnwindMaps> {
     let fd = |name| clone_fd(map(maps, name)?);
-    Ok(UnwindMaps::new(unwind_maps::Maps {
+    Ok(UnwindMaps::new(UnwindMapFds {
         processes: fd(names::MAP_PROCESSES)?,
         mappings: fd(names::MAP_MAPPINGS)?,
-        pages: fd(names::MAP_PAGES)?,
-        rules: fd(names::MAP_RULES)?,
-        chunks: fd(names::MAP_CHUNKS)?,
+        pages: fd(names::MAP_UNWIND_PAGES)?,
+        rules: fd(names::MAP_UNWIND_RULES)?,
+        rows: fd(names::MAP_UNWIND_ROWS)?,
     }))
 }
 
@@ -273,17 +300,17 @@ fn load_program(object: &aya_obj::Object, name: &str, program_type: u32) -> Resu
         .get(&program.function_key())
         .ok_or_else(|| broken(format!("no code of `{name}`")))?;
     let instructions: Vec<[u8; 8]> = function.instructions.iter().map(instruction_bytes).collect();
-    let info = functions::info(&instructions);
-    // A program of one function needs no types.
-    let types = if info.len() > 1 {
-        let loaded = bpf::load_btf(&functions::types());
+    let func_info = func_info::func_info(&instructions);
+    // A program of one function needs no BTF.
+    let btf = if func_info.len() > 1 {
+        let loaded = bpf::load_btf(&func_info::btf());
         Some(loaded.map_err(|error| {
-            Error::from_io(Operation::LoadProgram, format!("failed to load the types of `{name}`"), error)
+            Error::from_io(Operation::LoadProgram, format!("failed to load the BTF of `{name}`"), error)
         })?)
     } else {
         None
     };
-    let functions = types.as_ref().map(|types| bpf::Functions { btf: types.as_fd(), info: &info });
+    let functions = btf.as_ref().map(|btf| bpf::Functions { btf: btf.as_fd(), info: &func_info });
     let code = Code { instructions: instructions.as_flattened(), license: &program.license, functions };
     bpf::load_program(name, program_type, code).map_err(|refused| {
         let kind = match refused.error.kind() {
@@ -296,15 +323,16 @@ fn load_program(object: &aya_obj::Object, name: &str, program_type: u32) -> Resu
     })
 }
 
-/// Attaches what follows processes as they fork, execute and end, as far as the plan needs it.
-fn follow_processes(object: &aya_obj::Object, plan: &Plan, config: &Config) -> Result<Vec<OwnedFd>> {
+/// Attaches the fork, exec and exit programs that the plan needs.
+fn attach_tracepoints(object: &aya_obj::Object, plan: &Plan, config: &Config) -> Result<Vec<OwnedFd>> {
     const FORK: (&str, &CStr) = (names::PROGRAM_FORK, c"sched_process_fork");
     const EXEC: (&str, &CStr) = (names::PROGRAM_EXEC, c"sched_process_exec");
     const EXIT: (&str, &CStr) = (names::PROGRAM_EXIT, c"sched_process_exit");
-    // A child's id is read at an offset.
-    let forks = plan.children || (plan.walks() && plan.follows_forks() && config.task_thread_pid != 0);
-    let fork_and_exit = forks.then_some([FORK, EXIT]).into_iter().flatten();
-    plan.walks()
+    // The fork program reads the child's id at an offset from BTF.
+    let follows_forks =
+        plan.children || (plan.uses_unwinder() && plan.follows_forks() && config.task_thread_pid != 0);
+    let fork_and_exit = follows_forks.then_some([FORK, EXIT]).into_iter().flatten();
+    plan.uses_unwinder()
         .then_some(EXEC)
         .into_iter()
         .chain(fork_and_exit)
@@ -334,7 +362,7 @@ fn clone_fd(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     fd.try_clone_to_owned().map_err(broken)
 }
 
-/// The object is part of this binary: what is wrong with it is wrong for everybody.
+/// An error of the embedded object, which is a defect of this build.
 fn broken(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::with_source(ErrorKind::InvalidData, "the embedded BPF object is broken", cause)
 }
@@ -344,17 +372,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_object_has_every_program_and_map_that_the_loader_asks_for() {
+    fn the_object_has_every_program_and_map_that_the_loader_looks_up() {
         let object = aya_obj::Object::parse(OBJECT).unwrap();
-        for program in [names::PROGRAM_SAMPLE, names::PROGRAM_FORK, names::PROGRAM_EXIT] {
+        for program in [
+            names::PROGRAM_SAMPLE_FP,
+            names::PROGRAM_SAMPLE_LOOP,
+            names::PROGRAM_SAMPLE_TAILCALL,
+            names::PROGRAM_UNWIND_TAILCALL,
+            names::PROGRAM_FORK,
+            names::PROGRAM_EXEC,
+            names::PROGRAM_EXIT,
+        ] {
             assert!(object.programs.contains_key(program), "{program}");
         }
         for map in [
             names::MAP_RECORDS,
-            names::MAP_STACKS,
+            names::MAP_SENT_STACKS,
             names::MAP_TARGETS,
             names::MAP_CGROUP,
             names::MAP_COUNTERS,
+            names::MAP_TAIL_CALLS,
+            names::MAP_PROCESSES,
+            names::MAP_MAPPINGS,
+            names::MAP_UNWIND_PAGES,
+            names::MAP_UNWIND_ROWS,
+            names::MAP_UNWIND_RULES,
         ] {
             assert!(object.maps.contains_key(map), "{map}");
         }
@@ -364,9 +406,9 @@ mod tests {
 
     #[test]
     fn the_ring_buffer_grows_with_frequency_and_cpus_within_bounds() {
-        assert_eq!(Limits::new(99, 2).ring_buffer_bytes, 512 << 10);
-        assert!(Limits::new(1_999, 2).ring_buffer_bytes >= 2 * 1_999 * 2 * 128);
-        assert!(Limits::new(9_999, 64).ring_buffer_bytes >= 32 << 20);
-        assert_eq!(Limits::new(u64::MAX, 8192).ring_buffer_bytes, 64 << 20);
+        assert_eq!(RingBufferSize::new(99, 2).bytes, 512 << 10);
+        assert!(RingBufferSize::new(1_999, 2).bytes >= 2 * 1_999 * 2 * 128);
+        assert!(RingBufferSize::new(9_999, 64).bytes >= 32 << 20);
+        assert_eq!(RingBufferSize::new(u64::MAX, 8192).bytes, 64 << 20);
     }
 }

@@ -1,38 +1,39 @@
-//! From an instruction pointer to the rule of its code, through the tables that user space fills.
+//! Looks up an instruction pointer in the unwind table: mapping, page, row, rule.
 
 use aya_ebpf::helpers::generated as helpers;
 use profiler_common::unwind::{
-    CHUNK_ROWS, MAX_MAPPINGS, MAX_PAGES, MAX_PROCESS_MAPPINGS, MAX_RULES, MappingEntry, PAGE_BITS, PageEntry,
-    Row, Rule,
+    MAX_MAPPINGS, MAX_MAPPINGS_PER_PROCESS, MAX_PAGES, MAX_RULES, MappingEntry, PAGE_BITS, PageEntry,
+    ROWS_PER_CHUNK, Row, Rule,
 };
 
-use crate::maps::{CHUNKS, MAPPINGS, PAGES, RULES};
+use super::maps::{MAPPINGS, UNWIND_PAGES, UNWIND_ROWS, UNWIND_RULES};
 
-/// Steps of the search among a process's mappings.
-const MAPPING_STEPS: u32 = MAX_PROCESS_MAPPINGS.ilog2();
-/// Steps of the search among a page's rows: at most one for each byte, and the one carried over.
+/// Steps of the binary search among a process's mappings.
+const MAPPING_STEPS: u32 = MAX_MAPPINGS_PER_PROCESS.ilog2();
+/// Steps of the binary search among a page's rows: at most one row for each byte, and the one carried over.
 const ROW_STEPS: u32 = PAGE_BITS + 1;
 
-const PAGE_MASK: u64 = (1 << PAGE_BITS) - 1;
+const PAGE_OFFSET_MASK: u64 = (1 << PAGE_BITS) - 1;
 
-/// All mappings of all processes: one value of one array, so that what is in it is found by arithmetic.
+/// The mappings of all processes: one map value, so that an entry is found by arithmetic and not by a lookup.
 #[derive(Clone, Copy)]
 pub(crate) struct Mappings(*const MappingEntry);
 
 impl Mappings {
+    /// Looks up the map value.
     #[inline(always)]
     pub(crate) fn get() -> Option<Self> {
         Some(Self(MAPPINGS.get_ptr(0)?.cast()))
     }
 
-    /// A mapping by its index.
+    /// The mapping with an index, masked into the bounds of the map value.
     #[inline(always)]
     pub(crate) fn at(self, index: u32) -> *const MappingEntry {
         // SAFETY: the mask keeps the index within the value.
         unsafe { self.0.add((index & (MAX_MAPPINGS - 1)) as usize) }
     }
 
-    /// The index of the mapping with this address, among `count` that begin at `first`.
+    /// The index of the mapping that contains an address, among `count` mappings from index `first` on.
     #[inline(always)]
     pub(crate) fn find(self, first: u32, count: u32, address: u64) -> Option<u32> {
         let mut low = first;
@@ -40,7 +41,7 @@ impl Mappings {
         if left == 0 {
             return None;
         }
-        // Bound: as many steps as the most mappings of a process need.
+        // Bound: the steps that the most mappings of a process need.
         for _ in 0..MAPPING_STEPS {
             if left <= 1 {
                 break;
@@ -52,12 +53,12 @@ impl Mappings {
             }
             left -= half;
         }
-        self.holds(low, address).then_some(low)
+        self.contains(low, address).then_some(low)
     }
 
-    /// Whether the mapping at an index has this address.
+    /// Whether the mapping with an index contains an address.
     #[inline(always)]
-    pub(crate) fn holds(self, index: u32, address: u64) -> bool {
+    pub(crate) fn contains(self, index: u32, address: u64) -> bool {
         let mapping = self.at(index);
         // SAFETY: `at` stays within the value.
         let start = unsafe { (*mapping).start };
@@ -67,64 +68,65 @@ impl Mappings {
     }
 }
 
-/// The rule of the code at an address in a mapping; the one of unknown code where there is none.
+/// The unwind rule for an address in a mapping; the rule with [`CfaRule::Unknown`](profiler_common::unwind::CfaRule)
+/// where there is none.
 #[inline(always)]
-pub(crate) fn rule(mapping: *const MappingEntry, address: u64) -> Rule {
+pub(crate) fn rule_for(mapping: *const MappingEntry, address: u64) -> Rule {
     find_rule(mapping, address).unwrap_or_default()
 }
 
 #[inline(always)]
 fn find_rule(mapping: *const MappingEntry, address: u64) -> Option<Rule> {
-    // SAFETY: the mapping is one that `Mappings::at` gave.
+    // SAFETY: the mapping comes from `Mappings::at`.
     let mapping = unsafe { &*mapping };
     let address = address.wrapping_sub(mapping.bias);
     let page = ((address >> PAGE_BITS) as u32).wrapping_sub(mapping.first_page);
     if page >= mapping.pages {
         return None;
     }
-    let pages = PAGES.get_ptr(0)?.cast::<PageEntry>();
+    let pages = UNWIND_PAGES.get_ptr(0)?.cast::<PageEntry>();
     // SAFETY: the mask keeps the index within the value.
     let page = unsafe { *pages.add((mapping.page_entry.wrapping_add(page) & (MAX_PAGES - 1)) as usize) };
     let mut left = u32::from(page.rows);
     if left == 0 {
         return None;
     }
-    let rows = chunk(u32::from(page.chunk))?;
-    let offset = (address & PAGE_MASK) as u32;
+    let rows = rows_of_chunk(u32::from(page.chunk))?;
+    let offset = (address & PAGE_OFFSET_MASK) as u32;
     let mut low = page.first_row;
-    // Bound: as many steps as the most rows of a page need.
+    // Bound: the steps that the most rows of a page need.
     for _ in 0..ROW_STEPS {
         if left <= 1 {
             break;
         }
         let half = left >> 1;
-        if row(rows, low + half).offset() <= offset {
+        if row_at(rows, low + half).offset() <= offset {
             low += half;
         }
         left -= half;
     }
-    let rules = RULES.get_ptr(0)?.cast::<Rule>();
+    let rules = UNWIND_RULES.get_ptr(0)?.cast::<Rule>();
     // SAFETY: the mask keeps the index within the value.
-    Some(unsafe { *rules.add((row(rows, low).rule() & (MAX_RULES - 1)) as usize) })
+    Some(unsafe { *rules.add((row_at(rows, low).rule() & (MAX_RULES - 1)) as usize) })
 }
 
 #[inline(always)]
-fn row(rows: *const Row, index: u32) -> Row {
+fn row_at(rows: *const Row, index: u32) -> Row {
     // SAFETY: the mask keeps the index within the chunk.
-    unsafe { *rows.add((index & (CHUNK_ROWS - 1)) as usize) }
+    unsafe { *rows.add((index & (ROWS_PER_CHUNK - 1)) as usize) }
 }
 
-/// The rows of a chunk.
+/// The rows of a chunk, `None` where the chunk does not exist.
 #[inline(always)]
-fn chunk(index: u32) -> Option<*const Row> {
-    let outer = (&raw const CHUNKS).cast_mut().cast();
+fn rows_of_chunk(index: u32) -> Option<*const Row> {
+    let outer = (&raw const UNWIND_ROWS).cast_mut().cast();
     // SAFETY: the map is an array of maps, and the key a live number.
     let inner = unsafe { helpers::bpf_map_lookup_elem(outer, (&raw const index).cast()) };
     if inner.is_null() {
         return None;
     }
     let first = 0_u32;
-    // SAFETY: what the outer map holds is an array.
+    // SAFETY: each inner map is an array.
     let rows = unsafe { helpers::bpf_map_lookup_elem(inner, (&raw const first).cast()) };
     if rows.is_null() { None } else { Some(rows.cast_const().cast()) }
 }

@@ -1,4 +1,4 @@
-//! Reading kernel structures at the offsets that the loader found in BTF.
+//! Reads fields of kernel structures at offsets from BTF.
 
 use core::{ffi::c_void, mem::MaybeUninit};
 

@@ -1,0 +1,42 @@
+//! Names of the programs, maps and globals in the BPF object, as the loader looks them up.
+
+/// perf_event program: user stacks by `bpf_get_stack`, which follows frame pointers.
+pub const PROGRAM_SAMPLE_FP: &str = "sample_fp";
+/// perf_event program: user stacks by the unwinder, in one `bpf_loop`.
+pub const PROGRAM_SAMPLE_LOOP: &str = "sample_loop";
+/// perf_event program: user stacks by the unwinder, through tail calls, for kernels without `bpf_loop`.
+pub const PROGRAM_SAMPLE_TAILCALL: &str = "sample_tailcall";
+/// perf_event program that [`PROGRAM_SAMPLE_TAILCALL`] and it itself tail-call for further frames.
+pub const PROGRAM_UNWIND_TAILCALL: &str = "unwind_tailcall";
+/// Raw tracepoint program that gives a forked child its parent's mappings and target entry.
+pub const PROGRAM_FORK: &str = "process_fork";
+/// Raw tracepoint program that removes the mappings of a process that executes another program.
+pub const PROGRAM_EXEC: &str = "process_exec";
+/// Raw tracepoint program that removes the mappings and the target entry of a process that exits.
+pub const PROGRAM_EXIT: &str = "process_exit";
+
+/// Ring buffer of [`SampleRecord`](super::SampleRecord), stack records and
+/// [`StaleMappingsRecord`](super::StaleMappingsRecord).
+pub const MAP_RECORDS: &str = "RECORDS";
+/// Ids of the stacks that were sent.
+pub const MAP_SENT_STACKS: &str = "SENT_STACKS";
+/// Process or thread ids to sample.
+pub const MAP_TARGETS: &str = "TARGETS";
+/// The cgroup v2 directory to sample below.
+pub const MAP_CGROUP: &str = "CGROUP";
+/// One value for each [`Counter`](super::Counter).
+pub const MAP_COUNTERS: &str = "COUNTERS";
+/// Program array whose one entry is [`PROGRAM_UNWIND_TAILCALL`].
+pub const MAP_TAIL_CALLS: &str = "TAIL_CALLS";
+/// Process id -> [`ProcessEntry`](super::unwind::ProcessEntry).
+pub const MAP_PROCESSES: &str = "PROCESSES";
+/// One value, all [`MappingEntry`](super::unwind::MappingEntry)s.
+pub const MAP_MAPPINGS: &str = "MAPPINGS";
+/// One value, all [`PageEntry`](super::unwind::PageEntry)s.
+pub const MAP_UNWIND_PAGES: &str = "UNWIND_PAGES";
+/// Array of maps: chunk -> an array of one value, its [`Row`](super::unwind::Row)s.
+pub const MAP_UNWIND_ROWS: &str = "UNWIND_ROWS";
+/// One value, all [`Rule`](super::unwind::Rule)s.
+pub const MAP_UNWIND_RULES: &str = "UNWIND_RULES";
+/// The load-time constant of type [`Config`](super::Config).
+pub const GLOBAL_CONFIG: &str = "CONFIG";

@@ -1,0 +1,127 @@
+//! The BPF maps: ring buffer, sent stack ids, targets, counters, unwind tables, caches.
+
+use core::cell::UnsafeCell;
+
+use aya_ebpf::{
+    bindings::{BPF_F_MMAPABLE, bpf_map_def, bpf_map_type::BPF_MAP_TYPE_ARRAY_OF_MAPS},
+    macros::map,
+    maps::{Array, CgroupArray, HashMap, LruHashMap, PerCpuArray, ProgramArray, RingBuf},
+};
+use profiler_common::{
+    Counter, EPILOGUE_CACHE_CAPACITY, SENT_STACKS_CAPACITY, STALE_MAPPINGS_CAPACITY, StackId,
+    TARGETS_CAPACITY,
+    unwind::{
+        MAX_MAPPINGS, MAX_PAGES, MAX_PROCESSES, MAX_ROW_CHUNKS, MAX_RULES, MappingEntry, PageEntry,
+        ProcessEntry, Rule,
+    },
+};
+use profiler_ebpf::epilogue::CachedEpilogue;
+
+use super::scratch::Scratch;
+
+/// Written by all programs; read by the reader thread.
+/// Samples, stacks and stale-mappings records, by their first word.
+/// The loader sets the size.
+/// When full: the sample is lost and counted; a stale-mappings record is dropped, and a later sample repeats it.
+#[map]
+pub(crate) static RECORDS: RingBuf = RingBuf::with_byte_size(512 * 1024, 0);
+
+/// Written and read by the sampling programs.
+/// Stack id -> nothing: the stacks that user space has.
+/// When full: the least recently used id is evicted, and its stack is sent again at its next sample.
+#[map]
+pub(crate) static SENT_STACKS: LruHashMap<StackId, u8> =
+    LruHashMap::with_max_entries(SENT_STACKS_CAPACITY, 0);
+
+/// Written by the loader, and by the fork and exit programs; read by the sampling programs.
+/// Process or thread id in the profiler's PID namespace -> nothing.
+/// When full: a forked child is counted and not sampled.
+#[map]
+pub(crate) static TARGETS: HashMap<u32, u8> = HashMap::with_max_entries(TARGETS_CAPACITY, 0);
+
+/// Written by the loader; read by the sampling programs.
+/// 0 -> the cgroup v2 directory to sample below.
+/// When full: cannot be, it has one entry.
+#[map]
+pub(crate) static CGROUP: CgroupArray = CgroupArray::with_max_entries(1, 0);
+
+/// Written and read by the sampling programs, within one run.
+/// 0 -> the working memory of the run, which is too large for the BPF stack.
+/// When full: cannot be, it has one entry.
+#[map]
+pub(crate) static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
+
+/// Written by all programs; read by user space.
+/// Counter -> count.
+/// When full: cannot be, it has an entry for each counter.
+#[map]
+pub(crate) static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Counter::COUNT, 0);
+
+/// Written by user space, and by the fork, exec and exit programs; read by the unwinder.
+/// Process id -> the range of its mappings in `MAPPINGS`.
+/// When full: `bpf_get_stack` captures the stacks of further processes.
+#[map]
+pub(crate) static PROCESSES: HashMap<u32, ProcessEntry> = HashMap::with_max_entries(MAX_PROCESSES, 0);
+
+/// Written by user space through mmap(2); read by the unwinder.
+/// 0 -> the executable mappings of all processes, those of one process sorted by address.
+/// When full: user space installs no further process.
+#[map]
+pub(crate) static MAPPINGS: Array<[MappingEntry; MAX_MAPPINGS as usize]> =
+    Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+/// Written by user space through mmap(2); read by the unwinder.
+/// 0 -> the pages of all files, those of one file sorted by address.
+/// When full: user space installs no further file, whose code is unwound by frame pointer.
+#[map]
+pub(crate) static UNWIND_PAGES: Array<[PageEntry; MAX_PAGES as usize]> =
+    Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+/// Written by user space; read by the unwinder.
+/// Chunk -> an array of one value, its rows. User space adds chunks on demand.
+/// When full: user space installs no further file, whose code is unwound by frame pointer.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "maps")]
+pub(crate) static UNWIND_ROWS: ArrayOfMaps = ArrayOfMaps(UnsafeCell::new(bpf_map_def {
+    type_: BPF_MAP_TYPE_ARRAY_OF_MAPS,
+    key_size: size_of::<u32>() as u32,
+    value_size: size_of::<u32>() as u32,
+    max_entries: MAX_ROW_CHUNKS,
+    map_flags: 0,
+    id: 0,
+    pinning: 0,
+}));
+
+/// Written by user space through mmap(2); read by the unwinder.
+/// 0 -> the rules of all rows.
+/// When full: user space installs no further file, whose code is unwound by frame pointer.
+#[map]
+pub(crate) static UNWIND_RULES: Array<[Rule; MAX_RULES as usize]> =
+    Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+/// Written and read by the sampling programs.
+/// Process id -> the time of its last stale-mappings record, `CLOCK_MONOTONIC` nanoseconds.
+/// When full: the least recently used process is evicted, and its next record is sent early.
+#[map]
+pub(crate) static STALE_MAPPINGS: LruHashMap<u32, u64> =
+    LruHashMap::with_max_entries(STALE_MAPPINGS_CAPACITY, 0);
+
+/// Written and read by the sampling programs.
+/// Hash of an instruction's address -> its epilogue scan. A direct-mapped cache: an address replaces another with the
+/// same hash.
+/// When full: cannot be, every entry exists from the start.
+#[map]
+pub(crate) static EPILOGUES: Array<CachedEpilogue> = Array::with_max_entries(EPILOGUE_CACHE_CAPACITY, 0);
+
+/// Written by the loader; read by the tail-calling programs.
+/// 0 -> the program that unwinds further frames.
+/// When full: cannot be, it has one entry.
+#[map]
+pub(crate) static TAIL_CALLS: ProgramArray = ProgramArray::with_max_entries(1, 0);
+
+/// A map definition of type array of maps, which aya-ebpf 0.2 does not offer.
+#[repr(transparent)]
+pub(crate) struct ArrayOfMaps(UnsafeCell<bpf_map_def>);
+
+// SAFETY: the loader replaces each use of the definition by the map; nothing writes it.
+unsafe impl Sync for ArrayOfMaps {}

@@ -1,0 +1,77 @@
+//! Entry points of the BPF object: perf_event programs for timer ticks, raw tracepoints for fork, exec and exit.
+//!
+//! Each calls a `try_` function and counts its error.
+
+use aya_ebpf::{
+    macros::{perf_event, raw_tracepoint},
+    programs::{PerfEventContext, RawTracePointContext},
+};
+use profiler_common::Counter;
+
+use super::{counters::count, process_events, sample};
+
+/// Runs at each tick of a CPU's timer event: user stacks by `bpf_get_stack`, which follows frame pointers.
+#[perf_event]
+fn sample_fp(context: PerfEventContext) -> u32 {
+    count_error(sample::try_sample_fp(&context));
+    0
+}
+
+/// Runs at each tick of a CPU's timer event: user stacks by the unwinder, in one `bpf_loop`.
+#[perf_event]
+fn sample_loop(context: PerfEventContext) -> u32 {
+    count_error(sample::try_sample_loop(&context));
+    0
+}
+
+/// As [`sample_loop`], for kernels without `bpf_loop`: starts the unwinder and continues by a tail call.
+#[perf_event]
+fn sample_tailcall(context: PerfEventContext) -> u32 {
+    count_error(sample::try_sample_tailcall(&context));
+    0
+}
+
+/// Tail-called by [`sample_tailcall`] and by itself: unwinds some frames more.
+#[perf_event]
+fn unwind_tailcall(context: PerfEventContext) -> u32 {
+    count_error(sample::try_unwind_tailcall(&context));
+    0
+}
+
+/// Runs at `sched_process_fork`: the child gets its parent's mappings and target entry before it runs.
+#[raw_tracepoint(tracepoint = "sched_process_fork")]
+fn process_fork(context: RawTracePointContext) -> i32 {
+    count_error(process_events::try_fork(&context));
+    0
+}
+
+/// Runs at `sched_process_exec`: the mappings of the previous program are gone.
+#[raw_tracepoint(tracepoint = "sched_process_exec")]
+fn process_exec(_context: RawTracePointContext) -> i32 {
+    process_events::exec();
+    0
+}
+
+/// Runs at `sched_process_exit`: the id of a target that exited can be reused by another process.
+#[raw_tracepoint(tracepoint = "sched_process_exit")]
+fn process_exit(context: RawTracePointContext) -> i32 {
+    process_events::exit(&context);
+    0
+}
+
+#[inline(always)]
+fn count_error(result: Result<(), Counter>) {
+    if let Err(counter) = result {
+        count(counter);
+    }
+}
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}
+
+/// The kernel offers its stack and task helpers to programs under the GPL only.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "license")]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

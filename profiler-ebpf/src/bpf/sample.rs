@@ -1,0 +1,186 @@
+//! The sampling programs: filter a tick, capture kernel and user stack, send the sample.
+
+use core::ffi::c_void;
+
+use aya_ebpf::{helpers::generated as helpers, programs::PerfEventContext};
+use profiler_common::{
+    COMM_BYTES, Counter, FRAMES_PER_TAIL_CALL, MAX_FRAMES, RecordKind, SampleRecord, StackId,
+};
+
+use super::{
+    config::get,
+    counters::{add, count},
+    maps::{SCRATCH, TAIL_CALLS},
+    pid_namespace::{TaskIds, current_task_ids},
+    ring_buffer::{Wakeup, send},
+    scratch::Scratch,
+    stack_capture::{self, Side},
+    target_filter::{Verdict, filter_task},
+    unwinder,
+};
+
+/// Takes a sample whose user stack `bpf_get_stack` captures.
+///
+/// # Errors
+/// The counter of the loss when the sample is lost, as for all functions here.
+#[inline(always)]
+pub(crate) fn try_sample_fp(context: &PerfEventContext) -> Result<(), Counter> {
+    let Some(scratch) = try_begin(context)? else { return Ok(()) };
+    let user_stack = capture_user_stack(context, scratch);
+    finish(scratch, user_stack)
+}
+
+/// Takes a sample whose user stack the unwinder captures in one `bpf_loop`.
+#[inline(always)]
+pub(crate) fn try_sample_loop(context: &PerfEventContext) -> Result<(), Counter> {
+    let Some(scratch) = try_begin(context)? else { return Ok(()) };
+    let user_stack = if unwinder::begin(context, scratch) {
+        let mut state: *mut Scratch = scratch;
+        // SAFETY: the callback has the type that the helper calls, and the state outlives the loop.
+        unsafe {
+            helpers::bpf_loop(MAX_FRAMES as u32, unwind_frame as *mut c_void, (&raw mut state).cast(), 0);
+        }
+        unwinder::finish(scratch)
+    } else {
+        capture_user_stack(context, scratch)
+    };
+    finish(scratch, user_stack)
+}
+
+/// The callback of `bpf_loop`: unwinds one frame; 1 ends the loop. A mangled name would depend on where the crate is built.
+///
+/// VERIFIER: never inlined. In a larger function the compiler keeps what a failed read left undefined on the stack, which
+/// 5.10 refuses to load.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn unwind_frame(_iteration: u64, state: *mut *mut Scratch) -> i64 {
+    // SAFETY: the loop was given the address of a pointer to this CPU's scratch.
+    let scratch = unsafe { &mut **state };
+    i64::from(!unwinder::unwind_frame::<true>(scratch))
+}
+
+/// As [`unwind_frame`], for kernels without `bpf_loop`, which the epilogue scan needs.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn unwind_frame_without_scan(state: *mut *mut Scratch) -> i64 {
+    // SAFETY: as above.
+    let scratch = unsafe { &mut **state };
+    i64::from(!unwinder::unwind_frame::<false>(scratch))
+}
+
+/// As [`try_sample_loop`], for kernels without `bpf_loop`: starts the unwinder and tail-calls
+/// [`try_unwind_tailcall`] for the frames.
+#[inline(always)]
+pub(crate) fn try_sample_tailcall(context: &PerfEventContext) -> Result<(), Counter> {
+    let Some(scratch) = try_begin(context)? else { return Ok(()) };
+    let user_stack = if unwinder::begin(context, scratch) {
+        // SAFETY: the program has no destructors to skip.
+        unsafe { TAIL_CALLS.tail_call(context, 0) };
+        unwinder::finish(scratch)
+    } else {
+        capture_user_stack(context, scratch)
+    };
+    finish(scratch, user_stack)
+}
+
+/// Unwinds some frames more, and tail-calls itself until the stack ends or the kernel's limit of tail calls is reached.
+#[inline(always)]
+pub(crate) fn try_unwind_tailcall(context: &PerfEventContext) -> Result<(), Counter> {
+    let Some(scratch) = scratch() else { return Ok(()) };
+    let mut state: *mut Scratch = scratch;
+    let mut is_running = true;
+    // Bound: as many frames as the verifier of 5.10 accepts in one program.
+    for _ in 0..FRAMES_PER_TAIL_CALL {
+        if unwind_frame_without_scan(&raw mut state) != 0 {
+            is_running = false;
+            break;
+        }
+    }
+    if is_running {
+        // SAFETY: the program has no destructors to skip.
+        unsafe { TAIL_CALLS.tail_call(context, 0) };
+    }
+    let user_stack = unwinder::finish(scratch);
+    finish(scratch, user_stack)
+}
+
+/// The working memory of this CPU.
+#[inline(always)]
+fn scratch() -> Option<&'static mut Scratch> {
+    let scratch = SCRATCH.get_ptr_mut(0)?;
+    // SAFETY: the value belongs to this CPU, and the program is not interrupted by itself.
+    Some(unsafe { &mut *scratch })
+}
+
+/// Filters the tick, and fills in the sample except for its user stack. `None` where the task is no target.
+#[inline(always)]
+fn try_begin(context: &PerfEventContext) -> Result<Option<&'static mut Scratch>, Counter> {
+    let ids = current_task_ids();
+    if matches!(ids, Some(TaskIds { tid: 0, .. })) {
+        // The idle task.
+        return Ok(None);
+    }
+    let ids = match filter_task(ids) {
+        Verdict::NotTarget => return Ok(None),
+        Verdict::Target(ids) => ids,
+        Verdict::TargetWithoutIds => {
+            count(Counter::TargetTicks);
+            return Err(Counter::LostThreadId);
+        }
+    };
+    count(Counter::TargetTicks);
+    let Some(scratch) = scratch() else { return Ok(None) };
+    fill_sample(&mut scratch.sample, ids);
+    let kernel_stack =
+        if get!(kernel_stacks) != 0 { stack_capture::capture(context, scratch, Side::Kernel) } else { Ok(0) };
+    match kernel_stack {
+        Ok(id) => {
+            scratch.sample.kernel_stack = id;
+            Ok(Some(scratch))
+        }
+        Err(counter) => {
+            add_run_time(scratch);
+            Err(counter)
+        }
+    }
+}
+
+/// Fills in all fields but the stacks, one by one: a structure literal would be cleared and copied.
+#[inline(always)]
+fn fill_sample(sample: &mut SampleRecord, ids: TaskIds) {
+    sample.kind = RecordKind::Sample as u32;
+    // SAFETY: the helper has no arguments and cannot fail.
+    sample.cpu = unsafe { helpers::bpf_get_smp_processor_id() };
+    // SAFETY: as above.
+    sample.time_ns = unsafe { helpers::bpf_ktime_get_ns() };
+    sample.pid = ids.pid;
+    sample.tid = ids.tid;
+    let comm = &raw mut sample.comm;
+    // SAFETY: the buffer has the size given; where there is no name the helper clears it.
+    unsafe { helpers::bpf_get_current_comm(comm.cast(), COMM_BYTES as u32) };
+}
+
+#[inline(always)]
+fn capture_user_stack(context: &PerfEventContext, scratch: &mut Scratch) -> Result<StackId, Counter> {
+    if get!(user_stacks) != 0 { stack_capture::capture(context, scratch, Side::User) } else { Ok(0) }
+}
+
+/// Sends the sample, and adds the run time.
+#[inline(always)]
+fn finish(scratch: &mut Scratch, user_stack: Result<StackId, Counter>) -> Result<(), Counter> {
+    let sent = user_stack.and_then(|id| {
+        scratch.sample.user_stack = id;
+        let bytes = size_of::<SampleRecord>() as u64;
+        let is_sent = send((&raw const scratch.sample).cast(), bytes, Wakeup::AtThreshold);
+        if is_sent { Ok(()) } else { Err(Counter::LostRingBuffer) }
+    });
+    add_run_time(scratch);
+    sent
+}
+
+#[inline(always)]
+fn add_run_time(scratch: &Scratch) {
+    // SAFETY: the helper has no arguments and cannot fail.
+    let end_ns = unsafe { helpers::bpf_ktime_get_ns() };
+    add(Counter::RunTimeNs, end_ns - scratch.sample.time_ns);
+}

@@ -1,0 +1,80 @@
+//! Per-CPU working memory of the sampling programs: unwinder state, stack window, sample and stack record.
+//!
+//! VERIFIER: the state is in a map value and never in registers or on the BPF stack. A value loaded from a map has
+//! no history, so that each unwind step looks to the verifier like the one before and is verified once.
+
+use profiler_common::{MAX_FRAMES, SampleRecord, StackHeader, unwind::ProcessEntry};
+use profiler_ebpf::{
+    epilogue::{CODE_BYTES, ScanState},
+    unwind_step::Registers,
+};
+
+/// The working memory of one run of a program.
+#[repr(C)]
+pub(crate) struct Scratch {
+    pub(crate) unwind: UnwindState,
+    pub(crate) window: StackWindow,
+    pub(crate) epilogue: EpilogueScan,
+    pub(crate) sample: SampleRecord,
+    pub(crate) stack: StackRecord,
+}
+
+/// The state of the unwinder between two frames.
+#[repr(C)]
+pub(crate) struct UnwindState {
+    /// The registers of the frame that was added last.
+    pub(crate) registers: Registers,
+    /// The stack hash of the frames so far.
+    pub(crate) hash: u64,
+    /// The mappings of the process.
+    pub(crate) process: ProcessEntry,
+    /// The index of the mapping that holds the instruction pointer.
+    pub(crate) mapping: u32,
+    /// The number of frames so far.
+    pub(crate) depth: u32,
+    /// Subtracted from the instruction pointer for lookups: 1 for a return address, so that the call is looked up.
+    pub(crate) lookup_offset: u32,
+    /// A [`StackEndReason`](profiler_common::unwind::StackEndReason), or [`UnwindState::RUNNING`].
+    pub(crate) end_reason: u32,
+}
+
+impl UnwindState {
+    /// The stack has not ended.
+    pub(crate) const RUNNING: u32 = 0;
+}
+
+/// Words of the target's stack that are read at once: neighbouring frames are near each other, and a
+/// read costs more by its call than by its length.
+pub(crate) const WINDOW_WORDS: usize = 32;
+
+/// The part of the target's stack that was read last.
+#[repr(C)]
+pub(crate) struct StackWindow {
+    /// The address of the first word.
+    pub(crate) start: u64,
+    /// The number of bytes that were read.
+    pub(crate) bytes: u64,
+    pub(crate) words: [u64; WINDOW_WORDS],
+}
+
+/// The state of an epilogue scan.
+#[repr(C)]
+pub(crate) struct EpilogueScan {
+    /// The code from the scanned instruction on.
+    pub(crate) code: [u8; CODE_BYTES],
+    pub(crate) state: ScanState,
+    /// 1 when the function is the leaf: its instruction runs, and is not preceded by a call.
+    pub(crate) is_leaf: u32,
+}
+
+/// One stack record, as it goes into the ring buffer.
+#[repr(C)]
+pub(crate) struct StackRecord {
+    pub(crate) header: StackHeader,
+    /// The block behind the deepest stack is for padding: addresses are hashed by whole blocks.
+    pub(crate) frames: [u64; MAX_FRAMES + HASH_BLOCK],
+}
+
+/// Addresses that are hashed between two bounds checks: the verifier inspects its state once a block instead of once an
+/// address.
+pub(crate) const HASH_BLOCK: usize = 8;

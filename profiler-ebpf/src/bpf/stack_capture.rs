@@ -1,0 +1,121 @@
+//! Captures a stack by `bpf_get_stack`, and sends a stack record when user space does not have its stack id yet.
+
+use core::ptr::read_volatile;
+
+use aya_ebpf::{
+    EbpfContext, bindings::BPF_F_USER_STACK, helpers::generated as helpers, programs::PerfEventContext,
+};
+use profiler_common::{Counter, MAX_FRAMES, RecordKind, StackHeader, StackId};
+use profiler_ebpf::{
+    stack_flags,
+    stack_id::{hash_finish, hash_step},
+};
+
+use super::{
+    config::get,
+    maps::SENT_STACKS,
+    ring_buffer::{Wakeup, send},
+    scratch::{HASH_BLOCK, Scratch},
+};
+
+const WORD_BYTES: u32 = size_of::<u64>() as u32;
+const HEADER_BYTES: u64 = size_of::<StackHeader>() as u64;
+
+/// Which of the two stacks of a task.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Side {
+    Kernel,
+    User,
+}
+
+/// Captures one stack by `bpf_get_stack` and returns its id; 0 where the task has no stack on that side.
+///
+/// # Errors
+/// The counter of the loss when the stack is new and does not fit into the ring buffer.
+#[inline(always)]
+pub(crate) fn capture(
+    context: &PerfEventContext,
+    scratch: &mut Scratch,
+    side: Side,
+) -> Result<StackId, Counter> {
+    let flags = if side == Side::User { u64::from(BPF_F_USER_STACK) } else { 0 };
+    let frames = (&raw mut scratch.stack.frames).cast();
+    // SAFETY: the buffer has the size given, and the context is that of this program.
+    let bytes = unsafe { helpers::bpf_get_stack(context.as_ptr(), frames, capture_bytes(), flags) };
+    if bytes <= 0 {
+        return Ok(0);
+    }
+    let frames = bytes as u32 / WORD_BYTES;
+    let id = hash_frames(scratch, frames);
+    send_if_new(scratch, id, stack_flags(frames, get!(perf_event_max_stack)), 0)
+}
+
+/// Sends the stack unless user space has it. The header holds the number of its frames.
+///
+/// # Errors
+/// The counter of the loss when it does not fit into the ring buffer.
+#[inline(always)]
+pub(crate) fn send_if_new(
+    scratch: &mut Scratch,
+    id: StackId,
+    flags: u8,
+    end_reason: u8,
+) -> Result<StackId, Counter> {
+    if SENT_STACKS.get_ptr(&id).is_some() {
+        return Ok(id);
+    }
+    let bytes = complete_header(scratch, id, flags, end_reason);
+    if !send((&raw const scratch.stack).cast(), bytes, Wakeup::Never) {
+        return Err(Counter::LostRingBuffer);
+    }
+    // A failed insertion costs one more record, never a sample.
+    let _ = SENT_STACKS.insert(&id, &0, 0);
+    Ok(id)
+}
+
+/// The size of the buffer for `bpf_get_stack`: no larger than it can fill, because the helper zeroes all of the buffer
+/// where a task has no stack on a side.
+#[inline(always)]
+fn capture_bytes() -> u32 {
+    let depth = get!(perf_event_max_stack);
+    let depth = if depth as usize > MAX_FRAMES { MAX_FRAMES as u32 } else { depth };
+    depth * WORD_BYTES
+}
+
+/// Hashes the captured addresses, and stores their number in the header.
+#[inline(always)]
+fn hash_frames(scratch: &mut Scratch, frames: u32) -> StackId {
+    let frames = if frames > MAX_FRAMES as u32 { MAX_FRAMES as u32 } else { frames };
+    scratch.stack.header.frames = frames as u16;
+    let addresses = (&raw mut scratch.stack.frames).cast::<u64>();
+    for index in 0..HASH_BLOCK {
+        // SAFETY: the array has a block of padding behind the deepest stack.
+        unsafe { *addresses.add(frames as usize + index) = 0 };
+    }
+    let mut hash = get!(hash_seed);
+    let limit = get!(perf_event_max_stack) as usize;
+    // Bound: the depth limit of `bpf_get_stack`, which the verifier knows, and MAX_FRAMES.
+    for start in (0..MAX_FRAMES).step_by(HASH_BLOCK) {
+        if start >= limit || start >= frames as usize {
+            break;
+        }
+        for index in start..start + HASH_BLOCK {
+            // SAFETY: `index` is below the length of the array.
+            hash = hash_step(hash, unsafe { *addresses.add(index) });
+        }
+    }
+    hash_finish(hash, u64::from(frames))
+}
+
+/// Completes the header; returns the bytes of the record up to the last address.
+#[inline(always)]
+fn complete_header(scratch: &mut Scratch, id: StackId, flags: u8, end_reason: u8) -> u64 {
+    // VERIFIER: `frames` is read back from the map value instead of kept in a register. What is loaded from
+    // memory has no history, so that every exit of the loop above looks the same here and is verified
+    // once; with the register, what follows is verified once for each number of frames.
+    // SAFETY: the field is in bounds of a live map value that this CPU owns.
+    let frames = unsafe { read_volatile(&raw const scratch.stack.header.frames) };
+    let frames = if frames as usize > MAX_FRAMES { MAX_FRAMES as u16 } else { frames };
+    scratch.stack.header = StackHeader { kind: RecordKind::Stack as u32, frames, flags, end_reason, id };
+    HEADER_BYTES + u64::from(frames) * u64::from(WORD_BYTES)
+}

@@ -1,0 +1,32 @@
+//! Reports processes whose mappings are missing or stale in the unwind maps, so that user space reads them again.
+
+use profiler_common::{RecordKind, StaleMappingsRecord};
+
+use super::{
+    maps::STALE_MAPPINGS,
+    ring_buffer::{Wakeup, send},
+};
+
+/// The least time between two reports of samples about one process.
+const REPORT_INTERVAL_NS: u64 = 20_000_000;
+
+/// Reports a process unless it was reported within the interval. `now_ns` is `CLOCK_MONOTONIC`.
+#[inline(always)]
+pub(crate) fn report_rate_limited(pid: u32, now_ns: u64) {
+    if let Some(reported_ns) = STALE_MAPPINGS.get_ptr(&pid) {
+        // SAFETY: a live map value; a torn or stale value costs one report more or less.
+        if now_ns.wrapping_sub(unsafe { *reported_ns }) < REPORT_INTERVAL_NS {
+            return;
+        }
+    }
+    if report(pid) {
+        let _ = STALE_MAPPINGS.insert(&pid, &now_ns, 0);
+    }
+}
+
+/// Reports a process at once; false when the ring buffer is full. Nothing is lost then: a later sample reports again.
+#[inline(always)]
+pub(crate) fn report(pid: u32) -> bool {
+    let record = StaleMappingsRecord { kind: RecordKind::StaleMappings as u32, pid };
+    send((&raw const record).cast(), size_of::<StaleMappingsRecord>() as u64, Wakeup::Always)
+}

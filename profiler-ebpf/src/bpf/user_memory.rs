@@ -1,0 +1,79 @@
+//! Reads the target's user memory: code bytes, and stack words through a window that is read at once.
+
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::generated as helpers;
+use profiler_ebpf::unwind_step::StackMemory;
+
+use super::scratch::{StackWindow, WINDOW_WORDS};
+
+const WORD_BYTES: u64 = size_of::<u64>() as u64;
+const WINDOW_BYTES: u64 = WINDOW_WORDS as u64 * WORD_BYTES;
+
+/// Reads `bytes` bytes of user memory; the destination has at least that size. False where the memory is not readable.
+#[inline(always)]
+pub(crate) fn read_user(destination: *mut c_void, bytes: u32, address: u64) -> bool {
+    // SAFETY: callers give a destination of that size; the helper checks the source.
+    let result = unsafe { helpers::bpf_probe_read_user(destination, bytes, address as *const c_void) };
+    result == 0
+}
+
+/// The target's stack, read through the window of this CPU.
+pub(crate) struct UserStack(pub(crate) *mut StackWindow);
+
+/// The index that stands for unreadable memory.
+const UNREADABLE: usize = usize::MAX;
+
+impl UserStack {
+    /// The index in the window of `bytes` bytes at an address; moves the window when they are not in it.
+    /// [`UNREADABLE`] where they cannot be read.
+    #[inline(always)]
+    fn index_of(&self, address: u64, bytes: u64) -> usize {
+        // SAFETY: the window is part of a live map value that this CPU owns.
+        let window = unsafe { &mut *self.0 };
+        let offset = address.wrapping_sub(window.start);
+        let is_read = bytes <= window.bytes && offset <= window.bytes - bytes;
+        if is_read && offset.is_multiple_of(WORD_BYTES) {
+            return offset as usize / WORD_BYTES as usize;
+        }
+        // At the end of the stack a whole window is not readable.
+        if fill(window, address, WINDOW_BYTES) || fill(window, address, bytes) { 0 } else { UNREADABLE }
+    }
+
+    #[inline(always)]
+    fn word_at(&self, index: usize) -> u64 {
+        // SAFETY: as above.
+        let words = unsafe { &raw const (*self.0).words }.cast::<u64>();
+        // SAFETY: the mask keeps the index within the array.
+        unsafe { *words.add(index & (WINDOW_WORDS - 1)) }
+    }
+}
+
+/// Moves the window to an address.
+#[inline(always)]
+fn fill(window: &mut StackWindow, address: u64, bytes: u64) -> bool {
+    let is_read = read_user((&raw mut window.words).cast(), bytes as u32, address);
+    window.start = address;
+    window.bytes = if is_read { bytes } else { 0 };
+    is_read
+}
+
+impl StackMemory for UserStack {
+    #[inline(always)]
+    fn read_pair(&self, address: u64, words: &mut [u64; 2]) -> bool {
+        let index = self.index_of(address, 2 * WORD_BYTES);
+        if index != UNREADABLE {
+            *words = [self.word_at(index), self.word_at(index + 1)];
+        }
+        index != UNREADABLE
+    }
+
+    #[inline(always)]
+    fn read_word(&self, address: u64, word: &mut u64) -> bool {
+        let index = self.index_of(address, WORD_BYTES);
+        if index != UNREADABLE {
+            *word = self.word_at(index);
+        }
+        index != UNREADABLE
+    }
+}

@@ -1,0 +1,70 @@
+//! The user registers of the interrupted task, also where the tick interrupted kernel mode. x86-64.
+
+use aya_ebpf::{
+    EbpfContext,
+    bindings::{bpf_perf_event_data, pt_regs},
+    helpers::generated as helpers,
+    programs::PerfEventContext,
+};
+use profiler_common::UserRegistersSource;
+use profiler_ebpf::unwind_step::Registers;
+
+use super::{config::get, kernel_memory};
+
+/// `__USER32_CS` of `arch/x86/include/asm/segment.h`: the code segment of a task that runs 32-bit code.
+const USER32_CS: u64 = 0x23;
+/// The privilege level in a code segment selector, which is 3 in user mode.
+const PRIVILEGE_LEVEL: u64 = 3;
+
+/// The registers that the task has in user mode, or had when it entered the kernel. `None` for kernel threads, for
+/// 32-bit tasks, and where this kernel offers no way to read them.
+#[inline(always)]
+pub(crate) fn user_registers(context: &PerfEventContext) -> Option<Registers> {
+    let data = context.as_ptr().cast::<bpf_perf_event_data>();
+    // SAFETY: the context of a perf_event program is this structure, and its registers are readable.
+    let regs = unsafe { &(*data).regs };
+    if regs.cs & PRIVILEGE_LEVEL == PRIVILEGE_LEVEL {
+        if regs.cs & 0xffff == USER32_CS {
+            return None;
+        }
+        return Some(Registers {
+            instruction_pointer: regs.rip,
+            stack_pointer: regs.rsp,
+            frame_pointer: regs.rbp,
+        });
+    }
+    read_pt_regs(pt_regs_of_task()?)
+}
+
+/// The address of the `pt_regs` that were saved when the task entered the kernel.
+#[inline(always)]
+fn pt_regs_of_task() -> Option<u64> {
+    let source = get!(user_registers_source);
+    if source == UserRegistersSource::PtRegsHelper as u32 {
+        // SAFETY: the helper has no arguments and cannot fail.
+        let task = unsafe { helpers::bpf_get_current_task_btf() };
+        // SAFETY: the task is the running one.
+        Some(unsafe { helpers::bpf_task_pt_regs(task) } as u64)
+    } else if source == UserRegistersSource::TaskStack as u32 {
+        // SAFETY: the helper has no arguments and cannot fail.
+        let task = unsafe { helpers::bpf_get_current_task() };
+        let stack: u64 = kernel_memory::read(task, get!(task_stack))?;
+        Some(stack + u64::from(get!(stack_pt_regs)))
+    } else {
+        None
+    }
+}
+
+#[inline(always)]
+fn read_pt_regs(address: u64) -> Option<Registers> {
+    let cs: u64 = kernel_memory::read(address, core::mem::offset_of!(pt_regs, cs) as u32)?;
+    // A kernel thread never entered from user mode: these bytes are not its user registers.
+    if cs & PRIVILEGE_LEVEL != PRIVILEGE_LEVEL || cs & 0xffff == USER32_CS {
+        return None;
+    }
+    Some(Registers {
+        instruction_pointer: kernel_memory::read(address, core::mem::offset_of!(pt_regs, rip) as u32)?,
+        stack_pointer: kernel_memory::read(address, core::mem::offset_of!(pt_regs, rsp) as u32)?,
+        frame_pointer: kernel_memory::read(address, core::mem::offset_of!(pt_regs, rbp) as u32)?,
+    })
+}

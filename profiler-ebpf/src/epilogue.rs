@@ -1,0 +1,429 @@
+//! Epilogue scanner for x86-64: finds the return address of a function without a frame from the code that follows.
+//!
+//! JIT code has no CFI. The JIT compiler of .NET keeps a frame pointer except in small functions: there the register
+//! still points to the caller's frame, and a frame-pointer step would skip the caller. After on-stack replacement the
+//! rest of a method has lost its frame pointer too. The epilogue shows where the return address is: `add rsp, n`, pops and
+//! a return, a few instructions behind every instruction of a small function. Bytes that look like an epilogue by chance
+//! are rejected because the stack slot that they lead to does not hold a return address.
+
+/// Bytes of code that are scanned: most functions without a frame are shorter.
+pub const CODE_BYTES: usize = 128;
+
+/// Bytes before a return address that can contain the call instruction.
+pub const CALL_BYTES: usize = 8;
+
+const WORD: u64 = 8;
+
+const RET: u8 = 0xc3;
+const POP_RBP: u8 = 0x5d;
+const INT3: u8 = 0xcc;
+
+/// The state of the scan after some bytes, in one word: the [`phase`], [`POPS_FRAME_POINTER`], the previous byte, and how
+/// many bytes the epilogue has popped.
+///
+/// VERIFIER: the caller keeps it in a map value between two bytes, so that all paths through one byte look the same
+/// afterwards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScanState(pub u32);
+
+/// The part of an instruction, or of the epilogue, that the previous byte completed.
+mod phase {
+    /// Before the first byte.
+    pub const START: u32 = 0;
+    /// No part of an epilogue.
+    pub const OTHER: u32 = 16;
+    /// `48`: REX.W.
+    pub const REX_W: u32 = 1;
+    /// `48 8d`: `lea`.
+    pub const LEA: u32 = 2;
+    /// `48 83`: an operation with an 8-bit immediate.
+    pub const OP_IMM8: u32 = 3;
+    /// `48 83 c4`: `add rsp, imm8`; the immediate follows.
+    pub const ADD_RSP_IMM8: u32 = 4;
+    /// `48 81`: an operation with a 32-bit immediate.
+    pub const OP_IMM32: u32 = 5;
+    /// `48 81 c4`: `add rsp, imm32`; the immediate follows, lowest byte first.
+    pub const ADD_RSP_IMM32: u32 = 6;
+    /// The first byte of the 32-bit immediate.
+    pub const IMM32_BYTE_1: u32 = 7;
+    /// The second byte.
+    pub const IMM32_BYTE_2: u32 = 8;
+    /// The third byte.
+    pub const IMM32_BYTE_3: u32 = 9;
+    /// `41`: REX.B; a pop of `r8` to `r15` may follow.
+    pub const REX_B: u32 = 10;
+    /// An instruction of the epilogue.
+    pub const IN_EPILOGUE: u32 = 11;
+    /// An instruction of the epilogue and a REX prefix.
+    pub const IN_EPILOGUE_REX: u32 = 12;
+    /// An instruction of the epilogue and `ff`, which may be a jump.
+    pub const IN_EPILOGUE_FF: u32 = 13;
+    /// The epilogue was found.
+    pub const FOUND: u32 = 14;
+    /// There is none.
+    pub const NONE: u32 = 15;
+}
+
+const PHASE_MASK: u32 = 0x7f;
+const POPS_FRAME_POINTER: u32 = 0x80;
+const PREVIOUS_SHIFT: u32 = 8;
+const POPPED_SHIFT: u32 = 16;
+
+/// Where the caller's registers are saved, in bytes above the stack pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Epilogue {
+    /// The slot of the return address.
+    pub return_address_offset: u64,
+    /// The slot of the frame pointer, where the function saved it.
+    pub frame_pointer_offset: Option<u64>,
+}
+
+impl ScanState {
+    #[inline(always)]
+    fn phase(self) -> u32 {
+        self.0 & PHASE_MASK
+    }
+
+    #[inline(always)]
+    fn previous(self) -> u8 {
+        (self.0 >> PREVIOUS_SHIFT) as u8
+    }
+
+    /// Whether no further byte changes the result.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_decided(self) -> bool {
+        self.phase() == phase::FOUND || self.phase() == phase::NONE
+    }
+
+    /// The epilogue, where one was found.
+    #[inline(always)]
+    #[must_use]
+    pub fn epilogue(self) -> Option<Epilogue> {
+        if self.phase() != phase::FOUND {
+            return None;
+        }
+        let return_address_offset = u64::from(self.0 >> POPPED_SHIFT);
+        let is_saved = self.0 & POPS_FRAME_POINTER != 0;
+        let frame_pointer_offset =
+            if is_saved { Some(return_address_offset.wrapping_sub(WORD)) } else { None };
+        Some(Epilogue { return_address_offset, frame_pointer_offset })
+    }
+
+    /// The state after the next byte. `is_leaf`: the function runs, and is not waiting for a callee. Only then a return
+    /// without pops before it is an epilogue: a function that calls adjusts the stack pointer.
+    #[inline(always)]
+    #[must_use]
+    pub fn next(self, byte: u8, is_leaf: bool) -> Self {
+        let popped = self.0 & (POPS_FRAME_POINTER | 0xffff << POPPED_SHIFT);
+        let (phase, popped) = match (self.phase(), byte) {
+            // Registers are pushed at the start of a function, where the return address is at the stack pointer.
+            (phase::START, 0x50..=0x57) if is_leaf => (phase::FOUND, 0),
+            (phase::ADD_RSP_IMM8, 8..=0x78) if byte.is_multiple_of(8) => {
+                (phase::IN_EPILOGUE, u32::from(byte) << POPPED_SHIFT)
+            }
+            (phase::ADD_RSP_IMM32, _) => (phase::IMM32_BYTE_1, u32::from(byte) << POPPED_SHIFT),
+            (phase::IMM32_BYTE_1, _) => (phase::IMM32_BYTE_2, popped | u32::from(byte) << (POPPED_SHIFT + 8)),
+            (phase::IMM32_BYTE_2, 0) => (phase::IMM32_BYTE_3, popped),
+            (phase::IMM32_BYTE_3, 0) => (phase::IN_EPILOGUE, popped),
+            // `ff /4`: an indirect jump.
+            (phase::IN_EPILOGUE_FF, _) if byte >> 3 & 7 == 4 => (phase::FOUND, popped),
+            (phase::IN_EPILOGUE, RET | 0xe9) => (phase::FOUND, popped),
+            (phase::IN_EPILOGUE | phase::IN_EPILOGUE_REX, 0xff) => (phase::IN_EPILOGUE_FF, popped),
+            (phase::IN_EPILOGUE, 0x41 | 0x48 | 0x49) => (phase::IN_EPILOGUE_REX, popped),
+            (phase::IN_EPILOGUE_REX, 0x58..=0x5f) => (phase::IN_EPILOGUE, add_word(popped)),
+            (phase::REX_B, 0x58..=0x5f) => (phase::IN_EPILOGUE, add_word(0)),
+            (phase::IN_EPILOGUE, POP_RBP) => (phase::IN_EPILOGUE, add_word(popped) | POPS_FRAME_POINTER),
+            (phase::IN_EPILOGUE, 0x58..=0x5f) => (phase::IN_EPILOGUE, add_word(popped)),
+            (phase::REX_W | phase::IN_EPILOGUE_REX, 0x83) => (phase::OP_IMM8, 0),
+            (phase::REX_W | phase::IN_EPILOGUE_REX, 0x81) => (phase::OP_IMM32, 0),
+            (phase::REX_W, 0x8d) => (phase::LEA, 0),
+            (phase::OP_IMM8, 0xc4) => (phase::ADD_RSP_IMM8, 0),
+            (phase::OP_IMM32, 0xc4) => (phase::ADD_RSP_IMM32, 0),
+            // `lea rsp, [rbp + n]`: the function has a frame pointer of its own.
+            (phase::LEA, 0x65 | 0xa5) => (phase::NONE, 0),
+            (phase::ADD_RSP_IMM8 | phase::IMM32_BYTE_2 | phase::IMM32_BYTE_3, _) => (phase::OTHER, 0),
+            (_, POP_RBP) => (phase::IN_EPILOGUE, add_word(0) | POPS_FRAME_POINTER),
+            (_, 0x58..=0x5f) => (phase::IN_EPILOGUE, add_word(0)),
+            (_, RET) if is_leaf && !has_modrm_byte(self.previous()) => (phase::FOUND, 0),
+            // Padding between two functions.
+            (_, INT3) if self.previous() == INT3 => (phase::NONE, 0),
+            (_, 0x48) => (phase::REX_W, 0),
+            (_, 0x41) => (phase::REX_B, 0),
+            _ => (phase::OTHER, 0),
+        };
+        Self(phase | popped | u32::from(byte) << PREVIOUS_SHIFT)
+    }
+}
+
+#[inline(always)]
+fn add_word(popped: u32) -> u32 {
+    popped.wrapping_add((WORD as u32) << POPPED_SHIFT)
+}
+
+/// An entry of the epilogue cache, in one word: the instruction's address, whether it is the leaf's, and the epilogue.
+///
+/// The code at an address may be replaced. A stale entry is rejected like bytes that look like an epilogue by chance: the
+/// stack slot does not hold a return address.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CachedEpilogue(u64);
+
+impl CachedEpilogue {
+    const IS_FOUND: u64 = 1;
+    const IS_SAVED: u64 = 2;
+    const RETURN_ADDRESS_SHIFT: u32 = 2;
+    const IS_LEAF: u64 = 1 << 15;
+    const ADDRESS_SHIFT: u32 = 16;
+
+    /// The entry for an instruction; `None` caches that there is no epilogue.
+    #[inline(always)]
+    #[must_use]
+    pub fn new(address: u64, is_leaf: bool, epilogue: Option<Epilogue>) -> Self {
+        let bits = match epilogue {
+            None => 0,
+            Some(Epilogue { return_address_offset, frame_pointer_offset }) => {
+                let saved = if frame_pointer_offset.is_some() { Self::IS_SAVED } else { 0 };
+                let words = return_address_offset / WORD % (1 << 13);
+                words << Self::RETURN_ADDRESS_SHIFT | saved | Self::IS_FOUND
+            }
+        };
+        Self(Self::key(address, is_leaf) | bits)
+    }
+
+    /// The cached result for an instruction; the outer `None` when the entry is of another instruction.
+    #[inline(always)]
+    #[must_use]
+    pub fn lookup(self, address: u64, is_leaf: bool) -> Option<Option<Epilogue>> {
+        if self.0 & !(Self::IS_LEAF - 1) != Self::key(address, is_leaf) {
+            return None;
+        }
+        if self.0 & Self::IS_FOUND == 0 {
+            return Some(None);
+        }
+        let return_address_offset = (self.0 & (Self::IS_LEAF - 1)) >> Self::RETURN_ADDRESS_SHIFT << 3;
+        let is_saved = self.0 & Self::IS_SAVED != 0;
+        let frame_pointer_offset =
+            if is_saved { Some(return_address_offset.wrapping_sub(WORD)) } else { None };
+        Some(Some(Epilogue { return_address_offset, frame_pointer_offset }))
+    }
+
+    #[inline(always)]
+    fn key(address: u64, is_leaf: bool) -> u64 {
+        address << Self::ADDRESS_SHIFT | if is_leaf { Self::IS_LEAF } else { 0 }
+    }
+}
+
+/// Whether a ModRM byte follows this opcode, for opcodes that compilers emit often: then the next byte is no instruction
+/// of its own.
+#[inline(always)]
+fn has_modrm_byte(opcode: u8) -> bool {
+    matches!(opcode, 0x03 | 0x0b | 0x23 | 0x2b | 0x33 | 0x3b | 0x63 | 0x84 | 0x85 | 0x89 | 0x8b | 0xaf)
+        || matches!(opcode, 0xb6 | 0xb7 | 0xbe | 0xbf)
+}
+
+/// Whether the bytes before an address, the last in the upper byte, end in a call instruction, so that it can be a return
+/// address.
+#[inline(always)]
+#[must_use]
+pub fn ends_in_call(code: u64) -> bool {
+    const CALL: u64 = 0xe8;
+    let byte = |from_end: u32| code >> (8 * (8 - from_end)) & 0xff;
+    // `ff /2`: an indirect call, by the length of its operand.
+    let indirect = |bytes: u32, modes: u64| byte(bytes) == 0xff && byte(bytes - 1) & 0xf8 == modes;
+    let with_sib = |bytes: u32, operand: u64| byte(bytes) == 0xff && byte(bytes - 1) == operand;
+    byte(5) == CALL
+        || indirect(2, 0xd0)
+        || indirect(2, 0x10)
+        || indirect(3, 0x50)
+        || indirect(6, 0x90)
+        || with_sib(6, 0x15)
+        || with_sib(3, 0x14)
+        || with_sib(4, 0x54)
+        || with_sib(7, 0x94)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scan(code: &[u8], is_leaf: bool) -> ScanState {
+        code.iter().take(CODE_BYTES).fold(ScanState::default(), |state, byte| {
+            if state.is_decided() { state } else { state.next(*byte, is_leaf) }
+        })
+    }
+
+    /// The epilogue of a function that has called another.
+    fn epilogue(code: &[u8]) -> Option<Epilogue> {
+        scan(code, false).epilogue()
+    }
+
+    /// The offset of the return address, where the function did not save the frame pointer.
+    fn offset(code: &[u8]) -> Option<u64> {
+        epilogue(code)
+            .filter(|found| found.frame_pointer_offset.is_none())
+            .map(|found| found.return_address_offset)
+    }
+
+    const ADD_RSP_8: [u8; 4] = [0x48, 0x83, 0xc4, 8];
+    const ADD_RSP_0X28: [u8; 4] = [0x48, 0x83, 0xc4, 0x28];
+    const POP_RBX: [u8; 1] = [0x5b];
+    const POP_R15: [u8; 2] = [0x41, 0x5f];
+    const POP_RBP: [u8; 1] = [0x5d];
+    const RET: [u8; 1] = [0xc3];
+    const INC_RAX: [u8; 3] = [0x48, 0xff, 0xc0];
+
+    #[test]
+    fn the_return_address_is_above_everything_that_the_epilogue_pops() {
+        assert_eq!(offset(&[&INC_RAX[..], &ADD_RSP_8, &RET].concat()), Some(8));
+        assert_eq!(offset(&[&ADD_RSP_0X28[..], &POP_RBX, &POP_R15, &RET].concat()), Some(0x38));
+        assert_eq!(offset(&[&POP_RBX[..], &RET].concat()), Some(8));
+        assert_eq!(offset(&[&POP_R15[..], &POP_R15, &POP_RBX, &RET].concat()), Some(24));
+        for jump in [
+            &[0xe9, 0, 0, 0, 0][..],
+            &[0xff, 0x25, 0, 0],
+            &[0x48, 0xff, 0x20],
+            &[0x48, 0xff, 0x60, 8],
+            &[0x41, 0xff, 0xe3],
+        ] {
+            assert_eq!(offset(&[&ADD_RSP_8[..], jump].concat()), Some(8), "{jump:x?}");
+        }
+    }
+
+    #[test]
+    fn a_popped_frame_pointer_was_saved_below_the_return_address() {
+        let found = |return_address_offset| {
+            Some(Epilogue { return_address_offset, frame_pointer_offset: Some(return_address_offset - WORD) })
+        };
+        assert_eq!(epilogue(&[&POP_RBP[..], &RET].concat()), found(8));
+        assert_eq!(epilogue(&[&ADD_RSP_8[..], &POP_RBP, &RET].concat()), found(16));
+        assert_eq!(epilogue(&[&ADD_RSP_0X28[..], &POP_RBX, &POP_R15, &POP_RBP, &RET].concat()), found(0x40));
+        assert_eq!(epilogue(&[&POP_RBP[..], &[0x49, 0xff, 0x23], &ADD_RSP_8, &RET].concat()), found(8));
+        let far = [&[0x48, 0x81, 0xc4, 0x60, 2, 0, 0][..], &POP_RBP, &RET].concat();
+        assert_eq!(epilogue(&far), found(0x268));
+        let too_far = [&[0x48, 0x81, 0xc4, 0x60, 2, 1, 0][..], &RET].concat();
+        assert_eq!(epilogue(&too_far), None);
+    }
+
+    #[test]
+    fn an_epilogue_that_restores_rsp_from_rbp_is_not_used() {
+        for address in [&[0x48, 0x8d, 0x65, 0xf0][..], &[0x48, 0x8d, 0xa5, 0, 0xff, 0xff, 0xff]] {
+            let code = [address, &POP_RBX, &POP_RBP, &RET].concat();
+            assert_eq!((epilogue(&code), scan(&code, true).is_decided()), (None, true));
+        }
+    }
+
+    #[test]
+    fn the_first_epilogue_is_used() {
+        let frameless_first = [&ADD_RSP_8[..], &RET, &POP_RBP, &RET].concat();
+        assert_eq!(offset(&frameless_first), Some(8));
+        let interrupted = [&ADD_RSP_8[..], &INC_RAX, &POP_RBX, &RET].concat();
+        assert_eq!(offset(&interrupted), Some(8), "pops before another instruction do not count");
+    }
+
+    #[test]
+    fn a_return_without_pops_is_an_epilogue_of_a_leaf_only() {
+        let code = [&INC_RAX[..], &RET].concat();
+        assert_eq!(
+            scan(&code, true).epilogue(),
+            Some(Epilogue { return_address_offset: 0, frame_pointer_offset: None })
+        );
+        assert_eq!(offset(&[&code[..], &ADD_RSP_8, &RET].concat()), Some(8));
+        let moves = [0x48, 0x8b, 0xc3, 0x03, 0xc3, 0x0f, 0xb6, 0xc3];
+        assert_eq!(scan(&moves, true).epilogue(), None, "operands of other instructions");
+    }
+
+    #[test]
+    fn at_the_start_of_a_function_the_return_address_is_at_the_stack_pointer() {
+        for push in [0x50, 0x53, 0x55] {
+            let code = [&[push][..], &INC_RAX, &ADD_RSP_8, &POP_RBP, &RET].concat();
+            let nothing = Epilogue { return_address_offset: 0, frame_pointer_offset: None };
+            assert_eq!(scan(&code, true).epilogue(), Some(nothing));
+            assert_eq!(epilogue(&code).map(|found| found.return_address_offset), Some(16), "after a call");
+            let later = [&INC_RAX[..], &code].concat();
+            assert_eq!(scan(&later, true).epilogue().map(|found| found.return_address_offset), Some(16));
+        }
+    }
+
+    #[test]
+    fn the_cache_returns_the_epilogue_of_the_same_instruction_only() {
+        let address = 0x7f15_4ac0_3850;
+        for epilogue in [
+            None,
+            Some(Epilogue { return_address_offset: 0, frame_pointer_offset: None }),
+            Some(Epilogue { return_address_offset: 0x38, frame_pointer_offset: None }),
+            Some(Epilogue { return_address_offset: 0x268, frame_pointer_offset: Some(0x260) }),
+            Some(Epilogue { return_address_offset: 0xfff8, frame_pointer_offset: Some(0xfff0) }),
+        ] {
+            for is_leaf in [false, true] {
+                let cached = CachedEpilogue::new(address, is_leaf, epilogue);
+                assert_eq!(cached.lookup(address, is_leaf), Some(epilogue));
+                assert_eq!(cached.lookup(address, !is_leaf), None);
+                assert_eq!(cached.lookup(address + 1, is_leaf), None);
+                assert_eq!(CachedEpilogue::default().lookup(address, is_leaf), None);
+            }
+        }
+    }
+
+    #[test]
+    fn the_scan_stops_at_the_padding_behind_a_function() {
+        let ends = [&[0xe8, 0, 0, 0, 0, 0xcc, 0xcc][..], &ADD_RSP_8, &RET].concat();
+        assert_eq!((epilogue(&ends), scan(&ends, true).is_decided()), (None, true));
+        assert_eq!(offset(&[0x90; CODE_BYTES + 8]), None);
+        assert_eq!(offset(&[]), None);
+    }
+
+    #[test]
+    fn stack_adjustments_that_no_frame_has_are_rejected() {
+        for by in [0, 4, 0x80, 0xf8] {
+            assert_eq!(offset(&[0x48, 0x83, 0xc4, by, 0xc3]), None, "{by}");
+        }
+    }
+
+    #[test]
+    fn arbitrary_code_does_not_panic() {
+        let mut state = 1_u64;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as u8
+        };
+        for _ in 0..10_000 {
+            let code: Vec<u8> = (0..CODE_BYTES)
+                .map(|_| [0x48, 0x83, 0xc4, 0x41, 0x5d, 0x5b, 0xff, random()][usize::from(random() % 8)])
+                .collect();
+            assert!(scan(&code, true).epilogue().is_none_or(|found| found.return_address_offset < 1 << 16));
+        }
+        for code in [0, u64::MAX, 0x00ff_ffff_ffff_ffff] {
+            let _ = ends_in_call(code);
+        }
+    }
+
+    #[test]
+    fn every_encoding_of_a_call_is_recognized() {
+        let ends = |code: &[u8]| {
+            let mut bytes = [0x90; CALL_BYTES];
+            bytes[CALL_BYTES - code.len()..].copy_from_slice(code);
+            ends_in_call(u64::from_le_bytes(bytes))
+        };
+        for call in [
+            &[0xe8, 1, 2, 3, 4][..],
+            &[0xff, 0x15, 1, 2, 3, 4],
+            &[0xff, 0xd0],
+            &[0x41, 0xff, 0xd3],
+            &[0xff, 0x10],
+            &[0x41, 0xff, 0x13],
+            &[0xff, 0x50, 0x18],
+            &[0xff, 0x90, 1, 2, 3, 4],
+            &[0xff, 0x14, 0xc8],
+            &[0xff, 0x54, 0x24, 8],
+            &[0xff, 0x94, 0x24, 1, 2, 3, 4],
+        ] {
+            assert!(ends(call), "{call:x?}");
+        }
+        for other in
+            [&[0x90][..], &[0xff, 0xe0], &[0xff, 0x25, 1, 2, 3, 4], &[0xe9, 1, 2, 3, 4], &[0xff, 0xc0]]
+        {
+            assert!(!ends(other), "{other:x?}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Pure logic of the BPF programs: unwind steps by CFI and frame pointer, epilogue scanning, stack ids, stack
+//! flags, reader wake-up.
+//!
+//! Everything here works on plain values, so that its unit tests run on the host.
+#![cfg_attr(target_arch = "bpf", no_std)]
+
+pub mod epilogue;
+pub mod stack_id;
+pub mod unwind_step;
+
+use profiler_common::StackFlags;
+
+/// The flags of a stack of `frames` addresses that `bpf_get_stack` captured with a limit of `max_frames`.
+#[inline(always)]
+#[must_use]
+pub const fn stack_flags(frames: u32, max_frames: u32) -> u8 {
+    if frames >= max_frames { StackFlags::TRUNCATED } else { 0 }
+}
+
+/// Whether a record must wake the reader: once the ring buffer holds `wakeup_bytes`. Below that the reader's
+/// own timer is soon enough, and a wake-up for each sample would cost more than the sample.
+#[inline(always)]
+#[must_use]
+pub const fn must_wake(pending_bytes: u64, wakeup_bytes: u64) -> bool {
+    pending_bytes >= wakeup_bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_as_deep_as_the_limit_counts_as_truncated() {
+        assert_eq!(stack_flags(126, 127), 0);
+        assert_eq!(stack_flags(127, 127), StackFlags::TRUNCATED);
+    }
+
+    #[test]
+    fn the_reader_is_woken_at_the_threshold_only() {
+        assert!(!must_wake(1023, 1024));
+        assert!(must_wake(1024, 1024));
+    }
+}
