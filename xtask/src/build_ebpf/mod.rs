@@ -1,7 +1,8 @@
-//! `cargo xtask build-ebpf`: compiles the kernel side into the object that the profiler embeds.
+//! `cargo xtask build-ebpf`: compiles the BPF program into the object that the profiler embeds.
 //!
-//! The object is committed, so that users need neither the eBPF toolchain nor LLVM. Beside it stands a stamp
-//! that says what it was built from and with; `--check` compares both with the sources.
+//! The object is committed, so that users need neither the BPF toolchain nor LLVM. The stamp beside it
+//! holds the hash of its sources and the versions of its toolchain. `--check` builds the object again with the pinned
+//! toolchain and compares every byte; it fails where that toolchain is missing.
 
 mod object_file;
 mod stamp;
@@ -15,12 +16,12 @@ use serde::Deserialize;
 
 use crate::{digest::sha256, project, shell};
 use stamp::Stamp;
-use toolchain::Toolchain;
+use toolchain::{PINNED, Toolchain};
 
 const TARGET: &str = "bpfel-unknown-none";
 const REBUILD: &str = "run `cargo xtask build-ebpf` and commit the result";
 
-/// Compile the kernel side into the object that the profiler embeds.
+/// Compile the BPF program into the object that the profiler embeds.
 #[derive(Args)]
 pub(crate) struct BuildEbpf {
     /// Change nothing; fail if the committed object is not what the sources give.
@@ -48,23 +49,21 @@ fn write() -> Result<()> {
 /// Fails if the committed object is not what the sources give.
 pub(crate) fn check() -> Result<()> {
     let path = object_path();
-    let committed = fs::read(&path).with_context(|| format!("no kernel side: {REBUILD}"))?;
+    let committed = fs::read(&path).with_context(|| format!("no BPF object: {REBUILD}"))?;
     let stamp = Stamp::read(&stamp_path()).with_context(|| format!("no stamp: {REBUILD}"))?;
-    ensure!(stamp.source_sha256 == stamp::source_sha256()?, "the kernel side's object is stale: {REBUILD}");
+    ensure!(stamp.source_sha256 == stamp::source_sha256()?, "the BPF object is stale: {REBUILD}");
     ensure!(stamp.object_sha256 == sha256(&committed), "object and stamp do not belong together: {REBUILD}");
 
-    let (object, fresh) = build(&Toolchain::find()?)?;
-    if !fresh.same_toolchain(&stamp) {
-        println!(
-            "the kernel side builds; bytes not compared: built by {}, here is {}",
-            stamp.toolchain(),
-            fresh.toolchain()
-        );
-        return Ok(());
-    }
+    let toolchain = Toolchain::find()?;
+    toolchain.ensure_pinned()?;
+    ensure!(
+        stamp.versions() == PINNED,
+        "the object was built with another toolchain than the pinned one: {REBUILD}"
+    );
+    let (object, fresh) = build(&toolchain)?;
     ensure!(
         object == committed,
-        "a fresh build of the kernel side differs from the committed object: {REBUILD}"
+        "a fresh build of the BPF program differs from the committed object: {REBUILD}"
     );
     println!("{}: as built from the sources; {fresh}", project::relative(&path).display());
     Ok(())
@@ -79,7 +78,7 @@ fn build(toolchain: &Toolchain) -> Result<(Vec<u8>, Stamp)> {
         .arg(format!("target.{TARGET}.rustflags={flags}"))
         .arg("--target-dir")
         .arg(&target_folder)
-        .current_dir(kernel_side());
+        .current_dir(bpf_folder());
     shell::run(&mut cargo)?;
 
     let built = fs::read(target_folder.join(TARGET).join("release/profiler"))?;
@@ -121,7 +120,7 @@ fn dependency_folders(toolchain: &Toolchain) -> Result<BTreeMap<PathBuf, String>
         manifest_path: PathBuf,
     }
     let mut cargo = toolchain.cargo("metadata");
-    cargo.args(["--quiet", "--format-version", "1", "--locked"]).current_dir(kernel_side());
+    cargo.args(["--quiet", "--format-version", "1", "--locked"]).current_dir(bpf_folder());
     let metadata: Metadata = serde_json::from_str(&shell::read(&mut cargo)?)?;
     let downloaded = metadata.packages.into_iter().filter(|package| package.source.is_some());
     let folder = |package: Package| {
@@ -135,12 +134,12 @@ fn ensure_no_machine_path(object: &[u8]) -> Result<()> {
     for folder in [project::root().to_owned(), shell::cargo_home(), shell::home()] {
         let name = folder.as_os_str().as_encoded_bytes();
         let found = name.len() > 1 && object.windows(name.len()).any(|window| window == name);
-        ensure!(!found, "the kernel side's object names a folder of this machine: {}", folder.display());
+        ensure!(!found, "the BPF object names a folder of this machine: {}", folder.display());
     }
     Ok(())
 }
 
-fn kernel_side() -> PathBuf {
+fn bpf_folder() -> PathBuf {
     project::root().join("profiler-ebpf")
 }
 

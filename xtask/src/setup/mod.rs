@@ -35,7 +35,7 @@ pub(crate) struct Setup {
 /// What a program is needed for.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Purpose {
-    /// To compile the kernel side.
+    /// To compile the BPF program.
     Ebpf,
     /// To check dependencies.
     Dependencies,
@@ -111,10 +111,10 @@ fn missing_packages(purpose: Purpose) -> Vec<&'static str> {
 fn missing_for_ebpf() -> Vec<&'static str> {
     let mut packages = Vec::new();
     if !toolchain::has_compiler() {
-        packages.extend(EBPF_COMPILER);
+        packages.extend(toolchain::COMPILER_PACKAGES);
     }
     if shell::find("bpf-linker").is_none() {
-        packages.extend(BUILD_BPF_LINKER);
+        packages.extend(toolchain::LINKER_PACKAGES);
     }
     packages
 }
@@ -129,11 +129,6 @@ fn missing_for_lightswitch() -> Vec<&'static str> {
 fn missing_names_of_libc() -> Option<&'static str> {
     (!Path::new("/usr/lib/debug/.build-id").exists()).then_some("libc6-dbg")
 }
-
-const EBPF_COMPILER: [&str; 3] = ["rustc-web", "cargo-web", "libstd-rust-web-dev-bpf"];
-
-const BUILD_BPF_LINKER: [&str; 7] =
-    ["llvm-22-dev", "libpolly-22-dev", "zlib1g-dev", "libzstd-dev", "libxml2-dev", "g++", "libc6-dev"];
 
 const BUILD_LIGHTSWITCH: [&str; 3] = ["clang", "libelf-dev", "zlib1g-dev"];
 

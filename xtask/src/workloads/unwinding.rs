@@ -8,8 +8,11 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::{make, output_folder, source_folder};
-use crate::project;
+use crate::{
+    make::make,
+    project,
+    rust_workload::{output_folder, source_folder},
+};
 
 /// What every compiler of the GNU kind is told who keeps no frame pointers: optimize as releases do, with the calls of the source and under its
 /// names.
