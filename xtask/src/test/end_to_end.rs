@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
-use crate::{shell, workspace::cargo};
+use crate::{project, shell, workspace::cargo};
 
 /// The variable with which a privileged test that cannot run fails.
 pub(super) const REQUIRE_PRIVILEGED: &str = "PROFILER_REQUIRE_PRIVILEGED";
@@ -30,12 +30,27 @@ pub(crate) fn run() -> Result<()> {
     shell::run(with_privileges(&mut cargo(&PACKAGE))?)
 }
 
+/// Runs the tests of cgroups as targets where cgroup version 2 alone is mounted.
+pub(super) fn run_on_cgroup2() -> Result<()> {
+    let script = project::root().join("xtask/src/test/cgroup2-only.sh");
+    let mut test = cargo(&PACKAGE);
+    with_privileges(&mut test)?;
+    let as_root = if shell::is_root() { "" } else { "sudo --preserve-env " };
+    test.env(runner_variable()?, format!("{as_root}sh {}", script.display()));
+    shell::run(test.args(["--test", "containers", "--", "cgroups::"]))
+}
+
+/// The variable with the command that cargo starts test programs by.
+fn runner_variable() -> Result<String> {
+    let target = shell::host_target()?.to_uppercase().replace('-', "_");
+    Ok(format!("CARGO_TARGET_{target}_RUNNER"))
+}
+
 /// Makes a `cargo test` run its programs as root, and fail where a privileged test cannot run.
 pub(super) fn with_privileges(test: &mut Command) -> Result<&mut Command> {
     test.env(REQUIRE_PRIVILEGED, "1").env_remove(SKIP_PRIVILEGED);
     if !shell::is_root() {
-        let target = shell::host_target()?.to_uppercase().replace('-', "_");
-        test.env(format!("CARGO_TARGET_{target}_RUNNER"), "sudo --preserve-env");
+        test.env(runner_variable()?, "sudo --preserve-env");
     }
     Ok(test)
 }

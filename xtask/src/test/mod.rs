@@ -49,15 +49,16 @@ const QUICK: [Step; 7] = [
     ("documentation links", static_checks::documentation),
 ];
 
-const PRIVILEGED: [Step; 4] = [
+const PRIVILEGED: [Step; 5] = [
     ("setup", || setup::install(&[Purpose::Workloads, Purpose::EndToEnd])),
     ("workloads", workloads::build),
     ("privileged unit tests", unit_tests::run_privileged),
     ("end-to-end tests", end_to_end::run),
+    ("containers on cgroup version 2", end_to_end::run_on_cgroup2),
 ];
 
 /// Short steps first, so that a slip shows at once.
-const FULL: [Step; 19] = [
+const FULL: [Step; 20] = [
     ("setup", || setup::install(&setup::FOR_TESTS)),
     ("format", static_checks::format),
     ("tidy", tidy::check),
@@ -77,6 +78,7 @@ const FULL: [Step; 19] = [
     ("unit tests", unit_tests::run_all),
     ("demo run", demo::check),
     ("end-to-end tests", end_to_end::run),
+    ("containers on cgroup version 2", end_to_end::run_on_cgroup2),
 ];
 
 /// The last step: it costs minutes after a change of its sources, else nothing.
