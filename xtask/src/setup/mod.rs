@@ -145,11 +145,14 @@ const WORKLOADS: [(&str, &str); 9] = [
     ("pip3", "python3-pip"),
 ];
 
-const END_TO_END: [(&str, &str); 10] = [
+const END_TO_END: [(&str, &str); 13] = [
     ("perf", "linux-perf"),
     ("runc", "runc"),
     ("busybox", "busybox-static"),
     ("chromium", "chromium"),
+    ("dwz", "dwz"),
+    ("gcc", "gcc"),
+    ("openssl", "openssl"),
     ("tmux", "tmux"),
     ("node", "nodejs"),
     ("npm", "npm"),

@@ -30,6 +30,12 @@ pub(crate) fn run() -> Result<()> {
     shell::run(with_privileges(&mut cargo(&PACKAGE))?)
 }
 
+/// Runs the tests of a program that embeds the library without its command line.
+pub(super) fn run_embedder() -> Result<()> {
+    let mut test = cargo(&["test", "--package", "profiler-embedder", "--locked"]);
+    shell::run(with_privileges(&mut test)?)
+}
+
 /// Runs the tests of cgroups as targets where cgroup version 2 alone is mounted.
 pub(super) fn run_on_cgroup2() -> Result<()> {
     let script = project::root().join("xtask/src/test/cgroup2-only.sh");

@@ -39,9 +39,10 @@ pub(super) fn run_bpf_program() -> Result<()> {
     shell::run(&mut bpf_cargo(&["test", "--lib", "--locked"]))
 }
 
-/// `cargo test` of all packages but the one with the end-to-end tests and `excluded`.
+/// `cargo test` of all packages but those with end-to-end tests and `excluded`.
 fn of_packages(excluded: &[&str]) -> Command {
-    let mut test = cargo(&["test", "--workspace", "--locked", "--exclude", "profiler-tests"]);
+    let mut test = cargo(&["test", "--workspace", "--locked"]);
+    test.args(["--exclude", "profiler-tests", "--exclude", "profiler-embedder"]);
     test.args(excluded.iter().flat_map(|name| ["--exclude", name]));
     test
 }
