@@ -22,7 +22,7 @@ pub(crate) struct Fuzz {
     /// How long each target runs, in seconds.
     #[arg(long, default_value_t = DEFAULT_SECONDS)]
     seconds: u32,
-    /// A few seconds each: enough to see that all targets build and hold on first contact.
+    /// Run each target for a few seconds: all targets build and pass their seeds.
     #[arg(long)]
     smoke: bool,
 }

@@ -21,7 +21,7 @@ use crate::{
 #[derive(Args)]
 pub(crate) struct Workloads {}
 
-/// What makes every call visible to whoever follows frame pointers, under the name in the source.
+/// Flags that keep frame pointers and every call of the source.
 const C_FLAGS: [&str; 12] = [
     "-std=gnu17",
     "-D_GNU_SOURCE",
@@ -37,7 +37,7 @@ const C_FLAGS: [&str; 12] = [
     "-pthread",
 ];
 
-/// What keeps every call of a program in C that is built as the others that keep no frame pointers.
+/// Flags that keep every call of a program without frame pointers.
 const FRAMELESS_CHAIN_FLAGS: [&str; 2] = ["-std=gnu17", "-fno-optimize-sibling-calls"];
 
 /// Programs in C that are also linked statically, as `NAME-static`: they run in containers without libraries.

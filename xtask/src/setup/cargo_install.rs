@@ -55,7 +55,7 @@ pub(super) fn peers() {
     }
 }
 
-/// Where Debian has static libraries: lightswitch looks for libelf there when it is told.
+/// The folder of static libraries on Debian, where lightswitch has to look for libelf.
 fn debian_libraries() -> String {
     format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH)
 }

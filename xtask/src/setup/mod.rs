@@ -1,7 +1,6 @@
-//! `cargo xtask setup`: installs what the project's own commands need and this machine has not.
+//! `cargo xtask setup`: installs the programs that the project's own commands need.
 //!
-//! Only package clients are used, each package by its name. What is there already is left as it is, whoever
-//! installed it.
+//! Packages are installed by name, by the ordinary clients of their registries. Installed programs are left unchanged.
 
 mod apt;
 mod cargo_install;
@@ -21,7 +20,7 @@ pub(crate) use self::{
 
 use crate::{build_ebpf::toolchain, shell};
 
-/// Install what the project's own commands need and this machine has not.
+/// Install the programs that the project's own commands need.
 #[derive(Args)]
 pub(crate) struct Setup {
     /// Install what one purpose needs instead of what `cargo xtask test` needs.
@@ -125,7 +124,7 @@ fn missing_for_lightswitch() -> Vec<&'static str> {
     if is_built || is_buildable { Vec::new() } else { BUILD_LIGHTSWITCH.to_vec() }
 }
 
-/// Without them nobody can say where a stack begins.
+/// Without the symbols of libc the start of a stack has no name.
 fn missing_names_of_libc() -> Option<&'static str> {
     (!Path::new("/usr/lib/debug/.build-id").exists()).then_some("libc6-dbg")
 }

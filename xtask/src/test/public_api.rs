@@ -125,7 +125,7 @@ fn rustdoc_with_unstable_options() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Lines of one text alone, marked as in a patch. `None` where there are none.
+/// Lines of one text alone, marked as in a patch. `None` for equal texts.
 fn difference(committed: &str, found: &str) -> Option<String> {
     let only = |mark: char, of: &str, other: &str| -> Vec<String> {
         let other: Vec<_> = other.lines().collect();

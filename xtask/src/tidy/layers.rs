@@ -16,7 +16,7 @@ const SYSTEM_CALLS: [&str; 2] = ["/src/sys/", "/src/sys.rs"];
 /// States that the kernel's records are plain bytes.
 const PLAIN_BYTES: &str = "profiler/src/sampler/ebpf/pod.rs";
 
-/// Code whose results depend on its arguments alone: it opens no file by path and reads no clock.
+/// Folders of pure code, whose results depend on arguments alone: it opens no file by path and reads no clock.
 const PURE_FOLDERS: [&str; 14] = [
     "crates/addresses/",
     "crates/binary-reader/",

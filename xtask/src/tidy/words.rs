@@ -3,14 +3,26 @@
 /// Each line: what is banned, and what to write instead.
 const LIST: &str = include_str!("banned_words.txt");
 
-/// Folders in which a banned word fails `cargo xtask tidy`. An empty path is the whole project; until all of it is
-/// rewritten, `cargo xtask tidy --words` lists the other places.
-const ENFORCED: [&str; 6] = [
+/// Paths below which a banned word fails `cargo xtask tidy`. `cargo xtask tidy --words` lists the other places; once they
+/// are rewritten, one empty path stands for the whole project.
+const ENFORCED: [&str; 18] = [
+    "xtask/src/build_ebpf/",
     "xtask/src/commands.rs",
+    "xtask/src/container.rs",
+    "xtask/src/fuzz.rs",
+    "xtask/src/kernel_matrix/",
+    "xtask/src/main.rs",
+    "xtask/src/make.rs",
     "xtask/src/prove.rs",
     "xtask/src/redirect.rs",
     "xtask/src/run.rs",
+    "xtask/src/rust_workload.rs",
+    "xtask/src/setup/",
+    "xtask/src/static_binary.rs",
     "xtask/src/test/",
+    "xtask/src/tidy/",
+    "xtask/src/workloads.rs",
+    "xtask/src/workloads/",
     "xtask/src/workspace.rs",
 ];
 
@@ -51,7 +63,8 @@ pub(super) fn find(path: &str, text: &str) -> Vec<String> {
     if !has_prose || EXEMPT.iter().any(|place| path.starts_with(place)) {
         return Vec::new();
     }
-    let (words, identifiers) = (words(text), identifiers(text));
+    let is_rust = path.rsplit_once('.').is_some_and(|(_, extension)| extension == "rs");
+    let (words, identifiers) = (words(text), if is_rust { identifiers(text) } else { Vec::new() });
     let mut found: Vec<(usize, String)> = Vec::new();
     for banned in list() {
         let lines: Vec<usize> = match &banned.pattern {
@@ -127,10 +140,11 @@ fn words(text: &str) -> Vec<Word> {
     words
 }
 
-/// All identifiers of a text with their lines, those in prose included.
+/// All identifiers of a Rust text with their lines, without those in comments.
 fn identifiers(text: &str) -> Vec<(&str, usize)> {
     let is_part = |character: char| character.is_alphanumeric() || character == '_';
-    let words = text.lines().zip(1..).flat_map(|(line, number)| {
+    let code = text.lines().zip(1..).map(|(line, number)| (line.split("//").next().unwrap_or(line), number));
+    let words = code.flat_map(|(line, number)| {
         line.split(move |character| !is_part(character)).map(move |word| (word, number))
     });
     words.filter(|(word, _)| !word.is_empty()).collect()
@@ -172,7 +186,7 @@ mod tests {
     fn a_name_of_a_type_is_the_whole_identifier() {
         assert!(found("struct Ear;").contains(":1: Ear => "));
         assert!(found("let x: Vec<Spaces>;").contains("AddressSpaces"));
-        for text in ["struct Early;", "address spaces", "AddressSpaces", "exit code"] {
+        for text in ["struct Early;", "address spaces", "AddressSpaces", "exit code", "/// Code"] {
             assert_eq!(found(text), "", "{text}");
         }
     }
