@@ -11,7 +11,7 @@ use crate::{
         packaging,
         report::{self, Step},
     },
-    workspace::cargo,
+    workspace::test_workspace,
 };
 
 /// Run what takes too long for `cargo xtask test`: all kernels, long fuzzing, all unwind tables, benches.
@@ -37,7 +37,5 @@ impl Prove {
 /// Compares the unwind tables of every ELF file below `/usr` with gimli's evaluation.
 fn compare_unwind_tables() -> Result<()> {
     const TEST: &str = "tables_say_what_the_call_frame_information_says";
-    let mut test = cargo(&["test", "--workspace", "--locked", "--lib"]);
-    test.args(["--exclude", "profiler-tests", "--exclude", "profiler-embedder", TEST]);
-    shell::run(test.env("PROFILER_COMPARE", "/usr"))
+    shell::run(test_workspace(&["--lib", TEST]).env("PROFILER_COMPARE", "/usr"))
 }

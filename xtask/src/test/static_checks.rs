@@ -50,8 +50,8 @@ pub(super) fn dependencies() -> Result<()> {
 
 /// Fails if a second build compiles anything.
 pub(super) fn second_build() -> Result<()> {
-    shell::run(&mut cargo(&["build", "--locked"]))?;
-    let output = cargo(&["build", "--locked"]).stderr(Stdio::piped()).output()?;
+    shell::run(&mut cargo(&["build", "--workspace", "--locked"]))?;
+    let output = cargo(&["build", "--workspace", "--locked"]).stderr(Stdio::piped()).output()?;
     let messages = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success() && !messages.contains("Compiling"),

@@ -7,31 +7,34 @@ use anyhow::{Context as _, Result, ensure};
 use super::end_to_end::{SKIP_PRIVILEGED, with_privileges};
 use crate::{
     shell,
-    workspace::{bpf_cargo, cargo},
+    workspace::{bpf_cargo, test_workspace},
 };
 
 /// Tests that take seconds, because they read many files of this machine or millions of samples. `cargo xtask test` runs
 /// them, `cargo xtask test --quick` does not. Parts of a name are enough.
 const SLOW_TESTS: [&str; 0] = [];
 
+/// The modules of the library whose tests load BPF programs or create BPF maps.
+const PRIVILEGED_MODULES: [&str; 2] = ["sampler::", "session::"];
+
 /// Runs the quick tests of libraries and programs, without those in documentation.
 pub(super) fn run_quick() -> Result<()> {
     ensure_slow_tests_exist()?;
-    let mut test = of_packages(&[]);
-    test.args(["--lib", "--bins", "--quiet"]).env(SKIP_PRIVILEGED, "1").arg("--");
+    let mut test = test_workspace(&["--lib", "--bins", "--quiet"]);
+    test.env(SKIP_PRIVILEGED, "1").arg("--");
     shell::run(test.args(SLOW_TESTS.iter().flat_map(|name| ["--skip", name])))
 }
 
-/// Runs all tests. One that cannot run fails.
+/// Runs all tests, also those in documentation. One that cannot run fails.
 pub(super) fn run_all() -> Result<()> {
-    // The tests of this package list files with git, which refuses to serve root in the folder of another user.
-    shell::run(with_privileges(&mut of_packages(&["xtask"]))?)?;
-    shell::run(&mut cargo(&["test", "--package", "xtask", "--locked"]))
+    shell::run(with_privileges(&mut test_workspace(&["--lib", "--bins"]))?)?;
+    shell::run(&mut test_workspace(&["--doc"]))
 }
 
-/// Runs the tests of the library that load BPF programs or create BPF maps, among others. One that cannot run fails.
+/// Runs the tests that load BPF programs or create BPF maps. One that cannot run fails.
 pub(super) fn run_privileged() -> Result<()> {
-    shell::run(with_privileges(&mut cargo(&["test", "--package", "profiler", "--lib", "--locked"]))?)
+    let mut test = test_workspace(&["--lib", "--"]);
+    shell::run(with_privileges(test.args(PRIVILEGED_MODULES))?)
 }
 
 /// Runs the tests of the BPF program that need no kernel.
@@ -39,18 +42,9 @@ pub(super) fn run_bpf_program() -> Result<()> {
     shell::run(&mut bpf_cargo(&["test", "--lib", "--locked"]))
 }
 
-/// `cargo test` of all packages but those with end-to-end tests and `excluded`.
-fn of_packages(excluded: &[&str]) -> Command {
-    let mut test = cargo(&["test", "--workspace", "--locked"]);
-    test.args(["--exclude", "profiler-tests", "--exclude", "profiler-embedder"]);
-    test.args(excluded.iter().flat_map(|name| ["--exclude", name]));
-    test
-}
-
 /// A name that fits no test would leave a slow test in the quick tier.
 fn ensure_slow_tests_exist() -> Result<()> {
-    let mut list = of_packages(&[]);
-    list.args(["--lib", "--bins", "--quiet", "--", "--list"]);
+    let mut list: Command = test_workspace(&["--lib", "--bins", "--quiet", "--", "--list"]);
     let list = shell::read(&mut list).context("failed to list the unit tests")?;
     for name in SLOW_TESTS {
         ensure!(list.contains(name), "SLOW_TESTS in xtask/src/test/unit_tests.rs: no test is named {name}");
