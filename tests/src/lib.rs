@@ -25,8 +25,8 @@ pub use program::{Outcome, outcome, profiler, start_sampling};
 pub use sampling::{sample, sample_pid, sample_settled};
 pub use stacks::{Stack, Stacks};
 pub use symbol_server::{Answer, SymbolServer};
-pub use sysctl::{kernel_addresses_are_public, sysctl};
-pub use turn::privileged;
+pub use sysctl::{Sysctl, hide_kernel_addresses};
+pub use turn::{privileged, skip_on_this_machine, skip_unless_required};
 pub use workload::{Workload, built, write_program};
 
 use std::path::PathBuf;

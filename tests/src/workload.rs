@@ -108,6 +108,17 @@ impl Workload {
         tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok()).collect()
     }
 
+    /// The time that its first thread has run on a CPU, by `/proc/PID/schedstat`.
+    ///
+    /// # Panics
+    /// When it has ended.
+    #[must_use]
+    pub fn cpu_time(&self) -> Duration {
+        let text = fs::read_to_string(format!("/proc/{}/schedstat", self.pid)).expect("the workload runs");
+        let nanoseconds = text.split(' ').next().and_then(|number| number.parse().ok());
+        Duration::from_nanos(nanoseconds.expect("the first number is the time on a CPU"))
+    }
+
     /// Waits until it says a line that begins so, and gives back the rest of it.
     ///
     /// # Panics

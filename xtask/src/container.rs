@@ -19,7 +19,7 @@ const LIBRARIES: [&str; 3] = ["/lib", "/lib64", "/usr/lib"];
 /// The folder of the .NET workloads, inside.
 pub(crate) const DOTNET: &str = "/dotnet";
 
-/// A container that is there to be started. Dropped, it is gone with all that runs in it.
+/// A container to start. Dropping it ends and removes it.
 pub(crate) struct Container {
     folder: PathBuf,
     name: String,
@@ -52,16 +52,16 @@ impl Container {
         command
     }
 
-    /// The host's id of its first process. The runtime tells it when that runs already.
+    /// The host's id of the first process, which runc writes to a file once that process runs.
     pub(crate) fn pid(&self) -> Result<u32> {
-        const PATIENCE: Duration = Duration::from_secs(5);
+        const START_DEADLINE: Duration = Duration::from_secs(5);
         let started = Instant::now();
         loop {
             let text = fs::read_to_string(self.pid_file()).unwrap_or_default();
             if let Ok(pid) = text.parse() {
                 return Ok(pid);
             }
-            ensure!(started.elapsed() < PATIENCE, "runc does not tell the pid of a container");
+            ensure!(started.elapsed() < START_DEADLINE, "runc has not written the pid of a container");
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -77,7 +77,7 @@ impl Container {
     }
 
     fn remove(&self) {
-        // Mostly there is none any more, and this says so.
+        // An error: the container has ended, as most have by now.
         let _ = self.runc().args(["delete", "--force", &self.name]).stderr(Stdio::null()).status();
         let _ = fs::remove_dir_all(&self.folder);
     }

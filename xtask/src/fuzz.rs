@@ -20,13 +20,14 @@ pub(crate) struct Fuzz {
     /// Only this target.
     target: Option<String>,
     /// How long each target runs, in seconds.
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = DEFAULT_SECONDS)]
     seconds: u32,
-    /// A few seconds each: enough to see that all targets build and hold on first contact.
+    /// Run each target for a few seconds: all targets build and pass their seeds.
     #[arg(long)]
     smoke: bool,
 }
 
+const DEFAULT_SECONDS: u32 = 60;
 const SMOKE_SECONDS: u32 = 2;
 
 /// No input may make a parser take longer than this or use more than this.
@@ -80,6 +81,11 @@ impl Fuzz {
 /// Builds every target and runs it for a moment.
 pub(crate) fn smoke() -> Result<()> {
     Fuzz { target: None, seconds: SMOKE_SECONDS, smoke: true }.run()
+}
+
+/// Runs every target for the default time.
+pub(crate) fn run_all() -> Result<()> {
+    Fuzz { target: None, seconds: DEFAULT_SECONDS, smoke: false }.run()
 }
 
 fn targets() -> Result<Vec<String>> {

@@ -1,58 +1,61 @@
 //! The project's own commands: `cargo xtask <command>`.
+//!
+//! Without the feature `commands` there is `cargo xtask run` alone, which needs no dependency but `anyhow`; any other
+//! command line is passed on to a build with the feature.
 
+#[cfg(feature = "commands")]
 mod bench;
+#[cfg(feature = "commands")]
 mod build_ebpf;
+#[cfg(feature = "commands")]
+mod commands;
+#[cfg(feature = "commands")]
 mod container;
+#[cfg(feature = "commands")]
 mod digest;
+#[cfg(feature = "commands")]
 mod document;
+#[cfg(feature = "commands")]
 mod fuzz;
+#[cfg(feature = "commands")]
 mod kernel_matrix;
+mod make;
+#[cfg(feature = "commands")]
 mod manual;
+#[cfg(feature = "commands")]
 mod picture;
+#[cfg_attr(not(feature = "commands"), allow(dead_code, reason = "other commands use the rest"))]
 mod project;
+#[cfg(feature = "commands")]
+mod prove;
+#[cfg(not(feature = "commands"))]
+mod redirect;
 mod run;
+mod rust_workload;
+#[cfg(feature = "commands")]
 mod setup;
+#[cfg_attr(not(feature = "commands"), allow(dead_code, reason = "other commands use the rest"))]
 mod shell;
+#[cfg_attr(not(feature = "commands"), allow(dead_code, reason = "other commands use the rest"))]
+mod static_binary;
+#[cfg(feature = "commands")]
 mod test;
+#[cfg(feature = "commands")]
 mod tidy;
+#[cfg(feature = "commands")]
 mod workloads;
+#[cfg(feature = "commands")]
+mod workspace;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-/// The project's own commands.
-#[derive(Parser)]
-#[command(bin_name = "cargo xtask")]
-enum Command {
-    Run(run::Run),
-    Test(test::Test),
-    Setup(setup::Setup),
-    BuildEbpf(build_ebpf::BuildEbpf),
-    Workloads(workloads::Workloads),
-    Tidy(tidy::Tidy),
-    Fuzz(fuzz::Fuzz),
-    Manual(manual::Manual),
-    Picture(picture::Picture),
-    Bench(bench::Bench),
-    KernelMatrix(kernel_matrix::KernelMatrix),
-}
+#[cfg(feature = "commands")]
+use commands::execute;
+#[cfg(not(feature = "commands"))]
+use redirect::execute;
 
 fn main() -> ExitCode {
-    let done = match Command::parse() {
-        Command::Run(command) => command.run(),
-        Command::Test(command) => command.run(),
-        Command::Setup(command) => command.run(),
-        Command::BuildEbpf(command) => command.run(),
-        Command::Workloads(command) => command.run(),
-        Command::Tidy(command) => command.run(),
-        Command::Fuzz(command) => command.run(),
-        Command::Manual(command) => command.run(),
-        Command::Picture(command) => command.run(),
-        Command::Bench(command) => command.run(),
-        Command::KernelMatrix(command) => command.run(),
-    };
-    if let Err(error) = done {
+    if let Err(error) = execute() {
         eprintln!("error: {error:#}");
         return ExitCode::FAILURE;
     }

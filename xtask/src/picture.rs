@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::{
     bench::dotnet::running::{Place, Program, Running},
-    project, run, setup, shell, workloads,
+    project, setup, shell, static_binary, workloads,
 };
 
 /// Make the README's flame graph again.
@@ -24,7 +24,7 @@ impl Picture {
     pub(crate) fn run(&self) -> Result<()> {
         setup::install(&[setup::Purpose::Workloads, setup::Purpose::EndToEnd])?;
         workloads::build()?;
-        let profiler = run::build_static()?;
+        let profiler = static_binary::build(static_binary::RELEASE)?;
         let folder = project::root().join("target/picture");
         fs::create_dir_all(&folder)?;
         let server = Running::start(SERVER, Place::Container, &folder)?;

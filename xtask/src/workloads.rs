@@ -4,22 +4,24 @@ mod aspnet;
 mod single_file;
 mod unwinding;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
 
-use crate::{project, run, setup, shell};
+pub(crate) use crate::rust_workload::output_folder;
+use crate::{
+    make::make,
+    project,
+    rust_workload::{self, source_folder},
+    setup, static_binary,
+};
 
 /// Build the programs that the end-to-end tests profile.
 #[derive(Args)]
 pub(crate) struct Workloads {}
 
-/// What makes every call visible to whoever follows frame pointers, under the name in the source.
+/// Flags that keep frame pointers and every call of the source.
 const C_FLAGS: [&str; 12] = [
     "-std=gnu17",
     "-D_GNU_SOURCE",
@@ -35,7 +37,7 @@ const C_FLAGS: [&str; 12] = [
     "-pthread",
 ];
 
-/// What keeps every call of a program in C that is built as the others that keep no frame pointers.
+/// Flags that keep every call of a program without frame pointers.
 const FRAMELESS_CHAIN_FLAGS: [&str; 2] = ["-std=gnu17", "-fno-optimize-sibling-calls"];
 
 /// Programs in C that are also linked statically, as `NAME-static`: they run in containers without libraries.
@@ -83,13 +85,13 @@ pub(crate) fn build() -> Result<()> {
         build_static(program)?;
     }
     for program in RUST_PROGRAMS {
-        build_rust(program)?;
+        rust_workload::build(program)?;
     }
     build_frameless_chain()?;
     unwinding::build()?;
     build_dotnet()?;
     // The product itself, for containers that have nothing else.
-    fs::copy(run::build_static()?, output_folder().join("profiler"))?;
+    fs::copy(static_binary::build(static_binary::RELEASE)?, output_folder().join("profiler"))?;
     Ok(())
 }
 
@@ -128,17 +130,6 @@ fn compile_c(common_flags: &[&str], source: &Path, program: &Path, flags: &[&str
     make(program, &[source, &source_folder().join("lifetime.h")], &mut gcc)
 }
 
-/// Builds one of the workloads in Rust, with the compiler alone.
-pub(crate) fn build_rust(name: &str) -> Result<()> {
-    let source = source_folder().join(name).with_extension("rs");
-    let program = output_folder().join(name);
-    fs::create_dir_all(output_folder())?;
-    let mut rustc = Command::new("rustc");
-    rustc.args(["--edition", "2024", "-O", "-g", "-C", "force-frame-pointers=yes", "-o"]);
-    rustc.arg(&program).arg(&source);
-    make(&program, &[&source, &source_folder().join("lifetime.rs")], &mut rustc)
-}
-
 fn build_dotnet() -> Result<()> {
     let source_folder = project::root().join("tests/dotnet");
     let folder = output_folder().join("dotnet");
@@ -159,31 +150,4 @@ fn build_dotnet() -> Result<()> {
     make(&program, &[&source], &mut mcs)?;
     single_file::build(&program)?;
     aspnet::build(&folder.join("app"), &framework, &folder.join("app/9.0.json"))
-}
-
-/// Runs `compiler` if `program` is older than one of its `sources`.
-fn make(program: &Path, sources: &[&Path], compiler: &mut Command) -> Result<()> {
-    make_from(program, sources, || shell::run(compiler))
-}
-
-/// Builds `program` if it is older than one of its `sources`.
-fn make_from(program: &Path, sources: &[&Path], build: impl FnOnce() -> Result<()>) -> Result<()> {
-    let modified = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified());
-    if let Ok(built) = modified(program) {
-        let edited = sources.iter().map(|source| modified(source)).collect::<Result<Vec<_>, _>>()?;
-        if edited.iter().all(|time| *time < built) {
-            return Ok(());
-        }
-    }
-    println!("{}", project::relative(program).display());
-    build()
-}
-
-fn source_folder() -> PathBuf {
-    project::root().join("tests/workloads")
-}
-
-/// Where the built workloads are.
-pub(crate) fn output_folder() -> PathBuf {
-    project::root().join("target/workloads")
 }

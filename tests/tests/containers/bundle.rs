@@ -74,7 +74,7 @@ impl Drop for Bundle {
         // Mostly it is gone already, and this says so.
         let _ = self.runc().args(["delete", "--force", NAME]).stderr(Stdio::null()).status();
         for hierarchy in hierarchies() {
-            let directory = hierarchy.join(self.cgroups.trim_start_matches('/'));
+            let directory = hierarchy.mount_point.join(self.cgroups.trim_start_matches('/'));
             // The kernel takes a moment to forget processes that have ended.
             until("the cgroups to be empty", || remove_cgroup(&directory).ok());
         }
@@ -98,12 +98,35 @@ fn make_root(root: &Path, programs: &[PathBuf], owner: Option<u32>) {
     }
 }
 
-/// Where the cgroup hierarchies are mounted.
-pub(crate) fn hierarchies() -> Vec<PathBuf> {
+/// A mounted cgroup hierarchy.
+#[derive(Debug)]
+pub(crate) struct Hierarchy {
+    pub(crate) mount_point: PathBuf,
+    /// The mount options, which name the controllers of a hierarchy of version 1. `None`: version 2.
+    controllers: Option<String>,
+}
+
+impl Hierarchy {
+    /// Whether it is of version 2, or one of the two of version 1 whose cgroups a BPF program can compare.
+    pub(crate) fn can_be_filtered_by(&self) -> bool {
+        let has = |options: &String| options.split(',').any(|option| ["cpu", "memory"].contains(&option));
+        self.controllers.as_ref().is_none_or(has)
+    }
+}
+
+/// The mounted hierarchies: those of version 1, the one of version 2, or both.
+pub(crate) fn hierarchies() -> Vec<Hierarchy> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
-    let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-    let cgroups = fields.filter(|fields| fields[2] == "cgroup" || fields[2] == "cgroup2");
-    cgroups.map(|fields| PathBuf::from(fields[1])).collect()
+    let hierarchy = |line: &str| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let controllers = match fields[2] {
+            "cgroup" => Some(fields[3].to_owned()),
+            "cgroup2" => None,
+            _ => return None,
+        };
+        Some(Hierarchy { mount_point: fields[1].into(), controllers })
+    };
+    mounts.lines().filter_map(hierarchy).collect()
 }
 
 /// Removes a cgroup and those below it.

@@ -7,7 +7,7 @@ use std::{
 
 use profiler_tests::{Workload, until};
 
-use crate::bundle::{Bundle, hierarchies};
+use crate::bundle::{Bundle, Hierarchy, hierarchies};
 
 /// A container whose first process is a workload, or a shell that becomes one.
 #[derive(Debug)]
@@ -39,10 +39,11 @@ impl Container {
         Path::new("/proc").join(self.pid.to_string()).join("root").join(path.trim_start_matches('/'))
     }
 
-    /// Its directory, and all below it, in the hierarchy mounted at a folder of that name.
-    pub(crate) fn cgroup(&self, hierarchy: &str) -> PathBuf {
-        let at = hierarchies().into_iter().find(|path| path.ends_with(hierarchy)).expect("a hierarchy");
-        at.join(self.bundle.cgroups().trim_start_matches('/'))
+    /// The directory above all of its cgroups, in each mounted hierarchy that the profiler can filter by.
+    pub(crate) fn cgroups(&self) -> Vec<PathBuf> {
+        let hierarchies = hierarchies().into_iter().filter(Hierarchy::can_be_filtered_by);
+        let below = self.bundle.cgroups().trim_start_matches('/');
+        hierarchies.map(|hierarchy| hierarchy.mount_point.join(below)).filter(|path| path.is_dir()).collect()
     }
 
     /// The host's ids of all its processes.

@@ -224,7 +224,7 @@ fn a_process_of_32_bits_is_sampled_without_its_callers() {
     let program = folder.path().join("narrow");
     write_program(&program, &program_of_32_bits());
     let Ok(child) = Command::new(&program).stdin(Stdio::null()).spawn() else {
-        return eprintln!("skipped, this kernel runs no programs of 32 bits");
+        return profiler_tests::skip_on_this_machine("its kernel runs no programs of 32 bits");
     };
     let child = Killed(child);
     let profile = sample(sample_pid(child.0.id()), 500);

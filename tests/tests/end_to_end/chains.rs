@@ -1,5 +1,7 @@
 //! Native call chains: shares, inlined functions, kernel frames, many and deep stacks.
 
+use std::time::Duration;
+
 use profiler::{
     Unwind,
     profile::{FrameKind, StackEnd},
@@ -50,12 +52,18 @@ fn the_ledger_adds_up_with_nothing_lost_at_any_frequency() {
 fn samples_come_at_the_frequency_that_was_asked_for() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("shares");
-    let profile = sample(sample_pid(workload.pid()).frequency_hz(1_000), 2_000);
-    let header = profile.header();
+    let mut session = sample_pid(workload.pid()).frequency_hz(1_000).build().unwrap().start().unwrap();
+    let cpu_before = workload.cpu_time();
+    session.wait(Some(Duration::from_secs(3)));
+    // What the workload computes before and after these looks is sampled as well.
+    let cpu_ms = (workload.cpu_time() - cpu_before).as_millis() as u64;
+    let profile = session.stop().unwrap();
+    let (header, samples) = (profile.header(), profile.sample_count());
     assert_eq!(header.frequency_hz, 1_000);
-    // One thread cannot be hit more often than its CPU's clock ticks; how much less it runs is the machine's load.
-    let most = header.duration_ns / 1_000_000;
-    assert!(profile.sample_count() <= most + most / 50, "{} samples of {most}", profile.sample_count());
+    // One thread cannot be sampled more often than the clock of its CPU ticks.
+    let ticks = header.duration_ns / 1_000_000;
+    assert!(samples <= ticks + ticks / 50, "{samples} samples in {ticks} ms");
+    assert!(samples >= cpu_ms - cpu_ms / 20, "{samples} samples in {cpu_ms} ms of CPU time");
     let mut times = profile.samples().iter().map(|sample| sample.time_ns);
     assert!(times.all(|time_ns| time_ns <= header.duration_ns));
 }
@@ -64,14 +72,28 @@ fn samples_come_at_the_frequency_that_was_asked_for() {
 fn consecutive_profiles_of_a_session_hold_each_sample_once() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("shares");
-    let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
-    let interval = std::time::Duration::from_millis(300);
-    let first = session.take_profile(interval).unwrap();
-    let second = session.take_profile(interval).unwrap();
-    let last = session.stop().unwrap();
-    assert!(first.sample_count() > 0 && second.sample_count() > 0);
-    assert!(second.header().started_monotonic_ns > first.header().started_monotonic_ns);
-    assert!(last.ledger().adds_up(), "{:?}", last.ledger());
+    let mut session = sample_pid(workload.pid()).frequency_hz(1_000).build().unwrap().start().unwrap();
+    let cpu_before = workload.cpu_time();
+    let mut profiles: Vec<_> =
+        (0..4).map(|_| session.take_profile(Duration::from_millis(300)).unwrap()).collect();
+    let cpu_ms = (workload.cpu_time() - cpu_before).as_millis() as u64;
+    profiles.push(session.stop().unwrap());
+
+    let mut ticks = Vec::new();
+    for profile in &profiles {
+        assert!(profile.ledger().adds_up() && profile.ledger().lost_total() == 0, "{:?}", profile.ledger());
+        let started_ns = profile.header().started_monotonic_ns;
+        ticks.extend(profile.samples().iter().map(|sample| (started_ns + sample.time_ns, sample.cpu)));
+    }
+    let samples = ticks.len() as u64;
+    ticks.sort_unstable();
+    ticks.dedup();
+    assert_eq!(ticks.len() as u64, samples, "a sample is in two profiles");
+    assert!(samples >= cpu_ms - cpu_ms / 20, "{samples} samples in {cpu_ms} ms of CPU time: a gap");
+    for (before, after) in profiles.iter().zip(&profiles[1..]) {
+        let (before, after) = (before.header(), after.header());
+        assert_eq!(before.started_monotonic_ns + before.duration_ns, after.started_monotonic_ns);
+    }
 }
 
 /// The frames of a stack that belong to the workload, without those of the standard library around them.

@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use profiler::{Profiler, Session, Target};
-use profiler_tests::{Workload, privileged, sample, sample_pid, until};
+use profiler_tests::{Workload, privileged, sample, sample_pid, skip_on_this_machine, until};
 
 const SECOND_CPU: &str = "/sys/devices/system/cpu/cpu1/online";
 
@@ -68,7 +68,7 @@ fn a_cpu_that_goes_and_comes_back_is_sampled_again() {
         assert!(without.sample_count() > 0);
     });
     if !is_possible {
-        eprintln!("skipped, this machine has no second CPU that can be taken away");
+        skip_on_this_machine("it has no second CPU that can be taken offline");
     }
 }
 
@@ -76,6 +76,6 @@ fn a_cpu_that_goes_and_comes_back_is_sampled_again() {
 fn a_cpu_that_is_away_for_a_moment_is_sampled_again() {
     let Some(_turn) = privileged() else { return };
     if !second_cpu_comes_back(|_| {}) {
-        eprintln!("skipped, this machine has no second CPU that can be taken away");
+        skip_on_this_machine("it has no second CPU that can be taken offline");
     }
 }

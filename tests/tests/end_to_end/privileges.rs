@@ -2,9 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 
-use profiler_tests::{
-    Outcome, Stacks, Workload, kernel_addresses_are_public, outcome, privileged, profiler, sysctl,
-};
+use profiler_tests::{Outcome, Stacks, Workload, hide_kernel_addresses, outcome, privileged, profiler};
 
 /// What suffices where `kernel.perf_event_paranoid` is at most 2 and maps take no locked memory.
 const ENOUGH: [&str; 5] = ["bpf", "perfmon", "sys_ptrace", "syslog", "dac_read_search"];
@@ -37,9 +35,7 @@ fn without_a_capability_the_remedy_is_named() {
 #[test]
 fn a_few_capabilities_suffice_for_the_process_of_another_user() {
     let Some(_turn) = privileged() else { return };
-    if sysctl("perf_event_paranoid") > 2 {
-        return eprintln!("skipped, kernel.perf_event_paranoid asks for more than CAP_PERFMON");
-    }
+    let _settings = hide_kernel_addresses();
     let workload = Workload::start("syscalls");
     let run = run_as_nobody(&ENOUGH, &["-p", &workload.pid().to_string(), "-F", "999", "-d", "0.5"]);
     assert_eq!(run.code(), 0, "{}", run.stderr);
@@ -54,10 +50,7 @@ fn a_few_capabilities_suffice_for_the_process_of_another_user() {
 #[test]
 fn kernel_frames_without_names_have_their_remedy() {
     let Some(_turn) = privileged() else { return };
-    let is_hidden = !kernel_addresses_are_public();
-    if !is_hidden || sysctl("perf_event_paranoid") > 2 {
-        return eprintln!("skipped, this kernel hides nothing from those who may sample, or lets nobody");
-    }
+    let _settings = hide_kernel_addresses();
     let workload = Workload::start("syscalls");
     let capabilities: Vec<&str> = ENOUGH.into_iter().filter(|capability| *capability != "syslog").collect();
     let run = run_as_nobody(&capabilities, &["-p", &workload.pid().to_string(), "-F", "999", "-d", "0.5"]);

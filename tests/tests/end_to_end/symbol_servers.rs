@@ -21,17 +21,17 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// A function of the program that has no exported symbols.
-const FUNCTION: &str = "alpha";
+pub(crate) const FUNCTION: &str = "alpha";
 
 /// A program without names, and what a server has of it.
-struct Stripped {
+pub(crate) struct Stripped {
     directory: TempDir,
     build_id: String,
     debug_file: Vec<u8>,
 }
 
 impl Stripped {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (program, debug_file) = (directory.path().join("stripped"), directory.path().join("elsewhere"));
         let objcopy = |option: &str, to: &Path| {
@@ -50,7 +50,7 @@ impl Stripped {
     }
 
     /// A capture of it.
-    fn capture(&self) -> PathBuf {
+    pub(crate) fn capture(&self) -> PathBuf {
         let capture = self.directory.path().join("capture");
         let workload = self.start();
         drop(sample(sample_pid(workload.pid()).capture(&capture), 200));
@@ -61,8 +61,14 @@ impl Stripped {
         format!("/_.debug/elf-buildid-sym-{:0<40}/_.debug", self.build_id)
     }
 
-    fn of_debuginfod(&self) -> String {
+    /// Where debuginfod serves its debug file.
+    pub(crate) fn debuginfod_path(&self) -> String {
         format!("/buildid/{}/debuginfo", self.build_id)
+    }
+
+    /// The bytes of its debug file.
+    pub(crate) fn debug_file(&self) -> &[u8] {
+        &self.debug_file
     }
 
     fn file(&self) -> Answer {
@@ -110,8 +116,8 @@ fn the_names_of_a_stripped_program_come_from_a_server_of_either_layout() {
     let packed = Answer::Packed(stripped.debug_file.clone());
     for answers in [
         vec![(stripped.of_ssqp(), stripped.file())],
-        vec![(stripped.of_debuginfod(), stripped.file())],
-        vec![(stripped.of_debuginfod(), packed)],
+        vec![(stripped.debuginfod_path(), stripped.file())],
+        vec![(stripped.debuginfod_path(), packed)],
         vec![(stripped.of_ssqp(), Answer::Redirect(elsewhere.clone())), (elsewhere.clone(), stripped.file())],
     ] {
         let server = SymbolServer::start(answers);

@@ -3,7 +3,7 @@
 use std::{fs, process::Command};
 
 use profiler::{ErrorKind, Profiler, Target};
-use profiler_tests::{Workload, outcome, privileged, profiler, until};
+use profiler_tests::{Workload, outcome, privileged, profiler, skip_on_this_machine, until};
 
 #[test]
 fn a_process_that_does_not_exist_is_an_error_with_its_id() {
@@ -46,7 +46,7 @@ fn a_thread_of_the_kernel_can_be_sampled() {
     let pids = fs::read_dir("/proc").unwrap().flatten();
     let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let Some(pid) = pids.find(is_kernel_thread) else {
-        return eprintln!("skipped, there is no thread of the kernel in this pid namespace");
+        return skip_on_this_machine("this pid namespace has no kernel thread");
     };
     let session = Profiler::builder().target(Target::Pid(pid)).build().unwrap().start().unwrap();
     let profile = session.run_for(std::time::Duration::from_millis(200)).unwrap();

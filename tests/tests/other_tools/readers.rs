@@ -5,7 +5,7 @@ use std::{
     process::Command,
 };
 
-use profiler_tests::{file, outcome};
+use profiler_tests::{file, outcome, skip_unless_required};
 
 /// A part of what is installed. `None`, with a notice, where it is missing and need not be there.
 pub(crate) fn installed(name: &str) -> Option<PathBuf> {
@@ -13,8 +13,7 @@ pub(crate) fn installed(name: &str) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    assert!(std::env::var_os("PROFILER_REQUIRE_PRIVILEGED").is_none(), "{} is missing", path.display());
-    eprintln!("skipped: {} is missing: cargo xtask setup", path.display());
+    skip_unless_required(&format!("{} is missing: cargo xtask setup", path.display()));
     None
 }
 

@@ -25,7 +25,7 @@ use self::{
     sysctl::Sysctl,
     tool::{Tool, ToolName},
 };
-use crate::{document, project, run, setup, shell, workloads};
+use crate::{document, project, setup, shell, static_binary, workloads};
 
 /// Measure what the profiler costs, beside other profilers on the same process.
 #[derive(Args)]
@@ -93,7 +93,7 @@ impl Bench {
     }
 
     fn setting(&self) -> Result<Setting> {
-        let profiler = run::build_static()?;
+        let profiler = static_binary::build(static_binary::DIST)?;
         let folder = project::root().join("target/bench");
         fs::create_dir_all(&folder)?;
         Ok(Setting {
@@ -113,6 +113,11 @@ impl Bench {
         let by_frame_pointers = profiler.with("--unwind fp");
         [profiler, by_frame_pointers].into_iter().chain(peers).collect()
     }
+}
+
+/// Runs every measurement once, for a short time: a check of the bench itself.
+pub(crate) fn smoke() -> Result<()> {
+    Bench { runs: 1, quick: true, peers: None, only: Vec::new(), write: false }.run()
 }
 
 impl Setting {

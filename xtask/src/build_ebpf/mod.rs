@@ -1,7 +1,8 @@
 //! `cargo xtask build-ebpf`: compiles the BPF programs into the object that the profiler embeds.
 //!
 //! The object is committed, so that users need neither the eBPF toolchain nor LLVM. The stamp beside it holds the hashes
-//! of sources and object and the toolchain; `--check` compares both with the sources. `--log` builds an object with log
+//! of sources and object and the toolchain; `--check` builds the object again with the pinned
+//! toolchain and compares every byte; it fails where that toolchain is missing. `--log` builds an object with log
 //! lines for development, which is neither committed nor embedded.
 
 mod object_file;
@@ -16,7 +17,7 @@ use serde::Deserialize;
 
 use crate::{digest::sha256, project, shell};
 use stamp::Stamp;
-use toolchain::Toolchain;
+use toolchain::{PINNED, Toolchain};
 
 /// Where the object with log lines is written; `profiler/src/sampler/ebpf/bpf_log.rs` reads it.
 const LOG_OBJECT: &str = "target/bpf-log/profiler.bpf.o";
@@ -72,23 +73,21 @@ fn write_log_object() -> Result<()> {
 /// Fails if the committed object is not what the sources give.
 pub(crate) fn check() -> Result<()> {
     let path = object_path();
-    let committed = fs::read(&path).with_context(|| format!("no kernel side: {REBUILD}"))?;
+    let committed = fs::read(&path).with_context(|| format!("no BPF object: {REBUILD}"))?;
     let stamp = Stamp::read(&stamp_path()).with_context(|| format!("no stamp: {REBUILD}"))?;
-    ensure!(stamp.source_sha256 == stamp::source_sha256()?, "the kernel side's object is stale: {REBUILD}");
+    ensure!(stamp.source_sha256 == stamp::source_sha256()?, "the BPF object is stale: {REBUILD}");
     ensure!(stamp.object_sha256 == sha256(&committed), "object and stamp do not belong together: {REBUILD}");
 
-    let (object, fresh) = build(&Toolchain::find()?)?;
-    if !fresh.same_toolchain(&stamp) {
-        println!(
-            "the kernel side builds; bytes not compared: built by {}, here is {}",
-            stamp.toolchain(),
-            fresh.toolchain()
-        );
-        return Ok(());
-    }
+    let toolchain = Toolchain::find()?;
+    toolchain.ensure_pinned()?;
+    ensure!(
+        stamp.versions() == PINNED,
+        "the object was built with another toolchain than the pinned one: {REBUILD}"
+    );
+    let (object, fresh) = build(&toolchain)?;
     ensure!(
         object == committed,
-        "a fresh build of the kernel side differs from the committed object: {REBUILD}"
+        "a fresh build of the BPF program differs from the committed object: {REBUILD}"
     );
     println!("{}: as built from the sources; {fresh}", project::relative(&path).display());
     Ok(())

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt, fs, path::Path};
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
+use super::toolchain::Versions;
 use crate::digest;
 
 /// Everything that decides what the object does, besides the toolchain.
@@ -39,12 +40,8 @@ impl Stamp {
         fs::write(path, text).with_context(|| format!("failed to write {}", path.display()))
     }
 
-    pub(super) fn same_toolchain(&self, other: &Self) -> bool {
-        self.rustc == other.rustc && self.bpf_linker == other.bpf_linker
-    }
-
-    pub(super) fn toolchain(&self) -> String {
-        format!("{} and {}", self.rustc, self.bpf_linker)
+    pub(super) fn versions(&self) -> Versions<'_> {
+        Versions { rustc: &self.rustc, bpf_linker: &self.bpf_linker }
     }
 }
 
@@ -63,10 +60,17 @@ pub(super) fn source_sha256() -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::build_ebpf::toolchain::PINNED;
 
     #[test]
     fn the_committed_stamp_belongs_to_the_committed_sources() {
         let stamp = Stamp::read(&super::super::stamp_path()).unwrap();
         assert_eq!(stamp.source_sha256, source_sha256().unwrap(), "run `cargo xtask build-ebpf`");
+    }
+
+    #[test]
+    fn the_committed_object_was_built_with_the_pinned_toolchain() {
+        let stamp = Stamp::read(&super::super::stamp_path()).unwrap();
+        assert_eq!(stamp.versions(), PINNED);
     }
 }

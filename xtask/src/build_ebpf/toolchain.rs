@@ -5,22 +5,61 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use super::TARGET;
 use crate::shell;
 
-const ADVICE: &str = "no compiler for BPF found. Either, on Debian:
-    apt-get install --no-install-recommends rustc-web cargo-web libstd-rust-web-dev-bpf
-or anywhere:
-    rustup toolchain install nightly --profile minimal --component rust-src";
+/// The versions of a toolchain, as the programs print them.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Versions<'a> {
+    pub(super) rustc: &'a str,
+    pub(super) bpf_linker: &'a str,
+}
 
-const LINKER_ADVICE: &str = "bpf-linker not found. On Debian:
-    apt-get install --no-install-recommends llvm-22-dev libpolly-22-dev zlib1g-dev libzstd-dev libxml2-dev
-    LLVM_PREFIX=/usr/lib/llvm-22 cargo install bpf-linker --version 0.13.0 --no-default-features --features llvm-22
-`cargo xtask setup --only ebpf` does both";
+/// The toolchain that the committed object is built with. Another one gives other bytes.
+///
+/// A change here comes with the object that `cargo xtask build-ebpf` then builds.
+pub(super) const PINNED: Versions<'static> = Versions {
+    rustc: "rustc 1.96.0 (ac68faa20 2026-05-25) (built from a source tarball)",
+    bpf_linker: "bpf-linker 0.13.0",
+};
 
-/// What compiles the kernel side, and which versions.
+/// Debian's packages with the pinned compiler and its `core` for BPF.
+pub(crate) const COMPILER_PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "libstd-rust-web-dev-bpf"];
+
+/// Debian's packages that `bpf-linker` is built with.
+pub(crate) const LINKER_PACKAGES: [&str; 7] =
+    ["llvm-22-dev", "libpolly-22-dev", "zlib1g-dev", "libzstd-dev", "libxml2-dev", "g++", "libc6-dev"];
+
+/// The pinned version of `bpf-linker`, as cargo calls it.
+pub(crate) const LINKER_VERSION: &str = "0.13.0";
+
+/// The feature of `bpf-linker` for the LLVM of [`LINKER_PACKAGES`], and where Debian has that.
+pub(crate) const LINKER_FEATURE: &str = "llvm-22";
+pub(crate) const LLVM_PREFIX: &str = "/usr/lib/llvm-22";
+
+/// How to install the pinned toolchain.
+pub(super) fn advice() -> String {
+    format!(
+        "`cargo xtask setup --only ebpf` installs the pinned toolchain on Debian:
+    apt-get install --no-install-recommends {} {}
+    LLVM_PREFIX={LLVM_PREFIX} cargo install bpf-linker --version {LINKER_VERSION} --no-default-features --features {LINKER_FEATURE}",
+        COMPILER_PACKAGES.join(" "),
+        LINKER_PACKAGES.join(" "),
+    )
+}
+
+fn missing_compiler() -> String {
+    format!(
+        "no compiler for BPF found. {}
+Another toolchain builds an object to try, which differs from the committed one:
+    rustup toolchain install nightly --profile minimal --component rust-src",
+        advice()
+    )
+}
+
+/// The compiler and linker of the BPF program, and their versions.
 pub(super) struct Toolchain {
     kind: Kind,
     linker: PathBuf,
@@ -40,8 +79,9 @@ enum Kind {
 impl Toolchain {
     /// Debian's where it is installed, else rustup's nightly.
     pub(super) fn find() -> Result<Self> {
-        let kind = Kind::find().context(ADVICE)?;
-        let linker = shell::find("bpf-linker").context(LINKER_ADVICE)?;
+        let kind = Kind::find().with_context(missing_compiler)?;
+        let linker =
+            shell::find("bpf-linker").with_context(|| format!("bpf-linker not found. {}", advice()))?;
         let sysroot = PathBuf::from(shell::read(kind.command("rustc").args(["--print", "sysroot"]))?);
         Ok(Self {
             kind,
@@ -52,19 +92,38 @@ impl Toolchain {
         })
     }
 
-    /// `cargo COMMAND` for the kernel side.
+    /// `cargo COMMAND` for the BPF program.
     pub(super) fn cargo(&self, command: &str) -> Command {
         let mut cargo = self.kind.command("cargo");
         cargo.arg(command).env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER", &self.linker);
         // The object must not depend on what the caller compiles other programs with.
         cargo.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
         match self.kind {
-            // aya-ebpf needs the feature `asm_experimental_arch`, which a stable compiler must be talked into.
+            // aya-ebpf needs the feature `asm_experimental_arch`, which a stable compiler refuses.
             Kind::Debian => cargo.env("RUSTC", "/usr/bin/rustc").env("RUSTC_BOOTSTRAP", "1"),
             Kind::Nightly if command == "build" => cargo.args(["-Z", "build-std=core"]),
             Kind::Nightly => &mut cargo,
         };
         cargo
+    }
+
+    pub(super) fn versions(&self) -> Versions<'_> {
+        Versions { rustc: &self.rustc_version, bpf_linker: &self.linker_version }
+    }
+
+    /// Fails where a fresh build cannot have the bytes of the committed object.
+    pub(super) fn ensure_pinned(&self) -> Result<()> {
+        let found = self.versions();
+        ensure!(
+            found == PINNED,
+            "the BPF object cannot be compared: it is built with {} and {}, here are {} and {}. {}",
+            PINNED.rustc,
+            PINNED.bpf_linker,
+            found.rustc,
+            found.bpf_linker,
+            advice()
+        );
+        Ok(())
     }
 
     /// Where the source of `core` is if it is installed.
@@ -102,4 +161,28 @@ impl Kind {
 
 fn library_sources(sysroot: &Path) -> PathBuf {
     sysroot.join("lib/rustlib/src/rust")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn toolchain(rustc_version: &str) -> Toolchain {
+        Toolchain {
+            kind: Kind::Debian,
+            linker: PathBuf::new(),
+            sysroot: PathBuf::new(),
+            rustc_version: rustc_version.to_owned(),
+            linker_version: PINNED.bpf_linker.to_owned(),
+        }
+    }
+
+    #[test]
+    fn another_compiler_is_refused_with_what_to_install() {
+        let error = toolchain("rustc 1.97.0-nightly").ensure_pinned().unwrap_err().to_string();
+        for part in ["rustc 1.97.0-nightly", PINNED.rustc, "rustc-web", "--version 0.13.0"] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+        toolchain(PINNED.rustc).ensure_pinned().unwrap();
+    }
 }

@@ -17,7 +17,7 @@ const KERNEL_PERCENT_MIN: f64 = 90.0;
 /// The least number of samples that says something about shares.
 const SAMPLES_MIN: u64 = 300;
 
-/// What the two seconds of the storm may take: who does not get to stop in time does not sample in time.
+/// The longest that two seconds of sampling may take beside a fork storm.
 const STORM_SECONDS_MAX: f64 = 2.3;
 
 /// A figure, or what is wrong.
@@ -99,7 +99,7 @@ fn is_whole_chain(frames: &[String]) -> bool {
     length > 0 && !calls.iter().skip(length).any(|call| chain.contains(call))
 }
 
-/// `tests/workloads/syscalls.c`: the kernel's functions by name, and who called it.
+/// `tests/workloads/syscalls.c`: functions of the kernel by name, and their caller in user space.
 fn kernel(transcript: &Transcript) -> Result<String> {
     let stacks = profile(transcript, "kernel")?;
     let found_percent = percent(&stacks, |frames| {

@@ -1,35 +1,48 @@
-//! Whether the committed table still speaks of this code.
+//! Compares the committed table of kernels with the sources that it was made from.
 
 use std::fs;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
-use crate::{digest, project};
+use crate::{digest, project, workspace};
 
-/// What decides how the profiler does on another kernel: the compiled kernel side, what loads it, what examines the
-/// kernel; and what is asked of it.
-const SOURCES: [&str; 6] = [
+/// What decides how the profiler does on another kernel: the compiled BPF program, what loads it, what examines the
+/// kernel, what reads processes; and what the matrix checks.
+const SOURCES: [&str; 8] = [
     "profiler/src/doctor",
+    "profiler/src/process",
     "profiler/src/sampler",
+    "profiler/src/session",
     "profiler/src/sys",
     "profiler/src/unwind",
     "xtask/src/kernel_matrix/check.rs",
     "xtask/src/kernel_matrix/init.sh",
 ];
 
+/// Packages with code of the same kind.
+const PACKAGES: [&str; 3] = ["profiler-common", "profiler-processes", "profiler-unwind-tables"];
+
 /// Whether a source changed since the table in ARCHITECTURE.md was written.
-pub(super) fn has_changed() -> Result<bool> {
+pub(super) fn sources_have_changed() -> Result<bool> {
     let path = project::root().join("ARCHITECTURE.md");
     let text = fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))?;
     Ok(!text.contains(&note(&digest()?)))
 }
 
-/// The line by which the table is known to speak of these sources.
+/// The line beside the table that names its sources.
 pub(super) fn note(digest: &str) -> String {
     format!("<!-- kernel-matrix of the sources {digest} -->")
 }
 
-/// A hash over all sources.
+/// A hash over all sources. A module may have become a package.
 pub(super) fn digest() -> Result<String> {
-    digest::of_sources(&SOURCES)
+    let mut sources: Vec<String> = SOURCES.map(str::to_owned).into();
+    sources.retain(|source| project::root().join(source).exists());
+    let packages = workspace::packages()?;
+    let packages = packages.iter().filter(|package| PACKAGES.contains(&package.name.as_str()));
+    sources.extend(
+        packages.map(|package| project::relative(&package.folder().join("src")).display().to_string()),
+    );
+    ensure!(sources.len() >= SOURCES.len(), "sources of the kernel matrix have moved: {}", file!());
+    digest::of_sources(&sources.iter().map(String::as_str).collect::<Vec<_>>())
 }

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 
 use crate::shell;
 
-/// Installs `packages`, none of which is there.
+/// Installs `packages`.
 pub(super) fn install(packages: &[&str]) -> Result<()> {
     if packages.is_empty() {
         return Ok(());
@@ -14,7 +14,7 @@ pub(super) fn install(packages: &[&str]) -> Result<()> {
     let names = packages.join(" ");
     if shell::find("apt-get").is_none() {
         bail!(
-            "missing here: {names} (Debian's names). Only Debian's apt-get is known: please install their like"
+            "missing: {names} (Debian's names). This command knows apt-get alone: install the packages of this distribution"
         );
     }
     if !shell::is_root() {
@@ -36,7 +36,7 @@ pub(super) fn download(package: &str, folder: &Path) -> Result<()> {
     shell::run_quietly(apt_get().args(["download", package]).current_dir(folder))
 }
 
-/// Waits for other runs of apt to end, and asks nothing.
+/// `apt-get` without questions; it waits until other runs of apt have ended.
 fn apt_get() -> Command {
     let mut command = Command::new("apt-get");
     command

@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::Command};
 
 use anyhow::Result;
 
-use crate::{project, shell};
+use crate::{build_ebpf::toolchain, project, shell};
 
 /// Profilers to compare with: name, the program's name, version, further arguments.
 const PEERS: [(&str, &str, &str, &[&str]); 3] = [
@@ -18,8 +18,9 @@ pub(super) fn bpf_linker() -> Result<()> {
     if shell::find("bpf-linker").is_some() {
         return Ok(());
     }
-    let mut cargo = cargo_install("bpf-linker", "0.13.0");
-    cargo.args(["--no-default-features", "--features", "llvm-22"]).env("LLVM_PREFIX", "/usr/lib/llvm-22");
+    let mut cargo = cargo_install("bpf-linker", toolchain::LINKER_VERSION);
+    cargo.args(["--no-default-features", "--features", toolchain::LINKER_FEATURE]);
+    cargo.env("LLVM_PREFIX", toolchain::LLVM_PREFIX);
     shell::run_quietly(&mut cargo)
 }
 
@@ -54,7 +55,7 @@ pub(super) fn peers() {
     }
 }
 
-/// Where Debian has static libraries: lightswitch looks for libelf there when it is told.
+/// The folder of static libraries on Debian, where lightswitch has to look for libelf.
 fn debian_libraries() -> String {
     format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH)
 }

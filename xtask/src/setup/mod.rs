@@ -1,7 +1,6 @@
-//! `cargo xtask setup`: installs what the project's own commands need and this machine has not.
+//! `cargo xtask setup`: installs the programs that the project's own commands need.
 //!
-//! Only package clients are used, each package by its name. What is there already is left as it is, whoever
-//! installed it.
+//! Packages are installed by name, by the ordinary clients of their registries. Installed programs are left unchanged.
 
 mod apt;
 mod cargo_install;
@@ -21,7 +20,7 @@ pub(crate) use self::{
 
 use crate::{build_ebpf::toolchain, shell};
 
-/// Install what the project's own commands need and this machine has not.
+/// Install the programs that the project's own commands need.
 #[derive(Args)]
 pub(crate) struct Setup {
     /// Install what one purpose needs instead of what `cargo xtask test` needs.
@@ -35,7 +34,7 @@ pub(crate) struct Setup {
 /// What a program is needed for.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Purpose {
-    /// To compile the kernel side.
+    /// To compile the BPF program.
     Ebpf,
     /// To check dependencies.
     Dependencies,
@@ -111,10 +110,10 @@ fn missing_packages(purpose: Purpose) -> Vec<&'static str> {
 fn missing_for_ebpf() -> Vec<&'static str> {
     let mut packages = Vec::new();
     if !toolchain::has_compiler() {
-        packages.extend(EBPF_COMPILER);
+        packages.extend(toolchain::COMPILER_PACKAGES);
     }
     if shell::find("bpf-linker").is_none() {
-        packages.extend(BUILD_BPF_LINKER);
+        packages.extend(toolchain::LINKER_PACKAGES);
     }
     packages
 }
@@ -125,15 +124,10 @@ fn missing_for_lightswitch() -> Vec<&'static str> {
     if is_built || is_buildable { Vec::new() } else { BUILD_LIGHTSWITCH.to_vec() }
 }
 
-/// Without them nobody can say where a stack begins.
+/// Without the symbols of libc the start of a stack has no name.
 fn missing_names_of_libc() -> Option<&'static str> {
     (!Path::new("/usr/lib/debug/.build-id").exists()).then_some("libc6-dbg")
 }
-
-const EBPF_COMPILER: [&str; 3] = ["rustc-web", "cargo-web", "libstd-rust-web-dev-bpf"];
-
-const BUILD_BPF_LINKER: [&str; 7] =
-    ["llvm-22-dev", "libpolly-22-dev", "zlib1g-dev", "libzstd-dev", "libxml2-dev", "g++", "libc6-dev"];
 
 const BUILD_LIGHTSWITCH: [&str; 3] = ["clang", "libelf-dev", "zlib1g-dev"];
 
@@ -150,11 +144,14 @@ const WORKLOADS: [(&str, &str); 9] = [
     ("pip3", "python3-pip"),
 ];
 
-const END_TO_END: [(&str, &str); 10] = [
+const END_TO_END: [(&str, &str); 13] = [
     ("perf", "linux-perf"),
     ("runc", "runc"),
     ("busybox", "busybox-static"),
     ("chromium", "chromium"),
+    ("dwz", "dwz"),
+    ("gcc", "gcc"),
+    ("openssl", "openssl"),
     ("tmux", "tmux"),
     ("node", "nodejs"),
     ("npm", "npm"),

@@ -1,8 +1,9 @@
-//! `cargo xtask tidy`: holds the rules on files and modules that no compiler checks.
+//! `cargo xtask tidy`: checks the rules on files and words that no compiler checks.
 
 mod layers;
 mod rust_code;
 mod text;
+mod words;
 
 use std::{fs, path::Path, process::Command};
 
@@ -11,31 +12,54 @@ use clap::Args;
 
 use crate::{project, shell};
 
-/// Check the rules on files and modules.
+/// Check the rules on files and words.
 #[derive(Args)]
-pub(crate) struct Tidy {}
+pub(crate) struct Tidy {
+    /// List the banned words of the whole project, also where they do not fail the command yet.
+    #[arg(long)]
+    words: bool,
+    /// With `--words`: only files whose path begins so.
+    #[arg(requires = "words")]
+    paths: Vec<String>,
+}
 
 impl Tidy {
     pub(crate) fn run(&self) -> Result<()> {
-        check()
+        if self.words { list_words(&self.paths) } else { check() }
     }
 }
 
-/// Fails with the list of all broken rules.
+/// Fails with the list of all violations.
 pub(crate) fn check() -> Result<()> {
     let mut violations = Vec::new();
-    let library = fs::read_to_string(project::root().join("profiler/src/lib.rs"))?;
-    let public = layers::PublicNames::of(&library)?;
     for path in files()? {
         let content = fs::read(project::root().join(&path))?;
         violations.extend(text::forbidden_strings(&path, &content));
+        if words::is_enforced(&path) {
+            violations.extend(words::find(&path, &String::from_utf8_lossy(&content)));
+        }
         if Path::new(&path).extension().is_some_and(|extension| extension == "rs") {
             let text = String::from_utf8(content)?;
             violations.extend(text::check(&path, &text));
-            violations.extend(layers::check(&path, &text, &public)?);
+            violations.extend(layers::check(&path, &text)?);
         }
     }
-    ensure!(violations.is_empty(), "{} broken rules:\n{}", violations.len(), violations.join("\n"));
+    ensure!(violations.is_empty(), "{} violations:\n{}", violations.len(), violations.join("\n"));
+    Ok(())
+}
+
+/// Prints every banned word of the files below `paths`, or of all files.
+fn list_words(paths: &[String]) -> Result<()> {
+    let mut count = 0;
+    for path in files()? {
+        if paths.is_empty() || paths.iter().any(|start| path.starts_with(start)) {
+            let content = fs::read(project::root().join(&path))?;
+            let found = words::find(&path, &String::from_utf8_lossy(&content));
+            found.iter().for_each(|report| println!("{report}"));
+            count += found.len();
+        }
+    }
+    ensure!(count == 0, "{count} banned words");
     Ok(())
 }
 

@@ -8,8 +8,7 @@ use std::{
 
 use anyhow::Result;
 
-use super::make;
-use crate::{project, setup};
+use crate::{make::make, project, setup};
 
 /// What the compiler's program uses of its runtime.
 const ASSEMBLIES: [&str; 7] = [

@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result, ensure};
 use flate2::{Compression, write::DeflateEncoder};
 use serde_json::json;
 
-use super::{make_from, output_folder};
-use crate::{project, setup};
+use super::output_folder;
+use crate::{make::make_from, project, setup};
 
 /// Where the list begins is stated before these bytes of the host.
 const MARKER: [u8; 32] = [

@@ -8,11 +8,13 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::{make, output_folder, source_folder};
-use crate::project;
+use crate::{
+    make::make,
+    project,
+    rust_workload::{output_folder, source_folder},
+};
 
-/// What every compiler of the GNU kind is told who keeps no frame pointers: optimize as releases do, with the calls of the source and under its
-/// names.
+/// Flags for GNU compilers: no frame pointers, optimized as a release, with every call and name of the source.
 pub(super) const FLAGS: [&str; 11] = [
     "-D_GNU_SOURCE",
     "-Wall",
@@ -54,7 +56,7 @@ const VARIANTS: [Variant; 8] = [
         compiler: "musl-gcc",
         flags: &["-static", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"],
     },
-    // As lld and mold link: no table tells of the stubs.
+    // As lld and mold link: without call frame information for the PLT.
     Variant {
         name: "linkage-bare",
         source: "unwinding/linkage.c",
@@ -87,8 +89,8 @@ fn compile(compiler: &str, source: &Path, program: &Path, flags: &[&str]) -> Res
     make(program, &[source, &source_folder().join("lifetime.h")], &mut command)
 }
 
-/// As cargo builds a release: rustc keeps no frame pointers of its own accord. The mangling is the one that tells
-/// instances of a generic function apart.
+/// Compiles as cargo builds a release: rustc omits frame pointers by default. The v0 mangling distinguishes the instances
+/// of a generic function.
 fn compile_rust(source: &Path, program: &Path) -> Result<()> {
     let mut rustc = Command::new("rustc");
     rustc

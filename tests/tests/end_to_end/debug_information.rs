@@ -1,0 +1,100 @@
+//! Debug information that is not in the program's own file: split DWARF, and what `dwz` moves to a shared file.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use profiler::Profile;
+use profiler_tests::{Workload, file, outcome, privileged, sample, sample_pid, skip_unless_required};
+
+/// The functions of `tests/workloads/shares.c` that take its time.
+const FUNCTIONS: [&str; 3] = ["alpha", "beta", "gamma"];
+
+/// Compiles the workload `shares` in `folder` and returns the profile of a run.
+fn compile(folder: &Path, name: &str, flags: &[&str]) {
+    let mut gcc = Command::new("gcc");
+    gcc.args([
+        "-std=gnu17",
+        "-D_GNU_SOURCE",
+        "-O1",
+        "-g",
+        "-fno-inline",
+        "-fno-omit-frame-pointer",
+        "-pthread",
+    ]);
+    gcc.args(flags).arg("-o").arg(name).arg(file("workloads/shares.c")).current_dir(folder);
+    let run = outcome(&mut gcc);
+    assert_eq!(run.code(), 0, "{}", run.stderr);
+}
+
+fn profile(program: &Path) -> Profile {
+    let workload = Workload::run(Command::new(program).arg("60"));
+    sample(sample_pid(workload.pid()).lines(true), 500)
+}
+
+/// The number of frames of the workload's functions, and of those that have a line inside of their function.
+fn frames_with_lines(profile: &Profile) -> (usize, usize) {
+    let source = fs::read_to_string(file("workloads/shares.c")).unwrap();
+    let lines: Vec<&str> = source.lines().collect();
+    let is_in = |function: &str, line: u32| {
+        let before = lines.get(..line as usize).unwrap_or_default();
+        let start = before.iter().rfind(|line| FUNCTIONS.iter().any(|name| is_definition(line, name)));
+        start.is_some_and(|start| is_definition(start, function))
+    };
+    let (mut all, mut right) = (0, 0);
+    for sample in profile.samples() {
+        for frame in profile.stack(sample.stack).frames.iter().map(|frame| profile.frame(*frame)) {
+            let name = profile.string(frame.name);
+            if FUNCTIONS.contains(&name) {
+                all += 1;
+                let location = frame.location.filter(|at| profile.string(at.file).ends_with("shares.c"));
+                right += usize::from(location.is_some_and(|at| is_in(name, at.line)));
+            }
+        }
+    }
+    (all, right)
+}
+
+fn is_definition(line: &str, function: &str) -> bool {
+    line.contains(&format!(" {function}(")) && !line.starts_with(' ') && !line.ends_with(';')
+}
+
+fn assert_all_have_lines(profile: &Profile) {
+    let (all, right) = frames_with_lines(profile);
+    assert!(all > 300, "{all} frames");
+    assert!(right * 100 >= all * 99, "{right} of {all} frames have the line of their function");
+}
+
+#[test]
+fn lines_come_from_split_dwarf_beside_the_program() {
+    let Some(_turn) = privileged() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    compile(folder.path(), "split", &["-gsplit-dwarf"]);
+    let is_split = |path: &Path| path.extension().is_some_and(|extension| extension == "dwo");
+    let files = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+    assert!(files.into_iter().any(|path| is_split(&path)), "gcc leaves a .dwo file");
+    assert_all_have_lines(&profile(&folder.path().join("split")));
+}
+
+#[test]
+fn lines_and_names_come_from_the_file_that_dwz_shares_between_programs() {
+    let Some(_turn) = privileged() else { return };
+    let exists = Command::new("dwz").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if exists.is_err() {
+        return skip_unless_required("dwz is missing: cargo xtask setup");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let programs = ["one", "two"];
+    programs.iter().for_each(|name| compile(folder.path(), name, &[]));
+    let shared = folder.path().join("shared.debug");
+    let run = outcome(Command::new("dwz").arg("-m").arg(&shared).args(programs).current_dir(folder.path()));
+    assert_eq!(run.code(), 0, "{}", run.stderr);
+    assert!(shared.exists(), "dwz moves what both programs have");
+    assert_all_have_lines(&profile(&folder.path().join("one")));
+    // The test would prove nothing if the shared file were not needed.
+    fs::remove_file(shared).unwrap();
+    let (all, right) = frames_with_lines(&profile(&folder.path().join("two")));
+    assert!(all > 300 && right < all, "{right} of {all} frames have lines without the shared file");
+}

@@ -1,0 +1,54 @@
+//! The command line of `cargo xtask`.
+
+use anyhow::Result;
+use clap::Parser as _;
+
+use crate::{
+    bench, build_ebpf, fuzz, kernel_matrix, manual, picture, prove, run, setup, test, tidy, workloads,
+};
+
+/// The project's own commands.
+#[derive(clap::Parser)]
+#[command(bin_name = "cargo xtask")]
+enum Command {
+    Run(Run),
+    Test(test::Test),
+    Prove(prove::Prove),
+    PublicApi(test::public_api::PublicApi),
+    Setup(setup::Setup),
+    BuildEbpf(build_ebpf::BuildEbpf),
+    Workloads(workloads::Workloads),
+    Tidy(tidy::Tidy),
+    Fuzz(fuzz::Fuzz),
+    Manual(manual::Manual),
+    Picture(picture::Picture),
+    Bench(bench::Bench),
+    KernelMatrix(kernel_matrix::KernelMatrix),
+}
+
+/// Build the static binary and run it as root; without arguments, on a small program for five seconds.
+#[derive(clap::Args)]
+struct Run {
+    /// The arguments of `profiler`.
+    #[arg(last = true)]
+    arguments: Vec<String>,
+}
+
+/// Parses the command line and executes its command.
+pub(crate) fn execute() -> Result<()> {
+    match Command::parse() {
+        Command::Run(command) => run::run(&command.arguments),
+        Command::Test(command) => command.run(),
+        Command::Prove(command) => command.run(),
+        Command::PublicApi(command) => command.run(),
+        Command::Setup(command) => command.run(),
+        Command::BuildEbpf(command) => command.run(),
+        Command::Workloads(command) => command.run(),
+        Command::Tidy(command) => command.run(),
+        Command::Fuzz(command) => command.run(),
+        Command::Manual(command) => command.run(),
+        Command::Picture(command) => command.run(),
+        Command::Bench(command) => command.run(),
+        Command::KernelMatrix(command) => command.run(),
+    }
+}

@@ -1,0 +1,26 @@
+//! Builds the profiler as a static binary that runs on any Linux distribution.
+
+use std::{path::PathBuf, process::Command};
+
+use anyhow::Result;
+
+use crate::{project, shell};
+
+/// The cargo profile that is quick to build.
+pub(crate) const RELEASE: &str = "release";
+
+/// The cargo profile of what releases ship, with link-time optimization.
+pub(crate) const DIST: &str = "dist";
+
+/// Builds the binary with a cargo profile and returns its path.
+pub(crate) fn build(profile: &str) -> Result<PathBuf> {
+    let target = shell::host_target()?;
+    let folder = project::root().join("target/static");
+    let mut cargo = Command::new("cargo");
+    cargo.args(["build", "--locked", "--package", "profiler", "--profile", profile]);
+    // With an explicit target, build scripts and procedural macros are not linked statically.
+    cargo.args(["--target", &target, "--target-dir"]).arg(&folder);
+    cargo.env("RUSTFLAGS", "-C target-feature=+crt-static").current_dir(project::root());
+    shell::run(&mut cargo)?;
+    Ok(folder.join(target).join(profile).join("profiler"))
+}

@@ -1,0 +1,111 @@
+//! Runs named steps one after the other and prints the time of each.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result};
+
+/// A name and what it runs.
+pub(crate) type Step = (&'static str, fn() -> Result<()>);
+
+/// The time that a step took.
+struct Time {
+    name: &'static str,
+    elapsed: Duration,
+    /// User and system time of all processes that the step started and waited for.
+    cpu: Duration,
+}
+
+/// Runs `steps` up to the first that fails, and prints a table of their times; `budget` is what they may take on a quiet
+/// machine.
+pub(crate) fn run(steps: &[Step], budget: Duration) -> Result<()> {
+    let mut times = Vec::new();
+    for (name, step) in steps {
+        println!("\n==> {name}");
+        let (start, cpu_before) = (Instant::now(), cpu_time_of_children());
+        let result = step().with_context(|| format!("failed: {name}"));
+        let cpu = cpu_time_of_children().saturating_sub(cpu_before);
+        let time = Time { name, elapsed: start.elapsed(), cpu };
+        println!("<== {name}: {:.1} s", time.elapsed.as_secs_f64());
+        times.push(time);
+        if let Err(error) = result {
+            print!("\n{}", table(&mut times, budget));
+            return Err(error);
+        }
+    }
+    print!("\n{}all {} checks passed\n", table(&mut times, budget), times.len());
+    Ok(())
+}
+
+/// One line for each step, the longest first, and the sum.
+fn table(times: &mut [Time], budget: Duration) -> String {
+    times.sort_by_key(|time| std::cmp::Reverse(time.elapsed));
+    let elapsed: Duration = times.iter().map(|time| time.elapsed).sum();
+    let cpu: Duration = times.iter().map(|time| time.cpu).sum();
+    let mut text = format!("{:>8} {:>8}  step\n", "seconds", "CPU s");
+    let mut row = |name: &str, elapsed: Duration, cpu: Duration| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{:>8.1} {:>8.1}  {name}", elapsed.as_secs_f64(), cpu.as_secs_f64());
+    };
+    for time in &*times {
+        row(time.name, time.elapsed, time.cpu);
+    }
+    row("all steps", elapsed, cpu);
+    if elapsed > budget {
+        let _ = writeln!(text, "longer than the {} s that a quiet machine may take", budget.as_secs());
+    }
+    text
+}
+
+/// `cutime` and `cstime` of `proc_pid_stat(5)`.
+fn cpu_time_of_children() -> Duration {
+    fs::read_to_string("/proc/self/stat").ok().and_then(|stat| cpu_time(&stat)).unwrap_or_default()
+}
+
+fn cpu_time(stat: &str) -> Option<Duration> {
+    /// `USER_HZ`, which is the same on every architecture that the profiler supports.
+    const TICKS_PER_SECOND: u64 = 100;
+    /// Fields 16 and 17, counted behind the command, which is field 2.
+    const CHILDREN_USER: usize = 13;
+    // The command may contain spaces and parentheses.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let ticks = fields.split(' ').skip(CHILDREN_USER).take(2).map(str::parse::<u64>);
+    let ticks = ticks.collect::<Result<Vec<_>, _>>().ok()?;
+    Some(Duration::from_millis(ticks.iter().sum::<u64>() * 1_000 / TICKS_PER_SECOND))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cpu_time_of_children_is_read_behind_any_command() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194304 1 2 3 4 11 12 250 50 20 0 1 0 99";
+        assert_eq!(cpu_time(stat), Some(Duration::from_secs(3)));
+        assert_eq!(cpu_time("7 (x"), None);
+    }
+
+    #[test]
+    fn the_longest_step_is_the_first_row() {
+        let time = |name, seconds| Time { name, elapsed: Duration::from_secs(seconds), cpu: Duration::ZERO };
+        let text = table(&mut [time("short", 1), time("long", 9)], Duration::from_secs(5));
+        let names: Vec<_> = text.lines().map(|line| line.rsplit("  ").next().unwrap()).collect();
+        assert_eq!(names[..4], ["step", "long", "short", "all steps"], "{text}");
+        assert!(text.contains("longer than the 5 s"), "{text}");
+    }
+
+    #[test]
+    fn the_first_failing_step_ends_the_run_and_is_named() {
+        fn fail() -> Result<()> {
+            anyhow::bail!("reason")
+        }
+        fn unreachable() -> Result<()> {
+            panic!("a step behind a failed one runs")
+        }
+        let error = run(&[("first", fail), ("second", unreachable)], Duration::ZERO).unwrap_err();
+        assert_eq!(format!("{error:#}"), "failed: first: reason");
+    }
+}

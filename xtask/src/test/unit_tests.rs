@@ -1,0 +1,53 @@
+//! Runs the tests inside the packages: all of them, or those that are quick.
+
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::end_to_end::{SKIP_PRIVILEGED, with_privileges};
+use crate::{
+    shell,
+    workspace::{bpf_cargo, test_workspace},
+};
+
+/// Tests that take seconds, because they read many files of this machine or millions of samples. `cargo xtask test` runs
+/// them, `cargo xtask test --quick` does not. Parts of a name are enough.
+const SLOW_TESTS: [&str; 0] = [];
+
+/// The modules of the library whose tests load BPF programs or create BPF maps.
+const PRIVILEGED_MODULES: [&str; 2] = ["sampler::", "session::"];
+
+/// Runs the quick tests of libraries and programs, without those in documentation.
+pub(super) fn run_quick() -> Result<()> {
+    ensure_slow_tests_exist()?;
+    let mut test = test_workspace(&["--lib", "--bins", "--quiet"]);
+    test.env(SKIP_PRIVILEGED, "1").arg("--");
+    shell::run(test.args(SLOW_TESTS.iter().flat_map(|name| ["--skip", name])))
+}
+
+/// Runs all tests, also those in documentation. One that cannot run fails.
+pub(super) fn run_all() -> Result<()> {
+    shell::run(with_privileges(&mut test_workspace(&["--lib", "--bins"]))?)?;
+    shell::run(&mut test_workspace(&["--doc"]))
+}
+
+/// Runs the tests that load BPF programs or create BPF maps. One that cannot run fails.
+pub(super) fn run_privileged() -> Result<()> {
+    let mut test = test_workspace(&["--lib", "--"]);
+    shell::run(with_privileges(test.args(PRIVILEGED_MODULES))?)
+}
+
+/// Runs the tests of the BPF program that need no kernel.
+pub(super) fn run_bpf_program() -> Result<()> {
+    shell::run(&mut bpf_cargo(&["test", "--lib", "--locked"]))
+}
+
+/// A name that fits no test would leave a slow test in the quick tier.
+fn ensure_slow_tests_exist() -> Result<()> {
+    let mut list: Command = test_workspace(&["--lib", "--bins", "--quiet", "--", "--list"]);
+    let list = shell::read(&mut list).context("failed to list the unit tests")?;
+    for name in SLOW_TESTS {
+        ensure!(list.contains(name), "SLOW_TESTS in xtask/src/test/unit_tests.rs: no test is named {name}");
+    }
+    Ok(())
+}
