@@ -6,20 +6,21 @@ use anyhow::{Context as _, Result};
 
 use crate::{digest, project};
 
-/// What decides how the profiler does on another kernel: the compiled kernel side, what loads it, what examines the
-/// kernel; and what is asked of it.
-const SOURCES: [&str; 6] = [
+/// The sources that decide how the profiler works on another kernel: the compiled BPF object, its loader, the manager of
+/// the unwind tables, `profiler doctor`, and the checks of the matrix.
+const SOURCES: [&str; 7] = [
     "profiler/src/doctor",
     "profiler/src/sampler",
+    "profiler/src/session/unwinding",
     "profiler/src/sys",
     "profiler/src/unwind",
     "xtask/src/kernel_matrix/check.rs",
     "xtask/src/kernel_matrix/init.sh",
 ];
 
-/// Whether a source changed since the table in ARCHITECTURE.md was written.
+/// Whether a source changed since the table in docs/kernels.md was written.
 pub(super) fn has_changed() -> Result<bool> {
-    let path = project::root().join("ARCHITECTURE.md");
+    let path = project::root().join("docs/kernels.md");
     let text = fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))?;
     Ok(!text.contains(&note(&digest()?)))
 }

@@ -1,7 +1,7 @@
 //! `cargo xtask kernel-matrix`: the static binary on kernels from the oldest supported to the newest.
 //!
 //! Debian's kernels are booted in virtual machines that need nothing but a CPU, one of them for each row of a
-//! table in ARCHITECTURE.md. A row that is not as it must be fails the command.
+//! table in docs/kernels.md. A row that is not as it must be fails the command.
 
 mod check;
 mod freshness;
@@ -29,10 +29,10 @@ use crate::{project, run, setup, workloads};
 /// Run the static binary on the oldest, the newest and more kernels, in virtual machines.
 #[derive(Args)]
 pub(crate) struct KernelMatrix {
-    /// Do nothing if the table in ARCHITECTURE.md was made with the same kernel side and loader.
+    /// Do nothing if the table in docs/kernels.md was made with the same kernel side and loader.
     #[arg(long)]
     if_changed: bool,
-    /// Put the table into ARCHITECTURE.md.
+    /// Put the table into docs/kernels.md.
     #[arg(long)]
     write: bool,
 }
@@ -48,7 +48,7 @@ struct Row {
 impl KernelMatrix {
     pub(crate) fn run(&self) -> Result<()> {
         if self.if_changed && !freshness::has_changed()? {
-            println!("skipped: the table in ARCHITECTURE.md was made with this kernel side and loader");
+            println!("skipped: the table in docs/kernels.md was made with this kernel side and loader");
             return Ok(());
         }
         let rows = run_all()?;
