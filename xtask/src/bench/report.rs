@@ -27,8 +27,8 @@ In kernel: all run time of its BPF programs, for each sample. \
 exact: samples with every call of the known chain. found: samples for each tick that the target's CPU time is worth.";
 
 const PROGRAMS_LEGEND: &str = "Samples whose outermost frame is where the C library begins a process or a thread: \
-`_start` or the nameless code at the program's entry, `__libc_start_main` and what it calls, `start_thread`, `clone`, \
-`clone3`. From the first sample on: stacks before the tables are there count as they are.";
+`_start` or the unsymbolized code at the program's entry, `__libc_start_main` and what it calls, `start_thread`, `clone`, \
+`clone3`. All samples count, also those from before the unwind tables were in the kernel.";
 
 const TABLES_LEGEND: &str = "table: rows of 4 bytes, and 8 bytes for each 4 KiB page of code, in kernel memory. build: \
 from the parsed file to the table in the kernel. start to sampling: from the profiler's exec until its timers run. start \
