@@ -14,7 +14,7 @@ use crate::{
 #[derive(Args)]
 pub(crate) struct Picture {
     /// Where to write it.
-    #[arg(default_value = "profiler/docs/flame-graph.svg")]
+    #[arg(default_value = "docs/pictures/flame-graph.svg")]
     file: PathBuf,
 }
 

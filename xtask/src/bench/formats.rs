@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 
 use super::{
     Setting,
-    report::{number, verdict},
+    report::{Report, number},
 };
 use crate::{project, shell};
 
@@ -24,11 +24,12 @@ struct Figures {
     megabytes: f64,
 }
 
-/// The table, in Markdown.
-pub(super) fn measure(setting: &Setting) -> Result<String> {
-    let mut text = format!(
+/// Writes a large profile in each format.
+pub(super) fn measure(setting: &Setting) -> Result<Report> {
+    let mut report = Report::default();
+    report.markdown = format!(
         "1,000,000 samples in 8 threads, of stacks that are 20 frames deep; medians of {} runs.\n\n\
-         | 50,000 stacks | s | peak MB | MB written | |\n|---|---:|---:|---:|---|\n",
+         | 50,000 stacks | s | peak MB | MB written |\n|---|---:|---:|---:|\n",
         setting.runs
     );
     let mut folded_seconds = f64::INFINITY;
@@ -37,20 +38,31 @@ pub(super) fn measure(setting: &Setting) -> Result<String> {
         if format == "folded" {
             folded_seconds = figures.seconds;
         }
-        row(&mut text, format, &figures, REPEATED.hold(&figures));
+        row(&mut report, format, &figures);
+        REPEATED.check(&mut report, &format!("{format}, 50,000 stacks"), &figures);
     }
     let samples = setting.folder.join("formats.perf.txt");
     let path = samples.to_str().context("a path that is no text")?;
     median(&["perf-script", "50000", path], 1)?;
     let collapse = median(&["collapse", path], setting.runs)?;
     fs::remove_file(&samples)?;
-    row(&mut text, "folded, by inferno", &collapse, folded_seconds <= collapse.seconds);
-    text += "\n| 1,000,000 stacks, each once | s | peak MB | MB written | |\n|---|---:|---:|---:|---|\n";
+    row(&mut report, "folded, by inferno", &collapse);
+    let is_faster = folded_seconds <= collapse.seconds;
+    report.check(
+        "seconds to write folded stacks, beside inferno",
+        folded_seconds,
+        collapse.seconds,
+        is_faster,
+    );
+    report.markdown += "\n| 1,000,000 stacks, each once | s | peak MB | MB written |\n|---|---:|---:|---:|\n";
     for format in FORMATS {
         let figures = median(&[format, "1000000"], setting.runs)?;
-        row(&mut text, format, &figures, ALL_DIFFERENT.hold(&figures));
+        row(&mut report, format, &figures);
+        ALL_DIFFERENT.check(&mut report, &format!("{format}, 1,000,000 stacks"), &figures);
     }
-    Ok(format!("{text}\n{LEGEND}\n"))
+    // Writing to a String cannot fail.
+    let _ = writeln!(report.markdown, "\n{LEGEND}");
+    Ok(report)
 }
 
 /// What writing may take.
@@ -65,15 +77,19 @@ const REPEATED: Limits = Limits { seconds: 1.0, peak_megabytes: 200.0 };
 const ALL_DIFFERENT: Limits = Limits { seconds: 5.0, peak_megabytes: 1_000.0 };
 
 impl Limits {
-    fn hold(&self, figures: &Figures) -> bool {
-        figures.seconds <= self.seconds && figures.peak_megabytes <= self.peak_megabytes
+    fn check(&self, report: &mut Report, what: &str, figures: &Figures) {
+        for (unit, value, limit) in
+            [("s", figures.seconds, self.seconds), ("peak MB", figures.peak_megabytes, self.peak_megabytes)]
+        {
+            report.check(&format!("{what}, {unit}"), value, limit, value <= limit);
+        }
     }
 }
 
-fn row(text: &mut String, name: &str, figures: &Figures, is_kept: bool) {
+fn row(report: &mut Report, name: &str, figures: &Figures) {
     let [seconds, peak, size] = [figures.seconds, figures.peak_megabytes, figures.megabytes].map(number);
     // Writing to a String cannot fail.
-    let _ = writeln!(text, "| {name} | {seconds} | {peak} | {size} | {} |", verdict(is_kept));
+    let _ = writeln!(report.markdown, "| {name} | {seconds} | {peak} | {size} |");
 }
 
 /// The run whose time is the middle one.

@@ -22,10 +22,14 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 
 use self::{
+    report::Report,
     sysctl::Sysctl,
     tool::{Tool, ToolName},
 };
 use crate::{document, project, setup, shell, static_binary, workloads};
+
+/// The document that holds the tables.
+const DOCUMENT: &str = "docs/benchmarks.md";
 
 /// Measure what the profiler costs, beside other profilers on the same process.
 #[derive(Args)]
@@ -42,7 +46,7 @@ pub(crate) struct Bench {
     /// Measure this group of tables only.
     #[arg(long, value_name = "GROUP", value_delimiter = ',', value_enum)]
     only: Vec<Group>,
-    /// Put the tables into README.md and ARCHITECTURE.md.
+    /// Put the tables into docs/benchmarks.md.
     #[arg(long)]
     write: bool,
 }
@@ -80,15 +84,17 @@ impl Bench {
         let _statistics = Sysctl::set("bpf_stats_enabled", "1")?;
         // Some look at the number only, not at what they may do.
         let _paranoid = Sysctl::set("perf_event_paranoid", "-1")?;
+        let mut exceeded = Vec::new();
         let is_meant = |group: &&Group| self.only.is_empty() || self.only.contains(group);
         for group in Group::value_variants().iter().filter(is_meant) {
-            let tables = group.measure(&setting)?;
-            println!("{tables}");
+            let report = group.measure(&setting)?;
+            println!("{}", report.markdown);
             if self.write {
-                let (file, place) = group.place();
-                document::write(file, place, &tables)?;
+                document::write(DOCUMENT, group.markers(), &report.markdown)?;
             }
+            exceeded.extend(report.exceeded_budgets);
         }
+        print_exceeded(&exceeded);
         Ok(())
     }
 
@@ -129,29 +135,38 @@ impl Setting {
 }
 
 impl Group {
-    /// Measures it; the tables are Markdown.
-    fn measure(self, setting: &Setting) -> Result<String> {
+    /// Measures it.
+    fn measure(self, setting: &Setting) -> Result<Report> {
         match self {
             Self::Native => Ok(report::costs(&native::measure(setting)?, setting)),
             Self::Unwinding => {
                 let Setting { tools, folder, .. } = setting;
                 let programs = programs::measure(&program_tools(tools), setting.seconds(8), folder)?;
                 let tables = tables::measure(&tools[0], setting.seconds(4), folder)?;
-                Ok(report::unwinding(&programs, &tables, setting))
+                let markdown = report::unwinding(&programs, &tables, setting);
+                Ok(Report { markdown, exceeded_budgets: Vec::new() })
             }
             Self::Dotnet => dotnet::measure(setting),
             Self::Formats => formats::measure(setting),
         }
     }
 
-    /// The document and the place in it where its tables stand.
-    fn place(self) -> (&'static str, &'static str) {
+    /// The markers in [`DOCUMENT`] between which its tables are.
+    fn markers(self) -> &'static str {
         match self {
-            Self::Native => ("README.md", "bench"),
-            Self::Unwinding => ("ARCHITECTURE.md", "unwinding"),
-            Self::Dotnet => ("README.md", "dotnet"),
-            Self::Formats => ("ARCHITECTURE.md", "formats"),
+            Self::Native => "bench",
+            Self::Unwinding => "unwinding",
+            Self::Dotnet => "dotnet",
+            Self::Formats => "formats",
         }
+    }
+}
+
+/// Prints the budgets that figures of this run exceed.
+fn print_exceeded(budgets: &[String]) {
+    match budgets.len() {
+        0 => eprintln!("every figure is within its budget"),
+        count => eprintln!("{count} figures exceed their budgets:\n  {}", budgets.join("\n  ")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The tables: what each profiler took, and what of it is within the profiler's budget.
+//! Writes the tables of the bench: the cost of each profiler, and the figures that exceed the profiler's budgets.
 
 use std::fmt::Write as _;
 
@@ -21,20 +21,38 @@ const COLUMNS: [(Metric, &str); 7] = [
     (Metric::FoundPercent, "found %"),
 ];
 
-const LEGEND: &str = "CPU: user and system time of the profiler and its children. arm: start to first event open. \
-post: from the first event open to the finished output with names, without the time of sampling. \
+const LEGEND: &str = "CPU: user and system time of the profiler and its children. arm: start of the profiler to its \
+first open perf event; this profiler opens its events before it loads its BPF programs, so its timers run later. post: from the first event open to the finished output with names, without the time of sampling. \
 In kernel: all run time of its BPF programs, for each sample. \
 exact: samples with every call of the known chain. found: samples for each tick that the target's CPU time is worth.";
 
 const PROGRAMS_LEGEND: &str = "Samples whose outermost frame is where the C library begins a process or a thread: \
-`_start` or the nameless code at the program's entry, `__libc_start_main` and what it calls, `start_thread`, `clone`, \
-`clone3`. From the first sample on: stacks before the tables are there count as they are.";
+`_start` or the unsymbolized code at the program's entry, `__libc_start_main` and what it calls, `start_thread`, `clone`, \
+`clone3`. All samples count, also those from before the unwind tables were in the kernel.";
 
-const TABLES_LEGEND: &str = "Rows of 4 bytes and 8 bytes for each page of code, in the kernel. Build: from the parsed \
-file to the table in the kernel. Exec to sampling: until the timers run, which were opened before. Exec to whole stacks: from the profiler's exec until the tables of all that the target \
-maps are in the kernel. peak MB: of the profiler, while it samples the target.";
+const TABLES_LEGEND: &str = "table: rows of 4 bytes, and 8 bytes for each 4 KiB page of code, in kernel memory. build: \
+from the parsed file to the table in the kernel. start to sampling: from the profiler's exec until its timers run. start \
+to whole stacks: from the profiler's exec until the tables of all modules of the target are in the kernel. peak MB: of \
+the profiler while it samples the target.";
 
-/// One budget: what, the figure of the profiler with which options, and the limit.
+/// Tables in Markdown, and the figures in them that exceed a budget.
+#[derive(Default)]
+pub(super) struct Report {
+    pub(super) markdown: String,
+    /// One line for each: the figure's name, its value and the budget.
+    pub(super) exceeded_budgets: Vec<String>,
+}
+
+impl Report {
+    /// Records a figure that exceeds its budget.
+    pub(super) fn check(&mut self, what: &str, value: f64, budget: f64, is_kept: bool) {
+        if !is_kept {
+            self.exceeded_budgets.push(format!("{what}: {} (budget {budget})", number(value)));
+        }
+    }
+}
+
+/// A budget: a figure of the profiler with these options, and its limit.
 struct Budget<'a> {
     what: &'static str,
     series: &'a Series,
@@ -57,9 +75,11 @@ pub(super) fn unwinding(
     )
 }
 
-/// What the profiler costs beside the others, in Markdown.
-pub(super) fn costs(measured: &Measured, setting: &Setting) -> String {
-    let mut text = format!("Measured on {}, medians of {} runs in turns.\n", setting.machine, setting.runs);
+/// What the profiler costs beside the others.
+pub(super) fn costs(measured: &Measured, setting: &Setting) -> Report {
+    let mut report = Report::default();
+    let text = &mut report.markdown;
+    *text = format!("Measured on {}, medians of {} runs in turns.\n", setting.machine, setting.runs);
     for (title, series) in [
         ("One busy native thread, 24 calls deep, 99 Hz", &measured.native_99_hz),
         ("The same at 999 Hz", &measured.native_999_hz),
@@ -67,44 +87,38 @@ pub(super) fn costs(measured: &Measured, setting: &Setting) -> String {
         ("One busy .NET 9 process with its perf map, 99 Hz", &measured.dotnet),
         ("200 busy threads, 99 Hz", &measured.threads),
     ] {
-        table(&mut text, title, series);
+        table(text, title, series);
     }
     // Writing to a String cannot fail.
     let _ = writeln!(text, "\n{LEGEND}\n");
-    budgets(&mut text, measured);
-    text
+    budgets(&mut report, measured);
+    report
 }
 
-fn table(text: &mut String, title: &str, series: &Series) {
+fn table(text: &mut String, heading: &str, series: &Series) {
     let names = COLUMNS.map(|(_, name)| name).join(" | ");
-    let _ = writeln!(text, "\n| {title} | {names} |\n|---{}|", "|---:".repeat(COLUMNS.len()));
+    let _ = writeln!(text, "\n| {heading} | {names} |\n|---{}|", "|---:".repeat(COLUMNS.len()));
     for row in &series.rows {
-        let cells = match &row.outcome {
+        let title = row.name.title(row.options);
+        match &row.outcome {
             Ok(figures) => {
-                COLUMNS.map(|(metric, _)| figures.get(&metric).map_or("-".to_owned(), |f| number(*f)))
+                let cells =
+                    COLUMNS.map(|(metric, _)| figures.get(&metric).map_or("-".to_owned(), |f| number(*f)));
+                let _ = writeln!(text, "| {title} | {} |", cells.join(" | "));
             }
-            Err(reason) => reasoned(reason),
-        };
-        let _ = writeln!(text, "| {} | {} |", row.name.title(row.options), cells.join(" | "));
+            // A profiler that does not work on this machine says nothing about its cost.
+            Err(reason) => eprintln!("left out of the table, {heading}: {title}: {reason}"),
+        }
     }
 }
 
-/// A row of a profiler that does not work here.
-fn reasoned(reason: &str) -> [String; COLUMNS.len()] {
-    const LONGEST: usize = 60;
-    let mut cells = COLUMNS.map(|_| String::new());
-    cells[0] = reason.replace(['|', '\n', '<', '>'], " ").chars().take(LONGEST).collect();
-    cells
-}
-
-fn budgets(text: &mut String, measured: &Measured) {
+fn budgets(report: &mut Report, measured: &Measured) {
     let (slow, fast) = (&measured.native_99_hz, &measured.native_999_hz);
     let frameless = &measured.frameless;
     let budget = |what, series, metric, limit| Budget { what, series, options: "", metric, limit };
     let by_frame_pointers =
         |what, metric, limit| Budget { what, series: fast, options: "--unwind fp", metric, limit };
-    let _ =
-        writeln!(text, "| what | here | budget | | best peer | ratio to it |\n|---|---:|---:|---|---|---:|");
+    let _ = writeln!(report.markdown, "| figure | profiler | best peer | ratio |\n|---|---:|---|---:|");
     for budget in [
         budget("CPU s, 10 s at 99 Hz", slow, Metric::CpuSeconds, 0.08),
         budget("CPU s, 10 s at 999 Hz", fast, Metric::CpuSeconds, 0.12),
@@ -126,7 +140,7 @@ fn budgets(text: &mut String, measured: &Measured) {
         budget("10,000 stacks at 999 Hz: samples lost", &measured.stacks, Metric::Lost, 0.0),
         budget("1,000 processes: samples lost", &measured.processes, Metric::Lost, 0.0),
     ] {
-        budget_line(text, &budget);
+        budget_line(report, &budget);
     }
     let megabytes = measured.binary_bytes as f64 / 1e6;
     for (what, here, limit) in [
@@ -139,10 +153,11 @@ fn budgets(text: &mut String, measured: &Measured) {
         ("static binary, MB", Some(megabytes), 10.0),
     ] {
         let Some(here) = here else {
-            let _ = writeln!(text, "| {what} | not measured | {limit} | | | |");
+            let _ = writeln!(report.markdown, "| {what} | not measured | | |");
             continue;
         };
-        let _ = writeln!(text, "| {what} | {} | {limit} | {} | | |", number(here), verdict(here <= limit));
+        report.check(what, here, limit, here <= limit);
+        let _ = writeln!(report.markdown, "| {what} | {} | | |", number(here));
     }
     for (what, series) in
         [("10,000 stacks, 999 Hz", &measured.stacks), ("1,000 processes, 99 Hz", &measured.processes)]
@@ -151,38 +166,28 @@ fn budgets(text: &mut String, measured: &Measured) {
         let (cpu, peak, post) =
             (own(Metric::CpuSeconds), own(Metric::PeakMegabytes), own(Metric::PostMilliseconds));
         let _ = write!(
-            text,
+            report.markdown,
             "\n{what}: {cpu} s CPU, {peak} MB, {post} ms post, {} samples.",
             own(Metric::Samples)
         );
     }
-    text.push('\n');
+    report.markdown.push('\n');
 }
 
-fn budget_line(text: &mut String, budget: &Budget<'_>) {
+fn budget_line(report: &mut Report, budget: &Budget<'_>) {
     let Some(here) = budget.series.own_with(budget.options, budget.metric) else {
-        let _ = writeln!(text, "| {} | not measured | {} | | | |", budget.what, budget.limit);
+        let _ = writeln!(report.markdown, "| {} | not measured | | |", budget.what);
         return;
     };
     let is_kept = if budget.metric.is_a_virtue() { here >= budget.limit } else { here <= budget.limit };
+    report.check(budget.what, here, budget.limit, is_kept);
     let peer = match budget.series.best_peer(budget.metric) {
         Some((name, figure)) if figure > 0.0 => {
             format!("{}: {} | {}", name.name(), number(figure), number(here / figure))
         }
         _ => " | ".to_owned(),
     };
-    let _ = writeln!(
-        text,
-        "| {} | {} | {} | {} | {peer} |",
-        budget.what,
-        number(here),
-        budget.limit,
-        verdict(is_kept)
-    );
-}
-
-pub(super) fn verdict(is_kept: bool) -> &'static str {
-    if is_kept { "ok" } else { "**over**" }
+    let _ = writeln!(report.markdown, "| {} | {} | {peer} |", budget.what, number(here));
 }
 
 /// What a walk by unwind tables takes in the kernel for each frame: what is more than without user stacks.
@@ -204,10 +209,41 @@ pub(super) fn number(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::{
+            scenario::{Figures, Row},
+            tool::ToolName,
+        },
+        *,
+    };
 
     #[test]
     fn numbers_have_as_many_digits_as_repeat() {
         assert_eq!([0.0, 0.0712, 4.25, 14.03, 173.4].map(number), ["0", "0.07", "4.25", "14.0", "173"]);
+    }
+
+    #[test]
+    fn a_profiler_that_failed_is_not_in_the_table() {
+        let row = |name, outcome| Row { name, options: "", outcome };
+        let works = Ok(Figures::from([(Metric::CpuSeconds, 0.5)]));
+        let rows = vec![row(ToolName::Profiler, works), row(ToolName::Lightswitch, Err("no stacks".into()))];
+        let mut text = String::new();
+        table(&mut text, "One thread", &Series { rows });
+        assert!(text.contains("| **profiler** | 0.50 | - |") && !text.contains("lightswitch"), "{text}");
+    }
+
+    #[test]
+    fn an_exceeded_budget_is_reported_and_not_marked_in_the_table() {
+        let figures = Figures::from([(Metric::CpuSeconds, 0.5)]);
+        let series =
+            Series { rows: vec![Row { name: ToolName::Profiler, options: "", outcome: Ok(figures) }] };
+        for (limit, exceeded) in [(0.4, vec!["CPU s: 0.50 (budget 0.4)".to_owned()]), (0.5, Vec::new())] {
+            let mut report = Report::default();
+            let budget =
+                Budget { what: "CPU s", series: &series, options: "", metric: Metric::CpuSeconds, limit };
+            budget_line(&mut report, &budget);
+            assert_eq!(report.markdown, "| CPU s | 0.50 |  |  |\n");
+            assert_eq!(report.exceeded_budgets, exceeded);
+        }
     }
 }

@@ -8,13 +8,11 @@ use crate::{digest, project, workspace};
 
 /// What decides how the profiler does on another kernel: the compiled BPF program, what loads it, what examines the
 /// kernel, what reads processes; and what the matrix checks.
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 6] = [
     "profiler/src/doctor",
-    "profiler/src/process",
     "profiler/src/sampler",
     "profiler/src/session",
     "profiler/src/sys",
-    "profiler/src/unwind",
     "xtask/src/kernel_matrix/check.rs",
     "xtask/src/kernel_matrix/init.sh",
 ];
@@ -22,9 +20,9 @@ const SOURCES: [&str; 8] = [
 /// Packages with code of the same kind.
 const PACKAGES: [&str; 3] = ["profiler-common", "profiler-processes", "profiler-unwind-tables"];
 
-/// Whether a source changed since the table in ARCHITECTURE.md was written.
+/// Whether a source changed since the table in docs/kernels.md was written.
 pub(super) fn sources_have_changed() -> Result<bool> {
-    let path = project::root().join("ARCHITECTURE.md");
+    let path = project::root().join("docs/kernels.md");
     let text = fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))?;
     Ok(!text.contains(&note(&digest()?)))
 }

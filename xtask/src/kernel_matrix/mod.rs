@@ -1,7 +1,7 @@
 //! `cargo xtask kernel-matrix`: the static binary on kernels from the oldest supported to the newest.
 //!
 //! Debian's kernels are booted in virtual machines that need nothing but a CPU, one of them for each row of a
-//! table in ARCHITECTURE.md. A row that is not as it must be fails the command.
+//! table in docs/kernels.md. A row that is not as it must be fails the command.
 
 mod check;
 mod freshness;
@@ -29,10 +29,10 @@ use crate::{project, setup, static_binary, workloads};
 /// Run the static binary on the oldest, the newest and more kernels, in virtual machines.
 #[derive(Args)]
 pub(crate) struct KernelMatrix {
-    /// Do nothing if the table in ARCHITECTURE.md was made from the same sources.
+    /// Do nothing if the table in docs/kernels.md was made from the same sources.
     #[arg(long)]
     if_changed: bool,
-    /// Put the table into ARCHITECTURE.md.
+    /// Put the table into docs/kernels.md.
     #[arg(long)]
     write: bool,
 }
@@ -48,7 +48,7 @@ struct Row {
 impl KernelMatrix {
     pub(crate) fn run(&self) -> Result<()> {
         if self.if_changed && !freshness::sources_have_changed()? {
-            println!("skipped: the table in ARCHITECTURE.md was made from these sources");
+            println!("skipped: the table in docs/kernels.md was made from these sources");
             return Ok(());
         }
         let rows = run_all()?;

@@ -30,10 +30,10 @@ pub(super) fn failures(rows: &[Row]) -> Vec<String> {
     rows.iter().flat_map(of_row).collect()
 }
 
-/// Puts the table into ARCHITECTURE.md, in place of the last one.
+/// Puts the table into docs/kernels.md, in place of the last one.
 pub(super) fn write(rows: &[Row], digest: &str) -> Result<()> {
     document::write(
-        "ARCHITECTURE.md",
+        "docs/kernels.md",
         "kernel-matrix",
         &format!("{}\n\n{}", freshness::note(digest), table(rows)),
     )

@@ -1,4 +1,7 @@
-//! What a server loses to being looked at: the profiler beside the runtime's own perf map, and beside nothing.
+//! Measures the throughput and latency that a server loses to the profiler, and to the runtime's own perf map.
+//!
+//! The throughput of a server under load differs by more between runs than the profiler costs. So both states are measured
+//! in turns on the same servers, in pairs, and the result is the median of the differences within pairs.
 
 use std::{
     fmt::Write as _,
@@ -16,51 +19,79 @@ use super::{
 
 const PATHS: [&str; 2] = ["/plaintext", "/json"];
 
-/// How the server is looked at.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Look {
-    Unseen,
-    Profiled,
-    Mapped,
+/// Enough for a median and for quartiles.
+const PAIRS: usize = 10;
+const QUICK_PAIRS: usize = 2;
+
+/// The same load without and with a burden on the server, one after the other.
+struct Pair {
+    without: Served,
+    with: Served,
 }
 
-const LOOKS: [(Look, &str); 3] = [
-    (Look::Unseen, "nobody looks"),
-    (Look::Profiled, "**profiler**, attached and gone again, 99 Hz"),
-    (Look::Mapped, "`DOTNET_PerfMapEnabled=1` from the start"),
-];
-
-/// What was served, run by run, for each look.
-pub(super) struct Measured([Vec<Served>; LOOKS.len()]);
+/// Pairs for each burden.
+pub(super) struct Measured {
+    profiler: Vec<Pair>,
+    perf_map: Vec<Pair>,
+}
 
 pub(super) fn measure(setting: &Setting) -> Result<Measured> {
-    let mut served = [const { Vec::new() }; LOOKS.len()];
-    for run in 1..=setting.runs {
-        for ((look, words), served) in LOOKS.iter().zip(&mut served) {
-            eprintln!("run {run}: a server under load, {words}");
-            served.push(one_run(*look, setting)?);
-        }
-    }
-    Ok(Measured(served))
+    let plain = WarmServer::start(None, setting)?;
+    let mapped = WarmServer::start(Some("1"), setting)?;
+    let seconds = setting.seconds(6);
+    let unburdened = || serve(plain.port, &PATHS, seconds);
+    Ok(Measured {
+        profiler: pairs("profiled", setting, unburdened, || plain.serve_profiled(seconds, setting))?,
+        perf_map: pairs("with a perf map", setting, unburdened, || serve(mapped.port, &PATHS, seconds))?,
+    })
 }
 
-/// A server of its own for each run: none inherits what was compiled for another.
-fn one_run(look: Look, setting: &Setting) -> Result<Served> {
-    const WARM_UP_SECONDS: u64 = 3;
-    let perf_map = (look == Look::Mapped).then_some("1");
-    let server =
-        Running::start_idle(Program::Server { paths: &PATHS }, Place::Host, perf_map, &setting.folder)?;
-    let port = server.port()?;
-    serve(port, &PATHS, WARM_UP_SECONDS)?;
-    let seconds = setting.seconds(10);
-    if look != Look::Profiled {
-        return serve(port, &PATHS, seconds);
+/// Alternates which of the two comes first, so that a steady drift of the machine cancels out.
+fn pairs(
+    burden: &str,
+    setting: &Setting,
+    without: impl Fn() -> Result<Served>,
+    with: impl Fn() -> Result<Served>,
+) -> Result<Vec<Pair>> {
+    let count = if setting.is_quick { QUICK_PAIRS } else { PAIRS };
+    let pair = |number: usize| {
+        eprintln!("pair {} of {count}: a server under load, {burden}", number + 1);
+        if number.is_multiple_of(2) {
+            let without = without()?;
+            Ok(Pair { without, with: with()? })
+        } else {
+            let with = with()?;
+            Ok(Pair { without: without()?, with })
+        }
+    };
+    (0..count).map(pair).collect()
+}
+
+/// A server that has compiled what it executes.
+struct WarmServer {
+    running: Running,
+    port: u16,
+}
+
+impl WarmServer {
+    fn start(perf_map: Option<&str>, setting: &Setting) -> Result<Self> {
+        const WARM_UP_SECONDS: u64 = 5;
+        let program = Program::Server { paths: &PATHS };
+        let running = Running::start_idle(program, Place::Host, perf_map, &setting.folder)?;
+        let port = running.port()?;
+        serve(port, &PATHS, WARM_UP_SECONDS)?;
+        Ok(Self { running, port })
     }
-    // Its beginning and its end are within the time of the load.
-    let mut profiler = profile(&setting.profiler, server.pid(), seconds * 3 / 4, &setting.folder).spawn()?;
-    let served = serve(port, &PATHS, seconds);
-    ensure!(profiler.wait()?.success(), "the profiler failed");
-    served
+
+    /// The profiler attaches and detaches within the time of the load.
+    fn serve_profiled(&self, seconds: u64, setting: &Setting) -> Result<Served> {
+        let sampling = seconds * 3 / 4;
+        let mut profiler =
+            profile(&setting.profiler, self.running.pid(), sampling, &setting.folder).spawn()?;
+        let served = serve(self.port, &PATHS, seconds);
+        ensure!(profiler.wait()?.success(), "the profiler failed");
+        served
+    }
 }
 
 fn profile(profiler: &Path, pid: u32, seconds: u64, folder: &Path) -> Command {
@@ -72,21 +103,79 @@ fn profile(profiler: &Path, pid: u32, seconds: u64, folder: &Path) -> Command {
 
 impl Measured {
     pub(super) fn markdown(&self) -> String {
-        let mut text =
-            "| an ASP.NET Core server under full load | requests/s | 99.9 % within ms | longest pause ms |\n\
-                        |---|---:|---:|---:|\n"
-                .to_owned();
-        for ((_, words), served) in LOOKS.iter().zip(&self.0) {
-            let cell = |figure: fn(&Served) -> f64| number(median(served.iter().map(figure).collect()));
+        let mut text = format!(
+            "An ASP.NET Core server under full load, {} pairs of runs without and with the burden, in turns.\n\n\
+             | burden | requests/s without | with | difference, %: median | quartiles | 99.9 % within, ms: without | with | \
+             longest, ms: without | with |\n|---|{}\n",
+            self.profiler.len(),
+            "---:|".repeat(8)
+        );
+        for (burden, pairs) in [
+            ("**profiler**, attaches and detaches, 99 Hz", &self.profiler),
+            ("`DOTNET_PerfMapEnabled=1` from the start", &self.perf_map),
+        ] {
             // Writing to a String cannot fail.
-            let _ = writeln!(
-                text,
-                "| {words} | {} | {} | {} |",
-                cell(|served| served.requests_per_second),
-                cell(|served| served.rare_milliseconds),
-                cell(|served| served.longest_milliseconds)
-            );
+            let _ = writeln!(text, "| {burden} | {} |", cells(pairs).join(" | "));
         }
         text
+    }
+}
+
+fn cells(pairs: &[Pair]) -> Vec<String> {
+    let without =
+        |figure: fn(&Served) -> f64| number(median(pairs.iter().map(|p| figure(&p.without)).collect()));
+    let with = |figure: fn(&Served) -> f64| number(median(pairs.iter().map(|p| figure(&p.with)).collect()));
+    let [low, middle, high] = quartiles(pairs.iter().map(Pair::throughput_change_percent).collect());
+    vec![
+        without(|served| served.requests_per_second),
+        with(|served| served.requests_per_second),
+        format!("{middle:+.2}"),
+        format!("{low:+.2} to {high:+.2}"),
+        without(|served| served.rare_milliseconds),
+        with(|served| served.rare_milliseconds),
+        without(|served| served.longest_milliseconds),
+        with(|served| served.longest_milliseconds),
+    ]
+}
+
+impl Pair {
+    fn throughput_change_percent(&self) -> f64 {
+        100.0 * (self.with.requests_per_second / self.without.requests_per_second - 1.0)
+    }
+}
+
+/// The medians of the lower half, of all and of the upper half; the middle one of an odd count is in no half.
+fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    if values.len() < 2 {
+        let only = values.first().copied().unwrap_or(f64::NAN);
+        return [only; 3];
+    }
+    let half = values.len() / 2;
+    let (lower, upper) = (values[..half].to_vec(), values[values.len() - half..].to_vec());
+    [median(lower), median(values), median(upper)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served(requests_per_second: f64) -> Served {
+        Served { requests_per_second, rare_milliseconds: 1.0, longest_milliseconds: 2.0 }
+    }
+
+    #[test]
+    fn quartiles_are_the_medians_of_the_halves() {
+        assert_eq!(quartiles(vec![4.0, 1.0, 3.0, 2.0]), [1.5, 2.5, 3.5]);
+        assert_eq!(quartiles(vec![5.0, 1.0, 3.0]), [1.0, 3.0, 5.0]);
+        assert_eq!(quartiles(vec![7.0]), [7.0; 3]);
+    }
+
+    #[test]
+    fn a_drift_of_the_machine_is_not_a_difference() {
+        let pair = |base: f64| Pair { without: served(base), with: served(base * 0.99) };
+        let pairs: Vec<Pair> = [50_000.0, 33_000.0, 41_000.0].map(pair).into_iter().collect();
+        let cells = cells(&pairs);
+        assert_eq!((cells[2].as_str(), cells[3].as_str()), ("-1.00", "-1.00 to -1.00"));
     }
 }

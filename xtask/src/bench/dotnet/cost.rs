@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::{
     super::{
         Setting,
-        report::{number, verdict},
+        report::{Report, number},
         scenario::{Metric, Plan, Series, median},
         tool::{Job, Known},
     },
@@ -85,8 +85,9 @@ fn images(maps: &str) -> usize {
 }
 
 impl Measured {
-    pub(super) fn markdown(&self) -> String {
-        let mut text = "| what the profiler takes | here | budget | |\n|---|---:|---:|---|\n".to_owned();
+    pub(super) fn report(&self) -> Report {
+        let mut report = Report::default();
+        report.markdown = "| cost of the profiler | |\n|---|---:|\n".to_owned();
         let server = "a server under full load, 10 s at 99 Hz";
         let many = format!("10,000 methods and {} modules, 10 s at 999 Hz", self.modules);
         for (what, series, metric, budget) in [
@@ -107,24 +108,25 @@ impl Measured {
                 Some(150.0),
             ),
         ] {
-            line(&mut text, &what, series.own(metric), budget);
+            line(&mut report, &what, series.own(metric), budget);
         }
         line(
-            &mut text,
+            &mut report,
             "command to flame graph with `-d 5`, beyond the 5 s, s",
             Some(self.to_flame_graph_seconds),
             None,
         );
-        text
+        report
     }
 }
 
-fn line(text: &mut String, what: &str, here: Option<f64>, budget: Option<f64>) {
-    let limit = budget.map(|budget| budget.to_string()).unwrap_or_default();
-    let kept = here.zip(budget).map(|(here, budget)| verdict(here <= budget)).unwrap_or_default();
+fn line(report: &mut Report, what: &str, here: Option<f64>, budget: Option<f64>) {
+    if let Some((here, budget)) = here.zip(budget) {
+        report.check(what, here, budget, here <= budget);
+    }
     let here = here.map_or("not measured".to_owned(), number);
     // Writing to a String cannot fail.
-    let _ = writeln!(text, "| {what} | {here} | {limit} | {kept} |");
+    let _ = writeln!(report.markdown, "| {what} | {here} |");
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::{
-    super::report::number,
+    super::report::{Report, number},
     running::{Place, Program, Running},
     sampled::{self, Frame},
 };
@@ -13,6 +13,9 @@ use super::{
 const FREQUENCY_HZ: u64 = 999;
 
 const SERVER: Program = Program::Server { paths: &["/busy", "/sleep"] };
+
+/// A route that sleeps still runs before and after.
+const MAX_SLEEPING_PERCENT: f64 = 2.0;
 
 /// Shares of the samples, in percent.
 pub(super) struct Measured {
@@ -47,13 +50,16 @@ fn route_of(frames: &[Frame]) -> Option<Route> {
 }
 
 impl Measured {
-    pub(super) fn markdown(&self) -> String {
-        format!(
-            "On-CPU is on a CPU: of two routes of an ASP.NET Core server that are asked for in turns, the one that works for \
-             100 ms has {} % of the samples, and the one that sleeps for 100 ms has {} % (below 2: {}).\n",
+    pub(super) fn report(&self) -> Report {
+        let mut report = Report::default();
+        report.markdown = format!(
+            "Samples are of code on a CPU. A client requests two routes of an ASP.NET Core server in turns: the route that \
+             computes for 100 ms has {} % of the samples, the route that sleeps for 100 ms has {} %.\n",
             number(self.busy),
-            number(self.sleeping),
-            if self.sleeping < 2.0 { "ok" } else { "**over**" }
-        )
+            number(self.sleeping)
+        );
+        let is_kept = self.sleeping < MAX_SLEEPING_PERCENT;
+        report.check("% of samples in a sleeping route", self.sleeping, MAX_SLEEPING_PERCENT, is_kept);
+        report
     }
 }
