@@ -12,7 +12,7 @@ use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
 use profiler_binary_reader::{Budget, Image};
 use profiler_dotnet_symbols::{managed, readytorun::{Bundle, Home, ReadyToRunModule}};
 use profiler_elf_symbols::Elf;
-use profiler_processes::{maps, root::Root, Status};
+use profiler_processes::{maps, root_directory::RootDirectory, Status};
 use profiler_profile::{difference::Difference, recording, shape::{Shape, Share}, Profile};
 use profiler_profile_formats::Format;
 use profiler_symbolize::{self, debug_file::DebugFiles, diagnostics, jitdump::JitDump, kernel::KernelSymbols, native::NativeModule, perf_map::PerfMap, NativeOptions};
@@ -212,7 +212,7 @@ fn symbolize_all(bytes: &[u8], options: NativeOptions) {
 
 /// Where no file is to be found.
 fn no_files() -> Option<DebugFiles> {
-    let nowhere = Root::open(Path::new("/proc/self/ns")).ok()?;
+    let nowhere = RootDirectory::open(Path::new("/proc/self/ns")).ok()?;
     Some(DebugFiles::of_host(nowhere))
 }
 

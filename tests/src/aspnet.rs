@@ -4,7 +4,7 @@ use std::process::Command;
 
 use profiler::{
     Profile,
-    profile::{Frame, FrameKind, Naming, Reason, Stack, StackEnd},
+    profile::{Frame, FrameKind, Reason, Stack, StackEnd, Symbolization},
 };
 
 use crate::{Stacks, Workload, built, outcome};
@@ -84,7 +84,7 @@ fn is_kernel(frame: &Frame) -> bool {
 }
 
 fn is_stub(frame: &Frame) -> bool {
-    frame.naming == Naming::Address(Reason::RuntimeStub)
+    frame.naming == Symbolization::Address(Reason::RuntimeStub)
 }
 
 fn is_of(profile: &Profile, frame: &Frame, file: &str) -> bool {
@@ -94,7 +94,7 @@ fn is_of(profile: &Profile, frame: &Frame, file: &str) -> bool {
 fn named_percent<'a>(frames: impl Iterator<Item = &'a Frame>) -> f64 {
     let frames: Vec<_> = frames.collect();
     assert!(!frames.is_empty(), "there is nothing to name");
-    let named = frames.iter().filter(|frame| matches!(frame.naming, Naming::Symbol(_))).count();
+    let named = frames.iter().filter(|frame| matches!(frame.naming, Symbolization::Symbol(_))).count();
     100.0 * named as f64 / frames.len() as f64
 }
 

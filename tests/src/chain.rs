@@ -201,7 +201,7 @@ fn follow(frames: &[UserFrame<'_>], links: &[Link], chains: &[Chain]) -> Agreeme
 mod tests {
     use profiler::{
         ElfAddress,
-        profile::{Frame, Header, Naming, ProfileBuilder, SymbolSource},
+        profile::{Frame, Header, ProfileBuilder, SymbolSource, Symbolization},
     };
 
     use super::*;
@@ -211,7 +211,7 @@ mod tests {
         let mut builder = ProfileBuilder::default();
         let module = builder.module("/bin/app", &[]);
         let mut frame = |name: &str| {
-            let naming = Naming::Symbol(SymbolSource::SymbolTable);
+            let naming = Symbolization::Symbol(SymbolSource::SymbolTable);
             let (name, module) = (builder.string(name), (name != "astray").then_some(module));
             let address = ElfAddress(0);
             builder.frame(Frame { name, kind: FrameKind::Native, module, address, location: None, naming })

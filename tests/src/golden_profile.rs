@@ -3,8 +3,8 @@
 use profiler::{
     ElfAddress, Profile,
     profile::{
-        Cost, FoundBy, Frame, FrameId, FrameKind, Header, Ledger, Loss, ModuleId, Naming, ProfileBuilder,
-        Reason, SourceLocation, StackEnd, SymbolSource, ThreadId,
+        Cost, FoundBy, Frame, FrameId, FrameKind, Header, Ledger, Loss, ModuleId, ProfileBuilder, Reason,
+        SourceLocation, StackEnd, SymbolSource, Symbolization, ThreadId,
     },
 };
 
@@ -120,12 +120,12 @@ impl Golden {
     fn sample_namings(&mut self, thread: ThreadId) {
         let named = SOURCES.map(|source| {
             let name = format!("named by {source}");
-            self.frame_named(&name, FrameKind::Native, None, 0, Naming::Symbol(source))
+            self.frame_named(&name, FrameKind::Native, None, 0, Symbolization::Symbol(source))
         });
         let library = self.builder.module("/usr/lib/libfoo.so", &[0xef; 20]);
         let unnamed = Reason::ALL.iter().map(|&reason| {
             let name = format!("[libfoo.so+{:#x}]", reason as u32 * 16);
-            self.frame_named(&name, FrameKind::Native, Some(library), 0, Naming::Address(reason))
+            self.frame_named(&name, FrameKind::Native, Some(library), 0, Symbolization::Address(reason))
         });
         let unnamed: Vec<_> = unnamed.collect();
         self.sample(thread, &named, StackEnd::Root, 1);
@@ -140,7 +140,7 @@ impl Golden {
             FrameKind::Inlined => SymbolSource::Dwarf,
             _ => SymbolSource::SymbolTable,
         };
-        self.frame_named(name, kind, module, line, Naming::Symbol(source))
+        self.frame_named(name, kind, module, line, Symbolization::Symbol(source))
     }
 
     /// At a source line but 0, and at an address of its own.
@@ -150,7 +150,7 @@ impl Golden {
         kind: FrameKind,
         module: Option<ModuleId>,
         line: u32,
-        naming: Naming,
+        naming: Symbolization,
     ) -> FrameId {
         let (name, file) = (self.builder.string(name), self.builder.string("/src/a.rs"));
         let location = (line > 0).then_some(SourceLocation { file, line });

@@ -26,14 +26,14 @@ const MAX_CHECKSUM_BYTES: u64 = 4 << 30;
 
 /// Symbols and debug information of one session may cost this much.
 #[derive(Debug)]
-pub struct Budget {
+pub struct WorkBudget {
     bytes: AtomicU64,
     work: AtomicU64,
     symbols: AtomicU64,
     checksum_bytes: AtomicU64,
 }
 
-impl Default for Budget {
+impl Default for WorkBudget {
     fn default() -> Self {
         Self {
             bytes: AtomicU64::new(MAX_BYTES),
@@ -44,7 +44,7 @@ impl Default for Budget {
     }
 }
 
-impl Budget {
+impl WorkBudget {
     /// So much work and no more.
     #[doc(hidden)]
     pub fn of_work(work: u64) -> Self {
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn checksums_and_symbols_are_computed_and_read_until_they_are_spent() {
-        let budget = Budget::default();
+        let budget = WorkBudget::default();
         assert!(budget.spend_on_checksum(MAX_CHECKSUM_BYTES - 1));
         assert!(!budget.spend_on_checksum(2));
         assert!(budget.spend_on_checksum(1), "a checksum that did not fit has spent nothing");

@@ -1,15 +1,15 @@
 //! Numbers in bytes: of a fixed size, compressed as in ECMA-335, and of the runtime's native format.
 
-use crate::Defect;
+use crate::ParseError;
 
 /// Reads one number after another.
 #[derive(Clone, Debug)]
-pub struct Bytes<'a> {
+pub struct ByteCursor<'a> {
     bytes: &'a [u8],
     position: usize,
 }
 
-impl<'a> Bytes<'a> {
+impl<'a> ByteCursor<'a> {
     /// Begins at a position.
     pub fn at(bytes: &'a [u8], position: usize) -> Self {
         Self { bytes, position }
@@ -28,30 +28,30 @@ impl<'a> Bytes<'a> {
         self.position = self.position.saturating_add(bytes);
     }
 
-    pub fn u8(&mut self) -> Result<u8, Defect> {
+    pub fn u8(&mut self) -> Result<u8, ParseError> {
         self.array().map(|[byte]| byte)
     }
 
-    pub fn u16(&mut self) -> Result<u16, Defect> {
+    pub fn u16(&mut self) -> Result<u16, ParseError> {
         self.array().map(u16::from_le_bytes)
     }
 
-    pub fn u32(&mut self) -> Result<u32, Defect> {
+    pub fn u32(&mut self) -> Result<u32, ParseError> {
         self.array().map(u32::from_le_bytes)
     }
 
-    pub fn u64(&mut self) -> Result<u64, Defect> {
+    pub fn u64(&mut self) -> Result<u64, ParseError> {
         self.array().map(u64::from_le_bytes)
     }
 
-    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Defect> {
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], ParseError> {
         let rest = self.bytes.get(self.position..).and_then(|rest| rest.first_chunk());
         self.position += N;
-        rest.copied().ok_or(Defect::Malformed)
+        rest.copied().ok_or(ParseError::Malformed)
     }
 
     /// A number of one, two or four bytes, most significant first (ECMA-335 II.23.2).
-    pub fn compressed(&mut self) -> Result<u32, Defect> {
+    pub fn compressed(&mut self) -> Result<u32, ParseError> {
         let first = self.u8()?;
         if first & 0x80 == 0 {
             return Ok(first.into());
@@ -63,17 +63,17 @@ impl<'a> Bytes<'a> {
             let [second, third, fourth] = self.array()?;
             return Ok(u32::from_be_bytes([first & 0x1f, second, third, fourth]));
         }
-        Err(Defect::Malformed)
+        Err(ParseError::Malformed)
     }
 
     /// A number whose first byte says, by its trailing ones, how many follow (`NativeFormatReader.h`).
-    pub fn native_unsigned(&mut self) -> Result<u32, Defect> {
+    pub fn native_unsigned(&mut self) -> Result<u32, ParseError> {
         let (value, bytes) = self.native()?;
         Ok(if bytes == 5 { value } else { value >> bytes })
     }
 
     /// As [`native_unsigned`](Self::native_unsigned), of both signs.
-    pub fn native_signed(&mut self) -> Result<i32, Defect> {
+    pub fn native_signed(&mut self) -> Result<i32, ParseError> {
         let (value, bytes) = self.native()?;
         let unused_bits = 32_u32.saturating_sub(8 * bytes);
         let value = (value << unused_bits).cast_signed();
@@ -81,8 +81,8 @@ impl<'a> Bytes<'a> {
     }
 
     /// The bits that the number and its length are in, and how many bytes they came from.
-    fn native(&mut self) -> Result<(u32, u32), Defect> {
-        let first = self.peek().ok_or(Defect::Malformed)?;
+    fn native(&mut self) -> Result<(u32, u32), ParseError> {
+        let first = self.peek().ok_or(ParseError::Malformed)?;
         let bytes = first.trailing_ones() + 1;
         let mut value = [0; 4];
         match bytes {
@@ -94,7 +94,7 @@ impl<'a> Bytes<'a> {
                 self.skip(1);
                 value = self.array()?;
             }
-            _ => return Err(Defect::Malformed),
+            _ => return Err(ParseError::Malformed),
         }
         Ok((u32::from_le_bytes(value), bytes))
     }
@@ -115,10 +115,10 @@ mod tests {
             (&[0xc0, 0x00, 0x40, 0x00], 0x4000),
             (&[0xdf, 0xff, 0xff, 0xff], 0x1fff_ffff),
         ] {
-            assert_eq!(Bytes::at(bytes, 0).compressed(), Ok(value));
-            assert_eq!(Bytes::at(&bytes[..bytes.len() - 1], 0).compressed(), Err(Defect::Malformed));
+            assert_eq!(ByteCursor::at(bytes, 0).compressed(), Ok(value));
+            assert_eq!(ByteCursor::at(&bytes[..bytes.len() - 1], 0).compressed(), Err(ParseError::Malformed));
         }
-        assert_eq!(Bytes::at(&[0xff; 8], 0).compressed(), Err(Defect::Malformed));
+        assert_eq!(ByteCursor::at(&[0xff; 8], 0).compressed(), Err(ParseError::Malformed));
     }
 
     #[test]
@@ -134,12 +134,12 @@ mod tests {
             (&[0x0f, 0x78, 0x56, 0x34, 0x12], 0x1234_5678, 0x1234_5678),
             (&[0x0f, 0xfe, 0xff, 0xff, 0xff], 0xffff_fffe, -2),
         ] {
-            let mut reader = Bytes::at(bytes, 0);
+            let mut reader = ByteCursor::at(bytes, 0);
             assert_eq!(reader.native_unsigned(), Ok(unsigned), "{bytes:x?}");
             assert_eq!(reader.position(), bytes.len());
-            assert_eq!(Bytes::at(bytes, 0).native_signed(), Ok(signed), "{bytes:x?}");
-            assert_eq!(Bytes::at(&bytes[1..], usize::MAX).native_unsigned(), Err(Defect::Malformed));
+            assert_eq!(ByteCursor::at(bytes, 0).native_signed(), Ok(signed), "{bytes:x?}");
+            assert_eq!(ByteCursor::at(&bytes[1..], usize::MAX).native_unsigned(), Err(ParseError::Malformed));
         }
-        assert_eq!(Bytes::at(&[0x1f; 8], 0).native_unsigned(), Err(Defect::Malformed));
+        assert_eq!(ByteCursor::at(&[0x1f; 8], 0).native_unsigned(), Err(ParseError::Malformed));
     }
 }

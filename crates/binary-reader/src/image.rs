@@ -4,7 +4,7 @@
 
 use std::{fs::File, os::unix::fs::FileExt, sync::Arc};
 
-use crate::Defect;
+use crate::ParseError;
 
 /// Names are read in pieces of this size: most fit into one.
 const STRING_PIECE_BYTES: u64 = 256;
@@ -23,22 +23,23 @@ pub enum Image {
 
 impl Image {
     /// The image of an open file.
-    pub fn of_file(file: File) -> Result<Self, Defect> {
-        let length = file.metadata().map_err(|_| Defect::Malformed)?.len();
+    pub fn of_file(file: File) -> Result<Self, ParseError> {
+        let length = file.metadata().map_err(|_| ParseError::Malformed)?.len();
         Ok(Self::File { file: Arc::new(file), start: 0, length })
     }
 
     /// `length` bytes of it from `offset` on: a file within the file.
-    pub fn part(&self, offset: u64, length: u64) -> Result<Self, Defect> {
-        let end = offset.checked_add(length).filter(|end| *end <= self.length()).ok_or(Defect::Malformed)?;
+    pub fn part(&self, offset: u64, length: u64) -> Result<Self, ParseError> {
+        let end =
+            offset.checked_add(length).filter(|end| *end <= self.length()).ok_or(ParseError::Malformed)?;
         match self {
             Self::File { file, start, .. } => {
-                let start = start.checked_add(offset).ok_or(Defect::Malformed)?;
+                let start = start.checked_add(offset).ok_or(ParseError::Malformed)?;
                 Ok(Self::File { file: Arc::clone(file), start, length })
             }
             Self::Memory(bytes) => {
                 let part = usize::try_from(offset).ok().zip(usize::try_from(end).ok());
-                let part = part.and_then(|(from, to)| bytes.get(from..to)).ok_or(Defect::Malformed)?;
+                let part = part.and_then(|(from, to)| bytes.get(from..to)).ok_or(ParseError::Malformed)?;
                 Ok(Self::Memory(part.to_vec()))
             }
         }
@@ -53,34 +54,34 @@ impl Image {
     }
 
     /// Fills `buffer` from `offset` on, or fails where the image ends before.
-    pub fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Defect> {
+    pub fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ParseError> {
         match self {
             Self::File { file, start, length } => {
                 let end = offset.checked_add(buffer.len() as u64);
                 if end.is_none_or(|end| end > *length) {
-                    return Err(Defect::Malformed);
+                    return Err(ParseError::Malformed);
                 }
-                let at = start.checked_add(offset).ok_or(Defect::Malformed)?;
-                file.read_exact_at(buffer, at).map_err(|_| Defect::Malformed)
+                let at = start.checked_add(offset).ok_or(ParseError::Malformed)?;
+                file.read_exact_at(buffer, at).map_err(|_| ParseError::Malformed)
             }
             Self::Memory(bytes) => {
-                let start = usize::try_from(offset).map_err(|_| Defect::Malformed)?;
-                let end = start.checked_add(buffer.len()).ok_or(Defect::Malformed)?;
-                buffer.copy_from_slice(bytes.get(start..end).ok_or(Defect::Malformed)?);
+                let start = usize::try_from(offset).map_err(|_| ParseError::Malformed)?;
+                let end = start.checked_add(buffer.len()).ok_or(ParseError::Malformed)?;
+                buffer.copy_from_slice(bytes.get(start..end).ok_or(ParseError::Malformed)?);
                 Ok(())
             }
         }
     }
 
     /// `size` bytes at `offset`. Nothing is allocated before the image is known to be that long.
-    pub fn read(&self, offset: u64, size: u64, limit: u64) -> Result<Vec<u8>, Defect> {
+    pub fn read(&self, offset: u64, size: u64, limit: u64) -> Result<Vec<u8>, ParseError> {
         let mut bytes = vec![0; self.checked_size(offset, size, limit)?];
         self.read_into(offset, &mut bytes)?;
         Ok(bytes)
     }
 
     /// As [`read`](Self::read), into memory that several readers share.
-    pub fn read_shared(&self, offset: u64, size: u64, limit: u64) -> Result<Arc<[u8]>, Defect> {
+    pub fn read_shared(&self, offset: u64, size: u64, limit: u64) -> Result<Arc<[u8]>, ParseError> {
         let size = self.checked_size(offset, size, limit)?;
         let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, size).collect();
         if let Some(buffer) = Arc::get_mut(&mut bytes) {
@@ -90,7 +91,7 @@ impl Image {
     }
 
     /// The string at `offset` up to its zero byte, which must come before `end`.
-    pub fn read_string(&self, offset: u64, end: u64) -> Result<Vec<u8>, Defect> {
+    pub fn read_string(&self, offset: u64, end: u64) -> Result<Vec<u8>, ParseError> {
         let end = end.min(self.length());
         let mut string = Vec::new();
         let mut position = offset;
@@ -103,18 +104,18 @@ impl Image {
             position += piece.len() as u64;
             string.extend_from_slice(&piece);
         }
-        Err(if position < end { Defect::TooLarge } else { Defect::Malformed })
+        Err(if position < end { ParseError::TooLarge } else { ParseError::Malformed })
     }
 
-    fn checked_size(&self, offset: u64, size: u64, limit: u64) -> Result<usize, Defect> {
-        let end = offset.checked_add(size).ok_or(Defect::Malformed)?;
+    fn checked_size(&self, offset: u64, size: u64, limit: u64) -> Result<usize, ParseError> {
+        let end = offset.checked_add(size).ok_or(ParseError::Malformed)?;
         if end > self.length() {
-            return Err(Defect::Malformed);
+            return Err(ParseError::Malformed);
         }
         if size > limit {
-            return Err(Defect::TooLarge);
+            return Err(ParseError::TooLarge);
         }
-        usize::try_from(size).map_err(|_| Defect::TooLarge)
+        usize::try_from(size).map_err(|_| ParseError::TooLarge)
     }
 }
 
@@ -134,9 +135,9 @@ mod tests {
             assert_eq!(image.length(), 7);
             assert_eq!(image.read(1, 2, 10), Ok(b"bc".to_vec()));
             assert_eq!(&*image.read_shared(4, 3, 10).unwrap(), b"def");
-            assert_eq!(image.read(5, 3, 10), Err(Defect::Malformed));
-            assert_eq!(image.read(u64::MAX, 2, 10), Err(Defect::Malformed));
-            assert_eq!(image.read(0, 7, 6), Err(Defect::TooLarge));
+            assert_eq!(image.read(5, 3, 10), Err(ParseError::Malformed));
+            assert_eq!(image.read(u64::MAX, 2, 10), Err(ParseError::Malformed));
+            assert_eq!(image.read(0, 7, 6), Err(ParseError::TooLarge));
         }
     }
 
@@ -146,7 +147,11 @@ mod tests {
             let part = image.part(2, 5).unwrap();
             assert_eq!(part.length(), 5);
             assert_eq!(part.read(1, 4, 10), Ok(b"defg".to_vec()));
-            assert_eq!(part.read_into(1, &mut [0; 5]), Err(Defect::Malformed), "what follows is not its own");
+            assert_eq!(
+                part.read_into(1, &mut [0; 5]),
+                Err(ParseError::Malformed),
+                "what follows is not its own"
+            );
             assert_eq!(part.part(1, 2).unwrap().read(0, 2, 10), Ok(b"de".to_vec()));
             for (offset, length) in [(4, 5), (9, 0), (u64::MAX, 2), (2, u64::MAX)] {
                 assert!(image.part(offset, length).is_err(), "{offset} {length}");
@@ -159,9 +164,9 @@ mod tests {
         let image = in_a_file(b"abc\0def");
         assert_eq!(image.read_string(1, 7), Ok(b"bc".to_vec()));
         assert_eq!(image.read_string(3, 7), Ok(Vec::new()));
-        assert_eq!(image.read_string(4, 7), Err(Defect::Malformed));
-        assert_eq!(image.read_string(1, 3), Err(Defect::Malformed));
-        assert_eq!(image.read_string(9, 7), Err(Defect::Malformed));
+        assert_eq!(image.read_string(4, 7), Err(ParseError::Malformed));
+        assert_eq!(image.read_string(1, 3), Err(ParseError::Malformed));
+        assert_eq!(image.read_string(9, 7), Err(ParseError::Malformed));
     }
 
     #[test]
@@ -170,7 +175,7 @@ mod tests {
         bytes.push(0);
         assert_eq!(Image::Memory(bytes).read_string(0, u64::MAX).unwrap().len(), 1000);
         let endless = Image::Memory(vec![b'x'; 1 << 20]);
-        assert_eq!(endless.read_string(0, u64::MAX), Err(Defect::TooLarge));
+        assert_eq!(endless.read_string(0, u64::MAX), Err(ParseError::TooLarge));
     }
 
     #[test]
@@ -179,6 +184,6 @@ mod tests {
         std::fs::write(file.path(), [1; 100]).unwrap();
         let image = Image::of_file(file.reopen().unwrap()).unwrap();
         file.as_file().set_len(10).unwrap();
-        assert_eq!(image.read(0, 100, 100), Err(Defect::Malformed));
+        assert_eq!(image.read(0, 100, 100), Err(ParseError::Malformed));
     }
 }

@@ -2,18 +2,18 @@
 mod budget;
 mod cursor;
 mod image;
-mod pieces;
+mod paged_image;
 mod segment;
 
-pub use budget::{Budget, WORK_PER_READ};
-pub use cursor::Bytes;
+pub use budget::{WORK_PER_READ, WorkBudget};
+pub use cursor::ByteCursor;
 pub use image::Image;
-pub use pieces::{Pieces, Span};
-pub use segment::{Layout, Segment, elf_address};
+pub use paged_image::{ByteRange, PagedImage};
+pub use segment::{Segment, SegmentLayout, elf_address};
 
 /// Why a file cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Defect {
+pub enum ParseError {
     /// No ELF file, or not one of this machine: another byte order, word size or architecture.
     NotElf,
     /// It contradicts itself, ends too early, or cannot be read.

@@ -54,9 +54,9 @@ pub fn elf_address(
 
 /// Where a file's segments are: what is left to know when the file is closed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Layout(Vec<Segment>);
+pub struct SegmentLayout(Vec<Segment>);
 
-impl Layout {
+impl SegmentLayout {
     pub fn new(segments: Vec<Segment>) -> Self {
         Self(segments)
     }
@@ -211,7 +211,7 @@ mod tests {
     }
 
     fn bias(segments: &[Segment], start: u64, offset: u64, bytes: u64) -> Option<u64> {
-        Layout::new(segments.to_vec()).load_bias(RuntimeAddress(start), FileOffset(offset), bytes)
+        SegmentLayout::new(segments.to_vec()).load_bias(RuntimeAddress(start), FileOffset(offset), bytes)
     }
 
     #[test]

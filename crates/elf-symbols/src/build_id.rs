@@ -9,7 +9,7 @@ use object::{
 };
 
 use super::{
-    Defect, Image, Sections,
+    Image, ParseError, Sections,
     header::{LE, ProgramHeader},
 };
 
@@ -64,11 +64,11 @@ pub(super) fn in_sections(image: &Image, sections: &Sections) -> Option<BuildId>
         .next()
 }
 
-fn find(notes: &[u8], align: u64) -> Result<Option<BuildId>, Defect> {
+fn find(notes: &[u8], align: u64) -> Result<Option<BuildId>, ParseError> {
     let notes =
         NoteIterator::<FileHeader64<LittleEndian>>::new(LE, object::U64::new(LE, align).get(LE), notes);
-    for note in notes.map_err(|_| Defect::Malformed)? {
-        let note = note.map_err(|_| Defect::Malformed)?;
+    for note in notes.map_err(|_| ParseError::Malformed)? {
+        let note = note.map_err(|_| ParseError::Malformed)?;
         if note.name() == elf::ELF_NOTE_GNU && note.n_type(LE) == elf::NT_GNU_BUILD_ID {
             return Ok(BuildId::new(note.desc()));
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gimli::{BaseAddresses, EhFrameHdr, LittleEndian, Pointer};
 
-use super::{Defect, Elf, Sections};
+use super::{Elf, ParseError, Sections};
 use profiler_addresses::ElfAddress;
 
 /// The header in front of the search table: its fixed fields, and a pointer.
@@ -31,7 +31,7 @@ pub enum CallFrameKind {
 impl Elf {
     /// The file's `.eh_frame`, at most `limit` bytes: by its section, or by the segment that points to it where
     /// sections were stripped.
-    pub fn eh_frame(&self, sections: &Sections, limit: u64) -> Result<Option<CallFrames>, Defect> {
+    pub fn eh_frame(&self, sections: &Sections, limit: u64) -> Result<Option<CallFrames>, ParseError> {
         if let Some(found) = self.call_frame_section(sections, b".eh_frame", CallFrameKind::EhFrame, limit)? {
             return Ok(Some(found));
         }
@@ -39,7 +39,7 @@ impl Elf {
     }
 
     /// The file's `.debug_frame`, at most `limit` bytes.
-    pub fn debug_frame(&self, sections: &Sections, limit: u64) -> Result<Option<CallFrames>, Defect> {
+    pub fn debug_frame(&self, sections: &Sections, limit: u64) -> Result<Option<CallFrames>, ParseError> {
         for name in [&b".debug_frame"[..], b".zdebug_frame"] {
             if let Some(found) = self.call_frame_section(sections, name, CallFrameKind::DebugFrame, limit)? {
                 return Ok(Some(found));
@@ -54,7 +54,7 @@ impl Elf {
         name: &[u8],
         kind: CallFrameKind,
         limit: u64,
-    ) -> Result<Option<CallFrames>, Defect> {
+    ) -> Result<Option<CallFrames>, ParseError> {
         let Some(section) = sections.find(name).filter(|section| section.is_stored()) else {
             return Ok(None);
         };
@@ -63,7 +63,7 @@ impl Elf {
     }
 
     /// What `PT_GNU_EH_FRAME` points to. Its size stands nowhere: it ends within the segment that holds it.
-    fn call_frames_in_segment(&self, limit: u64) -> Result<Option<CallFrames>, Defect> {
+    fn call_frames_in_segment(&self, limit: u64) -> Result<Option<CallFrames>, ParseError> {
         let Some(header) = self.eh_frame_header else { return Ok(None) };
         let bytes = self.image().read(
             header.offset.0,
@@ -71,11 +71,12 @@ impl Elf {
             EH_FRAME_HEADER_BYTES,
         )?;
         let bases = BaseAddresses::default().set_eh_frame_hdr(header.address.0);
-        let parsed = EhFrameHdr::new(&bytes, LittleEndian).parse(&bases, 8).map_err(|_| Defect::Malformed)?;
-        let Pointer::Direct(address) = parsed.eh_frame_ptr() else { return Err(Defect::Malformed) };
+        let parsed =
+            EhFrameHdr::new(&bytes, LittleEndian).parse(&bases, 8).map_err(|_| ParseError::Malformed)?;
+        let Pointer::Direct(address) = parsed.eh_frame_ptr() else { return Err(ParseError::Malformed) };
         let address = ElfAddress(address);
         let found = self.segments.iter().find_map(|segment| segment.rest_from(address));
-        let (offset, bytes) = found.ok_or(Defect::Malformed)?;
+        let (offset, bytes) = found.ok_or(ParseError::Malformed)?;
         let bytes = self.image().read_shared(offset.0, bytes.min(limit), limit)?;
         Ok(Some(CallFrames { kind: CallFrameKind::EhFrame, bytes, address }))
     }
@@ -90,7 +91,7 @@ mod tests {
         *,
     };
 
-    fn find(file: TestFile) -> Result<Option<CallFrames>, Defect> {
+    fn find(file: TestFile) -> Result<Option<CallFrames>, ParseError> {
         let elf = Elf::parse(Image::Memory(file.bytes())).unwrap();
         elf.eh_frame(&elf.sections().unwrap(), 100)
     }
@@ -128,7 +129,7 @@ mod tests {
     #[test]
     fn a_section_beyond_the_limit_is_too_large() {
         let file = TestFile::with_code().with(".eh_frame", elf::SHT_PROGBITS, vec![0; 101]);
-        assert_eq!(find(file).unwrap_err(), Defect::TooLarge);
+        assert_eq!(find(file).unwrap_err(), ParseError::TooLarge);
     }
 
     #[test]
@@ -146,7 +147,7 @@ mod tests {
         let outside = [&[1, 0, 0xff, 0xff][..], &0x9999_u64.to_le_bytes()].concat();
         let indirect = [&[1, 0x80, 0xff, 0xff][..], &0x1010_u64.to_le_bytes()].concat();
         for header in [&outside[..], &indirect, &outside[..7], &[9; 12]] {
-            assert_eq!(find(with_header(header, 0x30)).unwrap_err(), Defect::Malformed, "{header:x?}");
+            assert_eq!(find(with_header(header, 0x30)).unwrap_err(), ParseError::Malformed, "{header:x?}");
         }
     }
 }

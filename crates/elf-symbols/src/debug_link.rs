@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{BuildId, Defect, Elf, Image, Sections};
+use super::{BuildId, Elf, Image, ParseError, Sections};
 
 /// A file name or path, and a checksum or build id behind it.
 const MAX_LINK_BYTES: u64 = 8 << 10;
@@ -71,9 +71,9 @@ fn parse_alternate_link(bytes: &[u8]) -> Option<AlternateLink> {
 }
 
 /// The CRC-32 of all bytes.
-pub fn crc32(image: &Image) -> Result<u32, Defect> {
+pub fn crc32(image: &Image) -> Result<u32, ParseError> {
     if image.length() > MAX_CHECKSUM_BYTES {
-        return Err(Defect::TooLarge);
+        return Err(ParseError::TooLarge);
     }
     let mut hasher = crc32fast::Hasher::new();
     let mut offset = 0;

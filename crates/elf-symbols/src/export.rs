@@ -6,26 +6,26 @@ use object::{
     pod,
 };
 
-use super::{Defect, Elf, header::LE};
+use super::{Elf, ParseError, header::LE};
 
 /// The largest table that is read. Those of the largest libraries have a megabyte.
 const MAX_TABLE_BYTES: u64 = 16 << 20;
 
 impl Elf {
     /// Those of the names that the file exports.
-    pub fn exported<'n>(&self, wanted: &[&'n str]) -> Result<Vec<&'n str>, Defect> {
+    pub fn exported<'n>(&self, wanted: &[&'n str]) -> Result<Vec<&'n str>, ParseError> {
         let sections = self.sections()?;
         let Some(table) = sections.of_type(elf::SHT_DYNSYM).filter(|section| section.is_stored()) else {
             return Ok(Vec::new());
         };
-        let strings = sections.get(table.header().sh_link.get(LE)).ok_or(Defect::Malformed)?;
+        let strings = sections.get(table.header().sh_link.get(LE)).ok_or(ParseError::Malformed)?;
         let strings = strings.raw(&self.image, MAX_TABLE_BYTES)?;
         let symbols = table.raw(&self.image, MAX_TABLE_BYTES)?;
         let (symbols, _) = pod::slice_from_bytes::<Sym64<LittleEndian>>(
             &symbols,
             symbols.len() / size_of::<Sym64<LittleEndian>>(),
         )
-        .map_err(|()| Defect::Malformed)?;
+        .map_err(|()| ParseError::Malformed)?;
         let defined = symbols.iter().filter(|symbol| symbol.st_shndx.get(LE) != elf::SHN_UNDEF);
         let names: Vec<_> =
             defined.filter_map(|symbol| strings.get(symbol.st_name.get(LE) as usize..)).collect();
@@ -43,7 +43,7 @@ mod tests {
     use crate::test_file::{TestFile, function};
     use profiler_binary_reader::Image;
 
-    fn exported<'n>(file: TestFile, wanted: &[&'n str]) -> Result<Vec<&'n str>, Defect> {
+    fn exported<'n>(file: TestFile, wanted: &[&'n str]) -> Result<Vec<&'n str>, ParseError> {
         Elf::parse(Image::Memory(file.bytes())).unwrap().exported(wanted)
     }
 
@@ -62,6 +62,6 @@ mod tests {
         let symbols = [function("runtime_start", 0x1000, 8)];
         let mut file = TestFile::with_code().symbols(elf::SHT_DYNSYM, &symbols);
         file.set_section_size(3, 1 << 20);
-        assert_eq!(exported(file, &["runtime_start"]), Err(Defect::Malformed));
+        assert_eq!(exported(file, &["runtime_start"]), Err(ParseError::Malformed));
     }
 }

@@ -6,7 +6,7 @@ use gimli::{
     BaseAddresses, CieOrFde, CommonInformationEntry, EhFrame, EndianSlice, LittleEndian, UnwindSection,
 };
 
-use super::{CallFrames, Defect, Elf, Sections};
+use super::{CallFrames, Elf, ParseError, Sections};
 use profiler_addresses::ElfAddress;
 
 /// Several times the `.eh_frame` of the largest libraries.
@@ -25,7 +25,7 @@ pub struct FunctionRanges(Vec<Range<u64>>);
 impl FunctionRanges {
     /// Reads them; empty where the file has no `.eh_frame`. Of the functions that all files together may have there
     /// are `left`.
-    pub fn read(elf: &Elf, left: &mut u64) -> Result<Self, Defect> {
+    pub fn read(elf: &Elf, left: &mut u64) -> Result<Self, ParseError> {
         // Without sections there are segments still.
         let sections = elf.sections().unwrap_or_else(|_| Sections::default());
         match elf.eh_frame(&sections, MAX_SECTION_BYTES)? {
@@ -35,7 +35,7 @@ impl FunctionRanges {
     }
 
     /// What follows a malformed entry is left out: where it would begin is not known.
-    fn of(frames: &CallFrames, left: &mut u64) -> Result<Self, Defect> {
+    fn of(frames: &CallFrames, left: &mut u64) -> Result<Self, ParseError> {
         let section = EhFrame::new(&frames.bytes, LittleEndian);
         let bases = BaseAddresses::default().set_eh_frame(frames.address.0);
         let mut shared: Vec<(usize, SharedDescription<'_>)> = Vec::new();
@@ -46,11 +46,11 @@ impl FunctionRanges {
                 CieOrFde::Cie(cie) if shared.len() < MAX_SHARED_DESCRIPTIONS => {
                     shared.push((cie.offset(), cie));
                 }
-                CieOrFde::Cie(_) => return Err(Defect::TooLarge),
+                CieOrFde::Cie(_) => return Err(ParseError::TooLarge),
                 CieOrFde::Fde(entry) => {
                     let parsed = entry.parse(|_, _, offset| find_shared(&shared, offset.0));
                     let Ok(function) = parsed else { continue };
-                    *left = left.checked_sub(1).ok_or(Defect::TooLarge)?;
+                    *left = left.checked_sub(1).ok_or(ParseError::TooLarge)?;
                     let start = function.initial_address();
                     // A linker that drops a function leaves its description, at address 0.
                     if start > 0 && function.len() > 0 {
@@ -94,7 +94,7 @@ mod tests {
         *,
     };
 
-    fn read(section: Vec<u8>, left: &mut u64) -> Result<FunctionRanges, Defect> {
+    fn read(section: Vec<u8>, left: &mut u64) -> Result<FunctionRanges, ParseError> {
         let file = TestFile::with_code().with(".eh_frame", SHT_PROGBITS, section);
         FunctionRanges::read(&Elf::parse(Image::Memory(file.bytes())).unwrap(), left)
     }
@@ -140,7 +140,7 @@ mod tests {
         let mut left = 3;
         assert!(read(eh_frame(&[(0x1000, 1), (0x1001, 1)]), &mut left).is_ok());
         assert_eq!(left, 1);
-        assert_eq!(read(eh_frame(&[(0x1000, 1), (0x1001, 1)]), &mut left).unwrap_err(), Defect::TooLarge);
+        assert_eq!(read(eh_frame(&[(0x1000, 1), (0x1001, 1)]), &mut left).unwrap_err(), ParseError::TooLarge);
     }
 
     #[test]

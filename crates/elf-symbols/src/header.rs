@@ -6,7 +6,7 @@ use object::{
     pod::{self, Pod},
 };
 
-use profiler_binary_reader::{Defect, Image};
+use profiler_binary_reader::{Image, ParseError};
 
 pub(super) type ProgramHeader = ProgramHeader64<LittleEndian>;
 pub(super) type SectionHeader = SectionHeader64<LittleEndian>;
@@ -37,15 +37,15 @@ pub(super) struct Header {
 }
 
 impl Header {
-    pub(super) fn read(image: &Image) -> Result<Self, Defect> {
-        let header: FileHeader64<LittleEndian> = read_record(image, 0).map_err(|_| Defect::NotElf)?;
+    pub(super) fn read(image: &Image) -> Result<Self, ParseError> {
+        let header: FileHeader64<LittleEndian> = read_record(image, 0).map_err(|_| ParseError::NotElf)?;
         let ident = &header.e_ident;
         let of_this_machine = ident.magic == elf::ELFMAG
             && ident.class == elf::ELFCLASS64
             && ident.data == elf::ELFDATA2LSB
             && header.e_machine.get(LE) == MACHINE;
         if !of_this_machine {
-            return Err(Defect::NotElf);
+            return Err(ParseError::NotElf);
         }
         let mut found = Self {
             machine: header.e_machine.get(LE),
@@ -65,7 +65,7 @@ impl Header {
 
     /// Counts that do not fit into their fields stand in the first section header (System V gABI, chapters
     /// "ELF Header" and "Sections").
-    fn extend(&mut self, image: &Image) -> Result<(), Defect> {
+    fn extend(&mut self, image: &Image) -> Result<(), ParseError> {
         let overflows = self.section_count == 0
             || self.section_names == u32::from(elf::SHN_XINDEX.0)
             || self.program_count == u64::from(elf::PN_XNUM);
@@ -85,40 +85,40 @@ impl Header {
         Ok(())
     }
 
-    fn check_entry_sizes(self, program: usize, section: usize) -> Result<Self, Defect> {
+    fn check_entry_sizes(self, program: usize, section: usize) -> Result<Self, ParseError> {
         let program_is_right = self.program_count == 0 || program == size_of::<ProgramHeader>();
         let section_is_right = self.section_count == 0 || section == size_of::<SectionHeader>();
-        if program_is_right && section_is_right { Ok(self) } else { Err(Defect::Malformed) }
+        if program_is_right && section_is_right { Ok(self) } else { Err(ParseError::Malformed) }
     }
 
-    pub(super) fn program_headers(&self, image: &Image) -> Result<Vec<ProgramHeader>, Defect> {
+    pub(super) fn program_headers(&self, image: &Image) -> Result<Vec<ProgramHeader>, ParseError> {
         read_table(image, self.program_offset, self.program_count, MAX_PROGRAM_HEADERS)
     }
 
-    pub(super) fn section_headers(&self, image: &Image) -> Result<Vec<SectionHeader>, Defect> {
+    pub(super) fn section_headers(&self, image: &Image) -> Result<Vec<SectionHeader>, ParseError> {
         read_table(image, self.section_offset, self.section_count, MAX_SECTION_HEADERS)
     }
 }
 
-fn read_table<T: Pod>(image: &Image, offset: u64, count: u64, limit: u64) -> Result<Vec<T>, Defect> {
+fn read_table<T: Pod>(image: &Image, offset: u64, count: u64, limit: u64) -> Result<Vec<T>, ParseError> {
     if count > limit {
-        return Err(Defect::TooLarge);
+        return Err(ParseError::TooLarge);
     }
     let bytes = image.read(offset, count * size_of::<T>() as u64, u64::MAX)?;
-    pod::slice_from_all_bytes(&bytes).map(<[T]>::to_vec).map_err(|()| Defect::Malformed)
+    pod::slice_from_all_bytes(&bytes).map(<[T]>::to_vec).map_err(|()| ParseError::Malformed)
 }
 
 /// A record of a fixed layout.
-fn read_record<T: Pod>(image: &Image, offset: u64) -> Result<T, Defect> {
+fn read_record<T: Pod>(image: &Image, offset: u64) -> Result<T, ParseError> {
     let bytes = image.read(offset, size_of::<T>() as u64, u64::MAX)?;
-    pod::from_bytes::<T>(&bytes).map(|(record, _)| *record).map_err(|_| Defect::Malformed)
+    pod::from_bytes::<T>(&bytes).map(|(record, _)| *record).map_err(|_| ParseError::Malformed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::{super::test_file::TestFile, *};
 
-    fn read(bytes: Vec<u8>) -> Result<Header, Defect> {
+    fn read(bytes: Vec<u8>) -> Result<Header, ParseError> {
         Header::read(&Image::Memory(bytes))
     }
 
@@ -129,10 +129,10 @@ mod tests {
         for (offset, what) in [(0, "magic"), (4, "class"), (5, "byte order"), (18, "machine")] {
             let mut changed = bytes.clone();
             changed[offset] ^= 3;
-            assert_eq!(read(changed).unwrap_err(), Defect::NotElf, "{what}");
+            assert_eq!(read(changed).unwrap_err(), ParseError::NotElf, "{what}");
         }
-        assert_eq!(read(Vec::new()).unwrap_err(), Defect::NotElf);
-        assert_eq!(read(b"#!/bin/sh".to_vec()).unwrap_err(), Defect::NotElf);
+        assert_eq!(read(Vec::new()).unwrap_err(), ParseError::NotElf);
+        assert_eq!(read(b"#!/bin/sh".to_vec()).unwrap_err(), ParseError::NotElf);
     }
 
     #[test]
@@ -144,7 +144,7 @@ mod tests {
         bytes[size..size + 8].copy_from_slice(&(1_u64 << 32).to_le_bytes());
         let image = Image::Memory(bytes);
         let header = Header::read(&image).unwrap();
-        assert_eq!(header.section_headers(&image).unwrap_err(), Defect::TooLarge);
+        assert_eq!(header.section_headers(&image).unwrap_err(), ParseError::TooLarge);
     }
 
     #[test]
@@ -152,6 +152,6 @@ mod tests {
         let mut bytes = TestFile::typical().bytes();
         bytes[0x20..0x28].copy_from_slice(&(u64::MAX - 8).to_le_bytes());
         let image = Image::Memory(bytes);
-        assert_eq!(Header::read(&image).unwrap().program_headers(&image).unwrap_err(), Defect::Malformed);
+        assert_eq!(Header::read(&image).unwrap().program_headers(&image).unwrap_err(), ParseError::Malformed);
     }
 }

@@ -1,7 +1,7 @@
 //! One ELF file from its bytes: segments, build id, sections, symbols, debug links, call frame information.
 //!
 //! Nothing here trusts the file. Every size it states is checked against its length and a limit before
-//! memory is taken, and what does not fit is a [`Defect`].
+//! memory is taken, and what does not fit is a [`ParseError`].
 
 mod build_id;
 mod call_frames;
@@ -29,7 +29,7 @@ use std::ops::Range;
 
 use object::elf::Machine;
 
-use profiler_binary_reader::{Defect, Image, Layout, Segment, elf_address};
+use profiler_binary_reader::{Image, ParseError, Segment, SegmentLayout, elf_address};
 
 use self::header::Header;
 use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
@@ -48,7 +48,7 @@ pub struct Elf {
 
 impl Elf {
     /// Reads the headers, the segments and the build id.
-    pub fn parse(image: Image) -> Result<Self, Defect> {
+    pub fn parse(image: Image) -> Result<Self, ParseError> {
         let header = Header::read(&image)?;
         let programs = header.program_headers(&image)?;
         let build_id = build_id::in_segments(&image, &programs);
@@ -85,8 +85,8 @@ impl Elf {
     }
 
     /// Where its segments are.
-    pub fn layout(&self) -> Layout {
-        Layout::new(self.segments.clone())
+    pub fn layout(&self) -> SegmentLayout {
+        SegmentLayout::new(self.segments.clone())
     }
 
     /// For which machine it is.
@@ -105,7 +105,7 @@ impl Elf {
     }
 
     /// The section headers. A file may have none.
-    pub fn sections(&self) -> Result<Sections, Defect> {
+    pub fn sections(&self) -> Result<Sections, ParseError> {
         Sections::read(&self.image, &self.header)
     }
 }

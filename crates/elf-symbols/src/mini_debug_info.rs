@@ -4,7 +4,7 @@ use std::io::Read;
 
 use lzma_rust2::XzReader;
 
-use super::{Defect, Elf, Image, Sections};
+use super::{Elf, Image, ParseError, Sections};
 
 /// The packed file of a whole C++ runtime is below a tenth of this.
 const MAX_PACKED_BYTES: u64 = 16 << 20;
@@ -17,18 +17,18 @@ const MAX_DICTIONARY_KIB: u32 = 65 << 10;
 
 impl Elf {
     /// The file inside the file, if there is one.
-    pub fn mini_debug_info(&self, sections: &Sections) -> Result<Option<Self>, Defect> {
+    pub fn mini_debug_info(&self, sections: &Sections) -> Result<Option<Self>, ParseError> {
         let Some(section) = sections.find(b".gnu_debugdata") else { return Ok(None) };
         let unpacked = unpack(&section.raw(self.image(), MAX_PACKED_BYTES)?, MAX_UNPACKED_BYTES)?;
         Self::parse(Image::Memory(unpacked)).map(Some)
     }
 }
 
-fn unpack(packed: &[u8], limit: u64) -> Result<Vec<u8>, Defect> {
+fn unpack(packed: &[u8], limit: u64) -> Result<Vec<u8>, ParseError> {
     let mut unpacked = Vec::new();
     let reader = XzReader::new_mem_limit(packed, false, MAX_DICTIONARY_KIB);
-    reader.take(limit + 1).read_to_end(&mut unpacked).map_err(|_| Defect::Malformed)?;
-    if unpacked.len() as u64 > limit { Err(Defect::TooLarge) } else { Ok(unpacked) }
+    reader.take(limit + 1).read_to_end(&mut unpacked).map_err(|_| ParseError::Malformed)?;
+    if unpacked.len() as u64 > limit { Err(ParseError::TooLarge) } else { Ok(unpacked) }
 }
 
 #[cfg(test)]
@@ -77,7 +77,7 @@ mod tests {
     fn what_unpacks_to_more_than_the_limit_is_refused() {
         let packed = pack(&[0; 100_000]);
         assert_eq!(unpack(&packed, 100_000).unwrap().len(), 100_000);
-        assert_eq!(unpack(&packed, 99_999), Err(Defect::TooLarge));
+        assert_eq!(unpack(&packed, 99_999), Err(ParseError::TooLarge));
     }
 
     #[test]
@@ -99,6 +99,6 @@ mod tests {
         options.lzma_options.dict_size = (MAX_DICTIONARY_KIB + 1) << 11;
         let mut writer = XzWriter::new(Vec::new(), options).unwrap();
         writer.write_all(b"small").unwrap();
-        assert_eq!(unpack(&writer.finish().unwrap(), 100), Err(Defect::Malformed));
+        assert_eq!(unpack(&writer.finish().unwrap(), 100), Err(ParseError::Malformed));
     }
 }

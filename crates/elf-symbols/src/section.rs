@@ -10,7 +10,7 @@ use object::{
 };
 
 use super::{
-    Defect, Image,
+    Image, ParseError,
     header::{Header, LE, SectionHeader},
 };
 use profiler_addresses::ElfAddress;
@@ -30,7 +30,7 @@ pub struct Sections {
 pub struct Section<'a>(&'a SectionHeader);
 
 impl Sections {
-    pub(super) fn read(image: &Image, header: &Header) -> Result<Self, Defect> {
+    pub(super) fn read(image: &Image, header: &Header) -> Result<Self, ParseError> {
         let headers = header.section_headers(image)?;
         let names = match headers.get(header.section_names as usize) {
             Some(names) => Section(names).raw(image, MAX_NAME_TABLE_BYTES)?,
@@ -104,7 +104,7 @@ impl Section<'_> {
     }
 
     /// The bytes as they stand in the file.
-    pub(super) fn raw(&self, image: &Image, limit: u64) -> Result<Vec<u8>, Defect> {
+    pub(super) fn raw(&self, image: &Image, limit: u64) -> Result<Vec<u8>, ParseError> {
         if !self.is_stored() {
             return Ok(Vec::new());
         }
@@ -112,7 +112,7 @@ impl Section<'_> {
     }
 
     /// The contents, unpacked, at most `limit` bytes.
-    pub fn contents(&self, image: &Image, limit: u64) -> Result<Arc<[u8]>, Defect> {
+    pub fn contents(&self, image: &Image, limit: u64) -> Result<Arc<[u8]>, ParseError> {
         if !self.is_stored() {
             return Ok(Arc::default());
         }
@@ -130,13 +130,13 @@ impl Section<'_> {
 }
 
 /// A section with `SHF_COMPRESSED`: a header, then the packed bytes (System V gABI, "Section Compression").
-fn unpack(bytes: &[u8], limit: u64) -> Result<Arc<[u8]>, Defect> {
+fn unpack(bytes: &[u8], limit: u64) -> Result<Arc<[u8]>, ParseError> {
     let header = pod::from_bytes::<CompressionHeader64<LittleEndian>>(bytes);
-    let (header, packed) = header.map_err(|()| Defect::Malformed)?;
+    let (header, packed) = header.map_err(|()| ParseError::Malformed)?;
     let format = match header.ch_type.get(LE) {
         elf::ELFCOMPRESS_ZLIB => CompressionFormat::Zlib,
         elf::ELFCOMPRESS_ZSTD => CompressionFormat::Zstandard,
-        _ => return Err(Defect::Malformed),
+        _ => return Err(ParseError::Malformed),
     };
     decompress(format, packed, header.ch_size.get(LE), limit)
 }
@@ -145,9 +145,9 @@ const GNU_ZLIB_MAGIC: &[u8] = b"ZLIB";
 const GNU_ZLIB_HEADER_BYTES: usize = 12;
 
 /// The older form, sections named `.zdebug_*`: `ZLIB`, the size as eight bytes big endian, the packed bytes.
-fn unpack_gnu_zlib(bytes: &[u8], limit: u64) -> Result<Arc<[u8]>, Defect> {
-    let (header, packed) = bytes.split_at_checked(GNU_ZLIB_HEADER_BYTES).ok_or(Defect::Malformed)?;
-    let size = header.last_chunk().map(|size| u64::from_be_bytes(*size)).ok_or(Defect::Malformed)?;
+fn unpack_gnu_zlib(bytes: &[u8], limit: u64) -> Result<Arc<[u8]>, ParseError> {
+    let (header, packed) = bytes.split_at_checked(GNU_ZLIB_HEADER_BYTES).ok_or(ParseError::Malformed)?;
+    let size = header.last_chunk().map(|size| u64::from_be_bytes(*size)).ok_or(ParseError::Malformed)?;
     decompress(CompressionFormat::Zlib, packed, size, limit)
 }
 
@@ -160,15 +160,15 @@ fn decompress(
     packed: &[u8],
     unpacked_bytes: u64,
     limit: u64,
-) -> Result<Arc<[u8]>, Defect> {
+) -> Result<Arc<[u8]>, ParseError> {
     if unpacked_bytes > limit {
-        return Err(Defect::TooLarge);
+        return Err(ParseError::TooLarge);
     }
     if unpacked_bytes / MAX_PACKING > packed.len() as u64 {
-        return Err(Defect::Malformed);
+        return Err(ParseError::Malformed);
     }
     let data = CompressedData { format, data: packed, uncompressed_size: unpacked_bytes };
-    data.decompress().map(Cow::into_owned).map(Arc::from).map_err(|_| Defect::Malformed)
+    data.decompress().map(Cow::into_owned).map(Arc::from).map_err(|_| ParseError::Malformed)
 }
 
 #[cfg(test)]
@@ -188,7 +188,7 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    fn contents(file: TestFile, name: &str, limit: u64) -> Result<Vec<u8>, Defect> {
+    fn contents(file: TestFile, name: &str, limit: u64) -> Result<Vec<u8>, ParseError> {
         let elf = Elf::parse(Image::Memory(file.bytes())).unwrap();
         let sections = elf.sections().unwrap();
         sections.find(name.as_bytes()).unwrap().contents(elf.image(), limit).map(|bytes| bytes.to_vec())
@@ -215,17 +215,17 @@ mod tests {
     #[test]
     fn packing_that_lies_about_its_size_is_malformed() {
         let packed = TestFile::with_code().compressed(".zlib", elf::ELFCOMPRESS_ZLIB, 32, &zlib(TEXT));
-        assert_eq!(contents(packed, ".zlib", 100), Err(Defect::Malformed));
+        assert_eq!(contents(packed, ".zlib", 100), Err(ParseError::Malformed));
         let much = TestFile::with_code().compressed(".zlib", elf::ELFCOMPRESS_ZLIB, 1 << 40, &zlib(TEXT));
-        assert_eq!(contents(much, ".zlib", 1 << 41), Err(Defect::Malformed));
+        assert_eq!(contents(much, ".zlib", 1 << 41), Err(ParseError::Malformed));
         let unknown = TestFile::with_code().compressed(".x", elf::CompressionType(99), 31, TEXT);
-        assert_eq!(contents(unknown, ".x", 100), Err(Defect::Malformed));
+        assert_eq!(contents(unknown, ".x", 100), Err(ParseError::Malformed));
     }
 
     #[test]
     fn what_unpacks_to_more_than_the_limit_is_refused_before_it_is_unpacked() {
         let packed = TestFile::with_code().compressed(".zlib", elf::ELFCOMPRESS_ZLIB, 1 << 60, &zlib(TEXT));
-        assert_eq!(contents(packed, ".zlib", 1 << 20), Err(Defect::TooLarge));
+        assert_eq!(contents(packed, ".zlib", 1 << 20), Err(ParseError::TooLarge));
     }
 
     #[test]

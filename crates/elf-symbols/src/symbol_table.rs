@@ -8,7 +8,7 @@ use object::{
     pod,
 };
 
-use super::{Defect, Elf, Sections, header::LE};
+use super::{Elf, ParseError, Sections, header::LE};
 use profiler_addresses::ElfAddress;
 
 type Symbol = Sym64<LittleEndian>;
@@ -111,7 +111,7 @@ impl SymbolTable {
         sections: &Sections,
         kind: TableKind,
         left: &mut u64,
-    ) -> Result<Option<Self>, Defect> {
+    ) -> Result<Option<Self>, ParseError> {
         let section_type = match kind {
             TableKind::Static => elf::SHT_SYMTAB,
             TableKind::Dynamic => elf::SHT_DYNSYM,
@@ -120,10 +120,11 @@ impl SymbolTable {
             return Ok(None);
         };
         let symbols = section.header().sh_size.get(LE) / size_of::<Symbol>() as u64;
-        *left = left.checked_sub(symbols).filter(|_| symbols <= MAX_SYMBOLS).ok_or(Defect::TooLarge)?;
-        let names = sections.get(section.header().sh_link.get(LE)).ok_or(Defect::Malformed)?;
+        *left = left.checked_sub(symbols).filter(|_| symbols <= MAX_SYMBOLS).ok_or(ParseError::TooLarge)?;
+        let names = sections.get(section.header().sh_link.get(LE)).ok_or(ParseError::Malformed)?;
         let names_start = names.header().sh_offset.get(LE);
-        let names_end = names_start.checked_add(names.header().sh_size.get(LE)).ok_or(Defect::Malformed)?;
+        let names_end =
+            names_start.checked_add(names.header().sh_size.get(LE)).ok_or(ParseError::Malformed)?;
 
         let mut loader = Loader {
             elf,
@@ -140,7 +141,7 @@ impl SymbolTable {
     ///
     /// The one that begins nearest before the address and reaches it. Of several at one place the best as
     /// perf has it: of the best rank, then with the fewest underscores in front, then the longest.
-    pub fn find(&self, elf: &Elf, address: ElfAddress) -> Result<Option<SymbolMatch>, Defect> {
+    pub fn find(&self, elf: &Elf, address: ElfAddress) -> Result<Option<SymbolMatch>, ParseError> {
         let Some(end) = self.code.end_of_range_at(address.0) else { return Ok(None) };
         let until = self.functions.partition_point(|function| function.address <= address.0);
         let candidates = &self.functions[until.saturating_sub(LOOK_BACK)..until];
@@ -159,7 +160,7 @@ impl SymbolTable {
     }
 
     /// The symbol that begins at `address`, whatever it says of its size.
-    pub fn beginning_at(&self, elf: &Elf, address: ElfAddress) -> Result<Option<SymbolMatch>, Defect> {
+    pub fn beginning_at(&self, elf: &Elf, address: ElfAddress) -> Result<Option<SymbolMatch>, ParseError> {
         if self.aliases(address.0).is_empty() {
             return Ok(None);
         }
@@ -168,7 +169,7 @@ impl SymbolTable {
 
     /// The global symbol that begins nearest at or before `address` in the same section, whether it reaches it or not.
     /// A weak one is no neighbour: linkers gather functions that several source files have.
-    pub fn nearest_global(&self, elf: &Elf, address: ElfAddress) -> Result<Option<SymbolMatch>, Defect> {
+    pub fn nearest_global(&self, elf: &Elf, address: ElfAddress) -> Result<Option<SymbolMatch>, ParseError> {
         let Some(end) = self.code.end_of_range_at(address.0) else { return Ok(None) };
         let until = self.functions.partition_point(|function| function.address <= address.0);
         let candidates = self.functions.get(until.saturating_sub(LOOK_BACK)..until).unwrap_or_default();
@@ -193,7 +194,7 @@ impl SymbolTable {
         address: u64,
         fits: impl Fn(&Function) -> bool,
         is_sized: bool,
-    ) -> Result<SymbolMatch, Defect> {
+    ) -> Result<SymbolMatch, ParseError> {
         let aliases = self.aliases(address).iter().filter(|alias| fits(alias));
         let rank = aliases.clone().map(|alias| alias.rank_and_size.rank()).min();
         let mut names = Vec::new();
@@ -204,17 +205,17 @@ impl SymbolTable {
             let underscores = name.iter().take_while(|byte| **byte == b'_').count();
             (name.is_empty(), underscores, Reverse(name.len()), name.clone())
         });
-        let name = best.filter(|name| !name.is_empty()).ok_or(Defect::Malformed)?;
+        let name = best.filter(|name| !name.is_empty()).ok_or(ParseError::Malformed)?;
         Ok(SymbolMatch { start: ElfAddress(address), is_sized, name })
     }
 
-    fn name(&self, elf: &Elf, function: &Function) -> Result<Vec<u8>, Defect> {
+    fn name(&self, elf: &Elf, function: &Function) -> Result<Vec<u8>, ParseError> {
         read_name(elf, &self.names, function.name)
     }
 }
 
-fn read_name(elf: &Elf, names: &Range<u64>, name: u32) -> Result<Vec<u8>, Defect> {
-    let offset = names.start.checked_add(name.into()).ok_or(Defect::Malformed)?;
+fn read_name(elf: &Elf, names: &Range<u64>, name: u32) -> Result<Vec<u8>, ParseError> {
+    let offset = names.start.checked_add(name.into()).ok_or(ParseError::Malformed)?;
     elf.image().read_string(offset, names.end)
 }
 
@@ -229,14 +230,14 @@ struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    fn read(&mut self, offset: u64, symbols: u64) -> Result<(), Defect> {
+    fn read(&mut self, offset: u64, symbols: u64) -> Result<(), ParseError> {
         let symbol_bytes = size_of::<Symbol>() as u64;
-        let end = offset.checked_add(symbols * symbol_bytes).ok_or(Defect::Malformed)?;
+        let end = offset.checked_add(symbols * symbol_bytes).ok_or(ParseError::Malformed)?;
         let mut position = offset;
         while position < end {
             let piece_bytes = (PIECE_SYMBOLS * symbol_bytes).min(end - position);
             let piece = self.elf.image().read(position, piece_bytes, u64::MAX)?;
-            let symbols = pod::slice_from_all_bytes::<Symbol>(&piece).map_err(|()| Defect::Malformed)?;
+            let symbols = pod::slice_from_all_bytes::<Symbol>(&piece).map_err(|()| ParseError::Malformed)?;
             symbols.iter().for_each(|symbol| self.take(symbol));
             position += piece_bytes;
         }
@@ -336,7 +337,7 @@ mod tests {
             .unwrap()
     }
 
-    fn found_in(file: Vec<u8>, kind: TableKind, address: u64) -> Result<Option<String>, Defect> {
+    fn found_in(file: Vec<u8>, kind: TableKind, address: u64) -> Result<Option<String>, ParseError> {
         let elf = Elf::parse(Image::Memory(file))?;
         let Some(table) = SymbolTable::load(&elf, &elf.sections()?, kind, &mut { MAX_SYMBOLS })? else {
             return Ok(None);
@@ -444,18 +445,20 @@ mod tests {
         let names_section = 2;
         let mut short = file.clone();
         short.set_section_size(names_section, 1);
-        assert_eq!(found_in(short.bytes(), TableKind::Static, 0x1000), Err(Defect::Malformed));
+        assert_eq!(found_in(short.bytes(), TableKind::Static, 0x1000), Err(ParseError::Malformed));
         let mut endless = file;
         endless.set_section_size(names_section, u64::MAX);
-        assert_eq!(found_in(endless.bytes(), TableKind::Static, 0x1000), Err(Defect::Malformed));
+        assert_eq!(found_in(endless.bytes(), TableKind::Static, 0x1000), Err(ParseError::Malformed));
     }
 
     #[test]
     fn a_table_that_lies_about_its_size_takes_no_memory() {
         let symbols_section = 3;
-        for (size, defect) in
-            [(1 << 20, Defect::Malformed), (1 << 60, Defect::TooLarge), (u64::MAX, Defect::TooLarge)]
-        {
+        for (size, defect) in [
+            (1 << 20, ParseError::Malformed),
+            (1 << 60, ParseError::TooLarge),
+            (u64::MAX, ParseError::TooLarge),
+        ] {
             let mut file = TestFile::with_code().symbols(elf::SHT_SYMTAB, &[function("f", 0x1000, 8)]);
             file.set_section_size(symbols_section, size);
             assert_eq!(found_in(file.bytes(), TableKind::Static, 0x1000), Err(defect), "{size}");
@@ -479,7 +482,7 @@ mod tests {
         left = each;
         let mut load = || SymbolTable::load(&elf, &elf.sections().unwrap(), TableKind::Static, &mut left);
         assert!(load().unwrap().is_some());
-        assert_eq!(load().unwrap_err(), Defect::TooLarge);
+        assert_eq!(load().unwrap_err(), ParseError::TooLarge);
     }
 
     #[test]

@@ -3,17 +3,17 @@
 mod address_space;
 pub mod cgroup;
 mod error;
-pub mod event;
 pub mod maps;
-mod proc;
-pub mod root;
+mod procfs;
+pub mod root_directory;
+pub mod sideband;
 mod status;
 mod table;
 
 pub use address_space::AddressSpace;
 pub use error::FindError;
-pub use event::{ProcessEvent, ProcessEventKind};
 pub use maps::{Backing, FileId, Mapping};
-pub use proc::Proc;
+pub use procfs::ProcFs;
+pub use sideband::{SidebandEvent, SidebandEventKind};
 pub use status::Status;
-pub use table::{Interest, Process, ProcessKey, ProcessTable};
+pub use table::{Process, ProcessFilter, ProcessKey, ProcessTable};

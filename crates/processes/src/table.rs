@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    AddressSpace, Backing, Mapping, Proc, ProcessEvent, ProcessEventKind, Status, cgroup, maps, root::Root,
-    status,
+    AddressSpace, Backing, Mapping, ProcFs, SidebandEvent, SidebandEventKind, Status, cgroup, maps,
+    root_directory::RootDirectory, status,
 };
 use profiler_addresses::RuntimeAddress;
 use profiler_profile::Reason;
@@ -53,7 +53,7 @@ pub struct Identity {
     /// The id of the container it is in, as far as its cgroup says.
     pub container: Option<String>,
     /// Its root directory; `None` when it cannot be opened.
-    pub root: Option<Arc<Root>>,
+    pub root: Option<Arc<RootDirectory>>,
 }
 
 #[derive(Debug)]
@@ -113,9 +113,9 @@ impl Process {
 
 /// Whose events are worth keeping.
 #[derive(Clone, Debug)]
-pub enum Interest {
+pub enum ProcessFilter {
     /// Anybody can be sampled.
-    Everybody,
+    All,
     /// These can, and their children where children are followed.
     Only {
         /// Process ids.
@@ -128,8 +128,8 @@ pub enum Interest {
 /// Every process that was seen.
 #[derive(Debug)]
 pub struct ProcessTable {
-    proc: Arc<Proc>,
-    interest: Interest,
+    proc: Arc<ProcFs>,
+    interest: ProcessFilter,
     processes: HashMap<ProcessKey, Process>,
     /// The runs of a pid, oldest first. Never empty.
     by_pid: HashMap<u32, Vec<ProcessKey>>,
@@ -138,7 +138,7 @@ pub struct ProcessTable {
 
 impl ProcessTable {
     /// An empty table that asks `proc`.
-    pub fn new(proc: Arc<Proc>, interest: Interest) -> Self {
+    pub fn new(proc: Arc<ProcFs>, interest: ProcessFilter) -> Self {
         Self { proc, interest, processes: HashMap::new(), by_pid: HashMap::new(), next_key: 0 }
     }
 
@@ -148,9 +148,9 @@ impl ProcessTable {
     }
 
     /// Whether an event tells of a process that can be sampled, as far as is known when it happens.
-    pub fn concerns(&self, event: &ProcessEvent) -> bool {
+    pub fn concerns(&self, event: &SidebandEvent) -> bool {
         match (&event.kind, &self.interest) {
-            (ProcessEventKind::Fork { parent }, Interest::Only { pids, children }) => {
+            (SidebandEventKind::Fork { parent }, ProcessFilter::Only { pids, children }) => {
                 *children && pids.contains(parent)
             }
             _ => self.is_interesting(event.pid),
@@ -158,16 +158,16 @@ impl ProcessTable {
     }
 
     /// Applies what the side band told. Events must come by time.
-    pub fn apply(&mut self, event: ProcessEvent) {
-        let ProcessEvent { time_ns, pid, tid, kind } = event;
+    pub fn apply(&mut self, event: SidebandEvent) {
+        let SidebandEvent { time_ns, pid, tid, kind } = event;
         match kind {
-            ProcessEventKind::Fork { parent } => self.fork(pid, parent, time_ns),
+            SidebandEventKind::Fork { parent } => self.fork(pid, parent, time_ns),
             _ if !self.is_interesting(pid) => {}
-            ProcessEventKind::Map(mapping) => self.map(pid, mapping, time_ns),
-            ProcessEventKind::Rename(comm) if pid == tid => self.rename(pid, comm),
-            ProcessEventKind::Execute(comm) => self.execute(pid, &comm, time_ns),
-            ProcessEventKind::Exit if pid == tid => self.exit(pid, time_ns),
-            ProcessEventKind::Rename(_) | ProcessEventKind::StartThread | ProcessEventKind::Exit => {}
+            SidebandEventKind::Map(mapping) => self.map(pid, mapping, time_ns),
+            SidebandEventKind::Rename(comm) if pid == tid => self.rename(pid, comm),
+            SidebandEventKind::Execute(comm) => self.execute(pid, &comm, time_ns),
+            SidebandEventKind::Exit if pid == tid => self.exit(pid, time_ns),
+            SidebandEventKind::Rename(_) | SidebandEventKind::StartThread | SidebandEventKind::Exit => {}
         }
     }
 
@@ -209,13 +209,13 @@ impl ProcessTable {
 
     fn is_interesting(&self, pid: u32) -> bool {
         match &self.interest {
-            Interest::Everybody => true,
-            Interest::Only { pids, .. } => pids.contains(&pid),
+            ProcessFilter::All => true,
+            ProcessFilter::Only { pids, .. } => pids.contains(&pid),
         }
     }
 
     fn fork(&mut self, pid: u32, parent: u32, time_ns: u64) {
-        if let Interest::Only { pids, children } = &mut self.interest {
+        if let ProcessFilter::Only { pids, children } = &mut self.interest {
             if !*children || !pids.contains(&parent) || pids.len() >= MAX_PROCESSES {
                 return;
             }
@@ -255,7 +255,7 @@ impl ProcessTable {
 
     fn exit(&mut self, pid: u32, time_ns: u64) {
         self.end(pid, time_ns);
-        if let Interest::Only { pids, children: true } = &mut self.interest {
+        if let ProcessFilter::Only { pids, children: true } = &mut self.interest {
             pids.remove(&pid);
         }
     }
@@ -408,12 +408,12 @@ mod tests {
         fs::write(directory.join("maps"), format!("1000-2000 r-xp 0 00:01 {inode} /bin/{inode}\n")).unwrap();
     }
 
-    fn table(directory: &Path, interest: Interest) -> ProcessTable {
-        ProcessTable::new(Arc::new(Proc::of_capture(directory.to_owned())), interest)
+    fn table(directory: &Path, interest: ProcessFilter) -> ProcessTable {
+        ProcessTable::new(Arc::new(ProcFs::of_capture(directory.to_owned())), interest)
     }
 
-    fn event(time_ns: u64, pid: u32, kind: ProcessEventKind) -> ProcessEvent {
-        ProcessEvent { time_ns, pid, tid: pid, kind }
+    fn event(time_ns: u64, pid: u32, kind: SidebandEventKind) -> SidebandEvent {
+        SidebandEvent { time_ns, pid, tid: pid, kind }
     }
 
     fn inode(table: &ProcessTable, key: ProcessKey, time_ns: u64) -> Result<u64, Reason> {
@@ -427,23 +427,23 @@ mod tests {
     fn events_concern_targets_and_the_children_that_are_followed() {
         let directory = tempfile::tempdir().unwrap();
         for children in [false, true] {
-            let interest = Interest::Only { pids: HashSet::from([7]), children };
+            let interest = ProcessFilter::Only { pids: HashSet::from([7]), children };
             let mut table = table(directory.path(), interest);
-            assert!(table.concerns(&event(1, 7, ProcessEventKind::Exit)));
-            assert!(!table.concerns(&event(1, 9, ProcessEventKind::Fork { parent: 8 })));
-            let fork = event(1, 8, ProcessEventKind::Fork { parent: 7 });
+            assert!(table.concerns(&event(1, 7, SidebandEventKind::Exit)));
+            assert!(!table.concerns(&event(1, 9, SidebandEventKind::Fork { parent: 8 })));
+            let fork = event(1, 8, SidebandEventKind::Fork { parent: 7 });
             assert_eq!(table.concerns(&fork), children);
             table.apply(fork);
-            assert_eq!(table.concerns(&event(2, 8, ProcessEventKind::Exit)), children);
+            assert_eq!(table.concerns(&event(2, 8, SidebandEventKind::Exit)), children);
         }
-        assert!(table(directory.path(), Interest::Everybody).concerns(&event(1, 8, ProcessEventKind::Exit)));
+        assert!(table(directory.path(), ProcessFilter::All).concerns(&event(1, 8, SidebandEventKind::Exit)));
     }
 
     #[test]
     fn a_process_is_asked_at_its_first_sample() {
         let directory = tempfile::tempdir().unwrap();
         write_process(directory.path(), 7, "app", 5);
-        let mut table = table(directory.path(), Interest::Everybody);
+        let mut table = table(directory.path(), ProcessFilter::All);
         let key = table.sampled(7, 100, "thread");
         assert_eq!(inode(&table, key, 100), Ok(5));
         let process = table.get(key).unwrap();
@@ -455,7 +455,7 @@ mod tests {
     #[test]
     fn a_process_that_is_gone_keeps_the_name_of_its_sample() {
         let directory = tempfile::tempdir().unwrap();
-        let mut table = table(directory.path(), Interest::Everybody);
+        let mut table = table(directory.path(), ProcessFilter::All);
         let key = table.sampled(9, 100, "gone");
         assert_eq!(table.get(key).unwrap().comm, "gone");
         assert_eq!(inode(&table, key, 100), Err(Reason::ProcessGone));
@@ -465,10 +465,10 @@ mod tests {
     fn an_exec_begins_another_run_whose_mappings_come_from_the_side_band() {
         let directory = tempfile::tempdir().unwrap();
         write_process(directory.path(), 7, "sh", 5);
-        let mut table = table(directory.path(), Interest::Everybody);
+        let mut table = table(directory.path(), ProcessFilter::All);
         let shell = table.sampled(7, 10, "sh");
-        table.apply(event(50, 7, ProcessEventKind::Execute("ls".to_owned())));
-        table.apply(event(51, 7, ProcessEventKind::Map(mapping(6))));
+        table.apply(event(50, 7, SidebandEventKind::Execute("ls".to_owned())));
+        table.apply(event(51, 7, SidebandEventKind::Map(mapping(6))));
         fs::remove_dir_all(directory.path().join("7")).unwrap();
         let ls = table.sampled(7, 60, "ls");
         assert_ne!(shell, ls);
@@ -482,10 +482,10 @@ mod tests {
     fn a_reused_pid_is_another_process() {
         let directory = tempfile::tempdir().unwrap();
         write_process(directory.path(), 7, "old", 5);
-        let mut table = table(directory.path(), Interest::Everybody);
+        let mut table = table(directory.path(), ProcessFilter::All);
         let old = table.sampled(7, 10, "old");
-        table.apply(event(20, 7, ProcessEventKind::Exit));
-        table.apply(event(30, 7, ProcessEventKind::Fork { parent: 3 }));
+        table.apply(event(20, 7, SidebandEventKind::Exit));
+        table.apply(event(30, 7, SidebandEventKind::Fork { parent: 3 }));
         let new = table.sampled(7, 40, "new");
         assert_ne!(old, new);
         assert_eq!(table.sampled(7, 15, "old"), old);
@@ -495,11 +495,11 @@ mod tests {
     fn a_forked_child_that_is_gone_has_its_parents_mappings() {
         let directory = tempfile::tempdir().unwrap();
         write_process(directory.path(), 7, "app", 5);
-        let mut table = table(directory.path(), Interest::Everybody);
+        let mut table = table(directory.path(), ProcessFilter::All);
         table.sampled(7, 10, "app");
-        table.apply(event(20, 8, ProcessEventKind::Fork { parent: 7 }));
-        table.apply(event(21, 7, ProcessEventKind::Map(mapping(6))));
-        table.apply(event(25, 8, ProcessEventKind::Exit));
+        table.apply(event(20, 8, SidebandEventKind::Fork { parent: 7 }));
+        table.apply(event(21, 7, SidebandEventKind::Map(mapping(6))));
+        table.apply(event(25, 8, SidebandEventKind::Exit));
         let child = table.sampled(8, 22, "app");
         assert_eq!(inode(&table, child, 22), Ok(5));
         assert_eq!(table.get(child).unwrap().comm, "app");
@@ -509,9 +509,9 @@ mod tests {
     fn a_child_of_a_parent_that_nobody_asked_is_answered_by_the_parent() {
         let directory = tempfile::tempdir().unwrap();
         write_process(directory.path(), 7, "app", 5);
-        let mut table = table(directory.path(), Interest::Everybody);
-        table.apply(event(20, 8, ProcessEventKind::Fork { parent: 7 }));
-        table.apply(event(25, 8, ProcessEventKind::Exit));
+        let mut table = table(directory.path(), ProcessFilter::All);
+        table.apply(event(20, 8, SidebandEventKind::Fork { parent: 7 }));
+        table.apply(event(25, 8, SidebandEventKind::Exit));
         let child = table.sampled(8, 22, "app");
         assert_eq!(inode(&table, child, 22), Ok(5));
     }
@@ -522,12 +522,12 @@ mod tests {
         write_process(directory.path(), 7, "app", 5);
         let pids = HashSet::from([7]);
         for (children, kept) in [(true, 2), (false, 1)] {
-            let interest = Interest::Only { pids: pids.clone(), children };
+            let interest = ProcessFilter::Only { pids: pids.clone(), children };
             let mut table = table(directory.path(), interest);
             table.expect(7);
-            table.apply(event(20, 8, ProcessEventKind::Fork { parent: 7 }));
-            table.apply(event(20, 9, ProcessEventKind::Fork { parent: 3 }));
-            table.apply(event(21, 9, ProcessEventKind::Execute("other".to_owned())));
+            table.apply(event(20, 8, SidebandEventKind::Fork { parent: 7 }));
+            table.apply(event(20, 9, SidebandEventKind::Fork { parent: 3 }));
+            table.apply(event(21, 9, SidebandEventKind::Execute("other".to_owned())));
             assert_eq!(table.processes.len(), kept);
         }
     }
@@ -535,10 +535,10 @@ mod tests {
     #[test]
     fn processes_that_nobody_sampled_are_forgotten_when_they_end() {
         let directory = tempfile::tempdir().unwrap();
-        let mut table = table(directory.path(), Interest::Everybody);
+        let mut table = table(directory.path(), ProcessFilter::All);
         for pid in 100..200 {
-            table.apply(event(10, pid, ProcessEventKind::Fork { parent: 1 }));
-            table.apply(event(20, pid, ProcessEventKind::Exit));
+            table.apply(event(10, pid, SidebandEventKind::Fork { parent: 1 }));
+            table.apply(event(20, pid, SidebandEventKind::Exit));
         }
         table.sampled(150, 15, "x");
         table.forget_unsampled(30);
@@ -551,11 +551,11 @@ mod tests {
     fn threads_neither_end_nor_rename_their_process() {
         let directory = tempfile::tempdir().unwrap();
         write_process(directory.path(), 7, "app", 5);
-        let mut table = table(directory.path(), Interest::Everybody);
+        let mut table = table(directory.path(), ProcessFilter::All);
         let key = table.sampled(7, 10, "app");
-        let thread = |kind| ProcessEvent { time_ns: 20, pid: 7, tid: 8, kind };
-        table.apply(thread(ProcessEventKind::Rename("worker".to_owned())));
-        table.apply(thread(ProcessEventKind::Exit));
+        let thread = |kind| SidebandEvent { time_ns: 20, pid: 7, tid: 8, kind };
+        table.apply(thread(SidebandEventKind::Rename("worker".to_owned())));
+        table.apply(thread(SidebandEventKind::Exit));
         let process = table.get(key).unwrap();
         assert_eq!(process.comm, "app");
         assert!(!process.has_ended());

@@ -165,12 +165,13 @@ mod tests {
     use super::*;
     use profiler_addresses::ElfAddress;
     use profiler_profile::{
-        Frame, FrameId, FrameKind, Header, Naming, ProfileBuilder, SourceLocation, StackEnd, SymbolSource,
+        Frame, FrameId, FrameKind, Header, ProfileBuilder, SourceLocation, StackEnd, SymbolSource,
+        Symbolization,
     };
 
     fn frame(builder: &mut ProfileBuilder, name: &str, kind: FrameKind, address: u64) -> FrameId {
         let name = builder.string(name);
-        let naming = Naming::Symbol(SymbolSource::SymbolTable);
+        let naming = Symbolization::Symbol(SymbolSource::SymbolTable);
         builder.frame(Frame {
             name,
             kind,
@@ -274,7 +275,7 @@ mod tests {
             module: None,
             address: ElfAddress(0),
             location: Some(SourceLocation { file, line: 12 }),
-            naming: Naming::Symbol(SymbolSource::Dwarf),
+            naming: Symbolization::Symbol(SymbolSource::Dwarf),
         });
         let stack = builder.stack(vec![frame], StackEnd::Root);
         let process = builder.process(1, "a");

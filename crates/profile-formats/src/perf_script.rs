@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{label, stack_counts};
-use profiler_profile::{Frame, FrameId, FrameKind, Naming, Profile, Sample, Stack};
+use profiler_profile::{Frame, FrameId, FrameKind, Profile, Sample, Stack, Symbolization};
 
 /// Writes the samples by time: a line that says when and who, the frames leaf first, an empty line.
 pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
@@ -147,8 +147,8 @@ fn frame_line(profile: &Profile, frame: &Frame) -> String {
     let name = if name.is_empty() { "[unknown]" } else { name };
     // Readers cut an offset off, which is all that tells functions without a name apart.
     let name = match frame.naming {
-        Naming::Address(_) => Cow::Owned(name.replacen("+0x", "@0x", 1)),
-        Naming::Symbol(_) => Cow::Borrowed(name),
+        Symbolization::Address(_) => Cow::Owned(name.replacen("+0x", "@0x", 1)),
+        Symbolization::Symbol(_) => Cow::Borrowed(name),
     };
     // What is in the last brackets is the module, whatever is in it.
     let module = in_one_word(&module).replace(['(', ')'], "_");
@@ -193,7 +193,7 @@ mod tests {
         let mut frame = |name: &str, kind, module: Option<&str>| {
             let module = module.map(|path| builder.module(path, &[]));
             let name = builder.string(name);
-            let naming = Naming::Symbol(SymbolSource::SymbolTable);
+            let naming = Symbolization::Symbol(SymbolSource::SymbolTable);
             let address = ElfAddress(0x1f00);
             builder.frame(Frame { name, kind, module, address, location: None, naming })
         };
@@ -236,7 +236,7 @@ mod tests {
             module: Some(builder.module("/lib/libx.so", &[])),
             address: ElfAddress(0x34),
             location: None,
-            naming: Naming::Address(Reason::NoSymbols),
+            naming: Symbolization::Address(Reason::NoSymbols),
         };
         let frame = builder.frame(frame);
         let stack = builder.stack(vec![frame], StackEnd::Root);

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use crate::WriteFormat as _;
     use profiler_addresses::ElfAddress;
-    use profiler_profile::{Frame, Naming, ProfileBuilder, Reason, StackEnd, shape::Shape};
+    use profiler_profile::{Frame, ProfileBuilder, Reason, StackEnd, Symbolization, shape::Shape};
 
     fn svg(profile: &Profile) -> String {
         let mut bytes = Vec::new();
@@ -142,7 +142,7 @@ mod tests {
             module: None,
             address: ElfAddress(0),
             location: None,
-            naming: Naming::Address(Reason::NoMapping),
+            naming: Symbolization::Address(Reason::NoMapping),
         });
         let stack = builder.stack(vec![frame], StackEnd::Unknown);
         let process = builder.process(1, "app");

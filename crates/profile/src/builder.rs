@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use super::{
-    FoundBy, Frame, FrameId, Header, Ledger, Module, ModuleId, Naming, Process, ProcessId, Profile, Reason,
-    Sample, Stack, StackEnd, StackId, StringId, SymbolSource, Thread, ThreadId, Unnamed, sum,
+    FoundBy, Frame, FrameId, Header, Ledger, Module, ModuleId, Process, ProcessId, Profile, Reason, Sample,
+    Stack, StackEnd, StackId, StringId, SymbolSource, Symbolization, Thread, ThreadId, UnsymbolizedFrames,
+    sum,
 };
 
 /// Builds a [`Profile`].
@@ -177,8 +178,8 @@ impl ProfileBuilder {
             for frame in &stack.frames {
                 let frame = &profile.frames[frame.index()];
                 let outcome = match frame.naming {
-                    Naming::Symbol(source) => named.entry(source).or_default(),
-                    Naming::Address(reason) => unnamed.entry((frame.module, reason)).or_default(),
+                    Symbolization::Symbol(source) => named.entry(source).or_default(),
+                    Symbolization::Address(reason) => unnamed.entry((frame.module, reason)).or_default(),
                 };
                 sum::add(outcome, count);
             }
@@ -186,7 +187,7 @@ impl ProfileBuilder {
         ledger.named.extend(named);
         for ((module, reason), count) in unnamed {
             let module = module.map_or("", |id| &profile.strings[profile.modules[id.index()].path.index()]);
-            let gap = Unnamed { module: module.to_owned(), reason };
+            let gap = UnsymbolizedFrames { module: module.to_owned(), reason };
             sum::add(ledger.unnamed.entry(gap).or_default(), count);
         }
         if ledger.target_ticks == 0 {
@@ -201,7 +202,7 @@ mod tests {
     use crate::{FrameKind, Loss, StackEnd};
     use profiler_addresses::ElfAddress;
 
-    fn frame(builder: &mut ProfileBuilder, name: &str, naming: Naming) -> FrameId {
+    fn frame(builder: &mut ProfileBuilder, name: &str, naming: Symbolization) -> FrameId {
         let name = builder.string(name);
         let module = Some(builder.module("/bin/app", &[1, 2]));
         builder.frame(Frame {
@@ -218,8 +219,8 @@ mod tests {
     fn what_repeats_is_stored_once() {
         let mut builder = ProfileBuilder::default();
         assert_eq!(builder.string("a"), builder.string("a"));
-        let first = frame(&mut builder, "f", Naming::Symbol(SymbolSource::SymbolTable));
-        let second = frame(&mut builder, "f", Naming::Symbol(SymbolSource::SymbolTable));
+        let first = frame(&mut builder, "f", Symbolization::Symbol(SymbolSource::SymbolTable));
+        let second = frame(&mut builder, "f", Symbolization::Symbol(SymbolSource::SymbolTable));
         assert_eq!(first, second);
         assert_eq!(builder.stack(vec![first], StackEnd::Root), builder.stack(vec![second], StackEnd::Root));
     }
@@ -233,8 +234,8 @@ mod tests {
     #[test]
     fn the_ledger_counts_samples_and_frames_by_outcome() {
         let mut builder = ProfileBuilder::default();
-        let named = frame(&mut builder, "f", Naming::Symbol(SymbolSource::PerfMap));
-        let unnamed = frame(&mut builder, "[app+0x1]", Naming::Address(Reason::NoSymbols));
+        let named = frame(&mut builder, "f", Symbolization::Symbol(SymbolSource::PerfMap));
+        let unnamed = frame(&mut builder, "[app+0x1]", Symbolization::Address(Reason::NoSymbols));
         let whole = builder.stack(vec![named, unnamed], StackEnd::Root);
         let cut = builder.stack(vec![named], StackEnd::DepthLimit);
         let process = builder.process(1, "app");
@@ -249,7 +250,7 @@ mod tests {
         assert_eq!(ledger.stacks[&StackEnd::Root], 3);
         assert_eq!(ledger.stacks[&StackEnd::DepthLimit], 2);
         assert_eq!(ledger.named[&SymbolSource::PerfMap], 5);
-        let gap = Unnamed { module: "/bin/app".to_owned(), reason: Reason::NoSymbols };
+        let gap = UnsymbolizedFrames { module: "/bin/app".to_owned(), reason: Reason::NoSymbols };
         assert_eq!(ledger.unnamed[&gap], 3);
         assert_eq!(profile.samples()[0].time_ns, 10);
     }
@@ -257,7 +258,7 @@ mod tests {
     #[test]
     fn counts_that_no_number_holds_together_are_the_largest_one() {
         let mut builder = ProfileBuilder::default();
-        let frame = frame(&mut builder, "f", Naming::Symbol(SymbolSource::PerfMap));
+        let frame = frame(&mut builder, "f", Symbolization::Symbol(SymbolSource::PerfMap));
         let process = builder.process(1, "app");
         let thread = builder.thread(process, 1, "app");
         for end in [StackEnd::Root, StackEnd::DepthLimit] {

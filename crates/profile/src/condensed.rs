@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Copy, Profile, Sample, StackId, ThreadId};
+use super::{Profile, ProfileCopy, Sample, StackId, ThreadId};
 
 impl Profile {
     /// The same counts with one sample for each stack of each thread, at the time of its first. Of these the `most`
@@ -24,7 +24,7 @@ impl Profile {
         });
         let is_too_large = kept.len() > most;
         kept.truncate(most);
-        let mut copy = Copy::of(self);
+        let mut copy = ProfileCopy::of(self);
         let mut stacks = HashMap::new();
         for sample in &kept {
             let stack = *stacks.entry(sample.stack).or_insert_with(|| copy.stack(self.stack(sample.stack)));

@@ -32,12 +32,12 @@ pub enum CodeKind {
     Precompiled,
     Jit,
     Inlined,
-    Unnamed,
+    UnsymbolizedFrames,
 }
 
 impl CodeKind {
     pub const ALL: &'static [Self] =
-        &[Self::Kernel, Self::Native, Self::Precompiled, Self::Jit, Self::Inlined, Self::Unnamed];
+        &[Self::Kernel, Self::Native, Self::Precompiled, Self::Jit, Self::Inlined, Self::UnsymbolizedFrames];
 }
 
 /// A file that code comes from.
@@ -103,7 +103,7 @@ impl fmt::Display for SymbolSource {
 
 /// How a frame got its name, or why it has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Naming {
+pub enum Symbolization {
     /// The name is a symbol's.
     Symbol(SymbolSource),
     /// The name is an address.
@@ -124,13 +124,13 @@ pub struct Frame {
     /// Where in the source, when that was asked for and is known.
     pub location: Option<SourceLocation>,
     /// How it got its name.
-    pub naming: Naming,
+    pub naming: Symbolization,
 }
 
 impl Frame {
     pub fn code_kind(&self) -> CodeKind {
         match (self.naming, self.kind) {
-            (Naming::Address(_), _) => CodeKind::Unnamed,
+            (Symbolization::Address(_), _) => CodeKind::UnsymbolizedFrames,
             (_, FrameKind::Kernel) => CodeKind::Kernel,
             (_, FrameKind::Native) => CodeKind::Native,
             (_, FrameKind::Precompiled) => CodeKind::Precompiled,

@@ -69,7 +69,7 @@ fn file_of(frame: &Frame) -> Option<ModuleId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Header, Naming, ProfileBuilder, StackEnd, SymbolSource, test_profile::folded};
+    use crate::{Header, ProfileBuilder, StackEnd, SymbolSource, Symbolization, test_profile::folded};
     use profiler_addresses::ElfAddress;
 
     #[test]
@@ -98,7 +98,7 @@ mod tests {
         let process = builder.process(1, "app");
         let thread = builder.thread(process, 1, "app");
         for (kind, module) in [(FrameKind::Precompiled, file), (FrameKind::Jit, None)] {
-            let naming = Naming::Symbol(SymbolSource::RuntimeEvents);
+            let naming = Symbolization::Symbol(SymbolSource::RuntimeEvents);
             let address = ElfAddress(0);
             let frame = builder.frame(Frame { name, kind, module, address, location: None, naming });
             let stack = builder.stack(vec![frame], StackEnd::Root);

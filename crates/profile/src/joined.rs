@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, hash_map::Entry};
 
-use super::{Copy, Header, Ledger, ProcessId, Profile, ProfileBuilder, StringId};
+use super::{Header, Ledger, ProcessId, Profile, ProfileBuilder, ProfileCopy, StringId};
 
 impl Profile {
     /// The profile of all intervals together: what [`Session::take_profile`](crate::Session::take_profile) gave one
@@ -38,7 +38,7 @@ impl Joining {
     fn add(&mut self, interval: &Profile) {
         let later_ns = self.add_header(interval.header());
         self.ledger.append(interval.ledger());
-        let mut copy = Copy::onto(std::mem::take(&mut self.builder), interval);
+        let mut copy = ProfileCopy::onto(std::mem::take(&mut self.builder), interval);
         for (index, process) in interval.processes().iter().enumerate() {
             let comm = copy.string(process.comm);
             let id = ProcessId::from_index(index);

@@ -44,7 +44,7 @@ pub struct Cost {
 
 /// Frames without a name that share module and reason.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Unnamed {
+pub struct UnsymbolizedFrames {
     /// The module's path, empty for code of no file.
     pub module: String,
     /// Why.
@@ -78,7 +78,7 @@ pub struct Ledger {
     /// Frames of all samples that found a name, by its source.
     pub named: BTreeMap<SymbolSource, u64>,
     /// Frames of all samples that did not, by module and reason.
-    pub unnamed: BTreeMap<Unnamed, u64>,
+    pub unnamed: BTreeMap<UnsymbolizedFrames, u64>,
     /// What the profiler used.
     pub cost: Cost,
 }
@@ -128,7 +128,7 @@ impl Ledger {
 
     /// The module and reason that cost the most names.
     #[must_use]
-    pub fn worst_unnamed(&self) -> Option<(&Unnamed, u64)> {
+    pub fn worst_unnamed(&self) -> Option<(&UnsymbolizedFrames, u64)> {
         self.unnamed.iter().map(|(unnamed, count)| (unnamed, *count)).max_by_key(|(_, count)| *count)
     }
 }
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn the_worst_gap_is_the_one_with_most_frames() {
-        let gap = |module: &str, reason| Unnamed { module: module.to_owned(), reason };
+        let gap = |module: &str, reason| UnsymbolizedFrames { module: module.to_owned(), reason };
         let mut ledger = Ledger::default();
         ledger.unnamed.insert(gap("/a", Reason::NoSymbols), 5);
         ledger.unnamed.insert(gap("/b", Reason::FileMissing), 9);

@@ -5,13 +5,13 @@
 
 mod builder;
 mod condensed;
-mod copy;
 pub mod difference;
 mod error;
 mod frame;
 mod function;
 mod joined;
 mod ledger;
+mod profile_copy;
 mod reason;
 mod recording;
 mod remedy;
@@ -21,13 +21,13 @@ pub mod sum;
 pub mod test_profile;
 
 pub use builder::ProfileBuilder;
-pub use copy::Copy;
 pub use difference::Difference;
 pub use error::{FilterError, ReadError};
 pub use frame::CodeKind;
-pub use frame::{Frame, FrameKind, Module, Naming, SourceLocation, SymbolSource};
+pub use frame::{Frame, FrameKind, Module, SourceLocation, SymbolSource, Symbolization};
 pub use function::FunctionCount;
-pub use ledger::{Cost, Ledger, Loss, Unnamed};
+pub use ledger::{Cost, Ledger, Loss, UnsymbolizedFrames};
+pub use profile_copy::ProfileCopy;
 pub use reason::Reason;
 pub use shape::Shape;
 

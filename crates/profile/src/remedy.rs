@@ -1,6 +1,6 @@
 //! What to do about frames without a name, and about profiles without samples.
 
-use super::{Ledger, Reason, Unnamed};
+use super::{Ledger, Reason, UnsymbolizedFrames};
 
 impl Ledger {
     /// Why no sample was taken, most likely, when none was.
@@ -11,7 +11,7 @@ impl Ledger {
     }
 }
 
-impl Unnamed {
+impl UnsymbolizedFrames {
     /// The one thing to do about these frames in the words of the command line, where there is one.
     #[must_use]
     pub fn remedy(&self) -> Option<String> {
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     fn remedy_for(module: &str, reason: Reason) -> Option<String> {
-        Unnamed { module: module.to_owned(), reason }.remedy()
+        UnsymbolizedFrames { module: module.to_owned(), reason }.remedy()
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Profiles for tests: from folded stacks, and random ones that hold every kind of thing.
 
 use super::{
-    FoundBy, Frame, FrameId, FrameKind, Header, Loss, Naming, Profile, ProfileBuilder, Reason,
-    SourceLocation, StackEnd, SymbolSource,
+    FoundBy, Frame, FrameId, FrameKind, Header, Loss, Profile, ProfileBuilder, Reason, SourceLocation,
+    StackEnd, SymbolSource, Symbolization,
 };
 use profiler_addresses::ElfAddress;
 
@@ -29,7 +29,7 @@ pub fn folded(stacks: &[(&str, u64)]) -> Profile {
 /// A native function of no module.
 pub fn function(builder: &mut ProfileBuilder, name: &str, address: u64) -> FrameId {
     let name = builder.string(name);
-    let naming = Naming::Symbol(SymbolSource::SymbolTable);
+    let naming = Symbolization::Symbol(SymbolSource::SymbolTable);
     builder.frame(Frame {
         name,
         kind: FrameKind::Native,
@@ -59,9 +59,9 @@ pub fn random(seed: u64) -> Profile {
                 address: ElfAddress(draw.below(u64::MAX)),
                 location: draw.of(&[None, Some(SourceLocation { file, line })]),
                 naming: match draw.below(3) {
-                    0 => Naming::Address(draw.of(Reason::ALL)),
-                    1 => Naming::Symbol(SymbolSource::Dwarf),
-                    _ => Naming::Symbol(SymbolSource::RuntimeEvents),
+                    0 => Symbolization::Address(draw.of(Reason::ALL)),
+                    1 => Symbolization::Symbol(SymbolSource::Dwarf),
+                    _ => Symbolization::Symbol(SymbolSource::RuntimeEvents),
                 },
             })
         })

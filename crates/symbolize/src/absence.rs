@@ -1,15 +1,15 @@
 //! The [`Reason`] of a frame for each way in which reading a file fails.
 
-use profiler_binary_reader::Defect;
+use profiler_binary_reader::ParseError;
 use profiler_dotnet_symbols::readytorun::NameError;
 use profiler_profile::Reason;
 
 /// The reason of frames whose file has this defect.
-pub(crate) fn of_defect(defect: Defect) -> Reason {
+pub(crate) fn of_defect(defect: ParseError) -> Reason {
     match defect {
-        Defect::NotElf => Reason::NotElf,
-        Defect::Malformed => Reason::MalformedFile,
-        Defect::TooLarge => Reason::TooLarge,
+        ParseError::NotElf => Reason::NotElf,
+        ParseError::Malformed => Reason::MalformedFile,
+        ParseError::TooLarge => Reason::TooLarge,
     }
 }
 
@@ -19,7 +19,7 @@ pub(crate) fn of_name_error(error: NameError) -> Reason {
         NameError::NotPrecompiled => Reason::NoSymbols,
         NameError::AssemblyMissing => Reason::FileMissing,
         NameError::AssemblyReplaced => Reason::FileReplaced,
-        NameError::Defect(defect) => of_defect(defect),
+        NameError::ParseError(defect) => of_defect(defect),
         _ => Reason::NoSymbolHere,
     }
 }

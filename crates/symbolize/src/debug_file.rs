@@ -3,7 +3,7 @@
 //! A file counts only when its build id is the module's; where the module has none, its checksum must be the
 //! one in `.gnu_debuglink`.
 
-use profiler_binary_reader::{Budget, Image};
+use profiler_binary_reader::{Image, WorkBudget};
 use profiler_dotnet_symbols::readytorun::AssemblyFiles;
 use profiler_elf_symbols::{self, AlternateLink, BuildId, Elf, Sections};
 use std::{
@@ -12,28 +12,28 @@ use std::{
 };
 
 use super::{debug_paths, symbol_server::SymbolServers};
-use profiler_processes::{Proc, root::Root};
+use profiler_processes::{ProcFs, root_directory::RootDirectory};
 
 /// Where the files of one process may be looked for.
 #[derive(Clone, Debug)]
 pub struct DebugFiles {
     /// The target's root.
-    pub target: Option<Arc<Root>>,
+    pub target: Option<Arc<RootDirectory>>,
     /// Where those of any process may be.
     pub common: Arc<CommonPlaces>,
     /// Into whose part of a capture the files go that are found, when one is recorded.
-    pub capture: Option<(Arc<Proc>, u32)>,
+    pub capture: Option<(Arc<ProcFs>, u32)>,
 }
 
 /// Where files of any process may be looked for.
 #[derive(Debug)]
 pub struct CommonPlaces {
     /// Directories the user gave.
-    pub given: Vec<Arc<Root>>,
+    pub given: Vec<Arc<RootDirectory>>,
     /// The profiler's own root.
-    pub host: Arc<Root>,
+    pub host: Arc<RootDirectory>,
     /// What clients of symbol servers have downloaded.
-    pub caches: Vec<Arc<Root>>,
+    pub caches: Vec<Arc<RootDirectory>>,
     /// Who may be asked for what is nowhere on this machine.
     pub servers: Option<Arc<SymbolServers>>,
 }
@@ -47,7 +47,7 @@ pub(super) struct FoundFile {
 
 impl CommonPlaces {
     /// A root and nothing else.
-    pub fn of_host(host: Root) -> Self {
+    pub fn of_host(host: RootDirectory) -> Self {
         Self { given: Vec::new(), host: Arc::new(host), caches: Vec::new(), servers: None }
     }
 }
@@ -65,7 +65,7 @@ impl AssemblyFiles for DebugFiles {
 impl DebugFiles {
     /// The common places and nothing else.
     #[cfg(any(test, fuzzing))]
-    pub fn of_host(host: Root) -> Self {
+    pub fn of_host(host: RootDirectory) -> Self {
         Self { target: None, common: Arc::new(CommonPlaces::of_host(host)), capture: None }
     }
 
@@ -75,7 +75,7 @@ impl DebugFiles {
         module: &Elf,
         path: &Path,
         is_wanted: impl Fn(&Sections) -> bool,
-        budget: &Budget,
+        budget: &WorkBudget,
     ) -> Option<FoundFile> {
         let link = module.sections().ok().and_then(|sections| module.debug_link(&sections));
         let id = module.build_id();
@@ -148,7 +148,7 @@ impl DebugFiles {
     }
 
     /// Whoever replays the capture finds it in the target's root, at `kept_path`, wherever it was.
-    fn keep(&self, root: &Root, path: &Path, kept_path: &Path) {
+    fn keep(&self, root: &RootDirectory, path: &Path, kept_path: &Path) {
         let Some((proc, pid)) = &self.capture else { return };
         if let Err(error) = root.open_file(path).and_then(|file| proc.keep_in_root(*pid, kept_path, &file)) {
             log::warn!("the capture lacks the debug file `{}`: {error}", path.display());
@@ -156,7 +156,7 @@ impl DebugFiles {
     }
 }
 
-fn open(root: &Root, path: &Path) -> Option<Elf> {
+fn open(root: &RootDirectory, path: &Path) -> Option<Elf> {
     Elf::parse(Image::of_file(root.open_file(path).ok()?).ok()?).ok()
 }
 
@@ -166,7 +166,7 @@ enum Proof<'a> {
 }
 
 impl Proof<'_> {
-    fn holds(&self, candidate: &Elf, budget: &Budget) -> bool {
+    fn holds(&self, candidate: &Elf, budget: &WorkBudget) -> bool {
         match self {
             Self::BuildId(id) => candidate.build_id() == Some(id),
             Self::Checksum(crc32) => {
@@ -214,8 +214,8 @@ mod tests {
             self.find_for(module, None)
         }
 
-        fn find_for(&self, module: TestFile, capture: Option<(Arc<Proc>, u32)>) -> Option<PathBuf> {
-            let open = |root: &TempDir| Arc::new(Root::open(root.path()).unwrap());
+        fn find_for(&self, module: TestFile, capture: Option<(Arc<ProcFs>, u32)>) -> Option<PathBuf> {
+            let open = |root: &TempDir| Arc::new(RootDirectory::open(root.path()).unwrap());
             let common = CommonPlaces {
                 given: vec![open(&self.given)],
                 host: open(&self.host),
@@ -225,7 +225,7 @@ mod tests {
             let files = DebugFiles { target: Some(open(&self.target)), common: Arc::new(common), capture };
             let module = Elf::parse(Image::Memory(module.bytes())).unwrap();
             files
-                .find(&module, Path::new(MODULE), Sections::has_symbol_table, &Budget::default())
+                .find(&module, Path::new(MODULE), Sections::has_symbol_table, &WorkBudget::default())
                 .map(|found| found.path)
         }
     }
@@ -332,7 +332,7 @@ mod tests {
     fn a_file_that_is_found_goes_into_the_capture() {
         let (places, capture) = (Places::new(), tempfile::tempdir().unwrap());
         Places::put(&places.host, "opt/app/libx.so.dbg", &debug_file(&ID));
-        let proc = Arc::new(Proc::captured_to(capture.path().to_owned()));
+        let proc = Arc::new(ProcFs::captured_to(capture.path().to_owned()));
         assert!(places.find_for(stripped(), Some((proc, 7))).is_some());
         assert_eq!(fs::read(capture.path().join("7/root/opt/app/libx.so.dbg")).unwrap(), debug_file(&ID));
     }
@@ -341,7 +341,7 @@ mod tests {
     fn a_file_from_a_cache_goes_into_the_capture_where_a_replay_finds_it() {
         let (places, capture) = (Places::new(), tempfile::tempdir().unwrap());
         Places::put(&places.cache, "abcdef01/debuginfo", &debug_file(&ID));
-        let proc = Arc::new(Proc::captured_to(capture.path().to_owned()));
+        let proc = Arc::new(ProcFs::captured_to(capture.path().to_owned()));
         let found = places.find_for(stripped(), Some((proc, 7))).unwrap();
         assert!(capture.path().join("7/root").join(found.strip_prefix("/").unwrap()).exists());
     }

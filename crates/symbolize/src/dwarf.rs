@@ -1,7 +1,7 @@
 //! Debug information: the functions inlined at an address, and where in the source it is.
 
 use crate::absence;
-use profiler_binary_reader::Budget;
+use profiler_binary_reader::WorkBudget;
 use profiler_elf_symbols::{Elf, Sections, cut};
 use std::{path::Path, sync::Arc};
 
@@ -42,7 +42,7 @@ const MAX_NESTING: isize = 512;
 pub(super) struct DebugInformation {
     context: Context<Reader>,
     split: SplitDwarf,
-    budget: Arc<Budget>,
+    budget: Arc<WorkBudget>,
 }
 
 /// One function at an address.
@@ -60,7 +60,7 @@ impl DebugInformation {
         module: &Elf,
         path: &Path,
         debug_files: &DebugFiles,
-        budget: &Arc<Budget>,
+        budget: &Arc<WorkBudget>,
     ) -> Result<Self, Reason> {
         let loader = SectionLoader { budget: Arc::clone(budget) };
         if module.sections().map_err(absence::of_defect)?.has_dwarf() {
@@ -130,7 +130,7 @@ impl DebugInformation {
 
 /// Refuses what a file should not have, before anything is made of it: above all entries that nest too deep,
 /// which are read by recursion. Tables that several units share are read once.
-pub(super) fn check(dwarf: &mut Dwarf<Reader>, budget: &Budget) -> Result<(), Reason> {
+pub(super) fn check(dwarf: &mut Dwarf<Reader>, budget: &WorkBudget) -> Result<(), Reason> {
     let abbreviation_bytes = dwarf.debug_abbrev.reader().len();
     if abbreviation_bytes > MAX_ABBREVIATIONS_BYTES {
         return Err(Reason::TooLarge);
@@ -194,7 +194,7 @@ fn collect(found: gimli::Result<addr2line::FrameIter<'_, Reader>>) -> gimli::Res
 /// Reads sections as long as the budget lasts.
 #[derive(Debug)]
 pub(super) struct SectionLoader {
-    pub(super) budget: Arc<Budget>,
+    pub(super) budget: Arc<WorkBudget>,
 }
 
 impl SectionLoader {
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
     use profiler_binary_reader::Image;
     use profiler_elf_symbols::test_file::TestFile;
-    use profiler_processes::root::Root;
+    use profiler_processes::root_directory::RootDirectory;
 
     const COMPILE_UNIT: u8 = 1;
     const FUNCTION: u8 = 2;
@@ -283,9 +283,9 @@ mod tests {
         file.with(".debug_abbrev", SHT_PROGBITS, abbreviations)
     }
 
-    fn look_up(file: &TestFile, budget: &Arc<Budget>, address: u64) -> Result<Vec<DwarfFrame>, Reason> {
+    fn look_up(file: &TestFile, budget: &Arc<WorkBudget>, address: u64) -> Result<Vec<DwarfFrame>, Reason> {
         let empty = tempfile::tempdir().unwrap();
-        let nowhere = DebugFiles::of_host(Root::open(empty.path()).unwrap());
+        let nowhere = DebugFiles::of_host(RootDirectory::open(empty.path()).unwrap());
         let elf = Elf::parse(Image::Memory(file.clone().bytes())).map_err(absence::of_defect)?;
         DebugInformation::load(&elf, Path::new("/x"), &nowhere, budget)?.frames(ElfAddress(address), &nowhere)
     }
@@ -329,7 +329,7 @@ mod tests {
         let with_list_of = |count| {
             let list = [range.repeat(count), vec![0; 16]].concat();
             let file = file(info.clone(), abbreviations.clone()).with(".debug_ranges", SHT_PROGBITS, list);
-            look_up(&file, &Arc::new(Budget::of_work(4 << 20)), 0x1010)
+            look_up(&file, &Arc::new(WorkBudget::of_work(4 << 20)), 0x1010)
         };
         assert!(with_list_of(1).is_ok());
         assert_eq!(with_list_of(COUNT), Err(Reason::TooLarge));

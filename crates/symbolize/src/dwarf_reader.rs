@@ -1,6 +1,6 @@
 //! Reads sections of debug information within the work budget.
 
-use profiler_binary_reader::Budget;
+use profiler_binary_reader::WorkBudget;
 use std::{borrow::Cow, sync::Arc};
 
 use gimli::{EndianArcSlice, Error, LittleEndian, ReaderOffsetId};
@@ -10,11 +10,11 @@ use gimli::{EndianArcSlice, Error, LittleEndian, ReaderOffsetId};
 #[derive(Clone, Debug)]
 pub(crate) struct Reader {
     bytes: EndianArcSlice<LittleEndian>,
-    budget: Arc<Budget>,
+    budget: Arc<WorkBudget>,
 }
 
 impl Reader {
-    pub(crate) fn new(bytes: Arc<[u8]>, budget: Arc<Budget>) -> Self {
+    pub(crate) fn new(bytes: Arc<[u8]>, budget: Arc<WorkBudget>) -> Self {
         Self { bytes: EndianArcSlice::new(bytes, LittleEndian), budget }
     }
 
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     fn reader(work: u64) -> Reader {
-        Reader::new((0..100_u8).collect(), Arc::new(Budget::of_work(work)))
+        Reader::new((0..100_u8).collect(), Arc::new(WorkBudget::of_work(work)))
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The symbol tables that name a module's functions, best first.
 
 use crate::absence;
-use profiler_binary_reader::Budget;
+use profiler_binary_reader::WorkBudget;
 use profiler_elf_symbols::{Elf, FunctionRanges, Sections, SymbolMatch, SymbolTable, TableKind, demangle};
 use std::{path::Path, sync::Arc};
 
@@ -38,7 +38,12 @@ struct Table {
 impl FunctionNames {
     /// The module's own full table, else its debug file's, else the small tables a stripped file keeps: the
     /// exports, and what `.gnu_debugdata` adds to them.
-    pub(super) fn load(module: &Arc<Elf>, path: &Path, debug_files: &DebugFiles, budget: &Budget) -> Self {
+    pub(super) fn load(
+        module: &Arc<Elf>,
+        path: &Path,
+        debug_files: &DebugFiles,
+        budget: &WorkBudget,
+    ) -> Self {
         let mut loader = Loader { tables: Vec::new(), absence: Reason::NoSymbols, budget };
         loader.add(SymbolSource::SymbolTable, module, TableKind::Static);
         if loader.tables.is_empty()
@@ -71,7 +76,7 @@ impl FunctionNames {
         &mut self,
         module: &Elf,
         address: ElfAddress,
-        budget: &Budget,
+        budget: &WorkBudget,
     ) -> Result<Symbolized, Reason> {
         let behind = ElfAddress(address.0.wrapping_add(1));
         let found = self
@@ -87,7 +92,7 @@ impl FunctionNames {
     }
 
     /// What is known of an address without a name.
-    pub(super) fn nearby(&mut self, module: &Elf, address: ElfAddress, budget: &Budget) -> Nearby {
+    pub(super) fn nearby(&mut self, module: &Elf, address: ElfAddress, budget: &WorkBudget) -> Nearby {
         let function_start = self.function_start(module, address, budget);
         let from = function_start.unwrap_or(address);
         let nearest = self.tables.iter().filter_map(|table| table.nearest_global(from));
@@ -96,7 +101,12 @@ impl FunctionNames {
         Nearby { function_start, symbol: nearest.filter(is_near).map(|nearest| demangle(&nearest.name)) }
     }
 
-    fn function_start(&mut self, module: &Elf, address: ElfAddress, budget: &Budget) -> Option<ElfAddress> {
+    fn function_start(
+        &mut self,
+        module: &Elf,
+        address: ElfAddress,
+        budget: &WorkBudget,
+    ) -> Option<ElfAddress> {
         let read = || budget.read_symbols(|left| FunctionRanges::read(module, left));
         // Where that fails, functions are as little known as where there is no such information.
         self.functions.get_or_insert_with(|| read().unwrap_or_default()).start_at(address)
@@ -144,7 +154,7 @@ impl Table {
 struct Loader<'a> {
     tables: Vec<Table>,
     absence: Reason,
-    budget: &'a Budget,
+    budget: &'a WorkBudget,
 }
 
 impl Loader<'_> {

@@ -8,7 +8,7 @@ use std::{
 
 use super::kernel::{KernelSymbols, function_name};
 use profiler_addresses::RuntimeAddress;
-use profiler_processes::Proc;
+use profiler_processes::ProcFs;
 use profiler_profile::Reason;
 
 /// Names single addresses of the running kernel.
@@ -25,7 +25,7 @@ pub type LoadKernelNames = fn() -> io::Result<Box<dyn KernelNames>>;
 
 /// Finds names of kernel code.
 pub struct KernelCode {
-    proc: Arc<Proc>,
+    proc: Arc<ProcFs>,
     load_names: LoadKernelNames,
     /// Loaded at the first look-up; `None` where the kernel is not asked.
     asked: Option<Option<Box<dyn KernelNames>>>,
@@ -42,7 +42,7 @@ pub struct Found {
 }
 
 impl KernelCode {
-    pub fn new(proc: Arc<Proc>, load_names: LoadKernelNames) -> Self {
+    pub fn new(proc: Arc<ProcFs>, load_names: LoadKernelNames) -> Self {
         Self { proc, load_names, asked: None, listed: None }
     }
 
@@ -79,7 +79,7 @@ impl KernelCode {
 
 /// What asks the kernel. It would answer those too from whom it hides its addresses: they are not to know more than
 /// its list shows them. A capture needs the list, for whoever replays it.
-fn load(proc: &Proc, load_names: LoadKernelNames) -> Option<Box<dyn KernelNames>> {
+fn load(proc: &ProcFs, load_names: LoadKernelNames) -> Option<Box<dyn KernelNames>> {
     if proc.serves_capture() || !proc.open_global("kallsyms").and_then(shows_addresses).unwrap_or(false) {
         return None;
     }
@@ -149,7 +149,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let list = "ffffffff81000000 T only_here\nffffffff81000100 T behind\n";
         std::fs::write(directory.path().join("kallsyms"), list).unwrap();
-        let mut code = KernelCode::new(Arc::new(Proc::of_capture(directory.path().to_owned())), || {
+        let mut code = KernelCode::new(Arc::new(ProcFs::of_capture(directory.path().to_owned())), || {
             Err(io::ErrorKind::Unsupported.into())
         });
         assert_eq!(code.function(RuntimeAddress(0xffff_ffff_8100_0010)).ok(), found("only_here", None));

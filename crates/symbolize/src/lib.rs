@@ -44,7 +44,9 @@ use self::{
 };
 use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
 use profiler_dotnet_symbols::managed::NameStyle;
-use profiler_processes::{Backing, FileId, Mapping, Proc, Process, ProcessKey, ProcessTable, root::Root};
+use profiler_processes::{
+    Backing, FileId, Mapping, ProcFs, Process, ProcessKey, ProcessTable, root_directory::RootDirectory,
+};
 use profiler_profile::{FrameKind, Reason, SymbolSource};
 
 /// Memory for the names of JIT code of all processes together.
@@ -61,7 +63,7 @@ const DOWNLOAD_TIME: Duration = Duration::from_secs(30);
 
 /// What code an address belongs to: the same key, the same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Code {
+pub enum CodeKey {
     /// The kernel's, at a runtime address.
     Kernel(RuntimeAddress),
     /// A module's, at an address of its own.
@@ -80,7 +82,7 @@ pub struct ModuleKey(u32);
 
 /// What is known of the code at an address.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct SymbolizedCode {
     pub kind: FrameKind,
     /// Path and build id of the file, where there is one.
     pub module: Option<(Arc<str>, Arc<[u8]>)>,
@@ -92,7 +94,7 @@ pub struct Answer {
     pub nearby: Nearby,
 }
 
-impl Answer {
+impl SymbolizedCode {
     /// An address of which only the kind is known.
     fn unnamed(kind: FrameKind, address: ElfAddress, reason: Reason) -> Self {
         Self { kind, module: None, address, names: Err(reason), nearby: Nearby::default() }
@@ -102,7 +104,7 @@ impl Answer {
 /// Finds names. Files are opened at the first sample of their mapping and stay open; what they hold is read
 /// at the first look-up and kept.
 pub struct Symbolizer {
-    proc: Arc<Proc>,
+    proc: Arc<ProcFs>,
     options: NativeOptions,
     style: NameStyle,
     places: Arc<CommonPlaces>,
@@ -117,13 +119,13 @@ pub struct Symbolizer {
 /// The code that one process compiles at run time.
 struct JitCode {
     names: JitNames,
-    root: Option<Arc<Root>>,
+    root: Option<Arc<RootDirectory>>,
 }
 
 impl Symbolizer {
     /// A symbolizer of the processes that `proc` shows, with debug files from `places`.
     pub fn new(
-        proc: Arc<Proc>,
+        proc: Arc<ProcFs>,
         places: Arc<CommonPlaces>,
         options: NativeOptions,
         style: NameStyle,
@@ -150,59 +152,62 @@ impl Symbolizer {
     }
 
     /// The code at an address of a process at a time. Opens the file at first sight.
-    pub fn code_at(&mut self, process: &Process, address: RuntimeAddress, time_ns: u64) -> Code {
+    pub fn code_at(&mut self, process: &Process, address: RuntimeAddress, time_ns: u64) -> CodeKey {
         let mapping = match process.find(address, time_ns) {
             Ok(mapping) => mapping,
-            Err(reason) => return Code::Nowhere(reason, address),
+            Err(reason) => return CodeKey::Nowhere(reason, address),
         };
         match &mapping.backing {
             Backing::Jit | Backing::DotnetJit => {
                 let epoch = self.jit_code(process).names.epoch(time_ns);
-                Code::Jit(process.key, address, epoch)
+                CodeKey::Jit(process.key, address, epoch)
             }
-            Backing::Special(_) => Code::Nowhere(Reason::NoSymbols, address),
+            Backing::Special(_) => CodeKey::Nowhere(Reason::NoSymbols, address),
             Backing::Vdso | Backing::File { .. } => self.modules.code_at(process, mapping, address),
         }
     }
 
     /// The names of a code.
-    pub fn names(&mut self, code: Code, process: &Process, time_ns: u64) -> Answer {
+    pub fn names(&mut self, code: CodeKey, process: &Process, time_ns: u64) -> SymbolizedCode {
         let answer = self.names_of_sources(code, process, time_ns);
         match answer.kind {
             FrameKind::Jit | FrameKind::Precompiled => {
-                Answer { names: answer.names.map(|names| styled(self.style, names)), ..answer }
+                SymbolizedCode { names: answer.names.map(|names| styled(self.style, names)), ..answer }
             }
             _ => answer,
         }
     }
 
-    fn names_of_sources(&mut self, code: Code, process: &Process, time_ns: u64) -> Answer {
+    fn names_of_sources(&mut self, code: CodeKey, process: &Process, time_ns: u64) -> SymbolizedCode {
         match code {
-            Code::Kernel(address) => self.kernel_names(address),
-            Code::Module(module, address) => {
+            CodeKey::Kernel(address) => self.kernel_names(address),
+            CodeKey::Module(module, address) => {
                 let debug_files = self.debug_files(process);
                 self.modules.names(module, address, self.options, &debug_files)
             }
-            Code::Jit(_, address, _) => Answer {
+            CodeKey::Jit(_, address, _) => SymbolizedCode {
                 kind: self.jit_code(process).names.kind(address, time_ns),
                 module: None,
                 address: ElfAddress(address.0),
                 names: self.jit_names(process, address, time_ns),
                 nearby: Nearby::default(),
             },
-            Code::Closed(file, offset, reason) => {
+            CodeKey::Closed(file, offset, reason) => {
                 let module = self.modules.closed_path(file).map(|path| (path, Arc::default()));
-                Answer { module, ..Answer::unnamed(FrameKind::Native, ElfAddress(offset.0), reason) }
+                SymbolizedCode {
+                    module,
+                    ..SymbolizedCode::unnamed(FrameKind::Native, ElfAddress(offset.0), reason)
+                }
             }
-            Code::Nowhere(reason, address) => {
-                Answer::unnamed(FrameKind::Native, ElfAddress(address.0), reason)
+            CodeKey::Nowhere(reason, address) => {
+                SymbolizedCode::unnamed(FrameKind::Native, ElfAddress(address.0), reason)
             }
         }
     }
 
     /// Whether a code may have a better name a moment later: its debug file is on its way from a symbol server.
-    pub fn awaits_debug_file(&mut self, code: Code, process: &Process) -> bool {
-        let Code::Module(module, _) = code else { return false };
+    pub fn awaits_debug_file(&mut self, code: CodeKey, process: &Process) -> bool {
+        let CodeKey::Module(module, _) = code else { return false };
         if self.places.servers.is_none() {
             return false;
         }
@@ -290,12 +295,12 @@ impl Symbolizer {
         self.modules.forget_failures();
     }
 
-    fn kernel_names(&mut self, address: RuntimeAddress) -> Answer {
+    fn kernel_names(&mut self, address: RuntimeAddress) -> SymbolizedCode {
         const KERNEL: &str = "[kernel]";
         let found = self.kernel.function(address);
         let module = found.as_ref().ok().and_then(|function| function.module.as_deref());
         let path = module.map_or_else(|| KERNEL.into(), |name| format!("[{name}]").into());
-        Answer {
+        SymbolizedCode {
             kind: FrameKind::Kernel,
             module: Some((path, Arc::default())),
             address: ElfAddress(address.0),
@@ -344,7 +349,7 @@ fn styled(style: NameStyle, mut names: Symbolized) -> Symbolized {
 }
 
 impl JitCode {
-    fn of(process: &Process, proc: &Proc, room: &Room, requests_perf_map: bool) -> Self {
+    fn of(process: &Process, proc: &ProcFs, room: &Room, requests_perf_map: bool) -> Self {
         let identity = process.identity.as_deref();
         // The files in a capture were checked when it was taken, and belong to whoever copied them.
         let (uid, started_unix_ns) = match identity {
@@ -388,7 +393,7 @@ fn runtime_of(process: &Process, requests_perf_map: bool) -> Option<RuntimeProce
 }
 
 /// What a frame without a symbol is called.
-pub fn placeholder(answer: &Answer, reason: Reason, mapping: Option<&Mapping>) -> String {
+pub fn placeholder(answer: &SymbolizedCode, reason: Reason, mapping: Option<&Mapping>) -> String {
     match (answer.kind, &answer.module) {
         (FrameKind::Kernel, _) if reason == Reason::NoSymbolHere => {
             format!("[kernel 0x{:x}]", answer.address)

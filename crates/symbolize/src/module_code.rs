@@ -1,7 +1,7 @@
 //! The code of one file, whatever kind of file it is: what its first bytes say decides.
 
 use crate::absence;
-use profiler_binary_reader::{Budget, Image};
+use profiler_binary_reader::{Image, WorkBudget};
 use profiler_dotnet_symbols::pe::is_pe;
 use profiler_dotnet_symbols::readytorun::{Bundle, Home, ReadyToRunModule};
 use std::{path::Path, sync::Arc};
@@ -24,7 +24,7 @@ pub(super) enum ModuleCode {
 
 impl ModuleCode {
     /// The code of the file at `path` in its process; `budget` is that of all debug information.
-    pub(super) fn of_image(image: Image, path: &Path, budget: &Arc<Budget>) -> Result<Self, Reason> {
+    pub(super) fn of_image(image: Image, path: &Path, budget: &Arc<WorkBudget>) -> Result<Self, Reason> {
         if is_pe(&image) {
             return Self::of_assembly(image, Home::beside(path), budget);
         }
@@ -32,13 +32,13 @@ impl ModuleCode {
     }
 
     /// The code of a .NET image that has its neighbours at `home`.
-    pub(super) fn of_assembly(image: Image, home: Home, budget: &Arc<Budget>) -> Result<Self, Reason> {
+    pub(super) fn of_assembly(image: Image, home: Home, budget: &Arc<WorkBudget>) -> Result<Self, Reason> {
         let opened = ReadyToRunModule::open(image, home, budget).map_err(absence::of_name_error);
         opened.map(Box::new).map(Self::ReadyToRun)
     }
 
     /// The assemblies that the file carries, if it is a single-file .NET program.
-    pub(super) fn bundle(&self, budget: &Budget) -> Result<Option<Bundle>, Reason> {
+    pub(super) fn bundle(&self, budget: &WorkBudget) -> Result<Option<Bundle>, Reason> {
         match self {
             Self::Native(module) => {
                 let elf = module.elf();

@@ -1,16 +1,18 @@
 //! The files behind mappings: opened once, whoever maps them, and kept open.
 
 use crate::absence;
-use profiler_binary_reader::{Budget, Image};
+use profiler_binary_reader::{Image, WorkBudget};
 use profiler_dotnet_symbols::readytorun::{Bundle, Home};
 use std::{collections::HashMap, fs::File, io, os::unix::fs::MetadataExt, path::Path, sync::Arc};
 
 use super::{
-    Answer, Code, ModuleKey, NativeOptions, debug_file::DebugFiles, module_code::ModuleCode,
+    CodeKey, ModuleKey, NativeOptions, SymbolizedCode, debug_file::DebugFiles, module_code::ModuleCode,
     native::NativeModule, symbol::Nearby,
 };
 use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
-use profiler_processes::{Backing, FileId, Mapping, Proc, Process, ProcessKey, root::Root};
+use profiler_processes::{
+    Backing, FileId, Mapping, ProcFs, Process, ProcessKey, root_directory::RootDirectory,
+};
 use profiler_profile::{FrameKind, Reason};
 
 /// How many files are kept open. A target that maps files without end must not cost the profiler its
@@ -19,8 +21,8 @@ const MAX_MODULES: usize = 16 * 1024;
 
 /// Every module that was opened.
 pub(super) struct Modules {
-    proc: Arc<Proc>,
-    host: Arc<Root>,
+    proc: Arc<ProcFs>,
+    host: Arc<RootDirectory>,
     opened: Vec<Module>,
     by_file: HashMap<Identity, ModuleKey>,
     /// The assemblies in single-file programs, by where they begin, or why they could not be opened.
@@ -28,7 +30,7 @@ pub(super) struct Modules {
     /// What could not be opened for one process may still be for another.
     failed: HashMap<(Identity, ProcessKey), Reason>,
     closed_paths: HashMap<FileId, Arc<str>>,
-    budget: Arc<Budget>,
+    budget: Arc<WorkBudget>,
 }
 
 /// What is opened once.
@@ -55,7 +57,7 @@ struct Module {
 }
 
 impl Modules {
-    pub(super) fn new(proc: Arc<Proc>, host: Arc<Root>) -> Self {
+    pub(super) fn new(proc: Arc<ProcFs>, host: Arc<RootDirectory>) -> Self {
         Self {
             proc,
             host,
@@ -69,7 +71,12 @@ impl Modules {
     }
 
     /// The module's code at a runtime address in one of its mappings.
-    pub(super) fn code_at(&mut self, process: &Process, mapping: &Mapping, address: RuntimeAddress) -> Code {
+    pub(super) fn code_at(
+        &mut self,
+        process: &Process,
+        mapping: &Mapping,
+        address: RuntimeAddress,
+    ) -> CodeKey {
         let found = self.module_of(process, mapping).and_then(|key| self.code_in(key, mapping, address));
         found.unwrap_or_else(|reason| self.closed(mapping, address, reason))
     }
@@ -80,16 +87,16 @@ impl Modules {
         key: ModuleKey,
         mapping: &Mapping,
         address: RuntimeAddress,
-    ) -> Result<Code, Reason> {
+    ) -> Result<CodeKey, Reason> {
         let module = self.get(key).ok_or(Reason::FileMissing)?;
         if let Some(own) = module.code.address(mapping.start, mapping.offset, address) {
-            return Ok(Code::Module(key, own));
+            return Ok(CodeKey::Module(key, own));
         }
         let (key, offset) = self.bundled_at(key, offset_in_file(mapping, address))?;
         let module = self.get(key).ok_or(Reason::FileMissing)?;
         // As if the mapping began there: where it does begin may be another assembly's.
         let own = module.code.address(address, offset, address);
-        Ok(Code::Module(key, own.ok_or(Reason::MalformedFile)?))
+        Ok(CodeKey::Module(key, own.ok_or(Reason::MalformedFile)?))
     }
 
     /// The assembly at an offset of a single-file program, and where in it that is.
@@ -115,12 +122,12 @@ impl Modules {
         self.closed_paths.get(&file).cloned()
     }
 
-    fn closed(&mut self, mapping: &Mapping, address: RuntimeAddress, reason: Reason) -> Code {
-        let Backing::File { id, path } = &mapping.backing else { return Code::Nowhere(reason, address) };
+    fn closed(&mut self, mapping: &Mapping, address: RuntimeAddress, reason: Reason) -> CodeKey {
+        let Backing::File { id, path } = &mapping.backing else { return CodeKey::Nowhere(reason, address) };
         if self.closed_paths.len() < MAX_MODULES {
             self.closed_paths.entry(*id).or_insert_with(|| Arc::clone(path));
         }
-        Code::Closed(*id, offset_in_file(mapping, address), reason)
+        CodeKey::Closed(*id, offset_in_file(mapping, address), reason)
     }
 
     /// The names at an address of a module.
@@ -130,9 +137,9 @@ impl Modules {
         address: ElfAddress,
         options: NativeOptions,
         debug_files: &DebugFiles,
-    ) -> Answer {
+    ) -> SymbolizedCode {
         let Some(module) = self.opened.get_mut(key.0 as usize) else {
-            return Answer::unnamed(FrameKind::Native, address, Reason::FileMissing);
+            return SymbolizedCode::unnamed(FrameKind::Native, address, Reason::FileMissing);
         };
         let mut names = module.code.symbolize(address, options, debug_files);
         let mut nearby = Nearby::default();
@@ -143,7 +150,7 @@ impl Modules {
             }
         }
         let file = (Arc::clone(&module.path), Arc::clone(&module.build_id));
-        Answer { kind: module.code.kind(), module: Some(file), address, names, nearby }
+        SymbolizedCode { kind: module.code.kind(), module: Some(file), address, names, nearby }
     }
 
     /// Whether the module's debug file is on its way from a symbol server.

@@ -1,7 +1,7 @@
 //! One file of compiled code: from a runtime address to the functions there.
 
 use crate::absence;
-use profiler_binary_reader::{Budget, Image};
+use profiler_binary_reader::{Image, WorkBudget};
 use profiler_elf_symbols::{BuildId, Elf, demangle};
 use std::{
     path::{Path, PathBuf},
@@ -37,18 +37,18 @@ pub struct NativeModule {
     debug_information: Option<Result<DebugInformation, Reason>>,
     /// What became of its debug file, when symbol servers were asked for it.
     fetch: Option<Fetch>,
-    budget: Arc<Budget>,
+    budget: Arc<WorkBudget>,
 }
 
 impl NativeModule {
     /// Reads what every look-up needs: headers, segments, build id. `path` is the file's in its process,
     /// `budget` that of all debug information.
-    pub fn open(image: Image, path: &Path, budget: &Arc<Budget>) -> Result<Self, Reason> {
+    pub fn open(image: Image, path: &Path, budget: &Arc<WorkBudget>) -> Result<Self, Reason> {
         Ok(Self::of_elf(Elf::parse(image).map_err(absence::of_defect)?, path, budget))
     }
 
     /// A module whose headers were read: the file itself, or what was split off from it.
-    pub(super) fn of_elf(elf: Elf, path: &Path, budget: &Arc<Budget>) -> Self {
+    pub(super) fn of_elf(elf: Elf, path: &Path, budget: &Arc<WorkBudget>) -> Self {
         let (elf, path, budget) = (Arc::new(elf), path.to_owned(), Arc::clone(budget));
         Self { elf, path, names: None, debug_information: None, fetch: None, budget }
     }
@@ -195,13 +195,13 @@ mod tests {
 
     use super::*;
     use profiler_elf_symbols::test_file::{TestFile, eh_frame, function, mapping_at};
-    use profiler_processes::root::Root;
+    use profiler_processes::root_directory::RootDirectory;
 
     const BOTH: NativeOptions = NativeOptions { inlines: true, lines: true };
 
     fn nowhere() -> DebugFiles {
         let empty = tempfile::tempdir().unwrap();
-        DebugFiles::of_host(Root::open(empty.path()).unwrap())
+        DebugFiles::of_host(RootDirectory::open(empty.path()).unwrap())
     }
 
     fn symbolize(file: TestFile, address: u64) -> Result<Symbolized, Reason> {

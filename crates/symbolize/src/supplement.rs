@@ -1,6 +1,6 @@
 //! Names for a profile that was recorded where symbols were missing, from files that are here now.
 
-use profiler_binary_reader::Budget;
+use profiler_binary_reader::WorkBudget;
 use profiler_elf_symbols::BuildId;
 use std::{
     collections::{BTreeSet, HashMap},
@@ -14,10 +14,10 @@ use super::{
     native::NativeModule,
     symbol::Symbolized,
 };
-use profiler_processes::root::Root;
+use profiler_processes::root_directory::RootDirectory;
 use profiler_profile::{
-    Copy, Frame, FrameId, FrameKind, Ledger, Module, ModuleId, Naming, Profile, Reason, SourceLocation,
-    StackId, Unnamed,
+    Frame, FrameId, FrameKind, Ledger, Module, ModuleId, Profile, ProfileCopy, Reason, SourceLocation,
+    StackId, Symbolization, UnsymbolizedFrames,
 };
 use thiserror::Error;
 
@@ -51,7 +51,7 @@ impl Symbols {
     /// When one of the directories cannot be opened.
     pub fn name_frames(&self, profile: &Profile) -> Result<Profile, OpenDirectoryError> {
         let mut naming = Supplement::new(profile, self)?;
-        let mut copy = Copy::of(profile);
+        let mut copy = ProfileCopy::of(profile);
         let (mut stacks, mut counts) = (HashMap::new(), HashMap::<_, u64>::new());
         for sample in profile.samples() {
             let stack = *stacks.entry(sample.stack).or_insert_with(|| naming.stack(sample.stack, &mut copy));
@@ -74,7 +74,7 @@ struct Supplement<'a> {
     profile: &'a Profile,
     options: NativeOptions,
     debug_files: DebugFiles,
-    budget: Arc<Budget>,
+    budget: Arc<WorkBudget>,
     modules: HashMap<ModuleId, Option<NativeModule>>,
     found: HashMap<FrameId, Option<Symbolized>>,
     ledger: Ledger,
@@ -83,7 +83,7 @@ struct Supplement<'a> {
 impl<'a> Supplement<'a> {
     fn new(profile: &'a Profile, symbols: &Symbols) -> Result<Self, OpenDirectoryError> {
         let open = |path: &Path| {
-            let opened = Root::open(path).map(Arc::new);
+            let opened = RootDirectory::open(path).map(Arc::new);
             opened.map_err(|source| OpenDirectoryError { path: path.to_owned(), source })
         };
         let given = symbols.directories.iter().map(|path| open(path)).collect::<Result<_, _>>()?;
@@ -101,7 +101,7 @@ impl<'a> Supplement<'a> {
     }
 
     /// A stack in the copy, with the names that were found.
-    fn stack(&mut self, stack: StackId, copy: &mut Copy<'_>) -> StackId {
+    fn stack(&mut self, stack: StackId, copy: &mut ProfileCopy<'_>) -> StackId {
         let profile = self.profile;
         let stack = profile.stack(stack);
         let mut frames = Vec::new();
@@ -144,7 +144,7 @@ impl<'a> Supplement<'a> {
             let (Some(Some(found)), Some(reason)) = (self.found.get(id), unnamed(frame)) else { continue };
             let module = frame.module.map(|module| self.profile.module(module).path);
             let module = module.map_or("", |path| self.profile.string(path)).to_owned();
-            let gap = Unnamed { module, reason };
+            let gap = UnsymbolizedFrames { module, reason };
             if let Some(left) = self.ledger.unnamed.get_mut(&gap) {
                 *left = left.saturating_sub(count);
                 if *left == 0 {
@@ -165,13 +165,13 @@ impl<'a> Supplement<'a> {
 
 fn unnamed(frame: &Frame) -> Option<Reason> {
     match frame.naming {
-        Naming::Address(reason) => Some(reason),
-        Naming::Symbol(_) => None,
+        Symbolization::Address(reason) => Some(reason),
+        Symbolization::Symbol(_) => None,
     }
 }
 
 /// The functions at a frame's address as frames, innermost first.
-fn frames_of(symbolized: &Symbolized, unnamed: &Frame, copy: &mut Copy<'_>) -> Vec<FrameId> {
+fn frames_of(symbolized: &Symbolized, unnamed: &Frame, copy: &mut ProfileCopy<'_>) -> Vec<FrameId> {
     let unnamed = copy.copied(unnamed);
     let builder = copy.builder();
     let outermost = symbolized.functions.len().saturating_sub(1);
@@ -183,7 +183,7 @@ fn frames_of(symbolized: &Symbolized, unnamed: &Frame, copy: &mut Copy<'_>) -> V
             name: builder.string(&function.name),
             kind: if index == outermost { FrameKind::Native } else { FrameKind::Inlined },
             location,
-            naming: Naming::Symbol(symbolized.source),
+            naming: Symbolization::Symbol(symbolized.source),
             ..unnamed
         };
         builder.frame(frame)
@@ -213,7 +213,7 @@ mod tests {
         for (path, build_id) in modules {
             let (name, module) = (builder.string("[x.so+0x1008]"), Some(builder.module(path, build_id)));
             let address = ElfAddress(0x1008);
-            let naming = Naming::Address(reason);
+            let naming = Symbolization::Address(reason);
             let kind = FrameKind::Native;
             let frame = builder.frame(Frame { name, kind, module, address, location: None, naming });
             let stack = builder.stack(vec![frame, frame], StackEnd::Root);

@@ -14,7 +14,7 @@ use gimli::{
 };
 use profiler_common::unwind::{CfaRule, FramePointerRule, Rule};
 
-use super::{UnwindTable, architecture::Architecture, elf_source::ElfSource, rule::Bytes};
+use super::{UnwindTable, architecture::Architecture, elf_source::ElfSource, rule::ByteCursor};
 use profiler_binary_reader::Image;
 use profiler_elf_symbols::Elf;
 
@@ -112,7 +112,7 @@ fn compare_file(path: &Path, tally: &mut Tally) {
     compare(path, &elf, &table, &EhFrame::new(&frames.bytes, LittleEndian), &bases, tally);
 }
 
-fn compare<'a, S: UnwindSection<Bytes<'a>>>(
+fn compare<'a, S: UnwindSection<ByteCursor<'a>>>(
     path: &Path,
     elf: &Elf,
     table: &UnwindTable,
@@ -230,7 +230,7 @@ impl Step {
     }
 
     /// As the row says.
-    fn by_row<'a, S: UnwindSection<Bytes<'a>>>(
+    fn by_row<'a, S: UnwindSection<ByteCursor<'a>>>(
         &self,
         section: &S,
         row: &UnwindTableRow<usize>,
@@ -265,7 +265,7 @@ impl Step {
         }
     }
 
-    fn evaluate(&self, mut evaluation: gimli::Evaluation<Bytes<'_>>, cfa: Option<u64>) -> u64 {
+    fn evaluate(&self, mut evaluation: gimli::Evaluation<ByteCursor<'_>>, cfa: Option<u64>) -> u64 {
         if let Some(cfa) = cfa {
             evaluation.set_initial_value(cfa);
         }

@@ -13,10 +13,10 @@ use profiler_common::unwind::{CfaRule, PAGE_BITS, Rule};
 use super::{
     architecture::Architecture,
     row_writer::RowWriter,
-    rule::{Bytes, Cie, RowStorage, Rules},
+    rule::{ByteCursor, Cie, RowStorage, Rules},
     table::{Statistics, UnwindTable},
 };
-use profiler_binary_reader::Defect;
+use profiler_binary_reader::ParseError;
 use profiler_elf_symbols::{CallFrameKind, CallFrames};
 
 /// Descriptions that functions share. Linkers leave a handful, but some merge none: one for each object file.
@@ -45,12 +45,12 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// The table that call frame information gives; [`Defect::TooLarge`] when it may not go on.
+    /// The table that call frame information gives; [`ParseError::TooLarge`] when it may not go on.
     pub(super) fn table(
         &self,
         frames: &CallFrames,
         may_go_on: &dyn Fn() -> bool,
-    ) -> Result<UnwindTable, Defect> {
+    ) -> Result<UnwindTable, ParseError> {
         match frames.kind {
             CallFrameKind::EhFrame => {
                 let mut section = EhFrame::new(&frames.bytes, LittleEndian);
@@ -125,7 +125,7 @@ struct Builder<'a, S> {
     ask_again_at: u64,
 }
 
-impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
+impl<'a, S: UnwindSection<ByteCursor<'a>>> Builder<'a, S> {
     fn new(code: &'a Code, section: &'a S, section_address: u64, may_go_on: &'a dyn Fn() -> bool) -> Self {
         Self {
             code,
@@ -140,14 +140,14 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
         }
     }
 
-    fn build(mut self) -> Result<UnwindTable, Defect> {
+    fn build(mut self) -> Result<UnwindTable, ParseError> {
         self.find_functions()?;
         self.add_linkage_tables();
         self.write_rows()
     }
 
     /// The first pass.
-    fn find_functions(&mut self) -> Result<(), Defect> {
+    fn find_functions(&mut self) -> Result<(), ParseError> {
         let bases = self.bases.clone();
         let mut entries = self.section.entries(&bases);
         loop {
@@ -155,7 +155,7 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
                 Ok(Some(CieOrFde::Cie(cie))) if self.shared.len() < MAX_SHARED_DESCRIPTIONS => {
                     self.shared.push((cie.offset(), cie));
                 }
-                Ok(Some(CieOrFde::Cie(_))) => return Err(Defect::TooLarge),
+                Ok(Some(CieOrFde::Cie(_))) => return Err(ParseError::TooLarge),
                 Ok(Some(CieOrFde::Fde(entry))) => {
                     match entry.parse(|_, _, offset| find_shared(&self.shared, UnwindOffset::into(offset))) {
                         Ok(fde) => self.add_function(fde.offset(), fde.initial_address(), fde.len())?,
@@ -172,14 +172,14 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
         }
     }
 
-    fn add_function(&mut self, offset: usize, start: u64, bytes: u64) -> Result<(), Defect> {
+    fn add_function(&mut self, offset: usize, start: u64, bytes: u64) -> Result<(), ParseError> {
         // Linkers that drop a function leave the description, at an address where nothing is.
         let Some(code) = self.code.range_at(start).filter(|_| bytes > 0) else {
             self.statistics.misplaced_functions += 1;
             return Ok(());
         };
         let end = start.saturating_add(bytes).min(code.end);
-        let offset = u32::try_from(offset).map_err(|_| Defect::TooLarge)?;
+        let offset = u32::try_from(offset).map_err(|_| ParseError::TooLarge)?;
         self.functions.push(Function { start, end, description: Description::Entry(offset) });
         Ok(())
     }
@@ -202,10 +202,10 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
     }
 
     /// The second pass. A function ends where the next one begins.
-    fn write_rows(mut self) -> Result<UnwindTable, Defect> {
+    fn write_rows(mut self) -> Result<UnwindTable, ParseError> {
         let functions = std::mem::take(&mut self.functions);
         let first_page = functions.first().map_or(0, |function| function.start >> PAGE_BITS);
-        let mut rows = RowWriter::new(u32::try_from(first_page).map_err(|_| Defect::TooLarge)?);
+        let mut rows = RowWriter::new(u32::try_from(first_page).map_err(|_| ParseError::TooLarge)?);
         let mut context = UnwindContext::new_in();
         for (index, function) in functions.iter().enumerate() {
             let next_start = functions.get(index + 1).map_or(u64::MAX, |next| next.start);
@@ -229,15 +229,15 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
     }
 
     /// Fails when there is no more evaluating to be done.
-    fn spend(&mut self, bytes: u64) -> Result<(), Defect> {
+    fn spend(&mut self, bytes: u64) -> Result<(), ParseError> {
         self.evaluated_bytes += bytes;
         if self.evaluated_bytes > MAX_EVALUATED_BYTES {
-            return Err(Defect::TooLarge);
+            return Err(ParseError::TooLarge);
         }
         if self.evaluated_bytes >= self.ask_again_at {
             self.ask_again_at = self.evaluated_bytes + EVALUATED_BYTES_BETWEEN_ASKING;
             if !(self.may_go_on)() {
-                return Err(Defect::TooLarge);
+                return Err(ParseError::TooLarge);
             }
         }
         Ok(())
@@ -250,12 +250,12 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Builder<'a, S> {
         end: u64,
         context: &mut UnwindContext<usize, RowStorage>,
         rows: &mut RowWriter,
-    ) -> Result<(), Defect> {
+    ) -> Result<(), ParseError> {
         let find_shared = |_: &S, _: &BaseAddresses, offset: S::Offset| {
             find_shared(&self.shared, UnwindOffset::into(offset))
         };
         let fde = self.section.fde_from_offset(&self.bases, offset.into(), find_shared);
-        let fde = fde.map_err(|_| Defect::Malformed)?;
+        let fde = fde.map_err(|_| ParseError::Malformed)?;
         if fde.cie().entry_len().max(fde.entry_len()) > MAX_DESCRIPTION_BYTES {
             self.statistics.malformed_functions += 1;
             return rows.write(fde.initial_address(), Rule::default());
@@ -456,7 +456,7 @@ mod tests {
             (0..count).fold(frames, |frames, index| frames.function(at(index), 1, &[])).table(EM_X86_64)
         };
         assert!(with_functions(500).is_ok());
-        assert_eq!(with_functions(520).unwrap_err(), Defect::TooLarge);
+        assert_eq!(with_functions(520).unwrap_err(), ParseError::TooLarge);
     }
 
     #[test]
@@ -484,7 +484,7 @@ mod tests {
             code(EM_X86_64).table(&frames, &|| asked.replace(asked.get() + 1) < answers)
         };
         assert!(table(10).is_ok());
-        assert_eq!(table(4).unwrap_err(), Defect::TooLarge);
+        assert_eq!(table(4).unwrap_err(), ParseError::TooLarge);
         assert_eq!(asked.get(), 5);
     }
 
@@ -494,7 +494,7 @@ mod tests {
             |count| (0..count).fold(TestFrames::default(), |frames, _| frames.shared("zR", 16, &[]));
         assert!(with_shared(MAX_SHARED_DESCRIPTIONS).table(EM_X86_64).is_ok());
         let result = with_shared(MAX_SHARED_DESCRIPTIONS + 1).table(EM_X86_64);
-        assert_eq!(result.unwrap_err(), Defect::TooLarge);
+        assert_eq!(result.unwrap_err(), ParseError::TooLarge);
     }
 
     #[test]
@@ -504,6 +504,6 @@ mod tests {
         code.addresses.push(far..far + 16);
         let bytes = TestFrames::x86_64().function(at(0), 8, &[]).function(far, 8, &[]).bytes.into();
         let frames = CallFrames { kind: CallFrameKind::EhFrame, bytes, address: ElfAddress(0) };
-        assert_eq!(code.table(&frames, &|| true).unwrap_err(), Defect::TooLarge);
+        assert_eq!(code.table(&frames, &|| true).unwrap_err(), ParseError::TooLarge);
     }
 }

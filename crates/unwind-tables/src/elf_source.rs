@@ -6,7 +6,7 @@ use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
 use object::elf::Machine;
 
 use super::{UnwindTable, architecture::Architecture, eh_frame::Code};
-use profiler_binary_reader::Defect;
+use profiler_binary_reader::ParseError;
 use profiler_elf_symbols::{CallFrames, Elf};
 
 /// Call frame information of one file: several times that of the largest libraries.
@@ -24,9 +24,9 @@ pub(super) struct ElfSource {
 
 impl ElfSource {
     /// Reads it.
-    pub(super) fn read(elf: &Elf) -> Result<Self, Defect> {
+    pub(super) fn read(elf: &Elf) -> Result<Self, ParseError> {
         let machine = elf.machine();
-        let architecture = Architecture::of_machine(machine).ok_or(Defect::NotElf)?;
+        let architecture = Architecture::of_machine(machine).ok_or(ParseError::NotElf)?;
         // Without sections there are segments still.
         let sections = elf.sections().unwrap_or_default();
         let linkage = architecture.linkage_sections.iter();
@@ -42,8 +42,8 @@ impl ElfSource {
         Ok(Self { machine, code, frames })
     }
 
-    /// The table, empty where the file has no call frame information; [`Defect::TooLarge`] when it may not go on.
-    pub(super) fn table(&self, may_go_on: &dyn Fn() -> bool) -> Result<UnwindTable, Defect> {
+    /// The table, empty where the file has no call frame information; [`ParseError::TooLarge`] when it may not go on.
+    pub(super) fn table(&self, may_go_on: &dyn Fn() -> bool) -> Result<UnwindTable, ParseError> {
         self.frames.as_ref().map_or(Ok(UnwindTable::default()), |frames| self.code.table(frames, may_go_on))
     }
 }
@@ -87,7 +87,7 @@ mod tests {
     };
     use profiler_binary_reader::Image;
     use profiler_elf_symbols::test_file::{TestFile, function};
-    use profiler_processes::Proc;
+    use profiler_processes::ProcFs;
 
     fn of_image(image: Vec<u8>) -> ElfSource {
         ElfSource::read(&Elf::parse(Image::Memory(image)).unwrap()).unwrap()
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_vdso_has_a_table_with_and_without_its_section_headers() {
-        let image = Proc::live().vdso().unwrap();
+        let image = ProcFs::live().vdso().unwrap();
         let table = |image: Vec<u8>| of_image(image).table(&|| true).unwrap();
         let with_sections = table(image.clone());
         assert!(with_sections.statistics().functions > 0);

@@ -4,7 +4,7 @@ use indexmap::IndexSet;
 use profiler_common::unwind::{MAX_PAGES, PAGE_BITS, Row, Rule};
 
 use super::table::{Statistics, UnwindTable};
-use profiler_binary_reader::Defect;
+use profiler_binary_reader::ParseError;
 
 /// Rows of one file: 32 MiB of them, for some 400 MiB of code.
 const MAX_ROWS: usize = 8 << 20;
@@ -38,18 +38,18 @@ impl RowWriter {
     }
 
     /// The code from `address` on has that rule; addresses rise. Fails at the limits of a file.
-    pub(super) fn write(&mut self, address: u64, rule: Rule) -> Result<(), Defect> {
+    pub(super) fn write(&mut self, address: u64, rule: Rule) -> Result<(), ParseError> {
         if rule == self.current.0 {
             return Ok(());
         }
         let page = (address >> PAGE_BITS).checked_sub(self.table.first_page.into());
-        let page = page.filter(|page| *page < MAX_PAGES.into()).ok_or(Defect::TooLarge)?;
+        let page = page.filter(|page| *page < MAX_PAGES.into()).ok_or(ParseError::TooLarge)?;
         let offset = address as u16 % (1 << PAGE_BITS);
         self.open_pages(page, offset);
         let index = self.index_of(rule)?;
         self.table.rows.push(Row::new(offset, index));
         self.current = (rule, index);
-        if self.table.rows.len() > MAX_ROWS { Err(Defect::TooLarge) } else { Ok(()) }
+        if self.table.rows.len() > MAX_ROWS { Err(ParseError::TooLarge) } else { Ok(()) }
     }
 
     /// Begins all pages up to `page`. Each carries the current rule over, but for the last where a row begins
@@ -65,12 +65,12 @@ impl RowWriter {
         }
     }
 
-    fn index_of(&mut self, rule: Rule) -> Result<u16, Defect> {
+    fn index_of(&mut self, rule: Rule) -> Result<u16, ParseError> {
         let recent = &mut self.recent[place_of(rule)];
         if recent.0 != rule {
             let (index, _) = self.rules.insert_full(rule);
             if index >= MAX_FILE_RULES {
-                return Err(Defect::TooLarge);
+                return Err(ParseError::TooLarge);
             }
             *recent = (rule, index as u16);
         }
@@ -160,9 +160,9 @@ mod tests {
     #[test]
     fn what_is_beyond_a_limit_is_too_large() {
         let mut writer = RowWriter::new(1);
-        assert_eq!(writer.write(PAGE * u64::from(MAX_PAGES + 1), rule(8)), Err(Defect::TooLarge));
-        assert_eq!(writer.write(u64::MAX, rule(8)), Err(Defect::TooLarge));
-        assert_eq!(writer.write(0, rule(8)), Err(Defect::TooLarge));
+        assert_eq!(writer.write(PAGE * u64::from(MAX_PAGES + 1), rule(8)), Err(ParseError::TooLarge));
+        assert_eq!(writer.write(u64::MAX, rule(8)), Err(ParseError::TooLarge));
+        assert_eq!(writer.write(0, rule(8)), Err(ParseError::TooLarge));
         assert_eq!(writer.write(PAGE * u64::from(MAX_PAGES), rule(8)), Ok(()));
 
         let mut writer = RowWriter::new(0);

@@ -8,8 +8,8 @@ use profiler_common::unwind::{CfaRule, FramePointerRule, Rule};
 
 use super::architecture::Architecture;
 
-pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
-pub(super) type Cie<'a> = gimli::CommonInformationEntry<Bytes<'a>>;
+pub(super) type ByteCursor<'a> = EndianSlice<'a, LittleEndian>;
+pub(super) type Cie<'a> = gimli::CommonInformationEntry<ByteCursor<'a>>;
 pub(super) type CfiRow = UnwindTableRow<usize, RowStorage>;
 
 /// More registers than a machine has whose rules matter: their number bounds what an instruction costs.
@@ -51,7 +51,7 @@ pub(super) struct Rules<'a, S> {
     pub(super) section: &'a S,
 }
 
-impl<'a, S: UnwindSection<Bytes<'a>>> Rules<'a, S> {
+impl<'a, S: UnwindSection<ByteCursor<'a>>> Rules<'a, S> {
     /// The rule of a row.
     pub(super) fn of_row(&self, cie: &Cie<'a>, row: &CfiRow) -> Rule {
         if cie.is_signal_trampoline() {
@@ -100,7 +100,7 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Rules<'a, S> {
     }
 
     /// `*(register + offset) + addend`: functions that realign their stack keep the address of their caller's.
-    fn stored(&self, expression: Expression<Bytes<'a>>, encoding: Encoding) -> Option<Rule> {
+    fn stored(&self, expression: Expression<ByteCursor<'a>>, encoding: Encoding) -> Option<Rule> {
         let mut operations = expression.operations(encoding);
         let Operation::RegisterOffset { register, offset, .. } = operations.next().ok()?? else {
             return None;

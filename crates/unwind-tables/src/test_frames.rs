@@ -6,7 +6,7 @@ use profiler_common::unwind::{CfaRule, FramePointerRule, ReturnAddressRule, Rule
 pub(super) use super::rule::of_code as whole;
 use super::{UnwindTable, architecture::Architecture, eh_frame::Code};
 use profiler_addresses::ElfAddress;
-use profiler_binary_reader::Defect;
+use profiler_binary_reader::ParseError;
 use profiler_elf_symbols::{CallFrameKind, CallFrames};
 
 /// Where the code is that the sections are about.
@@ -65,7 +65,7 @@ impl TestFrames {
     }
 
     /// Its table, as of a file for that machine.
-    pub(super) fn table(&self, machine: Machine) -> Result<UnwindTable, Defect> {
+    pub(super) fn table(&self, machine: Machine) -> Result<UnwindTable, ParseError> {
         let frames = CallFrames {
             kind: CallFrameKind::EhFrame,
             bytes: self.bytes.clone().into(),

@@ -146,7 +146,7 @@ fn percent(count: u64, of: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use profiler_profile::{Header, Loss, ProfileBuilder, Reason, Unnamed};
+    use profiler_profile::{Header, Loss, ProfileBuilder, Reason, UnsymbolizedFrames};
 
     fn summary(edit: impl FnOnce(&mut Ledger)) -> String {
         let mut builder = ProfileBuilder::default();
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn the_largest_gap_has_its_remedy() {
-        let gap = Unnamed { module: "/rt/libcoreclr.so".to_owned(), reason: Reason::NoSymbols };
+        let gap = UnsymbolizedFrames { module: "/rt/libcoreclr.so".to_owned(), reason: Reason::NoSymbols };
         let mut ledger = Ledger { reported: 1, ..Ledger::default() };
         ledger.unnamed.insert(gap, 412);
         let text = gaps(&ledger).unwrap();

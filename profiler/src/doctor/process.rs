@@ -6,7 +6,7 @@ use super::{Finding, Remedy, Situation};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::sys::kernel_names::KernelNames;
 use profiler_dotnet_symbols::managed::NameStyle;
-use profiler_processes::{Interest, Proc, ProcessTable, root::Root};
+use profiler_processes::{ProcFs, ProcessFilter, ProcessTable, root_directory::RootDirectory};
 use profiler_profile::{Reason, SymbolSource};
 use profiler_symbolize::{
     NativeOptions, Symbolizer,
@@ -20,12 +20,13 @@ const MAX_LISTED: usize = 3;
 /// Looks at a process, by its id in the profiler's pid namespace.
 pub(super) fn findings(pid: u32) -> Result<Vec<Finding>> {
     let failed = |what: String, error| Error::with_source(ErrorKind::NoSuchTarget, what, error);
-    let proc = Arc::new(Proc::live());
+    let proc = Arc::new(ProcFs::live());
     if !proc.exists(pid) {
         return Err(Error::new(ErrorKind::NoSuchTarget, format!("there is no process {pid}")));
     }
-    let host = Root::open(Path::new("/")).map_err(|error| failed("failed to open `/`".to_owned(), error))?;
-    let mut processes = ProcessTable::new(Arc::clone(&proc), Interest::Everybody);
+    let host = RootDirectory::open(Path::new("/"))
+        .map_err(|error| failed("failed to open `/`".to_owned(), error))?;
+    let mut processes = ProcessTable::new(Arc::clone(&proc), ProcessFilter::All);
     let key = processes.sampled(pid, u64::MAX, "");
     let places = Arc::new(CommonPlaces::of_host(host));
     let mut symbolizer = Symbolizer::new(

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use profiler_addresses::RuntimeAddress;
-use profiler_processes::ProcessEvent;
+use profiler_processes::SidebandEvent;
 
 /// The id of a captured stack; `None` is no stack on that side.
 pub(crate) type RawStackId = Option<std::num::NonZeroU64>;
@@ -117,7 +117,7 @@ pub(crate) struct Batch {
     /// Samples, in the order of each CPU.
     pub(crate) samples: Vec<RawSample>,
     /// Sideband events, by time. All events before a sample of this batch are here or in an earlier batch.
-    pub(crate) events: Vec<ProcessEvent>,
+    pub(crate) events: Vec<SidebandEvent>,
     /// Processes whose mappings in the unwind maps are missing or stale.
     #[serde(skip)]
     pub(crate) stale_mappings: Vec<u32>,

@@ -8,10 +8,10 @@ use crate::sampler::{Comm, FrameFound, RawFrame, RawSample, RawStack, RawStackId
 use profiler_addresses::RuntimeAddress;
 use profiler_processes::{Process, ProcessKey};
 use profiler_profile::{
-    FoundBy, Frame, FrameId, FrameKind, Naming, ProcessId, ProfileBuilder, Reason, SourceLocation, StackEnd,
-    StackId, ThreadId,
+    FoundBy, Frame, FrameId, FrameKind, ProcessId, ProfileBuilder, Reason, SourceLocation, StackEnd, StackId,
+    Symbolization, ThreadId,
 };
-use profiler_symbolize::{Code, Symbolizer, placeholder};
+use profiler_symbolize::{CodeKey, Symbolizer, placeholder};
 
 /// One profile in the making.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ pub(super) struct Assembly {
     has_user_stacks: bool,
     builder: ProfileBuilder,
     /// The frames of a code, inlined ones first.
-    frames: HashMap<Code, Box<[FrameId]>>,
+    frames: HashMap<CodeKey, Box<[FrameId]>>,
     stacks: HashMap<StackKey, Placement>,
     processes: HashMap<ProcessKey, ProcessId>,
     threads: HashMap<(ProcessKey, u32, Comm), ThreadId>,
@@ -117,11 +117,11 @@ impl Assembly {
     ) -> Placement {
         let (user, strays) = code_of(symbolizer, process, time_ns, sides.user);
         let kernel = sides.kernel.map(RawStack::frames).into_iter().flatten();
-        let kernel = kernel.map(|frame| (Code::Kernel(frame.address), frame));
+        let kernel = kernel.map(|frame| (CodeKey::Kernel(frame.address), frame));
         let mut frames = Vec::with_capacity(user.len());
         let mut waits = false;
         for (code, frame) in kernel.chain(user) {
-            let may_wait = matches!(code, Code::Jit(..)) || symbolizer.awaits_debug_file(code, process);
+            let may_wait = matches!(code, CodeKey::Jit(..)) || symbolizer.awaits_debug_file(code, process);
             if may_wait && !names_are_complete {
                 // The rest is named all the same: what that takes must not wait for the end of sampling.
                 waits = true;
@@ -146,7 +146,7 @@ impl Assembly {
         &mut self,
         symbolizer: &mut Symbolizer,
         process: &Process,
-        code: Code,
+        code: CodeKey,
         address: RuntimeAddress,
         time_ns: u64,
     ) -> &[FrameId] {
@@ -235,11 +235,11 @@ fn code_of(
     process: &Process,
     time_ns: u64,
     stack: Option<&RawStack>,
-) -> (Vec<(Code, RawFrame)>, bool) {
+) -> (Vec<(CodeKey, RawFrame)>, bool) {
     let mut frames = Vec::new();
     for frame in stack.map(RawStack::frames).into_iter().flatten() {
         let code = symbolizer.code_at(process, frame.address, time_ns);
-        if frame.found == FrameFound::ByGetStack && matches!(code, Code::Nowhere(Reason::NoMapping, _)) {
+        if frame.found == FrameFound::ByGetStack && matches!(code, CodeKey::Nowhere(Reason::NoMapping, _)) {
             return (frames, true);
         }
         frames.push((code, frame));
@@ -247,10 +247,10 @@ fn code_of(
     (frames, false)
 }
 
-fn found_by(code: Code, found: FrameFound) -> FoundBy {
+fn found_by(code: CodeKey, found: FrameFound) -> FoundBy {
     match found {
         FrameFound::Sampled => FoundBy::Sample,
-        FrameFound::ByGetStack if matches!(code, Code::Kernel(_)) => FoundBy::Kernel,
+        FrameFound::ByGetStack if matches!(code, CodeKey::Kernel(_)) => FoundBy::Kernel,
         FrameFound::ByGetStack | FrameFound::ByFramePointer => FoundBy::FramePointer,
         FrameFound::ByCfi => FoundBy::Cfi,
         FrameFound::ByEpilogueScan => FoundBy::Code,
@@ -262,7 +262,7 @@ fn name_frames(
     builder: &mut ProfileBuilder,
     symbolizer: &mut Symbolizer,
     process: &Process,
-    code: Code,
+    code: CodeKey,
     address: RuntimeAddress,
     time_ns: u64,
 ) -> Box<[FrameId]> {
@@ -273,7 +273,7 @@ fn name_frames(
         Err(reason) => {
             let mapping = process.find(address, time_ns).ok().map(|mapping| &**mapping);
             let name = builder.string(&placeholder(&answer, *reason, mapping));
-            let naming = Naming::Address(*reason);
+            let naming = Symbolization::Address(*reason);
             let frame =
                 Frame { name, kind: answer.kind, module, address: answer.address, location: None, naming };
             return [builder.frame(frame)].into();
@@ -286,7 +286,7 @@ fn name_frames(
             .location
             .as_ref()
             .map(|(file, line)| SourceLocation { file: builder.string(file), line: *line });
-        let naming = source.map_or_else(|reason| Naming::Address(*reason), Naming::Symbol);
+        let naming = source.map_or_else(|reason| Symbolization::Address(*reason), Symbolization::Symbol);
         let name = builder.string(&function.name);
         let kind = if is_outermost { answer.kind } else { FrameKind::Inlined };
         builder.frame(Frame { name, kind, module, address: answer.address, location, naming })
@@ -301,7 +301,7 @@ mod tests {
     use super::*;
     use profiler_addresses::ElfAddress;
     use profiler_dotnet_symbols::managed::NameStyle;
-    use profiler_processes::{Interest, Proc, ProcessTable, root::Root};
+    use profiler_processes::{ProcFs, ProcessFilter, ProcessTable, root_directory::RootDirectory};
     use profiler_profile::SymbolSource;
     use profiler_symbolize::{NativeOptions, debug_file::CommonPlaces};
 
@@ -319,7 +319,7 @@ mod tests {
     fn end(has_user_stacks: bool, sides: Sides<'_>, kind: FrameKind, name: &str) -> StackEnd {
         let mut assembly = Assembly::new(has_user_stacks);
         let name = assembly.builder.string(name);
-        let (address, naming) = (ElfAddress(0), Naming::Symbol(SymbolSource::Kallsyms));
+        let (address, naming) = (ElfAddress(0), Symbolization::Symbol(SymbolSource::Kallsyms));
         let frame = Frame { name, kind, module: None, address, location: None, naming };
         let root = assembly.builder.frame(frame);
         assembly.end_of(sides, Some(root))
@@ -374,8 +374,8 @@ mod tests {
 
     /// How many frames of a stack of this process lead through code, and whether it strays.
     fn followed(addresses: &[u64], end_reason: Option<StackEndReason>) -> (usize, bool) {
-        let proc = Arc::new(Proc::live());
-        let places = Arc::new(CommonPlaces::of_host(Root::open("/".as_ref()).unwrap()));
+        let proc = Arc::new(ProcFs::live());
+        let places = Arc::new(CommonPlaces::of_host(RootDirectory::open("/".as_ref()).unwrap()));
         let options = NativeOptions { inlines: false, lines: false };
         let mut symbolizer = Symbolizer::new(
             Arc::clone(&proc),
@@ -384,7 +384,7 @@ mod tests {
             NameStyle::default(),
             crate::sys::kernel_names::KernelNames::load_boxed,
         );
-        let mut table = ProcessTable::new(proc, Interest::Everybody);
+        let mut table = ProcessTable::new(proc, ProcessFilter::All);
         let key = table.sampled(std::process::id(), 1, "test");
         let stack = RawStack { addresses: addresses.into(), ..stack(end_reason) };
         let (frames, strays) = code_of(&mut symbolizer, table.get(key).unwrap(), 1, Some(&stack));

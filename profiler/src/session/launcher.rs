@@ -1,7 +1,7 @@
 //! The moment in which a command that the profiler starts is still the profiler's own launcher.
 
 use crate::sampler::Batch;
-use profiler_processes::{ProcessEvent, ProcessEventKind};
+use profiler_processes::{SidebandEvent, SidebandEventKind};
 
 /// The process of a command: what it does before it executes the command is not the command's.
 #[derive(Debug)]
@@ -38,8 +38,8 @@ impl Launcher {
         self.ticks += (before - batch.samples.len()) as u64;
     }
 
-    fn executes(&self, event: &ProcessEvent) -> bool {
-        event.pid == self.pid && matches!(event.kind, ProcessEventKind::Execute(_))
+    fn executes(&self, event: &SidebandEvent) -> bool {
+        event.pid == self.pid && matches!(event.kind, SidebandEventKind::Execute(_))
     }
 }
 
@@ -53,8 +53,8 @@ mod tests {
         RawSample { time_ns, cpu: 0, pid, tid: pid, comm, kernel_stack, user_stack }
     }
 
-    fn execute(pid: u32, time_ns: u64) -> ProcessEvent {
-        ProcessEvent { time_ns, pid, tid: pid, kind: ProcessEventKind::Execute("ls".to_owned()) }
+    fn execute(pid: u32, time_ns: u64) -> SidebandEvent {
+        SidebandEvent { time_ns, pid, tid: pid, kind: SidebandEventKind::Execute("ls".to_owned()) }
     }
 
     fn left(launcher: &mut Launcher, mut batch: Batch) -> Vec<(u32, u64)> {

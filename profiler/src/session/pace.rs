@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::sampler::Batch;
-use profiler_processes::Interest;
+use profiler_processes::ProcessFilter;
 
 /// While there is something new: processes and files have to be asked before they are gone.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -20,8 +20,8 @@ pub(super) struct Pace {
 
 impl Pace {
     /// The pace for these processes. One that can begin at any time can end soon after.
-    pub(super) fn new(interest: &Interest) -> Self {
-        let is_fixed = matches!(interest, Interest::Only { children: false, .. });
+    pub(super) fn new(interest: &ProcessFilter) -> Self {
+        let is_fixed = matches!(interest, ProcessFilter::Only { children: false, .. });
         Self { wait: SHORTEST, longest: if is_fixed { LONGEST } else { SHORTEST } }
     }
 
@@ -47,8 +47,8 @@ mod tests {
         Batch { stacks: vec![stack; stacks], ..Batch::default() }
     }
 
-    fn interest(children: bool) -> Interest {
-        Interest::Only { pids: [7].into(), children }
+    fn interest(children: bool) -> ProcessFilter {
+        ProcessFilter::Only { pids: [7].into(), children }
     }
 
     #[test]
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn processes_that_can_begin_at_any_time_are_not_kept_waiting() {
-        for interest in [interest(true), Interest::Everybody] {
+        for interest in [interest(true), ProcessFilter::All] {
             let mut pace = Pace::new(&interest);
             pace.follow(&batch(0));
             assert_eq!(pace.wait(), SHORTEST);

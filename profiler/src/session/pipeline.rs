@@ -13,7 +13,7 @@ use crate::{
         capture::{Capture, Recorder},
     },
 };
-use profiler_processes::{Interest, Proc, ProcessTable};
+use profiler_processes::{ProcFs, ProcessFilter, ProcessTable};
 use profiler_profile::{Header, Loss, Profile};
 use profiler_symbolize::Symbolizer;
 
@@ -68,8 +68,8 @@ pub(super) struct Interval {
 
 impl Pipeline {
     pub(super) fn new(
-        proc: Arc<Proc>,
-        interest: Interest,
+        proc: Arc<ProcFs>,
+        interest: ProcessFilter,
         symbolizer: Symbolizer,
         recorder: Option<Recorder>,
         has_user_stacks: bool,

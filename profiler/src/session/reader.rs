@@ -112,7 +112,7 @@ mod tests {
     use std::sync::mpsc::{Sender, channel, sync_channel};
 
     use super::*;
-    use profiler_processes::Interest;
+    use profiler_processes::ProcessFilter;
     use profiler_profile::Header;
 
     /// Always has something, and tells when it is read and when it is stopped.
@@ -165,7 +165,7 @@ mod tests {
         let shared = Arc::new(Shared::new().unwrap());
         let reader = std::thread::spawn(move || {
             let source = Source { reads, stops, stopped: false };
-            Reader::new(Box::new(source), Pace::new(&Interest::Everybody), None, shared)
+            Reader::new(Box::new(source), Pace::new(&ProcessFilter::All), None, shared)
                 .run(&asked, &messages);
         });
         for _ in 0..MORE_READS_THAN_FIT {

@@ -30,7 +30,7 @@ use crate::{
     },
 };
 use profiler_dotnet_symbols::managed::NameStyle;
-use profiler_processes::{Interest, Proc, root::Root};
+use profiler_processes::{ProcFs, ProcessFilter, root_directory::RootDirectory};
 use profiler_profile::Header;
 use profiler_symbolize::{
     NativeOptions, Symbolizer,
@@ -77,8 +77,8 @@ pub(crate) fn start(settings: &Settings) -> Result<Session> {
 
 fn sample(settings: &Settings) -> Result<Session> {
     let proc = Arc::new(match &settings.capture {
-        Some(directory) => Proc::captured_to(capture::proc_directory(directory)),
-        None => Proc::live(),
+        Some(directory) => ProcFs::captured_to(capture::proc_directory(directory)),
+        None => ProcFs::live(),
     });
     let recorder = settings.capture.as_deref().map(Recorder::create).transpose()?;
     let found = target::find(&settings.target, &proc, settings.children, settings.silent_command)?;
@@ -136,7 +136,7 @@ fn sample(settings: &Settings) -> Result<Session> {
 }
 
 fn replay(settings: &Settings, directory: &Path) -> Result<Session> {
-    let proc = Arc::new(Proc::of_capture(capture::proc_directory(directory)));
+    let proc = Arc::new(ProcFs::of_capture(capture::proc_directory(directory)));
     let source = ReplaySource::open(directory)?;
     let recorded = source.capture();
     let header = Header {
@@ -148,7 +148,7 @@ fn replay(settings: &Settings, directory: &Path) -> Result<Session> {
         duration_ns: recorded.ended_ns.saturating_sub(recorded.started_ns),
         ..Header::default()
     };
-    let interest = Interest::Everybody;
+    let interest = ProcessFilter::All;
     let pace = Pace::new(&interest);
     let places = places(settings)?;
     let servers = places.servers.clone();
@@ -161,8 +161,8 @@ fn replay(settings: &Settings, directory: &Path) -> Result<Session> {
 
 fn pipeline(
     settings: &Settings,
-    proc: Arc<Proc>,
-    interest: Interest,
+    proc: Arc<ProcFs>,
+    interest: ProcessFilter,
     recorder: Option<Recorder>,
     places: Arc<CommonPlaces>,
 ) -> Pipeline {
@@ -176,7 +176,7 @@ fn pipeline(
 /// Where debug files are looked for, beside the target's own root.
 fn places(settings: &Settings) -> Result<Arc<CommonPlaces>> {
     let open = |path: &Path| {
-        Root::open(path).map(Arc::new).map_err(|error| {
+        RootDirectory::open(path).map(Arc::new).map_err(|error| {
             let message = format!("failed to open the directory `{}`", path.display());
             Error::from_io(Operation::OpenTargetFile, message, error)
         })

@@ -19,7 +19,7 @@ use crate::{
     sys::command::GatedCommand,
 };
 use profiler_processes::{
-    Interest, Proc, Status,
+    ProcFs, ProcessFilter, Status,
     cgroup::{self, Cgroup, Container, Extent, Version, find_container},
 };
 
@@ -50,7 +50,7 @@ pub enum Target {
 #[derive(Debug)]
 pub(super) struct FoundTarget {
     pub(super) filter: Filter,
-    pub(super) interest: Interest,
+    pub(super) interest: ProcessFilter,
     pub(super) watched: Watched,
     /// Whether children of the processes are targets too.
     pub(super) children: bool,
@@ -72,7 +72,7 @@ pub(super) struct Watched {
 impl Watched {
     /// Whether there was something to watch and all of it has ended.
     pub(super) fn have_all_ended(&self) -> bool {
-        let proc = Proc::live();
+        let proc = ProcFs::live();
         let is_nothing = self.processes.is_empty() && self.threads.is_empty() && self.cgroup.is_none();
         !is_nothing
             && self.processes.iter().all(has_ended)
@@ -99,7 +99,7 @@ fn has_ended(pidfd: &OwnedFd) -> bool {
 }
 
 /// Finds the target, and starts the command when it is one.
-pub(super) fn find(target: &Target, proc: &Proc, children: bool, is_silent: bool) -> Result<FoundTarget> {
+pub(super) fn find(target: &Target, proc: &ProcFs, children: bool, is_silent: bool) -> Result<FoundTarget> {
     match target {
         Target::Pid(pid) => processes(proc, &[*pid], children),
         Target::Pids(pids) => processes(proc, pids, children),
@@ -115,7 +115,7 @@ pub(super) fn find(target: &Target, proc: &Proc, children: bool, is_silent: bool
 fn everybody(filter: Filter, description: String) -> FoundTarget {
     FoundTarget {
         filter,
-        interest: Interest::Everybody,
+        interest: ProcessFilter::All,
         watched: Watched::default(),
         children: false,
         expected: Vec::new(),
@@ -134,7 +134,7 @@ fn members(cgroup: Cgroup, description: String) -> FoundTarget {
     FoundTarget { watched, ..everybody(filter, description) }
 }
 
-fn container(proc: &Proc, id_prefix: &str) -> Result<FoundTarget> {
+fn container(proc: &ProcFs, id_prefix: &str) -> Result<FoundTarget> {
     let Container { id, extent } = find_container(proc, id_prefix)?;
     let description = format!("container {id}");
     match extent {
@@ -144,7 +144,7 @@ fn container(proc: &Proc, id_prefix: &str) -> Result<FoundTarget> {
     }
 }
 
-fn processes(proc: &Proc, pids: &[u32], children: bool) -> Result<FoundTarget> {
+fn processes(proc: &ProcFs, pids: &[u32], children: bool) -> Result<FoundTarget> {
     let mut watched = Watched::default();
     for pid in pids {
         check_process(proc, *pid)?;
@@ -152,7 +152,7 @@ fn processes(proc: &Proc, pids: &[u32], children: bool) -> Result<FoundTarget> {
     }
     Ok(FoundTarget {
         filter: Filter::Processes(pids.to_vec()),
-        interest: Interest::Only { pids: pids.iter().copied().collect(), children },
+        interest: ProcessFilter::Only { pids: pids.iter().copied().collect(), children },
         watched,
         children,
         expected: pids.to_vec(),
@@ -161,12 +161,12 @@ fn processes(proc: &Proc, pids: &[u32], children: bool) -> Result<FoundTarget> {
     })
 }
 
-fn threads(proc: &Proc, tids: &[u32]) -> Result<FoundTarget> {
+fn threads(proc: &ProcFs, tids: &[u32]) -> Result<FoundTarget> {
     let pids = tids.iter().map(|tid| process_of(proc, *tid)).collect::<Result<HashSet<u32>>>()?;
     Ok(FoundTarget {
         filter: Filter::Threads(tids.to_vec()),
         expected: pids.iter().copied().collect(),
-        interest: Interest::Only { pids, children: false },
+        interest: ProcessFilter::Only { pids, children: false },
         watched: Watched { threads: tids.to_vec(), ..Watched::default() },
         children: false,
         description: describe("thread", tids, proc),
@@ -185,7 +185,7 @@ fn command(words: &[OsString], children: bool, is_silent: bool) -> Result<FoundT
     let pid = command.pid();
     Ok(FoundTarget {
         filter: Filter::Processes(vec![pid]),
-        interest: Interest::Only { pids: HashSet::from([pid]), children },
+        interest: ProcessFilter::Only { pids: HashSet::from([pid]), children },
         watched: Watched { processes: vec![open_pidfd(pid)?], ..Watched::default() },
         children,
         expected: vec![pid],
@@ -195,7 +195,7 @@ fn command(words: &[OsString], children: bool, is_silent: bool) -> Result<FoundT
 }
 
 /// Whether this is a process that can be sampled.
-fn check_process(proc: &Proc, pid: u32) -> Result<()> {
+fn check_process(proc: &ProcFs, pid: u32) -> Result<()> {
     let status = read_status(proc, pid, "process")?;
     if status.zombie {
         let message = format!("process {pid} has ended, only its parent has not collected it yet");
@@ -214,11 +214,11 @@ fn check_process(proc: &Proc, pid: u32) -> Result<()> {
     Ok(())
 }
 
-fn process_of(proc: &Proc, tid: u32) -> Result<u32> {
+fn process_of(proc: &ProcFs, tid: u32) -> Result<u32> {
     Ok(read_status(proc, tid, "thread")?.pid)
 }
 
-fn read_status(proc: &Proc, id: u32, what: &str) -> Result<Status> {
+fn read_status(proc: &ProcFs, id: u32, what: &str) -> Result<Status> {
     let text = proc.read(id, "status").map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
             let message = format!("{what} {id} does not exist in the profiler's pid namespace");
@@ -241,7 +241,7 @@ fn open_pidfd(pid: u32) -> Result<OwnedFd> {
 }
 
 /// `pid 12 (dotnet), 13 (node)`.
-fn describe(what: &str, ids: &[u32], proc: &Proc) -> String {
+fn describe(what: &str, ids: &[u32], proc: &ProcFs) -> String {
     let named = ids.iter().map(|id| {
         let comm = proc.read(*id, "comm").unwrap_or_default();
         format!("{id} ({})", String::from_utf8_lossy(&comm).trim_end())
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     fn error(target: &Target) -> Error {
-        find(target, &Proc::live(), false, false).unwrap_err()
+        find(target, &ProcFs::live(), false, false).unwrap_err()
     }
 
     #[test]
@@ -276,7 +276,7 @@ mod tests {
         let error = error(&Target::Pid(tid));
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains(&format!("thread of process {}", std::process::id())), "{error}");
-        let found = find(&Target::Tid(tid), &Proc::live(), false, false).unwrap();
+        let found = find(&Target::Tid(tid), &ProcFs::live(), false, false).unwrap();
         assert_eq!(found.expected, [std::process::id()]);
         assert!(!found.watched.have_all_ended());
         drop(end);
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn the_target_is_described_by_id_and_name() {
-        let found = find(&Target::Pid(std::process::id()), &Proc::live(), false, false).unwrap();
+        let found = find(&Target::Pid(std::process::id()), &ProcFs::live(), false, false).unwrap();
         assert!(found.description.starts_with(&format!("pid {} (", std::process::id())));
     }
 }

@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result};
 use inferno::collapse::{Collapse as _, perf};
 use profiler::{
     ElfAddress, Format, OutputOptions, Profile, WriteFormat as _,
-    profile::{Frame, FrameKind, Header, Naming, ProfileBuilder, StackEnd, SymbolSource},
+    profile::{Frame, FrameKind, Header, ProfileBuilder, StackEnd, SymbolSource, Symbolization},
 };
 
 fn main() -> Result<()> {
@@ -57,7 +57,7 @@ fn profile(stacks: usize) -> Profile {
                 builder.string(&format!("App!Company.Area{}.Service{number}.Handle(string)", number % 50));
             let module = Some(builder.module(&format!("/app/Area{}.dll", number % 50), &[]));
             let (kind, address) = (kinds[number % kinds.len()], ElfAddress(number as u64));
-            let naming = Naming::Symbol(SymbolSource::SymbolTable);
+            let naming = Symbolization::Symbol(SymbolSource::SymbolTable);
             builder.frame(Frame { name, kind, module, address, location: None, naming })
         })
         .collect();

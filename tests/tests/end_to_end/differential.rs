@@ -8,7 +8,7 @@ use std::{
 
 use profiler::{
     Profiler, Target,
-    profile::{Frame, FrameKind, Naming},
+    profile::{Frame, FrameKind, Symbolization},
 };
 use profiler_tests::{
     Chain, Chains, Stacks, Workload, outcome, privileged, sample, sample_pid, sample_settled,
@@ -145,8 +145,8 @@ fn every_sampled_address_of_a_real_program_has_the_symbol_that_nm_has_there() {
         let there = symbols.at(frame.address.0);
         let name = profile.string(frame.name);
         let agrees = match frame.naming {
-            Naming::Symbol(_) => there.contains(name),
-            Naming::Address(_) => there.is_empty(),
+            Symbolization::Symbol(_) => there.contains(name),
+            Symbolization::Address(_) => there.is_empty(),
         };
         if agrees {
             right += 1;

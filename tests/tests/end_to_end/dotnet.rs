@@ -4,7 +4,7 @@ use std::{path::Path, process::Command, time::Duration};
 
 use profiler::{
     Profile,
-    profile::{FrameKind, Naming, SymbolSource},
+    profile::{FrameKind, SymbolSource, Symbolization},
 };
 use profiler_tests::{Stacks, Workload, await_optimized, privileged, sample, sample_pid};
 
@@ -30,7 +30,7 @@ fn named_percent_of_jit(profile: &Profile) -> f64 {
     let (mut named, mut all) = (0, 0);
     for frame in frames.filter(|frame| frame.kind == FrameKind::Jit) {
         all += 1;
-        named += u64::from(matches!(frame.naming, Naming::Symbol(_)));
+        named += u64::from(matches!(frame.naming, Symbolization::Symbol(_)));
     }
     100.0 * named as f64 / f64::from(all)
 }
@@ -100,7 +100,7 @@ fn precompiled_methods_of_the_framework_have_names_without_a_map() {
         for frame in precompiled {
             assert_eq!(
                 frame.naming,
-                Naming::Symbol(SymbolSource::ReadyToRun),
+                Symbolization::Symbol(SymbolSource::ReadyToRun),
                 "{version}: {}",
                 profile.string(frame.name)
             );

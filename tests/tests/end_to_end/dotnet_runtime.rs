@@ -9,7 +9,7 @@ use std::{
 
 use profiler::{
     Profile,
-    profile::{FrameKind, Naming, Reason, SymbolSource},
+    profile::{FrameKind, Reason, SymbolSource, Symbolization},
 };
 use profiler_tests::{
     Stacks, Workload, await_inlined, privileged, sample, sample_pid, sample_settled, until,
@@ -41,8 +41,8 @@ fn jit_frames(profile: &Profile, leaves: usize) -> (Vec<String>, usize) {
     let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
     let frames = stacks.flat_map(|stack| stack.frames.iter().skip(leaves)).map(|frame| profile.frame(*frame));
     let jit: Vec<_> = frames.filter(|frame| frame.kind == FrameKind::Jit).collect();
-    let unnamed = jit.iter().filter(|frame| matches!(frame.naming, Naming::Address(_))).count();
-    let names = jit.iter().filter(|frame| matches!(frame.naming, Naming::Symbol(_)));
+    let unnamed = jit.iter().filter(|frame| matches!(frame.naming, Symbolization::Address(_))).count();
+    let names = jit.iter().filter(|frame| matches!(frame.naming, Symbolization::Symbol(_)));
     (names.map(|frame| profile.string(frame.name).to_owned()).collect(), unnamed)
 }
 

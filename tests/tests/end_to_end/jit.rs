@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf, time::Duration};
 
 use profiler::{
     Profile,
-    profile::{Naming, Reason, SymbolSource},
+    profile::{Reason, SymbolSource, Symbolization},
 };
 use profiler_tests::{Outcome, Stacks, Workload, outcome, privileged, profiler, sample, sample_pid};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
@@ -20,7 +20,7 @@ fn profile_of(look: &str) -> Profile {
     sample(sample_pid(workload.pid()), SAMPLES)
 }
 
-fn jit_frames(profile: &Profile, naming: Naming) -> usize {
+fn jit_frames(profile: &Profile, naming: Symbolization) -> usize {
     let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
     let frames = stacks.flat_map(|stack| &stack.frames).map(|frame| profile.frame(*frame));
     frames.filter(|frame| frame.naming == naming).count()
@@ -36,7 +36,7 @@ fn generated_code_is_named_by_its_perf_map_in_every_spelling() {
         stacks.assert_share(COLD, 25.0);
         assert!(stacks.0.iter().any(|stack| stack.has_chain(&["main", "run", HOT])), "{look}: {stacks:#?}");
         assert!(
-            jit_frames(&profile, Naming::Symbol(SymbolSource::PerfMap)) > SAMPLES as usize * 95 / 100,
+            jit_frames(&profile, Symbolization::Symbol(SymbolSource::PerfMap)) > SAMPLES as usize * 95 / 100,
             "{look}"
         );
     }
@@ -47,7 +47,7 @@ fn generated_code_without_a_map_is_counted_as_that() {
     let Some(_turn) = privileged() else { return };
     let profile = profile_of("none");
     assert!(
-        jit_frames(&profile, Naming::Address(Reason::NoJitMap)) > SAMPLES as usize * 95 / 100,
+        jit_frames(&profile, Symbolization::Address(Reason::NoJitMap)) > SAMPLES as usize * 95 / 100,
         "{:?}",
         profile.ledger()
     );
@@ -66,7 +66,7 @@ fn a_map_that_is_no_file_in_the_targets_root_is_refused_without_a_hang() {
     // to show, or that is older than the process.
     for look in ["symlink", "device", "fifo"] {
         let profile = profile_of(look);
-        let refused = jit_frames(&profile, Naming::Address(Reason::JitMapRefused));
+        let refused = jit_frames(&profile, Symbolization::Address(Reason::JitMapRefused));
         assert!(refused > SAMPLES as usize * 95 / 100, "{look}: {:?}", profile.ledger());
         assert!(profile.ledger().adds_up());
     }
@@ -90,7 +90,11 @@ fn a_device_in_the_place_of_a_map_is_refused() {
     // The device that never ends.
     mknodat(CWD, &map.0, FileType::CharacterDevice, Mode::RUSR | Mode::WUSR, makedev(1, 5)).unwrap();
     let profile = sample(sample_pid(workload.pid()), 500);
-    assert!(jit_frames(&profile, Naming::Address(Reason::JitMapRefused)) > 450, "{:?}", profile.ledger());
+    assert!(
+        jit_frames(&profile, Symbolization::Address(Reason::JitMapRefused)) > 450,
+        "{:?}",
+        profile.ledger()
+    );
 }
 
 fn run_on(look: &str) -> Outcome {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use profiler::{
     Builder, Format, OutputOptions, Profile, WriteFormat as _,
-    profile::{FrameKind, Naming},
+    profile::{FrameKind, Symbolization},
 };
 use profiler_tests::{Stacks, Workload, privileged, sample, sample_pid};
 
@@ -26,7 +26,7 @@ fn managed(profile: &Profile) -> BTreeSet<String> {
     let frames = stacks.flat_map(|stack| &stack.frames).map(|frame| profile.frame(*frame));
     let managed = frames.filter(|frame| {
         matches!(frame.kind, FrameKind::Jit | FrameKind::Precompiled)
-            && matches!(frame.naming, Naming::Symbol(_))
+            && matches!(frame.naming, Symbolization::Symbol(_))
     });
     managed.map(|frame| profile.string(frame.name).to_owned()).collect()
 }

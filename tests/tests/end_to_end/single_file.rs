@@ -4,7 +4,7 @@ use std::process::Command;
 
 use profiler::{
     Profile,
-    profile::{Frame, FrameKind, Naming, SymbolSource},
+    profile::{Frame, FrameKind, SymbolSource, Symbolization},
 };
 use profiler_tests::{Stacks, Workload, await_inlined, built, privileged, sample, sample_pid};
 
@@ -25,7 +25,7 @@ fn assert_named(profile: &Profile, source: SymbolSource) {
     let precompiled = precompiled(profile);
     assert!(precompiled.len() > 3_000, "{}", precompiled.len());
     for frame in precompiled {
-        assert_eq!(frame.naming, Naming::Symbol(source), "{}", profile.string(frame.name));
+        assert_eq!(frame.naming, Symbolization::Symbol(source), "{}", profile.string(frame.name));
     }
     let stacks = Stacks::of(profile);
     let threads = format!("{CORE_LIBRARY}!System.Threading.");

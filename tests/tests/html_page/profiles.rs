@@ -3,8 +3,8 @@
 use profiler::{
     ElfAddress, Profile,
     profile::{
-        Frame, FrameId, FrameKind, Header, Naming, ProfileBuilder, Reason, SourceLocation, StackEnd,
-        SymbolSource,
+        Frame, FrameId, FrameKind, Header, ProfileBuilder, Reason, SourceLocation, StackEnd, SymbolSource,
+        Symbolization,
     },
 };
 
@@ -12,7 +12,7 @@ const NS_PER_MS: u64 = 1_000_000;
 
 fn frame(builder: &mut ProfileBuilder, name: &str, kind: FrameKind, module: &str) -> FrameId {
     let (name, module) = (builder.string(name), Some(builder.module(module, &[])));
-    let naming = Naming::Symbol(SymbolSource::SymbolTable);
+    let naming = Symbolization::Symbol(SymbolSource::SymbolTable);
     builder.frame(Frame { name, kind, module, address: ElfAddress(0), location: None, naming })
 }
 
@@ -45,7 +45,7 @@ pub(super) fn known() -> Profile {
         module: None,
         address: ElfAddress(0),
         location: Some(SourceLocation { file, line: 12 }),
-        naming: Naming::Symbol(SymbolSource::RuntimeEvents),
+        naming: Symbolization::Symbol(SymbolSource::RuntimeEvents),
     });
     let (name, module) = (builder.string("[libfoo.so+0x1234]"), Some(builder.module("/lib/libfoo.so", &[])));
     let unnamed = builder.frame(Frame {
@@ -54,7 +54,7 @@ pub(super) fn known() -> Profile {
         module,
         address: ElfAddress(0x1234),
         location: None,
-        naming: Naming::Address(Reason::NoSymbols),
+        naming: Symbolization::Address(Reason::NoSymbols),
     });
     let process = builder.process(7, "app");
     builder.set_container(process, "4f1c3ab99a0e6b7a1d5d2f3e4c5b6a79808f7e6d5c4b3a29180f7e6d5c4b3a29");

@@ -3,7 +3,8 @@
 use profiler::{
     ElfAddress, Profile,
     profile::{
-        Frame, FrameId, FrameKind, Header, Naming, ProfileBuilder, SourceLocation, StackEnd, SymbolSource,
+        Frame, FrameId, FrameKind, Header, ProfileBuilder, SourceLocation, StackEnd, SymbolSource,
+        Symbolization,
     },
 };
 
@@ -18,7 +19,7 @@ pub(crate) fn known() -> Profile {
         let module = module.map(|path| builder.module(path, build_id(path)));
         let (name, file) = (builder.string(name), builder.string("/src/a.rs"));
         let location = (line > 0).then_some(SourceLocation { file, line });
-        let naming = Naming::Symbol(SymbolSource::SymbolTable);
+        let naming = Symbolization::Symbol(SymbolSource::SymbolTable);
         builder.frame(Frame {
             name,
             kind,

@@ -5,7 +5,7 @@
 pub mod precompiled;
 
 use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
-use profiler_binary_reader::{Bytes, Defect, Image, Layout, Pieces, Span};
+use profiler_binary_reader::{ByteCursor, ByteRange, Image, PagedImage, ParseError, SegmentLayout};
 
 /// The linker of Windows allows as many.
 const MAX_SECTIONS: u64 = 96;
@@ -31,7 +31,7 @@ const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 0xaa64 } else { 0x8664 }
 #[derive(Clone, Copy, Debug)]
 struct Section {
     address: u32,
-    file: Span,
+    file: ByteRange,
     is_code: bool,
 }
 
@@ -50,7 +50,7 @@ pub struct Pe {
     pub is_of_this_machine: bool,
     pub metadata: Directory,
     /// The header of the precompiled code; empty where there is none.
-    pub native_header: Span,
+    pub native_header: ByteRange,
     /// Whether it says where that header is as composite images do.
     pub is_composite: bool,
 }
@@ -62,14 +62,14 @@ pub fn is_pe(image: &Image) -> bool {
 }
 
 impl Pe {
-    pub fn read(pieces: &mut Pieces) -> Result<Self, Defect> {
+    pub fn read(pieces: &mut PagedImage) -> Result<Self, ParseError> {
         let all = pieces.all();
         let at = u32::from_le_bytes(pieces.array(all.from(0x3c)?)?);
         let header = all.from(at.into())?;
         let coff: [u8; COFF_HEADER_BYTES as usize] = pieces.array(header)?;
-        let mut fields = Bytes::at(&coff, 0);
+        let mut fields = ByteCursor::at(&coff, 0);
         if fields.array()? != *b"PE\0\0" {
-            return Err(Defect::Malformed);
+            return Err(ParseError::Malformed);
         }
         let machine = fields.u16()?;
         let sections = u64::from(fields.u16()?);
@@ -81,14 +81,14 @@ impl Pe {
             sections,
             is_of_this_machine: machine == MACHINE,
             metadata: Directory::default(),
-            native_header: Span::default(),
+            native_header: ByteRange::default(),
             is_composite: false,
         };
         let Directories { exports, managed } = Directories::read(pieces, optional.first(optional_bytes)?)?;
         if managed != Directory::default() {
             let header: [u8; CLI_HEADER_BYTES] = pieces.array(pe.span(managed)?)?;
-            pe.metadata = Directory::read(&mut Bytes::at(&header, 8))?;
-            let native_header = Directory::read(&mut Bytes::at(&header, 64))?;
+            pe.metadata = Directory::read(&mut ByteCursor::at(&header, 8))?;
+            let native_header = Directory::read(&mut ByteCursor::at(&header, 64))?;
             if native_header != Directory::default() {
                 pe.native_header = pe.span(native_header)?;
             }
@@ -101,40 +101,44 @@ impl Pe {
     }
 
     /// Where in the file the bytes of a directory are.
-    pub fn span(&self, directory: Directory) -> Result<Span, Defect> {
+    pub fn span(&self, directory: Directory) -> Result<ByteRange, ParseError> {
         self.rest_from(directory.address)?.first(directory.bytes.into())
     }
 
     /// Where in the file the metadata is that a managed header leads to.
-    pub fn metadata_of(&self, pieces: &mut Pieces, managed: Directory) -> Result<Span, Defect> {
+    pub fn metadata_of(&self, pieces: &mut PagedImage, managed: Directory) -> Result<ByteRange, ParseError> {
         let header: [u8; CLI_HEADER_BYTES] = pieces.array(self.span(managed)?)?;
-        self.span(Directory::read(&mut Bytes::at(&header, 8))?)
+        self.span(Directory::read(&mut ByteCursor::at(&header, 8))?)
     }
 
     /// Where in the file the bytes from an address on are, up to the end of their section.
-    pub fn rest_from(&self, address: u32) -> Result<Span, Defect> {
+    pub fn rest_from(&self, address: u32) -> Result<ByteRange, ParseError> {
         let span = self.sections.iter().find_map(|section| {
             let offset = address.checked_sub(section.address)?;
             section.file.from(offset.into()).ok().filter(|rest| rest.len() > 0)
         });
-        span.ok_or(Defect::Malformed)
+        span.ok_or(ParseError::Malformed)
     }
 
     /// Where its sections are.
-    pub fn layout(&self) -> Layout {
-        Layout::of_parts(self.sections.iter().map(|section| {
+    pub fn layout(&self) -> SegmentLayout {
+        SegmentLayout::of_parts(self.sections.iter().map(|section| {
             let Section { address, file, is_code } = *section;
             (FileOffset(file.start), ElfAddress(address.into()), file.len(), is_code)
         }))
     }
 
     /// The address of the header that a composite image exports.
-    fn composite_header(&self, pieces: &mut Pieces, exports: Directory) -> Result<Option<u32>, Defect> {
+    fn composite_header(
+        &self,
+        pieces: &mut PagedImage,
+        exports: Directory,
+    ) -> Result<Option<u32>, ParseError> {
         if exports == Directory::default() {
             return Ok(None);
         }
         let header: [u8; EXPORTS_HEADER_BYTES] = pieces.array(self.span(exports)?)?;
-        let mut fields = Bytes::at(&header, 24);
+        let mut fields = ByteCursor::at(&header, 24);
         let (count, functions) = (fields.u32()?.min(MAX_EXPORTS), fields.u32()?);
         let (names, ordinals) = (fields.u32()?, fields.u32()?);
         for index in 0..count {
@@ -171,7 +175,7 @@ impl Pe {
 }
 
 impl Directory {
-    pub fn read(fields: &mut Bytes<'_>) -> Result<Self, Defect> {
+    pub fn read(fields: &mut ByteCursor<'_>) -> Result<Self, ParseError> {
         Ok(Self { address: fields.u32()?, bytes: fields.u32()? })
     }
 
@@ -180,9 +184,9 @@ impl Directory {
     }
 }
 
-fn read_sections(pieces: &mut Pieces, table: Span, count: u64) -> Result<Vec<Section>, Defect> {
+fn read_sections(pieces: &mut PagedImage, table: ByteRange, count: u64) -> Result<Vec<Section>, ParseError> {
     if count > MAX_SECTIONS {
-        return Err(Defect::TooLarge);
+        return Err(ParseError::TooLarge);
     }
     let mut sections = Vec::new();
     for index in 0..count {
@@ -193,15 +197,15 @@ fn read_sections(pieces: &mut Pieces, table: Span, count: u64) -> Result<Vec<Sec
 }
 
 impl Section {
-    fn read(header: &[u8]) -> Result<Self, Defect> {
+    fn read(header: &[u8]) -> Result<Self, ParseError> {
         const IS_CODE: u32 = 0x20;
-        let mut fields = Bytes::at(header, 12);
+        let mut fields = ByteCursor::at(header, 12);
         let address = fields.u32()?;
         let file_bytes = u64::from(fields.u32()?);
         let start = u64::from(fields.u32()?);
         fields.skip(12);
         let is_code = fields.u32()? & IS_CODE != 0;
-        Ok(Self { address, file: Span { start, end: start + file_bytes }, is_code })
+        Ok(Self { address, file: ByteRange { start, end: start + file_bytes }, is_code })
     }
 }
 
@@ -213,18 +217,18 @@ struct Directories {
 }
 
 impl Directories {
-    fn read(pieces: &mut Pieces, optional: Span) -> Result<Self, Defect> {
+    fn read(pieces: &mut PagedImage, optional: ByteRange) -> Result<Self, ParseError> {
         const PE32_PLUS: u16 = 0x20b;
         const MANAGED: usize = 14;
         let header = pieces.up_to(optional, OPTIONAL_HEADER_BYTES)?;
-        let directories = if Bytes::at(&header, 0).u16()? == PE32_PLUS { 112 } else { 96 };
-        let count = Bytes::at(&header, directories - 4).u32()? as usize;
+        let directories = if ByteCursor::at(&header, 0).u16()? == PE32_PLUS { 112 } else { 96 };
+        let count = ByteCursor::at(&header, directories - 4).u32()? as usize;
         if count <= MANAGED {
             return Ok(Self::default());
         }
         Ok(Self {
-            exports: Directory::read(&mut Bytes::at(&header, directories))?,
-            managed: Directory::read(&mut Bytes::at(&header, directories + MANAGED * 8))?,
+            exports: Directory::read(&mut ByteCursor::at(&header, directories))?,
+            managed: Directory::read(&mut ByteCursor::at(&header, directories + MANAGED * 8))?,
         })
     }
 }

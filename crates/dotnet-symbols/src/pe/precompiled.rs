@@ -3,7 +3,7 @@
 //! Source: dotnet/runtime, `docs/design/coreclr/botr/readytorun-format.md`.
 
 use super::{Directory, Pe};
-use profiler_binary_reader::{Bytes, Defect, Pieces, Span};
+use profiler_binary_reader::{ByteCursor, ByteRange, PagedImage, ParseError};
 
 /// The runtime has defined a quarter of it.
 const MAX_SECTIONS: u32 = 96;
@@ -25,10 +25,10 @@ pub struct Tables(Vec<(u32, Directory)>);
 
 impl Header {
     /// Unless it is another kind of header.
-    pub fn read(pieces: &mut Pieces, header: Span) -> Result<Option<Self>, Defect> {
+    pub fn read(pieces: &mut PagedImage, header: ByteRange) -> Result<Option<Self>, ParseError> {
         const VERSION_BYTES: u64 = 8;
         let bytes: [u8; VERSION_BYTES as usize] = pieces.array(header)?;
-        let mut fields = Bytes::at(&bytes, 0);
+        let mut fields = ByteCursor::at(&bytes, 0);
         if fields.array()? != *b"RTR\0" {
             return Ok(None);
         }
@@ -39,19 +39,19 @@ impl Header {
 
 impl Tables {
     /// What follows the version in a header; components of a composite image have that alone.
-    pub fn read(pieces: &mut Pieces, at: Span) -> Result<Self, Defect> {
+    pub fn read(pieces: &mut PagedImage, at: ByteRange) -> Result<Self, ParseError> {
         const COUNT_BYTES: u64 = 8;
         let fields: [u8; COUNT_BYTES as usize] = pieces.array(at)?;
-        let mut fields = Bytes::at(&fields, 0);
+        let mut fields = ByteCursor::at(&fields, 0);
         let (_flags, count) = (fields.u32()?, fields.u32()?);
         if count > MAX_SECTIONS {
-            return Err(Defect::TooLarge);
+            return Err(ParseError::TooLarge);
         }
         let mut sections = Vec::new();
         for index in 0..u64::from(count) {
             let section = at.from(COUNT_BYTES + index * SECTION_BYTES)?;
             let section: [u8; SECTION_BYTES as usize] = pieces.array(section)?;
-            let mut fields = Bytes::at(&section, 0);
+            let mut fields = ByteCursor::at(&section, 0);
             sections.push((fields.u32()?, Directory::read(&mut fields)?));
         }
         Ok(Self(sections))
@@ -62,7 +62,7 @@ impl Tables {
     }
 
     /// Empty where there is no such table.
-    pub fn span(&self, kind: u32, pe: &Pe) -> Result<Span, Defect> {
-        self.directory(kind).map_or(Ok(Span::default()), |place| pe.span(place))
+    pub fn span(&self, kind: u32, pe: &Pe) -> Result<ByteRange, ParseError> {
+        self.directory(kind).map_or(Ok(ByteRange::default()), |place| pe.span(place))
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! Source: dotnet/runtime, `docs/design/coreclr/botr/readytorun-format.md`, "ManifestMetadata".
 
-use profiler_binary_reader::{Defect, Pieces, Span};
+use profiler_binary_reader::{ByteRange, PagedImage, ParseError};
 use std::{collections::HashMap, sync::Arc};
 
 use super::{
@@ -30,14 +30,14 @@ pub(super) const OWN: u32 = 0;
 #[derive(Debug)]
 struct Assembly {
     /// Its file, where its metadata is not in the image.
-    file: Option<Pieces>,
+    file: Option<PagedImage>,
     metadata: Metadata,
     name: String,
 }
 
 /// What an assembly is asked for names.
 pub(super) struct Known<'a> {
-    pub(super) pieces: &'a mut Pieces,
+    pub(super) pieces: &'a mut PagedImage,
     pub(super) metadata: &'a Metadata,
     pub(super) name: &'a str,
 }
@@ -50,9 +50,9 @@ pub(super) struct Assemblies {
     manifest_number: u32,
     manifest: Option<Metadata>,
     /// What tells each build of the manifest's assemblies from others.
-    mvids: Span,
+    mvids: ByteRange,
     /// The metadata of components, where it is in the image.
-    embedded: Vec<Span>,
+    embedded: Vec<ByteRange>,
     opened: HashMap<u32, Result<Assembly, NameError>>,
 }
 
@@ -60,17 +60,17 @@ pub(super) struct Assemblies {
 #[derive(Debug, Default)]
 pub(super) struct Descriptions {
     /// The metadata of its own assembly.
-    pub(super) own: Span,
-    pub(super) manifest: Span,
+    pub(super) own: ByteRange,
+    pub(super) manifest: ByteRange,
     /// The manifest's number in an image without an assembly of its own.
     pub(super) manifest_number: u32,
-    pub(super) mvids: Span,
-    pub(super) embedded: Vec<Span>,
+    pub(super) mvids: ByteRange,
+    pub(super) embedded: Vec<ByteRange>,
 }
 
 impl Assemblies {
     /// Reads the image's own metadata and its manifest.
-    pub(super) fn read(pieces: &mut Pieces, at: Descriptions, home: Home) -> Result<Self, Defect> {
+    pub(super) fn read(pieces: &mut PagedImage, at: Descriptions, home: Home) -> Result<Self, ParseError> {
         let Descriptions { own, manifest, manifest_number, mvids, embedded } = at;
         let manifest = if manifest.len() == 0 { None } else { Some(Metadata::read(pieces, manifest)?) };
         let mut assemblies =
@@ -87,12 +87,12 @@ impl Assemblies {
     pub(super) fn get<'a>(
         &'a mut self,
         number: u32,
-        pieces: &'a mut Pieces,
+        pieces: &'a mut PagedImage,
         files: &dyn AssemblyFiles,
     ) -> Result<Known<'a>, NameError> {
         if !self.opened.contains_key(&number) {
             if self.opened.len() >= MAX_ASSEMBLIES {
-                return Err(NameError::Defect(Defect::TooLarge));
+                return Err(NameError::ParseError(ParseError::TooLarge));
             }
             let opened = self.open(number, pieces, files);
             self.opened.insert(number, opened);
@@ -103,14 +103,14 @@ impl Assemblies {
                 Ok(Known { pieces: file.as_mut().unwrap_or(pieces), metadata, name })
             }
             Some(Err(reason)) => Err(*reason),
-            None => Err(NameError::Defect(Defect::Malformed)),
+            None => Err(NameError::ParseError(ParseError::Malformed)),
         }
     }
 
     fn open(
         &self,
         number: u32,
-        pieces: &mut Pieces,
+        pieces: &mut PagedImage,
         files: &dyn AssemblyFiles,
     ) -> Result<Assembly, NameError> {
         let Some(row) = self.manifest_row(number) else {
@@ -118,11 +118,11 @@ impl Assemblies {
                 .opened
                 .get(&OWN)
                 .and_then(|own| own.as_ref().ok())
-                .ok_or(NameError::Defect(Defect::Malformed))?;
+                .ok_or(NameError::ParseError(ParseError::Malformed))?;
             let name = own.metadata.reference(pieces, number)?;
             return self.open_file(&name, None, pieces, files);
         };
-        let manifest = self.manifest.as_ref().ok_or(NameError::Defect(Defect::Malformed))?;
+        let manifest = self.manifest.as_ref().ok_or(NameError::ParseError(ParseError::Malformed))?;
         if row == 0 {
             let name = manifest.assembly(pieces).unwrap_or_default();
             return Ok(Assembly { file: None, metadata: manifest.clone(), name });
@@ -142,7 +142,7 @@ impl Assemblies {
         number.checked_sub(self.manifest_number)
     }
 
-    fn mvid(&self, row: u32, pieces: &mut Pieces) -> Result<Option<[u8; 16]>, Defect> {
+    fn mvid(&self, row: u32, pieces: &mut PagedImage) -> Result<Option<[u8; 16]>, ParseError> {
         if self.mvids.len() == 0 {
             return Ok(None);
         }
@@ -154,11 +154,11 @@ impl Assemblies {
         &self,
         name: &str,
         mvid: Option<[u8; 16]>,
-        pieces: &Pieces,
+        pieces: &PagedImage,
         files: &dyn AssemblyFiles,
     ) -> Result<Assembly, NameError> {
         let image = self.home.open(name, files)?;
-        let mut file = Pieces::new(image, Arc::clone(pieces.budget()))?;
+        let mut file = PagedImage::new(image, Arc::clone(pieces.budget()))?;
         let pe = Pe::read(&mut file)?;
         let metadata = Metadata::read(&mut file, pe.span(pe.metadata)?)?;
         if let Some(mvid) = mvid
@@ -173,7 +173,7 @@ impl Assemblies {
 
 impl Assembly {
     /// Whose metadata is in the image.
-    fn within(pieces: &mut Pieces, metadata: Span) -> Result<Self, Defect> {
+    fn within(pieces: &mut PagedImage, metadata: ByteRange) -> Result<Self, ParseError> {
         let metadata = Metadata::read(pieces, metadata)?;
         let name = metadata.assembly(pieces)?;
         Ok(Self { file: None, metadata, name })
@@ -189,7 +189,7 @@ mod tests {
             home: Home::Folder("/".into()),
             manifest_number,
             manifest: None,
-            mvids: Span::default(),
+            mvids: ByteRange::default(),
             embedded: Vec::new(),
             opened: HashMap::new(),
         }

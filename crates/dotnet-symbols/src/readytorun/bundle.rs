@@ -3,7 +3,7 @@
 //! Source: dotnet/runtime, `src/native/corehost/bundle` and `src/native/corehost/apphost/bundle_marker.cpp`.
 
 use profiler_addresses::FileOffset;
-use profiler_binary_reader::{Budget, Bytes, Defect, Image};
+use profiler_binary_reader::{ByteCursor, Image, ParseError, WorkBudget};
 
 /// What stands in the variables of every host of .NET programs, behind the offset of the list: the SHA-256 of
 /// `.net core bundle\n`.
@@ -51,8 +51,8 @@ impl Bundle {
     pub fn read(
         image: &Image,
         variables: impl Iterator<Item = (FileOffset, u64)>,
-        budget: &Budget,
-    ) -> Result<Option<Self>, Defect> {
+        budget: &WorkBudget,
+    ) -> Result<Option<Self>, ParseError> {
         let Some(marker) = find_marker(image, variables, budget)? else { return Ok(None) };
         let mut before = [0; 8];
         image.read_into(marker.saturating_sub(before.len() as u64), &mut before)?;
@@ -61,7 +61,7 @@ impl Bundle {
         if list == 0 {
             return Ok(None);
         }
-        let bytes = image.length().checked_sub(list).ok_or(Defect::Malformed)?.min(MAX_LIST_BYTES);
+        let bytes = image.length().checked_sub(list).ok_or(ParseError::Malformed)?.min(MAX_LIST_BYTES);
         spend(budget, bytes * LIST_COST)?;
         let entries = read_list(&image.read(list, bytes, MAX_LIST_BYTES)?)?;
         let compressed = entries.iter().filter(|entry| entry.is_compressed).count();
@@ -91,21 +91,21 @@ impl Bundle {
     }
 
     /// The bytes of an assembly.
-    pub fn image_of(&self, assembly: &Assembly) -> Result<Image, Defect> {
+    pub fn image_of(&self, assembly: &Assembly) -> Result<Image, ParseError> {
         self.image.part(assembly.start, assembly.bytes)
     }
 }
 
-fn spend(budget: &Budget, bytes: u64) -> Result<(), Defect> {
-    if budget.spend_on_reading(bytes) { Ok(()) } else { Err(Defect::TooLarge) }
+fn spend(budget: &WorkBudget, bytes: u64) -> Result<(), ParseError> {
+    if budget.spend_on_reading(bytes) { Ok(()) } else { Err(ParseError::TooLarge) }
 }
 
 /// Where in the file the marker is.
 fn find_marker(
     image: &Image,
     variables: impl Iterator<Item = (FileOffset, u64)>,
-    budget: &Budget,
-) -> Result<Option<u64>, Defect> {
+    budget: &WorkBudget,
+) -> Result<Option<u64>, ParseError> {
     let finder = memchr::memmem::Finder::new(&MARKER);
     let mut left_bytes = MAX_SEARCHED_BYTES;
     for (start, bytes) in variables {
@@ -132,9 +132,9 @@ struct Entry {
 }
 
 /// The assemblies of a list. Every entry takes bytes of it, so that they are bounded by its length.
-fn read_list(bytes: &[u8]) -> Result<Vec<Entry>, Defect> {
+fn read_list(bytes: &[u8]) -> Result<Vec<Entry>, ParseError> {
     const BYTES_SINCE_VERSION_2: usize = 40;
-    let mut fields = Bytes::at(bytes, 0);
+    let mut fields = ByteCursor::at(bytes, 0);
     let (version, _minor, count) = (fields.u32()?, fields.u32()?, fields.u32()?);
     read_string(&mut fields, bytes)?;
     fields.skip(if version >= 2 { BYTES_SINCE_VERSION_2 } else { 0 });
@@ -146,7 +146,7 @@ fn read_list(bytes: &[u8]) -> Result<Vec<Entry>, Defect> {
 }
 
 /// What is no assembly is passed over.
-fn read_entry(fields: &mut Bytes<'_>, bytes: &[u8], version: u32) -> Result<Option<Entry>, Defect> {
+fn read_entry(fields: &mut ByteCursor<'_>, bytes: &[u8], version: u32) -> Result<Option<Entry>, ParseError> {
     const ASSEMBLY: u8 = 1;
     let (start, size) = (fields.u64()?, fields.u64()?);
     let compressed_bytes = if version >= VERSION_WITH_COMPRESSION { fields.u64()? } else { 0 };
@@ -157,7 +157,7 @@ fn read_entry(fields: &mut Bytes<'_>, bytes: &[u8], version: u32) -> Result<Opti
 }
 
 /// A string behind its length, which has seven bits in each byte, the lowest first.
-fn read_string<'a>(fields: &mut Bytes<'_>, bytes: &'a [u8]) -> Result<&'a [u8], Defect> {
+fn read_string<'a>(fields: &mut ByteCursor<'_>, bytes: &'a [u8]) -> Result<&'a [u8], ParseError> {
     const MAX_LENGTH_BITS: u32 = 14;
     let mut length = 0;
     for shift in (0..MAX_LENGTH_BITS).step_by(7) {
@@ -166,10 +166,10 @@ fn read_string<'a>(fields: &mut Bytes<'_>, bytes: &'a [u8]) -> Result<&'a [u8], 
         if byte & 0x80 == 0 {
             let start = fields.position();
             fields.skip(length);
-            return bytes.get(start..start.saturating_add(length)).ok_or(Defect::Malformed);
+            return bytes.get(start..start.saturating_add(length)).ok_or(ParseError::Malformed);
         }
     }
-    Err(Defect::TooLarge)
+    Err(ParseError::TooLarge)
 }
 
 #[cfg(test)]
@@ -208,9 +208,9 @@ pub mod tests {
         memchr::memmem::find(bytes, &MARKER).unwrap()
     }
 
-    fn read(bytes: Vec<u8>) -> Result<Option<Bundle>, Defect> {
+    fn read(bytes: Vec<u8>) -> Result<Option<Bundle>, ParseError> {
         let elf = Elf::parse(Image::Memory(bytes)).unwrap();
-        Bundle::read(elf.image(), elf.variables(), &Budget::default())
+        Bundle::read(elf.image(), elf.variables(), &WorkBudget::default())
     }
 
     const TWO: [(&str, &[u8], bool); 2] = [("A.dll", b"aaaa", false), ("cs/B.dll", b"bb", false)];
@@ -265,10 +265,10 @@ pub mod tests {
             let bytes = TestFile::with_code().variables(variables).bytes();
             let expected = position_of_marker(&bytes) as u64;
             let elf = Elf::parse(Image::Memory(bytes)).unwrap();
-            assert_eq!(find_marker(elf.image(), elf.variables(), &Budget::default()), Ok(Some(expected)));
+            assert_eq!(find_marker(elf.image(), elf.variables(), &WorkBudget::default()), Ok(Some(expected)));
             assert_eq!(
-                find_marker(elf.image(), elf.variables(), &Budget::of_work(before)),
-                Err(Defect::TooLarge)
+                find_marker(elf.image(), elf.variables(), &WorkBudget::of_work(before)),
+                Err(ParseError::TooLarge)
             );
         }
     }
@@ -284,9 +284,9 @@ pub mod tests {
             bytes[at..at + new.len()].copy_from_slice(new);
             read(bytes)
         };
-        assert_eq!(changed(marker - 8, &[0xff; 8]).err(), Some(Defect::Malformed), "beyond the end");
-        assert_eq!(changed(list + 8, &[0xff; 4]).err(), Some(Defect::Malformed), "files without end");
-        assert_eq!(changed(list + 12, &[0xff; 2]).err(), Some(Defect::TooLarge), "a name without end");
+        assert_eq!(changed(marker - 8, &[0xff; 8]).err(), Some(ParseError::Malformed), "beyond the end");
+        assert_eq!(changed(list + 8, &[0xff; 4]).err(), Some(ParseError::Malformed), "files without end");
+        assert_eq!(changed(list + 12, &[0xff; 2]).err(), Some(ParseError::TooLarge), "a name without end");
         for lie in [entry, entry + 8] {
             let bundle = changed(lie, &[0xff; 8]).unwrap().unwrap();
             assert_eq!(bundle.len(), 1, "an assembly that is not in the file");
@@ -330,6 +330,9 @@ pub mod tests {
         file.seek(SeekFrom::Start(LIST_AT)).unwrap();
         file.write_all(&bytes[list..]).unwrap();
         let elf = Elf::parse(Image::of_file(file).unwrap()).unwrap();
-        assert_eq!(Bundle::read(elf.image(), elf.variables(), &Budget::default()).unwrap().unwrap().len(), 2);
+        assert_eq!(
+            Bundle::read(elf.image(), elf.variables(), &WorkBudget::default()).unwrap().unwrap().len(),
+            2
+        );
     }
 }

@@ -5,7 +5,7 @@ use super::{
     readytorun::Method,
     signature::InstanceSignature,
 };
-use profiler_binary_reader::{Bytes, Defect};
+use profiler_binary_reader::{ByteCursor, ParseError};
 
 /// The first function of each method, in order. The functions up to the next method's are its own: handlers of
 /// exceptions have one each.
@@ -19,7 +19,7 @@ impl EntryPoints {
         assembly: u16,
         table: &[u8],
         methods_left: &mut u64,
-    ) -> Result<(), Defect> {
+    ) -> Result<(), ParseError> {
         if table.is_empty() {
             return Ok(());
         }
@@ -40,7 +40,7 @@ impl EntryPoints {
         table: &[u8],
         methods_left: &mut u64,
         types_left: &mut u32,
-    ) -> Result<(), Defect> {
+    ) -> Result<(), ParseError> {
         if table.is_empty() {
             return Ok(());
         }
@@ -48,7 +48,7 @@ impl EntryPoints {
         let positions = hash_table_entries(table, limit)?;
         *methods_left = methods_left.saturating_sub(positions.len() as u64);
         for position in positions {
-            let mut reader = Bytes::at(table, position);
+            let mut reader = ByteCursor::at(table, position);
             InstanceSignature::read(&mut reader, types_left)?;
             let function = first_function(table, reader.position())?;
             self.0.push((function, Method::Instance(position as u32)));
@@ -75,9 +75,9 @@ impl EntryPoints {
 }
 
 /// The number of a method's first function, with a bit or two of flags before it.
-fn first_function(bytes: &[u8], position: usize) -> Result<u32, Defect> {
+fn first_function(bytes: &[u8], position: usize) -> Result<u32, ParseError> {
     const HAS_FIXUPS: u32 = 1;
-    let value = Bytes::at(bytes, position).native_unsigned()?;
+    let value = ByteCursor::at(bytes, position).native_unsigned()?;
     Ok(if value & HAS_FIXUPS == 0 { value >> 1 } else { value >> 2 })
 }
 
@@ -101,6 +101,6 @@ mod tests {
     fn flags_stand_below_the_number_of_a_function() {
         assert_eq!(first_function(&[(5 << 1) << 1], 0), Ok(5));
         assert_eq!(first_function(&[(5 << 2 | 1) << 1], 0), Ok(5));
-        assert_eq!(first_function(&[], 0), Err(Defect::Malformed));
+        assert_eq!(first_function(&[], 0), Err(ParseError::Malformed));
     }
 }

@@ -1,6 +1,6 @@
 //! Where the other assemblies are that an image's code is named by.
 
-use profiler_binary_reader::{Defect, Image};
+use profiler_binary_reader::{Image, ParseError};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -37,7 +37,7 @@ impl Home {
     pub(super) fn open(&self, assembly: &str, files: &dyn AssemblyFiles) -> Result<Image, NameError> {
         // The name comes from an image that the target made.
         if assembly.is_empty() || assembly.contains(['/', '\0']) {
-            return Err(NameError::Defect(Defect::Malformed));
+            return Err(NameError::ParseError(ParseError::Malformed));
         }
         let file_name = format!("{assembly}.dll");
         match self {
@@ -101,7 +101,7 @@ mod tests {
         for name in ["../secret", "/secret", "", "a\0b"] {
             assert_eq!(
                 home.open(name, &files(root.path())).err(),
-                Some(NameError::Defect(Defect::Malformed))
+                Some(NameError::ParseError(ParseError::Malformed))
             );
         }
     }

@@ -16,7 +16,7 @@ mod native_format;
 mod readytorun;
 mod signature;
 
-use profiler_binary_reader::{Budget, Defect, Image, Pieces};
+use profiler_binary_reader::{Image, PagedImage, ParseError, WorkBudget};
 use std::{path::Path, sync::Arc};
 
 use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
@@ -51,12 +51,12 @@ pub enum NameError {
     AssemblyReplaced,
     /// The image, or an assembly that the name refers to, cannot be read.
     #[error("the image cannot be read")]
-    Defect(Defect),
+    ParseError(ParseError),
 }
 
-impl From<Defect> for NameError {
-    fn from(defect: Defect) -> Self {
-        Self::Defect(defect)
+impl From<ParseError> for NameError {
+    fn from(defect: ParseError) -> Self {
+        Self::ParseError(defect)
     }
 }
 
@@ -68,7 +68,7 @@ pub trait AssemblyFiles {
 
 /// A .NET image that is mapped into processes. Stays open, so that names survive the process and the file.
 pub struct ReadyToRunModule {
-    pieces: Pieces,
+    pieces: PagedImage,
     pe: Pe,
     home: Home,
     /// Read at the first look-up.
@@ -82,8 +82,8 @@ struct PrecompiledCode {
 
 impl ReadyToRunModule {
     /// Reads the headers. `budget` is that of all symbols and debug information.
-    pub fn open(image: Image, home: Home, budget: &Arc<Budget>) -> Result<Self, NameError> {
-        let mut pieces = Pieces::new(image, Arc::clone(budget))?;
+    pub fn open(image: Image, home: Home, budget: &Arc<WorkBudget>) -> Result<Self, NameError> {
+        let mut pieces = PagedImage::new(image, Arc::clone(budget))?;
         let pe = Pe::read(&mut pieces)?;
         Ok(Self { pieces, pe, home, code: None })
     }
@@ -119,7 +119,7 @@ impl ReadyToRunModule {
 }
 
 impl PrecompiledCode {
-    fn read(pieces: &mut Pieces, pe: &Pe, home: Home) -> Result<Self, NameError> {
+    fn read(pieces: &mut PagedImage, pe: &Pe, home: Home) -> Result<Self, NameError> {
         let (tables, descriptions) = ReadyToRun::read(pieces, pe)?.ok_or(NameError::NotPrecompiled)?;
         let assemblies = Assemblies::read(pieces, descriptions, home)?;
         Ok(Self { tables, assemblies })
@@ -127,7 +127,7 @@ impl PrecompiledCode {
 
     fn name(
         &mut self,
-        pieces: &mut Pieces,
+        pieces: &mut PagedImage,
         address: ElfAddress,
         files: &dyn AssemblyFiles,
     ) -> Result<ManagedName<'static>, NameError> {
@@ -141,7 +141,7 @@ impl PrecompiledCode {
         }
     }
 
-    fn names<'a>(&'a mut self, pieces: &'a mut Pieces, files: &'a dyn AssemblyFiles) -> Names<'a> {
+    fn names<'a>(&'a mut self, pieces: &'a mut PagedImage, files: &'a dyn AssemblyFiles) -> Names<'a> {
         let instances = self.tables.instances;
         Names { pieces, assemblies: &mut self.assemblies, files, instances, context: assemblies::OWN }
     }

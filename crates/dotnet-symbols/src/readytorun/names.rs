@@ -1,6 +1,6 @@
 //! Names of methods in the product's spelling (see [`managed`](super::super::managed)).
 
-use profiler_binary_reader::{Bytes, Defect, Pieces, Span};
+use profiler_binary_reader::{ByteCursor, ByteRange, PagedImage, ParseError};
 use std::fmt::Write;
 
 use super::{
@@ -23,12 +23,12 @@ const MAX_NAME_BYTES: usize = 16 << 10;
 
 /// Names the methods of one image.
 pub(super) struct Names<'a> {
-    pub(super) pieces: &'a mut Pieces,
+    pub(super) pieces: &'a mut PagedImage,
     pub(super) assemblies: &'a mut Assemblies,
     /// Where assemblies are looked for.
     pub(super) files: &'a dyn AssemblyFiles,
     /// The table of instances.
-    pub(super) instances: Span,
+    pub(super) instances: ByteRange,
     /// The number of the assembly whose tables are meant where nothing else is said.
     pub(super) context: u32,
 }
@@ -49,7 +49,7 @@ impl Names<'_> {
 
     fn instance(&mut self, offset: u32) -> Result<String, NameError> {
         let bytes = self.pieces.up_to(self.instances.from(offset.into())?, MAX_INSTANCE_BYTES)?;
-        let instance = InstanceSignature::read(&mut Bytes::at(&bytes, 0), &mut { MAX_TYPES })?;
+        let instance = InstanceSignature::read(&mut ByteCursor::at(&bytes, 0), &mut { MAX_TYPES })?;
         self.context = instance.module.unwrap_or(OWN);
         let (name, owner, signature) = match instance.method.table {
             Table::MethodDef => self.definition(instance.method.row)?,
@@ -80,13 +80,13 @@ impl Names<'_> {
         if token.table == Table::TypeSpec {
             let Known { pieces, metadata, .. } = self.assembly(None)?;
             let signature = metadata.type_specification(pieces, token.row)?;
-            return Ok(Type::read(&mut Bytes::at(&signature, 0))?);
+            return Ok(Type::read(&mut ByteCursor::at(&signature, 0))?);
         }
         Ok(Type::Named { is_value: false, token, module: None })
     }
 
     fn spell(&mut self, owner: &Type, method: &str, signature: &[u8]) -> Result<String, NameError> {
-        let signature = MethodSignature::read(&mut Bytes::at(signature, 0))?;
+        let signature = MethodSignature::read(&mut ByteCursor::at(signature, 0))?;
         let mut name = self.assembly_of(owner)?;
         name.push('!');
         self.own_name(&mut name, owner)?;
@@ -248,5 +248,5 @@ fn push_dimensions(out: &mut String, rank: Option<u32>) {
 }
 
 fn check_length(name: &str) -> Result<(), NameError> {
-    if name.len() > MAX_NAME_BYTES { Err(NameError::Defect(Defect::TooLarge)) } else { Ok(()) }
+    if name.len() > MAX_NAME_BYTES { Err(NameError::ParseError(ParseError::TooLarge)) } else { Ok(()) }
 }

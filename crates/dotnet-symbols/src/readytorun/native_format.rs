@@ -1,21 +1,21 @@
 //! The containers of the runtime's native format: sparse arrays and hash tables
 //! (`src/coreclr/vm/nativeformatreader.h`).
 
-use profiler_binary_reader::{Bytes, Defect};
+use profiler_binary_reader::{ByteCursor, ParseError};
 
 /// Elements of an array share a tree by so many.
 const BLOCK_ELEMENTS: u32 = 16;
 
 /// Where each element of the sparse array in `bytes` is, with its index.
-pub(super) fn array_elements(bytes: &[u8]) -> Result<impl Iterator<Item = (u32, usize)>, Defect> {
-    let mut header = Bytes::at(bytes, 0);
+pub(super) fn array_elements(bytes: &[u8]) -> Result<impl Iterator<Item = (u32, usize)>, ParseError> {
+    let mut header = ByteCursor::at(bytes, 0);
     let value = header.native_unsigned()?;
     let (elements, width) = (value >> 2, Width::of(value & 3)?);
     let base = header.position();
     // Every block takes an entry at least, so that the bytes bound the elements.
     let blocks = elements.div_ceil(BLOCK_ELEMENTS) as usize;
     if blocks.saturating_mul(width as usize) > bytes.len() {
-        return Err(Defect::Malformed);
+        return Err(ParseError::Malformed);
     }
     Ok((0..elements).filter_map(move |index| Some((index, array_element(bytes, base, width, index)?))))
 }
@@ -28,7 +28,7 @@ fn array_element(bytes: &[u8], base: usize, width: Width, index: u32) -> Option<
     let mut position = base.checked_add(width.read(bytes, base + block * width as usize).ok()?)?;
     let mut bit = BLOCK_ELEMENTS / 2;
     while bit > 0 {
-        let mut node = Bytes::at(bytes, position);
+        let mut node = ByteCursor::at(bytes, position);
         let value = node.native_unsigned().ok()?;
         if index & bit != 0 && value & SECOND_HALF != 0 {
             position = position.checked_add((value >> 2) as usize)?;
@@ -46,27 +46,27 @@ fn array_element(bytes: &[u8], base: usize, width: Width, index: u32) -> Option<
 }
 
 /// Where the entries of the hash table in `bytes` are, at most `limit` of them.
-pub(super) fn hash_table_entries(bytes: &[u8], limit: usize) -> Result<Vec<usize>, Defect> {
-    let header = Bytes::at(bytes, 0).u8()?;
+pub(super) fn hash_table_entries(bytes: &[u8], limit: usize) -> Result<Vec<usize>, ParseError> {
+    let header = ByteCursor::at(bytes, 0).u8()?;
     let (bucket_bits, width) = (u32::from(header >> 2), Width::of(u32::from(header & 3))?);
-    let buckets = 1_usize.checked_shl(bucket_bits).ok_or(Defect::Malformed)?;
+    let buckets = 1_usize.checked_shl(bucket_bits).ok_or(ParseError::Malformed)?;
     let base = 1;
     if buckets.saturating_mul(width as usize) > bytes.len() {
-        return Err(Defect::Malformed);
+        return Err(ParseError::Malformed);
     }
     let mut entries = Vec::new();
     for bucket in 0..buckets {
         let start = width.read(bytes, base + bucket * width as usize)?;
         let end = width.read(bytes, base + (bucket + 1) * width as usize)?;
-        let mut reader = Bytes::at(bytes, base.saturating_add(start));
+        let mut reader = ByteCursor::at(bytes, base.saturating_add(start));
         while reader.position() < base.saturating_add(end) {
             if entries.len() >= limit {
-                return Err(Defect::TooLarge);
+                return Err(ParseError::TooLarge);
             }
             let _low_hash = reader.u8()?;
             let position = reader.position();
             let distance = reader.native_signed()?;
-            entries.push(position.checked_add_signed(distance as isize).ok_or(Defect::Malformed)?);
+            entries.push(position.checked_add_signed(distance as isize).ok_or(ParseError::Malformed)?);
         }
     }
     Ok(entries)
@@ -81,12 +81,12 @@ enum Width {
 }
 
 impl Width {
-    fn of(code: u32) -> Result<Self, Defect> {
-        [Self::One, Self::Two, Self::Four].get(code as usize).copied().ok_or(Defect::Malformed)
+    fn of(code: u32) -> Result<Self, ParseError> {
+        [Self::One, Self::Two, Self::Four].get(code as usize).copied().ok_or(ParseError::Malformed)
     }
 
-    fn read(self, bytes: &[u8], position: usize) -> Result<usize, Defect> {
-        let mut reader = Bytes::at(bytes, position);
+    fn read(self, bytes: &[u8], position: usize) -> Result<usize, ParseError> {
+        let mut reader = ByteCursor::at(bytes, position);
         Ok(match self {
             Self::One => reader.u8()?.into(),
             Self::Two => reader.u16()?.into(),
@@ -125,7 +125,7 @@ mod tests {
         // Two buckets of one and two entries; 3 offsets of one byte.
         let bytes = [1 << 2, 3, 5, 9, 0x11, 5 << 1, 0x22, 4 << 1, 0x33, 3 << 1, 0xaa, 0xbb];
         assert_eq!(hash_table_entries(&bytes, 10).unwrap(), [10, 11, 12]);
-        assert_eq!(hash_table_entries(&bytes, 2), Err(Defect::TooLarge));
+        assert_eq!(hash_table_entries(&bytes, 2), Err(ParseError::TooLarge));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::pe::{
     Directory, Pe,
     precompiled::{Header, RUNTIME_FUNCTIONS, Tables},
 };
-use profiler_binary_reader::{Bytes, Defect, Pieces, Span};
+use profiler_binary_reader::{ByteCursor, ByteRange, PagedImage, ParseError};
 
 /// The largest table of the runtime's largest library has half a megabyte.
 const MAX_TABLE_BYTES: u64 = 32 << 20;
@@ -58,9 +58,9 @@ pub(super) enum Method {
 /// The precompiled code of an image.
 #[derive(Debug)]
 pub(super) struct ReadyToRun {
-    functions: Span,
+    functions: ByteRange,
     thunks: Directory,
-    pub(super) instances: Span,
+    pub(super) instances: ByteRange,
     entry_points: EntryPoints,
     /// The first function of each cold part with that of the hot part it belongs to.
     cold_parts: Vec<(u32, u32)>,
@@ -68,7 +68,7 @@ pub(super) struct ReadyToRun {
 
 impl ReadyToRun {
     /// Reads the tables, and where the image's assemblies are described, if it has precompiled code for this machine.
-    pub(super) fn read(pieces: &mut Pieces, pe: &Pe) -> Result<Option<(Self, Descriptions)>, Defect> {
+    pub(super) fn read(pieces: &mut PagedImage, pe: &Pe) -> Result<Option<(Self, Descriptions)>, ParseError> {
         if pe.native_header.len() == 0 || !pe.is_of_this_machine {
             return Ok(None);
         }
@@ -76,7 +76,7 @@ impl ReadyToRun {
         let components = read_components(&header.tables, pieces, pe)?;
         let is_composite = header.tables.directory(COMPONENT_ASSEMBLIES).is_some();
         let descriptions = Descriptions {
-            own: if is_composite { Span::default() } else { pe.span(pe.metadata)? },
+            own: if is_composite { ByteRange::default() } else { pe.span(pe.metadata)? },
             manifest: header.tables.span(MANIFEST_METADATA, pe)?,
             manifest_number: manifest_number(&header),
             mvids: header.tables.span(MANIFEST_MVIDS, pe)?,
@@ -99,14 +99,14 @@ impl ReadyToRun {
     }
 
     #[cfg(test)]
-    pub(super) fn function_starts(&self, pieces: &mut Pieces) -> Vec<u32> {
+    pub(super) fn function_starts(&self, pieces: &mut PagedImage) -> Vec<u32> {
         let functions = 0..(self.functions.len() / FUNCTION_BYTES) as u32;
         let start = |function| self.function(pieces, function).unwrap().0;
         functions.map(start).collect()
     }
 
     /// What the code at an address of the image belongs to.
-    pub(super) fn find(&self, pieces: &mut Pieces, address: u32) -> Result<Option<Place>, Defect> {
+    pub(super) fn find(&self, pieces: &mut PagedImage, address: u32) -> Result<Option<Place>, ParseError> {
         if self.thunks.contains(address) {
             return Ok(Some(Place::DelayLoadThunk));
         }
@@ -115,7 +115,7 @@ impl ReadyToRun {
     }
 
     /// The number of the function at an address: the functions are in the order of their addresses.
-    fn function_at(&self, pieces: &mut Pieces, address: u32) -> Result<Option<u32>, Defect> {
+    fn function_at(&self, pieces: &mut PagedImage, address: u32) -> Result<Option<u32>, ParseError> {
         let (mut from, mut to) = (0, (self.functions.len() / FUNCTION_BYTES) as u32);
         while from < to {
             let middle = from.midpoint(to);
@@ -127,7 +127,7 @@ impl ReadyToRun {
         Ok((address < end).then_some(function))
     }
 
-    fn function(&self, pieces: &mut Pieces, function: u32) -> Result<(u32, u32), Defect> {
+    fn function(&self, pieces: &mut PagedImage, function: u32) -> Result<(u32, u32), ParseError> {
         let place = self.functions.from(u64::from(function) * FUNCTION_BYTES)?;
         let [start, end]: [[u8; 4]; 2] = split(pieces.array(place)?);
         let end = if HAS_END { u32::from_le_bytes(end) } else { u32::MAX };
@@ -148,21 +148,24 @@ fn split(bytes: [u8; 8]) -> [[u8; 4]; 2] {
 
 /// A component of a composite image.
 struct Component {
-    methods: Span,
+    methods: ByteRange,
     /// Empty where the component's own file has it.
-    metadata: Span,
+    metadata: ByteRange,
 }
 
 impl Component {
-    fn read(pieces: &mut Pieces, pe: &Pe, entry: Span) -> Result<Self, Defect> {
+    fn read(pieces: &mut PagedImage, pe: &Pe, entry: ByteRange) -> Result<Self, ParseError> {
         let entry: [u8; COMPONENT_BYTES as usize] = pieces.array(entry)?;
-        let mut fields = Bytes::at(&entry, 0);
+        let mut fields = ByteCursor::at(&entry, 0);
         let (managed, core) = (Directory::read(&mut fields)?, Directory::read(&mut fields)?);
-        let metadata =
-            if managed == Directory::default() { Span::default() } else { pe.metadata_of(pieces, managed)? };
+        let metadata = if managed == Directory::default() {
+            ByteRange::default()
+        } else {
+            pe.metadata_of(pieces, managed)?
+        };
         // An assembly without code of its own has no header.
         if core == Directory::default() {
-            return Ok(Self { methods: Span::default(), metadata });
+            return Ok(Self { methods: ByteRange::default(), metadata });
         }
         let tables = Tables::read(pieces, pe.span(core)?)?;
         Ok(Self { methods: tables.span(METHOD_ENTRY_POINTS, pe)?, metadata })
@@ -175,28 +178,28 @@ fn manifest_number(header: &Header) -> u32 {
     u32::from(header.version >= FIRST_WITH_ONE_OF_ITS_OWN)
 }
 
-fn read_components(tables: &Tables, pieces: &mut Pieces, pe: &Pe) -> Result<Vec<Component>, Defect> {
+fn read_components(tables: &Tables, pieces: &mut PagedImage, pe: &Pe) -> Result<Vec<Component>, ParseError> {
     let table = tables.span(COMPONENT_ASSEMBLIES, pe)?;
     let count = table.len() / COMPONENT_BYTES;
     if count > MAX_COMPONENTS {
-        return Err(Defect::TooLarge);
+        return Err(ParseError::TooLarge);
     }
     (0..count).map(|index| Component::read(pieces, pe, table.from(index * COMPONENT_BYTES)?)).collect()
 }
 
 fn read_entry_points(
-    pieces: &mut Pieces,
+    pieces: &mut PagedImage,
     pe: &Pe,
     header: &Header,
     components: &[Component],
-) -> Result<EntryPoints, Defect> {
+) -> Result<EntryPoints, ParseError> {
     let own = [(OWN, header.tables.span(METHOD_ENTRY_POINTS, pe)?)];
     let of_components =
         (manifest_number(header) + 1..).zip(components.iter().map(|component| component.methods));
     let mut entry_points = EntryPoints::default();
     for (assembly, table) in own.into_iter().chain(of_components) {
         let table = pieces.read_all(table, MAX_TABLE_BYTES)?;
-        let assembly = u16::try_from(assembly).map_err(|_| Defect::TooLarge)?;
+        let assembly = u16::try_from(assembly).map_err(|_| ParseError::TooLarge)?;
         pieces.budget().read_symbols(|left| entry_points.add_definitions(assembly, &table, left))?;
     }
     let instances = pieces.read_all(header.tables.span(INSTANCE_ENTRY_POINTS, pe)?, MAX_TABLE_BYTES)?;
@@ -226,9 +229,9 @@ mod tests {
         let cold_parts = read_cold_parts(&[8, 0, 0, 0, 3, 0, 0, 0, 6, 0, 0, 0, 1, 0, 0, 0, 0xff]);
         assert_eq!(cold_parts, [(6, 1), (8, 3)]);
         let code = ReadyToRun {
-            functions: Span::default(),
+            functions: ByteRange::default(),
             thunks: Directory::default(),
-            instances: Span::default(),
+            instances: ByteRange::default(),
             entry_points: EntryPoints::default(),
             cold_parts,
         };

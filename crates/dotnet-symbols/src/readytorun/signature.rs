@@ -1,7 +1,7 @@
 //! Types and methods as signatures state them (ECMA-335 II.23.2, and the additions of precompiled code).
 
 use super::metadata::{Table, Token};
-use profiler_binary_reader::{Bytes, Defect};
+use profiler_binary_reader::{ByteCursor, ParseError};
 
 /// Types in one signature: generic types of generic types in all.
 pub(super) const MAX_TYPES: u32 = 1000;
@@ -67,7 +67,7 @@ pub(super) struct InstanceSignature {
 
 impl InstanceSignature {
     /// Takes its types off those that are left.
-    pub(super) fn read(bytes: &mut Bytes<'_>, types_left: &mut u32) -> Result<Self, Defect> {
+    pub(super) fn read(bytes: &mut ByteCursor<'_>, types_left: &mut u32) -> Result<Self, ParseError> {
         const METHOD_INSTANTIATION: u32 = 0x04;
         const MEMBER_REFERENCE: u32 = 0x10;
         const OWNER: u32 = 0x40;
@@ -88,26 +88,26 @@ impl InstanceSignature {
 }
 
 impl MethodSignature {
-    pub(super) fn read(bytes: &mut Bytes<'_>) -> Result<Self, Defect> {
+    pub(super) fn read(bytes: &mut ByteCursor<'_>) -> Result<Self, ParseError> {
         TypeReader { bytes, types_left: &mut { MAX_TYPES } }.method(MAX_DEPTH)
     }
 }
 
 impl Type {
-    pub(super) fn read(bytes: &mut Bytes<'_>) -> Result<Self, Defect> {
+    pub(super) fn read(bytes: &mut ByteCursor<'_>) -> Result<Self, ParseError> {
         TypeReader { bytes, types_left: &mut { MAX_TYPES } }.read(MAX_DEPTH)
     }
 }
 
 struct TypeReader<'r, 'a> {
-    bytes: &'r mut Bytes<'a>,
+    bytes: &'r mut ByteCursor<'a>,
     types_left: &'r mut u32,
 }
 
 impl TypeReader<'_, '_> {
-    fn read(&mut self, depth: u32) -> Result<Type, Defect> {
+    fn read(&mut self, depth: u32) -> Result<Type, ParseError> {
         self.spend()?;
-        let depth = depth.checked_sub(1).ok_or(Defect::TooLarge)?;
+        let depth = depth.checked_sub(1).ok_or(ParseError::TooLarge)?;
         let kind = self.bytes.u8()?;
         if let Some(simple) = simple(kind) {
             return Ok(Type::Simple(simple));
@@ -131,31 +131,31 @@ impl TypeReader<'_, '_> {
                 let module = self.bytes.compressed()?;
                 self.read(depth)?.of_module(module)
             }
-            _ => return Err(Defect::Malformed),
+            _ => return Err(ParseError::Malformed),
         })
     }
 
-    fn spend(&mut self) -> Result<(), Defect> {
-        *self.types_left = self.types_left.checked_sub(1).ok_or(Defect::TooLarge)?;
+    fn spend(&mut self) -> Result<(), ParseError> {
+        *self.types_left = self.types_left.checked_sub(1).ok_or(ParseError::TooLarge)?;
         Ok(())
     }
 
-    fn boxed(&mut self, depth: u32) -> Result<Box<Type>, Defect> {
+    fn boxed(&mut self, depth: u32) -> Result<Box<Type>, ParseError> {
         self.read(depth).map(Box::new)
     }
 
-    fn many(&mut self, count: u32, depth: u32) -> Result<Vec<Type>, Defect> {
+    fn many(&mut self, count: u32, depth: u32) -> Result<Vec<Type>, ParseError> {
         (0..count).map(|_| self.read(depth)).collect()
     }
 
-    fn generic(&mut self, depth: u32) -> Result<Type, Defect> {
+    fn generic(&mut self, depth: u32) -> Result<Type, ParseError> {
         let definition = self.boxed(depth)?;
         let count = self.bytes.compressed()?;
         Ok(Type::Generic { definition, arguments: self.many(count, depth)? })
     }
 
     /// Bounds say nothing that a name shows.
-    fn array(&mut self, depth: u32) -> Result<Type, Defect> {
+    fn array(&mut self, depth: u32) -> Result<Type, ParseError> {
         let element = self.boxed(depth)?;
         let rank = self.bytes.compressed()?;
         for _ in ["sizes", "lower bounds"] {
@@ -164,10 +164,10 @@ impl TypeReader<'_, '_> {
                 self.bytes.compressed()?;
             }
         }
-        if rank > MAX_TYPES { Err(Defect::TooLarge) } else { Ok(Type::Array(element, Some(rank))) }
+        if rank > MAX_TYPES { Err(ParseError::TooLarge) } else { Ok(Type::Array(element, Some(rank))) }
     }
 
-    fn method(&mut self, depth: u32) -> Result<MethodSignature, Defect> {
+    fn method(&mut self, depth: u32) -> Result<MethodSignature, ParseError> {
         const IS_GENERIC: u8 = 0x10;
         const SENTINEL: u8 = 0x41;
         let flags = self.bytes.u8()?;
@@ -186,8 +186,8 @@ impl TypeReader<'_, '_> {
         Ok(MethodSignature { convention: convention(flags), result, arguments })
     }
 
-    fn type_token(&mut self) -> Result<Token, Defect> {
-        Token::type_def_or_ref(self.bytes.compressed()?).ok_or(Defect::Malformed)
+    fn type_token(&mut self) -> Result<Token, ParseError> {
+        Token::type_def_or_ref(self.bytes.compressed()?).ok_or(ParseError::Malformed)
     }
 }
 
@@ -245,8 +245,8 @@ fn simple(kind: u8) -> Option<Simple> {
 mod tests {
     use super::*;
     use crate::readytorun::tests::random_bytes;
-    fn read(bytes: &[u8]) -> Result<Type, Defect> {
-        Type::read(&mut Bytes::at(bytes, 0))
+    fn read(bytes: &[u8]) -> Result<Type, ParseError> {
+        Type::read(&mut ByteCursor::at(bytes, 0))
     }
 
     #[test]
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn an_instance_is_named_by_its_owner_and_its_row() {
         let bytes = [0x44, 0x12, 9 << 2, 77, 1, 0x08, 0xaa];
-        let mut reader = Bytes::at(&bytes, 0);
+        let mut reader = ByteCursor::at(&bytes, 0);
         let found = InstanceSignature::read(&mut reader, &mut { MAX_TYPES }).unwrap();
         assert!(found.owner.is_some());
         assert_eq!(found.method, Token { table: Table::MethodDef, row: 77 });
@@ -272,12 +272,12 @@ mod tests {
 
     #[test]
     fn types_without_end_are_refused() {
-        assert_eq!(read(&[0x1d; 1000]), Err(Defect::TooLarge));
+        assert_eq!(read(&[0x1d; 1000]), Err(ParseError::TooLarge));
         let mut wide = vec![0x15, 0x12, 4, 0x87, 0xff];
         wide.extend([0x08; 3000]);
-        assert_eq!(read(&wide), Err(Defect::TooLarge));
-        assert_eq!(read(&[]), Err(Defect::Malformed));
-        assert_eq!(read(&[0x3a]), Err(Defect::Malformed));
+        assert_eq!(read(&wide), Err(ParseError::TooLarge));
+        assert_eq!(read(&[]), Err(ParseError::Malformed));
+        assert_eq!(read(&[0x3a]), Err(ParseError::Malformed));
     }
 
     #[test]
@@ -286,8 +286,8 @@ mod tests {
         for _ in 0..20_000 {
             let bytes = random_bytes(&mut random, 40);
             let _ = read(&bytes);
-            let _ = InstanceSignature::read(&mut Bytes::at(&bytes, 0), &mut { MAX_TYPES });
-            let _ = MethodSignature::read(&mut Bytes::at(&bytes, 0));
+            let _ = InstanceSignature::read(&mut ByteCursor::at(&bytes, 0), &mut { MAX_TYPES });
+            let _ = MethodSignature::read(&mut ByteCursor::at(&bytes, 0));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Names that need other assemblies than the image's own: those of composite images, and of signatures that speak of
 //! another module. No package brings a composite image, so that here it is one made by hand from the format.
 
-use profiler_binary_reader::{Defect, Image};
+use profiler_binary_reader::{Image, ParseError};
 use std::{fs, path::Path};
 
 use super::{
@@ -138,7 +138,7 @@ fn a_component_that_is_missing_costs_its_own_names_only() {
     assert!(name_at(&image, &folder, 0x1800).is_ok());
     assert_eq!(name_at(&image, &folder, 0x1810), Err(NameError::AssemblyMissing));
     fs::write(folder.path().join("Tent.dll"), "no image").unwrap();
-    assert_eq!(name_at(&image, &folder, 0x1810), Err(NameError::Defect(Defect::Malformed)));
+    assert_eq!(name_at(&image, &folder, 0x1810), Err(NameError::ParseError(ParseError::Malformed)));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_component_of_which_the_manifest_knows_another_build_names_nothing() {
     pe.put(0x1390, &[7; 16]);
     assert!(name_at(&pe.0, &folder, 0x1800).is_ok());
     // The small image does not say which build it is.
-    assert_eq!(name_at(&pe.0, &folder, 0x1810), Err(NameError::Defect(Defect::Malformed)));
+    assert_eq!(name_at(&pe.0, &folder, 0x1810), Err(NameError::ParseError(ParseError::Malformed)));
 }
 
 #[test]
@@ -183,5 +183,5 @@ fn a_composite_image_with_components_without_end_is_too_large() {
     let (mut pe, folder) = (composite(), folder(&[]));
     pe.set_text_bytes(0x20_0000);
     pe.put(0x1108 + 44, &words(&[115, 0x1280, 0x10_0000]));
-    assert_eq!(name_at(&pe.0, &folder, 0x1800), Err(NameError::Defect(Defect::TooLarge)));
+    assert_eq!(name_at(&pe.0, &folder, 0x1800), Err(NameError::ParseError(ParseError::TooLarge)));
 }

@@ -1,7 +1,7 @@
 //! Names of a small image, right and wrong, and of the .NET runtimes' own libraries, beside the runtimes' spelling of
 //! them. The runtimes are what `cargo xtask workloads` sets up; without them their tests say so and pass.
 
-use profiler_binary_reader::{Defect, Image};
+use profiler_binary_reader::{Image, ParseError};
 use std::{
     collections::HashSet,
     fs::{self, File},
@@ -176,12 +176,18 @@ fn an_image_that_contradicts_itself_is_a_reason() {
     ] {
         let found = name_at(&changed(position, bytes), 0x1100).unwrap_err();
         assert!(
-            matches!(found, NameError::Defect(Defect::Malformed) | NameError::Defect(Defect::TooLarge)),
+            matches!(
+                found,
+                NameError::ParseError(ParseError::Malformed) | NameError::ParseError(ParseError::TooLarge)
+            ),
             "{position:x}: {found:?}"
         );
     }
     // A type within itself.
-    assert_eq!(name_at(&changed(0x4ee, &[3, 0, 3, 0]), 0x1130), Err(NameError::Defect(Defect::TooLarge)));
+    assert_eq!(
+        name_at(&changed(0x4ee, &[3, 0, 3, 0]), 0x1130),
+        Err(NameError::ParseError(ParseError::TooLarge))
+    );
 }
 
 #[test]

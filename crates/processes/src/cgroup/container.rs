@@ -8,7 +8,7 @@ use super::{
     hierarchy::{Hierarchy, parse_memberships},
     mounted, open, walk,
 };
-use crate::{FindError, Proc};
+use crate::{FindError, ProcFs};
 
 /// A container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ const MAX_LISTED: usize = 8;
 
 /// Finds the container whose id begins with `id_prefix`: among the processes that are visible, then among the
 /// cgroups. A prefix of less than four characters must be the whole id.
-pub fn find_container(proc: &Proc, id_prefix: &str) -> Result<Container, FindError> {
+pub fn find_container(proc: &ProcFs, id_prefix: &str) -> Result<Container, FindError> {
     let id_prefix = id_prefix.trim();
     if id_prefix.is_empty() || id_prefix.contains('/') {
         return Err(FindError::Invalid(format!("`{id_prefix}` is no id of a container")));
@@ -58,7 +58,7 @@ struct Sighting {
 
 type Sightings = BTreeMap<String, Sighting>;
 
-fn in_processes(proc: &Proc, hierarchies: &[Hierarchy], id_prefix: &str) -> Result<Sightings, FindError> {
+fn in_processes(proc: &ProcFs, hierarchies: &[Hierarchy], id_prefix: &str) -> Result<Sightings, FindError> {
     let pids = proc.processes(MAX_PROCESSES).map_err(|error| FindError::Io {
         action: "failed to list the processes in `/proc`".to_owned(),
         source: error,
@@ -213,11 +213,11 @@ mod tests {
 
     #[test]
     fn none_says_what_was_searched() {
-        let error = find_container(&Proc::live(), "no-such-container").unwrap_err();
+        let error = find_container(&ProcFs::live(), "no-such-container").unwrap_err();
         assert!(matches!(error, FindError::NotFound(_)), "{error}");
         assert!(error.to_string().contains("/proc/PID/cgroup"), "{error}");
         for bad in ["", " ", "a/b"] {
-            assert!(matches!(find_container(&Proc::live(), bad).unwrap_err(), FindError::Invalid(_)));
+            assert!(matches!(find_container(&ProcFs::live(), bad).unwrap_err(), FindError::Invalid(_)));
         }
     }
 }

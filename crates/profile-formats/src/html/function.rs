@@ -6,7 +6,7 @@ use indexmap::{IndexMap, IndexSet};
 use serde::Serialize;
 
 use super::{side::Side, text::Texts};
-use profiler_profile::{CodeKind, Frame, FrameId, FrameKind, Naming, Profile, Unnamed};
+use profiler_profile::{CodeKind, Frame, FrameId, FrameKind, Profile, Symbolization, UnsymbolizedFrames};
 
 /// What makes two frames the same function.
 #[derive(PartialEq, Eq, Hash)]
@@ -127,7 +127,7 @@ impl<'a> Identity<'a> {
 struct Known<'a> {
     module: Option<&'a str>,
     samples: BTreeMap<CodeKind, u64>,
-    namings: IndexSet<Naming>,
+    namings: IndexSet<Symbolization>,
 }
 
 impl<'a> Known<'a> {
@@ -146,10 +146,10 @@ impl<'a> Known<'a> {
 
     fn namings(&self) -> String {
         let words = self.namings.iter().map(|naming| match naming {
-            Naming::Symbol(source) => format!("named by {source}"),
-            Naming::Address(reason) => {
+            Symbolization::Symbol(source) => format!("named by {source}"),
+            Symbolization::Address(reason) => {
                 let module = self.module.unwrap_or_default().to_owned();
-                let remedy = Unnamed { module, reason: *reason }.remedy();
+                let remedy = UnsymbolizedFrames { module, reason: *reason }.remedy();
                 let remedy = remedy.map(|remedy| format!(": {remedy}")).unwrap_or_default();
                 format!("no name: {reason}{remedy}")
             }
@@ -170,7 +170,7 @@ mod tests {
         name: &str,
         kind: FrameKind,
         module: &str,
-        naming: Naming,
+        naming: Symbolization,
         builder: &mut ProfileBuilder,
     ) -> FrameId {
         let (name, module) = (builder.string(name), Some(builder.module(module, &[])));
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn a_method_is_one_function_of_the_kind_that_most_samples_are_of() {
         let mut builder = ProfileBuilder::default();
-        let sources = [SymbolSource::ReadyToRun, SymbolSource::RuntimeEvents].map(Naming::Symbol);
+        let sources = [SymbolSource::ReadyToRun, SymbolSource::RuntimeEvents].map(Symbolization::Symbol);
         let early = frame("A.B()", FrameKind::Precompiled, "/a.dll", sources[0], &mut builder);
         let late = frame("A.B()", FrameKind::Jit, "/a.dll", sources[1], &mut builder);
         let (numbers, columns, texts) = columns(builder, &[(early, 2), (late, 3), (early, 1), (late, 4)]);
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn native_functions_of_one_name_in_two_files_are_two() {
         let mut builder = ProfileBuilder::default();
-        let naming = Naming::Symbol(SymbolSource::SymbolTable);
+        let naming = Symbolization::Symbol(SymbolSource::SymbolTable);
         let one = frame("main", FrameKind::Native, "/a", naming, &mut builder);
         let other = frame("main", FrameKind::Native, "/b", naming, &mut builder);
         let inlined = frame("main", FrameKind::Inlined, "/b", naming, &mut builder);
@@ -216,17 +216,18 @@ mod tests {
     #[test]
     fn what_has_no_name_is_a_kind_of_its_own_and_says_why() {
         let mut builder = ProfileBuilder::default();
-        let naming = Naming::Address(Reason::NoSymbols);
+        let naming = Symbolization::Address(Reason::NoSymbols);
         let unnamed = frame("[a+0x1]", FrameKind::Native, "/a", naming, &mut builder);
         let (_, columns, texts) = columns(builder, &[(unnamed, u64::MAX), (unnamed, 1)]);
         assert_eq!(columns["kind"], json!([5]));
-        let remedy = Unnamed { module: "/a".to_owned(), reason: Reason::NoSymbols }.remedy().unwrap();
+        let remedy =
+            UnsymbolizedFrames { module: "/a".to_owned(), reason: Reason::NoSymbols }.remedy().unwrap();
         assert_eq!(texts[3], json!(format!("no name: no symbols: {remedy}")));
     }
 
     #[test]
     fn across_builds_a_function_is_the_same_by_its_name_and_its_files_name() {
-        let naming = Naming::Symbol(SymbolSource::SymbolTable);
+        let naming = Symbolization::Symbol(SymbolSource::SymbolTable);
         let mut functions = Functions::by(Sameness::AcrossBuilds);
         let sides = ["/old", "/new"].map(|folder| {
             let mut builder = ProfileBuilder::default();

@@ -157,7 +157,7 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use profiler_profile::{Loss, Reason, Unnamed};
+    use profiler_profile::{Loss, Reason, UnsymbolizedFrames};
 
     fn rows(ledger: &Ledger, title: &str) -> Vec<Row> {
         let section = sections(ledger).into_iter().find(|section| section.title == title);
@@ -186,7 +186,7 @@ mod tests {
         let mut ledger = Ledger::default();
         for count in 1..=25 {
             let module = format!("[lib\u{202e}{count}]");
-            ledger.unnamed.insert(Unnamed { module, reason: Reason::NoSymbols }, count);
+            ledger.unnamed.insert(UnsymbolizedFrames { module, reason: Reason::NoSymbols }, count);
         }
         let rows = rows(&ledger, "Frames without a name");
         assert_eq!(rows.len(), MAX_GAPS + 1);
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn a_gap_says_what_would_close_it() {
         let module = "/rt/lib\u{202e}clr.so".to_owned();
-        let gap = Unnamed { module, reason: Reason::NoSymbols };
+        let gap = UnsymbolizedFrames { module, reason: Reason::NoSymbols };
         let ledger = Ledger { unnamed: [(gap.clone(), 1)].into(), ..Ledger::default() };
         let found = rows(&ledger, "Frames without a name").remove(0).remedy.unwrap();
         assert_eq!(found, gap.remedy().unwrap().replace('\u{202e}', " "));

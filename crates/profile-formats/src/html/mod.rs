@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
     use profiler_addresses::ElfAddress;
-    use profiler_profile::{Frame, FrameKind, Header, Naming, ProfileBuilder, StackEnd, SymbolSource};
+    use profiler_profile::{Frame, FrameKind, Header, ProfileBuilder, StackEnd, SymbolSource, Symbolization};
 
     fn page(profile: &Profile) -> String {
         let mut bytes = Vec::new();
@@ -131,7 +131,7 @@ mod tests {
             module: None,
             address: ElfAddress(0),
             location: None,
-            naming: Naming::Symbol(SymbolSource::PerfMap),
+            naming: Symbolization::Symbol(SymbolSource::PerfMap),
         });
         let stack = builder.stack(vec![frame], StackEnd::Root);
         let process = builder.process(1, name);

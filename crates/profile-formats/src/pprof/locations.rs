@@ -8,7 +8,9 @@ use super::{
     Strings,
     message::{Function, Line, Location, Mapping, Profile as Piece},
 };
-use profiler_profile::{Frame, FrameId, FrameKind, Module, ModuleId, Naming, Profile, StackId, StringId};
+use profiler_profile::{
+    Frame, FrameId, FrameKind, Module, ModuleId, Profile, StackId, StringId, Symbolization,
+};
 
 /// The tables in the making.
 pub(super) struct Locations<'a> {
@@ -93,7 +95,7 @@ fn mappings<'a>(profile: &'a Profile, strings: &mut Strings<'a>) -> IndexMap<Mod
         let mapping = mappings
             .entry(module)
             .or_insert_with(|| new_mapping(number, profile.module(module), profile, strings));
-        let is_named = matches!(frame.naming, Naming::Symbol(_));
+        let is_named = matches!(frame.naming, Symbolization::Symbol(_));
         mapping.memory_limit = mapping.memory_limit.max(frame.address.0.saturating_add(1));
         // Where no frame has a name pprof may look for names itself.
         mapping.has_functions |= is_named;
@@ -142,7 +144,7 @@ mod tests {
         let mut builder = ProfileBuilder::default();
         let mut frame = |module: &str, kind| {
             let (name, module) = (builder.string("f"), Some(builder.module(module, &[])));
-            let naming = Naming::Symbol(SymbolSource::SymbolTable);
+            let naming = Symbolization::Symbol(SymbolSource::SymbolTable);
             builder.frame(Frame { name, kind, module, address: ElfAddress(1), location: None, naming })
         };
         let frames = vec![
@@ -177,7 +179,7 @@ mod tests {
                 module,
                 address: ElfAddress(0x1234),
                 location: Some(SourceLocation { file, line }),
-                naming: Naming::Symbol(SymbolSource::Dwarf),
+                naming: Symbolization::Symbol(SymbolSource::Dwarf),
             })
         };
         let inner = frame("inner", FrameKind::Inlined, 3);

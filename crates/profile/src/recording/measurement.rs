@@ -6,7 +6,7 @@ use super::{
     body::{Body, Fields},
     codes::Code,
 };
-use crate::{Cost, Header, Ledger, Unnamed};
+use crate::{Cost, Header, Ledger, UnsymbolizedFrames};
 
 /// Puts the header into a section's body.
 pub(super) fn push_header(header: &Header, body: &mut Body) {
@@ -93,7 +93,7 @@ pub(super) fn read_ledger(fields: &mut Fields<'_>) -> Option<Ledger> {
     for _ in 0..fields.number()? {
         let module = fields.text()?.to_owned();
         let reason = Code::of_code(fields.number()?)?;
-        ledger.unnamed.insert(Unnamed { module, reason }, fields.number()?);
+        ledger.unnamed.insert(UnsymbolizedFrames { module, reason }, fields.number()?);
     }
     Some(ledger)
 }
@@ -121,7 +121,7 @@ mod tests {
 
     fn ledger() -> Ledger {
         let cost = Cost { bpf_run_time_ns: 6, user_cpu_ns: 7, system_cpu_ns: 8, peak_memory_bytes: u64::MAX };
-        let unnamed = Unnamed { module: "/lib/a.so".to_owned(), reason: Reason::NoSymbols };
+        let unnamed = UnsymbolizedFrames { module: "/lib/a.so".to_owned(), reason: Reason::NoSymbols };
         Ledger {
             target_ticks: 1,
             reported: 2,

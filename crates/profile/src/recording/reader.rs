@@ -10,8 +10,8 @@ use super::{
     section::{Kind, Section, Sections, Stop},
 };
 use crate::{
-    Frame, FrameId, Header, Ledger, ModuleId, Naming, ProcessId, Profile, ProfileBuilder, ReadError,
-    SourceLocation, StackId, StringId, ThreadId,
+    Frame, FrameId, Header, Ledger, ModuleId, ProcessId, Profile, ProfileBuilder, ReadError, SourceLocation,
+    StackId, StringId, Symbolization, ThreadId,
 };
 use profiler_addresses::ElfAddress;
 
@@ -124,8 +124,8 @@ impl Reader {
                 None => None,
             },
             naming: match fields.number()? {
-                0 => Naming::Address(Code::of_code(fields.number()?)?),
-                _ => Naming::Symbol(Code::of_code(fields.number()?)?),
+                0 => Symbolization::Address(Code::of_code(fields.number()?)?),
+                _ => Symbolization::Symbol(Code::of_code(fields.number()?)?),
             },
         };
         self.frames.push(self.builder.frame(frame));

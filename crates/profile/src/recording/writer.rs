@@ -9,7 +9,7 @@ use super::{
     measurement,
     section::{self, Kind},
 };
-use crate::{Frame, Naming, Profile, Sample, Stack};
+use crate::{Frame, Profile, Sample, Stack, Symbolization};
 
 /// In how many blocks the samples are written, so that little is lost of a file that was cut.
 const BLOCKS: usize = 16;
@@ -188,8 +188,8 @@ fn push_frame(frame: &Frame, body: &mut Body) {
         body.number(location.line.into());
     }
     let (is_named, code) = match frame.naming {
-        Naming::Symbol(source) => (true, source.code()),
-        Naming::Address(reason) => (false, reason.code()),
+        Symbolization::Symbol(source) => (true, source.code()),
+        Symbolization::Address(reason) => (false, reason.code()),
     };
     body.number(is_named.into());
     body.number(code);

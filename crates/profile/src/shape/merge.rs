@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::{Copy, Frame, FrameId, FrameKind, ModuleId, Profile, SourceLocation, Stack, StringId};
+use crate::{Frame, FrameId, FrameKind, ModuleId, Profile, ProfileCopy, SourceLocation, Stack, StringId};
 
 /// What all frames of a function have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,7 +50,7 @@ impl<'a> FunctionFrames<'a> {
     }
 
     /// The frame that stands for the function of `frame`, in the copy.
-    pub(super) fn frame(&self, frame: FrameId, copy: &mut Copy<'_>) -> FrameId {
+    pub(super) fn frame(&self, frame: FrameId, copy: &mut ProfileCopy<'_>) -> FrameId {
         let frame = self.profile.frame(frame);
         let lowest = self.frames.get(&Function::of(frame)).copied().unwrap_or(frame);
         let copied = copy.copied(lowest);

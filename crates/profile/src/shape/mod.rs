@@ -15,7 +15,7 @@ use std::{collections::HashMap, time::Duration};
 
 pub use self::choice::{Choice, Pattern, Share};
 use self::{merge::FunctionFrames, select::FrameMatches, trim::CallTree};
-use crate::{Copy, Header, Profile, Stack, StackId};
+use crate::{Header, Profile, ProfileCopy, Stack, StackId};
 
 /// Which samples and which of their frames to show. What is left out of it shows everything.
 ///
@@ -110,7 +110,7 @@ impl Profile {
     /// The samples and frames that the shape chooses, with a header that names all of the shape's edits.
     fn chosen(&self, shape: &Shape) -> Self {
         let header = self.header_with(shape.edits());
-        let mut copy = Copy::of(self);
+        let mut copy = ProfileCopy::of(self);
         let matches = FrameMatches::new(self, shape);
         let mut stacks = HashMap::<StackId, Option<StackId>>::new();
         for sample in self.samples().iter().filter(|sample| select::is_chosen(self, shape, sample)) {
@@ -131,7 +131,7 @@ impl Profile {
 
     fn with_merged_addresses(&self) -> Self {
         let functions = FunctionFrames::of(self);
-        let mut copy = Copy::of(self);
+        let mut copy = ProfileCopy::of(self);
         let mut stacks = HashMap::new();
         for sample in self.samples() {
             let stack = *stacks.entry(sample.stack).or_insert_with(|| {
@@ -147,7 +147,7 @@ impl Profile {
 
     fn trimmed(&self, min_share: Share) -> Self {
         let tree = CallTree::of(self);
-        let mut copy = Copy::of(self);
+        let mut copy = ProfileCopy::of(self);
         let mut stacks = HashMap::new();
         for sample in self.samples() {
             let root = self.process(self.thread(sample.thread).process).comm;

@@ -12,7 +12,7 @@ use profiler_profile::Reason;
 
 /// What a runtime says of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct RuntimeMethod {
     /// The method with its module.
     pub name: String,
     /// How it was compiled.
@@ -107,12 +107,12 @@ impl Known {
     }
 
     /// The method whose code stood at `address` at `time_ns`.
-    pub(super) fn lookup(&self, address: u64, time_ns: u64) -> Option<Told> {
+    pub(super) fn lookup(&self, address: u64, time_ns: u64) -> Option<RuntimeMethod> {
         self.code.lookup(address, time_ns).map(|entry| self.told(entry))
     }
 
     /// All methods in the order in which they were added, with their first addresses and sizes.
-    pub(super) fn methods(&self) -> impl Iterator<Item = (u64, u64, Told)> {
+    pub(super) fn methods(&self) -> impl Iterator<Item = (u64, u64, RuntimeMethod)> {
         self.code.entries().map(|entry| (entry.start, entry.size(), self.told(entry)))
     }
 
@@ -127,13 +127,13 @@ impl Known {
         self.code.memory_bytes() + self.names.memory_bytes() + modules.sum::<usize>()
     }
 
-    fn told(&self, entry: &Entry<Method>) -> Told {
+    fn told(&self, entry: &Entry<Method>) -> RuntimeMethod {
         let Method { module, tier, name } = entry.payload;
         let name = self.names.get(name);
         let name = match self.modules.get(&module) {
             Some(module) => format!("{module}!{name}"),
             None => name.to_owned(),
         };
-        Told { name, tier, exists_from_ns: entry.exists_from_ns }
+        RuntimeMethod { name, tier, exists_from_ns: entry.exists_from_ns }
     }
 }

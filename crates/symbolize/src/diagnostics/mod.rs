@@ -27,8 +27,8 @@ use self::{
     requested_map::RequestedMap,
     socket::Endpoint,
 };
-pub use self::{known::Told, requested_map::MapPlaces, room::Room};
-use profiler_processes::root::Root;
+pub use self::{known::RuntimeMethod, requested_map::MapPlaces, room::Room};
+use profiler_processes::root_directory::RootDirectory;
 use profiler_profile::Reason;
 
 /// What a capture calls the recording of a process ([`RuntimeNames::recording`]).
@@ -40,7 +40,7 @@ const REPORT_TIME: Duration = Duration::from_millis(200);
 /// What has to be known of a process to find and trust its runtime.
 #[derive(Clone, Debug)]
 pub struct RuntimeProcess {
-    pub root: Arc<Root>,
+    pub root: Arc<RootDirectory>,
     /// Where it keeps temporary files, in its root.
     pub directories: Vec<PathBuf>,
     /// In the profiler's pid namespace.
@@ -187,7 +187,7 @@ impl RuntimeNames {
     }
 
     /// The method whose code stood at `address` at `time_ns`.
-    pub fn lookup(&self, address: u64, time_ns: u64) -> Option<Told> {
+    pub fn lookup(&self, address: u64, time_ns: u64) -> Option<RuntimeMethod> {
         self.known.lookup(address, time_ns)
     }
 

@@ -247,7 +247,7 @@ mod tests {
     };
 
     use super::*;
-    use profiler_processes::root::Root;
+    use profiler_processes::root_directory::RootDirectory;
 
     const VERSION: u8 = 4;
     const ENABLE: u8 = 5;
@@ -270,7 +270,7 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let listener = UnixListener::bind(directory.path().join("socket")).unwrap();
             let endpoint = Endpoint {
-                root: Arc::new(Root::open(directory.path()).unwrap()),
+                root: Arc::new(RootDirectory::open(directory.path()).unwrap()),
                 paths: vec!["/socket".into()],
                 pid: std::process::id(),
                 uid: rustix::process::geteuid().as_raw(),

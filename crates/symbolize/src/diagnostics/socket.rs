@@ -17,12 +17,12 @@ use rustix::{
 
 use super::RuntimeProcess;
 use crate::sys::peer::peer_of;
-use profiler_processes::root::Root;
+use profiler_processes::root_directory::RootDirectory;
 
 /// Where the socket of a process can be, and whose it has to be.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
-    pub(super) root: Arc<Root>,
+    pub(super) root: Arc<RootDirectory>,
     pub(super) paths: Vec<PathBuf>,
     /// The process, in the profiler's pid namespace.
     pub(super) pid: u32,
@@ -215,7 +215,7 @@ mod tests {
 
     fn endpoint(directory: &std::path::Path) -> Endpoint {
         Endpoint {
-            root: Arc::new(Root::open(directory).unwrap()),
+            root: Arc::new(RootDirectory::open(directory).unwrap()),
             paths: vec!["/missing/socket".into(), "/socket".into()],
             pid: std::process::id(),
             uid: rustix::process::geteuid().as_raw(),

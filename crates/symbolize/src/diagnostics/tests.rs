@@ -33,7 +33,7 @@ impl Scene {
         let directory = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(directory.path().join("dotnet-diagnostic-1-77-socket")).unwrap();
         let process = RuntimeProcess {
-            root: Arc::new(Root::open(directory.path()).unwrap()),
+            root: Arc::new(RootDirectory::open(directory.path()).unwrap()),
             directories: vec!["/".into()],
             pid: std::process::id(),
             namespace_pid: 1,

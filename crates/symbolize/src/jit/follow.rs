@@ -9,7 +9,7 @@ use std::{
     path::PathBuf,
 };
 
-use profiler_processes::root::Root;
+use profiler_processes::root_directory::RootDirectory;
 use profiler_profile::Reason;
 
 /// Bytes read at a time.
@@ -86,7 +86,13 @@ impl Follower {
 
     /// Hands what was written since the last poll to `sink`. `now_ns` is the `CLOCK_MONOTONIC` time before
     /// this call. True when there is more to read at once.
-    pub(super) fn poll(&mut self, root: &Root, owner: Owner, now_ns: u64, sink: &mut impl Sink) -> bool {
+    pub(super) fn poll(
+        &mut self,
+        root: &RootDirectory,
+        owner: Owner,
+        now_ns: u64,
+        sink: &mut impl Sink,
+    ) -> bool {
         if self.refusal == Some(Reason::TooLarge) {
             return false;
         }
@@ -105,7 +111,7 @@ impl Follower {
 
     /// The file at the path, when it is another than the open one and to be trusted. A file that is gone or
     /// not to be trusted is no reason to drop the one that is open.
-    fn find(&mut self, root: &Root, owner: Owner) -> Option<OpenFile> {
+    fn find(&mut self, root: &RootDirectory, owner: Owner) -> Option<OpenFile> {
         match OpenFile::open(root, &self.path, owner) {
             Ok(found) => {
                 self.refusal = None;
@@ -157,7 +163,7 @@ impl Follower {
 
 impl OpenFile {
     /// The error is `None` where no file is.
-    fn open(root: &Root, path: &std::path::Path, owner: Owner) -> Result<Self, Option<Reason>> {
+    fn open(root: &RootDirectory, path: &std::path::Path, owner: Owner) -> Result<Self, Option<Reason>> {
         let file = root.open_file(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => None,
             io::ErrorKind::PermissionDenied => Some(Reason::FileNotReadable),
@@ -212,7 +218,7 @@ mod tests {
 
     struct Scene {
         directory: tempfile::TempDir,
-        root: Root,
+        root: RootDirectory,
         owner: Owner,
         follower: Follower,
         sink: Collected,
@@ -223,7 +229,7 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let uid = directory.path().metadata().unwrap().uid();
             Self {
-                root: Root::open(directory.path()).unwrap(),
+                root: RootDirectory::open(directory.path()).unwrap(),
                 directory,
                 owner: Owner { uid, started_unix_ns: 0 },
                 follower: Follower::new("/map".into()),

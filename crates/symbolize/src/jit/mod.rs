@@ -14,13 +14,13 @@ use std::{
 
 use self::follow::{Follower, Owner, Sink};
 use super::{
-    diagnostics::{RuntimeNames, Told},
+    diagnostics::{RuntimeMethod, RuntimeNames},
     jitdump::{JitDump, JitSymbol},
     perf_map::PerfMap,
     symbol::{Function, Symbolized},
 };
 use profiler_addresses::RuntimeAddress;
-use profiler_processes::root::Root;
+use profiler_processes::root_directory::RootDirectory;
 use profiler_profile::{FrameKind, Reason, SymbolSource};
 
 /// Jitdump files of one process: one for each runtime in it, and the few places where they are looked for.
@@ -88,7 +88,7 @@ impl JitNames {
     /// Reads what the runtime has written since the last poll. `now_ns` is the `CLOCK_MONOTONIC` time before
     /// the call, `room_bytes` the memory that this process's names may take. True when there is more to read at
     /// once.
-    pub fn poll(&mut self, root: &Root, now_ns: u64, room_bytes: usize) -> bool {
+    pub fn poll(&mut self, root: &RootDirectory, now_ns: u64, room_bytes: usize) -> bool {
         let limit_bytes = room_bytes.min(MAX_PROCESS_BYTES);
         let mut more = false;
         for index in 0..self.perf_maps.len() + self.jit_dumps.len() {
@@ -216,7 +216,7 @@ impl JitNames {
     }
 
     /// Perf maps count first.
-    fn poll_file(&mut self, index: usize, root: &Root, now_ns: u64) -> bool {
+    fn poll_file(&mut self, index: usize, root: &RootDirectory, now_ns: u64) -> bool {
         if let Some(map) = self.perf_maps.get_mut(index) {
             return map.file.poll(root, self.owner, now_ns, &mut map.names);
         }
@@ -258,7 +258,7 @@ fn from_jit_dump(symbol: &JitSymbol<'_>) -> Symbolized {
     Symbolized { source: SymbolSource::JitDump, functions: vec![function], tier }
 }
 
-fn from_runtime(told: Told) -> Symbolized {
+fn from_runtime(told: RuntimeMethod) -> Symbolized {
     let name = ManagedName { name: told.name.into(), tier: Some(told.tier) };
     Symbolized::managed(SymbolSource::RuntimeEvents, name)
 }

@@ -6,7 +6,7 @@ use super::*;
 
 struct Scene {
     directory: tempfile::TempDir,
-    root: Root,
+    root: RootDirectory,
     names: JitNames,
 }
 
@@ -16,7 +16,7 @@ impl Scene {
         let uid = directory.path().metadata().unwrap().uid();
         let environ = environ.as_bytes();
         let process = JitProcess { namespace_pid: 7, uid, started_unix_ns: 0, environ };
-        let root = Root::open(directory.path()).unwrap();
+        let root = RootDirectory::open(directory.path()).unwrap();
         Self { directory, root, names: JitNames::new(&process, None) }
     }
 

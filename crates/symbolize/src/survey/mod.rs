@@ -11,7 +11,7 @@ use std::{
 
 pub use self::runtime::RuntimeKind;
 use super::{
-    Code, JitCode, ModuleKey, Symbolizer, diagnostics, modules::What, native::NativeModule, runtime_of,
+    CodeKey, JitCode, ModuleKey, Symbolizer, diagnostics, modules::What, native::NativeModule, runtime_of,
 };
 use profiler_addresses::RuntimeAddress;
 use profiler_processes::{Backing, Mapping, Process};
@@ -72,8 +72,8 @@ impl Symbolizer {
             match &mapping.backing {
                 Backing::Jit | Backing::DotnetJit => survey.jit_mappings += 1,
                 Backing::File { path, .. } => match self.modules.code_at(process, mapping, middle(mapping)) {
-                    Code::Module(key, _) if seen.insert(key) => self.look_at(key, process, &mut survey),
-                    Code::Closed(.., reason) => survey.closed.push((Arc::clone(path), reason)),
+                    CodeKey::Module(key, _) if seen.insert(key) => self.look_at(key, process, &mut survey),
+                    CodeKey::Closed(.., reason) => survey.closed.push((Arc::clone(path), reason)),
                     _ => {}
                 },
                 Backing::Vdso | Backing::Special(_) => {}

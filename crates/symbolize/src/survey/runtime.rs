@@ -1,6 +1,6 @@
 //! Which runtime a file brings, by what it exports and not by what it is called or where it is.
 
-use profiler_binary_reader::{Defect, Image};
+use profiler_binary_reader::{Image, ParseError};
 use profiler_elf_symbols::Elf;
 use std::path::Path;
 
@@ -43,7 +43,7 @@ pub(super) fn version_of(elf: &Elf, path: &Path) -> Option<String> {
 }
 
 /// The version behind the marker that the runtime's build leaves in its files.
-fn stated_version(image: &Image) -> Result<Option<String>, Defect> {
+fn stated_version(image: &Image) -> Result<Option<String>, ParseError> {
     const MARKER: &[u8] = b"@(#)Version ";
     const MAX_VERSION_BYTES: usize = 32;
     const MAX_SEARCHED_BYTES: u64 = 64 << 20;

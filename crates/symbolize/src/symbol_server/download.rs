@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    Cache, Download, Fetch, Layout, Server,
+    Cache, Download, Fetch, SegmentLayout, Server,
     http::{Refusal, Reply, Transport},
     requests::{Request, Requests},
 };
@@ -172,7 +172,7 @@ fn ask(
     server: &Server,
     id: &BuildId,
     deadline: Instant,
-) -> Result<Option<(Layout, Reply)>, Failure> {
+) -> Result<Option<(SegmentLayout, Reply)>, Failure> {
     for layout in &server.layouts {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -202,7 +202,7 @@ mod tests {
 
     /// What a server answers to a path, as it answers it.
     #[derive(Clone, Debug)]
-    enum Answer {
+    enum SymbolizedCode {
         Bytes(Vec<u8>),
         Endless,
         Broken,
@@ -212,12 +212,12 @@ mod tests {
     /// Servers without a network.
     #[derive(Debug, Default)]
     struct TestServers {
-        answers: HashMap<String, Answer>,
+        answers: HashMap<String, SymbolizedCode>,
         asked: std::sync::Mutex<Vec<String>>,
     }
 
     impl TestServers {
-        fn with(mut self, url: &str, layout: Layout, answer: Answer) -> Self {
+        fn with(mut self, url: &str, layout: SegmentLayout, answer: SymbolizedCode) -> Self {
             self.answers.insert(format!("{url}/{}", layout.path(&id())), answer);
             self
         }
@@ -228,10 +228,10 @@ mod tests {
             self.asked.lock().unwrap().push(url.to_owned());
             let body: Box<dyn Read + Send> = match self.answers.get(url).cloned() {
                 None => return Err(Refusal::NotThere),
-                Some(Answer::Refused) => return Err(Refusal::Failed("it is tired".to_owned())),
-                Some(Answer::Bytes(bytes)) => Box::new(io::Cursor::new(bytes)),
-                Some(Answer::Endless) => Box::new(io::repeat(0)),
-                Some(Answer::Broken) => Box::new(Broken),
+                Some(SymbolizedCode::Refused) => return Err(Refusal::Failed("it is tired".to_owned())),
+                Some(SymbolizedCode::Bytes(bytes)) => Box::new(io::Cursor::new(bytes)),
+                Some(SymbolizedCode::Endless) => Box::new(io::repeat(0)),
+                Some(SymbolizedCode::Broken) => Box::new(Broken),
             };
             Ok(Reply { length_bytes: None, body })
         }
@@ -249,12 +249,12 @@ mod tests {
         BuildId::new(&[0xab, 0xcd]).unwrap()
     }
 
-    fn debug_file(id: &[u8]) -> Answer {
+    fn debug_file(id: &[u8]) -> SymbolizedCode {
         let symbols = [function("f", 0x1000, 8)];
-        Answer::Bytes(TestFile::with_code().build_id(id).symbols(SHT_SYMTAB, &symbols).bytes())
+        SymbolizedCode::Bytes(TestFile::with_code().build_id(id).symbols(SHT_SYMTAB, &symbols).bytes())
     }
 
-    fn right() -> Answer {
+    fn right() -> SymbolizedCode {
         debug_file(&[0xab, 0xcd])
     }
 
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn a_file_is_found_in_either_layout_on_any_server() {
         for server in [FIRST, SECOND] {
-            for layout in [Layout::Ssqp, Layout::Debuginfod] {
+            for layout in [SegmentLayout::Ssqp, SegmentLayout::Debuginfod] {
                 let servers = TestServers::default().with(server, layout, right());
                 assert_eq!(fetch(servers), (Fetch::Found, true));
             }
@@ -295,20 +295,20 @@ mod tests {
 
     #[test]
     fn what_is_not_the_debug_file_is_not_kept_and_the_next_server_is_asked() {
-        let wrong = [debug_file(&[1, 2]), Answer::Bytes(b"<html>".to_vec()), Answer::Endless];
-        for wrong in wrong.into_iter().chain([Answer::Broken, Answer::Refused]) {
-            let servers = TestServers::default().with(FIRST, Layout::Ssqp, wrong);
+        let wrong = [debug_file(&[1, 2]), SymbolizedCode::Bytes(b"<html>".to_vec()), SymbolizedCode::Endless];
+        for wrong in wrong.into_iter().chain([SymbolizedCode::Broken, SymbolizedCode::Refused]) {
+            let servers = TestServers::default().with(FIRST, SegmentLayout::Ssqp, wrong);
             let servers_and_right =
                 TestServers { answers: servers.answers.clone(), ..TestServers::default() };
             assert_eq!(fetch(servers), (Fetch::Failed, false));
-            let servers_and_right = servers_and_right.with(SECOND, Layout::Debuginfod, right());
+            let servers_and_right = servers_and_right.with(SECOND, SegmentLayout::Debuginfod, right());
             assert_eq!(fetch(servers_and_right), (Fetch::Found, true));
         }
     }
 
     #[test]
     fn a_layout_that_has_proven_right_is_the_only_one_from_then_on() {
-        let servers = Arc::new(TestServers::default().with(FIRST, Layout::Debuginfod, right()));
+        let servers = Arc::new(TestServers::default().with(FIRST, SegmentLayout::Debuginfod, right()));
         let (_directory, mut downloader) = downloader(&servers);
         assert_eq!(downloader.fetch(&request()), Fetch::Found);
         assert_eq!(servers.asked.lock().unwrap().len(), 2);
@@ -318,10 +318,10 @@ mod tests {
 
     #[test]
     fn a_server_that_keeps_failing_is_not_asked_any_more() {
-        let servers = TestServers::default().with(FIRST, Layout::Ssqp, Answer::Refused).with(
+        let servers = TestServers::default().with(FIRST, SegmentLayout::Ssqp, SymbolizedCode::Refused).with(
             SECOND,
-            Layout::Ssqp,
-            Answer::Refused,
+            SegmentLayout::Ssqp,
+            SymbolizedCode::Refused,
         );
         let servers = Arc::new(servers);
         let (_directory, mut downloader) = downloader(&servers);
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn there_is_an_end_of_bytes_and_of_time_for_all_files_together() {
-        let servers = Arc::new(TestServers::default().with(FIRST, Layout::Ssqp, right()));
+        let servers = Arc::new(TestServers::default().with(FIRST, SegmentLayout::Ssqp, right()));
         let (_directory, mut downloader) = downloader(&servers);
         downloader.limits.bytes_left = 10;
         assert_eq!(downloader.fetch(&request()), Fetch::Failed);
@@ -344,7 +344,8 @@ mod tests {
 
     #[test]
     fn nothing_is_downloaded_for_a_session_that_has_ended() {
-        let servers = Arc::new(TestServers::default().with(FIRST, Layout::Ssqp, Answer::Endless));
+        let servers =
+            Arc::new(TestServers::default().with(FIRST, SegmentLayout::Ssqp, SymbolizedCode::Endless));
         let (_directory, mut downloader) = downloader(&servers);
         downloader.limits.file_bytes = u64::MAX;
         downloader.requests.end();

@@ -19,7 +19,7 @@ pub use self::{
     cache::Cache,
     places::CacheDirectories,
     requests::Fetch,
-    server::{Layout, Server},
+    server::{SegmentLayout, Server},
 };
 use self::{download::Downloader, http::Transport, requests::Requests};
 

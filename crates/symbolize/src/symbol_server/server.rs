@@ -13,14 +13,14 @@ const SSQP_ID_DIGITS: usize = 40;
 
 /// How a server lays out what it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
+pub enum SegmentLayout {
     /// Simple Symbol Query Protocol ("SSQP Key Conventions", section "ELF-buildid").
     Ssqp,
     /// debuginfod(8), section "Webapi".
     Debuginfod,
 }
 
-impl Layout {
+impl SegmentLayout {
     /// Where the debug file is below the server's address. Of the id nothing but hexadecimal digits goes into it.
     pub fn path(self, id: &BuildId) -> String {
         match self {
@@ -39,7 +39,7 @@ pub struct Server {
     /// Without a slash behind it.
     pub url: String,
     /// The layouts it may have, likeliest first.
-    pub layouts: Vec<Layout>,
+    pub layouts: Vec<SegmentLayout>,
 }
 
 impl Server {
@@ -47,12 +47,12 @@ impl Server {
     /// found out. Why there are none, where there are none.
     pub fn of_name(name: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Vec<Self>, String> {
         match name {
-            "microsoft" => Ok(vec![Self::at(MICROSOFT, &[Layout::Ssqp])]),
+            "microsoft" => Ok(vec![Self::at(MICROSOFT, &[SegmentLayout::Ssqp])]),
             "debuginfod" => {
                 let urls = variable(DEBUGINFOD_URLS).unwrap_or_default();
                 // Between the addresses stand words about signatures.
                 let urls = urls.split_whitespace().filter(|url| is_address(url));
-                let servers: Vec<_> = urls.map(|url| Self::at(url, &[Layout::Debuginfod])).collect();
+                let servers: Vec<_> = urls.map(|url| Self::at(url, &[SegmentLayout::Debuginfod])).collect();
                 if servers.is_empty() {
                     return Err(format!(
                         "the symbol server `debuginfod` needs addresses in {DEBUGINFOD_URLS}"
@@ -60,7 +60,9 @@ impl Server {
                 }
                 Ok(servers)
             }
-            url if is_address(url) => Ok(vec![Self::at(url, &[Layout::Ssqp, Layout::Debuginfod])]),
+            url if is_address(url) => {
+                Ok(vec![Self::at(url, &[SegmentLayout::Ssqp, SegmentLayout::Debuginfod])])
+            }
             other => Err(format!(
                 "`{other}` is no symbol server: give an address that begins with https:// or http://, `microsoft`, or \
                  `debuginfod`"
@@ -68,7 +70,7 @@ impl Server {
         }
     }
 
-    fn at(url: &str, layouts: &[Layout]) -> Self {
+    fn at(url: &str, layouts: &[SegmentLayout]) -> Self {
         Self { url: url.trim_end_matches('/').to_owned(), layouts: layouts.to_vec() }
     }
 }
@@ -90,23 +92,23 @@ mod tests {
     fn both_layouts_have_a_build_id_in_lower_case_digits() {
         let id = BuildId::new(&[0xAB, 0xCD, 0x01]).unwrap();
         let padded = format!("abcd01{}", "0".repeat(34));
-        assert_eq!(Layout::Ssqp.path(&id), format!("_.debug/elf-buildid-sym-{padded}/_.debug"));
-        assert_eq!(Layout::Debuginfod.path(&id), "buildid/abcd01/debuginfo");
+        assert_eq!(SegmentLayout::Ssqp.path(&id), format!("_.debug/elf-buildid-sym-{padded}/_.debug"));
+        assert_eq!(SegmentLayout::Debuginfod.path(&id), "buildid/abcd01/debuginfo");
         let long = BuildId::new(&[7; 32]).unwrap();
-        assert_eq!(Layout::Ssqp.path(&long).len(), "_.debug/elf-buildid-sym-/_.debug".len() + 64);
+        assert_eq!(SegmentLayout::Ssqp.path(&long).len(), "_.debug/elf-buildid-sym-/_.debug".len() + 64);
     }
 
     #[test]
     fn names_stand_for_servers_and_addresses_for_themselves() {
         let microsoft = of_name("microsoft", "").unwrap();
-        assert_eq!((&*microsoft[0].url, &*microsoft[0].layouts), (MICROSOFT, &[Layout::Ssqp][..]));
+        assert_eq!((&*microsoft[0].url, &*microsoft[0].layouts), (MICROSOFT, &[SegmentLayout::Ssqp][..]));
         let distribution =
             of_name("debuginfod", " https://a.example/ ima:enforcing http://b.example ").unwrap();
         let urls: Vec<_> = distribution.iter().map(|server| &*server.url).collect();
         assert_eq!(urls, ["https://a.example", "http://b.example"]);
         let own = of_name("http://symbols.example:8080/store//", "").unwrap();
         assert_eq!(own[0].url, "http://symbols.example:8080/store");
-        assert_eq!(own[0].layouts, [Layout::Ssqp, Layout::Debuginfod]);
+        assert_eq!(own[0].layouts, [SegmentLayout::Ssqp, SegmentLayout::Debuginfod]);
     }
 
     #[test]

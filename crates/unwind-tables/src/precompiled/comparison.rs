@@ -61,7 +61,7 @@ fn compare_image(path: &Path, tally: &mut Tally) {
     let Ok(Some((precompiled, _))) = Precompiled::read(open()) else { return };
     tally.images += 1;
     tally.malformed += precompiled.malformed_functions;
-    let mut pieces = Pieces::new(open(), Arc::default()).unwrap();
+    let mut pieces = PagedImage::new(open(), Arc::default()).unwrap();
     let pe = Pe::read(&mut pieces).unwrap();
     let mut code = CodePiece::default();
     for function in &precompiled.functions {

@@ -20,7 +20,7 @@ use super::{
     rule::of_code,
     table::{Statistics, UnwindTable},
 };
-use profiler_binary_reader::{Bytes, Defect, Image, Layout, Pieces};
+use profiler_binary_reader::{ByteCursor, Image, PagedImage, ParseError, SegmentLayout};
 use profiler_dotnet_symbols::pe::{
     Pe,
     precompiled::{Header, RUNTIME_FUNCTIONS},
@@ -73,8 +73,8 @@ impl Function {
 
 impl Precompiled {
     /// Reads it; `None` where there is no precompiled code for this machine.
-    pub(super) fn read(image: Image) -> Result<Option<(Self, Layout)>, Defect> {
-        let mut pieces = Pieces::new(image, Arc::default())?;
+    pub(super) fn read(image: Image) -> Result<Option<(Self, SegmentLayout)>, ParseError> {
+        let mut pieces = PagedImage::new(image, Arc::default())?;
         let pe = Pe::read(&mut pieces)?;
         if pe.native_header.len() == 0 || !pe.is_of_this_machine {
             return Ok(None);
@@ -89,15 +89,15 @@ impl Precompiled {
         Ok(Some((precompiled, pe.layout())))
     }
 
-    /// The table; [`Defect::TooLarge`] when it may not go on.
-    pub(super) fn table(&self, may_go_on: &dyn Fn() -> bool) -> Result<UnwindTable, Defect> {
+    /// The table; [`ParseError::TooLarge`] when it may not go on.
+    pub(super) fn table(&self, may_go_on: &dyn Fn() -> bool) -> Result<UnwindTable, ParseError> {
         let mut statistics =
             Statistics { malformed_functions: self.malformed_functions, ..Statistics::default() };
         let mut rows =
             RowWriter::new(self.functions.first().map_or(0, |function| function.start >> PAGE_BITS));
         for (index, function) in self.functions.iter().enumerate() {
             if index.is_multiple_of(FUNCTIONS_BETWEEN_ASKING) && !may_go_on() {
-                return Err(Defect::TooLarge);
+                return Err(ParseError::TooLarge);
             }
             match self.descriptions.prologue(function.description) {
                 Ok(prologue) => {
@@ -118,7 +118,12 @@ impl Precompiled {
     }
 
     /// Writes the rows of a function, and tells how many of them have no rule.
-    fn write(&self, function: Function, prologue: &Prologue, rows: &mut RowWriter) -> Result<u32, Defect> {
+    fn write(
+        &self,
+        function: Function,
+        prologue: &Prologue,
+        rows: &mut RowWriter,
+    ) -> Result<u32, ParseError> {
         let building = prologue.frames.iter().map(|(offset, frame)| (u32::from(*offset), *frame));
         let building = building.map(|(offset, frame)| (function.start.saturating_add(offset), frame));
         let way_back = epilogue::frames(prologue);
@@ -144,7 +149,7 @@ impl Precompiled {
         self.epilogues.get(place(function.start)..place(function.end)).unwrap_or_default()
     }
 
-    fn find_epilogues(&mut self, pieces: &Pieces, pe: &Pe) -> Result<(), Defect> {
+    fn find_epilogues(&mut self, pieces: &PagedImage, pe: &Pe) -> Result<(), ParseError> {
         let mut code = CodePiece::default();
         for function in &self.functions {
             let Range { start, end } = function.addresses();
@@ -169,7 +174,7 @@ struct CodePiece {
 }
 
 impl CodePiece {
-    fn of_function(&mut self, pieces: &Pieces, pe: &Pe, function: Function) -> Result<&[u8], Defect> {
+    fn of_function(&mut self, pieces: &PagedImage, pe: &Pe, function: Function) -> Result<&[u8], ParseError> {
         let bytes = (function.end - function.start) as usize;
         let at = |piece: &Self| function.start.checked_sub(piece.start).map(|at| at as usize);
         let is_read = at(self).is_some_and(|at| self.bytes.get(at..at + bytes).is_some());
@@ -178,7 +183,7 @@ impl CodePiece {
             let span = rest.first(rest.len().min(CODE_PIECE_BYTES.max(bytes as u32).into()))?;
             *self = Self { start: function.start, bytes: pieces.read_all(span, MAX_FUNCTION_BYTES.into())? };
         }
-        at(self).and_then(|at| self.bytes.get(at..at + bytes)).ok_or(Defect::Malformed)
+        at(self).and_then(|at| self.bytes.get(at..at + bytes)).ok_or(ParseError::Malformed)
     }
 }
 
@@ -198,12 +203,16 @@ fn read_functions(table: &[u8]) -> (Vec<Function>, u32) {
     (functions, malformed)
 }
 
-fn read_function(entry: &[u8]) -> Result<Function, Defect> {
-    let mut fields = Bytes::at(entry, 0);
+fn read_function(entry: &[u8]) -> Result<Function, ParseError> {
+    let mut fields = ByteCursor::at(entry, 0);
     Ok(Function { start: fields.u32()?, end: fields.u32()?, description: fields.u32()? })
 }
 
-fn read_descriptions(pieces: &Pieces, pe: &Pe, functions: &[Function]) -> Result<Descriptions, Defect> {
+fn read_descriptions(
+    pieces: &PagedImage,
+    pe: &Pe,
+    functions: &[Function],
+) -> Result<Descriptions, ParseError> {
     let addresses = || functions.iter().map(|function| function.description);
     let (Some(first), Some(last)) = (addresses().min(), addresses().max()) else {
         return Ok(Descriptions::default());
@@ -346,13 +355,13 @@ mod tests {
         let expected = Statistics { functions: 2, malformed_functions: 1, ..Statistics::default() };
         assert_eq!(apart.statistics(), expected);
         let before_all = changed(&[(FUNCTIONS + 8, &[0, 0, 0, 0])]);
-        assert!(matches!(TableSource::read(Image::Memory(before_all)), Err(Defect::Malformed)));
+        assert!(matches!(TableSource::read(Image::Memory(before_all)), Err(ParseError::Malformed)));
     }
 
     #[test]
     fn who_may_not_go_on_gets_no_table() {
         let source = TableSource::read(Image::Memory(IMAGE.to_vec())).unwrap().unwrap();
-        assert_eq!(source.table(&|| false).unwrap_err(), Defect::TooLarge);
+        assert_eq!(source.table(&|| false).unwrap_err(), ParseError::TooLarge);
     }
 
     #[test]

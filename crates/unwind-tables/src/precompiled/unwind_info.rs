@@ -5,7 +5,7 @@
 
 use profiler_common::unwind::{CfaRule, FramePointerRule, Rule};
 
-use profiler_binary_reader::{Bytes, Defect};
+use profiler_binary_reader::{ByteCursor, ParseError};
 
 /// Descriptions that continue another one. Windows ends at as many.
 const MAX_CHAIN: usize = 32;
@@ -94,11 +94,11 @@ enum Step {
 
 impl Descriptions {
     /// What the description at an address of the image says.
-    pub(super) fn prologue(&self, address: u32) -> Result<Prologue, Defect> {
+    pub(super) fn prologue(&self, address: u32) -> Result<Prologue, ParseError> {
         let mut chain = vec![self.read(address)?];
         while let Some(next) = chain.last().and_then(|description| description.continues) {
             if chain.len() >= MAX_CHAIN {
-                return Err(Defect::TooLarge);
+                return Err(ParseError::TooLarge);
             }
             chain.push(self.read(next)?);
         }
@@ -112,7 +112,7 @@ impl Descriptions {
         prologue.frames.push((0, frame));
         for (end, step) in own.steps {
             if prologue.frames.last().is_some_and(|(before, _)| *before > end) {
-                return Err(Defect::Malformed);
+                return Err(ParseError::Malformed);
             }
             prologue.apply(&mut frame, step)?;
             // Several steps can be one instruction.
@@ -122,9 +122,9 @@ impl Descriptions {
         Ok(prologue)
     }
 
-    fn read(&self, address: u32) -> Result<Description, Defect> {
-        let at = address.checked_sub(self.address).ok_or(Defect::Malformed)?;
-        let mut fields = Bytes::at(&self.bytes, at as usize);
+    fn read(&self, address: u32) -> Result<Description, ParseError> {
+        let at = address.checked_sub(self.address).ok_or(ParseError::Malformed)?;
+        let mut fields = ByteCursor::at(&self.bytes, at as usize);
         Description::read(&mut fields)
     }
 }
@@ -138,12 +138,12 @@ struct Description {
 }
 
 impl Description {
-    fn read(fields: &mut Bytes<'_>) -> Result<Self, Defect> {
+    fn read(fields: &mut ByteCursor<'_>) -> Result<Self, ParseError> {
         const VERSION: u8 = 1;
         const IS_CHAINED: u8 = 4 << 3;
         let [version_and_flags, _prologue_bytes, slots, frame] = fields.array()?;
         if version_and_flags & 7 != VERSION {
-            return Err(Defect::Malformed);
+            return Err(ParseError::Malformed);
         }
         let codes = fields.position();
         let end = codes + 2 * usize::from(slots);
@@ -155,7 +155,7 @@ impl Description {
             }
         }
         if fields.position() != end {
-            return Err(Defect::Malformed);
+            return Err(ParseError::Malformed);
         }
         // The last instruction comes first.
         steps.reverse();
@@ -172,35 +172,35 @@ impl Description {
 
 /// The step that a code says, and nothing for one that matters to no frame. `frame` is the register that points into the
 /// frame and how far, in units of 16 bytes.
-fn read_step(fields: &mut Bytes<'_>, frame: u8) -> Result<Option<Step>, Defect> {
+fn read_step(fields: &mut ByteCursor<'_>, frame: u8) -> Result<Option<Step>, ParseError> {
     let [code] = fields.array()?;
     let (code, information) = (code & 15, code >> 4);
     let points = |bytes: u32| {
         if frame & 15 == FRAME_POINTER {
             Ok(Some(Step::SetFramePointer(bytes)))
         } else {
-            Err(Defect::Malformed)
+            Err(ParseError::Malformed)
         }
     };
-    let in_words = |count: u32| count.checked_mul(WORD).ok_or(Defect::Malformed);
+    let in_words = |count: u32| count.checked_mul(WORD).ok_or(ParseError::Malformed);
     match code {
         PUSH => Ok(Some(Step::Push(information))),
         ALLOCATE_LARGE if information == 0 => Ok(Some(Step::Allocate(in_words(fields.u16()?.into())?))),
         ALLOCATE_LARGE => Ok(Some(Step::Allocate(fields.u32()?))),
         ALLOCATE_SMALL => Ok(Some(Step::Allocate(in_words(u32::from(information) + 1)?))),
         SET_FRAME_POINTER => points(u32::from(frame >> 4) * 16),
-        SET_FRAME_POINTER_FAR => points(fields.u32()?.checked_mul(16).ok_or(Defect::Malformed)?),
+        SET_FRAME_POINTER_FAR => points(fields.u32()?.checked_mul(16).ok_or(ParseError::Malformed)?),
         SAVE => Ok(Some(Step::Save(information, in_words(fields.u16()?.into())?))),
         SAVE_FAR => Ok(Some(Step::Save(information, fields.u32()?))),
         SAVE_VECTOR => fields.u16().map(|_| None),
         SAVE_VECTOR_FAR => fields.u32().map(|_| None),
-        _ => Err(Defect::Malformed),
+        _ => Err(ParseError::Malformed),
     }
 }
 
 impl Prologue {
-    fn apply(&mut self, frame: &mut Frame, step: Step) -> Result<(), Defect> {
-        let grown = |by: u32| frame.size.checked_add(by).ok_or(Defect::Malformed);
+    fn apply(&mut self, frame: &mut Frame, step: Step) -> Result<(), ParseError> {
+        let grown = |by: u32| frame.size.checked_add(by).ok_or(ParseError::Malformed);
         match step {
             Step::Push(register) => {
                 frame.size = grown(WORD)?;
@@ -215,10 +215,10 @@ impl Prologue {
                 self.allocates = true;
             }
             Step::SetFramePointer(above) => {
-                frame.above_frame_pointer = Some(frame.size.checked_sub(above).ok_or(Defect::Malformed)?);
+                frame.above_frame_pointer = Some(frame.size.checked_sub(above).ok_or(ParseError::Malformed)?);
             }
             Step::Save(FRAME_POINTER, above) => {
-                frame.saved_frame_pointer = Some(frame.size.checked_sub(above).ok_or(Defect::Malformed)?);
+                frame.saved_frame_pointer = Some(frame.size.checked_sub(above).ok_or(ParseError::Malformed)?);
             }
             Step::Save(..) => {}
         }
@@ -236,7 +236,7 @@ mod tests {
     const ADDRESS: u32 = 0x1000;
 
     /// What a description says: its flags, the register that points into the frame, and its slots.
-    fn described(flags: u8, frame: u8, slots: &[[u8; 2]], behind: &[u8]) -> Result<Prologue, Defect> {
+    fn described(flags: u8, frame: u8, slots: &[[u8; 2]], behind: &[u8]) -> Result<Prologue, ParseError> {
         let header = [1 | flags << 3, 0, u8::try_from(slots.len()).unwrap(), frame];
         let bytes = [&header, &slots.concat()[..], behind].concat();
         Descriptions { address: ADDRESS, bytes }.prologue(ADDRESS)
@@ -286,8 +286,8 @@ mod tests {
         assert_eq!(rule, saved(CfaRule::FramePointer, 32, FramePointerRule::AtCfa, -16));
         let far = described(3, 0x05, &[[10, 0x0b], [2, 0], [0, 0], [5, 0x52], [1, 0x50]], &[]).unwrap();
         assert_eq!(far.frames, near.frames);
-        assert_eq!(described(3, 0x23, &slots, &[]), Err(Defect::Malformed), "by another register");
-        assert_eq!(described(3, 0xf5, &slots, &[]), Err(Defect::Malformed), "above the frame");
+        assert_eq!(described(3, 0x23, &slots, &[]), Err(ParseError::Malformed), "by another register");
+        assert_eq!(described(3, 0xf5, &slots, &[]), Err(ParseError::Malformed), "above the frame");
     }
 
     #[test]
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(sizes, [(0, 16), (1, 24)]);
         let itself = [[0; 4], [0; 4], ADDRESS.to_le_bytes()].concat();
         let endless = descriptions([&own, &itself[..]].concat());
-        assert_eq!(endless.prologue(ADDRESS), Err(Defect::TooLarge));
+        assert_eq!(endless.prologue(ADDRESS), Err(ParseError::TooLarge));
     }
 
     #[test]
@@ -324,13 +324,13 @@ mod tests {
             ("a code that is cut off", &[[1, 0x01]]),
             ("instructions out of order", &[[1, 0x50], [3, 0x30]]),
         ] {
-            assert_eq!(described(3, 0, slots, &[0; 8]), Err(Defect::Malformed), "{what}");
+            assert_eq!(described(3, 0, slots, &[0; 8]), Err(ParseError::Malformed), "{what}");
         }
         let other_version = Descriptions { address: 0, bytes: vec![2, 0, 0, 0] };
-        assert_eq!(other_version.prologue(0), Err(Defect::Malformed));
-        assert_eq!(other_version.prologue(u32::MAX), Err(Defect::Malformed));
+        assert_eq!(other_version.prologue(0), Err(ParseError::Malformed));
+        assert_eq!(other_version.prologue(u32::MAX), Err(ParseError::Malformed));
         let later = Descriptions { address: 9, ..other_version };
-        assert_eq!(later.prologue(8), Err(Defect::Malformed));
+        assert_eq!(later.prologue(8), Err(ParseError::Malformed));
     }
 
     #[test]
@@ -338,7 +338,7 @@ mod tests {
         let huge = prologue(&[[7, 0x11], [0, 0], [0, 0xf0]]);
         assert_eq!(huge.frames[1].1.rule(), None);
         let wraps = [[8, 0x11], [0xff, 0xff], [0xff, 0xff], [7, 0x11], [0, 0], [0, 0xf0]];
-        assert_eq!(described(3, 0, &wraps, &[]), Err(Defect::Malformed));
+        assert_eq!(described(3, 0, &wraps, &[]), Err(ParseError::Malformed));
         let far_away = [[9, 0x50], [7, 0x11], [0, 0], [1, 0]];
         assert_eq!(prologue(&far_away).frames[2].1.rule(), None);
     }

@@ -21,7 +21,7 @@ impl Kind {
         Self::Code(CodeKind::Native),
         Self::Code(CodeKind::Inlined),
         Self::Code(CodeKind::Kernel),
-        Self::Code(CodeKind::Unnamed),
+        Self::Code(CodeKind::UnsymbolizedFrames),
     ];
 
     /// In the page's words.
@@ -33,7 +33,7 @@ impl Kind {
             Self::Code(CodeKind::Precompiled) => "precompiled",
             Self::Code(CodeKind::Jit) => "JIT",
             Self::Code(CodeKind::Inlined) => "inlined",
-            Self::Code(CodeKind::Unnamed) => "no name",
+            Self::Code(CodeKind::UnsymbolizedFrames) => "no name",
         }
     }
 }
@@ -120,9 +120,9 @@ impl Functions {
 mod tests {
     use super::*;
     use profiler_addresses::ElfAddress;
-    use profiler_profile::{FrameKind, Header, Naming, ProfileBuilder, Reason, SymbolSource};
+    use profiler_profile::{FrameKind, Header, ProfileBuilder, Reason, SymbolSource, Symbolization};
 
-    fn functions(frames: &[(&str, FrameKind, &str, Naming)]) -> Vec<Function> {
+    fn functions(frames: &[(&str, FrameKind, &str, Symbolization)]) -> Vec<Function> {
         let mut builder = ProfileBuilder::default();
         for (address, (name, kind, module, naming)) in (0..).zip(frames) {
             let (name, module) = (builder.string(name), Some(builder.module(module, &[])));
@@ -133,7 +133,7 @@ mod tests {
         functions.all().iter().cloned().collect()
     }
 
-    const NAMED: Naming = Naming::Symbol(SymbolSource::SymbolTable);
+    const NAMED: Symbolization = Symbolization::Symbol(SymbolSource::SymbolTable);
 
     #[test]
     fn a_method_is_one_function_however_its_code_was_compiled() {
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn no_name_harms_a_terminal() {
         let hostile = "x\u{1b}]0;y\u{7}\u{202e}\u{200f}\u{9b}\n";
-        for naming in [NAMED, Naming::Address(Reason::NoSymbols)] {
+        for naming in [NAMED, Symbolization::Address(Reason::NoSymbols)] {
             let found = functions(&[(hostile, FrameKind::Native, hostile, naming)]);
             let text = format!("{}{}", found[0].label, found[0].module);
             assert!(text.chars().all(|c| !c.is_control() && c != '\u{202e}' && c != '\u{200f}'), "{text:?}");

@@ -18,7 +18,7 @@ use crate::{
     },
 };
 use profiler_addresses::{FileOffset, RuntimeAddress};
-use profiler_processes::{Backing, FileId, Mapping, ProcessEvent, ProcessEventKind};
+use profiler_processes::{Backing, FileId, Mapping, SidebandEvent, SidebandEventKind};
 
 /// Enough for about 600 mmap events between two reads of the ring.
 const DATA_PAGES: usize = 16;
@@ -68,7 +68,7 @@ pub(super) fn decode(record: PerfRecord<'_>, batch: &mut Batch) {
 }
 
 /// The event in a record; `Some(None)` for a record that is ignored, `None` for one that does not decode.
-fn decode_event(record: PerfRecord<'_>) -> Option<Option<ProcessEvent>> {
+fn decode_event(record: PerfRecord<'_>) -> Option<Option<SidebandEvent>> {
     // With sample_id_all each record ends in the fields of sample_type, here the time alone.
     let (body, time) = record.body.split_last_chunk::<8>()?;
     let time_ns = u64::from_ne_bytes(*time);
@@ -76,29 +76,32 @@ fn decode_event(record: PerfRecord<'_>) -> Option<Option<ProcessEvent>> {
     let (pid, tid, kind) = match record.kind {
         PERF_RECORD_MMAP2 => {
             let (pid, tid) = (fields.u32()?, fields.u32()?);
-            (pid, tid, ProcessEventKind::Map(decode_mapping(&mut fields)?))
+            (pid, tid, SidebandEventKind::Map(decode_mapping(&mut fields)?))
         }
         PERF_RECORD_COMM => {
             let (pid, tid) = (fields.u32()?, fields.u32()?);
             let comm = fields.text();
             let exec = u32::from(record.misc) & PERF_RECORD_MISC_COMM_EXEC != 0;
-            (pid, tid, if exec { ProcessEventKind::Execute(comm) } else { ProcessEventKind::Rename(comm) })
+            (pid, tid, if exec { SidebandEventKind::Execute(comm) } else { SidebandEventKind::Rename(comm) })
         }
         PERF_RECORD_FORK => {
             let (pid, parent, tid) = (fields.u32()?, fields.u32()?, fields.u32()?);
-            let kind =
-                if pid == parent { ProcessEventKind::StartThread } else { ProcessEventKind::Fork { parent } };
+            let kind = if pid == parent {
+                SidebandEventKind::StartThread
+            } else {
+                SidebandEventKind::Fork { parent }
+            };
             (pid, tid, kind)
         }
         PERF_RECORD_EXIT => {
             let (pid, _parent, tid) = (fields.u32()?, fields.u32()?, fields.u32()?);
-            (pid, tid, ProcessEventKind::Exit)
+            (pid, tid, SidebandEventKind::Exit)
         }
         _ => return Some(None),
     };
     // 0 and -1 are tasks that the reader's PID namespace does not show, and the kernel itself.
     let visible = pid != 0 && pid != u32::MAX;
-    Some(visible.then_some(ProcessEvent { time_ns, pid, tid, kind }))
+    Some(visible.then_some(SidebandEvent { time_ns, pid, tid, kind }))
 }
 
 fn decode_mapping(fields: &mut Fields<'_>) -> Option<Mapping> {
@@ -168,7 +171,7 @@ mod tests {
         let batch = decoded(PERF_RECORD_MMAP2, 0, &mmap2());
         let event = &batch.events[0];
         assert_eq!((event.time_ns, event.pid, event.tid), (99, 7, 8));
-        let ProcessEventKind::Map(mapping) = &event.kind else { panic!("{event:?}") };
+        let SidebandEventKind::Map(mapping) = &event.kind else { panic!("{event:?}") };
         assert_eq!((mapping.start.0, mapping.end.0, mapping.offset.0), (0x1000, 0x3000, 0x500));
         let id = FileId { major: 8, minor: 1, inode: 77 };
         assert_eq!(mapping.backing, Backing::File { id, path: "/lib/x.so".into() });
@@ -179,21 +182,21 @@ mod tests {
         let bytes = body(&[&words(&[7, 7]), b"ls\0\0\0\0\0\0"], 5);
         assert_eq!(
             decoded(PERF_RECORD_COMM, PERF_RECORD_MISC_COMM_EXEC, &bytes).events[0].kind,
-            ProcessEventKind::Execute("ls".to_owned())
+            SidebandEventKind::Execute("ls".to_owned())
         );
         assert_eq!(
             decoded(PERF_RECORD_COMM, 0, &bytes).events[0].kind,
-            ProcessEventKind::Rename("ls".to_owned())
+            SidebandEventKind::Rename("ls".to_owned())
         );
     }
 
     #[test]
     fn a_new_thread_and_a_new_process_are_distinguished() {
         let thread = body(&[&words(&[7, 7, 9, 7]), &1_u64.to_ne_bytes()], 5);
-        assert_eq!(decoded(PERF_RECORD_FORK, 0, &thread).events[0].kind, ProcessEventKind::StartThread);
+        assert_eq!(decoded(PERF_RECORD_FORK, 0, &thread).events[0].kind, SidebandEventKind::StartThread);
         let process = body(&[&words(&[9, 7, 9, 7]), &1_u64.to_ne_bytes()], 5);
         let batch = decoded(PERF_RECORD_FORK, 0, &process);
-        assert_eq!(batch.events[0].kind, ProcessEventKind::Fork { parent: 7 });
+        assert_eq!(batch.events[0].kind, SidebandEventKind::Fork { parent: 7 });
         assert_eq!((batch.events[0].pid, batch.events[0].tid), (9, 9));
     }
 

@@ -17,8 +17,8 @@ use crate::{
     sampler::ebpf::{InstallError, InstalledFile, UnwindMaps},
     sys::usage::thread_cpu_time,
 };
-use profiler_binary_reader::{Defect, Image, Layout};
-use profiler_processes::{Backing, FileId, Mapping, Proc, root::Root};
+use profiler_binary_reader::{Image, ParseError, SegmentLayout};
+use profiler_processes::{Backing, FileId, Mapping, ProcFs, root_directory::RootDirectory};
 use profiler_unwind_tables::{TableSource, UnwindTable};
 
 /// The most of the kernel's memory that tables take.
@@ -43,8 +43,8 @@ pub(super) struct FileKey(u32);
 /// The tables.
 #[derive(Debug)]
 pub(super) struct Files {
-    proc: Arc<Proc>,
-    host: Root,
+    proc: Arc<ProcFs>,
+    host: RootDirectory,
     tables: HashMap<FileKey, Table>,
     /// The table of what was looked at; `None` when it has none.
     seen: HashMap<Identity, Option<FileKey>>,
@@ -67,7 +67,7 @@ enum Identity {
 #[derive(Debug)]
 struct Table {
     /// Where a mapping of the file begins in its table.
-    layout: Layout,
+    layout: SegmentLayout,
     is_managed: bool,
     source: u64,
     installed: InstalledFile,
@@ -78,7 +78,7 @@ struct Table {
 
 impl Files {
     /// No file.
-    pub(super) fn new(proc: Arc<Proc>, host: Root) -> Self {
+    pub(super) fn new(proc: Arc<ProcFs>, host: RootDirectory) -> Self {
         Self {
             proc,
             host,
@@ -112,7 +112,7 @@ impl Files {
     /// The table of the kernel's code in every process.
     pub(super) fn vdso(&mut self, maps: &mut UnwindMaps, stop: &dyn Fn() -> bool) -> Option<FileKey> {
         let proc = Arc::clone(&self.proc);
-        let image = || proc.vdso().map(Image::Memory).map_err(|_| Defect::Malformed);
+        let image = || proc.vdso().map(Image::Memory).map_err(|_| ParseError::Malformed);
         self.of_image(maps, Identity::Vdso, "[vdso]", image, stop)
     }
 
@@ -175,7 +175,7 @@ impl Files {
         maps: &mut UnwindMaps,
         identity: Identity,
         path: &str,
-        image: impl FnOnce() -> Result<Image, Defect>,
+        image: impl FnOnce() -> Result<Image, ParseError>,
         stop: &dyn Fn() -> bool,
     ) -> Option<FileKey> {
         if let Some(key) = self.seen.get(&identity) {
@@ -202,7 +202,7 @@ impl Files {
         path: &str,
         stop: &dyn Fn() -> bool,
     ) -> Option<FileKey> {
-        let told = |defect: &Defect| log::debug!("no unwind table of `{path}`: {defect:?}");
+        let told = |defect: &ParseError| log::debug!("no unwind table of `{path}`: {defect:?}");
         let source = self.hasher.hash_one(made_of);
         if let Some(key) = self.by_source.get(&source) {
             return Some(*key);
@@ -307,7 +307,7 @@ mod tests {
 
     impl Fixture {
         fn new() -> Option<Self> {
-            let files = Files::new(Arc::new(Proc::live()), Root::open(Path::new("/")).unwrap());
+            let files = Files::new(Arc::new(ProcFs::live()), RootDirectory::open(Path::new("/")).unwrap());
             Some(Self { files, maps: unwind_maps()? })
         }
 

@@ -24,7 +24,7 @@ use crate::{
     sampler::{Batch, ebpf::UnwindMaps},
     sys::usage::thread_cpu_time,
 };
-use profiler_processes::ProcessEvent;
+use profiler_processes::SidebandEvent;
 
 /// How much may wait for the thread, and how many events of each. What does not fit is not lost: all mappings are read
 /// again then, which takes no longer than so many events.
@@ -41,7 +41,7 @@ const TIDY_INTERVAL: Duration = Duration::from_secs(5);
 /// kernel to give their memory back nor for a file system that never answers.
 #[derive(Debug)]
 pub(super) struct Unwinding {
-    told: Option<SyncSender<Told>>,
+    told: Option<SyncSender<RuntimeMethod>>,
     flags: Arc<Flags>,
     thread: Thread,
 }
@@ -56,10 +56,10 @@ struct Flags {
 
 /// What the thread is told.
 #[derive(Debug)]
-enum Told {
+enum RuntimeMethod {
     /// These processes will be sampled. Who asks hears when their tables are there.
     Expected(Vec<u32>, SyncSender<()>),
-    Happened(Vec<ProcessEvent>),
+    Happened(Vec<SidebandEvent>),
     /// A walk in these processes met code without a table.
     UnknownCode(Vec<u32>),
 }
@@ -78,7 +78,7 @@ impl Unwinding {
         let unwinding = Self { told: Some(told), flags, thread: thread.thread().clone() };
         if !expected.is_empty() {
             let (ready, is_ready) = sync_channel(1);
-            unwinding.tell(Told::Expected(expected.to_vec(), ready));
+            unwinding.tell(RuntimeMethod::Expected(expected.to_vec(), ready));
             // What is not there by then comes later.
             let _ = is_ready.recv_timeout(MAX_FIRST_WAIT);
         }
@@ -90,16 +90,16 @@ impl Unwinding {
         if batch.lost_events > 0 || batch.events.len() > MAX_EVENTS {
             self.flags.missed.store(true, Ordering::Release);
             // Nothing, for the thread to notice.
-            self.tell(Told::Happened(Vec::new()));
+            self.tell(RuntimeMethod::Happened(Vec::new()));
         } else if !batch.events.is_empty() {
-            self.tell(Told::Happened(batch.events.clone()));
+            self.tell(RuntimeMethod::Happened(batch.events.clone()));
         }
         if !batch.stale_mappings.is_empty() {
-            self.tell(Told::UnknownCode(batch.stale_mappings.clone()));
+            self.tell(RuntimeMethod::UnknownCode(batch.stale_mappings.clone()));
         }
     }
 
-    fn tell(&self, what: Told) {
+    fn tell(&self, what: RuntimeMethod) {
         let is_told = self.told.as_ref().is_some_and(|told| told.try_send(what).is_ok());
         if !is_told {
             self.flags.missed.store(true, Ordering::Release);
@@ -116,7 +116,7 @@ impl Drop for Unwinding {
     }
 }
 
-fn run(mut spaces: Spaces, hears: &Receiver<Told>, flags: &Flags) {
+fn run(mut spaces: Spaces, hears: &Receiver<RuntimeMethod>, flags: &Flags) {
     // Stacks are short until the tables are there. More than its allowance it does not take.
     go_first();
     let stop = || flags.stop.load(Ordering::Acquire);
@@ -166,14 +166,14 @@ fn rest(time: Duration, stop: impl Fn() -> bool) {
 }
 
 /// Takes note of something. Gives who waits until the tables are there.
-fn apply(spaces: &mut Spaces, what: Told) -> Option<SyncSender<()>> {
+fn apply(spaces: &mut Spaces, what: RuntimeMethod) -> Option<SyncSender<()>> {
     match what {
-        Told::Expected(pids, ready) => {
+        RuntimeMethod::Expected(pids, ready) => {
             pids.into_iter().for_each(|pid| spaces.expect(pid));
             return Some(ready);
         }
-        Told::Happened(events) => events.into_iter().for_each(|event| spaces.happened(event)),
-        Told::UnknownCode(pids) => pids.into_iter().for_each(|pid| spaces.unknown_code(pid)),
+        RuntimeMethod::Happened(events) => events.into_iter().for_each(|event| spaces.happened(event)),
+        RuntimeMethod::UnknownCode(pids) => pids.into_iter().for_each(|pid| spaces.unknown_code(pid)),
     }
     None
 }

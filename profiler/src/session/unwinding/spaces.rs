@@ -14,7 +14,8 @@ use super::files::{FileKey, Files};
 use crate::sampler::ebpf::{InstallError, InstalledMappings, UnwindMaps};
 use profiler_addresses::RuntimeAddress;
 use profiler_processes::{
-    AddressSpace, Backing, FileId, Mapping, Proc, ProcessEvent, ProcessEventKind, maps, root::Root,
+    AddressSpace, Backing, FileId, Mapping, ProcFs, SidebandEvent, SidebandEventKind, maps,
+    root_directory::RootDirectory,
 };
 
 /// A process whose mappings are as they were when it was asked again, or have no room in the kernel, is asked half as
@@ -29,7 +30,7 @@ const PLACING_INTERVAL: Duration = Duration::from_millis(20);
 /// The processes, their mappings, and the tables of the files behind them.
 #[derive(Debug)]
 pub(super) struct Spaces {
-    proc: Arc<Proc>,
+    proc: Arc<ProcFs>,
     maps: UnwindMaps,
     files: Files,
     spaces: HashMap<u32, Space>,
@@ -75,8 +76,8 @@ struct Placed {
 impl Spaces {
     /// No process.
     pub(super) fn new(maps: UnwindMaps, follows_forks: bool) -> io::Result<Self> {
-        let proc = Arc::new(Proc::live());
-        let host = Root::open(Path::new("/"))?;
+        let proc = Arc::new(ProcFs::live());
+        let host = RootDirectory::open(Path::new("/"))?;
         let files = Files::new(Arc::clone(&proc), host);
         Ok(Self { proc, maps, files, spaces: HashMap::new(), round: Vec::new(), follows_forks })
     }
@@ -94,13 +95,13 @@ impl Spaces {
     }
 
     /// Follows what happened to a process.
-    pub(super) fn happened(&mut self, event: ProcessEvent) {
-        let ProcessEvent { time_ns, pid, tid, kind } = event;
+    pub(super) fn happened(&mut self, event: SidebandEvent) {
+        let SidebandEvent { time_ns, pid, tid, kind } = event;
         match kind {
-            ProcessEventKind::Map(mapping) => self.map(pid, mapping, time_ns),
-            ProcessEventKind::Execute(_) => self.execute(pid),
-            ProcessEventKind::Fork { parent } if self.follows_forks => self.fork(pid, parent),
-            ProcessEventKind::Exit => self.exit(pid, tid),
+            SidebandEventKind::Map(mapping) => self.map(pid, mapping, time_ns),
+            SidebandEventKind::Execute(_) => self.execute(pid),
+            SidebandEventKind::Fork { parent } if self.follows_forks => self.fork(pid, parent),
+            SidebandEventKind::Exit => self.exit(pid, tid),
             _ => {}
         }
     }
@@ -379,7 +380,7 @@ impl Space {
 }
 
 /// Whether a process whose first thread has ended goes on.
-fn has_other_threads(proc: &Proc, pid: u32) -> bool {
+fn has_other_threads(proc: &ProcFs, pid: u32) -> bool {
     let status = proc.read(pid, "status").unwrap_or_default();
     let mut lines = status.split(|byte| *byte == b'\n');
     let threads = lines.find_map(|line| line.strip_prefix(b"Threads:"));

@@ -8,7 +8,7 @@ use self::{
     schema::{MEMBER_REF_PARENT, RESOLUTION_SCOPE},
     tables::Tables,
 };
-use profiler_binary_reader::{Bytes, Defect, Pieces, Span};
+use profiler_binary_reader::{ByteCursor, ByteRange, PagedImage, ParseError};
 
 /// The longest name that is read. C# allows 511 characters.
 const MAX_NAME_BYTES: usize = 4 << 10;
@@ -29,9 +29,9 @@ const MAX_STREAMS: u16 = 16;
 #[derive(Clone, Debug)]
 pub(super) struct Metadata {
     tables: Tables,
-    strings: Span,
-    blobs: Span,
-    guids: Span,
+    strings: ByteRange,
+    blobs: ByteRange,
+    guids: ByteRange,
 }
 
 /// A type's name, outermost type first, with the namespace before the first.
@@ -42,17 +42,17 @@ pub(super) struct TypeName {
 }
 
 impl Metadata {
-    pub(super) fn read(pieces: &mut Pieces, root: Span) -> Result<Self, Defect> {
+    pub(super) fn read(pieces: &mut PagedImage, root: ByteRange) -> Result<Self, ParseError> {
         let bytes = pieces.up_to(root, MAX_ROOT_BYTES)?;
-        let mut header = Bytes::at(&bytes, 0);
+        let mut header = ByteCursor::at(&bytes, 0);
         if header.array()? != *b"BSJB" {
-            return Err(Defect::Malformed);
+            return Err(ParseError::Malformed);
         }
         header.skip(8);
         let version_bytes = header.u32()? as usize;
         header.skip(version_bytes.saturating_add(2));
         let streams = header.u16()?.min(MAX_STREAMS);
-        let mut found = [Span::default(); 4];
+        let mut found = [ByteRange::default(); 4];
         for _ in 0..streams {
             let (offset, size) = (header.u32()?, header.u32()?);
             let place = root.from(offset.into())?.first(size.into())?;
@@ -74,24 +74,28 @@ impl Metadata {
     }
 
     /// The name of the assembly that the module is of.
-    pub(super) fn assembly(&self, pieces: &mut Pieces) -> Result<String, Defect> {
+    pub(super) fn assembly(&self, pieces: &mut PagedImage) -> Result<String, ParseError> {
         self.string(pieces, Table::Assembly, 1, 7)
     }
 
     /// The name of an assembly that the module refers to.
-    pub(super) fn reference(&self, pieces: &mut Pieces, row: u32) -> Result<String, Defect> {
+    pub(super) fn reference(&self, pieces: &mut PagedImage, row: u32) -> Result<String, ParseError> {
         self.string(pieces, Table::AssemblyRef, row, 6)
     }
 
     /// What tells this build of the module from all others.
-    pub(super) fn mvid(&self, pieces: &mut Pieces) -> Result<[u8; 16], Defect> {
+    pub(super) fn mvid(&self, pieces: &mut PagedImage) -> Result<[u8; 16], ParseError> {
         let number =
-            self.tables.cell(pieces, Table::Module, 1, 2)?.checked_sub(1).ok_or(Defect::Malformed)?;
+            self.tables.cell(pieces, Table::Module, 1, 2)?.checked_sub(1).ok_or(ParseError::Malformed)?;
         pieces.array(self.guids.from(u64::from(number) * 16)?)
     }
 
     /// The name of a method of the module, the type it is of, and its signature.
-    pub(super) fn method(&self, pieces: &mut Pieces, row: u32) -> Result<(String, Token, Vec<u8>), Defect> {
+    pub(super) fn method(
+        &self,
+        pieces: &mut PagedImage,
+        row: u32,
+    ) -> Result<(String, Token, Vec<u8>), ParseError> {
         let name = self.string(pieces, Table::MethodDef, row, 3)?;
         let signature = self.blob(pieces, Table::MethodDef, row, 4)?;
         let owner = self.tables.rows_up_to(pieces, Table::TypeDef, 5, row)?;
@@ -99,27 +103,35 @@ impl Metadata {
     }
 
     /// As [`method`](Self::method), for one that the module refers to.
-    pub(super) fn member(&self, pieces: &mut Pieces, row: u32) -> Result<(String, Token, Vec<u8>), Defect> {
+    pub(super) fn member(
+        &self,
+        pieces: &mut PagedImage,
+        row: u32,
+    ) -> Result<(String, Token, Vec<u8>), ParseError> {
         let parent = self.tables.cell(pieces, Table::MemberRef, row, 0)?;
         let name = self.string(pieces, Table::MemberRef, row, 1)?;
         let signature = self.blob(pieces, Table::MemberRef, row, 2)?;
-        Ok((name, Token::of(MEMBER_REF_PARENT, parent).ok_or(Defect::Malformed)?, signature))
+        Ok((name, Token::of(MEMBER_REF_PARENT, parent).ok_or(ParseError::Malformed)?, signature))
     }
 
     /// The signature of a type that is no plain name.
-    pub(super) fn type_specification(&self, pieces: &mut Pieces, row: u32) -> Result<Vec<u8>, Defect> {
+    pub(super) fn type_specification(
+        &self,
+        pieces: &mut PagedImage,
+        row: u32,
+    ) -> Result<Vec<u8>, ParseError> {
         self.blob(pieces, Table::TypeSpec, row, 0)
     }
 
     /// The name of a type that is defined here or referred to.
-    pub(super) fn type_name(&self, pieces: &mut Pieces, token: Token) -> Result<TypeName, Defect> {
+    pub(super) fn type_name(&self, pieces: &mut PagedImage, token: Token) -> Result<TypeName, ParseError> {
         let mut name = TypeName::default();
         let mut token = token;
         while name.nested.len() < MAX_NESTING {
             let (own, namespace) = match token.table {
                 Table::TypeDef => (1, 2),
                 Table::TypeRef => (1, 2),
-                _ => return Err(Defect::Malformed),
+                _ => return Err(ParseError::Malformed),
             };
             name.nested.push(self.string(pieces, token.table, token.row, own)?);
             name.namespace = self.string(pieces, token.table, token.row, namespace)?;
@@ -131,15 +143,15 @@ impl Metadata {
                 }
             }
         }
-        Err(Defect::TooLarge)
+        Err(ParseError::TooLarge)
     }
 
     /// The name of the assembly that a type which is referred to is looked for in.
     pub(super) fn assembly_of(
         &self,
-        pieces: &mut Pieces,
+        pieces: &mut PagedImage,
         reference: Token,
-    ) -> Result<Option<String>, Defect> {
+    ) -> Result<Option<String>, ParseError> {
         let mut token = reference;
         for _ in 0..MAX_NESTING {
             match token.table {
@@ -154,10 +166,10 @@ impl Metadata {
                 _ => return Ok(None),
             }
         }
-        Err(Defect::TooLarge)
+        Err(ParseError::TooLarge)
     }
 
-    fn enclosing(&self, pieces: &mut Pieces, token: Token) -> Result<Option<Token>, Defect> {
+    fn enclosing(&self, pieces: &mut PagedImage, token: Token) -> Result<Option<Token>, ParseError> {
         if token.table == Table::TypeRef {
             let scope = self.tables.cell(pieces, Table::TypeRef, token.row, 0)?;
             return Ok(Token::of(RESOLUTION_SCOPE, scope).filter(|scope| scope.table == Table::TypeRef));
@@ -170,20 +182,32 @@ impl Metadata {
         Ok(Some(Token { table: Table::TypeDef, row: enclosing }))
     }
 
-    fn string(&self, pieces: &mut Pieces, table: Table, row: u32, column: usize) -> Result<String, Defect> {
+    fn string(
+        &self,
+        pieces: &mut PagedImage,
+        table: Table,
+        row: u32,
+        column: usize,
+    ) -> Result<String, ParseError> {
         let offset = self.tables.cell(pieces, table, row, column)?;
         let bytes = pieces.string(self.strings.from(offset.into())?, MAX_NAME_BYTES)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    fn blob(&self, pieces: &mut Pieces, table: Table, row: u32, column: usize) -> Result<Vec<u8>, Defect> {
+    fn blob(
+        &self,
+        pieces: &mut PagedImage,
+        table: Table,
+        row: u32,
+        column: usize,
+    ) -> Result<Vec<u8>, ParseError> {
         const MAX_LENGTH_BYTES: u64 = 4;
         let blob = self.blobs.from(self.tables.cell(pieces, table, row, column)?.into())?;
         let bytes = pieces.up_to(blob, MAX_LENGTH_BYTES)?;
-        let mut header = Bytes::at(&bytes, 0);
+        let mut header = ByteCursor::at(&bytes, 0);
         let length = u64::from(header.compressed()?);
         if length > MAX_SIGNATURE_BYTES {
-            return Err(Defect::TooLarge);
+            return Err(ParseError::TooLarge);
         }
         let blob = blob.from(header.position() as u64)?.first(length)?;
         pieces.up_to(blob, length)
@@ -191,7 +215,7 @@ impl Metadata {
 }
 
 /// The name of a stream, which is filled with zeros to a multiple of four bytes.
-fn stream_name(header: &mut Bytes<'_>) -> Result<Vec<u8>, Defect> {
+fn stream_name(header: &mut ByteCursor<'_>) -> Result<Vec<u8>, ParseError> {
     const MAX_WORDS: usize = 8;
     let mut name = Vec::new();
     for _ in 0..MAX_WORDS {
@@ -201,5 +225,5 @@ fn stream_name(header: &mut Bytes<'_>) -> Result<Vec<u8>, Defect> {
             return Ok(name);
         }
     }
-    Err(Defect::Malformed)
+    Err(ParseError::Malformed)
 }

@@ -1,7 +1,7 @@
 //! Where the rows of the metadata tables are, and what stands in them (ECMA-335 II.24.2.6).
 
 use super::schema::{Column, TABLES, Table, tag_bits};
-use profiler_binary_reader::{Bytes, Defect, Pieces, Span};
+use profiler_binary_reader::{ByteCursor, ByteRange, PagedImage, ParseError};
 
 /// Columns of a table.
 const MAX_COLUMNS: usize = 9;
@@ -16,7 +16,7 @@ pub(super) struct Tables(Vec<Place>);
 /// Where the rows of one table are.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    span: Span,
+    span: ByteRange,
     rows: u32,
     row_bytes: u32,
     /// Where each column begins in a row; a column that there is not has no width.
@@ -25,9 +25,9 @@ struct Place {
 
 impl Tables {
     /// Reads the header of the stream of tables.
-    pub(super) fn read(pieces: &mut Pieces, stream: Span) -> Result<Self, Defect> {
+    pub(super) fn read(pieces: &mut PagedImage, stream: ByteRange) -> Result<Self, ParseError> {
         let bytes = pieces.up_to(stream, MAX_HEADER_BYTES)?;
-        let mut header = Bytes::at(&bytes, 6);
+        let mut header = ByteCursor::at(&bytes, 6);
         let heap_sizes = header.u8()?;
         header.skip(1);
         let present = header.u64()?;
@@ -61,13 +61,13 @@ impl Tables {
     /// What stands in a column of a row, which is counted from 1.
     pub(super) fn cell(
         &self,
-        pieces: &mut Pieces,
+        pieces: &mut PagedImage,
         table: Table,
         row: u32,
         column: usize,
-    ) -> Result<u32, Defect> {
-        let place = self.0.get(table as usize).ok_or(Defect::Malformed)?;
-        let index = row.checked_sub(1).filter(|index| *index < place.rows).ok_or(Defect::Malformed)?;
+    ) -> Result<u32, ParseError> {
+        let place = self.0.get(table as usize).ok_or(ParseError::Malformed)?;
+        let index = row.checked_sub(1).filter(|index| *index < place.rows).ok_or(ParseError::Malformed)?;
         let (start, end) = (place.columns[column], place.columns[column + 1]);
         let at = u64::from(index) * u64::from(place.row_bytes) + u64::from(start);
         let cell = place.span.from(at)?;
@@ -81,11 +81,11 @@ impl Tables {
     /// How many rows have a number up to `value` in a column by which they are ordered.
     pub(super) fn rows_up_to(
         &self,
-        pieces: &mut Pieces,
+        pieces: &mut PagedImage,
         table: Table,
         column: usize,
         value: u32,
-    ) -> Result<u32, Defect> {
+    ) -> Result<u32, ParseError> {
         let (mut from, mut to) = (0, self.rows(table));
         while from < to {
             let middle = from.midpoint(to);

@@ -55,14 +55,14 @@ fn own() -> u32 {
     std::process::id()
 }
 
-fn happens(spaces: &mut Spaces, pid: u32, kind: ProcessEventKind) {
-    spaces.happened(ProcessEvent { time_ns: 1, pid, tid: pid, kind });
+fn happens(spaces: &mut Spaces, pid: u32, kind: SidebandEventKind) {
+    spaces.happened(SidebandEvent { time_ns: 1, pid, tid: pid, kind });
     settle(spaces);
 }
 
-fn jit(start: u64) -> ProcessEventKind {
+fn jit(start: u64) -> SidebandEventKind {
     let (start, end) = (RuntimeAddress(start), RuntimeAddress(start + 0x1000));
-    ProcessEventKind::Map(Mapping { start, end, offset: FileOffset(0), backing: Backing::Jit })
+    SidebandEventKind::Map(Mapping { start, end, offset: FileOffset(0), backing: Backing::Jit })
 }
 
 #[test]
@@ -85,15 +85,15 @@ fn the_code_that_runs_here_has_a_rule() {
 #[test]
 fn a_child_shares_its_parent_s_mappings_until_one_of_them_changes() {
     let Some(mut spaces) = spaces() else { return };
-    happens(&mut spaces, CHILD, ProcessEventKind::Fork { parent: own() });
+    happens(&mut spaces, CHILD, SidebandEventKind::Fork { parent: own() });
     let before = spaces.maps.process(own());
     assert_eq!(spaces.maps.process(CHILD), before);
     happens(&mut spaces, own(), jit(0x1000));
     let after = spaces.maps.process(own()).unwrap();
     assert_eq!(after.mappings, before.unwrap().mappings + 1);
     assert_eq!(spaces.maps.process(CHILD), before);
-    happens(&mut spaces, GRANDCHILD, ProcessEventKind::Fork { parent: CHILD });
-    happens(&mut spaces, CHILD, ProcessEventKind::Exit);
+    happens(&mut spaces, GRANDCHILD, SidebandEventKind::Fork { parent: CHILD });
+    happens(&mut spaces, CHILD, SidebandEventKind::Exit);
     assert_eq!((spaces.maps.process(CHILD), spaces.maps.process(GRANDCHILD)), (None, before));
 }
 
@@ -102,11 +102,11 @@ fn each_process_has_its_turn_before_one_has_its_next() {
     let Some(mut spaces) = spaces() else { return };
     let pids = [own(), CHILD, GRANDCHILD];
     for pid in [CHILD, GRANDCHILD] {
-        happens(&mut spaces, pid, ProcessEventKind::Fork { parent: own() });
+        happens(&mut spaces, pid, SidebandEventKind::Fork { parent: own() });
     }
     for (pid, start) in iter::zip(pids, [0x1000, 0x2000, 0x3000]) {
         let kind = jit(start);
-        spaces.happened(ProcessEvent { time_ns: 1, pid, tid: pid, kind });
+        spaces.happened(SidebandEvent { time_ns: 1, pid, tid: pid, kind });
     }
     for _ in 0..2 {
         let turns: BTreeSet<_> = pids.iter().filter_map(|_| spaces.next_behind()).collect();
@@ -134,15 +134,16 @@ fn a_process_goes_on_when_its_first_thread_ends_before_another() {
     let before = spaces.maps.process(own());
     let (end, ends) = mpsc::channel::<()>();
     let other = std::thread::spawn(move || ends.recv());
-    happens(&mut spaces, own(), ProcessEventKind::Exit);
+    happens(&mut spaces, own(), SidebandEventKind::Exit);
     assert_eq!(spaces.maps.process(own()), before);
     drop(end);
     assert!(other.join().unwrap().is_err());
-    happens(&mut spaces, CHILD, ProcessEventKind::Fork { parent: own() });
-    let other_thread = ProcessEvent { time_ns: 1, pid: CHILD, tid: CHILD + 1, kind: ProcessEventKind::Exit };
+    happens(&mut spaces, CHILD, SidebandEventKind::Fork { parent: own() });
+    let other_thread =
+        SidebandEvent { time_ns: 1, pid: CHILD, tid: CHILD + 1, kind: SidebandEventKind::Exit };
     spaces.happened(other_thread);
     assert_eq!(spaces.maps.process(CHILD), before, "its first thread goes on");
-    happens(&mut spaces, CHILD, ProcessEventKind::Exit);
+    happens(&mut spaces, CHILD, SidebandEventKind::Exit);
     assert_eq!(spaces.maps.process(CHILD), None);
 }
 
@@ -150,7 +151,7 @@ fn a_process_goes_on_when_its_first_thread_ends_before_another() {
 fn a_child_that_was_there_before_it_was_told_of_is_found_all_the_same() {
     let Some(mut spaces) = spaces() else { return };
     for _ in 0..2 {
-        happens(&mut spaces, CHILD, ProcessEventKind::Fork { parent: own() });
+        happens(&mut spaces, CHILD, SidebandEventKind::Fork { parent: own() });
         assert_eq!(spaces.maps.process(CHILD), spaces.maps.process(own()));
     }
 }
@@ -160,20 +161,20 @@ fn another_program_has_its_own_mappings() {
     let Some(mut spaces) = spaces() else { return };
     happens(&mut spaces, own(), jit(0x1000));
     let before = spaces.maps.process(own()).unwrap();
-    happens(&mut spaces, own(), ProcessEventKind::Execute("other".to_owned()));
+    happens(&mut spaces, own(), SidebandEventKind::Execute("other".to_owned()));
     let after = spaces.maps.process(own()).unwrap();
     assert_eq!(after.mappings, before.mappings - 1, "what was made up is in no program");
-    happens(&mut spaces, CHILD, ProcessEventKind::Fork { parent: own() });
-    happens(&mut spaces, CHILD, ProcessEventKind::Execute("gone".to_owned()));
+    happens(&mut spaces, CHILD, SidebandEventKind::Fork { parent: own() });
+    happens(&mut spaces, CHILD, SidebandEventKind::Execute("gone".to_owned()));
     assert_eq!(spaces.maps.process(CHILD), None);
 }
 
 #[test]
 fn when_all_have_ended_nothing_is_left() {
     let Some(mut spaces) = spaces() else { return };
-    happens(&mut spaces, CHILD, ProcessEventKind::Fork { parent: own() });
+    happens(&mut spaces, CHILD, SidebandEventKind::Fork { parent: own() });
     happens(&mut spaces, own(), jit(0x1000));
-    happens(&mut spaces, CHILD, ProcessEventKind::Exit);
+    happens(&mut spaces, CHILD, SidebandEventKind::Exit);
     spaces.forget(own());
     assert!(spaces.have_unused_files() && spaces.maps.processes().unwrap().is_empty());
     spaces.files.free_unused(&mut spaces.maps, Instant::now() + Duration::from_secs(3600));
@@ -241,7 +242,7 @@ fn files_that_are_mapped_no_more_are_forgotten() {
         let (start, end) = (RuntimeAddress(0x1000), RuntimeAddress(0x2000));
         let backing = Backing::File { id, path: "/nowhere".into() };
         let mapping = Mapping { start, end, offset: FileOffset(0), backing };
-        happens(&mut spaces, own(), ProcessEventKind::Map(mapping));
+        happens(&mut spaces, own(), SidebandEventKind::Map(mapping));
     }
     assert_eq!(spaces.spaces[&own()].files.len(), known + 1);
 }

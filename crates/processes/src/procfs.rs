@@ -10,7 +10,7 @@ use std::{
 
 use rustix::fs::{CWD, Mode, OFlags};
 
-use super::{Mapping, maps, root};
+use super::{Mapping, maps, root_directory};
 
 /// How much of one text file of a process is read. 100,000 mappings take about 10 MiB.
 const MAX_TEXT_BYTES: u64 = 64 << 20;
@@ -27,7 +27,7 @@ const MAX_CAPTURE_BYTES: u64 = 4 << 30;
 
 /// Reads what `/proc` tells of processes, and copies it into a capture when one is recorded.
 #[derive(Debug)]
-pub struct Proc {
+pub struct ProcFs {
     base: PathBuf,
     live: bool,
     capture: Option<Copies>,
@@ -40,7 +40,7 @@ struct Copies {
     left_bytes: AtomicU64,
 }
 
-impl Proc {
+impl ProcFs {
     /// The proc file system of this machine.
     pub fn live() -> Self {
         Self { base: "/proc".into(), live: true, capture: None }
@@ -105,8 +105,8 @@ impl Proc {
     }
 
     /// The root directory of a process.
-    pub fn root(&self, pid: u32) -> io::Result<root::Root> {
-        root::Root::open(&self.path(pid, "root"))
+    pub fn root(&self, pid: u32) -> io::Result<root_directory::RootDirectory> {
+        root_directory::RootDirectory::open(&self.path(pid, "root"))
     }
 
     /// The file behind a mapping, also when it is deleted or hidden by a mount (needs
@@ -114,7 +114,7 @@ impl Proc {
     pub fn open_mapped(&self, pid: u32, mapping: &Mapping) -> io::Result<File> {
         let path = self.path(pid, "map_files").join(range_name(mapping));
         let fd = rustix::fs::openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        root::open_regular(fd.as_fd())
+        root_directory::open_regular(fd.as_fd())
     }
 
     /// Puts a file that is behind a mapping into the capture, when one is recorded.
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
     use crate::Backing;
 
-    fn own_code(proc: &Proc) -> Mapping {
+    fn own_code(proc: &ProcFs) -> Mapping {
         let text = proc.read(std::process::id(), "maps").unwrap();
         let file = |mapping: &Mapping| matches!(&mapping.backing, Backing::File { .. });
         maps::parse_executable(&text).into_iter().find(file).unwrap()
@@ -221,7 +221,7 @@ mod tests {
     fn a_capture_reads_like_the_live_file_system_it_was_taken_from() {
         let pid = std::process::id();
         let directory = tempfile::tempdir().unwrap();
-        let live = Proc::captured_to(directory.path().to_owned());
+        let live = ProcFs::captured_to(directory.path().to_owned());
         let mapping = own_code(&live);
         let Backing::File { path, .. } = &mapping.backing else { unreachable!() };
         let file = live.root(pid).unwrap().open_file(Path::new(&**path)).unwrap();
@@ -229,7 +229,7 @@ mod tests {
         live.keep(pid, "told", b"text").unwrap();
         let vdso = live.vdso().unwrap();
 
-        let copy = Proc::of_capture(directory.path().to_owned());
+        let copy = ProcFs::of_capture(directory.path().to_owned());
         assert_eq!(own_code(&copy), mapping);
         assert_eq!(copy.read(pid, "told").unwrap(), b"text");
         assert_eq!(copy.vdso().unwrap(), vdso);
@@ -248,7 +248,7 @@ mod tests {
         copies.copy(endless(), Path::new("7/root/file")).unwrap();
         assert_eq!(fs::metadata(directory.path().join("7/root/file")).unwrap().len(), 6);
         assert!(copies.copy(endless(), Path::new("7/root/other")).is_err());
-        let full = Proc { base: "/proc".into(), live: true, capture: Some(copies) };
+        let full = ProcFs { base: "/proc".into(), live: true, capture: Some(copies) };
         let pid = std::process::id();
         assert!(!full.read(pid, "maps").unwrap().is_empty());
         assert!(!directory.path().join(pid.to_string()).exists());
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn no_file_is_put_beside_a_capture() {
         let directory = tempfile::tempdir().unwrap();
-        let proc = Proc::captured_to(directory.path().join("proc"));
+        let proc = ProcFs::captured_to(directory.path().join("proc"));
         let file = File::open("/proc/self/exe").unwrap();
         for path in ["/../../../escaped", "/tmp/../../../../escaped", "../../../escaped"] {
             assert!(proc.keep_in_root(7, Path::new(path), &file).is_err());
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn an_environment_without_end_is_read_to_the_limit() {
         let directory = tempfile::tempdir().unwrap();
-        let copy = Proc::of_capture(directory.path().to_owned());
+        let copy = ProcFs::of_capture(directory.path().to_owned());
         fs::create_dir(directory.path().join("7")).unwrap();
         File::create(directory.path().join("7/environ")).unwrap().set_len(1 << 40).unwrap();
         assert_eq!(copy.read(7, "environ").unwrap().len() as u64, MAX_ENVIRONMENT_BYTES);
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_there_is_an_error() {
-        assert!(Proc::live().read(u32::MAX, "maps").is_err());
-        assert!(!Proc::live().exists(u32::MAX));
+        assert!(ProcFs::live().read(u32::MAX, "maps").is_err());
+        assert!(!ProcFs::live().exists(u32::MAX));
     }
 }

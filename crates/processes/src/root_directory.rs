@@ -22,11 +22,11 @@ const MADE_UP_BY_THE_KERNEL: [FsWord; 5] =
 ///
 /// Holds the directory open: it stays reachable when the process has ended.
 #[derive(Debug)]
-pub struct Root {
+pub struct RootDirectory {
     directory: OwnedFd,
 }
 
-impl Root {
+impl RootDirectory {
     /// The root that `path` leads to, following a magic link such as `/proc/PID/root`.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -128,7 +128,7 @@ mod tests {
         std::fs::write(root.join("tmp/real"), "data").unwrap();
         symlink("/tmp/real", root.join("link")).unwrap();
 
-        let root = Root::open(&root).unwrap();
+        let root = RootDirectory::open(&root).unwrap();
         assert_eq!(io::read_to_string(root.open_file(Path::new("/link")).unwrap()).unwrap(), "data");
         assert!(root.open_file(Path::new("/tmp/absolute")).is_err());
         assert!(root.open_file(Path::new("/tmp/relative")).is_err());
@@ -140,7 +140,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let fifo = directory.path().join("fifo");
         rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        let root = Root::open(directory.path()).unwrap();
+        let root = RootDirectory::open(directory.path()).unwrap();
         assert_eq!(root.open_file(Path::new("/fifo")).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         assert_eq!(root.open_file(Path::new("/")).unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
@@ -157,7 +157,7 @@ mod tests {
         }
         symlink("..", inside.join("up")).unwrap();
         symlink("/nowhere", inside.join("dangling")).unwrap();
-        let root = Root::open(&inside).unwrap();
+        let root = RootDirectory::open(&inside).unwrap();
         let there = |path: &str| root.exists(Path::new(path));
         assert_eq!(["/tmp/file", "/dangling", "/missing", "/file/x"].map(there), [true, true, false, false]);
         let remove = |path: &str, uid| root.remove_file(Path::new(path), uid).map_err(|error| error.kind());
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn what_the_kernel_makes_up_is_refused_also_behind_a_link() {
-        let root = Root::open(Path::new("/")).unwrap();
+        let root = RootDirectory::open(Path::new("/")).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let link = directory.path().join("link");
         symlink("/proc/version", &link).unwrap();

@@ -6,7 +6,7 @@ use super::Mapping;
 
 /// One event, with the moment it happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProcessEvent {
+pub struct SidebandEvent {
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub time_ns: u64,
     /// The process it happened to, in the profiler's pid namespace.
@@ -14,12 +14,12 @@ pub struct ProcessEvent {
     /// The thread it happened in.
     pub tid: u32,
     /// What happened.
-    pub kind: ProcessEventKind,
+    pub kind: SidebandEventKind,
 }
 
 /// What happened to a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ProcessEventKind {
+pub enum SidebandEventKind {
     /// An executable mapping was made.
     Map(Mapping),
     /// A thread was renamed.

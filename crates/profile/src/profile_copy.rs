@@ -9,7 +9,7 @@ use super::{
 
 /// A profile in the making that takes from another what its samples need, and nothing else.
 #[derive(Debug)]
-pub struct Copy<'a> {
+pub struct ProfileCopy<'a> {
     from: &'a Profile,
     builder: ProfileBuilder,
     strings: HashMap<StringId, StringId>,
@@ -19,7 +19,7 @@ pub struct Copy<'a> {
     threads: HashMap<ThreadId, ThreadId>,
 }
 
-impl<'a> Copy<'a> {
+impl<'a> ProfileCopy<'a> {
     pub fn of(from: &'a Profile) -> Self {
         Self::onto(ProfileBuilder::default(), from)
     }
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn a_copy_has_what_its_samples_need_and_nothing_else() {
         let profile = test_profile::folded(&[("a;main;work", 1), ("b;main;idle", 2)]);
-        let mut copy = Copy::of(&profile);
+        let mut copy = ProfileCopy::of(&profile);
         let sample = &profile.samples()[1];
         let stack = copy.stack_of(profile.stack(sample.stack), |_| true);
         copy.sample(sample, stack);
@@ -166,7 +166,7 @@ mod tests {
     fn a_copy_of_everything_is_the_same_to_every_reader() {
         for seed in 0..20 {
             let profile = test_profile::random(seed);
-            let mut copy = Copy::of(&profile);
+            let mut copy = ProfileCopy::of(&profile);
             for sample in profile.samples() {
                 let stack = copy.stack_of(profile.stack(sample.stack), |_| true);
                 copy.sample(sample, stack);
