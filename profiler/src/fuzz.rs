@@ -175,7 +175,7 @@ pub fn recording(bytes: &[u8]) {
             hide: "a".parse().ok(),
             collapse_recursion: true,
             merge_addresses: true,
-            min_share: Share::of_percent(1.0),
+            min_share: Share::from_percent(1.0),
             ..Shape::default()
         };
         let shaped = profile.shaped(&shape);

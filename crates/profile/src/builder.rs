@@ -1,8 +1,8 @@
-//! Builds a profile: interns what repeats and counts what the ledger needs.
+//! Builds a profile: interns strings, modules, frames and stacks, and completes the ledger.
 
 use std::collections::HashMap;
 
-use super::{
+use crate::{
     FoundBy, Frame, FrameId, Header, Ledger, Module, ModuleId, Process, ProcessId, Profile, Reason, Sample,
     Stack, StackEnd, StackId, StringId, SymbolSource, Symbolization, Thread, ThreadId, UnsymbolizedFrames,
     sum,
@@ -11,8 +11,8 @@ use super::{
 /// Builds a [`Profile`].
 ///
 /// ```
-/// use profiler::profile::{Frame, FrameKind, Header, Naming, ProfileBuilder, StackEnd, SymbolSource};
-/// use profiler::ElfAddress;
+/// use profiler_addresses::ElfAddress;
+/// use profiler_profile::{Frame, FrameKind, Header, ProfileBuilder, StackEnd, SymbolSource, Symbolization};
 ///
 /// let mut builder = ProfileBuilder::default();
 /// let name = builder.string("main");
@@ -22,7 +22,7 @@ use super::{
 ///     module: None,
 ///     address: ElfAddress(0x1000),
 ///     location: None,
-///     naming: Naming::Symbol(SymbolSource::SymbolTable),
+///     naming: Symbolization::Symbol(SymbolSource::SymbolTable),
 /// });
 /// let stack = builder.stack(vec![main], StackEnd::Root);
 /// let process = builder.process(1, "demo");
@@ -51,7 +51,7 @@ impl ProfileBuilder {
         self.module_at(path, build_id)
     }
 
-    /// The id of the module at a path that is a string of the profile.
+    /// The id of a module whose path is interned already.
     pub fn module_at(&mut self, path: StringId, build_id: &[u8]) -> ModuleId {
         let module = Module { path, build_id: build_id.into() };
         ModuleId::from_index(self.profile.modules.insert_full(module).0)
@@ -62,12 +62,12 @@ impl ProfileBuilder {
         FrameId::from_index(self.profile.frames.insert_full(frame).0)
     }
 
-    /// The id of a stack; frames leaf first. How they were found is left unsaid.
+    /// The id of a stack of frames, leaf first, with [`FoundBy::Unsaid`].
     pub fn stack(&mut self, frames: Vec<FrameId>, end: StackEnd) -> StackId {
         self.walked_stack(frames.into_iter().map(|frame| (frame, FoundBy::Unsaid)), end)
     }
 
-    /// The id of a stack whose frames, leaf first, were found in the ways given.
+    /// The id of a stack of frames, leaf first, with how each was found.
     pub fn walked_stack(
         &mut self,
         frames: impl IntoIterator<Item = (FrameId, FoundBy)>,
@@ -78,30 +78,30 @@ impl ProfileBuilder {
         StackId::from_index(self.profile.stacks.insert_full(stack).0)
     }
 
-    /// Adds a process: each call is another one, also with the same pid.
+    /// Adds a process. Each call adds another process, also for the same pid.
     pub fn process(&mut self, pid: u32, comm: &str) -> ProcessId {
         let comm = self.string(comm);
         self.process_named(pid, comm)
     }
 
-    /// Adds a process whose name is a string of the profile.
+    /// Adds a process whose name is interned already.
     pub fn process_named(&mut self, pid: u32, comm: StringId) -> ProcessId {
         self.profile.processes.push(Process { pid, comm, container: None });
         ProcessId::from_index(self.profile.processes.len() - 1)
     }
 
-    /// Says in which container a process runs.
+    /// Sets the container of a process.
     pub fn set_container(&mut self, process: ProcessId, id: &str) {
         let id = self.string(id);
         self.set_container_named(process, id);
     }
 
-    /// Says in which container a process runs, by a string of the profile.
+    /// Sets the container of a process to an id that is interned already.
     pub fn set_container_named(&mut self, process: ProcessId, id: StringId) {
         self.profile.processes[process.index()].container = Some(id);
     }
 
-    /// Corrects the name of a process.
+    /// Changes the name of a process.
     pub fn rename_process(&mut self, process: ProcessId, comm: &str) {
         let comm = self.string(comm);
         self.profile.processes[process.index()].comm = comm;
@@ -113,45 +113,45 @@ impl ProfileBuilder {
         self.thread_named(process, tid, comm)
     }
 
-    /// The id of a thread whose name is a string of the profile.
+    /// The id of a thread whose name is interned already.
     pub fn thread_named(&mut self, process: ProcessId, tid: u32, comm: StringId) -> ThreadId {
         ThreadId::from_index(self.profile.threads.insert_full(Thread { process, tid, comm }).0)
     }
 
-    /// Adds a sample that stands for `count`; `time_ns` is since the beginning of sampling.
+    /// Adds a sample that represents `count` equal samples; `time_ns` counts from the start of sampling.
     pub fn sample(&mut self, time_ns: u64, cpu: u32, thread: ThreadId, stack: StackId, count: u64) {
         self.profile.samples.push(Sample { time_ns, cpu, thread, stack, count });
     }
 
-    /// The ledger, for what is known outside of the profile: ticks, losses, cost.
+    /// The ledger, for the caller to set ticks, losses and cost.
     pub fn ledger_mut(&mut self) -> &mut Ledger {
         &mut self.profile.ledger
     }
 
-    /// A frame that was interned, for a look at its kind.
+    /// An interned frame.
     #[must_use]
     pub fn get_frame(&self, id: FrameId) -> &Frame {
         self.profile.frame(id)
     }
 
-    /// The text of a string that was interned.
+    /// The text of an interned string.
     #[must_use]
     pub fn get_string(&self, id: StringId) -> &str {
         self.profile.string(id)
     }
 
-    /// Orders the samples by time, completes the ledger and hands the profile over.
+    /// Orders the samples by time, completes the ledger and returns the profile.
     ///
-    /// Where nobody counted ticks, as in a profile that was built by hand, they are those accounted for.
+    /// Where the caller set no number of ticks, it becomes the sum of samples and losses.
     #[must_use]
     pub fn finish(mut self, header: Header) -> Profile {
         self.profile.header = header;
         self.profile.samples.sort_by_key(|sample| sample.time_ns);
-        self.count();
+        self.complete_ledger();
         self.profile
     }
 
-    /// Hands over a profile whose ledger is that of a measurement made earlier.
+    /// Orders the samples by time and returns the profile with the ledger of an earlier measurement.
     pub fn finish_with(mut self, header: Header, ledger: Ledger) -> Profile {
         self.profile.header = header;
         self.profile.ledger = ledger;
@@ -159,7 +159,7 @@ impl ProfileBuilder {
         self.profile
     }
 
-    fn count(&mut self) {
+    fn complete_ledger(&mut self) {
         let profile = &mut self.profile;
         let mut by_stack = HashMap::<StackId, u64>::new();
         for sample in &profile.samples {
@@ -187,8 +187,8 @@ impl ProfileBuilder {
         ledger.named.extend(named);
         for ((module, reason), count) in unnamed {
             let module = module.map_or("", |id| &profile.strings[profile.modules[id.index()].path.index()]);
-            let gap = UnsymbolizedFrames { module: module.to_owned(), reason };
-            sum::add(ledger.unnamed.entry(gap).or_default(), count);
+            let frames = UnsymbolizedFrames { module: module.to_owned(), reason };
+            sum::add(ledger.unnamed.entry(frames).or_default(), count);
         }
         if ledger.target_ticks == 0 {
             ledger.target_ticks = ledger.reported.saturating_add(ledger.lost_total());
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_repeats_is_stored_once() {
+    fn equal_entries_are_interned_once() {
         let mut builder = ProfileBuilder::default();
         assert_eq!(builder.string("a"), builder.string("a"));
         let first = frame(&mut builder, "f", Symbolization::Symbol(SymbolSource::SymbolTable));
@@ -250,13 +250,13 @@ mod tests {
         assert_eq!(ledger.stacks[&StackEnd::Root], 3);
         assert_eq!(ledger.stacks[&StackEnd::DepthLimit], 2);
         assert_eq!(ledger.named[&SymbolSource::PerfMap], 5);
-        let gap = UnsymbolizedFrames { module: "/bin/app".to_owned(), reason: Reason::NoSymbols };
-        assert_eq!(ledger.unnamed[&gap], 3);
+        let frames = UnsymbolizedFrames { module: "/bin/app".to_owned(), reason: Reason::NoSymbols };
+        assert_eq!(ledger.unnamed[&frames], 3);
         assert_eq!(profile.samples()[0].time_ns, 10);
     }
 
     #[test]
-    fn counts_that_no_number_holds_together_are_the_largest_one() {
+    fn sums_saturate_at_the_largest_number() {
         let mut builder = ProfileBuilder::default();
         let frame = frame(&mut builder, "f", Symbolization::Symbol(SymbolSource::PerfMap));
         let process = builder.process(1, "app");

@@ -1,29 +1,30 @@
-//! A profile in bounded memory: counts in place of single samples.
+//! Condenses a profile into bounded memory: one sample for each thread and stack.
 
 use std::collections::HashMap;
 
-use super::{Profile, ProfileCopy, Sample, StackId, ThreadId};
+use crate::{Profile, ProfileCopy, Sample, StackId, ThreadId};
 
 impl Profile {
-    /// The same counts with one sample for each stack of each thread, at the time of its first. Of these the `most`
-    /// with the highest counts are kept; the ledger stays that of the measurement, and the header says what was
-    /// dropped.
+    /// A copy with one sample for each stack of each thread, at the time of the first one, with their summed count.
+    ///
+    /// Only the `max_samples` samples with the highest counts are kept; the header then has an edit that says so. The
+    /// ledger stays that of the measurement.
     #[must_use]
-    pub fn condensed(&self, most: usize) -> Self {
-        let mut together = HashMap::<(ThreadId, StackId), Sample>::new();
+    pub fn condensed(&self, max_samples: usize) -> Self {
+        let mut merged = HashMap::<(ThreadId, StackId), Sample>::new();
         for sample in self.samples() {
-            let first = together.entry((sample.thread, sample.stack));
+            let first = merged.entry((sample.thread, sample.stack));
             let first = first.or_insert(Sample { count: 0, ..*sample });
             first.count = first.count.saturating_add(sample.count);
         }
-        let mut kept: Vec<_> = together.into_values().collect();
+        let mut kept: Vec<_> = merged.into_values().collect();
         kept.sort_unstable_by(|a, b| {
             b.count
                 .cmp(&a.count)
                 .then_with(|| (a.time_ns, a.thread, a.stack).cmp(&(b.time_ns, b.thread, b.stack)))
         });
-        let is_too_large = kept.len() > most;
-        kept.truncate(most);
+        let is_too_large = kept.len() > max_samples;
+        kept.truncate(max_samples);
         let mut copy = ProfileCopy::of(self);
         let mut stacks = HashMap::new();
         for sample in &kept {
@@ -45,7 +46,7 @@ mod tests {
     use crate::test_profile;
 
     #[test]
-    fn nothing_is_lost_as_long_as_there_is_room() {
+    fn every_count_is_kept_below_the_limit() {
         for seed in 0..20 {
             let profile = test_profile::random(seed);
             let condensed = profile.condensed(usize::MAX);
@@ -54,7 +55,7 @@ mod tests {
             assert_eq!(condensed.header(), profile.header());
             let functions = |profile: &Profile| -> Vec<String> {
                 let functions = profile.functions();
-                let name = |count: &super::super::FunctionCount| {
+                let name = |count: &crate::FunctionCount| {
                     let module = profile.module_name(count.module).to_owned();
                     (profile.string(count.name).to_owned(), module, count.self_count, count.total_count)
                 };
@@ -70,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_the_rare_stacks_go_and_the_header_says_so() {
+    fn rare_stacks_are_dropped_above_the_limit_and_the_header_says_so() {
         let profile = test_profile::folded(&[("p;main;rare", 1), ("p;main;work", 5), ("p;main;idle", 2)]);
         let condensed = profile.condensed(2).condensed(1);
         let names: Vec<_> = condensed.frames().map(|frame| condensed.string(frame.name)).collect();

@@ -1,68 +1,76 @@
-//! Frames: what one level of a stack is, and how it got its name.
+//! Frames: kind of code, module, address, symbol and its source, or the reason why there is none.
 
 use std::fmt;
 
 use serde::Serialize;
 
-use super::{ModuleId, Reason, StringId};
+use crate::{ModuleId, Reason, StringId};
 use profiler_addresses::ElfAddress;
 
-/// What kind of code a frame runs.
+/// The kind of code of a frame.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FrameKind {
     /// The kernel or one of its modules.
     Kernel,
-    /// Compiled ahead of time: code of a file, or the vdso.
+    /// Code of an ELF file or of the vdso.
     Native,
-    /// Managed code that was compiled ahead of time: of a .NET image.
+    /// Precompiled (ReadyToRun) code of a .NET image.
     Precompiled,
-    /// Compiled at run time.
+    /// JIT code.
     Jit,
-    /// A function that the compiler put into the frame that follows it towards the root.
+    /// A function that was inlined into the next frame towards the root.
     Inlined,
 }
 
-/// What views colour a frame by: its kind, unless it has no name.
+/// The kind of a frame by which views colour it: that of its code, or unsymbolized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CodeKind {
+    /// [`FrameKind::Kernel`]
     Kernel,
+    /// [`FrameKind::Native`]
     Native,
+    /// [`FrameKind::Precompiled`]
     Precompiled,
+    /// [`FrameKind::Jit`]
     Jit,
+    /// [`FrameKind::Inlined`]
     Inlined,
-    UnsymbolizedFrames,
+    /// A frame of any kind without a symbol.
+    #[serde(rename = "unnamed")]
+    Unsymbolized,
 }
 
 impl CodeKind {
+    /// Every kind.
     pub const ALL: &'static [Self] =
-        &[Self::Kernel, Self::Native, Self::Precompiled, Self::Jit, Self::Inlined, Self::UnsymbolizedFrames];
+        &[Self::Kernel, Self::Native, Self::Precompiled, Self::Jit, Self::Inlined, Self::Unsymbolized];
 }
 
-/// A file that code comes from.
+/// A file that code was loaded from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Module {
-    /// The path as the process sees it; `[kernel]`, `[vdso]` and `[name]` for a kernel module.
+    /// The path in the mount namespace of the process; `[kernel]`, `[vdso]` and `[name]` for a kernel module.
     pub path: StringId,
-    /// The build id, empty where the file has none.
+    /// The build id; empty where the file has none.
     pub build_id: Box<[u8]>,
 }
 
-/// A place in a source file.
+/// A line of a source file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SourceLocation {
-    /// Path as the debug information has it.
+    /// The path in the debug information.
     pub file: StringId,
-    /// Line from 1; 0 where the compiler names none.
+    /// The line, from 1; 0 where the debug information has none.
     pub line: u32,
 }
 
-/// Where a name came from.
+/// The source of a symbol.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SymbolSource {
-    /// The kernel's own symbols, those of `/proc/kallsyms`.
+    /// The symbols of the kernel, those of `/proc/kallsyms`.
     Kallsyms,
     /// `.symtab` of the file itself.
     SymbolTable,
@@ -72,7 +80,7 @@ pub enum SymbolSource {
     MiniDebugInfo,
     /// `.symtab` of a separate debug file.
     DebugFile,
-    /// DWARF, of the file or of a separate debug file.
+    /// DWARF of the file or of a separate debug file.
     Dwarf,
     /// A `perf-PID.map` that the target's runtime writes.
     PerfMap,
@@ -80,7 +88,7 @@ pub enum SymbolSource {
     JitDump,
     /// The tables of precompiled code (ReadyToRun) in a .NET image.
     ReadyToRun,
-    /// The events that the target's .NET runtime tells of at its diagnostics socket.
+    /// EventPipe events of the .NET runtime, from its diagnostics socket.
     RuntimeEvents,
 }
 
@@ -101,36 +109,38 @@ impl fmt::Display for SymbolSource {
     }
 }
 
-/// How a frame got its name, or why it has none.
+/// The source of the symbol of a frame, or the reason why it has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Symbolization {
-    /// The name is a symbol's.
+    /// The name of the frame is a symbol.
     Symbol(SymbolSource),
-    /// The name is an address.
+    /// The name of the frame is an address.
     Address(Reason),
 }
 
 /// One level of a stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
-    /// What to print: the function, or the address in brackets.
+    /// The symbol, or the address in brackets.
     pub name: StringId,
-    /// What kind of code it is.
+    /// The kind of code.
     pub kind: FrameKind,
-    /// The file it comes from; JIT code and unmapped addresses have none.
+    /// The file of the code; JIT code and unmapped addresses have none.
     pub module: Option<ModuleId>,
     /// The address in the module; for JIT code the runtime address.
     pub address: ElfAddress,
-    /// Where in the source, when that was asked for and is known.
+    /// The source line, where it was requested and is known.
     pub location: Option<SourceLocation>,
-    /// How it got its name.
+    /// The source of the symbol, or the reason why there is none.
     pub naming: Symbolization,
 }
 
 impl Frame {
+    /// The kind by which views colour the frame.
+    #[must_use]
     pub fn code_kind(&self) -> CodeKind {
         match (self.naming, self.kind) {
-            (Symbolization::Address(_), _) => CodeKind::UnsymbolizedFrames,
+            (Symbolization::Address(_), _) => CodeKind::Unsymbolized,
             (_, FrameKind::Kernel) => CodeKind::Kernel,
             (_, FrameKind::Native) => CodeKind::Native,
             (_, FrameKind::Precompiled) => CodeKind::Precompiled,

@@ -1,25 +1,25 @@
-//! The functions of a profile, with the samples that hit them.
+//! Self and total sample counts of each function.
 
 use std::collections::HashMap;
 
-use super::{Frame, FrameKind, ModuleId, Profile, StackId, StringId, sum};
+use crate::{Frame, FrameKind, ModuleId, Profile, StackId, StringId, sum};
 
-/// A function, and how many samples it had.
+/// The sample counts of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionCount {
-    /// What it is called.
+    /// The name of the function.
     pub name: StringId,
-    /// The file it is from. None for managed code, whether it was compiled before or at run time: its name says the
-    /// assembly.
+    /// The file of the function. `None` for managed code, whose name starts with the assembly, so that JIT and
+    /// precompiled code of a method count as one function.
     pub module: Option<ModuleId>,
-    /// Samples that hit the function itself.
+    /// Samples whose leaf is the function.
     pub self_count: u64,
-    /// Samples that hit it or what it called. One in which it called itself counts once.
+    /// Samples with the function anywhere in the stack; a recursive stack counts once.
     pub total_count: u64,
 }
 
 impl Profile {
-    /// All functions that were sampled, the one that was hit most first.
+    /// All sampled functions, by descending self count.
     #[must_use]
     pub fn functions(&self) -> Vec<FunctionCount> {
         let mut stacks = HashMap::<StackId, u64>::new();
@@ -29,8 +29,10 @@ impl Profile {
         let mut functions = HashMap::<_, FunctionCount>::new();
         for (stack, count) in stacks {
             let frames = self.stack(stack).frames.iter();
-            let mut of_stack: Vec<_> =
-                frames.map(|id| self.frame(*id)).map(|frame| (frame.name, file_of(frame))).collect();
+            let mut of_stack: Vec<_> = frames
+                .map(|id| self.frame(*id))
+                .map(|frame| (frame.name, distinguishing_module(frame)))
+                .collect();
             let leaf = of_stack.first().copied();
             of_stack.sort_unstable();
             of_stack.dedup();
@@ -51,15 +53,16 @@ impl Profile {
         functions
     }
 
-    /// The file name of a function's module, empty where it has none.
+    /// The file name of a module, empty for `None`.
+    #[must_use]
     pub fn module_name(&self, module: Option<ModuleId>) -> &str {
         let path = module.map_or("", |module| self.string(self.module(module).path));
         path.rsplit('/').next().unwrap_or(path)
     }
 }
 
-/// The file that tells functions of one name apart.
-fn file_of(frame: &Frame) -> Option<ModuleId> {
+/// The module that distinguishes functions of equal name.
+fn distinguishing_module(frame: &Frame) -> Option<ModuleId> {
     match frame.kind {
         FrameKind::Precompiled | FrameKind::Jit => None,
         FrameKind::Kernel | FrameKind::Native | FrameKind::Inlined => frame.module,
@@ -73,7 +76,7 @@ mod tests {
     use profiler_addresses::ElfAddress;
 
     #[test]
-    fn functions_count_what_hit_them_and_what_they_called() {
+    fn self_counts_are_leaves_and_total_counts_are_stacks() {
         let profile = folded(&[("p;main;work", 5), ("p;main;work;read", 3), ("p;main", 2)]);
         let functions = profile.functions();
         let found: Vec<_> = functions
@@ -84,14 +87,14 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_calls_itself_counts_a_sample_once() {
+    fn a_recursive_function_counts_a_sample_once() {
         let profile = folded(&[("p;f;f;g;f", 4)]);
         assert_eq!(profile.functions()[0].total_count, 4);
         assert_eq!(profile.functions()[1].self_count, 0);
     }
 
     #[test]
-    fn a_method_is_one_function_before_and_after_it_is_compiled_again() {
+    fn all_compilations_of_a_method_are_one_function() {
         let mut builder = ProfileBuilder::default();
         let name = builder.string("App!A.B()");
         let file = Some(builder.module("/app/App.dll", &[]));

@@ -1,49 +1,49 @@
-//! Profiles of consecutive intervals as one.
+//! Joins the profiles of consecutive intervals.
 
 use std::collections::{HashMap, hash_map::Entry};
 
-use super::{Header, Ledger, ProcessId, Profile, ProfileBuilder, ProfileCopy, StringId};
+use crate::{Header, Ledger, ProcessId, Profile, ProfileBuilder, ProfileCopy, StringId};
 
 impl Profile {
-    /// The profile of all intervals together: what [`Session::take_profile`](crate::Session::take_profile) gave one
-    /// after the other, in this order. A process that has the same id and name in two of them is taken to be the same.
+    /// Joins the profiles of consecutive intervals of one session, given in time order. A process that has the same id
+    /// and name in two intervals counts as one process.
     ///
     /// ```
-    /// use profiler::{Profile, profile::{Header, ProfileBuilder}};
+    /// use profiler_profile::{Header, Profile, ProfileBuilder};
     ///
     /// let second = || ProfileBuilder::default().finish(Header { duration_ns: 1_000_000_000, ..Header::default() });
     /// assert_eq!(Profile::joined(&[second(), second()]).sample_count(), 0);
     /// ```
     #[must_use]
     pub fn joined<'a>(intervals: impl IntoIterator<Item = &'a Self>) -> Self {
-        let mut joining = Joining::default();
+        let mut joiner = Joiner::default();
         for interval in intervals {
-            joining.add(interval);
+            joiner.add(interval);
         }
-        joining.builder.finish_with(joining.header, joining.ledger)
+        joiner.builder.finish_with(joiner.header, joiner.ledger)
     }
 }
 
-/// The intervals so far.
+/// The intervals that were joined so far.
 #[derive(Default)]
-struct Joining {
+struct Joiner {
     builder: ProfileBuilder,
     header: Header,
     ledger: Ledger,
     processes: HashMap<(u32, StringId), ProcessId>,
-    is_begun: bool,
+    has_intervals: bool,
 }
 
-impl Joining {
+impl Joiner {
     fn add(&mut self, interval: &Profile) {
-        let later_ns = self.add_header(interval.header());
-        self.ledger.append(interval.ledger());
+        let offset_ns = self.merge_header(interval.header());
+        self.ledger.add_interval(interval.ledger());
         let mut copy = ProfileCopy::onto(std::mem::take(&mut self.builder), interval);
         for (index, process) in interval.processes().iter().enumerate() {
             let comm = copy.string(process.comm);
             let id = ProcessId::from_index(index);
             match self.processes.entry((process.pid, comm)) {
-                Entry::Occupied(known) => copy.set_process(id, *known.get()),
+                Entry::Occupied(known) => copy.map_process(id, *known.get()),
                 Entry::Vacant(new) => {
                     new.insert(copy.process(id));
                 }
@@ -52,27 +52,27 @@ impl Joining {
         let stacks: Vec<_> = interval.stacks().map(|stack| copy.stack(stack)).collect();
         for sample in interval.samples() {
             let mut later = *sample;
-            later.time_ns = later.time_ns.saturating_add(later_ns);
+            later.time_ns = later.time_ns.saturating_add(offset_ns);
             copy.sample(&later, stacks[sample.stack.index()]);
         }
         self.builder = copy.into_builder();
     }
 
-    /// How much later than the first interval this one began.
-    fn add_header(&mut self, header: &Header) -> u64 {
-        if !self.is_begun {
-            self.is_begun = true;
+    /// Merges the header; the start of the interval after that of the first one, nanoseconds.
+    fn merge_header(&mut self, header: &Header) -> u64 {
+        if !self.has_intervals {
+            self.has_intervals = true;
             self.header = header.clone();
             return 0;
         }
-        let later_ns = header.started_monotonic_ns.saturating_sub(self.header.started_monotonic_ns);
-        self.header.duration_ns = self.header.duration_ns.max(later_ns.saturating_add(header.duration_ns));
+        let offset_ns = header.started_monotonic_ns.saturating_sub(self.header.started_monotonic_ns);
+        self.header.duration_ns = self.header.duration_ns.max(offset_ns.saturating_add(header.duration_ns));
         for edit in &header.edits {
             if !self.header.edits.contains(edit) {
                 self.header.edits.push(edit.clone());
             }
         }
-        later_ns
+        offset_ns
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn times_go_on_and_counts_add_up() {
+    fn times_continue_and_counts_add_up() {
         let joined = Profile::joined(&[interval(5_000, "a", "f"), interval(6_000, "a", "g")]);
         let times: Vec<_> = joined.samples().iter().map(|sample| sample.time_ns).collect();
         assert_eq!(times, [100, 1_100]);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_the_same_until_it_is_called_otherwise() {
+    fn processes_with_equal_pid_and_name_are_one() {
         let joined = Profile::joined(&[interval(0, "a", "f"), interval(1, "a", "f"), interval(2, "b", "f")]);
         assert_eq!((joined.processes().len(), joined.threads().len()), (2, 2));
         assert_eq!((joined.stack_count(), joined.frames().len()), (1, 1));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn joining_in_two_steps_is_joining_at_once() {
+    fn joining_in_two_steps_equals_joining_at_once() {
         let all = [interval(0, "a", "f"), interval(1_000, "b", "g"), interval(2_000, "a", "f")];
         let step = Profile::joined(&[Profile::joined(&all[..2]), all[2].clone()]);
         let at_once = Profile::joined(&all);

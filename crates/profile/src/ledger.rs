@@ -1,21 +1,27 @@
-//! The ledger: what became of every tick, stack and frame, and what the profiler itself cost.
+//! The ledger: accounts for every tick, stack and frame, and for the cost of the profiler.
 
 use std::{collections::BTreeMap, fmt};
 
-use super::{FoundBy, Reason, StackEnd, SymbolSource, sum};
+use crate::{FoundBy, Reason, StackEnd, SymbolSource, sum};
 
-/// Why a tick that hit the target gave no sample.
+/// Why a tick that hit the target has no sample.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Loss {
-    /// The ring buffer between kernel and user space was full.
+    /// The BPF ring buffer was full.
     RingBufferFull,
-    /// The task has no id in the profiler's pid namespace.
+    /// The task has no id in the PID namespace of the profiler.
     NoThreadId,
     /// The table of distinct stacks in user space was full.
     StackTableFull,
     /// The record could not be decoded.
     Undecodable,
+}
+
+impl Loss {
+    /// Every cause, for tables and tests.
+    pub const ALL: &'static [Self] =
+        &[Self::RingBufferFull, Self::NoThreadId, Self::StackTableFull, Self::Undecodable];
 }
 
 impl fmt::Display for Loss {
@@ -29,10 +35,10 @@ impl fmt::Display for Loss {
     }
 }
 
-/// What the profiler itself used.
+/// The resources that the profiler used.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// Time spent in the kernel side's program, nanoseconds.
+    /// Run time of the BPF programs, nanoseconds.
     pub bpf_run_time_ns: u64,
     /// User CPU time of the profiler's process, nanoseconds.
     pub user_cpu_ns: u64,
@@ -42,79 +48,79 @@ pub struct Cost {
     pub peak_memory_bytes: u64,
 }
 
-/// Frames without a name that share module and reason.
+/// The module and the reason that unsymbolized frames have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct UnsymbolizedFrames {
-    /// The module's path, empty for code of no file.
+    /// The path of the module; empty for code without a file.
     pub module: String,
-    /// Why.
+    /// Why the frames have no symbol.
     pub reason: Reason,
 }
 
-/// What became of every tick, stack and frame.
+/// The account of every tick, stack and frame.
 ///
-/// Every tick that hit the target is either reported or lost for one named reason:
+/// Every tick that hit the target is a sample or exactly one counted loss:
 /// [`target_ticks`](Self::target_ticks) = [`reported`](Self::reported) + the sum of [`lost`](Self::lost).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ledger {
-    /// Ticks that hit the target, as the kernel side counted them.
+    /// Ticks that hit the target, as the BPF program counted them.
     pub target_ticks: u64,
     /// Samples in the profile.
     pub reported: u64,
-    /// Samples that are not, by loss.
+    /// Lost samples by cause.
     pub lost: BTreeMap<Loss, u64>,
-    /// Side-band records (mappings, names, forks) that the kernel could not hand over.
+    /// Lost sideband records (mmap, comm, fork, exit).
     pub lost_process_events: u64,
-    /// Children that could not be followed because too many processes were targets already.
+    /// Forked children that were not followed, because the table of target processes was full.
     pub lost_children: u64,
-    /// Lines and records of perf maps and jitdumps, and events of runtimes, that were no entries.
+    /// Malformed lines of perf maps, records of jitdumps and events of runtimes.
     pub malformed_jit_entries: u64,
-    /// Events that .NET runtimes had to tell of their code and had no room for.
+    /// EventPipe events that .NET runtimes dropped, because their buffers were full.
     pub dropped_runtime_events: u64,
     /// Samples by the end of their stack.
     pub stacks: BTreeMap<StackEnd, u64>,
-    /// Frames of all samples, by how they were found.
+    /// Frames of all samples by how they were unwound.
     pub found_by: BTreeMap<FoundBy, u64>,
-    /// Frames of all samples that found a name, by its source.
+    /// Symbolized frames of all samples by the source of the symbol.
     pub named: BTreeMap<SymbolSource, u64>,
-    /// Frames of all samples that did not, by module and reason.
+    /// Unsymbolized frames of all samples by module and reason.
     pub unnamed: BTreeMap<UnsymbolizedFrames, u64>,
-    /// What the profiler used.
+    /// The resources that the profiler used.
     pub cost: Cost,
 }
 
 impl Ledger {
-    /// All losses together.
+    /// The sum of all losses.
     #[must_use]
     pub fn lost_total(&self) -> u64 {
         sum::of(self.lost.values().copied())
     }
 
-    /// Whether every tick is accounted for.
+    /// Whether ticks equal samples plus losses.
     #[must_use]
     pub fn adds_up(&self) -> bool {
         self.target_ticks == self.reported.saturating_add(self.lost_total())
     }
 
-    /// Frames with a name, of all samples.
+    /// The number of symbolized frames in all samples.
     #[must_use]
     pub fn named_total(&self) -> u64 {
         sum::of(self.named.values().copied())
     }
 
-    /// Frames without a name, of all samples.
+    /// The number of unsymbolized frames in all samples.
     #[must_use]
     pub fn unnamed_total(&self) -> u64 {
         sum::of(self.unnamed.values().copied())
     }
 
-    /// Accounts for a later interval of the same session, too.
-    pub(super) fn append(&mut self, later: &Self) {
+    /// Adds the ledger of a later interval of the same session.
+    pub(super) fn add_interval(&mut self, later: &Self) {
         self.target_ticks += later.target_ticks;
         self.reported += later.reported;
         self.lost_process_events += later.lost_process_events;
         self.lost_children += later.lost_children;
-        // The targets' runtimes are counted from the beginning, as is what the profiler used.
+        // These counters and the CPU times are totals since the start of the session.
         self.malformed_jit_entries = self.malformed_jit_entries.max(later.malformed_jit_entries);
         self.dropped_runtime_events = self.dropped_runtime_events.max(later.dropped_runtime_events);
         let bpf_run_time_ns = self.cost.bpf_run_time_ns + later.cost.bpf_run_time_ns;
@@ -126,7 +132,7 @@ impl Ledger {
         add_each(&mut self.unnamed, &later.unnamed);
     }
 
-    /// The module and reason that cost the most names.
+    /// The module and reason with the most unsymbolized frames, and their number.
     #[must_use]
     pub fn worst_unnamed(&self) -> Option<(&UnsymbolizedFrames, u64)> {
         self.unnamed.iter().map(|(unnamed, count)| (unnamed, *count)).max_by_key(|(_, count)| *count)
@@ -144,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tick_is_reported_or_lost_by_name() {
+    fn ticks_are_samples_or_counted_losses() {
         let mut ledger = Ledger { target_ticks: 10, reported: 7, ..Ledger::default() };
         assert!(!ledger.adds_up());
         ledger.lost.insert(Loss::RingBufferFull, 2);
@@ -153,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_add_up_and_what_is_counted_from_the_beginning_does_not() {
+    fn intervals_add_up_and_session_totals_do_not() {
         let ledger = |malformed_jit_entries, user_cpu_ns| {
             let cost = Cost { user_cpu_ns, bpf_run_time_ns: 5, ..Cost::default() };
             let mut ledger =
@@ -162,19 +168,19 @@ mod tests {
             ledger
         };
         let mut both = ledger(3, 100);
-        both.append(&ledger(4, 150));
+        both.add_interval(&ledger(4, 150));
         assert!(both.adds_up());
         assert_eq!((both.reported, both.lost_total(), both.malformed_jit_entries), (16, 4, 4));
         assert_eq!((both.cost.user_cpu_ns, both.cost.bpf_run_time_ns), (150, 10));
     }
 
     #[test]
-    fn the_worst_gap_is_the_one_with_most_frames() {
-        let gap = |module: &str, reason| UnsymbolizedFrames { module: module.to_owned(), reason };
+    fn the_worst_module_and_reason_have_the_most_frames() {
+        let frames = |module: &str, reason| UnsymbolizedFrames { module: module.to_owned(), reason };
         let mut ledger = Ledger::default();
-        ledger.unnamed.insert(gap("/a", Reason::NoSymbols), 5);
-        ledger.unnamed.insert(gap("/b", Reason::FileMissing), 9);
-        assert_eq!(ledger.worst_unnamed(), Some((&gap("/b", Reason::FileMissing), 9)));
+        ledger.unnamed.insert(frames("/a", Reason::NoSymbols), 5);
+        ledger.unnamed.insert(frames("/b", Reason::FileMissing), 9);
+        assert_eq!(ledger.worst_unnamed(), Some((&frames("/b", Reason::FileMissing), 9)));
         assert_eq!(ledger.unnamed_total(), 14);
     }
 }

@@ -1,16 +1,16 @@
-//! A profile made of the samples of another: those that are chosen, with other stacks where they are given ones.
+//! Copies selected samples of a profile, with the frames, stacks and threads they refer to, into a new profile.
 
 use std::collections::HashMap;
 
-use super::{
+use crate::{
     Frame, FrameId, Header, Ledger, Module, ModuleId, ProcessId, Profile, ProfileBuilder, Sample,
     SourceLocation, Stack, StackId, StringId, Thread, ThreadId,
 };
 
-/// A profile in the making that takes from another what its samples need, and nothing else.
+/// A profile under construction that copies entries of another one as samples need them.
 #[derive(Debug)]
 pub struct ProfileCopy<'a> {
-    from: &'a Profile,
+    source: &'a Profile,
     builder: ProfileBuilder,
     strings: HashMap<StringId, StringId>,
     modules: HashMap<ModuleId, ModuleId>,
@@ -20,14 +20,15 @@ pub struct ProfileCopy<'a> {
 }
 
 impl<'a> ProfileCopy<'a> {
+    /// An empty copy.
     pub fn of(from: &'a Profile) -> Self {
         Self::onto(ProfileBuilder::default(), from)
     }
 
-    /// As [`of`](Self::of), beside what the builder already holds.
+    /// A copy that adds to the entries of `builder`.
     pub(super) fn onto(builder: ProfileBuilder, from: &'a Profile) -> Self {
         Self {
-            from,
+            source: from,
             builder,
             strings: HashMap::new(),
             modules: HashMap::new(),
@@ -37,39 +38,42 @@ impl<'a> ProfileCopy<'a> {
         }
     }
 
-    /// Where new strings and frames can be put.
+    /// The builder, for entries that the source profile does not have.
     pub fn builder(&mut self) -> &mut ProfileBuilder {
         &mut self.builder
     }
 
+    /// Copies a string of the source.
     pub fn string(&mut self, id: StringId) -> StringId {
-        let (from, builder) = (self.from, &mut self.builder);
+        let (from, builder) = (self.source, &mut self.builder);
         *self.strings.entry(id).or_insert_with(|| builder.string(from.string(id)))
     }
 
+    /// Copies a module of the source.
     pub fn module(&mut self, id: ModuleId) -> ModuleId {
         if let Some(known) = self.modules.get(&id) {
             return *known;
         }
-        let Module { path, build_id } = self.from.module(id);
+        let Module { path, build_id } = self.source.module(id);
         let path = self.string(*path);
         let module = self.builder.module_at(path, build_id);
         self.modules.insert(id, module);
         module
     }
 
+    /// Copies a frame of the source.
     pub fn frame(&mut self, id: FrameId) -> FrameId {
         if let Some(known) = self.frames.get(&id) {
             return *known;
         }
-        let copied = self.copied(self.from.frame(id));
+        let copied = self.translated(self.source.frame(id));
         let frame = self.builder.frame(copied);
         self.frames.insert(id, frame);
         frame
     }
 
-    /// A frame of the other profile, with the ids it has in this one.
-    pub fn copied(&mut self, frame: &Frame) -> Frame {
+    /// A frame of the source with the ids of the copy.
+    pub fn translated(&mut self, frame: &Frame) -> Frame {
         let location = frame.location.map(|SourceLocation { file, line }| (file, line));
         Frame {
             name: self.string(frame.name),
@@ -79,27 +83,27 @@ impl<'a> ProfileCopy<'a> {
         }
     }
 
-    /// A stack with these of its frames.
-    pub fn stack_of(&mut self, stack: &Stack, is_kept: impl Fn(usize) -> bool) -> StackId {
+    /// Copies a stack without the frames for whose index `is_kept` is false.
+    pub fn stack_with(&mut self, stack: &Stack, is_kept: impl Fn(usize) -> bool) -> StackId {
         let kept = (0..stack.frames.len()).filter(|index| is_kept(*index));
         let frames: Vec<_> =
             kept.map(|index| (self.frame(stack.frames[index]), stack.found_by[index])).collect();
         self.builder.walked_stack(frames, stack.end)
     }
 
-    /// A stack with all of its frames.
+    /// Copies a stack.
     pub(super) fn stack(&mut self, stack: &Stack) -> StackId {
-        self.stack_of(stack, |_| true)
+        self.stack_with(stack, |_| true)
     }
 
-    /// A sample of the other profile, with a stack of this one.
+    /// Copies a sample, with a stack of the copy.
     pub fn sample(&mut self, sample: &Sample, stack: StackId) {
         let thread = self.thread(sample.thread);
         self.builder.sample(sample.time_ns, sample.cpu, thread, stack, sample.count);
     }
 
-    /// The process of the other profile is this one, which the builder has already.
-    pub(super) fn set_process(&mut self, id: ProcessId, known: ProcessId) {
+    /// Maps a process of the source to one that the builder already has.
+    pub(super) fn map_process(&mut self, id: ProcessId, known: ProcessId) {
         self.processes.insert(id, known);
     }
 
@@ -107,12 +111,13 @@ impl<'a> ProfileCopy<'a> {
         self.builder
     }
 
-    /// The ledger stays that of the measurement.
+    /// Returns the copy with the ledger of the source.
     pub fn finish(self, header: Header) -> Profile {
-        let ledger = self.from.ledger().clone();
+        let ledger = self.source.ledger().clone();
         self.finish_with(header, ledger)
     }
 
+    /// Returns the copy with another ledger.
     pub fn finish_with(self, header: Header, ledger: Ledger) -> Profile {
         self.builder.finish_with(header, ledger)
     }
@@ -121,7 +126,7 @@ impl<'a> ProfileCopy<'a> {
         if let Some(known) = self.threads.get(&id) {
             return *known;
         }
-        let Thread { process, tid, comm } = self.from.thread(id);
+        let Thread { process, tid, comm } = self.source.thread(id);
         let (process, comm) = (self.process(*process), self.string(*comm));
         let thread = self.builder.thread_named(process, *tid, comm);
         self.threads.insert(id, thread);
@@ -132,7 +137,7 @@ impl<'a> ProfileCopy<'a> {
         if let Some(known) = self.processes.get(&id) {
             return *known;
         }
-        let process = self.from.process(id);
+        let process = self.source.process(id);
         let comm = self.string(process.comm);
         let copied = self.builder.process_named(process.pid, comm);
         if let Some(container) = process.container {
@@ -150,11 +155,11 @@ mod tests {
     use crate::test_profile;
 
     #[test]
-    fn a_copy_has_what_its_samples_need_and_nothing_else() {
+    fn a_copy_has_only_the_entries_that_its_samples_refer_to() {
         let profile = test_profile::folded(&[("a;main;work", 1), ("b;main;idle", 2)]);
         let mut copy = ProfileCopy::of(&profile);
         let sample = &profile.samples()[1];
-        let stack = copy.stack_of(profile.stack(sample.stack), |_| true);
+        let stack = copy.stack_with(profile.stack(sample.stack), |_| true);
         copy.sample(sample, stack);
         let copied = copy.finish(profile.header().clone());
         assert_eq!(copied.strings().collect::<Vec<_>>(), ["idle", "main", "b"]);
@@ -163,12 +168,12 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_of_everything_is_the_same_to_every_reader() {
+    fn a_full_copy_reads_like_its_source() {
         for seed in 0..20 {
             let profile = test_profile::random(seed);
             let mut copy = ProfileCopy::of(&profile);
             for sample in profile.samples() {
-                let stack = copy.stack_of(profile.stack(sample.stack), |_| true);
+                let stack = copy.stack_with(profile.stack(sample.stack), |_| true);
                 copy.sample(sample, stack);
             }
             let copied = copy.finish(profile.header().clone());

@@ -1,4 +1,4 @@
-//! Why something has no name: a value, not an error.
+//! Why a frame is unsymbolized: a value, not an error.
 
 use std::fmt;
 
@@ -6,53 +6,54 @@ use std::fmt;
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
-    /// The address lies in no executable mapping that was seen.
+    /// The address is in no known executable mapping.
     NoMapping,
     /// The process ended before its mappings could be read.
     ProcessGone,
-    /// The mappings could not be read for want of a privilege.
+    /// The profiler lacks the privilege to read the mappings.
     ProcessNotReadable,
-    /// The mapped file could not be opened: deleted and no longer reachable.
+    /// The mapped file is deleted or not reachable.
     FileMissing,
-    /// The mapped file could not be opened for want of a privilege.
+    /// The profiler lacks the privilege to open the mapped file.
     FileNotReadable,
-    /// The path leads to something else than the file that is mapped.
+    /// The file at the path is not the mapped one.
     FileReplaced,
     /// Not a regular file.
     NotAFile,
-    /// The file is neither an ELF file of this machine nor a .NET image.
+    /// The file is neither an ELF file for this machine nor a .NET image.
     NotElf,
-    /// The file contradicts itself or ends too early.
+    /// The file is inconsistent or truncated.
     MalformedFile,
-    /// The file is beyond a limit of the profiler.
+    /// The file exceeds a limit of the profiler.
     TooLarge,
-    /// The file has no symbols, or only those of exported functions and none here, and no debug file was found; or it
-    /// is a .NET image without precompiled code for this machine.
+    /// The file has no symbol table, or only one of exported functions without an entry here, and no debug file was
+    /// found; or it is a .NET image without precompiled code for this machine.
     NoSymbols,
-    /// As [`NoSymbols`](Self::NoSymbols), but an exported function stands near before this one, and is named as such.
+    /// As [`NoSymbols`](Self::NoSymbols), but an exported function starts shortly before this one; the frame shows it as a hint.
     OnlyNearestExport,
     /// As [`NoSymbols`](Self::NoSymbols), and no symbol server has the debug file.
     NotOnSymbolServer,
-    /// As [`NoSymbols`](Self::NoSymbols), and a symbol server did not answer as it should.
+    /// As [`NoSymbols`](Self::NoSymbols), and a request to a symbol server failed.
     SymbolServerFailed,
-    /// As [`NoSymbols`](Self::NoSymbols), and the debug file was still on its way from a symbol server.
+    /// As [`NoSymbols`](Self::NoSymbols), and the download of the debug file did not end in time.
     SymbolsOnTheWay,
-    /// The file has symbols, but none at this address.
+    /// The file has a symbol table, but no symbol at this address.
     NoSymbolHere,
-    /// JIT code, and the runtime neither answers at a socket nor writes a perf map or jitdump.
+    /// JIT code of a runtime with neither a diagnostics socket nor a perf map nor a jitdump.
     NoJitMap,
-    /// JIT code, and the map is not one to trust: another user's, older than the process, no regular file.
+    /// JIT code whose perf map or jitdump is not trusted: owned by another user, older than the process, or not a
+    /// regular file.
     JitMapRefused,
-    /// JIT code, and neither the runtime nor its map has an entry at this address.
+    /// JIT code at an address for which neither the runtime nor its map has an entry.
     NoJitEntry,
-    /// JIT code of a .NET runtime, and none of its methods: a stub or helper, by which methods are called.
+    /// Code of a .NET runtime that belongs to no method: a stub or a helper.
     RuntimeStub,
-    /// JIT code, and what listens at the runtime's diagnostics socket is not to be trusted: another process or user,
-    /// or it does not answer as a runtime does.
+    /// JIT code of a runtime whose diagnostics socket is not trusted: another process or user listens there, or the
+    /// answers are not those of a runtime.
     RuntimeRefused,
-    /// JIT code, and the runtime's diagnostics socket is closed to the profiler for want of a privilege.
+    /// JIT code of a runtime whose diagnostics socket the profiler lacks the privilege to open.
     RuntimeNotReachable,
-    /// JIT code, and the runtime did not tell of it in time.
+    /// JIT code of a runtime that did not send its events before the deadline.
     RuntimeSilent,
     /// `/proc/kallsyms` shows no addresses to this process.
     KernelAddressesHidden,
@@ -94,29 +95,29 @@ impl Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NoMapping => "no executable mapping there",
+            Self::NoMapping => "no executable mapping at the address",
             Self::ProcessGone => "process ended before its mappings were read",
             Self::ProcessNotReadable => "no permission to read the process's mappings",
             Self::FileMissing => "file no longer reachable",
             Self::FileNotReadable => "no permission to open the file",
-            Self::FileReplaced => "path leads to another file than the one mapped",
+            Self::FileReplaced => "the file at the path is not the mapped one",
             Self::NotAFile => "not a regular file",
             Self::NotElf => "not an ELF file",
             Self::MalformedFile => "malformed file",
             Self::TooLarge => "file too large",
             Self::NoSymbols => "no symbols",
-            Self::OnlyNearestExport => "no symbols but an export nearby",
+            Self::OnlyNearestExport => "no symbols but a nearby export",
             Self::NotOnSymbolServer => "no symbols, and none on a symbol server",
-            Self::SymbolServerFailed => "no symbols, and a symbol server that failed",
-            Self::SymbolsOnTheWay => "no symbols, and a download that was not done in time",
+            Self::SymbolServerFailed => "no symbols, and a failed symbol server request",
+            Self::SymbolsOnTheWay => "no symbols, and a download that did not end in time",
             Self::NoSymbolHere => "no symbol at the address",
             Self::NoJitMap => "JIT code without a perf map or jitdump",
-            Self::JitMapRefused => "JIT code with a perf map that is not to be trusted",
-            Self::NoJitEntry => "JIT code that the runtime does not name",
+            Self::JitMapRefused => "JIT code with an untrusted perf map",
+            Self::NoJitEntry => "JIT code without an entry at the address",
             Self::RuntimeStub => "a stub of the .NET runtime",
-            Self::RuntimeRefused => "JIT code of a runtime whose socket is not to be trusted",
-            Self::RuntimeNotReachable => "no permission to ask the runtime for its JIT code",
-            Self::RuntimeSilent => "JIT code of a runtime that did not tell of it in time",
+            Self::RuntimeRefused => "JIT code of a runtime with an untrusted socket",
+            Self::RuntimeNotReachable => "no permission to open the runtime's diagnostics socket",
+            Self::RuntimeSilent => "JIT code of a runtime that did not answer in time",
             Self::KernelAddressesHidden => "kernel hides its addresses",
             Self::KernelSymbolsNotReadable => "no permission to read the kernel's symbols",
         })

@@ -1,13 +1,11 @@
-//! Sums of counts.
-//!
-//! A recording may say any count, and so may who builds a profile: a sum that no number can hold is the largest one.
+//! Saturating sums of sample counts: a recording may state counts whose sum exceeds 64 bits.
 
-/// Adds to a sum.
+/// Adds `count` to `sum`, up to [`u64::MAX`].
 pub fn add(sum: &mut u64, count: u64) {
     *sum = sum.saturating_add(count);
 }
 
-/// The sum of all of them.
+/// The sum of `counts`, at most [`u64::MAX`].
 pub fn of(counts: impl IntoIterator<Item = u64>) -> u64 {
     counts.into_iter().fold(0, u64::saturating_add)
 }
@@ -17,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sum_stays_at_the_largest_number() {
+    fn a_sum_saturates() {
         let mut sum = 3;
         add(&mut sum, 4);
         assert_eq!(sum, 7);

@@ -1,6 +1,6 @@
-//! Profiles for tests: from folded stacks, and random ones that hold every kind of thing.
+//! Profiles for tests: from folded stacks, and random ones with every kind of entry.
 
-use super::{
+use crate::{
     FoundBy, Frame, FrameId, FrameKind, Header, Loss, Profile, ProfileBuilder, Reason, SourceLocation,
     StackEnd, SymbolSource, Symbolization,
 };
@@ -40,7 +40,7 @@ pub fn function(builder: &mut ProfileBuilder, name: &str, address: u64) -> Frame
     })
 }
 
-/// A profile that is the same for the same seed.
+/// A random profile, equal for equal seeds.
 pub fn random(seed: u64) -> Profile {
     const NAMES: [&str; 8] = ["main", "work", "a;b", "", "\u{1b}[31m", "f<T>", "h\u{e9}", "a\nb"];
     let mut draw = Draw(seed);
@@ -91,13 +91,13 @@ pub fn random(seed: u64) -> Profile {
     builder.finish(Header { target: "pid 1 (a)".to_owned(), frequency_hz: 99, ..Header::default() })
 }
 
-/// Bytes that hardly repeat.
+/// Bytes that hardly compress.
 pub fn noise(bytes: usize) -> Vec<u8> {
     let mut draw = Draw(1);
     (0..bytes).map(|_| draw.below(256) as u8).collect()
 }
 
-/// Numbers that look random (Knuth, "The Art of Computer Programming", volume 2, section 3.3.4: MMIX).
+/// A linear congruential generator (Knuth, "The Art of Computer Programming", volume 2, section 3.3.4: MMIX).
 struct Draw(u64);
 
 impl Draw {

@@ -172,7 +172,7 @@ fn unnamed(frame: &Frame) -> Option<Reason> {
 
 /// The functions at a frame's address as frames, innermost first.
 fn frames_of(symbolized: &Symbolized, unnamed: &Frame, copy: &mut ProfileCopy<'_>) -> Vec<FrameId> {
-    let unnamed = copy.copied(unnamed);
+    let unnamed = copy.translated(unnamed);
     let builder = copy.builder();
     let outermost = symbolized.functions.len().saturating_sub(1);
     let frames = symbolized.functions.iter().enumerate().map(|(index, function)| {

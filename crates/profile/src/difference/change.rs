@@ -1,47 +1,47 @@
-//! A share of samples before and after, and how far apart chance alone may put the two.
+//! The change of a share of samples between two profiles, and its statistical noise.
 
-/// How often something was hit, of all samples, before and after.
+/// Sample counts of a function or call path in two profiles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// Samples that hit it before.
+    /// Its samples in the earlier profile.
     pub before_count: u64,
-    /// All samples before.
+    /// All samples of the earlier profile.
     pub before_total: u64,
-    /// Samples that hit it after.
+    /// Its samples in the later profile.
     pub after_count: u64,
-    /// All samples after.
+    /// All samples of the later profile.
     pub after_total: u64,
 }
 
 impl Change {
-    /// What 95 of 100 normally distributed values keep to, in standard deviations.
+    /// The two-sided 95 % quantile of the normal distribution, in standard deviations.
     const Z_95: f64 = 1.96;
 
-    /// The share before, in a hundred.
+    /// The share in the earlier profile, percent.
     #[must_use]
     pub fn before_percent(&self) -> f64 {
         percent(self.before_count, self.before_total)
     }
 
-    /// The share after, in a hundred.
+    /// The share in the later profile, percent.
     #[must_use]
     pub fn after_percent(&self) -> f64 {
         percent(self.after_count, self.after_total)
     }
 
-    /// The share after less the one before, in points of a hundred.
+    /// The later share minus the earlier one, percentage points.
     #[must_use]
     pub fn points(&self) -> f64 {
         self.after_percent() - self.before_percent()
     }
 
-    /// What sampling alone makes of no change, in points of a hundred to either side: half the width of the 95 %
-    /// interval of the difference of two proportions, with a success and a failure added to each side (Agresti and
+    /// The noise of the difference, percentage points to either side: half the width of the 95 % confidence interval of
+    /// the difference of two proportions, with a success and a failure added to each side (Agresti and
     /// Caffo, "Simple and effective confidence intervals for proportions and differences of proportions", The American
     /// Statistician 54, 2000).
     ///
-    /// It takes samples for independent. Those of one thread are not quite: what it did at one tick it often does at the
-    /// next.
+    /// The interval assumes independent samples. Consecutive samples of one thread are correlated, so the real noise is
+    /// larger.
     #[must_use]
     pub fn noise_points(&self) -> f64 {
         let variance = |count: u64, total: u64| {
@@ -54,7 +54,7 @@ impl Change {
         100.0 * Self::Z_95 * both.sqrt()
     }
 
-    /// Whether that interval leaves 0 out. Its middle lies a little nearer to 0 than [`points`](Self::points).
+    /// Whether the confidence interval excludes 0. Its centre is slightly nearer to 0 than [`points`](Self::points).
     #[must_use]
     pub fn is_beyond_noise(&self) -> bool {
         let share = |count: u64, total: u64| 100.0 * (count as f64 + 1.0) / (total as f64 + 2.0);
@@ -76,14 +76,14 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_in_points_of_each_side_s_own_total() {
+    fn a_change_compares_shares_of_each_total() {
         let change = change(10, 100, 40, 200);
         assert_eq!((change.before_percent(), change.after_percent(), change.points()), (10.0, 20.0, 10.0));
         assert_eq!(Change::default().points(), 0.0);
     }
 
     #[test]
-    fn the_interval_is_that_of_agresti_and_caffo() {
+    fn the_interval_is_the_one_of_agresti_and_caffo() {
         // p1 = 8/12 and p2 = 2/12: 1.96 * sqrt(2 * (2/9 or 5/36) / 12) around their difference.
         let change = change(7, 10, 1, 10);
         let expected =
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn few_samples_prove_nothing_and_many_do() {
+    fn a_change_of_few_samples_is_noise() {
         assert!(!change(0, 10, 1, 10).is_beyond_noise());
         assert!(!change(10, 1000, 18, 1000).is_beyond_noise());
         assert!(change(100, 10_000, 180, 10_000).is_beyond_noise());
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_any_size_are_an_answer() {
+    fn counts_of_any_size_give_finite_results() {
         for change in [change(u64::MAX, u64::MAX, 0, u64::MAX), change(5, 0, 5, 0)] {
             assert!(change.points().is_finite());
             let _ = (change.noise_points(), change.is_beyond_noise());

@@ -1,4 +1,4 @@
-//! Two profiles beside each other: what takes more of the samples now, and what less.
+//! Compares two profiles: the functions whose share of the samples changed.
 
 mod change;
 
@@ -7,19 +7,16 @@ use std::collections::BTreeMap;
 pub use self::change::Change;
 use crate::{Profile, sum};
 
-/// A profile from before a change, and one from after it.
+/// An earlier and a later profile.
 ///
-/// What is compared are shares: the two need neither the same frequency nor the same duration.
+/// Shares are compared, so the two may differ in frequency and duration.
 ///
 /// ```
-/// use profiler::{Difference, Format, profile::{Header, ProfileBuilder}};
+/// use profiler_profile::{Difference, Header, ProfileBuilder};
 ///
 /// let before = ProfileBuilder::default().finish(Header::default());
 /// let after = before.clone();
-/// let mut folded = Vec::new();
-/// Difference::between(&before, &after).write(Format::Folded, &mut folded)?;
-/// assert!(folded.is_empty());
-/// # Ok::<(), std::io::Error>(())
+/// assert!(Difference::between(&before, &after).functions().is_empty());
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Difference<'a> {
@@ -27,16 +24,16 @@ pub struct Difference<'a> {
     after: &'a Profile,
 }
 
-/// What became of a function.
+/// The change of a function.
 #[derive(Clone, Debug)]
 pub struct FunctionChange<'a> {
-    /// What it is called.
+    /// The name of the function.
     pub name: &'a str,
-    /// The name of the file it is from, empty where there is none.
+    /// The file name of its module, empty where it has none.
     pub module: &'a str,
-    /// Of the samples that hit the function itself.
+    /// Samples whose leaf is the function.
     pub self_change: Change,
-    /// Of the samples that hit it or what it called.
+    /// Samples with the function anywhere in the stack.
     pub total_change: Change,
 }
 
@@ -47,20 +44,20 @@ impl<'a> Difference<'a> {
         Self { before, after }
     }
 
-    /// The profile from before.
+    /// The earlier profile.
     #[must_use]
     pub fn before(&self) -> &'a Profile {
         self.before
     }
 
-    /// The profile from after.
+    /// The later profile.
     #[must_use]
     pub fn after(&self) -> &'a Profile {
         self.after
     }
 
-    /// Every function of either profile, the one whose own share changed most first. A function is the same when name
-    /// and file name are: another build may lie elsewhere.
+    /// Every function of either profile, by descending change of its self share. Functions are equal when their name and
+    /// the file name of their module are, so that two builds can be compared.
     #[must_use]
     pub fn functions(&self) -> Vec<FunctionChange<'a>> {
         let no_change = Change {
@@ -104,7 +101,7 @@ mod tests {
     use crate::test_profile::folded;
 
     #[test]
-    fn functions_stand_by_how_much_their_own_share_changed() {
+    fn functions_are_ordered_by_the_change_of_their_self_share() {
         let before = folded(&[("p;main;parse", 60), ("p;main;read", 40)]);
         let after = folded(&[("p;main;parse", 60), ("p;main;read", 90), ("p;main;write", 50)]);
         let functions = Difference::between(&before, &after).functions();
@@ -116,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_has_no_difference_to_itself_or_to_a_longer_one_of_the_same() {
+    fn a_profile_does_not_differ_from_itself_or_from_a_longer_measurement() {
         let once = folded(&[("p;main;parse", 6), ("p;main;read", 4)]);
         let longer = folded(&[("p;main;parse", 60), ("p;main;read", 40)]);
         for function in Difference::between(&once, &longer).functions() {

@@ -1,6 +1,6 @@
-//! What stands in a section: numbers in as few bytes as they need, and texts.
+//! Encodes and decodes the body of a section: LEB128 numbers, texts and byte strings.
 
-/// Bytes that are put together for a section.
+/// The encoder of a section body.
 #[derive(Debug, Default)]
 pub(super) struct Body {
     bytes: Vec<u8>,
@@ -30,7 +30,7 @@ impl Body {
         self.number(index as u64);
     }
 
-    /// 0 for none, else one more than the index.
+    /// The index plus 1; 0 for none.
     pub(super) fn optional_index(&mut self, index: Option<usize>) {
         self.number(index.map_or(0, |index| index as u64 + 1));
     }
@@ -45,7 +45,7 @@ impl Body {
     }
 }
 
-/// Reads what [`Body`] put together. `None` where the bytes are something else.
+/// The decoder of a section body. Methods return `None` where the bytes are invalid.
 #[derive(Debug)]
 pub(super) struct Fields<'a> {
     bytes: &'a [u8],
@@ -86,7 +86,7 @@ impl<'a> Fields<'a> {
         self.number()?.try_into().ok()
     }
 
-    /// An index that may be none, looked up in a table. The outer `Option` says whether that could be done.
+    /// The entry of an optional index; the outer `None` is a decoding failure.
     pub(super) fn optional<T: Copy>(&mut self, table: &[T]) -> Option<Option<T>> {
         match self.index()?.checked_sub(1) {
             None => Some(None),
@@ -94,7 +94,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// An index, looked up in a table.
+    /// The entry of an index.
     pub(super) fn entry<T: Copy>(&mut self, table: &[T]) -> Option<T> {
         table.get(self.index()?).copied()
     }
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn decoding_inverts_encoding() {
         let numbers = [0, 1, 0x7f, 0x80, 0x3fff, 0x4000, u64::from(u32::MAX), u64::MAX - 1, u64::MAX];
         let mut body = Body::default();
         numbers.into_iter().for_each(|number| body.number(number));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_do_not_end_or_do_not_fit_are_none() {
+    fn numbers_without_end_or_beyond_64_bits_are_refused() {
         assert_eq!(Fields::new(&[0x80; 20]).number(), None);
         assert_eq!(Fields::new(&[0x80]).number(), None);
         assert_eq!(Fields::new(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]).number(), None);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_and_indices_beyond_the_end_are_none() {
+    fn lengths_and_indices_beyond_the_end_are_refused() {
         assert_eq!(Fields::new(&[3, 1, 2]).data(), None);
         assert_eq!(Fields::new(&[2, 0xc3, 0x28]).text(), None);
         assert_eq!(Fields::new(&[2]).entry(&[1, 2]), None);

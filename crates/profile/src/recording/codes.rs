@@ -1,21 +1,21 @@
-//! The numbers by which variants stand in files. A number is never given to another variant.
+//! Numbers of enum variants in recordings. A number is never reused for another variant.
 
 use crate::{FoundBy, FrameKind, Loss, Reason, StackEnd, SymbolSource};
 
-/// A value that stands in files as a number.
-pub(super) trait Code: Sized {
+/// An enum whose variants have fixed numbers in recordings.
+pub(super) trait VariantCode: Sized {
     fn code(self) -> u64;
-    fn of_code(code: u64) -> Option<Self>;
+    fn from_code(code: u64) -> Option<Self>;
 }
 
 macro_rules! codes {
     ($($name:ident { $($variant:ident = $code:literal),* $(,)? })*) => {
-        $(impl Code for $name {
+        $(impl VariantCode for $name {
             fn code(self) -> u64 {
                 match self { $(Self::$variant => $code),* }
             }
 
-            fn of_code(code: u64) -> Option<Self> {
+            fn from_code(code: u64) -> Option<Self> {
                 match code {
                     $($code => Some(Self::$variant),)*
                     _ => None,
@@ -86,11 +86,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_is_the_same_after_its_number() {
+    fn codes_of_reasons_round_trip() {
         for &reason in Reason::ALL {
-            assert_eq!(Reason::of_code(reason.code()), Some(reason));
+            assert_eq!(Reason::from_code(reason.code()), Some(reason));
         }
-        assert_eq!(Reason::of_code(0), None);
-        assert_eq!(FoundBy::of_code(u64::MAX), None);
+        assert_eq!(Reason::from_code(0), None);
+        assert_eq!(FoundBy::from_code(u64::MAX), None);
     }
 }

@@ -1,14 +1,14 @@
-//! The sections about the measurement as a whole: what was measured, and what became of every tick.
+//! Encodes and decodes the header and the ledger.
 
 use std::collections::BTreeMap;
 
 use super::{
     body::{Body, Fields},
-    codes::Code,
+    codes::VariantCode,
 };
 use crate::{Cost, Header, Ledger, UnsymbolizedFrames};
 
-/// Puts the header into a section's body.
+/// Encodes the header.
 pub(super) fn push_header(header: &Header, body: &mut Body) {
     body.text(&header.target);
     body.text(&header.event);
@@ -42,7 +42,7 @@ pub(super) fn read_header(fields: &mut Fields<'_>) -> Option<Header> {
     Some(header)
 }
 
-/// Puts the ledger into a section's body.
+/// Encodes the ledger.
 pub(super) fn push_ledger(ledger: &Ledger, body: &mut Body) {
     for number in [
         ledger.target_ticks,
@@ -92,24 +92,24 @@ pub(super) fn read_ledger(fields: &mut Fields<'_>) -> Option<Ledger> {
     };
     for _ in 0..fields.number()? {
         let module = fields.text()?.to_owned();
-        let reason = Code::of_code(fields.number()?)?;
+        let reason = VariantCode::from_code(fields.number()?)?;
         ledger.unnamed.insert(UnsymbolizedFrames { module, reason }, fields.number()?);
     }
     Some(ledger)
 }
 
-fn push_counts<T: Code + Copy>(counts: &BTreeMap<T, u64>, body: &mut Body) {
+fn push_counts<T: VariantCode + Copy>(counts: &BTreeMap<T, u64>, body: &mut Body) {
     body.index(counts.len());
-    for (what, count) in counts {
-        body.number(what.code());
+    for (variant, count) in counts {
+        body.number(variant.code());
         body.number(*count);
     }
 }
 
-fn read_counts<T: Code + Ord>(fields: &mut Fields<'_>) -> Option<BTreeMap<T, u64>> {
+fn read_counts<T: VariantCode + Ord>(fields: &mut Fields<'_>) -> Option<BTreeMap<T, u64>> {
     let mut counts = BTreeMap::new();
     for _ in 0..fields.number()? {
-        counts.insert(T::of_code(fields.number()?)?, fields.number()?);
+        counts.insert(T::from_code(fields.number()?)?, fields.number()?);
     }
     Some(counts)
 }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ledger_is_read_as_it_was_written() {
+    fn decoding_a_ledger_inverts_encoding() {
         let mut body = Body::default();
         push_ledger(&ledger(), &mut body);
         assert_eq!(read_ledger(&mut Fields::new(body.bytes())), Some(ledger()));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_version_adds_at_the_end_is_passed_over() {
+    fn additional_fields_at_the_end_are_skipped() {
         let header =
             Header { target: "pid 1".to_owned(), edits: vec!["--focus a".to_owned()], ..Header::default() };
         let mut body = Body::default();

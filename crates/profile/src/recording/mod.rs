@@ -1,30 +1,30 @@
-//! A whole profile as a file, to be looked at later and elsewhere: `run.profile`.
+//! The recording format (`run.profile`): a whole profile as a file.
 //!
-//! The file begins with the eight bytes of its magic and a version (32 bits, little-endian). Sections follow, each with
-//! a head of 13 bytes: kind (8 bits), length of its body unpacked and packed (32 bits each, little-endian), and the
-//! CRC-32 of the nine bytes before it and of the packed body, which is compressed by deflate (RFC 1951). Bodies are made
-//! of numbers of as many bytes as they need (LEB128) and of texts and bytes with their length in front:
+//! The file starts with an eight-byte magic and a version (32 bits, little-endian). Sections follow, each with a header
+//! of 13 bytes: kind (8 bits), uncompressed and compressed length of its body (32 bits each, little-endian), and the
+//! CRC-32 of these nine bytes and of the body, which is compressed by deflate (RFC 1951). Bodies consist of LEB128
+//! numbers and of length-prefixed texts and byte strings:
 //!
 //! | kind | body |
 //! |---|---|
 //! | 1 header | target, event, frequency, duration, start (since 1970, monotonic), CPUs; count of edits, edits |
-//! | 2 ledger | as in [`Ledger`](crate::Ledger), maps as their length and their pairs |
+//! | 2 ledger | as in [`Ledger`](crate::Ledger), maps as length and pairs |
 //! | 3 strings | texts |
 //! | 4 modules | path, build id |
-//! | 5 frames | name, kind, module, address, file, line where there is a file, whether it has a symbol, source or reason |
+//! | 5 frames | name, kind, module, address, file, line where there is a file, 1 and symbol source, or 0 and reason |
 //! | 6 stacks | end, count of frames, frames leaf first, how each was found |
 //! | 7 processes | pid, name |
 //! | 8 threads | process, tid, name |
-//! | 9 samples | count; then of all of them the time since the one before, the CPU, the thread, the stack, the count |
+//! | 9 samples | count; then columns: time since the previous sample, CPU, thread, stack, count |
 //! | 10 end | |
-//! | 11 containers | process, id; for processes that run in one |
+//! | 11 containers | process, id; for processes in a container |
 //!
-//! A section of kinds 3 to 8 and 11 goes on with its table until its body ends. An entry is referred to by its place in its
-//! table, counted from 0 (from 1 where it may be missing, 0 then standing for none), and stands before what refers to
-//! it: a file that was cut short gives the samples that are there. Variants have the numbers of `codes.rs`.
+//! A section of kinds 3 to 8 and 11 holds entries of its table until its body ends. A reference is the index of an entry
+//! in its table (index plus 1 where it is optional, 0 for none). An entry precedes all references to it, so that the
+//! samples of a truncated file can be read. `codes.rs` has the numbers of variants.
 //!
-//! A reader passes over sections that it does not know and over what follows in a header or a ledger. Whoever changes
-//! anything else, or adds a variant, counts the version up and keeps reading the older ones.
+//! A reader skips unknown sections and additional fields at the end of a header or a ledger. Any other change, and any
+//! new variant, needs a new version; older versions stay readable.
 
 mod body;
 mod codes;
@@ -39,13 +39,13 @@ use std::io::{self, Read, Write};
 
 use crate::{Profile, ReadError};
 
-/// How a file begins. No text does: neither a tool nor a transfer takes it for one.
+/// The first bytes of a recording. The first one is not valid UTF-8, so that no tool takes the file for text.
 const MAGIC: [u8; 8] = *b"\x93PROFIL\n";
 
-/// The version that is written.
+/// The version that this crate writes.
 const VERSION: u32 = 1;
 
-/// The file that these bytes describe, so that their checksums are right: kind, length and body of each section.
+/// A recording with valid checksums for the fuzzer, from the kind, length and body of each section.
 #[cfg(fuzzing)]
 pub fn file_of_bodies(mut bytes: &[u8]) -> Vec<u8> {
     let mut file = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
@@ -63,8 +63,8 @@ pub fn file_of_bodies(mut bytes: &[u8]) -> Vec<u8> {
 impl Profile {
     /// Reads a profile that was written by [`write_recording`](Self::write_recording).
     ///
-    /// Of a file that ends too early or is damaged it gives what stands before, and the last of the
-    /// [edits](crate::Header::edits) says so.
+    /// A truncated or damaged file gives the samples before the damage; the last of the [edits](crate::Header::edits) then
+    /// says so.
     ///
     /// # Errors
     /// A file that is no recording, was written by a later version of this crate, or ends before its header; and

@@ -1,11 +1,11 @@
-//! Reading a recording, as far as it goes.
+//! Reads a recording, up to its end or the first damage.
 
 use std::io::{self, BufReader, Read};
 
 use super::{
     MAGIC, VERSION,
     body::Fields,
-    codes::Code,
+    codes::VariantCode,
     measurement,
     section::{Kind, Section, Sections, Stop},
 };
@@ -15,7 +15,7 @@ use crate::{
 };
 use profiler_addresses::ElfAddress;
 
-/// Reads a profile. What is damaged ends it: what stands before is the profile, which says so.
+/// Reads a profile. The first damage ends it; the samples before it are the profile.
 pub(super) fn read(from: impl Read) -> Result<Profile, ReadError> {
     let mut from = BufReader::new(from);
     check_version(&mut from)?;
@@ -25,8 +25,8 @@ pub(super) fn read(from: impl Read) -> Result<Profile, ReadError> {
         match sections.next() {
             Ok(Section { kind: Some(Kind::End), .. }) => return reader.finish(None),
             Ok(Section { kind: Some(kind), body }) => {
-                if reader.take_in(kind, &mut Fields::new(&body)).is_none() {
-                    return reader.finish(Some("a section contradicts itself"));
+                if reader.decode_section(kind, &mut Fields::new(&body)).is_none() {
+                    return reader.finish(Some("a section is inconsistent"));
                 }
             }
             Ok(Section { kind: None, .. }) => {}
@@ -39,8 +39,8 @@ pub(super) fn read(from: impl Read) -> Result<Profile, ReadError> {
 fn check_version(from: &mut impl Read) -> Result<(), ReadError> {
     let mut magic = [0; MAGIC.len()];
     let mut version = [0; 4];
-    let is_there = from.read_exact(&mut magic).and_then(|()| from.read_exact(&mut version));
-    match is_there {
+    let read = from.read_exact(&mut magic).and_then(|()| from.read_exact(&mut version));
+    match read {
         Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => return Err(ReadError::Io(error)),
         Ok(()) if magic == MAGIC => {}
         _ => {
@@ -54,7 +54,7 @@ fn check_version(from: &mut impl Read) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// What was read so far. An id of the file is a place in one of the tables.
+/// The tables that were read so far, by index in the file.
 #[derive(Debug, Default)]
 struct Reader {
     builder: ProfileBuilder,
@@ -77,8 +77,8 @@ impl Reader {
         Ok(self.builder.finish_with(header, self.ledger))
     }
 
-    /// `None` where the fields do not say what they must.
-    fn take_in(&mut self, kind: Kind, fields: &mut Fields<'_>) -> Option<()> {
+    /// Decodes a section; `None` where its fields are invalid.
+    fn decode_section(&mut self, kind: Kind, fields: &mut Fields<'_>) -> Option<()> {
         match kind {
             Kind::Header => self.header = Some(measurement::read_header(fields)?),
             Kind::Ledger => self.ledger = measurement::read_ledger(fields)?,
@@ -116,7 +116,7 @@ impl Reader {
     fn frame(&mut self, fields: &mut Fields<'_>) -> Option<()> {
         let frame = Frame {
             name: fields.entry(&self.strings)?,
-            kind: Code::of_code(fields.number()?)?,
+            kind: VariantCode::from_code(fields.number()?)?,
             module: fields.optional(&self.modules)?,
             address: ElfAddress(fields.number()?),
             location: match fields.optional(&self.strings)? {
@@ -124,8 +124,8 @@ impl Reader {
                 None => None,
             },
             naming: match fields.number()? {
-                0 => Symbolization::Address(Code::of_code(fields.number()?)?),
-                _ => Symbolization::Symbol(Code::of_code(fields.number()?)?),
+                0 => Symbolization::Address(VariantCode::from_code(fields.number()?)?),
+                _ => Symbolization::Symbol(VariantCode::from_code(fields.number()?)?),
             },
         };
         self.frames.push(self.builder.frame(frame));
@@ -133,7 +133,7 @@ impl Reader {
     }
 
     fn stack(&mut self, fields: &mut Fields<'_>) -> Option<()> {
-        let end = Code::of_code(fields.number()?)?;
+        let end = VariantCode::from_code(fields.number()?)?;
         let count = fields.index()?;
         let mut frames = Vec::new();
         for _ in 0..count {
@@ -141,7 +141,7 @@ impl Reader {
         }
         let mut walked = Vec::new();
         for frame in frames {
-            walked.push((frame, Code::of_code(fields.number()?)?));
+            walked.push((frame, VariantCode::from_code(fields.number()?)?));
         }
         self.stacks.push(self.builder.walked_stack(walked, end));
         Some(())

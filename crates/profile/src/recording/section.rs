@@ -70,7 +70,7 @@ pub(super) fn write(kind: Kind, body: &[u8], to: &mut impl Write) -> io::Result<
     to.write_all(&packed)
 }
 
-/// Of all of the section but the checksum itself.
+/// The checksum of header and compressed body.
 fn checksum(head: &[u8; HEAD_BYTES], packed: &[u8]) -> u32 {
     let mut checksum = crc32fast::Hasher::new();
     checksum.update(&head[..9]);
@@ -78,23 +78,23 @@ fn checksum(head: &[u8; HEAD_BYTES], packed: &[u8]) -> u32 {
     checksum.finalize()
 }
 
-/// A section that was read. A kind that is not known is that of a later addition, to be passed over.
+/// A decoded section. A kind of a later version is `None`.
 #[derive(Debug)]
 pub(super) struct Section {
     pub(super) kind: Option<Kind>,
     pub(super) body: Vec<u8>,
 }
 
-/// Why there is no next section.
+/// Why reading ends before the end section.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// The file cannot be read.
+    /// A read failed.
     Unreadable(io::Error),
-    /// The file can be read, but what follows is of no use.
+    /// The file is damaged or truncated.
     Damaged(&'static str),
 }
 
-/// Reads sections one after the other.
+/// Iterates over the sections of a file.
 #[derive(Debug)]
 pub(super) struct Sections<R> {
     from: R,
@@ -121,14 +121,14 @@ impl<R: Read> Sections<R> {
         if checksum(&head, &packed) != u32::from_le_bytes([i, j, k, l]) {
             return Err(Stop::Damaged("a checksum does not match"));
         }
-        // What the checksum holds for was written so: an end here is no end of the file.
+        // The checksum is valid, so a short body is damage and not the end of the file.
         let body = read_all(DeflateDecoder::new(&*packed), unpacked_bytes);
         let body = body.map_err(|_| Stop::Damaged("a section cannot be unpacked"))?;
         Ok(Section { kind: Kind::of_number(kind), body })
     }
 }
 
-/// Memory is taken as bytes come, not as they are promised.
+/// Reads exactly `length_bytes`. Memory grows with the bytes that arrive, not with the stated length.
 fn read_all(from: impl Read, length_bytes: u32) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(length_bytes.into()).read_to_end(&mut bytes)?;
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_is_read_as_it_was_written() {
+    fn decoding_a_section_inverts_encoding() {
         for kind in Kind::ALL {
             let section = read(&written(kind, b"body")).unwrap();
             assert_eq!((section.kind, &*section.body), (Some(kind), &b"body"[..]));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bit_that_is_not_as_it_was_is_seen() {
+    fn every_flipped_bit_is_detected() {
         let whole = written(Kind::Frames, b"some frames");
         for place in 0..whole.len() {
             for bit in 0..8 {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_that_unpacks_to_another_length_is_damaged() {
+    fn a_section_with_a_wrong_uncompressed_length_is_damaged() {
         for promised in [0_u32, 3, 5] {
             let mut bytes = written(Kind::Strings, b"text");
             bytes[1..5].copy_from_slice(&promised.to_le_bytes());
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn all_sections_together_are_bounded() {
+    fn the_sum_of_all_sections_is_bounded() {
         let file = written(Kind::Strings, b"text").repeat(3);
         let mut sections = Sections { from: &*file, left_bytes: 8 };
         assert!(sections.next().is_ok() && sections.next().is_ok());

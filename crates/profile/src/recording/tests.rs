@@ -32,7 +32,7 @@ fn header() -> (Kind, Vec<u8>) {
 }
 
 #[test]
-fn what_is_read_is_what_was_written() {
+fn a_recording_round_trips() {
     for seed in 0..200 {
         let profile = test_profile::random(seed);
         assert_eq!(text(&Profile::read(&*recorded(&profile)).unwrap()), text(&profile), "seed {seed}");
@@ -42,7 +42,7 @@ fn what_is_read_is_what_was_written() {
 }
 
 #[test]
-fn a_file_that_is_cut_gives_what_stands_before_and_says_so() {
+fn a_truncated_file_gives_the_samples_before_the_cut_and_says_so() {
     let profile = test_profile::random(1);
     let whole = recorded(&profile);
     let mut readable = 0;
@@ -60,7 +60,7 @@ fn a_file_that_is_cut_gives_what_stands_before_and_says_so() {
 }
 
 #[test]
-fn a_file_is_cut_between_blocks_of_samples() {
+fn samples_are_written_in_blocks() {
     for samples in [2_000_u32, 200_000] {
         let mut builder = ProfileBuilder::default();
         let process = builder.process(1, "a");
@@ -81,7 +81,7 @@ fn a_file_is_cut_between_blocks_of_samples() {
 }
 
 #[test]
-fn no_byte_that_is_changed_makes_a_panic_or_goes_unseen() {
+fn every_changed_byte_is_detected_without_a_panic() {
     let profile = test_profile::random(2);
     let whole = recorded(&profile);
     for place in 0..whole.len() {
@@ -95,7 +95,7 @@ fn no_byte_that_is_changed_makes_a_panic_or_goes_unseen() {
 }
 
 #[test]
-fn sections_whose_bytes_are_anything_are_an_answer_and_no_panic() {
+fn random_section_bodies_never_panic() {
     let kinds = [
         Kind::Header,
         Kind::Ledger,
@@ -118,17 +118,17 @@ fn sections_whose_bytes_are_anything_are_an_answer_and_no_panic() {
 }
 
 #[test]
-fn what_is_promised_and_missing_takes_no_memory() {
+fn a_stated_length_without_bytes_takes_no_memory() {
     let mut body = Body::default();
     body.number(u64::MAX >> 1);
     for kind in [Kind::Samples, Kind::Stacks, Kind::Ledger] {
         let read = Profile::read(&*file(&[header(), (kind, body.bytes().to_vec())])).unwrap();
-        assert!(read.header().edits[0].contains("contradicts itself"));
+        assert!(read.header().edits[0].contains("inconsistent"));
     }
 }
 
 #[test]
-fn samples_that_no_number_counts_together_are_the_largest_one() {
+fn sums_of_counts_saturate() {
     let mut sections = vec![header()];
     sections.push((Kind::Strings, vec![1, b'a']));
     sections.push((Kind::Stacks, vec![9, 0]));
@@ -142,7 +142,7 @@ fn samples_that_no_number_counts_together_are_the_largest_one() {
 }
 
 #[test]
-fn a_section_of_a_later_addition_is_passed_over() {
+fn an_unknown_section_is_skipped() {
     let mut bytes = file(&[header()]);
     let mut unknown = Vec::new();
     section::write(Kind::End, b"new", &mut unknown).unwrap();
@@ -157,7 +157,7 @@ fn a_section_of_a_later_addition_is_passed_over() {
 }
 
 #[test]
-fn a_later_version_and_another_kind_of_file_are_refused_by_name() {
+fn later_versions_and_other_files_are_refused() {
     let mut later = file(&[header()]);
     later[MAGIC.len()] = 9;
     let error = Profile::read(&*later).unwrap_err();
@@ -170,7 +170,7 @@ fn a_later_version_and_another_kind_of_file_are_refused_by_name() {
 }
 
 #[test]
-fn a_writer_that_fails_is_an_error() {
+fn a_write_error_is_returned() {
     let no_room: &mut [u8] = &mut [];
     let error = write(&test_profile::random(1), no_room).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::WriteZero);

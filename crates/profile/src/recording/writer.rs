@@ -1,26 +1,26 @@
-//! Writing a recording: samples in blocks, each after what it needs of the tables.
+//! Writes a recording: samples in blocks, each after the table entries that it refers to.
 
 use std::io::{self, BufWriter, Write};
 
 use super::{
     MAGIC, VERSION,
     body::Body,
-    codes::Code,
+    codes::VariantCode,
     measurement,
     section::{self, Kind},
 };
 use crate::{Frame, Profile, Sample, Stack, Symbolization};
 
-/// In how many blocks the samples are written, so that little is lost of a file that was cut.
+/// The number of sample blocks: a truncated file loses at most one of them.
 const BLOCKS: usize = 16;
 
-/// Fewer samples are not worth sections of their own.
+/// The smallest block of samples.
 const MIN_BLOCK_SAMPLES: usize = 1 << 8;
 
-/// More samples than this in a section would make it too large to be read at once.
+/// The largest block of samples, so that a section stays below the size limit of the reader.
 const MAX_BLOCK_SAMPLES: usize = 1 << 16;
 
-/// A section of a table ends with the entry that makes it this large, so that little is lost with a damaged one.
+/// A table section ends at this size, so that a damaged one loses few entries.
 const TABLE_SECTION_BYTES: usize = 1 << 20;
 
 /// Writes a profile.
@@ -42,7 +42,7 @@ pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
     writer.to.flush()
 }
 
-/// How many entries of each table: those in front of these numbers.
+/// The number of entries of each table.
 #[derive(Clone, Debug, Default)]
 struct Entries {
     strings: usize,
@@ -81,10 +81,10 @@ impl<W: Write> Writer<'_, W> {
     }
 
     fn block(&mut self, samples: &[Sample]) -> io::Result<()> {
-        let needed = self.needed(samples);
+        let needed = self.required_entries(samples);
         self.tables(&needed)?;
         self.body.index(samples.len());
-        // Columns pack better than rows.
+        // Columns compress better than rows.
         let mut last_ns = 0;
         for sample in samples {
             self.body.number(sample.time_ns - last_ns);
@@ -97,8 +97,8 @@ impl<W: Write> Writer<'_, W> {
         self.section(Kind::Samples)
     }
 
-    /// What must have been written before these samples can be.
-    fn needed(&self, samples: &[Sample]) -> Entries {
+    /// The table entries that must precede these samples.
+    fn required_entries(&self, samples: &[Sample]) -> Entries {
         let profile = self.profile;
         let mut needed = self.written.clone();
         for sample in samples {
@@ -128,7 +128,7 @@ impl<W: Write> Writer<'_, W> {
         needed
     }
 
-    /// Writes the entries of all tables that are not written yet, up to these.
+    /// Writes all table entries up to `up_to` that are not written yet.
     fn tables(&mut self, up_to: &Entries) -> io::Result<()> {
         let (profile, from) = (self.profile, std::mem::replace(&mut self.written, up_to.clone()));
         let strings = profile.strings().take(up_to.strings).skip(from.strings);

@@ -1,4 +1,4 @@
-//! What the user chooses by: regular expressions, ids, names, shares.
+//! Filter values: regular expressions, process and thread ids or names, minimum shares.
 
 use std::str::FromStr;
 
@@ -28,7 +28,7 @@ impl Pattern {
         self.regex.is_match(text)
     }
 
-    /// As it was written.
+    /// The source text of the pattern.
     #[must_use]
     pub fn as_str(&self) -> &str {
         self.regex.as_str()
@@ -42,7 +42,7 @@ impl FromStr for Pattern {
         let refused = |error: regex::Error| {
             let reason = match error {
                 regex::Error::CompiledTooBig(_) => "it is too large".to_owned(),
-                // The last of several lines says what is wrong; those before it point at the place.
+                // The last line of the message is the cause; the lines before it show the position.
                 error => error.to_string().lines().last().unwrap_or_default().trim().replace("error: ", ""),
             };
             FilterError::Pattern { text: text.to_owned(), reason }
@@ -51,17 +51,17 @@ impl FromStr for Pattern {
     }
 }
 
-/// Threads or processes: one by its id, or those whose names match.
+/// Selects a thread or process by id, or several by name.
 #[derive(Clone, Debug)]
 pub enum Choice {
-    /// The one with this id.
+    /// The thread or process with this id.
     Id(u32),
-    /// Those with such names.
+    /// All whose name matches.
     Name(Pattern),
 }
 
 impl Choice {
-    pub(super) fn holds(&self, id: u32, name: &str) -> bool {
+    pub(super) fn matches(&self, id: u32, name: &str) -> bool {
         match self {
             Self::Id(chosen) => *chosen == id,
             Self::Name(pattern) => pattern.matches(name),
@@ -79,7 +79,7 @@ impl Choice {
 impl FromStr for Choice {
     type Err = FilterError;
 
-    /// A number is an id, everything else a pattern of names.
+    /// Parses a number as an id and any other text as a pattern for names.
     fn from_str(text: &str) -> Result<Self, FilterError> {
         match text.parse() {
             Ok(id) => Ok(Self::Id(id)),
@@ -88,20 +88,20 @@ impl FromStr for Choice {
     }
 }
 
-/// A part of all samples, from nothing to all of them.
+/// A share of all samples, 0 to 100 percent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Share {
     percent: f64,
 }
 
 impl Share {
-    /// The share of so many in a hundred; what is below 0 or above 100 is brought there.
+    /// A share of `percent`, clamped to 0 to 100.
     #[must_use]
-    pub fn of_percent(percent: f64) -> Self {
+    pub fn from_percent(percent: f64) -> Self {
         Self { percent: if percent.is_nan() { 0.0 } else { percent.clamp(0.0, 100.0) } }
     }
 
-    /// In a hundred.
+    /// The share in percent.
     #[must_use]
     pub fn percent(self) -> f64 {
         self.percent
@@ -115,11 +115,11 @@ impl Share {
 impl FromStr for Share {
     type Err = FilterError;
 
-    /// Reads `0.5%`; the sign may be missing.
+    /// Parses `0.5%`; the percent sign is optional.
     fn from_str(text: &str) -> Result<Self, FilterError> {
         let number = text.strip_suffix('%').unwrap_or(text).trim_end();
         let percent = number.parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
-        percent.map(Self::of_percent).ok_or_else(|| FilterError::Share { text: text.to_owned() })
+        percent.map(Self::from_percent).ok_or_else(|| FilterError::Share { text: text.to_owned() })
     }
 }
 
@@ -128,14 +128,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_matches_anywhere_and_by_case() {
+    fn a_pattern_matches_anywhere_and_is_case_sensitive() {
         let pattern: Pattern = "Main$|^std::".parse().unwrap();
         assert!(pattern.matches("app!Program.Main") && pattern.matches("std::fmt"));
         assert!(!pattern.matches("main") && !pattern.matches("Mainly"));
     }
 
     #[test]
-    fn what_is_no_pattern_is_said_in_one_line() {
+    fn an_invalid_pattern_is_a_one_line_error() {
         for text in ["(", "a{2,1}", "[z-a]", "a{1000}{1000}{1000}"] {
             let message = text.parse::<Pattern>().unwrap_err().to_string();
             assert!(message.starts_with(&format!("`{text}` is no regular expression: ")), "{message}");
@@ -144,24 +144,24 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_an_id() {
+    fn a_number_is_parsed_as_an_id() {
         let id: Choice = "12".parse().unwrap();
-        assert!(id.holds(12, "x") && !id.holds(1, "12"));
+        assert!(id.matches(12, "x") && !id.matches(1, "12"));
         let name: Choice = "^work".parse().unwrap();
-        assert!(name.holds(12, "worker") && !name.holds(12, "a worker"));
+        assert!(name.matches(12, "worker") && !name.matches(12, "a worker"));
     }
 
     #[test]
-    fn shares_are_percents() {
-        assert_eq!("0.5%".parse::<Share>().unwrap(), Share::of_percent(0.5));
-        assert_eq!("10".parse::<Share>().unwrap(), Share::of_percent(10.0));
+    fn shares_are_percentages() {
+        assert_eq!("0.5%".parse::<Share>().unwrap(), Share::from_percent(0.5));
+        assert_eq!("10".parse::<Share>().unwrap(), Share::from_percent(10.0));
         for text in ["", "%", "-1%", "101%", "nan", "inf", "a", "5%%"] {
             assert!(text.parse::<Share>().unwrap_err().to_string().contains("0.5%"), "{text}");
         }
         assert!(
-            Share::of_percent(0.5).is_reached_by(1, 200) && !Share::of_percent(0.5).is_reached_by(1, 201)
+            Share::from_percent(0.5).is_reached_by(1, 200) && !Share::from_percent(0.5).is_reached_by(1, 201)
         );
         assert!(Share::default().is_reached_by(0, 5));
-        assert_eq!(Share::of_percent(f64::NAN), Share::default());
+        assert_eq!(Share::from_percent(f64::NAN), Share::default());
     }
 }

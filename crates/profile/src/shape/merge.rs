@@ -1,10 +1,10 @@
-//! What makes one frame of several: a function that calls itself, and the addresses of one function.
+//! Merges frames: direct recursion, and the addresses of one function.
 
 use std::collections::HashMap;
 
 use crate::{Frame, FrameId, FrameKind, ModuleId, Profile, ProfileCopy, SourceLocation, Stack, StringId};
 
-/// What all frames of a function have in common.
+/// The fields that all frames of a function have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Function {
     name: StringId,
@@ -18,7 +18,7 @@ impl Function {
     }
 }
 
-/// Of frames that are kept and call their own function directly, only the innermost stays.
+/// Keeps only the innermost frame of a function that calls itself directly.
 pub(super) fn collapse_recursion(profile: &Profile, stack: &Stack, kept: &mut [bool]) {
     let mut callee = None;
     for (frame, is_kept) in stack.frames.iter().zip(kept) {
@@ -30,7 +30,7 @@ pub(super) fn collapse_recursion(profile: &Profile, stack: &Stack, kept: &mut [b
     }
 }
 
-/// The one frame of each function: that of its lowest address, without the line.
+/// The representative frame of each function: its lowest address, without a line.
 #[derive(Debug)]
 pub(super) struct FunctionFrames<'a> {
     profile: &'a Profile,
@@ -49,11 +49,11 @@ impl<'a> FunctionFrames<'a> {
         Self { profile, frames }
     }
 
-    /// The frame that stands for the function of `frame`, in the copy.
+    /// The representative frame of the function of `frame`, in the copy.
     pub(super) fn frame(&self, frame: FrameId, copy: &mut ProfileCopy<'_>) -> FrameId {
         let frame = self.profile.frame(frame);
         let lowest = self.frames.get(&Function::of(frame)).copied().unwrap_or(frame);
-        let copied = copy.copied(lowest);
+        let copied = copy.translated(lowest);
         let location = copied.location.map(|location| SourceLocation { line: 0, ..location });
         copy.builder().frame(Frame { location, ..copied })
     }

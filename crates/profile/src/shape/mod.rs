@@ -1,8 +1,8 @@
-//! Other views of one measurement: some of its samples, some of their frames. Pure functions from profile to profile.
+//! Filters and shapes: pure functions from a profile to a profile with fewer samples or frames.
 //!
 //! The frame filters are pprof's (`FilterSamplesByName` and `ShowFrom` in its `profile/filter.go`): a frame matches by
-//! its name, its source file or its module's path, and by part of one of them; matches are found before anything is
-//! hidden. As there, a sample without a frame is dropped by any of them.
+//! its name, its source file or its module's path, and by part of one of them; matches are found before frames
+//! are hidden. As in pprof, each filter drops samples without frames.
 
 mod choice;
 mod merge;
@@ -17,15 +17,15 @@ pub use self::choice::{Choice, Pattern, Share};
 use self::{merge::FunctionFrames, select::FrameMatches, trim::CallTree};
 use crate::{Header, Profile, ProfileCopy, Stack, StackId};
 
-/// Which samples and which of their frames to show. What is left out of it shows everything.
+/// The samples and frames to show. Fields that are not set leave the profile as it is.
 ///
 /// ```
-/// use profiler::{Format, Shape, profile::{Header, ProfileBuilder}};
+/// use profiler_profile::{FilterError, Header, ProfileBuilder, Shape};
 ///
 /// let profile = ProfileBuilder::default().finish(Header::default());
 /// let shape = Shape { focus: Some("Json".parse()?), collapse_recursion: true, ..Shape::default() };
 /// assert_eq!(profile.shaped(&shape).header().edits, ["--focus Json", "--collapse-recursion"]);
-/// # Ok::<(), profiler::Error>(())
+/// # Ok::<(), FilterError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Shape {
@@ -33,36 +33,36 @@ pub struct Shape {
     pub thread: Option<Choice>,
     /// Only samples of these processes.
     pub process: Option<Choice>,
-    /// Only samples of processes in containers whose ids begin so.
+    /// Only samples of processes in containers whose id has this prefix.
     pub container: Option<String>,
-    /// Only samples from this time on, since the beginning of sampling.
+    /// Only samples from this time on, measured from the start of sampling.
     pub from: Option<Duration>,
-    /// Only samples before this time, since the beginning of sampling.
+    /// Only samples before this time, measured from the start of sampling.
     pub to: Option<Duration>,
-    /// Only samples with a frame that matches.
+    /// Only samples with a matching frame.
     pub focus: Option<Pattern>,
-    /// Only samples without a frame that matches.
+    /// Only samples without a matching frame.
     pub ignore: Option<Pattern>,
-    /// Without the frames that match; samples of such frames alone are dropped.
+    /// Removes matching frames; samples whose frames all match are dropped.
     pub hide: Option<Pattern>,
-    /// Without what calls the outermost frame that matches; samples without one are dropped.
+    /// Removes the callers of the outermost matching frame; samples without a match are dropped.
     pub show_from: Option<Pattern>,
-    /// A function that calls itself directly is one frame.
+    /// Merges the frames of a function that calls itself directly.
     pub collapse_recursion: bool,
-    /// The frames of one function are one, wherever in it they are: without address and line.
+    /// Merges all frames of a function: without address and line.
     pub merge_addresses: bool,
-    /// A call path that fewer samples take is cut there; they count for its caller.
+    /// Cuts call paths with a smaller share of the samples; the samples count for the caller.
     pub min_share: Share,
 }
 
 impl Shape {
-    /// Whether it leaves every profile as it is.
+    /// Whether the shape leaves every profile as it is.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.edits().is_empty()
     }
 
-    /// What it does, in the words of the command line.
+    /// The edits that the header of a shaped profile lists, spelled as command-line options.
     fn edits(&self) -> Vec<String> {
         let choice = |flag: &str, choice: &Option<Choice>| {
             choice.as_ref().map(|choice| format!("{flag} {}", choice.text()))
@@ -93,11 +93,11 @@ impl Shape {
 }
 
 impl Profile {
-    /// The profile as `shape` shows it: samples are chosen first, then frames, and paths are trimmed last. The ledger
-    /// stays that of the measurement, and the header says what was done.
+    /// Applies `shape`: selects samples, then frames, and cuts rare paths last. The ledger stays that of the measurement,
+    /// and the header lists the edits.
     #[must_use]
     pub fn shaped(&self, shape: &Shape) -> Self {
-        let mut profile = self.chosen(shape);
+        let mut profile = self.filtered(shape);
         if shape.merge_addresses {
             profile = profile.with_merged_addresses();
         }
@@ -107,20 +107,20 @@ impl Profile {
         profile
     }
 
-    /// The samples and frames that the shape chooses, with a header that names all of the shape's edits.
-    fn chosen(&self, shape: &Shape) -> Self {
+    /// The selected samples and frames, with a header that lists all edits of the shape.
+    fn filtered(&self, shape: &Shape) -> Self {
         let header = self.header_with(shape.edits());
         let mut copy = ProfileCopy::of(self);
         let matches = FrameMatches::new(self, shape);
         let mut stacks = HashMap::<StackId, Option<StackId>>::new();
-        for sample in self.samples().iter().filter(|sample| select::is_chosen(self, shape, sample)) {
+        for sample in self.samples().iter().filter(|sample| select::is_selected(self, shape, sample)) {
             let chosen = stacks.entry(sample.stack).or_insert_with(|| {
                 let stack = self.stack(sample.stack);
                 let mut kept = matches.kept(stack)?;
                 if shape.collapse_recursion {
                     merge::collapse_recursion(self, stack, &mut kept);
                 }
-                Some(copy.stack_of(stack, |index| kept[index]))
+                Some(copy.stack_with(stack, |index| kept[index]))
             });
             if let Some(stack) = chosen {
                 copy.sample(sample, *stack);
@@ -153,8 +153,8 @@ impl Profile {
             let root = self.process(self.thread(sample.thread).process).comm;
             let stack = *stacks.entry((root, sample.stack)).or_insert_with(|| {
                 let stack = self.stack(sample.stack);
-                let depth = tree.depth_with(min_share, self, root, stack);
-                copy.stack_of(stack, |index| index >= stack.frames.len() - depth)
+                let depth = tree.depth_above(min_share, self, root, stack);
+                copy.stack_with(stack, |index| index >= stack.frames.len() - depth)
             });
             copy.sample(sample, stack);
         }

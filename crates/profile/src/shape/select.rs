@@ -1,16 +1,16 @@
-//! Which samples are shown, and which of their frames.
+//! Selects samples by thread, process, container and time, and frames by pattern.
 
 use std::time::Duration;
 
 use super::{Choice, Pattern, Shape};
 use crate::{Frame, Profile, Sample, Stack};
 
-/// Whether a sample is of a thread, a process, a container and a time that are shown.
-pub(super) fn is_chosen(profile: &Profile, shape: &Shape, sample: &Sample) -> bool {
+/// Whether the filters for thread, process, container and time select a sample.
+pub(super) fn is_selected(profile: &Profile, shape: &Shape, sample: &Sample) -> bool {
     let thread = profile.thread(sample.thread);
     let process = profile.process(thread.process);
     let is_in = |choice: &Option<Choice>, id, name| {
-        choice.as_ref().is_none_or(|choice| choice.holds(id, profile.string(name)))
+        choice.as_ref().is_none_or(|choice| choice.matches(id, profile.string(name)))
     };
     let time = Duration::from_nanos(sample.time_ns);
     shape.from.is_none_or(|from| time >= from)
@@ -22,7 +22,7 @@ pub(super) fn is_chosen(profile: &Profile, shape: &Shape, sample: &Sample) -> bo
         })
 }
 
-/// Which frames of a profile match the patterns of a shape. Each is looked at once, however many stacks it is in.
+/// For each frame of a profile, whether each pattern of a shape matches it.
 #[derive(Debug)]
 pub(super) struct FrameMatches {
     focus: Option<Vec<bool>>,
@@ -45,7 +45,7 @@ impl FrameMatches {
         }
     }
 
-    /// Whether each frame of a stack is shown; `None` when its samples are not.
+    /// Whether each frame of a stack is kept; `None` when its samples are dropped.
     pub(super) fn kept(&self, stack: &Stack) -> Option<Vec<bool>> {
         let of = |matching: &Option<Vec<bool>>| -> Option<Vec<bool>> {
             let matching = matching.as_ref()?;
@@ -64,7 +64,7 @@ impl FrameMatches {
             kept = hidden.iter().map(|is_hidden| !is_hidden).collect();
         }
         if let Some(shown) = of(&self.show_from) {
-            // Leaf first: what stands behind the last match calls it.
+            // Frames are leaf first: those after the last match are its callers.
             let outermost = (0..kept.len()).rev().find(|index| kept[*index] && shown[*index])?;
             kept[outermost + 1..].fill(false);
         }

@@ -47,7 +47,7 @@ const LINES: [(&str, u64); 4] =
     [("p;main;parse;read", 1), ("p;main;parse", 2), ("p;main;draw;read", 4), ("p", 8)];
 
 #[test]
-fn a_shape_that_says_nothing_changes_nothing() {
+fn an_empty_shape_changes_nothing() {
     for seed in 0..20 {
         let profile = test_profile::random(seed);
         let same = profile.shaped(&Shape::default());
@@ -57,7 +57,7 @@ fn a_shape_that_says_nothing_changes_nothing() {
 }
 
 #[test]
-fn focus_keeps_samples_with_a_match_whole() {
+fn focus_keeps_whole_samples_with_a_match() {
     assert_eq!(shaped(&LINES, &focus("parse")), ["p;main;parse 2", "p;main;parse;read 1"]);
     assert_eq!(shaped(&LINES, &focus("^re")), ["p;main;draw;read 4", "p;main;parse;read 1"]);
     assert_eq!(shaped(&LINES, &focus("nothing")), Vec::<String>::new());
@@ -73,13 +73,13 @@ fn ignore_drops_samples_with_a_match_and_those_without_frames() {
 }
 
 #[test]
-fn hide_takes_frames_out_and_what_is_left_without_any() {
+fn hide_removes_frames_and_samples_without_remaining_frames() {
     assert_eq!(shaped(&LINES, &hide("parse|main")), ["p;draw;read 4", "p;read 1"]);
     assert_eq!(shaped(&LINES, &hide(".")), Vec::<String>::new());
 }
 
 #[test]
-fn show_from_begins_at_the_outermost_match() {
+fn show_from_starts_at_the_outermost_match() {
     // The example in pprof's documentation of `ShowFrom`, and its later one of a frame that returns.
     let abc = [("p;A;B;C", 1)];
     for (pattern, expected) in [("A", "p;A;B;C 1"), ("B", "p;B;C 1"), ("C", "p;C 1")] {
@@ -92,7 +92,7 @@ fn show_from_begins_at_the_outermost_match() {
 }
 
 #[test]
-fn files_and_modules_match_as_names_do() {
+fn source_files_and_modules_match_like_names() {
     let mut builder = ProfileBuilder::default();
     let (file, module) = (builder.string("/src/parser.rs"), Some(builder.module("/usr/lib/libxml.so", &[])));
     let frame = test_profile::function(&mut builder, "f", 1);
@@ -110,7 +110,7 @@ fn files_and_modules_match_as_names_do() {
 }
 
 #[test]
-fn threads_processes_containers_and_times_choose_samples() {
+fn threads_processes_containers_and_times_select_samples() {
     let mut builder = ProfileBuilder::default();
     let stack = builder.stack(Vec::new(), StackEnd::Empty);
     let (first, second) = (builder.process(1, "web"), builder.process(2, "worker"));
@@ -139,7 +139,7 @@ fn threads_processes_containers_and_times_choose_samples() {
 }
 
 #[test]
-fn a_function_that_calls_itself_is_one_frame() {
+fn direct_recursion_is_one_frame() {
     let shape = Shape { collapse_recursion: true, ..Shape::default() };
     assert_eq!(shaped(&[("p;a;f;f;f;g;f", 1)], &shape), ["p;a;f;g;f 1"]);
     let hidden = Shape { hide: "g".parse().ok(), ..shape };
@@ -147,7 +147,7 @@ fn a_function_that_calls_itself_is_one_frame() {
 }
 
 #[test]
-fn the_addresses_of_a_function_become_one() {
+fn the_addresses_of_a_function_are_merged() {
     let profile = folded(&[("p;a;f", 1), ("p;a;b;f", 2), ("p;a;b;c;f", 4)]);
     assert_eq!(profile.frames().len(), 6);
     let shape = Shape { merge_addresses: true, ..Shape::default() };
@@ -160,25 +160,25 @@ fn the_addresses_of_a_function_become_one() {
 #[test]
 fn rare_paths_are_cut_and_count_for_their_callers() {
     let lines = [("p;main;hot", 90), ("p;main;warm;a", 6), ("p;main;warm;b", 3), ("p;rare", 1)];
-    let trim = |percent| Shape { min_share: Share::of_percent(percent), ..Shape::default() };
+    let trim = |percent| Shape { min_share: Share::from_percent(percent), ..Shape::default() };
     assert_eq!(shaped(&lines, &trim(5.0)), ["p 1", "p;main;hot 90", "p;main;warm 3", "p;main;warm;a 6"]);
     assert_eq!(shaped(&lines, &trim(100.0)), ["p 100"]);
     assert_eq!(shaped(&lines, &trim(1.0)).len(), 4);
 }
 
 #[test]
-fn the_ledger_stays_and_the_header_says_what_was_done() {
+fn the_ledger_stays_and_the_header_lists_the_edits() {
     let profile = folded(&LINES);
     let first = profile.shaped(&focus("parse"));
     assert_eq!(first.ledger(), profile.ledger());
     let shape =
-        Shape { to: Some(Duration::from_millis(1500)), min_share: Share::of_percent(0.5), ..ignore("x") };
+        Shape { to: Some(Duration::from_millis(1500)), min_share: Share::from_percent(0.5), ..ignore("x") };
     let edits = ["--focus parse", "--to 1.5s", "--ignore x", "--min-share 0.5%"];
     assert_eq!(first.shaped(&shape).header().edits, edits);
 }
 
 #[test]
-fn choosing_is_the_same_in_any_order_and_twice() {
+fn filters_commute_and_are_idempotent() {
     let shapes = [
         focus("work|main"),
         ignore("h\u{e9}"),
@@ -201,13 +201,13 @@ fn choosing_is_the_same_in_any_order_and_twice() {
 }
 
 #[test]
-fn no_shape_makes_samples() {
+fn no_shape_adds_samples() {
     let shape = Shape {
         hide: "a".parse().ok(),
         show_from: "main|f".parse().ok(),
         collapse_recursion: true,
         merge_addresses: true,
-        min_share: Share::of_percent(3.0),
+        min_share: Share::from_percent(3.0),
         ..focus("main|work|f")
     };
     for seed in 0..50 {

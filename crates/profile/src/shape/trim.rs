@@ -1,22 +1,22 @@
-//! The tree of all call paths, with how many samples take each: what few take is cut off.
+//! Cuts rare call paths, by sample counts in the tree of all call paths.
 
 use std::collections::HashMap;
 
 use super::Share;
 use crate::{Frame, FrameKind, Profile, SourceLocation, Stack, StringId, sum};
 
-/// What is one box in a flame graph: address and module do not matter.
+/// The identity of a box in a flame graph: without address and module.
 type Label = (StringId, FrameKind, Option<SourceLocation>);
 
-/// A node of the tree; the root of all is no process's.
+/// The index of a node of the tree.
 type Node = usize;
 
-/// The call paths of a profile, from the names of processes on.
+/// The call paths of a profile, with the process name as root.
 #[derive(Debug, Default)]
 pub(super) struct CallTree {
     children: HashMap<(Node, Label), Node>,
     roots: HashMap<StringId, Node>,
-    /// Samples that go through each node.
+    /// Samples through each node.
     counts: Vec<u64>,
     total: u64,
 }
@@ -35,8 +35,8 @@ impl CallTree {
         tree
     }
 
-    /// How many frames of a stack, from the root on, reach the share.
-    pub(super) fn depth_with(
+    /// The number of frames of a stack, from the root, whose call path has at least `min_share` of the samples.
+    pub(super) fn depth_above(
         &self,
         min_share: Share,
         profile: &Profile,
@@ -58,14 +58,14 @@ impl CallTree {
     fn add(&mut self, profile: &Profile, root: StringId, stack: &Stack, count: u64) {
         sum::add(&mut self.total, count);
         let counts = &mut self.counts;
-        let mut grow = || {
+        let mut add_node = || {
             counts.push(0);
             counts.len() - 1
         };
-        let mut node = *self.roots.entry(root).or_insert_with(&mut grow);
+        let mut node = *self.roots.entry(root).or_insert_with(&mut add_node);
         let mut path = vec![node];
         for frame in stack.frames.iter().rev() {
-            node = *self.children.entry((node, label(profile.frame(*frame)))).or_insert_with(&mut grow);
+            node = *self.children.entry((node, label(profile.frame(*frame)))).or_insert_with(&mut add_node);
             path.push(node);
         }
         path.into_iter().for_each(|node| sum::add(&mut self.counts[node], count));

@@ -21,7 +21,7 @@ impl Kind {
         Self::Code(CodeKind::Native),
         Self::Code(CodeKind::Inlined),
         Self::Code(CodeKind::Kernel),
-        Self::Code(CodeKind::UnsymbolizedFrames),
+        Self::Code(CodeKind::Unsymbolized),
     ];
 
     /// In the page's words.
@@ -33,7 +33,7 @@ impl Kind {
             Self::Code(CodeKind::Precompiled) => "precompiled",
             Self::Code(CodeKind::Jit) => "JIT",
             Self::Code(CodeKind::Inlined) => "inlined",
-            Self::Code(CodeKind::UnsymbolizedFrames) => "no name",
+            Self::Code(CodeKind::Unsymbolized) => "no name",
         }
     }
 }

@@ -126,9 +126,7 @@ fn full(kind: Kind) -> Shades<(u8, u8, u8)> {
         Kind::Code(CodeKind::Precompiled) => [(0xea, 0xe0, 0x6f), (0xed, 0xe4, 0x80), (0xef, 0xe7, 0x92)],
         Kind::Code(CodeKind::Jit) => [(0x56, 0xc4, 0x9f), (0x6a, 0xcb, 0xab), (0x7f, 0xd2, 0xb6)],
         Kind::Code(CodeKind::Inlined) => [(0xdb, 0xa6, 0xc4), (0xdf, 0xb1, 0xcb), (0xe4, 0xbb, 0xd2)],
-        Kind::Code(CodeKind::UnsymbolizedFrames) => {
-            [(0xbc, 0xc3, 0xcb), (0xc4, 0xca, 0xd1), (0xcc, 0xd1, 0xd7)]
-        }
+        Kind::Code(CodeKind::Unsymbolized) => [(0xbc, 0xc3, 0xcb), (0xc4, 0xca, 0xd1), (0xcc, 0xd1, 0xd7)],
         Kind::Group => [(0xdf, 0xe4, 0xea), (0xe3, 0xe7, 0xec), (0xe7, 0xeb, 0xef)],
     }
 }
@@ -141,7 +139,7 @@ fn indexed(kind: Kind) -> Shades<u8> {
         Kind::Code(CodeKind::Precompiled) => [185, 186, 228],
         Kind::Code(CodeKind::Jit) => [79, 115, 78],
         Kind::Code(CodeKind::Inlined) => [182, 218, 176],
-        Kind::Code(CodeKind::UnsymbolizedFrames) => [250, 251, 252],
+        Kind::Code(CodeKind::Unsymbolized) => [250, 251, 252],
         Kind::Group => [254, 255, 253],
     }
 }
@@ -153,7 +151,7 @@ fn sixteen(kind: Kind) -> Color {
         Kind::Code(CodeKind::Precompiled) => Color::LightYellow,
         Kind::Code(CodeKind::Jit) => Color::Green,
         Kind::Code(CodeKind::Inlined) => Color::LightMagenta,
-        Kind::Code(CodeKind::UnsymbolizedFrames) => Color::Gray,
+        Kind::Code(CodeKind::Unsymbolized) => Color::Gray,
         Kind::Group => Color::White,
     }
 }

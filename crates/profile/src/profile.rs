@@ -1,0 +1,183 @@
+//! The profile: interned tables of frames, stacks, processes and threads, the samples and the ledger.
+
+use indexmap::IndexSet;
+
+use crate::{
+    Cost, Frame, FrameId, Ledger, Module, ModuleId, ProcessId, Stack, StackId, StringId, ThreadId, sum,
+};
+
+/// The measurement in words and numbers, for titles.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// The target in words: `pid 1234 (dotnet)`.
+    pub target: String,
+    /// The event that triggered samples: `cpu-clock`.
+    pub event: String,
+    /// Sampling frequency on each CPU, hertz.
+    pub frequency_hz: u64,
+    /// Time during which ticks could hit the target, nanoseconds.
+    pub duration_ns: u64,
+    /// Start of sampling: nanoseconds since 1970-01-01 UTC.
+    pub started_unix_ns: u64,
+    /// Start of sampling, `CLOCK_MONOTONIC` nanoseconds: the zero of [`Sample::time_ns`].
+    pub started_monotonic_ns: u64,
+    /// Number of CPUs that were sampled.
+    pub cpus: u32,
+    /// The filters and other changes applied to the profile since it was measured, in order: `--focus main`.
+    pub edits: Vec<String>,
+}
+
+/// A process. A reused pid is another process.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Process {
+    /// Process id in the PID namespace of the profiler.
+    pub pid: u32,
+    /// The name of the thread group leader, as in `/proc/PID/comm`.
+    pub comm: StringId,
+    /// The id of its container; `None` outside of a container and where the cgroup path has no id.
+    pub container: Option<StringId>,
+}
+
+/// A thread of a process.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Thread {
+    /// The process of the thread.
+    pub process: ProcessId,
+    /// Thread id in the PID namespace of the profiler.
+    pub tid: u32,
+    /// The name of the thread when it was sampled. A thread that changes its name has an entry for each name.
+    pub comm: StringId,
+}
+
+/// One sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Nanoseconds since the start of sampling.
+    pub time_ns: u64,
+    /// The CPU that took the sample.
+    pub cpu: u32,
+    /// The thread that ran on the CPU.
+    pub thread: ThreadId,
+    /// The stack of the thread.
+    pub stack: StackId,
+    /// The number of equal samples that this entry represents.
+    pub count: u64,
+}
+
+/// The result of a measurement. [`ProfileBuilder`](crate::ProfileBuilder) builds it.
+#[derive(Clone, Debug, Default)]
+pub struct Profile {
+    pub(crate) header: Header,
+    pub(crate) strings: IndexSet<Box<str>>,
+    pub(crate) modules: IndexSet<Module>,
+    pub(crate) frames: IndexSet<Frame>,
+    pub(crate) stacks: IndexSet<Stack>,
+    pub(crate) processes: Vec<Process>,
+    pub(crate) threads: IndexSet<Thread>,
+    pub(crate) samples: Vec<Sample>,
+    pub(crate) ledger: Ledger,
+}
+
+impl Profile {
+    /// The description of the measurement.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The samples, ordered by time.
+    #[must_use]
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+
+    /// The account of every tick, stack and frame.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The text of a string.
+    #[must_use]
+    pub fn string(&self, id: StringId) -> &str {
+        &self.strings[id.index()]
+    }
+
+    /// A module.
+    #[must_use]
+    pub fn module(&self, id: ModuleId) -> &Module {
+        &self.modules[id.index()]
+    }
+
+    /// A frame.
+    #[must_use]
+    pub fn frame(&self, id: FrameId) -> &Frame {
+        &self.frames[id.index()]
+    }
+
+    /// A stack.
+    #[must_use]
+    pub fn stack(&self, id: StackId) -> &Stack {
+        &self.stacks[id.index()]
+    }
+
+    /// A process.
+    #[must_use]
+    pub fn process(&self, id: ProcessId) -> &Process {
+        &self.processes[id.index()]
+    }
+
+    /// A thread.
+    #[must_use]
+    pub fn thread(&self, id: ThreadId) -> &Thread {
+        &self.threads[id.index()]
+    }
+
+    /// All strings, in the order of their ids.
+    pub fn strings(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.strings.iter().map(|text| &**text)
+    }
+
+    /// All modules, in the order of their ids.
+    pub fn modules(&self) -> impl ExactSizeIterator<Item = &Module> {
+        self.modules.iter()
+    }
+
+    /// All frames, in the order of their ids.
+    pub fn frames(&self) -> impl ExactSizeIterator<Item = &Frame> {
+        self.frames.iter()
+    }
+
+    /// All stacks, in the order of their ids.
+    pub fn stacks(&self) -> impl ExactSizeIterator<Item = &Stack> {
+        self.stacks.iter()
+    }
+
+    /// All threads, in the order of their ids.
+    pub fn threads(&self) -> impl ExactSizeIterator<Item = &Thread> {
+        self.threads.iter()
+    }
+
+    /// The processes, in the order in which they were first sampled.
+    #[must_use]
+    pub fn processes(&self) -> &[Process] {
+        &self.processes
+    }
+
+    /// The number of distinct stacks.
+    #[must_use]
+    pub fn stack_count(&self) -> usize {
+        self.stacks.len()
+    }
+
+    /// Sets the resources that the profiler used, except the run time of its BPF programs.
+    pub fn set_cost(&mut self, cost: Cost) {
+        self.ledger.cost = Cost { bpf_run_time_ns: self.ledger.cost.bpf_run_time_ns, ..cost };
+    }
+
+    /// The sum of the counts of all [`samples`](Self::samples), [`u64::MAX`] where it is larger.
+    #[must_use]
+    pub fn sample_count(&self) -> u64 {
+        sum::of(self.samples.iter().map(|sample| sample.count))
+    }
+}
