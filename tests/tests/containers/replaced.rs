@@ -111,7 +111,7 @@ fn without_the_right_to_see_mapped_files_what_was_replaced_has_no_names_and_the_
     replace(&overlay.program());
     let run = run_without_mapped_files(overlay.container.pid());
     assert_never_wrong(&Stacks::parse(&run.stdout));
-    assert!(run.stderr.contains("path leads to another file than the one mapped"), "{}", run.stderr);
+    assert!(run.stderr.contains("the file at the path is not the mapped one"), "{}", run.stderr);
     assert!(run.stderr.contains("CAP_CHECKPOINT_RESTORE"), "{}", run.stderr);
 }
 
@@ -126,7 +126,7 @@ fn what_was_replaced_on_the_host_is_treated_alike() {
     assert_named(&Stacks::of(&sample_process(workload.pid())));
     let run = run_without_mapped_files(workload.pid());
     assert_never_wrong(&Stacks::parse(&run.stdout));
-    assert!(run.stderr.contains("path leads to another file than the one mapped"), "{}", run.stderr);
+    assert!(run.stderr.contains("the file at the path is not the mapped one"), "{}", run.stderr);
 }
 
 #[test]
