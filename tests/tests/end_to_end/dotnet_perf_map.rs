@@ -1,9 +1,15 @@
 //! Perf maps that .NET runtimes are asked for: the names they add, and that nothing is left of them.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, fs, path::PathBuf, time::Duration};
 
-use profiler::{Session, profile::SymbolSource};
-use profiler_tests::{Workload, outcome, privileged, profiler, sample_pid, until};
+use profiler::{
+    Profile, Session,
+    profile::{Naming, SymbolSource},
+};
+use profiler_tests::{Stacks, Workload, outcome, privileged, profiler, sample, sample_pid, until};
+
+/// Enough for every stub that takes a thousandth of the time.
+const SAMPLES: u64 = 4_000;
 
 fn start(version: &str, mode: &str) -> Workload {
     Workload::run(Workload::dotnet_command(version, mode).env("PERF_MAP", "0"))
@@ -20,6 +26,35 @@ fn begin(workload: &Workload) -> Session {
 /// Runtimes are not asked in the first seconds of their lives.
 fn await_map(workload: &Workload) {
     until("the map", || fs::exists(map_of(workload)).unwrap().then_some(()));
+}
+
+/// The names that come from a perf map.
+fn names_of_map(profile: &Profile) -> BTreeSet<&str> {
+    let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
+    let frames = stacks.flat_map(|stack| &stack.frames).map(|frame| profile.frame(*frame));
+    let of_map = frames.filter(|frame| frame.naming == Naming::Symbol(SymbolSource::PerfMap));
+    of_map.map(|frame| profile.string(frame.name)).collect()
+}
+
+#[test]
+fn the_names_of_stubs_come_from_the_map_alone() {
+    let Some(_turn) = privileged() else { return };
+    let workload = start("9.0", "generic");
+    let without = sample(sample_pid(workload.pid()), SAMPLES);
+    assert_eq!(names_of_map(&without), BTreeSet::new());
+
+    let mut session = begin(&workload);
+    await_map(&workload);
+    let written = until("samples of a stub that the map names", || {
+        let profile = session.take_profile(Duration::from_secs(1)).unwrap();
+        let names: BTreeSet<_> = names_of_map(&profile).into_iter().map(str::to_owned).collect();
+        (!names.is_empty()).then_some(names)
+    });
+    session.stop().unwrap();
+    let frames = Stacks::of(&without);
+    for name in written {
+        assert_eq!(frames.count(|stack| stack.has(&name)), 0, "{name} is known without the map");
+    }
 }
 
 #[test]

@@ -10,9 +10,15 @@ use crate::{
     workspace::{bpf_cargo, test_workspace},
 };
 
-/// Tests that take seconds, because they read many files of this machine or millions of samples. `cargo xtask test` runs
-/// them, `cargo xtask test --quick` does not. Parts of a name are enough.
-const SLOW_TESTS: [&str; 0] = [];
+/// Tests that read many files of this machine or start .NET runtimes. `cargo xtask test` runs them, `cargo xtask test
+/// --quick` does not.
+const SLOW_TESTS: [&str; 5] = [
+    "a_precompiled_method_is_spelled_as_when_the_runtime_compiles_it",
+    "every_precompiled_method_of_the_runtimes_libraries_reads_as_in_a_program",
+    "images_state_what_their_prologues_do",
+    "tables_say_what_the_call_frame_information_says",
+    "ten_thousand_names_from_all_libraries_of_a_runtime_take_little_memory",
+];
 
 /// The modules of the library whose tests load BPF programs or create BPF maps.
 const PRIVILEGED_MODULES: [&str; 2] = ["sampler::", "session::"];
