@@ -4,6 +4,7 @@ mod bench;
 mod build_ebpf;
 mod container;
 mod digest;
+mod dist;
 mod document;
 mod fuzz;
 mod kernel_matrix;
@@ -33,6 +34,7 @@ enum Command {
     Tidy(tidy::Tidy),
     Fuzz(fuzz::Fuzz),
     Manual(manual::Manual),
+    Dist(dist::Dist),
     Picture(picture::Picture),
     Bench(bench::Bench),
     KernelMatrix(kernel_matrix::KernelMatrix),
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         Command::Tidy(command) => command.run(),
         Command::Fuzz(command) => command.run(),
         Command::Manual(command) => command.run(),
+        Command::Dist(command) => command.run(),
         Command::Picture(command) => command.run(),
         Command::Bench(command) => command.run(),
         Command::KernelMatrix(command) => command.run(),
