@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use clap::Args;
 
-use crate::{project, run, setup, shell};
+use crate::{dist, project, run, setup, shell};
 
 /// Build the programs that the end-to-end tests profile.
 #[derive(Args)]
@@ -89,8 +89,13 @@ pub(crate) fn build() -> Result<()> {
     unwinding::build()?;
     build_dotnet()?;
     // The product itself, for containers that have nothing else.
-    fs::copy(run::build_static()?, output_folder().join("profiler"))?;
-    Ok(())
+    let profiler = output_folder().join("profiler");
+    fs::copy(run::build_static()?, &profiler)?;
+    let release = output_folder().join("dist");
+    if release.exists() {
+        fs::remove_dir_all(&release)?;
+    }
+    dist::pack(&profiler, &release)
 }
 
 /// Builds the programs in C that virtual machines run.
