@@ -47,9 +47,13 @@ fn data(release: &Release) -> Result<Tree> {
     }
     tree.file(&format!("{documents}/copyright"), copyright(release)?);
     tree.file(&format!("{documents}/changelog.gz"), gzip(changelog(release)?.as_bytes())?);
-    // One static binary for any distribution is what the package is for.
-    tree.file(&format!("usr/share/lintian/overrides/{NAME}"), format!("{NAME}: statically-linked-binary\n"));
+    tree.file(&format!("usr/share/lintian/overrides/{NAME}"), lintian_overrides());
     Ok(tree)
+}
+
+/// A static position-independent executable looks like a library without dependencies.
+fn lintian_overrides() -> String {
+    format!("{NAME}: shared-library-lacks-prerequisites [usr/bin/{NAME}]\n")
 }
 
 /// Where Debian's shells look for completions.
@@ -96,10 +100,12 @@ fn control(release: &Release, data: &Tree) -> Result<Tree> {
 fn copyright(release: &Release) -> Result<String> {
     let mit = release.documents(&["LICENSE-MIT"]).next().context("the release has no LICENSE-MIT")?;
     let mit = String::from_utf8(mit.content.clone())?;
-    let mut text = "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\
+    let year = release.date("+%Y")?;
+    let mut text = format!(
+        "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\
          \n\
          Files: *\n\
-         Copyright: the profiler authors\n\
+         Copyright: {year} the profiler authors\n\
          License: Expat or Apache-2.0\n\
          Comment: The BPF program inside of the binary is also under the GPL 2, whose text is in\n \
          /usr/share/common-licenses/GPL-2.\n\
@@ -108,7 +114,7 @@ fn copyright(release: &Release) -> Result<String> {
          The text is in /usr/share/common-licenses/Apache-2.0.\n\
          \n\
          License: Expat\n"
-        .to_owned();
+    );
     for line in mit.trim_end().lines() {
         let line = if line.is_empty() { "." } else { line };
         writeln!(text, " {line}")?;
