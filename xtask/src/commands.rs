@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::Parser as _;
 
 use crate::{
-    bench, build_ebpf, fuzz, kernel_matrix, manual, picture, prove, run, setup, test, tidy, workloads,
+    bench, build_ebpf, dist, fuzz, kernel_matrix, manual, picture, prove, run, setup, test, tidy, workloads,
 };
 
 /// The project's own commands.
@@ -21,6 +21,7 @@ enum Command {
     Tidy(tidy::Tidy),
     Fuzz(fuzz::Fuzz),
     Manual(manual::Manual),
+    Dist(dist::Dist),
     Picture(picture::Picture),
     Bench(bench::Bench),
     KernelMatrix(kernel_matrix::KernelMatrix),
@@ -47,6 +48,7 @@ pub(crate) fn execute() -> Result<()> {
         Command::Tidy(command) => command.run(),
         Command::Fuzz(command) => command.run(),
         Command::Manual(command) => command.run(),
+        Command::Dist(command) => command.run(),
         Command::Picture(command) => command.run(),
         Command::Bench(command) => command.run(),
         Command::KernelMatrix(command) => command.run(),

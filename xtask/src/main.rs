@@ -14,6 +14,8 @@ mod container;
 #[cfg(feature = "commands")]
 mod digest;
 #[cfg(feature = "commands")]
+mod dist;
+#[cfg(feature = "commands")]
 mod document;
 #[cfg(feature = "commands")]
 mod fuzz;

@@ -12,7 +12,7 @@ use clap::Args;
 pub(crate) struct Manual {
     /// Where to write them.
     #[arg(default_value = "target/manual")]
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
 }
 
 impl Manual {

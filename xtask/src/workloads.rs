@@ -11,6 +11,7 @@ use clap::Args;
 
 pub(crate) use crate::rust_workload::output_folder;
 use crate::{
+    dist,
     make::make,
     project,
     rust_workload::{self, source_folder},
@@ -91,8 +92,13 @@ pub(crate) fn build() -> Result<()> {
     unwinding::build()?;
     build_dotnet()?;
     // The product itself, for containers that have nothing else.
-    fs::copy(static_binary::build(static_binary::RELEASE)?, output_folder().join("profiler"))?;
-    Ok(())
+    let profiler = output_folder().join("profiler");
+    fs::copy(static_binary::build(static_binary::RELEASE)?, &profiler)?;
+    let release = output_folder().join("dist");
+    if release.exists() {
+        fs::remove_dir_all(&release)?;
+    }
+    dist::pack(&profiler, &release)
 }
 
 /// Builds the programs in C that virtual machines run.

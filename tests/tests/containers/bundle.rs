@@ -29,6 +29,11 @@ pub(crate) struct Bundle {
 impl Bundle {
     /// Makes it. `config` gives config.json for the cgroup below which the container has to stay.
     pub(crate) fn new(programs: &[PathBuf], owner: Option<u32>, config: impl FnOnce(&str) -> Value) -> Self {
+        Self::with_root(|root| make_root(root, programs, owner), config)
+    }
+
+    /// Makes a bundle whose root folder `make_root` creates.
+    pub(crate) fn with_root(make_root: impl FnOnce(&Path), config: impl FnOnce(&str) -> Value) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let cgroups = format!("/profiler-tests-{}-{number}", std::process::id());
@@ -36,7 +41,7 @@ impl Bundle {
         // The first user of a user namespace has to reach its root.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(folder.path().join("config.json"), config(&cgroups).to_string()).unwrap();
-        make_root(&folder.path().join("root"), programs, owner);
+        make_root(&folder.path().join("root"));
         Self { folder, cgroups }
     }
 
@@ -45,6 +50,13 @@ impl Bundle {
         let mut command = self.runc();
         command.args(["run", "--bundle"]).arg(self.folder.path());
         command.arg("--pid-file").arg(self.pid_file()).arg(NAME);
+        command
+    }
+
+    /// Runs another program in the running container.
+    pub(crate) fn exec(&self, arguments: &[&str]) -> Command {
+        let mut command = self.runc();
+        command.args(["exec", NAME]).args(arguments);
         command
     }
 

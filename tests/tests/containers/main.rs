@@ -5,11 +5,17 @@ mod bundle;
 mod capabilities;
 mod cgroups;
 mod container;
+mod deployment;
 mod dotnet;
 mod hostile;
+mod image;
+mod manifest;
 mod namespaces;
+mod pod;
 mod recipe;
+mod release;
 mod replaced;
+mod seccomp;
 mod sidecar;
 
 use profiler_tests::Stacks;

@@ -144,7 +144,7 @@ const WORKLOADS: [(&str, &str); 9] = [
     ("pip3", "python3-pip"),
 ];
 
-const END_TO_END: [(&str, &str); 13] = [
+const END_TO_END: [(&str, &str); 14] = [
     ("perf", "linux-perf"),
     ("runc", "runc"),
     ("busybox", "busybox-static"),
@@ -156,6 +156,7 @@ const END_TO_END: [(&str, &str); 13] = [
     ("node", "nodejs"),
     ("npm", "npm"),
     ("pip3", "python3-pip"),
+    ("python3", "python3"),
     ("unzip", "unzip"),
     // Perl itself is always there, its library comes with this.
     ("prove", "perl"),

@@ -33,9 +33,13 @@ const WITH_FLAME_GRAPH: Package = Package {
 /// Debian's package with `go tool pprof`, which needs nothing else of it.
 const WITH_PPROF: &str = "golang-1.19-go";
 
+/// Checks Kubernetes manifests by the schemas of each version.
+const KUBERNETES_VALIDATE: &str = "kubernetes-validate==1.37.0";
+
 /// Installs them where they are not.
 pub(super) fn install() -> Result<()> {
     install_libraries()?;
+    unpack_into(&folder().join("kubernetes-validate"), "kubernetes-validate", install_kubernetes_validate)?;
     unpack_into(&folder().join("flamegraph"), "FlameGraph", unpack_flame_graph)?;
     unpack_into(&folder().join("pprof"), "pprof", unpack_pprof)
 }
@@ -53,6 +57,15 @@ fn install_libraries() -> Result<()> {
     npm.args(["install", "--no-save", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"])
         .arg(folder());
     shell::run_quietly(npm.args(LIBRARIES.map(|(name, version)| format!("{name}@{version}"))))
+}
+
+/// Installs the Python package and its dependencies for the `python3` that runs it.
+fn install_kubernetes_validate(scratch: &Path) -> Result<PathBuf> {
+    let packages = scratch.join("packages");
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]);
+    shell::run_quietly(pip.arg("--target").arg(&packages).arg(KUBERNETES_VALIDATE))?;
+    Ok(packages)
 }
 
 fn unpack_flame_graph(scratch: &Path) -> Result<PathBuf> {

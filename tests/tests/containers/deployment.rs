@@ -1,0 +1,208 @@
+//! The manifests of `deploy/`: valid for Kubernetes, and enough to profile with the image of the release.
+
+use std::{fs, path::Path, process::Command};
+
+use profiler_tests::{Outcome, Stack, Stacks, built, kernel_addresses_are_public, outcome, privileged};
+use serde_json::{Value, json};
+
+use crate::{
+    HOT_CHAIN, assert_jit_named, container::Container, manifest::Manifest, pod::ImageContainer,
+    recipe::Recipe,
+};
+
+/// The oldest version with the field `appArmorProfile`, and the newest that the validator knows.
+const KUBERNETES_VERSIONS: [&str; 2] = ["1.30", "1.37"];
+
+/// Replaces the output of the manifests by stacks that a test can read.
+const AS_FOLDED: (&str, &str) = ("-.html", "-.folded");
+
+fn pod() -> Manifest {
+    Manifest::pod("pod.yaml")
+}
+
+fn sidecar() -> Manifest {
+    Manifest::pod("sidecar.yaml")
+}
+
+fn debug_container() -> Manifest {
+    Manifest::partial_container("debug-container.yaml")
+}
+
+/// The stacks of a run with `-q`, which writes nothing else.
+fn stacks(run: &Outcome) -> Stacks {
+    assert_eq!(run.code(), 0, "{}", run.stderr);
+    Stacks::parse(&run.stdout)
+}
+
+fn words(arguments: &[&str]) -> Vec<String> {
+    arguments.iter().map(|word| (*word).to_owned()).collect()
+}
+
+fn validate(file: &Path, version: &str) -> Outcome {
+    let packages = profiler_tests::file("../target/readers/kubernetes-validate");
+    assert!(packages.is_dir(), "{} is missing: run `cargo xtask setup`", packages.display());
+    let mut python = Command::new("python3");
+    python.env("PYTHONPATH", packages).args(["-m", "kubernetes_validate", "--strict", "-k", version]);
+    outcome(python.arg(file))
+}
+
+#[test]
+fn kubernetes_validate_accepts_the_manifests() {
+    let folder = tempfile::tempdir().unwrap();
+    let ephemeral = folder.path().join("ephemeral.json");
+    fs::write(&ephemeral, pod_with_ephemeral_container().to_string()).unwrap();
+    let deploy = profiler_tests::file("../deploy");
+    for version in KUBERNETES_VERSIONS {
+        for file in [deploy.join("pod.yaml"), deploy.join("sidecar.yaml"), ephemeral.clone()] {
+            let run = validate(&file, version);
+            assert_eq!(run.code(), 0, "{}: {}{}", file.display(), run.stdout, run.stderr);
+        }
+    }
+}
+
+#[test]
+fn kubernetes_validate_refuses_an_unknown_field() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pod.json");
+    let mut pod = pod_with_ephemeral_container();
+    pod["spec"]["ephemeralContainers"][0]["securityContext"]["appArmor"] = json!("Unconfined");
+    fs::write(&file, pod.to_string()).unwrap();
+    assert_ne!(validate(&file, KUBERNETES_VERSIONS[1]).code(), 0);
+}
+
+/// A pod as `kubectl debug --custom` leaves it.
+fn pod_with_ephemeral_container() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "app"},
+        "spec": {
+            "containers": [{"name": "app", "image": "app"}],
+            "ephemeralContainers": [{
+                "name": "profiler",
+                "image": "profiler",
+                "targetContainerName": "app",
+                "securityContext": debug_container().security_context(),
+            }],
+        },
+    })
+}
+
+#[test]
+fn all_manifests_have_the_same_capabilities_and_the_version_of_the_release() {
+    for manifest in [pod(), sidecar()] {
+        assert_eq!(manifest.capabilities(), debug_container().capabilities());
+        let tag = format!(":{}", env!("CARGO_PKG_VERSION"));
+        assert!(manifest.image().ends_with(&tag), "{}", manifest.image());
+    }
+}
+
+#[test]
+fn the_pod_profiles_a_container_of_its_node_by_id() {
+    let Some(_turn) = privileged() else { return };
+    assert_eq!(pod().value("/spec/hostPID"), true);
+    let id = "7c1c3ab99a0e6b7a1d5d2f3e4c5b6a79808f7e6d5c4b3a29180f7e6d5c4b3a29";
+    let place = format!("kubepods/besteffort/pod0d4b8f4e/{id}");
+    let target = Recipe::workload("jit-static", &["60"]).cgroup(&place).start();
+    let mut arguments = pod().arguments(&[("CONTAINER_ID", &id[..12]), ("30", "1"), AS_FOLDED]);
+    arguments.extend(words(&["-F", "1999"]));
+    let host = std::process::id();
+    assert_jit_named(&stacks(&ImageContainer::new(&pod(), host, &arguments, None).run()));
+    drop(target);
+}
+
+#[test]
+fn the_sidecar_profiles_the_application_when_a_command_is_executed_in_it() {
+    let Some(_turn) = privileged() else { return };
+    assert_eq!(sidecar().value("/spec/shareProcessNamespace"), true);
+    // Process 1 waits, as the pause process of a pod does.
+    let application =
+        Recipe::new(&["sh", "-c", "jit-static 60 & wait"]).program(&built("jit-static")).start();
+    let running = ImageContainer::new(&sidecar(), application.pid(), &sidecar().arguments(&[]), None).start();
+    let profile = ["/profiler", "-q", "-a", "-d", "1", "-F", "1999", "-o", "-.folded"];
+    let stacks = stacks(&running.exec(&profile));
+    assert_jit_named(&Stacks(stacks.0.into_iter().filter(|stack| stack.comm == "jit-static").collect()));
+    assert!(Path::new(&format!("/proc/{}", running.pid())).exists(), "the idle profiler has ended");
+}
+
+#[test]
+fn an_ephemeral_container_profiles_its_target_container() {
+    let Some(_turn) = privileged() else { return };
+    let target = Recipe::workload("jit-static", &["60"]).start();
+    let arguments = words(&["-q", "-p", "1", "-d", "1", "-F", "1999", "-o", "-.folded"]);
+    let run = ImageContainer::new(&debug_container(), target.pid(), &arguments, None).run();
+    assert_jit_named(&stacks(&run));
+}
+
+/// What a profile shows of a target that needs every capability of the manifests.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    /// JIT code, whose perf map only its owner may read.
+    jit: bool,
+    /// Functions of an executable that was deleted while it ran.
+    deleted: bool,
+    /// Kernel functions.
+    kernel: bool,
+}
+
+const EVERYTHING: Seen = Seen { jit: true, deleted: true, kernel: true };
+
+fn start_demanding_target() -> Container {
+    const USER: u32 = 65_534;
+    let script = "umask 077; syscalls-static 60 & shares-static 60 & exec jit-static 60";
+    let mut recipe = Recipe::new(&["sh", "-c", script]).user(USER).capabilities(&[]);
+    // runc gives a file system at /tmp the mode of the folder below it: the user has to own it to write there.
+    recipe = recipe.mounts("/tmp", "tmpfs", &[&format!("uid={USER}")]);
+    for program in ["jit-static", "shares-static", "syscalls-static"] {
+        recipe = recipe.program(&built(program));
+    }
+    let target = recipe.start();
+    target.wait_for("syscalls-static");
+    target.wait_for("shares-static");
+    fs::remove_file(target.file("/bin/shares-static")).unwrap();
+    target
+}
+
+fn profile_without(missing: Option<&str>) -> Outcome {
+    let target = start_demanding_target();
+    let arguments = words(&["-a", "-d", "2", "-F", "1999", "-o", "-.folded"]);
+    ImageContainer::new(&debug_container(), target.pid(), &arguments, missing).run()
+}
+
+fn seen(run: &Outcome) -> Seen {
+    let stacks = stacks(run);
+    let has =
+        |comm: &str, is: &dyn Fn(&Stack) -> bool| stacks.count(|stack| stack.comm == comm && is(stack)) > 0;
+    Seen {
+        jit: has("jit-static", &|stack| stack.has(HOT_CHAIN[2])),
+        deleted: has("shares-static", &|stack| stack.has("alpha")),
+        kernel: has("syscalls-static", &|stack| stack.frames.iter().any(|frame| frame.contains("sys_read"))),
+    }
+}
+
+#[test]
+fn with_all_capabilities_of_the_manifests_everything_is_symbolized() {
+    let Some(_turn) = privileged() else { return };
+    assert_eq!(seen(&profile_without(None)), EVERYTHING);
+}
+
+#[test]
+fn each_capability_of_the_manifests_is_needed() {
+    let Some(_turn) = privileged() else { return };
+    for name in debug_container().capabilities() {
+        let run = profile_without(Some(&name));
+        let expected = match name.as_str() {
+            "BPF" | "PERFMON" => {
+                assert_eq!(run.code(), 1, "{name}: {}", run.stderr);
+                assert!(run.stderr.contains(&format!("CAP_{name}")), "{}", run.stderr);
+                continue;
+            }
+            "SYS_PTRACE" => Seen { jit: false, deleted: false, ..EVERYTHING },
+            "DAC_READ_SEARCH" => Seen { jit: false, deleted: false, ..EVERYTHING },
+            "CHECKPOINT_RESTORE" => Seen { deleted: false, ..EVERYTHING },
+            "SYSLOG" => Seen { kernel: kernel_addresses_are_public(), ..EVERYTHING },
+            other => panic!("no test shows what {other} is for"),
+        };
+        assert_eq!(seen(&run), expected, "{name}: {}", run.stderr);
+    }
+}

@@ -1,0 +1,94 @@
+//! The files of a release, as `cargo xtask workloads` packs them around the static binary.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use profiler_tests::{Outcome, outcome, privileged};
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The file of the release whose name ends so.
+pub(crate) fn release_file(end: &str) -> PathBuf {
+    let files = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    let mut files = files.filter(|path| path.to_str().unwrap().ends_with(end));
+    let file = files.next().unwrap_or_else(|| panic!("no {end} in {}", folder().display()));
+    assert_eq!(files.next(), None, "two files end with {end}");
+    file
+}
+
+fn folder() -> PathBuf {
+    profiler_tests::built("dist")
+}
+
+fn succeed(command: &mut Command) -> Outcome {
+    let run = outcome(command);
+    assert_eq!(run.code(), 0, "{command:?}: {}{}", run.stdout, run.stderr);
+    run
+}
+
+fn assert_is_this_version(program: &Path) {
+    let run = succeed(Command::new(program).arg("--version"));
+    assert_eq!(run.stdout.trim_end(), format!("profiler {VERSION}"));
+}
+
+#[test]
+fn checksums_cover_every_file_of_the_release() {
+    let run =
+        succeed(Command::new("sha256sum").args(["--check", "--strict", "SHA256SUMS"]).current_dir(folder()));
+    assert_eq!(run.stdout.lines().count() + 1, fs::read_dir(folder()).unwrap().count(), "{}", run.stdout);
+    for end in [".deb", ".tar.gz", ".tar"] {
+        assert!(run.stdout.contains(&format!("{end}: OK")), "{}", run.stdout);
+    }
+}
+
+#[test]
+fn the_tarball_has_the_binary_with_its_manual_and_manifests() {
+    let folder = tempfile::tempdir().unwrap();
+    succeed(Command::new("tar").arg("-xzf").arg(release_file(".tar.gz")).arg("-C").arg(folder.path()));
+    let top = fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+    assert_is_this_version(&top.join("profiler"));
+    for file in ["man/man1/profiler.1", "completions/_profiler", "deploy/pod.yaml", "LICENSE-MIT"] {
+        assert!(top.join(file).is_file(), "{file}");
+    }
+}
+
+#[test]
+fn dpkg_installs_the_package_and_its_binary_runs() {
+    let Some(_turn) = privileged() else { return };
+    let root = tempfile::tempdir().unwrap();
+    let database = root.path().join("var/lib/dpkg");
+    for folder in ["info", "updates", "triggers"] {
+        fs::create_dir_all(database.join(folder)).unwrap();
+    }
+    fs::write(database.join("status"), "").unwrap();
+    let dpkg = || {
+        let mut dpkg = Command::new("dpkg");
+        dpkg.arg(format!("--root={}", root.path().display()));
+        dpkg
+    };
+    succeed(dpkg().arg("--install").arg(release_file(".deb")));
+    let status = succeed(dpkg().args(["--status", "profiler"])).stdout;
+    assert!(status.contains("Status: install ok installed"), "{status}");
+    assert!(status.contains(&format!("Version: {VERSION}\n")), "{status}");
+    // Compares the installed files with the checksums of the package: silent when they are alike.
+    assert_eq!(succeed(dpkg().args(["--verify", "profiler"])).stdout, "");
+    assert_is_this_version(&root.path().join("usr/bin/profiler"));
+    for file in ["man/man1/profiler.1.gz", "bash-completion/completions/profiler", "doc/profiler/copyright"] {
+        assert!(root.path().join("usr/share").join(file).is_file(), "{file}");
+    }
+}
+
+#[test]
+fn dpkg_deb_reads_the_fields_of_the_package() {
+    let field = |name: &str| {
+        let run = succeed(Command::new("dpkg-deb").arg("--field").arg(release_file(".deb")).arg(name));
+        run.stdout.trim_end().to_owned()
+    };
+    assert_eq!(field("Package"), "profiler");
+    assert_eq!(field("Depends"), "", "a static binary needs no other package");
+    let architecture = succeed(Command::new("dpkg").arg("--print-architecture")).stdout;
+    assert_eq!(field("Architecture"), architecture.trim_end());
+}

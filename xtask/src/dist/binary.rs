@@ -1,0 +1,117 @@
+//! Builds the static release binary with the `dist` profile, or reads one and checks that it is static.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use object::{Endianness, elf, read::elf::ProgramHeader as _};
+
+use crate::{project, shell};
+
+/// The largest binary that a release may have.
+const MAX_BINARY_BYTES: u64 = 12_000_000;
+
+/// A static executable.
+pub(super) struct Binary {
+    pub(super) content: Vec<u8>,
+    /// As Debian and the OCI image specification name it.
+    pub(super) architecture: &'static str,
+}
+
+impl Binary {
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let content = fs::read(path).with_context(|| format!("failed to read {}", path.display()))?;
+        let architecture =
+            static_architecture(&content).with_context(|| format!("cannot pack {}", path.display()))?;
+        Ok(Self { content, architecture })
+    }
+}
+
+/// Builds the binary, fails when it is too large, and returns its path.
+pub(super) fn build() -> Result<PathBuf> {
+    let target = shell::host_target()?;
+    let folder = project::root().join("target/static");
+    let mut cargo = Command::new("cargo");
+    cargo.args(["build", "--profile", "dist", "--locked", "--package", "profiler"]);
+    // With an explicit target, build scripts and procedural macros are not linked statically.
+    cargo.args(["--target", &target, "--target-dir"]).arg(&folder);
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", compiler_flags().join("\x1f")).current_dir(project::root());
+    shell::run(&mut cargo)?;
+    let binary = folder.join(target).join("dist/profiler");
+    let size_bytes = fs::metadata(&binary)?.len();
+    ensure!(
+        size_bytes <= MAX_BINARY_BYTES,
+        "{} has {size_bytes} bytes, more than the {MAX_BINARY_BYTES} that a release may have",
+        project::relative(&binary).display()
+    );
+    println!("{}: {size_bytes} bytes", project::relative(&binary).display());
+    Ok(binary)
+}
+
+/// Links statically, and keeps the paths of the build machine out of panic messages.
+fn compiler_flags() -> Vec<String> {
+    let remap = |from: &Path, to: &str| format!("--remap-path-prefix={}={to}", from.display());
+    vec![
+        "-C".to_owned(),
+        "target-feature=+crt-static".to_owned(),
+        remap(project::root(), "."),
+        remap(&shell::cargo_home(), "cargo"),
+    ]
+}
+
+/// The architecture of an ELF executable that needs no dynamic loader.
+fn static_architecture(content: &[u8]) -> Result<&'static str> {
+    type Header = elf::FileHeader64<Endianness>;
+    use object::read::elf::FileHeader as _;
+    let header = Header::parse(content)?;
+    let endian = header.endian()?;
+    let programs = header.program_headers(endian, content)?;
+    ensure!(
+        programs.iter().all(|program| program.p_type(endian) != elf::PT_INTERP),
+        "it is linked dynamically: the image has no dynamic loader"
+    );
+    match header.e_machine(endian) {
+        elf::EM_X86_64 => Ok("amd64"),
+        elf::EM_AARCH64 => Ok("arm64"),
+        machine => bail!("ELF machine {machine:?} has no architecture name here"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dynamic_executable_is_refused() {
+        let test = fs::read(std::env::current_exe().unwrap()).unwrap();
+        let error = static_architecture(&test).unwrap_err();
+        assert!(error.to_string().contains("linked dynamically"), "{error:#}");
+    }
+
+    #[test]
+    fn a_file_that_is_no_elf_is_refused() {
+        assert!(static_architecture(b"#!/bin/sh\n").is_err());
+        assert!(static_architecture(b"").is_err());
+    }
+
+    #[test]
+    fn a_static_executable_has_the_architecture_of_its_header() {
+        for (machine, name) in [(elf::EM_X86_64, "amd64"), (elf::EM_AARCH64, "arm64")] {
+            assert_eq!(static_architecture(&header_only(machine.0)).unwrap(), name);
+        }
+        assert!(static_architecture(&header_only(elf::EM_S390.0)).is_err());
+    }
+
+    /// An ELF header without program headers.
+    fn header_only(machine: u16) -> Vec<u8> {
+        let mut header = vec![0x7f, b'E', b'L', b'F', 2, 1, 1, 0];
+        header.resize(size_of::<elf::FileHeader64<Endianness>>(), 0);
+        header[16] = 2;
+        header[18..20].copy_from_slice(&machine.to_le_bytes());
+        header[20] = 1;
+        header
+    }
+}

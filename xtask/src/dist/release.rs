@@ -1,0 +1,129 @@
+//! The content of a release: the binary, its man pages, completions and documents, and the time that dates archives.
+
+use std::{env, fs, path::Path, process::Command};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{binary::Binary, tree::Tree};
+use crate::{manual::Manual, project, shell};
+
+/// The name of the program, its package and its image.
+pub(super) const NAME: &str = "profiler";
+
+const DOCUMENTS: [&str; 5] =
+    ["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT", "profiler-ebpf/LICENSE-GPL2"];
+
+/// A file by its name without a folder.
+pub(super) struct NamedFile {
+    pub(super) name: String,
+    pub(super) content: Vec<u8>,
+}
+
+/// Everything that archives of one version contain.
+pub(super) struct Release {
+    pub(super) version: String,
+    /// Date of all archive entries, in seconds since 1970.
+    pub(super) time_s: u64,
+    pub(super) binary: Binary,
+    /// Pages of section 1 in roff.
+    pub(super) man_pages: Vec<NamedFile>,
+    /// For bash, fish and zsh, named as these look them up.
+    pub(super) completions: Vec<NamedFile>,
+    pub(super) documents: Vec<NamedFile>,
+    /// Kubernetes manifests and their README.
+    pub(super) manifests: Vec<NamedFile>,
+}
+
+impl Release {
+    /// Collects what belongs to `binary`.
+    pub(super) fn new(binary: Binary) -> Result<Self> {
+        let manual = project::root().join("target/dist-manual");
+        if manual.exists() {
+            fs::remove_dir_all(&manual)?;
+        }
+        Manual { folder: manual.clone() }.run()?;
+        let (man_pages, completions): (Vec<_>, Vec<_>) =
+            files_of(&manual)?.into_iter().partition(|file| file.name.ends_with(".1"));
+        ensure!(!man_pages.is_empty() && completions.len() == 3, "the manual is incomplete");
+        Ok(Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            time_s: time_s()?,
+            binary,
+            man_pages,
+            completions,
+            documents: DOCUMENTS
+                .iter()
+                .map(|path| read(&project::root().join(path)))
+                .collect::<Result<_>>()?,
+            manifests: files_of(&project::root().join("deploy"))?,
+        })
+    }
+
+    /// Name and version, as file names begin.
+    pub(super) fn stem(&self) -> String {
+        format!("{NAME}-{}", self.version)
+    }
+
+    /// An empty archive, dated by the release.
+    pub(super) fn tree(&self) -> Tree {
+        Tree::new(self.time_s)
+    }
+
+    /// The documents with a name in `names`.
+    pub(super) fn documents(&self, names: &[&str]) -> impl Iterator<Item = &NamedFile> {
+        self.documents.iter().filter(move |file| names.contains(&file.name.as_str()))
+    }
+
+    /// The release time in a format of `date`.
+    pub(super) fn date(&self, format: &str) -> Result<String> {
+        let mut date = Command::new("date");
+        date.env("LC_ALL", "C").args(["-u", "-d", &format!("@{}", self.time_s), format]);
+        shell::read(&mut date)
+    }
+}
+
+fn files_of(folder: &Path) -> Result<Vec<NamedFile>> {
+    project::files_below(folder)?.iter().map(|path| read(path)).collect()
+}
+
+fn read(path: &Path) -> Result<NamedFile> {
+    let content = fs::read(path).with_context(|| format!("failed to read {}", path.display()))?;
+    let name = path.file_name().context("a file without a name")?.to_string_lossy().into_owned();
+    Ok(NamedFile { name, content })
+}
+
+/// `SOURCE_DATE_EPOCH`, or the time of the last commit. <https://reproducible-builds.org/specs/source-date-epoch/>
+fn time_s() -> Result<u64> {
+    let text = match env::var("SOURCE_DATE_EPOCH") {
+        Ok(text) => text,
+        Err(_) => commit_time().context("no commit dates the release: set SOURCE_DATE_EPOCH")?,
+    };
+    text.trim().parse().with_context(|| format!("not a time in seconds: {text}"))
+}
+
+fn commit_time() -> Result<String> {
+    shell::read(Command::new("git").args(["log", "-1", "--format=%ct"]).current_dir(project::root()))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in crate::dist) fn example() -> Release {
+        let file = |name: &str| NamedFile { name: name.to_owned(), content: name.as_bytes().to_vec() };
+        Release {
+            version: "1.2.3".to_owned(),
+            time_s: 1_700_000_000,
+            binary: Binary { content: b"\x7fELF...".to_vec(), architecture: "amd64" },
+            man_pages: vec![file("profiler-live.1"), file("profiler.1")],
+            completions: vec![file("_profiler"), file("profiler.bash"), file("profiler.fish")],
+            documents: vec![file("README.md"), file("CHANGELOG.md"), file("LICENSE-MIT")],
+            manifests: vec![file("pod.yaml")],
+        }
+    }
+
+    #[test]
+    fn dates_are_in_utc() {
+        assert_eq!(example().date("+%Y-%m-%dT%H:%M:%SZ").unwrap(), "2023-11-14T22:13:20Z");
+    }
+}
