@@ -16,6 +16,7 @@ const EVERYTHING: OutputOptions = OutputOptions {
     per_thread: true,
     per_process: true,
     per_container: true,
+    addresses: true,
     width_columns: Some(120),
 };
 

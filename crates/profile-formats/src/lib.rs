@@ -20,7 +20,7 @@ mod top;
 mod trace_zip;
 mod visible;
 
-use std::{io, path::Path, str::FromStr};
+use std::{borrow::Cow, io, path::Path, str::FromStr};
 
 use profiler_profile::{Difference, Profile};
 use thiserror::Error;
@@ -167,7 +167,10 @@ pub struct OutputOptions {
     pub per_process: bool,
     /// A frame with the container's id above the process.
     pub per_container: bool,
-    /// How wide tables may be, in columns of a terminal; 100 when not said.
+    /// Show each unsymbolized frame with its address in flame graphs, pages and tables, where consecutive ones of a module
+    /// are one frame `[module]` otherwise. Other formats always have the addresses.
+    pub addresses: bool,
+    /// Width of tables in columns of a terminal; 100 when not set.
     pub width_columns: Option<u16>,
 }
 
@@ -210,9 +213,9 @@ impl WriteFormat for Profile {
     fn write_with(&self, format: Format, options: &OutputOptions, to: impl io::Write) -> io::Result<()> {
         match format {
             Format::Folded => folded::write(self, options, to),
-            Format::Svg => svg::write(self, options, to),
-            Format::Html => html::write(self, options, to),
-            Format::Top => top::write(self, options, to),
+            Format::Svg => svg::write(&shown(self, options), options, to),
+            Format::Html => html::write(&shown(self, options), options, to),
+            Format::Top => top::write(&shown(self, options), options, to),
             Format::Pprof => pprof::write(self, to),
             Format::Speedscope => speedscope::write(self, options, to),
             Format::Firefox => firefox::write(self, to),
@@ -225,14 +228,21 @@ impl WriteFormat for Profile {
 
 impl WriteFormat for Difference<'_> {
     fn write_with(&self, format: Format, options: &OutputOptions, to: impl io::Write) -> io::Result<()> {
+        let (before, after) = (shown(self.before(), options), shown(self.after(), options));
+        let merged = Difference::between(&before, &after);
         match format {
             Format::Folded => differential::write_folded(self, options, to),
-            Format::Svg => svg::write_difference(self, &differential::lines(self, options), to),
-            Format::Html => html::write_difference(self, options, to),
-            Format::Top => differential::write_table(self, options, to),
+            Format::Svg => svg::write_difference(&merged, &differential::lines(&merged, options), to),
+            Format::Html => html::write_difference(&merged, options, to),
+            Format::Top => differential::write_table(&merged, options, to),
             _ => Err(io::ErrorKind::Unsupported.into()),
         }
     }
+}
+
+/// The profile as pictures and tables show it.
+fn shown<'a>(profile: &'a Profile, options: &OutputOptions) -> Cow<'a, Profile> {
+    if options.addresses { Cow::Borrowed(profile) } else { profile.with_merged_unsymbolized_frames() }
 }
 
 #[cfg(test)]

@@ -51,6 +51,7 @@ mod stack;
 pub mod sum;
 #[cfg(any(test, feature = "testing"))]
 pub mod test_profile;
+mod unsymbolized;
 
 pub use builder::ProfileBuilder;
 pub use difference::Difference;

@@ -241,6 +241,9 @@ pub(super) struct StackArguments {
     /// Show containers as frames, with the beginning of their ids
     #[arg(long)]
     per_container: bool,
+    /// Show each unsymbolized frame with its address, in place of one frame `[module]` for consecutive ones
+    #[arg(long)]
+    addresses: bool,
 }
 
 /// What of a profile to see.
@@ -373,6 +376,7 @@ impl StackArguments {
             per_thread: self.per_thread,
             per_process: self.per_process,
             per_container: self.per_container,
+            addresses: self.addresses,
             ..OutputOptions::default()
         }
     }

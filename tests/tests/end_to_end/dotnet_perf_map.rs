@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs, path::PathBuf, time::Duration};
 
 use profiler::{
     Profile, Session,
-    profile::{Naming, SymbolSource},
+    profile::{SymbolSource, Symbolization},
 };
 use profiler_tests::{Stacks, Workload, outcome, privileged, profiler, sample, sample_pid, until};
 
@@ -32,7 +32,7 @@ fn await_map(workload: &Workload) {
 fn names_of_map(profile: &Profile) -> BTreeSet<&str> {
     let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
     let frames = stacks.flat_map(|stack| &stack.frames).map(|frame| profile.frame(*frame));
-    let of_map = frames.filter(|frame| frame.naming == Naming::Symbol(SymbolSource::PerfMap));
+    let of_map = frames.filter(|frame| frame.naming == Symbolization::Symbol(SymbolSource::PerfMap));
     of_map.map(|frame| profile.string(frame.name)).collect()
 }
 
