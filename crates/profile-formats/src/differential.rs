@@ -1,30 +1,30 @@
-//! The difference of two profiles, by call path and by function.
+//! Differences of two profiles: differential folded stacks and the table of changed functions.
 
 use std::{
     collections::BTreeMap,
     io::{self, BufWriter, Write},
 };
 
-use super::{OutputOptions, folded, label, svg, table::fit, top::with_module};
+use super::{OutputOptions, folded, label, table::fit, title};
 use profiler_profile::difference::{Change, Difference, FunctionChange};
 
-/// Rows of the table: what one looks at.
+/// Rows of the table.
 const FUNCTIONS: usize = 25;
 
-/// What stands before the name of a function.
+/// Columns before the name of a function.
 const INDENT: usize = 52;
 
-/// Names are not shortened further, however narrow the terminal is.
+/// The minimum width of names, also on a narrower terminal.
 const MIN_NAME_COLUMNS: usize = 24;
 
-/// Samples of a call path: before, brought to the total after, and after.
+/// Samples of a call path in the earlier profile, scaled to the total of the later one, and in the later profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) before: u64,
     pub(super) after: u64,
 }
 
-/// Each distinct line of either profile with its counts.
+/// Each distinct folded line of either profile with its counts.
 pub(super) fn lines(difference: &Difference<'_>, options: &OutputOptions) -> BTreeMap<String, Counts> {
     let (before_total, after_total) = (difference.before().sample_count(), difference.after().sample_count());
     let scaled = |count: u64| {
@@ -61,14 +61,14 @@ pub(super) fn write_table(
     let mut to = BufWriter::new(to);
     let width = options.width();
     for (side, profile) in [("before", difference.before()), ("after ", difference.after())] {
-        let heading = format!("{side}  {}: {}", svg::title(profile.header()), svg::subtitle(profile));
+        let heading = format!("{side}  {}: {}", title::title(profile.header()), title::subtitle(profile));
         writeln!(to, "{}", fit(&label::clean(&heading), width))?;
     }
     writeln!(to, "\n       self, % of samples               total, %")?;
     writeln!(to, " before   after   change           before   after   function")?;
     let changed = |function: &FunctionChange<'_>| function.self_change.points() != 0.0;
     for function in difference.functions().iter().filter(|function| changed(function)).take(FUNCTIONS) {
-        let name = with_module(&label::name(function.name), function.module);
+        let name = label::with_module(&label::name(function.name), function.module);
         let name = fit(&name, width.saturating_sub(INDENT).max(MIN_NAME_COLUMNS));
         let [own, total] = [&function.self_change, &function.total_change];
         writeln!(
@@ -128,14 +128,14 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_any_size_are_brought_to_the_same_total() {
+    fn counts_of_any_size_are_scaled_to_the_same_total() {
         let (small, large) = (folded(&[("p;a", 3)]), folded(&[("p;a", u64::MAX)]));
         assert_eq!(written(&large, &small, Format::Folded), "p;a 3 3\n");
         assert_eq!(written(&small, &large, Format::Folded), format!("p;a {0} {0}\n", u64::MAX));
     }
 
     #[test]
-    fn the_table_says_what_changed_and_whether_it_is_noise() {
+    fn the_table_shows_changes_and_marks_noise() {
         let text = written(&before(), &after(), Format::Top);
         let row = |name: &str| text.lines().find(|line| line.ends_with(name)).unwrap().to_owned();
         assert!(
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_show_a_difference_says_so() {
+    fn other_formats_refuse_a_difference() {
         for &format in Format::ALL {
             let result = Difference::between(&before(), &after()).write(format, Vec::new());
             assert_eq!(result.is_ok(), Format::OF_DIFFERENCES.contains(&format));

@@ -1,4 +1,4 @@
-//! Folded stacks: `comm;root;...;leaf N`, the input of every flame graph tool.
+//! Folded stacks: `comm;root;...;leaf N`, the input of flame graph tools.
 
 use std::io::{self, BufWriter, Write};
 
@@ -11,7 +11,7 @@ use super::{
 };
 use profiler_profile::{Process, Profile, StackId, ThreadId};
 
-/// Writes the lines, in the order of their names from the root on.
+/// Writes the lines, sorted by the names from the root.
 pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) -> io::Result<()> {
     let mut to = BufWriter::new(to);
     let Lines { labels, stacks } = Lines::of(profile, options);
@@ -27,12 +27,12 @@ pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) 
     to.flush()
 }
 
-/// Each distinct line with its count, in the order in which they are written.
+/// Each distinct line with its count, in output order.
 pub(super) fn lines(profile: &Profile, options: &OutputOptions) -> Vec<(String, u64)> {
     Lines::of(profile, options).texts()
 }
 
-/// The same, where paths end that take fewer of the samples than `min_percent`.
+/// Each distinct line, with call paths cut where they have fewer than `min_percent` of the samples.
 pub(super) fn visible_lines(
     profile: &Profile,
     options: &OutputOptions,
@@ -47,24 +47,23 @@ fn texts<'a>(labels: &'a [String], stack: &'a [u32]) -> impl Iterator<Item = &'a
     stack.iter().filter_map(|label| labels.get(*label as usize)).map(String::as_str)
 }
 
-/// Lines as the numbers of the names in them. Text is only made as it is written: that of all lines is a hundred times
-/// larger, where names are long.
+/// Lines as indices of labels. A line becomes text when it is written: the text of all lines can be a hundred times larger.
 struct Lines {
-    /// Sorted, so that the order of numbers is that of names.
+    /// Sorted, so that indices order like names.
     labels: Vec<String>,
-    /// Root first, each once.
+    /// Distinct lines, root first.
     stacks: Vec<(Box<[u32]>, u64)>,
 }
 
 impl Lines {
     fn of(profile: &Profile, options: &OutputOptions) -> Self {
         let mut labels = Labels::of(profile, options);
-        let owned = owned_stacks(profile, options);
+        let owned = stacks_by_owner(profile, options);
         let mut stacks: Vec<_> =
             owned.into_iter().map(|owned| (labels.line(owned.thread, owned.stack), owned.count)).collect();
         let labels = labels.sort(stacks.iter_mut().map(|(stack, _)| stack));
         stacks.sort_unstable();
-        stacks.dedup_by(|next, kept| next.0 == kept.0 && add(&mut kept.1, next.1));
+        stacks.dedup_by(|next, kept| next.0 == kept.0 && merge_count(&mut kept.1, next.1));
         Self { labels, stacks }
     }
 
@@ -74,15 +73,15 @@ impl Lines {
     }
 }
 
-/// What is counted: true, for `dedup_by`.
-fn add(sum: &mut u64, count: u64) -> bool {
+/// Adds and returns true, as `dedup_by` needs it.
+fn merge_count(sum: &mut u64, count: u64) -> bool {
     *sum = sum.saturating_add(count);
     true
 }
 
-/// The stacks of all threads whose lines begin alike, with the first of these threads: text is made for each of them,
-/// and a stack that a hundred threads have is one line, as long as nobody asks for threads.
-fn owned_stacks(profile: &Profile, options: &OutputOptions) -> Vec<StackCount> {
+/// The stacks of each group of threads whose lines have the same first frames, with the first thread of the group. A
+/// stack of a hundred threads is one line unless threads are shown.
+fn stacks_by_owner(profile: &Profile, options: &OutputOptions) -> Vec<StackCount> {
     let beginning = |thread: ThreadId| {
         let process = profile.thread(thread).process;
         let Process { comm, container, .. } = profile.process(process);
@@ -96,11 +95,11 @@ fn owned_stacks(profile: &Profile, options: &OutputOptions) -> Vec<StackCount> {
     let key = |owned: &StackCount| (beginning(owned.thread), owned.stack);
     let mut stacks = stack_counts::of(profile);
     stacks.sort_by_key(key);
-    stacks.dedup_by(|next, kept| key(next) == key(kept) && add(&mut kept.count, next.count));
+    stacks.dedup_by(|next, kept| key(next) == key(kept) && merge_count(&mut kept.count, next.count));
     stacks
 }
 
-/// The names in lines, each once.
+/// The distinct labels of all lines.
 struct Labels<'a> {
     profile: &'a Profile,
     options: &'a OutputOptions,
@@ -144,7 +143,7 @@ impl<'a> Labels<'a> {
         line.into()
     }
 
-    /// Sorts the names, and gives lines their new numbers.
+    /// Sorts the labels and renumbers the lines.
     fn sort<'l>(self, lines: impl Iterator<Item = &'l mut Box<[u32]>>) -> Vec<String> {
         let mut labels: Vec<(String, usize)> =
             self.texts.into_iter().enumerate().map(|(number, text)| (text, number)).collect();
@@ -205,12 +204,12 @@ mod tests {
     }
 
     #[test]
-    fn stacks_stand_root_first_and_equal_lines_are_one() {
+    fn lines_are_root_first_and_distinct() {
         assert_eq!(text(&sample(), OutputOptions::default()), "app;main;read 4\napp;main;work:  3\n");
     }
 
     #[test]
-    fn kinds_processes_and_threads_are_shown_when_asked_for() {
+    fn kinds_processes_and_threads_are_shown_on_request() {
         let options = OutputOptions {
             annotate: true,
             per_thread: true,
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_program_in_two_containers_is_told_apart_when_asked_for() {
+    fn containers_are_shown_on_request() {
         let mut builder = ProfileBuilder::default();
         let stack = builder.stack(Vec::new(), StackEnd::Empty);
         for (pid, container) in [(1, "4f1c3ab99a0e6b7a1d5d"), (2, "4f1c3ab99a0f"), (3, "4f1c3ab99a0f")] {
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back_as_the_same_stacks_whatever_the_names_are() {
+    fn lines_parse_to_the_same_stacks_for_any_names() {
         let names =
             ["", " ", "a 5", "a;b", ";;", "\n1\n", "x\u{2028}y", "\r\0\t", "\u{1b}[31m", "[lib.so+0x1]"];
         let mut builder = ProfileBuilder::default();
@@ -285,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_without_frames_is_its_process() {
+    fn a_sample_without_frames_is_a_line_of_its_process() {
         let mut builder = ProfileBuilder::default();
         let stack = builder.stack(Vec::new(), StackEnd::Empty);
         let process = builder.process(1, "a b");

@@ -1,27 +1,26 @@
-//! What a frame, a thread and a process are called in text outputs.
+//! Labels of frames, threads, processes and containers in text outputs, with names of the target escaped.
 //!
-//! Names are data of the target: nothing in them may break a line, a stack or a terminal.
+//! A name of a hostile target must not break a line, a stack or a terminal.
 
 use std::borrow::Cow;
 
 use super::OutputOptions;
 use profiler_profile::{Frame, FrameKind, Process, Profile, StringId, Thread};
 
-/// The name without what has a meaning of its own in a folded line or on a terminal: `;` becomes `:`, and
-/// control characters (line breaks and escapes among them) become spaces.
+/// Escapes a name for folded lines and terminals: `;` becomes `:`, control characters become spaces.
 pub(super) fn clean(name: &str) -> Cow<'_, str> {
     if name.contains(';') { Cow::Owned(printable(name).replace(';', ":")) } else { printable(name) }
 }
 
-/// The clean name of a function or a process, as perf has it where there is none.
+/// The escaped name of a function or process; `[unknown]`, as perf prints it, for an empty one.
 pub(super) fn name(name: &str) -> Cow<'_, str> {
     if name.is_empty() { Cow::Borrowed("[unknown]") } else { clean(name) }
 }
 
-/// A name as it can be shown on a terminal: without what acts on the text around it. Such characters become spaces.
+/// Escapes a name for a terminal: characters that change the text around them become spaces.
 ///
 /// ```
-/// assert_eq!(profiler::printable("a\u{1b}[31mb"), "a [31mb");
+/// assert_eq!(profiler_profile_formats::printable("a\u{1b}[31mb"), "a [31mb");
 /// ```
 #[must_use]
 pub fn printable(name: &str) -> Cow<'_, str> {
@@ -32,8 +31,8 @@ pub fn printable(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Control characters, the two separators that some readers take for line breaks, the marks that reorder
-/// text around them (Unicode's property `Bidi_Control`), and the two code points that XML has no room for.
+/// Control characters, the two Unicode line separators, the marks that reorder text (property `Bidi_Control`), and the
+/// two code points that XML excludes.
 fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{2028}' | '\u{2029}')
@@ -49,7 +48,7 @@ pub fn frame_label(profile: &Profile, frame: &Frame) -> String {
     label
 }
 
-/// Appends what a frame is called.
+/// Appends the label of a frame.
 pub(super) fn push_frame(profile: &Profile, frame: &Frame, options: &OutputOptions, line: &mut String) {
     line.push_str(&name(profile.string(frame.name)));
     if let Some(location) = frame.location {
@@ -68,26 +67,18 @@ pub(super) fn push_frame(profile: &Profile, frame: &Frame, options: &OutputOptio
     }
 }
 
-/// The mark behind a frame's name, as stackcollapse-perf writes it and flame graphs colour it.
+/// The suffix for the kind of a frame, as `stackcollapse-perf.pl` writes it and flame graphs colour it.
 fn annotation(kind: FrameKind) -> &'static str {
     match kind {
         FrameKind::Kernel => "_[k]",
-        // The same method is one frame, whether its code was compiled before or at run time.
+        // JIT and precompiled code of a method are one frame.
         FrameKind::Jit | FrameKind::Precompiled => "_[j]",
         FrameKind::Inlined => "_[i]",
         _ => "",
     }
 }
 
-/// The kind that a name was marked with.
-pub(super) fn kind_of(annotated: &str) -> FrameKind {
-    [FrameKind::Kernel, FrameKind::Jit, FrameKind::Inlined]
-        .into_iter()
-        .find(|kind| annotated.ends_with(annotation(*kind)))
-        .unwrap_or(FrameKind::Native)
-}
-
-/// The frame that stands for a container, or for none, with as much of its id as container runtimes show.
+/// The label of a container, with as much of its id as container runtimes show.
 pub(super) fn container(profile: &Profile, id: Option<StringId>) -> String {
     const SHOWN_CHARS: usize = 12;
     id.map_or("no container".to_owned(), |id| {
@@ -96,14 +87,23 @@ pub(super) fn container(profile: &Profile, id: Option<StringId>) -> String {
     })
 }
 
-/// The frame that stands for a process.
+/// The label of a process.
 pub(super) fn process(profile: &Profile, process: &Process) -> String {
     format!("process {} ({})", process.pid, clean(profile.string(process.comm)))
 }
 
-/// The frame that stands for a thread.
+/// The label of a thread.
 pub(super) fn thread(profile: &Profile, thread: &Thread) -> String {
     format!("thread {} ({})", thread.tid, clean(profile.string(thread.comm)))
+}
+
+/// A function name with its module, unless the name contains the module.
+pub(super) fn with_module(name: &str, module: &str) -> String {
+    let stem = module.trim_end_matches(".dll");
+    if stem.is_empty() || name.starts_with('[') || name.starts_with(&format!("{stem}!")) {
+        return name.to_owned();
+    }
+    format!("{name} ({})", clean(module.trim_matches(['[', ']'])))
 }
 
 #[cfg(test)]
@@ -116,8 +116,6 @@ mod tests {
         assert_eq!(clean("x\u{202e}y\u{2028}z\u{200f}"), "x y z ");
         assert_eq!(printable("x;\u{202e}y\u{200f}\u{61c}z"), "x; y  z");
         assert_eq!((name(""), name("f;")), (Cow::Borrowed("[unknown]"), Cow::Borrowed("f:")));
-        assert_eq!(kind_of("f_[i]"), FrameKind::Inlined);
-        assert_eq!(kind_of("f"), FrameKind::Native);
         assert!(matches!(clean("Foo::bar<T> [x] \u{e9}"), Cow::Borrowed(_)));
     }
 }

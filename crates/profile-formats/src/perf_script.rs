@@ -1,4 +1,4 @@
-//! Samples as `perf script` prints them, for the tools that read its text.
+//! The text of `perf script`, for stackcollapse-perf.pl, FlameScope, speedscope and PerfView.
 
 use std::{
     borrow::Cow,
@@ -8,14 +8,14 @@ use std::{
 use super::{label, stack_counts};
 use profiler_profile::{Frame, FrameId, FrameKind, Profile, Sample, Stack, Symbolization};
 
-/// Writes the samples by time: a line that says when and who, the frames leaf first, an empty line.
+/// Writes the samples by time: a header line, the frames leaf first, an empty line.
 pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
     let mut to = BufWriter::new(to);
     Script::of(profile).write(&mut to)?;
     to.flush()
 }
 
-/// What the text is made of: each sample is a head and a stack.
+/// The text of a profile: a header and a stack for each sample.
 pub(super) struct Script<'a> {
     profile: &'a Profile,
     threads: Vec<String>,
@@ -39,7 +39,7 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// Writes the whole text, in small parts.
+    /// Writes the whole text in small parts.
     pub(super) fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let mut head = Vec::new();
         for sample in self.profile.samples() {
@@ -50,7 +50,8 @@ impl<'a> Script<'a> {
         Ok(())
     }
 
-    /// Puts into `head` the line that says who, where, when and for how long. The clock is the one that perf prints.
+    /// Writes the header line of a sample into `head`: thread, CPU, time, period. Times are `CLOCK_MONOTONIC`, as perf
+    /// prints them.
     pub(super) fn head(&self, sample: &Sample, head: &mut Vec<u8>) {
         const NS_PER_US: u64 = 1_000;
         const US_PER_S: u64 = 1_000_000;
@@ -71,14 +72,13 @@ impl<'a> Script<'a> {
         head.extend_from_slice(b": \n");
     }
 
-    /// The lines of a stack, with the empty one that it ends with.
+    /// The lines of a stack, with the empty line at its end.
     pub(super) fn stack(&self, stack: &Stack) -> impl Iterator<Item = &[u8]> {
         stack.frames.iter().map(|frame| self.frames.get(*frame)).chain([&b"\n"[..]])
     }
 }
 
-/// Appends a number, filled up to a width in front. There are four in each head, and `write!` takes most of its time for
-/// them.
+/// Appends a number, padded to a width. A header has four numbers, and `write!` would take most of the time.
 fn push_number(mut number: u64, width: usize, fill: u8, text: &mut Vec<u8>) {
     const MAX_DIGITS: usize = 20;
     let mut digits = [fill; MAX_DIGITS];
@@ -102,7 +102,7 @@ fn event(profile: &Profile) -> String {
     }
 }
 
-/// The name of a thread. Readers look for two numbers behind it: it has no spaces, and does not begin as one.
+/// The name of a thread for parsers that expect two numbers after it: without spaces and without leading digits.
 fn comm(name: &str, pid: u32) -> String {
     match in_one_word(name) {
         empty if empty.is_empty() => format!(":{pid}"),
@@ -111,11 +111,11 @@ fn comm(name: &str, pid: u32) -> String {
     }
 }
 
-/// The lines of all frames behind each other: most of the time goes into fetching them.
+/// The concatenated lines of all frames.
 #[derive(Default)]
 struct FrameLines {
     text: String,
-    /// Where each line ends.
+    /// The end of each line.
     ends: Vec<usize>,
 }
 
@@ -139,18 +139,18 @@ impl FrameLines {
 
 fn frame_line(profile: &Profile, frame: &Frame) -> String {
     let name = label::clean(profile.string(frame.name));
-    // A managed name begins with its assembly, which is the module to those who know such code.
+    // A managed name starts with its assembly, which .NET tools show as the module.
     let (module, name) = match name.split_once('!') {
         Some((module, name)) if is_managed(frame) => (Cow::Owned(module.to_owned()), name.trim()),
         _ => (module(profile, frame), name.trim()),
     };
     let name = if name.is_empty() { "[unknown]" } else { name };
-    // Readers cut an offset off, which is all that tells functions without a name apart.
+    // Parsers cut off `+0x...`, which alone distinguishes unsymbolized functions.
     let name = match frame.naming {
         Symbolization::Address(_) => Cow::Owned(name.replacen("+0x", "@0x", 1)),
         Symbolization::Symbol(_) => Cow::Borrowed(name),
     };
-    // What is in the last brackets is the module, whatever is in it.
+    // The last parentheses hold the module.
     let module = in_one_word(&module).replace(['(', ')'], "_");
     format!("\t{:16x} {name} ({module})\n", frame.address.0)
 }
@@ -159,7 +159,7 @@ fn is_managed(frame: &Frame) -> bool {
     matches!(frame.kind, FrameKind::Jit | FrameKind::Precompiled)
 }
 
-/// What perf prints where there is no file.
+/// The module that perf prints for code without a file.
 fn module<'a>(profile: &'a Profile, frame: &Frame) -> Cow<'a, str> {
     let path = frame.module.map(|module| profile.string(profile.module(module).path));
     Cow::Borrowed(match (frame.kind, path) {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_a_line_of_who_and_when_and_its_frames_from_the_leaf() {
+    fn a_sample_is_a_header_and_its_frames_leaf_first() {
         let mut builder = ProfileBuilder::default();
         let mut frame = |name: &str, kind, module: Option<&str>| {
             let module = module.map(|path| builder.module(path, &[]));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_without_a_name_are_told_apart_by_what_is_no_offset() {
+    fn unsymbolized_functions_differ_without_an_offset() {
         let mut builder = ProfileBuilder::default();
         let frame = Frame {
             name: builder.string("[libx.so+0x12 near f]"),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_as_wide_as_they_should_be_and_as_they_must() {
+    fn numbers_are_padded_and_never_cut() {
         for number in [0, 7, 99, 100, 1_000_001, u64::MAX] {
             let mut text = Vec::new();
             push_number(number, 3, b'0', &mut text);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_makes_a_line_of_its_own() {
+    fn no_name_breaks_a_line() {
         for seed in 0..20 {
             let profile = test_profile::random(seed);
             let text = text(&profile);

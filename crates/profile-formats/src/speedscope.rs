@@ -1,26 +1,26 @@
-//! speedscope's own format (<https://www.speedscope.app/file-format-schema.json>).
+//! The file format of speedscope (<https://www.speedscope.app/file-format-schema.json>).
 
 use std::io::{self, BufWriter, Write};
 
 use indexmap::{IndexMap, IndexSet};
 use serde::{Serialize, Serializer};
 
-use super::{OutputOptions, label, stack_counts, svg};
+use super::{OutputOptions, label, stack_counts, title};
 use profiler_profile::{Frame, ProcessId, Profile, StackId, StringId, ThreadId, sum};
 
-/// Samples that are kept apart, in the order of time. Each is written with all of its frames, and of many more a
-/// browser could not hold the file: stacks stand once then, for all of their samples.
+/// Up to this number, samples are written in time order, each with all of its frames. A larger file would not open in a
+/// browser: stacks are then written once, with their summed weight.
 const MAX_IN_ORDER_OF_TIME: usize = 100_000;
 
-/// Writes the profile: one of all threads, or one for each thread or process where they are asked for.
+/// Writes one speedscope profile for all threads, or one for each thread or process on request.
 pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) -> io::Result<()> {
     let mut to = BufWriter::new(to);
     let frames = Frames::of(profile);
     let document = Document {
         schema: "https://www.speedscope.app/file-format-schema.json",
         exporter: "profiler",
-        name: label::printable(&svg::title(profile.header())).into_owned(),
-        profiles: owned_samples(profile, options)
+        name: label::printable(&title::title(profile.header())).into_owned(),
+        profiles: samples_by_owner(profile, options)
             .into_iter()
             .map(|(owner, samples)| sampled(profile, &frames, owner.name(profile), samples))
             .collect(),
@@ -45,7 +45,7 @@ struct Shared<'a> {
     frames: &'a IndexSet<Entry>,
 }
 
-/// A frame as its reader tells it from others.
+/// A frame; speedscope identifies frames by these fields.
 #[derive(PartialEq, Eq, Hash, Serialize)]
 struct Entry {
     name: String,
@@ -68,7 +68,7 @@ struct Sampled<'a> {
     weights: Vec<u64>,
 }
 
-/// The frames of a stack, written root first.
+/// The frames of a stack, root first.
 struct Stack<'a> {
     profile: &'a Profile,
     frames: &'a Frames,
@@ -84,7 +84,7 @@ impl Serialize for Stack<'_> {
 
 struct Frames {
     entries: IndexSet<Entry>,
-    /// By the place of the frame in the profile.
+    /// By frame id of the profile.
     numbers: Vec<usize>,
 }
 
@@ -107,7 +107,7 @@ fn entry(profile: &Profile, frame: &Frame) -> Entry {
     }
 }
 
-/// Whose samples a profile is of.
+/// The owner of the samples of a speedscope profile.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Owner {
     Everything,
@@ -119,7 +119,7 @@ enum Owner {
 impl Owner {
     fn name(self, profile: &Profile) -> String {
         match self {
-            Self::Everything => label::printable(&svg::title(profile.header())).into_owned(),
+            Self::Everything => label::printable(&title::title(profile.header())).into_owned(),
             Self::Container(id) => label::container(profile, id),
             Self::Process(id) => label::process(profile, profile.process(id)),
             Self::Thread(id) => {
@@ -131,9 +131,9 @@ impl Owner {
     }
 }
 
-/// The samples of each owner, in the order in which they were first sampled. Without samples there is one owner: a
-/// document without a profile is none to its reader.
-fn owned_samples(profile: &Profile, options: &OutputOptions) -> IndexMap<Owner, Vec<(StackId, u64)>> {
+/// The samples of each owner, in the order of their first sample. Without samples there is one owner, because speedscope
+/// refuses a document without a profile.
+fn samples_by_owner(profile: &Profile, options: &OutputOptions) -> IndexMap<Owner, Vec<(StackId, u64)>> {
     let mut owned = IndexMap::<Owner, Vec<(StackId, u64)>>::new();
     for sample in profile.samples() {
         let process = profile.thread(sample.thread).process;
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn stacks_stand_root_first_in_the_order_of_time_and_runs_of_one_are_one() {
+    fn stacks_are_root_first_in_time_order_and_runs_are_merged() {
         let profile = test_profile::folded(&[
             ("a;main;work", 1),
             ("a;main;work", 1 << 33),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_and_processes_are_apart_when_asked_for() {
+    fn threads_and_processes_are_separate_on_request() {
         let profile = test_profile::folded(&[("a;main", 1), ("b;main", 2)]);
         for options in [
             OutputOptions { per_thread: true, ..OutputOptions::default() },
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_without_samples_is_one_to_its_reader() {
+    fn a_profile_without_samples_is_a_valid_document() {
         let value = read_back(&ProfileBuilder::default().finish(Header::default()), OutputOptions::default());
         assert_eq!(value["profiles"][0]["samples"], json!([]));
     }

@@ -1,4 +1,4 @@
-//! How often each thread had each stack, and what there was of it on a CPU.
+//! Sample counts for each thread and stack, and the CPU time that a sample represents.
 
 use profiler_profile::{Profile, StackId, ThreadId};
 
@@ -10,7 +10,7 @@ pub(super) struct StackCount {
     pub(super) count: u64,
 }
 
-/// Each thread and stack that was sampled, once, in the order of their ids.
+/// The sampled pairs of thread and stack, ordered by ids.
 pub(super) fn of(profile: &Profile) -> Vec<StackCount> {
     let samples = profile.samples().iter();
     let mut counts: Vec<_> = samples
@@ -27,7 +27,7 @@ pub(super) fn of(profile: &Profile) -> Vec<StackCount> {
     counts
 }
 
-/// The time on a CPU that a sample stands for, 0 where nobody said how often samples were taken.
+/// The CPU time that a sample represents, nanoseconds; 0 where the frequency is unknown.
 pub(super) fn period_ns(profile: &Profile) -> u64 {
     const NS_PER_S: u64 = 1_000_000_000;
     NS_PER_S.checked_div(profile.header().frequency_hz).unwrap_or(0)
@@ -39,7 +39,7 @@ mod tests {
     use profiler_profile::{Header, ProfileBuilder, StackEnd, test_profile};
 
     #[test]
-    fn each_thread_and_stack_stands_once_with_all_of_its_samples() {
+    fn each_thread_and_stack_has_one_count() {
         let mut builder = ProfileBuilder::default();
         let process = builder.process(1, "a");
         let threads = [1, 2].map(|tid| builder.thread(process, tid, "a"));
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_worth_the_time_to_the_next_one() {
+    fn a_sample_represents_one_period() {
         let at =
             |frequency_hz| ProfileBuilder::default().finish(Header { frequency_hz, ..Header::default() });
         assert_eq!(period_ns(&at(100)), 10_000_000);

@@ -1,7 +1,7 @@
-//! A flame graph as inferno draws it, with titles that say what was measured.
+//! SVG flame graphs, drawn by inferno, with titles that describe the measurement.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     io::{self, Write},
 };
 
@@ -10,31 +10,36 @@ use inferno::flamegraph::{
     color::{PaletteMap, parse_hex_color},
 };
 
-use super::{OutputOptions, differential::Counts, folded, label};
-use profiler_profile::{FrameKind, Header, Profile, difference::Difference};
+use crate::{
+    OutputOptions,
+    differential::Counts,
+    folded, label,
+    title::{subtitle, title},
+};
+use profiler_profile::{Difference, FrameKind, Profile};
 
-/// Writes the picture.
+/// Writes the flame graph of a profile.
 pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) -> io::Result<()> {
-    // The annotations choose the colours; inferno takes them off the names again.
+    // Annotated names are distinct for each kind, and so are their colours; inferno removes the annotations.
     let annotated = OutputOptions { annotate: true, ..*options };
     let mut drawing = drawing(profile);
-    // What inferno would not draw is not given to it either: it holds all of what it is given several times.
+    // Paths too narrow to be drawn are cut first, because inferno holds several copies of its input.
     let lines = folded::visible_lines(profile, &annotated, drawing.min_width);
-    let unit = unit(lines.iter().map(|(_, count)| *count));
+    let unit = samples_per_unit(lines.iter().map(|(_, count)| *count));
     let lines: Vec<String> =
         lines.into_iter().map(|(line, count)| format!("{line} {}", count / unit)).collect();
-    let mut colours = colours(&lines);
+    let mut colours = colours(profile, &annotated, &lines);
     drawing.palette_map = Some(&mut colours);
     draw(&mut drawing, &lines, to)
 }
 
-/// Writes the picture of a difference: as wide as it is after, red where that is more and blue where it is less.
+/// Writes a differential flame graph: widths of the later profile, red for more samples and blue for fewer.
 pub(super) fn write_difference(
     difference: &Difference<'_>,
     lines: &BTreeMap<String, Counts>,
     to: impl Write,
 ) -> io::Result<()> {
-    let unit = unit(lines.values().flat_map(|Counts { before, after }| [*before, *after]));
+    let unit = samples_per_unit(lines.values().flat_map(|Counts { before, after }| [*before, *after]));
     let lines: Vec<_> = lines
         .iter()
         .map(|(line, Counts { before, after })| format!("{line} {} {}", before / unit, after / unit))
@@ -45,9 +50,9 @@ pub(super) fn write_difference(
     draw(&mut drawing, &lines, to)
 }
 
-/// How many samples are one in the picture: more than one where inferno could not add them up, or tell with a sign how
-/// much more they are.
-fn unit(counts: impl Iterator<Item = u64>) -> u64 {
+/// The number of samples that one unit of the picture represents: more than one where the total exceeds the signed
+/// 64-bit numbers of inferno.
+fn samples_per_unit(counts: impl Iterator<Item = u64>) -> u64 {
     const MAX_TOTAL: u128 = i64::MAX as u128;
     let total: u128 = counts.map(u128::from).sum();
     u64::try_from(total / (MAX_TOTAL + 1) + 1).unwrap_or(u64::MAX)
@@ -55,7 +60,7 @@ fn unit(counts: impl Iterator<Item = u64>) -> u64 {
 
 fn draw(drawing: &mut Options<'_>, lines: &[String], to: impl Write) -> io::Result<()> {
     let drawn = flamegraph::from_lines(drawing, lines.iter().map(String::as_str), to);
-    // Without a sample inferno draws a picture that says so, and then answers with an error. Each line can be read.
+    // Without samples inferno draws an empty picture and returns an error; all lines are valid.
     drawn.or_else(|error| match error.kind() {
         io::ErrorKind::InvalidData => Ok(()),
         _ => Err(error),
@@ -67,23 +72,31 @@ fn drawing(profile: &Profile) -> Options<'static> {
     options.title = label::clean(&title(profile.header())).into_owned();
     options.subtitle = Some(label::clean(&subtitle(profile)).into_owned());
     "samples".clone_into(&mut options.count_name);
-    // Two runs over the same data draw the same picture.
+    // Equal profiles give equal pictures.
     options.deterministic = true;
     options
 }
 
-/// A colour for each name in the lines, by its annotation. The hues stay apart for colour-blind eyes (Okabe and
-/// Ito, "Color Universal Design"), the shades only keep neighbours apart.
-fn colours(lines: &[String]) -> PaletteMap {
+/// A colour for each name in the lines, by the kind of its frame. The hues are distinct for colour-blind readers (Okabe and Ito,
+/// "Color Universal Design"); the shades separate neighbours.
+fn colours(profile: &Profile, options: &OutputOptions, lines: &[String]) -> PaletteMap {
     const KERNEL: [&str; 3] = ["#eea83a", "#f2b75c", "#e69f24"];
     const JIT: [&str; 3] = ["#56c49f", "#6fcfae", "#45b892"];
     const INLINED: [&str; 3] = ["#dba6c4", "#e2b5cf", "#d397b9"];
     const NATIVE: [&str; 3] = ["#86c3ea", "#9acdee", "#75b9e5"];
+    let kinds: HashMap<String, FrameKind> = profile
+        .frames()
+        .map(|frame| {
+            let mut name = String::new();
+            label::push_frame(profile, frame, options, &mut name);
+            (name, frame.kind)
+        })
+        .collect();
     let mut colours = PaletteMap::default();
     for line in lines {
         let stack = line.rsplit_once(' ').map_or("", |(stack, _)| stack);
         for name in stack.split(';') {
-            let shades = match label::kind_of(name) {
+            let shades = match kinds.get(name).copied().unwrap_or(FrameKind::Native) {
                 FrameKind::Kernel => KERNEL,
                 FrameKind::Jit | FrameKind::Precompiled => JIT,
                 FrameKind::Inlined => INLINED,
@@ -99,32 +112,12 @@ fn colours(lines: &[String]) -> PaletteMap {
     colours
 }
 
-pub(super) fn title(header: &Header) -> String {
-    if header.target.is_empty() { "Flame graph".to_owned() } else { format!("On-CPU: {}", header.target) }
-}
-
-pub(super) fn subtitle(profile: &Profile) -> String {
-    const NS_PER_S: f64 = 1e9;
-    let header = profile.header();
-    let ledger = profile.ledger();
-    let mut parts = Vec::new();
-    if !header.event.is_empty() {
-        parts.push(format!("{} at {} Hz on {} CPUs", header.event, header.frequency_hz, header.cpus));
-        parts.push(format!("{:.1} s", header.duration_ns as f64 / NS_PER_S));
-    }
-    parts.push(format!("{} samples", ledger.reported));
-    parts.push(format!("{} lost", ledger.lost_total()));
-    if !header.edits.is_empty() {
-        parts.push(format!("{} shown: {}", profile.sample_count(), header.edits.join(", ")));
-    }
-    parts.join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::WriteFormat as _;
     use profiler_addresses::ElfAddress;
+    use profiler_profile::Header;
     use profiler_profile::{Frame, ProfileBuilder, Reason, StackEnd, Symbolization, shape::Shape};
 
     fn svg(profile: &Profile) -> String {
@@ -159,14 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn the_titles_say_what_was_measured() {
+    fn the_titles_describe_the_measurement() {
         let svg = svg(&profile_of("f"));
         assert!(svg.contains("On-CPU: pid 1 (a&lt;b)"));
         assert!(svg.contains("cpu-clock at 99 Hz on 2 CPUs, 1.5 s, 5 samples, 0 lost"));
     }
 
     #[test]
-    fn the_titles_say_what_is_shown_of_it() {
+    fn the_titles_list_the_edits() {
         let profile = profile_of("f").shaped(&Shape { ignore: "g".parse().ok(), ..Shape::default() });
         assert!(svg(&profile).contains("5 samples, 0 lost, 5 shown: --ignore g"));
     }
@@ -180,18 +173,18 @@ mod tests {
     }
 
     #[test]
-    fn the_same_profile_draws_the_same_picture() {
+    fn equal_profiles_give_equal_pictures() {
         assert_eq!(svg(&profile_of("f")), svg(&profile_of("f")));
     }
 
     #[test]
-    fn an_empty_profile_is_a_picture_that_says_so() {
+    fn an_empty_profile_gives_a_picture_that_says_so() {
         let svg = svg(&ProfileBuilder::default().finish(Header::default()));
         assert!(svg.contains("</svg>") && svg.contains("ERROR"));
     }
 
     #[test]
-    fn a_difference_to_nothing_is_a_picture_that_says_so() {
+    fn a_difference_to_an_empty_profile_gives_a_picture() {
         let nothing = ProfileBuilder::default().finish(Header::default());
         let mut bytes = Vec::new();
         Difference::between(&profile_of("f"), &nothing).write(crate::Format::Svg, &mut bytes).unwrap();

@@ -1,14 +1,14 @@
-//! Lines of text that fit a width, for terminals.
+//! Fits names and call paths into a number of terminal columns.
 
 use std::borrow::Cow;
 
-/// Stands for what was left out.
+/// Replaces omitted text.
 const GAP: &str = "...";
 
-/// Between the frames of a path.
+/// The separator of the frames of a path.
 const ARROW: &str = " > ";
 
-/// A text in so many columns: what does not fit is left out of its middle, for the ends of names tell most.
+/// Fits a text into `width` columns by cutting its middle, because both ends of a name identify it.
 pub(super) fn fit(text: &str, width: usize) -> Cow<'_, str> {
     let length = text.chars().count();
     if length <= width {
@@ -21,7 +21,7 @@ pub(super) fn fit(text: &str, width: usize) -> Cow<'_, str> {
     Cow::Owned(text.chars().take(width).collect())
 }
 
-/// A call path, root first, in so many columns: its root and as many frames next to the leaf as there is room for.
+/// Fits a call path, root first, into `width` columns: its root and as many frames next to the leaf as fit.
 pub(super) fn fit_path(path: &[String], width: usize) -> String {
     let Some((leaf, callers)) = path.split_last() else { return String::new() };
     let length = |text: &str| text.chars().count();
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fits_stays_and_what_does_not_loses_its_middle() {
+    fn text_that_does_not_fit_loses_its_middle() {
         assert_eq!(fit("abcdef", 6), "abcdef");
         assert_eq!(fit("abcdefghij", 7), "ab...ij");
         assert_eq!(fit("h\u{e9}h\u{e9}h\u{e9}h\u{e9}", 6), "h...h\u{e9}");
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_keeps_its_ends() {
+    fn a_path_keeps_its_root_and_leaf() {
         let path = ["app", "main", "run", "parse", "read"].map(String::from);
         assert_eq!(fit_path(&path, 80), "app > main > run > parse > read");
         assert_eq!(fit_path(&path, 31), "app > main > run > parse > read");
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_wider_than_it_may_be() {
+    fn no_line_exceeds_the_width() {
         let path =
             ["a process", "main", "h\u{e9}llo w\u{f6}rld", "x", "leaf of some length"].map(String::from);
         for width in 0..70 {

@@ -1,4 +1,4 @@
-//! The hottest functions and the heaviest call paths, as a table for a terminal.
+//! Tables of the hottest functions and the heaviest call paths, for a terminal.
 
 use std::{
     collections::HashMap,
@@ -6,16 +6,17 @@ use std::{
 };
 
 use super::{
-    OutputOptions, label, svg,
+    OutputOptions, label,
     table::{fit, fit_path},
+    title,
 };
 use profiler_profile::{FunctionCount, Profile, sum};
 
-/// Rows of each table: what one looks at.
+/// Rows of each table.
 const FUNCTIONS: usize = 20;
 const PATHS: usize = 10;
 
-/// What stands before the name of a function, and before a path.
+/// Columns before the name of a function and before a path.
 const FUNCTION_INDENT: usize = 20;
 const PATH_INDENT: usize = 10;
 
@@ -23,7 +24,7 @@ const PATH_INDENT: usize = 10;
 pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) -> io::Result<()> {
     let mut to = BufWriter::new(to);
     let width = options.width();
-    let heading = [svg::title(profile.header()), svg::subtitle(profile)];
+    let heading = [title::title(profile.header()), title::subtitle(profile)];
     for line in heading {
         writeln!(to, "{}", fit(&label::clean(&line), width))?;
     }
@@ -52,26 +53,17 @@ pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) 
 
 fn name(profile: &Profile, function: &FunctionCount) -> String {
     let name = label::name(profile.string(function.name));
-    with_module(&name, profile.module_name(function.module))
+    label::with_module(&name, profile.module_name(function.module))
 }
 
-/// A function with the file it is from, but where its name says so already.
-pub(super) fn with_module(name: &str, module: &str) -> String {
-    let stem = module.trim_end_matches(".dll");
-    if stem.is_empty() || name.starts_with('[') || name.starts_with(&format!("{stem}!")) {
-        return name.to_owned();
-    }
-    format!("{name} ({})", label::clean(module.trim_matches(['[', ']'])))
-}
-
-/// The heaviest call paths by the names on them, root first.
+/// The heaviest call paths by function names, root first.
 fn paths(profile: &Profile) -> Vec<(Vec<String>, u64)> {
     let mut counts = HashMap::<_, u64>::new();
     for sample in profile.samples() {
         let comm = profile.process(profile.thread(sample.thread).process).comm;
         sum::add(counts.entry((comm, sample.stack)).or_default(), sample.count);
     }
-    // Addresses do not matter: the paths of one shape are one.
+    // Paths that differ in addresses only are one.
     let mut paths = HashMap::<Vec<_>, u64>::new();
     for ((comm, stack), count) in counts {
         let frames = profile.stack(stack).frames.iter().rev().map(|frame| profile.frame(*frame).name);
@@ -100,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_and_paths_stand_hottest_first() {
+    fn functions_and_paths_are_ordered_by_samples() {
         let profile = folded(&[("p;main;work", 60), ("p;main;work;read", 30), ("p;main", 10)]);
         let text = text(&profile, None);
         let rows = "\n    self     total  function\n 60.00 %   90.00 %  work\n 30.00 %   30.00 %  read\n \
@@ -110,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_is_wider_than_the_terminal_and_no_name_harms_it() {
+    fn no_line_exceeds_the_terminal_and_names_are_escaped() {
         let long = format!("p;main;{}\u{1b}[31m\u{202e};leaf", "x".repeat(300));
         let profile = folded(&[(&long, 60), ("p;main;idle", 30)]);
         for width in [1, 20, 40, 80] {
@@ -124,16 +116,16 @@ mod tests {
     }
 
     #[test]
-    fn a_function_is_told_with_its_file() {
-        assert_eq!(with_module("malloc", "libc.so.6"), "malloc (libc.so.6)");
-        assert_eq!(with_module("read", "[kernel]"), "read (kernel)");
-        assert_eq!(with_module("System.Net!A.B()", "System.Net.dll"), "System.Net!A.B()");
-        assert_eq!(with_module("[libc.so.6+0x1]", "libc.so.6"), "[libc.so.6+0x1]");
-        assert_eq!(with_module("f", ""), "f");
+    fn a_function_is_shown_with_its_module() {
+        assert_eq!(label::with_module("malloc", "libc.so.6"), "malloc (libc.so.6)");
+        assert_eq!(label::with_module("read", "[kernel]"), "read (kernel)");
+        assert_eq!(label::with_module("System.Net!A.B()", "System.Net.dll"), "System.Net!A.B()");
+        assert_eq!(label::with_module("[libc.so.6+0x1]", "libc.so.6"), "[libc.so.6+0x1]");
+        assert_eq!(label::with_module("f", ""), "f");
     }
 
     #[test]
-    fn a_profile_without_samples_is_its_heading() {
+    fn a_profile_without_samples_is_a_heading() {
         let text = text(&ProfileBuilder::default().finish(Header::default()), None);
         assert!(text.contains("0 samples") && !text.contains("function"), "{text}");
     }

@@ -1,7 +1,7 @@
-//! A trace as PerfView opens it: the folder that perfcollect packs, with the samples as text.
+//! `.trace.zip` for PerfView: the archive of perfcollect with the samples as `perf script` text.
 //!
-//! PerfView takes the first file whose name ends in `.data.txt`, and reads the maps beside it for frames that have no
-//! name there. Every frame has one, so there are no maps.
+//! PerfView reads the first file whose name ends in `.data.txt`, and perf maps beside it for unsymbolized frames. Every
+//! frame has a name here, so the archive has no maps.
 
 use std::io::{self, BufWriter, Write};
 
@@ -25,27 +25,27 @@ const SAMPLES: &str = "profiler.trace/perf.data.txt";
 /// Writes the archive.
 pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
     let script = Script::of(profile);
-    let way = Way::of(&Sizes::of(profile, &script));
-    write_packed(profile, &script, way, to)
+    let way = Method::of(&Sizes::of(profile, &script));
+    write_compressed(profile, &script, way, to)
 }
 
-/// How the text is packed.
+/// How the text is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// As it is.
+enum Method {
+    /// The whole text.
     Whole(Compression),
-    /// Each stack once, so that a sample takes no longer than to copy it.
+    /// Each stack once, copied for each of its samples.
     Stacks,
 }
 
-impl Way {
-    /// The one that makes the smallest file without taking much longer than a second on two CPUs for gigabytes.
+impl Method {
+    /// The method with the smallest file that compresses gigabytes in about a second on two CPUs.
     fn of(sizes: &Sizes) -> Self {
         const SMALL_BYTES: u64 = 64 << 20;
         const LARGE_BYTES: u64 = 512 << 20;
-        /// A stack that is packed for itself is larger and takes longer: it has to come again.
+        /// A stack that is compressed alone is larger and takes longer, so it must repeat.
         const MIN_SAMPLES_OF_A_STACK: u64 = 4;
-        /// Stacks are kept packed, in about a quarter of this.
+        /// Compressed stacks are held in memory, in about a quarter of this.
         const MAX_STACKS_BYTES: u64 = 256 << 20;
         let stacks_come_again = sizes.text / MIN_SAMPLES_OF_A_STACK >= sizes.stacks;
         match sizes.text {
@@ -59,9 +59,9 @@ impl Way {
 /// Bytes of text.
 #[derive(Default)]
 struct Sizes {
-    /// Of the stacks of all samples.
+    /// Text of the stacks of all samples, bytes.
     text: u64,
-    /// Of each stack once.
+    /// Text of each distinct stack, bytes.
     stacks: u64,
 }
 
@@ -76,19 +76,24 @@ impl Sizes {
     }
 }
 
-fn write_packed(profile: &Profile, script: &Script<'_>, way: Way, to: impl Write) -> io::Result<()> {
+fn write_compressed(
+    profile: &Profile,
+    script: &Script<'_>,
+    method: Method,
+    to: impl Write,
+) -> io::Result<()> {
     let mut archive = ZipArchiveWriter::new(BufWriter::new(to));
     let file = archive.new_file(SAMPLES).compression_method(CompressionMethod::DEFLATE);
     let (mut file, _) = file.last_modified(measured_at(profile)).start().map_err(io_error)?;
-    let packed = match way {
-        Way::Whole(level) => pieces::pack(level, &mut file, |to| script.write(to))?,
-        Way::Stacks => pack_stacks(profile, script, &mut file)?,
+    let packed = match method {
+        Method::Whole(level) => pieces::pack(level, &mut file, |to| script.write(to))?,
+        Method::Stacks => compress_stacks(profile, script, &mut file)?,
     };
     file.finish(DataDescriptorOutput::new(packed.crc32, packed.data_bytes)).map_err(io_error)?;
     archive.finish().map_err(io_error)?.flush()
 }
 
-fn pack_stacks(profile: &Profile, script: &Script<'_>, to: impl Write) -> io::Result<Packed> {
+fn compress_stacks(profile: &Profile, script: &Script<'_>, to: impl Write) -> io::Result<Packed> {
     let stacks: Vec<_> = profile.stacks().collect();
     let packed = parts::pack(stacks.len(), |index, text| {
         script.stack(stacks[index]).for_each(|line| text.extend_from_slice(line));
@@ -126,14 +131,15 @@ mod tests {
     use profiler_profile::test_profile;
 
     #[test]
-    fn the_archive_holds_the_samples_as_text_whatever_way_it_is_packed() {
-        for (seed, way) in [Way::Whole(Compression::default()), Way::Whole(Compression::fast()), Way::Stacks]
-            .into_iter()
-            .enumerate()
+    fn every_compression_method_gives_the_same_text() {
+        for (seed, way) in
+            [Method::Whole(Compression::default()), Method::Whole(Compression::fast()), Method::Stacks]
+                .into_iter()
+                .enumerate()
         {
             let profile = test_profile::random(seed as u64);
             let (mut archive, mut expected, mut found) = (Vec::new(), Vec::new(), Vec::new());
-            write_packed(&profile, &Script::of(&profile), way, &mut archive).unwrap();
+            write_compressed(&profile, &Script::of(&profile), way, &mut archive).unwrap();
             perf_script::write(&profile, &mut expected).unwrap();
             let mut archive = ZipArchive::new(Cursor::new(archive)).unwrap();
             archive.by_name(SAMPLES).unwrap().read_to_end(&mut found).unwrap();
@@ -142,23 +148,23 @@ mod tests {
     }
 
     #[test]
-    fn stacks_are_packed_once_where_there_are_many_samples_of_each() {
+    fn repeated_stacks_are_compressed_once() {
         const MIB: u64 = 1 << 20;
-        let way = |text, stacks| Way::of(&Sizes { text: text * MIB, stacks: stacks * MIB });
+        let way = |text, stacks| Method::of(&Sizes { text: text * MIB, stacks: stacks * MIB });
         for (text, stacks, expected) in [
-            (0, 0, Way::Whole(Compression::default())),
-            (50, 1, Way::Whole(Compression::default())),
-            (100, 1, Way::Whole(Compression::fast())),
-            (1_000, 100, Way::Stacks),
-            (1_000, 300, Way::Whole(Compression::fast())),
-            (10_000, 300, Way::Whole(Compression::fast())),
+            (0, 0, Method::Whole(Compression::default())),
+            (50, 1, Method::Whole(Compression::default())),
+            (100, 1, Method::Whole(Compression::fast())),
+            (1_000, 100, Method::Stacks),
+            (1_000, 300, Method::Whole(Compression::fast())),
+            (10_000, 300, Method::Whole(Compression::fast())),
         ] {
             assert_eq!(way(text, stacks), expected, "{text} {stacks}");
         }
     }
 
     #[test]
-    fn texts_are_measured_without_writing_them() {
+    fn text_sizes_are_computed_without_writing() {
         let profile = test_profile::random(3);
         let sizes = Sizes::of(&profile, &Script::of(&profile));
         let mut text = Vec::new();

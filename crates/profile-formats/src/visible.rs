@@ -1,7 +1,7 @@
-//! What of all stacks a picture has room for.
+//! Cuts call paths that are too narrow to be drawn.
 
-/// Cuts stacks, sorted and root first, off where so few samples go on that nothing would be drawn of them. What is the
-/// same then is one stack, so that there are never many more than places in the picture.
+/// Cuts sorted stacks, root first, where fewer than `min_percent` of the samples continue, and merges equal results, so
+/// that their number is bounded by the width of the picture.
 pub(super) fn cut(stacks: &mut Vec<(Box<[u32]>, u64)>, min_percent: f64) {
     let total: u128 = stacks.iter().map(|(_, count)| u128::from(*count)).sum();
     let mut depths = Depths { min_count: total as f64 * min_percent / 100.0, ..Depths::default() };
@@ -28,15 +28,14 @@ pub(super) fn cut(stacks: &mut Vec<(Box<[u32]>, u64)>, min_percent: f64) {
     });
 }
 
-/// How many frames of each stack are to be seen, the stacks coming in their order.
+/// Computes the visible depth of each stack in one pass over the sorted stacks.
 #[derive(Default)]
 struct Depths {
     min_count: f64,
     visible: Vec<usize>,
-    /// Samples of the stacks so far.
+    /// Samples of the stacks before this one.
     sum: u128,
-    /// The paths that the last stack takes, from the root on: the stack that was the first to take it, and the samples
-    /// before that one.
+    /// The prefixes of the last stack, from the root: the first stack with the prefix, and the samples before it.
     paths: Vec<(usize, u128)>,
 }
 
@@ -47,7 +46,7 @@ impl Depths {
         self.sum += u128::from(count);
     }
 
-    /// Ends the paths that are deeper.
+    /// Closes the prefixes that are deeper than `depth`.
     fn close(&mut self, depth: usize) {
         while self.paths.len() > depth
             && let Some((first, before)) = self.paths.pop()
@@ -70,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn where_few_samples_go_on_a_stack_ends() {
+    fn a_stack_ends_where_few_samples_continue() {
         let stacks: [(&[u32], u64); 6] =
             [(&[1], 5), (&[1, 2], 40), (&[1, 2, 3], 2), (&[1, 2, 3, 4], 2), (&[1, 2, 5], 1), (&[6, 7], 50)];
         assert_eq!(cut_at(&stacks, 0.0), stacks.map(|(stack, count)| (stack.to_vec(), count)));
@@ -83,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn stacks_that_all_differ_are_no_more_than_there_is_room_for() {
+    fn the_number_of_stacks_is_bounded() {
         let stacks: Vec<_> =
             (0..100_u32).flat_map(|root| (0..1_000).map(move |leaf| ([root, root + 1, leaf], 1))).collect();
         let stacks: Vec<(&[u32], u64)> = stacks.iter().map(|(stack, count)| (&stack[..], *count)).collect();
@@ -93,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_beyond_all_numbers_are_no_panic() {
+    fn counts_beyond_64_bits_do_not_panic() {
         let stacks: [(&[u32], u64); 3] = [(&[1], u64::MAX), (&[1, 2], u64::MAX), (&[1, 3], 1)];
         assert_eq!(cut_at(&stacks, 0.01), [(vec![1], u64::MAX), (vec![1, 2], u64::MAX)]);
     }

@@ -1,4 +1,4 @@
-//! Every format of profiles that mean harm, of none and of too much: it is read as what it is by strict readers.
+//! Tests of every format with hostile names, empty profiles and huge counts, against strict parsers.
 
 mod readers;
 
@@ -34,7 +34,7 @@ fn header() -> Header {
     Header { event: "cpu-clock".to_owned(), frequency_hz: NS_PER_S, cpus: 1, ..Header::default() }
 }
 
-/// A frame that is called so in every way.
+/// A frame with this name, module and source file.
 fn frame(builder: &mut ProfileBuilder, name: &str, kind: FrameKind) -> FrameId {
     let module = Some(builder.module(name, name.as_bytes()));
     let plain = test_profile::function(builder, name, u64::MAX);
@@ -43,7 +43,7 @@ fn frame(builder: &mut ProfileBuilder, name: &str, kind: FrameKind) -> FrameId {
     builder.frame(Frame { kind, module, location, ..plain })
 }
 
-/// Processes, threads, modules, files, functions, the target and the event: all of these names.
+/// A profile whose processes, threads, modules, files, functions, target and event have hostile names.
 fn odd_names() -> Profile {
     let long = "x".repeat(1 << 16);
     let names = || NAMES.into_iter().chain([&*long]);
@@ -61,7 +61,7 @@ fn odd_names() -> Profile {
     builder.finish(Header { target: all.clone(), event: all.clone(), edits: vec![all], ..header() })
 }
 
-/// Samples of stacks of one function each, of these numbers, and what each of them counts.
+/// Samples of one-function stacks, by function number and count.
 fn samples_of(stacks: impl Iterator<Item = (u64, u64)>) -> Profile {
     let mut builder = ProfileBuilder::default();
     let process = builder.process(1, "app");
@@ -95,7 +95,7 @@ fn assert_is_read(profile: &Profile, format: Format, options: &OutputOptions) ->
 }
 
 #[test]
-fn no_name_is_anything_but_a_name() {
+fn hostile_names_stay_names() {
     let everything =
         OutputOptions { annotate: true, per_thread: true, per_process: true, ..OutputOptions::default() };
     let (odd, plain) = (odd_names(), samples_of([(1, 1)].into_iter()));
@@ -108,7 +108,7 @@ fn no_name_is_anything_but_a_name() {
 }
 
 #[test]
-fn a_profile_of_nothing_is_read_as_one() {
+fn an_empty_profile_is_valid() {
     let nothing = ProfileBuilder::default().finish(Header::default());
     let mut lost = ProfileBuilder::default();
     lost.ledger_mut().lost.insert(Loss::RingBufferFull, u64::MAX);
@@ -120,7 +120,7 @@ fn a_profile_of_nothing_is_read_as_one() {
 }
 
 #[test]
-fn counts_of_any_size_are_read_as_far_as_the_format_can_tell() {
+fn counts_of_any_size_are_valid() {
     let counts: [&[u64]; 5] = [
         &[0],
         &[(1 << 32) + 1, 3 << 33],
@@ -136,9 +136,9 @@ fn counts_of_any_size_are_read_as_far_as_the_format_can_tell() {
     }
 }
 
-/// How long it takes `cargo xtask bench` tells: here, what grows by the square of the samples would not end.
+/// A writer with quadratic time would not end here. `cargo xtask bench` measures the time.
 #[test]
-fn one_stack_a_million_times_is_read() {
+fn one_stack_a_million_times_is_valid() {
     let profile = samples_of((0..1_000_000).map(|_| (7, 1)));
     for &format in Format::ALL {
         assert_is_read(&profile, format, &OutputOptions::default());
@@ -146,7 +146,7 @@ fn one_stack_a_million_times_is_read() {
 }
 
 #[test]
-fn a_million_stacks_once_are_read() {
+fn a_million_stacks_once_are_valid() {
     let profile = samples_of((0..1_000_000).map(|number| (number, 1)));
     for &format in Format::ALL {
         assert_is_read(&profile, format, &OutputOptions::default());
@@ -154,7 +154,7 @@ fn a_million_stacks_once_are_read() {
 }
 
 #[test]
-fn a_difference_of_any_two_is_well_formed() {
+fn a_difference_of_any_two_profiles_is_valid() {
     let profiles = [
         odd_names(),
         ProfileBuilder::default().finish(Header::default()),

@@ -1,4 +1,4 @@
-//! Strict readers of every format, for tests: what does not hold to its format does not pass.
+//! Strict parsers of every format, for tests.
 
 use std::{
     collections::BTreeSet,
@@ -14,20 +14,20 @@ use zip::ZipArchive;
 use crate::{Format, pprof};
 use profiler_profile::Profile;
 
-/// What was found in an output.
+/// The content of an output.
 #[derive(Debug, Default)]
 pub(super) struct Content {
-    /// All text in it that can come from a target.
+    /// All text that can come from a target.
     pub(super) texts: Vec<String>,
-    /// Samples, where the format tells of all.
+    /// The number of samples, where the format has all.
     pub(super) samples: Option<u128>,
-    /// Up to how many samples it tells of exactly so many.
+    /// The largest number of samples that the format counts exactly.
     pub(super) exact_up_to: u128,
-    /// What is not the profile's: the page around it, the names of elements.
+    /// Markup around the profile: the page, the names of elements.
     pub(super) frame: String,
 }
 
-/// Reads an output of a profile whose samples are 1 ns apart.
+/// Parses an output of a profile whose samples are 1 ns apart.
 pub(super) fn read(format: Format, bytes: &[u8]) -> Content {
     match format {
         Format::Folded => folded(&text(bytes)),
@@ -63,7 +63,7 @@ fn folded(text: &str) -> Content {
     content(texts, counts)
 }
 
-/// Well-formed XML in UTF-8 of the elements that every picture has.
+/// Well-formed XML in UTF-8 with the elements of every picture.
 pub(super) fn svg(bytes: &[u8]) -> Content {
     let (mut texts, mut elements, mut samples) = (Vec::new(), BTreeSet::new(), None);
     let mut reader = Reader::from_reader(bytes);
@@ -149,7 +149,7 @@ fn firefox(bytes: &[u8]) -> Content {
     content(strings(&document), threads.iter().flat_map(|thread| numbers(&thread["samples"]["weight"])))
 }
 
-/// A line of who, when and for how long, the frames, an empty line.
+/// A header line, the frames, an empty line.
 fn perf_script(text: &str) -> Content {
     let (mut texts, mut periods) = (Vec::new(), Vec::new());
     for event in text.split_terminator("\n\n") {
@@ -187,7 +187,7 @@ fn numbers(column: &Value) -> Vec<u128> {
     column.as_array().unwrap().iter().map(|number| number.as_u64().unwrap().into()).collect()
 }
 
-/// Numbers of digits of five bits each, the lowest first, in the letters of base64; a sixth bit says that more follow.
+/// Decodes Base64 VLQ numbers.
 fn packed_numbers(text: &str) -> Vec<u128> {
     const LETTERS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let (mut found, mut number, mut bits) = (Vec::new(), 0, 0);
@@ -204,7 +204,7 @@ fn packed_numbers(text: &str) -> Vec<u128> {
     found
 }
 
-/// All texts in a document, the keys of its objects but.
+/// All texts of a document except the keys of objects.
 fn strings(value: &Value) -> Vec<String> {
     match value {
         Value::String(text) => vec![text.clone()],

@@ -1,8 +1,7 @@
-//! Deflate of data whose parts come again and again, in any order: each part is packed once, for itself, and copied as
-//! often as it comes.
+//! Deflate of data with repeated parts: each distinct part is compressed once and copied for each occurrence.
 //!
-//! A packed part refers to nothing before it and ends at a whole byte, so that it means the same wherever it stands. The
-//! checksum of all is put together from those of the parts.
+//! A compressed part has no back references and ends at a byte boundary, so it can be placed anywhere. The checksum of
+//! the whole is combined from those of the parts.
 
 use std::{
     io::{self, Write},
@@ -15,21 +14,21 @@ use zlib_rs::crc32::{crc32_combine_gen, crc32_combine_op};
 
 use super::{END, Packed, append, crc32};
 
-/// Each part costs a cleared table of 128 KiB, whatever its level: the fastest is for what is as short as a stack.
+/// Each part clears a table of 128 KiB at any level; the fastest level suits data as short as a stack.
 const LEVEL: Compression = Compression::fast();
 
-/// Threads that pack.
+/// Compression threads.
 const MAX_THREADS: usize = 4;
 
-/// A part, packed.
+/// A compressed part.
 pub(crate) struct Part {
     packed: Box<[u8]>,
     data: Packed,
-    /// What it does to the checksum of all before it.
+    /// Combines its checksum with that of the data before it.
     shift: u32,
 }
 
-/// Packs parts; `make` appends the data of the one with an index.
+/// Compresses parts; `make` appends the data of the part with an index.
 pub(crate) fn pack(count: usize, make: impl Fn(usize, &mut Vec<u8>) + Sync) -> io::Result<Vec<Part>> {
     let threads = thread::available_parallelism().map_or(1, NonZero::get).min(MAX_THREADS);
     let share = count.div_ceil(threads).max(1);
@@ -63,7 +62,7 @@ fn packer(make: impl Fn(usize, &mut Vec<u8>)) -> impl FnMut(usize) -> io::Result
     }
 }
 
-/// Writes a stream of parts and of what comes only once.
+/// Writes a stream of repeated parts and of data that occurs once.
 pub(crate) struct Stream<W> {
     to: W,
     written: Packed,
@@ -74,7 +73,7 @@ impl<W: Write> Stream<W> {
         Self { to, written: Packed::default() }
     }
 
-    /// Writes data as they are.
+    /// Writes data uncompressed.
     pub(crate) fn store(&mut self, data: &[u8]) -> io::Result<()> {
         for block in data.chunks(usize::from(u16::MAX)) {
             let length = block.len() as u16;
@@ -111,7 +110,7 @@ mod tests {
     use profiler_profile::test_profile::noise;
 
     #[test]
-    fn parts_stand_in_any_order_any_number_of_times() {
+    fn parts_repeat_in_any_order() {
         let mut parts: Vec<Vec<u8>> =
             (0..100).map(|number| format!("part {number}\n").repeat(number).into()).collect();
         parts.extend([noise(1), noise(300_000), b"what repeats ".repeat(30_000)]);
@@ -135,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn no_parts_are_an_empty_stream() {
+    fn a_stream_without_parts_is_empty() {
         assert!(pack(0, |_, _| unreachable!("there is no part")).unwrap().is_empty());
         let mut to = Vec::new();
         assert_eq!(Stream::new(&mut to).finish().unwrap(), Packed::default());

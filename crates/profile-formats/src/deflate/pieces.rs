@@ -1,6 +1,6 @@
-//! Deflate by several threads: pieces of the data are packed beside each other, and written in their order.
+//! Deflate by several threads: pieces are compressed in parallel and written in order.
 //!
-//! Each piece ends at a whole byte and refers to nothing in those before it, so that together they are one stream.
+//! Each piece ends at a byte boundary and has no reference to earlier pieces, so that their concatenation is one stream.
 
 use std::{
     collections::VecDeque,
@@ -14,13 +14,13 @@ use zlib_rs::crc32::crc32_combine;
 
 use super::{END, Packed, append, crc32};
 
-/// So large that neither a thread for each nor that it refers to nothing before it matters.
+/// Large enough that the cost of a thread and of missing back references is small.
 const PIECE_BYTES: usize = 2 << 20;
 
-/// Pieces that are packed at a time: what is packed is hardly made faster than by so many.
+/// Pieces in flight: the producer of the text is hardly faster than this many threads.
 const MAX_PIECES: usize = 4;
 
-/// Packs what `make` writes.
+/// Compresses the data that `make` writes.
 pub(crate) fn pack<W: Write>(
     level: Compression,
     to: W,
@@ -41,16 +41,16 @@ pub(crate) fn pack<W: Write>(
     })
 }
 
-/// Takes data, and writes it packed.
+/// Compresses written data by pieces.
 pub(crate) struct Packer<'scope, 'env, W> {
     scope: &'scope Scope<'scope, 'env>,
     level: Compression,
     to: W,
-    /// What is not a whole one yet.
+    /// The incomplete piece.
     piece: Piece,
-    /// Those that are being packed, in their order.
+    /// Pieces that are being compressed, in order.
     begun: VecDeque<ScopedJoinHandle<'scope, io::Result<Piece>>>,
-    /// Those that were written, for their memory.
+    /// Written pieces, whose memory is reused.
     spare: Vec<Piece>,
     written: Packed,
 }
@@ -59,20 +59,20 @@ impl<W: Write> Write for Packer<'_, '_, W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.piece.data.extend_from_slice(bytes);
         if self.piece.data.len() >= PIECE_BYTES {
-            self.begin()?;
+            self.start_piece()?;
         }
         Ok(bytes.len())
     }
 
-    /// Only the end is worth a smaller piece.
+    /// Does nothing: only the last piece is smaller.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
 impl<W: Write> Packer<'_, '_, W> {
-    /// Has the piece packed as it is.
-    fn begin(&mut self) -> io::Result<()> {
+    /// Starts the compression of the piece.
+    fn start_piece(&mut self) -> io::Result<()> {
         if self.begun.len() == MAX_PIECES {
             self.write_oldest()?;
         }
@@ -84,7 +84,7 @@ impl<W: Write> Packer<'_, '_, W> {
     }
 
     fn finish(mut self) -> io::Result<Packed> {
-        self.begin()?;
+        self.start_piece()?;
         while !self.begun.is_empty() {
             self.write_oldest()?;
         }
@@ -131,7 +131,7 @@ mod tests {
     const LEVEL: Compression = Compression::fast();
 
     #[test]
-    fn what_is_unpacked_is_what_was_packed_whatever_its_size() {
+    fn decompression_inverts_compression_for_any_size() {
         let text = b"what repeats ".repeat(PIECE_BYTES);
         let noise = noise(2 * PIECE_BYTES + 5);
         let one_more = &noise[..=PIECE_BYTES];
@@ -143,13 +143,13 @@ mod tests {
             assert!(unpacked == data, "{} bytes", data.len());
             let expected = Packed { crc32: crc32fast::hash(data), data_bytes: data.len() as u64 };
             assert_eq!(packed.unwrap(), expected);
-            // The fastest level writes codes of fixed lengths: bytes of which none is rarer take more than a byte.
+            // The fastest level uses fixed codes: uniformly distributed bytes take more than eight bits.
             assert!(stream.len() <= data.len() + data.len() / 10 + 100, "{} bytes", stream.len());
         }
     }
 
     #[test]
-    fn what_fails_is_said_and_ends_it() {
+    fn a_write_error_ends_compression() {
         let is_full = |result: io::Result<Packed>| result.unwrap_err().kind() == io::ErrorKind::StorageFull;
         assert!(is_full(pack(LEVEL, Vec::new(), |_| Err(io::ErrorKind::StorageFull.into()))));
         struct Full;

@@ -1,8 +1,8 @@
 //! The Firefox Profiler's processed format
 //! (<https://github.com/firefox-devtools/profiler/blob/main/docs-developer/processed-profile-format.md>).
 //!
-//! Each thread has tables of its own, so it is written before the next one is made. A sample is worth a period on a CPU:
-//! without that, readers take a thread for busy from one sample to the next.
+//! Each thread has its own tables and is written before the next one is built. A sample represents one period of CPU
+//! time (`threadCPUDelta`); without it, a thread looks busy between two samples.
 
 mod table;
 mod thread;
@@ -12,10 +12,10 @@ use std::io::{self, BufWriter, Write};
 use serde::{Serialize, Serializer, ser::SerializeSeq};
 
 use self::thread::{Thread, Trees};
-use super::{label, svg};
+use super::{label, title};
 use profiler_profile::{FrameKind, Profile, Sample};
 
-/// The version of the format; the Firefox Profiler brings older ones to its own.
+/// The version of the format; the Firefox Profiler upgrades older versions.
 const VERSION: u32 = 55;
 
 /// Writes the profile.
@@ -55,7 +55,7 @@ struct Meta {
 
 impl Meta {
     fn of(profile: &Profile) -> Self {
-        /// Of the format before it was processed, which readers do not look at.
+        /// The version of the unprocessed format, which readers ignore.
         const GECKO_VERSION: u32 = 24;
         const MS_PER_S: f64 = 1e3;
         const NS_PER_MS: f64 = 1e6;
@@ -63,7 +63,7 @@ impl Meta {
         Self {
             version: GECKO_VERSION,
             preprocessed_profile_version: VERSION,
-            product: label::printable(&svg::title(header)).into_owned(),
+            product: label::printable(&title::title(header)).into_owned(),
             interval: MS_PER_S / header.frequency_hz.max(1) as f64,
             start_time: header.started_unix_ns as f64 / NS_PER_MS,
             sample_units: Units { time: "ms", event_delay: "ms", thread_cpu_delta: "ns" },
@@ -73,7 +73,7 @@ impl Meta {
             debug: false,
             symbolicated: true,
             marker_schema: [],
-            comments: label::printable(&svg::subtitle(profile)).into_owned(),
+            comments: label::printable(&title::subtitle(profile)).into_owned(),
         }
     }
 }
@@ -94,7 +94,7 @@ struct Category {
     subcategories: [&'static str; 1],
 }
 
-/// The first one is for what has no frames; readers look for a grey one.
+/// The first category is for empty stacks; readers expect a grey one.
 const CATEGORIES: [Category; 6] = [
     category("Other", "grey"),
     category("Kernel", "orange"),
@@ -108,8 +108,8 @@ const fn category(name: &'static str, color: &'static str) -> Category {
     Category { name, color, subcategories: ["Other"] }
 }
 
-/// The place of a kind in the categories.
-fn category_of(kind: FrameKind) -> usize {
+/// The index of the category of a kind.
+fn category_index(kind: FrameKind) -> usize {
     match kind {
         FrameKind::Kernel => 1,
         FrameKind::Jit => 3,
@@ -168,7 +168,7 @@ impl Serialize for Threads<'_> {
                 threads.serialize_element(&Thread::of(profile, &trees, first.thread, &samples))?;
             }
         }
-        // A profile without threads is none to readers.
+        // Readers refuse a profile without threads.
         if profile.samples().is_empty() {
             threads.serialize_element(&Thread::new(&profile.header().target, "", 0, 0))?;
         }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_has_its_samples_with_their_times_and_stacks() {
+    fn a_thread_has_samples_with_times_and_stacks() {
         let profile = test_profile::folded(&[("a;main;work", 1 << 33)]);
         let value = read_back(&profile);
         let thread = &value["threads"][0];
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_worth_a_period_on_a_cpu() {
+    fn a_sample_represents_a_period_of_cpu_time() {
         let mut builder = ProfileBuilder::default();
         let stack = builder.stack(Vec::new(), StackEnd::Root);
         let process = builder.process(1, "a");
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_as_long_as_their_table_says_whatever_the_profile_is() {
+    fn columns_have_the_stated_length() {
         for seed in 0..30 {
             let value = read_back(&test_profile::random(seed));
             for thread in value["threads"].as_array().unwrap() {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_without_samples_has_a_thread_without_any() {
+    fn a_profile_without_samples_has_an_empty_thread() {
         let value = read_back(&ProfileBuilder::default().finish(Header::default()));
         assert_eq!(value["threads"].as_array().map(Vec::len), Some(1));
         assert_eq!(value["threads"][0]["samples"]["length"], 0);

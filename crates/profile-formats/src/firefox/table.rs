@@ -1,4 +1,4 @@
-//! The tables of a thread: the columns that readers look for.
+//! The tables of a thread, in the columns of the processed format.
 
 use serde::Serialize;
 
@@ -8,15 +8,15 @@ pub(super) struct Samples {
     pub(super) length: usize,
     pub(super) weight_type: &'static str,
     pub(super) stack: Vec<Option<u32>>,
-    /// Milliseconds since the sample before.
+    /// Milliseconds since the previous sample.
     pub(super) time_deltas: Vec<f64>,
     pub(super) weight: Vec<u64>,
-    /// Nanoseconds on a CPU since the sample before.
+    /// Nanoseconds of CPU time since the previous sample.
     #[serde(rename = "threadCPUDelta", skip_serializing_if = "Option::is_none")]
     pub(super) thread_cpu_delta: Option<Vec<u64>>,
 }
 
-/// Call paths as a tree: each node leads to the one nearer the root, which stands before it.
+/// Call paths as a tree: each node has the index of its parent, which precedes it.
 #[derive(Default, Serialize)]
 pub(super) struct Stacks {
     pub(super) length: usize,
@@ -41,7 +41,7 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// A frame has its name, so nobody needs its address to look for one.
+    /// Adds a frame without an address: it has its name already.
     pub(super) fn push(&mut self, function: usize, category: usize, line: Option<u32>) {
         self.length += 1;
         self.address.push(-1);
@@ -84,7 +84,7 @@ impl Functions {
     }
 }
 
-/// Where functions are from: the libraries.
+/// The libraries of functions.
 #[derive(Default, Serialize)]
 pub(super) struct Resources {
     pub(super) length: usize,
@@ -105,7 +105,7 @@ impl Resources {
     }
 }
 
-/// Nothing is in it: events besides samples are not known.
+/// Markers: empty, because the profile has no other events.
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Markers {
@@ -118,7 +118,7 @@ pub(super) struct Markers {
     start_time: [(); 0],
 }
 
-/// Nothing is in it: frames have their names.
+/// Native symbols: empty, because frames have their names.
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct NativeSymbols {

@@ -1,4 +1,4 @@
-//! A thread of the Firefox Profiler's format: its samples, and its own tables of all that they lead to.
+//! A thread of the processed format: its samples, stacks, frames and functions.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use indexmap::IndexSet;
 use serde::Serialize;
 
 use super::{
-    category_of,
+    category_index,
     table::{Frames, Functions, Markers, NativeSymbols, Resources, Samples, Stacks},
 };
 use crate::{label, stack_counts};
@@ -93,7 +93,7 @@ fn sampled(profile: &Profile, samples: &[&Sample], nodes: &[Option<u32>]) -> Sam
         column.weight.push(sample.count);
         last_ns = sample.time_ns;
     }
-    // Without a frequency nobody knows what a sample is worth.
+    // The CPU time of a sample is unknown without a frequency.
     if period_ns > 0 {
         let on_cpu_ns = samples.iter().map(|sample| sample.count.saturating_mul(period_ns));
         column.thread_cpu_delta = Some(on_cpu_ns.collect());
@@ -101,17 +101,16 @@ fn sampled(profile: &Profile, samples: &[&Sample], nodes: &[Option<u32>]) -> Sam
     column
 }
 
-/// What the trees of all threads are made from.
+/// The source of the stack trees of all threads.
 pub(super) struct Trees {
-    /// All stacks, in the order of their frames from the root on: what two neighbours share stands in the tree once,
-    /// and nobody has to look for it.
+    /// All stacks, sorted by their frames from the root, so that neighbours share a prefix.
     order: Vec<StackId>,
 }
 
-/// The tree of a thread.
+/// The stack tree of a thread.
 struct Tree {
     stacks: Stacks,
-    /// The frames in it, by their number there.
+    /// The frames of the tree, by index.
     frames: IndexSet<FrameId>,
 }
 
@@ -125,7 +124,7 @@ impl Trees {
         Self { order }
     }
 
-    /// The leaf of each stack by the place of the stack, and the tree of those that were sampled.
+    /// The leaf node of each stack by stack index, and the tree of the sampled stacks.
     fn of_stacks(&self, profile: &Profile, samples: &[&Sample]) -> (Vec<Option<u32>>, Tree) {
         let mut is_sampled = vec![false; profile.stack_count()];
         for sample in samples {
@@ -135,7 +134,7 @@ impl Trees {
         }
         let mut nodes = vec![None; profile.stack_count()];
         let mut tree = Tree { stacks: Stacks::default(), frames: IndexSet::new() };
-        // The path that was put into the tree last, with its nodes.
+        // The path that was added last, with its nodes.
         let mut path: Vec<(FrameId, u32)> = Vec::new();
         for stack in self.order.iter().filter(|stack| is_sampled.get(stack.index()) == Some(&true)) {
             let frames = &profile.stack(*stack).frames;
@@ -163,14 +162,14 @@ impl Tree {
     }
 }
 
-/// What frames are.
+/// The frame, function and resource tables.
 #[derive(Default)]
 struct Tables<'a> {
     frames: Frames,
     functions: Functions,
     resources: Resources,
     strings: IndexSet<Cow<'a, str>>,
-    /// Which function is at which place, and which module.
+    /// Indices of functions and modules.
     function_keys: IndexSet<(StringId, Option<ModuleId>, Option<StringId>)>,
     module_keys: IndexSet<ModuleId>,
 }
@@ -183,7 +182,7 @@ impl<'a> Tables<'a> {
             let file = frame.location.map(|location| location.file);
             let line = frame.location.map(|location| location.line).filter(|line| *line != 0);
             let function = tables.function(profile, frame.name, frame.module, file);
-            tables.frames.push(function, category_of(frame.kind), line);
+            tables.frames.push(function, category_index(frame.kind), line);
         }
         tables
     }
@@ -226,7 +225,7 @@ mod tests {
     use profiler_profile::test_profile;
 
     #[test]
-    fn what_stacks_share_from_the_root_on_stands_once() {
+    fn common_prefixes_of_stacks_are_shared() {
         let profile =
             test_profile::folded(&[("a;main;b", 1), ("a;main;a;c", 1), ("a;main", 1), ("a;main;a", 1)]);
         let samples: Vec<&Sample> = profile.samples().iter().collect();

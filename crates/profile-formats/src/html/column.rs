@@ -1,12 +1,11 @@
-//! Long columns of numbers, packed into text as source maps pack theirs: digits of five bits each, the lowest first, a
-//! sixth bit where more follow, in the letters of base64 ("Base64 VLQ" in ECMA-426). A browser reads one string much
-//! quicker than a million numbers.
+//! Columns of numbers as Base64 VLQ text (ECMA-426), as in source maps: digits of five bits, lowest first, with a
+//! continuation bit. A browser parses one string much faster than a million JSON numbers.
 
 use std::fmt;
 
 use serde::Serializer;
 
-/// Writes numbers that are never negative.
+/// Serializes unsigned numbers.
 pub(super) fn numbers<T, S>(column: &[T], serializer: S) -> Result<S::Ok, S::Error>
 where
     T: Copy + TryInto<u64>,
@@ -15,7 +14,7 @@ where
     serializer.collect_str(&Packed(column, |number| number.try_into().unwrap_or(u64::MAX)))
 }
 
-/// Writes numbers of either sign, which is the lowest bit.
+/// Serializes signed numbers, with the sign as lowest bit.
 pub(super) fn signed<S: Serializer>(column: &[i64], serializer: S) -> Result<S::Ok, S::Error> {
     serializer
         .collect_str(&Packed(column, |number| (number << 1 ^ number >> (i64::BITS - 1)).cast_unsigned()))
@@ -25,7 +24,7 @@ struct Packed<'a, T>(&'a [T], fn(T) -> u64);
 
 impl<T: Copy> fmt::Display for Packed<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// Whoever escapes the text does so for a piece of it at once.
+        /// Bytes that are passed to the JSON serializer at once.
         const PIECE_BYTES: usize = 8 << 10;
         let Self(column, bits_of) = self;
         let mut piece = String::with_capacity(PIECE_BYTES);
@@ -42,7 +41,7 @@ impl<T: Copy> fmt::Display for Packed<'_, T> {
 
 const DIGIT_BITS: u32 = 5;
 
-/// Of 64 bits.
+/// Digits of a 64-bit number.
 const MAX_DIGITS: usize = u64::BITS.div_ceil(DIGIT_BITS) as usize;
 
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -68,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_digits_of_five_bits_the_lowest_first() {
+    fn numbers_are_base64_vlq() {
         let text = numbers(&[0_u32, 1, 31, 32, 1000], ToValue).unwrap();
         assert_eq!(text, "ABfgBof");
         assert_eq!(numbers(&[u64::MAX], ToValue).unwrap(), "////////////P");
@@ -76,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_of_any_length_is_one_text() {
+    fn a_column_is_one_string() {
         let text = numbers(&[1_u64 << 40; 10_000], ToValue).unwrap();
         assert_eq!(text, "ggggggggB".repeat(10_000));
     }

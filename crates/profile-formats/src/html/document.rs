@@ -1,6 +1,6 @@
-//! What the page's script reads: the profile in columns, everything that repeats once.
+//! The JSON document of the page: the profile in columns, with interned strings, functions and call tree.
 //!
-//! Several profiles can share strings, functions, tree and threads, each with its own samples over time.
+//! The two profiles of a difference share strings, functions, tree and threads, and have their own samples.
 
 use std::collections::HashMap;
 
@@ -20,19 +20,19 @@ use profiler_profile::{CodeKind, Profile, StackId, difference::Difference};
 
 #[derive(Serialize)]
 pub(super) struct Document<'a> {
-    /// What stands between the root and the stacks at first: `comm`, `container`, `process` or `thread`.
+    /// The initial grouping between root and stacks: `comm`, `container`, `process` or `thread`.
     roots: &'static str,
     kinds: &'static [CodeKind],
     functions: function::Columns,
     tree: Tree,
     processes: Processes,
     threads: Threads,
-    /// One, or one from before and one from after.
+    /// One profile, or the earlier and the later one of a difference.
     profiles: Vec<Measured>,
     strings: Texts<'a>,
 }
 
-/// One profile: what was measured, when what ran, and what became of it all.
+/// One profile: its header, its samples over time and its ledger.
 #[derive(Serialize)]
 struct Measured {
     target: usize,
@@ -43,7 +43,7 @@ struct Measured {
     started_unix_ms: u64,
     reported: u64,
     lost: u64,
-    /// What was done to the profile since, and why there is nothing in it.
+    /// The edits of the header, and why the profile is empty.
     edits: usize,
     why_empty: usize,
     timeline: Timeline,
@@ -55,7 +55,7 @@ impl<'a> Document<'a> {
         Self::new(&[profile], Sameness::InOneRun, options)
     }
 
-    /// Of two profiles. What happened at a moment of one says nothing of the other: they have no times.
+    /// The document of a difference, without times: the moments of two measurements do not correspond.
     pub(super) fn comparing(difference: &Difference<'a>, options: &OutputOptions) -> Self {
         Self::new(&[difference.before(), difference.after()], Sameness::AcrossBuilds, options)
     }
@@ -97,17 +97,17 @@ fn roots(options: &OutputOptions) -> &'static str {
     }
 }
 
-/// A stack of one of the profiles.
+/// A stack and the index of its profile.
 type StackOfSide = (usize, StackId);
 
-/// The stacks that were sampled, as functions, root first.
+/// The sampled stacks as functions, root first.
 fn stacks<'a>(side: Side<'a>, functions: &mut Functions<'a>) -> Vec<(StackOfSide, Vec<u32>)> {
     let mut samples_of = HashMap::<StackId, u64>::new();
     for sample in side.profile.samples() {
         let samples = samples_of.entry(sample.stack).or_default();
         *samples = samples.saturating_add(sample.count);
     }
-    // Numbers that depend on the order of a hash map would make another page of the same profile.
+    // Hash map order must not decide indices: equal profiles give equal pages.
     let mut stacks: Vec<(StackId, u64)> = samples_of.into_iter().collect();
     stacks.sort_unstable();
     let mut path = |(id, samples)| {

@@ -1,4 +1,4 @@
-//! The functions of the page: frames of the same code, whatever their addresses are.
+//! The functions of the page: frames merged over addresses.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{side::Side, text::Texts};
 use profiler_profile::{CodeKind, Frame, FrameId, FrameKind, Profile, Symbolization, UnsymbolizedFrames};
 
-/// What makes two frames the same function.
+/// The identity of a function.
 #[derive(PartialEq, Eq, Hash)]
 struct Identity<'a> {
     name: &'a str,
@@ -16,14 +16,14 @@ struct Identity<'a> {
     code: Code<'a>,
 }
 
-/// A place in the source.
+/// A source line.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Place<'a> {
     file: &'a str,
     line: u32,
 }
 
-/// A method is the same one, whether its code was compiled before or at run time; otherwise the file counts.
+/// Managed code is identified by its name, other code by kind and module.
 #[derive(PartialEq, Eq, Hash)]
 enum Code<'a> {
     Managed,
@@ -31,30 +31,30 @@ enum Code<'a> {
     InFile(&'a str),
 }
 
-/// Which frames are those of one function.
+/// Which fields identify a function.
 #[derive(Clone, Copy)]
 pub(super) enum Sameness {
-    /// By name, file, kind and place in the source.
+    /// Name, module, kind and source line.
     InOneRun,
-    /// By name and the file's name: another build may lie elsewhere, have other lines, and inline other functions.
+    /// Name and file name of the module: two builds differ in paths, lines and inlining.
     AcrossBuilds,
 }
 
-/// Numbers the functions of frames as they come.
+/// Assigns indices to functions in order of appearance.
 pub(super) struct Functions<'a> {
     sameness: Sameness,
     identities: IndexSet<Identity<'a>>,
     frames: IndexMap<(usize, FrameId), InFunction<'a>>,
 }
 
-/// A frame's function, and the samples that have the frame.
+/// The function of a frame, and the samples with the frame.
 struct InFunction<'a> {
     profile: &'a Profile,
     function: usize,
     samples: u64,
 }
 
-/// What the page knows of each function.
+/// The columns of all functions.
 #[derive(Default, Serialize)]
 pub(super) struct Columns {
     name: Vec<usize>,
@@ -70,7 +70,7 @@ impl<'a> Functions<'a> {
         Self { sameness, identities: IndexSet::new(), frames: IndexMap::new() }
     }
 
-    /// The number of the function that a frame of so many samples is in.
+    /// The index of the function of a frame with this number of samples.
     pub(super) fn number(&mut self, side: Side<'a>, id: FrameId, samples: u64) -> u32 {
         let Self { sameness, identities, frames } = self;
         let Side { number, profile } = side;
@@ -84,7 +84,7 @@ impl<'a> Functions<'a> {
 
     pub(super) fn columns(&self, texts: &mut Texts<'a>) -> Columns {
         let mut columns = Columns::default();
-        for (identity, known) in self.identities.iter().zip(self.known()) {
+        for (identity, known) in self.identities.iter().zip(self.details()) {
             let (file, line) = identity.place.map_or(("", 0), |place| (place.file, place.line));
             columns.name.push(texts.number(identity.name));
             columns.kind.push(known.kind());
@@ -96,12 +96,12 @@ impl<'a> Functions<'a> {
         columns
     }
 
-    /// What the frames of each function say of it.
-    fn known(&self) -> Vec<Known<'a>> {
-        let mut known: Vec<Known<'a>> = self.identities.iter().map(|_| Known::default()).collect();
+    /// The details of each function from its frames.
+    fn details(&self) -> Vec<Details<'a>> {
+        let mut known: Vec<Details<'a>> = self.identities.iter().map(|_| Details::default()).collect();
         for ((_, id), InFunction { profile, function, samples }) in &self.frames {
             if let Some(known) = known.get_mut(*function) {
-                known.learn(profile, profile.frame(*id), *samples);
+                known.add_frame(profile, profile.frame(*id), *samples);
             }
         }
         known
@@ -122,23 +122,23 @@ impl<'a> Identity<'a> {
     }
 }
 
-/// What is known of a function.
+/// The details of a function.
 #[derive(Default)]
-struct Known<'a> {
+struct Details<'a> {
     module: Option<&'a str>,
     samples: BTreeMap<CodeKind, u64>,
     namings: IndexSet<Symbolization>,
 }
 
-impl<'a> Known<'a> {
-    fn learn(&mut self, profile: &'a Profile, frame: &Frame, samples: u64) {
+impl<'a> Details<'a> {
+    fn add_frame(&mut self, profile: &'a Profile, frame: &Frame, samples: u64) {
         self.module = self.module.or(frame.module.map(|module| profile.string(profile.module(module).path)));
         let of_kind = self.samples.entry(frame.code_kind()).or_default();
         *of_kind = of_kind.saturating_add(samples);
         self.namings.insert(frame.naming);
     }
 
-    /// The number of the kind that most of the samples are of.
+    /// The index of the kind with most samples.
     fn kind(&self) -> usize {
         let most = self.samples.iter().max_by_key(|(_, samples)| **samples).map(|(kind, _)| *kind);
         CodeKind::ALL.iter().position(|kind| Some(*kind) == most).unwrap_or_default()
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_method_is_one_function_of_the_kind_that_most_samples_are_of() {
+    fn a_method_is_one_function_with_the_most_frequent_kind() {
         let mut builder = ProfileBuilder::default();
         let sources = [SymbolSource::ReadyToRun, SymbolSource::RuntimeEvents].map(Symbolization::Symbol);
         let early = frame("A.B()", FrameKind::Precompiled, "/a.dll", sources[0], &mut builder);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn native_functions_of_one_name_in_two_files_are_two() {
+    fn native_functions_of_two_modules_are_two() {
         let mut builder = ProfileBuilder::default();
         let naming = Symbolization::Symbol(SymbolSource::SymbolTable);
         let one = frame("main", FrameKind::Native, "/a", naming, &mut builder);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_name_is_a_kind_of_its_own_and_says_why() {
+    fn unsymbolized_functions_have_their_own_kind_and_reason() {
         let mut builder = ProfileBuilder::default();
         let naming = Symbolization::Address(Reason::NoSymbols);
         let unnamed = frame("[a+0x1]", FrameKind::Native, "/a", naming, &mut builder);
@@ -226,12 +226,12 @@ mod tests {
     }
 
     #[test]
-    fn across_builds_a_function_is_the_same_by_its_name_and_its_files_name() {
+    fn functions_of_two_builds_match_by_name_and_file_name() {
         let naming = Symbolization::Symbol(SymbolSource::SymbolTable);
         let mut functions = Functions::by(Sameness::AcrossBuilds);
         let sides = ["/old", "/new"].map(|folder| {
             let mut builder = ProfileBuilder::default();
-            // What shifts the numbers of names in one of them.
+            // Shifts the string ids of one profile.
             builder.string(folder);
             let module = format!("{folder}/a");
             let called = frame("f", FrameKind::Native, &module, naming, &mut builder);

@@ -1,4 +1,4 @@
-//! The ledger in words, as tables.
+//! The ledger as tables of text.
 
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ pub(super) struct Section {
     rows: Vec<Row>,
 }
 
-/// What, how much, which share of the whole, and what to do about it.
+/// A row: description, amount, share of the whole, remedy.
 #[derive(Debug, PartialEq, Serialize)]
 struct Row {
     what: String,
@@ -29,10 +29,10 @@ enum Amount {
     Text(String),
 }
 
-/// Gaps beyond the largest ones are named together.
-const MAX_GAPS: usize = 20;
+/// Rows for unsymbolized modules; the remaining ones share a row.
+const MAX_UNSYMBOLIZED_ROWS: usize = 20;
 
-/// Every table that has something to say.
+/// All tables that are not empty.
 pub(super) fn sections(ledger: &Ledger) -> Vec<Section> {
     let sections = [
         Section { title: "Samples", rows: samples(ledger) },
@@ -86,7 +86,7 @@ fn unnamed(ledger: &Ledger) -> Vec<Row> {
     let frames = all_frames(ledger);
     let mut gaps: Vec<_> = ledger.unnamed.iter().collect();
     gaps.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-    let rest = gaps.split_off(gaps.len().min(MAX_GAPS));
+    let rest = gaps.split_off(gaps.len().min(MAX_UNSYMBOLIZED_ROWS));
     let mut rows: Vec<Row> = gaps
         .into_iter()
         .map(|(gap, count)| {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn every_tick_is_a_sample_or_a_loss_with_a_name() {
+    fn every_tick_is_a_sample_or_a_counted_loss() {
         let mut ledger = Ledger { target_ticks: 200, reported: 150, ..Ledger::default() };
         ledger.lost.insert(Loss::NoThreadId, 40);
         let expected = [
@@ -182,20 +182,20 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_gaps_are_named_and_the_rest_is_counted() {
+    fn the_largest_modules_have_rows_and_the_rest_is_counted() {
         let mut ledger = Ledger::default();
         for count in 1..=25 {
             let module = format!("[lib\u{202e}{count}]");
             ledger.unnamed.insert(UnsymbolizedFrames { module, reason: Reason::NoSymbols }, count);
         }
         let rows = rows(&ledger, "Frames without a name");
-        assert_eq!(rows.len(), MAX_GAPS + 1);
+        assert_eq!(rows.len(), MAX_UNSYMBOLIZED_ROWS + 1);
         assert_eq!(rows[0], row("no symbols in [lib 25]", 25, "7.7 %"));
-        assert_eq!(rows[MAX_GAPS], row("5 smaller gaps", 15, "4.6 %"));
+        assert_eq!(rows[MAX_UNSYMBOLIZED_ROWS], row("5 smaller gaps", 15, "4.6 %"));
     }
 
     #[test]
-    fn a_gap_says_what_would_close_it() {
+    fn unsymbolized_modules_have_a_remedy() {
         let module = "/rt/lib\u{202e}clr.so".to_owned();
         let gap = UnsymbolizedFrames { module, reason: Reason::NoSymbols };
         let ledger = Ledger { unnamed: [(gap.clone(), 1)].into(), ..Ledger::default() };
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_are_told_by_every_way_they_were_found() {
+    fn frames_are_counted_by_unwinding_method() {
         let found_by = [(FoundBy::Sample, 7), (FoundBy::Cfi, 1), (FoundBy::Code, 3)].into();
         let expected = [row("by unwind tables", 1, "25.0 %"), row("by their code", 3, "75.0 %")];
         let ledger = Ledger { found_by, ..Ledger::default() };
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_missed_has_no_table() {
+    fn empty_tables_are_left_out() {
         assert_eq!(rows(&Ledger::default(), "What was missed besides"), []);
         let ledger = Ledger { lost_children: 3, ..Ledger::default() };
         let expected = row("child processes that could not be followed", 3, "");

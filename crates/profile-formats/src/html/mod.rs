@@ -1,7 +1,7 @@
-//! The interactive page: one HTML file with its style, its script and the profile in it, for any browser.
+//! The interactive HTML page: one file with style, script and profile.
 //!
-//! The profile is one JSON document, deflated and in base64: names are nowhere in the page as markup could be. The
-//! page's own policy forbids the network, other scripts, and text that becomes markup.
+//! The profile is a JSON document, compressed by deflate and encoded in base64, so that no name can become markup. The
+//! content security policy of the page forbids network access, other scripts and dynamic markup.
 
 mod column;
 mod document;
@@ -27,7 +27,7 @@ const PAGE: &str = include_str!("page/page.html");
 
 const STYLE: &str = include_str!("page/style.css");
 
-/// One module: the files share their names, and the last one starts it all.
+/// The script: the files share one scope, and the last one starts the page.
 const SCRIPT: &str = concat!(
     "\"use strict\";\n",
     include_str!("page/columns.js"),
@@ -84,7 +84,7 @@ fn write_page(document: &Document<'_>, to: impl Write) -> io::Result<()> {
     to.flush()
 }
 
-/// What the browser lets the page do: run this script with this style, and nothing else.
+/// The content security policy: this script, this style, nothing else.
 fn policy() -> String {
     let hash = |text: &str| format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text)));
     format!(
@@ -95,7 +95,7 @@ fn policy() -> String {
     )
 }
 
-/// Nothing of it is in memory as a whole: it is compressed and encoded as it is written.
+/// Streams the document through compression and base64, without holding it in memory.
 fn write_document(document: &Document<'_>, to: impl Write) -> io::Result<()> {
     let base64 = EncoderWriter::new(to, &STANDARD);
     let mut json = BufWriter::new(ZlibEncoder::new(base64, Compression::fast()));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_never_in_the_page_as_markup() {
+    fn names_never_become_markup() {
         let page = page(&profile_of("</script><script>alert(1)</script><!--&\u{202e}"));
         assert!(!page.contains("alert(1)") && !page.contains('\u{202e}'));
         assert_eq!(page.matches("</script>").count(), 2, "the document and the script");
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_lets_this_script_and_this_style_run_and_nothing_load() {
+    fn the_policy_allows_only_this_script_and_style() {
         let page = page(&profile_of("f"));
         let between = |start: &str, end: &str| {
             let (_, rest) = page.split_once(start).unwrap();
@@ -176,14 +176,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_profile_is_a_page_without_functions() {
+    fn an_empty_profile_gives_a_page_without_functions() {
         let document = document(&page(&ProfileBuilder::default().finish(Header::default())));
         assert_eq!(document["functions"]["name"], Value::Array(Vec::new()));
         assert_eq!(document["profiles"][0]["timeline"]["count"], "");
     }
 
     #[test]
-    fn a_page_that_nobody_reads_is_an_error() {
+    fn a_write_error_is_returned() {
         struct Closed;
         impl Write for Closed {
             fn write(&mut self, _: &[u8]) -> io::Result<usize> {

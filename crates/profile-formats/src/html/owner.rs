@@ -1,4 +1,4 @@
-//! Whose the samples of the page are: threads, and the processes they are of.
+//! The threads and processes of the page.
 
 use indexmap::{IndexMap, IndexSet};
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{side::Side, text::Texts};
 use profiler_profile::{ProcessId, ThreadId};
 
-/// Numbers threads as they come.
+/// Assigns indices to threads in order of appearance.
 #[derive(Default)]
 pub(super) struct Owners<'a> {
     threads: IndexMap<(usize, ThreadId), Side<'a>>,
@@ -16,7 +16,7 @@ pub(super) struct Owners<'a> {
 pub(super) struct Processes {
     pid: Vec<u32>,
     comm: Vec<usize>,
-    /// Nothing where there is none.
+    /// Empty outside of a container.
     container: Vec<usize>,
 }
 
@@ -28,13 +28,13 @@ pub(super) struct Threads {
 }
 
 impl<'a> Owners<'a> {
-    /// The number of a thread of one of the profiles.
+    /// The index of a thread of one of the profiles.
     pub(super) fn number(&mut self, side: Side<'a>, id: ThreadId) -> u32 {
         let (number, _) = self.threads.insert_full((side.number, id), side);
         u32::try_from(number).unwrap_or(u32::MAX)
     }
 
-    /// The threads, and the processes they are of.
+    /// The columns of processes and threads.
     pub(super) fn columns(self, texts: &mut Texts<'a>) -> (Processes, Threads) {
         let mut numbers = IndexSet::<(usize, ProcessId)>::new();
         let (mut processes, mut threads) = (Processes::default(), Threads::default());

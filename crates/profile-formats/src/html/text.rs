@@ -1,4 +1,4 @@
-//! The strings of the page's document, each once.
+//! The interned strings of the page's document.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 use crate::label;
 
-/// Numbered strings; number 0 is the empty one.
+/// Interned strings; index 0 is the empty string.
 pub(super) struct Texts<'a>(IndexSet<Cow<'a, str>>);
 
 impl<'a> Texts<'a> {
@@ -15,7 +15,7 @@ impl<'a> Texts<'a> {
         Self(IndexSet::from([Cow::Borrowed("")]))
     }
 
-    /// The number of a text, which loses what would act on the text around it.
+    /// The index of a text, escaped by [`printable`](crate::printable).
     pub(super) fn number(&mut self, text: impl Into<Cow<'a, str>>) -> usize {
         let text = match text.into() {
             Cow::Borrowed(text) => label::printable(text),
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_has_one_number_and_nothing_in_it_acts_on_others() {
+    fn texts_are_interned_and_escaped() {
         let mut texts = Texts::new();
         assert_eq!(texts.number(""), 0);
         assert_eq!(texts.number("a;\u{202e}b"), texts.number(String::from("a; b")));

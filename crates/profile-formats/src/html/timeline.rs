@@ -1,10 +1,10 @@
-//! Samples over time: for each short span, what ran where and how often.
+//! Samples over time: for each span, the counts by thread and call tree node.
 
 use serde::Serialize;
 
 use super::column;
 
-/// One sample's place in the page: when, in which of the page's threads, at which node of the tree.
+/// A sample: time, thread index and node of the call tree.
 pub(super) struct Placed {
     pub(super) time_ns: u64,
     pub(super) thread: u32,
@@ -12,7 +12,7 @@ pub(super) struct Placed {
     pub(super) count: u64,
 }
 
-/// Columns of equal length, an entry for each thread and node of a span; `spans` says how many entries each span has.
+/// Columns with an entry for each thread and node of a span; `spans` has the number of entries of each span.
 #[derive(Serialize)]
 pub(super) struct Timeline {
     span_ns: u64,
@@ -20,23 +20,23 @@ pub(super) struct Timeline {
     spans: Vec<u32>,
     #[serde(serialize_with = "column::numbers")]
     thread: Vec<u32>,
-    /// The difference to the entry before.
+    /// The difference to the previous entry.
     #[serde(serialize_with = "column::signed")]
     node: Vec<i64>,
     #[serde(serialize_with = "column::numbers")]
     count: Vec<u64>,
 }
 
-/// More spans than this nobody can see apart on a screen.
+/// The maximum number of spans: more than a screen has columns.
 const MAX_SPANS: u64 = 6_000;
 
 impl Timeline {
-    /// Of samples by time, up to the last moment that there could be one.
+    /// The timeline of samples in time order, up to the end of sampling.
     pub(super) fn of(samples: impl Iterator<Item = Placed>, last_ns: u64) -> Self {
         Self::in_spans(span_ns(last_ns), samples, last_ns)
     }
 
-    /// The same as one span: how often, and not when.
+    /// A timeline of one span, without times.
     pub(super) fn timeless(samples: impl Iterator<Item = Placed>) -> Self {
         Self::in_spans(u64::MAX, samples.map(|sample| Placed { time_ns: 0, ..sample }), 0)
     }
@@ -71,7 +71,7 @@ impl Timeline {
     }
 }
 
-/// The shortest of 20 ms, 50 ms, 100 ms, 200 ms, ... that gives few enough spans.
+/// The shortest of 20 ms, 50 ms, 100 ms, 200 ms, ... that gives at most the maximum number of spans.
 fn span_ns(last_ns: u64) -> u64 {
     let mut tenth_ns = 10_000_000_u64;
     loop {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_of_a_span_that_are_the_same_are_one_entry() {
+    fn equal_samples_of_a_span_are_one_entry() {
         let samples =
             [(0, 1, 9, 1), (1, 0, 5, 2), (19 * MS, 1, 9, 3), (20 * MS, 1, 9, 4), (99 * MS, 0, 5, u64::MAX)];
         let timeline = timeline(&samples, 100 * MS);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn without_time_there_is_one_span_whenever_samples_were_taken() {
+    fn a_timeless_timeline_has_one_span() {
         let samples = [(5, 1, 9, 1), (7 * MS, 0, 5, 2), (u64::MAX, 1, 9, 3)];
         let place = |(time_ns, thread, node, count)| Placed { time_ns, thread, node, count };
         let timeline = Timeline::timeless(samples.into_iter().map(place));
@@ -117,12 +117,12 @@ mod tests {
     }
 
     #[test]
-    fn counts_beyond_all_numbers_stay_the_largest() {
+    fn counts_saturate() {
         assert_eq!(timeline(&[(0, 0, 0, u64::MAX), (0, 0, 0, 2)], 1).count, [u64::MAX]);
     }
 
     #[test]
-    fn no_time_has_too_many_spans() {
+    fn the_number_of_spans_is_bounded() {
         for last_ns in [0, 1, 120_000 * MS - 1, 120_000 * MS, 86_400_000 * MS, u64::MAX] {
             let timeline = timeline(&[(last_ns, 0, 0, 1)], last_ns);
             let spans = timeline.spans.len() as u64;

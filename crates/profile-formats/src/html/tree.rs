@@ -1,13 +1,13 @@
-//! All stacks as one tree of functions, the root first.
+//! The call tree of all stacks, by functions, root first.
 
 use serde::Serialize;
 
 use super::column;
 
-/// The nodes in preorder. Node 0 is the root above all stacks and stands in no column; the columns begin with node 1.
+/// The nodes in preorder. Node 0 is the root of all stacks and has no entry; the columns start with node 1.
 #[derive(Default, Serialize)]
 pub(super) struct Tree {
-    /// How many levels above the node before it the node's parent is; 0: the node before it.
+    /// The number of levels from the previous node up to the parent; 0 where the previous node is the parent.
     #[serde(serialize_with = "column::numbers")]
     up: Vec<usize>,
     #[serde(serialize_with = "column::numbers")]
@@ -15,9 +15,9 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// The tree of `stacks`, each with its functions root first, and the node at which each of them ends.
+    /// The tree of `stacks`, each root first, and the leaf node of each.
     pub(super) fn of<Id: Copy>(mut stacks: Vec<(Id, Vec<u32>)>) -> (Self, Vec<(Id, u32)>) {
-        // In this order a stack shares the most with the one before it, and nodes are made in preorder.
+        // In sorted order a stack shares the longest prefix with the previous one, and nodes are created in preorder.
         stacks.sort_unstable_by(|(_, one), (_, other)| one.cmp(other));
         let mut tree = Self::default();
         let mut before: &[u32] = &[];
@@ -29,7 +29,7 @@ impl Tree {
                 tree.up.push(std::mem::take(&mut up));
                 tree.function.push(*function);
             }
-            // A stack that brings no node is the same as the one before it, or the first and empty.
+            // A stack without a new node equals the previous one, or is the first one and empty.
             ends.push((*stack, u32::try_from(tree.function.len()).unwrap_or(u32::MAX)));
             before = functions;
         }
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stacks_share_is_one_path() {
+    fn common_prefixes_are_one_path() {
         let paths: [&[u32]; 5] = [&[1, 2, 3], &[4], &[], &[1, 2, 5], &[1, 2]];
         let (tree, ends) = Tree::of((0..).zip(paths.map(<[u32]>::to_vec)).collect());
         assert_eq!(tree.function, [1, 2, 3, 5, 4]);

@@ -1,4 +1,4 @@
-//! The tables of a pprof profile: locations, the functions in them and the mappings they are in.
+//! The tables of a pprof profile: locations, functions and mappings.
 
 use std::collections::HashMap;
 
@@ -12,12 +12,12 @@ use profiler_profile::{
     Frame, FrameId, FrameKind, Module, ModuleId, Profile, StackId, StringId, Symbolization,
 };
 
-/// The tables in the making.
+/// The builder of the tables.
 pub(super) struct Locations<'a> {
     profile: &'a Profile,
-    /// A frame with the functions inlined into it before it. The place is the id less one, as in all of pprof's tables.
+    /// A frame, after the functions that are inlined into it. Ids are indices plus one, as in all tables of pprof.
     locations: IndexSet<Box<[FrameId]>>,
-    /// What a stack's locations are; each is asked for once for every thread that had it.
+    /// The locations of stacks, cached because several threads have the same stack.
     of_stacks: HashMap<StackId, Box<[u64]>>,
 }
 
@@ -26,7 +26,7 @@ impl<'a> Locations<'a> {
         Self { profile, locations: IndexSet::new(), of_stacks: HashMap::new() }
     }
 
-    /// The ids of a stack's locations, leaf first.
+    /// The location ids of a stack, leaf first.
     pub(super) fn of_stack(&mut self, stack: StackId) -> &[u64] {
         let Self { profile, locations, of_stacks } = self;
         of_stacks.entry(stack).or_insert_with(|| {
@@ -41,7 +41,7 @@ impl<'a> Locations<'a> {
         })
     }
 
-    /// What the locations are.
+    /// The tables of all locations.
     pub(super) fn tables(self, strings: &mut Strings<'a>) -> Piece {
         let profile = self.profile;
         let mappings = mappings(profile, strings);
@@ -80,11 +80,11 @@ impl<'a> Locations<'a> {
     }
 }
 
-/// A mapping for each module. Addresses are those in the module's file, so that each begins at zero: where it was in
-/// one process says nothing of the others.
+/// A mapping for each module. Addresses are those of the file, so each mapping starts at zero: a profile has many
+/// processes, which map a module at different addresses.
 fn mappings<'a>(profile: &'a Profile, strings: &mut Strings<'a>) -> IndexMap<ModuleId, Mapping> {
     let mut mappings = IndexMap::<ModuleId, Mapping>::new();
-    // pprof takes the first one for the program.
+    // pprof shows the first mapping as the program.
     let program = program(profile);
     let path = |frame: &Frame| frame.module.map(|module| profile.module(module).path);
     let mut frames: Vec<&Frame> = profile.frames().collect();
@@ -97,7 +97,7 @@ fn mappings<'a>(profile: &'a Profile, strings: &mut Strings<'a>) -> IndexMap<Mod
             .or_insert_with(|| new_mapping(number, profile.module(module), profile, strings));
         let is_named = matches!(frame.naming, Symbolization::Symbol(_));
         mapping.memory_limit = mapping.memory_limit.max(frame.address.0.saturating_add(1));
-        // Where no frame has a name pprof may look for names itself.
+        // pprof symbolizes mappings without function names itself.
         mapping.has_functions |= is_named;
         mapping.has_filenames |= frame.location.is_some();
         mapping.has_line_numbers |= frame.location.is_some_and(|location| location.line != 0);
@@ -106,8 +106,8 @@ fn mappings<'a>(profile: &'a Profile, strings: &mut Strings<'a>) -> IndexMap<Mod
     mappings
 }
 
-/// The path of the program of the process that was sampled first: the file with its name, of which the kernel keeps 15
-/// bytes.
+/// The path of the program of the first sampled process: the module whose file name starts with the comm, which the
+/// kernel cuts at 15 bytes.
 fn program(profile: &Profile) -> Option<StringId> {
     let first = profile.thread(profile.samples().first()?.thread);
     let name = profile.string(profile.process(first.process).comm);
@@ -128,7 +128,7 @@ fn new_mapping<'a>(id: u64, module: &Module, profile: &'a Profile, strings: &mut
     }
 }
 
-/// The id of the entry at a place.
+/// The id of the entry at an index.
 fn id(place: usize) -> u64 {
     place as u64 + 1
 }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn inlined_functions_are_lines_of_the_location_they_are_in() {
+    fn inlined_functions_are_lines_of_their_location() {
         let mut builder = ProfileBuilder::default();
         let module = Some(builder.module("/bin/app", &[0xab, 0x01]));
         let file = builder.string("/src/a.rs");

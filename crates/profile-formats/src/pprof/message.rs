@@ -14,7 +14,7 @@ pub(super) struct Profile {
     pub(super) location: Vec<Location>,
     #[prost(message, repeated, tag = "5")]
     pub(super) function: Vec<Function>,
-    /// All texts, named by their places; the first is empty.
+    /// The string table; the first entry is empty.
     #[prost(string, repeated, tag = "6")]
     pub(super) string_table: Vec<String>,
     #[prost(int64, tag = "9")]
@@ -31,7 +31,7 @@ pub(super) struct Profile {
     pub(super) default_sample_type: i64,
 }
 
-/// What a number is and in which unit.
+/// The type and unit of a value.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(super) struct ValueType {
     #[prost(int64, tag = "1")]
@@ -45,14 +45,14 @@ pub(super) struct Sample {
     /// Leaf first.
     #[prost(uint64, repeated, tag = "1")]
     pub(super) location_id: Vec<u64>,
-    /// As many as there are sample types.
+    /// One value for each sample type.
     #[prost(int64, repeated, tag = "2")]
     pub(super) value: Vec<i64>,
     #[prost(message, repeated, tag = "3")]
     pub(super) label: Vec<Label>,
 }
 
-/// A text or a number that a sample has.
+/// A label of a sample: text or number.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(super) struct Label {
     #[prost(int64, tag = "1")]
@@ -98,7 +98,7 @@ pub(super) struct Location {
     pub(super) mapping_id: u64,
     #[prost(uint64, tag = "3")]
     pub(super) address: u64,
-    /// Inlined functions before the ones they are in.
+    /// Inlined functions precede the function that contains them.
     #[prost(message, repeated, tag = "4")]
     pub(super) line: Vec<Line>,
 }

@@ -1,6 +1,6 @@
-//! pprof's `profile.proto`, packed with gzip: what `go tool pprof`, Grafana and many others read.
+//! pprof's `profile.proto`, compressed by gzip, for `go tool pprof`, Grafana and others.
 //!
-//! A message that is written in pieces is read as one, so no more of it is in memory than a piece.
+//! Concatenated protobuf messages merge, so the profile is written in pieces and never held as a whole.
 
 mod locations;
 mod message;
@@ -21,11 +21,11 @@ use self::{
 use super::{
     label,
     stack_counts::{self, StackCount},
-    svg,
+    title,
 };
 use profiler_profile::{Profile, ThreadId};
 
-/// Writes the profile. Each thread and stack is one sample, with labels that say which thread.
+/// Writes the profile: one sample for each thread and stack, with labels for thread, process and container.
 pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
     let mut to = Pieces { to: GzEncoder::new(BufWriter::new(to), Compression::fast()), piece: Vec::new() };
     let mut strings = Strings::default();
@@ -51,7 +51,7 @@ pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
     to.to.finish()?.flush()
 }
 
-/// What was measured, and in which units.
+/// The header: sample types, period, time and duration.
 fn head(profile: &Profile, strings: &mut Strings<'_>) -> Piece {
     let header = profile.header();
     let mut value_type = |r#type: &'static str, unit: &'static str| ValueType {
@@ -67,16 +67,16 @@ fn head(profile: &Profile, strings: &mut Strings<'_>) -> Piece {
         period_type: Some(cpu),
         period: integer(period_ns),
         comment: comments(profile).into_iter().map(|line| strings.number_of(&line)).collect(),
-        // Without a frequency nobody knows what a sample is worth.
+        // The CPU time of a sample is unknown without a frequency.
         default_sample_type: if period_ns == 0 { samples.r#type } else { cpu.r#type },
         ..Piece::default()
     }
 }
 
-/// The ledger in lines.
+/// The ledger as comment lines.
 fn comments(profile: &Profile) -> Vec<String> {
     let (header, ledger) = (profile.header(), profile.ledger());
-    let mut lines = vec![svg::title(header), svg::subtitle(profile)];
+    let mut lines = vec![title::title(header), title::subtitle(profile)];
     lines.extend(header.edits.iter().cloned());
     lines.push(format!("ticks that hit the target: {}", ledger.target_ticks));
     lines.push(format!("samples reported: {}", ledger.reported));
@@ -104,12 +104,12 @@ fn thread_labels<'a>(profile: &'a Profile, id: ThreadId, strings: &mut Strings<'
     numbered.into_iter().chain(container).collect()
 }
 
-/// pprof's numbers have a sign.
+/// Converts to the signed numbers of pprof, saturating.
 fn integer(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// The table of texts.
+/// The string table.
 struct Strings<'a>(IndexSet<Cow<'a, str>>);
 
 impl Default for Strings<'_> {
@@ -119,7 +119,7 @@ impl Default for Strings<'_> {
 }
 
 impl<'a> Strings<'a> {
-    /// The place of a text. Readers print names to terminals, so nothing that acts on one is in it.
+    /// The index of a text, escaped for terminals.
     fn number(&mut self, text: &'a str) -> i64 {
         integer(self.0.insert_full(label::printable(text)).0 as u64)
     }

@@ -1,0 +1,27 @@
+//! Options that all formats share.
+
+/// Options of all formats.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutputOptions {
+    /// Append the kind of each frame to its name: `_[k]` kernel, `_[j]` JIT, `_[i]` inlined.
+    pub annotate: bool,
+    /// Add a frame with name and id of the thread above the root.
+    pub per_thread: bool,
+    /// Add a frame with name and id of the process above the root.
+    pub per_process: bool,
+    /// Add a frame with the id of the container above the process.
+    pub per_container: bool,
+    /// Show each unsymbolized frame with its address in flame graphs, pages and tables, where consecutive ones of a module
+    /// are one frame `[module]` otherwise. Other formats always have the addresses.
+    pub addresses: bool,
+    /// Width of tables in columns of a terminal; 100 when not set.
+    pub width_columns: Option<u16>,
+}
+
+impl OutputOptions {
+    /// The width of tables, columns.
+    pub(crate) fn width(&self) -> usize {
+        const DEFAULT_COLUMNS: u16 = 100;
+        self.width_columns.unwrap_or(DEFAULT_COLUMNS).into()
+    }
+}

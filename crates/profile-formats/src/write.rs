@@ -1,0 +1,87 @@
+//! Dispatches a profile or a difference to the writer of a format.
+
+use std::{borrow::Cow, io};
+
+use profiler_profile::{Difference, Profile};
+
+use crate::{Format, OutputOptions};
+
+/// Writes profiles and differences of profiles in a [`Format`].
+pub trait WriteFormat {
+    /// Writes with the default options.
+    ///
+    /// # Errors
+    /// Errors of `to`, and `Unsupported` where the format cannot show it.
+    ///
+    /// ```
+    /// use profiler_profile::{Header, ProfileBuilder};
+    /// use profiler_profile_formats::{Format, WriteFormat as _};
+    ///
+    /// let profile = ProfileBuilder::default().finish(Header::default());
+    /// let mut folded = Vec::new();
+    /// profile.write(Format::Folded, &mut folded)?;
+    /// assert!(folded.is_empty());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    fn write(&self, format: Format, to: impl io::Write) -> io::Result<()> {
+        self.write_with(format, &OutputOptions::default(), to)
+    }
+
+    /// Writes with `options`.
+    ///
+    /// # Errors
+    /// Errors of `to`, and `Unsupported` where the format cannot show it.
+    fn write_with(&self, format: Format, options: &OutputOptions, to: impl io::Write) -> io::Result<()>;
+}
+
+impl WriteFormat for Profile {
+    fn write_with(&self, format: Format, options: &OutputOptions, to: impl io::Write) -> io::Result<()> {
+        match format {
+            #[cfg(feature = "folded")]
+            Format::Folded => crate::folded::write(self, options, to),
+            #[cfg(feature = "svg")]
+            Format::Svg => crate::svg::write(&merged(self, options), options, to),
+            #[cfg(feature = "html")]
+            Format::Html => crate::html::write(&merged(self, options), options, to),
+            #[cfg(feature = "top")]
+            Format::Top => crate::top::write(&merged(self, options), options, to),
+            #[cfg(feature = "pprof")]
+            Format::Pprof => crate::pprof::write(self, to),
+            #[cfg(feature = "speedscope")]
+            Format::Speedscope => crate::speedscope::write(self, options, to),
+            #[cfg(feature = "firefox")]
+            Format::Firefox => crate::firefox::write(self, to),
+            #[cfg(feature = "perf-script")]
+            Format::PerfScript => crate::perf_script::write(self, to),
+            #[cfg(feature = "trace-zip")]
+            Format::TraceZip => crate::trace_zip::write(self, to),
+            #[cfg(feature = "recording")]
+            Format::Recording => self.write_recording(to),
+        }
+    }
+}
+
+impl WriteFormat for Difference<'_> {
+    fn write_with(&self, format: Format, options: &OutputOptions, to: impl io::Write) -> io::Result<()> {
+        let (before, after) = (merged(self.before(), options), merged(self.after(), options));
+        let merged = Difference::between(&before, &after);
+        match format {
+            #[cfg(feature = "folded")]
+            Format::Folded => crate::differential::write_folded(self, options, to),
+            #[cfg(feature = "svg")]
+            Format::Svg => {
+                crate::svg::write_difference(&merged, &crate::differential::lines(&merged, options), to)
+            }
+            #[cfg(feature = "html")]
+            Format::Html => crate::html::write_difference(&merged, options, to),
+            #[cfg(feature = "top")]
+            Format::Top => crate::differential::write_table(&merged, options, to),
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+}
+
+/// The profile as pictures and tables show it: unsymbolized frames merged by module, unless addresses are requested.
+fn merged<'a>(profile: &'a Profile, options: &OutputOptions) -> Cow<'a, Profile> {
+    if options.addresses { Cow::Borrowed(profile) } else { profile.with_merged_unsymbolized_frames() }
+}
