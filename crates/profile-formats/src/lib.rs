@@ -20,7 +20,13 @@
 
 #![cfg_attr(
     not(feature = "all"),
-    allow(dead_code, unused_imports, reason = "shared by formats that are not selected")
+    allow(
+        dead_code,
+        unreachable_patterns,
+        unused_imports,
+        unused_variables,
+        reason = "shared by formats that are not selected"
+    )
 )]
 
 #[cfg(test)]
