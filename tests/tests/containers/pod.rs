@@ -31,8 +31,8 @@ pub(crate) struct ImageContainer {
 }
 
 impl ImageContainer {
-    /// Prepares a container with the security context of `manifest` in the PID namespace of a process. `missing` is a
-    /// capability that it does not get.
+    /// Prepares a container with the security context of `manifest` in the PID namespace of a process, without the
+    /// capability `missing`.
     pub(crate) fn new(
         manifest: &Manifest,
         pid_namespace_of: u32,

@@ -10,7 +10,7 @@ use profiler_tests::{Outcome, outcome, privileged};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The file of the release whose name ends so.
+/// Returns the path of the only release file whose name ends with `end`.
 pub(crate) fn release_file(end: &str) -> PathBuf {
     let files = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
     let mut files = files.filter(|path| path.to_str().unwrap().ends_with(end));

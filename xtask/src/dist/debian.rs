@@ -9,10 +9,10 @@ use super::{
     tree::{Tree, gzip},
 };
 
-/// Stands in the field `Maintainer`, which is not optional. The domain is reserved by RFC 2606 and has no mail.
+/// The field `Maintainer`, which dpkg requires. RFC 2606 reserves the domain: it receives no mail.
 const MAINTAINER: &str = "Profiler Authors <authors@profiler.invalid>";
 
-/// The members of the package in the order that deb(5) requires.
+/// Packs the members in the order that deb(5) requires.
 pub(super) fn pack(release: &Release) -> Result<Vec<u8>> {
     let data = data(release)?;
     let control = control(release, &data)?;
