@@ -30,6 +30,11 @@ impl ByteRange {
         self.end.saturating_sub(self.start)
     }
 
+    /// Whether the range has no bytes.
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
     /// The range without its first `offset` bytes.
     ///
     /// # Errors
