@@ -1,4 +1,18 @@
-//! Addresses, each kind its own type: an address of a running process is not one of a file.
+//! Address newtypes for code that maps between process memory, ELF files and file offsets.
+//!
+//! A profiler handles three kinds of 64-bit numbers that must not be mixed: the address of code in a running process, the
+//! address of the same code in its ELF file, and the offset of its bytes in that file. Each has a type of its own here,
+//! so that the compiler rejects a confusion.
+//!
+//! ```
+//! use profiler_addresses::{ElfAddress, RuntimeAddress};
+//!
+//! let load_bias = 0x7f00_0000_0000;
+//! let return_address = RuntimeAddress(0x7f00_0000_1234);
+//! let call = return_address.call_site();
+//! assert_eq!(ElfAddress(call.0 - load_bias), ElfAddress(0x1233));
+//! assert!(return_address < RuntimeAddress::KERNEL_START);
+//! ```
 
 use std::fmt;
 
@@ -21,7 +35,7 @@ address! {
     RuntimeAddress
 }
 address! {
-    /// An address as an ELF file counts them (`st_value`, `p_vaddr`): what `addr2line` and `nm` speak of.
+    /// A virtual address as stated in an ELF file (`st_value`, `p_vaddr`): what `nm` prints and `addr2line` takes.
     ElfAddress
 }
 address! {
@@ -30,11 +44,12 @@ address! {
 }
 
 impl RuntimeAddress {
-    /// Addresses from here on up belong to the kernel, on both x86-64 and arm64.
+    /// The lowest address of the kernel, on x86-64 and on AArch64.
     pub const KERNEL_START: Self = Self(0xffff_0000_0000_0000);
 
-    /// Where to look a return address up: one byte earlier, in the call itself. The call may be the last
-    /// instruction of its function or of its line, and the address behind it then belongs to the next one.
+    /// The address at which a return address is looked up: one byte lower, inside the call instruction.
+    ///
+    /// A call can be the last instruction of its function or line. The return address then belongs to the next one.
     #[must_use]
     pub fn call_site(self) -> Self {
         Self(self.0.wrapping_sub(1))

@@ -1,8 +1,8 @@
-//! Numbers in bytes: of a fixed size, compressed as in ECMA-335, and of the runtime's native format.
+//! A byte cursor: little-endian integers, compressed integers of ECMA-335, and integers of the .NET native format.
 
-use crate::ParseError;
+use crate::error::ParseError;
 
-/// Reads one number after another.
+/// Reads one integer after another from a slice.
 #[derive(Clone, Debug)]
 pub struct ByteCursor<'a> {
     bytes: &'a [u8],
@@ -10,47 +10,54 @@ pub struct ByteCursor<'a> {
 }
 
 impl<'a> ByteCursor<'a> {
-    /// Begins at a position.
-    pub fn at(bytes: &'a [u8], position: usize) -> Self {
+    /// A cursor at a position of `bytes`.
+    pub fn new(bytes: &'a [u8], position: usize) -> Self {
         Self { bytes, position }
     }
 
+    /// The offset of the next byte in the slice.
     pub fn position(&self) -> usize {
         self.position
     }
 
-    /// The next byte, which stays.
+    /// The next byte, without advancing.
     pub fn peek(&self) -> Option<u8> {
         self.bytes.get(self.position).copied()
     }
 
+    /// Advances by `bytes`, possibly beyond the end.
     pub fn skip(&mut self, bytes: usize) {
         self.position = self.position.saturating_add(bytes);
     }
 
+    /// Reads one byte.
     pub fn u8(&mut self) -> Result<u8, ParseError> {
         self.array().map(|[byte]| byte)
     }
 
+    /// Reads two bytes, little-endian.
     pub fn u16(&mut self) -> Result<u16, ParseError> {
         self.array().map(u16::from_le_bytes)
     }
 
+    /// Reads four bytes, little-endian.
     pub fn u32(&mut self) -> Result<u32, ParseError> {
         self.array().map(u32::from_le_bytes)
     }
 
+    /// Reads eight bytes, little-endian.
     pub fn u64(&mut self) -> Result<u64, ParseError> {
         self.array().map(u64::from_le_bytes)
     }
 
+    /// Reads `N` bytes.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], ParseError> {
         let rest = self.bytes.get(self.position..).and_then(|rest| rest.first_chunk());
-        self.position += N;
+        self.skip(N);
         rest.copied().ok_or(ParseError::Malformed)
     }
 
-    /// A number of one, two or four bytes, most significant first (ECMA-335 II.23.2).
+    /// Reads an integer of one, two or four bytes, big-endian (ECMA-335, II.23.2).
     pub fn compressed(&mut self) -> Result<u32, ParseError> {
         let first = self.u8()?;
         if first & 0x80 == 0 {
@@ -66,22 +73,23 @@ impl<'a> ByteCursor<'a> {
         Err(ParseError::Malformed)
     }
 
-    /// A number whose first byte says, by its trailing ones, how many follow (`NativeFormatReader.h`).
+    /// Reads an integer whose first byte states, by its trailing ones, how many bytes follow (dotnet/runtime,
+    /// `NativeFormatReader.h`).
     pub fn native_unsigned(&mut self) -> Result<u32, ParseError> {
-        let (value, bytes) = self.native()?;
+        let (value, bytes) = self.native_bits()?;
         Ok(if bytes == 5 { value } else { value >> bytes })
     }
 
-    /// As [`native_unsigned`](Self::native_unsigned), of both signs.
+    /// Reads an integer of the same format as [`native_unsigned`](Self::native_unsigned), signed.
     pub fn native_signed(&mut self) -> Result<i32, ParseError> {
-        let (value, bytes) = self.native()?;
+        let (value, bytes) = self.native_bits()?;
         let unused_bits = 32_u32.saturating_sub(8 * bytes);
         let value = (value << unused_bits).cast_signed();
         Ok(if bytes == 5 { value } else { value >> (unused_bits + bytes) })
     }
 
-    /// The bits that the number and its length are in, and how many bytes they came from.
-    fn native(&mut self) -> Result<(u32, u32), ParseError> {
+    /// Reads the bits of the integer and of its length prefix, and the number of bytes that hold them.
+    fn native_bits(&mut self) -> Result<(u32, u32), ParseError> {
         let first = self.peek().ok_or(ParseError::Malformed)?;
         let bytes = first.trailing_ones() + 1;
         let mut value = [0; 4];
@@ -105,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn compressed_numbers_are_those_of_the_standard() {
+    fn compressed_integers_are_those_of_the_standard() {
         for (bytes, value) in [
             (&[0x03][..], 0x03),
             (&[0x7f], 0x7f),
@@ -115,14 +123,17 @@ mod tests {
             (&[0xc0, 0x00, 0x40, 0x00], 0x4000),
             (&[0xdf, 0xff, 0xff, 0xff], 0x1fff_ffff),
         ] {
-            assert_eq!(ByteCursor::at(bytes, 0).compressed(), Ok(value));
-            assert_eq!(ByteCursor::at(&bytes[..bytes.len() - 1], 0).compressed(), Err(ParseError::Malformed));
+            assert_eq!(ByteCursor::new(bytes, 0).compressed(), Ok(value));
+            assert_eq!(
+                ByteCursor::new(&bytes[..bytes.len() - 1], 0).compressed(),
+                Err(ParseError::Malformed)
+            );
         }
-        assert_eq!(ByteCursor::at(&[0xff; 8], 0).compressed(), Err(ParseError::Malformed));
+        assert_eq!(ByteCursor::new(&[0xff; 8], 0).compressed(), Err(ParseError::Malformed));
     }
 
     #[test]
-    fn native_numbers_end_where_their_first_byte_says() {
+    fn native_integers_have_the_length_that_their_first_byte_states() {
         for (bytes, unsigned, signed) in [
             (&[0x00][..], 0, 0),
             (&[0x54], 42, 42),
@@ -134,12 +145,15 @@ mod tests {
             (&[0x0f, 0x78, 0x56, 0x34, 0x12], 0x1234_5678, 0x1234_5678),
             (&[0x0f, 0xfe, 0xff, 0xff, 0xff], 0xffff_fffe, -2),
         ] {
-            let mut reader = ByteCursor::at(bytes, 0);
-            assert_eq!(reader.native_unsigned(), Ok(unsigned), "{bytes:x?}");
-            assert_eq!(reader.position(), bytes.len());
-            assert_eq!(ByteCursor::at(bytes, 0).native_signed(), Ok(signed), "{bytes:x?}");
-            assert_eq!(ByteCursor::at(&bytes[1..], usize::MAX).native_unsigned(), Err(ParseError::Malformed));
+            let mut cursor = ByteCursor::new(bytes, 0);
+            assert_eq!(cursor.native_unsigned(), Ok(unsigned), "{bytes:x?}");
+            assert_eq!(cursor.position(), bytes.len());
+            assert_eq!(ByteCursor::new(bytes, 0).native_signed(), Ok(signed), "{bytes:x?}");
+            assert_eq!(
+                ByteCursor::new(&bytes[1..], usize::MAX).native_unsigned(),
+                Err(ParseError::Malformed)
+            );
         }
-        assert_eq!(ByteCursor::at(&[0x1f; 8], 0).native_unsigned(), Err(ParseError::Malformed));
+        assert_eq!(ByteCursor::new(&[0x1f; 8], 0).native_unsigned(), Err(ParseError::Malformed));
     }
 }

@@ -1,34 +1,48 @@
-//! The bytes of a file, read piece by piece at given places: never mapped, never loaded whole.
+//! A file image: the bytes of a file, read with `pread` at given offsets and never mapped.
 //!
-//! A mapped file that its owner truncates kills the reader with SIGBUS; a read of it only fails.
+//! If the owner truncates a mapped file, an access kills the reader with SIGBUS. A read only fails.
 
 use std::{fs::File, os::unix::fs::FileExt, sync::Arc};
 
-use crate::ParseError;
+use crate::error::ParseError;
 
-/// Names are read in pieces of this size: most fit into one.
-const STRING_PIECE_BYTES: u64 = 256;
+/// Strings are read in chunks of this size. Most names fit into one.
+const STRING_CHUNK_BYTES: u64 = 256;
 
-/// The longest name that is read. Compilers make longer ones, but nobody can read them.
+/// The longest string that is read. Compilers emit longer names, which no display can show.
 const MAX_STRING_BYTES: u64 = 64 << 10;
 
-/// A file, or bytes in memory that look like one.
+/// A file, or the content of a file in memory.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Image {
-    /// An open file with the length that it had when it was opened, or a part of it.
-    File { file: Arc<File>, start: u64, length: u64 },
-    /// The vdso, or what was unpacked from another file.
+    /// An open file, or a part of one.
+    File {
+        /// The file.
+        file: Arc<File>,
+        /// The offset in the file of the image's first byte.
+        start: u64,
+        /// The number of bytes, as of the time when the file was opened.
+        length: u64,
+    },
+    /// Bytes in memory: the vDSO, or a decompressed file.
     Memory(Vec<u8>),
 }
 
 impl Image {
-    /// The image of an open file.
-    pub fn of_file(file: File) -> Result<Self, ParseError> {
+    /// The image of a whole open file.
+    ///
+    /// # Errors
+    /// [`ParseError::Malformed`] when the metadata of the file cannot be read.
+    pub fn from_file(file: File) -> Result<Self, ParseError> {
         let length = file.metadata().map_err(|_| ParseError::Malformed)?.len();
         Ok(Self::File { file: Arc::new(file), start: 0, length })
     }
 
-    /// `length` bytes of it from `offset` on: a file within the file.
+    /// The image of `length` bytes from `offset`: a file within the file.
+    ///
+    /// # Errors
+    /// [`ParseError::Malformed`] when the image is shorter.
     pub fn part(&self, offset: u64, length: u64) -> Result<Self, ParseError> {
         let end =
             offset.checked_add(length).filter(|end| *end <= self.length()).ok_or(ParseError::Malformed)?;
@@ -45,7 +59,7 @@ impl Image {
         }
     }
 
-    /// How long it is.
+    /// The number of bytes.
     pub fn length(&self) -> u64 {
         match self {
             Self::File { length, .. } => *length,
@@ -53,7 +67,10 @@ impl Image {
         }
     }
 
-    /// Fills `buffer` from `offset` on, or fails where the image ends before.
+    /// Fills `buffer` with the bytes from `offset`.
+    ///
+    /// # Errors
+    /// [`ParseError::Malformed`] when the image ends before, or the file was truncated.
     pub fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ParseError> {
         match self {
             Self::File { file, start, length } => {
@@ -73,14 +90,20 @@ impl Image {
         }
     }
 
-    /// `size` bytes at `offset`. Nothing is allocated before the image is known to be that long.
+    /// Reads `size` bytes at `offset`. The size is checked before memory is allocated.
+    ///
+    /// # Errors
+    /// [`ParseError::Malformed`] when the image ends before, [`ParseError::TooLarge`] when `size` exceeds `limit`.
     pub fn read(&self, offset: u64, size: u64, limit: u64) -> Result<Vec<u8>, ParseError> {
         let mut bytes = vec![0; self.checked_size(offset, size, limit)?];
         self.read_into(offset, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// As [`read`](Self::read), into memory that several readers share.
+    /// Reads as [`read`](Self::read) does, into shared memory.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
     pub fn read_shared(&self, offset: u64, size: u64, limit: u64) -> Result<Arc<[u8]>, ParseError> {
         let size = self.checked_size(offset, size, limit)?;
         let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, size).collect();
@@ -90,19 +113,23 @@ impl Image {
         Ok(bytes)
     }
 
-    /// The string at `offset` up to its zero byte, which must come before `end`.
+    /// Reads the string at `offset`, without its terminating zero byte.
+    ///
+    /// # Errors
+    /// [`ParseError::Malformed`] when there is no zero byte before `end`, [`ParseError::TooLarge`] when the string
+    /// exceeds 64 KiB.
     pub fn read_string(&self, offset: u64, end: u64) -> Result<Vec<u8>, ParseError> {
         let end = end.min(self.length());
         let mut string = Vec::new();
         let mut position = offset;
         while position < end && position - offset < MAX_STRING_BYTES {
-            let piece = self.read(position, STRING_PIECE_BYTES.min(end - position), STRING_PIECE_BYTES)?;
-            if let Some(length) = memchr::memchr(0, &piece) {
-                string.extend_from_slice(&piece[..length]);
+            let chunk = self.read(position, STRING_CHUNK_BYTES.min(end - position), STRING_CHUNK_BYTES)?;
+            if let Some(length) = memchr::memchr(0, &chunk) {
+                string.extend_from_slice(&chunk[..length]);
                 return Ok(string);
             }
-            position += piece.len() as u64;
-            string.extend_from_slice(&piece);
+            position += chunk.len() as u64;
+            string.extend_from_slice(&chunk);
         }
         Err(if position < end { ParseError::TooLarge } else { ParseError::Malformed })
     }
@@ -126,11 +153,11 @@ mod tests {
     fn in_a_file(bytes: &[u8]) -> Image {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes).unwrap();
-        Image::of_file(file.reopen().unwrap()).unwrap()
+        Image::from_file(file.reopen().unwrap()).unwrap()
     }
 
     #[test]
-    fn a_file_and_memory_answer_the_same() {
+    fn a_file_and_memory_read_the_same() {
         for image in [in_a_file(b"abc\0def"), Image::Memory(b"abc\0def".to_vec())] {
             assert_eq!(image.length(), 7);
             assert_eq!(image.read(1, 2, 10), Ok(b"bc".to_vec()));
@@ -150,7 +177,7 @@ mod tests {
             assert_eq!(
                 part.read_into(1, &mut [0; 5]),
                 Err(ParseError::Malformed),
-                "what follows is not its own"
+                "the next byte is outside of the part"
             );
             assert_eq!(part.part(1, 2).unwrap().read(0, 2, 10), Ok(b"de".to_vec()));
             for (offset, length) in [(4, 5), (9, 0), (u64::MAX, 2), (2, u64::MAX)] {
@@ -160,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_string_ends_at_its_zero_byte_and_before_its_table_does() {
+    fn a_string_ends_at_its_zero_byte_and_within_its_table() {
         let image = in_a_file(b"abc\0def");
         assert_eq!(image.read_string(1, 7), Ok(b"bc".to_vec()));
         assert_eq!(image.read_string(3, 7), Ok(Vec::new()));
@@ -170,19 +197,19 @@ mod tests {
     }
 
     #[test]
-    fn a_string_may_be_longer_than_a_piece_but_not_endless() {
+    fn a_string_may_be_longer_than_a_chunk_but_not_than_the_limit() {
         let mut bytes = vec![b'x'; 1000];
         bytes.push(0);
         assert_eq!(Image::Memory(bytes).read_string(0, u64::MAX).unwrap().len(), 1000);
-        let endless = Image::Memory(vec![b'x'; 1 << 20]);
-        assert_eq!(endless.read_string(0, u64::MAX), Err(ParseError::TooLarge));
+        let unterminated = Image::Memory(vec![b'x'; 1 << 20]);
+        assert_eq!(unterminated.read_string(0, u64::MAX), Err(ParseError::TooLarge));
     }
 
     #[test]
-    fn a_file_that_shrinks_is_malformed() {
+    fn a_file_that_was_truncated_is_malformed() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), [1; 100]).unwrap();
-        let image = Image::of_file(file.reopen().unwrap()).unwrap();
+        let image = Image::from_file(file.reopen().unwrap()).unwrap();
         file.as_file().set_len(10).unwrap();
         assert_eq!(image.read(0, 100, 100), Err(ParseError::Malformed));
     }

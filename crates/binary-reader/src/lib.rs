@@ -1,23 +1,43 @@
-//! Bounded reads of binary files that an untrusted owner wrote.
+//! Bounded reads of binary files from untrusted owners.
+//!
+//! Parsers of object files and debug information that run with privileges must survive any input: truncated files,
+//! files that shrink while they are read, sizes that lie, and structures that make a parser read the same bytes
+//! without end. This crate has the parts that such parsers share: a file image that is read with `pread` and never
+//! mapped, a page cache over it, a byte cursor, a work budget that bounds the total cost, and the arithmetic between
+//! mappings and segments.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use profiler_binary_reader::{ByteCursor, Image, PagedImage, ParseError, WorkBudget};
+//!
+//! let image = Image::Memory(b"\x07\0\0\0name\0".to_vec());
+//! let budget = Arc::new(WorkBudget::default());
+//! let mut image = PagedImage::new(image, budget)?;
+//! let header: [u8; 4] = image.read_array(image.full_range())?;
+//! assert_eq!(ByteCursor::new(&header, 0).u32()?, 7);
+//! assert_eq!(image.read_string(image.full_range().skip(4)?, 100)?, b"name");
+//! assert_eq!(image.full_range().skip(10), Err(ParseError::Malformed));
+//! # Ok::<(), ParseError>(())
+//! ```
+//!
+//! | module | content |
+//! |---|---|
+//! | `image` | [`Image`]: a file or bytes in memory |
+//! | `paged_image` | [`PagedImage`]: an image with a page cache; [`ByteRange`] |
+//! | `cursor` | [`ByteCursor`]: fixed-size and compressed integers |
+//! | `budget` | [`WorkBudget`]: limits of all parsers of a session together |
+//! | `segment` | [`Segment`], [`SegmentLayout`]: runtime addresses, file offsets and ELF addresses |
+
 mod budget;
 mod cursor;
+mod error;
 mod image;
 mod paged_image;
 mod segment;
 
 pub use budget::{WORK_PER_READ, WorkBudget};
 pub use cursor::ByteCursor;
+pub use error::ParseError;
 pub use image::Image;
 pub use paged_image::{ByteRange, PagedImage};
 pub use segment::{Segment, SegmentLayout, elf_address};
-
-/// Why a file cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ParseError {
-    /// No ELF file, or not one of this machine: another byte order, word size or architecture.
-    NotElf,
-    /// It contradicts itself, ends too early, or cannot be read.
-    Malformed,
-    /// It is beyond a limit of the profiler.
-    TooLarge,
-}

@@ -1,4 +1,4 @@
-//! The build id: what links a file to its debug file, whatever either is called.
+//! The GNU build id (`NT_GNU_BUILD_ID`), from the notes of segments or sections.
 
 use std::fmt;
 
@@ -8,28 +8,30 @@ use object::{
     read::elf::NoteIterator,
 };
 
-use super::{
-    Image, ParseError, Sections,
+use profiler_binary_reader::{Image, ParseError};
+
+use crate::{
     header::{LE, ProgramHeader},
+    section::Sections,
 };
 
-/// A SHA-1 has 20 bytes; nothing in use is longer than a SHA-512.
+/// A SHA-1 has 20 bytes. No linker writes more than a SHA-512.
 const MAX_BUILD_ID_BYTES: usize = 64;
 
 /// Notes of real files are a few hundred bytes.
 const MAX_NOTES_BYTES: u64 = 1 << 20;
 
-/// The id the linker gave to a file and to the debug file that was split off from it.
+/// The build id, which a file and its debug file share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BuildId(Box<[u8]>);
 
 impl BuildId {
-    /// An id, unless it is empty or too long to be one.
+    /// A build id; `None` when `bytes` is empty or longer than 64 bytes.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         (1..=MAX_BUILD_ID_BYTES).contains(&bytes.len()).then(|| Self(bytes.into()))
     }
 
-    /// The id's bytes.
+    /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -42,29 +44,29 @@ impl fmt::Display for BuildId {
     }
 }
 
-/// The build id among the notes that are loaded with the program.
-pub(super) fn in_segments(image: &Image, programs: &[ProgramHeader]) -> Option<BuildId> {
+/// Finds the build id in the note segments.
+pub(crate) fn in_segments(image: &Image, programs: &[ProgramHeader]) -> Option<BuildId> {
     let notes = programs.iter().filter(|program| program.p_type.get(LE) == elf::PT_NOTE);
     notes
         .filter_map(|program| {
             let bytes = image.read(program.p_offset.get(LE), program.p_filesz.get(LE), MAX_NOTES_BYTES);
-            find(&bytes.ok()?, program.p_align.get(LE)).ok().flatten()
+            find_in_notes(&bytes.ok()?, program.p_align.get(LE)).ok().flatten()
         })
         .next()
 }
 
-/// The build id among the sections.
-pub(super) fn in_sections(image: &Image, sections: &Sections) -> Option<BuildId> {
+/// Finds the build id in the note sections.
+pub(crate) fn in_sections(image: &Image, sections: &Sections) -> Option<BuildId> {
     let notes = sections.iter().filter(|section| section.header().sh_type.get(LE) == elf::SHT_NOTE);
     notes
         .filter_map(|section| {
             let bytes = section.raw(image, MAX_NOTES_BYTES).ok()?;
-            find(&bytes, section.header().sh_addralign.get(LE)).ok().flatten()
+            find_in_notes(&bytes, section.header().sh_addralign.get(LE)).ok().flatten()
         })
         .next()
 }
 
-fn find(notes: &[u8], align: u64) -> Result<Option<BuildId>, ParseError> {
+fn find_in_notes(notes: &[u8], align: u64) -> Result<Option<BuildId>, ParseError> {
     let notes =
         NoteIterator::<FileHeader64<LittleEndian>>::new(LE, object::U64::new(LE, align).get(LE), notes);
     for note in notes.map_err(|_| ParseError::Malformed)? {
@@ -80,43 +82,41 @@ fn find(notes: &[u8], align: u64) -> Result<Option<BuildId>, ParseError> {
 mod tests {
     use object::elf::{SHT_NOTE, SHT_NULL};
 
-    use super::{
-        super::{Elf, test_file::TestFile},
-        *,
-    };
+    use super::*;
+    use crate::{elf::Elf, test_file::TestFile};
 
-    fn id_of(file: TestFile) -> Option<String> {
+    fn build_id(file: TestFile) -> Option<String> {
         Elf::parse(Image::Memory(file.bytes())).unwrap().build_id().map(ToString::to_string)
     }
 
     #[test]
-    fn the_id_is_found_among_the_sections() {
-        assert_eq!(id_of(TestFile::with_code().build_id(&[0x0a, 0xbc])).as_deref(), Some("0abc"));
-        assert_eq!(id_of(TestFile::with_code()), None);
+    fn the_build_id_is_found_in_the_sections() {
+        assert_eq!(build_id(TestFile::with_code().build_id(&[0x0a, 0xbc])).as_deref(), Some("0abc"));
+        assert_eq!(build_id(TestFile::with_code()), None);
     }
 
     #[test]
-    fn the_id_is_found_in_a_segment_without_any_section() {
+    fn the_build_id_is_found_in_a_segment_of_a_file_without_sections() {
         let with_section = TestFile::with_code().build_id(&[7; 20]);
-        assert_eq!(id_of(with_section.note_segment().section_type(2, SHT_NULL)), Some("07".repeat(20)));
+        assert_eq!(build_id(with_section.note_segment().section_type(2, SHT_NULL)), Some("07".repeat(20)));
     }
 
     #[test]
-    fn an_id_that_is_none_is_left_out() {
+    fn an_empty_or_too_long_build_id_is_ignored() {
         assert_eq!(BuildId::new(&[]), None);
         assert_eq!(BuildId::new(&[1; 65]), None);
         assert_eq!(BuildId::new(&[1; 64]).unwrap().bytes().len(), 64);
-        assert_eq!(id_of(TestFile::with_code().build_id(&[])), None);
+        assert_eq!(build_id(TestFile::with_code().build_id(&[])), None);
     }
 
     #[test]
-    fn notes_that_lie_about_their_sizes_hold_no_id() {
+    fn notes_with_wrong_sizes_contain_no_build_id() {
         for note in [
             &[4, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 3, 0, 0, 0, b'G', b'N', b'U', 0][..],
             &[0xff; 64],
             &[0; 11],
         ] {
-            assert_eq!(id_of(TestFile::with_code().with(".note", SHT_NOTE, note.to_vec())), None);
+            assert_eq!(build_id(TestFile::with_code().with(".note", SHT_NOTE, note.to_vec())), None);
         }
     }
 }

@@ -1,36 +1,44 @@
-//! Call frame information: the sections that say how to find a function's caller.
+//! Call frame information (CFI): the sections `.eh_frame` and `.debug_frame`, and `.eh_frame` of files without section
+//! headers.
 
 use std::sync::Arc;
 
 use gimli::{BaseAddresses, EhFrameHdr, LittleEndian, Pointer};
 
-use super::{Elf, ParseError, Sections};
 use profiler_addresses::ElfAddress;
+use profiler_binary_reader::ParseError;
 
-/// The header in front of the search table: its fixed fields, and a pointer.
+use crate::{elf::Elf, section::Sections};
+
+/// The part of `.eh_frame_hdr` that is read: the fixed fields and the pointer to `.eh_frame`.
 const EH_FRAME_HEADER_BYTES: u64 = 64;
 
-/// A file's call frame information.
+/// The call frame information of a file.
 #[derive(Clone, Debug)]
 pub struct CallFrames {
+    /// The format.
     pub kind: CallFrameKind,
+    /// The content of the section.
     pub bytes: Arc<[u8]>,
-    /// Where the bytes are: what stands in them may be relative to its own place.
+    /// The address of the section, to which pointers in it can be relative.
     pub address: ElfAddress,
 }
 
-/// Which of the two forms it has.
+/// The format of call frame information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallFrameKind {
     /// `.eh_frame`, which is loaded into memory (Linux Standard Base, "Exception Frames").
     EhFrame,
-    /// `.debug_frame`, which is for debuggers only (DWARF 5, section 6.4).
+    /// `.debug_frame`, which is not loaded (DWARF 5, section 6.4).
     DebugFrame,
 }
 
 impl Elf {
-    /// The file's `.eh_frame`, at most `limit` bytes: by its section, or by the segment that points to it where
-    /// sections were stripped.
+    /// Reads `.eh_frame`, at most `limit` bytes: by its section, or else by `PT_GNU_EH_FRAME`, for files whose section headers
+    /// were stripped.
+    ///
+    /// # Errors
+    /// When the section exceeds `limit`, or the headers lie.
     pub fn eh_frame(&self, sections: &Sections, limit: u64) -> Result<Option<CallFrames>, ParseError> {
         if let Some(found) = self.call_frame_section(sections, b".eh_frame", CallFrameKind::EhFrame, limit)? {
             return Ok(Some(found));
@@ -38,7 +46,10 @@ impl Elf {
         self.call_frames_in_segment(limit)
     }
 
-    /// The file's `.debug_frame`, at most `limit` bytes.
+    /// Reads `.debug_frame`, at most `limit` bytes.
+    ///
+    /// # Errors
+    /// When the section exceeds `limit`, or its header lies.
     pub fn debug_frame(&self, sections: &Sections, limit: u64) -> Result<Option<CallFrames>, ParseError> {
         for name in [&b".debug_frame"[..], b".zdebug_frame"] {
             if let Some(found) = self.call_frame_section(sections, name, CallFrameKind::DebugFrame, limit)? {
@@ -62,9 +73,10 @@ impl Elf {
         Ok(Some(CallFrames { kind, bytes, address: section.address() }))
     }
 
-    /// What `PT_GNU_EH_FRAME` points to. Its size stands nowhere: it ends within the segment that holds it.
+    /// Reads the `.eh_frame` that `.eh_frame_hdr` points to. No header states its size: it ends with its segment at the
+    /// latest.
     fn call_frames_in_segment(&self, limit: u64) -> Result<Option<CallFrames>, ParseError> {
-        let Some(header) = self.eh_frame_header else { return Ok(None) };
+        let Some(header) = self.eh_frame_header() else { return Ok(None) };
         let bytes = self.image().read(
             header.offset.0,
             header.file_bytes.min(EH_FRAME_HEADER_BYTES),
@@ -75,7 +87,7 @@ impl Elf {
             EhFrameHdr::new(&bytes, LittleEndian).parse(&bases, 8).map_err(|_| ParseError::Malformed)?;
         let Pointer::Direct(address) = parsed.eh_frame_ptr() else { return Err(ParseError::Malformed) };
         let address = ElfAddress(address);
-        let found = self.segments.iter().find_map(|segment| segment.rest_from(address));
+        let found = self.segments().iter().find_map(|segment| segment.rest_from(address));
         let (offset, bytes) = found.ok_or(ParseError::Malformed)?;
         let bytes = self.image().read_shared(offset.0, bytes.min(limit), limit)?;
         Ok(Some(CallFrames { kind: CallFrameKind::EhFrame, bytes, address }))
@@ -86,17 +98,17 @@ impl Elf {
 mod tests {
     use object::elf;
 
-    use super::{
-        super::{Image, test_file::TestFile},
-        *,
-    };
+    use profiler_binary_reader::Image;
+
+    use super::*;
+    use crate::test_file::TestFile;
 
     fn find(file: TestFile) -> Result<Option<CallFrames>, ParseError> {
         let elf = Elf::parse(Image::Memory(file.bytes())).unwrap();
         elf.eh_frame(&elf.sections().unwrap(), 100)
     }
 
-    /// A segment that holds its own header: whatever is read from it is the file's first bytes.
+    /// A file with this `.eh_frame_hdr` and a code segment at the start of the file.
     fn with_header(header: &[u8], segment_bytes: u64) -> TestFile {
         TestFile::with_code()
             .code_segment(0, 0x1000, segment_bytes)
@@ -105,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn each_of_the_two_sections_is_found_by_its_name() {
+    fn both_sections_are_found_by_name() {
         let both = TestFile::with_code().with(".debug_frame", elf::SHT_PROGBITS, vec![1; 8]).with(
             ".eh_frame",
             elf::SHT_PROGBITS,
@@ -115,15 +127,15 @@ mod tests {
         let sections = elf.sections().unwrap();
         let loaded = elf.eh_frame(&sections, 100).unwrap().unwrap();
         assert_eq!((loaded.kind, &*loaded.bytes), (CallFrameKind::EhFrame, &[2; 8][..]));
-        let for_debuggers = elf.debug_frame(&sections, 100).unwrap().unwrap();
-        assert_eq!((for_debuggers.kind, &*for_debuggers.bytes), (CallFrameKind::DebugFrame, &[1; 8][..]));
+        let debug_frame = elf.debug_frame(&sections, 100).unwrap().unwrap();
+        assert_eq!((debug_frame.kind, &*debug_frame.bytes), (CallFrameKind::DebugFrame, &[1; 8][..]));
     }
 
     #[test]
-    fn a_file_without_either_has_none() {
+    fn a_file_without_the_sections_has_no_call_frames() {
         assert!(find(TestFile::with_code()).unwrap().is_none());
-        let split_off = TestFile::with_code().with(".eh_frame", elf::SHT_NOBITS, vec![2; 8]);
-        assert!(find(split_off).unwrap().is_none());
+        let debug_file = TestFile::with_code().with(".eh_frame", elf::SHT_NOBITS, vec![2; 8]);
+        assert!(find(debug_file).unwrap().is_none());
     }
 
     #[test]
@@ -133,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_section_the_header_leads_to_it() {
+    fn without_section_headers_eh_frame_hdr_is_used() {
         // Version, three encodings (absolute, none, none), the address.
         let header = [&[1, 0, 0xff, 0xff][..], &0x1010_u64.to_le_bytes()].concat();
         let found = find(with_header(&header, 0x30)).unwrap().unwrap();
@@ -143,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_lies_is_malformed() {
+    fn an_eh_frame_hdr_with_a_wrong_pointer_is_malformed() {
         let outside = [&[1, 0, 0xff, 0xff][..], &0x9999_u64.to_le_bytes()].concat();
         let indirect = [&[1, 0x80, 0xff, 0xff][..], &0x1010_u64.to_le_bytes()].concat();
         for header in [&outside[..], &indirect, &outside[..7], &[9; 12]] {

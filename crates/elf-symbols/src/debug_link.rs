@@ -1,4 +1,4 @@
-//! The sections that name other files: `.gnu_debuglink` and `.gnu_debugaltlink`.
+//! Links to debug files: `.gnu_debuglink` with its CRC-32, and `.gnu_debugaltlink` (`dwz`).
 
 use std::{
     ffi::OsStr,
@@ -6,42 +6,44 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{BuildId, Elf, Image, ParseError, Sections};
+use profiler_binary_reader::{Image, ParseError};
 
-/// A file name or path, and a checksum or build id behind it.
+use crate::{build_id::BuildId, elf::Elf, section::Sections};
+
+/// The size of a link section: a file name or path, then a checksum or build id.
 const MAX_LINK_BYTES: u64 = 8 << 10;
 
-/// A checksum is computed over at most this much: a debug file of more is not worth the time.
+/// The largest file of which a checksum is computed.
 const MAX_CHECKSUM_BYTES: u64 = 1 << 30;
 
-/// What is read at once for a checksum.
-const CHECKSUM_PIECE_BYTES: u64 = 256 << 10;
+/// The bytes of one read for a checksum.
+const CHECKSUM_CHUNK_BYTES: u64 = 256 << 10;
 
-/// The debug file that was split off from a file.
+/// The content of `.gnu_debuglink`: a reference to the debug file of a stripped file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DebugLink {
-    /// Its name, without a directory.
+    /// The file name, without a directory.
     pub name: PathBuf,
-    /// The CRC-32 of all its bytes.
+    /// The CRC-32 of the whole file.
     pub crc32: u32,
 }
 
-/// The file to which `dwz` moved what several debug files share.
+/// The content of `.gnu_debugaltlink`: a reference to the file into which `dwz` moved DWARF that several debug files share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AlternateLink {
-    /// Its path, absolute or from the debug file's directory on.
+    /// The path, absolute or relative to the directory of the debug file.
     pub path: PathBuf,
-    /// Its build id.
+    /// The build id of the file.
     pub build_id: BuildId,
 }
 
 impl Elf {
-    /// What `.gnu_debuglink` says.
+    /// Reads `.gnu_debuglink`; `None` when it is missing or malformed.
     pub fn debug_link(&self, sections: &Sections) -> Option<DebugLink> {
         parse_debug_link(&self.link_section(sections, b".gnu_debuglink")?)
     }
 
-    /// What `.gnu_debugaltlink` says.
+    /// Reads `.gnu_debugaltlink`; `None` when it is missing or malformed.
     pub fn alternate_link(&self, sections: &Sections) -> Option<AlternateLink> {
         parse_alternate_link(&self.link_section(sections, b".gnu_debugaltlink")?)
     }
@@ -55,7 +57,7 @@ impl Elf {
 fn parse_debug_link(bytes: &[u8]) -> Option<DebugLink> {
     let length = memchr::memchr(0, bytes)?;
     let name = Path::new(OsStr::from_bytes(&bytes[..length]));
-    // Where to look is the profiler's choice: the file may name a file, but no place.
+    // The caller chooses the directories: the section must not name one.
     if name.file_name() != Some(name.as_os_str()) {
         return None;
     }
@@ -70,18 +72,21 @@ fn parse_alternate_link(bytes: &[u8]) -> Option<AlternateLink> {
     Some(AlternateLink { path, build_id: BuildId::new(&bytes[length + 1..])? })
 }
 
-/// The CRC-32 of all bytes.
-pub fn crc32(image: &Image) -> Result<u32, ParseError> {
+/// Computes the CRC-32 of a file of at most 1 GiB, as in `.gnu_debuglink`.
+///
+/// # Errors
+/// When the file is larger or cannot be read.
+pub fn compute_crc32(image: &Image) -> Result<u32, ParseError> {
     if image.length() > MAX_CHECKSUM_BYTES {
         return Err(ParseError::TooLarge);
     }
     let mut hasher = crc32fast::Hasher::new();
     let mut offset = 0;
     while offset < image.length() {
-        let piece =
-            image.read(offset, CHECKSUM_PIECE_BYTES.min(image.length() - offset), CHECKSUM_PIECE_BYTES)?;
-        hasher.update(&piece);
-        offset += piece.len() as u64;
+        let chunk =
+            image.read(offset, CHECKSUM_CHUNK_BYTES.min(image.length() - offset), CHECKSUM_CHUNK_BYTES)?;
+        hasher.update(&chunk);
+        offset += chunk.len() as u64;
     }
     Ok(hasher.finalize())
 }
@@ -91,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_is_a_name_and_a_checksum() {
+    fn a_debug_link_has_a_name_and_a_checksum() {
         let link = parse_debug_link(b"libx.so.dbg\0\x78\x56\x34\x12").unwrap();
         assert_eq!(link, DebugLink { name: "libx.so.dbg".into(), crc32: 0x1234_5678 });
         let padded = parse_debug_link(b"a.dbg\0\0\0\x01\0\0\0").unwrap();
@@ -99,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_another_directory_is_none() {
+    fn a_debug_link_with_a_directory_is_ignored() {
         for name in ["/etc/shadow", "../x", "..", ".", "a/b", ""] {
             let mut bytes = name.as_bytes().to_vec();
             bytes.extend([0; 12]);
@@ -108,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_ends_too_early_is_none() {
+    fn a_truncated_link_is_ignored() {
         for bytes in [&b""[..], b"abc", b"abc\0", b"abc\0\x01\0\0"] {
             assert_eq!(parse_debug_link(bytes), None);
         }
@@ -117,14 +122,14 @@ mod tests {
     }
 
     #[test]
-    fn an_alternate_link_is_a_path_and_a_build_id() {
+    fn an_alternate_link_has_a_path_and_a_build_id() {
         let link = parse_alternate_link(b"../../.dwz/x.debug\0\xab\xcd").unwrap();
         assert_eq!(link.path, Path::new("../../.dwz/x.debug"));
         assert_eq!(link.build_id.to_string(), "abcd");
     }
 
     #[test]
-    fn the_checksum_is_that_of_the_linker() {
-        assert_eq!(crc32(&Image::Memory(b"123456789".to_vec())), Ok(0xcbf4_3926));
+    fn the_checksum_is_the_crc_32_of_the_linker() {
+        assert_eq!(compute_crc32(&Image::Memory(b"123456789".to_vec())), Ok(0xcbf4_3926));
     }
 }

@@ -1,24 +1,23 @@
-//! Names as people write them: Rust and C++ symbols demangled, everything bounded.
+//! Demangling of Rust and C++ symbol names, with limits on length and nesting.
 
 use std::fmt::{self, Write};
 
 use cpp_demangle::{BorrowedSymbol, DemangleOptions, ParseOptions};
 
-/// The longest name that is given out; longer ones are cut.
+/// The longest name that is returned. Longer ones are truncated.
 const MAX_NAME_BYTES: usize = 16 << 10;
 
-/// How deep a C++ name may nest. Real templates stay below; a stack of any size bears it.
+/// The maximum nesting of a C++ name. Real templates nest less, and any stack size suffices for it.
 const MAX_CPP_DEPTH: u32 = 96;
 
-/// The name of a function from its symbol: demangled when it is mangled, without a symbol version, and as
-/// text whatever its bytes are.
+/// Converts a symbol to a function name: demangled, without the symbol version, and with invalid UTF-8 replaced.
 pub fn demangle(symbol: &[u8]) -> String {
     let symbol = without_version(symbol);
     let text = String::from_utf8_lossy(symbol);
-    rust(&text).or_else(|| cpp(symbol)).unwrap_or_else(|| cut(text.into_owned()))
+    demangle_rust(&text).or_else(|| demangle_cpp(symbol)).unwrap_or_else(|| truncate_name(text.into_owned()))
 }
 
-/// `memcpy` of `memcpy@@GLIBC_2.14`: the version is the linker's business.
+/// `memcpy` for `memcpy@@GLIBC_2.14`.
 fn without_version(symbol: &[u8]) -> &[u8] {
     match memchr::memchr(b'@', symbol) {
         Some(length) if length > 0 => &symbol[..length],
@@ -26,15 +25,15 @@ fn without_version(symbol: &[u8]) -> &[u8] {
     }
 }
 
-fn rust(symbol: &str) -> Option<String> {
+fn demangle_rust(symbol: &str) -> Option<String> {
     let demangled = rustc_demangle::try_demangle(symbol).ok()?;
     let mut name = BoundedName::default();
-    // The alternate form leaves the hash out.
+    // The alternate form omits the hash.
     write!(name, "{demangled:#}").ok()?;
     Some(name.text)
 }
 
-fn cpp(symbol: &[u8]) -> Option<String> {
+fn demangle_cpp(symbol: &[u8]) -> Option<String> {
     if !symbol.starts_with(b"_Z") && !symbol.starts_with(b"_GLOBAL_") || symbol.len() > MAX_NAME_BYTES {
         return None;
     }
@@ -45,8 +44,8 @@ fn cpp(symbol: &[u8]) -> Option<String> {
     Some(name.text)
 }
 
-/// At most as much of a text as a name may have.
-pub fn cut(mut text: String) -> String {
+/// Truncates a name to the maximum length.
+pub(crate) fn truncate_name(mut text: String) -> String {
     let mut length = MAX_NAME_BYTES.min(text.len());
     while !text.is_char_boundary(length) {
         length -= 1;
@@ -55,7 +54,7 @@ pub fn cut(mut text: String) -> String {
     text
 }
 
-/// Takes text up to the limit and then fails: a short mangled name can stand for an endless one.
+/// Accepts text up to the limit and then fails: a short mangled name can expand to a name of exponential length.
 #[derive(Default)]
 struct BoundedName {
     text: String,
@@ -92,37 +91,37 @@ mod tests {
     }
 
     #[test]
-    fn other_names_stay_as_they_are() {
+    fn other_names_are_unchanged() {
         for name in ["main", "_start", "_Zebra", "_ZN", "_R", "Java_com_x", "", "@odd", "_ZN3fooE17h"] {
             assert_eq!(demangle(name.as_bytes()), name);
         }
     }
 
     #[test]
-    fn a_symbol_version_is_no_part_of_the_name() {
+    fn a_symbol_version_is_not_part_of_the_name() {
         assert_eq!(demangle(b"memcpy@@GLIBC_2.14"), "memcpy");
         assert_eq!(demangle(b"_ZN5space3fooEi@VERSION"), "space::foo(int)");
     }
 
     #[test]
-    fn names_that_are_no_text_become_text() {
+    fn invalid_utf_8_is_replaced() {
         assert_eq!(demangle(b"a\xffb"), "a\u{fffd}b");
     }
 
     #[test]
-    fn names_are_bounded() {
+    fn long_names_are_truncated() {
         assert_eq!(demangle(&vec![b'a'; 1 << 20]).len(), MAX_NAME_BYTES);
         assert!(demangle("ä".repeat(MAX_NAME_BYTES).as_bytes()).len() <= MAX_NAME_BYTES);
         assert!(demangle(&[b"_Z".as_slice(), &vec![b'P'; 1 << 16]].concat()).len() <= MAX_NAME_BYTES);
     }
 
     #[test]
-    fn a_name_that_doubles_with_every_level_stays_bounded() {
-        // Each level is a pair of the one before: 2 to the power of 60 names in all.
+    fn a_name_that_doubles_with_every_level_stays_within_the_limit() {
+        // Each level is a pair of the previous level, so that the size doubles.
         let mut symbol = b"_Z1f4pairI1AS0_E".to_vec();
         for level in 0..34_u8 {
-            let back = char::from_digit(u32::from(level) + 1, 36).unwrap().to_ascii_uppercase();
-            symbol.extend(format!("S_IS{back}_S{back}_E").bytes());
+            let reference = char::from_digit(u32::from(level) + 1, 36).unwrap().to_ascii_uppercase();
+            symbol.extend(format!("S_IS{reference}_S{reference}_E").bytes());
         }
         assert!(demangle(&symbol).len() <= MAX_NAME_BYTES);
     }

@@ -1,4 +1,4 @@
-//! Which names a file exports: they say what it is, whatever it is called.
+//! Exported symbol names (`.dynsym`), to identify a library by what it exports.
 
 use object::{
     LittleEndian,
@@ -6,21 +6,26 @@ use object::{
     pod,
 };
 
-use super::{Elf, ParseError, header::LE};
+use profiler_binary_reader::ParseError;
 
-/// The largest table that is read. Those of the largest libraries have a megabyte.
+use crate::{elf::Elf, header::LE};
+
+/// The largest symbol or string table that is read. Those of the largest libraries have a megabyte.
 const MAX_TABLE_BYTES: u64 = 16 << 20;
 
 impl Elf {
-    /// Those of the names that the file exports.
-    pub fn exported<'n>(&self, wanted: &[&'n str]) -> Result<Vec<&'n str>, ParseError> {
+    /// Returns the names among `wanted` that the file exports.
+    ///
+    /// # Errors
+    /// When the dynamic symbol table lies.
+    pub fn find_exports<'n>(&self, wanted: &[&'n str]) -> Result<Vec<&'n str>, ParseError> {
         let sections = self.sections()?;
-        let Some(table) = sections.of_type(elf::SHT_DYNSYM).filter(|section| section.is_stored()) else {
+        let Some(table) = sections.find_type(elf::SHT_DYNSYM).filter(|section| section.is_stored()) else {
             return Ok(Vec::new());
         };
         let strings = sections.get(table.header().sh_link.get(LE)).ok_or(ParseError::Malformed)?;
-        let strings = strings.raw(&self.image, MAX_TABLE_BYTES)?;
-        let symbols = table.raw(&self.image, MAX_TABLE_BYTES)?;
+        let strings = strings.raw(self.image(), MAX_TABLE_BYTES)?;
+        let symbols = table.raw(self.image(), MAX_TABLE_BYTES)?;
         let (symbols, _) = pod::slice_from_bytes::<Sym64<LittleEndian>>(
             &symbols,
             symbols.len() / size_of::<Sym64<LittleEndian>>(),
@@ -29,39 +34,40 @@ impl Elf {
         let defined = symbols.iter().filter(|symbol| symbol.st_shndx.get(LE) != elf::SHN_UNDEF);
         let names: Vec<_> =
             defined.filter_map(|symbol| strings.get(symbol.st_name.get(LE) as usize..)).collect();
-        let is_name = |at: &[u8], name: &str| {
-            at.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
+        let is_name = |tail: &[u8], name: &str| {
+            tail.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
         };
-        let is_exported = |name: &&str| names.iter().any(|at| is_name(at, name));
+        let is_exported = |name: &&str| names.iter().any(|tail| is_name(tail, name));
         Ok(wanted.iter().copied().filter(is_exported).collect())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::test_file::{TestFile, function};
     use profiler_binary_reader::Image;
 
-    fn exported<'n>(file: TestFile, wanted: &[&'n str]) -> Result<Vec<&'n str>, ParseError> {
-        Elf::parse(Image::Memory(file.bytes())).unwrap().exported(wanted)
+    use super::*;
+    use crate::test_file::{TestFile, function};
+
+    fn find_exports<'n>(file: TestFile, wanted: &[&'n str]) -> Result<Vec<&'n str>, ParseError> {
+        Elf::parse(Image::Memory(file.bytes())).unwrap().find_exports(wanted)
     }
 
     #[test]
-    fn a_whole_name_in_the_dynamic_table_is_exported() {
+    fn only_whole_names_in_the_dynamic_table_are_exports() {
         let symbols = [function("runtime_start", 0x1000, 8), function("other", 0x1010, 8)];
         let file = TestFile::with_code().symbols(elf::SHT_DYNSYM, &symbols);
         let wanted = ["other", "runtime", "runtime_start", "runtime_started"];
-        assert_eq!(exported(file, &wanted), Ok(vec!["other", "runtime_start"]));
+        assert_eq!(find_exports(file, &wanted), Ok(vec!["other", "runtime_start"]));
         let own = TestFile::with_code().symbols(elf::SHT_SYMTAB, &symbols);
-        assert_eq!(exported(own, &wanted), Ok(Vec::new()));
+        assert_eq!(find_exports(own, &wanted), Ok(Vec::new()));
     }
 
     #[test]
-    fn a_table_that_lies_is_malformed() {
+    fn a_table_with_a_wrong_size_is_malformed() {
         let symbols = [function("runtime_start", 0x1000, 8)];
         let mut file = TestFile::with_code().symbols(elf::SHT_DYNSYM, &symbols);
         file.set_section_size(3, 1 << 20);
-        assert_eq!(exported(file, &["runtime_start"]), Err(ParseError::Malformed));
+        assert_eq!(find_exports(file, &["runtime_start"]), Err(ParseError::Malformed));
     }
 }

@@ -1,4 +1,4 @@
-//! Where functions begin and end: a stripped file still says so in its call frame information.
+//! Function boundaries of stripped files, from the FDEs of `.eh_frame`.
 
 use std::ops::Range;
 
@@ -6,53 +6,58 @@ use gimli::{
     BaseAddresses, CieOrFde, CommonInformationEntry, EhFrame, EndianSlice, LittleEndian, UnwindSection,
 };
 
-use super::{CallFrames, Elf, ParseError, Sections};
 use profiler_addresses::ElfAddress;
+use profiler_binary_reader::ParseError;
 
-/// Several times the `.eh_frame` of the largest libraries.
+use crate::{call_frames::CallFrames, elf::Elf, section::Sections};
+
+/// The largest `.eh_frame`: several times that of the largest libraries.
 const MAX_SECTION_BYTES: u64 = 32 << 20;
 
-/// Descriptions that functions share. Linkers leave a handful, but some merge none: one for each object file.
-const MAX_SHARED_DESCRIPTIONS: usize = 16 << 10;
+/// The number of CIEs. Most linkers merge them to a handful; some keep one for each object file.
+const MAX_CIES_PER_SECTION: usize = 16 << 10;
 
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
-type SharedDescription<'a> = CommonInformationEntry<Bytes<'a>>;
+type Cie<'a> = CommonInformationEntry<Bytes<'a>>;
 
-/// The functions of one file, by where they begin.
+/// The address ranges of the functions of one file, sorted.
 #[derive(Debug, Default)]
 pub struct FunctionRanges(Vec<Range<u64>>);
 
 impl FunctionRanges {
-    /// Reads them; empty where the file has no `.eh_frame`. Of the functions that all files together may have there
-    /// are `left`.
+    /// Reads the FDEs; empty when the file has no `.eh_frame`. `left` is the number of functions that may still be read of
+    /// all files.
+    ///
+    /// # Errors
+    /// When `.eh_frame` cannot be read or a limit is exceeded.
     pub fn read(elf: &Elf, left: &mut u64) -> Result<Self, ParseError> {
-        // Without sections there are segments still.
+        // Without section headers, the program headers locate `.eh_frame`.
         let sections = elf.sections().unwrap_or_else(|_| Sections::default());
         match elf.eh_frame(&sections, MAX_SECTION_BYTES)? {
-            Some(frames) => Self::of(&frames, left),
+            Some(frames) => Self::from_call_frames(&frames, left),
             None => Ok(Self::default()),
         }
     }
 
-    /// What follows a malformed entry is left out: where it would begin is not known.
-    fn of(frames: &CallFrames, left: &mut u64) -> Result<Self, ParseError> {
+    /// Stops at the first entry with a malformed header: the start of the next entry is unknown.
+    fn from_call_frames(frames: &CallFrames, left: &mut u64) -> Result<Self, ParseError> {
         let section = EhFrame::new(&frames.bytes, LittleEndian);
         let bases = BaseAddresses::default().set_eh_frame(frames.address.0);
-        let mut shared: Vec<(usize, SharedDescription<'_>)> = Vec::new();
+        let mut cies: Vec<(usize, Cie<'_>)> = Vec::new();
         let mut ranges = Vec::new();
         let mut entries = section.entries(&bases);
         while let Ok(Some(entry)) = entries.next() {
             match entry {
-                CieOrFde::Cie(cie) if shared.len() < MAX_SHARED_DESCRIPTIONS => {
-                    shared.push((cie.offset(), cie));
+                CieOrFde::Cie(cie) if cies.len() < MAX_CIES_PER_SECTION => {
+                    cies.push((cie.offset(), cie));
                 }
                 CieOrFde::Cie(_) => return Err(ParseError::TooLarge),
                 CieOrFde::Fde(entry) => {
-                    let parsed = entry.parse(|_, _, offset| find_shared(&shared, offset.0));
+                    let parsed = entry.parse(|_, _, offset| find_cie(&cies, offset.0));
                     let Ok(function) = parsed else { continue };
                     *left = left.checked_sub(1).ok_or(ParseError::TooLarge)?;
                     let start = function.initial_address();
-                    // A linker that drops a function leaves its description, at address 0.
+                    // A linker that discards a function can keep its FDE, with address 0.
                     if start > 0 && function.len() > 0 {
                         ranges.push(start..start.saturating_add(function.len()));
                     }
@@ -64,64 +69,59 @@ impl FunctionRanges {
         Ok(Self(ranges))
     }
 
-    /// Where the function begins that the code at `address` belongs to.
-    pub fn start_at(&self, address: ElfAddress) -> Option<ElfAddress> {
+    /// The start of the function that contains `address`.
+    pub fn find_start(&self, address: ElfAddress) -> Option<ElfAddress> {
         let until = self.0.partition_point(|range| range.start <= address.0);
         let nearest = self.0.get(until.checked_sub(1)?)?;
         (address.0 < nearest.end).then_some(ElfAddress(nearest.start))
     }
 }
 
-/// Parsed once, however many functions refer to it: a file that lies could make it as long as the section.
-fn find_shared<'a>(
-    shared: &[(usize, SharedDescription<'a>)],
-    offset: usize,
-) -> gimli::Result<SharedDescription<'a>> {
-    let index = shared.binary_search_by_key(&offset, |(offset, _)| *offset);
-    let found = index.ok().and_then(|index| shared.get(index));
-    found.map(|(_, description)| description.clone()).ok_or(gimli::Error::NotCiePointer(offset as u64))
+/// Looks up a parsed CIE. Each is parsed once for all FDEs: a hostile one can be as long as the section.
+fn find_cie<'a>(cies: &[(usize, Cie<'a>)], offset: usize) -> gimli::Result<Cie<'a>> {
+    let index = cies.binary_search_by_key(&offset, |(offset, _)| *offset);
+    let found = index.ok().and_then(|index| cies.get(index));
+    found.map(|(_, cie)| cie.clone()).ok_or(gimli::Error::NotCiePointer(offset as u64))
 }
 
 #[cfg(test)]
 mod tests {
     use object::elf::SHT_PROGBITS;
 
-    use super::{
-        super::{
-            Image,
-            test_file::{TestFile, eh_frame, mapping_at},
-        },
-        *,
-    };
+    use profiler_addresses::RuntimeAddress;
+    use profiler_binary_reader::Image;
+
+    use super::*;
+    use crate::test_file::{TestFile, eh_frame, mapping_at};
 
     fn read(section: Vec<u8>, left: &mut u64) -> Result<FunctionRanges, ParseError> {
         let file = TestFile::with_code().with(".eh_frame", SHT_PROGBITS, section);
         FunctionRanges::read(&Elf::parse(Image::Memory(file.bytes())).unwrap(), left)
     }
 
-    fn start_at(functions: &[(u32, u32)], address: u64) -> Option<u64> {
+    fn find_start(functions: &[(u32, u32)], address: u64) -> Option<u64> {
         let ranges = read(eh_frame(functions), &mut 100).unwrap();
-        ranges.start_at(ElfAddress(address)).map(|start| start.0)
+        ranges.find_start(ElfAddress(address)).map(|start| start.0)
     }
 
     #[test]
-    fn an_address_belongs_to_the_function_around_it_and_to_no_neighbour() {
+    fn an_address_belongs_to_the_function_that_contains_it() {
         let functions = [(0x1040, 0x10), (0x1000, 0x20)];
-        assert_eq!(start_at(&functions, 0x1000), Some(0x1000));
-        assert_eq!(start_at(&functions, 0x101f), Some(0x1000));
-        assert_eq!(start_at(&functions, 0x1020), None);
-        assert_eq!(start_at(&functions, 0x1041), Some(0x1040));
-        assert_eq!(start_at(&functions, 0xfff), None);
-        assert_eq!(start_at(&functions, u64::MAX), None);
+        assert_eq!(find_start(&functions, 0x1000), Some(0x1000));
+        assert_eq!(find_start(&functions, 0x101f), Some(0x1000));
+        assert_eq!(find_start(&functions, 0x1020), None);
+        assert_eq!(find_start(&functions, 0x1041), Some(0x1040));
+        assert_eq!(find_start(&functions, 0xfff), None);
+        assert_eq!(find_start(&functions, u64::MAX), None);
     }
 
     #[test]
-    fn a_function_that_the_linker_dropped_is_nowhere() {
-        assert_eq!(start_at(&[(0, 0x2000)], 0x1000), None);
+    fn an_fde_of_a_discarded_function_is_ignored() {
+        assert_eq!(find_start(&[(0, 0x2000)], 0x1000), None);
     }
 
     #[test]
-    fn a_section_that_ends_anywhere_or_lies_is_an_answer_and_no_panic() {
+    fn a_truncated_or_changed_section_does_not_panic() {
         let whole = eh_frame(&[(0x1000, 0x20), (0x1040, 0x10)]);
         for length in 0..whole.len() {
             let _ = read(whole[..length].to_vec(), &mut 100);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_read_until_there_were_too_many() {
+    fn functions_are_read_until_the_limit() {
         let mut left = 3;
         assert!(read(eh_frame(&[(0x1000, 1), (0x1001, 1)]), &mut left).is_ok());
         assert_eq!(left, 1);
@@ -145,14 +145,13 @@ mod tests {
 
     #[test]
     fn functions_of_the_running_program_are_found() {
-        let elf = Image::of_file(std::fs::File::open("/proc/self/exe").unwrap());
+        let elf = Image::from_file(std::fs::File::open("/proc/self/exe").unwrap());
         let elf = Elf::parse(elf.unwrap()).unwrap();
         let ranges = FunctionRanges::read(&elf, &mut { u64::MAX }).unwrap();
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let entry = eh_frame as fn(&[(u32, u32)]) -> Vec<u8> as usize as u64;
         let (start, offset) = mapping_at(&maps, entry).unwrap();
-        let address =
-            |address| elf.address(start, offset, profiler_addresses::RuntimeAddress(address)).unwrap();
-        assert_eq!(ranges.start_at(address(entry + 8)), Some(address(entry)));
+        let address = |address| elf.address(start, offset, RuntimeAddress(address)).unwrap();
+        assert_eq!(ranges.find_start(address(entry + 8)), Some(address(entry)));
     }
 }

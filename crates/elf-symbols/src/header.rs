@@ -1,4 +1,4 @@
-//! The file header, and where it says the program and section headers are.
+//! The ELF file header, and the program and section headers.
 
 use object::{
     LittleEndian,
@@ -8,47 +8,45 @@ use object::{
 
 use profiler_binary_reader::{Image, ParseError};
 
-pub(super) type ProgramHeader = ProgramHeader64<LittleEndian>;
-pub(super) type SectionHeader = SectionHeader64<LittleEndian>;
+use crate::machine::Machine;
 
-pub(super) const LE: LittleEndian = LittleEndian;
+pub(crate) type ProgramHeader = ProgramHeader64<LittleEndian>;
+pub(crate) type SectionHeader = SectionHeader64<LittleEndian>;
+
+pub(crate) const LE: LittleEndian = LittleEndian;
 
 /// More program headers than any linker writes.
 const MAX_PROGRAM_HEADERS: u64 = 1024;
 
-/// More section headers than any linker writes into what can run.
+/// More section headers than any linker writes into a program or a shared object.
 const MAX_SECTION_HEADERS: u64 = 1 << 16;
 
-#[cfg(target_arch = "x86_64")]
-pub(super) const MACHINE: elf::Machine = elf::EM_X86_64;
-#[cfg(target_arch = "aarch64")]
-pub(super) const MACHINE: elf::Machine = elf::EM_AARCH64;
-
-/// Where the tables of the file are.
+/// The fields of the file header that locate the other headers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Header {
-    pub(super) machine: elf::Machine,
+pub(crate) struct Header {
+    pub(crate) machine: Machine,
     program_offset: u64,
     program_count: u64,
     section_offset: u64,
     section_count: u64,
-    /// The section that holds the sections' names.
-    pub(super) section_names: u32,
+    /// The index of the section with the section names.
+    pub(crate) section_names: u32,
 }
 
 impl Header {
-    pub(super) fn read(image: &Image) -> Result<Self, ParseError> {
+    pub(crate) fn read(image: &Image) -> Result<Self, ParseError> {
         let header: FileHeader64<LittleEndian> = read_record(image, 0).map_err(|_| ParseError::NotElf)?;
         let ident = &header.e_ident;
-        let of_this_machine = ident.magic == elf::ELFMAG
+        let machine = Machine::HOST;
+        let is_supported = ident.magic == elf::ELFMAG
             && ident.class == elf::ELFCLASS64
             && ident.data == elf::ELFDATA2LSB
-            && header.e_machine.get(LE) == MACHINE;
-        if !of_this_machine {
+            && header.e_machine.get(LE) == machine.elf_value();
+        if !is_supported {
             return Err(ParseError::NotElf);
         }
         let mut found = Self {
-            machine: header.e_machine.get(LE),
+            machine,
             program_offset: header.e_phoff.get(LE),
             program_count: header.e_phnum.get(LE).into(),
             section_offset: header.e_shoff.get(LE),
@@ -58,14 +56,14 @@ impl Header {
         if found.section_offset == 0 {
             found.section_count = 0;
         } else {
-            found.extend(image)?;
+            found.apply_extensions(image)?;
         }
         found.check_entry_sizes(header.e_phentsize.get(LE).into(), header.e_shentsize.get(LE).into())
     }
 
-    /// Counts that do not fit into their fields stand in the first section header (System V gABI, chapters
+    /// Replaces counts that do not fit into their fields by those in the first section header (System V gABI, chapters
     /// "ELF Header" and "Sections").
-    fn extend(&mut self, image: &Image) -> Result<(), ParseError> {
+    fn apply_extensions(&mut self, image: &Image) -> Result<(), ParseError> {
         let overflows = self.section_count == 0
             || self.section_names == u32::from(elf::SHN_XINDEX.0)
             || self.program_count == u64::from(elf::PN_XNUM);
@@ -86,16 +84,16 @@ impl Header {
     }
 
     fn check_entry_sizes(self, program: usize, section: usize) -> Result<Self, ParseError> {
-        let program_is_right = self.program_count == 0 || program == size_of::<ProgramHeader>();
-        let section_is_right = self.section_count == 0 || section == size_of::<SectionHeader>();
-        if program_is_right && section_is_right { Ok(self) } else { Err(ParseError::Malformed) }
+        let is_program_size_valid = self.program_count == 0 || program == size_of::<ProgramHeader>();
+        let is_section_size_valid = self.section_count == 0 || section == size_of::<SectionHeader>();
+        if is_program_size_valid && is_section_size_valid { Ok(self) } else { Err(ParseError::Malformed) }
     }
 
-    pub(super) fn program_headers(&self, image: &Image) -> Result<Vec<ProgramHeader>, ParseError> {
+    pub(crate) fn program_headers(&self, image: &Image) -> Result<Vec<ProgramHeader>, ParseError> {
         read_table(image, self.program_offset, self.program_count, MAX_PROGRAM_HEADERS)
     }
 
-    pub(super) fn section_headers(&self, image: &Image) -> Result<Vec<SectionHeader>, ParseError> {
+    pub(crate) fn section_headers(&self, image: &Image) -> Result<Vec<SectionHeader>, ParseError> {
         read_table(image, self.section_offset, self.section_count, MAX_SECTION_HEADERS)
     }
 }
@@ -108,7 +106,7 @@ fn read_table<T: Pod>(image: &Image, offset: u64, count: u64, limit: u64) -> Res
     pod::slice_from_all_bytes(&bytes).map(<[T]>::to_vec).map_err(|()| ParseError::Malformed)
 }
 
-/// A record of a fixed layout.
+/// Reads a record of fixed layout.
 fn read_record<T: Pod>(image: &Image, offset: u64) -> Result<T, ParseError> {
     let bytes = image.read(offset, size_of::<T>() as u64, u64::MAX)?;
     pod::from_bytes::<T>(&bytes).map(|(record, _)| *record).map_err(|_| ParseError::Malformed)
@@ -116,27 +114,28 @@ fn read_record<T: Pod>(image: &Image, offset: u64) -> Result<T, ParseError> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::test_file::TestFile, *};
+    use super::*;
+    use crate::test_file::TestFile;
 
     fn read(bytes: Vec<u8>) -> Result<Header, ParseError> {
         Header::read(&Image::Memory(bytes))
     }
 
     #[test]
-    fn only_files_of_this_machine_are_taken() {
+    fn only_files_of_this_machine_are_accepted() {
         let bytes = TestFile::typical().bytes();
         assert!(read(bytes.clone()).is_ok());
-        for (offset, what) in [(0, "magic"), (4, "class"), (5, "byte order"), (18, "machine")] {
+        for (offset, field) in [(0, "magic"), (4, "class"), (5, "byte order"), (18, "machine")] {
             let mut changed = bytes.clone();
             changed[offset] ^= 3;
-            assert_eq!(read(changed).unwrap_err(), ParseError::NotElf, "{what}");
+            assert_eq!(read(changed).unwrap_err(), ParseError::NotElf, "{field}");
         }
         assert_eq!(read(Vec::new()).unwrap_err(), ParseError::NotElf);
         assert_eq!(read(b"#!/bin/sh".to_vec()).unwrap_err(), ParseError::NotElf);
     }
 
     #[test]
-    fn a_table_of_four_billion_sections_takes_no_memory() {
+    fn a_table_of_four_billion_sections_allocates_nothing() {
         let mut bytes = TestFile::typical().bytes();
         let sections = u64::from_le_bytes(bytes[0x28..0x30].try_into().unwrap());
         bytes[0x3c..0x3e].fill(0);
@@ -148,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_beyond_the_end_are_malformed() {
+    fn header_tables_beyond_the_end_of_the_file_are_malformed() {
         let mut bytes = TestFile::typical().bytes();
         bytes[0x20..0x28].copy_from_slice(&(u64::MAX - 8).to_le_bytes());
         let image = Image::Memory(bytes);

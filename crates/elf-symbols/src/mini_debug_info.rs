@@ -1,34 +1,39 @@
-//! `.gnu_debugdata`: an ELF file inside the file, packed with xz, that holds the symbols `.dynsym` lacks.
+//! MiniDebugInfo: the xz-compressed ELF file in `.gnu_debugdata`, with the function symbols that `.dynsym` lacks.
 
 use std::io::Read;
 
 use lzma_rust2::XzReader;
 
-use super::{Elf, Image, ParseError, Sections};
+use profiler_binary_reader::{Image, ParseError};
 
-/// The packed file of a whole C++ runtime is below a tenth of this.
-const MAX_PACKED_BYTES: u64 = 16 << 20;
+use crate::{elf::Elf, section::Sections};
 
-/// The unpacked file, likewise.
-const MAX_UNPACKED_BYTES: u64 = 64 << 20;
+/// The largest section. That of a C++ runtime is below a tenth of this.
+const MAX_COMPRESSED_BYTES: u64 = 16 << 20;
 
-/// What unpacking may use for its dictionary: xz's greatest preset needs as much.
+/// The largest decompressed file. That of a C++ runtime is below a tenth of this.
+const MAX_DECOMPRESSED_BYTES: u64 = 64 << 20;
+
+/// The largest xz dictionary: that of the highest preset.
 const MAX_DICTIONARY_KIB: u32 = 65 << 10;
 
 impl Elf {
-    /// The file inside the file, if there is one.
+    /// Decompresses and parses `.gnu_debugdata`; `None` when the file has no such section.
+    ///
+    /// # Errors
+    /// When the section is damaged or exceeds a limit.
     pub fn mini_debug_info(&self, sections: &Sections) -> Result<Option<Self>, ParseError> {
         let Some(section) = sections.find(b".gnu_debugdata") else { return Ok(None) };
-        let unpacked = unpack(&section.raw(self.image(), MAX_PACKED_BYTES)?, MAX_UNPACKED_BYTES)?;
-        Self::parse(Image::Memory(unpacked)).map(Some)
+        let compressed = section.raw(self.image(), MAX_COMPRESSED_BYTES)?;
+        Self::parse(Image::Memory(decompress(&compressed, MAX_DECOMPRESSED_BYTES)?)).map(Some)
     }
 }
 
-fn unpack(packed: &[u8], limit: u64) -> Result<Vec<u8>, ParseError> {
-    let mut unpacked = Vec::new();
-    let reader = XzReader::new_mem_limit(packed, false, MAX_DICTIONARY_KIB);
-    reader.take(limit + 1).read_to_end(&mut unpacked).map_err(|_| ParseError::Malformed)?;
-    if unpacked.len() as u64 > limit { Err(ParseError::TooLarge) } else { Ok(unpacked) }
+fn decompress(compressed: &[u8], limit: u64) -> Result<Vec<u8>, ParseError> {
+    let mut decompressed = Vec::new();
+    let reader = XzReader::new_mem_limit(compressed, false, MAX_DICTIONARY_KIB);
+    reader.take(limit + 1).read_to_end(&mut decompressed).map_err(|_| ParseError::Malformed)?;
+    if decompressed.len() as u64 > limit { Err(ParseError::TooLarge) } else { Ok(decompressed) }
 }
 
 #[cfg(test)]
@@ -38,26 +43,25 @@ mod tests {
     use lzma_rust2::{XzOptions, XzWriter};
     use object::elf;
 
-    use super::{
-        super::{
-            SymbolTable, TableKind,
-            test_file::{TestFile, function},
-        },
-        *,
-    };
     use profiler_addresses::ElfAddress;
 
-    fn pack(bytes: &[u8]) -> Vec<u8> {
+    use super::*;
+    use crate::{
+        symbol_table::{SymbolTable, TableKind},
+        test_file::{TestFile, function},
+    };
+
+    fn compress(bytes: &[u8]) -> Vec<u8> {
         let mut writer = XzWriter::new(Vec::new(), XzOptions::with_preset(0)).unwrap();
         writer.write_all(bytes).unwrap();
         writer.finish().unwrap()
     }
 
     #[test]
-    fn the_symbols_of_the_packed_file_are_found() {
+    fn the_symbols_of_the_inner_file_are_found() {
         let inner =
             TestFile::with_code().symbols(elf::SHT_SYMTAB, &[function("hidden", 0x1100, 0x10)]).bytes();
-        let outer = TestFile::with_code().with(".gnu_debugdata", elf::SHT_PROGBITS, pack(&inner)).bytes();
+        let outer = TestFile::with_code().with(".gnu_debugdata", elf::SHT_PROGBITS, compress(&inner)).bytes();
         let outer = Elf::parse(Image::Memory(outer)).unwrap();
         let inner = outer.mini_debug_info(&outer.sections().unwrap()).unwrap().unwrap();
         let table =
@@ -68,28 +72,28 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_the_section_has_none() {
+    fn a_file_without_the_section_has_no_mini_debug_info() {
         let elf = Elf::parse(Image::Memory(TestFile::with_code().bytes())).unwrap();
         assert!(elf.mini_debug_info(&elf.sections().unwrap()).unwrap().is_none());
     }
 
     #[test]
-    fn what_unpacks_to_more_than_the_limit_is_refused() {
-        let packed = pack(&[0; 100_000]);
-        assert_eq!(unpack(&packed, 100_000).unwrap().len(), 100_000);
-        assert_eq!(unpack(&packed, 99_999), Err(ParseError::TooLarge));
+    fn content_beyond_the_limit_is_refused() {
+        let compressed = compress(&[0; 100_000]);
+        assert_eq!(decompress(&compressed, 100_000).unwrap().len(), 100_000);
+        assert_eq!(decompress(&compressed, 99_999), Err(ParseError::TooLarge));
     }
 
     #[test]
-    fn damaged_packing_is_malformed() {
-        let packed = pack(&[7; 5000]);
-        for length in 1..packed.len() {
-            assert!(unpack(&packed[..length], 10_000).is_err(), "{length}");
+    fn damaged_content_is_malformed() {
+        let compressed = compress(&[7; 5000]);
+        for length in 1..compressed.len() {
+            assert!(decompress(&compressed[..length], 10_000).is_err(), "{length}");
         }
-        for position in 0..packed.len() {
-            let mut damaged = packed.clone();
+        for position in 0..compressed.len() {
+            let mut damaged = compressed.clone();
             damaged[position] ^= 0x55;
-            let _ = unpack(&damaged, 10_000);
+            let _ = decompress(&damaged, 10_000);
         }
     }
 
@@ -99,6 +103,6 @@ mod tests {
         options.lzma_options.dict_size = (MAX_DICTIONARY_KIB + 1) << 11;
         let mut writer = XzWriter::new(Vec::new(), options).unwrap();
         writer.write_all(b"small").unwrap();
-        assert_eq!(unpack(&writer.finish().unwrap(), 100), Err(ParseError::Malformed));
+        assert_eq!(decompress(&writer.finish().unwrap(), 100), Err(ParseError::Malformed));
     }
 }

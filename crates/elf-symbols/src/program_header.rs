@@ -1,4 +1,4 @@
-//! Loaded segments (`PT_LOAD`) and the place of `.eh_frame_hdr`, from the program headers.
+//! Program headers: loaded segments (`PT_LOAD`) and the segment of `.eh_frame_hdr` (`PT_GNU_EH_FRAME`).
 
 use object::elf;
 use profiler_addresses::{ElfAddress, FileOffset};
@@ -6,12 +6,12 @@ use profiler_binary_reader::Segment;
 
 use crate::header::{LE, ProgramHeader};
 
-/// The segments among the program headers.
+/// The loaded segments.
 pub(crate) fn loaded(programs: &[ProgramHeader]) -> Vec<Segment> {
     of_type(programs, elf::PT_LOAD).collect()
 }
 
-/// The segment that says where `.eh_frame` is.
+/// The segment of `.eh_frame_hdr`, which points to `.eh_frame`.
 pub(crate) fn eh_frame_header(programs: &[ProgramHeader]) -> Option<Segment> {
     of_type(programs, elf::PT_GNU_EH_FRAME).next()
 }

@@ -1,4 +1,4 @@
-//! Section headers by name and type, and what the sections hold, unpacked.
+//! Section headers by name and type, and decompressed section contents (`SHF_COMPRESSED`, `.zdebug_*`).
 
 use std::{borrow::Cow, ops::Range, sync::Arc};
 
@@ -9,16 +9,15 @@ use object::{
     read::{CompressedData, CompressionFormat},
 };
 
-use super::{
-    Image, ParseError,
-    header::{Header, LE, SectionHeader},
-};
 use profiler_addresses::ElfAddress;
+use profiler_binary_reader::{Image, ParseError};
 
-/// The names of a few dozen sections: more is a lie.
+use crate::header::{Header, LE, SectionHeader};
+
+/// The size of the section name table. Real files have a few dozen names.
 const MAX_NAME_TABLE_BYTES: u64 = 4 << 20;
 
-/// The section headers of a file with their names.
+/// The section headers of a file, with the section names.
 #[derive(Debug, Default)]
 pub struct Sections {
     headers: Vec<SectionHeader>,
@@ -30,7 +29,7 @@ pub struct Sections {
 pub struct Section<'a>(&'a SectionHeader);
 
 impl Sections {
-    pub(super) fn read(image: &Image, header: &Header) -> Result<Self, ParseError> {
+    pub(crate) fn read(image: &Image, header: &Header) -> Result<Self, ParseError> {
         let headers = header.section_headers(image)?;
         let names = match headers.get(header.section_names as usize) {
             Some(names) => Section(names).raw(image, MAX_NAME_TABLE_BYTES)?,
@@ -39,36 +38,36 @@ impl Sections {
         Ok(Self { headers, names })
     }
 
-    /// The first section of that name.
+    /// The first section with a name.
     pub fn find(&self, name: &[u8]) -> Option<Section<'_>> {
         self.iter().find(|section| self.name(*section) == name)
     }
 
-    /// The first section of that type.
-    pub(super) fn of_type(&self, kind: SectionType) -> Option<Section<'_>> {
+    /// The first section with a type.
+    pub(crate) fn find_type(&self, kind: SectionType) -> Option<Section<'_>> {
         self.iter().find(|section| section.0.sh_type.get(LE) == kind)
     }
 
-    /// The section with that number.
-    pub(super) fn get(&self, index: u32) -> Option<Section<'_>> {
+    /// The section with an index.
+    pub(crate) fn get(&self, index: u32) -> Option<Section<'_>> {
         self.headers.get(index as usize).map(Section)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = Section<'_>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Section<'_>> {
         self.headers.iter().map(Section)
     }
 
-    /// Whether the file has DWARF of its own. A stripped file has not, and one that was split off keeps the
-    /// header of every section but the bytes of few.
+    /// Whether the file contains DWARF. A debug file keeps the headers of all sections but the bytes of few, so that a header
+    /// without bytes does not count.
     pub fn has_dwarf(&self) -> bool {
         [&b".debug_info"[..], b".zdebug_info"]
             .iter()
             .any(|name| self.find(name).is_some_and(|found| found.is_stored()))
     }
 
-    /// Whether the file has a full symbol table.
+    /// Whether the file has a full symbol table (`.symtab`).
     pub fn has_symbol_table(&self) -> bool {
-        self.of_type(elf::SHT_SYMTAB).is_some()
+        self.find_type(elf::SHT_SYMTAB).is_some()
     }
 
     fn name(&self, section: Section<'_>) -> &[u8] {
@@ -78,96 +77,98 @@ impl Sections {
 }
 
 impl Section<'_> {
-    pub(super) fn header(&self) -> &SectionHeader {
+    pub(crate) fn header(&self) -> &SectionHeader {
         self.0
     }
 
-    /// Whether the file holds its bytes.
-    pub(super) fn is_stored(&self) -> bool {
+    /// Whether the file contains the bytes of the section.
+    pub(crate) fn is_stored(&self) -> bool {
         self.0.sh_type.get(LE) != elf::SHT_NOBITS && self.0.sh_size.get(LE) > 0
     }
 
-    /// Where it begins in memory.
+    /// The address of the first byte in memory.
     pub fn address(&self) -> ElfAddress {
         ElfAddress(self.0.sh_addr.get(LE))
     }
 
-    /// The addresses it takes in memory.
+    /// The address range in memory.
     pub fn addresses(&self) -> Range<u64> {
         let start = self.address().0;
         start..start.saturating_add(self.0.sh_size.get(LE))
     }
 
-    /// Whether it holds code, here or in the file this one was split off from.
-    pub(super) fn is_code(&self) -> bool {
+    /// Whether the section is code, in this file or in the stripped file that belongs to it.
+    pub(crate) fn is_code(&self) -> bool {
         self.0.sh_flags.get(LE).contains(elf::SHF_ALLOC | elf::SHF_EXECINSTR)
     }
 
-    /// The bytes as they stand in the file.
-    pub(super) fn raw(&self, image: &Image, limit: u64) -> Result<Vec<u8>, ParseError> {
+    /// Reads the bytes of the section as stored, at most `limit`.
+    pub(crate) fn raw(&self, image: &Image, limit: u64) -> Result<Vec<u8>, ParseError> {
         if !self.is_stored() {
             return Ok(Vec::new());
         }
         image.read(self.0.sh_offset.get(LE), self.0.sh_size.get(LE), limit)
     }
 
-    /// The contents, unpacked, at most `limit` bytes.
-    pub fn contents(&self, image: &Image, limit: u64) -> Result<Arc<[u8]>, ParseError> {
+    /// Reads the contents, decompressed, at most `limit` bytes.
+    pub(crate) fn contents(&self, image: &Image, limit: u64) -> Result<Arc<[u8]>, ParseError> {
         if !self.is_stored() {
             return Ok(Arc::default());
         }
         let (offset, size) = (self.0.sh_offset.get(LE), self.0.sh_size.get(LE));
         if self.0.sh_flags.get(LE).contains(elf::SHF_COMPRESSED) {
-            return unpack(&self.raw(image, limit)?, limit);
+            return decompress_gabi(&self.raw(image, limit)?, limit);
         }
         let is_gnu_zlib = size >= GNU_ZLIB_HEADER_BYTES as u64
             && image.read(offset, GNU_ZLIB_MAGIC.len() as u64, u64::MAX)? == GNU_ZLIB_MAGIC;
         if is_gnu_zlib {
-            return unpack_gnu_zlib(&self.raw(image, limit)?, limit);
+            return decompress_gnu_zlib(&self.raw(image, limit)?, limit);
         }
         image.read_shared(offset, size, limit)
     }
 }
 
-/// A section with `SHF_COMPRESSED`: a header, then the packed bytes (System V gABI, "Section Compression").
-fn unpack(bytes: &[u8], limit: u64) -> Result<Arc<[u8]>, ParseError> {
+/// Decompresses a section with `SHF_COMPRESSED`: a header, then the compressed bytes (System V gABI, "Section
+/// Compression").
+fn decompress_gabi(bytes: &[u8], limit: u64) -> Result<Arc<[u8]>, ParseError> {
     let header = pod::from_bytes::<CompressionHeader64<LittleEndian>>(bytes);
-    let (header, packed) = header.map_err(|()| ParseError::Malformed)?;
+    let (header, compressed) = header.map_err(|()| ParseError::Malformed)?;
     let format = match header.ch_type.get(LE) {
         elf::ELFCOMPRESS_ZLIB => CompressionFormat::Zlib,
         elf::ELFCOMPRESS_ZSTD => CompressionFormat::Zstandard,
         _ => return Err(ParseError::Malformed),
     };
-    decompress(format, packed, header.ch_size.get(LE), limit)
+    decompress(format, compressed, header.ch_size.get(LE), limit)
 }
 
 const GNU_ZLIB_MAGIC: &[u8] = b"ZLIB";
 const GNU_ZLIB_HEADER_BYTES: usize = 12;
 
-/// The older form, sections named `.zdebug_*`: `ZLIB`, the size as eight bytes big endian, the packed bytes.
-fn unpack_gnu_zlib(bytes: &[u8], limit: u64) -> Result<Arc<[u8]>, ParseError> {
-    let (header, packed) = bytes.split_at_checked(GNU_ZLIB_HEADER_BYTES).ok_or(ParseError::Malformed)?;
+/// Decompresses a section in the older GNU format, named `.zdebug_*`: `ZLIB`, the size as eight bytes big-endian, the
+/// compressed bytes.
+fn decompress_gnu_zlib(bytes: &[u8], limit: u64) -> Result<Arc<[u8]>, ParseError> {
+    let (header, compressed) = bytes.split_at_checked(GNU_ZLIB_HEADER_BYTES).ok_or(ParseError::Malformed)?;
     let size = header.last_chunk().map(|size| u64::from_be_bytes(*size)).ok_or(ParseError::Malformed)?;
-    decompress(CompressionFormat::Zlib, packed, size, limit)
+    decompress(CompressionFormat::Zlib, compressed, size, limit)
 }
 
-/// What deflate makes of a byte at most; zstd could make more, but not of a section that means something. The size
-/// that is stated is taken in memory before the first byte is unpacked.
-const MAX_PACKING: u64 = 1032;
+/// The maximum compression ratio of deflate. zstd can exceed it, but not for meaningful sections. The stated size is
+/// allocated before decompression, so that it must be plausible.
+const MAX_COMPRESSION_RATIO: u64 = 1032;
 
 fn decompress(
     format: CompressionFormat,
-    packed: &[u8],
-    unpacked_bytes: u64,
+    compressed: &[u8],
+    uncompressed_bytes: u64,
     limit: u64,
 ) -> Result<Arc<[u8]>, ParseError> {
-    if unpacked_bytes > limit {
+    if uncompressed_bytes > limit {
         return Err(ParseError::TooLarge);
     }
-    if unpacked_bytes / MAX_PACKING > packed.len() as u64 {
+    if uncompressed_bytes / MAX_COMPRESSION_RATIO > compressed.len() as u64 {
         return Err(ParseError::Malformed);
     }
-    let data = CompressedData { format, data: packed, uncompressed_size: unpacked_bytes };
+    let data = CompressedData { format, data: compressed, uncompressed_size: uncompressed_bytes };
     data.decompress().map(Cow::into_owned).map(Arc::from).map_err(|_| ParseError::Malformed)
 }
 
@@ -175,10 +176,8 @@ fn decompress(
 mod tests {
     use std::io::Write;
 
-    use super::{
-        super::{Elf, test_file::TestFile},
-        *,
-    };
+    use super::*;
+    use crate::{elf::Elf, test_file::TestFile};
 
     const TEXT: &[u8] = b"some text, some text, some text";
 
@@ -195,12 +194,12 @@ mod tests {
     }
 
     #[test]
-    fn contents_are_unpacked_whatever_they_are_packed_with() {
+    fn contents_are_decompressed_whatever_the_format() {
         let plain = TestFile::with_code().with(".plain", elf::SHT_PROGBITS, TEXT.to_vec());
         assert_eq!(contents(plain, ".plain", 100).unwrap(), TEXT);
 
-        let packed = TestFile::with_code().compressed(".zlib", elf::ELFCOMPRESS_ZLIB, 31, &zlib(TEXT));
-        assert_eq!(contents(packed, ".zlib", 100).unwrap(), TEXT);
+        let compressed = TestFile::with_code().compressed(".zlib", elf::ELFCOMPRESS_ZLIB, 31, &zlib(TEXT));
+        assert_eq!(contents(compressed, ".zlib", 100).unwrap(), TEXT);
 
         let old = [b"ZLIB", &31_u64.to_be_bytes()[..], &zlib(TEXT)].concat();
         let old = TestFile::with_code().with(".zdebug_str", elf::SHT_PROGBITS, old);
@@ -208,14 +207,14 @@ mod tests {
 
         // One raw block of "abc": RFC 8878, section 3.1.1.
         let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x20, 3, 0x19, 0, 0, b'a', b'b', b'c'];
-        let packed = TestFile::with_code().compressed(".zstd", elf::ELFCOMPRESS_ZSTD, 3, &frame);
-        assert_eq!(contents(packed, ".zstd", 100).unwrap(), b"abc");
+        let compressed = TestFile::with_code().compressed(".zstd", elf::ELFCOMPRESS_ZSTD, 3, &frame);
+        assert_eq!(contents(compressed, ".zstd", 100).unwrap(), b"abc");
     }
 
     #[test]
-    fn packing_that_lies_about_its_size_is_malformed() {
-        let packed = TestFile::with_code().compressed(".zlib", elf::ELFCOMPRESS_ZLIB, 32, &zlib(TEXT));
-        assert_eq!(contents(packed, ".zlib", 100), Err(ParseError::Malformed));
+    fn compressed_contents_with_a_wrong_size_are_malformed() {
+        let compressed = TestFile::with_code().compressed(".zlib", elf::ELFCOMPRESS_ZLIB, 32, &zlib(TEXT));
+        assert_eq!(contents(compressed, ".zlib", 100), Err(ParseError::Malformed));
         let much = TestFile::with_code().compressed(".zlib", elf::ELFCOMPRESS_ZLIB, 1 << 40, &zlib(TEXT));
         assert_eq!(contents(much, ".zlib", 1 << 41), Err(ParseError::Malformed));
         let unknown = TestFile::with_code().compressed(".x", elf::CompressionType(99), 31, TEXT);
@@ -223,13 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn what_unpacks_to_more_than_the_limit_is_refused_before_it_is_unpacked() {
-        let packed = TestFile::with_code().compressed(".zlib", elf::ELFCOMPRESS_ZLIB, 1 << 60, &zlib(TEXT));
-        assert_eq!(contents(packed, ".zlib", 1 << 20), Err(ParseError::TooLarge));
+    fn contents_beyond_the_limit_are_refused_before_decompression() {
+        let compressed =
+            TestFile::with_code().compressed(".zlib", elf::ELFCOMPRESS_ZLIB, 1 << 60, &zlib(TEXT));
+        assert_eq!(contents(compressed, ".zlib", 1 << 20), Err(ParseError::TooLarge));
     }
 
     #[test]
-    fn a_section_without_bytes_is_empty() {
+    fn a_section_without_stored_bytes_is_empty() {
         assert_eq!(contents(TestFile::with_code(), ".text", 100).unwrap(), b"");
     }
 }

@@ -1,4 +1,5 @@
-//! The functions of a symbol table, compact: sixteen bytes each, their names left in the file.
+//! Symbol tables (`.symtab`, `.dynsym`): functions by address, sixteen bytes each; names are read from the file on
+//! demand.
 
 use std::{cmp::Reverse, collections::HashMap, ops::Range};
 
@@ -8,55 +9,56 @@ use object::{
     pod,
 };
 
-use super::{Elf, ParseError, Sections, header::LE};
 use profiler_addresses::ElfAddress;
+use profiler_binary_reader::ParseError;
+
+use crate::{elf::Elf, header::LE, section::Sections};
 
 type Symbol = Sym64<LittleEndian>;
 
-/// The greatest symbol tables in use, of whole browsers with debug information, have a few million symbols.
+/// The largest symbol table. Those of browsers with debug information have a few million symbols.
 const MAX_SYMBOLS: u64 = 1 << 23;
 
-/// What is read at once.
-const PIECE_SYMBOLS: u64 = 8 << 10;
+/// The symbols of one read.
+const CHUNK_SYMBOLS: u64 = 8 << 10;
 
-/// Labels without a type are rare, but each costs a read of its name: no more than this many are looked at.
+/// The number of labels without a type whose names are read. They are rare, and each costs a read.
 const MAX_LABEL_NAMES: usize = 1 << 16;
 
-/// How many symbols that begin after an enclosing one are looked past to find it.
-const LOOK_BACK: usize = 128;
+/// The number of symbols before an address among which the enclosing one is searched.
+const MAX_CANDIDATES: usize = 128;
 
-/// How many names of one address are compared.
+/// The number of symbols of one address whose names are compared.
 const MAX_ALIASES: usize = 16;
 
-/// Which of a file's two tables.
+/// One of the two symbol tables of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableKind {
     /// `.symtab`: every function.
     Static,
-    /// `.dynsym`: what is exported or imported.
+    /// `.dynsym`: exports and imports.
     Dynamic,
 }
 
-/// The functions of one table, by address.
+/// The functions of one symbol table, by address.
 #[derive(Debug)]
 pub struct SymbolTable {
     kind: TableKind,
-    /// By address, at one address the best first.
+    /// By address; those of one address by rank.
     functions: Vec<Function>,
-    code: Code,
-    /// Where the names are in the file.
+    code: CodeRanges,
+    /// The file offsets of the string table.
     names: Range<u64>,
 }
 
-/// The symbol at an address.
+/// The result of a symbol lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SymbolMatch {
-    /// Where the symbol begins.
+    /// The address of the symbol.
     pub start: ElfAddress,
-    /// Whether the symbol states a size and the address is within it. A symbol of no stated size only reaches
-    /// as far as nothing else begins.
+    /// Whether the symbol states a size and the address is within it. A symbol without a size extends to the next symbol.
     pub is_sized: bool,
-    /// The name as it stands in the file.
+    /// The name as stored, possibly mangled.
     pub name: Vec<u8>,
 }
 
@@ -67,7 +69,7 @@ struct Function {
     name: u32,
 }
 
-/// The rank in the upper 3 bits, lower is better; the size in bytes in the lower 29: no function has 512 MB.
+/// The rank in the upper 3 bits, lower is better; the size in bytes in the lower 29. No function has 512 MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct RankAndSize(u32);
 
@@ -75,9 +77,9 @@ impl RankAndSize {
     const SIZE_BITS: u32 = 29;
     const MAX_SIZE: u32 = (1 << Self::SIZE_BITS) - 1;
 
-    /// As perf ranks them (`choose_best_symbol`): not weak before weak, global before local. A label without
-    /// a type comes after every function.
-    fn of(symbol: &Symbol) -> Self {
+    /// The order of perf (`choose_best_symbol`): strong before weak, global before local. A label without a type comes
+    /// after every function.
+    fn from_symbol(symbol: &Symbol) -> Self {
         let binding = match symbol.st_bind() {
             elf::STB_WEAK => 2,
             elf::STB_LOCAL => 1,
@@ -98,14 +100,17 @@ impl RankAndSize {
 }
 
 impl Function {
-    fn covers(&self, address: u64) -> bool {
+    fn contains(&self, address: u64) -> bool {
         address.checked_sub(self.address).is_some_and(|within| within < self.rank_and_size.size())
     }
 }
 
 impl SymbolTable {
-    /// Reads the table. `None` where the file has none or no function stands in it. Of the symbols that all files
-    /// together may have there are `left`.
+    /// Reads a table; `None` when the file has no such table or the table has no functions. `left` is the number of symbols
+    /// that may still be read of all files ([`WorkBudget::read_symbols`](profiler_binary_reader::WorkBudget::read_symbols)).
+    ///
+    /// # Errors
+    /// When the section headers lie, or a limit is exceeded.
     pub fn load(
         elf: &Elf,
         sections: &Sections,
@@ -116,7 +121,7 @@ impl SymbolTable {
             TableKind::Static => elf::SHT_SYMTAB,
             TableKind::Dynamic => elf::SHT_DYNSYM,
         };
-        let Some(section) = sections.of_type(section_type).filter(|section| section.is_stored()) else {
+        let Some(section) = sections.find_type(section_type).filter(|section| section.is_stored()) else {
             return Ok(None);
         };
         let symbols = section.header().sh_size.get(LE) / size_of::<Symbol>() as u64;
@@ -128,7 +133,7 @@ impl SymbolTable {
 
         let mut loader = Loader {
             elf,
-            code: Code::of(sections),
+            code: CodeRanges::of_sections(sections),
             names: names_start..names_end,
             functions: Vec::new(),
             label_names: HashMap::new(),
@@ -137,42 +142,56 @@ impl SymbolTable {
         Ok(loader.finish(kind))
     }
 
-    /// The symbol that the code at `address` belongs to; never a mere neighbour.
+    /// Finds the symbol that contains `address`.
     ///
-    /// The one that begins nearest before the address and reaches it. Of several at one place the best as
-    /// perf has it: of the best rank, then with the fewest underscores in front, then the longest.
+    /// Of nested symbols, the innermost is returned. Of several at one address, the best by the rules of perf: best rank,
+    /// then fewest leading underscores, then longest name.
+    ///
+    /// # Errors
+    /// When a name cannot be read.
     pub fn find(&self, elf: &Elf, address: ElfAddress) -> Result<Option<SymbolMatch>, ParseError> {
         let Some(end) = self.code.end_of_range_at(address.0) else { return Ok(None) };
         let until = self.functions.partition_point(|function| function.address <= address.0);
-        let candidates = &self.functions[until.saturating_sub(LOOK_BACK)..until];
-        if let Some(nearest) = candidates.iter().rfind(|function| function.covers(address.0)) {
-            return self.best(elf, nearest.address, |alias| alias.covers(address.0), true).map(Some);
+        let candidates = &self.functions[until.saturating_sub(MAX_CANDIDATES)..until];
+        if let Some(nearest) = candidates.iter().rfind(|function| function.contains(address.0)) {
+            return self.best(elf, nearest.address, |alias| alias.contains(address.0), true).map(Some);
         }
         let Some(nearest) = candidates.last() else { return Ok(None) };
         let aliases = self.aliases(nearest.address);
-        let reaches = self.kind == TableKind::Static
+        let extends_to_next = self.kind == TableKind::Static
             && self.code.end_of_range_at(nearest.address) == Some(end)
             && aliases.iter().all(|alias| alias.rank_and_size.size() == 0);
-        if !reaches {
+        if !extends_to_next {
             return Ok(None);
         }
         self.best(elf, nearest.address, |_| true, false).map(Some)
     }
 
-    /// The symbol that begins at `address`, whatever it says of its size.
-    pub fn beginning_at(&self, elf: &Elf, address: ElfAddress) -> Result<Option<SymbolMatch>, ParseError> {
+    /// Finds the symbol that starts at `address`, regardless of its size.
+    ///
+    /// # Errors
+    /// When a name cannot be read.
+    pub fn find_start(&self, elf: &Elf, address: ElfAddress) -> Result<Option<SymbolMatch>, ParseError> {
         if self.aliases(address.0).is_empty() {
             return Ok(None);
         }
         self.best(elf, address.0, |_| true, false).map(Some)
     }
 
-    /// The global symbol that begins nearest at or before `address` in the same section, whether it reaches it or not.
-    /// A weak one is no neighbour: linkers gather functions that several source files have.
-    pub fn nearest_global(&self, elf: &Elf, address: ElfAddress) -> Result<Option<SymbolMatch>, ParseError> {
+    /// Finds the nearest global symbol at or before `address` in the same section, regardless of its size.
+    ///
+    /// Weak symbols are not considered: linkers collect functions that occur in several source files in one place.
+    ///
+    /// # Errors
+    /// When a name cannot be read.
+    pub fn find_nearest_global(
+        &self,
+        elf: &Elf,
+        address: ElfAddress,
+    ) -> Result<Option<SymbolMatch>, ParseError> {
         let Some(end) = self.code.end_of_range_at(address.0) else { return Ok(None) };
         let until = self.functions.partition_point(|function| function.address <= address.0);
-        let candidates = self.functions.get(until.saturating_sub(LOOK_BACK)..until).unwrap_or_default();
+        let candidates = self.functions.get(until.saturating_sub(MAX_CANDIDATES)..until).unwrap_or_default();
         let is_global = |function: &&Function| function.rank_and_size.rank() == 0;
         let nearest = candidates.iter().rev().find(is_global);
         match nearest.filter(|nearest| self.code.end_of_range_at(nearest.address) == Some(end)) {
@@ -187,15 +206,15 @@ impl SymbolTable {
         &self.functions[start..start + count]
     }
 
-    /// The best of the symbols at `address` that `fits`; at least one does.
+    /// The best of the symbols at `address` for which `is_match` holds; at least one exists.
     fn best(
         &self,
         elf: &Elf,
         address: u64,
-        fits: impl Fn(&Function) -> bool,
+        is_match: impl Fn(&Function) -> bool,
         is_sized: bool,
     ) -> Result<SymbolMatch, ParseError> {
-        let aliases = self.aliases(address).iter().filter(|alias| fits(alias));
+        let aliases = self.aliases(address).iter().filter(|alias| is_match(alias));
         let rank = aliases.clone().map(|alias| alias.rank_and_size.rank()).min();
         let mut names = Vec::new();
         for alias in aliases.filter(|alias| Some(alias.rank_and_size.rank()) == rank).take(MAX_ALIASES) {
@@ -219,13 +238,13 @@ fn read_name(elf: &Elf, names: &Range<u64>, name: u32) -> Result<Vec<u8>, ParseE
     elf.image().read_string(offset, names.end)
 }
 
-/// Reads a table piece by piece and keeps what names code.
+/// Reads a table in chunks and keeps the symbols of code.
 struct Loader<'a> {
     elf: &'a Elf,
-    code: Code,
+    code: CodeRanges,
     names: Range<u64>,
     functions: Vec<Function>,
-    /// Whether the label names that were read stand for a place in the source.
+    /// For each label name that was read, whether it is a label of the source.
     label_names: HashMap<u32, bool>,
 }
 
@@ -235,26 +254,26 @@ impl Loader<'_> {
         let end = offset.checked_add(symbols * symbol_bytes).ok_or(ParseError::Malformed)?;
         let mut position = offset;
         while position < end {
-            let piece_bytes = (PIECE_SYMBOLS * symbol_bytes).min(end - position);
-            let piece = self.elf.image().read(position, piece_bytes, u64::MAX)?;
-            let symbols = pod::slice_from_all_bytes::<Symbol>(&piece).map_err(|()| ParseError::Malformed)?;
-            symbols.iter().for_each(|symbol| self.take(symbol));
-            position += piece_bytes;
+            let chunk_bytes = (CHUNK_SYMBOLS * symbol_bytes).min(end - position);
+            let chunk = self.elf.image().read(position, chunk_bytes, u64::MAX)?;
+            let symbols = pod::slice_from_all_bytes::<Symbol>(&chunk).map_err(|()| ParseError::Malformed)?;
+            symbols.iter().for_each(|symbol| self.add(symbol));
+            position += chunk_bytes;
         }
         Ok(())
     }
 
-    fn take(&mut self, symbol: &Symbol) {
-        if self.names_code(symbol) {
+    fn add(&mut self, symbol: &Symbol) {
+        if self.is_code_symbol(symbol) {
             self.functions.push(Function {
                 address: symbol.st_value.get(LE),
-                rank_and_size: RankAndSize::of(symbol),
+                rank_and_size: RankAndSize::from_symbol(symbol),
                 name: symbol.st_name.get(LE),
             });
         }
     }
 
-    fn names_code(&mut self, symbol: &Symbol) -> bool {
+    fn is_code_symbol(&mut self, symbol: &Symbol) -> bool {
         let section = symbol.st_shndx.get(LE);
         let is_defined = section != elf::SHN_UNDEF && symbol.st_name.get(LE) != 0;
         let is_code = match symbol.st_type() {
@@ -268,8 +287,8 @@ impl Loader<'_> {
             && (symbol.st_type() != elf::STT_NOTYPE || self.is_label_of_source(symbol.st_name.get(LE)))
     }
 
-    /// Whether a label without a type is somebody's: an assembler's own mark where data begins in code (`$x`,
-    /// `$d.1`: ELF for the Arm 64-bit Architecture, "Mapping symbols") or a place to jump to (`.L1`) is not.
+    /// Whether a label without a type is from the source. Mapping symbols (`$x`, `$d.1`: ELF for the Arm 64-bit
+    /// Architecture, "Mapping symbols") and local jump targets (`.L1`) are from the assembler.
     fn is_label_of_source(&mut self, name: u32) -> bool {
         if let Some(known) = self.label_names.get(&name) {
             return *known;
@@ -293,12 +312,12 @@ impl Loader<'_> {
     }
 }
 
-/// Where code is: the ranges of the sections that hold it.
+/// The address ranges of the code sections.
 #[derive(Debug)]
-struct Code(Vec<Range<u64>>);
+struct CodeRanges(Vec<Range<u64>>);
 
-impl Code {
-    fn of(sections: &Sections) -> Self {
+impl CodeRanges {
+    fn of_sections(sections: &Sections) -> Self {
         let code = sections.iter().filter(|section| section.is_code());
         let mut ranges: Vec<_> = code
             .map(|section| {
@@ -310,7 +329,7 @@ impl Code {
         Self(ranges)
     }
 
-    /// The end of the section that holds the address.
+    /// The end of the section that contains `address`.
     fn end_of_range_at(&self, address: u64) -> Option<u64> {
         let until = self.0.partition_point(|range| range.start <= address);
         let range = self.0.get(until.checked_sub(1)?)?;
@@ -323,14 +342,11 @@ mod tests {
     use elf::{STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FUNC, STT_NOTYPE, STT_OBJECT};
     use object::elf::SymbolInfo;
 
-    use super::{
-        super::{
-            Image,
-            test_file::{TestFile, TestSymbol, function, mapping_at},
-        },
-        *,
-    };
     use profiler_addresses::RuntimeAddress;
+    use profiler_binary_reader::Image;
+
+    use super::*;
+    use crate::test_file::{TestFile, TestSymbol, function, mapping_at};
 
     fn found(symbols: &[TestSymbol], address: u64) -> Option<String> {
         found_in(TestFile::with_code().symbols(elf::SHT_SYMTAB, symbols).bytes(), TableKind::Static, address)
@@ -347,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_belongs_to_the_function_around_it_and_to_no_neighbour() {
+    fn an_address_belongs_to_the_function_that_contains_it() {
         let symbols = [function("first", 0x1000, 0x10), function("second", 0x1020, 0x10)];
         assert_eq!(found(&symbols, 0x1000).as_deref(), Some("first"));
         assert_eq!(found(&symbols, 0x100f).as_deref(), Some("first"));
@@ -359,14 +375,14 @@ mod tests {
     }
 
     #[test]
-    fn a_function_inside_another_ends_where_it_says() {
+    fn a_function_inside_another_ends_after_its_size() {
         let symbols = [function("outer", 0x1000, 0x100), function("inner", 0x1040, 0x10)];
         assert_eq!(found(&symbols, 0x1048).as_deref(), Some("inner"));
         assert_eq!(found(&symbols, 0x1050).as_deref(), Some("outer"));
     }
 
     #[test]
-    fn a_symbol_without_a_size_reaches_to_the_next_one_and_to_the_end_of_the_code() {
+    fn a_symbol_without_a_size_extends_to_the_next_one_or_to_the_end_of_the_section() {
         let symbols =
             [function("open", 0x1000, 0), function("next", 0x1800, 0x10), function("last", 0x1900, 0)];
         assert_eq!(found(&symbols, 0x17ff).as_deref(), Some("open"));
@@ -376,19 +392,19 @@ mod tests {
     }
 
     #[test]
-    fn a_symbol_without_a_size_inside_one_with_a_size_is_a_mere_label() {
+    fn a_symbol_without_a_size_inside_one_with_a_size_is_ignored() {
         let symbols = [function("whole", 0x1000, 0x100), function("label", 0x1010, 0)];
         assert_eq!(found(&symbols, 0x1020).as_deref(), Some("whole"));
     }
 
     #[test]
-    fn an_export_without_a_size_reaches_nothing() {
+    fn an_export_without_a_size_contains_nothing() {
         let file = TestFile::with_code().symbols(elf::SHT_DYNSYM, &[function("export", 0x1000, 0)]).bytes();
         assert_eq!(found_in(file, TableKind::Dynamic, 0x1001), Ok(None));
     }
 
     #[test]
-    fn the_nearest_global_symbol_is_found_whether_it_reaches_the_address_or_not() {
+    fn the_nearest_global_symbol_is_found_regardless_of_its_size() {
         let weak = TestSymbol("weak", 0x1030, 8, SymbolInfo::new(STB_WEAK, STT_FUNC));
         let symbols = [function("first", 0x1010, 0x10), function("second", 0x1020, 0), weak];
         let file = TestFile::with_code().symbols(elf::SHT_DYNSYM, &symbols).bytes();
@@ -397,18 +413,18 @@ mod tests {
         let table = SymbolTable::load(&elf, &sections, TableKind::Dynamic, &mut { MAX_SYMBOLS });
         let table = table.unwrap().unwrap();
         let start = |found: Result<Option<SymbolMatch>, _>| found.unwrap().map(|found| found.start.0);
-        let nearest = |address| start(table.nearest_global(&elf, ElfAddress(address)));
+        let nearest = |address| start(table.find_nearest_global(&elf, ElfAddress(address)));
         assert_eq!(nearest(0x100f), None);
         assert_eq!(nearest(0x101f), Some(0x1010));
         assert_eq!(nearest(0x1fff), Some(0x1020));
         assert_eq!(nearest(0x2000), None, "another section");
-        let beginning = |address| start(table.beginning_at(&elf, ElfAddress(address)));
+        let beginning = |address| start(table.find_start(&elf, ElfAddress(address)));
         assert_eq!((beginning(0x1020), beginning(0x1021)), (Some(0x1020), None));
         assert_eq!(beginning(0x1030), Some(0x1030));
     }
 
     #[test]
-    fn of_several_names_the_best_is_chosen_as_perf_does() {
+    fn the_best_of_several_names_is_chosen_by_the_rules_of_perf() {
         let kind = |binding, kind| SymbolInfo::new(binding, kind);
         let at = |name, info| TestSymbol(name, 0x1000, 8, info);
         let weak = at("weak_but_long", kind(STB_WEAK, STT_FUNC));
@@ -425,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_of_the_source_name_code_and_those_of_the_assembler_do_not() {
+    fn labels_of_the_source_are_symbols_and_those_of_the_assembler_are_not() {
         let label = |name, address| TestSymbol(name, address, 0, SymbolInfo::new(STB_LOCAL, STT_NOTYPE));
         let labels =
             [label("_start", 0x1000), label("$x", 0x1004), label("$d.7", 0x1008), label(".L12", 0x100c)];
@@ -433,26 +449,26 @@ mod tests {
     }
 
     #[test]
-    fn data_and_what_lies_outside_of_code_is_left_out() {
+    fn symbols_of_data_and_outside_of_code_are_ignored() {
         let data = TestSymbol("data", 0x1000, 8, SymbolInfo::new(STB_GLOBAL, STT_OBJECT));
         assert_eq!(found(&[data], 0x1000), None);
         assert_eq!(found(&[function("elsewhere", 0x9000, 8)], 0x9000), None);
     }
 
     #[test]
-    fn a_name_beyond_the_names_is_malformed() {
+    fn a_name_beyond_the_string_table_is_malformed() {
         let file = TestFile::with_code().symbols(elf::SHT_SYMTAB, &[function("f", 0x1000, 8)]);
         let names_section = 2;
         let mut short = file.clone();
         short.set_section_size(names_section, 1);
         assert_eq!(found_in(short.bytes(), TableKind::Static, 0x1000), Err(ParseError::Malformed));
-        let mut endless = file;
-        endless.set_section_size(names_section, u64::MAX);
-        assert_eq!(found_in(endless.bytes(), TableKind::Static, 0x1000), Err(ParseError::Malformed));
+        let mut oversized = file;
+        oversized.set_section_size(names_section, u64::MAX);
+        assert_eq!(found_in(oversized.bytes(), TableKind::Static, 0x1000), Err(ParseError::Malformed));
     }
 
     #[test]
-    fn a_table_that_lies_about_its_size_takes_no_memory() {
+    fn a_table_with_a_wrong_size_allocates_nothing() {
         let symbols_section = 3;
         for (size, defect) in [
             (1 << 20, ParseError::Malformed),
@@ -471,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_read_until_there_were_too_many_symbols() {
+    fn tables_are_read_until_the_symbol_limit() {
         let symbols = [function("f", 0x1000, 8)];
         let elf = TestFile::with_code().symbols(elf::SHT_SYMTAB, &symbols).bytes();
         let elf = Elf::parse(Image::Memory(elf)).unwrap();
@@ -492,7 +508,7 @@ mod tests {
             std::hint::black_box(marked as fn() -> usize) as usize
         }
         let elf =
-            Elf::parse(Image::of_file(std::fs::File::open("/proc/self/exe").unwrap()).unwrap()).unwrap();
+            Elf::parse(Image::from_file(std::fs::File::open("/proc/self/exe").unwrap()).unwrap()).unwrap();
         let table =
             SymbolTable::load(&elf, &elf.sections().unwrap(), TableKind::Static, &mut { MAX_SYMBOLS })
                 .unwrap()

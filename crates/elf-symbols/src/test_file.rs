@@ -1,4 +1,4 @@
-//! ELF files made in memory, for tests: whatever is asked for, right or wrong.
+//! A builder of ELF files in memory, valid and invalid, for tests.
 
 use object::{
     LittleEndian, U16, U32, U64,
@@ -9,28 +9,29 @@ use object::{
     pod::bytes_of,
 };
 
-use super::header::{LE, MACHINE};
 use profiler_addresses::{FileOffset, RuntimeAddress};
 
-/// Where the code of the files is.
+use crate::{header::LE, machine::Machine};
+
+/// The address of `.text`.
 pub const TEXT_ADDRESS: u64 = 0x1000;
 const TEXT_BYTES: u64 = 0x1000;
 
 const FUNCTION: SymbolInfo = SymbolInfo(elf::STB_GLOBAL.0 << 4 | elf::STT_FUNC.0);
 
-/// A file to be.
+/// A builder of an ELF file.
 #[derive(Clone, Default)]
 pub struct TestFile {
     sections: Vec<(SectionHeader64<LittleEndian>, Vec<u8>)>,
     segments: Vec<ProgramHeader64<LittleEndian>>,
     section_names: Vec<u8>,
-    /// Sections with the sizes they state instead of their own.
-    lies: Vec<(usize, u64)>,
-    /// The type of the segment that shows a section, the segment, and the section.
-    shown: Option<(ProgramType, usize, usize)>,
+    /// Indexes of sections, and the sizes that their headers state instead of the real ones.
+    stated_sizes: Vec<(usize, u64)>,
+    /// The type of a segment that contains a section, the index of the segment, the index of the section.
+    section_segment: Option<(ProgramType, usize, usize)>,
 }
 
-/// A symbol to be: name, address, size, type and binding.
+/// A symbol: name, address, size, type and binding.
 pub struct TestSymbol(pub &'static str, pub u64, pub u64, pub SymbolInfo);
 
 /// A global function.
@@ -51,7 +52,7 @@ impl TestFile {
         file
     }
 
-    /// A file with some of everything.
+    /// A file with a segment, a build id, both symbol tables and debug links.
     pub fn typical() -> Self {
         let mut link = b"typical.dbg\0".to_vec();
         link.extend([1, 2, 3, 4]);
@@ -73,15 +74,15 @@ impl TestFile {
         self
     }
 
-    /// Adds a section that is packed, with a compression header in front.
-    pub fn compressed(mut self, name: &str, kind: elf::CompressionType, size: u64, packed: &[u8]) -> Self {
+    /// Adds a compressed section (`SHF_COMPRESSED`).
+    pub fn compressed(mut self, name: &str, kind: elf::CompressionType, size: u64, data: &[u8]) -> Self {
         let header = elf::CompressionHeader64 {
             ch_type: U32::new(LE, kind),
             ch_reserved: U32::new(LE, 0),
             ch_size: U64::new(LE, size),
             ch_addralign: U64::new(LE, 1),
         };
-        let contents = [bytes_of(&header), packed].concat();
+        let contents = [bytes_of(&header), data].concat();
         self.section(name, elf::SHT_PROGBITS, contents);
         if let Some((header, _)) = self.sections.last_mut() {
             header.sh_flags = U64::new(LE, elf::SHF_COMPRESSED);
@@ -89,7 +90,7 @@ impl TestFile {
         self
     }
 
-    /// Adds a segment of code.
+    /// Adds a code segment.
     pub fn code_segment(mut self, offset: u64, address: u64, bytes: u64) -> Self {
         self.segments.push(ProgramHeader64 {
             p_type: U32::new(LE, elf::PT_LOAD),
@@ -104,25 +105,25 @@ impl TestFile {
         self
     }
 
-    /// Adds a build id as a section of notes.
+    /// Adds a note section with a build id.
     pub fn build_id(self, id: &[u8]) -> Self {
         self.with(".note.gnu.build-id", elf::SHT_NOTE, note(id))
     }
 
-    /// Makes a segment of notes of the section added last.
+    /// Adds a note segment that contains the last section.
     pub fn note_segment(self) -> Self {
         self.segment_of_section(elf::PT_NOTE)
     }
 
-    /// Makes a segment of that type of the section added last.
+    /// Adds a segment that contains the last section.
     pub fn segment_of_section(self, kind: ProgramType) -> Self {
         let section = self.sections.len() - 1;
         let mut file = self.code_segment(0, 0, 0);
-        file.shown = Some((kind, file.segments.len() - 1, section));
+        file.section_segment = Some((kind, file.segments.len() - 1, section));
         file
     }
 
-    /// Adds a segment of variables with these first values.
+    /// Adds a writable segment with this content.
     pub fn variables(self, contents: Vec<u8>) -> Self {
         let mut file = self.with(".data", elf::SHT_PROGBITS, contents).segment_of_section(elf::PT_LOAD);
         if let Some(segment) = file.segments.last_mut() {
@@ -137,7 +138,7 @@ impl TestFile {
         self
     }
 
-    /// Adds a symbol table and its names.
+    /// Adds a symbol table and its string table.
     pub fn symbols(mut self, kind: SectionType, symbols: &[TestSymbol]) -> Self {
         let mut names = vec![0];
         let mut table = vec![0; size_of::<Sym64<LittleEndian>>()];
@@ -164,9 +165,9 @@ impl TestFile {
         self
     }
 
-    /// Lets a section's header state another size.
+    /// Makes the header of a section state another size.
     pub fn set_section_size(&mut self, index: usize, bytes: u64) {
-        self.lies.push((index, bytes));
+        self.stated_sizes.push((index, bytes));
     }
 
     fn section(&mut self, name: &str, kind: SectionType, contents: Vec<u8>) {
@@ -187,7 +188,7 @@ impl TestFile {
         self.sections.push((header, contents));
     }
 
-    /// The bytes: file header, program headers, section headers, contents.
+    /// Builds the file: file header, program headers, section headers, contents.
     pub fn bytes(mut self) -> Vec<u8> {
         self.section(".shstrtab", elf::SHT_STRTAB, Vec::new());
         let names = std::mem::take(&mut self.section_names);
@@ -203,10 +204,10 @@ impl TestFile {
             header.sh_offset = U64::new(LE, offset as u64);
             offset += contents.len();
         }
-        for (index, bytes) in std::mem::take(&mut self.lies) {
+        for (index, bytes) in std::mem::take(&mut self.stated_sizes) {
             self.sections[index].0.sh_size = U64::new(LE, bytes);
         }
-        if let Some((kind, segment, section)) = self.shown {
+        if let Some((kind, segment, section)) = self.section_segment {
             let (segment, section) = (&mut self.segments[segment], &self.sections[section].0);
             segment.p_type = U32::new(LE, kind);
             segment.p_offset = section.sh_offset;
@@ -233,7 +234,7 @@ impl TestFile {
                 padding: [0; 7],
             },
             e_type: U16::new(LE, elf::ET_DYN),
-            e_machine: U16::new(LE, MACHINE),
+            e_machine: U16::new(LE, Machine::HOST.elf_value()),
             e_version: U32::new(LE, elf::EV_CURRENT.0.into()),
             e_entry: U64::new(LE, 0),
             e_phoff: U64::new(LE, program_offset),
@@ -260,25 +261,26 @@ fn note(id: &[u8]) -> Vec<u8> {
     note
 }
 
-/// An `.eh_frame` of functions, by address and length.
+/// An `.eh_frame` with an FDE for each function, given by address and length.
 pub fn eh_frame(functions: &[(u32, u32)]) -> Vec<u8> {
-    // Version, augmentation, factors 1 and -8, return address 16, addresses absolute in 4 bytes.
-    let shared = [1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x03, 0, 0, 0];
-    let mut section = eh_frame_entry(0, &shared);
+    // Version 1, augmentation `zR`, code alignment 1, data alignment -8, return address register 16, pointers
+    // DW_EH_PE_udata4.
+    let cie = [1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x03, 0, 0, 0];
+    let mut section = eh_frame_entry(0, &cie);
     for (start, bytes) in functions {
-        let to_shared = u32::try_from(section.len() + 4).unwrap();
+        let cie_pointer = u32::try_from(section.len() + 4).unwrap();
         let function = [start.to_le_bytes(), bytes.to_le_bytes(), [0; 4]].concat();
-        section.extend(eh_frame_entry(to_shared, &function));
+        section.extend(eh_frame_entry(cie_pointer, &function));
     }
     section
 }
 
-fn eh_frame_entry(to_shared: u32, body: &[u8]) -> Vec<u8> {
+fn eh_frame_entry(cie_pointer: u32, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len() + 4).unwrap();
-    [&length.to_le_bytes()[..], &to_shared.to_le_bytes(), body].concat()
+    [&length.to_le_bytes()[..], &cie_pointer.to_le_bytes(), body].concat()
 }
 
-/// Start and file offset of the mapping that holds an address, from the text of `/proc/PID/maps`.
+/// The start and the file offset of the mapping that contains an address, from the text of `/proc/PID/maps`.
 pub fn mapping_at(maps: &str, address: u64) -> Option<(RuntimeAddress, FileOffset)> {
     maps.lines().find_map(|line| {
         let mut fields = line.split_whitespace();

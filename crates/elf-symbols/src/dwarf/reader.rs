@@ -1,11 +1,11 @@
-//! Reads sections of debug information within the work budget.
+//! A gimli reader of DWARF sections that spends the work budget.
 
-use profiler_binary_reader::WorkBudget;
 use std::{borrow::Cow, sync::Arc};
 
 use gimli::{EndianArcSlice, Error, LittleEndian, ReaderOffsetId};
+use profiler_binary_reader::{ParseError, WorkBudget};
 
-/// Reads a section, as long as the budget lasts. Sections are shared by everything that refers to them, and by
+/// A reader of one section. Reads fail with [`Error::Io`] when the budget is exhausted. Clones share the bytes, also across
 /// threads.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader {
@@ -19,7 +19,7 @@ impl Reader {
     }
 
     fn spend(&self, bytes: usize) -> gimli::Result<()> {
-        self.budget.spend(bytes).ok_or(Error::Io)
+        self.budget.spend_on_reading(bytes as u64).then_some(()).ok_or(Error::Io)
     }
 }
 
@@ -92,6 +92,11 @@ impl gimli::Reader for Reader {
     }
 }
 
+/// Maps an error of gimli. The bytes are in memory: only an exhausted budget is an I/O error.
+pub(crate) fn parse_error(error: &Error) -> ParseError {
+    if *error == Error::Io { ParseError::TooLarge } else { ParseError::Malformed }
+}
+
 #[cfg(test)]
 mod tests {
     use gimli::Reader as _;
@@ -101,7 +106,7 @@ mod tests {
     use super::*;
 
     fn reader(work: u64) -> Reader {
-        Reader::new((0..100_u8).collect(), Arc::new(WorkBudget::of_work(work)))
+        Reader::new((0..100_u8).collect(), Arc::new(WorkBudget::with_work_limit(work)))
     }
 
     #[test]
@@ -114,22 +119,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_looked_through_costs_its_length() {
+    fn searching_costs_the_searched_bytes() {
         let reader = reader(2 * WORK_PER_READ + 149);
         assert_eq!(reader.find(50), Ok(50));
         assert_eq!(reader.to_slice().unwrap_err(), Error::Io);
-    }
-
-    #[test]
-    fn work_apart_and_free_work_leave_the_budget_as_it_is() {
-        let mut reader = reader(WORK_PER_READ + 1);
-        let budget = Arc::clone(&reader.budget);
-        assert!(budget.apart(1000, || reader.read_u64()).is_ok());
-        assert!(budget.apart(1, || reader.read_u64()).is_err());
-        for _ in 0..5 {
-            assert!(budget.with_free_work(1000, || reader.read_u8()).is_ok());
-        }
-        assert!(reader.read_u8().is_ok());
-        assert!(reader.read_u8().is_err());
     }
 }

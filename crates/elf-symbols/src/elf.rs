@@ -1,0 +1,160 @@
+//! One ELF file: headers, segments, build id.
+
+use std::ops::Range;
+
+use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
+use profiler_binary_reader::{Image, ParseError, Segment, SegmentLayout, elf_address};
+
+use crate::{
+    build_id::{self, BuildId},
+    header::Header,
+    machine::Machine,
+    program_header,
+    section::Sections,
+};
+
+/// An ELF file of this machine.
+///
+/// It holds what every mapping of the file needs. Sections and symbols are read on demand.
+#[derive(Debug)]
+pub struct Elf {
+    image: Image,
+    header: Header,
+    segments: Vec<Segment>,
+    eh_frame_header: Option<Segment>,
+    build_id: Option<BuildId>,
+}
+
+impl Elf {
+    /// Reads the headers, the segments and the build id.
+    ///
+    /// # Errors
+    /// [`ParseError::NotElf`] when the file is not an ELF file of this machine; other errors when its headers lie.
+    pub fn parse(image: Image) -> Result<Self, ParseError> {
+        let header = Header::read(&image)?;
+        let programs = header.program_headers(&image)?;
+        let build_id = build_id::in_segments(&image, &programs);
+        let segments = program_header::loaded(&programs);
+        let eh_frame_header = program_header::eh_frame_header(&programs);
+        let mut elf = Self { image, header, segments, eh_frame_header, build_id };
+        if elf.build_id.is_none() {
+            // The program headers of a debug file refer to bytes that only the stripped file has. Its notes are a section.
+            elf.build_id =
+                elf.sections().ok().and_then(|sections| build_id::in_sections(&elf.image, &sections));
+        }
+        Ok(elf)
+    }
+
+    /// The bytes of the file.
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// The build id, if the linker wrote one.
+    pub fn build_id(&self) -> Option<&BuildId> {
+        self.build_id.as_ref()
+    }
+
+    /// Converts a runtime address to the ELF address; `None` outside of all segments.
+    ///
+    /// `address` is in a mapping that starts at `mapping_start` and shows the file from `mapping_offset`.
+    pub fn address(
+        &self,
+        mapping_start: RuntimeAddress,
+        mapping_offset: FileOffset,
+        address: RuntimeAddress,
+    ) -> Option<ElfAddress> {
+        elf_address(&self.segments, mapping_start, mapping_offset, address)
+    }
+
+    /// The segments, for use after the file is closed.
+    pub fn layout(&self) -> SegmentLayout {
+        SegmentLayout::new(self.segments.clone())
+    }
+
+    /// The machine that the file is for.
+    pub fn machine(&self) -> Machine {
+        self.header.machine
+    }
+
+    /// The ELF addresses of each code segment.
+    pub fn code_ranges(&self) -> impl Iterator<Item = Range<u64>> {
+        self.segments.iter().filter_map(Segment::code_range)
+    }
+
+    /// The file offset and the number of bytes of each writable segment.
+    pub fn writable_data(&self) -> impl Iterator<Item = (FileOffset, u64)> {
+        self.segments.iter().filter_map(Segment::writable_data)
+    }
+
+    /// Reads the section headers; empty where the file has none.
+    ///
+    /// # Errors
+    /// When the section headers lie.
+    pub fn sections(&self) -> Result<Sections, ParseError> {
+        Sections::read(&self.image, &self.header)
+    }
+
+    pub(crate) fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// The segment of `.eh_frame_hdr` (`PT_GNU_EH_FRAME`).
+    pub(crate) fn eh_frame_header(&self) -> Option<Segment> {
+        self.eh_frame_header
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        symbol_table::{SymbolTable, TableKind},
+        test_file::TestFile,
+    };
+
+    /// Calls every parser of the crate but DWARF.
+    fn parse_everything(bytes: Vec<u8>) {
+        let Ok(elf) = Elf::parse(Image::Memory(bytes)) else { return };
+        let address = elf.address(RuntimeAddress(0x1000), FileOffset(0), RuntimeAddress(0x1010));
+        let address = address.unwrap_or(ElfAddress(0x1010));
+        let Ok(sections) = elf.sections() else { return };
+        for kind in [TableKind::Static, TableKind::Dynamic] {
+            if let Ok(Some(table)) = SymbolTable::load(&elf, &sections, kind, &mut { u64::MAX }) {
+                let _ = table.find(&elf, address);
+            }
+        }
+        let _ = elf.debug_link(&sections);
+        let _ = elf.alternate_link(&sections);
+        let _ = elf.mini_debug_info(&sections);
+    }
+
+    #[test]
+    fn a_file_truncated_anywhere_does_not_panic() {
+        let bytes = TestFile::typical().bytes();
+        for length in 0..bytes.len() {
+            parse_everything(bytes[..length].to_vec());
+        }
+    }
+
+    #[test]
+    fn a_file_with_any_byte_changed_does_not_panic() {
+        let bytes = TestFile::typical().bytes();
+        for position in 0..bytes.len() {
+            for value in [0, 1, 0x7f, 0xff] {
+                let mut changed = bytes.clone();
+                changed[position] = value;
+                parse_everything(changed);
+            }
+        }
+    }
+
+    #[test]
+    fn the_running_program_is_an_elf_file_with_segments() {
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let elf = Elf::parse(Image::from_file(file).unwrap()).unwrap();
+        assert!(!elf.segments.is_empty());
+        assert_eq!(elf.machine(), Machine::HOST);
+        assert!(elf.sections().unwrap().find(b".text").is_some());
+    }
+}
