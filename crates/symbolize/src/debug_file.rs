@@ -150,7 +150,9 @@ impl DebugFiles {
     /// Whoever replays the capture finds it in the target's root, at `kept_path`, wherever it was.
     fn keep(&self, root: &RootDirectory, path: &Path, kept_path: &Path) {
         let Some((proc, pid)) = &self.capture else { return };
-        if let Err(error) = root.open_file(path).and_then(|file| proc.keep_in_root(*pid, kept_path, &file)) {
+        if let Err(error) =
+            root.open_file(path).and_then(|file| proc.capture_root_file(*pid, kept_path, &file))
+        {
             log::warn!("the capture lacks the debug file `{}`: {error}", path.display());
         }
     }
@@ -332,7 +334,7 @@ mod tests {
     fn a_file_that_is_found_goes_into_the_capture() {
         let (places, capture) = (Places::new(), tempfile::tempdir().unwrap());
         Places::put(&places.host, "opt/app/libx.so.dbg", &debug_file(&ID));
-        let proc = Arc::new(ProcFs::captured_to(capture.path().to_owned()));
+        let proc = Arc::new(ProcFs::with_capture(capture.path().to_owned()));
         assert!(places.find_for(stripped(), Some((proc, 7))).is_some());
         assert_eq!(fs::read(capture.path().join("7/root/opt/app/libx.so.dbg")).unwrap(), debug_file(&ID));
     }
@@ -341,7 +343,7 @@ mod tests {
     fn a_file_from_a_cache_goes_into_the_capture_where_a_replay_finds_it() {
         let (places, capture) = (Places::new(), tempfile::tempdir().unwrap());
         Places::put(&places.cache, "abcdef01/debuginfo", &debug_file(&ID));
-        let proc = Arc::new(ProcFs::captured_to(capture.path().to_owned()));
+        let proc = Arc::new(ProcFs::with_capture(capture.path().to_owned()));
         let found = places.find_for(stripped(), Some((proc, 7))).unwrap();
         assert!(capture.path().join("7/root").join(found.strip_prefix("/").unwrap()).exists());
     }

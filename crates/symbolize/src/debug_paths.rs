@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::symbol_server::SegmentLayout;
+use super::symbol_server::ServerProtocol;
 
 /// Where the system keeps debug files (GDB manual, "Separate Debug Files").
 const SYSTEM_DIRECTORY: &str = "/usr/lib/debug";
@@ -53,7 +53,7 @@ pub(super) fn in_given(path: &Path, id: Option<&BuildId>, link: Option<&DebugLin
 /// Where it is in what a client of a symbol server has downloaded.
 pub(super) fn in_cache(id: &BuildId) -> Vec<PathBuf> {
     let of_debuginfod = absolute(&Path::new(&id.to_string()).join("debuginfo"));
-    vec![of_debuginfod, absolute(Path::new(&SegmentLayout::Ssqp.path(id)))]
+    vec![of_debuginfod, absolute(Path::new(&ServerProtocol::Ssqp.path(id)))]
 }
 
 /// Where the system has it when it goes by nothing but the build id.

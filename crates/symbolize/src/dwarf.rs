@@ -1,6 +1,6 @@
 //! Debug information: the functions inlined at an address, and where in the source it is.
 
-use crate::absence;
+use crate::reasons;
 use profiler_binary_reader::WorkBudget;
 use profiler_elf_symbols::{Elf, Sections, cut};
 use std::{path::Path, sync::Arc};
@@ -63,7 +63,7 @@ impl DebugInformation {
         budget: &Arc<WorkBudget>,
     ) -> Result<Self, Reason> {
         let loader = SectionLoader { budget: Arc::clone(budget) };
-        if module.sections().map_err(absence::of_defect)?.has_dwarf() {
+        if module.sections().map_err(reasons::parse_error_reason)?.has_dwarf() {
             return Self::of_file(module, path, path, debug_files, loader);
         }
         let found = debug_files.find(module, path, Sections::has_dwarf, budget).ok_or(Reason::NoSymbols)?;
@@ -77,12 +77,12 @@ impl DebugInformation {
         debug_files: &DebugFiles,
         loader: SectionLoader,
     ) -> Result<Self, Reason> {
-        let sections = elf.sections().map_err(absence::of_defect)?;
+        let sections = elf.sections().map_err(reasons::parse_error_reason)?;
         let mut dwarf = Dwarf::load(|id| loader.load(elf, &sections, is_needed(id).then_some(id.name())))?;
         if let Some(link) = elf.alternate_link(&sections)
             && let Some(FoundFile { elf, .. }) = debug_files.find_alternate(&link, path)
         {
-            let sections = elf.sections().map_err(absence::of_defect)?;
+            let sections = elf.sections().map_err(reasons::parse_error_reason)?;
             let mut alternate =
                 Dwarf::load(|id| loader.load(&elf, &sections, is_needed(id).then_some(id.name())))?;
             check(&mut alternate, &loader.budget)?;
@@ -202,9 +202,9 @@ impl SectionLoader {
     pub(super) fn load(&self, elf: &Elf, sections: &Sections, name: Option<&str>) -> Result<Reader, Reason> {
         let section = name.and_then(|name| find(sections, name));
         let bytes = match section {
-            Some(section) => {
-                section.contents(elf.image(), self.budget.bytes_left()).map_err(absence::of_defect)?
-            }
+            Some(section) => section
+                .contents(elf.image(), self.budget.bytes_left())
+                .map_err(reasons::parse_error_reason)?,
             None => Arc::default(),
         };
         self.budget.take_bytes(bytes.len() as u64);
@@ -286,7 +286,7 @@ mod tests {
     fn look_up(file: &TestFile, budget: &Arc<WorkBudget>, address: u64) -> Result<Vec<DwarfFrame>, Reason> {
         let empty = tempfile::tempdir().unwrap();
         let nowhere = DebugFiles::of_host(RootDirectory::open(empty.path()).unwrap());
-        let elf = Elf::parse(Image::Memory(file.clone().bytes())).map_err(absence::of_defect)?;
+        let elf = Elf::parse(Image::Memory(file.clone().bytes())).map_err(reasons::parse_error_reason)?;
         DebugInformation::load(&elf, Path::new("/x"), &nowhere, budget)?.frames(ElfAddress(address), &nowhere)
     }
 

@@ -1,13 +1,13 @@
 //! The symbol tables that name a module's functions, best first.
 
-use crate::absence;
+use crate::reasons;
 use profiler_binary_reader::WorkBudget;
 use profiler_elf_symbols::{Elf, FunctionRanges, Sections, SymbolMatch, SymbolTable, TableKind, demangle};
 use std::{path::Path, sync::Arc};
 
 use super::{
     debug_file::DebugFiles,
-    symbol::{Nearby, Symbolized},
+    symbol::{SymbolHint, Symbolized},
 };
 use profiler_addresses::ElfAddress;
 use profiler_profile::{Reason, SymbolSource};
@@ -92,13 +92,16 @@ impl FunctionNames {
     }
 
     /// What is known of an address without a name.
-    pub(super) fn nearby(&mut self, module: &Elf, address: ElfAddress, budget: &WorkBudget) -> Nearby {
+    pub(super) fn nearby(&mut self, module: &Elf, address: ElfAddress, budget: &WorkBudget) -> SymbolHint {
         let function_start = self.function_start(module, address, budget);
         let from = function_start.unwrap_or(address);
         let nearest = self.tables.iter().filter_map(|table| table.nearest_global(from));
         let nearest = nearest.max_by_key(|nearest| nearest.start);
         let is_near = |nearest: &SymbolMatch| from.0 - nearest.start.0 <= MAX_DISTANCE_BYTES;
-        Nearby { function_start, symbol: nearest.filter(is_near).map(|nearest| demangle(&nearest.name)) }
+        SymbolHint {
+            function_start,
+            preceding_symbol: nearest.filter(is_near).map(|nearest| demangle(&nearest.name)),
+        }
     }
 
     fn function_start(
@@ -115,7 +118,7 @@ impl FunctionNames {
     fn find_beginning(&self, start: ElfAddress) -> Result<Symbolized, Reason> {
         let found = self.tables.iter().find_map(|table| {
             let found = table.symbols.beginning_at(&table.elf, start).ok().flatten()?;
-            Some(Symbolized::of(table.source, demangle(&found.name)))
+            Some(Symbolized::new(table.source, demangle(&found.name)))
         });
         found.ok_or(self.absence)
     }
@@ -131,7 +134,7 @@ impl FunctionNames {
         let rank = |found: &SymbolMatch| (found.is_sized, found.start);
         for table in &self.tables {
             let Some(found) =
-                table.symbols.find(&table.elf, address).map_err(absence::of_defect)?.filter(&fits)
+                table.symbols.find(&table.elf, address).map_err(reasons::parse_error_reason)?.filter(&fits)
             else {
                 continue;
             };
@@ -140,7 +143,7 @@ impl FunctionNames {
             }
         }
         let (source, SymbolMatch { name, .. }) = best.ok_or(self.absence)?;
-        Ok(Symbolized::of(source, demangle(&name)))
+        Ok(Symbolized::new(source, demangle(&name)))
     }
 }
 
@@ -163,7 +166,7 @@ impl Loader<'_> {
         match self.budget.read_symbols(load) {
             Ok(Some(symbols)) => self.add_table(Table { source, elf: Arc::clone(elf), symbols }),
             Ok(None) => {}
-            Err(defect) => self.absence = absence::of_defect(defect),
+            Err(defect) => self.absence = reasons::parse_error_reason(defect),
         }
     }
 
@@ -177,7 +180,7 @@ impl Loader<'_> {
                 self.add(SymbolSource::MiniDebugInfo, &Arc::new(elf), TableKind::Static);
             }
             Ok(None) => {}
-            Err(defect) => self.absence = absence::of_defect(defect),
+            Err(defect) => self.absence = reasons::parse_error_reason(defect),
         }
     }
 

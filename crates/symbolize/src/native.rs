@@ -1,6 +1,6 @@
 //! One file of compiled code: from a runtime address to the functions there.
 
-use crate::absence;
+use crate::reasons;
 use profiler_binary_reader::{Image, WorkBudget};
 use profiler_elf_symbols::{BuildId, Elf, demangle};
 use std::{
@@ -12,8 +12,8 @@ use super::{
     debug_file::DebugFiles,
     dwarf::{DebugInformation, DwarfFrame},
     function_names::FunctionNames,
-    symbol::{Function, Nearby, Symbolized},
-    symbol_server::Fetch,
+    symbol::{Function, SymbolHint, Symbolized},
+    symbol_server::FetchStatus,
 };
 use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
 use profiler_profile::{Reason, SymbolSource};
@@ -36,7 +36,7 @@ pub struct NativeModule {
     /// Read at the first look-up that asks for it.
     debug_information: Option<Result<DebugInformation, Reason>>,
     /// What became of its debug file, when symbol servers were asked for it.
-    fetch: Option<Fetch>,
+    fetch: Option<FetchStatus>,
     budget: Arc<WorkBudget>,
 }
 
@@ -44,7 +44,7 @@ impl NativeModule {
     /// Reads what every look-up needs: headers, segments, build id. `path` is the file's in its process,
     /// `budget` that of all debug information.
     pub fn open(image: Image, path: &Path, budget: &Arc<WorkBudget>) -> Result<Self, Reason> {
-        Ok(Self::of_elf(Elf::parse(image).map_err(absence::of_defect)?, path, budget))
+        Ok(Self::of_elf(Elf::parse(image).map_err(reasons::parse_error_reason)?, path, budget))
     }
 
     /// A module whose headers were read: the file itself, or what was split off from it.
@@ -106,7 +106,7 @@ impl NativeModule {
     /// Whether the debug file that would say more is on its way from a symbol server.
     pub fn awaits_debug_file(&mut self, options: NativeOptions, debug_files: &DebugFiles) -> bool {
         self.read_tables(options, debug_files);
-        self.fetch == Some(Fetch::OnTheWay)
+        self.fetch == Some(FetchStatus::Pending)
     }
 
     /// Reads what names are looked up in: once, and again when a debug file has come since.
@@ -114,9 +114,9 @@ impl NativeModule {
         if self.names.is_none() {
             let lacks_names = self.read_tables_now(options, debug_files);
             self.fetch = if lacks_names { self.ask_servers(debug_files) } else { None };
-        } else if self.fetch == Some(Fetch::OnTheWay) {
+        } else if self.fetch == Some(FetchStatus::Pending) {
             self.fetch = self.ask_servers(debug_files);
-            if self.fetch == Some(Fetch::Found) {
+            if self.fetch == Some(FetchStatus::Found) {
                 self.read_tables_now(options, debug_files);
             }
         }
@@ -135,26 +135,26 @@ impl NativeModule {
         lacks_names
     }
 
-    fn ask_servers(&self, debug_files: &DebugFiles) -> Option<Fetch> {
+    fn ask_servers(&self, debug_files: &DebugFiles) -> Option<FetchStatus> {
         // The vdso is no file.
         let name = self.path.file_name().filter(|_| self.path.is_absolute())?;
         let servers = debug_files.common.servers.as_ref()?;
-        Some(servers.ask(self.elf.build_id()?, &name.to_string_lossy()))
+        Some(servers.request(self.elf.build_id()?, &name.to_string_lossy()))
     }
 
     /// The reason, with what symbol servers had to say.
     fn explain(&self, reason: Reason) -> Reason {
         match self.fetch {
-            Some(Fetch::NotThere) if reason == Reason::NoSymbols => Reason::NotOnSymbolServer,
-            Some(Fetch::Failed) if reason == Reason::NoSymbols => Reason::SymbolServerFailed,
-            Some(Fetch::OnTheWay) if reason == Reason::NoSymbols => Reason::SymbolsOnTheWay,
+            Some(FetchStatus::NotFound) if reason == Reason::NoSymbols => Reason::NotOnSymbolServer,
+            Some(FetchStatus::Failed) if reason == Reason::NoSymbols => Reason::SymbolServerFailed,
+            Some(FetchStatus::Pending) if reason == Reason::NoSymbols => Reason::SymbolsOnTheWay,
             _ => reason,
         }
     }
 
     /// What is known of an address for which there is no name. A table of all functions misses too few addresses to be
     /// worth the search.
-    pub fn nearby(&mut self, address: ElfAddress) -> Nearby {
+    pub fn nearby(&mut self, address: ElfAddress) -> SymbolHint {
         let names = self.names.as_mut().filter(|names| !names.are_complete());
         names.map(|names| names.nearby(&self.elf, address, &self.budget)).unwrap_or_default()
     }
@@ -169,7 +169,7 @@ fn join(
     let Some(mut outer) = frames.pop() else { return symbol };
     let mut answer = match (symbol, outer.name.take()) {
         (Ok(symbol), _) => symbol,
-        (Err(_), Some(name)) => Symbolized::of(SymbolSource::Dwarf, demangle(&name)),
+        (Err(_), Some(name)) => Symbolized::new(SymbolSource::Dwarf, demangle(&name)),
         (Err(reason), None) => return Err(reason),
     };
     if let Some(function) = answer.functions.last_mut() {
@@ -251,9 +251,12 @@ mod tests {
         let both = TestFile::with_code()
             .symbols(SHT_SYMTAB, &[function("own", 0x1000, 0x10)])
             .symbols(SHT_DYNSYM, &exports);
-        assert_eq!(symbolize(both, 0x1008), Ok(Symbolized::of(SymbolSource::SymbolTable, "own")));
+        assert_eq!(symbolize(both, 0x1008), Ok(Symbolized::new(SymbolSource::SymbolTable, "own")));
         let stripped = TestFile::with_code().symbols(SHT_DYNSYM, &exports);
-        assert_eq!(symbolize(stripped, 0x1008), Ok(Symbolized::of(SymbolSource::DynamicSymbols, "exported")));
+        assert_eq!(
+            symbolize(stripped, 0x1008),
+            Ok(Symbolized::new(SymbolSource::DynamicSymbols, "exported"))
+        );
     }
 
     #[test]
@@ -281,11 +284,11 @@ mod tests {
             let found = module.symbolize(ElfAddress(address), NativeOptions::default(), &nowhere());
             found.map(|found| found.functions[0].name.clone()).map_err(|_| module.nearby(ElfAddress(address)))
         };
-        let near = |function_start| Nearby { function_start, symbol: Some("near".to_owned()) };
+        let near = |function_start| SymbolHint { function_start, preceding_symbol: Some("near".to_owned()) };
         assert_eq!(look_up(0x1048), Err(near(Some(ElfAddress(0x1040)))));
         assert_eq!(look_up(0x1020), Err(near(None)), "no function is known there");
         assert_eq!(look_up(0x1090).as_deref(), Ok("unsized"), "its function begins where the symbol stands");
-        assert_eq!(look_up(0x1008).unwrap_err(), Nearby::default());
+        assert_eq!(look_up(0x1008).unwrap_err(), SymbolHint::default());
     }
 
     #[test]
@@ -297,7 +300,7 @@ mod tests {
         let mut near = |address| {
             let found = module.symbolize(ElfAddress(address), NativeOptions::default(), &nowhere());
             assert_eq!(found, Err(Reason::NoSymbols));
-            module.nearby(ElfAddress(address)).symbol.is_some()
+            module.nearby(ElfAddress(address)).preceding_symbol.is_some()
         };
         assert!(near(0x2000));
         assert!(!near(0x2001));
