@@ -231,7 +231,7 @@ fn parse_symbol_servers(names: &[String]) -> Result<Vec<Server>> {
     }
     let mut servers = Vec::new();
     for name in names {
-        let parsed = Server::of_name(name, |variable| std::env::var(variable).ok());
+        let parsed = Server::from_name(name, |variable| std::env::var(variable).ok());
         servers.extend(parsed.map_err(|message| Error::new(ErrorKind::InvalidInput, message))?);
     }
     Ok(servers)
@@ -320,7 +320,7 @@ mod tests {
         assert!(own().build().unwrap().settings.symbol_servers.is_empty());
         let servers = own().symbol_server("microsoft").symbol_server("http://symbols.example").build();
         assert_eq!(servers.unwrap().settings.symbol_servers.len(), 2);
-        assert!(refused(own().symbol_server("symbols.example")).contains("no symbol server"));
+        assert!(refused(own().symbol_server("symbols.example")).contains("not a symbol server"));
     }
 
     #[cfg(not(feature = "symbol-server"))]

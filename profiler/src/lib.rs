@@ -64,7 +64,7 @@
 //! ```
 //!
 //! A profile can be kept as a file and read again ([`Profile::write_recording`], [`Profile::read`]), shown in part
-//! ([`Profile::shaped`]), given names that were missing ([`Symbols::name_frames`]) and compared with another
+//! ([`Profile::shaped`]), given names that were missing ([`SymbolDirectories::symbolize_profile`]) and compared with another
 //! ([`Difference`]).
 //!
 //! What cannot be done is an [`Error`] with a [kind](Error::kind) to branch on. What has no name is no error:
@@ -93,6 +93,6 @@ pub use profiler_profile::{self as profile, Difference, Profile, Shape, differen
 pub use profiler_profile_formats::{
     Format, OutputOptions, UnknownFormat, WriteFormat, frame_label, printable,
 };
-pub use profiler_symbolize::{OpenDirectoryError, Symbols, symbol_server::Download};
+pub use profiler_symbolize::{OpenDirectoryError, SymbolDirectories, symbol_server::Download};
 pub use sampler::{Unwind, ebpf::CpuSet};
 pub use session::{Downloads, Ended, Progress, Session, Stopper, Target};

@@ -98,7 +98,7 @@ fn what_had_no_symbols_is_named_later_by_its_build_id() {
     let share = |report: &Outcome| Stacks::parse(&report.stdout).percent(|stack| stack.has("round_of_work"));
     assert_eq!(share(&nameless), 0.0, "{}", nameless.stdout);
     assert!(share(&named) > 90.0, "{}", named.stdout);
-    assert!(named.stderr.contains("addresses named later"), "{}", named.stderr);
+    assert!(named.stderr.contains("addresses symbolized later"), "{}", named.stderr);
 }
 
 #[test]

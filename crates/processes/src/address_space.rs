@@ -1,42 +1,46 @@
-//! The executable mappings of one process from one exec to the next, over time.
+//! The executable mappings of an address space over time.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::Mapping;
-use profiler_addresses::RuntimeAddress;
+use profiler_addresses::{FileOffset, RuntimeAddress};
 
-/// How many mappings one address space keeps. Real processes have some thousands; a process that makes them
-/// without end must not cost the profiler its memory.
+use crate::Mapping;
+
+/// Current mappings per address space. Large processes have some thousands. The limit bounds the profiler's memory when
+/// a target creates mappings without end.
 const MAX_MAPPINGS: usize = 128 * 1024;
 
-/// How many replaced mappings are kept for samples that are older than the replacement: the latest.
-const MAX_REPLACED: usize = 16 * 1024;
+/// Replaced mappings per address space. Samples that are older than the replacement need them. The oldest are discarded
+/// first.
+const MAX_REPLACED_MAPPINGS: usize = 16 * 1024;
 
-/// Mappings by address, each with the time from which it holds. Cheap to clone: a forked child shares its
-/// parent's until one of them changes.
+/// Executable mappings by address, each with the time from which it is valid.
+///
+/// A clone is cheap: a forked child shares the mappings of its parent until one of them changes (copy-on-write).
 #[derive(Clone, Debug, Default)]
 pub struct AddressSpace {
-    current: Arc<BTreeMap<RuntimeAddress, Timed>>,
-    replaced: Arc<Vec<Replaced>>,
-    /// How many of those are not kept any more.
-    forgotten: usize,
+    current: Arc<BTreeMap<RuntimeAddress, CurrentMapping>>,
+    /// Sorted by `until_ns`.
+    replaced: Arc<Vec<ReplacedMapping>>,
+    /// Number of replaced mappings that were discarded.
+    discarded: usize,
 }
 
 #[derive(Clone, Debug)]
-struct Timed {
+struct CurrentMapping {
     since_ns: u64,
     mapping: Arc<Mapping>,
 }
 
 #[derive(Clone, Debug)]
-struct Replaced {
+struct ReplacedMapping {
     since_ns: u64,
     until_ns: u64,
     mapping: Arc<Mapping>,
 }
 
 impl AddressSpace {
-    /// The space with these mappings since its beginning.
+    /// An address space that has had these mappings since it was created.
     pub fn from_snapshot(mappings: Vec<Mapping>) -> Self {
         let mut space = Self::default();
         for mapping in mappings {
@@ -45,21 +49,22 @@ impl AddressSpace {
         space
     }
 
-    /// Adds a mapping at a time, over whatever stood there. False when there are too many.
+    /// Adds a mapping that is valid from `since_ns` on and replaces what it overlaps. Returns false when the address
+    /// space has too many mappings.
     pub fn insert(&mut self, mapping: Mapping, since_ns: u64) -> bool {
-        if self.current.get(&mapping.start).is_some_and(|there| *there.mapping == mapping) {
+        if self.current.get(&mapping.start).is_some_and(|current| *current.mapping == mapping) {
             return true;
         }
         if self.current.len() >= MAX_MAPPINGS {
             return false;
         }
-        self.make_room(mapping.start, mapping.end, since_ns);
-        let timed = Timed { since_ns, mapping: Arc::new(mapping) };
+        self.replace_range(mapping.start, mapping.end, since_ns);
+        let timed = CurrentMapping { since_ns, mapping: Arc::new(mapping) };
         Arc::make_mut(&mut self.current).insert(timed.mapping.start, timed);
         true
     }
 
-    /// The mapping at an address at a time.
+    /// The mapping that contains an address at a time.
     pub fn find(&self, address: RuntimeAddress, time_ns: u64) -> Option<&Arc<Mapping>> {
         let current = self.current.range(..=address).next_back().map(|(_, timed)| timed);
         if let Some(timed) = current.filter(|timed| timed.mapping.contains(address)) {
@@ -69,34 +74,35 @@ impl AddressSpace {
             let older = self.replaced.iter().rev().find(|old| {
                 old.mapping.contains(address) && old.since_ns <= time_ns && time_ns < old.until_ns
             });
-            // An event's time can be a little behind the first sample in the new mapping.
+            // The event can be slightly later than the first sample in the new mapping.
             return older.map(|old| &old.mapping).or(Some(&timed.mapping));
         }
         None
     }
 
-    /// Which arrangement of mappings holds at a time: the same number, the same answers. Counts the
-    /// replacements before it; mappings that replace nothing change no answer.
-    pub fn arrangement(&self, time_ns: u64) -> usize {
-        self.forgotten + self.replaced.partition_point(|old| old.until_ns <= time_ns)
+    /// The generation of the mappings at a time: [`find`](Self::find) has the same result for all times of a generation.
+    /// It counts the mappings that were replaced before that time. A mapping that replaces nothing does not begin a
+    /// generation, because it is also valid for older samples.
+    pub fn generation(&self, time_ns: u64) -> usize {
+        self.discarded + self.replaced.partition_point(|old| old.until_ns <= time_ns)
     }
 
-    /// The mappings there are now.
+    /// The current mappings, by address.
     pub fn current(&self) -> impl Iterator<Item = &Mapping> {
         self.current.values().map(|timed| &*timed.mapping)
     }
 
-    /// Keeps nothing for samples that are older than the last replacement.
-    pub fn forget_replaced(&mut self) {
+    /// Discards the replaced mappings. Samples that are older than the last replacement are not resolved any more.
+    pub fn discard_replaced(&mut self) {
         if !self.replaced.is_empty() {
-            self.forgotten += self.replaced.len();
+            self.discarded += self.replaced.len();
             self.replaced = Arc::default();
         }
     }
 
-    /// Cuts what overlaps `start..end` out of the current mappings, and keeps it for older samples.
-    fn make_room(&mut self, start: RuntimeAddress, end: RuntimeAddress, now_ns: u64) {
-        let overlapping: Vec<Timed> = self
+    /// Cuts `start..end` out of the current mappings and keeps the previous mappings for older samples.
+    fn replace_range(&mut self, start: RuntimeAddress, end: RuntimeAddress, now_ns: u64) {
+        let overlapping: Vec<CurrentMapping> = self
             .current
             .range(..end)
             .rev()
@@ -111,18 +117,23 @@ impl AddressSpace {
         for timed in overlapping {
             current.remove(&timed.mapping.start);
             for part in remainders(&timed.mapping, start, end) {
-                current.insert(part.start, Timed { since_ns: timed.since_ns, mapping: Arc::new(part) });
+                current
+                    .insert(part.start, CurrentMapping { since_ns: timed.since_ns, mapping: Arc::new(part) });
             }
-            if replaced.len() >= MAX_REPLACED {
-                self.forgotten += replaced.drain(..MAX_REPLACED / 2).len();
+            if replaced.len() >= MAX_REPLACED_MAPPINGS {
+                self.discarded += replaced.drain(..MAX_REPLACED_MAPPINGS / 2).len();
             }
-            // Events come by time, so that the list stays sorted by its end.
-            replaced.push(Replaced { since_ns: timed.since_ns, until_ns: now_ns, mapping: timed.mapping });
+            // Events arrive in time order: the list stays sorted.
+            replaced.push(ReplacedMapping {
+                since_ns: timed.since_ns,
+                until_ns: now_ns,
+                mapping: timed.mapping,
+            });
         }
     }
 }
 
-/// What is left of a mapping beside `start..end`.
+/// The parts of a mapping before and after `start..end`.
 fn remainders(mapping: &Mapping, start: RuntimeAddress, end: RuntimeAddress) -> Vec<Mapping> {
     let mut parts = Vec::new();
     if mapping.start < start {
@@ -130,7 +141,7 @@ fn remainders(mapping: &Mapping, start: RuntimeAddress, end: RuntimeAddress) -> 
     }
     if end < mapping.end {
         let skipped = end.0 - mapping.start.0;
-        let offset = profiler_addresses::FileOffset(mapping.offset.0.saturating_add(skipped));
+        let offset = FileOffset(mapping.offset.0.saturating_add(skipped));
         parts.push(Mapping { start: end, offset, ..mapping.clone() });
     }
     parts
@@ -140,7 +151,6 @@ fn remainders(mapping: &Mapping, start: RuntimeAddress, end: RuntimeAddress) -> 
 mod tests {
     use super::*;
     use crate::{Backing, FileId};
-    use profiler_addresses::FileOffset;
 
     fn mapping(start: u64, end: u64, inode: u64) -> Mapping {
         let id = FileId { major: 1, minor: 2, inode };
@@ -160,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_belongs_to_the_mapping_around_it() {
+    fn an_address_belongs_to_the_mapping_that_contains_it() {
         let space = AddressSpace::from_snapshot(vec![mapping(0x1000, 0x2000, 1), mapping(0x3000, 0x4000, 2)]);
         assert_eq!(inode(&space, 0xfff, 0), None);
         assert_eq!(inode(&space, 0x1000, 0), Some(1));
@@ -178,11 +188,11 @@ mod tests {
         assert_eq!(inode(&space, 0x2000, 100), Some(2));
         assert_eq!(inode(&space, 0x2000, 199), Some(2));
         assert_eq!(inode(&space, 0x2000, 200), Some(3));
-        assert_eq!([0, 100, 150, 200].map(|time| space.arrangement(time)), [0, 1, 1, 2]);
+        assert_eq!([0, 100, 150, 200].map(|time| space.generation(time)), [0, 1, 1, 2]);
     }
 
     #[test]
-    fn a_new_mapping_cuts_what_it_covers_out_of_the_old_one() {
+    fn a_new_mapping_replaces_the_part_of_an_old_one_that_it_covers() {
         let mut space = AddressSpace::from_snapshot(vec![mapping(0x1000, 0x9000, 1)]);
         space.insert(mapping(0x3000, 0x5000, 2), 10);
         assert_eq!(inode(&space, 0x2fff, 20), Some(1));
@@ -204,14 +214,14 @@ mod tests {
     }
 
     #[test]
-    fn the_same_mapping_again_changes_nothing() {
+    fn inserting_the_same_mapping_again_changes_nothing() {
         let mut space = AddressSpace::from_snapshot(vec![mapping(0x1000, 0x2000, 1)]);
         assert!(space.insert(mapping(0x1000, 0x2000, 1), 50));
-        assert_eq!(space.arrangement(u64::MAX), 0);
+        assert_eq!(space.generation(u64::MAX), 0);
     }
 
     #[test]
-    fn a_mapping_that_was_announced_late_still_serves_its_first_samples() {
+    fn a_mapping_is_valid_for_samples_that_are_slightly_older_than_its_event() {
         let mut space = AddressSpace::default();
         space.insert(mapping(0x1000, 0x2000, 1), 100);
         assert_eq!(inode(&space, 0x1000, 99), Some(1));
@@ -227,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn mappings_without_end_are_bounded() {
+    fn the_number_of_mappings_is_limited() {
         let mut space = AddressSpace::default();
         for i in 0..(MAX_MAPPINGS as u64 + 100) {
             space.insert(mapping(i << 12, (i << 12) + 0x800, 1), i);
@@ -236,14 +246,14 @@ mod tests {
     }
 
     #[test]
-    fn replacements_without_end_are_bounded_and_the_latest_are_kept() {
+    fn the_number_of_replaced_mappings_is_limited_and_the_latest_are_kept() {
         let mut space = AddressSpace::default();
-        for time in 0..(MAX_REPLACED as u64 + 100) {
+        for time in 0..(MAX_REPLACED_MAPPINGS as u64 + 100) {
             space.insert(mapping(0x1000, 0x1800, time), time);
         }
-        assert!(space.replaced.len() <= MAX_REPLACED);
-        let last = MAX_REPLACED as u64 + 99;
+        assert!(space.replaced.len() <= MAX_REPLACED_MAPPINGS);
+        let last = MAX_REPLACED_MAPPINGS as u64 + 99;
         assert_eq!(inode(&space, 0x1000, last - 1), Some(last - 1));
-        assert_eq!(space.arrangement(last), space.arrangement(last - 1) + 1);
+        assert_eq!(space.generation(last), space.generation(last - 1) + 1);
     }
 }

@@ -1,4 +1,4 @@
-//! The error of looking for a process, a cgroup or a container.
+//! The errors of finding a process, a cgroup, a container, or the mapping of an address.
 
 use std::io;
 
@@ -8,18 +8,33 @@ use thiserror::Error;
 #[non_exhaustive]
 #[derive(Debug, Error)]
 pub enum FindError {
-    /// What was given names nothing, or more than one thing.
+    /// The given id or path is malformed, or matches more than one object.
     #[error("{0}")]
     Invalid(String),
-    /// Nothing of that name exists.
+    /// No process, cgroup or container has this id or path.
     #[error("{0}")]
     NotFound(String),
-    /// A file of `/proc` cannot be read.
+    /// A file in `/proc` cannot be read.
     #[error("{action}")]
     Io {
-        /// The action that failed and its object.
+        /// The failed action and the path.
         action: String,
-        /// What the system says.
+        /// The error of the system call.
         source: io::Error,
     },
+}
+
+/// Why a process has no mapping at an address.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum LookupError {
+    /// The address is in none of the executable mappings.
+    #[error("the address is in no executable mapping")]
+    NoMapping,
+    /// The process ended before its mappings were read.
+    #[error("the process ended before its mappings were read")]
+    ProcessGone,
+    /// The profiler has no permission to read the mappings.
+    #[error("no permission to read the mappings of the process")]
+    NotReadable,
 }

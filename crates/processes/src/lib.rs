@@ -1,4 +1,40 @@
-//! Processes: their ids, mappings over time, and the files behind them.
+//! Processes on Linux over time: their mappings, sideband events, root directories, cgroups and containers.
+//!
+//! A profiler or tracer gets a PID, an address and a time with each sample. By the time it evaluates the sample, the
+//! process may have exited, executed another program or replaced the mapping, and another process may have its PID. A
+//! [`ProcessTable`] applies mmap, comm, fork, exec and exit events in time order and returns the mapping that contained
+//! the address at that time.
+//!
+//! Files of a target are read by its rules, not by those of the host: [`RootDirectory`](root_directory::RootDirectory)
+//! opens files in the mount namespace of a process and does not follow links out of it. [`cgroup`] finds cgroups of both
+//! versions, and containers by id. [`ProcFs`] can copy all that it reads into a directory, from which the same code runs
+//! again later, without the processes.
+//!
+//! ```
+//! use profiler_addresses::{FileOffset, RuntimeAddress};
+//! use profiler_processes::{AddressSpace, Backing, maps};
+//!
+//! let text = b"\
+//! 7f1c26000000-7f1c26155000 r-xp 00026000 fd:01 12345      /usr/lib/libc.so.6
+//! 7f1c27000000-7f1c27010000 rwxp 00000000 00:00 0
+//! 7f1c28000000-7f1c28021000 rw-p 00000000 00:00 0          [heap]
+//! ";
+//! let mappings = maps::parse_executable(text);
+//! assert_eq!(mappings.len(), 2);
+//! assert_eq!(mappings[0].offset, FileOffset(0x26000));
+//! assert!(matches!(&mappings[0].backing, Backing::File { path, .. } if &**path == "/usr/lib/libc.so.6"));
+//!
+//! let address_space = AddressSpace::from_snapshot(mappings);
+//! let mapping = address_space.find(RuntimeAddress(0x7f1c_2700_0010), 0).unwrap();
+//! assert_eq!(mapping.backing, Backing::Jit);
+//! ```
+//!
+//! * [`ProcessTable`], [`Process`]: processes by PID and time
+//! * [`AddressSpace`], [`maps`]: executable mappings over time, and the parser of `/proc/PID/maps`
+//! * [`SidebandEvent`]: the events that a table applies
+//! * [`ProcFs`], [`Status`]: reading `/proc`, and its copy in a capture
+//! * [`root_directory`]: files in the root directory of a process
+//! * [`cgroup`]: cgroups and containers
 
 mod address_space;
 pub mod cgroup;
@@ -6,14 +42,14 @@ mod error;
 pub mod maps;
 mod procfs;
 pub mod root_directory;
-pub mod sideband;
+mod sideband;
 mod status;
 mod table;
 
 pub use address_space::AddressSpace;
-pub use error::FindError;
+pub use error::{FindError, LookupError};
 pub use maps::{Backing, FileId, Mapping};
 pub use procfs::ProcFs;
 pub use sideband::{SidebandEvent, SidebandEventKind};
 pub use status::Status;
-pub use table::{Process, ProcessFilter, ProcessKey, ProcessTable};
+pub use table::{Identity, Process, ProcessFilter, ProcessKey, ProcessTable};

@@ -1,10 +1,9 @@
-//! Executable mappings, and the text of `/proc/PID/maps` (proc_pid_maps(5)).
+//! Parses the executable mappings in `/proc/PID/maps` (proc_pid_maps(5)).
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use profiler_addresses::{FileOffset, RuntimeAddress};
+use serde::{Deserialize, Serialize};
 
 /// One executable mapping of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,59 +11,59 @@ pub struct Mapping {
     /// First address.
     #[serde(with = "address")]
     pub start: RuntimeAddress,
-    /// First address behind it.
+    /// Address behind the last byte.
     #[serde(with = "address")]
     pub end: RuntimeAddress,
-    /// Where in the file it begins.
+    /// File offset of the first byte.
     #[serde(with = "offset")]
     pub offset: FileOffset,
-    /// What stands behind it.
+    /// The file or the kind of memory that is mapped.
     pub backing: Backing,
 }
 
-/// What stands behind a mapping.
+/// The file or the kind of memory that is mapped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Backing {
     /// A file.
     File {
-        /// Which one.
+        /// Device and inode of the file.
         id: FileId,
-        /// Its path in the process's root, without ` (deleted)`.
+        /// Path in the root directory of the process, without ` (deleted)`.
         path: Arc<str>,
     },
-    /// The kernel's code in every process.
+    /// The vDSO (vdso(7)).
     Vdso,
-    /// Memory that code was written into: compiled at run time.
+    /// Memory without a file: JIT code.
     Jit,
-    /// The same, and a .NET runtime's own: there is nothing but its methods and stubs.
+    /// The memory file in which a .NET runtime puts its JIT code: methods and stubs only.
     DotnetJit,
-    /// Something of the kernel's that has no file: `[vsyscall]`, `[uprobes]`.
+    /// Another mapping that the kernel creates without a file: `[vsyscall]`, `[uprobes]`.
     Special(Arc<str>),
 }
 
-/// Names a file of this machine.
+/// Identifies a file of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FileId {
-    /// Device, major number.
+    /// Major number of the device.
     pub major: u32,
-    /// Device, minor number.
+    /// Minor number of the device.
     pub minor: u32,
-    /// Inode.
+    /// Inode number.
     pub inode: u64,
 }
 
 impl Mapping {
-    /// Whether `address` lies in the mapping.
+    /// Whether the mapping contains `address`.
     pub fn contains(&self, address: RuntimeAddress) -> bool {
         self.start <= address && address < self.end
     }
 }
 
 impl Backing {
-    /// From what the kernel calls it. An empty name is anonymous memory.
+    /// Classifies a mapping by the name that the kernel shows. Anonymous memory has an empty name.
     ///
-    /// Code in memory that has no file was compiled at run time. .NET maps its own from a memory file named
-    /// `doublemapper`, other runtimes from `/dev/zero` or `//anon`, and a heap may be executable.
+    /// Executable memory without a file contains JIT code. .NET uses a memory file named `doublemapper`. Other runtimes
+    /// use `/dev/zero` or `//anon`, or make the heap executable.
     pub fn from_name(name: &str, id: FileId) -> Self {
         const DELETED: &str = " (deleted)";
         let path = name.strip_suffix(DELETED).unwrap_or(name);
@@ -81,8 +80,8 @@ impl Backing {
     }
 }
 
-/// The executable mappings in the text of a `/proc/PID/maps`, by address. A line that does not parse is
-/// passed over: the rest is still right.
+/// Parses the executable mappings in the text of `/proc/PID/maps`, in the order of the text. Malformed lines are
+/// skipped.
 pub fn parse_executable(text: &[u8]) -> Vec<Mapping> {
     text.split(|byte| *byte == b'\n').filter_map(parse_line).collect()
 }
@@ -97,8 +96,8 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
     let (offset, rest) = field(rest)?;
     let (device, rest) = field(rest)?;
     let (inode, rest) = field(rest)?;
-    let (start, end) = split(range, b'-')?;
-    let (major, minor) = split(device, b':')?;
+    let (start, end) = split_once(range, b'-')?;
+    let (major, minor) = split_once(device, b':')?;
     let (start, end) = (RuntimeAddress(hex(start)?), RuntimeAddress(hex(end)?));
     if start >= end {
         return None;
@@ -112,7 +111,7 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
     Some(Mapping { start, end, offset: FileOffset(hex(offset)?), backing: Backing::from_name(&name, id) })
 }
 
-/// The next field and what follows it.
+/// Splits off the next field.
 fn field(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let text = text.trim_ascii_start();
     if text.is_empty() {
@@ -122,8 +121,8 @@ fn field(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some(text.split_at(end))
 }
 
-fn split(text: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
-    let index = memchr::memchr(at, text)?;
+fn split_once(text: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
+    let index = memchr::memchr(separator, text)?;
     Some((&text[..index], &text[index + 1..]))
 }
 
@@ -137,11 +136,10 @@ fn unescape(path: &[u8]) -> String {
 }
 
 mod address {
-    //! Addresses in captures, in hexadecimal: what a reader compares with a maps file.
-
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    //! Serializes addresses in captures in hexadecimal, like `/proc/PID/maps`.
 
     use profiler_addresses::RuntimeAddress;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
     pub(super) fn serialize<S: Serializer>(
         address: &RuntimeAddress,
@@ -159,11 +157,10 @@ mod address {
 }
 
 mod offset {
-    //! File offsets in captures, in hexadecimal as above.
-
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    //! Serializes file offsets in captures in hexadecimal, like `/proc/PID/maps`.
 
     use profiler_addresses::FileOffset;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
     pub(super) fn serialize<S: Serializer>(offset: &FileOffset, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&format_args!("{offset:x}"))
@@ -182,7 +179,7 @@ mod tests {
     const LIBC: &str =
         "7f1c26000000-7f1c26155000 r-xp 00026000 fd:01 12345      /usr/lib/x86_64-linux-gnu/libc.so.6";
 
-    fn one(line: &str) -> Mapping {
+    fn parse_one(line: &str) -> Mapping {
         let mut mappings = parse_executable(line.as_bytes());
         assert_eq!(mappings.len(), 1, "{line}");
         mappings.remove(0)
@@ -190,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_file_mapping_has_range_offset_and_identity() {
-        let mapping = one(LIBC);
+        let mapping = parse_one(LIBC);
         assert_eq!(mapping.start, RuntimeAddress(0x7f1c_2600_0000));
         assert_eq!(mapping.end, RuntimeAddress(0x7f1c_2615_5000));
         assert_eq!(mapping.offset, FileOffset(0x26000));
@@ -199,13 +196,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_executable_is_left_out() {
+    fn mappings_that_are_not_executable_are_skipped() {
         assert!(parse_executable(b"1000-2000 rw-p 00000000 00:00 0 [heap]\n").is_empty());
     }
 
     #[test]
-    fn code_in_memory_without_a_file_counts_as_compiled_at_run_time() {
-        let backing = |name| one(&format!("1000-2000 rwxp 00000000 00:01 77 {name}")).backing;
+    fn executable_memory_without_a_file_is_jit_code() {
+        let backing = |name| parse_one(&format!("1000-2000 rwxp 00000000 00:01 77 {name}")).backing;
         for name in ["", "//anon", "/dev/zero (deleted)", "[heap]", "[anon:JIT]"] {
             assert_eq!(backing(name), Backing::Jit, "{name}");
         }
@@ -216,27 +213,27 @@ mod tests {
     fn other_memory_files_and_deleted_files_are_files() {
         for (name, path) in [("/memfd:app (deleted)", "/memfd:app"), ("/app/a b.so (deleted)", "/app/a b.so")]
         {
-            let mapping = one(&format!("1000-2000 r-xp 00000000 00:01 77 {name}"));
+            let mapping = parse_one(&format!("1000-2000 r-xp 00000000 00:01 77 {name}"));
             assert!(matches!(mapping.backing, Backing::File { path: p, .. } if &*p == path));
         }
     }
 
     #[test]
-    fn the_kernels_own_mappings_are_known() {
-        assert_eq!(one("1000-2000 r-xp 00000000 00:00 0 [vdso]").backing, Backing::Vdso);
-        let vsyscall = one("ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]");
+    fn mappings_of_the_kernel_are_recognized() {
+        assert_eq!(parse_one("1000-2000 r-xp 00000000 00:00 0 [vdso]").backing, Backing::Vdso);
+        let vsyscall = parse_one("ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]");
         assert_eq!(vsyscall.backing, Backing::Special("[vsyscall]".into()));
     }
 
     #[test]
     fn a_line_break_in_a_path_is_decoded() {
-        let mapping = one("1000-2000 r-xp 00000000 00:01 77 /tmp/a\\012b");
+        let mapping = parse_one("1000-2000 r-xp 00000000 00:01 77 /tmp/a\\012b");
         assert!(matches!(mapping.backing, Backing::File { path, .. } if &*path == "/tmp/a\nb"));
     }
 
     #[test]
-    fn bad_lines_cost_themselves_only() {
-        for bad in [
+    fn malformed_lines_are_skipped() {
+        for malformed in [
             "",
             "x",
             "1000-2000",
@@ -246,8 +243,8 @@ mod tests {
             "1000-99999999999999999 r-xp 0 0:0 0 x",
             "1000-2000 r-xp 0 0:0 99999999999999999999 x",
         ] {
-            let text = format!("{bad}\n{LIBC}\n");
-            assert_eq!(parse_executable(text.as_bytes()).len(), 1, "{bad}");
+            let text = format!("{malformed}\n{LIBC}\n");
+            assert_eq!(parse_executable(text.as_bytes()).len(), 1, "{malformed}");
         }
     }
 
@@ -259,8 +256,8 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_survives_a_capture() {
-        let mapping = one(LIBC);
+    fn a_mapping_is_restored_from_a_capture() {
+        let mapping = parse_one(LIBC);
         let text = serde_json::to_string(&mapping).unwrap();
         assert!(text.contains("7f1c26000000"));
         assert_eq!(serde_json::from_str::<Mapping>(&text).unwrap(), mapping);

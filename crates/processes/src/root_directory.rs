@@ -1,7 +1,7 @@
-//! Opening files inside a process's root without being led out of it.
+//! Opens files inside the root directory of a process, without following links out of it.
 //!
-//! The target owns what lies there. `openat2` resolves every link inside the root and refuses magic links
-//! (`RESOLVE_IN_ROOT`, `RESOLVE_NO_MAGICLINKS`, Linux 5.6), and what is not a regular file is never opened.
+//! The target controls the content of its root directory. `openat2` resolves every link inside the root and refuses
+//! magic links (`RESOLVE_IN_ROOT`, `RESOLVE_NO_MAGICLINKS`, Linux 5.6). Only regular files are opened.
 
 use std::{
     fs::File,
@@ -12,22 +12,26 @@ use std::{
 
 use rustix::fs::{AtFlags, CWD, FileType, FsWord, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags};
 
-/// File systems whose regular files are made up by the kernel as they are read (`include/uapi/linux/magic.h`). A
-/// link to one of them can make the reader wait for ever (`/proc/kmsg`, `trace_pipe`), or read what the target
-/// itself may not (`/proc/kcore`). In this order: proc, sysfs, debugfs, tracefs, securityfs.
-const MADE_UP_BY_THE_KERNEL: [FsWord; 5] =
+/// Magic numbers of pseudo file systems, whose regular files the kernel generates on each read
+/// (`include/uapi/linux/magic.h`): proc, sysfs, debugfs, tracefs, securityfs. A link to such a file can block the
+/// reader for ever (`/proc/kmsg`, `trace_pipe`), or expose data that the target has no permission to read
+/// (`/proc/kcore`).
+const PSEUDO_FILE_SYSTEMS: [FsWord; 5] =
     [PROC_SUPER_MAGIC, 0x6265_6572, 0x6462_6720, 0x7472_6163, 0x7363_6673];
 
-/// The root directory of a process, or of the profiler itself.
+/// An open root directory of a process or of the host.
 ///
-/// Holds the directory open: it stays reachable when the process has ended.
+/// It stays usable after the process has ended.
 #[derive(Debug)]
 pub struct RootDirectory {
     directory: OwnedFd,
 }
 
 impl RootDirectory {
-    /// The root that `path` leads to, following a magic link such as `/proc/PID/root`.
+    /// Opens the directory at `path`; a magic link such as `/proc/PID/root` is followed.
+    ///
+    /// # Errors
+    /// Errors of `openat`.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
@@ -37,16 +41,16 @@ impl RootDirectory {
     /// Opens a regular file by its absolute path inside this root.
     ///
     /// # Errors
-    /// `InvalidInput` for what is not a regular file, else the system's.
+    /// `InvalidInput` when the path is not that of a regular file, else errors of `openat2`.
     pub fn open_file(&self, path: &Path) -> io::Result<File> {
         let fd = self.resolve(path, OFlags::PATH)?;
         open_regular(fd.as_fd())
     }
 
-    /// The socket at an absolute path inside this root, to be connected to through `/proc/self/fd`.
+    /// Opens a socket by its absolute path inside this root (`O_PATH`). Connect to it through `/proc/self/fd`.
     ///
     /// # Errors
-    /// `InvalidInput` for what is not a socket, else the system's.
+    /// `InvalidInput` when the path is not that of a socket, else errors of `openat2`.
     pub fn open_socket(&self, path: &Path) -> io::Result<OwnedFd> {
         let fd = self.resolve(path, OFlags::PATH)?;
         if FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) != FileType::Socket {
@@ -55,18 +59,18 @@ impl RootDirectory {
         Ok(fd)
     }
 
-    /// Whether there is anything at an absolute path inside this root, a link that leads nowhere included. What cannot be
-    /// looked at counts as there.
+    /// Whether an absolute path inside this root exists. A dangling link exists, and so does a path that cannot be
+    /// examined.
     pub fn exists(&self, path: &Path) -> bool {
         let missing = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
         self.resolve(path, OFlags::PATH | OFlags::NOFOLLOW)
             .map_or_else(|error| !missing.contains(&error.kind()), |_| true)
     }
 
-    /// Removes a regular file of a user by its absolute path inside this root. Links in its place stay.
+    /// Removes a regular file of a user by its absolute path inside this root. A symbolic link is not removed.
     ///
     /// # Errors
-    /// `InvalidInput` for what is not a regular file of that user, else the system's.
+    /// `InvalidInput` when the path is not that of a regular file of that user, else errors of the system call.
     pub fn remove_file(&self, path: &Path, uid: u32) -> io::Result<()> {
         let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -86,11 +90,11 @@ impl RootDirectory {
     }
 }
 
-/// `openat2` answers EAGAIN when a rename raced with the look-up (openat2(2)): a few more tries settle it.
+/// `openat2` fails with EAGAIN when a rename races with the path resolution (openat2(2)).
 fn retry(mut open: impl FnMut() -> rustix::io::Result<OwnedFd>) -> io::Result<OwnedFd> {
-    const TRIES: usize = 8;
+    const MAX_ATTEMPTS: usize = 8;
     let mut result = open();
-    for _ in 1..TRIES {
+    for _ in 1..MAX_ATTEMPTS {
         match result {
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => result = open(),
             _ => break,
@@ -99,12 +103,12 @@ fn retry(mut open: impl FnMut() -> rustix::io::Result<OwnedFd>) -> io::Result<Ow
     Ok(result?)
 }
 
-/// Opens for reading what an `O_PATH` descriptor names, when it is a regular file. Looking before opening
-/// matters: opening a device or a FIFO can have effects of its own.
-pub fn open_regular(path: BorrowedFd<'_>) -> io::Result<File> {
+/// Opens the regular file of an `O_PATH` descriptor for reading. The type is checked first, because opening a device or
+/// a FIFO can have side effects.
+pub(crate) fn open_regular(path: BorrowedFd<'_>) -> io::Result<File> {
     let status = rustix::fs::fstat(path)?;
     let is_regular = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
-    if !is_regular || MADE_UP_BY_THE_KERNEL.contains(&rustix::fs::fstatfs(path)?.f_type) {
+    if !is_regular || PSEUDO_FILE_SYSTEMS.contains(&rustix::fs::fstatfs(path)?.f_type) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
     File::open(format!("/proc/self/fd/{}", path.as_raw_fd()))
@@ -136,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_is_refused_at_once() {
+    fn files_that_are_not_regular_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         let fifo = directory.path().join("fifo");
         rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
@@ -158,21 +162,21 @@ mod tests {
         symlink("..", inside.join("up")).unwrap();
         symlink("/nowhere", inside.join("dangling")).unwrap();
         let root = RootDirectory::open(&inside).unwrap();
-        let there = |path: &str| root.exists(Path::new(path));
-        assert_eq!(["/tmp/file", "/dangling", "/missing", "/file/x"].map(there), [true, true, false, false]);
+        let exists = |path: &str| root.exists(Path::new(path));
+        assert_eq!(["/tmp/file", "/dangling", "/missing", "/file/x"].map(exists), [true, true, false, false]);
         let remove = |path: &str, uid| root.remove_file(Path::new(path), uid).map_err(|error| error.kind());
         for (path, uid) in [("/tmp", own), ("/dangling", own), ("/tmp/file", own + 1), ("/", own)] {
             assert_eq!(remove(path, uid), Err(io::ErrorKind::InvalidInput), "{path}");
         }
         assert_eq!(remove("/missing", own), Err(io::ErrorKind::NotFound));
-        // Above the root there is the root.
+        // The parent directory of the root is the root.
         assert_eq!(remove("/up/file", own), Ok(()));
         assert_eq!(remove("/tmp/file", own), Ok(()));
         assert!(outside.exists() && !inside.join("file").exists() && !inside.join("tmp/file").exists());
     }
 
     #[test]
-    fn what_the_kernel_makes_up_is_refused_also_behind_a_link() {
+    fn files_of_pseudo_file_systems_are_refused_also_behind_a_link() {
         let root = RootDirectory::open(Path::new("/")).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let link = directory.path().join("link");

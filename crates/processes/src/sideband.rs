@@ -1,38 +1,38 @@
-//! What the side band tells of processes.
+//! Sideband events of processes: mmap, comm, exec, fork, thread start and exit.
 
 use serde::{Deserialize, Serialize};
 
-use super::Mapping;
+use crate::Mapping;
 
-/// One event, with the moment it happened.
+/// A sideband event and its time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SidebandEvent {
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub time_ns: u64,
-    /// The process it happened to, in the profiler's pid namespace.
+    /// Id of the process, in the profiler's PID namespace.
     pub pid: u32,
-    /// The thread it happened in.
+    /// Id of the thread that caused the event, in the profiler's PID namespace.
     pub tid: u32,
-    /// What happened.
+    /// The kind of event, with its data.
     pub kind: SidebandEventKind,
 }
 
-/// What happened to a process.
+/// The kinds of sideband events. The names of the variants are part of the capture format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SidebandEventKind {
-    /// An executable mapping was made.
+    /// An executable mapping was created (mmap).
     Map(Mapping),
-    /// A thread was renamed.
+    /// A thread changed its name (comm).
     Rename(String),
-    /// The process executes another program, under this name: its mappings are gone.
+    /// The process executes another program (exec), with this thread name. Its previous mappings no longer exist.
     Execute(String),
-    /// The process was forked from `parent`.
+    /// The process was forked.
     Fork {
-        /// The parent's process id.
+        /// Process id of the parent.
         parent: u32,
     },
     /// A thread was started.
     StartThread,
-    /// A thread ended; the process with it when it was the last.
+    /// A thread exited. The process exits with its last thread.
     Exit,
 }

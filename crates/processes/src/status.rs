@@ -1,23 +1,23 @@
-//! Who a process is: `/proc/PID/status` and `/proc/PID/stat`.
+//! Parses `/proc/PID/status` and the start time in `/proc/PID/stat`.
 
-/// The parts of `/proc/PID/status` (proc_pid_status(5)) that matter here.
+/// Ids and state of a process, from `/proc/PID/status` (proc_pid_status(5)).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Thread group: the process a thread belongs to. The id of the process itself for its first thread.
+    /// Thread group id (`Tgid`): the id of the process.
     pub pid: u32,
-    /// The process's id in its own, innermost pid namespace: the one it sees itself, and names its perf map
-    /// after.
+    /// The process id in the innermost PID namespace of the process (last number of `NStgid`). `getpid` returns this id,
+    /// and the name of the process's perf map contains it.
     pub innermost_pid: u32,
-    /// Effective user.
+    /// Effective user id.
     pub uid: u32,
-    /// A kernel thread has no memory of its own.
+    /// Whether it is a kernel thread, which has no address space.
     pub kernel_thread: bool,
-    /// It has ended and waits to be collected.
+    /// Whether it has exited and its parent has not yet waited for it.
     pub zombie: bool,
 }
 
 impl Status {
-    /// Reads the text; `None` without the lines that every process has.
+    /// Parses the text of `/proc/PID/status`; `None` when the `Tgid` or `Uid` line is missing or malformed.
     pub fn parse(text: &str) -> Option<Self> {
         let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
         let pid = value("Tgid:")?.trim().parse().ok()?;
@@ -26,23 +26,23 @@ impl Status {
             .unwrap_or(pid);
         let uid = value("Uid:")?.split_ascii_whitespace().nth(1)?.parse().ok()?;
         let zombie = value("State:").is_some_and(|state| state.trim_start().starts_with(['Z', 'X']));
-        // A process that has ended has no memory either.
+        // The status of a zombie has no `VmSize` line either.
         let kernel_thread = !zombie && value("VmSize:").is_none();
         Some(Self { pid, innermost_pid: innermost, uid, kernel_thread, zombie })
     }
 }
 
-/// When a process started, in clock ticks since boot: field 22 of `/proc/PID/stat` (proc_pid_stat(5)).
+/// The start time of a process, in clock ticks since boot: field 22 of `/proc/PID/stat` (proc_pid_stat(5)).
 ///
-/// The second field is the name in parentheses, and may itself hold parentheses and spaces.
-pub(crate) fn start_ticks(stat: &str) -> Option<u64> {
+/// The second field is the thread name in parentheses. The name can contain parentheses and spaces.
+pub(crate) fn parse_start_ticks(stat: &str) -> Option<u64> {
     const FIELDS_AFTER_NAME: usize = 22 - 3;
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_ascii_whitespace().nth(FIELDS_AFTER_NAME)?.parse().ok()
 }
 
-/// The moment so many clock ticks after boot, nanoseconds since 1970-01-01 UTC.
-pub(crate) fn unix_ns(ticks_since_boot: u64) -> u64 {
+/// Converts clock ticks since boot to nanoseconds since 1970-01-01 UTC.
+pub(crate) fn ticks_to_unix_ns(ticks_since_boot: u64) -> u64 {
     const NS_PER_S: u64 = 1_000_000_000;
     let now = |clock| {
         let now = rustix::time::clock_gettime(clock);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn kernel_threads_and_zombies_are_told_apart() {
+    fn kernel_threads_and_zombies_are_distinguished() {
         let thread = Status::parse(&STATUS.replace("VmSize", "X")).unwrap();
         assert!(thread.kernel_thread && !thread.zombie);
         let zombie =
@@ -78,25 +78,25 @@ mod tests {
     }
 
     #[test]
-    fn the_start_is_found_behind_a_hostile_name() {
+    fn the_start_time_is_found_after_a_name_with_parentheses() {
         let fields: Vec<String> = (4..=52).map(|field| field.to_string()).collect();
         let stat = format!("1 (a) R 9 (b) S {}", fields.join(" "));
-        assert_eq!(start_ticks(&stat), Some(22));
-        assert_eq!(start_ticks("1 (a"), None);
-        assert_eq!(start_ticks(""), None);
+        assert_eq!(parse_start_ticks(&stat), Some(22));
+        assert_eq!(parse_start_ticks("1 (a"), None);
+        assert_eq!(parse_start_ticks(""), None);
     }
 
     #[test]
-    fn this_process_started_a_moment_ago() {
+    fn the_start_time_of_the_own_process_is_less_than_an_hour_ago() {
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
-        let started = std::time::Duration::from_nanos(unix_ns(start_ticks(&stat).unwrap()));
-        let ago =
+        let started = std::time::Duration::from_nanos(ticks_to_unix_ns(parse_start_ticks(&stat).unwrap()));
+        let age =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH + started).unwrap_or_default();
-        assert!(ago < std::time::Duration::from_secs(3600), "{ago:?}");
+        assert!(age < std::time::Duration::from_secs(3600), "{age:?}");
     }
 
     #[test]
-    fn nonsense_is_no_status() {
+    fn text_without_the_required_lines_is_rejected() {
         assert_eq!(Status::parse(""), None);
         assert_eq!(Status::parse("Tgid:\tx\nUid:\t1\n"), None);
     }

@@ -100,8 +100,9 @@ impl DebugFiles {
             (None, Some(link)) => Identity::Checksum(link.crc32),
             (None, None) => return None,
         };
-        let is_match =
-            |elf: &Elf| elf.sections().is_ok_and(|found| is_suitable(&found)) && expected.matches(elf, budget);
+        let is_match = |elf: &Elf| {
+            elf.sections().is_ok_and(|found| is_suitable(&found)) && expected.matches(elf, budget)
+        };
         let configured = debug_paths::in_configured(path, id, link.as_ref());
         let system = debug_paths::in_system(path, id, link.as_ref());
         self.find_first(&configured, &system, is_match).or_else(|| self.find_in_caches(id?, is_match))
@@ -125,7 +126,8 @@ impl DebugFiles {
         system: &[PathBuf],
         is_match: impl Fn(&Elf) -> bool,
     ) -> Option<DebugFile> {
-        let configured = self.shared.configured.iter().flat_map(|root| configured.iter().map(move |path| (root, path)));
+        let configured =
+            self.shared.configured.iter().flat_map(|root| configured.iter().map(move |path| (root, path)));
         let roots = || self.target.iter().chain([&self.shared.host]);
         let system = system.iter().flat_map(|path| roots().map(move |root| (root, path)));
         configured.chain(system).find_map(|(root, path)| {
@@ -138,7 +140,8 @@ impl DebugFiles {
     /// Searches the caches of symbol server clients. The path of the result is that of the system's debug directory.
     fn find_in_caches(&self, id: &BuildId, is_match: impl Fn(&Elf) -> bool) -> Option<DebugFile> {
         let paths = debug_paths::in_cache(id);
-        let candidates = self.shared.caches.iter().flat_map(|root| paths.iter().map(move |path| (root, path)));
+        let candidates =
+            self.shared.caches.iter().flat_map(|root| paths.iter().map(move |path| (root, path)));
         candidates.into_iter().find_map(|(root, path)| {
             let elf = open(root, path).filter(&is_match)?;
             let system_path = debug_paths::in_system_by_id(id);
@@ -150,7 +153,9 @@ impl DebugFiles {
     /// Copies a file to the capture, where a replay finds it in the root directory of the target at `captured_path`.
     fn copy_to_capture(&self, root: &RootDirectory, path: &Path, captured_path: &Path) {
         let Some((proc, pid)) = &self.capture else { return };
-        if let Err(error) = root.open_file(path).and_then(|file| proc.keep_in_root(*pid, captured_path, &file)) {
+        if let Err(error) =
+            root.open_file(path).and_then(|file| proc.capture_root_file(*pid, captured_path, &file))
+        {
             log::warn!("the capture lacks the debug file `{}`: {error}", path.display());
         }
     }
@@ -217,7 +222,7 @@ mod tests {
 
         fn find_for(&self, module: TestFile, capture: Option<(Arc<ProcFs>, u32)>) -> Option<PathBuf> {
             let open = |root: &TempDir| Arc::new(RootDirectory::open(root.path()).unwrap());
-            let shared = CommonDirectories {
+            let shared = DebugDirectories {
                 configured: vec![open(&self.configured)],
                 host: open(&self.host),
                 caches: vec![open(&self.cache)],
@@ -283,7 +288,11 @@ mod tests {
         ] {
             let directories = Directories::new();
             Directories::put(&directories.configured, path, &debug_file(&ID));
-            Directories::put(&directories.target, "usr/lib/debug/.build-id/ab/cdef01.debug", &debug_file(&ID));
+            Directories::put(
+                &directories.target,
+                "usr/lib/debug/.build-id/ab/cdef01.debug",
+                &debug_file(&ID),
+            );
             assert_eq!(directories.find(linked(stripped(), 0)), Some(Path::new("/").join(path)));
         }
     }
@@ -333,7 +342,7 @@ mod tests {
     fn a_file_that_is_found_is_copied_to_the_capture() {
         let (directories, capture) = (Directories::new(), tempfile::tempdir().unwrap());
         Directories::put(&directories.host, "opt/app/libx.so.dbg", &debug_file(&ID));
-        let proc = Arc::new(ProcFs::captured_to(capture.path().to_owned()));
+        let proc = Arc::new(ProcFs::with_capture(capture.path().to_owned()));
         assert!(directories.find_for(stripped(), Some((proc, 7))).is_some());
         assert_eq!(fs::read(capture.path().join("7/root/opt/app/libx.so.dbg")).unwrap(), debug_file(&ID));
     }
@@ -342,7 +351,7 @@ mod tests {
     fn a_file_from_a_cache_is_captured_where_a_replay_finds_it() {
         let (directories, capture) = (Directories::new(), tempfile::tempdir().unwrap());
         Directories::put(&directories.cache, "abcdef01/debuginfo", &debug_file(&ID));
-        let proc = Arc::new(ProcFs::captured_to(capture.path().to_owned()));
+        let proc = Arc::new(ProcFs::with_capture(capture.path().to_owned()));
         let found = directories.find_for(stripped(), Some((proc, 7))).unwrap();
         assert!(capture.path().join("7/root").join(found.strip_prefix("/").unwrap()).exists());
     }
@@ -352,7 +361,7 @@ mod tests {
         let directories = Directories::new();
         let outside = directories.configured.path().join("outside");
         fs::write(&outside, debug_file(&ID)).unwrap();
-        fs::create_dir_all(places.target.path().join("opt/app")).unwrap();
+        fs::create_dir_all(directories.target.path().join("opt/app")).unwrap();
         std::os::unix::fs::symlink(&outside, directories.target.path().join("opt/app/libx.so.dbg")).unwrap();
         assert_eq!(directories.find(stripped()), None);
     }

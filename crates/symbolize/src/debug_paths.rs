@@ -8,7 +8,7 @@ use std::{
 
 use profiler_elf_symbols::{AlternateLink, BuildId, DebugLink};
 
-use crate::symbol_server::SegmentLayout;
+use crate::symbol_server::ServerProtocol;
 
 /// The debug directory of the system (GDB manual, "Separate Debug Files").
 const SYSTEM_DIRECTORY: &str = "/usr/lib/debug";
@@ -54,7 +54,7 @@ pub(super) fn in_configured(path: &Path, id: Option<&BuildId>, link: Option<&Deb
 /// The paths of the debug file in the cache of a symbol server client.
 pub(super) fn in_cache(id: &BuildId) -> Vec<PathBuf> {
     let debuginfod = absolute(&Path::new(&id.to_string()).join("debuginfo"));
-    vec![debuginfod, absolute(Path::new(&SegmentLayout::Ssqp.path(id)))]
+    vec![debuginfod, absolute(Path::new(&ServerProtocol::Ssqp.path(id)))]
 }
 
 /// The path of the debug file by build id in the debug directory of the system.

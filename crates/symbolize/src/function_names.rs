@@ -8,9 +8,9 @@ use profiler_elf_symbols::{Elf, FunctionRanges, Sections, SymbolMatch, SymbolTab
 use profiler_profile::{Reason, SymbolSource};
 
 use crate::{
-    absence,
     debug_file::DebugFiles,
-    symbol::{Nearby, Symbolized},
+    reasons,
+    symbol::{SymbolHint, Symbolized},
 };
 
 /// The maximum distance from the nearest export to an unsymbolized function: about the code of one source file. In libraries
@@ -93,13 +93,16 @@ impl FunctionNames {
     }
 
     /// The function start and the nearest symbol of an unsymbolized address.
-    pub(super) fn nearby(&mut self, module: &Elf, address: ElfAddress, budget: &WorkBudget) -> Nearby {
+    pub(super) fn nearby(&mut self, module: &Elf, address: ElfAddress, budget: &WorkBudget) -> SymbolHint {
         let function_start = self.function_start(module, address, budget);
         let from = function_start.unwrap_or(address);
         let nearest = self.tables.iter().filter_map(|table| table.find_nearest_global(from));
         let nearest = nearest.max_by_key(|nearest| nearest.start);
         let is_near = |nearest: &SymbolMatch| from.0 - nearest.start.0 <= MAX_DISTANCE_BYTES;
-        Nearby { function_start, symbol: nearest.filter(is_near).map(|nearest| demangle(&nearest.name)) }
+        SymbolHint {
+            function_start,
+            preceding_symbol: nearest.filter(is_near).map(|nearest| demangle(&nearest.name)),
+        }
     }
 
     fn function_start(
@@ -116,7 +119,7 @@ impl FunctionNames {
     fn find_by_start(&self, start: ElfAddress) -> Result<Symbolized, Reason> {
         let found = self.tables.iter().find_map(|table| {
             let found = table.symbols.find_start(&table.elf, start).ok().flatten()?;
-            Some(Symbolized::of(table.source, demangle(&found.name)))
+            Some(Symbolized::new(table.source, demangle(&found.name)))
         });
         found.ok_or(self.absence)
     }
@@ -130,8 +133,11 @@ impl FunctionNames {
         let mut best: Option<(SymbolSource, SymbolMatch)> = None;
         let rank = |found: &SymbolMatch| (found.is_sized, found.start);
         for table in &self.tables {
-            let Some(found) =
-                table.symbols.find(&table.elf, address).map_err(absence::of_defect)?.filter(&is_match)
+            let Some(found) = table
+                .symbols
+                .find(&table.elf, address)
+                .map_err(reasons::parse_error_reason)?
+                .filter(&is_match)
             else {
                 continue;
             };
@@ -140,7 +146,7 @@ impl FunctionNames {
             }
         }
         let (source, SymbolMatch { name, .. }) = best.ok_or(self.absence)?;
-        Ok(Symbolized::of(source, demangle(&name)))
+        Ok(Symbolized::new(source, demangle(&name)))
     }
 }
 
@@ -163,7 +169,7 @@ impl Loader<'_> {
         match self.budget.read_symbols(load) {
             Ok(Some(symbols)) => self.add_table(Table { source, elf: Arc::clone(elf), symbols }),
             Ok(None) => {}
-            Err(defect) => self.absence = absence::of_defect(defect),
+            Err(defect) => self.absence = reasons::parse_error_reason(defect),
         }
     }
 
@@ -177,7 +183,7 @@ impl Loader<'_> {
                 self.add(SymbolSource::MiniDebugInfo, &Arc::new(elf), TableKind::Static);
             }
             Ok(None) => {}
-            Err(defect) => self.absence = absence::of_defect(defect),
+            Err(defect) => self.absence = reasons::parse_error_reason(defect),
         }
     }
 

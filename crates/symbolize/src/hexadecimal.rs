@@ -1,6 +1,7 @@
-//! Hexadecimal numbers in bytes: the files that hold symbols as text have hundreds of thousands of them.
+//! Parses hexadecimal numbers from bytes, without a UTF-8 check: text files with symbols contain hundreds of thousands.
 
-/// The number that `digits` spell, without prefix or sign; leading zeros are free.
+/// Parses `digits` without prefix or sign. Any number of leading zeros is accepted. `None` for an empty text, another
+/// character, or a number of more than 64 bits.
 pub(super) fn hexadecimal(digits: &[u8]) -> Option<u64> {
     let mut number = 0_u64;
     for &digit in digits {
@@ -30,7 +31,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_of_64_bits_is_none() {
+    fn malformed_and_larger_numbers_are_rejected() {
         for text in ["", "1ffffffffffffffff", "0x1", "-1", "+1", "g", "1 ", "\u{661}"] {
             assert_eq!(hexadecimal(text.as_bytes()), None, "{text}");
         }

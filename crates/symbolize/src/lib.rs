@@ -1,6 +1,57 @@
-//! From an address to names: a source for each mapping, and one shape for all their answers.
+//! Symbolizes addresses of running processes and of the kernel: native code, JIT code and precompiled .NET code.
+//!
+//! A [`Symbolizer`] finds the mapping of an address and reads the symbols from the source that fits it:
+//!
+//! | code | sources |
+//! |---|---|
+//! | native | ELF symbol tables and DWARF of the file, of its debug file (build id, debug link, `debuginfod` and SSQP symbol servers), of split DWARF |
+//! | JIT | perf maps, jitdumps, the diagnostics socket of .NET runtimes |
+//! | precompiled .NET (ReadyToRun) | metadata in the images, also composite images and single-file programs |
+//! | kernel | the running kernel, `/proc/kallsyms` |
+//!
+//! Files are opened in the mount namespace of the process, and only if they are the mapped ones. Every source has limits
+//! on memory and time, because the target controls the content of the files. An address without a symbol has a
+//! [`Reason`].
+//!
+//! ```
+//! use std::{io, path::Path, sync::Arc};
+//!
+//! use profiler_addresses::RuntimeAddress;
+//! use profiler_dotnet_symbols::managed::NameStyle;
+//! use profiler_processes::{ProcFs, ProcessFilter, ProcessTable, root_directory::RootDirectory};
+//! use profiler_symbolize::{NativeOptions, Symbolizer, debug_file::DebugDirectories};
+//!
+//! # #[inline(never)]
+//! fn function_of_this_program() {}
+//!
+//! # fn main() -> io::Result<()> {
+//! let proc = Arc::new(ProcFs::live());
+//! let mut processes = ProcessTable::new(Arc::clone(&proc), ProcessFilter::All);
+//! let key = processes.process_of_sample(std::process::id(), 0, "");
+//! let process = processes.get(key).ok_or(io::ErrorKind::NotFound)?;
+//!
+//! let debug_files = Arc::new(DebugDirectories::with_host(RootDirectory::open(Path::new("/"))?));
+//! let options = NativeOptions { inlines: false, lines: false };
+//! // Addresses of the kernel are looked up in `/proc/kallsyms` only.
+//! let kernel_names = || Err(io::ErrorKind::Unsupported.into());
+//! let mut symbolizer = Symbolizer::new(proc, debug_files, options, NameStyle::default(), kernel_names);
+//!
+//! let address = RuntimeAddress(function_of_this_program as *const () as u64);
+//! let code = symbolizer.code_at(process, address, 0);
+//! let symbolized = symbolizer.symbolize(code, process, 0);
+//! assert!(symbolized.names.unwrap().functions[0].name.ends_with("function_of_this_program"));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! * [`Symbolizer`], [`CodeKey`], [`SymbolizedCode`]: from an address to functions
+//! * [`native`], [`debug_file`], [`symbol_server`]: ELF files and their debug files
+//! * [`kernel`]: the kernel and its modules
+//! * [`perf_map`], [`jitdump`], [`diagnostics`]: JIT code
+//! * [`symbol_sources`]: which runtime a process has, and which symbol sources are available
+//! * [`SymbolDirectories`]: symbolizes frames of a saved profile
 
-mod absence;
+mod code;
 pub mod code_map;
 pub mod debug_file;
 mod debug_paths;
@@ -10,16 +61,16 @@ mod hexadecimal;
 pub mod jit;
 pub mod jitdump;
 pub mod kernel;
-pub mod kernel_code;
 mod module_code;
 mod modules;
 mod names;
 pub mod native;
 pub mod perf_map;
-mod supplement;
-pub mod survey;
+mod reasons;
+mod resymbolize;
 pub mod symbol;
 pub mod symbol_server;
+pub mod symbol_sources;
 mod sys;
 
 use std::{
@@ -29,22 +80,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use self::native::NativeOptions;
-pub use self::supplement::{OpenDirectoryError, Symbols};
+use profiler_addresses::{ElfAddress, RuntimeAddress};
+use profiler_dotnet_symbols::managed::NameStyle;
+use profiler_processes::{Backing, ProcFs, Process, ProcessKey, ProcessTable, root_directory::RootDirectory};
+use profiler_profile::{FrameKind, Reason, SymbolSource};
+
+pub use self::{
+    code::{CodeKey, ModuleKey, SymbolizedCode, placeholder},
+    native::NativeOptions,
+    reasons::lookup_error_reason,
+    resymbolize::{OpenDirectoryError, SymbolDirectories},
+};
 use self::{
     debug_file::{DebugDirectories, DebugFiles},
     diagnostics::{MapPlaces, Room, RuntimeNames, RuntimeProcess},
     jit::{JitNames, JitProcess, places},
-    kernel_code::{KernelCode, LoadKernelNames},
+    kernel::{KernelSymbolizer, LoadKernelNames},
     modules::Modules,
-    symbol::{Nearby, Symbolized},
+    symbol::{SymbolHint, Symbolized},
 };
-use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
-use profiler_dotnet_symbols::managed::NameStyle;
-use profiler_processes::{
-    Backing, FileId, Mapping, ProcFs, Process, ProcessKey, ProcessTable, root_directory::RootDirectory,
-};
-use profiler_profile::{FrameKind, Reason, SymbolSource};
 
 /// Memory for the names of JIT code of all processes together.
 const MAX_JIT_BYTES: usize = 512 << 20;
@@ -55,58 +109,20 @@ const MAX_LISTENERS: usize = 64;
 /// How long the end of a profile waits for what runtimes have to say.
 const SETTLE_TIME: Duration = Duration::from_millis(1800);
 
-/// How long the end of a session waits for debug files that are on their way.
-const DOWNLOAD_TIME: Duration = Duration::from_secs(30);
+/// How long the end of a session waits for pending downloads of debug files.
+const DOWNLOAD_TIME_LIMIT: Duration = Duration::from_secs(30);
 
-/// What code an address belongs to: the same key, the same names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CodeKey {
-    /// The kernel's, at a runtime address.
-    Kernel(RuntimeAddress),
-    /// A module's, at an address of its own.
-    Module(ModuleKey, ElfAddress),
-    /// Compiled at run time by a process, at a runtime address, in one arrangement of its code.
-    Jit(ProcessKey, RuntimeAddress, u32),
-    /// A file's that could not be opened or understood, at an offset in it.
-    Closed(FileId, FileOffset, Reason),
-    /// Nobody's that is known.
-    Nowhere(Reason, RuntimeAddress),
-}
-
-/// Names an opened module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ModuleKey(u32);
-
-/// What is known of the code at an address.
-#[derive(Clone, Debug)]
-pub struct SymbolizedCode {
-    pub kind: FrameKind,
-    /// Path and build id of the file, where there is one.
-    pub module: Option<(Arc<str>, Arc<[u8]>)>,
-    /// The address in that file; where there is none, the runtime address.
-    pub address: ElfAddress,
-    /// The names, or why there are none.
-    pub names: Result<Symbolized, Reason>,
-    /// What is known of the code all the same when it has no name.
-    pub nearby: Nearby,
-}
-
-impl SymbolizedCode {
-    /// An address of which only the kind is known.
-    fn unnamed(kind: FrameKind, address: ElfAddress, reason: Reason) -> Self {
-        Self { kind, module: None, address, names: Err(reason), nearby: Nearby::default() }
-    }
-}
-
-/// Finds names. Files are opened at the first sample of their mapping and stay open; what they hold is read
-/// at the first look-up and kept.
+/// Finds the functions at addresses of processes and of the kernel.
+///
+/// A file is opened at the first sample in one of its mappings and stays open. Its symbols are read at the first lookup
+/// and stay in memory.
 pub struct Symbolizer {
     proc: Arc<ProcFs>,
     options: NativeOptions,
     style: NameStyle,
     places: Arc<DebugDirectories>,
     modules: Modules,
-    kernel: KernelCode,
+    kernel: KernelSymbolizer,
     jit: HashMap<ProcessKey, JitCode>,
     room: Room,
     /// Whether runtimes are asked for perf maps.
@@ -120,7 +136,7 @@ struct JitCode {
 }
 
 impl Symbolizer {
-    /// A symbolizer of the processes that `proc` shows, with debug files from `places`.
+    /// Creates a symbolizer of the processes in `proc` that searches debug files in `places`.
     pub fn new(
         proc: Arc<ProcFs>,
         places: Arc<DebugDirectories>,
@@ -129,7 +145,7 @@ impl Symbolizer {
         load_kernel_names: LoadKernelNames,
     ) -> Self {
         let modules = Modules::new(Arc::clone(&proc), Arc::clone(&places.host));
-        let kernel = KernelCode::new(Arc::clone(&proc), load_kernel_names);
+        let kernel = KernelSymbolizer::new(Arc::clone(&proc), load_kernel_names);
         Self {
             proc,
             options,
@@ -143,66 +159,69 @@ impl Symbolizer {
         }
     }
 
-    /// Asks the .NET runtimes that are seen from now on for perf maps, when `wanted`.
-    pub fn request_perf_maps(&mut self, wanted: bool) {
-        self.requests_perf_maps = wanted;
+    /// Sets whether .NET runtimes whose first sample is yet to come are requested to write perf maps.
+    pub fn request_perf_maps(&mut self, is_enabled: bool) {
+        self.requests_perf_maps = is_enabled;
     }
 
-    /// The code at an address of a process at a time. Opens the file at first sight.
+    /// Identifies the code at an address of a process at a time (`CLOCK_MONOTONIC`). Opens the mapped file if it is not
+    /// open yet.
     pub fn code_at(&mut self, process: &Process, address: RuntimeAddress, time_ns: u64) -> CodeKey {
-        let mapping = match process.find(address, time_ns) {
+        let mapping = match process.find_mapping(address, time_ns) {
             Ok(mapping) => mapping,
-            Err(reason) => return CodeKey::Nowhere(reason, address),
+            Err(error) => return CodeKey::Unknown(lookup_error_reason(error), address),
         };
         match &mapping.backing {
             Backing::Jit | Backing::DotnetJit => {
                 let epoch = self.jit_code(process).names.epoch(time_ns);
                 CodeKey::Jit(process.key, address, epoch)
             }
-            Backing::Special(_) => CodeKey::Nowhere(Reason::NoSymbols, address),
+            Backing::Special(_) => CodeKey::Unknown(Reason::NoSymbols, address),
             Backing::Vdso | Backing::File { .. } => self.modules.code_at(process, mapping, address),
         }
     }
 
-    /// The names of a code.
-    pub fn names(&mut self, code: CodeKey, process: &Process, time_ns: u64) -> SymbolizedCode {
-        let answer = self.names_of_sources(code, process, time_ns);
-        match answer.kind {
-            FrameKind::Jit | FrameKind::Precompiled => {
-                SymbolizedCode { names: answer.names.map(|names| styled(self.style, names)), ..answer }
-            }
-            _ => answer,
+    /// The functions at the code of `process`, innermost first, or the reason for which there is no symbol.
+    pub fn symbolize(&mut self, code: CodeKey, process: &Process, time_ns: u64) -> SymbolizedCode {
+        let symbolized = self.look_up(code, process, time_ns);
+        match symbolized.kind {
+            FrameKind::Jit | FrameKind::Precompiled => SymbolizedCode {
+                names: symbolized.names.map(|names| styled(self.style, names)),
+                ..symbolized
+            },
+            _ => symbolized,
         }
     }
 
-    fn names_of_sources(&mut self, code: CodeKey, process: &Process, time_ns: u64) -> SymbolizedCode {
+    fn look_up(&mut self, code: CodeKey, process: &Process, time_ns: u64) -> SymbolizedCode {
         match code {
-            CodeKey::Kernel(address) => self.kernel_names(address),
+            CodeKey::Kernel(address) => self.look_up_kernel(address),
             CodeKey::Module(module, address) => {
                 let debug_files = self.debug_files(process);
-                self.modules.names(module, address, self.options, &debug_files)
+                self.modules.symbolize(module, address, self.options, &debug_files)
             }
             CodeKey::Jit(_, address, _) => SymbolizedCode {
                 kind: self.jit_code(process).names.kind(address, time_ns),
                 module: None,
                 address: ElfAddress(address.0),
-                names: self.jit_names(process, address, time_ns),
-                nearby: Nearby::default(),
+                names: self.look_up_jit(process, address, time_ns),
+                hint: SymbolHint::default(),
             },
-            CodeKey::Closed(file, offset, reason) => {
-                let module = self.modules.closed_path(file).map(|path| (path, Arc::default()));
+            CodeKey::Unopened(file, offset, reason) => {
+                let module = self.modules.unopened_path(file).map(|path| (path, Arc::default()));
                 SymbolizedCode {
                     module,
-                    ..SymbolizedCode::unnamed(FrameKind::Native, ElfAddress(offset.0), reason)
+                    ..SymbolizedCode::unsymbolized(FrameKind::Native, ElfAddress(offset.0), reason)
                 }
             }
-            CodeKey::Nowhere(reason, address) => {
-                SymbolizedCode::unnamed(FrameKind::Native, ElfAddress(address.0), reason)
+            CodeKey::Unknown(reason, address) => {
+                SymbolizedCode::unsymbolized(FrameKind::Native, ElfAddress(address.0), reason)
             }
         }
     }
 
-    /// Whether a code may have a better name a moment later: its debug file is on its way from a symbol server.
+    /// Whether the debug file of the code is still being downloaded from a symbol server. A later call of
+    /// [`symbolize`](Self::symbolize) may find more.
     pub fn awaits_debug_file(&mut self, code: CodeKey, process: &Process) -> bool {
         let CodeKey::Module(module, _) = code else { return false };
         if self.places.servers.is_none() {
@@ -212,14 +231,15 @@ impl Symbolizer {
         self.modules.awaits_debug_file(module, self.options, &debug_files)
     }
 
-    /// Waits for the debug files that are on their way, as long as `may_wait`.
+    /// Waits until no download of a debug file is pending, as long as `may_wait` returns true and 30 seconds at most.
     pub fn wait_for_debug_files(&self, may_wait: &dyn Fn() -> bool) {
         if let Some(servers) = &self.places.servers {
-            servers.wait(Instant::now() + DOWNLOAD_TIME, may_wait);
+            servers.wait(Instant::now() + DOWNLOAD_TIME_LIMIT, may_wait);
         }
     }
 
-    /// The span of time in which the process's JIT code, if it has any, stood as it stood at `time_ns`.
+    /// Number of the period in which the JIT code of a process did not change and that contains `time_ns`; 0 without JIT
+    /// code.
     pub fn jit_epoch(&mut self, process: &Process, time_ns: u64) -> u32 {
         self.jit.get_mut(&process.key).map_or(0, |code| code.names.epoch(time_ns))
     }
@@ -256,43 +276,43 @@ impl Symbolizer {
         }
     }
 
-    /// Lines and records of the targets' perf maps and jitdumps, and events of their runtimes, that were no entries.
+    /// Number of malformed perf map lines, jitdump records and runtime events.
     pub fn malformed_jit_entries(&self) -> u64 {
         self.jit.values().map(|code| code.names.malformed_entries()).sum()
     }
 
-    /// Events that the runtimes of the targets had to tell and had no room for.
+    /// Number of events that .NET runtimes dropped because their buffers were full.
     pub fn dropped_runtime_events(&self) -> u64 {
         self.jit.values().map(|code| code.names.dropped_events()).sum()
     }
 
-    /// Puts what the runtimes of the targets wrote and told into the capture, when one is recorded.
-    pub fn keep_jit_names(&self, processes: &ProcessTable) {
+    /// Copies perf maps, jitdumps and runtime events into the capture, when one is recorded.
+    pub fn capture_jit_names(&self, processes: &ProcessTable) {
         if !self.proc.records_capture() {
             return;
         }
         for (key, code) in &self.jit {
             let Some(process) = processes.get(*key) else { continue };
             if let Some(recording) = code.names.runtime_recording()
-                && let Err(error) = self.proc.keep(process.pid, diagnostics::RECORDING, &recording)
+                && let Err(error) = self.proc.capture_entry(process.pid, diagnostics::RECORDING, &recording)
             {
-                log::warn!("the capture lacks what the runtime of process {} told: {error}", process.pid);
+                log::warn!("the capture lacks the events of the runtime in process {}: {error}", process.pid);
             }
             for (path, file) in code.names.files() {
-                if let Err(error) = self.proc.keep_in_root(process.pid, path, file) {
+                if let Err(error) = self.proc.capture_root_file(process.pid, path, file) {
                     log::warn!("the capture lacks `{}` of process {}: {error}", path.display(), process.pid);
                 }
             }
         }
     }
 
-    /// Forgets what belongs to processes that are gone.
-    pub fn forget_processes(&mut self, is_known: impl Fn(ProcessKey) -> bool) {
-        self.jit.retain(|process, _| is_known(*process));
-        self.modules.forget_failures();
+    /// Drops the JIT code of the processes that `is_retained` rejects. Files that could not be opened are tried again.
+    pub fn retain_processes(&mut self, is_retained: impl Fn(ProcessKey) -> bool) {
+        self.jit.retain(|process, _| is_retained(*process));
+        self.modules.clear_failures();
     }
 
-    fn kernel_names(&mut self, address: RuntimeAddress) -> SymbolizedCode {
+    fn look_up_kernel(&mut self, address: RuntimeAddress) -> SymbolizedCode {
         const KERNEL: &str = "[kernel]";
         let found = self.kernel.function(address);
         let module = found.as_ref().ok().and_then(|function| function.module.as_deref());
@@ -301,20 +321,20 @@ impl Symbolizer {
             kind: FrameKind::Kernel,
             module: Some((path, Arc::default())),
             address: ElfAddress(address.0),
-            names: found.map(|function| Symbolized::of(SymbolSource::Kallsyms, function.name)),
-            nearby: Nearby::default(),
+            names: found.map(|function| Symbolized::new(SymbolSource::Kallsyms, function.name)),
+            hint: SymbolHint::default(),
         }
     }
 
-    /// Where a .NET runtime has nothing but methods and stubs, what is none of its methods is a stub.
-    fn jit_names(
+    /// Memory of a .NET runtime contains methods and stubs only: an address that is in none of the methods is in a stub.
+    fn look_up_jit(
         &mut self,
         process: &Process,
         address: RuntimeAddress,
         time_ns: u64,
     ) -> Result<Symbolized, Reason> {
         let names = &self.jit_code(process).names;
-        names.lookup(address, time_ns).map_err(|reason| match process.find(address, time_ns) {
+        names.lookup(address, time_ns).map_err(|reason| match process.find_mapping(address, time_ns) {
             Ok(mapping) if mapping.backing == Backing::DotnetJit && names.has_all_of(time_ns) => {
                 Reason::RuntimeStub
             }
@@ -332,7 +352,7 @@ impl Symbolizer {
         DebugFiles {
             target: process.identity.as_ref().and_then(|identity| identity.root.clone()),
             shared: Arc::clone(&self.places),
-            capture: self.proc.serves_capture().then(|| (Arc::clone(&self.proc), process.pid)),
+            capture: self.proc.has_capture().then(|| (Arc::clone(&self.proc), process.pid)),
         }
     }
 }
@@ -387,32 +407,4 @@ fn runtime_of(process: &Process, requests_perf_map: bool) -> Option<RuntimeProce
         start_ticks: identity.start_ticks,
         perf_map,
     })
-}
-
-/// What a frame without a symbol is called.
-pub fn placeholder(answer: &SymbolizedCode, reason: Reason, mapping: Option<&Mapping>) -> String {
-    match (answer.kind, &answer.module) {
-        (FrameKind::Kernel, _) if reason == Reason::NoSymbolHere => {
-            format!("[kernel 0x{:x}]", answer.address)
-        }
-        (FrameKind::Kernel, _) => "[kernel]".to_owned(),
-        (FrameKind::Jit, _) if reason == Reason::RuntimeStub => "[stub]".to_owned(),
-        (FrameKind::Jit, _) => format!("[JIT 0x{:x}]", answer.address),
-        // All addresses of a function in one frame: they would take as many in a flame graph.
-        (_, Some((path, _))) => {
-            let address = answer.nearby.function_start.unwrap_or(answer.address);
-            match &answer.nearby.symbol {
-                Some(symbol) => format!("[{}+0x{address:x} near {symbol}]", file_name(path)),
-                None => format!("[{}+0x{address:x}]", file_name(path)),
-            }
-        }
-        (_, None) => match mapping.map(|mapping| &mapping.backing) {
-            Some(Backing::Special(name)) => name.to_string(),
-            _ => "[unmapped]".to_owned(),
-        },
-    }
-}
-
-fn file_name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
 }

@@ -1,48 +1,52 @@
-//! The code of one file, whatever kind of file it is: what its first bytes say decides.
+//! The code of a module: an ELF file or a ReadyToRun image, by the file's magic number.
 
-use crate::absence;
-use profiler_binary_reader::{Image, WorkBudget};
-use profiler_dotnet_symbols::pe::is_pe;
-use profiler_dotnet_symbols::readytorun::{Bundle, Home, ReadyToRunModule};
 use std::{path::Path, sync::Arc};
 
-use super::{
+use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
+use profiler_binary_reader::{Image, WorkBudget};
+use profiler_dotnet_symbols::{
+    pe::is_pe,
+    readytorun::{Bundle, Home, ReadyToRunModule},
+};
+use profiler_profile::{FrameKind, Reason, SymbolSource};
+
+use crate::{
     NativeOptions,
     debug_file::DebugFiles,
     native::NativeModule,
-    symbol::{Nearby, Symbolized},
+    reasons,
+    symbol::{SymbolHint, Symbolized},
 };
-use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
-use profiler_profile::{FrameKind, Reason, SymbolSource};
 
-/// A file that was opened for its names.
+/// The code and symbols of an opened file.
 pub(super) enum ModuleCode {
+    /// An ELF file.
     Native(Box<NativeModule>),
-    /// A .NET image.
+    /// A .NET assembly (PE file) with precompiled code.
     ReadyToRun(Box<ReadyToRunModule>),
 }
 
 impl ModuleCode {
-    /// The code of the file at `path` in its process; `budget` is that of all debug information.
-    pub(super) fn of_image(image: Image, path: &Path, budget: &Arc<WorkBudget>) -> Result<Self, Reason> {
+    /// Parses the file at `path` in the root directory of its process. All modules share `budget`.
+    pub(super) fn from_image(image: Image, path: &Path, budget: &Arc<WorkBudget>) -> Result<Self, Reason> {
         if is_pe(&image) {
-            return Self::of_assembly(image, Home::beside(path), budget);
+            return Self::from_assembly(image, Home::beside(path), budget);
         }
         NativeModule::open(image, path, budget).map(Box::new).map(Self::Native)
     }
 
-    /// The code of a .NET image that has its neighbours at `home`.
-    pub(super) fn of_assembly(image: Image, home: Home, budget: &Arc<WorkBudget>) -> Result<Self, Reason> {
-        let opened = ReadyToRunModule::open(image, home, budget).map_err(absence::of_name_error);
+    /// Parses a .NET assembly. Other assemblies of the application are found through `home`.
+    pub(super) fn from_assembly(image: Image, home: Home, budget: &Arc<WorkBudget>) -> Result<Self, Reason> {
+        let opened = ReadyToRunModule::open(image, home, budget).map_err(reasons::name_error_reason);
         opened.map(Box::new).map(Self::ReadyToRun)
     }
 
-    /// The assemblies that the file carries, if it is a single-file .NET program.
+    /// The bundle of assemblies in the file, if it is a single-file .NET program.
     pub(super) fn bundle(&self, budget: &WorkBudget) -> Result<Option<Bundle>, Reason> {
         match self {
             Self::Native(module) => {
                 let elf = module.elf();
-                Bundle::read(elf.image(), elf.writable_data(), budget).map_err(absence::of_defect)
+                Bundle::read(elf.image(), elf.writable_data(), budget).map_err(reasons::parse_error_reason)
             }
             Self::ReadyToRun(_) => Ok(None),
         }
@@ -55,7 +59,7 @@ impl ModuleCode {
         }
     }
 
-    /// Empty where the file has none.
+    /// The build id; empty when the file has none.
     pub(super) fn build_id(&self) -> &[u8] {
         match self {
             Self::Native(module) => module.build_id(),
@@ -63,8 +67,8 @@ impl ModuleCode {
         }
     }
 
-    /// The file's own address of code that runs at `address`, in a mapping of its bytes from
-    /// `mapping_offset` on to the memory from `mapping_start` on.
+    /// Converts a runtime address in a mapping of the file to an address in the file. The mapping begins at
+    /// `mapping_start` in memory and at `mapping_offset` in the file.
     pub(super) fn address(
         &self,
         mapping_start: RuntimeAddress,
@@ -77,7 +81,7 @@ impl ModuleCode {
         }
     }
 
-    /// The functions at an address of the file.
+    /// The functions at an address in the file.
     pub(super) fn symbolize(
         &mut self,
         address: ElfAddress,
@@ -88,20 +92,20 @@ impl ModuleCode {
             Self::Native(module) => module.symbolize(address, options, debug_files),
             Self::ReadyToRun(module) => module
                 .symbolize(address, debug_files)
-                .map(|name| Symbolized::managed(SymbolSource::ReadyToRun, name))
-                .map_err(absence::of_name_error),
+                .map(|name| Symbolized::from_managed(SymbolSource::ReadyToRun, name))
+                .map_err(reasons::name_error_reason),
         }
     }
 
-    /// What is known of an address for which there is no name.
-    pub(super) fn nearby(&mut self, address: ElfAddress) -> Nearby {
+    /// What is known about an address without a symbol.
+    pub(super) fn hint(&mut self, address: ElfAddress) -> SymbolHint {
         match self {
             Self::Native(module) => module.nearby(address),
-            Self::ReadyToRun(_) => Nearby::default(),
+            Self::ReadyToRun(_) => SymbolHint::default(),
         }
     }
 
-    /// Whether the debug file that would say more is on its way from a symbol server.
+    /// Whether the debug file is still being downloaded from a symbol server.
     pub(super) fn awaits_debug_file(&mut self, options: NativeOptions, debug_files: &DebugFiles) -> bool {
         match self {
             Self::Native(module) => module.awaits_debug_file(options, debug_files),

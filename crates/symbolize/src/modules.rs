@@ -1,58 +1,57 @@
-//! The files behind mappings: opened once, whoever maps them, and kept open.
+//! Opens the files of mappings, each once for all processes, and keeps them open.
 
-use crate::absence;
-use profiler_binary_reader::{Image, WorkBudget};
-use profiler_dotnet_symbols::readytorun::{Bundle, Home};
 use std::{collections::HashMap, fs::File, io, os::unix::fs::MetadataExt, path::Path, sync::Arc};
 
-use super::{
-    CodeKey, ModuleKey, NativeOptions, SymbolizedCode, debug_file::DebugFiles, module_code::ModuleCode,
-    native::NativeModule, symbol::Nearby,
-};
 use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
+use profiler_binary_reader::{Image, WorkBudget};
+use profiler_dotnet_symbols::readytorun::{Bundle, Home};
 use profiler_processes::{
     Backing, FileId, Mapping, ProcFs, Process, ProcessKey, root_directory::RootDirectory,
 };
 use profiler_profile::{FrameKind, Reason};
 
-/// How many files are kept open. A target that maps files without end must not cost the profiler its
-/// descriptors.
+use crate::{
+    CodeKey, ModuleKey, NativeOptions, SymbolizedCode, debug_file::DebugFiles, module_code::ModuleCode,
+    native::NativeModule, reasons, symbol::SymbolHint,
+};
+
+/// Open files. The limit bounds the profiler's file descriptors when a target maps files without end.
 const MAX_MODULES: usize = 16 * 1024;
 
-/// Every module that was opened.
+/// All opened modules.
 pub(super) struct Modules {
     proc: Arc<ProcFs>,
     host: Arc<RootDirectory>,
     opened: Vec<Module>,
-    by_file: HashMap<Identity, ModuleKey>,
-    /// The assemblies in single-file programs, by where they begin, or why they could not be opened.
+    by_file: HashMap<ModuleFile, ModuleKey>,
+    /// Assemblies in single-file programs, by their file offset.
     bundled: HashMap<(ModuleKey, u64), Result<ModuleKey, Reason>>,
-    /// What could not be opened for one process may still be for another.
-    failed: HashMap<(Identity, ProcessKey), Reason>,
-    closed_paths: HashMap<FileId, Arc<str>>,
+    /// Files that could not be opened, by process: another process may have permission or another root directory.
+    failed: HashMap<(ModuleFile, ProcessKey), Reason>,
+    unopened_paths: HashMap<FileId, Arc<str>>,
     budget: Arc<WorkBudget>,
 }
 
-/// What is opened once.
+/// Identifies the file of a module.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Identity {
+enum ModuleFile {
     File(FileId),
     Vdso,
 }
 
-/// What an opened module is.
-pub(super) enum What<'a> {
-    /// Native code, and how many assemblies the file carries as they are and compressed.
+/// The format of a module, for the report on a process's symbol sources.
+pub(super) enum ModuleFormat<'a> {
+    /// An ELF file; of a single-file .NET program, also the number of its assemblies, uncompressed and compressed.
     Native(&'a mut NativeModule, Option<(usize, usize)>),
-    /// A .NET image.
-    Image { is_composite: bool },
+    /// A ReadyToRun image.
+    ReadyToRun { is_composite: bool },
 }
 
 struct Module {
     path: Arc<str>,
     build_id: Arc<[u8]>,
     code: ModuleCode,
-    /// Read when an address is in the file and in none of its segments.
+    /// Read at the first address that is in none of the file's segments.
     bundle: Option<Result<Option<Arc<Bundle>>, Reason>>,
 }
 
@@ -65,12 +64,12 @@ impl Modules {
             by_file: HashMap::new(),
             bundled: HashMap::new(),
             failed: HashMap::new(),
-            closed_paths: HashMap::new(),
+            unopened_paths: HashMap::new(),
             budget: Arc::default(),
         }
     }
 
-    /// The module's code at a runtime address in one of its mappings.
+    /// Identifies the code at a runtime address in a mapping. Opens the file if it is not open yet.
     pub(super) fn code_at(
         &mut self,
         process: &Process,
@@ -78,10 +77,10 @@ impl Modules {
         address: RuntimeAddress,
     ) -> CodeKey {
         let found = self.module_of(process, mapping).and_then(|key| self.code_in(key, mapping, address));
-        found.unwrap_or_else(|reason| self.closed(mapping, address, reason))
+        found.unwrap_or_else(|reason| self.unopened(mapping, address, reason))
     }
 
-    /// The file's own code, else that of an assembly which it carries.
+    /// Identifies the code in an opened file, or in an assembly that is bundled in it.
     fn code_in(
         &mut self,
         key: ModuleKey,
@@ -89,49 +88,53 @@ impl Modules {
         address: RuntimeAddress,
     ) -> Result<CodeKey, Reason> {
         let module = self.get(key).ok_or(Reason::FileMissing)?;
-        if let Some(own) = module.code.address(mapping.start, mapping.offset, address) {
-            return Ok(CodeKey::Module(key, own));
+        if let Some(file_address) = module.code.address(mapping.start, mapping.offset, address) {
+            return Ok(CodeKey::Module(key, file_address));
         }
         let (key, offset) = self.bundled_at(key, offset_in_file(mapping, address))?;
         let module = self.get(key).ok_or(Reason::FileMissing)?;
-        // As if the mapping began there: where it does begin may be another assembly's.
-        let own = module.code.address(address, offset, address);
-        Ok(CodeKey::Module(key, own.ok_or(Reason::MalformedFile)?))
+        // The start of the mapping can be in another assembly.
+        let file_address = module.code.address(address, offset, address);
+        Ok(CodeKey::Module(key, file_address.ok_or(Reason::MalformedFile)?))
     }
 
-    /// The assembly at an offset of a single-file program, and where in it that is.
-    fn bundled_at(&mut self, key: ModuleKey, at: FileOffset) -> Result<(ModuleKey, FileOffset), Reason> {
+    /// The assembly at an offset of a single-file program, and the offset in the assembly.
+    fn bundled_at(
+        &mut self,
+        key: ModuleKey,
+        file_offset: FileOffset,
+    ) -> Result<(ModuleKey, FileOffset), Reason> {
         let module = self.opened.get_mut(key.0 as usize).ok_or(Reason::FileMissing)?;
         let read = || module.code.bundle(&self.budget).map(|bundle| bundle.map(Arc::new));
         let bundle = module.bundle.get_or_insert_with(read).clone()?.ok_or(Reason::MalformedFile)?;
-        let assembly = bundle.assembly_at(at).ok_or(Reason::MalformedFile)?;
-        let offset = FileOffset(at.0 - assembly.start);
+        let assembly = bundle.assembly_at(file_offset).ok_or(Reason::MalformedFile)?;
+        let offset = FileOffset(file_offset.0 - assembly.start);
         if let Some(known) = self.bundled.get(&(key, assembly.start)) {
             return known.map(|key| (key, offset));
         }
         let path = format!("{}/{}", module.path, assembly.path).into();
-        let image = bundle.image_of(assembly).map_err(absence::of_defect)?;
-        let code = ModuleCode::of_assembly(image, Home::bundle(&bundle), &self.budget);
+        let image = bundle.image_of(assembly).map_err(reasons::parse_error_reason)?;
+        let code = ModuleCode::from_assembly(image, Home::bundle(&bundle), &self.budget);
         let opened = code.and_then(|code| self.add(path, code));
         self.bundled.insert((key, assembly.start), opened);
         opened.map(|key| (key, offset))
     }
 
-    /// The path of a file that could not be opened or understood.
-    pub(super) fn closed_path(&self, file: FileId) -> Option<Arc<str>> {
-        self.closed_paths.get(&file).cloned()
+    /// The path of a file that could not be opened or parsed.
+    pub(super) fn unopened_path(&self, file: FileId) -> Option<Arc<str>> {
+        self.unopened_paths.get(&file).cloned()
     }
 
-    fn closed(&mut self, mapping: &Mapping, address: RuntimeAddress, reason: Reason) -> CodeKey {
-        let Backing::File { id, path } = &mapping.backing else { return CodeKey::Nowhere(reason, address) };
-        if self.closed_paths.len() < MAX_MODULES {
-            self.closed_paths.entry(*id).or_insert_with(|| Arc::clone(path));
+    fn unopened(&mut self, mapping: &Mapping, address: RuntimeAddress, reason: Reason) -> CodeKey {
+        let Backing::File { id, path } = &mapping.backing else { return CodeKey::Unknown(reason, address) };
+        if self.unopened_paths.len() < MAX_MODULES {
+            self.unopened_paths.entry(*id).or_insert_with(|| Arc::clone(path));
         }
-        CodeKey::Closed(*id, offset_in_file(mapping, address), reason)
+        CodeKey::Unopened(*id, offset_in_file(mapping, address), reason)
     }
 
-    /// The names at an address of a module.
-    pub(super) fn names(
+    /// The functions at an address in a module.
+    pub(super) fn symbolize(
         &mut self,
         key: ModuleKey,
         address: ElfAddress,
@@ -139,21 +142,21 @@ impl Modules {
         debug_files: &DebugFiles,
     ) -> SymbolizedCode {
         let Some(module) = self.opened.get_mut(key.0 as usize) else {
-            return SymbolizedCode::unnamed(FrameKind::Native, address, Reason::FileMissing);
+            return SymbolizedCode::unsymbolized(FrameKind::Native, address, Reason::FileMissing);
         };
         let mut names = module.code.symbolize(address, options, debug_files);
-        let mut nearby = Nearby::default();
+        let mut hint = SymbolHint::default();
         if let Err(reason) = &mut names {
-            nearby = module.code.nearby(address);
-            if *reason == Reason::NoSymbols && nearby.symbol.is_some() {
+            hint = module.code.hint(address);
+            if *reason == Reason::NoSymbols && hint.preceding_symbol.is_some() {
                 *reason = Reason::OnlyNearestExport;
             }
         }
         let file = (Arc::clone(&module.path), Arc::clone(&module.build_id));
-        SymbolizedCode { kind: module.code.kind(), module: Some(file), address, names, nearby }
+        SymbolizedCode { kind: module.code.kind(), module: Some(file), address, names, hint }
     }
 
-    /// Whether the module's debug file is on its way from a symbol server.
+    /// Whether the debug file of a module is still being downloaded from a symbol server.
     pub(super) fn awaits_debug_file(
         &mut self,
         key: ModuleKey,
@@ -164,25 +167,27 @@ impl Modules {
         module.is_some_and(|module| module.code.awaits_debug_file(options, debug_files))
     }
 
-    /// What a module is, and its path.
-    pub(super) fn what(&mut self, key: ModuleKey) -> Option<(Arc<str>, What<'_>)> {
+    /// Path and format of a module.
+    pub(super) fn path_and_format(&mut self, key: ModuleKey) -> Option<(Arc<str>, ModuleFormat<'_>)> {
         let module = self.opened.get_mut(key.0 as usize)?;
         let path = Arc::clone(&module.path);
-        let carried =
+        let bundled =
             module.code.bundle(&self.budget).ok().flatten().map(|bundle| (bundle.len(), bundle.compressed));
         Some((
             path,
             match &mut module.code {
-                ModuleCode::Native(native) => What::Native(native, carried),
-                ModuleCode::ReadyToRun(image) => What::Image { is_composite: image.is_composite() },
+                ModuleCode::Native(native) => ModuleFormat::Native(native, bundled),
+                ModuleCode::ReadyToRun(image) => {
+                    ModuleFormat::ReadyToRun { is_composite: image.is_composite() }
+                }
             },
         ))
     }
 
-    /// Gives what could not be opened another chance.
-    pub(super) fn forget_failures(&mut self) {
+    /// Discards the failures, so that files that could not be opened are tried again.
+    pub(super) fn clear_failures(&mut self) {
         self.failed.clear();
-        self.closed_paths.clear();
+        self.unopened_paths.clear();
     }
 
     fn get(&self, key: ModuleKey) -> Option<&Module> {
@@ -190,23 +195,23 @@ impl Modules {
     }
 
     fn module_of(&mut self, process: &Process, mapping: &Mapping) -> Result<ModuleKey, Reason> {
-        let (identity, path) = match &mapping.backing {
-            Backing::File { id, path } => (Identity::File(*id), Arc::clone(path)),
-            _ => (Identity::Vdso, "[vdso]".into()),
+        let (file, path) = match &mapping.backing {
+            Backing::File { id, path } => (ModuleFile::File(*id), Arc::clone(path)),
+            _ => (ModuleFile::Vdso, "[vdso]".into()),
         };
-        if let Some(key) = self.by_file.get(&identity) {
+        if let Some(key) = self.by_file.get(&file) {
             return Ok(*key);
         }
-        if let Some(reason) = self.failed.get(&(identity, process.key)) {
+        if let Some(reason) = self.failed.get(&(file, process.key)) {
             return Err(*reason);
         }
-        match self.open(process, mapping, identity, path) {
+        match self.open(process, mapping, file, path) {
             Ok(key) => {
-                self.by_file.insert(identity, key);
+                self.by_file.insert(file, key);
                 Ok(key)
             }
             Err(reason) => {
-                self.failed.insert((identity, process.key), reason);
+                self.failed.insert((file, process.key), reason);
                 Err(reason)
             }
         }
@@ -216,21 +221,21 @@ impl Modules {
         &mut self,
         process: &Process,
         mapping: &Mapping,
-        identity: Identity,
+        file: ModuleFile,
         path: Arc<str>,
     ) -> Result<ModuleKey, Reason> {
-        let code = match identity {
-            Identity::Vdso => {
+        let code = match file {
+            ModuleFile::Vdso => {
                 let bytes = self.proc.vdso().map_err(|_| Reason::FileMissing)?;
-                ModuleCode::of_image(Image::Memory(bytes), Path::new(&*path), &self.budget)?
+                ModuleCode::from_image(Image::Memory(bytes), Path::new(&*path), &self.budget)?
             }
-            Identity::File(id) => {
+            ModuleFile::File(id) => {
                 let file = self.open_file(process, mapping, id, Path::new(&*path))?;
-                if let Err(error) = self.proc.keep_mapped(process.pid, mapping, &file) {
-                    log::warn!("`{path}` is missing in the capture: {error}");
+                if let Err(error) = self.proc.capture_mapped_file(process.pid, mapping, &file) {
+                    log::warn!("the capture lacks `{path}`: {error}");
                 }
-                ModuleCode::of_image(
-                    Image::from_file(file).map_err(absence::of_defect)?,
+                ModuleCode::from_image(
+                    Image::from_file(file).map_err(reasons::parse_error_reason)?,
                     Path::new(&*path),
                     &self.budget,
                 )?
@@ -248,8 +253,8 @@ impl Modules {
         Ok(key)
     }
 
-    /// The very file that is mapped; else the one at its path, in the process's root or in ours, when it has
-    /// the same inode. The device is no help: btrfs and overlayfs show another one in mappings.
+    /// Opens the mapped file itself; else the file at the path of the mapping, in the root of the process or of the host,
+    /// when it has the same inode. The device is not compared: btrfs and overlayfs show another one in mappings.
     fn open_file(
         &self,
         process: &Process,
@@ -264,7 +269,7 @@ impl Modules {
         };
         let mapped = match mapped {
             Ok(file) => return Ok(file),
-            Err(error) => reason(&error),
+            Err(error) => io_error_reason(&error),
         };
         let target = process.identity.as_ref().and_then(|identity| identity.root.as_ref());
         let mut worst = if mapped == Reason::NotAFile { Reason::NotAFile } else { Reason::FileMissing };
@@ -274,7 +279,7 @@ impl Modules {
                     return Ok(file);
                 }
                 Ok(_) => worst = Reason::FileReplaced,
-                Err(error) if worst == Reason::FileMissing => worst = reason(&error),
+                Err(error) if worst == Reason::FileMissing => worst = io_error_reason(&error),
                 Err(_) => {}
             }
         }
@@ -286,7 +291,7 @@ fn offset_in_file(mapping: &Mapping, address: RuntimeAddress) -> FileOffset {
     FileOffset(mapping.offset.0.wrapping_add(address.0.wrapping_sub(mapping.start.0)))
 }
 
-fn reason(error: &io::Error) -> Reason {
+fn io_error_reason(error: &io::Error) -> Reason {
     match error.kind() {
         io::ErrorKind::PermissionDenied => Reason::FileNotReadable,
         io::ErrorKind::InvalidInput => Reason::NotAFile,

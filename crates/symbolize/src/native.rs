@@ -11,11 +11,11 @@ use profiler_elf_symbols::{BuildId, DebugInfo, DwarfFrame, Elf, demangle};
 use profiler_profile::{Reason, SymbolSource};
 
 use crate::{
-    absence,
     debug_file::DebugFiles,
     function_names::FunctionNames,
-    symbol::{Function, Nearby, Symbolized},
-    symbol_server::Fetch,
+    reasons,
+    symbol::{Function, SymbolHint, Symbolized},
+    symbol_server::FetchStatus,
 };
 
 /// What symbolization of native code returns in addition to the function name.
@@ -37,7 +37,7 @@ pub struct NativeModule {
     /// Loaded at the first lookup with inlined functions or lines. `None` when it is missing or unusable.
     debug_info: Option<DebugInfo>,
     /// The state of the download of the debug file, when it was requested.
-    fetch: Option<Fetch>,
+    fetch: Option<FetchStatus>,
     budget: Arc<WorkBudget>,
 }
 
@@ -47,7 +47,7 @@ impl NativeModule {
     /// # Errors
     /// The reason why frames of this file stay unsymbolized.
     pub fn open(image: Image, path: &Path, budget: &Arc<WorkBudget>) -> Result<Self, Reason> {
-        Ok(Self::from_elf(Elf::parse(image).map_err(absence::of_defect)?, path, budget))
+        Ok(Self::from_elf(Elf::parse(image).map_err(reasons::parse_error_reason)?, path, budget))
     }
 
     /// A module from an ELF file that is already open: the mapped file or its debug file.
@@ -102,7 +102,8 @@ impl NativeModule {
     ) -> Result<Symbolized, Reason> {
         self.load_tables(options, debug_files);
         let names = self.names.as_mut().ok_or(Reason::NoSymbols)?;
-        let symbol = names.find(&self.elf, address, &self.budget).map_err(|reason| self.refine_reason(reason));
+        let symbol =
+            names.find(&self.elf, address, &self.budget).map_err(|reason| self.refine_reason(reason));
         // Malformed DWARF does not invalidate the name from the symbol table.
         let debug_info = self.debug_info.as_mut();
         let frames = debug_info.and_then(|debug_info| debug_info.frames(address, debug_files).ok());
@@ -112,7 +113,7 @@ impl NativeModule {
     /// Whether the debug file is being downloaded from a symbol server.
     pub fn awaits_debug_file(&mut self, options: NativeOptions, debug_files: &DebugFiles) -> bool {
         self.load_tables(options, debug_files);
-        self.fetch == Some(Fetch::OnTheWay)
+        self.fetch == Some(FetchStatus::Pending)
     }
 
     /// Loads the tables once, and again after a debug file was downloaded.
@@ -120,9 +121,9 @@ impl NativeModule {
         if self.names.is_none() {
             let lacks_names = self.load_tables_now(options, debug_files);
             self.fetch = if lacks_names { self.fetch_debug_file(debug_files) } else { None };
-        } else if self.fetch == Some(Fetch::OnTheWay) {
+        } else if self.fetch == Some(FetchStatus::Pending) {
             self.fetch = self.fetch_debug_file(debug_files);
-            if self.fetch == Some(Fetch::Found) {
+            if self.fetch == Some(FetchStatus::Found) {
                 self.load_tables_now(options, debug_files);
             }
         }
@@ -141,25 +142,25 @@ impl NativeModule {
         lacks_names
     }
 
-    fn fetch_debug_file(&self, debug_files: &DebugFiles) -> Option<Fetch> {
+    fn fetch_debug_file(&self, debug_files: &DebugFiles) -> Option<FetchStatus> {
         // The vDSO is not a file.
         let name = self.path.file_name().filter(|_| self.path.is_absolute())?;
         let servers = debug_files.shared.servers.as_ref()?;
-        Some(servers.ask(self.elf.build_id()?, &name.to_string_lossy()))
+        Some(servers.request(self.elf.build_id()?, &name.to_string_lossy()))
     }
 
     /// The reason, refined by the result of the symbol servers.
     fn refine_reason(&self, reason: Reason) -> Reason {
         match self.fetch {
-            Some(Fetch::NotThere) if reason == Reason::NoSymbols => Reason::NotOnSymbolServer,
-            Some(Fetch::Failed) if reason == Reason::NoSymbols => Reason::SymbolServerFailed,
-            Some(Fetch::OnTheWay) if reason == Reason::NoSymbols => Reason::SymbolsOnTheWay,
+            Some(FetchStatus::NotFound) if reason == Reason::NoSymbols => Reason::NotOnSymbolServer,
+            Some(FetchStatus::Failed) if reason == Reason::NoSymbols => Reason::SymbolServerFailed,
+            Some(FetchStatus::Pending) if reason == Reason::NoSymbols => Reason::SymbolsOnTheWay,
             _ => reason,
         }
     }
 
     /// The function start and the nearest symbol of an unsymbolized address; empty when the module has a full symbol table.
-    pub fn nearby(&mut self, address: ElfAddress) -> Nearby {
+    pub fn nearby(&mut self, address: ElfAddress) -> SymbolHint {
         let names = self.names.as_mut().filter(|names| !names.is_complete());
         names.map(|names| names.nearby(&self.elf, address, &self.budget)).unwrap_or_default()
     }
@@ -174,7 +175,7 @@ fn combine(
     let Some(mut outer) = frames.pop() else { return symbol };
     let mut symbolized = match (symbol, outer.name.take()) {
         (Ok(symbol), _) => symbol,
-        (Err(_), Some(name)) => Symbolized::of(SymbolSource::Dwarf, demangle(&name)),
+        (Err(_), Some(name)) => Symbolized::new(SymbolSource::Dwarf, demangle(&name)),
         (Err(reason), None) => return Err(reason),
     };
     if let Some(function) = symbolized.functions.last_mut() {
@@ -257,9 +258,12 @@ mod tests {
         let both = TestFile::with_code()
             .symbols(SHT_SYMTAB, &[function("own", 0x1000, 0x10)])
             .symbols(SHT_DYNSYM, &exports);
-        assert_eq!(symbolize(both, 0x1008), Ok(Symbolized::of(SymbolSource::SymbolTable, "own")));
+        assert_eq!(symbolize(both, 0x1008), Ok(Symbolized::new(SymbolSource::SymbolTable, "own")));
         let stripped = TestFile::with_code().symbols(SHT_DYNSYM, &exports);
-        assert_eq!(symbolize(stripped, 0x1008), Ok(Symbolized::of(SymbolSource::DynamicSymbols, "exported")));
+        assert_eq!(
+            symbolize(stripped, 0x1008),
+            Ok(Symbolized::new(SymbolSource::DynamicSymbols, "exported"))
+        );
     }
 
     #[test]
@@ -287,11 +291,11 @@ mod tests {
             let found = module.symbolize(ElfAddress(address), NativeOptions::default(), &no_debug_files());
             found.map(|found| found.functions[0].name.clone()).map_err(|_| module.nearby(ElfAddress(address)))
         };
-        let near = |function_start| Nearby { function_start, symbol: Some("near".to_owned()) };
+        let near = |function_start| SymbolHint { function_start, preceding_symbol: Some("near".to_owned()) };
         assert_eq!(look_up(0x1048), Err(near(Some(ElfAddress(0x1040)))));
         assert_eq!(look_up(0x1020), Err(near(None)), "no FDE covers the address");
         assert_eq!(look_up(0x1090).as_deref(), Ok("unsized"), "the function starts at the symbol");
-        assert_eq!(look_up(0x1008).unwrap_err(), Nearby::default());
+        assert_eq!(look_up(0x1008).unwrap_err(), SymbolHint::default());
     }
 
     #[test]
@@ -303,7 +307,7 @@ mod tests {
         let mut near = |address| {
             let found = module.symbolize(ElfAddress(address), NativeOptions::default(), &no_debug_files());
             assert_eq!(found, Err(Reason::NoSymbols));
-            module.nearby(ElfAddress(address)).symbol.is_some()
+            module.nearby(ElfAddress(address)).preceding_symbol.is_some()
         };
         assert!(near(0x2000));
         assert!(!near(0x2001));

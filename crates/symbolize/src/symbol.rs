@@ -1,47 +1,46 @@
-//! The one shape in which every source of symbols answers.
+//! The symbols at an address, as every symbol source returns them.
 
 use profiler_addresses::ElfAddress;
 use profiler_dotnet_symbols::managed::{ManagedName, Tier};
 use profiler_profile::SymbolSource;
 
-/// What a source knows of one address.
+/// The functions at an address, from one symbol source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbolized {
-    /// Where the last name came from. Those before it are always from debug information.
+    /// The source of the last function. Inlined functions are always from debug information.
     pub source: SymbolSource,
-    /// Innermost first. The last is the function that the address's code belongs to; those before it are
-    /// inlined into their successor. Never empty.
+    /// Innermost first. Each function but the last is inlined into its successor. Never empty.
     pub functions: Vec<Function>,
-    /// How the code was compiled, of a managed method whose source says so.
+    /// The compilation tier of a managed method, when the source contains it.
     pub tier: Option<Tier>,
 }
 
 /// One function at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Demangled, and in the product's own spelling for managed methods.
+    /// The demangled name; of managed methods, the C# spelling.
     pub name: String,
-    /// File and line (0: the compiler names none), when they were asked for and are known.
+    /// File and line (0: unknown), when lines are enabled and the debug information contains them.
     pub location: Option<(String, u32)>,
 }
 
-/// What is known of code without a name.
+/// What is known about code without a symbol.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Nearby {
-    /// Where its function begins.
+pub struct SymbolHint {
+    /// Start address of the function.
     pub function_start: Option<ElfAddress>,
-    /// The symbol that stands near before it: of another function, most likely from the same source file.
-    pub symbol: Option<String>,
+    /// The symbol of another function that lies shortly before the address, most likely from the same source file.
+    pub preceding_symbol: Option<String>,
 }
 
 impl Symbolized {
-    /// The answer of a source that knows names only.
-    pub fn of(source: SymbolSource, name: impl Into<String>) -> Self {
+    /// One function without a source location.
+    pub fn new(source: SymbolSource, name: impl Into<String>) -> Self {
         Self { source, functions: vec![Function { name: name.into(), location: None }], tier: None }
     }
 
-    /// The answer of a source of managed methods.
-    pub fn managed(source: SymbolSource, ManagedName { name, tier }: ManagedName<'_>) -> Self {
-        Self { tier, ..Self::of(source, name) }
+    /// One managed method.
+    pub fn from_managed(source: SymbolSource, ManagedName { name, tier }: ManagedName<'_>) -> Self {
+        Self { tier, ..Self::new(source, name) }
     }
 }

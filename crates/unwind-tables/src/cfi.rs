@@ -411,10 +411,15 @@ mod tests {
     #[test]
     fn plts_without_an_fde_have_the_rules_of_the_architecture() {
         let mut code = code_layout(X86_64);
-        code.plts = [code_address(0)..at(32), code_address(64)..at(96), code_address(128)..at(128), 0..16]
-            .into_iter()
-            .map(|addresses| (addresses, x86_64_rule(CfaRule::Plt, 11)))
-            .collect();
+        code.plts = [
+            code_address(0)..code_address(32),
+            code_address(64)..code_address(96),
+            code_address(128)..code_address(128),
+            0..16,
+        ]
+        .into_iter()
+        .map(|addresses| (addresses, x86_64_rule(CfaRule::Plt, 11)))
+        .collect();
         let bytes = TestCfi::x86_64().function(code_address(80), 8, &[]).bytes.into();
         let call_frames = CallFrames { kind: CallFrameKind::EhFrame, bytes, address: ElfAddress(0) };
         let table = code.compile(&call_frames, &|| true).unwrap();

@@ -10,7 +10,7 @@ use clap::{
 use super::{duration::parse_duration, shape::ShapeArguments};
 use crate::{Builder, CpuSet, DEFAULT_FREQUENCY_HZ, Profiler, Target, Unwind};
 use profiler_profile_formats::{Format, OutputOptions};
-use profiler_symbolize::Symbols;
+use profiler_symbolize::SymbolDirectories;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -396,9 +396,13 @@ impl NamingArguments {
     }
 
     /// What a profile that was recorded can still be given, if anything.
-    pub(super) fn symbols(&self) -> Option<Symbols> {
+    pub(super) fn symbols(&self) -> Option<SymbolDirectories> {
         let directories = self.debug_dir.clone();
-        (!directories.is_empty()).then_some(Symbols { directories, inlines: self.inlines, lines: self.lines })
+        (!directories.is_empty()).then_some(SymbolDirectories {
+            directories,
+            inlines: self.inlines,
+            lines: self.lines,
+        })
     }
 }
 

@@ -73,7 +73,7 @@ fn read(path: &Path, arguments: &ViewArguments) -> Result<Profile> {
     };
     let mut profile = profile.with_context(failed)?;
     if let Some(symbols) = arguments.naming.symbols() {
-        profile = symbols.name_frames(&profile)?;
+        profile = symbols.symbolize_profile(&profile)?;
     }
     Ok(arguments.shape.apply(profile))
 }

@@ -20,7 +20,7 @@ use crate::{
         perf,
     },
 };
-use profiler_symbolize::kernel_code::shows_addresses;
+use profiler_symbolize::kernel::shows_addresses;
 
 /// The frequency that is tried: the default one.
 const FREQUENCY_HZ: u64 = 99;

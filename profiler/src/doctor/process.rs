@@ -11,7 +11,8 @@ use profiler_profile::{Reason, SymbolSource};
 use profiler_symbolize::{
     NativeOptions, Symbolizer,
     debug_file::DebugDirectories,
-    survey::{NativeFile, Runtime, RuntimeKind, Survey},
+    lookup_error_reason,
+    symbol_sources::{NativeFile, ProcessSymbolSources, Runtime, RuntimeKind},
 };
 
 /// The names of files that are listed; the rest is counted.
@@ -27,7 +28,7 @@ pub(super) fn findings(pid: u32) -> Result<Vec<Finding>> {
     let host = RootDirectory::open(Path::new("/"))
         .map_err(|error| failed("failed to open `/`".to_owned(), error))?;
     let mut processes = ProcessTable::new(Arc::clone(&proc), ProcessFilter::All);
-    let key = processes.sampled(pid, u64::MAX, "");
+    let key = processes.process_of_sample(pid, u64::MAX, "");
     let places = Arc::new(DebugDirectories::with_host(host));
     let mut symbolizer = Symbolizer::new(
         proc,
@@ -38,9 +39,9 @@ pub(super) fn findings(pid: u32) -> Result<Vec<Finding>> {
     );
     let Some(process) = processes.get(key) else { return Ok(Vec::new()) };
     let name = format!("{pid} ({})", process.comm);
-    Ok(match process.is_readable() {
-        Ok(()) => about(&name, &symbolizer.survey(process)),
-        Err(reason) => vec![unreadable(&name, reason)],
+    Ok(match process.check_readable() {
+        Ok(()) => about(&name, &symbolizer.symbol_sources(process)),
+        Err(error) => vec![unreadable(&name, lookup_error_reason(error))],
     })
 }
 
@@ -51,23 +52,23 @@ fn unreadable(process: &str, reason: Reason) -> Finding {
     Finding::missing("process", format!("{process}: {reason}"), remedy)
 }
 
-fn about(process: &str, survey: &Survey) -> Vec<Finding> {
-    let kind = match &survey.runtime {
+fn about(process: &str, sources: &ProcessSymbolSources) -> Vec<Finding> {
+    let kind = match &sources.runtime {
         Some(found) => runtime(found),
-        None if survey.native.is_empty() => "no code of its own".to_owned(),
+        None if sources.native.is_empty() => "no code of its own".to_owned(),
         None => "native code".to_owned(),
     };
     let mut findings = vec![Finding::ok("process", format!("{process}, {kind}"))];
-    findings.extend(jit(survey));
-    findings.extend(precompiled(survey));
-    findings.extend(native(&survey.native));
-    findings.extend(closed(survey));
+    findings.extend(jit(sources));
+    findings.extend(precompiled(sources));
+    findings.extend(native(&sources.native));
+    findings.extend(closed(sources));
     findings
 }
 
 fn runtime(runtime: &Runtime) -> String {
     let version = runtime.version.as_ref().map(|version| format!(" {version}")).unwrap_or_default();
-    match (runtime.kind, runtime.carried) {
+    match (runtime.kind, runtime.bundled_assemblies) {
         (RuntimeKind::CoreClr, _) => format!(".NET{version} in {}", runtime.path),
         (RuntimeKind::SingleFile, Some((plain, compressed))) => format!(
             ".NET{version}, a single-file program with {plain} assemblies as they are and {compressed} compressed"
@@ -79,21 +80,21 @@ fn runtime(runtime: &Runtime) -> String {
 }
 
 /// Whether this is a .NET that can be asked.
-fn can_be_asked(survey: &Survey) -> bool {
-    let kind = survey.runtime.as_ref().map(|runtime| runtime.kind);
+fn can_be_asked(sources: &ProcessSymbolSources) -> bool {
+    let kind = sources.runtime.as_ref().map(|runtime| runtime.kind);
     matches!(kind, Some(RuntimeKind::CoreClr | RuntimeKind::SingleFile))
 }
 
 /// Code that is compiled at run time; none where nothing compiles any.
-fn jit(survey: &Survey) -> Option<Finding> {
+fn jit(sources: &ProcessSymbolSources) -> Option<Finding> {
     const NAME: &str = "JIT frames";
     const LACKS: &str = "names of JIT code";
-    if survey.jit_mappings == 0 && !can_be_asked(survey) {
+    if sources.jit_mappings == 0 && !can_be_asked(sources) {
         return None;
     }
-    let file = survey.jit_file.as_ref().map(|path| path.display());
-    let runtime_can_tell = can_be_asked(survey);
-    Some(match (survey.socket, file) {
+    let file = sources.jit_file.as_ref().map(|path| path.display());
+    let runtime_can_tell = can_be_asked(sources);
+    Some(match (sources.socket, file) {
         (Some(Ok(())), _) => Finding::ok(NAME, "named by the runtime, at its diagnostics socket"),
         (Some(Err(reason)), None) => Finding::degraded(NAME, reason.to_string(), LACKS, None),
         (_, Some(file)) => Finding::ok(NAME, format!("named by `{file}`")),
@@ -105,11 +106,11 @@ fn jit(survey: &Survey) -> Option<Finding> {
 }
 
 /// Managed code that was compiled ahead of time.
-fn precompiled(survey: &Survey) -> Option<Finding> {
+fn precompiled(sources: &ProcessSymbolSources) -> Option<Finding> {
     const NAME: &str = "precompiled frames";
-    let images = &survey.images;
-    let runtime = survey.runtime.as_ref().filter(|_| can_be_asked(survey))?;
-    let in_memory = runtime.carried.map_or(0, |(_, compressed)| compressed);
+    let images = &sources.images;
+    let runtime = sources.runtime.as_ref().filter(|_| can_be_asked(sources))?;
+    let in_memory = runtime.bundled_assemblies.map_or(0, |(_, compressed)| compressed);
     let composite = match images.composite {
         0 => String::new(),
         count => format!(", {count} of them composite"),
@@ -118,7 +119,7 @@ fn precompiled(survey: &Survey) -> Option<Finding> {
         0 => String::new(),
         count => format!("named from {count} mapped images{composite}; "),
     };
-    Some(match (images.count, in_memory, survey.socket) {
+    Some(match (images.count, in_memory, sources.socket) {
         (0, 0, _) => Finding::ok(NAME, "none are mapped"),
         (_, 0, _) => Finding::ok(NAME, from_images.trim_end_matches("; ")),
         (.., Some(Ok(()))) => {
@@ -164,9 +165,9 @@ fn native(files: &[NativeFile]) -> Option<Finding> {
     Some(Finding::degraded(NAME, format!("{observed}; exports only: {}", list(&names)), lacks, remedy))
 }
 
-fn closed(survey: &Survey) -> Option<Finding> {
-    let (first, reason) = survey.closed.first()?;
-    let others = match survey.closed.len() - 1 {
+fn closed(sources: &ProcessSymbolSources) -> Option<Finding> {
+    let (first, reason) = sources.unopened.first()?;
+    let others = match sources.unopened.len() - 1 {
         0 => String::new(),
         count => format!(" and {count} more mappings"),
     };
@@ -194,13 +195,22 @@ fn file_name(path: &str) -> &str {
 mod tests {
     use super::*;
     use crate::doctor::Status;
-    use profiler_symbolize::survey::Images;
+    use profiler_symbolize::symbol_sources::ReadyToRunImages;
 
-    fn core_clr(kind: RuntimeKind, carried: Option<(usize, usize)>) -> Survey {
-        let runtime =
-            Runtime { kind, version: Some("9.0.1".to_owned()), path: "/d/libcoreclr.so".into(), carried };
-        let images = Images { count: 31, composite: 1 };
-        Survey { runtime: Some(runtime), jit_mappings: 7, images, ..Survey::default() }
+    fn core_clr(kind: RuntimeKind, bundled_assemblies: Option<(usize, usize)>) -> ProcessSymbolSources {
+        let runtime = Runtime {
+            kind,
+            version: Some("9.0.1".to_owned()),
+            path: "/d/libcoreclr.so".into(),
+            bundled_assemblies,
+        };
+        let images = ReadyToRunImages { count: 31, composite: 1 };
+        ProcessSymbolSources {
+            runtime: Some(runtime),
+            jit_mappings: 7,
+            images,
+            ..ProcessSymbolSources::default()
+        }
     }
 
     fn file(path: &str, source: Option<SymbolSource>, is_runtime: bool) -> NativeFile {
@@ -210,13 +220,16 @@ mod tests {
     #[test]
     fn a_runtime_that_can_be_asked_names_jit_frames_before_its_perf_map() {
         let map = Some("/tmp/perf-1.map".into());
-        let asked = Survey { socket: Some(Ok(())), ..core_clr(RuntimeKind::CoreClr, None) };
+        let asked = ProcessSymbolSources { socket: Some(Ok(())), ..core_clr(RuntimeKind::CoreClr, None) };
         assert!(jit(&asked).unwrap().observed.contains("diagnostics socket"));
         let refused = || Some(Err(Reason::RuntimeRefused));
-        let both =
-            Survey { socket: refused(), jit_file: map.clone(), ..core_clr(RuntimeKind::CoreClr, None) };
+        let both = ProcessSymbolSources {
+            socket: refused(),
+            jit_file: map.clone(),
+            ..core_clr(RuntimeKind::CoreClr, None)
+        };
         assert_eq!(jit(&both).unwrap().observed, "named by `/tmp/perf-1.map`");
-        let neither = Survey { socket: refused(), ..core_clr(RuntimeKind::CoreClr, None) };
+        let neither = ProcessSymbolSources { socket: refused(), ..core_clr(RuntimeKind::CoreClr, None) };
         assert_eq!(jit(&neither).unwrap().status, Status::Degraded);
     }
 
@@ -226,10 +239,11 @@ mod tests {
         assert_eq!(jit(&off).unwrap().remedy, Some(Remedy::EnableDiagnostics));
         let mono = core_clr(RuntimeKind::Mono, None);
         assert_eq!(jit(&mono).unwrap().remedy, Some(Remedy::WritePerfMap));
-        let other = Survey { jit_mappings: 1, ..Survey::default() };
+        let other = ProcessSymbolSources { jit_mappings: 1, ..ProcessSymbolSources::default() };
         assert_eq!(jit(&other).unwrap().remedy, Some(Remedy::WritePerfMap));
-        assert_eq!(jit(&Survey::default()), None);
-        let ahead_of_time = Survey { jit_mappings: 0, ..core_clr(RuntimeKind::NativeAot, None) };
+        assert_eq!(jit(&ProcessSymbolSources::default()), None);
+        let ahead_of_time =
+            ProcessSymbolSources { jit_mappings: 0, ..core_clr(RuntimeKind::NativeAot, None) };
         assert_eq!((jit(&ahead_of_time), precompiled(&ahead_of_time)), (None, None));
     }
 
@@ -240,7 +254,7 @@ mod tests {
         assert_eq!(observed, "named from 31 mapped images, 1 of them composite");
         let compressed = || core_clr(RuntimeKind::SingleFile, Some((2, 158)));
         assert_eq!(precompiled(&compressed()).unwrap().status, Status::Degraded);
-        let asked = Survey { socket: Some(Ok(())), ..compressed() };
+        let asked = ProcessSymbolSources { socket: Some(Ok(())), ..compressed() };
         assert_eq!(precompiled(&asked).unwrap().status, Status::Ok);
     }
 
@@ -264,7 +278,8 @@ mod tests {
 
     #[test]
     fn a_runtime_is_told_with_its_version_and_where_it_is() {
-        let told = |kind, carried| runtime(core_clr(kind, carried).runtime.as_ref().unwrap());
+        let told =
+            |kind, bundled_assemblies| runtime(core_clr(kind, bundled_assemblies).runtime.as_ref().unwrap());
         assert_eq!(told(RuntimeKind::CoreClr, None), ".NET 9.0.1 in /d/libcoreclr.so");
         assert!(
             told(RuntimeKind::SingleFile, Some((3, 4)))
@@ -285,7 +300,7 @@ mod tests {
         let finding = unreadable("7 (x)", Reason::ProcessGone);
         assert_eq!((finding.status, finding.remedy), (Status::Missing, None));
         assert!(unreadable("7 (x)", Reason::ProcessNotReadable).remedy.is_some());
-        let kernel_thread = about("2 (kthreadd)", &Survey::default());
+        let kernel_thread = about("2 (kthreadd)", &ProcessSymbolSources::default());
         assert_eq!(kernel_thread, [Finding::ok("process", "2 (kthreadd), no code of its own")]);
     }
 

@@ -71,7 +71,7 @@ impl Assembly {
     ) -> bool {
         let mut key = StackKey {
             process: process.key,
-            arrangement: process.arrangement(sample.time_ns),
+            arrangement: process.mapping_generation(sample.time_ns),
             jit_epoch: 0,
             kernel: sample.kernel_stack,
             user: sample.user_stack,
@@ -239,7 +239,7 @@ fn code_of(
     let mut frames = Vec::new();
     for frame in stack.map(RawStack::frames).into_iter().flatten() {
         let code = symbolizer.code_at(process, frame.address, time_ns);
-        if frame.found == FrameFound::ByGetStack && matches!(code, CodeKey::Nowhere(Reason::NoMapping, _)) {
+        if frame.found == FrameFound::ByGetStack && matches!(code, CodeKey::Unknown(Reason::NoMapping, _)) {
             return (frames, true);
         }
         frames.push((code, frame));
@@ -266,12 +266,12 @@ fn name_frames(
     address: RuntimeAddress,
     time_ns: u64,
 ) -> Box<[FrameId]> {
-    let answer = symbolizer.names(code, process, time_ns);
+    let answer = symbolizer.symbolize(code, process, time_ns);
     let module = answer.module.as_ref().map(|(path, build_id)| builder.module(path, build_id));
     let functions = match &answer.names {
         Ok(symbolized) => &symbolized.functions[..],
         Err(reason) => {
-            let mapping = process.find(address, time_ns).ok().map(|mapping| &**mapping);
+            let mapping = process.find_mapping(address, time_ns).ok().map(|mapping| &**mapping);
             let name = builder.string(&placeholder(&answer, *reason, mapping));
             let naming = Symbolization::Address(*reason);
             let frame =
@@ -385,7 +385,7 @@ mod tests {
             crate::sys::kernel_names::KernelNames::load_boxed,
         );
         let mut table = ProcessTable::new(proc, ProcessFilter::All);
-        let key = table.sampled(std::process::id(), 1, "test");
+        let key = table.process_of_sample(std::process::id(), 1, "test");
         let stack = RawStack { addresses: addresses.into(), ..stack(end_reason) };
         let (frames, strays) = code_of(&mut symbolizer, table.get(key).unwrap(), 1, Some(&stack));
         (frames.len(), strays)

@@ -94,7 +94,7 @@ impl Pipeline {
     /// Asks these processes now, before they are sampled.
     pub(super) fn expect(&mut self, pids: &[u32]) {
         for pid in pids {
-            self.processes.expect(*pid);
+            self.processes.prefetch(*pid);
         }
         self.expected.extend(pids);
     }
@@ -127,7 +127,7 @@ impl Pipeline {
         }
         for event in std::mem::take(&mut batch.events) {
             // What happens to others is not for a capture to tell.
-            if self.recorder.is_some() && self.processes.concerns(&event) {
+            if self.recorder.is_some() && self.processes.is_relevant(&event) {
                 batch.events.push(event.clone());
             }
             self.processes.apply(event);
@@ -147,7 +147,7 @@ impl Pipeline {
             self.place(sample, false);
         }
         if let Some(first_ns) = first_ns {
-            self.processes.forget_unsampled(first_ns);
+            self.processes.evict_unsampled(first_ns);
         }
         if now_ns >= self.next_jit_poll_ns {
             self.next_jit_poll_ns = now_ns + JIT_POLL_INTERVAL_NS;
@@ -198,13 +198,13 @@ impl Pipeline {
         };
         let profile = builder.finish(header);
         if interval.is_last {
-            self.symbolizer.keep_jit_names(&self.processes);
+            self.symbolizer.capture_jit_names(&self.processes);
         }
         self.accounted =
             KernelCounts { target_ticks: self.accounted.target_ticks + accounted_ticks(&profile), ..counts };
-        self.processes.forget_ended();
+        self.processes.evict_ended();
         let processes = &self.processes;
-        self.symbolizer.forget_processes(|key| processes.get(key).is_some());
+        self.symbolizer.retain_processes(|key| processes.get(key).is_some());
         profile
     }
 
@@ -227,7 +227,7 @@ impl Pipeline {
             self.tally.stack_table_full += 1;
             return;
         }
-        let key = self.processes.sampled(sample.pid, sample.time_ns, &sample.comm.text());
+        let key = self.processes.process_of_sample(sample.pid, sample.time_ns, &sample.comm.text());
         let Some(process) = self.processes.get(key) else { return };
         let is_placed = self.assembly.add(
             &mut self.symbolizer,

@@ -77,7 +77,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Session> {
 
 fn sample(settings: &Settings) -> Result<Session> {
     let proc = Arc::new(match &settings.capture {
-        Some(directory) => ProcFs::captured_to(capture::proc_directory(directory)),
+        Some(directory) => ProcFs::with_capture(capture::proc_directory(directory)),
         None => ProcFs::live(),
     });
     let recorder = settings.capture.as_deref().map(Recorder::create).transpose()?;
@@ -136,7 +136,7 @@ fn sample(settings: &Settings) -> Result<Session> {
 }
 
 fn replay(settings: &Settings, directory: &Path) -> Result<Session> {
-    let proc = Arc::new(ProcFs::of_capture(capture::proc_directory(directory)));
+    let proc = Arc::new(ProcFs::from_capture(capture::proc_directory(directory)));
     let source = ReplaySource::open(directory)?;
     let recorded = source.capture();
     let header = Header {
@@ -184,7 +184,7 @@ fn places(settings: &Settings) -> Result<Arc<DebugDirectories>> {
     let given = settings.debug_directories.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
     let host = open(Path::new("/"))?;
     let CacheDirectories { own, others } =
-        CacheDirectories::of(settings.symbol_cache.clone(), |name| std::env::var_os(name));
+        CacheDirectories::from_environment(settings.symbol_cache.clone(), |name| std::env::var_os(name));
     let servers = symbol_servers(settings, own.as_deref())?.map(Arc::new);
     // Most of them are not there.
     let caches = own.iter().chain(&others).filter_map(|path| open(path).ok()).collect();

@@ -20,7 +20,7 @@ use crate::{
 };
 use profiler_processes::{
     ProcFs, ProcessFilter, Status,
-    cgroup::{self, Cgroup, Container, Extent, Version, find_container},
+    cgroup::{self, Cgroup, Container, ContainerScope, Version, find_container},
 };
 
 /// What to sample. Process and thread ids are those of the profiler's own pid namespace.
@@ -135,12 +135,12 @@ fn members(cgroup: Cgroup, description: String) -> FoundTarget {
 }
 
 fn container(proc: &ProcFs, id_prefix: &str) -> Result<FoundTarget> {
-    let Container { id, extent } = find_container(proc, id_prefix)?;
+    let Container { id, scope } = find_container(proc, id_prefix)?;
     let description = format!("container {id}");
-    match extent {
-        Extent::Cgroup(cgroup) => Ok(members(cgroup, description)),
+    match scope {
+        ContainerScope::Cgroup(cgroup) => Ok(members(cgroup, description)),
         // What they start belongs to the container too.
-        Extent::Processes(pids) => Ok(FoundTarget { description, ..processes(proc, &pids, true)? }),
+        ContainerScope::Processes(pids) => Ok(FoundTarget { description, ..processes(proc, &pids, true)? }),
     }
 }
 

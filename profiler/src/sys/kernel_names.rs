@@ -8,7 +8,7 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
-use profiler_symbolize::kernel_code;
+use profiler_symbolize::kernel;
 
 use super::bpf::{self, Code, MapShape, PROGRAM_TYPE_SYSCALL};
 
@@ -34,7 +34,7 @@ pub(crate) struct KernelNames {
 
 impl KernelNames {
     /// Loads the program, for the symbolizer.
-    pub(crate) fn load_boxed() -> io::Result<Box<dyn kernel_code::KernelNames>> {
+    pub(crate) fn load_boxed() -> io::Result<Box<dyn kernel::KernelNames>> {
         Ok(Box::new(Self::load()?))
     }
 
@@ -54,7 +54,7 @@ impl KernelNames {
     }
 }
 
-impl kernel_code::KernelNames for KernelNames {
+impl kernel::KernelNames for KernelNames {
     fn name(&self, address: u64) -> io::Result<String> {
         let mut value = [0; ADDRESS_BYTES + ANSWER_BYTES];
         value[..ADDRESS_BYTES].copy_from_slice(&address.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! The kernel's texts on cgroups: which hierarchies are mounted, and where a process is in each.
+//! Parses `/proc/PID/mountinfo` for the mounted cgroup hierarchies, and `/proc/PID/cgroup`.
 
 use std::{
     ffi::OsString,
@@ -6,8 +6,8 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// The controllers that a cgroup v1 hierarchy can have: by the name that mounts show, and by the name in the
-/// kernel's `enum cgroup_subsys_id` (`include/linux/cgroup_subsys.h`), which differs for one of them.
+/// The controllers of cgroup v1 hierarchies: the name in mount options, and the name in the kernel's
+/// `enum cgroup_subsys_id` (`include/linux/cgroup_subsys.h`). The names of one controller differ.
 const CONTROLLERS: [(&str, &str); 15] = [
     ("cpu", "cpu"),
     ("cpuacct", "cpuacct"),
@@ -26,53 +26,54 @@ const CONTROLLERS: [(&str, &str); 15] = [
     ("dmem", "dmem"),
 ];
 
-/// What tells hierarchies apart.
+/// The version and controllers of a hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum HierarchyKind {
     V2,
-    /// Controllers by their names in the kernel, at least one; more are mounted together.
+    /// A v1 hierarchy with at least one controller. Controllers have the kernel's names.
     V1 {
         controllers: Vec<&'static str>,
     },
-    /// A v1 hierarchy that only groups, such as `name=systemd`: no task of the kernel points into it.
+    /// A v1 hierarchy that only groups processes, such as `name=systemd`. A BPF program cannot find the cgroup of a task
+    /// in it.
     WithoutController,
 }
 
-/// A mounted hierarchy, or the part of it that this mount shows.
+/// A mount of a cgroup hierarchy or of a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hierarchy {
-    pub(super) kind: Kind,
+    pub(super) kind: HierarchyKind,
     pub(super) mount_point: PathBuf,
-    /// The directory of the hierarchy that is shown at the mount point.
+    /// The directory of the hierarchy that is mounted.
     pub(super) root: PathBuf,
-    /// As `st_dev` has it.
+    /// Device number, as in `st_dev`.
     pub(super) device: u64,
 }
 
-/// The place of a process in one hierarchy.
+/// The cgroup of a process in one hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Membership {
-    pub(super) kind: Kind,
-    /// From the root of the hierarchy as the reader's cgroup namespace has it: outside of it, it begins with `..`.
+    pub(super) kind: HierarchyKind,
+    /// Path relative to the root of the reader's cgroup namespace. It begins with `/..` for a cgroup outside of the
+    /// namespace.
     pub(super) path: PathBuf,
 }
 
 impl Hierarchy {
-    /// Where a path of the hierarchy lies in the file system, when this mount shows it.
+    /// The directory in the file system of a path in the hierarchy, when this mount contains it.
     pub(super) fn directory(&self, path: &Path) -> Option<PathBuf> {
-        let shown = path.strip_prefix(&self.root).ok()?;
-        let outside = shown.components().any(|component| component == Component::ParentDir);
-        (!outside).then(|| self.mount_point.join(shown))
+        let relative = path.strip_prefix(&self.root).ok()?;
+        let outside = relative.components().any(|component| component == Component::ParentDir);
+        (!outside).then(|| self.mount_point.join(relative))
     }
 
-    /// The path in the hierarchy of a directory below the mount point.
+    /// The path in the hierarchy of a directory in the file system.
     pub(super) fn path(&self, directory: &Path) -> Option<PathBuf> {
         Some(self.root.join(directory.strip_prefix(&self.mount_point).ok()?))
     }
 }
 
-/// Reads `/proc/PID/mountinfo` (proc_pid_mountinfo(5)); lines of other file systems, and broken ones, count for
-/// nothing.
+/// Parses the cgroup mounts in `/proc/PID/mountinfo` (proc_pid_mountinfo(5)). Malformed lines are skipped.
 pub(super) fn parse_mountinfo(text: &[u8]) -> Vec<Hierarchy> {
     text.split(|byte| *byte == b'\n').filter_map(parse_mount).collect()
 }
@@ -82,13 +83,13 @@ fn parse_mount(line: &[u8]) -> Option<Hierarchy> {
     let device = parse_device(std::str::from_utf8(fields.nth(2)?).ok()?)?;
     let root = unescape(fields.next()?);
     let mount_point = unescape(fields.next()?);
-    // Any number of optional fields ends with a hyphen.
+    // A hyphen follows the optional fields.
     fields.find(|field| *field == b"-")?;
     let file_system = fields.next()?;
     let options = std::str::from_utf8(fields.nth(1)?).ok()?;
     let kind = match file_system {
-        b"cgroup2" => Kind::V2,
-        b"cgroup" => v1(options),
+        b"cgroup2" => HierarchyKind::V2,
+        b"cgroup" => v1_kind(options),
         _ => return None,
     };
     Some(Hierarchy { kind, mount_point, root, device })
@@ -99,7 +100,7 @@ fn parse_device(text: &str) -> Option<u64> {
     Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// Blanks and backslashes in paths are written as three octal digits.
+/// Decodes a backslash and three octal digits: the kernel escapes blanks and backslashes in paths in this way.
 fn unescape(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -119,7 +120,7 @@ fn unescape(field: &[u8]) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
-/// Reads `/proc/PID/cgroup` (cgroups(7)); broken lines count for nothing.
+/// Parses `/proc/PID/cgroup` (cgroups(7)). Malformed lines are skipped.
 pub(super) fn parse_memberships(text: &[u8]) -> Vec<Membership> {
     text.split(|byte| *byte == b'\n').filter_map(parse_membership).collect()
 }
@@ -130,23 +131,23 @@ fn parse_membership(line: &[u8]) -> Option<Membership> {
     let controllers = std::str::from_utf8(fields.next()?).ok()?;
     let path = fields.next()?;
     let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
-    let kind = if id == b"0" && controllers.is_empty() { Kind::V2 } else { v1(controllers) };
+    let kind = if id == b"0" && controllers.is_empty() { HierarchyKind::V2 } else { v1_kind(controllers) };
     Some(Membership { kind, path: OsString::from_vec(path.to_vec()).into() })
 }
 
-/// The kind of a v1 hierarchy by a list that has its controllers among other things.
-fn v1(list: &str) -> Kind {
+/// The kind of a v1 hierarchy, from a comma-separated list that contains its controllers.
+fn v1_kind(list: &str) -> HierarchyKind {
     let listed = |name: &str| list.split(',').any(|entry| entry == name);
     let controllers: Vec<_> =
         CONTROLLERS.iter().filter(|(name, _)| listed(name)).map(|(_, in_kernel)| *in_kernel).collect();
-    if controllers.is_empty() { Kind::WithoutController } else { Kind::V1 { controllers } }
+    if controllers.is_empty() { HierarchyKind::WithoutController } else { HierarchyKind::V1 { controllers } }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Docker on a machine with systemd in hybrid mode; the last line is a bind mount with a blank in it.
+    /// Docker with systemd in hybrid mode. The last line is a bind mount with a blank and a backslash in its paths.
     const HYBRID: &[u8] = b"\
 25 30 0:23 / /sys rw,nosuid,nodev,noexec,relatime shared:7 - sysfs sysfs rw
 33 25 0:28 / /sys/fs/cgroup ro,nosuid,nodev,noexec shared:9 - tmpfs tmpfs ro,mode=755
@@ -157,16 +158,21 @@ mod tests {
 90 33 0:34 /docker/a\\040b /mnt/a\\134b rw - cgroup cgroup rw,blkio
 ";
 
-    fn v1_of(controllers: &[&'static str]) -> Kind {
-        Kind::V1 { controllers: controllers.to_vec() }
+    fn v1_of(controllers: &[&'static str]) -> HierarchyKind {
+        HierarchyKind::V1 { controllers: controllers.to_vec() }
     }
 
     #[test]
-    fn hierarchies_are_told_apart_by_their_controllers() {
+    fn hierarchies_have_the_kind_of_their_controllers() {
         let found = parse_mountinfo(HYBRID);
         let kinds: Vec<_> = found.iter().map(|hierarchy| hierarchy.kind.clone()).collect();
-        let wanted =
-            [Kind::V2, Kind::WithoutController, v1_of(&["cpu", "cpuacct"]), v1_of(&["io"]), v1_of(&["io"])];
+        let wanted = [
+            HierarchyKind::V2,
+            HierarchyKind::WithoutController,
+            v1_of(&["cpu", "cpuacct"]),
+            v1_of(&["io"]),
+            v1_of(&["io"]),
+        ];
         assert_eq!(kinds, wanted);
         assert_eq!(found[2].mount_point, Path::new("/sys/fs/cgroup/cpu,cpuacct"));
         assert_eq!(found[2].device, rustix::fs::makedev(0, 33));
@@ -175,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_of_a_part_shows_only_what_is_below_it() {
+    fn a_mount_of_a_part_contains_only_the_directories_below_it() {
         let part = &parse_mountinfo(HYBRID)[4];
         assert_eq!(part.directory(Path::new("/docker/a b/c")), Some("/mnt/a\\b/c".into()));
         assert_eq!(part.directory(Path::new("/docker/other")), None);
@@ -183,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_outside_of_the_cgroup_namespace_is_not_shown() {
+    fn paths_outside_of_the_cgroup_namespace_have_no_directory() {
         let whole = &parse_mountinfo(HYBRID)[0];
         assert_eq!(whole.directory(Path::new("/../0123456789ab")), None);
         assert_eq!(whole.directory(Path::new("/")), Some("/sys/fs/cgroup/unified".into()));
@@ -197,14 +203,14 @@ mod tests {
         let wanted = [
             (v1_of(&["io"]), "/docker/ab"),
             (v1_of(&["cpu", "cpuacct"]), "/docker/ab"),
-            (Kind::WithoutController, "/docker/ab"),
-            (Kind::V2, "/a:b:c"),
+            (HierarchyKind::WithoutController, "/docker/ab"),
+            (HierarchyKind::V2, "/a:b:c"),
         ];
         assert_eq!(found, wanted.map(|(kind, path)| Membership { kind, path: path.into() }));
     }
 
     #[test]
-    fn nonsense_counts_for_nothing() {
+    fn malformed_lines_are_skipped() {
         for text in
             [&b""[..], b"\n\n", b"1 2 3", b"1 2 0:x / / - cgroup c rw", b"1 2 0:1 / / rw cgroup", b"\xff"]
         {

@@ -1,4 +1,4 @@
-//! Cgroups by path: version 1, version 2, and both side by side.
+//! Finds cgroups (version 1, version 2 and hybrid setups) by path, and containers by id.
 
 mod container;
 mod container_id;
@@ -11,60 +11,77 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub use self::container::{Container, Extent, find_container};
-use self::hierarchy::{Hierarchy, Kind, parse_memberships, parse_mountinfo};
+pub use self::container::{Container, ContainerScope, find_container};
+use self::hierarchy::{Hierarchy, HierarchyKind, parse_memberships, parse_mountinfo};
 use crate::FindError;
 
-/// A directory of a mounted cgroup hierarchy: the tasks in it and below it.
+/// A cgroup: a directory of a mounted cgroup hierarchy. It stands for the tasks in it and in its descendants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgroup {
+    /// Absolute path of the directory.
     pub directory: PathBuf,
+    /// The version of the hierarchy.
     pub version: Version,
 }
 
-/// The interface that a hierarchy has.
+/// The cgroup version of a hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Version {
+    /// Version 1, with controllers.
     V1 {
-        /// A controller of the hierarchy as the kernel's `enum cgroup_subsys_id` has it: `cpu`, `memory`, `io`.
+        /// A controller of the hierarchy, by its name in the kernel's `enum cgroup_subsys_id`: `cpu`, `memory`, `io`.
         controller: String,
     },
+    /// Version 2, the unified hierarchy.
     V2,
 }
 
 /// The cgroup versions that are mounted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MountedVersions {
+    /// Whether a version 1 hierarchy with a controller is mounted.
     pub v1: bool,
+    /// Whether the version 2 hierarchy is mounted.
     pub v2: bool,
 }
 
-/// How many directories of one hierarchy are looked at: a node full of pods has some thousands.
+/// Directories of a hierarchy that are searched. A node with many pods has some thousands.
 const MAX_DIRECTORIES: usize = 1 << 16;
 
-/// What lists the processes in a cgroup, and, in a threaded one of version 2, its threads.
+/// Files that list the members of a cgroup: its processes, and the threads of a threaded version 2 cgroup.
 const MEMBER_LISTS: [&str; 2] = ["cgroup.procs", "cgroup.threads"];
 
-/// The cgroup that the user means by `path`: a directory of a mounted cgroup file system, or a path inside the
-/// hierarchies, as `/proc/PID/cgroup` shows it.
+/// Finds the cgroup with a path that a user gave: a directory of a mounted cgroup file system, or a path inside the
+/// hierarchies as in `/proc/PID/cgroup`.
+///
+/// # Errors
+/// When no such cgroup exists, its hierarchy has no controller, or `/proc/self/mountinfo` cannot be read.
 pub fn resolve(path: &Path) -> Result<Cgroup, FindError> {
-    resolve_in(&mounted()?, path)
+    resolve_in(&mounted_hierarchies()?, path)
 }
 
-/// Which versions are mounted here and can be filtered by.
+/// The cgroup versions that are mounted and that a BPF program can filter by.
 pub fn mounted_versions() -> MountedVersions {
-    let hierarchies = mounted().unwrap_or_default();
-    let any = |wanted: fn(&Kind) -> bool| hierarchies.iter().any(|hierarchy| wanted(&hierarchy.kind));
-    MountedVersions { v1: any(|kind| matches!(kind, Kind::V1 { .. })), v2: any(|kind| *kind == Kind::V2) }
+    let hierarchies = mounted_hierarchies().unwrap_or_default();
+    let any = |is_wanted: fn(&HierarchyKind) -> bool| {
+        hierarchies.iter().any(|hierarchy| is_wanted(&hierarchy.kind))
+    };
+    MountedVersions {
+        v1: any(|kind| matches!(kind, HierarchyKind::V1 { .. })),
+        v2: any(|kind| *kind == HierarchyKind::V2),
+    }
 }
 
-/// The id of the container that a process is in, by its `/proc/PID/cgroup`.
-pub fn container_of(text: &[u8]) -> Option<String> {
+/// The id of the innermost container in the text of `/proc/PID/cgroup`.
+pub fn container_id_of(text: &[u8]) -> Option<String> {
     let memberships = parse_memberships(text);
-    memberships.iter().find_map(|membership| container_id::innermost(&membership.path)).map(str::to_owned)
+    memberships
+        .iter()
+        .find_map(|membership| container_id::innermost_container_id(&membership.path))
+        .map(str::to_owned)
 }
 
-fn mounted() -> Result<Vec<Hierarchy>, FindError> {
+fn mounted_hierarchies() -> Result<Vec<Hierarchy>, FindError> {
     const PATH: &str = "/proc/self/mountinfo";
     let text = fs::read(PATH)
         .map_err(|error| FindError::Io { action: format!("failed to read `{PATH}`"), source: error })?;
@@ -72,27 +89,27 @@ fn mounted() -> Result<Vec<Hierarchy>, FindError> {
 }
 
 fn resolve_in(hierarchies: &[Hierarchy], path: &Path) -> Result<Cgroup, FindError> {
-    let named = containing(hierarchies, path);
-    if let Some((hierarchy, directory)) = &named
+    let given = containing(hierarchies, path);
+    if let Some((hierarchy, directory)) = &given
         && let Some(version) = version(&hierarchy.kind)
     {
         return Ok(Cgroup { directory: directory.clone(), version });
     }
-    // A hierarchy without controllers has directories of the same names as the others.
-    let inside = named.as_ref().and_then(|(hierarchy, directory)| hierarchy.path(directory));
+    // The directories of a hierarchy without controllers have the same paths in the other hierarchies.
+    let inside = given.as_ref().and_then(|(hierarchy, directory)| hierarchy.path(directory));
     let inside = inside.unwrap_or_else(|| Path::new("/").join(path));
     let mut found: Vec<Cgroup> =
         hierarchies.iter().filter_map(|hierarchy| open(hierarchy, &inside)).collect();
-    // A directory in which nothing runs can stand beside the one that is meant.
+    // One hierarchy can have an empty directory at the path of a cgroup in another hierarchy.
     found.sort_by_cached_key(|cgroup| (!has_members(&cgroup.directory), cgroup.version != Version::V2));
-    found.into_iter().next().ok_or_else(|| not_found(hierarchies, path, named.is_some()))
+    found.into_iter().next().ok_or_else(|| not_found(hierarchies, path, given.is_some()))
 }
 
-/// The hierarchy that shows the directory `path`, and the directory without links.
+/// The hierarchy that contains the directory `path`, and the path without symbolic links.
 fn containing<'a>(hierarchies: &'a [Hierarchy], path: &Path) -> Option<(&'a Hierarchy, PathBuf)> {
     let directory = path.is_absolute().then(|| path.canonicalize().ok())??;
     let metadata = directory.metadata().ok().filter(fs::Metadata::is_dir)?;
-    // The device tells mounts apart that lie on top of each other.
+    // Mounts on the same mount point have different devices.
     let hierarchy = hierarchies
         .iter()
         .filter(|hierarchy| {
@@ -102,18 +119,20 @@ fn containing<'a>(hierarchies: &'a [Hierarchy], path: &Path) -> Option<(&'a Hier
     Some((hierarchy, directory))
 }
 
-/// The directory at a path inside a hierarchy, when it is there and can be filtered by.
+/// The cgroup at a path inside a hierarchy, when the directory exists and the hierarchy is not one without controllers.
 fn open(hierarchy: &Hierarchy, path: &Path) -> Option<Cgroup> {
     let version = version(&hierarchy.kind)?;
     let directory = hierarchy.directory(path)?;
     directory.is_dir().then_some(Cgroup { directory, version })
 }
 
-fn version(kind: &Kind) -> Option<Version> {
+fn version(kind: &HierarchyKind) -> Option<Version> {
     match kind {
-        Kind::V2 => Some(Version::V2),
-        Kind::V1 { controllers } => Some(Version::V1 { controller: (*controllers.first()?).to_owned() }),
-        Kind::WithoutController => None,
+        HierarchyKind::V2 => Some(Version::V2),
+        HierarchyKind::V1 { controllers } => {
+            Some(Version::V1 { controller: (*controllers.first()?).to_owned() })
+        }
+        HierarchyKind::WithoutController => None,
     }
 }
 
@@ -137,19 +156,20 @@ fn not_found(hierarchies: &[Hierarchy], path: &Path, in_cgroup_file_system: bool
     FindError::NotFound(message)
 }
 
-/// Whether anything runs in a cgroup or below it.
+/// Whether a cgroup or one of its descendants has a member.
 fn has_members(directory: &Path) -> bool {
-    let listed = |list: &Path| fs::read(list).is_ok_and(|members| !members.is_empty());
-    walk(directory).any(|directory| MEMBER_LISTS.iter().any(|list| listed(&directory.join(list))))
+    let is_populated = |list: &Path| fs::read(list).is_ok_and(|members| !members.is_empty());
+    directories_below(directory)
+        .any(|directory| MEMBER_LISTS.iter().any(|list| is_populated(&directory.join(list))))
 }
 
-/// A directory and those below it, nearest first, as many as the limit allows.
-fn walk(directory: &Path) -> impl Iterator<Item = PathBuf> {
+/// A directory and its descendants, breadth first, [`MAX_DIRECTORIES`] at most.
+fn directories_below(directory: &Path) -> impl Iterator<Item = PathBuf> {
     let mut waiting = VecDeque::from([directory.to_owned()]);
     std::iter::from_fn(move || {
         let directory = waiting.pop_front()?;
-        let room = MAX_DIRECTORIES.saturating_sub(waiting.len());
-        waiting.extend(children(&directory).into_iter().flatten().take(room));
+        let capacity = MAX_DIRECTORIES.saturating_sub(waiting.len());
+        waiting.extend(children(&directory).into_iter().flatten().take(capacity));
         Some(directory)
     })
     .take(MAX_DIRECTORIES)
@@ -167,13 +187,13 @@ mod tests {
 
     use super::*;
 
-    /// A directory tree in the shape of a hybrid machine, all on one device.
-    pub(super) struct Machine {
+    /// A directory tree with the cgroup hierarchies of a hybrid setup, all on one device.
+    pub(super) struct TestHierarchies {
         directory: TempDir,
         pub(super) hierarchies: Vec<Hierarchy>,
     }
 
-    impl Machine {
+    impl TestHierarchies {
         pub(super) fn hybrid() -> Self {
             let directory = tempfile::tempdir().unwrap();
             let device = directory.path().metadata().unwrap().dev();
@@ -182,12 +202,12 @@ mod tests {
                 fs::create_dir(&mount_point).unwrap();
                 Hierarchy { kind, mount_point, root: "/".into(), device }
             };
-            let v1 = |controllers: &[&'static str]| Kind::V1 { controllers: controllers.to_vec() };
+            let v1 = |controllers: &[&'static str]| HierarchyKind::V1 { controllers: controllers.to_vec() };
             let hierarchies = vec![
-                hierarchy("systemd", Kind::WithoutController),
+                hierarchy("systemd", HierarchyKind::WithoutController),
                 hierarchy("blkio", v1(&["io"])),
                 hierarchy("cpu,cpuacct", v1(&["cpu", "cpuacct"])),
-                hierarchy("unified", Kind::V2),
+                hierarchy("unified", HierarchyKind::V2),
             ];
             Self { directory, hierarchies }
         }
@@ -209,8 +229,8 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_taken_with_the_version_of_its_hierarchy() {
-        let machine = Machine::hybrid();
+    fn a_directory_has_the_version_of_its_hierarchy() {
+        let machine = TestHierarchies::hybrid();
         let blkio = machine.cgroup("blkio/a", "");
         assert_eq!(machine.resolve(&blkio).unwrap(), Cgroup { directory: blkio, version: v1("io") });
         let unified = machine.cgroup("unified/a", "");
@@ -219,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_link_to_a_directory_is_followed() {
-        let machine = Machine::hybrid();
+        let machine = TestHierarchies::hybrid();
         let directory = machine.cgroup("cpu,cpuacct/a", "");
         let link = machine.directory.path().join("cpu");
         std::os::unix::fs::symlink("cpu,cpuacct", &link).unwrap();
@@ -228,8 +248,8 @@ mod tests {
     }
 
     #[test]
-    fn a_path_inside_the_hierarchies_is_looked_for_where_something_runs() {
-        let machine = Machine::hybrid();
+    fn a_path_inside_the_hierarchies_is_resolved_to_a_cgroup_with_members() {
+        let machine = TestHierarchies::hybrid();
         machine.cgroup("unified/kubepods/pod1", "");
         assert_eq!(machine.resolve("/kubepods/pod1").unwrap().version, Version::V2);
         machine.cgroup("cpu,cpuacct/kubepods/pod1/container", "17\n");
@@ -239,8 +259,8 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_without_controllers_stands_for_its_like_in_another_hierarchy() {
-        let machine = Machine::hybrid();
+    fn a_directory_without_controllers_is_resolved_to_the_same_path_in_another_hierarchy() {
+        let machine = TestHierarchies::hybrid();
         let systemd = machine.cgroup("systemd/a", "17\n");
         assert!(matches!(machine.resolve(&systemd).unwrap_err(), FindError::Invalid(_)));
         let blkio = machine.cgroup("blkio/a", "17\n");
@@ -248,8 +268,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_cgroup_is_an_error_that_names_it() {
-        let machine = Machine::hybrid();
+    fn a_path_without_a_cgroup_is_an_error_that_contains_it() {
+        let machine = TestHierarchies::hybrid();
         for path in ["/nowhere", "/../blkio", "/proc"] {
             let error = machine.resolve(path).unwrap_err();
             assert!(matches!(error, FindError::NotFound(_)), "{error}");
@@ -259,12 +279,12 @@ mod tests {
     }
 
     #[test]
-    fn every_hierarchy_of_this_machine_is_found_by_its_mount_point() {
-        // What is mounted below another mount cannot be reached.
+    fn every_mounted_hierarchy_is_found_by_its_mount_point() {
+        // A mount that another one hides is not reachable.
         let reachable = |hierarchy: &Hierarchy| {
             fs::metadata(&hierarchy.mount_point).is_ok_and(|metadata| metadata.dev() == hierarchy.device)
         };
-        for hierarchy in mounted().unwrap().into_iter().filter(reachable) {
+        for hierarchy in mounted_hierarchies().unwrap().into_iter().filter(reachable) {
             let Some(version) = version(&hierarchy.kind) else { continue };
             let wanted = Cgroup { directory: hierarchy.mount_point.clone(), version };
             assert_eq!(resolve(&hierarchy.mount_point).unwrap(), wanted);

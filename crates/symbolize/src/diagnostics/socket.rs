@@ -16,7 +16,7 @@ use rustix::{
 };
 
 use super::RuntimeProcess;
-use crate::sys::peer::peer_of;
+use crate::sys::peer::peer_credentials;
 use profiler_processes::root_directory::RootDirectory;
 
 /// Where the socket of a process can be, and whose it has to be.
@@ -54,7 +54,7 @@ impl Endpoint {
             return Err(refused("the socket is another user's"));
         }
         let connection = Connection::to(&socket, until)?;
-        let peer = peer_of(connection.socket.as_fd())?;
+        let peer = peer_credentials(connection.socket.as_fd())?;
         if (peer.pid, peer.uid) != (self.pid, self.uid) {
             return Err(refused("another process listens at the socket"));
         }

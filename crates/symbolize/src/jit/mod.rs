@@ -248,7 +248,7 @@ impl JitNames {
 }
 
 fn from_perf_map(name: &str) -> Symbolized {
-    Symbolized::managed(SymbolSource::PerfMap, managed::normalise(name))
+    Symbolized::from_managed(SymbolSource::PerfMap, managed::normalise(name))
 }
 
 fn from_jit_dump(symbol: &JitSymbol<'_>) -> Symbolized {
@@ -260,7 +260,7 @@ fn from_jit_dump(symbol: &JitSymbol<'_>) -> Symbolized {
 
 fn from_runtime(told: RuntimeMethod) -> Symbolized {
     let name = ManagedName { name: told.name.into(), tier: Some(told.tier) };
-    Symbolized::managed(SymbolSource::RuntimeEvents, name)
+    Symbolized::from_managed(SymbolSource::RuntimeEvents, name)
 }
 
 impl<T: Default> Followed<T> {

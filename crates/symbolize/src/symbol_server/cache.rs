@@ -1,7 +1,5 @@
-//! Where downloaded debug files are kept: written beside their place, and put there when they are whole and proven.
+//! The cache of downloaded debug files. A file is renamed to its final path after its build id and symbols are verified.
 
-use profiler_binary_reader::Image;
-use profiler_elf_symbols::{BuildId, Elf, Sections};
 use std::{
     fs::{self, DirBuilder, File},
     io::{self, Write},
@@ -9,78 +7,83 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use profiler_binary_reader::Image;
+use profiler_elf_symbols::{BuildId, Elf, Sections};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
-/// Nobody else's: whoever can write there says what functions are called.
+/// No access for other users, because symbols are read from these files without another check.
 const DIRECTORY_MODE: u32 = 0o700;
 
-/// A directory of downloaded files, laid out as that of debuginfod's own client.
+/// A directory of debug files, in the layout of the debuginfod client's cache.
 #[derive(Clone, Debug)]
 pub struct Cache {
     directory: PathBuf,
 }
 
-/// A file in the making. Dropped, it is gone.
+/// A file that is being downloaded. Dropping it removes the file.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct PartialFile {
     file: File,
     path: PathBuf,
     destination: PathBuf,
     id: BuildId,
-    is_in_place: bool,
+    is_complete: bool,
 }
 
-/// Why a file is none to keep.
+/// The downloaded file does not have the requested build id, or has no symbols.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NotTheDebugFile;
+pub(super) struct InvalidDebugFile;
 
 impl Cache {
-    /// The cache in a directory, which is made.
+    /// Opens the cache in a directory, which is created if it does not exist.
+    ///
+    /// # Errors
+    /// When the directory cannot be created.
     pub fn create(directory: &Path) -> io::Result<Self> {
-        make(directory)?;
+        create_directory(directory)?;
         Ok(Self { directory: directory.to_owned() })
     }
 
-    /// Begins a file. What a profiler that was killed left of it is overwritten; while another one writes it, it is not
-    /// to be had.
-    pub(super) fn begin(&self, id: &BuildId) -> io::Result<Part> {
+    /// Creates a partial file. It replaces the partial file of a killed profiler. It is an error while another profiler
+    /// downloads the file.
+    pub(super) fn create_partial(&self, id: &BuildId) -> io::Result<PartialFile> {
         let directory = self.directory.join(id.to_string());
-        make(&directory)?;
+        create_directory(&directory)?;
         let path = directory.join("debuginfo.part");
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?);
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         if fs::symlink_metadata(&path)?.ino() != file.metadata()?.ino() {
-            return Err(io::Error::other("another profiler has just put it into its place"));
+            return Err(io::Error::other("another profiler has just finished the download"));
         }
         file.set_len(0)?;
         let destination = directory.join("debuginfo");
-        Ok(Part { file, path, destination, id: id.clone(), is_in_place: false })
+        Ok(PartialFile { file, path, destination, id: id.clone(), is_complete: false })
     }
 }
 
-impl Part {
-    /// Puts the file into its place, if it is the debug file of its build id.
-    pub(super) fn finish(mut self) -> io::Result<Result<(), NotTheDebugFile>> {
+impl PartialFile {
+    /// Renames the file to its final path, if it is the debug file of its build id.
+    pub(super) fn finish(mut self) -> io::Result<Result<(), InvalidDebugFile>> {
         self.file.flush()?;
-        if !self.is_proven()? {
-            return Ok(Err(NotTheDebugFile));
+        if !self.is_valid()? {
+            return Ok(Err(InvalidDebugFile));
         }
         fs::rename(&self.path, &self.destination)?;
-        self.is_in_place = true;
+        self.is_complete = true;
         Ok(Ok(()))
     }
 
-    fn is_proven(&self) -> io::Result<bool> {
-        let has_names = |found: &Sections| found.has_symbol_table() || found.has_dwarf();
+    fn is_valid(&self) -> io::Result<bool> {
+        let has_symbols = |found: &Sections| found.has_symbol_table() || found.has_dwarf();
         let elf = Image::from_file(self.file.try_clone()?).and_then(Elf::parse);
         Ok(elf.is_ok_and(|elf| {
-            elf.build_id() == Some(&self.id) && elf.sections().is_ok_and(|found| has_names(&found))
+            elf.build_id() == Some(&self.id) && elf.sections().is_ok_and(|found| has_symbols(&found))
         }))
     }
 }
 
-impl Write for Part {
+impl Write for PartialFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.write(bytes)
     }
@@ -90,26 +93,26 @@ impl Write for Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for PartialFile {
     fn drop(&mut self) {
-        if !self.is_in_place {
-            // Whoever begins the file again overwrites what is left of it.
+        if !self.is_complete {
+            // The next download of the file replaces it.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-fn make(directory: &Path) -> io::Result<()> {
+fn create_directory(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)
 }
 
 #[cfg(test)]
 mod tests {
     use object::elf::SHT_SYMTAB;
+    use profiler_elf_symbols::test_file::{TestFile, function};
     use tempfile::TempDir;
 
     use super::*;
-    use profiler_elf_symbols::test_file::{TestFile, function};
 
     fn id() -> BuildId {
         BuildId::new(&[0xab, 0xcd]).unwrap()
@@ -119,8 +122,8 @@ mod tests {
         TestFile::with_code().build_id(id).symbols(SHT_SYMTAB, &[function("f", 0x1000, 8)]).bytes()
     }
 
-    fn write(cache: &Cache, bytes: &[u8]) -> Result<(), NotTheDebugFile> {
-        let mut part = cache.begin(&id()).unwrap();
+    fn write(cache: &Cache, bytes: &[u8]) -> Result<(), InvalidDebugFile> {
+        let mut part = cache.create_partial(&id()).unwrap();
         part.write_all(bytes).unwrap();
         part.finish().unwrap()
     }
@@ -137,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proven_file_is_put_into_its_place() {
+    fn a_valid_file_is_renamed_to_its_final_path() {
         let (_directory, cache) = cache();
         assert_eq!(write(&cache, &debug_file(&[0xab, 0xcd])), Ok(()));
         assert_eq!(files(&cache), ["debuginfo"]);
@@ -145,40 +148,40 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_debug_file_leaves_nothing() {
+    fn an_invalid_file_is_removed() {
         let (_directory, cache) = cache();
         let whole = debug_file(&[0xab, 0xcd]);
-        let without_names = TestFile::with_code().build_id(&[0xab, 0xcd]).bytes();
+        let without_symbols = TestFile::with_code().build_id(&[0xab, 0xcd]).bytes();
         for bytes in [
             &debug_file(&[1, 2])[..],
             &whole[..whole.len() / 2],
             b"<html>sign in</html>",
             b"",
-            &without_names,
+            &without_symbols,
         ] {
-            assert_eq!(write(&cache, bytes), Err(NotTheDebugFile));
+            assert_eq!(write(&cache, bytes), Err(InvalidDebugFile));
             assert!(files(&cache).is_empty());
         }
     }
 
     #[test]
-    fn a_file_is_written_by_one_at_a_time_and_what_was_left_of_it_is_overwritten() {
+    fn a_file_has_one_writer_at_a_time_and_its_remains_are_replaced() {
         let (_directory, cache) = cache();
-        let first = cache.begin(&id()).unwrap();
-        assert!(cache.begin(&id()).is_err());
+        let first = cache.create_partial(&id()).unwrap();
+        assert!(cache.create_partial(&id()).is_err());
         drop(first);
         fs::write(cache.directory.join("abcd/debuginfo.part"), vec![0; 1 << 20]).unwrap();
         assert_eq!(write(&cache, &debug_file(&[0xab, 0xcd])), Ok(()));
     }
 
     #[test]
-    fn a_link_in_place_of_the_file_is_not_followed() {
+    fn a_link_at_the_path_of_the_partial_file_is_not_followed() {
         let (directory, cache) = cache();
         let outside = directory.path().join("outside");
         fs::write(&outside, "kept").unwrap();
         fs::create_dir(cache.directory.join("abcd")).unwrap();
         std::os::unix::fs::symlink(&outside, cache.directory.join("abcd/debuginfo.part")).unwrap();
-        assert!(cache.begin(&id()).is_err());
+        assert!(cache.create_partial(&id()).is_err());
         assert_eq!(fs::read(&outside).unwrap(), b"kept");
     }
 }

@@ -1,62 +1,64 @@
-//! The thread that downloads: asks one server after the other for one file after the other, within limits.
+//! The download thread: tries the servers for each requested debug file, within limits on bytes and time.
 
-use profiler_elf_symbols::BuildId;
 use std::{
     io::{self, Read, Write},
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use profiler_elf_symbols::BuildId;
+
 use super::{
-    Cache, Download, Fetch, SegmentLayout, Server,
-    http::{Refusal, Reply, Transport},
+    Cache, Download, FetchStatus, Server, ServerProtocol,
     requests::{Request, Requests},
+    transport::{Response, Transport, TransportError},
 };
 
-/// One debug file. That of a whole browser has more than a gigabyte, that of a .NET runtime some fifty megabytes.
+/// Size of a debug file. That of a web browser has more than a gigabyte, that of a .NET runtime 50 megabytes.
 const MAX_FILE_BYTES: u64 = 2 << 30;
 
-/// All debug files of a session: a disk is not to be filled.
+/// Size of all debug files of a session together. The limit bounds the disk usage.
 const MAX_SESSION_BYTES: u64 = 8 << 30;
 
-/// One debug file, from the first request for it to its last byte.
-const MAX_FILE_TIME: Duration = Duration::from_secs(120);
+/// Time limit of one debug file, from the first request to the last byte.
+const FILE_TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// All debug files of a session.
-const MAX_SESSION_TIME: Duration = Duration::from_secs(600);
+/// Time limit of all debug files of a session together.
+const SESSION_TIME_LIMIT: Duration = Duration::from_secs(600);
 
-/// After so many failures a server is not asked any more.
-const MAX_FAILURES: u32 = 3;
+/// Failures after which a server is not used any more.
+const MAX_SERVER_FAILURES: u32 = 3;
 
-const PIECE_BYTES: usize = 64 << 10;
+/// Bytes per read of a response.
+const CHUNK_BYTES: usize = 64 << 10;
 
-/// Downloads what is asked for.
+/// Downloads requested debug files.
 pub(super) struct Downloader {
-    servers: Vec<AskedServer>,
+    servers: Vec<ServerState>,
     transport: Box<dyn Transport>,
     cache: Cache,
     requests: Arc<Requests>,
-    limits: Limits,
+    budget: Budget,
 }
 
-/// What may still be downloaded.
-struct Limits {
-    file_bytes: u64,
-    bytes_left: u64,
-    time_left: Duration,
+/// The remaining budget of the session.
+struct Budget {
+    max_file_bytes: u64,
+    remaining_bytes: u64,
+    remaining_time: Duration,
 }
 
-struct AskedServer {
+struct ServerState {
     server: Server,
     failures: u32,
 }
 
-/// Why a file did not come.
+/// Why a download failed.
 enum Failure {
-    /// This server is of no use.
+    /// This server failed. Another one may have the file.
     Server(String),
-    /// Nor is any other: there is no place to write to, no time left, or nobody waits any more.
-    Here(String),
+    /// The cache cannot be written, the deadline is exceeded, or the session has ended. Other servers are not tried.
+    Local(String),
 }
 
 impl Downloader {
@@ -66,122 +68,126 @@ impl Downloader {
         cache: Cache,
         requests: Arc<Requests>,
     ) -> Self {
-        let servers = servers.into_iter().map(|server| AskedServer { server, failures: 0 }).collect();
-        let limits =
-            Limits { file_bytes: MAX_FILE_BYTES, bytes_left: MAX_SESSION_BYTES, time_left: MAX_SESSION_TIME };
-        Self { servers, transport, cache, requests, limits }
+        let servers = servers.into_iter().map(|server| ServerState { server, failures: 0 }).collect();
+        let budget = Budget {
+            max_file_bytes: MAX_FILE_BYTES,
+            remaining_bytes: MAX_SESSION_BYTES,
+            remaining_time: SESSION_TIME_LIMIT,
+        };
+        Self { servers, transport, cache, requests, budget }
     }
 
-    /// Downloads until nobody asks any more.
+    /// Downloads requested files until the queue is closed.
     pub(super) fn run(mut self) {
         while let Some(request) = self.requests.next() {
             let started = Instant::now();
-            let fetch = self.fetch(&request);
-            self.limits.time_left = self.limits.time_left.saturating_sub(started.elapsed());
-            self.requests.settle(&request, fetch);
+            let status = self.fetch(&request);
+            self.budget.remaining_time = self.budget.remaining_time.saturating_sub(started.elapsed());
+            self.requests.complete(&request, status);
         }
     }
 
-    fn fetch(&mut self, request: &Request) -> Fetch {
-        let deadline = Instant::now() + MAX_FILE_TIME.min(self.limits.time_left);
-        let mut fetch = Fetch::NotThere;
+    fn fetch(&mut self, request: &Request) -> FetchStatus {
+        let deadline = Instant::now() + FILE_TIME_LIMIT.min(self.budget.remaining_time);
+        let mut status = FetchStatus::NotFound;
         for index in 0..self.servers.len() {
             match self.fetch_from(index, request, deadline) {
-                Ok(true) => return Fetch::Found,
+                Ok(true) => return FetchStatus::Found,
                 Ok(false) => {}
                 Err(Failure::Server(error)) => {
-                    fetch = Fetch::Failed;
-                    self.blame(index, &error);
+                    status = FetchStatus::Failed;
+                    self.record_failure(index, &error);
                 }
-                Err(Failure::Here(error)) => {
-                    log::warn!("the debug file of build id {} could not be downloaded: {error}", request.id);
-                    return Fetch::Failed;
+                Err(Failure::Local(error)) => {
+                    log::warn!("failed to download the debug file of build id {}: {error}", request.id);
+                    return FetchStatus::Failed;
                 }
             }
         }
-        fetch
+        status
     }
 
-    fn blame(&mut self, index: usize, error: &str) {
-        let Some(AskedServer { server, failures }) = self.servers.get_mut(index) else { return };
-        // A server that is not asked any more was blamed before.
-        if *failures < MAX_FAILURES {
+    fn record_failure(&mut self, index: usize, error: &str) {
+        let Some(ServerState { server, failures }) = self.servers.get_mut(index) else { return };
+        if *failures < MAX_SERVER_FAILURES {
             *failures += 1;
             log::warn!("the symbol server {} failed: {error}", server.url);
         }
     }
 
-    /// Whether the server has the file.
+    /// Downloads a file from one server. Returns false when the server does not have it.
     fn fetch_from(&mut self, index: usize, request: &Request, deadline: Instant) -> Result<bool, Failure> {
-        let Some(AskedServer { server, failures }) = self.servers.get_mut(index) else { return Ok(false) };
-        if *failures >= MAX_FAILURES {
+        let Some(ServerState { server, failures }) = self.servers.get_mut(index) else { return Ok(false) };
+        if *failures >= MAX_SERVER_FAILURES {
             return Err(Failure::Server(String::new()));
         }
-        let Some((layout, reply)) = ask(&*self.transport, server, &request.id, deadline)? else {
+        let Some((protocol, response)) = request_file(&*self.transport, server, &request.id, deadline)?
+        else {
             return Ok(false);
         };
         log::info!("downloading symbols from {}", server.url);
-        self.receive(request, reply, deadline)?;
-        // It has proven which layout it has.
-        if let Some(AskedServer { server, .. }) = self.servers.get_mut(index) {
-            server.layouts = vec![layout];
+        self.receive(request, response, deadline)?;
+        // The first downloaded file shows the protocol of the server.
+        if let Some(ServerState { server, .. }) = self.servers.get_mut(index) {
+            server.protocols = vec![protocol];
         }
         Ok(true)
     }
 
-    fn receive(&mut self, request: &Request, reply: Reply, deadline: Instant) -> Result<(), Failure> {
-        let here = |error: io::Error| Failure::Here(format!("failed to write to the symbol cache: {error}"));
-        let mut part = self.cache.begin(&request.id).map_err(here)?;
-        let limit_bytes = self.limits.file_bytes.min(self.limits.bytes_left);
-        let mut body = reply.body;
+    fn receive(&mut self, request: &Request, response: Response, deadline: Instant) -> Result<(), Failure> {
+        let local =
+            |error: io::Error| Failure::Local(format!("failed to write to the symbol cache: {error}"));
+        let mut file = self.cache.create_partial(&request.id).map_err(local)?;
+        let limit_bytes = self.budget.max_file_bytes.min(self.budget.remaining_bytes);
+        let mut body = response.body;
         let mut download = Download {
             file_name: request.file_name.clone(),
             received_bytes: 0,
-            total_bytes: reply.length_bytes,
+            total_bytes: response.length_bytes,
         };
-        let mut piece = vec![0; PIECE_BYTES];
+        let mut chunk = vec![0; CHUNK_BYTES];
         loop {
             self.requests.set_download(download.clone());
-            if self.requests.has_ended() {
-                return Err(Failure::Here("the session has ended".to_owned()));
+            if self.requests.is_closed() {
+                return Err(Failure::Local("the session has ended".to_owned()));
             }
             if Instant::now() >= deadline {
-                return Err(Failure::Here("it took too long".to_owned()));
+                return Err(Failure::Local("deadline exceeded".to_owned()));
             }
-            let length = match body.read(&mut piece) {
+            let length = match body.read(&mut chunk) {
                 Ok(0) => break,
                 Ok(length) => length,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(Failure::Server(error.to_string())),
             };
             download.received_bytes += length as u64;
-            self.limits.bytes_left = self.limits.bytes_left.saturating_sub(length as u64);
+            self.budget.remaining_bytes = self.budget.remaining_bytes.saturating_sub(length as u64);
             if download.received_bytes > limit_bytes {
-                return Err(Failure::Server("it sends more than a debug file has".to_owned()));
+                return Err(Failure::Server("the response exceeds the byte budget".to_owned()));
             }
-            part.write_all(piece.get(..length).unwrap_or_default()).map_err(here)?;
+            file.write_all(chunk.get(..length).unwrap_or_default()).map_err(local)?;
         }
-        let proven = part.finish().map_err(here)?;
-        proven.map_err(|_| Failure::Server("what it sent is not the debug file of the build id".to_owned()))
+        let verified = file.finish().map_err(local)?;
+        verified.map_err(|_| Failure::Server("the response is not the debug file of the build id".to_owned()))
     }
 }
 
-/// The answer in the first layout in which the server has the file.
-fn ask(
+/// Requests a file with each protocol of a server. Returns the first protocol with which the server has the file.
+fn request_file(
     transport: &dyn Transport,
     server: &Server,
     id: &BuildId,
     deadline: Instant,
-) -> Result<Option<(SegmentLayout, Reply)>, Failure> {
-    for layout in &server.layouts {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(Failure::Here("it took too long".to_owned()));
+) -> Result<Option<(ServerProtocol, Response)>, Failure> {
+    for protocol in &server.protocols {
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
+            return Err(Failure::Local("deadline exceeded".to_owned()));
         }
-        match transport.get(&format!("{}/{}", server.url, layout.path(id)), left) {
-            Ok(reply) => return Ok(Some((*layout, reply))),
-            Err(Refusal::NotThere) => {}
-            Err(Refusal::Failed(error)) => return Err(Failure::Server(error)),
+        match transport.get(&format!("{}/{}", server.url, protocol.path(id)), remaining) {
+            Ok(response) => return Ok(Some((*protocol, response))),
+            Err(TransportError::NotFound) => {}
+            Err(TransportError::Failed(error)) => return Err(Failure::Server(error)),
         }
     }
     Ok(None)
@@ -192,54 +198,54 @@ mod tests {
     use std::{collections::HashMap, fs};
 
     use object::elf::SHT_SYMTAB;
+    use profiler_elf_symbols::test_file::{TestFile, function};
     use tempfile::TempDir;
 
     use super::*;
-    use profiler_elf_symbols::test_file::{TestFile, function};
 
     const FIRST: &str = "http://first";
     const SECOND: &str = "http://second";
 
-    /// What a server answers to a path, as it answers it.
+    /// The body of a test server's response, or its failure.
     #[derive(Clone, Debug)]
-    enum SymbolizedCode {
+    enum TestResponse {
         Bytes(Vec<u8>),
         Endless,
-        Broken,
-        Refused,
+        Truncated,
+        Failed,
     }
 
     /// Servers without a network.
     #[derive(Debug, Default)]
     struct TestServers {
-        answers: HashMap<String, SymbolizedCode>,
-        asked: std::sync::Mutex<Vec<String>>,
+        responses: HashMap<String, TestResponse>,
+        requested_urls: std::sync::Mutex<Vec<String>>,
     }
 
     impl TestServers {
-        fn with(mut self, url: &str, layout: SegmentLayout, answer: SymbolizedCode) -> Self {
-            self.answers.insert(format!("{url}/{}", layout.path(&id())), answer);
+        fn with(mut self, url: &str, protocol: ServerProtocol, response: TestResponse) -> Self {
+            self.responses.insert(format!("{url}/{}", protocol.path(&id())), response);
             self
         }
     }
 
     impl Transport for Arc<TestServers> {
-        fn get(&self, url: &str, _: Duration) -> Result<Reply, Refusal> {
-            self.asked.lock().unwrap().push(url.to_owned());
-            let body: Box<dyn Read + Send> = match self.answers.get(url).cloned() {
-                None => return Err(Refusal::NotThere),
-                Some(SymbolizedCode::Refused) => return Err(Refusal::Failed("it is tired".to_owned())),
-                Some(SymbolizedCode::Bytes(bytes)) => Box::new(io::Cursor::new(bytes)),
-                Some(SymbolizedCode::Endless) => Box::new(io::repeat(0)),
-                Some(SymbolizedCode::Broken) => Box::new(Broken),
+        fn get(&self, url: &str, _: Duration) -> Result<Response, TransportError> {
+            self.requested_urls.lock().unwrap().push(url.to_owned());
+            let body: Box<dyn Read + Send> = match self.responses.get(url).cloned() {
+                None => return Err(TransportError::NotFound),
+                Some(TestResponse::Failed) => return Err(TransportError::Failed("overloaded".to_owned())),
+                Some(TestResponse::Bytes(bytes)) => Box::new(io::Cursor::new(bytes)),
+                Some(TestResponse::Endless) => Box::new(io::repeat(0)),
+                Some(TestResponse::Truncated) => Box::new(ClosedConnection),
             };
-            Ok(Reply { length_bytes: None, body })
+            Ok(Response { length_bytes: None, body })
         }
     }
 
-    struct Broken;
+    struct ClosedConnection;
 
-    impl Read for Broken {
+    impl Read for ClosedConnection {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
             Err(io::Error::other("the connection was closed"))
         }
@@ -249,33 +255,33 @@ mod tests {
         BuildId::new(&[0xab, 0xcd]).unwrap()
     }
 
-    fn debug_file(id: &[u8]) -> SymbolizedCode {
+    fn debug_file(id: &[u8]) -> TestResponse {
         let symbols = [function("f", 0x1000, 8)];
-        SymbolizedCode::Bytes(TestFile::with_code().build_id(id).symbols(SHT_SYMTAB, &symbols).bytes())
+        TestResponse::Bytes(TestFile::with_code().build_id(id).symbols(SHT_SYMTAB, &symbols).bytes())
     }
 
-    fn right() -> SymbolizedCode {
+    fn matching_debug_file() -> TestResponse {
         debug_file(&[0xab, 0xcd])
     }
 
-    /// A downloader that may ask both servers, and what it keeps its files in.
+    /// A downloader from both servers, and the directory of its cache.
     fn downloader(servers: &Arc<TestServers>) -> (TempDir, Downloader) {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::create(directory.path()).unwrap();
-        let named = |url| Server::of_name(url, |_| None).unwrap();
+        let server = |url| Server::from_name(url, |_| None).unwrap();
         let transport = Box::new(Arc::clone(servers));
         let mut downloader =
-            Downloader::new([named(FIRST), named(SECOND)].concat(), transport, cache, Arc::default());
-        downloader.limits.file_bytes = 1 << 20;
+            Downloader::new([server(FIRST), server(SECOND)].concat(), transport, cache, Arc::default());
+        downloader.budget.max_file_bytes = 1 << 20;
         (directory, downloader)
     }
 
-    fn fetch(servers: TestServers) -> (Fetch, bool) {
+    fn fetch(servers: TestServers) -> (FetchStatus, bool) {
         let (directory, mut downloader) = downloader(&Arc::new(servers));
-        let fetch = downloader.fetch(&request());
+        let status = downloader.fetch(&request());
         let files: Vec<_> = fs::read_dir(directory.path().join("abcd")).into_iter().flatten().collect();
         assert!(files.len() <= 1);
-        (fetch, directory.path().join("abcd/debuginfo").exists())
+        (status, directory.path().join("abcd/debuginfo").exists())
     }
 
     fn request() -> Request {
@@ -283,73 +289,74 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_found_in_either_layout_on_any_server() {
+    fn a_file_is_found_by_either_protocol_on_any_server() {
         for server in [FIRST, SECOND] {
-            for layout in [SegmentLayout::Ssqp, SegmentLayout::Debuginfod] {
-                let servers = TestServers::default().with(server, layout, right());
-                assert_eq!(fetch(servers), (Fetch::Found, true));
+            for protocol in [ServerProtocol::Ssqp, ServerProtocol::Debuginfod] {
+                let servers = TestServers::default().with(server, protocol, matching_debug_file());
+                assert_eq!(fetch(servers), (FetchStatus::Found, true));
             }
         }
-        assert_eq!(fetch(TestServers::default()), (Fetch::NotThere, false));
+        assert_eq!(fetch(TestServers::default()), (FetchStatus::NotFound, false));
     }
 
     #[test]
-    fn what_is_not_the_debug_file_is_not_kept_and_the_next_server_is_asked() {
-        let wrong = [debug_file(&[1, 2]), SymbolizedCode::Bytes(b"<html>".to_vec()), SymbolizedCode::Endless];
-        for wrong in wrong.into_iter().chain([SymbolizedCode::Broken, SymbolizedCode::Refused]) {
-            let servers = TestServers::default().with(FIRST, SegmentLayout::Ssqp, wrong);
-            let servers_and_right =
-                TestServers { answers: servers.answers.clone(), ..TestServers::default() };
-            assert_eq!(fetch(servers), (Fetch::Failed, false));
-            let servers_and_right = servers_and_right.with(SECOND, SegmentLayout::Debuginfod, right());
-            assert_eq!(fetch(servers_and_right), (Fetch::Found, true));
+    fn an_invalid_file_is_not_kept_and_the_next_server_is_tried() {
+        let wrong = [debug_file(&[1, 2]), TestResponse::Bytes(b"<html>".to_vec()), TestResponse::Endless];
+        for wrong in wrong.into_iter().chain([TestResponse::Truncated, TestResponse::Failed]) {
+            let servers = TestServers::default().with(FIRST, ServerProtocol::Ssqp, wrong);
+            let with_second = TestServers { responses: servers.responses.clone(), ..TestServers::default() };
+            assert_eq!(fetch(servers), (FetchStatus::Failed, false));
+            let with_second = with_second.with(SECOND, ServerProtocol::Debuginfod, matching_debug_file());
+            assert_eq!(fetch(with_second), (FetchStatus::Found, true));
         }
     }
 
     #[test]
-    fn a_layout_that_has_proven_right_is_the_only_one_from_then_on() {
-        let servers = Arc::new(TestServers::default().with(FIRST, SegmentLayout::Debuginfod, right()));
+    fn only_the_protocol_of_the_first_downloaded_file_is_used_afterwards() {
+        let servers =
+            Arc::new(TestServers::default().with(FIRST, ServerProtocol::Debuginfod, matching_debug_file()));
         let (_directory, mut downloader) = downloader(&servers);
-        assert_eq!(downloader.fetch(&request()), Fetch::Found);
-        assert_eq!(servers.asked.lock().unwrap().len(), 2);
-        assert_eq!(downloader.fetch(&request()), Fetch::Found);
-        assert_eq!(servers.asked.lock().unwrap().len(), 3);
+        assert_eq!(downloader.fetch(&request()), FetchStatus::Found);
+        assert_eq!(servers.requested_urls.lock().unwrap().len(), 2);
+        assert_eq!(downloader.fetch(&request()), FetchStatus::Found);
+        assert_eq!(servers.requested_urls.lock().unwrap().len(), 3);
     }
 
     #[test]
-    fn a_server_that_keeps_failing_is_not_asked_any_more() {
-        let servers = TestServers::default().with(FIRST, SegmentLayout::Ssqp, SymbolizedCode::Refused).with(
+    fn a_server_that_fails_repeatedly_is_not_used_any_more() {
+        let servers = TestServers::default().with(FIRST, ServerProtocol::Ssqp, TestResponse::Failed).with(
             SECOND,
-            SegmentLayout::Ssqp,
-            SymbolizedCode::Refused,
+            ServerProtocol::Ssqp,
+            TestResponse::Failed,
         );
         let servers = Arc::new(servers);
         let (_directory, mut downloader) = downloader(&servers);
-        for _ in 0..2 * MAX_FAILURES {
-            assert_eq!(downloader.fetch(&request()), Fetch::Failed);
+        for _ in 0..2 * MAX_SERVER_FAILURES {
+            assert_eq!(downloader.fetch(&request()), FetchStatus::Failed);
         }
-        assert_eq!(servers.asked.lock().unwrap().len(), 2 * MAX_FAILURES as usize);
+        assert_eq!(servers.requested_urls.lock().unwrap().len(), 2 * MAX_SERVER_FAILURES as usize);
     }
 
     #[test]
-    fn there_is_an_end_of_bytes_and_of_time_for_all_files_together() {
-        let servers = Arc::new(TestServers::default().with(FIRST, SegmentLayout::Ssqp, right()));
+    fn all_files_of_a_session_share_a_budget_of_bytes_and_time() {
+        let servers =
+            Arc::new(TestServers::default().with(FIRST, ServerProtocol::Ssqp, matching_debug_file()));
         let (_directory, mut downloader) = downloader(&servers);
-        downloader.limits.bytes_left = 10;
-        assert_eq!(downloader.fetch(&request()), Fetch::Failed);
-        downloader.limits.bytes_left = MAX_SESSION_BYTES;
-        downloader.limits.time_left = Duration::ZERO;
-        assert_eq!(downloader.fetch(&request()), Fetch::Failed);
+        downloader.budget.remaining_bytes = 10;
+        assert_eq!(downloader.fetch(&request()), FetchStatus::Failed);
+        downloader.budget.remaining_bytes = MAX_SESSION_BYTES;
+        downloader.budget.remaining_time = Duration::ZERO;
+        assert_eq!(downloader.fetch(&request()), FetchStatus::Failed);
     }
 
     #[test]
     fn nothing_is_downloaded_for_a_session_that_has_ended() {
         let servers =
-            Arc::new(TestServers::default().with(FIRST, SegmentLayout::Ssqp, SymbolizedCode::Endless));
+            Arc::new(TestServers::default().with(FIRST, ServerProtocol::Ssqp, TestResponse::Endless));
         let (_directory, mut downloader) = downloader(&servers);
-        downloader.limits.file_bytes = u64::MAX;
-        downloader.requests.end();
-        assert_eq!(downloader.fetch(&request()), Fetch::Failed);
+        downloader.budget.max_file_bytes = u64::MAX;
+        downloader.requests.close();
+        assert_eq!(downloader.fetch(&request()), FetchStatus::Failed);
         downloader.run();
     }
 }

@@ -1,56 +1,61 @@
-//! Debug files from symbol servers, when the user allows it: asked for as modules are seen, downloaded on a thread of
-//! its own, and kept.
+//! Downloads debug files from symbol servers (debuginfod and SSQP) into a cache, when the user enables it.
 //!
-//! Nothing of this makes sampling or naming wait, but the end of a session, for a moment.
+//! A separate thread downloads a file when the first address in its module is symbolized. Sampling and symbolizing never
+//! wait for it. Only the end of a session waits for pending downloads, for a limited time.
 
 mod cache;
-#[cfg(feature = "symbol-server")]
-mod client;
+mod cache_directories;
 mod download;
-mod http;
-mod places;
+#[cfg(feature = "symbol-server")]
+mod http_client;
 mod requests;
 mod server;
+mod transport;
+
+use std::{io, sync::Arc, thread, time::Instant};
 
 use profiler_elf_symbols::BuildId;
-use std::{io, sync::Arc, thread, time::Instant};
 
 pub use self::{
     cache::Cache,
-    places::CacheDirectories,
-    requests::Fetch,
-    server::{SegmentLayout, Server},
+    cache_directories::CacheDirectories,
+    requests::FetchStatus,
+    server::{Server, ServerProtocol},
+    transport::{Response, Transport, TransportError},
 };
-use self::{download::Downloader, http::Transport, requests::Requests};
+use self::{download::Downloader, requests::Requests};
 
-/// The servers that may be asked. Dropped, nothing more is asked for.
+/// Requests debug files from symbol servers. Dropping it stops the download thread.
 #[derive(Debug)]
 pub struct SymbolServers {
     requests: Arc<Requests>,
 }
 
-/// The debug file that is on its way.
+/// The progress of a download.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Download {
-    /// The file that lacks symbols, without its directory. The target chose the name.
+    /// File name of the module without symbols. The target controls this name.
     pub file_name: String,
-    /// How much of its debug file there is.
+    /// Bytes of the debug file that were received.
     pub received_bytes: u64,
-    /// How much there will be, when the server says so.
+    /// Size of the debug file, when the response contains it.
     pub total_bytes: Option<u64>,
 }
 
-/// What asks servers over the network; nothing does without the feature `symbol-server`.
+/// The HTTP client; `None` without the feature `symbol-server`.
 pub fn transport() -> Option<Box<dyn Transport>> {
     #[cfg(feature = "symbol-server")]
-    return Some(Box::new(client::Client::new()));
+    return Some(Box::new(http_client::HttpClient::new()));
     #[cfg(not(feature = "symbol-server"))]
     None
 }
 
 impl SymbolServers {
-    /// Asks servers in this order, by `transport`, and keeps what they have in `cache`.
+    /// Starts the download thread. It tries the servers in this order and stores debug files in `cache`.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
     pub fn start(servers: Vec<Server>, transport: Box<dyn Transport>, cache: Cache) -> io::Result<Self> {
         let requests = Arc::new(Requests::default());
         let downloader = Downloader::new(servers, transport, cache, Arc::clone(&requests));
@@ -58,17 +63,17 @@ impl SymbolServers {
         Ok(Self { requests })
     }
 
-    /// Asks for the debug file of a build id, once, for the module of that name.
-    pub fn ask(&self, id: &BuildId, file_name: &str) -> Fetch {
-        self.requests.ask(id, file_name)
+    /// Requests the debug file with a build id, and returns the status of the request. `file_name` is that of the module.
+    pub fn request(&self, id: &BuildId, file_name: &str) -> FetchStatus {
+        self.requests.enqueue(id, file_name)
     }
 
-    /// Waits until nothing is on its way any more, as long as `may_wait` and until a time.
-    pub fn wait(&self, until: Instant, may_wait: &dyn Fn() -> bool) {
-        self.requests.wait(until, may_wait);
+    /// Waits until no request is pending, as long as `may_wait` returns true and until the deadline at most.
+    pub fn wait(&self, deadline: Instant, may_wait: &dyn Fn() -> bool) {
+        self.requests.wait(deadline, may_wait);
     }
 
-    /// What is downloaded right now.
+    /// The progress of the current download.
     pub fn download(&self) -> Option<Download> {
         self.requests.download()
     }
@@ -76,6 +81,6 @@ impl SymbolServers {
 
 impl Drop for SymbolServers {
     fn drop(&mut self) {
-        self.requests.end();
+        self.requests.close();
     }
 }

@@ -1,32 +1,32 @@
-//! What was asked of symbol servers, what became of it, and what is on its way: between the thread that names and the
-//! one that downloads.
+//! The queue of requested debug files and the status of each, shared by the symbolizer and the download thread.
 
-use profiler_elf_symbols::BuildId;
 use std::{
     collections::{HashMap, VecDeque},
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
+use profiler_elf_symbols::BuildId;
+
 use super::Download;
 
-/// Debug files that a session asks for. A target that maps files without end, each with a build id of its own, must not
-/// make the profiler a flood of requests.
+/// Requests per session. The limit bounds the load on servers when a target maps files without end, each with another
+/// build id.
 const MAX_REQUESTS: usize = 1024;
 
-/// How often who waits looks whether to go on.
-const LOOK_UP_INTERVAL: Duration = Duration::from_millis(50);
+/// Interval at which a waiting thread checks its condition.
+const WAIT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What became of a request.
+/// The status of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fetch {
-    /// It waits for its turn, or is being downloaded.
-    OnTheWay,
+pub enum FetchStatus {
+    /// The request is queued, or its file is being downloaded.
+    Pending,
     /// The file is in the cache.
     Found,
     /// No server has it.
-    NotThere,
-    /// A server did not answer as it should, and no other has it.
+    NotFound,
+    /// A server failed, and no other has the file.
     Failed,
 }
 
@@ -39,65 +39,67 @@ pub(super) struct Requests {
 
 #[derive(Debug, Default)]
 struct Table {
-    fetches: HashMap<BuildId, Fetch>,
-    waiting: VecDeque<Request>,
+    statuses: HashMap<BuildId, FetchStatus>,
+    queue: VecDeque<Request>,
     download: Option<Download>,
-    has_ended: bool,
+    is_closed: bool,
 }
 
-/// A debug file that is asked for.
+/// A requested debug file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) id: BuildId,
-    /// The module's.
+    /// File name of the module.
     pub(super) file_name: String,
 }
 
 impl Requests {
-    pub(super) fn ask(&self, id: &BuildId, file_name: &str) -> Fetch {
+    /// Adds a request, unless there is one with this build id or there are too many.
+    pub(super) fn enqueue(&self, id: &BuildId, file_name: &str) -> FetchStatus {
         let mut table = self.lock();
-        if let Some(fetch) = table.fetches.get(id) {
-            return *fetch;
+        if let Some(status) = table.statuses.get(id) {
+            return *status;
         }
-        if table.fetches.len() >= MAX_REQUESTS {
-            return Fetch::NotThere;
+        if table.statuses.len() >= MAX_REQUESTS {
+            return FetchStatus::NotFound;
         }
-        table.fetches.insert(id.clone(), Fetch::OnTheWay);
-        table.waiting.push_back(Request { id: id.clone(), file_name: file_name.to_owned() });
+        table.statuses.insert(id.clone(), FetchStatus::Pending);
+        table.queue.push_back(Request { id: id.clone(), file_name: file_name.to_owned() });
         self.changed.notify_all();
-        Fetch::OnTheWay
+        FetchStatus::Pending
     }
 
-    /// The next request; `None` when there will be none.
+    /// Waits for the next request; `None` when the queue is closed.
     pub(super) fn next(&self) -> Option<Request> {
         let mut table = self.lock();
         loop {
-            if table.has_ended {
+            if table.is_closed {
                 return None;
             }
-            if let Some(request) = table.waiting.pop_front() {
+            if let Some(request) = table.queue.pop_front() {
                 return Some(request);
             }
             table = self.changed.wait(table).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// What became of a request.
-    pub(super) fn settle(&self, request: &Request, fetch: Fetch) {
+    /// Sets the final status of a request.
+    pub(super) fn complete(&self, request: &Request, status: FetchStatus) {
         let mut table = self.lock();
-        table.fetches.insert(request.id.clone(), fetch);
+        table.statuses.insert(request.id.clone(), status);
         table.download = None;
         self.changed.notify_all();
     }
 
-    pub(super) fn wait(&self, until: Instant, may_wait: &dyn Fn() -> bool) {
+    /// Waits until no request is pending, as long as `may_wait` returns true and until the deadline at most.
+    pub(super) fn wait(&self, deadline: Instant, may_wait: &dyn Fn() -> bool) {
         let mut table = self.lock();
-        while table.fetches.values().any(|fetch| *fetch == Fetch::OnTheWay) && may_wait() {
-            let left = until.saturating_duration_since(Instant::now()).min(LOOK_UP_INTERVAL);
-            if left.is_zero() {
+        while table.statuses.values().any(|status| *status == FetchStatus::Pending) && may_wait() {
+            let remaining = deadline.saturating_duration_since(Instant::now()).min(WAIT_CHECK_INTERVAL);
+            if remaining.is_zero() {
                 return;
             }
-            table = self.changed.wait_timeout(table, left).unwrap_or_else(PoisonError::into_inner).0;
+            table = self.changed.wait_timeout(table, remaining).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -109,16 +111,17 @@ impl Requests {
         self.lock().download.clone()
     }
 
-    pub(super) fn end(&self) {
-        self.lock().has_ended = true;
+    /// Closes the queue: [`next`](Self::next) returns `None`.
+    pub(super) fn close(&self) {
+        self.lock().is_closed = true;
         self.changed.notify_all();
     }
 
-    pub(super) fn has_ended(&self) -> bool {
-        self.lock().has_ended
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().is_closed
     }
 
-    /// No holder leaves the table half changed.
+    /// A poisoned lock is ignored, because every change of the table is a single operation.
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -135,43 +138,43 @@ mod tests {
     }
 
     #[test]
-    fn a_build_id_is_asked_for_once_and_its_answer_kept() {
+    fn a_build_id_is_requested_once_and_its_status_kept() {
         let requests = Requests::default();
-        assert_eq!(requests.ask(&id(1), "a.so"), Fetch::OnTheWay);
-        assert_eq!(requests.ask(&id(1), "b.so"), Fetch::OnTheWay);
+        assert_eq!(requests.enqueue(&id(1), "a.so"), FetchStatus::Pending);
+        assert_eq!(requests.enqueue(&id(1), "b.so"), FetchStatus::Pending);
         let request = requests.next().unwrap();
         assert_eq!(request, Request { id: id(1), file_name: "a.so".to_owned() });
-        requests.settle(&request, Fetch::NotThere);
-        assert_eq!(requests.ask(&id(1), "a.so"), Fetch::NotThere);
-        requests.end();
+        requests.complete(&request, FetchStatus::NotFound);
+        assert_eq!(requests.enqueue(&id(1), "a.so"), FetchStatus::NotFound);
+        requests.close();
         assert_eq!(requests.next(), None);
     }
 
     #[test]
-    fn a_target_of_countless_build_ids_is_not_asked_for_without_end() {
+    fn the_number_of_requests_is_limited() {
         let requests = Requests::default();
-        let asked = (0..2 * MAX_REQUESTS as u32).map(|number| requests.ask(&id(number), "x"));
-        assert_eq!(asked.filter(|fetch| *fetch == Fetch::OnTheWay).count(), MAX_REQUESTS);
+        let statuses = (0..2 * MAX_REQUESTS as u32).map(|number| requests.enqueue(&id(number), "x"));
+        assert_eq!(statuses.filter(|status| *status == FetchStatus::Pending).count(), MAX_REQUESTS);
     }
 
     #[test]
-    fn waiting_ends_with_the_last_answer() {
+    fn waiting_ends_when_the_last_request_is_complete() {
         let requests = Requests::default();
         requests.wait(Instant::now() + LONG, &|| true);
-        requests.ask(&id(1), "a.so");
+        requests.enqueue(&id(1), "a.so");
         std::thread::scope(|scope| {
-            scope.spawn(|| requests.settle(&requests.next().unwrap(), Fetch::Found));
+            scope.spawn(|| requests.complete(&requests.next().unwrap(), FetchStatus::Found));
             requests.wait(Instant::now() + LONG, &|| true);
         });
-        assert_eq!(requests.ask(&id(1), "a.so"), Fetch::Found);
+        assert_eq!(requests.enqueue(&id(1), "a.so"), FetchStatus::Found);
     }
 
     #[test]
-    fn waiting_ends_in_time_and_when_nobody_wants_to_wait() {
+    fn waiting_ends_at_the_deadline_and_when_it_is_not_permitted() {
         let requests = Requests::default();
-        requests.ask(&id(1), "a.so");
+        requests.enqueue(&id(1), "a.so");
         requests.wait(Instant::now(), &|| true);
         requests.wait(Instant::now() + LONG, &|| false);
-        assert_eq!(requests.ask(&id(1), "a.so"), Fetch::OnTheWay);
+        assert_eq!(requests.enqueue(&id(1), "a.so"), FetchStatus::Pending);
     }
 }

@@ -1,24 +1,25 @@
-//! Who is at the other end of a Unix socket (`SO_PEERCRED`, unix(7)).
+//! Reads the peer credentials of a Unix socket (`SO_PEERCRED`, unix(7)).
 
 use std::{
     io,
     os::fd::{AsRawFd, BorrowedFd},
 };
 
-/// A process, as the kernel remembers it from when the socket was connected or listened at.
+/// Credentials of the peer process at the time of its `connect` or `listen`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
-    /// In the caller's pid namespace; 0 when it is not visible there.
+    /// Process id in the caller's PID namespace; 0 when the process is not visible there.
     pub pid: u32,
+    /// User id.
     pub uid: u32,
 }
 
-/// The peer of a connected socket.
-pub(crate) fn peer_of(socket: BorrowedFd<'_>) -> io::Result<Peer> {
+/// The credentials of the peer of a connected socket.
+pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut size = size_of_val(&peer) as libc::socklen_t;
     let value = (&raw mut peer).cast();
-    // SAFETY: the pointers lead to a structure that any bytes make a valid one, and to its size.
+    // SAFETY: the pointers are valid for writes of a `ucred` and of its size, and any bytes are a valid `ucred`.
     let result = unsafe {
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, value, &raw mut size)
     };
@@ -35,11 +36,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ends_of_a_pair_are_this_process() {
+    fn both_ends_of_a_socket_pair_have_the_credentials_of_this_process() {
         let (one, other) = UnixStream::pair().unwrap();
         let this = Peer { pid: std::process::id(), uid: rustix::process::geteuid().as_raw() };
-        assert_eq!(peer_of(one.as_fd()).unwrap(), this);
-        assert_eq!(peer_of(other.as_fd()).unwrap(), this);
-        assert!(peer_of(std::fs::File::open("/dev/null").unwrap().as_fd()).is_err());
+        assert_eq!(peer_credentials(one.as_fd()).unwrap(), this);
+        assert_eq!(peer_credentials(other.as_fd()).unwrap(), this);
+        assert!(peer_credentials(std::fs::File::open("/dev/null").unwrap().as_fd()).is_err());
     }
 }

@@ -205,7 +205,7 @@ fn read_operation(fields: &mut ByteCursor<'_>, frame: u8) -> Result<Option<Opera
 impl Prologue {
     fn apply(&mut self, frame: &mut Frame, operation: Operation) -> Result<(), ParseError> {
         let grown = |by: u32| frame.size.checked_add(by).ok_or(ParseError::Malformed);
-        match step {
+        match operation {
             Operation::Push(register) => {
                 frame.size = grown(WORD_BYTES)?;
                 if register == RBP {

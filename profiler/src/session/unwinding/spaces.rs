@@ -172,7 +172,7 @@ impl Spaces {
         }
         // What does not fit is found when the mappings are read again.
         space.mappings.insert(mapping, time_ns);
-        space.mappings.forget_replaced();
+        space.mappings.discard_replaced();
         space.is_behind = true;
         if !space.is_refused {
             // It has more to tell.

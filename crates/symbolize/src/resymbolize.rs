@@ -1,19 +1,13 @@
-//! Names for a profile that was recorded where symbols were missing, from files that are here now.
+//! Symbolizes frames of a saved profile whose symbols were missing when it was recorded.
 
-use profiler_binary_reader::WorkBudget;
-use profiler_elf_symbols::BuildId;
 use std::{
     collections::{BTreeSet, HashMap},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use super::{
-    NativeOptions,
-    debug_file::{DebugDirectories, DebugFiles},
-    native::NativeModule,
-    symbol::Symbolized,
-};
+use profiler_binary_reader::WorkBudget;
+use profiler_elf_symbols::BuildId;
 use profiler_processes::root_directory::RootDirectory;
 use profiler_profile::{
     Frame, FrameId, FrameKind, Ledger, Module, ModuleId, Profile, ProfileCopy, Reason, SourceLocation,
@@ -21,56 +15,64 @@ use profiler_profile::{
 };
 use thiserror::Error;
 
-/// Where symbols are that were missing when a profile was made.
+use crate::{
+    NativeOptions,
+    debug_file::{DebugDirectories, DebugFiles},
+    native::NativeModule,
+    symbol::Symbolized,
+};
+
+/// Directories with the debug files of a saved profile's modules, and options for symbolizing its frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Symbols {
-    /// Debug files, or the modules themselves, laid out in any way that gdb or a build knows. After these, where the
-    /// system keeps debug files.
+pub struct SymbolDirectories {
+    /// Directories with debug files or modules, in a layout of gdb or of a build directory. The debug directory of the
+    /// system is searched last.
     pub directories: Vec<PathBuf>,
-    /// Whether inlined functions are frames of their own in what is named now.
+    /// Whether inlined functions become separate frames.
     pub inlines: bool,
-    /// Whether frames that are named now have file and line.
+    /// Whether frames get source file and line.
     pub lines: bool,
 }
 
-/// A directory of debug files that cannot be opened.
+/// The error of opening a directory with debug files.
 #[derive(Debug, Error)]
 #[error("failed to open the directory `{}`", path.display())]
 pub struct OpenDirectoryError {
     /// The directory.
     pub path: PathBuf,
-    /// What the system says.
+    /// The error of the system call.
     pub source: std::io::Error,
 }
 
-impl Symbols {
-    /// A copy of `profile` with names for frames of native code that had none. A file counts only when it has the build id that
-    /// the module had: modules without one stay as they are, and names are never replaced.
+impl SymbolDirectories {
+    /// Copies `profile` and symbolizes its unsymbolized frames of native code. Only files with the build id of the module
+    /// are used. Modules without a build id and existing symbols do not change.
     ///
     /// # Errors
     /// When one of the directories cannot be opened.
-    pub fn name_frames(&self, profile: &Profile) -> Result<Profile, OpenDirectoryError> {
-        let mut naming = Supplement::new(profile, self)?;
+    pub fn symbolize_profile(&self, profile: &Profile) -> Result<Profile, OpenDirectoryError> {
+        let mut resymbolizer = Resymbolizer::new(profile, self)?;
         let mut copy = ProfileCopy::of(profile);
         let (mut stacks, mut counts) = (HashMap::new(), HashMap::<_, u64>::new());
         for sample in profile.samples() {
-            let stack = *stacks.entry(sample.stack).or_insert_with(|| naming.stack(sample.stack, &mut copy));
+            let stack =
+                *stacks.entry(sample.stack).or_insert_with(|| resymbolizer.stack(sample.stack, &mut copy));
             *counts.entry(sample.stack).or_default() += sample.count;
             copy.sample(sample, stack);
         }
-        counts.into_iter().for_each(|(stack, count)| naming.count(stack, count));
+        counts.into_iter().for_each(|(stack, count)| resymbolizer.update_ledger(stack, count));
         let mut header = profile.header().clone();
-        let count = naming.named_addresses();
+        let count = resymbolizer.symbolized_addresses();
         if count > 0 {
-            header.edits.push(format!("{count} addresses named later"));
+            header.edits.push(format!("{count} addresses symbolized later"));
         }
-        let ledger = naming.ledger;
+        let ledger = resymbolizer.ledger;
         Ok(copy.finish_with(header, ledger))
     }
 }
 
-/// What was found for the frames of a profile.
-struct Supplement<'a> {
+/// Symbolizes the frames of one profile. Modules and frames are looked up once.
+struct Resymbolizer<'a> {
     profile: &'a Profile,
     options: NativeOptions,
     debug_files: DebugFiles,
@@ -80,8 +82,8 @@ struct Supplement<'a> {
     ledger: Ledger,
 }
 
-impl<'a> Supplement<'a> {
-    fn new(profile: &'a Profile, symbols: &Symbols) -> Result<Self, OpenDirectoryError> {
+impl<'a> Resymbolizer<'a> {
+    fn new(profile: &'a Profile, symbols: &SymbolDirectories) -> Result<Self, OpenDirectoryError> {
         let open = |path: &Path| {
             let opened = RootDirectory::open(path).map(Arc::new);
             opened.map_err(|source| OpenDirectoryError { path: path.to_owned(), source })
@@ -100,7 +102,7 @@ impl<'a> Supplement<'a> {
         })
     }
 
-    /// A stack in the copy, with the names that were found.
+    /// Copies a stack and replaces its unsymbolized frames where symbols are found.
     fn stack(&mut self, stack: StackId, copy: &mut ProfileCopy<'_>) -> StackId {
         let profile = self.profile;
         let stack = profile.stack(stack);
@@ -108,8 +110,8 @@ impl<'a> Supplement<'a> {
         for (id, found_by) in stack.frames.iter().zip(&stack.found_by) {
             match self.find(*id) {
                 Some(symbolized) => {
-                    let named = frames_of(symbolized, profile.frame(*id), copy);
-                    frames.extend(named.into_iter().map(|frame| (frame, *found_by)));
+                    let symbolized = symbolized_frames(symbolized, profile.frame(*id), copy);
+                    frames.extend(symbolized.into_iter().map(|frame| (frame, *found_by)));
                 }
                 None => frames.push((copy.frame(*id), *found_by)),
             }
@@ -126,7 +128,9 @@ impl<'a> Supplement<'a> {
     }
 
     fn look_up(&mut self, frame: &Frame) -> Option<Symbolized> {
-        let module = frame.module.filter(|_| frame.kind == FrameKind::Native && unnamed(frame).is_some())?;
+        let module = frame
+            .module
+            .filter(|_| frame.kind == FrameKind::Native && unsymbolized_reason(frame).is_some())?;
         let (profile, debug_files, budget) = (self.profile, &self.debug_files, &self.budget);
         let open = || {
             let Module { path, build_id } = profile.module(module);
@@ -137,18 +141,20 @@ impl<'a> Supplement<'a> {
         module.symbolize(frame.address, self.options, debug_files).ok()
     }
 
-    /// Takes the frames of `count` samples that have a name now from those without one.
-    fn count(&mut self, stack: StackId, count: u64) {
+    /// Moves the frames of `count` samples that are symbolized now from the unsymbolized to the symbolized counts.
+    fn update_ledger(&mut self, stack: StackId, count: u64) {
         for id in &self.profile.stack(stack).frames {
             let frame = self.profile.frame(*id);
-            let (Some(Some(found)), Some(reason)) = (self.found.get(id), unnamed(frame)) else { continue };
+            let (Some(Some(found)), Some(reason)) = (self.found.get(id), unsymbolized_reason(frame)) else {
+                continue;
+            };
             let module = frame.module.map(|module| self.profile.module(module).path);
             let module = module.map_or("", |path| self.profile.string(path)).to_owned();
-            let gap = UnsymbolizedFrames { module, reason };
-            if let Some(left) = self.ledger.unnamed.get_mut(&gap) {
-                *left = left.saturating_sub(count);
-                if *left == 0 {
-                    self.ledger.unnamed.remove(&gap);
+            let unsymbolized = UnsymbolizedFrames { module, reason };
+            if let Some(frames) = self.ledger.unnamed.get_mut(&unsymbolized) {
+                *frames = frames.saturating_sub(count);
+                if *frames == 0 {
+                    self.ledger.unnamed.remove(&unsymbolized);
                 }
             }
             let named = self.ledger.named.entry(found.source).or_default();
@@ -156,23 +162,27 @@ impl<'a> Supplement<'a> {
         }
     }
 
-    fn named_addresses(&self) -> usize {
-        let named = self.found.iter().filter(|(_, found)| found.is_some());
+    fn symbolized_addresses(&self) -> usize {
+        let symbolized = self.found.iter().filter(|(_, found)| found.is_some());
         let address = |id: &FrameId| (self.profile.frame(*id).module, self.profile.frame(*id).address);
-        named.map(|(id, _)| address(id)).collect::<BTreeSet<_>>().len()
+        symbolized.map(|(id, _)| address(id)).collect::<BTreeSet<_>>().len()
     }
 }
 
-fn unnamed(frame: &Frame) -> Option<Reason> {
+fn unsymbolized_reason(frame: &Frame) -> Option<Reason> {
     match frame.naming {
         Symbolization::Address(reason) => Some(reason),
         Symbolization::Symbol(_) => None,
     }
 }
 
-/// The functions at a frame's address as frames, innermost first.
-fn frames_of(symbolized: &Symbolized, unnamed: &Frame, copy: &mut ProfileCopy<'_>) -> Vec<FrameId> {
-    let unnamed = copy.translated(unnamed);
+/// The functions at the address of a frame as frames, innermost first.
+fn symbolized_frames(
+    symbolized: &Symbolized,
+    unsymbolized: &Frame,
+    copy: &mut ProfileCopy<'_>,
+) -> Vec<FrameId> {
+    let unsymbolized = copy.translated(unsymbolized);
     let builder = copy.builder();
     let outermost = symbolized.functions.len().saturating_sub(1);
     let frames = symbolized.functions.iter().enumerate().map(|(index, function)| {
@@ -184,7 +194,7 @@ fn frames_of(symbolized: &Symbolized, unnamed: &Frame, copy: &mut ProfileCopy<'_
             kind: if index == outermost { FrameKind::Native } else { FrameKind::Inlined },
             location,
             naming: Symbolization::Symbol(symbolized.source),
-            ..unnamed
+            ..unsymbolized
         };
         builder.frame(frame)
     });
@@ -196,17 +206,17 @@ mod tests {
     use std::fs;
 
     use object::elf::SHT_SYMTAB;
-    use tempfile::TempDir;
-
-    use super::*;
     use profiler_addresses::ElfAddress;
     use profiler_elf_symbols::test_file::{TestFile, function};
     use profiler_profile::{Header, ProfileBuilder, StackEnd, SymbolSource};
+    use tempfile::TempDir;
+
+    use super::*;
 
     const ID: [u8; 4] = [0xab, 0xcd, 0xef, 0x01];
 
-    /// Samples of an address without a name in each of these modules.
-    fn recorded(modules: &[(&str, &[u8])], reason: Reason) -> Profile {
+    /// A profile with samples of an unsymbolized address in each of these modules.
+    fn unsymbolized_profile(modules: &[(&str, &[u8])], reason: Reason) -> Profile {
         let mut builder = ProfileBuilder::default();
         let process = builder.process(1, "app");
         let thread = builder.thread(process, 1, "app");
@@ -222,7 +232,7 @@ mod tests {
         builder.finish(Header::default())
     }
 
-    fn with_file(path: &str, id: &[u8]) -> TempDir {
+    fn directory_with_file(path: &str, id: &[u8]) -> TempDir {
         let directory = tempfile::tempdir().unwrap();
         let symbols = [function("found", 0x1000, 0x10)];
         let file = TestFile::with_code().build_id(id).symbols(SHT_SYMTAB, &symbols);
@@ -232,9 +242,9 @@ mod tests {
         directory
     }
 
-    fn named(profile: &Profile, directory: &TempDir) -> Profile {
+    fn symbolize(profile: &Profile, directory: &TempDir) -> Profile {
         let directories = vec![directory.path().to_owned()];
-        Symbols { directories, ..Symbols::default() }.name_frames(profile).unwrap()
+        SymbolDirectories { directories, ..SymbolDirectories::default() }.symbolize_profile(profile).unwrap()
     }
 
     fn leaf_name(profile: &Profile) -> &str {
@@ -243,43 +253,45 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_named_by_a_file_of_its_module_s_build_id_wherever_that_is() {
-        let profile = recorded(&[("/opt/libx.so", &ID)], Reason::NoSymbols);
+    fn a_file_with_the_build_id_of_the_module_symbolizes_its_frames() {
+        let profile = unsymbolized_profile(&[("/opt/libx.so", &ID)], Reason::NoSymbols);
         for path in ["libx.so", "libx.so.dbg", ".build-id/ab/cdef01.debug", "opt/libx.so.debug"] {
-            let named = named(&profile, &with_file(path, &ID));
-            assert_eq!(leaf_name(&named), "found", "{path}");
-            assert_eq!(named.header().edits, ["1 addresses named later"]);
+            let symbolized = symbolize(&profile, &directory_with_file(path, &ID));
+            assert_eq!(leaf_name(&symbolized), "found", "{path}");
+            assert_eq!(symbolized.header().edits, ["1 addresses symbolized later"]);
         }
     }
 
     #[test]
-    fn the_ledger_counts_what_was_named() {
-        let profile = recorded(&[("/opt/libx.so", &ID), ("/opt/liby.so", &[9])], Reason::NoSymbols);
-        let named = named(&profile, &with_file("libx.so", &ID));
-        let ledger = named.ledger();
+    fn the_ledger_counts_the_frames_that_were_symbolized() {
+        let profile =
+            unsymbolized_profile(&[("/opt/libx.so", &ID), ("/opt/liby.so", &[9])], Reason::NoSymbols);
+        let symbolized = symbolize(&profile, &directory_with_file("libx.so", &ID));
+        let ledger = symbolized.ledger();
         assert_eq!((ledger.named[&SymbolSource::SymbolTable], ledger.unnamed_total()), (6, 6));
         assert_eq!(ledger.worst_unnamed().unwrap().0.module, "/opt/liby.so");
         assert!(ledger.adds_up());
     }
 
     #[test]
-    fn a_file_of_another_build_names_nothing() {
-        let profile = recorded(&[("/opt/libx.so", &ID)], Reason::NoSymbols);
-        let same = named(&profile, &with_file("libx.so", &[1, 2, 3, 4]));
+    fn a_file_with_another_build_id_is_not_used() {
+        let profile = unsymbolized_profile(&[("/opt/libx.so", &ID)], Reason::NoSymbols);
+        let same = symbolize(&profile, &directory_with_file("libx.so", &[1, 2, 3, 4]));
         assert_eq!((leaf_name(&same), same.ledger()), ("[x.so+0x1008]", profile.ledger()));
         assert!(same.header().edits.is_empty());
     }
 
     #[test]
-    fn a_module_without_a_build_id_stays_as_it_is() {
-        let profile = recorded(&[("/opt/libx.so", &[])], Reason::FileMissing);
-        assert_eq!(leaf_name(&named(&profile, &with_file("libx.so", &[]))), "[x.so+0x1008]");
+    fn a_module_without_a_build_id_does_not_change() {
+        let profile = unsymbolized_profile(&[("/opt/libx.so", &[])], Reason::FileMissing);
+        assert_eq!(leaf_name(&symbolize(&profile, &directory_with_file("libx.so", &[]))), "[x.so+0x1008]");
     }
 
     #[test]
-    fn a_directory_that_is_not_there_is_an_error_with_its_name() {
-        let symbols = Symbols { directories: vec!["/no/such".into()], ..Symbols::default() };
-        let error = symbols.name_frames(&Profile::default()).unwrap_err();
+    fn a_missing_directory_is_an_error_that_contains_its_path() {
+        let symbols =
+            SymbolDirectories { directories: vec!["/no/such".into()], ..SymbolDirectories::default() };
+        let error = symbols.symbolize_profile(&Profile::default()).unwrap_err();
         assert!(error.to_string().contains("/no/such"), "{error}");
     }
 }

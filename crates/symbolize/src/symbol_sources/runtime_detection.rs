@@ -1,19 +1,20 @@
-//! Which runtime a file brings, by what it exports and not by what it is called or where it is.
+//! Detects the runtime in an ELF file by its exported symbols, and the version of .NET.
+
+use std::path::Path;
 
 use profiler_binary_reader::{Image, ParseError};
 use profiler_elf_symbols::Elf;
-use std::path::Path;
 
-/// A runtime that managed code is run by.
+/// A runtime of managed code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuntimeKind {
-    /// .NET, as a library.
+    /// CoreCLR as a shared library.
     CoreClr,
-    /// .NET, in the program itself.
+    /// CoreCLR, linked into a single-file program.
     SingleFile,
-    /// .NET compiled ahead of time: its code is native, and nothing is compiled at run time.
+    /// NativeAOT: .NET code that is compiled ahead of time. There is no JIT code.
     NativeAot,
-    /// Mono, also that of .NET: its names are in perf maps alone.
+    /// Mono, also as a runtime of .NET. The only symbol source of its JIT code is a perf map.
     Mono,
 }
 
@@ -24,7 +25,7 @@ const NATIVE_AOT: &str = "DotNetRuntimeDebugHeader";
 
 /// The runtime in a file, if there is one.
 pub(super) fn kind_of(elf: &Elf) -> Option<RuntimeKind> {
-    // Mono can be started like .NET's own runtime, and single-file programs have in them what the library has.
+    // In order of precedence: Mono and single-file programs can have the exports of CoreCLR too.
     const EXPORTS: [(&str, RuntimeKind); 4] = [
         (MONO, RuntimeKind::Mono),
         (SINGLE_FILE, RuntimeKind::SingleFile),
@@ -35,57 +36,58 @@ pub(super) fn kind_of(elf: &Elf) -> Option<RuntimeKind> {
     EXPORTS.into_iter().find(|(name, _)| exported.contains(name)).map(|(_, kind)| kind)
 }
 
-/// The version of .NET in a file: what it says of itself, else what its folder is called. Before .NET 5 the file counts
-/// otherwise than the product.
+/// The version of .NET in a file: from the version marker, else from the name of the directory. The marker is not used
+/// before .NET 5, whose file version differs from the product version.
 pub(super) fn version_of(elf: &Elf, path: &Path) -> Option<String> {
-    let stated = stated_version(elf.image()).ok().flatten();
-    stated.or_else(|| folder_version(path))
+    let marker = marker_version(elf.image()).ok().flatten();
+    marker.or_else(|| directory_version(path))
 }
 
-/// The version behind the marker that the runtime's build leaves in its files.
-fn stated_version(image: &Image) -> Result<Option<String>, ParseError> {
+/// The version after the marker `@(#)Version`, which the build of the runtime adds to its files.
+fn marker_version(image: &Image) -> Result<Option<String>, ParseError> {
     const MARKER: &[u8] = b"@(#)Version ";
     const MAX_VERSION_BYTES: usize = 32;
     const MAX_SEARCHED_BYTES: u64 = 64 << 20;
-    const PIECE_BYTES: u64 = 1 << 20;
+    const CHUNK_BYTES: u64 = 1 << 20;
     let finder = memchr::memmem::Finder::new(MARKER);
     let end = image.length().min(MAX_SEARCHED_BYTES);
-    let mut at = 0;
-    while at < end {
-        let piece = image.read(at, PIECE_BYTES.min(end - at), PIECE_BYTES)?;
-        if let Some(found) = finder.find(&piece) {
-            let start = at + (found + MARKER.len()) as u64;
+    let mut offset = 0;
+    while offset < end {
+        let chunk = image.read(offset, CHUNK_BYTES.min(end - offset), CHUNK_BYTES)?;
+        if let Some(found) = finder.find(&chunk) {
+            let start = offset + (found + MARKER.len()) as u64;
             let text = image.read(start, (MAX_VERSION_BYTES as u64).min(image.length() - start), u64::MAX)?;
             return Ok(product_version(&String::from_utf8_lossy(&text)));
         }
-        // The marker may begin in one piece and end in the next.
-        at += piece.len().saturating_sub(MARKER.len() - 1).max(1) as u64;
+        // The marker can be split between two chunks.
+        offset += chunk.len().saturating_sub(MARKER.len() - 1).max(1) as u64;
     }
     Ok(None)
 }
 
-/// 9.0.7 for the file version 9.0.725.31616: the patch, then two digits of the year it was built in.
+/// Converts a file version to the product version: 9.0.725.31616 is 9.0.7. The third number is the patch, followed by two
+/// digits of the build year.
 fn product_version(file_version: &str) -> Option<String> {
-    const FIRST_THAT_COUNTS_SO: u32 = 5;
+    const FIRST_MAJOR_VERSION: u32 = 5;
     let version = file_version.split(|c: char| !c.is_ascii_digit() && c != '.').next()?;
     let mut numbers = version.split('.').map(|number| number.parse::<u32>().ok());
     let (major, minor, build) = (numbers.next()??, numbers.next()??, numbers.next()??);
-    (major >= FIRST_THAT_COUNTS_SO).then(|| format!("{major}.{minor}.{}", build / 100))
+    (major >= FIRST_MAJOR_VERSION).then(|| format!("{major}.{minor}.{}", build / 100))
 }
 
-/// `shared/Microsoft.NETCore.App/3.1.23/libcoreclr.so`.
-fn folder_version(path: &Path) -> Option<String> {
-    let folder = path.parent()?.file_name()?.to_str()?;
-    let is_version = folder.starts_with(|c: char| c.is_ascii_digit()) && folder.contains('.');
-    is_version.then(|| folder.to_owned())
+/// The version in a path such as `shared/Microsoft.NETCore.App/3.1.23/libcoreclr.so`.
+fn directory_version(path: &Path) -> Option<String> {
+    let directory = path.parent()?.file_name()?.to_str()?;
+    let is_version = directory.starts_with(|c: char| c.is_ascii_digit()) && directory.contains('.');
+    is_version.then(|| directory.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use object::elf::{SHT_DYNSYM, SHT_PROGBITS};
+    use profiler_elf_symbols::test_file::{TestFile, function};
 
     use super::*;
-    use profiler_elf_symbols::test_file::{TestFile, function};
 
     fn elf(exports: &[&'static str], text: &[u8]) -> Elf {
         let symbols: Vec<_> = exports.iter().map(|name| function(name, 0x1000, 8)).collect();
@@ -94,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn exports_say_which_runtime_a_file_brings() {
+    fn a_runtime_is_detected_by_its_exports() {
         for (exports, kind) in [
             (&[CORE_CLR][..], Some(RuntimeKind::CoreClr)),
             (&[CORE_CLR, SINGLE_FILE], Some(RuntimeKind::SingleFile)),
@@ -108,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_what_the_file_says_before_what_its_folder_is_called() {
+    fn the_version_in_the_file_precedes_that_of_the_directory() {
         let path = Path::new("/usr/share/dotnet/shared/Microsoft.NETCore.App/3.1.23/libcoreclr.so");
         let version = |text: &str, path| version_of(&elf(&[CORE_CLR], text.as_bytes()), path);
         let new = version("\0@(#)Version 9.0.725.31616 @Commit: 3c298d9\0", path);
@@ -116,8 +118,9 @@ mod tests {
         let old = version("\0@(#)Version 4.700.22.11601 @Commit: 1\0", path);
         assert_eq!(old.as_deref(), Some("3.1.23"));
         assert_eq!(version("", Path::new("/app/libcoreclr.so")), None);
-        for lie in ["@(#)Version ", "@(#)Version 9", "@(#)Version 9.0.99999999999", "@(#)Version x.y.z"] {
-            assert_eq!(version(lie, Path::new("/app/libcoreclr.so")), None, "{lie}");
+        for malformed in ["@(#)Version ", "@(#)Version 9", "@(#)Version 9.0.99999999999", "@(#)Version x.y.z"]
+        {
+            assert_eq!(version(malformed, Path::new("/app/libcoreclr.so")), None, "{malformed}");
         }
     }
 }

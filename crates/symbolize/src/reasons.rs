@@ -1,0 +1,35 @@
+//! Maps errors of the lower crates to the [`Reason`] of an unsymbolized frame.
+
+use profiler_binary_reader::ParseError;
+use profiler_dotnet_symbols::readytorun::NameError;
+use profiler_processes::LookupError;
+use profiler_profile::Reason;
+
+/// The reason of frames in a file that cannot be parsed.
+pub(crate) fn parse_error_reason(error: ParseError) -> Reason {
+    match error {
+        ParseError::NotElf => Reason::NotElf,
+        ParseError::Malformed => Reason::MalformedFile,
+        ParseError::TooLarge => Reason::TooLarge,
+    }
+}
+
+/// The reason of frames of precompiled .NET code without a symbol.
+pub(crate) fn name_error_reason(error: NameError) -> Reason {
+    match error {
+        NameError::NotPrecompiled => Reason::NoSymbols,
+        NameError::AssemblyMissing => Reason::FileMissing,
+        NameError::AssemblyReplaced => Reason::FileReplaced,
+        NameError::ParseError(error) => parse_error_reason(error),
+        _ => Reason::NoSymbolHere,
+    }
+}
+
+/// The reason of frames at an address without a mapping.
+pub fn lookup_error_reason(error: LookupError) -> Reason {
+    match error {
+        LookupError::ProcessGone => Reason::ProcessGone,
+        LookupError::NotReadable => Reason::ProcessNotReadable,
+        _ => Reason::NoMapping,
+    }
+}

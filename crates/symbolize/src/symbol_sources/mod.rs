@@ -1,0 +1,145 @@
+//! Detects the runtime of a process and the available symbol sources of its code, without a sample.
+
+mod runtime_detection;
+
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use profiler_addresses::RuntimeAddress;
+use profiler_processes::{Backing, Mapping, Process};
+use profiler_profile::{Reason, SymbolSource};
+
+pub use self::runtime_detection::RuntimeKind;
+use crate::{
+    CodeKey, JitCode, ModuleKey, Symbolizer, diagnostics, modules::ModuleFormat, native::NativeModule,
+    runtime_of,
+};
+
+/// Time limit of a request to a runtime's diagnostics socket.
+const CONNECT_TIME_LIMIT: Duration = Duration::from_millis(500);
+
+/// The runtime and the symbol sources of a process.
+#[derive(Debug, Default)]
+pub struct ProcessSymbolSources {
+    /// The runtime, when the process has one.
+    pub runtime: Option<Runtime>,
+    /// Number of executable mappings without a file.
+    pub jit_mappings: usize,
+    /// Whether the diagnostics socket of the runtime responds; `None` when there is no socket.
+    pub socket: Option<Result<(), Reason>>,
+    /// A perf map or jitdump whose owner and age are those of the process.
+    pub jit_file: Option<PathBuf>,
+    /// The ReadyToRun images whose code is mapped.
+    pub images: ReadyToRunImages,
+    /// The ELF files whose code is mapped.
+    pub native: Vec<NativeFile>,
+    /// Paths of files that could not be opened or parsed.
+    pub unopened: Vec<(Arc<str>, Reason)>,
+}
+
+/// A runtime and the file that contains it.
+#[derive(Debug)]
+pub struct Runtime {
+    /// The kind of runtime.
+    pub kind: RuntimeKind,
+    /// Its version, such as `9.0.7`, when it is known.
+    pub version: Option<String>,
+    /// Path of the file.
+    pub path: Arc<str>,
+    /// Of a single-file program: the number of its assemblies, uncompressed and compressed.
+    pub bundled_assemblies: Option<(usize, usize)>,
+}
+
+/// The number of ReadyToRun images (precompiled .NET code) that are mapped.
+#[derive(Debug, Default)]
+pub struct ReadyToRunImages {
+    /// All images.
+    pub count: usize,
+    /// The composite ones among them.
+    pub composite: usize,
+}
+
+/// An ELF file whose code is mapped.
+#[derive(Debug)]
+pub struct NativeFile {
+    /// Path of the file.
+    pub path: Arc<str>,
+    /// The best source of its symbols; `None` when it has no symbols.
+    pub source: Option<SymbolSource>,
+    /// Whether it contains a runtime.
+    pub is_runtime: bool,
+}
+
+impl Symbolizer {
+    /// Detects the runtime of a process and the symbol sources of all its executable mappings.
+    pub fn symbol_sources(&mut self, process: &Process) -> ProcessSymbolSources {
+        let mut sources = ProcessSymbolSources::default();
+        let mut seen = HashSet::new();
+        for mapping in process.mappings() {
+            match &mapping.backing {
+                Backing::Jit | Backing::DotnetJit => sources.jit_mappings += 1,
+                Backing::File { path, .. } => match self.modules.code_at(process, mapping, middle(mapping)) {
+                    CodeKey::Module(key, _) if seen.insert(key) => {
+                        self.add_module(key, process, &mut sources)
+                    }
+                    CodeKey::Unopened(.., reason) => sources.unopened.push((Arc::clone(path), reason)),
+                    _ => {}
+                },
+                Backing::Vdso | Backing::Special(_) => {}
+            }
+        }
+        sources.socket = runtime_of(process, false).and_then(check_socket);
+        sources.jit_file = self.jit_file(process);
+        sources
+    }
+
+    fn add_module(&mut self, key: ModuleKey, process: &Process, sources: &mut ProcessSymbolSources) {
+        let debug_files = self.debug_files(process);
+        let Some((path, format)) = self.modules.path_and_format(key) else { return };
+        match format {
+            ModuleFormat::Native(module, bundled_assemblies) => {
+                let runtime = detect_runtime(module, &path, bundled_assemblies);
+                let source = module.best_source(&debug_files);
+                sources.native.push(NativeFile { path, source, is_runtime: runtime.is_some() });
+                sources.runtime = sources.runtime.take().or(runtime);
+            }
+            ModuleFormat::ReadyToRun { is_composite } => {
+                sources.images.count += 1;
+                sources.images.composite += usize::from(is_composite);
+            }
+        }
+    }
+
+    /// The path of the perf map or jitdump of a process.
+    fn jit_file(&self, process: &Process) -> Option<PathBuf> {
+        const MAX_BYTES: usize = 1 << 20;
+        let mut code = JitCode::of(process, &self.proc, &self.room, false);
+        process.mapped_files().for_each(|path| code.names.see_mapping(Path::new(path)));
+        code.names.poll(code.root.as_ref()?, 0, MAX_BYTES);
+        code.names.files().next().map(|(path, _)| path.to_owned())
+    }
+}
+
+fn detect_runtime(
+    module: &NativeModule,
+    path: &Arc<str>,
+    bundled_assemblies: Option<(usize, usize)>,
+) -> Option<Runtime> {
+    let kind = runtime_detection::kind_of(module.elf())?;
+    let version = runtime_detection::version_of(module.elf(), Path::new(&**path));
+    Some(Runtime { kind, version, path: Arc::clone(path), bundled_assemblies })
+}
+
+/// Checks that the diagnostics socket of a runtime responds; `None` when there is no socket.
+fn check_socket(process: diagnostics::RuntimeProcess) -> Option<Result<(), Reason>> {
+    diagnostics::reach(process, Instant::now() + CONNECT_TIME_LIMIT)
+}
+
+/// The address in the middle of a mapping. The first and last pages can contain other parts of the file.
+fn middle(mapping: &Mapping) -> RuntimeAddress {
+    RuntimeAddress(mapping.start.0.midpoint(mapping.end.0))
+}
