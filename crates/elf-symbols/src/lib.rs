@@ -10,6 +10,7 @@ mod demangle;
 mod export;
 mod function_ranges;
 mod header;
+#[cfg(feature = "mini-debug-info")]
 mod mini_debug_info;
 mod program_header;
 mod section;
@@ -127,6 +128,7 @@ mod tests {
         }
         let _ = elf.debug_link(&sections);
         let _ = elf.alternate_link(&sections);
+        #[cfg(feature = "mini-debug-info")]
         let _ = elf.mini_debug_info(&sections);
     }
 

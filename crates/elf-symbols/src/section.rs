@@ -1,13 +1,14 @@
 //! Section headers by name and type, and what the sections hold, unpacked.
 
-use std::{borrow::Cow, ops::Range, sync::Arc};
+use std::{io::Read as _, ops::Range, sync::Arc};
 
+use flate2::bufread::ZlibDecoder;
 use object::{
     LittleEndian,
     elf::{self, CompressionHeader64, SectionType},
     pod,
-    read::{CompressedData, CompressionFormat},
 };
+use ruzstd::decoding::FrameDecoder;
 
 use super::{
     Image, ParseError,
@@ -134,8 +135,8 @@ fn unpack(bytes: &[u8], limit: u64) -> Result<Arc<[u8]>, ParseError> {
     let header = pod::from_bytes::<CompressionHeader64<LittleEndian>>(bytes);
     let (header, packed) = header.map_err(|()| ParseError::Malformed)?;
     let format = match header.ch_type.get(LE) {
-        elf::ELFCOMPRESS_ZLIB => CompressionFormat::Zlib,
-        elf::ELFCOMPRESS_ZSTD => CompressionFormat::Zstandard,
+        elf::ELFCOMPRESS_ZLIB => Compression::Zlib,
+        elf::ELFCOMPRESS_ZSTD => Compression::Zstandard,
         _ => return Err(ParseError::Malformed),
     };
     decompress(format, packed, header.ch_size.get(LE), limit)
@@ -148,7 +149,14 @@ const GNU_ZLIB_HEADER_BYTES: usize = 12;
 fn unpack_gnu_zlib(bytes: &[u8], limit: u64) -> Result<Arc<[u8]>, ParseError> {
     let (header, packed) = bytes.split_at_checked(GNU_ZLIB_HEADER_BYTES).ok_or(ParseError::Malformed)?;
     let size = header.last_chunk().map(|size| u64::from_be_bytes(*size)).ok_or(ParseError::Malformed)?;
-    decompress(CompressionFormat::Zlib, packed, size, limit)
+    decompress(Compression::Zlib, packed, size, limit)
+}
+
+/// The compression of a section (System V gABI, `ch_type`).
+#[derive(Clone, Copy)]
+enum Compression {
+    Zlib,
+    Zstandard,
 }
 
 /// What deflate makes of a byte at most; zstd could make more, but not of a section that means something. The size
@@ -156,7 +164,7 @@ fn unpack_gnu_zlib(bytes: &[u8], limit: u64) -> Result<Arc<[u8]>, ParseError> {
 const MAX_PACKING: u64 = 1032;
 
 fn decompress(
-    format: CompressionFormat,
+    format: Compression,
     packed: &[u8],
     unpacked_bytes: u64,
     limit: u64,
@@ -167,8 +175,15 @@ fn decompress(
     if unpacked_bytes / MAX_PACKING > packed.len() as u64 {
         return Err(ParseError::Malformed);
     }
-    let data = CompressedData { format, data: packed, uncompressed_size: unpacked_bytes };
-    data.decompress().map(Cow::into_owned).map(Arc::from).map_err(|_| ParseError::Malformed)
+    let size = usize::try_from(unpacked_bytes).map_err(|_| ParseError::TooLarge)?;
+    let mut unpacked = Vec::new();
+    unpacked.try_reserve_exact(size).map_err(|_| ParseError::TooLarge)?;
+    let is_complete = match format {
+        Compression::Zlib => ZlibDecoder::new(packed).take(unpacked_bytes).read_to_end(&mut unpacked).is_ok(),
+        // Writes at most the reserved capacity.
+        Compression::Zstandard => FrameDecoder::new().decode_all_to_vec(packed, &mut unpacked).is_ok(),
+    };
+    if is_complete && unpacked.len() == size { Ok(unpacked.into()) } else { Err(ParseError::Malformed) }
 }
 
 #[cfg(test)]

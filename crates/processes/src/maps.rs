@@ -2,28 +2,28 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use profiler_addresses::{FileOffset, RuntimeAddress};
 
 /// One executable mapping of a process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Mapping {
     /// First address.
-    #[serde(with = "address")]
+    #[cfg_attr(feature = "serde", serde(with = "address"))]
     pub start: RuntimeAddress,
     /// First address behind it.
-    #[serde(with = "address")]
+    #[cfg_attr(feature = "serde", serde(with = "address"))]
     pub end: RuntimeAddress,
     /// Where in the file it begins.
-    #[serde(with = "offset")]
+    #[cfg_attr(feature = "serde", serde(with = "offset"))]
     pub offset: FileOffset,
     /// What stands behind it.
     pub backing: Backing,
 }
 
 /// What stands behind a mapping.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Backing {
     /// A file.
     File {
@@ -43,7 +43,8 @@ pub enum Backing {
 }
 
 /// Names a file of this machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FileId {
     /// Device, major number.
     pub major: u32,
@@ -136,6 +137,7 @@ fn unescape(path: &[u8]) -> String {
     String::from_utf8_lossy(path).replace("\\012", "\n")
 }
 
+#[cfg(feature = "serde")]
 mod address {
     //! Addresses in captures, in hexadecimal: what a reader compares with a maps file.
 
@@ -158,6 +160,7 @@ mod address {
     }
 }
 
+#[cfg(feature = "serde")]
 mod offset {
     //! File offsets in captures, in hexadecimal as above.
 
@@ -258,6 +261,7 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "serde")]
     #[test]
     fn a_mapping_survives_a_capture() {
         let mapping = one(LIBC);

@@ -1,11 +1,10 @@
 //! What the side band tells of processes.
 
-use serde::{Deserialize, Serialize};
-
 use super::Mapping;
 
 /// One event, with the moment it happened.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SidebandEvent {
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub time_ns: u64,
@@ -18,7 +17,8 @@ pub struct SidebandEvent {
 }
 
 /// What happened to a process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum SidebandEventKind {
     /// An executable mapping was made.
     Map(Mapping),

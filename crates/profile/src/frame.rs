@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde::Serialize;
-
 use super::{ModuleId, Reason, StringId};
 use profiler_addresses::ElfAddress;
 
@@ -24,8 +22,9 @@ pub enum FrameKind {
 }
 
 /// What views colour a frame by: its kind, unless it has no name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum CodeKind {
     Kernel,
     Native,
