@@ -1,4 +1,4 @@
-//! Prints the hottest function of the whole machine every second: `streaming [ROUNDS]`.
+//! Prints the hottest function of the whole host every second: `streaming [ROUNDS]`.
 
 use std::{collections::HashMap, env, error::Error, time::Duration};
 
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The leaf that most samples have.
+/// The leaf frame with the most samples.
 fn hottest(profile: &Profile) -> Option<(FrameId, u64)> {
     let mut leaves = HashMap::<FrameId, u64>::new();
     for sample in profile.samples() {

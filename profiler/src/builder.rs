@@ -1,38 +1,41 @@
-//! What to sample and how, checked before anything is touched.
+//! Builder of a profiler: its settings with their defaults and checks.
 
 use std::path::PathBuf;
+
+use profiler_symbolize::symbol_server::Server;
 
 use crate::{
     error::{Error, ErrorKind, Result},
     sampler::Unwind,
     session::{Session, Settings, Target, start},
 };
-use profiler_symbolize::symbol_server::Server;
 
-/// Samples a second on each CPU when nothing else is said: not a divisor of what programs do in lock-step.
+/// The default sampling frequency: samples per second on each CPU. It avoids lock-step with timers of 100 Hz.
 pub const DEFAULT_FREQUENCY_HZ: u64 = 99;
 
-/// Where the kernel's limit on the sampling frequency stands.
+/// The kernel's limit on the sampling frequency.
 const MAX_RATE_SYSCTL: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
 
-/// A profiler that is ready to start.
+/// A profiler with checked settings, ready to start.
 ///
 /// See the [crate documentation](crate) for a tour.
 #[derive(Clone, Debug)]
 pub struct Profiler {
-    settings: Settings,
+    pub(crate) settings: Settings,
 }
 
 impl Profiler {
-    /// Says what to sample and how.
+    /// A builder with default settings.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// Loads the kernel side, attaches it and samples from now on. Dropping the session detaches.
+    /// Loads and attaches the BPF programs and starts sampling. Dropping the session detaches them.
     ///
     /// # Errors
-    /// `NoSuchTarget`, `PermissionDenied` with the operation that was refused, or `Unsupported`.
+    /// [`NoSuchTarget`](ErrorKind::NoSuchTarget), [`NoSuchFile`](ErrorKind::NoSuchFile) for a command or directory that
+    /// does not exist, [`PermissionDenied`](ErrorKind::PermissionDenied) with the refused operation, or
+    /// [`Unsupported`](ErrorKind::Unsupported).
     pub fn start(self) -> Result<Session> {
         start(&self.settings)
     }
@@ -66,7 +69,9 @@ impl Default for Builder {
             debug_directories: Vec::new(),
             symbol_servers: Vec::new(),
             symbol_cache: None,
+            #[cfg(feature = "capture")]
             capture: None,
+            #[cfg(feature = "capture")]
             replay: None,
         };
         Self { target: None, symbol_servers: Vec::new(), settings }
@@ -74,121 +79,121 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// What to sample. It has to be said.
+    /// The target to sample. Required.
     pub fn target(mut self, target: Target) -> Self {
         self.target = Some(target);
         self
     }
 
-    /// Samples a second on each CPU; [`DEFAULT_FREQUENCY_HZ`] when not said.
+    /// The sampling frequency: samples per second on each CPU. Default: [`DEFAULT_FREQUENCY_HZ`].
     pub fn frequency_hz(mut self, frequency_hz: u64) -> Self {
         self.settings.frequency_hz = frequency_hz;
         self
     }
 
-    /// Only these CPUs; all that are online when not said.
+    /// The CPUs to sample. Default: all that are online.
     pub fn cpus(mut self, cpus: impl IntoIterator<Item = u32>) -> Self {
         self.settings.cpus = Some(cpus.into_iter().collect());
         self
     }
 
-    /// Whether kernel frames are taken; they are when not said.
+    /// Whether kernel stacks are sampled. Default: true.
     pub fn kernel_stacks(mut self, wanted: bool) -> Self {
         self.settings.kernel_stacks = wanted;
         self
     }
 
-    /// Whether user frames are taken; they are when not said.
+    /// Whether user stacks are sampled. Default: true.
     pub fn user_stacks(mut self, wanted: bool) -> Self {
         self.settings.user_stacks = wanted;
         self
     }
 
-    /// How user stacks are unwound; [`Unwind::Auto`] when not said.
+    /// How user stacks are unwound. Default: [`Unwind::Auto`].
     pub fn unwind(mut self, unwind: Unwind) -> Self {
         self.settings.unwind = unwind;
         self
     }
 
-    /// Whether processes that a target process forks from now on are targets too; not when not said.
+    /// Whether processes that a target process forks become targets. Default: false.
     pub fn children(mut self, wanted: bool) -> Self {
         self.settings.children = wanted;
         self
     }
 
-    /// Whether functions that the compiler inlined are frames of their own (needs debug information); not
-    /// when not said.
+    /// Whether inlined functions are frames of their own (needs debug information). Default: false.
     pub fn inlines(mut self, wanted: bool) -> Self {
         self.settings.inlines = wanted;
         self
     }
 
-    /// Whether frames have file and line (needs debug information); not when not said.
+    /// Whether frames have file and line (needs debug information). Default: false.
     pub fn lines(mut self, wanted: bool) -> Self {
         self.settings.lines = wanted;
         self
     }
 
-    /// Whether managed (.NET) methods are named as the runtime spells them
-    /// (``Dictionary`2[System.__Canon,System.Int32].FindValue(!0)``, `<PlaceAsync>d__7.MoveNext()`) and not as C# does
-    /// (`Dictionary<__Canon,int>.FindValue(__Canon)`, `PlaceAsync`); not when not said.
+    /// Whether managed (.NET) methods keep the runtime's spelling
+    /// (``Dictionary`2[System.__Canon,System.Int32].FindValue(!0)``, `<PlaceAsync>d__7.MoveNext()`) in place of that of C#
+    /// (`Dictionary<__Canon,int>.FindValue(__Canon)`, `PlaceAsync`). Default: false.
     pub fn raw_names(mut self, wanted: bool) -> Self {
         self.settings.raw_names = wanted;
         self
     }
 
-    /// Whether the name of a .NET method says how its code was compiled, as in `[OptimizedTier1]` or `[PreJIT]`: each
-    /// tier of a method is a frame of its own then; not when not said.
+    /// Whether names of .NET methods end in their compilation tier, as in `[OptimizedTier1]` or `[PreJIT]`. Each tier of a
+    /// method is then a frame of its own. Default: false.
     pub fn dotnet_tiers(mut self, wanted: bool) -> Self {
         self.settings.dotnet_tiers = wanted;
         self
     }
 
-    /// Whether .NET runtimes (.NET 8 and later) are asked to write a perf map while sampling goes on, which names their
-    /// stubs; not when not said. It is switched off and removed at the end. A runtime writes all methods that it has at
-    /// the beginning, and a line for each that it compiles. Where that could lock it up or crash it, it is not asked, and
-    /// a warning is logged.
+    /// Whether .NET runtimes (.NET 8 and later) write a perf map during sampling, which names their stubs. A runtime writes
+    /// all methods that it has when the perf map is enabled, and one line for each method that it compiles later. The perf
+    /// map is disabled and removed at the end. Runtimes that this could block or crash are left alone, with a warning in
+    /// the log. Default: false.
     pub fn dotnet_perf_map(mut self, wanted: bool) -> Self {
         self.settings.dotnet_perf_map = wanted;
         self
     }
 
-    /// Whether the standard input, output and error of a [`Target::Command`] are `/dev/null` and not the profiler's own;
-    /// not when not said.
+    /// Whether the standard input, output and error of a [`Target::Command`] are `/dev/null`; otherwise they are those of
+    /// the calling process. Default: false.
     pub fn silent_command(mut self, wanted: bool) -> Self {
         self.settings.silent_command = wanted;
         self
     }
 
-    /// A directory to look for debug files in, before the usual places. Can be said more than once.
+    /// Adds a directory that is searched for debug files before the standard directories.
     pub fn debug_directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.settings.debug_directories.push(directory.into());
         self
     }
 
-    /// A symbol server that may be asked for the debug files of modules without symbols, when they are nowhere on this
-    /// machine: an address that begins with `https://` or `http://`, `microsoft` for that of the .NET builds of
-    /// Microsoft, or `debuginfod` for those in `DEBUGINFOD_URLS`. Can be said more than once; none is asked when not
-    /// said. It is told build ids, nothing else. Needs the feature `symbol-server`.
+    /// Adds a symbol server, from which debug files are downloaded that do not exist on this host: a URL (`https://` or
+    /// `http://`), `microsoft` for the server of Microsoft's .NET builds, or `debuginfod` for those in `DEBUGINFOD_URLS`.
+    /// A server receives build ids and nothing else. Default: none. Needs the feature `symbol-server`.
     pub fn symbol_server(mut self, server: impl Into<String>) -> Self {
         self.symbol_servers.push(server.into());
         self
     }
 
-    /// Where to keep what symbol servers have; `profiler` in `XDG_CACHE_HOME` or `~/.cache` when not said.
+    /// The directory for files of symbol servers. Default: `profiler` in `XDG_CACHE_HOME` or `~/.cache`.
     pub fn symbol_cache(mut self, directory: impl Into<PathBuf>) -> Self {
         self.settings.symbol_cache = Some(directory.into());
         self
     }
 
-    /// Records what comes from the kernel and what is read of the target into a directory, from which
-    /// [`replay`](Self::replay) makes the same profile.
+    /// Records a capture into a directory: the records of the kernel and the files that are read of the target.
+    /// [`replay`](Self::replay) makes the same profile from it. Needs the feature `capture`.
+    #[cfg(feature = "capture")]
     pub fn capture(mut self, directory: impl Into<PathBuf>) -> Self {
         self.settings.capture = Some(directory.into());
         self
     }
 
-    /// Takes the samples from a capture in place of the kernel: no target, no privilege.
+    /// Takes the samples from a capture, without a target and without privileges. Needs the feature `capture`.
+    #[cfg(feature = "capture")]
     pub fn replay(mut self, directory: impl Into<PathBuf>) -> Self {
         self.settings.replay = Some(directory.into());
         self
@@ -197,27 +202,25 @@ impl Builder {
     /// Checks the settings.
     ///
     /// # Errors
-    /// `InvalidInput`: no target, a frequency of 0 or above the kernel's limit, neither user nor kernel
-    /// frames, an empty list of CPUs, a symbol server that is none, or settings that contradict each other.
-    /// `Unsupported`: a symbol server without the feature `symbol-server`.
+    /// [`InvalidInput`](ErrorKind::InvalidInput): no target, a frequency of 0 or above the kernel's limit, neither user nor
+    /// kernel stacks, an empty list of CPUs, an invalid symbol server, or contradictory settings.
+    /// [`Unsupported`](ErrorKind::Unsupported): a symbol server without the feature `symbol-server`.
     pub fn build(self) -> Result<Profiler> {
         let mut settings = self.settings;
-        if settings.replay.is_none() {
+        if !is_replay(&settings) {
             settings.target = self.target.ok_or_else(|| invalid("there is no target to sample"))?;
             check_target(&settings.target)?;
             check_frequency(settings.frequency_hz, max_frequency_hz())?;
         }
         if !settings.kernel_stacks && !settings.user_stacks {
-            return Err(invalid("without user and without kernel frames there is nothing to take"));
+            return Err(invalid("without user and kernel stacks there is nothing to sample"));
         }
         if settings.cpus.as_ref().is_some_and(Vec::is_empty) {
             return Err(invalid("the list of CPUs is empty"));
         }
         let follows = matches!(settings.target, Target::Pid(_) | Target::Pids(_) | Target::Command(_));
         if settings.children && !follows {
-            return Err(invalid(
-                "children can be followed of processes and of a command, not of other targets",
-            ));
+            return Err(invalid("children can be followed only for processes and commands"));
         }
         settings.symbol_servers = parse_symbol_servers(&self.symbol_servers)?;
         Ok(Profiler { settings })
@@ -226,7 +229,7 @@ impl Builder {
 
 fn parse_symbol_servers(names: &[String]) -> Result<Vec<Server>> {
     if !names.is_empty() && cfg!(not(feature = "symbol-server")) {
-        let message = "symbol servers are not in this build: it lacks the feature symbol-server";
+        let message = "this build does not include the feature symbol-server";
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
     let mut servers = Vec::new();
@@ -235,6 +238,16 @@ fn parse_symbol_servers(names: &[String]) -> Result<Vec<Server>> {
         servers.extend(parsed.map_err(|message| Error::new(ErrorKind::InvalidInput, message))?);
     }
     Ok(servers)
+}
+
+fn is_replay(settings: &Settings) -> bool {
+    #[cfg(feature = "capture")]
+    return settings.replay.is_some();
+    #[cfg(not(feature = "capture"))]
+    {
+        let _ = settings;
+        false
+    }
 }
 
 fn check_target(target: &Target) -> Result<()> {
@@ -250,12 +263,12 @@ fn check_target(target: &Target) -> Result<()> {
 
 fn check_frequency(frequency_hz: u64, max_hz: Option<u64>) -> Result<()> {
     if frequency_hz == 0 {
-        return Err(invalid("a sampling frequency of 0 Hz takes no sample"));
+        return Err(invalid("the sampling frequency is 0 Hz"));
     }
     match max_hz {
         Some(max) if frequency_hz > max => {
             let message = format!(
-                "a sampling frequency of {frequency_hz} Hz is above the kernel's limit of {max} Hz \
+                "the sampling frequency of {frequency_hz} Hz exceeds the kernel's limit of {max} Hz \
                  (kernel.perf_event_max_sample_rate)"
             );
             Err(Error::new(ErrorKind::InvalidInput, message))
@@ -287,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_a_complete_plan() {
+    fn the_defaults_need_only_a_target() {
         let settings = own().build().unwrap().settings;
         assert_eq!(settings.frequency_hz, 99);
         assert!(settings.kernel_stacks && settings.user_stacks);
@@ -296,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_has_to_be_said_and_must_not_be_empty() {
+    fn a_missing_or_empty_target_is_refused() {
         assert!(refused(Profiler::builder()).contains("no target"));
         for target in
             [Target::Pids(vec![]), Target::Pid(0), Target::Command(vec![]), Target::Container(String::new())]
@@ -306,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frequency_outside_of_what_the_kernel_takes_is_refused_with_the_limit() {
+    fn a_frequency_above_the_limit_of_the_kernel_is_refused() {
         assert!(refused(own().frequency_hz(0)).contains("0 Hz"));
         let error = check_frequency(5_000, Some(4_000)).unwrap_err();
         assert!(error.to_string().contains("4000 Hz"), "{error}");
@@ -316,7 +329,7 @@ mod tests {
 
     #[cfg(feature = "symbol-server")]
     #[test]
-    fn a_symbol_server_is_a_name_or_an_address() {
+    fn a_symbol_server_is_a_name_or_a_url() {
         assert!(own().build().unwrap().settings.symbol_servers.is_empty());
         let servers = own().symbol_server("microsoft").symbol_server("http://symbols.example").build();
         assert_eq!(servers.unwrap().settings.symbol_servers.len(), 2);
@@ -325,14 +338,14 @@ mod tests {
 
     #[cfg(not(feature = "symbol-server"))]
     #[test]
-    fn without_the_feature_a_symbol_server_is_refused() {
+    fn a_symbol_server_without_the_feature_is_refused() {
         let error = own().symbol_server("microsoft").build().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
     }
 
     #[test]
-    fn contradictions_are_refused() {
-        assert!(refused(own().kernel_stacks(false).user_stacks(false)).contains("nothing to take"));
+    fn contradictory_settings_are_refused() {
+        assert!(refused(own().kernel_stacks(false).user_stacks(false)).contains("nothing to sample"));
         assert!(refused(own().cpus([])).contains("CPUs"));
         assert!(refused(Profiler::builder().target(Target::Everything).children(true)).contains("children"));
     }

@@ -1,4 +1,4 @@
-//! The one error of the library: opaque, with a kind to branch on and a chain to print.
+//! The error type of the library: opaque, with a kind to branch on and a chain of sources.
 
 use std::{borrow::Cow, error::Error as StdError, fmt, io};
 
@@ -9,10 +9,10 @@ use profiler_symbolize::OpenDirectoryError;
 /// The result of the library's fallible functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What could not be done.
+/// An error of the profiler.
 ///
-/// The message names the action and its object: ``failed to open `/proc/1234/maps` ``. What lies below it is
-/// in [`source`](StdError::source).
+/// The message names the action and its object: ``failed to open `/proc/1234/maps` ``. The cause is in
+/// [`source`](StdError::source).
 ///
 /// ```
 /// use profiler::{ErrorKind, Profiler, Target};
@@ -31,25 +31,27 @@ struct Inner {
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
-/// What to branch on.
+/// The kind of an [`Error`].
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// A setting that cannot be met: nothing was tried.
+    /// An invalid setting or argument.
     InvalidInput,
-    /// The target does not exist, or no longer.
+    /// The process, thread, cgroup or container to sample does not exist.
     NoSuchTarget,
-    /// The kernel refused for want of a privilege; [`Operation`] says at what.
+    /// A file or directory that the caller named does not exist: a command, a debug directory, a capture.
+    NoSuchFile,
+    /// The kernel refused this operation because a privilege is missing.
     PermissionDenied(Operation),
-    /// The kernel or the machine cannot do this.
+    /// The kernel, the machine or this build of the library lacks a capability that is needed.
     Unsupported,
-    /// A file that was not written by this program, or by another version of it.
+    /// A file that is damaged, of another format, or of a newer version.
     InvalidData,
-    /// Anything else between here and the system.
+    /// Any other error of the operating system.
     Io,
 }
 
-/// The operations of the profiler that need a privilege of their own.
+/// An operation that needs a privilege.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
@@ -63,15 +65,17 @@ pub enum Operation {
     ReadProcess,
     /// Opening a file of another process.
     OpenTargetFile,
+    /// Opening a file or directory that the caller named.
+    OpenFile,
 }
 
 impl Error {
-    /// An error without a cause below it.
+    /// An error without a source.
     pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Self { inner: Box::new(Inner { kind, message: message.into(), source: None }) }
     }
 
-    /// An error with what caused it.
+    /// An error with its source.
     pub(crate) fn with_source(
         kind: ErrorKind,
         message: impl Into<Cow<'static, str>>,
@@ -80,7 +84,7 @@ impl Error {
         Self { inner: Box::new(Inner { kind, message: message.into(), source: Some(source.into()) }) }
     }
 
-    /// An error of the system. A refusal is one of `operation`'s.
+    /// The error of a failed `operation`. A file that does not exist is [`ErrorKind::NoSuchFile`].
     pub(crate) fn from_io(
         operation: Operation,
         message: impl Into<Cow<'static, str>>,
@@ -88,13 +92,27 @@ impl Error {
     ) -> Self {
         let kind = match source.kind() {
             io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied(operation),
-            io::ErrorKind::NotFound => ErrorKind::NoSuchTarget,
+            io::ErrorKind::NotFound => ErrorKind::NoSuchFile,
             _ => ErrorKind::Io,
         };
         Self::with_source(kind, message, source)
     }
 
-    /// What to branch on.
+    /// The error of a failed `operation` on a file that exists as long as the target does: a file that does not exist
+    /// is [`ErrorKind::NoSuchTarget`].
+    pub(crate) fn from_target_io(
+        operation: Operation,
+        message: impl Into<Cow<'static, str>>,
+        source: io::Error,
+    ) -> Self {
+        let mut error = Self::from_io(operation, message, source);
+        if error.kind() == ErrorKind::NoSuchFile {
+            error.inner.kind = ErrorKind::NoSuchTarget;
+        }
+        error
+    }
+
+    /// The kind to branch on.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.inner.kind
@@ -104,7 +122,7 @@ impl Error {
 impl From<FindError> for Error {
     fn from(error: FindError) -> Self {
         match error {
-            FindError::Io { action, source } => Self::from_io(Operation::ReadProcess, action, source),
+            FindError::Io { action, source } => Self::from_target_io(Operation::ReadProcess, action, source),
             FindError::NotFound(message) => Self::new(ErrorKind::NoSuchTarget, message),
             invalid => Self::new(ErrorKind::InvalidInput, invalid.to_string()),
         }
@@ -130,7 +148,7 @@ impl From<FilterError> for Error {
 impl From<OpenDirectoryError> for Error {
     fn from(error: OpenDirectoryError) -> Self {
         let message = error.to_string();
-        Self::from_io(Operation::OpenTargetFile, message, error.source)
+        Self::from_io(Operation::OpenFile, message, error.source)
     }
 }
 
@@ -140,7 +158,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// Prints the whole chain, so that `unwrap` in a test or a `main` that returns it says everything.
+/// Prints the whole chain of sources, for `unwrap` in a test and a `main` that returns the error.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")?;
@@ -164,12 +182,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_of_the_system_names_the_operation() {
+    fn a_missing_privilege_names_the_operation() {
         let refused = io::Error::from(io::ErrorKind::PermissionDenied);
         let error =
             Error::from_io(Operation::OpenPerfEvent, "failed to open a timer event on CPU 0", refused);
         assert_eq!(error.kind(), ErrorKind::PermissionDenied(Operation::OpenPerfEvent));
         assert_eq!(error.to_string(), "failed to open a timer event on CPU 0");
         assert_eq!(format!("{error:?}"), "failed to open a timer event on CPU 0: permission denied");
+    }
+
+    #[test]
+    fn a_file_that_does_not_exist_is_no_missing_target() {
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        let error = Error::from_io(Operation::OpenFile, "failed to open the directory `/typo`", missing());
+        assert_eq!(error.kind(), ErrorKind::NoSuchFile);
+        let error = Error::from(OpenDirectoryError { path: "/typo".into(), source: missing() });
+        assert_eq!(error.kind(), ErrorKind::NoSuchFile);
+        let error = Error::from_target_io(Operation::ReadProcess, "failed to inspect the cgroup", missing());
+        assert_eq!(error.kind(), ErrorKind::NoSuchTarget);
     }
 }

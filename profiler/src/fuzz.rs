@@ -155,7 +155,8 @@ pub fn names(bytes: &[u8]) {
     let _ = (managed::readable(&once), managed::readable(&text));
 }
 
-/// The events of a capture, and what runtimes told in it.
+/// The events of a capture, and the recorded reports of runtimes.
+#[cfg(feature = "capture")]
 pub fn capture(bytes: &[u8]) {
     let _ = sampler::capture::parse(bytes);
     diagnostics::read_recording(bytes);

@@ -1,14 +1,15 @@
-//! An in-process eBPF sampling profiler for Linux: where does a process burn CPU, with every frame by name.
+//! An in-process eBPF sampling profiler for Linux: native, JIT (.NET, Node.js, Java) and kernel stacks with function names.
 //!
-//! A [`Profiler`] says what to sample, a [`Session`] samples, and a [`Profile`] is the result: plain data, to
-//! look at or to write in one of the [`Format`]s. Sampling needs root, or the capabilities that
-//! [`doctor::examine`] lists; nothing else has to be installed.
+//! A [`Builder`] configures what to sample, a [`Session`] samples, and a [`Profile`] is the result: plain data to analyze
+//! or to write in one of several formats. Sampling needs root, or the capabilities that [`doctor::examine`] lists; nothing
+//! has to be installed on the host or in the target.
 //!
 //! # A tour
 //!
 //! Ten seconds of a process, as folded stacks:
 //!
 //! ```no_run
+//! # #[cfg(feature = "formats")] {
 //! use std::time::Duration;
 //! use profiler::{Format, Profiler, Target, WriteFormat as _};
 //!
@@ -19,10 +20,11 @@
 //!     .start()? // loads, attaches; dropping the session detaches
 //!     .run_for(Duration::from_secs(10))?;
 //! profile.write(Format::Folded, std::io::stdout().lock())?;
+//! # }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A profile every minute, without a gap between them:
+//! A profile every minute, without gaps:
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -35,17 +37,18 @@
 //! # Ok::<(), profiler::Error>(())
 //! ```
 //!
-//! What a profile holds: samples with time, CPU, thread and stack; stacks of frames, leaf first; and the ledger
-//! of what became of every tick, stack and frame. This one is built by hand, and needs no privilege:
+//! A profile contains samples with time, CPU, thread and stack; stacks of frames, leaf first; and a ledger that accounts
+//! for every tick, stack and frame. This one is built by hand and needs no privilege:
 //!
 //! ```
+//! # #[cfg(feature = "formats")] {
 //! use profiler::{ElfAddress, Format, WriteFormat as _};
-//! use profiler::profile::{Frame, FrameKind, Header, Naming, ProfileBuilder, StackEnd, SymbolSource};
+//! use profiler::profile::{Frame, FrameKind, Header, ProfileBuilder, StackEnd, SymbolSource, Symbolization};
 //!
 //! let mut builder = ProfileBuilder::default();
 //! let mut frame = |name: &str, address| {
 //!     let name = builder.string(name);
-//!     let naming = Naming::Symbol(SymbolSource::SymbolTable);
+//!     let naming = Symbolization::Symbol(SymbolSource::SymbolTable);
 //!     let address = ElfAddress(address);
 //!     builder.frame(Frame { name, kind: FrameKind::Native, module: None, address, location: None, naming })
 //! };
@@ -60,24 +63,31 @@
 //! profile.write(Format::Folded, &mut folded)?;
 //! assert_eq!(folded, b"demo;main;work 42\n");
 //! assert!(profile.ledger().adds_up());
+//! # }
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! A profile can be kept as a file and read again ([`Profile::write_recording`], [`Profile::read`]), shown in part
-//! ([`Profile::shaped`]), given names that were missing ([`SymbolDirectories::symbolize_profile`]) and compared with another
-//! ([`Difference`]).
+//! A profile can be saved and read again ([`Profile::write_recording`], [`Profile::read`]), filtered
+//! ([`Profile::shaped`]), symbolized later ([`SymbolDirectories::symbolize_profile`]) and compared with another ([`Difference`]).
 //!
-//! What cannot be done is an [`Error`] with a [kind](Error::kind) to branch on. What has no name is no error:
-//! its frame carries a [`Reason`](profile::Reason).
+//! Failed operations return an [`Error`] with a [kind](Error::kind) to branch on. An unsymbolized frame is no error: it
+//! has a [`Reason`](profile::Reason).
 //!
 //! # Features
 //!
-//! `cli` (default): the command line of the `profiler` binary. An embedder turns it off with
-//! `default-features = false`. `symbol-server`, part of `cli`: debug files over the network, when
-//! [`Builder::symbol_server`] allows it.
+//! All are part of the default feature `cli`, the command line of the `profiler` binary. An embedder uses
+//! `default-features = false` and adds those that it needs:
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `formats` | `WriteFormat`: profiles in the formats of other tools |
+//! | `capture` | `Builder::capture` and `Builder::replay`: the raw input of a session, to replay without privileges |
+//! | `mini-debug-info` | symbols in `.gnu_debugdata`, which Fedora and RHEL have in stripped files |
+//! | `symbol-server` | debug files over the network, from servers given to [`Builder::symbol_server`] |
 
 mod builder;
 #[cfg(feature = "cli")]
+#[doc(hidden)]
 pub mod cli;
 pub mod doctor;
 mod error;
@@ -88,11 +98,9 @@ mod sys;
 pub use builder::{Builder, DEFAULT_FREQUENCY_HZ, Profiler};
 pub use error::{Error, ErrorKind, Operation, Result};
 pub use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
-pub use profiler_profile::{self as profile, Difference, Profile, Shape, difference, shape};
+pub use profiler_profile::{self as profile, Difference, Profile, Shape, difference};
 #[cfg(feature = "formats")]
-pub use profiler_profile_formats::{
-    Format, OutputOptions, UnknownFormat, WriteFormat, frame_label, printable,
-};
+pub use profiler_profile_formats::{Format, OutputOptions, UnknownFormat, WriteFormat};
 pub use profiler_symbolize::{OpenDirectoryError, SymbolDirectories, symbol_server::Download};
-pub use sampler::{Unwind, ebpf::CpuSet};
+pub use sampler::Unwind;
 pub use session::{Downloads, Ended, Progress, Session, Stopper, Target};

@@ -1,13 +1,14 @@
 //! Section headers by name and type, and decompressed section contents (`SHF_COMPRESSED`, `.zdebug_*`).
 
-use std::{borrow::Cow, ops::Range, sync::Arc};
+use std::{io::Read as _, ops::Range, sync::Arc};
 
+use flate2::bufread::ZlibDecoder;
 use object::{
     LittleEndian,
     elf::{self, CompressionHeader64, SectionType},
     pod,
-    read::{CompressedData, CompressionFormat},
 };
+use ruzstd::decoding::FrameDecoder;
 
 use profiler_addresses::ElfAddress;
 use profiler_binary_reader::{Image, ParseError};
@@ -134,8 +135,8 @@ fn decompress_gabi(bytes: &[u8], limit: u64) -> Result<Arc<[u8]>, ParseError> {
     let header = pod::from_bytes::<CompressionHeader64<LittleEndian>>(bytes);
     let (header, compressed) = header.map_err(|()| ParseError::Malformed)?;
     let format = match header.ch_type.get(LE) {
-        elf::ELFCOMPRESS_ZLIB => CompressionFormat::Zlib,
-        elf::ELFCOMPRESS_ZSTD => CompressionFormat::Zstandard,
+        elf::ELFCOMPRESS_ZLIB => Compression::Zlib,
+        elf::ELFCOMPRESS_ZSTD => Compression::Zstandard,
         _ => return Err(ParseError::Malformed),
     };
     decompress(format, compressed, header.ch_size.get(LE), limit)
@@ -149,7 +150,14 @@ const GNU_ZLIB_HEADER_BYTES: usize = 12;
 fn decompress_gnu_zlib(bytes: &[u8], limit: u64) -> Result<Arc<[u8]>, ParseError> {
     let (header, compressed) = bytes.split_at_checked(GNU_ZLIB_HEADER_BYTES).ok_or(ParseError::Malformed)?;
     let size = header.last_chunk().map(|size| u64::from_be_bytes(*size)).ok_or(ParseError::Malformed)?;
-    decompress(CompressionFormat::Zlib, compressed, size, limit)
+    decompress(Compression::Zlib, compressed, size, limit)
+}
+
+/// The compression of a section (System V gABI, `ch_type`).
+#[derive(Clone, Copy)]
+enum Compression {
+    Zlib,
+    Zstandard,
 }
 
 /// The maximum compression ratio of deflate. zstd can exceed it, but not for meaningful sections. The stated size is
@@ -157,7 +165,7 @@ fn decompress_gnu_zlib(bytes: &[u8], limit: u64) -> Result<Arc<[u8]>, ParseError
 const MAX_COMPRESSION_RATIO: u64 = 1032;
 
 fn decompress(
-    format: CompressionFormat,
+    format: Compression,
     compressed: &[u8],
     uncompressed_bytes: u64,
     limit: u64,
@@ -168,8 +176,17 @@ fn decompress(
     if uncompressed_bytes / MAX_COMPRESSION_RATIO > compressed.len() as u64 {
         return Err(ParseError::Malformed);
     }
-    let data = CompressedData { format, data: compressed, uncompressed_size: uncompressed_bytes };
-    data.decompress().map(Cow::into_owned).map(Arc::from).map_err(|_| ParseError::Malformed)
+    let size = usize::try_from(uncompressed_bytes).map_err(|_| ParseError::TooLarge)?;
+    let mut contents = Vec::new();
+    contents.try_reserve_exact(size).map_err(|_| ParseError::TooLarge)?;
+    let is_complete = match format {
+        Compression::Zlib => {
+            ZlibDecoder::new(compressed).take(uncompressed_bytes).read_to_end(&mut contents).is_ok()
+        }
+        // Writes at most the reserved capacity.
+        Compression::Zstandard => FrameDecoder::new().decode_all_to_vec(compressed, &mut contents).is_ok(),
+    };
+    if is_complete && contents.len() == size { Ok(contents.into()) } else { Err(ParseError::Malformed) }
 }
 
 #[cfg(test)]

@@ -3,26 +3,27 @@
 use std::sync::Arc;
 
 use profiler_addresses::{FileOffset, RuntimeAddress};
-use serde::{Deserialize, Serialize};
 
 /// One executable mapping of a process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Mapping {
     /// First address.
-    #[serde(with = "address")]
+    #[cfg_attr(feature = "serde", serde(with = "address"))]
     pub start: RuntimeAddress,
     /// Address behind the last byte.
-    #[serde(with = "address")]
+    #[cfg_attr(feature = "serde", serde(with = "address"))]
     pub end: RuntimeAddress,
     /// File offset of the first byte.
-    #[serde(with = "offset")]
+    #[cfg_attr(feature = "serde", serde(with = "offset"))]
     pub offset: FileOffset,
     /// The file or the kind of memory that is mapped.
     pub backing: Backing,
 }
 
 /// The file or the kind of memory that is mapped.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Backing {
     /// A file.
     File {
@@ -42,7 +43,8 @@ pub enum Backing {
 }
 
 /// Identifies a file of this machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FileId {
     /// Major number of the device.
     pub major: u32,
@@ -135,6 +137,7 @@ fn unescape(path: &[u8]) -> String {
     String::from_utf8_lossy(path).replace("\\012", "\n")
 }
 
+#[cfg(feature = "serde")]
 mod address {
     //! Serializes addresses in captures in hexadecimal, like `/proc/PID/maps`.
 
@@ -156,6 +159,7 @@ mod address {
     }
 }
 
+#[cfg(feature = "serde")]
 mod offset {
     //! Serializes file offsets in captures in hexadecimal, like `/proc/PID/maps`.
 
@@ -255,6 +259,7 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "serde")]
     #[test]
     fn a_mapping_is_restored_from_a_capture() {
         let mapping = parse_one(LIBC);

@@ -1,11 +1,10 @@
 //! Sideband events of processes: mmap, comm, exec, fork, thread start and exit.
 
-use serde::{Deserialize, Serialize};
-
 use crate::Mapping;
 
 /// A sideband event and its time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SidebandEvent {
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub time_ns: u64,
@@ -18,7 +17,8 @@ pub struct SidebandEvent {
 }
 
 /// The kinds of sideband events. The names of the variants are part of the capture format.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum SidebandEventKind {
     /// An executable mapping was created (mmap).
     Map(Mapping),

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde::Serialize;
-
 use crate::{ModuleId, Reason, StringId};
 use profiler_addresses::ElfAddress;
 
@@ -24,8 +22,9 @@ pub enum FrameKind {
 }
 
 /// The kind of a frame by which views colour it: that of its code, or unsymbolized.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum CodeKind {
     /// [`FrameKind::Kernel`]
     Kernel,
@@ -38,7 +37,7 @@ pub enum CodeKind {
     /// [`FrameKind::Inlined`]
     Inlined,
     /// A frame of any kind without a symbol.
-    #[serde(rename = "unnamed")]
+    #[cfg_attr(feature = "serde", serde(rename = "unnamed"))]
     Unsymbolized,
 }
 

@@ -287,6 +287,7 @@ impl Symbolizer {
     }
 
     /// Copies perf maps, jitdumps and runtime events into the capture, when one is recorded.
+    #[cfg(feature = "capture")]
     pub fn capture_jit_names(&self, processes: &ProcessTable) {
         if !self.proc.records_capture() {
             return;
@@ -380,12 +381,16 @@ impl JitCode {
             environ: identity.map_or(&[], |identity| &identity.environment),
         };
         let root = identity.and_then(|identity| identity.root.clone());
-        let runtime = if proc.is_live() {
-            runtime_of(process, requests_perf_map).map(|runtime| RuntimeNames::new(runtime, room.clone()))
-        } else {
+        #[cfg(feature = "capture")]
+        let recorded = (!proc.is_live()).then(|| {
             let recording = proc.read(process.pid, diagnostics::RECORDING).ok();
             recording.map(|text| RuntimeNames::recorded(&text))
-        };
+        });
+        #[cfg(not(feature = "capture"))]
+        let recorded = None;
+        let runtime = recorded.unwrap_or_else(|| {
+            runtime_of(process, requests_perf_map).map(|runtime| RuntimeNames::new(runtime, room.clone()))
+        });
         Self { names: JitNames::new(&owner, runtime), root }
     }
 }

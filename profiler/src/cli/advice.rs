@@ -35,7 +35,7 @@ pub(super) fn command(remedy: &Remedy) -> String {
         Remedy::MountProc => "`mount -t proc proc /proc`",
         Remedy::MountCgroups => "`docker run -v /sys/fs/cgroup:/sys/fs/cgroup:ro`",
         Remedy::NewerKernel => "run Linux 5.10 or newer",
-        Remedy::KernelWithTypes => "run a kernel built with `CONFIG_DEBUG_INFO_BTF=y`",
+        Remedy::KernelWithBtf => "run a kernel built with `CONFIG_DEBUG_INFO_BTF=y`",
         Remedy::EnableDiagnostics => {
             "start it without `DOTNET_EnableDiagnostics=0` and with a temporary folder that it can write to"
         }
@@ -61,7 +61,7 @@ fn elsewhere(remedy: &Remedy) -> Option<String> {
         | Remedy::LiftLockdown
         | Remedy::MountProc
         | Remedy::NewerKernel
-        | Remedy::KernelWithTypes
+        | Remedy::KernelWithBtf
         | Remedy::EnableDiagnostics
         | Remedy::WritePerfMap
         | Remedy::AddDebugFile(_) => return None,
@@ -102,7 +102,7 @@ fn cause(kind: ErrorKind, remedy: &Remedy, situation: &Situation) -> String {
         Remedy::MountProc => "`/proc` is of another pid namespace",
         Remedy::MountCgroups => "no cgroup file system is mounted here",
         Remedy::NewerKernel => "this kernel is too old",
-        Remedy::KernelWithTypes => "this kernel does not show its types",
+        Remedy::KernelWithBtf => "this kernel does not show its types",
         Remedy::EnableDiagnostics | Remedy::WritePerfMap => "nobody names its JIT code",
         Remedy::AddDebugFile(_) => "the file has no symbols",
     };
@@ -120,6 +120,7 @@ fn missing(kind: ErrorKind, capabilities: &[Capability], situation: &Situation) 
         ErrorKind::PermissionDenied(Operation::OpenTargetFile) => {
             "opening a file of a process of another user"
         }
+        ErrorKind::PermissionDenied(Operation::OpenFile) => "opening a file of another user",
         _ => "this",
     };
     match capabilities.first() {

@@ -8,7 +8,7 @@ use clap::{
 };
 
 use super::{duration::parse_duration, shape::ShapeArguments};
-use crate::{Builder, CpuSet, DEFAULT_FREQUENCY_HZ, Profiler, Target, Unwind};
+use crate::{Builder, DEFAULT_FREQUENCY_HZ, Profiler, Target, Unwind, sampler::ebpf::CpuSet};
 use profiler_profile_formats::{Format, OutputOptions};
 use profiler_symbolize::SymbolDirectories;
 

@@ -1,4 +1,4 @@
-//! What the kernel does when asked: each ability is tried, and given back.
+//! Checks of kernel features, by trying each one.
 
 use std::{
     fs::{self, File},
@@ -10,7 +10,7 @@ use std::{
 use profiler_common::{FRAMES_PER_TAIL_CALL, MAX_FRAMES};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::{Finding, Remedy, Situation, Status, remedy::KERNEL_FLOOR};
+use super::{Finding, Remedy, Situation, Status, remedy::MIN_KERNEL};
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
     sampler::{Filter, Plan, Unwind, ebpf},
@@ -22,18 +22,19 @@ use crate::{
 };
 use profiler_symbolize::kernel::shows_addresses;
 
-/// The frequency that is tried: the default one.
+/// The sampling frequency of the check: the default one.
 const FREQUENCY_HZ: u64 = 99;
 
 /// `enum bpf_map_type` of `include/uapi/linux/bpf.h`.
 const MAP_TYPE_HASH: u32 = 1;
 const MAP_TYPE_RING_BUFFER: u32 = 27;
 
-/// `r0 = 0; exit`: the program that does nothing.
+/// `r0 = 0; exit`: a program without effect.
 const NOTHING: [u8; 16] = [0xb7, 0, 0, 0, 0, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
 
-/// What needs a look into the kernel's own structures.
-pub(super) const KERNEL_STRUCTURES: &str = "`--children`, cgroups of version 1, nested pid namespaces";
+/// The features that read structures of the kernel.
+pub(super) const KERNEL_STRUCTURES: &str =
+    "sampling of child processes, cgroups of version 1, nested PID namespaces";
 
 pub(super) fn findings(situation: &Situation) -> Vec<Finding> {
     let needed = |name, operation, result: io::Result<()>| essential(situation, name, operation, result);
@@ -45,9 +46,9 @@ pub(super) fn findings(situation: &Situation) -> Vec<Finding> {
         needed("BPF ring buffer", Operation::CreateMap, try_ring_buffer()),
         needed("BPF program", Operation::LoadProgram, load_nothing(ebpf::PROGRAM_TYPE_PERF_EVENT).map(drop)),
     ];
-    // The kernel side is made of all of these: without one, it says nothing new.
+    // The BPF programs need all of these.
     if findings.iter().all(|finding| finding.status == Status::Ok) {
-        findings.push(kernel_side(situation, load_kernel_side()));
+        findings.push(bpf_programs(situation, load_bpf_programs()));
         findings.push(unwinder(ebpf::has_bpf_loop()));
     }
     findings.extend([
@@ -63,13 +64,13 @@ pub(super) fn findings(situation: &Situation) -> Vec<Finding> {
 fn release(situation: &Situation) -> Finding {
     const NAME: &str = "kernel";
     let observed = rustix::system::uname().release().to_string_lossy().into_owned();
-    if situation.kernel < KERNEL_FLOOR {
+    if situation.kernel < MIN_KERNEL {
         return Finding::missing(NAME, observed, Remedy::NewerKernel);
     }
     Finding::ok(NAME, observed)
 }
 
-/// An ability without which there is no sample.
+/// A feature without which profiling is impossible.
 fn essential(
     situation: &Situation,
     name: &'static str,
@@ -82,15 +83,15 @@ fn essential(
     }
 }
 
-fn kernel_side(situation: &Situation, result: Result<()>) -> Finding {
-    const NAME: &str = "profiler's kernel side";
+fn bpf_programs(situation: &Situation, result: Result<()>) -> Finding {
+    const NAME: &str = "profiler's BPF programs";
     match result {
         Ok(()) => Finding::ok(NAME, "loads"),
         Err(error) => Finding::missing(NAME, format!("{error:?}"), situation.remedy(error.kind())),
     }
 }
 
-/// What user stacks are walked with, and how far.
+/// The loop construct of the BPF unwinder, and its depth limit.
 fn unwinder(has_bpf_loop: bool) -> Finding {
     /// `MAX_TAIL_CALL_CNT` of `include/linux/bpf.h`.
     const MAX_TAIL_CALLS: u32 = 33;
@@ -111,7 +112,7 @@ fn tracepoint(situation: &Situation, result: io::Result<()>) -> Finding {
         Ok(()) => Finding::ok(NAME, "works"),
         Err(error) => {
             let remedy = remedy(situation, Operation::LoadProgram, &error);
-            Finding::degraded(NAME, error.to_string(), "`--children`", remedy)
+            Finding::degraded(NAME, error.to_string(), "sampling of child processes", remedy)
         }
     }
 }
@@ -121,7 +122,7 @@ fn types(situation: &Situation) -> Finding {
     if situation.btf {
         return Finding::ok(NAME, "there");
     }
-    Finding::degraded(NAME, "not there", KERNEL_STRUCTURES, Remedy::KernelWithTypes)
+    Finding::degraded(NAME, "not there", KERNEL_STRUCTURES, Remedy::KernelWithBtf)
 }
 
 fn kernel_symbols(situation: &Situation, shown: io::Result<bool>) -> Finding {
@@ -153,7 +154,7 @@ fn hardware_events(present: bool) -> Finding {
     Finding::ok("hardware events", if present { "there" } else { "none here: the timer triggers samples" })
 }
 
-/// What mends this one ability: what the others lack stands beside them.
+/// The remedy for this check alone; other checks have their own.
 fn remedy(situation: &Situation, operation: Operation, error: &io::Error) -> Option<Remedy> {
     match error.kind() {
         io::ErrorKind::PermissionDenied => Some(situation.remedy_for_refusal(operation, &[])),
@@ -194,8 +195,8 @@ fn try_raw_tracepoint() -> io::Result<()> {
     bpf::open_raw_tracepoint(c"sched_process_fork", program.as_fd()).map(drop)
 }
 
-/// Loads what a profile of everything loads, without starting it.
-fn load_kernel_side() -> Result<()> {
+/// Loads the BPF programs for a profile of all processes, without attaching them.
+fn load_bpf_programs() -> Result<()> {
     let waker = eventfd(0, EventfdFlags::CLOEXEC)
         .map_err(|error| Error::with_source(ErrorKind::Io, "failed to create an eventfd", error))?;
     let plan = Plan {
@@ -231,14 +232,14 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_ability_names_the_capability_for_it() {
+    fn a_refused_operation_names_its_capability() {
         let finding = essential(&root_with(&[]), "BPF map", Operation::CreateMap, refused());
         assert_eq!(finding.status, Status::Missing);
         assert_eq!(finding.remedy, Some(Remedy::Grant(vec![Capability::Bpf])));
     }
 
     #[test]
-    fn an_ability_that_the_kernel_lacks_needs_a_newer_one() {
+    fn a_missing_kernel_feature_needs_a_newer_kernel() {
         let old = Situation { kernel: KernelRelease { major: 5, minor: 4 }, ..root_with(&[]) };
         let unknown = Err(io::Error::from_raw_os_error(libc::EINVAL));
         let finding = essential(&old, "BPF ring buffer", Operation::CreateMap, unknown);
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_addresses_are_mended_where_they_are_hidden() {
+    fn the_remedy_for_hidden_addresses_names_what_hides_them() {
         let remedy = |restrict, capabilities: &[Capability]| {
             let situation = Situation { kptr_restrict: Some(restrict), ..root_with(capabilities) };
             kernel_symbols(&situation, Ok(false)).remedy
@@ -260,13 +261,13 @@ mod tests {
     }
 
     #[test]
-    fn the_unwinder_says_how_deep_it_goes() {
+    fn the_unwinder_finding_has_the_depth_limit() {
         assert!(unwinder(true).observed.starts_with("bpf_loop, 1024 frames"));
         assert!(unwinder(false).observed.starts_with("tail calls, 264 frames"));
     }
 
     #[test]
-    fn optional_abilities_only_degrade() {
+    fn missing_optional_features_only_degrade() {
         let situation = Situation { btf: false, ..root_with(&[]) };
         for finding in
             [tracepoint(&situation, refused()), types(&situation), map_files(&situation, refused())]

@@ -1,4 +1,4 @@
-//! What this machine and these privileges allow, found by trying.
+//! Checks what the kernel and the privileges of this process allow, by trying each operation.
 
 mod ability;
 mod privilege;
@@ -14,49 +14,52 @@ pub use self::{
 use crate::error::Result;
 pub use crate::sys::capability::{Capabilities, Capability};
 
-/// What was found.
+/// The result of [`examine`].
+#[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The facts that findings and remedies follow from.
+    /// The facts that the findings and remedies are derived from.
     pub situation: Situation,
-    /// One for each thing that was looked at, in an order to read them in.
+    /// One finding for each check, in reading order.
     pub findings: Vec<Finding>,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
+#[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What it is: `CAP_SYSLOG`, `kernel.kptr_restrict`, `timer event`.
+    /// The name of the check: `CAP_SYSLOG`, `kernel.kptr_restrict`, `timer event`.
     pub name: &'static str,
-    /// What it means for profiling.
+    /// Its effect on profiling.
     pub status: Status,
-    /// What was seen: a value, or the error of the system.
+    /// The observed value, or the error of the operating system.
     pub observed: String,
-    /// What a profile is without because of it: `names of kernel functions`.
+    /// What a profile lacks because of it: `names of kernel functions`.
     pub lacks: Option<&'static str>,
-    /// What mends it, when something can.
+    /// How to repair it, if that is possible.
     pub remedy: Option<Remedy>,
 }
 
-/// How much a finding matters.
+/// The effect of a finding on profiling.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Status {
-    /// Nothing is missing because of it.
+    /// None.
     Ok,
-    /// Profiling works without something.
+    /// Profiles lack something.
     Degraded,
-    /// Profiling does not work.
+    /// Profiling is impossible.
     Missing,
 }
 
 impl Report {
-    /// The worst of all findings.
+    /// The worst status of all findings.
     #[must_use]
     pub fn status(&self) -> Status {
         self.findings.iter().map(|finding| finding.status).max().unwrap_or(Status::Ok)
     }
 
-    /// What mends the first of the worst findings; capabilities that others lack are granted with it.
+    /// The remedy of the first finding with the worst status. Capabilities that other findings lack are added to it.
     #[must_use]
     pub fn remedy(&self) -> Option<Remedy> {
         let worst = self.findings.iter().filter(|finding| finding.status == self.status());
@@ -93,16 +96,16 @@ impl Finding {
     }
 }
 
-/// Looks at a process, by its id in the profiler's own pid namespace: what it is, and how each kind of its frames will be
-/// named. It is asked nothing, and nothing is left in it.
+/// Examines a process, by its id in the profiler's PID namespace: its kind, and the symbol sources of each kind of frames.
+/// Does not contact or change the process.
 ///
 /// # Errors
-/// [`NoSuchTarget`](crate::error::ErrorKind::NoSuchTarget) where there is none.
+/// [`NoSuchTarget`](crate::ErrorKind::NoSuchTarget) if the process does not exist.
 pub fn examine_process(pid: u32) -> Result<Vec<Finding>> {
     process::findings(pid)
 }
 
-/// Tries everything that a profile needs, and takes it back at once.
+/// Tries every operation that profiling needs, and undoes it at once.
 #[must_use]
 pub fn examine() -> Report {
     let situation = Situation::current();
@@ -117,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_is_as_bad_as_its_worst_finding() {
+    fn the_status_of_a_report_is_its_worst_finding() {
         let mut report = Report { situation: Situation::default(), findings: Vec::new() };
         assert_eq!(report.status(), Status::Ok);
         report.findings.push(Finding::degraded("a", "", "b", None));
@@ -128,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_are_granted_together_and_what_matters_most_comes_first() {
+    fn missing_capabilities_are_granted_together() {
         let grant = |capabilities: &[Capability]| Remedy::Grant(capabilities.to_vec());
         let mut report = Report { situation: Situation::default(), findings: Vec::new() };
         assert_eq!(report.remedy(), None);

@@ -1,10 +1,10 @@
-//! What each capability is for, and what a profile is without it.
+//! Checks of capabilities: the purpose of each, and what a profile lacks without it.
 
 use super::{Finding, Situation};
 use crate::sys::capability::Capability;
 
 pub(super) fn findings(situation: &Situation) -> Vec<Finding> {
-    Capability::ALL.into_iter().map(|capability| finding(situation, capability)).collect()
+    Capability::ALL.iter().map(|capability| finding(situation, *capability)).collect()
 }
 
 fn finding(situation: &Situation, capability: Capability) -> Finding {
@@ -32,7 +32,7 @@ fn finding(situation: &Situation, capability: Capability) -> Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
     None,
-    /// For this.
+    /// Profiles lack this without it.
     ForMore(&'static str),
     ForAnything,
 }
@@ -60,7 +60,7 @@ mod tests {
     };
 
     #[test]
-    fn each_capability_is_worth_what_it_is_for() {
+    fn each_missing_capability_has_its_status() {
         let situation = root_with(&[]);
         for (capability, status) in [
             (Capability::Bpf, Status::Missing),
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn some_are_only_needed_on_some_kernels() {
+    fn some_capabilities_are_needed_only_on_some_kernels() {
         let old = Situation {
             kernel: KernelRelease { major: 5, minor: 10 },
             locked_memory_limit_bytes: Some(1),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capability_of_a_user_namespace_is_said_to_have_no_effect() {
+    fn a_capability_of_a_user_namespace_has_no_effect() {
         let situation = Situation { in_user_namespace: true, ..root_with(&[Capability::Bpf]) };
         let finding = finding(&situation, Capability::Bpf);
         assert!(finding.observed.contains("user namespace"));

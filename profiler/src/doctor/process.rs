@@ -1,4 +1,4 @@
-//! What a process is, and how each kind of its frames will be named.
+//! Examines a process: its kind, and the symbol sources of each kind of its frames.
 
 use std::{path::Path, sync::Arc};
 
@@ -15,10 +15,10 @@ use profiler_symbolize::{
     symbol_sources::{NativeFile, ProcessSymbolSources, Runtime, RuntimeKind},
 };
 
-/// The names of files that are listed; the rest is counted.
+/// The most file names in a list; the rest is counted.
 const MAX_LISTED: usize = 3;
 
-/// Looks at a process, by its id in the profiler's pid namespace.
+/// Examines a process, by its id in the profiler's PID namespace.
 pub(super) fn findings(pid: u32) -> Result<Vec<Finding>> {
     let failed = |what: String, error| Error::with_source(ErrorKind::NoSuchTarget, what, error);
     let proc = Arc::new(ProcFs::live());
@@ -79,21 +79,21 @@ fn runtime(runtime: &Runtime) -> String {
     }
 }
 
-/// Whether this is a .NET that can be asked.
-fn can_be_asked(sources: &ProcessSymbolSources) -> bool {
+/// Whether this is a .NET runtime with a diagnostics socket.
+fn has_diagnostics(sources: &ProcessSymbolSources) -> bool {
     let kind = sources.runtime.as_ref().map(|runtime| runtime.kind);
     matches!(kind, Some(RuntimeKind::CoreClr | RuntimeKind::SingleFile))
 }
 
-/// Code that is compiled at run time; none where nothing compiles any.
+/// JIT code; `None` for a process without any.
 fn jit(sources: &ProcessSymbolSources) -> Option<Finding> {
     const NAME: &str = "JIT frames";
     const LACKS: &str = "names of JIT code";
-    if sources.jit_mappings == 0 && !can_be_asked(sources) {
+    if sources.jit_mappings == 0 && !has_diagnostics(sources) {
         return None;
     }
     let file = sources.jit_file.as_ref().map(|path| path.display());
-    let runtime_can_tell = can_be_asked(sources);
+    let runtime_can_tell = has_diagnostics(sources);
     Some(match (sources.socket, file) {
         (Some(Ok(())), _) => Finding::ok(NAME, "named by the runtime, at its diagnostics socket"),
         (Some(Err(reason)), None) => Finding::degraded(NAME, reason.to_string(), LACKS, None),
@@ -105,11 +105,11 @@ fn jit(sources: &ProcessSymbolSources) -> Option<Finding> {
     })
 }
 
-/// Managed code that was compiled ahead of time.
+/// Precompiled (ReadyToRun) code.
 fn precompiled(sources: &ProcessSymbolSources) -> Option<Finding> {
     const NAME: &str = "precompiled frames";
     let images = &sources.images;
-    let runtime = sources.runtime.as_ref().filter(|_| can_be_asked(sources))?;
+    let runtime = sources.runtime.as_ref().filter(|_| has_diagnostics(sources))?;
     let in_memory = runtime.bundled_assemblies.map_or(0, |(_, compressed)| compressed);
     let composite = match images.composite {
         0 => String::new(),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_that_can_be_asked_names_jit_frames_before_its_perf_map() {
+    fn a_runtime_with_diagnostics_names_jit_frames_before_its_perf_map() {
         let map = Some("/tmp/perf-1.map".into());
         let asked = ProcessSymbolSources { socket: Some(Ok(())), ..core_clr(RuntimeKind::CoreClr, None) };
         assert!(jit(&asked).unwrap().observed.contains("diagnostics socket"));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn jit_code_that_nobody_names_is_mended_where_it_is_made() {
+    fn the_remedy_for_unsymbolized_jit_code_depends_on_the_runtime() {
         let off = core_clr(RuntimeKind::SingleFile, None);
         assert_eq!(jit(&off).unwrap().remedy, Some(Remedy::EnableDiagnostics));
         let mono = core_clr(RuntimeKind::Mono, None);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn compressed_assemblies_are_named_by_the_runtime_or_not_at_all() {
+    fn compressed_assemblies_need_the_diagnostics_socket() {
         let plain = core_clr(RuntimeKind::SingleFile, Some((160, 0)));
         let observed = precompiled(&plain).unwrap().observed;
         assert_eq!(observed, "named from 31 mapped images, 1 of them composite");
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_runtimes_own_symbols_are_the_first_that_are_missed() {
+    fn the_runtime_is_the_first_file_without_symbols() {
         let symbols = Some(SymbolSource::SymbolTable);
         assert_eq!(native(&[file("/a", symbols, false)]).unwrap().status, Status::Ok);
         assert_eq!(native(&[]), None);
@@ -277,9 +277,8 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_is_told_with_its_version_and_where_it_is() {
-        let told =
-            |kind, bundled_assemblies| runtime(core_clr(kind, bundled_assemblies).runtime.as_ref().unwrap());
+    fn a_runtime_is_described_by_version_and_path() {
+        let told = |kind, carried| runtime(core_clr(kind, carried).runtime.as_ref().unwrap());
         assert_eq!(told(RuntimeKind::CoreClr, None), ".NET 9.0.1 in /d/libcoreclr.so");
         assert!(
             told(RuntimeKind::SingleFile, Some((3, 4)))
@@ -296,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_may_not_be_looked_at_says_what_would_mend_that() {
+    fn a_process_that_cannot_be_read_has_a_remedy() {
         let finding = unreadable("7 (x)", Reason::ProcessGone);
         assert_eq!((finding.status, finding.remedy), (Status::Missing, None));
         assert!(unreadable("7 (x)", Reason::ProcessNotReadable).remedy.is_some());
@@ -305,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_not_there_is_an_error() {
+    fn a_process_that_does_not_exist_is_an_error() {
         assert_eq!(findings(u32::MAX).unwrap_err().kind(), ErrorKind::NoSuchTarget);
     }
 }

@@ -1,4 +1,4 @@
-//! What mends a refusal: from the kind of an error and the situation to one thing to do.
+//! Derives the remedy for an error or a finding from the situation of the process.
 
 use super::{KernelRelease, Situation};
 use crate::{
@@ -6,24 +6,25 @@ use crate::{
     sys::capability::Capability,
 };
 
-/// The oldest kernel that has everything the profiler is built on.
-pub(super) const KERNEL_FLOOR: KernelRelease = KernelRelease { major: 5, minor: 10 };
+/// The oldest supported kernel.
+pub(super) const MIN_KERNEL: KernelRelease = KernelRelease { major: 5, minor: 10 };
 
-/// The highest `kernel.kptr_restrict` at which `CAP_SYSLOG` sees addresses.
+/// The highest `kernel.kptr_restrict` at which `CAP_SYSLOG` shows kernel addresses.
 pub(super) const KPTR_RESTRICT_FOR_SYSLOG: i64 = 1;
 
-/// One thing to do.
+/// An action that repairs a finding or an error.
+#[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// Run as root: this user lacks capabilities that root has here.
+    /// Run as root, which has the missing capabilities.
     RunAsRoot,
-    /// Have the container runtime grant capabilities: the one that was missed, then what will be missed next.
+    /// Grant capabilities: the missing one first, then those that will be needed next.
     Grant(Vec<Capability>),
     /// Set `kernel.NAME`.
     SetSysctl {
-        /// Without `kernel.`.
+        /// The name without `kernel.`.
         name: &'static str,
-        /// The least that helps.
+        /// The most restrictive value that is sufficient.
         value: i64,
     },
     /// Run outside of a user namespace.
@@ -34,48 +35,48 @@ pub enum Remedy {
     LiftLockdown,
     /// Find the rule of the security module (SELinux, AppArmor) that refuses.
     AskSecurityModule,
-    /// Share the pid namespace of what is to be profiled.
+    /// Share the PID namespace of the target.
     SharePidNamespace,
-    /// Mount a `/proc` of the own pid namespace.
+    /// Mount the `/proc` of the profiler's PID namespace.
     MountProc,
     /// Mount the cgroup file system.
     MountCgroups,
     /// Run a newer kernel.
     NewerKernel,
-    /// Run a kernel that shows its types.
-    KernelWithTypes,
-    /// Start the .NET process so that it listens at its diagnostics socket.
+    /// Run a kernel with BTF.
+    KernelWithBtf,
+    /// Start the .NET process with its diagnostics socket enabled.
     EnableDiagnostics,
     /// Start the process so that its runtime writes a perf map.
     WritePerfMap,
-    /// Put the debug file of this file beside it.
+    /// Put the debug file of this file next to it.
     AddDebugFile(String),
 }
 
 impl Situation {
-    /// What mends an error of this kind here, when anything can.
+    /// The remedy for an error of this kind in this situation, if there is one.
     #[must_use]
     pub fn remedy(&self, kind: ErrorKind) -> Option<Remedy> {
         match kind {
             ErrorKind::PermissionDenied(operation) => {
                 Some(self.remedy_for_refusal(operation, &self.recommended()))
             }
-            ErrorKind::Unsupported if self.kernel < KERNEL_FLOOR => Some(Remedy::NewerKernel),
-            ErrorKind::Unsupported if !self.btf => Some(Remedy::KernelWithTypes),
+            ErrorKind::Unsupported if self.kernel < MIN_KERNEL => Some(Remedy::NewerKernel),
+            ErrorKind::Unsupported if !self.btf => Some(Remedy::KernelWithBtf),
             ErrorKind::NoSuchTarget if !self.proc_is_own => Some(Remedy::MountProc),
             ErrorKind::NoSuchTarget if self.in_pid_namespace => Some(Remedy::SharePidNamespace),
             _ => None,
         }
     }
 
-    /// How to come by capabilities: `wanted` are those that are missing now, `later` are added to them where
-    /// somebody has to grant them one by one.
+    /// The remedy for missing capabilities: `wanted` are needed now, `later` are added where capabilities are granted one
+    /// by one.
     pub(super) fn remedy_for_missing(&self, wanted: &[Capability], later: &[Capability]) -> Remedy {
         if self.in_user_namespace {
             return Remedy::LeaveUserNamespace;
         }
         const ROOT: u32 = 0;
-        // Who was given some capabilities on purpose wants to hear of the others, not of root.
+        // A process with some capabilities was given them on purpose, so root is no remedy for it.
         let has_none = !Capability::ALL.iter().any(|capability| self.has(*capability));
         let root_would_do = wanted.iter().all(|capability| self.bounding.has(*capability));
         if self.euid != ROOT && has_none && root_would_do {
@@ -85,7 +86,7 @@ impl Situation {
         Remedy::Grant(wanted.iter().chain(later).copied().collect())
     }
 
-    /// What makes the kernel show its addresses, when these facts are what hides them.
+    /// The remedy for hidden kernel addresses, if this situation is what hides them.
     pub(super) fn remedy_for_hidden_addresses(&self) -> Option<Remedy> {
         if self.kptr_restrict.is_some_and(|level| level > KPTR_RESTRICT_FOR_SYSLOG) {
             return Some(Remedy::SetSysctl { name: "kptr_restrict", value: KPTR_RESTRICT_FOR_SYSLOG });
@@ -94,14 +95,14 @@ impl Situation {
         missing.then(|| self.remedy_for_missing(&[Capability::Syslog], &[]))
     }
 
-    /// What mends a refused operation; `later` as in [`remedy_for_missing`](Self::remedy_for_missing).
+    /// The remedy for a refused operation; `later` as in [`remedy_for_missing`](Self::remedy_for_missing).
     pub(super) fn remedy_for_refusal(&self, operation: Operation, later: &[Capability]) -> Remedy {
         let wanted: Vec<_> =
             self.needed(operation).into_iter().filter(|capability| !self.has(*capability)).collect();
         if !wanted.is_empty() {
             return self.remedy_for_missing(&wanted, later);
         }
-        // With every capability there, somebody else refused.
+        // All capabilities are present, so another mechanism refused.
         let kernel_wide = matches!(operation, Operation::OpenPerfEvent | Operation::LoadProgram);
         match () {
             () if self.seccomp_filter => Remedy::RelaxSeccomp,
@@ -122,17 +123,18 @@ impl Situation {
             Operation::LoadProgram => vec![Capability::Bpf, Capability::Perfmon],
             Operation::ReadProcess => vec![Capability::SysPtrace],
             Operation::OpenTargetFile => vec![Capability::SysPtrace, Capability::DacReadSearch],
+            Operation::OpenFile => vec![Capability::DacReadSearch],
         }
     }
 
     /// The least capabilities for a whole profile.
     fn recommended(&self) -> Vec<Capability> {
-        let here = |capability: &Capability| match capability {
+        let is_needed = |capability: &Capability| match capability {
             Capability::SysAdmin => self.is_very_paranoid(),
             Capability::SysResource => self.maps_are_locked_memory(),
             _ => true,
         };
-        Capability::ALL.into_iter().filter(here).collect()
+        Capability::ALL.iter().copied().filter(is_needed).collect()
     }
 }
 
@@ -163,7 +165,7 @@ pub(super) mod tests {
     const NEARLY_ALL: [Capability; 6] = [Bpf, Perfmon, SysPtrace, Syslog, DacReadSearch, CheckpointRestore];
 
     #[test]
-    fn each_operation_needs_its_capability_and_the_others_follow() {
+    fn each_operation_lists_its_capability_first() {
         let rows: [(Operation, &[Capability]); 5] = [
             (OpenPerfEvent, &[Perfmon, Bpf, SysPtrace, Syslog, DacReadSearch, CheckpointRestore]),
             (CreateMap, &[Bpf, Perfmon, SysPtrace, Syslog, DacReadSearch, CheckpointRestore]),
@@ -178,7 +180,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn only_what_is_missing_is_asked_for() {
+    fn only_missing_capabilities_are_granted() {
         for left_out in [Bpf, Perfmon] {
             let rest: Vec<_> = NEARLY_ALL.into_iter().filter(|capability| *capability != left_out).collect();
             let remedy = root_with(&rest).remedy(ErrorKind::PermissionDenied(LoadProgram));
@@ -211,7 +213,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_user_who_is_not_root_becomes_it_where_root_has_what_is_missing() {
+    fn root_is_the_remedy_if_it_has_the_missing_capabilities() {
         let user = Situation { euid: 1000, capabilities: [].into_iter().collect(), ..root_with(&NEARLY_ALL) };
         let kind = ErrorKind::PermissionDenied(OpenPerfEvent);
         assert_eq!(user.remedy(kind), Some(Remedy::RunAsRoot));
@@ -231,7 +233,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn with_every_capability_there_somebody_else_refused() {
+    fn with_all_capabilities_another_mechanism_refused() {
         let kind = ErrorKind::PermissionDenied(LoadProgram);
         let all = root_with(&NEARLY_ALL);
         assert_eq!(all.remedy(kind), Some(Remedy::AskSecurityModule));
@@ -243,11 +245,11 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_missing_ability_is_the_kernels() {
+    fn a_missing_kernel_feature_needs_another_kernel() {
         let recent = root_with(&NEARLY_ALL);
         assert_eq!(recent.remedy(ErrorKind::Unsupported), None);
         let typeless = Situation { btf: false, ..recent };
-        assert_eq!(typeless.remedy(ErrorKind::Unsupported), Some(Remedy::KernelWithTypes));
+        assert_eq!(typeless.remedy(ErrorKind::Unsupported), Some(Remedy::KernelWithBtf));
         let old = Situation { kernel: KernelRelease { major: 4, minor: 19 }, ..typeless };
         assert_eq!(old.remedy(ErrorKind::Unsupported), Some(Remedy::NewerKernel));
     }
@@ -258,13 +260,14 @@ pub(super) mod tests {
         assert_eq!(outside.remedy(ErrorKind::NoSuchTarget), None);
         let inside = Situation { in_pid_namespace: true, ..outside };
         assert_eq!(inside.remedy(ErrorKind::NoSuchTarget), Some(Remedy::SharePidNamespace));
+        assert_eq!(inside.remedy(ErrorKind::NoSuchFile), None);
         let foreign = Situation { proc_is_own: false, ..inside };
         assert_eq!(foreign.remedy(ErrorKind::NoSuchTarget), Some(Remedy::MountProc));
     }
 
     #[test]
-    fn mistakes_of_the_user_have_no_remedy_here() {
-        for kind in [ErrorKind::InvalidInput, ErrorKind::InvalidData, ErrorKind::Io] {
+    fn errors_of_the_user_have_no_remedy() {
+        for kind in [ErrorKind::InvalidInput, ErrorKind::NoSuchFile, ErrorKind::InvalidData, ErrorKind::Io] {
             assert_eq!(root_with(&[]).remedy(kind), None);
         }
     }

@@ -1,14 +1,13 @@
-//! Settings of the kernel, and the surroundings of this process: namespaces, cgroups, filters.
+//! Checks of sysctls, namespaces, cgroups, seccomp filters and lockdown.
 
 use super::{Finding, Remedy, Situation, ability::KERNEL_STRUCTURES, remedy::KPTR_RESTRICT_FOR_SYSLOG};
 use crate::sys::capability::Capability;
 use profiler_processes::cgroup::{MountedVersions, mounted_versions};
 
-/// The kernel's own default of `kernel.perf_event_max_stack`.
+/// The kernel's default of `kernel.perf_event_max_stack`.
 const DEFAULT_MAX_STACK: i64 = 127;
 
-/// The kernel's own default of `kernel.perf_event_max_sample_rate`, and the frequency used unless another is
-/// asked for.
+/// The kernel's default of `kernel.perf_event_max_sample_rate`, and the default sampling frequency.
 const DEFAULT_MAX_SAMPLE_RATE_HZ: i64 = 100_000;
 const DEFAULT_FREQUENCY_HZ: i64 = 99;
 
@@ -78,7 +77,7 @@ fn max_sample_rate(situation: &Situation) -> Finding {
     Finding::degraded(NAME, observed, "sampling at 99 Hz", remedy)
 }
 
-/// The limit alone decides nothing: whether the maps fit is seen when they are made.
+/// The limit alone is no problem: whether the maps fit is known when they are created.
 fn locked_memory(situation: &Situation) -> Finding {
     const KIB: u64 = 1 << 10;
     let limit = match situation.locked_memory_limit_bytes {
@@ -121,12 +120,12 @@ fn cgroups(mounted: MountedVersions) -> Finding {
         MountedVersions { v1: true, v2: false } => Finding::ok(NAME, "version 1"),
         MountedVersions { v1: false, v2: true } => Finding::ok(NAME, "version 2"),
         MountedVersions { v1: false, v2: false } => {
-            Finding::degraded(NAME, "not mounted here", "`--cgroup`", Remedy::MountCgroups)
+            Finding::degraded(NAME, "not mounted here", "sampling of a cgroup", Remedy::MountCgroups)
         }
     }
 }
 
-/// A filter alone decides nothing: what it refuses is seen when it is tried.
+/// A filter alone is no problem: the other checks show what it refuses.
 fn seccomp(situation: &Situation) -> Finding {
     Finding::ok("seccomp", if situation.seccomp_filter { "a filter" } else { "off" })
 }
@@ -159,11 +158,11 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_allow_everything_are_ok() {
+    fn permissive_settings_are_ok() {
         let situation = Situation {
             perf_event_max_stack: Some(127),
             perf_event_max_sample_rate_hz: Some(100_000),
-            ..root_with(&Capability::ALL)
+            ..root_with(Capability::ALL)
         };
         for finding in findings(&situation).iter().filter(|finding| finding.name != "cgroups") {
             assert_eq!(remedy_of(finding), (Status::Ok, None), "{finding:?}");
@@ -171,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn each_setting_that_costs_something_names_its_sysctl() {
+    fn each_restrictive_setting_names_its_sysctl() {
         let situation = Situation {
             perf_event_paranoid: Some(4),
             kptr_restrict: Some(2),
@@ -190,18 +189,18 @@ mod tests {
     }
 
     #[test]
-    fn an_administrator_may_be_watched_by_a_paranoid_kernel() {
+    fn sys_admin_overrides_a_paranoid_kernel() {
         let situation = Situation { perf_event_paranoid: Some(4), ..root_with(&[Capability::SysAdmin]) };
         assert_eq!(paranoid(&situation).status, Status::Ok);
     }
 
     #[test]
-    fn namespaces_say_what_they_hide() {
+    fn nested_namespaces_have_a_remedy() {
         let nested = Situation {
             in_pid_namespace: true,
             in_user_namespace: true,
             proc_is_own: false,
-            ..root_with(&Capability::ALL)
+            ..root_with(Capability::ALL)
         };
         assert_eq!(remedy_of(&pid_namespace(&nested)), (Status::Degraded, Some(Remedy::SharePidNamespace)));
         assert_eq!(remedy_of(&user_namespace(&nested)), (Status::Missing, Some(Remedy::LeaveUserNamespace)));
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroups_are_of_one_version_or_both() {
+    fn the_cgroup_versions_are_listed() {
         let seen = |v1, v2| cgroups(MountedVersions { v1, v2 });
         assert_eq!(seen(true, true).observed, "version 1 and 2");
         assert_eq!(seen(false, true).observed, "version 2");
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn locked_memory_is_told_with_its_unit() {
+    fn the_locked_memory_limit_has_its_unit() {
         let limited = Situation { locked_memory_limit_bytes: Some(64 << 10), ..root_with(&[]) };
         assert_eq!(locked_memory(&limited).observed, "64 KiB, BPF maps do not count");
         let old = Situation { kernel: KernelRelease { major: 5, minor: 10 }, ..limited };

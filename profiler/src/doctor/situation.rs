@@ -1,4 +1,4 @@
-//! The facts about this process and this kernel that decide what is allowed.
+//! Facts about the process and the kernel that decide which operations are permitted.
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
@@ -16,31 +16,31 @@ const MAPS_NOT_LOCKED: KernelRelease = KernelRelease { major: 5, minor: 11 };
 /// The lowest `kernel.perf_event_paranoid` at which Debian's and Ubuntu's kernels refuse `CAP_PERFMON`.
 pub(super) const PARANOID_NEEDS_ADMIN: i64 = 3;
 
-/// The facts about this process and this kernel that decide what is allowed.
+/// Facts about the process and the kernel that decide which operations are permitted.
 ///
-/// The default is a kernel of which nothing is known, and no privilege.
+/// The default is an unknown kernel and no privilege.
 #[non_exhaustive]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Situation {
-    /// What `uname -r` shows.
+    /// The release of the kernel (`uname -r`).
     pub kernel: KernelRelease,
     /// Effective user.
     pub euid: u32,
     /// Effective capabilities. In a user namespace they count only inside it: see [`has`](Self::has).
     pub capabilities: Capabilities,
-    /// The capabilities that this process could have as root.
+    /// The bounding set: the capabilities that this process can have as root.
     pub bounding: Capabilities,
     /// Whether the process is inside a user namespace.
     pub in_user_namespace: bool,
-    /// Whether the process is inside a pid namespace.
+    /// Whether the process is inside a nested PID namespace.
     pub in_pid_namespace: bool,
-    /// Whether `/proc` shows the process under the id that it has.
+    /// Whether `/proc` belongs to the process's PID namespace.
     pub proc_is_own: bool,
     /// Whether a seccomp filter decides on system calls.
     pub seccomp_filter: bool,
     /// Whether the kernel is locked down to confidentiality (kernel_lockdown(7)).
     pub locked_down: bool,
-    /// Whether the kernel shows its types.
+    /// Whether the kernel has BTF.
     pub btf: bool,
     /// The soft limit on locked memory; `None` is no limit.
     pub locked_memory_limit_bytes: Option<u64>,
@@ -56,7 +56,7 @@ pub struct Situation {
     pub unprivileged_bpf_disabled: Option<i64>,
 }
 
-/// The part of a kernel's release that says what it can do.
+/// Major and minor version of a kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KernelRelease {
     /// The 6 of 6.18.
@@ -66,7 +66,7 @@ pub struct KernelRelease {
 }
 
 impl KernelRelease {
-    /// Reads what `uname -r` shows: `6.18.44-cloud-amd64`. Nothing known is 0.0.
+    /// Parses the output of `uname -r`, `6.18.44-cloud-amd64`; 0.0 if it has no version.
     fn parse(release: &str) -> Self {
         let mut numbers =
             release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse().ok());
@@ -75,7 +75,7 @@ impl KernelRelease {
 }
 
 impl Situation {
-    /// The situation of this process. What cannot be read is as in the default.
+    /// The situation of this process. Facts that cannot be read have their default.
     #[must_use]
     pub fn current() -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -102,19 +102,19 @@ impl Situation {
         }
     }
 
-    /// Whether a capability is there and counts for the whole machine.
+    /// Whether the process has a capability that is effective in the initial user namespace.
     #[must_use]
     pub fn has(&self, capability: Capability) -> bool {
         !self.in_user_namespace && self.capabilities.has(capability)
     }
 
-    /// Whether `CAP_PERFMON` is not enough for perf events here.
+    /// Whether perf events need `CAP_SYS_ADMIN`, not only `CAP_PERFMON`.
     #[must_use]
     pub fn is_very_paranoid(&self) -> bool {
         self.perf_event_paranoid.is_some_and(|level| level >= PARANOID_NEEDS_ADMIN)
     }
 
-    /// Whether the limit on locked memory decides how large BPF maps can be.
+    /// Whether the limit on locked memory applies to BPF maps.
     #[must_use]
     pub fn maps_are_locked_memory(&self) -> bool {
         self.kernel < MAPS_NOT_LOCKED && self.locked_memory_limit_bytes.is_some()

@@ -1,7 +1,7 @@
-//! The format of a capture: what came from the kernel, and beside it a copy of what was read from `/proc`.
+//! The format of a capture: the records of the kernel and copies of the files read from `/proc`, for replay.
 //!
 //! A capture is a directory. `events.jsonl` holds one JSON value a line: first [`Capture`], then the batches in
-//! the order in which they were read. `proc/` has the shape of `/proc` and holds what was read there.
+//! the order in which they were read. `proc/` has the structure of `/proc` and contains the files that were read.
 
 use std::{
     fs::{self, File},
@@ -14,17 +14,17 @@ use serde::{Deserialize, Serialize};
 use super::{Batch, KernelCounts};
 use crate::error::{Error, ErrorKind, Operation, Result};
 
-/// The version this program writes. A reader refuses what is newer.
+/// The version of the format that is written. Newer versions are refused.
 pub(crate) const VERSION: u32 = 1;
 
-/// The most that is read of a capture's events.
+/// The most bytes that are read of a capture's events.
 const MAX_EVENTS_BYTES: u64 = 4 << 30;
-/// The longest line: a batch holds at most what fits into the ring buffers.
+/// The most bytes of a line: a batch holds at most the contents of the ring buffers.
 const MAX_LINE_BYTES: u64 = 1 << 30;
 
 const EVENTS: &str = "events.jsonl";
 
-/// What a capture says of itself: its first line.
+/// The metadata of a capture: its first line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Capture {
     pub(crate) version: u32,
@@ -39,31 +39,31 @@ pub(crate) struct Capture {
     /// Nanoseconds since 1970-01-01 UTC.
     pub(crate) started_unix_ns: u64,
     pub(crate) counts: KernelCounts,
-    /// Processes whose mappings were read before sampling began, so that all events came later.
+    /// Processes whose mappings were read before sampling began; all sideband events are later.
     #[serde(default)]
     pub(crate) expected: Vec<u32>,
 }
 
-/// Where a capture keeps its copy of `/proc`.
+/// The directory with the copies of files of `/proc`.
 pub(crate) fn proc_directory(capture: &Path) -> PathBuf {
     capture.join("proc")
 }
 
-/// Collects batches while sampling and writes them at the end, when the first line is known.
+/// Writes batches to a temporary file, and at the end the metadata followed by the batches.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     directory: PathBuf,
     lines: BufWriter<File>,
-    scratch: PathBuf,
+    partial: PathBuf,
 }
 
 impl Recorder {
     /// Creates the directory.
     pub(crate) fn create(directory: &Path) -> Result<Self> {
         fs::create_dir_all(proc_directory(directory)).map_err(|error| failed(directory, error))?;
-        let scratch = directory.join("events.partial");
-        let lines = BufWriter::new(File::create(&scratch).map_err(|error| failed(&scratch, error))?);
-        Ok(Self { directory: directory.to_owned(), lines, scratch })
+        let partial = directory.join("events.partial");
+        let lines = BufWriter::new(File::create(&partial).map_err(|error| failed(&partial, error))?);
+        Ok(Self { directory: directory.to_owned(), lines, partial })
     }
 
     /// Adds a batch.
@@ -71,19 +71,19 @@ impl Recorder {
         if batch.is_empty() {
             return Ok(());
         }
-        write_line(&mut self.lines, batch).map_err(|error| failed(&self.scratch, error))
+        write_line(&mut self.lines, batch).map_err(|error| failed(&self.partial, error))
     }
 
-    /// Writes the first line, and the batches behind it.
+    /// Writes the metadata and the batches to the final file.
     pub(crate) fn finish(mut self, capture: &Capture) -> Result<()> {
         let path = self.directory.join(EVENTS);
         let mut write = || -> std::io::Result<()> {
             self.lines.flush()?;
             let mut file = BufWriter::new(File::create(&path)?);
             write_line(&mut file, capture)?;
-            std::io::copy(&mut File::open(&self.scratch)?, &mut file)?;
+            std::io::copy(&mut File::open(&self.partial)?, &mut file)?;
             file.flush()?;
-            fs::remove_file(&self.scratch)
+            fs::remove_file(&self.partial)
         };
         write().map_err(|error| failed(&path, error))
     }
@@ -93,11 +93,7 @@ impl Recorder {
 pub(crate) fn read(directory: &Path) -> Result<(Capture, Vec<Batch>)> {
     let path = directory.join(EVENTS);
     let file = File::open(&path).map_err(|error| {
-        Error::from_io(
-            Operation::OpenTargetFile,
-            format!("failed to open the capture `{}`", path.display()),
-            error,
-        )
+        Error::from_io(Operation::OpenFile, format!("failed to open the capture `{}`", path.display()), error)
     })?;
     parse(BufReader::new(file.take(MAX_EVENTS_BYTES))).map_err(|error| {
         Error::with_source(error.kind(), format!("failed to read `{}`", path.display()), error)
@@ -112,8 +108,10 @@ pub(crate) fn parse(mut text: impl BufRead) -> Result<(Capture, Vec<Batch>)> {
     }
     let capture: Capture = from_json(&line)?;
     if capture.version > VERSION {
-        let message =
-            format!("the capture has version {}, this program knows up to {VERSION}", capture.version);
+        let message = format!(
+            "the capture has version {}, this program reads up to version {VERSION}",
+            capture.version
+        );
         return Err(Error::new(ErrorKind::InvalidData, message));
     }
     let mut batches = Vec::new();
@@ -132,8 +130,9 @@ fn next_line(text: &mut impl BufRead, line: &mut Vec<u8>) -> Result<bool> {
 }
 
 fn from_json<'a, T: Deserialize<'a>>(line: &'a [u8]) -> Result<T> {
-    serde_json::from_slice(line)
-        .map_err(|error| Error::with_source(ErrorKind::InvalidData, "a line is not what it should be", error))
+    serde_json::from_slice(line).map_err(|error| {
+        Error::with_source(ErrorKind::InvalidData, "a line of the capture is malformed", error)
+    })
 }
 
 fn write_line(to: &mut impl Write, value: &impl Serialize) -> std::io::Result<()> {
@@ -171,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_is_what_is_read() {
+    fn a_recorded_capture_reads_back_equal() {
         let directory = tempfile::tempdir().unwrap();
         let mut recorder = Recorder::create(directory.path()).unwrap();
         recorder.record(&batch()).unwrap();
@@ -183,27 +182,27 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_version_is_refused_by_its_number() {
+    fn a_newer_version_is_refused_and_named() {
         let line = serde_json::to_string(&Capture { version: 99, ..Capture::default() }).unwrap();
         let error = parse(line.as_bytes()).unwrap_err();
         assert!(error.to_string().contains("version 99"));
     }
 
     #[test]
-    fn truncated_and_hostile_text_is_an_error() {
+    fn truncated_and_malformed_captures_are_errors() {
         let whole = format!(
             "{}\n{}\n",
             serde_json::to_string(&Capture::default()).unwrap(),
             serde_json::to_string(&batch()).unwrap()
         );
-        let mut read_in_full = 0;
+        let mut complete_batches = 0;
         for end in 0..=whole.len() {
             if let Ok((_, batches)) = parse(&whole.as_bytes()[..end]) {
-                read_in_full += batches.len();
+                complete_batches += batches.len();
             }
         }
         // With and without the last line break.
-        assert_eq!(read_in_full, 2);
+        assert_eq!(complete_batches, 2);
         assert!(parse(&b"\xff\xfe{}"[..]).is_err());
     }
 }

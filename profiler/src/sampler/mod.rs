@@ -1,23 +1,25 @@
 //! Sources of samples and sideband events: the BPF programs, or a recorded capture.
 
+#[cfg(feature = "capture")]
 pub(crate) mod capture;
 pub(crate) mod ebpf;
+#[cfg(feature = "capture")]
 pub(crate) mod replay;
 
 use std::{borrow::Cow, path::PathBuf, time::Duration};
 
+use profiler_addresses::RuntimeAddress;
 use profiler_common::{COMM_BYTES, FrameFlags, unwind::StackEndReason};
-use serde::{Deserialize, Serialize};
+use profiler_processes::SidebandEvent;
 
 use crate::error::Result;
-use profiler_addresses::RuntimeAddress;
-use profiler_processes::SidebandEvent;
 
 /// The id of a captured stack; `None` is no stack on that side.
 pub(crate) type RawStackId = Option<std::num::NonZeroU64>;
 
 /// A sample as it was taken: stacks by id.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "capture", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct RawSample {
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub(crate) time_ns: u64,
@@ -31,7 +33,8 @@ pub(crate) struct RawSample {
 }
 
 /// A thread's name, padded with NUL.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "capture", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Comm(pub(crate) [u8; COMM_BYTES]);
 
 impl Comm {
@@ -43,16 +46,17 @@ impl Comm {
 }
 
 /// A captured stack: sent once, named by id from then on.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "capture", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct RawStack {
     pub(crate) id: RawStackId,
     /// Leaf first. Those of an unwound stack carry [`FrameFlags`].
     pub(crate) addresses: Vec<u64>,
     /// `bpf_get_stack` reached its depth limit.
-    #[serde(rename = "cut")]
+    #[cfg_attr(feature = "capture", serde(rename = "cut"))]
     pub(crate) is_truncated: bool,
     /// The number of the [`StackEndReason`] of an unwound stack; 0 for a stack of `bpf_get_stack`.
-    #[serde(default, rename = "walk_end")]
+    #[cfg_attr(feature = "capture", serde(default, rename = "walk_end"))]
     pub(crate) end_reason: u8,
 }
 
@@ -110,7 +114,8 @@ impl RawStack {
 }
 
 /// What one read of a source returns.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "capture", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Batch {
     /// Stacks that are new.
     pub(crate) stacks: Vec<RawStack>,
@@ -119,7 +124,7 @@ pub(crate) struct Batch {
     /// Sideband events, by time. All events before a sample of this batch are here or in an earlier batch.
     pub(crate) events: Vec<SidebandEvent>,
     /// Processes whose mappings in the unwind maps are missing or stale.
-    #[serde(skip)]
+    #[cfg_attr(feature = "capture", serde(skip))]
     pub(crate) stale_mappings: Vec<u32>,
     /// Records of samples and stacks that could not be decoded.
     pub(crate) undecodable: u64,
@@ -151,7 +156,8 @@ impl Batch {
 }
 
 /// The counters of the BPF programs since the start, summed over all CPUs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "capture", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct KernelCounts {
     pub(crate) target_ticks: u64,
     pub(crate) lost_ring_buffer: u64,

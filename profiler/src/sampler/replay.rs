@@ -1,4 +1,4 @@
-//! A recorded capture as a source of samples: the whole user-space pipeline without root and without a kernel.
+//! A recorded capture as a source of samples, for the user-space pipeline without privileges.
 
 use std::{collections::VecDeque, path::Path, time::Duration};
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::error::Result;
 
-/// Samples from a capture, batch by batch as they came.
+/// Returns the batches of a capture in their order.
 #[derive(Debug)]
 pub(crate) struct ReplaySource {
     capture: Capture,
@@ -22,7 +22,7 @@ impl ReplaySource {
         Ok(Self { capture, batches: batches.into() })
     }
 
-    /// What the capture says of itself.
+    /// The metadata of the capture.
     pub(crate) fn capture(&self) -> &Capture {
         &self.capture
     }

@@ -1,11 +1,13 @@
-//! The running thing: a reader thread that empties the kernel's buffers, and a pipeline thread that names.
+//! A running session: a reader thread drains the kernel's ring buffers, a pipeline thread symbolizes and builds profiles.
 
-mod assembly;
-mod launcher;
-mod outbox;
-mod pace;
+mod batch_queue;
+#[cfg(feature = "capture")]
+mod capture;
 mod pipeline;
+mod polling_interval;
+mod pre_exec;
 mod priority;
+mod profile_assembler;
 mod reader;
 mod start;
 mod target;
@@ -22,27 +24,29 @@ use std::{
     time::{Duration, Instant},
 };
 
+use profiler_profile::{Cost, Header, Profile};
+use profiler_symbolize::symbol_server::{Download, SymbolServers};
 use rustix::event::{PollFd, PollFlags, poll};
 
 pub(crate) use self::start::{Settings, start};
 pub use self::target::Target;
-use self::target::Watched;
+use self::target::TargetWatch;
 use crate::{
     error::{Error, ErrorKind, Result},
     sys::usage::cpu_time,
 };
-use profiler_profile::{Cost, Header, Profile};
-use profiler_symbolize::symbol_server::{Download, SymbolServers};
 
-/// A running session. Dropped, it detaches and leaves nothing behind.
+/// A running session. Dropping it detaches the BPF programs and removes everything that it has created.
 ///
 /// ```no_run
+/// # #[cfg(feature = "formats")] {
 /// use std::time::Duration;
-/// use profiler::{Format, Profiler, Target};
+/// use profiler::{Format, Profiler, Target, WriteFormat as _};
 ///
 /// let session = Profiler::builder().target(Target::Pid(1234)).build()?.start()?;
 /// let profile = session.run_for(Duration::from_secs(10))?;
 /// profile.write(Format::Folded, std::io::stdout().lock())?;
+/// # }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
@@ -51,53 +55,54 @@ pub struct Session {
     requests: Sender<Request>,
     reader: Option<JoinHandle<()>>,
     pipeline: Option<JoinHandle<()>>,
-    watched: Watched,
+    watch: TargetWatch,
     command: Option<std::process::Child>,
     servers: Option<Arc<SymbolServers>>,
     header: Header,
     started: Instant,
 }
 
-/// What the threads of a session share.
+/// State that the threads of a session share.
 #[derive(Debug)]
 struct Shared {
-    /// Wakes the reader: it is asked for something.
+    /// Wakes the reader for a request.
     reader_waker: Arc<OwnedFd>,
-    /// Wakes who waits for the end.
+    /// Wakes [`Session::wait`].
     end_waker: OwnedFd,
     stop: AtomicBool,
     exhausted: AtomicBool,
     samples: AtomicU64,
     lost: AtomicU64,
-    /// What went wrong in a thread.
+    /// The first error of a thread.
     failure: Mutex<Option<Error>>,
 }
 
-/// What the reader is asked for.
+/// A request for a profile.
 #[derive(Debug)]
 struct Request {
     header: Header,
     is_last: bool,
-    /// Whether a [`Stopper`] has ended sampling: who uses it once more does not want to wait for names.
+    /// Whether a [`Stopper`] had ended sampling before the request: using it again skips waiting for symbols.
     was_stopped: bool,
     reply: Sender<Profile>,
 }
 
-/// Why waiting came to an end.
+/// Why [`Session::wait`] returned.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// The time is over.
+    /// The time limit was reached.
     Elapsed,
-    /// The target, or the command that was started, has ended.
+    /// The target process, or the command that was started, has exited.
     TargetExited,
-    /// A [`Stopper`] said so.
+    /// A [`Stopper`] was used.
     Stopped,
-    /// A capture was replayed to its end, or sampling failed: [`Session::stop`] tells.
+    /// A capture was replayed to its end, or sampling failed, which [`Session::stop`] reports.
     Exhausted,
 }
 
-/// What a session has so far.
+/// Counts of samples since the start of a session.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Samples taken.
@@ -106,28 +111,28 @@ pub struct Progress {
     pub lost: u64,
 }
 
-/// What a session downloads from symbol servers, to look at from another thread while the session ends.
+/// Shows downloads from symbol servers to another thread while the session ends.
 #[derive(Clone, Debug)]
 pub struct Downloads {
     servers: Arc<SymbolServers>,
 }
 
 impl Downloads {
-    /// What is downloaded right now.
+    /// The download in progress.
     #[must_use]
     pub fn current(&self) -> Option<Download> {
         self.servers.download()
     }
 }
 
-/// Ends the waiting of a session from another thread or a signal handler's thread.
+/// Ends [`Session::wait`] from another thread.
 #[derive(Clone, Debug)]
 pub struct Stopper {
     shared: Arc<Shared>,
 }
 
 impl Stopper {
-    /// Ends it.
+    /// Makes [`Session::wait`] return [`Ended::Stopped`].
     pub fn stop(&self) {
         self.shared.stop.store(true, Ordering::Release);
         wake(&self.shared.end_waker);
@@ -135,25 +140,25 @@ impl Stopper {
 }
 
 impl Session {
-    /// Samples for a time, or until the target ends, and stops.
+    /// Samples for `duration`, or until the target exits, and stops.
     ///
     /// # Errors
-    /// What went wrong while sampling.
+    /// The first error of a thread of the session.
     pub fn run_for(mut self, duration: Duration) -> Result<Profile> {
         self.wait(Some(duration));
         self.stop()
     }
 
-    /// Samples until the target ends or a [`Stopper`] says so, and stops.
+    /// Samples until the target exits or a [`Stopper`] is used, and stops.
     ///
     /// # Errors
-    /// What went wrong while sampling.
+    /// The first error of a thread of the session.
     pub fn run(mut self) -> Result<Profile> {
         self.wait(None);
         self.stop()
     }
 
-    /// Waits for the end of the time, of the target, or for a [`Stopper`].
+    /// Waits for the time limit, the exit of the target, or a [`Stopper`], whichever comes first.
     pub fn wait(&mut self, limit: Option<Duration>) -> Ended {
         let deadline = limit.map(|limit| Instant::now() + limit);
         loop {
@@ -163,7 +168,7 @@ impl Session {
             if self.shared.exhausted.load(Ordering::Acquire) {
                 return Ended::Exhausted;
             }
-            if self.watched.have_all_ended() {
+            if self.watch.have_all_ended() {
                 return Ended::TargetExited;
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -174,32 +179,32 @@ impl Session {
         }
     }
 
-    /// Stops sampling and hands over the profile.
+    /// Stops sampling and returns the profile.
     ///
     /// # Errors
-    /// What went wrong while sampling.
+    /// The first error of a thread of the session.
     pub fn stop(mut self) -> Result<Profile> {
         self.profile(true)
     }
 
-    /// Waits for a time and hands over the profile of it; sampling goes on. The profiles of consecutive calls
-    /// hold each sample once.
+    /// Waits for `interval` and returns a profile of it; sampling continues. The profiles of consecutive calls contain
+    /// each sample once.
     ///
     /// # Errors
-    /// What went wrong while sampling.
+    /// The first error of a thread of the session.
     pub fn take_profile(&mut self, interval: Duration) -> Result<Profile> {
         self.wait(Some(interval));
         self.profile(false)
     }
 
-    /// Whether the target, or the command that was started, has ended: from then on
-    /// [`take_profile`](Self::take_profile) does not wait any more.
+    /// Whether the target, or the command that was started, has exited. From then on
+    /// [`take_profile`](Self::take_profile) returns at once.
     #[must_use]
     pub fn target_has_ended(&self) -> bool {
-        self.watched.have_all_ended()
+        self.watch.have_all_ended()
     }
 
-    /// What there is so far.
+    /// The number of samples so far.
     #[must_use]
     pub fn progress(&self) -> Progress {
         Progress {
@@ -208,20 +213,20 @@ impl Session {
         }
     }
 
-    /// How long it has been sampling.
+    /// The time since sampling began.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// A handle that ends [`wait`](Self::wait) from elsewhere.
+    /// A handle that ends [`wait`](Self::wait) from another thread.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper { shared: Arc::clone(&self.shared) }
     }
 
-    /// What is downloaded, where symbol servers may be asked: the end of the session waits for it, for half a minute
-    /// at most, or until a [`Stopper`] is used then.
+    /// Downloads from symbol servers; `None` if no symbol server is configured. [`stop`](Self::stop) waits for them,
+    /// at most half a minute, or until a [`Stopper`] is used meanwhile.
     #[must_use]
     pub fn downloads(&self) -> Option<Downloads> {
         self.servers.clone().map(|servers| Downloads { servers })
@@ -233,34 +238,34 @@ impl Session {
         self.command.as_ref().map(std::process::Child::id)
     }
 
-    /// Takes the command that was started out of the session, to wait for its end after sampling.
+    /// Takes the process of the command out of the session, to wait for its exit after sampling.
     pub fn take_command(&mut self) -> Option<std::process::Child> {
         self.command.take()
     }
 
-    /// Sleeps until something may have ended.
+    /// Sleeps until one of the conditions of [`wait`](Self::wait) may hold.
     fn sleep(&self, left: Option<Duration>) {
-        let limit = match (left, self.watched.look_again_after()) {
-            (Some(left), Some(look)) => Some(left.min(look)),
-            (left, look) => left.or(look),
+        let limit = match (left, self.watch.poll_interval()) {
+            (Some(left), Some(interval)) => Some(left.min(interval)),
+            (left, interval) => left.or(interval),
         };
         let mut fds: Vec<PollFd<'_>> =
-            self.watched.pidfds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+            self.watch.pidfds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         fds.push(PollFd::new(&self.shared.end_waker, PollFlags::IN));
         let timeout = limit.and_then(|limit| rustix::event::Timespec::try_from(limit).ok());
-        // Early or late, the caller looks again.
+        // The caller checks its conditions again after any outcome.
         let _ = poll(&mut fds, timeout.as_ref());
     }
 
     fn profile(&mut self, is_last: bool) -> Result<Profile> {
-        let (reply, answer) = channel();
+        let (reply, profile) = channel();
         let was_stopped = self.shared.stop.load(Ordering::Acquire);
         let request = Request { header: self.header.clone(), is_last, was_stopped, reply };
         if is_last {
             // `cargo xtask bench` reads this line.
             log::debug!("sampling ends");
         }
-        let profile = self.ask(request, &answer);
+        let profile = self.request_profile(request, &profile);
         if is_last {
             self.join();
         }
@@ -269,14 +274,14 @@ impl Session {
         }
         let mut profile = profile
             .ok_or_else(|| Error::new(ErrorKind::Io, "the session's threads ended without a profile"))?;
-        profile.set_cost(cost());
+        profile.set_cost(process_cost());
         Ok(profile)
     }
 
-    fn ask(&self, request: Request, answer: &Receiver<Profile>) -> Option<Profile> {
+    fn request_profile(&self, request: Request, reply: &Receiver<Profile>) -> Option<Profile> {
         self.requests.send(request).ok()?;
         wake(&self.shared.reader_waker);
-        answer.recv().ok()
+        reply.recv().ok()
     }
 
     fn join(&mut self) {
@@ -291,7 +296,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         let (requests, _) = channel();
-        // Without a sender of requests the reader ends, and the pipeline with it.
+        // The reader ends when no sender of requests is left, and the pipeline after it.
         self.requests = requests;
         wake(&self.shared.reader_waker);
         self.join();
@@ -301,8 +306,8 @@ impl Drop for Session {
 impl Shared {
     fn new() -> Result<Self> {
         Ok(Self {
-            reader_waker: Arc::new(waker()?),
-            end_waker: waker()?,
+            reader_waker: Arc::new(new_waker()?),
+            end_waker: new_waker()?,
             stop: AtomicBool::new(false),
             exhausted: AtomicBool::new(false),
             samples: AtomicU64::new(0),
@@ -311,8 +316,8 @@ impl Shared {
         })
     }
 
-    /// There will be no more samples.
-    fn exhaust(&self) {
+    /// Reports that no more samples will come.
+    fn set_exhausted(&self) {
         self.exhausted.store(true, Ordering::Release);
         wake(&self.end_waker);
     }
@@ -329,27 +334,27 @@ impl Shared {
     }
 }
 
-fn waker() -> Result<OwnedFd> {
+fn new_waker() -> Result<OwnedFd> {
     use rustix::event::{EventfdFlags, eventfd};
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
         .map_err(|error| Error::with_source(ErrorKind::Io, "failed to create an eventfd", error))
 }
 
 fn wake(waker: &OwnedFd) {
-    // A full counter has already woken everybody.
+    // A write fails only if the counter is full; then the wake-up is already pending.
     let _ = rustix::io::write(waker, &1_u64.to_ne_bytes());
 }
 
-/// Takes the wake-ups back, so that the next wait waits again.
-fn calm(waker: &OwnedFd) {
+/// Resets pending wake-ups, so that the next poll blocks.
+fn reset_waker(waker: &OwnedFd) {
     let mut count = [0; 8];
     let _ = rustix::io::read(waker, &mut count);
 }
 
-/// What the profiler's process has used since it began.
-fn cost() -> Cost {
+/// The resources that the profiler's process has used since its start.
+fn process_cost() -> Cost {
     let cpu = cpu_time();
-    // The peak is read from /proc: getrusage(2) inherits it from whoever started this program.
+    // Not from getrusage(2), whose peak is inherited through fork and exec.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     Cost {
         bpf_run_time_ns: 0,
@@ -371,8 +376,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cost_of_this_process_is_known() {
-        let cost = cost();
+    fn the_cost_of_this_process_is_measured() {
+        let cost = process_cost();
         assert!(cost.peak_memory_bytes > 1 << 20);
         assert_eq!(peak_memory_bytes("VmHWM:\t    12 kB\n"), 12 * 1024);
         assert_eq!(peak_memory_bytes(""), 0);

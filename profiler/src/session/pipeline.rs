@@ -1,142 +1,161 @@
-//! From batches to a profile: the part of a session that knows processes and names.
+//! Turns batches into profiles: follows the processes, symbolizes stacks and accounts for every sample.
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{
-    assembly::{Assembly, Sides},
-    launcher::Launcher,
-};
-use crate::{
-    error::Result,
-    sampler::{
-        Batch, KernelCounts, RawSample, RawStack, RawStackId,
-        capture::{Capture, Recorder},
-    },
-};
 use profiler_processes::{ProcFs, ProcessFilter, ProcessTable};
 use profiler_profile::{Header, Loss, Profile};
 use profiler_symbolize::Symbolizer;
 
-/// How many distinct stacks are kept; each takes about 200 bytes.
+use super::{
+    pre_exec::PreExecFilter,
+    profile_assembler::{ProfileAssembler, SampleStacks},
+};
+#[cfg(feature = "capture")]
+use crate::sampler::capture::{Capture, Recorder};
+use crate::{
+    error::Result,
+    sampler::{Batch, KernelCounts, RawSample, RawStack, RawStackId},
+};
+
+/// The most distinct stacks that are kept; each takes about 200 bytes.
 const MAX_STACKS: usize = 512 * 1024;
 
-/// How many samples can wait for names until the profile is taken.
-const MAX_WAITING: usize = 8 << 20;
+/// The most samples that are deferred until the profile is taken, because symbols of their stacks may still arrive.
+const MAX_DEFERRED_SAMPLES: usize = 8 << 20;
 
-/// How often the files that runtimes write are looked at.
+/// The interval at which perf maps, jitdumps and diagnostics sockets are polled.
 const JIT_POLL_INTERVAL_NS: u64 = 100_000_000;
 
-/// Turns what comes from a source into profiles.
+/// Turns batches into profiles.
 pub(super) struct Pipeline {
     processes: ProcessTable,
-    /// Those that were asked before sampling began.
-    expected: Vec<u32>,
+    /// The processes whose mappings were read before sampling began.
+    prefetched_pids: Vec<u32>,
     symbolizer: Symbolizer,
     stacks: HashMap<RawStackId, RawStack>,
     has_user_stacks: bool,
-    assembly: Assembly,
-    waiting: Vec<RawSample>,
-    /// What executes the command, when that is the target.
-    launcher: Option<Launcher>,
+    assembler: ProfileAssembler,
+    deferred_samples: Vec<RawSample>,
+    /// For a target that is a command.
+    pre_exec_filter: Option<PreExecFilter>,
+    #[cfg(feature = "capture")]
     recorder: Option<Recorder>,
-    tally: Tally,
-    /// The zero of the times in the profile that is being made.
+    losses: IntervalLosses,
+    /// The zero of the times in the current profile, `CLOCK_MONOTONIC` nanoseconds.
     interval_started_ns: u64,
     next_jit_poll_ns: u64,
-    /// What the profiles that were taken before account for.
+    /// The counters that earlier profiles account for.
     accounted: KernelCounts,
 }
 
-/// What was counted on the way since the last profile.
+/// Losses on the user side since the last profile.
 #[derive(Debug, Default)]
-struct Tally {
+struct IntervalLosses {
     stack_table_full: u64,
     undecodable: u64,
     lost_events: u64,
 }
 
-/// What a profile covers.
+/// The interval that a profile covers.
 #[derive(Clone, Debug)]
 pub(super) struct Interval {
     pub(super) header: Header,
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub(super) ended_ns: u64,
     pub(super) counts: KernelCounts,
-    /// Whether sampling is over: then the kernel's count of ticks is final.
+    /// Whether sampling has stopped, which makes the kernel's count of ticks final.
     pub(super) is_last: bool,
 }
 
 impl Pipeline {
     pub(super) fn new(
         proc: Arc<ProcFs>,
-        interest: ProcessFilter,
+        filter: ProcessFilter,
         symbolizer: Symbolizer,
-        recorder: Option<Recorder>,
         has_user_stacks: bool,
     ) -> Self {
         Self {
-            processes: ProcessTable::new(proc, interest),
-            expected: Vec::new(),
+            processes: ProcessTable::new(proc, filter),
+            prefetched_pids: Vec::new(),
             symbolizer,
             stacks: HashMap::new(),
             has_user_stacks,
-            assembly: Assembly::new(has_user_stacks),
-            waiting: Vec::new(),
-            launcher: None,
-            recorder,
-            tally: Tally::default(),
+            assembler: ProfileAssembler::new(has_user_stacks),
+            deferred_samples: Vec::new(),
+            pre_exec_filter: None,
+            #[cfg(feature = "capture")]
+            recorder: None,
+            losses: IntervalLosses::default(),
             interval_started_ns: 0,
             next_jit_poll_ns: 0,
             accounted: KernelCounts::default(),
         }
     }
 
-    /// Asks these processes now, before they are sampled.
-    pub(super) fn expect(&mut self, pids: &[u32]) {
+    /// Saves everything that is processed into a capture.
+    #[cfg(feature = "capture")]
+    pub(super) fn record(&mut self, recorder: Recorder) {
+        self.recorder = Some(recorder);
+    }
+
+    /// Completes the capture, where one is recorded.
+    #[cfg(feature = "capture")]
+    pub(super) fn finish_recording(&mut self, capture: &Capture) -> Result<()> {
+        self.recorder.take().map_or(Ok(()), |recorder| recorder.finish(capture))
+    }
+
+    /// Reads the mappings of these processes before they are sampled.
+    pub(super) fn prefetch(&mut self, pids: &[u32]) {
         for pid in pids {
             self.processes.prefetch(*pid);
         }
-        self.expected.extend(pids);
+        self.prefetched_pids.extend(pids);
     }
 
-    /// The processes that were asked before they were sampled.
-    pub(super) fn expected(&self) -> &[u32] {
-        &self.expected
+    /// The processes whose mappings were read before sampling began.
+    #[cfg(feature = "capture")]
+    pub(super) fn prefetched_pids(&self) -> &[u32] {
+        &self.prefetched_pids
     }
 
-    /// The target is a command that this process will execute.
-    pub(super) fn expect_command(&mut self, pid: u32) {
-        self.launcher = Some(Launcher::new(pid));
+    /// Ignores samples of this process until its first exec.
+    pub(super) fn ignore_before_exec(&mut self, pid: u32) {
+        self.pre_exec_filter = Some(PreExecFilter::new(pid));
     }
 
-    /// What the kernel side counted, without what was not the target's.
-    pub(super) fn counts_of_target(&self, counts: KernelCounts) -> KernelCounts {
-        let ticks = self.launcher.as_ref().map_or(0, Launcher::ticks);
-        KernelCounts { target_ticks: counts.target_ticks.saturating_sub(ticks), ..counts }
+    /// The kernel's counters without the ticks that were ignored.
+    pub(super) fn target_counts(&self, counts: KernelCounts) -> KernelCounts {
+        let ignored_ticks = self.pre_exec_filter.as_ref().map_or(0, PreExecFilter::removed_ticks);
+        KernelCounts { target_ticks: counts.target_ticks.saturating_sub(ignored_ticks), ..counts }
     }
 
-    /// Sampling began at this time.
+    /// Sets the start of the first interval, `CLOCK_MONOTONIC` nanoseconds.
     pub(super) fn start(&mut self, started_ns: u64) {
         self.interval_started_ns = started_ns;
     }
 
-    /// Takes in what came from the source by `now_ns`.
-    pub(super) fn take_in(&mut self, mut batch: Batch, now_ns: u64) -> Result<()> {
-        if let Some(launcher) = &mut self.launcher {
-            launcher.take_out(&mut batch);
+    /// Processes a batch that was read at `now_ns`.
+    ///
+    /// # Errors
+    /// A capture that cannot be written.
+    pub(super) fn process(&mut self, mut batch: Batch, now_ns: u64) -> Result<()> {
+        if let Some(filter) = &mut self.pre_exec_filter {
+            filter.apply(&mut batch);
         }
         for event in std::mem::take(&mut batch.events) {
-            // What happens to others is not for a capture to tell.
+            // A capture holds no events of processes that are not sampled.
+            #[cfg(feature = "capture")]
             if self.recorder.is_some() && self.processes.is_relevant(&event) {
                 batch.events.push(event.clone());
             }
             self.processes.apply(event);
         }
+        #[cfg(feature = "capture")]
         if let Some(recorder) = &mut self.recorder {
             recorder.record(&batch)?;
         }
-        self.tally.undecodable += batch.undecodable;
-        self.tally.lost_events += batch.lost_events;
+        self.losses.undecodable += batch.undecodable;
+        self.losses.lost_events += batch.lost_events;
         for stack in batch.stacks {
             if self.stacks.len() < MAX_STACKS {
                 self.stacks.insert(stack.id, stack);
@@ -144,7 +163,7 @@ impl Pipeline {
         }
         let first_ns = batch.samples.first().map(|sample| sample.time_ns);
         for sample in batch.samples {
-            self.place(sample, false);
+            self.add_sample(sample, false);
         }
         if let Some(first_ns) = first_ns {
             self.processes.evict_unsampled(first_ns);
@@ -156,40 +175,40 @@ impl Pipeline {
         Ok(())
     }
 
-    /// The profile of all samples since the last one. The last of all waits for what is on its way, as long as
-    /// `may_wait`.
-    pub(super) fn finish(&mut self, interval: Interval, may_wait: &dyn Fn() -> bool) -> Profile {
+    /// The profile of all samples since the last one. The last profile waits for symbols that are still on their way,
+    /// as long as `may_wait` allows.
+    pub(super) fn finish_interval(&mut self, interval: Interval, may_wait: &dyn Fn() -> bool) -> Profile {
         self.symbolizer.settle_jit(&self.processes, interval.ended_ns, interval.is_last);
         if interval.is_last {
             self.symbolizer.wait_for_debug_files(may_wait);
         }
-        for sample in std::mem::take(&mut self.waiting) {
-            self.place(sample, true);
+        for sample in std::mem::take(&mut self.deferred_samples) {
+            self.add_sample(sample, true);
         }
-        let assembly = std::mem::replace(&mut self.assembly, Assembly::new(self.has_user_stacks));
-        let tally = std::mem::take(&mut self.tally);
+        let assembler = std::mem::replace(&mut self.assembler, ProfileAssembler::new(self.has_user_stacks));
+        let losses = std::mem::take(&mut self.losses);
         let started_ns = std::mem::replace(&mut self.interval_started_ns, interval.ended_ns);
-        let mut builder = assembly.finish(|key| self.processes.get(key));
+        let mut builder = assembler.finish(|key| self.processes.get(key));
         let ledger = builder.ledger_mut();
-        let lost = |now: u64, before: u64| now.saturating_sub(before);
+        let since = |now: u64, before: u64| now.saturating_sub(before);
         let counts = interval.counts;
         for (loss, count) in [
-            (Loss::RingBufferFull, lost(counts.lost_ring_buffer, self.accounted.lost_ring_buffer)),
-            (Loss::NoThreadId, lost(counts.lost_thread_id, self.accounted.lost_thread_id)),
-            (Loss::StackTableFull, tally.stack_table_full),
-            (Loss::Undecodable, tally.undecodable),
+            (Loss::RingBufferFull, since(counts.lost_ring_buffer, self.accounted.lost_ring_buffer)),
+            (Loss::NoThreadId, since(counts.lost_thread_id, self.accounted.lost_thread_id)),
+            (Loss::StackTableFull, losses.stack_table_full),
+            (Loss::Undecodable, losses.undecodable),
         ] {
             if count > 0 {
                 ledger.lost.insert(loss, count);
             }
         }
-        ledger.lost_process_events = tally.lost_events;
+        ledger.lost_process_events = losses.lost_events;
         ledger.malformed_jit_entries = self.symbolizer.malformed_jit_entries();
         ledger.dropped_runtime_events = self.symbolizer.dropped_runtime_events();
-        ledger.lost_children = lost(counts.lost_children, self.accounted.lost_children);
-        ledger.cost.bpf_run_time_ns = lost(counts.run_time_ns, self.accounted.run_time_ns);
+        ledger.lost_children = since(counts.lost_children, self.accounted.lost_children);
+        ledger.cost.bpf_run_time_ns = since(counts.run_time_ns, self.accounted.run_time_ns);
         if interval.is_last {
-            ledger.target_ticks = lost(counts.target_ticks, self.accounted.target_ticks);
+            ledger.target_ticks = since(counts.target_ticks, self.accounted.target_ticks);
         }
         let header = Header {
             duration_ns: interval.ended_ns.saturating_sub(started_ns),
@@ -197,6 +216,7 @@ impl Pipeline {
             ..interval.header
         };
         let profile = builder.finish(header);
+        #[cfg(feature = "capture")]
         if interval.is_last {
             self.symbolizer.capture_jit_names(&self.processes);
         }
@@ -208,47 +228,40 @@ impl Pipeline {
         profile
     }
 
-    /// Ends the recording of a capture, where there is one.
-    pub(super) fn finish_recording(&mut self, capture: &Capture) -> Result<()> {
-        match self.recorder.take() {
-            Some(recorder) => recorder.finish(capture),
-            None => Ok(()),
-        }
-    }
-
-    fn place(&mut self, sample: RawSample, names_are_complete: bool) {
-        let sides = Sides {
+    /// Adds a sample to the current profile, or defers it until all symbols are there.
+    fn add_sample(&mut self, sample: RawSample, symbols_are_complete: bool) {
+        let stacks = SampleStacks {
             kernel: sample.kernel_stack.and_then(|_| self.stacks.get(&sample.kernel_stack)),
             user: sample.user_stack.and_then(|_| self.stacks.get(&sample.user_stack)),
         };
-        let is_known = sides.kernel.is_some() == sample.kernel_stack.is_some()
-            && sides.user.is_some() == sample.user_stack.is_some();
-        if !is_known {
-            self.tally.stack_table_full += 1;
+        let are_known = stacks.kernel.is_some() == sample.kernel_stack.is_some()
+            && stacks.user.is_some() == sample.user_stack.is_some();
+        if !are_known {
+            self.losses.stack_table_full += 1;
             return;
         }
         let key = self.processes.process_of_sample(sample.pid, sample.time_ns, &sample.comm.text());
         let Some(process) = self.processes.get(key) else { return };
-        let is_placed = self.assembly.add(
+        let is_added = self.assembler.add(
             &mut self.symbolizer,
             process,
             &sample,
-            sides,
+            stacks,
             self.interval_started_ns,
-            names_are_complete,
+            symbols_are_complete,
         );
-        if is_placed {
+        if is_added {
             return;
         }
-        if self.waiting.len() < MAX_WAITING {
-            self.waiting.push(sample);
+        if self.deferred_samples.len() < MAX_DEFERRED_SAMPLES {
+            self.deferred_samples.push(sample);
         } else {
-            self.tally.stack_table_full += 1;
+            self.losses.stack_table_full += 1;
         }
     }
 }
 
-/// The ticks that a profile accounts for. Those still on their way while it was taken belong to the next.
+/// The ticks that a profile accounts for. Samples still in the ring buffer when it was taken belong to the next profile.
 fn accounted_ticks(profile: &Profile) -> u64 {
     profile.ledger().reported + profile.ledger().lost_total()
 }

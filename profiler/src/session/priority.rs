@@ -1,16 +1,16 @@
-//! Which threads go before the processes that are sampled.
+//! Raises the scheduling priority of the profiler's own threads.
 
 use rustix::process::{getpriority_process, setpriority_process};
 
-/// Steps of niceness, as sched(7) counts them: ten are about ten times as much CPU time.
-const STEP: i32 = 10;
+/// Steps of niceness (sched(7)): ten are about ten times as much CPU time.
+const NICENESS_STEPS: i32 = 10;
 
-/// The calling thread goes before who is sampled, where that is allowed. For threads whose work is worth nothing later, and
-/// that have a bound: the reader works a moment now and then, the unwinding thread has its allowance.
-pub(super) fn go_first() {
-    let moved = getpriority_process(None).and_then(|nice| setpriority_process(None, nice - STEP));
-    if let Err(error) = moved {
+/// Lets the calling thread run before the sampled processes, where the profiler has the privilege. Only for threads
+/// that must not be late and that are bounded: the reader runs for moments, the unwinding thread has a CPU quota.
+pub(super) fn raise_thread_priority() {
+    let result = getpriority_process(None).and_then(|nice| setpriority_process(None, nice - NICENESS_STEPS));
+    if let Err(error) = result {
         let thread = std::thread::current();
-        log::debug!("the priority of {} stays as it is: {error}", thread.name().unwrap_or("a thread"));
+        log::debug!("cannot raise the priority of thread {}: {error}", thread.name().unwrap_or("?"));
     }
 }

@@ -1,4 +1,4 @@
-//! The reader thread: empties the source without ever waiting for names.
+//! The reader thread: drains the source of samples and never waits for symbolization.
 
 use std::{
     sync::{
@@ -9,60 +9,62 @@ use std::{
     time::Duration,
 };
 
-use super::{Request, Shared, calm, outbox::Outbox, pace::Pace, priority::go_first, unwinding::Unwinding};
+use super::{
+    Request, Shared, batch_queue::BatchQueue, polling_interval::PollingInterval,
+    priority::raise_thread_priority, reset_waker, unwinding::UnwindTableThread,
+};
 use crate::{
     error::Result,
     sampler::{Batch, KernelCounts, SampleSource, ebpf::monotonic_ns},
 };
 
-/// What the reader hands to the pipeline.
+/// A message from the reader to the pipeline.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// What was read, and when.
+    /// A batch and the time at which it was read, `CLOCK_MONOTONIC` nanoseconds.
     Batch(Batch, u64),
-    /// Everything before this was read.
+    /// A profile of all batches since the last one.
     Profile { request: Request, counts: KernelCounts, ended_ns: u64 },
 }
 
-/// Empties a source.
+/// Drains a source.
 pub(super) struct Reader {
     source: Box<dyn SampleSource>,
-    pace: Pace,
-    /// Hears what the batches say of processes.
-    unwinding: Option<Unwinding>,
+    polling_interval: PollingInterval,
+    unwinding: Option<UnwindTableThread>,
     shared: Arc<Shared>,
 }
 
 impl Reader {
     pub(super) fn new(
         source: Box<dyn SampleSource>,
-        pace: Pace,
-        unwinding: Option<Unwinding>,
+        polling_interval: PollingInterval,
+        unwinding: Option<UnwindTableThread>,
         shared: Arc<Shared>,
     ) -> Self {
-        Self { source, pace, unwinding, shared }
+        Self { source, polling_interval, unwinding, shared }
     }
 
-    /// As [`SampleSource::started_ns`].
+    /// See [`SampleSource::started_ns`].
     pub(super) fn started_ns(&self) -> u64 {
         self.source.started_ns()
     }
 
-    /// Reads until the last profile was asked for, or nobody can ask any more.
+    /// Reads until the last profile is requested, or until the session is dropped.
     pub(super) fn run(mut self, requests: &Receiver<Request>, messages: &SyncSender<Message>) {
-        // What waits for too long is lost.
-        go_first();
+        // Records are lost when the ring buffer is drained too late.
+        raise_thread_priority();
         if let Err(error) = self.try_run(requests, messages) {
             self.shared.fail(error);
         }
-        self.shared.exhaust();
+        self.shared.set_exhausted();
     }
 
     fn try_run(&mut self, requests: &Receiver<Request>, messages: &SyncSender<Message>) -> Result<()> {
-        let mut outbox = Outbox::new(messages);
+        let mut queue = BatchQueue::new(messages);
         let mut exhausted = false;
         loop {
-            calm(&self.shared.reader_waker);
+            reset_waker(&self.shared.reader_waker);
             let request = match requests.try_recv() {
                 Ok(request) => Some(request),
                 Err(TryRecvError::Disconnected) => return Ok(()),
@@ -77,14 +79,14 @@ impl Reader {
                 self.source.stop()?;
             }
             let ended_ns = monotonic_ns();
-            let wait = if request.is_some() { Duration::ZERO } else { self.pace.wait() };
-            self.forward(&mut outbox, wait)?;
+            let wait = if request.is_some() { Duration::ZERO } else { self.polling_interval.get() };
+            self.read_batch(&mut queue, wait)?;
             if self.source.is_exhausted() {
                 exhausted = true;
-                self.shared.exhaust();
+                self.shared.set_exhausted();
             }
             let Some(request) = request else { continue };
-            outbox.flush();
+            queue.flush();
             let message = Message::Profile { request, counts: self.source.counts()?, ended_ns };
             if messages.send(message).is_err() || is_last {
                 return Ok(());
@@ -92,17 +94,17 @@ impl Reader {
         }
     }
 
-    fn forward(&mut self, outbox: &mut Outbox<'_>, wait: Duration) -> Result<()> {
+    fn read_batch(&mut self, queue: &mut BatchQueue<'_>, wait: Duration) -> Result<()> {
         let batch = self.source.read(wait)?;
-        self.pace.follow(&batch);
+        self.polling_interval.update(&batch);
         if let Some(unwinding) = &self.unwinding {
-            unwinding.hear(&batch);
+            unwinding.notify(&batch);
         }
         self.shared.samples.fetch_add(batch.samples.len() as u64, Ordering::Relaxed);
         if !batch.samples.is_empty() {
             self.shared.lost.store(self.source.lost()?, Ordering::Relaxed);
         }
-        outbox.send(batch);
+        queue.enqueue(batch);
         Ok(())
     }
 }
@@ -115,7 +117,7 @@ mod tests {
     use profiler_processes::ProcessFilter;
     use profiler_profile::Header;
 
-    /// Always has something, and tells when it is read and when it is stopped.
+    /// A source that always has records and reports each read and the stop.
     struct Source {
         reads: Sender<()>,
         stops: Sender<()>,
@@ -156,19 +158,19 @@ mod tests {
     }
 
     #[test]
-    fn sampling_goes_on_and_stops_on_time_while_the_pipeline_is_busy() {
+    fn the_source_is_drained_and_stopped_while_the_pipeline_is_busy() {
         const DEADLINE: Duration = Duration::from_secs(10);
-        const MORE_READS_THAN_FIT: usize = 100;
+        const MORE_READS_THAN_THE_QUEUE_HOLDS: usize = 100;
         let ((reads, read_seen), (stops, stop_seen)) = (channel(), channel());
-        let (requests, asked) = channel();
+        let (requests, request_receiver) = channel();
         let (messages, received) = sync_channel(1);
         let shared = Arc::new(Shared::new().unwrap());
         let reader = std::thread::spawn(move || {
             let source = Source { reads, stops, stopped: false };
-            Reader::new(Box::new(source), Pace::new(&ProcessFilter::All), None, shared)
-                .run(&asked, &messages);
+            Reader::new(Box::new(source), PollingInterval::new(&ProcessFilter::All), None, shared)
+                .run(&request_receiver, &messages);
         });
-        for _ in 0..MORE_READS_THAN_FIT {
+        for _ in 0..MORE_READS_THAN_THE_QUEUE_HOLDS {
             read_seen.recv_timeout(DEADLINE).unwrap();
         }
         let (reply, _answer) = channel();
@@ -184,7 +186,7 @@ mod tests {
             }
         }
         reader.join().unwrap();
-        let reads = MORE_READS_THAN_FIT + read_seen.iter().count();
+        let reads = MORE_READS_THAN_THE_QUEUE_HOLDS + read_seen.iter().count();
         assert_eq!(lost_events, reads as u64);
     }
 }

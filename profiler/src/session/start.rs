@@ -1,6 +1,7 @@
-//! Starting a session: finds the target, loads the kernel side, and sets the threads going.
+//! Starts a session: finds the target, loads the BPF programs and spawns the reader and pipeline threads.
 
 use std::{
+    io,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -11,24 +12,6 @@ use std::{
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-use super::{
-    Session, Shared,
-    pace::Pace,
-    pipeline::{Interval, Pipeline},
-    reader::{Message, Reader},
-    target::{self, FoundTarget, Target, Watched},
-    unwinding::Unwinding,
-};
-use crate::sys::kernel_names::KernelNames;
-use crate::{
-    error::{Error, ErrorKind, Operation, Result},
-    sampler::{
-        Plan, SampleSource, Unwind,
-        capture::{self, Capture, Recorder},
-        ebpf::EbpfSource,
-        replay::ReplaySource,
-    },
-};
 use profiler_dotnet_symbols::managed::NameStyle;
 use profiler_processes::{ProcFs, ProcessFilter, root_directory::RootDirectory};
 use profiler_profile::Header;
@@ -38,13 +21,31 @@ use profiler_symbolize::{
     symbol_server::{Cache, CacheDirectories, Server, SymbolServers, transport},
 };
 
-/// The name of the event in headers.
-const EVENT: &str = "cpu-clock";
+#[cfg(feature = "capture")]
+use super::capture;
+use super::{
+    Session, Shared,
+    pipeline::{Interval, Pipeline},
+    polling_interval::PollingInterval,
+    reader::{Message, Reader},
+    target::{self, FoundTarget, Target, TargetWatch},
+    unwinding::UnwindTableThread,
+};
+#[cfg(feature = "capture")]
+use crate::sampler::capture::{Recorder, proc_directory};
+use crate::{
+    error::{Error, ErrorKind, Operation, Result},
+    sampler::{Plan, SampleSource, Unwind, ebpf::EbpfSource},
+    sys::kernel_names::KernelNames,
+};
 
-/// How many batches may wait for the pipeline before the reader makes one of those that follow.
-const WAITING_BATCHES: usize = 64;
+/// The name of the event in headers of profiles.
+pub(super) const EVENT_NAME: &str = "cpu-clock";
 
-/// Everything a session is started with.
+/// The capacity of the channel between reader and pipeline; beyond it the reader merges batches.
+const MAX_QUEUED_BATCHES: usize = 64;
+
+/// The settings of a session.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) target: Target,
@@ -63,26 +64,27 @@ pub(crate) struct Settings {
     pub(crate) debug_directories: Vec<PathBuf>,
     pub(crate) symbol_servers: Vec<Server>,
     pub(crate) symbol_cache: Option<PathBuf>,
+    #[cfg(feature = "capture")]
     pub(crate) capture: Option<PathBuf>,
+    #[cfg(feature = "capture")]
     pub(crate) replay: Option<PathBuf>,
 }
 
-/// Starts it.
+/// Starts a session that samples, or that replays a capture.
 pub(crate) fn start(settings: &Settings) -> Result<Session> {
-    match &settings.replay {
-        Some(directory) => replay(settings, directory),
-        None => sample(settings),
+    #[cfg(feature = "capture")]
+    if let Some(directory) = &settings.replay {
+        return capture::replay(settings, directory);
     }
+    sample(settings)
 }
 
 fn sample(settings: &Settings) -> Result<Session> {
-    let proc = Arc::new(match &settings.capture {
-        Some(directory) => ProcFs::with_capture(capture::proc_directory(directory)),
-        None => ProcFs::live(),
-    });
+    #[cfg(feature = "capture")]
     let recorder = settings.capture.as_deref().map(Recorder::create).transpose()?;
+    let proc = Arc::new(open_proc(settings));
     let found = target::find(&settings.target, &proc, settings.children, settings.silent_command)?;
-    let FoundTarget { filter, interest, watched, children, expected, description, command } = found;
+    let FoundTarget { filter, process_filter, watch, children, initial_pids, description, command } = found;
     let plan = Plan {
         filter,
         frequency_hz: settings.frequency_hz,
@@ -95,90 +97,92 @@ fn sample(settings: &Settings) -> Result<Session> {
     let follows_forks = plan.follows_forks();
     let shared = Arc::new(Shared::new()?);
     let mut source = EbpfSource::load(plan, Arc::clone(&shared.reader_waker))?;
-    let pace = Pace::new(&interest);
-    let places = places(settings)?;
-    let servers = places.servers.clone();
-    let mut pipeline = pipeline(settings, proc, interest, recorder, places);
-    // The side band is on: what changes from here on is told, what there is now is asked.
-    pipeline.expect(&expected);
+    let polling_interval = PollingInterval::new(&process_filter);
+    let directories = debug_file_directories(settings)?;
+    let servers = directories.servers.clone();
+    let mut pipeline = new_pipeline(settings, proc, process_filter, directories);
+    #[cfg(feature = "capture")]
+    if let Some(recorder) = recorder {
+        pipeline.record(recorder);
+    }
+    // Sideband events are enabled: later changes arrive as events, the present state is read from /proc.
+    pipeline.prefetch(&initial_pids);
     let unwinding = match source.take_unwind_maps() {
-        // Before its exec, a command is still this program.
+        // Before its exec, a command has the mappings of the profiler.
         Some(maps) => Some(
-            Unwinding::start(maps, if command.is_some() { &[] } else { &expected }, follows_forks).map_err(
-                |error| Error::with_source(ErrorKind::Io, "failed to start the unwinding thread", error),
-            )?,
+            UnwindTableThread::start(
+                maps,
+                if command.is_some() { &[] } else { &initial_pids },
+                follows_forks,
+            )
+            .map_err(|error| {
+                Error::with_source(ErrorKind::Io, "failed to start the unwinding thread", error)
+            })?,
         ),
         None => None,
     };
     if let Some(command) = &command {
-        pipeline.expect_command(command.pid());
+        pipeline.ignore_before_exec(command.pid());
     }
     source.start()?;
     // `cargo xtask bench` reads this line.
     log::debug!("sampling begins");
     let command = match command {
-        Some(command) => Some(command.release().map_err(|error| {
-            Error::with_source(ErrorKind::NoSuchTarget, format!("failed to execute `{description}`"), error)
-        })?),
+        Some(command) => Some(command.release().map_err(|error| exec_error(&description, error))?),
         None => None,
     };
     raise_open_files_limit();
     let header = Header {
         target: description,
-        event: EVENT.to_owned(),
+        event: EVENT_NAME.to_owned(),
         frequency_hz: settings.frequency_hz,
         started_unix_ns: unix_ns(),
         cpus: source.cpus(),
         ..Header::default()
     };
-    let reader = Reader::new(Box::new(source), pace, unwinding, Arc::clone(&shared));
-    Session::run_threads(shared, reader, pipeline, header, watched, command, servers)
+    let reader = Reader::new(Box::new(source), polling_interval, unwinding, Arc::clone(&shared));
+    Session::run_threads(shared, reader, pipeline, header, watch, command, servers)
 }
 
-fn replay(settings: &Settings, directory: &Path) -> Result<Session> {
-    let proc = Arc::new(ProcFs::from_capture(capture::proc_directory(directory)));
-    let source = ReplaySource::open(directory)?;
-    let recorded = source.capture();
-    let header = Header {
-        target: recorded.target.clone(),
-        event: EVENT.to_owned(),
-        frequency_hz: recorded.frequency_hz,
-        started_unix_ns: recorded.started_unix_ns,
-        cpus: recorded.cpus,
-        duration_ns: recorded.ended_ns.saturating_sub(recorded.started_ns),
-        ..Header::default()
+fn open_proc(settings: &Settings) -> ProcFs {
+    #[cfg(feature = "capture")]
+    if let Some(directory) = &settings.capture {
+        return ProcFs::with_capture(proc_directory(directory));
+    }
+    let _ = settings;
+    ProcFs::live()
+}
+
+/// The error of a command that cannot be executed. A refusal is no missing privilege of the profiler: the file has no
+/// execute permission.
+fn exec_error(command: &str, error: io::Error) -> Error {
+    let kind = match error.kind() {
+        io::ErrorKind::NotFound => ErrorKind::NoSuchFile,
+        _ => ErrorKind::Io,
     };
-    let interest = ProcessFilter::All;
-    let pace = Pace::new(&interest);
-    let places = places(settings)?;
-    let servers = places.servers.clone();
-    let mut pipeline = pipeline(settings, proc, interest, None, places);
-    pipeline.expect(&recorded.expected);
-    let shared = Arc::new(Shared::new()?);
-    let reader = Reader::new(Box::new(source), pace, None, Arc::clone(&shared));
-    Session::run_threads(shared, reader, pipeline, header, Watched::default(), None, servers)
+    Error::with_source(kind, format!("failed to execute `{command}`"), error)
 }
 
-fn pipeline(
+pub(super) fn new_pipeline(
     settings: &Settings,
     proc: Arc<ProcFs>,
-    interest: ProcessFilter,
-    recorder: Option<Recorder>,
-    places: Arc<DebugDirectories>,
+    filter: ProcessFilter,
+    directories: Arc<DebugDirectories>,
 ) -> Pipeline {
     let options = NativeOptions { inlines: settings.inlines, lines: settings.lines };
     let style = NameStyle { raw: settings.raw_names, tiers: settings.dotnet_tiers };
-    let mut symbolizer = Symbolizer::new(Arc::clone(&proc), places, options, style, KernelNames::load_boxed);
+    let mut symbolizer =
+        Symbolizer::new(Arc::clone(&proc), directories, options, style, KernelNames::load_boxed);
     symbolizer.request_perf_maps(settings.dotnet_perf_map);
-    Pipeline::new(proc, interest, symbolizer, recorder, settings.user_stacks)
+    Pipeline::new(proc, filter, symbolizer, settings.user_stacks)
 }
 
-/// Where debug files are looked for, beside the target's own root.
-fn places(settings: &Settings) -> Result<Arc<DebugDirectories>> {
+/// The directories that are searched for debug files, besides the root directory of the target.
+pub(super) fn debug_file_directories(settings: &Settings) -> Result<Arc<DebugDirectories>> {
     let open = |path: &Path| {
         RootDirectory::open(path).map(Arc::new).map_err(|error| {
             let message = format!("failed to open the directory `{}`", path.display());
-            Error::from_io(Operation::OpenTargetFile, message, error)
+            Error::from_io(Operation::OpenFile, message, error)
         })
     };
     let given = settings.debug_directories.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
@@ -186,7 +190,7 @@ fn places(settings: &Settings) -> Result<Arc<DebugDirectories>> {
     let CacheDirectories { own, others } =
         CacheDirectories::from_environment(settings.symbol_cache.clone(), |name| std::env::var_os(name));
     let servers = symbol_servers(settings, own.as_deref())?.map(Arc::new);
-    // Most of them are not there.
+    // Most of these directories do not exist.
     let caches = own.iter().chain(&others).filter_map(|path| open(path).ok()).collect();
     Ok(Arc::new(DebugDirectories { configured: given, host, caches, servers }))
 }
@@ -196,8 +200,7 @@ fn symbol_servers(settings: &Settings, cache: Option<&Path>) -> Result<Option<Sy
         return Ok(None);
     };
     let Some(directory) = cache else {
-        let message =
-            "there is no place to keep what symbol servers have: name a directory for it, or set HOME";
+        let message = "there is no directory for files of symbol servers: name one, or set HOME";
         return Err(Error::new(ErrorKind::InvalidInput, message));
     };
     let cache = Cache::create(directory).map_err(|error| {
@@ -210,29 +213,29 @@ fn symbol_servers(settings: &Settings, cache: Option<&Path>) -> Result<Option<Sy
 }
 
 impl Session {
-    fn run_threads(
+    pub(super) fn run_threads(
         shared: Arc<Shared>,
         reader: Reader,
         pipeline: Pipeline,
         header: Header,
-        watched: Watched,
+        watch: TargetWatch,
         command: Option<std::process::Child>,
         servers: Option<Arc<SymbolServers>>,
     ) -> Result<Self> {
-        let (requests, asked) = channel();
-        let (messages, received) = sync_channel(WAITING_BATCHES);
+        let (requests, request_receiver) = channel();
+        let (messages, message_receiver) = sync_channel(MAX_QUEUED_BATCHES);
         let started_ns = reader.started_ns();
-        let reader = spawn("reader", move || reader.run(&asked, &messages))?;
+        let reader = spawn("reader", move || reader.run(&request_receiver, &messages))?;
         let pipeline = spawn("pipeline", {
             let shared = Arc::clone(&shared);
-            move || run_pipeline(pipeline, started_ns, &received, &shared)
+            move || run_pipeline(pipeline, started_ns, &message_receiver, &shared)
         })?;
         Ok(Self {
             shared,
             requests,
             reader: Some(reader),
             pipeline: Some(pipeline),
-            watched,
+            watch,
             command,
             servers,
             header,
@@ -241,32 +244,27 @@ impl Session {
     }
 }
 
-/// Names what the reader read, until there is no reader any more.
+/// Processes messages of the reader until it ends.
 fn run_pipeline(mut pipeline: Pipeline, started_ns: u64, messages: &Receiver<Message>, shared: &Arc<Shared>) {
     pipeline.start(started_ns);
     for message in messages {
         let result = match message {
-            Message::Batch(batch, now_ns) => pipeline.take_in(batch, now_ns),
+            Message::Batch(batch, now_ns) => pipeline.process(batch, now_ns),
             Message::Profile { request, counts, ended_ns } => {
-                let counts = pipeline.counts_of_target(counts);
-                let interval =
-                    Interval { header: request.header, ended_ns, counts, is_last: request.is_last };
-                let capture = Capture {
-                    version: capture::VERSION,
-                    target: interval.header.target.clone(),
-                    frequency_hz: interval.header.frequency_hz,
-                    cpus: interval.header.cpus,
-                    started_ns,
-                    ended_ns,
-                    started_unix_ns: interval.header.started_unix_ns,
-                    counts,
-                    expected: pipeline.expected().to_vec(),
-                };
+                let counts = pipeline.target_counts(counts);
+                let is_last = request.is_last;
+                let interval = Interval { header: request.header, ended_ns, counts, is_last };
+                #[cfg(feature = "capture")]
+                let capture = capture::describe(&pipeline, &interval, started_ns);
                 let may_wait = || request.was_stopped || !shared.stop.load(Ordering::Acquire);
-                let profile = pipeline.finish(interval, &may_wait);
-                // Who asked may be gone.
+                let profile = pipeline.finish_interval(interval, &may_wait);
+                // The session may have been dropped.
                 let _ = request.reply.send(profile);
-                if request.is_last { pipeline.finish_recording(&capture) } else { Ok(()) }
+                #[cfg(feature = "capture")]
+                let result = if is_last { pipeline.finish_recording(&capture) } else { Ok(()) };
+                #[cfg(not(feature = "capture"))]
+                let result = Ok(());
+                result
             }
         };
         if let Err(error) = result {
@@ -282,18 +280,41 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
         .map_err(|error| Error::with_source(ErrorKind::Io, "failed to start a thread", error))
 }
 
-/// Every mapped file that is sampled stays open. Raised after the command was started: what it inherits
-/// stays as it was.
+/// Raises the limit on open files, because every mapped file that is sampled stays open. Called after the command has
+/// been started, which inherits the original limit.
 fn raise_open_files_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        log::debug!("the limit on open files stays as it is: {error}");
+        log::debug!("cannot raise the limit on open files: {error}");
     }
 }
 
 fn unix_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Profiler;
+
+    #[test]
+    fn a_command_that_does_not_exist_is_a_missing_file() {
+        let error = exec_error("./no-such-program", io::ErrorKind::NotFound.into());
+        assert_eq!(error.kind(), ErrorKind::NoSuchFile);
+        let error = exec_error("./README.md", io::ErrorKind::PermissionDenied.into());
+        assert_eq!(error.kind(), ErrorKind::Io);
+    }
+
+    #[test]
+    fn a_debug_directory_that_does_not_exist_is_a_missing_file() {
+        let profiler =
+            Profiler::builder().target(Target::Everything).debug_directory("/typo").build().unwrap();
+        let error = debug_file_directories(&profiler.settings).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoSuchFile);
+        assert!(error.to_string().contains("/typo"), "{error}");
+    }
 }

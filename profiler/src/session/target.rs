@@ -1,4 +1,4 @@
-//! What to sample: from what the user named to what the kernel side filters by.
+//! Resolves the target that the user named into the filter of the BPF programs.
 
 use std::{
     collections::HashSet,
@@ -8,6 +8,10 @@ use std::{
     time::Duration,
 };
 
+use profiler_processes::{
+    ProcFs, ProcessFilter, Status,
+    cgroup::{self, Cgroup, Container, ContainerScope, Version, find_container},
+};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     process::{Pid, PidfdFlags, pidfd_open},
@@ -18,16 +22,12 @@ use crate::{
     sampler::Filter,
     sys::command::GatedCommand,
 };
-use profiler_processes::{
-    ProcFs, ProcessFilter, Status,
-    cgroup::{self, Cgroup, Container, ContainerScope, Version, find_container},
-};
 
-/// What to sample. Process and thread ids are those of the profiler's own pid namespace.
+/// The target of a session. Process and thread ids are those of the profiler's PID namespace.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// A process, with the threads it has and will have.
+    /// A process with all its present and future threads.
     Pid(u32),
     /// Several processes.
     Pids(Vec<u32>),
@@ -35,61 +35,61 @@ pub enum Target {
     Tid(u32),
     /// Several threads.
     Tids(Vec<u32>),
-    /// Everything that runs on this machine, as far as the profiler's pid namespace sees it.
+    /// All processes on this host that are visible in the profiler's PID namespace.
     Everything,
-    /// The processes in a cgroup and below it: a directory of the cgroup file system, or a path as
+    /// The processes in a cgroup and its descendants: a directory of the cgroup file system, or a path as
     /// `/proc/PID/cgroup` shows it.
     Cgroup(PathBuf),
-    /// The processes of a container, by a prefix of its id as it stands in the cgroup path.
+    /// The processes of a container, by a prefix of its id in the cgroup path.
     Container(String),
     /// A command to start, with its arguments.
     Command(Vec<OsString>),
 }
 
-/// A target that was found.
+/// A resolved target.
 #[derive(Debug)]
 pub(super) struct FoundTarget {
     pub(super) filter: Filter,
-    pub(super) interest: ProcessFilter,
-    pub(super) watched: Watched,
-    /// Whether children of the processes are targets too.
+    pub(super) process_filter: ProcessFilter,
+    pub(super) watch: TargetWatch,
+    /// Whether children of the processes become targets.
     pub(super) children: bool,
     /// Processes whose mappings are read before the first sample.
-    pub(super) expected: Vec<u32>,
+    pub(super) initial_pids: Vec<u32>,
     /// The target in words.
     pub(super) description: String,
     pub(super) command: Option<GatedCommand>,
 }
 
-/// Processes, threads and a cgroup whose end is the session's.
+/// Detects the exit of the target: of processes, threads or a cgroup.
 #[derive(Debug, Default)]
-pub(super) struct Watched {
+pub(super) struct TargetWatch {
     processes: Vec<OwnedFd>,
     threads: Vec<u32>,
     cgroup: Option<PathBuf>,
 }
 
-impl Watched {
-    /// Whether there was something to watch and all of it has ended.
+impl TargetWatch {
+    /// Whether all watched processes, threads and cgroups have ended; false where none is watched.
     pub(super) fn have_all_ended(&self) -> bool {
         let proc = ProcFs::live();
-        let is_nothing = self.processes.is_empty() && self.threads.is_empty() && self.cgroup.is_none();
-        !is_nothing
+        let is_empty = self.processes.is_empty() && self.threads.is_empty() && self.cgroup.is_none();
+        !is_empty
             && self.processes.iter().all(has_ended)
             && self.threads.iter().all(|tid| !proc.exists(*tid))
             && self.cgroup.as_ref().is_none_or(|directory| !directory.exists())
     }
 
-    /// Readable when a process has ended.
+    /// File descriptors of running processes, which become readable on exit.
     pub(super) fn pidfds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.processes.iter().filter(|pidfd| !has_ended(pidfd)).map(AsFd::as_fd)
     }
 
-    /// A cgroup, and a thread that is not the first of its process, cannot be waited for: they have to be
-    /// looked at.
-    pub(super) fn look_again_after(&self) -> Option<Duration> {
-        const LOOK: Duration = Duration::from_millis(100);
-        (!self.threads.is_empty() || self.cgroup.is_some()).then_some(LOOK)
+    /// The interval at which [`have_all_ended`](Self::have_all_ended) has to be polled: cgroups and threads other than
+    /// leaders have no file descriptor to wait for.
+    pub(super) fn poll_interval(&self) -> Option<Duration> {
+        const INTERVAL: Duration = Duration::from_millis(100);
+        (!self.threads.is_empty() || self.cgroup.is_some()).then_some(INTERVAL)
     }
 }
 
@@ -98,76 +98,78 @@ fn has_ended(pidfd: &OwnedFd) -> bool {
     poll(&mut fds, Some(&rustix::event::Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
-/// Finds the target, and starts the command when it is one.
+/// Resolves the target. Forks the process of a command.
 pub(super) fn find(target: &Target, proc: &ProcFs, children: bool, is_silent: bool) -> Result<FoundTarget> {
     match target {
         Target::Pid(pid) => processes(proc, &[*pid], children),
         Target::Pids(pids) => processes(proc, pids, children),
         Target::Tid(tid) => threads(proc, &[*tid]),
         Target::Tids(tids) => threads(proc, tids),
-        Target::Everything => Ok(everybody(Filter::Everything, "everything".to_owned())),
-        Target::Cgroup(path) => Ok(members(cgroup::resolve(path)?, format!("cgroup {}", path.display()))),
+        Target::Everything => Ok(all_processes(Filter::Everything, "everything".to_owned())),
+        Target::Cgroup(path) => {
+            Ok(cgroup_members(cgroup::resolve(path)?, format!("cgroup {}", path.display())))
+        }
         Target::Container(id) => container(proc, id),
         Target::Command(words) => command(words, children, is_silent),
     }
 }
 
-fn everybody(filter: Filter, description: String) -> FoundTarget {
+fn all_processes(filter: Filter, description: String) -> FoundTarget {
     FoundTarget {
         filter,
-        interest: ProcessFilter::All,
-        watched: Watched::default(),
+        process_filter: ProcessFilter::All,
+        watch: TargetWatch::default(),
         children: false,
-        expected: Vec::new(),
+        initial_pids: Vec::new(),
         description,
         command: None,
     }
 }
 
-fn members(cgroup: Cgroup, description: String) -> FoundTarget {
+fn cgroup_members(cgroup: Cgroup, description: String) -> FoundTarget {
     let Cgroup { directory, version } = cgroup;
-    let watched = Watched { cgroup: Some(directory.clone()), ..Watched::default() };
+    let watch = TargetWatch { cgroup: Some(directory.clone()), ..TargetWatch::default() };
     let filter = match version {
         Version::V1 { controller } => Filter::CgroupV1 { directory, controller },
         Version::V2 => Filter::CgroupV2(directory),
     };
-    FoundTarget { watched, ..everybody(filter, description) }
+    FoundTarget { watch, ..all_processes(filter, description) }
 }
 
 fn container(proc: &ProcFs, id_prefix: &str) -> Result<FoundTarget> {
     let Container { id, scope } = find_container(proc, id_prefix)?;
     let description = format!("container {id}");
     match scope {
-        ContainerScope::Cgroup(cgroup) => Ok(members(cgroup, description)),
-        // What they start belongs to the container too.
+        ContainerScope::Cgroup(cgroup) => Ok(cgroup_members(cgroup, description)),
+        // Their children belong to the container as well.
         ContainerScope::Processes(pids) => Ok(FoundTarget { description, ..processes(proc, &pids, true)? }),
     }
 }
 
 fn processes(proc: &ProcFs, pids: &[u32], children: bool) -> Result<FoundTarget> {
-    let mut watched = Watched::default();
+    let mut watch = TargetWatch::default();
     for pid in pids {
         check_process(proc, *pid)?;
-        watched.processes.push(open_pidfd(*pid)?);
+        watch.processes.push(open_pidfd(*pid)?);
     }
     Ok(FoundTarget {
         filter: Filter::Processes(pids.to_vec()),
-        interest: ProcessFilter::Only { pids: pids.iter().copied().collect(), children },
-        watched,
+        process_filter: ProcessFilter::Only { pids: pids.iter().copied().collect(), children },
+        watch,
         children,
-        expected: pids.to_vec(),
+        initial_pids: pids.to_vec(),
         description: describe("pid", pids, proc),
         command: None,
     })
 }
 
 fn threads(proc: &ProcFs, tids: &[u32]) -> Result<FoundTarget> {
-    let pids = tids.iter().map(|tid| process_of(proc, *tid)).collect::<Result<HashSet<u32>>>()?;
+    let pids = tids.iter().map(|tid| thread_group_of(proc, *tid)).collect::<Result<HashSet<u32>>>()?;
     Ok(FoundTarget {
         filter: Filter::Threads(tids.to_vec()),
-        expected: pids.iter().copied().collect(),
-        interest: ProcessFilter::Only { pids, children: false },
-        watched: Watched { threads: tids.to_vec(), ..Watched::default() },
+        initial_pids: pids.iter().copied().collect(),
+        process_filter: ProcessFilter::Only { pids, children: false },
+        watch: TargetWatch { threads: tids.to_vec(), ..TargetWatch::default() },
         children: false,
         description: describe("thread", tids, proc),
         command: None,
@@ -185,16 +187,16 @@ fn command(words: &[OsString], children: bool, is_silent: bool) -> Result<FoundT
     let pid = command.pid();
     Ok(FoundTarget {
         filter: Filter::Processes(vec![pid]),
-        interest: ProcessFilter::Only { pids: HashSet::from([pid]), children },
-        watched: Watched { processes: vec![open_pidfd(pid)?], ..Watched::default() },
+        process_filter: ProcessFilter::Only { pids: HashSet::from([pid]), children },
+        watch: TargetWatch { processes: vec![open_pidfd(pid)?], ..TargetWatch::default() },
         children,
-        expected: vec![pid],
+        initial_pids: vec![pid],
         description: words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "),
         command: Some(command),
     })
 }
 
-/// Whether this is a process that can be sampled.
+/// Checks that `pid` is a process that can be sampled.
 fn check_process(proc: &ProcFs, pid: u32) -> Result<()> {
     let status = read_status(proc, pid, "process")?;
     if status.zombie {
@@ -209,19 +211,19 @@ fn check_process(proc: &ProcFs, pid: u32) -> Result<()> {
         return Err(Error::new(ErrorKind::InvalidInput, message));
     }
     if status.kernel_thread {
-        log::info!("process {pid} is a kernel thread: its stacks have kernel frames alone");
+        log::info!("process {pid} is a kernel thread: its stacks have only kernel frames");
     }
     Ok(())
 }
 
-fn process_of(proc: &ProcFs, tid: u32) -> Result<u32> {
+fn thread_group_of(proc: &ProcFs, tid: u32) -> Result<u32> {
     Ok(read_status(proc, tid, "thread")?.pid)
 }
 
-fn read_status(proc: &ProcFs, id: u32, what: &str) -> Result<Status> {
+fn read_status(proc: &ProcFs, id: u32, task_kind: &str) -> Result<Status> {
     let text = proc.read(id, "status").map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
-            let message = format!("{what} {id} does not exist in the profiler's pid namespace");
+            let message = format!("{task_kind} {id} does not exist in the profiler's pid namespace");
             Error::new(ErrorKind::NoSuchTarget, message)
         }
         _ => Error::from_io(Operation::ReadProcess, format!("failed to read `/proc/{id}/status`"), error),
@@ -232,21 +234,21 @@ fn read_status(proc: &ProcFs, id: u32, what: &str) -> Result<Status> {
 }
 
 fn open_pidfd(pid: u32) -> Result<OwnedFd> {
-    let gone = || Error::new(ErrorKind::NoSuchTarget, format!("process {pid} does not exist any more"));
-    let id = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(gone)?;
+    let missing = || Error::new(ErrorKind::NoSuchTarget, format!("process {pid} does not exist any more"));
+    let id = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(missing)?;
     pidfd_open(id, PidfdFlags::empty()).map_err(|error| match error {
-        rustix::io::Errno::SRCH => gone(),
+        rustix::io::Errno::SRCH => missing(),
         error => Error::with_source(ErrorKind::Io, format!("failed to watch process {pid}"), error),
     })
 }
 
 /// `pid 12 (dotnet), 13 (node)`.
-fn describe(what: &str, ids: &[u32], proc: &ProcFs) -> String {
+fn describe(task_kind: &str, ids: &[u32], proc: &ProcFs) -> String {
     let named = ids.iter().map(|id| {
         let comm = proc.read(*id, "comm").unwrap_or_default();
         format!("{id} ({})", String::from_utf8_lossy(&comm).trim_end())
     });
-    format!("{what} {}", named.collect::<Vec<_>>().join(", "))
+    format!("{task_kind} {}", named.collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]
@@ -258,14 +260,14 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_does_not_exist_is_named() {
+    fn a_process_that_does_not_exist_is_named_in_the_error() {
         let error = error(&Target::Pid(u32::MAX));
         assert_eq!(error.kind(), ErrorKind::NoSuchTarget);
         assert!(error.to_string().contains(&u32::MAX.to_string()));
     }
 
     #[test]
-    fn a_thread_where_a_process_belongs_is_told_its_process() {
+    fn a_thread_id_given_as_a_process_is_refused_with_its_process() {
         let (send, receive) = std::sync::mpsc::channel();
         let (end, wait) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
@@ -277,8 +279,8 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains(&format!("thread of process {}", std::process::id())), "{error}");
         let found = find(&Target::Tid(tid), &ProcFs::live(), false, false).unwrap();
-        assert_eq!(found.expected, [std::process::id()]);
-        assert!(!found.watched.have_all_ended());
+        assert_eq!(found.initial_pids, [std::process::id()]);
+        assert!(!found.watch.have_all_ended());
         drop(end);
         thread.join().unwrap();
     }
@@ -288,8 +290,8 @@ mod tests {
         let mut child = std::process::Command::new("/bin/true").spawn().unwrap();
         let pid = child.id();
         let pidfd = open_pidfd(pid).unwrap();
-        let watched = Watched { processes: vec![pidfd], ..Watched::default() };
-        while !watched.have_all_ended() {
+        let watch = TargetWatch { processes: vec![pidfd], ..TargetWatch::default() };
+        while !watch.have_all_ended() {
             std::thread::yield_now();
         }
         let error = error(&Target::Pid(pid));

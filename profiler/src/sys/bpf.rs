@@ -1,7 +1,7 @@
 //! The bpf(2) commands that the loader needs.
 //!
-//! aya's own loader parses the whole BTF of the kernel before it looks at its options: time and memory
-//! for what nothing here needs. So the object is parsed and relocated by aya-obj, and handed to the kernel here.
+//! aya's loader always parses the BTF of the kernel, which costs time and memory and is not needed. So aya-obj parses and
+//! relocates the object, and this module loads it.
 
 use std::{
     io,
@@ -111,20 +111,20 @@ struct RawTracepointOpen {
     reserved: u32,
 }
 
-/// `BPF_PROG_TYPE_SYSCALL`: runs when user space says so.
+/// `BPF_PROG_TYPE_SYSCALL`: runs on request of user space.
 pub(crate) const PROGRAM_TYPE_SYSCALL: u32 = 31;
 
 /// `BPF_OBJ_NAME_LEN`.
 const NAME_BYTES: usize = 16;
 
-/// No kernel has room for more CPUs (`CONFIG_NR_CPUS` ends there on every architecture).
+/// The most CPUs of any kernel (`CONFIG_NR_CPUS` on every architecture).
 const MAX_CPUS: usize = 8192;
 
-/// How much of the verifier's log is asked for after a refusal: as much as there can be (`bpf_verifier_log_attr_valid`,
-/// `kernel/bpf/log.c`). Before 6.4 a log that does not fit lacks its end, where the reason stands.
+/// The size of the buffer for the verifier log, the maximum (`bpf_verifier_log_attr_valid`, `kernel/bpf/log.c`). Before
+/// Linux 6.4 a log that does not fit lacks its end, which contains the reason.
 const LOG_BYTES: usize = (16 << 20) - 1;
 
-/// The shape of a map, numbers as in `include/uapi/linux/bpf.h`.
+/// The attributes of a map; numbers of `include/uapi/linux/bpf.h`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MapShape {
     pub(crate) map_type: u32,
@@ -134,27 +134,27 @@ pub(crate) struct MapShape {
     pub(crate) flags: u32,
 }
 
-/// The instructions of a program, and what the kernel has to know of them.
+/// The code of a program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Code<'a> {
     /// 8 bytes each.
     pub(crate) instructions: &'a [u8],
-    /// Under which its helpers may be called.
+    /// Decides which helpers the program may call.
     pub(crate) license: &'a std::ffi::CStr,
-    /// The types of its functions, where it has more than one.
+    /// Type information of its functions, if there is more than one.
     pub(crate) functions: Option<Functions<'a>>,
 }
 
 /// The functions of a program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Functions<'a> {
-    /// The loaded types.
+    /// The loaded BTF.
     pub(crate) btf: BorrowedFd<'a>,
-    /// `struct bpf_func_info`: at which instruction one begins, and its type.
+    /// `struct bpf_func_info`: the first instruction of a function, and its type.
     pub(crate) info: &'a [[u32; 2]],
 }
 
-/// A refused program: the system's error and the end of the verifier's log, where there is one.
+/// The error of loading a program, with the end of the verifier log if there is one.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}{}{log}", if log.is_empty() { "" } else { ": " })]
 pub(crate) struct LoadError {
@@ -162,7 +162,7 @@ pub(crate) struct LoadError {
     pub(crate) log: String,
 }
 
-/// Creates a map; `inner` is one like those that it will hold, where it is a map of maps.
+/// Creates a map; `inner` is a template of the inner maps for a map of maps.
 pub(crate) fn create_map(name: &str, shape: MapShape, inner: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
     let attributes = MapCreate {
         inner_map_fd: inner.map_or(0, raw),
@@ -190,15 +190,15 @@ pub(crate) fn update_element(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> i
     unsafe { bpf(Command::MapUpdateElement, &attributes) }.map(drop)
 }
 
-/// Takes one element out of a map. The key must have the size that the map was created with.
+/// Deletes one element of a map. The key must have the size that the map was created with.
 pub(crate) fn delete_element(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<()> {
     let attributes = MapElement { map_fd: raw(map), key: key.as_ptr() as u64, ..MapElement::default() };
     // SAFETY: the address is of a live slice, of the size that the caller promises.
     unsafe { bpf(Command::MapDeleteElement, &attributes) }.map(drop)
 }
 
-/// Writes the key behind one to `next`; the first key when it is of none. False when there are no more. Keys must have
-/// the size that the map was created with.
+/// Writes the key after `key` to `next`, or the first key for `None`. Returns false after the last key. Keys must have the
+/// size that the map was created with.
 pub(crate) fn next_key(map: BorrowedFd<'_>, key: Option<&[u8]>, next: &mut [u8]) -> io::Result<bool> {
     let attributes = MapElement {
         map_fd: raw(map),
@@ -214,7 +214,7 @@ pub(crate) fn next_key(map: BorrowedFd<'_>, key: Option<&[u8]>, next: &mut [u8])
     }
 }
 
-/// Loads types (`Documentation/bpf/btf.rst`) for programs to refer to.
+/// Loads BTF (`Documentation/bpf/btf.rst`).
 pub(crate) fn load_btf(types: &[u8]) -> io::Result<OwnedFd> {
     let attributes = BtfLoad {
         btf: types.as_ptr() as u64,
@@ -225,7 +225,7 @@ pub(crate) fn load_btf(types: &[u8]) -> io::Result<OwnedFd> {
     unsafe { bpf_fd(Command::BtfLoad, &attributes) }
 }
 
-/// Reads one element of a map that has one value for all CPUs. Key and value must have the sizes that the map was
+/// Reads one element of a map that is not per-CPU. Key and value must have the sizes that the map was
 /// created with.
 pub(crate) fn look_up_element(map: BorrowedFd<'_>, key: &[u8], value: &mut [u8]) -> io::Result<()> {
     let attributes = MapElement {
@@ -240,8 +240,8 @@ pub(crate) fn look_up_element(map: BorrowedFd<'_>, key: &[u8], value: &mut [u8])
 
 /// The sum over all CPUs of an element of a per-CPU array of 64-bit numbers.
 ///
-/// The kernel writes one number for each CPU that is possible. How many those are stands in `/sys`, which a container
-/// need not have: so there is room for the most that there can be.
+/// The kernel writes one number for each possible CPU. Their number is in `/sys`, which a container may not mount, so the
+/// buffer is large enough for any kernel.
 pub(crate) fn sum_over_cpus(array: BorrowedFd<'_>, index: u32) -> io::Result<u64> {
     let mut values = vec![0_u64; MAX_CPUS];
     let attributes = MapElement {
@@ -255,7 +255,7 @@ pub(crate) fn sum_over_cpus(array: BorrowedFd<'_>, index: u32) -> io::Result<u64
     Ok(values.iter().sum())
 }
 
-/// Makes a map read-only for user space, so that the verifier takes its values for constants.
+/// Makes a map read-only for user space, so that the verifier treats its values as constants.
 pub(crate) fn freeze(map: BorrowedFd<'_>) -> io::Result<()> {
     let attributes = MapElement { map_fd: raw(map), ..MapElement::default() };
     // SAFETY: the attributes hold no address.
@@ -265,7 +265,7 @@ pub(crate) fn freeze(map: BorrowedFd<'_>) -> io::Result<()> {
 /// Loads a program.
 ///
 /// # Errors
-/// The refusal, with the verifier's log when the program itself was refused.
+/// The error of the kernel, with the verifier log if the verifier refused the program.
 pub(crate) fn load_program(name: &str, program_type: u32, code: Code<'_>) -> Result<OwnedFd, LoadError> {
     const INSTRUCTION_BYTES: usize = 8;
     /// `BPF_F_SLEEPABLE`.
@@ -277,7 +277,7 @@ pub(crate) fn load_program(name: &str, program_type: u32, code: Code<'_>) -> Res
         instructions: code.instructions.as_ptr() as u64,
         license: code.license.as_ptr() as u64,
         program_name: object_name(name),
-        // Nothing else is allowed for this type.
+        // The kernel requires this flag for the type.
         program_flags: if program_type == PROGRAM_TYPE_SYSCALL { SLEEPABLE } else { 0 },
         ..ProgramLoad::default()
     };
@@ -295,8 +295,8 @@ pub(crate) fn load_program(name: &str, program_type: u32, code: Code<'_>) -> Res
     if error.raw_os_error() == Some(libc::EPERM) {
         return Err(LoadError { error, log: String::new() });
     }
-    // The log slows the verifier down, so it is only asked for after a refusal. `EACCES` is the answer of a security
-    // module, which leaves the log empty, and of the verifier to a wrong access to memory.
+    // The log slows the verifier down, so it is only requested after a failure. `EACCES` comes from a security module,
+    // which leaves the log empty, or from the verifier for an invalid memory access.
     let mut log = vec![0_u8; LOG_BYTES];
     attributes.log_level = 1;
     attributes.log_size = u32::try_from(log.len()).unwrap_or(u32::MAX);
@@ -326,7 +326,7 @@ pub(crate) fn open_raw_tracepoint(name: &std::ffi::CStr, program: BorrowedFd<'_>
     unsafe { bpf_fd(Command::RawTracepointOpen, &attributes) }
 }
 
-/// The last lines of a verifier log: what was wrong stands before its statistics.
+/// The last lines of a verifier log, which contain the error and its statistics.
 fn last_lines(log: &[u8]) -> String {
     const LINES: usize = 12;
     let end = memchr::memchr(0, log).unwrap_or(log.len());
@@ -347,14 +347,14 @@ fn raw(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().unsigned_abs()
 }
 
-/// A command that answers with a new file descriptor.
+/// A command that returns a new file descriptor.
 ///
 /// # Safety
 /// As [`bpf`].
 unsafe fn bpf_fd<T>(command: Command, attributes: &T) -> io::Result<OwnedFd> {
     // SAFETY: the caller's promise.
     let fd = unsafe { bpf(command, attributes) }?;
-    // SAFETY: the kernel just made this descriptor for us.
+    // SAFETY: the kernel has just created this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -362,7 +362,7 @@ unsafe fn bpf_fd<T>(command: Command, attributes: &T) -> io::Result<OwnedFd> {
 /// `T` is the part of `union bpf_attr` that belongs to the command, without padding, and every address in it
 /// is valid for what the command does with it.
 unsafe fn bpf<T>(command: Command, attributes: &T) -> io::Result<i32> {
-    // SAFETY: the kernel reads `size_of::<T>()` bytes of the attributes and takes the rest for zero.
+    // SAFETY: the kernel reads `size_of::<T>()` bytes of the attributes and assumes zeros for the rest.
     let result = unsafe {
         libc::syscall(libc::SYS_bpf, command as i32, std::ptr::from_ref(attributes), size_of::<T>())
     };
@@ -377,13 +377,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_cut_to_what_the_kernel_takes() {
+    fn object_names_are_truncated_to_the_limit_of_the_kernel() {
         assert_eq!(&object_name("RECORDS")[..8], b"RECORDS\0");
         assert_eq!(&object_name("a_name_longer_than_that")[..], b"a_name_longer_t\0");
     }
 
     #[test]
-    fn the_end_of_the_log_is_what_is_kept() {
+    fn the_last_lines_of_the_log_are_kept() {
         let log = (0..100).map(|i| format!("line {i}\n")).collect::<String>() + "\0rest";
         let kept = last_lines(log.as_bytes());
         assert!(kept.starts_with("line 88"));

@@ -1,16 +1,17 @@
-//! The capabilities of this process.
+//! Linux capabilities (capabilities(7)) of this process.
 
-/// The capabilities that a profiler can need, numbers as in `include/uapi/linux/capability.h`.
+/// A capability that a profiler can need; numbers of `include/uapi/linux/capability.h`.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Capability {
-    /// Reading files whatever their mode.
+    /// Reading files regardless of their mode.
     DacReadSearch = 2,
-    /// Looking into processes of other users.
+    /// Inspecting processes of other users.
     SysPtrace = 19,
-    /// Everything that has no capability of its own, and what was split off from it since.
+    /// Operations without a capability of their own; includes capabilities that were split off from it.
     SysAdmin = 21,
-    /// Raising limits.
+    /// Exceeding resource limits.
     SysResource = 24,
     /// Seeing kernel addresses.
     Syslog = 34,
@@ -18,13 +19,13 @@ pub enum Capability {
     Perfmon = 38,
     /// Creating BPF maps and loading BPF programs.
     Bpf = 39,
-    /// Opening the files behind mappings, deleted ones too.
+    /// Opening mapped files, including deleted ones, through `/proc/PID/map_files`.
     CheckpointRestore = 40,
 }
 
 impl Capability {
-    /// All of them, the ones that nothing works without first.
-    pub const ALL: [Self; 8] = [
+    /// All capabilities, the most important first.
+    pub const ALL: &'static [Self] = &[
         Self::Bpf,
         Self::Perfmon,
         Self::SysPtrace,
@@ -35,7 +36,7 @@ impl Capability {
         Self::SysAdmin,
     ];
 
-    /// The name as capabilities(7) has it.
+    /// The name in capabilities(7): `CAP_BPF`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -51,17 +52,17 @@ impl Capability {
     }
 }
 
-/// A set of capabilities, a bit each.
+/// A set of capabilities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities(u64);
 
 impl Capabilities {
-    /// Reads the effective ones from a `/proc/PID/status`; none where it has no such line.
+    /// The effective set in the text of a `/proc/PID/status`; empty if it has no such line.
     pub(crate) fn from_status(status: &str) -> Self {
         Self::from_line(status, "CapEff:")
     }
 
-    /// Reads the bounding set, which no `exec` leads out of, from a `/proc/PID/status`.
+    /// The bounding set in the text of a `/proc/PID/status`.
     pub(crate) fn bounding_from_status(status: &str) -> Self {
         Self::from_line(status, "CapBnd:")
     }
@@ -71,7 +72,8 @@ impl Capabilities {
         Self(line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0))
     }
 
-    /// Whether `capability` is there. `CAP_SYS_ADMIN` includes what was split off from it (capabilities(7)).
+    /// Whether the set contains `capability`. `CAP_SYS_ADMIN` includes those that were split off from it
+    /// (capabilities(7)).
     #[must_use]
     pub fn has(self, capability: Capability) -> bool {
         let admin =
@@ -105,21 +107,21 @@ mod tests {
     }
 
     #[test]
-    fn sys_admin_includes_what_was_split_off_from_it() {
+    fn sys_admin_includes_the_capabilities_split_off_from_it() {
         let capabilities = Capabilities::from_status("CapEff:\t0000000000200000\n");
         assert!(capabilities.has(Capability::Bpf));
         assert!(!capabilities.has(Capability::Syslog));
     }
 
     #[test]
-    fn a_set_has_what_it_was_made_of() {
+    fn a_set_contains_its_elements() {
         let set: Capabilities = [Capability::Syslog].into_iter().collect();
         assert!(set.has(Capability::Syslog) && !set.has(Capability::Bpf));
         assert_eq!(set, Capabilities::bounding_from_status("CapEff:\t0\nCapBnd:\t0000000400000000\n"));
     }
 
     #[test]
-    fn a_status_without_the_line_gives_none() {
+    fn a_status_without_the_line_gives_an_empty_set() {
         assert!(Capability::ALL.iter().all(|capability| !Capabilities::from_status("").has(*capability)));
     }
 }

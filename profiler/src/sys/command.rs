@@ -1,4 +1,4 @@
-//! Starting a command that waits at the gate until it is let go.
+//! Forks a command that waits on a pipe before its exec until it is released.
 
 use std::{
     ffi::OsString,
@@ -8,9 +8,9 @@ use std::{
     thread::JoinHandle,
 };
 
-/// A child process that exists, with its final process id, but does not run the command yet.
+/// A forked child process that waits before it executes the command.
 ///
-/// Dropped without [`release`](Self::release), the child ends without having run anything.
+/// If dropped without [`release`](Self::release), the child exits without executing the command.
 #[derive(Debug)]
 pub(crate) struct GatedCommand {
     pid: u32,
@@ -19,8 +19,8 @@ pub(crate) struct GatedCommand {
 }
 
 impl GatedCommand {
-    /// Forks the child. It waits before it executes `program`. When it is silent it does not read from and write to
-    /// where this process does.
+    /// Forks the child, which waits before it executes `program`. If `is_silent`, its standard streams are `/dev/null`,
+    /// otherwise those of this process.
     pub(crate) fn spawn(program: &OsString, arguments: &[OsString], is_silent: bool) -> io::Result<Self> {
         let (mut pid_reader, pid_writer) = io::pipe()?;
         let (gate_reader, gate) = io::pipe()?;
@@ -33,13 +33,13 @@ impl GatedCommand {
         let hook = move || wait_at_gate(&pid_writer, &gate_reader, gate_fd);
         // SAFETY: the hook makes only async-signal-safe system calls (getpid, read, write, close).
         unsafe { command.pre_exec(hook) };
-        // Command::spawn returns once the child has executed its program, so it waits in a thread.
+        // Command::spawn returns after the exec, so it runs in a thread.
         let spawner =
             std::thread::Builder::new().name("command".to_owned()).spawn(move || command.spawn())?;
         let mut pid = [0; 4];
         match pid_reader.read_exact(&mut pid) {
             Ok(()) => Ok(Self { pid: u32::from_ne_bytes(pid), gate, spawner }),
-            // The child never came as far as its hook: the spawner knows why.
+            // The child failed before the hook: the result of the spawner has the error.
             Err(error) => {
                 Err(spawner.join().map_or(error, |result| result.err().unwrap_or_else(unexpected_end)))
             }
@@ -51,21 +51,21 @@ impl GatedCommand {
         self.pid
     }
 
-    /// Lets the child execute its command.
+    /// Lets the child execute the command.
     ///
     /// # Errors
-    /// What kept the command from being executed: not found, not executable.
+    /// The error of the exec: the file does not exist or is not executable.
     pub(crate) fn release(mut self) -> io::Result<Child> {
         self.gate.write_all(&[1])?;
         self.spawner.join().unwrap_or_else(|_| Err(unexpected_end()))
     }
 }
 
-/// In the child, between fork and exec: says who it is and waits. An end of file means that the profiler is
-/// gone or gave up.
+/// Runs in the child between fork and exec: sends its pid and waits. An end of file means that the command was dropped or
+/// the profiler has exited.
 fn wait_at_gate(mut pid: &io::PipeWriter, mut gate: &io::PipeReader, gate_writer: i32) -> io::Result<()> {
-    // The child's own copy of the writing end would keep the end of file from ever coming.
-    // SAFETY: the descriptor is this process's copy, and nothing in it uses it any more.
+    // The read below would never see an end of file while the child has the writing end open.
+    // SAFETY: the descriptor is the copy of the child, which does not use it elsewhere.
     unsafe { libc::close(gate_writer) };
     pid.write_all(&std::process::id().to_ne_bytes())?;
     let mut byte = [0];
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_runs_under_the_pid_that_was_announced_and_only_when_let_go() {
+    fn the_command_runs_under_its_pid_after_it_is_released() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("pid");
         let command = shell(&format!("echo $$ > {}", file.display()));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_command_has_nowhere_to_read_from_and_write_to() {
+    fn the_streams_of_a_silent_command_are_dev_null() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("links");
         let command = shell(&format!("readlink /proc/$$/fd/0 /proc/$$/fd/2 > {}", file.display()));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_is_not_let_go_never_runs() {
+    fn a_dropped_command_never_runs() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("ran");
         let GatedCommand { gate, spawner, .. } = shell(&format!("touch {}", file.display()));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_does_not_exist_says_so_when_let_go() {
+    fn a_command_that_does_not_exist_fails_when_released() {
         let command = GatedCommand::spawn(&"/no/such/program".into(), &[], false).unwrap();
         assert_eq!(command.release().unwrap_err().kind(), io::ErrorKind::NotFound);
     }

@@ -1,7 +1,7 @@
-//! Asks the kernel what it calls its own code: `/proc/kallsyms` has to be printed as a whole for one address.
+//! Symbolizes single kernel addresses with a BPF program, because `/proc/kallsyms` can only be read as a whole.
 //!
-//! A BPF program has it printed by `bpf_snprintf`, which knows `%pS` as the kernel's own messages do. It takes
-//! Linux 5.14, the first that runs programs of this kind (bpf(2), `BPF_PROG_TYPE_SYSCALL`).
+//! The program formats the address by `bpf_snprintf` with `%pS`. It needs Linux 5.14, the first version with
+//! `BPF_PROG_TYPE_SYSCALL` (bpf(2)).
 
 use std::{
     io,
@@ -14,18 +14,18 @@ use super::bpf::{self, Code, MapShape, PROGRAM_TYPE_SYSCALL};
 
 /// `BPF_MAP_TYPE_ARRAY`.
 const MAP_TYPE_ARRAY: u32 = 2;
-/// `BPF_F_RDONLY_PROG`: the verifier wants the format to be a constant.
+/// `BPF_F_RDONLY_PROG`: the verifier requires the format to be constant.
 const MAP_READ_ONLY_IN_PROGRAM: u32 = 1 << 7;
 /// `BPF_FUNC_snprintf`.
 const SNPRINTF: i32 = 165;
 
-/// The format, as the kernel's messages have it: `name+0x12/0x34 [module]`.
+/// Prints `name+0x12/0x34 [module]`.
 const FORMAT: [u8; 8] = *b"%pS\0\0\0\0\0";
 const ADDRESS_BYTES: usize = size_of::<u64>();
-/// Names end at `KSYM_NAME_LEN`, 512; offset, size and module follow.
-const ANSWER_BYTES: usize = 640;
+/// Names have at most `KSYM_NAME_LEN`, 512 bytes; offset, size and module follow.
+const TEXT_BYTES: usize = 640;
 
-/// The program, and the map through which it is told the address and gives the answer.
+/// The program, and the map for its input (the address) and its output (the text).
 #[derive(Debug)]
 pub(crate) struct KernelNames {
     exchange: OwnedFd,
@@ -33,13 +33,13 @@ pub(crate) struct KernelNames {
 }
 
 impl KernelNames {
-    /// Loads the program, for the symbolizer.
+    /// Loads the program.
     pub(crate) fn load_boxed() -> io::Result<Box<dyn kernel::KernelNames>> {
         Ok(Box::new(Self::load()?))
     }
 
     fn load() -> io::Result<Self> {
-        let exchange = array("names", ADDRESS_BYTES + ANSWER_BYTES, 0)?;
+        let exchange = array("names", ADDRESS_BYTES + TEXT_BYTES, 0)?;
         let format = array("name_format", FORMAT.len(), MAP_READ_ONLY_IN_PROGRAM)?;
         bpf::update_element(format.as_fd(), &FIRST, &FORMAT)?;
         bpf::freeze(format.as_fd())?;
@@ -56,7 +56,7 @@ impl KernelNames {
 
 impl kernel::KernelNames for KernelNames {
     fn name(&self, address: u64) -> io::Result<String> {
-        let mut value = [0; ADDRESS_BYTES + ANSWER_BYTES];
+        let mut value = [0; ADDRESS_BYTES + TEXT_BYTES];
         value[..ADDRESS_BYTES].copy_from_slice(&address.to_ne_bytes());
         bpf::update_element(self.exchange.as_fd(), &FIRST, &value)?;
         bpf::run_program(self.program.as_fd())?;
@@ -65,12 +65,12 @@ impl kernel::KernelNames for KernelNames {
     }
 }
 
-fn text(answer: &[u8]) -> String {
-    let end = memchr::memchr(0, answer).unwrap_or(answer.len());
-    String::from_utf8_lossy(&answer[..end]).into_owned()
+fn text(output: &[u8]) -> String {
+    let end = memchr::memchr(0, output).unwrap_or(output.len());
+    String::from_utf8_lossy(&output[..end]).into_owned()
 }
 
-/// The key of an array's only element.
+/// The key of the first element of an array.
 const FIRST: [u8; 4] = [0; 4];
 
 fn array(name: &str, value_bytes: usize, flags: u32) -> io::Result<OwnedFd> {
@@ -79,11 +79,11 @@ fn array(name: &str, value_bytes: usize, flags: u32) -> io::Result<OwnedFd> {
     bpf::create_map(name, shape, None)
 }
 
-/// `return bpf_snprintf(exchange.answer, sizeof exchange.answer, format, &exchange.address, 8)`.
+/// `return bpf_snprintf(exchange.text, sizeof exchange.text, format, &exchange.address, 8)`.
 fn program(exchange: BorrowedFd<'_>, format: BorrowedFd<'_>) -> Vec<u8> {
     [
         &load_address(1, exchange, ADDRESS_BYTES)[..],
-        &[load_number(2, ANSWER_BYTES)],
+        &[load_number(2, TEXT_BYTES)],
         &load_address(3, format, 0),
         &load_address(4, exchange, 0),
         &[load_number(5, ADDRESS_BYTES), instruction(CALL, 0, 0, SNPRINTF), instruction(EXIT, 0, 0, 0)],
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_program_has_the_layout_that_the_kernel_reads() {
+    fn the_program_has_the_instruction_layout_of_the_kernel() {
         let maps = [(); 2].map(|()| OwnedFd::from(std::fs::File::open("/dev/null").unwrap()));
         let code = program(maps[0].as_fd(), maps[1].as_fd());
         assert_eq!(code.len(), 10 * 8);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_ends_with_the_buffer_or_its_nul() {
+    fn a_text_ends_at_its_nul_or_with_the_buffer() {
         assert_eq!(text(b"schedule+0x1/0x2\0rest"), "schedule+0x1/0x2");
         assert_eq!(text(b"schedule"), "schedule");
         assert_eq!(text(b"\xff\0"), "\u{fffd}");

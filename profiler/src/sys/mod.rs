@@ -1,4 +1,4 @@
-//! System calls: the only unsafe code of user space. Everything else asks here.
+//! Wrappers of system calls: the only unsafe code of the user side.
 #![expect(unsafe_code, reason = "system calls that no library wraps")]
 
 pub(crate) mod bpf;

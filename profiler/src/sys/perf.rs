@@ -1,62 +1,69 @@
-//! perf_event_open(2): the timer that triggers samples, and the side band that tells of mappings and forks.
+//! Opens perf events (perf_event_open(2)): the timer that triggers samples, and sideband events.
 
 use std::{
     io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    mem::MaybeUninit,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
 };
 
-use perf_event_open_sys as sys;
-use sys::bindings::{
-    PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_DUMMY, PERF_FLAG_FD_CLOEXEC, PERF_SAMPLE_TIME, PERF_TYPE_SOFTWARE,
+use aya_obj::generated::{
+    PERF_EVENT_IOC_DISABLE, PERF_EVENT_IOC_ENABLE, PERF_EVENT_IOC_SET_BPF, PERF_FLAG_FD_CLOEXEC,
     perf_event_attr,
+    perf_event_sample_format::PERF_SAMPLE_TIME,
+    perf_hw_id::PERF_COUNT_HW_CPU_CYCLES,
+    perf_sw_ids::{PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_DUMMY},
+    perf_type_id::{PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE},
 };
 
-/// A cpu-clock event on one CPU, for every task there.
+/// A cpu-clock event on one CPU, for every task on it.
 #[derive(Debug)]
 pub(crate) struct TimerEvent {
     fd: OwnedFd,
 }
 
 impl TimerEvent {
-    /// Opens the event, not yet counting.
+    /// Opens the event, disabled.
     pub(crate) fn open(cpu: u32, frequency_hz: u64) -> io::Result<Self> {
-        let mut attributes = software_event(PERF_COUNT_SW_CPU_CLOCK.into());
+        let mut attributes = event_attributes(PERF_TYPE_SOFTWARE as u32, PERF_COUNT_SW_CPU_CLOCK as u64);
         attributes.__bindgen_anon_1.sample_freq = frequency_hz;
         attributes.set_freq(1);
         attributes.set_disabled(1);
         Ok(Self { fd: open_on_cpu(&mut attributes, cpu)? })
     }
 
-    /// Runs `program` at each tick from now on.
+    /// Attaches `program`, which runs at each tick, and enables the event.
     pub(crate) fn start(&self, program: BorrowedFd<'_>) -> io::Result<()> {
-        let fd = self.fd.as_raw_fd();
-        // SAFETY: both descriptors are open.
-        check(unsafe { sys::ioctls::SET_BPF(fd, program.as_raw_fd().unsigned_abs()) })?;
-        // SAFETY: the descriptor is open.
-        check(unsafe { sys::ioctls::ENABLE(fd, 0) })
+        self.control(PERF_EVENT_IOC_SET_BPF, program.as_raw_fd())?;
+        self.control(PERF_EVENT_IOC_ENABLE, 0)
     }
 
-    /// How long the event has counted, nanoseconds. It stands still for good once its CPU has been offline.
+    /// The time for which the event has counted, nanoseconds. It does not advance any more once its CPU has been
+    /// offline.
     pub(crate) fn counted_ns(&self) -> io::Result<u64> {
         let mut count = [0; 8];
         rustix::io::read(&self.fd, &mut count)?;
         Ok(u64::from_ne_bytes(count))
     }
 
-    /// No tick after this.
+    /// Disables the event.
     pub(crate) fn stop(&self) -> io::Result<()> {
-        // SAFETY: the descriptor is open.
-        check(unsafe { sys::ioctls::DISABLE(self.fd.as_raw_fd(), 0) })
+        self.control(PERF_EVENT_IOC_DISABLE, 0)
+    }
+
+    fn control(&self, request: u32, argument: RawFd) -> io::Result<()> {
+        // SAFETY: the descriptor is open, and these requests take an integer.
+        let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), request.into(), argument) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }
 
-/// Opens the side band of one CPU: executable mappings, names, execs, forks and exits of every task there,
-/// each with its time (`CLOCK_MONOTONIC`) in the last eight bytes of its record.
+/// Opens the sideband event of one CPU: mmap of executable memory, comm, exec, fork and exit of every task on it. Each
+/// record has its time (`CLOCK_MONOTONIC`) in its last eight bytes.
 ///
-/// `wakeup_bytes` are how many must wait before a reader is woken.
+/// The reader is woken when `wakeup_bytes` are pending.
 pub(crate) fn open_side_band(cpu: u32, wakeup_bytes: u32) -> io::Result<OwnedFd> {
-    let mut attributes = software_event(PERF_COUNT_SW_DUMMY.into());
-    attributes.sample_type = PERF_SAMPLE_TIME.into();
+    let mut attributes = event_attributes(PERF_TYPE_SOFTWARE as u32, PERF_COUNT_SW_DUMMY as u64);
+    attributes.sample_type = PERF_SAMPLE_TIME as u64;
     attributes.set_sample_id_all(1);
     attributes.set_use_clockid(1);
     attributes.clockid = libc::CLOCK_MONOTONIC;
@@ -70,36 +77,32 @@ pub(crate) fn open_side_band(cpu: u32, wakeup_bytes: u32) -> io::Result<OwnedFd>
     open_on_cpu(&mut attributes, cpu)
 }
 
-/// Whether a hardware cycle counter can be opened here: virtual machines mostly have none.
+/// Whether a hardware cycle counter can be opened. Most virtual machines have none.
 pub(crate) fn has_cycle_counter() -> bool {
-    let mut attributes = software_event(sys::bindings::PERF_COUNT_HW_CPU_CYCLES.into());
-    attributes.type_ = sys::bindings::PERF_TYPE_HARDWARE;
+    let mut attributes = event_attributes(PERF_TYPE_HARDWARE as u32, PERF_COUNT_HW_CPU_CYCLES as u64);
     attributes.set_disabled(1);
     open_on_cpu(&mut attributes, 0).is_ok()
 }
 
-fn software_event(config: u64) -> perf_event_attr {
-    let mut attributes = perf_event_attr::default();
-    attributes.type_ = PERF_TYPE_SOFTWARE;
+fn event_attributes(event_type: u32, config: u64) -> perf_event_attr {
+    // SAFETY: all fields are integers and unions of integers, for which zeros are valid.
+    let mut attributes: perf_event_attr = unsafe { MaybeUninit::zeroed().assume_init() };
+    attributes.type_ = event_type;
     attributes.size = u32::try_from(size_of::<perf_event_attr>()).unwrap_or(0);
     attributes.config = config;
     attributes
 }
 
 fn open_on_cpu(attributes: &mut perf_event_attr, cpu: u32) -> io::Result<OwnedFd> {
-    let cpu = i32::try_from(cpu).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     const ANY_TASK: libc::pid_t = -1;
-    const NO_GROUP: i32 = -1;
+    const NO_GROUP: RawFd = -1;
+    let cpu = i32::try_from(cpu).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let (attributes, flags) = (&raw mut *attributes, u64::from(PERF_FLAG_FD_CLOEXEC));
     // SAFETY: the attributes are live, writable and carry their own size.
-    let fd =
-        unsafe { sys::perf_event_open(attributes, ANY_TASK, cpu, NO_GROUP, PERF_FLAG_FD_CLOEXEC.into()) };
-    check(fd)?;
-    // SAFETY: the kernel just made this descriptor for us.
+    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attributes, ANY_TASK, cpu, NO_GROUP, flags) };
+    let fd = RawFd::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
+    // SAFETY: the kernel has just created this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-fn check(result: i32) -> io::Result<()> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 impl AsFd for TimerEvent {

@@ -9,14 +9,22 @@ use std::{
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// Where `data_head` stands in `struct perf_event_mmap_page` (`include/uapi/linux/perf_event.h`).
+/// Offset of `data_head` in `struct perf_event_mmap_page` (`include/uapi/linux/perf_event.h`).
 const DATA_HEAD_OFFSET: usize = 1024;
-/// Where `data_tail` stands there.
+/// Offset of `data_tail` in the same structure.
 const DATA_TAIL_OFFSET: usize = 1032;
+// `enum perf_event_type` and the flag of an exec (`include/uapi/linux/perf_event.h`).
+pub(crate) const PERF_RECORD_LOST: u32 = 2;
+pub(crate) const PERF_RECORD_COMM: u32 = 3;
+pub(crate) const PERF_RECORD_EXIT: u32 = 4;
+pub(crate) const PERF_RECORD_FORK: u32 = 7;
+pub(crate) const PERF_RECORD_MMAP2: u32 = 10;
+pub(crate) const PERF_RECORD_MISC_COMM_EXEC: u32 = 1 << 13;
+
 /// Bytes of `struct perf_event_header`: u32 type, u16 misc, u16 size.
 const HEADER_BYTES: usize = 8;
 
-/// A perf event with its ring buffer. The kernel writes records, the reader takes them in order.
+/// A perf event with its ring buffer.
 #[derive(Debug)]
 pub(crate) struct PerfRing {
     event: OwnedFd,
@@ -35,7 +43,7 @@ pub(crate) struct PerfRecord<'a> {
     pub(crate) kind: u32,
     /// `PERF_RECORD_MISC_*`.
     pub(crate) misc: u16,
-    /// What follows the header.
+    /// The bytes after the header.
     pub(crate) body: &'a [u8],
 }
 
@@ -44,7 +52,7 @@ impl PerfRing {
     pub(crate) fn map(event: OwnedFd, data_pages: usize) -> io::Result<Self> {
         let page_bytes = rustix::param::page_size();
         let data_bytes = data_pages * page_bytes;
-        // SAFETY: a new mapping at an address of the kernel's choice.
+        // SAFETY: a new mapping at an address that the kernel chooses.
         let base = unsafe {
             mmap(
                 std::ptr::null_mut(),
@@ -59,8 +67,8 @@ impl PerfRing {
         Ok(Self { event, base, page_bytes, data_bytes })
     }
 
-    /// Hands every waiting record to `take`, then gives their room back to the kernel.
-    pub(crate) fn drain(&mut self, mut take: impl FnMut(PerfRecord<'_>)) {
+    /// Passes every pending record to `handle`, then frees their space.
+    pub(crate) fn drain(&mut self, mut handle: impl FnMut(PerfRecord<'_>)) {
         let head = self.position(DATA_HEAD_OFFSET).load(Ordering::Acquire);
         let mut tail = self.position(DATA_TAIL_OFFSET).load(Ordering::Relaxed);
         let mut buffer = Vec::new();
@@ -70,13 +78,13 @@ impl PerfRing {
             let [k0, k1, k2, k3, m0, m1, s0, s1] = header;
             let size = usize::from(u16::from_ne_bytes([s0, s1]));
             if size < HEADER_BYTES || size as u64 > head.wrapping_sub(tail) {
-                // Not a record: give up on what is there rather than loop on it.
+                // Not a valid record: the rest of the ring cannot be parsed.
                 tail = head;
                 break;
             }
             buffer.resize(size - HEADER_BYTES, 0);
             self.copy(tail.wrapping_add(HEADER_BYTES as u64), &mut buffer);
-            take(PerfRecord {
+            handle(PerfRecord {
                 kind: u32::from_ne_bytes([k0, k1, k2, k3]),
                 misc: u16::from_ne_bytes([m0, m1]),
                 body: &buffer,
@@ -86,7 +94,7 @@ impl PerfRing {
         self.position(DATA_TAIL_OFFSET).store(tail, Ordering::Release);
     }
 
-    /// Copies from the position `at`, around the end of the buffer where it has to.
+    /// Copies from a position; wraps around at the end of the buffer.
     fn copy(&self, at: u64, to: &mut [u8]) {
         let at = usize::try_from(at % self.data_bytes as u64).unwrap_or(0);
         let first = to.len().min(self.data_bytes - at);
@@ -96,7 +104,7 @@ impl PerfRing {
 
     fn copy_within(&self, at: usize, to: &mut [u8]) {
         assert!(at + to.len() <= self.data_bytes);
-        // SAFETY: in bounds of the mapping, as just checked.
+        // SAFETY: in bounds of the mapping, as checked above.
         let from = unsafe { self.base.add(self.page_bytes + at) };
         // SAFETY: the kernel does not write between tail and head, where the caller's range lies.
         unsafe { from.as_ptr().copy_to_nonoverlapping(to.as_mut_ptr(), to.len()) };
@@ -112,7 +120,7 @@ impl PerfRing {
 
 impl Drop for PerfRing {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `map` with this length, and nothing borrows from it any more.
+        // SAFETY: the mapping was made by `map` with this length, and no borrow of it is left.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.page_bytes + self.data_bytes) };
         debug_assert!(unmapped.is_ok());
     }

@@ -1,4 +1,4 @@
-//! What this process has used (getrusage(2)), and a thread of it (clock_gettime(2)).
+//! CPU time of this process (getrusage(2)) and of the calling thread (clock_gettime(2)).
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) fn cpu_time() -> CpuTime {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the structure is writable; for the process itself the call cannot fail.
     unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
-    // SAFETY: all zeros is a valid structure of integers, whatever the call wrote into it.
+    // SAFETY: the structure consists of integers, for which zeros and any written values are valid.
     let usage = unsafe { usage.assume_init() };
     CpuTime { user_ns: nanoseconds(usage.ru_utime), system_ns: nanoseconds(usage.ru_stime) }
 }
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_takes_time() {
+    fn cpu_time_increases_with_work() {
         let before = cpu_time();
         let mut after = before;
         while after.user_ns + after.system_ns <= before.user_ns + before.system_ns {

@@ -18,8 +18,6 @@ mod style;
 
 use std::{borrow::Cow, fmt};
 
-use serde::{Deserialize, Serialize};
-
 #[cfg(any(fuzzing, test))]
 pub use self::readable::readable;
 pub use self::style::NameStyle;
@@ -32,7 +30,8 @@ pub struct ManagedName<'a> {
 }
 
 /// How the runtime compiled a method.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Tier {
     /// The runtime did not say.
     Unknown,

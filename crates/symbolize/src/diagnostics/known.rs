@@ -112,6 +112,7 @@ impl Known {
     }
 
     /// All methods in the order in which they were added, with their first addresses and sizes.
+    #[cfg(feature = "capture")]
     pub(super) fn methods(&self) -> impl Iterator<Item = (u64, u64, RuntimeMethod)> {
         self.code.entries().map(|entry| (entry.start, entry.size(), self.told(entry)))
     }

@@ -5,6 +5,7 @@ mod known;
 mod listener;
 mod methods;
 mod question;
+#[cfg(feature = "capture")]
 mod recording;
 mod requested_map;
 mod room;
@@ -32,6 +33,7 @@ use profiler_processes::root_directory::RootDirectory;
 use profiler_profile::Reason;
 
 /// What a capture calls the recording of a process ([`RuntimeNames::recording`]).
+#[cfg(feature = "capture")]
 pub const RECORDING: &str = "runtime-methods.jsonl";
 
 /// How much longer a report may take than the listener was told: it has to be put together.
@@ -105,7 +107,7 @@ pub fn read_reply(bytes: &[u8]) {
 }
 
 /// A recording; what is written of it reads the same.
-#[cfg(fuzzing)]
+#[cfg(all(fuzzing, feature = "capture"))]
 pub fn read_recording(bytes: &[u8]) {
     let read = recording::read(bytes);
     let again = recording::read(&recording::write(&read));
@@ -130,6 +132,7 @@ impl RuntimeNames {
     }
 
     /// What was told when a capture was taken; there is nobody to be asked any more.
+    #[cfg(feature = "capture")]
     pub fn recorded(text: &[u8]) -> Self {
         Self { ear: Hearing::Over, awaited: None, perf_map: None, known: recording::read(text) }
     }
@@ -231,6 +234,7 @@ impl RuntimeNames {
     }
 
     /// For a capture, from which [`recorded`](Self::recorded) knows the same; `None` where there is no runtime.
+    #[cfg(feature = "capture")]
     pub fn recording(&self) -> Option<Vec<u8>> {
         match self.ear {
             Hearing::Nothing(..) => None,

@@ -211,6 +211,7 @@ impl JitNames {
     }
 
     /// As [`RuntimeNames::recording`].
+    #[cfg(feature = "capture")]
     pub fn runtime_recording(&self) -> Option<Vec<u8>> {
         self.runtime.as_ref().and_then(RuntimeNames::recording)
     }

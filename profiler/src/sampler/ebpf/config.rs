@@ -83,7 +83,7 @@ pub(super) fn configure(plan: &Plan, ring_buffer: RingBufferSize) -> Result<Conf
         config.cgroup_id = fs::metadata(directory)
             .map_err(|error| {
                 let message = format!("failed to inspect the cgroup `{}`", directory.display());
-                Error::from_io(Operation::ReadProcess, message, error)
+                Error::from_target_io(Operation::ReadProcess, message, error)
             })?
             .ino();
         fill_cgroup_offsets(&mut config, btf, controller)?;

@@ -227,7 +227,7 @@ fn fill_targets(plan: &Plan, maps: &HashMap<String, OwnedFd>) -> Result<()> {
         Filter::CgroupV2(directory) => {
             let open = std::fs::File::open(directory).map_err(|error| {
                 let message = format!("failed to open the cgroup `{}`", directory.display());
-                Error::from_io(Operation::ReadProcess, message, error)
+                Error::from_target_io(Operation::ReadProcess, message, error)
             })?;
             let cgroup = map(maps, names::MAP_CGROUP)?;
             bpf::update_element(cgroup, &0_u32.to_ne_bytes(), &open.as_raw_fd().to_ne_bytes())

@@ -22,7 +22,8 @@ use std::{
 };
 
 pub(crate) use config::INITIAL_PID_NAMESPACE;
-pub use cpus::CpuSet;
+#[cfg(feature = "cli")]
+pub(crate) use cpus::CpuSet;
 pub(crate) use cpus::online;
 pub(crate) use loader::{PROGRAM_TYPE_PERF_EVENT, PROGRAM_TYPE_RAW_TRACEPOINT};
 use profiler_common::Counter;

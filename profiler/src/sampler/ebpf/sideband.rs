@@ -4,17 +4,15 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use perf_event_open_sys::bindings::{
-    PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_LOST, PERF_RECORD_MISC_COMM_EXEC,
-    PERF_RECORD_MMAP2,
-};
-
 use crate::{
     error::{Error, Operation, Result},
     sampler::Batch,
     sys::{
         perf::open_side_band,
-        perf_ring::{PerfRecord, PerfRing},
+        perf_ring::{
+            PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_LOST,
+            PERF_RECORD_MISC_COMM_EXEC, PERF_RECORD_MMAP2, PerfRecord, PerfRing,
+        },
     },
 };
 use profiler_addresses::{FileOffset, RuntimeAddress};

@@ -1,11 +1,11 @@
-//! The unwinding thread: keeps the unwind tables in the kernel as the processes that are sampled need them.
+//! The unwinding thread: installs unwind tables in BPF maps for the processes that are sampled.
 //!
-//! It is told what happened to processes, and where a walk met code without a table. Nobody waits for it: until a
-//! table is there, stacks are walked by frame pointer.
+//! Its input are sideband events, and the processes in which the BPF unwinder met code without an unwind table. No other
+//! thread waits for it: until a table is installed, stacks are unwound by frame pointer.
 
-mod allowance;
-mod files;
-mod spaces;
+mod cpu_quota;
+mod mapping_installer;
+mod table_cache;
 
 use std::{
     io,
@@ -18,144 +18,146 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::{allowance::Allowance, spaces::Spaces};
-use super::priority::go_first;
+use profiler_processes::SidebandEvent;
+
+use self::{cpu_quota::CpuQuota, mapping_installer::MappingInstaller};
+use super::priority::raise_thread_priority;
 use crate::{
     sampler::{Batch, ebpf::UnwindMaps},
     sys::usage::thread_cpu_time,
 };
-use profiler_processes::SidebandEvent;
 
-/// How much may wait for the thread, and how many events of each. What does not fit is not lost: all mappings are read
-/// again then, which takes no longer than so many events.
-const WAITING: usize = 64;
-const MAX_EVENTS: usize = 4096;
+/// The capacity of the channel to the thread, in messages. When it is full, the thread reads all mappings again, which
+/// takes no longer than processing so many messages.
+const MAX_QUEUED_MESSAGES: usize = 64;
+/// The most sideband events in a message.
+const MAX_EVENTS_PER_MESSAGE: usize = 4096;
 
-/// How long the start of sampling waits for the tables of the processes that are known.
-const MAX_FIRST_WAIT: Duration = Duration::from_millis(200);
+/// The longest time that the start of sampling waits for the unwind tables of the initial processes.
+const MAX_START_DELAY: Duration = Duration::from_millis(200);
 
-/// How often tables that nothing maps any more are looked for, as long as there are some.
-const TIDY_INTERVAL: Duration = Duration::from_secs(5);
+/// The interval at which unused unwind tables are evicted, as long as there are some.
+const EVICTION_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The thread, from outside. Dropped, it ends soon, and the tables with it: the end of a session waits neither for the
-/// kernel to give their memory back nor for a file system that never answers.
+/// A handle of the unwinding thread. Dropping it stops the thread without waiting: the end of a session waits neither
+/// for the kernel to free the BPF maps nor for a file system that does not respond.
 #[derive(Debug)]
-pub(super) struct Unwinding {
-    told: Option<SyncSender<RuntimeMethod>>,
+pub(super) struct UnwindTableThread {
+    messages: Option<SyncSender<Message>>,
     flags: Arc<Flags>,
     thread: Thread,
 }
 
 #[derive(Debug, Default)]
 struct Flags {
-    /// Something was not told.
-    missed: AtomicBool,
-    /// Nothing is needed any more.
+    /// Events were lost: all mappings have to be read again.
+    must_resync: AtomicBool,
     stop: AtomicBool,
 }
 
-/// What the thread is told.
+/// A message to the thread.
 #[derive(Debug)]
-enum RuntimeMethod {
-    /// These processes will be sampled. Who asks hears when their tables are there.
-    Expected(Vec<u32>, SyncSender<()>),
-    Happened(Vec<SidebandEvent>),
-    /// A walk in these processes met code without a table.
+enum Message {
+    /// These processes will be sampled. The sender is notified when their tables are installed.
+    Prefetch(Vec<u32>, SyncSender<()>),
+    Events(Vec<SidebandEvent>),
+    /// The BPF unwinder met code without an unwind table in these processes.
     UnknownCode(Vec<u32>),
 }
 
-impl Unwinding {
-    /// Starts the thread on empty tables. Waits for those of the processes that are known, but not for long: the first
-    /// samples are to be whole, and the last no later for it. Children of a process are sampled when `follows_forks`.
-    pub(super) fn start(maps: UnwindMaps, expected: &[u32], follows_forks: bool) -> io::Result<Self> {
-        let (told, hears) = sync_channel(WAITING);
+impl UnwindTableThread {
+    /// Starts the thread with empty BPF maps. Waits a short time for the tables of `initial_pids`, so that their first
+    /// stacks are complete. Tables are also installed for children of sampled processes if `follows_forks`.
+    pub(super) fn start(maps: UnwindMaps, initial_pids: &[u32], follows_forks: bool) -> io::Result<Self> {
+        let (messages, receiver) = sync_channel(MAX_QUEUED_MESSAGES);
         let flags = Arc::new(Flags::default());
-        let spaces = Spaces::new(maps, follows_forks)?;
+        let installer = MappingInstaller::new(maps, follows_forks)?;
         let thread = std::thread::Builder::new().name("unwinding".to_owned()).spawn({
             let flags = Arc::clone(&flags);
-            move || run(spaces, &hears, &flags)
+            move || run(installer, &receiver, &flags)
         })?;
-        let unwinding = Self { told: Some(told), flags, thread: thread.thread().clone() };
-        if !expected.is_empty() {
-            let (ready, is_ready) = sync_channel(1);
-            unwinding.tell(RuntimeMethod::Expected(expected.to_vec(), ready));
-            // What is not there by then comes later.
-            let _ = is_ready.recv_timeout(MAX_FIRST_WAIT);
+        let handle = Self { messages: Some(messages), flags, thread: thread.thread().clone() };
+        if !initial_pids.is_empty() {
+            let (installed, wait_installed) = sync_channel(1);
+            handle.send(Message::Prefetch(initial_pids.to_vec(), installed));
+            // The remaining tables are installed while sampling.
+            let _ = wait_installed.recv_timeout(MAX_START_DELAY);
         }
-        Ok(unwinding)
+        Ok(handle)
     }
 
-    /// Tells what a batch says of processes.
-    pub(super) fn hear(&self, batch: &Batch) {
-        if batch.lost_events > 0 || batch.events.len() > MAX_EVENTS {
-            self.flags.missed.store(true, Ordering::Release);
-            // Nothing, for the thread to notice.
-            self.tell(RuntimeMethod::Happened(Vec::new()));
+    /// Notifies the thread of the events in a batch. Never blocks.
+    pub(super) fn notify(&self, batch: &Batch) {
+        if batch.lost_events > 0 || batch.events.len() > MAX_EVENTS_PER_MESSAGE {
+            self.flags.must_resync.store(true, Ordering::Release);
+            // An empty message wakes the thread.
+            self.send(Message::Events(Vec::new()));
         } else if !batch.events.is_empty() {
-            self.tell(RuntimeMethod::Happened(batch.events.clone()));
+            self.send(Message::Events(batch.events.clone()));
         }
         if !batch.stale_mappings.is_empty() {
-            self.tell(RuntimeMethod::UnknownCode(batch.stale_mappings.clone()));
+            self.send(Message::UnknownCode(batch.stale_mappings.clone()));
         }
     }
 
-    fn tell(&self, what: RuntimeMethod) {
-        let is_told = self.told.as_ref().is_some_and(|told| told.try_send(what).is_ok());
-        if !is_told {
-            self.flags.missed.store(true, Ordering::Release);
+    fn send(&self, message: Message) {
+        let is_sent = self.messages.as_ref().is_some_and(|messages| messages.try_send(message).is_ok());
+        if !is_sent {
+            self.flags.must_resync.store(true, Ordering::Release);
         }
     }
 }
 
-impl Drop for Unwinding {
+impl Drop for UnwindTableThread {
     fn drop(&mut self) {
         self.flags.stop.store(true, Ordering::Release);
-        self.told = None;
-        // It may be resting.
+        self.messages = None;
+        // It may be pausing.
         self.thread.unpark();
     }
 }
 
-fn run(mut spaces: Spaces, hears: &Receiver<RuntimeMethod>, flags: &Flags) {
-    // Stacks are short until the tables are there. More than its allowance it does not take.
-    go_first();
+fn run(mut installer: MappingInstaller, messages: &Receiver<Message>, flags: &Flags) {
+    // Stacks are incomplete until the tables are installed. The quota bounds the CPU time of the thread.
+    raise_thread_priority();
     let stop = || flags.stop.load(Ordering::Acquire);
     let begin = Instant::now();
-    let mut allowance = Allowance::new(Duration::ZERO);
+    let mut quota = CpuQuota::new(Duration::ZERO);
     let mut used = thread_cpu_time();
     let mut waiting: Vec<SyncSender<()>> = Vec::new();
     while !stop() {
-        let wait = if spaces.are_behind() {
+        let timeout = if installer.is_outdated() {
             Duration::ZERO
-        } else if spaces.have_unused_files() {
-            TIDY_INTERVAL
+        } else if installer.has_unused_tables() {
+            EVICTION_INTERVAL
         } else {
             Duration::MAX
         };
-        match hears.recv_timeout(wait) {
-            Ok(what) => waiting.extend(apply(&mut spaces, what)),
+        match messages.recv_timeout(timeout) {
+            Ok(message) => waiting.extend(apply(&mut installer, message)),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        waiting.extend(hears.try_iter().take(WAITING).filter_map(|what| apply(&mut spaces, what)));
-        if flags.missed.swap(false, Ordering::AcqRel) {
-            spaces.look_again();
+        let queued = messages.try_iter().take(MAX_QUEUED_MESSAGES);
+        waiting.extend(queued.filter_map(|message| apply(&mut installer, message)));
+        if flags.must_resync.swap(false, Ordering::AcqRel) {
+            installer.resync();
         }
-        spaces.settle(stop);
-        if !spaces.are_behind() {
-            for ready in waiting.drain(..) {
-                // Who asked may have gone on.
-                let _ = ready.try_send(());
+        installer.install_outdated(stop);
+        if !installer.is_outdated() {
+            for installed in waiting.drain(..) {
+                // The receiver may have timed out.
+                let _ = installed.try_send(());
             }
         }
         let used_before = std::mem::replace(&mut used, thread_cpu_time());
-        rest(allowance.spend(used.saturating_sub(used_before), begin.elapsed()), stop);
+        pause(quota.spend(used.saturating_sub(used_before), begin.elapsed()), stop);
     }
 }
 
-/// Rests for a time, unless told to stop.
-fn rest(time: Duration, stop: impl Fn() -> bool) {
-    let end = Instant::now() + time;
+/// Sleeps for `duration` or until `stop`.
+fn pause(duration: Duration, stop: impl Fn() -> bool) {
+    let end = Instant::now() + duration;
     loop {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() || stop() {
@@ -165,15 +167,15 @@ fn rest(time: Duration, stop: impl Fn() -> bool) {
     }
 }
 
-/// Takes note of something. Gives who waits until the tables are there.
-fn apply(spaces: &mut Spaces, what: RuntimeMethod) -> Option<SyncSender<()>> {
-    match what {
-        RuntimeMethod::Expected(pids, ready) => {
-            pids.into_iter().for_each(|pid| spaces.expect(pid));
-            return Some(ready);
+/// Applies a message. Returns the sender to notify when all tables are installed.
+fn apply(installer: &mut MappingInstaller, message: Message) -> Option<SyncSender<()>> {
+    match message {
+        Message::Prefetch(pids, installed) => {
+            pids.into_iter().for_each(|pid| installer.prefetch(pid));
+            return Some(installed);
         }
-        RuntimeMethod::Happened(events) => events.into_iter().for_each(|event| spaces.happened(event)),
-        RuntimeMethod::UnknownCode(pids) => pids.into_iter().for_each(|pid| spaces.unknown_code(pid)),
+        Message::Events(events) => events.into_iter().for_each(|event| installer.apply(event)),
+        Message::UnknownCode(pids) => pids.into_iter().for_each(|pid| installer.handle_unknown_code(pid)),
     }
     None
 }

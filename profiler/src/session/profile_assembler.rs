@@ -1,11 +1,9 @@
-//! Puts samples together: addresses become frames, frames stacks, and what was asked once is not asked again.
+//! Builds a profile from samples: symbolizes addresses into frames, and caches frames and stacks.
 
 use std::collections::HashMap;
 
-use profiler_common::unwind::StackEndReason;
-
-use crate::sampler::{Comm, FrameFound, RawFrame, RawSample, RawStack, RawStackId};
 use profiler_addresses::RuntimeAddress;
+use profiler_common::unwind::StackEndReason;
 use profiler_processes::{Process, ProcessKey};
 use profiler_profile::{
     FoundBy, Frame, FrameId, FrameKind, ProcessId, ProfileBuilder, Reason, SourceLocation, StackEnd, StackId,
@@ -13,28 +11,29 @@ use profiler_profile::{
 };
 use profiler_symbolize::{CodeKey, Symbolizer, placeholder};
 
-/// One profile in the making.
+use crate::sampler::{Comm, FrameFound, RawFrame, RawSample, RawStack, RawStackId};
+
+/// Builds one profile.
 #[derive(Debug, Default)]
-pub(super) struct Assembly {
-    /// Whether user stacks are taken: without them a stack is whole when its kernel side is.
+pub(super) struct ProfileAssembler {
+    /// Whether user stacks are sampled; if not, a stack is complete when its kernel stack is.
     has_user_stacks: bool,
     builder: ProfileBuilder,
-    /// The frames of a code, inlined ones first.
+    /// The frames of each code address, inlined frames first.
     frames: HashMap<CodeKey, Box<[FrameId]>>,
-    stacks: HashMap<StackKey, Placement>,
+    stacks: HashMap<StackKey, CachedStack>,
     processes: HashMap<ProcessKey, ProcessId>,
     threads: HashMap<(ProcessKey, u32, Comm), ThreadId>,
 }
 
-/// The two sides of a sample's stack.
+/// The kernel stack and the user stack of a sample.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sides<'a> {
+pub(super) struct SampleStacks<'a> {
     pub(super) kernel: Option<&'a RawStack>,
     pub(super) user: Option<&'a RawStack>,
 }
 
-/// The same key, the same stack: a process whose mappings, and whose JIT code where there is any, stand as
-/// they stood.
+/// The key of a symbolized stack: stack ids together with the state of the process's mappings and JIT code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct StackKey {
     process: ProcessKey,
@@ -44,30 +43,29 @@ struct StackKey {
     user: RawStackId,
 }
 
-/// What became of a stack.
+/// The result of symbolizing a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Placement {
-    Placed(StackId),
-    /// The names of some of its code may still be on their way: of what was compiled at run time, or whose debug file
-    /// is being downloaded.
-    Waits,
+enum CachedStack {
+    Symbolized(StackId),
+    /// Symbols may still arrive: of JIT code, or from a debug file that is being downloaded.
+    Deferred,
 }
 
-impl Assembly {
+impl ProfileAssembler {
     pub(super) fn new(has_user_stacks: bool) -> Self {
         Self { has_user_stacks, ..Self::default() }
     }
 
-    /// Adds a sample, `started_ns` being the zero of its time. False when it has to be offered again at the
-    /// end, with `names_are_complete`.
+    /// Adds a sample; `started_ns` is the zero of its time. Returns false if the sample is deferred and has to be added
+    /// again at the end of the interval, with `symbols_are_complete`.
     pub(super) fn add(
         &mut self,
         symbolizer: &mut Symbolizer,
         process: &Process,
         sample: &RawSample,
-        sides: Sides<'_>,
+        stacks: SampleStacks<'_>,
         started_ns: u64,
-        names_are_complete: bool,
+        symbols_are_complete: bool,
     ) -> bool {
         let mut key = StackKey {
             process: process.key,
@@ -76,27 +74,27 @@ impl Assembly {
             kernel: sample.kernel_stack,
             user: sample.user_stack,
         };
-        let mut placement = self.stacks.get(&key).copied();
-        if placement == Some(Placement::Waits) {
-            if !names_are_complete {
+        let mut cached = self.stacks.get(&key).copied();
+        if cached == Some(CachedStack::Deferred) {
+            if !symbols_are_complete {
                 return false;
             }
             key.jit_epoch = 1 + symbolizer.jit_epoch(process, sample.time_ns);
-            placement = self.stacks.get(&key).copied();
+            cached = self.stacks.get(&key).copied();
         }
-        let placement = placement.unwrap_or_else(|| {
-            let placement = self.place(symbolizer, process, sample.time_ns, sides, names_are_complete);
-            self.stacks.insert(key, placement);
-            placement
+        let cached = cached.unwrap_or_else(|| {
+            let result = self.symbolize(symbolizer, process, sample.time_ns, stacks, symbols_are_complete);
+            self.stacks.insert(key, result);
+            result
         });
-        let Placement::Placed(stack) = placement else { return false };
+        let CachedStack::Symbolized(stack) = cached else { return false };
         let thread = self.thread(process, sample);
         let time_ns = sample.time_ns.saturating_sub(started_ns);
         self.builder.sample(time_ns, sample.cpu, thread, stack, 1);
         true
     }
 
-    /// The profile so far. Names of processes are those they have now.
+    /// The profile; processes have their latest names.
     pub(super) fn finish<'a>(self, process: impl Fn(ProcessKey) -> Option<&'a Process>) -> ProfileBuilder {
         let mut builder = self.builder;
         for (key, id) in &self.processes {
@@ -107,42 +105,42 @@ impl Assembly {
         builder
     }
 
-    fn place(
+    fn symbolize(
         &mut self,
         symbolizer: &mut Symbolizer,
         process: &Process,
         time_ns: u64,
-        sides: Sides<'_>,
-        names_are_complete: bool,
-    ) -> Placement {
-        let (user, strays) = code_of(symbolizer, process, time_ns, sides.user);
-        let kernel = sides.kernel.map(RawStack::frames).into_iter().flatten();
+        stacks: SampleStacks<'_>,
+        symbols_are_complete: bool,
+    ) -> CachedStack {
+        let (user, leaves_mappings) = resolve_user_frames(symbolizer, process, time_ns, stacks.user);
+        let kernel = stacks.kernel.map(RawStack::frames).into_iter().flatten();
         let kernel = kernel.map(|frame| (CodeKey::Kernel(frame.address), frame));
         let mut frames = Vec::with_capacity(user.len());
-        let mut waits = false;
+        let mut is_deferred = false;
         for (code, frame) in kernel.chain(user) {
             let may_wait = matches!(code, CodeKey::Jit(..)) || symbolizer.awaits_debug_file(code, process);
-            if may_wait && !names_are_complete {
-                // The rest is named all the same: what that takes must not wait for the end of sampling.
-                waits = true;
+            if may_wait && !symbols_are_complete {
+                // The other frames are symbolized now, so that this work is not left to the end of sampling.
+                is_deferred = true;
             } else {
                 let found_by = found_by(code, frame.found);
-                let named = self.frames_of(symbolizer, process, code, frame.address, time_ns);
-                frames.extend(named.iter().map(|frame| (*frame, found_by)));
+                let symbolized = self.symbolized_frames(symbolizer, process, code, frame.address, time_ns);
+                frames.extend(symbolized.iter().map(|frame| (*frame, found_by)));
             }
         }
-        if waits {
-            return Placement::Waits;
+        if is_deferred {
+            return CachedStack::Deferred;
         }
-        let end = if strays {
+        let end = if leaves_mappings {
             StackEnd::BrokenFramePointer
         } else {
-            self.end_of(sides, frames.last().map(|(frame, _)| *frame))
+            self.stack_end(stacks, frames.last().map(|(frame, _)| *frame))
         };
-        Placement::Placed(self.builder.walked_stack(frames, end))
+        CachedStack::Symbolized(self.builder.walked_stack(frames, end))
     }
 
-    fn frames_of(
+    fn symbolized_frames(
         &mut self,
         symbolizer: &mut Symbolizer,
         process: &Process,
@@ -153,13 +151,13 @@ impl Assembly {
         let builder = &mut self.builder;
         self.frames
             .entry(code)
-            .or_insert_with(|| name_frames(builder, symbolizer, process, code, address, time_ns))
+            .or_insert_with(|| add_frames(builder, symbolizer, process, code, address, time_ns))
     }
 
-    /// Whether the outermost frame is where a process, a thread or the kernel's own work begins.
-    fn end_of(&self, sides: Sides<'_>, root: Option<FrameId>) -> StackEnd {
+    /// The end of a stack: complete if its outermost frame starts a process, a thread or a kernel thread.
+    fn stack_end(&self, stacks: SampleStacks<'_>, root: Option<FrameId>) -> StackEnd {
         let Some(root) = root else { return StackEnd::Empty };
-        let outer = sides.user.or(sides.kernel);
+        let outer = stacks.user.or(stacks.kernel);
         if outer.is_some_and(|stack| stack.is_truncated) {
             return StackEnd::DepthLimit;
         }
@@ -170,7 +168,7 @@ impl Assembly {
             Some(StackEndReason::UnsupportedRule) => return StackEnd::UnsupportedRule,
             Some(StackEndReason::Backwards) => return StackEnd::Backwards,
             Some(StackEndReason::DepthLimit) => return StackEnd::DepthLimit,
-            // Code in which a thread begins has no caller, and need not say so.
+            // Functions that start a thread have no caller, and often no CFI that says so.
             Some(StackEndReason::NullCaller | StackEndReason::BrokenFramePointer) | None => {}
         }
         let frame = self.builder.get_frame(root);
@@ -204,7 +202,7 @@ fn add_process(builder: &mut ProfileBuilder, process: &Process) -> ProcessId {
     id
 }
 
-/// The functions in which processes and threads begin, in glibc and musl.
+/// Whether a function starts processes or threads, in glibc or musl.
 fn is_user_root(name: &str) -> bool {
     const ROOTS: [&str; 11] = [
         "_start",
@@ -222,15 +220,15 @@ fn is_user_root(name: &str) -> bool {
     ROOTS.contains(&name)
 }
 
-/// The functions in which threads of the kernel begin.
+/// Whether a function starts kernel threads.
 fn is_kernel_root(name: &str) -> bool {
     const ROOTS: [&str; 3] = ["ret_from_fork_asm", "ret_from_fork", "kthread"];
     ROOTS.contains(&name)
 }
 
-/// The code of each frame of a user stack, as far as it leads through code; true when it strays from there. The
-/// kernel's own walk takes whatever a register holds for a frame pointer, and what stands there for a return address.
-fn code_of(
+/// Resolves the addresses of a user stack, up to the first one outside of all mappings; returns whether there is one.
+/// `bpf_get_stack` takes any register value for a frame pointer and follows it to false return addresses.
+fn resolve_user_frames(
     symbolizer: &mut Symbolizer,
     process: &Process,
     time_ns: u64,
@@ -258,7 +256,7 @@ fn found_by(code: CodeKey, found: FrameFound) -> FoundBy {
     }
 }
 
-fn name_frames(
+fn add_frames(
     builder: &mut ProfileBuilder,
     symbolizer: &mut Symbolizer,
     process: &Process,
@@ -266,20 +264,26 @@ fn name_frames(
     address: RuntimeAddress,
     time_ns: u64,
 ) -> Box<[FrameId]> {
-    let answer = symbolizer.symbolize(code, process, time_ns);
-    let module = answer.module.as_ref().map(|(path, build_id)| builder.module(path, build_id));
-    let functions = match &answer.names {
+    let code_symbols = symbolizer.symbolize(code, process, time_ns);
+    let module = code_symbols.module.as_ref().map(|(path, build_id)| builder.module(path, build_id));
+    let functions = match &code_symbols.names {
         Ok(symbolized) => &symbolized.functions[..],
         Err(reason) => {
             let mapping = process.find_mapping(address, time_ns).ok().map(|mapping| &**mapping);
-            let name = builder.string(&placeholder(&answer, *reason, mapping));
+            let name = builder.string(&placeholder(&code_symbols, *reason, mapping));
             let naming = Symbolization::Address(*reason);
-            let frame =
-                Frame { name, kind: answer.kind, module, address: answer.address, location: None, naming };
+            let frame = Frame {
+                name,
+                kind: code_symbols.kind,
+                module,
+                address: code_symbols.address,
+                location: None,
+                naming,
+            };
             return [builder.frame(frame)].into();
         }
     };
-    let source = answer.names.as_ref().map(|symbolized| symbolized.source);
+    let source = code_symbols.names.as_ref().map(|symbolized| symbolized.source);
     let frames = functions.iter().enumerate().map(|(index, function)| {
         let is_outermost = index + 1 == functions.len();
         let location = function
@@ -288,8 +292,8 @@ fn name_frames(
             .map(|(file, line)| SourceLocation { file: builder.string(file), line: *line });
         let naming = source.map_or_else(|reason| Symbolization::Address(*reason), Symbolization::Symbol);
         let name = builder.string(&function.name);
-        let kind = if is_outermost { answer.kind } else { FrameKind::Inlined };
-        builder.frame(Frame { name, kind, module, address: answer.address, location, naming })
+        let kind = if is_outermost { code_symbols.kind } else { FrameKind::Inlined };
+        builder.frame(Frame { name, kind, module, address: code_symbols.address, location, naming })
     });
     frames.collect()
 }
@@ -298,12 +302,13 @@ fn name_frames(
 mod tests {
     use std::sync::Arc;
 
-    use super::*;
     use profiler_addresses::ElfAddress;
     use profiler_dotnet_symbols::managed::NameStyle;
     use profiler_processes::{ProcFs, ProcessFilter, ProcessTable, root_directory::RootDirectory};
     use profiler_profile::SymbolSource;
     use profiler_symbolize::{NativeOptions, debug_file::DebugDirectories};
+
+    use super::*;
 
     const FUNCTION: &str = "work";
 
@@ -315,22 +320,22 @@ mod tests {
         }
     }
 
-    /// The end of a stack whose outermost frame is a function of that name.
-    fn end(has_user_stacks: bool, sides: Sides<'_>, kind: FrameKind, name: &str) -> StackEnd {
-        let mut assembly = Assembly::new(has_user_stacks);
-        let name = assembly.builder.string(name);
+    /// The end of a stack whose outermost frame is a function of this name.
+    fn end(has_user_stacks: bool, stacks: SampleStacks<'_>, kind: FrameKind, name: &str) -> StackEnd {
+        let mut assembler = ProfileAssembler::new(has_user_stacks);
+        let name = assembler.builder.string(name);
         let (address, naming) = (ElfAddress(0), Symbolization::Symbol(SymbolSource::Kallsyms));
         let frame = Frame { name, kind, module: None, address, location: None, naming };
-        let root = assembly.builder.frame(frame);
-        assembly.end_of(sides, Some(root))
+        let root = assembler.builder.frame(frame);
+        assembler.stack_end(stacks, Some(root))
     }
 
     fn user_end(stack: &RawStack, name: &str) -> StackEnd {
-        end(true, Sides { kernel: None, user: Some(stack) }, FrameKind::Native, name)
+        end(true, SampleStacks { kernel: None, user: Some(stack) }, FrameKind::Native, name)
     }
 
     #[test]
-    fn a_walk_by_tables_says_where_it_ended() {
+    fn an_unwound_stack_has_the_end_of_its_reason() {
         for (end_reason, expected) in [
             (StackEndReason::Root, StackEnd::Root),
             (StackEndReason::NoMapping, StackEnd::NoMapping),
@@ -346,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn code_in_which_a_thread_begins_needs_no_caller() {
+    fn a_function_that_starts_a_thread_is_a_root() {
         for end_reason in [None, Some(StackEndReason::NullCaller), Some(StackEndReason::BrokenFramePointer)] {
             assert_eq!(user_end(&stack(end_reason), "_start"), StackEnd::Root);
         }
@@ -357,29 +362,29 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_that_was_cut_has_no_other_end() {
+    fn a_truncated_stack_ends_at_the_depth_limit() {
         let cut = RawStack { is_truncated: true, ..stack(None) };
         assert_eq!(user_end(&cut, "_start"), StackEnd::DepthLimit);
     }
 
     #[test]
-    fn a_stack_of_the_kernel_is_whole_when_nothing_else_was_asked_for() {
+    fn a_kernel_stack_is_complete_without_user_stacks() {
         let kernel = stack(None);
-        let sides = Sides { kernel: Some(&kernel), user: None };
-        assert_eq!(end(false, sides, FrameKind::Kernel, "do_syscall_64"), StackEnd::Root);
-        assert_eq!(end(true, sides, FrameKind::Kernel, "do_syscall_64"), StackEnd::Unknown);
-        assert_eq!(end(true, sides, FrameKind::Kernel, "ret_from_fork"), StackEnd::Root);
-        assert_eq!(Assembly::new(true).end_of(sides, None), StackEnd::Empty);
+        let stacks = SampleStacks { kernel: Some(&kernel), user: None };
+        assert_eq!(end(false, stacks, FrameKind::Kernel, "do_syscall_64"), StackEnd::Root);
+        assert_eq!(end(true, stacks, FrameKind::Kernel, "do_syscall_64"), StackEnd::Unknown);
+        assert_eq!(end(true, stacks, FrameKind::Kernel, "ret_from_fork"), StackEnd::Root);
+        assert_eq!(ProfileAssembler::new(true).stack_end(stacks, None), StackEnd::Empty);
     }
 
-    /// How many frames of a stack of this process lead through code, and whether it strays.
-    fn followed(addresses: &[u64], end_reason: Option<StackEndReason>) -> (usize, bool) {
+    /// The number of resolved frames of a stack of this process, and whether the stack leaves all mappings.
+    fn resolve(addresses: &[u64], end_reason: Option<StackEndReason>) -> (usize, bool) {
         let proc = Arc::new(ProcFs::live());
-        let places = Arc::new(DebugDirectories::with_host(RootDirectory::open("/".as_ref()).unwrap()));
+        let directories = Arc::new(DebugDirectories::with_host(RootDirectory::open("/".as_ref()).unwrap()));
         let options = NativeOptions { inlines: false, lines: false };
         let mut symbolizer = Symbolizer::new(
             Arc::clone(&proc),
-            places,
+            directories,
             options,
             NameStyle::default(),
             crate::sys::kernel_names::KernelNames::load_boxed,
@@ -387,19 +392,20 @@ mod tests {
         let mut table = ProcessTable::new(proc, ProcessFilter::All);
         let key = table.process_of_sample(std::process::id(), 1, "test");
         let stack = RawStack { addresses: addresses.into(), ..stack(end_reason) };
-        let (frames, strays) = code_of(&mut symbolizer, table.get(key).unwrap(), 1, Some(&stack));
-        (frames.len(), strays)
+        let (frames, leaves_mappings) =
+            resolve_user_frames(&mut symbolizer, table.get(key).unwrap(), 1, Some(&stack));
+        (frames.len(), leaves_mappings)
     }
 
     #[test]
-    fn the_kernel_s_own_walk_ends_where_it_strays_from_all_mappings() {
-        const NOWHERE: u64 = 0x1238;
+    fn a_stack_of_bpf_get_stack_ends_where_it_leaves_all_mappings() {
+        const UNMAPPED: u64 = 0x1238;
         // Aligned to 8 bytes.
-        let code = (followed as fn(_, _) -> _ as usize as u64).next_multiple_of(8);
-        assert_eq!(followed(&[code, code, code], None), (3, false));
-        assert_eq!(followed(&[code, code, NOWHERE, code], None), (2, true));
-        assert_eq!(followed(&[NOWHERE, code], None), (2, false), "what was sampled is what ran");
+        let code = (resolve as fn(_, _) -> _ as usize as u64).next_multiple_of(8);
+        assert_eq!(resolve(&[code, code, code], None), (3, false));
+        assert_eq!(resolve(&[code, code, UNMAPPED, code], None), (2, true));
+        assert_eq!(resolve(&[UNMAPPED, code], None), (2, false), "the leaf is the sampled address");
         let unwound = Some(StackEndReason::NoMapping);
-        assert_eq!(followed(&[code, NOWHERE], unwound), (2, false), "an unwound stack has its own end");
+        assert_eq!(resolve(&[code, UNMAPPED], unwound), (2, false), "an unwound stack has an end reason");
     }
 }

@@ -1,0 +1,86 @@
+//! Removes samples that a started command takes before its exec: until then the process runs the profiler's own code.
+
+use profiler_processes::{SidebandEvent, SidebandEventKind};
+
+use crate::sampler::Batch;
+
+/// Removes the samples of a process before its first exec.
+#[derive(Debug)]
+pub(super) struct PreExecFilter {
+    pid: u32,
+    /// The time of the first exec, `CLOCK_MONOTONIC` nanoseconds; 0 if that event may be lost.
+    exec_ns: Option<u64>,
+    removed_ticks: u64,
+}
+
+impl PreExecFilter {
+    /// A filter for the process that will execute the command.
+    pub(super) fn new(pid: u32) -> Self {
+        Self { pid, exec_ns: None, removed_ticks: 0 }
+    }
+
+    /// The number of samples removed so far.
+    pub(super) fn removed_ticks(&self) -> u64 {
+        self.removed_ticks
+    }
+
+    /// Removes the samples before the exec from a batch.
+    pub(super) fn apply(&mut self, batch: &mut Batch) {
+        if self.exec_ns.is_none() {
+            self.exec_ns = batch.events.iter().find(|event| self.is_exec(event)).map(|event| event.time_ns);
+        }
+        if self.exec_ns.is_none() && batch.lost_events > 0 {
+            self.exec_ns = Some(0);
+        }
+        let before = batch.samples.len();
+        let exec_ns = self.exec_ns.unwrap_or(u64::MAX);
+        batch.samples.retain(|sample| sample.pid != self.pid || sample.time_ns >= exec_ns);
+        self.removed_ticks += (before - batch.samples.len()) as u64;
+    }
+
+    fn is_exec(&self, event: &SidebandEvent) -> bool {
+        event.pid == self.pid && matches!(event.kind, SidebandEventKind::Execute(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sampler::{Comm, RawSample};
+
+    fn sample(pid: u32, time_ns: u64) -> RawSample {
+        let (comm, kernel_stack, user_stack) = (Comm::default(), None, None);
+        RawSample { time_ns, cpu: 0, pid, tid: pid, comm, kernel_stack, user_stack }
+    }
+
+    fn exec(pid: u32, time_ns: u64) -> SidebandEvent {
+        SidebandEvent { time_ns, pid, tid: pid, kind: SidebandEventKind::Execute("ls".to_owned()) }
+    }
+
+    fn remaining(filter: &mut PreExecFilter, mut batch: Batch) -> Vec<(u32, u64)> {
+        filter.apply(&mut batch);
+        batch.samples.iter().map(|sample| (sample.pid, sample.time_ns)).collect()
+    }
+
+    #[test]
+    fn samples_before_the_first_exec_are_removed() {
+        let mut filter = PreExecFilter::new(7);
+        let early = Batch { samples: vec![sample(7, 5), sample(8, 5)], ..Batch::default() };
+        assert_eq!(remaining(&mut filter, early), [(8, 5)]);
+        let events = vec![exec(8, 8), exec(7, 10)];
+        let samples = vec![sample(7, 9), sample(7, 10), sample(7, 11)];
+        let batch = Batch { events, samples, ..Batch::default() };
+        assert_eq!(remaining(&mut filter, batch), [(7, 10), (7, 11)]);
+        let second = Batch { events: vec![exec(7, 20)], samples: vec![sample(7, 15)], ..Batch::default() };
+        assert_eq!(remaining(&mut filter, second), [(7, 15)], "the command may execute another program");
+        assert_eq!(filter.removed_ticks(), 2);
+    }
+
+    #[test]
+    fn all_samples_are_kept_if_the_exec_event_may_be_lost() {
+        let mut filter = PreExecFilter::new(7);
+        let batch = Batch { samples: vec![sample(7, 5)], lost_events: 1, ..Batch::default() };
+        assert_eq!(remaining(&mut filter, batch), [(7, 5)]);
+        assert_eq!(filter.removed_ticks(), 0);
+    }
+}

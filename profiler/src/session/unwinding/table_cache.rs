@@ -1,0 +1,409 @@
+//! Caches the unwind tables that are installed in BPF maps: one for each mapped file, evicted when no process maps it.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    hash::{BuildHasher, RandomState},
+    io,
+    os::unix::fs::MetadataExt,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use profiler_binary_reader::{Image, ParseError, SegmentLayout};
+use profiler_common::unwind::MappingEntry;
+use profiler_processes::{Backing, FileId, Mapping, ProcFs, root_directory::RootDirectory};
+use profiler_unwind_tables::{TableSource, UnwindTable};
+
+use crate::{
+    sampler::ebpf::{InstallError, InstalledFile, UnwindMaps},
+    sys::usage::thread_cpu_time,
+};
+
+/// The most kernel memory that all tables use.
+const MAX_INSTALLED_BYTES: usize = 64 << 20;
+
+/// The time for which an unused table is kept, because the next process is often one of the same program.
+const EVICTION_DELAY: Duration = Duration::from_secs(10);
+
+/// The most files whose result is cached, with a table or without; all are forgotten when there are more.
+const MAX_CACHED_FILES: usize = 64 * 1024;
+
+/// The most installed tables.
+const MAX_TABLES: usize = 16 * 1024;
+
+/// The most CPU time for building one table: many times that of the largest known file.
+const MAX_BUILD_TIME: Duration = Duration::from_secs(1);
+
+/// Identifies a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct TableKey(u32);
+
+/// The installed unwind tables.
+#[derive(Debug)]
+pub(super) struct TableCache {
+    proc: Arc<ProcFs>,
+    host: RootDirectory,
+    tables: HashMap<TableKey, Table>,
+    /// The table of each file that was read; `None` for a file without one.
+    by_file: HashMap<FileVersion, Option<TableKey>>,
+    /// Tables by the hash of their source. Files with equal sources share a table. A build id is not enough: a file can
+    /// claim any.
+    by_source: HashMap<u64, TableKey>,
+    hasher: RandomState,
+    bytes: usize,
+    next_key: u32,
+}
+
+/// A file with its contents, as far as they can be identified without reading them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum FileVersion {
+    File { id: FileId, bytes: u64, changed_ns: i128 },
+    Vdso,
+}
+
+/// An installed table.
+#[derive(Debug)]
+struct Table {
+    /// Translates mappings of the file to addresses in the table.
+    layout: SegmentLayout,
+    is_managed: bool,
+    source_hash: u64,
+    installed: InstalledFile,
+    /// The number of installed sets of mappings that refer to the table.
+    references: u32,
+    unused_since: Instant,
+}
+
+impl TableCache {
+    /// An empty cache.
+    pub(super) fn new(proc: Arc<ProcFs>, host: RootDirectory) -> Self {
+        Self {
+            proc,
+            host,
+            tables: HashMap::new(),
+            by_file: HashMap::new(),
+            by_source: HashMap::new(),
+            hasher: RandomState::new(),
+            bytes: 0,
+            next_key: 0,
+        }
+    }
+
+    /// The table of the mapped file of a process; `None` if the file has none. Builds and installs it if necessary.
+    pub(super) fn table_for_mapping(
+        &mut self,
+        maps: &mut UnwindMaps,
+        pid: u32,
+        mapping: &Mapping,
+        stop: &dyn Fn() -> bool,
+    ) -> Option<TableKey> {
+        let Backing::File { id, path } = &mapping.backing else { return None };
+        let file = self.open(pid, mapping, *id, Path::new(&**path));
+        let file = file.inspect_err(|error| log::debug!("no unwind table of `{path}`: {error}")).ok()?;
+        let metadata = file.metadata().ok()?;
+        const NS_PER_S: i128 = 1_000_000_000;
+        let changed_ns = i128::from(metadata.ctime()) * NS_PER_S + i128::from(metadata.ctime_nsec());
+        let version = FileVersion::File { id: *id, bytes: metadata.len(), changed_ns };
+        self.table_for_image(maps, version, path, || Image::from_file(file), stop)
+    }
+
+    /// The table of the vDSO.
+    pub(super) fn vdso(&mut self, maps: &mut UnwindMaps, stop: &dyn Fn() -> bool) -> Option<TableKey> {
+        let proc = Arc::clone(&self.proc);
+        let image = || proc.vdso().map(Image::Memory).map_err(|_| ParseError::Malformed);
+        self.table_for_image(maps, FileVersion::Vdso, "[vdso]", image, stop)
+    }
+
+    /// Whether a table is still installed.
+    pub(super) fn contains(&self, key: TableKey) -> bool {
+        self.tables.contains_key(&key)
+    }
+
+    /// Whether the table is of precompiled .NET code.
+    pub(super) fn is_managed(&self, key: TableKey) -> bool {
+        self.tables.get(&key).is_some_and(|table| table.is_managed)
+    }
+
+    /// The entry for a mapping, as the BPF program reads it.
+    pub(super) fn mapping_entry(&self, key: TableKey, mapping: &Mapping) -> Option<MappingEntry> {
+        let table = self.tables.get(&key)?;
+        let bytes = mapping.end.0.checked_sub(mapping.start.0)?;
+        let bias = table.layout.load_bias(mapping.start, mapping.offset, bytes)?;
+        Some(table.installed.mapping(mapping.start.0, mapping.end.0, bias))
+    }
+
+    /// Adds a reference to a table.
+    pub(super) fn retain(&mut self, key: TableKey) {
+        if let Some(table) = self.tables.get_mut(&key) {
+            table.references += 1;
+        }
+    }
+
+    /// Removes one reference to each table.
+    pub(super) fn release(&mut self, keys: &[TableKey]) {
+        for key in keys {
+            if let Some(table) = self.tables.get_mut(key) {
+                table.references = table.references.saturating_sub(1);
+                table.unused_since = Instant::now();
+            }
+        }
+    }
+
+    /// Whether there are tables without references.
+    pub(super) fn has_unused(&self) -> bool {
+        self.tables.values().any(|table| table.references == 0)
+    }
+
+    /// Removes tables that have had no references for [`EVICTION_DELAY`].
+    pub(super) fn evict_unused(&mut self, maps: &mut UnwindMaps, now: Instant) {
+        let is_expired = |table: &Table| {
+            table.references == 0 && now.saturating_duration_since(table.unused_since) >= EVICTION_DELAY
+        };
+        let keys: Vec<TableKey> =
+            self.tables.iter().filter(|(_, table)| is_expired(table)).map(|(key, _)| *key).collect();
+        for key in &keys {
+            self.remove(maps, *key);
+        }
+        if !keys.is_empty() {
+            self.forget_removed_tables();
+        }
+    }
+
+    fn table_for_image(
+        &mut self,
+        maps: &mut UnwindMaps,
+        version: FileVersion,
+        path: &str,
+        image: impl FnOnce() -> Result<Image, ParseError>,
+        stop: &dyn Fn() -> bool,
+    ) -> Option<TableKey> {
+        if let Some(key) = self.by_file.get(&version) {
+            return *key;
+        }
+        let key = match image().and_then(TableSource::read) {
+            Ok(source) => source.and_then(|source| self.table_for_source(maps, &source, path, stop)),
+            Err(defect) => {
+                log::debug!("no unwind table of `{path}`: {defect:?}");
+                None
+            }
+        };
+        if self.by_file.len() >= MAX_CACHED_FILES {
+            self.by_file.clear();
+        }
+        self.by_file.insert(version, key);
+        key
+    }
+
+    fn table_for_source(
+        &mut self,
+        maps: &mut UnwindMaps,
+        source: &TableSource,
+        path: &str,
+        stop: &dyn Fn() -> bool,
+    ) -> Option<TableKey> {
+        let log_defect = |defect: &ParseError| log::debug!("no unwind table of `{path}`: {defect:?}");
+        let source_hash = self.hasher.hash_one(source);
+        if let Some(key) = self.by_source.get(&source_hash) {
+            return Some(*key);
+        }
+        let begin = thread_cpu_time();
+        let may_continue = || !stop() && thread_cpu_time().saturating_sub(begin) < MAX_BUILD_TIME;
+        let table = source.compile(&may_continue).inspect_err(log_defect).ok()?;
+        let build_time = thread_cpu_time().saturating_sub(begin);
+        if table.row_count() == 0 {
+            return None;
+        }
+        let installed = self.install(maps, &table);
+        let installed =
+            installed.inspect_err(|error| log::info!("no unwind table of `{path}`: {error}")).ok()?;
+        // `cargo xtask bench` reads this line.
+        log::debug!(
+            "unwind table of `{path}`: {} rows, {} bytes, built in {:.1} ms, {:?}",
+            table.row_count(),
+            installed.bytes(),
+            build_time.as_secs_f64() * 1e3,
+            table.statistics()
+        );
+        let key = TableKey(self.next_key);
+        self.next_key = self.next_key.wrapping_add(1);
+        self.bytes += installed.bytes();
+        let unused_since = Instant::now();
+        let (layout, is_managed) = (source.layout().clone(), source.is_managed());
+        self.tables
+            .insert(key, Table { layout, is_managed, source_hash, installed, references: 0, unused_since });
+        self.by_source.insert(source_hash, key);
+        Some(key)
+    }
+
+    /// Installs a table. Evicts unused tables, the longest unused first, while there is not enough capacity.
+    fn install(&mut self, maps: &mut UnwindMaps, table: &UnwindTable) -> Result<InstalledFile, InstallError> {
+        loop {
+            let has_capacity = self.tables.len() < MAX_TABLES
+                && self.bytes + size_of_val(table.rules()) + 4 * table.row_count() <= MAX_INSTALLED_BYTES;
+            let result = if has_capacity {
+                let page_count =
+                    u32::try_from(table.pages().len()).map_err(|_| InstallError::CapacityExceeded)?;
+                maps.add_file(table.first_page(), page_count, table.pages(), table.rules())
+            } else {
+                Err(InstallError::CapacityExceeded)
+            };
+            let is_full = matches!(result, Err(InstallError::CapacityExceeded));
+            let Some(key) = self.longest_unused().filter(|_| is_full) else { return result };
+            self.remove(maps, key);
+            self.forget_removed_tables();
+        }
+    }
+
+    fn longest_unused(&self) -> Option<TableKey> {
+        let unused = self.tables.iter().filter(|(_, table)| table.references == 0);
+        unused.min_by_key(|(_, table)| table.unused_since).map(|(key, _)| *key)
+    }
+
+    fn remove(&mut self, maps: &mut UnwindMaps, key: TableKey) {
+        let Some(table) = self.tables.remove(&key) else { return };
+        self.bytes = self.bytes.saturating_sub(table.installed.bytes());
+        maps.remove_file(table.installed);
+        self.by_source.remove(&table.source_hash);
+    }
+
+    fn forget_removed_tables(&mut self) {
+        let tables = &self.tables;
+        self.by_file.retain(|_, key| key.is_none_or(|key| tables.contains_key(&key)));
+    }
+
+    /// Opens the mapped file itself, or the file at its path in the root directory of the process or of the profiler if
+    /// it has the same inode.
+    fn open(&self, pid: u32, mapping: &Mapping, id: FileId, path: &Path) -> io::Result<File> {
+        let mapped = match self.proc.open_mapped(pid, mapping) {
+            Ok(file) => return Ok(file),
+            Err(error) => error,
+        };
+        let target = self.proc.root(pid).ok();
+        let has_same_inode = |file: &File| file.metadata().is_ok_and(|metadata| metadata.ino() == id.inode);
+        target
+            .iter()
+            .chain([&self.host])
+            .filter_map(|root| root.open_file(path).ok())
+            .find(has_same_inode)
+            .ok_or(mapped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object::elf;
+    use profiler_addresses::{FileOffset, RuntimeAddress};
+    use profiler_common::unwind::CfaRule;
+    use profiler_elf_symbols::test_file::TestFile;
+    use profiler_unwind_tables::test_cfi::{CODE_ADDRESS, TestCfi};
+
+    use super::*;
+    use crate::sampler::ebpf::test_maps::unwind_maps;
+
+    struct Fixture {
+        tables: TableCache,
+        maps: UnwindMaps,
+    }
+
+    impl Fixture {
+        fn new() -> Option<Self> {
+            let tables =
+                TableCache::new(Arc::new(ProcFs::live()), RootDirectory::open(Path::new("/")).unwrap());
+            Some(Self { tables, maps: unwind_maps()? })
+        }
+
+        /// The table of a file with this inode and these contents.
+        fn key(&mut self, inode: u64, bytes: &[u8]) -> Option<TableKey> {
+            let id = FileId { major: 1, minor: 2, inode };
+            let version = FileVersion::File { id, bytes: bytes.len() as u64, changed_ns: 0 };
+            let image = || Ok(Image::Memory(bytes.to_vec()));
+            self.tables.table_for_image(&mut self.maps, version, "file", image, &|| false)
+        }
+    }
+
+    /// A file with one function that has a frame of this size; all have the same build id.
+    fn file(frame_bytes: u8) -> TestFile {
+        let frames = TestCfi::x86_64().function(CODE_ADDRESS, 8, &[0x0e, frame_bytes]);
+        TestFile::with_code().code_segment(0, CODE_ADDRESS, 0x100).build_id(&[7; 20]).with(
+            ".eh_frame",
+            elf::SHT_PROGBITS,
+            frames.bytes,
+        )
+    }
+
+    #[test]
+    fn equal_files_share_a_table() {
+        let Some(mut fixture) = Fixture::new() else { return };
+        let first = fixture.key(1, &file(16).bytes());
+        assert!(first.is_some());
+        assert_eq!(fixture.key(2, &file(16).bytes()), first);
+        assert_eq!(fixture.key(3, &file(16).with("other", elf::SHT_PROGBITS, vec![1]).bytes()), first);
+        assert_eq!(fixture.tables.tables.len(), 1);
+    }
+
+    #[test]
+    fn files_with_a_copied_build_id_have_tables_of_their_own() {
+        let Some(mut fixture) = Fixture::new() else { return };
+        let files = [file(16), file(32), file(16).code_segment(0x1000, 0x9_0000, 0x100)];
+        let keys: Vec<TableKey> = files
+            .into_iter()
+            .zip(1..)
+            .map(|(file, inode)| fixture.key(inode, &file.bytes()).unwrap())
+            .collect();
+        assert!(keys[0] != keys[1] && keys[0] != keys[2]);
+        let mapping = Mapping {
+            start: RuntimeAddress(CODE_ADDRESS),
+            end: RuntimeAddress(CODE_ADDRESS + 0x1000),
+            offset: FileOffset(0),
+            backing: Backing::Jit,
+        };
+        let contents = fixture.maps.contents();
+        let frame_bytes = keys.iter().map(|key| {
+            let rule = contents.rule(&fixture.tables.mapping_entry(*key, &mapping).unwrap(), CODE_ADDRESS);
+            assert_eq!(rule.cfa, CfaRule::StackPointer as u8);
+            rule.cfa_offset
+        });
+        assert!(frame_bytes.eq([16, 32, 16]));
+    }
+
+    #[test]
+    fn a_file_without_a_table_is_read_once() {
+        let Some(mut fixture) = Fixture::new() else { return };
+        assert_eq!(fixture.key(1, b"no ELF file"), None);
+        let again = || panic!("the file is read again");
+        let id = FileId { major: 1, minor: 2, inode: 1 };
+        let version = FileVersion::File { id, bytes: 11, changed_ns: 0 };
+        assert_eq!(
+            fixture.tables.table_for_image(&mut fixture.maps, version, "file", again, &|| false),
+            None
+        );
+    }
+
+    #[test]
+    fn an_unused_table_is_evicted_after_a_delay() {
+        let Some(mut fixture) = Fixture::new() else { return };
+        let (used, unused) = (fixture.key(1, &file(16).bytes()), fixture.key(2, &file(32).bytes()));
+        fixture.tables.retain(used.unwrap());
+        let soon = Instant::now();
+        fixture.tables.evict_unused(&mut fixture.maps, soon);
+        assert!(fixture.tables.has_unused() && fixture.key(2, &file(32).bytes()) == unused);
+        fixture.tables.evict_unused(&mut fixture.maps, soon + 2 * EVICTION_DELAY);
+        assert!(!fixture.tables.has_unused());
+        assert_ne!(fixture.key(2, &file(32).bytes()), unused, "built again");
+        assert_eq!(fixture.key(1, &file(16).bytes()), used);
+        fixture.tables.release(&[used.unwrap()]);
+        fixture.tables.evict_unused(&mut fixture.maps, Instant::now() + 2 * EVICTION_DELAY);
+        assert!(fixture.maps.are_empty());
+    }
+
+    #[test]
+    fn a_stopped_build_gives_no_table() {
+        let Some(mut fixture) = Fixture::new() else { return };
+        let image = || Ok(Image::Memory(file(16).bytes()));
+        let key =
+            fixture.tables.table_for_image(&mut fixture.maps, FileVersion::Vdso, "file", image, &|| true);
+        assert_eq!(key, None);
+    }
+}
