@@ -68,13 +68,13 @@ pub(crate) enum FrameFound {
     /// The leaf, which the tick interrupted.
     Sampled,
     /// By `bpf_get_stack`: a kernel stack, or a user stack by frame pointer.
-    ByKernel,
+    ByGetStack,
     /// Unwound by the CFI of the callee's code.
-    ByTable,
+    ByCfi,
     /// Unwound by frame pointer, because the callee's code has no CFI.
     ByFramePointer,
     /// Unwound by an epilogue scan of the callee, which has neither CFI nor a frame.
-    ByCode,
+    ByEpilogueScan,
     /// Unwound by a signal frame: a signal interrupted it.
     Interrupted,
 }
