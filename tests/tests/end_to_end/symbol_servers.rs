@@ -57,7 +57,8 @@ impl Stripped {
         capture
     }
 
-    fn of_ssqp(&self) -> String {
+    /// Where a server of Microsoft's layout has its debug file.
+    pub(crate) fn ssqp_path(&self) -> String {
         format!("/_.debug/elf-buildid-sym-{:0<40}/_.debug", self.build_id)
     }
 
@@ -115,10 +116,13 @@ fn the_names_of_a_stripped_program_come_from_a_server_of_either_layout() {
     let elsewhere = "/store/42".to_owned();
     let packed = Answer::Packed(stripped.debug_file.clone());
     for answers in [
-        vec![(stripped.of_ssqp(), stripped.file())],
+        vec![(stripped.ssqp_path(), stripped.file())],
         vec![(stripped.debuginfod_path(), stripped.file())],
         vec![(stripped.debuginfod_path(), packed)],
-        vec![(stripped.of_ssqp(), Answer::Redirect(elsewhere.clone())), (elsewhere.clone(), stripped.file())],
+        vec![
+            (stripped.ssqp_path(), Answer::Redirect(elsewhere.clone())),
+            (elsewhere.clone(), stripped.file()),
+        ],
     ] {
         let server = SymbolServer::start(answers);
         let cache = tempfile::tempdir().unwrap();
@@ -141,7 +145,7 @@ fn a_server_that_fails_or_lies_costs_the_names_and_says_so() {
         (0..20).map(|i| u8::from_str_radix(&stripped.build_id[2 * i..2 * i + 2], 16).unwrap()).collect();
     let place = of_another.windows(20).position(|bytes| bytes == id).unwrap();
     of_another[place] ^= 1;
-    let circle = stripped.of_ssqp();
+    let circle = stripped.ssqp_path();
     for (answer, reason) in [
         (Answer::Status(404), Reason::NotOnSymbolServer),
         (Answer::Status(500), Reason::SymbolServerFailed),
@@ -157,7 +161,7 @@ fn a_server_that_fails_or_lies_costs_the_names_and_says_so() {
         (Answer::Redirect("file:///etc/passwd".to_owned()), Reason::NotOnSymbolServer),
     ] {
         let what = format!("{answer:?}").chars().take(60).collect::<String>();
-        let server = SymbolServer::start([(stripped.of_ssqp(), answer)]);
+        let server = SymbolServer::start([(stripped.ssqp_path(), answer)]);
         let cache = tempfile::tempdir().unwrap();
         let profile = replay(&capture, &server, cache.path());
         assert!(!finds_names(&profile), "{what}");
@@ -178,7 +182,7 @@ fn a_download_that_takes_long_is_said_and_ctrl_c_does_not_wait_for_it() {
     let Some(_turn) = privileged() else { return };
     let stripped = Stripped::new();
     let workload = stripped.start();
-    let server = SymbolServer::start([(stripped.of_ssqp(), Answer::Stalled)]);
+    let server = SymbolServer::start([(stripped.ssqp_path(), Answer::Stalled)]);
     let (cache, pid) = (tempfile::tempdir().unwrap(), workload.pid().to_string());
     let mut command = program(&["-p", &pid, "-d", "500ms", "--symbol-server", &server.url()]);
     let mut child = start_sampling(command.arg("--symbol-cache").arg(cache.path()));
