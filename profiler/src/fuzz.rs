@@ -213,7 +213,7 @@ fn symbolize_all(bytes: &[u8], options: NativeOptions) {
 /// Where no file is to be found.
 fn no_files() -> Option<DebugFiles> {
     let nowhere = RootDirectory::open(Path::new("/proc/self/ns")).ok()?;
-    Some(DebugFiles::of_host(nowhere))
+    Some(DebugFiles::with_host(nowhere))
 }
 
 /// The bytes behind the first, whole and in two parts.

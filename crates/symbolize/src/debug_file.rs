@@ -1,177 +1,183 @@
-//! Finding the debug file that was split off from a file, as gdb and perf do, and proving it is the one.
+//! Finds debug files in the directories that gdb and perf search, and verifies them.
 //!
-//! A file counts only when its build id is the module's; where the module has none, its checksum must be the
-//! one in `.gnu_debuglink`.
+//! A debug file must have the build id of the module, or the checksum in `.gnu_debuglink` when the module has no build id.
 
-use profiler_binary_reader::{Image, WorkBudget};
-use profiler_dotnet_symbols::readytorun::AssemblyFiles;
-use profiler_elf_symbols::{self, AlternateLink, BuildId, Elf, Sections};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use super::{debug_paths, symbol_server::SymbolServers};
+use profiler_binary_reader::{Image, WorkBudget};
+use profiler_dotnet_symbols::readytorun::AssemblyFiles;
+use profiler_elf_symbols::{
+    AlternateLink, BuildId, DebugFile, DebugFileFinder, Elf, Sections, compute_crc32,
+};
 use profiler_processes::{ProcFs, root_directory::RootDirectory};
 
-/// Where the files of one process may be looked for.
+use crate::{debug_paths, symbol_server::SymbolServers};
+
+/// The directories in which the files of one process are searched.
 #[derive(Clone, Debug)]
 pub struct DebugFiles {
-    /// The target's root.
+    /// The root directory of the target.
     pub target: Option<Arc<RootDirectory>>,
-    /// Where those of any process may be.
-    pub common: Arc<CommonPlaces>,
-    /// Into whose part of a capture the files go that are found, when one is recorded.
+    /// The directories of all processes.
+    pub shared: Arc<DebugDirectories>,
+    /// The capture to which files that are found are copied, and the process to which they belong.
     pub capture: Option<(Arc<ProcFs>, u32)>,
 }
 
-/// Where files of any process may be looked for.
+/// The directories in which the files of all processes are searched.
 #[derive(Debug)]
-pub struct CommonPlaces {
-    /// Directories the user gave.
-    pub given: Vec<Arc<RootDirectory>>,
-    /// The profiler's own root.
+pub struct DebugDirectories {
+    /// Directories from the user (`--debug-dir`).
+    pub configured: Vec<Arc<RootDirectory>>,
+    /// The root directory of the profiler.
     pub host: Arc<RootDirectory>,
-    /// What clients of symbol servers have downloaded.
+    /// The caches of symbol server clients.
     pub caches: Vec<Arc<RootDirectory>>,
-    /// Who may be asked for what is nowhere on this machine.
+    /// The symbol servers for files that are not on this machine.
     pub servers: Option<Arc<SymbolServers>>,
 }
 
-/// A file that was found, and its path in the root it was found in.
-#[derive(Debug)]
-pub(super) struct FoundFile {
-    pub(super) elf: Elf,
-    pub(super) path: PathBuf,
-}
-
-impl CommonPlaces {
-    /// A root and nothing else.
-    pub fn of_host(host: RootDirectory) -> Self {
-        Self { given: Vec::new(), host: Arc::new(host), caches: Vec::new(), servers: None }
+impl DebugDirectories {
+    /// A host root directory and nothing else.
+    pub fn with_host(host: RootDirectory) -> Self {
+        Self { configured: Vec::new(), host: Arc::new(host), caches: Vec::new(), servers: None }
     }
 }
 
 impl AssemblyFiles for DebugFiles {
-    /// A file of the target's own; on the host only where the target's root is not open.
+    /// Opens a file in the root directory of the target, or on the host when that is not open.
     fn open(&self, path: &Path) -> Option<Image> {
-        let root = self.target.as_ref().unwrap_or(&self.common.host);
-        let image = Image::of_file(root.open_file(path).ok()?).ok()?;
-        self.keep(root, path, path);
+        let root = self.target.as_ref().unwrap_or(&self.shared.host);
+        let image = Image::from_file(root.open_file(path).ok()?).ok()?;
+        self.copy_to_capture(root, path, path);
         Some(image)
     }
 }
 
-impl DebugFiles {
-    /// The common places and nothing else.
-    #[cfg(any(test, fuzzing))]
-    pub fn of_host(host: RootDirectory) -> Self {
-        Self { target: None, common: Arc::new(CommonPlaces::of_host(host)), capture: None }
+impl DebugFileFinder for DebugFiles {
+    fn find_debug_file(&self, module: &Elf, path: &Path, budget: &WorkBudget) -> Option<DebugFile> {
+        self.find(module, path, Sections::has_dwarf, budget)
     }
 
-    /// The debug file of the module at `path` that has what is wanted of it.
+    fn find_alternate_file(&self, link: &AlternateLink, debug_file_path: &Path) -> Option<Elf> {
+        let configured = debug_paths::alternate_in_configured(link);
+        let system = debug_paths::alternate_in_system(link, debug_file_path);
+        let is_match = |elf: &Elf| elf.build_id() == Some(&link.build_id);
+        let found = self.find_first(&configured, &system, is_match);
+        found.or_else(|| self.find_in_caches(&link.build_id, is_match)).map(|found| found.elf)
+    }
+
+    fn find_split_file(&self, paths: &[PathBuf], is_match: &dyn Fn(&Elf) -> bool) -> Option<Elf> {
+        let names = paths.iter().filter_map(|path| path.file_name());
+        let names = names.map(|name| debug_paths::absolute(Path::new(name)));
+        let configured: Vec<_> = paths.iter().cloned().chain(names).collect();
+        self.find_first(&configured, paths, is_match).map(|found| found.elf)
+    }
+}
+
+impl DebugFiles {
+    /// The files of a host root directory and nothing else.
+    #[cfg(any(test, fuzzing))]
+    pub fn with_host(host: RootDirectory) -> Self {
+        Self { target: None, shared: Arc::new(DebugDirectories::with_host(host)), capture: None }
+    }
+
+    /// Finds the debug file of the module at `path` whose sections satisfy `is_suitable`.
     pub(super) fn find(
         &self,
         module: &Elf,
         path: &Path,
-        is_wanted: impl Fn(&Sections) -> bool,
+        is_suitable: impl Fn(&Sections) -> bool,
         budget: &WorkBudget,
-    ) -> Option<FoundFile> {
+    ) -> Option<DebugFile> {
         let link = module.sections().ok().and_then(|sections| module.debug_link(&sections));
         let id = module.build_id();
-        let proof = match (id, &link) {
-            (Some(id), _) => Proof::BuildId(id),
-            (None, Some(link)) => Proof::Checksum(link.crc32),
+        let expected = match (id, &link) {
+            (Some(id), _) => Identity::BuildId(id),
+            (None, Some(link)) => Identity::Checksum(link.crc32),
             (None, None) => return None,
         };
-        let is_right =
-            |elf: &Elf| elf.sections().is_ok_and(|found| is_wanted(&found)) && proof.holds(elf, budget);
-        let given = debug_paths::in_given(path, id, link.as_ref());
+        let is_match = |elf: &Elf| {
+            elf.sections().is_ok_and(|found| is_suitable(&found)) && expected.matches(elf, budget)
+        };
+        let configured = debug_paths::in_configured(path, id, link.as_ref());
         let system = debug_paths::in_system(path, id, link.as_ref());
-        self.first(&given, &system, is_right).or_else(|| self.find_in_caches(id?, is_right))
+        self.find_first(&configured, &system, is_match).or_else(|| self.find_in_caches(id?, is_match))
     }
 
-    /// The module at `path` itself or its debug file, by its build id alone: the one with a symbol table before others.
-    pub(super) fn find_by_id(&self, id: &BuildId, path: &Path) -> Option<FoundFile> {
-        let given = debug_paths::in_given(path, Some(id), None);
+    /// Finds the module at `path` or its debug file by build id, preferably one with a symbol table.
+    pub(super) fn find_by_id(&self, id: &BuildId, path: &Path) -> Option<DebugFile> {
+        let configured = debug_paths::in_configured(path, Some(id), None);
         let system = [debug_paths::in_system(path, Some(id), None), vec![path.to_owned()]].concat();
-        let is_it = |elf: &Elf| elf.build_id() == Some(id);
+        let has_id = |elf: &Elf| elf.build_id() == Some(id);
         let has_table = |elf: &Elf| elf.sections().is_ok_and(|sections| sections.has_symbol_table());
-        self.first(&given, &system, |elf| is_it(elf) && has_table(elf))
-            .or_else(|| self.find_in_caches(id, |elf| is_it(elf) && has_table(elf)))
-            .or_else(|| self.first(&given, &system, is_it))
+        self.find_first(&configured, &system, |elf| has_id(elf) && has_table(elf))
+            .or_else(|| self.find_in_caches(id, |elf| has_id(elf) && has_table(elf)))
+            .or_else(|| self.find_first(&configured, &system, has_id))
     }
 
-    /// The file that `dwz` moved shared debug information to, from the debug file at `path`.
-    pub(super) fn find_alternate(&self, link: &AlternateLink, path: &Path) -> Option<FoundFile> {
-        let given = debug_paths::alternate_in_given(link);
-        let system = debug_paths::alternate_in_system(link, path);
-        let is_right = |elf: &Elf| elf.build_id() == Some(&link.build_id);
-        self.first(&given, &system, is_right).or_else(|| self.find_in_caches(&link.build_id, is_right))
-    }
-
-    /// A file at any of some paths that needs another proof than a build id.
-    pub(super) fn find_at(&self, paths: &[PathBuf], is_right: impl Fn(&Elf) -> bool) -> Option<FoundFile> {
-        let names = paths.iter().filter_map(|path| path.file_name());
-        let names = names.map(|name| debug_paths::absolute(Path::new(name)));
-        let given: Vec<_> = paths.iter().cloned().chain(names).collect();
-        self.first(&given, paths, is_right)
-    }
-
-    /// What the user gave goes first, then each path in the target's root and on the host.
-    fn first(
+    /// Searches the configured directories, then the root directories of the target and of the host.
+    fn find_first(
         &self,
-        given: &[PathBuf],
+        configured: &[PathBuf],
         system: &[PathBuf],
-        is_right: impl Fn(&Elf) -> bool,
-    ) -> Option<FoundFile> {
-        let given = self.common.given.iter().flat_map(|root| given.iter().map(move |path| (root, path)));
-        let roots = || self.target.iter().chain([&self.common.host]);
+        is_match: impl Fn(&Elf) -> bool,
+    ) -> Option<DebugFile> {
+        let configured =
+            self.shared.configured.iter().flat_map(|root| configured.iter().map(move |path| (root, path)));
+        let roots = || self.target.iter().chain([&self.shared.host]);
         let system = system.iter().flat_map(|path| roots().map(move |root| (root, path)));
-        given.chain(system).find_map(|(root, path)| {
-            let elf = open(root, path).filter(&is_right)?;
-            self.keep(root, path, path);
-            Some(FoundFile { elf, path: path.clone() })
+        configured.chain(system).find_map(|(root, path)| {
+            let elf = open(root, path).filter(&is_match)?;
+            self.copy_to_capture(root, path, path);
+            Some(DebugFile { elf, path: path.clone() })
         })
     }
 
-    /// What was downloaded once; its path is the one where a system would have it.
-    fn find_in_caches(&self, id: &BuildId, is_right: impl Fn(&Elf) -> bool) -> Option<FoundFile> {
+    /// Searches the caches of symbol server clients. The path of the result is that of the system's debug directory.
+    fn find_in_caches(&self, id: &BuildId, is_match: impl Fn(&Elf) -> bool) -> Option<DebugFile> {
         let paths = debug_paths::in_cache(id);
-        let places = self.common.caches.iter().flat_map(|root| paths.iter().map(move |path| (root, path)));
-        places.into_iter().find_map(|(root, path)| {
-            let elf = open(root, path).filter(&is_right)?;
+        let candidates =
+            self.shared.caches.iter().flat_map(|root| paths.iter().map(move |path| (root, path)));
+        candidates.into_iter().find_map(|(root, path)| {
+            let elf = open(root, path).filter(&is_match)?;
             let system_path = debug_paths::in_system_by_id(id);
-            self.keep(root, path, &system_path);
-            Some(FoundFile { elf, path: system_path })
+            self.copy_to_capture(root, path, &system_path);
+            Some(DebugFile { elf, path: system_path })
         })
     }
 
-    /// Whoever replays the capture finds it in the target's root, at `kept_path`, wherever it was.
-    fn keep(&self, root: &RootDirectory, path: &Path, kept_path: &Path) {
+    /// Copies a file to the capture, where a replay finds it in the root directory of the target at `captured_path`.
+    fn copy_to_capture(&self, root: &RootDirectory, path: &Path, captured_path: &Path) {
         let Some((proc, pid)) = &self.capture else { return };
-        if let Err(error) = root.open_file(path).and_then(|file| proc.keep_in_root(*pid, kept_path, &file)) {
+        if let Err(error) =
+            root.open_file(path).and_then(|file| proc.keep_in_root(*pid, captured_path, &file))
+        {
             log::warn!("the capture lacks the debug file `{}`: {error}", path.display());
         }
     }
 }
 
 fn open(root: &RootDirectory, path: &Path) -> Option<Elf> {
-    Elf::parse(Image::of_file(root.open_file(path).ok()?).ok()?).ok()
+    Elf::parse(Image::from_file(root.open_file(path).ok()?).ok()?).ok()
 }
 
-enum Proof<'a> {
+/// What identifies the debug file of a module.
+enum Identity<'a> {
     BuildId(&'a BuildId),
     Checksum(u32),
 }
 
-impl Proof<'_> {
-    fn holds(&self, candidate: &Elf, budget: &WorkBudget) -> bool {
+impl Identity<'_> {
+    fn matches(&self, candidate: &Elf, budget: &WorkBudget) -> bool {
         match self {
             Self::BuildId(id) => candidate.build_id() == Some(id),
             Self::Checksum(crc32) => {
                 let image = candidate.image();
-                budget.spend_on_checksum(image.length()) && profiler_elf_symbols::crc32(image) == Ok(*crc32)
+                budget.spend_on_checksum(image.length()) && compute_crc32(image) == Ok(*crc32)
             }
         }
     }
@@ -182,26 +188,26 @@ mod tests {
     use std::fs;
 
     use object::elf::{SHT_PROGBITS, SHT_SYMTAB};
+    use profiler_elf_symbols::test_file::{TestFile, function};
     use tempfile::TempDir;
 
     use super::*;
-    use profiler_elf_symbols::test_file::{TestFile, function};
 
     const ID: [u8; 4] = [0xab, 0xcd, 0xef, 0x01];
     const MODULE: &str = "/opt/app/libx.so";
 
-    /// A target, a host, a directory the user gave and a cache, all empty.
-    struct Places {
+    /// Directories of a target, a host, the user and a cache, all empty.
+    struct Directories {
         target: TempDir,
         host: TempDir,
-        given: TempDir,
+        configured: TempDir,
         cache: TempDir,
     }
 
-    impl Places {
+    impl Directories {
         fn new() -> Self {
             let directory = || tempfile::tempdir().unwrap();
-            Self { target: directory(), host: directory(), given: directory(), cache: directory() }
+            Self { target: directory(), host: directory(), configured: directory(), cache: directory() }
         }
 
         fn put(root: &TempDir, path: &str, bytes: &[u8]) {
@@ -216,13 +222,13 @@ mod tests {
 
         fn find_for(&self, module: TestFile, capture: Option<(Arc<ProcFs>, u32)>) -> Option<PathBuf> {
             let open = |root: &TempDir| Arc::new(RootDirectory::open(root.path()).unwrap());
-            let common = CommonPlaces {
-                given: vec![open(&self.given)],
+            let shared = DebugDirectories {
+                configured: vec![open(&self.configured)],
                 host: open(&self.host),
                 caches: vec![open(&self.cache)],
                 servers: None,
             };
-            let files = DebugFiles { target: Some(open(&self.target)), common: Arc::new(common), capture };
+            let files = DebugFiles { target: Some(open(&self.target)), shared: Arc::new(shared), capture };
             let module = Elf::parse(Image::Memory(module.bytes())).unwrap();
             files
                 .find(&module, Path::new(MODULE), Sections::has_symbol_table, &WorkBudget::default())
@@ -245,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_debug_file_is_found_by_build_id_and_by_name_wherever_gdb_finds_it() {
+    fn a_debug_file_is_found_by_build_id_and_by_name_where_gdb_finds_it() {
         for path in [
             "usr/lib/debug/.build-id/ab/cdef01.debug",
             "opt/app/libx.dbg",
@@ -257,17 +263,17 @@ mod tests {
             "usr/lib/debug/opt/app/libx.so",
             "usr/lib/debug/opt/app/libx.so.debug",
         ] {
-            let in_target = Places::new();
-            Places::put(&in_target.target, path, &debug_file(&ID));
+            let in_target = Directories::new();
+            Directories::put(&in_target.target, path, &debug_file(&ID));
             assert_eq!(in_target.find(linked(stripped(), 0)), Some(Path::new("/").join(path)));
-            let on_host = Places::new();
-            Places::put(&on_host.host, path, &debug_file(&ID));
+            let on_host = Directories::new();
+            Directories::put(&on_host.host, path, &debug_file(&ID));
             assert_eq!(on_host.find(linked(stripped(), 0)), Some(Path::new("/").join(path)));
         }
     }
 
     #[test]
-    fn a_directory_the_user_gave_goes_first_and_may_be_laid_out_in_any_way() {
+    fn a_configured_directory_is_searched_first_and_may_have_any_layout() {
         for path in [
             ".build-id/ab/cdef01.debug",
             "libx.dbg",
@@ -280,79 +286,83 @@ mod tests {
             "abcdef01/debuginfo",
             "_.debug/elf-buildid-sym-abcdef0100000000000000000000000000000000/_.debug",
         ] {
-            let places = Places::new();
-            Places::put(&places.given, path, &debug_file(&ID));
-            Places::put(&places.target, "usr/lib/debug/.build-id/ab/cdef01.debug", &debug_file(&ID));
-            assert_eq!(places.find(linked(stripped(), 0)), Some(Path::new("/").join(path)));
+            let directories = Directories::new();
+            Directories::put(&directories.configured, path, &debug_file(&ID));
+            Directories::put(
+                &directories.target,
+                "usr/lib/debug/.build-id/ab/cdef01.debug",
+                &debug_file(&ID),
+            );
+            assert_eq!(directories.find(linked(stripped(), 0)), Some(Path::new("/").join(path)));
         }
     }
 
     #[test]
-    fn what_was_downloaded_before_is_found_and_its_build_id_looked_at() {
+    fn a_cached_download_is_found_and_its_build_id_is_verified() {
         for path in
             ["abcdef01/debuginfo", "_.debug/elf-buildid-sym-abcdef0100000000000000000000000000000000/_.debug"]
         {
-            let places = Places::new();
-            Places::put(&places.cache, path, &debug_file(&[1, 2, 3, 4]));
-            assert_eq!(places.find(stripped()), None);
-            Places::put(&places.cache, path, &debug_file(&ID));
+            let directories = Directories::new();
+            Directories::put(&directories.cache, path, &debug_file(&[1, 2, 3, 4]));
+            assert_eq!(directories.find(stripped()), None);
+            Directories::put(&directories.cache, path, &debug_file(&ID));
             let by_id = Path::new("/usr/lib/debug/.build-id/ab/cdef01.debug");
-            assert_eq!(places.find(stripped()).as_deref(), Some(by_id));
+            assert_eq!(directories.find(stripped()).as_deref(), Some(by_id));
         }
     }
 
     #[test]
-    fn a_file_of_another_build_is_passed_over() {
-        let places = Places::new();
-        Places::put(&places.target, "opt/app/libx.so.dbg", &debug_file(&[1, 2, 3, 4]));
-        assert_eq!(places.find(stripped()), None);
-        Places::put(&places.host, "opt/app/libx.so.dbg", &debug_file(&ID));
-        assert_eq!(places.find(stripped()), Some("/opt/app/libx.so.dbg".into()));
+    fn a_file_of_another_build_is_skipped() {
+        let directories = Directories::new();
+        Directories::put(&directories.target, "opt/app/libx.so.dbg", &debug_file(&[1, 2, 3, 4]));
+        assert_eq!(directories.find(stripped()), None);
+        Directories::put(&directories.host, "opt/app/libx.so.dbg", &debug_file(&ID));
+        assert_eq!(directories.find(stripped()), Some("/opt/app/libx.so.dbg".into()));
     }
 
     #[test]
-    fn a_file_of_the_same_build_without_symbols_is_passed_over() {
-        let places = Places::new();
-        Places::put(&places.target, "opt/app/libx.so.dbg", &stripped().bytes());
-        assert_eq!(places.find(stripped()), None);
+    fn a_file_of_the_same_build_without_symbols_is_skipped() {
+        let directories = Directories::new();
+        Directories::put(&directories.target, "opt/app/libx.so.dbg", &stripped().bytes());
+        assert_eq!(directories.find(stripped()), None);
     }
 
     #[test]
-    fn without_a_build_id_the_checksum_decides() {
-        let places = Places::new();
+    fn without_a_build_id_the_checksum_is_verified() {
+        let directories = Directories::new();
         let bytes = debug_file(&ID);
-        Places::put(&places.target, "opt/app/libx.dbg", &bytes);
+        Directories::put(&directories.target, "opt/app/libx.dbg", &bytes);
         let crc32 = crc32fast::hash(&bytes);
-        assert!(places.find(linked(TestFile::with_code(), crc32)).is_some());
-        assert_eq!(places.find(linked(TestFile::with_code(), crc32 ^ 1)), None);
-        assert_eq!(places.find(TestFile::with_code()), None);
+        assert!(directories.find(linked(TestFile::with_code(), crc32)).is_some());
+        assert_eq!(directories.find(linked(TestFile::with_code(), crc32 ^ 1)), None);
+        assert_eq!(directories.find(TestFile::with_code()), None);
     }
 
     #[test]
-    fn a_file_that_is_found_goes_into_the_capture() {
-        let (places, capture) = (Places::new(), tempfile::tempdir().unwrap());
-        Places::put(&places.host, "opt/app/libx.so.dbg", &debug_file(&ID));
+    fn a_file_that_is_found_is_copied_to_the_capture() {
+        let (directories, capture) = (Directories::new(), tempfile::tempdir().unwrap());
+        Directories::put(&directories.host, "opt/app/libx.so.dbg", &debug_file(&ID));
         let proc = Arc::new(ProcFs::captured_to(capture.path().to_owned()));
-        assert!(places.find_for(stripped(), Some((proc, 7))).is_some());
+        assert!(directories.find_for(stripped(), Some((proc, 7))).is_some());
         assert_eq!(fs::read(capture.path().join("7/root/opt/app/libx.so.dbg")).unwrap(), debug_file(&ID));
     }
 
     #[test]
-    fn a_file_from_a_cache_goes_into_the_capture_where_a_replay_finds_it() {
-        let (places, capture) = (Places::new(), tempfile::tempdir().unwrap());
-        Places::put(&places.cache, "abcdef01/debuginfo", &debug_file(&ID));
+    fn a_file_from_a_cache_is_captured_where_a_replay_finds_it() {
+        let (directories, capture) = (Directories::new(), tempfile::tempdir().unwrap());
+        Directories::put(&directories.cache, "abcdef01/debuginfo", &debug_file(&ID));
         let proc = Arc::new(ProcFs::captured_to(capture.path().to_owned()));
-        let found = places.find_for(stripped(), Some((proc, 7))).unwrap();
+        let found = directories.find_for(stripped(), Some((proc, 7))).unwrap();
         assert!(capture.path().join("7/root").join(found.strip_prefix("/").unwrap()).exists());
     }
 
     #[test]
-    fn a_candidate_that_leads_out_of_the_target_is_refused() {
-        let places = Places::new();
-        let outside = places.given.path().join("outside");
+    fn a_symlink_out_of_the_target_is_refused() {
+        let directories = Directories::new();
+        let outside = directories.configured.path().join("outside");
         fs::write(&outside, debug_file(&ID)).unwrap();
-        fs::create_dir_all(places.target.path().join("opt/app")).unwrap();
-        std::os::unix::fs::symlink(&outside, places.target.path().join("opt/app/libx.so.dbg")).unwrap();
-        assert_eq!(places.find(stripped()), None);
+        fs::create_dir_all(directories.target.path().join("opt/app")).unwrap();
+        std::os::unix::fs::symlink(&outside, directories.target.path().join("opt/app/libx.so.dbg")).unwrap();
+        assert_eq!(directories.find(stripped()), None);
     }
 }

@@ -1,21 +1,22 @@
-//! Where debug files lie: the layouts of systems, of directories that people fill, and of caches.
+//! Candidate paths of debug files: in system directories, in directories from the user, in caches of symbol servers.
 
-use profiler_elf_symbols::{AlternateLink, BuildId, DebugLink};
 use std::{
     ffi::{OsStr, OsString},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
-use super::symbol_server::SegmentLayout;
+use profiler_elf_symbols::{AlternateLink, BuildId, DebugLink};
 
-/// Where the system keeps debug files (GDB manual, "Separate Debug Files").
+use crate::symbol_server::SegmentLayout;
+
+/// The debug directory of the system (GDB manual, "Separate Debug Files").
 const SYSTEM_DIRECTORY: &str = "/usr/lib/debug";
 
-/// What debug files are called that have no link to them: by .NET and by most others.
+/// The suffixes of debug files without a debug link: of .NET, and of most other tools.
 const SUFFIXES: [&str; 2] = [".dbg", ".debug"];
 
-/// Where the debug file of the file at `path` may be in a whole file system.
+/// The paths of the debug file of the file at `path` in a root directory.
 pub(super) fn in_system(path: &Path, id: Option<&BuildId>, link: Option<&DebugLink>) -> Vec<PathBuf> {
     let mut paths: Vec<_> = id.map(in_system_by_id).into_iter().collect();
     let directory = path.parent().unwrap_or(Path::new("/"));
@@ -33,44 +34,44 @@ pub(super) fn in_system(path: &Path, id: Option<&BuildId>, link: Option<&DebugLi
     paths
 }
 
-/// Where it may be in a directory that somebody filled: by build id, by name, by the file's whole path, or as one of
-/// the symbol servers has it.
-pub(super) fn in_given(path: &Path, id: Option<&BuildId>, link: Option<&DebugLink>) -> Vec<PathBuf> {
+/// The paths of the debug file in a directory from the user: by build id, by name, by the full path of the file, or in the
+/// layout of a symbol server.
+pub(super) fn in_configured(path: &Path, id: Option<&BuildId>, link: Option<&DebugLink>) -> Vec<PathBuf> {
     let mut paths: Vec<_> = id.map(|id| absolute(&build_id_path(id))).into_iter().collect();
-    let mut places = vec![path.to_owned()];
-    places.extend(path.file_name().map(|name| absolute(Path::new(name))));
-    for place in places {
-        if let (Some(link), Some(directory)) = (link, place.parent()) {
+    let mut bases = vec![path.to_owned()];
+    bases.extend(path.file_name().map(|name| absolute(Path::new(name))));
+    for base in bases {
+        if let (Some(link), Some(directory)) = (link, base.parent()) {
             paths.push(directory.join(&link.name));
         }
-        paths.extend(SUFFIXES.map(|suffix| with_suffix(&place, suffix)));
-        paths.push(place);
+        paths.extend(SUFFIXES.map(|suffix| with_suffix(&base, suffix)));
+        paths.push(base);
     }
     paths.extend(id.into_iter().flat_map(in_cache));
     paths
 }
 
-/// Where it is in what a client of a symbol server has downloaded.
+/// The paths of the debug file in the cache of a symbol server client.
 pub(super) fn in_cache(id: &BuildId) -> Vec<PathBuf> {
-    let of_debuginfod = absolute(&Path::new(&id.to_string()).join("debuginfo"));
-    vec![of_debuginfod, absolute(Path::new(&SegmentLayout::Ssqp.path(id)))]
+    let debuginfod = absolute(&Path::new(&id.to_string()).join("debuginfo"));
+    vec![debuginfod, absolute(Path::new(&SegmentLayout::Ssqp.path(id)))]
 }
 
-/// Where the system has it when it goes by nothing but the build id.
+/// The path of the debug file by build id in the debug directory of the system.
 pub(super) fn in_system_by_id(id: &BuildId) -> PathBuf {
     system_path(&build_id_path(id))
 }
 
-/// Where the file that a debug file at `path` shares with others may be in a whole file system.
+/// The paths of the `dwz` file of the debug file at `path` in a root directory.
 pub(super) fn alternate_in_system(link: &AlternateLink, path: &Path) -> Vec<PathBuf> {
-    let beside = path.parent().unwrap_or(Path::new("/")).join(&link.path);
-    let mut paths = vec![beside, in_system_by_id(&link.build_id)];
+    let relative = path.parent().unwrap_or(Path::new("/")).join(&link.path);
+    let mut paths = vec![relative, in_system_by_id(&link.build_id)];
     paths.extend(link.path.file_name().map(|name| Path::new(SYSTEM_DIRECTORY).join(".dwz").join(name)));
     paths
 }
 
-/// Where it may be in a directory that somebody filled.
-pub(super) fn alternate_in_given(link: &AlternateLink) -> Vec<PathBuf> {
+/// The paths of the `dwz` file in a directory from the user.
+pub(super) fn alternate_in_configured(link: &AlternateLink) -> Vec<PathBuf> {
     let mut paths = vec![absolute(&build_id_path(&link.build_id))];
     if let Some(name) = link.path.file_name() {
         paths.extend([absolute(&Path::new(".dwz").join(name)), absolute(Path::new(name))]);
@@ -89,13 +90,13 @@ fn system_path(path: &Path) -> PathBuf {
     Path::new(SYSTEM_DIRECTORY).join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// The path from a root on.
+/// The path as an absolute one.
 pub(super) fn absolute(path: &Path) -> PathBuf {
     Path::new("/").join(path)
 }
 
-/// The path with something behind it.
-pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+/// The path with a suffix.
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(OsStr::from_bytes(suffix.as_bytes()));
     PathBuf::from(name)

@@ -1,43 +1,43 @@
-//! The symbol tables that name a module's functions, best first.
+//! Function names of a module from symbol tables: `.symtab`, the debug file, `.gnu_debugdata`, `.dynsym`.
 
-use crate::absence;
-use profiler_binary_reader::WorkBudget;
-use profiler_elf_symbols::{Elf, FunctionRanges, Sections, SymbolMatch, SymbolTable, TableKind, demangle};
 use std::{path::Path, sync::Arc};
 
-use super::{
+use profiler_addresses::ElfAddress;
+use profiler_binary_reader::WorkBudget;
+use profiler_elf_symbols::{Elf, FunctionRanges, Sections, SymbolMatch, SymbolTable, TableKind, demangle};
+use profiler_profile::{Reason, SymbolSource};
+
+use crate::{
+    absence,
     debug_file::DebugFiles,
     symbol::{Nearby, Symbolized},
 };
-use profiler_addresses::ElfAddress;
-use profiler_profile::{Reason, SymbolSource};
 
-/// How far an export may stand before a function to tell where in a file that is: about what one source file
-/// compiles to. In libraries with many exports a third to a half of the nameless code lies within it; in a .NET
-/// runtime, which has a dozen, almost none, and there a greater distance would tell nothing.
+/// The maximum distance from the nearest export to an unsymbolized function: about the code of one source file. In libraries
+/// with many exports, a third to a half of the unsymbolized code is within it. A .NET runtime has a dozen exports, and a
+/// larger distance would say nothing about the function.
 const MAX_DISTANCE_BYTES: u64 = 4 << 10;
 
-/// The tables of one module.
+/// The symbol tables of one module, best first.
 #[derive(Debug)]
 pub(super) struct FunctionNames {
     tables: Vec<Table>,
-    /// Why an address has no name when none of the tables has one.
+    /// The reason for addresses that none of the tables contains.
     absence: Reason,
-    /// Where functions begin: read when the tables miss an address for the first time.
-    functions: Option<FunctionRanges>,
+    /// The function ranges, loaded when the tables miss an address for the first time.
+    ranges: Option<FunctionRanges>,
 }
 
 #[derive(Debug)]
 struct Table {
     source: SymbolSource,
-    /// The file the table stands in: names are read from it.
+    /// The file of the table, from which names are read.
     elf: Arc<Elf>,
     symbols: SymbolTable,
 }
 
 impl FunctionNames {
-    /// The module's own full table, else its debug file's, else the small tables a stripped file keeps: the
-    /// exports, and what `.gnu_debugdata` adds to them.
+    /// Loads the `.symtab` of the module, else that of its debug file, else `.gnu_debugdata` and `.dynsym`.
     pub(super) fn load(
         module: &Arc<Elf>,
         path: &Path,
@@ -55,47 +55,48 @@ impl FunctionNames {
             loader.add_mini_debug_info(module);
             loader.add(SymbolSource::DynamicSymbols, module, TableKind::Dynamic);
         }
-        Self { tables: loader.tables, absence: loader.absence, functions: None }
+        Self { tables: loader.tables, absence: loader.absence, ranges: None }
     }
 
-    /// Whether there is a table of more than exported functions.
-    pub(super) fn are_complete(&self) -> bool {
+    /// Whether there is a table with more than exports.
+    pub(super) fn is_complete(&self) -> bool {
         self.tables.iter().any(|table| table.source != SymbolSource::DynamicSymbols)
     }
 
-    /// Where most names come from.
+    /// The source of the best table.
     pub(super) fn best_source(&self) -> Option<SymbolSource> {
         self.tables.first().map(|table| table.source)
     }
 
-    /// The function at an address; else the one that begins behind it. For no call is the last byte before a function:
-    /// an address there is that of a return to the function's first byte, as makecontext(3) makes it. Else, where a full
-    /// table is missing, the one that begins where the call frame information lets the function begin, whatever its
-    /// symbol says of its size.
+    /// Finds the function at an address.
+    ///
+    /// No call ends at the last byte before a function. An address there is a return address that points to the start of a
+    /// function, as makecontext(3) creates it, and the next function is returned. Without a full table, the symbol at the
+    /// start of the function by `.eh_frame` is returned, regardless of its size.
     pub(super) fn find(
         &mut self,
         module: &Elf,
         address: ElfAddress,
         budget: &WorkBudget,
     ) -> Result<Symbolized, Reason> {
-        let behind = ElfAddress(address.0.wrapping_add(1));
+        let next = ElfAddress(address.0.wrapping_add(1));
         let found = self
             .find_at(address, |_| true)
-            .or_else(|reason| self.find_at(behind, |found| found.start == behind).map_err(|_| reason));
+            .or_else(|reason| self.find_at(next, |found| found.start == next).map_err(|_| reason));
         match found {
             Err(Reason::NoSymbols) => {
                 let start = self.function_start(module, address, budget).ok_or(self.absence)?;
-                self.find_beginning(start)
+                self.find_by_start(start)
             }
             found => found,
         }
     }
 
-    /// What is known of an address without a name.
+    /// The function start and the nearest symbol of an unsymbolized address.
     pub(super) fn nearby(&mut self, module: &Elf, address: ElfAddress, budget: &WorkBudget) -> Nearby {
         let function_start = self.function_start(module, address, budget);
         let from = function_start.unwrap_or(address);
-        let nearest = self.tables.iter().filter_map(|table| table.nearest_global(from));
+        let nearest = self.tables.iter().filter_map(|table| table.find_nearest_global(from));
         let nearest = nearest.max_by_key(|nearest| nearest.start);
         let is_near = |nearest: &SymbolMatch| from.0 - nearest.start.0 <= MAX_DISTANCE_BYTES;
         Nearby { function_start, symbol: nearest.filter(is_near).map(|nearest| demangle(&nearest.name)) }
@@ -108,30 +109,29 @@ impl FunctionNames {
         budget: &WorkBudget,
     ) -> Option<ElfAddress> {
         let read = || budget.read_symbols(|left| FunctionRanges::read(module, left));
-        // Where that fails, functions are as little known as where there is no such information.
-        self.functions.get_or_insert_with(|| read().unwrap_or_default()).start_at(address)
+        // Malformed call frame information is treated as missing.
+        self.ranges.get_or_insert_with(|| read().unwrap_or_default()).find_start(address)
     }
 
-    fn find_beginning(&self, start: ElfAddress) -> Result<Symbolized, Reason> {
+    fn find_by_start(&self, start: ElfAddress) -> Result<Symbolized, Reason> {
         let found = self.tables.iter().find_map(|table| {
-            let found = table.symbols.beginning_at(&table.elf, start).ok().flatten()?;
+            let found = table.symbols.find_start(&table.elf, start).ok().flatten()?;
             Some(Symbolized::of(table.source, demangle(&found.name)))
         });
         found.ok_or(self.absence)
     }
 
-    /// Among the tables a symbol that states a size goes before one that only begins earlier, and then the one that
-    /// begins nearer.
+    /// Finds the best symbol of all tables: one with a size before one without, then the nearest.
     fn find_at(
         &self,
         address: ElfAddress,
-        fits: impl Fn(&SymbolMatch) -> bool,
+        is_match: impl Fn(&SymbolMatch) -> bool,
     ) -> Result<Symbolized, Reason> {
         let mut best: Option<(SymbolSource, SymbolMatch)> = None;
         let rank = |found: &SymbolMatch| (found.is_sized, found.start);
         for table in &self.tables {
             let Some(found) =
-                table.symbols.find(&table.elf, address).map_err(absence::of_defect)?.filter(&fits)
+                table.symbols.find(&table.elf, address).map_err(absence::of_defect)?.filter(&is_match)
             else {
                 continue;
             };
@@ -145,9 +145,9 @@ impl FunctionNames {
 }
 
 impl Table {
-    /// The global symbol nearest before an address; one that cannot be read is none.
-    fn nearest_global(&self, address: ElfAddress) -> Option<SymbolMatch> {
-        self.symbols.nearest_global(&self.elf, address).ok().flatten()
+    /// The nearest global symbol before an address; `None` also when its name cannot be read.
+    fn find_nearest_global(&self, address: ElfAddress) -> Option<SymbolMatch> {
+        self.symbols.find_nearest_global(&self.elf, address).ok().flatten()
     }
 }
 
@@ -169,11 +169,11 @@ impl Loader<'_> {
 
     fn add_mini_debug_info(&mut self, module: &Elf) {
         match module.sections().and_then(|sections| module.mini_debug_info(&sections)) {
-            Ok(Some(elf)) if elf.image().length() > self.budget.bytes_left() => {
+            Ok(Some(elf)) if elf.image().length() > self.budget.section_bytes_left() => {
                 self.absence = Reason::TooLarge;
             }
             Ok(Some(elf)) => {
-                self.budget.take_bytes(elf.image().length());
+                self.budget.spend_section_bytes(elf.image().length());
                 self.add(SymbolSource::MiniDebugInfo, &Arc::new(elf), TableKind::Static);
             }
             Ok(None) => {}
@@ -182,7 +182,7 @@ impl Loader<'_> {
     }
 
     fn add_table(&mut self, table: Table) {
-        // Exports alone leave most functions out: what is missing then is a full table, not one symbol.
+        // Exports are a small part of the functions. If a file has nothing else, it lacks a symbol table, not one symbol.
         if table.source != SymbolSource::DynamicSymbols {
             self.absence = Reason::NoSymbolHere;
         }

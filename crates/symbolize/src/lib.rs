@@ -5,8 +5,6 @@ pub mod code_map;
 pub mod debug_file;
 mod debug_paths;
 pub mod diagnostics;
-mod dwarf;
-mod dwarf_reader;
 mod function_names;
 mod hexadecimal;
 pub mod jit;
@@ -18,7 +16,6 @@ mod modules;
 mod names;
 pub mod native;
 pub mod perf_map;
-mod split_dwarf;
 mod supplement;
 pub mod survey;
 pub mod symbol;
@@ -35,7 +32,7 @@ use std::{
 pub use self::native::NativeOptions;
 pub use self::supplement::{OpenDirectoryError, Symbols};
 use self::{
-    debug_file::{CommonPlaces, DebugFiles},
+    debug_file::{DebugDirectories, DebugFiles},
     diagnostics::{MapPlaces, Room, RuntimeNames, RuntimeProcess},
     jit::{JitNames, JitProcess, places},
     kernel_code::{KernelCode, LoadKernelNames},
@@ -107,7 +104,7 @@ pub struct Symbolizer {
     proc: Arc<ProcFs>,
     options: NativeOptions,
     style: NameStyle,
-    places: Arc<CommonPlaces>,
+    places: Arc<DebugDirectories>,
     modules: Modules,
     kernel: KernelCode,
     jit: HashMap<ProcessKey, JitCode>,
@@ -126,7 +123,7 @@ impl Symbolizer {
     /// A symbolizer of the processes that `proc` shows, with debug files from `places`.
     pub fn new(
         proc: Arc<ProcFs>,
-        places: Arc<CommonPlaces>,
+        places: Arc<DebugDirectories>,
         options: NativeOptions,
         style: NameStyle,
         load_kernel_names: LoadKernelNames,
@@ -334,7 +331,7 @@ impl Symbolizer {
     fn debug_files(&self, process: &Process) -> DebugFiles {
         DebugFiles {
             target: process.identity.as_ref().and_then(|identity| identity.root.clone()),
-            common: Arc::clone(&self.places),
+            shared: Arc::clone(&self.places),
             capture: self.proc.serves_capture().then(|| (Arc::clone(&self.proc), process.pid)),
         }
     }

@@ -42,7 +42,7 @@ impl ModuleCode {
         match self {
             Self::Native(module) => {
                 let elf = module.elf();
-                Bundle::read(elf.image(), elf.variables(), budget).map_err(absence::of_defect)
+                Bundle::read(elf.image(), elf.writable_data(), budget).map_err(absence::of_defect)
             }
             Self::ReadyToRun(_) => Ok(None),
         }

@@ -230,7 +230,7 @@ impl Modules {
                     log::warn!("`{path}` is missing in the capture: {error}");
                 }
                 ModuleCode::of_image(
-                    Image::of_file(file).map_err(absence::of_defect)?,
+                    Image::from_file(file).map_err(absence::of_defect)?,
                     Path::new(&*path),
                     &self.budget,
                 )?

@@ -1,76 +1,80 @@
-//! One file of compiled code: from a runtime address to the functions there.
+//! Symbolization of one ELF file: symbol tables, debug file, DWARF, symbol servers.
 
-use crate::absence;
-use profiler_binary_reader::{Image, WorkBudget};
-use profiler_elf_symbols::{BuildId, Elf, demangle};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use super::{
+use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
+use profiler_binary_reader::{Image, WorkBudget};
+use profiler_elf_symbols::{BuildId, DebugInfo, DwarfFrame, Elf, demangle};
+use profiler_profile::{Reason, SymbolSource};
+
+use crate::{
+    absence,
     debug_file::DebugFiles,
-    dwarf::{DebugInformation, DwarfFrame},
     function_names::FunctionNames,
     symbol::{Function, Nearby, Symbolized},
     symbol_server::Fetch,
 };
-use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
-use profiler_profile::{Reason, SymbolSource};
 
-/// What is wanted beyond the name of the function.
+/// What symbolization of native code returns in addition to the function name.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NativeOptions {
-    /// The functions that were inlined at the address.
+    /// Inlined functions.
     pub inlines: bool,
     /// File and line.
     pub lines: bool,
 }
 
-/// A file that is mapped into processes. Stays open, so that names survive the process and the file.
+/// An ELF file that is mapped into processes. It stays open, so that it can be symbolized after the process or the file is
+/// gone.
 pub struct NativeModule {
     elf: Arc<Elf>,
     path: PathBuf,
-    /// Read at the first look-up.
+    /// Loaded at the first lookup.
     names: Option<FunctionNames>,
-    /// Read at the first look-up that asks for it.
-    debug_information: Option<Result<DebugInformation, Reason>>,
-    /// What became of its debug file, when symbol servers were asked for it.
+    /// Loaded at the first lookup with inlined functions or lines. `None` when it is missing or unusable.
+    debug_info: Option<DebugInfo>,
+    /// The state of the download of the debug file, when it was requested.
     fetch: Option<Fetch>,
     budget: Arc<WorkBudget>,
 }
 
 impl NativeModule {
-    /// Reads what every look-up needs: headers, segments, build id. `path` is the file's in its process,
-    /// `budget` that of all debug information.
+    /// Reads headers, segments and build id. `path` is the path in the root of the process; `budget` is shared by all modules.
+    ///
+    /// # Errors
+    /// The reason why frames of this file stay unsymbolized.
     pub fn open(image: Image, path: &Path, budget: &Arc<WorkBudget>) -> Result<Self, Reason> {
-        Ok(Self::of_elf(Elf::parse(image).map_err(absence::of_defect)?, path, budget))
+        Ok(Self::from_elf(Elf::parse(image).map_err(absence::of_defect)?, path, budget))
     }
 
-    /// A module whose headers were read: the file itself, or what was split off from it.
-    pub(super) fn of_elf(elf: Elf, path: &Path, budget: &Arc<WorkBudget>) -> Self {
+    /// A module from an ELF file that is already open: the mapped file or its debug file.
+    pub(super) fn from_elf(elf: Elf, path: &Path, budget: &Arc<WorkBudget>) -> Self {
         let (elf, path, budget) = (Arc::new(elf), path.to_owned(), Arc::clone(budget));
-        Self { elf, path, names: None, debug_information: None, fetch: None, budget }
+        Self { elf, path, names: None, debug_info: None, fetch: None, budget }
     }
 
-    /// A module that is in memory only.
+    /// A module from bytes in memory.
     #[cfg(any(test, fuzzing))]
     pub fn from_bytes(bytes: Vec<u8>, path: &Path) -> Result<Self, Reason> {
         Self::open(Image::Memory(bytes), path, &Arc::default())
     }
 
-    /// The build id, empty where the file has none.
+    /// The build id; empty when the file has none.
     pub fn build_id(&self) -> &[u8] {
         self.elf.build_id().map_or(&[], BuildId::bytes)
     }
 
-    /// The file itself.
+    /// The ELF file.
     pub(super) fn elf(&self) -> &Elf {
         &self.elf
     }
 
-    /// The file's own address of code that runs at `address`, in a mapping of its bytes from
-    /// `mapping_offset` on to the memory from `mapping_start` on.
+    /// Converts a runtime address to the ELF address; `None` outside of all segments.
+    ///
+    /// `address` is in a mapping that starts at `mapping_start` and shows the file from `mapping_offset`.
     pub fn elf_address(
         &self,
         mapping_start: RuntimeAddress,
@@ -80,70 +84,73 @@ impl NativeModule {
         self.elf.address(mapping_start, mapping_offset, address)
     }
 
-    /// Where most of its names come from.
+    /// The best symbol table of the module.
     pub(super) fn best_source(&mut self, debug_files: &DebugFiles) -> Option<SymbolSource> {
-        self.read_tables(NativeOptions::default(), debug_files);
+        self.load_tables(NativeOptions::default(), debug_files);
         self.names.as_ref().and_then(FunctionNames::best_source)
     }
 
-    /// The functions at an address. The outermost is named by the symbol tables, with and without `inlines`,
-    /// and by the debug information only where they know no name.
+    /// Symbolizes an address. The name of the outermost function is from the symbol tables, or from DWARF when they have none.
+    ///
+    /// # Errors
+    /// The reason why the address stays unsymbolized.
     pub fn symbolize(
         &mut self,
         address: ElfAddress,
         options: NativeOptions,
         debug_files: &DebugFiles,
     ) -> Result<Symbolized, Reason> {
-        self.read_tables(options, debug_files);
+        self.load_tables(options, debug_files);
         let names = self.names.as_mut().ok_or(Reason::NoSymbols)?;
-        let symbol = names.find(&self.elf, address, &self.budget).map_err(|reason| self.explain(reason));
-        // Whatever is wrong with the debug information, the symbol's name is still right.
-        let information = self.debug_information.as_mut().and_then(|information| information.as_mut().ok());
-        let frames = information.and_then(|information| information.frames(address, debug_files).ok());
-        join(symbol, frames.unwrap_or_default(), options)
+        let symbol =
+            names.find(&self.elf, address, &self.budget).map_err(|reason| self.refine_reason(reason));
+        // Malformed DWARF does not invalidate the name from the symbol table.
+        let debug_info = self.debug_info.as_mut();
+        let frames = debug_info.and_then(|debug_info| debug_info.frames(address, debug_files).ok());
+        combine(symbol, frames.unwrap_or_default(), options)
     }
 
-    /// Whether the debug file that would say more is on its way from a symbol server.
+    /// Whether the debug file is being downloaded from a symbol server.
     pub fn awaits_debug_file(&mut self, options: NativeOptions, debug_files: &DebugFiles) -> bool {
-        self.read_tables(options, debug_files);
+        self.load_tables(options, debug_files);
         self.fetch == Some(Fetch::OnTheWay)
     }
 
-    /// Reads what names are looked up in: once, and again when a debug file has come since.
-    fn read_tables(&mut self, options: NativeOptions, debug_files: &DebugFiles) {
+    /// Loads the tables once, and again after a debug file was downloaded.
+    fn load_tables(&mut self, options: NativeOptions, debug_files: &DebugFiles) {
         if self.names.is_none() {
-            let lacks_names = self.read_tables_now(options, debug_files);
-            self.fetch = if lacks_names { self.ask_servers(debug_files) } else { None };
+            let lacks_names = self.load_tables_now(options, debug_files);
+            self.fetch = if lacks_names { self.fetch_debug_file(debug_files) } else { None };
         } else if self.fetch == Some(Fetch::OnTheWay) {
-            self.fetch = self.ask_servers(debug_files);
+            self.fetch = self.fetch_debug_file(debug_files);
             if self.fetch == Some(Fetch::Found) {
-                self.read_tables_now(options, debug_files);
+                self.load_tables_now(options, debug_files);
             }
         }
     }
 
-    /// Whether there is something that a debug file would add.
-    fn read_tables_now(&mut self, options: NativeOptions, debug_files: &DebugFiles) -> bool {
+    /// Loads the tables. Returns whether a debug file would add names.
+    fn load_tables_now(&mut self, options: NativeOptions, debug_files: &DebugFiles) -> bool {
         let names = FunctionNames::load(&self.elf, &self.path, debug_files, &self.budget);
-        let mut lacks_names = !names.are_complete();
+        let mut lacks_names = !names.is_complete();
         self.names = Some(names);
         if options.inlines || options.lines {
-            let information = DebugInformation::load(&self.elf, &self.path, debug_files, &self.budget);
-            lacks_names |= information.as_ref().is_err_and(|reason| *reason == Reason::NoSymbols);
-            self.debug_information = Some(information);
+            let debug_info = DebugInfo::load(&self.elf, &self.path, debug_files, &self.budget);
+            lacks_names |= matches!(debug_info, Ok(None));
+            self.debug_info = debug_info.ok().flatten();
         }
         lacks_names
     }
 
-    fn ask_servers(&self, debug_files: &DebugFiles) -> Option<Fetch> {
-        // The vdso is no file.
+    fn fetch_debug_file(&self, debug_files: &DebugFiles) -> Option<Fetch> {
+        // The vDSO is not a file.
         let name = self.path.file_name().filter(|_| self.path.is_absolute())?;
-        let servers = debug_files.common.servers.as_ref()?;
+        let servers = debug_files.shared.servers.as_ref()?;
         Some(servers.ask(self.elf.build_id()?, &name.to_string_lossy()))
     }
 
-    /// The reason, with what symbol servers had to say.
-    fn explain(&self, reason: Reason) -> Reason {
+    /// The reason, refined by the result of the symbol servers.
+    fn refine_reason(&self, reason: Reason) -> Reason {
         match self.fetch {
             Some(Fetch::NotThere) if reason == Reason::NoSymbols => Reason::NotOnSymbolServer,
             Some(Fetch::Failed) if reason == Reason::NoSymbols => Reason::SymbolServerFailed,
@@ -152,39 +159,38 @@ impl NativeModule {
         }
     }
 
-    /// What is known of an address for which there is no name. A table of all functions misses too few addresses to be
-    /// worth the search.
+    /// The function start and the nearest symbol of an unsymbolized address; empty when the module has a full symbol table.
     pub fn nearby(&mut self, address: ElfAddress) -> Nearby {
-        let names = self.names.as_mut().filter(|names| !names.are_complete());
+        let names = self.names.as_mut().filter(|names| !names.is_complete());
         names.map(|names| names.nearby(&self.elf, address, &self.budget)).unwrap_or_default()
     }
 }
 
-/// The answer of the symbol tables, and the frames of the debug information, innermost first.
-fn join(
+/// Combines the result of the symbol tables with the frames of DWARF, innermost first.
+fn combine(
     symbol: Result<Symbolized, Reason>,
     mut frames: Vec<DwarfFrame>,
     options: NativeOptions,
 ) -> Result<Symbolized, Reason> {
     let Some(mut outer) = frames.pop() else { return symbol };
-    let mut answer = match (symbol, outer.name.take()) {
+    let mut symbolized = match (symbol, outer.name.take()) {
         (Ok(symbol), _) => symbol,
         (Err(_), Some(name)) => Symbolized::of(SymbolSource::Dwarf, demangle(&name)),
         (Err(reason), None) => return Err(reason),
     };
-    if let Some(function) = answer.functions.last_mut() {
+    if let Some(function) = symbolized.functions.last_mut() {
         function.location = outer.location;
     }
     if options.inlines {
         let inlined = frames
             .into_iter()
             .filter_map(|frame| Some(Function { name: demangle(&frame.name?), location: frame.location }));
-        answer.functions.splice(0..0, inlined);
+        symbolized.functions.splice(0..0, inlined);
     }
     if !options.lines {
-        answer.functions.iter_mut().for_each(|function| function.location = None);
+        symbolized.functions.iter_mut().for_each(|function| function.location = None);
     }
-    Ok(answer)
+    Ok(symbolized)
 }
 
 #[cfg(test)]
@@ -193,20 +199,21 @@ mod tests {
 
     use object::elf::{SHT_DYNSYM, SHT_PROGBITS, SHT_SYMTAB};
 
-    use super::*;
     use profiler_elf_symbols::test_file::{TestFile, eh_frame, function, mapping_at};
     use profiler_processes::root_directory::RootDirectory;
 
+    use super::*;
+
     const BOTH: NativeOptions = NativeOptions { inlines: true, lines: true };
 
-    fn nowhere() -> DebugFiles {
+    fn no_debug_files() -> DebugFiles {
         let empty = tempfile::tempdir().unwrap();
-        DebugFiles::of_host(RootDirectory::open(empty.path()).unwrap())
+        DebugFiles::with_host(RootDirectory::open(empty.path()).unwrap())
     }
 
     fn symbolize(file: TestFile, address: u64) -> Result<Symbolized, Reason> {
         let mut module = NativeModule::from_bytes(file.bytes(), Path::new("/lib/x.so"))?;
-        module.symbolize(ElfAddress(address), NativeOptions::default(), &nowhere())
+        module.symbolize(ElfAddress(address), NativeOptions::default(), &no_debug_files())
     }
 
     #[inline(always)]
@@ -224,18 +231,18 @@ mod tests {
         std::hint::black_box(inlined(value) ^ 7)
     }
 
-    /// The running test, and the address in it of code that was inlined twice into `marked`.
-    fn this_program() -> (NativeModule, ElfAddress) {
+    /// The running test program, and the address of code that was inlined twice into `marked`.
+    fn open_this_program() -> (NativeModule, ElfAddress) {
         assert_ne!(marked(1), 0);
         let path = std::fs::read_link("/proc/self/exe").unwrap();
-        let image = Image::of_file(File::open(&path).unwrap()).unwrap();
+        let image = Image::from_file(File::open(&path).unwrap()).unwrap();
         let mut module = NativeModule::open(image, &path, &Arc::default()).unwrap();
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let entry = marked as fn(u64) -> u64 as usize as u64;
         let (start, offset) = mapping_at(&maps, entry).unwrap();
         let inlined_twice = (entry..entry + 0x100).find_map(|address| {
             let address = module.elf_address(start, offset, RuntimeAddress(address))?;
-            let found = module.symbolize(address, BOTH, &nowhere()).ok()?;
+            let found = module.symbolize(address, BOTH, &no_debug_files()).ok()?;
             found
                 .functions
                 .iter()
@@ -246,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn an_own_table_goes_before_exports() {
+    fn the_symbol_table_is_preferred_to_exports() {
         let exports = [function("exported", 0x1000, 0x10)];
         let both = TestFile::with_code()
             .symbols(SHT_SYMTAB, &[function("own", 0x1000, 0x10)])
@@ -257,19 +264,19 @@ mod tests {
     }
 
     #[test]
-    fn an_address_without_a_name_has_a_reason() {
+    fn an_unsymbolized_address_has_a_reason() {
         assert_eq!(symbolize(TestFile::with_code(), 0x1000), Err(Reason::NoSymbols));
         let own = TestFile::with_code().symbols(SHT_SYMTAB, &[function("own", 0x1000, 0x10)]);
         assert_eq!(symbolize(own, 0x1010), Err(Reason::NoSymbolHere));
         let exports = TestFile::with_code().symbols(SHT_DYNSYM, &[function("exported", 0x1000, 0x10)]);
         assert_eq!(symbolize(exports, 0x1010), Err(Reason::NoSymbols));
-        let mut lying = TestFile::with_code().symbols(SHT_SYMTAB, &[function("own", 0x1000, 0x10)]);
-        lying.set_section_size(3, 1 << 20);
-        assert_eq!(symbolize(lying, 0x1000), Err(Reason::MalformedFile));
+        let mut malformed = TestFile::with_code().symbols(SHT_SYMTAB, &[function("own", 0x1000, 0x10)]);
+        malformed.set_section_size(3, 1 << 20);
+        assert_eq!(symbolize(malformed, 0x1000), Err(Reason::MalformedFile));
     }
 
     #[test]
-    fn code_without_a_name_is_known_by_its_function_and_by_an_export_that_is_near() {
+    fn an_unsymbolized_address_has_a_function_start_and_the_nearest_export() {
         let exports = [function("near", 0x1010, 8), function("unsized", 0x1080, 0)];
         let file = TestFile::with_code().symbols(SHT_DYNSYM, &exports).with(
             ".eh_frame",
@@ -278,24 +285,24 @@ mod tests {
         );
         let mut module = NativeModule::from_bytes(file.bytes(), Path::new("/lib/x.so")).unwrap();
         let mut look_up = |address| {
-            let found = module.symbolize(ElfAddress(address), NativeOptions::default(), &nowhere());
+            let found = module.symbolize(ElfAddress(address), NativeOptions::default(), &no_debug_files());
             found.map(|found| found.functions[0].name.clone()).map_err(|_| module.nearby(ElfAddress(address)))
         };
         let near = |function_start| Nearby { function_start, symbol: Some("near".to_owned()) };
         assert_eq!(look_up(0x1048), Err(near(Some(ElfAddress(0x1040)))));
-        assert_eq!(look_up(0x1020), Err(near(None)), "no function is known there");
-        assert_eq!(look_up(0x1090).as_deref(), Ok("unsized"), "its function begins where the symbol stands");
+        assert_eq!(look_up(0x1020), Err(near(None)), "no FDE covers the address");
+        assert_eq!(look_up(0x1090).as_deref(), Ok("unsized"), "the function starts at the symbol");
         assert_eq!(look_up(0x1008).unwrap_err(), Nearby::default());
     }
 
     #[test]
-    fn an_export_that_is_far_away_is_no_neighbour() {
+    fn a_distant_export_is_not_the_nearest_symbol() {
         let mut file = TestFile::with_code().symbols(SHT_DYNSYM, &[function("far", 0x1000, 8)]);
         let code_section = 1;
         file.set_section_size(code_section, 0x4000);
         let mut module = NativeModule::from_bytes(file.bytes(), Path::new("/lib/x.so")).unwrap();
         let mut near = |address| {
-            let found = module.symbolize(ElfAddress(address), NativeOptions::default(), &nowhere());
+            let found = module.symbolize(ElfAddress(address), NativeOptions::default(), &no_debug_files());
             assert_eq!(found, Err(Reason::NoSymbols));
             module.nearby(ElfAddress(address)).symbol.is_some()
         };
@@ -304,24 +311,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_elf_file_is_said_so() {
+    fn a_file_that_is_not_elf_is_reported() {
         let open = |bytes: &[u8]| NativeModule::from_bytes(bytes.to_vec(), Path::new("/x")).err();
         assert_eq!(open(b"text"), Some(Reason::NotElf));
         assert_eq!(open(b"\x7fELF\x01\x01\x01"), Some(Reason::NotElf));
     }
 
     #[test]
-    fn a_module_can_go_to_another_thread() {
+    fn a_module_is_send() {
         fn is_send<T: Send>(_: &T) {}
         is_send(&NativeModule::from_bytes(TestFile::with_code().bytes(), Path::new("/x")).ok());
     }
 
     #[test]
-    fn inlined_functions_stand_before_the_one_they_are_in() {
-        let (mut module, address) = this_program();
-        // Line tables alone hold names without their modules.
+    fn inlined_functions_precede_their_caller() {
+        let (mut module, address) = open_this_program();
+        // With `line-tables-only`, names have no module path.
         let names = |options, module: &mut NativeModule| -> Vec<String> {
-            let found = module.symbolize(address, options, &nowhere()).unwrap();
+            let found = module.symbolize(address, options, &no_debug_files()).unwrap();
             let last_part = |name: &str| name.rsplit("::").next().unwrap().to_owned();
             found.functions.iter().map(|function| last_part(&function.name)).collect()
         };
@@ -331,10 +338,10 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_without_inlined_functions_when_only_lines_are_asked_for() {
-        let (mut module, address) = this_program();
+    fn lines_are_independent_of_inlined_functions() {
+        let (mut module, address) = open_this_program();
         let lines = NativeOptions { lines: true, inlines: false };
-        let found = module.symbolize(address, lines, &nowhere()).unwrap();
+        let found = module.symbolize(address, lines, &no_debug_files()).unwrap();
         let [function] = &found.functions[..] else { panic!("{found:?}") };
         let (file, line) = function.location.as_ref().unwrap();
         assert!(file.ends_with("native.rs"), "{file}");
@@ -342,13 +349,13 @@ mod tests {
         assert!(source.contains("black_box(inlined(value) ^ 7)"), "{source}");
 
         let inlines = NativeOptions { lines: false, inlines: true };
-        let found = module.symbolize(address, inlines, &nowhere()).unwrap();
+        let found = module.symbolize(address, inlines, &no_debug_files()).unwrap();
         assert!(found.functions.len() > 1);
         assert!(found.functions.iter().all(|function| function.location.is_none()));
     }
 
     #[test]
-    fn the_vdso_is_read_from_memory() {
+    fn the_vdso_is_symbolized_from_memory() {
         use std::os::unix::fs::FileExt;
 
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -363,7 +370,7 @@ mod tests {
         assert!(!vdso.build_id().is_empty());
         let found = (start..end).step_by(16).find_map(|address| {
             let address = vdso.elf_address(RuntimeAddress(start), FileOffset(0), RuntimeAddress(address))?;
-            vdso.symbolize(address, NativeOptions::default(), &nowhere()).ok()
+            vdso.symbolize(address, NativeOptions::default(), &no_debug_files()).ok()
         });
         assert_eq!(found.map(|found| found.source), Some(SymbolSource::DynamicSymbols));
     }

@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     NativeOptions,
-    debug_file::{CommonPlaces, DebugFiles},
+    debug_file::{DebugDirectories, DebugFiles},
     native::NativeModule,
     symbol::Symbolized,
 };
@@ -88,11 +88,11 @@ impl<'a> Supplement<'a> {
         };
         let given = symbols.directories.iter().map(|path| open(path)).collect::<Result<_, _>>()?;
         let host = open(Path::new("/"))?;
-        let places = CommonPlaces { given, host, caches: Vec::new(), servers: None };
+        let places = DebugDirectories { configured: given, host, caches: Vec::new(), servers: None };
         Ok(Self {
             profile,
             options: NativeOptions { inlines: symbols.inlines, lines: symbols.lines },
-            debug_files: DebugFiles { target: None, common: Arc::new(places), capture: None },
+            debug_files: DebugFiles { target: None, shared: Arc::new(places), capture: None },
             budget: Arc::default(),
             modules: HashMap::new(),
             found: HashMap::new(),
@@ -131,7 +131,7 @@ impl<'a> Supplement<'a> {
         let open = || {
             let Module { path, build_id } = profile.module(module);
             let found = debug_files.find_by_id(&BuildId::new(build_id)?, Path::new(profile.string(*path)))?;
-            Some(NativeModule::of_elf(found.elf, &found.path, budget))
+            Some(NativeModule::from_elf(found.elf, &found.path, budget))
         };
         let module = self.modules.entry(module).or_insert_with(open).as_mut()?;
         module.symbolize(frame.address, self.options, debug_files).ok()

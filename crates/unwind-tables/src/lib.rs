@@ -1,19 +1,45 @@
-//! How to find the caller of any piece of code: from what a file says of its frames to the rows that the
-//! kernel side walks stacks by.
+//! Compact unwind tables for stack unwinding in a BPF program, compiled from the unwind information of binaries.
+//!
+//! A BPF program cannot interpret DWARF. This crate compiles the call frame information of an ELF file, or the
+//! `UNWIND_INFO` of a ReadyToRun (.NET) image, to rows of four bytes and a small set of distinct rules, which a BPF program
+//! searches with a bounded number of steps. Files are not trusted: they are read within limits, compilation can be
+//! cancelled, and functions with unusable unwind information are counted and left out.
 //!
 //! ```text
-//! .eh_frame of an ELF file ─────────┐
-//!                                   ├─ functions, by address ─ rows of each ─ rules, each once ─ pages ─> UnwindTable
-//! UNWIND_INFO of a .NET image (PE) ─┘
+//! .eh_frame, .debug_frame (ELF) ─────┐
+//!                                    ├─ functions by address ── rows ── distinct rules ── pages ─> UnwindTable
+//! UNWIND_INFO (ReadyToRun image, PE) ┘
 //! ```
 //!
-//! A file is not trusted: what it states is read within limits, and what cannot be used leaves code of which
-//! nothing is known, counted.
+//! ```
+//! use std::fs::File;
+//! use profiler_binary_reader::{Image, ParseError};
+//! use profiler_unwind_tables::TableSource;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let image = Image::from_file(File::open("/proc/self/exe")?)?;
+//! let source = TableSource::read(image)?.ok_or("no code of this machine")?;
+//! let table = source.compile(&|| true)?;
+//! println!("{} rows, {} rules: {:?}", table.row_count(), table.rules().len(), table.statistics());
+//! # assert!(table.statistics().functions > 0);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | module | content |
+//! |---|---|
+//! | `source` | [`TableSource`]: the unwind information of one file |
+//! | `elf_source` | `.eh_frame` or `.debug_frame`, and PLTs, of an ELF file |
+//! | `cfi` | CIEs and FDEs to rows |
+//! | `rule` | a CFI row to a rule |
+//! | `architecture` | registers and PLTs of x86-64 and AArch64 |
+//! | `precompiled` | `UNWIND_INFO` and epilogues of a ReadyToRun image to rows |
+//! | `row_writer`, `table` | [`UnwindTable`] |
 
 mod architecture;
+mod cfi;
 #[cfg(test)]
-mod comparison;
-mod eh_frame;
+mod cfi_comparison;
 mod elf_source;
 mod precompiled;
 mod row_writer;
@@ -21,11 +47,11 @@ mod rule;
 mod source;
 mod table;
 #[cfg(any(test, feature = "testing"))]
-pub mod test_frames;
+pub mod test_cfi;
 
 #[cfg(fuzzing)]
-pub use eh_frame::tables_of_section;
+pub use cfi::compile_section;
 #[cfg(fuzzing)]
-pub use precompiled::table_of_descriptions;
+pub use precompiled::compile_unwind_info;
 pub use source::TableSource;
-pub use table::UnwindTable;
+pub use table::{TableStatistics, UnwindTable};

@@ -1,44 +1,51 @@
-//! Writes the rows of a table, by rising address.
+//! Writes the rows of an unwind table in ascending order of address, and deduplicates the rules.
 
 use indexmap::IndexSet;
+use profiler_binary_reader::ParseError;
 use profiler_common::unwind::{MAX_PAGES, PAGE_BITS, Row, Rule};
 
-use super::table::{Statistics, UnwindTable};
-use profiler_binary_reader::ParseError;
+use crate::table::{TableStatistics, UnwindTable};
 
-/// Rows of one file: 32 MiB of them, for some 400 MiB of code.
+/// The rows of one file: 32 MiB, for about 400 MiB of code.
 const MAX_ROWS: usize = 8 << 20;
 
-/// Distinct rules of one file. The richest real ones have a thousand.
+/// The distinct rules of one file. Real files have at most a thousand.
 const MAX_FILE_RULES: usize = 4096;
 
-/// A power of two.
-const RECENT_RULES: usize = 256;
+/// The entries of the rule cache, a power of two.
+const RULE_CACHE_ENTRIES: usize = 256;
 
-/// The index of the rule that nothing is known.
+/// The index of the rule for code without unwind information.
 const UNKNOWN: u16 = 0;
 
-/// The table that is being written.
-pub(super) struct RowWriter {
+/// Writes one table.
+pub(crate) struct RowWriter {
     table: UnwindTable,
     rules: IndexSet<Rule>,
-    /// Rules that were written lately and their indexes, each in the place that its fields give: most rows have one
-    /// of a few dozen, and are spared the search.
-    recent: [(Rule, u16); RECENT_RULES],
-    /// The rule from the last row on.
+    /// A direct-mapped cache of rules and their indexes. Most rows have one of a few dozen rules.
+    cache: [(Rule, u16); RULE_CACHE_ENTRIES],
+    /// The rule of the last row.
     current: (Rule, u16),
 }
 
 impl RowWriter {
-    /// A writer for rows in pages from `first_page` on.
-    pub(super) fn new(first_page: u32) -> Self {
+    /// A writer of a table that starts at `first_page`.
+    pub(crate) fn new(first_page: u32) -> Self {
         let table = UnwindTable { first_page, ..UnwindTable::default() };
         let unknown = (Rule::default(), UNKNOWN);
-        Self { table, rules: IndexSet::from([unknown.0]), recent: [unknown; RECENT_RULES], current: unknown }
+        Self {
+            table,
+            rules: IndexSet::from([unknown.0]),
+            cache: [unknown; RULE_CACHE_ENTRIES],
+            current: unknown,
+        }
     }
 
-    /// The code from `address` on has that rule; addresses rise. Fails at the limits of a file.
-    pub(super) fn write(&mut self, address: u64, rule: Rule) -> Result<(), ParseError> {
+    /// Starts a row at `address`, which must not be lower than that of the last row.
+    ///
+    /// # Errors
+    /// [`ParseError::TooLarge`] at the limits of a file.
+    pub(crate) fn write(&mut self, address: u64, rule: Rule) -> Result<(), ParseError> {
         if rule == self.current.0 {
             return Ok(());
         }
@@ -52,33 +59,33 @@ impl RowWriter {
         if self.table.rows.len() > MAX_ROWS { Err(ParseError::TooLarge) } else { Ok(()) }
     }
 
-    /// Begins all pages up to `page`. Each carries the current rule over, but for the last where a row begins
-    /// with it.
+    /// Starts all pages up to `page`. Each begins with a row of the current rule, unless the new row is at the start of the
+    /// last page.
     fn open_pages(&mut self, page: u64, offset: u16) {
         while self.table.page_starts.len() as u64 <= page {
             let is_last = self.table.page_starts.len() as u64 == page;
             self.table.page_starts.push(self.table.rows.len() as u32);
-            let carries = if is_last { offset > 0 } else { self.current.1 != UNKNOWN };
-            if carries {
+            let repeats_rule = if is_last { offset > 0 } else { self.current.1 != UNKNOWN };
+            if repeats_rule {
                 self.table.rows.push(Row::new(0, self.current.1));
             }
         }
     }
 
     fn index_of(&mut self, rule: Rule) -> Result<u16, ParseError> {
-        let recent = &mut self.recent[place_of(rule)];
-        if recent.0 != rule {
+        let cached = &mut self.cache[cache_slot(rule)];
+        if cached.0 != rule {
             let (index, _) = self.rules.insert_full(rule);
             if index >= MAX_FILE_RULES {
                 return Err(ParseError::TooLarge);
             }
-            *recent = (rule, index as u16);
+            *cached = (rule, index as u16);
         }
-        Ok(recent.1)
+        Ok(cached.1)
     }
 
-    /// The table, with what was seen on the way.
-    pub(super) fn finish(self, statistics: Statistics) -> UnwindTable {
+    /// The finished table.
+    pub(crate) fn finish(self, statistics: TableStatistics) -> UnwindTable {
         let mut table = self.table;
         table.rows.shrink_to_fit();
         table.rules = self.rules.into_iter().collect();
@@ -87,10 +94,10 @@ impl RowWriter {
     }
 }
 
-/// Stack slots are 8 bytes, so that neighbours in the offsets are neighbours in the places.
-fn place_of(rule: Rule) -> usize {
+/// The cache slot of a rule. Stack slots have 8 bytes, so that consecutive offsets have consecutive cache slots.
+fn cache_slot(rule: Rule) -> usize {
     let slots = (rule.cfa_offset / 8 - i32::from(rule.frame_pointer_offset)) as usize;
-    (slots ^ usize::from(rule.cfa) << 5 ^ usize::from(rule.frame_pointer) << 3) % RECENT_RULES
+    (slots ^ usize::from(rule.cfa) << 5 ^ usize::from(rule.frame_pointer) << 3) % RULE_CACHE_ENTRIES
 }
 
 #[cfg(test)]
@@ -105,42 +112,42 @@ mod tests {
         Rule { cfa: CfaRule::StackPointer as u8, cfa_offset, ..Rule::default() }
     }
 
-    /// The rows of each page as (offset, canonical frame address's offset); 0 where nothing is known.
+    /// The rows of each page as (offset, CFA offset); the CFA offset is 0 for code without unwind information.
     fn written(rows: &[(u64, Rule)]) -> Vec<Vec<(u32, i32)>> {
         let mut writer = RowWriter::new(1);
         for (address, rule) in rows {
             writer.write(*address, *rule).unwrap();
         }
-        let table = writer.finish(Statistics::default());
-        table.check();
+        let table = writer.finish(TableStatistics::default());
+        table.assert_valid();
         let row = |row: &Row| (row.offset(), table.rules()[row.rule() as usize].cfa_offset);
         table.pages().map(|rows| rows.iter().map(row).collect()).collect()
     }
 
     #[test]
-    fn every_page_begins_with_the_rule_that_goes_on() {
+    fn every_page_begins_with_the_rule_of_the_previous_page() {
         let pages = written(&[(PAGE, rule(8)), (PAGE + 5, rule(16)), (3 * PAGE + 1, rule(8))]);
         assert_eq!(pages, [vec![(0, 8), (5, 16)], vec![(0, 16)], vec![(0, 16), (1, 8)]]);
     }
 
     #[test]
-    fn a_row_that_begins_with_its_page_needs_no_other() {
+    fn a_row_at_the_start_of_a_page_is_its_first_row() {
         assert_eq!(written(&[(PAGE, rule(8)), (2 * PAGE, rule(16))]), [[(0, 8)], [(0, 16)]]);
     }
 
     #[test]
-    fn before_the_first_row_nothing_is_known() {
+    fn code_before_the_first_row_has_no_unwind_information() {
         assert_eq!(written(&[(PAGE + 100, rule(8))]), [[(0, 0), (100, 8)]]);
     }
 
     #[test]
-    fn pages_of_which_nothing_is_known_have_no_rows() {
+    fn pages_without_unwind_information_have_no_rows() {
         let pages = written(&[(PAGE, rule(8)), (PAGE + 9, Rule::default()), (4 * PAGE, rule(8))]);
         assert_eq!(pages, [vec![(0, 8), (9, 0)], vec![], vec![], vec![(0, 8)]]);
     }
 
     #[test]
-    fn a_rule_that_goes_on_is_written_once() {
+    fn a_repeated_rule_is_written_once() {
         assert_eq!(
             written(&[(PAGE, rule(8)), (PAGE + 4, rule(8)), (PAGE + 8, rule(16))]),
             [[(0, 8), (8, 16)]]
@@ -148,17 +155,17 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_kept_once_also_when_they_share_a_place() {
+    fn rules_are_distinct_also_when_they_share_a_cache_slot() {
         let mut writer = RowWriter::new(0);
-        let apart = i32::try_from(8 * RECENT_RULES).unwrap();
+        let distance = i32::try_from(8 * RULE_CACHE_ENTRIES).unwrap();
         for address in 0..1000 {
-            writer.write(address, rule(8 + apart * i32::from(address % 2 == 0))).unwrap();
+            writer.write(address, rule(8 + distance * i32::from(address % 2 == 0))).unwrap();
         }
-        assert_eq!(writer.finish(Statistics::default()).rules().len(), 3);
+        assert_eq!(writer.finish(TableStatistics::default()).rules().len(), 3);
     }
 
     #[test]
-    fn what_is_beyond_a_limit_is_too_large() {
+    fn rows_beyond_a_limit_are_refused() {
         let mut writer = RowWriter::new(1);
         assert_eq!(writer.write(PAGE * u64::from(MAX_PAGES + 1), rule(8)), Err(ParseError::TooLarge));
         assert_eq!(writer.write(u64::MAX, rule(8)), Err(ParseError::TooLarge));
@@ -175,10 +182,13 @@ mod tests {
     }
 
     #[test]
-    fn no_rule_has_a_place_beyond_the_last() {
+    fn every_rule_has_a_cache_slot() {
         for cfa_offset in [i32::MIN, -1, 0, i32::MAX] {
             for frame_pointer_offset in [i16::MIN, -1, i16::MAX] {
-                assert!(place_of(Rule { frame_pointer_offset, cfa: 255, ..rule(cfa_offset) }) < RECENT_RULES);
+                assert!(
+                    cache_slot(Rule { frame_pointer_offset, cfa: 255, ..rule(cfa_offset) })
+                        < RULE_CACHE_ENTRIES
+                );
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What a row of call frame information says, as one of the rules that the kernel side knows.
+//! Compiles a CFI row to an unwind rule of the BPF program.
 
 use gimli::{
     Encoding, EndianSlice, Expression, LittleEndian, Operation, Register, RegisterRule, UnwindContextStorage,
@@ -6,33 +6,34 @@ use gimli::{
 };
 use profiler_common::unwind::{CfaRule, FramePointerRule, Rule};
 
-use super::architecture::Architecture;
+use crate::architecture::Architecture;
 
-pub(super) type ByteCursor<'a> = EndianSlice<'a, LittleEndian>;
-pub(super) type Cie<'a> = gimli::CommonInformationEntry<ByteCursor<'a>>;
-pub(super) type CfiRow = UnwindTableRow<usize, RowStorage>;
+pub(crate) type CfiReader<'a> = EndianSlice<'a, LittleEndian>;
+pub(crate) type Cie<'a> = gimli::CommonInformationEntry<CfiReader<'a>>;
+pub(crate) type CfiRow = UnwindTableRow<usize, RowStorage>;
 
-/// More registers than a machine has whose rules matter: their number bounds what an instruction costs.
+/// The registers with a rule in one row, which bounds the cost of an instruction. Fewer registers than this have to be
+/// restored on any machine.
 const MAX_REGISTER_RULES: usize = 64;
 
-/// How deep rows are remembered. Compilers need one.
+/// The nesting of `DW_CFA_remember_state`. Compilers need one.
 const MAX_REMEMBERED_ROWS: usize = 8;
 
-/// Where rows are made.
+/// The memory for the evaluation of rows.
 #[derive(Clone, Debug)]
-pub(super) struct RowStorage;
+pub(crate) struct RowStorage;
 
 impl UnwindContextStorage<usize> for RowStorage {
     type Rules = [(Register, RegisterRule<usize>); MAX_REGISTER_RULES];
     type Stack = Box<[CfiRow; MAX_REMEMBERED_ROWS]>;
 }
 
-const UNSUPPORTED: Rule = of_code(CfaRule::Unsupported);
-const SIGNAL_FRAME: Rule = of_code(CfaRule::SignalFrame);
-const ROOT: Rule = of_code(CfaRule::Root);
+const UNSUPPORTED: Rule = rule_without_offsets(CfaRule::Unsupported);
+const SIGNAL_FRAME: Rule = rule_without_offsets(CfaRule::SignalFrame);
+const ROOT: Rule = rule_without_offsets(CfaRule::Root);
 
-/// A rule that says everything of the code.
-pub(super) const fn of_code(cfa: CfaRule) -> Rule {
+/// A rule with no offsets, of which only the kind of the CFA rule matters.
+pub(crate) const fn rule_without_offsets(cfa: CfaRule) -> Rule {
     Rule {
         cfa: cfa as u8,
         frame_pointer: FramePointerRule::Same as u8,
@@ -44,16 +45,16 @@ pub(super) const fn of_code(cfa: CfaRule) -> Rule {
     }
 }
 
-/// Makes rules of rows.
-pub(super) struct Rules<'a, S> {
-    pub(super) architecture: &'static Architecture,
-    /// Where expressions stand.
-    pub(super) section: &'a S,
+/// Compiles the rows of one section.
+pub(crate) struct RuleCompiler<'a, S> {
+    pub(crate) architecture: &'static Architecture,
+    /// The section that contains the expressions.
+    pub(crate) section: &'a S,
 }
 
-impl<'a, S: UnwindSection<ByteCursor<'a>>> Rules<'a, S> {
+impl<'a, S: UnwindSection<CfiReader<'a>>> RuleCompiler<'a, S> {
     /// The rule of a row.
-    pub(super) fn of_row(&self, cie: &Cie<'a>, row: &CfiRow) -> Rule {
+    pub(crate) fn compile(&self, cie: &Cie<'a>, row: &CfiRow) -> Rule {
         if cie.is_signal_trampoline() {
             return SIGNAL_FRAME;
         }
@@ -61,10 +62,10 @@ impl<'a, S: UnwindSection<ByteCursor<'a>>> Rules<'a, S> {
         if return_address == Some(RegisterRule::Undefined) {
             return ROOT;
         }
-        self.of_call(cie.encoding(), row, return_address.as_ref()).unwrap_or(UNSUPPORTED)
+        self.compile_call(cie.encoding(), row, return_address.as_ref()).unwrap_or(UNSUPPORTED)
     }
 
-    fn of_call(
+    fn compile_call(
         &self,
         encoding: Encoding,
         row: &CfiRow,
@@ -72,12 +73,12 @@ impl<'a, S: UnwindSection<ByteCursor<'a>>> Rules<'a, S> {
     ) -> Option<Rule> {
         let mut rule = match row.cfa() {
             gimli::CfaRule::RegisterAndOffset { register, offset } => {
-                self.at_register(*register, (*offset).try_into().ok()?)?
+                self.cfa_at_register(*register, (*offset).try_into().ok()?)?
             }
             gimli::CfaRule::Expression(expression) => {
                 let expression = expression.get(self.section).ok()?;
-                let linkage_table = (self.architecture.linkage_table)(expression.0.slice());
-                linkage_table.or_else(|| self.stored(expression, encoding))?
+                let plt_rule = (self.architecture.plt_rule)(expression.0.slice());
+                plt_rule.or_else(|| self.stored_cfa(expression, encoding))?
             }
         };
         let (return_address, offset) = (self.architecture.return_address)(return_address)?;
@@ -90,17 +91,17 @@ impl<'a, S: UnwindSection<ByteCursor<'a>>> Rules<'a, S> {
         Some(rule)
     }
 
-    fn at_register(&self, register: Register, cfa_offset: i32) -> Option<Rule> {
+    fn cfa_at_register(&self, register: Register, cfa_offset: i32) -> Option<Rule> {
         let cfa = match register {
             _ if register == self.architecture.stack_pointer => CfaRule::StackPointer,
             _ if register == self.architecture.frame_pointer => CfaRule::FramePointer,
             _ => return None,
         };
-        Some(Rule { cfa_offset, ..of_code(cfa) })
+        Some(Rule { cfa_offset, ..rule_without_offsets(cfa) })
     }
 
-    /// `*(register + offset) + addend`: functions that realign their stack keep the address of their caller's.
-    fn stored(&self, expression: Expression<ByteCursor<'a>>, encoding: Encoding) -> Option<Rule> {
+    /// Recognizes the CFA expression `*(register + offset) + addend` of functions that realign their stack.
+    fn stored_cfa(&self, expression: Expression<CfiReader<'a>>, encoding: Encoding) -> Option<Rule> {
         let mut operations = expression.operations(encoding);
         let Operation::RegisterOffset { register, offset, .. } = operations.next().ok()?? else {
             return None;
@@ -119,7 +120,7 @@ impl<'a, S: UnwindSection<ByteCursor<'a>>> Rules<'a, S> {
             _ if register == self.architecture.frame_pointer => CfaRule::StoredAtFramePointer,
             _ => return None,
         };
-        Some(Rule { cfa_offset: halves(offset.try_into().ok()?, addend), ..of_code(cfa) })
+        Some(Rule { cfa_offset: pack_offsets(offset.try_into().ok()?, addend), ..rule_without_offsets(cfa) })
     }
 
     fn frame_pointer(&self, row: &CfiRow, encoding: Encoding) -> Option<(FramePointerRule, i16)> {
@@ -142,60 +143,60 @@ impl<'a, S: UnwindSection<ByteCursor<'a>>> Rules<'a, S> {
     }
 }
 
-/// Two signed halves in one number.
-fn halves(low: i16, high: i16) -> i32 {
+/// Packs two signed 16-bit offsets into a 32-bit integer.
+fn pack_offsets(low: i16, high: i16) -> i32 {
     let ([a, b], [c, d]) = (low.to_le_bytes(), high.to_le_bytes());
     i32::from_le_bytes([a, b, c, d])
 }
 
 #[cfg(test)]
 mod tests {
-    use object::elf::EM_X86_64;
+    use profiler_elf_symbols::Machine::X86_64;
 
-    use super::{
-        super::test_frames::{CODE_ADDRESS, TestFrames, plain, saved, whole},
-        *,
-    };
+    use super::*;
+    use crate::test_cfi::{CODE_ADDRESS, TestCfi, x86_64_rule, x86_64_rule_with_frame_pointer};
 
-    /// The rule of a function of x86-64 whose description begins with those instructions.
+    /// The rule at the start of an x86-64 function with these CFA instructions.
     fn rule(instructions: &[u8]) -> Rule {
-        TestFrames::x86_64().function(CODE_ADDRESS, 1, instructions).rules(EM_X86_64, 1)[0]
+        TestCfi::x86_64().function(CODE_ADDRESS, 1, instructions).rules(X86_64, 1)[0]
     }
 
     #[test]
-    fn a_frame_is_found_by_the_stack_pointer_or_the_frame_pointer() {
-        assert_eq!(rule(&[]), plain(CfaRule::StackPointer, 8));
-        assert_eq!(rule(&[0x0e, 0x80, 0x20]), plain(CfaRule::StackPointer, 4096));
-        let pushed = saved(CfaRule::FramePointer, 16, FramePointerRule::AtCfa, -16);
+    fn the_cfa_is_an_offset_from_the_stack_pointer_or_the_frame_pointer() {
+        assert_eq!(rule(&[]), x86_64_rule(CfaRule::StackPointer, 8));
+        assert_eq!(rule(&[0x0e, 0x80, 0x20]), x86_64_rule(CfaRule::StackPointer, 4096));
+        let pushed = x86_64_rule_with_frame_pointer(CfaRule::FramePointer, 16, FramePointerRule::AtCfa, -16);
         assert_eq!(rule(&[0x0c, 6, 16, 0x86, 2]), pushed);
     }
 
     #[test]
-    fn a_realigned_stack_keeps_the_address_of_its_caller_s_frame() {
-        // The frame address is stored 8 below rbp, and the old rbp where rbp points to.
+    fn the_cfa_of_a_realigned_stack_is_stored_in_the_frame() {
+        // The CFA is stored at rbp - 8, the old rbp at rbp.
         let rbp = [0x10, 6, 2, 0x76, 0];
-        let expected = |cfa, offset| saved(cfa, offset, FramePointerRule::AtFramePointer, 0);
+        let expected =
+            |cfa, offset| x86_64_rule_with_frame_pointer(cfa, offset, FramePointerRule::AtFramePointer, 0);
         let below_rbp = [&[0x0f, 3, 0x76, 0x78, 0x06][..], &rbp].concat();
-        assert_eq!(rule(&below_rbp), expected(CfaRule::StoredAtFramePointer, halves(-8, 0)));
+        assert_eq!(rule(&below_rbp), expected(CfaRule::StoredAtFramePointer, pack_offsets(-8, 0)));
         let above_rsp = [&[0x0f, 5, 0x77, 16, 0x06, 0x23, 24][..], &rbp].concat();
-        assert_eq!(rule(&above_rsp), expected(CfaRule::StoredAtStackPointer, halves(16, 24)));
+        assert_eq!(rule(&above_rsp), expected(CfaRule::StoredAtStackPointer, pack_offsets(16, 24)));
     }
 
     #[test]
-    fn a_frame_pointer_that_is_kept_elsewhere_is_lost() {
-        let lost = saved(CfaRule::StackPointer, 8, FramePointerRule::Undefined, 0);
+    fn an_unsupported_frame_pointer_rule_is_undefined() {
+        let undefined_rule =
+            x86_64_rule_with_frame_pointer(CfaRule::StackPointer, 8, FramePointerRule::Undefined, 0);
         let undefined = [0x07, 6];
         let in_rax = [0x09, 6, 0];
         let beside_rsp = [0x10, 6, 2, 0x77, 8];
         let far_away = [0x05, 6, 0x80, 0x80, 4];
         for instructions in [&undefined[..], &in_rax, &beside_rsp, &far_away] {
-            assert_eq!(rule(instructions), lost, "{instructions:x?}");
+            assert_eq!(rule(instructions), undefined_rule, "{instructions:x?}");
         }
-        assert_eq!(rule(&[0x08, 6]), plain(CfaRule::StackPointer, 8));
+        assert_eq!(rule(&[0x08, 6]), x86_64_rule(CfaRule::StackPointer, 8));
     }
 
     #[test]
-    fn what_the_kernel_side_has_no_rule_for_is_unsupported() {
+    fn a_row_without_a_rule_of_the_bpf_program_is_unsupported() {
         let by_r10 = [0x0c, 10, 0];
         let far_away = [0x0e, 0x80, 0x80, 0x80, 0x80, 0x10];
         let stored_beside_r10 = [0x0f, 3, 0x7a, 0x78, 0x06];
@@ -216,25 +217,25 @@ mod tests {
             &nothing,
             &return_address_not_saved,
         ] {
-            assert_eq!(rule(instructions), whole(CfaRule::Unsupported), "{instructions:x?}");
+            assert_eq!(rule(instructions), rule_without_offsets(CfaRule::Unsupported), "{instructions:x?}");
         }
     }
 
     #[test]
     fn a_function_without_a_return_address_is_the_root() {
-        assert_eq!(rule(&[0x07, 16]), whole(CfaRule::Root));
+        assert_eq!(rule(&[0x07, 16]), rule_without_offsets(CfaRule::Root));
     }
 
     #[test]
-    fn the_return_from_a_signal_handler_is_one_whatever_else_it_says() {
-        let frames = TestFrames::default().shared("zRS", 16, &[0x0c, 7, 8, 0x90, 1]);
-        let frames = frames.function(CODE_ADDRESS, 1, &[0x0f, 3, 0x77, 0x20, 0x06, 0x07, 16]);
-        assert_eq!(frames.rules(EM_X86_64, 1), [whole(CfaRule::SignalFrame)]);
+    fn a_signal_trampoline_is_one_regardless_of_its_instructions() {
+        let cfi = TestCfi::default().cie("zRS", 16, &[0x0c, 7, 8, 0x90, 1]);
+        let cfi = cfi.function(CODE_ADDRESS, 1, &[0x0f, 3, 0x77, 0x20, 0x06, 0x07, 16]);
+        assert_eq!(cfi.rules(X86_64, 1), [rule_without_offsets(CfaRule::SignalFrame)]);
     }
 
     #[test]
-    fn halves_are_signed() {
-        assert_eq!(halves(-8, 0), 0xfff8);
-        assert_eq!(halves(16, -1), i32::from_le_bytes([16, 0, 0xff, 0xff]));
+    fn packed_offsets_are_signed() {
+        assert_eq!(pack_offsets(-8, 0), 0xfff8);
+        assert_eq!(pack_offsets(16, -1), i32::from_le_bytes([16, 0, 0xff, 0xff]));
     }
 }

@@ -1,11 +1,13 @@
-//! What the table of a file is made of: read once, and told apart from others before a table is made of it.
+//! The unwind information of one file, ELF or .NET image, before it is compiled to a table.
 
-use super::{UnwindTable, elf_source::ElfSource, precompiled::Precompiled};
 use profiler_binary_reader::{Image, ParseError, SegmentLayout};
 use profiler_dotnet_symbols::pe::is_pe;
 use profiler_elf_symbols::Elf;
 
-/// Everything of a file that its table and the mappings that lead there depend on. The same hash, the same table.
+use crate::{elf_source::ElfSource, precompiled::PrecompiledSource, table::UnwindTable};
+
+/// Everything of a file that its unwind table depends on. Sources with equal hashes have equal tables, so that a table can
+/// be shared between copies of a file.
 #[derive(Hash)]
 pub struct TableSource {
     layout: SegmentLayout,
@@ -15,36 +17,43 @@ pub struct TableSource {
 #[derive(Hash)]
 enum Kind {
     Elf(ElfSource),
-    Precompiled(Precompiled),
+    Precompiled(PrecompiledSource),
 }
 
 impl TableSource {
-    /// Reads it, as what the first bytes of the file say it is. `None` where it says nothing of its code.
+    /// Reads an ELF file or a .NET image; `None` for a .NET image without precompiled code of this machine.
+    ///
+    /// # Errors
+    /// When the file is neither, is malformed, or exceeds a limit.
     pub fn read(image: Image) -> Result<Option<Self>, ParseError> {
         if is_pe(&image) {
-            let precompiled = Precompiled::read(image)?;
+            let precompiled = PrecompiledSource::read(image)?;
             return Ok(precompiled.map(|(code, layout)| Self { layout, kind: Kind::Precompiled(code) }));
         }
         let elf = Elf::parse(image)?;
         Ok(Some(Self { layout: elf.layout(), kind: Kind::Elf(ElfSource::read(&elf)?) }))
     }
 
-    /// Whether it is of precompiled .NET code.
+    /// Whether the file is a .NET image with precompiled code.
     pub fn is_managed(&self) -> bool {
         matches!(self.kind, Kind::Precompiled(_))
     }
 
-    /// Where a mapping of the file begins in its table.
+    /// The segments of the file, which convert the addresses of a mapping to those of the table.
     pub fn layout(&self) -> &SegmentLayout {
         &self.layout
     }
 
-    /// The table. It is empty where the file describes no function. Whether it may go on is asked now and
-    /// then: a file that lies can take a second. [`ParseError::TooLarge`] when it may not.
-    pub fn table(&self, may_go_on: &dyn Fn() -> bool) -> Result<UnwindTable, ParseError> {
+    /// Compiles the table; empty when the file has no unwind information.
+    ///
+    /// `should_continue` is called regularly, since a hostile file can take a second.
+    ///
+    /// # Errors
+    /// [`ParseError::TooLarge`] when a limit is exceeded or `should_continue` returns `false`.
+    pub fn compile(&self, should_continue: &dyn Fn() -> bool) -> Result<UnwindTable, ParseError> {
         match &self.kind {
-            Kind::Elf(elf) => elf.table(may_go_on),
-            Kind::Precompiled(code) => code.table(may_go_on),
+            Kind::Elf(elf) => elf.compile(should_continue),
+            Kind::Precompiled(code) => code.compile(should_continue),
         }
     }
 }

@@ -1,41 +1,41 @@
-//! The rows of one file, page by page, as the kernel side searches them.
+//! The unwind table of one file: rows by page and the distinct rules, in the layout that the BPF program searches.
 
 #[cfg(any(test, fuzzing, feature = "testing"))]
 use profiler_common::unwind::PAGE_BITS;
 use profiler_common::unwind::{Row, Rule};
 
-/// How to find the caller of every piece of a file's code.
+/// The unwind table of one file.
 #[derive(Debug, Default)]
 pub struct UnwindTable {
-    pub(super) first_page: u32,
-    /// For each page the index of its first row.
-    pub(super) page_starts: Vec<u32>,
-    pub(super) rows: Vec<Row>,
-    pub(super) rules: Vec<Rule>,
-    pub(super) statistics: Statistics,
+    pub(crate) first_page: u32,
+    /// The index of the first row of each page.
+    pub(crate) page_starts: Vec<u32>,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) statistics: TableStatistics,
 }
 
-/// What a table was made of, and what was left out.
+/// Counts of what a table was compiled from and of what was left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Functions that have rows, and linkage tables.
+pub struct TableStatistics {
+    /// Functions and PLTs that have rows.
     pub functions: u32,
-    /// Functions, or what looked like one, whose description contradicts itself or ends too early.
+    /// Functions whose unwind information is malformed.
     pub malformed_functions: u32,
-    /// Functions that lie outside of the file's code.
+    /// Functions outside of the code segments.
     pub misplaced_functions: u32,
-    /// Rows whose rule is none that the kernel side knows.
+    /// Rows for which the BPF program has no rule.
     pub unsupported_rows: u32,
 }
 
 impl UnwindTable {
-    /// The page of ELF addresses that [`pages`](Self::pages) begins with.
+    /// The number of the first page: the ELF address of its start, divided by the page size of unwind tables.
     pub fn first_page(&self) -> u32 {
         self.first_page
     }
 
-    /// The rows of each page, sorted; what each says of its rule is an index into the [`rules`](Self::rules).
-    /// Nothing is known of a page without rows. In all others the first row begins with the page.
+    /// The rows of each page, sorted by offset. [`Row::rule`] is an index into [`rules`](Self::rules). The first row of a page
+    /// is at offset 0. A page without rows has no unwind information.
     pub fn pages(&self) -> impl ExactSizeIterator<Item = &[Row]> {
         self.page_starts.iter().enumerate().map(|(page, start)| {
             let end = self.page_starts.get(page + 1).map_or(self.rows.len(), |end| *end as usize);
@@ -43,7 +43,7 @@ impl UnwindTable {
         })
     }
 
-    /// How many rows there are in all pages.
+    /// The number of rows of all pages.
     pub fn row_count(&self) -> usize {
         self.rows.len()
     }
@@ -53,24 +53,24 @@ impl UnwindTable {
         &self.rules
     }
 
-    /// What it was made of.
-    pub fn statistics(&self) -> Statistics {
+    /// Counts of what the table was compiled from.
+    pub fn statistics(&self) -> TableStatistics {
         self.statistics
     }
 
-    /// The rule at an ELF address, found as the kernel side does. `pages` are the table's.
+    /// Looks up the rule at an ELF address with the search of the BPF program. `pages` are those of this table.
     #[cfg(any(test, fuzzing, feature = "testing"))]
-    pub fn rule_in(&self, pages: &[&[Row]], address: u64) -> Rule {
+    pub fn find_rule(&self, pages: &[&[Row]], address: u64) -> Rule {
         let page = (address >> PAGE_BITS).checked_sub(self.first_page.into());
         let rows = page.and_then(|page| pages.get(usize::try_from(page).ok()?)).copied().unwrap_or_default();
         let offset = u32::try_from(address % (1 << PAGE_BITS)).unwrap_or_default();
         let above = rows.partition_point(|row| row.offset() <= offset);
-        above.checked_sub(1).map_or(Rule::default(), |at| self.rules[rows[at].rule() as usize])
+        above.checked_sub(1).map_or(Rule::default(), |row| self.rules[rows[row].rule() as usize])
     }
 
-    /// Fails where the kernel side would not find its way.
+    /// Asserts the invariants that the search of the BPF program depends on.
     #[cfg(any(test, fuzzing, feature = "testing"))]
-    pub fn check(&self) {
+    pub fn assert_valid(&self) {
         for rows in self.pages() {
             assert!(rows.first().is_none_or(|row| row.offset() == 0));
             assert!(rows.is_sorted_by(|row, next| row.offset() < next.offset()));

@@ -10,7 +10,7 @@ use profiler_processes::{ProcFs, ProcessFilter, ProcessTable, root_directory::Ro
 use profiler_profile::{Reason, SymbolSource};
 use profiler_symbolize::{
     NativeOptions, Symbolizer,
-    debug_file::CommonPlaces,
+    debug_file::DebugDirectories,
     survey::{NativeFile, Runtime, RuntimeKind, Survey},
 };
 
@@ -28,7 +28,7 @@ pub(super) fn findings(pid: u32) -> Result<Vec<Finding>> {
         .map_err(|error| failed("failed to open `/`".to_owned(), error))?;
     let mut processes = ProcessTable::new(Arc::clone(&proc), ProcessFilter::All);
     let key = processes.sampled(pid, u64::MAX, "");
-    let places = Arc::new(CommonPlaces::of_host(host));
+    let places = Arc::new(DebugDirectories::with_host(host));
     let mut symbolizer = Symbolizer::new(
         proc,
         places,

@@ -303,7 +303,7 @@ mod tests {
     use profiler_dotnet_symbols::managed::NameStyle;
     use profiler_processes::{ProcFs, ProcessFilter, ProcessTable, root_directory::RootDirectory};
     use profiler_profile::SymbolSource;
-    use profiler_symbolize::{NativeOptions, debug_file::CommonPlaces};
+    use profiler_symbolize::{NativeOptions, debug_file::DebugDirectories};
 
     const FUNCTION: &str = "work";
 
@@ -375,7 +375,7 @@ mod tests {
     /// How many frames of a stack of this process lead through code, and whether it strays.
     fn followed(addresses: &[u64], end_reason: Option<StackEndReason>) -> (usize, bool) {
         let proc = Arc::new(ProcFs::live());
-        let places = Arc::new(CommonPlaces::of_host(RootDirectory::open("/".as_ref()).unwrap()));
+        let places = Arc::new(DebugDirectories::with_host(RootDirectory::open("/".as_ref()).unwrap()));
         let options = NativeOptions { inlines: false, lines: false };
         let mut symbolizer = Symbolizer::new(
             Arc::clone(&proc),

@@ -34,7 +34,7 @@ use profiler_processes::{ProcFs, ProcessFilter, root_directory::RootDirectory};
 use profiler_profile::Header;
 use profiler_symbolize::{
     NativeOptions, Symbolizer,
-    debug_file::CommonPlaces,
+    debug_file::DebugDirectories,
     symbol_server::{Cache, CacheDirectories, Server, SymbolServers, transport},
 };
 
@@ -164,7 +164,7 @@ fn pipeline(
     proc: Arc<ProcFs>,
     interest: ProcessFilter,
     recorder: Option<Recorder>,
-    places: Arc<CommonPlaces>,
+    places: Arc<DebugDirectories>,
 ) -> Pipeline {
     let options = NativeOptions { inlines: settings.inlines, lines: settings.lines };
     let style = NameStyle { raw: settings.raw_names, tiers: settings.dotnet_tiers };
@@ -174,7 +174,7 @@ fn pipeline(
 }
 
 /// Where debug files are looked for, beside the target's own root.
-fn places(settings: &Settings) -> Result<Arc<CommonPlaces>> {
+fn places(settings: &Settings) -> Result<Arc<DebugDirectories>> {
     let open = |path: &Path| {
         RootDirectory::open(path).map(Arc::new).map_err(|error| {
             let message = format!("failed to open the directory `{}`", path.display());
@@ -188,7 +188,7 @@ fn places(settings: &Settings) -> Result<Arc<CommonPlaces>> {
     let servers = symbol_servers(settings, own.as_deref())?.map(Arc::new);
     // Most of them are not there.
     let caches = own.iter().chain(&others).filter_map(|path| open(path).ok()).collect();
-    Ok(Arc::new(CommonPlaces { given, host, caches, servers }))
+    Ok(Arc::new(DebugDirectories { configured: given, host, caches, servers }))
 }
 
 fn symbol_servers(settings: &Settings, cache: Option<&Path>) -> Result<Option<SymbolServers>> {

@@ -63,11 +63,11 @@ pub fn is_pe(image: &Image) -> bool {
 
 impl Pe {
     pub fn read(pieces: &mut PagedImage) -> Result<Self, ParseError> {
-        let all = pieces.all();
-        let at = u32::from_le_bytes(pieces.array(all.from(0x3c)?)?);
-        let header = all.from(at.into())?;
-        let coff: [u8; COFF_HEADER_BYTES as usize] = pieces.array(header)?;
-        let mut fields = ByteCursor::at(&coff, 0);
+        let all = pieces.full_range();
+        let at = u32::from_le_bytes(pieces.read_array(all.skip(0x3c)?)?);
+        let header = all.skip(at.into())?;
+        let coff: [u8; COFF_HEADER_BYTES as usize] = pieces.read_array(header)?;
+        let mut fields = ByteCursor::new(&coff, 0);
         if fields.array()? != *b"PE\0\0" {
             return Err(ParseError::Malformed);
         }
@@ -75,8 +75,8 @@ impl Pe {
         let sections = u64::from(fields.u16()?);
         fields.skip(12);
         let optional_bytes = u64::from(fields.u16()?);
-        let optional = header.from(COFF_HEADER_BYTES)?;
-        let sections = read_sections(pieces, optional.from(optional_bytes)?, sections)?;
+        let optional = header.skip(COFF_HEADER_BYTES)?;
+        let sections = read_sections(pieces, optional.skip(optional_bytes)?, sections)?;
         let mut pe = Self {
             sections,
             is_of_this_machine: machine == MACHINE,
@@ -84,11 +84,11 @@ impl Pe {
             native_header: ByteRange::default(),
             is_composite: false,
         };
-        let Directories { exports, managed } = Directories::read(pieces, optional.first(optional_bytes)?)?;
+        let Directories { exports, managed } = Directories::read(pieces, optional.prefix(optional_bytes)?)?;
         if managed != Directory::default() {
-            let header: [u8; CLI_HEADER_BYTES] = pieces.array(pe.span(managed)?)?;
-            pe.metadata = Directory::read(&mut ByteCursor::at(&header, 8))?;
-            let native_header = Directory::read(&mut ByteCursor::at(&header, 64))?;
+            let header: [u8; CLI_HEADER_BYTES] = pieces.read_array(pe.span(managed)?)?;
+            pe.metadata = Directory::read(&mut ByteCursor::new(&header, 8))?;
+            let native_header = Directory::read(&mut ByteCursor::new(&header, 64))?;
             if native_header != Directory::default() {
                 pe.native_header = pe.span(native_header)?;
             }
@@ -102,27 +102,27 @@ impl Pe {
 
     /// Where in the file the bytes of a directory are.
     pub fn span(&self, directory: Directory) -> Result<ByteRange, ParseError> {
-        self.rest_from(directory.address)?.first(directory.bytes.into())
+        self.rest_from(directory.address)?.prefix(directory.bytes.into())
     }
 
     /// Where in the file the metadata is that a managed header leads to.
     pub fn metadata_of(&self, pieces: &mut PagedImage, managed: Directory) -> Result<ByteRange, ParseError> {
-        let header: [u8; CLI_HEADER_BYTES] = pieces.array(self.span(managed)?)?;
-        self.span(Directory::read(&mut ByteCursor::at(&header, 8))?)
+        let header: [u8; CLI_HEADER_BYTES] = pieces.read_array(self.span(managed)?)?;
+        self.span(Directory::read(&mut ByteCursor::new(&header, 8))?)
     }
 
     /// Where in the file the bytes from an address on are, up to the end of their section.
     pub fn rest_from(&self, address: u32) -> Result<ByteRange, ParseError> {
         let span = self.sections.iter().find_map(|section| {
             let offset = address.checked_sub(section.address)?;
-            section.file.from(offset.into()).ok().filter(|rest| rest.len() > 0)
+            section.file.skip(offset.into()).ok().filter(|rest| rest.len() > 0)
         });
         span.ok_or(ParseError::Malformed)
     }
 
     /// Where its sections are.
     pub fn layout(&self) -> SegmentLayout {
-        SegmentLayout::of_parts(self.sections.iter().map(|section| {
+        SegmentLayout::from_sections(self.sections.iter().map(|section| {
             let Section { address, file, is_code } = *section;
             (FileOffset(file.start), ElfAddress(address.into()), file.len(), is_code)
         }))
@@ -137,16 +137,17 @@ impl Pe {
         if exports == Directory::default() {
             return Ok(None);
         }
-        let header: [u8; EXPORTS_HEADER_BYTES] = pieces.array(self.span(exports)?)?;
-        let mut fields = ByteCursor::at(&header, 24);
+        let header: [u8; EXPORTS_HEADER_BYTES] = pieces.read_array(self.span(exports)?)?;
+        let mut fields = ByteCursor::new(&header, 24);
         let (count, functions) = (fields.u32()?.min(MAX_EXPORTS), fields.u32()?);
         let (names, ordinals) = (fields.u32()?, fields.u32()?);
         for index in 0..count {
-            let name = u32::from_le_bytes(pieces.array(self.rest_from(names)?.from(u64::from(index) * 4)?)?);
-            if pieces.up_to(self.rest_from(name)?, COMPOSITE_HEADER.len() as u64)? == COMPOSITE_HEADER {
-                let ordinal = self.rest_from(ordinals)?.from(u64::from(index) * 2)?;
-                let ordinal = u64::from(u16::from_le_bytes(pieces.array(ordinal)?));
-                let function = pieces.array(self.rest_from(functions)?.from(ordinal * 4)?)?;
+            let name =
+                u32::from_le_bytes(pieces.read_array(self.rest_from(names)?.skip(u64::from(index) * 4)?)?);
+            if pieces.read_up_to(self.rest_from(name)?, COMPOSITE_HEADER.len() as u64)? == COMPOSITE_HEADER {
+                let ordinal = self.rest_from(ordinals)?.skip(u64::from(index) * 2)?;
+                let ordinal = u64::from(u16::from_le_bytes(pieces.read_array(ordinal)?));
+                let function = pieces.read_array(self.rest_from(functions)?.skip(ordinal * 4)?)?;
                 return Ok(Some(u32::from_le_bytes(function)));
             }
         }
@@ -190,7 +191,7 @@ fn read_sections(pieces: &mut PagedImage, table: ByteRange, count: u64) -> Resul
     }
     let mut sections = Vec::new();
     for index in 0..count {
-        let header: [u8; SECTION_BYTES as usize] = pieces.array(table.from(index * SECTION_BYTES)?)?;
+        let header: [u8; SECTION_BYTES as usize] = pieces.read_array(table.skip(index * SECTION_BYTES)?)?;
         sections.push(Section::read(&header)?);
     }
     Ok(sections)
@@ -199,7 +200,7 @@ fn read_sections(pieces: &mut PagedImage, table: ByteRange, count: u64) -> Resul
 impl Section {
     fn read(header: &[u8]) -> Result<Self, ParseError> {
         const IS_CODE: u32 = 0x20;
-        let mut fields = ByteCursor::at(header, 12);
+        let mut fields = ByteCursor::new(header, 12);
         let address = fields.u32()?;
         let file_bytes = u64::from(fields.u32()?);
         let start = u64::from(fields.u32()?);
@@ -220,15 +221,15 @@ impl Directories {
     fn read(pieces: &mut PagedImage, optional: ByteRange) -> Result<Self, ParseError> {
         const PE32_PLUS: u16 = 0x20b;
         const MANAGED: usize = 14;
-        let header = pieces.up_to(optional, OPTIONAL_HEADER_BYTES)?;
-        let directories = if ByteCursor::at(&header, 0).u16()? == PE32_PLUS { 112 } else { 96 };
-        let count = ByteCursor::at(&header, directories - 4).u32()? as usize;
+        let header = pieces.read_up_to(optional, OPTIONAL_HEADER_BYTES)?;
+        let directories = if ByteCursor::new(&header, 0).u16()? == PE32_PLUS { 112 } else { 96 };
+        let count = ByteCursor::new(&header, directories - 4).u32()? as usize;
         if count <= MANAGED {
             return Ok(Self::default());
         }
         Ok(Self {
-            exports: Directory::read(&mut ByteCursor::at(&header, directories))?,
-            managed: Directory::read(&mut ByteCursor::at(&header, directories + MANAGED * 8))?,
+            exports: Directory::read(&mut ByteCursor::new(&header, directories))?,
+            managed: Directory::read(&mut ByteCursor::new(&header, directories + MANAGED * 8))?,
         })
     }
 }

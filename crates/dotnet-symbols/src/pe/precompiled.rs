@@ -27,13 +27,13 @@ impl Header {
     /// Unless it is another kind of header.
     pub fn read(pieces: &mut PagedImage, header: ByteRange) -> Result<Option<Self>, ParseError> {
         const VERSION_BYTES: u64 = 8;
-        let bytes: [u8; VERSION_BYTES as usize] = pieces.array(header)?;
-        let mut fields = ByteCursor::at(&bytes, 0);
+        let bytes: [u8; VERSION_BYTES as usize] = pieces.read_array(header)?;
+        let mut fields = ByteCursor::new(&bytes, 0);
         if fields.array()? != *b"RTR\0" {
             return Ok(None);
         }
         let version = (fields.u16()?, fields.u16()?);
-        Ok(Some(Self { version, tables: Tables::read(pieces, header.from(VERSION_BYTES)?)? }))
+        Ok(Some(Self { version, tables: Tables::read(pieces, header.skip(VERSION_BYTES)?)? }))
     }
 }
 
@@ -41,17 +41,17 @@ impl Tables {
     /// What follows the version in a header; components of a composite image have that alone.
     pub fn read(pieces: &mut PagedImage, at: ByteRange) -> Result<Self, ParseError> {
         const COUNT_BYTES: u64 = 8;
-        let fields: [u8; COUNT_BYTES as usize] = pieces.array(at)?;
-        let mut fields = ByteCursor::at(&fields, 0);
+        let fields: [u8; COUNT_BYTES as usize] = pieces.read_array(at)?;
+        let mut fields = ByteCursor::new(&fields, 0);
         let (_flags, count) = (fields.u32()?, fields.u32()?);
         if count > MAX_SECTIONS {
             return Err(ParseError::TooLarge);
         }
         let mut sections = Vec::new();
         for index in 0..u64::from(count) {
-            let section = at.from(COUNT_BYTES + index * SECTION_BYTES)?;
-            let section: [u8; SECTION_BYTES as usize] = pieces.array(section)?;
-            let mut fields = ByteCursor::at(&section, 0);
+            let section = at.skip(COUNT_BYTES + index * SECTION_BYTES)?;
+            let section: [u8; SECTION_BYTES as usize] = pieces.read_array(section)?;
+            let mut fields = ByteCursor::new(&section, 0);
             sections.push((fields.u32()?, Directory::read(&mut fields)?));
         }
         Ok(Self(sections))

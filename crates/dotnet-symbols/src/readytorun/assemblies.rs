@@ -146,7 +146,7 @@ impl Assemblies {
         if self.mvids.len() == 0 {
             return Ok(None);
         }
-        let mvid = pieces.array(self.mvids.from(u64::from(row - 1) * MVID_BYTES)?)?;
+        let mvid = pieces.read_array(self.mvids.skip(u64::from(row - 1) * MVID_BYTES)?)?;
         Ok(Some(mvid).filter(|mvid| *mvid != [0; 16]))
     }
 

@@ -134,7 +134,7 @@ struct Entry {
 /// The assemblies of a list. Every entry takes bytes of it, so that they are bounded by its length.
 fn read_list(bytes: &[u8]) -> Result<Vec<Entry>, ParseError> {
     const BYTES_SINCE_VERSION_2: usize = 40;
-    let mut fields = ByteCursor::at(bytes, 0);
+    let mut fields = ByteCursor::new(bytes, 0);
     let (version, _minor, count) = (fields.u32()?, fields.u32()?, fields.u32()?);
     read_string(&mut fields, bytes)?;
     fields.skip(if version >= 2 { BYTES_SINCE_VERSION_2 } else { 0 });
@@ -210,7 +210,7 @@ pub mod tests {
 
     fn read(bytes: Vec<u8>) -> Result<Option<Bundle>, ParseError> {
         let elf = Elf::parse(Image::Memory(bytes)).unwrap();
-        Bundle::read(elf.image(), elf.variables(), &WorkBudget::default())
+        Bundle::read(elf.image(), elf.writable_data(), &WorkBudget::default())
     }
 
     const TWO: [(&str, &[u8], bool); 2] = [("A.dll", b"aaaa", false), ("cs/B.dll", b"bb", false)];
@@ -265,9 +265,12 @@ pub mod tests {
             let bytes = TestFile::with_code().variables(variables).bytes();
             let expected = position_of_marker(&bytes) as u64;
             let elf = Elf::parse(Image::Memory(bytes)).unwrap();
-            assert_eq!(find_marker(elf.image(), elf.variables(), &WorkBudget::default()), Ok(Some(expected)));
             assert_eq!(
-                find_marker(elf.image(), elf.variables(), &WorkBudget::of_work(before)),
+                find_marker(elf.image(), elf.writable_data(), &WorkBudget::default()),
+                Ok(Some(expected))
+            );
+            assert_eq!(
+                find_marker(elf.image(), elf.writable_data(), &WorkBudget::with_work_limit(before)),
                 Err(ParseError::TooLarge)
             );
         }
@@ -329,9 +332,9 @@ pub mod tests {
         file.write_all(&bytes).unwrap();
         file.seek(SeekFrom::Start(LIST_AT)).unwrap();
         file.write_all(&bytes[list..]).unwrap();
-        let elf = Elf::parse(Image::of_file(file).unwrap()).unwrap();
+        let elf = Elf::parse(Image::from_file(file).unwrap()).unwrap();
         assert_eq!(
-            Bundle::read(elf.image(), elf.variables(), &WorkBudget::default()).unwrap().unwrap().len(),
+            Bundle::read(elf.image(), elf.writable_data(), &WorkBudget::default()).unwrap().unwrap().len(),
             2
         );
     }

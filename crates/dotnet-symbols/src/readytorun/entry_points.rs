@@ -48,7 +48,7 @@ impl EntryPoints {
         let positions = hash_table_entries(table, limit)?;
         *methods_left = methods_left.saturating_sub(positions.len() as u64);
         for position in positions {
-            let mut reader = ByteCursor::at(table, position);
+            let mut reader = ByteCursor::new(table, position);
             InstanceSignature::read(&mut reader, types_left)?;
             let function = first_function(table, reader.position())?;
             self.0.push((function, Method::Instance(position as u32)));
@@ -77,7 +77,7 @@ impl EntryPoints {
 /// The number of a method's first function, with a bit or two of flags before it.
 fn first_function(bytes: &[u8], position: usize) -> Result<u32, ParseError> {
     const HAS_FIXUPS: u32 = 1;
-    let value = ByteCursor::at(bytes, position).native_unsigned()?;
+    let value = ByteCursor::new(bytes, position).native_unsigned()?;
     Ok(if value & HAS_FIXUPS == 0 { value >> 1 } else { value >> 2 })
 }
 

@@ -48,8 +48,8 @@ impl Names<'_> {
     }
 
     fn instance(&mut self, offset: u32) -> Result<String, NameError> {
-        let bytes = self.pieces.up_to(self.instances.from(offset.into())?, MAX_INSTANCE_BYTES)?;
-        let instance = InstanceSignature::read(&mut ByteCursor::at(&bytes, 0), &mut { MAX_TYPES })?;
+        let bytes = self.pieces.read_up_to(self.instances.skip(offset.into())?, MAX_INSTANCE_BYTES)?;
+        let instance = InstanceSignature::read(&mut ByteCursor::new(&bytes, 0), &mut { MAX_TYPES })?;
         self.context = instance.module.unwrap_or(OWN);
         let (name, owner, signature) = match instance.method.table {
             Table::MethodDef => self.definition(instance.method.row)?,
@@ -80,13 +80,13 @@ impl Names<'_> {
         if token.table == Table::TypeSpec {
             let Known { pieces, metadata, .. } = self.assembly(None)?;
             let signature = metadata.type_specification(pieces, token.row)?;
-            return Ok(Type::read(&mut ByteCursor::at(&signature, 0))?);
+            return Ok(Type::read(&mut ByteCursor::new(&signature, 0))?);
         }
         Ok(Type::Named { is_value: false, token, module: None })
     }
 
     fn spell(&mut self, owner: &Type, method: &str, signature: &[u8]) -> Result<String, NameError> {
-        let signature = MethodSignature::read(&mut ByteCursor::at(signature, 0))?;
+        let signature = MethodSignature::read(&mut ByteCursor::new(signature, 0))?;
         let mut name = self.assembly_of(owner)?;
         name.push('!');
         self.own_name(&mut name, owner)?;

@@ -8,7 +8,7 @@ const BLOCK_ELEMENTS: u32 = 16;
 
 /// Where each element of the sparse array in `bytes` is, with its index.
 pub(super) fn array_elements(bytes: &[u8]) -> Result<impl Iterator<Item = (u32, usize)>, ParseError> {
-    let mut header = ByteCursor::at(bytes, 0);
+    let mut header = ByteCursor::new(bytes, 0);
     let value = header.native_unsigned()?;
     let (elements, width) = (value >> 2, Width::of(value & 3)?);
     let base = header.position();
@@ -28,7 +28,7 @@ fn array_element(bytes: &[u8], base: usize, width: Width, index: u32) -> Option<
     let mut position = base.checked_add(width.read(bytes, base + block * width as usize).ok()?)?;
     let mut bit = BLOCK_ELEMENTS / 2;
     while bit > 0 {
-        let mut node = ByteCursor::at(bytes, position);
+        let mut node = ByteCursor::new(bytes, position);
         let value = node.native_unsigned().ok()?;
         if index & bit != 0 && value & SECOND_HALF != 0 {
             position = position.checked_add((value >> 2) as usize)?;
@@ -47,7 +47,7 @@ fn array_element(bytes: &[u8], base: usize, width: Width, index: u32) -> Option<
 
 /// Where the entries of the hash table in `bytes` are, at most `limit` of them.
 pub(super) fn hash_table_entries(bytes: &[u8], limit: usize) -> Result<Vec<usize>, ParseError> {
-    let header = ByteCursor::at(bytes, 0).u8()?;
+    let header = ByteCursor::new(bytes, 0).u8()?;
     let (bucket_bits, width) = (u32::from(header >> 2), Width::of(u32::from(header & 3))?);
     let buckets = 1_usize.checked_shl(bucket_bits).ok_or(ParseError::Malformed)?;
     let base = 1;
@@ -58,7 +58,7 @@ pub(super) fn hash_table_entries(bytes: &[u8], limit: usize) -> Result<Vec<usize
     for bucket in 0..buckets {
         let start = width.read(bytes, base + bucket * width as usize)?;
         let end = width.read(bytes, base + (bucket + 1) * width as usize)?;
-        let mut reader = ByteCursor::at(bytes, base.saturating_add(start));
+        let mut reader = ByteCursor::new(bytes, base.saturating_add(start));
         while reader.position() < base.saturating_add(end) {
             if entries.len() >= limit {
                 return Err(ParseError::TooLarge);
@@ -86,7 +86,7 @@ impl Width {
     }
 
     fn read(self, bytes: &[u8], position: usize) -> Result<usize, ParseError> {
-        let mut reader = ByteCursor::at(bytes, position);
+        let mut reader = ByteCursor::new(bytes, position);
         Ok(match self {
             Self::One => reader.u8()?.into(),
             Self::Two => reader.u16()?.into(),

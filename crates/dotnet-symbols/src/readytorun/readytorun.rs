@@ -82,7 +82,7 @@ impl ReadyToRun {
             mvids: header.tables.span(MANIFEST_MVIDS, pe)?,
             embedded: components.iter().map(|component| component.metadata).collect(),
         };
-        let cold_parts = pieces.read_all(header.tables.span(HOT_COLD_MAP, pe)?, MAX_TABLE_BYTES)?;
+        let cold_parts = pieces.read_uncached(header.tables.span(HOT_COLD_MAP, pe)?, MAX_TABLE_BYTES)?;
         let tables = Self {
             functions: header.tables.span(RUNTIME_FUNCTIONS, pe)?,
             thunks: header.tables.directory(DELAY_LOAD_THUNKS).unwrap_or_default(),
@@ -128,8 +128,8 @@ impl ReadyToRun {
     }
 
     fn function(&self, pieces: &mut PagedImage, function: u32) -> Result<(u32, u32), ParseError> {
-        let place = self.functions.from(u64::from(function) * FUNCTION_BYTES)?;
-        let [start, end]: [[u8; 4]; 2] = split(pieces.array(place)?);
+        let place = self.functions.skip(u64::from(function) * FUNCTION_BYTES)?;
+        let [start, end]: [[u8; 4]; 2] = split(pieces.read_array(place)?);
         let end = if HAS_END { u32::from_le_bytes(end) } else { u32::MAX };
         Ok((u32::from_le_bytes(start), end))
     }
@@ -155,8 +155,8 @@ struct Component {
 
 impl Component {
     fn read(pieces: &mut PagedImage, pe: &Pe, entry: ByteRange) -> Result<Self, ParseError> {
-        let entry: [u8; COMPONENT_BYTES as usize] = pieces.array(entry)?;
-        let mut fields = ByteCursor::at(&entry, 0);
+        let entry: [u8; COMPONENT_BYTES as usize] = pieces.read_array(entry)?;
+        let mut fields = ByteCursor::new(&entry, 0);
         let (managed, core) = (Directory::read(&mut fields)?, Directory::read(&mut fields)?);
         let metadata = if managed == Directory::default() {
             ByteRange::default()
@@ -184,7 +184,7 @@ fn read_components(tables: &Tables, pieces: &mut PagedImage, pe: &Pe) -> Result<
     if count > MAX_COMPONENTS {
         return Err(ParseError::TooLarge);
     }
-    (0..count).map(|index| Component::read(pieces, pe, table.from(index * COMPONENT_BYTES)?)).collect()
+    (0..count).map(|index| Component::read(pieces, pe, table.skip(index * COMPONENT_BYTES)?)).collect()
 }
 
 fn read_entry_points(
@@ -198,11 +198,11 @@ fn read_entry_points(
         (manifest_number(header) + 1..).zip(components.iter().map(|component| component.methods));
     let mut entry_points = EntryPoints::default();
     for (assembly, table) in own.into_iter().chain(of_components) {
-        let table = pieces.read_all(table, MAX_TABLE_BYTES)?;
+        let table = pieces.read_uncached(table, MAX_TABLE_BYTES)?;
         let assembly = u16::try_from(assembly).map_err(|_| ParseError::TooLarge)?;
         pieces.budget().read_symbols(|left| entry_points.add_definitions(assembly, &table, left))?;
     }
-    let instances = pieces.read_all(header.tables.span(INSTANCE_ENTRY_POINTS, pe)?, MAX_TABLE_BYTES)?;
+    let instances = pieces.read_uncached(header.tables.span(INSTANCE_ENTRY_POINTS, pe)?, MAX_TABLE_BYTES)?;
     let mut types_left = MAX_TYPES;
     pieces.budget().read_symbols(|left| entry_points.add_instances(&instances, left, &mut types_left))?;
     pieces.spend(u64::from(MAX_TYPES - types_left) * TYPE_COST_BYTES)?;

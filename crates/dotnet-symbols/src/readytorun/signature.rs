@@ -246,7 +246,7 @@ mod tests {
     use super::*;
     use crate::readytorun::tests::random_bytes;
     fn read(bytes: &[u8]) -> Result<Type, ParseError> {
-        Type::read(&mut ByteCursor::at(bytes, 0))
+        Type::read(&mut ByteCursor::new(bytes, 0))
     }
 
     #[test]
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn an_instance_is_named_by_its_owner_and_its_row() {
         let bytes = [0x44, 0x12, 9 << 2, 77, 1, 0x08, 0xaa];
-        let mut reader = ByteCursor::at(&bytes, 0);
+        let mut reader = ByteCursor::new(&bytes, 0);
         let found = InstanceSignature::read(&mut reader, &mut { MAX_TYPES }).unwrap();
         assert!(found.owner.is_some());
         assert_eq!(found.method, Token { table: Table::MethodDef, row: 77 });
@@ -286,8 +286,8 @@ mod tests {
         for _ in 0..20_000 {
             let bytes = random_bytes(&mut random, 40);
             let _ = read(&bytes);
-            let _ = InstanceSignature::read(&mut ByteCursor::at(&bytes, 0), &mut { MAX_TYPES });
-            let _ = MethodSignature::read(&mut ByteCursor::at(&bytes, 0));
+            let _ = InstanceSignature::read(&mut ByteCursor::new(&bytes, 0), &mut { MAX_TYPES });
+            let _ = MethodSignature::read(&mut ByteCursor::new(&bytes, 0));
         }
     }
 }

@@ -26,7 +26,7 @@ fn workload(name: &str) -> Option<PathBuf> {
 }
 
 fn open_at(path: &Path) -> ReadyToRunModule {
-    let image = Image::of_file(File::open(path).unwrap()).unwrap();
+    let image = Image::from_file(File::open(path).unwrap()).unwrap();
     ReadyToRunModule::open(image, Home::beside(path), &Arc::default()).unwrap()
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Below(pub(super) PathBuf);
 
 impl AssemblyFiles for Below {
     fn open(&self, path: &Path) -> Option<Image> {
-        Image::of_file(File::open(self.0.join(path.strip_prefix("/").ok()?)).ok()?).ok()
+        Image::from_file(File::open(self.0.join(path.strip_prefix("/").ok()?)).ok()?).ok()
     }
 }
 
@@ -321,7 +321,7 @@ fn ten_thousand_names_from_all_libraries_of_a_runtime_take_little_memory() {
             for start in starts.iter().step_by((starts.len() / names_of_each).max(1)) {
                 module.symbolize(ElfAddress((*start).into()), &files()).unwrap();
             }
-            kept_bytes += module.pieces.kept_bytes();
+            kept_bytes += module.pieces.cached_bytes();
         }
         assert!(kept_bytes < MAX_BYTES, "{version}: {kept_bytes}");
     }

@@ -31,7 +31,7 @@ pub(super) fn kind_of(elf: &Elf) -> Option<RuntimeKind> {
         (CORE_CLR, RuntimeKind::CoreClr),
         (NATIVE_AOT, RuntimeKind::NativeAot),
     ];
-    let exported = elf.exported(&EXPORTS.map(|(name, _)| name)).unwrap_or_default();
+    let exported = elf.find_exports(&EXPORTS.map(|(name, _)| name)).unwrap_or_default();
     EXPORTS.into_iter().find(|(name, _)| exported.contains(name)).map(|(_, kind)| kind)
 }
 

@@ -73,7 +73,7 @@ impl Part {
 
     fn is_proven(&self) -> io::Result<bool> {
         let has_names = |found: &Sections| found.has_symbol_table() || found.has_dwarf();
-        let elf = Image::of_file(self.file.try_clone()?).and_then(Elf::parse);
+        let elf = Image::from_file(self.file.try_clone()?).and_then(Elf::parse);
         Ok(elf.is_ok_and(|elf| {
             elf.build_id() == Some(&self.id) && elf.sections().is_ok_and(|found| has_names(&found))
         }))

@@ -106,7 +106,7 @@ impl Files {
         const NS_PER_S: i128 = 1_000_000_000;
         let changed_ns = i128::from(metadata.ctime()) * NS_PER_S + i128::from(metadata.ctime_nsec());
         let identity = Identity::File { id: *id, bytes: metadata.len(), changed_ns };
-        self.of_image(maps, identity, path, || Image::of_file(file), stop)
+        self.of_image(maps, identity, path, || Image::from_file(file), stop)
     }
 
     /// The table of the kernel's code in every process.
@@ -209,7 +209,7 @@ impl Files {
         }
         let begin = thread_cpu_time();
         let may_go_on = || !stop() && thread_cpu_time().saturating_sub(begin) < MAX_BUILD_TIME;
-        let table = made_of.table(&may_go_on).inspect_err(told).ok()?;
+        let table = made_of.compile(&may_go_on).inspect_err(told).ok()?;
         let built_in = thread_cpu_time().saturating_sub(begin);
         if table.row_count() == 0 {
             return None;
@@ -298,7 +298,7 @@ mod tests {
     use crate::sampler::ebpf::test_maps::unwind_maps;
     use profiler_addresses::{FileOffset, RuntimeAddress};
     use profiler_elf_symbols::test_file::TestFile;
-    use profiler_unwind_tables::test_frames::{CODE_ADDRESS, TestFrames};
+    use profiler_unwind_tables::test_cfi::{CODE_ADDRESS, TestCfi};
 
     struct Fixture {
         files: Files,
@@ -322,7 +322,7 @@ mod tests {
 
     /// A file with one function that has a frame of that size, and a build id that everybody can copy.
     fn file(frame_bytes: u8) -> TestFile {
-        let frames = TestFrames::x86_64().function(CODE_ADDRESS, 8, &[0x0e, frame_bytes]);
+        let frames = TestCfi::x86_64().function(CODE_ADDRESS, 8, &[0x0e, frame_bytes]);
         TestFile::with_code().code_segment(0, CODE_ADDRESS, 0x100).build_id(&[7; 20]).with(
             ".eh_frame",
             elf::SHT_PROGBITS,

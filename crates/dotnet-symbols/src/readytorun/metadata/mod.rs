@@ -43,8 +43,8 @@ pub(super) struct TypeName {
 
 impl Metadata {
     pub(super) fn read(pieces: &mut PagedImage, root: ByteRange) -> Result<Self, ParseError> {
-        let bytes = pieces.up_to(root, MAX_ROOT_BYTES)?;
-        let mut header = ByteCursor::at(&bytes, 0);
+        let bytes = pieces.read_up_to(root, MAX_ROOT_BYTES)?;
+        let mut header = ByteCursor::new(&bytes, 0);
         if header.array()? != *b"BSJB" {
             return Err(ParseError::Malformed);
         }
@@ -55,7 +55,7 @@ impl Metadata {
         let mut found = [ByteRange::default(); 4];
         for _ in 0..streams {
             let (offset, size) = (header.u32()?, header.u32()?);
-            let place = root.from(offset.into())?.first(size.into())?;
+            let place = root.skip(offset.into())?.prefix(size.into())?;
             match &*stream_name(&mut header)? {
                 b"#~" | b"#-" => found[0] = place,
                 b"#Strings" => found[1] = place,
@@ -87,7 +87,7 @@ impl Metadata {
     pub(super) fn mvid(&self, pieces: &mut PagedImage) -> Result<[u8; 16], ParseError> {
         let number =
             self.tables.cell(pieces, Table::Module, 1, 2)?.checked_sub(1).ok_or(ParseError::Malformed)?;
-        pieces.array(self.guids.from(u64::from(number) * 16)?)
+        pieces.read_array(self.guids.skip(u64::from(number) * 16)?)
     }
 
     /// The name of a method of the module, the type it is of, and its signature.
@@ -190,7 +190,7 @@ impl Metadata {
         column: usize,
     ) -> Result<String, ParseError> {
         let offset = self.tables.cell(pieces, table, row, column)?;
-        let bytes = pieces.string(self.strings.from(offset.into())?, MAX_NAME_BYTES)?;
+        let bytes = pieces.read_string(self.strings.skip(offset.into())?, MAX_NAME_BYTES)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
@@ -202,15 +202,15 @@ impl Metadata {
         column: usize,
     ) -> Result<Vec<u8>, ParseError> {
         const MAX_LENGTH_BYTES: u64 = 4;
-        let blob = self.blobs.from(self.tables.cell(pieces, table, row, column)?.into())?;
-        let bytes = pieces.up_to(blob, MAX_LENGTH_BYTES)?;
-        let mut header = ByteCursor::at(&bytes, 0);
+        let blob = self.blobs.skip(self.tables.cell(pieces, table, row, column)?.into())?;
+        let bytes = pieces.read_up_to(blob, MAX_LENGTH_BYTES)?;
+        let mut header = ByteCursor::new(&bytes, 0);
         let length = u64::from(header.compressed()?);
         if length > MAX_SIGNATURE_BYTES {
             return Err(ParseError::TooLarge);
         }
-        let blob = blob.from(header.position() as u64)?.first(length)?;
-        pieces.up_to(blob, length)
+        let blob = blob.skip(header.position() as u64)?.prefix(length)?;
+        pieces.read_up_to(blob, length)
     }
 }
 

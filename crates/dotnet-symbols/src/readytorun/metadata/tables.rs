@@ -26,8 +26,8 @@ struct Place {
 impl Tables {
     /// Reads the header of the stream of tables.
     pub(super) fn read(pieces: &mut PagedImage, stream: ByteRange) -> Result<Self, ParseError> {
-        let bytes = pieces.up_to(stream, MAX_HEADER_BYTES)?;
-        let mut header = ByteCursor::at(&bytes, 6);
+        let bytes = pieces.read_up_to(stream, MAX_HEADER_BYTES)?;
+        let mut header = ByteCursor::new(&bytes, 6);
         let heap_sizes = header.u8()?;
         header.skip(1);
         let present = header.u64()?;
@@ -43,12 +43,12 @@ impl Tables {
             header.skip(4);
         }
         let widths = Widths { heap_sizes, rows };
-        let mut rest = stream.from(header.position() as u64)?;
+        let mut rest = stream.skip(header.position() as u64)?;
         let mut places = Vec::new();
         for (columns, rows) in TABLES.iter().zip(rows) {
             let (columns, row_bytes) = widths.columns(columns);
-            let span = rest.first(u64::from(rows) * u64::from(row_bytes))?;
-            rest = rest.from(span.len())?;
+            let span = rest.prefix(u64::from(rows) * u64::from(row_bytes))?;
+            rest = rest.skip(span.len())?;
             places.push(Place { span, rows, row_bytes, columns });
         }
         Ok(Self(places))
@@ -70,11 +70,11 @@ impl Tables {
         let index = row.checked_sub(1).filter(|index| *index < place.rows).ok_or(ParseError::Malformed)?;
         let (start, end) = (place.columns[column], place.columns[column + 1]);
         let at = u64::from(index) * u64::from(place.row_bytes) + u64::from(start);
-        let cell = place.span.from(at)?;
+        let cell = place.span.skip(at)?;
         Ok(if end - start == 2 {
-            u16::from_le_bytes(pieces.array(cell)?).into()
+            u16::from_le_bytes(pieces.read_array(cell)?).into()
         } else {
-            u32::from_le_bytes(pieces.array(cell)?)
+            u32::from_le_bytes(pieces.read_array(cell)?)
         })
     }
 

@@ -1,7 +1,7 @@
-//! Tables against gimli's own evaluation, row by row, over ELF files of this machine.
+//! Differential test: unwind tables against gimli's evaluation of the CFI, row by row, over ELF files of this machine.
 //!
-//! Both sides go one step up from the same made-up registers and memory: what counts is where they arrive.
-//! `PROFILER_COMPARE=FOLDER` takes every file below a folder instead of a few.
+//! Both unwind one frame from the same synthetic registers and memory, and must have the same result.
+//! `PROFILER_COMPARE=DIRECTORY` compares every file below a directory instead of a sample.
 
 use std::{
     fs::{self, File},
@@ -12,27 +12,27 @@ use gimli::{
     BaseAddresses, CieOrFde, EhFrame, EvaluationResult, LittleEndian, Location, Register, RegisterRule,
     UnwindContext, UnwindExpression, UnwindSection, UnwindTableRow, Value,
 };
-use profiler_common::unwind::{CfaRule, FramePointerRule, Rule};
-
-use super::{UnwindTable, architecture::Architecture, elf_source::ElfSource, rule::ByteCursor};
 use profiler_binary_reader::Image;
+use profiler_common::unwind::{CfaRule, FramePointerRule, Rule};
 use profiler_elf_symbols::Elf;
 
-/// Whose files are compared when few are.
-const FOLDERS: [&str; 4] = ["/usr/bin", "/usr/lib", "/usr/libexec", "/usr/sbin"];
+use crate::{architecture::Architecture, elf_source::ElfSource, rule::CfiReader, table::UnwindTable};
 
-/// One of so many files is compared when few are.
-const EVERY: usize = 16;
+/// The directories of the sample.
+const DIRECTORIES: [&str; 4] = ["/usr/bin", "/usr/lib", "/usr/libexec", "/usr/sbin"];
 
-/// Larger files are left out when few are compared.
+/// The sample has every n-th file.
+const SAMPLE_INTERVAL: usize = 16;
+
+/// The sample has no larger files.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// What one step up leads to.
+/// The result of unwinding one frame.
 #[derive(Debug, PartialEq, Eq)]
 enum Caller {
     Root,
-    AboveSignal,
-    At { cfa: u64, frame_pointer: Option<u64>, return_address: u64 },
+    AboveSignalFrame,
+    Frame { cfa: u64, frame_pointer: Option<u64>, return_address: u64 },
     Unknown,
     Unsupported,
 }
@@ -41,25 +41,25 @@ enum Caller {
 struct Tally {
     files: usize,
     functions: usize,
-    probes: usize,
+    compared: usize,
     table_rows: usize,
     unsupported: usize,
-    /// Callers whose frame pointer gimli knows and the table does not.
+    /// Callers whose frame pointer is undefined by the table but not by gimli.
     lost_frame_pointers: usize,
-    /// Places that another function's description claims as well.
+    /// Addresses that the FDEs of several functions cover.
     overlapping: usize,
-    wrong: Vec<String>,
+    different: Vec<String>,
 }
 
 #[test]
-fn tables_say_what_the_call_frame_information_says() {
+fn unwind_tables_agree_with_the_call_frame_information() {
     let mut files = vec![std::env::current_exe().unwrap()];
-    if let Some(folder) = std::env::var_os("PROFILER_COMPARE") {
-        files.extend(elf_files(Path::new(&folder)));
+    if let Some(directory) = std::env::var_os("PROFILER_COMPARE") {
+        files.extend(elf_files(Path::new(&directory)));
     } else {
-        let some = FOLDERS.iter().flat_map(|folder| elf_files(Path::new(folder)));
-        let small = some.filter(|path| fs::metadata(path).is_ok_and(|file| file.len() < MAX_FILE_BYTES));
-        files.extend(small.step_by(EVERY));
+        let sample = DIRECTORIES.iter().flat_map(|directory| elf_files(Path::new(directory)));
+        let small = sample.filter(|path| fs::metadata(path).is_ok_and(|file| file.len() < MAX_FILE_BYTES));
+        files.extend(small.step_by(SAMPLE_INTERVAL));
     }
     let mut tally = Tally::default();
     for path in &files {
@@ -67,24 +67,24 @@ fn tables_say_what_the_call_frame_information_says() {
     }
     println!("{tally:?}");
     assert!(
-        tally.wrong.is_empty(),
-        "{} wrong: {:#?}",
-        tally.wrong.len(),
-        &tally.wrong[..10.min(tally.wrong.len())]
+        tally.different.is_empty(),
+        "{} different: {:#?}",
+        tally.different.len(),
+        &tally.different[..10.min(tally.different.len())]
     );
-    assert!(tally.probes > 10_000);
-    assert!(tally.unsupported < tally.probes / 100);
-    assert!(tally.lost_frame_pointers < tally.probes / 1000);
+    assert!(tally.compared > 10_000);
+    assert!(tally.unsupported < tally.compared / 100);
+    assert!(tally.lost_frame_pointers < tally.compared / 1000);
 }
 
-/// The regular files below a folder that begin as ELF files do, sorted.
-fn elf_files(folder: &Path) -> Vec<PathBuf> {
+/// The ELF files below a directory, sorted.
+fn elf_files(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+    let mut directories = vec![directory.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             match entry.file_type() {
-                Ok(kind) if kind.is_dir() => folders.push(entry.path()),
+                Ok(kind) if kind.is_dir() => directories.push(entry.path()),
                 Ok(kind) if kind.is_file() => found.push(entry.path()),
                 _ => {}
             }
@@ -96,23 +96,23 @@ fn elf_files(folder: &Path) -> Vec<PathBuf> {
 }
 
 fn open(path: &Path) -> Option<Elf> {
-    Elf::parse(Image::of_file(File::open(path).ok()?).ok()?).ok()
+    Elf::parse(Image::from_file(File::open(path).ok()?).ok()?).ok()
 }
 
 fn compare_file(path: &Path, tally: &mut Tally) {
     let Some(elf) = open(path) else { return };
-    let Ok(Some(frames)) = elf.eh_frame(&elf.sections().unwrap_or_default(), u64::MAX) else { return };
-    let table = match ElfSource::read(&elf).and_then(|source| source.table(&|| true)) {
+    let Ok(Some(call_frames)) = elf.eh_frame(&elf.sections().unwrap_or_default(), u64::MAX) else { return };
+    let table = match ElfSource::read(&elf).and_then(|source| source.compile(&|| true)) {
         Ok(table) => table,
-        Err(defect) => return tally.wrong.push(format!("{}: {defect:?}", path.display())),
+        Err(defect) => return tally.different.push(format!("{}: {defect:?}", path.display())),
     };
     tally.files += 1;
     tally.table_rows += table.row_count();
-    let bases = BaseAddresses::default().set_eh_frame(frames.address.0);
-    compare(path, &elf, &table, &EhFrame::new(&frames.bytes, LittleEndian), &bases, tally);
+    let bases = BaseAddresses::default().set_eh_frame(call_frames.address.0);
+    compare(path, &elf, &table, &EhFrame::new(&call_frames.bytes, LittleEndian), &bases, tally);
 }
 
-fn compare<'a, S: UnwindSection<ByteCursor<'a>>>(
+fn compare<'a, S: UnwindSection<CfiReader<'a>>>(
     path: &Path,
     elf: &Elf,
     table: &UnwindTable,
@@ -120,13 +120,13 @@ fn compare<'a, S: UnwindSection<ByteCursor<'a>>>(
     bases: &BaseAddresses,
     tally: &mut Tally,
 ) {
-    let architecture = Architecture::of_machine(elf.machine()).unwrap();
+    let architecture = Architecture::for_machine(elf.machine());
     let mut functions = Vec::new();
     let mut entries = section.entries(bases);
     while let Ok(Some(entry)) = entries.next() {
         let CieOrFde::Fde(fde) = entry else { continue };
         let Ok(fde) = fde.parse(S::cie_from_offset) else { continue };
-        if fde.len() > 0 && elf.code().any(|code| code.contains(&fde.initial_address())) {
+        if fde.len() > 0 && elf.code_ranges().any(|code| code.contains(&fde.initial_address())) {
             functions.push(fde);
         }
     }
@@ -141,20 +141,20 @@ fn compare<'a, S: UnwindSection<ByteCursor<'a>>>(
                 continue;
             }
             for ip in [row.start_address(), end - 1] {
-                tally.probes += 1;
-                let step = Step { architecture, ip };
-                let found = step.by_rule(table.rule_in(&pages, ip));
+                tally.compared += 1;
+                let step = UnwindStep { architecture, ip };
+                let found = step.apply_rule(table.find_rule(&pages, ip));
                 let expected = if fde.is_signal_trampoline() {
-                    Caller::AboveSignal
+                    Caller::AboveSignalFrame
                 } else {
-                    step.by_row(section, row, fde.cie().encoding(), fde.cie().return_address_register())
+                    step.apply_row(section, row, fde.cie().encoding(), fde.cie().return_address_register())
                 };
                 match (&found, &expected) {
                     _ if found == expected => {}
                     (Caller::Unsupported, _) => tally.unsupported += 1,
                     (
-                        Caller::At { cfa, frame_pointer: None, return_address },
-                        Caller::At { cfa: expected_cfa, return_address: expected_return_address, .. },
+                        Caller::Frame { cfa, frame_pointer: None, return_address },
+                        Caller::Frame { cfa: expected_cfa, return_address: expected_return_address, .. },
                     ) if (cfa, return_address) == (expected_cfa, expected_return_address) => {
                         tally.lost_frame_pointers += 1;
                     }
@@ -163,7 +163,7 @@ fn compare<'a, S: UnwindSection<ByteCursor<'a>>>(
                     }
                     _ => {
                         let path = path.display();
-                        tally.wrong.push(format!("{path} {ip:#x}: {found:?} instead of {expected:?}"));
+                        tally.different.push(format!("{path} {ip:#x}: {found:?}, expected {expected:?}"));
                     }
                 }
             }
@@ -171,13 +171,13 @@ fn compare<'a, S: UnwindSection<ByteCursor<'a>>>(
     }
 }
 
-/// A step up from made-up registers and memory.
-struct Step {
+/// Unwinds one frame from synthetic registers and memory.
+struct UnwindStep {
     architecture: &'static Architecture,
     ip: u64,
 }
 
-impl Step {
+impl UnwindStep {
     fn register(&self, register: Register) -> u64 {
         match register {
             gimli::X86_64::RA => self.ip,
@@ -185,13 +185,13 @@ impl Step {
         }
     }
 
-    /// What is stored there: every address has a number of its own.
+    /// The value at an address of memory. Every address has a distinct value.
     fn memory(address: u64) -> u64 {
         address.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32)
     }
 
-    /// As the kernel side does it.
-    fn by_rule(&self, rule: Rule) -> Caller {
+    /// Applies a rule as the BPF program does.
+    fn apply_rule(&self, rule: Rule) -> Caller {
         let stack_pointer = self.register(self.architecture.stack_pointer);
         let frame_pointer = self.register(self.architecture.frame_pointer);
         let at = |base: u64, offset: i32| base.wrapping_add_signed(offset.into());
@@ -207,7 +207,7 @@ impl Step {
                 let pushed = self.ip % 16 >= u64::try_from(rule.cfa_offset).unwrap();
                 stack_pointer + if pushed { 16 } else { 8 }
             }
-            kind if kind == CfaRule::SignalFrame as u8 => return Caller::AboveSignal,
+            kind if kind == CfaRule::SignalFrame as u8 => return Caller::AboveSignalFrame,
             kind if kind == CfaRule::Root as u8 => return Caller::Root,
             kind if kind == CfaRule::Unsupported as u8 => return Caller::Unsupported,
             _ => return Caller::Unknown,
@@ -222,15 +222,15 @@ impl Step {
             }
             _ => None,
         };
-        Caller::At {
+        Caller::Frame {
             cfa,
             frame_pointer,
             return_address: Self::memory(at(cfa, rule.return_address_offset.into())),
         }
     }
 
-    /// As the row says.
-    fn by_row<'a, S: UnwindSection<ByteCursor<'a>>>(
+    /// Applies a CFI row.
+    fn apply_row<'a, S: UnwindSection<CfiReader<'a>>>(
         &self,
         section: &S,
         row: &UnwindTableRow<usize>,
@@ -259,13 +259,13 @@ impl Step {
         };
         match value(return_address) {
             Some(return_address) => {
-                Caller::At { cfa, frame_pointer: value(self.architecture.frame_pointer), return_address }
+                Caller::Frame { cfa, frame_pointer: value(self.architecture.frame_pointer), return_address }
             }
             None => Caller::Root,
         }
     }
 
-    fn evaluate(&self, mut evaluation: gimli::Evaluation<ByteCursor<'_>>, cfa: Option<u64>) -> u64 {
+    fn evaluate(&self, mut evaluation: gimli::Evaluation<CfiReader<'_>>, cfa: Option<u64>) -> u64 {
         if let Some(cfa) = cfa {
             evaluation.set_initial_value(cfa);
         }

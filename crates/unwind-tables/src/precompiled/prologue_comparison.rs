@@ -1,5 +1,6 @@
-//! What images state of prologues against the machine code of these prologues, for every function of the .NET runtimes'
-//! own libraries. The runtimes are what `cargo xtask workloads` sets up; without them the test says so and passes.
+//! Differential test: `UNWIND_INFO` against the machine code of the prologues, for every function of the libraries of the
+//! .NET runtimes that `cargo xtask workloads` sets up. Without them the test prints so and passes, unless privileged tests
+//! are required.
 
 use std::{
     fs::File,
@@ -14,15 +15,14 @@ const VERSIONS: [&str; 2] = ["3.1", "9.0"];
 struct Tally {
     images: usize,
     functions: usize,
-    /// Without code for it.
     malformed: u32,
-    /// Instructions of prologues.
+    /// Instructions of prologues whose frames are equal.
     compared: usize,
-    /// Instructions that the reading of code does not know: they probe the pages of a large frame.
+    /// Instructions that [`run_prologue`] does not know: they probe the pages of a large frame.
     unknown: usize,
-    /// Functions with something to take down that have no place where they do: they never return.
-    without_way_back: usize,
-    wrong: Vec<String>,
+    /// Functions with a frame and without an epilogue: they never return.
+    without_epilogue: usize,
+    different: Vec<String>,
 }
 
 fn libraries(version: &str) -> Vec<PathBuf> {
@@ -41,44 +41,46 @@ fn libraries(version: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn images_state_what_their_prologues_do() {
+fn unwind_info_agrees_with_the_code_of_prologues() {
     for version in VERSIONS {
         let libraries = libraries(version);
         let mut tally = Tally::default();
         libraries.iter().for_each(|library| compare_image(library, &mut tally));
         println!("{version}: {tally:?}");
-        let some = &tally.wrong[..10.min(tally.wrong.len())];
-        assert!(some.is_empty(), "{version}: {} wrong: {some:#?}", tally.wrong.len());
+        let some = &tally.different[..10.min(tally.different.len())];
+        assert!(some.is_empty(), "{version}: {} different: {some:#?}", tally.different.len());
         assert!(libraries.is_empty() || tally.compared > 100_000);
         assert!(tally.unknown * 1_000 <= tally.compared);
-        assert!(tally.without_way_back * 10 <= tally.functions);
+        assert!(tally.without_epilogue * 10 <= tally.functions);
         assert_eq!(tally.malformed, 0);
     }
 }
 
 fn compare_image(path: &Path, tally: &mut Tally) {
-    let open = || Image::of_file(File::open(path).unwrap()).unwrap();
-    let Ok(Some((precompiled, _))) = Precompiled::read(open()) else { return };
+    let open = || Image::from_file(File::open(path).unwrap()).unwrap();
+    let Ok(Some((precompiled, _))) = PrecompiledSource::read(open()) else { return };
     tally.images += 1;
     tally.malformed += precompiled.malformed_functions;
-    let mut pieces = PagedImage::new(open(), Arc::default()).unwrap();
-    let pe = Pe::read(&mut pieces).unwrap();
-    let mut code = CodePiece::default();
+    let mut image = PagedImage::new(open(), Arc::default()).unwrap();
+    let pe = Pe::read(&mut image).unwrap();
+    let mut reader = CodeReader::default();
     for function in &precompiled.functions {
         tally.functions += 1;
-        let stated = precompiled.descriptions.prologue(function.description).unwrap();
+        let stated = precompiled.unwind_info.prologue(function.unwind_info).unwrap();
         let has_frame = stated.frames.last().is_some_and(|(_, frame)| *frame != Frame::AT_ENTRY);
-        tally.without_way_back += usize::from(has_frame && precompiled.epilogues_in(*function).is_empty());
-        let code = code.of_function(&pieces, &pe, *function).unwrap();
-        let done = run(code);
+        tally.without_epilogue += usize::from(has_frame && precompiled.epilogues_in(*function).is_empty());
+        let code = reader.read_function(&image, &pe, *function).unwrap();
+        let executed = run_prologue(code);
         for (offset, frame) in &stated.frames {
-            match done.iter().find(|(at, _)| *at == usize::from(*offset)) {
+            match executed.iter().find(|(at, _)| *at == usize::from(*offset)) {
                 Some((_, size)) if *size == frame.size => tally.compared += 1,
-                None if done.last().is_some_and(|(at, _)| *at < usize::from(*offset)) => tally.unknown += 1,
+                None if executed.last().is_some_and(|(at, _)| *at < usize::from(*offset)) => {
+                    tally.unknown += 1
+                }
                 found => {
                     let (name, start) = (path.display(), function.start);
                     tally
-                        .wrong
+                        .different
                         .push(format!("{name} {start:#x}+{offset}: {frame:?}, {found:?} in {code:x?}"));
                 }
             }
@@ -86,14 +88,13 @@ fn compare_image(path: &Path, tally: &mut Tally) {
     }
 }
 
-/// The sizes of the frame behind each of the instructions that a function begins with, as long as they are those of
-/// prologues.
-fn run(code: &[u8]) -> Vec<(usize, u32)> {
+/// The size of the frame after each instruction of a function, up to the first instruction that is not one of prologues.
+fn run_prologue(code: &[u8]) -> Vec<(usize, u32)> {
     let mut size = Frame::AT_ENTRY.size;
     let mut sizes = vec![(0, size)];
     let mut at = 0;
     while let Some(rest) = code.get(at..) {
-        let (bytes, grows) = match *rest {
+        let (bytes, growth) = match *rest {
             [0x50..=0x57, ..] => (1, 8),
             [0x41, 0x50..=0x57, ..] => (2, 8),
             [0x48, 0x83, 0xec, by, ..] => (4, by.into()),
@@ -106,7 +107,7 @@ fn run(code: &[u8]) -> Vec<(usize, u32)> {
             _ => return sizes,
         };
         at += bytes;
-        size += grows;
+        size += growth;
         sizes.push((at, size));
     }
     sizes
