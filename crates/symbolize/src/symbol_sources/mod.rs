@@ -84,7 +84,7 @@ impl Symbolizer {
                 Backing::Jit | Backing::DotnetJit => sources.jit_mappings += 1,
                 Backing::File { path, .. } => match self.modules.code_at(process, mapping, middle(mapping)) {
                     CodeKey::Module(key, _) if seen.insert(key) => {
-                        self.add_module(key, process, &mut sources)
+                        self.add_module(key, process, &mut sources);
                     }
                     CodeKey::Unopened(.., reason) => sources.unopened.push((Arc::clone(path), reason)),
                     _ => {}
