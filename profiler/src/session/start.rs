@@ -53,7 +53,8 @@ pub(crate) struct Settings {
     pub(crate) kernel_stacks: bool,
     pub(crate) user_stacks: bool,
     pub(crate) unwind: Unwind,
-    pub(crate) children: bool,
+    /// `None` is the default of the target.
+    pub(crate) children: Option<bool>,
     pub(crate) silent_command: bool,
     pub(crate) inlines: bool,
     pub(crate) lines: bool,
@@ -65,6 +66,17 @@ pub(crate) struct Settings {
     pub(crate) symbol_cache: Option<PathBuf>,
     pub(crate) capture: Option<PathBuf>,
     pub(crate) replay: Option<PathBuf>,
+}
+
+impl Settings {
+    /// Whether processes that a target process forks are targets.
+    fn follows_children(&self) -> bool {
+        self.children.unwrap_or(self.is_command())
+    }
+
+    fn is_command(&self) -> bool {
+        matches!(self.target, Target::Command(_))
+    }
 }
 
 /// Starts it.
@@ -81,9 +93,9 @@ fn sample(settings: &Settings) -> Result<Session> {
         None => ProcFs::live(),
     });
     let recorder = settings.capture.as_deref().map(Recorder::create).transpose()?;
-    let found = target::find(&settings.target, &proc, settings.children, settings.silent_command)?;
-    let FoundTarget { filter, interest, watched, children, expected, description, command } = found;
-    let plan = Plan {
+    let found = target::find(&settings.target, &proc, settings.follows_children(), settings.silent_command)?;
+    let FoundTarget { filter, mut interest, watched, children, expected, description, command } = found;
+    let mut plan = Plan {
         filter,
         frequency_hz: settings.frequency_hz,
         cpus: settings.cpus.clone(),
@@ -92,9 +104,12 @@ fn sample(settings: &Settings) -> Result<Session> {
         unwind: settings.unwind,
         children,
     };
-    let follows_forks = plan.follows_forks();
     let shared = Arc::new(Shared::new()?);
-    let mut source = EbpfSource::load(plan, Arc::clone(&shared.reader_waker))?;
+    let mut source = load(&mut plan, settings.is_command(), &shared)?;
+    if let ProcessFilter::Only { children, .. } = &mut interest {
+        *children = plan.children;
+    }
+    let follows_forks = plan.follows_forks();
     let pace = Pace::new(&interest);
     let places = places(settings)?;
     let servers = places.servers.clone();
@@ -133,6 +148,21 @@ fn sample(settings: &Settings) -> Result<Session> {
     };
     let reader = Reader::new(Box::new(source), pace, unwinding, Arc::clone(&shared));
     Session::run_threads(shared, reader, pipeline, header, watched, command, servers)
+}
+
+/// Loads the BPF programs. Where the kernel cannot follow the children of a command, the plan is changed to the command
+/// alone.
+fn load(plan: &mut Plan, is_command: bool, shared: &Shared) -> Result<EbpfSource> {
+    let load = |plan: &Plan| EbpfSource::load(plan.clone(), Arc::clone(&shared.reader_waker));
+    match load(plan) {
+        Err(error) if is_command && plan.children && error.kind() == ErrorKind::Unsupported => {
+            plan.children = false;
+            let source = load(plan)?;
+            log::warn!("only the command is sampled, not its descendants: {error}");
+            Ok(source)
+        }
+        result => result,
+    }
 }
 
 fn replay(settings: &Settings, directory: &Path) -> Result<Session> {
