@@ -29,6 +29,7 @@ pub use function::FunctionCount;
 pub use ledger::{Cost, Ledger, Loss, UnsymbolizedFrames};
 pub use profile_copy::ProfileCopy;
 pub use reason::Reason;
+pub use remedy::Remedy;
 pub use shape::Shape;
 
 use std::fmt;
