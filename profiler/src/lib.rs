@@ -78,6 +78,7 @@
 
 mod builder;
 #[cfg(feature = "cli")]
+#[doc(hidden)]
 pub mod cli;
 pub mod doctor;
 mod error;
