@@ -59,7 +59,7 @@ impl Default for Builder {
             kernel_stacks: true,
             user_stacks: true,
             unwind: Unwind::Auto,
-            children: false,
+            children: None,
             silent_command: false,
             inlines: false,
             lines: false,
@@ -115,9 +115,13 @@ impl Builder {
         self
     }
 
-    /// Whether processes that a target process forks become targets. Default: false.
+    /// Whether processes that a target process forks while the session runs are targets too. The default is `true` for
+    /// [`Target::Command`] and `false` for every other target.
+    ///
+    /// Following children needs kernel BTF. On a kernel without it, [`Profiler::start`] returns `Unsupported` for a
+    /// process; a command is sampled without its children, and a warning is logged.
     pub fn children(mut self, wanted: bool) -> Self {
-        self.settings.children = wanted;
+        self.settings.children = Some(wanted);
         self
     }
 
@@ -219,7 +223,7 @@ impl Builder {
             return Err(invalid("the list of CPUs is empty"));
         }
         let follows = matches!(settings.target, Target::Pid(_) | Target::Pids(_) | Target::Command(_));
-        if settings.children && !follows {
+        if settings.children == Some(true) && !follows {
             return Err(invalid("children can be followed only for processes and commands"));
         }
         settings.symbol_servers = parse_symbol_servers(&self.symbol_servers)?;
@@ -304,7 +308,7 @@ mod tests {
         let settings = own().build().unwrap().settings;
         assert_eq!(settings.frequency_hz, 99);
         assert!(settings.kernel_stacks && settings.user_stacks);
-        assert!(!settings.children && !settings.inlines && !settings.lines);
+        assert!(settings.children.is_none() && !settings.inlines && !settings.lines);
         assert!(!settings.raw_names && !settings.dotnet_tiers);
     }
 

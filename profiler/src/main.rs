@@ -1,7 +1,7 @@
-//! The `profiler` command.
+//! The `profiler` binary: runs the command line of the library.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    profiler::cli::main()
+    profiler::cli::run()
 }

@@ -69,7 +69,7 @@ test("the head says what is shown of the profile, and why there is nothing", asy
   await browser.open(page("nothing.html"));
   assert.equal(await browser.text("message"), "No sample is left: --focus no such function");
   await browser.open(page("empty.html"));
-  assert.match(await browser.text("message"), /^No sample was taken: the target did not run on a CPU .*--children/);
+  assert.match(await browser.text("message"), /^No sample was taken: the target did not run on a CPU in this time/);
 });
 
 test("the search tells which share of the samples matches, in the graph, the table and the heat map", async () => {

@@ -1,15 +1,23 @@
-//! The command line: help, refusals, exit codes, what goes where.
+//! The command line: help texts, errors, exit codes, targets, outputs and signals.
 
-use std::{fs::File, io::Read, os::unix::process::ExitStatusExt, process::Stdio};
+use std::{
+    fs::{self, File},
+    io::Read,
+    os::unix::process::ExitStatusExt,
+    path::Path,
+    process::{Command, Stdio},
+};
 
-use profiler_tests::{Outcome, Stacks, Workload, outcome, privileged, profiler, start_sampling, until};
+use profiler_tests::{
+    Outcome, Pane, Stacks, Workload, built, outcome, privileged, profiler, start_sampling, until,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn run(arguments: &[&str]) -> Outcome {
     outcome(&mut profiler(arguments))
 }
 
-/// Checks that nothing was done, and that standard error says why in one line.
+/// Checks the exit code, that standard output is empty and that standard error contains the words.
 fn assert_refused(run: &Outcome, code: i32, words: &[&str]) {
     assert_eq!(run.code(), code, "{}", run.stderr);
     assert_eq!(run.stdout, "");
@@ -39,13 +47,13 @@ fn the_long_help_has_examples_and_the_short_one_says_where_they_are() {
 }
 
 #[test]
-fn the_version_is_said() {
+fn the_version_is_printed() {
     let run = run(&["--version"]);
     assert_eq!((run.code(), run.stdout.as_str()), (0, concat!("profiler ", env!("CARGO_PKG_VERSION"), "\n")));
 }
 
 #[test]
-fn wrong_arguments_end_with_two_and_a_sentence() {
+fn wrong_arguments_have_exit_code_two_and_a_message() {
     for (arguments, word) in [
         (&["-p", "x"][..], "invalid value 'x'"),
         (&["--nope"], "'--nope'"),
@@ -64,15 +72,15 @@ fn without_a_target_the_targets_are_listed() {
     let run = run(&[]);
     assert!([1, 2].contains(&run.code()));
     assert_eq!(run.stdout, "");
-    for way in ["-p PID", "-t TID", "-a", "--cgroup", "--container", "-- COMMAND", "--help"] {
-        assert!(run.stderr.contains(way), "{}", run.stderr);
+    for target in ["-p PID", "-t TID", "-a", "--cgroup", "--container", "-- COMMAND", "--help"] {
+        assert!(run.stderr.contains(target), "{}", run.stderr);
     }
 }
 
 #[test]
 fn a_frequency_of_zero_and_one_above_the_kernels_limit_are_refused_with_the_limit() {
     assert_refused(&run(&["-p", &own_pid(), "-F", "0"]), 1, &["0 Hz"]);
-    let limit = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap();
+    let limit = fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap();
     let above = (limit.trim().parse::<u64>().unwrap() + 1).to_string();
     assert_refused(
         &run(&["-p", &own_pid(), "-F", &above]),
@@ -82,7 +90,7 @@ fn a_frequency_of_zero_and_one_above_the_kernels_limit_are_refused_with_the_limi
 }
 
 #[test]
-fn an_output_that_cannot_be_written_is_told_before_sampling() {
+fn an_output_that_cannot_be_created_is_an_error_before_sampling() {
     let begin = std::time::Instant::now();
     let run = run(&["-p", &own_pid(), "-d", "50", "-o", "/no/such/folder/flame.svg"]);
     assert_refused(&run, 1, &["/no/such/folder/flame.svg", "No such file"]);
@@ -90,7 +98,7 @@ fn an_output_that_cannot_be_written_is_told_before_sampling() {
 }
 
 #[test]
-fn an_unknown_extension_is_told_with_the_known_ones() {
+fn an_unknown_extension_is_an_error_that_lists_the_known_ones() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("flame.pdf");
     let run = run(&["-p", &own_pid(), "-o", path.to_str().unwrap()]);
@@ -99,7 +107,7 @@ fn an_unknown_extension_is_told_with_the_known_ones() {
 }
 
 #[test]
-fn a_refused_session_leaves_no_output_behind() {
+fn a_session_that_does_not_start_leaves_no_output_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("flame.svg");
     let run = run(&["-p", "4194303", "-o", path.to_str().unwrap()]);
@@ -108,7 +116,7 @@ fn a_refused_session_leaves_no_output_behind() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_closed_pipe_at_standard_output_is_not_an_error() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("shares");
     let mut command = profiler(&["-p", &workload.pid().to_string(), "-F", "999", "-d", "0.5"]);
@@ -121,21 +129,22 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
-fn no_sample_is_an_exit_code_of_its_own() {
+fn a_profile_without_samples_has_exit_code_three() {
     let Some(_turn) = privileged() else { return };
     let run = run(&["-p", &own_pid(), "-F", "1", "-d", "10ms"]);
     assert_refused(&run, 3, &["0 samples"]);
 }
 
 #[test]
-fn standard_output_is_data_alone_and_quiet_is_quiet() {
+fn standard_output_has_only_the_profile_and_quiet_has_no_messages() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("shares");
     let pid = workload.pid().to_string();
-    let talking = run(&["-p", &pid, "-F", "999", "-d", "0.5", "-v"]);
-    assert_eq!(talking.code(), 0, "{}", talking.stderr);
-    assert!(Stacks::parse(&talking.stdout).0.iter().all(|stack| stack.comm == "shares"));
-    assert!(talking.stderr.contains("0 lost"), "{}", talking.stderr);
+    let verbose = run(&["-p", &pid, "-F", "999", "-d", "0.5", "-v"]);
+    assert_eq!(verbose.code(), 0, "{}", verbose.stderr);
+    assert!(Stacks::parse(&verbose.stdout).0.iter().all(|stack| stack.comm == "shares"));
+    assert!(verbose.stderr.contains("0 lost"), "{}", verbose.stderr);
+    assert!(!verbose.stderr.contains("flame.html"), "{}", verbose.stderr);
     let quiet = run(&["-p", &pid, "-F", "999", "-d", "0.5", "-q"]);
     assert!(Stacks::parse(&quiet.stdout).total() > 0);
     assert_eq!(quiet.stderr, "");
@@ -151,8 +160,8 @@ fn several_outputs_are_written_at_once() {
     let outputs = ["-o", svg.to_str().unwrap(), "-o", folded.to_str().unwrap(), "-o", "-"];
     let run = run(&[&["-p", &pid, "-F", "999", "-d", "0.5"][..], &outputs[..]].concat());
     assert_eq!(run.code(), 0, "{}", run.stderr);
-    assert_eq!(std::fs::read_to_string(folded).unwrap(), run.stdout);
-    assert!(std::fs::read_to_string(svg).unwrap().contains("round_of_work"));
+    assert_eq!(fs::read_to_string(folded).unwrap(), run.stdout);
+    assert!(fs::read_to_string(svg).unwrap().contains("round_of_work"));
 }
 
 fn interrupt(child: &std::process::Child) {
@@ -160,17 +169,17 @@ fn interrupt(child: &std::process::Child) {
     kill_process(pid, Signal::INT).unwrap();
 }
 
-/// Waits until a busy workload has run for so long that it was sampled.
+/// Waits until a busy workload has run for so long that it has samples.
 fn await_samples(workload: &Workload) {
-    const ENOUGH_NS: u64 = 200_000_000;
+    const CPU_TIME_NS: u64 = 200_000_000;
     let path = format!("/proc/{}/schedstat", workload.pid());
-    let ran_ns = || -> Option<u64> { std::fs::read_to_string(&path).ok()?.split(' ').next()?.parse().ok() };
+    let ran_ns = || -> Option<u64> { fs::read_to_string(&path).ok()?.split(' ').next()?.parse().ok() };
     let start_ns = ran_ns().unwrap();
-    until("the target to run", || (ran_ns()? > start_ns + ENOUGH_NS).then_some(()));
+    until("the target to run", || (ran_ns()? > start_ns + CPU_TIME_NS).then_some(()));
 }
 
 #[test]
-fn ctrl_c_stops_sampling_and_writes_what_there_is() {
+fn ctrl_c_stops_sampling_and_writes_the_profile() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("shares");
     let command = &mut profiler(&["-p", &workload.pid().to_string(), "-F", "999"]);
@@ -184,14 +193,14 @@ fn ctrl_c_stops_sampling_and_writes_what_there_is() {
 }
 
 #[test]
-fn a_second_ctrl_c_leaves_at_once() {
+fn a_second_ctrl_c_exits_at_once() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("shares");
     let folder = tempfile::tempdir().unwrap();
     let fifo = folder.path().join("full.folded");
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-    // Nobody reads from the other end: the profile cannot be written, and that is where it waits.
+    // The pipe is full and no process reads it: writing the profile blocks.
     let mut reader = File::options().read(true).write(true).open(&fifo).unwrap();
     let size = rustix::pipe::fcntl_setpipe_size(&reader, 4_096).unwrap();
     std::io::Write::write_all(&mut reader, &vec![b' '; size]).unwrap();
@@ -199,8 +208,8 @@ fn a_second_ctrl_c_leaves_at_once() {
     let mut child = start_sampling(&mut profiler(&["-p", &pid, "-F", "999", "-o", fifo.to_str().unwrap()]));
     await_samples(&workload);
     interrupt(&child);
-    until("the first to be heard", || {
-        let state = std::fs::read_to_string(format!("/proc/{}/wchan", child.id())).ok()?;
+    until("the first signal to end sampling", || {
+        let state = fs::read_to_string(format!("/proc/{}/wchan", child.id())).ok()?;
         state.contains("pipe_write").then_some(())
     });
     interrupt(&child);
@@ -213,12 +222,80 @@ fn a_second_ctrl_c_leaves_at_once() {
 #[test]
 fn a_command_gets_the_ctrl_c_of_its_profiler() {
     let Some(_turn) = privileged() else { return };
-    // Whoever started the tests may have had them ignore the signal, and what is ignored stays so in commands.
-    let mut command = std::process::Command::new("env");
+    // A test runner can ignore the signal, and commands inherit that.
+    let mut command = Command::new("env");
     command.arg("--default-signal=INT").arg(profiler(&[]).get_program());
     command.args(["-F", "999", "--", "sleep", "60"]);
     let child = start_sampling(&mut command);
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A shell script that runs the workload as `first` and `second` in a pipeline and then computes in the shell itself.
+fn pipeline(folder: &Path) -> String {
+    for name in ["first", "second"] {
+        fs::copy(built("shortlived"), folder.join(name)).unwrap();
+    }
+    let folder = folder.display();
+    format!("{folder}/first 1 | {folder}/second 1 >&2; i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done")
+}
+
+#[test]
+fn a_command_is_sampled_with_its_descendants_unless_they_are_left_out() {
+    let Some(_turn) = privileged() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let script = pipeline(folder.path());
+    for (options, has_descendants) in [(&[][..], true), (&["--children"], true), (&["--no-children"], false)]
+    {
+        let run = run(&[&["-F", "999"], options, &["--", "sh", "-c", &script]].concat());
+        assert_eq!(run.code(), 0, "{}", run.stderr);
+        let stacks = Stacks::parse(&run.stdout);
+        assert!(stacks.count(|stack| stack.comm == "sh") > 0, "{stacks:#?}");
+        for name in ["first", "second"] {
+            let samples =
+                stacks.count(|stack| stack.comm == name && stack.has_chain(&["main", "run", "burn"]));
+            assert_eq!(samples > 50, has_descendants, "{options:?} {name}: {samples}\n{}", run.stderr);
+            assert_eq!(samples > 0, has_descendants, "{options:?} {name}: {samples}\n{}", run.stderr);
+        }
+    }
+}
+
+#[test]
+fn without_btf_a_command_is_sampled_alone_and_a_warning_says_so() {
+    let Some(_turn) = privileged() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let script = pipeline(folder.path());
+    let hide_btf = "mount --bind /dev/null /sys/kernel/btf/vmlinux && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", hide_btf, "sh"]).arg(profiler(&[]).get_program());
+    let run = outcome(command.args(["-F", "999", "--", "sh", "-c", &script]));
+    assert_eq!(run.code(), 0, "{}", run.stderr);
+    assert!(run.stderr.contains("only the command is sampled, not its descendants"), "{}", run.stderr);
+    let stacks = Stacks::parse(&run.stdout);
+    assert!(stacks.total() > 0 && stacks.0.iter().all(|stack| stack.comm == "sh"), "{stacks:#?}");
+}
+
+#[test]
+fn on_a_terminal_the_output_is_the_table_and_into_a_pipe_folded_stacks() {
+    let Some(_turn) = privileged() else { return };
+    let workload = Workload::start("shares");
+    let folder = tempfile::tempdir().unwrap();
+    let pane = Pane::open(folder.path(), 110, 200);
+    let program = profiler(&[]).get_program().to_str().unwrap().to_owned();
+    let command = format!("{program} -p {} -F 999 -d 0.5", workload.pid());
+    pane.say(&format!("{command}; echo ended with $?\n"));
+    pane.wait_for("ended with 0");
+    let text = pane.text();
+    let hint = text.lines().position(|line| line.contains("-o flame.html"));
+    let function = text.lines().position(|line| line.contains("round_of_work") && line.contains('%'));
+    assert!(function.is_some() && function < hint, "{text}");
+    assert!(!text.contains("main;round_of_work"), "{text}");
+
+    let folded = folder.path().join("stacks");
+    pane.say(&format!("clear; {command} | cat > {}; echo done with $?\n", folded.display()));
+    pane.wait_for("done with 0");
+    assert!(!pane.text().contains("flame.html"), "{}", pane.text());
+    let stacks = Stacks::parse(&fs::read_to_string(folded).unwrap());
+    assert!(stacks.count(|stack| stack.has("round_of_work")) > 0, "{stacks:#?}");
 }

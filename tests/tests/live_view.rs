@@ -1,4 +1,4 @@
-//! The live view in a real terminal: looked at, typed into, and left in every way there is.
+//! The live view in a terminal: keys, resizing, signals, the end of the target, and the restored terminal.
 
 use std::{fs, path::Path};
 
@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 const COLUMNS: u16 = 110;
 const ROWS: u16 = 40;
 
-/// A live view in a pane, below a shell that says when it has left.
+/// A live view in a pane; the shell below prints its exit code.
 struct Live {
     pane: Pane,
     folder: tempfile::TempDir,
@@ -21,12 +21,12 @@ impl Live {
         let program = profiler(&[]).get_program().to_str().unwrap().to_owned();
         let [before, after] = ["before", "after"].map(|name| folder.path().join(name).display().to_string());
         pane.say(&format!(
-            "stty -g > {before}; {program} live {arguments}; echo left with $?; stty -g > {after}; echo rea''dy\n"
+            "stty -g > {before}; {program} live {arguments}; echo exited with $?; stty -g > {after}; echo rea''dy\n"
         ));
         Self { pane, folder }
     }
 
-    fn of(workload: &Workload) -> Self {
+    fn for_workload(workload: &Workload) -> Self {
         let live = Self::start(&format!("-F 999 -p {}", workload.pid()));
         live.pane.wait_for("round_of_work");
         assert!(live.pane.has_alternate_screen());
@@ -40,21 +40,21 @@ impl Live {
         self.pane.say(path.to_str().unwrap());
         self.pane.press("Enter");
         self.pane.wait_for("saved");
-        // The next one must not be taken for this one.
+        // Any key clears the message, which the next call waits for.
         self.pane.press("Up");
         self.wait_until_gone("saved");
         fs::read_to_string(path).unwrap()
     }
 
     fn wait_until_gone(&self, text: &str) {
-        until(&format!("`{text}` to go"), || (!self.pane.text().contains(text)).then_some(()));
+        until(&format!("`{text}` to disappear"), || (!self.pane.text().contains(text)).then_some(()));
     }
 
-    /// Waits until it has left, and checks that the terminal is what it was.
-    fn assert_left(&self, code: i32) {
+    /// Waits for its exit, and checks the exit code and that the terminal is restored.
+    fn assert_exited(&self, code: i32) {
         self.pane.wait_for("ready");
         let text = self.pane.text();
-        assert!(text.contains(&format!("left with {code}")), "{text}");
+        assert!(text.contains(&format!("exited with {code}")), "{text}");
         assert!(!self.pane.has_alternate_screen());
         assert_same(&self.folder.path().join("before"), &self.folder.path().join("after"));
     }
@@ -65,20 +65,20 @@ fn assert_same(before: &Path, after: &Path) {
 }
 
 fn pid_of(name: &str, line: &str) -> Option<Pid> {
-    let is_it = |pid: &i32| {
+    let has_command_line = |pid: &i32| {
         let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let words: Vec<_> = command.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
         words.first().is_some_and(|program| program.ends_with(name)) && words.join(" ").contains(line)
     };
     let pids = fs::read_dir("/proc").ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.into_iter().find(is_it).and_then(Pid::from_raw)
+    pids.into_iter().find(has_command_line).and_then(Pid::from_raw)
 }
 
 #[test]
-fn one_can_search_zoom_pause_save_and_leave() {
+fn keys_search_zoom_pause_save_and_quit() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("shares");
-    let live = Live::of(&workload);
+    let live = Live::for_workload(&workload);
     live.pane.wait_for(" 0 lost");
     live.pane.say("/round_of");
     live.pane.wait_for("/round_of ");
@@ -97,15 +97,15 @@ fn one_can_search_zoom_pause_save_and_leave() {
     assert!(stacks.percent(|stack| stack.has("round_of_work")) > 90.0, "{stacks:#?}");
     assert!(live.save("a.svg").contains("round_of_work"));
     live.pane.say("q");
-    live.assert_left(0);
-    assert!(live.pane.text().contains("samples in"), "the ledger is said at the end");
+    live.assert_exited(0);
+    assert!(live.pane.text().contains("samples in"), "the summary is printed at the end");
 }
 
 #[test]
-fn a_view_whose_target_has_ended_stays_until_somebody_leaves() {
+fn the_view_stays_open_when_the_target_has_ended() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("shares");
-    let live = Live::of(&workload);
+    let live = Live::for_workload(&workload);
     workload.end();
     live.pane.wait_for("the target has ended");
     live.pane.say("/round_of_work");
@@ -113,36 +113,36 @@ fn a_view_whose_target_has_ended_stays_until_somebody_leaves() {
     live.pane.wait_for("samples  round_of_work");
     assert!(Stacks::parse(&live.save("late.folded")).total() > 0);
     live.pane.press("C-c");
-    live.assert_left(0);
+    live.assert_exited(0);
 }
 
 #[test]
-fn a_signal_gives_the_terminal_back() {
+fn a_signal_restores_the_terminal() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("shares");
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-        let live = Live::of(&workload);
+        let live = Live::for_workload(&workload);
         let pid = pid_of("profiler-under-test", &format!("-p {}", workload.pid())).unwrap();
         kill_process(pid, signal).unwrap();
-        live.assert_left(0);
+        live.assert_exited(0);
     }
 }
 
 #[test]
-fn another_size_is_another_picture_and_too_small_a_one_says_so() {
+fn the_view_follows_the_size_of_the_terminal() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("shares");
-    let live = Live::of(&workload);
+    let live = Live::for_workload(&workload);
     live.pane.resize(30, 8);
     live.pane.wait_for("too small");
     live.pane.resize(60, 20);
     live.pane.wait_for("round_of_work");
     live.pane.say("q");
-    live.assert_left(0);
+    live.assert_exited(0);
 }
 
 #[test]
-fn a_command_is_silent_and_told_to_end() {
+fn a_command_has_no_output_and_is_terminated_at_the_end() {
     let Some(_turn) = privileged() else { return };
     let live = Live::start("-- /bin/sh -c 'while :; do echo noise; echo noise >&2; done'");
     live.pane.wait_for("hot functions");
@@ -151,12 +151,12 @@ fn a_command_is_silent_and_told_to_end() {
     let pid = until("the command", || pid_of("/bin/sh", line));
     assert!(!live.pane.text().contains("\nnoise"));
     live.pane.say("q");
-    live.assert_left(0);
+    live.assert_exited(0);
     until("the command to end", || test_kill_process(pid).err());
 }
 
 #[test]
-fn without_a_terminal_it_says_what_to_use_instead() {
+fn without_a_terminal_the_error_names_the_alternative() {
     let run = outcome(&mut profiler(&["live", "-p", &std::process::id().to_string()]));
     assert_eq!((run.code(), run.stdout.as_str()), (1, ""));
     assert!(run.stderr.contains("-o FILE"), "{}", run.stderr);

@@ -1,6 +1,6 @@
-//! `cargo xtask manual`: man pages and shell completions, made from the command line's own definition.
+//! `cargo xtask manual`: writes man pages and shell completions from the definition of the command line.
 //!
-//! Only this command knows the profiler, by a feature: all others must work while the profiler does not compile.
+//! Only this command depends on the profiler, by a feature: the others must work while the profiler does not compile.
 
 use std::path::PathBuf;
 
@@ -18,14 +18,7 @@ pub(crate) struct Manual {
 impl Manual {
     #[cfg(feature = "manual")]
     pub(crate) fn run(&self) -> Result<()> {
-        use clap_complete::Shell;
-
-        let mut command = profiler::cli::command().disable_help_subcommand(true);
-        std::fs::create_dir_all(&self.folder)?;
-        for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
-            clap_complete::generate_to(shell, &mut command, "profiler", &self.folder)?;
-        }
-        clap_mangen::generate_to(command, &self.folder)?;
+        profiler::cli::write_manual(&self.folder)?;
         println!("man pages and completions: {}", self.folder.display());
         Ok(())
     }

@@ -63,5 +63,6 @@ pub use ledger::{Cost, Ledger, Loss, UnsymbolizedFrames};
 pub use profile::{Header, Process, Profile, Sample, Thread};
 pub use profile_copy::ProfileCopy;
 pub use reason::Reason;
+pub use remedy::Remedy;
 pub use shape::Shape;
 pub use stack::{FoundBy, Stack, StackEnd};

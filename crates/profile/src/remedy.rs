@@ -1,107 +1,163 @@
-//! What to do about frames without a name, and about profiles without samples.
+//! Remedies for unsymbolized frames, and the likely cause of a profile without samples.
+
+use std::fmt;
 
 use super::{Ledger, Reason, UnsymbolizedFrames};
 
+/// An action after which frames are symbolized. Its text names no option of a program.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// Provide the debug file of the module.
+    ProvideDebugFile {
+        /// The usual name of the debug file: `libc.so.6.dbg`.
+        debug_file: String,
+        /// The symbol server that most likely has it, `microsoft` or `debuginfod`; `None` when no server has it.
+        symbol_server: Option<&'static str>,
+    },
+    /// Sample until the download of the debug file is complete.
+    AwaitDownload,
+    /// Grant the profiler these capabilities.
+    GrantCapabilities(&'static [&'static str]),
+    /// Let the kernel show its addresses.
+    ShowKernelAddresses,
+    /// Start the target so that its runtime writes a perf map.
+    WritePerfMap,
+    /// Correct the owner or the age of the perf map.
+    ReplacePerfMap,
+    /// Sample again, for a longer time: the runtime did not send its events.
+    SampleAgain,
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Self::ProvideDebugFile { debug_file, symbol_server } => {
+                write!(f, "put its debug file {debug_file} beside it or in a debug directory")?;
+                return match symbol_server {
+                    Some(server) => write!(f, ", or use the symbol server {server}"),
+                    None => Ok(()),
+                };
+            }
+            Self::GrantCapabilities(names) => {
+                return write!(f, "grant the profiler {}", names.join(" and "));
+            }
+            Self::AwaitDownload => "sample for longer, until the download is complete",
+            Self::ShowKernelAddresses => {
+                "grant the profiler CAP_SYSLOG, or set sysctl kernel.kptr_restrict=0"
+            }
+            Self::WritePerfMap => {
+                "start the target with a perf map: --perf-basic-prof for node, \
+                 DOTNET_PerfMapEnabled=3 for .NET without diagnostics"
+            }
+            Self::ReplacePerfMap => {
+                "the map must be a regular file of the target's user, and not older than the process"
+            }
+            Self::SampleAgain => "the .NET runtime is stopped or very busy: sample again, for longer",
+        };
+        f.write_str(text)
+    }
+}
+
 impl Ledger {
-    /// Why no sample was taken, most likely, when none was.
+    /// The most likely cause of a profile without samples; `None` if there are samples.
     #[must_use]
     pub fn why_empty(&self) -> Option<&'static str> {
-        let why = "the target did not run on a CPU in this time (children need --children)";
-        (self.reported == 0).then_some(why)
+        (self.reported == 0).then_some("the target did not run on a CPU in this time")
     }
 }
 
 impl UnsymbolizedFrames {
-    /// The one thing to do about these frames in the words of the command line, where there is one.
+    /// The action that symbolizes these frames, if there is one.
     #[must_use]
-    pub fn remedy(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<Remedy> {
         let file = self.module.rsplit('/').next().unwrap_or_default();
-        let beside = format!("put {file}.dbg (its debug file) beside it");
-        let given = "name its directory with --debug-dir";
         let is_file = self.module.starts_with('/');
-        Some(match self.reason {
-            Reason::NoSymbols | Reason::NoSymbolHere if file.ends_with(".dll") => return None,
-            Reason::NoSymbols | Reason::OnlyNearestExport if is_file => {
-                format!("{beside}, {given}, or ask for it with --symbol-server {}", server_of(file))
-            }
+        let provide = |symbol_server| {
+            let debug_file = format!("{file}.dbg");
+            Some(Remedy::ProvideDebugFile { debug_file, symbol_server })
+        };
+        match self.reason {
+            Reason::NoSymbols | Reason::NoSymbolHere if file.ends_with(".dll") => None,
+            Reason::NoSymbols | Reason::OnlyNearestExport if is_file => provide(Some(symbol_server(file))),
             Reason::NoSymbolHere | Reason::NotOnSymbolServer | Reason::SymbolServerFailed if is_file => {
-                format!("{beside}, or {given}")
+                provide(None)
             }
-            Reason::SymbolsOnTheWay => "sample for longer, until it is there".to_owned(),
-            Reason::ProcessNotReadable => "give the profiler CAP_SYS_PTRACE".to_owned(),
-            Reason::FileNotReadable => "give the profiler CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE".to_owned(),
+            Reason::SymbolsOnTheWay => Some(Remedy::AwaitDownload),
+            Reason::ProcessNotReadable => Some(Remedy::GrantCapabilities(&["CAP_SYS_PTRACE"])),
+            Reason::FileNotReadable => {
+                Some(Remedy::GrantCapabilities(&["CAP_DAC_READ_SEARCH", "CAP_SYS_PTRACE"]))
+            }
+            // /proc/PID/map_files opens files that were deleted or replaced.
             Reason::FileMissing | Reason::FileReplaced => {
-                "give the profiler CAP_CHECKPOINT_RESTORE, to reach files that were deleted or replaced"
-                    .to_owned()
+                Some(Remedy::GrantCapabilities(&["CAP_CHECKPOINT_RESTORE"]))
             }
-            Reason::KernelAddressesHidden => {
-                "give the profiler CAP_SYSLOG, or set sysctl kernel.kptr_restrict=0".to_owned()
-            }
-            Reason::NoJitMap => "start the target with a perf map: --perf-basic-prof for node, \
-                             DOTNET_PerfMapEnabled=3 for .NET without diagnostics"
-                .to_owned(),
-            Reason::JitMapRefused => {
-                "the map must be a regular file of the target's user, not older than the \
-                                  process"
-                    .to_owned()
-            }
-            Reason::RuntimeNotReachable => "give the profiler CAP_DAC_OVERRIDE".to_owned(),
-            Reason::RuntimeSilent => {
-                "the .NET runtime is stopped or very busy: sample again, for longer".to_owned()
-            }
-            _ => return None,
-        })
+            Reason::KernelAddressesHidden => Some(Remedy::ShowKernelAddresses),
+            Reason::NoJitMap => Some(Remedy::WritePerfMap),
+            Reason::JitMapRefused => Some(Remedy::ReplacePerfMap),
+            Reason::RuntimeNotReachable => Some(Remedy::GrantCapabilities(&["CAP_DAC_OVERRIDE"])),
+            Reason::RuntimeSilent => Some(Remedy::SampleAgain),
+            _ => None,
+        }
     }
 }
 
-/// Who has the debug file of a file of that name, most likely.
-fn server_of(file: &str) -> &'static str {
-    const OF_DOTNET: [&str; 4] = ["libclr", "libcoreclr", "libhost", "libSystem."];
-    if OF_DOTNET.iter().any(|beginning| file.starts_with(beginning)) { "microsoft" } else { "debuginfod" }
+/// The symbol server that most likely has the debug file of a module with this file name.
+fn symbol_server(file_name: &str) -> &'static str {
+    const DOTNET_PREFIXES: [&str; 4] = ["libclr", "libcoreclr", "libhost", "libSystem."];
+    let is_dotnet = DOTNET_PREFIXES.iter().any(|prefix| file_name.starts_with(prefix));
+    if is_dotnet { "microsoft" } else { "debuginfod" }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn remedy_for(module: &str, reason: Reason) -> Option<String> {
+    fn remedy(module: &str, reason: Reason) -> Option<Remedy> {
         UnsymbolizedFrames { module: module.to_owned(), reason }.remedy()
     }
 
     #[test]
-    fn a_stripped_library_wants_its_debug_file() {
-        assert!(remedy_for("/a/libx.so", Reason::NoSymbols).unwrap().contains("libx.so.dbg"));
+    fn a_stripped_library_needs_its_debug_file() {
+        let text = remedy("/a/libx.so", Reason::NoSymbols).unwrap().to_string();
+        assert!(text.contains("libx.so.dbg") && text.ends_with("symbol server debuginfod"), "{text}");
     }
 
     #[test]
-    fn the_server_that_is_likely_to_have_the_debug_file_is_named() {
-        for (module, server) in [("/rt/libcoreclr.so", "microsoft"), ("/lib/libssl.so.3", "debuginfod")] {
+    fn the_symbol_server_that_likely_has_the_debug_file_is_named() {
+        for (module, expected) in [("/rt/libcoreclr.so", "microsoft"), ("/lib/libssl.so.3", "debuginfod")] {
             for reason in [Reason::NoSymbols, Reason::OnlyNearestExport] {
-                let remedy = remedy_for(module, reason).unwrap();
-                assert!(remedy.ends_with(&format!("--symbol-server {server}")), "{remedy}");
+                let remedy = remedy(module, reason);
+                assert!(
+                    matches!(&remedy, Some(Remedy::ProvideDebugFile { symbol_server: Some(server), .. }) if *server == expected),
+                    "{remedy:?}"
+                );
             }
         }
         for reason in [Reason::NotOnSymbolServer, Reason::SymbolServerFailed] {
-            assert!(!remedy_for("/rt/libcoreclr.so", reason).unwrap().contains("--symbol-server"));
+            let text = remedy("/rt/libcoreclr.so", reason).unwrap().to_string();
+            assert!(text.contains("libcoreclr.so.dbg") && !text.contains("symbol server"), "{text}");
         }
     }
 
     #[test]
-    fn a_missing_privilege_is_named() {
-        assert!(remedy_for("", Reason::ProcessNotReadable).unwrap().contains("CAP_SYS_PTRACE"));
-        assert!(remedy_for("[kernel]", Reason::KernelAddressesHidden).unwrap().contains("CAP_SYSLOG"));
+    fn a_missing_capability_is_named() {
+        let expected = Some(Remedy::GrantCapabilities(&["CAP_SYS_PTRACE"]));
+        assert_eq!(remedy("", Reason::ProcessNotReadable), expected);
+        let text = remedy("[kernel]", Reason::KernelAddressesHidden).unwrap().to_string();
+        assert!(text.contains("CAP_SYSLOG"), "{text}");
     }
 
     #[test]
     fn only_a_profile_without_samples_is_empty() {
-        assert!(Ledger::default().why_empty().unwrap().contains("--children"));
+        assert!(Ledger::default().why_empty().is_some());
         assert_eq!(Ledger { reported: 1, ..Ledger::default() }.why_empty(), None);
     }
 
     #[test]
-    fn where_nothing_helps_nothing_is_said() {
-        assert_eq!(remedy_for("/a/System.dll", Reason::NoSymbolHere), None);
-        assert_eq!(remedy_for("", Reason::NoMapping), None);
-        assert_eq!(remedy_for("[vdso]", Reason::NoSymbolHere), None);
+    fn some_reasons_have_no_remedy() {
+        assert_eq!(remedy("/a/System.dll", Reason::NoSymbolHere), None);
+        assert_eq!(remedy("", Reason::NoMapping), None);
+        assert_eq!(remedy("[vdso]", Reason::NoSymbolHere), None);
     }
 }

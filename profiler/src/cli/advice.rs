@@ -1,23 +1,23 @@
-//! From an error to what to do about it, in words.
+//! Texts of remedies: the cause of an error and the command that removes it, for docker and Kubernetes.
 
 use crate::{
     doctor::{Capability, Remedy, Situation},
     error::{ErrorKind, Operation},
 };
 
-/// The sentence that follows an error's message, when there is something to do.
+/// The sentence that follows an error message; `None` if no remedy is known.
 pub(super) fn advice(kind: ErrorKind, situation: &Situation) -> Option<String> {
     let remedy = situation.remedy(kind)?;
     Some(format!("{}: {}", cause(kind, &remedy, situation), instruction(&remedy)))
 }
 
-/// What to type or to set, with what that is elsewhere.
+/// The command or setting, followed by its equivalent in Kubernetes or the machine to use it on.
 pub(super) fn instruction(remedy: &Remedy) -> String {
-    let elsewhere = elsewhere(remedy).map(|elsewhere| format!(", {elsewhere}")).unwrap_or_default();
-    format!("{}{elsewhere}", command(remedy))
+    let equivalent = equivalent(remedy).map(|equivalent| format!(", {equivalent}")).unwrap_or_default();
+    format!("{}{equivalent}", command(remedy))
 }
 
-/// What to type or to set.
+/// The command or setting.
 pub(super) fn command(remedy: &Remedy) -> String {
     let fixed = match remedy {
         Remedy::Grant(capabilities) => {
@@ -37,7 +37,7 @@ pub(super) fn command(remedy: &Remedy) -> String {
         Remedy::NewerKernel => "run Linux 5.10 or newer",
         Remedy::KernelWithBtf => "run a kernel built with `CONFIG_DEBUG_INFO_BTF=y`",
         Remedy::EnableDiagnostics => {
-            "start it without `DOTNET_EnableDiagnostics=0` and with a temporary folder that it can write to"
+            "start it without `DOTNET_EnableDiagnostics=0` and with a writable temporary directory"
         }
         Remedy::WritePerfMap => {
             "start it with a perf map (`node --perf-basic-prof`, `python3 -X perf`, `mono --jitmap`)"
@@ -46,8 +46,8 @@ pub(super) fn command(remedy: &Remedy) -> String {
     fixed.to_owned()
 }
 
-/// The same in Kubernetes, or where to do it.
-fn elsewhere(remedy: &Remedy) -> Option<String> {
+/// The equivalent in Kubernetes, or the machine to use the command on.
+fn equivalent(remedy: &Remedy) -> Option<String> {
     let fixed = match remedy {
         Remedy::Grant(capabilities) => return Some(grant_in_kubernetes(capabilities)),
         Remedy::LeaveUserNamespace => "in Kubernetes `hostUsers: true`",
@@ -71,52 +71,53 @@ fn elsewhere(remedy: &Remedy) -> Option<String> {
 
 fn grant_in_kubernetes(capabilities: &[Capability]) -> String {
     let names: Vec<_> = short_names(capabilities).collect();
-    // Two of them have something else that makes them unneeded.
-    let instead = match capabilities.first() {
+    // Two capabilities have an alternative.
+    let alternative = match capabilities.first() {
         Some(Capability::SysAdmin) => ", or `sysctl -w kernel.perf_event_paranoid=2` on the node",
         Some(Capability::SysResource) => ", or `docker run --ulimit memlock=-1`",
         _ => "",
     };
-    format!("in Kubernetes `securityContext: {{capabilities: {{add: [{}]}}}}`{instead}", names.join(", "))
+    format!("in Kubernetes `securityContext: {{capabilities: {{add: [{}]}}}}`{alternative}", names.join(", "))
 }
 
-/// As container runtimes take them.
+/// The names of capabilities for container runtimes: without `CAP_`.
 fn short_names(capabilities: &[Capability]) -> impl Iterator<Item = &'static str> {
     capabilities.iter().map(|capability| capability.name().trim_start_matches("CAP_"))
 }
 
+/// The cause of the error.
 fn cause(kind: ErrorKind, remedy: &Remedy, situation: &Situation) -> String {
     let fixed = match remedy {
-        Remedy::Grant(capabilities) => return missing(kind, capabilities, situation),
+        Remedy::Grant(capabilities) => return missing_capability(kind, capabilities, situation),
         Remedy::SetSysctl { name, .. } => return format!("`kernel.{name}` forbids it"),
-        Remedy::RunAsRoot => "this user may not",
-        Remedy::LeaveUserNamespace => "no capability of a user namespace is enough",
-        Remedy::RelaxSeccomp => "the capabilities are there, a seccomp filter refuses",
-        Remedy::LiftLockdown => "the capabilities are there, the kernel is locked down",
+        Remedy::RunAsRoot => "this user lacks the capabilities",
+        Remedy::LeaveUserNamespace => "capabilities in a user namespace do not suffice",
+        Remedy::RelaxSeccomp => "the capabilities are present, but a seccomp filter denies it",
+        Remedy::LiftLockdown => "the capabilities are present, but the kernel is locked down",
         Remedy::AskSecurityModule => {
-            "the capabilities are there, a security module (SELinux, AppArmor) refuses"
+            "the capabilities are present, but a security module (SELinux, AppArmor) denies it"
         }
         Remedy::SharePidNamespace => {
-            "only processes of the profiler's own pid namespace, under their ids there, can be seen"
+            "only processes in the PID namespace of the profiler are visible, by their ids in it"
         }
-        Remedy::MountProc => "`/proc` is of another pid namespace",
-        Remedy::MountCgroups => "no cgroup file system is mounted here",
+        Remedy::MountProc => "`/proc` belongs to another PID namespace",
+        Remedy::MountCgroups => "no cgroup file system is mounted",
         Remedy::NewerKernel => "this kernel is too old",
-        Remedy::KernelWithBtf => "this kernel does not show its types",
-        Remedy::EnableDiagnostics | Remedy::WritePerfMap => "nobody names its JIT code",
+        Remedy::KernelWithBtf => "this kernel has no BTF",
+        Remedy::EnableDiagnostics | Remedy::WritePerfMap => "there is no symbol source for its JIT code",
         Remedy::AddDebugFile(_) => "the file has no symbols",
     };
     fixed.to_owned()
 }
 
-/// Why the first of the capabilities is needed.
-fn missing(kind: ErrorKind, capabilities: &[Capability], situation: &Situation) -> String {
+/// The operation that needs the first of the capabilities, and when.
+fn missing_capability(kind: ErrorKind, capabilities: &[Capability], situation: &Situation) -> String {
     let first = capabilities.first().map_or("a capability", |capability| capability.name());
     let action = match kind {
         ErrorKind::PermissionDenied(Operation::OpenPerfEvent) => "opening a timer event",
         ErrorKind::PermissionDenied(Operation::CreateMap) => "creating a BPF map",
         ErrorKind::PermissionDenied(Operation::LoadProgram) => "loading a BPF program",
-        ErrorKind::PermissionDenied(Operation::ReadProcess) => "looking into a process of another user",
+        ErrorKind::PermissionDenied(Operation::ReadProcess) => "reading a process of another user",
         ErrorKind::PermissionDenied(Operation::OpenTargetFile) => {
             "opening a file of a process of another user"
         }
@@ -135,22 +136,20 @@ fn missing(kind: ErrorKind, capabilities: &[Capability], situation: &Situation) 
 
 #[cfg(test)]
 mod tests {
-    use crate::doctor::{Capabilities, KernelRelease};
-
     use super::*;
-
+    use crate::doctor::{Capabilities, KernelRelease};
     use Capability::{Bpf, CheckpointRestore, DacReadSearch, Perfmon, SysPtrace, Syslog};
 
     const NEARLY_ALL: [Capability; 6] = [Bpf, Perfmon, SysPtrace, Syslog, DacReadSearch, CheckpointRestore];
 
-    /// Root in a container on a recent kernel, with everything but `left_out`.
-    fn without(left_out: &[Capability]) -> Situation {
-        let had: Capabilities =
-            NEARLY_ALL.into_iter().filter(|capability| !left_out.contains(capability)).collect();
+    /// Root in a container on a recent kernel, with all capabilities but `missing`.
+    fn without(missing: &[Capability]) -> Situation {
+        let present: Capabilities =
+            NEARLY_ALL.into_iter().filter(|capability| !missing.contains(capability)).collect();
         Situation {
             kernel: KernelRelease { major: 6, minor: 12 },
-            capabilities: had,
-            bounding: had,
+            capabilities: present,
+            bounding: present,
             proc_is_own: true,
             btf: true,
             perf_event_paranoid: Some(2),
@@ -158,22 +157,22 @@ mod tests {
         }
     }
 
-    fn refusal(operation: Operation, situation: &Situation) -> String {
+    fn denied(operation: Operation, situation: &Situation) -> String {
         advice(ErrorKind::PermissionDenied(operation), situation).unwrap()
     }
 
     #[test]
-    fn a_refusal_names_the_operation_the_capability_and_how_to_grant_it() {
-        for (operation, left_out, action, name) in [
+    fn a_denied_operation_is_named_with_its_capability_and_the_command_that_grants_it() {
+        for (operation, missing, action, name) in [
             (Operation::OpenPerfEvent, Perfmon, "opening a timer event", "PERFMON"),
             (Operation::CreateMap, Bpf, "creating a BPF map", "BPF"),
             (Operation::LoadProgram, Bpf, "loading a BPF program", "BPF"),
             (Operation::LoadProgram, Perfmon, "loading a BPF program", "PERFMON"),
-            (Operation::ReadProcess, SysPtrace, "looking into a process of another user", "SYS_PTRACE"),
+            (Operation::ReadProcess, SysPtrace, "reading a process of another user", "SYS_PTRACE"),
             (Operation::OpenTargetFile, SysPtrace, "opening a file", "SYS_PTRACE"),
             (Operation::OpenTargetFile, DacReadSearch, "opening a file", "DAC_READ_SEARCH"),
         ] {
-            let text = refusal(operation, &without(&[left_out]));
+            let text = denied(operation, &without(&[missing]));
             assert!(text.starts_with(action), "{text}");
             assert!(text.contains(&format!("needs CAP_{name}: `docker run --cap-add={name}`")), "{text}");
             assert!(
@@ -184,17 +183,17 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_will_be_missed_next_is_granted_at_once() {
-        let text = refusal(Operation::CreateMap, &without(&[Bpf, Perfmon]));
+    fn all_missing_capabilities_are_granted_in_one_command() {
+        let text = denied(Operation::CreateMap, &without(&[Bpf, Perfmon]));
         assert!(text.contains("docker run --cap-add=BPF --cap-add=PERFMON"), "{text}");
         assert!(text.contains("add: [BPF, PERFMON]"), "{text}");
     }
 
     #[test]
-    fn a_paranoid_kernel_is_told_with_its_level_and_its_sysctl() {
+    fn a_paranoid_kernel_is_reported_with_its_level_and_its_sysctl() {
         let mut situation = without(&[]);
         situation.perf_event_paranoid = Some(4);
-        let text = refusal(Operation::OpenPerfEvent, &situation);
+        let text = denied(Operation::OpenPerfEvent, &situation);
         assert!(text.contains("needs CAP_SYS_ADMIN where `kernel.perf_event_paranoid` is 4"), "{text}");
         assert!(text.contains("sysctl -w kernel.perf_event_paranoid=2"), "{text}");
     }
@@ -204,35 +203,38 @@ mod tests {
         let mut situation = without(&[]);
         situation.kernel = KernelRelease { major: 5, minor: 10 };
         situation.locked_memory_limit_bytes = Some(64 << 10);
-        let text = refusal(Operation::CreateMap, &situation);
+        let text = denied(Operation::CreateMap, &situation);
         assert!(text.contains("needs CAP_SYS_RESOURCE before Linux 5.11"), "{text}");
         assert!(text.contains("--ulimit memlock=-1"), "{text}");
     }
 
     #[test]
-    fn a_user_is_told_to_become_root() {
+    fn a_user_is_advised_to_run_as_root() {
         let mut situation = without(&[]);
         situation.capabilities = Capabilities::default();
         situation.euid = 1000;
-        assert_eq!(refusal(Operation::OpenPerfEvent, &situation), "this user may not: run it with `sudo`");
+        assert_eq!(
+            denied(Operation::OpenPerfEvent, &situation),
+            "this user lacks the capabilities: run it with `sudo`"
+        );
     }
 
     #[test]
-    fn filters_and_namespaces_are_named() {
+    fn filters_namespaces_and_security_modules_are_named() {
         let mut filtered = without(&[]);
         filtered.seccomp_filter = true;
-        assert!(refusal(Operation::LoadProgram, &filtered).contains("seccomp=unconfined"));
+        assert!(denied(Operation::LoadProgram, &filtered).contains("seccomp=unconfined"));
         let mut nested = without(&[]);
         nested.in_user_namespace = true;
-        assert!(refusal(Operation::CreateMap, &nested).contains("--userns=host"));
+        assert!(denied(Operation::CreateMap, &nested).contains("--userns=host"));
         let mut locked = without(&[]);
         locked.locked_down = true;
-        assert!(refusal(Operation::LoadProgram, &locked).contains("lockdown=confidentiality"));
-        assert!(refusal(Operation::LoadProgram, &without(&[])).contains("SELinux"));
+        assert!(denied(Operation::LoadProgram, &locked).contains("lockdown=confidentiality"));
+        assert!(denied(Operation::LoadProgram, &without(&[])).contains("SELinux"));
     }
 
     #[test]
-    fn a_target_of_another_pid_namespace_is_explained() {
+    fn a_target_in_another_pid_namespace_has_advice() {
         let mut inside = without(&[]);
         inside.in_pid_namespace = true;
         assert!(advice(ErrorKind::NoSuchTarget, &inside).unwrap().contains("--pid=host"));
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unable_kernel_is_told_what_it_must_be() {
+    fn an_unsupported_kernel_has_advice_with_its_requirement() {
         let mut situation = without(&[]);
         assert_eq!(advice(ErrorKind::Unsupported, &situation), None);
         situation.btf = false;
@@ -252,14 +254,14 @@ mod tests {
     }
 
     #[test]
-    fn remedies_of_settings_are_commands() {
+    fn settings_are_given_as_commands() {
         let remedy = Remedy::SetSysctl { name: "kptr_restrict", value: 1 };
         assert_eq!(instruction(&remedy), "`sysctl -w kernel.kptr_restrict=1`, on the node");
         assert!(instruction(&Remedy::MountCgroups).contains("/sys/fs/cgroup"));
     }
 
     #[test]
-    fn mistakes_of_the_user_need_no_advice() {
+    fn errors_of_the_user_have_no_advice() {
         for kind in [ErrorKind::InvalidInput, ErrorKind::InvalidData, ErrorKind::Io] {
             assert_eq!(advice(kind, &without(&NEARLY_ALL)), None);
         }

@@ -1,4 +1,4 @@
-//! The arguments, as clap sees them, and what they mean for the library.
+//! Definition of the command line (clap) and its translation into the settings of the library.
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -6,37 +6,41 @@ use clap::{
     Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, error::ErrorKind,
     parser::ValueSource,
 };
+use profiler_profile_formats::{Format, OutputOptions};
+use profiler_symbolize::SymbolDirectories;
 
 use super::{duration::parse_duration, shape::ShapeArguments};
 use crate::{Builder, DEFAULT_FREQUENCY_HZ, Profiler, Target, Unwind, sampler::ebpf::CpuSet};
-use profiler_profile_formats::{Format, OutputOptions};
-use profiler_symbolize::SymbolDirectories;
+
+/// The error text when no argument selects a target.
+pub(super) const NO_TARGET: &str =
+    "nothing to sample: give -p PID, -t TID, -a, --cgroup, --container or -- COMMAND (see --help)";
 
 const EXAMPLES: &str = "\
 Examples:
   profiler -p 1234 -F 99 -d 30 > folded       folded stacks of a process, for any flame graph tool
   profiler -p 1234 -d 10 -o flame.svg         a flame graph
-  profiler -p 1234 -d 10 -o flame.html        a page to look into: zoom, search, callers, time
-  profiler -- ./program --its-own arguments   start a program and profile it until it ends
-  profiler -a -d 5 --per-process > folded     everything on this machine
-  profiler --container 3f2a91 -d 10 -o a.svg  a container, by the beginning of its id
-  profiler -p 1234 -d 5 --inlines --lines     with inlined functions, files and lines
-  profiler -p 1234 -d 30 -o run.profile       everything that was measured, for later
-  profiler report run.profile -o flame.svg    any output of it, on any machine
-  profiler top run.profile --focus Json       its hottest functions, of some samples
-  profiler diff old.profile new.profile       what changed between two
-  profiler live -p 1234                       a flame graph in the terminal, every second anew
-  profiler doctor                             what this machine and these privileges allow
-  profiler doctor -p 1234                     and how the frames of a process will be named
+  profiler -p 1234 -d 10 -o flame.html        an interactive page: zoom, search, callers, time
+  profiler -- ./program --its-own arguments   a command and its descendants, until the command ends
+  profiler -a -d 5 --per-process > folded     all processes of this machine
+  profiler --container 3f2a91 -d 10 -o a.svg  a container, by a prefix of its id
+  profiler -p 1234 -d 5 --inlines --lines     with inlined functions, source files and lines
+  profiler -p 1234 -d 30 -o run.profile       a recorded profile, for the commands below
+  profiler report run.profile -o flame.svg    writes it in another format, on any machine
+  profiler top run.profile --focus Json       its hot functions, for stacks with a matching frame
+  profiler diff old.profile new.profile       compares two recorded profiles
+  profiler live -p 1234                       a flame graph in the terminal, updated every second
+  profiler doctor                             which abilities and privileges this machine has
+  profiler doctor -p 1234                     also the symbol sources of a process
 
-Exit codes: 0 done, 1 failed, 2 wrong arguments, 3 no sample, or the started command's own code.
-Ctrl-C stops sampling and writes what there is; a second Ctrl-C leaves at once.";
+Exit codes: 0 success, 1 failure, 2 wrong arguments, 3 no sample; with -- COMMAND its own, unless 0.
+Ctrl-C stops sampling and writes the outputs. A second Ctrl-C exits at once.";
 
 const USAGE: &str = "\
 profiler [OPTIONS] [-- <COMMAND>...]
        profiler [-q] [-v] <COMMAND>";
 
-/// Shows where a process burns CPU: samples native, JIT and kernel stacks by eBPF, and names every frame.
+/// CPU profiler for Linux on eBPF: samples native, JIT and kernel stacks and symbolizes every frame
 #[derive(Debug, Parser)]
 #[command(
     name = "profiler",
@@ -57,21 +61,21 @@ pub(super) struct Arguments {
     pub(super) output: OutputArguments,
     #[command(flatten)]
     pub(super) common: CommonArguments,
-    // The last one: what followed would stand below its heading.
+    // Last, because clap puts all arguments that follow under the heading of these.
     #[command(flatten)]
     pub(super) view: ViewArguments,
 }
 
-/// What to do in place of sampling.
+/// The commands other than sampling.
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
-    /// Say what this machine and these privileges allow, and what would mend the rest
+    /// Check which abilities and privileges for profiling this machine has, and how to get the missing ones
     Doctor {
-        /// Say also what this process is, and how each kind of its frames will be named
+        /// Also report the runtime of this process and the symbol source of each kind of its frames
         #[arg(short, long)]
         pid: Option<u32>,
     },
-    /// Make a profile of a recorded capture (see --capture), without privileges
+    /// Make a profile from a capture (see --capture), without privileges
     Replay {
         /// The directory of the capture
         directory: PathBuf,
@@ -80,7 +84,7 @@ pub(super) enum Action {
         #[command(flatten)]
         view: ViewArguments,
     },
-    /// Show a flame graph and the hot functions in this terminal, every second anew
+    /// Show a flame graph and the hot functions in the terminal, updated every second
     #[command(mut_arg("from", |from| from.hide(true)), mut_arg("to", |to| to.hide(true)))]
     Live(Box<LiveArguments>),
     /// Write a recorded profile (-o FILE.profile) in any format, without privileges
@@ -92,15 +96,15 @@ pub(super) enum Action {
         #[command(flatten)]
         view: ViewArguments,
     },
-    /// Show the hottest functions and the heaviest call paths of a recorded profile
+    /// Show the hot functions and the heaviest call paths of a recorded profile
     Top {
         /// The recorded profile; - is standard input
         recording: PathBuf,
         #[command(flatten)]
         view: ViewArguments,
     },
-    /// Show what changed between two recorded profiles: as a table, or with -o as folded stacks with both counts
-    /// (.folded), as a flame graph in red and blue (.svg) or as a page (.html)
+    /// Compare two recorded profiles: as a table, or with -o as folded stacks with both counts (.folded), as a
+    /// differential flame graph (.svg) or as a page (.html)
     Diff {
         /// The recorded profile from before
         before: PathBuf,
@@ -113,12 +117,12 @@ pub(super) enum Action {
     },
 }
 
-/// What to look at while it is sampled.
+/// Arguments of `profiler live`.
 #[derive(Args, Debug)]
 pub(super) struct LiveArguments {
     #[command(flatten)]
     target: TargetArguments,
-    /// Show this much of the past, 10m at most; w shows everything
+    /// Show the samples of this time, at most 10m; the key w switches to all samples
     #[arg(short, long, value_name = "TIME", default_value = "30s", value_parser = parse_window)]
     pub(super) window: Duration,
     #[command(flatten)]
@@ -129,72 +133,75 @@ pub(super) struct LiveArguments {
     pub(super) view: ViewArguments,
 }
 
-/// What to sample.
+/// Arguments that select the target.
 #[derive(Args, Debug)]
 #[group(id = "what", multiple = false)]
 pub(super) struct TargetArguments {
-    /// Sample these processes, with the threads they have and will have
+    /// Sample these processes, with all their threads
     #[arg(short, long, value_name = "PID", value_delimiter = ',')]
     pid: Vec<u32>,
     /// Sample these threads
     #[arg(short, long, value_name = "TID", value_delimiter = ',')]
     tid: Vec<u32>,
-    /// Sample everything on this machine
+    /// Sample all processes of this machine
     #[arg(short, long)]
     all: bool,
-    /// Sample a cgroup and what is below it: a directory, or a path as /proc/PID/cgroup shows it
+    /// Sample a cgroup and its descendants: a directory, or a path as in /proc/PID/cgroup
     #[arg(long, value_name = "PATH")]
     cgroup: Option<PathBuf>,
-    /// Sample a container, by the beginning of its id (docker, containerd, cri-o)
+    /// Sample a container, by a prefix of its id (docker, containerd, cri-o)
     #[arg(long, value_name = "ID")]
     container: Option<String>,
-    /// Start this command and sample it until it ends
+    /// Start this command and sample it and its descendants until it ends
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
-/// How to sample.
+/// Arguments that control sampling.
 #[derive(Args, Debug)]
 pub(super) struct SamplingArguments {
-    /// Samples a second on each CPU
+    /// Samples per second on each CPU
     #[arg(short = 'F', long, value_name = "HZ", default_value_t = DEFAULT_FREQUENCY_HZ)]
     frequency: u64,
-    /// How long: 30, 1.5, 500ms, 2m; until Ctrl-C or the end of the target when not given
+    /// Sampling time: 30, 1.5, 500ms, 2m [default: until Ctrl-C or the end of the target]
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
     pub(super) duration: Option<Duration>,
-    /// Sample these CPUs alone: 0-3,8
+    /// Sample only on these CPUs: 0-3,8
     #[arg(short = 'C', long, value_name = "LIST")]
     cpus: Option<CpuSet>,
-    /// Sample children that a target process starts from now on, too
+    /// Also sample processes that a target process (-p) forks from now on; a command is always sampled with them
     #[arg(long)]
     children: bool,
-    /// Take user frames alone
+    /// Sample a command without its descendants
+    #[arg(long, conflicts_with = "children")]
+    no_children: bool,
+    /// Take only user frames
     #[arg(short = 'U', long, conflicts_with = "kernel_only")]
     user_only: bool,
-    /// Take kernel frames alone
+    /// Take only kernel frames
     #[arg(short = 'K', long)]
     kernel_only: bool,
     /// How user stacks are unwound
     #[arg(long, value_enum, value_name = "METHOD", default_value_t = UnwindMethod::Auto)]
     unwind: UnwindMethod,
-    /// Have .NET 8 and later write a perf map meanwhile, for the names of the runtime's stubs. It is removed at the end.
-    /// Costs the target a pause at the beginning, up to seconds in large programs, and a write for each method it
-    /// compiles; not done where that could lock up or crash its runtime (10.0.0 to 10.0.10, and the first 5 seconds)
+    /// Have .NET 8 and later write a perf map while sampling, which names the runtime's stubs; it is removed at the end.
+    /// The target pauses at the start (seconds in large programs) and writes a line for each method it compiles. Not
+    /// used for runtimes that can deadlock or crash (10.0.0 to 10.0.10, and younger than 5 seconds)
     #[arg(long)]
     dotnet_perf_map: bool,
-    /// Record what is read of the kernel and the target, for `profiler replay`
+    /// Record the input of the profiler from the kernel and the target, for `profiler replay`
     #[arg(long, value_name = "DIR")]
     capture: Option<PathBuf>,
 }
 
-/// As [`Unwind`], by its names on the command line.
+/// The values of `--unwind`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum UnwindMethod {
-    /// By unwind tables (.eh_frame), by frame pointer through code that has none
+    /// By CFI (.eh_frame), and by frame pointer in code without CFI
     Auto,
-    /// By frame pointer alone
+    /// By frame pointer only
     Fp,
-    /// By unwind tables alone
+    /// By CFI only
     Dwarf,
 }
 
@@ -208,25 +215,24 @@ impl From<UnwindMethod> for Unwind {
     }
 }
 
-/// What to write, and how.
+/// Arguments that select outputs and formats.
 #[derive(Args, Debug)]
 pub(super) struct OutputArguments {
-    /// Write to this file, in the format of its extension (.folded, .txt, .svg, .html, .top; .profile to look at it later;
-    /// for other tools .pb.gz, .speedscope.json, .json of the Firefox Profiler, .perf.txt, .trace.zip of PerfView); - is
-    /// standard output, -.top too.
-    /// Can be given more than once [default: standard output, as folded stacks; of a difference,
-    /// the table]
+    /// Write to this file, in the format of its extension: .folded, .txt, .svg, .html, .top; .profile for later use;
+    /// .pb.gz, .speedscope.json, .json (Firefox Profiler), .perf.txt, .trace.zip (PerfView) for other tools. - is
+    /// standard output, -.svg in that format. Can be repeated [default: standard output, as the table on a terminal,
+    /// else as folded stacks]
     #[arg(short, long, value_name = "FILE", allow_hyphen_values = true)]
     pub(super) output: Vec<PathBuf>,
-    /// The format of all outputs, whatever their names say: folded, svg, html, top, pprof,
-    /// speedscope, firefox, perf-script, trace-zip, profile
+    /// The format of all outputs, whatever their extensions are: folded, svg, html, top, pprof, speedscope, firefox,
+    /// perf-script, trace-zip, profile
     #[arg(long, value_name = "NAME")]
     pub(super) format: Option<Format>,
     #[command(flatten)]
     stacks: StackArguments,
 }
 
-/// How stacks are written.
+/// Arguments that control how stacks are written.
 #[derive(Args, Debug)]
 pub(super) struct StackArguments {
     /// Mark kinds of frames in folded stacks: _[k] kernel, _[j] JIT, _[i] inlined
@@ -238,7 +244,7 @@ pub(super) struct StackArguments {
     /// Show processes as frames, with name and id
     #[arg(long)]
     per_process: bool,
-    /// Show containers as frames, with the beginning of their ids
+    /// Show containers as frames, with a prefix of their ids
     #[arg(long)]
     per_container: bool,
     /// Show each unsymbolized frame with its address, in place of one frame `[module]` for consecutive ones
@@ -246,84 +252,84 @@ pub(super) struct StackArguments {
     addresses: bool,
 }
 
-/// What of a profile to see.
+/// Arguments that control which part of a profile is shown, and with which symbols.
 #[derive(Args, Debug)]
 pub(super) struct ViewArguments {
     #[command(flatten)]
-    pub(super) naming: NamingArguments,
+    pub(super) symbols: SymbolArguments,
     #[command(flatten)]
     pub(super) shape: ShapeArguments,
 }
 
-/// What to call frames.
+/// Arguments that control symbolization.
 #[derive(Args, Debug)]
-pub(super) struct NamingArguments {
+pub(super) struct SymbolArguments {
     /// Show inlined functions as frames (needs debug information)
     #[arg(long)]
     inlines: bool,
-    /// Show file and line of each frame (needs debug information)
+    /// Show source file and line of each frame (needs debug information)
     #[arg(long)]
     lines: bool,
-    /// Show managed (.NET) names as the runtime spells them, not as C# does; native names stay as they are
+    /// Show .NET names as the runtime spells them instead of as in C#; native names do not change
     #[arg(long)]
     raw_names: bool,
-    /// Show how the code of each .NET method was compiled: [QuickJitted], [OptimizedTier1], [PreJIT] ...
+    /// Show the compilation tier of each .NET method: [QuickJitted], [OptimizedTier1], [PreJIT] ...
     #[arg(long)]
     dotnet_tiers: bool,
-    /// Look for debug files in this directory first; of a recorded profile, name what has no name yet by them. Can be
-    /// given more than once
+    /// Search debug files in this directory first; in a recorded profile, symbolize unsymbolized frames with them. Can
+    /// be repeated
     #[arg(long, value_name = "DIR")]
     debug_dir: Vec<PathBuf>,
-    /// Ask this symbol server for debug files that are nowhere else: an address; microsoft (the builds of .NET);
-    /// debuginfod (the servers in DEBUGINFOD_URLS). It is told build ids. Can be given more than once
+    /// Download debug files that are missing on this machine from this symbol server: a URL; microsoft (.NET builds);
+    /// debuginfod (the servers in DEBUGINFOD_URLS). Requests contain build ids. Can be repeated
     #[arg(long, value_name = "URL")]
     symbol_server: Vec<String>,
-    /// Keep what symbol servers have in this directory [default: ~/.cache/profiler]
+    /// Store downloaded debug files in this directory [default: ~/.cache/profiler]
     #[arg(long, value_name = "DIR")]
     symbol_cache: Option<PathBuf>,
 }
 
-/// How much to say.
+/// Arguments of all commands.
 #[derive(Args, Debug)]
 pub(super) struct CommonArguments {
-    /// Say nothing but errors
+    /// Print only errors
     #[arg(short, long, global = true)]
     pub(super) quiet: bool,
-    /// Say more; twice for everything
+    /// Print log messages; -vv prints debug messages
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(super) verbose: u8,
 }
 
 impl Arguments {
-    /// What the words of a command line say, the first of which is the program.
+    /// Parses a command line, whose first word is the program.
     ///
     /// # Errors
-    /// Words that mean nothing, or nothing together.
-    pub(super) fn of(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+    /// Unknown or contradicting arguments, and requests for help or the version.
+    pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let mut command = Self::command();
         let matches = command.try_get_matches_from_mut(words)?;
-        let given =
+        let is_given =
             |option: &&Arg| matches.value_source(option.get_id().as_str()) == Some(ValueSource::CommandLine);
-        let of_sampling = command.get_arguments().filter(|option| !option.is_global_set()).find(given);
-        if let (Some(action), Some(option)) = (matches.subcommand_name(), of_sampling) {
+        let sampling_option = command.get_arguments().filter(|option| !option.is_global_set()).find(is_given);
+        if let (Some(action), Some(option)) = (matches.subcommand_name(), sampling_option) {
             let message = format!("`{option}` is for sampling: `{action}` takes its options after its name");
             return Err(command.error(ErrorKind::ArgumentConflict, message));
         }
         Self::from_arg_matches(&matches)
     }
 
-    /// The profiler that the arguments describe; `None` when they name no target.
+    /// A builder with the settings of the arguments; `None` if they select no target.
     pub(super) fn builder(&self) -> Option<Builder> {
         let builder = Profiler::builder().target(self.target.target()?);
-        Some(self.sampling.apply(self.view.naming.apply(builder)))
+        Some(self.sampling.apply(self.view.symbols.apply(builder)))
     }
 }
 
 impl LiveArguments {
-    /// As [`Arguments::builder`].
+    /// A builder with the settings of the arguments; `None` if they select no target.
     pub(super) fn builder(&self) -> Option<Builder> {
         let builder = Profiler::builder().target(self.target.target()?);
-        Some(self.sampling.apply(self.view.naming.apply(builder)))
+        Some(self.sampling.apply(self.view.symbols.apply(builder)))
     }
 }
 
@@ -331,11 +337,14 @@ impl SamplingArguments {
     fn apply(&self, builder: Builder) -> Builder {
         let builder = builder
             .frequency_hz(self.frequency)
-            .children(self.children)
             .kernel_stacks(!self.user_only)
             .user_stacks(!self.kernel_only)
             .unwind(self.unwind.into())
             .dotnet_perf_map(self.dotnet_perf_map);
+        let builder = match (self.children, self.no_children) {
+            (false, false) => builder,
+            (children, _) => builder.children(children),
+        };
         let builder = self.cpus.iter().fold(builder, |builder, cpus| builder.cpus(cpus.iter()));
         self.capture.iter().fold(builder, Builder::capture)
     }
@@ -362,14 +371,14 @@ impl TargetArguments {
 }
 
 impl OutputArguments {
-    /// How to write.
+    /// The options of all outputs.
     pub(super) fn options(&self) -> OutputOptions {
         self.stacks.options()
     }
 }
 
 impl StackArguments {
-    /// How to write.
+    /// The options of all outputs.
     pub(super) fn options(&self) -> OutputOptions {
         OutputOptions {
             annotate: self.annotate,
@@ -382,8 +391,8 @@ impl StackArguments {
     }
 }
 
-impl NamingArguments {
-    /// What has to be known while sampling.
+impl SymbolArguments {
+    /// Applies the settings that sampling needs.
     pub(super) fn apply(&self, builder: Builder) -> Builder {
         let builder = builder
             .inlines(self.inlines)
@@ -395,7 +404,7 @@ impl NamingArguments {
         self.symbol_cache.iter().fold(builder, Builder::symbol_cache)
     }
 
-    /// What a profile that was recorded can still be given, if anything.
+    /// The symbol sources for the unsymbolized frames of a recorded profile; `None` without `--debug-dir`.
     pub(super) fn symbols(&self) -> Option<SymbolDirectories> {
         let directories = self.debug_dir.clone();
         (!directories.is_empty()).then_some(SymbolDirectories {
@@ -406,11 +415,13 @@ impl NamingArguments {
     }
 }
 
-/// A duration that is not too much to be gone through every second.
+/// Parses `--window`. The limit bounds the samples that the live view aggregates every second.
 fn parse_window(text: &str) -> Result<Duration, String> {
-    const LONGEST: Duration = Duration::from_secs(600);
+    const MAX_WINDOW: Duration = Duration::from_secs(600);
     match parse_duration(text)? {
-        window if window > LONGEST => Err("the longest window is 10m; w shows everything".to_owned()),
+        window if window > MAX_WINDOW => {
+            Err("the longest window is 10m; the key w switches to all samples".to_owned())
+        }
         window => Ok(window),
     }
 }
@@ -420,7 +431,7 @@ mod tests {
     use super::*;
 
     fn parse(line: &str) -> Result<Arguments, clap::Error> {
-        Arguments::of(std::iter::once("profiler").chain(line.split_whitespace()).map(OsString::from))
+        Arguments::parse(std::iter::once("profiler").chain(line.split_whitespace()).map(OsString::from))
     }
 
     fn target(line: &str) -> Target {
@@ -428,12 +439,12 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_consistent() {
+    fn the_definition_passes_the_checks_of_clap() {
         Arguments::command().debug_assert();
     }
 
     #[test]
-    fn every_target_can_be_named() {
+    fn every_target_has_an_argument() {
         assert_eq!(target("-p 1,2"), Target::Pids(vec![1, 2]));
         assert_eq!(target("-t 3"), Target::Tids(vec![3]));
         assert_eq!(target("-a"), Target::Everything);
@@ -443,22 +454,34 @@ mod tests {
     }
 
     #[test]
-    fn two_targets_contradict_each_other() {
+    fn two_targets_are_refused() {
         for line in ["-p 1 -a", "-t 1 -- ls", "--cgroup /a --container b"] {
             assert!(parse(line).is_err(), "{line}");
         }
     }
 
     #[test]
-    fn the_defaults_are_those_of_the_library() {
-        let arguments = parse("-p 1").unwrap();
-        let library = Profiler::builder().target(Target::Pids(vec![1]));
-        assert_eq!(format!("{:?}", arguments.builder().unwrap()), format!("{library:?}"));
-        assert_eq!(arguments.output.options(), OutputOptions::default());
+    fn the_defaults_equal_those_of_the_library() {
+        for line in ["-p 1", "-- ls"] {
+            let arguments = parse(line).unwrap();
+            let library = Profiler::builder().target(target(line));
+            assert_eq!(format!("{:?}", arguments.builder().unwrap()), format!("{library:?}"));
+            assert_eq!(arguments.output.options(), OutputOptions::default());
+        }
     }
 
     #[test]
-    fn flags_reach_the_library() {
+    fn no_children_turns_off_the_default_of_commands() {
+        let library = |children| Profiler::builder().target(target("-- ls")).children(children);
+        for (line, children) in [("--children -- ls", true), ("--no-children -- ls", false)] {
+            let builder = parse(line).unwrap().builder().unwrap();
+            assert_eq!(format!("{builder:?}"), format!("{:?}", library(children)));
+        }
+        assert!(parse("--children --no-children -- ls").is_err());
+    }
+
+    #[test]
+    fn flags_set_the_settings_of_the_library() {
         let line = "-p 1 -F 999 -C 0-1 --children -U --inlines --lines --raw-names --dotnet-tiers \
                     --dotnet-perf-map --debug-dir /d --capture /c --symbol-server microsoft --symbol-server http://s \
                     --symbol-cache /s";
@@ -482,10 +505,10 @@ mod tests {
     }
 
     #[test]
-    fn the_live_view_takes_what_sampling_takes() {
+    fn the_live_view_takes_the_options_of_sampling() {
         let line = "-F 999 --children --inlines --debug-dir /d -C 0 -p 7";
         let Some(Action::Live(live)) = parse(&format!("live --window 5 {line}")).unwrap().action else {
-            panic!("another action")
+            panic!("not the live view")
         };
         let sampling = parse(line).unwrap().builder().unwrap();
         assert_eq!(format!("{:?}", live.builder().unwrap()), format!("{sampling:?}"));
@@ -496,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn what_every_action_has_may_stand_before_it() {
+    fn global_options_may_precede_a_command_and_sampling_options_may_not() {
         for line in ["-qvv report x", "report x -qvv", "-q report x -vv"] {
             let common = parse(line).unwrap().common;
             assert_eq!((common.quiet, common.verbose), (true, 2), "{line}");
@@ -509,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_values_are_refused() {
         for line in
             ["-p x", "-F -1 -p 1", "-d 0x -p 1", "-C 3-1 -p 1", "--format nope -p 1", "-U -K -p 1", "--nope"]
         {

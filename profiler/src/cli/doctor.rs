@@ -1,4 +1,4 @@
-//! `profiler doctor`: the library's examination as a table.
+//! `profiler doctor`: prints the findings of the library as a table with a verdict.
 
 use std::io::{self, Write};
 
@@ -10,8 +10,8 @@ use super::{
 };
 use crate::doctor::{Finding, Report, Status, examine, examine_process};
 
-/// Examines the machine, and a process when one is given, prints, and answers with 0 when profiling works here, else
-/// with 1.
+/// Examines the machine, and the process `pid` if there is one, and prints the findings. Returns 0 if profiling works,
+/// else 1.
 pub(super) fn run(pid: Option<u32>, out: &mut impl Write) -> Result<u8> {
     let mut report = examine();
     if let Some(pid) = pid {
@@ -24,12 +24,18 @@ pub(super) fn run(pid: Option<u32>, out: &mut impl Write) -> Result<u8> {
 fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let width = report.findings.iter().map(|finding| finding.name.len()).max().unwrap_or(0);
     for finding in &report.findings {
-        writeln!(out, "{:<width$}  {:<8}  {}", finding.name, word(finding.status), meaning(finding))?;
+        writeln!(
+            out,
+            "{:<width$}  {:<8}  {}",
+            finding.name,
+            status_name(finding.status),
+            description(finding)
+        )?;
     }
     writeln!(out, "\n{}", verdict(report))
 }
 
-fn word(status: Status) -> &'static str {
+fn status_name(status: Status) -> &'static str {
     match status {
         Status::Ok => "ok",
         Status::Degraded => "degraded",
@@ -37,13 +43,13 @@ fn word(status: Status) -> &'static str {
     }
 }
 
-fn meaning(finding: &Finding) -> String {
+fn description(finding: &Finding) -> String {
     let lacks = finding.lacks.map(|lacks| format!(": no {lacks}")).unwrap_or_default();
     let remedy = finding.remedy.as_ref().map(|remedy| format!(" -> {}", command(remedy))).unwrap_or_default();
     format!("{}{lacks}{remedy}", finding.observed)
 }
 
-/// The last line: what all of it comes to, and what to do first.
+/// The last line: whether profiling works, and the most important remedy.
 fn verdict(report: &Report) -> String {
     let status = report.status();
     let worst = report.findings.iter().filter(|finding| finding.status == status);
@@ -57,7 +63,7 @@ fn verdict(report: &Report) -> String {
     }
 }
 
-/// The texts in their order, each once.
+/// The texts in their order, without duplicates.
 fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     let mut seen = Vec::new();
     for text in texts {
@@ -70,9 +76,8 @@ fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::doctor::{Capability, Remedy, Situation};
-
     use super::*;
+    use crate::doctor::{Capability, Remedy, Situation};
 
     fn finding(
         name: &'static str,
@@ -89,21 +94,25 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    fn hidden(name: &'static str) -> Finding {
+    fn hidden_addresses(name: &'static str) -> Finding {
         let remedy = Remedy::SetSysctl { name: "kptr_restrict", value: 1 };
         finding(name, Status::Degraded, Some("names of kernel functions"), Some(remedy))
     }
 
     #[test]
-    fn columns_are_as_wide_as_the_longest_name() {
+    fn the_name_column_is_as_wide_as_the_longest_name() {
         let text =
             printed(vec![finding("a", Status::Ok, None, None), finding("longer", Status::Ok, None, None)]);
         assert_eq!(text, "a       ok        seen\nlonger  ok        seen\n\neverything works\n");
     }
 
     #[test]
-    fn a_remedy_stands_beside_its_finding_and_in_the_last_line() {
-        let text = printed(vec![finding("x", Status::Ok, None, None), hidden("kallsyms"), hidden("kptr")]);
+    fn a_remedy_is_printed_beside_its_finding_and_in_the_last_line() {
+        let text = printed(vec![
+            finding("x", Status::Ok, None, None),
+            hidden_addresses("kallsyms"),
+            hidden_addresses("kptr"),
+        ]);
         let row =
             "kallsyms  degraded  seen: no names of kernel functions -> `sysctl -w kernel.kptr_restrict=1`\n";
         assert!(text.contains(row), "{text}");
@@ -113,11 +122,14 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_it_impossible_comes_before_what_only_degrades_it() {
+    fn the_verdict_lists_missing_abilities_before_degraded_ones() {
         let grant = Remedy::Grant(vec![Capability::Bpf]);
         let blocked = finding("BPF map", Status::Missing, None, Some(grant));
-        let text =
-            printed(vec![hidden("kallsyms"), blocked, finding("BPF program", Status::Missing, None, None)]);
+        let text = printed(vec![
+            hidden_addresses("kallsyms"),
+            blocked,
+            finding("BPF program", Status::Missing, None, None),
+        ]);
         let last = text.lines().last().unwrap();
         assert!(last.starts_with("cannot work (BPF map, BPF program): `docker run --cap-add=BPF`"), "{last}");
     }

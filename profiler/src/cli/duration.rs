@@ -1,26 +1,27 @@
-//! Durations as people write them.
+//! Parses durations of the command line: `30`, `1.5s`, `500ms`, `2m`.
 
 use std::time::Duration;
 
-/// No session is longer than this: a year.
+/// The longest duration: a leap year.
 const MAX_SECONDS: f64 = 366.0 * 24.0 * 3600.0;
 
-/// Reads `30`, `1.5`, `500ms`, `30s`, `2m`, `1h`; without a unit it is seconds.
+/// Parses `30`, `1.5`, `500ms`, `30s`, `2m`, `1h`. The default unit is seconds.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let bad = || format!("`{text}` is no duration such as 30, 1.5, 500ms or 2m");
+    let invalid = || format!("`{text}` is not a duration such as 30, 1.5, 500ms or 2m");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit_seconds = match &text[digits.len()..] {
         "" | "s" => 1.0,
         "ms" => 1e-3,
         "m" => 60.0,
         "h" => 3600.0,
-        _ => return Err(bad()),
+        _ => return Err(invalid()),
     };
-    let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let number: f64 = digits.parse().map_err(|_| bad())?;
+    // Excludes signs, exponents, `inf` and `nan`, which f64::from_str accepts.
+    let is_decimal = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let number: f64 = digits.parse().map_err(|_| invalid())?;
     let seconds = number * unit_seconds;
-    if !is_plain || seconds <= 0.0 || seconds > MAX_SECONDS {
-        return Err(bad());
+    if !is_decimal || seconds <= 0.0 || seconds > MAX_SECONDS {
+        return Err(invalid());
     }
     Ok(Duration::from_secs_f64(seconds))
 }
@@ -44,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused_with_examples() {
+    fn invalid_durations_are_refused_with_examples() {
         for text in ["", "0", "-1", "s", "5x", "1e3", "inf", "nan", "1.2.3", "99999999h", "5 s"] {
             assert!(parse_duration(text).unwrap_err().contains("500ms"), "{text}");
         }

@@ -1,4 +1,4 @@
-//! The command line: arguments in, a session, outputs and a summary out.
+//! The command line of the `profiler` binary: parses arguments, runs a command, prints errors with advice.
 
 mod advice;
 mod arguments;
@@ -6,6 +6,8 @@ mod doctor;
 mod duration;
 mod held_log;
 mod live;
+#[cfg(feature = "manual")]
+mod manual;
 mod outputs;
 mod progress;
 mod report;
@@ -16,23 +18,26 @@ mod summary;
 
 use std::process::ExitCode;
 
-use clap::CommandFactory;
-
+#[cfg(feature = "manual")]
+pub use self::manual::write_manual;
 use self::{arguments::Arguments, held_log::HeldLog};
 use crate::{doctor::Situation, error::Error};
 
 /// The exit codes of the program.
 mod exit {
-    /// Something failed; standard error says what.
+    /// An operation failed; standard error has the reason.
     pub(super) const FAILED: u8 = 1;
     /// No sample was taken.
     pub(super) const NO_SAMPLE: u8 = 3;
 }
 
-/// Runs the program: parses its arguments, does what they say, prints what went wrong.
+/// Runs the program with the arguments of this process, and returns its exit code.
+///
+/// Results go to standard output or to files, messages and errors to standard error. Exits the process on wrong
+/// arguments, `--help` and `--version`.
 #[must_use]
-pub fn main() -> ExitCode {
-    let arguments = Arguments::of(std::env::args_os()).unwrap_or_else(|error| error.exit());
+pub fn run() -> ExitCode {
+    let arguments = Arguments::parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let log = HeldLog::default();
     init_log(&arguments, &log);
     match run::run(&arguments, &log) {
@@ -47,13 +52,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// The definition of the command line, for the man page and shell completions.
-#[must_use]
-pub fn command() -> clap::Command {
-    Arguments::command()
-}
-
-/// What to do about an error of the library on this machine.
+/// Advice on an error of the library, for the state of this machine.
 fn advice_for(error: &anyhow::Error) -> Option<String> {
     let error = error.downcast_ref::<Error>()?;
     advice::advice(error.kind(), &Situation::current())
@@ -68,9 +67,9 @@ fn init_log(arguments: &Arguments, log: &HeldLog) {
     };
     env_logger::Builder::new()
         .filter_level(level)
-        // A line for each relocation of the kernel side says nothing about a target.
+        // aya logs each relocation of the BPF object at debug level.
         .filter_module("aya_obj", level.min(log::LevelFilter::Info))
-        // What inferno returns is looked at; that there is nothing to draw, the summary says.
+        // inferno logs an error for an empty profile, which the summary already reports.
         .filter_module("inferno", log::LevelFilter::Off)
         .format_timestamp_millis()
         .target(env_logger::Target::Pipe(Box::new(log.clone())))

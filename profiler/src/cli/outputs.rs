@@ -1,22 +1,24 @@
-//! The files that a profile is written to: opened before sampling starts, written at the end.
+//! Output files and standard output of a profile: opened before sampling starts, written at its end.
 
 use std::{
     fs::{File, OpenOptions},
-    io::{self, Write},
+    io::{self, IsTerminal as _, Write},
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context, Result};
-
-use super::arguments::OutputArguments;
 use profiler_profile::Profile;
 use profiler_profile_formats::{Format, OutputOptions, WriteFormat as _};
 
-/// Where a profile goes.
+use super::arguments::OutputArguments;
+
+/// The outputs that a profile is written to.
 #[derive(Debug)]
 pub(super) struct Outputs {
     options: OutputOptions,
     outputs: Vec<Output>,
+    /// Whether the only output is the table on a terminal because the arguments select neither a file nor a format.
+    is_default_table: bool,
 }
 
 #[derive(Debug)]
@@ -31,14 +33,23 @@ enum Destination {
     File {
         path: PathBuf,
         file: File,
-        /// It was not there before.
+        /// Whether the file did not exist before.
         is_new: bool,
     },
 }
 
 impl Outputs {
-    /// Opens every file, and leaves what is in them until there is something to write. Without any it is standard
-    /// output, in the format `default` unless another is given.
+    /// Opens the outputs of a profile. Without `-o` and `--format` it is written to standard output: as a table of hot
+    /// functions on a terminal, as folded stacks into a pipe or file.
+    pub(super) fn for_profile(arguments: &OutputArguments) -> Result<Self> {
+        let is_terminal = io::stdout().is_terminal();
+        let outputs = Self::open(arguments, default_format(is_terminal))?;
+        let is_default = arguments.output.is_empty() && arguments.format.is_none();
+        Ok(Self { is_default_table: is_terminal && is_default, ..outputs })
+    }
+
+    /// Opens all output files without truncating them. Without `-o` the output is standard output, in the format
+    /// `default` unless `--format` selects another.
     pub(super) fn open(arguments: &OutputArguments, default: Format) -> Result<Self> {
         let mut outputs = Vec::new();
         for path in &arguments.output {
@@ -48,16 +59,18 @@ impl Outputs {
             let format = arguments.format.unwrap_or(default);
             outputs.push(Output { format, to: Destination::StandardOutput });
         }
-        Ok(Self { options: OutputOptions { width_columns: width_columns(), ..arguments.options() }, outputs })
+        let options = OutputOptions { width_columns: width_columns(), ..arguments.options() };
+        Ok(Self { options, outputs, is_default_table: false })
     }
 
-    /// Standard output alone.
+    /// Standard output as the only output.
     pub(super) fn standard(format: Format) -> Self {
         let options = OutputOptions { width_columns: width_columns(), ..OutputOptions::default() };
-        Self { options, outputs: vec![Output { format, to: Destination::StandardOutput }] }
+        let outputs = vec![Output { format, to: Destination::StandardOutput }];
+        Self { options, outputs, is_default_table: false }
     }
 
-    /// How to write.
+    /// The options of all outputs.
     pub(super) fn options(&self) -> OutputOptions {
         self.options
     }
@@ -67,12 +80,17 @@ impl Outputs {
         self.outputs.iter().map(|output| output.format)
     }
 
-    /// Writes the profile everywhere.
+    /// A line for users who got the table because they did not select an output.
+    pub(super) fn hint(&self) -> Option<&'static str> {
+        self.is_default_table.then_some("`-o flame.html` writes a flame graph, `-o -` folded stacks")
+    }
+
+    /// Writes the profile to all outputs.
     pub(super) fn write(self, profile: &Profile) -> Result<()> {
         self.write_each(|format, options, to| profile.write_with(format, options, to))
     }
 
-    /// Writes to every output. A reader of standard output that has gone away is no error.
+    /// Calls `write` for each output. A closed pipe at standard output is not an error.
     pub(super) fn write_each(
         self,
         write: impl Fn(Format, &OutputOptions, &mut dyn Write) -> io::Result<()>,
@@ -92,7 +110,7 @@ impl Outputs {
         Ok(())
     }
 
-    /// Takes back the files that were made for nothing.
+    /// Removes the files that `open` created.
     pub(super) fn discard(self) {
         for output in self.outputs {
             if let Destination::File { path, is_new: true, .. } = output.to
@@ -104,20 +122,25 @@ impl Outputs {
     }
 }
 
-/// The width of the terminal that standard output is, if it is one.
+/// The width of the terminal at standard output; `None` if standard output is not a terminal.
 fn width_columns() -> Option<u16> {
     terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0)
 }
 
-fn format_of(path: &Path, given: Option<Format>) -> Result<Format> {
-    match given {
+/// The format of standard output when the arguments select none.
+fn default_format(is_terminal: bool) -> Format {
+    if is_terminal { Format::Top } else { Format::Folded }
+}
+
+fn format_of(path: &Path, selected: Option<Format>) -> Result<Format> {
+    match selected {
         Some(format) => Ok(format),
         None if path == Path::new("-") => Ok(Format::Folded),
         None => Ok(Format::from_path(path)?),
     }
 }
 
-/// `-`, and `-.svg` for its format.
+/// Whether the path stands for standard output: `-`, or `-.svg` with a format.
 fn is_standard_output(path: &Path) -> bool {
     path.to_str().is_some_and(|name| name == "-" || name.starts_with("-.") && !name.contains('/'))
 }
@@ -127,7 +150,7 @@ fn open(path: &Path) -> Result<Destination> {
         return Ok(Destination::StandardOutput);
     }
     let is_new = !path.exists();
-    // What an older file holds is only replaced when there is something new.
+    // The content of an existing file is replaced when the profile is written.
     let file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -138,7 +161,7 @@ fn open(path: &Path) -> Result<Destination> {
 }
 
 fn write_file(file: &File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    // Devices and pipes have no length to set.
+    // Devices and pipes cannot be truncated.
     if file.metadata()?.is_file() {
         file.set_len(0)?;
     }
@@ -150,9 +173,9 @@ fn write_file(file: &File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>)
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use profiler_profile::{Header, ProfileBuilder};
 
     use super::*;
-    use profiler_profile::{Header, ProfileBuilder};
 
     #[derive(Parser)]
     struct Line {
@@ -166,13 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn standard_output_and_folded_stacks_are_what_is_not_said() {
+    fn without_arguments_the_output_is_standard_output_in_the_default_format() {
         let outputs = outputs(&[]).unwrap().outputs;
         assert!(matches!(outputs[..], [Output { format: Format::Folded, to: Destination::StandardOutput }]));
+        assert_eq!((default_format(true), default_format(false)), (Format::Top, Format::Folded));
     }
 
     #[test]
-    fn standard_output_can_have_a_format_too() {
+    fn a_dash_with_an_extension_selects_the_format_of_standard_output() {
         for (name, format) in [
             ("-", Format::Folded),
             ("-.top", Format::Top),
@@ -188,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_created_is_told_before_anything_else() {
+    fn a_file_that_cannot_be_created_is_an_error_with_its_path() {
         let error = format!("{:#}", outputs(&["-o", "/no/such/directory/x.svg"]).unwrap_err());
         assert!(error.contains("/no/such/directory/x.svg"), "{error}");
     }
@@ -203,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_file_is_replaced_when_there_is_something_to_write_and_not_before() {
+    fn an_existing_file_is_truncated_when_the_profile_is_written_and_not_before() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.folded");
         std::fs::write(&path, "old").unwrap();
@@ -214,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn files_made_for_nothing_are_removed_and_older_ones_are_not() {
+    fn discarded_outputs_remove_new_files_and_keep_existing_ones() {
         let directory = tempfile::tempdir().unwrap();
         let (new, old) = (directory.path().join("new.svg"), directory.path().join("old.svg"));
         std::fs::write(&old, "old").unwrap();

@@ -1,4 +1,4 @@
-//! How far sampling is, on a terminal, and what its end waits for.
+//! Progress lines on standard error: samples while sampling, downloads of debug files at the end.
 
 use std::{
     io::{IsTerminal, stderr},
@@ -8,17 +8,16 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-
-use crate::{Downloads, Ended, Session, error::Result};
 use profiler_profile::Profile;
 use profiler_profile_formats::printable;
 use profiler_symbolize::symbol_server::Download;
 
-/// How often the line is drawn anew.
-const REDRAW: Duration = Duration::from_millis(250);
+use crate::{Downloads, Ended, Session, error::Result};
 
-/// Waits for the end of the session, with a line on standard error that says how far it is, when somebody
-/// looks.
+/// Interval at which the progress line is redrawn.
+const REDRAW_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Waits for the end of sampling, with a progress line if standard error is a terminal.
 pub(super) fn wait(session: &mut Session, limit: Option<Duration>, quiet: bool) -> Ended {
     if quiet || !stderr().is_terminal() {
         return session.wait(limit);
@@ -26,9 +25,9 @@ pub(super) fn wait(session: &mut Session, limit: Option<Duration>, quiet: bool) 
     let bar = bar(limit);
     let ended = loop {
         let left = limit.map(|limit| limit.saturating_sub(session.elapsed()));
-        let step = left.map_or(REDRAW, |left| left.min(REDRAW));
+        let step = left.map_or(REDRAW_INTERVAL, |left| left.min(REDRAW_INTERVAL));
         match session.wait(Some(step)) {
-            Ended::Elapsed if left.is_none_or(|left| left > REDRAW) => {}
+            Ended::Elapsed if left.is_none_or(|left| left > REDRAW_INTERVAL) => {}
             ended => break ended,
         }
         bar.set_position(u64::try_from(session.elapsed().as_millis()).unwrap_or(u64::MAX));
@@ -38,13 +37,13 @@ pub(super) fn wait(session: &mut Session, limit: Option<Duration>, quiet: bool) 
     ended
 }
 
-/// Stops the session, with a line that says what is downloaded when its end waits for that.
+/// Stops the session, with a progress line while it waits for downloads of debug files.
 pub(super) fn stop(session: Session, quiet: bool) -> Result<Profile> {
     let downloads = session.downloads().filter(|_| !quiet);
     thread::scope(|scope| {
         let (done, is_done) = channel::<()>();
         if let Some(downloads) = downloads {
-            scope.spawn(move || show(&downloads, &is_done));
+            scope.spawn(move || show_downloads(&downloads, &is_done));
         }
         let profile = session.stop();
         drop(done);
@@ -52,18 +51,18 @@ pub(super) fn stop(session: Session, quiet: bool) -> Result<Profile> {
     })
 }
 
-/// On a terminal one line that changes, elsewhere a line for each file.
-fn show(downloads: &Downloads, is_done: &Receiver<()>) {
+/// Shows downloads until the sender is dropped: on a terminal in one line that changes, else in a line for each file.
+fn show_downloads(downloads: &Downloads, is_done: &Receiver<()>) {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    let mut shown = None;
-    while is_done.recv_timeout(REDRAW) == Err(RecvTimeoutError::Timeout) {
+    let mut last_file = None;
+    while is_done.recv_timeout(REDRAW_INTERVAL) == Err(RecvTimeoutError::Timeout) {
         let Some(download) = downloads.current() else { continue };
         if stderr().is_terminal() {
             bar.set_message(download_message(&download));
             bar.tick();
-        } else if shown.as_ref() != Some(&download.file_name) {
+        } else if last_file.as_ref() != Some(&download.file_name) {
             eprintln!("profiler: {}", download_message(&download));
-            shown = Some(download.file_name);
+            last_file = Some(download.file_name);
         }
     }
     bar.finish_and_clear();
@@ -73,8 +72,8 @@ fn download_message(download: &Download) -> String {
     const BYTES_PER_MB: f64 = 1e6;
     let megabytes = |bytes: u64| format!("{:.0}", bytes as f64 / BYTES_PER_MB);
     let received = megabytes(download.received_bytes);
-    let of_all = download.total_bytes.map(|bytes| format!(" of {}", megabytes(bytes))).unwrap_or_default();
-    format!("downloading symbols of {}, {received}{of_all} MB", printable(&download.file_name))
+    let total = download.total_bytes.map(|bytes| format!(" of {}", megabytes(bytes))).unwrap_or_default();
+    format!("downloading symbols of {}, {received}{total} MB", printable(&download.file_name))
 }
 
 fn bar(limit: Option<Duration>) -> ProgressBar {

@@ -1,4 +1,4 @@
-//! Looking at recorded profiles: all outputs of one, the table of one, the difference of two.
+//! Commands on recorded profiles: `report`, `top` and `diff`.
 
 use std::{
     fs::File,
@@ -7,16 +7,16 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use profiler_profile::{Profile, difference::Difference};
+use profiler_profile_formats::{Format, WriteFormat as _};
 
 use super::{
     arguments::{OutputArguments, ViewArguments},
     outputs::Outputs,
     run,
 };
-use profiler_profile::{Profile, difference::Difference};
-use profiler_profile_formats::{Format, WriteFormat as _};
 
-/// Writes a recorded profile.
+/// `profiler report`: writes a recorded profile to all outputs. Returns the exit code.
 pub(super) fn report(
     path: &Path,
     arguments: &ViewArguments,
@@ -24,17 +24,18 @@ pub(super) fn report(
     quiet: bool,
 ) -> Result<u8> {
     let profile = read(path, arguments)?;
-    run::write(&profile, Outputs::open(output, Format::Folded)?, quiet)
+    run::write(&profile, Outputs::for_profile(output)?, quiet)
 }
 
-/// Writes the table of a recorded profile to standard output.
+/// `profiler top`: writes the table of a recorded profile to standard output. Returns the exit code.
 pub(super) fn top(path: &Path, arguments: &ViewArguments) -> Result<u8> {
     let profile = read(path, arguments)?;
     Outputs::standard(Format::Top).write(&profile)?;
     Ok(run::code_of(&profile))
 }
 
-/// Writes what is between two recorded profiles. The table goes along with every other output, as talk.
+/// `profiler diff`: writes the difference of two recorded profiles to all outputs, and the table to standard error if no
+/// output has it. Returns the exit code.
 pub(super) fn diff(
     before: &Path,
     after: &Path,
@@ -45,8 +46,8 @@ pub(super) fn diff(
     let (before, after) = (read(before, arguments)?, read(after, arguments)?);
     let difference = Difference::between(&before, &after);
     let outputs = Outputs::open(output, Format::Top)?;
-    let unable = outputs.formats().find(|format| !Format::OF_DIFFERENCES.contains(format));
-    if let Some(format) = unable {
+    let unsupported = outputs.formats().find(|format| !Format::OF_DIFFERENCES.contains(format));
+    if let Some(format) = unsupported {
         outputs.discard();
         let known: Vec<_> = Format::OF_DIFFERENCES.iter().map(|format| format.name()).collect();
         let known = known.join(", ");
@@ -63,7 +64,7 @@ pub(super) fn diff(
     Ok(run::code_of(&before).max(run::code_of(&after)))
 }
 
-/// Reads a profile, names what can be named now, and shapes it.
+/// Reads a recorded profile, symbolizes unsymbolized frames if `--debug-dir` is given, and applies the filters.
 fn read(path: &Path, arguments: &ViewArguments) -> Result<Profile> {
     let failed = || format!("failed to read `{}`", path.display());
     let profile = if path == Path::new("-") {
@@ -72,7 +73,7 @@ fn read(path: &Path, arguments: &ViewArguments) -> Result<Profile> {
         Profile::read(File::open(path).with_context(failed)?)
     };
     let mut profile = profile.with_context(failed)?;
-    if let Some(symbols) = arguments.naming.symbols() {
+    if let Some(symbols) = arguments.symbols.symbols() {
         profile = symbols.symbolize_profile(&profile)?;
     }
     Ok(arguments.shape.apply(profile))

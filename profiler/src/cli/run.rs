@@ -1,11 +1,12 @@
-//! What the program does, from the start of the session to the exit code.
+//! Runs the selected command: samples, replays or hands over to `doctor`, `live`, `report`, `top` and `diff`.
 
 use std::{os::unix::process::ExitStatusExt, path::Path, process::ExitStatus};
 
 use anyhow::{Result, bail};
+use profiler_profile::Profile;
 
 use super::{
-    arguments::{Action, Arguments, OutputArguments, ViewArguments},
+    arguments::{Action, Arguments, NO_TARGET, OutputArguments, ViewArguments},
     doctor, exit,
     held_log::HeldLog,
     live,
@@ -13,10 +14,8 @@ use super::{
     progress, report, signals, summary,
 };
 use crate::Profiler;
-use profiler_profile::Profile;
-use profiler_profile_formats::Format;
 
-/// Does what the arguments say, and answers with the exit code.
+/// Runs the command that the arguments select, and returns the exit code.
 pub(super) fn run(arguments: &Arguments, log: &HeldLog) -> Result<u8> {
     match &arguments.action {
         Some(Action::Doctor { pid }) => doctor::run(*pid, &mut std::io::stdout().lock()),
@@ -37,10 +36,10 @@ pub(super) fn run(arguments: &Arguments, log: &HeldLog) -> Result<u8> {
 
 fn sample(arguments: &Arguments) -> Result<u8> {
     let Some(builder) = arguments.builder() else {
-        bail!("nothing to sample: give -p PID, -t TID, -a, --cgroup, --container or -- COMMAND (see --help)");
+        bail!(NO_TARGET);
     };
     let profiler = builder.build()?;
-    let outputs = Outputs::open(&arguments.output, Format::Folded)?;
+    let outputs = Outputs::for_profile(&arguments.output)?;
     let mut session = match profiler.start() {
         Ok(session) => session,
         Err(error) => {
@@ -54,7 +53,7 @@ fn sample(arguments: &Arguments) -> Result<u8> {
     let profile = arguments.view.shape.apply(progress::stop(session, arguments.common.quiet)?);
     let code = write(&profile, outputs, arguments.common.quiet)?;
     match command {
-        // What was started is not ended: its time is its own.
+        // The command is not ended with the session: `-d` limits sampling only.
         Some(mut command) => Ok(match exit_code(command.wait()?) {
             0 => code,
             failed => failed,
@@ -64,32 +63,35 @@ fn sample(arguments: &Arguments) -> Result<u8> {
 }
 
 fn replay(directory: &Path, output: &OutputArguments, view: &ViewArguments, quiet: bool) -> Result<u8> {
-    let profiler = view.naming.apply(Profiler::builder()).replay(directory).build()?;
-    let outputs = Outputs::open(output, Format::Folded)?;
+    let profiler = view.symbols.apply(Profiler::builder()).replay(directory).build()?;
+    let outputs = Outputs::for_profile(output)?;
     let mut session = profiler.start()?;
     session.wait(None);
     let profile = view.shape.apply(progress::stop(session, quiet)?);
     write(&profile, outputs, quiet)
 }
 
-/// Writes a profile to all outputs, says what it holds, and answers with the exit code.
+/// Writes a profile to all outputs and its summary to standard error, and returns the exit code.
 pub(super) fn write(profile: &Profile, outputs: Outputs, quiet: bool) -> Result<u8> {
+    let hint = outputs.hint();
     outputs.write(profile)?;
     if !quiet {
         eprint!("{}", summary::text(profile));
+        if let Some(hint) = hint {
+            eprintln!("profiler: {hint}");
+        }
     }
     Ok(code_of(profile))
 }
 
-/// The exit code of a profile that was written.
+/// The exit code after a profile was written.
 pub(super) fn code_of(profile: &Profile) -> u8 {
     if profile.sample_count() == 0 { exit::NO_SAMPLE } else { 0 }
 }
 
-/// The exit code that stands for how a command ended, as a shell has it: 128 + the signal.
+/// The exit code of a command as shells compute it: 128 + the signal number if a signal ended it.
 fn exit_code(status: ExitStatus) -> u8 {
-    const SIGNALLED: i32 = 128;
-    let code = status.code().or_else(|| status.signal().map(|signal| SIGNALLED + signal));
+    let code = status.code().or_else(|| status.signal().map(|signal| signals::SIGNAL_EXIT_BASE + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(exit::FAILED)
 }
 
@@ -98,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exit_codes_are_those_of_a_shell() {
+    fn exit_codes_of_commands_are_those_that_shells_compute() {
         assert_eq!(exit_code(ExitStatus::from_raw(7 << 8)), 7);
         assert_eq!(exit_code(ExitStatus::from_raw(9)), 137);
         assert_eq!(exit_code(ExitStatus::from_raw(0)), 0);

@@ -1,65 +1,65 @@
-//! The arguments that filter and shape a profile, the same when it is made and when it is looked at later.
+//! Arguments that filter and shape a profile, shared by sampling and the commands on recorded profiles.
 
 use std::time::Duration;
 
 use clap::Args;
-
-use super::duration::parse_duration;
 use profiler_profile::{
     Profile,
     shape::{Choice, Pattern, Shape, Share},
 };
 
-/// What to show of a profile.
+use super::duration::parse_duration;
+
+/// Arguments of [`Shape`].
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Filter and shape")]
 pub(super) struct ShapeArguments {
-    /// Show samples of this thread alone: its id, or a regular expression that its name matches
+    /// Show only samples of this thread: an id, or a regular expression for the name
     #[arg(long, value_name = "TID|REGEX")]
     thread: Option<Choice>,
-    /// Show samples of this process alone: its id, or a regular expression that its name matches
+    /// Show only samples of this process: an id, or a regular expression for the name
     #[arg(long, value_name = "PID|REGEX")]
     process: Option<Choice>,
-    /// Show samples of this container alone, by the beginning of its id
+    /// Show only samples of this container, by a prefix of its id
     #[arg(long, value_name = "ID")]
     in_container: Option<String>,
-    /// Show samples from this time on: 2s, 500ms, since sampling began
+    /// Show only samples from this time on: 2s, 500ms after the start of sampling
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     from: Option<Duration>,
-    /// Show samples before this time
+    /// Show only samples before this time
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     to: Option<Duration>,
-    /// Show samples with a matching frame alone; frames match by name, source file and module, anywhere in them
+    /// Show only samples with a matching frame; patterns match anywhere in function name, source file and module
     #[arg(long, value_name = "REGEX")]
     focus: Option<Pattern>,
-    /// Leave out samples with a matching frame
+    /// Remove samples with a matching frame
     #[arg(long, value_name = "REGEX")]
     ignore: Option<Pattern>,
-    /// Leave out matching frames
+    /// Remove matching frames
     #[arg(long, value_name = "REGEX")]
     hide: Option<Pattern>,
-    /// Leave out what calls the outermost matching frame, and samples without one
+    /// Remove the callers of the outermost matching frame, and samples without a matching frame
     #[arg(long, value_name = "REGEX")]
     show_from: Option<Pattern>,
-    /// Make one frame of a function that calls itself directly
+    /// Merge the frames of a function that calls itself directly
     #[arg(long)]
     collapse_recursion: bool,
-    /// Make one frame of all addresses and lines of a function
+    /// Merge the frames of a function with different addresses and lines
     #[arg(long)]
     merge_addresses: bool,
-    /// Cut off call paths below this share of the samples (0.5%); they count for their callers
+    /// Remove call paths below this share of the samples (0.5%); their samples count for the callers
     #[arg(long, value_name = "SHARE", default_value = "0%", hide_default_value = true)]
     min_share: Share,
 }
 
 impl ShapeArguments {
-    /// The profile as it is to be shown.
+    /// Applies the filters to a profile.
     pub(super) fn apply(&self, profile: Profile) -> Profile {
         let shape = self.shape();
         if shape.is_empty() { profile } else { profile.shaped(&shape) }
     }
 
-    /// Whether times choose samples.
+    /// Whether `--from` or `--to` is given.
     pub(super) fn has_times(&self) -> bool {
         self.from.is_some() || self.to.is_some()
     }
@@ -82,7 +82,7 @@ impl ShapeArguments {
     }
 }
 
-/// As a duration, or the very beginning.
+/// Parses a duration or zero.
 fn parse_time(text: &str) -> Result<Duration, String> {
     if text.trim_end_matches(['h', 'm', 's']) == "0" { Ok(Duration::ZERO) } else { parse_duration(text) }
 }
@@ -90,9 +90,9 @@ fn parse_time(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use profiler_profile::{Header, ProfileBuilder};
 
     use super::*;
-    use profiler_profile::{Header, ProfileBuilder};
 
     #[derive(Parser)]
     struct Line {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_reaches_the_library_by_its_name() {
+    fn every_flag_sets_the_setting_of_its_name() {
         let flags = "--thread ^GC --process 7 --in-container 3f2a --from 1.5s --to 3s --focus a --ignore b --hide c --show-from d \
                      --collapse-recursion --merge-addresses --min-share 0.5%";
         let profile = ProfileBuilder::default().finish(Header::default());
@@ -114,20 +114,20 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_those_of_the_library() {
+    fn the_defaults_equal_those_of_the_library() {
         assert_eq!(format!("{:?}", parse("").unwrap().shape()), format!("{:?}", Shape::default()));
         assert!(parse("").unwrap().shape().is_empty());
     }
 
     #[test]
-    fn time_begins_at_zero() {
+    fn times_can_be_zero() {
         for zero in ["0", "0s", "0ms", "0m"] {
             assert_eq!(parse(&format!("--from {zero}")).unwrap().from, Some(Duration::ZERO));
         }
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_values_are_refused() {
         for line in ["--focus (", "--min-share 200%", "--from soon", "--thread ["] {
             assert!(parse(line).is_err(), "{line}");
         }

@@ -1,8 +1,8 @@
-//! What is said at the end, on standard error: the ledger in words.
+//! Formats the summary of a profile for standard error: samples, losses, stacks, frames and the profiler's own cost.
 
 use std::fmt::Write;
 
-use profiler_profile::{FoundBy, Ledger, Profile};
+use profiler_profile::{FoundBy, Ledger, Profile, Remedy};
 use profiler_profile_formats::printable;
 
 /// An error and its causes in one line.
@@ -10,7 +10,7 @@ pub(super) fn one_line(error: &anyhow::Error) -> String {
     printable(&format!("{error:#}")).into_owned()
 }
 
-/// The summary of a profile, a few lines.
+/// The summary of a profile: a few lines that begin with `profiler: `.
 pub(super) fn text(profile: &Profile) -> String {
     const NS_PER_S: f64 = 1e9;
     let (header, ledger) = (profile.header(), profile.ledger());
@@ -24,31 +24,34 @@ pub(super) fn text(profile: &Profile) -> String {
     if !header.edits.is_empty() {
         lines.push(format!("shown: {} samples: {}", profile.sample_count(), header.edits.join(", ")));
     }
-    if let Some(why) = ledger.why_empty() {
-        lines.push(format!("no sample was taken: {why}"));
+    if let Some(cause) = ledger.why_empty() {
+        lines.push(format!("no sample was taken: {cause} (with -p, children need --children)"));
     } else {
         lines.push(stacks(ledger));
         lines.push(frames(ledger));
-        lines.extend(gaps(ledger));
+        lines.extend(most_unsymbolized(ledger));
     }
     if ledger.lost_process_events > 0 {
         lines.push(format!(
-            "{} mapping and fork events were lost: some short-lived processes may have no names",
+            "{} sideband events (mmap, fork, exec) were lost: frames of short-lived processes can be unsymbolized",
             ledger.lost_process_events
         ));
     }
     if ledger.lost_children > 0 {
-        lines.push(format!("{} child processes could not be followed", ledger.lost_children));
+        lines.push(format!(
+            "{} child processes were not sampled: too many target processes",
+            ledger.lost_children
+        ));
     }
     if ledger.malformed_jit_entries > 0 {
         lines.push(format!(
-            "{} lines and events of the target's runtime were no entries",
+            "{} malformed perf map lines, jitdump records and EventPipe events were skipped",
             ledger.malformed_jit_entries
         ));
     }
     if ledger.dropped_runtime_events > 0 {
         lines.push(format!(
-            "{} events of the target's runtime were dropped: some of its code may have no name",
+            "{} EventPipe events were dropped by the runtime: some JIT frames can be unsymbolized",
             ledger.dropped_runtime_events
         ));
     }
@@ -79,44 +82,59 @@ fn losses(ledger: &Ledger) -> String {
 fn stacks(ledger: &Ledger) -> String {
     let parts =
         ledger.stacks.iter().map(|(end, count)| format!("{} {end}", percent(*count, ledger.reported)));
-    format!("stacks: {}{}", parts.collect::<Vec<_>>().join(", "), callers(ledger))
+    format!("stacks: {}{}", parts.collect::<Vec<_>>().join(", "), unwind_methods(ledger))
 }
 
-/// How user code's callers were found, where there are some.
-fn callers(ledger: &Ledger) -> String {
+/// The shares of the methods by which user frames were unwound; empty if no frame was.
+fn unwind_methods(ledger: &Ledger) -> String {
     let count = |found_by| ledger.found_by.get(&found_by).copied().unwrap_or_default();
-    let (tables, pointers, code) = (count(FoundBy::Cfi), count(FoundBy::FramePointer), count(FoundBy::Code));
-    let total = tables.saturating_add(pointers).saturating_add(code);
+    let (cfi, frame_pointer, epilogue_scan) =
+        (count(FoundBy::Cfi), count(FoundBy::FramePointer), count(FoundBy::Code));
+    let total = cfi.saturating_add(frame_pointer).saturating_add(epilogue_scan);
     if total == 0 {
         return String::new();
     }
-    let by_code = if code == 0 { String::new() } else { format!(", {} by their code", percent(code, total)) };
-    format!(
-        "; callers: {} by unwind tables, {} by frame pointer{by_code}",
-        percent(tables, total),
-        percent(pointers, total)
-    )
+    let mut text = format!(
+        "; frames unwound: {} by CFI, {} by frame pointer",
+        percent(cfi, total),
+        percent(frame_pointer, total)
+    );
+    if epilogue_scan > 0 {
+        // Writing to a String cannot fail.
+        let _ = write!(text, ", {} by epilogue scan", percent(epilogue_scan, total));
+    }
+    text
 }
 
 fn frames(ledger: &Ledger) -> String {
     let total = ledger.named_total().saturating_add(ledger.unnamed_total());
     let sources = ledger.named.iter().map(|(source, count)| format!("{} {source}", percent(*count, total)));
     format!(
-        "frames: {} named ({})",
+        "frames: {} symbolized ({})",
         percent(ledger.named_total(), total),
         sources.collect::<Vec<_>>().join(", ")
     )
 }
 
-/// The largest gap and what would close it.
-fn gaps(ledger: &Ledger) -> Option<String> {
+/// The module and reason with the most unsymbolized frames, and the remedy.
+fn most_unsymbolized(ledger: &Ledger) -> Option<String> {
     let (worst, count) = ledger.worst_unnamed()?;
-    let place = match worst.module.as_str() {
+    let module = match worst.module.as_str() {
         "" => String::new(),
         module => format!(" in {module}"),
     };
-    let remedy = worst.remedy().map(|remedy| format!(": {remedy}")).unwrap_or_default();
-    Some(format!("largest gap: {count} frames{place}, {}{remedy}", worst.reason))
+    let remedy = worst.remedy().map(|remedy| format!(": {}", instruction(&remedy))).unwrap_or_default();
+    Some(format!("most unsymbolized frames: {count}{module}, {}{remedy}", worst.reason))
+}
+
+/// The text of a remedy with the options of the command line.
+fn instruction(remedy: &Remedy) -> String {
+    let Remedy::ProvideDebugFile { debug_file, symbol_server } = remedy else { return remedy.to_string() };
+    let beside = format!("put its debug file {debug_file} beside it");
+    match symbol_server {
+        Some(server) => format!("{beside}, or use --debug-dir DIR or --symbol-server {server}"),
+        None => format!("{beside}, or use --debug-dir DIR"),
+    }
 }
 
 fn cost(ledger: &Ledger) -> String {
@@ -145,8 +163,9 @@ fn percent(count: u64, of: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use profiler_profile::{Header, Loss, ProfileBuilder, Reason, UnsymbolizedFrames};
+
+    use super::*;
 
     fn summary(edit: impl FnOnce(&mut Ledger)) -> String {
         let mut builder = ProfileBuilder::default();
@@ -155,24 +174,24 @@ mod tests {
     }
 
     #[test]
-    fn no_escape_of_a_name_reaches_the_terminal() {
+    fn no_control_character_of_a_name_reaches_the_terminal() {
         assert!(!summary(|_| {}).contains('\u{1b}'));
     }
 
     #[test]
-    fn a_session_without_samples_says_why_that_may_be() {
+    fn a_profile_without_samples_has_a_likely_cause() {
         assert!(summary(|_| {}).contains("--children"));
     }
 
     #[test]
-    fn what_is_shown_of_it_is_said() {
+    fn filters_are_listed() {
         let header = Header { edits: vec!["--focus a".to_owned()], ..Header::default() };
         let text = text(&ProfileBuilder::default().finish(header));
         assert!(text.contains("profiler: shown: 0 samples: --focus a\n"), "{text}");
     }
 
     #[test]
-    fn numbers_of_any_size_are_said() {
+    fn the_largest_numbers_do_not_overflow() {
         let text = summary(|ledger| {
             ledger.lost.extend([(Loss::RingBufferFull, u64::MAX), (Loss::NoThreadId, 1)]);
             ledger.found_by.extend([(FoundBy::Cfi, u64::MAX), (FoundBy::Code, u64::MAX)]);
@@ -182,7 +201,17 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_named() {
+    fn unwind_methods_have_their_shares() {
+        let mut ledger = Ledger::default();
+        assert_eq!(unwind_methods(&ledger), "");
+        ledger.found_by.extend([(FoundBy::Cfi, 3), (FoundBy::FramePointer, 1)]);
+        assert_eq!(unwind_methods(&ledger), "; frames unwound: 75.0 % by CFI, 25.0 % by frame pointer");
+        ledger.found_by.insert(FoundBy::Code, 4);
+        assert!(unwind_methods(&ledger).ends_with(", 50.0 % by epilogue scan"));
+    }
+
+    #[test]
+    fn lost_samples_have_their_cause() {
         let text = summary(|ledger| {
             ledger.lost.insert(Loss::RingBufferFull, 3);
         });
@@ -190,17 +219,18 @@ mod tests {
     }
 
     #[test]
-    fn a_ledger_that_does_not_add_up_says_so() {
+    fn a_ledger_that_does_not_add_up_is_reported() {
         assert!(summary(|ledger| ledger.target_ticks = 5).contains("5 of 5 ticks are not accounted for"));
     }
 
     #[test]
-    fn the_largest_gap_has_its_remedy() {
-        let gap = UnsymbolizedFrames { module: "/rt/libcoreclr.so".to_owned(), reason: Reason::NoSymbols };
+    fn the_most_unsymbolized_module_has_its_remedy() {
+        let frames = UnsymbolizedFrames { module: "/rt/libcoreclr.so".to_owned(), reason: Reason::NoSymbols };
         let mut ledger = Ledger { reported: 1, ..Ledger::default() };
-        ledger.unnamed.insert(gap, 412);
-        let text = gaps(&ledger).unwrap();
-        assert!(text.starts_with("largest gap: 412 frames in /rt/libcoreclr.so, no symbols"), "{text}");
-        assert!(text.contains("libcoreclr.so.dbg"), "{text}");
+        ledger.unnamed.insert(frames, 412);
+        let text = most_unsymbolized(&ledger).unwrap();
+        assert!(text.starts_with("most unsymbolized frames: 412 in /rt/libcoreclr.so, no symbols"), "{text}");
+        assert!(text.contains("libcoreclr.so.dbg") && text.contains("--debug-dir"), "{text}");
+        assert!(text.ends_with("--symbol-server microsoft"), "{text}");
     }
 }

@@ -54,7 +54,8 @@ pub(crate) struct Settings {
     pub(crate) kernel_stacks: bool,
     pub(crate) user_stacks: bool,
     pub(crate) unwind: Unwind,
-    pub(crate) children: bool,
+    /// `None` is the default of the target.
+    pub(crate) children: Option<bool>,
     pub(crate) silent_command: bool,
     pub(crate) inlines: bool,
     pub(crate) lines: bool,
@@ -70,6 +71,17 @@ pub(crate) struct Settings {
     pub(crate) replay: Option<PathBuf>,
 }
 
+impl Settings {
+    /// Whether processes that a target process forks are targets.
+    fn follows_children(&self) -> bool {
+        self.children.unwrap_or(self.is_command())
+    }
+
+    fn is_command(&self) -> bool {
+        matches!(self.target, Target::Command(_))
+    }
+}
+
 /// Starts a session that samples, or that replays a capture.
 pub(crate) fn start(settings: &Settings) -> Result<Session> {
     #[cfg(feature = "capture")]
@@ -83,9 +95,10 @@ fn sample(settings: &Settings) -> Result<Session> {
     #[cfg(feature = "capture")]
     let recorder = settings.capture.as_deref().map(Recorder::create).transpose()?;
     let proc = Arc::new(open_proc(settings));
-    let found = target::find(&settings.target, &proc, settings.children, settings.silent_command)?;
-    let FoundTarget { filter, process_filter, watch, children, initial_pids, description, command } = found;
-    let plan = Plan {
+    let found = target::find(&settings.target, &proc, settings.follows_children(), settings.silent_command)?;
+    let FoundTarget { filter, mut process_filter, watch, children, initial_pids, description, command } =
+        found;
+    let mut plan = Plan {
         filter,
         frequency_hz: settings.frequency_hz,
         cpus: settings.cpus.clone(),
@@ -94,9 +107,12 @@ fn sample(settings: &Settings) -> Result<Session> {
         unwind: settings.unwind,
         children,
     };
-    let follows_forks = plan.follows_forks();
     let shared = Arc::new(Shared::new()?);
-    let mut source = EbpfSource::load(plan, Arc::clone(&shared.reader_waker))?;
+    let mut source = load(&mut plan, settings.is_command(), &shared)?;
+    if let ProcessFilter::Only { children, .. } = &mut process_filter {
+        *children = plan.children;
+    }
+    let follows_forks = plan.follows_forks();
     let polling_interval = PollingInterval::new(&process_filter);
     let directories = debug_file_directories(settings)?;
     let servers = directories.servers.clone();
@@ -142,6 +158,21 @@ fn sample(settings: &Settings) -> Result<Session> {
     };
     let reader = Reader::new(Box::new(source), polling_interval, unwinding, Arc::clone(&shared));
     Session::run_threads(shared, reader, pipeline, header, watch, command, servers)
+}
+
+/// Loads the BPF programs. Where the kernel cannot follow the children of a command, the plan is changed to the command
+/// alone.
+fn load(plan: &mut Plan, is_command: bool, shared: &Shared) -> Result<EbpfSource> {
+    let load = |plan: &Plan| EbpfSource::load(plan.clone(), Arc::clone(&shared.reader_waker));
+    match load(plan) {
+        Err(error) if is_command && plan.children && error.kind() == ErrorKind::Unsupported => {
+            plan.children = false;
+            let source = load(plan)?;
+            log::warn!("only the command is sampled, not its descendants: {error}");
+            Ok(source)
+        }
+        result => result,
+    }
 }
 
 fn open_proc(settings: &Settings) -> ProcFs {

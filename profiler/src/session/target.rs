@@ -42,7 +42,8 @@ pub enum Target {
     Cgroup(PathBuf),
     /// The processes of a container, by a prefix of its id in the cgroup path.
     Container(String),
-    /// A command to start, with its arguments.
+    /// A command to start, with its arguments. Its descendants are sampled too, unless
+    /// [`Builder::children`](crate::Builder::children) turns that off.
     Command(Vec<OsString>),
 }
 

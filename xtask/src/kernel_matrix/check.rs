@@ -232,7 +232,7 @@ mod tests {
             step("command", 7, "ready 1\ns;main;run;burn 5", ""),
             profile("children", "exe;main;child;burn_in_child 1"),
             profile("storm", "exe;main;child;burn_in_child 1"),
-            step("user", 1, "", "profiler: this user may not: run it with `sudo`"),
+            step("user", 1, "", "profiler: this user lacks the capabilities: run it with `sudo`"),
             step("user-doctor", 1, "cannot work: run it with `sudo`", ""),
             step("paranoid-3", 1, "", paranoid),
             profile("paranoid-2", ""),

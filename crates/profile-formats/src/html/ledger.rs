@@ -92,7 +92,7 @@ fn unnamed(ledger: &Ledger) -> Vec<Row> {
         .map(|(gap, count)| {
             let place = if gap.module.is_empty() { "" } else { " in " };
             let what = format!("{}{place}{}", gap.reason, label::printable(&gap.module));
-            let remedy = gap.remedy().map(|remedy| label::printable(&remedy).into_owned());
+            let remedy = gap.remedy().map(|remedy| label::printable(&remedy.to_string()).into_owned());
             Row { remedy, ..Row::of(what, *count, frames) }
         })
         .collect();
@@ -200,8 +200,8 @@ mod tests {
         let gap = UnsymbolizedFrames { module, reason: Reason::NoSymbols };
         let ledger = Ledger { unnamed: [(gap.clone(), 1)].into(), ..Ledger::default() };
         let found = rows(&ledger, "Frames without a name").remove(0).remedy.unwrap();
-        assert_eq!(found, gap.remedy().unwrap().replace('\u{202e}', " "));
-        assert!(found.starts_with("put lib clr.so.dbg (its debug file) beside it"), "{found}");
+        assert_eq!(found, gap.remedy().unwrap().to_string().replace('\u{202e}', " "));
+        assert!(found.starts_with("put its debug file lib clr.so.dbg beside it"), "{found}");
     }
 
     #[test]

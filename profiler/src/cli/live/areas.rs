@@ -1,12 +1,12 @@
-//! Which part of the terminal is for what.
+//! Layout of the live view: divides the terminal into status, graph, list, details and bottom line.
 
 use ratatui::layout::Rect;
 
-/// The smallest terminal that is of use.
-pub(super) const LEAST_COLUMNS: u16 = 40;
-pub(super) const LEAST_ROWS: u16 = 10;
+/// Width and height of the smallest supported terminal.
+pub(super) const MIN_COLUMNS: u16 = 40;
+pub(super) const MIN_ROWS: u16 = 10;
 
-/// What is seen of the graph and the list.
+/// Whether the graph, the list or both are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Layout {
     #[default]
@@ -15,26 +15,26 @@ pub(super) enum Layout {
     List,
 }
 
-/// The parts, from above.
+/// The areas, from top to bottom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Areas {
-    /// What is measured, and how.
+    /// The target and the state of sampling.
     pub(super) status: Rect,
     pub(super) graph: Rect,
-    /// With a line of headings.
+    /// The hot functions, with a line of headings.
     pub(super) list: Rect,
-    /// What is selected.
+    /// The selected function.
     pub(super) details: Rect,
-    /// What is typed, what is said, or the keys.
+    /// The prompt, a message or the keys.
     pub(super) bottom: Rect,
 }
 
 impl Areas {
-    /// The parts of a terminal, unless it is too small.
-    pub(super) fn of(terminal: Rect, layout: Layout) -> Option<Self> {
+    /// Divides a terminal; `None` if it is too small.
+    pub(super) fn new(terminal: Rect, layout: Layout) -> Option<Self> {
         const STATUS_ROWS: u16 = 2;
         const OTHER_ROWS: u16 = STATUS_ROWS + 2;
-        if terminal.width < LEAST_COLUMNS || terminal.height < LEAST_ROWS {
+        if terminal.width < MIN_COLUMNS || terminal.height < MIN_ROWS {
             return None;
         }
         let middle = terminal.height - OTHER_ROWS;
@@ -64,11 +64,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parts_fill_the_terminal() {
+    fn the_areas_fill_the_terminal() {
         for layout in [Layout::Both, Layout::Graph, Layout::List] {
-            for rows in LEAST_ROWS..100 {
-                let terminal = Rect::new(0, 0, LEAST_COLUMNS, rows);
-                let Areas { status, graph, list, details, bottom } = Areas::of(terminal, layout).unwrap();
+            for rows in MIN_ROWS..100 {
+                let terminal = Rect::new(0, 0, MIN_COLUMNS, rows);
+                let Areas { status, graph, list, details, bottom } = Areas::new(terminal, layout).unwrap();
                 let parts = [status, graph, list, details, bottom];
                 assert!(parts.windows(2).all(|pair| pair[0].bottom() == pair[1].y));
                 assert_eq!((status.y, bottom.bottom()), (0, rows));
@@ -79,9 +79,9 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_can_be_too_small() {
-        for (columns, rows) in [(LEAST_COLUMNS - 1, 50), (80, LEAST_ROWS - 1), (0, 0)] {
-            assert_eq!(Areas::of(Rect::new(0, 0, columns, rows), Layout::Both), None);
+    fn a_terminal_below_the_minimum_has_no_areas() {
+        for (columns, rows) in [(MIN_COLUMNS - 1, 50), (80, MIN_ROWS - 1), (0, 0)] {
+            assert_eq!(Areas::new(Rect::new(0, 0, columns, rows), Layout::Both), None);
         }
     }
 }

@@ -1,21 +1,20 @@
-//! The functions of a profile: frames of the same code, whatever their addresses are.
+//! Functions of a profile: groups frames of the same code, regardless of their addresses.
 
 use indexmap::IndexSet;
-
 use profiler_profile::{CodeKind, Frame, Profile};
 use profiler_profile_formats::{frame_label, printable};
 
-/// What a box is coloured by.
+/// The kind of a box, which selects its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
-    /// No code: all samples, a process, a thread.
+    /// A group of stacks: all samples, a process, a thread.
     Group,
     Code(CodeKind),
 }
 
 impl Kind {
-    /// Those of code, in the order of the page's legend.
-    pub(super) const OF_CODE: [Self; 6] = [
+    /// The kinds of code, in the order of the legend of the HTML page.
+    pub(super) const CODE_KINDS: [Self; 6] = [
         Self::Code(CodeKind::Jit),
         Self::Code(CodeKind::Precompiled),
         Self::Code(CodeKind::Native),
@@ -24,7 +23,7 @@ impl Kind {
         Self::Code(CodeKind::Unsymbolized),
     ];
 
-    /// In the page's words.
+    /// The name in the legend of the HTML page.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Group => "",
@@ -38,12 +37,12 @@ impl Kind {
     }
 }
 
-/// A function, or what stands above the outermost one. The same in every profile that has it.
+/// A function or a group. Equal in all profiles that contain it.
 #[derive(Clone, Debug)]
 pub(super) struct Function {
-    /// What it is called: fit for a terminal.
+    /// The name, without control characters.
     pub(super) label: String,
-    /// The file it is from, empty where there is none.
+    /// The file name of the module; empty if there is none.
     pub(super) module: String,
     pub(super) kind: Kind,
 }
@@ -53,7 +52,7 @@ impl Function {
         Self { label, module: String::new(), kind: Kind::Group }
     }
 
-    fn of(profile: &Profile, frame: &Frame) -> Self {
+    fn from_frame(profile: &Profile, frame: &Frame) -> Self {
         let path = frame.module.map_or("", |module| profile.string(profile.module(module).path));
         let file = path.rsplit('/').next().unwrap_or(path);
         Self {
@@ -63,7 +62,7 @@ impl Function {
         }
     }
 
-    /// What makes two of them the same: a method is, whether its code was compiled before or at run time.
+    /// The parts that equality compares: precompiled and JIT code of a method are the same function.
     pub(super) fn identity(&self) -> (&str, &str, Option<Kind>) {
         match self.kind {
             Kind::Code(CodeKind::Jit | CodeKind::Precompiled) => (&self.label, "", None),
@@ -90,25 +89,26 @@ impl std::hash::Hash for Function {
 #[derive(Debug, Default)]
 pub(super) struct Functions {
     all: IndexSet<Function>,
-    of_frames: Vec<usize>,
+    /// The number of the function of each frame.
+    by_frame: Vec<usize>,
 }
 
 impl Functions {
-    pub(super) fn of(profile: &Profile) -> Self {
+    pub(super) fn from_profile(profile: &Profile) -> Self {
         let mut all = IndexSet::new();
-        let of_frames =
-            profile.frames().map(|frame| all.insert_full(Function::of(profile, frame)).0).collect();
-        Self { all, of_frames }
+        let by_frame =
+            profile.frames().map(|frame| all.insert_full(Function::from_frame(profile, frame)).0).collect();
+        Self { all, by_frame }
     }
 
-    /// The number of what is no function of the profile.
+    /// Adds a function that is not in the profile, and returns its number.
     pub(super) fn add(&mut self, function: Function) -> usize {
         self.all.insert_full(function).0
     }
 
-    /// The number of the function that the frame at `index` of the profile is in.
+    /// The number of the function of the frame at `index` of the profile.
     pub(super) fn number(&self, index: usize) -> usize {
-        self.of_frames[index]
+        self.by_frame[index]
     }
 
     pub(super) fn all(&self) -> &IndexSet<Function> {
@@ -118,41 +118,43 @@ impl Functions {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use profiler_addresses::ElfAddress;
     use profiler_profile::{FrameKind, Header, ProfileBuilder, Reason, SymbolSource, Symbolization};
 
+    use super::*;
+
     fn functions(frames: &[(&str, FrameKind, &str, Symbolization)]) -> Vec<Function> {
         let mut builder = ProfileBuilder::default();
-        for (address, (name, kind, module, naming)) in (0..).zip(frames) {
+        for (address, (name, kind, module, symbolization)) in (0..).zip(frames) {
             let (name, module) = (builder.string(name), Some(builder.module(module, &[])));
-            let (address, naming) = (ElfAddress(address), *naming);
-            builder.frame(Frame { name, kind: *kind, module, address, location: None, naming });
+            let (address, symbolization) = (ElfAddress(address), *symbolization);
+            builder.frame(Frame { name, kind: *kind, module, address, location: None, naming: symbolization });
         }
-        let functions = Functions::of(&builder.finish(Header::default()));
+        let functions = Functions::from_profile(&builder.finish(Header::default()));
         functions.all().iter().cloned().collect()
     }
 
-    const NAMED: Symbolization = Symbolization::Symbol(SymbolSource::SymbolTable);
+    const SYMBOLIZED: Symbolization = Symbolization::Symbol(SymbolSource::SymbolTable);
 
     #[test]
-    fn a_method_is_one_function_however_its_code_was_compiled() {
-        let both = [FrameKind::Precompiled, FrameKind::Jit].map(|kind| ("A!B.C()", kind, "/A.dll", NAMED));
+    fn jit_and_precompiled_code_of_a_method_is_one_function() {
+        let both =
+            [FrameKind::Precompiled, FrameKind::Jit].map(|kind| ("A!B.C()", kind, "/A.dll", SYMBOLIZED));
         assert_eq!(functions(&both).len(), 1);
     }
 
     #[test]
-    fn native_functions_of_one_name_in_two_files_are_two_and_addresses_do_not_matter() {
-        let frame = |module| ("main", FrameKind::Native, module, NAMED);
+    fn native_functions_are_distinguished_by_module_and_not_by_address() {
+        let frame = |module| ("main", FrameKind::Native, module, SYMBOLIZED);
         let found = functions(&[frame("/bin/a"), frame("/bin/b"), frame("/bin/a")]);
         assert_eq!(found.iter().map(|function| function.module.as_str()).collect::<Vec<_>>(), ["a", "b"]);
     }
 
     #[test]
-    fn no_name_harms_a_terminal() {
+    fn names_have_no_control_characters() {
         let hostile = "x\u{1b}]0;y\u{7}\u{202e}\u{200f}\u{9b}\n";
-        for naming in [NAMED, Symbolization::Address(Reason::NoSymbols)] {
-            let found = functions(&[(hostile, FrameKind::Native, hostile, naming)]);
+        for symbolization in [SYMBOLIZED, Symbolization::Address(Reason::NoSymbols)] {
+            let found = functions(&[(hostile, FrameKind::Native, hostile, symbolization)]);
             let text = format!("{}{}", found[0].label, found[0].module);
             assert!(text.chars().all(|c| !c.is_control() && c != '\u{202e}' && c != '\u{200f}'), "{text:?}");
         }

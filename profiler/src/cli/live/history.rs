@@ -1,30 +1,30 @@
-//! What was sampled so far, in bounded memory: the latest time sample by sample, all before it as counts.
+//! The samples of a live session in bounded memory: single samples for the window, counts per stack before it.
 
 use std::{collections::VecDeque, time::Duration};
 
 use profiler_profile::{Cost, Profile};
 
-/// Samples that are kept one by one, whatever the window is: some 40 MB.
+/// Limit of single samples, whatever the window is: about 40 MB.
 const MAX_SINGLE_SAMPLES: usize = 1 << 20;
 
-/// Stacks of threads that are kept of what is before: some 20 MB where stacks are deep.
+/// Limit of stacks of threads before the window: about 20 MB if stacks are deep.
 const MAX_CONDENSED_STACKS: usize = 32 << 10;
 
-/// What is looked at.
+/// The time span that is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Span {
     /// The last seconds.
     Window,
-    /// Everything since the beginning.
+    /// All samples since the start or the last [`History::clear`].
     All,
 }
 
-/// The profiles that were taken one after the other.
+/// The profiles of consecutive intervals.
 #[derive(Debug)]
 pub(super) struct History {
     window: Duration,
     max_single_samples: usize,
-    /// What is older than `recent`, condensed.
+    /// The intervals before `recent`, condensed.
     older: Option<Profile>,
     recent: VecDeque<Profile>,
     own_cpu_percent: Option<f64>,
@@ -43,39 +43,39 @@ impl History {
         }
     }
 
-    /// Takes in the profile of the next interval.
+    /// Adds the profile of the next interval.
     pub(super) fn push(&mut self, interval: Profile) {
-        self.take_cost(&interval);
+        self.update_cost(&interval);
         self.recent.push_back(interval);
-        // Not at every interval: what is older is gone through each time.
+        // Condensing costs time proportional to all older stacks: not at each interval.
         if duration(&self.recent) > self.window * 2 {
-            self.condense(self.beginning_of_window());
+            self.condense(self.window_start());
         }
         while self.single_samples() > self.max_single_samples && !self.recent.is_empty() {
             self.condense(self.recent.len().div_ceil(2));
         }
     }
 
-    /// Forgets all samples.
+    /// Removes all samples.
     pub(super) fn clear(&mut self) {
         self.older = None;
         self.recent.clear();
     }
 
-    /// The profile of the window, or of everything there is.
+    /// The profile of a time span.
     pub(super) fn profile(&self, span: Span) -> Profile {
         match span {
-            Span::Window => Profile::joined(self.recent.range(self.beginning_of_window()..)),
+            Span::Window => Profile::joined(self.recent.range(self.window_start()..)),
             Span::All => Profile::joined(self.older.iter().chain(&self.recent)),
         }
     }
 
-    /// What the profiler took of a CPU in the last interval.
+    /// The CPU time of the profiler in the last interval, in percent of one CPU.
     pub(super) fn own_cpu_percent(&self) -> Option<f64> {
         self.own_cpu_percent
     }
 
-    fn take_cost(&mut self, interval: &Profile) {
+    fn update_cost(&mut self, interval: &Profile) {
         let cpu_ns = |cost: &Cost| cost.user_cpu_ns + cost.system_cpu_ns;
         let cost = interval.ledger().cost;
         let duration_ns = interval.header().duration_ns;
@@ -88,16 +88,16 @@ impl History {
     }
 
     /// The index of the first interval of the window.
-    fn beginning_of_window(&self) -> usize {
+    fn window_start(&self) -> usize {
         let mut left_ns = u64::try_from(self.window.as_nanos()).unwrap_or(u64::MAX);
         let fits = |interval: &&Profile| {
-            // Intervals are a little longer than asked for: the one that is mostly inside belongs to it.
+            // Intervals are a little longer than requested: one that is mostly inside belongs to the window.
             let is_inside = interval.header().duration_ns / 2 <= left_ns;
             left_ns = left_ns.saturating_sub(interval.header().duration_ns);
             is_inside
         };
         let inside = self.recent.iter().rev().take_while(fits).count();
-        // A window shorter than an interval shows the last one.
+        // A window shorter than an interval shows the last interval.
         self.recent.len().saturating_sub(inside.max(1))
     }
 
@@ -119,12 +119,13 @@ fn duration(intervals: &VecDeque<Profile>) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use profiler_profile::{Header, ProfileBuilder, StackEnd, test_profile};
+
+    use super::*;
 
     const NS_PER_S: u64 = 1_000_000_000;
 
-    /// One second with a sample of a function of its own.
+    /// An interval of one second with one sample of function `f{number}`.
     fn second(number: u64) -> Profile {
         let mut builder = ProfileBuilder::default();
         let frame = test_profile::function(&mut builder, &format!("f{number}"), 1);
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_has_the_last_seconds_and_all_has_every_one() {
+    fn the_window_has_the_last_seconds_and_all_has_every_sample() {
         let history = history(3, 100);
         let window = history.profile(Span::Window);
         let names: Vec<_> = window.frames().map(|frame| window.string(frame.name)).collect();
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_never_empty_while_there_is_something() {
+    fn a_window_shorter_than_an_interval_is_not_empty() {
         let mut history = History::new(Duration::from_millis(1));
         history.push(second(1));
         history.push(second(2));
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_condensed_is_bounded_and_the_ledger_still_knows_it() {
+    fn condensed_stacks_are_bounded_and_the_ledger_counts_all_samples() {
         let mut history = history(1, 3);
         let many = (0..MAX_CONDENSED_STACKS as u64 + 100).map(second).collect::<Vec<_>>();
         history.recent.push_front(Profile::joined(&many));
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cleared_is_forgotten_and_the_next_interval_begins_anew() {
+    fn after_clear_the_history_starts_with_the_next_interval() {
         let mut history = history(2, 50);
         history.clear();
         assert_eq!(history.profile(Span::All).sample_count(), 0);
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_profiler_s_own_share_is_that_of_the_last_interval() {
+    fn the_cpu_time_of_the_profiler_is_that_of_the_last_interval() {
         assert_eq!(history(1, 1).own_cpu_percent(), None);
         assert_eq!(history(1, 2).own_cpu_percent(), Some(1.0));
     }

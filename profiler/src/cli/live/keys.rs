@@ -1,8 +1,8 @@
-//! What each key does, and the list of it that is shown.
+//! Key bindings of the live view, and their help texts.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// What a key asks for.
+/// The action of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Command {
     Quit,
@@ -30,27 +30,27 @@ pub(super) enum Command {
     Escape,
 }
 
-/// The keys and what they do, for the help.
+/// The keys and their descriptions.
 pub(super) const HELP: [(&str, &str); 16] = [
-    ("arrows, h j k l", "go to the caller, the callee, the neighbours"),
-    ("PgUp, PgDn", "go up or down by a page"),
-    ("Enter", "zoom into the box; find the function of the list in the graph"),
+    ("arrows, h j k l", "select the caller, the callee, the neighbours"),
+    ("PgUp, PgDn", "move up or down by a page"),
+    ("Enter", "zoom in; in the list: find the function in the graph"),
     ("Backspace, u", "zoom out to the caller"),
-    ("Home, 0", "zoom out to all; to the beginning of the list"),
-    ("End", "to the deepest callee; to the end of the list"),
-    ("/", "search by regular expression, in names and files"),
-    ("n, N", "go to the next match, the one before"),
+    ("Home, 0", "zoom out completely; first function of the list"),
+    ("End", "deepest callee; last function of the list"),
+    ("/", "search by regular expression, in functions and modules"),
+    ("n, N", "next match, previous match"),
     ("Esc", "end the search, then the zoom"),
-    ("Tab", "change between graph and list"),
-    ("v", "both, the graph alone, the list alone"),
+    ("Tab", "switch between graph and list"),
+    ("v", "show both, only the graph, only the list"),
     ("t", "sort the list by self or by total"),
-    ("Space, p", "pause, and go on"),
-    ("w", "the last seconds, or everything"),
-    ("c", "forget what was sampled so far"),
-    ("s", "save what is shown, in the format of the file's extension"),
+    ("Space, p", "pause, resume"),
+    ("w", "show the window or all samples"),
+    ("c", "clear all samples"),
+    ("s", "save the shown profile, in the format of the file's extension"),
 ];
 
-/// What a key asks for when nothing is being typed.
+/// The action of a key while no prompt is open.
 pub(super) fn command(key: KeyEvent) -> Option<Command> {
     if is_interrupt(key) {
         return Some(Command::Quit);
@@ -86,7 +86,7 @@ pub(super) fn command(key: KeyEvent) -> Option<Command> {
     })
 }
 
-/// Ctrl-C: in a terminal that hands over every key it is no signal.
+/// Whether the key is Ctrl-C, which sends no signal in raw mode.
 pub(super) fn is_interrupt(key: KeyEvent) -> bool {
     key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL)
 }
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ctrl_c_leaves_and_other_combinations_do_nothing() {
+    fn ctrl_c_quits_and_other_combinations_do_nothing() {
         let control = |c| KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL);
         assert_eq!(command(control('c')), Some(Command::Quit));
         assert_eq!(command(control('s')), None);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn every_letter_of_the_help_does_something() {
+    fn every_letter_of_the_help_has_an_action() {
         let keys = HELP.iter().flat_map(|(keys, _)| keys.split([',', ' ']));
         let letters: Vec<_> = keys.filter(|key| key.chars().count() == 1).collect();
         assert!(letters.len() > 10);

@@ -1,14 +1,14 @@
-//! `profiler live`: a flame graph and the hot functions in the terminal, every second anew.
+//! `profiler live`: a flame graph and the hot functions in the terminal, updated every second.
 //!
-//! `state` is all there is to decide, and knows no terminal; `draw` makes a picture of it; `feed` says what is new;
-//! `terminal` is the only place that touches the terminal itself.
+//! `events` receives profiles, keys and signals; `state` handles them; `draw` draws the state into a buffer; only
+//! `terminal` accesses the terminal.
 
 mod areas;
-mod boxes;
+mod box_layout;
 mod draw;
-mod feed;
+mod events;
 mod function;
-mod graph;
+mod graph_view;
 mod history;
 mod hot_list;
 mod keys;
@@ -28,25 +28,29 @@ use std::{sync::mpsc::Receiver, time::Duration};
 use anyhow::{Result, bail};
 
 use self::{
-    feed::News,
+    events::Event,
     history::{History, Span},
     save::save,
     state::{Action, State},
     terminal::Screen,
 };
-use super::{arguments::LiveArguments, held_log::HeldLog, signals, summary};
+use super::{
+    arguments::{LiveArguments, NO_TARGET},
+    held_log::HeldLog,
+    signals, summary,
+};
 use crate::Session;
 
-/// Shows the target until somebody leaves, and answers with the exit code.
+/// Runs the live view until the user quits, and returns the exit code.
 pub(super) fn run(arguments: &LiveArguments, log: &HeldLog, quiet: bool) -> Result<u8> {
     terminal::check()?;
     if arguments.view.shape.has_times() {
-        bail!("--from and --to are for what is over: the live view shows the last --window, or everything");
+        bail!("--from and --to do not apply to the live view: it shows the last --window or all samples");
     }
     let Some(builder) = arguments.builder() else {
-        bail!("nothing to sample: give -p PID, -t TID, -a, --cgroup, --container or -- COMMAND (see --help)");
+        bail!(NO_TARGET);
     };
-    // What a command writes would end up in the middle of the picture.
+    // The output of a command would overwrite the screen.
     let session = builder.silent_command(true).build()?.start()?;
     let shape = arguments.view.shape.clone();
     let mut state = State::new(
@@ -56,53 +60,53 @@ pub(super) fn run(arguments: &LiveArguments, log: &HeldLog, quiet: bool) -> Resu
     );
 
     log.hold();
-    let looked = look(session, arguments.sampling.duration, &mut state);
+    let result = run_session(session, arguments.sampling.duration, &mut state);
     log.release();
     if !quiet {
         eprint!("{}", summary::text(&state.history.profile(Span::All)));
     }
-    looked.map(|()| 0)
+    result.map(|()| 0)
 }
 
-/// Looks at the session until somebody leaves, and ends it and the command that it started.
-fn look(session: Session, limit: Option<Duration>, state: &mut State) -> Result<()> {
+/// Shows the session until the user quits, then stops it and terminates its command.
+fn run_session(session: Session, limit: Option<Duration>, state: &mut State) -> Result<()> {
     let command = session.command_pid();
     let screen = Screen::open()?;
-    let (news, sampling) = feed::begin(session, limit)?;
-    let shown = show(screen, state, &news);
-    // What the session still has to say must not wait for a listener.
-    drop(news);
-    sampling.end();
+    let (events, sampling) = events::start(session, limit)?;
+    let result = handle_events(screen, state, &events);
+    // A full queue would block the thread of the session.
+    drop(events);
+    sampling.stop();
     if let Some(pid) = command {
-        signals::end(pid);
+        signals::terminate(pid);
     }
-    shown
+    result
 }
 
-/// Draws what is new until somebody leaves. The terminal is given back at the end.
-fn show(mut screen: Screen, state: &mut State, news: &Receiver<News>) -> Result<()> {
+/// Handles events and redraws until the user quits. The terminal is restored at the end.
+fn handle_events(mut screen: Screen, state: &mut State, events: &Receiver<Event>) -> Result<()> {
     screen.draw(state)?;
-    while let Ok(first) = news.recv() {
-        // Keys that are held down come faster than pictures.
-        for told in std::iter::once(first).chain(news.try_iter()) {
-            let action = match told {
-                News::Key(key) => state.key(key),
-                News::Resized => None,
-                News::Interval(profile) => {
-                    state.take_in(*profile);
+    while let Ok(first) = events.recv() {
+        // Keys that are held down repeat faster than the screen is redrawn.
+        for event in std::iter::once(first).chain(events.try_iter()) {
+            let action = match event {
+                Event::Key(key) => state.handle_key(key),
+                Event::Resized => None,
+                Event::Interval(profile) => {
+                    state.add_profile(*profile);
                     None
                 }
-                News::Ended(reason) => {
-                    state.end(reason);
+                Event::Ended(reason) => {
+                    state.end_sampling(reason);
                     None
                 }
-                News::Failed(error) => return Err(error.into()),
-                News::Leave => return Ok(()),
+                Event::Failed(error) => return Err(error.into()),
+                Event::Quit => return Ok(()),
             };
             match action {
                 Some(Action::Quit) => return Ok(()),
                 Some(Action::Save(path, format)) => {
-                    state.say(save(&state.shown, &state.options, &path, format));
+                    state.show_message(save(&state.shown, &state.options, &path, format));
                 }
                 None => {}
             }

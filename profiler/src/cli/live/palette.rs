@@ -1,41 +1,41 @@
-//! The colours of boxes: the page's, as far as the terminal has them.
+//! Colours of boxes: those of the HTML page, reduced to the colours of the terminal.
 
+use profiler_profile::CodeKind;
 use ratatui::style::{Color, Modifier, Style};
 
 use super::function::Kind;
-use profiler_profile::CodeKind;
 
-/// What a terminal can show.
+/// The colours of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Palette {
-    /// Every colour.
+    /// 24-bit colours.
     Full,
     /// The 256 colours of xterm.
     Indexed,
     /// The 16 colours that every terminal has.
     Sixteen,
-    /// None, because it has none or because nobody wants them: <https://no-color.org>.
+    /// No colours, because the terminal has none or `NO_COLOR` is set: <https://no-color.org>.
     Plain,
 }
 
-/// How a box differs from others of its kind.
+/// The emphasis of a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Emphasis {
     None,
-    /// It does not match the search.
+    /// The box does not match the search.
     Faded,
-    /// It is the one that keys move.
+    /// The box is selected.
     Selected,
 }
 
-/// How many shades keep neighbours of one kind apart, where the terminal has shades.
+/// Number of shades of a kind, which distinguish neighbours.
 pub(super) const SHADES: usize = 3;
 
 type Shades<T> = [T; SHADES];
 
 impl Palette {
-    /// What the environment says of the terminal.
-    pub(super) fn of(variable: impl Fn(&str) -> Option<String>) -> Self {
+    /// Detects the palette by the variables `NO_COLOR`, `COLORTERM` and `TERM`.
+    pub(super) fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Self {
         let is = |name: &str, words: &[&str]| {
             variable(name).is_some_and(|value| words.iter().any(|word| value.contains(word)))
         };
@@ -52,7 +52,7 @@ impl Palette {
         }
     }
 
-    /// Whether shades keep neighbours apart; where they do not, boxes need edges.
+    /// Whether shades distinguish neighbours; without shades, boxes need edges.
     pub(super) fn has_shades(self) -> bool {
         matches!(self, Self::Full | Self::Indexed)
     }
@@ -66,7 +66,7 @@ impl Palette {
         }
     }
 
-    /// The style of text that matters less.
+    /// The style of secondary text.
     pub(super) fn faint(self) -> Style {
         match self {
             Self::Full | Self::Indexed => Style::new().fg(Color::Indexed(246)),
@@ -75,7 +75,7 @@ impl Palette {
         }
     }
 
-    /// The style of what must not be overlooked.
+    /// The style of notices.
     pub(super) fn notice(self) -> Style {
         match self {
             Self::Plain => Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED),
@@ -118,7 +118,7 @@ impl Palette {
     }
 }
 
-/// As the page and the picture have them, a little lighter from shade to shade.
+/// The colours of the HTML page and the SVG, lighter from shade to shade.
 fn full(kind: Kind) -> Shades<(u8, u8, u8)> {
     match kind {
         Kind::Code(CodeKind::Kernel) => [(0xee, 0xa8, 0x3a), (0xf0, 0xb2, 0x52), (0xf2, 0xbd, 0x69)],
@@ -131,7 +131,7 @@ fn full(kind: Kind) -> Shades<(u8, u8, u8)> {
     }
 }
 
-/// The nearest of xterm's colours.
+/// The nearest colours of xterm.
 fn indexed(kind: Kind) -> Shades<u8> {
     match kind {
         Kind::Code(CodeKind::Kernel) => [214, 215, 221],
@@ -164,11 +164,11 @@ mod tests {
 
     fn palette(variables: &[(&str, &str)]) -> Palette {
         let value = |name: &str| variables.iter().find(|(known, _)| *known == name);
-        Palette::of(|name| value(name).map(|(_, value)| (*value).to_owned()))
+        Palette::from_environment(|name| value(name).map(|(_, value)| (*value).to_owned()))
     }
 
     #[test]
-    fn the_environment_says_what_there_is() {
+    fn the_palette_follows_the_environment() {
         let xterm = ("TERM", "xterm-256color");
         assert_eq!(palette(&[xterm]), Palette::Indexed);
         assert_eq!(palette(&[xterm, ("COLORTERM", "truecolor")]), Palette::Full);
@@ -180,11 +180,11 @@ mod tests {
     }
 
     #[test]
-    fn kinds_and_emphasis_keep_apart() {
+    fn kinds_shades_and_emphasis_have_different_styles() {
         for palette in [Palette::Full, Palette::Indexed, Palette::Sixteen] {
             let shades = if palette.has_shades() { SHADES } else { 1 };
             let mut seen = HashSet::new();
-            for kind in Kind::OF_CODE.into_iter().chain([Kind::Group]) {
+            for kind in Kind::CODE_KINDS.into_iter().chain([Kind::Group]) {
                 for shade in 0..shades {
                     assert!(seen.insert(palette.style(kind, shade, Emphasis::None)), "{kind:?} {shade}");
                 }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn without_colours_there_is_none() {
+    fn the_plain_palette_has_no_colours() {
         for emphasis in [Emphasis::None, Emphasis::Faded, Emphasis::Selected] {
             let style = Palette::Plain.style(Kind::Code(CodeKind::Kernel), 1, emphasis);
             assert_eq!((style.fg, style.bg), (None, None));

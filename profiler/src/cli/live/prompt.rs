@@ -1,32 +1,32 @@
-//! A line that is being typed.
+//! The prompt: a line of text that is being typed.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// No file name or pattern that somebody types is longer.
+/// Limit of the text.
 const MAX_CHARS: usize = 4096;
 
-/// What the line is for.
+/// The purpose of the prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Search,
     Save,
 }
 
-/// The line.
+/// An open prompt.
 #[derive(Clone, Debug)]
 pub(super) struct Prompt {
     pub(super) purpose: Purpose,
     pub(super) text: String,
 }
 
-/// What a key made of it.
+/// The effect of a key on the prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Typed {
-    /// There may be another text.
+    /// The text may have changed.
     Changed,
-    /// It is what was meant.
+    /// The text is complete.
     Done,
-    /// It is not wanted any more.
+    /// The prompt is cancelled.
     Cancelled,
 }
 
@@ -35,7 +35,8 @@ impl Prompt {
         Self { purpose, text: text.to_owned() }
     }
 
-    pub(super) fn key(&mut self, key: KeyEvent) -> Typed {
+    /// Edits the text.
+    pub(super) fn handle_key(&mut self, key: KeyEvent) -> Typed {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             KeyCode::Enter => return Typed::Done,
@@ -60,31 +61,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_can_be_typed_mended_and_taken_back() {
+    fn text_can_be_typed_edited_and_cancelled() {
         let mut prompt = Prompt::new(Purpose::Save, "a/");
         for c in "b.svgx".chars() {
-            assert_eq!(prompt.key(KeyCode::Char(c).into()), Typed::Changed);
+            assert_eq!(prompt.handle_key(KeyCode::Char(c).into()), Typed::Changed);
         }
-        prompt.key(KeyCode::Backspace.into());
+        prompt.handle_key(KeyCode::Backspace.into());
         assert_eq!(prompt.text, "a/b.svg");
         let control = |c| KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL);
-        prompt.key(control('w'));
+        prompt.handle_key(control('w'));
         assert_eq!(prompt.text, "a/");
-        prompt.key(control('u'));
-        prompt.key(control('x'));
-        prompt.key(KeyCode::Backspace.into());
+        prompt.handle_key(control('u'));
+        prompt.handle_key(control('x'));
+        prompt.handle_key(KeyCode::Backspace.into());
         assert_eq!(prompt.text, "");
-        assert_eq!(prompt.key(KeyCode::Enter.into()), Typed::Done);
-        assert_eq!(prompt.key(KeyCode::Esc.into()), Typed::Cancelled);
+        assert_eq!(prompt.handle_key(KeyCode::Enter.into()), Typed::Done);
+        assert_eq!(prompt.handle_key(KeyCode::Esc.into()), Typed::Cancelled);
     }
 
     #[test]
-    fn no_control_character_and_no_endless_line_is_taken() {
+    fn control_characters_and_too_long_texts_are_refused() {
         let mut prompt = Prompt::new(Purpose::Search, "");
-        prompt.key(KeyCode::Char('\u{1b}').into());
+        prompt.handle_key(KeyCode::Char('\u{1b}').into());
         assert_eq!(prompt.text, "");
         for _ in 0..2 * MAX_CHARS {
-            prompt.key(KeyCode::Char('\u{e9}').into());
+            prompt.handle_key(KeyCode::Char('\u{e9}').into());
         }
         assert_eq!(prompt.text.chars().count(), MAX_CHARS);
     }

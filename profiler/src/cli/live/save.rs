@@ -1,4 +1,4 @@
-//! Writing what is shown to a file, in the format of its extension.
+//! Saves the shown profile to a file, in the format of its extension.
 
 use std::{
     fs::File,
@@ -9,7 +9,7 @@ use std::{
 use profiler_profile::Profile;
 use profiler_profile_formats::{Format, OutputOptions, WriteFormat as _, printable};
 
-/// Writes the profile, and says what came of it.
+/// Writes the profile, and returns a message about the result.
 pub(super) fn save(profile: &Profile, options: &OutputOptions, path: &Path, format: Format) -> String {
     let text = match write(profile, options, path, format) {
         Ok(()) => format!("saved {} samples to {}", profile.sample_count(), path.display()),
@@ -26,20 +26,24 @@ fn write(profile: &Profile, options: &OutputOptions, path: &Path, format: Format
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use profiler_profile::test_profile::folded;
 
+    use super::*;
+
     #[test]
-    fn every_format_is_written_and_a_failure_is_said() {
+    fn every_format_is_written_and_a_failure_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         let profile = folded(&[("p;main;work", 7)]);
         for &format in Format::ALL {
             let path = directory.path().join("x").with_extension(format.extensions()[0]);
-            let said = save(&profile, &OutputOptions::default(), &path, format);
-            assert!(said.starts_with("saved 7 samples to ") && path.metadata().unwrap().len() > 0, "{said}");
+            let message = save(&profile, &OutputOptions::default(), &path, format);
+            assert!(
+                message.starts_with("saved 7 samples to ") && path.metadata().unwrap().len() > 0,
+                "{message}"
+            );
         }
         let nowhere = Path::new("/no/such/\u{1b}folder/x.svg");
-        let said = save(&profile, &OutputOptions::default(), nowhere, Format::Svg);
-        assert!(said.contains("No such file") && !said.contains('\u{1b}'), "{said}");
+        let message = save(&profile, &OutputOptions::default(), nowhere, Format::Svg);
+        assert!(message.contains("No such file") && !message.contains('\u{1b}'), "{message}");
     }
 }

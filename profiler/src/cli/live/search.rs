@@ -1,46 +1,47 @@
-//! What is searched for, and what of a tree it matches.
+//! Search in functions and modules, and its matches in the call tree.
+
+use profiler_profile::shape::Pattern;
 
 use super::{
     function::{Function, Kind},
     tree::{NodeId, ROOT, Tree},
 };
 use crate::error::Result;
-use profiler_profile::shape::Pattern;
 
-/// A search that goes on from one tree to the next.
+/// A search and its matches in the current tree.
 #[derive(Debug)]
 pub(super) struct Search {
     pattern: Pattern,
-    /// What was typed, or the function that was chosen.
+    /// The typed pattern, or the name of the selected function.
     pub(super) text: String,
-    /// By the functions' numbers in the tree.
+    /// By the number of the function.
     is_match: Vec<bool>,
-    /// The outermost matches, the heaviest first.
+    /// The outermost matches, by descending number of samples.
     found: Vec<NodeId>,
-    /// In a match or in what it called.
+    /// Samples in a match or its callees.
     pub(super) samples: u64,
 }
 
 impl Search {
-    /// Of what matches a regular expression.
-    pub(super) fn of(text: &str, tree: &Tree) -> Result<Self> {
-        Ok(Self::with(text.parse()?, text, tree))
+    /// Searches for a regular expression.
+    pub(super) fn new(text: &str, tree: &Tree) -> Result<Self> {
+        Ok(Self::from_pattern(text.parse()?, text, tree))
     }
 
-    /// Of this function, and others of its name.
-    pub(super) fn of_function(function: &Function, tree: &Tree) -> Result<Self> {
-        Ok(Self::with(Pattern::exact(&function.label)?, &function.label, tree))
+    /// Searches for functions with the name of this one.
+    pub(super) fn for_function(function: &Function, tree: &Tree) -> Result<Self> {
+        Ok(Self::from_pattern(Pattern::exact(&function.label)?, &function.label, tree))
     }
 
-    fn with(pattern: Pattern, text: &str, tree: &Tree) -> Self {
+    fn from_pattern(pattern: Pattern, text: &str, tree: &Tree) -> Self {
         let text = text.to_owned();
         let mut search = Self { pattern, text, is_match: Vec::new(), found: Vec::new(), samples: 0 };
-        search.look_at(tree);
+        search.update(tree);
         search
     }
 
-    /// Finds what matches in another tree.
-    pub(super) fn look_at(&mut self, tree: &Tree) {
+    /// Searches in another tree.
+    pub(super) fn update(&mut self, tree: &Tree) {
         let matches = |function: &Function| {
             self.pattern.matches(&function.label)
                 || function.kind != Kind::Group && self.pattern.matches(&function.module)
@@ -57,7 +58,7 @@ impl Search {
         self.is_match.get(function).copied().unwrap_or_default()
     }
 
-    /// The match after the one that is selected, or the one before it; the heaviest when none is.
+    /// The match after or before the selected one; the first if no match is selected.
     pub(super) fn next(&self, selected: NodeId, is_backwards: bool) -> Option<NodeId> {
         let last = self.found.len().checked_sub(1)?;
         let next = match (self.found.iter().position(|id| *id == selected), is_backwards) {
@@ -73,18 +74,19 @@ impl Search {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use profiler_profile::test_profile::folded;
     use profiler_profile_formats::OutputOptions;
 
+    use super::*;
+
     fn tree(stacks: &[(&str, u64)]) -> Tree {
-        Tree::of(&folded(stacks), &OutputOptions::default())
+        Tree::from_profile(&folded(stacks), &OutputOptions::default())
     }
 
     #[test]
-    fn a_sample_counts_once_and_matches_follow_by_weight() {
+    fn a_sample_counts_once_and_matches_are_sorted_by_samples() {
         let tree = tree(&[("p;a;work;work", 1), ("p;b;work", 3), ("p;c", 4)]);
-        let search = Search::of("^wo", &tree).unwrap();
+        let search = Search::new("^wo", &tree).unwrap();
         assert_eq!(search.samples, 4);
         let first = search.next(ROOT, false).unwrap();
         let second = search.next(first, false).unwrap();
@@ -93,25 +95,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_not_found_until_it_is() {
-        let mut search = Search::of("later", &tree(&[("p;all", 1)])).unwrap();
+    fn a_search_without_matches_finds_those_of_a_later_tree() {
+        let mut search = Search::new("later", &tree(&[("p;all", 1)])).unwrap();
         assert_eq!((search.samples, search.next(ROOT, false)), (0, None));
-        search.look_at(&tree(&[("p;later", 7)]));
+        search.update(&tree(&[("p;later", 7)]));
         assert_eq!(search.samples, 7);
     }
 
     #[test]
-    fn a_function_is_found_by_its_name_alone() {
+    fn a_function_is_found_by_its_exact_name() {
         let tree = tree(&[("p;a.b(c)", 2), ("p;a.b(c)d", 1), ("p;axb(c)", 1)]);
         let (_, function) = tree.functions().find(|(_, function)| function.label == "a.b(c)").unwrap();
-        assert_eq!(Search::of_function(function, &tree).unwrap().samples, 2);
+        assert_eq!(Search::for_function(function, &tree).unwrap().samples, 2);
     }
 
     #[test]
-    fn all_is_no_match_and_nonsense_is_refused() {
+    fn the_root_does_not_match_and_invalid_patterns_are_refused() {
         let tree = tree(&[("p;f", 1)]);
-        assert_eq!(Search::of("^all$", &tree).unwrap().samples, 0);
-        assert_eq!(Search::of("^p$", &tree).unwrap().samples, 1);
-        assert!(Search::of("(", &tree).is_err());
+        assert_eq!(Search::new("^all$", &tree).unwrap().samples, 0);
+        assert_eq!(Search::new("^p$", &tree).unwrap().samples, 1);
+        assert!(Search::new("(", &tree).is_err());
     }
 }

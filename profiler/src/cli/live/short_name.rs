@@ -1,42 +1,42 @@
-//! Names that fit: what tells functions apart stays; module, arguments and namespaces go first. As on the page.
+//! Shortens function names to a number of columns: first module, arguments and namespaces are removed, as in the HTML page.
 
 use unicode_width::UnicodeWidthStr;
 
-/// What compilers put behind a name, after a point: no part of it.
+/// Suffixes that compilers append to a name after a point.
 const SUFFIXES: [&str; 7] = ["cold", "part", "constprop", "isra", "lto_priv", "llvm", "shim"];
 
-/// The longest form of a name that fits so many columns, the end of the shortest cut where none does.
+/// The longest form of a name that fits the columns. If no form fits, the shortest form is truncated.
 pub(super) fn fitting(name: &str, columns: usize) -> String {
-    let forms = shorter(name);
+    let forms = forms(name);
     let fits = forms.iter().find(|form| form.width() <= columns);
-    fits.or(forms.last()).map(|form| cut(form, columns)).unwrap_or_default()
+    fits.or(forms.last()).map(|form| truncate(form, columns)).unwrap_or_default()
 }
 
-/// The beginning of a text that fits, with a mark when something is missing.
-pub(super) fn cut(text: &str, columns: usize) -> String {
+/// Truncates a text to the columns, with a mark at the end.
+pub(super) fn truncate(text: &str, columns: usize) -> String {
     const MARK: &str = "..";
     if text.width() <= columns {
         return text.to_owned();
     }
-    let room = if columns > 2 * MARK.len() { columns - MARK.len() } else { columns };
+    let text_columns = if columns > 2 * MARK.len() { columns - MARK.len() } else { columns };
     let mut kept = String::new();
     let mut width = 0;
     for c in text.chars() {
         let mut bytes = [0; 4];
         width += c.encode_utf8(&mut bytes).width();
-        if width > room {
+        if width > text_columns {
             break;
         }
         kept.push(c);
     }
-    if room < columns {
+    if text_columns < columns {
         kept.push_str(MARK);
     }
     kept
 }
 
-/// From the whole name to the shortest that still says something.
-fn shorter(name: &str) -> Vec<&str> {
+/// The forms of a name, from the longest to the shortest.
+fn forms(name: &str) -> Vec<&str> {
     let mut forms = vec![name];
     if name.starts_with(['[', '(']) {
         return forms;
@@ -54,13 +54,13 @@ fn shorter(name: &str) -> Vec<&str> {
     forms
 }
 
-/// Without `module!`.
+/// The name without `module!`.
 fn without_module(name: &str) -> &str {
     let end = name.find(['!', '(', '<']).filter(|end| name[*end..].starts_with('!'));
     end.map(|end| &name[end + 1..]).filter(|rest| !rest.is_empty()).unwrap_or(name)
 }
 
-/// Without the parentheses at its end, and what stands behind them.
+/// The name without the parameter list at its end and the qualifiers after it.
 fn without_arguments(name: &str) -> &str {
     let Some(end) = name.rfind(')') else { return name };
     if !name[end + 1..].is_empty() && !name[end + 1..].starts_with(' ') {
@@ -80,7 +80,7 @@ fn without_arguments(name: &str) -> &str {
     name
 }
 
-/// Where the parts of a name begin that a separator stands before, outside of what is in brackets.
+/// The offsets after separators outside of brackets.
 fn part_starts(name: &str) -> Vec<usize> {
     let mut starts = Vec::new();
     let mut open = 0_i32;
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn module_arguments_and_namespaces_go_first() {
+    fn module_arguments_and_namespaces_are_removed_first() {
         let name = "System.Private.CoreLib!System.String.Concat(string, string)";
         for (columns, expected) in [
             (80, name),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_parts_loses_its_end() {
+    fn names_without_parts_are_truncated() {
         assert_eq!(fitting("[libcoreclr.so+0x2a0e70]", 12), "[libcorecl..");
         assert_eq!(fitting("do_syscall.part.0", 14), "do_syscall.p..");
         assert_eq!(fitting("/usr/lib/a.so", 10), "/usr/lib..");
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn width_is_that_of_a_terminal() {
+    fn widths_are_columns_of_a_terminal() {
         assert_eq!(fitting("\u{6f22}\u{5b57}\u{6f22}\u{5b57}", 7), "\u{6f22}\u{5b57}..");
         assert_eq!(fitting("\u{6f22}\u{5b57}", 3), "\u{6f22}");
         for name in

@@ -1,12 +1,14 @@
-//! The state of the live view: keys and profiles in, what is to be shown and done out. It knows no terminal.
+//! State machine of the live view: handles keys and profiles, without access to the terminal.
 
 use std::path::PathBuf;
 
+use profiler_profile::Profile;
+use profiler_profile_formats::{Format, OutputOptions, printable};
 use ratatui::{crossterm::event::KeyEvent, layout::Rect};
 
 use super::{
     areas::{Areas, Layout},
-    graph::{Graph, Step},
+    graph_view::{GraphView, Step},
     history::{History, Span},
     hot_list::{HotList, Order},
     keys::{self, Command},
@@ -14,21 +16,19 @@ use super::{
     search::Search,
     tree::{ROOT, Tree},
 };
-use profiler_profile::Profile;
-use profiler_profile_formats::{Format, OutputOptions, printable};
 
-/// Rows of a list or graph that nobody sees, as for a step of a page.
-const LEAST_PAGE_ROWS: u16 = 1;
+/// Rows of a page step in a list or graph that is not shown.
+const MIN_PAGE_ROWS: u16 = 1;
 
-/// What is to be done outside of the view.
+/// An action that the caller executes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Quit,
-    /// Write what is shown to this file.
+    /// Write the shown profile to this file.
     Save(PathBuf, Format),
 }
 
-/// Where keys go.
+/// The pane that has the focus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Pane {
     #[default]
@@ -36,39 +36,40 @@ pub(super) enum Pane {
     List,
 }
 
-/// What makes the profile that is seen of the one that was taken.
-pub(super) type View = Box<dyn Fn(Profile) -> Profile>;
+/// Applies the filters of the command line to a profile.
+pub(super) type ShapeProfile = Box<dyn Fn(Profile) -> Profile>;
 
-/// The state.
+/// The state of the live view.
 pub(super) struct State {
     pub(super) history: History,
-    view: View,
+    shape: ShapeProfile,
     pub(super) options: OutputOptions,
+    /// The profile of the shown time span, after the filters.
     pub(super) shown: Profile,
     pub(super) tree: Tree,
     pub(super) span: Span,
     pub(super) is_paused: bool,
-    /// Why there will be no more samples.
+    /// Why sampling has ended; `None` while it runs.
     pub(super) ended: Option<String>,
     pub(super) pane: Pane,
     pub(super) layout: Layout,
-    pub(super) graph: Graph,
+    pub(super) graph: GraphView,
     pub(super) list: HotList,
     pub(super) search: Option<Search>,
     pub(super) prompt: Option<Prompt>,
-    /// What came of the last key.
+    /// The message of the last key.
     pub(super) message: Option<String>,
-    pub(super) is_helping: bool,
+    pub(super) is_help_shown: bool,
     pub(super) terminal: Rect,
 }
 
 impl State {
-    pub(super) fn new(history: History, options: OutputOptions, view: View) -> Self {
+    pub(super) fn new(history: History, options: OutputOptions, shape: ShapeProfile) -> Self {
         let shown = Profile::default();
         Self {
-            tree: Tree::of(&shown, &options),
+            tree: Tree::from_profile(&shown, &options),
             history,
-            view,
+            shape,
             options,
             shown,
             span: Span::Window,
@@ -76,26 +77,26 @@ impl State {
             ended: None,
             pane: Pane::default(),
             layout: Layout::default(),
-            graph: Graph::default(),
+            graph: GraphView::default(),
             list: HotList::default(),
             search: None,
             prompt: None,
             message: None,
-            is_helping: false,
+            is_help_shown: false,
             terminal: Rect::ZERO,
         }
     }
 
-    /// Takes in the next profile.
-    pub(super) fn take_in(&mut self, interval: Profile) {
+    /// Adds the profile of the next interval.
+    pub(super) fn add_profile(&mut self, interval: Profile) {
         self.history.push(interval);
         if !self.is_paused {
             self.refresh();
         }
     }
 
-    /// There will be no more.
-    pub(super) fn end(&mut self, reason: String) {
+    /// Records that sampling has ended.
+    pub(super) fn end_sampling(&mut self, reason: String) {
         self.ended = Some(reason);
     }
 
@@ -104,29 +105,29 @@ impl State {
     }
 
     pub(super) fn areas(&self) -> Option<Areas> {
-        Areas::of(self.terminal, self.layout)
+        Areas::new(self.terminal, self.layout)
     }
 
-    pub(super) fn say(&mut self, message: impl Into<String>) {
+    pub(super) fn show_message(&mut self, message: impl Into<String>) {
         self.message = Some(message.into());
     }
 
-    /// Does what a key asks for.
-    pub(super) fn key(&mut self, key: KeyEvent) -> Option<Action> {
+    /// Handles a key.
+    pub(super) fn handle_key(&mut self, key: KeyEvent) -> Option<Action> {
         self.message = None;
         if keys::is_interrupt(key) {
             return Some(Action::Quit);
         }
         if let Some(prompt) = self.prompt.take() {
-            return self.type_key(prompt, key);
+            return self.handle_prompt_key(prompt, key);
         }
         let command = keys::command(key);
-        if std::mem::take(&mut self.is_helping) && command != Some(Command::Quit) {
+        if std::mem::take(&mut self.is_help_shown) && command != Some(Command::Quit) {
             return None;
         }
         match command? {
             Command::Quit => return Some(Action::Quit),
-            Command::Help => self.is_helping = true,
+            Command::Help => self.is_help_shown = true,
             Command::Pause => {
                 self.is_paused = !self.is_paused;
                 self.refresh_unless_paused();
@@ -138,7 +139,7 @@ impl State {
             Command::Clear => {
                 self.history.clear();
                 self.refresh();
-                self.say("what was sampled before is forgotten");
+                self.show_message("all samples are cleared");
             }
             Command::Search => self.prompt = Some(Prompt::new(Purpose::Search, "")),
             Command::Save => self.prompt = Some(Prompt::new(Purpose::Save, "")),
@@ -162,8 +163,8 @@ impl State {
         None
     }
 
-    fn type_key(&mut self, mut prompt: Prompt, key: KeyEvent) -> Option<Action> {
-        let typed = prompt.key(key);
+    fn handle_prompt_key(&mut self, mut prompt: Prompt, key: KeyEvent) -> Option<Action> {
+        let typed = prompt.handle_key(key);
         match (prompt.purpose, typed) {
             (Purpose::Save, Typed::Done) => return self.save(prompt),
             (Purpose::Search, Typed::Changed | Typed::Done) => {
@@ -181,19 +182,19 @@ impl State {
         None
     }
 
-    /// The search that is shown stays while a pattern is not finished yet.
+    /// Searches for a pattern. The previous search stays while the pattern is invalid.
     fn search_for(&mut self, text: &str) {
         if text.is_empty() {
             self.search = None;
             return;
         }
-        match Search::of(text, &self.tree) {
+        match Search::new(text, &self.tree) {
             Ok(search) => self.search = Some(search),
-            Err(error) => self.say(printable(&error.to_string())),
+            Err(error) => self.show_message(printable(&error.to_string())),
         }
     }
 
-    /// A name that says no format can be mended.
+    /// Requests to save the profile. The prompt stays open if the extension is unknown.
     fn save(&mut self, prompt: Prompt) -> Option<Action> {
         let path = PathBuf::from(prompt.text.trim());
         if path.as_os_str().is_empty() {
@@ -204,7 +205,7 @@ impl State {
             Err(_) => {
                 let known = Format::ALL.iter().flat_map(|format| format.extensions());
                 let known: Vec<_> = known.map(|extension| format!(".{extension}")).collect();
-                self.say(format!("no known format; known: {}", known.join(" ")));
+                self.show_message(format!("unknown format; known: {}", known.join(" ")));
                 self.prompt = Some(prompt);
                 None
             }
@@ -212,10 +213,10 @@ impl State {
     }
 
     fn go_to_match(&mut self, is_backwards: bool) {
-        let Some(search) = &self.search else { return self.say("nothing is searched for: press /") };
+        let Some(search) = &self.search else { return self.show_message("no search: press /") };
         match search.next(self.graph.selected(&self.tree), is_backwards) {
             Some(node) => self.graph.show(&self.tree, self.columns(), node),
-            None => self.say("nothing matches"),
+            None => self.show_message("no match"),
         }
     }
 
@@ -244,12 +245,12 @@ impl State {
             Command::Right => step(self, Step::Right),
             Command::Up => step(self, Step::Up),
             Command::Down => step(self, Step::Down),
-            Command::PageUp => (0..page.max(LEAST_PAGE_ROWS)).for_each(|_| {
+            Command::PageUp => (0..page.max(MIN_PAGE_ROWS)).for_each(|_| {
                 if self.graph.selected(&self.tree) != self.graph.zoomed(&self.tree) {
                     step(self, Step::Up);
                 }
             }),
-            Command::PageDown => (0..page.max(LEAST_PAGE_ROWS)).for_each(|_| step(self, Step::Down)),
+            Command::PageDown => (0..page.max(MIN_PAGE_ROWS)).for_each(|_| step(self, Step::Down)),
             Command::First => self.graph.reset(),
             Command::Last => self.go_deepest(columns),
             Command::Open => self.graph.zoom_in(&self.tree),
@@ -270,7 +271,7 @@ impl State {
 
     fn move_in_list(&mut self, command: Command) {
         let page = self.areas().map_or(0, |areas| areas.list.height.saturating_sub(1));
-        let page = isize::try_from(page.max(LEAST_PAGE_ROWS)).unwrap_or(1);
+        let page = isize::try_from(page.max(MIN_PAGE_ROWS)).unwrap_or(1);
         match command {
             Command::Up => self.list.step(&self.tree, -1),
             Command::Down => self.list.step(&self.tree, 1),
@@ -283,12 +284,12 @@ impl State {
         }
     }
 
-    /// Searches for the function of the list.
+    /// Searches for the selected function of the list.
     fn find_function(&mut self) {
         let Some(function) = self.list.selected(&self.tree) else { return };
-        match Search::of_function(function, &self.tree) {
+        match Search::for_function(function, &self.tree) {
             Ok(search) => self.search = Some(search),
-            Err(error) => return self.say(printable(&error.to_string())),
+            Err(error) => return self.show_message(printable(&error.to_string())),
         }
         self.graph.show(&self.tree, self.columns(), ROOT);
         self.go_to_match(false);
@@ -304,12 +305,12 @@ impl State {
         }
     }
 
-    /// Shows what there is by now.
+    /// Updates the shown profile.
     fn refresh(&mut self) {
-        self.shown = (self.view)(self.history.profile(self.span));
-        self.tree = Tree::of(&self.shown, &self.options);
+        self.shown = (self.shape)(self.history.profile(self.span));
+        self.tree = Tree::from_profile(&self.shown, &self.options);
         if let Some(search) = &mut self.search {
-            search.look_at(&self.tree);
+            search.update(&self.tree);
         }
     }
 }

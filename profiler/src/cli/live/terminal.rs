@@ -1,4 +1,4 @@
-//! The terminal while it is ours, and as it was when it is not any more, whatever ends that.
+//! Sets up the terminal for the live view, and restores it at every exit, also after a panic.
 
 use std::{
     io::{IsTerminal, Stdout, stdout},
@@ -22,16 +22,16 @@ use ratatui::{
 
 use super::{draw::draw, palette::Palette, state::State};
 
-/// Whether it is ours.
+/// Whether the terminal is in raw mode with the alternate screen.
 static IS_OPEN: AtomicBool = AtomicBool::new(false);
 
-/// The terminal, with a screen of its own. Dropped, it is what it was.
+/// The terminal in raw mode with the alternate screen. Dropping restores it.
 pub(super) struct Screen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
     palette: Palette,
 }
 
-/// Says why there can be no live view, if there can be none.
+/// Fails if standard output is not a terminal that supports the live view.
 pub(super) fn check() -> Result<()> {
     if !stdout().is_terminal() {
         bail!(
@@ -47,7 +47,7 @@ pub(super) fn check() -> Result<()> {
 }
 
 impl Screen {
-    /// Takes the terminal.
+    /// Sets up the terminal.
     pub(super) fn open() -> Result<Self> {
         restore_on_panic();
         IS_OPEN.store(true, Ordering::SeqCst);
@@ -57,11 +57,11 @@ impl Screen {
             Terminal::new(CrosstermBackend::new(stdout()))
         };
         let terminal = open().inspect_err(|_| restore()).context("failed to set up the terminal")?;
-        let palette = Palette::of(|name| std::env::var(name).ok());
+        let palette = Palette::from_environment(|name| std::env::var(name).ok());
         Ok(Self { terminal, palette })
     }
 
-    /// Shows the state, in the size that the terminal has now.
+    /// Draws the state in the current size of the terminal.
     pub(super) fn draw(&mut self, state: &mut State) -> Result<()> {
         let palette = self.palette;
         let drawn = self.terminal.draw(|frame| {
@@ -80,16 +80,16 @@ impl Drop for Screen {
     }
 }
 
-/// Gives the terminal back, once.
+/// Restores the terminal if it is set up.
 pub(super) fn restore() {
     if IS_OPEN.swap(false, Ordering::SeqCst) {
-        // A terminal that is gone needs nothing.
+        // A terminal that was closed needs no restoring.
         let _ = execute!(stdout(), LeaveAlternateScreen, Show);
         let _ = disable_raw_mode();
     }
 }
 
-/// What a panic says must be readable.
+/// Restores the terminal before a panic message is printed.
 fn restore_on_panic() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

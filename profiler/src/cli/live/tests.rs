@@ -1,7 +1,12 @@
-//! Keys in, frames out: the live view without a terminal.
+//! Tests of the live view without a terminal: keys and profiles in, drawn cells out.
 
 use std::time::Duration;
 
+use profiler_profile::{
+    Profile,
+    test_profile::{folded, random},
+};
+use profiler_profile_formats::{Format, OutputOptions};
 use ratatui::{
     Terminal,
     backend::TestBackend,
@@ -16,11 +21,6 @@ use super::{
     palette::Palette,
     state::{Action, Pane, State},
 };
-use profiler_profile::{
-    Profile,
-    test_profile::{folded, random},
-};
-use profiler_profile_formats::{Format, OutputOptions};
 
 const STACKS: [(&str, u64); 3] =
     [("app;main;work", 60), ("app;main;work;read", 20), ("app;main;Lib!A.Idle(int)", 20)];
@@ -29,20 +29,20 @@ fn state() -> State {
     State::new(History::new(Duration::from_secs(30)), OutputOptions::default(), Box::new(|profile| profile))
 }
 
-/// A state that has taken in one profile.
-fn state_of(profile: Profile) -> State {
+/// A state with one profile.
+fn state_with(profile: Profile) -> State {
     let mut state = state();
     state.resize(80, 24);
-    state.take_in(profile);
+    state.add_profile(profile);
     state
 }
 
-fn known() -> State {
-    state_of(folded(&STACKS))
+fn state_with_stacks() -> State {
+    state_with(folded(&STACKS))
 }
 
 fn press(state: &mut State, code: KeyCode) -> Option<Action> {
-    state.key(code.into())
+    state.handle_key(code.into())
 }
 
 fn type_text(state: &mut State, text: &str) {
@@ -70,9 +70,9 @@ fn text(state: &mut State) -> String {
 }
 
 #[test]
-fn a_frame_has_the_graph_above_the_list_and_says_what_was_measured() {
-    let lines = lines(&mut known());
-    assert!(lines[1].starts_with("last 0 s, 100 samples, 0 lost, 0 Hz, the profiler takes"), "{lines:#?}");
+fn a_frame_has_status_graph_list_and_details() {
+    let lines = lines(&mut state_with_stacks());
+    assert!(lines[1].starts_with("last 0 s, 100 samples, 0 lost, 0 Hz, profiler:"), "{lines:#?}");
     assert_eq!(lines[2], "|all");
     assert_eq!(lines[3], "|app");
     assert_eq!(lines[4], "|main");
@@ -82,12 +82,12 @@ fn a_frame_has_the_graph_above_the_list_and_says_what_was_measured() {
     assert_eq!(lines[17], "  60.0 %   80.0 %    native       work");
     assert_eq!(lines[18], "  20.0 %   20.0 %    native       Lib!A.Idle(int)");
     assert!(lines[22].ends_with("all"), "{lines:#?}");
-    assert!(lines[23].starts_with("q leave"), "{lines:#?}");
+    assert!(lines[23].starts_with("q quit"), "{lines:#?}");
 }
 
 #[test]
-fn keys_select_zoom_in_and_come_back() {
-    let mut state = known();
+fn keys_select_and_zoom() {
+    let mut state = state_with_stacks();
     for code in [KeyCode::Down, KeyCode::Down, KeyCode::Down] {
         press(&mut state, code);
     }
@@ -103,8 +103,8 @@ fn keys_select_zoom_in_and_come_back() {
 }
 
 #[test]
-fn a_search_is_seen_while_it_is_typed_and_says_its_share() {
-    let mut state = known();
+fn a_search_is_updated_while_it_is_typed_and_has_its_share() {
+    let mut state = state_with_stacks();
     type_text(&mut state, "/rea");
     assert!(text(&mut state).contains("search: rea"));
     assert!(text(&mut state).contains("/rea 20.0 %"));
@@ -116,20 +116,20 @@ fn a_search_is_seen_while_it_is_typed_and_says_its_share() {
     assert!(text(&mut state).contains("is no regular expression"));
     press(&mut state, KeyCode::Esc);
     type_text(&mut state, "n");
-    assert!(text(&mut state).contains("nothing is searched for"));
+    assert!(text(&mut state).contains("no search"));
     type_text(&mut state, "/nowhere");
     press(&mut state, KeyCode::Enter);
-    assert!(text(&mut state).contains("nothing matches"));
+    assert!(text(&mut state).contains("no match"));
 }
 
 #[test]
 fn boxes_that_do_not_match_are_faded() {
-    let mut state = known();
+    let mut state = state_with_stacks();
     type_text(&mut state, "/work");
     let buffer = frame_of(&mut state, Palette::Full, 80, 24);
     let background = |row| buffer[(79, row)].bg;
     assert_ne!(background(5), background(6));
-    let mut plain = known();
+    let mut plain = state_with_stacks();
     let unsearched = frame_of(&mut plain, Palette::Full, 80, 24);
     assert_eq!(background(5), unsearched[(79, 5)].bg);
     assert_ne!(buffer[(20, 6)].bg, unsearched[(20, 6)].bg);
@@ -137,7 +137,7 @@ fn boxes_that_do_not_match_are_faded() {
 
 #[test]
 fn a_function_of_the_list_is_found_in_the_graph() {
-    let mut state = known();
+    let mut state = state_with_stacks();
     press(&mut state, KeyCode::Tab);
     assert_eq!(state.pane, Pane::List);
     press(&mut state, KeyCode::Down);
@@ -148,10 +148,10 @@ fn a_function_of_the_list_is_found_in_the_graph() {
 }
 
 #[test]
-fn a_paused_view_stays_and_goes_on_with_all_there_is() {
-    let mut state = known();
+fn a_paused_view_does_not_change_and_resumes_with_all_samples() {
+    let mut state = state_with_stacks();
     type_text(&mut state, " ");
-    state.take_in(folded(&[("app;main;new", 300)]));
+    state.add_profile(folded(&[("app;main;new", 300)]));
     assert!(!text(&mut state).contains("new") && text(&mut state).contains("paused"));
     type_text(&mut state, "p");
     assert!(text(&mut state).contains("new") && !text(&mut state).contains("paused"));
@@ -159,21 +159,21 @@ fn a_paused_view_stays_and_goes_on_with_all_there_is() {
 }
 
 #[test]
-fn the_window_and_everything_take_turns() {
-    let mut state = known();
+fn a_key_switches_between_the_window_and_all_samples() {
+    let mut state = state_with_stacks();
     type_text(&mut state, "w");
     assert_eq!(state.span, Span::All);
     assert!(text(&mut state).contains("all 0 s, 100 samples"));
     type_text(&mut state, "c");
-    assert!(text(&mut state).contains("waiting for") && text(&mut state).contains("is forgotten"));
+    assert!(text(&mut state).contains("waiting for") && text(&mut state).contains("are cleared"));
 }
 
 #[test]
-fn a_file_s_name_says_its_format_and_a_wrong_one_can_be_mended() {
-    let mut state = known();
+fn the_extension_selects_the_format_and_an_unknown_one_can_be_corrected() {
+    let mut state = state_with_stacks();
     type_text(&mut state, "sflame.pdf");
     assert_eq!(press(&mut state, KeyCode::Enter), None);
-    assert!(lines(&mut state)[22].contains("no known format; known: .folded .txt .svg"));
+    assert!(lines(&mut state)[22].contains("unknown format; known: .folded .txt .svg"));
     (0..3).for_each(|_| drop(press(&mut state, KeyCode::Backspace)));
     type_text(&mut state, "svg");
     let action = press(&mut state, KeyCode::Enter);
@@ -184,26 +184,26 @@ fn a_file_s_name_says_its_format_and_a_wrong_one_can_be_mended() {
 }
 
 #[test]
-fn ctrl_c_leaves_whatever_is_on_the_screen_and_q_does_but_where_it_is_typed() {
+fn ctrl_c_quits_everywhere_and_q_outside_of_prompts() {
     let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
     for keys in ["", "?", "/q", "sq", " "] {
-        let mut state = known();
+        let mut state = state_with_stacks();
         type_text(&mut state, keys);
-        assert_eq!(state.key(interrupt), Some(Action::Quit), "{keys}");
+        assert_eq!(state.handle_key(interrupt), Some(Action::Quit), "{keys}");
     }
-    assert_eq!(press(&mut known(), KeyCode::Char('q')), Some(Action::Quit));
-    let mut helping = known();
-    type_text(&mut helping, "?");
-    assert_eq!(press(&mut helping, KeyCode::Char('q')), Some(Action::Quit));
+    assert_eq!(press(&mut state_with_stacks(), KeyCode::Char('q')), Some(Action::Quit));
+    let mut with_help = state_with_stacks();
+    type_text(&mut with_help, "?");
+    assert_eq!(press(&mut with_help, KeyCode::Char('q')), Some(Action::Quit));
 }
 
 #[test]
 fn the_help_lists_the_keys_and_any_key_closes_it() {
-    let mut state = known();
+    let mut state = state_with_stacks();
     type_text(&mut state, "?");
     let help = text(&mut state);
     assert!(help.contains("search by regular expression") && help.contains("JIT"), "{help}");
-    // `x` is no key of its own.
+    // `v` has an action outside of the help, `x` has none.
     for key in ["v", "x"] {
         type_text(&mut state, key);
         assert_eq!(state.layout, Layout::Both);
@@ -213,8 +213,8 @@ fn the_help_lists_the_keys_and_any_key_closes_it() {
 }
 
 #[test]
-fn graph_and_list_can_have_the_terminal_alone() {
-    let mut state = known();
+fn graph_and_list_can_fill_the_terminal() {
+    let mut state = state_with_stacks();
     type_text(&mut state, "v");
     assert!(!text(&mut state).contains("hot functions"));
     press(&mut state, KeyCode::Tab);
@@ -226,9 +226,9 @@ fn graph_and_list_can_have_the_terminal_alone() {
 }
 
 #[test]
-fn a_view_whose_target_has_ended_says_so_and_can_still_be_used() {
-    let mut state = known();
-    state.end("the target has ended".to_owned());
+fn after_the_end_of_the_target_the_view_can_still_be_used() {
+    let mut state = state_with_stacks();
+    state.end_sampling("the target has ended".to_owned());
     type_text(&mut state, "/work");
     assert!(text(&mut state).contains("the target has ended"));
     press(&mut state, KeyCode::Enter);
@@ -237,27 +237,27 @@ fn a_view_whose_target_has_ended_says_so_and_can_still_be_used() {
 }
 
 #[test]
-fn the_place_stays_when_the_next_profile_comes() {
-    let mut state = known();
+fn the_selection_stays_when_the_next_profile_arrives() {
+    let mut state = state_with_stacks();
     type_text(&mut state, "/read");
     press(&mut state, KeyCode::Enter);
-    state.take_in(folded(&[("app;main;a", 500), ("app;main;work;read", 1)]));
+    state.add_profile(folded(&[("app;main;a", 500), ("app;main;work;read", 1)]));
     assert!(lines(&mut state)[22].ends_with("read"));
     assert!(lines(&mut state)[22].contains("21 samples"));
 }
 
 #[test]
-fn a_small_terminal_says_so() {
+fn a_small_terminal_shows_the_minimum() {
     for (columns, rows) in [(30, 5), (80, 9), (1, 1)] {
-        frame_of(&mut known(), Palette::Full, columns, rows);
+        frame_of(&mut state_with_stacks(), Palette::Full, columns, rows);
     }
-    let buffer = frame_of(&mut known(), Palette::Plain, 30, 5);
+    let buffer = frame_of(&mut state_with_stacks(), Palette::Plain, 30, 5);
     let line: String = (0..30).map(|column| buffer[(column, 1)].symbol()).collect();
     assert_eq!(line.trim_end(), "30x5, not 40x10");
 }
 
 #[test]
-fn a_view_without_samples_says_that_it_waits() {
+fn a_view_without_samples_shows_that_it_waits() {
     let mut state = state();
     assert!(text(&mut state).contains("waiting for the first samples"));
     for key in "hjklnNt0uvw".chars() {
@@ -267,7 +267,7 @@ fn a_view_without_samples_says_that_it_waits() {
     }
 }
 
-/// Numbers that look random, to press keys by.
+/// A pseudo-random key.
 fn any_key(step: u64) -> KeyCode {
     const KEYS: [KeyCode; 14] = [
         KeyCode::Up,
@@ -293,13 +293,13 @@ fn any_key(step: u64) -> KeyCode {
 }
 
 #[test]
-fn no_key_no_size_and_no_profile_breaks_it_and_no_name_reaches_the_terminal_as_it_is() {
+fn random_keys_sizes_and_profiles_do_not_panic_or_draw_control_characters() {
     const SIZES: [(u16, u16); 6] = [(80, 24), (40, 10), (1, 1), (200, 60), (41, 200), (300, 11)];
     for seed in 0..6 {
         let mut state = state();
         for step in 0..300_u64 {
             if step % 50 == 0 {
-                state.take_in(random(seed * 31 + step));
+                state.add_profile(random(seed * 31 + step));
             }
             let _ = press(&mut state, any_key(seed * 1_000 + step));
             if step % 10 == 0 {
@@ -315,7 +315,7 @@ fn no_key_no_size_and_no_profile_breaks_it_and_no_name_reaches_the_terminal_as_i
 #[test]
 fn wide_and_hostile_names_stay_in_their_boxes() {
     let names = "app;\u{6f22}\u{5b57}\u{6f22}\u{5b57}\u{6f22}\u{5b57};\u{1f525}\u{1f525};a\u{1b}[2Jb\u{9b}\u{202e}c\u{200f}d";
-    let mut state = state_of(folded(&[(names, 3), ("app;z", 5)]));
+    let mut state = state_with(folded(&[(names, 3), ("app;z", 5)]));
     for columns in 40..90 {
         let buffer = frame_of(&mut state, Palette::Plain, columns, 24);
         let text: String = buffer.content().iter().map(|cell| cell.symbol()).collect();

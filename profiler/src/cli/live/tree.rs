@@ -1,51 +1,52 @@
-//! The call tree of a profile by functions, with what each function has of it.
+//! Call tree of a profile by function, with the samples of each node and each function.
 
 use std::collections::HashMap;
 
-use super::function::{Function, Functions};
 use profiler_profile::{Profile, StackId, ThreadId};
 use profiler_profile_formats::{OutputOptions, printable};
 
-/// The place of a node in its tree.
+use super::function::{Function, Functions};
+
+/// The index of a node in its tree.
 pub(super) type NodeId = usize;
 
 /// The node of all samples.
 pub(super) const ROOT: NodeId = 0;
 
-/// A function as it was called on one path.
+/// A function on one call path.
 #[derive(Debug)]
 pub(super) struct Node {
     /// The function's number.
     pub(super) function: usize,
     pub(super) parent: Option<NodeId>,
-    /// By name, so that they stay in their places from one profile to the next.
+    /// Sorted by name, so that the order is the same in consecutive profiles.
     pub(super) children: Vec<NodeId>,
     pub(super) count: Count,
 }
 
-/// Samples.
+/// Numbers of samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Count {
-    /// That hit the function itself.
+    /// In the function itself.
     pub(super) own: u64,
-    /// That hit it or what it called; one in which it called itself counts once.
+    /// In the function or its callees; a sample with recursion counts once.
     pub(super) total: u64,
 }
 
-/// The tree.
+/// A call tree.
 #[derive(Debug)]
 pub(super) struct Tree {
     functions: Functions,
-    /// Of each function, by its number.
+    /// The samples of each function, by its number.
     counts: Vec<Count>,
     nodes: Vec<Node>,
 }
 
 impl Tree {
-    pub(super) fn of(profile: &Profile, options: &OutputOptions) -> Self {
-        let mut functions = Functions::of(profile);
+    pub(super) fn from_profile(profile: &Profile, options: &OutputOptions) -> Self {
+        let mut functions = Functions::from_profile(profile);
         let all = functions.add(Function::group("all".to_owned()));
-        let mut growth = Growth::new(functions, all);
+        let mut builder = TreeBuilder::new(functions, all);
         let mut counts = HashMap::<(ThreadId, StackId), u64>::new();
         for sample in profile.samples() {
             *counts.entry((sample.thread, sample.stack)).or_default() += sample.count;
@@ -54,13 +55,13 @@ impl Tree {
         for ((thread, stack), count) in counts {
             path.clear();
             for group in groups(profile, options, thread) {
-                path.push(growth.functions.add(Function::group(group)));
+                path.push(builder.functions.add(Function::group(group)));
             }
             let frames = profile.stack(stack).frames.iter().rev();
-            path.extend(frames.map(|frame| growth.functions.number(frame.index())));
-            growth.add(&path, count);
+            path.extend(frames.map(|frame| builder.functions.number(frame.index())));
+            builder.add(&path, count);
         }
-        growth.finish()
+        builder.finish()
     }
 
     pub(super) fn node(&self, id: NodeId) -> &Node {
@@ -76,12 +77,12 @@ impl Tree {
         self.functions.all().iter().enumerate()
     }
 
-    pub(super) fn function_numbered(&self, number: usize) -> Option<&Function> {
+    pub(super) fn function_by_number(&self, number: usize) -> Option<&Function> {
         self.functions.all().get_index(number)
     }
 
     /// The samples of a function on all paths.
-    pub(super) fn count_of(&self, number: usize) -> Count {
+    pub(super) fn function_count(&self, number: usize) -> Count {
         self.counts.get(number).copied().unwrap_or_default()
     }
 
@@ -89,14 +90,14 @@ impl Tree {
         self.nodes[ROOT].count.total
     }
 
-    /// The functions on the way from the root, without the root, to a node.
+    /// The functions on the path from the root to a node, without the root.
     pub(super) fn path(&self, id: NodeId) -> Vec<Function> {
         let mut path: Vec<_> = self.callers(id).filter(|id| *id != ROOT).collect();
         path.reverse();
         path.into_iter().map(|id| self.function(id).clone()).collect()
     }
 
-    /// The node at the end of a path, or as far as the path is there.
+    /// The node at the end of a path, or of its longest prefix in this tree.
     pub(super) fn find(&self, path: &[Function]) -> NodeId {
         let mut found = ROOT;
         for function in path {
@@ -107,17 +108,17 @@ impl Tree {
         found
     }
 
-    /// A node and what it was called by, up to the root.
+    /// A node and its callers, up to the root.
     pub(super) fn callers(&self, id: NodeId) -> impl Iterator<Item = NodeId> {
         std::iter::successors(Some(id), |id| self.node(*id).parent)
     }
 
-    /// The outermost nodes below `from` that `is_meant`, the heaviest first.
-    pub(super) fn outermost(&self, from: NodeId, is_meant: impl Fn(usize) -> bool) -> Vec<NodeId> {
+    /// The outermost nodes at or below `from` whose function number matches, by descending number of samples.
+    pub(super) fn outermost(&self, from: NodeId, matches: impl Fn(usize) -> bool) -> Vec<NodeId> {
         let mut found = Vec::new();
         let mut open = vec![from];
         while let Some(id) = open.pop() {
-            if is_meant(self.node(id).function) {
+            if matches(self.node(id).function) {
                 found.push(id);
             } else {
                 open.extend(self.node(id).children.iter().rev());
@@ -128,7 +129,7 @@ impl Tree {
     }
 }
 
-/// What stands above the outermost frame: as in folded stacks.
+/// The groups above the outermost frame, as in folded stacks.
 fn groups(profile: &Profile, options: &OutputOptions, thread: ThreadId) -> Vec<String> {
     let thread = profile.thread(thread);
     let process = profile.process(thread.process);
@@ -143,18 +144,18 @@ fn groups(profile: &Profile, options: &OutputOptions, thread: ThreadId) -> Vec<S
     groups
 }
 
-/// A tree that grows by one path after the other.
-struct Growth {
+/// Builds a tree by adding paths.
+struct TreeBuilder {
     functions: Functions,
     counts: Vec<Count>,
-    /// The last path that counted for each function.
+    /// The number of the last path that counted for each function.
     seen: Vec<usize>,
     paths: usize,
     nodes: Vec<Node>,
     known: HashMap<(NodeId, usize), NodeId>,
 }
 
-impl Growth {
+impl TreeBuilder {
     fn new(functions: Functions, root: usize) -> Self {
         let root = Node { function: root, parent: None, children: Vec::new(), count: Count::default() };
         Self {
@@ -213,24 +214,25 @@ impl Growth {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use profiler_profile::test_profile::folded;
 
+    use super::*;
+
     fn tree(stacks: &[(&str, u64)]) -> Tree {
-        Tree::of(&folded(stacks), &OutputOptions::default())
+        Tree::from_profile(&folded(stacks), &OutputOptions::default())
     }
 
-    /// The tree in one line: names, totals and own counts.
-    fn told(tree: &Tree, id: NodeId) -> String {
+    /// The tree in one line: names, total and self samples.
+    fn to_text(tree: &Tree, id: NodeId) -> String {
         let Count { own, total } = tree.node(id).count;
-        let children: String = tree.node(id).children.iter().map(|child| told(tree, *child)).collect();
+        let children: String = tree.node(id).children.iter().map(|child| to_text(tree, *child)).collect();
         format!("({} {total} {own}{children})", tree.function(id).label)
     }
 
     #[test]
-    fn paths_of_the_same_functions_are_one_and_stand_by_name() {
+    fn paths_of_the_same_functions_are_merged_and_sorted_by_name() {
         let tree = tree(&[("p;main;work", 5), ("p;main;idle", 2), ("p;main;work;read", 3), ("p;main", 1)]);
-        assert_eq!(told(&tree, ROOT), "(all 11 0(p 11 0(main 11 1(idle 2 2)(work 8 5(read 3 3)))))");
+        assert_eq!(to_text(&tree, ROOT), "(all 11 0(p 11 0(main 11 1(idle 2 2)(work 8 5(read 3 3)))))");
         assert_eq!(tree.samples(), 11);
     }
 
@@ -238,11 +240,11 @@ mod tests {
     fn a_function_that_calls_itself_counts_a_sample_once() {
         let tree = tree(&[("p;f;g;f", 4), ("p;f", 1)]);
         let (number, _) = tree.functions().find(|(_, function)| function.label == "f").unwrap();
-        assert_eq!(tree.count_of(number), Count { own: 5, total: 5 });
+        assert_eq!(tree.function_count(number), Count { own: 5, total: 5 });
     }
 
     #[test]
-    fn a_path_is_found_in_another_tree_as_far_as_it_is_there() {
+    fn the_longest_prefix_of_a_path_is_found_in_another_tree() {
         let before = tree(&[("p;main;work;read", 1)]);
         let after = tree(&[("o;main", 1), ("p;main;work;write", 1)]);
         let leaf = before.find(&before.path(3));
@@ -255,26 +257,26 @@ mod tests {
     #[test]
     fn processes_and_threads_are_groups_on_request() {
         let options = OutputOptions { per_thread: true, per_process: true, ..OutputOptions::default() };
-        let tree = Tree::of(&folded(&[("p;main", 1)]), &options);
+        let tree = Tree::from_profile(&folded(&[("p;main", 1)]), &options);
         let labels: Vec<_> = tree.path(4).into_iter().map(|function| function.label).collect();
         assert_eq!(labels, ["p", "process 1 (p)", "thread 1 (p)", "main"]);
     }
 
     #[test]
-    fn the_outermost_matches_are_the_heaviest_first() {
+    fn the_outermost_matches_are_sorted_by_samples() {
         let tree = tree(&[("p;a;f;f", 1), ("p;b;f", 3), ("p;f", 2)]);
-        let found = tree.outermost(ROOT, |number| tree.function_numbered(number).unwrap().label == "f");
+        let found = tree.outermost(ROOT, |number| tree.function_by_number(number).unwrap().label == "f");
         let counts: Vec<_> = found.iter().map(|id| tree.node(*id).count.total).collect();
         assert_eq!(counts, [3, 2, 1]);
     }
 
     #[test]
-    fn a_profile_without_samples_is_its_root() {
-        assert_eq!(told(&tree(&[]), ROOT), "(all 0 0)");
+    fn a_profile_without_samples_has_only_the_root() {
+        assert_eq!(to_text(&tree(&[]), ROOT), "(all 0 0)");
     }
 
     #[test]
-    fn a_very_deep_stack_is_no_deep_recursion() {
+    fn a_deep_stack_does_not_overflow_the_stack() {
         let deep = format!("p{}", ";f".repeat(100_000));
         let tree = tree(&[(&deep, 1)]);
         assert_eq!(tree.callers(100_001).count(), 100_002);

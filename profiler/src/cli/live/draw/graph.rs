@@ -1,48 +1,48 @@
-//! The flame graph: a box for each function on each path.
+//! Draws the flame graph: a box for each function on each path.
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use crate::cli::live::{
-    boxes::{Boxes, Place},
+    box_layout::{BoxLayout, FlameBox},
     palette::{Emphasis, Palette, SHADES},
     short_name::fitting,
     state::{Pane, State},
     tree::NodeId,
 };
 
-/// What stands at the left of a box where colours do not keep it from its neighbour.
+/// The left edge of a box, where colours do not distinguish neighbours.
 const EDGE: &str = "|";
 
-/// Fewer columns have no room for a part of a name that says anything.
-const LEAST_TEXT_COLUMNS: usize = 3;
+/// Narrower boxes have no text.
+const MIN_TEXT_COLUMNS: usize = 3;
 
 pub(super) fn draw(state: &State, palette: Palette, area: Rect, buffer: &mut Buffer) {
     let selected = state.graph.selected(&state.tree);
-    let boxes = Boxes::below(&state.tree, state.graph.zoomed(&state.tree), area.width);
+    let boxes = BoxLayout::new(&state.tree, state.graph.zoomed(&state.tree), area.width);
     let selected_row = boxes.find(selected).map_or(0, |(row, _)| row);
     let first = first_row(boxes.rows().len(), area.height.into(), selected_row);
-    for (row, places) in (area.y..area.bottom()).zip(boxes.rows().iter().skip(first)) {
+    for (row, row_boxes) in (area.y..area.bottom()).zip(boxes.rows().iter().skip(first)) {
         let mut neighbour = None;
-        for place in places {
-            let shade = shade(&state.tree.function(place.node).label, neighbour, place);
-            neighbour = Some((place.column + place.width, shade));
-            let emphasis = emphasis(state, place.node, selected);
-            draw_box(state, palette, *place, (area.x, row), shade, emphasis, buffer);
+        for flame_box in row_boxes {
+            let shade = shade(&state.tree.function(flame_box.node).label, neighbour, flame_box);
+            neighbour = Some((flame_box.column + flame_box.width, shade));
+            let emphasis = emphasis(state, flame_box.node, selected);
+            draw_box(state, palette, *flame_box, (area.x, row), shade, emphasis, buffer);
         }
     }
 }
 
-/// The first row that is seen: the selected one is in the middle, unless there is nothing more at that end.
+/// The first row that is drawn. The selected row is in the middle, except near the ends.
 fn first_row(rows: usize, height: usize, selected: usize) -> usize {
     selected.saturating_sub(height / 2).min(rows.saturating_sub(height))
 }
 
-/// A box has the shade of its name, so that it keeps it, or the next when its neighbour has that.
-fn shade(label: &str, neighbour: Option<(u16, usize)>, place: &Place) -> usize {
+/// The shade of a box: derived from its name, or the next shade if its left neighbour has the same one.
+fn shade(label: &str, neighbour: Option<(u16, usize)>, flame_box: &FlameBox) -> usize {
     let shade =
         label.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % SHADES;
     match neighbour {
-        Some((column, of_neighbour)) if column == place.column && of_neighbour == shade => {
+        Some((column, neighbour_shade)) if column == flame_box.column && neighbour_shade == shade => {
             (shade + 1) % SHADES
         }
         _ => shade,
@@ -62,22 +62,22 @@ fn emphasis(state: &State, node: NodeId, selected: NodeId) -> Emphasis {
 fn draw_box(
     state: &State,
     palette: Palette,
-    place: Place,
+    flame_box: FlameBox,
     (left, row): (u16, u16),
     shade: usize,
     emphasis: Emphasis,
     buffer: &mut Buffer,
 ) {
-    let function = state.tree.function(place.node);
+    let function = state.tree.function(flame_box.node);
     let style = palette.style(function.kind, shade, emphasis);
-    let column = left + place.column;
-    buffer.set_style(Rect::new(column, row, place.width, 1), style);
+    let column = left + flame_box.column;
+    buffer.set_style(Rect::new(column, row, flame_box.width, 1), style);
     let mut text = if palette.has_shades() { String::new() } else { EDGE.to_owned() };
-    let columns = usize::from(place.width) - text.len();
-    if columns >= LEAST_TEXT_COLUMNS {
+    let columns = usize::from(flame_box.width) - text.len();
+    if columns >= MIN_TEXT_COLUMNS {
         text.push_str(&fitting(&function.label, columns));
     }
-    buffer.set_stringn(column, row, text, place.width.into(), style);
+    buffer.set_stringn(column, row, text, flame_box.width.into(), style);
 }
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_selected_row_is_always_seen() {
+    fn the_selected_row_is_always_drawn() {
         for rows in 1..60 {
             for height in 1..40 {
                 for selected in 0..rows {
@@ -99,9 +99,9 @@ mod tests {
 
     #[test]
     fn neighbours_differ_and_names_keep_their_shade() {
-        let place = |column| Place { node: 0, column, width: 5 };
-        let alone = shade("name", None, &place(5));
-        assert_eq!(shade("name", Some((4, alone)), &place(5)), alone);
-        assert_ne!(shade("name", Some((5, alone)), &place(5)), alone);
+        let flame_box = |column| FlameBox { node: 0, column, width: 5 };
+        let own_shade = shade("name", None, &flame_box(5));
+        assert_eq!(shade("name", Some((4, own_shade)), &flame_box(5)), own_shade);
+        assert_ne!(shade("name", Some((5, own_shade)), &flame_box(5)), own_shade);
     }
 }

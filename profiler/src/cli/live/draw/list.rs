@@ -1,4 +1,4 @@
-//! The hot functions as a table.
+//! Draws the table of hot functions.
 
 use ratatui::{
     buffer::Buffer,
@@ -6,18 +6,20 @@ use ratatui::{
     style::{Modifier, Style},
 };
 
-use super::{name_in, percent, write};
+use super::{fitted_name, percent, write};
 use crate::cli::live::{
     hot_list::Order,
     palette::{Emphasis, Palette},
     state::{Pane, State},
 };
 
-/// Where the name of a function begins, behind both shares and its kind.
+/// The column of function names, after both shares and the kind.
 const NAME_COLUMN: u16 = 34;
 
-/// The widest kind.
+/// The column of the kind.
 const KIND_COLUMN: u16 = 20;
+
+/// The width of the longest kind.
 const KIND_COLUMNS: u16 = 13;
 
 pub(super) fn draw(state: &State, palette: Palette, area: Rect, buffer: &mut Buffer) {
@@ -48,8 +50,8 @@ fn draw_function(
     area: Rect,
     buffer: &mut Buffer,
 ) {
-    let Some(function) = state.tree.function_numbered(number) else { return };
-    let count = state.tree.count_of(number);
+    let Some(function) = state.tree.function_by_number(number) else { return };
+    let count = state.tree.function_count(number);
     let shares = [count.own, count.total].map(|count| percent(count, state.tree.samples()));
     let is_faded = state.search.as_ref().is_some_and(|search| !search.matches(number));
     let text = match (is_selected, is_faded) {
@@ -66,5 +68,5 @@ fn draw_function(
     buffer.set_style(kind_area, kind);
     write(buffer, kind_area.x, area.y, kind_area.width, &format!(" {}", function.kind.name()), kind);
     let columns = area.width.saturating_sub(NAME_COLUMN);
-    write(buffer, area.x + NAME_COLUMN, area.y, columns, &name_in(function, columns), text);
+    write(buffer, area.x + NAME_COLUMN, area.y, columns, &fitted_name(function, columns), text);
 }

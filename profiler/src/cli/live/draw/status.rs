@@ -1,5 +1,6 @@
-//! The lines around the graph: what is measured, what is selected, what is typed or said.
+//! Draws the status, the details of the selected function, and the bottom line with prompt, message or keys.
 
+use profiler_profile_formats::printable;
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -7,24 +8,23 @@ use ratatui::{
 };
 use unicode_width::UnicodeWidthStr;
 
-use super::{name_in, percent, write};
+use super::{fitted_name, percent, write};
 use crate::cli::live::{
     function::Function,
     history::Span,
     palette::Palette,
     prompt::{Prompt, Purpose},
-    short_name::cut,
+    short_name::truncate,
     state::{Pane, State},
     tree::{Count, ROOT},
 };
-use profiler_profile_formats::printable;
 
 const NS_PER_S: f64 = 1e9;
 
-/// How much of a search is repeated beside its share.
+/// The columns of the search pattern in the status.
 const SEARCH_COLUMNS: usize = 30;
 
-/// What is measured and how, in two lines.
+/// Draws the target and the state of sampling, in two lines.
 pub(super) fn draw(state: &State, palette: Palette, area: Rect, buffer: &mut Buffer) {
     let [first, second] = [area.y, area.y + 1];
     let marks = marks(state);
@@ -41,16 +41,16 @@ pub(super) fn draw(state: &State, palette: Palette, area: Rect, buffer: &mut Buf
     let bold = Style::new().add_modifier(Modifier::BOLD);
     write(buffer, area.x, first, right - area.x, &target, bold);
     if state.tree.samples() > 0 || state.shown.header().duration_ns > 0 {
-        write(buffer, area.x, second, area.width, &measured(state), Style::new());
+        write(buffer, area.x, second, area.width, &sampling_line(state), Style::new());
     }
 }
 
-/// What one has to know to read the picture right.
+/// Notices that change how the graph is to be read: search, pause, end of sampling.
 fn marks(state: &State) -> Vec<String> {
     let mut marks = Vec::new();
     if let Some(search) = &state.search {
         let share = percent(search.samples, state.tree.samples());
-        marks.push(format!("/{} {share:.1} %", cut(&printable(&search.text), SEARCH_COLUMNS)));
+        marks.push(format!("/{} {share:.1} %", truncate(&printable(&search.text), SEARCH_COLUMNS)));
     }
     if state.is_paused {
         marks.push("paused".to_owned());
@@ -59,7 +59,7 @@ fn marks(state: &State) -> Vec<String> {
     marks
 }
 
-fn measured(state: &State) -> String {
+fn sampling_line(state: &State) -> String {
     let (header, ledger) = (state.shown.header(), state.shown.ledger());
     let seconds = header.duration_ns as f64 / NS_PER_S;
     let time = match state.span {
@@ -80,12 +80,12 @@ fn own_cost(state: &State) -> String {
     const BYTES_PER_MB: f64 = 1e6;
     let memory = state.shown.ledger().cost.peak_memory_bytes as f64 / BYTES_PER_MB;
     match state.history.own_cpu_percent() {
-        Some(cpu) => format!("the profiler takes {cpu:.1} % of a CPU and {memory:.0} MB"),
-        None => format!("the profiler takes {memory:.0} MB"),
+        Some(cpu) => format!("profiler: {cpu:.1} % of a CPU and {memory:.0} MB"),
+        None => format!("profiler: {memory:.0} MB"),
     }
 }
 
-/// What is selected, in one line, or what is wrong with what is typed below it.
+/// Draws the selected function in one line, or the error of the prompt below.
 pub(super) fn draw_details(state: &State, palette: Palette, area: Rect, buffer: &mut Buffer) {
     if let (Some(_), Some(message)) = (&state.prompt, &state.message) {
         write(buffer, area.x, area.y, area.width, message, palette.notice());
@@ -95,21 +95,21 @@ pub(super) fn draw_details(state: &State, palette: Palette, area: Rect, buffer: 
         Pane::Graph => in_graph(state),
         Pane::List => in_list(state),
     };
-    let of_all = state.tree.samples();
+    let all_samples = state.tree.samples();
     let numbers = format!(
         "{:.1} % total, {:.1} % self, {} samples  {}",
-        percent(count.total, of_all),
-        percent(count.own, of_all),
+        percent(count.total, all_samples),
+        percent(count.own, all_samples),
         count.total,
         if is_zoomed { "zoomed: " } else { "" }
     );
     let written = write(buffer, area.x, area.y, area.width, &numbers, palette.faint());
     let columns = area.width - written;
-    let name = function.map(|function| name_in(function, columns)).unwrap_or_default();
+    let name = function.map(|function| fitted_name(function, columns)).unwrap_or_default();
     write(buffer, area.x + written, area.y, columns, &name, Style::new().add_modifier(Modifier::BOLD));
 }
 
-/// The selected function, its samples, and whether it is what the graph is zoomed to.
+/// The selected function, its samples, and whether the graph is zoomed to it.
 type Selected<'a> = (Option<&'a Function>, Count, bool);
 
 fn in_graph(state: &State) -> Selected<'_> {
@@ -122,19 +122,19 @@ fn in_list(state: &State) -> Selected<'_> {
     let functions = state.list.functions(&state.tree);
     let row = state.list.selected_row(&state.tree, &functions);
     match functions.get(row) {
-        Some(number) => (state.tree.function_numbered(*number), state.tree.count_of(*number), false),
+        Some(number) => (state.tree.function_by_number(*number), state.tree.function_count(*number), false),
         None => (None, Count::default(), false),
     }
 }
 
-/// What is typed, else what there is to say, else the keys. Where the cursor belongs, when something is typed.
+/// Draws the prompt, else the message, else the keys. Returns the position of the cursor in the prompt.
 pub(super) fn draw_bottom(
     state: &State,
     palette: Palette,
     area: Rect,
     buffer: &mut Buffer,
 ) -> Option<(u16, u16)> {
-    const KEYS: &str = "q leave  ? keys  / search  Enter zoom  Tab list  Space pause  w all  s save";
+    const KEYS: &str = "q quit  ? keys  / search  Enter zoom  Tab list  Space pause  w all  s save";
     let Some(prompt) = &state.prompt else {
         let (text, style) = match &state.message {
             Some(message) => (message.as_str(), palette.notice()),
@@ -143,25 +143,25 @@ pub(super) fn draw_bottom(
         write(buffer, area.x, area.y, area.width, text, style);
         return None;
     };
-    let text = typed(prompt, area.width.saturating_sub(1).into());
+    let text = prompt_line(prompt, area.width.saturating_sub(1).into());
     let column = area.x + write(buffer, area.x, area.y, area.width, &text, Style::new());
     Some((column.min(area.right() - 1), area.y))
 }
 
-/// The line with its end, where one types.
-fn typed(prompt: &Prompt, columns: usize) -> String {
-    let question = match prompt.purpose {
+/// The prompt with the end of its text.
+fn prompt_line(prompt: &Prompt, columns: usize) -> String {
+    let label = match prompt.purpose {
         Purpose::Search => "search: ",
         Purpose::Save => "save as (.svg, .html, .folded, .profile ...): ",
     };
     let text = printable(&prompt.text);
     let mut shown: &str = &text;
-    while question.len() + shown.width() > columns {
+    while label.len() + shown.width() > columns {
         let mut rest = shown.chars();
         if rest.next().is_none() {
             break;
         }
         shown = rest.as_str();
     }
-    format!("{question}{shown}")
+    format!("{label}{shown}")
 }
