@@ -1,4 +1,4 @@
-//! Call chains that are known, to hold stacks against.
+//! Compares sampled stacks with known call chains.
 
 use std::collections::BTreeMap;
 
@@ -7,29 +7,29 @@ use profiler::{
     profile::{FrameKind, Stack, StackEnd},
 };
 
-/// A share that asks for every sample but the odd one: some fall on an instruction that no table describes.
+/// The least share of exact samples. A few samples hit an instruction that no unwind row covers.
 const EXACT_PERCENT: f64 = 99.9;
 
-/// How many wrong stacks a failure shows.
+/// How many wrong stacks a failure message lists.
 const SHOWN: usize = 12;
 
-/// One link of a chain.
+/// An element of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Link {
-    /// This function.
+    /// A function with this name.
     Function(String),
-    /// One frame of a function that no chain names, in a mapped file: `?`.
+    /// One frame in a mapped file, of a function that no chain names: `?`.
     One,
-    /// Any number of those: `*`.
+    /// Any number of such frames: `*`.
     Any,
 }
 
-/// The functions that call one another, from the root to the leaf.
+/// A call chain: function names from the root to the leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain(Vec<Link>);
 
 impl Chain {
-    /// Reads a chain: names with `;` between them, `?` for a function that no chain names, `*` for any number of those.
+    /// Parses a chain: names separated by `;`, `?` for one function that no chain names, `*` for any number of them.
     #[must_use]
     pub fn new(links: &str) -> Self {
         let link = |link| match link {
@@ -40,13 +40,13 @@ impl Chain {
         Self(links.split(';').map(link).collect())
     }
 
-    /// What every program in C begins with, and then these functions below `main`.
+    /// A chain in a C program: the startup code, `main`, and these functions below it.
     #[must_use]
     pub fn below_main(links: &str) -> Self {
         Self::new(&format!("_start;*;main;{links}"))
     }
 
-    /// Whether a stack, from the root to the leaf, follows it, as another tool saw it.
+    /// Whether a stack of another tool, from the root to the leaf, follows this chain.
     #[must_use]
     pub fn fits(&self, names: &[&str]) -> bool {
         let frames: Vec<_> =
@@ -59,24 +59,24 @@ impl Chain {
     }
 }
 
-/// How far a stack follows a chain.
+/// How much of a chain a stack follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Agreement {
-    /// It leads elsewhere.
+    /// The stack contradicts the chain.
     None,
-    /// It ends on the way, where the sample hit a function that calls the next.
+    /// The stack ends within the chain: the sample hit a function before it called the next one.
     Beginning,
-    /// It goes to the chain's end.
+    /// The stack reaches the end of the chain.
     Whole,
 }
 
-/// A frame of user space.
+/// A user-space frame.
 struct UserFrame<'a> {
     name: &'a str,
     is_of_a_file: bool,
 }
 
-/// A profile's samples, held against chains.
+/// The samples of a profile and the chains that they are compared with.
 #[derive(Debug)]
 pub struct Chains<'a> {
     profile: &'a Profile,
@@ -84,24 +84,24 @@ pub struct Chains<'a> {
 }
 
 impl<'a> Chains<'a> {
-    /// A profile whose samples should each follow one of the chains.
+    /// Compares the samples of a profile with these chains.
     #[must_use]
     pub fn of(profile: &'a Profile, chains: &'a [Chain]) -> Self {
         Self { profile, chains }
     }
 
-    /// Checks that the samples with user frames follow one of the chains, from the leaf to the root.
+    /// Checks that the samples with user frames follow one of the chains from the leaf to the root.
     ///
     /// # Panics
-    /// When they do not.
+    /// Panics if they do not.
     pub fn assert_exact(&self) {
         self.assert_exact_to(EXACT_PERCENT);
     }
 
-    /// As [`assert_exact`](Self::assert_exact), for this share of them.
+    /// Like [`assert_exact`](Self::assert_exact), with this least share of exact samples.
     ///
     /// # Panics
-    /// When they do not.
+    /// Panics if fewer samples are exact.
     pub fn assert_exact_to(&self, least_percent: f64) {
         let wrong = self.wrong();
         let (all, wrong_total) = (self.with_user_frames(), wrong.values().sum::<u64>());
@@ -139,7 +139,7 @@ impl<'a> Chains<'a> {
         stacks.filter(|(_, stack)| condition(stack)).map(|(sample, _)| sample.count).sum()
     }
 
-    /// The stacks that follow none of the chains, or do not end at the root, in words.
+    /// The stacks that follow none of the chains or do not end at the root, as text, with their samples.
     fn wrong(&self) -> BTreeMap<String, u64> {
         let mut wrong = BTreeMap::new();
         for sample in self.profile.samples() {
@@ -159,7 +159,7 @@ impl<'a> Chains<'a> {
         follow(&self.user_frames(stack), &chain.0, self.chains)
     }
 
-    /// From the root to the leaf.
+    /// User frames from the root to the leaf.
     fn user_frames(&self, stack: &Stack) -> Vec<UserFrame<'a>> {
         let frames = stack.frames.iter().rev().map(|frame| self.profile.frame(*frame));
         let user = frames.filter(|frame| frame.kind != FrameKind::Kernel);
@@ -171,7 +171,7 @@ impl<'a> Chains<'a> {
     }
 }
 
-/// The function that the compiler moved a part of elsewhere: what is rarely run, or never returns.
+/// The name of a function without the suffix of the part that the compiler placed in a cold section.
 fn part_of(name: &str) -> &str {
     name.strip_suffix(".cold").or_else(|| name.strip_suffix(" [clone .cold]")).unwrap_or(name)
 }
@@ -206,7 +206,7 @@ mod tests {
 
     use super::*;
 
-    /// A profile of one sample, its frames from the root to the leaf.
+    /// A profile of one sample, with its frames from the root to the leaf.
     fn profile(frames: &str, end: StackEnd) -> Profile {
         let mut builder = ProfileBuilder::default();
         let module = builder.module("/bin/app", &[]);

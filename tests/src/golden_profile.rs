@@ -1,4 +1,4 @@
-//! The profile of the golden files: some of everything that a profile can hold.
+//! Builds the profile of the golden files, which contains every kind of value that a profile can have.
 
 use profiler::{
     ElfAddress, Profile,
@@ -8,7 +8,7 @@ use profiler::{
     },
 };
 
-/// Names that mean harm, and such as no program has.
+/// Names with markup, control characters and separators.
 const ODD_NAMES: [&str; 6] = [
     "a;b\n\u{1b}[31m<script>alert(\"&\")</script>\u{202e}",
     "'\"><b onclick=x> 5/6 [0] 1.0: x:",
@@ -53,8 +53,9 @@ const EARLY_ENDS: [StackEnd; 7] = [
 
 const INTERVAL_NS: u64 = 10_000_000;
 
-/// Every kind of frame, source of names, reason for none, way to a caller, end of a stack and loss; modules with and
-/// without a build id; several processes and threads. Each count is so many times what it is in the golden files.
+/// Every kind of frame, symbol source, reason for an unsymbolized frame, unwind method, end of a stack and loss;
+/// modules with and without a build id; several processes and threads. Counts are those of the golden files times
+/// `factor`.
 #[must_use]
 pub fn golden_profile(times: u64) -> Profile {
     let mut golden = Golden { builder: ProfileBuilder::default(), times, time_ns: 0 };
@@ -143,7 +144,7 @@ impl Golden {
         self.frame_named(name, kind, module, line, Symbolization::Symbol(source))
     }
 
-    /// At a source line but 0, and at an address of its own.
+    /// Has a line of the source that is not 0, and an address of its own.
     fn frame_named(
         &mut self,
         name: &str,

@@ -1,4 +1,4 @@
-//! What the tests share: workloads to profile, the program under test, and a view of what it wrote.
+//! Helpers of the end-to-end tests: workloads to profile, running the program under test, parsing its output.
 
 pub mod aspnet;
 mod chain;
@@ -31,7 +31,7 @@ pub use workload::{Workload, built, write_program};
 
 use std::path::PathBuf;
 
-/// A file of this package's folder.
+/// The path of a file in the folder of this package.
 #[must_use]
 pub fn file(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path)

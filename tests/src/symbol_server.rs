@@ -1,4 +1,4 @@
-//! A symbol server on this machine, that answers as well or as badly as it is told.
+//! A symbol server on the loopback device whose responses, including faulty ones, are set by the test.
 
 use std::{
     collections::HashMap,
@@ -13,26 +13,26 @@ use std::{
 
 use flate2::{Compression, write::GzEncoder};
 
-/// What the server answers to a path; to others it answers 404.
+/// The response to a path. Other paths get status 404.
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// A file.
     File(Vec<u8>),
-    /// A file that is sent packed.
+    /// A file, compressed.
     Packed(Vec<u8>),
-    /// The first half of a file, though all of it was announced.
+    /// The first half of a file, with the length of the whole file in the header.
     CutShort(Vec<u8>),
-    /// Another path of the same server.
+    /// A redirect to another path of the same server.
     Redirect(String),
     /// A status.
     Status(u16),
-    /// Bytes without end.
+    /// An endless body.
     Endless,
-    /// The first bytes, and then nothing for as long as anybody waits.
+    /// The first bytes of a body, then nothing until the client closes the connection.
     Stalled,
 }
 
-/// A running server. It ends when this is dropped.
+/// A running server. Dropping it stops it.
 #[derive(Debug)]
 pub struct SymbolServer {
     address: SocketAddr,
@@ -48,10 +48,10 @@ struct Shared {
 }
 
 impl SymbolServer {
-    /// Starts it.
+    /// Starts a server.
     ///
     /// # Panics
-    /// When there is no port to be had.
+    /// Panics if no port is available.
     #[must_use]
     pub fn start(answers: impl IntoIterator<Item = (String, Answer)>) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
@@ -66,16 +66,16 @@ impl SymbolServer {
         Self { address, shared, listener: Some(listener) }
     }
 
-    /// Its address.
+    /// The URL of the server.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// The paths that were asked for so far.
+    /// The requested paths so far.
     ///
     /// # Panics
-    /// When the server has panicked.
+    /// Panics if the server has panicked.
     #[must_use]
     pub fn asked(&self) -> Vec<String> {
         self.shared.asked.lock().expect("the server is well").clone()
@@ -99,7 +99,7 @@ fn serve(listener: &TcpListener, shared: &Arc<Shared>) {
             return;
         }
         let shared = Arc::clone(shared);
-        // A client that has heard enough goes away.
+        // The client may close the connection early.
         std::thread::spawn(move || drop(answer(&stream, &shared)));
     }
 }
@@ -130,7 +130,7 @@ fn answer(mut stream: &TcpStream, shared: &Shared) -> std::io::Result<()> {
     }
 }
 
-/// The path of a request, which is read to its end.
+/// Reads a request to its end and returns its path.
 fn read_path(stream: &TcpStream) -> std::io::Result<String> {
     let mut lines = BufReader::new(stream).lines();
     let first = lines.next().unwrap_or_else(|| Ok(String::new()))?;

@@ -7,20 +7,20 @@ use std::{
 
 use profiler::{Profiler, Target};
 
-/// With this variable in the environment a test fails where it would be skipped for want of privileges or programs.
+/// The environment variable with which a test fails instead of being skipped if privileges or programs are missing.
 const REQUIRED: &str = "PROFILER_REQUIRE_PRIVILEGED";
 
-/// With this variable in the environment privileged tests are left to another run.
+/// The environment variable with which privileged tests are skipped, because another run executes them.
 const LEFT_OUT: &str = "PROFILER_SKIP_PRIVILEGED";
 
-/// Continuous integration sets it. There every test that is started must run.
+/// Set by continuous integration, where every started test must run.
 const CI: &str = "CI";
 
-/// Waits until no other privileged test runs: tests that measure shares and times must not disturb each other. `None`,
-/// with a notice, where the machine does not allow to sample.
+/// Waits until no other privileged test runs, because tests that measure shares and times disturb each other. Returns
+/// `None` and prints a notice if the machine does not permit sampling.
 ///
 /// # Panics
-/// When it does not, and privileged tests are required.
+/// Panics if the machine does not permit sampling and privileged tests are required.
 #[must_use]
 pub fn privileged() -> Option<MutexGuard<'static, ()>> {
     static TURN: Mutex<()> = Mutex::new(());
@@ -29,26 +29,26 @@ pub fn privileged() -> Option<MutexGuard<'static, ()>> {
         eprintln!("left out by {LEFT_OUT}");
         return None;
     }
-    // A test that failed in its turn says nothing about the next.
+    // A failed test does not affect the next one.
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(obstacle) = OBSTACLE.get_or_init(obstacle) else { return Some(turn) };
     skip_unless_required(&format!("a privileged test cannot run: {obstacle}"));
     None
 }
 
-/// Skips a test for which a program is missing that `cargo xtask setup` installs.
+/// Skips a test that needs a missing program, which `cargo xtask setup` installs.
 ///
 /// # Panics
-/// When it has to run.
+/// Panics if privileged tests are required.
 pub fn skip_unless_required(reason: &str) {
     assert!(!is_set(REQUIRED) && !is_set(CI), "{reason}");
     eprintln!("skipped, {reason}");
 }
 
-/// Skips a test that the kernel or the hardware of this machine does not allow.
+/// Skips a test that the kernel or the hardware of this machine does not support.
 ///
 /// # Panics
-/// In continuous integration, whose machine has to allow it.
+/// Panics in continuous integration, whose machine must support it.
 pub fn skip_on_this_machine(reason: &str) {
     assert!(!is_set(CI), "this test cannot run on this machine: {reason}");
     eprintln!("skipped, {reason}");

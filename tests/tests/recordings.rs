@@ -1,4 +1,4 @@
-//! Recorded profiles from the command line: looked at later, shaped, compared.
+//! Reports, filters and compares recorded profiles on the command line.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,13 +9,13 @@ use profiler::Profile;
 use profiler_tests::{Outcome, Stacks, Workload, built, file, outcome, privileged, profiler};
 use tempfile::TempDir;
 
-/// A folder with `run.profile`, and what the same run wrote otherwise.
+/// A folder with `run.profile` and the other output files of the same run.
 struct Recorded {
     folder: TempDir,
 }
 
 impl Recorded {
-    /// Of a capture: needs no privileges.
+    /// Replays a capture, which needs no privileges.
     fn new(arguments: &[&str]) -> Self {
         let recorded = Self { folder: tempfile::tempdir().unwrap() };
         let mut replay = profiler(&["replay", "-q"]);
@@ -36,7 +36,7 @@ impl Recorded {
         self.path("run.profile")
     }
 
-    /// Checks that reporting the recording gives every file of its run.
+    /// Checks that a report of the recording in each format equals the file of its run.
     fn assert_reports_what_the_run_wrote(&self) {
         for name in ["run.folded", "run.svg", "run.html", "run.top", "run.profile"] {
             let again = self.path(&format!("again.{}", name.split_once('.').unwrap().1));

@@ -1,4 +1,4 @@
-//! Recorded captures through the whole user-space pipeline, without privileges.
+//! Replays recorded captures through the whole user-space pipeline, without privileges.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! The library without its command line, used by a program that runs on tokio.
+//! Tests the library without its command line in a program that runs on tokio.
 
 use std::time::Duration;
 

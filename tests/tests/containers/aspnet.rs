@@ -1,4 +1,4 @@
-//! ASP.NET Core in a container, seen from the host.
+//! Tests profiles of an ASP.NET Core server in a container, taken from the host.
 
 use profiler_tests::{aspnet, privileged, sample, sample_pid};
 

@@ -1,4 +1,4 @@
-//! The least privileges: all works with them, and each that is missing is named or counted.
+//! Tests that the minimal capabilities suffice, and that each missing one is reported.
 
 use std::process::Command;
 
@@ -11,10 +11,10 @@ use crate::{
     sidecar::{sidecar, stacks},
 };
 
-/// A user without a name.
+/// A user id without a user name.
 const USER: u32 = 65_534;
 
-/// The command as root with these capabilities and no way to others.
+/// The command as root with these capabilities alone.
 pub(crate) fn with_capabilities(names: &[&str], command: &Command) -> Command {
     let bounds = names.iter().filter(|name| is_grantable(name));
     let bounds: String = bounds.map(|name| format!(",+{}", name.to_lowercase())).collect();
@@ -28,14 +28,14 @@ fn all_but(missing: &str) -> Vec<&'static str> {
     LEAST_CAPABILITIES.iter().copied().filter(|name| *name != missing).collect()
 }
 
-/// A target of half generated code and half system calls.
+/// A target with JIT code and system calls, half of its time each.
 fn start() -> Container {
     let script = "syscalls-static 60 & exec jit-static 60";
     let recipe = Recipe::new(&["sh", "-c", script]);
     recipe.program(&built("jit-static")).program(&built("syscalls-static")).start()
 }
 
-/// Runs the profiler in a sidecar, as an ordinary user with all capabilities but one.
+/// Runs the profiler in a sidecar, as an unprivileged user with all capabilities but one.
 fn run_without(missing: &str) -> Outcome {
     let target = start();
     let arguments = ["-a", "-F", "1999", "-d", "2"];

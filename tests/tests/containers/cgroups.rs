@@ -1,4 +1,4 @@
-//! Containers and cgroups as targets.
+//! Tests containers and cgroups as targets.
 
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
@@ -7,7 +7,7 @@ use profiler_tests::{DEADLINE, Workload, built, privileged, sample};
 
 use crate::{container::Container, recipe::Recipe};
 
-/// What the two cgroup drivers and several runtimes make of an id.
+/// Cgroup paths of a container id in the two cgroup drivers and several container runtimes.
 const PLACES: [&str; 4] = [
     "kubepods/besteffort/pod0d4b8f4e-52f1-4a0c-9c0e-0d2c3c2e5a3e/ID",
     "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod0d4b8f4e.slice/cri-containerd-ID.scope",
@@ -15,7 +15,7 @@ const PLACES: [&str; 4] = [
     "machine.slice/crio-ID.scope",
 ];
 
-/// An id that no other container of this machine has.
+/// A container id that no other container of this machine has.
 fn id() -> String {
     let seed = std::collections::hash_map::RandomState::new();
     let part = |n: u32| format!("{:016x}", std::hash::BuildHasher::hash_one(&seed, n));
@@ -83,7 +83,7 @@ fn a_prefix_of_two_containers_is_refused_with_both_ids() {
     assert!(ids.iter().all(|id| error.to_string().contains(id)), "{error}");
 }
 
-/// Moves a process into a new cgroup below its own.
+/// Moves a process into a new child of a cgroup.
 fn move_below(cgroup: &Path, name: &str, pid: u32) {
     let below = cgroup.join(name);
     fs::create_dir(&below).unwrap();
@@ -98,7 +98,7 @@ fn a_cgroup_of_either_version_is_sampled_with_those_below_it_and_nothing_else() 
     let recipe = Recipe::new(&["sh", "-c", script]).program(&built("shares-static"));
     let container = recipe.program(&built("syscalls-static")).cgroup("a/b").start();
     let both = BTreeSet::from([container.pid(), container.wait_for("syscalls-static")]);
-    // One of version 2, or of version 1, or several of both.
+    // A version 2 hierarchy, version 1 hierarchies, or both.
     let directories = container.cgroups();
     assert!(!directories.is_empty());
     for above in directories {

@@ -1,4 +1,4 @@
-//! The manifests of `deploy/`: valid for Kubernetes, and enough to profile with the image of the release.
+//! Validates the Kubernetes manifests of `deploy/` and runs the release image with their security contexts.
 
 use std::{fs, path::Path, process::Command};
 
@@ -13,7 +13,7 @@ use crate::{
 /// The oldest version with the field `appArmorProfile`, and the newest that the validator knows.
 const KUBERNETES_VERSIONS: [&str; 2] = ["1.30", "1.37"];
 
-/// Replaces the output of the manifests by stacks that a test can read.
+/// Replaces the output options of the manifests by folded output.
 const AS_FOLDED: (&str, &str) = ("-.html", "-.folded");
 
 fn pod() -> Manifest {
@@ -28,7 +28,7 @@ fn debug_container() -> Manifest {
     Manifest::partial_container("debug-container.yaml")
 }
 
-/// The stacks of a run with `-q`, which writes nothing else.
+/// The stacks of a run with `-q`, which prints nothing else.
 fn stacks(run: &Outcome) -> Stacks {
     assert_eq!(run.code(), 0, "{}", run.stderr);
     Stacks::parse(&run.stdout)
@@ -115,7 +115,7 @@ fn the_pod_profiles_a_container_of_its_node_by_id() {
 fn the_sidecar_profiles_the_application_when_a_command_is_executed_in_it() {
     let Some(_turn) = privileged() else { return };
     assert_eq!(sidecar().value("/spec/shareProcessNamespace"), true);
-    // Process 1 waits, as the pause process of a pod does.
+    // Process 1 waits, like the pause process of a pod.
     let application =
         Recipe::new(&["sh", "-c", "jit-static 60 & wait"]).program(&built("jit-static")).start();
     let running = ImageContainer::new(&sidecar(), application.pid(), &sidecar().arguments(&[]), None).start();
@@ -134,10 +134,10 @@ fn an_ephemeral_container_profiles_its_target_container() {
     assert_jit_named(&stacks(&run));
 }
 
-/// What a profile shows of a target that needs every capability of the manifests.
+/// Which parts of a target that needs every capability of the manifests are symbolized.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
-    /// JIT code, whose perf map only its owner may read.
+    /// JIT code whose perf map only its owner may read.
     jit: bool,
     /// Functions of an executable that was deleted while it ran.
     deleted: bool,

@@ -1,4 +1,4 @@
-//! .NET in a container.
+//! Tests profiles of .NET processes in containers.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ fn recipe(version: &str) -> Recipe {
     recipe_for(version, "cpu")
 }
 
-/// A workload in a runtime of the host's, with the host's libraries.
+/// A workload in a .NET runtime of the host, with the libraries of the host.
 pub(crate) fn recipe_for(version: &str, mode: &str) -> Recipe {
     let folder = built("dotnet");
     let mut recipe = Recipe::new(&["/dotnet/run", version, mode, "60"]).shows(&folder, "/dotnet");
@@ -27,12 +27,12 @@ pub(crate) fn recipe_for(version: &str, mode: &str) -> Recipe {
     recipe
 }
 
-/// The same, with its perf map as the only source of names.
+/// The same with the perf map as the only source of symbols.
 fn map_recipe(version: &str) -> Recipe {
     recipe(version).variable("COMPlus_EnableDiagnostics=0")
 }
 
-/// Starts it, and waits until its methods were compiled for good.
+/// Starts it and waits until its methods have their final tier.
 fn start(recipe: &Recipe, map: &str) -> Container {
     let container = recipe.start();
     await_optimized(&container.file(map));

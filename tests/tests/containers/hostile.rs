@@ -1,4 +1,4 @@
-//! Containers that mean harm with what they put where their perf map belongs.
+//! Tests that malicious perf maps in containers are rejected.
 
 use std::{
     fs::{self, File},
@@ -17,20 +17,20 @@ use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 use crate::{container::Container, namespaces::start_nested, recipe::Recipe};
 
-/// The name that must not be believed.
+/// A function name that must not be accepted.
 const STOLEN: &str = "stolen";
 
-/// Where the runtime's own map would be.
+/// The path of the perf map that the runtime itself would write.
 const MAP: &str = "/tmp/perf-1.map";
 
-/// How many samples are taken of each.
+/// Samples of each target.
 const SAMPLES: u64 = 500;
 
 fn start() -> Container {
     Recipe::workload("jit-static", &["60", "none"]).start()
 }
 
-/// A map that names all code that a process has generated.
+/// A perf map that names all JIT code of a process.
 fn forged(pid: u32) -> String {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let mut lines = maps.lines().map(str::trim_end);
@@ -82,7 +82,7 @@ fn links_of_the_kernel_and_its_own_files_are_refused() {
     let Some(_turn) = privileged() else { return };
     let container = start();
     fs::write(container.file("/tmp/forged"), forged(container.pid())).unwrap();
-    // The second would be read for as long as the kernel says nothing.
+    // The second path would block as long as the kernel has no message.
     for way in ["/proc/1/root/tmp/forged", "/proc/kmsg", "/proc/1/maps"] {
         symlink(way, container.file(MAP)).unwrap();
         assert_refused(container.pid(), Reason::JitMapRefused, way);

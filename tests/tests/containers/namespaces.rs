@@ -1,4 +1,4 @@
-//! Targets in pid, user and mount namespaces of their own, seen from the host and from beside them.
+//! Tests targets in PID, user and mount namespaces of their own, from the host and from sidecars.
 
 use profiler::{Profile, profile::SymbolSource};
 use profiler_tests::{Stacks, built, privileged, sample, sample_pid};
@@ -10,7 +10,7 @@ use crate::{
     sidecar::{pid_inside, sidecar, stacks},
 };
 
-/// `jit` in a pid namespace below the container's. It has the files of the container, and is process 1 as well.
+/// Starts `jit` in a PID namespace below the container's, as process 1 of it, with the files of the container.
 pub(crate) fn start_nested(look: &str) -> (Container, u32) {
     let words = ["unshare", "-p", "-f", "jit-static", "60", look];
     let recipe = Recipe::new(&words).program(&built("jit-static")).capabilities(&["SYS_ADMIN"]);

@@ -1,4 +1,5 @@
-//! Containers of the release's image with the security context of a manifest, configured as containerd's CRI plugin does.
+//! Runs containers of the release image with the security context of a manifest, configured like containerd's CRI
+//! plugin.
 
 use std::process::{Child, Stdio};
 
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{bundle::Bundle, image::Image, manifest::Manifest, seccomp};
 
-/// What containerd hides of `/proc`.
+/// Paths in `/proc` that containerd masks.
 const MASKED_PATHS: [&str; 10] = [
     "/proc/asound",
     "/proc/acpi",
@@ -22,7 +23,7 @@ const MASKED_PATHS: [&str; 10] = [
     "/sys/firmware",
 ];
 
-/// What containerd shows without write access.
+/// Paths that containerd mounts read-only.
 const READ_ONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 /// A container of the release's image.
@@ -31,8 +32,8 @@ pub(crate) struct ImageContainer {
 }
 
 impl ImageContainer {
-    /// Prepares a container with the security context of `manifest` in the PID namespace of a process. `missing` is a
-    /// capability that it does not get.
+    /// Prepares a container with the security context of `manifest` in the PID namespace of a process. The container
+    /// does not get the capability `missing`.
     pub(crate) fn new(
         manifest: &Manifest,
         pid_namespace_of: u32,
@@ -45,12 +46,12 @@ impl ImageContainer {
         Self { bundle: Bundle::with_root(|root| image.unpack_into(root), config) }
     }
 
-    /// Runs it to its end.
+    /// Runs the container until it ends.
     pub(crate) fn run(&self) -> Outcome {
         outcome(&mut self.bundle.command())
     }
 
-    /// Starts it and waits until its profiler samples.
+    /// Starts the container and waits until its profiler samples.
     pub(crate) fn start(self) -> RunningImage {
         let mut command = self.bundle.command();
         command.stdin(Stdio::null()).stdout(Stdio::null());
@@ -61,7 +62,7 @@ impl ImageContainer {
     }
 }
 
-/// A container of the release's image that runs. It is killed when this is dropped.
+/// A running container of the release image. Dropping it kills the container.
 pub(crate) struct RunningImage {
     runtime: Child,
     pid: u32,
@@ -69,12 +70,12 @@ pub(crate) struct RunningImage {
 }
 
 impl RunningImage {
-    /// The host's id of its first process.
+    /// The host's pid of the first process.
     pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Runs another program in it, as `kubectl exec` does.
+    /// Executes another program in the container, like `kubectl exec`.
     pub(crate) fn exec(&self, arguments: &[&str]) -> Outcome {
         outcome(&mut self.bundle.exec(arguments))
     }
@@ -83,7 +84,7 @@ impl RunningImage {
 impl Drop for RunningImage {
     fn drop(&mut self) {
         if let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
-            // It has ended already if its pid namespace has.
+            // Fails if the container has ended with its PID namespace.
             let _ = kill_process(pid, Signal::KILL);
         }
         let _ = self.runtime.wait();

@@ -1,4 +1,4 @@
-//! The files of a release, as `cargo xtask workloads` packs them around the static binary.
+//! Tests the files of a release, which `cargo xtask workloads` packs around the static binary.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use profiler_tests::{Outcome, outcome, privileged};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The file of the release whose name ends so.
+/// The release file with this suffix.
 pub(crate) fn release_file(end: &str) -> PathBuf {
     let files = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
     let mut files = files.filter(|path| path.to_str().unwrap().ends_with(end));
@@ -73,7 +73,7 @@ fn dpkg_installs_the_package_and_its_binary_runs() {
     let status = succeed(dpkg().args(["--status", "profiler"])).stdout;
     assert!(status.contains("Status: install ok installed"), "{status}");
     assert!(status.contains(&format!("Version: {VERSION}\n")), "{status}");
-    // Compares the installed files with the checksums of the package: silent when they are alike.
+    // Compares the installed files with the checksums of the package, and prints only differences.
     assert_eq!(succeed(dpkg().args(["--verify", "profiler"])).stdout, "");
     assert_is_this_version(&root.path().join("usr/bin/profiler"));
     for file in ["man/man1/profiler.1.gz", "bash-completion/completions/profiler", "doc/profiler/copyright"] {

@@ -1,4 +1,5 @@
-//! Programs that were deleted or replaced while they run, as an update of an image or of a package does.
+//! Tests executables and libraries that are deleted or replaced while they are mapped, as by package and image
+//! updates.
 
 use std::{
     fs,
@@ -18,10 +19,10 @@ use crate::{
     recipe::{LEAST_CAPABILITIES, Recipe},
 };
 
-/// Functions of the workloads, and what they are called in the file that takes the place of the one that runs.
+/// Functions of the workloads, each with its name in the replacement file.
 const RENAMED: [(&str, &str); 3] = [("alpha", "wrong"), ("gamma", "false"), ("plugin_leaf", "plugin_lies")];
 
-/// Puts a file in the place of another in which all but the names is alike, the build id too.
+/// Replaces a file by one that differs in symbol names alone and has the same build id.
 fn replace(path: &Path) {
     let mut bytes = fs::read(path).unwrap();
     for (name, wrong) in RENAMED.map(|(name, wrong)| (format!("\0{name}\0"), format!("\0{wrong}\0"))) {
@@ -40,7 +41,7 @@ fn delete(path: &Path) {
     fs::remove_file(path).unwrap();
 }
 
-/// A container whose program lies on an overlay, as in the images of container runtimes.
+/// A container whose program is on an overlay file system, as in container images.
 struct Overlay {
     container: Container,
     _layers: TempDir,

@@ -1,4 +1,4 @@
-//! The profiler in a container that shares nothing with its target but the pid namespace.
+//! Tests the profiler in a sidecar container that shares only the PID namespace with its target.
 
 use profiler_tests::{Outcome, Stacks, built, privileged};
 
@@ -8,19 +8,19 @@ use crate::{
     recipe::{LEAST_CAPABILITIES, Recipe},
 };
 
-/// The profiler beside a target, without `/sys`.
+/// The profiler in a sidecar of a target, without `/sys`.
 pub(crate) fn bare_sidecar(of: &Container, arguments: &[&str]) -> Recipe {
     let words = [&["profiler"], arguments].concat();
     let recipe = Recipe::new(&words).program(&built("profiler")).capabilities(LEAST_CAPABILITIES);
     recipe.in_pid_namespace_of(of.pid())
 }
 
-/// The profiler beside a target.
+/// The profiler in a sidecar of a target.
 pub(crate) fn sidecar(of: &Container, arguments: &[&str]) -> Recipe {
     bare_sidecar(of, arguments).mounts("/sys", "sysfs", &["ro"])
 }
 
-/// The stacks of a run that went well.
+/// The stacks of a successful run.
 pub(crate) fn stacks(run: &Outcome) -> Stacks {
     assert_eq!(run.code(), 0, "{}", run.stderr);
     assert!(run.stderr.contains(", 0 lost"), "{}", run.stderr);
@@ -47,7 +47,8 @@ fn samples_have_the_ids_of_the_sidecars_pid_namespace() {
     let stacks = stacks(&run);
     let name = format!("process {shares} (shares-static)");
     assert!(stacks.percent(|stack| stack.has(&name) && stack.has("alpha")) > 10.0, "{stacks:#?}");
-    // What runs outside is not seen, neither by its own name nor by that of a process with the same id inside.
+    // Processes outside are not sampled, neither under their own names nor under that of a process with the same pid
+    // inside.
     let inside = ["shares-static", "jit-static", "profiler"];
     let outside = stacks.percent(|stack| !inside.iter().any(|name| stack.frames[0].contains(name)));
     assert!(outside < 1.0, "{outside} % of\n{stacks:#?}");
@@ -100,7 +101,7 @@ fn a_process_of_another_pid_namespace_is_no_target() {
     assert!(run.stderr.contains("does not exist in the profiler's pid namespace"), "{}", run.stderr);
 }
 
-/// The id of a process in the pid namespace one below the host's.
+/// The pid of a process in the PID namespace one level below the host's.
 pub(crate) fn pid_inside(pid: u32) -> String {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap();

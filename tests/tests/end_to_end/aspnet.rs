@@ -1,13 +1,13 @@
-//! ASP.NET Core under load, started with nothing set.
+//! Tests ASP.NET Core servers under load, without any setting in the target's environment.
 
 use std::process::Command;
 
 use profiler_tests::{Stack, Stacks, Workload, aspnet, built, privileged, sample, sample_pid};
 
-/// So many that a percent is many samples.
+/// One percent is many samples.
 const SAMPLES: u64 = 4_000;
 
-/// The server and its port.
+/// Starts the server and returns its port.
 fn start() -> (Workload, String) {
     let mut command = Command::new(built("dotnet/run"));
     let mut server = Workload::run(command.args(["aspnet", "serve", "60"]).env("PERF_MAP", "0"));
@@ -35,8 +35,8 @@ fn what_sleeps_is_not_on_the_cpu() {
     let is_busy = |stack: &Stack| has(stack, "Workload.Routes.Busy");
     let busy = stacks.percent(is_busy);
     assert!(busy > 50.0, "busy {busy} %: {stacks:#?}");
-    // The method itself, or the state machine that the compiler makes of it. What comes after the sleep may go on to the
-    // next request of the connection.
+    // The method itself, or the state machine that the compiler generates for it. The continuation after the sleep
+    // may process the next request of the connection.
     let is_asleep = |stack: &Stack| has(stack, "Workload.Routes.Sleep") || has(stack, "<Sleep>");
     let sleeping = stacks.percent(|stack| is_asleep(stack) && !is_busy(stack));
     assert!(sleeping < 2.0, "sleeping {sleeping} %: {stacks:#?}");

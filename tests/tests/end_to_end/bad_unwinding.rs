@@ -1,4 +1,5 @@
-//! Targets whose stacks and tables lie: they cost whole stacks, counted as that, and nothing else.
+//! Tests targets with malicious or damaged stacks and unwind tables: at most whole stacks are lost, and each is
+//! counted.
 
 use std::{
     fs,
@@ -15,7 +16,7 @@ use profiler_tests::{
     sample_settled, write_program,
 };
 
-/// What a session on a busy machine may take beyond the time it samples.
+/// The longest that a session on a busy machine may take beyond its sampling time.
 const TIME_LIMIT: Duration = Duration::from_secs(20);
 
 fn is_alive(pid: u32) -> bool {
@@ -23,7 +24,7 @@ fn is_alive(pid: u32) -> bool {
     status.lines().any(|line| line.starts_with("State:\tR") || line.starts_with("State:\tS"))
 }
 
-/// Checks that every tick and every stack is accounted for, and the target has not noticed.
+/// Checks that every tick and every stack is counted and that the target still runs.
 fn assert_harmless(profile: &Profile, pid: u32) {
     let ledger = profile.ledger();
     assert!(ledger.adds_up() && ledger.lost_total() == 0, "{ledger:?}");
@@ -32,7 +33,7 @@ fn assert_harmless(profile: &Profile, pid: u32) {
     assert!(is_alive(pid));
 }
 
-/// Samples a process for a second by the program under test, in bounded time and memory.
+/// Profiles a process for a second by the command line, in limited time and memory.
 fn run_within(pid: u32, memory_mb: f64) -> Outcome {
     let begin = Instant::now();
     let run = outcome(&mut profiler(&["-p", &pid.to_string(), "-F", "999", "-d", "1"]));
@@ -43,13 +44,13 @@ fn run_within(pid: u32, memory_mb: f64) -> Outcome {
     run
 }
 
-/// A number that follows from the last, none of them alike.
+/// The next number of a linear congruential generator.
 fn next_lot(lot: &mut u64) -> u64 {
     *lot = lot.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *lot >> 33
 }
 
-/// Where a file has its unwind tables: offset and length.
+/// The offset and length of `.eh_frame` in a file.
 fn tables_of(file: &[u8]) -> (usize, usize) {
     let parsed = object::File::parse(file).unwrap();
     let (offset, length) = parsed.section_by_name(".eh_frame").unwrap().file_range().unwrap();
@@ -66,7 +67,7 @@ fn a_stack_that_leads_in_a_ring_is_cut_and_counted() {
         let ring = format!("{mode}_ring");
         let stacks = Stacks::of(&profile);
         assert!(stacks.percent(|stack| stack.has(&ring)) > 95.0, "{stacks:#?}");
-        // One more of the ring's two records is no harm; going round is.
+        // Both records of the ring may occur once more. Unlimited repetition may not.
         let rounds =
             |stack: &&profiler_tests::Stack| stack.frames.iter().filter(|frame| **frame == ring).count();
         assert!(stacks.0.iter().map(|stack| rounds(&stack)).max() <= Some(3), "{mode}: {stacks:#?}");
@@ -99,13 +100,13 @@ fn ten_megabytes_of_tables_take_little_memory_and_hide_no_caller() {
     Chains::of(&profile, &chains).assert_exact();
 }
 
-/// Starts a copy of a program whose tables were changed.
+/// Starts a copy of a program with changed unwind tables.
 fn start_lying(folder: &Path, change: impl Fn(&mut [u8])) -> Workload {
     let mut bytes = fs::read(built("unwinding/shapes")).unwrap();
     let (offset, length) = tables_of(&bytes);
     change(&mut bytes[offset..offset + length]);
     let program = folder.join("shapes");
-    // A running program cannot be written.
+    // A running program cannot be written, but it can be removed.
     let _ = fs::remove_file(&program);
     write_program(&program, &bytes);
     Workload::run(Command::new(&program).arg("60"))
@@ -113,7 +114,7 @@ fn start_lying(folder: &Path, change: impl Fn(&mut [u8])) -> Workload {
 
 #[test]
 fn tables_that_lie_cost_nothing_but_whole_stacks() {
-    /// One of these many bytes is changed.
+    /// One of this many bytes is changed.
     const SPARSE: u64 = 16;
     let Some(_turn) = privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
@@ -139,7 +140,7 @@ fn tables_that_lie_cost_nothing_but_whole_stacks() {
 fn tables_of_absurd_lengths_cost_nothing_but_whole_stacks() {
     let Some(_turn) = privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
-    // The length of the first entry, and of the one behind it.
+    // The length of the first entry and that of the second entry.
     for length in [1_u32, 0xffff_fff0, u32::MAX, 0x7fff_ffff] {
         let workload = start_lying(folder.path(), |tables| {
             let first = u32::from_ne_bytes(tables[..4].try_into().unwrap()) as usize;
@@ -149,7 +150,7 @@ fn tables_of_absurd_lengths_cost_nothing_but_whole_stacks() {
     }
 }
 
-/// The workload that loads a library, with the library in a folder of its own.
+/// Starts the workload that loads a library, with the library in a separate folder.
 fn start_with_library(folder: &Path, seconds_before: &str) -> Workload {
     let program = folder.join("dlopen");
     fs::copy(built("unwinding/dlopen"), &program).unwrap();
@@ -167,15 +168,15 @@ fn a_file_that_changes_under_its_mapping_costs_nothing_but_whole_stacks() {
     let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
     let before = session.take_profile(Duration::from_millis(500)).unwrap();
     assert_harmless(&before, workload.pid());
-    // In place, with other tables: what runs is the same.
+    // Overwrites the tables in place. The code stays the same.
     let mut bytes = fs::read(&library).unwrap();
     let (offset, length) = tables_of(&bytes);
     bytes[offset..offset + length].fill(0x5a);
     fs::File::options().write(true).open(&library).unwrap().write_all_at(&bytes, 0).unwrap();
     assert_harmless(&session.take_profile(Duration::from_millis(500)).unwrap(), workload.pid());
-    // Who comes later sees nothing else.
+    // A later session reads the same tables.
     assert_harmless(&sample(sample_pid(workload.pid()), 300), workload.pid());
-    // By another file, in its place.
+    // Replaces the file by another one.
     fs::write(folder.path().join("other"), "no library").unwrap();
     fs::rename(folder.path().join("other"), &library).unwrap();
     assert_harmless(&session.stop().unwrap(), workload.pid());
@@ -183,7 +184,7 @@ fn a_file_that_changes_under_its_mapping_costs_nothing_but_whole_stacks() {
     assert_harmless(&profile, workload.pid());
 }
 
-/// A program for 32-bit x86 in one page: `call next; next: jmp next`.
+/// A 32-bit x86 program in one page: `call next; next: jmp next`.
 fn program_of_32_bits() -> Vec<u8> {
     const BASE: u32 = 0x0804_8000;
     const HEADERS_BYTES: u32 = 52 + 32;
@@ -198,7 +199,7 @@ fn program_of_32_bits() -> Vec<u8> {
     for half in [52_u16, 32, 1, 0, 0, 0] {
         file.extend(half.to_le_bytes());
     }
-    // PT_LOAD at offset 0, to be read and executed.
+    // PT_LOAD at offset 0, readable and executable.
     for word in [1, 0, BASE, BASE, length, length, 5, 0x1000] {
         file.extend(u32::to_le_bytes(word));
     }
@@ -206,12 +207,12 @@ fn program_of_32_bits() -> Vec<u8> {
     file
 }
 
-/// Ends a process that does not listen.
+/// A process that is killed when this is dropped.
 struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // It may have ended of itself.
+        // The process may already have exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,4 +1,4 @@
-//! Native call chains: shares, inlined functions, kernel frames, many and deep stacks.
+//! Tests native call chains: shares, inlined functions, kernel frames, many distinct stacks and deep stacks.
 
 use std::time::Duration;
 
@@ -55,12 +55,12 @@ fn samples_come_at_the_frequency_that_was_asked_for() {
     let mut session = sample_pid(workload.pid()).frequency_hz(1_000).build().unwrap().start().unwrap();
     let cpu_before = workload.cpu_time();
     session.wait(Some(Duration::from_secs(3)));
-    // What the workload computes before and after these looks is sampled as well.
+    // Samples of the time around the two readings of the CPU time count as well.
     let cpu_ms = (workload.cpu_time() - cpu_before).as_millis() as u64;
     let profile = session.stop().unwrap();
     let (header, samples) = (profile.header(), profile.sample_count());
     assert_eq!(header.frequency_hz, 1_000);
-    // One thread cannot be sampled more often than the clock of its CPU ticks.
+    // A thread cannot have more samples than clock ticks of its CPU.
     let ticks = header.duration_ns / 1_000_000;
     assert!(samples <= ticks + ticks / 50, "{samples} samples in {ticks} ms");
     assert!(samples >= cpu_ms - cpu_ms / 20, "{samples} samples in {cpu_ms} ms of CPU time");
@@ -96,7 +96,7 @@ fn consecutive_profiles_of_a_session_hold_each_sample_once() {
     }
 }
 
-/// The frames of a stack that belong to the workload, without those of the standard library around them.
+/// The frames of the workload in a stack, without those of the standard library around them.
 fn inlines_of(stack: &Stack) -> Vec<&str> {
     let own = |frame: &&String| frame.contains("inlines::");
     stack.frames.iter().filter(own).map(|frame| frame.rsplit("inlines::").next().unwrap()).collect()
@@ -175,7 +175,7 @@ fn ten_thousand_distinct_stacks_are_kept_apart_and_none_is_lost() {
             leaves.insert(digits);
         }
     }
-    // As many draws as there are samples out of 10,000: two for each leave 14 % undrawn.
+    // There are as many draws as samples from 10,000 stacks. Two draws for each stack leave 14 % undrawn.
     assert!(leaves.len() > 8_000, "{} distinct stacks", leaves.len());
     assert!(leaves.len() <= 10_000, "{} distinct stacks", leaves.len());
 }

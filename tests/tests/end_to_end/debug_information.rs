@@ -1,4 +1,4 @@
-//! Debug information that is not in the program's own file: split DWARF, and what `dwz` moves to a shared file.
+//! Tests debug information outside of the executable: split DWARF, and the shared file of `dwz`.
 
 use std::{
     fs,
@@ -34,7 +34,8 @@ fn profile(program: &Path) -> Profile {
     sample(sample_pid(workload.pid()).lines(true), 500)
 }
 
-/// The number of frames of the workload's functions, and of those that have a line inside of their function.
+/// The number of frames of the workload's functions, and the number of those with a source line within their
+/// function.
 fn frames_with_lines(profile: &Profile) -> (usize, usize) {
     let source = fs::read_to_string(file("workloads/shares.c")).unwrap();
     let lines: Vec<&str> = source.lines().collect();
@@ -93,7 +94,7 @@ fn lines_and_names_come_from_the_file_that_dwz_shares_between_programs() {
     assert_eq!(run.code(), 0, "{}", run.stderr);
     assert!(shared.exists(), "dwz moves what both programs have");
     assert_all_have_lines(&profile(&folder.path().join("one")));
-    // The test would prove nothing if the shared file were not needed.
+    // The test is only valid if the shared file is needed.
     fs::remove_file(shared).unwrap();
     let (all, right) = frames_with_lines(&profile(&folder.path().join("two")));
     assert!(all > 300 && right < all, "{right} of {all} frames have lines without the shared file");

@@ -1,4 +1,4 @@
-//! Beside other tools on the same process: shares and whole stacks beside perf, symbols beside nm.
+//! Compares profiles with other tools on the same process: shares and complete stacks with perf, symbols with nm.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,7 @@ use profiler_tests::{
     Chain, Chains, Stacks, Workload, outcome, privileged, sample, sample_pid, sample_settled,
 };
 
-/// The functions of each of perf's samples, from the leaf to the root.
+/// The functions of each sample of perf, from the leaf to the root.
 fn perf_samples(script: &str) -> Vec<Vec<&str>> {
     let symbol = |line| {
         let symbol = str::split_whitespace(line).nth(1)?;
@@ -24,7 +24,7 @@ fn perf_samples(script: &str) -> Vec<Vec<&str>> {
     samples.map(|sample| sample.lines().filter_map(symbol).collect()).collect()
 }
 
-/// Lets perf record a process for two seconds, and gives back what it saw: one line for each frame of a sample.
+/// Records a process with perf for two seconds and returns one line for each frame of a sample.
 fn perf_script(pid: u32, options: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("perf.data");
@@ -74,11 +74,11 @@ fn whole_stacks_without_frame_pointers_are_no_fewer_than_perfs_with_copies_of_th
     let theirs_percent = 100.0 * theirs.iter().filter(is_exact).count() as f64 / theirs.len() as f64;
     println!("exact: {ours_percent:.2} % of ours, {theirs_percent:.2} % of perf's");
     assert!(theirs_percent > 90.0, "{theirs_percent} %: is the chain known? {:?}", theirs.first());
-    // Beyond what either has to get right, it is chance.
+    // The tolerance covers the samples that neither tool can unwind, which differ by chance.
     assert!(ours_percent >= theirs_percent.min(99.9), "{ours_percent} % and not {theirs_percent} %");
 }
 
-/// The symbols of a file as nm reads them: start -> (end, name).
+/// The symbols of a file as nm prints them: start -> (end, name).
 #[derive(Default)]
 struct Symbols(BTreeMap<u64, Vec<(u64, String)>>);
 
@@ -107,7 +107,7 @@ impl Symbols {
     }
 }
 
-/// Where Debian puts the debug file of a build id.
+/// The path of the debug file of a build id on Debian.
 fn debug_file(build_id: &[u8]) -> Option<PathBuf> {
     let digits: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
     let (folder, name) = digits.split_at_checked(2)?;
@@ -168,7 +168,7 @@ fn every_sampled_address_of_the_kernel_has_a_name_that_its_list_has_there() {
         let (Ok(start), true) = (u64::from_str_radix(words[0], 16), "tTwW".contains(words[1])) else {
             continue;
         };
-        // The bytes before an entry are the function's own.
+        // The bytes before an entry belong to the function.
         let name = words[2].strip_prefix("__pfx_").unwrap_or(words[2]);
         functions.entry(start).or_default().insert(name);
     }
@@ -179,7 +179,7 @@ fn every_sampled_address_of_the_kernel_has_a_name_that_its_list_has_there() {
     let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
     let frames: BTreeSet<_> = stacks.flat_map(|stack| stack.frames.iter().copied()).collect();
     let kernel = frames.into_iter().map(|frame| profile.frame(frame));
-    // BPF programs come and go.
+    // BPF programs may be loaded and unloaded meanwhile.
     let stays = |frame: &&Frame| !profile.string(frame.name).starts_with("bpf_prog_");
     let kernel: Vec<_> = kernel.filter(|frame| frame.kind == FrameKind::Kernel).filter(stays).collect();
     assert!(kernel.len() > 20, "{} addresses", kernel.len());

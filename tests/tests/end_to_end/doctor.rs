@@ -1,10 +1,10 @@
-//! `profiler doctor -p PID`: what a process is, and how each kind of its frames will be named.
+//! Tests `profiler doctor -p PID`, which reports the runtime of a process and how its frames are symbolized.
 
 use std::process::Command;
 
 use profiler_tests::{Workload, await_optimized, built, outcome, privileged, profiler};
 
-/// What is found of a process: the rest of the line with that name.
+/// The output lines of the command by name.
 struct Findings(String);
 
 impl Findings {
@@ -23,7 +23,7 @@ impl Findings {
         assert!(found.starts_with(beginning), "{name}: {found}");
     }
 
-    /// The number behind a beginning.
+    /// The number behind a prefix.
     fn number(&self, name: &str, beginning: &str) -> u32 {
         let rest = self.get(name).and_then(|found| found.strip_prefix(beginning));
         let number = rest.and_then(|rest| rest.split(' ').next()?.parse().ok());

@@ -1,4 +1,4 @@
-//! .NET with its perf map on and its diagnostics off: managed methods by name, the runtime's native frames, the kernel's.
+//! Tests .NET with perf maps enabled and diagnostics disabled: managed, native runtime and kernel frames.
 
 use std::{path::Path, process::Command, time::Duration};
 
@@ -11,7 +11,7 @@ use profiler_tests::{Stacks, Workload, await_optimized, privileged, sample, samp
 const VERSIONS: [&str; 2] = ["3.1", "9.0"];
 const ALPHA: &str = "app!Workload.Cpu.Alpha()";
 
-/// With the diagnostics off, names come from the map alone.
+/// With the diagnostics disabled, the perf map is the only source of symbols.
 fn command(version: &str) -> Command {
     let mut command = Workload::dotnet_command(version, "cpu");
     command.env("COMPlus_EnableDiagnostics", "0");
@@ -59,7 +59,7 @@ fn managed_methods_have_names_shares_and_callers() {
 fn the_runtimes_native_frames_and_the_kernels_stand_beside_managed_ones() {
     let Some(_turn) = privileged() else { return };
     for version in VERSIONS {
-        // Collecting garbage and compiling is the runtime's own work.
+        // The runtime itself collects garbage and compiles methods.
         let workload = Workload::dotnet(version, "dynamic");
         let profile = sample(sample_pid(workload.pid()), 4_000);
         assert!(profile.ledger().adds_up());
@@ -130,7 +130,7 @@ fn a_map_is_found_where_the_environment_moves_it() {
 fn methods_compiled_while_sampling_have_names_too() {
     let Some(_turn) = privileged() else { return };
     for version in VERSIONS {
-        // From the first moment, through all tiers of compilation.
+        // From the start of the process, through all JIT tiers.
         let workload = Workload::run(&mut command(version));
         let session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
         let profile = session.run_for(Duration::from_secs(2)).unwrap();

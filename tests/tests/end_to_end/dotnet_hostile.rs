@@ -1,4 +1,5 @@
-//! .NET runtimes that die, are cut off or lie while they are asked, and a profiler that is stopped at any moment.
+//! Tests .NET runtimes that exit, disconnect or send wrong data during an EventPipe session, and interrupted
+//! profilers.
 
 use std::{collections::BTreeMap, fs, process::Stdio};
 
@@ -16,14 +17,14 @@ fn send(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
 }
 
-/// The sockets that a process has open: a session of events is one more.
+/// Number of sockets that a process has open. An EventPipe session is one more.
 fn sockets(workload: &Workload) -> usize {
     let descriptors = fs::read_dir(format!("/proc/{}/fd", workload.pid())).into_iter().flatten().flatten();
     let links = descriptors.filter_map(|fd| fs::read_link(fd.path()).ok());
     links.filter(|link| link.to_string_lossy().starts_with("socket:")).count()
 }
 
-/// How often the threads of a process waited: how far it is.
+/// Number of context switches of a process, as a measure of its progress.
 fn waits(pid: u32) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let texts = tasks.filter_map(|task| fs::read_to_string(task.path().join("status")).ok());
@@ -77,7 +78,7 @@ fn a_runtime_that_is_killed_while_it_tells_of_itself_costs_names_alone() {
 #[test]
 fn a_runtime_that_nobody_can_ask_is_profiled_without_its_names() {
     let Some(_turn) = privileged() else { return };
-    // Where none is wanted; and where no socket can be made, as in a container whose root is read-only.
+    // Diagnostics are disabled, or the socket cannot be created, as in a container with a read-only root.
     for (version, variable, value) in [
         ("3.1", "COMPlus_EnableDiagnostics", "0"),
         ("9.0", "DOTNET_EnableDiagnostics", "0"),
@@ -93,7 +94,7 @@ fn a_runtime_that_nobody_can_ask_is_profiled_without_its_names() {
     }
 }
 
-/// How often each method that was made at run time was seen.
+/// Number of samples of each dynamic method.
 fn made(folded: &str) -> BTreeMap<&str, u64> {
     let mut counts = BTreeMap::new();
     for (stack, count) in folded.lines().filter_map(|line| line.rsplit_once(' ')) {

@@ -1,4 +1,4 @@
-//! Perf maps that .NET runtimes are asked for: the names they add, and that nothing is left of them.
+//! Tests perf maps that the profiler requests from .NET runtimes: their symbols, and that no file is left behind.
 
 use std::{collections::BTreeSet, fs, path::PathBuf, time::Duration};
 
@@ -8,7 +8,7 @@ use profiler::{
 };
 use profiler_tests::{Stacks, Workload, outcome, privileged, profiler, sample, sample_pid, until};
 
-/// Enough for every stub that takes a thousandth of the time.
+/// Enough samples for every stub with a thousandth of the time.
 const SAMPLES: u64 = 4_000;
 
 fn start(version: &str, mode: &str) -> Workload {
@@ -23,12 +23,12 @@ fn begin(workload: &Workload) -> Session {
     sample_pid(workload.pid()).dotnet_perf_map(true).build().unwrap().start().unwrap()
 }
 
-/// Runtimes are not asked in the first seconds of their lives.
+/// The profiler does not send requests in the first seconds of a runtime.
 fn await_map(workload: &Workload) {
     until("the map", || fs::exists(map_of(workload)).unwrap().then_some(()));
 }
 
-/// The names that come from a perf map.
+/// The symbols that come from a perf map.
 fn names_of_map(profile: &Profile) -> BTreeSet<&str> {
     let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
     let frames = stacks.flat_map(|stack| &stack.frames).map(|frame| profile.frame(*frame));
@@ -81,7 +81,7 @@ fn a_session_that_is_dropped_leaves_no_map() {
     await_map(&workload);
     drop(session);
     assert!(!fs::exists(map_of(&workload)).unwrap());
-    // It is off: what is compiled now is not written.
+    // The perf map is disabled: methods that are compiled now are not written to it.
     let again = begin(&workload);
     await_map(&workload);
     drop(again);

@@ -1,4 +1,4 @@
-//! .NET started with nothing set: its methods by name, from the runtime itself.
+//! Tests .NET without any setting in its environment: symbols of managed methods from the runtime's events.
 
 use std::{
     collections::BTreeSet,
@@ -18,14 +18,14 @@ use profiler_tests::{
 const VERSIONS: [&str; 2] = ["3.1", "9.0"];
 const ALPHA: &str = "app!Workload.Cpu.Alpha()";
 
-/// So many that three points are four standard deviations of a share.
+/// With this many samples, three percentage points are four standard deviations of a share.
 const SAMPLES: u64 = 4_000;
 
 fn start(version: &str, mode: &str) -> Workload {
     Workload::run(Workload::dotnet_command(version, mode).env("PERF_MAP", "0"))
 }
 
-/// The sockets that a process has open: a session of events is one more.
+/// Number of sockets that a process has open. An EventPipe session is one more.
 fn sockets(workload: &Workload) -> usize {
     let descriptors = fs::read_dir(format!("/proc/{}/fd", workload.pid())).unwrap().flatten();
     let links = descriptors.filter_map(|fd| fs::read_link(fd.path()).ok());
@@ -36,7 +36,7 @@ fn await_sockets(workload: &Workload, count: usize) {
     until("the end of the session", || (sockets(workload) == count).then_some(()));
 }
 
-/// The names of JIT frames above so many leaves, sample by sample, and how many have none.
+/// The symbols of the JIT frames above `leaves` leaf frames in all samples, and the number of unsymbolized ones.
 fn jit_frames(profile: &Profile, leaves: usize) -> (Vec<String>, usize) {
     let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
     let frames = stacks.flat_map(|stack| stack.frames.iter().skip(leaves)).map(|frame| profile.frame(*frame));
@@ -64,11 +64,11 @@ fn managed_methods_have_names_shares_and_callers_though_nothing_was_set() {
         let workload = start(version, "cpu");
         let before = sockets(&workload);
         await_inlined(workload.pid());
-        // A process that had this pid before may have left one.
+        // An earlier process with this pid may have left a file.
         let map =
             || fs::metadata(format!("/tmp/perf-{}.map", workload.pid())).and_then(|map| map.modified()).ok();
         let map_before = map();
-        // The runtime itself is busy for a moment when it is asked for all its methods, longer beside other load.
+        // The runtime is busy for a moment during the rundown of all methods, longer under other load.
         let profile = sample_settled(sample_pid(workload.pid()), SAMPLES);
         assert_named(&profile, 0, version);
         let stacks = Stacks::of(&profile).with("app!Workload.Cpu.Middle()");
@@ -96,7 +96,7 @@ fn generic_methods_and_those_made_at_run_time_have_names_too() {
             ("dynamic", "[dynamic method] made;method, number "),
         ] {
             let profile = sample(sample_pid(start(version, mode).pid()), 1_000);
-            // A delegate of a static method goes through a stub, which calls nobody and which no source names.
+            // A delegate of a static method calls through a stub, which is a leaf and has no symbol in any source.
             assert_named(&profile, 1, &format!("{version} {mode}"));
             let (names, _) = jit_frames(&profile, 0);
             let unnamed = &profile.ledger().unnamed;
@@ -116,7 +116,7 @@ fn the_runtime_and_its_perf_map_say_the_same() {
         let chunks = names.chunk_by(|one, other| one == other);
         chunks.filter(|chunk| chunk.len() >= least).map(|chunk| chunk[0].clone()).collect::<BTreeSet<_>>()
     };
-    // Which of the others are seen is chance.
+    // Which other methods are sampled is chance.
     const HOT: usize = 200;
     for version in VERSIONS {
         for mode in ["cpu", "generic"] {
@@ -137,7 +137,7 @@ fn the_runtime_and_its_perf_map_say_the_same() {
 fn methods_compiled_while_sampling_have_names_from_each_profile_on() {
     let Some(_turn) = privileged() else { return };
     for version in VERSIONS {
-        // From the first moment, through all tiers of compilation.
+        // From the start of the process, through all JIT tiers.
         let workload = start(version, "cpu");
         let before = sockets(&workload);
         let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();

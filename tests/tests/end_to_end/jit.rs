@@ -1,4 +1,4 @@
-//! Generated code: perf maps as runtimes write them, and maps of a target that means harm.
+//! Tests JIT code with perf maps in the variants that runtimes write, and with malicious perf maps.
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -12,7 +12,7 @@ use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 const HOT: &str = "demo!Demo.Program.HotLoop(long)";
 const COLD: &str = "demo!Demo.Program.ColdLoop(long)";
 
-/// So many that three points are four standard deviations of a share.
+/// With this many samples, three percentage points are four standard deviations of a share.
 const SAMPLES: u64 = 4_000;
 
 fn profile_of(look: &str) -> Profile {
@@ -62,8 +62,8 @@ fn generated_code_without_a_map_is_counted_as_that() {
 #[test]
 fn a_map_that_is_no_file_in_the_targets_root_is_refused_without_a_hang() {
     let Some(_turn) = privileged() else { return };
-    // The root of the target is the profiler's own here: a link to a secret leads to a file that is not the user's
-    // to show, or that is older than the process.
+    // The target and the profiler have the same root here: a link to a secret file leads to a file of another user,
+    // or to one that is older than the process.
     for look in ["symlink", "device", "fifo"] {
         let profile = profile_of(look);
         let refused = jit_frames(&profile, Symbolization::Address(Reason::JitMapRefused));
@@ -72,12 +72,12 @@ fn a_map_that_is_no_file_in_the_targets_root_is_refused_without_a_hang() {
     }
 }
 
-/// A map that the test makes in place of the workload.
+/// A perf map that the test creates instead of the workload.
 struct MadeMap(PathBuf);
 
 impl Drop for MadeMap {
     fn drop(&mut self) {
-        // What is not there needs no removal.
+        // The file may not exist.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -87,7 +87,7 @@ fn a_device_in_the_place_of_a_map_is_refused() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start_with("jit", &["60", "none"]);
     let map = MadeMap(format!("/tmp/perf-{}.map", workload.pid()).into());
-    // The device that never ends.
+    // An endless device.
     mknodat(CWD, &map.0, FileType::CharacterDevice, Mode::RUSR | Mode::WUSR, makedev(1, 5)).unwrap();
     let profile = sample(sample_pid(workload.pid()), 500);
     assert!(
@@ -105,7 +105,7 @@ fn run_on(look: &str) -> Outcome {
     run
 }
 
-/// Checks that the names that are there were found, whatever else the map holds.
+/// Checks that the valid entries are used, whatever else the map contains.
 fn assert_named(run: &Outcome) {
     let stacks = Stacks::parse(&run.stdout);
     assert!(stacks.count(|stack| stack.has(HOT)) > stacks.count(|stack| stack.has(COLD)), "{stacks:#?}");

@@ -1,10 +1,10 @@
-//! What a session leaves behind: nothing.
+//! Tests that a session leaves no kernel objects and no files behind.
 
 use std::{collections::BTreeSet, fs};
 
 use profiler_tests::{Workload, outcome, privileged, profiler, sample_pid, until};
 
-/// What this process has open of the kernel's: programs, maps, links and events live as long as they are held.
+/// Number of BPF programs, maps, links and perf events that this process holds open.
 fn kernel_objects() -> Vec<String> {
     let descriptors = fs::read_dir("/proc/self/fd").unwrap().flatten();
     let names = descriptors.filter_map(|fd| fs::read_link(fd.path()).ok()?.to_str().map(str::to_owned));

@@ -1,4 +1,4 @@
-//! Programs that begin and end, load code and become others while they are sampled.
+//! Tests processes that start, exit, load libraries and execute other programs while they are sampled.
 
 use std::process::Command;
 
@@ -17,11 +17,11 @@ fn children_that_live_for_milliseconds_have_names() {
     let stacks = Stacks::of(&profile);
     let named = stacks.percent(|stack| stack.has_chain(&["main", "child", "burn_in_child"]));
     assert!(named > 60.0, "{stacks:#?}");
-    // The name of a process is that of the program it executed, here by way of a link.
+    // The process has the name of the executed program, here of a symbolic link to it.
     let renamed = stacks.count(|stack| stack.has("burn_in_child") && stack.comm == "exe");
     let burning = stacks.count(|stack| stack.has("burn_in_child"));
     assert!(renamed * 100 >= burning * 98, "{renamed} of {burning}");
-    // Where a program begins, its loader keeps no frames, and the walk leads astray.
+    // At the start of a program, its loader keeps no frame pointers, and unwinding goes wrong.
     let is_unnamed = |frame: &String| frame.starts_with('[');
     let astray = stacks.percent(|stack| stack.frames.iter().any(is_unnamed));
     assert!(astray < 20.0, "{stacks:#?}");
@@ -74,7 +74,7 @@ fn a_command_is_sampled_from_its_first_instruction_and_gives_its_exit_code() {
     let program = built("shortlived");
     let run = outcome(&mut profiler(&["-F", "1999", "--", program.to_str().unwrap(), "0.5"]));
     assert_eq!(run.code(), 7, "{}", run.stderr);
-    // Its own output comes first on the standard output that both share.
+    // The output of the command precedes the profile on the shared standard output.
     let folded: String = run.stdout.lines().skip(1).map(|line| format!("{line}\n")).collect();
     let stacks = Stacks::parse(&folded);
     assert!(stacks.0.iter().all(|stack| stack.comm == "shortlived"), "{stacks:#?}");

@@ -1,14 +1,14 @@
-//! Another user than root, with few capabilities or none.
+//! Tests the profiler as an unprivileged user, with few capabilities or none.
 
 use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 
 use profiler_tests::{Outcome, Stacks, Workload, hide_kernel_addresses, outcome, privileged, profiler};
 
-/// What suffices where `kernel.perf_event_paranoid` is at most 2 and maps take no locked memory.
+/// Capabilities that suffice if `kernel.perf_event_paranoid` is at most 2 and BPF maps need no locked memory.
 const ENOUGH: [&str; 5] = ["bpf", "perfmon", "sys_ptrace", "syslog", "dac_read_search"];
 
 fn run_as_nobody(capabilities: &[&str], arguments: &[&str]) -> Outcome {
-    // Others may not enter the folders of the build: a copy of the program stands where they may.
+    // Other users may not enter the build folder, so a copy of the program is placed where they may.
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("profiler");
     fs::copy(profiler(&[]).get_program(), &program).unwrap();

@@ -1,4 +1,4 @@
-//! .NET methods as C# writes them, and as the runtime spells them when that is asked for.
+//! Tests .NET method names in the syntax of C#, and in that of the runtime with the option for it.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use profiler_tests::{Stacks, Workload, privileged, sample, sample_pid};
 
 const VERSIONS: [&str; 2] = ["3.1", "9.0"];
 
-/// The names of managed frames, each once.
+/// The distinct names of managed frames.
 fn names(version: &str, mode: &str, diagnostics: bool, set: impl Fn(Builder) -> Builder) -> BTreeSet<String> {
     let mut command = Workload::dotnet_command(version, mode);
     match diagnostics {

@@ -1,4 +1,4 @@
-//! Programs that nobody wrote to be sampled: how many of their stacks reach the root.
+//! Tests how many stacks of common programs and language runtimes reach the root.
 
 use std::{ffi::OsString, fmt::Write as _, path::Path, process::Command};
 
@@ -10,16 +10,16 @@ use profiler_tests::{
     Stacks, Workload, await_optimized_methods, file, privileged, sample_pid, sample_settled,
 };
 
-/// Of programs that were compiled ahead of time: the rest begin or end while they are sampled.
+/// The least share for programs that are compiled ahead of time. The rest are sampled while they start or exit.
 const COMPILED_PERCENT: f64 = 95.0;
 
-/// Of programs with code that was made at run time: some of it has neither tables nor, for an instruction or two,
-/// frames.
+/// The least share for programs with JIT code, which may have no unwind tables and, for a few instructions, no frame
+/// pointer.
 const GENERATED_PERCENT: f64 = 90.0;
 
 const SAMPLES: u64 = 4_000;
 
-/// Checks that so many of a profile's stacks reach their root, and says how many do.
+/// Checks that this share of a profile's stacks reaches the root, and prints the share.
 fn assert_whole(what: &str, profile: &Profile, least_percent: f64) {
     let ledger = profile.ledger();
     assert!(ledger.adds_up() && ledger.lost_total() == 0, "{what}: {ledger:?}");
@@ -57,7 +57,7 @@ fn python_reaches_its_root() {
 #[test]
 fn node_reaches_its_root() {
     let Some(_turn) = privileged() else { return };
-    // Node writes a log into the folder it is started in.
+    // Node.js writes a log into its working folder.
     let folder = tempfile::tempdir().unwrap();
     for options in [&[][..], &["--perf-basic-prof", "--interpreted-frames-native-stack"]] {
         let mut node = Command::new("node");
@@ -83,7 +83,7 @@ fn java_reaches_its_root_through_hundreds_of_frames() {
     let Some(_turn) = privileged() else { return };
     let profile = java("900");
     assert_whole("java, deep", &profile, GENERATED_PERCENT);
-    // The compiler puts some calls into their callers.
+    // The JIT compiler inlines some of the calls.
     assert!(deepest(&profile) > 300, "{} frames", deepest(&profile));
 }
 
@@ -115,7 +115,7 @@ fn dotnet_methods_without_frames_show_their_callers() {
         let stacks = Stacks::of(&profile);
         let in_alpha = stacks.percent(|stack| stack.has(&alpha));
         let whole = stacks.percent(|stack| {
-            // The loop that calls them may have been replaced while it ran, and is there twice.
+            // The calling loop may have been replaced by on-stack replacement, and then occurs twice.
             let main = stack.frames.iter().position(|frame| frame.starts_with("app!Workload.Program.Main("));
             main.is_some_and(|main| stack.frames.get(main + 1).is_some_and(|frame| frame == run))
                 && stack.has_chain(&[run, &outer, &middle, &alpha])
@@ -128,7 +128,7 @@ fn dotnet_methods_without_frames_show_their_callers() {
     }
 }
 
-/// So many functions that a compiler is busy with them for a while.
+/// Writes a source file with many functions, which keeps a compiler busy for a while.
 fn write_source(path: &Path) {
     let mut source = String::new();
     for number in 0..40 {
@@ -157,7 +157,7 @@ fn rustc_reaches_its_root() {
     command.extend([folder.path().join("many.o").into(), source.into()]);
     let builder = Profiler::builder().target(Target::Command(command)).frequency_hz(1_999);
     let mut session = builder.build().unwrap().start().unwrap();
-    // The tables of the compiler's libraries have more than a million rows each.
+    // The unwind tables of the compiler's libraries have more than a million rows each.
     drop(session.take_profile(std::time::Duration::from_secs(2)).unwrap());
     let profile = session.run().unwrap();
     assert!(profile.sample_count() > 1_000, "{} samples", profile.sample_count());

@@ -1,4 +1,4 @@
-//! Single-file .NET programs: methods by name, also those of the framework that the program carries.
+//! Tests single-file .NET programs: symbols of managed methods, including those of the embedded framework.
 
 use std::process::Command;
 
@@ -20,7 +20,8 @@ fn precompiled(profile: &Profile) -> Vec<&Frame> {
     frames.filter(|frame| frame.kind == FrameKind::Precompiled).collect()
 }
 
-/// Every precompiled frame is named by this source, and the framework's beginnings of threads are among them.
+/// Checks that every precompiled frame has its symbol from this source, and that some are thread entry points of the
+/// framework.
 fn assert_named(profile: &Profile, source: SymbolSource) {
     let precompiled = precompiled(profile);
     assert!(precompiled.len() > 3_000, "{}", precompiled.len());

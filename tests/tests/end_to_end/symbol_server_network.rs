@@ -1,4 +1,4 @@
-//! Symbol servers over TLS and behind a proxy.
+//! Tests symbol servers over TLS and behind a proxy.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use profiler_tests::{Answer, Outcome, Stacks, SymbolServer, outcome, privileged,
 
 use crate::symbol_servers::{FUNCTION, Stripped};
 
-/// A TLS server of the files in a folder: `openssl s_server`. It ends when this is dropped.
+/// A TLS server for the files in a folder: `openssl s_server`. Dropping it stops the server.
 struct TlsServer {
     child: Child,
     port: String,
@@ -42,7 +42,7 @@ impl TlsServer {
         let mut ports =
             lines.filter_map(|line| Some(line.strip_prefix("ACCEPT ")?.rsplit_once(':')?.1.to_owned()));
         let port = ports.next().expect("openssl says its port");
-        // It goes on writing.
+        // Keeps the output pipe open, because the server continues to write.
         std::thread::spawn(move || ports.for_each(drop));
         Self { child, port }
     }
@@ -55,7 +55,7 @@ impl Drop for TlsServer {
     }
 }
 
-/// Makes a key and a certificate for `localhost` in `folder`.
+/// Creates a key and a certificate for `localhost` in `folder`.
 fn make_certificate(folder: &Path) {
     let mut openssl = Command::new("openssl");
     openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]);
@@ -70,7 +70,7 @@ fn make_certificate(folder: &Path) {
     assert_eq!(run.code(), 0, "{}", run.stderr);
 }
 
-/// Replays a capture with a symbol server, an empty cache and these variables.
+/// Replays a capture with a symbol server, an empty cache and these environment variables.
 fn replay(capture: &Path, url: &str, variables: &[(&str, &str)]) -> Outcome {
     let cache = tempfile::tempdir().unwrap();
     let mut command = profiler(&["replay"]);

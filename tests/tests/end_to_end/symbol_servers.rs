@@ -1,4 +1,4 @@
-//! Names from symbol servers: of a program whose debug file is nowhere but there.
+//! Tests symbols from symbol servers, for a program whose debug file is only there.
 
 use std::{
     collections::HashSet,
@@ -20,10 +20,10 @@ use profiler_tests::{
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// A function of the program that has no exported symbols.
+/// A function of the program that is not an exported symbol.
 pub(crate) const FUNCTION: &str = "alpha";
 
-/// A program without names, and what a server has of it.
+/// A stripped program, and the files of a symbol server for it.
 pub(crate) struct Stripped {
     directory: TempDir,
     build_id: String,
@@ -49,7 +49,7 @@ impl Stripped {
         Workload::run(Command::new(self.directory.path().join("stripped")).arg("60"))
     }
 
-    /// A capture of it.
+    /// Captures a run of the program.
     pub(crate) fn capture(&self) -> PathBuf {
         let capture = self.directory.path().join("capture");
         let workload = self.start();
@@ -61,12 +61,12 @@ impl Stripped {
         format!("/_.debug/elf-buildid-sym-{:0<40}/_.debug", self.build_id)
     }
 
-    /// Where debuginfod serves its debug file.
+    /// The path of its debug file on a debuginfod server.
     pub(crate) fn debuginfod_path(&self) -> String {
         format!("/buildid/{}/debuginfo", self.build_id)
     }
 
-    /// The bytes of its debug file.
+    /// The content of its debug file.
     pub(crate) fn debug_file(&self) -> &[u8] {
         &self.debug_file
     }
@@ -88,7 +88,7 @@ fn finds_names(profile: &Profile) -> bool {
     stacks.percent(|stack| stack.has(FUNCTION)) > 30.0
 }
 
-/// A replay that may ask a server, with a cache of its own.
+/// The command for a replay with a symbol server and a cache of its own.
 fn replay(capture: &Path, server: &SymbolServer, cache: &Path) -> Profile {
     let builder: Builder =
         Profiler::builder().replay(capture).symbol_server(server.url()).symbol_cache(cache);
@@ -103,7 +103,7 @@ fn without_a_server_each_function_of_a_stripped_program_is_one_frame() {
     let stacks = Stacks::of(&replay.run().unwrap());
     let frames = stacks.0.iter().flat_map(|stack| &stack.frames);
     let nameless: HashSet<_> = frames.filter(|frame| frame.starts_with("[stripped+0x")).collect();
-    // `_start`, `main`, what it calls, and the linker's stubs.
+    // `_start`, `main`, its callees, and PLT entries.
     assert!((2..=10).contains(&nameless.len()), "{nameless:?}");
 }
 
@@ -153,7 +153,7 @@ fn a_server_that_fails_or_lies_costs_the_names_and_says_so() {
         (Answer::File(b"<html>sign in</html>".to_vec()), Reason::SymbolServerFailed),
         (Answer::CutShort(stripped.debug_file.clone()), Reason::SymbolServerFailed),
         (Answer::Redirect(circle), Reason::SymbolServerFailed),
-        // No file of this machine: a path of the server.
+        // A path on the server, not on this machine.
         (Answer::Redirect("file:///etc/passwd".to_owned()), Reason::NotOnSymbolServer),
     ] {
         let what = format!("{answer:?}").chars().take(60).collect::<String>();
@@ -166,7 +166,7 @@ fn a_server_that_fails_or_lies_costs_the_names_and_says_so() {
         assert_eq!(of_program.map(|unnamed| unnamed.reason), Some(reason), "{what}: {unnamed:?}");
         let kept = fs::read_dir(cache.path().join(&stripped.build_id));
         assert_eq!(kept.into_iter().flatten().count(), 0, "{what}");
-        // Of what the target says, hexadecimal digits alone go to a server.
+        // Only hexadecimal digits of the target's data may occur in a request.
         let is_of_layout = |path: &&String| path.ends_with("/_.debug") || path.ends_with("/debuginfo");
         let is_tame = |c: char| c.is_ascii_alphanumeric() || "/_.-".contains(c);
         assert!(server.asked().iter().filter(is_of_layout).all(|path| path.chars().all(is_tame)), "{what}");

@@ -1,4 +1,4 @@
-//! What cannot be a target, or hardly.
+//! Tests invalid and unusual targets.
 
 use std::{fs, process::Command};
 

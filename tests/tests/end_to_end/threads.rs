@@ -1,4 +1,4 @@
-//! Threads: many of them, one of them.
+//! Tests targets with many threads, and single threads as targets.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -62,7 +62,7 @@ fn one_thread_is_sampled_alone_while_others_run() {
 fn who_reads_the_samples_goes_before_who_is_sampled() {
     let Some(_turn) = privileged() else { return };
     let session = sample_pid(std::process::id()).build().unwrap().start().unwrap();
-    // proc_pid_stat(5): the nineteenth field, the third being the first behind the name.
+    // proc_pid_stat(5): field 19. The first field behind the name is field 3.
     let nice = |stat: &str| stat.rsplit(')').next()?.split_whitespace().nth(16)?.parse::<i32>().ok();
     let own = nice(&std::fs::read_to_string("/proc/thread-self/stat").unwrap()).unwrap();
     until("the reader to go first", || {

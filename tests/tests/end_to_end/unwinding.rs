@@ -1,4 +1,4 @@
-//! Stacks of programs without frame pointers, exact from the leaf to the root.
+//! Tests that stacks of programs without frame pointers are exact from the leaf to the root.
 
 use profiler::{
     Profile, Profiler, Target,
@@ -6,14 +6,14 @@ use profiler::{
 };
 use profiler_tests::{Chain, Chains, Stacks, Workload, privileged, sample, sample_pid, sample_settled};
 
-/// So many that a thousandth is a few samples.
+/// A thousandth of these is a few samples.
 const SAMPLES: u64 = 4_000;
 
-/// The functions of `shapes`, again and again.
+/// The recursive functions of `shapes`, in the order in which they repeat.
 const SHAPES: [&str; 4] = ["array", "saved", "variable", "realigned"];
 
-/// Frames of a whole stack of `shapes` beside those of its shapes: three of the C library's start, `main`, `run` and
-/// `leaf`.
+/// Frames of a whole stack of `shapes` besides the recursive functions: three of the C library's startup code,
+/// `main`, `run` and `leaf`.
 const OTHER_FRAMES: usize = 6;
 
 fn profile_of(program: &str, arguments: &[&str]) -> Profile {
@@ -25,7 +25,7 @@ fn below_main(chains: &[&str]) -> Vec<Chain> {
     chains.iter().map(|links| Chain::below_main(links)).collect()
 }
 
-/// Checks that all samples follow the chains, and each chain's end has its least share of them, in percent.
+/// Checks that all samples follow the chains, and that each chain has at least its share of whole stacks, in percent.
 fn assert_known(profile: &Profile, chains: &[Chain], least_percent: &[f64]) {
     let found = Chains::of(profile, chains);
     found.assert_exact();
@@ -103,7 +103,7 @@ fn a_file_without_section_headers_is_exact() {
     profiler_tests::write_program(&program, &bytes);
     let workload = Workload::run(std::process::Command::new(&program).arg("60"));
     let profile = sample_settled(sample_pid(workload.pid()), SAMPLES);
-    // Without symbols there is only the number of frames to tell by.
+    // Without symbols, only the number of frames can be checked.
     let is_whole = |sample: &&profiler::profile::Sample| {
         let stack = profile.stack(sample.stack);
         let user = stack.frames.iter().filter(|frame| profile.frame(**frame).kind != FrameKind::Kernel);
@@ -269,7 +269,7 @@ fn panics_in_flight_lead_through_the_unwinder_to_who_panicked() {
         run("panics::risky;*"),
         run("*"),
     ];
-    // While the unwinder installs the registers of another frame, it has overwritten its own.
+    // The unwinder overwrites its own frame while it installs the registers of another frame.
     const OF_THE_UNWINDER_PERCENT: f64 = 99.5;
     let profile = profile_of("panics", &["60"]);
     let found = Chains::of(&profile, &chains);
@@ -285,10 +285,10 @@ fn a_library_that_is_loaded_while_sampling_is_exact() {
     let mut workload = Workload::start_with("unwinding/dlopen", &["60", "0.5"]);
     let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
     workload.wait_for("loaded");
-    // What comes before its table does.
+    // Discards samples from before the unwind table is loaded.
     drop(session.take_profile(std::time::Duration::from_millis(500)).unwrap());
     let profile = session.take_profile(std::time::Duration::from_secs(1)).unwrap();
-    // The last call of main is that of run.
+    // `run` is a tail call of `main`.
     let chains = ["_start;*;run;plugin_burn;plugin_leaf", "_start;*;run;goes_on;*"].map(Chain::new);
     assert_known(&profile, &chains, &[90.0]);
 }
@@ -300,13 +300,14 @@ fn children_of_milliseconds_are_exact_once_their_program_was_seen() {
     let profile = sample(sample_pid(workload.pid()).children(true), SAMPLES);
     let stacks = Stacks::of(&profile);
     let burning = stacks.count(|stack| stack.has("burn_in_child"));
-    // The last call of main is that of child.
+    // `child` is a tail call of `main`.
     let whole = stacks.count(|stack| {
         stack.has("burn_in_child")
             && stack.frames.first().is_some_and(|root| root == "_start")
             && stack.has_chain(&["main", "child", "burn_in_child"])
     });
-    // Nearly all where nothing else runs: each child asks for its tables, and has five milliseconds to get them.
+    // On an idle machine nearly all are whole: the tables for each child are requested when it starts, and it runs
+    // for five milliseconds.
     assert!(burning > SAMPLES / 4 && whole * 4 >= burning, "{whole} of {burning}: {stacks:#?}");
     assert!(profile.ledger().adds_up());
 }

@@ -1,4 +1,4 @@
-//! The interactive page in a real browser: pages written here, opened and used by what is in `tests/page`.
+//! Tests the interactive page in a real browser with the scripts in `tests/page`.
 
 mod profiles;
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use self::profiles::{counted, empty, hostile, known, large};
 
-/// A million samples of 50,000 stacks make a page smaller than this.
+/// Upper limit for the page of a million samples with 50,000 stacks.
 const LARGE_PAGE_BYTES: u64 = 10_000_000;
 
 fn write(profile: &Profile, folder: &Path, name: &str) {
@@ -24,7 +24,7 @@ fn write(profile: &Profile, folder: &Path, name: &str) {
     profile.write_with(Format::Html, &OutputOptions::default(), file).unwrap();
 }
 
-/// The known profile, of it the stacks with this function.
+/// The stacks of the known profile that contain this function.
 fn focused(function: &str) -> Profile {
     known().shaped(&Shape { focus: Some(function.parse().unwrap()), ..Shape::default() })
 }
@@ -73,7 +73,7 @@ fn a_browser_shows_the_page_of_a_difference_and_every_part_of_it_works() {
     browse(&["page/change.test.mjs", "page/difference.test.mjs"], folder.path());
 }
 
-/// What the library says of each function, as the page shows it.
+/// The function table of the difference, in the form that the page shows.
 fn table(difference: &Difference<'_>) -> Value {
     let row = |function: &FunctionChange<'_>| {
         let (own, total) = (&function.self_change, &function.total_change);
@@ -101,7 +101,7 @@ fn a_browser_shows_the_page_of_a_real_dotnet_process() {
     browse(&["page/dotnet.test.mjs"], folder.path());
 }
 
-/// Runs these scripts of the browser's on the pages of a folder.
+/// Runs these test scripts on the pages in a folder.
 fn browse(scripts: &[&str], pages: &Path) {
     if let Some(missing) = ["node", "chromium"].into_iter().find(|program| !is_there(program)) {
         return profiler_tests::skip_unless_required(&format!("{missing} is missing: cargo xtask setup"));

@@ -1,4 +1,4 @@
-//! One run on a real .NET process, in every format at once, each read by its own reader.
+//! Tests one profile of a .NET process in every format, each read by the tool of the format.
 
 use std::{collections::BTreeMap, fs, path::PathBuf, process::Command};
 
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::{flame_graph, pprof, readers};
 
-/// What the run writes.
+/// The output files of the run.
 const FILES: [&str; 9] = [
     "a.html",
     "a.pb.gz",
@@ -20,7 +20,7 @@ const FILES: [&str; 9] = [
     "a.trace.zip",
 ];
 
-/// A method that has three fifths of the work.
+/// A method with three fifths of the CPU time.
 const METHOD: &str = "app!Workload.Cpu.Alpha()";
 
 const FREQUENCY_HZ: u64 = 499;
@@ -62,7 +62,7 @@ impl Run {
         self.0.path().join(name)
     }
 
-    /// The page in a browser, pprof's decoder, speedscope, the Firefox Profiler.
+    /// Reads the page in a browser, and the other formats with pprof's decoder, speedscope and the Firefox Profiler.
     fn assert_scripts_find(&self, total: u64, hits: u64) {
         let numbers = [("TOTAL", total), ("HITS", hits), ("FREQUENCY_HZ", FREQUENCY_HZ)]
             .map(|(name, number)| (name, number.to_string()));
@@ -121,7 +121,7 @@ impl Run {
     }
 }
 
-/// What each stack counts, without the name of its thread or process.
+/// The count of each stack, without the name of its thread or process.
 fn counts(stacks: &Stacks, name: impl Fn(&String) -> String, weight: u64) -> BTreeMap<Vec<String>, u64> {
     let mut counts = BTreeMap::new();
     for Stack { frames, count, .. } in &stacks.0 {

@@ -1,4 +1,4 @@
-//! Formats of other tools, read by these tools themselves.
+//! Tests the formats of other tools with these tools.
 
 mod dotnet;
 mod flame_graph;
