@@ -230,14 +230,14 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_follows_a_chain_as_far_as_the_sample_went() {
+    fn a_stack_may_end_within_its_chain() {
         assert!(is_exact("_start;__libc_start_main;main;run;leaf"));
         assert!(is_exact("_start;main;run"));
         assert!(is_exact("_start;main;run;read;poll;vdso"));
     }
 
     #[test]
-    fn a_frame_too_few_or_too_many_is_wrong() {
+    fn a_missing_or_additional_frame_is_wrong() {
         assert!(!is_exact("main;run;leaf"));
         assert!(!is_exact("_start;main;leaf"));
         assert!(!is_exact("_start;main;run;leaf;leaf"));
@@ -247,14 +247,14 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_that_does_not_say_that_it_reached_the_root_is_wrong() {
+    fn a_stack_without_the_end_reason_root_is_wrong() {
         let chains = [Chain::below_main("run")];
         let profile = profile("_start;main;run", StackEnd::Unknown);
         assert_eq!(Chains::of(&profile, &chains).exact_percent(), 0.0);
     }
 
     #[test]
-    fn a_stack_is_whole_at_the_chains_end_alone() {
+    fn a_stack_is_whole_only_at_the_end_of_its_chain() {
         let chains = [Chain::below_main("run;leaf")];
         let whole = |frames| Chains::of(&profile(frames, StackEnd::Root), &chains).whole_percent(&chains[0]);
         assert_eq!(whole("_start;main;run;leaf"), 100.0);

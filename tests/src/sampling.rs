@@ -35,7 +35,7 @@ fn start(builder: Builder) -> Session {
     builder.build().expect("valid settings").start().expect("a session")
 }
 
-/// Waits until a session has taken this many samples since it began, or its target ends.
+/// Waits until a session has taken this many samples since its start, or its target exits.
 fn wait_for(session: &mut Session, samples: u64) {
     const LOOK: Duration = Duration::from_millis(20);
     let deadline = Instant::now() + DEADLINE;

@@ -39,7 +39,7 @@ fn every_loss_of_a_sample_is_explained() {
 }
 
 #[test]
-fn every_end_of_a_stack_is_explained() {
+fn every_end_reason_of_a_stack_is_explained() {
     assert_all_variants("StackEnd", STACK_ENDS);
     assert_explained(STACK_ENDS.iter());
 }
@@ -65,7 +65,7 @@ fn every_relative_link_leads_to_a_file() {
 }
 
 #[test]
-fn every_page_in_docs_can_be_reached_from_the_readme() {
+fn every_page_in_docs_is_reachable_from_the_readme() {
     let mut reached = BTreeSet::new();
     let mut pending = vec!["README.md".to_owned()];
     while let Some(document) = pending.pop() {

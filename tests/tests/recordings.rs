@@ -52,14 +52,14 @@ fn report(path: &Path, arguments: &[&str]) -> Outcome {
 }
 
 #[test]
-fn a_report_is_byte_for_byte_what_the_run_wrote() {
+fn a_report_has_the_same_bytes_as_the_output_of_the_run() {
     Recorded::new(&[]).assert_reports_what_the_run_wrote();
     Recorded::new(&["--focus", "Generated", "--collapse-recursion", "--merge-addresses"])
         .assert_reports_what_the_run_wrote();
 }
 
 #[test]
-fn a_report_of_a_live_session_is_byte_for_byte_what_it_wrote() {
+fn a_report_of_a_live_session_has_the_same_bytes_as_its_output() {
     let Some(_turn) = privileged() else { return };
     let recorded = Recorded { folder: tempfile::tempdir().unwrap() };
     let workload = Workload::start("shares");
@@ -76,7 +76,7 @@ fn a_report_of_a_live_session_is_byte_for_byte_what_it_wrote() {
 }
 
 #[test]
-fn what_had_no_symbols_is_named_later_by_its_build_id() {
+fn a_report_symbolizes_a_stripped_program_by_its_build_id() {
     let Some(_turn) = privileged() else { return };
     let recorded = Recorded { folder: tempfile::tempdir().unwrap() };
     let stripped = recorded.path("stripped");
@@ -102,7 +102,7 @@ fn what_had_no_symbols_is_named_later_by_its_build_id() {
 }
 
 #[test]
-fn a_shape_gives_the_same_while_sampling_and_later() {
+fn filters_give_the_same_profile_while_sampling_and_in_a_report() {
     let flags = ["--focus", "demo!", "--min-share", "5%", "--hide", "^_start$"];
     let (first, later) = (Recorded::new(&flags), Recorded::new(&[]));
     let report = report(&later.profile(), &[&flags[..], &["-o", "-"]].concat());
@@ -115,7 +115,7 @@ fn a_shape_gives_the_same_while_sampling_and_later() {
 }
 
 #[test]
-fn a_filter_that_leaves_nothing_ends_as_a_session_without_samples_does() {
+fn a_report_without_matching_samples_has_the_exit_code_of_a_session_without_samples() {
     let recorded = Recorded::new(&[]);
     let nothing = ["--focus", "no such function"];
     let run = report(&recorded.profile(), &nothing);
@@ -127,7 +127,7 @@ fn a_filter_that_leaves_nothing_ends_as_a_session_without_samples_does() {
 }
 
 #[test]
-fn the_hottest_functions_are_a_table() {
+fn top_prints_a_table_of_the_hottest_functions() {
     let recorded = Recorded::new(&[]);
     let top = outcome(profiler(&["top"]).arg(recorded.profile()));
     assert_eq!((top.code(), top.stderr.as_str()), (0, ""));
@@ -137,7 +137,7 @@ fn the_hottest_functions_are_a_table() {
 }
 
 #[test]
-fn a_profile_has_no_difference_to_itself() {
+fn the_difference_of_a_profile_to_itself_is_zero() {
     let recorded = Recorded::new(&[]);
     let diff = outcome(profiler(&["diff"]).arg(recorded.profile()).arg(recorded.profile()));
     assert_eq!(diff.code(), 0, "{}", diff.stderr);
@@ -152,7 +152,7 @@ fn a_profile_has_no_difference_to_itself() {
 }
 
 #[test]
-fn what_changed_is_told_first_and_drawn() {
+fn a_difference_lists_the_largest_change_first_and_draws_it() {
     let (whole, part) = (Recorded::new(&[]), Recorded::new(&["--ignore", "Generated"]));
     let (svg, page) = (whole.path("diff.svg"), whole.path("diff.html"));
     let mut diff = profiler(&["diff"]);
@@ -166,7 +166,7 @@ fn what_changed_is_told_first_and_drawn() {
 }
 
 #[test]
-fn what_cannot_show_a_difference_is_refused_with_what_can() {
+fn a_format_without_differences_is_rejected_with_the_formats_that_have_them() {
     let recorded = Recorded::new(&[]);
     let output = recorded.path("diff.profile");
     let diff =
@@ -177,7 +177,7 @@ fn what_cannot_show_a_difference_is_refused_with_what_can() {
 }
 
 #[test]
-fn a_truncated_recording_gives_what_it_holds_and_says_so() {
+fn a_truncated_recording_is_read_as_far_as_possible_with_a_warning() {
     let recorded = Recorded::new(&[]);
     let whole = std::fs::read(recorded.profile()).unwrap();
     let cut = recorded.path("cut.profile");
@@ -189,7 +189,7 @@ fn a_truncated_recording_gives_what_it_holds_and_says_so() {
 }
 
 #[test]
-fn what_is_no_recording_is_an_error_with_its_name() {
+fn a_file_that_is_not_a_recording_is_an_error_with_its_path() {
     let recorded = Recorded::new(&[]);
     for path in [recorded.path("run.svg"), recorded.path("missing.profile")] {
         for action in ["report", "top"] {
@@ -202,7 +202,7 @@ fn what_is_no_recording_is_an_error_with_its_name() {
 }
 
 #[test]
-fn a_recording_can_come_from_standard_input_and_its_reader_may_go_away() {
+fn a_report_reads_standard_input_and_tolerates_a_closed_output_pipe() {
     let recorded = Recorded::new(&[]);
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -212,7 +212,7 @@ fn a_recording_can_come_from_standard_input_and_its_reader_may_go_away() {
 }
 
 #[test]
-fn shapes_that_make_no_sense_are_wrong_arguments() {
+fn invalid_filters_are_argument_errors() {
     for (flags, word) in [
         (&["--focus", "("][..], "no regular expression"),
         (&["--min-share", "200%"], "0.5%"),
@@ -227,7 +227,7 @@ fn shapes_that_make_no_sense_are_wrong_arguments() {
 }
 
 #[test]
-fn a_recording_holds_what_the_library_reads() {
+fn the_library_reads_a_recording() {
     let recorded = Recorded::new(&[]);
     let profile = Profile::read(std::fs::File::open(recorded.profile()).unwrap()).unwrap();
     let folded = std::fs::read_to_string(recorded.path("run.folded")).unwrap();

@@ -16,7 +16,7 @@ fn replay(capture: &Path, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn every_capture_gives_the_stacks_that_are_kept_with_it() {
+fn every_capture_replays_to_its_expected_stacks() {
     assert!(!captures().is_empty());
     for capture in captures() {
         assert_matches_file(&replay(&capture, &["-q", "--annotate"]), &capture.join("expected.folded"));
@@ -33,7 +33,7 @@ fn the_ledger_of_a_replay_adds_up() {
 }
 
 #[test]
-fn a_folder_that_is_no_capture_is_an_error_with_its_name() {
+fn a_folder_without_a_capture_is_an_error_with_its_path() {
     let folder = tempfile::tempdir().unwrap();
     let run = outcome(profiler(&["replay"]).arg(folder.path()));
     assert_eq!((run.code(), run.stdout.as_str()), (1, ""));
@@ -41,7 +41,7 @@ fn a_folder_that_is_no_capture_is_an_error_with_its_name() {
 }
 
 #[test]
-fn a_truncated_capture_is_an_error_and_no_hang() {
+fn a_truncated_capture_is_an_error_and_does_not_hang() {
     let capture = captures().pop().unwrap();
     let events = std::fs::read(capture.join("events.jsonl")).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -53,7 +53,7 @@ fn a_truncated_capture_is_an_error_and_no_hang() {
 }
 
 #[test]
-fn a_replay_gives_what_the_session_gave() {
+fn a_replay_has_the_same_profile_as_its_session() {
     let Some(_turn) = privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     let capture = folder.path().join("capture");
@@ -68,7 +68,7 @@ fn a_replay_gives_what_the_session_gave() {
 }
 
 #[test]
-fn a_replay_of_forking_processes_gives_what_the_session_gave() {
+fn a_replay_of_forking_processes_has_the_same_profile_as_its_session() {
     let Some(_turn) = privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     let program = built("forkstorm");

@@ -1,7 +1,7 @@
-//! Load on an HTTP server of this machine: `load SECONDS PORT CONNECTIONS PATH...`. Each connection asks for the paths in
-//! turns, the next when it has the answer, so that each path is asked for as often as the others.
+//! HTTP load generator: `load SECONDS PORT CONNECTIONS PATH...`. Each connection requests the paths in turns, the
+//! next one after the response, so that all paths are requested equally often.
 //!
-//! At the end it says `requests N in S s, p99.9 N us, longest N us`: how long the answers took.
+//! Prints `requests N in S s, p99.9 N us, longest N us` with the latencies at the end.
 
 mod lifetime;
 
@@ -15,7 +15,7 @@ use std::{
 
 use lifetime::Lifetime;
 
-/// A server that does not answer for so long does not work.
+/// The longest wait for a response.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Connection {
@@ -44,7 +44,7 @@ impl Connection {
         }
     }
 
-    /// Reads the rest of the head. An answer without a length comes in chunks.
+    /// Reads the rest of the header. A response without a length is chunked.
     fn content_length(&mut self) -> io::Result<Option<usize>> {
         let mut length = None;
         loop {
@@ -83,7 +83,7 @@ impl Connection {
     }
 }
 
-/// How long each answer took, in microseconds.
+/// The latencies of all responses in microseconds.
 fn latencies_us(port: u16, paths: &[String], first: usize, lifetime: &Lifetime) -> io::Result<Vec<u64>> {
     let mut connection = Connection::open(port)?;
     let mut latencies = Vec::new();

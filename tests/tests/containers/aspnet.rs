@@ -5,7 +5,7 @@ use profiler_tests::{aspnet, privileged, sample, sample_pid};
 use crate::dotnet::recipe_for;
 
 #[test]
-fn a_server_in_a_container_reads_by_name_from_the_kernel_to_the_app() {
+fn a_server_in_a_container_is_symbolized_from_the_kernel_to_the_application() {
     let Some(_turn) = privileged() else { return };
     let recipe = recipe_for("aspnet", "serve").variable("PERF_MAP=0");
     let mut container = recipe.in_network_of_host().start();

@@ -53,7 +53,7 @@ fn has_kernel_names(stacks: &Stacks) -> bool {
 }
 
 #[test]
-fn the_least_set_is_enough_for_everything() {
+fn the_minimal_capabilities_suffice_for_all_features() {
     let Some(_turn) = privileged() else { return };
     let run = run_without("nothing");
     let stacks = stacks(&run);
@@ -62,7 +62,7 @@ fn the_least_set_is_enough_for_everything() {
 }
 
 #[test]
-fn without_bpf_or_perfmon_there_is_no_profile_and_the_message_names_the_capability() {
+fn without_bpf_or_perfmon_profiling_fails_and_the_error_names_the_capability() {
     let Some(_turn) = privileged() else { return };
     for missing in ["BPF", "PERFMON"] {
         let run = run_without(missing);
@@ -74,7 +74,7 @@ fn without_bpf_or_perfmon_there_is_no_profile_and_the_message_names_the_capabili
 }
 
 #[test]
-fn without_sys_ptrace_names_of_other_users_are_missing_and_the_capability_is_named() {
+fn without_sys_ptrace_processes_of_other_users_are_unsymbolized_and_the_capability_is_reported() {
     let Some(_turn) = privileged() else { return };
     let run = run_without("SYS_PTRACE");
     let stacks = stacks(&run);
@@ -83,7 +83,7 @@ fn without_sys_ptrace_names_of_other_users_are_missing_and_the_capability_is_nam
 }
 
 #[test]
-fn without_syslog_the_kernel_has_no_names_and_the_capability_is_named() {
+fn without_syslog_kernel_frames_are_unsymbolized_and_the_capability_is_reported() {
     let Some(_turn) = privileged() else { return };
     let _settings = hide_kernel_addresses();
     let run = run_without("SYSLOG");
@@ -94,7 +94,7 @@ fn without_syslog_the_kernel_has_no_names_and_the_capability_is_named() {
 }
 
 #[test]
-fn without_the_right_to_see_mapped_files_the_targets_paths_give_the_same_names() {
+fn without_access_to_map_files_symbols_come_from_the_paths_of_the_target() {
     let Some(_turn) = privileged() else { return };
     for missing in ["DAC_READ_SEARCH", "CHECKPOINT_RESTORE", "SYS_RESOURCE"] {
         let stacks = stacks(&run_without(missing));
@@ -104,7 +104,7 @@ fn without_the_right_to_see_mapped_files_the_targets_paths_give_the_same_names()
 }
 
 #[test]
-fn root_without_privileges_is_told_all_that_it_needs_at_once() {
+fn the_error_for_root_without_capabilities_lists_all_that_are_missing() {
     let Some(_turn) = privileged() else { return };
     let target = Recipe::workload("jit-static", &["60"]).start();
     let pid = target.pid().to_string();

@@ -36,7 +36,7 @@ fn pids(profile: &Profile) -> BTreeSet<u32> {
 }
 
 #[test]
-fn a_container_is_found_by_a_prefix_of_its_id_and_sampled_alone() {
+fn a_container_is_found_by_a_prefix_of_its_id_and_only_its_processes_are_sampled() {
     let Some(_turn) = privileged() else { return };
     let _beside = Workload::start("shares");
     for place in PLACES {
@@ -53,7 +53,7 @@ fn a_container_is_found_by_a_prefix_of_its_id_and_sampled_alone() {
 }
 
 #[test]
-fn processes_say_in_which_container_they_run() {
+fn processes_have_the_id_of_their_container() {
     let Some(_turn) = privileged() else { return };
     let outside = Workload::start("shares");
     for place in PLACES {
@@ -73,7 +73,7 @@ fn processes_say_in_which_container_they_run() {
 }
 
 #[test]
-fn a_prefix_of_two_containers_is_refused_with_both_ids() {
+fn a_container_id_prefix_that_matches_twice_is_rejected_with_both_ids() {
     let Some(_turn) = privileged() else { return };
     let stem = &id()[..32];
     let ids = ["a", "b"].map(|end| format!("{stem}{end}"));
@@ -91,7 +91,7 @@ fn move_below(cgroup: &Path, name: &str, pid: u32) {
 }
 
 #[test]
-fn a_cgroup_of_either_version_is_sampled_with_those_below_it_and_nothing_else() {
+fn a_cgroup_of_either_version_is_sampled_with_its_descendants_alone() {
     let Some(_turn) = privileged() else { return };
     let _beside = Workload::start("shares");
     let script = "syscalls-static 60 & exec shares-static 60";
@@ -119,7 +119,7 @@ fn a_cgroup_of_either_version_is_sampled_with_those_below_it_and_nothing_else() 
 }
 
 #[test]
-fn the_end_of_a_container_is_the_end_of_the_session() {
+fn a_session_ends_when_its_container_ends() {
     let Some(_turn) = privileged() else { return };
     let id = id();
     let container = start(PLACES[0], &id);
@@ -132,7 +132,7 @@ fn the_end_of_a_container_is_the_end_of_the_session() {
 }
 
 #[test]
-fn a_container_that_does_not_exist_is_an_error_that_says_where_it_was_looked_for() {
+fn an_unknown_container_is_an_error_that_names_the_searched_files() {
     let Some(_turn) = privileged() else { return };
     let error = builder(Target::Container(id())).build().unwrap().start().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSuchTarget);

@@ -10,7 +10,7 @@ use crate::{
     recipe::Recipe,
 };
 
-/// The oldest version with the field `appArmorProfile`, and the newest that the validator knows.
+/// The oldest version with the field `appArmorProfile`, and the newest that the validator supports.
 const KUBERNETES_VERSIONS: [&str; 2] = ["1.30", "1.37"];
 
 /// Replaces the output options of the manifests by folded output.
@@ -61,7 +61,7 @@ fn kubernetes_validate_accepts_the_manifests() {
 }
 
 #[test]
-fn kubernetes_validate_refuses_an_unknown_field() {
+fn kubernetes_validate_rejects_an_unknown_field() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("pod.json");
     let mut pod = pod_with_ephemeral_container();

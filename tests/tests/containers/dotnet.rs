@@ -44,7 +44,7 @@ fn assert_named(stacks: &Stacks) {
 }
 
 #[test]
-fn managed_methods_have_names_from_the_host_and_from_a_sidecar() {
+fn managed_methods_are_symbolized_from_the_host_and_from_a_sidecar() {
     let Some(_turn) = privileged() else { return };
     let container = start(&map_recipe("9.0"), "/tmp/perf-1.map");
     assert_named(&Stacks::of(&sample(sample_pid(container.pid()), 2_000)));
@@ -52,7 +52,7 @@ fn managed_methods_have_names_from_the_host_and_from_a_sidecar() {
 }
 
 #[test]
-fn a_map_that_the_environment_moves_is_found_from_the_host_and_from_a_sidecar() {
+fn a_perf_map_in_another_folder_is_found_from_the_host_and_from_a_sidecar() {
     let Some(_turn) = privileged() else { return };
     for (version, variable) in [("3.1", "TMPDIR=/maps"), ("9.0", "DOTNET_PerfMapJitDumpPath=/maps")] {
         let recipe = map_recipe(version).variable(variable).mounts("/maps", "tmpfs", &["mode=1777"]);
@@ -64,7 +64,7 @@ fn a_map_that_the_environment_moves_is_found_from_the_host_and_from_a_sidecar() 
 }
 
 #[test]
-fn methods_have_names_though_nothing_was_set_from_the_host_and_from_a_sidecar() {
+fn methods_are_symbolized_without_settings_from_the_host_and_from_a_sidecar() {
     let Some(_turn) = privileged() else { return };
     for version in ["3.1", "9.0"] {
         let container = recipe(version).variable("PERF_MAP=0").start();

@@ -56,7 +56,7 @@ fn assert_refused(pid: u32, reason: Reason, what: &str) {
 }
 
 #[test]
-fn what_is_forged_here_would_be_believed_if_it_were_the_targets_own() {
+fn the_forged_perf_map_is_accepted_from_the_target_itself() {
     let Some(_turn) = privileged() else { return };
     let container = start();
     fs::write(container.file(MAP), forged(container.pid())).unwrap();
@@ -64,7 +64,7 @@ fn what_is_forged_here_would_be_believed_if_it_were_the_targets_own() {
 }
 
 #[test]
-fn a_link_out_of_the_root_leads_nowhere() {
+fn a_symbolic_link_out_of_the_root_is_not_followed() {
     let Some(_turn) = privileged() else { return };
     let container = start();
     let outside = tempfile::NamedTempFile::new().unwrap();
@@ -78,7 +78,7 @@ fn a_link_out_of_the_root_leads_nowhere() {
 }
 
 #[test]
-fn links_of_the_kernel_and_its_own_files_are_refused() {
+fn magic_links_and_procfs_files_are_rejected() {
     let Some(_turn) = privileged() else { return };
     let container = start();
     fs::write(container.file("/tmp/forged"), forged(container.pid())).unwrap();
@@ -91,7 +91,7 @@ fn links_of_the_kernel_and_its_own_files_are_refused() {
 }
 
 #[test]
-fn what_is_no_file_is_refused() {
+fn a_perf_map_that_is_not_a_regular_file_is_rejected() {
     let Some(_turn) = privileged() else { return };
     let container = start();
     let map = container.file(MAP);
@@ -109,7 +109,7 @@ fn what_is_no_file_is_refused() {
 }
 
 #[test]
-fn the_map_of_another_process_1_in_the_same_folder_is_refused() {
+fn the_perf_map_of_another_process_1_in_the_same_folder_is_rejected() {
     let Some(_turn) = privileged() else { return };
     const HOUR: Duration = Duration::from_secs(3600);
     const OTHER_USER: u32 = 1000;

@@ -29,14 +29,14 @@ fn assert_named(profile: &Profile) {
 }
 
 #[test]
-fn from_the_host_a_container_has_the_names_of_its_own_files() {
+fn a_container_is_symbolized_by_its_own_files_from_the_host() {
     let Some(_turn) = privileged() else { return };
     let container = Recipe::workload("jit-static", &["60"]).start();
     assert_named(&sample(sample_pid(container.pid()), 2_000));
 }
 
 #[test]
-fn a_read_only_root_changes_nothing() {
+fn a_target_with_a_read_only_root_is_symbolized() {
     let Some(_turn) = privileged() else { return };
     let container = Recipe::workload("jit-static", &["60"]).read_only().start();
     assert_named(&sample(sample_pid(container.pid()), 2_000));
@@ -53,14 +53,14 @@ fn the_perf_map_of_a_user_namespace_belongs_to_a_user_of_the_host_with_another_i
 }
 
 #[test]
-fn from_the_host_a_nested_pid_namespace_is_named_by_its_innermost_id() {
+fn the_host_finds_a_perf_map_by_the_innermost_pid_of_a_nested_namespace() {
     let Some(_turn) = privileged() else { return };
     let (_container, pid) = start_nested("lower");
     assert_named(&sample(sample_pid(pid), 2_000));
 }
 
 #[test]
-fn from_a_sidecar_a_nested_pid_namespace_is_named_by_its_innermost_id() {
+fn a_sidecar_finds_a_perf_map_by_the_innermost_pid_of_a_nested_namespace() {
     let Some(_turn) = privileged() else { return };
     let (container, pid) = start_nested("lower");
     let run = sidecar(&container, &["-p", &pid_inside(pid), "-F", "1999", "-d", "1"]).run();

@@ -149,7 +149,7 @@ impl Recipe {
         Container::start(self.bundle())
     }
 
-    /// Runs it to its end.
+    /// Runs the container until it ends.
     pub(crate) fn run(&self) -> Outcome {
         outcome(&mut self.bundle().command())
     }

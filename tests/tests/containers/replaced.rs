@@ -86,7 +86,7 @@ fn sample_process(pid: u32) -> Profile {
 }
 
 #[test]
-fn what_was_deleted_or_replaced_on_an_overlay_is_named_by_the_file_that_runs() {
+fn a_deleted_or_replaced_program_on_an_overlay_is_symbolized_by_the_mapped_file() {
     let Some(_turn) = privileged() else { return };
     for change in [delete, replace] {
         let overlay = Overlay::start();
@@ -98,7 +98,7 @@ fn what_was_deleted_or_replaced_on_an_overlay_is_named_by_the_file_that_runs() {
 }
 
 #[test]
-fn what_is_still_there_on_an_overlay_has_names_without_the_right_to_see_mapped_files() {
+fn a_program_on_an_overlay_is_symbolized_without_access_to_map_files() {
     let Some(_turn) = privileged() else { return };
     let overlay = Overlay::start();
     let run = run_without_mapped_files(overlay.container.pid());
@@ -106,7 +106,7 @@ fn what_is_still_there_on_an_overlay_has_names_without_the_right_to_see_mapped_f
 }
 
 #[test]
-fn without_the_right_to_see_mapped_files_what_was_replaced_has_no_names_and_the_reason() {
+fn without_access_to_map_files_a_replaced_program_is_unsymbolized_with_a_reason() {
     let Some(_turn) = privileged() else { return };
     let overlay = Overlay::start();
     replace(&overlay.program());
@@ -117,7 +117,7 @@ fn without_the_right_to_see_mapped_files_what_was_replaced_has_no_names_and_the_
 }
 
 #[test]
-fn what_was_replaced_on_the_host_is_treated_alike() {
+fn a_replaced_program_on_the_host_is_symbolized_by_the_mapped_file() {
     let Some(_turn) = privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("shares-static");
@@ -131,7 +131,7 @@ fn what_was_replaced_on_the_host_is_treated_alike() {
 }
 
 #[test]
-fn a_library_that_was_deleted_or_replaced_is_named_by_the_file_that_is_mapped() {
+fn a_deleted_or_replaced_library_is_symbolized_by_the_mapped_file() {
     let Some(_turn) = privileged() else { return };
     for change in [delete, replace] {
         let folder = tempfile::tempdir().unwrap();

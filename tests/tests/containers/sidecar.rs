@@ -28,7 +28,7 @@ pub(crate) fn stacks(run: &Outcome) -> Stacks {
 }
 
 #[test]
-fn a_sidecar_names_its_target_by_the_targets_own_files() {
+fn a_sidecar_symbolizes_its_target_by_the_files_of_the_target() {
     let Some(_turn) = privileged() else { return };
     let target = Recipe::workload("jit-static", &["60"]).start();
     let run = sidecar(&target, &["-p", "1", "-F", "1999", "-d", "1"]).run();
@@ -37,7 +37,7 @@ fn a_sidecar_names_its_target_by_the_targets_own_files() {
 }
 
 #[test]
-fn samples_have_the_ids_of_the_sidecars_pid_namespace() {
+fn samples_have_the_pids_of_the_sidecars_namespace() {
     let Some(_turn) = privileged() else { return };
     let script = "shares-static 60 & jit-static 60";
     let target = Recipe::new(&["sh", "-c", script]);
@@ -55,7 +55,7 @@ fn samples_have_the_ids_of_the_sidecars_pid_namespace() {
 }
 
 #[test]
-fn without_the_kernels_types_processes_of_the_same_namespace_are_still_sampled() {
+fn without_kernel_btf_processes_of_the_same_namespace_are_sampled() {
     let Some(_turn) = privileged() else { return };
     let target = Recipe::workload("jit-static", &["60"]).start();
     let run = bare_sidecar(&target, &["-p", "1", "-F", "1999", "-d", "1"]).run();
@@ -63,7 +63,7 @@ fn without_the_kernels_types_processes_of_the_same_namespace_are_still_sampled()
 }
 
 #[test]
-fn a_container_is_found_by_its_id_where_only_its_processes_are_seen() {
+fn a_sidecar_finds_a_container_by_its_id() {
     let Some(_turn) = privileged() else { return };
     let id = "4f1c3ab99a0e6b7a1d5d2f3e4c5b6a79808f7e6d5c4b3a29180f7e6d5c4b3a29";
     let place = format!("kubepods/besteffort/pod0d4b8f4e/{id}");
@@ -74,7 +74,7 @@ fn a_container_is_found_by_its_id_where_only_its_processes_are_seen() {
 }
 
 #[test]
-fn a_read_only_root_is_enough() {
+fn target_and_sidecar_work_with_read_only_roots() {
     let Some(_turn) = privileged() else { return };
     let target = Recipe::workload("jit-static", &["60"]).read_only().start();
     let run = sidecar(&target, &["-p", "1", "-F", "1999", "-d", "0.5"]).read_only().run();
@@ -82,7 +82,7 @@ fn a_read_only_root_is_enough() {
 }
 
 #[test]
-fn a_sidecar_with_a_user_namespace_is_told_to_leave_it() {
+fn the_error_in_a_user_namespace_names_the_option_against_it() {
     let Some(_turn) = privileged() else { return };
     let words = ["profiler", "-a", "-d", "0.5"];
     let recipe = Recipe::new(&words).program(&built("profiler")).capabilities(LEAST_CAPABILITIES);
@@ -92,7 +92,7 @@ fn a_sidecar_with_a_user_namespace_is_told_to_leave_it() {
 }
 
 #[test]
-fn a_process_of_another_pid_namespace_is_no_target() {
+fn a_process_of_another_pid_namespace_is_an_invalid_target() {
     let Some(_turn) = privileged() else { return };
     let target = Recipe::workload("jit-static", &["60"]).start();
     let outside = std::process::id().to_string();

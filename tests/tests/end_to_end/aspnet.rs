@@ -16,7 +16,7 @@ fn start() -> (Workload, String) {
 }
 
 #[test]
-fn a_server_under_load_reads_by_name_from_the_kernel_to_the_app() {
+fn a_server_under_load_is_symbolized_from_the_kernel_to_the_application() {
     let Some(_turn) = privileged() else { return };
     let (server, port) = start();
     let _load = aspnet::load(&port, 4, &aspnet::EVERY_LAYER);
@@ -24,7 +24,7 @@ fn a_server_under_load_reads_by_name_from_the_kernel_to_the_app() {
 }
 
 #[test]
-fn what_sleeps_is_not_on_the_cpu() {
+fn sleeping_requests_have_no_samples() {
     let Some(_turn) = privileged() else { return };
     let (server, port) = start();
     let paths = ["/busy", "/sleep"];

@@ -58,7 +58,7 @@ fn tables_of(file: &[u8]) -> (usize, usize) {
 }
 
 #[test]
-fn a_stack_that_leads_in_a_ring_is_cut_and_counted() {
+fn a_cyclic_stack_is_truncated_and_counted() {
     let Some(_turn) = privileged() else { return };
     for mode in ["pointer", "pair", "table"] {
         let workload = Workload::start_with("unwinding/rings", &["60", mode]);
@@ -77,7 +77,7 @@ fn a_stack_that_leads_in_a_ring_is_cut_and_counted() {
 }
 
 #[test]
-fn as_many_mappings_as_the_kernel_allows_take_neither_memory_nor_time() {
+fn the_maximum_number_of_mappings_takes_little_memory_and_time() {
     let Some(_turn) = privileged() else { return };
     let mut command = Command::new(built("unwinding/mappings"));
     let workload = Workload::run(command.arg("60"));
@@ -90,7 +90,7 @@ fn as_many_mappings_as_the_kernel_allows_take_neither_memory_nor_time() {
 }
 
 #[test]
-fn ten_megabytes_of_tables_take_little_memory_and_hide_no_caller() {
+fn ten_megabytes_of_unwind_tables_take_little_memory_and_are_exact() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start_with("unwinding/huge_tables", &["60"]);
     run_within(workload.pid(), 128.0);
@@ -113,7 +113,7 @@ fn start_lying(folder: &Path, change: impl Fn(&mut [u8])) -> Workload {
 }
 
 #[test]
-fn tables_that_lie_cost_nothing_but_whole_stacks() {
+fn corrupted_unwind_tables_cost_at_most_whole_stacks() {
     /// One of this many bytes is changed.
     const SPARSE: u64 = 16;
     let Some(_turn) = privileged() else { return };
@@ -137,7 +137,7 @@ fn tables_that_lie_cost_nothing_but_whole_stacks() {
 }
 
 #[test]
-fn tables_of_absurd_lengths_cost_nothing_but_whole_stacks() {
+fn invalid_entry_lengths_in_unwind_tables_cost_at_most_whole_stacks() {
     let Some(_turn) = privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     // The length of the first entry and that of the second entry.
@@ -159,7 +159,7 @@ fn start_with_library(folder: &Path, seconds_before: &str) -> Workload {
 }
 
 #[test]
-fn a_file_that_changes_under_its_mapping_costs_nothing_but_whole_stacks() {
+fn a_mapped_file_that_changes_costs_at_most_whole_stacks() {
     let Some(_turn) = privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("plugin.so");
@@ -219,7 +219,7 @@ impl Drop for Killed {
 }
 
 #[test]
-fn a_process_of_32_bits_is_sampled_without_its_callers() {
+fn a_32_bit_process_is_sampled_without_callers() {
     let Some(_turn) = privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("narrow");

@@ -19,7 +19,7 @@ fn assert_known_shares(stacks: &Stacks) {
 }
 
 #[test]
-fn every_function_has_its_share_below_its_callers() {
+fn every_function_has_its_known_share_and_callers() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("shares");
     let profile = sample(sample_pid(workload.pid()), 4_000);
@@ -49,7 +49,7 @@ fn the_ledger_adds_up_with_nothing_lost_at_any_frequency() {
 }
 
 #[test]
-fn samples_come_at_the_frequency_that_was_asked_for() {
+fn samples_have_the_configured_frequency() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("shares");
     let mut session = sample_pid(workload.pid()).frequency_hz(1_000).build().unwrap().start().unwrap();
@@ -69,7 +69,7 @@ fn samples_come_at_the_frequency_that_was_asked_for() {
 }
 
 #[test]
-fn consecutive_profiles_of_a_session_hold_each_sample_once() {
+fn consecutive_profiles_of_a_session_contain_each_sample_once() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("shares");
     let mut session = sample_pid(workload.pid()).frequency_hz(1_000).build().unwrap().start().unwrap();
@@ -103,7 +103,7 @@ fn inlines_of(stack: &Stack) -> Vec<&str> {
 }
 
 #[test]
-fn inlined_functions_are_frames_between_their_callers_when_asked_for() {
+fn inlined_functions_are_frames_when_enabled() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("inlines");
     let profile = sample(sample_pid(workload.pid()).inlines(true), 4_000);
@@ -124,7 +124,7 @@ fn inlined_functions_are_frames_between_their_callers_when_asked_for() {
 }
 
 #[test]
-fn without_inlines_the_function_around_them_stands_for_them() {
+fn without_inlined_frames_samples_belong_to_the_enclosing_function() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("inlines");
     let stacks = Stacks::of(&sample(sample_pid(workload.pid()), 1_000));
@@ -133,7 +133,7 @@ fn without_inlines_the_function_around_them_stands_for_them() {
 }
 
 #[test]
-fn frames_have_the_file_and_line_of_the_source_when_asked_for() {
+fn frames_have_source_file_and_line_when_enabled() {
     let Some(_turn) = privileged() else { return };
     let source = std::fs::read_to_string(profiler_tests::file("workloads/inlines.rs")).unwrap();
     let lines: Vec<&str> = source.lines().collect();
@@ -161,7 +161,7 @@ fn frames_have_the_file_and_line_of_the_source_when_asked_for() {
 }
 
 #[test]
-fn ten_thousand_distinct_stacks_are_kept_apart_and_none_is_lost() {
+fn ten_thousand_distinct_stacks_are_told_apart_without_losses() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("stacks");
     let profile = sample(sample_pid(workload.pid()).frequency_hz(9_999), 20_000);
@@ -191,7 +191,7 @@ fn ten_thousand_distinct_stacks_take_little_memory() {
 }
 
 #[test]
-fn a_stack_deeper_than_the_kernel_walks_is_cut_marked_and_counted() {
+fn a_stack_deeper_than_the_kernel_limit_is_truncated_marked_and_counted() {
     const KERNEL_LIMIT: usize = 127;
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("deep");
@@ -209,7 +209,7 @@ fn a_stack_deeper_than_the_kernel_walks_is_cut_marked_and_counted() {
 }
 
 #[test]
-fn work_of_the_kernel_has_kernel_frames_with_names() {
+fn system_calls_have_symbolized_kernel_frames() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("syscalls");
     let profile = sample(sample_pid(workload.pid()), 1_000);
@@ -223,7 +223,7 @@ fn work_of_the_kernel_has_kernel_frames_with_names() {
 }
 
 #[test]
-fn user_frames_alone_and_kernel_frames_alone_are_what_they_say() {
+fn user_only_and_kernel_only_stacks_have_no_other_frames() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("syscalls");
     let kinds = |profile: &profiler::Profile| -> Vec<FrameKind> {

@@ -8,7 +8,7 @@ use profiler_tests::{Workload, privileged, sample, sample_pid, skip_on_this_mach
 const SECOND_CPU: &str = "/sys/devices/system/cpu/cpu1/online";
 
 #[test]
-fn only_the_cpus_that_were_asked_for_are_sampled() {
+fn only_the_selected_cpus_are_sampled() {
     let Some(_turn) = privileged() else { return };
     // With more threads than CPUs, every CPU runs some of them.
     let workload = Workload::start_threads("threads");
@@ -60,7 +60,7 @@ fn second_cpu_comes_back(away: impl FnOnce(&mut Session)) -> bool {
 }
 
 #[test]
-fn a_cpu_that_goes_and_comes_back_is_sampled_again() {
+fn a_cpu_that_was_offline_is_sampled_again() {
     let Some(_turn) = privileged() else { return };
     let is_possible = second_cpu_comes_back(|session| {
         // Longer than the interval in which the profiler checks for it.
@@ -73,7 +73,7 @@ fn a_cpu_that_goes_and_comes_back_is_sampled_again() {
 }
 
 #[test]
-fn a_cpu_that_is_away_for_a_moment_is_sampled_again() {
+fn a_cpu_that_was_offline_for_a_moment_is_sampled_again() {
     let Some(_turn) = privileged() else { return };
     if !second_cpu_comes_back(|_| {}) {
         skip_on_this_machine("it has no second CPU that can be taken offline");

@@ -69,7 +69,7 @@ fn assert_all_have_lines(profile: &Profile) {
 }
 
 #[test]
-fn lines_come_from_split_dwarf_beside_the_program() {
+fn source_lines_come_from_split_dwarf_beside_the_program() {
     let Some(_turn) = privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     compile(folder.path(), "split", &["-gsplit-dwarf"]);
@@ -80,7 +80,7 @@ fn lines_come_from_split_dwarf_beside_the_program() {
 }
 
 #[test]
-fn lines_and_names_come_from_the_file_that_dwz_shares_between_programs() {
+fn source_lines_and_names_come_from_the_shared_file_of_dwz() {
     let Some(_turn) = privileged() else { return };
     let exists = Command::new("dwz").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if exists.is_err() {

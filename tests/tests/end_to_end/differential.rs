@@ -39,7 +39,7 @@ fn perf_script(pid: u32, options: &[&str]) -> String {
 }
 
 #[test]
-fn shares_and_names_are_those_of_perf_in_the_same_run() {
+fn shares_and_symbols_agree_with_perf_in_the_same_run() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("shares");
     let session = sample_pid(workload.pid()).frequency_hz(4_999).build().unwrap().start().unwrap();
@@ -55,7 +55,7 @@ fn shares_and_names_are_those_of_perf_in_the_same_run() {
 }
 
 #[test]
-fn whole_stacks_without_frame_pointers_are_no_fewer_than_perfs_with_copies_of_the_stack() {
+fn without_frame_pointers_at_least_as_many_stacks_are_whole_as_with_perf_stack_copies() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start_with("unwinding/shapes", &["60", "40"]);
     let shapes = ["array;saved;variable;realigned"; 10].join(";");
@@ -116,7 +116,7 @@ fn debug_file(build_id: &[u8]) -> Option<PathBuf> {
 }
 
 #[test]
-fn every_sampled_address_of_a_real_program_has_the_symbol_that_nm_has_there() {
+fn symbols_of_a_real_program_agree_with_nm() {
     let Some(_turn) = privileged() else { return };
     let script = "import json, os, re, select, sys\nprint('ready', os.getpid(), flush=True)\n\
                   while not select.select([sys.stdin], [], [], 0)[0]:\n  json.loads(json.dumps({str(i): [i, i * 0.5] for i in range(999)}))\n  \
@@ -159,7 +159,7 @@ fn every_sampled_address_of_a_real_program_has_the_symbol_that_nm_has_there() {
 }
 
 #[test]
-fn every_sampled_address_of_the_kernel_has_a_name_that_its_list_has_there() {
+fn kernel_symbols_agree_with_kallsyms() {
     let Some(_turn) = privileged() else { return };
     let list = std::fs::read_to_string("/proc/kallsyms").unwrap();
     let mut functions = BTreeMap::<u64, BTreeSet<&str>>::new();

@@ -36,7 +36,7 @@ fn single_file(program: &str) -> Workload {
 }
 
 #[test]
-fn a_runtime_is_known_with_its_version_and_names_its_own_code() {
+fn doctor_reports_the_runtime_version_and_its_events_as_symbol_source() {
     let Some(_turn) = privileged() else { return };
     for (version, whole) in [("3.1", "3.1.23"), ("9.0", "9.0.1")] {
         let workload = Workload::run(Workload::dotnet_command(version, "cpu").env("PERF_MAP", "0"));
@@ -48,7 +48,7 @@ fn a_runtime_is_known_with_its_version_and_names_its_own_code() {
 }
 
 #[test]
-fn without_the_runtimes_socket_its_perf_map_serves_or_nothing() {
+fn doctor_reports_the_perf_map_or_no_symbols_without_a_diagnostics_socket() {
     let Some(_turn) = privileged() else { return };
     let command = |map: &str| {
         let mut command = Workload::dotnet_command("9.0", "cpu");
@@ -64,7 +64,7 @@ fn without_the_runtimes_socket_its_perf_map_serves_or_nothing() {
 }
 
 #[test]
-fn a_single_file_program_says_what_it_carries() {
+fn doctor_reports_a_single_file_program() {
     let Some(_turn) = privileged() else { return };
     let plain = Findings::of(&single_file("single-file"));
     assert!(plain.get("process").unwrap().contains(".NET 9.0.7, a single-file program with "), "{}", plain.0);
@@ -76,7 +76,7 @@ fn a_single_file_program_says_what_it_carries() {
 }
 
 #[test]
-fn a_native_process_has_no_managed_frames() {
+fn doctor_reports_no_managed_frames_for_a_native_process() {
     let Some(_turn) = privileged() else { return };
     let findings = Findings::of(&Workload::start("shares"));
     assert!(findings.get("process").unwrap().ends_with("native code"), "{}", findings.0);
@@ -85,7 +85,7 @@ fn a_native_process_has_no_managed_frames() {
 }
 
 #[test]
-fn jit_code_of_whoever_writes_no_map_has_no_names() {
+fn doctor_reports_unsymbolized_jit_code_without_a_perf_map() {
     let Some(_turn) = privileged() else { return };
     let findings = Findings::of(&Workload::start_with("jit", &["60", "none"]));
     findings.assert("JIT frames", "degraded  no perf map and no jitdump");

@@ -36,7 +36,7 @@ fn named_percent_of_jit(profile: &Profile) -> f64 {
 }
 
 #[test]
-fn managed_methods_have_names_shares_and_callers() {
+fn managed_methods_have_symbols_shares_and_callers() {
     let Some(_turn) = privileged() else { return };
     for version in VERSIONS {
         let workload = start(version);
@@ -56,7 +56,7 @@ fn managed_methods_have_names_shares_and_callers() {
 }
 
 #[test]
-fn the_runtimes_native_frames_and_the_kernels_stand_beside_managed_ones() {
+fn stacks_have_managed_native_and_kernel_frames() {
     let Some(_turn) = privileged() else { return };
     for version in VERSIONS {
         // The runtime itself collects garbage and compiles methods.
@@ -88,7 +88,7 @@ fn the_runtimes_native_frames_and_the_kernels_stand_beside_managed_ones() {
 }
 
 #[test]
-fn precompiled_methods_of_the_framework_have_names_without_a_map() {
+fn precompiled_methods_of_the_framework_are_symbolized_without_a_perf_map() {
     let Some(_turn) = privileged() else { return };
     for version in VERSIONS {
         let workload = Workload::run(Workload::dotnet_command(version, "web").env("PERF_MAP", "0"));
@@ -113,7 +113,7 @@ fn precompiled_methods_of_the_framework_have_names_without_a_map() {
 }
 
 #[test]
-fn a_map_is_found_where_the_environment_moves_it() {
+fn a_perf_map_in_the_folder_of_the_environment_is_found() {
     let Some(_turn) = privileged() else { return };
     for (version, variable) in [("3.1", "TMPDIR"), ("9.0", "DOTNET_PerfMapJitDumpPath")] {
         let folder = tempfile::tempdir().unwrap();
@@ -127,7 +127,7 @@ fn a_map_is_found_where_the_environment_moves_it() {
 }
 
 #[test]
-fn methods_compiled_while_sampling_have_names_too() {
+fn methods_compiled_while_sampling_are_symbolized() {
     let Some(_turn) = privileged() else { return };
     for version in VERSIONS {
         // From the start of the process, through all JIT tiers.

@@ -39,7 +39,7 @@ fn waits(pid: u32) -> u64 {
 }
 
 #[test]
-fn a_profiler_that_is_stopped_at_any_moment_leaves_no_session_and_no_file() {
+fn a_profiler_that_is_interrupted_at_any_time_leaves_no_session_and_no_file() {
     let Some(_turn) = privileged() else { return };
     for version in VERSIONS {
         let workload = start(version, "dynamic");
@@ -61,7 +61,7 @@ fn a_profiler_that_is_stopped_at_any_moment_leaves_no_session_and_no_file() {
 }
 
 #[test]
-fn a_runtime_that_is_killed_while_it_tells_of_itself_costs_names_alone() {
+fn a_runtime_that_is_killed_during_rundown_costs_only_symbols() {
     let Some(_turn) = privileged() else { return };
     for version in VERSIONS {
         let workload = start(version, "dynamic");
@@ -76,7 +76,7 @@ fn a_runtime_that_is_killed_while_it_tells_of_itself_costs_names_alone() {
 }
 
 #[test]
-fn a_runtime_that_nobody_can_ask_is_profiled_without_its_names() {
+fn a_runtime_without_diagnostics_is_profiled_without_its_symbols() {
     let Some(_turn) = privileged() else { return };
     // Diagnostics are disabled, or the socket cannot be created, as in a container with a read-only root.
     for (version, variable, value) in [
@@ -106,7 +106,7 @@ fn made(folded: &str) -> BTreeMap<&str, u64> {
 }
 
 #[test]
-fn a_replay_has_the_names_that_the_runtime_told() {
+fn a_replay_has_the_symbols_from_runtime_events() {
     let Some(_turn) = privileged() else { return };
     for version in VERSIONS {
         let workload = start(version, "dynamic");

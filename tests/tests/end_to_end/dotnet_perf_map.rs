@@ -37,7 +37,7 @@ fn names_of_map(profile: &Profile) -> BTreeSet<&str> {
 }
 
 #[test]
-fn the_names_of_stubs_come_from_the_map_alone() {
+fn symbols_of_stubs_come_from_the_perf_map_alone() {
     let Some(_turn) = privileged() else { return };
     let workload = start("9.0", "generic");
     let without = sample(sample_pid(workload.pid()), SAMPLES);
@@ -58,7 +58,7 @@ fn the_names_of_stubs_come_from_the_map_alone() {
 }
 
 #[test]
-fn a_map_on_request_is_read_and_gone_afterwards() {
+fn a_requested_perf_map_is_read_and_removed() {
     let Some(_turn) = privileged() else { return };
     let workload = start("9.0", "dynamic");
     let mut session = begin(&workload);
@@ -74,7 +74,7 @@ fn a_map_on_request_is_read_and_gone_afterwards() {
 }
 
 #[test]
-fn a_session_that_is_dropped_leaves_no_map() {
+fn a_dropped_session_leaves_no_perf_map() {
     let Some(_turn) = privileged() else { return };
     let workload = start("9.0", "cpu");
     let session = begin(&workload);
@@ -89,7 +89,7 @@ fn a_session_that_is_dropped_leaves_no_map() {
 }
 
 #[test]
-fn a_map_of_the_targets_own_is_read_and_stays() {
+fn a_perf_map_of_the_target_itself_is_read_and_kept() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::dotnet("9.0", "cpu");
     await_map(&workload);
@@ -100,7 +100,7 @@ fn a_map_of_the_targets_own_is_read_and_stays() {
 }
 
 #[test]
-fn a_runtime_that_writes_no_maps_on_request_says_so() {
+fn a_runtime_without_perf_maps_on_request_is_reported() {
     let Some(_turn) = privileged() else { return };
     let workload = start("3.1", "cpu");
     let pid = workload.pid().to_string();

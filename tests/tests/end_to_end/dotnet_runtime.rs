@@ -58,7 +58,7 @@ fn assert_named(profile: &Profile, leaves: usize, what: &str) {
 }
 
 #[test]
-fn managed_methods_have_names_shares_and_callers_though_nothing_was_set() {
+fn managed_methods_have_symbols_shares_and_callers_without_settings() {
     let Some(_turn) = privileged() else { return };
     for version in VERSIONS {
         let workload = start(version, "cpu");
@@ -87,7 +87,7 @@ fn managed_methods_have_names_shares_and_callers_though_nothing_was_set() {
 }
 
 #[test]
-fn generic_methods_and_those_made_at_run_time_have_names_too() {
+fn generic_and_dynamic_methods_are_symbolized() {
     let Some(_turn) = privileged() else { return };
     for version in VERSIONS {
         for (mode, beginning) in [
@@ -108,7 +108,7 @@ fn generic_methods_and_those_made_at_run_time_have_names_too() {
 }
 
 #[test]
-fn the_runtime_and_its_perf_map_say_the_same() {
+fn runtime_events_and_perf_map_have_the_same_symbols() {
     let Some(_turn) = privileged() else { return };
     let seen = |profile: &Profile, least: usize| {
         let (mut names, _) = jit_frames(profile, 0);
@@ -134,7 +134,7 @@ fn the_runtime_and_its_perf_map_say_the_same() {
 }
 
 #[test]
-fn methods_compiled_while_sampling_have_names_from_each_profile_on() {
+fn methods_compiled_while_sampling_are_symbolized_in_each_profile() {
     let Some(_turn) = privileged() else { return };
     for version in VERSIONS {
         // From the start of the process, through all JIT tiers.
@@ -152,7 +152,7 @@ fn methods_compiled_while_sampling_have_names_from_each_profile_on() {
 }
 
 #[test]
-fn twenty_thousand_methods_have_their_names_whether_they_are_new_or_old() {
+fn twenty_thousand_methods_are_symbolized_from_rundown_and_load_events() {
     let Some(_turn) = privileged() else { return };
     for version in VERSIONS {
         let mut workload = start(version, "many");
@@ -171,7 +171,7 @@ fn twenty_thousand_methods_have_their_names_whether_they_are_new_or_old() {
 }
 
 #[test]
-fn a_session_that_is_dropped_leaves_none_in_the_target() {
+fn a_dropped_session_leaves_no_eventpipe_session_in_the_target() {
     let Some(_turn) = privileged() else { return };
     for version in VERSIONS {
         let workload = start(version, "cpu");
@@ -184,7 +184,7 @@ fn a_session_that_is_dropped_leaves_none_in_the_target() {
 }
 
 #[test]
-fn a_process_that_ends_takes_no_names_with_it() {
+fn a_process_that_exits_stays_symbolized() {
     let Some(_turn) = privileged() else { return };
     for version in VERSIONS {
         let workload = start(version, "cpu");
@@ -196,7 +196,7 @@ fn a_process_that_ends_takes_no_names_with_it() {
 }
 
 #[test]
-fn another_process_at_the_socket_is_not_believed() {
+fn a_socket_of_another_process_is_rejected() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start_with("jit", &["60", "none"]);
     let pid = workload.pid();

@@ -27,7 +27,7 @@ fn jit_frames(profile: &Profile, naming: Symbolization) -> usize {
 }
 
 #[test]
-fn generated_code_is_named_by_its_perf_map_in_every_spelling() {
+fn jit_code_is_symbolized_by_perf_maps_in_every_number_format() {
     let Some(_turn) = privileged() else { return };
     for look in ["lower", "prefixed", "upper", "again"] {
         let profile = profile_of(look);
@@ -43,7 +43,7 @@ fn generated_code_is_named_by_its_perf_map_in_every_spelling() {
 }
 
 #[test]
-fn generated_code_without_a_map_is_counted_as_that() {
+fn jit_code_without_a_perf_map_is_counted_with_that_reason() {
     let Some(_turn) = privileged() else { return };
     let profile = profile_of("none");
     assert!(
@@ -60,7 +60,7 @@ fn generated_code_without_a_map_is_counted_as_that() {
 }
 
 #[test]
-fn a_map_that_is_no_file_in_the_targets_root_is_refused_without_a_hang() {
+fn a_perf_map_that_is_not_a_regular_file_is_rejected_without_a_hang() {
     let Some(_turn) = privileged() else { return };
     // The target and the profiler have the same root here: a link to a secret file leads to a file of another user,
     // or to one that is older than the process.
@@ -83,7 +83,7 @@ impl Drop for MadeMap {
 }
 
 #[test]
-fn a_device_in_the_place_of_a_map_is_refused() {
+fn a_device_instead_of_a_perf_map_is_rejected() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start_with("jit", &["60", "none"]);
     let map = MadeMap(format!("/tmp/perf-{}.map", workload.pid()).into());
@@ -114,7 +114,7 @@ fn assert_named(run: &Outcome) {
 }
 
 #[test]
-fn ten_gigabytes_of_map_take_neither_memory_nor_time_nor_the_names_before_them() {
+fn a_perf_map_of_ten_gigabytes_takes_little_memory_and_time_and_its_first_symbols_are_used() {
     let Some(_turn) = privileged() else { return };
     let begin = std::time::Instant::now();
     let run = run_on("huge");
@@ -124,7 +124,7 @@ fn ten_gigabytes_of_map_take_neither_memory_nor_time_nor_the_names_before_them()
 }
 
 #[test]
-fn a_line_of_one_megabyte_is_skipped() {
+fn a_perf_map_line_of_one_megabyte_is_skipped() {
     let Some(_turn) = privileged() else { return };
     let run = run_on("longline");
     assert!(run.peak_memory_mb() < 64.0, "{}", run.stderr);
@@ -133,7 +133,7 @@ fn a_line_of_one_megabyte_is_skipped() {
 }
 
 #[test]
-fn names_with_escapes_and_separators_break_neither_lines_nor_stacks_nor_terminals() {
+fn names_with_escapes_and_separators_are_made_safe_for_folded_output() {
     let Some(_turn) = privileged() else { return };
     let run = run_on("names");
     for text in [&run.stdout, &run.stderr] {
@@ -149,7 +149,7 @@ fn names_with_escapes_and_separators_break_neither_lines_nor_stacks_nor_terminal
 }
 
 #[test]
-fn the_flame_graph_of_hostile_names_is_still_xml() {
+fn the_flame_graph_of_hostile_names_is_well_formed() {
     let Some(_turn) = privileged() else { return };
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("flame.svg");

@@ -17,7 +17,7 @@ fn entries(directory: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_session_that_was_dropped_holds_nothing_of_the_kernels() {
+fn a_dropped_session_leaves_no_kernel_objects() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("shares");
     let before = kernel_objects();
@@ -28,7 +28,7 @@ fn a_session_that_was_dropped_holds_nothing_of_the_kernels() {
 }
 
 #[test]
-fn neither_the_target_nor_the_machine_has_a_file_more_than_before() {
+fn a_session_leaves_no_files_behind() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("shares");
     let pid = workload.pid().to_string();

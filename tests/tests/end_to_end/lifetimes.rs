@@ -8,7 +8,7 @@ use profiler_tests::{Stacks, Workload, built, outcome, privileged, profiler, sam
 use crate::NEARLY_ALL_PERCENT;
 
 #[test]
-fn children_that_live_for_milliseconds_have_names() {
+fn children_that_live_for_milliseconds_are_symbolized() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("forkstorm");
     let profile = sample(sample_pid(workload.pid()).children(true), 2_000);
@@ -33,7 +33,7 @@ fn children_that_live_for_milliseconds_have_names() {
 }
 
 #[test]
-fn children_are_left_alone_when_nobody_asked_for_them() {
+fn children_are_not_sampled_by_default() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("forkstorm");
     let run = outcome(&mut profiler(&["-p", &workload.pid().to_string(), "-F", "9999", "-d", "1"]));
@@ -42,7 +42,7 @@ fn children_are_left_alone_when_nobody_asked_for_them() {
 }
 
 #[test]
-fn code_that_is_loaded_while_sampling_has_names() {
+fn libraries_loaded_while_sampling_are_symbolized() {
     let Some(_turn) = privileged() else { return };
     let mut workload = Workload::start_with("dlopen", &["2"]);
     let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
@@ -55,7 +55,7 @@ fn code_that_is_loaded_while_sampling_has_names() {
 }
 
 #[test]
-fn a_session_ends_with_its_target_and_keeps_the_names() {
+fn a_session_ends_with_its_target_and_keeps_the_symbols() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start_with("shortlived", &["0.5"]);
     let session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
@@ -69,7 +69,7 @@ fn a_session_ends_with_its_target_and_keeps_the_names() {
 }
 
 #[test]
-fn a_command_is_sampled_from_its_first_instruction_and_gives_its_exit_code() {
+fn a_command_is_sampled_from_its_first_instruction_and_its_exit_code_is_returned() {
     let Some(_turn) = privileged() else { return };
     let program = built("shortlived");
     let run = outcome(&mut profiler(&["-F", "1999", "--", program.to_str().unwrap(), "0.5"]));
@@ -84,7 +84,7 @@ fn a_command_is_sampled_from_its_first_instruction_and_gives_its_exit_code() {
 }
 
 #[test]
-fn a_command_that_does_not_exist_is_an_error_with_its_name() {
+fn an_unknown_command_is_an_error_with_its_name() {
     let Some(_turn) = privileged() else { return };
     let run = outcome(&mut profiler(&["--", "/no/such/program"]));
     assert_eq!(run.code(), 1);
@@ -93,7 +93,7 @@ fn a_command_that_does_not_exist_is_an_error_with_its_name() {
 }
 
 #[test]
-fn a_command_that_is_over_at_once_is_no_error() {
+fn a_command_that_exits_at_once_is_not_an_error() {
     let Some(_turn) = privileged() else { return };
     let run = outcome(&mut profiler(&["--", "true"]));
     assert!([0, 3].contains(&run.code()), "{run:?}");
@@ -101,7 +101,7 @@ fn a_command_that_is_over_at_once_is_no_error() {
 }
 
 #[test]
-fn a_target_that_executes_another_program_is_followed_into_it() {
+fn a_target_is_still_sampled_after_it_executes_another_program() {
     let Some(_turn) = privileged() else { return };
     let mut shell = Command::new("sh");
     shell.args(["-c", "echo ready $$; read -r line; exec \"$0\" 60"]).arg(built("shares"));

@@ -5,7 +5,7 @@ use std::process::Command;
 use profiler_tests::{Stacks, Workload, privileged, sample, sample_pid, until};
 
 #[test]
-fn javascript_functions_have_names_and_shares() {
+fn javascript_functions_have_symbols_and_shares() {
     let Some(_turn) = privileged() else { return };
     // Node.js writes a log into its working folder.
     let folder = tempfile::tempdir().unwrap();

@@ -24,7 +24,7 @@ fn run_as_nobody(capabilities: &[&str], arguments: &[&str]) -> Outcome {
 }
 
 #[test]
-fn without_a_capability_the_remedy_is_named() {
+fn a_missing_capability_is_an_error_with_a_remedy() {
     let Some(_turn) = privileged() else { return };
     let run = run_as_nobody(&[], &["-a", "-d", "0.2"]);
     assert_eq!((run.code(), run.stdout.as_str()), (1, ""));
@@ -33,7 +33,7 @@ fn without_a_capability_the_remedy_is_named() {
 }
 
 #[test]
-fn a_few_capabilities_suffice_for_the_process_of_another_user() {
+fn capabilities_without_root_suffice_for_a_process_of_another_user() {
     let Some(_turn) = privileged() else { return };
     let _settings = hide_kernel_addresses();
     let workload = Workload::start("syscalls");
@@ -48,7 +48,7 @@ fn a_few_capabilities_suffice_for_the_process_of_another_user() {
 }
 
 #[test]
-fn kernel_frames_without_names_have_their_remedy() {
+fn unsymbolized_kernel_frames_are_reported_with_a_remedy() {
     let Some(_turn) = privileged() else { return };
     let _settings = hide_kernel_addresses();
     let workload = Workload::start("syscalls");

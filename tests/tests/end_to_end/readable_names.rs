@@ -32,7 +32,7 @@ fn managed(profile: &Profile) -> BTreeSet<String> {
 }
 
 #[test]
-fn asynchronous_methods_read_as_their_source_whatever_source_names_them() {
+fn async_methods_are_named_as_in_their_source_from_every_symbol_source() {
     let Some(_turn) = privileged() else { return };
     for version in VERSIONS {
         for diagnostics in [true, false] {
@@ -51,7 +51,7 @@ fn asynchronous_methods_read_as_their_source_whatever_source_names_them() {
 }
 
 #[test]
-fn the_runtimes_own_spelling_is_there_when_it_is_asked_for() {
+fn raw_method_names_of_the_runtime_are_available_as_an_option() {
     let Some(_turn) = privileged() else { return };
     for version in VERSIONS {
         let names = names(version, "web", true, |builder| builder.raw_names(true));
@@ -66,7 +66,7 @@ fn the_runtimes_own_spelling_is_there_when_it_is_asked_for() {
 }
 
 #[test]
-fn tiers_stand_behind_the_names_when_they_are_asked_for() {
+fn method_names_have_their_tier_when_enabled() {
     let Some(_turn) = privileged() else { return };
     for version in VERSIONS {
         for diagnostics in [true, false] {
@@ -82,7 +82,7 @@ fn tiers_stand_behind_the_names_when_they_are_asked_for() {
 }
 
 #[test]
-fn threads_of_the_runtime_are_shown_by_their_names() {
+fn threads_of_the_runtime_have_their_names() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::run(Workload::dotnet_command("9.0", "web").env("PERF_MAP", "0"));
     let profile = sample(sample_pid(workload.pid()), 2_000);

@@ -47,7 +47,7 @@ fn profile_of(command: &mut Command) -> Profile {
 }
 
 #[test]
-fn python_reaches_its_root() {
+fn python_stacks_reach_the_root() {
     let Some(_turn) = privileged() else { return };
     let profile = profile_of(Command::new("python3").arg(file("workloads/busy.py")).arg("60"));
     assert_whole("python3", &profile, COMPILED_PERCENT);
@@ -55,7 +55,7 @@ fn python_reaches_its_root() {
 }
 
 #[test]
-fn node_reaches_its_root() {
+fn node_stacks_reach_the_root() {
     let Some(_turn) = privileged() else { return };
     // Node.js writes a log into its working folder.
     let folder = tempfile::tempdir().unwrap();
@@ -73,13 +73,13 @@ fn java(depth: &str) -> Profile {
 }
 
 #[test]
-fn java_that_keeps_frame_pointers_reaches_its_root() {
+fn java_stacks_with_frame_pointers_reach_the_root() {
     let Some(_turn) = privileged() else { return };
     assert_whole("java", &java("20"), GENERATED_PERCENT);
 }
 
 #[test]
-fn java_reaches_its_root_through_hundreds_of_frames() {
+fn java_stacks_of_hundreds_of_frames_reach_the_root() {
     let Some(_turn) = privileged() else { return };
     let profile = java("900");
     assert_whole("java, deep", &profile, GENERATED_PERCENT);
@@ -88,7 +88,7 @@ fn java_reaches_its_root_through_hundreds_of_frames() {
 }
 
 #[test]
-fn dotnet_reaches_its_root() {
+fn dotnet_stacks_reach_the_root() {
     let Some(_turn) = privileged() else { return };
     for version in ["3.1", "9.0"] {
         for mode in ["cpu", "generic", "threads", "tiny", "dynamic", "web"] {
@@ -100,7 +100,7 @@ fn dotnet_reaches_its_root() {
 }
 
 #[test]
-fn dotnet_methods_without_frames_show_their_callers() {
+fn dotnet_methods_without_frames_have_their_callers() {
     let Some(_turn) = privileged() else { return };
     const METHODS: [&str; 2] = ["TinyMiddle", "TinyOuter"];
     let [alpha, middle, outer] = ["Cpu.Alpha", "Tiny.TinyMiddle", "Tiny.TinyOuter"];
@@ -145,7 +145,7 @@ fn write_source(path: &Path) {
 }
 
 #[test]
-fn rustc_reaches_its_root() {
+fn rustc_stacks_reach_the_root() {
     let Some(_turn) = privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("many.rs");

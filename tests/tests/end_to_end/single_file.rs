@@ -35,7 +35,7 @@ fn assert_named(profile: &Profile, source: SymbolSource) {
 }
 
 #[test]
-fn precompiled_methods_are_named_from_the_program_that_carries_them() {
+fn precompiled_methods_are_symbolized_from_the_single_file_program() {
     let Some(_turn) = privileged() else { return };
     let workload = start("single-file", "web");
     let profile = sample(sample_pid(workload.pid()), 3_000);
@@ -47,14 +47,14 @@ fn precompiled_methods_are_named_from_the_program_that_carries_them() {
 }
 
 #[test]
-fn precompiled_methods_that_were_unpacked_into_memory_are_named_by_the_runtime() {
+fn precompiled_methods_that_are_decompressed_into_memory_are_symbolized_by_runtime_events() {
     let Some(_turn) = privileged() else { return };
     let workload = start("single-file-compressed", "web");
     assert_named(&sample(sample_pid(workload.pid()), 3_000), SymbolSource::RuntimeEvents);
 }
 
 #[test]
-fn the_programs_own_methods_have_names_and_callers() {
+fn methods_of_a_single_file_program_have_symbols_and_callers() {
     let Some(_turn) = privileged() else { return };
     const CHAIN: [&str; 3] =
         ["app!Workload.Cpu.Outer()", "app!Workload.Cpu.Middle()", "app!Workload.Cpu.Alpha()"];

@@ -88,7 +88,7 @@ fn has_names(run: &Outcome) -> bool {
 }
 
 #[test]
-fn names_come_over_tls_from_a_server_whose_certificate_is_trusted() {
+fn symbols_come_over_tls_from_a_server_with_a_trusted_certificate() {
     let Some(_turn) = privileged() else { return };
     let stripped = Stripped::new();
     let capture = stripped.capture();
@@ -109,7 +109,7 @@ fn names_come_over_tls_from_a_server_whose_certificate_is_trusted() {
 }
 
 #[test]
-fn a_server_is_asked_through_the_proxy_that_the_environment_names() {
+fn requests_go_through_the_proxy_of_the_environment() {
     let Some(_turn) = privileged() else { return };
     let stripped = Stripped::new();
     let capture = stripped.capture();

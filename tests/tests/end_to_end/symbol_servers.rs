@@ -108,7 +108,7 @@ fn without_a_server_each_function_of_a_stripped_program_is_one_frame() {
 }
 
 #[test]
-fn the_names_of_a_stripped_program_come_from_a_server_of_either_layout() {
+fn a_stripped_program_is_symbolized_from_a_server_with_either_path_layout() {
     let Some(_turn) = privileged() else { return };
     let stripped = Stripped::new();
     let capture = stripped.capture();
@@ -132,7 +132,7 @@ fn the_names_of_a_stripped_program_come_from_a_server_of_either_layout() {
 }
 
 #[test]
-fn a_server_that_fails_or_lies_costs_the_names_and_says_so() {
+fn a_server_with_faulty_responses_costs_only_symbols_and_is_reported() {
     let Some(_turn) = privileged() else { return };
     let stripped = Stripped::new();
     let capture = stripped.capture();
@@ -174,7 +174,7 @@ fn a_server_that_fails_or_lies_costs_the_names_and_says_so() {
 }
 
 #[test]
-fn a_download_that_takes_long_is_said_and_ctrl_c_does_not_wait_for_it() {
+fn a_slow_download_is_reported_and_ctrl_c_cancels_it() {
     let Some(_turn) = privileged() else { return };
     let stripped = Stripped::new();
     let workload = stripped.start();

@@ -6,7 +6,7 @@ use profiler::{ErrorKind, Profiler, Target};
 use profiler_tests::{Workload, outcome, privileged, profiler, skip_on_this_machine, until};
 
 #[test]
-fn a_process_that_does_not_exist_is_an_error_with_its_id() {
+fn a_missing_process_is_an_error_with_its_pid() {
     let Some(_turn) = privileged() else { return };
     let run = outcome(&mut profiler(&["-p", "4194303", "-d", "1"]));
     assert_eq!(run.code(), 1);
@@ -14,7 +14,7 @@ fn a_process_that_does_not_exist_is_an_error_with_its_id() {
 }
 
 #[test]
-fn a_thread_where_a_process_belongs_is_told_its_process_and_the_way_out() {
+fn a_thread_id_as_pid_is_an_error_that_names_the_process_and_the_thread_option() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start("threads");
     let tid = until("a second thread", || workload.tids().into_iter().find(|tid| *tid != workload.pid()));
@@ -25,7 +25,7 @@ fn a_thread_where_a_process_belongs_is_told_its_process_and_the_way_out() {
 }
 
 #[test]
-fn a_zombie_is_an_error_that_says_so() {
+fn a_zombie_is_an_error_with_that_reason() {
     let Some(_turn) = privileged() else { return };
     let mut child = Command::new("true").spawn().unwrap();
     let status = format!("/proc/{}/status", child.id());
@@ -37,7 +37,7 @@ fn a_zombie_is_an_error_that_says_so() {
 }
 
 #[test]
-fn a_thread_of_the_kernel_can_be_sampled() {
+fn a_kernel_thread_is_sampled() {
     let Some(_turn) = privileged() else { return };
     let is_kernel_thread = |pid: &u32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -55,7 +55,7 @@ fn a_thread_of_the_kernel_can_be_sampled() {
 }
 
 #[test]
-fn a_target_that_ends_at_once_ends_the_session() {
+fn a_session_ends_when_its_target_exits() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start_with("shares", &["0.01"]);
     match Profiler::builder().target(Target::Pid(workload.pid())).build().unwrap().start() {
@@ -65,7 +65,7 @@ fn a_target_that_ends_at_once_ends_the_session() {
 }
 
 #[test]
-fn everything_is_sampled_with_names_of_processes() {
+fn system_wide_samples_have_process_names() {
     let Some(_turn) = privileged() else { return };
     let workloads = [Workload::start("shares"), Workload::start("syscalls")];
     let run = outcome(&mut profiler(&["-a", "-F", "499", "-d", "1", "--per-process"]));

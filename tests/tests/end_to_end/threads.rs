@@ -16,7 +16,7 @@ fn worker(workload: &Workload, name: &str) -> u32 {
 }
 
 #[test]
-fn two_hundred_threads_are_all_sampled_under_their_names() {
+fn two_hundred_threads_are_all_sampled_with_their_names() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start_threads("threads");
     let profile = sample(sample_pid(workload.pid()).frequency_hz(999), 4_000);
@@ -32,7 +32,7 @@ fn two_hundred_threads_are_all_sampled_under_their_names() {
 }
 
 #[test]
-fn threads_are_frames_above_the_root_when_asked_for() {
+fn threads_are_root_frames_when_enabled() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start_threads("threads");
     let tid = worker(&workload, "worker-7");
@@ -46,7 +46,7 @@ fn threads_are_frames_above_the_root_when_asked_for() {
 }
 
 #[test]
-fn one_thread_is_sampled_alone_while_others_run() {
+fn one_thread_is_sampled_without_the_others() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start_threads("threads");
     let tid = worker(&workload, "worker-3");
@@ -59,7 +59,7 @@ fn one_thread_is_sampled_alone_while_others_run() {
 }
 
 #[test]
-fn who_reads_the_samples_goes_before_who_is_sampled() {
+fn the_reader_thread_has_a_higher_priority_than_targets() {
     let Some(_turn) = privileged() else { return };
     let session = sample_pid(std::process::id()).build().unwrap().start().unwrap();
     // proc_pid_stat(5): field 19. The first field behind the name is field 3.

@@ -43,7 +43,7 @@ fn shapes(count: usize) -> Vec<Chain> {
 }
 
 #[test]
-fn frames_of_every_shape_are_exact_however_the_program_is_linked() {
+fn frames_with_every_kind_of_prologue_are_exact_in_dynamic_and_static_programs() {
     let Some(_turn) = privileged() else { return };
     for program in ["shapes", "shapes-static-pie"] {
         assert_known(&profile_of(program, &["60", "40"]), &shapes(40), &[95.0]);
@@ -61,7 +61,7 @@ fn a_thousand_frames_are_exact() {
 }
 
 #[test]
-fn what_is_deeper_than_the_walk_is_cut_and_counted() {
+fn a_stack_deeper_than_the_frame_limit_is_truncated_and_counted() {
     let Some(_turn) = privileged() else { return };
     let profile = profile_of("shapes", &["60", "3000"]);
     let cut = profile.ledger().stacks[&StackEnd::DepthLimit];
@@ -79,7 +79,7 @@ fn what_is_deeper_than_the_walk_is_cut_and_counted() {
 }
 
 #[test]
-fn a_static_program_whose_library_has_no_tables_is_exact_below_main() {
+fn a_static_program_whose_c_library_has_no_unwind_tables_is_exact_below_main() {
     let Some(_turn) = privileged() else { return };
     for program in ["shapes-musl", "shapes-debug-frame"] {
         let stacks = Stacks::of(&profile_of(program, &["60", "40"]));
@@ -114,14 +114,14 @@ fn a_file_without_section_headers_is_exact() {
 }
 
 #[test]
-fn a_function_that_was_replaced_by_its_last_call_is_absent() {
+fn a_function_that_ended_with_a_tail_call_is_absent() {
     let Some(_turn) = privileged() else { return };
     let chains = below_main(&["run;first", "run;second", "run;leaf", "run;goes_on;*"]);
     assert_known(&profile_of("tail_calls", &["60"]), &chains, &[15.0, 15.0, 40.0]);
 }
 
 #[test]
-fn a_return_address_behind_a_functions_end_belongs_to_that_function() {
+fn a_return_address_behind_the_end_of_a_noreturn_caller_belongs_to_that_caller() {
     let Some(_turn) = privileged() else { return };
     let chains =
         below_main(&["run;outer;inner;never_returns;leaf", "run;outer;inner;never_returns;goes_on;*"]);
@@ -129,7 +129,7 @@ fn a_return_address_behind_a_functions_end_belongs_to_that_function() {
 }
 
 #[test]
-fn signal_handlers_lead_to_what_they_interrupted_on_their_own_stack_or_not() {
+fn signal_handlers_have_the_interrupted_function_as_caller_on_either_stack() {
     let Some(_turn) = privileged() else { return };
     let chains = below_main(&[
         "run;interrupted;?;handler;leaf",
@@ -143,14 +143,14 @@ fn signal_handlers_lead_to_what_they_interrupted_on_their_own_stack_or_not() {
 }
 
 #[test]
-fn an_interrupted_first_instruction_belongs_to_its_own_function() {
+fn an_interrupted_first_instruction_belongs_to_its_function() {
     let Some(_turn) = privileged() else { return };
     let chains = below_main(&["run;faulting;?;handler;leaf", "run;goes_on;*"]);
     assert_known(&profile_of("signals", &["60", "fault"]), &chains, &[90.0]);
 }
 
 #[test]
-fn the_linkers_stubs_lead_to_their_caller_with_tables_of_the_linker_or_without() {
+fn plt_entries_have_their_caller_with_and_without_cfi() {
     let Some(_turn) = privileged() else { return };
     let chains = below_main(&["run;calls;?;?;handler;leaf", "run;calls;*", "run;goes_on;*"]);
     for program in ["linkage", "linkage-bare"] {
@@ -159,7 +159,7 @@ fn the_linkers_stubs_lead_to_their_caller_with_tables_of_the_linker_or_without()
 }
 
 #[test]
-fn the_c_librarys_leaves_lead_to_their_callers() {
+fn leaf_functions_of_the_c_library_have_their_callers() {
     let Some(_turn) = privileged() else { return };
     let chains = below_main(&[
         "run;leaves;allocate;*",
@@ -172,7 +172,7 @@ fn the_c_librarys_leaves_lead_to_their_callers() {
 }
 
 #[test]
-fn callbacks_lead_through_the_c_library_to_who_passed_them() {
+fn callbacks_have_their_callers_through_the_c_library() {
     let Some(_turn) = privileged() else { return };
     let chains = below_main(&[
         "run;callbacks;sort;?;*;compare",
@@ -185,7 +185,7 @@ fn callbacks_lead_through_the_c_library_to_who_passed_them() {
 }
 
 #[test]
-fn the_vdso_leads_to_who_asks_for_the_time() {
+fn vdso_functions_have_their_callers() {
     let Some(_turn) = privileged() else { return };
     let profile = profile_of("libraries", &["60", "vdso"]);
     let chains = below_main(&["run;ask_time;*", "run;goes_on;*"]);
@@ -200,7 +200,7 @@ fn the_vdso_leads_to_who_asks_for_the_time() {
 }
 
 #[test]
-fn a_stack_that_is_left_by_a_jump_is_exact_before_and_after() {
+fn stacks_before_and_after_longjmp_are_exact() {
     let Some(_turn) = privileged() else { return };
     let chains = below_main(&[
         "run;lands;passes;jumps;leaf",
@@ -212,7 +212,7 @@ fn a_stack_that_is_left_by_a_jump_is_exact_before_and_after() {
 }
 
 #[test]
-fn a_coroutine_has_its_entry_for_a_root() {
+fn the_root_of_a_coroutine_is_its_entry_function() {
     let Some(_turn) = privileged() else { return };
     let mut chains = below_main(&["run;*", "run;goes_on;*"]);
     chains.splice(0..0, ["?;ping;leaf", "?;pong;passes;leaf", "?;ping;*", "?;pong;*"].map(Chain::new));
@@ -220,7 +220,7 @@ fn a_coroutine_has_its_entry_for_a_root() {
 }
 
 #[test]
-fn a_thread_has_the_c_librarys_start_for_a_root() {
+fn the_root_of_a_thread_is_the_thread_start_of_the_c_library() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start_threads("unwinding/threads");
     let profile = sample_settled(sample_pid(workload.pid()), SAMPLES);
@@ -229,7 +229,7 @@ fn a_thread_has_the_c_librarys_start_for_a_root() {
 }
 
 #[test]
-fn exceptions_in_flight_lead_through_the_unwinder_to_who_threw() {
+fn cpp_exceptions_unwind_through_libgcc_to_the_throwing_function() {
     let Some(_turn) = privileged() else { return };
     let run = |links: &str| Chain::below_main(&format!("run();{links}"));
     let passing =
@@ -243,7 +243,7 @@ fn exceptions_in_flight_lead_through_the_unwinder_to_who_threw() {
 }
 
 #[test]
-fn rust_releases_are_exact_with_closures_and_generics() {
+fn optimized_rust_with_closures_and_generics_is_exact() {
     let Some(_turn) = privileged() else { return };
     let run = |links: &str| Chain::below_main(&format!("*;closures::main;closures::run;{links}"));
     let of = |visitor: &str, closure: &str| {
@@ -259,7 +259,7 @@ fn rust_releases_are_exact_with_closures_and_generics() {
 }
 
 #[test]
-fn panics_in_flight_lead_through_the_unwinder_to_who_panicked() {
+fn rust_panics_unwind_through_the_runtime_to_the_panicking_function() {
     let Some(_turn) = privileged() else { return };
     let run = |links: &str| Chain::below_main(&format!("*;panics::main;panics::run;{links}"));
     let chains = [
@@ -280,7 +280,7 @@ fn panics_in_flight_lead_through_the_unwinder_to_who_panicked() {
 }
 
 #[test]
-fn a_library_that_is_loaded_while_sampling_is_exact() {
+fn stacks_of_a_library_loaded_while_sampling_are_exact() {
     let Some(_turn) = privileged() else { return };
     let mut workload = Workload::start_with("unwinding/dlopen", &["60", "0.5"]);
     let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
@@ -294,7 +294,7 @@ fn a_library_that_is_loaded_while_sampling_is_exact() {
 }
 
 #[test]
-fn children_of_milliseconds_are_exact_once_their_program_was_seen() {
+fn short_lived_children_are_exact_once_their_unwind_tables_are_loaded() {
     let Some(_turn) = privileged() else { return };
     let workload = Workload::start_with("unwinding/forkstorm", &["60"]);
     let profile = sample(sample_pid(workload.pid()).children(true), SAMPLES);
@@ -313,7 +313,7 @@ fn children_of_milliseconds_are_exact_once_their_program_was_seen() {
 }
 
 #[test]
-fn a_program_that_executes_another_is_exact_after_it() {
+fn stacks_are_exact_after_exec() {
     let Some(_turn) = privileged() else { return };
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", "echo ready $$; read -r line; exec \"$0\" 60 40"]);

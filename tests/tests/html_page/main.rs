@@ -40,7 +40,7 @@ fn assert_is_small(folder: &Path, name: &str) {
 }
 
 #[test]
-fn a_browser_shows_the_page_and_every_part_of_it_works() {
+fn every_part_of_the_page_works_in_a_browser() {
     let folder = tempfile::tempdir().unwrap();
     write(&known(), folder.path(), "known.html");
     write(&hostile(), folder.path(), "hostile.html");
@@ -53,7 +53,7 @@ fn a_browser_shows_the_page_and_every_part_of_it_works() {
 }
 
 #[test]
-fn a_browser_shows_the_page_of_a_difference_and_every_part_of_it_works() {
+fn every_part_of_a_difference_page_works_in_a_browser() {
     let folder = tempfile::tempdir().unwrap();
     let page = |before: &Profile, after: &Profile, name| write_difference(before, after, folder.path(), name);
     let before =
@@ -90,7 +90,7 @@ fn table(difference: &Difference<'_>) -> Value {
 }
 
 #[test]
-fn a_browser_shows_the_page_of_a_real_dotnet_process() {
+fn the_page_of_a_real_dotnet_process_works_in_a_browser() {
     let Some(_turn) = privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("dotnet.html");

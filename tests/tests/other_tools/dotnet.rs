@@ -26,7 +26,7 @@ const METHOD: &str = "app!Workload.Cpu.Alpha()";
 const FREQUENCY_HZ: u64 = 499;
 
 #[test]
-fn every_file_of_one_run_has_the_same_in_it_for_its_own_reader() {
+fn all_formats_of_one_run_have_the_same_content() {
     let Some(_turn) = privileged() else { return };
     let run = Run::new();
     let stacks = Stacks::parse(&fs::read_to_string(run.file("a.folded")).unwrap());

@@ -20,7 +20,7 @@ const KNOWN: [&str; 4] = [
 ];
 
 #[test]
-fn inferno_collapses_perf_script_text_to_stacks_with_the_time_they_took() {
+fn inferno_collapses_perf_script_text() {
     let mut collapsed = Vec::new();
     let text = bytes(&known(), Format::PerfScript);
     perf::Folder::default().collapse(Cursor::new(text), &mut collapsed).unwrap();
@@ -28,7 +28,7 @@ fn inferno_collapses_perf_script_text_to_stacks_with_the_time_they_took() {
 }
 
 #[test]
-fn stackcollapse_perf_pl_does_too() {
+fn stackcollapse_perf_pl_collapses_perf_script_text() {
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().join("known.perf.txt");
     std::fs::write(&text, bytes(&known(), Format::PerfScript)).unwrap();

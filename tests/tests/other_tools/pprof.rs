@@ -15,7 +15,7 @@ use crate::{
 };
 
 #[test]
-fn go_tool_pprof_counts_each_function_in_samples_and_in_time() {
+fn go_tool_pprof_reads_samples_and_time_of_each_function() {
     let Some(known) = Known::written() else { return };
     let mut samples = functions(&known.printed(&["-top", "-nodefraction=0", "-sample_index=samples"]));
     samples.sort_unstable_by_key(|(_, _, name)| name.clone());
@@ -38,7 +38,7 @@ fn go_tool_pprof_counts_each_function_in_samples_and_in_time() {
 }
 
 #[test]
-fn go_tool_pprof_finds_inlined_functions_in_the_ones_they_are_in() {
+fn go_tool_pprof_finds_inlined_functions() {
     let Some(known) = Known::written() else { return };
     let traces = known.printed(&["-traces"]);
     let inlined = traces.split("-----------+").find(|trace| trace.contains("inlined")).unwrap();
@@ -49,7 +49,7 @@ fn go_tool_pprof_finds_inlined_functions_in_the_ones_they_are_in() {
 }
 
 #[test]
-fn go_tool_pprof_finds_mappings_with_their_build_ids_and_the_program_first() {
+fn go_tool_pprof_finds_mappings_with_build_ids_program_first() {
     let Some(known) = Known::written() else { return };
     let raw = known.printed(&["-raw"]);
     let (_, mappings) = raw.split_once("Mappings\n").unwrap();
