@@ -3,9 +3,9 @@
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
 use profiler::{Builder, Ended, ErrorKind, Profile, Profiler, Shape, Target};
-use profiler_tests::{DEADLINE, Workload, built, privileged, sample};
+use profiler_tests::{DEADLINE, Workload, lock_privileged, sample, workload_path};
 
-use crate::{container::Container, recipe::Recipe};
+use crate::{container::Container, container_builder::ContainerBuilder};
 
 /// Cgroup paths of a container id in the two cgroup drivers and several container runtimes.
 const PLACES: [&str; 4] = [
@@ -23,7 +23,7 @@ fn id() -> String {
 }
 
 fn start(place: &str, id: &str) -> Container {
-    Recipe::workload("shares-static", &["60"]).cgroup(&place.replace("ID", id)).start()
+    ContainerBuilder::workload("shares-static", &["60"]).cgroup(&place.replace("ID", id)).start()
 }
 
 fn builder(target: Target) -> Builder {
@@ -37,7 +37,7 @@ fn pids(profile: &Profile) -> BTreeSet<u32> {
 
 #[test]
 fn a_container_is_found_by_a_prefix_of_its_id_and_only_its_processes_are_sampled() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let _beside = Workload::start("shares");
     for place in PLACES {
         let id = id();
@@ -54,7 +54,7 @@ fn a_container_is_found_by_a_prefix_of_its_id_and_only_its_processes_are_sampled
 
 #[test]
 fn processes_have_the_id_of_their_container() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let outside = Workload::start("shares");
     for place in PLACES {
         let id = id();
@@ -74,7 +74,7 @@ fn processes_have_the_id_of_their_container() {
 
 #[test]
 fn a_container_id_prefix_that_matches_twice_is_rejected_with_both_ids() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let stem = &id()[..32];
     let ids = ["a", "b"].map(|end| format!("{stem}{end}"));
     let _containers = ids.each_ref().map(|id| start(PLACES[0], id));
@@ -92,11 +92,11 @@ fn move_below(cgroup: &Path, name: &str, pid: u32) {
 
 #[test]
 fn a_cgroup_of_either_version_is_sampled_with_its_descendants_alone() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let _beside = Workload::start("shares");
     let script = "syscalls-static 60 & exec shares-static 60";
-    let recipe = Recipe::new(&["sh", "-c", script]).program(&built("shares-static"));
-    let container = recipe.program(&built("syscalls-static")).cgroup("a/b").start();
+    let builder = ContainerBuilder::new(&["sh", "-c", script]).program(&workload_path("shares-static"));
+    let container = builder.program(&workload_path("syscalls-static")).cgroup("a/b").start();
     let both = BTreeSet::from([container.pid(), container.wait_for("syscalls-static")]);
     // A version 2 hierarchy, version 1 hierarchies, or both.
     let directories = container.cgroups();
@@ -120,7 +120,7 @@ fn a_cgroup_of_either_version_is_sampled_with_its_descendants_alone() {
 
 #[test]
 fn a_session_ends_when_its_container_ends() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let id = id();
     let container = start(PLACES[0], &id);
     let mut session = builder(Target::Container(id)).build().unwrap().start().unwrap();
@@ -133,7 +133,7 @@ fn a_session_ends_when_its_container_ends() {
 
 #[test]
 fn an_unknown_container_is_an_error_that_names_the_searched_files() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let error = builder(Target::Container(id())).build().unwrap().start().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSuchTarget);
     assert!(error.to_string().contains("/proc/PID/cgroup"), "{error}");
