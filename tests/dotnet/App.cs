@@ -41,7 +41,7 @@ namespace Workload
         public static void Gamma() { Sink += Spin(10000); }
 
         // Several calls each: the JIT omits the frame of an optimized method with no loop and fewer than two calls,
-        // and the method below it is then lost to whoever follows frame pointers.
+        // and an unwinder that follows frame pointers then misses its caller.
         [MethodImpl(MethodImplOptions.NoInlining)]
         public static void Middle() { Alpha(); Beta(); Gamma(); }
 

@@ -73,7 +73,7 @@ static class Compile
         return method.Invoke(self, Filled(method, given));
     }
 
-    // The first that takes these arguments and can do without more.
+    // The first overload that accepts these arguments and whose other parameters are optional.
     static T Fitting<T>(IEnumerable<T> methods, object[] given) where T : MethodBase
     {
         return methods.First(method =>

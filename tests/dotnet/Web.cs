@@ -33,7 +33,8 @@ public record Item(int Id, string Name, double Price);
 
 public static class Work
 {
-    // So many take about 100 ms. A clock would count the time in which others have the CPU.
+    // This number of steps takes about 100 ms. A clock would also count the time in which other processes have the
+    // CPU.
     const int StepsOfBusy = 750;
 
     [MethodImpl(MethodImplOptions.NoInlining)]
@@ -132,7 +133,7 @@ public static class Many
             .Select(method => method.CreateDelegate<Func<long, long>>()).ToArray();
     }
 
-    // A loop, so that each is long enough to be sampled.
+    // A loop, so that each call is long enough to be sampled.
     static void DefineMethod(TypeBuilder type, int number)
     {
         MethodBuilder method = type.DefineMethod(

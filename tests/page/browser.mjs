@@ -1,4 +1,4 @@
-// A headless Chromium and one page in it, over the DevTools protocol: JSON messages through two pipes.
+// Drives one page in a headless Chromium over the DevTools protocol, whose JSON messages go through two pipes.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -20,7 +20,7 @@ const FLAGS = [
   "--window-size=1440,900",
 ];
 
-/** Every wait ends by then. */
+/** The deadline of every wait. */
 const DEADLINE_MS = 20_000;
 
 export class Browser {
@@ -69,7 +69,7 @@ export class Browser {
     return this.send({ method, params, sessionId: this.sessionId });
   }
 
-  /** Asks the browser as a whole. */
+  /** Sends a command to the browser. */
   callBrowser(method, params = {}) {
     return this.send({ method, params });
   }
@@ -80,7 +80,7 @@ export class Browser {
     return new Promise((resolve, reject) => this.answers.set(id, { resolve, reject }));
   }
 
-  /** The value of an expression in the page. */
+  /** Evaluates an expression in the page. */
   async evaluate(expression) {
     const { result, exceptionDetails } = await this.call("Runtime.evaluate", {
       expression,
@@ -100,7 +100,7 @@ export class Browser {
     }
   }
 
-  /** Opens a page as from disk, and waits until the profile is shown. */
+  /** Opens a page from a file and waits until it shows the profile. */
   async open(path) {
     this.events = [];
     await this.call("Page.navigate", { url: `file://${path}` });
@@ -135,7 +135,7 @@ export class Browser {
       });
   }
 
-  /** What went wrong in the page, and what it loaded besides itself. */
+  /** Errors of the page, and the resources that it loaded besides itself. */
   complaints() {
     const said = this.events.flatMap(({ method, params }) => {
       if (method === "Runtime.exceptionThrown") return [params.exceptionDetails.exception?.description];
@@ -165,7 +165,7 @@ export class Browser {
     for (const key of text) await this.press(key);
   }
 
-  /** Moves the pointer to a place within an element, and presses it down on the way to the next one, if there is one. */
+  /** Moves the pointer to a position within an element, and presses it there if a second position follows. */
   async point(selector, [x, y], to) {
     const box = await this.evaluate(`document.querySelector(${JSON.stringify(selector)}).getBoundingClientRect().toJSON()`);
     const place = ([x, y]) => ({ x: box.x + x, y: box.y + y });
@@ -178,7 +178,7 @@ export class Browser {
     await send("mouseReleased", to, "left");
   }
 
-  /** Keeps a picture for a person to look at, when a folder for pictures is given. */
+  /** Saves a screenshot for manual inspection if a folder for screenshots is set. */
   async picture(name) {
     const folder = process.env.PICTURES;
     if (!folder) return;

@@ -1,4 +1,4 @@
-// The noise of a difference, as the page computes it: the same numbers as in the tests of `difference/change.rs`.
+// Tests the noise of a difference as the page computes it, with the numbers of the tests in `difference/change.rs`.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";

@@ -1,4 +1,4 @@
-// The colours of the page's style sheet, as eyes see them that do not tell all colours apart.
+// Tests that the colours of the page can be told apart by people with each kind of colour blindness, and contrasts.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -42,7 +42,7 @@ function lab(linear) {
 
 const distance = (one, other) => Math.hypot(...lab(one).map((value, at) => value - lab(other)[at]));
 
-/** As WCAG 2.2 has it, section 1.4.3. */
+/** The contrast ratio of WCAG 2.2, section 1.4.3. */
 function contrast(one, other) {
   const luminance = ([red, green, blue]) => 0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05;
   const [darker, lighter] = [luminance(one), luminance(other)].sort((a, b) => a - b);
@@ -54,7 +54,7 @@ const PALETTES = {
   changes: ["more", "less", "noise"],
 };
 
-/** A difference of 2.3 is just seen where two areas touch. */
+/** Two adjacent areas with a difference of 2.3 can just be told apart. */
 const LEAST_DISTANCE = 10;
 
 for (const theme of ["light", "dark"]) {

@@ -1,4 +1,4 @@
-// The page of a difference as a person uses it, and what it says beside what the library says.
+// Tests the page of a difference by user input, and compares its numbers with those of the library.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -21,10 +21,10 @@ beforeEach(() => browser.open(page("changed.html")));
 
 const ROW_PX = 18;
 
-/** Below `all`, the process's name and `main`. */
+/** The path of boxes `all`, process name, `main`. */
 const CALLED_BY_MAIN_Y = 3.5 * ROW_PX;
 
-/** The boxes below `main`, from left to right, in words. */
+/** Descriptions of the boxes below `main`, from left to right. */
 async function calledByMain() {
   await browser.evaluate("document.getElementById('flame').focus()");
   await browser.press("Home");
@@ -40,7 +40,7 @@ async function calledByMain() {
 
 const rowOf = async (name) => (await tableRows(browser)).find((row) => row.at(-1) === name);
 
-/** What a cell of a row says of its change. */
+/** The text of a cell with a change. */
 const verdictOf = (name) =>
   browser.evaluate(`[...document.querySelectorAll("#functions tbody tr")]
     .find((row) => row.querySelector(".name button").title === "${name}").querySelector("td[title]").title`);
@@ -83,7 +83,7 @@ test("a box shows both shares, the difference and the noise; a click zooms and E
   assert.ok(details.startsWith(`readin total: ${said}itself: ${said}native · /app/run`), details);
   await browser.point("#flame", [20, CALLED_BY_MAIN_Y], [20, CALLED_BY_MAIN_Y]);
   assert.match(await browser.text("breadcrumbs"), /all.*app.*main.*read$/);
-  // Zoomed or not, shares are those of the whole run.
+  // Shares are those of the whole run, also while the graph is zoomed.
   assert.deepEqual(await tableRows(browser), [["55.00 %", "37.20 %", "▼ −17.80", "▼ −17.80", "read"]]);
   await browser.press("Escape");
   assert.equal(await browser.text("breadcrumbs"), "all");

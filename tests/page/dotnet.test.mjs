@@ -1,4 +1,4 @@
-// The page of a real .NET process, whose method Alpha has three fifths of the work.
+// Tests the page of a .NET process whose method Alpha takes three fifths of the CPU time.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

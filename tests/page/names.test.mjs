@@ -1,4 +1,4 @@
-// How names become short enough for a box.
+// Tests how function names are shortened to fit into a box.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";

@@ -1,4 +1,4 @@
-// The interactive page as a person uses it: with the pointer, with keys alone, and with what a screen reader is told.
+// Tests the interactive page with the pointer, with keys alone, and by its accessibility attributes.
 
 import assert from "node:assert/strict";
 import { after, before, beforeEach, test } from "node:test";

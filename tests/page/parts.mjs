@@ -1,20 +1,20 @@
-// What is seen of the page's parts, and how soon.
+// Helpers that read parts of the page and measure how long it takes to open.
 
 import assert from "node:assert/strict";
 
-/** The graph's box with the focus, in words. */
+/** Description of the graph's focused box. */
 export const focusedBox = (browser, graph = "flame") =>
   browser.evaluate(`(() => {
     const id = document.getElementById("${graph}").getAttribute("aria-activedescendant");
     return document.getElementById(id)?.textContent;
   })()`);
 
-/** The first rows of the table: the numbers, and the whole name. */
+/** The first rows of the table: numbers and full name. */
 export const tableRows = (browser, count = 8) =>
   browser.evaluate(`[...document.querySelectorAll("#functions tbody tr")].slice(0, ${count}).map((row) =>
     [...row.querySelectorAll(".share, .name button")].map((cell) => cell.title || cell.textContent))`);
 
-/** The colour of a place in a graph, as red, green and blue. */
+/** The colour of a pixel in a graph, as red, green and blue. */
 export const colourOf = (browser, graph, x, y) =>
   browser.evaluate(`(async () => {
     await new Promise(requestAnimationFrame);
@@ -30,7 +30,7 @@ export const searchFor = (browser, text) =>
     input.dispatchEvent(new Event("input"));
   })()`);
 
-/** So many openings of a page, at most, show how soon it can be there. */
+/** The maximum number of times a page is opened to measure its shortest time. */
 const OPENINGS = 6;
 
 /**

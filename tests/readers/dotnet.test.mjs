@@ -1,5 +1,5 @@
-// A real .NET process, in the formats of other tools and as a page: each has as many samples, TOTAL, and as many of them,
-// HITS, in one method.
+// Tests the formats of other tools and the page with the profile of a .NET process: each has TOTAL samples, HITS of
+// them in one method.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -72,7 +72,7 @@ test("the Firefox Profiler finds it", async () => {
   assert.equal(sum(found.filter(({ path }) => path.some(isMethod)), ({ weight }) => weight), HITS);
   const [{ threads }, { functions }] = await firefox("a.json", ["thread", "list"], ["thread", "functions", "--search", "Workload.Cpu.Alpha"]);
   assert.deepEqual(functions.map(({ totalSamples }) => totalSamples), [HITS]);
-  // What a thread ran before its first sample does not count.
+  // The time of a thread before its first sample does not count.
   const periodMs = 1000 / FREQUENCY_HZ;
   assert.ok(Math.abs(sum(threads, ({ cpuMs }) => cpuMs) - (TOTAL - threads.length) * periodMs) < periodMs / 2);
 });

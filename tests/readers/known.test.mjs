@@ -1,4 +1,4 @@
-// A profile that is known, in the formats of other tools.
+// Tests the formats of other tools with a known profile.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -61,7 +61,7 @@ test("the Firefox Profiler opens it, with the threads' functions and their time 
     ["thread", "functions", "--thread", "t-0"],
     ["thread", "functions", "--thread", "t-1"],
   );
-  // What a thread ran before its first sample does not count.
+  // The time of a thread before its first sample does not count.
   assert.deepEqual(threads.map(({ name, processName, pid, tid, cpuMs }) => [name, processName, pid, tid, cpuMs]), [
     ["app", "app", "7", 7, 40],
     ["wor ker 1/2", "app", "7", 8, 0],

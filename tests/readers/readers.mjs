@@ -1,5 +1,5 @@
-// The published readers of other tools: pprof's decoder, speedscope's schema, speedscope itself in a browser, and the
-// Firefox Profiler for a terminal.
+// Reads profiles with published readers: pprof's decoder, speedscope's schema, speedscope itself in a browser, and
+// the command line of the Firefox Profiler.
 
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
@@ -13,14 +13,14 @@ import { gunzipSync } from "node:zlib";
 import { Browser } from "../page/browser.mjs";
 
 const require = createRequire(join(process.env.READERS, "x.js"));
-/** Every wait ends by then. */
+/** The deadline of every wait. */
 const DEADLINE_MS = 20_000;
 
 const SPEEDSCOPE = join(process.env.READERS, "speedscope/dist/release");
 
 export const profile = (name) => readFileSync(join(process.env.PROFILES, name));
 
-/** A pprof profile with its texts in place of their numbers. */
+/** Decodes a pprof profile and replaces string indexes by strings. */
 export function pprof(name) {
   const { Profile } = require("pprof-format");
   const read = Profile.decode(gunzipSync(profile(name)));
@@ -47,7 +47,7 @@ export function pprof(name) {
   };
 }
 
-/** What a document breaks of speedscope's schema. */
+/** The violations of speedscope's schema in a document. */
 export function brokenRules(document) {
   const { default: Ajv } = require("ajv");
   const schema = JSON.parse(readFileSync(join(SPEEDSCOPE, "file-format-schema.json"), "utf8"));
@@ -55,9 +55,8 @@ export function brokenRules(document) {
   return validate(document) ? [] : validate.errors;
 }
 
-/**
- * What speedscope shows of a file, opened in the way its own command line opens one: the title of its page, and the
- * hottest functions of its table.
+/** Opens a file in speedscope like its command line does, and returns the title of the page and the hottest functions
+ * of the table.
  */
 export async function speedscope(name) {
   const script = join(process.env.PROFILES, `${name}.js`);
@@ -85,11 +84,11 @@ export async function speedscope(name) {
 
 const FIREFOX_PROFILER = join(process.env.READERS, "@firefox-devtools/profiler-cli/dist/profiler-cli.js");
 
-/** What the Firefox Profiler answers to questions about a file. */
+/** The output of the Firefox Profiler's commands for a file. */
 export async function firefox(name, ...questions) {
   const folder = mkdtempSync(join(tmpdir(), "firefox-"));
   const env = { ...process.env, PROFILER_CLI_SESSION_DIR: folder };
-  // Its command `load` starts the same, and gives up when a busy machine takes half a second for it.
+  // The command `load` does the same, but fails if a busy machine takes half a second for it.
   const loading = [FIREFOX_PROFILER, "--daemon", join(process.env.PROFILES, name), "--session", "test"];
   const daemon = spawn(process.execPath, loading, { env, stdio: "ignore" });
   const ended = new Promise((resolve) => daemon.once("exit", resolve));
@@ -98,7 +97,7 @@ export async function firefox(name, ...questions) {
     return JSON.parse(execFileSync(process.execPath, words, { env, encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] }));
   };
   try {
-    // Asked before it listens, it would be taken for dead. This file is the last that it makes.
+    // Commands fail before the daemon listens. It creates this file last.
     await until(() => existsSync(join(folder, "current.txt")));
     return questions.map(ask);
   } finally {
@@ -116,7 +115,7 @@ async function until(condition) {
   }
 }
 
-/** The stacks of a thread of the Firefox Profiler's format, root first, each with its time and weight. */
+/** The stacks of a thread in the Firefox Profiler's format, root first, each with its time and weight. */
 export function firefoxSamples(thread) {
   const { samples, stackTable, frameTable, funcTable, stringArray } = thread;
   const path = (node) =>

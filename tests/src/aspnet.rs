@@ -1,4 +1,4 @@
-//! What the tests expect of ASP.NET Core under load, wherever it runs.
+//! Assertions on profiles of an ASP.NET Core server under load, shared by the tests on the host and in containers.
 
 use std::process::Command;
 
@@ -7,18 +7,18 @@ use profiler::{
     profile::{Frame, FrameKind, Reason, Stack, StackEnd, Symbolization},
 };
 
-use crate::{Stacks, Workload, built, outcome};
+use crate::{FoldedStacks, Workload, run_command, workload_path};
 
-/// Of the frames of managed methods that are named.
+/// The least share of managed frames that are symbolized.
 const NAMED_PERCENT: f64 = 99.5;
 
-/// Of stacks that reach their root, while much of the server is still compiled without optimization.
+/// The least share of stacks that reach their root, while much of the server still runs unoptimized JIT code.
 const WHOLE_PERCENT: f64 = 90.0;
 
-/// Paths whose answers take all layers of a server about as much.
+/// Request paths that exercise all layers of a server about equally.
 pub const EVERY_LAYER: [&str; 3] = ["/plaintext", "/json", "/orders"];
 
-/// What every flame graph of a server under load shows, and the least share of samples that have it.
+/// Name prefixes that every flame graph of a server under load contains, and the least share of samples with each.
 const LAYERS: [(&str, f64); 4] = [
     ("Microsoft.AspNetCore.Server.Kestrel", 10.0),
     ("Microsoft.AspNetCore.Routing", 1.0),
@@ -26,29 +26,31 @@ const LAYERS: [(&str, f64); 4] = [
     ("web!Workload.", 1.0),
 ];
 
-/// Asks the workload for each of the paths so often that it is compiled.
+/// Requests each of the paths until the JIT has compiled their code.
 ///
 /// # Panics
-/// When it does not answer.
+/// Panics if a request fails.
 pub fn warm_up(port: &str, paths: &[&str]) {
     const SECONDS: &str = "4";
     const CONNECTIONS: &str = "4";
-    let asked = outcome(Command::new(built("load")).args([SECONDS, port.trim(), CONNECTIONS]).args(paths));
+    let asked = run_command(
+        Command::new(workload_path("load")).args([SECONDS, port.trim(), CONNECTIONS]).args(paths),
+    );
     assert_eq!(asked.code(), 0, "{}", asked.stderr);
 }
 
-/// Starts load on the ASP.NET Core workload: each of the paths as often as the others.
+/// Starts load on the ASP.NET Core workload. Each path is requested as often as the others.
 #[must_use]
 pub fn load(port: &str, connections: u32, paths: &[&str]) -> Workload {
     let connections = connections.to_string();
     Workload::start_with("load", &[&["60", port.trim(), &connections], paths].concat())
 }
 
-/// Checks that a profile of it reads by name: the kernel, the runtime, the framework and the app.
+/// Checks that kernel, runtime, framework and application frames of a profile are symbolized.
 ///
 /// # Panics
-/// When it does not.
-pub fn assert_reads_by_name(profile: &Profile) {
+/// Panics if they are not.
+pub fn assert_symbolized(profile: &Profile) {
     let ledger = profile.ledger();
     assert!(ledger.adds_up() && ledger.lost_total() == 0, "{ledger:?}");
     for (what, named, least) in [
@@ -57,7 +59,7 @@ pub fn assert_reads_by_name(profile: &Profile) {
     ] {
         assert!(named >= least, "{named} % of {what} have names, {:?}", ledger.unnamed);
     }
-    let stacks = Stacks::of(profile);
+    let stacks = FoldedStacks::from_profile(profile);
     for (part, least) in LAYERS {
         let share = stacks.percent(|stack| stack.frames.iter().any(|frame| frame.starts_with(part)));
         assert!(share >= least, "{part} has {share} %: {stacks:#?}");
@@ -68,8 +70,8 @@ pub fn assert_reads_by_name(profile: &Profile) {
     assert!(frames(profile).any(|frame| is_of(profile, frame, "/libcoreclr.so")), "{stacks:#?}");
 }
 
-/// Managed code in every sample. A young server spends a tenth of its time in stubs, which count calls or look for the
-/// method that is meant; what calls others is never one of them.
+/// The managed frames of every sample, without leaf stubs: a newly started server spends a tenth of its time in
+/// call-counting and lookup stubs, which are never callers.
 fn methods(profile: &Profile) -> impl Iterator<Item = &Frame> {
     stacks(profile).flat_map(|stack| {
         let frames = stack.frames.iter().map(|frame| profile.frame(*frame));

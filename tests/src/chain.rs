@@ -1,4 +1,4 @@
-//! Call chains that are known, to hold stacks against.
+//! Compares sampled stacks with known call chains.
 
 use std::collections::BTreeMap;
 
@@ -7,29 +7,29 @@ use profiler::{
     profile::{FrameKind, Stack, StackEnd},
 };
 
-/// A share that asks for every sample but the odd one: some fall on an instruction that no table describes.
+/// The least share of exact samples. A few samples hit an instruction that no unwind row covers.
 const EXACT_PERCENT: f64 = 99.9;
 
-/// How many wrong stacks a failure shows.
-const SHOWN: usize = 12;
+/// How many wrong stacks a failure message lists.
+const MAX_SHOWN: usize = 12;
 
-/// One link of a chain.
+/// An element of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Link {
-    /// This function.
+    /// A function with this name.
     Function(String),
-    /// One frame of a function that no chain names, in a mapped file: `?`.
+    /// One frame in a mapped file, of a function that no chain names: `?`.
     One,
-    /// Any number of those: `*`.
+    /// Any number of such frames: `*`.
     Any,
 }
 
-/// The functions that call one another, from the root to the leaf.
+/// A call chain: function names from the root to the leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain(Vec<Link>);
 
 impl Chain {
-    /// Reads a chain: names with `;` between them, `?` for a function that no chain names, `*` for any number of those.
+    /// Parses a chain: names separated by `;`, `?` for one function that no chain names, `*` for any number of them.
     #[must_use]
     pub fn new(links: &str) -> Self {
         let link = |link| match link {
@@ -40,75 +40,77 @@ impl Chain {
         Self(links.split(';').map(link).collect())
     }
 
-    /// What every program in C begins with, and then these functions below `main`.
+    /// A chain in a C program: the startup code, `main`, and these functions below it.
     #[must_use]
     pub fn below_main(links: &str) -> Self {
         Self::new(&format!("_start;*;main;{links}"))
     }
 
-    /// Whether a stack, from the root to the leaf, follows it, as another tool saw it.
+    /// Whether a stack of another tool, from the root to the leaf, follows this chain.
     #[must_use]
-    pub fn fits(&self, names: &[&str]) -> bool {
-        let frames: Vec<_> =
-            names.iter().map(|name| UserFrame { name: part_of(name), is_of_a_file: true }).collect();
+    pub fn is_followed_by(&self, names: &[&str]) -> bool {
+        let frames: Vec<_> = names
+            .iter()
+            .map(|name| UserFrame { name: without_cold_suffix(name), is_in_file: true })
+            .collect();
         follow(&frames, &self.0, std::slice::from_ref(self)) > Agreement::None
     }
 
-    fn names(&self, function: &str) -> bool {
+    fn has_function(&self, function: &str) -> bool {
         self.0.iter().any(|link| matches!(link, Link::Function(name) if name == function))
     }
 }
 
-/// How far a stack follows a chain.
+/// How much of a chain a stack follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Agreement {
-    /// It leads elsewhere.
+    /// The stack contradicts the chain.
     None,
-    /// It ends on the way, where the sample hit a function that calls the next.
+    /// The stack ends within the chain: the sample hit a function before it called the next one.
     Beginning,
-    /// It goes to the chain's end.
+    /// The stack reaches the end of the chain.
     Whole,
 }
 
-/// A frame of user space.
+/// A user-space frame.
 struct UserFrame<'a> {
     name: &'a str,
-    is_of_a_file: bool,
+    is_in_file: bool,
 }
 
-/// A profile's samples, held against chains.
+/// The samples of a profile and the chains that they are compared with.
 #[derive(Debug)]
-pub struct Chains<'a> {
+pub struct ChainComparison<'a> {
     profile: &'a Profile,
     chains: &'a [Chain],
 }
 
-impl<'a> Chains<'a> {
-    /// A profile whose samples should each follow one of the chains.
+impl<'a> ChainComparison<'a> {
+    /// Compares the samples of a profile with these chains.
     #[must_use]
-    pub fn of(profile: &'a Profile, chains: &'a [Chain]) -> Self {
+    pub fn new(profile: &'a Profile, chains: &'a [Chain]) -> Self {
         Self { profile, chains }
     }
 
-    /// Checks that the samples with user frames follow one of the chains, from the leaf to the root.
+    /// Checks that the samples with user frames follow one of the chains from the leaf to the root.
     ///
     /// # Panics
-    /// When they do not.
+    /// Panics if they do not.
     pub fn assert_exact(&self) {
         self.assert_exact_to(EXACT_PERCENT);
     }
 
-    /// As [`assert_exact`](Self::assert_exact), for this share of them.
+    /// Like [`assert_exact`](Self::assert_exact), with this least share of exact samples.
     ///
     /// # Panics
-    /// When they do not.
+    /// Panics if fewer samples are exact.
     pub fn assert_exact_to(&self, least_percent: f64) {
         let wrong = self.wrong();
         let (all, wrong_total) = (self.with_user_frames(), wrong.values().sum::<u64>());
         let percent = 100.0 * (all - wrong_total) as f64 / all.max(1) as f64;
         let mut shown: Vec<_> = wrong.into_iter().collect();
         shown.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        shown.truncate(SHOWN);
+        shown.truncate(MAX_SHOWN);
         assert!(
             percent >= least_percent,
             "{percent:.2} % of {all} samples are exact, not {least_percent} %; wrong are\n{shown:#?}\n{:?}",
@@ -139,15 +141,15 @@ impl<'a> Chains<'a> {
         stacks.filter(|(_, stack)| condition(stack)).map(|(sample, _)| sample.count).sum()
     }
 
-    /// The stacks that follow none of the chains, or do not end at the root, in words.
+    /// The stacks that follow none of the chains or do not end at the root, as text, with their samples.
     fn wrong(&self) -> BTreeMap<String, u64> {
         let mut wrong = BTreeMap::new();
         for sample in self.profile.samples() {
             let stack = self.profile.stack(sample.stack);
             let frames = self.user_frames(stack);
-            let leads_astray =
+            let follows_none =
                 self.chains.iter().all(|chain| self.agreement(stack, chain) == Agreement::None);
-            if !frames.is_empty() && (leads_astray || stack.end != StackEnd::Root) {
+            if !frames.is_empty() && (follows_none || stack.end != StackEnd::Root) {
                 let names: Vec<&str> = frames.iter().map(|frame| frame.name).collect();
                 *wrong.entry(format!("{:?}: {}", stack.end, names.join(";"))).or_default() += sample.count;
             }
@@ -159,37 +161,35 @@ impl<'a> Chains<'a> {
         follow(&self.user_frames(stack), &chain.0, self.chains)
     }
 
-    /// From the root to the leaf.
+    /// User frames from the root to the leaf.
     fn user_frames(&self, stack: &Stack) -> Vec<UserFrame<'a>> {
         let frames = stack.frames.iter().rev().map(|frame| self.profile.frame(*frame));
         let user = frames.filter(|frame| frame.kind != FrameKind::Kernel);
         user.map(|frame| UserFrame {
-            name: part_of(self.profile.string(frame.name)),
-            is_of_a_file: frame.module.is_some(),
+            name: without_cold_suffix(self.profile.string(frame.name)),
+            is_in_file: frame.module.is_some(),
         })
         .collect()
     }
 }
 
-/// The function that the compiler moved a part of elsewhere: what is rarely run, or never returns.
-fn part_of(name: &str) -> &str {
+/// The name of a function without the suffix of the part that the compiler placed in a cold section.
+fn without_cold_suffix(name: &str) -> &str {
     name.strip_suffix(".cold").or_else(|| name.strip_suffix(" [clone .cold]")).unwrap_or(name)
 }
 
 fn follow(frames: &[UserFrame<'_>], links: &[Link], chains: &[Chain]) -> Agreement {
-    let is_named = |frame: &UserFrame<'_>| chains.iter().any(|chain| chain.names(frame.name));
-    let is_of_no_interest = |frame: &UserFrame<'_>| frame.is_of_a_file && !is_named(frame);
+    let is_named = |frame: &UserFrame<'_>| chains.iter().any(|chain| chain.has_function(frame.name));
+    let is_in_no_chain = |frame: &UserFrame<'_>| frame.is_in_file && !is_named(frame);
     match (frames, links) {
         ([], [] | [Link::Any]) => Agreement::Whole,
         ([], _) => Agreement::Beginning,
         (_, []) => Agreement::None,
         ([frame, later @ ..], [Link::Any, next @ ..]) => {
-            let here = if is_of_no_interest(frame) { follow(later, links, chains) } else { Agreement::None };
+            let here = if is_in_no_chain(frame) { follow(later, links, chains) } else { Agreement::None };
             here.max(follow(frames, next, chains))
         }
-        ([frame, later @ ..], [Link::One, next @ ..]) if is_of_no_interest(frame) => {
-            follow(later, next, chains)
-        }
+        ([frame, later @ ..], [Link::One, next @ ..]) if is_in_no_chain(frame) => follow(later, next, chains),
         ([frame, later @ ..], [Link::Function(name), next @ ..]) if frame.name == name => {
             follow(later, next, chains)
         }
@@ -206,13 +206,13 @@ mod tests {
 
     use super::*;
 
-    /// A profile of one sample, its frames from the root to the leaf.
+    /// A profile of one sample, with its frames from the root to the leaf.
     fn profile(frames: &str, end: StackEnd) -> Profile {
         let mut builder = ProfileBuilder::default();
         let module = builder.module("/bin/app", &[]);
         let mut frame = |name: &str| {
             let naming = Symbolization::Symbol(SymbolSource::SymbolTable);
-            let (name, module) = (builder.string(name), (name != "astray").then_some(module));
+            let (name, module) = (builder.string(name), (name != "unmapped").then_some(module));
             let address = ElfAddress(0);
             builder.frame(Frame { name, kind: FrameKind::Native, module, address, location: None, naming })
         };
@@ -226,37 +226,39 @@ mod tests {
 
     fn is_exact(frames: &str) -> bool {
         let chains = [Chain::below_main("run;leaf"), Chain::below_main("run;read;*")];
-        Chains::of(&profile(frames, StackEnd::Root), &chains).wrong().is_empty()
+        ChainComparison::new(&profile(frames, StackEnd::Root), &chains).wrong().is_empty()
     }
 
     #[test]
-    fn a_stack_follows_a_chain_as_far_as_the_sample_went() {
+    fn a_stack_may_end_within_its_chain() {
         assert!(is_exact("_start;__libc_start_main;main;run;leaf"));
         assert!(is_exact("_start;main;run"));
         assert!(is_exact("_start;main;run;read;poll;vdso"));
     }
 
     #[test]
-    fn a_frame_too_few_or_too_many_is_wrong() {
+    fn a_missing_or_additional_frame_is_wrong() {
         assert!(!is_exact("main;run;leaf"));
         assert!(!is_exact("_start;main;leaf"));
         assert!(!is_exact("_start;main;run;leaf;leaf"));
         assert!(!is_exact("_start;main;run;poll"));
         assert!(!is_exact("_start;main;run;read;leaf;poll;run"));
-        assert!(!is_exact("_start;astray;main;run;leaf"));
+        assert!(!is_exact("_start;unmapped;main;run;leaf"));
     }
 
     #[test]
-    fn a_stack_that_does_not_say_that_it_reached_the_root_is_wrong() {
+    fn a_stack_without_the_end_reason_root_is_wrong() {
         let chains = [Chain::below_main("run")];
         let profile = profile("_start;main;run", StackEnd::Unknown);
-        assert_eq!(Chains::of(&profile, &chains).exact_percent(), 0.0);
+        assert_eq!(ChainComparison::new(&profile, &chains).exact_percent(), 0.0);
     }
 
     #[test]
-    fn a_stack_is_whole_at_the_chains_end_alone() {
+    fn a_stack_is_whole_only_at_the_end_of_its_chain() {
         let chains = [Chain::below_main("run;leaf")];
-        let whole = |frames| Chains::of(&profile(frames, StackEnd::Root), &chains).whole_percent(&chains[0]);
+        let whole = |frames| {
+            ChainComparison::new(&profile(frames, StackEnd::Root), &chains).whole_percent(&chains[0])
+        };
         assert_eq!(whole("_start;main;run;leaf"), 100.0);
         assert_eq!(whole("_start;main;run"), 0.0);
     }

@@ -1,14 +1,14 @@
-//! Comparing what was made with what is kept in a file.
+//! Compares output with a committed file.
 
 use std::path::Path;
 
-/// With this variable in the environment the file is written anew in place of being compared.
+/// The environment variable with which the file is rewritten instead of compared.
 const BLESS: &str = "BLESS";
 
-/// Checks that a file holds this text.
+/// Checks that a file has this content.
 ///
 /// # Panics
-/// When it does not.
+/// Panics if it has another content.
 pub fn assert_matches_file(found: &str, path: &Path) {
     if std::env::var_os(BLESS).is_some() {
         std::fs::write(path, found).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

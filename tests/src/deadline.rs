@@ -1,4 +1,4 @@
-//! Waiting for what will surely happen, but not for ever.
+//! Waits for conditions with a deadline.
 
 use std::{
     process::Child,
@@ -10,32 +10,32 @@ use rustix::{
     process::{Pid, PidfdFlags, pidfd_open},
 };
 
-/// The longest that anything may take here: far more than it does on a busy machine.
+/// The longest that any condition may take, far more than it takes on a busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// How often is asked.
-const TICK: Duration = Duration::from_millis(5);
+/// The interval between two checks.
+const INTERVAL: Duration = Duration::from_millis(5);
 
-/// Asks again and again until the answer is there.
+/// Repeats `check` until it returns a value.
 ///
 /// # Panics
-/// When it is not there by the deadline.
-pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+/// Panics if there is none by the deadline.
+pub fn wait_until<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + DEADLINE;
     loop {
-        if let Some(answer) = ask() {
-            return answer;
+        if let Some(value) = check() {
+            return value;
         }
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
-        // A waiting thread that lets go of the CPU is the first to get it back, however many run.
-        std::thread::park_timeout(TICK);
+        assert!(Instant::now() < deadline, "deadline exceeded while waiting for {what}");
+        // `park_timeout` instead of a busy loop: a thread that sleeps is scheduled soon, however many threads run.
+        std::thread::park_timeout(INTERVAL);
     }
 }
 
-/// Whether a child ends by then. It has to be collected all the same.
+/// Whether a child exits within `limit`. The caller still has to wait for it.
 pub(crate) fn ends_within(child: &Child, limit: Duration) -> bool {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a child has a pid");
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).expect("a child that was not collected is there");
-    let limit = Timespec::try_from(limit).expect("a limit is no geological age");
+    let limit = Timespec::try_from(limit).expect("the limit is a few seconds");
     poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&limit)).is_ok_and(|ready| ready > 0)
 }

@@ -1,27 +1,27 @@
-//! What the tests of .NET wait for.
+//! Waits until methods of the .NET workload have their final tier.
 
 use std::path::Path;
 
 use crate::{
-    deadline::until,
+    deadline::wait_until,
+    folded_stacks::FoldedStacks,
     sampling::{sample, sample_pid},
-    stacks::Stacks,
 };
 
-/// Waits until the methods of the .NET workload were compiled for good, as its perf map tells.
+/// Waits until the perf map of the .NET workload lists its methods as optimized.
 ///
 /// # Panics
-/// When they never are.
+/// Panics if that does not happen by the deadline.
 pub fn await_optimized(map: &Path) {
     await_optimized_methods(map, "Cpu", &["Alpha", "Beta", "Gamma", "Middle", "Outer"]);
 }
 
-/// Waits until these methods of a class of the .NET workload were compiled for good, as its perf map tells.
+/// Waits until the perf map of the .NET workload lists these methods of a class as optimized.
 ///
 /// # Panics
-/// When they never are.
+/// Panics if that does not happen by the deadline.
 pub fn await_optimized_methods(map: &Path, class: &str, methods: &[&str]) {
-    until("the optimized code", || {
+    wait_until("the optimized code", || {
         let text = String::from_utf8_lossy(&std::fs::read(map).ok()?).into_owned();
         let is_optimized = |method: &&str| {
             text.lines()
@@ -31,15 +31,15 @@ pub fn await_optimized_methods(map: &Path, class: &str, methods: &[&str]) {
     });
 }
 
-/// Waits until the hot methods of the .NET workload run as compiled for good, as samples tell: their loop is a method of its
-/// own before, which hides its caller while its code is replaced.
+/// Waits until samples show the final, inlined code of the hot methods of the .NET workload. Before, their loop is a
+/// method of its own, which hides its caller while its code is replaced.
 ///
 /// # Panics
-/// When they never do, and when the process cannot be sampled.
+/// Panics if that does not happen by the deadline, or if the process cannot be sampled.
 pub fn await_inlined(pid: u32) {
     const SAMPLES: u64 = 300;
-    until("the optimized code", || {
-        let stacks = Stacks::of(&sample(sample_pid(pid), SAMPLES));
+    wait_until("the optimized code", || {
+        let stacks = FoldedStacks::from_profile(&sample(sample_pid(pid), SAMPLES));
         let runs = stacks.count(|stack| stack.has("app!Workload.Cpu.Alpha()")) > 0;
         let has_loop = stacks.count(|stack| stack.has("app!Workload.Cpu.Spin(int)")) > 0;
         (runs && !has_loop).then_some(())

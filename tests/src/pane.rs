@@ -1,23 +1,23 @@
-//! A terminal that a test can look at and type into: a pane of a tmux server of its own.
+//! Drives a terminal for tests: a pane of a separate tmux server.
 
 use std::{
     path::{Path, PathBuf},
     process::Command,
 };
 
-use crate::deadline::until;
+use crate::deadline::wait_until;
 
-/// The pane, with a shell in it. Dropped, its server ends, and with it what runs in the pane.
+/// A pane with a shell. Dropping it ends its tmux server and the programs in the pane.
 #[derive(Debug)]
 pub struct Pane {
     socket: PathBuf,
 }
 
 impl Pane {
-    /// Opens a pane of that size, its server's socket in `folder`.
+    /// Opens a pane of this size. The socket of its tmux server is in `folder`.
     ///
     /// # Panics
-    /// When tmux is not there.
+    /// Panics if tmux is not installed.
     #[must_use]
     pub fn open(folder: &Path, columns: u16, rows: u16) -> Self {
         let pane = Self { socket: folder.join("tmux") };
@@ -26,37 +26,37 @@ impl Pane {
         pane
     }
 
-    /// Types a text as it is.
-    pub fn say(&self, text: &str) {
+    /// Types a text literally.
+    pub fn type_text(&self, text: &str) {
         self.tmux(&["send-keys", "-l", text]);
     }
 
-    /// Presses a key by the name that tmux has for it.
+    /// Presses a key, by its tmux name.
     pub fn press(&self, key: &str) {
         self.tmux(&["send-keys", key]);
     }
 
-    /// What is seen.
+    /// The visible text.
     #[must_use]
     pub fn text(&self) -> String {
         self.tmux(&["capture-pane", "-p"])
     }
 
-    /// Waits until a text is seen.
+    /// Waits until a text is visible.
     ///
     /// # Panics
-    /// When it never is.
+    /// Panics if it is not visible by the deadline.
     pub fn wait_for(&self, text: &str) {
-        until(&format!("`{text}` in the pane"), || self.text().contains(text).then_some(()));
+        wait_until(&format!("`{text}` in the pane"), || self.text().contains(text).then_some(()));
     }
 
-    /// Whether a program has a screen of its own there.
+    /// Whether a program has switched to the alternate screen.
     #[must_use]
     pub fn has_alternate_screen(&self) -> bool {
         self.tmux(&["display-message", "-p", "#{alternate_on}"]).trim() == "1"
     }
 
-    /// Gives the pane another size.
+    /// Changes the size of the pane.
     pub fn resize(&self, columns: u16, rows: u16) {
         let [columns, rows] = [columns, rows].map(|size| size.to_string());
         self.tmux(&["resize-window", "-x", &columns, "-y", &rows]);
@@ -73,7 +73,7 @@ impl Pane {
 
 impl Drop for Pane {
     fn drop(&mut self) {
-        // A server whose shell has ended is gone already.
+        // Fails if the server has exited because its shell did.
         let _ = Command::new("tmux").arg("-S").arg(&self.socket).arg("kill-server").output();
     }
 }

@@ -1,4 +1,4 @@
-//! Running the program under test as its users do.
+//! Runs the program under test with arguments, and captures its exit status and output.
 
 use std::{
     io::Read,
@@ -7,16 +7,16 @@ use std::{
     thread::JoinHandle,
 };
 
-use crate::deadline::{DEADLINE, ends_within, until};
+use crate::deadline::{DEADLINE, ends_within, wait_until};
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// How it ended.
+    /// Exit status.
     pub status: ExitStatus,
-    /// What it wrote to standard output.
+    /// Standard output.
     pub stdout: String,
-    /// What it wrote to standard error.
+    /// Standard error.
     pub stderr: String,
 }
 
@@ -24,16 +24,16 @@ impl Outcome {
     /// The exit code.
     ///
     /// # Panics
-    /// When a signal ended it.
+    /// Panics if a signal ended the program.
     #[must_use]
     pub fn code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| panic!("ended by a signal: {self:?}"))
     }
 
-    /// Peak memory in MB, as the program sums up at the end.
+    /// Peak memory in MB, from the summary of the program.
     ///
     /// # Panics
-    /// When it does not say.
+    /// Panics if the summary does not contain it.
     #[must_use]
     pub fn peak_memory_mb(&self) -> f64 {
         let before = self.stderr.split(" MB peak memory").next().unwrap_or_default();
@@ -42,13 +42,13 @@ impl Outcome {
     }
 }
 
-/// The program, with arguments.
+/// The program under test with arguments.
 ///
 /// # Panics
-/// When the test's own file cannot be found.
+/// Panics if the path of the test program is unknown.
 #[must_use]
 pub fn profiler(arguments: &[&str]) -> Command {
-    // Cargo puts tests one folder below the binaries of their package.
+    // Cargo builds tests one folder below the binaries of their package.
     let test = std::env::current_exe().expect("a test has a file");
     let program: PathBuf = test.ancestors().nth(2).expect("a folder").join("profiler-under-test");
     let mut command = Command::new(program);
@@ -56,11 +56,11 @@ pub fn profiler(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a command to its end.
+/// Runs a command until it exits.
 ///
 /// # Panics
-/// When it does not start, or does not end by the deadline.
-pub fn outcome(command: &mut Command) -> Outcome {
+/// Panics if it does not start, or does not exit by the deadline.
+pub fn run_command(command: &mut Command) -> Outcome {
     let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = spawned.unwrap_or_else(|error| panic!("failed to start {command:?}: {error}"));
     let stdout = child.stdout.take().map(read);
@@ -76,10 +76,10 @@ pub fn outcome(command: &mut Command) -> Outcome {
     Outcome { status, stdout, stderr }
 }
 
-/// Starts the program and waits until it samples: then it has a thread that listens for signals.
+/// Starts the program and waits until it samples, which its thread for signals shows.
 ///
 /// # Panics
-/// When it never does.
+/// Panics if it does not sample by the deadline.
 pub fn start_sampling(command: &mut Command) -> Child {
     let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = spawned.unwrap_or_else(|error| panic!("failed to start {command:?}: {error}"));
@@ -87,7 +87,7 @@ pub fn start_sampling(command: &mut Command) -> Child {
     let is_listener = |task: std::fs::DirEntry| {
         std::fs::read(task.path().join("comm")).is_ok_and(|name| name == b"signals\n")
     };
-    until("the program to sample", || {
+    wait_until("the program to sample", || {
         std::fs::read_dir(&tasks).ok()?.flatten().any(is_listener).then_some(())
     });
     child

@@ -1,4 +1,4 @@
-//! Sampling through the library until there is enough to judge by.
+//! Samples workloads with the library until a profile has enough samples.
 
 use std::time::{Duration, Instant};
 
@@ -6,10 +6,10 @@ use profiler::{Builder, Ended, Profile, Profiler, Session, Target};
 
 use crate::deadline::DEADLINE;
 
-/// Samples until there are this many samples, or the target ends.
+/// Samples until a profile has this many samples, or the target exits.
 ///
 /// # Panics
-/// When sampling fails, or takes too long.
+/// Panics if sampling fails, or exceeds the deadline.
 #[must_use]
 pub fn sample(builder: Builder, samples: u64) -> Profile {
     let mut session = start(builder);
@@ -17,10 +17,10 @@ pub fn sample(builder: Builder, samples: u64) -> Profile {
     session.stop().expect("a profile")
 }
 
-/// The same, without the first samples: they come before all that the target maps has been looked at.
+/// Like [`sample`], without the first samples, which are taken before the unwind tables of all mappings are loaded.
 ///
 /// # Panics
-/// When sampling fails, or takes too long.
+/// Panics if sampling fails, or exceeds the deadline.
 #[must_use]
 pub fn sample_settled(builder: Builder, samples: u64) -> Profile {
     const FIRST: u64 = 500;
@@ -35,7 +35,7 @@ fn start(builder: Builder) -> Session {
     builder.build().expect("valid settings").start().expect("a session")
 }
 
-/// Waits until a session has taken this many samples since it began, or its target ends.
+/// Waits until a session has taken this many samples since its start, or its target exits.
 fn wait_for(session: &mut Session, samples: u64) {
     const LOOK: Duration = Duration::from_millis(20);
     let deadline = Instant::now() + DEADLINE;
@@ -44,7 +44,7 @@ fn wait_for(session: &mut Session, samples: u64) {
     }
 }
 
-/// A builder for a process, at a frequency that gives enough samples soon.
+/// A builder for a process, with a high sampling frequency.
 pub fn sample_pid(pid: u32) -> Builder {
     Profiler::builder().target(Target::Pid(pid)).frequency_hz(1_999)
 }

@@ -1,4 +1,4 @@
-//! A symbol server on this machine, that answers as well or as badly as it is told.
+//! A symbol server on the loopback device whose responses, including faulty ones, are set by the test.
 
 use std::{
     collections::HashMap,
@@ -13,26 +13,26 @@ use std::{
 
 use flate2::{Compression, write::GzEncoder};
 
-/// What the server answers to a path; to others it answers 404.
+/// The response to a path. Other paths get status 404.
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub enum Response {
     /// A file.
     File(Vec<u8>),
-    /// A file that is sent packed.
-    Packed(Vec<u8>),
-    /// The first half of a file, though all of it was announced.
-    CutShort(Vec<u8>),
-    /// Another path of the same server.
+    /// A file, compressed.
+    Compressed(Vec<u8>),
+    /// The first half of a file, with the length of the whole file in the header.
+    Truncated(Vec<u8>),
+    /// A redirect to another path of the same server.
     Redirect(String),
     /// A status.
     Status(u16),
-    /// Bytes without end.
+    /// An endless body.
     Endless,
-    /// The first bytes, and then nothing for as long as anybody waits.
+    /// The first bytes of a body, then nothing until the client closes the connection.
     Stalled,
 }
 
-/// A running server. It ends when this is dropped.
+/// A running server. Dropping it stops it.
 #[derive(Debug)]
 pub struct SymbolServer {
     address: SocketAddr,
@@ -42,23 +42,23 @@ pub struct SymbolServer {
 
 #[derive(Debug)]
 struct Shared {
-    answers: HashMap<String, Answer>,
-    asked: Mutex<Vec<String>>,
+    responses: HashMap<String, Response>,
+    requested_paths: Mutex<Vec<String>>,
     has_ended: AtomicBool,
 }
 
 impl SymbolServer {
-    /// Starts it.
+    /// Starts a server.
     ///
     /// # Panics
-    /// When there is no port to be had.
+    /// Panics if no port is available.
     #[must_use]
-    pub fn start(answers: impl IntoIterator<Item = (String, Answer)>) -> Self {
+    pub fn start(responses: impl IntoIterator<Item = (String, Response)>) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let address = listener.local_addr().expect("it has one");
         let shared = Arc::new(Shared {
-            answers: answers.into_iter().collect(),
-            asked: Mutex::default(),
+            responses: responses.into_iter().collect(),
+            requested_paths: Mutex::default(),
             has_ended: AtomicBool::new(false),
         });
         let served = Arc::clone(&shared);
@@ -66,19 +66,19 @@ impl SymbolServer {
         Self { address, shared, listener: Some(listener) }
     }
 
-    /// Its address.
+    /// The URL of the server.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// The paths that were asked for so far.
+    /// The requested paths so far.
     ///
     /// # Panics
-    /// When the server has panicked.
+    /// Panics if the server has panicked.
     #[must_use]
-    pub fn asked(&self) -> Vec<String> {
-        self.shared.asked.lock().expect("the server is well").clone()
+    pub fn requested_paths(&self) -> Vec<String> {
+        self.shared.requested_paths.lock().expect("the server is well").clone()
     }
 }
 
@@ -99,30 +99,32 @@ fn serve(listener: &TcpListener, shared: &Arc<Shared>) {
             return;
         }
         let shared = Arc::clone(shared);
-        // A client that has heard enough goes away.
-        std::thread::spawn(move || drop(answer(&stream, &shared)));
+        // The client may close the connection early.
+        std::thread::spawn(move || drop(respond(&stream, &shared)));
     }
 }
 
-fn answer(mut stream: &TcpStream, shared: &Shared) -> std::io::Result<()> {
+fn respond(mut stream: &TcpStream, shared: &Shared) -> std::io::Result<()> {
     let path = read_path(stream)?;
-    shared.asked.lock().expect("the server is well").push(path.clone());
-    match shared.answers.get(&path) {
-        Some(Answer::File(bytes)) => send(stream, "200 OK", &[], bytes.len(), bytes),
-        Some(Answer::Packed(bytes)) => {
-            let packed = pack(bytes)?;
-            send(stream, "200 OK", &["Content-Encoding: gzip"], packed.len(), &packed)
+    shared.requested_paths.lock().expect("the server is well").push(path.clone());
+    match shared.responses.get(&path) {
+        Some(Response::File(bytes)) => send(stream, "200 OK", &[], bytes.len(), bytes),
+        Some(Response::Compressed(bytes)) => {
+            let compressed = compress(bytes)?;
+            send(stream, "200 OK", &["Content-Encoding: gzip"], compressed.len(), &compressed)
         }
-        Some(Answer::CutShort(bytes)) => send(stream, "200 OK", &[], bytes.len(), &bytes[..bytes.len() / 2]),
-        Some(Answer::Redirect(path)) => send(stream, "302 Found", &[&format!("Location: {path}")], 0, b""),
-        Some(Answer::Status(status)) => send(stream, &format!("{status} As told"), &[], 0, b""),
-        Some(Answer::Endless) => {
+        Some(Response::Truncated(bytes)) => {
+            send(stream, "200 OK", &[], bytes.len(), &bytes[..bytes.len() / 2])
+        }
+        Some(Response::Redirect(path)) => send(stream, "302 Found", &[&format!("Location: {path}")], 0, b""),
+        Some(Response::Status(status)) => send(stream, &format!("{status} Status"), &[], 0, b""),
+        Some(Response::Endless) => {
             stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")?;
             loop {
                 stream.write_all(&[0; 64 << 10])?;
             }
         }
-        Some(Answer::Stalled) => {
+        Some(Response::Stalled) => {
             send(stream, "200 OK", &[], 40_000_000, &[0x7f; 1_000_000])?;
             stream.read_to_end(&mut Vec::new()).map(drop)
         }
@@ -130,7 +132,7 @@ fn answer(mut stream: &TcpStream, shared: &Shared) -> std::io::Result<()> {
     }
 }
 
-/// The path of a request, which is read to its end.
+/// Reads a request to its end and returns its path.
 fn read_path(stream: &TcpStream) -> std::io::Result<String> {
     let mut lines = BufReader::new(stream).lines();
     let first = lines.next().unwrap_or_else(|| Ok(String::new()))?;
@@ -155,7 +157,7 @@ fn send(
     stream.write_all(body)
 }
 
-fn pack(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+fn compress(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(bytes)?;
     encoder.finish()

@@ -1,4 +1,4 @@
-//! Sets kernel settings for the time of a test.
+//! Changes kernel settings for the duration of a test.
 
 use std::{
     fs,
@@ -7,18 +7,19 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-/// A setting below `kernel.` with a value of the test's. Dropping it restores the previous value.
+/// A setting below `kernel.` with a changed value. Dropping it restores the previous value.
 #[derive(Debug)]
 pub struct Sysctl {
-    /// Writes the previous value when its input closes, also where the test is killed. `None` where nothing was changed.
+    /// A process that writes the previous value when its input closes, even if the test is killed. `None` if nothing
+    /// was changed.
     restorer: Option<Child>,
 }
 
 impl Sysctl {
-    /// Sets `kernel.NAME`. Other programs see it as well: privileged tests run one after the other.
+    /// Sets `kernel.NAME` for the whole machine: privileged tests run one after the other.
     ///
     /// # Panics
-    /// When the kernel has no such setting, or does not take the value.
+    /// Panics if the kernel has no such setting or rejects the value.
     #[must_use]
     pub fn set(name: &str, value: i32) -> Self {
         let path = path(name);
@@ -26,7 +27,7 @@ impl Sysctl {
         if before == value {
             return Self { restorer: None };
         }
-        // In a process group of its own, which Ctrl-C does not reach.
+        // In a process group of its own, so that Ctrl-C does not reach it.
         let restorer = Command::new("sh")
             .args(["-c", "read -r line; echo \"$0\" > \"$1\"", &before.to_string()])
             .arg(&path)

@@ -1,4 +1,4 @@
-//! Starting the programs that are profiled, and ending them.
+//! Starts and stops the workloads that tests profile.
 
 use std::{
     fs,
@@ -11,76 +11,76 @@ use std::{
 
 use crate::deadline::ends_within;
 
-/// How long a workload has to see that its input was closed.
-const GRACE: Duration = Duration::from_secs(5);
+/// How long a workload may run after its input was closed.
+const EXIT_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Where a built workload is.
+/// The path of a built workload.
 ///
 /// # Panics
-/// When it was not built.
+/// Panics if it is not built.
 #[must_use]
-pub fn built(name: &str) -> PathBuf {
+pub fn workload_path(name: &str) -> PathBuf {
     let path = crate::file("../target/workloads").join(name);
     assert!(path.exists(), "{} is missing: run `cargo xtask workloads`", path.display());
     path.canonicalize().expect("the workload is there")
 }
 
-/// Writes a program of the test's own making.
+/// Writes an executable file.
 ///
 /// # Panics
-/// When it cannot be written.
+/// Panics if writing fails.
 pub fn write_program(path: &Path, bytes: &[u8]) {
     fs::write(path, bytes).expect("the folder takes files");
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is the test's own");
 }
 
-/// A running workload. It ends when this is dropped.
+/// A running workload. Dropping it stops it.
 #[derive(Debug)]
 pub struct Workload {
     child: Child,
     pid: u32,
-    /// Closing it asks the workload to end.
+    /// Closing this pipe makes the workload exit.
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
 impl Workload {
-    /// Starts one of the workloads for at most a minute.
+    /// Starts a workload that runs for at most a minute.
     #[must_use]
     pub fn start(name: &str) -> Self {
         Self::start_with(name, &["60"])
     }
 
-    /// Starts one of the workloads with arguments of its own.
+    /// Starts a workload with these arguments.
     #[must_use]
     pub fn start_with(name: &str, arguments: &[&str]) -> Self {
-        Self::run(Command::new(built(name)).args(arguments))
+        Self::run(Command::new(workload_path(name)).args(arguments))
     }
 
-    /// Starts a workload of 200 busy threads. They are nice: else they leave the test no time to start a session.
+    /// Starts a workload of 200 busy threads, with a low priority so that the test can start a session.
     #[must_use]
     pub fn start_threads(name: &str) -> Self {
-        Self::run(Command::new("nice").args(["-n", "19"]).arg(built(name)).arg("60"))
+        Self::run(Command::new("nice").args(["-n", "19"]).arg(workload_path(name)).arg("60"))
     }
 
-    /// Starts the .NET workload in the runtime of a version.
+    /// Starts the .NET workload with this version of the runtime.
     #[must_use]
     pub fn dotnet(version: &str, mode: &str) -> Self {
         Self::run(&mut Self::dotnet_command(version, mode))
     }
 
-    /// What starts the .NET workload.
+    /// The command that starts the .NET workload.
     #[must_use]
     pub fn dotnet_command(version: &str, mode: &str) -> Command {
-        let mut command = Command::new(built("dotnet/run"));
+        let mut command = Command::new(workload_path("dotnet/run"));
         command.args([version, mode, "60"]);
         command
     }
 
-    /// Starts a program that says `ready PID` when it is, and ends when its input does.
+    /// Starts a program that prints `ready PID` and exits when its standard input is closed.
     ///
     /// # Panics
-    /// When it does not start, or does not get ready.
+    /// Panics if it does not start or exits before it is ready.
     pub fn run(command: &mut Command) -> Self {
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = spawned.unwrap_or_else(|error| panic!("failed to start {command:?}: {error}"));
@@ -92,26 +92,26 @@ impl Workload {
         workload
     }
 
-    /// Its process id.
+    /// The process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Its threads.
+    /// The thread ids.
     ///
     /// # Panics
-    /// When it has ended.
+    /// Panics if the process has exited.
     #[must_use]
     pub fn tids(&self) -> Vec<u32> {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.pid)).expect("the workload runs");
         tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok()).collect()
     }
 
-    /// The time that its first thread has run on a CPU, by `/proc/PID/schedstat`.
+    /// The CPU time of the main thread, from `/proc/PID/schedstat`.
     ///
     /// # Panics
-    /// When it has ended.
+    /// Panics if the process has exited.
     #[must_use]
     pub fn cpu_time(&self) -> Duration {
         let text = fs::read_to_string(format!("/proc/{}/schedstat", self.pid)).expect("the workload runs");
@@ -119,43 +119,43 @@ impl Workload {
         Duration::from_nanos(nanoseconds.expect("the first number is the time on a CPU"))
     }
 
-    /// Waits until it says a line that begins so, and gives back the rest of it.
+    /// Waits for a line of output with this prefix and returns the rest of the line.
     ///
     /// # Panics
-    /// When it ends without a word of it.
+    /// Panics if the process exits before it prints such a line.
     pub fn wait_for(&mut self, beginning: &str) -> String {
         let mut line = String::new();
         loop {
             line.clear();
             let read = self.output.read_line(&mut line).expect("the workload speaks UTF-8");
-            assert!(read > 0, "the workload ended without saying `{beginning}`");
+            assert!(read > 0, "the workload exited before it printed `{beginning}`");
             if let Some(rest) = line.strip_prefix(beginning) {
                 return rest.to_owned();
             }
         }
     }
 
-    /// Says a line to it.
+    /// Writes a line to the standard input of the process.
     ///
     /// # Panics
-    /// When it does not listen.
-    pub fn say(&mut self, line: &str) {
+    /// Panics if the process has closed its input.
+    pub fn write_line(&mut self, line: &str) {
         let input = self.input.as_mut().expect("its input is open");
         writeln!(input, "{line}").expect("the workload listens");
     }
 
-    /// Asks it to end, and waits for that.
+    /// Closes the input of the process and waits until it exits.
     ///
     /// # Panics
-    /// When it cannot be waited for.
+    /// Panics if waiting fails.
     pub fn end(mut self) -> ExitStatus {
-        self.ask_to_end();
+        self.stop();
         self.child.wait().expect("a child can be waited for")
     }
 
-    fn ask_to_end(&mut self) {
+    fn stop(&mut self) {
         self.input = None;
-        if !ends_within(&self.child, GRACE) {
+        if !ends_within(&self.child, EXIT_DEADLINE) {
             self.child.kill().expect("a child can be killed");
         }
     }
@@ -164,8 +164,8 @@ impl Workload {
 impl Drop for Workload {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
-            self.ask_to_end();
-            // It is gone either way.
+            self.stop();
+            // The process has exited or was killed.
             let _ = self.child.wait();
         }
     }

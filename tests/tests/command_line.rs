@@ -9,12 +9,12 @@ use std::{
 };
 
 use profiler_tests::{
-    Outcome, Pane, Stacks, Workload, built, outcome, privileged, profiler, start_sampling, until,
+    FoldedStacks, Outcome, Pane, Workload, lock_privileged, profiler, run_command, start_sampling, wait_until,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
 fn run(arguments: &[&str]) -> Outcome {
-    outcome(&mut profiler(arguments))
+    run_command(&mut profiler(arguments))
 }
 
 /// Checks the exit code, that standard output is empty and that standard error contains the words.
@@ -117,7 +117,7 @@ fn a_session_that_does_not_start_leaves_no_output_file() {
 
 #[test]
 fn a_closed_pipe_at_standard_output_is_not_an_error() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     let mut command = profiler(&["-p", &workload.pid().to_string(), "-F", "999", "-d", "0.5"]);
     let (reader, writer) = std::io::pipe().unwrap();
@@ -130,29 +130,29 @@ fn a_closed_pipe_at_standard_output_is_not_an_error() {
 
 #[test]
 fn a_profile_without_samples_has_exit_code_three() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let run = run(&["-p", &own_pid(), "-F", "1", "-d", "10ms"]);
     assert_refused(&run, 3, &["0 samples"]);
 }
 
 #[test]
 fn standard_output_has_only_the_profile_and_quiet_has_no_messages() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     let pid = workload.pid().to_string();
     let verbose = run(&["-p", &pid, "-F", "999", "-d", "0.5", "-v"]);
     assert_eq!(verbose.code(), 0, "{}", verbose.stderr);
-    assert!(Stacks::parse(&verbose.stdout).0.iter().all(|stack| stack.comm == "shares"));
+    assert!(FoldedStacks::parse(&verbose.stdout).0.iter().all(|stack| stack.comm == "shares"));
     assert!(verbose.stderr.contains("0 lost"), "{}", verbose.stderr);
     assert!(!verbose.stderr.contains("flame.html"), "{}", verbose.stderr);
     let quiet = run(&["-p", &pid, "-F", "999", "-d", "0.5", "-q"]);
-    assert!(Stacks::parse(&quiet.stdout).total() > 0);
+    assert!(FoldedStacks::parse(&quiet.stdout).total() > 0);
     assert_eq!(quiet.stderr, "");
 }
 
 #[test]
 fn several_outputs_are_written_at_once() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     let folder = tempfile::tempdir().unwrap();
     let (svg, folded) = (folder.path().join("a.svg"), folder.path().join("a.folded"));
@@ -175,12 +175,12 @@ fn await_samples(workload: &Workload) {
     let path = format!("/proc/{}/schedstat", workload.pid());
     let ran_ns = || -> Option<u64> { fs::read_to_string(&path).ok()?.split(' ').next()?.parse().ok() };
     let start_ns = ran_ns().unwrap();
-    until("the target to run", || (ran_ns()? > start_ns + CPU_TIME_NS).then_some(()));
+    wait_until("the target to run", || (ran_ns()? > start_ns + CPU_TIME_NS).then_some(()));
 }
 
 #[test]
 fn ctrl_c_stops_sampling_and_writes_the_profile() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     let command = &mut profiler(&["-p", &workload.pid().to_string(), "-F", "999"]);
     let child = start_sampling(command);
@@ -188,13 +188,13 @@ fn ctrl_c_stops_sampling_and_writes_the_profile() {
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
-    let stacks = Stacks::parse(&String::from_utf8(output.stdout).unwrap());
+    let stacks = FoldedStacks::parse(&String::from_utf8(output.stdout).unwrap());
     assert!(stacks.count(|stack| stack.has("round_of_work")) > 20, "{stacks:#?}");
 }
 
 #[test]
 fn a_second_ctrl_c_exits_at_once() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     let folder = tempfile::tempdir().unwrap();
     let fifo = folder.path().join("full.folded");
@@ -208,7 +208,7 @@ fn a_second_ctrl_c_exits_at_once() {
     let mut child = start_sampling(&mut profiler(&["-p", &pid, "-F", "999", "-o", fifo.to_str().unwrap()]));
     await_samples(&workload);
     interrupt(&child);
-    until("the first signal to end sampling", || {
+    wait_until("the first signal to end sampling", || {
         let state = fs::read_to_string(format!("/proc/{}/wchan", child.id())).ok()?;
         state.contains("pipe_write").then_some(())
     });
@@ -221,7 +221,7 @@ fn a_second_ctrl_c_exits_at_once() {
 
 #[test]
 fn a_command_gets_the_ctrl_c_of_its_profiler() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     // A test runner can ignore the signal, and commands inherit that.
     let mut command = Command::new("env");
     command.arg("--default-signal=INT").arg(profiler(&[]).get_program());
@@ -235,7 +235,7 @@ fn a_command_gets_the_ctrl_c_of_its_profiler() {
 /// A shell script that runs the workload as `first` and `second` in a pipeline and then computes in the shell itself.
 fn pipeline(folder: &Path) -> String {
     for name in ["first", "second"] {
-        fs::copy(built("shortlived"), folder.join(name)).unwrap();
+        fs::copy(workload_path("shortlived"), folder.join(name)).unwrap();
     }
     let folder = folder.display();
     format!("{folder}/first 1 | {folder}/second 1 >&2; i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done")
@@ -243,14 +243,14 @@ fn pipeline(folder: &Path) -> String {
 
 #[test]
 fn a_command_is_sampled_with_its_descendants_unless_they_are_left_out() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     let script = pipeline(folder.path());
     for (options, has_descendants) in [(&[][..], true), (&["--children"], true), (&["--no-children"], false)]
     {
         let run = run(&[&["-F", "999"], options, &["--", "sh", "-c", &script]].concat());
         assert_eq!(run.code(), 0, "{}", run.stderr);
-        let stacks = Stacks::parse(&run.stdout);
+        let stacks = FoldedStacks::parse(&run.stdout);
         assert!(stacks.count(|stack| stack.comm == "sh") > 0, "{stacks:#?}");
         for name in ["first", "second"] {
             let samples =
@@ -263,28 +263,28 @@ fn a_command_is_sampled_with_its_descendants_unless_they_are_left_out() {
 
 #[test]
 fn without_btf_a_command_is_sampled_alone_and_a_warning_says_so() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     let script = pipeline(folder.path());
     let hide_btf = "mount --bind /dev/null /sys/kernel/btf/vmlinux && exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", hide_btf, "sh"]).arg(profiler(&[]).get_program());
-    let run = outcome(command.args(["-F", "999", "--", "sh", "-c", &script]));
+    let run = run_command(command.args(["-F", "999", "--", "sh", "-c", &script]));
     assert_eq!(run.code(), 0, "{}", run.stderr);
     assert!(run.stderr.contains("only the command is sampled, not its descendants"), "{}", run.stderr);
-    let stacks = Stacks::parse(&run.stdout);
+    let stacks = FoldedStacks::parse(&run.stdout);
     assert!(stacks.total() > 0 && stacks.0.iter().all(|stack| stack.comm == "sh"), "{stacks:#?}");
 }
 
 #[test]
 fn on_a_terminal_the_output_is_the_table_and_into_a_pipe_folded_stacks() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     let folder = tempfile::tempdir().unwrap();
     let pane = Pane::open(folder.path(), 110, 200);
     let program = profiler(&[]).get_program().to_str().unwrap().to_owned();
     let command = format!("{program} -p {} -F 999 -d 0.5", workload.pid());
-    pane.say(&format!("{command}; echo ended with $?\n"));
+    pane.type_text(&format!("{command}; echo ended with $?\n"));
     pane.wait_for("ended with 0");
     let text = pane.text();
     let hint = text.lines().position(|line| line.contains("-o flame.html"));
@@ -293,9 +293,9 @@ fn on_a_terminal_the_output_is_the_table_and_into_a_pipe_folded_stacks() {
     assert!(!text.contains("main;round_of_work"), "{text}");
 
     let folded = folder.path().join("stacks");
-    pane.say(&format!("clear; {command} | cat > {}; echo done with $?\n", folded.display()));
+    pane.type_text(&format!("clear; {command} | cat > {}; echo done with $?\n", folded.display()));
     pane.wait_for("done with 0");
     assert!(!pane.text().contains("flame.html"), "{}", pane.text());
-    let stacks = Stacks::parse(&fs::read_to_string(folded).unwrap());
+    let stacks = FoldedStacks::parse(&fs::read_to_string(folded).unwrap());
     assert!(stacks.count(|stack| stack.has("round_of_work")) > 0, "{stacks:#?}");
 }

@@ -1,4 +1,4 @@
-//! Checks the documents: every message that a profile shows is explained, links lead to files, the README is short.
+//! Checks the documents: every user-visible reason is explained, links lead to files, the README is short.
 
 use std::{
     collections::BTreeSet,
@@ -39,7 +39,7 @@ fn every_loss_of_a_sample_is_explained() {
 }
 
 #[test]
-fn every_end_of_a_stack_is_explained() {
+fn every_end_reason_of_a_stack_is_explained() {
     assert_all_variants("StackEnd", STACK_ENDS);
     assert_explained(STACK_ENDS.iter());
 }
@@ -65,7 +65,7 @@ fn every_relative_link_leads_to_a_file() {
 }
 
 #[test]
-fn every_page_in_docs_can_be_reached_from_the_readme() {
+fn every_page_in_docs_is_reachable_from_the_readme() {
     let mut reached = BTreeSet::new();
     let mut pending = vec!["README.md".to_owned()];
     while let Some(document) = pending.pop() {
@@ -89,7 +89,7 @@ fn links_are_found_in_text_and_not_in_code() {
     assert_eq!(resolved("docs/a.md", "../../b.md"), None);
 }
 
-/// Each value has a table row that begins with its text and its name in the library.
+/// Checks that each value has a table row that begins with its text and its name in the library.
 fn assert_explained<'a, T: Debug + Display + 'a>(values: impl Iterator<Item = &'a T>) {
     let page = read(TROUBLESHOOTING);
     let mut count = 0;
@@ -105,7 +105,7 @@ fn assert_explained<'a, T: Debug + Display + 'a>(values: impl Iterator<Item = &'
     assert!(count > 0, "nothing was checked");
 }
 
-/// Fails if a variant of the enum is missing in `known`: the enum may have got a new one since.
+/// Fails if `known` lacks a variant of the enum, which may have gained one.
 fn assert_all_variants<T: Debug>(name: &str, known: &[T]) {
     let known: BTreeSet<String> = known.iter().map(|value| format!("{value:?}")).collect();
     assert_eq!(variants(name), known, "the variants of {name}");
@@ -148,7 +148,7 @@ fn links(text: &str) -> Vec<String> {
     found
 }
 
-/// The path in the repository that a link of a document leads to; `None` when it leaves the repository.
+/// The repository path that a link of a document leads to. `None` for links out of the repository.
 fn resolved(document: &str, link: &str) -> Option<String> {
     let mut path = PathBuf::from(document);
     path.pop();
@@ -171,7 +171,7 @@ fn documents() -> Vec<String> {
     files("md")
 }
 
-/// The files of the project with this extension, relative to its root.
+/// The files of the repository with this extension, relative to its root.
 fn files(extension: &str) -> Vec<String> {
     let mut found = Vec::new();
     collect(&root(), extension, &mut found);
@@ -184,7 +184,7 @@ fn collect(folder: &Path, extension: &str, found: &mut Vec<String>) {
         let entry = entry.unwrap();
         let (path, name) = (entry.path(), entry.file_name());
         let is_output = name == "target" || name.to_string_lossy().starts_with('.');
-        // Links are passed over: one of them leads to a folder of the project that is searched anyway.
+        // Symbolic links are skipped: one of them leads to a folder that is searched anyway.
         let kind = entry.file_type().unwrap();
         if kind.is_dir() && !is_output {
             collect(&path, extension, found);

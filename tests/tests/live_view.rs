@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use profiler_tests::{Pane, Stacks, Workload, outcome, privileged, profiler, until};
+use profiler_tests::{FoldedStacks, Pane, Workload, lock_privileged, profiler, run_command, wait_until};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 const COLUMNS: u16 = 110;
@@ -20,7 +20,7 @@ impl Live {
         let pane = Pane::open(folder.path(), COLUMNS, ROWS);
         let program = profiler(&[]).get_program().to_str().unwrap().to_owned();
         let [before, after] = ["before", "after"].map(|name| folder.path().join(name).display().to_string());
-        pane.say(&format!(
+        pane.type_text(&format!(
             "stty -g > {before}; {program} live {arguments}; echo exited with $?; stty -g > {after}; echo rea''dy\n"
         ));
         Self { pane, folder }
@@ -36,8 +36,8 @@ impl Live {
     /// Types a file's name after `s`, and waits until the file is written.
     fn save(&self, name: &str) -> String {
         let path = self.folder.path().join(name);
-        self.pane.say("s");
-        self.pane.say(path.to_str().unwrap());
+        self.pane.type_text("s");
+        self.pane.type_text(path.to_str().unwrap());
         self.pane.press("Enter");
         self.pane.wait_for("saved");
         // Any key clears the message, which the next call waits for.
@@ -47,7 +47,7 @@ impl Live {
     }
 
     fn wait_until_gone(&self, text: &str) {
-        until(&format!("`{text}` to disappear"), || (!self.pane.text().contains(text)).then_some(()));
+        wait_until(&format!("`{text}` to disappear"), || (!self.pane.text().contains(text)).then_some(()));
     }
 
     /// Waits for its exit, and checks the exit code and that the terminal is restored.
@@ -76,11 +76,11 @@ fn pid_of(name: &str, line: &str) -> Option<Pid> {
 
 #[test]
 fn keys_search_zoom_pause_save_and_quit() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     let live = Live::for_workload(&workload);
     live.pane.wait_for(" 0 lost");
-    live.pane.say("/round_of");
+    live.pane.type_text("/round_of");
     live.pane.wait_for("/round_of ");
     live.pane.press("Enter");
     live.pane.wait_for("samples  round_of_work");
@@ -88,37 +88,37 @@ fn keys_search_zoom_pause_save_and_quit() {
     live.pane.wait_for("zoomed: round_of_work");
     live.pane.press("Space");
     live.pane.wait_for("paused");
-    live.pane.say("sx.pdf");
+    live.pane.type_text("sx.pdf");
     live.pane.press("Enter");
     live.pane.wait_for("known: .folded");
     live.pane.press("Escape");
     live.wait_until_gone("known: .folded");
-    let stacks = Stacks::parse(&live.save("a.folded"));
+    let stacks = FoldedStacks::parse(&live.save("a.folded"));
     assert!(stacks.percent(|stack| stack.has("round_of_work")) > 90.0, "{stacks:#?}");
     assert!(live.save("a.svg").contains("round_of_work"));
-    live.pane.say("q");
+    live.pane.type_text("q");
     live.assert_exited(0);
     assert!(live.pane.text().contains("samples in"), "the summary is printed at the end");
 }
 
 #[test]
 fn the_view_stays_open_when_the_target_has_ended() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     let live = Live::for_workload(&workload);
     workload.end();
     live.pane.wait_for("the target has ended");
-    live.pane.say("/round_of_work");
+    live.pane.type_text("/round_of_work");
     live.pane.press("Enter");
     live.pane.wait_for("samples  round_of_work");
-    assert!(Stacks::parse(&live.save("late.folded")).total() > 0);
+    assert!(FoldedStacks::parse(&live.save("late.folded")).total() > 0);
     live.pane.press("C-c");
     live.assert_exited(0);
 }
 
 #[test]
 fn a_signal_restores_the_terminal() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let live = Live::for_workload(&workload);
@@ -130,34 +130,34 @@ fn a_signal_restores_the_terminal() {
 
 #[test]
 fn the_view_follows_the_size_of_the_terminal() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     let live = Live::for_workload(&workload);
     live.pane.resize(30, 8);
     live.pane.wait_for("too small");
     live.pane.resize(60, 20);
     live.pane.wait_for("round_of_work");
-    live.pane.say("q");
+    live.pane.type_text("q");
     live.assert_exited(0);
 }
 
 #[test]
 fn a_command_has_no_output_and_is_terminated_at_the_end() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let live = Live::start("-- /bin/sh -c 'while :; do echo noise; echo noise >&2; done'");
     live.pane.wait_for("hot functions");
     live.pane.wait_for(" 0 lost");
     let line = "while :; do echo noise";
-    let pid = until("the command", || pid_of("/bin/sh", line));
+    let pid = wait_until("the command", || pid_of("/bin/sh", line));
     assert!(!live.pane.text().contains("\nnoise"));
-    live.pane.say("q");
+    live.pane.type_text("q");
     live.assert_exited(0);
-    until("the command to end", || test_kill_process(pid).err());
+    wait_until("the command to end", || test_kill_process(pid).err());
 }
 
 #[test]
 fn without_a_terminal_the_error_names_the_alternative() {
-    let run = outcome(&mut profiler(&["live", "-p", &std::process::id().to_string()]));
+    let run = run_command(&mut profiler(&["live", "-p", &std::process::id().to_string()]));
     assert_eq!((run.code(), run.stdout.as_str()), (1, ""));
     assert!(run.stderr.contains("-o FILE"), "{}", run.stderr);
 }

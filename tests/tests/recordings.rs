@@ -1,4 +1,4 @@
-//! Recorded profiles from the command line: looked at later, shaped, compared.
+//! Reports, filters and compares recorded profiles on the command line.
 
 use std::{
     path::{Path, PathBuf},
@@ -6,16 +6,18 @@ use std::{
 };
 
 use profiler::Profile;
-use profiler_tests::{Outcome, Stacks, Workload, built, file, outcome, privileged, profiler};
+use profiler_tests::{
+    FoldedStacks, Outcome, Workload, file, lock_privileged, profiler, run_command, workload_path,
+};
 use tempfile::TempDir;
 
-/// A folder with `run.profile`, and what the same run wrote otherwise.
+/// A folder with `run.profile` and the other output files of the same run.
 struct Recorded {
     folder: TempDir,
 }
 
 impl Recorded {
-    /// Of a capture: needs no privileges.
+    /// Replays a capture, which needs no privileges.
     fn new(arguments: &[&str]) -> Self {
         let recorded = Self { folder: tempfile::tempdir().unwrap() };
         let mut replay = profiler(&["replay", "-q"]);
@@ -23,7 +25,7 @@ impl Recorded {
         for name in ["run.profile", "run.folded", "run.svg", "run.html", "run.top"] {
             replay.arg("-o").arg(recorded.path(name));
         }
-        let run = outcome(&mut replay);
+        let run = run_command(&mut replay);
         assert_eq!(run.code(), 0, "{}", run.stderr);
         recorded
     }
@@ -36,11 +38,11 @@ impl Recorded {
         self.path("run.profile")
     }
 
-    /// Checks that reporting the recording gives every file of its run.
+    /// Checks that a report of the recording in each format equals the file of its run.
     fn assert_reports_what_the_run_wrote(&self) {
         for name in ["run.folded", "run.svg", "run.html", "run.top", "run.profile"] {
             let again = self.path(&format!("again.{}", name.split_once('.').unwrap().1));
-            let report = outcome(profiler(&["report"]).arg(self.profile()).arg("-o").arg(&again));
+            let report = run_command(profiler(&["report"]).arg(self.profile()).arg("-o").arg(&again));
             assert_eq!(report.code(), 0, "{}", report.stderr);
             assert_eq!(std::fs::read(self.path(name)).unwrap(), std::fs::read(again).unwrap(), "{name}");
         }
@@ -48,26 +50,26 @@ impl Recorded {
 }
 
 fn report(path: &Path, arguments: &[&str]) -> Outcome {
-    outcome(profiler(&["report"]).arg(path).args(arguments))
+    run_command(profiler(&["report"]).arg(path).args(arguments))
 }
 
 #[test]
-fn a_report_is_byte_for_byte_what_the_run_wrote() {
+fn a_report_has_the_same_bytes_as_the_output_of_the_run() {
     Recorded::new(&[]).assert_reports_what_the_run_wrote();
     Recorded::new(&["--focus", "Generated", "--collapse-recursion", "--merge-addresses"])
         .assert_reports_what_the_run_wrote();
 }
 
 #[test]
-fn a_report_of_a_live_session_is_byte_for_byte_what_it_wrote() {
-    let Some(_turn) = privileged() else { return };
+fn a_report_of_a_live_session_has_the_same_bytes_as_its_output() {
+    let Some(_lock) = lock_privileged() else { return };
     let recorded = Recorded { folder: tempfile::tempdir().unwrap() };
     let workload = Workload::start("shares");
     let mut command = profiler(&["-p", &workload.pid().to_string(), "-F", "999", "-d", "0.5"]);
     for name in ["run.profile", "run.folded", "run.svg", "run.html", "run.top"] {
         command.arg("-o").arg(recorded.path(name));
     }
-    let run = outcome(&mut command);
+    let run = run_command(&mut command);
     assert_eq!(run.code(), 0, "{}", run.stderr);
     drop(workload);
     recorded.assert_reports_what_the_run_wrote();
@@ -76,33 +78,34 @@ fn a_report_of_a_live_session_is_byte_for_byte_what_it_wrote() {
 }
 
 #[test]
-fn what_had_no_symbols_is_named_later_by_its_build_id() {
-    let Some(_turn) = privileged() else { return };
+fn a_report_symbolizes_a_stripped_program_by_its_build_id() {
+    let Some(_lock) = lock_privileged() else { return };
     let recorded = Recorded { folder: tempfile::tempdir().unwrap() };
     let stripped = recorded.path("stripped");
-    let strip = outcome(Command::new("strip").arg("-o").arg(&stripped).arg(built("shares")));
+    let strip = run_command(Command::new("strip").arg("-o").arg(&stripped).arg(workload_path("shares")));
     assert_eq!(strip.code(), 0, "{}", strip.stderr);
     let workload = Workload::run(Command::new(&stripped).arg("60"));
     let pid = workload.pid().to_string();
-    let run = outcome(profiler(&["-p", &pid, "-F", "999", "-d", "0.5", "-o"]).arg(recorded.profile()));
+    let run = run_command(profiler(&["-p", &pid, "-F", "999", "-d", "0.5", "-o"]).arg(recorded.profile()));
     assert_eq!(run.code(), 0, "{}", run.stderr);
     drop(workload);
 
     let symbols = recorded.path("symbols");
     std::fs::create_dir(&symbols).unwrap();
-    std::fs::copy(built("shares"), symbols.join("stripped.debug")).unwrap();
-    let (nameless, named) = (
+    std::fs::copy(workload_path("shares"), symbols.join("stripped.debug")).unwrap();
+    let (unsymbolized, named) = (
         report(&recorded.profile(), &[]),
         report(&recorded.profile(), &["--debug-dir", symbols.to_str().unwrap()]),
     );
-    let share = |report: &Outcome| Stacks::parse(&report.stdout).percent(|stack| stack.has("round_of_work"));
-    assert_eq!(share(&nameless), 0.0, "{}", nameless.stdout);
+    let share =
+        |report: &Outcome| FoldedStacks::parse(&report.stdout).percent(|stack| stack.has("round_of_work"));
+    assert_eq!(share(&unsymbolized), 0.0, "{}", unsymbolized.stdout);
     assert!(share(&named) > 90.0, "{}", named.stdout);
     assert!(named.stderr.contains("addresses symbolized later"), "{}", named.stderr);
 }
 
 #[test]
-fn a_shape_gives_the_same_while_sampling_and_later() {
+fn filters_give_the_same_profile_while_sampling_and_in_a_report() {
     let flags = ["--focus", "demo!", "--min-share", "5%", "--hide", "^_start$"];
     let (first, later) = (Recorded::new(&flags), Recorded::new(&[]));
     let report = report(&later.profile(), &[&flags[..], &["-o", "-"]].concat());
@@ -115,7 +118,7 @@ fn a_shape_gives_the_same_while_sampling_and_later() {
 }
 
 #[test]
-fn a_filter_that_leaves_nothing_ends_as_a_session_without_samples_does() {
+fn a_report_without_matching_samples_has_the_exit_code_of_a_session_without_samples() {
     let recorded = Recorded::new(&[]);
     let nothing = ["--focus", "no such function"];
     let run = report(&recorded.profile(), &nothing);
@@ -127,9 +130,9 @@ fn a_filter_that_leaves_nothing_ends_as_a_session_without_samples_does() {
 }
 
 #[test]
-fn the_hottest_functions_are_a_table() {
+fn top_prints_a_table_of_the_hottest_functions() {
     let recorded = Recorded::new(&[]);
-    let top = outcome(profiler(&["top"]).arg(recorded.profile()));
+    let top = run_command(profiler(&["top"]).arg(recorded.profile()));
     assert_eq!((top.code(), top.stderr.as_str()), (0, ""));
     assert_eq!(top.stdout, std::fs::read_to_string(recorded.path("run.top")).unwrap());
     assert!(top.stdout.contains("demo!Demo.Program.Generated(long)"), "{}", top.stdout);
@@ -137,13 +140,13 @@ fn the_hottest_functions_are_a_table() {
 }
 
 #[test]
-fn a_profile_has_no_difference_to_itself() {
+fn the_difference_of_a_profile_to_itself_is_zero() {
     let recorded = Recorded::new(&[]);
-    let diff = outcome(profiler(&["diff"]).arg(recorded.profile()).arg(recorded.profile()));
+    let diff = run_command(profiler(&["diff"]).arg(recorded.profile()).arg(recorded.profile()));
     assert_eq!(diff.code(), 0, "{}", diff.stderr);
     assert!(!diff.stdout.contains("Generated"), "{}", diff.stdout);
     let folded =
-        outcome(profiler(&["diff", "-o", "-.folded"]).arg(recorded.profile()).arg(recorded.profile()));
+        run_command(profiler(&["diff", "-o", "-.folded"]).arg(recorded.profile()).arg(recorded.profile()));
     for line in folded.stdout.lines() {
         let mut counts = line.rsplit(' ');
         assert_eq!(counts.next(), counts.next(), "{line}");
@@ -152,12 +155,12 @@ fn a_profile_has_no_difference_to_itself() {
 }
 
 #[test]
-fn what_changed_is_told_first_and_drawn() {
+fn a_difference_lists_the_largest_change_first_and_draws_it() {
     let (whole, part) = (Recorded::new(&[]), Recorded::new(&["--ignore", "Generated"]));
     let (svg, page) = (whole.path("diff.svg"), whole.path("diff.html"));
     let mut diff = profiler(&["diff"]);
     let diff =
-        outcome(diff.arg(whole.profile()).arg(part.profile()).arg("-o").arg(&svg).arg("-o").arg(&page));
+        run_command(diff.arg(whole.profile()).arg(part.profile()).arg("-o").arg(&svg).arg("-o").arg(&page));
     assert_eq!((diff.code(), diff.stdout.as_str()), (0, ""), "{}", diff.stderr);
     let row = diff.stderr.lines().find(|line| line.contains("demo!")).unwrap();
     assert!(row.contains("Generated") && row.contains('*'), "{}", diff.stderr);
@@ -166,18 +169,19 @@ fn what_changed_is_told_first_and_drawn() {
 }
 
 #[test]
-fn what_cannot_show_a_difference_is_refused_with_what_can() {
+fn a_format_without_differences_is_rejected_with_the_formats_that_have_them() {
     let recorded = Recorded::new(&[]);
     let output = recorded.path("diff.profile");
-    let diff =
-        outcome(profiler(&["diff"]).arg(recorded.profile()).arg(recorded.profile()).arg("-o").arg(&output));
+    let diff = run_command(
+        profiler(&["diff"]).arg(recorded.profile()).arg(recorded.profile()).arg("-o").arg(&output),
+    );
     assert_eq!(diff.code(), 1);
     assert!(diff.stderr.contains("folded, svg, html, top"), "{}", diff.stderr);
     assert!(!output.exists());
 }
 
 #[test]
-fn a_truncated_recording_gives_what_it_holds_and_says_so() {
+fn a_truncated_recording_is_read_as_far_as_possible_with_a_warning() {
     let recorded = Recorded::new(&[]);
     let whole = std::fs::read(recorded.profile()).unwrap();
     let cut = recorded.path("cut.profile");
@@ -189,11 +193,11 @@ fn a_truncated_recording_gives_what_it_holds_and_says_so() {
 }
 
 #[test]
-fn what_is_no_recording_is_an_error_with_its_name() {
+fn a_file_that_is_not_a_recording_is_an_error_with_its_path() {
     let recorded = Recorded::new(&[]);
     for path in [recorded.path("run.svg"), recorded.path("missing.profile")] {
         for action in ["report", "top"] {
-            let run = outcome(profiler(&[action]).arg(&path));
+            let run = run_command(profiler(&[action]).arg(&path));
             assert_eq!((run.code(), run.stdout.as_str()), (1, ""));
             assert!(run.stderr.contains(path.to_str().unwrap()), "{}", run.stderr);
             assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
@@ -202,7 +206,7 @@ fn what_is_no_recording_is_an_error_with_its_name() {
 }
 
 #[test]
-fn a_recording_can_come_from_standard_input_and_its_reader_may_go_away() {
+fn a_report_reads_standard_input_and_tolerates_a_closed_output_pipe() {
     let recorded = Recorded::new(&[]);
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -212,14 +216,14 @@ fn a_recording_can_come_from_standard_input_and_its_reader_may_go_away() {
 }
 
 #[test]
-fn shapes_that_make_no_sense_are_wrong_arguments() {
+fn invalid_filters_are_argument_errors() {
     for (flags, word) in [
         (&["--focus", "("][..], "no regular expression"),
         (&["--min-share", "200%"], "0.5%"),
         (&["--from", "soon"], "500ms"),
     ] {
         for action in [&["report", "x.profile"][..], &["-p", "1"]] {
-            let run = outcome(&mut profiler(&[action, flags].concat()));
+            let run = run_command(&mut profiler(&[action, flags].concat()));
             assert_eq!((run.code(), run.stdout.as_str()), (2, ""));
             assert!(run.stderr.contains(word), "{}", run.stderr);
         }
@@ -227,10 +231,10 @@ fn shapes_that_make_no_sense_are_wrong_arguments() {
 }
 
 #[test]
-fn a_recording_holds_what_the_library_reads() {
+fn the_library_reads_a_recording() {
     let recorded = Recorded::new(&[]);
     let profile = Profile::read(std::fs::File::open(recorded.profile()).unwrap()).unwrap();
     let folded = std::fs::read_to_string(recorded.path("run.folded")).unwrap();
-    assert_eq!(Stacks::of(&profile), Stacks::parse(&folded));
+    assert_eq!(FoldedStacks::from_profile(&profile), FoldedStacks::parse(&folded));
     assert!(profile.ledger().adds_up());
 }

@@ -43,7 +43,7 @@ public class Busy {
         try {
             while (System.in.read() >= 0) {}
         } catch (IOException closed) {
-            // As good as its end.
+            // Treated like the end of the input.
         }
         Runtime.getRuntime().halt(0);
     }

@@ -1,4 +1,4 @@
-//! What `cargo xtask run` profiles: word counting, prime search and sorting, on two threads.
+//! The workload of `cargo xtask run`: word counting, prime search and sorting, on two threads.
 
 mod lifetime;
 

@@ -1,5 +1,6 @@
-/* Code that arrives late: argv[2] seconds (half of all without it) in main > run > before, then it loads plugin.so from
- * its own folder, prints "loaded", and spends the rest in main > run > plugin_burn of plugin.so. */
+/* A library that is loaded at run time: argv[2] seconds (by default half of all) in main > run > before, then the
+ * program loads plugin.so from its own folder, prints "loaded", and spends the rest in main > run > plugin_burn of
+ * plugin.so. */
 #include <dlfcn.h>
 #include <libgen.h>
 #include <limits.h>

@@ -1,5 +1,5 @@
-/* Many short-lived processes: main forks, the child executes this program anew as `forkstorm child` and burns about
- * five milliseconds (main > child > burn_in_child), one after the other. Ends with "children N" on stdout. */
+/* Many short-lived processes: main forks children one after the other. Each executes this program as `forkstorm
+ * child` and burns about five milliseconds (main > child > burn_in_child). Prints "children N" at the end. */
 #include <string.h>
 #include <sys/wait.h>
 

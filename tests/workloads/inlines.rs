@@ -1,6 +1,6 @@
 //! Inlined calls with known shares: main > run > outer > middle (inlined) > alpha (inlined) 70 %, beta (inlined) 30 %.
 //!
-//! As far as the stack shows, all time is in `outer`; only the debug information knows the others.
+//! All samples are in `outer` by symbols. The other functions are only in the debug information.
 
 mod lifetime;
 
@@ -8,7 +8,7 @@ use std::hint::black_box;
 
 use lifetime::Lifetime;
 
-/// The same work for everyone: a chain of dependent multiplications, a few cycles a step.
+/// A chain of dependent multiplications, a few cycles a step.
 #[inline(always)]
 fn spin(steps: u64) -> u64 {
     let mut state = steps;

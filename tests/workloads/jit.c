@@ -1,19 +1,19 @@
-/* Generated code, named by a perf map: main > run > [JIT code].
+/* JIT code with symbols in a perf map: main > run > [JIT code].
  *
  * Two functions spin in an anonymous executable mapping, HotLoop for 75 % and ColdLoop for 25 % of the time. argv[2]
- * says how /tmp/perf-PID.map looks:
+ * selects the content of /tmp/perf-PID.map:
  *   lower      addresses as 7f12...      (default)
  *   prefixed   addresses as 0x7f12...
  *   upper      addresses as 00007F12...
- *   again      both names are given wrongly first, then rightly: the later line counts
+ *   again      wrong names first, then the right ones: later lines replace earlier ones
  *   none       there is no map
- * and, from a target that means harm,
+ * and, as malicious targets do,
  *   names      names with ';', a terminal's escapes and bytes that are not UTF-8
  *   longline   a line of one megabyte before the right ones
- *   huge       ten gigabytes of nothing behind the right lines
+ *   huge       ten gigabytes of zeros behind the right lines
  *   symlink    a link to /etc/shadow
  *   device     a link to /dev/zero
- *   fifo       a FIFO that nobody writes to */
+ *   fifo       a FIFO without a writer */
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
-/* How every workload begins and ends: it prints "ready PID" and runs until the pipe on its standard input is
- * closed, or for argv[1] seconds (60 if there is none), so that a failed test leaves nothing running. */
+/* Start and end of every workload: prints "ready PID" and runs until the pipe on standard input is closed, or for
+ * argv[1] seconds (default 60), so that a failed test leaves nothing running. */
 #pragma once
 
 #include <poll.h>
@@ -26,16 +26,16 @@ static inline void ready(int argc, char **argv) {
     fflush(stdout);
 }
 
-/* Costs a system call: ask about once a millisecond. */
+/* Needs a system call: use it about once a millisecond. */
 static inline int goes_on(void) {
     struct pollfd input = {.fd = 0, .events = 0, .revents = 0};
     poll(&input, 1, 0);
     return !(input.revents & (POLLHUP | POLLERR)) && now_seconds() < ends_at_seconds;
 }
 
-/* The same work for everyone: a chain of dependent multiplications, a few cycles a step. Always inlined, so that
- * its time belongs to the function that calls it. The variable in memory gives that function a frame of its own: an
- * optimizing gcc takes it from functions that neither call nor use the stack, whatever its options say. */
+/* A chain of dependent multiplications. Always inlined, so that its time belongs to the caller. The variable in
+ * memory forces a frame of the caller: gcc omits the frames of functions that neither call nor use the stack,
+ * regardless of its options. */
 static inline __attribute__((always_inline)) unsigned long spin(unsigned long steps) {
     volatile unsigned long in_memory = steps;
     unsigned long state = in_memory;

@@ -1,4 +1,4 @@
-//! How every Rust workload begins and ends, as lifetime.h does it for those in C.
+//! Start and end of every Rust workload, with the same behaviour as lifetime.h.
 
 use std::{
     env, fs,
@@ -13,8 +13,8 @@ pub struct Lifetime {
 }
 
 impl Lifetime {
-    /// Prints `ready PID`; the end comes after as many seconds as the first argument says (60 without one), or
-    /// when the pipe on standard input is closed.
+    /// Prints `ready PID`. The workload ends after the seconds of the first argument (default 60), or when the pipe
+    /// on standard input is closed.
     pub fn begin() -> Self {
         let seconds = env::args().nth(1).and_then(|limit| limit.parse().ok()).unwrap_or(60.0);
         if fs::metadata("/dev/stdin").is_ok_and(|input| input.file_type().is_fifo()) {

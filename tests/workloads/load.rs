@@ -1,7 +1,7 @@
-//! Load on an HTTP server of this machine: `load SECONDS PORT CONNECTIONS PATH...`. Each connection asks for the paths in
-//! turns, the next when it has the answer, so that each path is asked for as often as the others.
+//! HTTP load generator: `load SECONDS PORT CONNECTIONS PATH...`. Each connection requests the paths in turns, the
+//! next one after the response, so that all paths are requested equally often.
 //!
-//! At the end it says `requests N in S s, p99.9 N us, longest N us`: how long the answers took.
+//! Prints `requests N in S s, p99.9 N us, longest N us` with the latencies at the end.
 
 mod lifetime;
 
@@ -15,8 +15,8 @@ use std::{
 
 use lifetime::Lifetime;
 
-/// A server that does not answer for so long does not work.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The longest wait for a response.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 struct Connection {
     stream: BufReader<TcpStream>,
@@ -27,11 +27,11 @@ impl Connection {
     fn open(port: u16) -> io::Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         Ok(Self { stream: BufReader::new(stream), body: Vec::new() })
     }
 
-    fn ask(&mut self, path: &str) -> io::Result<()> {
+    fn request(&mut self, path: &str) -> io::Result<()> {
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         self.stream.get_mut().write_all(request.as_bytes())?;
         let status = self.line()?;
@@ -44,7 +44,7 @@ impl Connection {
         }
     }
 
-    /// Reads the rest of the head. An answer without a length comes in chunks.
+    /// Reads the rest of the header. A response without a length is chunked.
     fn content_length(&mut self) -> io::Result<Option<usize>> {
         let mut length = None;
         loop {
@@ -83,13 +83,13 @@ impl Connection {
     }
 }
 
-/// How long each answer took, in microseconds.
+/// The latencies of all responses in microseconds.
 fn latencies_us(port: u16, paths: &[String], first: usize, lifetime: &Lifetime) -> io::Result<Vec<u64>> {
     let mut connection = Connection::open(port)?;
     let mut latencies = Vec::new();
     for path in paths.iter().cycle().skip(first).take_while(|_| lifetime.goes_on()) {
         let asked = Instant::now();
-        connection.ask(path)?;
+        connection.request(path)?;
         latencies.push(asked.elapsed().as_micros() as u64);
     }
     Ok(latencies)

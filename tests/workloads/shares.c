@@ -1,6 +1,6 @@
 /* Known shares of one thread: main > run > round_of_work > alpha 60 %, beta 30 %, gamma 10 %.
  *
- * All three spin alike, a round takes well below a millisecond, and so the shares hold over any stretch of it. */
+ * All three use the same loop. A round takes well below a millisecond, so the shares hold over any interval. */
 #include "lifetime.h"
 
 static volatile unsigned long sink;

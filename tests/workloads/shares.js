@@ -1,11 +1,11 @@
-// Known shares of generated code: run > roundOfWork > alpha 75 %, beta 25 %. To be run by
-// `node --perf-basic-prof --interpreted-frames-native-stack shares.js SECONDS`, which writes /tmp/perf-PID.map
-// and a log into the current folder.
+// Known shares of JIT code: run > roundOfWork > alpha 75 %, beta 25 %. Run it with `node --perf-basic-prof
+// --interpreted-frames-native-stack shares.js SECONDS`, which writes /tmp/perf-PID.map and a log into the current
+// folder.
 "use strict";
 
 const fs = require("node:fs");
 
-// Each function keeps its own frame.
+// Keeps the frame of each function.
 require("node:v8").setFlagsFromString("--no-turbo-inlining");
 
 function alpha(steps) {
@@ -30,7 +30,7 @@ function run(endsAt) {
   return sum;
 }
 
-// Rounds block the event loop, so whoever holds the pipe on standard input is asked between them.
+// Rounds block the event loop, so the end of standard input is checked between them.
 function slice(endsAt) {
   if (Date.now() >= endsAt) process.exit(0);
   run(Date.now() + 20);

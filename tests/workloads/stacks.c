@@ -1,7 +1,7 @@
 /* 10,000 distinct stacks of 24 frames below the C library's: main > run > 21 x digit_N > leaf.
  *
- * The last four digits before the leaf are the stack's number, the others are digit_0. Every call draws one by lot,
- * from a fixed seed: in turn, they could keep step with a sampler and hide from it. */
+ * The last four digits before the leaf are the number of the stack, the others are digit_0. Each call uses a
+ * pseudo-random number with a fixed seed: consecutive numbers could be in phase with the sampling frequency. */
 #include "lifetime.h"
 
 enum { STACKS = 10000, DIGITS = 21 };
@@ -16,7 +16,7 @@ static void leaf(void) { sink += spin(20000); }
         sink++;                                           \
     }
 
-/* Which digit comes next: the number's thousands first. Inlined, so that only digits have frames. */
+/* The next digit, thousands first. Inlined, so that only digits have frames. */
 static inline __attribute__((always_inline)) void next(int number, int digits_left);
 
 DIGIT(0) DIGIT(1) DIGIT(2) DIGIT(3) DIGIT(4) DIGIT(5) DIGIT(6) DIGIT(7) DIGIT(8) DIGIT(9)

@@ -1,4 +1,4 @@
-/* Work done by the kernel: main > run > read_zeros > read, more than nine tenths of it below the system call. */
+/* System calls: main > run > read_zeros > read, with more than nine tenths of the time in the kernel. */
 #include <fcntl.h>
 
 #include "lifetime.h"

@@ -1,5 +1,5 @@
-/* 200 busy threads named worker-0 ... worker-199: thread_main > burn, each with the same share. It is ready when all
- * are: threads that were busy before would keep it from starting the others. */
+/* 200 busy threads named worker-0 ... worker-199: thread_main > burn, each with the same share. Threads become busy
+ * after all have started, because busy threads would delay the start of the others. */
 #include <pthread.h>
 
 #include "lifetime.h"

@@ -24,7 +24,7 @@ pub async fn profile_own_tasks(duration: Duration) -> Result<Profile, Error> {
         let has_ended = Arc::clone(&has_ended);
         async move { compute_until(&has_ended) }
     });
-    // The calls of a session block, as file operations do.
+    // The calls of a session block, like file operations.
     let sampled = tokio::task::spawn_blocking(move || {
         let target = Target::Pid(std::process::id());
         Profiler::builder().target(target).frequency_hz(999).build()?.start()?.run_for(duration)

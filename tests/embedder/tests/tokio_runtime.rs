@@ -1,4 +1,4 @@
-//! The library without its command line, used by a program that runs on tokio.
+//! Tests the library without its command line in a program that runs on tokio.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use profiler_embedder::profile_own_tasks;
 use tokio::runtime::Builder;
 
 #[test]
-fn a_session_inside_a_runtime_samples_the_tasks_of_that_runtime() {
+fn a_session_in_a_tokio_task_samples_the_tasks_of_its_runtime() {
     const COMPUTATION: &str = "profiler_embedder::compute_until";
     let runtime = Builder::new_multi_thread().worker_threads(2).build().unwrap();
     let profile = match runtime.block_on(profile_own_tasks(Duration::from_secs(1))) {

@@ -1,6 +1,6 @@
-//! Writes a million samples of so many stacks in one format, for the bench: prints the seconds it took, the peak memory
-//! of the process in MB, the profile included, and the MB that were written. `collapse` reads `perf-script` text as
-//! inferno does.
+//! Writes a profile with a million samples in one format, for `cargo xtask bench`. Prints the seconds it took, the
+//! peak memory of the process in MB, profile included, and the MB that were written. `collapse` reads `perf-script`
+//! text with inferno.
 //!
 //! `formats FORMAT STACKS [FILE]`, `formats collapse FILE`
 
@@ -45,7 +45,7 @@ fn report(start: Instant, to: &Counter) -> Result<()> {
     Ok(())
 }
 
-/// A million samples of stacks that are 20 frames deep, in eight threads. Of a million stacks each has one sample.
+/// A million samples with stacks of 20 frames, in eight threads. With a million stacks, each has one sample.
 fn profile(stacks: usize) -> Profile {
     const SAMPLES: u64 = 1_000_000;
     const INTERVAL_NS: u64 = 60_000;
@@ -64,7 +64,7 @@ fn profile(stacks: usize) -> Profile {
     let mut random = Random(1);
     let stacks: Vec<_> = (0..stacks)
         .map(|number| {
-            // Near the root stacks are alike, near the leaf each is another one.
+            // FoldedStacks share their frames near the root and differ near the leaf.
             let mut frames: Vec<_> = (0..6).map(|_| functions[random.below(functions.len())]).collect();
             frames.extend(
                 (0..10).rev().map(|level| functions[100 + level * 40 + (number >> (level / 2)) % 40]),
@@ -89,7 +89,7 @@ fn profile(stacks: usize) -> Profile {
     })
 }
 
-/// Counts what is written to it, and keeps it where a file was named.
+/// Counts the bytes that are written to it, and writes them to a file if a path was given.
 #[derive(Default)]
 struct Counter {
     file: Option<fs::File>,
@@ -110,7 +110,7 @@ impl Write for Counter {
     }
 }
 
-/// Numbers that are the same each time (Vigna's SplitMix64).
+/// A pseudo-random generator with a fixed seed (Vigna's SplitMix64).
 struct Random(u64);
 
 impl Random {

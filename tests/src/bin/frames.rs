@@ -1,8 +1,8 @@
-//! Samples a process and tells all that is known of its stacks: `frames PID HZ SECONDS`. For `cargo xtask bench`, which
-//! must not depend on the profiler.
+//! Samples a process and prints its stacks with all frame fields: `frames PID HZ SECONDS`. For `cargo xtask bench`,
+//! which must not depend on the profiler.
 //!
-//! A line `stack`, samples, where it ends; then from the leaf on a line for each frame: `frame`, kind, address, naming,
-//! module, name. Fields are separated by tabs.
+//! Each stack is a line `stack`, number of samples, end reason, followed by a line for each frame from the leaf to
+//! the root: `frame`, kind, address, symbolization, module, name. Fields are separated by tabs.
 
 use std::{
     env,
@@ -42,7 +42,7 @@ fn write(profile: &Profile, output: &mut impl Write) -> io::Result<()> {
 fn write_frame(profile: &Profile, frame: &Frame, output: &mut impl Write) -> io::Result<()> {
     let Frame { kind, address, naming, .. } = frame;
     let module = frame.module.map_or("", |module| profile.string(profile.module(module).path));
-    // A name is free text of the target's.
+    // The target chooses its names, so they may contain any character.
     let name = profile.string(frame.name).replace(char::is_control, " ");
     writeln!(output, "frame\t{kind:?}\t{address:x}\t{naming:?}\t{module}\t{name}")
 }

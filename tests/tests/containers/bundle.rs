@@ -1,4 +1,4 @@
-//! The folder of a container, the runtime's state of it and its cgroups. All of it goes when this is dropped.
+//! Creates and removes an OCI bundle: root folder, config.json, state of runc and cgroups.
 
 use std::{
     fs, io,
@@ -8,44 +8,44 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use profiler_tests::until;
+use profiler_tests::wait_until;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What the containers' scripts use.
+/// Commands that the scripts of the containers use.
 const APPLETS: [&str; 8] = ["cat", "chmod", "dirname", "ln", "mkfifo", "readlink", "sh", "unshare"];
 
-/// The runtime's name for the container, in a state folder that no other container shares.
+/// The container's name in a state folder of its own.
 const NAME: &str = "container";
 
-/// What an OCI runtime is given.
+/// An OCI bundle with its state and cgroups. Dropping it removes all of them.
 #[derive(Debug)]
 pub(crate) struct Bundle {
     folder: TempDir,
-    /// The cgroup above all of the container's, in each hierarchy.
+    /// The parent of all cgroups of the container, in each hierarchy.
     cgroups: String,
 }
 
 impl Bundle {
-    /// Makes it. `config` gives config.json for the cgroup below which the container has to stay.
+    /// Creates a bundle. `config` returns config.json for the parent cgroup that it gets.
     pub(crate) fn new(programs: &[PathBuf], owner: Option<u32>, config: impl FnOnce(&str) -> Value) -> Self {
         Self::with_root(|root| make_root(root, programs, owner), config)
     }
 
-    /// Makes a bundle whose root folder `make_root` creates.
+    /// Creates a bundle whose root folder `make_root` creates.
     pub(crate) fn with_root(make_root: impl FnOnce(&Path), config: impl FnOnce(&str) -> Value) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let cgroups = format!("/profiler-tests-{}-{number}", std::process::id());
         let folder = tempfile::tempdir().unwrap();
-        // The first user of a user namespace has to reach its root.
+        // The first user of a user namespace needs access to the root folder.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(folder.path().join("config.json"), config(&cgroups).to_string()).unwrap();
         make_root(&folder.path().join("root"));
         Self { folder, cgroups }
     }
 
-    /// What runs the container in the foreground.
+    /// The command that runs the container in the foreground.
     pub(crate) fn command(&self) -> Command {
         let mut command = self.runc();
         command.args(["run", "--bundle"]).arg(self.folder.path());
@@ -53,19 +53,19 @@ impl Bundle {
         command
     }
 
-    /// Runs another program in the running container.
+    /// The command that executes another program in the running container.
     pub(crate) fn exec(&self, arguments: &[&str]) -> Command {
         let mut command = self.runc();
         command.args(["exec", NAME]).args(arguments);
         command
     }
 
-    /// Waits for the host's id of its first process. The runtime tells it when that runs already.
+    /// Waits for the host's pid of the first process. The runtime writes it once that process runs.
     pub(crate) fn pid(&self) -> u32 {
-        until("the pid file", || fs::read_to_string(self.pid_file()).ok()?.parse().ok())
+        wait_until("the pid file", || fs::read_to_string(self.pid_file()).ok()?.parse().ok())
     }
 
-    /// The cgroup above all of the container's.
+    /// The parent of all cgroups of the container.
     pub(crate) fn cgroups(&self) -> &str {
         &self.cgroups
     }
@@ -83,12 +83,12 @@ impl Bundle {
 
 impl Drop for Bundle {
     fn drop(&mut self) {
-        // Mostly it is gone already, and this says so.
+        // Fails in the common case that the container is already removed.
         let _ = self.runc().args(["delete", "--force", NAME]).stderr(Stdio::null()).status();
         for hierarchy in hierarchies() {
             let directory = hierarchy.mount_point.join(self.cgroups.trim_start_matches('/'));
-            // The kernel takes a moment to forget processes that have ended.
-            until("the cgroups to be empty", || remove_cgroup(&directory).ok());
+            // A cgroup is busy until the kernel has released the processes that have exited.
+            wait_until("the cgroups to be empty", || remove_cgroup(&directory).ok());
         }
     }
 }
@@ -114,19 +114,20 @@ fn make_root(root: &Path, programs: &[PathBuf], owner: Option<u32>) {
 #[derive(Debug)]
 pub(crate) struct Hierarchy {
     pub(crate) mount_point: PathBuf,
-    /// The mount options, which name the controllers of a hierarchy of version 1. `None`: version 2.
+    /// The mount options, which name the controllers of a version 1 hierarchy. `None` for version 2.
     controllers: Option<String>,
 }
 
 impl Hierarchy {
-    /// Whether it is of version 2, or one of the two of version 1 whose cgroups a BPF program can compare.
+    /// Whether a BPF program can compare cgroups of the hierarchy: version 2, or the controllers `cpu` and `memory`
+    /// of version 1.
     pub(crate) fn can_be_filtered_by(&self) -> bool {
         let has = |options: &String| options.split(',').any(|option| ["cpu", "memory"].contains(&option));
         self.controllers.as_ref().is_none_or(has)
     }
 }
 
-/// The mounted hierarchies: those of version 1, the one of version 2, or both.
+/// All mounted cgroup hierarchies of version 1 and 2.
 pub(crate) fn hierarchies() -> Vec<Hierarchy> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     let hierarchy = |line: &str| {
@@ -141,7 +142,7 @@ pub(crate) fn hierarchies() -> Vec<Hierarchy> {
     mounts.lines().filter_map(hierarchy).collect()
 }
 
-/// Removes a cgroup and those below it.
+/// Removes a cgroup and all cgroups below it.
 fn remove_cgroup(directory: &Path) -> io::Result<()> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,

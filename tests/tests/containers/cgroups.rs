@@ -1,13 +1,13 @@
-//! Containers and cgroups as targets.
+//! Tests containers and cgroups as targets.
 
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
 use profiler::{Builder, Ended, ErrorKind, Profile, Profiler, Shape, Target};
-use profiler_tests::{DEADLINE, Workload, built, privileged, sample};
+use profiler_tests::{DEADLINE, Workload, lock_privileged, sample, workload_path};
 
-use crate::{container::Container, recipe::Recipe};
+use crate::{container::Container, container_builder::ContainerBuilder};
 
-/// What the two cgroup drivers and several runtimes make of an id.
+/// Cgroup paths of a container id in the two cgroup drivers and several container runtimes.
 const PLACES: [&str; 4] = [
     "kubepods/besteffort/pod0d4b8f4e-52f1-4a0c-9c0e-0d2c3c2e5a3e/ID",
     "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod0d4b8f4e.slice/cri-containerd-ID.scope",
@@ -15,7 +15,7 @@ const PLACES: [&str; 4] = [
     "machine.slice/crio-ID.scope",
 ];
 
-/// An id that no other container of this machine has.
+/// A container id that no other container of this machine has.
 fn id() -> String {
     let seed = std::collections::hash_map::RandomState::new();
     let part = |n: u32| format!("{:016x}", std::hash::BuildHasher::hash_one(&seed, n));
@@ -23,7 +23,7 @@ fn id() -> String {
 }
 
 fn start(place: &str, id: &str) -> Container {
-    Recipe::workload("shares-static", &["60"]).cgroup(&place.replace("ID", id)).start()
+    ContainerBuilder::workload("shares-static", &["60"]).cgroup(&place.replace("ID", id)).start()
 }
 
 fn builder(target: Target) -> Builder {
@@ -36,8 +36,8 @@ fn pids(profile: &Profile) -> BTreeSet<u32> {
 }
 
 #[test]
-fn a_container_is_found_by_a_prefix_of_its_id_and_sampled_alone() {
-    let Some(_turn) = privileged() else { return };
+fn a_container_is_found_by_a_prefix_of_its_id_and_only_its_processes_are_sampled() {
+    let Some(_lock) = lock_privileged() else { return };
     let _beside = Workload::start("shares");
     for place in PLACES {
         let id = id();
@@ -53,8 +53,8 @@ fn a_container_is_found_by_a_prefix_of_its_id_and_sampled_alone() {
 }
 
 #[test]
-fn processes_say_in_which_container_they_run() {
-    let Some(_turn) = privileged() else { return };
+fn processes_have_the_id_of_their_container() {
+    let Some(_lock) = lock_privileged() else { return };
     let outside = Workload::start("shares");
     for place in PLACES {
         let id = id();
@@ -73,8 +73,8 @@ fn processes_say_in_which_container_they_run() {
 }
 
 #[test]
-fn a_prefix_of_two_containers_is_refused_with_both_ids() {
-    let Some(_turn) = privileged() else { return };
+fn a_container_id_prefix_that_matches_twice_is_rejected_with_both_ids() {
+    let Some(_lock) = lock_privileged() else { return };
     let stem = &id()[..32];
     let ids = ["a", "b"].map(|end| format!("{stem}{end}"));
     let _containers = ids.each_ref().map(|id| start(PLACES[0], id));
@@ -83,7 +83,7 @@ fn a_prefix_of_two_containers_is_refused_with_both_ids() {
     assert!(ids.iter().all(|id| error.to_string().contains(id)), "{error}");
 }
 
-/// Moves a process into a new cgroup below its own.
+/// Moves a process into a new child of a cgroup.
 fn move_below(cgroup: &Path, name: &str, pid: u32) {
     let below = cgroup.join(name);
     fs::create_dir(&below).unwrap();
@@ -91,14 +91,17 @@ fn move_below(cgroup: &Path, name: &str, pid: u32) {
 }
 
 #[test]
-fn a_cgroup_of_either_version_is_sampled_with_those_below_it_and_nothing_else() {
-    let Some(_turn) = privileged() else { return };
+fn a_cgroup_of_either_version_is_sampled_with_its_descendants_alone() {
+    let Some(_lock) = lock_privileged() else { return };
     let _beside = Workload::start("shares");
     let script = "syscalls-static 60 & exec shares-static 60";
-    let recipe = Recipe::new(&["sh", "-c", script]).program(&built("shares-static"));
-    let container = recipe.program(&built("syscalls-static")).cgroup("a/b").start();
+    let container = ContainerBuilder::new(&["sh", "-c", script])
+        .program(&workload_path("shares-static"))
+        .program(&workload_path("syscalls-static"))
+        .cgroup("a/b")
+        .start();
     let both = BTreeSet::from([container.pid(), container.wait_for("syscalls-static")]);
-    // One of version 2, or of version 1, or several of both.
+    // A version 2 hierarchy, version 1 hierarchies, or both.
     let directories = container.cgroups();
     assert!(!directories.is_empty());
     for above in directories {
@@ -119,8 +122,8 @@ fn a_cgroup_of_either_version_is_sampled_with_those_below_it_and_nothing_else() 
 }
 
 #[test]
-fn the_end_of_a_container_is_the_end_of_the_session() {
-    let Some(_turn) = privileged() else { return };
+fn a_session_ends_when_its_container_ends() {
+    let Some(_lock) = lock_privileged() else { return };
     let id = id();
     let container = start(PLACES[0], &id);
     let mut session = builder(Target::Container(id)).build().unwrap().start().unwrap();
@@ -132,8 +135,8 @@ fn the_end_of_a_container_is_the_end_of_the_session() {
 }
 
 #[test]
-fn a_container_that_does_not_exist_is_an_error_that_says_where_it_was_looked_for() {
-    let Some(_turn) = privileged() else { return };
+fn an_unknown_container_is_an_error_that_names_the_searched_files() {
+    let Some(_lock) = lock_privileged() else { return };
     let error = builder(Target::Container(id())).build().unwrap().start().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSuchTarget);
     assert!(error.to_string().contains("/proc/PID/cgroup"), "{error}");

@@ -1,18 +1,19 @@
-//! A container that runs. It ends when this is dropped.
+//! Starts a container and gives access to its output, files, processes and cgroups.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-use profiler_tests::{Workload, until};
+use profiler_tests::{Workload, wait_until};
 
 use crate::bundle::{Bundle, Hierarchy, hierarchies};
 
-/// A container whose first process is a workload, or a shell that becomes one.
+/// A running container whose first process is a workload, or a shell that executes one. Dropping it ends the
+/// container.
 #[derive(Debug)]
 pub(crate) struct Container {
-    // Asked to end before what it stands on goes.
+    // The first field: it is dropped before the bundle that it uses.
     workload: Workload,
     pid: u32,
     bundle: Bundle,
@@ -24,29 +25,29 @@ impl Container {
         Self { workload, pid: bundle.pid(), bundle }
     }
 
-    /// The host's id of its first process.
+    /// The host's pid of the first process.
     pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Waits until it says a line that begins so, and gives back the rest of it.
+    /// Waits for a line of output with this prefix and returns the rest of the line.
     pub(crate) fn line(&mut self, beginning: &str) -> String {
         self.workload.wait_for(beginning)
     }
 
-    /// A file of it, as the host reaches it.
+    /// The host's path of a file in the container.
     pub(crate) fn file(&self, path: &str) -> PathBuf {
         Path::new("/proc").join(self.pid.to_string()).join("root").join(path.trim_start_matches('/'))
     }
 
-    /// The directory above all of its cgroups, in each mounted hierarchy that the profiler can filter by.
+    /// The parent directory of its cgroups, in each mounted hierarchy that the profiler can filter by.
     pub(crate) fn cgroups(&self) -> Vec<PathBuf> {
         let hierarchies = hierarchies().into_iter().filter(Hierarchy::can_be_filtered_by);
         let below = self.bundle.cgroups().trim_start_matches('/');
         hierarchies.map(|hierarchy| hierarchy.mount_point.join(below)).filter(|path| path.is_dir()).collect()
     }
 
-    /// The host's ids of all its processes.
+    /// The host's pids of all processes in the container.
     pub(crate) fn pids(&self) -> Vec<u32> {
         let children = |pid: &u32| {
             let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
@@ -61,15 +62,15 @@ impl Container {
         pids
     }
 
-    /// Waits for a process of it with this name, and gives the host's id.
+    /// Waits for a process with this name in the container and returns the host's pid.
     pub(crate) fn wait_for(&self, comm: &str) -> u32 {
         let is_it = |pid: &u32| {
             fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == comm)
         };
-        until(comm, || self.pids().into_iter().find(is_it))
+        wait_until(comm, || self.pids().into_iter().find(is_it))
     }
 
-    /// Asks it to end, and waits for that.
+    /// Closes the input of the first process and waits until the container ends.
     pub(crate) fn end(self) {
         let Self { workload, bundle, .. } = self;
         workload.end();

@@ -18,7 +18,7 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// The image of the release.
+    /// Opens the image of the release.
     pub(crate) fn open() -> Self {
         let layout = tempfile::tempdir().unwrap();
         tar::Archive::new(File::open(release_file(".tar")).unwrap()).unpack(layout.path()).unwrap();
@@ -27,7 +27,7 @@ impl Image {
         Self { layout }
     }
 
-    /// Creates the container's root folder from all layers, and checks each by its digests.
+    /// Creates the container's root folder from all layers, and checks the digests of each layer.
     pub(crate) fn unpack_into(&self, root: &Path) {
         let manifest = self.manifest();
         let layers = manifest["layers"].as_array().unwrap();
@@ -45,7 +45,7 @@ impl Image {
         }
     }
 
-    /// The program that the image starts, with its first arguments.
+    /// The entry point of the image with its arguments.
     pub(crate) fn entrypoint(&self) -> Vec<String> {
         let words = self.config()["config"]["Entrypoint"].clone();
         serde_json::from_value(words).unwrap()
@@ -62,7 +62,7 @@ impl Image {
         read_json(&self.blob(&manifests[0]))
     }
 
-    /// The file of a descriptor, whose size and digest it has.
+    /// Reads the blob of a descriptor and checks its size and digest.
     fn blob(&self, descriptor: &Value) -> PathBuf {
         let expected = descriptor["digest"].as_str().unwrap();
         let path = self.layout.path().join("blobs").join(expected.replace(':', "/"));

@@ -1,10 +1,11 @@
-//! Targets in containers, and the profiler in containers beside them.
+//! Tests targets in containers, from the host and from sidecar containers.
 
 mod aspnet;
 mod bundle;
 mod capabilities;
 mod cgroups;
 mod container;
+mod container_builder;
 mod deployment;
 mod dotnet;
 mod hostile;
@@ -12,23 +13,22 @@ mod image;
 mod manifest;
 mod namespaces;
 mod pod;
-mod recipe;
 mod release;
 mod replaced;
 mod seccomp;
 mod sidecar;
 
-use profiler_tests::Stacks;
+use profiler_tests::FoldedStacks;
 
-/// What the workload `jit` spends three quarters of its time in, and what calls that.
+/// The function that takes three quarters of the time of the workload `jit`, with its callers.
 const HOT_CHAIN: [&str; 3] = ["main", "run", "demo!Demo.Program.HotLoop(long)"];
 
-/// What it spends the rest in.
+/// The function that takes the rest of the time.
 const COLD: &str = "demo!Demo.Program.ColdLoop(long)";
 
-/// Checks that `jit` has its names, those of its own file and those of its perf map. Shares are roughly enough: what
-/// runs in containers is not what disturbs them.
-fn assert_jit_named(stacks: &Stacks) {
+/// Checks that functions of the executable of `jit` and of its perf map are symbolized. The tolerance of shares is
+/// wide, because these tests check symbols.
+fn assert_jit_named(stacks: &FoldedStacks) {
     assert!(stacks.percent(|stack| stack.has_chain(&HOT_CHAIN)) > 60.0, "{stacks:#?}");
     assert!(stacks.percent(|stack| stack.has(COLD)) > 15.0, "{stacks:#?}");
 }

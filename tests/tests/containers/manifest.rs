@@ -12,7 +12,7 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// Reads a pod with a container `profiler`.
+    /// Reads a pod manifest with a container `profiler`.
     pub(crate) fn pod(file: &str) -> Self {
         let document = read(file);
         let containers = document["spec"]["containers"].as_array().unwrap();
@@ -26,7 +26,7 @@ impl Manifest {
         Self { container: document.clone(), document }
     }
 
-    /// A value of the whole document, by its JSON pointer.
+    /// A value of the document at a JSON pointer.
     pub(crate) fn value(&self, pointer: &str) -> &Value {
         self.document.pointer(pointer).unwrap_or(&Value::Null)
     }
@@ -35,7 +35,7 @@ impl Manifest {
         self.container["image"].as_str().unwrap()
     }
 
-    /// The arguments, in which some words are replaced. Each of these has to be there.
+    /// The arguments with replacements. Panics if a replaced argument does not occur.
     pub(crate) fn arguments(&self, replacements: &[(&str, &str)]) -> Vec<String> {
         let mut words: Vec<String> = serde_json::from_value(self.container["args"].clone()).unwrap();
         for (word, replacement) in replacements {
@@ -51,7 +51,7 @@ impl Manifest {
         serde_json::from_value(self.security("/capabilities/add").clone()).unwrap()
     }
 
-    /// A value of the security context, by its JSON pointer.
+    /// A value of the security context at a JSON pointer.
     pub(crate) fn security(&self, pointer: &str) -> &Value {
         self.container["securityContext"].pointer(pointer).unwrap_or_else(|| panic!("no {pointer}"))
     }

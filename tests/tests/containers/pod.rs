@@ -1,14 +1,15 @@
-//! Containers of the release's image with the security context of a manifest, configured as containerd's CRI plugin does.
+//! Runs containers of the release image with the security context of a manifest, configured like containerd's CRI
+//! plugin.
 
 use std::process::{Child, Stdio};
 
-use profiler_tests::{Outcome, outcome, until};
+use profiler_tests::{Outcome, run_command, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::{bundle::Bundle, image::Image, manifest::Manifest, seccomp};
 
-/// What containerd hides of `/proc`.
+/// Paths in `/proc` that containerd masks.
 const MASKED_PATHS: [&str; 10] = [
     "/proc/asound",
     "/proc/acpi",
@@ -22,7 +23,7 @@ const MASKED_PATHS: [&str; 10] = [
     "/sys/firmware",
 ];
 
-/// What containerd shows without write access.
+/// Paths that containerd mounts read-only.
 const READ_ONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 /// A container of the release's image.
@@ -45,23 +46,23 @@ impl ImageContainer {
         Self { bundle: Bundle::with_root(|root| image.unpack_into(root), config) }
     }
 
-    /// Runs it to its end.
+    /// Runs the container until it ends.
     pub(crate) fn run(&self) -> Outcome {
-        outcome(&mut self.bundle.command())
+        run_command(&mut self.bundle.command())
     }
 
-    /// Starts it and waits until its profiler samples.
+    /// Starts the container and waits until its profiler samples.
     pub(crate) fn start(self) -> RunningImage {
         let mut command = self.bundle.command();
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let runtime = command.spawn().unwrap();
         let pid = self.bundle.pid();
-        until("the profiler in the container to sample", || has_signal_thread(pid).then_some(()));
+        wait_until("the profiler in the container to sample", || has_signal_thread(pid).then_some(()));
         RunningImage { runtime, pid, bundle: self.bundle }
     }
 }
 
-/// A container of the release's image that runs. It is killed when this is dropped.
+/// A running container of the release image. Dropping it kills the container.
 pub(crate) struct RunningImage {
     runtime: Child,
     pid: u32,
@@ -69,21 +70,21 @@ pub(crate) struct RunningImage {
 }
 
 impl RunningImage {
-    /// The host's id of its first process.
+    /// The host's pid of the first process.
     pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Runs another program in it, as `kubectl exec` does.
+    /// Executes another program in the container, like `kubectl exec`.
     pub(crate) fn exec(&self, arguments: &[&str]) -> Outcome {
-        outcome(&mut self.bundle.exec(arguments))
+        run_command(&mut self.bundle.exec(arguments))
     }
 }
 
 impl Drop for RunningImage {
     fn drop(&mut self) {
         if let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
-            // It has ended already if its pid namespace has.
+            // Fails if the container has ended with its PID namespace.
             let _ = kill_process(pid, Signal::KILL);
         }
         let _ = self.runtime.wait();

@@ -1,16 +1,16 @@
-//! CPUs: some of them, and such that come and go.
+//! Tests sampling of selected CPUs, and CPUs that go offline and come back online.
 
 use std::{fs, time::Duration};
 
 use profiler::{Profiler, Session, Target};
-use profiler_tests::{Workload, privileged, sample, sample_pid, skip_on_this_machine, until};
+use profiler_tests::{Workload, lock_privileged, sample, sample_pid, skip_on_this_machine, wait_until};
 
 const SECOND_CPU: &str = "/sys/devices/system/cpu/cpu1/online";
 
 #[test]
-fn only_the_cpus_that_were_asked_for_are_sampled() {
-    let Some(_turn) = privileged() else { return };
-    // More threads than CPUs: every CPU runs some of them.
+fn only_the_selected_cpus_are_sampled() {
+    let Some(_lock) = lock_privileged() else { return };
+    // With more threads than CPUs, every CPU runs some of them.
     let workload = Workload::start_threads("threads");
     let profile = sample(sample_pid(workload.pid()).cpus([0]), 500);
     assert!(profile.samples().iter().all(|sample| sample.cpu == 0));
@@ -20,13 +20,13 @@ fn only_the_cpus_that_were_asked_for_are_sampled() {
 
 #[test]
 fn a_cpu_that_does_not_exist_is_an_error() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let builder = Profiler::builder().target(Target::Everything).cpus([4_000]);
     let error = builder.build().and_then(Profiler::start).unwrap_err();
     assert!(error.to_string().contains("online"), "{error}");
 }
 
-/// Puts the CPU back when the test ends, however that is.
+/// Sets the CPU online when the test ends, even if it fails.
 struct Online;
 
 impl Drop for Online {
@@ -35,8 +35,8 @@ impl Drop for Online {
     }
 }
 
-/// Takes the second CPU away for as long as `away` takes, and checks that it is sampled again. False where the
-/// machine keeps its CPUs.
+/// Sets the second CPU offline while `away` runs, and checks that the CPU is sampled again afterwards. Returns false
+/// if the machine cannot set a CPU offline.
 fn second_cpu_comes_back(away: impl FnOnce(&mut Session)) -> bool {
     if !fs::read_to_string(SECOND_CPU).is_ok_and(|state| state.trim() == "1") {
         return false;
@@ -48,10 +48,10 @@ fn second_cpu_comes_back(away: impl FnOnce(&mut Session)) -> bool {
         return false;
     }
     away(&mut session);
-    // What was taken before, and what is still on its way.
+    // Discards samples from before, including those that are still in the ring buffer.
     let _before = session.take_profile(Duration::ZERO).unwrap();
     fs::write(SECOND_CPU, "1").unwrap();
-    until("samples of the CPU that came back", || {
+    wait_until("samples of the CPU that came back", || {
         let profile = session.take_profile(Duration::from_millis(200)).unwrap();
         profile.samples().iter().any(|sample| sample.cpu == 1).then_some(())
     });
@@ -60,10 +60,10 @@ fn second_cpu_comes_back(away: impl FnOnce(&mut Session)) -> bool {
 }
 
 #[test]
-fn a_cpu_that_goes_and_comes_back_is_sampled_again() {
-    let Some(_turn) = privileged() else { return };
+fn a_cpu_that_was_offline_is_sampled_again() {
+    let Some(_lock) = lock_privileged() else { return };
     let is_possible = second_cpu_comes_back(|session| {
-        // Longer than the profiler takes to see it.
+        // Longer than the interval in which the profiler checks for it.
         let without = session.take_profile(Duration::from_millis(1_500)).unwrap();
         assert!(without.sample_count() > 0);
     });
@@ -73,8 +73,8 @@ fn a_cpu_that_goes_and_comes_back_is_sampled_again() {
 }
 
 #[test]
-fn a_cpu_that_is_away_for_a_moment_is_sampled_again() {
-    let Some(_turn) = privileged() else { return };
+fn a_cpu_that_was_offline_for_a_moment_is_sampled_again() {
+    let Some(_lock) = lock_privileged() else { return };
     if !second_cpu_comes_back(|_| {}) {
         skip_on_this_machine("it has no second CPU that can be taken offline");
     }

@@ -1,4 +1,4 @@
-//! Debug information that is not in the program's own file: split DWARF, and what `dwz` moves to a shared file.
+//! Tests debug information outside of the executable: split DWARF, and the shared file of `dwz`.
 
 use std::{
     fs,
@@ -7,7 +7,9 @@ use std::{
 };
 
 use profiler::Profile;
-use profiler_tests::{Workload, file, outcome, privileged, sample, sample_pid, skip_unless_required};
+use profiler_tests::{
+    Workload, file, lock_privileged, run_command, sample, sample_pid, skip_unless_required,
+};
 
 /// The functions of `tests/workloads/shares.c` that take nine tenths of its time.
 const FUNCTIONS: [&str; 2] = ["alpha", "beta"];
@@ -25,7 +27,7 @@ fn compile(folder: &Path, name: &str, flags: &[&str]) {
         "-pthread",
     ]);
     gcc.args(flags).arg("-o").arg(name).arg(file("workloads/shares.c")).current_dir(folder);
-    let run = outcome(&mut gcc);
+    let run = run_command(&mut gcc);
     assert_eq!(run.code(), 0, "{}", run.stderr);
 }
 
@@ -34,7 +36,8 @@ fn profile(program: &Path) -> Profile {
     sample(sample_pid(workload.pid()).inlines(true).lines(true), 500)
 }
 
-/// The number of frames of the workload's functions, and of those that have a line inside of their function.
+/// The number of frames of the workload's functions, and the number of those with a source line within their
+/// function.
 fn frames_with_lines(profile: &Profile) -> (usize, usize) {
     let source = fs::read_to_string(file("workloads/shares.c")).unwrap();
     let lines: Vec<&str> = source.lines().collect();
@@ -68,8 +71,8 @@ fn assert_all_have_lines(profile: &Profile) {
 }
 
 #[test]
-fn lines_come_from_split_dwarf_beside_the_program() {
-    let Some(_turn) = privileged() else { return };
+fn source_lines_come_from_split_dwarf_beside_the_program() {
+    let Some(_lock) = lock_privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     compile(folder.path(), "split", &["-gsplit-dwarf"]);
     let is_split = |path: &Path| path.extension().is_some_and(|extension| extension == "dwo");
@@ -79,15 +82,15 @@ fn lines_come_from_split_dwarf_beside_the_program() {
 }
 
 #[test]
-fn lines_and_names_come_from_the_file_that_dwz_shares_between_programs() {
-    let Some(_turn) = privileged() else { return };
+fn source_lines_and_names_come_from_the_shared_file_of_dwz() {
+    let Some(_lock) = lock_privileged() else { return };
     let exists = Command::new("dwz").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if exists.is_err() {
         return skip_unless_required("dwz is missing: cargo xtask setup");
     }
     let folder = tempfile::tempdir().unwrap();
     let run = |program: &str, arguments: &[&str]| {
-        let run = outcome(Command::new(program).args(arguments).current_dir(folder.path()));
+        let run = run_command(Command::new(program).args(arguments).current_dir(folder.path()));
         assert_eq!(run.code(), 0, "{program}: {}", run.stderr);
     };
     for name in ["one", "two"] {

@@ -1,4 +1,4 @@
-//! Beside other tools on the same process: shares and whole stacks beside perf, symbols beside nm.
+//! Compares profiles with other tools on the same process: shares and complete stacks with perf, symbols with nm.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,10 +11,11 @@ use profiler::{
     profile::{Frame, FrameKind, Symbolization},
 };
 use profiler_tests::{
-    Chain, Chains, Stacks, Workload, outcome, privileged, sample, sample_pid, sample_settled,
+    Chain, ChainComparison, FoldedStacks, Workload, lock_privileged, run_command, sample, sample_pid,
+    sample_settled,
 };
 
-/// The functions of each of perf's samples, from the leaf to the root.
+/// The functions of each sample of perf, from the leaf to the root.
 fn perf_samples(script: &str) -> Vec<Vec<&str>> {
     let symbol = |line| {
         let symbol = str::split_whitespace(line).nth(1)?;
@@ -24,27 +25,27 @@ fn perf_samples(script: &str) -> Vec<Vec<&str>> {
     samples.map(|sample| sample.lines().filter_map(symbol).collect()).collect()
 }
 
-/// Lets perf record a process for two seconds, and gives back what it saw: one line for each frame of a sample.
+/// Records a process with perf for two seconds and returns one line for each frame of a sample.
 fn perf_script(pid: u32, options: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("perf.data");
     let mut record = Command::new("perf");
     record.args(["record", "-q"]).args(options).args(["-p", &pid.to_string(), "-o"]);
-    let recorded = outcome(record.arg(&data).args(["--", "sleep", "2"]));
+    let recorded = run_command(record.arg(&data).args(["--", "sleep", "2"]));
     assert_eq!(recorded.code(), 0, "{}", recorded.stderr);
     let mut script = Command::new("perf");
-    let script = outcome(script.args(["script", "--no-inline", "-F", "ip,sym", "-i"]).arg(&data));
+    let script = run_command(script.args(["script", "--no-inline", "-F", "ip,sym", "-i"]).arg(&data));
     assert_eq!(script.code(), 0, "{}", script.stderr);
     script.stdout
 }
 
 #[test]
-fn shares_and_names_are_those_of_perf_in_the_same_run() {
-    let Some(_turn) = privileged() else { return };
+fn shares_and_symbols_agree_with_perf_in_the_same_run() {
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     let session = sample_pid(workload.pid()).frequency_hz(4_999).build().unwrap().start().unwrap();
     let script = perf_script(workload.pid(), &["-e", "cpu-clock", "-F", "4999", "-g"]);
-    let ours = Stacks::of(&session.stop().unwrap());
+    let ours = FoldedStacks::from_profile(&session.stop().unwrap());
     let theirs = perf_samples(&script);
     assert!(theirs.len() > 500, "{} samples of perf", theirs.len());
     for function in ["main", "run", "round_of_work", "alpha", "beta", "gamma"] {
@@ -55,30 +56,30 @@ fn shares_and_names_are_those_of_perf_in_the_same_run() {
 }
 
 #[test]
-fn whole_stacks_without_frame_pointers_are_no_fewer_than_perfs_with_copies_of_the_stack() {
-    let Some(_turn) = privileged() else { return };
+fn without_frame_pointers_at_least_as_many_stacks_are_whole_as_with_perf_stack_copies() {
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start_with("unwinding/shapes", &["60", "40"]);
     let shapes = ["array;saved;variable;realigned"; 10].join(";");
     let chains = [format!("run;{shapes};leaf"), "run;goes_on;*".to_owned()];
     let chains = chains.map(|links| Chain::below_main(&links));
     let profile = sample_settled(sample_pid(workload.pid()), 4_000);
-    let ours_percent = Chains::of(&profile, &chains).exact_percent();
+    let ours_percent = ChainComparison::new(&profile, &chains).exact_percent();
     let script =
         perf_script(workload.pid(), &["-e", "cpu-clock:u", "-F", "999", "--call-graph", "dwarf,16384"]);
     let theirs = perf_samples(&script);
     assert!(theirs.len() > 50, "{} samples of perf", theirs.len());
     let is_exact = |sample: &&Vec<&str>| {
         let from_the_root: Vec<&str> = sample.iter().rev().copied().collect();
-        chains.iter().any(|chain| chain.fits(&from_the_root))
+        chains.iter().any(|chain| chain.is_followed_by(&from_the_root))
     };
     let theirs_percent = 100.0 * theirs.iter().filter(is_exact).count() as f64 / theirs.len() as f64;
     println!("exact: {ours_percent:.2} % of ours, {theirs_percent:.2} % of perf's");
     assert!(theirs_percent > 90.0, "{theirs_percent} %: is the chain known? {:?}", theirs.first());
-    // Beyond what either has to get right, it is chance.
+    // The tolerance covers the samples that neither tool can unwind, which differ by chance.
     assert!(ours_percent >= theirs_percent.min(99.9), "{ours_percent} % and not {theirs_percent} %");
 }
 
-/// The symbols of a file as nm reads them: start -> (end, name).
+/// The symbols of a file as nm prints them: start -> (end, name).
 #[derive(Default)]
 struct Symbols(BTreeMap<u64, Vec<(u64, String)>>);
 
@@ -86,7 +87,7 @@ impl Symbols {
     fn read(&mut self, path: &Path, dynamic: bool) {
         let mut nm = Command::new("nm");
         nm.args(["--defined-only", "--print-size", "--without-symbol-versions"]);
-        let listed = outcome(nm.args(dynamic.then_some("--dynamic")).arg(path));
+        let listed = run_command(nm.args(dynamic.then_some("--dynamic")).arg(path));
         for line in listed.stdout.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
             let [start, size, kind, name] = words[..] else { continue };
@@ -107,7 +108,7 @@ impl Symbols {
     }
 }
 
-/// Where Debian puts the debug file of a build id.
+/// The path of the debug file of a build id on Debian.
 fn debug_file(build_id: &[u8]) -> Option<PathBuf> {
     let digits: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
     let (folder, name) = digits.split_at_checked(2)?;
@@ -116,8 +117,8 @@ fn debug_file(build_id: &[u8]) -> Option<PathBuf> {
 }
 
 #[test]
-fn every_sampled_address_of_a_real_program_has_the_symbol_that_nm_has_there() {
-    let Some(_turn) = privileged() else { return };
+fn symbols_of_a_real_program_agree_with_nm() {
+    let Some(_lock) = lock_privileged() else { return };
     let script = "import json, os, re, select, sys\nprint('ready', os.getpid(), flush=True)\n\
                   while not select.select([sys.stdin], [], [], 0)[0]:\n  json.loads(json.dumps({str(i): [i, i * 0.5] for i in range(999)}))\n  \
                   re.sub('[aeiou]+', '-', 'the quick brown fox' * 99)\n  sorted(range(999), key=lambda x: -x)\n";
@@ -159,8 +160,8 @@ fn every_sampled_address_of_a_real_program_has_the_symbol_that_nm_has_there() {
 }
 
 #[test]
-fn every_sampled_address_of_the_kernel_has_a_name_that_its_list_has_there() {
-    let Some(_turn) = privileged() else { return };
+fn kernel_symbols_agree_with_kallsyms() {
+    let Some(_lock) = lock_privileged() else { return };
     let list = std::fs::read_to_string("/proc/kallsyms").unwrap();
     let mut functions = BTreeMap::<u64, BTreeSet<&str>>::new();
     for line in list.lines() {
@@ -168,7 +169,7 @@ fn every_sampled_address_of_the_kernel_has_a_name_that_its_list_has_there() {
         let (Ok(start), true) = (u64::from_str_radix(words[0], 16), "tTwW".contains(words[1])) else {
             continue;
         };
-        // The bytes before an entry are the function's own.
+        // The bytes before an entry belong to the function.
         let name = words[2].strip_prefix("__pfx_").unwrap_or(words[2]);
         functions.entry(start).or_default().insert(name);
     }
@@ -179,7 +180,7 @@ fn every_sampled_address_of_the_kernel_has_a_name_that_its_list_has_there() {
     let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
     let frames: BTreeSet<_> = stacks.flat_map(|stack| stack.frames.iter().copied()).collect();
     let kernel = frames.into_iter().map(|frame| profile.frame(frame));
-    // BPF programs come and go.
+    // BPF programs may be loaded and unloaded meanwhile.
     let stays = |frame: &&Frame| !profile.string(frame.name).starts_with("bpf_prog_");
     let kernel: Vec<_> = kernel.filter(|frame| frame.kind == FrameKind::Kernel).filter(stays).collect();
     assert!(kernel.len() > 20, "{} addresses", kernel.len());

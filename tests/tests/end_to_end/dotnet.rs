@@ -1,4 +1,4 @@
-//! .NET with its perf map on and its diagnostics off: managed methods by name, the runtime's native frames, the kernel's.
+//! Tests .NET with perf maps enabled and diagnostics disabled: managed, native runtime and kernel frames.
 
 use std::{path::Path, process::Command, time::Duration};
 
@@ -6,12 +6,12 @@ use profiler::{
     Profile,
     profile::{FrameKind, SymbolSource, Symbolization},
 };
-use profiler_tests::{Stacks, Workload, await_optimized, privileged, sample, sample_pid};
+use profiler_tests::{FoldedStacks, Workload, await_optimized, lock_privileged, sample, sample_pid};
 
 const VERSIONS: [&str; 2] = ["3.1", "9.0"];
 const ALPHA: &str = "app!Workload.Cpu.Alpha()";
 
-/// With the diagnostics off, names come from the map alone.
+/// With the diagnostics disabled, the perf map is the only source of symbols.
 fn command(version: &str) -> Command {
     let mut command = Workload::dotnet_command(version, "cpu");
     command.env("COMPlus_EnableDiagnostics", "0");
@@ -36,14 +36,14 @@ fn named_percent_of_jit(profile: &Profile) -> f64 {
 }
 
 #[test]
-fn managed_methods_have_names_shares_and_callers() {
-    let Some(_turn) = privileged() else { return };
+fn managed_methods_have_symbols_shares_and_callers() {
+    let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
         let workload = start(version);
         let profile = sample(sample_pid(workload.pid()), 4_000);
         let ledger = profile.ledger();
         assert!(ledger.adds_up() && ledger.lost_total() == 0, "{version}: {ledger:?}");
-        let stacks = Stacks::of(&profile);
+        let stacks = FoldedStacks::from_profile(&profile);
         stacks.assert_share(ALPHA, 60.0);
         stacks.assert_share("app!Workload.Cpu.Beta()", 30.0);
         stacks.assert_share("app!Workload.Cpu.Gamma()", 10.0);
@@ -56,14 +56,14 @@ fn managed_methods_have_names_shares_and_callers() {
 }
 
 #[test]
-fn the_runtimes_native_frames_and_the_kernels_stand_beside_managed_ones() {
-    let Some(_turn) = privileged() else { return };
+fn stacks_have_managed_native_and_kernel_frames() {
+    let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
-        // Collecting garbage and compiling is the runtime's own work.
+        // The runtime itself collects garbage and compiles methods.
         let workload = Workload::dotnet(version, "dynamic");
         let profile = sample(sample_pid(workload.pid()), 4_000);
         assert!(profile.ledger().adds_up());
-        let stacks = Stacks::of(&profile);
+        let stacks = FoldedStacks::from_profile(&profile);
         let has = |part: &str| stacks.percent(|stack| stack.frames.iter().any(|frame| frame.contains(part)));
         assert!(has("app!Workload.Dynamic.MakeAndUse(int)") > 5.0, "{version}: {stacks:#?}");
         let kinds = |wanted| {
@@ -88,8 +88,8 @@ fn the_runtimes_native_frames_and_the_kernels_stand_beside_managed_ones() {
 }
 
 #[test]
-fn precompiled_methods_of_the_framework_have_names_without_a_map() {
-    let Some(_turn) = privileged() else { return };
+fn precompiled_methods_of_the_framework_are_symbolized_without_a_perf_map() {
+    let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
         let workload = Workload::run(Workload::dotnet_command(version, "web").env("PERF_MAP", "0"));
         let profile = sample(sample_pid(workload.pid()), 3_000);
@@ -105,7 +105,7 @@ fn precompiled_methods_of_the_framework_have_names_without_a_map() {
                 profile.string(frame.name)
             );
         }
-        let stacks = Stacks::of(&profile);
+        let stacks = FoldedStacks::from_profile(&profile);
         let has = |part: &str| stacks.percent(|stack| stack.frames.iter().any(|frame| frame.contains(part)));
         assert!(has("System.Private.CoreLib!System.Threading.") > 10.0, "{version}: {stacks:#?}");
         assert_eq!(has("[System.Private.CoreLib.dll+0x"), 0.0, "{version}: {stacks:#?}");
@@ -113,24 +113,24 @@ fn precompiled_methods_of_the_framework_have_names_without_a_map() {
 }
 
 #[test]
-fn a_map_is_found_where_the_environment_moves_it() {
-    let Some(_turn) = privileged() else { return };
+fn a_perf_map_in_the_folder_of_the_environment_is_found() {
+    let Some(_lock) = lock_privileged() else { return };
     for (version, variable) in [("3.1", "TMPDIR"), ("9.0", "DOTNET_PerfMapJitDumpPath")] {
         let folder = tempfile::tempdir().unwrap();
         let workload = Workload::run(command(version).env(variable, folder.path()));
         let name = format!("perf-{}.map", workload.pid());
         await_optimized(&folder.path().join(&name));
         assert!(!Path::new("/tmp").join(&name).exists());
-        let stacks = Stacks::of(&sample(sample_pid(workload.pid()), 1_000));
+        let stacks = FoldedStacks::from_profile(&sample(sample_pid(workload.pid()), 1_000));
         assert!(stacks.percent(|stack| stack.has(ALPHA)) > 50.0, "{version}: {stacks:#?}");
     }
 }
 
 #[test]
-fn methods_compiled_while_sampling_have_names_too() {
-    let Some(_turn) = privileged() else { return };
+fn methods_compiled_while_sampling_are_symbolized() {
+    let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
-        // From the first moment, through all tiers of compilation.
+        // From the start of the process, through all JIT tiers.
         let workload = Workload::run(&mut command(version));
         let session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
         let profile = session.run_for(Duration::from_secs(2)).unwrap();

@@ -1,4 +1,4 @@
-//! .NET started with nothing set: its methods by name, from the runtime itself.
+//! Tests .NET without any setting in its environment: symbols of managed methods from the runtime's events.
 
 use std::{
     collections::BTreeSet,
@@ -12,20 +12,20 @@ use profiler::{
     profile::{FrameKind, Reason, SymbolSource, Symbolization},
 };
 use profiler_tests::{
-    Stacks, Workload, await_inlined, privileged, sample, sample_pid, sample_settled, until,
+    FoldedStacks, Workload, await_inlined, lock_privileged, sample, sample_pid, sample_settled, wait_until,
 };
 
 const VERSIONS: [&str; 2] = ["3.1", "9.0"];
 const ALPHA: &str = "app!Workload.Cpu.Alpha()";
 
-/// So many that three points are four standard deviations of a share.
+/// With this many samples, three percentage points are four standard deviations of a share.
 const SAMPLES: u64 = 4_000;
 
 fn start(version: &str, mode: &str) -> Workload {
     Workload::run(Workload::dotnet_command(version, mode).env("PERF_MAP", "0"))
 }
 
-/// The sockets that a process has open: a session of events is one more.
+/// Number of sockets that a process has open. An EventPipe session is one more.
 fn sockets(workload: &Workload) -> usize {
     let descriptors = fs::read_dir(format!("/proc/{}/fd", workload.pid())).unwrap().flatten();
     let links = descriptors.filter_map(|fd| fs::read_link(fd.path()).ok());
@@ -33,10 +33,10 @@ fn sockets(workload: &Workload) -> usize {
 }
 
 fn await_sockets(workload: &Workload, count: usize) {
-    until("the end of the session", || (sockets(workload) == count).then_some(()));
+    wait_until("the end of the session", || (sockets(workload) == count).then_some(()));
 }
 
-/// The names of JIT frames above so many leaves, sample by sample, and how many have none.
+/// The symbols of the JIT frames above `leaves` leaf frames in all samples, and the number of unsymbolized ones.
 fn jit_frames(profile: &Profile, leaves: usize) -> (Vec<String>, usize) {
     let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
     let frames = stacks.flat_map(|stack| stack.frames.iter().skip(leaves)).map(|frame| profile.frame(*frame));
@@ -58,20 +58,20 @@ fn assert_named(profile: &Profile, leaves: usize, what: &str) {
 }
 
 #[test]
-fn managed_methods_have_names_shares_and_callers_though_nothing_was_set() {
-    let Some(_turn) = privileged() else { return };
+fn managed_methods_have_symbols_shares_and_callers_without_settings() {
+    let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
         let workload = start(version, "cpu");
         let before = sockets(&workload);
         await_inlined(workload.pid());
-        // A process that had this pid before may have left one.
+        // An earlier process with this pid may have left a file.
         let map =
             || fs::metadata(format!("/tmp/perf-{}.map", workload.pid())).and_then(|map| map.modified()).ok();
         let map_before = map();
-        // The runtime itself is busy for a moment when it is asked for all its methods, longer beside other load.
+        // The runtime is busy for a moment during the rundown of all methods, longer under other load.
         let profile = sample_settled(sample_pid(workload.pid()), SAMPLES);
         assert_named(&profile, 0, version);
-        let stacks = Stacks::of(&profile).with("app!Workload.Cpu.Middle()");
+        let stacks = FoldedStacks::from_profile(&profile).with("app!Workload.Cpu.Middle()");
         stacks.assert_share(ALPHA, 60.0);
         stacks.assert_share("app!Workload.Cpu.Beta()", 30.0);
         stacks.assert_share("app!Workload.Cpu.Gamma()", 10.0);
@@ -87,8 +87,8 @@ fn managed_methods_have_names_shares_and_callers_though_nothing_was_set() {
 }
 
 #[test]
-fn generic_methods_and_those_made_at_run_time_have_names_too() {
-    let Some(_turn) = privileged() else { return };
+fn generic_and_dynamic_methods_are_symbolized() {
+    let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
         for (mode, beginning) in [
             ("generic", "app!Workload.Repository<__Canon,__Canon>.Sum("),
@@ -96,7 +96,7 @@ fn generic_methods_and_those_made_at_run_time_have_names_too() {
             ("dynamic", "[dynamic method] made;method, number "),
         ] {
             let profile = sample(sample_pid(start(version, mode).pid()), 1_000);
-            // A delegate of a static method goes through a stub, which calls nobody and which no source names.
+            // A delegate of a static method calls through a stub, which is a leaf and has no symbol in any source.
             assert_named(&profile, 1, &format!("{version} {mode}"));
             let (names, _) = jit_frames(&profile, 0);
             let unnamed = &profile.ledger().unnamed;
@@ -108,15 +108,15 @@ fn generic_methods_and_those_made_at_run_time_have_names_too() {
 }
 
 #[test]
-fn the_runtime_and_its_perf_map_say_the_same() {
-    let Some(_turn) = privileged() else { return };
+fn runtime_events_and_perf_map_have_the_same_symbols() {
+    let Some(_lock) = lock_privileged() else { return };
     let seen = |profile: &Profile, least: usize| {
         let (mut names, _) = jit_frames(profile, 0);
         names.sort_unstable();
         let chunks = names.chunk_by(|one, other| one == other);
         chunks.filter(|chunk| chunk.len() >= least).map(|chunk| chunk[0].clone()).collect::<BTreeSet<_>>()
     };
-    // Which of the others are seen is chance.
+    // Which other methods are sampled is chance.
     const HOT: usize = 200;
     for version in VERSIONS {
         for mode in ["cpu", "generic"] {
@@ -134,10 +134,10 @@ fn the_runtime_and_its_perf_map_say_the_same() {
 }
 
 #[test]
-fn methods_compiled_while_sampling_have_names_from_each_profile_on() {
-    let Some(_turn) = privileged() else { return };
+fn methods_compiled_while_sampling_are_symbolized_in_each_profile() {
+    let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
-        // From the first moment, through all tiers of compilation.
+        // From the start of the process, through all JIT tiers.
         let workload = start(version, "cpu");
         let before = sockets(&workload);
         let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
@@ -152,8 +152,8 @@ fn methods_compiled_while_sampling_have_names_from_each_profile_on() {
 }
 
 #[test]
-fn twenty_thousand_methods_have_their_names_whether_they_are_new_or_old() {
-    let Some(_turn) = privileged() else { return };
+fn twenty_thousand_methods_are_symbolized_from_rundown_and_load_events() {
+    let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
         let mut workload = start(version, "many");
         let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
@@ -171,21 +171,21 @@ fn twenty_thousand_methods_have_their_names_whether_they_are_new_or_old() {
 }
 
 #[test]
-fn a_session_that_is_dropped_leaves_none_in_the_target() {
-    let Some(_turn) = privileged() else { return };
+fn a_dropped_session_leaves_no_eventpipe_session_in_the_target() {
+    let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
         let workload = start(version, "cpu");
         let before = sockets(&workload);
         let session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
-        until("a session of events", || (sockets(&workload) > before).then_some(()));
+        wait_until("an EventPipe session", || (sockets(&workload) > before).then_some(()));
         drop(session);
         await_sockets(&workload, before);
     }
 }
 
 #[test]
-fn a_process_that_ends_takes_no_names_with_it() {
-    let Some(_turn) = privileged() else { return };
+fn a_process_that_exits_stays_symbolized() {
+    let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
         let workload = start(version, "cpu");
         let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
@@ -196,8 +196,8 @@ fn a_process_that_ends_takes_no_names_with_it() {
 }
 
 #[test]
-fn another_process_at_the_socket_is_not_believed() {
-    let Some(_turn) = privileged() else { return };
+fn a_socket_of_another_process_is_rejected() {
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start_with("jit", &["60", "none"]);
     let pid = workload.pid();
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();

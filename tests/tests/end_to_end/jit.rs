@@ -1,4 +1,4 @@
-//! Generated code: perf maps as runtimes write them, and maps of a target that means harm.
+//! Tests JIT code with perf maps in the variants that runtimes write, and with malicious perf maps.
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -6,13 +6,15 @@ use profiler::{
     Profile,
     profile::{Reason, SymbolSource, Symbolization},
 };
-use profiler_tests::{Outcome, Stacks, Workload, outcome, privileged, profiler, sample, sample_pid};
+use profiler_tests::{
+    FoldedStacks, Outcome, Workload, lock_privileged, profiler, run_command, sample, sample_pid,
+};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 const HOT: &str = "demo!Demo.Program.HotLoop(long)";
 const COLD: &str = "demo!Demo.Program.ColdLoop(long)";
 
-/// So many that three points are four standard deviations of a share.
+/// With this many samples, three percentage points are four standard deviations of a share.
 const SAMPLES: u64 = 4_000;
 
 fn profile_of(look: &str) -> Profile {
@@ -27,11 +29,11 @@ fn jit_frames(profile: &Profile, naming: Symbolization) -> usize {
 }
 
 #[test]
-fn generated_code_is_named_by_its_perf_map_in_every_spelling() {
-    let Some(_turn) = privileged() else { return };
+fn jit_code_is_symbolized_by_perf_maps_in_every_number_format() {
+    let Some(_lock) = lock_privileged() else { return };
     for look in ["lower", "prefixed", "upper", "again"] {
         let profile = profile_of(look);
-        let stacks = Stacks::of(&profile);
+        let stacks = FoldedStacks::from_profile(&profile);
         stacks.assert_share(HOT, 75.0);
         stacks.assert_share(COLD, 25.0);
         assert!(stacks.0.iter().any(|stack| stack.has_chain(&["main", "run", HOT])), "{look}: {stacks:#?}");
@@ -43,27 +45,27 @@ fn generated_code_is_named_by_its_perf_map_in_every_spelling() {
 }
 
 #[test]
-fn generated_code_without_a_map_is_counted_as_that() {
-    let Some(_turn) = privileged() else { return };
+fn jit_code_without_a_perf_map_is_counted_with_that_reason() {
+    let Some(_lock) = lock_privileged() else { return };
     let profile = profile_of("none");
     assert!(
         jit_frames(&profile, Symbolization::Address(Reason::NoJitMap)) > SAMPLES as usize * 95 / 100,
         "{:?}",
         profile.ledger()
     );
-    let stacks = Stacks::of(&profile);
+    let stacks = FoldedStacks::from_profile(&profile);
     let generated = stacks.percent(|stack| stack.frames.iter().any(|frame| frame.starts_with("[JIT 0x")));
     assert!(generated > 95.0, "{stacks:#?}");
     let pid = Workload::start_with("jit", &["60", "none"]);
-    let run = outcome(&mut profiler(&["-p", &pid.pid().to_string(), "-F", "999", "-d", "0.3"]));
+    let run = run_command(&mut profiler(&["-p", &pid.pid().to_string(), "-F", "999", "-d", "0.3"]));
     assert!(run.stderr.contains("--perf-basic-prof"), "{}", run.stderr);
 }
 
 #[test]
-fn a_map_that_is_no_file_in_the_targets_root_is_refused_without_a_hang() {
-    let Some(_turn) = privileged() else { return };
-    // The root of the target is the profiler's own here: a link to a secret leads to a file that is not the user's
-    // to show, or that is older than the process.
+fn a_perf_map_that_is_not_a_regular_file_is_rejected_without_a_hang() {
+    let Some(_lock) = lock_privileged() else { return };
+    // The target and the profiler have the same root here: a link to a secret file leads to a file of another user,
+    // or to one that is older than the process.
     for look in ["symlink", "device", "fifo"] {
         let profile = profile_of(look);
         let refused = jit_frames(&profile, Symbolization::Address(Reason::JitMapRefused));
@@ -72,22 +74,22 @@ fn a_map_that_is_no_file_in_the_targets_root_is_refused_without_a_hang() {
     }
 }
 
-/// A map that the test makes in place of the workload.
-struct MadeMap(PathBuf);
+/// A perf map that the test creates instead of the workload.
+struct PerfMapFile(PathBuf);
 
-impl Drop for MadeMap {
+impl Drop for PerfMapFile {
     fn drop(&mut self) {
-        // What is not there needs no removal.
+        // The file may not exist.
         let _ = fs::remove_file(&self.0);
     }
 }
 
 #[test]
-fn a_device_in_the_place_of_a_map_is_refused() {
-    let Some(_turn) = privileged() else { return };
+fn a_device_instead_of_a_perf_map_is_rejected() {
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start_with("jit", &["60", "none"]);
-    let map = MadeMap(format!("/tmp/perf-{}.map", workload.pid()).into());
-    // The device that never ends.
+    let map = PerfMapFile(format!("/tmp/perf-{}.map", workload.pid()).into());
+    // An endless device.
     mknodat(CWD, &map.0, FileType::CharacterDevice, Mode::RUSR | Mode::WUSR, makedev(1, 5)).unwrap();
     let profile = sample(sample_pid(workload.pid()), 500);
     assert!(
@@ -100,22 +102,22 @@ fn a_device_in_the_place_of_a_map_is_refused() {
 fn run_on(look: &str) -> Outcome {
     let workload = Workload::start_with("jit", &["60", look]);
     let pid = workload.pid().to_string();
-    let run = outcome(&mut profiler(&["-p", &pid, "-F", "999", "-d", "1"]));
+    let run = run_command(&mut profiler(&["-p", &pid, "-F", "999", "-d", "1"]));
     assert_eq!(run.code(), 0, "{look}: {}", run.stderr);
     run
 }
 
-/// Checks that the names that are there were found, whatever else the map holds.
+/// Checks that the valid entries are used, whatever else the map contains.
 fn assert_named(run: &Outcome) {
-    let stacks = Stacks::parse(&run.stdout);
+    let stacks = FoldedStacks::parse(&run.stdout);
     assert!(stacks.count(|stack| stack.has(HOT)) > stacks.count(|stack| stack.has(COLD)), "{stacks:#?}");
     let named = stacks.percent(|stack| stack.has(HOT) || stack.has(COLD));
     assert!(named > 95.0, "{named} % in\n{stacks:#?}");
 }
 
 #[test]
-fn ten_gigabytes_of_map_take_neither_memory_nor_time_nor_the_names_before_them() {
-    let Some(_turn) = privileged() else { return };
+fn a_perf_map_of_ten_gigabytes_takes_little_memory_and_time_and_its_first_symbols_are_used() {
+    let Some(_lock) = lock_privileged() else { return };
     let begin = std::time::Instant::now();
     let run = run_on("huge");
     assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
@@ -124,8 +126,8 @@ fn ten_gigabytes_of_map_take_neither_memory_nor_time_nor_the_names_before_them()
 }
 
 #[test]
-fn a_line_of_one_megabyte_is_skipped() {
-    let Some(_turn) = privileged() else { return };
+fn a_perf_map_line_of_one_megabyte_is_skipped() {
+    let Some(_lock) = lock_privileged() else { return };
     let run = run_on("longline");
     assert!(run.peak_memory_mb() < 64.0, "{}", run.stderr);
     assert!(run.stdout.lines().all(|line| line.len() < 100_000));
@@ -133,13 +135,13 @@ fn a_line_of_one_megabyte_is_skipped() {
 }
 
 #[test]
-fn names_with_escapes_and_separators_break_neither_lines_nor_stacks_nor_terminals() {
-    let Some(_turn) = privileged() else { return };
+fn names_with_escapes_and_separators_are_made_safe_for_folded_output() {
+    let Some(_lock) = lock_privileged() else { return };
     let run = run_on("names");
     for text in [&run.stdout, &run.stderr] {
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
     }
-    let stacks = Stacks::parse(&run.stdout);
+    let stacks = FoldedStacks::parse(&run.stdout);
     let is_hot = |frame: &String| frame.starts_with("Hot:Loop") && frame.contains("<b>&");
     let hot = stacks.percent(|stack| {
         let at = stack.frames.iter().position(is_hot);
@@ -149,13 +151,14 @@ fn names_with_escapes_and_separators_break_neither_lines_nor_stacks_nor_terminal
 }
 
 #[test]
-fn the_flame_graph_of_hostile_names_is_still_xml() {
-    let Some(_turn) = privileged() else { return };
+fn the_flame_graph_of_hostile_names_is_well_formed() {
+    let Some(_lock) = lock_privileged() else { return };
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("flame.svg");
     let workload = Workload::start_with("jit", &["60", "names"]);
     let pid = workload.pid().to_string();
-    let run = outcome(&mut profiler(&["-p", &pid, "-F", "999", "-d", "0.5", "-o", path.to_str().unwrap()]));
+    let run =
+        run_command(&mut profiler(&["-p", &pid, "-F", "999", "-d", "0.5", "-o", path.to_str().unwrap()]));
     assert_eq!(run.code(), 0, "{}", run.stderr);
     assert_eq!(run.stdout, "");
     let svg = fs::read_to_string(path).unwrap();

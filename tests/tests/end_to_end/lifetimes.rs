@@ -1,27 +1,29 @@
-//! Programs that begin and end, load code and become others while they are sampled.
+//! Tests processes that start, exit, load libraries and execute other programs while they are sampled.
 
 use std::process::Command;
 
 use profiler::{Profiler, Target, profile::Reason};
-use profiler_tests::{Stacks, Workload, built, outcome, privileged, profiler, sample, sample_pid};
+use profiler_tests::{
+    FoldedStacks, Workload, lock_privileged, profiler, run_command, sample, sample_pid, workload_path,
+};
 
 use crate::NEARLY_ALL_PERCENT;
 
 #[test]
-fn children_that_live_for_milliseconds_have_names() {
-    let Some(_turn) = privileged() else { return };
+fn children_that_live_for_milliseconds_are_symbolized() {
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("forkstorm");
     let profile = sample(sample_pid(workload.pid()).children(true), 2_000);
     assert!(profile.ledger().adds_up());
     assert!(profile.processes().len() > 50, "{} processes", profile.processes().len());
-    let stacks = Stacks::of(&profile);
+    let stacks = FoldedStacks::from_profile(&profile);
     let named = stacks.percent(|stack| stack.has_chain(&["main", "child", "burn_in_child"]));
     assert!(named > 60.0, "{stacks:#?}");
-    // The name of a process is that of the program it executed, here by way of a link.
+    // The process has the name of the executed program, here of a symbolic link to it.
     let renamed = stacks.count(|stack| stack.has("burn_in_child") && stack.comm == "exe");
     let burning = stacks.count(|stack| stack.has("burn_in_child"));
     assert!(renamed * 100 >= burning * 98, "{renamed} of {burning}");
-    // Where a program begins, its loader keeps no frames, and the walk leads astray.
+    // At the start of a program, its loader keeps no frame pointers, and unwinding goes wrong.
     let is_unnamed = |frame: &String| frame.starts_with('[');
     let astray = stacks.percent(|stack| stack.frames.iter().any(is_unnamed));
     assert!(astray < 20.0, "{stacks:#?}");
@@ -33,35 +35,35 @@ fn children_that_live_for_milliseconds_have_names() {
 }
 
 #[test]
-fn children_are_left_alone_when_nobody_asked_for_them() {
-    let Some(_turn) = privileged() else { return };
+fn children_are_not_sampled_by_default() {
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("forkstorm");
-    let run = outcome(&mut profiler(&["-p", &workload.pid().to_string(), "-F", "9999", "-d", "1"]));
-    let stacks = Stacks::parse(&run.stdout);
+    let run = run_command(&mut profiler(&["-p", &workload.pid().to_string(), "-F", "9999", "-d", "1"]));
+    let stacks = FoldedStacks::parse(&run.stdout);
     assert!(stacks.0.iter().all(|stack| !stack.has("burn_in_child")), "{stacks:#?}");
 }
 
 #[test]
-fn code_that_is_loaded_while_sampling_has_names() {
-    let Some(_turn) = privileged() else { return };
+fn libraries_loaded_while_sampling_are_symbolized() {
+    let Some(_lock) = lock_privileged() else { return };
     let mut workload = Workload::start_with("dlopen", &["2"]);
     let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
     workload.wait_for("loaded");
     session.wait(None);
-    let stacks = Stacks::of(&session.stop().unwrap());
+    let stacks = FoldedStacks::from_profile(&session.stop().unwrap());
     assert!(stacks.count(|stack| stack.has_chain(&["main", "run", "before"])) > 0, "{stacks:#?}");
     let plugin = stacks.percent(|stack| stack.has_chain(&["main", "run", "plugin_burn", "plugin_leaf"]));
     assert!(plugin > 30.0, "{plugin} % in\n{stacks:#?}");
 }
 
 #[test]
-fn a_session_ends_with_its_target_and_keeps_the_names() {
-    let Some(_turn) = privileged() else { return };
+fn a_session_ends_with_its_target_and_keeps_the_symbols() {
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start_with("shortlived", &["0.5"]);
     let session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
     let profile = session.run().unwrap();
     assert_eq!(workload.end().code(), Some(7));
-    let stacks = Stacks::of(&profile);
+    let stacks = FoldedStacks::from_profile(&profile);
     assert!(stacks.total() > 50, "{stacks:#?}");
     let named = stacks.percent(|stack| stack.has_chain(&["main", "run", "burn"]));
     assert!(named > NEARLY_ALL_PERCENT, "{stacks:#?}");
@@ -69,14 +71,14 @@ fn a_session_ends_with_its_target_and_keeps_the_names() {
 }
 
 #[test]
-fn a_command_is_sampled_from_its_first_instruction_and_gives_its_exit_code() {
-    let Some(_turn) = privileged() else { return };
-    let program = built("shortlived");
-    let run = outcome(&mut profiler(&["-F", "1999", "--", program.to_str().unwrap(), "0.5"]));
+fn a_command_is_sampled_from_its_first_instruction_and_its_exit_code_is_returned() {
+    let Some(_lock) = lock_privileged() else { return };
+    let program = workload_path("shortlived");
+    let run = run_command(&mut profiler(&["-F", "1999", "--", program.to_str().unwrap(), "0.5"]));
     assert_eq!(run.code(), 7, "{}", run.stderr);
-    // Its own output comes first on the standard output that both share.
+    // The output of the command precedes the profile on the shared standard output.
     let folded: String = run.stdout.lines().skip(1).map(|line| format!("{line}\n")).collect();
-    let stacks = Stacks::parse(&folded);
+    let stacks = FoldedStacks::parse(&folded);
     assert!(stacks.0.iter().all(|stack| stack.comm == "shortlived"), "{stacks:#?}");
     let early = |name: &str| ["_dl", "execve", "_start", "mmap"].iter().any(|part| name.contains(part));
     assert!(stacks.0.iter().any(|stack| stack.frames.iter().any(|frame| early(frame))), "{stacks:#?}");
@@ -84,34 +86,34 @@ fn a_command_is_sampled_from_its_first_instruction_and_gives_its_exit_code() {
 }
 
 #[test]
-fn a_command_that_does_not_exist_is_an_error_with_its_name() {
-    let Some(_turn) = privileged() else { return };
-    let run = outcome(&mut profiler(&["--", "/no/such/program"]));
+fn an_unknown_command_is_an_error_with_its_name() {
+    let Some(_lock) = lock_privileged() else { return };
+    let run = run_command(&mut profiler(&["--", "/no/such/program"]));
     assert_eq!(run.code(), 1);
     assert!(run.stderr.contains("/no/such/program") && run.stderr.contains("No such file"), "{}", run.stderr);
     assert_eq!(run.stdout, "");
 }
 
 #[test]
-fn a_command_that_is_over_at_once_is_no_error() {
-    let Some(_turn) = privileged() else { return };
-    let run = outcome(&mut profiler(&["--", "true"]));
+fn a_command_that_exits_at_once_is_not_an_error() {
+    let Some(_lock) = lock_privileged() else { return };
+    let run = run_command(&mut profiler(&["--", "true"]));
     assert!([0, 3].contains(&run.code()), "{run:?}");
     assert!(run.stderr.contains("samples"), "{}", run.stderr);
 }
 
 #[test]
-fn a_target_that_executes_another_program_is_followed_into_it() {
-    let Some(_turn) = privileged() else { return };
+fn a_target_is_still_sampled_after_it_executes_another_program() {
+    let Some(_lock) = lock_privileged() else { return };
     let mut shell = Command::new("sh");
-    shell.args(["-c", "echo ready $$; read -r line; exec \"$0\" 60"]).arg(built("shares"));
+    shell.args(["-c", "echo ready $$; read -r line; exec \"$0\" 60"]).arg(workload_path("shares"));
     let mut workload = Workload::run(&mut shell);
     let builder = Profiler::builder().target(Target::Pid(workload.pid())).frequency_hz(1_999);
     let mut session = builder.build().unwrap().start().unwrap();
-    workload.say("go");
+    workload.write_line("go");
     workload.wait_for("ready");
     let profile = session.take_profile(std::time::Duration::from_secs(1)).unwrap();
-    let stacks = Stacks::of(&profile);
+    let stacks = FoldedStacks::from_profile(&profile);
     let renamed = stacks.percent(|stack| stack.comm == "shares");
     assert!(renamed > NEARLY_ALL_PERCENT, "{stacks:#?}");
     let named = stacks.percent(|stack| stack.has_chain(&["main", "run", "round_of_work"]));

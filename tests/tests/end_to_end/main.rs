@@ -1,4 +1,4 @@
-//! The whole program on the real kernel, with programs whose call chains and shares are known.
+//! End-to-end tests: the whole profiler on the running kernel, with workloads of known call chains and shares.
 
 mod aspnet;
 mod bad_unwinding;
@@ -25,6 +25,6 @@ mod targets;
 mod threads;
 mod unwinding;
 
-/// The median of what a machine under load does to a test is nothing; its worst is a stack or two that were taken
-/// while a program began or ended. This many percent have to be right.
+/// The least share of correct stacks. A busy machine costs at most a few, which are sampled while a program starts or
+/// exits.
 const NEARLY_ALL_PERCENT: f64 = 98.0;

@@ -1,4 +1,4 @@
-//! .NET methods as C# writes them, and as the runtime spells them when that is asked for.
+//! Tests .NET method names in the syntax of C#, and in that of the runtime with the option for it.
 
 use std::collections::BTreeSet;
 
@@ -6,11 +6,11 @@ use profiler::{
     Builder, Format, OutputOptions, Profile, WriteFormat as _,
     profile::{FrameKind, Symbolization},
 };
-use profiler_tests::{Stacks, Workload, privileged, sample, sample_pid};
+use profiler_tests::{FoldedStacks, Workload, lock_privileged, sample, sample_pid};
 
 const VERSIONS: [&str; 2] = ["3.1", "9.0"];
 
-/// The names of managed frames, each once.
+/// The distinct names of managed frames.
 fn names(version: &str, mode: &str, diagnostics: bool, set: impl Fn(Builder) -> Builder) -> BTreeSet<String> {
     let mut command = Workload::dotnet_command(version, mode);
     match diagnostics {
@@ -32,8 +32,8 @@ fn managed(profile: &Profile) -> BTreeSet<String> {
 }
 
 #[test]
-fn asynchronous_methods_read_as_their_source_whatever_source_names_them() {
-    let Some(_turn) = privileged() else { return };
+fn async_methods_are_named_as_in_their_source_from_every_symbol_source() {
+    let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
         for diagnostics in [true, false] {
             let names = names(version, "web", diagnostics, |builder| builder);
@@ -51,8 +51,8 @@ fn asynchronous_methods_read_as_their_source_whatever_source_names_them() {
 }
 
 #[test]
-fn the_runtimes_own_spelling_is_there_when_it_is_asked_for() {
-    let Some(_turn) = privileged() else { return };
+fn raw_method_names_of_the_runtime_are_available_as_an_option() {
+    let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
         let names = names(version, "web", true, |builder| builder.raw_names(true));
         for beginning in ["app!Workload.Web+<Serve>c__async", "app!Workload.Web.Render(class System.String)"]
@@ -66,8 +66,8 @@ fn the_runtimes_own_spelling_is_there_when_it_is_asked_for() {
 }
 
 #[test]
-fn tiers_stand_behind_the_names_when_they_are_asked_for() {
-    let Some(_turn) = privileged() else { return };
+fn method_names_have_their_tier_when_enabled() {
+    let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
         for diagnostics in [true, false] {
             let names = names(version, "web", diagnostics, |builder| builder.dotnet_tiers(true));
@@ -82,13 +82,13 @@ fn tiers_stand_behind_the_names_when_they_are_asked_for() {
 }
 
 #[test]
-fn threads_of_the_runtime_are_shown_by_their_names() {
-    let Some(_turn) = privileged() else { return };
+fn threads_of_the_runtime_have_their_names() {
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::run(Workload::dotnet_command("9.0", "web").env("PERF_MAP", "0"));
     let profile = sample(sample_pid(workload.pid()), 2_000);
     let mut folded = Vec::new();
     let options = OutputOptions { per_thread: true, ..OutputOptions::default() };
     profile.write_with(Format::Folded, &options, &mut folded).unwrap();
-    let stacks = Stacks::parse(&String::from_utf8(folded).unwrap());
+    let stacks = FoldedStacks::parse(&String::from_utf8(folded).unwrap());
     assert!(stacks.count(|stack| stack.frames[0].ends_with(" (.NET TP Worker)")) > 100, "{stacks:#?}");
 }

@@ -1,4 +1,4 @@
-//! Programs that nobody wrote to be sampled: how many of their stacks reach the root.
+//! Tests how many stacks of common programs and language runtimes reach the root.
 
 use std::{ffi::OsString, fmt::Write as _, path::Path, process::Command};
 
@@ -7,19 +7,19 @@ use profiler::{
     profile::{FrameKind, StackEnd},
 };
 use profiler_tests::{
-    Stacks, Workload, await_optimized_methods, file, privileged, sample_pid, sample_settled,
+    FoldedStacks, Workload, await_optimized_methods, file, lock_privileged, sample_pid, sample_settled,
 };
 
-/// Of programs that were compiled ahead of time: the rest begin or end while they are sampled.
+/// The least share for programs that are compiled ahead of time. The rest are sampled while they start or exit.
 const COMPILED_PERCENT: f64 = 95.0;
 
-/// Of programs with code that was made at run time: some of it has neither tables nor, for an instruction or two,
-/// frames.
-const GENERATED_PERCENT: f64 = 90.0;
+/// The least share for programs with JIT code, which may have no unwind tables and, for a few instructions, no frame
+/// pointer.
+const JIT_PERCENT: f64 = 90.0;
 
 const SAMPLES: u64 = 4_000;
 
-/// Checks that so many of a profile's stacks reach their root, and says how many do.
+/// Checks that this share of a profile's stacks reaches the root, and prints the share.
 fn assert_whole(what: &str, profile: &Profile, least_percent: f64) {
     let ledger = profile.ledger();
     assert!(ledger.adds_up() && ledger.lost_total() == 0, "{what}: {ledger:?}");
@@ -47,22 +47,22 @@ fn profile_of(command: &mut Command) -> Profile {
 }
 
 #[test]
-fn python_reaches_its_root() {
-    let Some(_turn) = privileged() else { return };
+fn python_stacks_reach_the_root() {
+    let Some(_lock) = lock_privileged() else { return };
     let profile = profile_of(Command::new("python3").arg(file("workloads/busy.py")).arg("60"));
     assert_whole("python3", &profile, COMPILED_PERCENT);
     assert!(deepest(&profile) > 60, "{} frames", deepest(&profile));
 }
 
 #[test]
-fn node_reaches_its_root() {
-    let Some(_turn) = privileged() else { return };
-    // Node writes a log into the folder it is started in.
+fn node_stacks_reach_the_root() {
+    let Some(_lock) = lock_privileged() else { return };
+    // Node.js writes a log into its working folder.
     let folder = tempfile::tempdir().unwrap();
     for options in [&[][..], &["--perf-basic-prof", "--interpreted-frames-native-stack"]] {
         let mut node = Command::new("node");
         node.args(options).arg(file("workloads/shares.js")).arg("60").current_dir(folder.path());
-        assert_whole(&format!("node {options:?}"), &profile_of(&mut node), GENERATED_PERCENT);
+        assert_whole(&format!("node {options:?}"), &profile_of(&mut node), JIT_PERCENT);
     }
 }
 
@@ -73,35 +73,35 @@ fn java(depth: &str) -> Profile {
 }
 
 #[test]
-fn java_that_keeps_frame_pointers_reaches_its_root() {
-    let Some(_turn) = privileged() else { return };
-    assert_whole("java", &java("20"), GENERATED_PERCENT);
+fn java_stacks_with_frame_pointers_reach_the_root() {
+    let Some(_lock) = lock_privileged() else { return };
+    assert_whole("java", &java("20"), JIT_PERCENT);
 }
 
 #[test]
-fn java_reaches_its_root_through_hundreds_of_frames() {
-    let Some(_turn) = privileged() else { return };
+fn java_stacks_of_hundreds_of_frames_reach_the_root() {
+    let Some(_lock) = lock_privileged() else { return };
     let profile = java("900");
-    assert_whole("java, deep", &profile, GENERATED_PERCENT);
-    // The compiler puts some calls into their callers.
+    assert_whole("java, deep", &profile, JIT_PERCENT);
+    // The JIT compiler inlines some of the calls.
     assert!(deepest(&profile) > 300, "{} frames", deepest(&profile));
 }
 
 #[test]
-fn dotnet_reaches_its_root() {
-    let Some(_turn) = privileged() else { return };
+fn dotnet_stacks_reach_the_root() {
+    let Some(_lock) = lock_privileged() else { return };
     for version in ["3.1", "9.0"] {
         for mode in ["cpu", "generic", "threads", "tiny", "dynamic", "web"] {
             let workload = Workload::dotnet(version, mode);
             let profile = sample_settled(sample_pid(workload.pid()), SAMPLES);
-            assert_whole(&format!(".NET {version}, {mode}"), &profile, GENERATED_PERCENT);
+            assert_whole(&format!(".NET {version}, {mode}"), &profile, JIT_PERCENT);
         }
     }
 }
 
 #[test]
-fn dotnet_methods_without_frames_show_their_callers() {
-    let Some(_turn) = privileged() else { return };
+fn dotnet_methods_without_frames_have_their_callers() {
+    let Some(_lock) = lock_privileged() else { return };
     const METHODS: [&str; 2] = ["TinyMiddle", "TinyOuter"];
     let [alpha, middle, outer] = ["Cpu.Alpha", "Tiny.TinyMiddle", "Tiny.TinyOuter"];
     let [alpha, middle, outer] = [alpha, middle, outer].map(|name| format!("app!Workload.{name}()"));
@@ -112,10 +112,10 @@ fn dotnet_methods_without_frames_show_their_callers() {
         await_optimized_methods(Path::new(&map), "Tiny", &METHODS);
         await_optimized_methods(Path::new(&map), "Cpu", &["Alpha"]);
         let profile = sample_settled(sample_pid(workload.pid()), SAMPLES);
-        let stacks = Stacks::of(&profile);
+        let stacks = FoldedStacks::from_profile(&profile);
         let in_alpha = stacks.percent(|stack| stack.has(&alpha));
         let whole = stacks.percent(|stack| {
-            // The loop that calls them may have been replaced while it ran, and is there twice.
+            // The calling loop may have been replaced by on-stack replacement, and then occurs twice.
             let main = stack.frames.iter().position(|frame| frame.starts_with("app!Workload.Program.Main("));
             main.is_some_and(|main| stack.frames.get(main + 1).is_some_and(|frame| frame == run))
                 && stack.has_chain(&[run, &outer, &middle, &alpha])
@@ -128,7 +128,7 @@ fn dotnet_methods_without_frames_show_their_callers() {
     }
 }
 
-/// So many functions that a compiler is busy with them for a while.
+/// Writes a source file with many functions, which keeps a compiler busy for a while.
 fn write_source(path: &Path) {
     let mut source = String::new();
     for number in 0..40 {
@@ -145,8 +145,8 @@ fn write_source(path: &Path) {
 }
 
 #[test]
-fn rustc_reaches_its_root() {
-    let Some(_turn) = privileged() else { return };
+fn rustc_stacks_reach_the_root() {
+    let Some(_lock) = lock_privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("many.rs");
     write_source(&source);
@@ -157,7 +157,7 @@ fn rustc_reaches_its_root() {
     command.extend([folder.path().join("many.o").into(), source.into()]);
     let builder = Profiler::builder().target(Target::Command(command)).frequency_hz(1_999);
     let mut session = builder.build().unwrap().start().unwrap();
-    // The tables of the compiler's libraries have more than a million rows each.
+    // The unwind tables of the compiler's libraries have more than a million rows each.
     drop(session.take_profile(std::time::Duration::from_secs(2)).unwrap());
     let profile = session.run().unwrap();
     assert!(profile.sample_count() > 1_000, "{} samples", profile.sample_count());

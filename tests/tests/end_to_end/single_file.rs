@@ -1,4 +1,4 @@
-//! Single-file .NET programs: methods by name, also those of the framework that the program carries.
+//! Tests single-file .NET programs: symbols of managed methods, including those of the embedded framework.
 
 use std::process::Command;
 
@@ -6,12 +6,14 @@ use profiler::{
     Profile,
     profile::{Frame, FrameKind, SymbolSource, Symbolization},
 };
-use profiler_tests::{Stacks, Workload, await_inlined, built, privileged, sample, sample_pid};
+use profiler_tests::{
+    FoldedStacks, Workload, await_inlined, lock_privileged, sample, sample_pid, workload_path,
+};
 
 const CORE_LIBRARY: &str = "System.Private.CoreLib";
 
 fn start(program: &str, mode: &str) -> Workload {
-    Workload::run(Command::new(built("dotnet").join(program)).args([mode, "60"]))
+    Workload::run(Command::new(workload_path("dotnet").join(program)).args([mode, "60"]))
 }
 
 fn precompiled(profile: &Profile) -> Vec<&Frame> {
@@ -20,22 +22,23 @@ fn precompiled(profile: &Profile) -> Vec<&Frame> {
     frames.filter(|frame| frame.kind == FrameKind::Precompiled).collect()
 }
 
-/// Every precompiled frame is named by this source, and the framework's beginnings of threads are among them.
+/// Checks that every precompiled frame has its symbol from this source, and that some are thread entry points of the
+/// framework.
 fn assert_named(profile: &Profile, source: SymbolSource) {
     let precompiled = precompiled(profile);
     assert!(precompiled.len() > 3_000, "{}", precompiled.len());
     for frame in precompiled {
         assert_eq!(frame.naming, Symbolization::Symbol(source), "{}", profile.string(frame.name));
     }
-    let stacks = Stacks::of(profile);
+    let stacks = FoldedStacks::from_profile(profile);
     let threads = format!("{CORE_LIBRARY}!System.Threading.");
     let has_thread = stacks.percent(|stack| stack.frames.iter().any(|frame| frame.starts_with(&threads)));
     assert!(has_thread > 10.0, "{stacks:#?}");
 }
 
 #[test]
-fn precompiled_methods_are_named_from_the_program_that_carries_them() {
-    let Some(_turn) = privileged() else { return };
+fn precompiled_methods_are_symbolized_from_the_single_file_program() {
+    let Some(_lock) = lock_privileged() else { return };
     let workload = start("single-file", "web");
     let profile = sample(sample_pid(workload.pid()), 3_000);
     assert_named(&profile, SymbolSource::ReadyToRun);
@@ -46,21 +49,21 @@ fn precompiled_methods_are_named_from_the_program_that_carries_them() {
 }
 
 #[test]
-fn precompiled_methods_that_were_unpacked_into_memory_are_named_by_the_runtime() {
-    let Some(_turn) = privileged() else { return };
+fn precompiled_methods_that_are_decompressed_into_memory_are_symbolized_by_runtime_events() {
+    let Some(_lock) = lock_privileged() else { return };
     let workload = start("single-file-compressed", "web");
     assert_named(&sample(sample_pid(workload.pid()), 3_000), SymbolSource::RuntimeEvents);
 }
 
 #[test]
-fn the_programs_own_methods_have_names_and_callers() {
-    let Some(_turn) = privileged() else { return };
+fn methods_of_a_single_file_program_have_symbols_and_callers() {
+    let Some(_lock) = lock_privileged() else { return };
     const CHAIN: [&str; 3] =
         ["app!Workload.Cpu.Outer()", "app!Workload.Cpu.Middle()", "app!Workload.Cpu.Alpha()"];
     for program in ["single-file", "single-file-compressed"] {
         let workload = start(program, "cpu");
         await_inlined(workload.pid());
-        let stacks = Stacks::of(&sample(sample_pid(workload.pid()), 3_000));
+        let stacks = FoldedStacks::from_profile(&sample(sample_pid(workload.pid()), 3_000));
         assert!(stacks.percent(|stack| stack.has_chain(&CHAIN)) > 45.0, "{program}: {stacks:#?}");
     }
 }

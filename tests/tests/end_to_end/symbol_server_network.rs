@@ -1,4 +1,4 @@
-//! Symbol servers over TLS and behind a proxy.
+//! Tests symbol servers over TLS and behind a proxy.
 
 use std::{
     fs,
@@ -7,11 +7,11 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use profiler_tests::{Answer, Outcome, Stacks, SymbolServer, outcome, privileged, profiler};
+use profiler_tests::{FoldedStacks, Outcome, Response, SymbolServer, lock_privileged, profiler, run_command};
 
 use crate::symbol_servers::{FUNCTION, Stripped};
 
-/// A TLS server of the files in a folder: `openssl s_server`. It ends when this is dropped.
+/// A TLS server for the files in a folder: `openssl s_server`. Dropping it stops the server.
 struct TlsServer {
     child: Child,
     port: String,
@@ -42,7 +42,7 @@ impl TlsServer {
         let mut ports =
             lines.filter_map(|line| Some(line.strip_prefix("ACCEPT ")?.rsplit_once(':')?.1.to_owned()));
         let port = ports.next().expect("openssl says its port");
-        // It goes on writing.
+        // Keeps the output pipe open, because the server continues to write.
         std::thread::spawn(move || ports.for_each(drop));
         Self { child, port }
     }
@@ -55,7 +55,7 @@ impl Drop for TlsServer {
     }
 }
 
-/// Makes a key and a certificate for `localhost` in `folder`.
+/// Creates a key and a certificate for `localhost` in `folder`.
 fn make_certificate(folder: &Path) {
     let mut openssl = Command::new("openssl");
     openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]);
@@ -66,11 +66,11 @@ fn make_certificate(folder: &Path) {
         "basicConstraints=critical,CA:FALSE",
     ]);
     openssl.args(["-keyout", "key.pem", "-out", "certificate.pem"]).current_dir(folder);
-    let run = outcome(&mut openssl);
+    let run = run_command(&mut openssl);
     assert_eq!(run.code(), 0, "{}", run.stderr);
 }
 
-/// Replays a capture with a symbol server, an empty cache and these variables.
+/// Replays a capture with a symbol server, an empty cache and these environment variables.
 fn replay(capture: &Path, url: &str, variables: &[(&str, &str)]) -> Outcome {
     let cache = tempfile::tempdir().unwrap();
     let mut command = profiler(&["replay"]);
@@ -78,18 +78,18 @@ fn replay(capture: &Path, url: &str, variables: &[(&str, &str)]) -> Outcome {
     for variable in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
         command.env_remove(variable).env_remove(variable.to_uppercase());
     }
-    let run = outcome(command.env_remove("SSL_CERT_FILE").envs(variables.iter().copied()));
+    let run = run_command(command.env_remove("SSL_CERT_FILE").envs(variables.iter().copied()));
     assert_eq!(run.code(), 0, "{}", run.stderr);
     run
 }
 
-fn has_names(run: &Outcome) -> bool {
-    Stacks::parse(&run.stdout).percent(|stack| stack.has(FUNCTION)) > 30.0
+fn is_symbolized(run: &Outcome) -> bool {
+    FoldedStacks::parse(&run.stdout).percent(|stack| stack.has(FUNCTION)) > 30.0
 }
 
 #[test]
-fn names_come_over_tls_from_a_server_whose_certificate_is_trusted() {
-    let Some(_turn) = privileged() else { return };
+fn symbols_come_over_tls_from_a_server_with_a_trusted_certificate() {
+    let Some(_lock) = lock_privileged() else { return };
     let stripped = Stripped::new();
     let capture = stripped.capture();
     let folder = tempfile::tempdir().unwrap();
@@ -103,25 +103,25 @@ fn names_come_over_tls_from_a_server_whose_certificate_is_trusted() {
     let certificate = folder.path().join("certificate.pem");
 
     let trusted = replay(&capture, &url, &[("SSL_CERT_FILE", certificate.to_str().unwrap())]);
-    assert!(has_names(&trusted), "{}\n{}", trusted.stdout, trusted.stderr);
+    assert!(is_symbolized(&trusted), "{}\n{}", trusted.stdout, trusted.stderr);
     let untrusted = replay(&capture, &url, &[]);
-    assert!(!has_names(&untrusted), "{}", untrusted.stdout);
+    assert!(!is_symbolized(&untrusted), "{}", untrusted.stdout);
     assert!(untrusted.stderr.contains("certificate"), "{}", untrusted.stderr);
 }
 
 #[test]
-fn a_server_is_asked_through_the_proxy_that_the_environment_names() {
-    let Some(_turn) = privileged() else { return };
+fn requests_go_through_the_proxy_of_the_environment() {
+    let Some(_lock) = lock_privileged() else { return };
     let stripped = Stripped::new();
     let capture = stripped.capture();
     let proxy = SymbolServer::start([]);
     replay(&capture, "http://symbols.invalid", &[("ALL_PROXY", &proxy.url())]);
-    let asked = proxy.asked();
+    let asked = proxy.requested_paths();
     assert!(asked.iter().any(|target| target.contains("symbols.invalid")), "{asked:?}");
 
     let server =
-        SymbolServer::start([(stripped.debuginfod_path(), Answer::File(stripped.debug_file().to_vec()))]);
+        SymbolServer::start([(stripped.debuginfod_path(), Response::File(stripped.debug_file().to_vec()))]);
     let through_nothing = [("ALL_PROXY", proxy.url()), ("NO_PROXY", "127.0.0.1".to_owned())];
     let variables = through_nothing.each_ref().map(|(name, value)| (*name, value.as_str()));
-    assert!(has_names(&replay(&capture, &server.url(), &variables)), "NO_PROXY names the server");
+    assert!(is_symbolized(&replay(&capture, &server.url(), &variables)), "NO_PROXY names the server");
 }

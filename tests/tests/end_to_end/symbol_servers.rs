@@ -1,4 +1,4 @@
-//! Names from symbol servers: of a program whose debug file is nowhere but there.
+//! Tests symbols from symbol servers, for a program whose debug file is only there.
 
 use std::{
     collections::HashSet,
@@ -14,16 +14,16 @@ use profiler::{
     profile::{Reason, SymbolSource},
 };
 use profiler_tests::{
-    Answer, Stacks, SymbolServer, Workload, built, privileged, profiler as program, sample, sample_pid,
-    start_sampling,
+    FoldedStacks, Response, SymbolServer, Workload, lock_privileged, profiler as program, sample, sample_pid,
+    start_sampling, workload_path,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// A function of the program that has no exported symbols.
+/// A function of the program that is not an exported symbol.
 pub(crate) const FUNCTION: &str = "alpha";
 
-/// A program without names, and what a server has of it.
+/// A stripped program, and the files of a symbol server for it.
 pub(crate) struct Stripped {
     directory: TempDir,
     build_id: String,
@@ -35,7 +35,7 @@ impl Stripped {
         let directory = tempfile::tempdir().unwrap();
         let (program, debug_file) = (directory.path().join("stripped"), directory.path().join("elsewhere"));
         let objcopy = |option: &str, to: &Path| {
-            let status = Command::new("objcopy").arg(option).arg(built("shares")).arg(to).status();
+            let status = Command::new("objcopy").arg(option).arg(workload_path("shares")).arg(to).status();
             assert!(status.unwrap().success());
         };
         objcopy("--strip-all", &program);
@@ -49,7 +49,7 @@ impl Stripped {
         Workload::run(Command::new(self.directory.path().join("stripped")).arg("60"))
     }
 
-    /// A capture of it.
+    /// Captures a run of the program.
     pub(crate) fn capture(&self) -> PathBuf {
         let capture = self.directory.path().join("capture");
         let workload = self.start();
@@ -62,18 +62,18 @@ impl Stripped {
         format!("/_.debug/elf-buildid-sym-{:0<40}/_.debug", self.build_id)
     }
 
-    /// Where debuginfod serves its debug file.
+    /// The path of its debug file on a debuginfod server.
     pub(crate) fn debuginfod_path(&self) -> String {
         format!("/buildid/{}/debuginfo", self.build_id)
     }
 
-    /// The bytes of its debug file.
+    /// The content of its debug file.
     pub(crate) fn debug_file(&self) -> &[u8] {
         &self.debug_file
     }
 
     fn file(&self) -> Answer {
-        Answer::File(self.debug_file.clone())
+        Response::File(self.debug_file.clone())
     }
 }
 
@@ -85,11 +85,11 @@ fn build_id(elf: &[u8]) -> String {
 }
 
 fn finds_names(profile: &Profile) -> bool {
-    let stacks = Stacks::of(profile);
+    let stacks = FoldedStacks::from_profile(profile);
     stacks.percent(|stack| stack.has(FUNCTION)) > 30.0
 }
 
-/// A replay that may ask a server, with a cache of its own.
+/// The command for a replay with a symbol server and a cache of its own.
 fn replay(capture: &Path, server: &SymbolServer, cache: &Path) -> Profile {
     let builder: Builder =
         Profiler::builder().replay(capture).symbol_server(server.url()).symbol_cache(cache);
@@ -98,29 +98,29 @@ fn replay(capture: &Path, server: &SymbolServer, cache: &Path) -> Profile {
 
 #[test]
 fn without_a_server_each_function_of_a_stripped_program_is_one_frame() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let stripped = Stripped::new();
     let replay = Profiler::builder().replay(stripped.capture()).build().unwrap().start().unwrap();
-    let stacks = Stacks::of(&replay.run().unwrap());
+    let stacks = FoldedStacks::from_profile(&replay.run().unwrap());
     let frames = stacks.0.iter().flat_map(|stack| &stack.frames);
-    let nameless: HashSet<_> = frames.filter(|frame| frame.starts_with("[stripped+0x")).collect();
-    // `_start`, `main`, what it calls, and the linker's stubs.
-    assert!((2..=10).contains(&nameless.len()), "{nameless:?}");
+    let unsymbolized: HashSet<_> = frames.filter(|frame| frame.starts_with("[stripped+0x")).collect();
+    // `_start`, `main`, its callees, and PLT entries.
+    assert!((2..=10).contains(&unsymbolized.len()), "{unsymbolized:?}");
 }
 
 #[test]
-fn the_names_of_a_stripped_program_come_from_a_server_of_either_layout() {
-    let Some(_turn) = privileged() else { return };
+fn a_stripped_program_is_symbolized_from_a_server_with_either_path_layout() {
+    let Some(_lock) = lock_privileged() else { return };
     let stripped = Stripped::new();
     let capture = stripped.capture();
     let elsewhere = "/store/42".to_owned();
-    let packed = Answer::Packed(stripped.debug_file.clone());
+    let packed = Response::Compressed(stripped.debug_file.clone());
     for answers in [
         vec![(stripped.ssqp_path(), stripped.file())],
         vec![(stripped.debuginfod_path(), stripped.file())],
         vec![(stripped.debuginfod_path(), packed)],
         vec![
-            (stripped.ssqp_path(), Answer::Redirect(elsewhere.clone())),
+            (stripped.ssqp_path(), Response::Redirect(elsewhere.clone())),
             (elsewhere.clone(), stripped.file()),
         ],
     ] {
@@ -129,15 +129,15 @@ fn the_names_of_a_stripped_program_come_from_a_server_of_either_layout() {
         let profile = replay(&capture, &server, cache.path());
         assert!(finds_names(&profile), "{:?}", profile.ledger().named);
         assert!(profile.ledger().named[&SymbolSource::DebugFile] > 0);
-        let asked = server.asked().len();
+        let asked = server.requested_paths().len();
         assert!(finds_names(&replay(&capture, &server, cache.path())), "from the cache");
-        assert!(server.asked().iter().skip(asked).all(|path| !path.contains(&stripped.build_id)));
+        assert!(server.requested_paths().iter().skip(asked).all(|path| !path.contains(&stripped.build_id)));
     }
 }
 
 #[test]
-fn a_server_that_fails_or_lies_costs_the_names_and_says_so() {
-    let Some(_turn) = privileged() else { return };
+fn a_server_with_faulty_responses_costs_only_symbols_and_is_reported() {
+    let Some(_lock) = lock_privileged() else { return };
     let stripped = Stripped::new();
     let capture = stripped.capture();
     let mut of_another = stripped.debug_file.clone();
@@ -147,18 +147,18 @@ fn a_server_that_fails_or_lies_costs_the_names_and_says_so() {
     of_another[place] ^= 1;
     let circle = stripped.ssqp_path();
     for (answer, reason) in [
-        (Answer::Status(404), Reason::NotOnSymbolServer),
-        (Answer::Status(500), Reason::SymbolServerFailed),
-        (Answer::File(of_another), Reason::SymbolServerFailed),
+        (Response::Status(404), Reason::NotOnSymbolServer),
+        (Response::Status(500), Reason::SymbolServerFailed),
+        (Response::File(of_another), Reason::SymbolServerFailed),
         (
-            Answer::File(stripped.debug_file[..stripped.debug_file.len() / 2].to_vec()),
+            Response::File(stripped.debug_file[..stripped.debug_file.len() / 2].to_vec()),
             Reason::SymbolServerFailed,
         ),
-        (Answer::File(b"<html>sign in</html>".to_vec()), Reason::SymbolServerFailed),
-        (Answer::CutShort(stripped.debug_file.clone()), Reason::SymbolServerFailed),
-        (Answer::Redirect(circle), Reason::SymbolServerFailed),
-        // No file of this machine: a path of the server.
-        (Answer::Redirect("file:///etc/passwd".to_owned()), Reason::NotOnSymbolServer),
+        (Response::File(b"<html>sign in</html>".to_vec()), Reason::SymbolServerFailed),
+        (Response::Truncated(stripped.debug_file.clone()), Reason::SymbolServerFailed),
+        (Response::Redirect(circle), Reason::SymbolServerFailed),
+        // A path on the server, not on this machine.
+        (Response::Redirect("file:///etc/passwd".to_owned()), Reason::NotOnSymbolServer),
     ] {
         let what = format!("{answer:?}").chars().take(60).collect::<String>();
         let server = SymbolServer::start([(stripped.ssqp_path(), answer)]);
@@ -170,19 +170,22 @@ fn a_server_that_fails_or_lies_costs_the_names_and_says_so() {
         assert_eq!(of_program.map(|unnamed| unnamed.reason), Some(reason), "{what}: {unnamed:?}");
         let kept = fs::read_dir(cache.path().join(&stripped.build_id));
         assert_eq!(kept.into_iter().flatten().count(), 0, "{what}");
-        // Of what the target says, hexadecimal digits alone go to a server.
+        // Only hexadecimal digits of the target's data may occur in a request.
         let is_of_layout = |path: &&String| path.ends_with("/_.debug") || path.ends_with("/debuginfo");
         let is_tame = |c: char| c.is_ascii_alphanumeric() || "/_.-".contains(c);
-        assert!(server.asked().iter().filter(is_of_layout).all(|path| path.chars().all(is_tame)), "{what}");
+        assert!(
+            server.requested_paths().iter().filter(is_of_layout).all(|path| path.chars().all(is_tame)),
+            "{what}"
+        );
     }
 }
 
 #[test]
-fn a_download_that_takes_long_is_said_and_ctrl_c_does_not_wait_for_it() {
-    let Some(_turn) = privileged() else { return };
+fn a_slow_download_is_reported_and_ctrl_c_cancels_it() {
+    let Some(_lock) = lock_privileged() else { return };
     let stripped = Stripped::new();
     let workload = stripped.start();
-    let server = SymbolServer::start([(stripped.ssqp_path(), Answer::Stalled)]);
+    let server = SymbolServer::start([(stripped.ssqp_path(), Response::Stalled)]);
     let (cache, pid) = (tempfile::tempdir().unwrap(), workload.pid().to_string());
     let mut command = program(&["-p", &pid, "-d", "500ms", "--symbol-server", &server.url()]);
     let mut child = start_sampling(command.arg("--symbol-cache").arg(cache.path()));

@@ -1,19 +1,21 @@
-//! Stacks of programs without frame pointers, exact from the leaf to the root.
+//! Tests that stacks of programs without frame pointers are exact from the leaf to the root.
 
 use profiler::{
     Profile, Profiler, Target,
     profile::{FrameKind, StackEnd},
 };
-use profiler_tests::{Chain, Chains, Stacks, Workload, privileged, sample, sample_pid, sample_settled};
+use profiler_tests::{
+    Chain, ChainComparison, FoldedStacks, Workload, lock_privileged, sample, sample_pid, sample_settled,
+};
 
-/// So many that a thousandth is a few samples.
+/// A thousandth of these is a few samples.
 const SAMPLES: u64 = 4_000;
 
-/// The functions of `shapes`, again and again.
+/// The recursive functions of `shapes`, in the order in which they repeat.
 const SHAPES: [&str; 4] = ["array", "saved", "variable", "realigned"];
 
-/// Frames of a whole stack of `shapes` beside those of its shapes: three of the C library's start, `main`, `run` and
-/// `leaf`.
+/// Frames of a whole stack of `shapes` besides the recursive functions: three of the C library's startup code,
+/// `main`, `run` and `leaf`.
 const OTHER_FRAMES: usize = 6;
 
 fn profile_of(program: &str, arguments: &[&str]) -> Profile {
@@ -25,9 +27,9 @@ fn below_main(chains: &[&str]) -> Vec<Chain> {
     chains.iter().map(|links| Chain::below_main(links)).collect()
 }
 
-/// Checks that all samples follow the chains, and each chain's end has its least share of them, in percent.
+/// Checks that all samples follow the chains, and that each chain has at least its share of whole stacks, in percent.
 fn assert_known(profile: &Profile, chains: &[Chain], least_percent: &[f64]) {
-    let found = Chains::of(profile, chains);
+    let found = ChainComparison::new(profile, chains);
     found.assert_exact();
     for (chain, least) in chains.iter().zip(least_percent) {
         let whole = found.whole_percent(chain);
@@ -43,8 +45,8 @@ fn shapes(count: usize) -> Vec<Chain> {
 }
 
 #[test]
-fn frames_of_every_shape_are_exact_however_the_program_is_linked() {
-    let Some(_turn) = privileged() else { return };
+fn frames_with_every_kind_of_prologue_are_exact_in_dynamic_and_static_programs() {
+    let Some(_lock) = lock_privileged() else { return };
     for program in ["shapes", "shapes-static-pie"] {
         assert_known(&profile_of(program, &["60", "40"]), &shapes(40), &[95.0]);
     }
@@ -52,7 +54,7 @@ fn frames_of_every_shape_are_exact_however_the_program_is_linked() {
 
 #[test]
 fn a_thousand_frames_are_exact() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     for all_frames in [1_000, 1_020] {
         let count = all_frames - OTHER_FRAMES;
         let profile = profile_of("shapes", &["60", &count.to_string()]);
@@ -61,12 +63,12 @@ fn a_thousand_frames_are_exact() {
 }
 
 #[test]
-fn what_is_deeper_than_the_walk_is_cut_and_counted() {
-    let Some(_turn) = privileged() else { return };
+fn a_stack_deeper_than_the_frame_limit_is_truncated_and_counted() {
+    let Some(_lock) = lock_privileged() else { return };
     let profile = profile_of("shapes", &["60", "3000"]);
     let cut = profile.ledger().stacks[&StackEnd::DepthLimit];
     assert!(cut * 100 > profile.sample_count() * 80, "{:?}", profile.ledger().stacks);
-    let stacks = Stacks::of(&profile);
+    let stacks = FoldedStacks::from_profile(&profile);
     let rightly_cut = stacks.percent(|stack| {
         let follows = |pair: &[String]| {
             let place = SHAPES.iter().position(|shape| pair[0] == *shape);
@@ -79,10 +81,10 @@ fn what_is_deeper_than_the_walk_is_cut_and_counted() {
 }
 
 #[test]
-fn a_static_program_whose_library_has_no_tables_is_exact_below_main() {
-    let Some(_turn) = privileged() else { return };
+fn a_static_program_whose_c_library_has_no_unwind_tables_is_exact_below_main() {
+    let Some(_lock) = lock_privileged() else { return };
     for program in ["shapes-musl", "shapes-debug-frame"] {
-        let stacks = Stacks::of(&profile_of(program, &["60", "40"]));
+        let stacks = FoldedStacks::from_profile(&profile_of(program, &["60", "40"]));
         let chain = [&["main", "run"][..], &SHAPES.repeat(10), &["leaf"]].concat();
         let at_the_leaf = stacks.count(|stack| stack.has("leaf"));
         let whole = stacks.count(|stack| stack.has_chain(&chain));
@@ -93,17 +95,17 @@ fn a_static_program_whose_library_has_no_tables_is_exact_below_main() {
 
 #[test]
 fn a_file_without_section_headers_is_exact() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("shapes");
-    let mut bytes = std::fs::read(profiler_tests::built("unwinding/shapes")).unwrap();
+    let mut bytes = std::fs::read(profiler_tests::workload_path("unwinding/shapes")).unwrap();
     // e_shoff, and e_shnum with e_shstrndx.
     bytes[0x28..0x30].fill(0);
     bytes[0x3c..0x40].fill(0);
     profiler_tests::write_program(&program, &bytes);
     let workload = Workload::run(std::process::Command::new(&program).arg("60"));
     let profile = sample_settled(sample_pid(workload.pid()), SAMPLES);
-    // Without symbols there is only the number of frames to tell by.
+    // Without symbols, only the number of frames can be checked.
     let is_whole = |sample: &&profiler::profile::Sample| {
         let stack = profile.stack(sample.stack);
         let user = stack.frames.iter().filter(|frame| profile.frame(**frame).kind != FrameKind::Kernel);
@@ -114,23 +116,23 @@ fn a_file_without_section_headers_is_exact() {
 }
 
 #[test]
-fn a_function_that_was_replaced_by_its_last_call_is_absent() {
-    let Some(_turn) = privileged() else { return };
+fn a_function_that_ended_with_a_tail_call_is_absent() {
+    let Some(_lock) = lock_privileged() else { return };
     let chains = below_main(&["run;first", "run;second", "run;leaf", "run;goes_on;*"]);
     assert_known(&profile_of("tail_calls", &["60"]), &chains, &[15.0, 15.0, 40.0]);
 }
 
 #[test]
-fn a_return_address_behind_a_functions_end_belongs_to_that_function() {
-    let Some(_turn) = privileged() else { return };
+fn a_return_address_behind_the_end_of_a_noreturn_caller_belongs_to_that_caller() {
+    let Some(_lock) = lock_privileged() else { return };
     let chains =
         below_main(&["run;outer;inner;never_returns;leaf", "run;outer;inner;never_returns;goes_on;*"]);
     assert_known(&profile_of("noreturn", &["60"]), &chains, &[95.0]);
 }
 
 #[test]
-fn signal_handlers_lead_to_what_they_interrupted_on_their_own_stack_or_not() {
-    let Some(_turn) = privileged() else { return };
+fn signal_handlers_have_the_interrupted_function_as_caller_on_either_stack() {
+    let Some(_lock) = lock_privileged() else { return };
     let chains = below_main(&[
         "run;interrupted;?;handler;leaf",
         "run;goes_on;*;?;handler;leaf",
@@ -143,15 +145,15 @@ fn signal_handlers_lead_to_what_they_interrupted_on_their_own_stack_or_not() {
 }
 
 #[test]
-fn an_interrupted_first_instruction_belongs_to_its_own_function() {
-    let Some(_turn) = privileged() else { return };
+fn an_interrupted_first_instruction_belongs_to_its_function() {
+    let Some(_lock) = lock_privileged() else { return };
     let chains = below_main(&["run;faulting;?;handler;leaf", "run;goes_on;*"]);
     assert_known(&profile_of("signals", &["60", "fault"]), &chains, &[90.0]);
 }
 
 #[test]
-fn the_linkers_stubs_lead_to_their_caller_with_tables_of_the_linker_or_without() {
-    let Some(_turn) = privileged() else { return };
+fn plt_entries_have_their_caller_with_and_without_cfi() {
+    let Some(_lock) = lock_privileged() else { return };
     let chains = below_main(&["run;calls;?;?;handler;leaf", "run;calls;*", "run;goes_on;*"]);
     for program in ["linkage", "linkage-bare"] {
         assert_known(&profile_of(program, &["60"]), &chains, &[90.0]);
@@ -159,8 +161,8 @@ fn the_linkers_stubs_lead_to_their_caller_with_tables_of_the_linker_or_without()
 }
 
 #[test]
-fn the_c_librarys_leaves_lead_to_their_callers() {
-    let Some(_turn) = privileged() else { return };
+fn leaf_functions_of_the_c_library_have_their_callers() {
+    let Some(_lock) = lock_privileged() else { return };
     let chains = below_main(&[
         "run;leaves;allocate;*",
         "run;leaves;copy;*",
@@ -172,8 +174,8 @@ fn the_c_librarys_leaves_lead_to_their_callers() {
 }
 
 #[test]
-fn callbacks_lead_through_the_c_library_to_who_passed_them() {
-    let Some(_turn) = privileged() else { return };
+fn callbacks_have_their_callers_through_the_c_library() {
+    let Some(_lock) = lock_privileged() else { return };
     let chains = below_main(&[
         "run;callbacks;sort;?;*;compare",
         "run;callbacks;search;?;compare",
@@ -185,8 +187,8 @@ fn callbacks_lead_through_the_c_library_to_who_passed_them() {
 }
 
 #[test]
-fn the_vdso_leads_to_who_asks_for_the_time() {
-    let Some(_turn) = privileged() else { return };
+fn vdso_functions_have_their_callers() {
+    let Some(_lock) = lock_privileged() else { return };
     let profile = profile_of("libraries", &["60", "vdso"]);
     let chains = below_main(&["run;ask_time;*", "run;goes_on;*"]);
     assert_known(&profile, &chains, &[95.0]);
@@ -200,8 +202,8 @@ fn the_vdso_leads_to_who_asks_for_the_time() {
 }
 
 #[test]
-fn a_stack_that_is_left_by_a_jump_is_exact_before_and_after() {
-    let Some(_turn) = privileged() else { return };
+fn stacks_before_and_after_longjmp_are_exact() {
+    let Some(_lock) = lock_privileged() else { return };
     let chains = below_main(&[
         "run;lands;passes;jumps;leaf",
         "run;lands;passes;jumps;*",
@@ -212,16 +214,16 @@ fn a_stack_that_is_left_by_a_jump_is_exact_before_and_after() {
 }
 
 #[test]
-fn a_coroutine_has_its_entry_for_a_root() {
-    let Some(_turn) = privileged() else { return };
+fn the_root_of_a_coroutine_is_its_entry_function() {
+    let Some(_lock) = lock_privileged() else { return };
     let mut chains = below_main(&["run;*", "run;goes_on;*"]);
     chains.splice(0..0, ["?;ping;leaf", "?;pong;passes;leaf", "?;ping;*", "?;pong;*"].map(Chain::new));
     assert_known(&profile_of("coroutines", &["60"]), &chains, &[40.0, 40.0]);
 }
 
 #[test]
-fn a_thread_has_the_c_librarys_start_for_a_root() {
-    let Some(_turn) = privileged() else { return };
+fn the_root_of_a_thread_is_the_thread_start_of_the_c_library() {
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start_threads("unwinding/threads");
     let profile = sample_settled(sample_pid(workload.pid()), SAMPLES);
     let chains = ["?;?;thread_main;burn", "?;?;thread_main;goes_on;*"].map(Chain::new);
@@ -229,8 +231,8 @@ fn a_thread_has_the_c_librarys_start_for_a_root() {
 }
 
 #[test]
-fn exceptions_in_flight_lead_through_the_unwinder_to_who_threw() {
-    let Some(_turn) = privileged() else { return };
+fn cpp_exceptions_unwind_through_libgcc_to_the_throwing_function() {
+    let Some(_lock) = lock_privileged() else { return };
     let run = |links: &str| Chain::below_main(&format!("run();{links}"));
     let passing =
         |frames, links| run(&format!("catches();{};{links}", ["passes(int)"].repeat(frames).join(";")));
@@ -243,8 +245,8 @@ fn exceptions_in_flight_lead_through_the_unwinder_to_who_threw() {
 }
 
 #[test]
-fn rust_releases_are_exact_with_closures_and_generics() {
-    let Some(_turn) = privileged() else { return };
+fn optimized_rust_with_closures_and_generics_is_exact() {
+    let Some(_lock) = lock_privileged() else { return };
     let run = |links: &str| Chain::below_main(&format!("*;closures::main;closures::run;{links}"));
     let of = |visitor: &str, closure: &str| {
         let sum = format!("closures::sum_with::<closures::{visitor}>");
@@ -259,8 +261,8 @@ fn rust_releases_are_exact_with_closures_and_generics() {
 }
 
 #[test]
-fn panics_in_flight_lead_through_the_unwinder_to_who_panicked() {
-    let Some(_turn) = privileged() else { return };
+fn rust_panics_unwind_through_the_runtime_to_the_panicking_function() {
+    let Some(_lock) = lock_privileged() else { return };
     let run = |links: &str| Chain::below_main(&format!("*;panics::main;panics::run;{links}"));
     let chains = [
         run("panics::risky;panics::fails;?;*"),
@@ -269,57 +271,58 @@ fn panics_in_flight_lead_through_the_unwinder_to_who_panicked() {
         run("panics::risky;*"),
         run("*"),
     ];
-    // While the unwinder installs the registers of another frame, it has overwritten its own.
-    const OF_THE_UNWINDER_PERCENT: f64 = 99.5;
+    // The unwinder overwrites its own frame while it installs the registers of another frame.
+    const EXACT_PERCENT: f64 = 99.5;
     let profile = profile_of("panics", &["60"]);
-    let found = Chains::of(&profile, &chains);
-    found.assert_exact_to(OF_THE_UNWINDER_PERCENT);
+    let found = ChainComparison::new(&profile, &chains);
+    found.assert_exact_to(EXACT_PERCENT);
     for (chain, least) in chains.iter().zip([0.5, 20.0, 20.0]) {
         assert!(found.whole_percent(chain) >= least, "{:.1} % are {chain:?}", found.whole_percent(chain));
     }
 }
 
 #[test]
-fn a_library_that_is_loaded_while_sampling_is_exact() {
-    let Some(_turn) = privileged() else { return };
+fn stacks_of_a_library_loaded_while_sampling_are_exact() {
+    let Some(_lock) = lock_privileged() else { return };
     let mut workload = Workload::start_with("unwinding/dlopen", &["60", "0.5"]);
     let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
     workload.wait_for("loaded");
-    // What comes before its table does.
+    // Discards samples from before the unwind table is loaded.
     drop(session.take_profile(std::time::Duration::from_millis(500)).unwrap());
     let profile = session.take_profile(std::time::Duration::from_secs(1)).unwrap();
-    // The last call of main is that of run.
+    // `run` is a tail call of `main`.
     let chains = ["_start;*;run;plugin_burn;plugin_leaf", "_start;*;run;goes_on;*"].map(Chain::new);
     assert_known(&profile, &chains, &[90.0]);
 }
 
 #[test]
-fn children_of_milliseconds_are_exact_once_their_program_was_seen() {
-    let Some(_turn) = privileged() else { return };
+fn short_lived_children_are_exact_once_their_unwind_tables_are_loaded() {
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start_with("unwinding/forkstorm", &["60"]);
     let profile = sample(sample_pid(workload.pid()).children(true), SAMPLES);
-    let stacks = Stacks::of(&profile);
+    let stacks = FoldedStacks::from_profile(&profile);
     let burning = stacks.count(|stack| stack.has("burn_in_child"));
-    // The last call of main is that of child.
+    // `child` is a tail call of `main`.
     let whole = stacks.count(|stack| {
         stack.has("burn_in_child")
             && stack.frames.first().is_some_and(|root| root == "_start")
             && stack.has_chain(&["main", "child", "burn_in_child"])
     });
-    // Nearly all where nothing else runs: each child asks for its tables, and has five milliseconds to get them.
+    // On an idle machine nearly all are whole: the tables for each child are requested when it starts, and it runs
+    // for five milliseconds.
     assert!(burning > SAMPLES / 4 && whole * 4 >= burning, "{whole} of {burning}: {stacks:#?}");
     assert!(profile.ledger().adds_up());
 }
 
 #[test]
-fn a_program_that_executes_another_is_exact_after_it() {
-    let Some(_turn) = privileged() else { return };
+fn stacks_are_exact_after_exec() {
+    let Some(_lock) = lock_privileged() else { return };
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", "echo ready $$; read -r line; exec \"$0\" 60 40"]);
-    let mut workload = Workload::run(shell.arg(profiler_tests::built("unwinding/shapes")));
+    let mut workload = Workload::run(shell.arg(profiler_tests::workload_path("unwinding/shapes")));
     let builder = Profiler::builder().target(Target::Pid(workload.pid())).frequency_hz(1_999);
     let mut session = builder.build().unwrap().start().unwrap();
-    workload.say("go");
+    workload.write_line("go");
     workload.wait_for("ready");
     drop(session.take_profile(std::time::Duration::from_millis(500)).unwrap());
     let profile = session.take_profile(std::time::Duration::from_secs(1)).unwrap();

@@ -1,4 +1,4 @@
-//! The interactive page in a real browser: pages written here, opened and used by what is in `tests/page`.
+//! Tests the interactive page in a real browser with the scripts in `tests/page`.
 
 mod profiles;
 
@@ -11,12 +11,12 @@ use std::{
 use profiler::{
     Difference, Format, OutputOptions, Profile, Shape, WriteFormat as _, difference::FunctionChange,
 };
-use profiler_tests::{Workload, outcome, privileged, profiler};
+use profiler_tests::{Workload, lock_privileged, profiler, run_command};
 use serde_json::{Value, json};
 
 use self::profiles::{counted, empty, hostile, known, large};
 
-/// A million samples of 50,000 stacks make a page smaller than this.
+/// Upper limit for the page of a million samples with 50,000 stacks.
 const LARGE_PAGE_BYTES: u64 = 10_000_000;
 
 fn write(profile: &Profile, folder: &Path, name: &str) {
@@ -24,7 +24,7 @@ fn write(profile: &Profile, folder: &Path, name: &str) {
     profile.write_with(Format::Html, &OutputOptions::default(), file).unwrap();
 }
 
-/// The known profile, of it the stacks with this function.
+/// The stacks of the known profile that contain this function.
 fn focused(function: &str) -> Profile {
     known().shaped(&Shape { focus: Some(function.parse().unwrap()), ..Shape::default() })
 }
@@ -40,7 +40,7 @@ fn assert_is_small(folder: &Path, name: &str) {
 }
 
 #[test]
-fn a_browser_shows_the_page_and_every_part_of_it_works() {
+fn every_part_of_the_page_works_in_a_browser() {
     let folder = tempfile::tempdir().unwrap();
     write(&known(), folder.path(), "known.html");
     write(&hostile(), folder.path(), "hostile.html");
@@ -53,7 +53,7 @@ fn a_browser_shows_the_page_and_every_part_of_it_works() {
 }
 
 #[test]
-fn a_browser_shows_the_page_of_a_difference_and_every_part_of_it_works() {
+fn every_part_of_a_difference_page_works_in_a_browser() {
     let folder = tempfile::tempdir().unwrap();
     let page = |before: &Profile, after: &Profile, name| write_difference(before, after, folder.path(), name);
     let before =
@@ -73,7 +73,7 @@ fn a_browser_shows_the_page_of_a_difference_and_every_part_of_it_works() {
     browse(&["page/change.test.mjs", "page/difference.test.mjs"], folder.path());
 }
 
-/// What the library says of each function, as the page shows it.
+/// The function table of the difference, in the form that the page shows.
 fn table(difference: &Difference<'_>) -> Value {
     let row = |function: &FunctionChange<'_>| {
         let (own, total) = (&function.self_change, &function.total_change);
@@ -90,18 +90,18 @@ fn table(difference: &Difference<'_>) -> Value {
 }
 
 #[test]
-fn a_browser_shows_the_page_of_a_real_dotnet_process() {
-    let Some(_turn) = privileged() else { return };
+fn the_page_of_a_real_dotnet_process_works_in_a_browser() {
+    let Some(_lock) = lock_privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("dotnet.html");
     let workload = Workload::run(Workload::dotnet_command("9.0", "cpu").env("PERF_MAP", "0"));
     let pid = workload.pid().to_string();
-    let run = outcome(&mut profiler(&["-p", &pid, "-F", "499", "-d", "3", "-o", page.to_str().unwrap()]));
+    let run = run_command(&mut profiler(&["-p", &pid, "-F", "499", "-d", "3", "-o", page.to_str().unwrap()]));
     assert_eq!(run.code(), 0, "{run:?}");
     browse(&["page/dotnet.test.mjs"], folder.path());
 }
 
-/// Runs these scripts of the browser's on the pages of a folder.
+/// Runs these test scripts on the pages in a folder.
 fn browse(scripts: &[&str], pages: &Path) {
     if let Some(missing) = ["node", "chromium"].into_iter().find(|program| !is_there(program)) {
         return profiler_tests::skip_unless_required(&format!("{missing} is missing: cargo xtask setup"));

@@ -1,4 +1,4 @@
-//! Profiles that are known, hostile or large, to be looked at in a page.
+//! Known, hostile and large profiles for the tests of the interactive page.
 
 use profiler::{
     ElfAddress, Profile,
@@ -29,7 +29,7 @@ fn header(duration_ms: u64) -> Header {
     }
 }
 
-/// Three seconds with a sample every 10 ms: one of work, one of recursive work, one of another thread that reads.
+/// Three seconds with a sample every 10 ms: one of work, one of recursive work, one of reads in another thread.
 pub(super) fn known() -> Profile {
     let mut builder = ProfileBuilder::default();
     let main = frame(&mut builder, "main", FrameKind::Native, "/app/run");
@@ -72,7 +72,7 @@ pub(super) fn known() -> Profile {
     builder.finish(header(3_000))
 }
 
-/// Names that mean harm, and such as no program has.
+/// Names with markup, scripts, control characters and extreme lengths.
 pub(super) fn hostile() -> Profile {
     let long = "x".repeat(100_000);
     let names = [
@@ -100,12 +100,12 @@ pub(super) fn hostile() -> Profile {
     builder.finish(Header { target: names[0].to_owned(), event: names[1].to_owned(), ..header(1_000) })
 }
 
-/// Without samples.
+/// A profile without samples.
 pub(super) fn empty() -> Profile {
     ProfileBuilder::default().finish(Header::default())
 }
 
-/// Samples of call paths, `main;work`, below one process, all at once.
+/// A profile of call paths such as `main;work` with their counts, in one process, all at the same time.
 pub(super) fn counted(stacks: &[(&str, u64)]) -> Profile {
     let mut builder = ProfileBuilder::default();
     let process = builder.process(7, "app");
@@ -120,8 +120,8 @@ pub(super) fn counted(stacks: &[(&str, u64)]) -> Profile {
     builder.finish(header(10_000))
 }
 
-/// A million samples of 50,000 stacks, some 40 frames each, in eight threads. Stacks are alike from one `seed` to the
-/// next near the root, and differ near the leaf.
+/// A million samples of 50,000 stacks with about 40 frames each, in eight threads. Profiles with different `seed`
+/// have equal frames near the root and different ones near the leaf.
 pub(super) fn large(seed: u64) -> Profile {
     const STACKS: u64 = 50_000;
     let mut builder = ProfileBuilder::default();
@@ -137,7 +137,7 @@ pub(super) fn large(seed: u64) -> Profile {
     let mut below = |from: usize, to: usize| from + random.next() as usize % (to - from);
     let stacks: Vec<_> = (0..STACKS as usize)
         .map(|number| {
-            // Near the root stacks are alike, near the leaf each is another one.
+            // FoldedStacks share their frames near the root and differ near the leaf.
             let mut frames: Vec<FrameId> = (0..8).map(|level| functions[level * 10 + number % 3]).collect();
             frames.extend((0..24).map(|level| functions[100 + level * 40 + (number >> (level / 6)) % 40]));
             frames.extend((0..below(4, 12)).map(|_| functions[below(1_100, 10_000)]));
@@ -154,7 +154,7 @@ pub(super) fn large(seed: u64) -> Profile {
     builder.finish(header(60_000))
 }
 
-/// Numbers that are the same each time (Vigna's SplitMix64).
+/// A pseudo-random generator with a fixed seed (Vigna's SplitMix64).
 struct Random(u64);
 
 impl Random {

@@ -1,13 +1,13 @@
-//! One run on a real .NET process, in every format at once, each read by its own reader.
+//! Tests one profile of a .NET process in every format, each read by the tool of the format.
 
 use std::{collections::BTreeMap, fs, path::PathBuf, process::Command};
 
-use profiler_tests::{Stack, Stacks, Workload, outcome, privileged, profiler};
+use profiler_tests::{FoldedStack, FoldedStacks, Workload, lock_privileged, profiler, run_command};
 use tempfile::TempDir;
 
 use crate::{flame_graph, pprof, readers};
 
-/// What the run writes.
+/// The output files of the run.
 const FILES: [&str; 9] = [
     "a.html",
     "a.pb.gz",
@@ -20,16 +20,16 @@ const FILES: [&str; 9] = [
     "a.trace.zip",
 ];
 
-/// A method that has three fifths of the work.
+/// A method with three fifths of the CPU time.
 const METHOD: &str = "app!Workload.Cpu.Alpha()";
 
 const FREQUENCY_HZ: u64 = 499;
 
 #[test]
-fn every_file_of_one_run_has_the_same_in_it_for_its_own_reader() {
-    let Some(_turn) = privileged() else { return };
+fn all_formats_of_one_run_have_the_same_content() {
+    let Some(_lock) = lock_privileged() else { return };
     let run = Run::new();
-    let stacks = Stacks::parse(&fs::read_to_string(run.file("a.folded")).unwrap());
+    let stacks = FoldedStacks::parse(&fs::read_to_string(run.file("a.folded")).unwrap());
     let (total, hits) = (stacks.total(), stacks.count(|stack| stack.has(METHOD)));
     assert!((0.4..0.75).contains(&(hits as f64 / total as f64)), "{hits} of {total}");
 
@@ -53,7 +53,7 @@ impl Run {
         for file in FILES {
             command.arg("-o").arg(run.file(file));
         }
-        let ended = outcome(&mut command);
+        let ended = run_command(&mut command);
         assert_eq!(ended.code(), 0, "{ended:?}");
         run
     }
@@ -62,7 +62,7 @@ impl Run {
         self.0.path().join(name)
     }
 
-    /// The page in a browser, pprof's decoder, speedscope, the Firefox Profiler.
+    /// Reads the page in a browser, and the other formats with pprof's decoder, speedscope and the Firefox Profiler.
     fn assert_scripts_find(&self, total: u64, hits: u64) {
         let numbers = [("TOTAL", total), ("HITS", hits), ("FREQUENCY_HZ", FREQUENCY_HZ)]
             .map(|(name, number)| (name, number.to_string()));
@@ -79,7 +79,7 @@ impl Run {
         assert_eq!(found.map(|(_, cumulative, _)| cumulative), Some(hits.to_string()), "{top}");
     }
 
-    fn assert_flame_graph_finds(&self, stacks: &Stacks) {
+    fn assert_flame_graph_finds(&self, stacks: &FoldedStacks) {
         let Some(collapsed) = flame_graph::script("stackcollapse-perf.pl", &self.file("a.perf.txt")) else {
             return;
         };
@@ -89,7 +89,7 @@ impl Run {
             if name.starts_with('[') { name.replacen("+0x", "@0x", 1) } else { name }
         };
         let expected = counts(stacks, as_collapsed, 1_000_000_000 / FREQUENCY_HZ);
-        assert_eq!(counts(&Stacks::parse(&collapsed), String::clone, 1), expected);
+        assert_eq!(counts(&FoldedStacks::parse(&collapsed), String::clone, 1), expected);
 
         let picture = flame_graph::script("flamegraph.pl", &self.file("a.folded")).unwrap();
         let of_method = |boxes: &(&str, u64)| boxes.0 == METHOD;
@@ -121,10 +121,14 @@ impl Run {
     }
 }
 
-/// What each stack counts, without the name of its thread or process.
-fn counts(stacks: &Stacks, name: impl Fn(&String) -> String, weight: u64) -> BTreeMap<Vec<String>, u64> {
+/// The count of each stack, without the name of its thread or process.
+fn counts(
+    stacks: &FoldedStacks,
+    name: impl Fn(&String) -> String,
+    weight: u64,
+) -> BTreeMap<Vec<String>, u64> {
     let mut counts = BTreeMap::new();
-    for Stack { frames, count, .. } in &stacks.0 {
+    for FoldedStack { frames, count, .. } in &stacks.0 {
         *counts.entry(frames.iter().map(&name).collect()).or_default() += count * weight;
     }
     counts

@@ -1,4 +1,4 @@
-//! What FlameGraph's scripts make of folded stacks and of `perf script` text.
+//! Tests folded stacks and `perf script` text with FlameGraph's scripts and with inferno.
 
 use std::{io::Cursor, path::Path, process::Command};
 
@@ -11,7 +11,7 @@ use crate::{
     readers,
 };
 
-/// What the stacks of the known profile are, with the nanoseconds they took.
+/// The folded stacks of the known profile, with nanoseconds as counts.
 const KNOWN: [&str; 4] = [
     "app;main;Demo.Program.Main;Demo.Program.Hot 20000000",
     "app;main;a:b  [31m<script>\"'  5/6 [0] 1.0: x: 10000000",
@@ -20,7 +20,7 @@ const KNOWN: [&str; 4] = [
 ];
 
 #[test]
-fn inferno_collapses_perf_script_text_to_stacks_with_the_time_they_took() {
+fn inferno_collapses_perf_script_text() {
     let mut collapsed = Vec::new();
     let text = bytes(&known(), Format::PerfScript);
     perf::Folder::default().collapse(Cursor::new(text), &mut collapsed).unwrap();
@@ -28,12 +28,12 @@ fn inferno_collapses_perf_script_text_to_stacks_with_the_time_they_took() {
 }
 
 #[test]
-fn stackcollapse_perf_pl_does_too() {
+fn stackcollapse_perf_pl_collapses_perf_script_text() {
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().join("known.perf.txt");
     std::fs::write(&text, bytes(&known(), Format::PerfScript)).unwrap();
     let Some(collapsed) = script("stackcollapse-perf.pl", &text) else { return };
-    // It leaves quotes out.
+    // The script removes quotes.
     let known = KNOWN.map(|line| line.replace(['"', '\''], ""));
     assert_eq!(collapsed.lines().collect::<Vec<_>>(), known);
 }
@@ -46,18 +46,18 @@ fn flamegraph_pl_draws_folded_stacks() {
     let Some(picture) = script("flamegraph.pl", &folded) else { return };
     let mut boxes = boxes(&picture);
     boxes.sort_unstable();
-    // What is narrower than a tenth of a pixel it leaves out.
+    // The script omits boxes that are narrower than a tenth of a pixel.
     let expected = [("all", MANY + 5), ("app", MANY + 5), ("ksys_read", MANY), ("main", MANY + 5)];
     assert_eq!(boxes, expected);
 }
 
-/// What one of FlameGraph's scripts makes of a file.
+/// The output of one of FlameGraph's scripts for a file. `None` if the script is not installed.
 pub(crate) fn script(name: &str, of: &Path) -> Option<String> {
     let script = readers::installed("flamegraph")?.join(name);
     Some(readers::printed_by(Command::new("perl").arg(script).arg(of)))
 }
 
-/// The boxes of a picture that `flamegraph.pl` drew: a name and how many samples it stands for.
+/// The boxes of a flame graph that `flamegraph.pl` drew: a name and its number of samples.
 pub(crate) fn boxes(picture: &str) -> Vec<(&str, u64)> {
     let titles = picture.lines().filter_map(|line| line.strip_prefix("<title>")?.split_once(" samples, "));
     let titles = titles.filter_map(|(title, _)| title.rsplit_once(" ("));

@@ -1,4 +1,4 @@
-//! A profile that is known, with every kind of frame, two threads, and names that mean harm.
+//! A known profile with every kind of frame, two threads, and hostile names.
 
 use profiler::{
     ElfAddress, Profile,
@@ -11,7 +11,7 @@ use profiler::{
 /// A count beyond 32 bits.
 pub(crate) const MANY: u64 = (1 << 32) + 1;
 
-/// Every kind of frame, two threads, and names that mean harm.
+/// A profile with every kind of frame, two threads, and hostile names.
 pub(crate) fn known() -> Profile {
     let mut builder = ProfileBuilder::default();
     let mut frame = |name: &str, kind, module: Option<&str>, line: u32| -> FrameId {

@@ -1,4 +1,4 @@
-//! Formats of other tools, read by these tools themselves.
+//! Tests the formats of other tools with these tools.
 
 mod dotnet;
 mod flame_graph;
@@ -19,7 +19,7 @@ const FORMATS: [Format; 5] =
     [Format::Pprof, Format::Speedscope, Format::Firefox, Format::PerfScript, Format::TraceZip];
 
 #[test]
-fn the_readers_of_other_tools_read_what_is_written_for_them() {
+fn other_tools_read_their_formats() {
     let folder = tempfile::tempdir().unwrap();
     write(&known(), folder.path(), "known");
     write(&ProfileBuilder::default().finish(Header::default()), folder.path(), "empty");

@@ -1,4 +1,4 @@
-//! pprof's format, as `go tool pprof` reads it.
+//! Tests the pprof format with `go tool pprof`.
 
 use std::{path::Path, process::Command};
 
@@ -15,7 +15,7 @@ use crate::{
 };
 
 #[test]
-fn go_tool_pprof_counts_each_function_in_samples_and_in_time() {
+fn go_tool_pprof_reads_samples_and_time_of_each_function() {
     let Some(known) = Known::written() else { return };
     let mut samples = functions(&known.printed(&["-top", "-nodefraction=0", "-sample_index=samples"]));
     samples.sort_unstable_by_key(|(_, _, name)| name.clone());
@@ -38,7 +38,7 @@ fn go_tool_pprof_counts_each_function_in_samples_and_in_time() {
 }
 
 #[test]
-fn go_tool_pprof_finds_inlined_functions_in_the_ones_they_are_in() {
+fn go_tool_pprof_finds_inlined_functions() {
     let Some(known) = Known::written() else { return };
     let traces = known.printed(&["-traces"]);
     let inlined = traces.split("-----------+").find(|trace| trace.contains("inlined")).unwrap();
@@ -49,7 +49,7 @@ fn go_tool_pprof_finds_inlined_functions_in_the_ones_they_are_in() {
 }
 
 #[test]
-fn go_tool_pprof_finds_mappings_with_their_build_ids_and_the_program_first() {
+fn go_tool_pprof_finds_mappings_with_build_ids_program_first() {
     let Some(known) = Known::written() else { return };
     let raw = known.printed(&["-raw"]);
     let (_, mappings) = raw.split_once("Mappings\n").unwrap();
@@ -92,7 +92,7 @@ fn go_tool_pprof_reads_a_profile_without_samples() {
 struct Known(TempDir);
 
 impl Known {
-    /// `None` where there is no pprof.
+    /// Writes the known profile. `None` if pprof is not installed.
     fn written() -> Option<Self> {
         Self::written_of(&known())
     }
@@ -109,7 +109,7 @@ impl Known {
     }
 }
 
-/// What `go tool pprof` prints of a profile. It looks for no programs and no symbols.
+/// The output of `go tool pprof` for a profile, without a search for binaries and symbols.
 pub(crate) fn pprof(profile: &Path, arguments: &[&str]) -> Option<String> {
     let mut pprof = Command::new(readers::installed("pprof/pprof")?);
     let folder = profile.parent()?;
@@ -117,7 +117,7 @@ pub(crate) fn pprof(profile: &Path, arguments: &[&str]) -> Option<String> {
     Some(readers::printed_by(pprof.args(arguments).arg(profile)))
 }
 
-/// The rows of `-top`: what a function has itself and with what it calls, and its name.
+/// The rows of `-top`: self value, total value, name.
 pub(crate) fn functions(top: &str) -> Vec<(String, String, String)> {
     let (_, rows) = top.split_once("cum%\n").unwrap();
     let row = |row: &str| {

@@ -1,13 +1,13 @@
-//! Running what `cargo xtask setup` installs to read the formats of other tools.
+//! Runs the tools that `cargo xtask setup` installs to read the formats of other tools.
 
 use std::{
     path::{Path, PathBuf},
     process::Command,
 };
 
-use profiler_tests::{file, outcome, skip_unless_required};
+use profiler_tests::{file, run_command, skip_unless_required};
 
-/// A part of what is installed. `None`, with a notice, where it is missing and need not be there.
+/// The path of an installed tool. `None`, with a notice, if it is missing and not required.
 pub(crate) fn installed(name: &str) -> Option<PathBuf> {
     let path = file("../target/readers").join(name);
     if path.exists() {
@@ -17,14 +17,14 @@ pub(crate) fn installed(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// What a command prints, which has to succeed.
+/// The output of a command, which must succeed.
 pub(crate) fn printed_by(command: &mut Command) -> String {
-    let run = outcome(command);
+    let run = run_command(command);
     assert_eq!(run.code(), 0, "{command:?}: {run:?}");
     run.stdout
 }
 
-/// Runs a script on the files of a folder, with numbers that it looks for.
+/// Runs a script on the files of a folder, with the numbers that it expects.
 pub(crate) fn run_script(script: &str, profiles: &Path, numbers: &[(&str, String)]) {
     let Some(modules) = installed("node_modules") else { return };
     let mut node = Command::new("node");

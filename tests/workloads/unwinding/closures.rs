@@ -1,5 +1,5 @@
-//! Rust as a release: main > run > sum_with::<Small> > <Small as Visit>::visit, and the closure that weighs; the same of
-//! another type.
+//! Generic functions and closures in an optimized Rust program: main > run > sum_with::<Small> > <Small as
+//! Visit>::visit and a closure, and the same with the type Large.
 
 #[path = "../lifetime.rs"]
 mod lifetime;
@@ -8,7 +8,7 @@ use std::hint::black_box;
 
 use lifetime::Lifetime;
 
-/// The same work for everyone: a chain of dependent multiplications, a few cycles a step.
+/// A chain of dependent multiplications, a few cycles a step.
 #[inline(always)]
 fn spin(steps: u64) -> u64 {
     let mut state = steps;

@@ -1,5 +1,5 @@
-// Two coroutines on stacks of their own, that end at the C library's entry for them: [entry] > ping > leaf and
-// [entry] > pong > passes > leaf. Main only hands over to them: main > run > swapcontext.
+// Two coroutines on separate stacks, whose root is the C library's entry function: [entry] > ping > leaf and [entry]
+// > pong > passes > leaf. Main only switches to them: main > run > swapcontext.
 #include <ucontext.h>
 
 #include "../lifetime.h"

@@ -1,6 +1,6 @@
-// C++ exceptions in flight: main > run > catches > 4 x passes > throws > the unwinder of libgcc. Each of the frames
-// between has an object, whose destructor runs while the exception passes. Where the unwinder jumps into one of them, it
-// has overwritten its own frame, and nobody can tell its caller: the work around it makes that rare.
+// C++ exceptions: main > run > catches > 4 x passes > throws > the unwinder of libgcc. Each frame between has an
+// object, whose destructor runs during unwinding. When libgcc jumps to a destructor, it has overwritten its own
+// frame, so its caller is unknown: additional work makes samples of that moment rare.
 #include <stdexcept>
 
 #include "../lifetime.h"

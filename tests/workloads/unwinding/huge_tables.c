@@ -1,5 +1,5 @@
-// A program with 300,000 functions that nobody calls, for ten megabytes of unwind tables, and behind them the one that
-// is busy: main > run > behind_them > leaf.
+// A program with 300,000 uncalled functions, for ten megabytes of unwind tables, and one busy function behind them:
+// main > run > behind_them > leaf.
 #include "../lifetime.h"
 
 static volatile unsigned long sink;

@@ -1,5 +1,4 @@
-// Stacks that are left otherwise than by returning: main > run > lands > passes > jumps > leaf, and from there back
-// into lands by longjmp.
+// Stacks that are left by longjmp: main > run > lands > passes > jumps > leaf, and from there back into lands.
 #include <setjmp.h>
 
 #include "../lifetime.h"

@@ -1,4 +1,4 @@
-// Time in the C library and in the vdso, and in what they call back. argv[2] says where:
+// CPU time in the C library, its callbacks and the vdso. argv[2] selects the mode:
 //   leaves     main > run > allocate > malloc, free; > copy > memcpy; > measure > strlen (default)
 //   callbacks  main > run > sort > qsort > ... > compare; > search > bsearch > compare
 //   vdso       main > run > ask_time > clock_gettime > the vdso's
@@ -25,7 +25,7 @@ static void allocate(void) {
 static char to[BYTES], from[BYTES + 1];
 
 static void copy(void) {
-    // By way of memory: what the compiler knows, it does itself.
+    // Called through a pointer in memory: gcc would replace known functions by its own code.
     void *(*volatile library_memcpy)(void *, const void *, size_t) = memcpy;
     for (int round = 0; round < 50; round++)
         sink += ((char *)library_memcpy(to, from, BYTES))[round];

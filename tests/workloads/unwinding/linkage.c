@@ -1,5 +1,5 @@
-// The linker's stub for a function of a library, stopped in the middle: main > run > calls > [stub] > [the C library's
-// return from signals] > handler > leaf. The stub jumps to where a table says; while that cannot be read, it faults.
+// A PLT entry that is interrupted: main > run > calls > [PLT entry] > [signal return of the C library] > handler >
+// leaf. The PLT entry reads its target from the GOT and faults while that is unreadable.
 #include <ctype.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -15,7 +15,7 @@ static volatile unsigned long sink;
 
 static void leaf(void) { sink += spin(400000); }
 
-// Without the help of the C library, whose functions are behind stubs themselves.
+// A system call without the C library, whose functions would be called through the PLT.
 static inline __attribute__((always_inline)) void protect_table(unsigned long protection) {
     unsigned long result = SYS_mprotect, page = (unsigned long)_GLOBAL_OFFSET_TABLE_ & -PAGE_BYTES;
     __asm__ volatile("syscall"

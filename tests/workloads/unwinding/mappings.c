@@ -1,11 +1,12 @@
-// As many executable mappings as the kernel allows, up to argv[2] (100,000), pages of this program's file and pages of
-// no file by turns, so that no two become one: main > run > leaf. It says "mappings N" before it is ready.
+// The maximum number of executable mappings, up to argv[2] (default 100,000). They alternate between this program's
+// file and anonymous memory, so that the kernel does not merge them: main > run > leaf. Prints "mappings N" before
+// "ready".
 #include <fcntl.h>
 #include <sys/mman.h>
 
 #include "../lifetime.h"
 
-// What the C library may want later.
+// Mappings that are left to the C library.
 enum { SPARE = 64 };
 
 static volatile unsigned long sink;

@@ -1,6 +1,6 @@
-// Calls that are a function's last instruction, because they do not return: main > run > outer > inner > never_returns
-// > leaf. The return addresses in outer and inner are those of the functions behind them, neighbour_N, that nobody
-// calls.
+// Calls of functions that do not return, as last instructions: main > run > outer > inner > never_returns > leaf. The
+// return addresses in outer and inner are the first addresses of the next functions, neighbour_N, which are never
+// called.
 #include "../lifetime.h"
 
 static volatile unsigned long sink;
@@ -14,8 +14,7 @@ void never_returns(void) {
     exit(0);
 }
 
-// Out of the compiler's hands, so that nothing lies between the call and the next function: not even what would align
-// it.
+// In assembly, so that neither code nor padding is between the call and the next function.
 void inner(void);
 void outer(void);
 
@@ -27,7 +26,7 @@ __asm__(
     "call \\callee\n"
     ".cfi_endproc\n.size \\name, . - \\name\n"
     ".endm\n"
-    // Its frame is of another size: who takes it for its neighbour's finds no caller.
+    // Its frame has another size: an unwinder that attributes the return address to it finds a wrong caller.
     ".macro neighbour name\n"
     ".globl \\name\n.type \\name, @function\n"
     "\\name:\n.cfi_startproc\n"

@@ -1,5 +1,5 @@
-//! Rust panics in flight, caught again: main > run > risky > fails > the panic's unwinder. As with exceptions, the work
-//! around it makes the moments rare in which the unwinder has overwritten its own frame.
+//! Rust panics that are caught: main > run > risky > fails > the unwinder of the panic. As with exceptions,
+//! additional work makes samples rare in which the unwinder has overwritten its own frame.
 
 #[path = "../lifetime.rs"]
 mod lifetime;
@@ -8,7 +8,7 @@ use std::{hint::black_box, panic};
 
 use lifetime::Lifetime;
 
-/// The same work for everyone: a chain of dependent multiplications, a few cycles a step.
+/// A chain of dependent multiplications, a few cycles a step.
 #[inline(always)]
 fn spin(steps: u64) -> u64 {
     let mut state = steps;
@@ -18,7 +18,7 @@ fn spin(steps: u64) -> u64 {
     state
 }
 
-/// Its destructor runs while the panic passes.
+/// A value whose destructor runs during unwinding.
 struct Guard(u64);
 
 impl Drop for Guard {

@@ -1,8 +1,7 @@
-// Stacks that point into themselves: main > run > a function that makes a ring of what ought to lead to its caller, and
-// is busy in it. argv[2] says who believes it:
-//   pointer  who follows frame pointers: no table tells of the function, its frame pointer leads to itself (default)
-//   pair     the same, where the frame pointer leads to a second record and that one back to the first
-//   table    who follows tables: that of the function says that its caller is where the frame pointer leads
+// Cyclic stacks: main > run > a busy function whose frame record leads back to itself. argv[2] selects the mode:
+//   pointer  no CFI, the frame record leads to itself (default)
+//   pair     no CFI, two frame records lead to each other
+//   table    CFI says that the caller's frame is where the frame pointer leads
 #include <string.h>
 
 #include "../lifetime.h"
@@ -11,7 +10,8 @@ void pointer_ring(unsigned long steps);
 void pair_ring(unsigned long steps);
 void table_ring(unsigned long steps);
 
-// Two records of a frame pointer and a return address; \first and \second say which record each one leads to.
+// Two frame records, each a frame pointer and a return address. \first and \second are the offsets of the next
+// record.
 __asm__(
     ".macro ring name first second\n"
     ".globl \\name\n.type \\name, @function\n"

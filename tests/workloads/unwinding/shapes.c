@@ -1,5 +1,5 @@
-// Frames of every shape, argv[2] of them (40 if there is no number): main > run > array > saved > variable > realigned
-// > array > ... > leaf, with all time in leaf. Each shape gives its function a prologue of another kind.
+// Frames with different prologues, argv[2] of them (default 40): main > run > array > saved > variable > realigned >
+// array > ... > leaf, with all time in leaf.
 #include "../lifetime.h"
 
 static volatile unsigned long sink;
@@ -8,7 +8,7 @@ static void leaf(void) { sink += spin(100000); }
 
 static unsigned long next(unsigned long level, unsigned long frames_left);
 
-// An array of fixed size: the stack pointer moves once.
+// An array of fixed size: the stack pointer is adjusted once.
 static unsigned long array(unsigned long level, unsigned long frames_left) {
     volatile char bytes[200];
     bytes[level % sizeof bytes] = level;
@@ -16,14 +16,14 @@ static unsigned long array(unsigned long level, unsigned long frames_left) {
     return result ^ bytes[frames_left % sizeof bytes];
 }
 
-// More values than there are scratch registers: the saved ones are pushed and popped one by one.
+// More values than scratch registers: callee-saved registers are pushed and popped one by one.
 static unsigned long saved(unsigned long level, unsigned long frames_left) {
     unsigned long a = level * 3, b = level * 5, c = level * 7, d = level * 11, e = level * 13, f = level * 17;
     unsigned long result = next(level + 1, frames_left - 1);
     return result + a * b + c * d + e * f + (a ^ c ^ e) + (b ^ d ^ f) + (a + d) * (e + b);
 }
 
-// An array of variable length: only a register of the function's own knows where its frame begins.
+// An array of variable length: the CFA is relative to a frame register.
 static unsigned long variable(unsigned long level, unsigned long frames_left) {
     unsigned long length = (level & 63) + 1;
     volatile char bytes[length];
@@ -32,7 +32,7 @@ static unsigned long variable(unsigned long level, unsigned long frames_left) {
     return result + bytes[length - 1];
 }
 
-// A local that is aligned beyond the stack: the frame's distance from its caller is known at run time only.
+// An over-aligned local: the distance from the frame to the CFA is only known at run time.
 static unsigned long realigned(unsigned long level, unsigned long frames_left) {
     volatile unsigned long words[8] __attribute__((aligned(64)));
     words[level & 7] = level;
@@ -40,7 +40,7 @@ static unsigned long realigned(unsigned long level, unsigned long frames_left) {
     return result + words[level & 7];
 }
 
-// Inlined, so that only shapes have frames.
+// Inlined, so that only the four functions have frames.
 static inline __attribute__((always_inline)) unsigned long next(unsigned long level, unsigned long frames_left) {
     static unsigned long (*const shapes[])(unsigned long, unsigned long) = {array, saved, variable, realigned};
     if (frames_left > 0)

@@ -1,8 +1,8 @@
-// Signal handlers that work: main > run > interrupted > [the C library's return from signals] > handler > leaf. argv[2]
-// says what is interrupted, and where the handler's frames are:
-//   alternate  anything at all, by a timer; on a stack of its own (default)
-//   same       anything at all, by a timer; on the interrupted stack
-//   fault      always the first instruction of `interrupted`, that faults; on a stack of its own
+// Busy signal handlers: main > run > interrupted > [signal return of the C library] > handler > leaf. argv[2] selects
+// what is interrupted, and the stack of the handler:
+//   alternate  any instruction, by a timer; an alternate stack (default)
+//   same       any instruction, by a timer; the interrupted stack
+//   fault      the first instruction of `interrupted`, which faults; an alternate stack
 #include <signal.h>
 #include <string.h>
 #include <sys/time.h>
@@ -19,14 +19,14 @@ static void leaf(void) { sink += spin(400000); }
 static void handler(int number, siginfo_t *info, void *context) {
     (void)info;
     leaf();
-    // Behind the instruction that faulted.
+    // Continue behind the faulting instruction.
     if (number == SIGILL)
         ((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP] += FAULT_BYTES;
 }
 
 static void interrupted(void) { sink += spin(100000); }
 
-// The last instruction before it belongs to another function, that nobody calls.
+// The instruction before it belongs to another function, which is never called.
 void neighbour(void);
 void faulting(void);
 __asm__(

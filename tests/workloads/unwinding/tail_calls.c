@@ -1,5 +1,5 @@
-// Functions that are replaced by what they call last: main > run > first, then second and leaf in its place. No stack
-// holds two of the three: the return address of each is that of first's caller.
+// Tail calls: main > run > first, which is replaced by second, which is replaced by leaf. No stack contains two of
+// the three: the return address of each is that of first's caller.
 #include "../lifetime.h"
 
 static volatile unsigned long sink;

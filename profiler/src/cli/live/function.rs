@@ -128,7 +128,14 @@ mod tests {
         for (address, (name, kind, module, symbolization)) in (0..).zip(frames) {
             let (name, module) = (builder.string(name), Some(builder.module(module, &[])));
             let (address, symbolization) = (ElfAddress(address), *symbolization);
-            builder.frame(Frame { name, kind: *kind, module, address, location: None, naming: symbolization });
+            builder.frame(Frame {
+                name,
+                kind: *kind,
+                module,
+                address,
+                location: None,
+                naming: symbolization,
+            });
         }
         let functions = Functions::from_profile(&builder.finish(Header::default()));
         functions.all().iter().cloned().collect()

@@ -1,14 +1,14 @@
-//! What a container is made of, written as the configuration of an OCI runtime.
+//! Builds the OCI runtime configuration of a test container.
 
 use std::path::{Path, PathBuf};
 
-use profiler_tests::{Outcome, built, outcome};
+use profiler_tests::{Outcome, run_command, workload_path};
 use rustix::thread::{CapabilitySet, capability_is_in_bounding_set};
 use serde_json::{Value, json};
 
 use crate::{bundle::Bundle, container::Container};
 
-/// What container runtimes grant when they are not asked for more.
+/// Capabilities that container runtimes grant by default.
 const DEFAULT_CAPABILITIES: &[&str] = &[
     "CHOWN",
     "DAC_OVERRIDE",
@@ -25,19 +25,19 @@ const DEFAULT_CAPABILITIES: &[&str] = &[
     "SYS_CHROOT",
 ];
 
-/// The least set with which the profiler does all that it can.
+/// The minimal capabilities with which all features of the profiler work.
 pub(crate) const LEAST_CAPABILITIES: &[&str] =
     &["BPF", "PERFMON", "SYS_PTRACE", "SYSLOG", "DAC_READ_SEARCH", "CHECKPOINT_RESTORE", "SYS_RESOURCE"];
 
-/// How many ids a user namespace maps.
+/// Number of ids that a user namespace maps.
 const MAPPED_IDS: u32 = 65_536;
 
-/// A container to be.
+/// The configuration of a container.
 #[derive(Clone, Debug)]
-pub(crate) struct Recipe {
+pub(crate) struct ContainerBuilder {
     arguments: Vec<String>,
     environment: Vec<String>,
-    /// Goes into `/bin`.
+    /// Programs that are copied into `/bin`.
     programs: Vec<PathBuf>,
     capabilities: Vec<&'static str>,
     user: u32,
@@ -49,8 +49,8 @@ pub(crate) struct Recipe {
     cgroup: String,
 }
 
-impl Recipe {
-    /// A container with a busybox in which these words are executed.
+impl ContainerBuilder {
+    /// A container with busybox that executes this command line.
     pub(crate) fn new(arguments: &[&str]) -> Self {
         Self {
             arguments: arguments.iter().map(|word| (*word).to_owned()).collect(),
@@ -71,19 +71,19 @@ impl Recipe {
         }
     }
 
-    /// A container with one of the workloads as its first process.
+    /// A container whose first process is a workload.
     pub(crate) fn workload(name: &str, arguments: &[&str]) -> Self {
         let words = [&[name], arguments].concat();
-        Self::new(&words).program(&built(name))
+        Self::new(&words).program(&workload_path(name))
     }
 
-    /// Puts a program into it.
+    /// Copies a program into `/bin` of the container.
     pub(crate) fn program(mut self, path: &Path) -> Self {
         self.programs.push(path.to_owned());
         self
     }
 
-    /// Adds a variable, as `NAME=value`.
+    /// Adds an environment variable, as `NAME=value`.
     pub(crate) fn variable(mut self, variable: &str) -> Self {
         self.environment.push(variable.to_owned());
         self
@@ -95,63 +95,63 @@ impl Recipe {
         self
     }
 
-    /// Runs it as another user than root.
+    /// Runs the container as this user instead of root.
     pub(crate) fn user(mut self, uid: u32) -> Self {
         self.user = uid;
         self
     }
 
-    /// Gives it a user namespace whose first user is this one of the host.
+    /// Uses a user namespace whose first user has this id on the host.
     pub(crate) fn user_namespace(mut self, first_host_id: u32) -> Self {
         self.first_host_id = Some(first_host_id);
         self
     }
 
-    /// Puts it into the pid namespace of a process.
+    /// Joins the PID namespace of a process.
     pub(crate) fn in_pid_namespace_of(mut self, pid: u32) -> Self {
         self.pid_namespace = Some(format!("/proc/{pid}/ns/pid"));
         self
     }
 
-    /// Leaves it in the host's network, as a pod with `hostNetwork` is.
+    /// Shares the host's network, like a pod with `hostNetwork`.
     pub(crate) fn in_network_of_host(mut self) -> Self {
         self.has_own_network = false;
         self
     }
 
-    /// Makes its root read-only.
+    /// Makes the root file system read-only.
     pub(crate) fn read_only(mut self) -> Self {
         self.read_only = true;
         self
     }
 
-    /// Shows it a folder of the host, to read.
-    pub(crate) fn shows(mut self, folder: &Path, at: &str) -> Self {
+    /// Mounts a folder of the host read-only.
+    pub(crate) fn bind_mount(mut self, folder: &Path, at: &str) -> Self {
         let folder = folder.to_str().expect("paths of the project are UTF-8");
         self.mounts.push(mount(at, "bind", folder, &["rbind", "ro"]));
         self
     }
 
     /// Mounts a file system.
-    pub(crate) fn mounts(mut self, at: &str, kind: &str, options: &[&str]) -> Self {
+    pub(crate) fn mount(mut self, at: &str, kind: &str, options: &[&str]) -> Self {
         self.mounts.push(mount(at, kind, kind, options));
         self
     }
 
-    /// Puts it there, below a cgroup that is this test's own.
+    /// Sets the cgroup path, below a cgroup of this test.
     pub(crate) fn cgroup(mut self, path: &str) -> Self {
         self.cgroup = path.to_owned();
         self
     }
 
-    /// Starts it, and waits until it says that it is ready.
+    /// Starts the container and waits until it is ready.
     pub(crate) fn start(&self) -> Container {
         Container::start(self.bundle())
     }
 
-    /// Runs it to its end.
+    /// Runs the container until it ends.
     pub(crate) fn run(&self) -> Outcome {
-        outcome(&mut self.bundle().command())
+        run_command(&mut self.bundle().command())
     }
 
     fn bundle(&self) -> Bundle {
@@ -211,7 +211,7 @@ fn mount(at: &str, kind: &str, source: &str, options: &[&str]) -> Value {
     json!({"destination": at, "type": kind, "source": source, "options": options})
 }
 
-/// Nobody can grant what he has not: virtual machines tend to lack one or the other.
+/// Whether this process has the capability and can grant it. Virtual machines may lack some.
 pub(crate) fn is_grantable(name: &str) -> bool {
     name != "SYS_RESOURCE"
         || capability_is_in_bounding_set(CapabilitySet::SYS_RESOURCE).is_ok_and(|is_in| is_in)

@@ -1,5 +1,5 @@
-/* A process that mostly waits: main > run > work for half a millisecond, then a pause, about a thousandth of a CPU in
- * all, so that very many of them fit on a small machine. */
+/* A mostly idle process: main > run > work for half a millisecond, then a pause, about a thousandth of a CPU in
+ * all, so that many of them fit on a small machine. */
 #include "lifetime.h"
 
 static volatile unsigned long sink;

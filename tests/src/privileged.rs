@@ -1,0 +1,65 @@
+//! Serializes privileged tests, and decides whether a test that cannot run is skipped or fails.
+
+use std::{
+    env,
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+};
+
+use profiler::{Profiler, Target};
+
+/// The environment variable with which a test fails instead of being skipped if privileges or programs are missing.
+const REQUIRE_PRIVILEGED: &str = "PROFILER_REQUIRE_PRIVILEGED";
+
+/// The environment variable with which privileged tests are skipped, because another run executes them.
+const SKIP_PRIVILEGED: &str = "PROFILER_SKIP_PRIVILEGED";
+
+/// Set by continuous integration, where every started test must run.
+const CI: &str = "CI";
+
+/// Waits until no other privileged test runs, because tests that measure shares and times disturb each other. Returns
+/// `None` and prints a notice if the machine does not permit sampling.
+///
+/// # Panics
+/// Panics if the machine does not permit sampling and privileged tests are required.
+#[must_use]
+pub fn lock_privileged() -> Option<MutexGuard<'static, ()>> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    static OBSTACLE: OnceLock<Option<String>> = OnceLock::new();
+    if is_set(SKIP_PRIVILEGED) {
+        eprintln!("skipped because of {SKIP_PRIVILEGED}");
+        return None;
+    }
+    // A failed test does not affect the next one.
+    let lock = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(obstacle) = OBSTACLE.get_or_init(obstacle) else { return Some(lock) };
+    skip_unless_required(&format!("a privileged test cannot run: {obstacle}"));
+    None
+}
+
+/// Skips a test that needs a missing program, which `cargo xtask setup` installs.
+///
+/// # Panics
+/// Panics if privileged tests are required.
+pub fn skip_unless_required(reason: &str) {
+    assert!(!is_set(REQUIRE_PRIVILEGED) && !is_set(CI), "{reason}");
+    eprintln!("skipped, {reason}");
+}
+
+/// Skips a test that the kernel or the hardware of this machine does not support.
+///
+/// # Panics
+/// Panics in continuous integration, whose machine must support it.
+pub fn skip_on_this_machine(reason: &str) {
+    assert!(!is_set(CI), "this test cannot run on this machine: {reason}");
+    eprintln!("skipped, {reason}");
+}
+
+fn is_set(variable: &str) -> bool {
+    env::var_os(variable).is_some_and(|value| !value.is_empty() && value != "0" && value != "false")
+}
+
+fn obstacle() -> Option<String> {
+    let own = Profiler::builder().target(Target::Pid(std::process::id()));
+    let started = own.build().and_then(Profiler::start);
+    started.err().map(|error| error.to_string())
+}
