@@ -23,7 +23,7 @@ use super::{
 use profiler_binary_reader::{ByteCursor, Image, PagedImage, ParseError, SegmentLayout};
 use profiler_dotnet_symbols::pe::{
     Pe,
-    precompiled::{Header, RUNTIME_FUNCTIONS},
+    precompiled::{RUNTIME_FUNCTIONS, ReadyToRunHeader},
 };
 
 /// The largest table of functions that real images have takes a megabyte.
@@ -79,8 +79,8 @@ impl Precompiled {
         if pe.native_header.len() == 0 || !pe.is_of_this_machine {
             return Ok(None);
         }
-        let Some(header) = Header::read(&mut pieces, pe.native_header)? else { return Ok(None) };
-        let Some(table) = header.tables.directory(RUNTIME_FUNCTIONS) else { return Ok(None) };
+        let Some(header) = ReadyToRunHeader::read(&mut pieces, pe.native_header)? else { return Ok(None) };
+        let Some(table) = header.sections.directory(RUNTIME_FUNCTIONS) else { return Ok(None) };
         let table = pieces.read_all(pe.span(table)?, MAX_FUNCTIONS_BYTES)?;
         let (functions, malformed_functions) = read_functions(&table);
         let descriptions = read_descriptions(&pieces, &pe, &functions)?;
