@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 
 use super::{
-    hexadecimal::hexadecimal,
+    hexadecimal::parse_hexadecimal,
     names::{Name, Names},
 };
 use profiler_addresses::RuntimeAddress;
@@ -118,7 +118,12 @@ impl<'a> Line<'a> {
         let (name, module) = rest.split_at(name_end);
         let module = module.strip_prefix(b"\t[").and_then(|module| module.strip_suffix(b"]"));
         let name = &name[..name.len().min(MAX_NAME_BYTES)];
-        Some(Self { address: hexadecimal(digits)?, kind: *kind, name, module: module.unwrap_or_default() })
+        Some(Self {
+            address: parse_hexadecimal(digits)?,
+            kind: *kind,
+            name,
+            module: module.unwrap_or_default(),
+        })
     }
 
     /// Whether a function begins here: nm(1)'s types for code, and for weak symbols.

@@ -1,23 +1,23 @@
 //! From an address to names: a source for each mapping, and one shape for all their answers.
 
 mod absence;
-pub mod code_map;
+mod code_map;
 pub mod debug_file;
 mod debug_paths;
-pub mod diagnostics;
+mod diagnostics;
 mod dwarf;
 mod dwarf_reader;
 mod function_names;
 mod hexadecimal;
-pub mod jit;
-pub mod jitdump;
+mod jit;
+mod jitdump;
 pub mod kernel;
 pub mod kernel_code;
 mod module_code;
 mod modules;
 mod names;
 pub mod native;
-pub mod perf_map;
+mod perf_map;
 mod split_dwarf;
 mod supplement;
 pub mod survey;
@@ -36,8 +36,8 @@ pub use self::native::NativeOptions;
 pub use self::supplement::{OpenDirectoryError, Symbols};
 use self::{
     debug_file::{CommonPlaces, DebugFiles},
-    diagnostics::{MapPlaces, Room, RuntimeNames, RuntimeProcess},
-    jit::{JitNames, JitProcess, places},
+    diagnostics::MemoryBudget,
+    jit::JitNames,
     kernel_code::{KernelCode, LoadKernelNames},
     modules::Modules,
     symbol::{Nearby, Symbolized},
@@ -49,14 +49,15 @@ use profiler_processes::{
 };
 use profiler_profile::{FrameKind, Reason, SymbolSource};
 
-/// Memory for the names of JIT code of all processes together.
-const MAX_JIT_BYTES: usize = 512 << 20;
-
-/// Runtimes that are listened to at the same time: each takes a thread.
-const MAX_LISTENERS: usize = 64;
-
-/// How long the end of a profile waits for what runtimes have to say.
-const SETTLE_TIME: Duration = Duration::from_millis(1800);
+/// Entry points of the fuzz targets.
+#[cfg(fuzzing)]
+pub mod fuzz {
+    pub use crate::{
+        diagnostics::{decode_reply, decode_stream, read_recording},
+        jitdump::check_split as check_split_jitdump,
+        perf_map::check_split as check_split_perf_map,
+    };
+}
 
 /// How long the end of a session waits for debug files that are on their way.
 const DOWNLOAD_TIME: Duration = Duration::from_secs(30);
@@ -110,16 +111,11 @@ pub struct Symbolizer {
     places: Arc<CommonPlaces>,
     modules: Modules,
     kernel: KernelCode,
-    jit: HashMap<ProcessKey, JitCode>,
-    room: Room,
-    /// Whether runtimes are asked for perf maps.
+    jit: HashMap<ProcessKey, JitNames>,
+    /// For the method events of all runtimes together.
+    event_budget: MemoryBudget,
+    /// Whether .NET runtimes are asked for perf maps.
     requests_perf_maps: bool,
-}
-
-/// The code that one process compiles at run time.
-struct JitCode {
-    names: JitNames,
-    root: Option<Arc<RootDirectory>>,
 }
 
 impl Symbolizer {
@@ -141,7 +137,7 @@ impl Symbolizer {
             modules,
             kernel,
             jit: HashMap::new(),
-            room: Room::default(),
+            event_budget: MemoryBudget::default(),
             requests_perf_maps: false,
         }
     }
@@ -159,7 +155,7 @@ impl Symbolizer {
         };
         match &mapping.backing {
             Backing::Jit | Backing::DotnetJit => {
-                let epoch = self.jit_code(process).names.epoch(time_ns);
+                let epoch = self.jit_names(process).epoch(time_ns);
                 CodeKey::Jit(process.key, address, epoch)
             }
             Backing::Special(_) => CodeKey::Nowhere(Reason::NoSymbols, address),
@@ -186,10 +182,10 @@ impl Symbolizer {
                 self.modules.names(module, address, self.options, &debug_files)
             }
             CodeKey::Jit(_, address, _) => SymbolizedCode {
-                kind: self.jit_code(process).names.kind(address, time_ns),
+                kind: self.jit_names(process).kind(address, time_ns),
                 module: None,
                 address: ElfAddress(address.0),
-                names: self.jit_names(process, address, time_ns),
+                names: self.symbolize_jit(process, address, time_ns),
                 nearby: Nearby::default(),
             },
             CodeKey::Closed(file, offset, reason) => {
@@ -222,73 +218,6 @@ impl Symbolizer {
         }
     }
 
-    /// The span of time in which the process's JIT code, if it has any, stood as it stood at `time_ns`.
-    pub fn jit_epoch(&mut self, process: &Process, time_ns: u64) -> u32 {
-        self.jit.get_mut(&process.key).map_or(0, |code| code.names.epoch(time_ns))
-    }
-
-    /// Reads what the runtimes of the targets wrote since the last time; `now_ns` is the time before the call.
-    pub fn poll_jit(&mut self, processes: &ProcessTable, now_ns: u64) {
-        let mut used_bytes: usize = self.jit.values().map(|code| code.names.memory_bytes()).sum();
-        let mut listeners = self.jit.values().filter(|code| code.names.is_listening()).count();
-        for (key, code) in &mut self.jit {
-            let Some(root) = &code.root else { continue };
-            code.names.advance_perf_map();
-            if listeners < MAX_LISTENERS && !code.names.is_listening() {
-                code.names.listen();
-                listeners += usize::from(code.names.is_listening());
-            }
-            if let Some(process) = processes.get(*key) {
-                process.mapped_files().for_each(|path| code.names.see_mapping(Path::new(path)));
-            }
-            used_bytes -= code.names.memory_bytes();
-            let room_bytes = MAX_JIT_BYTES.saturating_sub(used_bytes);
-            while code.names.poll(root, now_ns, room_bytes) {}
-            used_bytes += code.names.memory_bytes();
-        }
-    }
-
-    /// Reads what the runtimes of the targets wrote and told up to now. They are not listened to after the last time.
-    pub fn settle_jit(&mut self, processes: &ProcessTable, now_ns: u64, is_last: bool) {
-        self.poll_jit(processes, now_ns);
-        let until = Instant::now() + SETTLE_TIME;
-        self.jit.values_mut().for_each(|code| code.names.ask(is_last, until));
-        self.jit.values_mut().for_each(|code| code.names.settle(until));
-        if self.requests_perf_maps {
-            self.poll_jit(processes, now_ns);
-        }
-    }
-
-    /// Lines and records of the targets' perf maps and jitdumps, and events of their runtimes, that were no entries.
-    pub fn malformed_jit_entries(&self) -> u64 {
-        self.jit.values().map(|code| code.names.malformed_entries()).sum()
-    }
-
-    /// Events that the runtimes of the targets had to tell and had no room for.
-    pub fn dropped_runtime_events(&self) -> u64 {
-        self.jit.values().map(|code| code.names.dropped_events()).sum()
-    }
-
-    /// Puts what the runtimes of the targets wrote and told into the capture, when one is recorded.
-    pub fn keep_jit_names(&self, processes: &ProcessTable) {
-        if !self.proc.records_capture() {
-            return;
-        }
-        for (key, code) in &self.jit {
-            let Some(process) = processes.get(*key) else { continue };
-            if let Some(recording) = code.names.runtime_recording()
-                && let Err(error) = self.proc.keep(process.pid, diagnostics::RECORDING, &recording)
-            {
-                log::warn!("the capture lacks what the runtime of process {} told: {error}", process.pid);
-            }
-            for (path, file) in code.names.files() {
-                if let Err(error) = self.proc.keep_in_root(process.pid, path, file) {
-                    log::warn!("the capture lacks `{}` of process {}: {error}", path.display(), process.pid);
-                }
-            }
-        }
-    }
-
     /// Forgets what belongs to processes that are gone.
     pub fn forget_processes(&mut self, is_known: impl Fn(ProcessKey) -> bool) {
         self.jit.retain(|process, _| is_known(*process));
@@ -309,28 +238,6 @@ impl Symbolizer {
         }
     }
 
-    /// Where a .NET runtime has nothing but methods and stubs, what is none of its methods is a stub.
-    fn jit_names(
-        &mut self,
-        process: &Process,
-        address: RuntimeAddress,
-        time_ns: u64,
-    ) -> Result<Symbolized, Reason> {
-        let names = &self.jit_code(process).names;
-        names.lookup(address, time_ns).map_err(|reason| match process.find(address, time_ns) {
-            Ok(mapping) if mapping.backing == Backing::DotnetJit && names.has_all_of(time_ns) => {
-                Reason::RuntimeStub
-            }
-            _ => reason,
-        })
-    }
-
-    fn jit_code(&mut self, process: &Process) -> &mut JitCode {
-        self.jit
-            .entry(process.key)
-            .or_insert_with(|| JitCode::of(process, &self.proc, &self.room, self.requests_perf_maps))
-    }
-
     fn debug_files(&self, process: &Process) -> DebugFiles {
         DebugFiles {
             target: process.identity.as_ref().and_then(|identity| identity.root.clone()),
@@ -346,50 +253,6 @@ fn styled(style: NameStyle, mut names: Symbolized) -> Symbolized {
         function.name = style.apply(&function.name, names.tier);
     }
     names
-}
-
-impl JitCode {
-    fn of(process: &Process, proc: &ProcFs, room: &Room, requests_perf_map: bool) -> Self {
-        let identity = process.identity.as_deref();
-        // The files in a capture were checked when it was taken, and belong to whoever copied them.
-        let (uid, started_unix_ns) = match identity {
-            Some(identity) if proc.is_live() => (identity.status.uid, identity.started_unix_ns),
-            _ => (rustix::process::geteuid().as_raw(), 0),
-        };
-        let owner = JitProcess {
-            namespace_pid: identity.map_or(process.pid, |identity| identity.status.innermost_pid),
-            uid,
-            started_unix_ns,
-            environ: identity.map_or(&[], |identity| &identity.environment),
-        };
-        let root = identity.and_then(|identity| identity.root.clone());
-        let runtime = if proc.is_live() {
-            runtime_of(process, requests_perf_map).map(|runtime| RuntimeNames::new(runtime, room.clone()))
-        } else {
-            let recording = proc.read(process.pid, diagnostics::RECORDING).ok();
-            recording.map(|text| RuntimeNames::recorded(&text))
-        };
-        Self { names: JitNames::new(&owner, runtime), root }
-    }
-}
-
-/// Whom to ask for the names of a process's JIT code.
-fn runtime_of(process: &Process, requests_perf_map: bool) -> Option<RuntimeProcess> {
-    let identity = process.identity.as_deref()?;
-    let namespace_pid = identity.status.innermost_pid;
-    let perf_map = requests_perf_map.then(|| MapPlaces {
-        paths: places::perf_maps(&identity.environment, namespace_pid),
-        started_unix_ns: identity.started_unix_ns,
-    });
-    Some(RuntimeProcess {
-        root: identity.root.clone()?,
-        directories: places::temporary_directories(&identity.environment),
-        pid: process.pid,
-        namespace_pid,
-        uid: identity.status.uid,
-        start_ticks: identity.start_ticks,
-        perf_map,
-    })
 }
 
 /// What a frame without a symbol is called.

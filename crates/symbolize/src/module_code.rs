@@ -3,7 +3,7 @@
 use crate::absence;
 use profiler_binary_reader::{Image, WorkBudget};
 use profiler_dotnet_symbols::pe::is_pe;
-use profiler_dotnet_symbols::readytorun::{Bundle, Home, ReadyToRunModule};
+use profiler_dotnet_symbols::readytorun::{AssemblyLocation, Bundle, ReadyToRunModule};
 use std::{path::Path, sync::Arc};
 
 use super::{
@@ -26,13 +26,17 @@ impl ModuleCode {
     /// The code of the file at `path` in its process; `budget` is that of all debug information.
     pub(super) fn of_image(image: Image, path: &Path, budget: &Arc<WorkBudget>) -> Result<Self, Reason> {
         if is_pe(&image) {
-            return Self::of_assembly(image, Home::beside(path), budget);
+            return Self::of_assembly(image, AssemblyLocation::from_image_path(path), budget);
         }
         NativeModule::open(image, path, budget).map(Box::new).map(Self::Native)
     }
 
     /// The code of a .NET image that has its neighbours at `home`.
-    pub(super) fn of_assembly(image: Image, home: Home, budget: &Arc<WorkBudget>) -> Result<Self, Reason> {
+    pub(super) fn of_assembly(
+        image: Image,
+        home: AssemblyLocation,
+        budget: &Arc<WorkBudget>,
+    ) -> Result<Self, Reason> {
         let opened = ReadyToRunModule::open(image, home, budget).map_err(absence::of_name_error);
         opened.map(Box::new).map(Self::ReadyToRun)
     }

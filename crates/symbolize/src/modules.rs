@@ -2,7 +2,7 @@
 
 use crate::absence;
 use profiler_binary_reader::{Image, WorkBudget};
-use profiler_dotnet_symbols::readytorun::{Bundle, Home};
+use profiler_dotnet_symbols::readytorun::{AssemblyLocation, Bundle};
 use std::{collections::HashMap, fs::File, io, os::unix::fs::MetadataExt, path::Path, sync::Arc};
 
 use super::{
@@ -111,7 +111,7 @@ impl Modules {
         }
         let path = format!("{}/{}", module.path, assembly.path).into();
         let image = bundle.image_of(assembly).map_err(absence::of_defect)?;
-        let code = ModuleCode::of_assembly(image, Home::bundle(&bundle), &self.budget);
+        let code = ModuleCode::of_assembly(image, AssemblyLocation::from_bundle(&bundle), &self.budget);
         let opened = code.and_then(|code| self.add(path, code));
         self.bundled.insert((key, assembly.start), opened);
         opened.map(|key| (key, offset))

@@ -11,7 +11,10 @@ use std::{
 
 pub use self::runtime::RuntimeKind;
 use super::{
-    CodeKey, JitCode, ModuleKey, Symbolizer, diagnostics, modules::What, native::NativeModule, runtime_of,
+    CodeKey, ModuleKey, Symbolizer, diagnostics,
+    jit::{JitNames, runtime_process},
+    modules::What,
+    native::NativeModule,
 };
 use profiler_addresses::RuntimeAddress;
 use profiler_processes::{Backing, Mapping, Process};
@@ -79,7 +82,7 @@ impl Symbolizer {
                 Backing::Vdso | Backing::Special(_) => {}
             }
         }
-        survey.socket = runtime_of(process, false).and_then(reach);
+        survey.socket = runtime_process(process, false).and_then(reach);
         survey.jit_file = self.jit_file(process);
         survey
     }
@@ -104,10 +107,10 @@ impl Symbolizer {
     /// The file in which the process's runtime writes what it compiles.
     fn jit_file(&self, process: &Process) -> Option<PathBuf> {
         const ENOUGH_BYTES: usize = 1 << 20;
-        let mut code = JitCode::of(process, &self.proc, &self.room, false);
-        process.mapped_files().for_each(|path| code.names.see_mapping(Path::new(path)));
-        code.names.poll(code.root.as_ref()?, 0, ENOUGH_BYTES);
-        code.names.files().next().map(|(path, _)| path.to_owned())
+        let mut names = JitNames::new(process, &self.proc, &self.event_budget, false);
+        process.mapped_files().for_each(|path| names.add_mapped_file(Path::new(path)));
+        names.poll(0, ENOUGH_BYTES);
+        names.files().next().map(|(path, _)| path.to_owned())
     }
 }
 
@@ -119,7 +122,7 @@ fn runtime_in(module: &NativeModule, path: &Arc<str>, carried: Option<(usize, us
 
 /// `None` where there is no socket.
 fn reach(process: diagnostics::RuntimeProcess) -> Option<Result<(), Reason>> {
-    diagnostics::reach(process, Instant::now() + CONNECT_TIME)
+    diagnostics::probe(process, Instant::now() + CONNECT_TIME)
 }
 
 /// The pages at the ends of a mapping may show other parts of the file.
