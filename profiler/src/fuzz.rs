@@ -10,12 +10,12 @@ use std::{
 
 use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
 use profiler_binary_reader::{Budget, Image};
-use profiler_dotnet_symbols::{managed, readytorun::{Bundle, Home, ReadyToRunModule}};
+use profiler_dotnet_symbols::{managed, readytorun::{AssemblyLocation, Bundle, ReadyToRunModule}};
 use profiler_elf_symbols::Elf;
 use profiler_processes::{maps, root_directory::RootDirectory, Status};
 use profiler_profile::{difference::Difference, recording, shape::{Shape, Share}, Profile};
 use profiler_profile_formats::Format;
-use profiler_symbolize::{self, debug_file::DebugFiles, diagnostics, jitdump::JitDump, kernel::KernelSymbols, native::NativeModule, perf_map::PerfMap, NativeOptions};
+use profiler_symbolize::{self, debug_file::DebugFiles, fuzz, kernel::KernelSymbols, native::NativeModule, NativeOptions};
 use profiler_unwind_tables::{self, TableSource, UnwindTable};
 use crate::sampler;
 
@@ -34,42 +34,24 @@ pub fn maps(bytes: &[u8]) {
 /// A perf map says the same however its bytes arrive. The first byte is where they are cut.
 pub fn perf_map(bytes: &[u8]) {
     let (first, second, bytes) = cut(bytes);
-    let mut at_once = PerfMap::default();
-    at_once.feed(bytes, 0);
-    let mut in_pieces = PerfMap::default();
-    in_pieces.feed(first, 0);
-    in_pieces.feed(second, 0);
-    assert_eq!(format!("{at_once:?}"), format!("{in_pieces:?}"));
-    for word in text_numbers(bytes) {
-        assert_eq!(at_once.lookup(word, 1), in_pieces.lookup(word, 1));
-    }
+    fuzz::check_split_perf_map(first, second, text_numbers(bytes));
 }
 
 /// A jitdump says the same however its bytes arrive. The first byte is where they are cut.
 pub fn jitdump(bytes: &[u8]) {
     let (first, second, bytes) = cut(bytes);
-    let mut at_once = JitDump::default();
-    at_once.feed(bytes);
-    let mut in_pieces = JitDump::default();
-    in_pieces.feed(first);
-    in_pieces.feed(second);
-    assert_eq!(at_once.malformed_records(), in_pieces.malformed_records());
-    for word in words(bytes) {
-        for time_ns in [0, word, u64::MAX] {
-            assert_eq!(at_once.lookup(word, time_ns), in_pieces.lookup(word, time_ns));
-        }
-    }
+    fuzz::check_split_jitdump(first, second, words(bytes));
 }
 
 /// What a .NET runtime tells is the same however its bytes arrive. The first byte is where they are cut.
 pub fn nettrace(bytes: &[u8]) {
     let (first, second, bytes) = cut(bytes);
-    assert_eq!(diagnostics::heard_of(&[bytes]), diagnostics::heard_of(&[first, second]));
+    assert_eq!(fuzz::decode_stream(&[bytes]), fuzz::decode_stream(&[first, second]));
 }
 
 /// What a .NET runtime answers to a command.
 pub fn ipc(bytes: &[u8]) {
-    diagnostics::read_reply(bytes);
+    fuzz::decode_reply(bytes);
 }
 
 /// The kernel's symbols are the same however their bytes arrive.
@@ -96,8 +78,8 @@ pub fn dwarf(bytes: &[u8]) {
 
 /// A .NET image with precompiled code.
 pub fn readytorun(bytes: &[u8]) {
-    let home = Home::beside(Path::new("/fuzzed"));
-    let Ok(mut module) = ReadyToRunModule::open(Image::Memory(bytes.to_vec()), home, &Arc::default()) else {
+    let location = AssemblyLocation::from_image_path(Path::new("/fuzzed"));
+    let Ok(mut module) = ReadyToRunModule::open(Image::Memory(bytes.to_vec()), location, &Arc::default()) else {
         return;
     };
     let Some(nowhere) = no_files() else { return };
@@ -150,16 +132,16 @@ fn check_tables(tables: impl Iterator<Item = UnwindTable>, bytes: &[u8]) {
 pub fn names(bytes: &[u8]) {
     let _ = symbolize::demangle(bytes);
     let text = String::from_utf8_lossy(bytes);
-    let once = managed::normalise(&text).name;
-    assert_eq!(managed::normalise(&once).name, once);
-    let _ = (managed::readable(&once), managed::readable(&text));
+    let once = managed::normalize_name(&text).name;
+    assert_eq!(managed::normalize_name(&once).name, once);
+    let _ = (managed::csharp_name(&once), managed::csharp_name(&text));
 }
 
 /// The events of a capture, and the recorded reports of runtimes.
 #[cfg(feature = "capture")]
 pub fn capture(bytes: &[u8]) {
     let _ = sampler::capture::parse(bytes);
-    diagnostics::read_recording(bytes);
+    fuzz::read_recording(bytes);
 }
 
 /// A recorded profile, and one whose checksums are right. What is read can be recorded again, and be looked at in every

@@ -108,6 +108,42 @@ impl<'a> ByteCursor<'a> {
     }
 }
 
+impl<'a> ByteCursor<'a> {
+    /// The bytes from the position on.
+    pub fn remaining(&self) -> &'a [u8] {
+        self.bytes.get(self.position..).unwrap_or_default()
+    }
+
+    /// Reads `count` bytes. The position stays where it is when fewer remain.
+    pub fn take(&mut self, count: usize) -> Result<&'a [u8], ParseError> {
+        let taken = self.remaining().get(..count).ok_or(ParseError::Malformed)?;
+        self.position += count;
+        Ok(taken)
+    }
+
+    /// Reads bytes up to a zero byte. The zero byte is read too and is no part of the result.
+    pub fn take_until_nul(&mut self) -> Result<&'a [u8], ParseError> {
+        let length = self.remaining().iter().position(|byte| *byte == 0).ok_or(ParseError::Malformed)?;
+        let taken = self.take(length)?;
+        self.skip(1);
+        Ok(taken)
+    }
+
+    /// Reads an unsigned LEB128 number of at most ten bytes. Bits above the 64th are lost.
+    pub fn uleb128(&mut self) -> Result<u64, ParseError> {
+        const MAX_BYTES: u32 = 10;
+        let mut value = 0;
+        for index in 0..MAX_BYTES {
+            let byte = self.u8()?;
+            value |= u64::from(byte & 0x7f) << (7 * index);
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(ParseError::Malformed)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,5 +191,30 @@ mod tests {
             );
         }
         assert_eq!(ByteCursor::new(&[0x1f; 8], 0).native_unsigned(), Err(ParseError::Malformed));
+    }
+
+    #[test]
+    fn slices_are_taken_from_the_position_on() {
+        let mut cursor = ByteCursor::new(&[1, 2, 3, 0, 4], 1);
+        assert_eq!(cursor.take(1), Ok(&[2][..]));
+        assert_eq!(cursor.take(4), Err(ParseError::Malformed));
+        assert_eq!(cursor.take_until_nul(), Ok(&[3][..]));
+        assert_eq!(cursor.take_until_nul(), Err(ParseError::Malformed));
+        assert_eq!(cursor.remaining(), [4]);
+        cursor.skip(usize::MAX);
+        assert_eq!((cursor.remaining(), cursor.take(1)), (&[][..], Err(ParseError::Malformed)));
+    }
+
+    #[test]
+    fn leb128_numbers_have_at_most_ten_bytes() {
+        for (bytes, value) in [
+            (&[0x7f][..], Ok(127)),
+            (&[0x80, 1], Ok(128)),
+            (&[0xff; 9], Err(ParseError::Malformed)),
+            (&[0xff; 64], Err(ParseError::Malformed)),
+            (&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1], Ok(u64::MAX)),
+        ] {
+            assert_eq!(ByteCursor::new(bytes, 0).uleb128(), value);
+        }
     }
 }

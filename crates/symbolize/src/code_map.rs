@@ -1,4 +1,4 @@
-//! Which code stood at an address at a time: JIT runtimes free code and put other code in its place.
+//! Maps addresses and times to code: JIT runtimes free code and reuse its addresses.
 //!
 //! ```text
 //!  time ^            +-----C-----+            pieces:    0    2    4    6    9
@@ -7,23 +7,23 @@
 //!       +--0----2----4----6------9--> address
 //! ```
 //!
-//! The address space is cut into pieces, at each end of an entry. A piece has a chain of versions, the newest
-//! first: the entries that covered all of it, each until the next one came. Entries that begin to exist at the
-//! same time replace each other, the last one stays.
+//! The bounds of entries divide the address space into pieces. Each piece has a chain of versions, newest first: the
+//! entries that cover it, each valid until the next one begins. Of entries that begin at the same time, only the last
+//! one is kept.
 
 use std::collections::BTreeMap;
 
-/// Entries of one map. The largest .NET programs write a hundred thousand, with all tiers.
+/// Entries per map. The largest .NET programs write a hundred thousand, all tiers included.
 const MAX_ENTRIES: usize = 1 << 18;
 
-/// Versions of all pieces. An entry that lands in free space adds one, one that overlaps older ones adds one
-/// for each piece it covers: without a limit a few entries over everything would multiply.
+/// Versions of all pieces. An entry in free space adds one. An entry over older ones adds one for each piece that it
+/// covers, so a few entries over all others would multiply without a limit.
 const MAX_VERSIONS: usize = 2 * MAX_ENTRIES;
 
-/// How far an entry of size 0 reaches when no other entry ends it.
-const MAX_OPEN_BYTES: u64 = 64 << 10;
+/// Assumed size of an entry of unknown size that no other entry follows.
+const MAX_UNKNOWN_SIZE_BYTES: u64 = 64 << 10;
 
-/// What a piece takes in the tree: key and value, and a third of the nodes empty.
+/// Memory of a piece in the tree: key and value, with a third of each node empty.
 const PIECE_BYTES: usize = 24;
 
 /// No version: the end of a chain.
@@ -31,34 +31,34 @@ const NONE: u32 = u32::MAX;
 
 /// Entries by address and time, each with a payload.
 #[derive(Debug)]
-pub struct CodeMap<T> {
+pub(crate) struct CodeMap<T> {
     entries: Vec<Entry<T>>,
     versions: Vec<Version>,
-    /// Where each piece starts -> its newest version. It ends where that version's entry ends or the next
-    /// piece starts.
+    /// The newest version of each piece by its start address. A piece ends with the entry of that version, or where the
+    /// next piece starts.
     pieces: BTreeMap<u64, u32>,
-    /// Times at which an address passed from one entry to another, ascending and distinct.
-    handovers_ns: Vec<u64>,
+    /// Times at which an entry replaced another one, ascending and distinct.
+    replacements_ns: Vec<u64>,
     newest_ns: u64,
-    /// Once full, always full: to find that out again for each entry would cost as much as taking it.
-    full: bool,
+    /// Whether a limit was reached. No entry is added afterwards, because each check would cost as much as an insertion.
+    is_full: bool,
 }
 
-/// Code that stands somewhere from some time on.
+/// Code at an address from a time on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry<T> {
+pub(crate) struct Entry<T> {
     /// Its first address.
-    pub start: u64,
-    /// Behind its last address; `start` where the size is not known.
+    pub(crate) start: u64,
+    /// The address after its last one. Equal to `start` if the size is unknown.
     end: u64,
-    /// Since when it is there.
-    pub exists_from_ns: u64,
-    /// What the source knows of it.
-    pub payload: T,
+    /// The time from which on it exists.
+    pub(crate) exists_from_ns: u64,
+    /// The data of the source.
+    pub(crate) payload: T,
 }
 
-/// One link of a piece's chain. `jump` leads several links back, so that a chain of any length is searched
-/// in logarithmic time (Myers, "An applicative random-access stack").
+/// One version in the chain of a piece. `jump` skips several versions, so that a chain is searched in logarithmic time
+/// (Myers, "An applicative random-access stack").
 #[derive(Clone, Copy, Debug)]
 struct Version {
     entry: u32,
@@ -67,27 +67,27 @@ struct Version {
     depth: u32,
 }
 
-/// Why an entry was not taken.
+/// Why an entry was not inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rejected {
-    /// It reaches beyond the last address.
+pub(crate) enum InsertError {
+    /// It extends beyond the last address.
     Wraps,
     /// The map is full.
     Full,
 }
 
 impl<T> Entry<T> {
-    /// Its bytes; 0 where that is not known.
-    pub fn size(&self) -> u64 {
+    /// The size in bytes. 0 is an unknown size.
+    pub(crate) fn size(&self) -> u64 {
         self.end - self.start
     }
 
-    /// Behind the last address that surely belongs to it: an entry of unknown size has its first byte.
+    /// The address after the last one that certainly belongs to the entry: one of unknown size has its first byte.
     fn covered_end(&self) -> u64 {
         self.end.max(self.start.saturating_add(1))
     }
 
-    fn is_open(&self) -> bool {
+    fn has_unknown_size(&self) -> bool {
         self.end == self.start
     }
 }
@@ -98,23 +98,29 @@ impl<T> Default for CodeMap<T> {
             entries: Vec::new(),
             versions: Vec::new(),
             pieces: BTreeMap::new(),
-            handovers_ns: Vec::new(),
+            replacements_ns: Vec::new(),
             newest_ns: 0,
-            full: false,
+            is_full: false,
         }
     }
 }
 
 impl<T> CodeMap<T> {
-    /// Adds the entry that has `start..start + size` from `exists_from_ns` on.
+    /// Inserts an entry at `start..start + size` that exists from `exists_from_ns` on.
     ///
-    /// Entries come in the order in which they were written. One that claims an earlier time than those before
-    /// it is taken to be as late as they are.
-    pub fn insert(&mut self, start: u64, size: u64, exists_from_ns: u64, payload: T) -> Result<(), Rejected> {
-        start.checked_add(size.max(1)).ok_or(Rejected::Wraps)?;
-        self.full |= self.entries.len() >= MAX_ENTRIES || self.versions.len() >= MAX_VERSIONS;
-        if self.full {
-            return Err(Rejected::Full);
+    /// Entries are inserted in the order in which they were written. An entry with an earlier time than the one before it
+    /// gets the time of that one.
+    pub(crate) fn insert(
+        &mut self,
+        start: u64,
+        size: u64,
+        exists_from_ns: u64,
+        payload: T,
+    ) -> Result<(), InsertError> {
+        start.checked_add(size.max(1)).ok_or(InsertError::Wraps)?;
+        self.is_full |= self.entries.len() >= MAX_ENTRIES || self.versions.len() >= MAX_VERSIONS;
+        if self.is_full {
+            return Err(InsertError::Full);
         }
         self.newest_ns = self.newest_ns.max(exists_from_ns);
         let entry = Entry { start, end: start + size, exists_from_ns: self.newest_ns, payload };
@@ -130,57 +136,58 @@ impl<T> CodeMap<T> {
         }
     }
 
-    /// The entry that stood at `address` at `time_ns`.
+    /// The entry at `address` at `time_ns`.
     ///
-    /// An address whose first entry begins later than that is given to its first entry: runtimes that buffer
-    /// what they write name their code late, and nothing else is known to have been there.
-    pub fn lookup(&self, address: u64, time_ns: u64) -> Option<&Entry<T>> {
+    /// If all entries at the address begin later, the first one is returned: runtimes buffer what they write, so their
+    /// entries can be late.
+    pub(crate) fn lookup(&self, address: u64, time_ns: u64) -> Option<&Entry<T>> {
         let (&start, &newest) = self.pieces.range(..=address).next_back()?;
         let entry = self.entry(self.version_at(newest, time_ns));
         if address < self.entry(newest).covered_end() {
             return Some(entry);
         }
-        let reached = entry.is_open() && entry.start == start && address - start < MAX_OPEN_BYTES;
-        reached.then_some(entry)
+        let is_within_assumed_size =
+            entry.has_unknown_size() && entry.start == start && address - start < MAX_UNKNOWN_SIZE_BYTES;
+        is_within_assumed_size.then_some(entry)
     }
 
-    /// The newest entry, when it has exactly this range and nothing newer lies over a part of it.
-    pub fn newest_exactly(&self, start: u64, size: u64) -> Option<&Entry<T>> {
+    /// The newest entry at an address, if it has exactly this range and no newer entry overlaps it.
+    pub(crate) fn newest_exactly(&self, start: u64, size: u64) -> Option<&Entry<T>> {
         let entry = self.entry(*self.pieces.get(&start)?);
-        let whole = entry.start == start && entry.end.checked_sub(start)? == size;
-        let mut behind = self.pieces.range(start..entry.covered_end()).skip(1);
-        (whole && behind.next().is_none()).then_some(entry)
+        let has_range = entry.start == start && entry.end.checked_sub(start)? == size;
+        let mut other_pieces = self.pieces.range(start..entry.covered_end()).skip(1);
+        (has_range && other_pieces.next().is_none()).then_some(entry)
     }
 
     /// The newest entry that starts at `start`.
-    pub fn newest_from(&self, start: u64) -> Option<&Entry<T>> {
+    pub(crate) fn newest_from(&self, start: u64) -> Option<&Entry<T>> {
         let entry = self.entry(*self.pieces.get(&start)?);
         (entry.start == start).then_some(entry)
     }
 
     /// All entries in the order in which they were added.
-    pub fn entries(&self) -> impl Iterator<Item = &Entry<T>> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry<T>> {
         self.entries.iter()
     }
 
-    /// Names a span of time in which no address passed from one entry to another: look-ups of one address at
-    /// two times of the same epoch agree.
-    pub fn epoch(&self, time_ns: u64) -> u32 {
-        let handovers = self.handovers_ns.partition_point(|&at_ns| at_ns <= time_ns);
-        u32::try_from(handovers).unwrap_or(u32::MAX)
+    /// Identifies a period without replacements: lookups of one address at two times of the same epoch have the same
+    /// result.
+    pub(crate) fn epoch(&self, time_ns: u64) -> u32 {
+        let replacements = self.replacements_ns.partition_point(|&at_ns| at_ns <= time_ns);
+        u32::try_from(replacements).unwrap_or(u32::MAX)
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     #[cfg(test)]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// How much memory it takes.
-    pub fn memory_bytes(&self) -> usize {
+    /// The memory of the map.
+    pub(crate) fn memory_bytes(&self) -> usize {
         size_of_val(&self.entries[..])
             + size_of_val(&self.versions[..])
-            + size_of_val(&self.handovers_ns[..])
+            + size_of_val(&self.replacements_ns[..])
             + self.pieces.len() * PIECE_BYTES
     }
 
@@ -191,20 +198,20 @@ impl<T> CodeMap<T> {
             .is_some_and(|(&piece, &version)| piece >= start || self.entry(version).covered_end() > start)
     }
 
-    /// Lays the newest entry over the pieces in `start..end`.
-    fn overlay(&mut self, start: u64, end: u64) -> Result<(), Rejected> {
-        self.cut(start);
-        self.cut(end);
+    /// Makes the newest entry the newest version of the pieces in `start..end`.
+    fn overlay(&mut self, start: u64, end: u64) -> Result<(), InsertError> {
+        self.split(start);
+        self.split(end);
         let (fragments, covered) = self.fragments(start, end);
         if fragments.len() > MAX_VERSIONS - self.versions.len() {
             self.entries.pop();
-            self.full = true;
-            return Err(Rejected::Full);
+            self.is_full = true;
+            return Err(InsertError::Full);
         }
         if fragments.iter().any(|fragment| fragment.older != NONE)
-            && self.handovers_ns.last() != Some(&self.newest_ns)
+            && self.replacements_ns.last() != Some(&self.newest_ns)
         {
-            self.handovers_ns.push(self.newest_ns);
+            self.replacements_ns.push(self.newest_ns);
         }
         for piece in covered {
             self.pieces.remove(&piece);
@@ -216,8 +223,8 @@ impl<T> CodeMap<T> {
         Ok(())
     }
 
-    /// Makes a piece of its own begin at `at`, where one lies over it.
-    fn cut(&mut self, at: u64) {
+    /// Splits the piece over `at` into two.
+    fn split(&mut self, at: u64) {
         if let Some((&start, &version)) = self.pieces.range(..=at).next_back()
             && start < at
             && at < self.entry(version).covered_end()
@@ -226,7 +233,7 @@ impl<T> CodeMap<T> {
         }
     }
 
-    /// How `start..end` falls into fragments with the same past, and which pieces lie there now.
+    /// Divides `start..end` into fragments with the same older versions. Also returns the pieces that are there now.
     fn fragments(&self, start: u64, end: u64) -> (Vec<Fragment>, Vec<u64>) {
         let mut fragments = Fragments::default();
         let mut covered = Vec::new();
@@ -235,7 +242,7 @@ impl<T> CodeMap<T> {
             if free_from < piece {
                 fragments.push(free_from, NONE);
             }
-            fragments.push(piece, self.before_now(version));
+            fragments.push(piece, self.older_than_newest_time(version));
             covered.push(piece);
             let next = self.pieces.range(piece + 1..).next().map_or(u64::MAX, |(&next, _)| next);
             free_from = self.entry(version).covered_end().min(next);
@@ -246,8 +253,8 @@ impl<T> CodeMap<T> {
         (fragments.0, covered)
     }
 
-    /// What is left of a chain when another entry of this very time is put on it.
-    fn before_now(&self, version: u32) -> u32 {
+    /// The version below a new entry: entries of the same time are replaced.
+    fn older_than_newest_time(&self, version: u32) -> u32 {
         if self.entry(version).exists_from_ns == self.newest_ns {
             self.versions[version as usize].older
         } else {
@@ -255,7 +262,7 @@ impl<T> CodeMap<T> {
         }
     }
 
-    /// A version of the newest entry, on top of `older`.
+    /// Adds a version of the newest entry above `older`.
     fn push_version(&mut self, older: u32) -> u32 {
         let id = self.versions.len() as u32;
         let entry = self.entries.len() as u32 - 1;
@@ -264,8 +271,8 @@ impl<T> CodeMap<T> {
             Some(below) => {
                 let landing = self.versions[below.jump as usize];
                 let landing_jump = self.versions[landing.jump as usize];
-                let even = below.depth - landing.depth == landing.depth - landing_jump.depth;
-                let jump = if even { landing.jump } else { older };
+                let is_balanced = below.depth - landing.depth == landing.depth - landing_jump.depth;
+                let jump = if is_balanced { landing.jump } else { older };
                 Version { entry, older, jump, depth: below.depth + 1 }
             }
         };
@@ -273,7 +280,7 @@ impl<T> CodeMap<T> {
         id
     }
 
-    /// The version of a chain that was there at `time_ns`, or the first one where all came later.
+    /// The version of a chain at `time_ns`, or the oldest one if all begin later.
     fn version_at(&self, newest: u32, time_ns: u64) -> u32 {
         let mut id = newest;
         while self.entry(id).exists_from_ns > time_ns {
@@ -292,14 +299,14 @@ impl<T> CodeMap<T> {
     }
 }
 
-/// A part of a new entry's range with one past.
+/// A part of the range of a new entry, with the older version below it.
 #[derive(Debug)]
 struct Fragment {
     start: u64,
     older: u32,
 }
 
-/// Fragments by address; neighbours with the same past are one.
+/// Fragments by address. Adjacent ones with the same older version are merged.
 #[derive(Default)]
 struct Fragments(Vec<Fragment>);
 
@@ -328,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_has_its_own_bytes_and_no_others() {
+    fn an_entry_covers_its_own_bytes_only() {
         let map = map(&[(100, 10, 0), (110, 5, 0), (200, 1, 0)]);
         let found = [99, 100, 109, 110, 114, 115, 199, 200, 201].map(|address| at(&map, address, 0));
         let expected = [None, Some(0), Some(0), Some(1), Some(1), None, None, Some(2), None];
@@ -336,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_sees_the_entry_of_its_time() {
+    fn a_lookup_finds_the_entry_of_its_time() {
         let map = map(&[(0, 4, 10), (2, 4, 20), (4, 5, 30)]);
         assert_eq!([10, 20, 30].map(|time_ns| at(&map, 3, time_ns)), [Some(0), Some(1), Some(1)]);
         assert_eq!([10, 20, 30].map(|time_ns| at(&map, 5, time_ns)), [Some(1), Some(1), Some(2)]);
@@ -345,13 +352,13 @@ mod tests {
     }
 
     #[test]
-    fn an_address_without_an_entry_yet_belongs_to_its_first_one() {
+    fn a_time_before_all_entries_belongs_to_the_first_one() {
         let map = map(&[(0, 4, 10), (0, 4, 20)]);
         assert_eq!(at(&map, 0, 5), Some(0));
     }
 
     #[test]
-    fn of_entries_of_the_same_time_the_last_wins() {
+    fn the_last_of_entries_of_the_same_time_is_kept() {
         let map = map(&[(0, 8, 10), (2, 2, 10), (0, 3, 10)]);
         assert_eq!([0, 2, 3, 4].map(|address| at(&map, address, 10)), [Some(2), Some(2), Some(1), Some(0)]);
         assert_eq!(map.epoch(u64::MAX), 0);
@@ -362,13 +369,13 @@ mod tests {
         let map = map(&[(100, 0, 0), (200, 0, 0)]);
         assert_eq!(at(&map, 199, 0), Some(0));
         assert_eq!(at(&map, 200, 0), Some(1));
-        assert_eq!(at(&map, 200 + MAX_OPEN_BYTES - 1, 0), Some(1));
-        assert_eq!(at(&map, 200 + MAX_OPEN_BYTES, 0), None);
+        assert_eq!(at(&map, 200 + MAX_UNKNOWN_SIZE_BYTES - 1, 0), Some(1));
+        assert_eq!(at(&map, 200 + MAX_UNKNOWN_SIZE_BYTES, 0), None);
         assert_eq!(at(&map, 99, 0), None);
     }
 
     #[test]
-    fn an_entry_of_size_0_takes_nothing_from_one_of_known_size() {
+    fn an_entry_of_size_0_covers_one_byte_of_an_entry_of_known_size() {
         let map = map(&[(0, 100, 0), (40, 0, 1)]);
         let found = [39, 40, 41, 99, 100].map(|address| at(&map, address, 1));
         assert_eq!(found, [Some(0), Some(1), Some(0), Some(0), None]);
@@ -377,9 +384,9 @@ mod tests {
     #[test]
     fn ranges_at_the_end_of_the_address_space_do_not_wrap() {
         let mut map = CodeMap::default();
-        assert_eq!(map.insert(u64::MAX, 0, 0, 0), Err(Rejected::Wraps));
-        assert_eq!(map.insert(u64::MAX - 4, 5, 0, 1), Err(Rejected::Wraps));
-        assert_eq!(map.insert(1, u64::MAX, 0, 2), Err(Rejected::Wraps));
+        assert_eq!(map.insert(u64::MAX, 0, 0, 0), Err(InsertError::Wraps));
+        assert_eq!(map.insert(u64::MAX - 4, 5, 0, 1), Err(InsertError::Wraps));
+        assert_eq!(map.insert(1, u64::MAX, 0, 2), Err(InsertError::Wraps));
         assert_eq!(map.insert(u64::MAX - 4, 4, 0, 3), Ok(()));
         assert_eq!(at(&map, u64::MAX - 1, 0), Some(3));
         assert_eq!(at(&map, u64::MAX, 0), None);
@@ -388,23 +395,23 @@ mod tests {
     }
 
     #[test]
-    fn epochs_count_the_times_at_which_addresses_changed_hands() {
+    fn epochs_count_the_times_of_replacements() {
         let map = map(&[(0, 4, 10), (8, 4, 20), (0, 4, 30), (8, 4, 30), (0, 1, 40)]);
         assert_eq!([0, 29, 30, 39, 40, u64::MAX].map(|time_ns| map.epoch(time_ns)), [0, 0, 1, 1, 2, 2]);
     }
 
     #[test]
-    fn an_entry_that_is_written_again_is_recognised() {
+    fn a_repeated_entry_is_found() {
         let map = map(&[(0, 4, 10), (10, 4, 10), (12, 1, 11)]);
         assert_eq!(map.newest_exactly(0, 4).map(|entry| entry.payload), Some(0));
         assert!(map.newest_exactly(0, 3).is_none());
-        assert!(map.newest_exactly(10, 4).is_none(), "a newer entry lies over a part");
+        assert!(map.newest_exactly(10, 4).is_none(), "a newer entry overlaps a part");
         assert_eq!(map.newest_from(10).map(|entry| entry.payload), Some(1));
         assert!(map.newest_from(13).is_none(), "the rest of an entry does not start there");
     }
 
     #[test]
-    fn a_long_past_is_searched_quickly() {
+    fn a_long_chain_is_searched_quickly() {
         let count = 200_000;
         let mut map = CodeMap::default();
         for time_ns in 0..count {
@@ -416,18 +423,18 @@ mod tests {
     }
 
     #[test]
-    fn entries_over_everything_cannot_multiply_without_bound() {
+    fn entries_over_all_others_are_limited() {
         let mut map = CodeMap::default();
         for index in 0..10_000 {
             map.insert(index * 16, 16, 0, 0).unwrap();
         }
         let rejected = (1..1_000).find_map(|time_ns| map.insert(0, 160_000, time_ns, 1).err());
-        assert_eq!(rejected, Some(Rejected::Full));
-        assert_eq!(map.insert(u64::MAX / 2, 1, 1_000, 1), Err(Rejected::Full), "full stays full");
+        assert_eq!(rejected, Some(InsertError::Full));
+        assert_eq!(map.insert(u64::MAX / 2, 1, 1_000, 1), Err(InsertError::Full), "full stays full");
         assert!(map.versions.len() <= MAX_VERSIONS);
     }
 
-    /// What [`CodeMap`] promises, by walking all entries.
+    /// Looks up by a search through all entries.
     fn model(entries: &[(u64, u64, u64)], address: u64, time_ns: u64) -> Option<usize> {
         let mut covering = entries
             .iter()
@@ -440,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn random_overlaps_give_what_walking_all_entries_gives() {
+    fn random_overlaps_give_the_result_of_a_full_search() {
         let mut random = fastrand::Rng::with_seed(7);
         for _ in 0..300 {
             let mut time_ns = 0;

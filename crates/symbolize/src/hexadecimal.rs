@@ -1,8 +1,7 @@
-//! Parses hexadecimal numbers from bytes, without a UTF-8 check: text files with symbols contain hundreds of thousands.
+//! Parses hexadecimal numbers in bytes, for perf maps and `/proc/kallsyms` with hundreds of thousands of lines.
 
-/// Parses `digits` without prefix or sign. Any number of leading zeros is accepted. `None` for an empty text, another
-/// character, or a number of more than 64 bits.
-pub(super) fn hexadecimal(digits: &[u8]) -> Option<u64> {
+/// Parses a number of at most 64 bits without prefix and sign. Any number of leading zeros is allowed.
+pub(super) fn parse_hexadecimal(digits: &[u8]) -> Option<u64> {
     let mut number = 0_u64;
     for &digit in digits {
         let value = match digit {
@@ -25,15 +24,15 @@ mod tests {
 
     #[test]
     fn numbers_of_up_to_64_bits_are_read() {
-        assert_eq!(hexadecimal(b"0"), Some(0));
-        assert_eq!(hexadecimal(b"00007FE3e5a3ADF0"), Some(0x7fe3_e5a3_adf0));
-        assert_eq!(hexadecimal(b"0000ffffffffffffffff"), Some(u64::MAX));
+        assert_eq!(parse_hexadecimal(b"0"), Some(0));
+        assert_eq!(parse_hexadecimal(b"00007FE3e5a3ADF0"), Some(0x7fe3_e5a3_adf0));
+        assert_eq!(parse_hexadecimal(b"0000ffffffffffffffff"), Some(u64::MAX));
     }
 
     #[test]
-    fn malformed_and_larger_numbers_are_rejected() {
+    fn other_text_is_not_parsed() {
         for text in ["", "1ffffffffffffffff", "0x1", "-1", "+1", "g", "1 ", "\u{661}"] {
-            assert_eq!(hexadecimal(text.as_bytes()), None, "{text}");
+            assert_eq!(parse_hexadecimal(text.as_bytes()), None, "{text}");
         }
     }
 }

@@ -47,25 +47,24 @@
 //! * [`Symbolizer`], [`CodeKey`], [`SymbolizedCode`]: from an address to functions
 //! * [`native`], [`debug_file`], [`symbol_server`]: ELF files and their debug files
 //! * [`kernel`]: the kernel and its modules
-//! * [`perf_map`], [`jitdump`], [`diagnostics`]: JIT code
 //! * [`symbol_sources`]: which runtime a process has, and which symbol sources are available
 //! * [`SymbolDirectories`]: symbolizes frames of a saved profile
 
 mod code;
-pub mod code_map;
+mod code_map;
 pub mod debug_file;
 mod debug_paths;
-pub mod diagnostics;
+mod diagnostics;
 mod function_names;
 mod hexadecimal;
-pub mod jit;
-pub mod jitdump;
+mod jit;
+mod jitdump;
 pub mod kernel;
 mod module_code;
 mod modules;
 mod names;
 pub mod native;
-pub mod perf_map;
+mod perf_map;
 mod reasons;
 mod resymbolize;
 pub mod symbol;
@@ -75,14 +74,13 @@ mod sys;
 
 use std::{
     collections::HashMap,
-    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use profiler_addresses::{ElfAddress, RuntimeAddress};
 use profiler_dotnet_symbols::managed::NameStyle;
-use profiler_processes::{Backing, ProcFs, Process, ProcessKey, ProcessTable, root_directory::RootDirectory};
+use profiler_processes::{Backing, ProcFs, Process, ProcessKey};
 use profiler_profile::{FrameKind, Reason, SymbolSource};
 
 pub use self::{
@@ -93,21 +91,22 @@ pub use self::{
 };
 use self::{
     debug_file::{DebugDirectories, DebugFiles},
-    diagnostics::{MapPlaces, Room, RuntimeNames, RuntimeProcess},
-    jit::{JitNames, JitProcess, places},
+    diagnostics::MemoryBudget,
+    jit::JitNames,
     kernel::{KernelSymbolizer, LoadKernelNames},
     modules::Modules,
     symbol::{SymbolHint, Symbolized},
 };
 
-/// Memory for the names of JIT code of all processes together.
-const MAX_JIT_BYTES: usize = 512 << 20;
-
-/// Runtimes that are listened to at the same time: each takes a thread.
-const MAX_LISTENERS: usize = 64;
-
-/// How long the end of a profile waits for what runtimes have to say.
-const SETTLE_TIME: Duration = Duration::from_millis(1800);
+/// Entry points of the fuzz targets.
+#[cfg(fuzzing)]
+pub mod fuzz {
+    pub use crate::{
+        diagnostics::{decode_reply, decode_stream, read_recording},
+        jitdump::check_split as check_split_jitdump,
+        perf_map::check_split as check_split_perf_map,
+    };
+}
 
 /// How long the end of a session waits for pending downloads of debug files.
 const DOWNLOAD_TIME_LIMIT: Duration = Duration::from_secs(30);
@@ -123,16 +122,11 @@ pub struct Symbolizer {
     places: Arc<DebugDirectories>,
     modules: Modules,
     kernel: KernelSymbolizer,
-    jit: HashMap<ProcessKey, JitCode>,
-    room: Room,
+    jit: HashMap<ProcessKey, JitNames>,
+    /// For the method events of all runtimes together.
+    event_budget: MemoryBudget,
     /// Whether runtimes are asked for perf maps.
     requests_perf_maps: bool,
-}
-
-/// The code that one process compiles at run time.
-struct JitCode {
-    names: JitNames,
-    root: Option<Arc<RootDirectory>>,
 }
 
 impl Symbolizer {
@@ -154,7 +148,7 @@ impl Symbolizer {
             modules,
             kernel,
             jit: HashMap::new(),
-            room: Room::default(),
+            event_budget: MemoryBudget::default(),
             requests_perf_maps: false,
         }
     }
@@ -173,7 +167,7 @@ impl Symbolizer {
         };
         match &mapping.backing {
             Backing::Jit | Backing::DotnetJit => {
-                let epoch = self.jit_code(process).names.epoch(time_ns);
+                let epoch = self.jit_names(process).epoch(time_ns);
                 CodeKey::Jit(process.key, address, epoch)
             }
             Backing::Special(_) => CodeKey::Unknown(Reason::NoSymbols, address),
@@ -201,10 +195,10 @@ impl Symbolizer {
                 self.modules.symbolize(module, address, self.options, &debug_files)
             }
             CodeKey::Jit(_, address, _) => SymbolizedCode {
-                kind: self.jit_code(process).names.kind(address, time_ns),
+                kind: self.jit_names(process).kind(address, time_ns),
                 module: None,
                 address: ElfAddress(address.0),
-                names: self.look_up_jit(process, address, time_ns),
+                names: self.symbolize_jit(process, address, time_ns),
                 hint: SymbolHint::default(),
             },
             CodeKey::Unopened(file, offset, reason) => {
@@ -238,75 +232,6 @@ impl Symbolizer {
         }
     }
 
-    /// Number of the period in which the JIT code of a process did not change and that contains `time_ns`; 0 without JIT
-    /// code.
-    pub fn jit_epoch(&mut self, process: &Process, time_ns: u64) -> u32 {
-        self.jit.get_mut(&process.key).map_or(0, |code| code.names.epoch(time_ns))
-    }
-
-    /// Reads what the runtimes of the targets wrote since the last time; `now_ns` is the time before the call.
-    pub fn poll_jit(&mut self, processes: &ProcessTable, now_ns: u64) {
-        let mut used_bytes: usize = self.jit.values().map(|code| code.names.memory_bytes()).sum();
-        let mut listeners = self.jit.values().filter(|code| code.names.is_listening()).count();
-        for (key, code) in &mut self.jit {
-            let Some(root) = &code.root else { continue };
-            code.names.advance_perf_map();
-            if listeners < MAX_LISTENERS && !code.names.is_listening() {
-                code.names.listen();
-                listeners += usize::from(code.names.is_listening());
-            }
-            if let Some(process) = processes.get(*key) {
-                process.mapped_files().for_each(|path| code.names.see_mapping(Path::new(path)));
-            }
-            used_bytes -= code.names.memory_bytes();
-            let room_bytes = MAX_JIT_BYTES.saturating_sub(used_bytes);
-            while code.names.poll(root, now_ns, room_bytes) {}
-            used_bytes += code.names.memory_bytes();
-        }
-    }
-
-    /// Reads what the runtimes of the targets wrote and told up to now. They are not listened to after the last time.
-    pub fn settle_jit(&mut self, processes: &ProcessTable, now_ns: u64, is_last: bool) {
-        self.poll_jit(processes, now_ns);
-        let until = Instant::now() + SETTLE_TIME;
-        self.jit.values_mut().for_each(|code| code.names.ask(is_last, until));
-        self.jit.values_mut().for_each(|code| code.names.settle(until));
-        if self.requests_perf_maps {
-            self.poll_jit(processes, now_ns);
-        }
-    }
-
-    /// Number of malformed perf map lines, jitdump records and runtime events.
-    pub fn malformed_jit_entries(&self) -> u64 {
-        self.jit.values().map(|code| code.names.malformed_entries()).sum()
-    }
-
-    /// Number of events that .NET runtimes dropped because their buffers were full.
-    pub fn dropped_runtime_events(&self) -> u64 {
-        self.jit.values().map(|code| code.names.dropped_events()).sum()
-    }
-
-    /// Copies perf maps, jitdumps and runtime events into the capture, when one is recorded.
-    #[cfg(feature = "capture")]
-    pub fn capture_jit_names(&self, processes: &ProcessTable) {
-        if !self.proc.records_capture() {
-            return;
-        }
-        for (key, code) in &self.jit {
-            let Some(process) = processes.get(*key) else { continue };
-            if let Some(recording) = code.names.runtime_recording()
-                && let Err(error) = self.proc.capture_entry(process.pid, diagnostics::RECORDING, &recording)
-            {
-                log::warn!("the capture lacks the events of the runtime in process {}: {error}", process.pid);
-            }
-            for (path, file) in code.names.files() {
-                if let Err(error) = self.proc.capture_root_file(process.pid, path, file) {
-                    log::warn!("the capture lacks `{}` of process {}: {error}", path.display(), process.pid);
-                }
-            }
-        }
-    }
-
     /// Drops the JIT code of the processes that `is_retained` rejects. Files that could not be opened are tried again.
     pub fn retain_processes(&mut self, is_retained: impl Fn(ProcessKey) -> bool) {
         self.jit.retain(|process, _| is_retained(*process));
@@ -327,28 +252,6 @@ impl Symbolizer {
         }
     }
 
-    /// Memory of a .NET runtime contains methods and stubs only: an address that is in none of the methods is in a stub.
-    fn look_up_jit(
-        &mut self,
-        process: &Process,
-        address: RuntimeAddress,
-        time_ns: u64,
-    ) -> Result<Symbolized, Reason> {
-        let names = &self.jit_code(process).names;
-        names.lookup(address, time_ns).map_err(|reason| match process.find_mapping(address, time_ns) {
-            Ok(mapping) if mapping.backing == Backing::DotnetJit && names.has_all_of(time_ns) => {
-                Reason::RuntimeStub
-            }
-            _ => reason,
-        })
-    }
-
-    fn jit_code(&mut self, process: &Process) -> &mut JitCode {
-        self.jit
-            .entry(process.key)
-            .or_insert_with(|| JitCode::of(process, &self.proc, &self.room, self.requests_perf_maps))
-    }
-
     fn debug_files(&self, process: &Process) -> DebugFiles {
         DebugFiles {
             target: process.identity.as_ref().and_then(|identity| identity.root.clone()),
@@ -364,52 +267,4 @@ fn styled(style: NameStyle, mut names: Symbolized) -> Symbolized {
         function.name = style.apply(&function.name, names.tier);
     }
     names
-}
-
-impl JitCode {
-    fn of(process: &Process, proc: &ProcFs, room: &Room, requests_perf_map: bool) -> Self {
-        let identity = process.identity.as_deref();
-        // The files in a capture were checked when it was taken, and belong to whoever copied them.
-        let (uid, started_unix_ns) = match identity {
-            Some(identity) if proc.is_live() => (identity.status.uid, identity.started_unix_ns),
-            _ => (rustix::process::geteuid().as_raw(), 0),
-        };
-        let owner = JitProcess {
-            namespace_pid: identity.map_or(process.pid, |identity| identity.status.innermost_pid),
-            uid,
-            started_unix_ns,
-            environ: identity.map_or(&[], |identity| &identity.environment),
-        };
-        let root = identity.and_then(|identity| identity.root.clone());
-        #[cfg(feature = "capture")]
-        let recorded = (!proc.is_live()).then(|| {
-            let recording = proc.read(process.pid, diagnostics::RECORDING).ok();
-            recording.map(|text| RuntimeNames::recorded(&text))
-        });
-        #[cfg(not(feature = "capture"))]
-        let recorded = None;
-        let runtime = recorded.unwrap_or_else(|| {
-            runtime_of(process, requests_perf_map).map(|runtime| RuntimeNames::new(runtime, room.clone()))
-        });
-        Self { names: JitNames::new(&owner, runtime), root }
-    }
-}
-
-/// Whom to ask for the names of a process's JIT code.
-fn runtime_of(process: &Process, requests_perf_map: bool) -> Option<RuntimeProcess> {
-    let identity = process.identity.as_deref()?;
-    let namespace_pid = identity.status.innermost_pid;
-    let perf_map = requests_perf_map.then(|| MapPlaces {
-        paths: places::perf_maps(&identity.environment, namespace_pid),
-        started_unix_ns: identity.started_unix_ns,
-    });
-    Some(RuntimeProcess {
-        root: identity.root.clone()?,
-        directories: places::temporary_directories(&identity.environment),
-        pid: process.pid,
-        namespace_pid,
-        uid: identity.status.uid,
-        start_ticks: identity.start_ticks,
-        perf_map,
-    })
 }

@@ -6,7 +6,7 @@ use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
 use profiler_binary_reader::{Image, WorkBudget};
 use profiler_dotnet_symbols::{
     pe::is_pe,
-    readytorun::{Bundle, Home, ReadyToRunModule},
+    readytorun::{AssemblyLocation, Bundle, ReadyToRunModule},
 };
 use profiler_profile::{FrameKind, Reason, SymbolSource};
 
@@ -30,13 +30,17 @@ impl ModuleCode {
     /// Parses the file at `path` in the root directory of its process. All modules share `budget`.
     pub(super) fn from_image(image: Image, path: &Path, budget: &Arc<WorkBudget>) -> Result<Self, Reason> {
         if is_pe(&image) {
-            return Self::from_assembly(image, Home::beside(path), budget);
+            return Self::from_assembly(image, AssemblyLocation::from_image_path(path), budget);
         }
         NativeModule::open(image, path, budget).map(Box::new).map(Self::Native)
     }
 
     /// Parses a .NET assembly. Other assemblies of the application are found through `home`.
-    pub(super) fn from_assembly(image: Image, home: Home, budget: &Arc<WorkBudget>) -> Result<Self, Reason> {
+    pub(super) fn from_assembly(
+        image: Image,
+        home: AssemblyLocation,
+        budget: &Arc<WorkBudget>,
+    ) -> Result<Self, Reason> {
         let opened = ReadyToRunModule::open(image, home, budget).map_err(reasons::name_error_reason);
         opened.map(Box::new).map(Self::ReadyToRun)
     }

@@ -4,7 +4,7 @@ use std::{collections::HashMap, fs::File, io, os::unix::fs::MetadataExt, path::P
 
 use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
 use profiler_binary_reader::{Image, WorkBudget};
-use profiler_dotnet_symbols::readytorun::{Bundle, Home};
+use profiler_dotnet_symbols::readytorun::{AssemblyLocation, Bundle};
 use profiler_processes::{
     Backing, FileId, Mapping, ProcFs, Process, ProcessKey, root_directory::RootDirectory,
 };
@@ -114,7 +114,7 @@ impl Modules {
         }
         let path = format!("{}/{}", module.path, assembly.path).into();
         let image = bundle.image_of(assembly).map_err(reasons::parse_error_reason)?;
-        let code = ModuleCode::from_assembly(image, Home::bundle(&bundle), &self.budget);
+        let code = ModuleCode::from_assembly(image, AssemblyLocation::from_bundle(&bundle), &self.budget);
         let opened = code.and_then(|code| self.add(path, code));
         self.bundled.insert((key, assembly.start), opened);
         opened.map(|key| (key, offset))

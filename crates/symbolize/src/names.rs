@@ -1,24 +1,23 @@
-//! Many names in one allocation: what thousands of small strings would cost is not paid.
+//! Stores many names in one allocation.
 
-/// Bytes of names that one source may hold. The perf maps of the largest .NET programs have 20 MB; a map that
-/// has much more is written to fill the memory of its reader.
+/// Bytes of names per source. The perf maps of the largest .NET programs have 20 MB.
 const MAX_BYTES: usize = 24 << 20;
 
-/// Names, one behind the other.
+/// Concatenated names.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     text: String,
 }
 
-/// Where a name stands in its [`Names`].
+/// The position of a name in [`Names`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
-    pub offset: u32,
-    pub length: u32,
+    pub(crate) offset: u32,
+    pub(crate) length: u32,
 }
 
 impl Names {
-    /// Keeps a name, invalid UTF-8 replaced; `None` when there is no room left.
+    /// Adds a name. Invalid UTF-8 is replaced. `None` means that the limit is reached.
     pub(crate) fn push(&mut self, name: &[u8]) -> Option<Name> {
         let name = String::from_utf8_lossy(name);
         if name.len() > MAX_BYTES - self.text.len() {
@@ -36,12 +35,12 @@ impl Names {
         self.text.get(start..start + name.length as usize).unwrap_or_default()
     }
 
-    /// How much memory they take.
+    /// The memory of the names.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.text.len()
     }
 
-    /// Gives back what was reserved and not used.
+    /// Frees the unused capacity.
     pub(crate) fn shrink_to_fit(&mut self) {
         self.text.shrink_to_fit();
     }
@@ -52,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_back_as_they_were_put_in() {
+    fn names_are_returned_unchanged() {
         let mut names = Names::default();
         let first = names.push(b"first").unwrap();
         let empty = names.push(b"").unwrap();
@@ -68,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn names_beyond_the_limit_are_turned_away() {
+    fn names_beyond_the_limit_are_rejected() {
         let mut names = Names::default();
         let big = vec![b'x'; MAX_BYTES / 2];
         assert!(names.push(&big).is_some());

@@ -1,90 +1,89 @@
-//! `perf-PID.map`: the text file in which a JIT runtime names its code, one line each, as it makes it.
+//! Reads perf maps (`perf-PID.map`): text files with the address and name of each function of JIT code.
 //!
-//! A line is `START SIZE NAME`, the numbers hexadecimal with or without `0x` (Linux,
-//! tools/perf/Documentation/jit-interface.txt). Nothing is ever taken out of such a file while addresses are
-//! used again, so later lines win. Lines have no time; when each was read bounds when it was written.
+//! A line is `START SIZE NAME`, with hexadecimal numbers with or without `0x` (Linux,
+//! tools/perf/Documentation/jit-interface.txt). Runtimes reuse addresses and remove no lines, so later lines take
+//! precedence. Lines have no time: a line was written between the poll before and the poll that read it.
 
-use super::{
-    code_map::{CodeMap, Rejected},
-    hexadecimal::hexadecimal,
+use crate::{
+    code_map::{CodeMap, InsertError},
+    hexadecimal::parse_hexadecimal,
     names::{Name, Names},
 };
 
-/// Bytes of a line that are kept. What is longer has its name cut.
+/// Length of the longest line. The names of longer lines are truncated.
 const MAX_LINE_BYTES: usize = 64 << 10;
 
-/// A perf map that is read while it grows.
+/// The code in a perf map that is read while it grows.
 #[derive(Debug, Default)]
-pub struct PerfMap {
+pub(crate) struct PerfMap {
     code: CodeMap<Name>,
     names: Names,
-    /// The beginning of a line whose end has not been written yet, at most [`MAX_LINE_BYTES`].
+    /// The beginning of an incomplete line, at most [`MAX_LINE_BYTES`].
     partial_line: Vec<u8>,
     malformed_lines: u64,
     truncated: bool,
 }
 
 impl PerfMap {
-    /// Takes the next bytes of the file, which were written after `written_after_ns` (`CLOCK_MONOTONIC`).
-    ///
-    /// A line may have been there at any time since: samples taken later see it.
-    pub fn feed(&mut self, mut bytes: &[u8], written_after_ns: u64) {
+    /// Decodes the next bytes of the file, which were written after `written_after_ns` (`CLOCK_MONOTONIC`). Their code may
+    /// exist from that time on.
+    pub(crate) fn feed(&mut self, mut bytes: &[u8], written_after_ns: u64) {
         while let Some(end) = memchr::memchr(b'\n', bytes) {
             let (line, rest) = (&bytes[..end], &bytes[end + 1..]);
             if self.partial_line.is_empty() {
-                self.take_line(&line[..end.min(MAX_LINE_BYTES)], written_after_ns);
+                self.add_line(&line[..end.min(MAX_LINE_BYTES)], written_after_ns);
             } else {
-                self.keep_partial(line);
+                self.append_partial(line);
                 let line = std::mem::take(&mut self.partial_line);
-                self.take_line(&line, written_after_ns);
+                self.add_line(&line, written_after_ns);
             }
             bytes = rest;
         }
-        self.keep_partial(bytes);
+        self.append_partial(bytes);
     }
 
-    /// The file begins anew: what it said so far holds for the time before.
-    pub fn restart(&mut self) {
+    /// Begins a new file. The code decoded so far stays valid for the time before.
+    pub(crate) fn restart(&mut self) {
         self.partial_line.clear();
     }
 
-    /// The name of the code that stood at `address` at `time_ns`, and since when it may have been there.
-    pub fn lookup(&self, address: u64, time_ns: u64) -> Option<(&str, u64)> {
+    /// The name of the code at `address` at `time_ns`, and the earliest time at which it may exist.
+    pub(crate) fn lookup(&self, address: u64, time_ns: u64) -> Option<(&str, u64)> {
         let entry = self.code.lookup(address, time_ns)?;
         Some((self.names.get(entry.payload), entry.exists_from_ns))
     }
 
     /// See [`CodeMap::epoch`].
-    pub fn epoch(&self, time_ns: u64) -> u32 {
+    pub(crate) fn epoch(&self, time_ns: u64) -> u32 {
         self.code.epoch(time_ns)
     }
 
-    /// Lines that were no entries.
-    pub fn malformed_lines(&self) -> u64 {
+    /// Malformed lines.
+    pub(crate) fn malformed_lines(&self) -> u64 {
         self.malformed_lines
     }
 
-    /// Whether a limit kept entries out.
-    pub fn truncated(&self) -> bool {
+    /// Whether entries were discarded because a limit was reached.
+    pub(crate) fn truncated(&self) -> bool {
         self.truncated
     }
 
-    /// How much memory it takes.
-    pub fn memory_bytes(&self) -> usize {
+    /// The memory of the code and the names.
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.code.memory_bytes() + self.names.memory_bytes()
     }
 
-    fn keep_partial(&mut self, bytes: &[u8]) {
-        let room = MAX_LINE_BYTES - self.partial_line.len();
-        self.partial_line.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    fn append_partial(&mut self, bytes: &[u8]) {
+        let free_bytes = MAX_LINE_BYTES - self.partial_line.len();
+        self.partial_line.extend_from_slice(&bytes[..bytes.len().min(free_bytes)]);
     }
 
-    fn take_line(&mut self, line: &[u8], written_after_ns: u64) {
+    fn add_line(&mut self, line: &[u8], written_after_ns: u64) {
         let Some(Line { start, size, name }) = Line::parse(line) else {
             self.malformed_lines += u64::from(!line.trim_ascii().is_empty());
             return;
         };
-        if self.is_written_again(start, size, name) {
+        if self.is_repeated(start, size, name) {
             return;
         }
         let exists_from_ns = written_after_ns.saturating_add(1);
@@ -94,13 +93,14 @@ impl PerfMap {
         };
         match self.code.insert(start, size, exists_from_ns, name) {
             Ok(()) => {}
-            Err(Rejected::Wraps) => self.malformed_lines += 1,
-            Err(Rejected::Full) => self.truncated = true,
+            Err(InsertError::Wraps) => self.malformed_lines += 1,
+            Err(InsertError::Full) => self.truncated = true,
         }
     }
 
-    /// A runtime whose map is switched on again writes all its live methods once more.
-    fn is_written_again(&self, start: u64, size: u64, name: &[u8]) -> bool {
+    /// Whether the newest entry at the address is the same. A runtime whose perf map is enabled again writes all its methods
+    /// again.
+    fn is_repeated(&self, start: u64, size: u64, name: &[u8]) -> bool {
         self.code
             .newest_exactly(start, size)
             .is_some_and(|entry| self.names.get(entry.payload).as_bytes() == name)
@@ -116,20 +116,33 @@ struct Line<'a> {
 
 impl<'a> Line<'a> {
     fn parse(line: &'a [u8]) -> Option<Self> {
-        let (start, rest) = number(line)?;
-        let (size, rest) = number(rest)?;
+        let (start, rest) = parse_number(line)?;
+        let (size, rest) = parse_number(rest)?;
         let name = rest.trim_ascii();
         (!name.is_empty()).then_some(Self { start, size, name })
     }
 }
 
-/// A hexadecimal number with the blanks before it, and what follows its blank.
-fn number(text: &[u8]) -> Option<(u64, &[u8])> {
+/// Parses a hexadecimal number after white space. Also returns the rest of the text.
+fn parse_number(text: &[u8]) -> Option<(u64, &[u8])> {
     let text = text.trim_ascii_start();
     let end = memchr::memchr2(b' ', b'\t', text)?;
     let (digits, rest) = text.split_at(end);
     let digits = digits.strip_prefix(b"0x").or_else(|| digits.strip_prefix(b"0X")).unwrap_or(digits);
-    Some((hexadecimal(digits)?, rest))
+    Some((parse_hexadecimal(digits)?, rest))
+}
+
+/// Checks that a perf map in two parts has the same names as the whole file.
+#[cfg(fuzzing)]
+pub fn check_split(first: &[u8], second: &[u8], addresses: impl Iterator<Item = u64>) {
+    let (mut whole, mut parts) = (PerfMap::default(), PerfMap::default());
+    whole.feed(&[first, second].concat(), 0);
+    parts.feed(first, 0);
+    parts.feed(second, 0);
+    assert_eq!(format!("{whole:?}"), format!("{parts:?}"));
+    for address in addresses {
+        assert_eq!(whole.lookup(address, 1), parts.lookup(address, 1));
+    }
 }
 
 #[cfg(test)]
@@ -158,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_costs_that_line_only() {
+    fn a_malformed_line_affects_itself_only() {
         let map = map("nonsense\n10 10 good\n10 10\nxyz 10 a\n10 xyz a\n 20\t8  also good \r\n\n\
              11112222333344445 1 a\nffffffffffffffff 1 a\n1 ffffffffffffffff a\n0x 1 a\n-1 1 a\n30 8 end\n");
         assert_eq!(
@@ -170,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_names_are_data() {
+    fn names_with_any_bytes_are_read() {
         let map = map(b"10 1 a;b\x1b[31mred\0nul\n20 1 caf\xe9\n30 1 \xff\xfe\n");
         assert_eq!(name(&map, 0x10, 1), Some("a;b\x1b[31mred\0nul"));
         assert_eq!(name(&map, 0x20, 1), Some("caf\u{fffd}"));
@@ -178,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_a_megabyte_has_its_name_cut_and_the_next_line_is_read() {
+    fn a_long_line_is_truncated_and_the_next_line_is_read() {
         let text = format!("10 8 {}\n20 8 next\n", "x".repeat(1 << 20));
         let whole = map(&text);
         let mut pieces = PerfMap::default();
@@ -199,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_line_may_come_later() {
+    fn a_line_can_arrive_in_two_parts() {
         let mut map = map("10 8 ab");
         assert_eq!(name(&map, 0x10, 1), None);
         map.feed(b"cd\n", 5);
@@ -207,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_between_two_polls_may_see_what_the_later_poll_found() {
+    fn code_may_exist_from_the_poll_before_it_was_read_on() {
         let mut map = map("100 10 old\n");
         map.feed(b"100 10 new\n", 1000);
         assert_eq!(name(&map, 0x100, 1000), Some("old"));
@@ -216,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_written_again_change_nothing() {
+    fn repeated_lines_change_nothing() {
         let text = "100 10 a\n200 10 b\n300 10 caf\u{e9}\n";
         let mut map = map(text);
         map.feed(b"400 1", 10);

@@ -72,7 +72,7 @@ impl Stripped {
         &self.debug_file
     }
 
-    fn file(&self) -> Answer {
+    fn file(&self) -> Response {
         Response::File(self.debug_file.clone())
     }
 }

@@ -1,48 +1,58 @@
-//! Messages of the .NET runtime's diagnostics protocol (dotnet/diagnostics, documentation/design-docs/ipc-protocol.md).
+//! Encodes commands of the .NET diagnostics protocol and decodes the replies (dotnet/diagnostics,
+//! documentation/design-docs/ipc-protocol.md).
 //!
-//! A connection takes one command. The reply to one that starts tracing names the session, and the events follow on the
-//! same connection; a session is stopped through another one.
+//! A connection carries one command. The reply to a `CollectTracing` command has the id of the session, and the events
+//! follow on the same connection. A session is stopped through another connection.
 
-use super::bytes::{Bytes, Short};
+use profiler_binary_reader::{ByteCursor, ParseError};
 
-/// The bytes of a header.
+use super::utf16::read_counted;
+
 const HEADER_BYTES: usize = 20;
-
 const MAGIC: &[u8; 14] = b"DOTNET_IPC_V1\0";
+
+/// Command sets.
 const EVENT_PIPE: u8 = 2;
 const PROCESS: u8 = 4;
 const SERVER: u8 = 0xff;
+
+/// Commands of the set `EVENT_PIPE`.
 const STOP_TRACING: u8 = 1;
+
+/// Commands of the set `PROCESS`.
 const PROCESS_INFO_2: u8 = 4;
 const ENABLE_PERF_MAP: u8 = 5;
 const DISABLE_PERF_MAP: u8 = 6;
+
+/// The command of the set `SERVER` that reports success.
 const REPLY_OK: u8 = 0;
 
-/// A perf map and no jitdump.
+/// The type of `EnablePerfMap` that writes a perf map and no jitdump.
 const PERF_MAP: u32 = 3;
 
-/// The events as they are written to a file.
+/// The serialization format of a session.
 const NETTRACE: u32 = 1;
 
-/// How a runtime is asked for events. Newer commands ask it for less work.
+/// The version of the command that opens an EventPipe session. Newer versions have more options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialect {
-    /// .NET 9 and later: which events the rundown has can be said.
+#[non_exhaustive]
+pub enum CollectCommand {
+    /// .NET 9 and later: with keywords that select the events of the rundown.
     CollectTracing4,
-    /// .NET 8: no stacks of the events.
+    /// .NET 8: with an option to omit the stacks of events.
     CollectTracing3,
-    /// Late .NET Core 3.1 and later: a rundown or none.
+    /// Late versions of .NET Core 3.1, and later: with an option to omit the rundown.
     CollectTracing2,
-    /// All: always with a rundown.
+    /// All versions: always with a rundown.
     CollectTracing,
 }
 
-impl Dialect {
-    /// The newest first.
-    pub const ALL: [Self; 4] =
-        [Self::CollectTracing4, Self::CollectTracing3, Self::CollectTracing2, Self::CollectTracing];
+impl CollectCommand {
+    /// All versions, newest first.
+    pub const NEWEST_FIRST: &[Self] =
+        &[Self::CollectTracing4, Self::CollectTracing3, Self::CollectTracing2, Self::CollectTracing];
 
-    fn command(self) -> u8 {
+    fn number(self) -> u8 {
         match self {
             Self::CollectTracing4 => 5,
             Self::CollectTracing3 => 4,
@@ -52,125 +62,130 @@ impl Dialect {
     }
 }
 
-/// The events that a session is to have.
+/// The configuration of an EventPipe session with one provider.
 #[derive(Clone, Copy, Debug)]
-pub struct Collect {
-    /// How much memory of its own the runtime may fill with events that are not read yet.
+pub struct SessionConfig {
+    /// Memory of the target process that the runtime may fill with unread events.
     pub buffer_mib: u32,
-    /// Which events the rundown at the end has; 0 for none.
+    /// Keywords of the rundown at the end of the session. 0 is a session without a rundown.
     pub rundown_keywords: u64,
+    /// The name of the provider.
     pub provider: &'static str,
+    /// Keywords that select events of the provider.
     pub keywords: u64,
+    /// The verbosity of the provider, from 1 (critical) to 5 (verbose).
     pub level: u32,
 }
 
-impl Collect {
-    /// The command that asks for them.
-    pub fn message(&self, dialect: Dialect) -> Vec<u8> {
+impl SessionConfig {
+    /// Encodes the command that opens the session.
+    pub fn encode(&self, command: CollectCommand) -> Vec<u8> {
         const PROVIDERS: u32 = 1;
         const NO_FILTER: &str = "";
         const NO_STACKS: u8 = 0;
-        let rundown = u8::from(self.rundown_keywords != 0);
+        let has_rundown = u8::from(self.rundown_keywords != 0);
         let mut payload = [self.buffer_mib, NETTRACE].map(u32::to_le_bytes).concat();
-        match dialect {
-            Dialect::CollectTracing4 => {
+        match command {
+            CollectCommand::CollectTracing4 => {
                 payload.extend(self.rundown_keywords.to_le_bytes());
                 payload.push(NO_STACKS);
             }
-            Dialect::CollectTracing3 => payload.extend([rundown, NO_STACKS]),
-            Dialect::CollectTracing2 => payload.push(rundown),
-            Dialect::CollectTracing => {}
+            CollectCommand::CollectTracing3 => payload.extend([has_rundown, NO_STACKS]),
+            CollectCommand::CollectTracing2 => payload.push(has_rundown),
+            CollectCommand::CollectTracing => {}
         }
         payload.extend(PROVIDERS.to_le_bytes());
         payload.extend(self.keywords.to_le_bytes());
         payload.extend(self.level.to_le_bytes());
         append_string(&mut payload, self.provider);
         append_string(&mut payload, NO_FILTER);
-        message(EVENT_PIPE, dialect.command(), &payload)
+        encode_message(EVENT_PIPE, command.number(), &payload)
     }
 }
 
-/// The command that ends a session.
-pub fn stop(session: u64) -> Vec<u8> {
-    message(EVENT_PIPE, STOP_TRACING, &session.to_le_bytes())
+/// Encodes the command that stops a session.
+pub fn stop_tracing_command(session_id: u64) -> Vec<u8> {
+    encode_message(EVENT_PIPE, STOP_TRACING, &session_id.to_le_bytes())
 }
 
-/// The command that asks for the runtime's version, among others (.NET 6 and later).
-pub fn process_info() -> Vec<u8> {
-    message(PROCESS, PROCESS_INFO_2, &[])
+/// Encodes the command `ProcessInfo2`. Its reply has the version of the runtime (.NET 6 and later).
+pub fn process_info_command() -> Vec<u8> {
+    encode_message(PROCESS, PROCESS_INFO_2, &[])
 }
 
-/// The command after which the runtime writes a perf map (.NET 8 and later).
-pub fn enable_perf_map() -> Vec<u8> {
-    message(PROCESS, ENABLE_PERF_MAP, &PERF_MAP.to_le_bytes())
+/// Encodes the command that makes the runtime write a perf map (.NET 8 and later).
+pub fn enable_perf_map_command() -> Vec<u8> {
+    encode_message(PROCESS, ENABLE_PERF_MAP, &PERF_MAP.to_le_bytes())
 }
 
-/// The command after which it does so no more, and has closed the file.
-pub fn disable_perf_map() -> Vec<u8> {
-    message(PROCESS, DISABLE_PERF_MAP, &[])
+/// Encodes the command that makes the runtime complete and close its perf map.
+pub fn disable_perf_map_command() -> Vec<u8> {
+    encode_message(PROCESS, DISABLE_PERF_MAP, &[])
 }
 
-/// What a runtime answers.
+/// The reply to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Done, with what was asked for.
-    Done(Vec<u8>),
-    /// Not done: the runtime does not know the command, or does not want to.
-    Refused,
+    /// The command succeeded, with this payload.
+    Success(Vec<u8>),
+    /// The runtime does not know the command, or failed to execute it.
+    Error,
 }
 
-/// What is no reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoReply;
-
-impl From<Short> for NoReply {
-    fn from(_: Short) -> Self {
-        Self
-    }
-}
-
-/// How many bytes have to follow those that arrived, until a reply is whole or it is known how long it is.
-pub fn missing_bytes(received: &[u8]) -> Result<usize, NoReply> {
+/// How many bytes have to follow `received` until the header of a reply or the whole reply is complete. 0 is a complete
+/// reply.
+///
+/// # Errors
+/// [`ParseError::Malformed`] when the bytes are no reply.
+pub fn missing_reply_bytes(received: &[u8]) -> Result<usize, ParseError> {
     if received.len() < HEADER_BYTES {
         return Ok(HEADER_BYTES - received.len());
     }
-    let mut bytes = Bytes(received);
+    let mut bytes = ByteCursor::new(received, 0);
     if bytes.take(MAGIC.len())? != MAGIC {
-        return Err(NoReply);
+        return Err(ParseError::Malformed);
     }
     let size = usize::from(bytes.u16()?);
-    if size < HEADER_BYTES { Err(NoReply) } else { Ok(size.saturating_sub(received.len())) }
+    if size < HEADER_BYTES { Err(ParseError::Malformed) } else { Ok(size.saturating_sub(received.len())) }
 }
 
-/// Reads a whole reply.
-pub fn reply(received: &[u8]) -> Result<Reply, NoReply> {
-    let mut bytes = Bytes(received);
-    bytes.take(MAGIC.len() + size_of::<u16>())?;
+/// Decodes a complete reply.
+///
+/// # Errors
+/// [`ParseError::Malformed`] when the bytes are no reply.
+pub fn decode_reply(received: &[u8]) -> Result<Reply, ParseError> {
+    let mut bytes = ByteCursor::new(received, MAGIC.len() + size_of::<u16>());
     let (set, result, _reserved) = (bytes.u8()?, bytes.u8()?, bytes.u16()?);
     match (set, result) {
-        (SERVER, REPLY_OK) => Ok(Reply::Done(bytes.0.to_vec())),
-        (SERVER, _) => Ok(Reply::Refused),
-        _ => Err(NoReply),
+        (SERVER, REPLY_OK) => Ok(Reply::Success(bytes.remaining().to_vec())),
+        (SERVER, _) => Ok(Reply::Error),
+        _ => Err(ParseError::Malformed),
     }
 }
 
-/// The session that a reply to a [`Collect`] names.
-pub fn session(body: &[u8]) -> Result<u64, NoReply> {
-    Ok(Bytes(body).u64()?)
+/// Decodes the session id in the reply to a [`CollectCommand`].
+///
+/// # Errors
+/// [`ParseError::Malformed`] when the payload is too short.
+pub fn decode_session_id(payload: &[u8]) -> Result<u64, ParseError> {
+    ByteCursor::new(payload, 0).u64()
 }
 
-/// The version of the runtime, as a reply to [`process_info`] spells it.
-pub fn version(body: &[u8]) -> Result<String, NoReply> {
+/// Decodes the version of the runtime in the reply to [`process_info_command`], such as `9.0.1+c8acea22`.
+///
+/// # Errors
+/// [`ParseError::Malformed`] when the payload is too short.
+pub fn decode_runtime_version(payload: &[u8]) -> Result<String, ParseError> {
     const COOKIE_BYTES: usize = 16;
-    let mut bytes = Bytes(body);
+    let mut bytes = ByteCursor::new(payload, 0);
     let _pid = bytes.u64()?;
     bytes.take(COOKIE_BYTES)?;
-    let mut text = || bytes.counted_text();
-    let (_command, _system, _architecture, _assembly) = (text()?, text()?, text()?, text()?);
-    Ok(text()?)
+    let mut text = || read_counted(&mut bytes);
+    let (_command_line, _system, _architecture, _assembly) = (text()?, text()?, text()?, text()?);
+    text()
 }
 
-fn message(set: u8, command: u8, payload: &[u8]) -> Vec<u8> {
+fn encode_message(set: u8, command: u8, payload: &[u8]) -> Vec<u8> {
     let size = u16::try_from(HEADER_BYTES + payload.len()).unwrap_or(u16::MAX);
     let mut message = MAGIC.to_vec();
     message.extend(size.to_le_bytes());
@@ -179,7 +194,8 @@ fn message(set: u8, command: u8, payload: &[u8]) -> Vec<u8> {
     message
 }
 
-/// UTF-16 behind the number of its units, the closing zero included; the empty string is the number 0 alone.
+/// Appends a UTF-16 string after the number of its code units, which includes the terminating zero. The empty string is
+/// the number 0 alone.
 fn append_string(payload: &mut Vec<u8>, text: &str) {
     let units: Vec<u16> = match text {
         "" => Vec::new(),
@@ -193,78 +209,78 @@ fn append_string(payload: &mut Vec<u8>, text: &str) {
 mod tests {
     use super::*;
 
-    const COLLECT: Collect =
-        Collect { buffer_mib: 64, rundown_keywords: 0x138, provider: "ab", keywords: 0x38, level: 5 };
+    const SESSION: SessionConfig =
+        SessionConfig { buffer_mib: 64, rundown_keywords: 0x138, provider: "ab", keywords: 0x38, level: 5 };
 
     #[test]
-    fn a_command_is_a_header_and_what_its_dialect_has() {
+    fn each_version_of_the_collect_command_has_its_own_options() {
         let providers = [
             &[1, 0, 0, 0, 0x38, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 3, 0, 0, 0][..],
             b"a\0b\0\0\0",
             &[0, 0, 0, 0],
         ]
         .concat();
-        for (dialect, command, options) in [
-            (Dialect::CollectTracing, 2, &[][..]),
-            (Dialect::CollectTracing2, 3, &[1]),
-            (Dialect::CollectTracing3, 4, &[1, 0]),
-            (Dialect::CollectTracing4, 5, &[0x38, 1, 0, 0, 0, 0, 0, 0, 0]),
+        for (version, command, options) in [
+            (CollectCommand::CollectTracing, 2, &[][..]),
+            (CollectCommand::CollectTracing2, 3, &[1]),
+            (CollectCommand::CollectTracing3, 4, &[1, 0]),
+            (CollectCommand::CollectTracing4, 5, &[0x38, 1, 0, 0, 0, 0, 0, 0, 0]),
         ] {
             let payload = [&[64, 0, 0, 0, 1, 0, 0, 0], options, &providers].concat();
             let size = 20 + payload.len() as u8;
             let expected = [b"DOTNET_IPC_V1\0", &[size, 0, 2, command, 0, 0][..], &payload].concat();
-            assert_eq!(COLLECT.message(dialect), expected);
+            assert_eq!(SESSION.encode(version), expected);
         }
     }
 
     #[test]
-    fn stopping_names_the_session() {
-        assert_eq!(stop(7), b"DOTNET_IPC_V1\0\x1c\0\x02\x01\0\0\x07\0\0\0\0\0\0\0");
+    fn the_stop_command_has_the_session_id() {
+        assert_eq!(stop_tracing_command(7), b"DOTNET_IPC_V1\0\x1c\0\x02\x01\0\0\x07\0\0\0\0\0\0\0");
     }
 
     #[test]
-    fn a_perf_map_is_switched_on_and_off() {
-        assert_eq!(enable_perf_map(), b"DOTNET_IPC_V1\0\x18\0\x04\x05\0\0\x03\0\0\0");
-        assert_eq!(disable_perf_map(), b"DOTNET_IPC_V1\0\x14\0\x04\x06\0\0");
+    fn a_perf_map_can_be_enabled_and_disabled() {
+        assert_eq!(enable_perf_map_command(), b"DOTNET_IPC_V1\0\x18\0\x04\x05\0\0\x03\0\0\0");
+        assert_eq!(disable_perf_map_command(), b"DOTNET_IPC_V1\0\x14\0\x04\x06\0\0");
     }
 
     #[test]
-    fn a_reply_names_the_session_or_refuses() {
+    fn a_reply_has_the_session_id_or_an_error() {
         let ok = b"DOTNET_IPC_V1\0\x1c\0\xff\0\0\0\x07\0\0\0\0\0\0\0";
-        let Ok(Reply::Done(body)) = reply(ok) else { panic!("it is a reply") };
-        assert_eq!(session(&body), Ok(7));
-        assert_eq!(session(&body[1..]), Err(NoReply));
+        let Ok(Reply::Success(payload)) = decode_reply(ok) else { panic!("it is a reply") };
+        assert_eq!(decode_session_id(&payload), Ok(7));
+        assert_eq!(decode_session_id(&payload[1..]), Err(ParseError::Malformed));
         let unknown_command = b"DOTNET_IPC_V1\0\x18\0\xff\xff\0\0\x85\x13\x13\x80";
-        assert_eq!(reply(unknown_command), Ok(Reply::Refused));
+        assert_eq!(decode_reply(unknown_command), Ok(Reply::Error));
     }
 
     #[test]
-    fn a_reply_says_how_long_it_is() {
+    fn the_header_of_a_reply_states_its_length() {
         let ok = b"DOTNET_IPC_V1\0\x1c\0\xff\0\0\0\x07\0\0\0\0\0\0\0";
         for (received, missing) in [(0, 20), (7, 13), (19, 1), (20, 8), (25, 3), (28, 0)] {
-            assert_eq!(missing_bytes(&ok[..received]), Ok(missing));
+            assert_eq!(missing_reply_bytes(&ok[..received]), Ok(missing));
         }
     }
 
     #[test]
-    fn a_process_names_the_version_of_its_runtime() {
+    fn the_process_info_has_the_version_of_the_runtime() {
         let mut body = vec![7; 24];
         for text in ["dotnet app.dll", "linux", "x64", "app", "9.0.1+c8acea22"] {
             append_string(&mut body, text);
         }
-        assert_eq!(version(&body), Ok("9.0.1+c8acea22".to_owned()));
+        assert_eq!(decode_runtime_version(&body), Ok("9.0.1+c8acea22".to_owned()));
         for length in 0..body.len() {
-            assert_eq!(version(&body[..length]), Err(NoReply));
+            assert_eq!(decode_runtime_version(&body[..length]), Err(ParseError::Malformed));
         }
         let endless = [&body[..24], &[0xff; 8]].concat();
-        assert_eq!(version(&endless), Err(NoReply));
+        assert_eq!(decode_runtime_version(&endless), Err(ParseError::Malformed));
     }
 
     #[test]
-    fn garbage_is_no_reply() {
-        assert_eq!(missing_bytes(&[b'x'; HEADER_BYTES]), Err(NoReply));
-        assert_eq!(missing_bytes(b"DOTNET_IPC_V1\0\x13\0\xff\0\0\0"), Err(NoReply));
-        assert_eq!(reply(b"DOTNET_IPC_V1\0\x14\0\x02\0\0\0"), Err(NoReply));
-        assert_eq!(reply(&[]), Err(NoReply));
+    fn garbage_is_malformed() {
+        assert_eq!(missing_reply_bytes(&[b'x'; HEADER_BYTES]), Err(ParseError::Malformed));
+        assert_eq!(missing_reply_bytes(b"DOTNET_IPC_V1\0\x13\0\xff\0\0\0"), Err(ParseError::Malformed));
+        assert_eq!(decode_reply(b"DOTNET_IPC_V1\0\x14\0\x02\0\0\0"), Err(ParseError::Malformed));
+        assert_eq!(decode_reply(&[]), Err(ParseError::Malformed));
     }
 }

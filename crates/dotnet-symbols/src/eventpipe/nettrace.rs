@@ -1,5 +1,7 @@
-//! The stream of events that a .NET runtime writes, decoded as it arrives: nettrace, the version with object tags that
-//! all runtimes since .NET Core 3.0 write (PerfView, src/TraceEvent/EventPipe/NetTraceFormat_v5.md).
+//! Decodes nettrace streams: the events that a .NET runtime writes to an EventPipe session.
+//!
+//! The format with object tags, which runtimes write since .NET Core 3.0 (PerfView,
+//! src/TraceEvent/EventPipe/NetTraceFormat_v5.md). A stream is decoded as it arrives, in pieces of any size.
 //!
 //! ```text
 //! Nettrace | 20 !FastSerialization.1 | object | object | ... | tag 1
@@ -9,15 +11,17 @@
 
 use std::collections::HashMap;
 
-use super::bytes::{Bytes, Short};
+use profiler_binary_reader::{ByteCursor, ParseError};
 
-/// The longest object. Runtimes begin a new block after 100 KB.
+use super::utf16::read_terminated;
+
+/// Size of the largest object that is decoded. Runtimes begin a new block after 100 KB.
 const MAX_OBJECT_BYTES: usize = 4 << 20;
 
-/// Kinds of events in one stream. A runtime's own providers have some 300.
-const MAX_KINDS: usize = 1 << 14;
+/// Kinds of events per stream. A runtime's own providers have about 300.
+const MAX_EVENT_KINDS: usize = 1 << 14;
 
-/// Threads whose events are counted.
+/// Threads per stream whose sequence numbers are checked.
 const MAX_THREADS: usize = 1 << 16;
 
 const HEADER: &[u8; 32] = b"Nettrace\x14\0\0\0!FastSerialization.1";
@@ -25,188 +29,190 @@ const TAG_END_OF_STREAM: u8 = 1;
 const TAG_BEGIN: u8 = 5;
 const TAG_END: u8 = 6;
 
-/// The stream is not what it has to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed;
-
-/// What an event is: its provider names the ids.
+/// The kind of an event: its provider, and its id among that provider's events.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kind {
+pub struct EventKind {
+    /// The name of the provider.
     pub provider: String,
+    /// The id of the event. Each provider numbers its events on its own.
     pub id: u32,
 }
 
 /// One event.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
-    pub kind: &'a Kind,
-    /// In ticks of the clock that [`Clock`] describes.
+    /// Its provider and id.
+    pub kind: &'a EventKind,
+    /// Its time in ticks of the stream's [`Clock`].
     pub ticks: u64,
+    /// Its fields. Their layout depends on the kind.
     pub payload: &'a [u8],
 }
 
 /// The clock of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
-    /// What it showed when the stream began.
+    /// The time at which the stream began.
     pub begin_ticks: u64,
+    /// The frequency of the clock.
     pub ticks_per_second: u64,
 }
 
 /// Decodes one stream.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    /// What arrived of an object that is not whole yet.
+    /// The bytes that have arrived of an incomplete object.
     pending: Vec<u8>,
-    /// Where in the stream `pending` begins.
+    /// The offset of `pending` in the stream.
     offset: usize,
     clock: Option<Clock>,
-    kinds: HashMap<u32, Kind>,
-    /// The number of the last event of each thread.
-    numbers: HashMap<u64, u32>,
+    /// By metadata id.
+    kinds: HashMap<u32, EventKind>,
+    /// The last sequence number of each thread.
+    sequence_numbers: HashMap<u64, u32>,
     dropped_events: u64,
-    ended: bool,
+    is_ended: bool,
 }
 
-/// Why an object was not read.
-enum Stop {
-    /// Its rest has not arrived.
-    Short,
+/// Why an object was not decoded.
+enum ObjectError {
+    /// The rest of the object has not arrived.
+    Incomplete,
     Malformed,
 }
 
-impl From<Short> for Stop {
-    fn from(_: Short) -> Self {
-        Self::Short
-    }
-}
-
-impl From<Short> for Malformed {
-    fn from(_: Short) -> Self {
-        Self
+/// Reading past the received bytes fails with a [`ParseError`].
+impl From<ParseError> for ObjectError {
+    fn from(_: ParseError) -> Self {
+        Self::Incomplete
     }
 }
 
 /// One object of a stream.
 enum Object<'a> {
     Header,
-    Clock(Clock),
-    Block(&'a [u8], &'a [u8]),
+    Trace(Clock),
+    Block { name: &'a [u8], content: &'a [u8] },
     EndOfStream,
 }
 
 impl Decoder {
-    /// Takes the next bytes, and hands the events in them to `hear`.
+    /// Decodes the next bytes of the stream, and calls `on_event` with the stream's clock and each complete event.
+    ///
+    /// # Errors
+    /// [`ParseError::Malformed`] when the bytes are no nettrace stream. The decoder cannot be used afterwards.
     pub fn feed(
         &mut self,
         bytes: &[u8],
-        mut hear: impl FnMut(Option<Clock>, &Event<'_>),
-    ) -> Result<(), Malformed> {
+        mut on_event: impl FnMut(Option<Clock>, &Event<'_>),
+    ) -> Result<(), ParseError> {
         let mut pending = std::mem::take(&mut self.pending);
         pending.extend_from_slice(bytes);
-        let mut read = 0;
-        while !self.ended {
-            let unread = &pending[read..];
-            let (object, length) = match object(unread, self.offset) {
+        let mut decoded = 0;
+        while !self.is_ended {
+            let undecoded = &pending[decoded..];
+            let (object, length) = match decode_object(undecoded, self.offset) {
                 Ok(found) => found,
-                Err(Stop::Short) if unread.len() < MAX_OBJECT_BYTES => break,
-                Err(_) => return Err(Malformed),
+                Err(ObjectError::Incomplete) if undecoded.len() < MAX_OBJECT_BYTES => break,
+                Err(_) => return Err(ParseError::Malformed),
             };
-            self.take(&object, &mut hear)?;
-            read += length;
+            self.process_object(&object, &mut on_event)?;
+            decoded += length;
             self.offset += length;
         }
-        pending.drain(..read);
+        pending.drain(..decoded);
         self.pending = pending;
         Ok(())
     }
 
-    /// Whether the stream said that it is over.
-    pub fn ended(&self) -> bool {
-        self.ended
+    /// Whether the end of the stream was decoded.
+    pub fn is_ended(&self) -> bool {
+        self.is_ended
     }
 
-    /// Events that the runtime had no room for.
+    /// Events that the runtime dropped because its buffer was full, found by gaps in the sequence numbers.
     pub fn dropped_events(&self) -> u64 {
         self.dropped_events
     }
 
-    fn take(
+    fn process_object(
         &mut self,
         object: &Object<'_>,
-        hear: &mut impl FnMut(Option<Clock>, &Event<'_>),
-    ) -> Result<(), Malformed> {
+        on_event: &mut impl FnMut(Option<Clock>, &Event<'_>),
+    ) -> Result<(), ParseError> {
         match object {
             Object::Header => {}
-            Object::Clock(clock) => self.clock = Some(*clock),
-            Object::Block(b"MetadataBlock", content) => self.events(content, true, hear)?,
-            Object::Block(b"EventBlock", content) => self.events(content, false, hear)?,
-            Object::Block(b"SPBlock", content) => self.sequence_point(content)?,
-            Object::Block(..) => {}
-            Object::EndOfStream => self.ended = true,
+            Object::Trace(clock) => self.clock = Some(*clock),
+            Object::Block { name: b"MetadataBlock", content } => {
+                self.decode_events(content, true, on_event)?
+            }
+            Object::Block { name: b"EventBlock", content } => self.decode_events(content, false, on_event)?,
+            Object::Block { name: b"SPBlock", content } => self.decode_sequence_point(content)?,
+            Object::Block { .. } => {}
+            Object::EndOfStream => self.is_ended = true,
         }
         Ok(())
     }
 
-    fn events(
+    fn decode_events(
         &mut self,
         content: &[u8],
-        describes_kinds: bool,
-        hear: &mut impl FnMut(Option<Clock>, &Event<'_>),
-    ) -> Result<(), Malformed> {
-        const COMPRESSED: u16 = 1;
-        let mut bytes = Bytes(content);
-        let header_bytes = usize::from(Bytes(content).u16()?);
-        let mut header = Bytes(bytes.take(header_bytes)?);
-        header.u16()?;
-        if header.u16()? & COMPRESSED == 0 {
-            return Err(Malformed);
+        is_metadata: bool,
+        on_event: &mut impl FnMut(Option<Clock>, &Event<'_>),
+    ) -> Result<(), ParseError> {
+        const HAS_COMPRESSED_HEADERS: u16 = 1;
+        let mut bytes = ByteCursor::new(content, 0);
+        let header_bytes = usize::from(ByteCursor::new(content, 0).u16()?);
+        let mut header = ByteCursor::new(bytes.take(header_bytes)?, 0);
+        let (_size, flags) = (header.u16()?, header.u16()?);
+        if flags & HAS_COMPRESSED_HEADERS == 0 {
+            return Err(ParseError::Malformed);
         }
         let mut event = EventHeader::default();
-        while !bytes.0.is_empty() {
-            event.read(&mut bytes)?;
+        while !bytes.remaining().is_empty() {
+            event.decode(&mut bytes)?;
             let payload = bytes.take(event.payload_bytes)?;
-            if describes_kinds {
-                self.learn_kind(payload)?;
+            if is_metadata {
+                self.add_event_kind(payload)?;
                 continue;
             }
-            self.count(event.thread, event.number);
-            if let Some(kind) = self.kinds.get(&(event.kind & !IS_SORTED)) {
-                hear(self.clock, &Event { kind, ticks: event.ticks, payload });
+            self.count_dropped_events(event.thread, event.sequence_number);
+            if let Some(kind) = self.kinds.get(&(event.metadata_id & !IS_SORTED)) {
+                on_event(self.clock, &Event { kind, ticks: event.ticks, payload });
             }
         }
         Ok(())
     }
 
-    fn learn_kind(&mut self, payload: &[u8]) -> Result<(), Malformed> {
-        let mut bytes = Bytes(payload);
-        let number = bytes.u32()?;
-        let kind = Kind { provider: bytes.text()?, id: bytes.u32()? };
-        if self.kinds.len() < MAX_KINDS {
-            self.kinds.insert(number, kind);
+    fn add_event_kind(&mut self, payload: &[u8]) -> Result<(), ParseError> {
+        let mut bytes = ByteCursor::new(payload, 0);
+        let metadata_id = bytes.u32()?;
+        let kind = EventKind { provider: read_terminated(&mut bytes)?, id: bytes.u32()? };
+        if self.kinds.len() < MAX_EVENT_KINDS {
+            self.kinds.insert(metadata_id, kind);
         }
         Ok(())
     }
 
-    /// A sequence point has the number of each thread's last event, also where that was dropped.
-    fn sequence_point(&mut self, content: &[u8]) -> Result<(), Malformed> {
-        let mut bytes = Bytes(content);
-        bytes.u64()?;
+    /// A sequence point states the sequence number of each thread's last event, whether that was dropped or not.
+    fn decode_sequence_point(&mut self, content: &[u8]) -> Result<(), ParseError> {
+        let mut bytes = ByteCursor::new(content, 0);
+        let _ticks = bytes.u64()?;
         for _ in 0..bytes.u32()? {
             let (thread, number) = (bytes.u64()?, bytes.u32()?);
-            self.count(thread, number.wrapping_add(1));
-            self.numbers.entry(thread).and_modify(|last| *last = number);
+            self.count_dropped_events(thread, number.wrapping_add(1));
+            self.sequence_numbers.entry(thread).and_modify(|last| *last = number);
         }
         Ok(())
     }
 
-    /// A thread's events have consecutive numbers from 1 on: those that are missing were dropped. A lower number is of
-    /// another thread with the same id.
-    fn count(&mut self, thread: u64, number: u32) {
-        if self.numbers.len() >= MAX_THREADS && !self.numbers.contains_key(&thread) {
+    /// The sequence numbers of a thread are consecutive from 1 on: missing ones are dropped events. A number lower than
+    /// the last one belongs to another thread that has the same id.
+    fn count_dropped_events(&mut self, thread: u64, number: u32) {
+        if self.sequence_numbers.len() >= MAX_THREADS && !self.sequence_numbers.contains_key(&thread) {
             return;
         }
-        let last = self.numbers.insert(thread, number).unwrap_or(0);
+        let last = self.sequence_numbers.insert(thread, number).unwrap_or(0);
         let missing = number.wrapping_sub(last).wrapping_sub(1);
         if missing < u32::MAX / 2 {
             self.dropped_events += u64::from(missing);
@@ -214,23 +220,23 @@ impl Decoder {
     }
 }
 
-/// The bit of an event's kind that does not belong to its number.
+/// The flag in the metadata id of an event.
 const IS_SORTED: u32 = 1 << 31;
 
-/// What an event says before its payload. What it leaves out is as for the event before it.
+/// The header of an event. Fields that an event omits are those of the event before it in the block.
 #[derive(Default)]
 struct EventHeader {
-    kind: u32,
+    metadata_id: u32,
     thread: u64,
-    number: u32,
+    sequence_number: u32,
     ticks: u64,
     payload_bytes: usize,
 }
 
 impl EventHeader {
-    fn read(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Short> {
-        const HAS_KIND: u8 = 1;
-        const HAS_NUMBER: u8 = 2;
+    fn decode(&mut self, bytes: &mut ByteCursor<'_>) -> Result<(), ParseError> {
+        const HAS_METADATA_ID: u8 = 1;
+        const HAS_SEQUENCE_NUMBER: u8 = 2;
         const HAS_THREAD: u8 = 4;
         const HAS_STACK: u8 = 8;
         const HAS_ACTIVITY: u8 = 16;
@@ -238,89 +244,90 @@ impl EventHeader {
         const HAS_PAYLOAD_BYTES: u8 = 128;
         const GUID_BYTES: usize = 16;
         let flags = bytes.u8()?;
-        if flags & HAS_KIND != 0 {
-            self.kind = bytes.variable()? as u32;
+        if flags & HAS_METADATA_ID != 0 {
+            self.metadata_id = bytes.uleb128()? as u32;
         }
-        if flags & HAS_NUMBER != 0 {
-            self.number = self.number.wrapping_add(bytes.variable()? as u32);
-            self.thread = bytes.variable()?;
-            let _processor = bytes.variable()?;
+        if flags & HAS_SEQUENCE_NUMBER != 0 {
+            self.sequence_number = self.sequence_number.wrapping_add(bytes.uleb128()? as u32);
+            self.thread = bytes.uleb128()?;
+            let _processor = bytes.uleb128()?;
         }
-        if self.kind & !IS_SORTED != 0 {
-            self.number = self.number.wrapping_add(1);
+        if self.metadata_id & !IS_SORTED != 0 {
+            self.sequence_number = self.sequence_number.wrapping_add(1);
         }
         for field in [HAS_THREAD, HAS_STACK] {
             if flags & field != 0 {
-                bytes.variable()?;
+                bytes.uleb128()?;
             }
         }
-        self.ticks = self.ticks.wrapping_add(bytes.variable()?);
+        self.ticks = self.ticks.wrapping_add(bytes.uleb128()?);
         for field in [HAS_ACTIVITY, HAS_RELATED_ACTIVITY] {
             if flags & field != 0 {
                 bytes.take(GUID_BYTES)?;
             }
         }
         if flags & HAS_PAYLOAD_BYTES != 0 {
-            // More than memory has is more than a block has.
-            self.payload_bytes = usize::try_from(bytes.variable()?).unwrap_or(usize::MAX);
+            // A size that does not fit is larger than any block.
+            self.payload_bytes = usize::try_from(bytes.uleb128()?).unwrap_or(usize::MAX);
         }
         Ok(())
     }
 }
 
-/// The object at the front of `unread`, which stands at `offset` in the stream, and its length.
-fn object(unread: &[u8], offset: usize) -> Result<(Object<'_>, usize), Stop> {
-    let mut bytes = Bytes(unread);
-    let object = if offset == 0 { header(&mut bytes)? } else { tagged(&mut bytes, offset, unread.len())? };
-    Ok((object, unread.len() - bytes.0.len()))
+/// Decodes the object at the front of `bytes`, which begin at `offset` in the stream. Also returns its length in bytes.
+fn decode_object(bytes: &[u8], offset: usize) -> Result<(Object<'_>, usize), ObjectError> {
+    let mut cursor = ByteCursor::new(bytes, 0);
+    let object =
+        if offset == 0 { decode_header(&mut cursor)? } else { decode_tagged_object(&mut cursor, offset)? };
+    Ok((object, cursor.position()))
 }
 
-fn header<'a>(bytes: &mut Bytes<'a>) -> Result<Object<'a>, Stop> {
-    let begins_right = HEADER.starts_with(&bytes.0[..bytes.0.len().min(HEADER.len())]);
-    if !begins_right {
-        return Err(Stop::Malformed);
+fn decode_header<'a>(bytes: &mut ByteCursor<'a>) -> Result<Object<'a>, ObjectError> {
+    let received = bytes.remaining();
+    if !HEADER.starts_with(&received[..received.len().min(HEADER.len())]) {
+        return Err(ObjectError::Malformed);
     }
     bytes.take(HEADER.len())?;
     Ok(Object::Header)
 }
 
-fn tagged<'a>(bytes: &mut Bytes<'a>, offset: usize, length: usize) -> Result<Object<'a>, Stop> {
+fn decode_tagged_object<'a>(bytes: &mut ByteCursor<'a>, offset: usize) -> Result<Object<'a>, ObjectError> {
     const MAX_NAME_BYTES: usize = 64;
     const ALIGNMENT: usize = 4;
     match bytes.u8()? {
         TAG_END_OF_STREAM => return Ok(Object::EndOfStream),
         TAG_BEGIN => {}
-        _ => return Err(Stop::Malformed),
+        _ => return Err(ObjectError::Malformed),
     }
     if bytes.take(2)? != [TAG_BEGIN, TAG_END_OF_STREAM] {
-        return Err(Stop::Malformed);
+        return Err(ObjectError::Malformed);
     }
     let (_version, _oldest_reader, name_bytes) = (bytes.u32()?, bytes.u32()?, bytes.u32()? as usize);
     if name_bytes > MAX_NAME_BYTES {
-        return Err(Stop::Malformed);
+        return Err(ObjectError::Malformed);
     }
     let name = bytes.take(name_bytes)?;
-    end(bytes)?;
+    expect_end_tag(bytes)?;
     let object = if name == b"Trace" {
-        Object::Clock(clock(bytes)?)
+        Object::Trace(decode_clock(bytes)?)
     } else {
         let size = bytes.u32()? as usize;
         if size > MAX_OBJECT_BYTES {
-            return Err(Stop::Malformed);
+            return Err(ObjectError::Malformed);
         }
-        let position = offset + length - bytes.0.len();
+        let position = offset + bytes.position();
         bytes.take(position.next_multiple_of(ALIGNMENT) - position)?;
-        Object::Block(name, bytes.take(size)?)
+        Object::Block { name, content: bytes.take(size)? }
     };
-    end(bytes)?;
+    expect_end_tag(bytes)?;
     Ok(object)
 }
 
-fn end(bytes: &mut Bytes<'_>) -> Result<(), Stop> {
-    if bytes.u8()? == TAG_END { Ok(()) } else { Err(Stop::Malformed) }
+fn expect_end_tag(bytes: &mut ByteCursor<'_>) -> Result<(), ObjectError> {
+    if bytes.u8()? == TAG_END { Ok(()) } else { Err(ObjectError::Malformed) }
 }
 
-fn clock(bytes: &mut Bytes<'_>) -> Result<Clock, Stop> {
+fn decode_clock(bytes: &mut ByteCursor<'_>) -> Result<Clock, ObjectError> {
     const CALENDAR_TIME_BYTES: usize = 16;
     const MACHINE_BYTES: usize = 16;
     bytes.take(CALENDAR_TIME_BYTES)?;
@@ -332,18 +339,20 @@ fn clock(bytes: &mut Bytes<'_>) -> Result<Clock, Stop> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::eventpipe::test_stream::{METHOD_LOADED, MODULE_IN_RUNDOWN, TestStream};
+    use crate::eventpipe::testing::{METHOD_LOADED, MODULE_IN_RUNDOWN, TestStream};
 
-    type Heard = Vec<(u32, u64, Vec<u8>)>;
+    type DecodedEvents = Vec<(u32, u64, Vec<u8>)>;
 
-    fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<(Decoder, Heard), Malformed> {
-        let (mut decoder, mut heard) = (Decoder::default(), Heard::new());
+    fn decode<'a>(
+        pieces: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<(Decoder, DecodedEvents), ParseError> {
+        let (mut decoder, mut events) = (Decoder::default(), DecodedEvents::new());
         for piece in pieces {
             decoder.feed(piece, |_, event| {
-                heard.push((event.kind.id, event.ticks, event.payload.to_vec()));
+                events.push((event.kind.id, event.ticks, event.payload.to_vec()));
             })?;
         }
-        Ok((decoder, heard))
+        Ok((decoder, events))
     }
 
     fn stream() -> Vec<u8> {
@@ -356,28 +365,28 @@ mod tests {
     }
 
     #[test]
-    fn events_come_with_their_kind_time_and_payload() {
+    fn events_have_a_kind_a_time_and_a_payload() {
         let stream = stream();
-        let (decoder, heard) = decode([&stream[..]]).unwrap();
-        assert_eq!(heard, [(143, 10, vec![1, 2, 3]), (154, 20, vec![])]);
-        assert!(decoder.ended());
+        let (decoder, events) = decode([&stream[..]]).unwrap();
+        assert_eq!(events, [(143, 10, vec![1, 2, 3]), (154, 20, vec![])]);
+        assert!(decoder.is_ended());
         assert_eq!(decoder.dropped_events(), 0);
         assert_eq!(decoder.clock, Some(Clock { begin_ticks: 1_000, ticks_per_second: 1_000_000_000 }));
     }
 
     #[test]
-    fn it_does_not_matter_where_the_stream_is_cut() {
+    fn a_stream_decodes_the_same_in_pieces_of_any_size() {
         let stream = stream();
         let (_, whole) = decode([&stream[..]]).unwrap();
         for piece_bytes in [1, 2, 3, 17, 100] {
-            let (decoder, heard) = decode(stream.chunks(piece_bytes)).unwrap();
-            assert_eq!(heard, whole);
-            assert!(decoder.ended());
+            let (decoder, events) = decode(stream.chunks(piece_bytes)).unwrap();
+            assert_eq!(events, whole);
+            assert!(decoder.is_ended());
         }
     }
 
     #[test]
-    fn numbers_that_are_missing_were_dropped() {
+    fn missing_sequence_numbers_are_dropped_events() {
         let event = |number| [(METHOD_LOADED, number, 0, vec![])];
         let gap = TestStream::new(0).events(&event(1)).events(&event(5)).end();
         assert_eq!(decode([&gap[..]]).unwrap().0.dropped_events(), 3);
@@ -390,24 +399,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_stream_is_refused_at_once() {
+    fn bytes_that_are_no_stream_are_malformed() {
         assert!(decode([&b"HTTP/1.1 400"[..]]).is_err());
         let whole = stream();
-        let begun = &whole[..32];
+        let header = &whole[..32];
         for garbage in [&[0][..], &[5, 5, 5], b"\x05\x05\x01\0\0\0\0\0\0\0\0\xff\xff\xff\xff"] {
-            assert!(decode([begun, garbage]).is_err(), "{garbage:?}");
+            assert!(decode([header, garbage]).is_err(), "{garbage:?}");
         }
-        let endless = TestStream::new(0).0;
+        let beginning = TestStream::new(0).0;
         let huge = b"\x05\x05\x01\0\0\0\0\0\0\0\0\x01\0\0\0x\x06\xff\xff\xff\x7f";
-        assert!(decode([&endless[..], huge]).is_err());
-        let lying = TestStream::new(0).block("EventBlock", &[200, 0, 1, 0]).end();
-        assert!(decode([&lying[..]]).is_err());
-        let plain = TestStream::new(0).block("EventBlock", &[4, 0, 0, 0]).end();
-        assert!(decode([&plain[..]]).is_err());
+        assert!(decode([&beginning[..], huge]).is_err());
+        let wrong_header_size = TestStream::new(0).block("EventBlock", &[200, 0, 1, 0]).end();
+        assert!(decode([&wrong_header_size[..]]).is_err());
+        let uncompressed = TestStream::new(0).block("EventBlock", &[4, 0, 0, 0]).end();
+        assert!(decode([&uncompressed[..]]).is_err());
     }
 
     #[test]
-    fn a_stream_that_is_cut_off_or_damaged_anywhere_does_no_harm() {
+    fn a_truncated_or_damaged_stream_does_not_panic() {
         let stream = stream();
         for at in 0..stream.len() {
             let _ = decode([&stream[..at]]);

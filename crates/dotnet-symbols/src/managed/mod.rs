@@ -1,61 +1,62 @@
-//! Names of managed (.NET) methods, spelled the same whatever source they come from.
+//! Normalizes the names of managed (.NET) methods, and formats them as C#.
 //!
-//! A perf map and a jitdump write `int32 [app] Ns.Type::Method(int32)[QuickJitted]`, which is
-//! `app!Ns.Type.Method(int32)` here, as PerfView and dotnet-trace print it:
-//! * the return type goes, the assembly in brackets stands first, `::` becomes `.`;
-//! * what says how the code was compiled goes, so that all tiers of a method are one frame;
-//! * addresses of method tables in comments go: they differ from run to run;
-//! * nested types (`Outer+Inner`) and generic arguments stay as the runtime spells them;
-//! * argument types are spelled as in the runtime's events: `class System.String`, not `string`.
+//! Perf maps and jitdumps have `int32 [app] Ns.Type::Method(int32)[QuickJitted]`. Its normalized form is
+//! `app!Ns.Type.Method(int32)`, as PerfView and dotnet-trace print it:
+//! * The return type is removed, the assembly comes first, `::` becomes `.`.
+//! * The tier is removed, so that all tiers of a method have one name.
+//! * Addresses of method tables in comments are removed: they differ from run to run.
+//! * Nested types (`Outer+Inner`) and generic arguments stay as the runtime writes them.
+//! * Argument types are spelled as in the runtime's events: `class System.String`, not `string`.
 //!
-//! Runtime stubs are numbered (`stub<7> GenerateLookupStub<GenerateLookupStub>`); without the number and with
-//! a repeated owner written once (`stub GenerateLookupStub`) each kind is one frame. Everything else - names
-//! of other runtimes, and names that are in this spelling already - stays as it is.
+//! Runtime stubs are numbered (`stub<7> GenerateLookupStub<GenerateLookupStub>`). The normalized form has no number and
+//! no repeated owner (`stub GenerateLookupStub`), so that each kind of stub has one name. Names of other runtimes and
+//! normalized names stay unchanged.
 
-mod arguments;
-mod readable;
+mod argument_list;
+mod csharp;
 mod style;
 
 use std::{borrow::Cow, fmt};
 
-#[cfg(any(fuzzing, test))]
-pub use self::readable::readable;
-pub use self::style::NameStyle;
+pub use self::{csharp::csharp_name, style::NameStyle};
 
-/// A name, and how its code was compiled where the source says so.
+/// The normalized name of a method, and the tier of its code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagedName<'a> {
+    /// `assembly!Namespace.Type.Method(arguments)`, or a name of another shape.
     pub name: Cow<'a, str>,
+    /// How the code was compiled. `None` when the source does not tell.
     pub tier: Option<Tier>,
 }
 
-/// How the runtime compiled a method.
+/// How a method was compiled.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Tier {
-    /// The runtime did not say.
+    /// The runtime does not tell.
     Unknown,
-    /// Ahead of time.
+    /// Ahead of time (ReadyToRun).
     Precompiled,
-    /// By request without optimization.
+    /// Without optimization, on request.
     MinOptJitted,
-    /// Fully, without tiers.
+    /// Fully optimized, without tiered compilation.
     Optimized,
     /// Tier 0.
     QuickJitted,
     /// Tier 1.
     OptimizedTier1,
-    /// Tier 1, entered in the middle of a loop.
+    /// Tier 1, entered in the middle of a loop (on-stack replacement).
     OptimizedTier1Osr,
-    /// Tier 0 with counters.
+    /// Tier 0 with instrumentation.
     Instrumented,
-    /// Optimized with counters.
+    /// Optimized with instrumentation.
     InstrumentedOptimized,
 }
 
 impl Tier {
-    /// Of code that the runtime's events describe by these flags (`MethodFlags` of `MethodLoadVerbose`, vm/eventtrace.h).
-    pub fn of_event(flags: u32) -> Self {
+    /// Decodes the `MethodFlags` of a `MethodLoadVerbose` event (vm/eventtrace.h).
+    pub fn from_event_flags(flags: u32) -> Self {
         const DYNAMIC: u32 = 0x1;
         const JITTED: u32 = 0x8;
         const TIER_SHIFT: u32 = 7;
@@ -76,17 +77,17 @@ impl Tier {
     }
 }
 
-/// As in perf maps, without the brackets.
+/// Writes the tier as in perf maps, without the brackets.
 impl fmt::Display for Tier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let suffix = TIERS.iter().find(|(_, tier)| tier == self).map_or("", |(suffix, _)| suffix);
+        let suffix = TIER_SUFFIXES.iter().find(|(_, tier)| tier == self).map_or("", |(suffix, _)| suffix);
         f.write_str(suffix.trim_matches(['[', ']']))
     }
 }
 
-/// The suffixes, as `PrepareCodeConfig::GetJitOptimizationTierStr` (vm/prestub.cpp) and `PerfMap`
-/// (vm/perfmap.cpp) of the .NET runtime spell them.
-const TIERS: [(&str, Tier); 11] = [
+/// The suffixes of names in perf maps, as `PrepareCodeConfig::GetJitOptimizationTierStr` (vm/prestub.cpp) and `PerfMap`
+/// (vm/perfmap.cpp) of the .NET runtime write them.
+const TIER_SUFFIXES: [(&str, Tier); 11] = [
     ("[Unknown]", Tier::Unknown),
     ("[PreJIT]", Tier::Precompiled),
     ("[PreJit-cold]", Tier::Precompiled),
@@ -100,23 +101,24 @@ const TIERS: [(&str, Tier); 11] = [
     ("[InstrumentedTierOptimized]", Tier::InstrumentedOptimized),
 ];
 
-/// The product's spelling of a name from a perf map or a jitdump.
-pub fn normalise(raw: &str) -> ManagedName<'_> {
-    if let Some(name) = stub(raw) {
+/// Normalizes a name from a perf map or a jitdump.
+pub fn normalize_name(raw: &str) -> ManagedName<'_> {
+    if let Some(name) = normalize_stub(raw) {
         return ManagedName { name, tier: None };
     }
     let (untiered, tier) = split_tier(raw);
-    match method(untiered) {
+    match normalize_method(untiered) {
         Some(name) => ManagedName { name: Cow::Owned(name), tier },
         None => ManagedName { name: Cow::Borrowed(raw), tier: None },
     }
 }
 
-/// The product's spelling of a method, without its module, from the parts that the runtime's events have: type, method,
-/// and signature with return type.
+/// Returns the normalized name of a method, without its module, from the fields of a `MethodLoadVerbose` event: type,
+/// method, and signature with return type.
 ///
-/// Of the types of a runtime's own stubs the signature has addresses only, which differ from run to run.
-pub fn of_event(class: &str, method: &str, signature: &str) -> String {
+/// The signatures of IL stubs have addresses in place of types. Each address becomes `?`, because addresses differ from
+/// run to run.
+pub fn name_from_event(class: &str, method: &str, signature: &str) -> String {
     const TYPE_ADDRESS: &str = "pMT: ";
     let arguments = arguments_start(signature).map_or("", |start| &signature[start..]);
     let mut name = if class.is_empty() { method.to_owned() } else { format!("{class}.{method}") };
@@ -129,8 +131,8 @@ pub fn of_event(class: &str, method: &str, signature: &str) -> String {
     name
 }
 
-/// `stub<7> Kind<Owner>` or `stub7 Kind<Owner>` without the number.
-fn stub(raw: &str) -> Option<Cow<'_, str>> {
+/// Removes the number from `stub<7> Kind<Owner>` or `stub7 Kind<Owner>`.
+fn normalize_stub(raw: &str) -> Option<Cow<'_, str>> {
     let (number, label) = raw.strip_prefix("stub")?.split_once(' ')?;
     let digits = number.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')).unwrap_or(number);
     if !digits.bytes().all(|byte| byte.is_ascii_digit()) || label.contains([' ', '[']) {
@@ -146,7 +148,7 @@ fn stub(raw: &str) -> Option<Cow<'_, str>> {
 fn split_tier(mut name: &str) -> (&str, Option<Tier>) {
     let mut tier = None;
     while let Some((rest, found)) =
-        TIERS.iter().find_map(|&(suffix, found)| name.strip_suffix(suffix).map(|rest| (rest, found)))
+        TIER_SUFFIXES.iter().find_map(|&(suffix, found)| name.strip_suffix(suffix).map(|rest| (rest, found)))
     {
         name = rest;
         tier = tier.or(Some(found));
@@ -154,8 +156,8 @@ fn split_tier(mut name: &str) -> (&str, Option<Tier>) {
     (name, tier)
 }
 
-/// `assembly!Type.Method(arguments)`, when the name has the shape of a managed method.
-fn method(name: &str) -> Option<String> {
+/// Returns `assembly!Type.Method(arguments)` if the name has the shape of a managed method.
+fn normalize_method(name: &str) -> Option<String> {
     let (assembly, rest) = split_assembly(name)?;
     let (class, signature) = rest.split_once("::")?;
     if class.is_empty() || !signature.ends_with(')') {
@@ -165,11 +167,11 @@ fn method(name: &str) -> Option<String> {
     remove_method_tables(&mut signature);
     let (name, arguments) = signature.split_at(arguments_start(&signature)?);
     let mut method = format!("{assembly}!{class}.{name}");
-    arguments::append(&mut method, arguments);
+    argument_list::append_normalized(&mut method, arguments);
     Some(method)
 }
 
-/// Where the parentheses open that the last character closes.
+/// The position of the parenthesis that the last character closes.
 fn arguments_start(signature: &str) -> Option<usize> {
     let mut open = 0_usize;
     signature.rmatch_indices(['(', ')']).find_map(|(at, parenthesis)| {
@@ -178,35 +180,36 @@ fn arguments_start(signature: &str) -> Option<usize> {
     })
 }
 
-/// The assembly that stands in brackets of its own behind the return type, and what follows it. Brackets of
-/// arrays follow their type, and assemblies of other types touch those: neither stands alone.
+/// Splits a name after the assembly in brackets that follows the return type. Returns the assembly and the rest.
+///
+/// A space precedes and follows these brackets. The brackets of arrays follow their type without a space, and the
+/// assemblies of other types precede their type without a space.
 fn split_assembly(name: &str) -> Option<(&str, &str)> {
     let mut from = 0;
     loop {
         let open = from + name.get(from..)?.find('[')?;
         let (before, inside) = (&name[..open], &name[open + 1..]);
         let close = inside.find(['[', ']'])?;
-        let alone = before.is_empty() || before.ends_with(' ');
-        if alone && let Some(rest) = inside[close..].strip_prefix("] ") {
+        let has_space_before = before.is_empty() || before.ends_with(' ');
+        if has_space_before && let Some(rest) = inside[close..].strip_prefix("] ") {
             let assembly = &inside[..close];
-            return (is_assembly(assembly) && !is_normal(before)).then_some((assembly, rest));
+            return (is_assembly(assembly) && !has_assembly_prefix(before)).then_some((assembly, rest));
         }
         from = open + 1;
     }
 }
 
 fn is_assembly(name: &str) -> bool {
-    !name.contains('!') && ends_a_name(name)
+    !name.contains('!') && ends_with_name(name)
 }
 
-fn ends_a_name(text: &str) -> bool {
+fn ends_with_name(text: &str) -> bool {
     text.ends_with(|last: char| last.is_alphanumeric() || matches!(last, '_' | '.' | '-'))
 }
 
-/// Whether an `assembly!` stands there already. The exclamation marks of generic parameters (`!0`, `!!1`)
-/// never follow a name.
-fn is_normal(text: &str) -> bool {
-    text.match_indices('!').any(|(at, _)| ends_a_name(&text[..at]))
+/// Whether the text has an `assembly!`. The exclamation marks of generic parameters (`!0`, `!!1`) never follow a name.
+fn has_assembly_prefix(text: &str) -> bool {
+    text.match_indices('!').any(|(at, _)| ends_with_name(&text[..at]))
 }
 
 /// Removes ` /* MT: 0x00007F7E6BEB1E08 */`.
@@ -236,8 +239,9 @@ fn remove_method_tables(name: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
     fn name(raw: &str) -> String {
-        normalise(raw).name.into_owned()
+        normalize_name(raw).name.into_owned()
     }
 
     #[test]
@@ -281,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_in_comments_are_left_out() {
+    fn addresses_in_comments_are_removed() {
         let raw = "Interop/Error /* MT: 0x00007F7E6C51A8A0 */ [System.Console] dynamicClass::IL_STUB_PInvoke(\
                    System.Net.Sockets.ProtocolType /* MT: 0x7fb1b1285438 */*&,native int*)[Optimized]";
         let expected = "System.Console!dynamicClass.IL_STUB_PInvoke(System.Net.Sockets.ProtocolType*&,int*)";
@@ -290,21 +294,25 @@ mod tests {
     }
 
     #[test]
-    fn all_tiers_of_a_method_are_one_name() {
-        for (suffix, tier) in TIERS {
+    fn all_tiers_of_a_method_have_one_name() {
+        for (suffix, tier) in TIER_SUFFIXES {
             let raw = format!("void [app] A::B(){suffix}");
-            assert_eq!(normalise(&raw), ManagedName { name: Cow::Borrowed("app!A.B()"), tier: Some(tier) });
+            assert_eq!(
+                normalize_name(&raw),
+                ManagedName { name: Cow::Borrowed("app!A.B()"), tier: Some(tier) }
+            );
         }
-        assert_eq!(normalise("void [app] A::B()").tier, None);
+        assert_eq!(normalize_name("void [app] A::B()").tier, None);
     }
 
     #[test]
     fn tiers_of_events_are_spelled_as_in_perf_maps() {
         const DYNAMIC: u32 = 1;
         const JITTED: u32 = 8;
-        let spelled = |number: u32| Tier::of_event(number << 7 | JITTED | 0x1000_0007).to_string();
+        let text_of_tier =
+            |number: u32| Tier::from_event_flags(number << 7 | JITTED | 0x1000_0007).to_string();
         assert_eq!(
-            (0..8).map(spelled).collect::<Vec<_>>(),
+            (0..8).map(text_of_tier).collect::<Vec<_>>(),
             [
                 "Unknown",
                 "MinOptJitted",
@@ -316,11 +324,11 @@ mod tests {
                 "InstrumentedTierOptimized"
             ]
         );
-        assert_eq!(Tier::of_event(!(JITTED | DYNAMIC)).to_string(), "PreJIT");
+        assert_eq!(Tier::from_event_flags(!(JITTED | DYNAMIC)).to_string(), "PreJIT");
     }
 
     #[test]
-    fn stubs_of_a_kind_are_one_name() {
+    fn all_stubs_of_a_kind_have_one_name() {
         for (raw, expected) in [
             ("stub<7> GenerateLookupStub<GenerateLookupStub>", "stub GenerateLookupStub"),
             ("stub<1735> GenerateLookupStub<GenerateLookupStub>", "stub GenerateLookupStub"),
@@ -339,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_other_shapes_stay_as_they_are() {
+    fn names_of_other_shapes_stay_unchanged() {
         for raw in [
             "",
             "LazyCompile:~foo file.js:1:2",
@@ -364,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_in_this_spelling_stays_as_it_is() {
+    fn a_normalized_name_stays_unchanged() {
         const PARTS: [&str; 21] = [
             "[",
             "]",
@@ -398,6 +406,6 @@ mod tests {
             assert_eq!(name(&once), once, "{raw:?}");
             changed += u32::from(once != raw);
         }
-        assert!(changed > 1_000, "the random names include methods: {changed}");
+        assert!(changed > 1_000, "too few random names are methods: {changed}");
     }
 }

@@ -1,23 +1,23 @@
-//! How the names of managed methods are shown.
+//! Formats the names of managed methods for output: as C# or as the runtime writes them, with or without tier.
 
 use std::fmt::Write;
 
-use super::{Tier, readable::readable};
+use super::{Tier, csharp::csharp_name};
 
-/// How the names of managed methods are shown.
+/// The style in which names of managed methods are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NameStyle {
-    /// As the runtime spells them, and not as C# does.
+    /// Prints the normalized name instead of the C# spelling.
     pub raw: bool,
-    /// With how the runtime compiled the method.
+    /// Appends the tier in brackets.
     pub tiers: bool,
 }
 
 impl NameStyle {
-    /// A name as [`normalise`](super::normalise) gives it, in this style.
+    /// Formats a name that [`normalize_name`](super::normalize_name) returned.
     #[must_use]
     pub fn apply(self, name: &str, tier: Option<Tier>) -> String {
-        let mut styled = if self.raw { name.to_owned() } else { readable(name).into_owned() };
+        let mut styled = if self.raw { name.to_owned() } else { csharp_name(name).into_owned() };
         if let Some(tier) = tier.filter(|_| self.tiers) {
             // Writing to a string cannot fail.
             let _ = write!(styled, "[{tier}]");
@@ -29,32 +29,32 @@ impl NameStyle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::managed::normalise;
+    use crate::managed::normalize_name;
 
-    fn shown(style: NameStyle, name: &str) -> String {
-        let normal = normalise(name);
-        style.apply(&normal.name, normal.tier)
+    fn styled(style: NameStyle, name: &str) -> String {
+        let normalized = normalize_name(name);
+        style.apply(&normalized.name, normalized.tier)
     }
 
     #[test]
-    fn names_read_as_csharp_unless_the_runtimes_are_asked_for() {
+    fn names_are_spelled_as_csharp_unless_the_style_is_raw() {
         let name = "void [app] A.B+C`1[System.Int32]::D(string)[OptimizedTier1]";
         let style = |raw, tiers| NameStyle { raw, tiers };
-        assert_eq!(shown(style(false, false), name), "app!A.B.C<int>.D(string)");
-        assert_eq!(shown(style(false, true), name), "app!A.B.C<int>.D(string)[OptimizedTier1]");
-        assert_eq!(shown(style(true, false), name), "app!A.B+C`1[System.Int32].D(class System.String)");
+        assert_eq!(styled(style(false, false), name), "app!A.B.C<int>.D(string)");
+        assert_eq!(styled(style(false, true), name), "app!A.B.C<int>.D(string)[OptimizedTier1]");
+        assert_eq!(styled(style(true, false), name), "app!A.B+C`1[System.Int32].D(class System.String)");
         assert_eq!(
-            shown(style(true, true), name),
+            styled(style(true, true), name),
             "app!A.B+C`1[System.Int32].D(class System.String)[OptimizedTier1]"
         );
     }
 
     #[test]
-    fn what_has_no_tier_shows_none() {
+    fn a_name_without_a_tier_has_no_suffix() {
         let style = NameStyle { raw: false, tiers: true };
-        assert_eq!(shown(style, "void [app] A::B()"), "app!A.B()");
+        assert_eq!(styled(style, "void [app] A::B()"), "app!A.B()");
         assert_eq!(
-            shown(style, "stub<7> GenerateLookupStub<GenerateLookupStub>"),
+            styled(style, "stub<7> GenerateLookupStub<GenerateLookupStub>"),
             "[stub GenerateLookupStub]"
         );
     }

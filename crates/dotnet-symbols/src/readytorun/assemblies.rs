@@ -1,106 +1,109 @@
-//! The assemblies that the code of one image is named by.
+//! Opens the assemblies whose metadata has the names for the code of an image.
 //!
-//! Most code of an image is of its own assembly. Where signatures speak of another one they give its number: 0 is the
-//! image's own, then follow those that its metadata refers to, the image's manifest itself, and those that the manifest
-//! refers to. A composite image has no metadata of its own but for the manifest, whose first assemblies are its
-//! components.
+//! Most code of an image belongs to its own assembly. Signatures refer to other assemblies by index: 0 is the image's own
+//! assembly, then follow the assembly references of its metadata, the manifest itself, and the assembly references of
+//! the manifest. A composite image has no metadata but the manifest, whose first references are the components.
 //!
 //! Source: dotnet/runtime, `docs/design/coreclr/botr/readytorun-format.md`, "ManifestMetadata".
 
-use profiler_binary_reader::{ByteRange, PagedImage, ParseError};
 use std::{collections::HashMap, sync::Arc};
 
+use profiler_binary_reader::{ByteRange, PagedImage, ParseError};
+
 use super::{
-    home::Home,
+    AssemblyFiles, NameError,
+    assembly_location::AssemblyLocation,
     metadata::{Metadata, Table},
 };
 use crate::pe::Pe;
-use crate::readytorun::AssemblyFiles;
-use crate::readytorun::NameError;
 
-/// Assemblies that are opened for one image. The frameworks of .NET have two hundred.
+/// Assemblies that are opened for one image. The .NET frameworks have two hundred.
 const MAX_ASSEMBLIES: usize = 1024;
 
 const MVID_BYTES: u64 = 16;
 
-/// The number of the image's own assembly.
-pub(super) const OWN: u32 = 0;
+/// The index of the image's own assembly.
+pub(super) const OWN_ASSEMBLY: u32 = 0;
 
-/// An assembly as names need it.
+/// An assembly with its metadata.
 #[derive(Debug)]
 struct Assembly {
-    /// Its file, where its metadata is not in the image.
+    /// Its file. `None` when the image has its metadata.
     file: Option<PagedImage>,
     metadata: Metadata,
     name: String,
 }
 
-/// What an assembly is asked for names.
-pub(super) struct Known<'a> {
-    pub(super) pieces: &'a mut PagedImage,
+/// An assembly, and the file that has its metadata.
+pub(super) struct OpenAssembly<'a> {
+    pub(super) image: &'a mut PagedImage,
     pub(super) metadata: &'a Metadata,
     pub(super) name: &'a str,
 }
 
-/// All assemblies by number, opened when they are asked for.
+/// All assemblies by index, opened on demand.
 #[derive(Debug)]
 pub(super) struct Assemblies {
-    home: Home,
-    /// The number of the manifest itself: those of the assemblies that it refers to follow.
-    manifest_number: u32,
+    location: AssemblyLocation,
+    /// The index of the manifest itself. Those of its assembly references follow.
+    manifest_index: u32,
     manifest: Option<Metadata>,
-    /// What tells each build of the manifest's assemblies from others.
+    /// The module version ids of the manifest's assembly references.
     mvids: ByteRange,
-    /// The metadata of components, where it is in the image.
+    /// The metadata of each component; empty where it is in the component's own file.
     embedded: Vec<ByteRange>,
     opened: HashMap<u32, Result<Assembly, NameError>>,
 }
 
-/// Where in an image its assemblies are described. What there is not is empty.
+/// Where an image has the metadata of its assemblies. Ranges are empty where the image has none.
 #[derive(Debug, Default)]
-pub(super) struct Descriptions {
-    /// The metadata of its own assembly.
+pub(super) struct MetadataRanges {
+    /// The metadata of the image's own assembly.
     pub(super) own: ByteRange,
     pub(super) manifest: ByteRange,
-    /// The manifest's number in an image without an assembly of its own.
-    pub(super) manifest_number: u32,
+    /// The index of the manifest in an image without an assembly of its own.
+    pub(super) manifest_index: u32,
     pub(super) mvids: ByteRange,
     pub(super) embedded: Vec<ByteRange>,
 }
 
 impl Assemblies {
     /// Reads the image's own metadata and its manifest.
-    pub(super) fn read(pieces: &mut PagedImage, at: Descriptions, home: Home) -> Result<Self, ParseError> {
-        let Descriptions { own, manifest, manifest_number, mvids, embedded } = at;
-        let manifest = if manifest.len() == 0 { None } else { Some(Metadata::read(pieces, manifest)?) };
+    pub(super) fn read(
+        image: &mut PagedImage,
+        ranges: MetadataRanges,
+        location: AssemblyLocation,
+    ) -> Result<Self, ParseError> {
+        let MetadataRanges { own, manifest, manifest_index, mvids, embedded } = ranges;
+        let manifest = if manifest.len() == 0 { None } else { Some(Metadata::read(image, manifest)?) };
         let mut assemblies =
-            Self { home, manifest_number, manifest, mvids, embedded, opened: HashMap::new() };
+            Self { location, manifest_index, manifest, mvids, embedded, opened: HashMap::new() };
         if own.len() > 0 {
-            let own = Assembly::within(pieces, own)?;
-            assemblies.manifest_number = own.metadata.rows(Table::AssemblyRef).saturating_add(1);
-            assemblies.opened.insert(OWN, Ok(own));
+            let own = Assembly::embedded(image, own)?;
+            assemblies.manifest_index = own.metadata.rows(Table::AssemblyRef).saturating_add(1);
+            assemblies.opened.insert(OWN_ASSEMBLY, Ok(own));
         }
         Ok(assemblies)
     }
 
-    /// The assembly of a number; `pieces` are the image's.
+    /// The assembly of an index. `image` is the image itself.
     pub(super) fn get<'a>(
         &'a mut self,
-        number: u32,
-        pieces: &'a mut PagedImage,
+        index: u32,
+        image: &'a mut PagedImage,
         files: &dyn AssemblyFiles,
-    ) -> Result<Known<'a>, NameError> {
-        if !self.opened.contains_key(&number) {
+    ) -> Result<OpenAssembly<'a>, NameError> {
+        if !self.opened.contains_key(&index) {
             if self.opened.len() >= MAX_ASSEMBLIES {
                 return Err(NameError::ParseError(ParseError::TooLarge));
             }
-            let opened = self.open(number, pieces, files);
-            self.opened.insert(number, opened);
+            let opened = self.open(index, image, files);
+            self.opened.insert(index, opened);
         }
-        match self.opened.get_mut(&number) {
+        match self.opened.get_mut(&index) {
             Some(Ok(assembly)) => {
                 let Assembly { file, metadata, name } = assembly;
-                Ok(Known { pieces: file.as_mut().unwrap_or(pieces), metadata, name })
+                Ok(OpenAssembly { image: file.as_mut().unwrap_or(image), metadata, name })
             }
             Some(Err(reason)) => Err(*reason),
             None => Err(NameError::ParseError(ParseError::Malformed)),
@@ -109,44 +112,44 @@ impl Assemblies {
 
     fn open(
         &self,
-        number: u32,
-        pieces: &mut PagedImage,
+        index: u32,
+        image: &mut PagedImage,
         files: &dyn AssemblyFiles,
     ) -> Result<Assembly, NameError> {
-        let Some(row) = self.manifest_row(number) else {
+        let Some(row) = self.manifest_row(index) else {
             let own = self
                 .opened
-                .get(&OWN)
+                .get(&OWN_ASSEMBLY)
                 .and_then(|own| own.as_ref().ok())
                 .ok_or(NameError::ParseError(ParseError::Malformed))?;
-            let name = own.metadata.reference(pieces, number)?;
-            return self.open_file(&name, None, pieces, files);
+            let name = own.metadata.referenced_assembly_name(image, index)?;
+            return self.open_file(&name, None, image, files);
         };
         let manifest = self.manifest.as_ref().ok_or(NameError::ParseError(ParseError::Malformed))?;
         if row == 0 {
-            let name = manifest.assembly(pieces).unwrap_or_default();
+            let name = manifest.assembly_name(image).unwrap_or_default();
             return Ok(Assembly { file: None, metadata: manifest.clone(), name });
         }
         let embedded = self.embedded.get(row as usize - 1).filter(|metadata| metadata.len() > 0);
         if let Some(metadata) = embedded {
-            return Ok(Assembly::within(pieces, *metadata)?);
+            return Ok(Assembly::embedded(image, *metadata)?);
         }
-        let name = manifest.reference(pieces, row)?;
-        let mvid = self.mvid(row, pieces)?;
-        self.open_file(&name, mvid, pieces, files)
+        let name = manifest.referenced_assembly_name(image, row)?;
+        let mvid = self.mvid(row, image)?;
+        self.open_file(&name, mvid, image, files)
     }
 
-    /// The row of the manifest's table of references; 0 is the manifest itself. `None` is an assembly that the image's
-    /// own metadata refers to.
-    fn manifest_row(&self, number: u32) -> Option<u32> {
-        number.checked_sub(self.manifest_number)
+    /// The row of the manifest's table `AssemblyRef`; 0 is the manifest itself. `None` is an assembly reference of the
+    /// image's own metadata.
+    fn manifest_row(&self, index: u32) -> Option<u32> {
+        index.checked_sub(self.manifest_index)
     }
 
-    fn mvid(&self, row: u32, pieces: &mut PagedImage) -> Result<Option<[u8; 16]>, ParseError> {
+    fn mvid(&self, row: u32, image: &mut PagedImage) -> Result<Option<[u8; 16]>, ParseError> {
         if self.mvids.len() == 0 {
             return Ok(None);
         }
-        let mvid = pieces.read_array(self.mvids.skip(u64::from(row - 1) * MVID_BYTES)?)?;
+        let mvid = image.read_array(self.mvids.skip(u64::from(row - 1) * MVID_BYTES)?)?;
         Ok(Some(mvid).filter(|mvid| *mvid != [0; 16]))
     }
 
@@ -154,11 +157,11 @@ impl Assemblies {
         &self,
         name: &str,
         mvid: Option<[u8; 16]>,
-        pieces: &PagedImage,
+        image: &PagedImage,
         files: &dyn AssemblyFiles,
     ) -> Result<Assembly, NameError> {
-        let image = self.home.open(name, files)?;
-        let mut file = PagedImage::new(image, Arc::clone(pieces.budget()))?;
+        let opened = self.location.open(name, files)?;
+        let mut file = PagedImage::new(opened, Arc::clone(image.budget()))?;
         let pe = Pe::read(&mut file)?;
         let metadata = Metadata::read(&mut file, pe.span(pe.metadata)?)?;
         if let Some(mvid) = mvid
@@ -166,16 +169,16 @@ impl Assemblies {
         {
             return Err(NameError::AssemblyReplaced);
         }
-        let name = metadata.assembly(&mut file)?;
+        let name = metadata.assembly_name(&mut file)?;
         Ok(Assembly { file: Some(file), metadata, name })
     }
 }
 
 impl Assembly {
-    /// Whose metadata is in the image.
-    fn within(pieces: &mut PagedImage, metadata: ByteRange) -> Result<Self, ParseError> {
-        let metadata = Metadata::read(pieces, metadata)?;
-        let name = metadata.assembly(pieces)?;
+    /// Reads an assembly whose metadata is in the image.
+    fn embedded(image: &mut PagedImage, metadata: ByteRange) -> Result<Self, ParseError> {
+        let metadata = Metadata::read(image, metadata)?;
+        let name = metadata.assembly_name(image)?;
         Ok(Self { file: None, metadata, name })
     }
 }
@@ -184,10 +187,10 @@ impl Assembly {
 mod tests {
     use super::*;
 
-    fn numbered(manifest_number: u32) -> Assemblies {
+    fn with_manifest_index(manifest_index: u32) -> Assemblies {
         Assemblies {
-            home: Home::Folder("/".into()),
-            manifest_number,
+            location: AssemblyLocation::Folder("/".into()),
+            manifest_index,
             manifest: None,
             mvids: ByteRange::default(),
             embedded: Vec::new(),
@@ -196,8 +199,8 @@ mod tests {
     }
 
     #[test]
-    fn numbers_go_through_the_own_references_and_then_through_the_manifests() {
-        let rows = |manifest| [0, 1, 2, 3, 4].map(|number| numbered(manifest).manifest_row(number));
+    fn assembly_indexes_count_own_references_first_and_those_of_the_manifest_after_them() {
+        let rows = |manifest| [0, 1, 2, 3, 4].map(|index| with_manifest_index(manifest).manifest_row(index));
         assert_eq!(rows(3), [None, None, None, Some(0), Some(1)], "two references of its own");
         assert_eq!(rows(1), [None, Some(0), Some(1), Some(2), Some(3)], "a composite image");
         assert_eq!(rows(0), [Some(0), Some(1), Some(2), Some(3), Some(4)], "an older one");

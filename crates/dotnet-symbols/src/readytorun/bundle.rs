@@ -1,53 +1,59 @@
-//! A single-file .NET program: an ELF file with the program's assemblies behind its own bytes, and a list of them.
+//! Reads single-file .NET programs: ELF files with appended assemblies and a manifest that lists them.
 //!
 //! Source: dotnet/runtime, `src/native/corehost/bundle` and `src/native/corehost/apphost/bundle_marker.cpp`.
 
 use profiler_addresses::FileOffset;
 use profiler_binary_reader::{ByteCursor, Image, ParseError, WorkBudget};
 
-/// What stands in the variables of every host of .NET programs, behind the offset of the list: the SHA-256 of
+/// The bytes after the offset of the manifest, in the data section of every host of .NET programs: the SHA-256 of
 /// `.net core bundle\n`.
 const MARKER: [u8; 32] = [
     0x8b, 0x12, 0x02, 0xb9, 0x6a, 0x61, 0x20, 0x38, 0x72, 0x7b, 0x93, 0x02, 0x14, 0xd7, 0xa0, 0x32, 0x13,
     0xf5, 0xb9, 0xe6, 0xef, 0xae, 0x33, 0x18, 0xee, 0x3b, 0x2d, 0xce, 0x24, 0xb3, 0x6a, 0xae,
 ];
 
-/// How many bytes of variables are searched for the marker. The host that has the whole runtime in it has 160 KB.
+/// Bytes of initialized data that are searched for the marker. The host with the whole runtime has 160 KB.
 const MAX_SEARCHED_BYTES: u64 = 16 << 20;
 
-/// How many of them are read at once.
-const SEARCH_PIECE_BYTES: u64 = 256 << 10;
+/// Bytes that the search reads at once.
+const SEARCH_CHUNK_BYTES: u64 = 256 << 10;
 
-/// The longest list that is read. Those of the largest programs have some 50 KB.
-const MAX_LIST_BYTES: u64 = 4 << 20;
+/// Size of the largest manifest that is read. Those of the largest programs have about 50 KB.
+const MAX_MANIFEST_BYTES: u64 = 4 << 20;
 
-/// What a byte of the list takes off the budget for reading: what is made of it takes more memory.
-const LIST_COST: u64 = 4;
+/// What a byte of the manifest costs of the budget for reading: the decoded entries take more memory.
+const MANIFEST_COST: u64 = 4;
 
-/// The first version whose list says which files are compressed.
+/// The first version of the manifest with the compressed size of each file.
 const VERSION_WITH_COMPRESSION: u32 = 6;
 
-/// The assemblies that a file carries as they are, by where they begin.
+/// The assemblies of a single-file program.
 #[derive(Debug)]
 pub struct Bundle {
     image: Image,
+    /// Those that are not compressed, sorted by offset.
     assemblies: Vec<Assembly>,
-    /// Assemblies that the runtime unpacks into memory: no mapping shows them.
+    /// The number of compressed assemblies. The runtime unpacks them into memory, so no mapping of the file has them.
     pub compressed: usize,
 }
 
 /// An assembly in a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assembly {
+    /// Its offset in the file.
     pub start: u64,
+    /// Its size.
     pub bytes: u64,
     /// Its path in the bundle.
     pub path: String,
 }
 
 impl Bundle {
-    /// The bundle of an ELF file, if it has one. `variables` are the places of the file's initialized variables with
-    /// their lengths in bytes, `budget` is that of all symbols and debug information.
+    /// Reads the bundle of an ELF file, if it has one. `variables` are the offsets and sizes of its sections with
+    /// initialized data. `budget` is that of all symbols and debug information.
+    ///
+    /// # Errors
+    /// [`ParseError`] when the manifest contradicts itself or exceeds a limit.
     pub fn read(
         image: &Image,
         variables: impl Iterator<Item = (FileOffset, u64)>,
@@ -56,28 +62,29 @@ impl Bundle {
         let Some(marker) = find_marker(image, variables, budget)? else { return Ok(None) };
         let mut before = [0; 8];
         image.read_into(marker.saturating_sub(before.len() as u64), &mut before)?;
-        // Zero is what stands there in a host without a bundle.
-        let list = u64::from_le_bytes(before);
-        if list == 0 {
+        // The offset is 0 in a host without a bundle.
+        let manifest = u64::from_le_bytes(before);
+        if manifest == 0 {
             return Ok(None);
         }
-        let bytes = image.length().checked_sub(list).ok_or(ParseError::Malformed)?.min(MAX_LIST_BYTES);
-        spend(budget, bytes * LIST_COST)?;
-        let entries = read_list(&image.read(list, bytes, MAX_LIST_BYTES)?)?;
+        let bytes =
+            image.length().checked_sub(manifest).ok_or(ParseError::Malformed)?.min(MAX_MANIFEST_BYTES);
+        spend(budget, bytes * MANIFEST_COST)?;
+        let entries = read_manifest(&image.read(manifest, bytes, MAX_MANIFEST_BYTES)?)?;
         let compressed = entries.iter().filter(|entry| entry.is_compressed).count();
-        let within = |file: &Assembly| image.part(file.start, file.bytes).is_ok();
+        let is_in_file = |file: &Assembly| image.part(file.start, file.bytes).is_ok();
         let plain = entries.into_iter().filter(|entry| !entry.is_compressed).map(|entry| entry.assembly);
-        let mut assemblies: Vec<_> = plain.filter(within).collect();
+        let mut assemblies: Vec<_> = plain.filter(is_in_file).collect();
         assemblies.sort_by_key(|assembly| assembly.start);
         let image = image.part(0, image.length())?;
         Ok(Some(Self { image, assemblies, compressed }))
     }
 
-    /// The assembly that holds the byte at an offset of the file.
+    /// The assembly with the byte at an offset of the file.
     pub fn assembly_at(&self, offset: FileOffset) -> Option<&Assembly> {
-        let above = self.assemblies.partition_point(|assembly| assembly.start <= offset.0);
-        let below = self.assemblies.get(above.checked_sub(1)?)?;
-        (offset.0 - below.start < below.bytes).then_some(below)
+        let after = self.assemblies.partition_point(|assembly| assembly.start <= offset.0);
+        let assembly = self.assemblies.get(after.checked_sub(1)?)?;
+        (offset.0 - assembly.start < assembly.bytes).then_some(assembly)
     }
 
     /// The assembly at a path in the bundle.
@@ -85,12 +92,20 @@ impl Bundle {
         self.assemblies.iter().find(|assembly| assembly.path == path)
     }
 
-    /// How many there are.
+    /// The number of uncompressed assemblies.
     pub fn len(&self) -> usize {
         self.assemblies.len()
     }
 
+    /// Whether there is no uncompressed assembly.
+    pub fn is_empty(&self) -> bool {
+        self.assemblies.is_empty()
+    }
+
     /// The bytes of an assembly.
+    ///
+    /// # Errors
+    /// [`ParseError`] when the assembly is outside of the file.
     pub fn image_of(&self, assembly: &Assembly) -> Result<Image, ParseError> {
         self.image.part(assembly.start, assembly.bytes)
     }
@@ -100,7 +115,7 @@ fn spend(budget: &WorkBudget, bytes: u64) -> Result<(), ParseError> {
     if budget.spend_on_reading(bytes) { Ok(()) } else { Err(ParseError::TooLarge) }
 }
 
-/// Where in the file the marker is.
+/// The offset of the marker in the file.
 fn find_marker(
     image: &Image,
     variables: impl Iterator<Item = (FileOffset, u64)>,
@@ -112,14 +127,14 @@ fn find_marker(
         let end = start.0.saturating_add(bytes.min(left_bytes)).min(image.length());
         let mut at = start.0;
         while end.saturating_sub(at) >= MARKER.len() as u64 {
-            let bytes = SEARCH_PIECE_BYTES.min(end - at);
+            let bytes = SEARCH_CHUNK_BYTES.min(end - at);
             spend(budget, bytes)?;
-            let piece = image.read(at, bytes, SEARCH_PIECE_BYTES)?;
-            if let Some(found) = finder.find(&piece) {
+            let chunk = image.read(at, bytes, SEARCH_CHUNK_BYTES)?;
+            if let Some(found) = finder.find(&chunk) {
                 return Ok(Some(at + found as u64));
             }
-            // The marker may begin in one piece and end in the next.
-            at += piece.len().saturating_sub(MARKER.len() - 1).max(1) as u64;
+            // The marker may cross the boundary of two chunks.
+            at += chunk.len().saturating_sub(MARKER.len() - 1).max(1) as u64;
         }
         left_bytes = left_bytes.saturating_sub(bytes);
     }
@@ -131,8 +146,8 @@ struct Entry {
     is_compressed: bool,
 }
 
-/// The assemblies of a list. Every entry takes bytes of it, so that they are bounded by its length.
-fn read_list(bytes: &[u8]) -> Result<Vec<Entry>, ParseError> {
+/// Decodes the manifest. Its length bounds the number of entries.
+fn read_manifest(bytes: &[u8]) -> Result<Vec<Entry>, ParseError> {
     const BYTES_SINCE_VERSION_2: usize = 40;
     let mut fields = ByteCursor::new(bytes, 0);
     let (version, _minor, count) = (fields.u32()?, fields.u32()?, fields.u32()?);
@@ -145,7 +160,7 @@ fn read_list(bytes: &[u8]) -> Result<Vec<Entry>, ParseError> {
     Ok(entries)
 }
 
-/// What is no assembly is passed over.
+/// Decodes an entry. `None` is a file that is no assembly.
 fn read_entry(fields: &mut ByteCursor<'_>, bytes: &[u8], version: u32) -> Result<Option<Entry>, ParseError> {
     const ASSEMBLY: u8 = 1;
     let (start, size) = (fields.u64()?, fields.u64()?);
@@ -156,7 +171,7 @@ fn read_entry(fields: &mut ByteCursor<'_>, bytes: &[u8], version: u32) -> Result
     Ok((kind == ASSEMBLY).then_some(Entry { assembly, is_compressed: compressed_bytes != 0 }))
 }
 
-/// A string behind its length, which has seven bits in each byte, the lowest first.
+/// Reads a string after its length, which is an LEB128 number.
 fn read_string<'a>(fields: &mut ByteCursor<'_>, bytes: &'a [u8]) -> Result<&'a [u8], ParseError> {
     const MAX_LENGTH_BITS: u32 = 14;
     let mut length = 0;
@@ -173,13 +188,13 @@ fn read_string<'a>(fields: &mut ByteCursor<'_>, bytes: &'a [u8]) -> Result<&'a [
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use super::*;
     use crate::readytorun::tests::random_bytes;
     use profiler_elf_symbols::{Elf, test_file::TestFile};
 
-    /// A program with a bundle of these assemblies: path, bytes, whether they count as compressed.
-    pub fn program(assemblies: &[(&str, &[u8], bool)]) -> Vec<u8> {
+    /// Builds a program with a bundle of these assemblies: path, bytes, whether they are marked as compressed.
+    fn program(assemblies: &[(&str, &[u8], bool)]) -> Vec<u8> {
         let variables = [&[0; 24][..], &MARKER, &[7; 9]].concat();
         let mut bytes = TestFile::with_code().variables(variables).bytes();
         let mut entries = Vec::new();
@@ -192,7 +207,7 @@ pub mod tests {
             entries.extend(path.as_bytes());
             bytes.extend(*contents);
         }
-        let list = bytes.len() as u64;
+        let manifest = bytes.len() as u64;
         for number in [6, 0, assemblies.len() as u32] {
             bytes.extend(number.to_le_bytes());
         }
@@ -200,7 +215,7 @@ pub mod tests {
         bytes.extend([0; 40]);
         bytes.extend(entries);
         let marker = position_of_marker(&bytes);
-        bytes[marker - 8..marker].copy_from_slice(&list.to_le_bytes());
+        bytes[marker - 8..marker].copy_from_slice(&manifest.to_le_bytes());
         bytes
     }
 
@@ -216,7 +231,7 @@ pub mod tests {
     const TWO: [(&str, &[u8], bool); 2] = [("A.dll", b"aaaa", false), ("cs/B.dll", b"bb", false)];
 
     #[test]
-    fn an_offset_is_in_the_assembly_whose_bytes_hold_it() {
+    fn an_offset_belongs_to_the_assembly_that_has_its_byte() {
         let bytes = program(&TWO);
         let bundle = read(bytes.clone()).unwrap().unwrap();
         for (path, contents, _) in TWO {
@@ -234,14 +249,14 @@ pub mod tests {
     }
 
     #[test]
-    fn compressed_assemblies_are_nowhere_in_the_file() {
+    fn compressed_assemblies_have_no_offset_in_the_file() {
         let bundle = read(program(&[("A.dll", b"aaaa", true), TWO[1]])).unwrap().unwrap();
         assert_eq!((bundle.len(), bundle.compressed), (1, 1));
         assert_eq!(bundle.assembly_named("A.dll"), None);
     }
 
     #[test]
-    fn a_program_without_a_list_carries_nothing() {
+    fn a_program_without_a_manifest_has_no_bundle() {
         let mut bytes = program(&TWO);
         let marker = position_of_marker(&bytes);
         bytes[marker - 8..marker].fill(0);
@@ -250,7 +265,7 @@ pub mod tests {
     }
 
     #[test]
-    fn variables_beyond_the_end_of_the_file_hold_no_marker() {
+    fn data_beyond_the_end_of_the_file_has_no_marker() {
         const OFFSET: usize = 8;
         let mut bytes = program(&TWO);
         let headers = usize::try_from(u64::from_le_bytes(bytes[0x20..0x28].try_into().unwrap())).unwrap();
@@ -259,8 +274,8 @@ pub mod tests {
     }
 
     #[test]
-    fn the_marker_is_found_across_the_pieces_it_is_searched_in() {
-        for before in [SEARCH_PIECE_BYTES - 20, SEARCH_PIECE_BYTES, 2 * SEARCH_PIECE_BYTES - 31] {
+    fn the_marker_is_found_across_a_chunk_boundary() {
+        for before in [SEARCH_CHUNK_BYTES - 20, SEARCH_CHUNK_BYTES, 2 * SEARCH_CHUNK_BYTES - 31] {
             let variables = [&vec![0; before as usize][..], &MARKER].concat();
             let bytes = TestFile::with_code().variables(variables).bytes();
             let expected = position_of_marker(&bytes) as u64;
@@ -277,36 +292,40 @@ pub mod tests {
     }
 
     #[test]
-    fn a_list_that_lies_costs_what_it_lies_about() {
+    fn a_wrong_manifest_entry_affects_that_entry_only() {
         let bytes = program(&TWO);
         let marker = position_of_marker(&bytes);
-        let list = u64::from_le_bytes(bytes[marker - 8..marker].try_into().unwrap()) as usize;
-        let entry = list + 12 + 5 + 40;
+        let manifest = u64::from_le_bytes(bytes[marker - 8..marker].try_into().unwrap()) as usize;
+        let entry = manifest + 12 + 5 + 40;
         let changed = |at: usize, new: &[u8]| {
             let mut bytes = bytes.clone();
             bytes[at..at + new.len()].copy_from_slice(new);
             read(bytes)
         };
         assert_eq!(changed(marker - 8, &[0xff; 8]).err(), Some(ParseError::Malformed), "beyond the end");
-        assert_eq!(changed(list + 8, &[0xff; 4]).err(), Some(ParseError::Malformed), "files without end");
-        assert_eq!(changed(list + 12, &[0xff; 2]).err(), Some(ParseError::TooLarge), "a name without end");
-        for lie in [entry, entry + 8] {
-            let bundle = changed(lie, &[0xff; 8]).unwrap().unwrap();
+        assert_eq!(changed(manifest + 8, &[0xff; 4]).err(), Some(ParseError::Malformed), "files without end");
+        assert_eq!(
+            changed(manifest + 12, &[0xff; 2]).err(),
+            Some(ParseError::TooLarge),
+            "a name without end"
+        );
+        for field in [entry, entry + 8] {
+            let bundle = changed(field, &[0xff; 8]).unwrap().unwrap();
             assert_eq!(bundle.len(), 1, "an assembly that is not in the file");
         }
-        // The first assembly over all that follows it.
+        // The first assembly overlaps those after it.
         let bundle = changed(entry + 8, &8_u64.to_le_bytes()).unwrap().unwrap();
         let second = bundle.assembly_named("cs/B.dll").unwrap().start;
         assert_eq!(bundle.assembly_at(FileOffset(second)).unwrap().path, "cs/B.dll");
     }
 
     #[test]
-    fn a_list_with_any_bytes_is_an_answer_and_no_panic() {
+    fn damaged_and_random_manifests_do_not_panic() {
         let mut random = fastrand::Rng::with_seed(3);
         let bytes = program(&TWO);
         let marker = position_of_marker(&bytes);
-        let list = u64::from_le_bytes(bytes[marker - 8..marker].try_into().unwrap()) as usize;
-        for position in list..bytes.len() {
+        let manifest = u64::from_le_bytes(bytes[marker - 8..marker].try_into().unwrap()) as usize;
+        for position in manifest..bytes.len() {
             for value in [0, 1, 0x7f, 0x80, 0xff] {
                 let mut changed = bytes.clone();
                 changed[position] = value;
@@ -315,23 +334,23 @@ pub mod tests {
             let _ = read(bytes[..position].to_vec());
         }
         for _ in 0..5_000 {
-            let _ = read_list(&random_bytes(&mut random, 200)).map(|entries| entries.len());
+            let _ = read_manifest(&random_bytes(&mut random, 200)).map(|entries| entries.len());
         }
     }
 
     #[test]
-    fn a_program_of_ten_gigabytes_costs_what_is_looked_at() {
+    fn a_program_of_ten_gigabytes_is_read_in_parts() {
         use std::io::{Seek, SeekFrom, Write};
 
-        const LIST_AT: u64 = 10 << 30;
+        const MANIFEST_AT: u64 = 10 << 30;
         let mut bytes = program(&TWO);
         let marker = position_of_marker(&bytes);
-        let list = u64::from_le_bytes(bytes[marker - 8..marker].try_into().unwrap()) as usize;
-        bytes[marker - 8..marker].copy_from_slice(&LIST_AT.to_le_bytes());
+        let manifest = u64::from_le_bytes(bytes[marker - 8..marker].try_into().unwrap()) as usize;
+        bytes[marker - 8..marker].copy_from_slice(&MANIFEST_AT.to_le_bytes());
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&bytes).unwrap();
-        file.seek(SeekFrom::Start(LIST_AT)).unwrap();
-        file.write_all(&bytes[list..]).unwrap();
+        file.seek(SeekFrom::Start(MANIFEST_AT)).unwrap();
+        file.write_all(&bytes[manifest..]).unwrap();
         let elf = Elf::parse(Image::from_file(file).unwrap()).unwrap();
         assert_eq!(
             Bundle::read(elf.image(), elf.writable_data(), &WorkBudget::default()).unwrap().unwrap().len(),

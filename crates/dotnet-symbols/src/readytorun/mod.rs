@@ -1,39 +1,48 @@
-//! Names of precompiled .NET code (ReadyToRun), from the image alone.
+//! Names the methods of precompiled .NET code (ReadyToRun) from the image alone, without a runtime.
 //!
 //! ```text
-//! address in a mapping ─ pe ─> address in the image ─ readytorun, entry_points ─> method ─ names ─> name
-//!        │ bundle: in a                │ native_format: its tables          assemblies: whose │ metadata: rows
-//!        └ single-file program         └────── pieces: of the file what is asked for ─────────┘ and strings
+//! runtime address
+//!   | pe: sections                               (bundle: the image in a single-file program)
+//! address of the image
+//!   | method_tables, entry_points, native_format
+//! method: row of the metadata, or instance signature
+//!   | method_namer: signature, metadata          (assemblies, assembly_location: other assemblies)
+//! name
 //! ```
 
 mod assemblies;
+mod assembly_location;
 mod bundle;
 mod entry_points;
-mod home;
+#[cfg(feature = "testing")]
+mod inspection;
 mod metadata;
-mod names;
+mod method_namer;
+mod method_tables;
 mod native_format;
-mod readytorun;
 mod signature;
 
-use profiler_binary_reader::{Image, PagedImage, ParseError, WorkBudget};
 use std::{path::Path, sync::Arc};
 
 use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
+use profiler_binary_reader::{Image, PagedImage, ParseError, WorkBudget};
 use thiserror::Error;
 
 use self::{
-    assemblies::Assemblies,
-    names::Names,
-    readytorun::{Place, ReadyToRun},
+    assemblies::{Assemblies, OWN_ASSEMBLY},
+    method_namer::MethodNamer,
+    method_tables::{CodeOwner, MethodTables},
 };
-pub use self::{bundle::Bundle, home::Home};
+pub use self::{
+    assembly_location::AssemblyLocation,
+    bundle::{Assembly, Bundle},
+};
 use crate::{
     managed::{ManagedName, Tier},
     pe::Pe,
 };
 
-/// Why code of an image has no name.
+/// Why an address of an image has no name.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NameError {
@@ -43,7 +52,7 @@ pub enum NameError {
     /// No method has code at the address.
     #[error("no method has code at the address")]
     NoMethod,
-    /// An assembly that the name refers to cannot be found.
+    /// An assembly that the name refers to was not found.
     #[error("an assembly that the name refers to is missing")]
     AssemblyMissing,
     /// An assembly that the name refers to is of another build.
@@ -55,46 +64,56 @@ pub enum NameError {
 }
 
 impl From<ParseError> for NameError {
-    fn from(defect: ParseError) -> Self {
-        Self::ParseError(defect)
+    fn from(error: ParseError) -> Self {
+        Self::ParseError(error)
     }
 }
 
 /// Opens the assemblies that the names of an image refer to.
 pub trait AssemblyFiles {
-    /// The file at `path` in the root of the process that maps the image; `None` where there is none.
+    /// Opens the file at `path` in the root of the process that maps the image. `None` is a file that does not exist.
     fn open(&self, path: &Path) -> Option<Image>;
 }
 
-/// A .NET image that is mapped into processes. Stays open, so that names survive the process and the file.
+/// A .NET image. It stays open, so that its names are available after the process and the file are gone.
 pub struct ReadyToRunModule {
-    pieces: PagedImage,
+    image: PagedImage,
     pe: Pe,
-    home: Home,
-    /// Read at the first look-up.
+    location: AssemblyLocation,
+    /// Read by the first lookup.
     code: Option<Result<PrecompiledCode, NameError>>,
 }
 
 struct PrecompiledCode {
-    tables: ReadyToRun,
+    tables: MethodTables,
     assemblies: Assemblies,
 }
 
 impl ReadyToRunModule {
-    /// Reads the headers. `budget` is that of all symbols and debug information.
-    pub fn open(image: Image, home: Home, budget: &Arc<WorkBudget>) -> Result<Self, NameError> {
-        let mut pieces = PagedImage::new(image, Arc::clone(budget))?;
-        let pe = Pe::read(&mut pieces)?;
-        Ok(Self { pieces, pe, home, code: None })
+    /// Reads the headers. `location` is where the assemblies next to the image are. `budget` limits the work of reading
+    /// this image and the assemblies that it refers to.
+    ///
+    /// # Errors
+    /// [`NameError::ParseError`] when the headers are malformed.
+    pub fn open(
+        image: Image,
+        location: AssemblyLocation,
+        budget: &Arc<WorkBudget>,
+    ) -> Result<Self, NameError> {
+        let mut image = PagedImage::new(image, Arc::clone(budget))?;
+        let pe = Pe::read(&mut image)?;
+        Ok(Self { image, pe, location, code: None })
     }
 
-    /// Whether it has the code of several assemblies.
+    /// Whether the image has the code of several assemblies.
     pub fn is_composite(&self) -> bool {
         self.pe.is_composite
     }
 
-    /// The image's own address of code that runs at `address`, in a mapping of the file's bytes from
-    /// `mapping_offset` on to the memory from `mapping_start` on.
+    /// Converts the runtime address of code in a mapping of the file to an address of the image.
+    ///
+    /// The mapping begins at `mapping_start` and has the bytes of the file from `mapping_offset` on. `None` is an address
+    /// outside of the code sections.
     pub fn address(
         &self,
         mapping_start: RuntimeAddress,
@@ -105,49 +124,58 @@ impl ReadyToRunModule {
         Some(ElfAddress(address.into()))
     }
 
-    /// The method at an address of the image. Where other assemblies name it, they are looked for in `files`.
+    /// Returns the normalized name of the method at an address of the image. `files` opens other assemblies that the name
+    /// refers to.
+    ///
+    /// # Errors
+    /// [`NameError`], which tells why the address has no name.
     pub fn symbolize(
         &mut self,
         address: ElfAddress,
         files: &dyn AssemblyFiles,
     ) -> Result<ManagedName<'static>, NameError> {
-        let (pieces, home) = (&mut self.pieces, &self.home);
-        let code = self.code.get_or_insert_with(|| PrecompiledCode::read(pieces, &self.pe, home.clone()));
-        let code = code.as_mut().map_err(|reason| *reason)?;
-        code.name(pieces, address, files)
+        let (code, image) = self.code()?;
+        code.symbolize(image, address, files)
+    }
+
+    /// The tables of the code, which the first call reads, and the image.
+    fn code(&mut self) -> Result<(&mut PrecompiledCode, &mut PagedImage), NameError> {
+        let (image, location) = (&mut self.image, &self.location);
+        let code = self.code.get_or_insert_with(|| PrecompiledCode::read(image, &self.pe, location.clone()));
+        Ok((code.as_mut().map_err(|error| *error)?, image))
     }
 }
 
 impl PrecompiledCode {
-    fn read(pieces: &mut PagedImage, pe: &Pe, home: Home) -> Result<Self, NameError> {
-        let (tables, descriptions) = ReadyToRun::read(pieces, pe)?.ok_or(NameError::NotPrecompiled)?;
-        let assemblies = Assemblies::read(pieces, descriptions, home)?;
+    fn read(image: &mut PagedImage, pe: &Pe, location: AssemblyLocation) -> Result<Self, NameError> {
+        let (tables, metadata) = MethodTables::read(image, pe)?.ok_or(NameError::NotPrecompiled)?;
+        let assemblies = Assemblies::read(image, metadata, location)?;
         Ok(Self { tables, assemblies })
     }
 
-    fn name(
+    fn symbolize(
         &mut self,
-        pieces: &mut PagedImage,
+        image: &mut PagedImage,
         address: ElfAddress,
         files: &dyn AssemblyFiles,
     ) -> Result<ManagedName<'static>, NameError> {
         let address = u32::try_from(address.0).map_err(|_| NameError::NoMethod)?;
-        match self.tables.find(pieces, address)?.ok_or(NameError::NoMethod)? {
-            Place::Method(method) => {
-                let name = self.names(pieces, files).method(method)?;
+        match self.tables.find(image, address)?.ok_or(NameError::NoMethod)? {
+            CodeOwner::Method(method) => {
+                let name = self.namer(image, files).name(method)?;
                 Ok(ManagedName { name: name.into(), tier: Some(Tier::Precompiled) })
             }
-            Place::DelayLoadThunk => Ok(ManagedName { name: "stub DelayLoadThunk".into(), tier: None }),
+            CodeOwner::DelayLoadThunk => Ok(ManagedName { name: "stub DelayLoadThunk".into(), tier: None }),
         }
     }
 
-    fn names<'a>(&'a mut self, pieces: &'a mut PagedImage, files: &'a dyn AssemblyFiles) -> Names<'a> {
-        let instances = self.tables.instances;
-        Names { pieces, assemblies: &mut self.assemblies, files, instances, context: assemblies::OWN }
+    fn namer<'a>(&'a mut self, image: &'a mut PagedImage, files: &'a dyn AssemblyFiles) -> MethodNamer<'a> {
+        let assemblies = &mut self.assemblies;
+        MethodNamer { image, assemblies, files, instances: self.tables.instances, context: OWN_ASSEMBLY }
     }
 }
 
 #[cfg(test)]
-mod test_neighbours;
+mod composite_tests;
 #[cfg(test)]
 mod tests;

@@ -1,18 +1,18 @@
-//! The containers of the runtime's native format: sparse arrays and hash tables
-//! (`src/coreclr/vm/nativeformatreader.h`).
+//! Reads sparse arrays and hash tables of the runtime's native format (dotnet/runtime,
+//! src/coreclr/vm/nativeformatreader.h).
 
 use profiler_binary_reader::{ByteCursor, ParseError};
 
-/// Elements of an array share a tree by so many.
+/// Elements of an array per tree.
 const BLOCK_ELEMENTS: u32 = 16;
 
-/// Where each element of the sparse array in `bytes` is, with its index.
+/// The index and position of each element of the sparse array in `bytes`.
 pub(super) fn array_elements(bytes: &[u8]) -> Result<impl Iterator<Item = (u32, usize)>, ParseError> {
     let mut header = ByteCursor::new(bytes, 0);
     let value = header.native_unsigned()?;
-    let (elements, width) = (value >> 2, Width::of(value & 3)?);
+    let (elements, width) = (value >> 2, OffsetWidth::from_code(value & 3)?);
     let base = header.position();
-    // Every block takes an entry at least, so that the bytes bound the elements.
+    // Each block has an offset, so the length of the table bounds the number of elements.
     let blocks = elements.div_ceil(BLOCK_ELEMENTS) as usize;
     if blocks.saturating_mul(width as usize) > bytes.len() {
         return Err(ParseError::Malformed);
@@ -20,8 +20,8 @@ pub(super) fn array_elements(bytes: &[u8]) -> Result<impl Iterator<Item = (u32, 
     Ok((0..elements).filter_map(move |index| Some((index, array_element(bytes, base, width, index)?))))
 }
 
-/// Walks the tree of a block: each node says which of its halves there are, and where the second begins.
-fn array_element(bytes: &[u8], base: usize, width: Width, index: u32) -> Option<usize> {
+/// Descends the binary tree of a block. Each node tells which of its halves exist, and where the second one begins.
+fn array_element(bytes: &[u8], base: usize, width: OffsetWidth, index: u32) -> Option<usize> {
     const FIRST_HALF: u32 = 1;
     const SECOND_HALF: u32 = 2;
     let block = (index / BLOCK_ELEMENTS) as usize;
@@ -35,7 +35,7 @@ fn array_element(bytes: &[u8], base: usize, width: Width, index: u32) -> Option<
         } else if index & bit == 0 && value & FIRST_HALF != 0 {
             position = node.position();
         } else if value & (FIRST_HALF | SECOND_HALF) == 0 && value >> 2 == index % BLOCK_ELEMENTS {
-            // The only element of its block.
+            // A leaf: the only element of its block.
             return Some(node.position());
         } else {
             return None;
@@ -45,10 +45,10 @@ fn array_element(bytes: &[u8], base: usize, width: Width, index: u32) -> Option<
     Some(position)
 }
 
-/// Where the entries of the hash table in `bytes` are, at most `limit` of them.
+/// The positions of the entries of the hash table in `bytes`, at most `limit` of them.
 pub(super) fn hash_table_entries(bytes: &[u8], limit: usize) -> Result<Vec<usize>, ParseError> {
     let header = ByteCursor::new(bytes, 0).u8()?;
-    let (bucket_bits, width) = (u32::from(header >> 2), Width::of(u32::from(header & 3))?);
+    let (bucket_bits, width) = (u32::from(header >> 2), OffsetWidth::from_code(u32::from(header & 3))?);
     let buckets = 1_usize.checked_shl(bucket_bits).ok_or(ParseError::Malformed)?;
     let base = 1;
     if buckets.saturating_mul(width as usize) > bytes.len() {
@@ -72,16 +72,16 @@ pub(super) fn hash_table_entries(bytes: &[u8], limit: usize) -> Result<Vec<usize
     Ok(entries)
 }
 
-/// How many bytes an offset takes.
+/// The size of an offset in bytes.
 #[derive(Clone, Copy, Debug)]
-enum Width {
+enum OffsetWidth {
     One = 1,
     Two = 2,
     Four = 4,
 }
 
-impl Width {
-    fn of(code: u32) -> Result<Self, ParseError> {
+impl OffsetWidth {
+    fn from_code(code: u32) -> Result<Self, ParseError> {
         [Self::One, Self::Two, Self::Four].get(code as usize).copied().ok_or(ParseError::Malformed)
     }
 
@@ -99,12 +99,13 @@ impl Width {
 mod tests {
     use super::*;
     use crate::readytorun::tests::random_bytes;
+
     #[test]
-    fn a_sparse_array_has_the_elements_that_its_trees_lead_to() {
+    fn a_sparse_array_has_the_elements_of_its_trees() {
         // Two blocks: one with elements 0 and 1, one with element 21 alone.
         let header = (22 << 2) << 1;
         let trees = [
-            2,                    // block 0 begins behind the offsets
+            2,                    // block 0 begins after the offsets
             8,                    // block 1
             0b01 << 1,            // 0..8
             0b01 << 1,            // 0..4
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_bytes_are_there_is_an_answer() {
+    fn random_bytes_do_not_panic() {
         let mut random = fastrand::Rng::with_seed(11);
         for _ in 0..20_000 {
             let bytes = random_bytes(&mut random, 64);

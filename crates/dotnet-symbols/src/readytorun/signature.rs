@@ -1,19 +1,20 @@
-//! Types and methods as signatures state them (ECMA-335 II.23.2, and the additions of precompiled code).
+//! Decodes signatures of types and methods (ECMA-335 II.23.2, with the extensions of ReadyToRun).
 
-use super::metadata::{Table, Token};
 use profiler_binary_reader::{ByteCursor, ParseError};
 
-/// Types in one signature: generic types of generic types in all.
+use super::metadata::{Table, Token};
+
+/// Types per signature, nested ones included.
 pub(super) const MAX_TYPES: u32 = 1000;
 
-/// Types inside of types. Compilers write a dozen at most.
+/// Levels of types within types. Compilers emit at most a dozen.
 const MAX_DEPTH: u32 = 64;
 
 /// A type in a signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Type {
-    Simple(Simple),
-    /// A class, or a value type, of the module that the signature is of or, with its number, of another.
+    Primitive(PrimitiveType),
+    /// A class or a value type. `module` is the index of its assembly, if it is not that of the signature.
     Named {
         is_value: bool,
         token: Token,
@@ -23,14 +24,14 @@ pub(super) enum Type {
         definition: Box<Type>,
         arguments: Vec<Type>,
     },
-    /// A parameter of the generic type or, if so, of the generic method.
+    /// A parameter of the generic type or of the generic method.
     Parameter {
         of_method: bool,
         number: u32,
     },
     Pointer(Box<Type>),
     Reference(Box<Type>),
-    /// Without a number of dimensions it is a vector.
+    /// An array with its rank, or a vector.
     Array(Box<Type>, Option<u32>),
     Function(Box<MethodSignature>),
     Modified {
@@ -40,47 +41,49 @@ pub(super) enum Type {
     },
 }
 
-/// A type that needs no name: by its spelling in signatures, and its own name.
+/// A type with an element type code of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Simple {
+pub(super) struct PrimitiveType {
+    /// As in the argument lists of events.
     pub(super) spelling: &'static str,
+    /// The full name.
     pub(super) name: &'static str,
 }
 
-/// What a method takes and returns.
+/// The signature of a method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MethodSignature {
-    /// How it is called, where that is not as managed methods are.
+    /// The calling convention with a space after it; empty for the managed one.
     pub(super) convention: &'static str,
     pub(super) result: Type,
     pub(super) arguments: Vec<Type>,
 }
 
-/// What names a method in the table of instances.
+/// The signature of an instance of a generic method, or of a method of a generic type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InstanceSignature {
-    /// The module whose tables the rest is about, where it is not the image's own.
+    /// The index of the assembly of the tokens, if it is not the image's own.
     pub(super) module: Option<u32>,
     pub(super) owner: Option<Type>,
     pub(super) method: Token,
 }
 
 impl InstanceSignature {
-    /// Takes its types off those that are left.
+    /// Decodes a signature. Subtracts the number of its types from `types_left`.
     pub(super) fn read(bytes: &mut ByteCursor<'_>, types_left: &mut u32) -> Result<Self, ParseError> {
         const METHOD_INSTANTIATION: u32 = 0x04;
         const MEMBER_REFERENCE: u32 = 0x10;
         const OWNER: u32 = 0x40;
         const MODULE: u32 = 0x80;
         let flags = bytes.compressed()?;
-        let mut reader = TypeReader { bytes, types_left };
+        let mut reader = SignatureReader { bytes, types_left };
         let module = if flags & MODULE == 0 { None } else { Some(reader.bytes.compressed()?) };
-        let owner = if flags & OWNER == 0 { None } else { Some(reader.read(MAX_DEPTH)?) };
+        let owner = if flags & OWNER == 0 { None } else { Some(reader.read_type(MAX_DEPTH)?) };
         let table = if flags & MEMBER_REFERENCE == 0 { Table::MethodDef } else { Table::MemberRef };
         let method = Token { table, row: reader.bytes.compressed()? };
         if flags & METHOD_INSTANTIATION != 0 {
             for _ in 0..reader.bytes.compressed()? {
-                reader.read(MAX_DEPTH)?;
+                reader.read_type(MAX_DEPTH)?;
             }
         }
         Ok(Self { module, owner, method })
@@ -89,85 +92,85 @@ impl InstanceSignature {
 
 impl MethodSignature {
     pub(super) fn read(bytes: &mut ByteCursor<'_>) -> Result<Self, ParseError> {
-        TypeReader { bytes, types_left: &mut { MAX_TYPES } }.method(MAX_DEPTH)
+        SignatureReader { bytes, types_left: &mut { MAX_TYPES } }.read_method(MAX_DEPTH)
     }
 }
 
 impl Type {
     pub(super) fn read(bytes: &mut ByteCursor<'_>) -> Result<Self, ParseError> {
-        TypeReader { bytes, types_left: &mut { MAX_TYPES } }.read(MAX_DEPTH)
+        SignatureReader { bytes, types_left: &mut { MAX_TYPES } }.read_type(MAX_DEPTH)
     }
 }
 
-struct TypeReader<'r, 'a> {
+struct SignatureReader<'r, 'a> {
     bytes: &'r mut ByteCursor<'a>,
     types_left: &'r mut u32,
 }
 
-impl TypeReader<'_, '_> {
-    fn read(&mut self, depth: u32) -> Result<Type, ParseError> {
-        self.spend()?;
+impl SignatureReader<'_, '_> {
+    fn read_type(&mut self, depth: u32) -> Result<Type, ParseError> {
+        self.count_type()?;
         let depth = depth.checked_sub(1).ok_or(ParseError::TooLarge)?;
         let kind = self.bytes.u8()?;
-        if let Some(simple) = simple(kind) {
-            return Ok(Type::Simple(simple));
+        if let Some(primitive) = primitive_type(kind) {
+            return Ok(Type::Primitive(primitive));
         }
         Ok(match kind {
-            0x0f => Type::Pointer(self.boxed(depth)?),
-            0x10 => Type::Reference(self.boxed(depth)?),
-            0x11 | 0x12 => Type::Named { is_value: kind == 0x11, token: self.type_token()?, module: None },
+            0x0f => Type::Pointer(self.read_boxed(depth)?),
+            0x10 => Type::Reference(self.read_boxed(depth)?),
+            0x11 | 0x12 => Type::Named { is_value: kind == 0x11, token: self.read_token()?, module: None },
             0x13 | 0x1e => Type::Parameter { of_method: kind == 0x1e, number: self.bytes.compressed()? },
-            0x14 => self.array(depth)?,
-            0x15 => self.generic(depth)?,
-            0x1b => Type::Function(Box::new(self.method(depth)?)),
-            0x1d => Type::Array(self.boxed(depth)?, None),
+            0x14 => self.read_array(depth)?,
+            0x15 => self.read_generic(depth)?,
+            0x1b => Type::Function(Box::new(self.read_method(depth)?)),
+            0x1d => Type::Array(self.read_boxed(depth)?, None),
             0x1f | 0x20 => {
-                let modifier = self.type_token()?;
-                Type::Modified { required: kind == 0x1f, modifier, of: self.boxed(depth)? }
+                let modifier = self.read_token()?;
+                Type::Modified { required: kind == 0x1f, modifier, of: self.read_boxed(depth)? }
             }
-            // A value type in its native layout, and a pinned variable: the type itself follows.
-            0x3d | 0x45 => self.read(depth)?,
+            // A value type in its native layout (0x3d) or a pinned variable (0x45): the type itself follows.
+            0x3d | 0x45 => self.read_type(depth)?,
             0x3f => {
                 let module = self.bytes.compressed()?;
-                self.read(depth)?.of_module(module)
+                self.read_type(depth)?.in_module(module)
             }
             _ => return Err(ParseError::Malformed),
         })
     }
 
-    fn spend(&mut self) -> Result<(), ParseError> {
+    fn count_type(&mut self) -> Result<(), ParseError> {
         *self.types_left = self.types_left.checked_sub(1).ok_or(ParseError::TooLarge)?;
         Ok(())
     }
 
-    fn boxed(&mut self, depth: u32) -> Result<Box<Type>, ParseError> {
-        self.read(depth).map(Box::new)
+    fn read_boxed(&mut self, depth: u32) -> Result<Box<Type>, ParseError> {
+        self.read_type(depth).map(Box::new)
     }
 
-    fn many(&mut self, count: u32, depth: u32) -> Result<Vec<Type>, ParseError> {
-        (0..count).map(|_| self.read(depth)).collect()
+    fn read_types(&mut self, count: u32, depth: u32) -> Result<Vec<Type>, ParseError> {
+        (0..count).map(|_| self.read_type(depth)).collect()
     }
 
-    fn generic(&mut self, depth: u32) -> Result<Type, ParseError> {
-        let definition = self.boxed(depth)?;
+    fn read_generic(&mut self, depth: u32) -> Result<Type, ParseError> {
+        let definition = self.read_boxed(depth)?;
         let count = self.bytes.compressed()?;
-        Ok(Type::Generic { definition, arguments: self.many(count, depth)? })
+        Ok(Type::Generic { definition, arguments: self.read_types(count, depth)? })
     }
 
-    /// Bounds say nothing that a name shows.
-    fn array(&mut self, depth: u32) -> Result<Type, ParseError> {
-        let element = self.boxed(depth)?;
+    /// Skips the bounds: names do not have them.
+    fn read_array(&mut self, depth: u32) -> Result<Type, ParseError> {
+        let element = self.read_boxed(depth)?;
         let rank = self.bytes.compressed()?;
         for _ in ["sizes", "lower bounds"] {
             for _ in 0..self.bytes.compressed()? {
-                self.spend()?;
+                self.count_type()?;
                 self.bytes.compressed()?;
             }
         }
         if rank > MAX_TYPES { Err(ParseError::TooLarge) } else { Ok(Type::Array(element, Some(rank))) }
     }
 
-    fn method(&mut self, depth: u32) -> Result<MethodSignature, ParseError> {
+    fn read_method(&mut self, depth: u32) -> Result<MethodSignature, ParseError> {
         const IS_GENERIC: u8 = 0x10;
         const SENTINEL: u8 = 0x41;
         let flags = self.bytes.u8()?;
@@ -175,36 +178,36 @@ impl TypeReader<'_, '_> {
             self.bytes.compressed()?;
         }
         let count = self.bytes.compressed()?;
-        let result = self.read(depth)?;
+        let result = self.read_type(depth)?;
         let mut arguments = Vec::new();
         for _ in 0..count {
             if self.bytes.peek() == Some(SENTINEL) {
                 self.bytes.skip(1);
             }
-            arguments.push(self.read(depth)?);
+            arguments.push(self.read_type(depth)?);
         }
-        Ok(MethodSignature { convention: convention(flags), result, arguments })
+        Ok(MethodSignature { convention: calling_convention(flags), result, arguments })
     }
 
-    fn type_token(&mut self) -> Result<Token, ParseError> {
-        Token::type_def_or_ref(self.bytes.compressed()?).ok_or(ParseError::Malformed)
+    fn read_token(&mut self) -> Result<Token, ParseError> {
+        Token::from_type_def_or_ref(self.bytes.compressed()?).ok_or(ParseError::Malformed)
     }
 }
 
 impl Type {
-    /// The type, if its name is one of another module. Its arguments are of the signature's own.
-    fn of_module(self, number: u32) -> Self {
+    /// The type with its token in another module. Type arguments keep the module of the signature.
+    fn in_module(self, module: u32) -> Self {
         match self {
-            Self::Named { is_value, token, .. } => Self::Named { is_value, token, module: Some(number) },
+            Self::Named { is_value, token, .. } => Self::Named { is_value, token, module: Some(module) },
             Self::Generic { definition, arguments } => {
-                Self::Generic { definition: Box::new(definition.of_module(number)), arguments }
+                Self::Generic { definition: Box::new(definition.in_module(module)), arguments }
             }
             other => other,
         }
     }
 }
 
-fn convention(flags: u8) -> &'static str {
+fn calling_convention(flags: u8) -> &'static str {
     match flags & 0x0f {
         1 => "unmanaged cdecl ",
         2 => "unmanaged stdcall ",
@@ -215,7 +218,7 @@ fn convention(flags: u8) -> &'static str {
     }
 }
 
-fn simple(kind: u8) -> Option<Simple> {
+fn primitive_type(kind: u8) -> Option<PrimitiveType> {
     let (spelling, name) = match kind {
         0x01 => ("void", "System.Void"),
         0x02 => ("bool", "System.Boolean"),
@@ -238,19 +241,20 @@ fn simple(kind: u8) -> Option<Simple> {
         0x3e => ("class System.__Canon", "System.__Canon"),
         _ => return None,
     };
-    Some(Simple { spelling, name })
+    Some(PrimitiveType { spelling, name })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::readytorun::tests::random_bytes;
+
     fn read(bytes: &[u8]) -> Result<Type, ParseError> {
         Type::read(&mut ByteCursor::new(bytes, 0))
     }
 
     #[test]
-    fn the_types_of_another_module_keep_their_arguments() {
+    fn type_arguments_keep_the_module_of_the_signature() {
         // Module 3's value type of row 5, over a class of this module's row 2 and System.__Canon.
         let found = read(&[0x3f, 3, 0x15, 0x11, 5 << 2, 2, 0x12, 2 << 2, 0x3e]).unwrap();
         let Type::Generic { definition, arguments } = found else { unreachable!("no generic type") };
@@ -261,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_is_named_by_its_owner_and_its_row() {
+    fn an_instance_has_an_owner_and_a_row() {
         let bytes = [0x44, 0x12, 9 << 2, 77, 1, 0x08, 0xaa];
         let mut reader = ByteCursor::new(&bytes, 0);
         let found = InstanceSignature::read(&mut reader, &mut { MAX_TYPES }).unwrap();
@@ -271,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn types_without_end_are_refused() {
+    fn types_without_end_are_too_large() {
         assert_eq!(read(&[0x1d; 1000]), Err(ParseError::TooLarge));
         let mut wide = vec![0x15, 0x12, 4, 0x87, 0xff];
         wide.extend([0x08; 3000]);
@@ -281,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_bytes_are_there_is_an_answer() {
+    fn random_bytes_do_not_panic() {
         let mut random = fastrand::Rng::with_seed(7);
         for _ in 0..20_000 {
             let bytes = random_bytes(&mut random, 40);

@@ -1,14 +1,10 @@
-//! Listening to one runtime, on a thread of its own: who names stacks must not wait for it.
+//! Receives the events of one runtime on a thread of its own, so that symbolization never waits for the runtime.
 //!
-//! First a session is opened that tells of methods as they are compiled, then a second one is opened and stopped at
-//! once: it ends with a rundown, of all methods there are. So all names are there from the beginning on, also when the
-//! process ends before the profile does, and the end of a profile only waits for what the runtime has not written yet.
-//! Where events were dropped, another rundown tells of what they told.
+//! The thread opens a session for methods that are compiled from now on. Then it opens a second session and stops it at
+//! once: that one ends with a rundown of all existing methods. So all methods are known from the beginning, also when
+//! the process exits before the profile ends, and the end of a profile waits only for what the runtime has not written
+//! yet. Where events were dropped, another rundown replaces them.
 
-use profiler_dotnet_symbols::eventpipe::{
-    ipc::{Collect, Dialect},
-    nettrace::{Clock, Decoder, Event},
-};
 use std::{
     io,
     sync::{
@@ -19,123 +15,130 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    methods::{Heard, RUNTIME, Since, TimeBase},
-    room::Room,
-    session::Session,
-    socket::{Endpoint, Patience, Received},
-    trouble,
+use profiler_dotnet_symbols::eventpipe::{
+    code_events::RUNTIME_PROVIDER,
+    ipc::{CollectCommand, SessionConfig},
+    nettrace::{Clock, Decoder, Event},
 };
 use profiler_profile::Reason;
 
-/// Methods compiled at run time (Jit), those compiled ahead that are used (NGen), and their modules (Loader):
-/// `ClrEtwAll.man`.
+use super::{
+    clock::TimeBase,
+    failure_reason,
+    memory_budget::MemoryBudget,
+    method_events::{CodeTime, MethodEvents},
+    session::Session,
+    socket::{CancellableDeadline, Endpoint, Received},
+};
+
+/// Keywords of the runtime provider (`ClrEtwAll.man`): modules (Loader), methods that are jitted (Jit), precompiled
+/// methods that are used (NGen).
 const LOADER: u64 = 0x8;
 const JIT: u64 = 0x10;
 const NGEN: u64 = 0x20;
-/// The rundown is of the end of a session.
-const END: u64 = 0x100;
-/// With names.
+/// Keyword of the rundown provider: the rundown at the end of a session.
+const END_RUNDOWN: u64 = 0x100;
+/// The level of events with names.
 const VERBOSE: u32 = 5;
 
-/// The methods that are compiled from now on. The buffer is read all the time.
-const COMPILED: Collect = Collect {
+/// The session for methods that are compiled from now on. The listener empties the buffer continuously.
+const METHOD_SESSION: SessionConfig = SessionConfig {
     buffer_mib: 32,
     rundown_keywords: 0,
-    provider: RUNTIME,
+    provider: RUNTIME_PROVIDER,
     keywords: LOADER | JIT | NGEN,
     level: VERBOSE,
 };
 
-/// The methods there are: a provider that does not exist has no events but those of the rundown, all of which have to
-/// fit into the buffer. It belongs to the target's memory, as far as it is filled.
-const RUNDOWNS: [Collect; 2] = [rundown(64), rundown(256)];
+/// Sessions for the methods that exist, with a small and a large buffer. Their provider does not exist, so they have the
+/// events of the rundown alone. All of these must fit into the buffer, which is memory of the target.
+const RUNDOWN_SESSIONS: [SessionConfig; 2] = [rundown_session(64), rundown_session(256)];
 
-const fn rundown(buffer_mib: u32) -> Collect {
-    Collect {
+const fn rundown_session(buffer_mib: u32) -> SessionConfig {
+    SessionConfig {
         buffer_mib,
-        rundown_keywords: LOADER | JIT | NGEN | END,
+        rundown_keywords: LOADER | JIT | NGEN | END_RUNDOWN,
         provider: "Microsoft-DotNETCore-None",
         keywords: 0,
         level: 0,
     }
 }
 
-/// How long a rundown may take while nobody waits for it. Very large programs take minutes, and hold up their compiler.
-const RUNDOWN_TIME: Duration = Duration::from_secs(30);
+/// Time for a rundown while no deadline is set. That of a very large program takes minutes, and blocks its JIT compiler.
+const RUNDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a session lives on its own: as good as for ever.
-const SESSION_TIME: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+/// Duration of a method session without reports: practically unlimited.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
-/// Bytes that are read of one session. A program that makes 6,000 methods a second writes 3 MB a second.
+/// Bytes that are read of one session. A program that compiles 6,000 methods a second writes 3 MB a second.
 const MAX_SESSION_BYTES: u64 = 8 << 30;
 
-/// What is read at a time.
+/// Bytes that are read at once.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// How old the events can be that a runtime has not written yet: it writes every 100 ms.
-const UNWRITTEN_NS: u64 = 200_000_000;
+/// Age of the oldest event that a runtime has not written yet. It writes every 100 ms.
+const MAX_UNWRITTEN_NS: u64 = 200_000_000;
 
-/// How long the runtime is waited for when nobody wants to hear what it says.
-const FAREWELL_TIME: Duration = Duration::from_millis(500);
+/// Time for stopping a session whose events are not needed.
+const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What a listener has to tell since the last time it was asked.
+/// The events since the last report.
 #[derive(Debug, Default)]
 pub(super) struct Report {
-    pub(super) heard: Heard,
-    /// Events that the runtime had no room for and that no rundown made good.
+    pub(super) events: MethodEvents,
+    /// Events that the runtime dropped, and that no rundown replaced.
     pub(super) dropped_events: u64,
-    /// Why there may be more.
-    pub(super) trouble: Option<Reason>,
-    /// Before when all methods were told that there were (`CLOCK_MONOTONIC`).
+    /// Why events may be missing.
+    pub(super) failure: Option<Reason>,
+    /// The time before which all methods were reported (`CLOCK_MONOTONIC`).
     pub(super) complete_until_ns: u64,
 }
 
 impl Report {
-    fn with(room: &Room) -> Self {
-        Self { heard: Heard::with(room), ..Self::default() }
+    fn new(budget: &MemoryBudget) -> Self {
+        Self { events: MethodEvents::new(budget), ..Self::default() }
     }
 }
 
 #[derive(Debug)]
-struct Order {
+struct ReportRequest {
     is_last: bool,
     reply: Sender<Report>,
 }
 
-/// A thread that listens. Dropped, it stops its session.
+/// A thread that receives events. Dropping it stops its session.
 #[derive(Debug)]
 pub(super) struct Listener {
-    patience: Arc<Patience>,
-    orders: Option<Sender<Order>>,
+    deadline: Arc<CancellableDeadline>,
+    requests: Option<Sender<ReportRequest>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Listener {
-    /// Starts to listen.
-    pub(super) fn start(endpoint: Endpoint, room: Room) -> io::Result<Self> {
-        let patience = Arc::new(Patience::new()?);
-        let (orders, received) = channel();
-        let ear = Ear {
+    /// Starts the thread.
+    pub(super) fn start(endpoint: Endpoint, budget: MemoryBudget) -> io::Result<Self> {
+        let deadline = Arc::new(CancellableDeadline::new()?);
+        let (requests, received) = channel();
+        let listener = ListenerThread {
             endpoint,
-            patience: Arc::clone(&patience),
-            dialect: Dialect::CollectTracing4,
-            report: Report::with(&room),
-            room,
+            deadline: Arc::clone(&deadline),
+            command: CollectCommand::CollectTracing4,
+            report: Report::new(&budget),
+            budget,
             complete_until_ns: 0,
         };
         let thread = std::thread::Builder::new().name("listener".to_owned());
-        let thread = thread.spawn(move || ear.run(&received))?;
-        Ok(Self { patience, orders: Some(orders), thread: Some(thread) })
+        let thread = thread.spawn(move || listener.run(&received))?;
+        Ok(Self { deadline, requests: Some(requests), thread: Some(thread) })
     }
 
-    /// Asks for what was heard, until a moment before `until`. It is over with the last one.
-    pub(super) fn ask(&self, is_last: bool, until: Instant) -> Receiver<Report> {
+    /// Requests a report, which is sent shortly before the deadline at the latest. The thread ends after the last one.
+    pub(super) fn request_report(&self, is_last: bool, deadline: Instant) -> Receiver<Report> {
         let (reply, report) = channel();
-        if let Some(orders) = &self.orders {
-            // Without a listener there is no report, which the receiver tells.
-            let _ = orders.send(Order { is_last, reply });
-            self.patience.end_at(until);
+        if let Some(requests) = &self.requests {
+            // If the thread has ended, the receiver of the report returns an error.
+            let _ = requests.send(ReportRequest { is_last, reply });
+            self.deadline.set(deadline);
         }
         report
     }
@@ -143,8 +146,8 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.orders = None;
-        self.patience.end_for_good_at(Instant::now() + FAREWELL_TIME);
+        self.requests = None;
+        self.deadline.set_permanently(Instant::now() + STOP_TIMEOUT);
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -153,111 +156,112 @@ impl Drop for Listener {
     }
 }
 
-/// A session, and how far it was read.
+/// A session and its decoder.
 struct Stream {
     session: Session,
     decoder: Decoder,
     opened_ns: u64,
-    bytes: u64,
+    received_bytes: u64,
 }
 
-/// Why reading stopped.
+/// Why reading a stream ended without an error.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Pause {
-    End,
-    Called,
+enum ReadEnd {
+    EndOfStream,
+    /// The deadline was set: a report is requested, or the listener is dropped.
+    Cancelled,
 }
 
-struct Ear {
+struct ListenerThread {
     endpoint: Endpoint,
-    patience: Arc<Patience>,
-    /// The newest that the runtime understands.
-    dialect: Dialect,
+    deadline: Arc<CancellableDeadline>,
+    /// The newest version that the runtime knows.
+    command: CollectCommand,
     report: Report,
-    room: Room,
-    /// As in a [`Report`].
+    budget: MemoryBudget,
+    /// As in [`Report`].
     complete_until_ns: u64,
 }
 
-impl Ear {
-    fn run(mut self, orders: &Receiver<Order>) {
-        let mut compiled = self.open(&COMPILED);
-        if compiled.is_some() {
-            self.run_down(0);
+impl ListenerThread {
+    fn run(mut self, requests: &Receiver<ReportRequest>) {
+        let mut methods = self.open_stream(&METHOD_SESSION);
+        if methods.is_some() {
+            self.request_rundown(0);
         }
         loop {
             let mut dropped_from_ns = None;
-            if let Some(stream) = &mut compiled {
-                let heard =
-                    self.read(stream, Instant::now() + SESSION_TIME, true, None, &mut dropped_from_ns);
-                if !matches!(heard, Ok(Pause::Called)) {
-                    self.note(heard.err());
-                    compiled = None;
-                    self.lose_the_unwritten();
+            if let Some(stream) = &mut methods {
+                let end =
+                    self.read(stream, Instant::now() + SESSION_TIMEOUT, true, None, &mut dropped_from_ns);
+                if !matches!(end, Ok(ReadEnd::Cancelled)) {
+                    self.record_failure(end.err());
+                    methods = None;
+                    self.exclude_unwritten_events();
                 }
             }
-            let order = orders.recv().ok();
-            let goes_on = order.as_ref().is_some_and(|order| !order.is_last);
-            // Before the one is stopped, so that nothing is missed between them.
-            let next = if goes_on { self.open(&COMPILED) } else { None };
-            if let Some(stream) = compiled {
+            let request = requests.recv().ok();
+            let continues = request.as_ref().is_some_and(|request| !request.is_last);
+            // The next session opens before this one stops, so that no event is missed between them.
+            let next = if continues { self.open_stream(&METHOD_SESSION) } else { None };
+            if let Some(stream) = methods {
                 self.stop(stream, &mut dropped_from_ns);
             }
-            let Some(order) = order else { return };
+            let Some(request) = request else { return };
             if let Some(from_ns) = dropped_from_ns {
-                self.run_down(from_ns);
+                self.request_rundown(from_ns);
             }
-            let mut report = std::mem::replace(&mut self.report, Report::with(&self.room));
+            let mut report = std::mem::replace(&mut self.report, Report::new(&self.budget));
             report.complete_until_ns = self.complete_until_ns;
-            if goes_on {
-                self.patience.renew();
+            if continues {
+                self.deadline.clear();
             }
-            // Who asked may not wait any more.
-            let _ = order.reply.send(report);
-            if !goes_on {
+            // The requester may have stopped waiting.
+            let _ = request.reply.send(report);
+            if !continues {
                 return;
             }
-            compiled = next;
+            methods = next;
         }
     }
 
-    fn open(&mut self, collect: &Collect) -> Option<Stream> {
-        match Session::open(&self.endpoint, collect, self.dialect, &self.patience) {
+    fn open_stream(&mut self, config: &SessionConfig) -> Option<Stream> {
+        match Session::open(&self.endpoint, config, self.command, &self.deadline) {
             Ok(session) => {
-                self.dialect = session.dialect;
+                self.command = session.command;
                 let decoder = Decoder::default();
-                Some(Stream { session, decoder, opened_ns: monotonic_ns(), bytes: 0 })
+                Some(Stream { session, decoder, opened_ns: monotonic_ns(), received_bytes: 0 })
             }
             Err(error) => {
-                self.note(Some(error));
+                self.record_failure(Some(error));
                 None
             }
         }
     }
 
-    /// Hears of all methods there are; they are taken to be there from `from_ns` on, and to be all that there were: the
-    /// few that the runtime has thrown away before are of no account.
-    fn run_down(&mut self, from_ns: u64) {
+    /// Adds all methods that exist, as existing from `from_ns` on, and takes them for all methods up to now: few methods
+    /// are unloaded before.
+    fn request_rundown(&mut self, from_ns: u64) {
         self.complete_until_ns = 0;
-        for collect in RUNDOWNS {
-            let Some(stream) = self.open(&collect) else { return };
-            match self.try_run_down(stream, from_ns) {
+        for config in RUNDOWN_SESSIONS {
+            let Some(stream) = self.open_stream(&config) else { return };
+            match self.read_rundown(stream, from_ns) {
                 Ok(0) => {
                     self.complete_until_ns = u64::MAX;
                     return;
                 }
                 Ok(dropped_events) => self.report.dropped_events = dropped_events,
-                Err(error) => return self.note(Some(error)),
+                Err(error) => return self.record_failure(Some(error)),
             }
         }
     }
 
-    /// How many events are missing.
-    fn try_run_down(&mut self, mut stream: Stream, from_ns: u64) -> io::Result<u64> {
-        let _stopping = stream.session.ask_to_stop(&self.endpoint, &self.patience)?;
-        let until = Instant::now() + RUNDOWN_TIME;
-        self.read(&mut stream, until, false, Some(from_ns), &mut None)?;
-        if !stream.decoder.ended() {
+    /// Stops a session and reads its rundown. Returns the number of dropped events.
+    fn read_rundown(&mut self, mut stream: Stream, from_ns: u64) -> io::Result<u64> {
+        let _stop_command = stream.session.send_stop(&self.endpoint, &self.deadline)?;
+        let deadline = Instant::now() + RUNDOWN_TIMEOUT;
+        self.read(&mut stream, deadline, false, Some(from_ns), &mut None)?;
+        if !stream.decoder.is_ended() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let dropped_events = stream.decoder.dropped_events();
@@ -268,81 +272,87 @@ impl Ear {
     }
 
     fn stop(&mut self, mut stream: Stream, dropped_from_ns: &mut Option<u64>) {
-        let stopping = stream.session.ask_to_stop(&self.endpoint, &self.patience);
-        let until = Instant::now() + FAREWELL_TIME;
-        let rest = stopping.and_then(|_stopping| self.read(&mut stream, until, false, None, dropped_from_ns));
-        if !stream.decoder.ended() {
-            self.lose_the_unwritten();
+        let stop_command = stream.session.send_stop(&self.endpoint, &self.deadline);
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        let rest = stop_command
+            .and_then(|_stop_command| self.read(&mut stream, deadline, false, None, dropped_from_ns));
+        if !stream.decoder.is_ended() {
+            self.exclude_unwritten_events();
         }
-        self.note(rest.err());
+        self.record_failure(rest.err());
     }
 
-    /// A session is over that the runtime did not end in order: what it had not written yet is lost.
-    fn lose_the_unwritten(&mut self) {
-        let written_ns = monotonic_ns().saturating_sub(UNWRITTEN_NS);
+    /// Ends the complete time before the events that a runtime had not written when its session broke off.
+    fn exclude_unwritten_events(&mut self) {
+        let written_ns = monotonic_ns().saturating_sub(MAX_UNWRITTEN_NS);
         self.complete_until_ns = self.complete_until_ns.min(written_ns);
     }
 
-    /// Reads until the end of the stream, or until somebody calls where `pauses`. `since_ns` is since when methods are
-    /// there whose event does not say. Sets `dropped_from_ns` to the time before the first event that is missing.
+    /// Reads to the end of the stream, or until the deadline is set if `is_cancellable`. Methods exist from `from_ns` on,
+    /// or from the times of their events. Sets `dropped_from_ns` to the time before the first dropped event.
     fn read(
         &mut self,
         stream: &mut Stream,
-        mut until: Instant,
-        pauses: bool,
-        since_ns: Option<u64>,
+        mut deadline: Instant,
+        is_cancellable: bool,
+        from_ns: Option<u64>,
         dropped_from_ns: &mut Option<u64>,
-    ) -> io::Result<Pause> {
+    ) -> io::Result<ReadEnd> {
         let mut buffer = vec![0; BUFFER_BYTES];
-        let mut called = false;
-        while !stream.decoder.ended() {
-            let patience = (!called).then_some(&*self.patience);
-            match stream.session.connection.receive(&mut buffer, until, patience)? {
-                Received::End => return Ok(Pause::End),
-                Received::Called if pauses => return Ok(Pause::Called),
-                Received::Called => {
-                    called = true;
-                    until = self.patience.ends().map_or(until, |ends| ends.min(until));
+        let mut is_deadline_set = false;
+        while !stream.decoder.is_ended() {
+            let cancellable = (!is_deadline_set).then_some(&*self.deadline);
+            match stream.session.connection.receive(&mut buffer, deadline, cancellable)? {
+                Received::End => return Ok(ReadEnd::EndOfStream),
+                Received::Cancelled if is_cancellable => return Ok(ReadEnd::Cancelled),
+                Received::Cancelled => {
+                    is_deadline_set = true;
+                    deadline = self.deadline.get().map_or(deadline, |earlier| earlier.min(deadline));
                 }
                 Received::Bytes(count) => {
-                    stream.bytes += count as u64;
+                    stream.received_bytes += count as u64;
                     let bytes = buffer.get(..count).unwrap_or_default();
-                    self.take(stream, bytes, since_ns, dropped_from_ns)?;
+                    self.decode(stream, bytes, from_ns, dropped_from_ns)?;
                 }
             }
         }
-        Ok(Pause::End)
+        Ok(ReadEnd::EndOfStream)
     }
 
-    fn take(
+    fn decode(
         &mut self,
         stream: &mut Stream,
         bytes: &[u8],
-        since_ns: Option<u64>,
+        from_ns: Option<u64>,
         dropped_from_ns: &mut Option<u64>,
     ) -> io::Result<()> {
-        let (heard, opened_ns) = (&mut self.report.heard, stream.opened_ns);
-        let before_ns = heard.methods.last().map_or(opened_ns, |method| method.from_ns.max(opened_ns));
-        let hear = |clock: Option<Clock>, event: &Event<'_>| {
+        let (events, opened_ns) = (&mut self.report.events, stream.opened_ns);
+        let before_ns =
+            events.methods.last().map_or(opened_ns, |method| method.exists_from_ns.max(opened_ns));
+        let on_event = |clock: Option<Clock>, event: &Event<'_>| {
             let base = clock.map(|clock| TimeBase::new(clock, opened_ns));
-            let since = match (since_ns, base) {
-                (None, Some(base)) => Since::Event(base),
-                (since_ns, _) => Since::Ns(since_ns.unwrap_or(opened_ns)),
+            let code_time = match (from_ns, base) {
+                (None, Some(base)) => CodeTime::OfEvent(base),
+                (from_ns, _) => CodeTime::Ns(from_ns.unwrap_or(opened_ns)),
             };
-            heard.hear(event, since);
+            events.add(event, code_time);
         };
-        stream.decoder.feed(bytes, hear).map_err(|_| io::ErrorKind::InvalidData)?;
+        stream.decoder.feed(bytes, on_event).map_err(|_| io::ErrorKind::InvalidData)?;
         if stream.decoder.dropped_events() > 0 {
             dropped_from_ns.get_or_insert(before_ns);
         }
-        if stream.bytes > MAX_SESSION_BYTES { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(()) }
+        if stream.received_bytes > MAX_SESSION_BYTES {
+            Err(io::ErrorKind::FileTooLarge.into())
+        } else {
+            Ok(())
+        }
     }
 
-    /// Keeps the first trouble.
-    fn note(&mut self, error: Option<io::Error>) {
+    /// Keeps the reason of the first failure.
+    fn record_failure(&mut self, error: Option<io::Error>) {
         let Some(error) = error else { return };
-        log::info!("the .NET runtime of process {} does not tell all: {error}", self.endpoint.pid);
-        self.report.trouble.get_or_insert(trouble(&error));
+        log::info!("the .NET runtime of process {} did not report all methods: {error}", self.endpoint.pid);
+        self.report.failure.get_or_insert(failure_reason(&error));
     }
 }
 

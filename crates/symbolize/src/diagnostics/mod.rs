@@ -1,20 +1,21 @@
-//! Names of the methods that a .NET runtime compiles, from the runtime itself: each one listens at a socket for tools
-//! that want to hear of its events. Nothing has to be set in the target for that, and nothing is written there.
+//! Collects the methods that a .NET runtime compiles through its diagnostics socket (EventPipe).
+//!
+//! The target needs no setting, and nothing is written into it.
 
-mod known;
+mod clock;
+mod command;
 mod listener;
-mod methods;
-mod question;
+mod memory_budget;
+mod method_events;
+mod method_table;
 #[cfg(feature = "capture")]
 mod recording;
-mod requested_map;
-mod room;
+mod requested_perf_map;
 mod session;
 mod socket;
 #[cfg(test)]
 mod tests;
 
-use profiler_dotnet_symbols::managed::Tier;
 use std::{
     io,
     path::PathBuf,
@@ -22,48 +23,52 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::{
-    known::Known,
-    listener::{Listener, Report},
-    requested_map::RequestedMap,
-    socket::Endpoint,
-};
-pub use self::{known::RuntimeMethod, requested_map::MapPlaces, room::Room};
 use profiler_processes::root_directory::RootDirectory;
 use profiler_profile::Reason;
 
-/// What a capture calls the recording of a process ([`RuntimeNames::recording`]).
+use self::{
+    listener::{Listener, Report},
+    requested_perf_map::RequestedPerfMap,
+    socket::Endpoint,
+};
+pub(crate) use self::{
+    memory_budget::MemoryBudget,
+    method_table::{MethodTable, RuntimeMethod},
+    requested_perf_map::PerfMapPaths,
+};
+
+/// The file of a capture with the recording of a process ([`RuntimeNames::recording`]).
 #[cfg(feature = "capture")]
-pub const RECORDING: &str = "runtime-methods.jsonl";
+pub(crate) const RECORDING_FILE: &str = "runtime-methods.jsonl";
 
-/// How much longer a report may take than the listener was told: it has to be put together.
-const REPORT_TIME: Duration = Duration::from_millis(200);
+/// Additional time for a report after the deadline of the listener, which has to put the report together.
+const REPORT_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// What has to be known of a process to find and trust its runtime.
+/// What is needed to find the diagnostics socket of a process and to verify its owner.
 #[derive(Clone, Debug)]
-pub struct RuntimeProcess {
-    pub root: Arc<RootDirectory>,
-    /// Where it keeps temporary files, in its root.
-    pub directories: Vec<PathBuf>,
+pub(crate) struct RuntimeProcess {
+    pub(crate) root: Arc<RootDirectory>,
+    /// The directories for temporary files, in the root of the process.
+    pub(crate) directories: Vec<PathBuf>,
     /// In the profiler's pid namespace.
-    pub pid: u32,
-    /// In its innermost pid namespace.
-    pub namespace_pid: u32,
-    pub uid: u32,
-    /// Clock ticks from boot to its start.
-    pub start_ticks: u64,
-    /// Where it puts a perf map, when it is to be asked for one.
-    pub perf_map: Option<MapPlaces>,
+    pub(crate) pid: u32,
+    /// In the innermost pid namespace of the process.
+    pub(crate) namespace_pid: u32,
+    pub(crate) uid: u32,
+    /// Clock ticks from boot to the start of the process.
+    pub(crate) start_ticks: u64,
+    /// The files of a perf map, if the runtime is to be asked for one.
+    pub(crate) perf_map: Option<PerfMapPaths>,
 }
 
-/// Whether a process's runtime can be asked, found out without asking it anything; `None` where there is no socket.
-pub fn reach(process: RuntimeProcess, until: Instant) -> Option<Result<(), Reason>> {
-    let endpoint = Endpoint::of(process);
-    endpoint.exists().then(|| endpoint.connect(until).map(drop).map_err(|error| trouble(&error)))
+/// Connects to the diagnostics socket of a process without sending a command. `None` is a process without a socket.
+pub(crate) fn probe(process: RuntimeProcess, deadline: Instant) -> Option<Result<(), Reason>> {
+    let endpoint = Endpoint::new(process);
+    endpoint.exists().then(|| endpoint.connect(deadline).map(drop).map_err(|error| failure_reason(&error)))
 }
 
-/// Why a runtime does not tell.
-fn trouble(error: &io::Error) -> Reason {
+/// Why a runtime did not report its methods.
+fn failure_reason(error: &io::Error) -> Reason {
     match error.kind() {
         io::ErrorKind::InvalidData => Reason::RuntimeRefused,
         io::ErrorKind::PermissionDenied => Reason::RuntimeNotReachable,
@@ -72,173 +77,147 @@ fn trouble(error: &io::Error) -> Reason {
     }
 }
 
-/// What one process's runtime says of its code.
+/// The methods of one process, as its runtime reports them.
 #[derive(Debug)]
-pub struct RuntimeNames {
-    ear: Hearing,
-    awaited: Option<Receiver<Report>>,
-    perf_map: Option<RequestedMap>,
-    known: Known,
-}
-
-/// What a stream tells when it comes in these pieces; the same, however it is cut.
-#[cfg(fuzzing)]
-pub fn heard_of(pieces: &[&[u8]]) -> impl PartialEq + std::fmt::Debug + use<> {
-    let (mut decoder, mut heard) = (nettrace::Decoder::default(), methods::Heard::default());
-    let all = pieces.iter().all(|piece| {
-        let hear = |clock: Option<nettrace::Clock>, event: &nettrace::Event<'_>| {
-            let since = clock.map_or(methods::Since::Ns(0), |clock| {
-                methods::Since::Event(methods::TimeBase::new(clock, 0))
-            });
-            heard.hear(event, since);
-        };
-        decoder.feed(piece, hear).is_ok()
-    });
-    (all, decoder.dropped_events(), heard.methods, format!("{:?}", heard.names), heard.malformed_events)
-}
-
-/// A reply to a command, header and body.
-#[cfg(fuzzing)]
-pub fn read_reply(bytes: &[u8]) {
-    let _ = ipc::missing_bytes(bytes);
-    if let Ok(ipc::Reply::Done(body)) = ipc::reply(bytes) {
-        let _ = (ipc::session(&body), ipc::version(&body));
-    }
-}
-
-/// A recording; what is written of it reads the same.
-#[cfg(all(fuzzing, feature = "capture"))]
-pub fn read_recording(bytes: &[u8]) {
-    let read = recording::read(bytes);
-    let again = recording::read(&recording::write(&read));
-    assert!(read.methods().eq(again.methods()));
+pub(crate) struct RuntimeNames {
+    listener: ListenerState,
+    awaited_report: Option<Receiver<Report>>,
+    perf_map: Option<RequestedPerfMap>,
+    pub(crate) methods: MethodTable,
 }
 
 #[derive(Debug)]
-enum Hearing {
-    /// There was no runtime yet.
-    Nothing(Endpoint, Room),
-    Listening(Listener),
-    Over,
+enum ListenerState {
+    /// The runtime has no socket yet.
+    NotStarted(Endpoint, MemoryBudget),
+    Running(Listener),
+    Finished,
 }
 
 impl RuntimeNames {
-    /// Nothing is asked before the first [`listen`](Self::listen).
-    pub fn new(process: RuntimeProcess, room: Room) -> Self {
-        let perf_map = process.perf_map.clone();
-        let endpoint = Endpoint::of(process);
-        let perf_map = perf_map.map(|places| RequestedMap::new(endpoint.clone(), places));
-        Self { ear: Hearing::Nothing(endpoint, room), awaited: None, perf_map, known: Known::default() }
+    /// Sends nothing before the first [`start_listener`](Self::start_listener).
+    pub(crate) fn new(process: RuntimeProcess, budget: MemoryBudget) -> Self {
+        let perf_map_paths = process.perf_map.clone();
+        let endpoint = Endpoint::new(process);
+        let perf_map = perf_map_paths.map(|paths| RequestedPerfMap::new(endpoint.clone(), paths));
+        let listener = ListenerState::NotStarted(endpoint, budget);
+        Self { listener, awaited_report: None, perf_map, methods: MethodTable::default() }
     }
 
-    /// What was told when a capture was taken; there is nobody to be asked any more.
+    /// The methods in the recording of a capture.
     #[cfg(feature = "capture")]
-    pub fn recorded(text: &[u8]) -> Self {
-        Self { ear: Hearing::Over, awaited: None, perf_map: None, known: recording::read(text) }
+    pub(crate) fn from_recording(text: &[u8]) -> Self {
+        let (listener, methods) = (ListenerState::Finished, recording::read(text));
+        Self { listener, awaited_report: None, perf_map: None, methods }
     }
 
-    /// Sees to the perf map, where one was asked for.
-    pub fn advance_perf_map(&mut self) {
+    /// Takes the next steps to enable the perf map, if one was requested.
+    pub(crate) fn advance_perf_map(&mut self) {
         if let Some(map) = &mut self.perf_map {
             map.advance();
         }
     }
 
-    /// Begins to listen, as soon as there is a runtime.
-    pub fn listen(&mut self) {
-        let Hearing::Nothing(endpoint, room) = &self.ear else { return };
+    /// Starts the listener if the runtime has a socket and the listener was not started before.
+    pub(crate) fn start_listener(&mut self) {
+        let ListenerState::NotStarted(endpoint, budget) = &self.listener else { return };
         if !endpoint.exists() {
             return;
         }
-        self.ear = match Listener::start(endpoint.clone(), room.clone()) {
-            Ok(listener) => Hearing::Listening(listener),
+        self.listener = match Listener::start(endpoint.clone(), budget.clone()) {
+            Ok(listener) => ListenerState::Running(listener),
             Err(error) => {
                 log::warn!("failed to listen to the runtime of process {}: {error}", endpoint.pid);
-                Hearing::Over
+                ListenerState::Finished
             }
         };
     }
 
-    /// Whether it has a thread that listens.
-    pub fn is_listening(&self) -> bool {
-        matches!(self.ear, Hearing::Listening(_))
+    /// Whether a listener thread exists.
+    pub(crate) fn is_listening(&self) -> bool {
+        matches!(self.listener, ListenerState::Running(_))
     }
 
-    /// Asks for all that the runtime says up to now; the listening is over with the last time. What is there at `until`
-    /// is what there is.
-    pub fn ask(&mut self, is_last: bool, until: Instant) {
-        if let Hearing::Listening(listener) = &self.ear {
-            self.awaited = Some(listener.ask(is_last, until));
+    /// Requests a report of all methods up to now, and disables the perf map if this is the last report. The listener
+    /// reports what it has at the deadline.
+    pub(crate) fn request_report(&mut self, is_last: bool, deadline: Instant) {
+        if let ListenerState::Running(listener) = &self.listener {
+            self.awaited_report = Some(listener.request_report(is_last, deadline));
         }
         if let Some(map) = self.perf_map.as_mut().filter(|_| is_last) {
-            map.turn_off(until);
+            map.disable(deadline);
         }
     }
 
-    /// Takes what was asked for. After the last time the perf map is whole, and stays until this is dropped.
-    pub fn settle(&mut self, until: Instant) {
-        if let Some(awaited) = self.awaited.take() {
-            let left = until.saturating_duration_since(Instant::now()) + REPORT_TIME;
-            match awaited.recv_timeout(left) {
-                Ok(report) => self.known.take(report),
-                Err(_) => self.known.gaps.trouble = Some(Reason::RuntimeSilent),
+    /// Waits for the requested report. After the last one the perf map is complete. Its file exists until this is
+    /// dropped.
+    pub(crate) fn receive_report(&mut self, deadline: Instant) {
+        if let Some(report) = self.awaited_report.take() {
+            let left = deadline.saturating_duration_since(Instant::now()) + REPORT_TIMEOUT;
+            match report.recv_timeout(left) {
+                Ok(report) => self.methods.add_report(report),
+                Err(_) => self.methods.completeness.failure = Some(Reason::RuntimeSilent),
             }
         }
         if let Some(map) = &mut self.perf_map {
-            map.settle(until);
+            map.finish(deadline);
         }
     }
 
-    /// The method whose code stood at `address` at `time_ns`.
-    pub fn lookup(&self, address: u64, time_ns: u64) -> Option<RuntimeMethod> {
-        self.known.lookup(address, time_ns)
-    }
-
-    /// Whether the code that stood at `address` at `time_ns` is a copy of an image's in memory.
-    pub fn is_precompiled(&self, address: u64, time_ns: u64) -> bool {
-        self.known.tier(address, time_ns) == Some(Tier::Precompiled)
-    }
-
-    /// See [`Known::epoch`].
-    pub fn epoch(&self, time_ns: u64) -> u32 {
-        self.known.epoch(time_ns)
-    }
-
-    /// Whether every method is known that there was at `time_ns`.
-    pub fn has_all_of(&self, time_ns: u64) -> bool {
-        self.known.gaps.has_all_of(time_ns)
-    }
-
-    /// Events that contradict themselves.
-    pub fn malformed_events(&self) -> u64 {
-        self.known.gaps.malformed_events
-    }
-
-    /// Events that are missing.
-    pub fn dropped_events(&self) -> u64 {
-        self.known.gaps.dropped_events
-    }
-
-    /// How much memory the names take.
-    pub fn memory_bytes(&self) -> usize {
-        self.known.memory_bytes()
-    }
-
-    /// Why an address has no name here; `None` where there is no runtime.
-    pub fn reason(&self) -> Option<Reason> {
-        match self.ear {
-            Hearing::Nothing(..) => None,
-            _ if self.known.gaps.truncated => Some(Reason::TooLarge),
-            _ => Some(self.known.gaps.trouble.unwrap_or(Reason::NoJitEntry)),
+    /// Why an address has no method. `None` is a process without a runtime.
+    pub(crate) fn reason(&self) -> Option<Reason> {
+        let completeness = &self.methods.completeness;
+        match self.listener {
+            ListenerState::NotStarted(..) => None,
+            _ if completeness.truncated => Some(Reason::TooLarge),
+            _ => Some(completeness.failure.unwrap_or(Reason::NoJitEntry)),
         }
     }
 
-    /// For a capture, from which [`recorded`](Self::recorded) knows the same; `None` where there is no runtime.
+    /// The recording of the methods for a capture. `None` is a process without a runtime.
     #[cfg(feature = "capture")]
-    pub fn recording(&self) -> Option<Vec<u8>> {
-        match self.ear {
-            Hearing::Nothing(..) => None,
-            Hearing::Listening(_) | Hearing::Over => Some(recording::write(&self.known)),
+    pub(crate) fn recording(&self) -> Option<Vec<u8>> {
+        match self.listener {
+            ListenerState::NotStarted(..) => None,
+            ListenerState::Running(_) | ListenerState::Finished => Some(recording::write(&self.methods)),
         }
     }
+}
+
+/// Decodes a stream that arrives in pieces. The result does not depend on where the stream is split.
+#[cfg(fuzzing)]
+pub fn decode_stream(pieces: &[&[u8]]) -> impl PartialEq + std::fmt::Debug + use<> {
+    use profiler_dotnet_symbols::eventpipe::nettrace::{Clock, Decoder, Event};
+
+    use self::{clock::TimeBase, method_events::CodeTime};
+
+    let (mut decoder, mut events) = (Decoder::default(), method_events::MethodEvents::default());
+    let is_valid = pieces.iter().all(|piece| {
+        let on_event = |clock: Option<Clock>, event: &Event<'_>| {
+            let time = clock.map_or(CodeTime::Ns(0), |clock| CodeTime::OfEvent(TimeBase::new(clock, 0)));
+            events.add(event, time);
+        };
+        decoder.feed(piece, on_event).is_ok()
+    });
+    let names = format!("{:?}", events.names);
+    (is_valid, decoder.dropped_events(), events.methods, names, events.malformed_events)
+}
+
+/// Decodes the reply to a command, header and payload.
+#[cfg(fuzzing)]
+pub fn decode_reply(bytes: &[u8]) {
+    use profiler_dotnet_symbols::eventpipe::ipc;
+
+    let _ = ipc::missing_reply_bytes(bytes);
+    if let Ok(ipc::Reply::Success(payload)) = ipc::decode_reply(bytes) {
+        let _ = (ipc::decode_session_id(&payload), ipc::decode_runtime_version(&payload));
+    }
+}
+
+/// Reads a recording, and checks that it reads the same after it is written again.
+#[cfg(all(fuzzing, feature = "capture"))]
+pub fn read_recording(bytes: &[u8]) {
+    let read = recording::read(bytes);
+    let again = recording::read(&recording::write(&read));
+    assert!(read.methods().eq(again.methods()));
 }

@@ -1,30 +1,32 @@
-//! What a runtime told, in a capture: one JSON value a line, first what is missing, then the methods in the order in
-//! which they came to be.
+//! Reads and writes the methods that a runtime reported, as a file of a capture.
+//!
+//! Each line is a JSON value: first what is missing, then the methods in the order of their times.
 
 use std::{borrow::Cow, ops::Range};
 
-use serde::{Deserialize, Serialize};
-
-use super::known::{Gaps, Known};
 use profiler_dotnet_symbols::managed::Tier;
 use profiler_profile::Reason;
+use serde::{Deserialize, Serialize};
 
-/// No module: its name is a part of the method's.
+use super::method_table::{Completeness, MethodTable};
+
+/// The module id of recorded methods, whose names include the module.
 const NO_MODULE: u64 = 0;
 
-/// As [`Gaps`].
+/// The first line. Field names are those of the file format.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct RecordedGaps<'a> {
+struct RecordedCompleteness<'a> {
     malformed_events: u64,
     dropped_events: u64,
     truncated: bool,
-    /// A [`Reason`] in its words.
+    /// The text of a [`Reason`].
     #[serde(borrow)]
     trouble: Option<Cow<'a, str>>,
-    /// Of what time all is known.
+    /// The time in which all methods are known.
     complete_ns: Range<u64>,
 }
 
+/// A line after the first one.
 #[derive(Debug, Serialize, Deserialize)]
 struct RecordedMethod<'a> {
     from_ns: u64,
@@ -35,54 +37,51 @@ struct RecordedMethod<'a> {
     name: Cow<'a, str>,
 }
 
-/// The recording of what is known.
-pub(super) fn write(known: &Known) -> Vec<u8> {
-    let Gaps { malformed_events, dropped_events, truncated, trouble, complete_until_ns } = known.gaps;
-    let trouble = trouble.map(|reason| reason.to_string().into());
+/// Serializes a method table.
+pub(super) fn write(table: &MethodTable) -> Vec<u8> {
+    let Completeness { malformed_events, dropped_events, truncated, failure, complete_until_ns } =
+        table.completeness;
+    let trouble = failure.map(|reason| reason.to_string().into());
     let complete_ns = 0..complete_until_ns;
-    let gaps = RecordedGaps { malformed_events, dropped_events, truncated, trouble, complete_ns };
-    let mut text = line(&gaps);
-    for (start, size, told) in known.methods() {
-        let name = told.name.into();
-        text.extend(line(&RecordedMethod {
-            from_ns: told.exists_from_ns,
-            start,
-            size,
-            tier: told.tier,
-            name,
-        }));
+    let completeness =
+        RecordedCompleteness { malformed_events, dropped_events, truncated, trouble, complete_ns };
+    let mut text = json_line(&completeness);
+    for (start, size, method) in table.methods() {
+        let (from_ns, tier) = (method.exists_from_ns, method.tier);
+        text.extend(json_line(&RecordedMethod { from_ns, start, size, tier, name: method.name.into() }));
     }
     text
 }
 
-/// What a recording has. Lines that are none of it count as malformed events.
-pub(super) fn read(text: &[u8]) -> Known {
-    let mut known = Known::default();
+/// Reads a recording. Lines that are no methods count as malformed events.
+pub(super) fn read(text: &[u8]) -> MethodTable {
+    let mut table = MethodTable::default();
     let mut lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    let gaps = lines.next().and_then(|line| serde_json::from_slice::<RecordedGaps<'_>>(line).ok());
-    known.gaps = gaps.map(Gaps::from).unwrap_or_default();
+    let first = lines.next().and_then(|line| serde_json::from_slice::<RecordedCompleteness<'_>>(line).ok());
+    table.completeness = first.map(Completeness::from).unwrap_or_default();
     for line in lines {
         match serde_json::from_slice::<RecordedMethod<'_>>(line) {
             Ok(method) => {
-                known.add(method.start, method.size, method.from_ns, (NO_MODULE, method.tier, &method.name));
+                table.add(method.start, method.size, method.from_ns, (NO_MODULE, method.tier, &method.name));
             }
-            Err(_) => known.gaps.malformed_events += 1,
+            Err(_) => table.completeness.malformed_events += 1,
         }
     }
-    known
+    table
 }
 
-impl From<RecordedGaps<'_>> for Gaps {
-    fn from(recorded: RecordedGaps<'_>) -> Self {
-        let RecordedGaps { malformed_events, dropped_events, truncated, trouble, complete_ns } = recorded;
-        let trouble =
-            trouble.and_then(|words| Reason::ALL.iter().copied().find(|reason| reason.to_string() == words));
-        Self { malformed_events, dropped_events, truncated, trouble, complete_until_ns: complete_ns.end }
+impl From<RecordedCompleteness<'_>> for Completeness {
+    fn from(recorded: RecordedCompleteness<'_>) -> Self {
+        let RecordedCompleteness { malformed_events, dropped_events, truncated, trouble, complete_ns } =
+            recorded;
+        let failure =
+            trouble.and_then(|text| Reason::ALL.iter().copied().find(|reason| reason.to_string() == text));
+        Self { malformed_events, dropped_events, truncated, failure, complete_until_ns: complete_ns.end }
     }
 }
 
-fn line(value: &impl Serialize) -> Vec<u8> {
-    // Numbers and texts have a JSON each.
+fn json_line(value: &impl Serialize) -> Vec<u8> {
+    // The serialization of numbers and strings cannot fail.
     let mut line = serde_json::to_vec(value).unwrap_or_default();
     line.push(b'\n');
     line
@@ -92,25 +91,25 @@ fn line(value: &impl Serialize) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn known() -> Known {
-        let mut known = Known::default();
-        known.gaps = Gaps {
+    fn table() -> MethodTable {
+        let mut table = MethodTable::default();
+        table.completeness = Completeness {
             malformed_events: 1,
             dropped_events: 2,
             truncated: false,
-            trouble: Some(Reason::RuntimeSilent),
+            failure: Some(Reason::RuntimeSilent),
             complete_until_ns: 9,
         };
-        known.add(0x1000, 16, 0, (NO_MODULE, Tier::QuickJitted, "app!A.Early()"));
-        known.add(0x2000, 0, 5, (NO_MODULE, Tier::OptimizedTier1Osr, "free;text \"\u{1b}\n\u{e9}"));
-        known.add(0x1000, 16, 9, (NO_MODULE, Tier::OptimizedTier1, "app!A.Late()"));
-        known
+        table.add(0x1000, 16, 0, (NO_MODULE, Tier::QuickJitted, "app!A.Early()"));
+        table.add(0x2000, 0, 5, (NO_MODULE, Tier::OptimizedTier1Osr, "free;text \"\u{1b}\n\u{e9}"));
+        table.add(0x1000, 16, 9, (NO_MODULE, Tier::OptimizedTier1, "app!A.Late()"));
+        table
     }
 
     #[test]
-    fn what_was_recorded_is_what_is_read() {
-        let (live, read) = (known(), read(&write(&known())));
-        assert_eq!(read.gaps, live.gaps);
+    fn a_recording_reads_as_it_was_written() {
+        let (live, read) = (table(), read(&write(&table())));
+        assert_eq!(read.completeness, live.completeness);
         assert_eq!(read.methods().collect::<Vec<_>>(), live.methods().collect::<Vec<_>>());
         for (address, time_ns) in [(0x1000, 0), (0x100f, 8), (0x1000, 9), (0x2000, 5), (0x3000, 5)] {
             assert_eq!(read.lookup(address, time_ns), live.lookup(address, time_ns));
@@ -119,14 +118,14 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_that_was_cut_or_garbled_gives_what_it_has() {
-        let text = write(&known());
+    fn a_truncated_or_garbled_recording_has_its_valid_lines() {
+        let text = write(&table());
         for length in 0..text.len() {
             assert!(read(&text[..length]).methods().count() <= 3);
         }
         let garbled = [&text[..], b"{}\n\xff\xfe\n[1,2"].concat();
         let read = read(&garbled);
-        assert_eq!((read.methods().count(), read.gaps.malformed_events), (3, 4));
-        assert_eq!(super::read(b"nothing\n").gaps, Gaps::default());
+        assert_eq!((read.methods().count(), read.completeness.malformed_events), (3, 4));
+        assert_eq!(super::read(b"nothing\n").completeness, Completeness::default());
     }
 }

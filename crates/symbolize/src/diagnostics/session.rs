@@ -1,64 +1,68 @@
-//! One session of events with a .NET runtime: opened, read, and stopped through a second connection.
+//! Opens and stops an EventPipe session.
 
-use profiler_dotnet_symbols::eventpipe::ipc::{self, Collect, Dialect, Reply};
 use std::{
     io,
     time::{Duration, Instant},
 };
 
+use profiler_dotnet_symbols::eventpipe::ipc::{self, CollectCommand, Reply, SessionConfig};
+
 use super::{
-    question::{Question, no_reply},
-    socket::{Connection, Endpoint, Patience},
+    command::{SentCommand, no_reply},
+    socket::{CancellableDeadline, Connection, Endpoint},
 };
 
-/// How long a runtime may take to answer a command, while nobody waits. One in a container that has used up its CPU time
-/// takes seconds.
-const REPLY_TIME: Duration = Duration::from_secs(10);
+/// Time for a reply while no deadline is set. A runtime in a container that has used up its CPU quota takes seconds.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long it may take to send a command: nobody can end that.
-const SEND_TIME: Duration = Duration::from_secs(1);
+/// Time for sending a command. Nothing cancels that.
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A session that is open on the runtime's side until it is stopped, or its connection is closed and the runtime
-/// notices when it next writes.
+/// A session. It is open in the runtime until it is stopped, or until the runtime finds the connection closed when it
+/// writes.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) connection: Connection,
-    pub(super) dialect: Dialect,
+    pub(super) command: CollectCommand,
     id: u64,
 }
 
-/// Until when something may last: not longer than `limit`, nor than somebody called for.
-fn limited(limit: Duration, patience: &Patience) -> Instant {
-    let own = Instant::now() + limit;
-    patience.ends().map_or(own, |ends| ends.min(own))
+/// The end of a timeout, or the cancellable deadline if that is earlier.
+fn limited(timeout: Duration, cancellable: &CancellableDeadline) -> Instant {
+    let deadline = Instant::now() + timeout;
+    cancellable.get().map_or(deadline, |earlier| earlier.min(deadline))
 }
 
 impl Session {
-    /// Opens a session, in the newest dialect from `dialect` on that the runtime understands.
+    /// Opens a session with the newest version of the command, from `newest` on, that the runtime knows.
     pub(super) fn open(
         endpoint: &Endpoint,
-        collect: &Collect,
-        dialect: Dialect,
-        patience: &Patience,
+        config: &SessionConfig,
+        newest: CollectCommand,
+        cancellable: &CancellableDeadline,
     ) -> io::Result<Self> {
-        for dialect in Dialect::ALL.into_iter().skip_while(|known| *known != dialect) {
-            let message = collect.message(dialect);
-            let mut question = Question::ask(endpoint, &message, limited(SEND_TIME, patience))?;
-            let reply = question.reply(limited(REPLY_TIME, patience), Some(patience))?;
+        for command in CollectCommand::NEWEST_FIRST.iter().copied().skip_while(|known| *known != newest) {
+            let message = config.encode(command);
+            let mut sent = SentCommand::send(endpoint, &message, limited(SEND_TIMEOUT, cancellable))?;
+            let reply = sent.receive_reply(limited(REPLY_TIMEOUT, cancellable), Some(cancellable))?;
             match reply.ok_or(io::ErrorKind::TimedOut)? {
-                Reply::Done(body) => {
-                    let id = ipc::session(&body).map_err(no_reply)?;
-                    return Ok(Self { connection: question.into_connection(), dialect, id });
+                Reply::Success(payload) => {
+                    let id = ipc::decode_session_id(&payload).map_err(no_reply)?;
+                    return Ok(Self { connection: sent.into_connection(), command, id });
                 }
-                Reply::Refused => {}
+                Reply::Error => {}
             }
         }
         Err(io::Error::new(io::ErrorKind::Unsupported, "the runtime refuses a session"))
     }
 
-    /// Asks the runtime to stop. What it has to say still comes, and must be read meanwhile: a runtime with a rundown
-    /// answers when that is written.
-    pub(super) fn ask_to_stop(&self, endpoint: &Endpoint, patience: &Patience) -> io::Result<Question> {
-        Question::ask(endpoint, &ipc::stop(self.id), limited(SEND_TIME, patience))
+    /// Sends the command that stops the session. The rest of the stream must be read before the reply: a runtime with a
+    /// rundown replies after it has written that.
+    pub(super) fn send_stop(
+        &self,
+        endpoint: &Endpoint,
+        cancellable: &CancellableDeadline,
+    ) -> io::Result<SentCommand> {
+        SentCommand::send(endpoint, &ipc::stop_tracing_command(self.id), limited(SEND_TIMEOUT, cancellable))
     }
 }

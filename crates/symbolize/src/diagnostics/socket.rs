@@ -1,6 +1,6 @@
-//! The diagnostics socket of a .NET process: finding it in the target's root, and speaking with a time limit.
+//! Connects to the diagnostics socket of a .NET process in the target's root, and sends and receives with a deadline.
 //!
-//! Whoever is at the other end is not trusted: it may never answer, and answer anything.
+//! The peer is untrusted: it may never reply, and may send any bytes.
 
 use std::{
     io,
@@ -15,11 +15,12 @@ use rustix::{
     net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType},
 };
 
-use super::RuntimeProcess;
-use crate::sys::peer::peer_credentials;
 use profiler_processes::root_directory::RootDirectory;
 
-/// Where the socket of a process can be, and whose it has to be.
+use super::RuntimeProcess;
+use crate::sys::peer::peer_credentials;
+
+/// The possible paths of a process's diagnostics socket, and the process that must own it.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
     pub(super) root: Arc<RootDirectory>,
@@ -30,8 +31,8 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// That of a process's runtime.
-    pub(super) fn of(process: RuntimeProcess) -> Self {
+    /// The socket of the runtime in a process.
+    pub(super) fn new(process: RuntimeProcess) -> Self {
         let name = format!("dotnet-diagnostic-{}-{}-socket", process.namespace_pid, process.start_ticks);
         Self {
             root: process.root,
@@ -41,19 +42,19 @@ impl Endpoint {
         }
     }
 
-    /// Whether there is one. It is looked at when it is connected to.
+    /// Whether a socket exists. [`connect`](Self::connect) checks its owner.
     pub(super) fn exists(&self) -> bool {
         self.paths.iter().any(|path| self.root.open_socket(path).is_ok())
     }
 
-    /// Connects to the process itself: not to another that listens in its place, nor to a user's other socket.
-    pub(super) fn connect(&self, until: Instant) -> io::Result<Connection> {
+    /// Connects, and checks that the process itself listens and that its user owns the socket.
+    pub(super) fn connect(&self, deadline: Instant) -> io::Result<Connection> {
         let found = self.paths.iter().find_map(|path| self.root.open_socket(path).ok());
         let socket = found.ok_or(io::ErrorKind::NotFound)?;
         if rustix::fs::fstat(&socket)?.st_uid != self.uid {
-            return Err(refused("the socket is another user's"));
+            return Err(refused("another user owns the socket"));
         }
-        let connection = Connection::to(&socket, until)?;
+        let connection = Connection::open(&socket, deadline)?;
         let peer = peer_credentials(connection.socket.as_fd())?;
         if (peer.pid, peer.uid) != (self.pid, self.uid) {
             return Err(refused("another process listens at the socket"));
@@ -62,94 +63,94 @@ impl Endpoint {
     }
 }
 
-fn refused(why: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, why)
+fn refused(message: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, message)
 }
 
-/// How long who waits is to wait: as long as nobody calls, and after that not longer than said.
+/// A deadline that another thread can set while a thread waits on a socket. Setting it wakes the waiting thread.
 #[derive(Debug)]
-pub(super) struct Patience {
-    call: Mutex<Call>,
+pub(super) struct CancellableDeadline {
+    state: Mutex<DeadlineState>,
     waker: OwnedFd,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Call {
-    ends: Option<Instant>,
-    for_good: bool,
+struct DeadlineState {
+    deadline: Option<Instant>,
+    is_permanent: bool,
 }
 
-impl Patience {
+impl CancellableDeadline {
     pub(super) fn new() -> io::Result<Self> {
         let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { call: Mutex::default(), waker })
+        Ok(Self { state: Mutex::default(), waker })
     }
 
-    /// Calls, and lets nothing last longer than until then.
-    pub(super) fn end_at(&self, until: Instant) {
-        self.call(Call { ends: Some(until), for_good: false });
+    /// Sets the deadline and wakes the waiting thread.
+    pub(super) fn set(&self, deadline: Instant) {
+        self.set_state(DeadlineState { deadline: Some(deadline), is_permanent: false });
     }
 
-    /// As [`end_at`](Self::end_at), and nothing renews it.
-    pub(super) fn end_for_good_at(&self, until: Instant) {
-        self.call(Call { ends: Some(until), for_good: true });
+    /// Sets the deadline like [`set`](Self::set). [`clear`](Self::clear) has no effect afterwards.
+    pub(super) fn set_permanently(&self, deadline: Instant) {
+        self.set_state(DeadlineState { deadline: Some(deadline), is_permanent: true });
     }
 
-    fn call(&self, call: Call) {
-        *self.lock() = call;
-        // A full counter has already woken everybody.
+    fn set_state(&self, state: DeadlineState) {
+        *self.lock() = state;
+        // A write to a full counter fails. The waiting thread is awake then.
         let _ = rustix::io::write(&self.waker, &1_u64.to_ne_bytes());
     }
 
-    /// Nobody calls any more.
-    pub(super) fn renew(&self) {
-        let mut call = self.lock();
-        if call.for_good {
+    /// Removes the deadline.
+    pub(super) fn clear(&self) {
+        let mut state = self.lock();
+        if state.is_permanent {
             return;
         }
-        *call = Call::default();
+        *state = DeadlineState::default();
         let _ = rustix::io::read(&self.waker, &mut [0; 8]);
     }
 
-    /// Until when, once somebody called.
-    pub(super) fn ends(&self) -> Option<Instant> {
-        self.lock().ends
+    /// The deadline, if one is set.
+    pub(super) fn get(&self) -> Option<Instant> {
+        self.lock().deadline
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Call> {
-        self.call.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, DeadlineState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What came of waiting for bytes.
+/// The result of waiting for bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Received {
     Bytes(usize),
-    /// The other end closed the connection.
+    /// The peer closed the connection.
     End,
-    /// Somebody called.
-    Called,
+    /// The cancellable deadline was set.
+    Cancelled,
 }
 
-/// One connection. It never blocks for longer than it is told to.
+/// A connection to a runtime. No operation blocks beyond its deadline.
 #[derive(Debug)]
 pub(super) struct Connection {
     socket: OwnedFd,
 }
 
 impl Connection {
-    /// Connects to what an `O_PATH` descriptor names. Its path could be led elsewhere meanwhile, and may be longer than
-    /// the 108 bytes that an address has.
-    fn to(listener: &OwnedFd, until: Instant) -> io::Result<Self> {
-        const FULL_QUEUE_WAIT: Duration = Duration::from_millis(5);
+    /// Connects to the socket of an `O_PATH` descriptor. The path of the socket is not used: it can be replaced meanwhile,
+    /// and can be longer than the 108 bytes of an address.
+    fn open(listener: &OwnedFd, deadline: Instant) -> io::Result<Self> {
+        const FULL_BACKLOG_DELAY: Duration = Duration::from_millis(5);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         let address = SocketAddrUnix::new(format!("/proc/self/fd/{}", listener.as_raw_fd()))?;
         loop {
             match rustix::net::connect(&socket, &address) {
                 Ok(()) => return Ok(Self { socket }),
-                Err(rustix::io::Errno::AGAIN) if Instant::now() < until => {
-                    std::thread::sleep(FULL_QUEUE_WAIT);
+                Err(rustix::io::Errno::AGAIN) if Instant::now() < deadline => {
+                    std::thread::sleep(FULL_BACKLOG_DELAY);
                 }
                 Err(rustix::io::Errno::AGAIN) => return Err(io::ErrorKind::TimedOut.into()),
                 Err(rustix::io::Errno::INTR) => {}
@@ -158,9 +159,10 @@ impl Connection {
         }
     }
 
-    pub(super) fn send(&self, mut bytes: &[u8], until: Instant) -> io::Result<()> {
+    /// Sends all bytes.
+    pub(super) fn send(&self, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
         while !bytes.is_empty() {
-            self.wait(PollFlags::OUT, until, None)?;
+            self.wait(PollFlags::OUT, deadline, None)?;
             match rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL) {
                 Ok(sent) => bytes = bytes.get(sent..).unwrap_or_default(),
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
@@ -170,16 +172,16 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits for some bytes, and also for a call where `patience` is given.
+    /// Waits for bytes, or deadline `cancellable` is set.
     pub(super) fn receive(
         &self,
         buffer: &mut [u8],
-        until: Instant,
-        patience: Option<&Patience>,
+        deadline: Instant,
+        cancellable: Option<&CancellableDeadline>,
     ) -> io::Result<Received> {
         loop {
-            if self.wait(PollFlags::IN, until, patience)? {
-                return Ok(Received::Called);
+            if self.wait(PollFlags::IN, deadline, cancellable)? {
+                return Ok(Received::Cancelled);
             }
             match rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::empty()) {
                 Ok((0, _)) | Err(rustix::io::Errno::CONNRESET) => return Ok(Received::End),
@@ -190,13 +192,18 @@ impl Connection {
         }
     }
 
-    /// Waits until the socket is ready. True when somebody called instead.
-    fn wait(&self, for_what: PollFlags, until: Instant, patience: Option<&Patience>) -> io::Result<bool> {
+    /// Waits until the socket is ready. Returns true when the cancellable deadline is set.
+    fn wait(
+        &self,
+        events: PollFlags,
+        deadline: Instant,
+        cancellable: Option<&CancellableDeadline>,
+    ) -> io::Result<bool> {
         loop {
-            let left = until.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(Instant::now());
             let timeout = Timespec::try_from(left).ok();
-            let waker = patience.map(|patience| PollFd::new(&patience.waker, PollFlags::IN));
-            let mut fds: Vec<_> = [PollFd::new(&self.socket, for_what)].into_iter().chain(waker).collect();
+            let waker = cancellable.map(|cancellable| PollFd::new(&cancellable.waker, PollFlags::IN));
+            let mut fds: Vec<_> = [PollFd::new(&self.socket, events)].into_iter().chain(waker).collect();
             match poll(&mut fds, timeout.as_ref()) {
                 Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
                 Ok(_) => return Ok(fds.get(1).is_some_and(|waker| !waker.revents().is_empty())),
@@ -261,13 +268,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let _listener = UnixListener::bind(directory.path().join("socket")).unwrap();
         let own = endpoint(directory.path());
-        for stranger in [Endpoint { pid: 1, ..own.clone() }, Endpoint { uid: own.uid + 1, ..own }] {
-            assert_eq!(stranger.connect(soon()).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        for other in [Endpoint { pid: 1, ..own.clone() }, Endpoint { uid: own.uid + 1, ..own }] {
+            assert_eq!(other.connect(soon()).unwrap_err().kind(), io::ErrorKind::InvalidData);
         }
     }
 
     #[test]
-    fn a_queue_that_stays_full_is_not_waited_for() {
+    fn connecting_to_a_full_backlog_times_out() {
         let directory = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(directory.path().join("socket")).unwrap();
         rustix::net::listen(&listener, 0).unwrap();
@@ -283,21 +290,21 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_is_not_waited_for_and_a_call_is_heard() {
+    fn receiving_times_out_and_is_cancelled_by_a_deadline() {
         let directory = tempfile::tempdir().unwrap();
         let _listener = UnixListener::bind(directory.path().join("socket")).unwrap();
         let connection = endpoint(directory.path()).connect(soon()).unwrap();
         let error = connection.receive(&mut [0; 4], soon(), None).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        let patience = Patience::new().unwrap();
+        let cancellable = CancellableDeadline::new().unwrap();
         let later = Instant::now() + Duration::from_secs(60);
-        patience.end_at(later);
-        let received = connection.receive(&mut [0; 4], later, Some(&patience)).unwrap();
-        assert_eq!(received, Received::Called);
-        patience.renew();
-        assert_eq!(patience.ends(), None);
-        patience.end_for_good_at(later);
-        patience.renew();
-        assert_eq!(patience.ends(), Some(later));
+        cancellable.set(later);
+        let received = connection.receive(&mut [0; 4], later, Some(&cancellable)).unwrap();
+        assert_eq!(received, Received::Cancelled);
+        cancellable.clear();
+        assert_eq!(cancellable.get(), None);
+        cancellable.set_permanently(later);
+        cancellable.clear();
+        assert_eq!(cancellable.get(), Some(later));
     }
 }

@@ -1,222 +1,219 @@
-//! Names of code that a runtime makes while it runs, from the files that it writes for profilers.
+//! Symbolizes the JIT code of one process, from perf maps, jitdumps and the runtime's events.
 //!
-//! They are looked for in the target's own root, under the process's innermost pid, and read as they grow.
+//! The files are searched in the target's own root, under the id of the process in its innermost pid namespace, and read
+//! as they grow.
 
 mod follow;
-pub(super) mod places;
+mod paths;
+mod symbolizer;
 
-use profiler_dotnet_symbols::managed::{self, ManagedName};
 use std::{
     fs::File,
     path::{Path, PathBuf},
-    time::Instant,
+    sync::Arc,
 };
 
-use self::follow::{Follower, Owner, Sink};
-use super::{
-    diagnostics::{RuntimeMethod, RuntimeNames},
+use profiler_addresses::RuntimeAddress;
+use profiler_dotnet_symbols::managed::{ManagedName, Tier, normalize_name};
+use profiler_processes::{ProcFs, Process, root_directory::RootDirectory};
+use profiler_profile::{FrameKind, Reason, SymbolSource};
+
+use self::follow::{FileDecoder, FileFollower, FileOwner};
+use crate::{
+    diagnostics::{MemoryBudget, PerfMapPaths, RECORDING_FILE, RuntimeMethod, RuntimeNames, RuntimeProcess},
     jitdump::{JitDump, JitSymbol},
     perf_map::PerfMap,
     symbol::{Function, Symbolized},
 };
-use profiler_addresses::RuntimeAddress;
-use profiler_processes::root_directory::RootDirectory;
-use profiler_profile::{FrameKind, Reason, SymbolSource};
 
-/// Jitdump files of one process: one for each runtime in it, and the few places where they are looked for.
+/// Jitdump files per process: one for each runtime in it, and one for each candidate directory.
 const MAX_JIT_DUMPS: usize = 8;
 
 /// Memory for the names of one process. A large .NET program that writes both files takes 60 MB.
 const MAX_PROCESS_BYTES: usize = 58 << 20;
 
-/// What has to be known of a process to find and trust its files.
+/// What is needed to find the files of a process and to verify their owner.
 #[derive(Clone, Copy, Debug)]
-pub struct JitProcess<'a> {
-    /// Its id in its innermost pid namespace (the last `NSpid` of `/proc/PID/status`): it names the files.
-    pub namespace_pid: u32,
-    /// Its user: whose files they have to be.
-    pub uid: u32,
-    /// Its start, nanoseconds since 1970-01-01 UTC: older files are of another process.
-    pub started_unix_ns: u64,
-    /// `/proc/PID/environ`: it may move the files.
-    pub environ: &'a [u8],
+struct JitProcess<'a> {
+    /// The id in its innermost pid namespace (the last `NSpid` of `/proc/PID/status`), which is part of the file names.
+    namespace_pid: u32,
+    /// The user that must own the files.
+    uid: u32,
+    /// The start in nanoseconds since 1970-01-01 UTC. Older files belong to another process.
+    started_unix_ns: u64,
+    /// `/proc/PID/environ`, which can change the directories.
+    environ: &'a [u8],
 }
 
-/// The perf maps and jitdumps of one process, and what its runtime says.
+/// The perf maps and jitdumps of one process, and the methods that its runtime reports.
 #[derive(Debug)]
-pub struct JitNames {
-    owner: Owner,
+pub(crate) struct JitNames {
+    root: Option<Arc<RootDirectory>>,
+    owner: FileOwner,
     jit_dump_name: String,
-    perf_maps: Vec<Followed<PerfMap>>,
-    jit_dumps: Vec<Followed<JitDump>>,
+    perf_maps: Vec<FollowedFile<PerfMap>>,
+    jit_dumps: Vec<FollowedFile<JitDump>>,
     runtime: Option<RuntimeNames>,
-    /// No more is read: there is no memory for it.
-    full: bool,
+    /// Whether the memory limit was reached. No more is read then.
+    is_full: bool,
 }
 
 #[derive(Debug)]
-struct Followed<T> {
-    file: Follower,
+struct FollowedFile<T> {
+    file: FileFollower,
     names: T,
 }
 
 impl JitNames {
-    /// Nothing is opened before the first [`poll`](Self::poll).
-    pub fn new(process: &JitProcess<'_>, runtime: Option<RuntimeNames>) -> Self {
-        let directories = places::directories(process.environ);
+    /// Opens nothing before the first [`poll`](Self::poll). In a capture, the methods of the runtime are those of its
+    /// recording.
+    pub(crate) fn new(
+        process: &Process,
+        proc: &ProcFs,
+        budget: &MemoryBudget,
+        requests_perf_map: bool,
+    ) -> Self {
+        let identity = process.identity.as_deref();
+        // The files in a capture were checked when it was taken, and belong to the user who copied them.
+        let (uid, started_unix_ns) = match identity {
+            Some(identity) if proc.is_live() => (identity.status.uid, identity.started_unix_ns),
+            _ => (rustix::process::geteuid().as_raw(), 0),
+        };
+        let owner = JitProcess {
+            namespace_pid: identity.map_or(process.pid, |identity| identity.status.innermost_pid),
+            uid,
+            started_unix_ns,
+            environ: identity.map_or(&[], |identity| &identity.environment),
+        };
+        let root = identity.and_then(|identity| identity.root.clone());
+        let runtime = if proc.is_live() {
+            let runtime = runtime_process(process, requests_perf_map);
+            runtime.map(|runtime| RuntimeNames::new(runtime, budget.clone()))
+        } else {
+            let recording = proc.read(process.pid, RECORDING_FILE).ok();
+            recording.map(|text| RuntimeNames::from_recording(&text))
+        };
+        Self::with_runtime(&owner, root, runtime)
+    }
+
+    fn with_runtime(
+        process: &JitProcess<'_>,
+        root: Option<Arc<RootDirectory>>,
+        runtime: Option<RuntimeNames>,
+    ) -> Self {
+        let directories = paths::jit_file_directories(process.environ);
         let perf_map_name = format!("perf-{}.map", process.namespace_pid);
         let jit_dump_name = format!("jit-{}.dump", process.namespace_pid);
+        let in_directories = |name: &str| directories.iter().map(|path| path.join(name)).collect::<Vec<_>>();
         Self {
-            owner: Owner { uid: process.uid, started_unix_ns: process.started_unix_ns },
-            perf_maps: directories.iter().map(|at| Followed::new(at.join(&perf_map_name))).collect(),
-            jit_dumps: directories.iter().map(|at| Followed::new(at.join(&jit_dump_name))).collect(),
+            root,
+            owner: FileOwner { uid: process.uid, started_unix_ns: process.started_unix_ns },
+            perf_maps: in_directories(&perf_map_name).into_iter().map(FollowedFile::new).collect(),
+            jit_dumps: in_directories(&jit_dump_name).into_iter().map(FollowedFile::new).collect(),
             jit_dump_name,
             runtime,
-            full: false,
+            is_full: false,
         }
     }
 
-    /// Takes note of a mapped file. Runtimes map a page of their jitdump, for profilers to see where it is.
-    pub fn see_mapping(&mut self, path: &Path) {
+    /// Adds a mapped file if it is a jitdump. Runtimes map a page of their jitdump so that profilers find it.
+    pub(crate) fn add_mapped_file(&mut self, path: &Path) {
         let is_jit_dump = path.file_name().is_some_and(|name| *name == *self.jit_dump_name);
-        let known = self.jit_dumps.iter().any(|dump| dump.file.path() == path);
-        if is_jit_dump && path.is_absolute() && !known && self.jit_dumps.len() < MAX_JIT_DUMPS {
-            self.jit_dumps.push(Followed::new(path.to_owned()));
+        let is_known = self.jit_dumps.iter().any(|dump| dump.file.path() == path);
+        if is_jit_dump && path.is_absolute() && !is_known && self.jit_dumps.len() < MAX_JIT_DUMPS {
+            self.jit_dumps.push(FollowedFile::new(path.to_owned()));
         }
     }
 
-    /// Reads what the runtime has written since the last poll. `now_ns` is the `CLOCK_MONOTONIC` time before
-    /// the call, `room_bytes` the memory that this process's names may take. True when there is more to read at
-    /// once.
-    pub fn poll(&mut self, root: &RootDirectory, now_ns: u64, room_bytes: usize) -> bool {
-        let limit_bytes = room_bytes.min(MAX_PROCESS_BYTES);
-        let mut more = false;
+    /// Reads what the runtime has written since the last poll. `now_ns` is the `CLOCK_MONOTONIC` time before the call,
+    /// `max_bytes` limits the memory of this process's names. Returns true when more can be read at once.
+    pub(crate) fn poll(&mut self, now_ns: u64, max_bytes: usize) -> bool {
+        let Some(root) = self.root.clone() else { return false };
+        let limit_bytes = max_bytes.min(MAX_PROCESS_BYTES);
+        let mut has_more = false;
         for index in 0..self.perf_maps.len() + self.jit_dumps.len() {
-            self.full |= self.memory_bytes() >= limit_bytes;
-            if self.full {
+            self.is_full |= self.memory_bytes() >= limit_bytes;
+            if self.is_full {
                 return false;
             }
-            more |= self.poll_file(index, root, now_ns);
+            has_more |= self.poll_file(index, &root, now_ns);
         }
-        more
+        has_more
     }
 
-    /// As [`RuntimeNames::advance_perf_map`].
-    pub fn advance_perf_map(&mut self) {
-        if let Some(runtime) = &mut self.runtime {
-            runtime.advance_perf_map();
-        }
-    }
-
-    /// Begins to listen to the runtime, as soon as there is one.
-    pub fn listen(&mut self) {
-        if let Some(runtime) = &mut self.runtime {
-            runtime.listen();
-        }
-    }
-
-    /// Whether a thread listens to the runtime.
-    pub fn is_listening(&self) -> bool {
-        self.runtime.as_ref().is_some_and(RuntimeNames::is_listening)
-    }
-
-    /// As [`RuntimeNames::ask`].
-    pub fn ask(&mut self, is_last: bool, until: Instant) {
-        if let Some(runtime) = &mut self.runtime {
-            runtime.ask(is_last, until);
-        }
-    }
-
-    /// As [`RuntimeNames::settle`].
-    pub fn settle(&mut self, until: Instant) {
-        if let Some(runtime) = &mut self.runtime {
-            runtime.settle(until);
-        }
-    }
-
-    /// How much memory the names take.
-    pub fn memory_bytes(&self) -> usize {
+    /// The memory of the names.
+    pub(crate) fn memory_bytes(&self) -> usize {
         let maps = self.perf_maps.iter().map(|map| map.names.memory_bytes());
         let dumps = self.jit_dumps.iter().map(|dump| dump.names.memory_bytes());
-        maps.chain(dumps).chain(self.runtime.as_ref().map(RuntimeNames::memory_bytes)).sum()
+        let methods = self.runtime.as_ref().map(|runtime| runtime.methods.memory_bytes());
+        maps.chain(dumps).chain(methods).sum()
     }
 
-    /// What stood at `address` at `time_ns`. Ask after a poll that came later than `time_ns`: what a runtime
-    /// has written since is not known before.
+    /// The function whose code was at `address` at `time_ns`. The result is complete after a poll later than `time_ns`.
     ///
-    /// A jitdump has exact times and lines, so it comes first, then the runtime's events, which have exact times, unless
-    /// a perf map names other code that was surely put there later.
-    pub fn lookup(&self, address: RuntimeAddress, time_ns: u64) -> Result<Symbolized, Reason> {
+    /// Jitdumps have exact times and lines, so they take precedence, then the runtime's events, which have exact times.
+    /// A perf map takes precedence if it names other code that was certainly written later.
+    pub(crate) fn lookup(&self, address: RuntimeAddress, time_ns: u64) -> Result<Symbolized, Reason> {
         let dump = self.jit_dumps.iter().find_map(|dump| dump.names.lookup(address.0, time_ns));
-        let told = self.runtime.as_ref().and_then(|runtime| runtime.lookup(address.0, time_ns));
+        let method = self.runtime.as_ref().and_then(|runtime| runtime.methods.lookup(address.0, time_ns));
         let map = self.perf_maps.iter().find_map(|map| map.names.lookup(address.0, time_ns));
-        match (dump, told, map) {
+        match (dump, method, map) {
             (Some(symbol), _, Some((name, from_ns)))
                 if from_ns > symbol.exists_from_ns && name != symbol.name =>
             {
                 Ok(from_perf_map(name))
             }
             (Some(symbol), ..) => Ok(from_jit_dump(&symbol)),
-            (None, Some(told), Some((name, from_ns)))
-                if from_ns > told.exists_from_ns && managed::normalise(name).name != told.name =>
+            (None, Some(method), Some((name, from_ns)))
+                if from_ns > method.exists_from_ns && normalize_name(name).name != method.name =>
             {
                 Ok(from_perf_map(name))
             }
-            (None, Some(told), _) => Ok(from_runtime(told)),
+            (None, Some(method), _) => Ok(from_runtime(method)),
             (None, None, Some((name, _))) => Ok(from_perf_map(name)),
             (None, None, None) => Err(self.reason()),
         }
     }
 
-    /// What kind of code stood at `address` at `time_ns`. A runtime copies images into memory that it cannot map.
-    pub fn kind(&self, address: RuntimeAddress, time_ns: u64) -> FrameKind {
-        let is_copy = |runtime: &RuntimeNames| runtime.is_precompiled(address.0, time_ns);
-        if self.runtime.as_ref().is_some_and(is_copy) { FrameKind::Precompiled } else { FrameKind::Jit }
+    /// The kind of the code at `address` at `time_ns`. A runtime copies images that it cannot map into memory: their code
+    /// is precompiled.
+    pub(crate) fn kind(&self, address: RuntimeAddress, time_ns: u64) -> FrameKind {
+        let tier = self.runtime.as_ref().and_then(|runtime| runtime.methods.tier(address.0, time_ns));
+        if tier == Some(Tier::Precompiled) { FrameKind::Precompiled } else { FrameKind::Jit }
     }
 
-    /// Names a span of time in which no address changed hands: look-ups of one address at two times of the
-    /// same epoch agree. A failed look-up may succeed after a poll even so.
-    pub fn epoch(&self, time_ns: u64) -> u32 {
+    /// Identifies a period in which no code was replaced: lookups of one address at two times of the same epoch have the
+    /// same result. A failed lookup may still succeed after a poll.
+    pub(crate) fn epoch(&self, time_ns: u64) -> u32 {
         let maps = self.perf_maps.iter().map(|map| map.names.epoch(time_ns));
         let dumps = self.jit_dumps.iter().map(|dump| dump.names.epoch(time_ns));
-        let told = self
-            .runtime
-            .as_ref()
-            .map(|runtime| runtime.epoch(time_ns).saturating_add(self.has_all_of(time_ns).into()));
-        maps.chain(dumps).chain(told).fold(0, u32::saturating_add)
+        let methods = self.runtime.as_ref().map(|runtime| {
+            runtime.methods.epoch(time_ns).saturating_add(self.has_all_methods_at(time_ns).into())
+        });
+        maps.chain(dumps).chain(methods).fold(0, u32::saturating_add)
     }
 
-    /// Whether a .NET runtime told of every method that there was at `time_ns`.
-    pub fn has_all_of(&self, time_ns: u64) -> bool {
-        self.runtime.as_ref().is_some_and(|runtime| runtime.has_all_of(time_ns))
+    /// Whether a .NET runtime reported every method that existed at `time_ns`.
+    pub(crate) fn has_all_methods_at(&self, time_ns: u64) -> bool {
+        self.runtime.as_ref().is_some_and(|runtime| runtime.methods.completeness.is_complete_at(time_ns))
     }
 
-    /// Lines, records and events that were no entries.
-    pub fn malformed_entries(&self) -> u64 {
+    /// Malformed lines, records and events.
+    pub(crate) fn malformed_entries(&self) -> u64 {
         let maps = self.perf_maps.iter().map(|map| map.names.malformed_lines());
         let dumps = self.jit_dumps.iter().map(|dump| dump.names.malformed_records());
-        maps.chain(dumps).chain(self.runtime.as_ref().map(RuntimeNames::malformed_events)).sum()
+        let events = self.runtime.as_ref().map(|runtime| runtime.methods.completeness.malformed_events);
+        maps.chain(dumps).chain(events).sum()
     }
 
-    /// What the runtime had to tell and had no room for.
-    pub fn dropped_events(&self) -> u64 {
-        self.runtime.as_ref().map_or(0, RuntimeNames::dropped_events)
-    }
-
-    /// The files that are followed, by their paths in the target's root.
-    pub fn files(&self) -> impl Iterator<Item = (&Path, &File)> {
+    /// The open files, with their paths in the target's root.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&Path, &File)> {
         let maps = self.perf_maps.iter().map(|map| &map.file);
         let followers = maps.chain(self.jit_dumps.iter().map(|dump| &dump.file));
         followers.filter_map(|follower| Some((follower.path().as_path(), follower.open_file()?)))
     }
 
-    /// As [`RuntimeNames::recording`].
-    #[cfg(feature = "capture")]
-    pub fn runtime_recording(&self) -> Option<Vec<u8>> {
-        self.runtime.as_ref().and_then(RuntimeNames::recording)
-    }
-
-    /// Perf maps count first.
+    /// Polls one file. Indexes count perf maps first.
     fn poll_file(&mut self, index: usize, root: &RootDirectory, now_ns: u64) -> bool {
         if let Some(map) = self.perf_maps.get_mut(index) {
             return map.file.poll(root, self.owner, now_ns, &mut map.names);
@@ -233,7 +230,7 @@ impl JitNames {
             maps.chain(dumps)
         };
         let refusals = || files().filter_map(|(file, _)| file.refusal());
-        if self.full
+        if self.is_full
             || files().any(|(_, truncated)| truncated)
             || refusals().any(|reason| reason == Reason::TooLarge)
         {
@@ -249,28 +246,47 @@ impl JitNames {
 }
 
 fn from_perf_map(name: &str) -> Symbolized {
-    Symbolized::from_managed(SymbolSource::PerfMap, managed::normalise(name))
+    Symbolized::from_managed(SymbolSource::PerfMap, normalize_name(name))
 }
 
 fn from_jit_dump(symbol: &JitSymbol<'_>) -> Symbolized {
-    let ManagedName { name, tier } = managed::normalise(symbol.name);
+    let ManagedName { name, tier } = normalize_name(symbol.name);
     let location = symbol.location.map(|(file, line)| (file.to_owned(), line));
     let function = Function { name: name.into_owned(), location };
     Symbolized { source: SymbolSource::JitDump, functions: vec![function], tier }
 }
 
-fn from_runtime(told: RuntimeMethod) -> Symbolized {
-    let name = ManagedName { name: told.name.into(), tier: Some(told.tier) };
+fn from_runtime(method: RuntimeMethod) -> Symbolized {
+    let name = ManagedName { name: method.name.into(), tier: Some(method.tier) };
     Symbolized::from_managed(SymbolSource::RuntimeEvents, name)
 }
 
-impl<T: Default> Followed<T> {
+/// What is needed to connect to the runtime of a process. `None` is a process whose root is not open.
+pub(crate) fn runtime_process(process: &Process, requests_perf_map: bool) -> Option<RuntimeProcess> {
+    let identity = process.identity.as_deref()?;
+    let namespace_pid = identity.status.innermost_pid;
+    let perf_map = requests_perf_map.then(|| PerfMapPaths {
+        paths: paths::requested_perf_map_paths(&identity.environment, namespace_pid),
+        started_unix_ns: identity.started_unix_ns,
+    });
+    Some(RuntimeProcess {
+        root: identity.root.clone()?,
+        directories: paths::temporary_directories(&identity.environment),
+        pid: process.pid,
+        namespace_pid,
+        uid: identity.status.uid,
+        start_ticks: identity.start_ticks,
+        perf_map,
+    })
+}
+
+impl<T: Default> FollowedFile<T> {
     fn new(path: PathBuf) -> Self {
-        Self { file: Follower::new(path), names: T::default() }
+        Self { file: FileFollower::new(path), names: T::default() }
     }
 }
 
-impl Sink for PerfMap {
+impl FileDecoder for PerfMap {
     fn feed(&mut self, bytes: &[u8], written_after_ns: u64) {
         PerfMap::feed(self, bytes, written_after_ns);
     }
@@ -280,7 +296,7 @@ impl Sink for PerfMap {
     }
 }
 
-impl Sink for JitDump {
+impl FileDecoder for JitDump {
     fn feed(&mut self, bytes: &[u8], _written_after_ns: u64) {
         JitDump::feed(self, bytes);
     }

@@ -1,4 +1,4 @@
-//! Tests of the jitdump reader, with files put together here field by field.
+//! Tests of the jitdump reader, with files built field by field.
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn name(dump: &JitDump, address: u64, time_ns: u64) -> Option<&str> {
 }
 
 #[test]
-fn code_is_found_at_its_time() {
+fn code_is_found_by_address_and_time() {
     let dump = dump(&[load(10, 0x1000, 16, "first"), load(20, 0x1008, 16, "second")]);
     assert_eq!(name(&dump, 0x1008, 19), Some("first"));
     assert_eq!(name(&dump, 0x1008, 20), Some("second"));
@@ -62,7 +62,7 @@ fn moved_code_keeps_its_name_and_lines() {
     ]);
     let symbol = dump.lookup(0x2004, 30).unwrap();
     assert_eq!((symbol.name, symbol.location), ("method", Some(("a.cs", 5))));
-    assert_eq!(name(&dump, 0x3000, 40), None, "what was not there cannot move");
+    assert_eq!(name(&dump, 0x3000, 40), None, "unknown code cannot move");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn lines_begin_at_their_addresses() {
 }
 
 #[test]
-fn lines_of_v8_are_counted_from_the_code_again() {
+fn line_addresses_of_v8_are_corrected() {
     let mut dump = JitDump::default();
     dump.feed(&file_header(0xdead_beef, 0));
     dump.feed(&debug_info(0x1000, &[(0x1040, 3, b"x.js"), (0x1044, 4, b"x.js")]));
@@ -94,7 +94,7 @@ fn times_of_another_clock_are_not_used() {
 }
 
 #[test]
-fn unwind_information_the_end_and_unknown_records_are_passed_over() {
+fn unwind_information_the_end_and_unknown_records_are_skipped() {
     let dump = dump(&[
         record(4, 0, &[1; 100]),
         record(3, 0, b""),
@@ -108,7 +108,7 @@ fn unwind_information_the_end_and_unknown_records_are_passed_over() {
 }
 
 #[test]
-fn a_record_that_is_too_short_costs_itself_only() {
+fn a_record_that_is_too_short_affects_itself_only() {
     let no_name = record(0, 1, &[0, 0x3000, 0x3000, 8, 1].map(u64::to_ne_bytes).concat());
     let dump = dump(&[
         record(0, 1, &[0; 39]),
@@ -135,7 +135,7 @@ fn a_file_that_is_no_jitdump_is_read_no_further() {
         let mut dump = JitDump::default();
         dump.feed(&header);
         dump.feed(&load(1, 0x1000, 8, "x"));
-        assert_eq!((name(&dump, 0x1000, 1), dump.malformed_records(), dump.unread.len()), (None, 1, 0));
+        assert_eq!((name(&dump, 0x1000, 1), dump.malformed_records(), dump.undecoded.len()), (None, 1, 0));
     }
 }
 
@@ -148,8 +148,8 @@ fn a_record_shorter_than_its_header_ends_the_file() {
     assert_eq!(name(&dump, 0x2000, 1), None);
     dump.restart();
     dump.feed(&file_header(0, 0));
-    dump.feed(&load(1, 0x2000, 8, "anew"));
-    assert_eq!(name(&dump, 0x2000, 1), Some("anew"));
+    dump.feed(&load(1, 0x2000, 8, "again"));
+    assert_eq!(name(&dump, 0x2000, 1), Some("again"));
     assert_eq!(name(&dump, 0x1000, 1), Some("before"));
 }
 
@@ -161,7 +161,7 @@ fn machine_code_and_huge_records_are_not_kept() {
     dump.feed(&huge);
     for _ in 0..100 {
         dump.feed(&[0; 100_000]);
-        assert!(dump.unread.is_empty());
+        assert!(dump.undecoded.is_empty());
     }
     let mut dump = self::dump(&[load(1, 0x1000, 1 << 20, &"n".repeat(100_000))]);
     dump.feed(&load(1, 0x20_0000, 8, "next"));
@@ -170,10 +170,10 @@ fn machine_code_and_huge_records_are_not_kept() {
 }
 
 #[test]
-fn line_tables_without_code_do_not_pile_up() {
+fn line_tables_without_code_are_limited() {
     let tables: Vec<_> = (0..5_000).map(|at| debug_info(at, &[(at, 1, b"a.cs")])).collect();
     let dump = dump(&tables);
-    assert_eq!(dump.waiting.len(), MAX_WAITING_TABLES);
+    assert_eq!(dump.pending_tables.len(), MAX_PENDING_TABLES);
 }
 
 fn sample_file() -> Vec<u8> {

@@ -15,8 +15,10 @@ use profiler_profile::{Reason, SymbolSource};
 
 pub use self::runtime_detection::RuntimeKind;
 use crate::{
-    CodeKey, JitCode, ModuleKey, Symbolizer, diagnostics, modules::ModuleFormat, native::NativeModule,
-    runtime_of,
+    CodeKey, ModuleKey, Symbolizer, diagnostics,
+    jit::{JitNames, runtime_process},
+    modules::ModuleFormat,
+    native::NativeModule,
 };
 
 /// Time limit of a request to a runtime's diagnostics socket.
@@ -92,7 +94,7 @@ impl Symbolizer {
                 Backing::Vdso | Backing::Special(_) => {}
             }
         }
-        sources.socket = runtime_of(process, false).and_then(check_socket);
+        sources.socket = runtime_process(process, false).and_then(check_socket);
         sources.jit_file = self.jit_file(process);
         sources
     }
@@ -117,10 +119,10 @@ impl Symbolizer {
     /// The path of the perf map or jitdump of a process.
     fn jit_file(&self, process: &Process) -> Option<PathBuf> {
         const MAX_BYTES: usize = 1 << 20;
-        let mut code = JitCode::of(process, &self.proc, &self.room, false);
-        process.mapped_files().for_each(|path| code.names.see_mapping(Path::new(path)));
-        code.names.poll(code.root.as_ref()?, 0, MAX_BYTES);
-        code.names.files().next().map(|(path, _)| path.to_owned())
+        let mut names = JitNames::new(process, &self.proc, &self.event_budget, false);
+        process.mapped_files().for_each(|path| names.add_mapped_file(Path::new(path)));
+        names.poll(0, MAX_BYTES);
+        names.files().next().map(|(path, _)| path.to_owned())
     }
 }
 
@@ -136,7 +138,7 @@ fn detect_runtime(
 
 /// Checks that the diagnostics socket of a runtime responds; `None` when there is no socket.
 fn check_socket(process: diagnostics::RuntimeProcess) -> Option<Result<(), Reason>> {
-    diagnostics::reach(process, Instant::now() + CONNECT_TIME_LIMIT)
+    diagnostics::probe(process, Instant::now() + CONNECT_TIME_LIMIT)
 }
 
 /// The address in the middle of a mapping. The first and last pages can contain other parts of the file.

@@ -16,7 +16,7 @@ use profiler_binary_reader::{ByteCursor, Image, PagedImage, ParseError, SegmentL
 use profiler_common::unwind::{CfaRule, PAGE_BITS, Rule};
 use profiler_dotnet_symbols::pe::{
     Pe,
-    precompiled::{Header, RUNTIME_FUNCTIONS},
+    precompiled::{RUNTIME_FUNCTIONS, ReadyToRunHeader},
 };
 
 use self::unwind_info::{Prologue, UnwindInfoSection};
@@ -79,8 +79,8 @@ impl PrecompiledSource {
         if pe.native_header.is_empty() || !pe.is_of_this_machine {
             return Ok(None);
         }
-        let Some(header) = Header::read(&mut image, pe.native_header)? else { return Ok(None) };
-        let Some(table) = header.tables.directory(RUNTIME_FUNCTIONS) else { return Ok(None) };
+        let Some(header) = ReadyToRunHeader::read(&mut image, pe.native_header)? else { return Ok(None) };
+        let Some(table) = header.sections.directory(RUNTIME_FUNCTIONS) else { return Ok(None) };
         let table = image.read_uncached(pe.span(table)?, MAX_FUNCTION_TABLE_BYTES)?;
         let (functions, malformed_functions) = read_functions(&table);
         let unwind_info = read_unwind_info(&image, &pe, &functions)?;

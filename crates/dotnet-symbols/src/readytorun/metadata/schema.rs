@@ -1,6 +1,6 @@
-//! The columns of the metadata tables (ECMA-335 II.22).
+//! Defines the columns of the metadata tables and decodes coded indexes (ECMA-335 II.22, II.24.2.6).
 
-/// The tables by their number.
+/// The tables that names need, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(in super::super) enum Table {
@@ -16,7 +16,7 @@ pub(in super::super) enum Table {
     NestedClass = 0x29,
 }
 
-/// What a column holds, which says how wide it is.
+/// The type of a column, which determines its width.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Column {
     U16,
@@ -24,16 +24,16 @@ pub(super) enum Column {
     String,
     Guid,
     Blob,
-    /// A row of a table.
+    /// An index of a row of one table.
     Row(u8),
-    /// A row of one of several tables, the lowest bits say which.
+    /// An index of a row of one of several tables. The lowest bits are the tag of the table.
     Coded(&'static [u8]),
 }
 
 use Column::{Blob, Coded, Guid, Row, String, U16, U32};
 
-/// A table that is never meant.
-pub(super) const NONE: u8 = 0x3f;
+/// A tag without a table.
+const UNUSED_TAG: u8 = 0x3f;
 
 pub(super) const TYPE_DEF_OR_REF: &[u8] = &[0x02, 0x01, 0x1b];
 pub(super) const RESOLUTION_SCOPE: &[u8] = &[0x00, 0x1a, 0x23, 0x01];
@@ -49,9 +49,9 @@ const HAS_SEMANTICS: &[u8] = &[0x14, 0x17];
 const METHOD_DEF_OR_REF: &[u8] = &[0x06, 0x0a];
 const MEMBER_FORWARDED: &[u8] = &[0x04, 0x06];
 const IMPLEMENTATION: &[u8] = &[0x26, 0x23, 0x27];
-const CUSTOM_ATTRIBUTE_TYPE: &[u8] = &[NONE, NONE, 0x06, 0x0a, NONE];
+const CUSTOM_ATTRIBUTE_TYPE: &[u8] = &[UNUSED_TAG, UNUSED_TAG, 0x06, 0x0a, UNUSED_TAG];
 
-/// The columns of each table, up to the last that names need.
+/// The columns of each table, up to the last table that names need.
 pub(super) const TABLES: [&[Column]; 0x2a] = [
     &[U16, String, Guid, Guid, Guid],
     &[Coded(RESOLUTION_SCOPE), String, String],
@@ -106,14 +106,14 @@ pub(in super::super) struct Token {
 }
 
 impl Token {
-    /// Of the form that signatures have.
-    pub(in super::super) fn type_def_or_ref(coded: u32) -> Option<Self> {
-        Self::of(TYPE_DEF_OR_REF, coded)
+    /// Decodes an index as in signatures (`TypeDefOrRef`).
+    pub(in super::super) fn from_type_def_or_ref(coded: u32) -> Option<Self> {
+        Self::from_coded_index(TYPE_DEF_OR_REF, coded)
     }
 
-    /// A coded index.
-    pub(super) fn of(tables: &[u8], coded: u32) -> Option<Self> {
-        const NAMED: [Table; 9] = [
+    /// Decodes a coded index. `None` is a table that is not in [`Table`].
+    pub(super) fn from_coded_index(tables: &[u8], coded: u32) -> Option<Self> {
+        const TABLES_WITH_NAMES: [Table; 9] = [
             Table::TypeRef,
             Table::TypeDef,
             Table::MethodDef,
@@ -126,12 +126,12 @@ impl Token {
         ];
         let bits = tag_bits(tables);
         let number = *tables.get((coded & ((1 << bits) - 1)) as usize)?;
-        let table = NAMED.into_iter().find(|table| *table as u8 == number)?;
+        let table = TABLES_WITH_NAMES.into_iter().find(|table| *table as u8 == number)?;
         Some(Self { table, row: coded >> bits })
     }
 }
 
-/// How many bits say which of the tables is meant.
+/// The number of tag bits of a coded index.
 pub(super) fn tag_bits(tables: &[u8]) -> u32 {
     tables.len().next_power_of_two().trailing_zeros()
 }
@@ -141,12 +141,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lowest_bits_say_which_table_is_meant() {
+    fn the_lowest_bits_select_the_table() {
         assert_eq!(tag_bits(TYPE_DEF_OR_REF), 2);
         assert_eq!(tag_bits(HAS_CUSTOM_ATTRIBUTE), 5);
         assert_eq!(tag_bits(METHOD_DEF_OR_REF), 1);
-        assert_eq!(Token::type_def_or_ref(0x49), Some(Token { table: Table::TypeRef, row: 0x12 }));
-        assert_eq!(Token::type_def_or_ref(3), None);
-        assert_eq!(Token::of(RESOLUTION_SCOPE, 0), None, "the module itself has no name here");
+        assert_eq!(Token::from_type_def_or_ref(0x49), Some(Token { table: Table::TypeRef, row: 0x12 }));
+        assert_eq!(Token::from_type_def_or_ref(3), None);
+        assert_eq!(
+            Token::from_coded_index(RESOLUTION_SCOPE, 0),
+            None,
+            "the table Module has no names of types"
+        );
     }
 }

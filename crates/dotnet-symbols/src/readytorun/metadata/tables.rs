@@ -1,32 +1,33 @@
-//! Where the rows of the metadata tables are, and what stands in them (ECMA-335 II.24.2.6).
+//! Reads cells of the metadata tables (ECMA-335 II.24.2.6).
 
-use super::schema::{Column, TABLES, Table, tag_bits};
 use profiler_binary_reader::{ByteCursor, ByteRange, PagedImage, ParseError};
 
-/// Columns of a table.
+use super::schema::{Column, TABLES, Table, tag_bits};
+
+/// Columns of the widest table.
 const MAX_COLUMNS: usize = 9;
 
-/// The header, with the rows of as many tables as there can be.
+/// Size of the header: 24 bytes, a row count for each of 64 tables, and extra data.
 const MAX_HEADER_BYTES: u64 = 24 + 64 * 4 + 4;
 
 /// All tables of a module.
 #[derive(Clone, Debug)]
-pub(super) struct Tables(Vec<Place>);
+pub(super) struct MetadataTables(Vec<TableLayout>);
 
-/// Where the rows of one table are.
+/// The rows of one table.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct TableLayout {
     span: ByteRange,
     rows: u32,
     row_bytes: u32,
-    /// Where each column begins in a row; a column that there is not has no width.
-    columns: [u8; MAX_COLUMNS + 1],
+    /// The offset of each column in a row. Columns beyond the last one have no width.
+    column_offsets: [u8; MAX_COLUMNS + 1],
 }
 
-impl Tables {
-    /// Reads the header of the stream of tables.
-    pub(super) fn read(pieces: &mut PagedImage, stream: ByteRange) -> Result<Self, ParseError> {
-        let bytes = pieces.read_up_to(stream, MAX_HEADER_BYTES)?;
+impl MetadataTables {
+    /// Reads the header of the stream `#~`.
+    pub(super) fn read(image: &mut PagedImage, stream: ByteRange) -> Result<Self, ParseError> {
+        let bytes = image.read_up_to(stream, MAX_HEADER_BYTES)?;
         let mut header = ByteCursor::new(&bytes, 6);
         let heap_sizes = header.u8()?;
         header.skip(1);
@@ -42,46 +43,46 @@ impl Tables {
         if heap_sizes & HAS_EXTRA_DATA != 0 {
             header.skip(4);
         }
-        let widths = Widths { heap_sizes, rows };
+        let widths = ColumnWidths { heap_sizes, rows };
         let mut rest = stream.skip(header.position() as u64)?;
-        let mut places = Vec::new();
+        let mut tables = Vec::new();
         for (columns, rows) in TABLES.iter().zip(rows) {
-            let (columns, row_bytes) = widths.columns(columns);
+            let (column_offsets, row_bytes) = widths.column_offsets(columns);
             let span = rest.prefix(u64::from(rows) * u64::from(row_bytes))?;
             rest = rest.skip(span.len())?;
-            places.push(Place { span, rows, row_bytes, columns });
+            tables.push(TableLayout { span, rows, row_bytes, column_offsets });
         }
-        Ok(Self(places))
+        Ok(Self(tables))
     }
 
     pub(super) fn rows(&self, table: Table) -> u32 {
-        self.0.get(table as usize).map_or(0, |place| place.rows)
+        self.0.get(table as usize).map_or(0, |layout| layout.rows)
     }
 
-    /// What stands in a column of a row, which is counted from 1.
+    /// Reads a column of a row. Rows are counted from 1.
     pub(super) fn cell(
         &self,
-        pieces: &mut PagedImage,
+        image: &mut PagedImage,
         table: Table,
         row: u32,
         column: usize,
     ) -> Result<u32, ParseError> {
-        let place = self.0.get(table as usize).ok_or(ParseError::Malformed)?;
-        let index = row.checked_sub(1).filter(|index| *index < place.rows).ok_or(ParseError::Malformed)?;
-        let (start, end) = (place.columns[column], place.columns[column + 1]);
-        let at = u64::from(index) * u64::from(place.row_bytes) + u64::from(start);
-        let cell = place.span.skip(at)?;
+        let layout = self.0.get(table as usize).ok_or(ParseError::Malformed)?;
+        let index = row.checked_sub(1).filter(|index| *index < layout.rows).ok_or(ParseError::Malformed)?;
+        let (start, end) = (layout.column_offsets[column], layout.column_offsets[column + 1]);
+        let at = u64::from(index) * u64::from(layout.row_bytes) + u64::from(start);
+        let cell = layout.span.skip(at)?;
         Ok(if end - start == 2 {
-            u16::from_le_bytes(pieces.read_array(cell)?).into()
+            u16::from_le_bytes(image.read_array(cell)?).into()
         } else {
-            u32::from_le_bytes(pieces.read_array(cell)?)
+            u32::from_le_bytes(image.read_array(cell)?)
         })
     }
 
-    /// How many rows have a number up to `value` in a column by which they are ordered.
+    /// The number of rows whose value in a sorted column is at most `value`.
     pub(super) fn rows_up_to(
         &self,
-        pieces: &mut PagedImage,
+        image: &mut PagedImage,
         table: Table,
         column: usize,
         value: u32,
@@ -89,7 +90,7 @@ impl Tables {
         let (mut from, mut to) = (0, self.rows(table));
         while from < to {
             let middle = from.midpoint(to);
-            if self.cell(pieces, table, middle + 1, column)? <= value {
+            if self.cell(image, table, middle + 1, column)? <= value {
                 from = middle + 1;
             } else {
                 to = middle;
@@ -99,21 +100,22 @@ impl Tables {
     }
 }
 
-/// What decides how wide columns are.
-struct Widths {
+/// What determines the widths of columns.
+struct ColumnWidths {
     heap_sizes: u8,
     rows: [u32; 64],
 }
 
-impl Widths {
-    fn columns(&self, columns: &[Column]) -> ([u8; MAX_COLUMNS + 1], u32) {
-        let mut starts = [0; MAX_COLUMNS + 1];
+impl ColumnWidths {
+    /// The offsets of the columns, and the size of a row.
+    fn column_offsets(&self, columns: &[Column]) -> ([u8; MAX_COLUMNS + 1], u32) {
+        let mut offsets = [0; MAX_COLUMNS + 1];
         let mut end = 0;
-        for (index, start) in starts.iter_mut().enumerate().skip(1) {
+        for (index, offset) in offsets.iter_mut().enumerate().skip(1) {
             end += columns.get(index - 1).map_or(0, |column| self.width(*column));
-            *start = end;
+            *offset = end;
         }
-        (starts, end.into())
+        (offsets, end.into())
     }
 
     fn width(&self, column: Column) -> u8 {

@@ -1,6 +1,6 @@
 //! Parses a line of `/proc/kallsyms` and classifies its symbol.
 
-use crate::hexadecimal::hexadecimal;
+use crate::hexadecimal::parse_hexadecimal;
 
 /// Longer names are truncated. The kernel's limit is 512 (`KSYM_NAME_LEN`).
 pub(super) const MAX_NAME_BYTES: usize = 512;
@@ -21,7 +21,12 @@ impl<'a> Line<'a> {
         let (name, module) = rest.split_at(name_end);
         let module = module.strip_prefix(b"\t[").and_then(|module| module.strip_suffix(b"]"));
         let name = &name[..name.len().min(MAX_NAME_BYTES)];
-        Some(Self { address: hexadecimal(digits)?, kind: *kind, name, module: module.unwrap_or_default() })
+        Some(Self {
+            address: parse_hexadecimal(digits)?,
+            kind: *kind,
+            name,
+            module: module.unwrap_or_default(),
+        })
     }
 
     /// Whether it is the symbol of a function: the types of nm(1) for code and for weak symbols.

@@ -1,21 +1,23 @@
-//! Names that need other assemblies than the image's own: those of composite images, and of signatures that speak of
-//! another module. No package brings a composite image, so that here it is one made by hand from the format.
+//! Tests of names that need other assemblies: those of composite images, and of signatures that refer to another module.
+//!
+//! No package has a composite image, so the tests build one by hand.
 
-use profiler_binary_reader::{Image, ParseError};
 use std::{fs, path::Path};
 
+use profiler_binary_reader::{Image, ParseError};
+
 use super::{
-    tests::{Below, SMALL},
+    tests::{FilesBelow, SMALL},
     *,
 };
 
 const TEXT_ADDRESS: u32 = 0x1000;
 const TEXT_OFFSET: usize = 0x200;
 
-/// A PE file for this machine with one section, of code.
-struct Pe(Vec<u8>);
+/// A PE file for this machine with one code section.
+struct TestPe(Vec<u8>);
 
-impl Pe {
+impl TestPe {
     fn new() -> Self {
         const PE32_PLUS: u16 = 0x20b;
         let mut pe = Self(SMALL[..TEXT_OFFSET].to_vec());
@@ -43,7 +45,7 @@ fn words(numbers: &[u32]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// The metadata of a manifest: these assemblies that it refers to.
+/// The metadata of a manifest with these assembly references.
 fn manifest(names: [&str; 2]) -> Vec<u8> {
     let mut strings = vec![0];
     let mut rows = Vec::new();
@@ -67,9 +69,10 @@ fn manifest(names: [&str; 2]) -> Vec<u8> {
     [root, tables, strings].concat()
 }
 
-/// A composite image of the assemblies `Test` and `Tent`: a method of each, and an instance of a generic type's.
-fn composite() -> Pe {
-    let mut pe = Pe::new();
+/// A composite image of the assemblies `Test` and `Tent`, with a method of each, and an instance of a method of a generic
+/// type.
+fn composite() -> TestPe {
+    let mut pe = TestPe::new();
     pe.put(0x1000 + 24, &words(&[1, 0x1030, 0x1034, 0x1038]));
     pe.put(0x1030, &words(&[0x1100, 0x1040]));
     pe.put(0x1040, b"RTR_HEADER\0");
@@ -79,7 +82,7 @@ fn composite() -> Pe {
     pe.put(0x1108 + 44, &words(&[115, 0x1280, 32, 118, 0x1380, 32]));
     let functions = [[0x1800, 0x1810, 0], [0x1810, 0x1820, 0], [0x1820, 0x1830, 0]];
     pe.put(0x1200, &words(functions.as_flattened()));
-    // In the context of module 3: a method of `Inner`1[int32]`, its second, in function 2.
+    // In the context of module 3: the second method of `Inner`1[int32]`, in function 2.
     pe.put(0x1240, &[0, 2, 4, 0x99, 2, 0x80, 0xc0, 3, 0x15, 0x11, 0x0c, 1, 0x08, 2, 2 << 2]);
     pe.put(0x1280, &words(&[0, 0, 0x12a0, 20, 0, 0, 0x12c0, 20]));
     for (core, table, function) in [(0x12a0, 0x1300, 0), (0x12c0, 0x1310, 1)] {
@@ -90,7 +93,7 @@ fn composite() -> Pe {
     pe
 }
 
-/// A folder with a copy of the small image for each of some names of assemblies.
+/// A folder with a copy of the small image for each assembly name.
 fn folder(assemblies: &[&str]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for assembly in assemblies {
@@ -103,15 +106,15 @@ fn folder(assemblies: &[&str]) -> tempfile::TempDir {
 }
 
 fn name_at(image: &[u8], folder: &tempfile::TempDir, address: u64) -> Result<String, NameError> {
-    let home = Home::beside(Path::new("/image.dll"));
-    let mut module = ReadyToRunModule::open(Image::Memory(image.to_vec()), home, &Arc::default())?;
-    let named = module.symbolize(ElfAddress(address), &Below(folder.path().to_owned()))?;
+    let location = AssemblyLocation::from_image_path(Path::new("/image.dll"));
+    let mut module = ReadyToRunModule::open(Image::Memory(image.to_vec()), location, &Arc::default())?;
+    let named = module.symbolize(ElfAddress(address), &FilesBelow(folder.path().to_owned()))?;
     Ok(named.name.into_owned())
 }
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn the_code_of_a_composite_image_is_named_by_its_components() {
+fn code_of_a_composite_image_has_the_names_of_its_components() {
     let (image, folder) = (composite().0, folder(&["Test", "Tent"]));
     let name = |address| name_at(&image, &folder, address);
     assert_eq!(name(0x1800).unwrap(), "Test!N.Outer.Run(int32)");
@@ -122,7 +125,7 @@ fn the_code_of_a_composite_image_is_named_by_its_components() {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn before_version_6_3_the_manifest_itself_has_no_number() {
+fn before_version_6_3_the_manifest_itself_has_no_index() {
     let (mut pe, folder) = (composite(), folder(&["Test", "Tent"]));
     pe.put(0x1100, b"RTR\0\x05\0\x04\0");
     pe.put(0x1247, &[2]);
@@ -133,7 +136,7 @@ fn before_version_6_3_the_manifest_itself_has_no_number() {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn a_component_that_is_missing_costs_its_own_names_only() {
+fn a_missing_component_affects_its_own_names_only() {
     let (image, folder) = (composite().0, folder(&["Test"]));
     assert!(name_at(&image, &folder, 0x1800).is_ok());
     assert_eq!(name_at(&image, &folder, 0x1810), Err(NameError::AssemblyMissing));
@@ -143,19 +146,19 @@ fn a_component_that_is_missing_costs_its_own_names_only() {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn a_component_of_which_the_manifest_knows_another_build_names_nothing() {
+fn a_component_of_another_build_is_not_used() {
     let (mut pe, folder) = (composite(), folder(&["Test", "Tent"]));
     pe.put(0x1390, &[7; 16]);
     assert!(name_at(&pe.0, &folder, 0x1800).is_ok());
-    // The small image does not say which build it is.
+    // The small image has no module version id.
     assert_eq!(name_at(&pe.0, &folder, 0x1810), Err(NameError::ParseError(ParseError::Malformed)));
 }
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn a_type_of_another_module_is_named_by_that_module() {
+fn a_type_of_another_module_has_the_name_from_that_module() {
     let mut image = SMALL.to_vec();
-    // The argument of `Inner`1` becomes the second type of the first assembly that is referred to.
+    // The type argument of `Inner`1` becomes the second type of the first referenced assembly.
     image[0x2f9..0x300].copy_from_slice(&[1, 0x3f, 1, 0x12, 2 << 2, 2, 8]);
     image[0x28c..0x290].copy_from_slice(&words(&[16]));
     let get = "Test!N.Outer+Inner`1[N.Outer].Get(!0,class N.Other)";
@@ -164,7 +167,7 @@ fn a_type_of_another_module_is_named_by_that_module() {
 }
 
 #[test]
-fn a_composite_image_that_ends_or_differs_anywhere_is_an_answer_and_no_panic() {
+fn a_truncated_or_damaged_composite_image_does_not_panic() {
     let (image, folder) = (composite().0, folder(&["Test", "Tent"]));
     for position in (0x40..0x170).chain(0x200..0x4a0).chain(0x600..0x6a0) {
         for value in [0, 1, 0x7f, 0xff] {
@@ -179,7 +182,7 @@ fn a_composite_image_that_ends_or_differs_anywhere_is_an_answer_and_no_panic() {
 }
 
 #[test]
-fn a_composite_image_with_components_without_end_is_too_large() {
+fn a_composite_image_with_too_many_components_is_too_large() {
     let (mut pe, folder) = (composite(), folder(&[]));
     pe.set_text_bytes(0x20_0000);
     pe.put(0x1108 + 44, &words(&[115, 0x1280, 0x10_0000]));

@@ -1,17 +1,16 @@
-//! Argument types as the runtime's events spell them, from the spelling of its perf map.
+//! Converts argument lists from the spelling of perf maps to that of the runtime's events.
 //!
-//! The .NET runtime has two printers of signatures. The one behind its events (vm/sigformat.cpp), whose text
-//! PerfView and dotnet-trace show, says less: no assemblies, and of a nested type its own name only. So the
-//! other's text (vm/prettyprintsig.cpp) is brought to that form, word by word.
+//! The .NET runtime has two printers of signatures. Perf maps use vm/prettyprintsig.cpp. Events use vm/sigformat.cpp,
+//! whose text PerfView and dotnet-trace show: it has no assemblies, and nested types without the types around them.
 
-/// Appends the argument list `arguments` to `out`.
-pub(super) fn append(out: &mut String, arguments: &str) {
+/// Appends the argument list `arguments`, as in a perf map, to `out`, as in an event.
+pub(super) fn append_normalized(out: &mut String, arguments: &str) {
     let mut rest = arguments;
     let mut after_delimiter = true;
     while let Some(first) = rest.chars().next() {
-        let scope = if after_delimiter { scope_length(rest) } else { 0 };
-        if scope > 0 {
-            rest = &rest[scope..];
+        let assembly_bytes = if after_delimiter { assembly_length(rest) } else { 0 };
+        if assembly_bytes > 0 {
+            rest = &rest[assembly_bytes..];
             continue;
         }
         if is_delimiter(first) {
@@ -20,29 +19,29 @@ pub(super) fn append(out: &mut String, arguments: &str) {
             after_delimiter = !matches!(first, ']' | '>' | '[');
             continue;
         }
-        let (word, behind) = split_word(rest);
-        out.push_str(spelling(word));
-        rest = behind;
+        let (word, after) = split_word(rest);
+        out.push_str(event_spelling(word));
+        rest = after;
         after_delimiter = false;
     }
 }
 
-/// The length of an assembly in brackets before a type. Brackets of arrays follow a type.
-fn scope_length(text: &str) -> usize {
-    let Some((assembly, behind)) = text.strip_prefix('[').and_then(|inside| inside.split_once(']')) else {
+/// The length of an assembly in brackets before a type, else 0. Brackets of arrays follow a type.
+fn assembly_length(text: &str) -> usize {
+    let Some((assembly, after)) = text.strip_prefix('[').and_then(|inside| inside.split_once(']')) else {
         return 0;
     };
-    let named = behind.starts_with(|first: char| !is_delimiter(first));
-    if named && !assembly.contains('[') { assembly.len() + "[]".len() } else { 0 }
+    let precedes_type = after.starts_with(|first: char| !is_delimiter(first));
+    if precedes_type && !assembly.contains('[') { assembly.len() + "[]".len() } else { 0 }
 }
 
-/// The first word and what follows it. `native int` is one word.
+/// Splits a text after its first word. `native int` is one word.
 fn split_word(text: &str) -> (&str, &str) {
     for pair in ["native int", "native uint"] {
-        if let Some(behind) = text.strip_prefix(pair)
-            && behind.chars().next().is_none_or(is_delimiter)
+        if let Some(after) = text.strip_prefix(pair)
+            && after.chars().next().is_none_or(is_delimiter)
         {
-            return (pair, behind);
+            return (pair, after);
         }
     }
     text.split_at(text.find(is_delimiter).unwrap_or(text.len()))
@@ -52,7 +51,7 @@ fn is_delimiter(character: char) -> bool {
     matches!(character, '(' | ')' | '<' | '>' | '[' | ']' | ',' | '&' | '*' | ' ')
 }
 
-fn spelling(word: &str) -> &str {
+fn event_spelling(word: &str) -> &str {
     match word {
         "valuetype" => "value class",
         "string" => "class System.String",
@@ -64,7 +63,7 @@ fn spelling(word: &str) -> &str {
         "uint64" => "unsigned int64",
         "native int" => "int",
         "native uint" => "unsigned int",
-        // The bounds of an array of several dimensions.
+        // The bounds of a multidimensional array.
         "0..." => "",
         _ => match word.rsplit_once('/') {
             Some((_, nested)) if !nested.is_empty() => nested,
@@ -78,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn argument_types_read_as_in_the_runtimes_events() {
+    fn argument_types_are_spelled_as_in_events() {
         for (written, expected) in [
             ("()", "()"),
             ("(int32,bool&)", "(int32,bool&)"),
@@ -101,7 +100,7 @@ mod tests {
             ("[[[", "[[["),
         ] {
             let mut out = String::new();
-            append(&mut out, written);
+            append_normalized(&mut out, written);
             assert_eq!(out, expected);
         }
     }

@@ -1,43 +1,47 @@
-//! Where a method or a type stands: namespace, the types around it, its own name.
+//! Parses the path of a method or type: namespace, enclosing types, type arguments, own name.
 //!
 //! ``Namespace.Outer`1+Inner`1[System.Int32,System.String].Method`` is `Namespace.Outer<int>.Inner<string>.Method`.
 
 use super::{
-    nesting::{Nesting, steps},
+    nesting::{SourceNameBuilder, split_nested_types},
     type_name::TypeReader,
 };
 
-/// A method by its path.
+/// The path of a method in C# spelling.
 #[derive(Debug)]
-pub(super) struct Method {
+pub(super) struct MethodPath {
     pub(super) name: String,
-    /// What the parameters of its type stand for.
+    /// The type arguments of the declaring type.
     pub(super) type_arguments: Vec<String>,
-    /// It goes on with an asynchronous method or an iterator, whose name it has here.
+    /// Whether the method resumes an asynchronous method or an iterator. `name` is that of the resumed method.
     pub(super) is_resumption: bool,
 }
 
-impl Method {
-    pub(super) fn read(path: &str) -> Option<Self> {
+impl MethodPath {
+    pub(super) fn parse(path: &str) -> Option<Self> {
         let (owner, type_arguments, method) = split_method(path)?;
-        let (namespace, nesting) = split_namespace(owner);
-        let mut spelled = Nesting::of_method(namespace);
-        steps(nesting, &type_arguments, true)?.into_iter().for_each(|step| spelled.add_type(step));
-        let is_resumption = spelled.add_method(method);
-        Some(Self { name: spelled.finish(), type_arguments, is_resumption })
+        let (namespace, types) = split_namespace(owner);
+        let mut name = SourceNameBuilder::for_method(namespace);
+        split_nested_types(types, &type_arguments, true)?
+            .into_iter()
+            .for_each(|nested| name.add_type(nested));
+        let is_resumption = name.add_method(method);
+        Some(Self { name: name.finish(), type_arguments, is_resumption })
     }
 }
 
-/// A type without its namespace.
-pub(super) fn short_type(name: &str, arguments: &[String]) -> Option<String> {
-    let (namespace, nesting) = split_namespace(name);
-    let mut spelled = Nesting::in_list();
-    let is_whole = !namespace.is_empty() || nesting.contains('+');
-    steps(nesting, arguments, is_whole)?.into_iter().for_each(|step| spelled.add_type(step));
-    Some(spelled.finish())
+/// Converts a type to C# spelling without its namespace.
+pub(super) fn convert_type(name: &str, arguments: &[String]) -> Option<String> {
+    let (namespace, types) = split_namespace(name);
+    let mut converted = SourceNameBuilder::for_list();
+    let is_qualified = !namespace.is_empty() || types.contains('+');
+    split_nested_types(types, arguments, is_qualified)?
+        .into_iter()
+        .for_each(|nested| converted.add_type(nested));
+    Some(converted.finish())
 }
 
-/// The length of the name of a type, up to what cannot be in one: a list, or what follows a type.
+/// The length of the type name at the front of `text`. It ends at the first character that no type name has.
 pub(super) fn name_length(text: &str) -> Option<usize> {
     let mut length = 0;
     let mut begins = true;
@@ -56,7 +60,7 @@ pub(super) fn name_length(text: &str) -> Option<usize> {
     Some(length)
 }
 
-/// The length of the angle brackets that a text begins with, and of what is in them.
+/// The length of the bracketed text (`<...>`) at the front of `text`, brackets included.
 pub(super) fn bracket_length(text: &str) -> Option<usize> {
     if !text.starts_with('<') {
         return None;
@@ -68,7 +72,7 @@ pub(super) fn bracket_length(text: &str) -> Option<usize> {
     })
 }
 
-/// The type, the arguments in brackets behind it, and the name of the method.
+/// Splits a path into the declaring type, its type arguments, and the name of the method.
 fn split_method(path: &str) -> Option<(&str, Vec<String>, &str)> {
     if let Some((open, _)) = outside_of_brackets(path).find(|(_, c)| *c == '[') {
         let mut reader = TypeReader::new(&path[open + 1..], &[]);
@@ -85,7 +89,7 @@ fn split_method(path: &str) -> Option<(&str, Vec<String>, &str)> {
     Some((&path[..dot], Vec::new(), &path[dot + 1..]))
 }
 
-/// The namespace, and a type with those that it is nested in.
+/// Splits a name into the namespace and the chain of nested types.
 fn split_namespace(name: &str) -> (&str, &str) {
     let before_nested = outside_of_brackets(name).take_while(|(_, c)| *c != '+');
     match before_nested.filter(|(_, c)| *c == '.').last() {
@@ -94,7 +98,7 @@ fn split_namespace(name: &str) -> (&str, &str) {
     }
 }
 
-/// The characters that stand in no angle brackets.
+/// The characters outside of angle brackets, with their positions.
 pub(super) fn outside_of_brackets(text: &str) -> impl Iterator<Item = (usize, char)> {
     let mut open = 0_usize;
     text.char_indices().filter(move |(_, c)| {
@@ -111,12 +115,12 @@ pub(super) fn outside_of_brackets(text: &str) -> impl Iterator<Item = (usize, ch
 mod tests {
     use super::*;
 
-    fn read(path: &str) -> Option<(String, bool)> {
-        Method::read(path).map(|method| (method.name, method.is_resumption))
+    fn parse(path: &str) -> Option<(String, bool)> {
+        MethodPath::parse(path).map(|method| (method.name, method.is_resumption))
     }
 
     #[test]
-    fn every_type_of_a_nesting_has_its_own_arguments() {
+    fn every_nested_type_has_its_own_arguments() {
         for (path, expected) in [
             ("Main", None),
             ("Program.Main", Some("Program.Main")),
@@ -140,14 +144,14 @@ mod tests {
             ("A.B`1[System.Int32]", None),
             ("A.B`1[System.Int32.C", None),
         ] {
-            let found = read(path);
+            let found = parse(path);
             assert_eq!(found.as_ref().map(|(name, _)| name.as_str()), expected, "{path}");
             assert!(found.is_none_or(|(_, is_resumption)| !is_resumption), "{path}");
         }
     }
 
     #[test]
-    fn a_state_machine_that_goes_on_is_its_method() {
+    fn a_resumed_state_machine_has_the_name_of_its_method() {
         for (path, expected) in [
             ("A.B+<PlaceAsync>d__7.MoveNext", "A.B.PlaceAsync"),
             ("A.B+<RunAsync>d__4`1[System.__Canon].MoveNext", "A.B.RunAsync<__Canon>"),
@@ -157,7 +161,7 @@ mod tests {
             ("A+<>c__DisplayClass0_0`1+<<Run>b__0>d[System.Int32].MoveNext", "A.Run.AnonymousMethod__0<int>"),
             ("A+<Read>c__async0.MoveNext", "A.Read"),
         ] {
-            assert_eq!(read(path), Some((expected.to_owned(), true)), "{path}");
+            assert_eq!(parse(path), Some((expected.to_owned(), true)), "{path}");
         }
         for (path, expected) in [
             ("A+<Items>d__3.System.IDisposable.Dispose", "A.Items.System.IDisposable.Dispose"),
@@ -165,12 +169,12 @@ mod tests {
             ("A+Items.MoveNext", "A.Items.MoveNext"),
             ("A+<Items>d__3+B.MoveNext", "A.Items.B.MoveNext"),
         ] {
-            assert_eq!(read(path), Some((expected.to_owned(), false)), "{path}");
+            assert_eq!(parse(path), Some((expected.to_owned(), false)), "{path}");
         }
     }
 
     #[test]
-    fn functions_in_methods_are_named_by_their_method() {
+    fn nested_functions_are_named_after_their_method() {
         for (path, expected) in [
             ("Program.<Main>$", "Program.Main"),
             ("A.B.<Main>g__Parse|0_2", "A.B.Main.Parse"),
@@ -182,7 +186,7 @@ mod tests {
             ("A.B+<>c..cctor", "A.B.<>c..cctor"),
             ("A.B+<Main>c__AnonStorey0..ctor", "A.B.<Main>c__AnonStorey0..ctor"),
         ] {
-            assert_eq!(read(path), Some((expected.to_owned(), false)), "{path}");
+            assert_eq!(parse(path), Some((expected.to_owned(), false)), "{path}");
         }
     }
 
@@ -202,7 +206,7 @@ mod tests {
             ("...", 0, Some("...")),
             ("", 0, Some("")),
         ] {
-            assert_eq!(short_type(name, &arguments[..count]).as_deref(), expected, "{name}");
+            assert_eq!(convert_type(name, &arguments[..count]).as_deref(), expected, "{name}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where a runtime writes its perf map and its jitdump.
+//! Derives the paths of perf maps, jitdumps and temporary files from the environment of a process.
 
 use std::{
     ffi::OsStr,
@@ -6,30 +6,29 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Longest path that the kernel opens.
+/// Length of the longest path that the kernel opens (`PATH_MAX`).
 const MAX_PATH_BYTES: usize = 4096;
 
-/// Variables that name a directory, the most specific first: .NET's own, with the prefix of new and of old
-/// versions, and the one that all programs share.
+/// Variables with the directory, most specific first: those of new and of old .NET versions, and that of all programs.
 const VARIABLES: [&[u8]; 3] = [b"DOTNET_PerfMapJitDumpPath=", b"COMPlus_PerfMapJitDumpPath=", TMPDIR];
 
 const TMPDIR: &[u8] = b"TMPDIR=";
 
-/// The directories, in the target's own root, in which its files may be; `environ` is `/proc/PID/environ`.
-pub(super) fn directories(environ: &[u8]) -> Vec<PathBuf> {
+/// The directories of perf maps and jitdumps in the target's root. `environ` is `/proc/PID/environ`.
+pub(super) fn jit_file_directories(environ: &[u8]) -> Vec<PathBuf> {
     named_directories(environ, &VARIABLES)
 }
 
-/// What a .NET runtime writes when it is asked for a perf map, by the id that the process has in its innermost pid
-/// namespace: the map, and up to .NET 8 a list of its images, in one of these directories.
-pub(crate) fn perf_maps(environ: &[u8], namespace_pid: u32) -> Vec<PathBuf> {
+/// The files that a .NET runtime writes when a perf map is enabled: the map, and up to .NET 8 a list of its images.
+/// `namespace_pid` is the id of the process in its innermost pid namespace.
+pub(super) fn requested_perf_map_paths(environ: &[u8], namespace_pid: u32) -> Vec<PathBuf> {
     let names = ["perf", "perfinfo"].map(|kind| format!("{kind}-{namespace_pid}.map"));
-    let directories = directories(environ);
+    let directories = jit_file_directories(environ);
     names.iter().flat_map(|name| directories.iter().map(move |directory| directory.join(name))).collect()
 }
 
-/// The directories, in the target's own root, in which its temporary files may be.
-pub(crate) fn temporary_directories(environ: &[u8]) -> Vec<PathBuf> {
+/// The directories of temporary files in the target's root.
+pub(super) fn temporary_directories(environ: &[u8]) -> Vec<PathBuf> {
     named_directories(environ, &[TMPDIR])
 }
 
@@ -56,21 +55,21 @@ mod tests {
     fn the_most_specific_directory_comes_first() {
         let environ =
             b"PATH=/bin\0TMPDIR=/var/tmp/\0COMPlus_PerfMapJitDumpPath=/old\0DOTNET_PerfMapJitDumpPath=/new\0";
-        assert_eq!(directories(environ), ["/new", "/old", "/var/tmp", "/tmp"].map(PathBuf::from));
-        assert_eq!(directories(b""), [PathBuf::from("/tmp")]);
+        assert_eq!(jit_file_directories(environ), ["/new", "/old", "/var/tmp", "/tmp"].map(PathBuf::from));
+        assert_eq!(jit_file_directories(b""), [PathBuf::from("/tmp")]);
     }
 
     #[test]
-    fn a_directory_named_twice_is_looked_at_once() {
-        assert_eq!(directories(b"TMPDIR=/tmp/\0TMPDIR=/second"), [PathBuf::from("/tmp")]);
+    fn a_directory_in_two_variables_is_listed_once() {
+        assert_eq!(jit_file_directories(b"TMPDIR=/tmp/\0TMPDIR=/second"), [PathBuf::from("/tmp")]);
     }
 
     #[test]
-    fn what_is_no_absolute_path_is_passed_over() {
+    fn paths_that_are_not_absolute_are_ignored() {
         let long = [&b"TMPDIR=/"[..], &[b'x'; 5000]].concat();
         for environ in [&b"TMPDIR="[..], b"TMPDIR=relative", b"XTMPDIR=/x", b"TMPDIR", &long] {
-            assert_eq!(directories(environ), [PathBuf::from("/tmp")]);
+            assert_eq!(jit_file_directories(environ), [PathBuf::from("/tmp")]);
         }
-        assert_eq!(directories(b"TMPDIR=/\xff\xfe")[0].as_os_str().as_bytes(), b"/\xff\xfe");
+        assert_eq!(jit_file_directories(b"TMPDIR=/\xff\xfe")[0].as_os_str().as_bytes(), b"/\xff\xfe");
     }
 }

@@ -1,179 +1,180 @@
-//! Names of methods in the product's spelling (see [`managed`](super::super::managed)).
+//! Builds the normalized names of methods (see [`managed`](crate::managed)) from metadata and signatures.
 
-use profiler_binary_reader::{ByteCursor, ByteRange, PagedImage, ParseError};
 use std::fmt::Write;
 
+use profiler_binary_reader::{ByteCursor, ByteRange, PagedImage, ParseError};
+
 use super::{
-    assemblies::{Assemblies, Known, OWN},
+    AssemblyFiles, NameError,
+    assemblies::{Assemblies, OWN_ASSEMBLY, OpenAssembly},
     metadata::{Table, Token, TypeName},
-    readytorun::Method,
+    method_tables::MethodKey,
     signature::{InstanceSignature, MAX_TYPES, MethodSignature, Type},
 };
-use crate::readytorun::AssemblyFiles;
-use crate::readytorun::NameError;
 
-/// The assembly of the types that signatures have no names for.
+/// The assembly of the primitive types.
 const CORE_LIBRARY: &str = "System.Private.CoreLib";
 
-/// The longest signature of an instance that is read. Those of the runtime's own libraries end below a thousand bytes.
+/// Size of the largest instance signature that is read. Those of the runtime's libraries have less than a thousand
+/// bytes.
 const MAX_INSTANCE_BYTES: u64 = 4 << 10;
 
-/// The longest name that is made. What types of types of types can spell is longer than anyone reads.
+/// Length of the longest name that is built. Nested generic types can have names of any length.
 const MAX_NAME_BYTES: usize = 16 << 10;
 
-/// Names the methods of one image.
-pub(super) struct Names<'a> {
-    pub(super) pieces: &'a mut PagedImage,
+/// Builds the names of the methods of one image.
+pub(super) struct MethodNamer<'a> {
+    pub(super) image: &'a mut PagedImage,
     pub(super) assemblies: &'a mut Assemblies,
-    /// Where assemblies are looked for.
+    /// Opens other assemblies.
     pub(super) files: &'a dyn AssemblyFiles,
-    /// The table of instances.
+    /// The section of instance entry points.
     pub(super) instances: ByteRange,
-    /// The number of the assembly whose tables are meant where nothing else is said.
+    /// The index of the assembly whose metadata tokens refer to unless a signature has another index.
     pub(super) context: u32,
 }
 
-impl Names<'_> {
-    /// `assembly!Namespace.Type.Method(arguments)`.
-    pub(super) fn method(&mut self, method: Method) -> Result<String, NameError> {
+impl MethodNamer<'_> {
+    /// Returns `assembly!Namespace.Type.Method(arguments)`.
+    pub(super) fn name(&mut self, method: MethodKey) -> Result<String, NameError> {
         match method {
-            Method::Definition { assembly, row } => {
+            MethodKey::Definition { assembly, row } => {
                 self.context = assembly.into();
                 let (name, owner, signature) = self.definition(row)?;
                 let owner = Type::Named { is_value: false, token: owner, module: None };
-                self.spell(&owner, &name, &signature)
+                self.build_name(&owner, &name, &signature)
             }
-            Method::Instance(offset) => self.instance(offset),
+            MethodKey::Instance(offset) => self.name_instance(offset),
         }
     }
 
-    fn instance(&mut self, offset: u32) -> Result<String, NameError> {
-        let bytes = self.pieces.read_up_to(self.instances.skip(offset.into())?, MAX_INSTANCE_BYTES)?;
+    fn name_instance(&mut self, offset: u32) -> Result<String, NameError> {
+        let bytes = self.image.read_up_to(self.instances.skip(offset.into())?, MAX_INSTANCE_BYTES)?;
         let instance = InstanceSignature::read(&mut ByteCursor::new(&bytes, 0), &mut { MAX_TYPES })?;
-        self.context = instance.module.unwrap_or(OWN);
+        self.context = instance.module.unwrap_or(OWN_ASSEMBLY);
         let (name, owner, signature) = match instance.method.table {
             Table::MethodDef => self.definition(instance.method.row)?,
             _ => {
-                let Known { pieces, metadata, .. } = self.assembly(None)?;
-                metadata.member(pieces, instance.method.row)?
+                let OpenAssembly { image, metadata, .. } = self.assembly(None)?;
+                metadata.member_reference(image, instance.method.row)?
             }
         };
         let owner = match instance.owner {
             Some(owner) => owner,
             None => self.type_of(owner)?,
         };
-        self.spell(&owner, &name, &signature)
+        self.build_name(&owner, &name, &signature)
     }
 
     fn definition(&mut self, row: u32) -> Result<(String, Token, Vec<u8>), NameError> {
-        let Known { pieces, metadata, .. } = self.assembly(None)?;
-        Ok(metadata.method(pieces, row)?)
+        let OpenAssembly { image, metadata, .. } = self.assembly(None)?;
+        Ok(metadata.method_definition(image, row)?)
     }
 
-    /// The assembly of a number, else that of the context.
-    fn assembly(&mut self, number: Option<u32>) -> Result<Known<'_>, NameError> {
-        self.assemblies.get(number.unwrap_or(self.context), self.pieces, self.files)
+    /// The assembly of an index, or that of the context.
+    fn assembly(&mut self, index: Option<u32>) -> Result<OpenAssembly<'_>, NameError> {
+        self.assemblies.get(index.unwrap_or(self.context), self.image, self.files)
     }
 
-    /// The type that a row names.
+    /// The type of a token.
     fn type_of(&mut self, token: Token) -> Result<Type, NameError> {
         if token.table == Table::TypeSpec {
-            let Known { pieces, metadata, .. } = self.assembly(None)?;
-            let signature = metadata.type_specification(pieces, token.row)?;
+            let OpenAssembly { image, metadata, .. } = self.assembly(None)?;
+            let signature = metadata.type_specification(image, token.row)?;
             return Ok(Type::read(&mut ByteCursor::new(&signature, 0))?);
         }
         Ok(Type::Named { is_value: false, token, module: None })
     }
 
-    fn spell(&mut self, owner: &Type, method: &str, signature: &[u8]) -> Result<String, NameError> {
+    fn build_name(&mut self, owner: &Type, method: &str, signature: &[u8]) -> Result<String, NameError> {
         let signature = MethodSignature::read(&mut ByteCursor::new(signature, 0))?;
-        let mut name = self.assembly_of(owner)?;
+        let mut name = self.assembly_name(owner)?;
         name.push('!');
-        self.own_name(&mut name, owner)?;
+        self.push_full_name(&mut name, owner)?;
         let _ = write!(name, ".{method}");
-        self.arguments(&mut name, &signature)?;
+        self.push_arguments(&mut name, &signature)?;
         Ok(name)
     }
 
-    fn assembly_of(&mut self, owner: &Type) -> Result<String, NameError> {
-        match definition(owner) {
-            Type::Simple(_) => Ok(CORE_LIBRARY.to_owned()),
+    fn assembly_name(&mut self, owner: &Type) -> Result<String, NameError> {
+        match generic_definition(owner) {
+            Type::Primitive(_) => Ok(CORE_LIBRARY.to_owned()),
             Type::Named { token, module, .. } => {
-                let Known { pieces, metadata, name } = self.assembly(*module)?;
-                Ok(metadata.assembly_of(pieces, *token)?.unwrap_or_else(|| name.to_owned()))
+                let OpenAssembly { image, metadata, name } = self.assembly(*module)?;
+                Ok(metadata.defining_assembly(image, *token)?.unwrap_or_else(|| name.to_owned()))
             }
             _ => Ok(self.assembly(None)?.name.to_owned()),
         }
     }
 
-    /// A type as it calls itself: `Namespace.Outer+Inner[System.Int32]`.
-    fn own_name(&mut self, out: &mut String, of: &Type) -> Result<(), NameError> {
+    /// Appends the full name of a type: `Namespace.Outer+Inner[System.Int32]`.
+    fn push_full_name(&mut self, out: &mut String, of: &Type) -> Result<(), NameError> {
         check_length(out)?;
         match of {
-            Type::Simple(simple) => out.push_str(simple.name),
+            Type::Primitive(primitive) => out.push_str(primitive.name),
             Type::Named { token, module, .. } => {
                 let name = self.type_name(*token, *module)?;
-                push_own_name(out, &name);
+                push_qualified_name(out, &name);
             }
             Type::Generic { definition, arguments } => {
-                self.own_name(out, definition)?;
-                self.list(out, ['[', ']'], arguments, Self::own_name)?;
+                self.push_full_name(out, definition)?;
+                self.push_list(out, ['[', ']'], arguments, Self::push_full_name)?;
             }
             Type::Parameter { of_method, number } => push_parameter(out, *of_method, *number),
             Type::Pointer(to) => {
-                self.own_name(out, to)?;
+                self.push_full_name(out, to)?;
                 out.push('*');
             }
             Type::Reference(to) => {
-                self.own_name(out, to)?;
+                self.push_full_name(out, to)?;
                 out.push('&');
             }
             Type::Array(element, rank) => {
-                self.own_name(out, element)?;
+                self.push_full_name(out, element)?;
                 push_dimensions(out, *rank);
             }
-            Type::Modified { of, .. } => self.own_name(out, of)?,
+            Type::Modified { of, .. } => self.push_full_name(out, of)?,
             Type::Function(function) => {
-                self.own_name(out, &function.result)?;
-                self.list(out, ['(', ')'], &function.arguments, Self::own_name)?;
+                self.push_full_name(out, &function.result)?;
+                self.push_list(out, ['(', ')'], &function.arguments, Self::push_full_name)?;
             }
         }
         Ok(())
     }
 
-    fn arguments(&mut self, out: &mut String, signature: &MethodSignature) -> Result<(), NameError> {
-        self.list(out, ['(', ')'], &signature.arguments, Self::argument)
+    fn push_arguments(&mut self, out: &mut String, signature: &MethodSignature) -> Result<(), NameError> {
+        self.push_list(out, ['(', ')'], &signature.arguments, Self::push_argument)
     }
 
-    /// A type as the runtime's events spell it in lists of arguments: `value class Inner<int32>`.
-    fn argument(&mut self, out: &mut String, of: &Type) -> Result<(), NameError> {
+    /// Appends a type as in the argument lists of the runtime's events: `value class Inner<int32>`.
+    fn push_argument(&mut self, out: &mut String, of: &Type) -> Result<(), NameError> {
         check_length(out)?;
         match of {
-            Type::Simple(simple) => out.push_str(simple.spelling),
+            Type::Primitive(primitive) => out.push_str(primitive.spelling),
             Type::Named { is_value, token, module } => {
                 out.push_str(if *is_value { "value class " } else { "class " });
                 let name = self.type_name(*token, *module)?;
                 push_short_name(out, &name);
             }
             Type::Generic { definition, arguments } => {
-                self.argument(out, definition)?;
-                self.list(out, ['<', '>'], arguments, Self::argument)?;
+                self.push_argument(out, definition)?;
+                self.push_list(out, ['<', '>'], arguments, Self::push_argument)?;
             }
             Type::Parameter { of_method, number } => push_parameter(out, *of_method, *number),
             Type::Pointer(to) => {
-                self.argument(out, to)?;
+                self.push_argument(out, to)?;
                 out.push('*');
             }
             Type::Reference(to) => {
-                self.argument(out, to)?;
+                self.push_argument(out, to)?;
                 out.push('&');
             }
             Type::Array(element, rank) => {
-                self.argument(out, element)?;
+                self.push_argument(out, element)?;
                 push_dimensions(out, *rank);
             }
             Type::Modified { required, modifier, of } => {
-                self.argument(out, of)?;
+                self.push_argument(out, of)?;
                 out.push_str(if *required { " modreq(" } else { " modopt(" });
                 let name = self.type_name(*modifier, None)?;
                 push_short_name(out, &name);
@@ -181,15 +182,15 @@ impl Names<'_> {
             }
             Type::Function(function) => {
                 let _ = write!(out, "method {}", function.convention);
-                self.argument(out, &function.result)?;
+                self.push_argument(out, &function.result)?;
                 out.push_str(" *");
-                self.arguments(out, function)?;
+                self.push_arguments(out, function)?;
             }
         }
         Ok(())
     }
 
-    fn list(
+    fn push_list(
         &mut self,
         out: &mut String,
         [open, close]: [char; 2],
@@ -208,27 +209,27 @@ impl Names<'_> {
     }
 
     fn type_name(&mut self, token: Token, module: Option<u32>) -> Result<TypeName, NameError> {
-        let Known { pieces, metadata, .. } = self.assembly(module)?;
-        Ok(metadata.type_name(pieces, token)?)
+        let OpenAssembly { image, metadata, .. } = self.assembly(module)?;
+        Ok(metadata.type_name(image, token)?)
     }
 }
 
-/// The type without its arguments.
-fn definition(of: &Type) -> &Type {
+/// The type without its type arguments.
+fn generic_definition(of: &Type) -> &Type {
     match of {
         Type::Generic { definition, .. } => definition,
         plain => plain,
     }
 }
 
-fn push_own_name(out: &mut String, name: &TypeName) {
+fn push_qualified_name(out: &mut String, name: &TypeName) {
     if !name.namespace.is_empty() {
         let _ = write!(out, "{}.", name.namespace);
     }
     out.push_str(&name.nested.join("+"));
 }
 
-/// Of a nested type its own name only.
+/// Appends the name without the enclosing types.
 fn push_short_name(out: &mut String, name: &TypeName) {
     if name.nested.len() == 1 && !name.namespace.is_empty() {
         let _ = write!(out, "{}.", name.namespace);

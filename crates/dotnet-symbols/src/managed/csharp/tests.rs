@@ -1,8 +1,9 @@
-//! Names as perf maps, events and images of .NET Core 3.1 and .NET 9 have them, and names that nobody has.
+//! Tests with names from perf maps, events and images of .NET Core 3.1 and .NET 9, and with random names.
 
 use super::*;
+
 #[test]
-fn names_of_real_programs_read_as_their_source() {
+fn names_of_real_programs_are_spelled_as_in_their_source() {
     for (name, expected) in [
         (
             "System.Private.CoreLib!System.Collections.Generic.Dictionary`2[System.__Canon,System.__Canon].FindValue(!0)",
@@ -69,12 +70,12 @@ fn names_of_real_programs_read_as_their_source() {
             "System.Private.CoreLib!System.SpanHelpers.SequenceEqual(ref byte,ref byte,nuint)",
         ),
     ] {
-        assert_eq!(readable(name), expected);
+        assert_eq!(csharp_name(name), expected);
     }
 }
 
 #[test]
-fn what_the_runtime_makes_itself_is_labelled_by_its_kind() {
+fn stubs_and_dynamic_methods_are_labelled_by_their_kind() {
     for (name, expected) in [
         ("stub GenerateLookupStub", "[stub GenerateLookupStub]"),
         ("stub DelayLoadThunk", "[stub DelayLoadThunk]"),
@@ -100,12 +101,12 @@ fn what_the_runtime_makes_itself_is_labelled_by_its_kind() {
             "System.Private.CoreLib![dynamic method] InvokeStub_Program.Main(object)",
         ),
     ] {
-        assert_eq!(readable(name), expected);
+        assert_eq!(csharp_name(name), expected);
     }
 }
 
 #[test]
-fn names_of_other_shapes_stay_as_they_are() {
+fn names_of_other_shapes_stay_unchanged() {
     for name in [
         "",
         "!",
@@ -125,33 +126,33 @@ fn names_of_other_shapes_stay_as_they_are() {
         "app!Main(int32)",
         "\u{1b}[31m!\u{e9}",
     ] {
-        assert_eq!(readable(name), name);
+        assert_eq!(csharp_name(name), name);
     }
 }
 
 #[test]
-fn a_name_that_is_too_long_stays_as_it_is() {
+fn a_name_that_is_too_long_stays_unchanged() {
     let long = format!("app!A.B({}int32)", "int32,".repeat(MAX_NAME_BYTES));
-    assert_eq!(readable(&long), long);
-    // What the parameter stands for is as long as the name may be, and stands there many times.
+    assert_eq!(csharp_name(&long), long);
+    // Each of many parameters is replaced by a long type argument.
     let multiplied = format!("app!A`1[{}].B({}!0)", "x".repeat(MAX_NAME_BYTES / 2), "!0,".repeat(100));
-    assert_eq!(readable(&multiplied), multiplied);
+    assert_eq!(csharp_name(&multiplied), multiplied);
 }
 
 #[test]
-fn names_in_lists_in_names_end() {
+fn the_conversion_of_nested_lists_ends() {
     let deep = |count| format!("app!{}B{}.C(int32)", "A<<".repeat(count), ">d>".repeat(count));
     for count in 0..10 {
-        assert!(readable(&deep(count)).ends_with("C(int)"), "{count}");
+        assert!(csharp_name(&deep(count)).ends_with("C(int)"), "{count}");
     }
-    assert!(readable(&deep(1_300)).len() <= MAX_NAME_BYTES);
+    assert!(csharp_name(&deep(1_300)).len() <= MAX_NAME_BYTES);
     let lists = |count| format!("app!A.B<{}C{}>.D(int32)", "E.F<".repeat(count), ">".repeat(count));
-    assert!(readable(&lists(20)).contains("B<F<F<"));
-    assert!(readable(&lists(1_600)).len() <= MAX_NAME_BYTES);
+    assert!(csharp_name(&lists(20)).contains("B<F<F<"));
+    assert!(csharp_name(&lists(1_600)).len() <= MAX_NAME_BYTES);
 }
 
 #[test]
-fn whatever_a_name_is_there_is_an_answer_of_bounded_length() {
+fn the_result_for_any_name_has_a_bounded_length() {
     const PARTS: [&str; 40] = [
         "app!",
         "System.",
@@ -205,9 +206,9 @@ fn whatever_a_name_is_there_is_an_answer_of_bounded_length() {
         } else {
             parts(30)
         };
-        let spelled = readable(&name);
-        assert!(spelled.len() <= MAX_NAME_BYTES);
-        changed += u32::from(spelled != name);
+        let converted = csharp_name(&name);
+        assert!(converted.len() <= MAX_NAME_BYTES);
+        changed += u32::from(converted != name);
     }
-    assert!(changed > 5_000, "the random names include methods: {changed}");
+    assert!(changed > 5_000, "too few random names are methods: {changed}");
 }

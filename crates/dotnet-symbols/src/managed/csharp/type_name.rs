@@ -1,32 +1,33 @@
-//! Types in lists, as C# writes them.
+//! Parses lists of types and converts them to C# spelling.
 //!
-//! The runtime has two spellings: in lists of arguments ``value class System.Span`1<unsigned int8>&``, in the brackets
-//! behind a generic type ``System.Span`1[System.Byte]``. No text means one thing in the one and another in the other.
+//! The runtime has two spellings: ``value class System.Span`1<unsigned int8>&`` in argument lists, and
+//! ``System.Span`1[System.Byte]`` in the type arguments of generic types. One parser reads both, because no text has
+//! different meanings in the two.
 
-use super::path;
+use super::method_path;
 
-/// Types inside of types. Compilers write a dozen at most.
+/// Levels of types within types. Compilers emit at most a dozen.
 const MAX_DEPTH: u32 = 32;
 
-/// What may be written while one list is read, inner types counted again for each type around them.
-const MAX_WORK_BYTES: usize = 64 << 10;
+/// Bytes that may be written while one list is converted. Inner types count again for each enclosing type.
+const MAX_WRITTEN_BYTES: usize = 64 << 10;
 
-/// Takes types off a text.
+/// Parses types from the front of a text.
 pub(super) struct TypeReader<'a> {
     rest: &'a str,
-    /// What the parameters of the generic type around (`!0`, `!1`) stand for.
-    parameters: &'a [String],
-    work_left_bytes: usize,
+    /// The type arguments that replace the parameters `!0`, `!1` of the declaring type.
+    type_arguments: &'a [String],
+    writable_bytes: usize,
 }
 
 impl<'a> TypeReader<'a> {
-    pub(super) fn new(text: &'a str, parameters: &'a [String]) -> Self {
-        Self { rest: text, parameters, work_left_bytes: MAX_WORK_BYTES }
+    pub(super) fn new(text: &'a str, type_arguments: &'a [String]) -> Self {
+        Self { rest: text, type_arguments, writable_bytes: MAX_WRITTEN_BYTES }
     }
 
-    /// The types up to the bracket that closes the list.
+    /// Parses the types up to the closing bracket of the list.
     pub(super) fn list(&mut self, close: char) -> Option<Vec<String>> {
-        self.types(close, MAX_DEPTH)
+        self.parse_list(close, MAX_DEPTH)
     }
 
     pub(super) fn rest(&self) -> &'a str {
@@ -37,13 +38,13 @@ impl<'a> TypeReader<'a> {
         self.rest.is_empty()
     }
 
-    fn types(&mut self, close: char, depth: u32) -> Option<Vec<String>> {
+    fn parse_list(&mut self, close: char, depth: u32) -> Option<Vec<String>> {
         let mut types = Vec::new();
         if self.take_char(close) {
             return Some(types);
         }
         loop {
-            types.push(self.read(depth)?);
+            types.push(self.parse_type(depth)?);
             if self.take_char(close) {
                 return Some(types);
             }
@@ -51,94 +52,97 @@ impl<'a> TypeReader<'a> {
         }
     }
 
-    fn read(&mut self, depth: u32) -> Option<String> {
+    fn parse_type(&mut self, depth: u32) -> Option<String> {
         let depth = depth.checked_sub(1)?;
-        let mut spelled = if self.take("method ") { self.function(depth)? } else { self.element(depth)? };
+        let mut converted = if self.take("method ") {
+            self.parse_function_pointer(depth)?
+        } else {
+            self.parse_element(depth)?
+        };
         loop {
             if self.take("&") {
-                spelled = format!("ref {}", spelled.trim_start_matches("ref "));
+                converted = format!("ref {}", converted.trim_start_matches("ref "));
             } else if self.take("*") {
-                spelled.push('*');
-            } else if self.at_dimensions() {
-                let (dimensions, behind) = self.rest.split_at(self.rest.find(']')? + 1);
-                spelled.push_str(dimensions);
-                self.rest = behind;
+                converted.push('*');
+            } else if self.is_at_dimensions() {
+                let (dimensions, after) = self.rest.split_at(self.rest.find(']')? + 1);
+                converted.push_str(dimensions);
+                self.rest = after;
             } else if self.take(" modreq(") || self.take(" modopt(") {
-                let (modifier, behind) = self.rest.split_once(')')?;
-                self.rest = behind;
+                let (modifier, after) = self.rest.split_once(')')?;
+                self.rest = after;
                 if let Some(referred) =
-                    spelled.strip_prefix("ref ").filter(|_| modifier.ends_with("InAttribute"))
+                    converted.strip_prefix("ref ").filter(|_| modifier.ends_with("InAttribute"))
                 {
-                    spelled = format!("in {referred}");
+                    converted = format!("in {referred}");
                 }
             } else {
                 break;
             }
-            self.work_left_bytes = self.work_left_bytes.checked_sub(spelled.len())?;
+            self.writable_bytes = self.writable_bytes.checked_sub(converted.len())?;
         }
-        self.work_left_bytes = self.work_left_bytes.checked_sub(spelled.len())?;
-        Some(spelled)
+        self.writable_bytes = self.writable_bytes.checked_sub(converted.len())?;
+        Some(converted)
     }
 
-    /// `method unmanaged cdecl int32 *(bool)`.
-    fn function(&mut self, depth: u32) -> Option<String> {
+    /// Parses `unmanaged cdecl int32 *(bool)`.
+    fn parse_function_pointer(&mut self, depth: u32) -> Option<String> {
         let convention = if self.take("unmanaged ") { " unmanaged" } else { "" };
         let _ = ["cdecl ", "stdcall ", "thiscall ", "fastcall "].into_iter().any(|kind| self.take(kind));
-        let result = self.read(depth)?;
+        let result = self.parse_type(depth)?;
         self.take(" *(").then_some(())?;
-        let mut types = self.types(')', depth)?;
+        let mut types = self.parse_list(')', depth)?;
         types.push(result);
         Some(format!("delegate*{convention}<{}>", types.join(",")))
     }
 
-    /// A type without what follows it.
-    fn element(&mut self, depth: u32) -> Option<String> {
+    /// Parses a type without its suffixes: `&`, `*`, array dimensions, modifiers.
+    fn parse_element(&mut self, depth: u32) -> Option<String> {
         let _ = self.take("value class ") || self.take("class ");
         if self.take("!!") {
-            return Some(format!("T{}", self.number()?));
+            return Some(format!("T{}", self.parse_number()?));
         }
         if self.take("!") {
-            let number = self.number()?;
-            return Some(self.parameters.get(number).cloned().unwrap_or_else(|| format!("!{number}")));
+            let number = self.parse_number()?;
+            return Some(self.type_arguments.get(number).cloned().unwrap_or_else(|| format!("!{number}")));
         }
         if self.take("unsigned ") {
-            return unsigned(self.name()?).map(str::to_owned);
+            return unsigned_keyword(self.parse_name()?).map(str::to_owned);
         }
-        let name = self.name()?;
+        let name = self.parse_name()?;
         let arguments = if self.take("<") {
-            self.types('>', depth)?
-        } else if self.rest.starts_with('[') && !self.at_dimensions() {
+            self.parse_list('>', depth)?
+        } else if self.rest.starts_with('[') && !self.is_at_dimensions() {
             self.rest = &self.rest[1..];
-            self.types(']', depth)?
+            self.parse_list(']', depth)?
         } else {
             Vec::new()
         };
-        spell(name, &arguments)
+        convert_type(name, &arguments)
     }
 
-    /// A name up to what cannot be in one. What the compiler made begins with a name in angle brackets.
-    fn name(&mut self) -> Option<&'a str> {
-        let end = path::name_length(self.rest)?;
-        let (name, behind) = self.rest.split_at(end);
-        self.rest = behind;
+    fn parse_name(&mut self) -> Option<&'a str> {
+        let end = method_path::name_length(self.rest)?;
+        let (name, after) = self.rest.split_at(end);
+        self.rest = after;
         (!name.is_empty()).then_some(name)
     }
 
-    fn number(&mut self) -> Option<usize> {
+    fn parse_number(&mut self) -> Option<usize> {
         let digits = self.rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.rest.len());
-        let (number, behind) = self.rest.split_at(digits);
-        self.rest = behind;
+        let (number, after) = self.rest.split_at(digits);
+        self.rest = after;
         number.parse().ok()
     }
 
-    fn at_dimensions(&self) -> bool {
+    fn is_at_dimensions(&self) -> bool {
         self.rest.starts_with("[]") || self.rest.starts_with("[,")
     }
 
     fn take(&mut self, text: &str) -> bool {
         match self.rest.strip_prefix(text) {
-            Some(behind) => {
-                self.rest = behind;
+            Some(after) => {
+                self.rest = after;
                 true
             }
             None => false,
@@ -150,16 +154,16 @@ impl<'a> TypeReader<'a> {
     }
 }
 
-fn spell(name: &str, arguments: &[String]) -> Option<String> {
+fn convert_type(name: &str, arguments: &[String]) -> Option<String> {
     match (name, arguments) {
         ("System.Nullable`1", [value]) => Some(format!("{value}?")),
         (_, [_, _, ..]) if is_tuple(name, arguments.len()) => Some(format!("({})", arguments.join(","))),
-        (_, []) => keyword(name).map(str::to_owned).or_else(|| path::short_type(name, &[])),
-        _ => path::short_type(name, arguments),
+        (_, []) => keyword(name).map(str::to_owned).or_else(|| method_path::convert_type(name, &[])),
+        _ => method_path::convert_type(name, arguments),
     }
 }
 
-/// A tuple of so many values. Eight and more are a tuple in a tuple.
+/// Whether the type is a tuple of so many values. A tuple of eight and more values is a tuple within a tuple.
 fn is_tuple(name: &str, values: usize) -> bool {
     const MAX_VALUES: usize = 7;
     let count = name.strip_prefix("System.ValueTuple`").and_then(|count| count.parse().ok());
@@ -191,7 +195,7 @@ fn keyword(name: &str) -> Option<&'static str> {
     })
 }
 
-fn unsigned(name: &str) -> Option<&'static str> {
+fn unsigned_keyword(name: &str) -> Option<&'static str> {
     Some(match name {
         "int8" => "byte",
         "int16" => "ushort",
@@ -214,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn types_read_as_in_a_program() {
+    fn types_are_converted_to_csharp() {
         for (written, expected) in [
             (")", ""),
             ("int32,unsigned int8,wchar,int,unsigned int,refany)", "int byte char nint nuint TypedReference"),
@@ -247,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_another_shape_is_none() {
+    fn a_list_of_another_shape_is_not_converted() {
         for written in [
             "",
             "int32",
@@ -266,13 +270,13 @@ mod tests {
     }
 
     #[test]
-    fn types_in_types_without_end_are_none() {
+    fn nested_types_without_end_are_not_converted() {
         let nested = |depth| format!("{}int32{})", "A.B`1<".repeat(depth), ">".repeat(depth));
         assert!(list(&nested(20)).is_some());
         assert_eq!(list(&nested(2_000)), None);
         assert_eq!(list(&format!("int32{})", "&*".repeat(20_000))), None);
         let parameters = ["x".repeat(8_000)];
         let mut reader = TypeReader::new("!0,!0,!0,!0,!0,!0,!0,!0,!0,!0)", &parameters);
-        assert_eq!(reader.list(')'), None, "what parameters stand for is counted");
+        assert_eq!(reader.list(')'), None, "replaced parameters count");
     }
 }

@@ -1,0 +1,184 @@
+//! Decodes the runtime's events about methods and modules: `MethodLoadVerbose`, `ModuleLoad`, and their rundown events.
+//!
+//! Payloads: dotnet/runtime, src/coreclr/vm/ClrEtwAll.man, `MethodLoadUnloadVerbose` and `ModuleLoadUnload`. Newer
+//! versions only append fields.
+
+use profiler_binary_reader::{ByteCursor, ParseError};
+
+use super::{nettrace::Event, utf16::read_terminated};
+use crate::managed::{self, Tier};
+
+/// The provider of events about methods and modules that are loaded during a session.
+pub const RUNTIME_PROVIDER: &str = "Microsoft-Windows-DotNETRuntime";
+
+/// The provider of rundown events: one for each method and module that exists at the end of a session.
+pub const RUNDOWN_PROVIDER: &str = "Microsoft-Windows-DotNETRuntimeRundown";
+
+/// An event about the code of a process.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CodeEvent {
+    /// A method has code.
+    Method(MethodEvent),
+    /// A module is loaded.
+    Module(ModuleEvent),
+    /// The rundown is complete.
+    RundownComplete,
+}
+
+/// A method and its code.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MethodEvent {
+    /// The id of its module, as in [`ModuleEvent::module_id`].
+    pub module_id: u64,
+    /// The first address of its code in the process.
+    pub start: u64,
+    /// The size of its code.
+    pub size_bytes: u32,
+    /// How the code was compiled.
+    pub tier: Tier,
+    /// `Namespace.Type.Method(arguments)`, without its module.
+    pub name: String,
+}
+
+/// A loaded module.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModuleEvent {
+    /// Identifies the module within the process.
+    pub module_id: u64,
+    /// The path of its file. A module without a file has a name instead.
+    pub path: String,
+}
+
+impl CodeEvent {
+    /// Decodes an event. `None` is an event about something else.
+    pub fn decode(event: &Event<'_>) -> Option<Result<Self, ParseError>> {
+        const METHOD_LOAD_VERBOSE: u32 = 143;
+        const MODULE_LOAD: u32 = 152;
+        const METHOD_DC_START_VERBOSE: u32 = 143;
+        const METHOD_DC_END_VERBOSE: u32 = 144;
+        const DC_END_COMPLETE: u32 = 146;
+        const MODULE_DC_START: u32 = 153;
+        const MODULE_DC_END: u32 = 154;
+        // Each provider numbers its events on its own.
+        Some(match (event.kind.provider.as_str(), event.kind.id) {
+            (RUNTIME_PROVIDER, METHOD_LOAD_VERBOSE)
+            | (RUNDOWN_PROVIDER, METHOD_DC_START_VERBOSE | METHOD_DC_END_VERBOSE) => {
+                MethodEvent::decode(event.payload).map(Self::Method)
+            }
+            (RUNTIME_PROVIDER, MODULE_LOAD) | (RUNDOWN_PROVIDER, MODULE_DC_START | MODULE_DC_END) => {
+                ModuleEvent::decode(event.payload).map(Self::Module)
+            }
+            (RUNDOWN_PROVIDER, DC_END_COMPLETE) => Ok(Self::RundownComplete),
+            _ => return None,
+        })
+    }
+}
+
+impl MethodEvent {
+    fn decode(payload: &[u8]) -> Result<Self, ParseError> {
+        let mut fields = ByteCursor::new(payload, 0);
+        let _method_id = fields.u64()?;
+        let (module_id, start, size_bytes) = (fields.u64()?, fields.u64()?, fields.u32()?);
+        let (_token, flags) = (fields.u32()?, fields.u32()?);
+        let mut text = || read_terminated(&mut fields);
+        let (class, method, signature) = (text()?, text()?, text()?);
+        let name = managed::name_from_event(&class, &method, &signature);
+        Ok(Self { module_id, start, size_bytes, tier: Tier::from_event_flags(flags), name })
+    }
+}
+
+impl ModuleEvent {
+    fn decode(payload: &[u8]) -> Result<Self, ParseError> {
+        let mut fields = ByteCursor::new(payload, 0);
+        let (module_id, _assembly_id) = (fields.u64()?, fields.u64()?);
+        let (_flags, _reserved) = (fields.u32()?, fields.u32()?);
+        Ok(Self { module_id, path: read_terminated(&mut fields)? })
+    }
+
+    /// The name of its assembly: the file name without `.dll` or `.exe`. Empty when the path has no file name.
+    pub fn assembly_name(&self) -> &str {
+        let file = self.path.rsplit(['/', '\\']).next().unwrap_or(&self.path);
+        file.strip_suffix(".dll").or_else(|| file.strip_suffix(".exe")).unwrap_or(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eventpipe::{
+        nettrace::EventKind,
+        testing::{method_payload, module_payload},
+    };
+
+    fn decode(provider: &str, id: u32, payload: &[u8]) -> Option<Result<CodeEvent, ParseError>> {
+        let kind = EventKind { provider: provider.to_owned(), id };
+        CodeEvent::decode(&Event { kind: &kind, ticks: 5, payload })
+    }
+
+    #[test]
+    fn the_provider_determines_the_meaning_of_an_event_id() {
+        let payload =
+            method_payload(3, 0x1000, 16, ["A.B+C", "Run", "instance void  (int32,class System.String)"]);
+        for (provider, id) in [(RUNTIME_PROVIDER, 143), (RUNDOWN_PROVIDER, 143), (RUNDOWN_PROVIDER, 144)] {
+            let expected = MethodEvent {
+                module_id: 3,
+                start: 0x1000,
+                size_bytes: 16,
+                tier: Tier::QuickJitted,
+                name: "A.B+C.Run(int32,class System.String)".to_owned(),
+            };
+            assert_eq!(decode(provider, id, &payload), Some(Ok(CodeEvent::Method(expected))));
+        }
+        for (provider, id) in
+            [(RUNTIME_PROVIDER, 144), (RUNTIME_PROVIDER, 141), ("Other", 143), (RUNDOWN_PROVIDER, 150)]
+        {
+            assert_eq!(decode(provider, id, &payload), None);
+        }
+        assert_eq!(decode(RUNDOWN_PROVIDER, 146, &[]), Some(Ok(CodeEvent::RundownComplete)));
+    }
+
+    #[test]
+    fn a_method_that_is_neither_jitted_nor_dynamic_is_precompiled() {
+        const FLAGS_OFFSET: usize = 32;
+        let is_precompiled = |flags| {
+            let mut payload = method_payload(3, 0x1000, 16, ["A", "Run", "void  ()"]);
+            payload[FLAGS_OFFSET] = flags;
+            match decode(RUNDOWN_PROVIDER, 144, &payload) {
+                Some(Ok(CodeEvent::Method(method))) => method.tier == Tier::Precompiled,
+                other => panic!("{other:?} is no method"),
+            }
+        };
+        assert_eq!([0, 2, 4, 1, 8, 9].map(is_precompiled), [true, true, true, false, false, false]);
+    }
+
+    #[test]
+    fn a_module_has_the_name_of_its_assembly() {
+        for (provider, id, path, name) in [
+            (RUNDOWN_PROVIDER, 154, "/app/My.App.dll", "My.App"),
+            (RUNDOWN_PROVIDER, 153, "tool.exe", "tool"),
+            (
+                RUNDOWN_PROVIDER,
+                154,
+                "Anonymously Hosted DynamicMethods Assembly",
+                "Anonymously Hosted DynamicMethods Assembly",
+            ),
+            (RUNDOWN_PROVIDER, 154, "/", ""),
+            (RUNTIME_PROVIDER, 152, "C:\\x\\Late.dll", "Late"),
+        ] {
+            let found = decode(provider, id, &module_payload(7, path));
+            let Some(Ok(CodeEvent::Module(module))) = found else { panic!("{found:?} is no module") };
+            assert_eq!((module.module_id, module.assembly_name()), (7, name));
+        }
+    }
+
+    #[test]
+    fn a_truncated_payload_is_malformed() {
+        let payload = method_payload(3, 0x1000, 16, ["A", "B", "void  ()"]);
+        for length in 0..payload.len() - 2 {
+            assert_eq!(decode(RUNTIME_PROVIDER, 143, &payload[..length]), Some(Err(ParseError::Malformed)));
+        }
+    }
+}

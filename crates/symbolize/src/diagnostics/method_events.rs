@@ -1,0 +1,168 @@
+//! Collects the methods and modules in the events of a runtime, within a memory budget.
+
+use std::collections::HashMap;
+
+use profiler_dotnet_symbols::{
+    eventpipe::{
+        code_events::{CodeEvent, MethodEvent, ModuleEvent},
+        nettrace::Event,
+    },
+    managed::Tier,
+};
+
+use super::{
+    clock::TimeBase,
+    memory_budget::{MemoryBudget, MemoryReservation},
+};
+use crate::names::{Name, Names};
+
+/// Methods per report. The largest .NET programs have a hundred thousand, all tiers included.
+const MAX_METHODS: usize = 1 << 18;
+
+/// Modules per report. The largest programs have a few thousand.
+const MAX_MODULES: usize = 1 << 15;
+
+/// Length of the longest assembly name that is kept.
+const MAX_ASSEMBLY_NAME_BYTES: usize = 1 << 10;
+
+/// Memory of a module in the hash table, beside its name.
+const MODULE_BYTES: usize = 2 * size_of::<(u64, String)>();
+
+/// The code of a method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LoadedMethod {
+    /// The time from which on the code exists (`CLOCK_MONOTONIC`). 0 is code from before the session.
+    pub(super) exists_from_ns: u64,
+    pub(super) start: u64,
+    pub(super) size_bytes: u32,
+    pub(super) module_id: u64,
+    pub(super) tier: Tier,
+    /// Without its module.
+    pub(super) name: Name,
+}
+
+/// The methods and modules of the events since the last report.
+#[derive(Debug, Default)]
+pub(super) struct MethodEvents {
+    pub(super) methods: Vec<LoadedMethod>,
+    pub(super) names: Names,
+    /// The names of assemblies by module id.
+    pub(super) modules: HashMap<u64, String>,
+    /// Events whose payload is too short.
+    pub(super) malformed_events: u64,
+    /// Whether methods were discarded because a limit was reached.
+    pub(super) truncated: bool,
+    memory: MemoryReservation,
+}
+
+/// How the time is determined from which on the code of a method exists.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum CodeTime {
+    /// The time of the event.
+    OfEvent(TimeBase),
+    /// This time (`CLOCK_MONOTONIC`).
+    Ns(u64),
+}
+
+impl MethodEvents {
+    /// No events. Their memory is reserved from `budget`.
+    pub(super) fn new(budget: &MemoryBudget) -> Self {
+        Self { memory: MemoryReservation::new(budget), ..Self::default() }
+    }
+
+    /// Adds an event. Events about other things are ignored.
+    pub(super) fn add(&mut self, event: &Event<'_>, code_time: CodeTime) {
+        match CodeEvent::decode(event) {
+            Some(Ok(CodeEvent::Method(method))) => {
+                let exists_from_ns = match code_time {
+                    CodeTime::OfEvent(base) => base.to_monotonic_ns(event.ticks),
+                    CodeTime::Ns(time_ns) => time_ns,
+                };
+                self.add_method(&method, exists_from_ns);
+            }
+            Some(Ok(CodeEvent::Module(module))) => self.add_module(&module),
+            Some(Ok(_)) | None => {}
+            Some(Err(_)) => self.malformed_events += 1,
+        }
+    }
+
+    fn add_method(&mut self, method: &MethodEvent, exists_from_ns: u64) {
+        let MethodEvent { start, size_bytes, module_id, tier, ref name, .. } = *method;
+        let is_within_limits =
+            self.methods.len() < MAX_METHODS && self.memory.reserve(name.len() + size_of::<LoadedMethod>());
+        match self.names.push(name.as_bytes()) {
+            Some(name) if is_within_limits => {
+                self.methods.push(LoadedMethod { exists_from_ns, start, size_bytes, module_id, tier, name });
+            }
+            _ => self.truncated = true,
+        }
+    }
+
+    fn add_module(&mut self, module: &ModuleEvent) {
+        let name = module.assembly_name();
+        let is_usable = !name.is_empty() && name.len() <= MAX_ASSEMBLY_NAME_BYTES;
+        if is_usable && self.modules.len() < MAX_MODULES && self.memory.reserve(name.len() + MODULE_BYTES) {
+            self.modules.insert(module.module_id, name.to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use profiler_dotnet_symbols::eventpipe::{
+        code_events::{RUNDOWN_PROVIDER, RUNTIME_PROVIDER},
+        nettrace::EventKind,
+        testing::{method_payload, module_payload},
+    };
+
+    use super::*;
+
+    fn add(events: &mut MethodEvents, provider: &str, id: u32, payload: &[u8]) {
+        let kind = EventKind { provider: provider.to_owned(), id };
+        events.add(&Event { kind: &kind, ticks: 5, payload }, CodeTime::Ns(9));
+    }
+
+    #[test]
+    fn methods_are_added_with_their_time_and_name() {
+        let mut events = MethodEvents::default();
+        let payload =
+            method_payload(3, 0x1000, 16, ["A.B+C", "Run", "instance void  (int32,class System.String)"]);
+        for (provider, id) in [(RUNTIME_PROVIDER, 143), (RUNDOWN_PROVIDER, 143), (RUNDOWN_PROVIDER, 144)] {
+            add(&mut events, provider, id, &payload);
+        }
+        for (provider, id) in
+            [(RUNTIME_PROVIDER, 144), (RUNTIME_PROVIDER, 141), ("Other", 143), (RUNDOWN_PROVIDER, 146)]
+        {
+            add(&mut events, provider, id, &payload);
+        }
+        assert_eq!(events.methods.len(), 3);
+        let LoadedMethod { exists_from_ns, start, size_bytes, module_id, tier, name } = events.methods[0];
+        assert_eq!(
+            (exists_from_ns, start, size_bytes, module_id, tier),
+            (9, 0x1000, 16, 3, Tier::QuickJitted)
+        );
+        assert_eq!(events.names.get(name), "A.B+C.Run(int32,class System.String)");
+    }
+
+    #[test]
+    fn modules_are_added_by_the_names_of_their_assemblies() {
+        let mut events = MethodEvents::default();
+        add(&mut events, RUNDOWN_PROVIDER, 154, &module_payload(1, "/app/My.App.dll"));
+        add(&mut events, RUNDOWN_PROVIDER, 154, &module_payload(4, "/"));
+        add(&mut events, RUNTIME_PROVIDER, 152, &module_payload(5, "C:\\x\\Late.dll"));
+        let name = |id| events.modules.get(&id).map(String::as_str);
+        assert_eq!([1, 4, 5].map(name), [Some("My.App"), None, Some("Late")]);
+    }
+
+    #[test]
+    fn truncated_payloads_are_counted() {
+        let mut events = MethodEvents::default();
+        let payload = method_payload(3, 0x1000, 16, ["A", "B", "void  ()"]);
+        let needed_bytes = payload.len() - 2;
+        for length in 0..needed_bytes {
+            add(&mut events, RUNTIME_PROVIDER, 143, &payload[..length]);
+        }
+        assert_eq!(events.malformed_events, needed_bytes as u64);
+        assert!(events.methods.is_empty());
+    }
+}

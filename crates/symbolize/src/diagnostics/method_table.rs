@@ -1,0 +1,141 @@
+//! Looks up the methods of one process, as its runtime reported them, by address and time.
+
+use std::collections::HashMap;
+
+use profiler_dotnet_symbols::managed::Tier;
+use profiler_profile::Reason;
+
+use super::listener::Report;
+use crate::{
+    code_map::{CodeMap, Entry},
+    names::{Name, Names},
+};
+
+/// A method that the runtime reported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RuntimeMethod {
+    /// The normalized name with the module.
+    pub(crate) name: String,
+    /// How its code was compiled.
+    pub(crate) tier: Tier,
+    /// The time from which on its code exists (`CLOCK_MONOTONIC`).
+    pub(crate) exists_from_ns: u64,
+}
+
+/// All methods of one process.
+#[derive(Debug, Default)]
+pub(crate) struct MethodTable {
+    code: CodeMap<StoredMethod>,
+    names: Names,
+    modules: HashMap<u64, String>,
+    pub(crate) completeness: Completeness,
+}
+
+/// Which methods the table lacks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Completeness {
+    /// Events that could not be decoded.
+    pub(crate) malformed_events: u64,
+    /// Events that the runtime dropped, and that no rundown replaced.
+    pub(crate) dropped_events: u64,
+    /// Whether methods were discarded because a limit was reached.
+    pub(crate) truncated: bool,
+    /// Why the runtime did not report all methods.
+    pub(crate) failure: Option<Reason>,
+    /// The time before which all methods were reported (`CLOCK_MONOTONIC`).
+    pub(crate) complete_until_ns: u64,
+}
+
+impl Completeness {
+    /// Whether the table has every method that existed at `time_ns`.
+    pub(crate) fn is_complete_at(&self, time_ns: u64) -> bool {
+        let lacks_methods =
+            self.malformed_events + self.dropped_events > 0 || self.truncated || self.failure.is_some();
+        !lacks_methods && time_ns < self.complete_until_ns
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct StoredMethod {
+    module_id: u64,
+    tier: Tier,
+    /// Without its module.
+    name: Name,
+}
+
+impl MethodTable {
+    /// Adds the methods and modules of a report.
+    pub(super) fn add_report(&mut self, report: Report) {
+        let Report { mut events, dropped_events, failure, complete_until_ns } = report;
+        events.methods.sort_by_key(|method| method.exists_from_ns);
+        for method in &events.methods {
+            let name = events.names.get(method.name);
+            let size_bytes = u64::from(method.size_bytes);
+            let is_known = self.code.newest_exactly(method.start, size_bytes).is_some_and(|known| {
+                known.payload.module_id == method.module_id && self.names.get(known.payload.name) == name
+            });
+            if !is_known {
+                let stored = (method.module_id, method.tier, name);
+                self.add(method.start, size_bytes, method.exists_from_ns, stored);
+            }
+        }
+        self.modules.extend(std::mem::take(&mut events.modules));
+        let completeness = &mut self.completeness;
+        completeness.malformed_events += events.malformed_events;
+        completeness.dropped_events += dropped_events;
+        completeness.truncated |= events.truncated;
+        completeness.failure = failure.or(completeness.failure);
+        completeness.complete_until_ns = complete_until_ns;
+    }
+
+    /// Adds one method. `name` is without its module.
+    pub(super) fn add(
+        &mut self,
+        start: u64,
+        size_bytes: u64,
+        exists_from_ns: u64,
+        (module_id, tier, name): (u64, Tier, &str),
+    ) {
+        let is_added = self.names.push(name.as_bytes()).is_some_and(|name| {
+            let stored = StoredMethod { module_id, tier, name };
+            self.code.insert(start, size_bytes, exists_from_ns, stored).is_ok()
+        });
+        self.completeness.truncated |= !is_added;
+    }
+
+    /// How the code at `address` at `time_ns` was compiled.
+    pub(crate) fn tier(&self, address: u64, time_ns: u64) -> Option<Tier> {
+        self.code.lookup(address, time_ns).map(|entry| entry.payload.tier)
+    }
+
+    /// The method whose code was at `address` at `time_ns`.
+    pub(crate) fn lookup(&self, address: u64, time_ns: u64) -> Option<RuntimeMethod> {
+        self.code.lookup(address, time_ns).map(|entry| self.runtime_method(entry))
+    }
+
+    /// All methods in the order in which they were added, with their start addresses and sizes in bytes.
+    pub(super) fn methods(&self) -> impl Iterator<Item = (u64, u64, RuntimeMethod)> {
+        self.code.entries().map(|entry| (entry.start, entry.size(), self.runtime_method(entry)))
+    }
+
+    /// See [`CodeMap::epoch`].
+    pub(crate) fn epoch(&self, time_ns: u64) -> u32 {
+        self.code.epoch(time_ns)
+    }
+
+    /// The memory of the table.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let modules = self.modules.values().map(|name| name.len() + size_of::<(u64, String)>());
+        self.code.memory_bytes() + self.names.memory_bytes() + modules.sum::<usize>()
+    }
+
+    fn runtime_method(&self, entry: &Entry<StoredMethod>) -> RuntimeMethod {
+        let StoredMethod { module_id, tier, name } = entry.payload;
+        let name = self.names.get(name);
+        let name = match self.modules.get(&module_id) {
+            Some(module) => format!("{module}!{name}"),
+            None => name.to_owned(),
+        };
+        RuntimeMethod { name, tier, exists_from_ns: entry.exists_from_ns }
+    }
+}

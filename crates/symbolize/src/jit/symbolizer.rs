@@ -1,0 +1,128 @@
+//! The part of [`Symbolizer`] that polls and looks up the JIT code of all processes.
+
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use profiler_addresses::RuntimeAddress;
+use profiler_processes::{Backing, Process, ProcessTable};
+use profiler_profile::Reason;
+
+use super::JitNames;
+use crate::{Symbolizer, diagnostics::RuntimeNames, symbol::Symbolized};
+
+/// Memory for the names of JIT code of all processes together.
+const MAX_JIT_BYTES: usize = 512 << 20;
+
+/// Runtimes with a listener at the same time. Each listener is a thread.
+const MAX_LISTENERS: usize = 64;
+
+/// Time at the end of a profile for the reports of all runtimes.
+const REPORT_TIMEOUT: Duration = Duration::from_millis(1800);
+
+impl Symbolizer {
+    /// The period without replaced JIT code in which `time_ns` is. 0 for a process without JIT code.
+    pub fn jit_epoch(&mut self, process: &Process, time_ns: u64) -> u32 {
+        self.jit.get(&process.key).map_or(0, |names| names.epoch(time_ns))
+    }
+
+    /// Reads what the runtimes of the targets wrote since the last call. `now_ns` is the `CLOCK_MONOTONIC` time before the
+    /// call.
+    pub fn poll_jit(&mut self, processes: &ProcessTable, now_ns: u64) {
+        let is_listening = |names: &JitNames| names.runtime.as_ref().is_some_and(RuntimeNames::is_listening);
+        let mut used_bytes: usize = self.jit.values().map(JitNames::memory_bytes).sum();
+        let mut listeners = self.jit.values().filter(|names| is_listening(names)).count();
+        for (key, names) in &mut self.jit {
+            if names.root.is_none() {
+                continue;
+            }
+            if let Some(runtime) = &mut names.runtime {
+                runtime.advance_perf_map();
+                if listeners < MAX_LISTENERS && !runtime.is_listening() {
+                    runtime.start_listener();
+                    listeners += usize::from(runtime.is_listening());
+                }
+            }
+            if let Some(process) = processes.get(*key) {
+                process.mapped_files().for_each(|path| names.add_mapped_file(Path::new(path)));
+            }
+            used_bytes -= names.memory_bytes();
+            let max_bytes = MAX_JIT_BYTES.saturating_sub(used_bytes);
+            while names.poll(now_ns, max_bytes) {}
+            used_bytes += names.memory_bytes();
+        }
+    }
+
+    /// Reads what the runtimes of the targets wrote and reported up to now. `is_last` stops the listeners afterwards.
+    pub fn settle_jit(&mut self, processes: &ProcessTable, now_ns: u64, is_last: bool) {
+        self.poll_jit(processes, now_ns);
+        let deadline = Instant::now() + REPORT_TIMEOUT;
+        // All runtimes put their reports together at the same time.
+        self.runtimes_mut().for_each(|runtime| runtime.request_report(is_last, deadline));
+        self.runtimes_mut().for_each(|runtime| runtime.receive_report(deadline));
+        if self.requests_perf_maps {
+            self.poll_jit(processes, now_ns);
+        }
+    }
+
+    /// Malformed lines of perf maps, records of jitdumps, and events of runtimes.
+    pub fn malformed_jit_entries(&self) -> u64 {
+        self.jit.values().map(JitNames::malformed_entries).sum()
+    }
+
+    /// Events that the runtimes of the targets dropped because their buffers were full.
+    pub fn dropped_runtime_events(&self) -> u64 {
+        let runtimes = self.jit.values().filter_map(|names| names.runtime.as_ref());
+        runtimes.map(|runtime| runtime.methods.completeness.dropped_events).sum()
+    }
+
+    /// Adds what the runtimes of the targets wrote and reported to the capture, if one is recorded.
+    #[cfg(feature = "capture")]
+    pub fn capture_jit_names(&self, processes: &ProcessTable) {
+        if !self.proc.records_capture() {
+            return;
+        }
+        for (key, names) in &self.jit {
+            let Some(process) = processes.get(*key) else { continue };
+            if let Some(recording) = names.runtime.as_ref().and_then(RuntimeNames::recording)
+                && let Err(error) =
+                    self.proc.capture_entry(process.pid, crate::diagnostics::RECORDING_FILE, &recording)
+            {
+                log::warn!("the capture lacks the runtime methods of process {}: {error}", process.pid);
+            }
+            for (path, file) in names.files() {
+                if let Err(error) = self.proc.capture_root_file(process.pid, path, file) {
+                    log::warn!("the capture lacks `{}` of process {}: {error}", path.display(), process.pid);
+                }
+            }
+        }
+    }
+
+    /// Looks up JIT code. Where a .NET runtime has methods and stubs only, code that belongs to no method is a stub.
+    pub(crate) fn symbolize_jit(
+        &mut self,
+        process: &Process,
+        address: RuntimeAddress,
+        time_ns: u64,
+    ) -> Result<Symbolized, Reason> {
+        let names = self.jit_names(process);
+        names.lookup(address, time_ns).map_err(|reason| match process.find_mapping(address, time_ns) {
+            Ok(mapping) if mapping.backing == Backing::DotnetJit && names.has_all_methods_at(time_ns) => {
+                Reason::RuntimeStub
+            }
+            _ => reason,
+        })
+    }
+
+    /// The JIT code of a process.
+    pub(crate) fn jit_names(&mut self, process: &Process) -> &mut JitNames {
+        self.jit.entry(process.key).or_insert_with(|| {
+            JitNames::new(process, &self.proc, &self.event_budget, self.requests_perf_maps)
+        })
+    }
+
+    fn runtimes_mut(&mut self) -> impl Iterator<Item = &mut RuntimeNames> {
+        self.jit.values_mut().filter_map(|names| names.runtime.as_mut())
+    }
+}
