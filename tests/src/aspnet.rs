@@ -7,7 +7,7 @@ use profiler::{
     profile::{Frame, FrameKind, Reason, Stack, StackEnd, Symbolization},
 };
 
-use crate::{Stacks, Workload, built, outcome};
+use crate::{FoldedStacks, Workload, run_command, workload_path};
 
 /// The least share of managed frames that are symbolized.
 const NAMED_PERCENT: f64 = 99.5;
@@ -33,7 +33,9 @@ const LAYERS: [(&str, f64); 4] = [
 pub fn warm_up(port: &str, paths: &[&str]) {
     const SECONDS: &str = "4";
     const CONNECTIONS: &str = "4";
-    let asked = outcome(Command::new(built("load")).args([SECONDS, port.trim(), CONNECTIONS]).args(paths));
+    let asked = run_command(
+        Command::new(workload_path("load")).args([SECONDS, port.trim(), CONNECTIONS]).args(paths),
+    );
     assert_eq!(asked.code(), 0, "{}", asked.stderr);
 }
 
@@ -48,7 +50,7 @@ pub fn load(port: &str, connections: u32, paths: &[&str]) -> Workload {
 ///
 /// # Panics
 /// Panics if they are not.
-pub fn assert_reads_by_name(profile: &Profile) {
+pub fn assert_symbolized(profile: &Profile) {
     let ledger = profile.ledger();
     assert!(ledger.adds_up() && ledger.lost_total() == 0, "{ledger:?}");
     for (what, named, least) in [
@@ -57,7 +59,7 @@ pub fn assert_reads_by_name(profile: &Profile) {
     ] {
         assert!(named >= least, "{named} % of {what} have names, {:?}", ledger.unnamed);
     }
-    let stacks = Stacks::of(profile);
+    let stacks = FoldedStacks::from_profile(profile);
     for (part, least) in LAYERS {
         let share = stacks.percent(|stack| stack.frames.iter().any(|frame| frame.starts_with(part)));
         assert!(share >= least, "{part} has {share} %: {stacks:#?}");

@@ -11,7 +11,7 @@ use profiler::{
 const EXACT_PERCENT: f64 = 99.9;
 
 /// How many wrong stacks a failure message lists.
-const SHOWN: usize = 12;
+const MAX_SHOWN: usize = 12;
 
 /// An element of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,13 +48,15 @@ impl Chain {
 
     /// Whether a stack of another tool, from the root to the leaf, follows this chain.
     #[must_use]
-    pub fn fits(&self, names: &[&str]) -> bool {
-        let frames: Vec<_> =
-            names.iter().map(|name| UserFrame { name: part_of(name), is_of_a_file: true }).collect();
+    pub fn is_followed_by(&self, names: &[&str]) -> bool {
+        let frames: Vec<_> = names
+            .iter()
+            .map(|name| UserFrame { name: without_cold_suffix(name), is_in_file: true })
+            .collect();
         follow(&frames, &self.0, std::slice::from_ref(self)) > Agreement::None
     }
 
-    fn names(&self, function: &str) -> bool {
+    fn has_function(&self, function: &str) -> bool {
         self.0.iter().any(|link| matches!(link, Link::Function(name) if name == function))
     }
 }
@@ -73,20 +75,20 @@ enum Agreement {
 /// A user-space frame.
 struct UserFrame<'a> {
     name: &'a str,
-    is_of_a_file: bool,
+    is_in_file: bool,
 }
 
 /// The samples of a profile and the chains that they are compared with.
 #[derive(Debug)]
-pub struct Chains<'a> {
+pub struct ChainComparison<'a> {
     profile: &'a Profile,
     chains: &'a [Chain],
 }
 
-impl<'a> Chains<'a> {
+impl<'a> ChainComparison<'a> {
     /// Compares the samples of a profile with these chains.
     #[must_use]
-    pub fn of(profile: &'a Profile, chains: &'a [Chain]) -> Self {
+    pub fn new(profile: &'a Profile, chains: &'a [Chain]) -> Self {
         Self { profile, chains }
     }
 
@@ -108,7 +110,7 @@ impl<'a> Chains<'a> {
         let percent = 100.0 * (all - wrong_total) as f64 / all.max(1) as f64;
         let mut shown: Vec<_> = wrong.into_iter().collect();
         shown.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        shown.truncate(SHOWN);
+        shown.truncate(MAX_SHOWN);
         assert!(
             percent >= least_percent,
             "{percent:.2} % of {all} samples are exact, not {least_percent} %; wrong are\n{shown:#?}\n{:?}",
@@ -145,9 +147,9 @@ impl<'a> Chains<'a> {
         for sample in self.profile.samples() {
             let stack = self.profile.stack(sample.stack);
             let frames = self.user_frames(stack);
-            let leads_astray =
+            let follows_none =
                 self.chains.iter().all(|chain| self.agreement(stack, chain) == Agreement::None);
-            if !frames.is_empty() && (leads_astray || stack.end != StackEnd::Root) {
+            if !frames.is_empty() && (follows_none || stack.end != StackEnd::Root) {
                 let names: Vec<&str> = frames.iter().map(|frame| frame.name).collect();
                 *wrong.entry(format!("{:?}: {}", stack.end, names.join(";"))).or_default() += sample.count;
             }
@@ -164,32 +166,30 @@ impl<'a> Chains<'a> {
         let frames = stack.frames.iter().rev().map(|frame| self.profile.frame(*frame));
         let user = frames.filter(|frame| frame.kind != FrameKind::Kernel);
         user.map(|frame| UserFrame {
-            name: part_of(self.profile.string(frame.name)),
-            is_of_a_file: frame.module.is_some(),
+            name: without_cold_suffix(self.profile.string(frame.name)),
+            is_in_file: frame.module.is_some(),
         })
         .collect()
     }
 }
 
 /// The name of a function without the suffix of the part that the compiler placed in a cold section.
-fn part_of(name: &str) -> &str {
+fn without_cold_suffix(name: &str) -> &str {
     name.strip_suffix(".cold").or_else(|| name.strip_suffix(" [clone .cold]")).unwrap_or(name)
 }
 
 fn follow(frames: &[UserFrame<'_>], links: &[Link], chains: &[Chain]) -> Agreement {
-    let is_named = |frame: &UserFrame<'_>| chains.iter().any(|chain| chain.names(frame.name));
-    let is_of_no_interest = |frame: &UserFrame<'_>| frame.is_of_a_file && !is_named(frame);
+    let is_named = |frame: &UserFrame<'_>| chains.iter().any(|chain| chain.has_function(frame.name));
+    let is_in_no_chain = |frame: &UserFrame<'_>| frame.is_in_file && !is_named(frame);
     match (frames, links) {
         ([], [] | [Link::Any]) => Agreement::Whole,
         ([], _) => Agreement::Beginning,
         (_, []) => Agreement::None,
         ([frame, later @ ..], [Link::Any, next @ ..]) => {
-            let here = if is_of_no_interest(frame) { follow(later, links, chains) } else { Agreement::None };
+            let here = if is_in_no_chain(frame) { follow(later, links, chains) } else { Agreement::None };
             here.max(follow(frames, next, chains))
         }
-        ([frame, later @ ..], [Link::One, next @ ..]) if is_of_no_interest(frame) => {
-            follow(later, next, chains)
-        }
+        ([frame, later @ ..], [Link::One, next @ ..]) if is_in_no_chain(frame) => follow(later, next, chains),
         ([frame, later @ ..], [Link::Function(name), next @ ..]) if frame.name == name => {
             follow(later, next, chains)
         }
@@ -212,7 +212,7 @@ mod tests {
         let module = builder.module("/bin/app", &[]);
         let mut frame = |name: &str| {
             let naming = Symbolization::Symbol(SymbolSource::SymbolTable);
-            let (name, module) = (builder.string(name), (name != "astray").then_some(module));
+            let (name, module) = (builder.string(name), (name != "unmapped").then_some(module));
             let address = ElfAddress(0);
             builder.frame(Frame { name, kind: FrameKind::Native, module, address, location: None, naming })
         };
@@ -226,7 +226,7 @@ mod tests {
 
     fn is_exact(frames: &str) -> bool {
         let chains = [Chain::below_main("run;leaf"), Chain::below_main("run;read;*")];
-        Chains::of(&profile(frames, StackEnd::Root), &chains).wrong().is_empty()
+        ChainComparison::new(&profile(frames, StackEnd::Root), &chains).wrong().is_empty()
     }
 
     #[test]
@@ -243,20 +243,22 @@ mod tests {
         assert!(!is_exact("_start;main;run;leaf;leaf"));
         assert!(!is_exact("_start;main;run;poll"));
         assert!(!is_exact("_start;main;run;read;leaf;poll;run"));
-        assert!(!is_exact("_start;astray;main;run;leaf"));
+        assert!(!is_exact("_start;unmapped;main;run;leaf"));
     }
 
     #[test]
     fn a_stack_without_the_end_reason_root_is_wrong() {
         let chains = [Chain::below_main("run")];
         let profile = profile("_start;main;run", StackEnd::Unknown);
-        assert_eq!(Chains::of(&profile, &chains).exact_percent(), 0.0);
+        assert_eq!(ChainComparison::new(&profile, &chains).exact_percent(), 0.0);
     }
 
     #[test]
     fn a_stack_is_whole_only_at_the_end_of_its_chain() {
         let chains = [Chain::below_main("run;leaf")];
-        let whole = |frames| Chains::of(&profile(frames, StackEnd::Root), &chains).whole_percent(&chains[0]);
+        let whole = |frames| {
+            ChainComparison::new(&profile(frames, StackEnd::Root), &chains).whole_percent(&chains[0])
+        };
         assert_eq!(whole("_start;main;run;leaf"), 100.0);
         assert_eq!(whole("_start;main;run"), 0.0);
     }

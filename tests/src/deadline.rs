@@ -14,21 +14,21 @@ use rustix::{
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The interval between two checks.
-const TICK: Duration = Duration::from_millis(5);
+const INTERVAL: Duration = Duration::from_millis(5);
 
 /// Repeats `check` until it returns a value.
 ///
 /// # Panics
 /// Panics if there is none by the deadline.
-pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+pub fn wait_until<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + DEADLINE;
     loop {
-        if let Some(answer) = ask() {
-            return answer;
+        if let Some(value) = check() {
+            return value;
         }
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        assert!(Instant::now() < deadline, "deadline exceeded while waiting for {what}");
         // `park_timeout` instead of a busy loop: a thread that sleeps is scheduled soon, however many threads run.
-        std::thread::park_timeout(TICK);
+        std::thread::park_timeout(INTERVAL);
     }
 }
 
@@ -36,6 +36,6 @@ pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
 pub(crate) fn ends_within(child: &Child, limit: Duration) -> bool {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a child has a pid");
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).expect("a child that was not collected is there");
-    let limit = Timespec::try_from(limit).expect("a limit is no geological age");
+    let limit = Timespec::try_from(limit).expect("the limit is a few seconds");
     poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&limit)).is_ok_and(|ready| ready > 0)
 }

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use crate::{
-    deadline::until,
+    deadline::wait_until,
+    folded_stacks::FoldedStacks,
     sampling::{sample, sample_pid},
-    stacks::Stacks,
 };
 
 /// Waits until the perf map of the .NET workload lists its methods as optimized.
@@ -21,7 +21,7 @@ pub fn await_optimized(map: &Path) {
 /// # Panics
 /// Panics if that does not happen by the deadline.
 pub fn await_optimized_methods(map: &Path, class: &str, methods: &[&str]) {
-    until("the optimized code", || {
+    wait_until("the optimized code", || {
         let text = String::from_utf8_lossy(&std::fs::read(map).ok()?).into_owned();
         let is_optimized = |method: &&str| {
             text.lines()
@@ -38,8 +38,8 @@ pub fn await_optimized_methods(map: &Path, class: &str, methods: &[&str]) {
 /// Panics if that does not happen by the deadline, or if the process cannot be sampled.
 pub fn await_inlined(pid: u32) {
     const SAMPLES: u64 = 300;
-    until("the optimized code", || {
-        let stacks = Stacks::of(&sample(sample_pid(pid), SAMPLES));
+    wait_until("the optimized code", || {
+        let stacks = FoldedStacks::from_profile(&sample(sample_pid(pid), SAMPLES));
         let runs = stacks.count(|stack| stack.has("app!Workload.Cpu.Alpha()")) > 0;
         let has_loop = stacks.count(|stack| stack.has("app!Workload.Cpu.Spin(int)")) > 0;
         (runs && !has_loop).then_some(())

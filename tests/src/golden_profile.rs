@@ -31,7 +31,7 @@ const SOURCES: [SymbolSource; 10] = [
     SymbolSource::RuntimeEvents,
 ];
 
-const WAYS: [FoundBy; 7] = [
+const UNWIND_METHODS: [FoundBy; 7] = [
     FoundBy::Sample,
     FoundBy::Kernel,
     FoundBy::Cfi,
@@ -41,7 +41,7 @@ const WAYS: [FoundBy; 7] = [
     FoundBy::Unsaid,
 ];
 
-const EARLY_ENDS: [StackEnd; 7] = [
+const EARLY_END_REASONS: [StackEnd; 7] = [
     StackEnd::DepthLimit,
     StackEnd::Unknown,
     StackEnd::NoMapping,
@@ -57,10 +57,10 @@ const INTERVAL_NS: u64 = 10_000_000;
 /// modules with and without a build id; several processes and threads. Counts are those of the golden files times
 /// `factor`.
 #[must_use]
-pub fn golden_profile(times: u64) -> Profile {
-    let mut golden = Golden { builder: ProfileBuilder::default(), times, time_ns: 0 };
+pub fn golden_profile(factor: u64) -> Profile {
+    let mut golden = Golden { builder: ProfileBuilder::default(), factor, time_ns: 0 };
     golden.sample_all();
-    golden.lose(times);
+    golden.lose(factor);
     golden.builder.finish(Header {
         target: "pid 7 (app)".to_owned(),
         event: "cpu-clock".to_owned(),
@@ -75,7 +75,7 @@ pub fn golden_profile(times: u64) -> Profile {
 
 struct Golden {
     builder: ProfileBuilder,
-    times: u64,
+    factor: u64,
     time_ns: u64,
 }
 
@@ -112,13 +112,13 @@ impl Golden {
             let frame = self.frame(name, FrameKind::Jit, Some(module), 3);
             self.sample(main_thread, &[frame, main], StackEnd::Root, 1);
         }
-        self.sample_namings(main_thread);
-        for end in EARLY_ENDS {
+        self.sample_symbolizations(main_thread);
+        for end in EARLY_END_REASONS {
             self.sample(other_thread, &[outer], end, 1);
         }
     }
 
-    fn sample_namings(&mut self, thread: ThreadId) {
+    fn sample_symbolizations(&mut self, thread: ThreadId) {
         let named = SOURCES.map(|source| {
             let name = format!("named by {source}");
             self.frame_named(&name, FrameKind::Native, None, 0, Symbolization::Symbol(source))
@@ -160,16 +160,16 @@ impl Golden {
     }
 
     fn sample(&mut self, thread: ThreadId, frames: &[FrameId], end: StackEnd, count: u64) {
-        let walked = frames.iter().copied().zip(WAYS.into_iter().cycle());
+        let walked = frames.iter().copied().zip(UNWIND_METHODS.into_iter().cycle());
         let stack = self.builder.walked_stack(walked, end);
-        self.builder.sample(self.time_ns, 1, thread, stack, count * self.times);
+        self.builder.sample(self.time_ns, 1, thread, stack, count * self.factor);
         self.time_ns += INTERVAL_NS;
     }
 
-    fn lose(&mut self, times: u64) {
+    fn lose(&mut self, factor: u64) {
         let losses = [Loss::RingBufferFull, Loss::NoThreadId, Loss::StackTableFull, Loss::Undecodable];
         *self.builder.ledger_mut() = Ledger {
-            lost: losses.into_iter().zip((1..).map(|count| count * times)).collect(),
+            lost: losses.into_iter().zip((1..).map(|count| count * factor)).collect(),
             lost_process_events: 2,
             lost_children: 3,
             malformed_jit_entries: 4,

@@ -5,29 +5,29 @@ mod chain;
 mod compare;
 mod deadline;
 mod dotnet;
+mod folded_stacks;
 mod golden_profile;
 mod pane;
+mod privileged;
 mod program;
 mod sampling;
-mod stacks;
 mod symbol_server;
 mod sysctl;
-mod turn;
 mod workload;
 
-pub use chain::{Chain, Chains};
+pub use chain::{Chain, ChainComparison};
 pub use compare::assert_matches_file;
-pub use deadline::{DEADLINE, until};
+pub use deadline::{DEADLINE, wait_until};
 pub use dotnet::{await_inlined, await_optimized, await_optimized_methods};
+pub use folded_stacks::{FoldedStack, FoldedStacks};
 pub use golden_profile::golden_profile;
 pub use pane::Pane;
-pub use program::{Outcome, outcome, profiler, start_sampling};
+pub use privileged::{lock_privileged, skip_on_this_machine, skip_unless_required};
+pub use program::{Outcome, profiler, run_command, start_sampling};
 pub use sampling::{sample, sample_pid, sample_settled};
-pub use stacks::{Stack, Stacks};
-pub use symbol_server::{Answer, SymbolServer};
+pub use symbol_server::{Response, SymbolServer};
 pub use sysctl::{Sysctl, hide_kernel_addresses};
-pub use turn::{privileged, skip_on_this_machine, skip_unless_required};
-pub use workload::{Workload, built, write_program};
+pub use workload::{Workload, workload_path, write_program};
 
 use std::path::PathBuf;
 

@@ -5,7 +5,7 @@ use std::{
     process::Command,
 };
 
-use crate::deadline::until;
+use crate::deadline::wait_until;
 
 /// A pane with a shell. Dropping it ends its tmux server and the programs in the pane.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Pane {
     }
 
     /// Types a text literally.
-    pub fn say(&self, text: &str) {
+    pub fn type_text(&self, text: &str) {
         self.tmux(&["send-keys", "-l", text]);
     }
 
@@ -47,7 +47,7 @@ impl Pane {
     /// # Panics
     /// Panics if it is not visible by the deadline.
     pub fn wait_for(&self, text: &str) {
-        until(&format!("`{text}` in the pane"), || self.text().contains(text).then_some(()));
+        wait_until(&format!("`{text}` in the pane"), || self.text().contains(text).then_some(()));
     }
 
     /// Whether a program has switched to the alternate screen.

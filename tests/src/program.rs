@@ -7,7 +7,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use crate::deadline::{DEADLINE, ends_within, until};
+use crate::deadline::{DEADLINE, ends_within, wait_until};
 
 /// The result of a run.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub fn profiler(arguments: &[&str]) -> Command {
 ///
 /// # Panics
 /// Panics if it does not start, or does not exit by the deadline.
-pub fn outcome(command: &mut Command) -> Outcome {
+pub fn run_command(command: &mut Command) -> Outcome {
     let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = spawned.unwrap_or_else(|error| panic!("failed to start {command:?}: {error}"));
     let stdout = child.stdout.take().map(read);
@@ -87,7 +87,7 @@ pub fn start_sampling(command: &mut Command) -> Child {
     let is_listener = |task: std::fs::DirEntry| {
         std::fs::read(task.path().join("comm")).is_ok_and(|name| name == b"signals\n")
     };
-    until("the program to sample", || {
+    wait_until("the program to sample", || {
         std::fs::read_dir(&tasks).ok()?.flatten().any(is_listener).then_some(())
     });
     child

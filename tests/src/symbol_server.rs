@@ -15,13 +15,13 @@ use flate2::{Compression, write::GzEncoder};
 
 /// The response to a path. Other paths get status 404.
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub enum Response {
     /// A file.
     File(Vec<u8>),
     /// A file, compressed.
-    Packed(Vec<u8>),
+    Compressed(Vec<u8>),
     /// The first half of a file, with the length of the whole file in the header.
-    CutShort(Vec<u8>),
+    Truncated(Vec<u8>),
     /// A redirect to another path of the same server.
     Redirect(String),
     /// A status.
@@ -42,8 +42,8 @@ pub struct SymbolServer {
 
 #[derive(Debug)]
 struct Shared {
-    answers: HashMap<String, Answer>,
-    asked: Mutex<Vec<String>>,
+    responses: HashMap<String, Response>,
+    requested_paths: Mutex<Vec<String>>,
     has_ended: AtomicBool,
 }
 
@@ -53,12 +53,12 @@ impl SymbolServer {
     /// # Panics
     /// Panics if no port is available.
     #[must_use]
-    pub fn start(answers: impl IntoIterator<Item = (String, Answer)>) -> Self {
+    pub fn start(responses: impl IntoIterator<Item = (String, Response)>) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let address = listener.local_addr().expect("it has one");
         let shared = Arc::new(Shared {
-            answers: answers.into_iter().collect(),
-            asked: Mutex::default(),
+            responses: responses.into_iter().collect(),
+            requested_paths: Mutex::default(),
             has_ended: AtomicBool::new(false),
         });
         let served = Arc::clone(&shared);
@@ -77,8 +77,8 @@ impl SymbolServer {
     /// # Panics
     /// Panics if the server has panicked.
     #[must_use]
-    pub fn asked(&self) -> Vec<String> {
-        self.shared.asked.lock().expect("the server is well").clone()
+    pub fn requested_paths(&self) -> Vec<String> {
+        self.shared.requested_paths.lock().expect("the server is well").clone()
     }
 }
 
@@ -100,29 +100,31 @@ fn serve(listener: &TcpListener, shared: &Arc<Shared>) {
         }
         let shared = Arc::clone(shared);
         // The client may close the connection early.
-        std::thread::spawn(move || drop(answer(&stream, &shared)));
+        std::thread::spawn(move || drop(respond(&stream, &shared)));
     }
 }
 
-fn answer(mut stream: &TcpStream, shared: &Shared) -> std::io::Result<()> {
+fn respond(mut stream: &TcpStream, shared: &Shared) -> std::io::Result<()> {
     let path = read_path(stream)?;
-    shared.asked.lock().expect("the server is well").push(path.clone());
-    match shared.answers.get(&path) {
-        Some(Answer::File(bytes)) => send(stream, "200 OK", &[], bytes.len(), bytes),
-        Some(Answer::Packed(bytes)) => {
-            let packed = pack(bytes)?;
-            send(stream, "200 OK", &["Content-Encoding: gzip"], packed.len(), &packed)
+    shared.requested_paths.lock().expect("the server is well").push(path.clone());
+    match shared.responses.get(&path) {
+        Some(Response::File(bytes)) => send(stream, "200 OK", &[], bytes.len(), bytes),
+        Some(Response::Compressed(bytes)) => {
+            let compressed = compress(bytes)?;
+            send(stream, "200 OK", &["Content-Encoding: gzip"], compressed.len(), &compressed)
         }
-        Some(Answer::CutShort(bytes)) => send(stream, "200 OK", &[], bytes.len(), &bytes[..bytes.len() / 2]),
-        Some(Answer::Redirect(path)) => send(stream, "302 Found", &[&format!("Location: {path}")], 0, b""),
-        Some(Answer::Status(status)) => send(stream, &format!("{status} As told"), &[], 0, b""),
-        Some(Answer::Endless) => {
+        Some(Response::Truncated(bytes)) => {
+            send(stream, "200 OK", &[], bytes.len(), &bytes[..bytes.len() / 2])
+        }
+        Some(Response::Redirect(path)) => send(stream, "302 Found", &[&format!("Location: {path}")], 0, b""),
+        Some(Response::Status(status)) => send(stream, &format!("{status} Status"), &[], 0, b""),
+        Some(Response::Endless) => {
             stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")?;
             loop {
                 stream.write_all(&[0; 64 << 10])?;
             }
         }
-        Some(Answer::Stalled) => {
+        Some(Response::Stalled) => {
             send(stream, "200 OK", &[], 40_000_000, &[0x7f; 1_000_000])?;
             stream.read_to_end(&mut Vec::new()).map(drop)
         }
@@ -155,7 +157,7 @@ fn send(
     stream.write_all(body)
 }
 
-fn pack(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+fn compress(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(bytes)?;
     encoder.finish()

@@ -12,14 +12,14 @@ use std::{
 use crate::deadline::ends_within;
 
 /// How long a workload may run after its input was closed.
-const GRACE: Duration = Duration::from_secs(5);
+const EXIT_DEADLINE: Duration = Duration::from_secs(5);
 
 /// The path of a built workload.
 ///
 /// # Panics
 /// Panics if it is not built.
 #[must_use]
-pub fn built(name: &str) -> PathBuf {
+pub fn workload_path(name: &str) -> PathBuf {
     let path = crate::file("../target/workloads").join(name);
     assert!(path.exists(), "{} is missing: run `cargo xtask workloads`", path.display());
     path.canonicalize().expect("the workload is there")
@@ -54,13 +54,13 @@ impl Workload {
     /// Starts a workload with these arguments.
     #[must_use]
     pub fn start_with(name: &str, arguments: &[&str]) -> Self {
-        Self::run(Command::new(built(name)).args(arguments))
+        Self::run(Command::new(workload_path(name)).args(arguments))
     }
 
     /// Starts a workload of 200 busy threads, with a low priority so that the test can start a session.
     #[must_use]
     pub fn start_threads(name: &str) -> Self {
-        Self::run(Command::new("nice").args(["-n", "19"]).arg(built(name)).arg("60"))
+        Self::run(Command::new("nice").args(["-n", "19"]).arg(workload_path(name)).arg("60"))
     }
 
     /// Starts the .NET workload with this version of the runtime.
@@ -72,7 +72,7 @@ impl Workload {
     /// The command that starts the .NET workload.
     #[must_use]
     pub fn dotnet_command(version: &str, mode: &str) -> Command {
-        let mut command = Command::new(built("dotnet/run"));
+        let mut command = Command::new(workload_path("dotnet/run"));
         command.args([version, mode, "60"]);
         command
     }
@@ -128,7 +128,7 @@ impl Workload {
         loop {
             line.clear();
             let read = self.output.read_line(&mut line).expect("the workload speaks UTF-8");
-            assert!(read > 0, "the workload ended without saying `{beginning}`");
+            assert!(read > 0, "the workload exited before it printed `{beginning}`");
             if let Some(rest) = line.strip_prefix(beginning) {
                 return rest.to_owned();
             }
@@ -139,7 +139,7 @@ impl Workload {
     ///
     /// # Panics
     /// Panics if the process has closed its input.
-    pub fn say(&mut self, line: &str) {
+    pub fn write_line(&mut self, line: &str) {
         let input = self.input.as_mut().expect("its input is open");
         writeln!(input, "{line}").expect("the workload listens");
     }
@@ -149,13 +149,13 @@ impl Workload {
     /// # Panics
     /// Panics if waiting fails.
     pub fn end(mut self) -> ExitStatus {
-        self.ask_to_end();
+        self.stop();
         self.child.wait().expect("a child can be waited for")
     }
 
-    fn ask_to_end(&mut self) {
+    fn stop(&mut self) {
         self.input = None;
-        if !ends_within(&self.child, GRACE) {
+        if !ends_within(&self.child, EXIT_DEADLINE) {
             self.child.kill().expect("a child can be killed");
         }
     }
@@ -164,7 +164,7 @@ impl Workload {
 impl Drop for Workload {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
-            self.ask_to_end();
+            self.stop();
             // The process has exited or was killed.
             let _ = self.child.wait();
         }

@@ -2,11 +2,13 @@
 
 use std::{fs::File, io::Read, os::unix::process::ExitStatusExt, process::Stdio};
 
-use profiler_tests::{Outcome, Stacks, Workload, outcome, privileged, profiler, start_sampling, until};
+use profiler_tests::{
+    FoldedStacks, Outcome, Workload, lock_privileged, profiler, run_command, start_sampling, wait_until,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn run(arguments: &[&str]) -> Outcome {
-    outcome(&mut profiler(arguments))
+    run_command(&mut profiler(arguments))
 }
 
 /// Checks that nothing was done, and that standard error says why in one line.
@@ -109,7 +111,7 @@ fn a_refused_session_leaves_no_output_behind() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     let mut command = profiler(&["-p", &workload.pid().to_string(), "-F", "999", "-d", "0.5"]);
     let (reader, writer) = std::io::pipe().unwrap();
@@ -122,28 +124,28 @@ fn a_reader_that_goes_away_is_no_error() {
 
 #[test]
 fn no_sample_is_an_exit_code_of_its_own() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let run = run(&["-p", &own_pid(), "-F", "1", "-d", "10ms"]);
     assert_refused(&run, 3, &["0 samples"]);
 }
 
 #[test]
 fn standard_output_is_data_alone_and_quiet_is_quiet() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     let pid = workload.pid().to_string();
     let talking = run(&["-p", &pid, "-F", "999", "-d", "0.5", "-v"]);
     assert_eq!(talking.code(), 0, "{}", talking.stderr);
-    assert!(Stacks::parse(&talking.stdout).0.iter().all(|stack| stack.comm == "shares"));
+    assert!(FoldedStacks::parse(&talking.stdout).0.iter().all(|stack| stack.comm == "shares"));
     assert!(talking.stderr.contains("0 lost"), "{}", talking.stderr);
     let quiet = run(&["-p", &pid, "-F", "999", "-d", "0.5", "-q"]);
-    assert!(Stacks::parse(&quiet.stdout).total() > 0);
+    assert!(FoldedStacks::parse(&quiet.stdout).total() > 0);
     assert_eq!(quiet.stderr, "");
 }
 
 #[test]
 fn several_outputs_are_written_at_once() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     let folder = tempfile::tempdir().unwrap();
     let (svg, folded) = (folder.path().join("a.svg"), folder.path().join("a.folded"));
@@ -166,12 +168,12 @@ fn await_samples(workload: &Workload) {
     let path = format!("/proc/{}/schedstat", workload.pid());
     let ran_ns = || -> Option<u64> { std::fs::read_to_string(&path).ok()?.split(' ').next()?.parse().ok() };
     let start_ns = ran_ns().unwrap();
-    until("the target to run", || (ran_ns()? > start_ns + ENOUGH_NS).then_some(()));
+    wait_until("the target to run", || (ran_ns()? > start_ns + ENOUGH_NS).then_some(()));
 }
 
 #[test]
 fn ctrl_c_stops_sampling_and_writes_what_there_is() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     let command = &mut profiler(&["-p", &workload.pid().to_string(), "-F", "999"]);
     let child = start_sampling(command);
@@ -179,13 +181,13 @@ fn ctrl_c_stops_sampling_and_writes_what_there_is() {
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
-    let stacks = Stacks::parse(&String::from_utf8(output.stdout).unwrap());
+    let stacks = FoldedStacks::parse(&String::from_utf8(output.stdout).unwrap());
     assert!(stacks.count(|stack| stack.has("round_of_work")) > 20, "{stacks:#?}");
 }
 
 #[test]
 fn a_second_ctrl_c_leaves_at_once() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     let folder = tempfile::tempdir().unwrap();
     let fifo = folder.path().join("full.folded");
@@ -199,7 +201,7 @@ fn a_second_ctrl_c_leaves_at_once() {
     let mut child = start_sampling(&mut profiler(&["-p", &pid, "-F", "999", "-o", fifo.to_str().unwrap()]));
     await_samples(&workload);
     interrupt(&child);
-    until("the first to be heard", || {
+    wait_until("the first to be heard", || {
         let state = std::fs::read_to_string(format!("/proc/{}/wchan", child.id())).ok()?;
         state.contains("pipe_write").then_some(())
     });
@@ -212,7 +214,7 @@ fn a_second_ctrl_c_leaves_at_once() {
 
 #[test]
 fn a_command_gets_the_ctrl_c_of_its_profiler() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     // Whoever started the tests may have had them ignore the signal, and what is ignored stays so in commands.
     let mut command = std::process::Command::new("env");
     command.arg("--default-signal=INT").arg(profiler(&[]).get_program());

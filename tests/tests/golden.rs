@@ -168,7 +168,7 @@ fn shape() -> Shape {
 
 #[test]
 fn folded_stacks_are_read_back_as_they_were() {
-    let stacks = profiler_tests::Stacks::of(&profile());
+    let stacks = profiler_tests::FoldedStacks::from_profile(&profile());
     assert_eq!(stacks.total(), profile().sample_count());
     assert_eq!(stacks.count(|stack| stack.has("main")), 40 + 5 + 20 + 1 + 3 + 1 + 6);
 }

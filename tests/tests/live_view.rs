@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use profiler_tests::{Pane, Stacks, Workload, outcome, privileged, profiler, until};
+use profiler_tests::{FoldedStacks, Pane, Workload, lock_privileged, profiler, run_command, wait_until};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 const COLUMNS: u16 = 110;
@@ -20,7 +20,7 @@ impl Live {
         let pane = Pane::open(folder.path(), COLUMNS, ROWS);
         let program = profiler(&[]).get_program().to_str().unwrap().to_owned();
         let [before, after] = ["before", "after"].map(|name| folder.path().join(name).display().to_string());
-        pane.say(&format!(
+        pane.type_text(&format!(
             "stty -g > {before}; {program} live {arguments}; echo left with $?; stty -g > {after}; echo rea''dy\n"
         ));
         Self { pane, folder }
@@ -36,8 +36,8 @@ impl Live {
     /// Types a file's name after `s`, and waits until the file is written.
     fn save(&self, name: &str) -> String {
         let path = self.folder.path().join(name);
-        self.pane.say("s");
-        self.pane.say(path.to_str().unwrap());
+        self.pane.type_text("s");
+        self.pane.type_text(path.to_str().unwrap());
         self.pane.press("Enter");
         self.pane.wait_for("saved");
         // The next one must not be taken for this one.
@@ -47,7 +47,7 @@ impl Live {
     }
 
     fn wait_until_gone(&self, text: &str) {
-        until(&format!("`{text}` to go"), || (!self.pane.text().contains(text)).then_some(()));
+        wait_until(&format!("`{text}` to go"), || (!self.pane.text().contains(text)).then_some(()));
     }
 
     /// Waits until it has left, and checks that the terminal is what it was.
@@ -76,11 +76,11 @@ fn pid_of(name: &str, line: &str) -> Option<Pid> {
 
 #[test]
 fn one_can_search_zoom_pause_save_and_leave() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     let live = Live::of(&workload);
     live.pane.wait_for(" 0 lost");
-    live.pane.say("/round_of");
+    live.pane.type_text("/round_of");
     live.pane.wait_for("/round_of ");
     live.pane.press("Enter");
     live.pane.wait_for("samples  round_of_work");
@@ -88,37 +88,37 @@ fn one_can_search_zoom_pause_save_and_leave() {
     live.pane.wait_for("zoomed: round_of_work");
     live.pane.press("Space");
     live.pane.wait_for("paused");
-    live.pane.say("sx.pdf");
+    live.pane.type_text("sx.pdf");
     live.pane.press("Enter");
     live.pane.wait_for("known: .folded");
     live.pane.press("Escape");
     live.wait_until_gone("known: .folded");
-    let stacks = Stacks::parse(&live.save("a.folded"));
+    let stacks = FoldedStacks::parse(&live.save("a.folded"));
     assert!(stacks.percent(|stack| stack.has("round_of_work")) > 90.0, "{stacks:#?}");
     assert!(live.save("a.svg").contains("round_of_work"));
-    live.pane.say("q");
+    live.pane.type_text("q");
     live.assert_left(0);
     assert!(live.pane.text().contains("samples in"), "the ledger is said at the end");
 }
 
 #[test]
 fn a_view_whose_target_has_ended_stays_until_somebody_leaves() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     let live = Live::of(&workload);
     workload.end();
     live.pane.wait_for("the target has ended");
-    live.pane.say("/round_of_work");
+    live.pane.type_text("/round_of_work");
     live.pane.press("Enter");
     live.pane.wait_for("samples  round_of_work");
-    assert!(Stacks::parse(&live.save("late.folded")).total() > 0);
+    assert!(FoldedStacks::parse(&live.save("late.folded")).total() > 0);
     live.pane.press("C-c");
     live.assert_left(0);
 }
 
 #[test]
 fn a_signal_gives_the_terminal_back() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let live = Live::of(&workload);
@@ -130,34 +130,34 @@ fn a_signal_gives_the_terminal_back() {
 
 #[test]
 fn another_size_is_another_picture_and_too_small_a_one_says_so() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     let live = Live::of(&workload);
     live.pane.resize(30, 8);
     live.pane.wait_for("too small");
     live.pane.resize(60, 20);
     live.pane.wait_for("round_of_work");
-    live.pane.say("q");
+    live.pane.type_text("q");
     live.assert_left(0);
 }
 
 #[test]
 fn a_command_is_silent_and_told_to_end() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let live = Live::start("-- /bin/sh -c 'while :; do echo noise; echo noise >&2; done'");
     live.pane.wait_for("hot functions");
     live.pane.wait_for(" 0 lost");
     let line = "while :; do echo noise";
-    let pid = until("the command", || pid_of("/bin/sh", line));
+    let pid = wait_until("the command", || pid_of("/bin/sh", line));
     assert!(!live.pane.text().contains("\nnoise"));
-    live.pane.say("q");
+    live.pane.type_text("q");
     live.assert_left(0);
-    until("the command to end", || test_kill_process(pid).err());
+    wait_until("the command to end", || test_kill_process(pid).err());
 }
 
 #[test]
 fn without_a_terminal_it_says_what_to_use_instead() {
-    let run = outcome(&mut profiler(&["live", "-p", &std::process::id().to_string()]));
+    let run = run_command(&mut profiler(&["live", "-p", &std::process::id().to_string()]));
     assert_eq!((run.code(), run.stdout.as_str()), (1, ""));
     assert!(run.stderr.contains("-o FILE"), "{}", run.stderr);
 }

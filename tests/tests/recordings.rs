@@ -6,7 +6,9 @@ use std::{
 };
 
 use profiler::Profile;
-use profiler_tests::{Outcome, Stacks, Workload, built, file, outcome, privileged, profiler};
+use profiler_tests::{
+    FoldedStacks, Outcome, Workload, file, lock_privileged, profiler, run_command, workload_path,
+};
 use tempfile::TempDir;
 
 /// A folder with `run.profile` and the other output files of the same run.
@@ -23,7 +25,7 @@ impl Recorded {
         for name in ["run.profile", "run.folded", "run.svg", "run.html", "run.top"] {
             replay.arg("-o").arg(recorded.path(name));
         }
-        let run = outcome(&mut replay);
+        let run = run_command(&mut replay);
         assert_eq!(run.code(), 0, "{}", run.stderr);
         recorded
     }
@@ -40,7 +42,7 @@ impl Recorded {
     fn assert_reports_what_the_run_wrote(&self) {
         for name in ["run.folded", "run.svg", "run.html", "run.top", "run.profile"] {
             let again = self.path(&format!("again.{}", name.split_once('.').unwrap().1));
-            let report = outcome(profiler(&["report"]).arg(self.profile()).arg("-o").arg(&again));
+            let report = run_command(profiler(&["report"]).arg(self.profile()).arg("-o").arg(&again));
             assert_eq!(report.code(), 0, "{}", report.stderr);
             assert_eq!(std::fs::read(self.path(name)).unwrap(), std::fs::read(again).unwrap(), "{name}");
         }
@@ -48,7 +50,7 @@ impl Recorded {
 }
 
 fn report(path: &Path, arguments: &[&str]) -> Outcome {
-    outcome(profiler(&["report"]).arg(path).args(arguments))
+    run_command(profiler(&["report"]).arg(path).args(arguments))
 }
 
 #[test]
@@ -60,14 +62,14 @@ fn a_report_has_the_same_bytes_as_the_output_of_the_run() {
 
 #[test]
 fn a_report_of_a_live_session_has_the_same_bytes_as_its_output() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let recorded = Recorded { folder: tempfile::tempdir().unwrap() };
     let workload = Workload::start("shares");
     let mut command = profiler(&["-p", &workload.pid().to_string(), "-F", "999", "-d", "0.5"]);
     for name in ["run.profile", "run.folded", "run.svg", "run.html", "run.top"] {
         command.arg("-o").arg(recorded.path(name));
     }
-    let run = outcome(&mut command);
+    let run = run_command(&mut command);
     assert_eq!(run.code(), 0, "{}", run.stderr);
     drop(workload);
     recorded.assert_reports_what_the_run_wrote();
@@ -77,26 +79,27 @@ fn a_report_of_a_live_session_has_the_same_bytes_as_its_output() {
 
 #[test]
 fn a_report_symbolizes_a_stripped_program_by_its_build_id() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let recorded = Recorded { folder: tempfile::tempdir().unwrap() };
     let stripped = recorded.path("stripped");
-    let strip = outcome(Command::new("strip").arg("-o").arg(&stripped).arg(built("shares")));
+    let strip = run_command(Command::new("strip").arg("-o").arg(&stripped).arg(workload_path("shares")));
     assert_eq!(strip.code(), 0, "{}", strip.stderr);
     let workload = Workload::run(Command::new(&stripped).arg("60"));
     let pid = workload.pid().to_string();
-    let run = outcome(profiler(&["-p", &pid, "-F", "999", "-d", "0.5", "-o"]).arg(recorded.profile()));
+    let run = run_command(profiler(&["-p", &pid, "-F", "999", "-d", "0.5", "-o"]).arg(recorded.profile()));
     assert_eq!(run.code(), 0, "{}", run.stderr);
     drop(workload);
 
     let symbols = recorded.path("symbols");
     std::fs::create_dir(&symbols).unwrap();
-    std::fs::copy(built("shares"), symbols.join("stripped.debug")).unwrap();
-    let (nameless, named) = (
+    std::fs::copy(workload_path("shares"), symbols.join("stripped.debug")).unwrap();
+    let (unsymbolized, named) = (
         report(&recorded.profile(), &[]),
         report(&recorded.profile(), &["--debug-dir", symbols.to_str().unwrap()]),
     );
-    let share = |report: &Outcome| Stacks::parse(&report.stdout).percent(|stack| stack.has("round_of_work"));
-    assert_eq!(share(&nameless), 0.0, "{}", nameless.stdout);
+    let share =
+        |report: &Outcome| FoldedStacks::parse(&report.stdout).percent(|stack| stack.has("round_of_work"));
+    assert_eq!(share(&unsymbolized), 0.0, "{}", unsymbolized.stdout);
     assert!(share(&named) > 90.0, "{}", named.stdout);
     assert!(named.stderr.contains("addresses named later"), "{}", named.stderr);
 }
@@ -129,7 +132,7 @@ fn a_report_without_matching_samples_has_the_exit_code_of_a_session_without_samp
 #[test]
 fn top_prints_a_table_of_the_hottest_functions() {
     let recorded = Recorded::new(&[]);
-    let top = outcome(profiler(&["top"]).arg(recorded.profile()));
+    let top = run_command(profiler(&["top"]).arg(recorded.profile()));
     assert_eq!((top.code(), top.stderr.as_str()), (0, ""));
     assert_eq!(top.stdout, std::fs::read_to_string(recorded.path("run.top")).unwrap());
     assert!(top.stdout.contains("demo!Demo.Program.Generated(long)"), "{}", top.stdout);
@@ -139,11 +142,11 @@ fn top_prints_a_table_of_the_hottest_functions() {
 #[test]
 fn the_difference_of_a_profile_to_itself_is_zero() {
     let recorded = Recorded::new(&[]);
-    let diff = outcome(profiler(&["diff"]).arg(recorded.profile()).arg(recorded.profile()));
+    let diff = run_command(profiler(&["diff"]).arg(recorded.profile()).arg(recorded.profile()));
     assert_eq!(diff.code(), 0, "{}", diff.stderr);
     assert!(!diff.stdout.contains("Generated"), "{}", diff.stdout);
     let folded =
-        outcome(profiler(&["diff", "-o", "-.folded"]).arg(recorded.profile()).arg(recorded.profile()));
+        run_command(profiler(&["diff", "-o", "-.folded"]).arg(recorded.profile()).arg(recorded.profile()));
     for line in folded.stdout.lines() {
         let mut counts = line.rsplit(' ');
         assert_eq!(counts.next(), counts.next(), "{line}");
@@ -157,7 +160,7 @@ fn a_difference_lists_the_largest_change_first_and_draws_it() {
     let (svg, page) = (whole.path("diff.svg"), whole.path("diff.html"));
     let mut diff = profiler(&["diff"]);
     let diff =
-        outcome(diff.arg(whole.profile()).arg(part.profile()).arg("-o").arg(&svg).arg("-o").arg(&page));
+        run_command(diff.arg(whole.profile()).arg(part.profile()).arg("-o").arg(&svg).arg("-o").arg(&page));
     assert_eq!((diff.code(), diff.stdout.as_str()), (0, ""), "{}", diff.stderr);
     let row = diff.stderr.lines().find(|line| line.contains("demo!")).unwrap();
     assert!(row.contains("Generated") && row.contains('*'), "{}", diff.stderr);
@@ -169,8 +172,9 @@ fn a_difference_lists_the_largest_change_first_and_draws_it() {
 fn a_format_without_differences_is_rejected_with_the_formats_that_have_them() {
     let recorded = Recorded::new(&[]);
     let output = recorded.path("diff.profile");
-    let diff =
-        outcome(profiler(&["diff"]).arg(recorded.profile()).arg(recorded.profile()).arg("-o").arg(&output));
+    let diff = run_command(
+        profiler(&["diff"]).arg(recorded.profile()).arg(recorded.profile()).arg("-o").arg(&output),
+    );
     assert_eq!(diff.code(), 1);
     assert!(diff.stderr.contains("folded, svg, html, top"), "{}", diff.stderr);
     assert!(!output.exists());
@@ -193,7 +197,7 @@ fn a_file_that_is_not_a_recording_is_an_error_with_its_path() {
     let recorded = Recorded::new(&[]);
     for path in [recorded.path("run.svg"), recorded.path("missing.profile")] {
         for action in ["report", "top"] {
-            let run = outcome(profiler(&[action]).arg(&path));
+            let run = run_command(profiler(&[action]).arg(&path));
             assert_eq!((run.code(), run.stdout.as_str()), (1, ""));
             assert!(run.stderr.contains(path.to_str().unwrap()), "{}", run.stderr);
             assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
@@ -219,7 +223,7 @@ fn invalid_filters_are_argument_errors() {
         (&["--from", "soon"], "500ms"),
     ] {
         for action in [&["report", "x.profile"][..], &["-p", "1"]] {
-            let run = outcome(&mut profiler(&[action, flags].concat()));
+            let run = run_command(&mut profiler(&[action, flags].concat()));
             assert_eq!((run.code(), run.stdout.as_str()), (2, ""));
             assert!(run.stderr.contains(word), "{}", run.stderr);
         }
@@ -231,6 +235,6 @@ fn the_library_reads_a_recording() {
     let recorded = Recorded::new(&[]);
     let profile = Profile::read(std::fs::File::open(recorded.profile()).unwrap()).unwrap();
     let folded = std::fs::read_to_string(recorded.path("run.folded")).unwrap();
-    assert_eq!(Stacks::of(&profile), Stacks::parse(&folded));
+    assert_eq!(FoldedStacks::from_profile(&profile), FoldedStacks::parse(&folded));
     assert!(profile.ledger().adds_up());
 }

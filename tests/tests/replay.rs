@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use profiler_tests::{Stacks, Workload, assert_matches_file, built, file, outcome, privileged, profiler};
+use profiler_tests::{
+    FoldedStacks, Workload, assert_matches_file, file, lock_privileged, profiler, run_command, workload_path,
+};
 
 fn captures() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(file("captures")).unwrap().flatten().map(|entry| entry.path());
@@ -10,7 +12,7 @@ fn captures() -> Vec<PathBuf> {
 }
 
 fn replay(capture: &Path, arguments: &[&str]) -> String {
-    let run = outcome(profiler(&["replay"]).arg(capture).args(arguments));
+    let run = run_command(profiler(&["replay"]).arg(capture).args(arguments));
     assert_eq!(run.code(), 0, "{}: {}", capture.display(), run.stderr);
     run.stdout
 }
@@ -35,7 +37,7 @@ fn the_ledger_of_a_replay_adds_up() {
 #[test]
 fn a_folder_without_a_capture_is_an_error_with_its_path() {
     let folder = tempfile::tempdir().unwrap();
-    let run = outcome(profiler(&["replay"]).arg(folder.path()));
+    let run = run_command(profiler(&["replay"]).arg(folder.path()));
     assert_eq!((run.code(), run.stdout.as_str()), (1, ""));
     assert!(run.stderr.contains(folder.path().to_str().unwrap()), "{}", run.stderr);
 }
@@ -47,39 +49,43 @@ fn a_truncated_capture_is_an_error_and_does_not_hang() {
     let folder = tempfile::tempdir().unwrap();
     for length in [0, 10, events.len() / 2] {
         std::fs::write(folder.path().join("events.jsonl"), &events[..length]).unwrap();
-        let run = outcome(profiler(&["replay"]).arg(folder.path()));
+        let run = run_command(profiler(&["replay"]).arg(folder.path()));
         assert_eq!(run.code(), 1, "{length}: {}", run.stderr);
     }
 }
 
 #[test]
 fn a_replay_has_the_same_profile_as_its_session() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     let capture = folder.path().join("capture");
     let workload = Workload::start_with("jit", &["60"]);
     let pid = workload.pid().to_string();
-    let recorded = outcome(profiler(&["-p", &pid, "-F", "999", "-d", "1", "--capture"]).arg(&capture));
+    let recorded = run_command(profiler(&["-p", &pid, "-F", "999", "-d", "1", "--capture"]).arg(&capture));
     assert_eq!(recorded.code(), 0, "{}", recorded.stderr);
     drop(workload);
     let hot = "demo!Demo.Program.HotLoop(long)";
-    assert!(Stacks::parse(&recorded.stdout).percent(|stack| stack.has(hot)) > 50.0, "{}", recorded.stdout);
+    assert!(
+        FoldedStacks::parse(&recorded.stdout).percent(|stack| stack.has(hot)) > 50.0,
+        "{}",
+        recorded.stdout
+    );
     assert_eq!(replay(&capture, &[]), recorded.stdout);
 }
 
 #[test]
 fn a_replay_of_forking_processes_has_the_same_profile_as_its_session() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let program = built("forkstorm");
+    let program = workload_path("forkstorm");
     let mut record = profiler(&["-F", "999", "--children", "-o", "-", "--capture"]);
     record.arg(folder.path()).arg("--").arg(program).arg("1");
-    let recorded = outcome(&mut record);
+    let recorded = run_command(&mut record);
     assert_eq!(recorded.code(), 0, "{}", recorded.stderr);
     let folded = recorded.stdout.lines().filter(|line| line.contains(';') || line.starts_with("exe"));
-    let recorded = Stacks::parse(&folded.map(|line| format!("{line}\n")).collect::<String>());
-    let replayed = Stacks::parse(&replay(folder.path(), &[]));
-    let burning = |stacks: &Stacks| stacks.count(|stack| stack.has_chain(&["child", "burn_in_child"]));
+    let recorded = FoldedStacks::parse(&folded.map(|line| format!("{line}\n")).collect::<String>());
+    let replayed = FoldedStacks::parse(&replay(folder.path(), &[]));
+    let burning = |stacks: &FoldedStacks| stacks.count(|stack| stack.has_chain(&["child", "burn_in_child"]));
     assert!(burning(&recorded) > 50);
     assert_eq!(burning(&recorded), burning(&replayed));
 }

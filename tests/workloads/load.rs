@@ -16,7 +16,7 @@ use std::{
 use lifetime::Lifetime;
 
 /// The longest wait for a response.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 struct Connection {
     stream: BufReader<TcpStream>,
@@ -27,11 +27,11 @@ impl Connection {
     fn open(port: u16) -> io::Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         Ok(Self { stream: BufReader::new(stream), body: Vec::new() })
     }
 
-    fn ask(&mut self, path: &str) -> io::Result<()> {
+    fn request(&mut self, path: &str) -> io::Result<()> {
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         self.stream.get_mut().write_all(request.as_bytes())?;
         let status = self.line()?;
@@ -89,7 +89,7 @@ fn latencies_us(port: u16, paths: &[String], first: usize, lifetime: &Lifetime) 
     let mut latencies = Vec::new();
     for path in paths.iter().cycle().skip(first).take_while(|_| lifetime.goes_on()) {
         let asked = Instant::now();
-        connection.ask(path)?;
+        connection.request(path)?;
         latencies.push(asked.elapsed().as_micros() as u64);
     }
     Ok(latencies)

@@ -30,12 +30,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_reads_as_sha256sum_prints_it() {
+    fn a_hash_has_the_format_of_sha256sum() {
         assert_eq!(sha256(b""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     }
 
     #[test]
-    fn a_hash_of_sources_is_of_names_and_contents() {
+    fn a_hash_of_sources_depends_on_names_and_contents() {
         let one = of_sources(&["xtask/src/main.rs"]).unwrap();
         assert_eq!(of_sources(&["xtask/src/main.rs"]).unwrap(), one);
         assert_ne!(of_sources(&["xtask/src/digest.rs"]).unwrap(), one);

@@ -1,4 +1,4 @@
-//! The part of a document that a command writes: what stands between two markers.
+//! Replaces the generated part of a document, which is between two markers.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 
 use crate::project;
 
-/// Puts `content` between the markers `<!-- NAME:begin -->` and `<!-- NAME:end -->` of a file of the project.
+/// Writes `content` between the markers `<!-- NAME:begin -->` and `<!-- NAME:end -->` of a file of the project.
 pub(crate) fn write(file: &str, name: &str, content: &str) -> Result<()> {
     let path = project::root().join(file);
     let text = fs::read_to_string(&path).with_context(|| format!("failed to read {file}"))?;
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_takes_the_place_of_the_last_one() {
+    fn new_content_replaces_the_previous_content() {
         let text = "a\n<!-- x:begin -->\nold\n<!-- x:end -->\nb\n";
         let once = replaced(text, "x", "new\n").unwrap();
         assert_eq!(once, "a\n<!-- x:begin -->\nnew\n<!-- x:end -->\nb\n");

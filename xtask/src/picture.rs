@@ -1,4 +1,4 @@
-//! `cargo xtask picture`: the flame graph of the README, of an ASP.NET Core server in a container.
+//! `cargo xtask picture`: draws the flame graph of the README, of an ASP.NET Core server in a container.
 
 use std::{fs, path::PathBuf};
 
@@ -10,7 +10,7 @@ use crate::{
     project, setup, shell, static_binary, workloads,
 };
 
-/// Make the README's flame graph again.
+/// Draw the README's flame graph again.
 #[derive(Args)]
 pub(crate) struct Picture {
     /// Where to write it.

@@ -1,4 +1,4 @@
-//! Where things stand in the project.
+//! Paths of the project and its files.
 
 use std::{
     fs, io,
@@ -7,13 +7,13 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-/// The project's top folder.
+/// The root folder of the project.
 pub(crate) fn root() -> &'static Path {
     let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     crate_folder.parent().unwrap_or(crate_folder)
 }
 
-/// All files below `folder`, sorted by path, so that what is made from them is the same everywhere.
+/// All files below `folder`, sorted by path for reproducible results.
 pub(crate) fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -28,7 +28,7 @@ pub(crate) fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// `path` as it is called inside the project.
+/// `path` relative to the root folder of the project.
 pub(crate) fn relative(path: &Path) -> &Path {
     path.strip_prefix(root()).unwrap_or(path)
 }

@@ -1,4 +1,4 @@
-//! Runs other programs. Their failure becomes an error that says what was run.
+//! Runs other programs, with errors that contain the command.
 
 use std::{
     env,
@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-/// Runs `command`, which talks to the terminal itself.
+/// Runs `command` with the terminal as its input and output.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("failed to start {}", line(command)))?;
     if !status.success() {
@@ -20,12 +20,12 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs `command`, which is heard only when it fails.
+/// Runs `command` and prints its output only if it fails.
 pub(crate) fn run_quietly(command: &mut Command) -> Result<()> {
     finish(command).map(drop)
 }
 
-/// Runs `command` and returns what it prints, without the white space around it.
+/// Runs `command` and returns its trimmed output.
 pub(crate) fn read(command: &mut Command) -> Result<String> {
     let output = finish(command)?;
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
@@ -41,7 +41,7 @@ fn finish(command: &mut Command) -> Result<Output> {
     Ok(output)
 }
 
-/// The target that programs run on here are built for.
+/// The target triple of programs for this machine.
 pub(crate) fn host_target() -> Result<String> {
     let version = read(Command::new("rustc").arg("-vV"))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
@@ -63,7 +63,7 @@ pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|own_process| own_process.uid() == 0)
 }
 
-/// The path of `program`, looked for in `PATH` and where `cargo install` puts programs.
+/// The path of `program`, searched in `PATH` and in the folder of `cargo install`.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path)
@@ -82,7 +82,7 @@ pub(crate) fn home() -> PathBuf {
     env::home_dir().unwrap_or_else(|| Path::new("/").to_owned())
 }
 
-/// The command as a person would type it: program and arguments, without the environment.
+/// The command as typed in a shell: program and arguments, without the environment.
 fn line(command: &Command) -> String {
     let words = [command.get_program()].into_iter().chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_names_the_command_and_what_it_said() {
+    fn an_error_contains_the_command_and_its_output() {
         let error = run_quietly(Command::new("sh").args(["-c", "echo broken >&2; exit 3"])).unwrap_err();
         let message = error.to_string();
         assert!(message.contains("sh -c"), "{message}");
@@ -101,13 +101,13 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_named() {
+    fn a_missing_program_is_an_error_with_its_name() {
         let error = run(&mut Command::new("no-such-program")).unwrap_err();
         assert!(error.to_string().contains("no-such-program"));
     }
 
     #[test]
-    fn what_a_program_prints_comes_back_trimmed() {
+    fn the_output_of_a_program_is_trimmed() {
         assert_eq!(read(Command::new("echo").arg(" word ")).unwrap(), "word");
     }
 }

@@ -64,7 +64,7 @@ fn profile(stacks: usize) -> Profile {
     let mut random = Random(1);
     let stacks: Vec<_> = (0..stacks)
         .map(|number| {
-            // Stacks share their frames near the root and differ near the leaf.
+            // FoldedStacks share their frames near the root and differ near the leaf.
             let mut frames: Vec<_> = (0..6).map(|_| functions[random.below(functions.len())]).collect();
             frames.extend(
                 (0..10).rev().map(|level| functions[100 + level * 40 + (number >> (level / 2)) % 40]),

@@ -8,7 +8,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use profiler_tests::until;
+use profiler_tests::wait_until;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -62,7 +62,7 @@ impl Bundle {
 
     /// Waits for the host's pid of the first process. The runtime writes it once that process runs.
     pub(crate) fn pid(&self) -> u32 {
-        until("the pid file", || fs::read_to_string(self.pid_file()).ok()?.parse().ok())
+        wait_until("the pid file", || fs::read_to_string(self.pid_file()).ok()?.parse().ok())
     }
 
     /// The parent of all cgroups of the container.
@@ -88,7 +88,7 @@ impl Drop for Bundle {
         for hierarchy in hierarchies() {
             let directory = hierarchy.mount_point.join(self.cgroups.trim_start_matches('/'));
             // A cgroup is busy until the kernel has released the processes that have exited.
-            until("the cgroups to be empty", || remove_cgroup(&directory).ok());
+            wait_until("the cgroups to be empty", || remove_cgroup(&directory).ok());
         }
     }
 }

@@ -2,12 +2,15 @@
 
 use std::process::Command;
 
-use profiler_tests::{Outcome, Stack, Stacks, built, hide_kernel_addresses, outcome, privileged, profiler};
+use profiler_tests::{
+    FoldedStack, FoldedStacks, Outcome, hide_kernel_addresses, lock_privileged, profiler, run_command,
+    workload_path,
+};
 
 use crate::{
     HOT_CHAIN,
     container::Container,
-    recipe::{LEAST_CAPABILITIES, Recipe, is_grantable},
+    container_builder::{ContainerBuilder, LEAST_CAPABILITIES, is_grantable},
     sidecar::{sidecar, stacks},
 };
 
@@ -31,8 +34,8 @@ fn all_but(missing: &str) -> Vec<&'static str> {
 /// A target with JIT code and system calls, half of its time each.
 fn start() -> Container {
     let script = "syscalls-static 60 & exec jit-static 60";
-    let recipe = Recipe::new(&["sh", "-c", script]);
-    recipe.program(&built("jit-static")).program(&built("syscalls-static")).start()
+    let builder = ContainerBuilder::new(&["sh", "-c", script]);
+    builder.program(&workload_path("jit-static")).program(&workload_path("syscalls-static")).start()
 }
 
 /// Runs the profiler in a sidecar, as an unprivileged user with all capabilities but one.
@@ -42,19 +45,19 @@ fn run_without(missing: &str) -> Outcome {
     sidecar(&target, &arguments).user(USER).capabilities(&all_but(missing)).run()
 }
 
-fn assert_hot_named(stacks: &Stacks) {
-    let own = |stack: &&Stack| stack.comm == "jit-static";
-    let own = Stacks(stacks.0.iter().filter(own).cloned().collect());
+fn assert_hot_named(stacks: &FoldedStacks) {
+    let own = |stack: &&FoldedStack| stack.comm == "jit-static";
+    let own = FoldedStacks(stacks.0.iter().filter(own).cloned().collect());
     assert!(own.percent(|stack| stack.has_chain(&HOT_CHAIN)) > 50.0, "{own:#?}");
 }
 
-fn has_kernel_names(stacks: &Stacks) -> bool {
+fn has_kernel_names(stacks: &FoldedStacks) -> bool {
     stacks.count(|stack| stack.frames.iter().any(|frame| frame.contains("sys_read"))) > 0
 }
 
 #[test]
 fn the_minimal_capabilities_suffice_for_all_features() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let run = run_without("nothing");
     let stacks = stacks(&run);
     assert_hot_named(&stacks);
@@ -63,7 +66,7 @@ fn the_minimal_capabilities_suffice_for_all_features() {
 
 #[test]
 fn without_bpf_or_perfmon_profiling_fails_and_the_error_names_the_capability() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     for missing in ["BPF", "PERFMON"] {
         let run = run_without(missing);
         assert_eq!(run.code(), 1, "{missing}: {}", run.stderr);
@@ -75,7 +78,7 @@ fn without_bpf_or_perfmon_profiling_fails_and_the_error_names_the_capability() {
 
 #[test]
 fn without_sys_ptrace_processes_of_other_users_are_unsymbolized_and_the_capability_is_reported() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let run = run_without("SYS_PTRACE");
     let stacks = stacks(&run);
     assert_eq!(stacks.count(|stack| stack.has(HOT_CHAIN[2])), 0, "{stacks:#?}");
@@ -84,7 +87,7 @@ fn without_sys_ptrace_processes_of_other_users_are_unsymbolized_and_the_capabili
 
 #[test]
 fn without_syslog_kernel_frames_are_unsymbolized_and_the_capability_is_reported() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let _settings = hide_kernel_addresses();
     let run = run_without("SYSLOG");
     let stacks = stacks(&run);
@@ -95,7 +98,7 @@ fn without_syslog_kernel_frames_are_unsymbolized_and_the_capability_is_reported(
 
 #[test]
 fn without_access_to_map_files_symbols_come_from_the_paths_of_the_target() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     for missing in ["DAC_READ_SEARCH", "CHECKPOINT_RESTORE", "SYS_RESOURCE"] {
         let stacks = stacks(&run_without(missing));
         assert_hot_named(&stacks);
@@ -105,10 +108,10 @@ fn without_access_to_map_files_symbols_come_from_the_paths_of_the_target() {
 
 #[test]
 fn the_error_for_root_without_capabilities_lists_all_that_are_missing() {
-    let Some(_turn) = privileged() else { return };
-    let target = Recipe::workload("jit-static", &["60"]).start();
+    let Some(_lock) = lock_privileged() else { return };
+    let target = ContainerBuilder::workload("jit-static", &["60"]).start();
     let pid = target.pid().to_string();
-    let run = outcome(&mut with_capabilities(&[], &profiler(&["-p", &pid, "-d", "0.5"])));
+    let run = run_command(&mut with_capabilities(&[], &profiler(&["-p", &pid, "-d", "0.5"])));
     assert_eq!(run.code(), 1, "{}", run.stderr);
     assert!(run.stderr.contains("--cap-add=PERFMON"), "{}", run.stderr);
     assert!(run.stderr.contains("--cap-add=BPF"), "{}", run.stderr);

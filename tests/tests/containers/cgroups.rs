@@ -3,9 +3,9 @@
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
 use profiler::{Builder, Ended, ErrorKind, Profile, Profiler, Shape, Target};
-use profiler_tests::{DEADLINE, Workload, built, privileged, sample};
+use profiler_tests::{DEADLINE, Workload, lock_privileged, sample, workload_path};
 
-use crate::{container::Container, recipe::Recipe};
+use crate::{container::Container, container_builder::ContainerBuilder};
 
 /// Cgroup paths of a container id in the two cgroup drivers and several container runtimes.
 const PLACES: [&str; 4] = [
@@ -23,10 +23,10 @@ fn id() -> String {
 }
 
 fn start(place: &str, id: &str) -> Container {
-    Recipe::workload("shares-static", &["60"]).cgroup(&place.replace("ID", id)).start()
+    ContainerBuilder::workload("shares-static", &["60"]).cgroup(&place.replace("ID", id)).start()
 }
 
-fn builder(target: Target) -> Builder {
+fn profiler_builder(target: Target) -> Builder {
     Profiler::builder().target(target).frequency_hz(1_999)
 }
 
@@ -37,14 +37,14 @@ fn pids(profile: &Profile) -> BTreeSet<u32> {
 
 #[test]
 fn a_container_is_found_by_a_prefix_of_its_id_and_only_its_processes_are_sampled() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let _beside = Workload::start("shares");
     for place in PLACES {
         let id = id();
         let container = start(place, &id);
         let _other = start(place, &self::id());
         for prefix in [&id[..12], &id] {
-            let profile = sample(builder(Target::Container(prefix.to_owned())), 200);
+            let profile = sample(profiler_builder(Target::Container(prefix.to_owned())), 200);
             assert_eq!(pids(&profile), BTreeSet::from([container.pid()]), "{place}");
             assert!(profile.ledger().adds_up());
             assert_eq!(profile.header().target, format!("container {id}"));
@@ -54,13 +54,13 @@ fn a_container_is_found_by_a_prefix_of_its_id_and_only_its_processes_are_sampled
 
 #[test]
 fn processes_have_the_id_of_their_container() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let outside = Workload::start("shares");
     for place in PLACES {
         let id = id();
         let container = start(place, &id);
         let ours = [container.pid(), outside.pid()];
-        let profile = sample(builder(Target::Pids(ours.to_vec())), 400);
+        let profile = sample(profiler_builder(Target::Pids(ours.to_vec())), 400);
         assert_eq!(pids(&profile), BTreeSet::from(ours), "{place}");
         for process in profile.processes() {
             // The test itself may run in a container.
@@ -74,11 +74,11 @@ fn processes_have_the_id_of_their_container() {
 
 #[test]
 fn a_container_id_prefix_that_matches_twice_is_rejected_with_both_ids() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let stem = &id()[..32];
     let ids = ["a", "b"].map(|end| format!("{stem}{end}"));
     let _containers = ids.each_ref().map(|id| start(PLACES[0], id));
-    let error = builder(Target::Container(stem.to_owned())).build().unwrap().start().unwrap_err();
+    let error = profiler_builder(Target::Container(stem.to_owned())).build().unwrap().start().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     assert!(ids.iter().all(|id| error.to_string().contains(id)), "{error}");
 }
@@ -92,11 +92,11 @@ fn move_below(cgroup: &Path, name: &str, pid: u32) {
 
 #[test]
 fn a_cgroup_of_either_version_is_sampled_with_its_descendants_alone() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let _beside = Workload::start("shares");
     let script = "syscalls-static 60 & exec shares-static 60";
-    let recipe = Recipe::new(&["sh", "-c", script]).program(&built("shares-static"));
-    let container = recipe.program(&built("syscalls-static")).cgroup("a/b").start();
+    let builder = ContainerBuilder::new(&["sh", "-c", script]).program(&workload_path("shares-static"));
+    let container = builder.program(&workload_path("syscalls-static")).cgroup("a/b").start();
     let both = BTreeSet::from([container.pid(), container.wait_for("syscalls-static")]);
     // A version 2 hierarchy, version 1 hierarchies, or both.
     let directories = container.cgroups();
@@ -104,26 +104,26 @@ fn a_cgroup_of_either_version_is_sampled_with_its_descendants_alone() {
     for above in directories {
         let cgroup = above.join("a/b");
         move_below(&cgroup, "worker", container.wait_for("syscalls-static"));
-        let profile = sample(builder(Target::Cgroup(cgroup.clone())), 500);
+        let profile = sample(profiler_builder(Target::Cgroup(cgroup.clone())), 500);
         assert_eq!(pids(&profile), both, "{}", cgroup.display());
         assert!(profile.ledger().adds_up());
-        let profile = sample(builder(Target::Cgroup(cgroup.join("worker"))), 200);
+        let profile = sample(profiler_builder(Target::Cgroup(cgroup.join("worker"))), 200);
         let worker = BTreeSet::from([container.wait_for("syscalls-static")]);
         assert_eq!(pids(&profile), worker, "{}", cgroup.display());
-        let profile = sample(builder(Target::Cgroup(above.clone())), 500);
+        let profile = sample(profiler_builder(Target::Cgroup(above.clone())), 500);
         assert_eq!(pids(&profile), both, "{}", above.display());
     }
     let memberships = fs::read_to_string(format!("/proc/{}/cgroup", container.pid())).unwrap();
     let shown = memberships.lines().find_map(|line| line.split(':').nth(2)).unwrap();
-    assert_eq!(pids(&sample(builder(Target::Cgroup(shown.into())), 500)), both, "{shown}");
+    assert_eq!(pids(&sample(profiler_builder(Target::Cgroup(shown.into())), 500)), both, "{shown}");
 }
 
 #[test]
 fn a_session_ends_when_its_container_ends() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let id = id();
     let container = start(PLACES[0], &id);
-    let mut session = builder(Target::Container(id)).build().unwrap().start().unwrap();
+    let mut session = profiler_builder(Target::Container(id)).build().unwrap().start().unwrap();
     assert_eq!(session.wait(Some(Duration::from_millis(300))), Ended::Elapsed);
     container.end();
     assert_eq!(session.wait(Some(DEADLINE)), Ended::TargetExited);
@@ -133,8 +133,8 @@ fn a_session_ends_when_its_container_ends() {
 
 #[test]
 fn an_unknown_container_is_an_error_that_names_the_searched_files() {
-    let Some(_turn) = privileged() else { return };
-    let error = builder(Target::Container(id())).build().unwrap().start().unwrap_err();
+    let Some(_lock) = lock_privileged() else { return };
+    let error = profiler_builder(Target::Container(id())).build().unwrap().start().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSuchTarget);
     assert!(error.to_string().contains("/proc/PID/cgroup"), "{error}");
 }

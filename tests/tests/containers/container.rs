@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use profiler_tests::{Workload, until};
+use profiler_tests::{Workload, wait_until};
 
 use crate::bundle::{Bundle, Hierarchy, hierarchies};
 
@@ -67,7 +67,7 @@ impl Container {
         let is_it = |pid: &u32| {
             fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == comm)
         };
-        until(comm, || self.pids().into_iter().find(is_it))
+        wait_until(comm, || self.pids().into_iter().find(is_it))
     }
 
     /// Closes the input of the first process and waits until the container ends.

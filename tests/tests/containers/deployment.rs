@@ -2,19 +2,21 @@
 
 use std::{fs, path::Path, process::Command};
 
-use profiler_tests::{Outcome, Stack, Stacks, built, hide_kernel_addresses, outcome, privileged};
+use profiler_tests::{
+    FoldedStack, FoldedStacks, Outcome, hide_kernel_addresses, lock_privileged, run_command, workload_path,
+};
 use serde_json::{Value, json};
 
 use crate::{
-    HOT_CHAIN, assert_jit_named, container::Container, manifest::Manifest, pod::ImageContainer,
-    recipe::Recipe,
+    HOT_CHAIN, assert_jit_named, container::Container, container_builder::ContainerBuilder,
+    manifest::Manifest, pod::ImageContainer,
 };
 
 /// The oldest version with the field `appArmorProfile`, and the newest that the validator supports.
 const KUBERNETES_VERSIONS: [&str; 2] = ["1.30", "1.37"];
 
 /// Replaces the output options of the manifests by folded output.
-const AS_FOLDED: (&str, &str) = ("-.html", "-.folded");
+const FOLDED_OUTPUT: (&str, &str) = ("-.html", "-.folded");
 
 fn pod() -> Manifest {
     Manifest::pod("pod.yaml")
@@ -29,9 +31,9 @@ fn debug_container() -> Manifest {
 }
 
 /// The stacks of a run with `-q`, which prints nothing else.
-fn stacks(run: &Outcome) -> Stacks {
+fn stacks(run: &Outcome) -> FoldedStacks {
     assert_eq!(run.code(), 0, "{}", run.stderr);
-    Stacks::parse(&run.stdout)
+    FoldedStacks::parse(&run.stdout)
 }
 
 fn words(arguments: &[&str]) -> Vec<String> {
@@ -43,7 +45,7 @@ fn validate(file: &Path, version: &str) -> Outcome {
     assert!(packages.is_dir(), "{} is missing: run `cargo xtask setup`", packages.display());
     let mut python = Command::new("python3");
     python.env("PYTHONPATH", packages).args(["-m", "kubernetes_validate", "--strict", "-k", version]);
-    outcome(python.arg(file))
+    run_command(python.arg(file))
 }
 
 #[test]
@@ -99,12 +101,12 @@ fn all_manifests_have_the_same_capabilities_and_the_version_of_the_release() {
 
 #[test]
 fn the_pod_profiles_a_container_of_its_node_by_id() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     assert_eq!(pod().value("/spec/hostPID"), true);
     let id = "7c1c3ab99a0e6b7a1d5d2f3e4c5b6a79808f7e6d5c4b3a29180f7e6d5c4b3a29";
     let place = format!("kubepods/besteffort/pod0d4b8f4e/{id}");
-    let target = Recipe::workload("jit-static", &["60"]).cgroup(&place).start();
-    let mut arguments = pod().arguments(&[("CONTAINER_ID", &id[..12]), ("30", "1"), AS_FOLDED]);
+    let target = ContainerBuilder::workload("jit-static", &["60"]).cgroup(&place).start();
+    let mut arguments = pod().arguments(&[("CONTAINER_ID", &id[..12]), ("30", "1"), FOLDED_OUTPUT]);
     arguments.extend(words(&["-F", "1999"]));
     let host = std::process::id();
     assert_jit_named(&stacks(&ImageContainer::new(&pod(), host, &arguments, None).run()));
@@ -113,22 +115,25 @@ fn the_pod_profiles_a_container_of_its_node_by_id() {
 
 #[test]
 fn the_sidecar_profiles_the_application_when_a_command_is_executed_in_it() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     assert_eq!(sidecar().value("/spec/shareProcessNamespace"), true);
     // Process 1 waits, like the pause process of a pod.
-    let application =
-        Recipe::new(&["sh", "-c", "jit-static 60 & wait"]).program(&built("jit-static")).start();
+    let application = ContainerBuilder::new(&["sh", "-c", "jit-static 60 & wait"])
+        .program(&workload_path("jit-static"))
+        .start();
     let running = ImageContainer::new(&sidecar(), application.pid(), &sidecar().arguments(&[]), None).start();
     let profile = ["/profiler", "-q", "-a", "-d", "1", "-F", "1999", "-o", "-.folded"];
     let stacks = stacks(&running.exec(&profile));
-    assert_jit_named(&Stacks(stacks.0.into_iter().filter(|stack| stack.comm == "jit-static").collect()));
+    assert_jit_named(&FoldedStacks(
+        stacks.0.into_iter().filter(|stack| stack.comm == "jit-static").collect(),
+    ));
     assert!(Path::new(&format!("/proc/{}", running.pid())).exists(), "the idle profiler has ended");
 }
 
 #[test]
 fn an_ephemeral_container_profiles_its_target_container() {
-    let Some(_turn) = privileged() else { return };
-    let target = Recipe::workload("jit-static", &["60"]).start();
+    let Some(_lock) = lock_privileged() else { return };
+    let target = ContainerBuilder::workload("jit-static", &["60"]).start();
     let arguments = words(&["-q", "-p", "1", "-d", "1", "-F", "1999", "-o", "-.folded"]);
     let run = ImageContainer::new(&debug_container(), target.pid(), &arguments, None).run();
     assert_jit_named(&stacks(&run));
@@ -136,7 +141,7 @@ fn an_ephemeral_container_profiles_its_target_container() {
 
 /// Which parts of a target that needs every capability of the manifests are symbolized.
 #[derive(Debug, PartialEq, Eq)]
-struct Seen {
+struct SymbolizedParts {
     /// JIT code whose perf map only its owner may read.
     jit: bool,
     /// Functions of an executable that was deleted while it ran.
@@ -145,18 +150,18 @@ struct Seen {
     kernel: bool,
 }
 
-const EVERYTHING: Seen = Seen { jit: true, deleted: true, kernel: true };
+const ALL_PARTS: SymbolizedParts = SymbolizedParts { jit: true, deleted: true, kernel: true };
 
 fn start_demanding_target() -> Container {
     const USER: u32 = 65_534;
     let script = "umask 077; syscalls-static 60 & shares-static 60 & exec jit-static 60";
-    let mut recipe = Recipe::new(&["sh", "-c", script]).user(USER).capabilities(&[]);
+    let mut builder = ContainerBuilder::new(&["sh", "-c", script]).user(USER).capabilities(&[]);
     // runc gives a file system at /tmp the mode of the folder below it: the user has to own it to write there.
-    recipe = recipe.mounts("/tmp", "tmpfs", &[&format!("uid={USER}")]);
+    builder = builder.mount("/tmp", "tmpfs", &[&format!("uid={USER}")]);
     for program in ["jit-static", "shares-static", "syscalls-static"] {
-        recipe = recipe.program(&built(program));
+        builder = builder.program(&workload_path(program));
     }
-    let target = recipe.start();
+    let target = builder.start();
     target.wait_for("syscalls-static");
     target.wait_for("shares-static");
     fs::remove_file(target.file("/bin/shares-static")).unwrap();
@@ -169,11 +174,12 @@ fn profile_without(missing: Option<&str>) -> Outcome {
     ImageContainer::new(&debug_container(), target.pid(), &arguments, missing).run()
 }
 
-fn seen(run: &Outcome) -> Seen {
+fn symbolized_parts(run: &Outcome) -> SymbolizedParts {
     let stacks = stacks(run);
-    let has =
-        |comm: &str, is: &dyn Fn(&Stack) -> bool| stacks.count(|stack| stack.comm == comm && is(stack)) > 0;
-    Seen {
+    let has = |comm: &str, is: &dyn Fn(&FoldedStack) -> bool| {
+        stacks.count(|stack| stack.comm == comm && is(stack)) > 0
+    };
+    SymbolizedParts {
         jit: has("jit-static", &|stack| stack.has(HOT_CHAIN[2])),
         deleted: has("shares-static", &|stack| stack.has("alpha")),
         kernel: has("syscalls-static", &|stack| stack.frames.iter().any(|frame| frame.contains("sys_read"))),
@@ -182,13 +188,13 @@ fn seen(run: &Outcome) -> Seen {
 
 #[test]
 fn with_all_capabilities_of_the_manifests_everything_is_symbolized() {
-    let Some(_turn) = privileged() else { return };
-    assert_eq!(seen(&profile_without(None)), EVERYTHING);
+    let Some(_lock) = lock_privileged() else { return };
+    assert_eq!(symbolized_parts(&profile_without(None)), ALL_PARTS);
 }
 
 #[test]
 fn each_capability_of_the_manifests_is_needed() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let _settings = hide_kernel_addresses();
     for name in debug_container().capabilities() {
         let run = profile_without(Some(&name));
@@ -198,12 +204,12 @@ fn each_capability_of_the_manifests_is_needed() {
                 assert!(run.stderr.contains(&format!("CAP_{name}")), "{}", run.stderr);
                 continue;
             }
-            "SYS_PTRACE" => Seen { jit: false, deleted: false, ..EVERYTHING },
-            "DAC_READ_SEARCH" => Seen { jit: false, deleted: false, ..EVERYTHING },
-            "CHECKPOINT_RESTORE" => Seen { deleted: false, ..EVERYTHING },
-            "SYSLOG" => Seen { kernel: false, ..EVERYTHING },
+            "SYS_PTRACE" => SymbolizedParts { jit: false, deleted: false, ..ALL_PARTS },
+            "DAC_READ_SEARCH" => SymbolizedParts { jit: false, deleted: false, ..ALL_PARTS },
+            "CHECKPOINT_RESTORE" => SymbolizedParts { deleted: false, ..ALL_PARTS },
+            "SYSLOG" => SymbolizedParts { kernel: false, ..ALL_PARTS },
             other => panic!("no test shows what {other} is for"),
         };
-        assert_eq!(seen(&run), expected, "{name}: {}", run.stderr);
+        assert_eq!(symbolized_parts(&run), expected, "{name}: {}", run.stderr);
     }
 }

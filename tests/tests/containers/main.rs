@@ -5,6 +5,7 @@ mod bundle;
 mod capabilities;
 mod cgroups;
 mod container;
+mod container_builder;
 mod deployment;
 mod dotnet;
 mod hostile;
@@ -12,13 +13,12 @@ mod image;
 mod manifest;
 mod namespaces;
 mod pod;
-mod recipe;
 mod release;
 mod replaced;
 mod seccomp;
 mod sidecar;
 
-use profiler_tests::Stacks;
+use profiler_tests::FoldedStacks;
 
 /// The function that takes three quarters of the time of the workload `jit`, with its callers.
 const HOT_CHAIN: [&str; 3] = ["main", "run", "demo!Demo.Program.HotLoop(long)"];
@@ -28,7 +28,7 @@ const COLD: &str = "demo!Demo.Program.ColdLoop(long)";
 
 /// Checks that functions of the executable of `jit` and of its perf map are symbolized. The tolerance of shares is
 /// wide, because these tests check symbols.
-fn assert_jit_named(stacks: &Stacks) {
+fn assert_jit_named(stacks: &FoldedStacks) {
     assert!(stacks.percent(|stack| stack.has_chain(&HOT_CHAIN)) > 60.0, "{stacks:#?}");
     assert!(stacks.percent(|stack| stack.has(COLD)) > 15.0, "{stacks:#?}");
 }

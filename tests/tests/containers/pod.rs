@@ -3,7 +3,7 @@
 
 use std::process::{Child, Stdio};
 
-use profiler_tests::{Outcome, outcome, until};
+use profiler_tests::{Outcome, run_command, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -48,7 +48,7 @@ impl ImageContainer {
 
     /// Runs the container until it ends.
     pub(crate) fn run(&self) -> Outcome {
-        outcome(&mut self.bundle.command())
+        run_command(&mut self.bundle.command())
     }
 
     /// Starts the container and waits until its profiler samples.
@@ -57,7 +57,7 @@ impl ImageContainer {
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let runtime = command.spawn().unwrap();
         let pid = self.bundle.pid();
-        until("the profiler in the container to sample", || has_signal_thread(pid).then_some(()));
+        wait_until("the profiler in the container to sample", || has_signal_thread(pid).then_some(()));
         RunningImage { runtime, pid, bundle: self.bundle }
     }
 }
@@ -77,7 +77,7 @@ impl RunningImage {
 
     /// Executes another program in the container, like `kubectl exec`.
     pub(crate) fn exec(&self, arguments: &[&str]) -> Outcome {
-        outcome(&mut self.bundle.exec(arguments))
+        run_command(&mut self.bundle.exec(arguments))
     }
 }
 

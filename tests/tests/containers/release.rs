@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-use profiler_tests::{Outcome, outcome, privileged};
+use profiler_tests::{Outcome, lock_privileged, run_command};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -20,11 +20,11 @@ pub(crate) fn release_file(end: &str) -> PathBuf {
 }
 
 fn folder() -> PathBuf {
-    profiler_tests::built("dist")
+    profiler_tests::workload_path("dist")
 }
 
 fn succeed(command: &mut Command) -> Outcome {
-    let run = outcome(command);
+    let run = run_command(command);
     assert_eq!(run.code(), 0, "{command:?}: {}{}", run.stdout, run.stderr);
     run
 }
@@ -57,7 +57,7 @@ fn the_tarball_has_the_binary_with_its_manual_and_manifests() {
 
 #[test]
 fn dpkg_installs_the_package_and_its_binary_runs() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let root = tempfile::tempdir().unwrap();
     let database = root.path().join("var/lib/dpkg");
     for folder in ["info", "updates", "triggers"] {

@@ -9,14 +9,15 @@ use std::{
 
 use profiler::{Profile, profile::SymbolSource};
 use profiler_tests::{
-    Outcome, Stack, Stacks, Workload, built, outcome, privileged, profiler, sample, sample_pid,
+    FoldedStack, FoldedStacks, Outcome, Workload, lock_privileged, profiler, run_command, sample, sample_pid,
+    workload_path,
 };
 use tempfile::TempDir;
 
 use crate::{
     capabilities::with_capabilities,
     container::Container,
-    recipe::{LEAST_CAPABILITIES, Recipe},
+    container_builder::{ContainerBuilder, LEAST_CAPABILITIES},
 };
 
 /// Functions of the workloads, each with its name in the replacement file.
@@ -58,10 +59,10 @@ impl Overlay {
             path.to_str().unwrap().to_owned()
         };
         let [lower, upper, work] = ["lower", "upper", "work"].map(layer);
-        fs::copy(built("shares-static"), Path::new(&lower).join("shares-static")).unwrap();
+        fs::copy(workload_path("shares-static"), Path::new(&lower).join("shares-static")).unwrap();
         let options = [format!("lowerdir={lower}"), format!("upperdir={upper}"), format!("workdir={work}")];
         let options = options.each_ref().map(String::as_str);
-        let container = Recipe::new(&[PROGRAM, "60"]).mounts("/app", "overlay", &options).start();
+        let container = ContainerBuilder::new(&[PROGRAM, "60"]).mount("/app", "overlay", &options).start();
         Self { container, _layers: layers }
     }
 
@@ -70,14 +71,14 @@ impl Overlay {
     }
 }
 
-fn assert_named(stacks: &Stacks) {
+fn assert_named(stacks: &FoldedStacks) {
     assert!(stacks.percent(|stack| stack.has("alpha")) > 45.0, "{stacks:#?}");
     assert!(stacks.percent(|stack| stack.has("gamma")) > 5.0, "{stacks:#?}");
     assert_never_wrong(stacks);
 }
 
-fn assert_never_wrong(stacks: &Stacks) {
-    let is_wrong = |stack: &Stack| RENAMED.iter().any(|(_, wrong)| stack.has(wrong));
+fn assert_never_wrong(stacks: &FoldedStacks) {
+    let is_wrong = |stack: &FoldedStack| RENAMED.iter().any(|(_, wrong)| stack.has(wrong));
     assert_eq!(stacks.count(is_wrong), 0, "{stacks:#?}");
 }
 
@@ -87,61 +88,61 @@ fn sample_process(pid: u32) -> Profile {
 
 #[test]
 fn a_deleted_or_replaced_program_on_an_overlay_is_symbolized_by_the_mapped_file() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     for change in [delete, replace] {
         let overlay = Overlay::start();
         change(&overlay.program());
         let profile = sample_process(overlay.container.pid());
-        assert_named(&Stacks::of(&profile));
+        assert_named(&FoldedStacks::from_profile(&profile));
         assert!(profile.ledger().named.contains_key(&SymbolSource::SymbolTable));
     }
 }
 
 #[test]
 fn a_program_on_an_overlay_is_symbolized_without_access_to_map_files() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let overlay = Overlay::start();
     let run = run_without_mapped_files(overlay.container.pid());
-    assert_named(&Stacks::parse(&run.stdout));
+    assert_named(&FoldedStacks::parse(&run.stdout));
 }
 
 #[test]
 fn without_access_to_map_files_a_replaced_program_is_unsymbolized_with_a_reason() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let overlay = Overlay::start();
     replace(&overlay.program());
     let run = run_without_mapped_files(overlay.container.pid());
-    assert_never_wrong(&Stacks::parse(&run.stdout));
+    assert_never_wrong(&FoldedStacks::parse(&run.stdout));
     assert!(run.stderr.contains("the file at the path is not the mapped one"), "{}", run.stderr);
     assert!(run.stderr.contains("CAP_CHECKPOINT_RESTORE"), "{}", run.stderr);
 }
 
 #[test]
 fn a_replaced_program_on_the_host_is_symbolized_by_the_mapped_file() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("shares-static");
-    fs::copy(built("shares-static"), &program).unwrap();
+    fs::copy(workload_path("shares-static"), &program).unwrap();
     let workload = Workload::run(Command::new(&program).arg("60"));
     replace(&program);
-    assert_named(&Stacks::of(&sample_process(workload.pid())));
+    assert_named(&FoldedStacks::from_profile(&sample_process(workload.pid())));
     let run = run_without_mapped_files(workload.pid());
-    assert_never_wrong(&Stacks::parse(&run.stdout));
+    assert_never_wrong(&FoldedStacks::parse(&run.stdout));
     assert!(run.stderr.contains("the file at the path is not the mapped one"), "{}", run.stderr);
 }
 
 #[test]
 fn a_deleted_or_replaced_library_is_symbolized_by_the_mapped_file() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     for change in [delete, replace] {
         let folder = tempfile::tempdir().unwrap();
         for file in ["dlopen", "plugin.so"] {
-            fs::copy(built(file), folder.path().join(file)).unwrap();
+            fs::copy(workload_path(file), folder.path().join(file)).unwrap();
         }
         let mut workload = Workload::run(Command::new(folder.path().join("dlopen")).arg("6"));
         workload.wait_for("loaded");
         change(&folder.path().join("plugin.so"));
-        let stacks = Stacks::of(&sample(sample_pid(workload.pid()), 500));
+        let stacks = FoldedStacks::from_profile(&sample(sample_pid(workload.pid()), 500));
         assert!(
             stacks.percent(|stack| stack.has_chain(&["plugin_burn", "plugin_leaf"])) > 90.0,
             "{stacks:#?}"
@@ -154,7 +155,7 @@ fn run_without_mapped_files(pid: u32) -> Outcome {
     let names: Vec<_> =
         LEAST_CAPABILITIES.iter().copied().filter(|name| *name != "CHECKPOINT_RESTORE").collect();
     let pid = pid.to_string();
-    let run = outcome(&mut with_capabilities(&names, &profiler(&["-p", &pid, "-F", "1999", "-d", "1"])));
+    let run = run_command(&mut with_capabilities(&names, &profiler(&["-p", &pid, "-F", "1999", "-d", "1"])));
     assert_eq!(run.code(), 0, "{}", run.stderr);
     run
 }

@@ -1,36 +1,37 @@
 //! Tests the profiler in a sidecar container that shares only the PID namespace with its target.
 
-use profiler_tests::{Outcome, Stacks, built, privileged};
+use profiler_tests::{FoldedStacks, Outcome, lock_privileged, workload_path};
 
 use crate::{
     assert_jit_named,
     container::Container,
-    recipe::{LEAST_CAPABILITIES, Recipe},
+    container_builder::{ContainerBuilder, LEAST_CAPABILITIES},
 };
 
 /// The profiler in a sidecar of a target, without `/sys`.
-pub(crate) fn bare_sidecar(of: &Container, arguments: &[&str]) -> Recipe {
+pub(crate) fn bare_sidecar(of: &Container, arguments: &[&str]) -> ContainerBuilder {
     let words = [&["profiler"], arguments].concat();
-    let recipe = Recipe::new(&words).program(&built("profiler")).capabilities(LEAST_CAPABILITIES);
-    recipe.in_pid_namespace_of(of.pid())
+    let builder =
+        ContainerBuilder::new(&words).program(&workload_path("profiler")).capabilities(LEAST_CAPABILITIES);
+    builder.in_pid_namespace_of(of.pid())
 }
 
 /// The profiler in a sidecar of a target.
-pub(crate) fn sidecar(of: &Container, arguments: &[&str]) -> Recipe {
-    bare_sidecar(of, arguments).mounts("/sys", "sysfs", &["ro"])
+pub(crate) fn sidecar(of: &Container, arguments: &[&str]) -> ContainerBuilder {
+    bare_sidecar(of, arguments).mount("/sys", "sysfs", &["ro"])
 }
 
 /// The stacks of a successful run.
-pub(crate) fn stacks(run: &Outcome) -> Stacks {
+pub(crate) fn stacks(run: &Outcome) -> FoldedStacks {
     assert_eq!(run.code(), 0, "{}", run.stderr);
     assert!(run.stderr.contains(", 0 lost"), "{}", run.stderr);
-    Stacks::parse(&run.stdout)
+    FoldedStacks::parse(&run.stdout)
 }
 
 #[test]
 fn a_sidecar_symbolizes_its_target_by_the_files_of_the_target() {
-    let Some(_turn) = privileged() else { return };
-    let target = Recipe::workload("jit-static", &["60"]).start();
+    let Some(_lock) = lock_privileged() else { return };
+    let target = ContainerBuilder::workload("jit-static", &["60"]).start();
     let run = sidecar(&target, &["-p", "1", "-F", "1999", "-d", "1"]).run();
     assert_jit_named(&stacks(&run));
     assert!(run.stderr.contains("of pid 1 (jit-static)"), "{}", run.stderr);
@@ -38,10 +39,11 @@ fn a_sidecar_symbolizes_its_target_by_the_files_of_the_target() {
 
 #[test]
 fn samples_have_the_pids_of_the_sidecars_namespace() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let script = "shares-static 60 & jit-static 60";
-    let target = Recipe::new(&["sh", "-c", script]);
-    let target = target.program(&built("jit-static")).program(&built("shares-static")).start();
+    let target = ContainerBuilder::new(&["sh", "-c", script]);
+    let target =
+        target.program(&workload_path("jit-static")).program(&workload_path("shares-static")).start();
     let shares = pid_inside(target.wait_for("shares-static"));
     let run = sidecar(&target, &["-a", "-F", "1999", "-d", "1", "--per-process"]).run();
     let stacks = stacks(&run);
@@ -56,18 +58,18 @@ fn samples_have_the_pids_of_the_sidecars_namespace() {
 
 #[test]
 fn without_kernel_btf_processes_of_the_same_namespace_are_sampled() {
-    let Some(_turn) = privileged() else { return };
-    let target = Recipe::workload("jit-static", &["60"]).start();
+    let Some(_lock) = lock_privileged() else { return };
+    let target = ContainerBuilder::workload("jit-static", &["60"]).start();
     let run = bare_sidecar(&target, &["-p", "1", "-F", "1999", "-d", "1"]).run();
     assert_jit_named(&stacks(&run));
 }
 
 #[test]
 fn a_sidecar_finds_a_container_by_its_id() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let id = "4f1c3ab99a0e6b7a1d5d2f3e4c5b6a79808f7e6d5c4b3a29180f7e6d5c4b3a29";
     let place = format!("kubepods/besteffort/pod0d4b8f4e/{id}");
-    let target = Recipe::workload("jit-static", &["60"]).cgroup(&place).start();
+    let target = ContainerBuilder::workload("jit-static", &["60"]).cgroup(&place).start();
     let run = sidecar(&target, &["--container", &id[..12], "-F", "1999", "-d", "1"]).run();
     assert_jit_named(&stacks(&run));
     assert!(run.stderr.contains(&format!("of container {id}")), "{}", run.stderr);
@@ -75,26 +77,27 @@ fn a_sidecar_finds_a_container_by_its_id() {
 
 #[test]
 fn target_and_sidecar_work_with_read_only_roots() {
-    let Some(_turn) = privileged() else { return };
-    let target = Recipe::workload("jit-static", &["60"]).read_only().start();
+    let Some(_lock) = lock_privileged() else { return };
+    let target = ContainerBuilder::workload("jit-static", &["60"]).read_only().start();
     let run = sidecar(&target, &["-p", "1", "-F", "1999", "-d", "0.5"]).read_only().run();
     assert_jit_named(&stacks(&run));
 }
 
 #[test]
 fn the_error_in_a_user_namespace_names_the_option_against_it() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let words = ["profiler", "-a", "-d", "0.5"];
-    let recipe = Recipe::new(&words).program(&built("profiler")).capabilities(LEAST_CAPABILITIES);
-    let run = recipe.user_namespace(100_000).run();
+    let builder =
+        ContainerBuilder::new(&words).program(&workload_path("profiler")).capabilities(LEAST_CAPABILITIES);
+    let run = builder.user_namespace(100_000).run();
     assert_eq!(run.code(), 1, "{}", run.stderr);
     assert!(run.stderr.contains("--userns=host"), "{}", run.stderr);
 }
 
 #[test]
 fn a_process_of_another_pid_namespace_is_an_invalid_target() {
-    let Some(_turn) = privileged() else { return };
-    let target = Recipe::workload("jit-static", &["60"]).start();
+    let Some(_lock) = lock_privileged() else { return };
+    let target = ContainerBuilder::workload("jit-static", &["60"]).start();
     let outside = std::process::id().to_string();
     let run = sidecar(&target, &["-p", &outside, "-d", "0.5"]).run();
     assert_eq!(run.code(), 1, "{}", run.stderr);

@@ -2,14 +2,16 @@
 
 use std::process::Command;
 
-use profiler_tests::{Stack, Stacks, Workload, aspnet, built, privileged, sample, sample_pid};
+use profiler_tests::{
+    FoldedStack, FoldedStacks, Workload, aspnet, lock_privileged, sample, sample_pid, workload_path,
+};
 
 /// One percent is many samples.
 const SAMPLES: u64 = 4_000;
 
 /// Starts the server and returns its port.
 fn start() -> (Workload, String) {
-    let mut command = Command::new(built("dotnet/run"));
+    let mut command = Command::new(workload_path("dotnet/run"));
     let mut server = Workload::run(command.args(["aspnet", "serve", "60"]).env("PERF_MAP", "0"));
     let port = server.wait_for("port ");
     (server, port)
@@ -17,27 +19,27 @@ fn start() -> (Workload, String) {
 
 #[test]
 fn a_server_under_load_is_symbolized_from_the_kernel_to_the_application() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let (server, port) = start();
     let _load = aspnet::load(&port, 4, &aspnet::EVERY_LAYER);
-    aspnet::assert_reads_by_name(&sample(sample_pid(server.pid()), SAMPLES));
+    aspnet::assert_symbolized(&sample(sample_pid(server.pid()), SAMPLES));
 }
 
 #[test]
 fn sleeping_requests_have_no_samples() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let (server, port) = start();
     let paths = ["/busy", "/sleep"];
     aspnet::warm_up(&port, &paths);
     let _load = aspnet::load(&port, 2, &paths);
-    let stacks = Stacks::of(&sample(sample_pid(server.pid()), SAMPLES));
-    let has = |stack: &Stack, part: &str| stack.frames.iter().any(|frame| frame.contains(part));
-    let is_busy = |stack: &Stack| has(stack, "Workload.Routes.Busy");
+    let stacks = FoldedStacks::from_profile(&sample(sample_pid(server.pid()), SAMPLES));
+    let has = |stack: &FoldedStack, part: &str| stack.frames.iter().any(|frame| frame.contains(part));
+    let is_busy = |stack: &FoldedStack| has(stack, "Workload.Routes.Busy");
     let busy = stacks.percent(is_busy);
     assert!(busy > 50.0, "busy {busy} %: {stacks:#?}");
     // The method itself, or the state machine that the compiler generates for it. The continuation after the sleep
     // may process the next request of the connection.
-    let is_asleep = |stack: &Stack| has(stack, "Workload.Routes.Sleep") || has(stack, "<Sleep>");
+    let is_asleep = |stack: &FoldedStack| has(stack, "Workload.Routes.Sleep") || has(stack, "<Sleep>");
     let sleeping = stacks.percent(|stack| is_asleep(stack) && !is_busy(stack));
     assert!(sleeping < 2.0, "sleeping {sleeping} %: {stacks:#?}");
 }

@@ -12,8 +12,8 @@ use std::{
 use object::{Object as _, ObjectSection as _};
 use profiler::{Profile, profile::StackEnd};
 use profiler_tests::{
-    Chain, Chains, Outcome, Stacks, Workload, built, outcome, privileged, profiler, sample, sample_pid,
-    sample_settled, write_program,
+    Chain, ChainComparison, FoldedStacks, Outcome, Workload, lock_privileged, profiler, run_command, sample,
+    sample_pid, sample_settled, workload_path, write_program,
 };
 
 /// The longest that a session on a busy machine may take beyond its sampling time.
@@ -34,9 +34,9 @@ fn assert_harmless(profile: &Profile, pid: u32) {
 }
 
 /// Profiles a process for a second by the command line, in limited time and memory.
-fn run_within(pid: u32, memory_mb: f64) -> Outcome {
+fn profile_in_limits(pid: u32, memory_mb: f64) -> Outcome {
     let begin = Instant::now();
-    let run = outcome(&mut profiler(&["-p", &pid.to_string(), "-F", "999", "-d", "1"]));
+    let run = run_command(&mut profiler(&["-p", &pid.to_string(), "-F", "999", "-d", "1"]));
     assert_eq!(run.code(), 0, "{}", run.stderr);
     assert!(begin.elapsed() < TIME_LIMIT, "{:?}", begin.elapsed());
     assert!(run.peak_memory_mb() < memory_mb, "{}", run.stderr);
@@ -45,13 +45,13 @@ fn run_within(pid: u32, memory_mb: f64) -> Outcome {
 }
 
 /// The next number of a linear congruential generator.
-fn next_lot(lot: &mut u64) -> u64 {
-    *lot = lot.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    *lot >> 33
+fn next_random(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state >> 33
 }
 
 /// The offset and length of `.eh_frame` in a file.
-fn tables_of(file: &[u8]) -> (usize, usize) {
+fn eh_frame_range(file: &[u8]) -> (usize, usize) {
     let parsed = object::File::parse(file).unwrap();
     let (offset, length) = parsed.section_by_name(".eh_frame").unwrap().file_range().unwrap();
     (usize::try_from(offset).unwrap(), usize::try_from(length).unwrap())
@@ -59,17 +59,18 @@ fn tables_of(file: &[u8]) -> (usize, usize) {
 
 #[test]
 fn a_cyclic_stack_is_truncated_and_counted() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     for mode in ["pointer", "pair", "table"] {
         let workload = Workload::start_with("unwinding/rings", &["60", mode]);
         let profile = sample_settled(sample_pid(workload.pid()), 1_000);
         assert_harmless(&profile, workload.pid());
         let ring = format!("{mode}_ring");
-        let stacks = Stacks::of(&profile);
+        let stacks = FoldedStacks::from_profile(&profile);
         assert!(stacks.percent(|stack| stack.has(&ring)) > 95.0, "{stacks:#?}");
         // Both records of the ring may occur once more. Unlimited repetition may not.
-        let rounds =
-            |stack: &&profiler_tests::Stack| stack.frames.iter().filter(|frame| **frame == ring).count();
+        let rounds = |stack: &&profiler_tests::FoldedStack| {
+            stack.frames.iter().filter(|frame| **frame == ring).count()
+        };
         assert!(stacks.0.iter().map(|stack| rounds(&stack)).max() <= Some(3), "{mode}: {stacks:#?}");
         let whole = profile.ledger().stacks.get(&StackEnd::Root).copied().unwrap_or_default();
         assert!(whole * 20 < profile.sample_count(), "{mode}: {:?}", profile.ledger().stacks);
@@ -78,12 +79,12 @@ fn a_cyclic_stack_is_truncated_and_counted() {
 
 #[test]
 fn the_maximum_number_of_mappings_takes_little_memory_and_time() {
-    let Some(_turn) = privileged() else { return };
-    let mut command = Command::new(built("unwinding/mappings"));
+    let Some(_lock) = lock_privileged() else { return };
+    let mut command = Command::new(workload_path("unwinding/mappings"));
     let workload = Workload::run(command.arg("60"));
     let mappings = fs::read_to_string(format!("/proc/{}/maps", workload.pid())).unwrap().lines().count();
     assert!(mappings > 60_000, "{mappings} mappings");
-    let stacks = Stacks::parse(&run_within(workload.pid(), 128.0).stdout);
+    let stacks = FoldedStacks::parse(&profile_in_limits(workload.pid(), 128.0).stdout);
     assert!(stacks.percent(|stack| stack.has("leaf")) > 95.0, "{stacks:#?}");
     let profile = sample(sample_pid(workload.pid()), 1_000);
     assert_harmless(&profile, workload.pid());
@@ -91,19 +92,19 @@ fn the_maximum_number_of_mappings_takes_little_memory_and_time() {
 
 #[test]
 fn ten_megabytes_of_unwind_tables_take_little_memory_and_are_exact() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start_with("unwinding/huge_tables", &["60"]);
-    run_within(workload.pid(), 128.0);
+    profile_in_limits(workload.pid(), 128.0);
     let profile = sample_settled(sample_pid(workload.pid()), 2_000);
     assert_harmless(&profile, workload.pid());
     let chains = ["run;behind_them;leaf", "run;goes_on;*"].map(Chain::below_main);
-    Chains::of(&profile, &chains).assert_exact();
+    ChainComparison::new(&profile, &chains).assert_exact();
 }
 
 /// Starts a copy of a program with changed unwind tables.
-fn start_lying(folder: &Path, change: impl Fn(&mut [u8])) -> Workload {
-    let mut bytes = fs::read(built("unwinding/shapes")).unwrap();
-    let (offset, length) = tables_of(&bytes);
+fn start_with_changed_tables(folder: &Path, change: impl Fn(&mut [u8])) -> Workload {
+    let mut bytes = fs::read(workload_path("unwinding/shapes")).unwrap();
+    let (offset, length) = eh_frame_range(&bytes);
     change(&mut bytes[offset..offset + length]);
     let program = folder.join("shapes");
     // A running program cannot be written, but it can be removed.
@@ -116,21 +117,21 @@ fn start_lying(folder: &Path, change: impl Fn(&mut [u8])) -> Workload {
 fn corrupted_unwind_tables_cost_at_most_whole_stacks() {
     /// One of this many bytes is changed.
     const SPARSE: u64 = 16;
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     for seed in 1..=6 {
         for every in [1, SPARSE] {
-            let workload = start_lying(folder.path(), |tables| {
-                let mut lot = seed;
+            let workload = start_with_changed_tables(folder.path(), |tables| {
+                let mut state = seed;
                 for byte in tables {
-                    if next_lot(&mut lot).is_multiple_of(every) {
-                        *byte = next_lot(&mut lot) as u8;
+                    if next_random(&mut state).is_multiple_of(every) {
+                        *byte = next_random(&mut state) as u8;
                     }
                 }
             });
             let profile = sample(sample_pid(workload.pid()), 300);
             assert_harmless(&profile, workload.pid());
-            let stacks = Stacks::of(&profile);
+            let stacks = FoldedStacks::from_profile(&profile);
             assert!(stacks.percent(|stack| stack.has("leaf")) > 90.0, "seed {seed}: {stacks:#?}");
         }
     }
@@ -138,11 +139,11 @@ fn corrupted_unwind_tables_cost_at_most_whole_stacks() {
 
 #[test]
 fn invalid_entry_lengths_in_unwind_tables_cost_at_most_whole_stacks() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     // The length of the first entry and that of the second entry.
     for length in [1_u32, 0xffff_fff0, u32::MAX, 0x7fff_ffff] {
-        let workload = start_lying(folder.path(), |tables| {
+        let workload = start_with_changed_tables(folder.path(), |tables| {
             let first = u32::from_ne_bytes(tables[..4].try_into().unwrap()) as usize;
             tables[4 + first..8 + first].copy_from_slice(&length.to_ne_bytes());
         });
@@ -153,14 +154,14 @@ fn invalid_entry_lengths_in_unwind_tables_cost_at_most_whole_stacks() {
 /// Starts the workload that loads a library, with the library in a separate folder.
 fn start_with_library(folder: &Path, seconds_before: &str) -> Workload {
     let program = folder.join("dlopen");
-    fs::copy(built("unwinding/dlopen"), &program).unwrap();
-    fs::copy(built("unwinding/plugin.so"), folder.join("plugin.so")).unwrap();
+    fs::copy(workload_path("unwinding/dlopen"), &program).unwrap();
+    fs::copy(workload_path("unwinding/plugin.so"), folder.join("plugin.so")).unwrap();
     Workload::run(Command::new(&program).args(["60", seconds_before]))
 }
 
 #[test]
 fn a_mapped_file_that_changes_costs_at_most_whole_stacks() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("plugin.so");
     let mut workload = start_with_library(folder.path(), "0");
@@ -170,7 +171,7 @@ fn a_mapped_file_that_changes_costs_at_most_whole_stacks() {
     assert_harmless(&before, workload.pid());
     // Overwrites the tables in place. The code stays the same.
     let mut bytes = fs::read(&library).unwrap();
-    let (offset, length) = tables_of(&bytes);
+    let (offset, length) = eh_frame_range(&bytes);
     bytes[offset..offset + length].fill(0x5a);
     fs::File::options().write(true).open(&library).unwrap().write_all_at(&bytes, 0).unwrap();
     assert_harmless(&session.take_profile(Duration::from_millis(500)).unwrap(), workload.pid());
@@ -185,7 +186,7 @@ fn a_mapped_file_that_changes_costs_at_most_whole_stacks() {
 }
 
 /// A 32-bit x86 program in one page: `call next; next: jmp next`.
-fn program_of_32_bits() -> Vec<u8> {
+fn program_32_bit() -> Vec<u8> {
     const BASE: u32 = 0x0804_8000;
     const HEADERS_BYTES: u32 = 52 + 32;
     const CODE: [u8; 7] = [0xe8, 0, 0, 0, 0, 0xeb, 0xfe];
@@ -208,9 +209,9 @@ fn program_of_32_bits() -> Vec<u8> {
 }
 
 /// A process that is killed when this is dropped.
-struct Killed(Child);
+struct KilledOnDrop(Child);
 
-impl Drop for Killed {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         // The process may already have exited.
         let _ = self.0.kill();
@@ -220,17 +221,17 @@ impl Drop for Killed {
 
 #[test]
 fn a_32_bit_process_is_sampled_without_callers() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("narrow");
-    write_program(&program, &program_of_32_bits());
+    write_program(&program, &program_32_bit());
     let Ok(child) = Command::new(&program).stdin(Stdio::null()).spawn() else {
-        return profiler_tests::skip_on_this_machine("its kernel runs no programs of 32 bits");
+        return profiler_tests::skip_on_this_machine("its kernel does not run 32-bit programs");
     };
-    let child = Killed(child);
+    let child = KilledOnDrop(child);
     let profile = sample(sample_pid(child.0.id()), 500);
     assert_harmless(&profile, child.0.id());
-    let stacks = Stacks::of(&profile);
+    let stacks = FoldedStacks::from_profile(&profile);
     let narrow = stacks.percent(|stack| stack.frames.iter().any(|frame| frame.contains("narrow+0x")));
     assert!(narrow > 95.0, "{stacks:#?}");
 }

@@ -6,13 +6,15 @@ use profiler::{
     Unwind,
     profile::{FrameKind, StackEnd},
 };
-use profiler_tests::{Stack, Stacks, Workload, outcome, privileged, profiler, sample, sample_pid};
+use profiler_tests::{
+    FoldedStack, FoldedStacks, Workload, lock_privileged, profiler, run_command, sample, sample_pid,
+};
 
 use crate::NEARLY_ALL_PERCENT;
 
 const CHAIN_OF_SHARES: [&str; 3] = ["main", "run", "round_of_work"];
 
-fn assert_known_shares(stacks: &Stacks) {
+fn assert_known_shares(stacks: &FoldedStacks) {
     stacks.assert_share("alpha", 60.0);
     stacks.assert_share("beta", 30.0);
     stacks.assert_share("gamma", 10.0);
@@ -20,10 +22,10 @@ fn assert_known_shares(stacks: &Stacks) {
 
 #[test]
 fn every_function_has_its_known_share_and_callers() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     let profile = sample(sample_pid(workload.pid()), 4_000);
-    let stacks = Stacks::of(&profile);
+    let stacks = FoldedStacks::from_profile(&profile);
     assert_known_shares(&stacks);
     let whole = stacks.percent(|stack| stack.has_chain(&CHAIN_OF_SHARES));
     assert!(whole > NEARLY_ALL_PERCENT, "{stacks:#?}");
@@ -33,7 +35,7 @@ fn every_function_has_its_known_share_and_callers() {
 
 #[test]
 fn the_ledger_adds_up_with_nothing_lost_at_any_frequency() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     for (frequency_hz, samples) in [(99, 50), (999, 500), (9_999, 10_000)] {
         let profile = sample(sample_pid(workload.pid()).frequency_hz(frequency_hz), samples);
@@ -50,7 +52,7 @@ fn the_ledger_adds_up_with_nothing_lost_at_any_frequency() {
 
 #[test]
 fn samples_have_the_configured_frequency() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     let mut session = sample_pid(workload.pid()).frequency_hz(1_000).build().unwrap().start().unwrap();
     let cpu_before = workload.cpu_time();
@@ -70,7 +72,7 @@ fn samples_have_the_configured_frequency() {
 
 #[test]
 fn consecutive_profiles_of_a_session_contain_each_sample_once() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     let mut session = sample_pid(workload.pid()).frequency_hz(1_000).build().unwrap().start().unwrap();
     let cpu_before = workload.cpu_time();
@@ -97,17 +99,17 @@ fn consecutive_profiles_of_a_session_contain_each_sample_once() {
 }
 
 /// The frames of the workload in a stack, without those of the standard library around them.
-fn inlines_of(stack: &Stack) -> Vec<&str> {
+fn inlines_of(stack: &FoldedStack) -> Vec<&str> {
     let own = |frame: &&String| frame.contains("inlines::");
     stack.frames.iter().filter(own).map(|frame| frame.rsplit("inlines::").next().unwrap()).collect()
 }
 
 #[test]
 fn inlined_functions_are_frames_when_enabled() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("inlines");
     let profile = sample(sample_pid(workload.pid()).inlines(true), 4_000);
-    let stacks = Stacks::of(&profile);
+    let stacks = FoldedStacks::from_profile(&profile);
     stacks.assert_share("inlines::alpha", 70.0);
     stacks.assert_share("inlines::beta", 30.0);
     let chain = ["main", "run", "outer", "middle", "alpha", "spin"];
@@ -125,16 +127,16 @@ fn inlined_functions_are_frames_when_enabled() {
 
 #[test]
 fn without_inlined_frames_samples_belong_to_the_enclosing_function() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("inlines");
-    let stacks = Stacks::of(&sample(sample_pid(workload.pid()), 1_000));
+    let stacks = FoldedStacks::from_profile(&sample(sample_pid(workload.pid()), 1_000));
     let whole = stacks.percent(|stack| inlines_of(stack) == ["main", "run", "outer"]);
     assert!(whole > NEARLY_ALL_PERCENT, "{stacks:#?}");
 }
 
 #[test]
 fn frames_have_source_file_and_line_when_enabled() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let source = std::fs::read_to_string(profiler_tests::file("workloads/inlines.rs")).unwrap();
     let lines: Vec<&str> = source.lines().collect();
     let function_at =
@@ -161,14 +163,14 @@ fn frames_have_source_file_and_line_when_enabled() {
 }
 
 #[test]
-fn ten_thousand_distinct_stacks_are_told_apart_without_losses() {
-    let Some(_turn) = privileged() else { return };
+fn ten_thousand_distinct_stacks_are_recorded_without_losses() {
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("stacks");
     let profile = sample(sample_pid(workload.pid()).frequency_hz(9_999), 20_000);
     assert_eq!(profile.ledger().lost_total(), 0);
     assert!(profile.ledger().adds_up());
     let mut leaves = std::collections::HashSet::new();
-    for stack in Stacks::of(&profile).0 {
+    for stack in FoldedStacks::from_profile(&profile).0 {
         let digits: Vec<String> =
             stack.frames.into_iter().filter(|frame| frame.starts_with("digit_")).collect();
         if digits.len() == 21 {
@@ -182,10 +184,10 @@ fn ten_thousand_distinct_stacks_are_told_apart_without_losses() {
 
 #[test]
 fn ten_thousand_distinct_stacks_take_little_memory() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("stacks");
     let pid = workload.pid().to_string();
-    let run = outcome(&mut profiler(&["-p", &pid, "-F", "9999", "-d", "2"]));
+    let run = run_command(&mut profiler(&["-p", &pid, "-F", "9999", "-d", "2"]));
     assert_eq!(run.code(), 0, "{}", run.stderr);
     assert!(run.peak_memory_mb() < 64.0, "{}", run.stderr);
 }
@@ -193,27 +195,27 @@ fn ten_thousand_distinct_stacks_take_little_memory() {
 #[test]
 fn a_stack_deeper_than_the_kernel_limit_is_truncated_marked_and_counted() {
     const KERNEL_LIMIT: usize = 127;
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("deep");
     let profile = sample(sample_pid(workload.pid()).unwind(Unwind::FramePointer), 500);
     let cut = profile.ledger().stacks[&StackEnd::DepthLimit];
     assert!(cut * 100 > profile.sample_count() * 95, "{:?}", profile.ledger());
-    for stack in Stacks::of(&profile).0 {
+    for stack in FoldedStacks::from_profile(&profile).0 {
         let dives = stack.frames.iter().filter(|frame| *frame == "dive").count();
         assert!(dives < KERNEL_LIMIT, "{dives}");
         assert!(dives > KERNEL_LIMIT - 8 || stack.has("main"), "{stack:?}");
     }
     let pid = workload.pid().to_string();
-    let run = outcome(&mut profiler(&["-p", &pid, "-F", "999", "-d", "0.3", "--unwind", "fp"]));
+    let run = run_command(&mut profiler(&["-p", &pid, "-F", "999", "-d", "0.3", "--unwind", "fp"]));
     assert!(run.stderr.contains("depth limit"), "{}", run.stderr);
 }
 
 #[test]
 fn system_calls_have_symbolized_kernel_frames() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("syscalls");
     let profile = sample(sample_pid(workload.pid()), 1_000);
-    let stacks = Stacks::of(&profile);
+    let stacks = FoldedStacks::from_profile(&profile);
     let in_kernel = stacks.percent(|stack| stack.has("ksys_read") || stack.has("vfs_read"));
     assert!(in_kernel > 80.0, "{stacks:#?}");
     let whole = ["main", "run", "read_zeros", "read"];
@@ -224,7 +226,7 @@ fn system_calls_have_symbolized_kernel_frames() {
 
 #[test]
 fn user_only_and_kernel_only_stacks_have_no_other_frames() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("syscalls");
     let kinds = |profile: &profiler::Profile| -> Vec<FrameKind> {
         let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
@@ -232,9 +234,9 @@ fn user_only_and_kernel_only_stacks_have_no_other_frames() {
     };
     let user = sample(sample_pid(workload.pid()).kernel_stacks(false), 300);
     assert!(kinds(&user).iter().all(|kind| *kind == FrameKind::Native));
-    assert!(Stacks::of(&user).percent(|stack| stack.has("read")) > 95.0);
+    assert!(FoldedStacks::from_profile(&user).percent(|stack| stack.has("read")) > 95.0);
     let kernel = sample(sample_pid(workload.pid()).user_stacks(false), 300);
     assert!(kinds(&kernel).iter().all(|kind| *kind == FrameKind::Kernel));
-    assert!(Stacks::of(&kernel).percent(|stack| !stack.frames.is_empty()) > 80.0);
+    assert!(FoldedStacks::from_profile(&kernel).percent(|stack| !stack.frames.is_empty()) > 80.0);
     assert!(kernel.ledger().adds_up() && user.ledger().adds_up());
 }

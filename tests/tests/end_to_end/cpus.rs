@@ -3,13 +3,13 @@
 use std::{fs, time::Duration};
 
 use profiler::{Profiler, Session, Target};
-use profiler_tests::{Workload, privileged, sample, sample_pid, skip_on_this_machine, until};
+use profiler_tests::{Workload, lock_privileged, sample, sample_pid, skip_on_this_machine, wait_until};
 
 const SECOND_CPU: &str = "/sys/devices/system/cpu/cpu1/online";
 
 #[test]
 fn only_the_selected_cpus_are_sampled() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     // With more threads than CPUs, every CPU runs some of them.
     let workload = Workload::start_threads("threads");
     let profile = sample(sample_pid(workload.pid()).cpus([0]), 500);
@@ -20,7 +20,7 @@ fn only_the_selected_cpus_are_sampled() {
 
 #[test]
 fn a_cpu_that_does_not_exist_is_an_error() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let builder = Profiler::builder().target(Target::Everything).cpus([4_000]);
     let error = builder.build().and_then(Profiler::start).unwrap_err();
     assert!(error.to_string().contains("online"), "{error}");
@@ -51,7 +51,7 @@ fn second_cpu_comes_back(away: impl FnOnce(&mut Session)) -> bool {
     // Discards samples from before, including those that are still in the ring buffer.
     let _before = session.take_profile(Duration::ZERO).unwrap();
     fs::write(SECOND_CPU, "1").unwrap();
-    until("samples of the CPU that came back", || {
+    wait_until("samples of the CPU that came back", || {
         let profile = session.take_profile(Duration::from_millis(200)).unwrap();
         profile.samples().iter().any(|sample| sample.cpu == 1).then_some(())
     });
@@ -61,7 +61,7 @@ fn second_cpu_comes_back(away: impl FnOnce(&mut Session)) -> bool {
 
 #[test]
 fn a_cpu_that_was_offline_is_sampled_again() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let is_possible = second_cpu_comes_back(|session| {
         // Longer than the interval in which the profiler checks for it.
         let without = session.take_profile(Duration::from_millis(1_500)).unwrap();
@@ -74,7 +74,7 @@ fn a_cpu_that_was_offline_is_sampled_again() {
 
 #[test]
 fn a_cpu_that_was_offline_for_a_moment_is_sampled_again() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     if !second_cpu_comes_back(|_| {}) {
         skip_on_this_machine("it has no second CPU that can be taken offline");
     }

@@ -7,7 +7,9 @@ use std::{
 };
 
 use profiler::Profile;
-use profiler_tests::{Workload, file, outcome, privileged, sample, sample_pid, skip_unless_required};
+use profiler_tests::{
+    Workload, file, lock_privileged, run_command, sample, sample_pid, skip_unless_required,
+};
 
 /// The functions of `tests/workloads/shares.c` that take its time.
 const FUNCTIONS: [&str; 3] = ["alpha", "beta", "gamma"];
@@ -25,7 +27,7 @@ fn compile(folder: &Path, name: &str, flags: &[&str]) {
         "-pthread",
     ]);
     gcc.args(flags).arg("-o").arg(name).arg(file("workloads/shares.c")).current_dir(folder);
-    let run = outcome(&mut gcc);
+    let run = run_command(&mut gcc);
     assert_eq!(run.code(), 0, "{}", run.stderr);
 }
 
@@ -70,7 +72,7 @@ fn assert_all_have_lines(profile: &Profile) {
 
 #[test]
 fn source_lines_come_from_split_dwarf_beside_the_program() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     compile(folder.path(), "split", &["-gsplit-dwarf"]);
     let is_split = |path: &Path| path.extension().is_some_and(|extension| extension == "dwo");
@@ -81,7 +83,7 @@ fn source_lines_come_from_split_dwarf_beside_the_program() {
 
 #[test]
 fn source_lines_and_names_come_from_the_shared_file_of_dwz() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let exists = Command::new("dwz").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if exists.is_err() {
         return skip_unless_required("dwz is missing: cargo xtask setup");
@@ -90,7 +92,8 @@ fn source_lines_and_names_come_from_the_shared_file_of_dwz() {
     let programs = ["one", "two"];
     programs.iter().for_each(|name| compile(folder.path(), name, &[]));
     let shared = folder.path().join("shared.debug");
-    let run = outcome(Command::new("dwz").arg("-m").arg(&shared).args(programs).current_dir(folder.path()));
+    let run =
+        run_command(Command::new("dwz").arg("-m").arg(&shared).args(programs).current_dir(folder.path()));
     assert_eq!(run.code(), 0, "{}", run.stderr);
     assert!(shared.exists(), "dwz moves what both programs have");
     assert_all_have_lines(&profile(&folder.path().join("one")));

@@ -11,7 +11,8 @@ use profiler::{
     profile::{Frame, FrameKind, Symbolization},
 };
 use profiler_tests::{
-    Chain, Chains, Stacks, Workload, outcome, privileged, sample, sample_pid, sample_settled,
+    Chain, ChainComparison, FoldedStacks, Workload, lock_privileged, run_command, sample, sample_pid,
+    sample_settled,
 };
 
 /// The functions of each sample of perf, from the leaf to the root.
@@ -30,21 +31,21 @@ fn perf_script(pid: u32, options: &[&str]) -> String {
     let data = folder.path().join("perf.data");
     let mut record = Command::new("perf");
     record.args(["record", "-q"]).args(options).args(["-p", &pid.to_string(), "-o"]);
-    let recorded = outcome(record.arg(&data).args(["--", "sleep", "2"]));
+    let recorded = run_command(record.arg(&data).args(["--", "sleep", "2"]));
     assert_eq!(recorded.code(), 0, "{}", recorded.stderr);
     let mut script = Command::new("perf");
-    let script = outcome(script.args(["script", "--no-inline", "-F", "ip,sym", "-i"]).arg(&data));
+    let script = run_command(script.args(["script", "--no-inline", "-F", "ip,sym", "-i"]).arg(&data));
     assert_eq!(script.code(), 0, "{}", script.stderr);
     script.stdout
 }
 
 #[test]
 fn shares_and_symbols_agree_with_perf_in_the_same_run() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     let session = sample_pid(workload.pid()).frequency_hz(4_999).build().unwrap().start().unwrap();
     let script = perf_script(workload.pid(), &["-e", "cpu-clock", "-F", "4999", "-g"]);
-    let ours = Stacks::of(&session.stop().unwrap());
+    let ours = FoldedStacks::from_profile(&session.stop().unwrap());
     let theirs = perf_samples(&script);
     assert!(theirs.len() > 500, "{} samples of perf", theirs.len());
     for function in ["main", "run", "round_of_work", "alpha", "beta", "gamma"] {
@@ -56,20 +57,20 @@ fn shares_and_symbols_agree_with_perf_in_the_same_run() {
 
 #[test]
 fn without_frame_pointers_at_least_as_many_stacks_are_whole_as_with_perf_stack_copies() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start_with("unwinding/shapes", &["60", "40"]);
     let shapes = ["array;saved;variable;realigned"; 10].join(";");
     let chains = [format!("run;{shapes};leaf"), "run;goes_on;*".to_owned()];
     let chains = chains.map(|links| Chain::below_main(&links));
     let profile = sample_settled(sample_pid(workload.pid()), 4_000);
-    let ours_percent = Chains::of(&profile, &chains).exact_percent();
+    let ours_percent = ChainComparison::new(&profile, &chains).exact_percent();
     let script =
         perf_script(workload.pid(), &["-e", "cpu-clock:u", "-F", "999", "--call-graph", "dwarf,16384"]);
     let theirs = perf_samples(&script);
     assert!(theirs.len() > 50, "{} samples of perf", theirs.len());
     let is_exact = |sample: &&Vec<&str>| {
         let from_the_root: Vec<&str> = sample.iter().rev().copied().collect();
-        chains.iter().any(|chain| chain.fits(&from_the_root))
+        chains.iter().any(|chain| chain.is_followed_by(&from_the_root))
     };
     let theirs_percent = 100.0 * theirs.iter().filter(is_exact).count() as f64 / theirs.len() as f64;
     println!("exact: {ours_percent:.2} % of ours, {theirs_percent:.2} % of perf's");
@@ -86,7 +87,7 @@ impl Symbols {
     fn read(&mut self, path: &Path, dynamic: bool) {
         let mut nm = Command::new("nm");
         nm.args(["--defined-only", "--print-size", "--without-symbol-versions"]);
-        let listed = outcome(nm.args(dynamic.then_some("--dynamic")).arg(path));
+        let listed = run_command(nm.args(dynamic.then_some("--dynamic")).arg(path));
         for line in listed.stdout.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
             let [start, size, kind, name] = words[..] else { continue };
@@ -117,7 +118,7 @@ fn debug_file(build_id: &[u8]) -> Option<PathBuf> {
 
 #[test]
 fn symbols_of_a_real_program_agree_with_nm() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let script = "import json, os, re, select, sys\nprint('ready', os.getpid(), flush=True)\n\
                   while not select.select([sys.stdin], [], [], 0)[0]:\n  json.loads(json.dumps({str(i): [i, i * 0.5] for i in range(999)}))\n  \
                   re.sub('[aeiou]+', '-', 'the quick brown fox' * 99)\n  sorted(range(999), key=lambda x: -x)\n";
@@ -160,7 +161,7 @@ fn symbols_of_a_real_program_agree_with_nm() {
 
 #[test]
 fn kernel_symbols_agree_with_kallsyms() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let list = std::fs::read_to_string("/proc/kallsyms").unwrap();
     let mut functions = BTreeMap::<u64, BTreeSet<&str>>::new();
     for line in list.lines() {

@@ -2,14 +2,14 @@
 
 use std::process::Command;
 
-use profiler_tests::{Workload, await_optimized, built, outcome, privileged, profiler};
+use profiler_tests::{Workload, await_optimized, lock_privileged, profiler, run_command, workload_path};
 
 /// The output lines of the command by name.
 struct Findings(String);
 
 impl Findings {
-    fn of(workload: &Workload) -> Self {
-        let outcome = outcome(&mut profiler(&["doctor", "-p", &workload.pid().to_string()]));
+    fn new(workload: &Workload) -> Self {
+        let outcome = run_command(&mut profiler(&["doctor", "-p", &workload.pid().to_string()]));
         assert_eq!(outcome.code(), 0, "{outcome:?}");
         Self(outcome.stdout)
     }
@@ -32,15 +32,15 @@ impl Findings {
 }
 
 fn single_file(program: &str) -> Workload {
-    Workload::run(Command::new(built("dotnet").join(program)).args(["cpu", "60"]))
+    Workload::run(Command::new(workload_path("dotnet").join(program)).args(["cpu", "60"]))
 }
 
 #[test]
 fn doctor_reports_the_runtime_version_and_its_events_as_symbol_source() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     for (version, whole) in [("3.1", "3.1.23"), ("9.0", "9.0.1")] {
         let workload = Workload::run(Workload::dotnet_command(version, "cpu").env("PERF_MAP", "0"));
-        let findings = Findings::of(&workload);
+        let findings = Findings::new(&workload);
         findings.assert("process", &format!("ok        {} (dotnet), .NET {whole} in ", workload.pid()));
         findings.assert("JIT frames", "ok        named by the runtime");
         assert!(findings.number("precompiled frames", "ok        named from ") > 0);
@@ -49,7 +49,7 @@ fn doctor_reports_the_runtime_version_and_its_events_as_symbol_source() {
 
 #[test]
 fn doctor_reports_the_perf_map_or_no_symbols_without_a_diagnostics_socket() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let command = |map: &str| {
         let mut command = Workload::dotnet_command("9.0", "cpu");
         command.env("COMPlus_EnableDiagnostics", "0").env("PERF_MAP", map);
@@ -58,27 +58,27 @@ fn doctor_reports_the_perf_map_or_no_symbols_without_a_diagnostics_socket() {
     let workload = Workload::run(&mut command("3"));
     let map = format!("/tmp/perf-{}.map", workload.pid());
     await_optimized(map.as_ref());
-    Findings::of(&workload).assert("JIT frames", &format!("ok        named by `{map}`"));
+    Findings::new(&workload).assert("JIT frames", &format!("ok        named by `{map}`"));
     let silent = Workload::run(&mut command("0"));
-    Findings::of(&silent).assert("JIT frames", "degraded  no diagnostics socket and no perf map");
+    Findings::new(&silent).assert("JIT frames", "degraded  no diagnostics socket and no perf map");
 }
 
 #[test]
 fn doctor_reports_a_single_file_program() {
-    let Some(_turn) = privileged() else { return };
-    let plain = Findings::of(&single_file("single-file"));
+    let Some(_lock) = lock_privileged() else { return };
+    let plain = Findings::new(&single_file("single-file"));
     assert!(plain.get("process").unwrap().contains(".NET 9.0.7, a single-file program with "), "{}", plain.0);
     assert!(plain.get("process").unwrap().ends_with(" and 0 compressed"));
     assert!(plain.number("precompiled frames", "ok        named from ") > 0);
-    let compressed = Findings::of(&single_file("single-file-compressed"));
+    let compressed = Findings::new(&single_file("single-file-compressed"));
     assert!(compressed.get("process").unwrap().contains("with 0 assemblies as they are"), "{}", compressed.0);
     assert!(compressed.get("precompiled frames").unwrap().contains("named by the runtime"));
 }
 
 #[test]
 fn doctor_reports_no_managed_frames_for_a_native_process() {
-    let Some(_turn) = privileged() else { return };
-    let findings = Findings::of(&Workload::start("shares"));
+    let Some(_lock) = lock_privileged() else { return };
+    let findings = Findings::new(&Workload::start("shares"));
     assert!(findings.get("process").unwrap().ends_with("native code"), "{}", findings.0);
     assert_eq!((findings.get("JIT frames"), findings.get("precompiled frames")), (None, None));
     assert!(findings.get("native frames").is_some());
@@ -86,7 +86,7 @@ fn doctor_reports_no_managed_frames_for_a_native_process() {
 
 #[test]
 fn doctor_reports_unsymbolized_jit_code_without_a_perf_map() {
-    let Some(_turn) = privileged() else { return };
-    let findings = Findings::of(&Workload::start_with("jit", &["60", "none"]));
+    let Some(_lock) = lock_privileged() else { return };
+    let findings = Findings::new(&Workload::start_with("jit", &["60", "none"]));
     findings.assert("JIT frames", "degraded  no perf map and no jitdump");
 }

@@ -6,7 +6,7 @@ use profiler::{
     Profile,
     profile::{FrameKind, SymbolSource, Symbolization},
 };
-use profiler_tests::{Stacks, Workload, await_optimized, privileged, sample, sample_pid};
+use profiler_tests::{FoldedStacks, Workload, await_optimized, lock_privileged, sample, sample_pid};
 
 const VERSIONS: [&str; 2] = ["3.1", "9.0"];
 const ALPHA: &str = "app!Workload.Cpu.Alpha()";
@@ -37,13 +37,13 @@ fn named_percent_of_jit(profile: &Profile) -> f64 {
 
 #[test]
 fn managed_methods_have_symbols_shares_and_callers() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
         let workload = start(version);
         let profile = sample(sample_pid(workload.pid()), 4_000);
         let ledger = profile.ledger();
         assert!(ledger.adds_up() && ledger.lost_total() == 0, "{version}: {ledger:?}");
-        let stacks = Stacks::of(&profile);
+        let stacks = FoldedStacks::from_profile(&profile);
         stacks.assert_share(ALPHA, 60.0);
         stacks.assert_share("app!Workload.Cpu.Beta()", 30.0);
         stacks.assert_share("app!Workload.Cpu.Gamma()", 10.0);
@@ -57,13 +57,13 @@ fn managed_methods_have_symbols_shares_and_callers() {
 
 #[test]
 fn stacks_have_managed_native_and_kernel_frames() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
         // The runtime itself collects garbage and compiles methods.
         let workload = Workload::dotnet(version, "dynamic");
         let profile = sample(sample_pid(workload.pid()), 4_000);
         assert!(profile.ledger().adds_up());
-        let stacks = Stacks::of(&profile);
+        let stacks = FoldedStacks::from_profile(&profile);
         let has = |part: &str| stacks.percent(|stack| stack.frames.iter().any(|frame| frame.contains(part)));
         assert!(has("app!Workload.Dynamic.MakeAndUse(int)") > 5.0, "{version}: {stacks:#?}");
         let kinds = |wanted| {
@@ -89,7 +89,7 @@ fn stacks_have_managed_native_and_kernel_frames() {
 
 #[test]
 fn precompiled_methods_of_the_framework_are_symbolized_without_a_perf_map() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
         let workload = Workload::run(Workload::dotnet_command(version, "web").env("PERF_MAP", "0"));
         let profile = sample(sample_pid(workload.pid()), 3_000);
@@ -105,7 +105,7 @@ fn precompiled_methods_of_the_framework_are_symbolized_without_a_perf_map() {
                 profile.string(frame.name)
             );
         }
-        let stacks = Stacks::of(&profile);
+        let stacks = FoldedStacks::from_profile(&profile);
         let has = |part: &str| stacks.percent(|stack| stack.frames.iter().any(|frame| frame.contains(part)));
         assert!(has("System.Private.CoreLib!System.Threading.") > 10.0, "{version}: {stacks:#?}");
         assert_eq!(has("[System.Private.CoreLib.dll+0x"), 0.0, "{version}: {stacks:#?}");
@@ -114,21 +114,21 @@ fn precompiled_methods_of_the_framework_are_symbolized_without_a_perf_map() {
 
 #[test]
 fn a_perf_map_in_the_folder_of_the_environment_is_found() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     for (version, variable) in [("3.1", "TMPDIR"), ("9.0", "DOTNET_PerfMapJitDumpPath")] {
         let folder = tempfile::tempdir().unwrap();
         let workload = Workload::run(command(version).env(variable, folder.path()));
         let name = format!("perf-{}.map", workload.pid());
         await_optimized(&folder.path().join(&name));
         assert!(!Path::new("/tmp").join(&name).exists());
-        let stacks = Stacks::of(&sample(sample_pid(workload.pid()), 1_000));
+        let stacks = FoldedStacks::from_profile(&sample(sample_pid(workload.pid()), 1_000));
         assert!(stacks.percent(|stack| stack.has(ALPHA)) > 50.0, "{version}: {stacks:#?}");
     }
 }
 
 #[test]
 fn methods_compiled_while_sampling_are_symbolized() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
         // From the start of the process, through all JIT tiers.
         let workload = Workload::run(&mut command(version));

@@ -4,7 +4,9 @@
 use std::{collections::BTreeMap, fs, process::Stdio};
 
 use profiler::profile::{Reason, SymbolSource};
-use profiler_tests::{Workload, outcome, privileged, profiler, sample, sample_pid, start_sampling, until};
+use profiler_tests::{
+    Workload, lock_privileged, profiler, run_command, sample, sample_pid, start_sampling, wait_until,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 const VERSIONS: [&str; 2] = ["3.1", "9.0"];
@@ -25,7 +27,7 @@ fn sockets(workload: &Workload) -> usize {
 }
 
 /// Number of context switches of a process, as a measure of its progress.
-fn waits(pid: u32) -> u64 {
+fn context_switches(pid: u32) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let texts = tasks.filter_map(|task| fs::read_to_string(task.path().join("status")).ok());
     let counts = texts.filter_map(|text| {
@@ -40,7 +42,7 @@ fn waits(pid: u32) -> u64 {
 
 #[test]
 fn a_profiler_that_is_interrupted_at_any_time_leaves_no_session_and_no_file() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
         let workload = start(version, "dynamic");
         let map = format!("/tmp/perf-{}.map", workload.pid());
@@ -49,25 +51,25 @@ fn a_profiler_that_is_interrupted_at_any_time_leaves_no_session_and_no_file() {
             let pid = workload.pid().to_string();
             let run =
                 start_sampling(profiler(&["-q", "-p", &pid, "--dotnet-perf-map"]).stdout(Stdio::null()));
-            let begin = waits(run.id());
-            until("the moment", || (waits(run.id()) >= begin + 6 * moment).then_some(()));
+            let begin = context_switches(run.id());
+            wait_until("the moment", || (context_switches(run.id()) >= begin + 6 * moment).then_some(()));
             send(run.id(), Signal::INT);
             let outcome = run.wait_with_output().unwrap();
             assert!([Some(0), Some(3)].contains(&outcome.status.code()), "{version} {moment}: {outcome:?}");
             assert!(!fs::exists(&map).unwrap(), "{version} {moment}");
-            until("the end of the session", || (sockets(&workload) == before).then_some(()));
+            wait_until("the end of the session", || (sockets(&workload) == before).then_some(()));
         }
     }
 }
 
 #[test]
 fn a_runtime_that_is_killed_during_rundown_costs_only_symbols() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
         let workload = start(version, "dynamic");
         let before = sockets(&workload);
         let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
-        until("its events", || (sockets(&workload) > before).then_some(()));
+        wait_until("an EventPipe session", || (sockets(&workload) > before).then_some(()));
         send(workload.pid(), Signal::KILL);
         session.wait(None);
         let profile = session.stop().unwrap();
@@ -77,7 +79,7 @@ fn a_runtime_that_is_killed_during_rundown_costs_only_symbols() {
 
 #[test]
 fn a_runtime_without_diagnostics_is_profiled_without_its_symbols() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     // Diagnostics are disabled, or the socket cannot be created, as in a container with a read-only root.
     for (version, variable, value) in [
         ("3.1", "COMPlus_EnableDiagnostics", "0"),
@@ -95,7 +97,7 @@ fn a_runtime_without_diagnostics_is_profiled_without_its_symbols() {
 }
 
 /// Number of samples of each dynamic method.
-fn made(folded: &str) -> BTreeMap<&str, u64> {
+fn dynamic_methods(folded: &str) -> BTreeMap<&str, u64> {
     let mut counts = BTreeMap::new();
     for (stack, count) in folded.lines().filter_map(|line| line.rsplit_once(' ')) {
         for name in stack.split(';').filter(|name| name.starts_with("[dynamic method] made")) {
@@ -107,14 +109,14 @@ fn made(folded: &str) -> BTreeMap<&str, u64> {
 
 #[test]
 fn a_replay_has_the_symbols_from_runtime_events() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
         let workload = start(version, "dynamic");
         let folder = tempfile::tempdir().unwrap();
         let (pid, capture) = (workload.pid().to_string(), folder.path().to_str().unwrap());
-        let live = outcome(&mut profiler(&["-F", "999", "-d", "2", "-p", &pid, "--capture", capture]));
-        let replay = outcome(&mut profiler(&["replay", capture]));
-        assert!(made(&live.stdout).len() > 10, "{version}: {}", live.stderr);
-        assert_eq!(made(&live.stdout), made(&replay.stdout), "{version}");
+        let live = run_command(&mut profiler(&["-F", "999", "-d", "2", "-p", &pid, "--capture", capture]));
+        let replay = run_command(&mut profiler(&["replay", capture]));
+        assert!(dynamic_methods(&live.stdout).len() > 10, "{version}: {}", live.stderr);
+        assert_eq!(dynamic_methods(&live.stdout), dynamic_methods(&replay.stdout), "{version}");
     }
 }

@@ -6,7 +6,9 @@ use profiler::{
     Profile, Session,
     profile::{SymbolSource, Symbolization},
 };
-use profiler_tests::{Stacks, Workload, outcome, privileged, profiler, sample, sample_pid, until};
+use profiler_tests::{
+    FoldedStacks, Workload, lock_privileged, profiler, run_command, sample, sample_pid, wait_until,
+};
 
 /// Enough samples for every stub with a thousandth of the time.
 const SAMPLES: u64 = 4_000;
@@ -15,21 +17,21 @@ fn start(version: &str, mode: &str) -> Workload {
     Workload::run(Workload::dotnet_command(version, mode).env("PERF_MAP", "0"))
 }
 
-fn map_of(workload: &Workload) -> PathBuf {
+fn perf_map_path(workload: &Workload) -> PathBuf {
     format!("/tmp/perf-{}.map", workload.pid()).into()
 }
 
-fn begin(workload: &Workload) -> Session {
+fn start_session(workload: &Workload) -> Session {
     sample_pid(workload.pid()).dotnet_perf_map(true).build().unwrap().start().unwrap()
 }
 
 /// The profiler does not send requests in the first seconds of a runtime.
-fn await_map(workload: &Workload) {
-    until("the map", || fs::exists(map_of(workload)).unwrap().then_some(()));
+fn await_perf_map(workload: &Workload) {
+    wait_until("the perf map", || fs::exists(perf_map_path(workload)).unwrap().then_some(()));
 }
 
 /// The symbols that come from a perf map.
-fn names_of_map(profile: &Profile) -> BTreeSet<&str> {
+fn perf_map_symbols(profile: &Profile) -> BTreeSet<&str> {
     let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
     let frames = stacks.flat_map(|stack| &stack.frames).map(|frame| profile.frame(*frame));
     let of_map = frames.filter(|frame| frame.naming == Symbolization::Symbol(SymbolSource::PerfMap));
@@ -38,20 +40,20 @@ fn names_of_map(profile: &Profile) -> BTreeSet<&str> {
 
 #[test]
 fn symbols_of_stubs_come_from_the_perf_map_alone() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = start("9.0", "generic");
     let without = sample(sample_pid(workload.pid()), SAMPLES);
-    assert_eq!(names_of_map(&without), BTreeSet::new());
+    assert_eq!(perf_map_symbols(&without), BTreeSet::new());
 
-    let mut session = begin(&workload);
-    await_map(&workload);
-    let written = until("samples of a stub that the map names", || {
+    let mut session = start_session(&workload);
+    await_perf_map(&workload);
+    let written = wait_until("samples of a stub that the map names", || {
         let profile = session.take_profile(Duration::from_secs(1)).unwrap();
-        let names: BTreeSet<_> = names_of_map(&profile).into_iter().map(str::to_owned).collect();
+        let names: BTreeSet<_> = perf_map_symbols(&profile).into_iter().map(str::to_owned).collect();
         (!names.is_empty()).then_some(names)
     });
     session.stop().unwrap();
-    let frames = Stacks::of(&without);
+    let frames = FoldedStacks::from_profile(&without);
     for name in written {
         assert_eq!(frames.count(|stack| stack.has(&name)), 0, "{name} is known without the map");
     }
@@ -59,14 +61,14 @@ fn symbols_of_stubs_come_from_the_perf_map_alone() {
 
 #[test]
 fn a_requested_perf_map_is_read_and_removed() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = start("9.0", "dynamic");
-    let mut session = begin(&workload);
-    await_map(&workload);
+    let mut session = start_session(&workload);
+    await_perf_map(&workload);
     session.wait(Some(Duration::from_secs(2)));
-    let named = fs::read_to_string(map_of(&workload)).unwrap();
+    let named = fs::read_to_string(perf_map_path(&workload)).unwrap();
     let profile = session.stop().unwrap();
-    assert!(!fs::exists(map_of(&workload)).unwrap());
+    assert!(!fs::exists(perf_map_path(&workload)).unwrap());
     let ledger = profile.ledger();
     assert!(ledger.adds_up() && ledger.malformed_jit_entries == 0, "{ledger:?}");
     assert!(ledger.named.contains_key(&SymbolSource::RuntimeEvents), "{ledger:?}");
@@ -75,45 +77,45 @@ fn a_requested_perf_map_is_read_and_removed() {
 
 #[test]
 fn a_dropped_session_leaves_no_perf_map() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = start("9.0", "cpu");
-    let session = begin(&workload);
-    await_map(&workload);
+    let session = start_session(&workload);
+    await_perf_map(&workload);
     drop(session);
-    assert!(!fs::exists(map_of(&workload)).unwrap());
+    assert!(!fs::exists(perf_map_path(&workload)).unwrap());
     // The perf map is disabled: methods that are compiled now are not written to it.
-    let again = begin(&workload);
-    await_map(&workload);
+    let again = start_session(&workload);
+    await_perf_map(&workload);
     drop(again);
-    assert!(!fs::exists(map_of(&workload)).unwrap());
+    assert!(!fs::exists(perf_map_path(&workload)).unwrap());
 }
 
 #[test]
 fn a_perf_map_of_the_target_itself_is_read_and_kept() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::dotnet("9.0", "cpu");
-    await_map(&workload);
-    let mut session = begin(&workload);
+    await_perf_map(&workload);
+    let mut session = start_session(&workload);
     session.wait(Some(Duration::from_secs(7)));
     session.stop().unwrap();
-    assert!(fs::exists(map_of(&workload)).unwrap());
+    assert!(fs::exists(perf_map_path(&workload)).unwrap());
 }
 
 #[test]
 fn a_runtime_without_perf_maps_on_request_is_reported() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = start("3.1", "cpu");
     let pid = workload.pid().to_string();
-    let run = outcome(&mut profiler(&["-p", &pid, "-d", "7", "--dotnet-perf-map"]));
+    let run = run_command(&mut profiler(&["-p", &pid, "-d", "7", "--dotnet-perf-map"]));
     assert!(
         run.stderr.contains(&format!("no perf map of process {pid}: its runtime is older")),
         "{}",
         run.stderr
     );
     assert!(run.stdout.contains("app!Workload.Cpu.Alpha()"), "{}", run.stderr);
-    assert!(!fs::exists(map_of(&workload)).unwrap());
+    assert!(!fs::exists(perf_map_path(&workload)).unwrap());
     let young = start("9.0", "cpu");
     let pid = young.pid().to_string();
-    let run = outcome(&mut profiler(&["-p", &pid, "-d", "1", "--dotnet-perf-map"]));
+    let run = run_command(&mut profiler(&["-p", &pid, "-d", "1", "--dotnet-perf-map"]));
     assert!(run.stderr.contains("was not sampled long enough"), "{}", run.stderr);
 }

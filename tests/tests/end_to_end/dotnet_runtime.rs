@@ -12,7 +12,7 @@ use profiler::{
     profile::{FrameKind, Reason, SymbolSource, Symbolization},
 };
 use profiler_tests::{
-    Stacks, Workload, await_inlined, privileged, sample, sample_pid, sample_settled, until,
+    FoldedStacks, Workload, await_inlined, lock_privileged, sample, sample_pid, sample_settled, wait_until,
 };
 
 const VERSIONS: [&str; 2] = ["3.1", "9.0"];
@@ -33,7 +33,7 @@ fn sockets(workload: &Workload) -> usize {
 }
 
 fn await_sockets(workload: &Workload, count: usize) {
-    until("the end of the session", || (sockets(workload) == count).then_some(()));
+    wait_until("the end of the session", || (sockets(workload) == count).then_some(()));
 }
 
 /// The symbols of the JIT frames above `leaves` leaf frames in all samples, and the number of unsymbolized ones.
@@ -59,7 +59,7 @@ fn assert_named(profile: &Profile, leaves: usize, what: &str) {
 
 #[test]
 fn managed_methods_have_symbols_shares_and_callers_without_settings() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
         let workload = start(version, "cpu");
         let before = sockets(&workload);
@@ -71,7 +71,7 @@ fn managed_methods_have_symbols_shares_and_callers_without_settings() {
         // The runtime is busy for a moment during the rundown of all methods, longer under other load.
         let profile = sample_settled(sample_pid(workload.pid()), SAMPLES);
         assert_named(&profile, 0, version);
-        let stacks = Stacks::of(&profile).with("app!Workload.Cpu.Middle()");
+        let stacks = FoldedStacks::from_profile(&profile).with("app!Workload.Cpu.Middle()");
         stacks.assert_share(ALPHA, 60.0);
         stacks.assert_share("app!Workload.Cpu.Beta()", 30.0);
         stacks.assert_share("app!Workload.Cpu.Gamma()", 10.0);
@@ -88,7 +88,7 @@ fn managed_methods_have_symbols_shares_and_callers_without_settings() {
 
 #[test]
 fn generic_and_dynamic_methods_are_symbolized() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
         for (mode, beginning) in [
             ("generic", "app!Workload.Repository<__Canon,__Canon>.Sum("),
@@ -109,7 +109,7 @@ fn generic_and_dynamic_methods_are_symbolized() {
 
 #[test]
 fn runtime_events_and_perf_map_have_the_same_symbols() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let seen = |profile: &Profile, least: usize| {
         let (mut names, _) = jit_frames(profile, 0);
         names.sort_unstable();
@@ -120,12 +120,12 @@ fn runtime_events_and_perf_map_have_the_same_symbols() {
     const HOT: usize = 200;
     for version in VERSIONS {
         for mode in ["cpu", "generic"] {
-            let told = sample(sample_pid(start(version, mode).pid()), 2_000);
+            let from_events = sample(sample_pid(start(version, mode).pid()), 2_000);
             let mut command = Workload::dotnet_command(version, mode);
             let silent = Workload::run(command.env("COMPlus_EnableDiagnostics", "0"));
             let written = sample(sample_pid(silent.pid()), 2_000);
             assert!(!written.ledger().named.contains_key(&SymbolSource::RuntimeEvents));
-            for (one, other) in [(&told, &written), (&written, &told)] {
+            for (one, other) in [(&from_events, &written), (&written, &from_events)] {
                 let missing: Vec<_> = seen(one, HOT).difference(&seen(other, 1)).cloned().collect();
                 assert!(missing.is_empty(), "{version} {mode}: {missing:?}");
             }
@@ -135,7 +135,7 @@ fn runtime_events_and_perf_map_have_the_same_symbols() {
 
 #[test]
 fn methods_compiled_while_sampling_are_symbolized_in_each_profile() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
         // From the start of the process, through all JIT tiers.
         let workload = start(version, "cpu");
@@ -153,7 +153,7 @@ fn methods_compiled_while_sampling_are_symbolized_in_each_profile() {
 
 #[test]
 fn twenty_thousand_methods_are_symbolized_from_rundown_and_load_events() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
         let mut workload = start(version, "many");
         let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
@@ -172,12 +172,12 @@ fn twenty_thousand_methods_are_symbolized_from_rundown_and_load_events() {
 
 #[test]
 fn a_dropped_session_leaves_no_eventpipe_session_in_the_target() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
         let workload = start(version, "cpu");
         let before = sockets(&workload);
         let session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
-        until("a session of events", || (sockets(&workload) > before).then_some(()));
+        wait_until("an EventPipe session", || (sockets(&workload) > before).then_some(()));
         drop(session);
         await_sockets(&workload, before);
     }
@@ -185,7 +185,7 @@ fn a_dropped_session_leaves_no_eventpipe_session_in_the_target() {
 
 #[test]
 fn a_process_that_exits_stays_symbolized() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
         let workload = start(version, "cpu");
         let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
@@ -197,7 +197,7 @@ fn a_process_that_exits_stays_symbolized() {
 
 #[test]
 fn a_socket_of_another_process_is_rejected() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start_with("jit", &["60", "none"]);
     let pid = workload.pid();
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();

@@ -6,7 +6,9 @@ use profiler::{
     Profile,
     profile::{Reason, SymbolSource, Symbolization},
 };
-use profiler_tests::{Outcome, Stacks, Workload, outcome, privileged, profiler, sample, sample_pid};
+use profiler_tests::{
+    FoldedStacks, Outcome, Workload, lock_privileged, profiler, run_command, sample, sample_pid,
+};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 const HOT: &str = "demo!Demo.Program.HotLoop(long)";
@@ -28,10 +30,10 @@ fn jit_frames(profile: &Profile, naming: Symbolization) -> usize {
 
 #[test]
 fn jit_code_is_symbolized_by_perf_maps_in_every_number_format() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     for look in ["lower", "prefixed", "upper", "again"] {
         let profile = profile_of(look);
-        let stacks = Stacks::of(&profile);
+        let stacks = FoldedStacks::from_profile(&profile);
         stacks.assert_share(HOT, 75.0);
         stacks.assert_share(COLD, 25.0);
         assert!(stacks.0.iter().any(|stack| stack.has_chain(&["main", "run", HOT])), "{look}: {stacks:#?}");
@@ -44,24 +46,24 @@ fn jit_code_is_symbolized_by_perf_maps_in_every_number_format() {
 
 #[test]
 fn jit_code_without_a_perf_map_is_counted_with_that_reason() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let profile = profile_of("none");
     assert!(
         jit_frames(&profile, Symbolization::Address(Reason::NoJitMap)) > SAMPLES as usize * 95 / 100,
         "{:?}",
         profile.ledger()
     );
-    let stacks = Stacks::of(&profile);
+    let stacks = FoldedStacks::from_profile(&profile);
     let generated = stacks.percent(|stack| stack.frames.iter().any(|frame| frame.starts_with("[JIT 0x")));
     assert!(generated > 95.0, "{stacks:#?}");
     let pid = Workload::start_with("jit", &["60", "none"]);
-    let run = outcome(&mut profiler(&["-p", &pid.pid().to_string(), "-F", "999", "-d", "0.3"]));
+    let run = run_command(&mut profiler(&["-p", &pid.pid().to_string(), "-F", "999", "-d", "0.3"]));
     assert!(run.stderr.contains("--perf-basic-prof"), "{}", run.stderr);
 }
 
 #[test]
 fn a_perf_map_that_is_not_a_regular_file_is_rejected_without_a_hang() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     // The target and the profiler have the same root here: a link to a secret file leads to a file of another user,
     // or to one that is older than the process.
     for look in ["symlink", "device", "fifo"] {
@@ -73,9 +75,9 @@ fn a_perf_map_that_is_not_a_regular_file_is_rejected_without_a_hang() {
 }
 
 /// A perf map that the test creates instead of the workload.
-struct MadeMap(PathBuf);
+struct PerfMapFile(PathBuf);
 
-impl Drop for MadeMap {
+impl Drop for PerfMapFile {
     fn drop(&mut self) {
         // The file may not exist.
         let _ = fs::remove_file(&self.0);
@@ -84,9 +86,9 @@ impl Drop for MadeMap {
 
 #[test]
 fn a_device_instead_of_a_perf_map_is_rejected() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start_with("jit", &["60", "none"]);
-    let map = MadeMap(format!("/tmp/perf-{}.map", workload.pid()).into());
+    let map = PerfMapFile(format!("/tmp/perf-{}.map", workload.pid()).into());
     // An endless device.
     mknodat(CWD, &map.0, FileType::CharacterDevice, Mode::RUSR | Mode::WUSR, makedev(1, 5)).unwrap();
     let profile = sample(sample_pid(workload.pid()), 500);
@@ -100,14 +102,14 @@ fn a_device_instead_of_a_perf_map_is_rejected() {
 fn run_on(look: &str) -> Outcome {
     let workload = Workload::start_with("jit", &["60", look]);
     let pid = workload.pid().to_string();
-    let run = outcome(&mut profiler(&["-p", &pid, "-F", "999", "-d", "1"]));
+    let run = run_command(&mut profiler(&["-p", &pid, "-F", "999", "-d", "1"]));
     assert_eq!(run.code(), 0, "{look}: {}", run.stderr);
     run
 }
 
 /// Checks that the valid entries are used, whatever else the map contains.
 fn assert_named(run: &Outcome) {
-    let stacks = Stacks::parse(&run.stdout);
+    let stacks = FoldedStacks::parse(&run.stdout);
     assert!(stacks.count(|stack| stack.has(HOT)) > stacks.count(|stack| stack.has(COLD)), "{stacks:#?}");
     let named = stacks.percent(|stack| stack.has(HOT) || stack.has(COLD));
     assert!(named > 95.0, "{named} % in\n{stacks:#?}");
@@ -115,7 +117,7 @@ fn assert_named(run: &Outcome) {
 
 #[test]
 fn a_perf_map_of_ten_gigabytes_takes_little_memory_and_time_and_its_first_symbols_are_used() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let begin = std::time::Instant::now();
     let run = run_on("huge");
     assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
@@ -125,7 +127,7 @@ fn a_perf_map_of_ten_gigabytes_takes_little_memory_and_time_and_its_first_symbol
 
 #[test]
 fn a_perf_map_line_of_one_megabyte_is_skipped() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let run = run_on("longline");
     assert!(run.peak_memory_mb() < 64.0, "{}", run.stderr);
     assert!(run.stdout.lines().all(|line| line.len() < 100_000));
@@ -134,12 +136,12 @@ fn a_perf_map_line_of_one_megabyte_is_skipped() {
 
 #[test]
 fn names_with_escapes_and_separators_are_made_safe_for_folded_output() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let run = run_on("names");
     for text in [&run.stdout, &run.stderr] {
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
     }
-    let stacks = Stacks::parse(&run.stdout);
+    let stacks = FoldedStacks::parse(&run.stdout);
     let is_hot = |frame: &String| frame.starts_with("Hot:Loop") && frame.contains("<b>&");
     let hot = stacks.percent(|stack| {
         let at = stack.frames.iter().position(is_hot);
@@ -150,12 +152,13 @@ fn names_with_escapes_and_separators_are_made_safe_for_folded_output() {
 
 #[test]
 fn the_flame_graph_of_hostile_names_is_well_formed() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("flame.svg");
     let workload = Workload::start_with("jit", &["60", "names"]);
     let pid = workload.pid().to_string();
-    let run = outcome(&mut profiler(&["-p", &pid, "-F", "999", "-d", "0.5", "-o", path.to_str().unwrap()]));
+    let run =
+        run_command(&mut profiler(&["-p", &pid, "-F", "999", "-d", "0.5", "-o", path.to_str().unwrap()]));
     assert_eq!(run.code(), 0, "{}", run.stderr);
     assert_eq!(run.stdout, "");
     let svg = fs::read_to_string(path).unwrap();

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs};
 
-use profiler_tests::{Workload, outcome, privileged, profiler, sample_pid, until};
+use profiler_tests::{Workload, lock_privileged, profiler, run_command, sample_pid, wait_until};
 
 /// Number of BPF programs, maps, links and perf events that this process holds open.
 fn kernel_objects() -> Vec<String> {
@@ -18,24 +18,24 @@ fn entries(directory: &str) -> BTreeSet<String> {
 
 #[test]
 fn a_dropped_session_leaves_no_kernel_objects() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     let before = kernel_objects();
     let session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
     assert!(kernel_objects().len() > before.len(), "a session holds programs and maps");
     drop(session);
-    until("the end of what the session held", || (kernel_objects() == before).then_some(()));
+    wait_until("the end of what the session held", || (kernel_objects() == before).then_some(()));
 }
 
 #[test]
 fn a_session_leaves_no_files_behind() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     let pid = workload.pid().to_string();
     let pinned = entries("/sys/fs/bpf");
     let folder = format!("/proc/{pid}/root/tmp");
     let names_it = |name: &String| name.contains(&pid) || name.contains("profiler-under-test");
-    let run = outcome(profiler(&["-p", &pid, "-d", "0.3"]).current_dir("/"));
+    let run = run_command(profiler(&["-p", &pid, "-d", "0.3"]).current_dir("/"));
     assert!([0, 3].contains(&run.code()), "{}", run.stderr);
     assert_eq!(entries("/sys/fs/bpf"), pinned);
     assert!(!entries(&folder).iter().any(names_it), "{:?}", entries(&folder));

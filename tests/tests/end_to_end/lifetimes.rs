@@ -3,18 +3,20 @@
 use std::process::Command;
 
 use profiler::{Profiler, Target, profile::Reason};
-use profiler_tests::{Stacks, Workload, built, outcome, privileged, profiler, sample, sample_pid};
+use profiler_tests::{
+    FoldedStacks, Workload, lock_privileged, profiler, run_command, sample, sample_pid, workload_path,
+};
 
 use crate::NEARLY_ALL_PERCENT;
 
 #[test]
 fn children_that_live_for_milliseconds_are_symbolized() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("forkstorm");
     let profile = sample(sample_pid(workload.pid()).children(true), 2_000);
     assert!(profile.ledger().adds_up());
     assert!(profile.processes().len() > 50, "{} processes", profile.processes().len());
-    let stacks = Stacks::of(&profile);
+    let stacks = FoldedStacks::from_profile(&profile);
     let named = stacks.percent(|stack| stack.has_chain(&["main", "child", "burn_in_child"]));
     assert!(named > 60.0, "{stacks:#?}");
     // The process has the name of the executed program, here of a symbolic link to it.
@@ -34,21 +36,21 @@ fn children_that_live_for_milliseconds_are_symbolized() {
 
 #[test]
 fn children_are_not_sampled_by_default() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("forkstorm");
-    let run = outcome(&mut profiler(&["-p", &workload.pid().to_string(), "-F", "9999", "-d", "1"]));
-    let stacks = Stacks::parse(&run.stdout);
+    let run = run_command(&mut profiler(&["-p", &workload.pid().to_string(), "-F", "9999", "-d", "1"]));
+    let stacks = FoldedStacks::parse(&run.stdout);
     assert!(stacks.0.iter().all(|stack| !stack.has("burn_in_child")), "{stacks:#?}");
 }
 
 #[test]
 fn libraries_loaded_while_sampling_are_symbolized() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let mut workload = Workload::start_with("dlopen", &["2"]);
     let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
     workload.wait_for("loaded");
     session.wait(None);
-    let stacks = Stacks::of(&session.stop().unwrap());
+    let stacks = FoldedStacks::from_profile(&session.stop().unwrap());
     assert!(stacks.count(|stack| stack.has_chain(&["main", "run", "before"])) > 0, "{stacks:#?}");
     let plugin = stacks.percent(|stack| stack.has_chain(&["main", "run", "plugin_burn", "plugin_leaf"]));
     assert!(plugin > 30.0, "{plugin} % in\n{stacks:#?}");
@@ -56,12 +58,12 @@ fn libraries_loaded_while_sampling_are_symbolized() {
 
 #[test]
 fn a_session_ends_with_its_target_and_keeps_the_symbols() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start_with("shortlived", &["0.5"]);
     let session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
     let profile = session.run().unwrap();
     assert_eq!(workload.end().code(), Some(7));
-    let stacks = Stacks::of(&profile);
+    let stacks = FoldedStacks::from_profile(&profile);
     assert!(stacks.total() > 50, "{stacks:#?}");
     let named = stacks.percent(|stack| stack.has_chain(&["main", "run", "burn"]));
     assert!(named > NEARLY_ALL_PERCENT, "{stacks:#?}");
@@ -70,13 +72,13 @@ fn a_session_ends_with_its_target_and_keeps_the_symbols() {
 
 #[test]
 fn a_command_is_sampled_from_its_first_instruction_and_its_exit_code_is_returned() {
-    let Some(_turn) = privileged() else { return };
-    let program = built("shortlived");
-    let run = outcome(&mut profiler(&["-F", "1999", "--", program.to_str().unwrap(), "0.5"]));
+    let Some(_lock) = lock_privileged() else { return };
+    let program = workload_path("shortlived");
+    let run = run_command(&mut profiler(&["-F", "1999", "--", program.to_str().unwrap(), "0.5"]));
     assert_eq!(run.code(), 7, "{}", run.stderr);
     // The output of the command precedes the profile on the shared standard output.
     let folded: String = run.stdout.lines().skip(1).map(|line| format!("{line}\n")).collect();
-    let stacks = Stacks::parse(&folded);
+    let stacks = FoldedStacks::parse(&folded);
     assert!(stacks.0.iter().all(|stack| stack.comm == "shortlived"), "{stacks:#?}");
     let early = |name: &str| ["_dl", "execve", "_start", "mmap"].iter().any(|part| name.contains(part));
     assert!(stacks.0.iter().any(|stack| stack.frames.iter().any(|frame| early(frame))), "{stacks:#?}");
@@ -85,8 +87,8 @@ fn a_command_is_sampled_from_its_first_instruction_and_its_exit_code_is_returned
 
 #[test]
 fn an_unknown_command_is_an_error_with_its_name() {
-    let Some(_turn) = privileged() else { return };
-    let run = outcome(&mut profiler(&["--", "/no/such/program"]));
+    let Some(_lock) = lock_privileged() else { return };
+    let run = run_command(&mut profiler(&["--", "/no/such/program"]));
     assert_eq!(run.code(), 1);
     assert!(run.stderr.contains("/no/such/program") && run.stderr.contains("No such file"), "{}", run.stderr);
     assert_eq!(run.stdout, "");
@@ -94,24 +96,24 @@ fn an_unknown_command_is_an_error_with_its_name() {
 
 #[test]
 fn a_command_that_exits_at_once_is_not_an_error() {
-    let Some(_turn) = privileged() else { return };
-    let run = outcome(&mut profiler(&["--", "true"]));
+    let Some(_lock) = lock_privileged() else { return };
+    let run = run_command(&mut profiler(&["--", "true"]));
     assert!([0, 3].contains(&run.code()), "{run:?}");
     assert!(run.stderr.contains("samples"), "{}", run.stderr);
 }
 
 #[test]
 fn a_target_is_still_sampled_after_it_executes_another_program() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let mut shell = Command::new("sh");
-    shell.args(["-c", "echo ready $$; read -r line; exec \"$0\" 60"]).arg(built("shares"));
+    shell.args(["-c", "echo ready $$; read -r line; exec \"$0\" 60"]).arg(workload_path("shares"));
     let mut workload = Workload::run(&mut shell);
     let builder = Profiler::builder().target(Target::Pid(workload.pid())).frequency_hz(1_999);
     let mut session = builder.build().unwrap().start().unwrap();
-    workload.say("go");
+    workload.write_line("go");
     workload.wait_for("ready");
     let profile = session.take_profile(std::time::Duration::from_secs(1)).unwrap();
-    let stacks = Stacks::of(&profile);
+    let stacks = FoldedStacks::from_profile(&profile);
     let renamed = stacks.percent(|stack| stack.comm == "shares");
     assert!(renamed > NEARLY_ALL_PERCENT, "{stacks:#?}");
     let named = stacks.percent(|stack| stack.has_chain(&["main", "run", "round_of_work"]));

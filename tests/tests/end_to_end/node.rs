@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
-use profiler_tests::{Stacks, Workload, privileged, sample, sample_pid, until};
+use profiler_tests::{FoldedStacks, Workload, lock_privileged, sample, sample_pid, wait_until};
 
 #[test]
 fn javascript_functions_have_symbols_and_shares() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     // Node.js writes a log into its working folder.
     let folder = tempfile::tempdir().unwrap();
     let mut node = Command::new("node");
@@ -15,13 +15,13 @@ fn javascript_functions_have_symbols_and_shares() {
     let workload = Workload::run(&mut node);
     // Hot functions are interpreted until the optimizer compiles them.
     let map = format!("/tmp/perf-{}.map", workload.pid());
-    until("the optimized code", || {
+    wait_until("the optimized code", || {
         let map = std::fs::read_to_string(&map).ok()?;
         ["alpha", "beta"].iter().all(|name| map.contains(&format!("JS:*{name} "))).then_some(())
     });
     let profile = sample(sample_pid(workload.pid()), 4_000);
     assert!(profile.ledger().adds_up());
-    let stacks = Stacks::of(&profile);
+    let stacks = FoldedStacks::from_profile(&profile);
     let of = |name: &str| {
         let optimized = format!("JS:*{name} ");
         stacks.percent(|stack| stack.frames.iter().any(|frame| frame.starts_with(&optimized)))

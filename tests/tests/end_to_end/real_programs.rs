@@ -7,7 +7,7 @@ use profiler::{
     profile::{FrameKind, StackEnd},
 };
 use profiler_tests::{
-    Stacks, Workload, await_optimized_methods, file, privileged, sample_pid, sample_settled,
+    FoldedStacks, Workload, await_optimized_methods, file, lock_privileged, sample_pid, sample_settled,
 };
 
 /// The least share for programs that are compiled ahead of time. The rest are sampled while they start or exit.
@@ -15,7 +15,7 @@ const COMPILED_PERCENT: f64 = 95.0;
 
 /// The least share for programs with JIT code, which may have no unwind tables and, for a few instructions, no frame
 /// pointer.
-const GENERATED_PERCENT: f64 = 90.0;
+const JIT_PERCENT: f64 = 90.0;
 
 const SAMPLES: u64 = 4_000;
 
@@ -48,7 +48,7 @@ fn profile_of(command: &mut Command) -> Profile {
 
 #[test]
 fn python_stacks_reach_the_root() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let profile = profile_of(Command::new("python3").arg(file("workloads/busy.py")).arg("60"));
     assert_whole("python3", &profile, COMPILED_PERCENT);
     assert!(deepest(&profile) > 60, "{} frames", deepest(&profile));
@@ -56,13 +56,13 @@ fn python_stacks_reach_the_root() {
 
 #[test]
 fn node_stacks_reach_the_root() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     // Node.js writes a log into its working folder.
     let folder = tempfile::tempdir().unwrap();
     for options in [&[][..], &["--perf-basic-prof", "--interpreted-frames-native-stack"]] {
         let mut node = Command::new("node");
         node.args(options).arg(file("workloads/shares.js")).arg("60").current_dir(folder.path());
-        assert_whole(&format!("node {options:?}"), &profile_of(&mut node), GENERATED_PERCENT);
+        assert_whole(&format!("node {options:?}"), &profile_of(&mut node), JIT_PERCENT);
     }
 }
 
@@ -74,34 +74,34 @@ fn java(depth: &str) -> Profile {
 
 #[test]
 fn java_stacks_with_frame_pointers_reach_the_root() {
-    let Some(_turn) = privileged() else { return };
-    assert_whole("java", &java("20"), GENERATED_PERCENT);
+    let Some(_lock) = lock_privileged() else { return };
+    assert_whole("java", &java("20"), JIT_PERCENT);
 }
 
 #[test]
 fn java_stacks_of_hundreds_of_frames_reach_the_root() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let profile = java("900");
-    assert_whole("java, deep", &profile, GENERATED_PERCENT);
+    assert_whole("java, deep", &profile, JIT_PERCENT);
     // The JIT compiler inlines some of the calls.
     assert!(deepest(&profile) > 300, "{} frames", deepest(&profile));
 }
 
 #[test]
 fn dotnet_stacks_reach_the_root() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     for version in ["3.1", "9.0"] {
         for mode in ["cpu", "generic", "threads", "tiny", "dynamic", "web"] {
             let workload = Workload::dotnet(version, mode);
             let profile = sample_settled(sample_pid(workload.pid()), SAMPLES);
-            assert_whole(&format!(".NET {version}, {mode}"), &profile, GENERATED_PERCENT);
+            assert_whole(&format!(".NET {version}, {mode}"), &profile, JIT_PERCENT);
         }
     }
 }
 
 #[test]
 fn dotnet_methods_without_frames_have_their_callers() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     const METHODS: [&str; 2] = ["TinyMiddle", "TinyOuter"];
     let [alpha, middle, outer] = ["Cpu.Alpha", "Tiny.TinyMiddle", "Tiny.TinyOuter"];
     let [alpha, middle, outer] = [alpha, middle, outer].map(|name| format!("app!Workload.{name}()"));
@@ -112,7 +112,7 @@ fn dotnet_methods_without_frames_have_their_callers() {
         await_optimized_methods(Path::new(&map), "Tiny", &METHODS);
         await_optimized_methods(Path::new(&map), "Cpu", &["Alpha"]);
         let profile = sample_settled(sample_pid(workload.pid()), SAMPLES);
-        let stacks = Stacks::of(&profile);
+        let stacks = FoldedStacks::from_profile(&profile);
         let in_alpha = stacks.percent(|stack| stack.has(&alpha));
         let whole = stacks.percent(|stack| {
             // The calling loop may have been replaced by on-stack replacement, and then occurs twice.
@@ -146,7 +146,7 @@ fn write_source(path: &Path) {
 
 #[test]
 fn rustc_stacks_reach_the_root() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("many.rs");
     write_source(&source);

@@ -6,12 +6,14 @@ use profiler::{
     Profile,
     profile::{Frame, FrameKind, SymbolSource, Symbolization},
 };
-use profiler_tests::{Stacks, Workload, await_inlined, built, privileged, sample, sample_pid};
+use profiler_tests::{
+    FoldedStacks, Workload, await_inlined, lock_privileged, sample, sample_pid, workload_path,
+};
 
 const CORE_LIBRARY: &str = "System.Private.CoreLib";
 
 fn start(program: &str, mode: &str) -> Workload {
-    Workload::run(Command::new(built("dotnet").join(program)).args([mode, "60"]))
+    Workload::run(Command::new(workload_path("dotnet").join(program)).args([mode, "60"]))
 }
 
 fn precompiled(profile: &Profile) -> Vec<&Frame> {
@@ -28,7 +30,7 @@ fn assert_named(profile: &Profile, source: SymbolSource) {
     for frame in precompiled {
         assert_eq!(frame.naming, Symbolization::Symbol(source), "{}", profile.string(frame.name));
     }
-    let stacks = Stacks::of(profile);
+    let stacks = FoldedStacks::from_profile(profile);
     let threads = format!("{CORE_LIBRARY}!System.Threading.");
     let has_thread = stacks.percent(|stack| stack.frames.iter().any(|frame| frame.starts_with(&threads)));
     assert!(has_thread > 10.0, "{stacks:#?}");
@@ -36,7 +38,7 @@ fn assert_named(profile: &Profile, source: SymbolSource) {
 
 #[test]
 fn precompiled_methods_are_symbolized_from_the_single_file_program() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = start("single-file", "web");
     let profile = sample(sample_pid(workload.pid()), 3_000);
     assert_named(&profile, SymbolSource::ReadyToRun);
@@ -48,20 +50,20 @@ fn precompiled_methods_are_symbolized_from_the_single_file_program() {
 
 #[test]
 fn precompiled_methods_that_are_decompressed_into_memory_are_symbolized_by_runtime_events() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = start("single-file-compressed", "web");
     assert_named(&sample(sample_pid(workload.pid()), 3_000), SymbolSource::RuntimeEvents);
 }
 
 #[test]
 fn methods_of_a_single_file_program_have_symbols_and_callers() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     const CHAIN: [&str; 3] =
         ["app!Workload.Cpu.Outer()", "app!Workload.Cpu.Middle()", "app!Workload.Cpu.Alpha()"];
     for program in ["single-file", "single-file-compressed"] {
         let workload = start(program, "cpu");
         await_inlined(workload.pid());
-        let stacks = Stacks::of(&sample(sample_pid(workload.pid()), 3_000));
+        let stacks = FoldedStacks::from_profile(&sample(sample_pid(workload.pid()), 3_000));
         assert!(stacks.percent(|stack| stack.has_chain(&CHAIN)) > 45.0, "{program}: {stacks:#?}");
     }
 }

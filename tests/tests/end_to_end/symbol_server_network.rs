@@ -7,7 +7,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use profiler_tests::{Answer, Outcome, Stacks, SymbolServer, outcome, privileged, profiler};
+use profiler_tests::{FoldedStacks, Outcome, Response, SymbolServer, lock_privileged, profiler, run_command};
 
 use crate::symbol_servers::{FUNCTION, Stripped};
 
@@ -66,7 +66,7 @@ fn make_certificate(folder: &Path) {
         "basicConstraints=critical,CA:FALSE",
     ]);
     openssl.args(["-keyout", "key.pem", "-out", "certificate.pem"]).current_dir(folder);
-    let run = outcome(&mut openssl);
+    let run = run_command(&mut openssl);
     assert_eq!(run.code(), 0, "{}", run.stderr);
 }
 
@@ -78,18 +78,18 @@ fn replay(capture: &Path, url: &str, variables: &[(&str, &str)]) -> Outcome {
     for variable in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
         command.env_remove(variable).env_remove(variable.to_uppercase());
     }
-    let run = outcome(command.env_remove("SSL_CERT_FILE").envs(variables.iter().copied()));
+    let run = run_command(command.env_remove("SSL_CERT_FILE").envs(variables.iter().copied()));
     assert_eq!(run.code(), 0, "{}", run.stderr);
     run
 }
 
-fn has_names(run: &Outcome) -> bool {
-    Stacks::parse(&run.stdout).percent(|stack| stack.has(FUNCTION)) > 30.0
+fn is_symbolized(run: &Outcome) -> bool {
+    FoldedStacks::parse(&run.stdout).percent(|stack| stack.has(FUNCTION)) > 30.0
 }
 
 #[test]
 fn symbols_come_over_tls_from_a_server_with_a_trusted_certificate() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let stripped = Stripped::new();
     let capture = stripped.capture();
     let folder = tempfile::tempdir().unwrap();
@@ -102,25 +102,25 @@ fn symbols_come_over_tls_from_a_server_with_a_trusted_certificate() {
     let certificate = folder.path().join("certificate.pem");
 
     let trusted = replay(&capture, &url, &[("SSL_CERT_FILE", certificate.to_str().unwrap())]);
-    assert!(has_names(&trusted), "{}\n{}", trusted.stdout, trusted.stderr);
+    assert!(is_symbolized(&trusted), "{}\n{}", trusted.stdout, trusted.stderr);
     let untrusted = replay(&capture, &url, &[]);
-    assert!(!has_names(&untrusted), "{}", untrusted.stdout);
+    assert!(!is_symbolized(&untrusted), "{}", untrusted.stdout);
     assert!(untrusted.stderr.contains("certificate"), "{}", untrusted.stderr);
 }
 
 #[test]
 fn requests_go_through_the_proxy_of_the_environment() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let stripped = Stripped::new();
     let capture = stripped.capture();
     let proxy = SymbolServer::start([]);
     replay(&capture, "http://symbols.invalid", &[("ALL_PROXY", &proxy.url())]);
-    let asked = proxy.asked();
+    let asked = proxy.requested_paths();
     assert!(asked.iter().any(|target| target.contains("symbols.invalid")), "{asked:?}");
 
     let server =
-        SymbolServer::start([(stripped.debuginfod_path(), Answer::File(stripped.debug_file().to_vec()))]);
+        SymbolServer::start([(stripped.debuginfod_path(), Response::File(stripped.debug_file().to_vec()))]);
     let through_nothing = [("ALL_PROXY", proxy.url()), ("NO_PROXY", "127.0.0.1".to_owned())];
     let variables = through_nothing.each_ref().map(|(name, value)| (*name, value.as_str()));
-    assert!(has_names(&replay(&capture, &server.url(), &variables)), "NO_PROXY names the server");
+    assert!(is_symbolized(&replay(&capture, &server.url(), &variables)), "NO_PROXY names the server");
 }

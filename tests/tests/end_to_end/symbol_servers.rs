@@ -14,8 +14,8 @@ use profiler::{
     profile::{Reason, SymbolSource},
 };
 use profiler_tests::{
-    Answer, Stacks, SymbolServer, Workload, built, privileged, profiler as program, sample, sample_pid,
-    start_sampling,
+    FoldedStacks, Response, SymbolServer, Workload, lock_privileged, profiler as program, sample, sample_pid,
+    start_sampling, workload_path,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -35,7 +35,7 @@ impl Stripped {
         let directory = tempfile::tempdir().unwrap();
         let (program, debug_file) = (directory.path().join("stripped"), directory.path().join("elsewhere"));
         let objcopy = |option: &str, to: &Path| {
-            let status = Command::new("objcopy").arg(option).arg(built("shares")).arg(to).status();
+            let status = Command::new("objcopy").arg(option).arg(workload_path("shares")).arg(to).status();
             assert!(status.unwrap().success());
         };
         objcopy("--strip-all", &program);
@@ -71,8 +71,8 @@ impl Stripped {
         &self.debug_file
     }
 
-    fn file(&self) -> Answer {
-        Answer::File(self.debug_file.clone())
+    fn file(&self) -> Response {
+        Response::File(self.debug_file.clone())
     }
 }
 
@@ -84,7 +84,7 @@ fn build_id(elf: &[u8]) -> String {
 }
 
 fn finds_names(profile: &Profile) -> bool {
-    let stacks = Stacks::of(profile);
+    let stacks = FoldedStacks::from_profile(profile);
     stacks.percent(|stack| stack.has(FUNCTION)) > 30.0
 }
 
@@ -97,43 +97,46 @@ fn replay(capture: &Path, server: &SymbolServer, cache: &Path) -> Profile {
 
 #[test]
 fn without_a_server_each_function_of_a_stripped_program_is_one_frame() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let stripped = Stripped::new();
     let replay = Profiler::builder().replay(stripped.capture()).build().unwrap().start().unwrap();
-    let stacks = Stacks::of(&replay.run().unwrap());
+    let stacks = FoldedStacks::from_profile(&replay.run().unwrap());
     let frames = stacks.0.iter().flat_map(|stack| &stack.frames);
-    let nameless: HashSet<_> = frames.filter(|frame| frame.starts_with("[stripped+0x")).collect();
+    let unsymbolized: HashSet<_> = frames.filter(|frame| frame.starts_with("[stripped+0x")).collect();
     // `_start`, `main`, its callees, and PLT entries.
-    assert!((2..=10).contains(&nameless.len()), "{nameless:?}");
+    assert!((2..=10).contains(&unsymbolized.len()), "{unsymbolized:?}");
 }
 
 #[test]
 fn a_stripped_program_is_symbolized_from_a_server_with_either_path_layout() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let stripped = Stripped::new();
     let capture = stripped.capture();
     let elsewhere = "/store/42".to_owned();
-    let packed = Answer::Packed(stripped.debug_file.clone());
+    let packed = Response::Compressed(stripped.debug_file.clone());
     for answers in [
         vec![(stripped.of_ssqp(), stripped.file())],
         vec![(stripped.debuginfod_path(), stripped.file())],
         vec![(stripped.debuginfod_path(), packed)],
-        vec![(stripped.of_ssqp(), Answer::Redirect(elsewhere.clone())), (elsewhere.clone(), stripped.file())],
+        vec![
+            (stripped.of_ssqp(), Response::Redirect(elsewhere.clone())),
+            (elsewhere.clone(), stripped.file()),
+        ],
     ] {
         let server = SymbolServer::start(answers);
         let cache = tempfile::tempdir().unwrap();
         let profile = replay(&capture, &server, cache.path());
         assert!(finds_names(&profile), "{:?}", profile.ledger().named);
         assert!(profile.ledger().named[&SymbolSource::DebugFile] > 0);
-        let asked = server.asked().len();
+        let asked = server.requested_paths().len();
         assert!(finds_names(&replay(&capture, &server, cache.path())), "from the cache");
-        assert!(server.asked().iter().skip(asked).all(|path| !path.contains(&stripped.build_id)));
+        assert!(server.requested_paths().iter().skip(asked).all(|path| !path.contains(&stripped.build_id)));
     }
 }
 
 #[test]
 fn a_server_with_faulty_responses_costs_only_symbols_and_is_reported() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let stripped = Stripped::new();
     let capture = stripped.capture();
     let mut of_another = stripped.debug_file.clone();
@@ -143,18 +146,18 @@ fn a_server_with_faulty_responses_costs_only_symbols_and_is_reported() {
     of_another[place] ^= 1;
     let circle = stripped.of_ssqp();
     for (answer, reason) in [
-        (Answer::Status(404), Reason::NotOnSymbolServer),
-        (Answer::Status(500), Reason::SymbolServerFailed),
-        (Answer::File(of_another), Reason::SymbolServerFailed),
+        (Response::Status(404), Reason::NotOnSymbolServer),
+        (Response::Status(500), Reason::SymbolServerFailed),
+        (Response::File(of_another), Reason::SymbolServerFailed),
         (
-            Answer::File(stripped.debug_file[..stripped.debug_file.len() / 2].to_vec()),
+            Response::File(stripped.debug_file[..stripped.debug_file.len() / 2].to_vec()),
             Reason::SymbolServerFailed,
         ),
-        (Answer::File(b"<html>sign in</html>".to_vec()), Reason::SymbolServerFailed),
-        (Answer::CutShort(stripped.debug_file.clone()), Reason::SymbolServerFailed),
-        (Answer::Redirect(circle), Reason::SymbolServerFailed),
+        (Response::File(b"<html>sign in</html>".to_vec()), Reason::SymbolServerFailed),
+        (Response::Truncated(stripped.debug_file.clone()), Reason::SymbolServerFailed),
+        (Response::Redirect(circle), Reason::SymbolServerFailed),
         // A path on the server, not on this machine.
-        (Answer::Redirect("file:///etc/passwd".to_owned()), Reason::NotOnSymbolServer),
+        (Response::Redirect("file:///etc/passwd".to_owned()), Reason::NotOnSymbolServer),
     ] {
         let what = format!("{answer:?}").chars().take(60).collect::<String>();
         let server = SymbolServer::start([(stripped.of_ssqp(), answer)]);
@@ -169,16 +172,19 @@ fn a_server_with_faulty_responses_costs_only_symbols_and_is_reported() {
         // Only hexadecimal digits of the target's data may occur in a request.
         let is_of_layout = |path: &&String| path.ends_with("/_.debug") || path.ends_with("/debuginfo");
         let is_tame = |c: char| c.is_ascii_alphanumeric() || "/_.-".contains(c);
-        assert!(server.asked().iter().filter(is_of_layout).all(|path| path.chars().all(is_tame)), "{what}");
+        assert!(
+            server.requested_paths().iter().filter(is_of_layout).all(|path| path.chars().all(is_tame)),
+            "{what}"
+        );
     }
 }
 
 #[test]
 fn a_slow_download_is_reported_and_ctrl_c_cancels_it() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let stripped = Stripped::new();
     let workload = stripped.start();
-    let server = SymbolServer::start([(stripped.of_ssqp(), Answer::Stalled)]);
+    let server = SymbolServer::start([(stripped.of_ssqp(), Response::Stalled)]);
     let (cache, pid) = (tempfile::tempdir().unwrap(), workload.pid().to_string());
     let mut command = program(&["-p", &pid, "-d", "500ms", "--symbol-server", &server.url()]);
     let mut child = start_sampling(command.arg("--symbol-cache").arg(cache.path()));

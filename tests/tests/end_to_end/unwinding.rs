@@ -4,7 +4,9 @@ use profiler::{
     Profile, Profiler, Target,
     profile::{FrameKind, StackEnd},
 };
-use profiler_tests::{Chain, Chains, Stacks, Workload, privileged, sample, sample_pid, sample_settled};
+use profiler_tests::{
+    Chain, ChainComparison, FoldedStacks, Workload, lock_privileged, sample, sample_pid, sample_settled,
+};
 
 /// A thousandth of these is a few samples.
 const SAMPLES: u64 = 4_000;
@@ -27,7 +29,7 @@ fn below_main(chains: &[&str]) -> Vec<Chain> {
 
 /// Checks that all samples follow the chains, and that each chain has at least its share of whole stacks, in percent.
 fn assert_known(profile: &Profile, chains: &[Chain], least_percent: &[f64]) {
-    let found = Chains::of(profile, chains);
+    let found = ChainComparison::new(profile, chains);
     found.assert_exact();
     for (chain, least) in chains.iter().zip(least_percent) {
         let whole = found.whole_percent(chain);
@@ -44,7 +46,7 @@ fn shapes(count: usize) -> Vec<Chain> {
 
 #[test]
 fn frames_with_every_kind_of_prologue_are_exact_in_dynamic_and_static_programs() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     for program in ["shapes", "shapes-static-pie"] {
         assert_known(&profile_of(program, &["60", "40"]), &shapes(40), &[95.0]);
     }
@@ -52,7 +54,7 @@ fn frames_with_every_kind_of_prologue_are_exact_in_dynamic_and_static_programs()
 
 #[test]
 fn a_thousand_frames_are_exact() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     for all_frames in [1_000, 1_020] {
         let count = all_frames - OTHER_FRAMES;
         let profile = profile_of("shapes", &["60", &count.to_string()]);
@@ -62,11 +64,11 @@ fn a_thousand_frames_are_exact() {
 
 #[test]
 fn a_stack_deeper_than_the_frame_limit_is_truncated_and_counted() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let profile = profile_of("shapes", &["60", "3000"]);
     let cut = profile.ledger().stacks[&StackEnd::DepthLimit];
     assert!(cut * 100 > profile.sample_count() * 80, "{:?}", profile.ledger().stacks);
-    let stacks = Stacks::of(&profile);
+    let stacks = FoldedStacks::from_profile(&profile);
     let rightly_cut = stacks.percent(|stack| {
         let follows = |pair: &[String]| {
             let place = SHAPES.iter().position(|shape| pair[0] == *shape);
@@ -80,9 +82,9 @@ fn a_stack_deeper_than_the_frame_limit_is_truncated_and_counted() {
 
 #[test]
 fn a_static_program_whose_c_library_has_no_unwind_tables_is_exact_below_main() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     for program in ["shapes-musl", "shapes-debug-frame"] {
-        let stacks = Stacks::of(&profile_of(program, &["60", "40"]));
+        let stacks = FoldedStacks::from_profile(&profile_of(program, &["60", "40"]));
         let chain = [&["main", "run"][..], &SHAPES.repeat(10), &["leaf"]].concat();
         let at_the_leaf = stacks.count(|stack| stack.has("leaf"));
         let whole = stacks.count(|stack| stack.has_chain(&chain));
@@ -93,10 +95,10 @@ fn a_static_program_whose_c_library_has_no_unwind_tables_is_exact_below_main() {
 
 #[test]
 fn a_file_without_section_headers_is_exact() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("shapes");
-    let mut bytes = std::fs::read(profiler_tests::built("unwinding/shapes")).unwrap();
+    let mut bytes = std::fs::read(profiler_tests::workload_path("unwinding/shapes")).unwrap();
     // e_shoff, and e_shnum with e_shstrndx.
     bytes[0x28..0x30].fill(0);
     bytes[0x3c..0x40].fill(0);
@@ -115,14 +117,14 @@ fn a_file_without_section_headers_is_exact() {
 
 #[test]
 fn a_function_that_ended_with_a_tail_call_is_absent() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let chains = below_main(&["run;first", "run;second", "run;leaf", "run;goes_on;*"]);
     assert_known(&profile_of("tail_calls", &["60"]), &chains, &[15.0, 15.0, 40.0]);
 }
 
 #[test]
 fn a_return_address_behind_the_end_of_a_noreturn_caller_belongs_to_that_caller() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let chains =
         below_main(&["run;outer;inner;never_returns;leaf", "run;outer;inner;never_returns;goes_on;*"]);
     assert_known(&profile_of("noreturn", &["60"]), &chains, &[95.0]);
@@ -130,7 +132,7 @@ fn a_return_address_behind_the_end_of_a_noreturn_caller_belongs_to_that_caller()
 
 #[test]
 fn signal_handlers_have_the_interrupted_function_as_caller_on_either_stack() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let chains = below_main(&[
         "run;interrupted;?;handler;leaf",
         "run;goes_on;*;?;handler;leaf",
@@ -144,14 +146,14 @@ fn signal_handlers_have_the_interrupted_function_as_caller_on_either_stack() {
 
 #[test]
 fn an_interrupted_first_instruction_belongs_to_its_function() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let chains = below_main(&["run;faulting;?;handler;leaf", "run;goes_on;*"]);
     assert_known(&profile_of("signals", &["60", "fault"]), &chains, &[90.0]);
 }
 
 #[test]
 fn plt_entries_have_their_caller_with_and_without_cfi() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let chains = below_main(&["run;calls;?;?;handler;leaf", "run;calls;*", "run;goes_on;*"]);
     for program in ["linkage", "linkage-bare"] {
         assert_known(&profile_of(program, &["60"]), &chains, &[90.0]);
@@ -160,7 +162,7 @@ fn plt_entries_have_their_caller_with_and_without_cfi() {
 
 #[test]
 fn leaf_functions_of_the_c_library_have_their_callers() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let chains = below_main(&[
         "run;leaves;allocate;*",
         "run;leaves;copy;*",
@@ -173,7 +175,7 @@ fn leaf_functions_of_the_c_library_have_their_callers() {
 
 #[test]
 fn callbacks_have_their_callers_through_the_c_library() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let chains = below_main(&[
         "run;callbacks;sort;?;*;compare",
         "run;callbacks;search;?;compare",
@@ -186,7 +188,7 @@ fn callbacks_have_their_callers_through_the_c_library() {
 
 #[test]
 fn vdso_functions_have_their_callers() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let profile = profile_of("libraries", &["60", "vdso"]);
     let chains = below_main(&["run;ask_time;*", "run;goes_on;*"]);
     assert_known(&profile, &chains, &[95.0]);
@@ -201,7 +203,7 @@ fn vdso_functions_have_their_callers() {
 
 #[test]
 fn stacks_before_and_after_longjmp_are_exact() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let chains = below_main(&[
         "run;lands;passes;jumps;leaf",
         "run;lands;passes;jumps;*",
@@ -213,7 +215,7 @@ fn stacks_before_and_after_longjmp_are_exact() {
 
 #[test]
 fn the_root_of_a_coroutine_is_its_entry_function() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let mut chains = below_main(&["run;*", "run;goes_on;*"]);
     chains.splice(0..0, ["?;ping;leaf", "?;pong;passes;leaf", "?;ping;*", "?;pong;*"].map(Chain::new));
     assert_known(&profile_of("coroutines", &["60"]), &chains, &[40.0, 40.0]);
@@ -221,7 +223,7 @@ fn the_root_of_a_coroutine_is_its_entry_function() {
 
 #[test]
 fn the_root_of_a_thread_is_the_thread_start_of_the_c_library() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start_threads("unwinding/threads");
     let profile = sample_settled(sample_pid(workload.pid()), SAMPLES);
     let chains = ["?;?;thread_main;burn", "?;?;thread_main;goes_on;*"].map(Chain::new);
@@ -230,7 +232,7 @@ fn the_root_of_a_thread_is_the_thread_start_of_the_c_library() {
 
 #[test]
 fn cpp_exceptions_unwind_through_libgcc_to_the_throwing_function() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let run = |links: &str| Chain::below_main(&format!("run();{links}"));
     let passing =
         |frames, links| run(&format!("catches();{};{links}", ["passes(int)"].repeat(frames).join(";")));
@@ -244,7 +246,7 @@ fn cpp_exceptions_unwind_through_libgcc_to_the_throwing_function() {
 
 #[test]
 fn optimized_rust_with_closures_and_generics_is_exact() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let run = |links: &str| Chain::below_main(&format!("*;closures::main;closures::run;{links}"));
     let of = |visitor: &str, closure: &str| {
         let sum = format!("closures::sum_with::<closures::{visitor}>");
@@ -260,7 +262,7 @@ fn optimized_rust_with_closures_and_generics_is_exact() {
 
 #[test]
 fn rust_panics_unwind_through_the_runtime_to_the_panicking_function() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let run = |links: &str| Chain::below_main(&format!("*;panics::main;panics::run;{links}"));
     let chains = [
         run("panics::risky;panics::fails;?;*"),
@@ -270,10 +272,10 @@ fn rust_panics_unwind_through_the_runtime_to_the_panicking_function() {
         run("*"),
     ];
     // The unwinder overwrites its own frame while it installs the registers of another frame.
-    const OF_THE_UNWINDER_PERCENT: f64 = 99.5;
+    const EXACT_PERCENT: f64 = 99.5;
     let profile = profile_of("panics", &["60"]);
-    let found = Chains::of(&profile, &chains);
-    found.assert_exact_to(OF_THE_UNWINDER_PERCENT);
+    let found = ChainComparison::new(&profile, &chains);
+    found.assert_exact_to(EXACT_PERCENT);
     for (chain, least) in chains.iter().zip([0.5, 20.0, 20.0]) {
         assert!(found.whole_percent(chain) >= least, "{:.1} % are {chain:?}", found.whole_percent(chain));
     }
@@ -281,7 +283,7 @@ fn rust_panics_unwind_through_the_runtime_to_the_panicking_function() {
 
 #[test]
 fn stacks_of_a_library_loaded_while_sampling_are_exact() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let mut workload = Workload::start_with("unwinding/dlopen", &["60", "0.5"]);
     let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
     workload.wait_for("loaded");
@@ -295,10 +297,10 @@ fn stacks_of_a_library_loaded_while_sampling_are_exact() {
 
 #[test]
 fn short_lived_children_are_exact_once_their_unwind_tables_are_loaded() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start_with("unwinding/forkstorm", &["60"]);
     let profile = sample(sample_pid(workload.pid()).children(true), SAMPLES);
-    let stacks = Stacks::of(&profile);
+    let stacks = FoldedStacks::from_profile(&profile);
     let burning = stacks.count(|stack| stack.has("burn_in_child"));
     // `child` is a tail call of `main`.
     let whole = stacks.count(|stack| {
@@ -314,13 +316,13 @@ fn short_lived_children_are_exact_once_their_unwind_tables_are_loaded() {
 
 #[test]
 fn stacks_are_exact_after_exec() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", "echo ready $$; read -r line; exec \"$0\" 60 40"]);
-    let mut workload = Workload::run(shell.arg(profiler_tests::built("unwinding/shapes")));
+    let mut workload = Workload::run(shell.arg(profiler_tests::workload_path("unwinding/shapes")));
     let builder = Profiler::builder().target(Target::Pid(workload.pid())).frequency_hz(1_999);
     let mut session = builder.build().unwrap().start().unwrap();
-    workload.say("go");
+    workload.write_line("go");
     workload.wait_for("ready");
     drop(session.take_profile(std::time::Duration::from_millis(500)).unwrap());
     let profile = session.take_profile(std::time::Duration::from_secs(1)).unwrap();

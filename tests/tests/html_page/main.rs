@@ -11,7 +11,7 @@ use std::{
 use profiler::{
     Difference, Format, OutputOptions, Profile, Shape, WriteFormat as _, difference::FunctionChange,
 };
-use profiler_tests::{Workload, outcome, privileged, profiler};
+use profiler_tests::{Workload, lock_privileged, profiler, run_command};
 use serde_json::{Value, json};
 
 use self::profiles::{counted, empty, hostile, known, large};
@@ -91,12 +91,12 @@ fn table(difference: &Difference<'_>) -> Value {
 
 #[test]
 fn the_page_of_a_real_dotnet_process_works_in_a_browser() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("dotnet.html");
     let workload = Workload::run(Workload::dotnet_command("9.0", "cpu").env("PERF_MAP", "0"));
     let pid = workload.pid().to_string();
-    let run = outcome(&mut profiler(&["-p", &pid, "-F", "499", "-d", "3", "-o", page.to_str().unwrap()]));
+    let run = run_command(&mut profiler(&["-p", &pid, "-F", "499", "-d", "3", "-o", page.to_str().unwrap()]));
     assert_eq!(run.code(), 0, "{run:?}");
     browse(&["page/dotnet.test.mjs"], folder.path());
 }

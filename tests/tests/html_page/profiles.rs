@@ -137,7 +137,7 @@ pub(super) fn large(seed: u64) -> Profile {
     let mut below = |from: usize, to: usize| from + random.next() as usize % (to - from);
     let stacks: Vec<_> = (0..STACKS as usize)
         .map(|number| {
-            // Stacks share their frames near the root and differ near the leaf.
+            // FoldedStacks share their frames near the root and differ near the leaf.
             let mut frames: Vec<FrameId> = (0..8).map(|level| functions[level * 10 + number % 3]).collect();
             frames.extend((0..24).map(|level| functions[100 + level * 40 + (number >> (level / 6)) % 40]));
             frames.extend((0..below(4, 12)).map(|_| functions[below(1_100, 10_000)]));

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::PathBuf, process::Command};
 
-use profiler_tests::{Stack, Stacks, Workload, outcome, privileged, profiler};
+use profiler_tests::{FoldedStack, FoldedStacks, Workload, lock_privileged, profiler, run_command};
 use tempfile::TempDir;
 
 use crate::{flame_graph, pprof, readers};
@@ -27,9 +27,9 @@ const FREQUENCY_HZ: u64 = 499;
 
 #[test]
 fn all_formats_of_one_run_have_the_same_content() {
-    let Some(_turn) = privileged() else { return };
+    let Some(_lock) = lock_privileged() else { return };
     let run = Run::new();
-    let stacks = Stacks::parse(&fs::read_to_string(run.file("a.folded")).unwrap());
+    let stacks = FoldedStacks::parse(&fs::read_to_string(run.file("a.folded")).unwrap());
     let (total, hits) = (stacks.total(), stacks.count(|stack| stack.has(METHOD)));
     assert!((0.4..0.75).contains(&(hits as f64 / total as f64)), "{hits} of {total}");
 
@@ -53,7 +53,7 @@ impl Run {
         for file in FILES {
             command.arg("-o").arg(run.file(file));
         }
-        let ended = outcome(&mut command);
+        let ended = run_command(&mut command);
         assert_eq!(ended.code(), 0, "{ended:?}");
         run
     }
@@ -79,7 +79,7 @@ impl Run {
         assert_eq!(found.map(|(_, cumulative, _)| cumulative), Some(hits.to_string()), "{top}");
     }
 
-    fn assert_flame_graph_finds(&self, stacks: &Stacks) {
+    fn assert_flame_graph_finds(&self, stacks: &FoldedStacks) {
         let Some(collapsed) = flame_graph::script("stackcollapse-perf.pl", &self.file("a.perf.txt")) else {
             return;
         };
@@ -89,7 +89,7 @@ impl Run {
             if name.starts_with('[') { name.replacen("+0x", "@0x", 1) } else { name }
         };
         let expected = counts(stacks, as_collapsed, 1_000_000_000 / FREQUENCY_HZ);
-        assert_eq!(counts(&Stacks::parse(&collapsed), String::clone, 1), expected);
+        assert_eq!(counts(&FoldedStacks::parse(&collapsed), String::clone, 1), expected);
 
         let picture = flame_graph::script("flamegraph.pl", &self.file("a.folded")).unwrap();
         let of_method = |boxes: &(&str, u64)| boxes.0 == METHOD;
@@ -122,9 +122,13 @@ impl Run {
 }
 
 /// The count of each stack, without the name of its thread or process.
-fn counts(stacks: &Stacks, name: impl Fn(&String) -> String, weight: u64) -> BTreeMap<Vec<String>, u64> {
+fn counts(
+    stacks: &FoldedStacks,
+    name: impl Fn(&String) -> String,
+    weight: u64,
+) -> BTreeMap<Vec<String>, u64> {
     let mut counts = BTreeMap::new();
-    for Stack { frames, count, .. } in &stacks.0 {
+    for FoldedStack { frames, count, .. } in &stacks.0 {
         *counts.entry(frames.iter().map(&name).collect()).or_default() += count * weight;
     }
     counts

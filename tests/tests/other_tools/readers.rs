@@ -5,7 +5,7 @@ use std::{
     process::Command,
 };
 
-use profiler_tests::{file, outcome, skip_unless_required};
+use profiler_tests::{file, run_command, skip_unless_required};
 
 /// The path of an installed tool. `None`, with a notice, if it is missing and not required.
 pub(crate) fn installed(name: &str) -> Option<PathBuf> {
@@ -19,7 +19,7 @@ pub(crate) fn installed(name: &str) -> Option<PathBuf> {
 
 /// The output of a command, which must succeed.
 pub(crate) fn printed_by(command: &mut Command) -> String {
-    let run = outcome(command);
+    let run = run_command(command);
     assert_eq!(run.code(), 0, "{command:?}: {run:?}");
     run.stdout
 }

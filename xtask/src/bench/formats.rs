@@ -1,4 +1,4 @@
-//! What it takes to write a large profile in each format: time, memory and size, beside inferno's collapse of the same
+//! Measures time, memory and size of writing a large profile in each format, and inferno's collapse of the same
 //! samples.
 
 use std::{fmt::Write as _, fs, process::Command};
@@ -17,14 +17,14 @@ const FORMATS: [&str; 10] =
 const LEGEND: &str = "Peak: of the process, the profile itself included. inferno: its collapse of the text in the format \
 perf-script, from a file.";
 
-/// What writing took.
+/// The cost of writing one file.
 struct Figures {
     seconds: f64,
     peak_megabytes: f64,
     megabytes: f64,
 }
 
-/// Writes a large profile in each format.
+/// Measures the writing of a large profile in each format.
 pub(super) fn measure(setting: &Setting) -> Result<Report> {
     let mut report = Report::default();
     report.markdown = format!(
@@ -65,7 +65,7 @@ pub(super) fn measure(setting: &Setting) -> Result<Report> {
     Ok(report)
 }
 
-/// What writing may take.
+/// Upper limits of the cost.
 struct Limits {
     seconds: f64,
     peak_megabytes: f64,
@@ -73,7 +73,7 @@ struct Limits {
 
 const REPEATED: Limits = Limits { seconds: 1.0, peak_megabytes: 200.0 };
 
-/// Of no profile that one samples: nothing repeats but the names.
+/// A worst case: only names repeat.
 const ALL_DIFFERENT: Limits = Limits { seconds: 5.0, peak_megabytes: 1_000.0 };
 
 impl Limits {
@@ -92,15 +92,15 @@ fn row(report: &mut Report, name: &str, figures: &Figures) {
     let _ = writeln!(report.markdown, "| {name} | {seconds} | {peak} | {size} |");
 }
 
-/// The run whose time is the middle one.
+/// The run with the median time.
 fn median(arguments: &[&str], runs: usize) -> Result<Figures> {
-    let mut all = (0..runs.max(1)).map(|_| once(arguments)).collect::<Result<Vec<_>>>()?;
+    let mut all = (0..runs.max(1)).map(|_| run_once(arguments)).collect::<Result<Vec<_>>>()?;
     all.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
     let middle = all.len() / 2;
     all.into_iter().nth(middle).context("nothing was measured")
 }
 
-fn once(arguments: &[&str]) -> Result<Figures> {
+fn run_once(arguments: &[&str]) -> Result<Figures> {
     let mut cargo = Command::new("cargo");
     cargo.args(["run", "--quiet", "--release", "--package", "profiler-tests", "--bin", "formats", "--"]);
     let said = shell::read(cargo.args(arguments).current_dir(project::root()))?;

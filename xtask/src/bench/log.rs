@@ -1,14 +1,14 @@
-//! When the profiler says that it did something: it is the only one to know.
+//! Reads the times of events from the profiler's log.
 
 use std::time::Duration;
 
-/// How long after `started`, a time since the epoch, these words were said first.
+/// The time from `started`, a time since the epoch, to the first log line with this text.
 pub(super) fn time_to(log: &str, words: &str, started: Duration) -> Option<Duration> {
     let line = log.lines().find(|line| line.contains(words))?;
     let start = Duration::from_secs(started.as_secs() % SECONDS_PER_DAY)
         + Duration::from_nanos(started.subsec_nanos().into());
     let day = Duration::from_secs(SECONDS_PER_DAY);
-    // It may be the next day.
+    // The line may be of the next day.
     let time = time_of_day(line)?;
     Some(if time < start { time + day - start } else { time - start })
 }
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_may_be_said_on_the_next_day() {
+    fn a_log_line_of_the_next_day_is_found() {
         const LOG: &str = "[2026-01-31T23:59:59.900Z DEBUG profiler::x] no unwind table of `/a`: Malformed\n\
             [2026-02-01T00:00:00.100Z DEBUG profiler::x] sampling begins\n";
         let started = Duration::from_secs(20 * SECONDS_PER_DAY - 1) + Duration::from_millis(600);

@@ -1,4 +1,4 @@
-//! One run of a profiler, measured from outside in the same way for each of them.
+//! Runs a profiler and measures its CPU time, memory, start and end from outside, the same way for each.
 
 use std::{
     fs::{self, File},
@@ -19,62 +19,62 @@ use wait4::Wait4 as _;
 
 use super::{log, run_time, target::cpu_time};
 
-/// How often a starting profiler is asked whether it has opened an event.
-const ARM_POLL: Duration = Duration::from_micros(250);
-/// How often a profiler is asked for its peak memory once it has stopped sampling.
+/// The interval of checks whether a starting profiler has opened a perf event.
+const FIRST_EVENT_POLL: Duration = Duration::from_micros(250);
+/// The interval of memory readings after a profiler has stopped sampling.
 const MEMORY_POLL: Duration = Duration::from_millis(2);
-/// What a profiler may take beyond the time it samples.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// The part of the time it samples after which its BPF programs are asked how long they ran, and it for its memory.
-const LAST_LOOK: f64 = 0.9;
+/// The longest that a profiler may take beyond its sampling time.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(60);
+/// The part of the sampling time after which the run time of its BPF programs and its memory are read.
+const LAST_READING: f64 = 0.9;
 
-/// Where, in a time of sampling, a profiler has done what it does once.
+/// The time after which a profiler has finished its work at the start of a session.
 pub(super) fn settled_after(sampling: Duration) -> Duration {
     const LONGEST: Duration = Duration::from_secs(2);
     LONGEST.min(sampling / 2)
 }
 
-/// What one run took.
+/// The measurements of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     /// User and system time of the profiler and its children.
     pub(super) cpu: Duration,
-    /// The part of it after the first seconds.
+    /// The part of the CPU time after [`settled_after`].
     pub(super) settled_cpu: Duration,
-    /// The most memory any of its processes had, in bytes.
+    /// The peak memory of the largest of its processes, in bytes.
     pub(super) peak_bytes: u64,
-    /// From its start to the first event that is open; `None` when none was seen.
+    /// From process start to the first open perf event. `None` if none was found.
     pub(super) arm: Option<Duration>,
-    /// From the first event open to the end of the process, without the time of sampling.
+    /// From the first open perf event to the exit of the process, without the sampling time.
     pub(super) post: Duration,
-    /// When it was started, since the epoch.
+    /// The start time since the epoch.
     started: Duration,
-    /// From its start to its end.
+    /// From process start to exit.
     took: Duration,
-    /// What its BPF programs ran in a second of sampling; `None` when it has none.
+    /// The run time of its BPF programs per second of sampling. `None` if it has none.
     pub(super) run_time_a_second: Option<Duration>,
-    /// What it wrote to standard error.
+    /// Its standard error.
     pub(super) messages: String,
 }
 
 impl Run {
-    /// From its start until it said these words in its log.
+    /// From process start to the first log line with this text.
     pub(super) fn time_to(&self, words: &str) -> Option<Duration> {
         log::time_to(&self.messages, words, self.started)
     }
 
-    /// From the end of its sampling, which it says in its log, to its own.
+    /// From the end of sampling, by its log, to its exit.
     pub(super) fn end(&self) -> Option<Duration> {
         self.took.checked_sub(self.time_to("sampling ends")?)
     }
 }
 
-/// What ends the sampling of a profiler.
+/// How the sampling of a profiler is ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// It looks at the clock itself.
+    /// By the profiler itself, after a time.
     Itself,
-    /// It waits for Ctrl-C.
+    /// By Ctrl-C.
     Interrupt,
 }
 
@@ -92,17 +92,18 @@ pub(super) fn run(command: &mut Command, sampling: Duration, end: End, output: &
         pid: child.id(),
         descriptor: descriptor(child.id())?,
     };
-    let _priority = Priority::above_all()?;
-    watch.to_the_end(child, &messages)
+    let _priority = Priority::raise()?;
+    watch.measure_until_exit(child, &messages)
 }
 
-/// Who watches looks in time, however busy the machine is; what it starts later does not go first.
+/// Raises the priority of this process, so that it measures in time on a busy machine; its children start with the
+/// normal one.
 struct Priority {
     before: i32,
 }
 
 impl Priority {
-    fn above_all() -> Result<Self> {
+    fn raise() -> Result<Self> {
         const HIGHEST: i32 = -20;
         let before = getpriority_process(None)?;
         setpriority_process(None, HIGHEST).context("failed to raise the priority: root is needed")?;
@@ -112,7 +113,7 @@ impl Priority {
 
 impl Drop for Priority {
     fn drop(&mut self) {
-        // Nobody is refused to step back.
+        // Lowering the priority is always permitted.
         let _ = setpriority_process(None, self.before);
     }
 }
@@ -132,15 +133,15 @@ struct Watch {
 }
 
 impl Watch {
-    fn to_the_end(&self, mut child: Child, messages: &Path) -> Result<Run> {
-        let arm = self.arm()?;
+    fn measure_until_exit(&self, mut child: Child, messages: &Path) -> Result<Run> {
+        let arm = self.wait_for_first_event()?;
         let sampling_started = self.started + arm.unwrap_or_default();
         self.wait_until(sampling_started + settled_after(self.sampling))?;
         let start_cpu = cpu_time(self.pid).unwrap_or_default();
-        // Before the end, after which the programs are gone.
-        self.wait_until(sampling_started + self.sampling.mul_f64(LAST_LOOK))?;
+        // Before the exit, after which the BPF programs are unloaded.
+        self.wait_until(sampling_started + self.sampling.mul_f64(LAST_READING))?;
         let run_time_a_second = run_time::of_process(self.pid)
-            .map(|run_time| run_time.div_f64(self.sampling.as_secs_f64() * LAST_LOOK));
+            .map(|run_time| run_time.div_f64(self.sampling.as_secs_f64() * LAST_READING));
         let last_seen_bytes = polled_peak_bytes(self.pid).unwrap_or(0);
         if !self.wait_until(sampling_started + self.sampling)? && self.end == End::Interrupt {
             pidfd_send_signal(&self.descriptor, Signal::INT)?;
@@ -164,8 +165,8 @@ impl Watch {
         })
     }
 
-    /// Waits for the first event. A profiler without one within the time it samples has none.
-    fn arm(&self) -> Result<Option<Duration>> {
+    /// Waits for the first perf event. A profiler without one within its sampling time has none.
+    fn wait_for_first_event(&self) -> Result<Option<Duration>> {
         let descriptors = PathBuf::from(format!("/proc/{}/fd", self.pid));
         while self.started.elapsed() < self.sampling {
             let files = fs::read_dir(&descriptors).into_iter().flatten().flatten();
@@ -173,16 +174,16 @@ impl Watch {
             if links.any(|link| link.as_os_str() == "anon_inode:[perf_event]") {
                 return Ok(Some(self.started.elapsed()));
             }
-            if self.wait_until(Instant::now() + ARM_POLL)? {
+            if self.wait_until(Instant::now() + FIRST_EVENT_POLL)? {
                 break;
             }
         }
         Ok(None)
     }
 
-    /// Waits for the end; the peak memory as seen until shortly before.
+    /// Waits for the exit; the peak memory as read shortly before.
     fn peak_until_end(&self, child: &mut Child) -> Result<u64> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + SHUTDOWN_LIMIT;
         let mut peak = 0;
         loop {
             peak = peak.max(polled_peak_bytes(self.pid).unwrap_or(0));
@@ -192,19 +193,19 @@ impl Watch {
             if Instant::now() > deadline {
                 child.kill()?;
                 child.wait()?;
-                bail!("it had not ended {PATIENCE:?} after its time");
+                bail!("it had not ended {SHUTDOWN_LIMIT:?} after its time");
             }
         }
     }
 
-    /// Whether it has ended by then.
+    /// Whether the process exits before this time.
     fn wait_until(&self, time: Instant) -> Result<bool> {
         let timeout = Timespec::try_from(time.saturating_duration_since(Instant::now()))?;
         Ok(poll(&mut [PollFd::new(&self.descriptor, PollFlags::IN)], Some(&timeout))? > 0)
     }
 }
 
-/// The kernel's own figure counts from fork on: below this process's memory it says nothing.
+/// The kernel's own figure counts from fork on, so it is never below the memory of this process.
 fn peak_bytes(polled: u64, of_usage: u64) -> u64 {
     let own = polled_peak_bytes(std::process::id()).unwrap_or(0);
     if of_usage > own { of_usage } else { polled }
@@ -217,7 +218,7 @@ fn polled_peak_bytes(pid: u32) -> Option<u64> {
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * BYTES_PER_KB)
 }
 
-/// The line that says most likely why it failed: the first that sounds like it, or the last.
+/// The line that most likely states why it failed: the first with a typical word, or the last.
 fn reason(messages: &str) -> &str {
     const WORDS: [&str; 4] = ["Unable", "rror", "denied", "not permitted"];
     let mut lines = messages.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -230,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reason_is_the_line_that_sounds_like_one() {
+    fn the_reason_is_the_first_line_with_a_typical_word() {
         let trace =
             "modprobe: not found\nUnable to find kernel headers.\nTraceback:\n  File x\nException: y\n";
         assert_eq!(reason(trace), "Unable to find kernel headers.");

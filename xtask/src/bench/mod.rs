@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: what the profiler costs, beside other profilers on the same process.
+//! `cargo xtask bench`: measures what the profiler costs, beside other profilers on the same process.
 
 pub(crate) mod dotnet;
 mod formats;
@@ -28,19 +28,19 @@ use self::{
 };
 use crate::{document, project, setup, shell, static_binary, workloads};
 
-/// The document that holds the tables.
+/// The document with the tables.
 const DOCUMENT: &str = "docs/benchmarks.md";
 
 /// Measure what the profiler costs, beside other profilers on the same process.
 #[derive(Args)]
 pub(crate) struct Bench {
-    /// Runs of each profiler, in turns; the tables hold their medians.
+    /// Runs of each profiler, in turns; the tables contain the medians.
     #[arg(long, value_name = "N", default_value_t = 3)]
     runs: usize,
-    /// One short run of each: whether the bench works, not what it says.
+    /// One short run of each, to check that the bench works; the numbers mean nothing.
     #[arg(long)]
     quick: bool,
-    /// Compare with these only.
+    /// Compare with these profilers only.
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_enum)]
     peers: Option<Vec<ToolName>>,
     /// Measure this group of tables only.
@@ -51,28 +51,28 @@ pub(crate) struct Bench {
     write: bool,
 }
 
-/// Tables that are measured together.
+/// A group of tables that are measured together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Group {
-    /// What the profiler costs beside others.
+    /// The cost of the profiler and of others.
     Native,
-    /// How the walk by unwind tables fares.
+    /// Unwinding by unwind tables.
     Unwinding,
-    /// .NET processes that were started with nothing set.
+    /// .NET processes without any setting in their environment.
     Dotnet,
     /// Writing a large profile in each format.
     Formats,
 }
 
-/// What every measurement is made with.
+/// Settings of all measurements.
 struct Setting {
     machine: String,
     runs: usize,
     is_quick: bool,
-    /// The profiler first, as it works by default and by frame pointers alone.
+    /// The profiler first, with its defaults and with frame pointers alone.
     tools: Vec<Tool>,
     profiler: PathBuf,
-    /// Where recordings and outputs go.
+    /// The folder for recordings and outputs.
     folder: PathBuf,
 }
 
@@ -82,7 +82,7 @@ impl Bench {
         workloads::build()?;
         let setting = self.setting()?;
         let _statistics = Sysctl::set("bpf_stats_enabled", "1")?;
-        // Some look at the number only, not at what they may do.
+        // Some profilers check for user id 0 instead of capabilities.
         let _paranoid = Sysctl::set("perf_event_paranoid", "-1")?;
         let mut exceeded = Vec::new();
         let is_meant = |group: &&Group| self.only.is_empty() || self.only.contains(group);
@@ -115,19 +115,19 @@ impl Bench {
     fn tools(&self, profiler: PathBuf) -> Vec<Tool> {
         let peers = self.peers.clone().unwrap_or_else(|| ToolName::PEERS.to_vec());
         let peers = peers.into_iter().filter(|peer| *peer != ToolName::Profiler).map(Tool::find);
-        let profiler = Tool::at(ToolName::Profiler, profiler);
-        let by_frame_pointers = profiler.with("--unwind fp");
+        let profiler = Tool::new(ToolName::Profiler, profiler);
+        let by_frame_pointers = profiler.with_options("--unwind fp");
         [profiler, by_frame_pointers].into_iter().chain(peers).collect()
     }
 }
 
-/// Runs every measurement once, for a short time: a check of the bench itself.
+/// Runs every measurement once for a short time, to check the bench itself.
 pub(crate) fn smoke() -> Result<()> {
     Bench { runs: 1, quick: true, peers: None, only: Vec::new(), write: false }.run()
 }
 
 impl Setting {
-    /// How long something is sampled that is worth so many seconds.
+    /// The sampling time of a measurement whose regular time is `seconds`.
     fn seconds(&self, seconds: u64) -> u64 {
         const QUICK: u64 = 2;
         if self.is_quick { QUICK } else { seconds }
@@ -135,7 +135,7 @@ impl Setting {
 }
 
 impl Group {
-    /// Measures it.
+    /// Measures the group.
     fn measure(self, setting: &Setting) -> Result<Report> {
         match self {
             Self::Native => Ok(report::costs(&native::measure(setting)?, setting)),
@@ -151,7 +151,7 @@ impl Group {
         }
     }
 
-    /// The markers in [`DOCUMENT`] between which its tables are.
+    /// The name of the markers in [`DOCUMENT`] around its tables.
     fn markers(self) -> &'static str {
         match self {
             Self::Native => "bench",
@@ -162,7 +162,7 @@ impl Group {
     }
 }
 
-/// Prints the budgets that figures of this run exceed.
+/// Prints the budgets that measurements of this run exceed.
 fn print_exceeded(budgets: &[String]) {
     match budgets.len() {
         0 => eprintln!("every figure is within its budget"),
@@ -170,17 +170,17 @@ fn print_exceeded(budgets: &[String]) {
     }
 }
 
-/// The profiler and perf, each in both ways.
+/// The profiler and perf, each with and without frame pointers.
 fn program_tools(tools: &[Tool]) -> Vec<Tool> {
     let perf = tools.iter().filter(|tool| tool.name == ToolName::Perf);
-    let perf = perf.flat_map(|perf| [perf.clone(), perf.with(PERF_COPIES_STACKS)]);
+    let perf = perf.flat_map(|perf| [perf.clone(), perf.with_options(PERF_COPIES_STACKS)]);
     tools.iter().filter(|tool| tool.name == ToolName::Profiler).cloned().chain(perf).collect()
 }
 
-/// perf's way without frame pointers: 8 KiB of stack with each sample.
+/// Unwinding of perf without frame pointers: 8 KiB of stack with each sample.
 const PERF_COPIES_STACKS: &str = "--call-graph dwarf";
 
-/// The machine in a few words.
+/// A short description of the machine.
 fn machine() -> Result<String> {
     let cpus = std::thread::available_parallelism()?;
     let kernel = shell::read(Command::new("uname").args(["-s", "-r", "-m"]))?;

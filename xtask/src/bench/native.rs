@@ -1,4 +1,4 @@
-//! What the profiler costs on native programs, and on the one .NET program that others can name too.
+//! Measures the cost of the profilers on native programs, and on the one .NET program that others can symbolize too.
 
 use std::{fs, path::Path};
 
@@ -8,10 +8,10 @@ use super::{
     PERF_COPIES_STACKS, Setting,
     scenario::{Metric, Plan, Series},
     target::Target,
-    tool::{Job, Known, Tool, ToolName},
+    tool::{Job, KnownStacks, Tool, ToolName},
 };
 
-/// Everything that was measured.
+/// The results of all measurements.
 pub(super) struct Measured {
     pub(super) native_99_hz: Series,
     pub(super) native_999_hz: Series,
@@ -34,7 +34,7 @@ pub(super) fn measure(setting: &Setting) -> Result<Measured> {
         pid: Some(target.pid()),
         frequency_hz,
         seconds,
-        known: Known::Nothing,
+        known: KnownStacks::Nothing,
         folder,
     };
     let all = Plan { tools, runs };
@@ -44,28 +44,30 @@ pub(super) fn measure(setting: &Setting) -> Result<Measured> {
     let without_frame_pointers = frameless_tools(tools);
 
     let chain = Target::start("chain")?;
-    let known = |frequency_hz, seconds| Job { known: Known::Chain, ..job(&chain, frequency_hz, seconds) };
+    let known =
+        |frequency_hz, seconds| Job { known: KnownStacks::Chain, ..job(&chain, frequency_hz, seconds) };
     let native_99_hz = all.carry_out(&known(99, seconds(10)), &chain);
     let native_999_hz = all.carry_out(&known(999, seconds(10)), &chain);
     let native_9999_hz = own.carry_out(&known(9_999, seconds(5)), &chain);
     let short = own.carry_out(&job(&chain, 999, seconds(5)), &chain);
     let long = own.carry_out(&job(&chain, 999, 3 * seconds(5)), &chain);
     drop(chain);
-    let frameless = on(&Target::start("chain-frameless")?, |target| {
+    let frameless = measure_on(&Target::start("chain-frameless")?, |target| {
         let plan = Plan { tools: &without_frame_pointers, runs };
-        plan.carry_out(&Job { known: Known::Chain, ..job(target, 999, seconds(10)) }, target)
+        plan.carry_out(&Job { known: KnownStacks::Chain, ..job(target, 999, seconds(10)) }, target)
     });
-    let forty_frames = on(&Target::start_shapes("40")?, |target| {
-        let tools = [tools[0].clone(), tools[0].with("-K")];
+    let forty_frames = measure_on(&Target::start_shapes("40")?, |target| {
+        let tools = [tools[0].clone(), tools[0].with_options("-K")];
         Plan { tools: &tools, runs }.carry_out(&job(target, 999, seconds(5)), target)
     });
-    let dotnet = on(&Target::start_dotnet("9.0", "cpu")?, |target| {
+    let dotnet = measure_on(&Target::start_dotnet("9.0", "cpu")?, |target| {
         with_first_peer.carry_out(&job(target, 99, seconds(30)), target)
     });
-    let threads =
-        on(&Target::start_nice("threads")?, |target| once.carry_out(&job(target, 99, seconds(5)), target));
+    let threads = measure_on(&Target::start_nice("threads")?, |target| {
+        once.carry_out(&job(target, 99, seconds(5)), target)
+    });
     let stacks =
-        on(&Target::start("stacks")?, |target| own.carry_out(&job(target, 999, seconds(10)), target));
+        measure_on(&Target::start("stacks")?, |target| own.carry_out(&job(target, 999, seconds(10)), target));
     let processes = many_processes(&own, folder, seconds(5))?;
     Ok(Measured {
         native_99_hz,
@@ -82,31 +84,34 @@ pub(super) fn measure(setting: &Setting) -> Result<Measured> {
     })
 }
 
-/// Those that walk stacks without frame pointers, told to; and the profiler told not to.
+/// The profilers that unwind stacks without frame pointers, with the option for it, and the profiler with frame
+/// pointers alone.
 fn frameless_tools(tools: &[Tool]) -> Vec<Tool> {
-    let told = |tool: &Tool| match tool.name {
+    let without_frame_pointers = |tool: &Tool| match tool.name {
         ToolName::Profiler | ToolName::Samply | ToolName::Lightswitch => Some(tool.clone()),
-        ToolName::Perf => Some(tool.with(PERF_COPIES_STACKS)),
-        ToolName::ProfileBee => Some(tool.with("--dwarf true")),
+        ToolName::Perf => Some(tool.with_options(PERF_COPIES_STACKS)),
+        ToolName::ProfileBee => Some(tool.with_options("--dwarf true")),
         ToolName::ProfileBpfcc | ToolName::Bpftrace => None,
     };
-    tools.iter().filter_map(told).collect()
+    tools.iter().filter_map(without_frame_pointers).collect()
 }
 
-/// Measures on a target that is made for it: given as a temporary value, it is gone with the statement.
-fn on(target: &Target, measure: impl FnOnce(&Target) -> Series) -> Series {
+/// Measures on a target that is created for it and stopped afterwards.
+fn measure_on(target: &Target, measure: impl FnOnce(&Target) -> Series) -> Series {
     measure(target)
 }
 
-/// Everything on a machine with a thousand processes that work now and then.
+/// Samples the whole machine with a thousand mostly idle processes.
 fn many_processes(plan: &Plan<'_>, folder: &Path, seconds: u64) -> Result<Series> {
     const PROCESSES: usize = 1000;
-    let targets = (0..PROCESSES).map(|_| Target::start_nice("now_and_then")).collect::<Result<Vec<_>>>()?;
-    Ok(plan
-        .carry_out(&Job { pid: None, frequency_hz: 99, seconds, known: Known::Nothing, folder }, &targets[0]))
+    let targets = (0..PROCESSES).map(|_| Target::start_nice("mostly_idle")).collect::<Result<Vec<_>>>()?;
+    Ok(plan.carry_out(
+        &Job { pid: None, frequency_hz: 99, seconds, known: KnownStacks::Nothing, folder },
+        &targets[0],
+    ))
 }
 
-/// The CPU time that one more sample of a known stack takes.
+/// The CPU time of one more sample of a known stack.
 fn growth_microseconds(short: &Series, long: &Series) -> Option<f64> {
     let grown = |metric| Some(long.own(metric)? - short.own(metric)?);
     Some(1e6 * grown(Metric::CpuSeconds)? / grown(Metric::Samples)?)

@@ -1,4 +1,4 @@
-//! Programs that nobody wrote to be sampled: how many of their stacks reach the root, whoever walks them.
+//! Measures how many stacks of common programs reach the root, with each profiler.
 
 use std::{
     fmt::Write as _,
@@ -15,17 +15,17 @@ use super::{
     report::number,
     scenario::{Metric, Plan, Series},
     target::{SECONDS, Target},
-    tool::{Job, Known, Tool},
+    tool::{Job, KnownStacks, Tool},
 };
 use crate::project;
 
-/// Often enough for a share in tenths of a percent, seldom enough for copies of stacks.
+/// High enough for tenths of a percent, low enough for copies of stacks.
 const FREQUENCY_HZ: u64 = 499;
 
-/// A program, and how to start it in a folder that it may write to.
+/// A program and the function that starts it in a writable folder.
 pub(super) struct Program {
     pub(super) title: &'static str,
-    /// The largest library it brings, or the one it is known for.
+    /// Its largest library, or the one it is known for.
     pub(super) library: &'static str,
     pub(super) start: fn(&Path) -> Result<Target>,
 }
@@ -41,17 +41,18 @@ pub(super) const PROGRAMS: [Program; 8] = [
     Program { title: "C, 1,000 frames deep", library: "libc.so", start: deep },
 ];
 
-/// What each profiler makes of each program.
+/// The results of each profiler for each program.
 pub(super) struct Measured(Vec<(&'static str, Series)>);
 
-/// Lets each of `tools` sample each program for so long.
+/// Samples each program with each of `tools`.
 pub(super) fn measure(tools: &[Tool], seconds: u64, folder: &Path) -> Result<Measured> {
-    let all = PROGRAMS.iter().map(|program| Ok((program.title, one(program, tools, seconds, folder)?)));
+    let all =
+        PROGRAMS.iter().map(|program| Ok((program.title, sample_program(program, tools, seconds, folder)?)));
     Ok(Measured(all.collect::<Result<_>>()?))
 }
 
-/// Each profiler has its own run of the program: some of them end by themselves.
-fn one(program: &Program, tools: &[Tool], seconds: u64, folder: &Path) -> Result<Series> {
+/// Each profiler gets its own process, because some programs exit by themselves.
+fn sample_program(program: &Program, tools: &[Tool], seconds: u64, folder: &Path) -> Result<Series> {
     let mut rows = Vec::new();
     for tool in tools.chunks(1) {
         let target = (program.start)(folder).with_context(|| format!("failed to start {}", program.title))?;
@@ -60,7 +61,7 @@ fn one(program: &Program, tools: &[Tool], seconds: u64, folder: &Path) -> Result
             pid: Some(target.pid()),
             frequency_hz: FREQUENCY_HZ,
             seconds,
-            known: Known::Entry(&entry),
+            known: KnownStacks::Entry(&entry),
             folder,
         };
         rows.extend(Plan { tools: tool, runs: 1 }.carry_out(&job, &target).rows);
@@ -69,7 +70,7 @@ fn one(program: &Program, tools: &[Tool], seconds: u64, folder: &Path) -> Result
 }
 
 impl Measured {
-    /// The share of whole stacks as a table.
+    /// The shares of whole stacks as a table.
     pub(super) fn markdown(&self) -> String {
         let mut text = String::new();
         let Some((_, first)) = self.0.first() else { return text };
@@ -94,40 +95,40 @@ fn source(name: &str) -> PathBuf {
 }
 
 fn python(_: &Path) -> Result<Target> {
-    Target::of(Command::new("python3").arg(source("busy.py")).arg(SECONDS))
+    Target::from_command(Command::new("python3").arg(source("busy.py")).arg(SECONDS))
 }
 
 fn node(folder: &Path) -> Result<Target> {
-    Target::of(Command::new("node").arg(source("shares.js")).arg(SECONDS).current_dir(folder))
+    Target::from_command(Command::new("node").arg(source("shares.js")).arg(SECONDS).current_dir(folder))
 }
 
 fn java(_: &Path) -> Result<Target> {
     let mut java = Command::new("java");
-    Target::of(java.arg("-XX:+PreserveFramePointer").arg(source("Busy.java")).arg(SECONDS))
+    Target::from_command(java.arg("-XX:+PreserveFramePointer").arg(source("Busy.java")).arg(SECONDS))
 }
 
 fn deep(_: &Path) -> Result<Target> {
-    /// With those before `main` and those that every chain of shapes has, a thousand.
+    /// The number of recursive functions of the workload `shapes`, for a stack of a thousand frames.
     const SHAPES: &str = "994";
     Target::start_shapes(SHAPES)
 }
 
-/// A compiler that is busy for longer than anybody samples it.
+/// A compilation that takes longer than any measurement.
 fn rustc(folder: &Path) -> Result<Target> {
     const FUNCTIONS: usize = 4_000;
     const LIBRARY: &str = "librustc_driver";
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const LOAD_TIMEOUT: Duration = Duration::from_secs(10);
     let path = folder.join("many.rs");
     fs::write(&path, many_functions(FUNCTIONS))?;
-    // What `rustc` is may be a launcher that executes the one of the project's toolchain.
+    // `rustc` may be a launcher that executes the one of the project's toolchain.
     let mut command = Command::new("sh");
     command.args(["-c", "echo ready; exec \"$0\" \"$@\" >&2", "rustc", "--edition", "2024", "--crate-type"]);
     command.args(["lib", "-O", "--emit", "obj", "-o"]).arg(folder.join("many.o")).arg(path);
-    let target = Target::of(command.current_dir(project::root()))?;
+    let target = Target::from_command(command.current_dir(project::root()))?;
     let started = Instant::now();
     let maps = format!("/proc/{}/maps", target.pid());
     while !fs::read_to_string(&maps)?.contains(LIBRARY) {
-        ensure!(started.elapsed() < PATIENCE, "rustc does not load {LIBRARY}");
+        ensure!(started.elapsed() < LOAD_TIMEOUT, "rustc does not load {LIBRARY}");
         thread::sleep(Duration::from_millis(5));
     }
     Ok(target)

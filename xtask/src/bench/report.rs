@@ -10,7 +10,7 @@ use super::{
     tables,
 };
 
-/// The columns of a table that compares.
+/// The columns of a table that compares profilers.
 const COLUMNS: [(Metric, &str); 7] = [
     (Metric::CpuSeconds, "CPU s"),
     (Metric::PeakMegabytes, "peak MB"),
@@ -39,7 +39,7 @@ the profiler while it samples the target.";
 #[derive(Default)]
 pub(super) struct Report {
     pub(super) markdown: String,
-    /// One line for each: the figure's name, its value and the budget.
+    /// One line for each: the name of the figure, its value and the budget.
     pub(super) exceeded_budgets: Vec<String>,
 }
 
@@ -61,7 +61,7 @@ struct Budget<'a> {
     limit: f64,
 }
 
-/// How the walk through unwind tables fares, in Markdown.
+/// The tables about unwinding by unwind tables, in Markdown.
 pub(super) fn unwinding(
     programs: &programs::Measured,
     tables: &tables::Measured,
@@ -75,7 +75,7 @@ pub(super) fn unwinding(
     )
 }
 
-/// What the profiler costs beside the others.
+/// The tables about the cost of the profiler and of others.
 pub(super) fn costs(measured: &Measured, setting: &Setting) -> Report {
     let mut report = Report::default();
     let text = &mut report.markdown;
@@ -106,7 +106,7 @@ fn table(text: &mut String, heading: &str, series: &Series) {
                     COLUMNS.map(|(metric, _)| figures.get(&metric).map_or("-".to_owned(), |f| number(*f)));
                 let _ = writeln!(text, "| {title} | {} |", cells.join(" | "));
             }
-            // A profiler that does not work on this machine says nothing about its cost.
+            // A profiler that does not work on this machine is left out.
             Err(reason) => eprintln!("left out of the table, {heading}: {title}: {reason}"),
         }
     }
@@ -179,7 +179,7 @@ fn budget_line(report: &mut Report, budget: &Budget<'_>) {
         let _ = writeln!(report.markdown, "| {} | not measured | | |", budget.what);
         return;
     };
-    let is_kept = if budget.metric.is_a_virtue() { here >= budget.limit } else { here <= budget.limit };
+    let is_kept = if budget.metric.is_higher_better() { here >= budget.limit } else { here <= budget.limit };
     report.check(budget.what, here, budget.limit, is_kept);
     let peer = match budget.series.best_peer(budget.metric) {
         Some((name, figure)) if figure > 0.0 => {
@@ -190,14 +190,14 @@ fn budget_line(report: &mut Report, budget: &Budget<'_>) {
     let _ = writeln!(report.markdown, "| {} | {} | {peer} |", budget.what, number(here));
 }
 
-/// What a walk by unwind tables takes in the kernel for each frame: what is more than without user stacks.
+/// The time to unwind one frame by unwind tables in the kernel: the difference to sampling without user stacks.
 fn frame_nanoseconds(series: &Series) -> Option<f64> {
     const NS_PER_US: f64 = 1e3;
     let more = |metric| Some(series.own(metric)? - series.own_with("-K", metric)?);
     Some(NS_PER_US * more(Metric::InKernelMicroseconds)? / more(Metric::FramesPerSample)?)
 }
 
-/// Three digits are as many as repeat.
+/// Rounded to three digits, because further ones differ between runs.
 pub(super) fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -218,12 +218,12 @@ mod tests {
     };
 
     #[test]
-    fn numbers_have_as_many_digits_as_repeat() {
+    fn numbers_have_three_digits() {
         assert_eq!([0.0, 0.0712, 4.25, 14.03, 173.4].map(number), ["0", "0.07", "4.25", "14.0", "173"]);
     }
 
     #[test]
-    fn a_profiler_that_failed_is_not_in_the_table() {
+    fn a_failed_profiler_is_not_in_the_table() {
         let row = |name, outcome| Row { name, options: "", outcome };
         let works = Ok(Figures::from([(Metric::CpuSeconds, 0.5)]));
         let rows = vec![row(ToolName::Profiler, works), row(ToolName::Lightswitch, Err("no stacks".into()))];

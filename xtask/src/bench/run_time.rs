@@ -1,8 +1,8 @@
-//! How long BPF programs run: the kernel's own statistics, which it keeps while `kernel.bpf_stats_enabled` is 1.
+//! Reads the run time of BPF programs from kernel statistics, which exist while `kernel.bpf_stats_enabled` is 1.
 
 use std::{fs, path::Path, time::Duration};
 
-/// How long the BPF programs that process `pid` holds open have run, `None` when it holds none.
+/// The run time of the BPF programs that process `pid` has open. `None` if it has none open.
 pub(super) fn of_process(pid: u32) -> Option<Duration> {
     let folder = Path::new("/proc").join(pid.to_string()).join("fdinfo");
     let files = fs::read_dir(folder).ok()?.flatten();
@@ -15,7 +15,7 @@ pub(super) fn of_process(pid: u32) -> Option<Duration> {
     (!programs.is_empty()).then_some(Duration::from_nanos(sum))
 }
 
-/// Id and run time of the program that a descriptor stands for.
+/// Id and run time of the program of a file descriptor.
 fn program(fdinfo: &str) -> Option<(u64, u64)> {
     let field = |name: &str| fdinfo.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
     Some((field("prog_id:")?, field("run_time_ns:")?))
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_descriptors_of_programs_have_a_run_time() {
+    fn only_file_descriptors_of_bpf_programs_have_a_run_time() {
         let text = "pos:\t0\nprog_type:\t7\nprog_id:\t12\nrun_time_ns:\t3456\nrun_cnt:\t7\n";
         assert_eq!(program(text), Some((12, 3456)));
         assert_eq!(program("pos:\t0\nlink_type:\tperf\nprog_id:\t12\n"), None);

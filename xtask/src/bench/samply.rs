@@ -1,4 +1,4 @@
-//! The stacks in what samply writes: a profile of the Firefox profiler, and the names beside it.
+//! Reads samply's recordings: a Firefox Profiler profile, and the symbols in a file beside it.
 
 use std::{fs, path::Path};
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::stacks::Stack;
 
-/// What is called `NAME.json`. Tables are by column.
+/// The file `NAME.json`. Tables are stored by column.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Profile {
@@ -51,7 +51,7 @@ struct FrameTable {
 
 #[derive(Deserialize)]
 struct FunctionTable {
-    /// -1 is none.
+    /// -1 stands for no library.
     resource: Vec<i64>,
 }
 
@@ -60,7 +60,7 @@ struct ResourceTable {
     lib: Vec<Option<usize>>,
 }
 
-/// What is called `NAME.syms.json`.
+/// The file `NAME.syms.json`.
 #[derive(Deserialize)]
 struct Names {
     string_table: Vec<String>,
@@ -103,7 +103,7 @@ fn of_profile(profile: &Profile, names: &Names) -> Option<Vec<Stack>> {
     Some(stacks)
 }
 
-/// What a frame is called; empty when it has no name.
+/// The symbol of a frame; empty if it is unsymbolized.
 fn name(profile: &Profile, names: &Names, thread: &Thread, frame: usize) -> Option<String> {
     let address = *thread.frame_table.address.get(frame)?;
     let function = *thread.frame_table.func.get(frame)?;
@@ -132,14 +132,14 @@ mod tests {
         "symbol_table": [{"rva": 4800, "size": 100, "symbol": 1}]}]}"#;
 
     #[test]
-    fn stacks_are_leaf_first_and_named_where_a_symbol_is() {
+    fn stacks_are_leaf_first_with_the_available_symbols() {
         let (profile, names) = (serde_json::from_str(PROFILE).unwrap(), serde_json::from_str(NAMES).unwrap());
         let stacks = of_profile(&profile, &names).unwrap();
         assert_eq!(stacks, [(vec![String::new(), "main".to_owned()], 3), (vec![], 1)]);
     }
 
     #[test]
-    fn a_profile_that_points_nowhere_is_refused() {
+    fn a_profile_with_invalid_indexes_is_rejected() {
         let profile = PROFILE.replace("[null, 0]", "[null]");
         let (profile, names) =
             (serde_json::from_str(&profile).unwrap(), serde_json::from_str(NAMES).unwrap());

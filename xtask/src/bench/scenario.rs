@@ -1,4 +1,4 @@
-//! What is profiled, and what the runs of each profiler on it amount to.
+//! Runs each profiler on a target and computes the medians of its measurements.
 
 use std::{
     collections::BTreeMap,
@@ -10,14 +10,14 @@ use anyhow::Result;
 use super::{
     measure, stacks,
     target::{Target, cpu_time},
-    tool::{Done, Job, Known, Tool, ToolName},
+    tool::{Job, JobResult, KnownStacks, Tool, ToolName},
 };
 
-/// What is measured. The unit is in the name.
+/// A measured quantity. The unit is in the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Metric {
     CpuSeconds,
-    /// Of the target's CPU time, both without the first seconds.
+    /// As a share of the target's CPU time, both without the first seconds.
     SettledCpuPercent,
     PeakMegabytes,
     ArmMilliseconds,
@@ -26,7 +26,7 @@ pub(super) enum Metric {
     EndMilliseconds,
     InKernelMicroseconds,
     ExactPercent,
-    /// Of samples, those whose stack reaches its root.
+    /// The share of samples whose stack reaches its root.
     WholePercent,
     FoundPercent,
     FramesPerSample,
@@ -34,23 +34,23 @@ pub(super) enum Metric {
     Samples,
 }
 
-/// What one profiler took, by metric.
+/// The figures of one profiler by metric.
 pub(super) type Figures = BTreeMap<Metric, f64>;
 
-/// What each profiler took.
+/// The figures of each profiler.
 pub(super) struct Series {
     pub(super) rows: Vec<Row>,
 }
 
-/// One profiler, working in one way.
+/// A profiler with its options.
 pub(super) struct Row {
     pub(super) name: ToolName,
     pub(super) options: &'static str,
-    /// What it took, or why it did not work.
+    /// Its figures, or why it failed.
     pub(super) outcome: Result<Figures, String>,
 }
 
-/// What each profiler is to do.
+/// The task of each profiler.
 #[derive(Clone, Copy)]
 pub(super) struct Plan<'a> {
     pub(super) tools: &'a [Tool],
@@ -58,7 +58,7 @@ pub(super) struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    /// Lets the profilers do `job`, in turns, and takes the medians.
+    /// Runs the profilers on `job`, in turns, and computes the medians.
     pub(super) fn carry_out(&self, job: &Job<'_>, target: &Target) -> Series {
         let mut outcomes: Vec<Result<Vec<Figures>, String>> =
             self.tools.iter().map(|_| Ok(Vec::new())).collect();
@@ -89,8 +89,8 @@ fn one_run(tool: &Tool, job: &Job<'_>, target: &Target) -> Result<Figures> {
     Ok(figures(&done, job, target_cpu))
 }
 
-/// `target_cpu` is in CPU seconds a second.
-fn figures(done: &Done, job: &Job<'_>, target_cpu: f64) -> Figures {
+/// `target_cpu` is in CPU seconds per second.
+fn figures(done: &JobResult, job: &Job<'_>, target_cpu: f64) -> Figures {
     const BYTES_PER_MEGABYTE: f64 = 1e6;
     let run = &done.run;
     let sampling = Duration::from_secs(job.seconds);
@@ -110,9 +110,9 @@ fn figures(done: &Done, job: &Job<'_>, target_cpu: f64) -> Figures {
     figures.insert(Metric::Samples, samples);
     figures.insert(Metric::FramesPerSample, stacks::mean_frames(stacks));
     match job.known {
-        Known::Nothing => None,
-        Known::Chain => figures.insert(Metric::ExactPercent, 100.0 * stacks::exact_share(stacks)),
-        Known::Entry(entry) => {
+        KnownStacks::Nothing => None,
+        KnownStacks::Chain => figures.insert(Metric::ExactPercent, 100.0 * stacks::exact_share(stacks)),
+        KnownStacks::Entry(entry) => {
             figures.insert(Metric::WholePercent, 100.0 * stacks::rooted_share(stacks, entry))
         }
     };
@@ -128,7 +128,7 @@ fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-/// The profiler's own words on what was lost: `..., 0 lost`.
+/// Lost samples, by the profiler's own summary: `..., 0 lost`.
 fn lost(messages: &str) -> Option<f64> {
     let (before, _) = messages.split_once(" lost")?;
     before.rsplit(' ').next()?.parse().ok()
@@ -148,28 +148,28 @@ pub(super) fn median(mut values: Vec<f64>) -> f64 {
 }
 
 impl Series {
-    /// What the profiler itself took, as it works by default.
+    /// The figure of the profiler with its defaults.
     pub(super) fn own(&self, metric: Metric) -> Option<f64> {
         self.own_with("", metric)
     }
 
-    /// What it took with these options.
+    /// The figure of the profiler with these options.
     pub(super) fn own_with(&self, options: &str, metric: Metric) -> Option<f64> {
         let is_meant = |row: &&Row| row.name == ToolName::Profiler && row.options == options;
         self.rows.iter().find(is_meant)?.figure(metric)
     }
 
-    /// The best of the others.
+    /// The best figure of the other profilers.
     pub(super) fn best_peer(&self, metric: Metric) -> Option<(ToolName, f64)> {
         let peers = self.rows.iter().filter(|row| row.name != ToolName::Profiler);
         let found = peers.filter_map(|row| Some((row.name, row.figure(metric)?)));
-        found.min_by(|(_, a), (_, b)| if metric.is_a_virtue() { b.total_cmp(a) } else { a.total_cmp(b) })
+        found.min_by(|(_, a), (_, b)| if metric.is_higher_better() { b.total_cmp(a) } else { a.total_cmp(b) })
     }
 }
 
 impl Metric {
-    /// Whether more of it is better.
-    pub(super) fn is_a_virtue(self) -> bool {
+    /// Whether a higher value is better.
+    pub(super) fn is_higher_better(self) -> bool {
         matches!(self, Self::ExactPercent | Self::WholePercent)
     }
 }
@@ -185,20 +185,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_the_middle_and_of_two_the_mean() {
+    fn the_median_of_two_is_their_mean() {
         assert_eq!(median(vec![9.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(vec![4.0, 1.0, 2.0, 9.0]), 3.0);
     }
 
     #[test]
-    fn a_metric_that_a_run_lacks_has_no_median() {
+    fn a_metric_that_is_missing_in_a_run_has_no_median() {
         let with = Figures::from([(Metric::CpuSeconds, 1.0), (Metric::ArmMilliseconds, 5.0)]);
         let without = Figures::from([(Metric::CpuSeconds, 3.0)]);
         assert_eq!(medians(&[with, without]), Figures::from([(Metric::CpuSeconds, 2.0)]));
     }
 
     #[test]
-    fn the_profilers_own_count_of_losses_is_read() {
+    fn lost_samples_are_read_from_the_summary() {
         assert_eq!(lost("profiler: 990 samples in 10.0 s of pid 7 (chain), 0 lost\n"), Some(0.0));
         assert_eq!(
             lost("profiler: 9 samples in 1.0 s of pid 7, 12 lost (ring buffer full 12)\n"),

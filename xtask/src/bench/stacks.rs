@@ -1,9 +1,9 @@
-//! The stacks in what profilers write, and whether they are the right ones.
+//! Parses the stacks that profilers write, and checks them against known call chains.
 
-/// Frames, leaf first, and how many samples have them.
+/// Frames, leaf first, and the number of samples.
 pub(crate) type Stack = (Vec<String>, u64);
 
-/// The calls that the workload `chain` is in, leaf first.
+/// The calls of the workload `chain`, leaf first.
 fn chain() -> Vec<String> {
     const LINKS: u32 = 21;
     let links = (1..=LINKS).rev().map(|number| format!("link_{number:02}"));
@@ -11,25 +11,25 @@ fn chain() -> Vec<String> {
     ends("leaf").into_iter().chain(links).chain(ends("run")).chain(ends("main")).collect()
 }
 
-/// The share of samples that hold every call of the workload `chain`, one behind the other.
+/// The share of samples that contain every call of the workload `chain` in order.
 pub(super) fn exact_share(stacks: &[Stack]) -> f64 {
     let chain = chain();
     share(stacks, |frames| frames.windows(chain.len()).any(|window| window == chain))
 }
 
-/// Where a program begins: what its code there is called when it has no name.
+/// The entry point of a program, whose frame is recognized by address if it is unsymbolized.
 pub(super) struct Entry {
-    /// The program's file, without its folder.
+    /// The name of the program's file.
     pub(super) file_name: String,
-    /// In the file's own count.
+    /// Its address in the file.
     pub(super) elf_address: u64,
-    /// In the process.
+    /// Its address in the process.
     pub(super) runtime_address: u64,
 }
 
 impl Entry {
-    /// Whether a frame without a name, `[file+0x1234]`, `[file+0x1234 near symbol]` or `0x1234`, is the program's first
-    /// function.
+    /// Whether an unsymbolized frame, `[file+0x1234]`, `[file+0x1234 near symbol]` or `0x1234`, is in the entry
+    /// function of the program.
     fn is_at(&self, frame: &str) -> bool {
         let (address, start) = match frame.strip_prefix('[').and_then(|place| place.strip_suffix(']')) {
             Some(place) => match place.strip_prefix(&*self.file_name).and_then(|rest| rest.strip_prefix('+'))
@@ -44,17 +44,17 @@ impl Entry {
     }
 }
 
-/// `_start` of every C library is no longer.
+/// An upper bound of the length of `_start` in every C library.
 const START_BYTES: u64 = 64;
 
-/// Where a process or a thread begins. Who follows frame pointers comes no further than the first frame that the C
-/// library has, which is as good.
+/// Whether a frame is a root of a process or a thread. Unwinding by frame pointers ends at the first frame of the C
+/// library, which is accepted too.
 fn is_beginning(frame: &str) -> bool {
     const THREADS: [&str; 5] = ["start_thread", "clone", "__clone", "clone3", "__clone3"];
     frame == "_start" || frame.starts_with("__libc_start_") || THREADS.contains(&frame)
 }
 
-/// The share of samples whose outermost frame is where a process or a thread begins.
+/// The share of samples whose outermost frame is a root of a process or a thread.
 pub(super) fn rooted_share(stacks: &[Stack], entry: &Entry) -> f64 {
     // In a folded line the outermost is the name of the process.
     const OUTERMOST: usize = 2;
@@ -63,7 +63,7 @@ pub(super) fn rooted_share(stacks: &[Stack], entry: &Entry) -> f64 {
     share(stacks, is_whole)
 }
 
-/// How many frames a sample has.
+/// The mean number of frames per sample.
 pub(super) fn mean_frames(stacks: &[Stack]) -> f64 {
     let frames: u64 = stacks.iter().map(|(frames, count)| frames.len() as u64 * count).sum();
     frames as f64 / samples(stacks).max(1) as f64
@@ -78,7 +78,7 @@ pub(crate) fn samples(stacks: &[Stack]) -> u64 {
     stacks.iter().map(|(_, count)| count).sum()
 }
 
-/// `comm;root;...;leaf N`.
+/// The format `comm;root;...;leaf N`.
 pub(crate) fn of_folded(text: &str) -> Vec<Stack> {
     let stack = |line: &str| {
         let (frames, count) = line.rsplit_once(' ')?;
@@ -87,7 +87,8 @@ pub(crate) fn of_folded(text: &str) -> Vec<Stack> {
     text.lines().filter_map(stack).collect()
 }
 
-/// `perf script -F comm,ip,sym`: the name of the thread, a line `address symbol` a frame, an empty line.
+/// The format of `perf script -F comm,ip,sym`: the thread name, a line `address symbol` for each frame, an empty
+/// line.
 pub(super) fn of_perf_script(text: &str) -> Vec<Stack> {
     let frame = |line: &str| match line.trim().split_once(' ')? {
         (address, "[unknown]") => Some(format!("0x{address}")),
@@ -97,7 +98,8 @@ pub(super) fn of_perf_script(text: &str) -> Vec<Stack> {
     samples.map(|sample| (sample.trim_matches('\n').lines().skip(1).filter_map(frame).collect(), 1)).collect()
 }
 
-/// bpftrace's way to print a map with stacks as keys: `@[`, a line `symbol+offset` a frame, `, `, `]: N`.
+/// The format in which bpftrace prints a map with stacks as keys: `@[`, a line `symbol+offset` for each frame, `, `,
+/// `]: N`.
 pub(super) fn of_bpftrace(text: &str) -> Vec<Stack> {
     let mut stacks = Vec::new();
     let mut frames = Vec::new();
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_exact_when_no_call_is_missing() {
+    fn a_sample_without_a_missing_call_is_exact() {
         let whole = folded();
         let interrupted = format!("{whole};asm_common_interrupt 1");
         let without_caller = whole.replace(";link_20", "");
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_whole_when_its_outermost_frame_is_a_beginning() {
+    fn a_sample_is_whole_if_its_outermost_frame_is_a_root() {
         let entry =
             Entry { file_name: "java".to_owned(), elf_address: 0x10a0, runtime_address: 0x5555_0000_10a0 };
         let whole = "java;__libc_start_main;main 1\njava;clone3;work 1\njava;[java+0x10a0];main 1\n\
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_of_perf_script_are_stacks() {
+    fn samples_of_perf_script_are_parsed() {
         let text = "chain \n\t  11b6 leaf\n\t  11e1 link_21\n\nchain \n\t  11b6 leaf\n\n";
         let stacks = of_perf_script(text);
         assert_eq!(stacks[0], (vec!["leaf".to_owned(), "link_21".to_owned()], 1));
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_of_bpftrace_are_stacks() {
+    fn maps_of_bpftrace_are_parsed() {
         let text = "Attaching 2 probes...\n\n\n@[\n    leaf+45\n    main+14\n, \n    do_poll+7\n]: 125\n";
         let frames = ["leaf", "main", "do_poll"].map(str::to_owned).to_vec();
         assert_eq!(of_bpftrace(text), [(frames, 125)]);

@@ -1,4 +1,4 @@
-//! Sysctls that are set for a while.
+//! Changes kernel settings for the duration of a measurement.
 
 use std::{
     fs,
@@ -8,10 +8,10 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-/// A sysctl with a value of ours; dropped, it is what it was.
+/// A kernel setting with a changed value. Dropping it restores the previous value.
 pub(super) struct Sysctl {
     path: String,
-    /// Puts the value back when its input closes: whatever ends this process, that happens.
+    /// A process that restores the value when its input closes, even if this process is killed.
     restorer: Child,
 }
 
@@ -20,7 +20,7 @@ impl Sysctl {
     pub(super) fn set(name: &str, value: &str) -> Result<Self> {
         let path = format!("/proc/sys/kernel/{name}");
         let before = fs::read_to_string(&path).with_context(|| format!("failed to read {path}"))?;
-        // A group of its own: Ctrl-C is not meant for it.
+        // In a process group of its own, so that Ctrl-C does not reach it.
         let restorer = Command::new("sh")
             .args(["-c", "read -r line; echo \"$0\" > \"$1\"", before.trim(), &path])
             .stdin(Stdio::piped())

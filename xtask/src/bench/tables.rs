@@ -1,6 +1,6 @@
-//! The unwind tables of real programs: how large they are, how long they take, and how soon stacks are whole.
+//! Measures size and build time of the unwind tables of real programs, and the time until they are loaded.
 //!
-//! The profiler says it in its log.
+//! The figures come from the profiler's log.
 
 use std::{fmt::Write as _, path::Path, time::Duration};
 
@@ -11,35 +11,35 @@ use super::{
     programs::{PROGRAMS, Program},
     report::number,
     target::Target,
-    tool::{Job, Known, Tool},
+    tool::{Job, KnownStacks, Tool},
 };
 
 const BYTES_PER_MEGABYTE: f64 = 1e6;
 
-/// Everything that was measured.
+/// The results of all measurements.
 pub(super) struct Measured {
     libraries: Vec<Library>,
     machine: Machine,
 }
 
-/// The table of one library, and what it takes to sample a program that maps it.
+/// The unwind table of one library, and the cost of sampling a program that maps it.
 struct Library {
     program: &'static str,
     table: Table,
-    /// From the profiler's exec until it sampled.
+    /// From exec of the profiler to the first sample.
     sampling: Option<Duration>,
-    /// From the profiler's exec until all tables of the program were in the kernel.
+    /// From exec of the profiler until the kernel has all unwind tables of the program.
     in_place: Option<Duration>,
     peak_bytes: u64,
 }
 
-/// The tables of all that runs.
+/// The unwind tables of all running programs.
 struct Machine {
     tables: Vec<Table>,
     run: Run,
 }
 
-/// One table, in the words of the log.
+/// An unwind table, as the log describes it.
 #[derive(Debug, PartialEq)]
 struct Table {
     path: String,
@@ -48,10 +48,10 @@ struct Table {
     build_ms: f64,
 }
 
-/// How much longer everything is sampled than one program.
+/// The ratio of the sampling time of the whole machine to that of one program.
 const MACHINE_FACTOR: u64 = 3;
 
-/// Samples each program for so long, and then everything while all of them run.
+/// Samples each program for this time, and then the whole machine while all of them run.
 pub(super) fn measure(profiler: &Tool, seconds: u64, folder: &Path) -> Result<Measured> {
     let libraries = PROGRAMS.iter().map(|program| library(profiler, program, seconds, folder));
     Ok(Measured {
@@ -76,7 +76,7 @@ fn library(profiler: &Tool, program: &Program, seconds: u64, folder: &Path) -> R
 
 fn machine(profiler: &Tool, seconds: u64, folder: &Path) -> Result<Machine> {
     let mut targets = PROGRAMS.iter().map(|program| (program.start)(folder)).collect::<Result<Vec<_>>>()?;
-    for workload in ["chain", "stacks", "now_and_then", "unwinding/closures", "unwinding/exceptions"] {
+    for workload in ["chain", "stacks", "mostly_idle", "unwinding/closures", "unwinding/exceptions"] {
         targets.push(Target::start(workload)?);
     }
     targets.push(Target::start_nice("threads")?);
@@ -85,11 +85,11 @@ fn machine(profiler: &Tool, seconds: u64, folder: &Path) -> Result<Machine> {
 }
 
 fn sample(profiler: &Tool, pid: Option<u32>, seconds: u64, folder: &Path) -> Result<Run> {
-    let job = Job { pid, frequency_hz: 99, seconds, known: Known::Nothing, folder };
+    let job = Job { pid, frequency_hz: 99, seconds, known: KnownStacks::Nothing, folder };
     Ok(profiler.work(&job)?.run)
 }
 
-/// The lines ``unwind table of `PATH`: N rows, N bytes, built in N ms, ...``.
+/// Parses the lines ``unwind table of `PATH`: N rows, N bytes, built in N ms, ...``.
 fn tables(log: &str) -> Vec<Table> {
     log.lines().filter_map(table).collect()
 }
@@ -106,7 +106,7 @@ fn table(line: &str) -> Option<Table> {
     })
 }
 
-/// What is said when the tables of a process are there.
+/// The log text for a process whose unwind tables are all loaded.
 fn in_place(pid: u32) -> String {
     format!("unwind tables of process {pid} are in place")
 }
@@ -165,7 +165,7 @@ mod tests {
         built in 4.5 ms, Statistics { functions: 2 }\n";
 
     #[test]
-    fn the_log_tells_of_tables() {
+    fn unwind_tables_are_parsed_from_the_log() {
         let libc =
             Table { path: "/usr/lib/libc.so.6".to_owned(), rows: 23_000, bytes: 94_312, build_ms: 4.5 };
         assert_eq!(tables(LOG), [libc]);

@@ -1,4 +1,4 @@
-//! The profilers that are compared: how each is found, started and read.
+//! Finds and starts the compared profilers, and reads their outputs.
 
 use std::{
     fs::{self, File},
@@ -29,46 +29,46 @@ pub(super) enum ToolName {
     Lightswitch,
 }
 
-/// A profiler, how it is told to work, and where it is.
+/// A profiler, its options, and its path.
 #[derive(Clone)]
 pub(super) struct Tool {
     pub(super) name: ToolName,
-    /// Beyond what it is given for the job.
+    /// Options beyond those of the job.
     pub(super) options: &'static str,
     program: Option<PathBuf>,
 }
 
-/// What a profiler is to do.
+/// The task of a profiler.
 pub(super) struct Job<'a> {
-    /// `None` is every process.
+    /// `None` for every process.
     pub(super) pid: Option<u32>,
     pub(super) frequency_hz: u64,
     pub(super) seconds: u64,
-    /// What is known of the target's stacks.
-    pub(super) known: Known<'a>,
-    /// For what it writes.
+    /// What is known about the target's stacks.
+    pub(super) known: KnownStacks<'a>,
+    /// The folder for its output files.
     pub(super) folder: &'a Path,
 }
 
-/// What is known of a target's stacks.
+/// What is known about a target's stacks.
 #[derive(Clone, Copy)]
-pub(super) enum Known<'a> {
+pub(super) enum KnownStacks<'a> {
     Nothing,
-    /// It is the workload `chain`.
+    /// The target is the workload `chain`.
     Chain,
-    /// Where its program begins.
+    /// The entry point of the target.
     Entry(&'a Entry),
 }
 
-/// What it did.
-pub(super) struct Done {
+/// The result of a job.
+pub(super) struct JobResult {
     pub(super) run: Run,
-    /// `None` where the format is one that is not read here.
+    /// `None` if its format is not read here.
     pub(super) stacks: Option<Vec<Stack>>,
 }
 
 impl ToolName {
-    /// All but the profiler itself.
+    /// All profilers but this project's.
     pub(super) const PEERS: [Self; 6] =
         [Self::Perf, Self::ProfileBpfcc, Self::Bpftrace, Self::ProfileBee, Self::Samply, Self::Lightswitch];
 
@@ -84,12 +84,12 @@ impl ToolName {
         }
     }
 
-    /// What it is called, which its program need not be.
+    /// The name of the profiler, which may differ from that of its program.
     pub(super) fn name(self) -> &'static str {
         if self == Self::ProfileBee { "profile-bee" } else { self.program() }
     }
 
-    /// What it is called with these options.
+    /// The name with its options.
     pub(super) fn title(self, options: &str) -> String {
         let with = |name: &str| format!("{name} {options}").trim_end().to_owned();
         match self {
@@ -99,14 +99,14 @@ impl ToolName {
         }
     }
 
-    /// By frame pointers, where it has the choice; the profiler's own choice is its default.
+    /// Unwinding by frame pointers if it can choose; the defaults for this project's profiler.
     fn options(self) -> &'static str {
         if self == Self::Perf { "-g" } else { "" }
     }
 }
 
 impl Tool {
-    pub(super) fn at(name: ToolName, program: PathBuf) -> Self {
+    pub(super) fn new(name: ToolName, program: PathBuf) -> Self {
         Self { name, options: name.options(), program: Some(program) }
     }
 
@@ -116,26 +116,26 @@ impl Tool {
         Self { name, options: name.options(), program }
     }
 
-    /// The same, told to work in another way.
-    pub(super) fn with(&self, options: &'static str) -> Self {
+    /// The same profiler with other options.
+    pub(super) fn with_options(&self, options: &'static str) -> Self {
         Self { options, ..self.clone() }
     }
 
-    /// Does a job, up to the stacks with their names.
-    pub(super) fn work(&self, job: &Job<'_>) -> Result<Done> {
+    /// Runs a job, including symbolization.
+    pub(super) fn work(&self, job: &Job<'_>) -> Result<JobResult> {
         let program = self.program.as_deref().ok_or_else(|| anyhow!("not installed"))?;
         let output = job.folder.join(self.name.program()).with_extension("output");
         let mut record = self.record(program, job)?;
-        // Its option for a time is not heeded for a process that runs already.
+        // Its option for a time is ignored for a process that already runs.
         let end = if self.name == ToolName::Samply { End::Interrupt } else { End::Itself };
         let mut run = measure::run(&mut record, Duration::from_secs(job.seconds), end, &output)?;
         if self.name == ToolName::Perf {
             script(program, job, &output, &mut run)?;
         }
-        Ok(Done { run, stacks: self.stacks(job, &output)? })
+        Ok(JobResult { run, stacks: self.stacks(job, &output)? })
     }
 
-    /// `None` where the format is one that is not read here.
+    /// `None` if the format is not read here.
     fn stacks(&self, job: &Job<'_>, output: &Path) -> Result<Option<Vec<Stack>>> {
         let text = fs::read_to_string(output).unwrap_or_default();
         let parse: fn(&str) -> Vec<Stack> = match self.name {
@@ -144,7 +144,7 @@ impl Tool {
             ToolName::Bpftrace => stacks::of_bpftrace,
             ToolName::Samply => return samply::stacks(job.folder).map(Some),
             ToolName::Lightswitch => {
-                // Where the kernel has no modules, it goes on without anything to show.
+                // On a kernel without modules it continues although nothing can be shown.
                 ensure!(!text.contains("No stack counts found"), "it found no stacks");
                 return Ok(None);
             }
@@ -162,7 +162,7 @@ impl Tool {
         };
         command.current_dir(job.folder);
         let arguments = match (self.name, pid) {
-            // Its log says when sampling begins and ends.
+            // Its log has the times at which sampling begins and ends.
             (ToolName::Profiler, None) => format!("-vv -a -F {frequency_hz} -d {seconds} {options}"),
             (ToolName::Profiler, Some(pid)) => {
                 format!("-vv -p {pid} -F {frequency_hz} -d {seconds} {options}")
@@ -205,8 +205,8 @@ fn bpftrace_program(pid: &str, frequency_hz: u64, seconds: u64) -> String {
     )
 }
 
-/// Where it is not mounted, it is for the program alone: nothing is left of it. Some look for it at its older place,
-/// where debugfs has it.
+/// Mounts tracefs for the program alone if it is not mounted, and leaves nothing behind. Some profilers look for it
+/// at its older path below debugfs.
 fn with_tracefs(program: &Path) -> Command {
     const SCRIPT: &str = "mount -t tracefs tracefs /sys/kernel/tracing; \
                           mount -t debugfs debugfs /sys/kernel/debug; exec \"$0\" \"$@\"";
@@ -215,7 +215,7 @@ fn with_tracefs(program: &Path) -> Command {
     command
 }
 
-/// It refuses frequencies that are not prime.
+/// It rejects frequencies that are not prime.
 fn lightswitch_frequency(frequency_hz: u64) -> u64 {
     match frequency_hz {
         99 => 97,
@@ -224,10 +224,10 @@ fn lightswitch_frequency(frequency_hz: u64) -> u64 {
     }
 }
 
-/// More than any target has: perf's own limit would cut the deepest.
+/// More than any target has: the default limit of perf would truncate the deepest stacks.
 const MAX_FRAMES: &str = "2048";
 
-/// perf's second step, which turns its recording into names. Its cost is perf's.
+/// The second step of perf, which symbolizes its recording. Its cost counts for perf.
 fn script(program: &Path, job: &Job<'_>, output: &Path, run: &mut Run) -> Result<()> {
     let started = Instant::now();
     let mut command = Command::new(program);

@@ -51,7 +51,7 @@ pub(super) fn build() -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// Links statically, and keeps the paths of the build machine out of panic messages.
+/// Flags for static linking, and for panic messages without paths of the build machine.
 fn compiler_flags() -> Vec<String> {
     let remap = |from: &Path, to: &str| format!("--remap-path-prefix={}={to}", from.display());
     vec![
@@ -85,14 +85,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dynamic_executable_is_refused() {
+    fn a_dynamic_executable_is_rejected() {
         let test = fs::read(std::env::current_exe().unwrap()).unwrap();
         let error = static_architecture(&test).unwrap_err();
         assert!(error.to_string().contains("linked dynamically"), "{error:#}");
     }
 
     #[test]
-    fn a_file_that_is_no_elf_is_refused() {
+    fn a_file_that_is_not_elf_is_rejected() {
         assert!(static_architecture(b"#!/bin/sh\n").is_err());
         assert!(static_architecture(b"").is_err());
     }

@@ -129,7 +129,7 @@ mod tests {
     const TIME_S: u64 = 1_700_000_000;
 
     #[test]
-    fn the_order_of_additions_does_not_show() {
+    fn an_archive_does_not_depend_on_the_order_of_additions() {
         let mut forwards = Tree::new(TIME_S);
         forwards.file("a/b", "1");
         forwards.program("a-b", "2");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_does_not_fit_is_an_error() {
+    fn a_path_that_is_too_long_is_an_error() {
         let mut tree = Tree::new(TIME_S);
         tree.file(&"x".repeat(100), "");
         assert!(tree.tar("").is_ok());

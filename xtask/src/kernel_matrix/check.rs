@@ -1,29 +1,29 @@
-//! What each step must show.
+//! Checks the result of each step on a machine.
 
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::transcript::{Step, Transcript};
 use crate::bench::stacks::{Stack, samples};
 
-/// How far a share may be from the known one, in percent of all samples.
+/// The tolerance of a known share, in percent of all samples.
 const TOLERANCE_POINTS: f64 = 5.0;
 
-/// The least share of samples of code without frame pointers that have the whole stack.
+/// The least share of samples with the whole stack, for code without frame pointers.
 const EXACT_PERCENT_MIN: f64 = 99.9;
 
-/// The least share of samples of work in the kernel that name the kernel's function and the caller in user space.
+/// The least share of samples in system calls that have both the kernel function and its caller in user space.
 const KERNEL_PERCENT_MIN: f64 = 90.0;
 
-/// The least number of samples that says something about shares.
+/// The least number of samples for a check of shares.
 const SAMPLES_MIN: u64 = 300;
 
 /// The longest that two seconds of sampling may take beside a fork storm.
 const STORM_SECONDS_MAX: f64 = 2.3;
 
-/// A figure, or what is wrong.
+/// A figure, or an error.
 type Check = fn(&Transcript) -> Result<String>;
 
-/// What is looked at.
+/// The columns of the table with their checks.
 pub(super) const COLUMNS: [(&str, Check); 9] = [
     ("doctor", doctor),
     ("off by, points", shares),
@@ -36,7 +36,7 @@ pub(super) const COLUMNS: [(&str, Check); 9] = [
     ("privileges", privileges),
 ];
 
-/// Looks at everything.
+/// Runs all checks.
 pub(super) fn all(transcript: &Transcript) -> Vec<Result<String>> {
     COLUMNS.iter().map(|(_, check)| check(transcript)).collect()
 }
@@ -76,20 +76,20 @@ fn lost(transcript: &Transcript) -> Result<String> {
     Ok("0".to_owned())
 }
 
-/// `tests/workloads/chain.c` without frame pointers, from the program's first instruction to where it is.
+/// `tests/workloads/chain.c` without frame pointers, from the entry point of the program to the leaf.
 fn frameless(transcript: &Transcript) -> Result<String> {
     let exact_percent = percent(&profile(transcript, "frameless")?, is_whole_chain);
     ensure!(exact_percent >= EXACT_PERCENT_MIN, "{exact_percent:.1} % of the stacks are whole");
     Ok(format!("{exact_percent:.1}"))
 }
 
-/// Whether frames, leaf first, are a stack that the workload `chain` can be in: all calls from `_start` to a link, and
-/// below it nothing of the chain.
+/// Whether frames, leaf first, are a possible stack of the workload `chain`: all calls from `_start` to a link, and
+/// no function of the chain below it.
 fn is_whole_chain(frames: &[String]) -> bool {
     const LINKS: u32 = 21;
     let links = (1..=LINKS).map(|number| format!("link_{number:02}"));
     let chain: Vec<String> = ["run".to_owned()].into_iter().chain(links).chain(["leaf".to_owned()]).collect();
-    // The last one is the name of the process.
+    // The last frame is the name of the process.
     let mut calls = frames.iter().rev().skip(1);
     if calls.next().is_none_or(|root| root != "_start") || !calls.any(|call| call == "main") {
         return false;
@@ -99,7 +99,7 @@ fn is_whole_chain(frames: &[String]) -> bool {
     length > 0 && !calls.iter().skip(length).any(|call| chain.contains(call))
 }
 
-/// `tests/workloads/syscalls.c`: functions of the kernel by name, and their caller in user space.
+/// `tests/workloads/syscalls.c`: symbolized kernel functions, and their caller in user space.
 fn kernel(transcript: &Transcript) -> Result<String> {
     let stacks = profile(transcript, "kernel")?;
     let found_percent = percent(&stacks, |frames| {
@@ -112,7 +112,7 @@ fn kernel(transcript: &Transcript) -> Result<String> {
     Ok(format!("{found_percent:.1}"))
 }
 
-/// `tests/workloads/shortlived.c`, started by the profiler, which ends with its code.
+/// `tests/workloads/shortlived.c`, started by the profiler, which exits with its exit code.
 fn command(transcript: &Transcript) -> Result<String> {
     const EXIT_CODE: i32 = 7;
     finds(ended(transcript, "command", EXIT_CODE)?, &["burn", "run", "main"])
@@ -122,7 +122,7 @@ fn children(transcript: &Transcript) -> Result<String> {
     finds(ended(transcript, "children", 0)?, &["burn_in_child", "child", "main"])
 }
 
-/// `tests/workloads/forkstorm.c` twice, and everything else on the machine.
+/// `tests/workloads/forkstorm.c` twice, while the whole machine is sampled.
 fn storm(transcript: &Transcript) -> Result<String> {
     const COMPLAINTS: [&str; 5] =
         ["BUG:", "WARNING:", "Oops", "Call Trace:", "rcu_sched self-detected stall"];
@@ -136,7 +136,7 @@ fn storm(transcript: &Transcript) -> Result<String> {
     finds(step, &["burn_in_child", "child", "main"])
 }
 
-/// Who lacks something hears what.
+/// The messages for missing capabilities.
 fn privileges(transcript: &Transcript) -> Result<String> {
     const SYSLOG: &str =
         "addresses are hidden: no names of kernel functions -> `docker run --cap-add=SYSLOG`";
@@ -174,7 +174,7 @@ fn says(transcript: &Transcript, name: &str, exit_code: i32, what: &str) -> Resu
     Ok(())
 }
 
-/// The profile of a step, with enough samples in it.
+/// The profile of a step, if it has enough samples.
 fn profile(transcript: &Transcript, name: &str) -> Result<Vec<Stack>> {
     let stacks = ended(transcript, name, 0)?.stacks();
     let count = samples(&stacks);
@@ -245,21 +245,21 @@ mod tests {
         .concat()
     }
 
-    /// The columns that are wrong.
+    /// The columns with an error.
     fn wrong(console: &str) -> Vec<&'static str> {
         let cells = all(&Transcript::parse(console));
         COLUMNS.iter().zip(cells).filter(|(_, cell)| cell.is_err()).map(|((name, _), _)| *name).collect()
     }
 
     #[test]
-    fn a_machine_on_which_everything_works_is_right() {
+    fn a_correct_machine_passes_all_checks() {
         for kernel in ["5.10.0", "6.1.0"] {
             assert_eq!(wrong(&console(kernel)), [""; 0]);
         }
     }
 
     #[test]
-    fn what_does_not_work_is_wrong() {
+    fn every_failure_is_reported_in_its_column() {
         for (column, from, to) in [
             ("doctor", "everything works", "works, without names"),
             ("off by, points", "alpha 590", "alpha 390"),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_is_whole_from_the_start_to_where_it_is() {
+    fn a_chain_is_whole_from_the_entry_point_to_any_of_its_calls() {
         let is_whole = |stack: &str| {
             let frames: Vec<String> = stack.rsplit(';').map(str::to_owned).collect();
             is_whole_chain(&frames)

@@ -1,4 +1,4 @@
-//! A virtual machine, from power on to power off.
+//! Runs a virtual machine from power on to power off.
 
 use std::{
     fs::{self, File},

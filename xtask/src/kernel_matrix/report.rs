@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_stands_below_the_table() {
+    fn failures_are_listed_below_the_table() {
         let mut cells: Vec<Result<String>> = COLUMNS.iter().map(|_| Ok("1".to_owned())).collect();
         cells[0] = Err(anyhow!("why"));
         let rows = [Row { kernel: "6.1.0".to_owned(), time: Duration::from_secs(9), cells }];

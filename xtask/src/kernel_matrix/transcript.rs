@@ -1,4 +1,4 @@
-//! What a machine tells on its console: the steps of `init.sh`.
+//! Parses the console output of a machine: the steps of `init.sh`.
 
 use std::collections::BTreeMap;
 
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_stops_in_the_middle_is_not_complete() {
+    fn a_transcript_without_its_last_line_is_incomplete() {
         assert!(is_complete(CONSOLE));
         let cut = &CONSOLE[..CONSOLE.len() / 2];
         assert!(!is_complete(cut));

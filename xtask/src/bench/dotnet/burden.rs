@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drift_of_the_machine_is_not_a_difference() {
+    fn drift_of_the_machine_cancels_out() {
         let pair = |base: f64| Pair { without: served(base), with: served(base * 0.99) };
         let pairs: Vec<Pair> = [50_000.0, 33_000.0, 41_000.0].map(pair).into_iter().collect();
         let cells = cells(&pairs);

@@ -1,4 +1,4 @@
-//! What the profiler takes for .NET processes: a server under load, and one with very many methods and modules.
+//! Measures the cost of profiling .NET processes: a server under load, and one with very many methods and modules.
 
 use std::{
     fmt::Write as _,
@@ -15,20 +15,20 @@ use super::{
         Setting,
         report::{Report, number},
         scenario::{Metric, Plan, Series, median},
-        tool::{Job, Known},
+        tool::{Job, KnownStacks},
     },
     running::{Place, Program, Running},
 };
 
 const SERVER: Program = Program::Server { paths: &["/plaintext", "/json"] };
 
-/// Everything that was measured.
+/// The results of all measurements.
 pub(super) struct Measured {
     server: Series,
     many: Series,
     /// .NET images that the program with many methods maps.
     modules: usize,
-    /// From the command to the finished flame graph, without the time of sampling.
+    /// From the start of the command to the finished flame graph, without the sampling time.
     to_flame_graph_seconds: f64,
 }
 
@@ -40,7 +40,7 @@ pub(super) fn measure(setting: &Setting) -> Result<Measured> {
     let many = Running::start(Program::Many, Place::Host, &setting.folder)?;
     Ok(Measured {
         server: series,
-        // Often enough that most of the methods are seen.
+        // High enough that most of the methods are sampled.
         many: own(setting, &many, 999),
         modules: images(&fs::read_to_string(format!("/proc/{}/maps", many.pid()))?),
         to_flame_graph_seconds,
@@ -52,7 +52,7 @@ fn own(setting: &Setting, running: &Running, frequency_hz: u64) -> Series {
         pid: Some(running.pid()),
         frequency_hz,
         seconds: setting.seconds(10),
-        known: Known::Nothing,
+        known: KnownStacks::Nothing,
         folder: &setting.folder,
     };
     Plan { tools: &setting.tools[..1], runs: setting.runs }.carry_out(&job, running.target())
@@ -64,7 +64,7 @@ fn to_flame_graph_seconds(setting: &Setting, pid: u32) -> Result<f64> {
     Ok(median(beyond))
 }
 
-/// How long a flame graph of five seconds takes beyond these.
+/// The time of a flame graph of five seconds beyond these seconds.
 fn flame_graph(profiler: &Path, pid: u32, folder: &Path) -> Result<Duration> {
     const SAMPLING: Duration = Duration::from_secs(5);
     let started = Instant::now();
@@ -75,7 +75,7 @@ fn flame_graph(profiler: &Path, pid: u32, folder: &Path) -> Result<Duration> {
     started.elapsed().checked_sub(SAMPLING).context("it sampled for too short a time")
 }
 
-/// How many .NET images are mapped.
+/// The number of mapped .NET images.
 fn images(maps: &str) -> usize {
     let mut paths: Vec<&str> = maps.lines().filter_map(|line| line.split_whitespace().nth(5)).collect();
     paths.retain(|path| path.ends_with(".dll"));
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_is_counted_once() {
+    fn every_image_is_counted_once() {
         let maps = "7f10-7f20 r--p 0 08:01 7 /x/a.dll\n7f20-7f30 r-xp 1000 08:01 7 /x/a.dll\n\
                     7f30-7f40 r--p 0 08:01 9 /x/b.dll\n7f50-7f60 r-xp 0 08:01 8 /x/c.so\n7f60-7f70 rw-p 0 0:0 0\n";
         assert_eq!(images(maps), 2);

@@ -1,4 +1,4 @@
-//! Load on a server, and how the server bears it.
+//! Generates load on a server, and measures its throughput and latency.
 
 use std::process::{Child, Command, Stdio};
 
@@ -7,23 +7,23 @@ use anyhow::{Context as _, Result};
 use super::super::target::SECONDS;
 use crate::{shell, workloads};
 
-/// As many connections as keep two CPUs busy while each waits for its answers.
+/// Enough connections to keep two CPUs busy while each waits for its responses.
 const CONNECTIONS: &str = "4";
 
-/// Load that goes on until it is dropped.
+/// Load on a server. Dropping it ends the load.
 pub(super) struct Load(Child);
 
-/// What a server did in a time.
+/// Throughput and latency of a server.
 #[derive(Debug, PartialEq)]
 pub(super) struct Served {
     pub(super) requests_per_second: f64,
-    /// The answer that one in a thousand takes longer than.
+    /// The latency that one in a thousand responses exceeds.
     pub(super) rare_milliseconds: f64,
     pub(super) longest_milliseconds: f64,
 }
 
 impl Load {
-    /// Asks for each of `paths` as often as for the others.
+    /// Requests each of `paths` equally often.
     pub(super) fn begin(port: u16, paths: &[&str]) -> Result<Self> {
         let mut command = load(SECONDS, port, paths);
         Ok(Self(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?))
@@ -38,7 +38,7 @@ impl Drop for Load {
     }
 }
 
-/// Asks for so long.
+/// Generates load for this time.
 pub(super) fn serve(port: u16, paths: &[&str], seconds: u64) -> Result<Served> {
     let said = shell::read(&mut load(&seconds.to_string(), port, paths))?;
     said.lines().find_map(served).context("the load says nothing")
@@ -50,7 +50,7 @@ fn load(seconds: &str, port: u16, paths: &[&str]) -> Command {
     command
 }
 
-/// `requests N in S s, p99.9 N us, longest N us`
+/// Parses `requests N in S s, p99.9 N us, longest N us`.
 fn served(line: &str) -> Option<Served> {
     const US_PER_MS: f64 = 1e3;
     let words: Vec<&str> = line.split([' ', ',']).filter(|word| !word.is_empty()).collect();
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_served_is_read() {
+    fn the_summary_of_the_load_is_parsed() {
         let line = "requests 5000 in 2.500 s, p99.9 1500 us, longest 20000 us";
         let expected =
             Served { requests_per_second: 2000.0, rare_milliseconds: 1.5, longest_milliseconds: 20.0 };

@@ -1,4 +1,4 @@
-//! .NET processes that were started with nothing set: what has a name, what is whole, and what looking costs.
+//! Measures .NET processes without any setting: symbolized frames, whole stacks, and the cost of profiling.
 
 mod burden;
 mod cost;
@@ -20,7 +20,7 @@ perf map, switched on for a run of its own, and for precompiled methods those of
 methods are equal when assembly, type, name and arguments are. Load: four connections, each sends its next request when it \
 has the response; latencies are those of the client. Server, client and profiler share two CPUs.";
 
-/// Measures everything.
+/// Runs all measurements.
 pub(super) fn measure(setting: &Setting) -> Result<Report> {
     sampled::build()?;
     let (folder, seconds) = (&setting.folder, setting.seconds(10));

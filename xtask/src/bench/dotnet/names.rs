@@ -1,4 +1,4 @@
-//! How many managed frames have a name, and whether it is the right one: the one that the runtime itself has for the
+//! Measures how many managed frames are symbolized, and how many symbols agree with those of the runtime for the
 //! address.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
@@ -11,12 +11,12 @@ use super::{
     truth::{Truth, is_same_method},
 };
 
-/// Often enough for tenths of a percent.
+/// High enough for tenths of a percent.
 const FREQUENCY_HZ: u64 = 999;
 
-/// `PerfMapEnabled` for the perf map alone: a jitdump would be what the profiler takes its names from.
+/// `PerfMapEnabled` for the perf map alone: the profiler would take symbols from a jitdump.
 const MAP: &str = "3";
-/// For the jitdump, which the profiler does not need for precompiled code.
+/// `PerfMapEnabled` for perf map and jitdump, which the profiler does not need for precompiled code.
 const MAP_AND_JITDUMP: &str = "1";
 
 const PROGRAMS: [(&str, Program); 4] = [
@@ -28,16 +28,16 @@ const PROGRAMS: [(&str, Program); 4] = [
 
 const SERVER: Program = Program::Server { paths: &["/plaintext", "/json"] };
 
-/// The programs whose runtime can say what it made, and whether it says so of precompiled code too.
+/// The programs whose runtime can list its JIT code, and whether it lists precompiled code too.
 const CHECKED: [(usize, bool); 3] = [(0, false), (1, true), (2, true)];
 
-/// Everything that was measured.
+/// The results of all measurements.
 pub(super) struct Measured {
     named: Vec<(String, Result<Named, String>)>,
     right: Vec<(&'static str, Checked)>,
 }
 
-/// Frames of one kind, each as often as it was sampled.
+/// Frames of one kind, weighted by samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Share {
     meant: u64,
@@ -50,13 +50,13 @@ struct Named {
     precompiled: Share,
 }
 
-/// Frames whose address the runtime has a name for.
+/// Frames whose address has a symbol from the runtime.
 struct Checked {
     jit: Verdict,
     precompiled: Option<Verdict>,
 }
 
-/// What the frames were called that the runtime has another name for.
+/// Pairs of different symbols from the profiler and from the runtime.
 #[derive(Default)]
 struct Verdict {
     right: Share,
@@ -80,7 +80,9 @@ fn named(program: Program, place: Place, seconds: u64, folder: &Path) -> Result<
     let running = Running::start(program, place, folder)?;
     let sampled = sampled::sample(running.pid(), FREQUENCY_HZ, seconds)?;
     let share = |is_meant: fn(&Frame) -> bool| {
-        Share::of(sampled.frames().filter(|(frame, _)| is_meant(frame)), |frame| frame.source.is_some())
+        Share::from_frames(sampled.frames().filter(|(frame, _)| is_meant(frame)), |frame| {
+            frame.source.is_some()
+        })
     };
     Ok(Named {
         managed: share(Frame::is_managed),
@@ -104,7 +106,7 @@ fn check(program: Program, has_jitdump: bool, seconds: u64, folder: &Path) -> Re
     Ok(Checked { jit, precompiled: Some(precompiled) })
 }
 
-/// Only what the runtime told the profiler: a name that comes from the map would be compared with itself.
+/// Only symbols from runtime events count: a symbol from the perf map would be compared with itself.
 fn check_jit(sampled: &Sampled, truth: &Truth) -> Verdict {
     let mut verdict = Verdict::default();
     for (frame, count) in sampled.frames() {
@@ -126,8 +128,8 @@ fn check_precompiled(sampled: &Sampled, images: &BTreeMap<String, u64>, truth: &
     verdict
 }
 
-/// Where each .NET image begins in memory: the first mapping of its headers that is private. The runtime maps some a
-/// second time, shared and flat, and small headers again with the code behind them.
+/// The start address of each .NET image: the first private mapping of its headers. The runtime maps some images a
+/// second time, shared and flat, and small headers again together with the code behind them.
 fn images(maps: &str) -> BTreeMap<String, u64> {
     let mut images = BTreeMap::new();
     for line in maps.lines() {
@@ -143,7 +145,10 @@ fn images(maps: &str) -> BTreeMap<String, u64> {
 }
 
 impl Share {
-    fn of<'a>(frames: impl Iterator<Item = (&'a Frame, u64)>, is_meant: impl Fn(&Frame) -> bool) -> Self {
+    fn from_frames<'a>(
+        frames: impl Iterator<Item = (&'a Frame, u64)>,
+        is_meant: impl Fn(&Frame) -> bool,
+    ) -> Self {
         frames.fold(Self::default(), |mut share, (frame, count)| {
             share.add(is_meant(frame), count);
             share
@@ -155,7 +160,7 @@ impl Share {
         self.meant += if is_meant { count } else { 0 };
     }
 
-    /// In percent, and never rounded up to a hundred.
+    /// In percent, never rounded up to a hundred.
     fn cell(self) -> String {
         match self {
             Self { all: 0, .. } => "-".to_owned(),
@@ -166,7 +171,7 @@ impl Share {
 }
 
 impl Verdict {
-    /// Where the runtime says nothing there is nothing to hold a name against.
+    /// Frames without a symbol of the runtime are not compared.
     fn hold(&mut self, frame: &Frame, of_runtime: Option<&str>, count: u64) {
         let Some(of_runtime) = of_runtime else { return };
         let is_right = is_same_method(&frame.name, of_runtime);
@@ -182,7 +187,7 @@ impl Verdict {
 }
 
 impl Measured {
-    /// The tables. What was called wrong goes to the terminal.
+    /// The tables. Different symbols are printed on the terminal.
     pub(super) fn markdown(&self) -> String {
         let mut text =
             "| managed frames with a name, % | frames | all | compiled at run time | precompiled |\n\
@@ -220,14 +225,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_begins_where_its_headers_are_mapped() {
+    fn an_image_starts_at_the_mapping_of_its_headers() {
         let maps = "7f10-7f20 r--s 00000000 08:01 7 /x/a.dll\n7f30-7f40 r--p 00000000 08:01 7 /x/a.dll\n\
                     7f40-7f50 r-xp 00000000 08:01 7 /x/a.dll\n7f60-7f70 rw-p 00000000 00:00 0\n";
         assert_eq!(images(maps), BTreeMap::from([("/x/a.dll".to_owned(), 0x7f30)]));
     }
 
     #[test]
-    fn a_share_is_a_hundred_percent_only_when_nothing_is_missing() {
+    fn an_incomplete_share_is_not_rounded_up_to_a_hundred_percent() {
         let share = |meant, all| Share { meant, all }.cell();
         assert_eq!(
             [share(7, 7), share(99_999, 100_000), share(1, 3), share(0, 0)],

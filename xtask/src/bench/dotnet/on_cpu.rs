@@ -1,4 +1,4 @@
-//! Whether on-CPU means on a CPU: a route that works and one that waits, asked for in turns.
+//! Measures whether only CPU time is sampled, with requests to a busy route and to a sleeping one.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ const FREQUENCY_HZ: u64 = 999;
 
 const SERVER: Program = Program::Server { paths: &["/busy", "/sleep"] };
 
-/// A route that sleeps still runs before and after.
+/// A sleeping route still runs before and after the sleep.
 const MAX_SLEEPING_PERCENT: f64 = 2.0;
 
 /// Shares of the samples, in percent.
@@ -36,10 +36,10 @@ enum Route {
     Sleep,
 }
 
-/// The route nearest to the leaf: what comes after a sleep may go on to the next request of its connection.
+/// The route nearest to the leaf: the continuation after a sleep may process the next request of its connection.
 fn route_of(frames: &[Frame]) -> Option<Route> {
     let is_of = |name: &str, route: &str| {
-        // The method itself, or the state machine that the compiler makes of it.
+        // The method itself, or the state machine that the compiler generates for it.
         name.contains(&format!("Workload.Routes.{route}")) || name.contains(&format!("<{route}>"))
     };
     frames.iter().find_map(|frame| match &frame.name {

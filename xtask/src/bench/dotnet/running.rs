@@ -1,4 +1,4 @@
-//! A .NET program that runs and has work, on the host or in a container.
+//! Starts a .NET program under load, on the host or in a container.
 
 use std::{path::Path, process::Command};
 
@@ -13,16 +13,16 @@ use crate::{
     workloads,
 };
 
-/// What runs.
+/// A program to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Program {
-    /// The workload in a runtime of this version, in a mode of its own.
+    /// The workload with this version of the runtime, in this mode.
     App { version: &'static str, mode: &'static str },
-    /// The ASP.NET Core workload, asked for these paths in turns.
+    /// The ASP.NET Core workload, with requests to these paths in turns.
     Server { paths: &'static [&'static str] },
     /// The ASP.NET Core workload that has 10,000 methods and both frameworks.
     Many,
-    /// The workload as a program of one file, in a mode of its own.
+    /// The workload as a single-file program, in this mode.
     SingleFile { mode: &'static str },
 }
 
@@ -32,27 +32,27 @@ pub(crate) enum Place {
     Container,
 }
 
-/// Dropped, all of it is gone.
+/// A running program. Dropping it stops all of it.
 pub(crate) struct Running {
     load: Option<Load>,
     target: Target,
     port: Option<u16>,
-    // Dropped after what runs in it.
+    // Dropped after the programs in it.
     _container: Option<Container>,
 }
 
 impl Running {
-    /// Starts a program and gives it work, a server for a while before. Nothing is set for it.
+    /// Starts a program with its load, a server after a warm-up. Its environment is unchanged.
     pub(crate) fn start(program: Program, place: Place, folder: &Path) -> Result<Self> {
         Self::start_idle(program, place, None, folder)?.with_load(program)
     }
 
-    /// The same on the host, with `PerfMapEnabled` set to a value.
+    /// The same on the host, with this value of `PerfMapEnabled`.
     pub(crate) fn start_mapped(program: Program, perf_map: &str, folder: &Path) -> Result<Self> {
         Self::start_idle(program, Place::Host, Some(perf_map), folder)?.with_load(program)
     }
 
-    /// Starts a program. A server has no work yet.
+    /// Starts a program. A server has no load yet.
     pub(crate) fn start_idle(
         program: Program,
         place: Place,
@@ -62,7 +62,7 @@ impl Running {
         let dotnet = workloads::output_folder().join("dotnet");
         let is_built = !matches!(program, Program::SingleFile { .. }) || dotnet.join(SINGLE_FILE).exists();
         ensure!(is_built, "not built");
-        // The old prefix, which every version heeds.
+        // The old prefix, which every version reads.
         let perf_map = perf_map.map(|value| format!("COMPlus_PerfMapEnabled={value}"));
         let variables: Vec<String> = perf_map.into_iter().collect();
         let container = match place {
@@ -75,7 +75,7 @@ impl Running {
             Some(container) => container.command(),
             None => on_host(&program.arguments(&dotnet), &variables)?,
         };
-        let mut target = Target::of(&mut command)?;
+        let mut target = Target::from_command(&mut command)?;
         if let Some(container) = &container {
             target.is_in(container)?;
         }
@@ -86,7 +86,7 @@ impl Running {
     fn with_load(mut self, program: Program) -> Result<Self> {
         const WARM_UP_SECONDS: u64 = 4;
         let Program::Server { paths } = program else { return Ok(self) };
-        // First everything is compiled, and what is much used once more.
+        // First the methods are compiled, then hot ones once more.
         serve(self.port()?, paths, WARM_UP_SECONDS)?;
         self.load = Some(Load::begin(self.port()?, paths)?);
         Ok(self)
@@ -96,7 +96,7 @@ impl Running {
         self.target.pid()
     }
 
-    /// Where a server listens.
+    /// The port of a server.
     pub(crate) fn port(&self) -> Result<u16> {
         self.port.context("it is no server")
     }
@@ -108,13 +108,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A server does not end while somebody asks.
+        // A server does not exit while it has open connections.
         self.load = None;
         self.target.ask_to_end();
     }
 }
 
-/// The workload as one file.
+/// The name of the single-file workload.
 const SINGLE_FILE: &str = "single-file";
 
 impl Program {

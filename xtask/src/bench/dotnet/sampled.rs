@@ -1,4 +1,4 @@
-//! What the profiler's library tells of a process: its stacks, with all that is known of each frame.
+//! Reads stacks with all frame fields from the test program that samples with the library.
 
 use std::{path::PathBuf, process::Command};
 
@@ -7,19 +7,19 @@ use anyhow::{Context as _, Result};
 use super::super::stacks::{self, Entry, Stack};
 use crate::{project, shell};
 
-/// The program that samples and tells. It is one of the tests', so that this crate needs no profiler.
+/// The program that samples and prints. It belongs to the tests, so that this crate needs no profiler.
 const PROGRAM: &str = "frames";
 
-/// Stacks and how many samples have each.
+/// Stacks and their numbers of samples.
 pub(super) struct Sampled(Vec<(Vec<Frame>, u64)>);
 
 /// One frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) kind: Kind,
-    /// In its module; of code that was compiled at run time, in the process.
+    /// In its module; for JIT code, in the process.
     pub(super) address: u64,
-    /// As the library spells the source of its name; `None` is without a name.
+    /// The symbol source, as the library spells it. `None` if unsymbolized.
     pub(super) source: Option<String>,
     pub(super) module: String,
     pub(super) name: String,
@@ -32,14 +32,14 @@ pub(super) enum Kind {
     Unmanaged,
 }
 
-/// Builds the program that [`sample`] runs, as the tests are built: what it costs is not measured.
+/// Builds the program that [`sample`] runs, with the profile of the tests, because its cost is not measured.
 pub(super) fn build() -> Result<()> {
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--locked", "--package", "profiler-tests", "--bin", PROGRAM]);
     shell::run(cargo.current_dir(project::root()))
 }
 
-/// Samples a process for so long.
+/// Samples a process for this time.
 pub(super) fn sample(pid: u32, frequency_hz: u64, seconds: u64) -> Result<Sampled> {
     let program: PathBuf = project::root().join("target/debug").join(PROGRAM);
     let mut command = shell::as_root(program);
@@ -48,7 +48,8 @@ pub(super) fn sample(pid: u32, frequency_hz: u64, seconds: u64) -> Result<Sample
     parse(&text).context("malformed stacks")
 }
 
-/// A line `stack`, samples, end; behind it a line `frame`, kind, address, naming, module, name for each frame.
+/// Parses a line `stack`, samples, end; behind it a line `frame`, kind, address, symbolization, module, name for each
+/// frame.
 fn parse(text: &str) -> Option<Sampled> {
     let mut stacks: Vec<(Vec<Frame>, u64)> = Vec::new();
     for line in text.lines() {
@@ -80,20 +81,20 @@ fn frame(fields: &str) -> Option<Frame> {
 }
 
 impl Sampled {
-    /// The frames of every sample, each with the samples that it stands for.
+    /// The frames of every sample, each with its number of samples.
     pub(super) fn frames(&self) -> impl Iterator<Item = (&Frame, u64)> {
         self.0.iter().flat_map(|(frames, count)| frames.iter().map(|frame| (frame, *count)))
     }
 
-    /// The share of samples whose frames, leaf first, are meant, in percent.
+    /// The share of samples whose frames, leaf first, satisfy a condition, in percent.
     pub(super) fn percent_with(&self, is_meant: impl Fn(&[Frame]) -> bool) -> f64 {
         let all: u64 = self.0.iter().map(|(_, count)| count).sum();
         let meant = self.0.iter().filter(|(frames, _)| is_meant(frames));
         100.0 * meant.map(|(_, count)| count).sum::<u64>() as f64 / all.max(1) as f64
     }
 
-    /// Of the samples in managed code or below it, the share whose outermost frame is where a process or a thread
-    /// begins, in percent.
+    /// Of the samples with managed frames, the share whose outermost frame is a root of a process or a thread, in
+    /// percent.
     pub(super) fn whole_percent(&self, entry: &Entry) -> f64 {
         let managed = self.0.iter().filter(|(frames, _)| frames.iter().any(Frame::is_managed));
         let named = |frames: &[Frame]| frames.iter().map(|frame| frame.name.clone()).collect();
@@ -118,7 +119,7 @@ mod tests {
         stack\t1\tUnknown\nframe\tPrecompiled\t20\tAddress(NoSymbolHere)\t/x.dll\t[x.dll+0x20]\n";
 
     #[test]
-    fn stacks_are_read_with_their_frames() {
+    fn stacks_are_parsed_with_their_frames() {
         let sampled = parse(TEXT).unwrap();
         let (first, count) = sampled.frames().next().unwrap();
         assert_eq!((first.kind, first.address, count), (Kind::Jit, 0x7f00, 3));
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn managed_stacks_are_whole_when_they_begin_with_their_process() {
+    fn managed_stacks_are_whole_if_their_root_is_a_process_entry() {
         let entry = Entry { file_name: "dotnet".to_owned(), elf_address: 0x10a0, runtime_address: 0 };
         assert_eq!(parse(TEXT).unwrap().whole_percent(&entry), 75.0);
     }

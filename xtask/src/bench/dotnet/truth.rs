@@ -1,23 +1,23 @@
-//! What a runtime itself says about the code it made or took, to hold the profiler's names against.
+//! Reads the symbols of the .NET runtime itself, as the reference for the profiler's symbols.
 //!
-//! A perf map says it of code that was compiled at run time, and of .NET 9.0 on a jitdump of precompiled code too.
+//! A perf map has them for JIT code, a jitdump of .NET 9.0 for precompiled code too.
 
 use std::{collections::BTreeMap, fs};
 
 use anyhow::Result;
 
-/// Names by address. Later entries take the place of those they overlap.
+/// Symbols by address. Later entries replace those they overlap.
 #[derive(Default)]
 pub(super) struct Truth(BTreeMap<u64, (u64, String)>);
 
 impl Truth {
-    /// The perf map of a process: lines `start size name`, in hexadecimal.
+    /// Reads the perf map of a process: lines `start size name`, in hexadecimal.
     pub(super) fn of_perf_map(pid: u32) -> Result<Self> {
         let text = fs::read(format!("/tmp/perf-{pid}.map"))?;
         Ok(Self::parse_perf_map(&String::from_utf8_lossy(&text)))
     }
 
-    /// What the jitdump of a process has of precompiled code.
+    /// Reads the precompiled code in the jitdump of a process.
     pub(super) fn of_jitdump(pid: u32) -> Result<Self> {
         Ok(Self::parse_jitdump(&fs::read(format!("/tmp/jit-{pid}.dump"))?))
     }
@@ -71,7 +71,7 @@ impl Truth {
         self.0.insert(start, (end, name.to_owned()));
     }
 
-    /// What is there, as the runtime spells it.
+    /// The symbol at an address, as the runtime spells it.
     pub(super) fn name_at(&self, address: u64) -> Option<&str> {
         let (_, (end, name)) = self.0.range(..=address).next_back()?;
         (address < *end).then_some(name)
@@ -86,14 +86,14 @@ fn long(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// Whether the profiler's name and the runtime's are those of one method: the same assembly, type, name and arguments,
-/// these by the last words of their types. How types are spelled beyond that is the profiler's choice.
+/// Whether a symbol of the profiler and one of the runtime name the same method: equal assembly, type, name and
+/// argument types, the latter by their last words. The spelling of types may differ otherwise.
 pub(super) fn is_same_method(ours: &str, of_runtime: &str) -> bool {
     let untiered = of_runtime.rsplit_once(")[").map_or(of_runtime.to_owned(), |(name, _)| format!("{name})"));
     key(&untiered).is_some_and(|key_of_runtime| key(ours) == Some(key_of_runtime))
 }
 
-/// What a method is told from others by.
+/// The parts of a symbol that identify a method.
 #[derive(Debug, PartialEq, Eq)]
 struct Key {
     assembly: String,
@@ -101,7 +101,7 @@ struct Key {
     arguments: Vec<String>,
 }
 
-/// Of `RETURN [assembly] Type::Method(arguments)` or `assembly!Type.Method(arguments)`.
+/// Parses `RETURN [assembly] Type::Method(arguments)` or `assembly!Type.Method(arguments)`.
 fn key(name: &str) -> Option<Key> {
     let (head, arguments) = split_arguments(name)?;
     let (assembly, method) = after_return_type(head).or_else(|| head.split_once('!'))?;
@@ -112,7 +112,8 @@ fn key(name: &str) -> Option<Key> {
     })
 }
 
-/// Assembly and method of `RETURN [assembly] METHOD`. The return type may have brackets too, but not alone between spaces.
+/// Assembly and method of `RETURN [assembly] METHOD`. The return type may have brackets too, but not alone between
+/// spaces.
 fn after_return_type(head: &str) -> Option<(&str, &str)> {
     head.match_indices(" [").find_map(|(at, _)| {
         let (assembly, method) = head[at + 2..].split_once(']')?;
@@ -120,7 +121,7 @@ fn after_return_type(head: &str) -> Option<(&str, &str)> {
     })
 }
 
-/// At the parenthesis that the last one closes.
+/// Splits at the parenthesis that the last one closes.
 fn split_arguments(name: &str) -> Option<(&str, &str)> {
     let inside = name.strip_suffix(')')?;
     let mut open = 1;
@@ -131,7 +132,7 @@ fn split_arguments(name: &str) -> Option<(&str, &str)> {
     Some((&inside[..at], &inside[at + 1..]))
 }
 
-/// Without generic arguments, which stand in brackets.
+/// Removes generic arguments, which are in brackets.
 fn without_instances(name: &str) -> String {
     let mut depth = 0_u32;
     let is_outside = |character: &char| {
@@ -145,7 +146,7 @@ fn without_instances(name: &str) -> String {
     name.chars().filter(is_outside).collect()
 }
 
-/// Arguments are separated by commas that stand in no brackets.
+/// Splits at commas outside of brackets.
 fn split(arguments: &str) -> Vec<&str> {
     let mut depth = 0_u32;
     let is_between = |character| {
@@ -159,7 +160,8 @@ fn split(arguments: &str) -> Vec<&str> {
     arguments.split(is_between).filter(|argument| !argument.trim().is_empty()).collect()
 }
 
-/// Of a type, without what it is an instance of: `string` for `class System.String`, `uint8` for `unsigned int8`.
+/// The last word of a type, without its type arguments: `string` for `class System.String`, `uint8` for `unsigned
+/// int8`.
 fn last_word(argument: &str) -> String {
     let name = without_instances(argument).replace("unsigned ", "u").replace("wchar", "char");
     let name = without_type_arguments(&name);
@@ -167,7 +169,7 @@ fn last_word(argument: &str) -> String {
     word.split('`').next().unwrap_or_default().to_lowercase()
 }
 
-/// Without `<...>` behind a type's name. Names that the compiler makes have such brackets at their beginning.
+/// Removes `<...>` behind a type's name. Names that the compiler generates begin with such brackets.
 fn without_type_arguments(name: &str) -> String {
     let mut rest = String::new();
     let mut depth = 0_usize;
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jitdump_tells_of_precompiled_code() {
+    fn precompiled_code_is_read_from_a_jitdump() {
         let record = |name: &str| {
             let mut record = vec![0; 56];
             record[32..40].copy_from_slice(&0x7000_u64.to_le_bytes());
@@ -219,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_method_is_the_same_however_its_types_are_spelled() {
+    fn methods_with_differently_spelled_types_are_equal() {
         let same = [
             ("app!N.T.M(int32)", "void [app] N.T::M(int32)[OptimizedTier1]"),
             ("app!N.T.M(class System.String)", "void [app] N.T::M(string)[PreJIT]"),

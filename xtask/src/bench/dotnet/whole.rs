@@ -1,4 +1,4 @@
-//! How many managed stacks reach the function that began their thread, by what the program does.
+//! Measures how many managed stacks reach the root of their thread, for several workloads.
 
 use std::{fmt::Write as _, path::Path};
 
@@ -14,7 +14,7 @@ const FREQUENCY_HZ: u64 = 999;
 
 const VERSIONS: [&str; 2] = ["3.1", "9.0"];
 
-/// What the workload does, and what that shows.
+/// Modes of the workload, and what each exercises.
 const MODES: [(&str, &str); 6] = [
     ("cpu", "nested calls and loops"),
     ("generic", "generic methods and delegates"),
@@ -24,7 +24,7 @@ const MODES: [(&str, &str); 6] = [
     ("web", "a small server and its client"),
 ];
 
-/// Of the mode `tiny`: what works, and its callers, which the compiler makes no frames for once they are optimized.
+/// The busy method of the mode `tiny`, and its callers, which get no frames once they are optimized.
 const WORKS: &str = "Workload.Cpu.Alpha(";
 const CALLERS: [&str; 3] = ["Workload.Tiny.TinyMiddle(", "Workload.Tiny.TinyOuter(", "Workload.Tiny.Run("];
 
@@ -33,7 +33,7 @@ const SERVER: Program = Program::Server { paths: &["/plaintext", "/json"] };
 /// Percent by version.
 type Row = [Option<f64>; VERSIONS.len()];
 
-/// Everything that was measured, by what was done.
+/// The results of all measurements, by mode.
 pub(super) struct Measured(Vec<(String, Row)>);
 
 pub(super) fn measure(seconds: u64, folder: &Path) -> Result<Measured> {
@@ -63,7 +63,7 @@ fn whole_percent(program: Program, seconds: u64, folder: &Path) -> Result<f64> {
     Ok(sampled::sample(running.pid(), FREQUENCY_HZ, seconds)?.whole_percent(&entry))
 }
 
-/// Of the samples in what works, those with every caller.
+/// Of the samples in the busy method, those with every caller.
 fn callers_percent(version: &'static str, seconds: u64, folder: &Path) -> Result<f64> {
     let running = Running::start(Program::App { version, mode: "tiny" }, Place::Host, folder)?;
     let sampled = sampled::sample(running.pid(), FREQUENCY_HZ, seconds)?;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use profiler_tests::{Outcome, built, outcome};
+use profiler_tests::{Outcome, run_command, workload_path};
 use rustix::thread::{CapabilitySet, capability_is_in_bounding_set};
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ const MAPPED_IDS: u32 = 65_536;
 
 /// The configuration of a container.
 #[derive(Clone, Debug)]
-pub(crate) struct Recipe {
+pub(crate) struct ContainerBuilder {
     arguments: Vec<String>,
     environment: Vec<String>,
     /// Programs that are copied into `/bin`.
@@ -49,7 +49,7 @@ pub(crate) struct Recipe {
     cgroup: String,
 }
 
-impl Recipe {
+impl ContainerBuilder {
     /// A container with busybox that executes this command line.
     pub(crate) fn new(arguments: &[&str]) -> Self {
         Self {
@@ -74,7 +74,7 @@ impl Recipe {
     /// A container whose first process is a workload.
     pub(crate) fn workload(name: &str, arguments: &[&str]) -> Self {
         let words = [&[name], arguments].concat();
-        Self::new(&words).program(&built(name))
+        Self::new(&words).program(&workload_path(name))
     }
 
     /// Copies a program into `/bin` of the container.
@@ -126,14 +126,14 @@ impl Recipe {
     }
 
     /// Mounts a folder of the host read-only.
-    pub(crate) fn shows(mut self, folder: &Path, at: &str) -> Self {
+    pub(crate) fn bind_mount(mut self, folder: &Path, at: &str) -> Self {
         let folder = folder.to_str().expect("paths of the project are UTF-8");
         self.mounts.push(mount(at, "bind", folder, &["rbind", "ro"]));
         self
     }
 
     /// Mounts a file system.
-    pub(crate) fn mounts(mut self, at: &str, kind: &str, options: &[&str]) -> Self {
+    pub(crate) fn mount(mut self, at: &str, kind: &str, options: &[&str]) -> Self {
         self.mounts.push(mount(at, kind, kind, options));
         self
     }
@@ -151,7 +151,7 @@ impl Recipe {
 
     /// Runs the container until it ends.
     pub(crate) fn run(&self) -> Outcome {
-        outcome(&mut self.bundle().command())
+        run_command(&mut self.bundle().command())
     }
 
     fn bundle(&self) -> Bundle {

@@ -8,10 +8,10 @@ use std::{
 use profiler::{Profiler, Target};
 
 /// The environment variable with which a test fails instead of being skipped if privileges or programs are missing.
-const REQUIRED: &str = "PROFILER_REQUIRE_PRIVILEGED";
+const REQUIRE_PRIVILEGED: &str = "PROFILER_REQUIRE_PRIVILEGED";
 
 /// The environment variable with which privileged tests are skipped, because another run executes them.
-const LEFT_OUT: &str = "PROFILER_SKIP_PRIVILEGED";
+const SKIP_PRIVILEGED: &str = "PROFILER_SKIP_PRIVILEGED";
 
 /// Set by continuous integration, where every started test must run.
 const CI: &str = "CI";
@@ -22,16 +22,16 @@ const CI: &str = "CI";
 /// # Panics
 /// Panics if the machine does not permit sampling and privileged tests are required.
 #[must_use]
-pub fn privileged() -> Option<MutexGuard<'static, ()>> {
-    static TURN: Mutex<()> = Mutex::new(());
+pub fn lock_privileged() -> Option<MutexGuard<'static, ()>> {
+    static LOCK: Mutex<()> = Mutex::new(());
     static OBSTACLE: OnceLock<Option<String>> = OnceLock::new();
-    if is_set(LEFT_OUT) {
-        eprintln!("left out by {LEFT_OUT}");
+    if is_set(SKIP_PRIVILEGED) {
+        eprintln!("skipped because of {SKIP_PRIVILEGED}");
         return None;
     }
     // A failed test does not affect the next one.
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(obstacle) = OBSTACLE.get_or_init(obstacle) else { return Some(turn) };
+    let lock = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(obstacle) = OBSTACLE.get_or_init(obstacle) else { return Some(lock) };
     skip_unless_required(&format!("a privileged test cannot run: {obstacle}"));
     None
 }
@@ -41,7 +41,7 @@ pub fn privileged() -> Option<MutexGuard<'static, ()>> {
 /// # Panics
 /// Panics if privileged tests are required.
 pub fn skip_unless_required(reason: &str) {
-    assert!(!is_set(REQUIRED) && !is_set(CI), "{reason}");
+    assert!(!is_set(REQUIRE_PRIVILEGED) && !is_set(CI), "{reason}");
     eprintln!("skipped, {reason}");
 }
 

@@ -4,7 +4,7 @@ use profiler::{Format, Profile, WriteFormat as _};
 
 /// A distinct stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stack {
+pub struct FoldedStack {
     /// The name of the process.
     pub comm: String,
     /// Function names from the root to the leaf.
@@ -13,7 +13,7 @@ pub struct Stack {
     pub count: u64,
 }
 
-impl Stack {
+impl FoldedStack {
     /// Whether a frame has this name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
@@ -29,15 +29,15 @@ impl Stack {
 
 /// All distinct stacks of a profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stacks(pub Vec<Stack>);
+pub struct FoldedStacks(pub Vec<FoldedStack>);
 
-impl Stacks {
+impl FoldedStacks {
     /// Converts a profile by way of its folded output.
     ///
     /// # Panics
     /// Panics if the folded output is malformed.
     #[must_use]
-    pub fn of(profile: &Profile) -> Self {
+    pub fn from_profile(profile: &Profile) -> Self {
         let mut folded = Vec::new();
         profile.write(Format::Folded, &mut folded).expect("memory takes everything");
         Self::parse(&String::from_utf8(folded).expect("folded stacks are UTF-8"))
@@ -54,7 +54,7 @@ impl Stacks {
             let mut names = stack.split(';').map(str::to_owned);
             let comm = names.next().unwrap_or_default();
             let count = count.parse().unwrap_or_else(|_| panic!("no count in `{line}`"));
-            Stack { comm, frames: names.collect(), count }
+            FoldedStack { comm, frames: names.collect(), count }
         });
         Self(stacks.collect())
     }
@@ -73,12 +73,12 @@ impl Stacks {
     }
 
     /// Number of samples whose stack satisfies a condition.
-    pub fn count(&self, condition: impl Fn(&Stack) -> bool) -> u64 {
+    pub fn count(&self, condition: impl Fn(&FoldedStack) -> bool) -> u64 {
         self.0.iter().filter(|stack| condition(stack)).map(|stack| stack.count).sum()
     }
 
     /// Share of samples whose stack satisfies a condition, in percent.
-    pub fn percent(&self, condition: impl Fn(&Stack) -> bool) -> f64 {
+    pub fn percent(&self, condition: impl Fn(&FoldedStack) -> bool) -> f64 {
         100.0 * self.count(condition) as f64 / self.total().max(1) as f64
     }
 
