@@ -53,11 +53,11 @@ export class Browser {
     this.process.stdio[4].setEncoding("utf8").on("data", (data) => {
       const messages = (text + data).split("\0");
       text = messages.pop();
-      for (const message of messages) this.hear(JSON.parse(message));
+      for (const message of messages) this.receive(JSON.parse(message));
     });
   }
 
-  hear(message) {
+  receive(message) {
     const answer = this.answers.get(message.id);
     this.answers.delete(message.id);
     if (!answer) this.events.push(message);
@@ -108,8 +108,8 @@ export class Browser {
   }
 
   /**
-   * What it takes to open a page: the time from the start to the first picture of the profile, and the CPU time of the
-   * page's thread in it. The time that the thread was ready in and others had the CPU is not in either.
+   * Opens a page and measures the time to the first picture of the profile, and the CPU time of the page's thread until
+   * then. Neither contains the time in which the thread waited for a CPU.
    */
   async costOfOpening(path) {
     const before = new Map((await this.renderers()).map((renderer) => [renderer.id, renderer]));
@@ -123,7 +123,7 @@ export class Browser {
     return { cpuMs, shownMs: paintedMs - waitedMs };
   }
 
-  /** The processes that show pages, with the CPU time of their first threads, and the time that these waited for a CPU. */
+  /** The renderer processes, with the CPU time of their main threads and the time that these waited for a CPU. */
   async renderers() {
     const { processInfo } = await this.callBrowser("SystemInfo.getProcessInfo");
     const NS_PER_MS = 1e6;

@@ -9,7 +9,7 @@ const { changeOf, changeText } = new Function(`${source}; return { changeOf, cha
 
 const isBeyond = (before, of, after, ofAfter) => changeOf([before, after], [of, ofAfter]).isBeyondNoise;
 
-test("a change is in points of each side's own total", () => {
+test("a change is in percentage points of the total of each side", () => {
   const { before, after, points } = changeOf([10, 40], [100, 200]);
   assert.deepEqual([before, after, points], [10, 20, 10]);
   assert.equal(changeOf([0, 0], [0, 0]).points, 0);
@@ -21,7 +21,7 @@ test("the interval is that of Agresti and Caffo", () => {
   assert.ok(isBeyond(7, 10, 1, 10));
 });
 
-test("few samples prove nothing and many do", () => {
+test("many samples make a change significant and few do not", () => {
   assert.ok(!isBeyond(0, 10, 1, 10));
   assert.ok(!isBeyond(10, 1000, 18, 1000));
   assert.ok(isBeyond(100, 10_000, 180, 10_000));
@@ -29,7 +29,7 @@ test("few samples prove nothing and many do", () => {
   assert.ok(!isBeyond(0, 0, 5, 5));
 });
 
-test("a change in words has its direction, its size and its noise", () => {
+test("the text of a change has its direction, size and noise", () => {
   assert.equal(changeText(changeOf([100, 300], [1000, 1000])), "▲ +20.00 ±3.40");
   assert.match(changeText(changeOf([300, 100], [1000, 1000])), /^▼ −20\.00 ±/);
   assert.match(changeText(changeOf([100, 101], [1000, 1000])), /^≈ \+0\.10 ±/);

@@ -1,4 +1,4 @@
-// Tests that the colours of the page can be told apart by people with each kind of colour blindness, and contrasts.
+// Tests the colours of the page: they differ for each kind of colour vision, and text has enough contrast.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -54,7 +54,7 @@ const PALETTES = {
   changes: ["more", "less", "noise"],
 };
 
-/** Two adjacent areas with a difference of 2.3 can just be told apart. */
+/** The smallest visible difference of two adjacent areas is 2.3. */
 const LEAST_DISTANCE = 10;
 
 for (const theme of ["light", "dark"]) {

@@ -45,7 +45,7 @@ const verdictOf = (name) =>
   browser.evaluate(`[...document.querySelectorAll("#functions tbody tr")]
     .find((row) => row.querySelector(".name button").title === "${name}").querySelector("td[title]").title`);
 
-test("the head says what was compared, the page loads nothing, and there are no times", async () => {
+test("the header describes both profiles, the page loads nothing, and there are no times", async () => {
   assert.equal(await browser.text("target"), "On-CPU: pid 7 (app), before and after");
   const sides = await browser.evaluate("[...document.querySelectorAll('#facts p')].map(({ textContent }) => textContent)");
   assert.match(sides[0], /^before · cpu-clock at 100 Hz on 2 CPUs · 10\.0 s · .* · 1,000 samples · 0 lost$/);
@@ -58,14 +58,14 @@ test("the head says what was compared, the page loads nothing, and there are no 
   await browser.picture("difference");
 });
 
-test("what changed most is at the top and more than noise, what did not change is noise", async () => {
+test("the largest change is first and exceeds noise, unchanged functions do not", async () => {
   assert.deepEqual((await tableRows(browser))[0], ["30.00 %", "50.00 %", "▲ +20.00", "▲ +20.00", "parse"]);
   assert.equal(await verdictOf("parse"), "more than noise");
   assert.deepEqual(await rowOf("idle"), ["5.00 %", "4.80 %", "≈ −0.20", "≈ −0.20", "idle"]);
   assert.equal(await verdictOf("idle"), "within noise");
 });
 
-test("functions of one side alone are there, and said to be", async () => {
+test("functions of one side alone are listed and marked", async () => {
   assert.deepEqual(await rowOf("old"), ["0.00 %", "0.00 %", "≈ 0.00", "▼ −10.00", "old"]);
   assert.deepEqual(await rowOf("new"), ["0.00 %", "0.00 %", "≈ 0.00", "▲ +8.00", "new"]);
   const boxes = await calledByMain();
@@ -100,7 +100,7 @@ test("widths are those of both sides, or of one", async () => {
   assert.deepEqual(await rowOf("old"), ["0.00 %", "0.00 %", "≈ 0.00", "▼ −10.00", "old"]);
 });
 
-test("a graph that was zoomed to what the other side has not goes back to what both have", async () => {
+test("a graph zoomed to a function of one side returns to a common ancestor for the other side", async () => {
   await browser.press("b");
   await calledByMain();
   await browser.press("ArrowLeft");
@@ -110,7 +110,7 @@ test("a graph that was zoomed to what the other side has not goes back to what b
   assert.match(await browser.text("breadcrumbs"), /main$/);
 });
 
-test("directions have colours of their own, in the light and in the dark, and marks beside them", async () => {
+test("directions have different colours in both themes, and marks", async () => {
   const colours = async () => {
     const width = await browser.evaluate("document.getElementById('flame').clientWidth");
     // From left to right: read, parse, old, idle, new.
@@ -127,7 +127,7 @@ test("directions have colours of their own, in the light and in the dark, and ma
   assert.match(await browser.text("legend"), /▲ more after.*▼ less after.*≈ within noise/);
 });
 
-test("the search tells the shares of what matches, and callers and callees have both sides", async () => {
+test("the search shows the matching shares, and callers and callees have both sides", async () => {
   await searchFor(browser, "^(parse|read)$");
   assert.match(await browser.text("matched"), /^before 85\.00 %, after 87\.20 %, ≈ \+2\.20 ±2\.\d\d points: within noise, 2 functions$/);
   await browser.picture("difference-search");
@@ -144,20 +144,20 @@ test("the search tells the shares of what matches, and callers and callees have 
   await browser.picture("difference-sandwich");
 });
 
-test("the ledgers of both runs are there", async () => {
+test("the ledgers of both runs are shown", async () => {
   await browser.press("l");
   const ledger = await browser.text("view-ledger");
   assert.match(ledger, /Ledger before.*samples in this profile1,000100\.0 %.*Ledger after.*samples in this profile2,000100\.0 %/);
   await browser.picture("difference-ledger");
 });
 
-test("identical profiles differ by nothing", async () => {
+test("identical profiles have no differences", async () => {
   await browser.open(page("same.html"));
   for (const [, , own, total] of await tableRows(browser)) assert.deepEqual([own, total], ["≈ 0.00", "≈ 0.00"]);
   for (const box of await calledByMain()) assert.match(box, /≈ 0\.00 ±\d+\.\d\d points: within noise/);
 });
 
-test("a side without samples is said to be empty, and nothing is more than noise", async () => {
+test("a side without samples is marked as empty, and no change exceeds noise", async () => {
   const keys = ["b", "ArrowDown", "Enter", "s", "Escape", "l", "b", "f", "0", "t", "o", "i"];
   for (const [name, message] of [
     ["empty-before.html", /^before: No sample was taken: [^·]*$/],
@@ -173,7 +173,7 @@ test("a side without samples is said to be empty, and nothing is more than noise
   }
 });
 
-test("names are text, and each function has the numbers that the library has for it", async () => {
+test("names are shown as text, and the numbers of each function are those of the library", async () => {
   await browser.open(page("hostile-difference.html"));
   assert.equal(await browser.evaluate("document.images.length + document.querySelectorAll('[onclick]').length"), 0);
   const expected = JSON.parse(readFileSync(page("hostile-difference.json"), "utf8"));

@@ -18,7 +18,7 @@ test("module, arguments, generics and namespaces go, in this order", () => {
   ]);
 });
 
-test("the shortest name still says which function it is", () => {
+test("the shortest name still identifies the function", () => {
   const shortest = {
     "std::vector<int, std::allocator<int>>::push_back(int&&)": "push_back",
     "<alloc::vec::Vec<T> as core::iter::Extend>::extend": "extend",
@@ -38,7 +38,7 @@ test("the shortest name still says which function it is", () => {
   for (const [name, last] of Object.entries(shortest)) assert.equal(shorterNames(name).at(-1), last, name);
 });
 
-test("what has no room in any form is cut", () => {
+test("a name that is too long in every form is truncated", () => {
   const names = new FittingNames({ name: ["App!Some.Long.Name()"] });
   assert.equal(names.fitting(0, 100), "App!Some.Long.Name()");
   assert.equal(names.fitting(0, 10), "Long.Name");

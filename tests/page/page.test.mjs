@@ -23,7 +23,7 @@ const rows = () => tableRows(browser);
 const colourAt = (...place) => colourOf(browser, ...place);
 const setPattern = (text) => searchFor(browser, text);
 
-test("the head says what was measured, and nothing is loaded", async () => {
+test("the header describes the measurement, and the page loads nothing", async () => {
   assert.equal(await browser.text("target"), "On-CPU: pid 7 (app)");
   const facts = await browser.text("facts");
   assert.match(facts, /cpu-clock at 100 Hz on 2 CPUs · 3\.0 s · .* · 300 samples · 0 lost/);
@@ -47,7 +47,7 @@ test("a box shows its share, its code and how it was named; a click zooms and Es
   assert.equal(await browser.text("breadcrumbs"), "all");
 });
 
-test("a box shows the place in the source, and a box without a name why it has none and what would mend that", async () => {
+test("a box shows the place in the source, and an unsymbolized box shows the reason and the remedy", async () => {
   await setPattern("Hot.cs");
   await browser.press("n");
   assert.match(await browser.text("details"), /JIT · \/src\/Hot\.cs:12 · named by runtime events$/);
@@ -63,7 +63,7 @@ test("the legend names every kind of code", async () => {
   assert.deepEqual(kinds, ["JIT", "managed, precompiled", "native", "inlined", "kernel", "no name"]);
 });
 
-test("the head says what is shown of the profile, and why there is nothing", async () => {
+test("the header describes the active filters and explains an empty page", async () => {
   await browser.open(page("part.html"));
   assert.match(await browser.text("facts"), /· 200 of 300 samples: --focus Hot · 0 lost$/);
   await browser.open(page("nothing.html"));
@@ -72,7 +72,7 @@ test("the head says what is shown of the profile, and why there is nothing", asy
   assert.match(await browser.text("message"), /^No sample was taken: the target did not run on a CPU in this time/);
 });
 
-test("the search tells which share of the samples matches, in the graph, the table and the heat map", async () => {
+test("the search shows the matching share of samples in the graph, the table and the heat map", async () => {
   await setPattern("^tree::|ksys_");
   assert.equal(await browser.text("matched"), "66.3 % of samples, 2 functions");
   assert.equal(await browser.text("shown"), "2 matching");
@@ -97,12 +97,12 @@ test("the table sorts by each column", async () => {
   assert.equal(await browser.evaluate(sorted), "Function");
 });
 
-test("a function that calls itself has each of its samples once", async () => {
+test("each sample of a recursive function counts once", async () => {
   const walk = (await rows()).find(([, , name]) => name.startsWith("tree::walk"));
   assert.deepEqual(walk, ["0.0 %", "33.3 %", "tree::walk<int>(Node*)"]);
 });
 
-test("a row leads to callers and callees", async () => {
+test("a click on a row shows callers and callees", async () => {
   await browser.click("#functions tbody tr");
   assert.match(await browser.text("middle"), /Demo\.Program\.Hot.*200 samples, 66\.7 % of all/);
   await browser.evaluate("document.getElementById('callers').focus()");
@@ -114,7 +114,7 @@ test("a row leads to callers and callees", async () => {
   assert.equal(await browser.evaluate("document.getElementById('view-flame').hidden"), false);
 });
 
-test("callers and callees of a function that calls itself begin with its outermost call", async () => {
+test("callers and callees of a recursive function start at its outermost call", async () => {
   await browser.evaluate(`[...document.querySelectorAll("#functions button")].find(({ title }) => title.startsWith("tree::walk")).click()`);
   assert.match(await browser.text("middle"), /100 samples, 33\.3 % of all/);
   await browser.evaluate("document.getElementById('callees').focus()");
@@ -129,7 +129,7 @@ test("callers and callees of a function that calls itself begin with its outermo
   assert.match(await focused("callers"), /^App!Demo\.Program\.Work\(int32\), 100\.0 %/);
 });
 
-test("a range of the heat map shows what ran then", async () => {
+test("a range of the heat map limits the samples to that time", async () => {
   await browser.point("#heat", [1, 1]);
   assert.match(await browser.text("selected"), /\(0\.00 s to 0\.02 s: 2 samples\)$/);
   const [width, height] = await browser.evaluate("(({ width, height }) => [width, height - 16])(document.querySelector('#heat canvas').getBoundingClientRect())");
@@ -142,7 +142,7 @@ test("a range of the heat map shows what ran then", async () => {
   assert.match(await browser.text("selected"), /^whole time: 300 samples/);
 });
 
-test("a range is typed, too", async () => {
+test("a range can be entered as text", async () => {
   await browser.evaluate(`(() => {
     const input = document.getElementById("to");
     input.value = "1";
@@ -151,7 +151,7 @@ test("a range is typed, too", async () => {
   assert.match(await browser.text("selected"), /^0\.00 s to 1\.00 s: 100 samples/);
 });
 
-test("containers and threads stand apart when they are asked to", async () => {
+test("containers and threads are separate when enabled", async () => {
   await browser.evaluate("document.getElementById('flame').focus()");
   await browser.press("t");
   assert.equal(await browser.text("spoken"), "group by: container");
@@ -171,7 +171,7 @@ test("containers and threads stand apart when they are asked to", async () => {
   assert.match(await focused(), /^threads named app, 66\.7 %/);
 });
 
-test("the root stands above or below, also after a look elsewhere", async () => {
+test("the root is above or below, also after another view was shown", async () => {
   for (const key of ["i", "l", "w", "f"]) await browser.press(key);
   const height = await browser.evaluate("document.getElementById('flame').clientHeight");
   await browser.point("#flame", [30, height - 5]);
@@ -195,14 +195,14 @@ test("kinds of code have colours of their own, in the light and in the dark", as
   assert.equal(new Set(kinds).size, 6);
 });
 
-test("the system's dark theme is taken", async () => {
+test("the dark theme of the system is used", async () => {
   await browser.call("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: "dark" }] });
   await browser.until("document.getElementById('theme').textContent === 'Light'");
   await browser.call("Emulation.setEmulatedMedia", { features: [] });
   await browser.until("document.getElementById('theme').textContent === 'Dark'");
 });
 
-test("everything is done with keys alone", async () => {
+test("every function is available by keyboard", async () => {
   await browser.press("/");
   await browser.type("io");
   assert.match(await browser.text("matched"), /33\.0 % of samples, 1 function/);
@@ -236,7 +236,7 @@ test("everything is done with keys alone", async () => {
   assert.equal(await browser.evaluate("document.getElementById('keys').open"), false);
 });
 
-test("a screen reader is told where the focus is in the tree", async () => {
+test("the focused item of the tree is available to screen readers", async () => {
   await browser.evaluate("document.getElementById('flame').focus()");
   await browser.press("ArrowDown");
   await browser.press("ArrowDown");
@@ -248,7 +248,7 @@ test("a screen reader is told where the focus is in the tree", async () => {
   assert.deepEqual(unnamed, []);
 });
 
-test("names are text, whatever is in them", async () => {
+test("names are shown as text, whatever they contain", async () => {
   await browser.open(page("hostile.html"));
   assert.match(await browser.evaluate("document.title"), /^On-CPU: <img src=x onerror=/);
   assert.equal(await browser.evaluate("document.images.length + document.querySelectorAll('[onclick]').length"), 0);

@@ -34,10 +34,10 @@ export const searchFor = (browser, text) =>
 const OPENINGS = 6;
 
 /**
- * Checks that a page is shown within a second. What a person waits for is the time to the first picture. CPU time alone
- * would not see the page wait for its file or for a timer, and wall time alone is longer whenever somebody else compiles:
- * it is wall time without the part in which others had the page's CPU. They slow down caches and the other half of a
- * core, too, so that one opening within the second is enough.
+ * Checks that a page is shown within a second: the time to the first picture, without the part in which other processes
+ * had the page's CPU. CPU time alone would not include waits for the file or for a timer, and wall time alone depends on
+ * the load of the machine. Other processes slow down caches and the other hardware thread of a core too, so one opening
+ * within the second is enough.
  */
 export async function assertShownWithinASecond(browser, path, what) {
   const costs = [];

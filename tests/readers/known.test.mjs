@@ -40,7 +40,7 @@ test("speedscope opens its own format, pprof and perf script", async () => {
   assert.match((await speedscope("known.perf.txt")).title, /known\.perf\.txt/);
 });
 
-test("the Firefox Profiler's tables lead from each sample to its stack", () => {
+test("the Firefox Profiler's tables contain the stack of each sample", () => {
   const { meta, libs, threads } = JSON.parse(profile("known.json"));
   assert.deepEqual(threads.map(({ name, tid, isMainThread }) => [name, tid, isMainThread]), [
     ["app", 7, true],

@@ -9,7 +9,8 @@ use std::{
 };
 
 use profiler_tests::{
-    FoldedStacks, Outcome, Pane, Workload, lock_privileged, profiler, run_command, start_sampling, wait_until,
+    FoldedStacks, Outcome, Pane, Workload, lock_privileged, profiler, run_command, start_sampling,
+    wait_until, workload_path,
 };
 use rustix::process::{Pid, Signal, kill_process};
 

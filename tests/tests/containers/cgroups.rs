@@ -26,7 +26,7 @@ fn start(place: &str, id: &str) -> Container {
     ContainerBuilder::workload("shares-static", &["60"]).cgroup(&place.replace("ID", id)).start()
 }
 
-fn builder(target: Target) -> Builder {
+fn profiler_builder(target: Target) -> Builder {
     Profiler::builder().target(target).frequency_hz(1_999)
 }
 
@@ -44,7 +44,7 @@ fn a_container_is_found_by_a_prefix_of_its_id_and_only_its_processes_are_sampled
         let container = start(place, &id);
         let _other = start(place, &self::id());
         for prefix in [&id[..12], &id] {
-            let profile = sample(builder(Target::Container(prefix.to_owned())), 200);
+            let profile = sample(profiler_builder(Target::Container(prefix.to_owned())), 200);
             assert_eq!(pids(&profile), BTreeSet::from([container.pid()]), "{place}");
             assert!(profile.ledger().adds_up());
             assert_eq!(profile.header().target, format!("container {id}"));
@@ -60,7 +60,7 @@ fn processes_have_the_id_of_their_container() {
         let id = id();
         let container = start(place, &id);
         let ours = [container.pid(), outside.pid()];
-        let profile = sample(builder(Target::Pids(ours.to_vec())), 400);
+        let profile = sample(profiler_builder(Target::Pids(ours.to_vec())), 400);
         assert_eq!(pids(&profile), BTreeSet::from(ours), "{place}");
         for process in profile.processes() {
             // The test itself may run in a container.
@@ -78,7 +78,7 @@ fn a_container_id_prefix_that_matches_twice_is_rejected_with_both_ids() {
     let stem = &id()[..32];
     let ids = ["a", "b"].map(|end| format!("{stem}{end}"));
     let _containers = ids.each_ref().map(|id| start(PLACES[0], id));
-    let error = builder(Target::Container(stem.to_owned())).build().unwrap().start().unwrap_err();
+    let error = profiler_builder(Target::Container(stem.to_owned())).build().unwrap().start().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     assert!(ids.iter().all(|id| error.to_string().contains(id)), "{error}");
 }
@@ -107,18 +107,18 @@ fn a_cgroup_of_either_version_is_sampled_with_its_descendants_alone() {
     for above in directories {
         let cgroup = above.join("a/b");
         move_below(&cgroup, "worker", container.wait_for("syscalls-static"));
-        let profile = sample(builder(Target::Cgroup(cgroup.clone())), 500);
+        let profile = sample(profiler_builder(Target::Cgroup(cgroup.clone())), 500);
         assert_eq!(pids(&profile), both, "{}", cgroup.display());
         assert!(profile.ledger().adds_up());
-        let profile = sample(builder(Target::Cgroup(cgroup.join("worker"))), 200);
+        let profile = sample(profiler_builder(Target::Cgroup(cgroup.join("worker"))), 200);
         let worker = BTreeSet::from([container.wait_for("syscalls-static")]);
         assert_eq!(pids(&profile), worker, "{}", cgroup.display());
-        let profile = sample(builder(Target::Cgroup(above.clone())), 500);
+        let profile = sample(profiler_builder(Target::Cgroup(above.clone())), 500);
         assert_eq!(pids(&profile), both, "{}", above.display());
     }
     let memberships = fs::read_to_string(format!("/proc/{}/cgroup", container.pid())).unwrap();
     let shown = memberships.lines().find_map(|line| line.split(':').nth(2)).unwrap();
-    assert_eq!(pids(&sample(builder(Target::Cgroup(shown.into())), 500)), both, "{shown}");
+    assert_eq!(pids(&sample(profiler_builder(Target::Cgroup(shown.into())), 500)), both, "{shown}");
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_session_ends_when_its_container_ends() {
     let Some(_lock) = lock_privileged() else { return };
     let id = id();
     let container = start(PLACES[0], &id);
-    let mut session = builder(Target::Container(id)).build().unwrap().start().unwrap();
+    let mut session = profiler_builder(Target::Container(id)).build().unwrap().start().unwrap();
     assert_eq!(session.wait(Some(Duration::from_millis(300))), Ended::Elapsed);
     container.end();
     assert_eq!(session.wait(Some(DEADLINE)), Ended::TargetExited);
@@ -137,7 +137,7 @@ fn a_session_ends_when_its_container_ends() {
 #[test]
 fn an_unknown_container_is_an_error_that_names_the_searched_files() {
     let Some(_lock) = lock_privileged() else { return };
-    let error = builder(Target::Container(id())).build().unwrap().start().unwrap_err();
+    let error = profiler_builder(Target::Container(id())).build().unwrap().start().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSuchTarget);
     assert!(error.to_string().contains("/proc/PID/cgroup"), "{error}");
 }

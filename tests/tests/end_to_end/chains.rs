@@ -163,7 +163,7 @@ fn frames_have_source_file_and_line_when_enabled() {
 }
 
 #[test]
-fn ten_thousand_distinct_stacks_are_told_apart_without_losses() {
+fn ten_thousand_distinct_stacks_are_recorded_without_losses() {
     let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("stacks");
     let profile = sample(sample_pid(workload.pid()).frequency_hz(9_999), 20_000);

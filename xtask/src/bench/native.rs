@@ -87,13 +87,13 @@ pub(super) fn measure(setting: &Setting) -> Result<Measured> {
 /// The profilers that unwind stacks without frame pointers, with the option for it, and the profiler with frame
 /// pointers alone.
 fn frameless_tools(tools: &[Tool]) -> Vec<Tool> {
-    let told = |tool: &Tool| match tool.name {
+    let without_frame_pointers = |tool: &Tool| match tool.name {
         ToolName::Profiler | ToolName::Samply | ToolName::Lightswitch => Some(tool.clone()),
         ToolName::Perf => Some(tool.with_options(PERF_COPIES_STACKS)),
         ToolName::ProfileBee => Some(tool.with_options("--dwarf true")),
         ToolName::ProfileBpfcc | ToolName::Bpftrace => None,
     };
-    tools.iter().filter_map(told).collect()
+    tools.iter().filter_map(without_frame_pointers).collect()
 }
 
 /// Measures on a target that is created for it and stopped afterwards.

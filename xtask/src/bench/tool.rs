@@ -29,7 +29,7 @@ pub(super) enum ToolName {
     Lightswitch,
 }
 
-/// A profiler, how it is told to work, and where it is.
+/// A profiler, its options, and its path.
 #[derive(Clone)]
 pub(super) struct Tool {
     pub(super) name: ToolName,

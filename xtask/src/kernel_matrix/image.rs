@@ -123,7 +123,7 @@ impl Series {
 pub(super) struct Package {
     /// The numbers of the release, the ABI and the suite it was built for.
     numbers: Vec<u32>,
-    /// From 7.0 on, the image stands in a package of its own, `linux-binary-*`.
+    /// From 7.0 on, the image is in a separate package, `linux-binary-*`.
     is_binary: bool,
     release: String,
     name: String,

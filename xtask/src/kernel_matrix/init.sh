@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# What a virtual machine does: one step after the other, each told to the host on the console, then it is off.
+# Init of the virtual machines: runs the steps in order, prints each on the console, and powers off.
 # The host knows what each step must show: `check.rs`.
 
 # `setpriv` is there already, and stays.
