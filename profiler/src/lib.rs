@@ -91,6 +91,9 @@ mod builder;
 pub mod cli;
 pub mod doctor;
 mod error;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzz;
 mod sampler;
 mod session;
 mod sys;

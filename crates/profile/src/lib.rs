@@ -63,6 +63,8 @@ pub use ledger::{Cost, Ledger, Loss, UnsymbolizedFrames};
 pub use profile::{Header, Process, Profile, Sample, Thread};
 pub use profile_copy::ProfileCopy;
 pub use reason::Reason;
+#[cfg(fuzzing)]
+pub use recording::recording_of_section_bodies;
 pub use remedy::Remedy;
 pub use shape::Shape;
 pub use stack::{FoundBy, Stack, StackEnd};

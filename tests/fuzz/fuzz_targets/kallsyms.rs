@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| profiler::fuzz::kallsyms(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| profiler_fuzz::kallsyms(bytes));

@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| profiler::fuzz::nettrace(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| profiler_fuzz::nettrace(bytes));

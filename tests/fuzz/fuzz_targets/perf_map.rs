@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| profiler::fuzz::perf_map(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| profiler_fuzz::perf_map(bytes));

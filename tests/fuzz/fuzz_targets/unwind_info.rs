@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| profiler::fuzz::unwind_info(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| profiler_fuzz::unwind_info(bytes));

@@ -47,7 +47,7 @@ const VERSION: u32 = 1;
 
 /// A recording with valid checksums for the fuzzer, from the kind, length and body of each section.
 #[cfg(fuzzing)]
-pub fn file_of_bodies(mut bytes: &[u8]) -> Vec<u8> {
+pub fn recording_of_section_bodies(mut bytes: &[u8]) -> Vec<u8> {
     let mut file = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
     while let [kind, length, rest @ ..] = bytes {
         let (body, rest) = rest.split_at(rest.len().min(usize::from(*length)));

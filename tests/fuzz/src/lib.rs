@@ -1,0 +1,226 @@
+//! The bodies of the fuzz targets: one function for each parser of untrusted input.
+//!
+//! A parser must return for any input. Where more must hold, it is asserted.
+
+use std::{
+    io::{self, Read},
+    path::Path,
+    sync::Arc,
+};
+
+use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
+use profiler_binary_reader::{Image, WorkBudget};
+use profiler_dotnet_symbols::{
+    managed,
+    readytorun::{AssemblyLocation, Bundle, ReadyToRunModule},
+};
+use profiler_elf_symbols::{Elf, demangle};
+use profiler_processes::{Status, maps::parse_executable, root_directory::RootDirectory};
+use profiler_profile::{Difference, Profile, Shape, recording_of_section_bodies, shape::Share};
+use profiler_profile_formats::{Format, WriteFormat as _};
+use profiler_symbolize::{
+    NativeOptions, debug_file::DebugFiles, fuzz as symbolize, kernel::KernelSymbols, native::NativeModule,
+};
+use profiler_unwind_tables::{TableSource, UnwindTable, compile_section, compile_unwind_info};
+
+/// The number of addresses that are looked up in one input.
+const MAX_ADDRESSES: usize = 64;
+
+/// `/proc/PID/maps` and `/proc/PID/status`.
+pub fn maps(bytes: &[u8]) {
+    for mapping in parse_executable(bytes) {
+        assert!(mapping.start < mapping.end);
+    }
+    let _ = Status::parse(&String::from_utf8_lossy(bytes));
+}
+
+/// A perf map in two parts. The first byte is the position of the split.
+pub fn perf_map(bytes: &[u8]) {
+    let (first, second, bytes) = split(bytes);
+    symbolize::check_split_perf_map(first, second, text_numbers(bytes));
+}
+
+/// A jitdump in two parts. The first byte is the position of the split.
+pub fn jitdump(bytes: &[u8]) {
+    let (first, second, bytes) = split(bytes);
+    symbolize::check_split_jitdump(first, second, words(bytes));
+}
+
+/// A nettrace stream in two parts. The first byte is the position of the split.
+pub fn nettrace(bytes: &[u8]) {
+    let (first, second, bytes) = split(bytes);
+    assert_eq!(symbolize::decode_stream(&[bytes]), symbolize::decode_stream(&[first, second]));
+}
+
+/// A reply of the diagnostics protocol.
+pub fn ipc(bytes: &[u8]) {
+    symbolize::decode_reply(bytes);
+}
+
+/// `/proc/kallsyms`, read at once and in small pieces.
+pub fn kallsyms(bytes: &[u8]) {
+    let whole = KernelSymbols::read(bytes);
+    let in_pieces = KernelSymbols::read(SmallReads(bytes));
+    assert_eq!(format!("{whole:?}"), format!("{in_pieces:?}"));
+    if let Ok(symbols) = whole {
+        for number in text_numbers(bytes) {
+            let _ = symbols.lookup(RuntimeAddress(number));
+        }
+    }
+}
+
+/// An ELF file without its debug information.
+pub fn elf(bytes: &[u8]) {
+    symbolize_all(bytes, NativeOptions::default());
+}
+
+/// An ELF file with its debug information.
+pub fn dwarf(bytes: &[u8]) {
+    symbolize_all(bytes, NativeOptions { inlines: true, lines: true });
+}
+
+/// A ReadyToRun image.
+pub fn readytorun(bytes: &[u8]) {
+    let location = AssemblyLocation::from_image_path(Path::new("/fuzzed/image.dll"));
+    let image = Image::Memory(bytes.to_vec());
+    let Ok(mut module) = ReadyToRunModule::open(image, location, &Arc::default()) else { return };
+    let Some(no_files) = no_debug_files() else { return };
+    let fixed = [0, 0x1000, 0x1_0200, 0x1_1000];
+    let words = words(bytes).flat_map(|word| [word & u64::from(u32::MAX), word >> 32]);
+    for address in fixed.into_iter().chain(words).take(MAX_ADDRESSES) {
+        let _ = module.address(RuntimeAddress(0), FileOffset(0), RuntimeAddress(address));
+        let _ = module.symbolize(ElfAddress(address), &no_files);
+    }
+}
+
+/// A single-file .NET program.
+pub fn bundle(bytes: &[u8]) {
+    let Ok(elf) = Elf::parse(Image::Memory(bytes.to_vec())) else { return };
+    let bundle = Bundle::read(elf.image(), elf.writable_data(), &WorkBudget::default());
+    let Ok(Some(bundle)) = bundle else { return };
+    for offset in words(bytes).take(MAX_ADDRESSES) {
+        if let Some(assembly) = bundle.assembly_at(FileOffset(offset)) {
+            assert!(assembly.start <= offset && offset - assembly.start < assembly.bytes);
+            assert!(bundle.image_of(assembly).is_ok());
+        }
+    }
+}
+
+/// Call frame information, as an ELF file and as a bare section.
+pub fn eh_frame(bytes: &[u8]) {
+    check_tables(table_of_file(bytes).into_iter().chain(compile_section(bytes)), bytes);
+}
+
+/// `UNWIND_INFO`, as a .NET image and as a bare section.
+pub fn unwind_info(bytes: &[u8]) {
+    check_tables(table_of_file(bytes).into_iter().chain(compile_unwind_info(bytes)), bytes);
+}
+
+fn table_of_file(bytes: &[u8]) -> Option<UnwindTable> {
+    let source = TableSource::read(Image::Memory(bytes.to_vec())).ok()??;
+    source.compile(&|| true).ok()
+}
+
+fn check_tables(tables: impl Iterator<Item = UnwindTable>, bytes: &[u8]) {
+    for table in tables {
+        table.assert_valid();
+        let pages: Vec<_> = table.pages().collect();
+        for word in words(bytes).take(MAX_ADDRESSES) {
+            let _ = table.find_rule(&pages, word);
+        }
+    }
+}
+
+/// Mangled names and names of managed methods. Normalizing a name twice changes nothing.
+pub fn names(bytes: &[u8]) {
+    let _ = demangle(bytes);
+    let text = String::from_utf8_lossy(bytes);
+    let once = managed::normalize_name(&text).name;
+    assert_eq!(managed::normalize_name(&once).name, once);
+    let _ = (managed::csharp_name(&once), managed::csharp_name(&text));
+}
+
+/// The event log of a capture, and the recorded methods of a runtime.
+pub fn capture(bytes: &[u8]) {
+    profiler::fuzz::parse_capture(bytes);
+    symbolize::read_recording(bytes);
+}
+
+/// A recording, and one with valid checksums. A profile that was read can be written, shaped and compared.
+pub fn recording(bytes: &[u8]) {
+    for file in [bytes, &recording_of_section_bodies(bytes)] {
+        let Ok(profile) = Profile::read(file) else { continue };
+        let mut again = Vec::new();
+        // Writing to a vector cannot fail.
+        let _ = profile.write_recording(&mut again);
+        let read_again = Profile::read(&*again);
+        assert_eq!(format!("{:?}", read_again.ok()), format!("{:?}", Some(&profile)));
+        let shape = Shape {
+            hide: "a".parse().ok(),
+            collapse_recursion: true,
+            merge_addresses: true,
+            min_share: Share::from_percent(1.0),
+            ..Shape::default()
+        };
+        let shaped = profile.shaped(&shape);
+        for &format in Format::ALL {
+            let _ = shaped.write(format, io::sink());
+            let _ = Difference::between(&profile, &shaped).write(format, io::sink());
+        }
+    }
+}
+
+/// BTF of a kernel.
+pub fn btf(bytes: &[u8]) {
+    profiler::fuzz::parse_btf(bytes);
+}
+
+/// A record of the ring buffer, and a sideband record.
+pub fn records(bytes: &[u8]) {
+    profiler::fuzz::decode_records(bytes);
+}
+
+fn symbolize_all(bytes: &[u8], options: NativeOptions) {
+    let Ok(mut module) = NativeModule::from_bytes(bytes.to_vec(), Path::new("/fuzzed")) else { return };
+    let Some(no_files) = no_debug_files() else { return };
+    let fixed = [0, 0x1000, 0x1010, 0x40_1000];
+    for address in fixed.into_iter().chain(words(bytes)).take(MAX_ADDRESSES) {
+        let _ = module.elf_address(RuntimeAddress(0), FileOffset(0), RuntimeAddress(address));
+        let _ = module.symbolize(ElfAddress(address), options, &no_files);
+        let _ = module.nearby(ElfAddress(address));
+    }
+}
+
+/// Debug files of a directory without regular files.
+fn no_debug_files() -> Option<DebugFiles> {
+    Some(DebugFiles::with_host(RootDirectory::open(Path::new("/proc/self/ns")).ok()?))
+}
+
+/// The bytes after the first: in two parts, and as a whole.
+fn split(bytes: &[u8]) -> (&[u8], &[u8], &[u8]) {
+    let Some((at, bytes)) = bytes.split_first() else { return (bytes, bytes, bytes) };
+    let (first, second) = bytes.split_at(bytes.len() * usize::from(*at) / 256);
+    (first, second, bytes)
+}
+
+/// The 64-bit words of the bytes: addresses among them.
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word))
+}
+
+/// The hexadecimal numbers at the start of the lines of a text.
+fn text_numbers(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    let lines = bytes.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
+    lines.filter_map(|line| u64::from_str_radix(line.split(' ').next()?, 16).ok()).take(MAX_ADDRESSES)
+}
+
+/// Returns a few bytes for each read.
+struct SmallReads<'a>(&'a [u8]);
+
+impl Read for SmallReads<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        const READ_BYTES: usize = 7;
+        let length = buffer.len().min(READ_BYTES);
+        self.0.read(&mut buffer[..length])
+    }
+}
