@@ -47,6 +47,7 @@ mod rule;
 mod source;
 mod table;
 #[cfg(any(test, feature = "testing"))]
+#[cfg_attr(not(test), allow(dead_code, reason = "other crates use a part of it"))]
 pub mod test_cfi;
 
 #[cfg(fuzzing)]

@@ -26,12 +26,14 @@ struct Figures {
 
 /// Measures the writing of a large profile in each format.
 pub(super) fn measure(setting: &Setting) -> Result<Report> {
-    let mut report = Report::default();
-    report.markdown = format!(
-        "1,000,000 samples in 8 threads, of stacks that are 20 frames deep; medians of {} runs.\n\n\
+    let mut report = Report {
+        markdown: format!(
+            "1,000,000 samples in 8 threads, of stacks that are 20 frames deep; medians of {} runs.\n\n\
          | 50,000 stacks | s | peak MB | MB written |\n|---|---:|---:|---:|\n",
-        setting.runs
-    );
+            setting.runs
+        ),
+        ..Report::default()
+    };
     let mut folded_seconds = f64::INFINITY;
     for format in FORMATS {
         let figures = median(&[format, "50000"], setting.runs)?;

@@ -144,7 +144,7 @@ impl Decoder {
             Object::Header => {}
             Object::Trace(clock) => self.clock = Some(*clock),
             Object::Block { name: b"MetadataBlock", content } => {
-                self.decode_events(content, true, on_event)?
+                self.decode_events(content, true, on_event)?;
             }
             Object::Block { name: b"EventBlock", content } => self.decode_events(content, false, on_event)?,
             Object::Block { name: b"SPBlock", content } => self.decode_sequence_point(content)?,

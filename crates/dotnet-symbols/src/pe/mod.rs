@@ -127,7 +127,7 @@ impl Pe {
     pub fn rest_from(&self, address: u32) -> Result<ByteRange, ParseError> {
         let span = self.sections.iter().find_map(|section| {
             let offset = address.checked_sub(section.address)?;
-            section.file.skip(offset.into()).ok().filter(|rest| rest.len() > 0)
+            section.file.skip(offset.into()).ok().filter(|rest| !rest.is_empty())
         });
         span.ok_or(ParseError::Malformed)
     }

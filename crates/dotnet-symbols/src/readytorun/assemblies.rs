@@ -75,10 +75,10 @@ impl Assemblies {
         location: AssemblyLocation,
     ) -> Result<Self, ParseError> {
         let MetadataRanges { own, manifest, manifest_index, mvids, embedded } = ranges;
-        let manifest = if manifest.len() == 0 { None } else { Some(Metadata::read(image, manifest)?) };
+        let manifest = if manifest.is_empty() { None } else { Some(Metadata::read(image, manifest)?) };
         let mut assemblies =
             Self { location, manifest_index, manifest, mvids, embedded, opened: HashMap::new() };
-        if own.len() > 0 {
+        if !own.is_empty() {
             let own = Assembly::embedded(image, own)?;
             assemblies.manifest_index = own.metadata.rows(Table::AssemblyRef).saturating_add(1);
             assemblies.opened.insert(OWN_ASSEMBLY, Ok(own));
@@ -130,7 +130,7 @@ impl Assemblies {
             let name = manifest.assembly_name(image).unwrap_or_default();
             return Ok(Assembly { file: None, metadata: manifest.clone(), name });
         }
-        let embedded = self.embedded.get(row as usize - 1).filter(|metadata| metadata.len() > 0);
+        let embedded = self.embedded.get(row as usize - 1).filter(|metadata| !metadata.is_empty());
         if let Some(metadata) = embedded {
             return Ok(Assembly::embedded(image, *metadata)?);
         }
@@ -146,7 +146,7 @@ impl Assemblies {
     }
 
     fn mvid(&self, row: u32, image: &mut PagedImage) -> Result<Option<[u8; 16]>, ParseError> {
-        if self.mvids.len() == 0 {
+        if self.mvids.is_empty() {
             return Ok(None);
         }
         let mvid = image.read_array(self.mvids.skip(u64::from(row - 1) * MVID_BYTES)?)?;

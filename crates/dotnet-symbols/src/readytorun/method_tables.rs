@@ -75,7 +75,7 @@ impl MethodTables {
         image: &mut PagedImage,
         pe: &Pe,
     ) -> Result<Option<(Self, MetadataRanges)>, ParseError> {
-        if pe.native_header.len() == 0 || !pe.is_of_this_machine {
+        if pe.native_header.is_empty() || !pe.is_of_this_machine {
             return Ok(None);
         }
         let Some(header) = ReadyToRunHeader::read(image, pe.native_header)? else { return Ok(None) };

@@ -75,7 +75,7 @@ fn compare_image(path: &Path, tally: &mut Tally) {
             match executed.iter().find(|(at, _)| *at == usize::from(*offset)) {
                 Some((_, size)) if *size == frame.size => tally.compared += 1,
                 None if executed.last().is_some_and(|(at, _)| *at < usize::from(*offset)) => {
-                    tally.unknown += 1
+                    tally.unknown += 1;
                 }
                 found => {
                     let (name, start) = (path.display(), function.start);

@@ -74,7 +74,8 @@ impl LoadedPrograms {
     /// Creates the maps, fills in constants and targets, and loads the programs that the plan needs.
     pub(super) fn load(plan: &Plan, config: &Config, ring_buffer: RingBufferSize) -> Result<Self> {
         raise_locked_memory_limit();
-        let mut object = aya_obj::Object::parse(&object_bytes()?).map_err(broken)?;
+        let bytes = object_bytes()?;
+        let mut object = aya_obj::Object::parse(AsRef::<[u8]>::as_ref(&bytes)).map_err(broken)?;
         let globals = HashMap::from([(names::GLOBAL_CONFIG, (config.as_bytes(), true))]);
         object.patch_map_data(globals).map_err(broken)?;
         let mut definitions: Vec<(String, aya_obj::Map)> = object.maps.drain().collect();

@@ -51,13 +51,15 @@ fn route_of(frames: &[Frame]) -> Option<Route> {
 
 impl Measured {
     pub(super) fn report(&self) -> Report {
-        let mut report = Report::default();
-        report.markdown = format!(
-            "Samples are of code on a CPU. A client requests two routes of an ASP.NET Core server in turns: the route that \
+        let mut report = Report {
+            markdown: format!(
+                "Samples are of code on a CPU. A client requests two routes of an ASP.NET Core server in turns: the route that \
              computes for 100 ms has {} % of the samples, the route that sleeps for 100 ms has {} %.\n",
-            number(self.busy),
-            number(self.sleeping)
-        );
+                number(self.busy),
+                number(self.sleeping)
+            ),
+            ..Report::default()
+        };
         let is_kept = self.sleeping < MAX_SLEEPING_PERCENT;
         report.check("% of samples in a sleeping route", self.sleeping, MAX_SLEEPING_PERCENT, is_kept);
         report
