@@ -181,7 +181,9 @@ fn decompress(
     contents.try_reserve_exact(size).map_err(|_| ParseError::TooLarge)?;
     let is_complete = match format {
         Compression::Zlib => {
-            ZlibDecoder::new(compressed).take(uncompressed_bytes).read_to_end(&mut contents).is_ok()
+            // Reads beyond the last byte, because the checksum is verified at the end of the stream.
+            let mut stream = ZlibDecoder::new(compressed).take(uncompressed_bytes.saturating_add(1));
+            stream.read_to_end(&mut contents).is_ok()
         }
         // Writes at most the reserved capacity.
         Compression::Zstandard => FrameDecoder::new().decode_all_to_vec(compressed, &mut contents).is_ok(),
