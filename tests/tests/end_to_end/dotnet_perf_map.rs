@@ -41,7 +41,7 @@ fn perf_map_symbols(profile: &Profile) -> BTreeSet<&str> {
 #[test]
 fn symbols_of_stubs_come_from_the_perf_map_alone() {
     let Some(_lock) = lock_privileged() else { return };
-    let workload = start("9.0", "generic");
+    let workload = start("9.0", "async");
     let without = sample(sample_pid(workload.pid()), SAMPLES);
     assert_eq!(perf_map_symbols(&without), BTreeSet::new());
 
