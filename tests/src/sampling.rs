@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use profiler::{Builder, Ended, Profile, Profiler, Session, Target};
+use profiler::{Builder, Ended, Profile, Profiler, Session, Target, profile::StackEnd};
 
 use crate::deadline::DEADLINE;
 
@@ -23,11 +23,24 @@ pub fn sample(builder: Builder, samples: u64) -> Profile {
 /// Panics if sampling fails, or exceeds the deadline.
 #[must_use]
 pub fn sample_settled(builder: Builder, samples: u64) -> Profile {
-    const FIRST: u64 = 500;
+    const ROUND: u64 = 500;
+    /// A target may have code without unwind information: its samples never get better.
+    const MAX_ROUNDS: u64 = 20;
+    /// The tables of the mappings arrive one after the other.
+    const SETTLED_ROUNDS: u32 = 2;
     let mut session = start(builder);
-    wait_for(&mut session, FIRST);
-    drop(session.take_profile(Duration::ZERO).expect("a profile"));
-    wait_for(&mut session, FIRST + samples);
+    let (mut taken, mut settled_rounds) = (0, 0);
+    for _ in 0..MAX_ROUNDS {
+        taken += ROUND;
+        wait_for(&mut session, taken);
+        let warm_up = session.take_profile(Duration::ZERO).expect("a profile");
+        let settled = !warm_up.ledger().stacks.contains_key(&StackEnd::Unknown);
+        settled_rounds = if settled { settled_rounds + 1 } else { 0 };
+        if settled_rounds == SETTLED_ROUNDS {
+            break;
+        }
+    }
+    wait_for(&mut session, taken + samples);
     session.stop().expect("a profile")
 }
 
