@@ -51,7 +51,7 @@ pub enum CfaRule {
     SignalFrame = 6,
     /// The outermost function: it has no caller.
     Root = 7,
-    /// The CFI of the code is none of these.
+    /// The CFI of the code uses another rule.
     Unsupported = 8,
 }
 
@@ -105,7 +105,7 @@ pub enum StackEndReason {
 }
 
 impl StackEndReason {
-    /// The reason with this number, `None` where there is none.
+    /// The reason with this number, `None` for an unknown number.
     #[must_use]
     pub const fn from_number(number: u8) -> Option<Self> {
         Some(match number {

@@ -60,7 +60,7 @@ mod phase {
     pub const IN_EPILOGUE_FF: u32 = 13;
     /// The epilogue was found.
     pub const FOUND: u32 = 14;
-    /// There is none.
+    /// The code has no epilogue here.
     pub const NONE: u32 = 15;
 }
 

@@ -1,4 +1,4 @@
-//! Frames: kind of code, module, address, symbol and its source, or the reason why there is none.
+//! Frames: kind of code, module, address, symbol, and its source or the reason why it is missing.
 
 use std::fmt;
 
@@ -130,7 +130,7 @@ pub struct Frame {
     pub address: ElfAddress,
     /// The source line, where it was requested and is known.
     pub location: Option<SourceLocation>,
-    /// The source of the symbol, or the reason why there is none.
+    /// The source of the symbol, or the reason why it is missing.
     pub naming: Symbolization,
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn send(record: *const u8, bytes: u64, wakeup: Wakeup) -> bool {
         Wakeup::Never => BPF_RB_NO_WAKEUP,
         Wakeup::AtThreshold => threshold_flag(),
     };
-    // SAFETY: the verifier proves that `bytes` readable bytes stand at `record`.
+    // SAFETY: the verifier proves that `bytes` readable bytes start at `record`.
     let result = unsafe {
         helpers::bpf_ringbuf_output(
             (&raw const RECORDS).cast_mut().cast(),

@@ -51,7 +51,7 @@ struct FrameTable {
 
 #[derive(Deserialize)]
 struct FunctionTable {
-    /// -1 stands for no library.
+    /// The index of the library, -1 for none.
     resource: Vec<i64>,
 }
 

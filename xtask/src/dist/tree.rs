@@ -27,7 +27,7 @@ impl Tree {
         Self { entries: BTreeMap::new(), time_s }
     }
 
-    /// Adds a file that root may write and everybody read.
+    /// Adds a file with mode 0644.
     pub(super) fn file(&mut self, path: &str, content: impl Into<Vec<u8>>) {
         self.add(path, Entry::File { content: content.into(), mode: 0o644 });
     }

@@ -42,7 +42,7 @@ impl Kind {
 pub(super) struct Function {
     /// The name, without control characters.
     pub(super) label: String,
-    /// The file name of the module; empty if there is none.
+    /// The file name of the module, empty outside any module.
     pub(super) module: String,
     pub(super) kind: Kind,
 }
