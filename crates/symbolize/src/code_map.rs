@@ -78,6 +78,7 @@ pub(crate) enum InsertError {
 
 impl<T> Entry<T> {
     /// The size in bytes. 0 is an unknown size.
+    #[cfg(feature = "capture")]
     pub(crate) fn size(&self) -> u64 {
         self.end - self.start
     }
@@ -166,6 +167,7 @@ impl<T> CodeMap<T> {
     }
 
     /// All entries in the order in which they were added.
+    #[cfg(feature = "capture")]
     pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry<T>> {
         self.entries.iter()
     }

@@ -12,7 +12,7 @@ pub(crate) mod unit_tests;
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Args;
 
 use self::report::Step;
@@ -32,6 +32,9 @@ pub(crate) struct Test {
     /// Run only the tests that load BPF programs.
     #[arg(long)]
     privileged: bool,
+    /// Run only the steps with these names, as the table of times has them.
+    #[arg(long, value_name = "STEP", conflicts_with_all = ["quick", "privileged"])]
+    only: Vec<String>,
 }
 
 const QUICK_BUDGET: Duration = Duration::from_secs(120);
@@ -93,7 +96,22 @@ impl Test {
         } else if self.privileged {
             report::run(&PRIVILEGED, PRIVILEGED_BUDGET)
         } else {
-            report::run(&[&FULL[..], &[KERNEL_MATRIX]].concat(), FULL_BUDGET)
+            report::run(&self.selected(&[&FULL[..], &[KERNEL_MATRIX]].concat())?, FULL_BUDGET)
         }
+    }
+
+    /// The steps that `--only` names, or all.
+    fn selected(&self, steps: &[Step]) -> Result<Vec<Step>> {
+        if self.only.is_empty() {
+            return Ok(steps.to_vec());
+        }
+        let step = |name: &String| {
+            let step = steps.iter().find(|(step, _)| step == name);
+            step.copied().with_context(|| {
+                let names = steps.iter().map(|(name, _)| *name).collect::<Vec<_>>();
+                format!("no step is named {name:?}; the steps are: {}", names.join(", "))
+            })
+        };
+        self.only.iter().map(step).collect()
     }
 }

@@ -114,6 +114,7 @@ impl MethodTable {
     }
 
     /// All methods in the order in which they were added, with their start addresses and sizes in bytes.
+    #[cfg(feature = "capture")]
     pub(super) fn methods(&self) -> impl Iterator<Item = (u64, u64, RuntimeMethod)> {
         self.code.entries().map(|entry| (entry.start, entry.size(), self.runtime_method(entry)))
     }

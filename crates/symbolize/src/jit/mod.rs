@@ -20,7 +20,7 @@ use profiler_profile::{FrameKind, Reason, SymbolSource};
 
 use self::follow::{FileDecoder, FileFollower, FileOwner};
 use crate::{
-    diagnostics::{MemoryBudget, PerfMapPaths, RECORDING_FILE, RuntimeMethod, RuntimeNames, RuntimeProcess},
+    diagnostics::{MemoryBudget, PerfMapPaths, RuntimeMethod, RuntimeNames, RuntimeProcess},
     jitdump::{JitDump, JitSymbol},
     perf_map::PerfMap,
     symbol::{Function, Symbolized},
@@ -90,8 +90,7 @@ impl JitNames {
             let runtime = runtime_process(process, requests_perf_map);
             runtime.map(|runtime| RuntimeNames::new(runtime, budget.clone()))
         } else {
-            let recording = proc.read(process.pid, RECORDING_FILE).ok();
-            recording.map(|text| RuntimeNames::from_recording(&text))
+            captured_names(process, proc)
         };
         Self::with_runtime(&owner, root, runtime)
     }
@@ -259,6 +258,19 @@ fn from_jit_dump(symbol: &JitSymbol<'_>) -> Symbolized {
 fn from_runtime(method: RuntimeMethod) -> Symbolized {
     let name = ManagedName { name: method.name.into(), tier: Some(method.tier) };
     Symbolized::from_managed(SymbolSource::RuntimeEvents, name)
+}
+
+/// The methods that the runtime reported while the capture was taken.
+#[cfg(feature = "capture")]
+fn captured_names(process: &Process, proc: &ProcFs) -> Option<RuntimeNames> {
+    let recording = proc.read(process.pid, crate::diagnostics::RECORDING_FILE).ok()?;
+    Some(RuntimeNames::from_recording(&recording))
+}
+
+/// Only the feature `capture` reads recordings of a runtime.
+#[cfg(not(feature = "capture"))]
+fn captured_names(_: &Process, _: &ProcFs) -> Option<RuntimeNames> {
+    None
 }
 
 /// What is needed to connect to the runtime of a process. `None` is a process whose root is not open.
