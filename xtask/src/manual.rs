@@ -25,18 +25,18 @@ impl Manual {
 
     #[cfg(not(feature = "manual"))]
     pub(crate) fn run(&self) -> Result<()> {
-        let mut cargo = std::process::Command::new("cargo");
-        cargo.args([
-            "run",
+        // The whole workspace, so that its dependencies are compiled with the features of other builds.
+        crate::shell::run(&mut crate::workspace::cargo(&[
+            "build",
             "--quiet",
             "--locked",
-            "--package",
+            "--workspace",
+            "--bin",
             "xtask",
             "--features",
-            "manual",
-            "--",
-            "manual",
-        ]);
-        crate::shell::run(cargo.arg(&self.folder))
+            "xtask/manual",
+        ]))?;
+        let mut xtask = std::process::Command::new(crate::project::root().join("target/debug/xtask"));
+        crate::shell::run(xtask.arg("manual").arg(&self.folder))
     }
 }
