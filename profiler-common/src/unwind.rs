@@ -44,8 +44,8 @@ pub enum CfaRule {
     StoredAtStackPointer = 3,
     /// The value at frame pointer + low half of the offset, plus the high half.
     StoredAtFramePointer = 4,
-    /// An entry of a procedure linkage table (PLT) of 16 bytes: stack pointer + 8, and stack pointer + 16 from the
-    /// instruction on whose position in the entry is the offset.
+    /// A PLT entry of 16 bytes: the CFA is the stack pointer + 8, and the stack pointer + 16 from the instruction on
+    /// whose position in the entry is the offset.
     Plt = 5,
     /// The return trampoline of a signal handler: the signal frame at the stack pointer holds all registers.
     SignalFrame = 6,

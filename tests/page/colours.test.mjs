@@ -50,7 +50,7 @@ function contrast(one, other) {
 }
 
 const PALETTES = {
-  kinds: ["jit", "precompiled", "native", "inlined", "kernel", "unnamed"],
+  kinds: ["jit", "precompiled", "native", "inlined", "kernel", "unsymbolized"],
   changes: ["more", "less", "noise"],
 };
 

@@ -38,7 +38,7 @@ test("a box shows its share, its code and how it was named; a click zooms and Es
   await browser.until("document.querySelector('#details .title')");
   const details = await browser.text("details");
   assert.match(details, /App!Demo\.Program\.Work\(int32\)200 samples · 66\.7 % of all · self 0 \(0\.0 %\)/);
-  assert.match(details, /precompiled · \/app\/App\.dll · named by \.symtab/);
+  assert.match(details, /precompiled · \/app\/App\.dll · symbolized by \.symtab/);
   await browser.point("#flame", [width * 0.2, 3.5 * rowPx], [width * 0.2, 3.5 * rowPx]);
   assert.match(await browser.text("breadcrumbs"), /all.*app.*main.*Demo\.Program\.Work/);
   assert.match(await browser.text("spoken"), /zoomed to App!Demo\.Program\.Work\(int32\), 66\.7 %/);
@@ -50,17 +50,17 @@ test("a box shows its share, its code and how it was named; a click zooms and Es
 test("a box shows the place in the source, and an unsymbolized box shows the reason and the remedy", async () => {
   await setPattern("Hot.cs");
   await browser.press("n");
-  assert.match(await browser.text("details"), /JIT · \/src\/Hot\.cs:12 · named by runtime events$/);
+  assert.match(await browser.text("details"), /JIT · \/src\/Hot\.cs:12 · symbolized by runtime events$/);
   await setPattern("libfoo");
   await browser.press("n");
-  assert.match(await browser.text("details"), /self 1 \(0\.33 %\)no name · \/lib\/libfoo\.so · no name: no symbols: put libfoo\.so\.dbg/);
+  assert.match(await browser.text("details"), /self 1 \(0\.33 %\)no name · \/lib\/libfoo\.so · unsymbolized: no symbols: put libfoo\.so\.dbg/);
   await browser.press("l");
   assert.match(await browser.text("view-ledger"), /no symbols in \/lib\/libfoo\.so→ put libfoo\.so\.dbg .* --symbol-server debuginfod1/);
 });
 
 test("the legend names every kind of code", async () => {
   const kinds = await browser.evaluate("[...document.querySelectorAll('#legend li')].map(({ textContent }) => textContent)");
-  assert.deepEqual(kinds, ["JIT", "managed, precompiled", "native", "inlined", "kernel", "no name"]);
+  assert.deepEqual(kinds, ["JIT", "managed, precompiled", "native", "inlined", "kernel", "unsymbolized"]);
 });
 
 test("the header describes the active filters and explains an empty page", async () => {

@@ -57,7 +57,7 @@ pub fn assert_symbolized(profile: &Profile) {
         ("methods", named_percent(methods(profile)), NAMED_PERCENT),
         ("the kernel's frames", named_percent(frames(profile).filter(|frame| is_kernel(frame))), 100.0),
     ] {
-        assert!(named >= least, "{named} % of {what} have names, {:?}", ledger.unnamed);
+        assert!(named >= least, "{named} % of {what} have names, {:?}", ledger.unsymbolized);
     }
     let stacks = FoldedStacks::from_profile(profile);
     for (part, least) in LAYERS {
@@ -86,7 +86,7 @@ fn is_kernel(frame: &Frame) -> bool {
 }
 
 fn is_stub(frame: &Frame) -> bool {
-    frame.naming == Symbolization::Address(Reason::RuntimeStub)
+    frame.symbolization == Symbolization::Address(Reason::RuntimeStub)
 }
 
 fn is_of(profile: &Profile, frame: &Frame, file: &str) -> bool {
@@ -96,7 +96,7 @@ fn is_of(profile: &Profile, frame: &Frame, file: &str) -> bool {
 fn named_percent<'a>(frames: impl Iterator<Item = &'a Frame>) -> f64 {
     let frames: Vec<_> = frames.collect();
     assert!(!frames.is_empty(), "there is nothing to name");
-    let named = frames.iter().filter(|frame| matches!(frame.naming, Symbolization::Symbol(_))).count();
+    let named = frames.iter().filter(|frame| matches!(frame.symbolization, Symbolization::Symbol(_))).count();
     100.0 * named as f64 / frames.len() as f64
 }
 

@@ -211,10 +211,17 @@ mod tests {
         let mut builder = ProfileBuilder::default();
         let module = builder.module("/bin/app", &[]);
         let mut frame = |name: &str| {
-            let naming = Symbolization::Symbol(SymbolSource::SymbolTable);
+            let symbolization = Symbolization::Symbol(SymbolSource::SymbolTable);
             let (name, module) = (builder.string(name), (name != "unmapped").then_some(module));
             let address = ElfAddress(0);
-            builder.frame(Frame { name, kind: FrameKind::Native, module, address, location: None, naming })
+            builder.frame(Frame {
+                name,
+                kind: FrameKind::Native,
+                module,
+                address,
+                location: None,
+                symbolization,
+            })
         };
         let frames = frames.split(';').rev().map(&mut frame).collect();
         let stack = builder.stack(frames, end);

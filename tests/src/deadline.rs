@@ -19,7 +19,7 @@ const INTERVAL: Duration = Duration::from_millis(5);
 /// Repeats `check` until it returns a value.
 ///
 /// # Panics
-/// Panics if there is none by the deadline.
+/// Panics if `check` returns no value by the deadline.
 pub fn wait_until<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + DEADLINE;
     loop {

@@ -36,9 +36,9 @@ const UNWIND_METHODS: [FoundBy; 7] = [
     FoundBy::Kernel,
     FoundBy::Cfi,
     FoundBy::FramePointer,
-    FoundBy::Code,
+    FoundBy::EpilogueScan,
     FoundBy::SignalFrame,
-    FoundBy::Unsaid,
+    FoundBy::NotRecorded,
 ];
 
 const EARLY_END_REASONS: [StackEnd; 7] = [
@@ -151,17 +151,17 @@ impl Golden {
         kind: FrameKind,
         module: Option<ModuleId>,
         line: u32,
-        naming: Symbolization,
+        symbolization: Symbolization,
     ) -> FrameId {
         let (name, file) = (self.builder.string(name), self.builder.string("/src/a.rs"));
         let location = (line > 0).then_some(SourceLocation { file, line });
         let address = ElfAddress(0x1000 + 0x10 * name.index() as u64);
-        self.builder.frame(Frame { name, kind, module, address, location, naming })
+        self.builder.frame(Frame { name, kind, module, address, location, symbolization })
     }
 
     fn sample(&mut self, thread: ThreadId, frames: &[FrameId], end: StackEnd, count: u64) {
         let walked = frames.iter().copied().zip(UNWIND_METHODS.into_iter().cycle());
-        let stack = self.builder.walked_stack(walked, end);
+        let stack = self.builder.unwound_stack(walked, end);
         self.builder.sample(self.time_ns, 1, thread, stack, count * self.factor);
         self.time_ns += INTERVAL_NS;
     }

@@ -18,7 +18,8 @@ enum Command {
     Setup(setup::Setup),
     BuildEbpf(build_ebpf::BuildEbpf),
     Workloads(workloads::Workloads),
-    Tidy(tidy::Tidy),
+    /// Check the rules on files and words.
+    Tidy,
     Fuzz(fuzz::Fuzz),
     Manual(manual::Manual),
     Dist(dist::Dist),
@@ -45,7 +46,7 @@ pub(crate) fn execute() -> Result<()> {
         Command::Setup(command) => command.run(),
         Command::BuildEbpf(command) => command.run(),
         Command::Workloads(command) => command.run(),
-        Command::Tidy(command) => command.run(),
+        Command::Tidy => tidy::check(),
         Command::Fuzz(command) => command.run(),
         Command::Manual(command) => command.run(),
         Command::Dist(command) => command.run(),

@@ -13,7 +13,7 @@ use crate::{build_id::BuildId, elf::Elf, section::Sections};
 /// The size of a link section: a file name or path, then a checksum or build id.
 const MAX_LINK_BYTES: u64 = 8 << 10;
 
-/// The largest file of which a checksum is computed.
+/// The largest file whose checksum is computed.
 const MAX_CHECKSUM_BYTES: u64 = 1 << 30;
 
 /// The bytes of one read for a checksum.

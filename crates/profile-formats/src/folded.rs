@@ -170,14 +170,14 @@ mod tests {
 
     fn frame(builder: &mut ProfileBuilder, name: &str, kind: FrameKind, address: u64) -> FrameId {
         let name = builder.string(name);
-        let naming = Symbolization::Symbol(SymbolSource::SymbolTable);
+        let symbolization = Symbolization::Symbol(SymbolSource::SymbolTable);
         builder.frame(Frame {
             name,
             kind,
             module: None,
             address: ElfAddress(address),
             location: None,
-            naming,
+            symbolization,
         })
     }
 
@@ -274,7 +274,7 @@ mod tests {
             module: None,
             address: ElfAddress(0),
             location: Some(SourceLocation { file, line: 12 }),
-            naming: Symbolization::Symbol(SymbolSource::Dwarf),
+            symbolization: Symbolization::Symbol(SymbolSource::Dwarf),
         });
         let stack = builder.stack(vec![frame], StackEnd::Root);
         let process = builder.process(1, "a");

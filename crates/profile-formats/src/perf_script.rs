@@ -146,7 +146,7 @@ fn frame_line(profile: &Profile, frame: &Frame) -> String {
     };
     let name = if name.is_empty() { "[unknown]" } else { name };
     // Parsers cut off `+0x...`, which alone distinguishes unsymbolized functions.
-    let name = match frame.naming {
+    let name = match frame.symbolization {
         Symbolization::Address(_) => Cow::Owned(name.replacen("+0x", "@0x", 1)),
         Symbolization::Symbol(_) => Cow::Borrowed(name),
     };
@@ -193,9 +193,9 @@ mod tests {
         let mut frame = |name: &str, kind, module: Option<&str>| {
             let module = module.map(|path| builder.module(path, &[]));
             let name = builder.string(name);
-            let naming = Symbolization::Symbol(SymbolSource::SymbolTable);
+            let symbolization = Symbolization::Symbol(SymbolSource::SymbolTable);
             let address = ElfAddress(0x1f00);
-            builder.frame(Frame { name, kind, module, address, location: None, naming })
+            builder.frame(Frame { name, kind, module, address, location: None, symbolization })
         };
         let frames = vec![
             frame("ksys_read", FrameKind::Kernel, Some("[kernel]")),
@@ -236,7 +236,7 @@ mod tests {
             module: Some(builder.module("/lib/libx.so", &[])),
             address: ElfAddress(0x34),
             location: None,
-            naming: Symbolization::Address(Reason::NoSymbols),
+            symbolization: Symbolization::Address(Reason::NoSymbols),
         };
         let frame = builder.frame(frame);
         let stack = builder.stack(vec![frame], StackEnd::Root);

@@ -135,7 +135,7 @@ mod tests {
             module: None,
             address: ElfAddress(0),
             location: None,
-            naming: Symbolization::Address(Reason::NoMapping),
+            symbolization: Symbolization::Address(Reason::NoMapping),
         });
         let stack = builder.stack(vec![frame], StackEnd::Unknown);
         let process = builder.process(1, "app");

@@ -22,7 +22,7 @@ use crate::{
 ///     module: None,
 ///     address: ElfAddress(0x1000),
 ///     location: None,
-///     naming: Symbolization::Symbol(SymbolSource::SymbolTable),
+///     symbolization: Symbolization::Symbol(SymbolSource::SymbolTable),
 /// });
 /// let stack = builder.stack(vec![main], StackEnd::Root);
 /// let process = builder.process(1, "demo");
@@ -62,13 +62,13 @@ impl ProfileBuilder {
         FrameId::from_index(self.profile.frames.insert_full(frame).0)
     }
 
-    /// The id of a stack of frames, leaf first, with [`FoundBy::Unsaid`].
+    /// The id of a stack of frames, leaf first, with [`FoundBy::NotRecorded`].
     pub fn stack(&mut self, frames: Vec<FrameId>, end: StackEnd) -> StackId {
-        self.walked_stack(frames.into_iter().map(|frame| (frame, FoundBy::Unsaid)), end)
+        self.unwound_stack(frames.into_iter().map(|frame| (frame, FoundBy::NotRecorded)), end)
     }
 
     /// The id of a stack of frames, leaf first, with how each was found.
-    pub fn walked_stack(
+    pub fn unwound_stack(
         &mut self,
         frames: impl IntoIterator<Item = (FrameId, FoundBy)>,
         end: StackEnd,
@@ -165,8 +165,8 @@ impl ProfileBuilder {
         for sample in &profile.samples {
             sum::add(by_stack.entry(sample.stack).or_default(), sample.count);
         }
-        let mut named = HashMap::<SymbolSource, u64>::new();
-        let mut unnamed = HashMap::<(Option<ModuleId>, Reason), u64>::new();
+        let mut symbolized = HashMap::<SymbolSource, u64>::new();
+        let mut unsymbolized = HashMap::<(Option<ModuleId>, Reason), u64>::new();
         let ledger = &mut profile.ledger;
         ledger.reported = sum::of(by_stack.values().copied());
         for (stack, count) in by_stack {
@@ -177,18 +177,18 @@ impl ProfileBuilder {
             }
             for frame in &stack.frames {
                 let frame = &profile.frames[frame.index()];
-                let outcome = match frame.naming {
-                    Symbolization::Symbol(source) => named.entry(source).or_default(),
-                    Symbolization::Address(reason) => unnamed.entry((frame.module, reason)).or_default(),
+                let outcome = match frame.symbolization {
+                    Symbolization::Symbol(source) => symbolized.entry(source).or_default(),
+                    Symbolization::Address(reason) => unsymbolized.entry((frame.module, reason)).or_default(),
                 };
                 sum::add(outcome, count);
             }
         }
-        ledger.named.extend(named);
-        for ((module, reason), count) in unnamed {
+        ledger.symbolized.extend(symbolized);
+        for ((module, reason), count) in unsymbolized {
             let module = module.map_or("", |id| &profile.strings[profile.modules[id.index()].path.index()]);
             let frames = UnsymbolizedFrames { module: module.to_owned(), reason };
-            sum::add(ledger.unnamed.entry(frames).or_default(), count);
+            sum::add(ledger.unsymbolized.entry(frames).or_default(), count);
         }
         if ledger.target_ticks == 0 {
             ledger.target_ticks = ledger.reported.saturating_add(ledger.lost_total());
@@ -202,7 +202,7 @@ mod tests {
     use crate::{FrameKind, Loss, StackEnd};
     use profiler_addresses::ElfAddress;
 
-    fn frame(builder: &mut ProfileBuilder, name: &str, naming: Symbolization) -> FrameId {
+    fn frame(builder: &mut ProfileBuilder, name: &str, symbolization: Symbolization) -> FrameId {
         let name = builder.string(name);
         let module = Some(builder.module("/bin/app", &[1, 2]));
         builder.frame(Frame {
@@ -211,7 +211,7 @@ mod tests {
             module,
             address: ElfAddress(0),
             location: None,
-            naming,
+            symbolization,
         })
     }
 
@@ -234,10 +234,10 @@ mod tests {
     #[test]
     fn the_ledger_counts_samples_and_frames_by_outcome() {
         let mut builder = ProfileBuilder::default();
-        let named = frame(&mut builder, "f", Symbolization::Symbol(SymbolSource::PerfMap));
-        let unnamed = frame(&mut builder, "[app+0x1]", Symbolization::Address(Reason::NoSymbols));
-        let whole = builder.stack(vec![named, unnamed], StackEnd::Root);
-        let cut = builder.stack(vec![named], StackEnd::DepthLimit);
+        let symbolized = frame(&mut builder, "f", Symbolization::Symbol(SymbolSource::PerfMap));
+        let unsymbolized = frame(&mut builder, "[app+0x1]", Symbolization::Address(Reason::NoSymbols));
+        let whole = builder.stack(vec![symbolized, unsymbolized], StackEnd::Root);
+        let cut = builder.stack(vec![symbolized], StackEnd::DepthLimit);
         let process = builder.process(1, "app");
         let thread = builder.thread(process, 1, "app");
         builder.sample(20, 0, thread, whole, 3);
@@ -249,9 +249,9 @@ mod tests {
         assert!(ledger.adds_up());
         assert_eq!(ledger.stacks[&StackEnd::Root], 3);
         assert_eq!(ledger.stacks[&StackEnd::DepthLimit], 2);
-        assert_eq!(ledger.named[&SymbolSource::PerfMap], 5);
+        assert_eq!(ledger.symbolized[&SymbolSource::PerfMap], 5);
         let frames = UnsymbolizedFrames { module: "/bin/app".to_owned(), reason: Reason::NoSymbols };
-        assert_eq!(ledger.unnamed[&frames], 3);
+        assert_eq!(ledger.unsymbolized[&frames], 3);
         assert_eq!(profile.samples()[0].time_ns, 10);
     }
 
@@ -269,7 +269,7 @@ mod tests {
         let profile = builder.finish(Header::default());
         let ledger = profile.ledger();
         assert_eq!(
-            (profile.sample_count(), ledger.reported, ledger.named_total()),
+            (profile.sample_count(), ledger.reported, ledger.symbolized_total()),
             (u64::MAX, u64::MAX, u64::MAX)
         );
         assert!(ledger.adds_up());

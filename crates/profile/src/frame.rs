@@ -37,7 +37,7 @@ pub enum CodeKind {
     /// [`FrameKind::Inlined`]
     Inlined,
     /// A frame of any kind without a symbol.
-    #[cfg_attr(feature = "serde", serde(rename = "unnamed"))]
+    #[cfg_attr(feature = "serde", serde(rename = "unsymbolized"))]
     Unsymbolized,
 }
 
@@ -131,14 +131,14 @@ pub struct Frame {
     /// The source line, where it was requested and is known.
     pub location: Option<SourceLocation>,
     /// The source of the symbol, or the reason why it is missing.
-    pub naming: Symbolization,
+    pub symbolization: Symbolization,
 }
 
 impl Frame {
     /// The kind by which views colour the frame.
     #[must_use]
     pub fn code_kind(&self) -> CodeKind {
-        match (self.naming, self.kind) {
+        match (self.symbolization, self.kind) {
             (Symbolization::Address(_), _) => CodeKind::Unsymbolized,
             (_, FrameKind::Kernel) => CodeKind::Kernel,
             (_, FrameKind::Native) => CodeKind::Native,

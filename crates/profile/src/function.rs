@@ -101,9 +101,9 @@ mod tests {
         let process = builder.process(1, "app");
         let thread = builder.thread(process, 1, "app");
         for (kind, module) in [(FrameKind::Precompiled, file), (FrameKind::Jit, None)] {
-            let naming = Symbolization::Symbol(SymbolSource::RuntimeEvents);
+            let symbolization = Symbolization::Symbol(SymbolSource::RuntimeEvents);
             let address = ElfAddress(0);
-            let frame = builder.frame(Frame { name, kind, module, address, location: None, naming });
+            let frame = builder.frame(Frame { name, kind, module, address, location: None, symbolization });
             let stack = builder.stack(vec![frame], StackEnd::Root);
             builder.sample(0, 0, thread, stack, 2);
         }

@@ -82,9 +82,9 @@ pub struct Ledger {
     /// Frames of all samples by how they were unwound.
     pub found_by: BTreeMap<FoundBy, u64>,
     /// Symbolized frames of all samples by the source of the symbol.
-    pub named: BTreeMap<SymbolSource, u64>,
+    pub symbolized: BTreeMap<SymbolSource, u64>,
     /// Unsymbolized frames of all samples by module and reason.
-    pub unnamed: BTreeMap<UnsymbolizedFrames, u64>,
+    pub unsymbolized: BTreeMap<UnsymbolizedFrames, u64>,
     /// The resources that the profiler used.
     pub cost: Cost,
 }
@@ -104,14 +104,14 @@ impl Ledger {
 
     /// The number of symbolized frames in all samples.
     #[must_use]
-    pub fn named_total(&self) -> u64 {
-        sum::of(self.named.values().copied())
+    pub fn symbolized_total(&self) -> u64 {
+        sum::of(self.symbolized.values().copied())
     }
 
     /// The number of unsymbolized frames in all samples.
     #[must_use]
-    pub fn unnamed_total(&self) -> u64 {
-        sum::of(self.unnamed.values().copied())
+    pub fn unsymbolized_total(&self) -> u64 {
+        sum::of(self.unsymbolized.values().copied())
     }
 
     /// Adds the ledger of a later interval of the same session.
@@ -128,14 +128,14 @@ impl Ledger {
         add_each(&mut self.lost, &later.lost);
         add_each(&mut self.stacks, &later.stacks);
         add_each(&mut self.found_by, &later.found_by);
-        add_each(&mut self.named, &later.named);
-        add_each(&mut self.unnamed, &later.unnamed);
+        add_each(&mut self.symbolized, &later.symbolized);
+        add_each(&mut self.unsymbolized, &later.unsymbolized);
     }
 
     /// The module and reason with the most unsymbolized frames, and their number.
     #[must_use]
     pub fn worst_unnamed(&self) -> Option<(&UnsymbolizedFrames, u64)> {
-        self.unnamed.iter().map(|(unnamed, count)| (unnamed, *count)).max_by_key(|(_, count)| *count)
+        self.unsymbolized.iter().map(|(frames, count)| (frames, *count)).max_by_key(|(_, count)| *count)
     }
 }
 
@@ -178,9 +178,9 @@ mod tests {
     fn the_worst_module_and_reason_have_the_most_frames() {
         let frames = |module: &str, reason| UnsymbolizedFrames { module: module.to_owned(), reason };
         let mut ledger = Ledger::default();
-        ledger.unnamed.insert(frames("/a", Reason::NoSymbols), 5);
-        ledger.unnamed.insert(frames("/b", Reason::FileMissing), 9);
+        ledger.unsymbolized.insert(frames("/a", Reason::NoSymbols), 5);
+        ledger.unsymbolized.insert(frames("/b", Reason::FileMissing), 9);
         assert_eq!(ledger.worst_unnamed(), Some((&frames("/b", Reason::FileMissing), 9)));
-        assert_eq!(ledger.unnamed_total(), 14);
+        assert_eq!(ledger.unsymbolized_total(), 14);
     }
 }

@@ -17,9 +17,9 @@
 //! let mut builder = ProfileBuilder::default();
 //! let mut frame = |name: &str, address| {
 //!     let name = builder.string(name);
-//!     let naming = Symbolization::Symbol(SymbolSource::SymbolTable);
+//!     let symbolization = Symbolization::Symbol(SymbolSource::SymbolTable);
 //!     let address = ElfAddress(address);
-//!     builder.frame(Frame { name, kind: FrameKind::Native, module: None, address, location: None, naming })
+//!     builder.frame(Frame { name, kind: FrameKind::Native, module: None, address, location: None, symbolization })
 //! };
 //! let frames = vec![frame("work", 0x1130), frame("main", 0x1100)];
 //! let stack = builder.stack(frames, StackEnd::Root);

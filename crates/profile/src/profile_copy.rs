@@ -88,7 +88,7 @@ impl<'a> ProfileCopy<'a> {
         let kept = (0..stack.frames.len()).filter(|index| is_kept(*index));
         let frames: Vec<_> =
             kept.map(|index| (self.frame(stack.frames[index]), stack.found_by[index])).collect();
-        self.builder.walked_stack(frames, stack.end)
+        self.builder.unwound_stack(frames, stack.end)
     }
 
     /// Copies a stack.

@@ -65,8 +65,8 @@ impl fmt::Display for StackEnd {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FoundBy {
-    /// Not recorded, as in a profile that was built by hand.
-    Unsaid,
+    /// Not recorded: the profile was not made by the unwinder.
+    NotRecorded,
     /// The leaf: the instruction pointer of the sample.
     Sample,
     /// By the kernel's unwinder, in its own stack.
@@ -76,7 +76,7 @@ pub enum FoundBy {
     /// By frame pointer: correct only where the callee keeps one.
     FramePointer,
     /// By an epilogue scan of the callee, a managed method without a frame.
-    Code,
+    EpilogueScan,
     /// By a signal frame: a signal interrupted the code.
     SignalFrame,
 }

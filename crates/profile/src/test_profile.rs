@@ -29,14 +29,14 @@ pub fn folded(stacks: &[(&str, u64)]) -> Profile {
 /// A native function of no module.
 pub fn function(builder: &mut ProfileBuilder, name: &str, address: u64) -> FrameId {
     let name = builder.string(name);
-    let naming = Symbolization::Symbol(SymbolSource::SymbolTable);
+    let symbolization = Symbolization::Symbol(SymbolSource::SymbolTable);
     builder.frame(Frame {
         name,
         kind: FrameKind::Native,
         module: None,
         address: ElfAddress(address),
         location: None,
-        naming,
+        symbolization,
     })
 }
 
@@ -58,7 +58,7 @@ pub fn random(seed: u64) -> Profile {
                 module: draw.of(&[None, Some(module)]),
                 address: ElfAddress(draw.below(u64::MAX)),
                 location: draw.of(&[None, Some(SourceLocation { file, line })]),
-                naming: match draw.below(3) {
+                symbolization: match draw.below(3) {
                     0 => Symbolization::Address(draw.of(Reason::ALL)),
                     1 => Symbolization::Symbol(SymbolSource::Dwarf),
                     _ => Symbolization::Symbol(SymbolSource::RuntimeEvents),
@@ -68,10 +68,10 @@ pub fn random(seed: u64) -> Profile {
         .collect();
     let stacks: Vec<_> = (0..1 + draw.below(60))
         .map(|_| {
-            let found_by = [FoundBy::Sample, FoundBy::Cfi, FoundBy::FramePointer, FoundBy::Unsaid];
+            let found_by = [FoundBy::Sample, FoundBy::Cfi, FoundBy::FramePointer, FoundBy::NotRecorded];
             let frames: Vec<_> =
                 (0..draw.below(12)).map(|_| (draw.of(&frames), draw.of(&found_by))).collect();
-            builder.walked_stack(frames, draw.of(&[StackEnd::Root, StackEnd::DepthLimit, StackEnd::Empty]))
+            builder.unwound_stack(frames, draw.of(&[StackEnd::Root, StackEnd::DepthLimit, StackEnd::Empty]))
         })
         .collect();
     let threads: Vec<_> = (0..1 + draw.below(8))

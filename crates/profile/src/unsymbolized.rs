@@ -30,7 +30,7 @@ impl Profile {
 
 /// The module of an unsymbolized frame; `None` for symbolized frames and those without a module.
 fn unsymbolized_module(frame: &Frame) -> Option<ModuleId> {
-    match frame.naming {
+    match frame.symbolization {
         Symbolization::Address(_) => frame.module,
         Symbolization::Symbol(_) => None,
     }
@@ -52,7 +52,7 @@ fn merge_stack(profile: &Profile, stack: &Stack, copy: &mut ProfileCopy<'_>) -> 
         };
         merged.push((id, *found_by));
     }
-    copy.builder().walked_stack(merged, stack.end)
+    copy.builder().unwound_stack(merged, stack.end)
 }
 
 fn module_frame(profile: &Profile, frame: &Frame, module: ModuleId, copy: &mut ProfileCopy<'_>) -> FrameId {
@@ -88,7 +88,7 @@ mod tests {
                     module,
                     address: ElfAddress(address),
                     location: None,
-                    naming: Symbolization::Address(Reason::NoSymbols),
+                    symbolization: Symbolization::Address(Reason::NoSymbols),
                 })
             })
             .collect();

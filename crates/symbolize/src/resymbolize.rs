@@ -116,7 +116,7 @@ impl<'a> Resymbolizer<'a> {
                 None => frames.push((copy.frame(*id), *found_by)),
             }
         }
-        copy.builder().walked_stack(frames, stack.end)
+        copy.builder().unwound_stack(frames, stack.end)
     }
 
     fn find(&mut self, id: FrameId) -> Option<&Symbolized> {
@@ -151,14 +151,14 @@ impl<'a> Resymbolizer<'a> {
             let module = frame.module.map(|module| self.profile.module(module).path);
             let module = module.map_or("", |path| self.profile.string(path)).to_owned();
             let unsymbolized = UnsymbolizedFrames { module, reason };
-            if let Some(frames) = self.ledger.unnamed.get_mut(&unsymbolized) {
+            if let Some(frames) = self.ledger.unsymbolized.get_mut(&unsymbolized) {
                 *frames = frames.saturating_sub(count);
                 if *frames == 0 {
-                    self.ledger.unnamed.remove(&unsymbolized);
+                    self.ledger.unsymbolized.remove(&unsymbolized);
                 }
             }
-            let named = self.ledger.named.entry(found.source).or_default();
-            *named = named.saturating_add(count.saturating_mul(found.functions.len() as u64));
+            let symbolized = self.ledger.symbolized.entry(found.source).or_default();
+            *symbolized = symbolized.saturating_add(count.saturating_mul(found.functions.len() as u64));
         }
     }
 
@@ -170,7 +170,7 @@ impl<'a> Resymbolizer<'a> {
 }
 
 fn unsymbolized_reason(frame: &Frame) -> Option<Reason> {
-    match frame.naming {
+    match frame.symbolization {
         Symbolization::Address(reason) => Some(reason),
         Symbolization::Symbol(_) => None,
     }
@@ -193,7 +193,7 @@ fn symbolized_frames(
             name: builder.string(&function.name),
             kind: if index == outermost { FrameKind::Native } else { FrameKind::Inlined },
             location,
-            naming: Symbolization::Symbol(symbolized.source),
+            symbolization: Symbolization::Symbol(symbolized.source),
             ..unsymbolized
         };
         builder.frame(frame)
@@ -223,9 +223,9 @@ mod tests {
         for (path, build_id) in modules {
             let (name, module) = (builder.string("[x.so+0x1008]"), Some(builder.module(path, build_id)));
             let address = ElfAddress(0x1008);
-            let naming = Symbolization::Address(reason);
+            let symbolization = Symbolization::Address(reason);
             let kind = FrameKind::Native;
-            let frame = builder.frame(Frame { name, kind, module, address, location: None, naming });
+            let frame = builder.frame(Frame { name, kind, module, address, location: None, symbolization });
             let stack = builder.stack(vec![frame, frame], StackEnd::Root);
             builder.sample(0, 0, thread, stack, 3);
         }
@@ -268,7 +268,7 @@ mod tests {
             unsymbolized_profile(&[("/opt/libx.so", &ID), ("/opt/liby.so", &[9])], Reason::NoSymbols);
         let symbolized = symbolize(&profile, &directory_with_file("libx.so", &ID));
         let ledger = symbolized.ledger();
-        assert_eq!((ledger.named[&SymbolSource::SymbolTable], ledger.unnamed_total()), (6, 6));
+        assert_eq!((ledger.symbolized[&SymbolSource::SymbolTable], ledger.unsymbolized_total()), (6, 6));
         assert_eq!(ledger.worst_unnamed().unwrap().0.module, "/opt/liby.so");
         assert!(ledger.adds_up());
     }

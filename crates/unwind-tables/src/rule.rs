@@ -32,7 +32,7 @@ const UNSUPPORTED: Rule = rule_without_offsets(CfaRule::Unsupported);
 const SIGNAL_FRAME: Rule = rule_without_offsets(CfaRule::SignalFrame);
 const ROOT: Rule = rule_without_offsets(CfaRule::Root);
 
-/// A rule with no offsets, of which only the kind of the CFA rule matters.
+/// A rule without offsets: the kind of its CFA rule is complete.
 pub(crate) const fn rule_without_offsets(cfa: CfaRule) -> Rule {
     Rule {
         cfa: cfa as u8,

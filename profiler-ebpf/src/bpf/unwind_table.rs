@@ -68,8 +68,8 @@ impl Mappings {
     }
 }
 
-/// The unwind rule for an address in a mapping; the rule with [`CfaRule::Unknown`](profiler_common::unwind::CfaRule)
-/// where there is none.
+/// The unwind rule for an address in a mapping, or a rule with
+/// [`CfaRule::Unknown`](profiler_common::unwind::CfaRule).
 #[inline(always)]
 pub(crate) fn rule_for(mapping: *const MappingEntry, address: u64) -> Rule {
     find_rule(mapping, address).unwrap_or_default()

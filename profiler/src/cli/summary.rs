@@ -89,7 +89,7 @@ fn stacks(ledger: &Ledger) -> String {
 fn unwind_methods(ledger: &Ledger) -> String {
     let count = |found_by| ledger.found_by.get(&found_by).copied().unwrap_or_default();
     let (cfi, frame_pointer, epilogue_scan) =
-        (count(FoundBy::Cfi), count(FoundBy::FramePointer), count(FoundBy::Code));
+        (count(FoundBy::Cfi), count(FoundBy::FramePointer), count(FoundBy::EpilogueScan));
     let total = cfi.saturating_add(frame_pointer).saturating_add(epilogue_scan);
     if total == 0 {
         return String::new();
@@ -107,11 +107,12 @@ fn unwind_methods(ledger: &Ledger) -> String {
 }
 
 fn frames(ledger: &Ledger) -> String {
-    let total = ledger.named_total().saturating_add(ledger.unnamed_total());
-    let sources = ledger.named.iter().map(|(source, count)| format!("{} {source}", percent(*count, total)));
+    let total = ledger.symbolized_total().saturating_add(ledger.unsymbolized_total());
+    let sources =
+        ledger.symbolized.iter().map(|(source, count)| format!("{} {source}", percent(*count, total)));
     format!(
         "frames: {} symbolized ({})",
-        percent(ledger.named_total(), total),
+        percent(ledger.symbolized_total(), total),
         sources.collect::<Vec<_>>().join(", ")
     )
 }
@@ -194,7 +195,7 @@ mod tests {
     fn the_largest_numbers_do_not_overflow() {
         let text = summary(|ledger| {
             ledger.lost.extend([(Loss::RingBufferFull, u64::MAX), (Loss::NoThreadId, 1)]);
-            ledger.found_by.extend([(FoundBy::Cfi, u64::MAX), (FoundBy::Code, u64::MAX)]);
+            ledger.found_by.extend([(FoundBy::Cfi, u64::MAX), (FoundBy::EpilogueScan, u64::MAX)]);
             (ledger.reported, ledger.cost.user_cpu_ns, ledger.cost.system_cpu_ns) = (1, u64::MAX, 1);
         });
         assert!(text.contains("18446744073709551615 lost (ring buffer full"), "{text}");
@@ -206,7 +207,7 @@ mod tests {
         assert_eq!(unwind_methods(&ledger), "");
         ledger.found_by.extend([(FoundBy::Cfi, 3), (FoundBy::FramePointer, 1)]);
         assert_eq!(unwind_methods(&ledger), "; frames unwound: 75.0 % by CFI, 25.0 % by frame pointer");
-        ledger.found_by.insert(FoundBy::Code, 4);
+        ledger.found_by.insert(FoundBy::EpilogueScan, 4);
         assert!(unwind_methods(&ledger).ends_with(", 50.0 % by epilogue scan"));
     }
 
@@ -227,7 +228,7 @@ mod tests {
     fn the_most_unsymbolized_module_has_its_remedy() {
         let frames = UnsymbolizedFrames { module: "/rt/libcoreclr.so".to_owned(), reason: Reason::NoSymbols };
         let mut ledger = Ledger { reported: 1, ..Ledger::default() };
-        ledger.unnamed.insert(frames, 412);
+        ledger.unsymbolized.insert(frames, 412);
         let text = most_unsymbolized(&ledger).unwrap();
         assert!(text.starts_with("most unsymbolized frames: 412 in /rt/libcoreclr.so, no symbols"), "{text}");
         assert!(text.contains("libcoreclr.so.dbg") && text.contains("--debug-dir"), "{text}");

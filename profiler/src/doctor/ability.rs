@@ -15,7 +15,7 @@ use crate::{
     error::{Error, ErrorKind, Operation, Result},
     sampler::{Filter, Plan, Unwind, ebpf},
     sys::{
-        bpf::{self, Code, MapShape},
+        bpf::{self, MapShape, ProgramCode},
         capability::Capability,
         perf,
     },
@@ -41,7 +41,7 @@ pub(super) fn findings(situation: &Situation) -> Vec<Finding> {
     let mut findings = vec![
         release(situation),
         needed("timer event", Operation::OpenPerfEvent, try_timer()),
-        needed("process events", Operation::OpenPerfEvent, try_side_band()),
+        needed("process events", Operation::OpenPerfEvent, try_sideband()),
         needed("BPF map", Operation::CreateMap, try_map(MAP_TYPE_HASH, 4, 8, 64)),
         needed("BPF ring buffer", Operation::CreateMap, try_ring_buffer()),
         needed("BPF program", Operation::LoadProgram, load_nothing(ebpf::PROGRAM_TYPE_PERF_EVENT).map(drop)),
@@ -170,9 +170,9 @@ fn try_timer() -> io::Result<()> {
     perf::TimerEvent::open(first_cpu()?, FREQUENCY_HZ).map(drop)
 }
 
-fn try_side_band() -> io::Result<()> {
+fn try_sideband() -> io::Result<()> {
     const WAKEUP_BYTES: u32 = 4096;
-    perf::open_side_band(first_cpu()?, WAKEUP_BYTES).map(drop)
+    perf::open_sideband(first_cpu()?, WAKEUP_BYTES).map(drop)
 }
 
 fn try_map(map_type: u32, key_bytes: u32, value_bytes: u32, max_entries: u32) -> io::Result<()> {
@@ -186,7 +186,7 @@ fn try_ring_buffer() -> io::Result<()> {
 }
 
 fn load_nothing(program_type: u32) -> io::Result<OwnedFd> {
-    let code = Code { instructions: &NOTHING, license: c"GPL", functions: None };
+    let code = ProgramCode { instructions: &NOTHING, license: c"GPL", functions: None };
     bpf::load_program("doctor", program_type, code).map_err(|refused| refused.error)
 }
 

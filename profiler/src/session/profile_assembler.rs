@@ -137,7 +137,7 @@ impl ProfileAssembler {
         } else {
             self.stack_end(stacks, frames.last().map(|(frame, _)| *frame))
         };
-        CachedStack::Symbolized(self.builder.walked_stack(frames, end))
+        CachedStack::Symbolized(self.builder.unwound_stack(frames, end))
     }
 
     fn symbolized_frames(
@@ -251,7 +251,7 @@ fn found_by(code: CodeKey, found: FrameFound) -> FoundBy {
         FrameFound::ByGetStack if matches!(code, CodeKey::Kernel(_)) => FoundBy::Kernel,
         FrameFound::ByGetStack | FrameFound::ByFramePointer => FoundBy::FramePointer,
         FrameFound::ByCfi => FoundBy::Cfi,
-        FrameFound::ByEpilogueScan => FoundBy::Code,
+        FrameFound::ByEpilogueScan => FoundBy::EpilogueScan,
         FrameFound::Interrupted => FoundBy::SignalFrame,
     }
 }
@@ -271,14 +271,14 @@ fn add_frames(
         Err(reason) => {
             let mapping = process.find_mapping(address, time_ns).ok().map(|mapping| &**mapping);
             let name = builder.string(&placeholder(&code_symbols, *reason, mapping));
-            let naming = Symbolization::Address(*reason);
+            let symbolization = Symbolization::Address(*reason);
             let frame = Frame {
                 name,
                 kind: code_symbols.kind,
                 module,
                 address: code_symbols.address,
                 location: None,
-                naming,
+                symbolization,
             };
             return [builder.frame(frame)].into();
         }
@@ -290,10 +290,11 @@ fn add_frames(
             .location
             .as_ref()
             .map(|(file, line)| SourceLocation { file: builder.string(file), line: *line });
-        let naming = source.map_or_else(|reason| Symbolization::Address(*reason), Symbolization::Symbol);
+        let symbolization =
+            source.map_or_else(|reason| Symbolization::Address(*reason), Symbolization::Symbol);
         let name = builder.string(&function.name);
         let kind = if is_outermost { code_symbols.kind } else { FrameKind::Inlined };
-        builder.frame(Frame { name, kind, module, address: code_symbols.address, location, naming })
+        builder.frame(Frame { name, kind, module, address: code_symbols.address, location, symbolization })
     });
     frames.collect()
 }
@@ -324,8 +325,8 @@ mod tests {
     fn end(has_user_stacks: bool, stacks: SampleStacks<'_>, kind: FrameKind, name: &str) -> StackEnd {
         let mut assembler = ProfileAssembler::new(has_user_stacks);
         let name = assembler.builder.string(name);
-        let (address, naming) = (ElfAddress(0), Symbolization::Symbol(SymbolSource::Kallsyms));
-        let frame = Frame { name, kind, module: None, address, location: None, naming };
+        let (address, symbolization) = (ElfAddress(0), Symbolization::Symbol(SymbolSource::Kallsyms));
+        let frame = Frame { name, kind, module: None, address, location: None, symbolization };
         let root = assembler.builder.frame(frame);
         assembler.stack_end(stacks, Some(root))
     }

@@ -136,7 +136,7 @@ pub(crate) struct MapShape {
 
 /// The code of a program.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Code<'a> {
+pub(crate) struct ProgramCode<'a> {
     /// 8 bytes each.
     pub(crate) instructions: &'a [u8],
     /// Decides which helpers the program may call.
@@ -266,7 +266,11 @@ pub(crate) fn freeze(map: BorrowedFd<'_>) -> io::Result<()> {
 ///
 /// # Errors
 /// The error of the kernel, with the verifier log if the verifier refused the program.
-pub(crate) fn load_program(name: &str, program_type: u32, code: Code<'_>) -> Result<OwnedFd, LoadError> {
+pub(crate) fn load_program(
+    name: &str,
+    program_type: u32,
+    code: ProgramCode<'_>,
+) -> Result<OwnedFd, LoadError> {
     const INSTRUCTION_BYTES: usize = 8;
     /// `BPF_F_SLEEPABLE`.
     const SLEEPABLE: u32 = 1 << 4;

@@ -10,7 +10,7 @@ use std::{
 
 use profiler_symbolize::kernel;
 
-use super::bpf::{self, Code, MapShape, PROGRAM_TYPE_SYSCALL};
+use super::bpf::{self, MapShape, PROGRAM_TYPE_SYSCALL, ProgramCode};
 
 /// `BPF_MAP_TYPE_ARRAY`.
 const MAP_TYPE_ARRAY: u32 = 2;
@@ -47,7 +47,7 @@ impl KernelNames {
         let program = bpf::load_program(
             "kernel_name",
             PROGRAM_TYPE_SYSCALL,
-            Code { instructions: &code, license: c"GPL", functions: None },
+            ProgramCode { instructions: &code, license: c"GPL", functions: None },
         )
         .map_err(io::Error::other)?;
         Ok(Self { exchange, program })

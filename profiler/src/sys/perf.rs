@@ -61,7 +61,7 @@ impl TimerEvent {
 /// record has its time (`CLOCK_MONOTONIC`) in its last eight bytes.
 ///
 /// The reader is woken when `wakeup_bytes` are pending.
-pub(crate) fn open_side_band(cpu: u32, wakeup_bytes: u32) -> io::Result<OwnedFd> {
+pub(crate) fn open_sideband(cpu: u32, wakeup_bytes: u32) -> io::Result<OwnedFd> {
     let mut attributes = event_attributes(PERF_TYPE_SOFTWARE as u32, PERF_COUNT_SW_DUMMY as u64);
     attributes.sample_type = PERF_SAMPLE_TIME as u64;
     attributes.set_sample_id_all(1);

@@ -1,4 +1,4 @@
-//! Records of the ring buffer and of the side band.
+//! Decodes records of the ring buffer and sideband events.
 
 #![no_main]
 

@@ -57,8 +57,8 @@ fn profile(stacks: usize) -> Profile {
                 builder.string(&format!("App!Company.Area{}.Service{number}.Handle(string)", number % 50));
             let module = Some(builder.module(&format!("/app/Area{}.dll", number % 50), &[]));
             let (kind, address) = (kinds[number % kinds.len()], ElfAddress(number as u64));
-            let naming = Symbolization::Symbol(SymbolSource::SymbolTable);
-            builder.frame(Frame { name, kind, module, address, location: None, naming })
+            let symbolization = Symbolization::Symbol(SymbolSource::SymbolTable);
+            builder.frame(Frame { name, kind, module, address, location: None, symbolization })
         })
         .collect();
     let mut random = Random(1);

@@ -40,9 +40,9 @@ fn write(profile: &Profile, output: &mut impl Write) -> io::Result<()> {
 }
 
 fn write_frame(profile: &Profile, frame: &Frame, output: &mut impl Write) -> io::Result<()> {
-    let Frame { kind, address, naming, .. } = frame;
+    let Frame { kind, address, symbolization, .. } = frame;
     let module = frame.module.map_or("", |module| profile.string(profile.module(module).path));
     // The target chooses its names, so they may contain any character.
     let name = profile.string(frame.name).replace(char::is_control, " ");
-    writeln!(output, "frame\t{kind:?}\t{address:x}\t{naming:?}\t{module}\t{name}")
+    writeln!(output, "frame\t{kind:?}\t{address:x}\t{symbolization:?}\t{module}\t{name}")
 }

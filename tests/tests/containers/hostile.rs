@@ -41,7 +41,7 @@ fn forged_perf_map(pid: u32) -> String {
 }
 
 fn unsymbolized(ledger: &Ledger, reason: Reason) -> u64 {
-    ledger.unnamed.iter().filter(|(unnamed, _)| unnamed.reason == reason).map(|(_, count)| count).sum()
+    ledger.unsymbolized.iter().filter(|(unnamed, _)| unnamed.reason == reason).map(|(_, count)| count).sum()
 }
 
 fn forged_percent(profile: &Profile) -> f64 {

@@ -24,7 +24,7 @@ fn assert_named(profile: &Profile) {
     let ledger = profile.ledger();
     assert!(ledger.adds_up() && ledger.lost_total() == 0, "{ledger:?}");
     for source in [SymbolSource::PerfMap, SymbolSource::SymbolTable] {
-        assert!(ledger.named.contains_key(&source), "{ledger:?}");
+        assert!(ledger.symbolized.contains_key(&source), "{ledger:?}");
     }
     assert_jit_named(&FoldedStacks::from_profile(profile));
 }

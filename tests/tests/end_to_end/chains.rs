@@ -46,7 +46,7 @@ fn the_ledger_adds_up_with_nothing_lost_at_any_frequency() {
         assert!(ledger.reported >= samples);
         assert_eq!(ledger.stacks.values().sum::<u64>(), ledger.reported);
         let frames = profile.samples().iter().map(|sample| profile.stack(sample.stack).frames.len() as u64);
-        assert_eq!(ledger.named_total() + ledger.unnamed_total(), frames.sum::<u64>());
+        assert_eq!(ledger.symbolized_total() + ledger.unsymbolized_total(), frames.sum::<u64>());
     }
 }
 

@@ -145,7 +145,7 @@ fn symbols_of_a_real_program_agree_with_nm() {
         });
         let there = symbols.at(frame.address.0);
         let name = profile.string(frame.name);
-        let agrees = match frame.naming {
+        let agrees = match frame.symbolization {
             Symbolization::Symbol(_) => there.contains(name),
             Symbolization::Address(_) => there.is_empty(),
         };

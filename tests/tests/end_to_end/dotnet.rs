@@ -30,7 +30,7 @@ fn named_percent_of_jit(profile: &Profile) -> f64 {
     let (mut named, mut all) = (0, 0);
     for frame in frames.filter(|frame| frame.kind == FrameKind::Jit) {
         all += 1;
-        named += u64::from(matches!(frame.naming, Symbolization::Symbol(_)));
+        named += u64::from(matches!(frame.symbolization, Symbolization::Symbol(_)));
     }
     100.0 * named as f64 / f64::from(all)
 }
@@ -50,8 +50,8 @@ fn managed_methods_have_symbols_shares_and_callers() {
         let chain = ["app!Workload.Cpu.Outer()", "app!Workload.Cpu.Middle()", ALPHA];
         assert!(stacks.percent(|stack| stack.has_chain(&chain)) > 50.0, "{version}: {stacks:#?}");
         let named = named_percent_of_jit(&profile);
-        assert!(named >= 99.0, "{version}: {named} % named, {:?}", ledger.unnamed);
-        assert!(ledger.named.contains_key(&SymbolSource::PerfMap));
+        assert!(named >= 99.0, "{version}: {named} % named, {:?}", ledger.unsymbolized);
+        assert!(ledger.symbolized.contains_key(&SymbolSource::PerfMap));
     }
 }
 
@@ -99,7 +99,7 @@ fn precompiled_methods_of_the_framework_are_symbolized_without_a_perf_map() {
         assert!(precompiled.len() > 3_000, "{version}: {}", precompiled.len());
         for frame in precompiled {
             assert_eq!(
-                frame.naming,
+                frame.symbolization,
                 Symbolization::Symbol(SymbolSource::ReadyToRun),
                 "{version}: {}",
                 profile.string(frame.name)
@@ -135,6 +135,6 @@ fn methods_compiled_while_sampling_are_symbolized() {
         let session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
         let profile = session.run_for(Duration::from_secs(2)).unwrap();
         let named = named_percent_of_jit(&profile);
-        assert!(named >= 99.0, "{version}: {named} % named, {:?}", profile.ledger().unnamed);
+        assert!(named >= 99.0, "{version}: {named} % named, {:?}", profile.ledger().unsymbolized);
     }
 }

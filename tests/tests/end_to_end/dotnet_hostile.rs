@@ -90,8 +90,11 @@ fn a_runtime_without_diagnostics_is_profiled_without_its_symbols() {
         let workload = Workload::run(command.env("PERF_MAP", "0").env(variable, value));
         let profile = sample(sample_pid(workload.pid()), 1_000);
         let ledger = profile.ledger();
-        assert!(ledger.adds_up() && !ledger.named.contains_key(&SymbolSource::RuntimeEvents), "{ledger:?}");
-        let gaps = ledger.unnamed.iter().filter(|(gap, _)| gap.reason == Reason::NoJitMap);
+        assert!(
+            ledger.adds_up() && !ledger.symbolized.contains_key(&SymbolSource::RuntimeEvents),
+            "{ledger:?}"
+        );
+        let gaps = ledger.unsymbolized.iter().filter(|(gap, _)| gap.reason == Reason::NoJitMap);
         assert!(gaps.map(|(_, count)| count).sum::<u64>() > 1_000, "{version} {variable}: {ledger:?}");
     }
 }

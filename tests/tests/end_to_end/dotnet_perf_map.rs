@@ -32,7 +32,7 @@ fn await_perf_map(workload: &Workload) {
 fn perf_map_symbols(profile: &Profile) -> BTreeSet<&str> {
     let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
     let frames = stacks.flat_map(|stack| &stack.frames).map(|frame| profile.frame(*frame));
-    let of_map = frames.filter(|frame| frame.naming == Symbolization::Symbol(SymbolSource::PerfMap));
+    let of_map = frames.filter(|frame| frame.symbolization == Symbolization::Symbol(SymbolSource::PerfMap));
     of_map.map(|frame| profile.string(frame.name)).collect()
 }
 
@@ -65,7 +65,7 @@ fn a_requested_perf_map_is_read_and_removed() {
     assert!(!fs::exists(perf_map_path(&workload)).unwrap());
     let ledger = profile.ledger();
     assert!(ledger.adds_up() && ledger.malformed_jit_entries == 0, "{ledger:?}");
-    assert!(ledger.named.contains_key(&SymbolSource::RuntimeEvents), "{ledger:?}");
+    assert!(ledger.symbolized.contains_key(&SymbolSource::RuntimeEvents), "{ledger:?}");
     assert!(named.contains("dynamicClass::made;method"), "{named}");
 }
 

@@ -41,19 +41,19 @@ fn jit_frames(profile: &Profile, leaves: usize) -> (Vec<String>, usize) {
     let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
     let frames = stacks.flat_map(|stack| stack.frames.iter().skip(leaves)).map(|frame| profile.frame(*frame));
     let jit: Vec<_> = frames.filter(|frame| frame.kind == FrameKind::Jit).collect();
-    let unnamed = jit.iter().filter(|frame| matches!(frame.naming, Symbolization::Address(_))).count();
-    let names = jit.iter().filter(|frame| matches!(frame.naming, Symbolization::Symbol(_)));
+    let unnamed = jit.iter().filter(|frame| matches!(frame.symbolization, Symbolization::Address(_))).count();
+    let names = jit.iter().filter(|frame| matches!(frame.symbolization, Symbolization::Symbol(_)));
     (names.map(|frame| profile.string(frame.name).to_owned()).collect(), unnamed)
 }
 
 fn assert_named(profile: &Profile, leaves: usize, what: &str) {
     let (names, unnamed) = jit_frames(profile, leaves);
     let percent = 100.0 * names.len() as f64 / (names.len() + unnamed) as f64;
-    assert!(percent >= 99.0, "{what}: {percent} % named, {:?}", profile.ledger().unnamed);
+    assert!(percent >= 99.0, "{what}: {percent} % named, {:?}", profile.ledger().unsymbolized);
     let ledger = profile.ledger();
     assert!(ledger.adds_up() && ledger.lost_total() == 0, "{what}: {ledger:?}");
-    assert!(ledger.named.contains_key(&SymbolSource::RuntimeEvents), "{what}");
-    assert!(!ledger.named.contains_key(&SymbolSource::PerfMap), "{what}");
+    assert!(ledger.symbolized.contains_key(&SymbolSource::RuntimeEvents), "{what}");
+    assert!(!ledger.symbolized.contains_key(&SymbolSource::PerfMap), "{what}");
     assert_eq!((ledger.dropped_runtime_events, ledger.malformed_jit_entries), (0, 0), "{what}");
 }
 
@@ -99,7 +99,7 @@ fn generic_and_dynamic_methods_are_symbolized() {
             // A delegate of a static method calls through a stub, which is a leaf and has no symbol in any source.
             assert_named(&profile, 1, &format!("{version} {mode}"));
             let (names, _) = jit_frames(&profile, 0);
-            let unnamed = &profile.ledger().unnamed;
+            let unnamed = &profile.ledger().unsymbolized;
             let stubs = unnamed.keys().filter(|gap| gap.reason == Reason::RuntimeStub).count();
             assert!(stubs > 0 || version == "3.1", "{version} {mode}: {unnamed:?}");
             assert!(names.iter().any(|name| name.starts_with(beginning)), "{version} {mode}: {names:?}");
@@ -124,7 +124,7 @@ fn runtime_events_and_perf_map_have_the_same_symbols() {
             let mut command = Workload::dotnet_command(version, mode);
             let silent = Workload::run(command.env("COMPlus_EnableDiagnostics", "0"));
             let written = sample(sample_pid(silent.pid()), 2_000);
-            assert!(!written.ledger().named.contains_key(&SymbolSource::RuntimeEvents));
+            assert!(!written.ledger().symbolized.contains_key(&SymbolSource::RuntimeEvents));
             for (one, other) in [(&from_events, &written), (&written, &from_events)] {
                 let missing: Vec<_> = seen(one, HOT).difference(&seen(other, 1)).cloned().collect();
                 assert!(missing.is_empty(), "{version} {mode}: {missing:?}");
@@ -206,7 +206,7 @@ fn a_socket_of_another_process_is_rejected() {
     let _listener = UnixListener::bind(&path).unwrap();
     let profile = sample(sample_pid(pid), 500);
     fs::remove_file(path).unwrap();
-    let unnamed = &profile.ledger().unnamed;
+    let unnamed = &profile.ledger().unsymbolized;
     let refused: u64 =
         unnamed.iter().filter(|(gap, _)| gap.reason == Reason::RuntimeRefused).map(|(_, count)| count).sum();
     assert!(refused > 450, "{unnamed:?}");

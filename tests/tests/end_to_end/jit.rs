@@ -22,10 +22,10 @@ fn profile_of(look: &str) -> Profile {
     sample(sample_pid(workload.pid()), SAMPLES)
 }
 
-fn jit_frames(profile: &Profile, naming: Symbolization) -> usize {
+fn jit_frames(profile: &Profile, symbolization: Symbolization) -> usize {
     let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
     let frames = stacks.flat_map(|stack| &stack.frames).map(|frame| profile.frame(*frame));
-    frames.filter(|frame| frame.naming == naming).count()
+    frames.filter(|frame| frame.symbolization == symbolization).count()
 }
 
 #[test]

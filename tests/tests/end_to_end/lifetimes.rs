@@ -30,7 +30,8 @@ fn children_that_live_for_milliseconds_are_symbolized() {
     let burning_astray =
         stacks.count(|stack| stack.has("burn_in_child") && stack.frames.iter().any(is_unnamed));
     assert!(burning_astray * 100 <= burning, "{burning_astray} of {burning}");
-    let gone = profile.ledger().unnamed.iter().filter(|(unnamed, _)| unnamed.reason == Reason::ProcessGone);
+    let gone =
+        profile.ledger().unsymbolized.iter().filter(|(unnamed, _)| unnamed.reason == Reason::ProcessGone);
     assert!(gone.map(|(_, count)| count).sum::<u64>() * 100 <= stacks.total(), "{:?}", profile.ledger());
 }
 

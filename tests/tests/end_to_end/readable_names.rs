@@ -26,7 +26,7 @@ fn managed(profile: &Profile) -> BTreeSet<String> {
     let frames = stacks.flat_map(|stack| &stack.frames).map(|frame| profile.frame(*frame));
     let managed = frames.filter(|frame| {
         matches!(frame.kind, FrameKind::Jit | FrameKind::Precompiled)
-            && matches!(frame.naming, Symbolization::Symbol(_))
+            && matches!(frame.symbolization, Symbolization::Symbol(_))
     });
     managed.map(|frame| profile.string(frame.name).to_owned()).collect()
 }

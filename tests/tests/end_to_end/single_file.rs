@@ -28,7 +28,7 @@ fn assert_named(profile: &Profile, source: SymbolSource) {
     let precompiled = precompiled(profile);
     assert!(precompiled.len() > 3_000, "{}", precompiled.len());
     for frame in precompiled {
-        assert_eq!(frame.naming, Symbolization::Symbol(source), "{}", profile.string(frame.name));
+        assert_eq!(frame.symbolization, Symbolization::Symbol(source), "{}", profile.string(frame.name));
     }
     let stacks = FoldedStacks::from_profile(profile);
     let threads = format!("{CORE_LIBRARY}!System.Threading.");

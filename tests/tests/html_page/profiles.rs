@@ -12,8 +12,8 @@ const NS_PER_MS: u64 = 1_000_000;
 
 fn frame(builder: &mut ProfileBuilder, name: &str, kind: FrameKind, module: &str) -> FrameId {
     let (name, module) = (builder.string(name), Some(builder.module(module, &[])));
-    let naming = Symbolization::Symbol(SymbolSource::SymbolTable);
-    builder.frame(Frame { name, kind, module, address: ElfAddress(0), location: None, naming })
+    let symbolization = Symbolization::Symbol(SymbolSource::SymbolTable);
+    builder.frame(Frame { name, kind, module, address: ElfAddress(0), location: None, symbolization })
 }
 
 fn header(duration_ms: u64) -> Header {
@@ -45,7 +45,7 @@ pub(super) fn known() -> Profile {
         module: None,
         address: ElfAddress(0),
         location: Some(SourceLocation { file, line: 12 }),
-        naming: Symbolization::Symbol(SymbolSource::RuntimeEvents),
+        symbolization: Symbolization::Symbol(SymbolSource::RuntimeEvents),
     });
     let (name, module) = (builder.string("[libfoo.so+0x1234]"), Some(builder.module("/lib/libfoo.so", &[])));
     let unnamed = builder.frame(Frame {
@@ -54,7 +54,7 @@ pub(super) fn known() -> Profile {
         module,
         address: ElfAddress(0x1234),
         location: None,
-        naming: Symbolization::Address(Reason::NoSymbols),
+        symbolization: Symbolization::Address(Reason::NoSymbols),
     });
     let process = builder.process(7, "app");
     builder.set_container(process, "4f1c3ab99a0e6b7a1d5d2f3e4c5b6a79808f7e6d5c4b3a29180f7e6d5c4b3a29");

@@ -19,14 +19,14 @@ pub(crate) fn known() -> Profile {
         let module = module.map(|path| builder.module(path, build_id(path)));
         let (name, file) = (builder.string(name), builder.string("/src/a.rs"));
         let location = (line > 0).then_some(SourceLocation { file, line });
-        let naming = Symbolization::Symbol(SymbolSource::SymbolTable);
+        let symbolization = Symbolization::Symbol(SymbolSource::SymbolTable);
         builder.frame(Frame {
             name,
             kind,
             module,
             address: ElfAddress(0x1f00 + u64::from(line)),
             location,
-            naming,
+            symbolization,
         })
     };
     let main = frame("main", FrameKind::Native, Some("/app/run"), 0);

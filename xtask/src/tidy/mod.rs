@@ -8,26 +8,8 @@ mod words;
 use std::{fs, path::Path, process::Command};
 
 use anyhow::{Result, ensure};
-use clap::Args;
 
 use crate::{project, shell};
-
-/// Check the rules on files and words.
-#[derive(Args)]
-pub(crate) struct Tidy {
-    /// List the banned words of the whole project, also where they do not fail the command yet.
-    #[arg(long)]
-    words: bool,
-    /// With `--words`: only files whose path begins so.
-    #[arg(requires = "words")]
-    paths: Vec<String>,
-}
-
-impl Tidy {
-    pub(crate) fn run(&self) -> Result<()> {
-        if self.words { list_words(&self.paths) } else { check() }
-    }
-}
 
 /// Fails with the list of all violations.
 pub(crate) fn check() -> Result<()> {
@@ -35,9 +17,7 @@ pub(crate) fn check() -> Result<()> {
     for path in files()? {
         let content = fs::read(project::root().join(&path))?;
         violations.extend(text::forbidden_strings(&path, &content));
-        if words::is_enforced(&path) {
-            violations.extend(words::find(&path, &String::from_utf8_lossy(&content)));
-        }
+        violations.extend(words::find(&path, &String::from_utf8_lossy(&content)));
         if Path::new(&path).extension().is_some_and(|extension| extension == "rs") {
             let text = String::from_utf8(content)?;
             violations.extend(text::check(&path, &text));
@@ -45,21 +25,6 @@ pub(crate) fn check() -> Result<()> {
         }
     }
     ensure!(violations.is_empty(), "{} violations:\n{}", violations.len(), violations.join("\n"));
-    Ok(())
-}
-
-/// Prints every banned word of the files below `paths`, or of all files.
-fn list_words(paths: &[String]) -> Result<()> {
-    let mut count = 0;
-    for path in files()? {
-        if paths.is_empty() || paths.iter().any(|start| path.starts_with(start)) {
-            let content = fs::read(project::root().join(&path))?;
-            let found = words::find(&path, &String::from_utf8_lossy(&content));
-            found.iter().for_each(|report| println!("{report}"));
-            count += found.len();
-        }
-    }
-    ensure!(count == 0, "{count} banned words");
     Ok(())
 }
 

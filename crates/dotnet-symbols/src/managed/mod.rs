@@ -225,7 +225,7 @@ fn remove_method_tables(name: &mut String) {
         kept.push_str(before);
         let digits = comment.bytes().take_while(u8::is_ascii_hexdigit).count();
         rest = match comment[digits..].strip_prefix(CLOSE) {
-            Some(behind) => behind,
+            Some(after) => after,
             None => {
                 kept.push_str(OPEN);
                 comment

@@ -8,7 +8,7 @@ use crate::dwarf::reader::{Reader, parse_error};
 /// The bytes of the abbreviation tables. In memory they take thirty times as much; real ones are far smaller.
 const MAX_ABBREVIATIONS_BYTES: usize = 8 << 20;
 
-/// The units of a file, each of which takes almost a kilobyte. Browsers have fewer.
+/// The units of a file. A unit takes almost a kilobyte. Browsers have fewer.
 const MAX_UNITS: usize = 1 << 17;
 
 /// The attributes of one entry. Attributes without bytes would cost time only.

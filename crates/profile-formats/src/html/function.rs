@@ -13,7 +13,7 @@ use profiler_profile::{CodeKind, Frame, FrameId, FrameKind, Profile, Symbolizati
 struct Identity<'a> {
     name: &'a str,
     place: Option<Place<'a>>,
-    code: Code<'a>,
+    module: ModuleIdentity<'a>,
 }
 
 /// A source line.
@@ -23,12 +23,12 @@ struct Place<'a> {
     line: u32,
 }
 
-/// Managed code is identified by its name, other code by kind and module.
+/// The module as a part of the identity: that of managed code is left out, since JIT code has none.
 #[derive(PartialEq, Eq, Hash)]
-enum Code<'a> {
+enum ModuleIdentity<'a> {
     Managed,
-    Of(Option<&'a str>, FrameKind),
-    InFile(&'a str),
+    PathAndKind(Option<&'a str>, FrameKind),
+    FileName(&'a str),
 }
 
 /// Which fields identify a function.
@@ -62,7 +62,7 @@ pub(super) struct Columns {
     module: Vec<usize>,
     file: Vec<usize>,
     line: Vec<u32>,
-    naming: Vec<usize>,
+    symbolization: Vec<usize>,
 }
 
 impl<'a> Functions<'a> {
@@ -91,7 +91,7 @@ impl<'a> Functions<'a> {
             columns.module.push(texts.number(known.module.unwrap_or_default()));
             columns.file.push(texts.number(file));
             columns.line.push(line);
-            columns.naming.push(texts.number(known.namings()));
+            columns.symbolization.push(texts.number(known.symbolizations()));
         }
         columns
     }
@@ -112,13 +112,13 @@ impl<'a> Identity<'a> {
     fn of(profile: &'a Profile, frame: &Frame, sameness: Sameness) -> Self {
         let place = frame.location.map(|at| Place { file: profile.string(at.file), line: at.line });
         let path = || frame.module.map(|module| profile.string(profile.module(module).path));
-        let code = match (frame.kind, sameness) {
-            (FrameKind::Precompiled | FrameKind::Jit, _) => Code::Managed,
-            (kind, Sameness::InOneRun) => Code::Of(path(), kind),
-            (_, Sameness::AcrossBuilds) => Code::InFile(profile.module_name(frame.module)),
+        let module = match (frame.kind, sameness) {
+            (FrameKind::Precompiled | FrameKind::Jit, _) => ModuleIdentity::Managed,
+            (kind, Sameness::InOneRun) => ModuleIdentity::PathAndKind(path(), kind),
+            (_, Sameness::AcrossBuilds) => ModuleIdentity::FileName(profile.module_name(frame.module)),
         };
         let place = place.filter(|_| matches!(sameness, Sameness::InOneRun));
-        Self { name: profile.string(frame.name), place, code }
+        Self { name: profile.string(frame.name), place, module }
     }
 }
 
@@ -127,7 +127,7 @@ impl<'a> Identity<'a> {
 struct Details<'a> {
     module: Option<&'a str>,
     samples: BTreeMap<CodeKind, u64>,
-    namings: IndexSet<Symbolization>,
+    symbolizations: IndexSet<Symbolization>,
 }
 
 impl<'a> Details<'a> {
@@ -135,7 +135,7 @@ impl<'a> Details<'a> {
         self.module = self.module.or(frame.module.map(|module| profile.string(profile.module(module).path)));
         let of_kind = self.samples.entry(frame.code_kind()).or_default();
         *of_kind = of_kind.saturating_add(samples);
-        self.namings.insert(frame.naming);
+        self.symbolizations.insert(frame.symbolization);
     }
 
     /// The index of the kind with most samples.
@@ -144,14 +144,14 @@ impl<'a> Details<'a> {
         CodeKind::ALL.iter().position(|kind| Some(*kind) == most).unwrap_or_default()
     }
 
-    fn namings(&self) -> String {
-        let words = self.namings.iter().map(|naming| match naming {
-            Symbolization::Symbol(source) => format!("named by {source}"),
+    fn symbolizations(&self) -> String {
+        let words = self.symbolizations.iter().map(|symbolization| match symbolization {
+            Symbolization::Symbol(source) => format!("symbolized by {source}"),
             Symbolization::Address(reason) => {
                 let module = self.module.unwrap_or_default().to_owned();
                 let remedy = UnsymbolizedFrames { module, reason: *reason }.remedy();
                 let remedy = remedy.map(|remedy| format!(": {remedy}")).unwrap_or_default();
-                format!("no name: {reason}{remedy}")
+                format!("unsymbolized: {reason}{remedy}")
             }
         });
         words.collect::<Vec<_>>().join(", ")
@@ -170,12 +170,12 @@ mod tests {
         name: &str,
         kind: FrameKind,
         module: &str,
-        naming: Symbolization,
+        symbolization: Symbolization,
         builder: &mut ProfileBuilder,
     ) -> FrameId {
         let (name, module) = (builder.string(name), Some(builder.module(module, &[])));
         let address = ElfAddress(0);
-        builder.frame(Frame { name, kind, module, address, location: None, naming })
+        builder.frame(Frame { name, kind, module, address, location: None, symbolization })
     }
 
     /// The columns of frames, each with its number of samples, and the strings they are of.
@@ -198,16 +198,19 @@ mod tests {
         let (numbers, columns, texts) = columns(builder, &[(early, 2), (late, 3), (early, 1), (late, 4)]);
         assert_eq!(numbers, [0, 0, 0, 0]);
         assert_eq!(columns["kind"], json!([3]), "{columns}");
-        assert_eq!(texts, json!(["", "A.B()", "/a.dll", "named by ReadyToRun, named by runtime events"]));
+        assert_eq!(
+            texts,
+            json!(["", "A.B()", "/a.dll", "symbolized by ReadyToRun, symbolized by runtime events"])
+        );
     }
 
     #[test]
     fn native_functions_of_two_modules_are_two() {
         let mut builder = ProfileBuilder::default();
-        let naming = Symbolization::Symbol(SymbolSource::SymbolTable);
-        let one = frame("main", FrameKind::Native, "/a", naming, &mut builder);
-        let other = frame("main", FrameKind::Native, "/b", naming, &mut builder);
-        let inlined = frame("main", FrameKind::Inlined, "/b", naming, &mut builder);
+        let symbolization = Symbolization::Symbol(SymbolSource::SymbolTable);
+        let one = frame("main", FrameKind::Native, "/a", symbolization, &mut builder);
+        let other = frame("main", FrameKind::Native, "/b", symbolization, &mut builder);
+        let inlined = frame("main", FrameKind::Inlined, "/b", symbolization, &mut builder);
         let (numbers, columns, _) = columns(builder, &[(one, 1), (other, 1), (inlined, 1)]);
         assert_eq!(numbers, [0, 1, 2]);
         assert_eq!(columns["kind"], json!([1, 1, 4]));
@@ -216,28 +219,28 @@ mod tests {
     #[test]
     fn unsymbolized_functions_have_their_own_kind_and_reason() {
         let mut builder = ProfileBuilder::default();
-        let naming = Symbolization::Address(Reason::NoSymbols);
-        let unnamed = frame("[a+0x1]", FrameKind::Native, "/a", naming, &mut builder);
-        let (_, columns, texts) = columns(builder, &[(unnamed, u64::MAX), (unnamed, 1)]);
+        let symbolization = Symbolization::Address(Reason::NoSymbols);
+        let unsymbolized = frame("[a+0x1]", FrameKind::Native, "/a", symbolization, &mut builder);
+        let (_, columns, texts) = columns(builder, &[(unsymbolized, u64::MAX), (unsymbolized, 1)]);
         assert_eq!(columns["kind"], json!([5]));
         let remedy =
             UnsymbolizedFrames { module: "/a".to_owned(), reason: Reason::NoSymbols }.remedy().unwrap();
-        assert_eq!(texts[3], json!(format!("no name: no symbols: {remedy}")));
+        assert_eq!(texts[3], json!(format!("unsymbolized: no symbols: {remedy}")));
     }
 
     #[test]
     fn functions_of_two_builds_match_by_name_and_file_name() {
-        let naming = Symbolization::Symbol(SymbolSource::SymbolTable);
+        let symbolization = Symbolization::Symbol(SymbolSource::SymbolTable);
         let mut functions = Functions::by(Sameness::AcrossBuilds);
         let sides = ["/old", "/new"].map(|folder| {
             let mut builder = ProfileBuilder::default();
             // Shifts the string ids of one profile.
             builder.string(folder);
             let module = format!("{folder}/a");
-            let called = frame("f", FrameKind::Native, &module, naming, &mut builder);
-            let inlined = frame("f", FrameKind::Inlined, &module, naming, &mut builder);
-            let other = frame("f", FrameKind::Native, "/b", naming, &mut builder);
-            let method = frame("f", FrameKind::Jit, &module, naming, &mut builder);
+            let called = frame("f", FrameKind::Native, &module, symbolization, &mut builder);
+            let inlined = frame("f", FrameKind::Inlined, &module, symbolization, &mut builder);
+            let other = frame("f", FrameKind::Native, "/b", symbolization, &mut builder);
+            let method = frame("f", FrameKind::Jit, &module, symbolization, &mut builder);
             (builder.finish(Header::default()), [called, inlined, other, method])
         });
         for (number, (profile, frames)) in sides.iter().enumerate() {

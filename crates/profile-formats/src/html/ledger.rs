@@ -38,8 +38,8 @@ pub(super) fn sections(ledger: &Ledger) -> Vec<Section> {
         Section { title: "Samples", rows: samples(ledger) },
         Section { title: "Stacks", rows: stacks(ledger) },
         Section { title: "How user code's callers were found", rows: callers(ledger) },
-        Section { title: "Frames with a name, by its source", rows: named(ledger) },
-        Section { title: "Frames without a name", rows: unnamed(ledger) },
+        Section { title: "Symbolized frames, by source of the symbol", rows: symbolized(ledger) },
+        Section { title: "Unsymbolized frames, by reason", rows: unsymbolized(ledger) },
         Section { title: "What was missed besides", rows: missed(ledger) },
         Section { title: "What the profiler cost", rows: cost(ledger) },
     ];
@@ -66,9 +66,9 @@ fn stacks(ledger: &Ledger) -> Vec<Row> {
 
 fn callers(ledger: &Ledger) -> Vec<Row> {
     let ways = [
-        (FoundBy::Cfi, "by unwind tables"),
+        (FoundBy::Cfi, "by CFI"),
         (FoundBy::FramePointer, "by frame pointer"),
-        (FoundBy::Code, "by their code"),
+        (FoundBy::EpilogueScan, "by epilogue scan"),
         (FoundBy::SignalFrame, "in a signal frame"),
     ];
     let found = |way| ledger.found_by.get(&way).copied().unwrap_or_default();
@@ -77,14 +77,14 @@ fn callers(ledger: &Ledger) -> Vec<Row> {
     used.map(|(way, what)| Row::of(what, found(way), total)).collect()
 }
 
-fn named(ledger: &Ledger) -> Vec<Row> {
+fn symbolized(ledger: &Ledger) -> Vec<Row> {
     let frames = all_frames(ledger);
-    ledger.named.iter().map(|(source, count)| Row::of(source.to_string(), *count, frames)).collect()
+    ledger.symbolized.iter().map(|(source, count)| Row::of(source.to_string(), *count, frames)).collect()
 }
 
-fn unnamed(ledger: &Ledger) -> Vec<Row> {
+fn unsymbolized(ledger: &Ledger) -> Vec<Row> {
     let frames = all_frames(ledger);
-    let mut gaps: Vec<_> = ledger.unnamed.iter().collect();
+    let mut gaps: Vec<_> = ledger.unsymbolized.iter().collect();
     gaps.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     let rest = gaps.split_off(gaps.len().min(MAX_UNSYMBOLIZED_ROWS));
     let mut rows: Vec<Row> = gaps
@@ -104,7 +104,7 @@ fn unnamed(ledger: &Ledger) -> Vec<Row> {
 }
 
 fn all_frames(ledger: &Ledger) -> u64 {
-    ledger.named_total().saturating_add(ledger.unnamed_total())
+    ledger.symbolized_total().saturating_add(ledger.unsymbolized_total())
 }
 
 fn missed(ledger: &Ledger) -> Vec<Row> {
@@ -186,9 +186,9 @@ mod tests {
         let mut ledger = Ledger::default();
         for count in 1..=25 {
             let module = format!("[lib\u{202e}{count}]");
-            ledger.unnamed.insert(UnsymbolizedFrames { module, reason: Reason::NoSymbols }, count);
+            ledger.unsymbolized.insert(UnsymbolizedFrames { module, reason: Reason::NoSymbols }, count);
         }
-        let rows = rows(&ledger, "Frames without a name");
+        let rows = rows(&ledger, "Unsymbolized frames, by reason");
         assert_eq!(rows.len(), MAX_UNSYMBOLIZED_ROWS + 1);
         assert_eq!(rows[0], row("no symbols in [lib 25]", 25, "7.7 %"));
         assert_eq!(rows[MAX_UNSYMBOLIZED_ROWS], row("5 smaller gaps", 15, "4.6 %"));
@@ -198,16 +198,16 @@ mod tests {
     fn unsymbolized_modules_have_a_remedy() {
         let module = "/rt/lib\u{202e}clr.so".to_owned();
         let gap = UnsymbolizedFrames { module, reason: Reason::NoSymbols };
-        let ledger = Ledger { unnamed: [(gap.clone(), 1)].into(), ..Ledger::default() };
-        let found = rows(&ledger, "Frames without a name").remove(0).remedy.unwrap();
+        let ledger = Ledger { unsymbolized: [(gap.clone(), 1)].into(), ..Ledger::default() };
+        let found = rows(&ledger, "Unsymbolized frames, by reason").remove(0).remedy.unwrap();
         assert_eq!(found, gap.remedy().unwrap().to_string().replace('\u{202e}', " "));
         assert!(found.starts_with("put its debug file lib clr.so.dbg beside it"), "{found}");
     }
 
     #[test]
     fn frames_are_counted_by_unwinding_method() {
-        let found_by = [(FoundBy::Sample, 7), (FoundBy::Cfi, 1), (FoundBy::Code, 3)].into();
-        let expected = [row("by unwind tables", 1, "25.0 %"), row("by their code", 3, "75.0 %")];
+        let found_by = [(FoundBy::Sample, 7), (FoundBy::Cfi, 1), (FoundBy::EpilogueScan, 3)].into();
+        let expected = [row("by CFI", 1, "25.0 %"), row("by epilogue scan", 3, "75.0 %")];
         let ledger = Ledger { found_by, ..Ledger::default() };
         assert_eq!(rows(&ledger, "How user code's callers were found"), expected);
     }

@@ -131,7 +131,7 @@ mod tests {
             module: None,
             address: ElfAddress(0),
             location: None,
-            naming: Symbolization::Symbol(SymbolSource::PerfMap),
+            symbolization: Symbolization::Symbol(SymbolSource::PerfMap),
         });
         let stack = builder.stack(vec![frame], StackEnd::Root);
         let process = builder.process(1, name);

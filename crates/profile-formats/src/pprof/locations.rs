@@ -95,7 +95,7 @@ fn mappings<'a>(profile: &'a Profile, strings: &mut Strings<'a>) -> IndexMap<Mod
         let mapping = mappings
             .entry(module)
             .or_insert_with(|| new_mapping(number, profile.module(module), profile, strings));
-        let is_named = matches!(frame.naming, Symbolization::Symbol(_));
+        let is_named = matches!(frame.symbolization, Symbolization::Symbol(_));
         mapping.memory_limit = mapping.memory_limit.max(frame.address.0.saturating_add(1));
         // pprof symbolizes mappings without function names itself.
         mapping.has_functions |= is_named;
@@ -144,8 +144,8 @@ mod tests {
         let mut builder = ProfileBuilder::default();
         let mut frame = |module: &str, kind| {
             let (name, module) = (builder.string("f"), Some(builder.module(module, &[])));
-            let naming = Symbolization::Symbol(SymbolSource::SymbolTable);
-            builder.frame(Frame { name, kind, module, address: ElfAddress(1), location: None, naming })
+            let symbolization = Symbolization::Symbol(SymbolSource::SymbolTable);
+            builder.frame(Frame { name, kind, module, address: ElfAddress(1), location: None, symbolization })
         };
         let frames = vec![
             frame("[kernel]", FrameKind::Kernel),
@@ -179,7 +179,7 @@ mod tests {
                 module,
                 address: ElfAddress(0x1234),
                 location: Some(SourceLocation { file, line }),
-                naming: Symbolization::Symbol(SymbolSource::Dwarf),
+                symbolization: Symbolization::Symbol(SymbolSource::Dwarf),
             })
         };
         let inner = frame("inner", FrameKind::Inlined, 3);

@@ -82,8 +82,8 @@ fn comments(profile: &Profile) -> Vec<String> {
     lines.push(format!("samples reported: {}", ledger.reported));
     lines.extend(ledger.lost.iter().map(|(loss, count)| format!("samples lost, {loss}: {count}")));
     lines.extend(ledger.stacks.iter().map(|(end, count)| format!("stacks that {end}: {count}")));
-    lines.push(format!("frames with a name: {}", ledger.named_total()));
-    lines.push(format!("frames without a name: {}", ledger.unnamed_total()));
+    lines.push(format!("frames with a name: {}", ledger.symbolized_total()));
+    lines.push(format!("unsymbolized frames: {}", ledger.unsymbolized_total()));
     lines
 }
 

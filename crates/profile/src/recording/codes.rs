@@ -77,7 +77,15 @@ codes! {
         Backwards = 8,
         Empty = 9,
     }
-    FoundBy { Unsaid = 1, Sample = 2, Kernel = 3, Cfi = 4, FramePointer = 5, SignalFrame = 6, Code = 7 }
+    FoundBy {
+        NotRecorded = 1,
+        Sample = 2,
+        Kernel = 3,
+        Cfi = 4,
+        FramePointer = 5,
+        SignalFrame = 6,
+        EpilogueScan = 7,
+    }
     Loss { RingBufferFull = 1, NoThreadId = 2, StackTableFull = 3, Undecodable = 4 }
 }
 

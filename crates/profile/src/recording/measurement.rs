@@ -61,11 +61,11 @@ pub(super) fn push_ledger(ledger: &Ledger, body: &mut Body) {
     push_counts(&ledger.lost, body);
     push_counts(&ledger.stacks, body);
     push_counts(&ledger.found_by, body);
-    push_counts(&ledger.named, body);
-    body.index(ledger.unnamed.len());
-    for (unnamed, count) in &ledger.unnamed {
-        body.text(&unnamed.module);
-        body.number(unnamed.reason.code());
+    push_counts(&ledger.symbolized, body);
+    body.index(ledger.unsymbolized.len());
+    for (frames, count) in &ledger.unsymbolized {
+        body.text(&frames.module);
+        body.number(frames.reason.code());
         body.number(*count);
     }
 }
@@ -87,13 +87,13 @@ pub(super) fn read_ledger(fields: &mut Fields<'_>) -> Option<Ledger> {
         lost: read_counts(fields)?,
         stacks: read_counts(fields)?,
         found_by: read_counts(fields)?,
-        named: read_counts(fields)?,
-        unnamed: BTreeMap::new(),
+        symbolized: read_counts(fields)?,
+        unsymbolized: BTreeMap::new(),
     };
     for _ in 0..fields.number()? {
         let module = fields.text()?.to_owned();
         let reason = VariantCode::from_code(fields.number()?)?;
-        ledger.unnamed.insert(UnsymbolizedFrames { module, reason }, fields.number()?);
+        ledger.unsymbolized.insert(UnsymbolizedFrames { module, reason }, fields.number()?);
     }
     Some(ledger)
 }
@@ -121,7 +121,7 @@ mod tests {
 
     fn ledger() -> Ledger {
         let cost = Cost { bpf_run_time_ns: 6, user_cpu_ns: 7, system_cpu_ns: 8, peak_memory_bytes: u64::MAX };
-        let unnamed = UnsymbolizedFrames { module: "/lib/a.so".to_owned(), reason: Reason::NoSymbols };
+        let frames = UnsymbolizedFrames { module: "/lib/a.so".to_owned(), reason: Reason::NoSymbols };
         Ledger {
             target_ticks: 1,
             reported: 2,
@@ -132,8 +132,8 @@ mod tests {
             dropped_runtime_events: 11,
             stacks: [(StackEnd::Backwards, 12)].into(),
             found_by: [(FoundBy::Cfi, 13)].into(),
-            named: [(SymbolSource::Dwarf, 14)].into(),
-            unnamed: [(unnamed, 15)].into(),
+            symbolized: [(SymbolSource::Dwarf, 14)].into(),
+            unsymbolized: [(frames, 15)].into(),
             cost,
         }
     }

@@ -123,7 +123,7 @@ impl Reader {
                 Some(file) => Some(SourceLocation { file, line: fields.number_u32()? }),
                 None => None,
             },
-            naming: match fields.number()? {
+            symbolization: match fields.number()? {
                 0 => Symbolization::Address(VariantCode::from_code(fields.number()?)?),
                 _ => Symbolization::Symbol(VariantCode::from_code(fields.number()?)?),
             },
@@ -143,7 +143,7 @@ impl Reader {
         for frame in frames {
             walked.push((frame, VariantCode::from_code(fields.number()?)?));
         }
-        self.stacks.push(self.builder.walked_stack(walked, end));
+        self.stacks.push(self.builder.unwound_stack(walked, end));
         Some(())
     }
 

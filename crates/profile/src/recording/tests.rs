@@ -171,7 +171,7 @@ fn later_versions_and_other_files_are_refused() {
 
 #[test]
 fn a_write_error_is_returned() {
-    let no_room: &mut [u8] = &mut [];
-    let error = write(&test_profile::random(1), no_room).unwrap_err();
+    let full: &mut [u8] = &mut [];
+    let error = write(&test_profile::random(1), full).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::WriteZero);
 }

@@ -187,7 +187,7 @@ fn push_frame(frame: &Frame, body: &mut Body) {
     if let Some(location) = frame.location {
         body.number(location.line.into());
     }
-    let (is_named, code) = match frame.naming {
+    let (is_named, code) = match frame.symbolization {
         Symbolization::Symbol(source) => (true, source.code()),
         Symbolization::Address(reason) => (false, reason.code()),
     };

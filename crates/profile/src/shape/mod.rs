@@ -138,7 +138,7 @@ impl Profile {
                 let Stack { frames, found_by, end } = self.stack(sample.stack);
                 let frames = frames.iter().map(|frame| functions.frame(*frame, &mut copy));
                 let frames: Vec<_> = frames.zip(found_by.iter().copied()).collect();
-                copy.builder().walked_stack(frames, *end)
+                copy.builder().unwound_stack(frames, *end)
             });
             copy.sample(sample, stack);
         }

@@ -44,7 +44,7 @@ pub(crate) const RECORDING_FILE: &str = "runtime-methods.jsonl";
 /// Additional time for a report after the deadline of the listener, which has to put the report together.
 const REPORT_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// What is needed to find the diagnostics socket of a process and to verify its owner.
+/// The data for finding the diagnostics socket of a process and verifying its owner.
 #[derive(Clone, Debug)]
 pub(crate) struct RuntimeProcess {
     pub(crate) root: Arc<RootDirectory>,

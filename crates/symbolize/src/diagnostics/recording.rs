@@ -1,6 +1,6 @@
 //! Reads and writes the methods that a runtime reported, as a file of a capture.
 //!
-//! Each line is a JSON value: first what is missing, then the methods in the order of their times.
+//! Each line is a JSON value: first the completeness, then the methods in the order of their times.
 
 use std::{borrow::Cow, ops::Range};
 

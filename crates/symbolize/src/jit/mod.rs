@@ -32,7 +32,7 @@ const MAX_JIT_DUMPS: usize = 8;
 /// Memory for the names of one process. A large .NET program that writes both files takes 60 MB.
 const MAX_PROCESS_BYTES: usize = 58 << 20;
 
-/// What is needed to find the files of a process and to verify their owner.
+/// The data for finding the files of a process and verifying their owner.
 #[derive(Clone, Copy, Debug)]
 struct JitProcess<'a> {
     /// The id in its innermost pid namespace (the last `NSpid` of `/proc/PID/status`), which is part of the file names.
@@ -273,7 +273,7 @@ fn captured_names(_: &Process, _: &ProcFs) -> Option<RuntimeNames> {
     None
 }
 
-/// What is needed to connect to the runtime of a process. `None` is a process whose root is not open.
+/// The data for connecting to the runtime of a process. `None` is a process whose root is not open.
 pub(crate) fn runtime_process(process: &Process, requests_perf_map: bool) -> Option<RuntimeProcess> {
     let identity = process.identity.as_deref()?;
     let namespace_pid = identity.status.innermost_pid;

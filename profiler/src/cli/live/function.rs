@@ -9,30 +9,31 @@ use profiler_profile_formats::{frame_label, printable};
 pub(super) enum Kind {
     /// A group of stacks: all samples, a process, a thread.
     Group,
-    Code(CodeKind),
+    /// Frames of a function.
+    Frame(CodeKind),
 }
 
 impl Kind {
     /// The kinds of code, in the order of the legend of the HTML page.
     pub(super) const CODE_KINDS: [Self; 6] = [
-        Self::Code(CodeKind::Jit),
-        Self::Code(CodeKind::Precompiled),
-        Self::Code(CodeKind::Native),
-        Self::Code(CodeKind::Inlined),
-        Self::Code(CodeKind::Kernel),
-        Self::Code(CodeKind::Unsymbolized),
+        Self::Frame(CodeKind::Jit),
+        Self::Frame(CodeKind::Precompiled),
+        Self::Frame(CodeKind::Native),
+        Self::Frame(CodeKind::Inlined),
+        Self::Frame(CodeKind::Kernel),
+        Self::Frame(CodeKind::Unsymbolized),
     ];
 
     /// The name in the legend of the HTML page.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Group => "",
-            Self::Code(CodeKind::Kernel) => "kernel",
-            Self::Code(CodeKind::Native) => "native",
-            Self::Code(CodeKind::Precompiled) => "precompiled",
-            Self::Code(CodeKind::Jit) => "JIT",
-            Self::Code(CodeKind::Inlined) => "inlined",
-            Self::Code(CodeKind::Unsymbolized) => "no name",
+            Self::Frame(CodeKind::Kernel) => "kernel",
+            Self::Frame(CodeKind::Native) => "native",
+            Self::Frame(CodeKind::Precompiled) => "precompiled",
+            Self::Frame(CodeKind::Jit) => "JIT",
+            Self::Frame(CodeKind::Inlined) => "inlined",
+            Self::Frame(CodeKind::Unsymbolized) => "unsymbolized",
         }
     }
 }
@@ -58,14 +59,14 @@ impl Function {
         Self {
             label: frame_label(profile, frame),
             module: printable(file).into_owned(),
-            kind: Kind::Code(frame.code_kind()),
+            kind: Kind::Frame(frame.code_kind()),
         }
     }
 
     /// The parts that equality compares: precompiled and JIT code of a method are the same function.
     pub(super) fn identity(&self) -> (&str, &str, Option<Kind>) {
         match self.kind {
-            Kind::Code(CodeKind::Jit | CodeKind::Precompiled) => (&self.label, "", None),
+            Kind::Frame(CodeKind::Jit | CodeKind::Precompiled) => (&self.label, "", None),
             kind => (&self.label, &self.module, Some(kind)),
         }
     }
@@ -128,14 +129,7 @@ mod tests {
         for (address, (name, kind, module, symbolization)) in (0..).zip(frames) {
             let (name, module) = (builder.string(name), Some(builder.module(module, &[])));
             let (address, symbolization) = (ElfAddress(address), *symbolization);
-            builder.frame(Frame {
-                name,
-                kind: *kind,
-                module,
-                address,
-                location: None,
-                naming: symbolization,
-            });
+            builder.frame(Frame { name, kind: *kind, module, address, location: None, symbolization });
         }
         let functions = Functions::from_profile(&builder.finish(Header::default()));
         functions.all().iter().cloned().collect()

@@ -121,12 +121,12 @@ impl Palette {
 /// The colours of the HTML page and the SVG, lighter from shade to shade.
 fn full(kind: Kind) -> Shades<(u8, u8, u8)> {
     match kind {
-        Kind::Code(CodeKind::Kernel) => [(0xee, 0xa8, 0x3a), (0xf0, 0xb2, 0x52), (0xf2, 0xbd, 0x69)],
-        Kind::Code(CodeKind::Native) => [(0x86, 0xc3, 0xea), (0x95, 0xca, 0xed), (0xa3, 0xd1, 0xef)],
-        Kind::Code(CodeKind::Precompiled) => [(0xea, 0xe0, 0x6f), (0xed, 0xe4, 0x80), (0xef, 0xe7, 0x92)],
-        Kind::Code(CodeKind::Jit) => [(0x56, 0xc4, 0x9f), (0x6a, 0xcb, 0xab), (0x7f, 0xd2, 0xb6)],
-        Kind::Code(CodeKind::Inlined) => [(0xdb, 0xa6, 0xc4), (0xdf, 0xb1, 0xcb), (0xe4, 0xbb, 0xd2)],
-        Kind::Code(CodeKind::Unsymbolized) => [(0xbc, 0xc3, 0xcb), (0xc4, 0xca, 0xd1), (0xcc, 0xd1, 0xd7)],
+        Kind::Frame(CodeKind::Kernel) => [(0xee, 0xa8, 0x3a), (0xf0, 0xb2, 0x52), (0xf2, 0xbd, 0x69)],
+        Kind::Frame(CodeKind::Native) => [(0x86, 0xc3, 0xea), (0x95, 0xca, 0xed), (0xa3, 0xd1, 0xef)],
+        Kind::Frame(CodeKind::Precompiled) => [(0xea, 0xe0, 0x6f), (0xed, 0xe4, 0x80), (0xef, 0xe7, 0x92)],
+        Kind::Frame(CodeKind::Jit) => [(0x56, 0xc4, 0x9f), (0x6a, 0xcb, 0xab), (0x7f, 0xd2, 0xb6)],
+        Kind::Frame(CodeKind::Inlined) => [(0xdb, 0xa6, 0xc4), (0xdf, 0xb1, 0xcb), (0xe4, 0xbb, 0xd2)],
+        Kind::Frame(CodeKind::Unsymbolized) => [(0xbc, 0xc3, 0xcb), (0xc4, 0xca, 0xd1), (0xcc, 0xd1, 0xd7)],
         Kind::Group => [(0xdf, 0xe4, 0xea), (0xe3, 0xe7, 0xec), (0xe7, 0xeb, 0xef)],
     }
 }
@@ -134,24 +134,24 @@ fn full(kind: Kind) -> Shades<(u8, u8, u8)> {
 /// The nearest colours of xterm.
 fn indexed(kind: Kind) -> Shades<u8> {
     match kind {
-        Kind::Code(CodeKind::Kernel) => [214, 215, 221],
-        Kind::Code(CodeKind::Native) => [117, 153, 111],
-        Kind::Code(CodeKind::Precompiled) => [185, 186, 228],
-        Kind::Code(CodeKind::Jit) => [79, 115, 78],
-        Kind::Code(CodeKind::Inlined) => [182, 218, 176],
-        Kind::Code(CodeKind::Unsymbolized) => [250, 251, 252],
+        Kind::Frame(CodeKind::Kernel) => [214, 215, 221],
+        Kind::Frame(CodeKind::Native) => [117, 153, 111],
+        Kind::Frame(CodeKind::Precompiled) => [185, 186, 228],
+        Kind::Frame(CodeKind::Jit) => [79, 115, 78],
+        Kind::Frame(CodeKind::Inlined) => [182, 218, 176],
+        Kind::Frame(CodeKind::Unsymbolized) => [250, 251, 252],
         Kind::Group => [254, 255, 253],
     }
 }
 
 fn sixteen(kind: Kind) -> Color {
     match kind {
-        Kind::Code(CodeKind::Kernel) => Color::Yellow,
-        Kind::Code(CodeKind::Native) => Color::LightCyan,
-        Kind::Code(CodeKind::Precompiled) => Color::LightYellow,
-        Kind::Code(CodeKind::Jit) => Color::Green,
-        Kind::Code(CodeKind::Inlined) => Color::LightMagenta,
-        Kind::Code(CodeKind::Unsymbolized) => Color::Gray,
+        Kind::Frame(CodeKind::Kernel) => Color::Yellow,
+        Kind::Frame(CodeKind::Native) => Color::LightCyan,
+        Kind::Frame(CodeKind::Precompiled) => Color::LightYellow,
+        Kind::Frame(CodeKind::Jit) => Color::Green,
+        Kind::Frame(CodeKind::Inlined) => Color::LightMagenta,
+        Kind::Frame(CodeKind::Unsymbolized) => Color::Gray,
         Kind::Group => Color::White,
     }
 }
@@ -189,15 +189,15 @@ mod tests {
                     assert!(seen.insert(palette.style(kind, shade, Emphasis::None)), "{kind:?} {shade}");
                 }
             }
-            assert!(seen.insert(palette.style(Kind::Code(CodeKind::Jit), 0, Emphasis::Selected)));
-            assert!(seen.insert(palette.style(Kind::Code(CodeKind::Jit), 0, Emphasis::Faded)));
+            assert!(seen.insert(palette.style(Kind::Frame(CodeKind::Jit), 0, Emphasis::Selected)));
+            assert!(seen.insert(palette.style(Kind::Frame(CodeKind::Jit), 0, Emphasis::Faded)));
         }
     }
 
     #[test]
     fn the_plain_palette_has_no_colours() {
         for emphasis in [Emphasis::None, Emphasis::Faded, Emphasis::Selected] {
-            let style = Palette::Plain.style(Kind::Code(CodeKind::Kernel), 1, emphasis);
+            let style = Palette::Plain.style(Kind::Frame(CodeKind::Kernel), 1, emphasis);
             assert_eq!((style.fg, style.bg), (None, None));
         }
         assert_eq!(Palette::Plain.notice().bg, None);

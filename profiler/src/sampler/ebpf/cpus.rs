@@ -107,7 +107,7 @@ impl CpuSelection {
         })
     }
 
-    /// The error for a set of which no CPU is online.
+    /// The error for a set without a CPU that is online.
     pub(super) fn none_online_error(&self) -> Result<Error> {
         let requested = self.requested.as_ref().map(ToString::to_string).unwrap_or_default();
         let message = format!("none of the CPUs {requested} is online, only {} are", online()?);

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
     sampler::{Batch, Filter, KernelCounts, Plan},
-    sys::bpf::{self, Code, MapShape},
+    sys::bpf::{self, MapShape, ProgramCode},
 };
 
 /// The object that `cargo xtask build-ebpf` writes.
@@ -276,7 +276,7 @@ pub(super) fn has_helper(helper: Helper) -> bool {
     const EXIT: [u8; 8] = [0x95, 0, 0, 0, 0, 0, 0, 0];
     let [imm0, imm1, imm2, imm3] = (helper as i32).to_ne_bytes();
     let instructions = [[CALL, 0, 0, 0, imm0, imm1, imm2, imm3], EXIT].concat();
-    let code = Code { instructions: &instructions, license: c"GPL", functions: None };
+    let code = ProgramCode { instructions: &instructions, license: c"GPL", functions: None };
     match bpf::load_program("probe", PROGRAM_TYPE_PERF_EVENT, code) {
         Ok(_) => true,
         Err(refused) => refused.error.raw_os_error() == Some(libc::EACCES),
@@ -312,7 +312,8 @@ fn load_program(object: &aya_obj::Object, name: &str, program_type: u32) -> Resu
         None
     };
     let functions = btf.as_ref().map(|btf| bpf::Functions { btf: btf.as_fd(), info: &func_info });
-    let code = Code { instructions: instructions.as_flattened(), license: &program.license, functions };
+    let code =
+        ProgramCode { instructions: instructions.as_flattened(), license: &program.license, functions };
     bpf::load_program(name, program_type, code).map_err(|refused| {
         let kind = match refused.error.kind() {
             std::io::ErrorKind::PermissionDenied if refused.log.is_empty() => {

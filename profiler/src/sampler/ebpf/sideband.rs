@@ -8,7 +8,7 @@ use crate::{
     error::{Error, Operation, Result},
     sampler::Batch,
     sys::{
-        perf::open_side_band,
+        perf::open_sideband,
         perf_ring::{
             PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_LOST,
             PERF_RECORD_MISC_COMM_EXEC, PERF_RECORD_MMAP2, PerfRecord, PerfRing,
@@ -35,7 +35,7 @@ impl Sideband {
             let message = format!("failed to open the sideband event (mmap, fork, exec, exit) of CPU {cpu}");
             Error::from_io(Operation::OpenPerfEvent, message, error)
         };
-        let event = open_side_band(cpu, WAKEUP_BYTES).map_err(failed)?;
+        let event = open_sideband(cpu, WAKEUP_BYTES).map_err(failed)?;
         Ok(Self { ring: PerfRing::map(event, DATA_PAGES).map_err(failed)? })
     }
 

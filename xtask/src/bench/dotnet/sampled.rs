@@ -69,8 +69,8 @@ fn frame(fields: &str) -> Option<Frame> {
         _ => Kind::Unmanaged,
     };
     let address = u64::from_str_radix(fields.next()?, 16).ok()?;
-    let naming = fields.next()?;
-    let source = naming.strip_prefix("Symbol(").and_then(|source| source.strip_suffix(')'));
+    let symbolization = fields.next()?;
+    let source = symbolization.strip_prefix("Symbol(").and_then(|source| source.strip_suffix(')'));
     Some(Frame {
         kind,
         address,

@@ -7,7 +7,7 @@ const KINDS = {
   native: "native",
   inlined: "inlined",
   kernel: "kernel",
-  unnamed: "no name",
+  unsymbolized: "unsymbolized",
 };
 
 /** How far a box goes towards the background that does not match a search. */

@@ -15,8 +15,8 @@ function showDetails(/** @type {HTMLElement} */ holder, /** @type {Reading} */ r
     return;
   }
   const which = box.tree.function[box.node];
-  const { name, kind, module, place, naming } = reading.functions;
-  const origin = [KINDS[kind[which]] ?? "", module[which], place[which], naming[which]].filter((text) => text !== "");
+  const { name, kind, module, place, symbolization } = reading.functions;
+  const origin = [KINDS[kind[which]] ?? "", module[which], place[which], symbolization[which]].filter((text) => text !== "");
   holder.replaceChildren(
     element("p", { class: "title" }, nameElement(name[which])),
     ...reading.counted(box).map((line) => element("p", {}, ...line)),

@@ -9,7 +9,7 @@
  * @property {string[]} kind what each is coloured by
  * @property {string[]} module path of its file, or ""
  * @property {string[]} place file:line, or ""
- * @property {string[]} naming how it got its name, or why it has none
+ * @property {string[]} symbolization the source of its name, or why it has none
  */
 
 /**
@@ -83,7 +83,7 @@ function readFunctions({ functions, kinds, strings }) {
     kind: functions.kind.map((kind) => kinds[kind]),
     module: functions.module.map(text),
     place: functions.file.map(place),
-    naming: functions.naming.map(text),
+    symbolization: functions.symbolization.map(text),
   };
 }
 
@@ -112,7 +112,7 @@ function addRoots(/** @type {Functions} */ functions, { threads, processes, stri
       functions.kind.push("root");
       functions.module.push("");
       functions.place.push("");
-      functions.naming.push("");
+      functions.symbolization.push("");
     }
     return numbers.get(name);
   };
