@@ -4,13 +4,14 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-const read = (name) => readFileSync(new URL(`../../profiler/src/output/html/page/${name}`, import.meta.url), "utf8");
+const FOLDER = new URL("../../crates/profile-formats/src/html/page/", import.meta.url);
+const read = (name) => readFileSync(new URL(name, FOLDER), "utf8");
 const style = read("style.css");
 
-/** How far the shade of a kind goes to the background that goes furthest. */
+/** The largest part of the background colour in a shade of a kind's colour. */
 const FURTHEST_SHADE = Math.max(...JSON.parse(read("colours.js").match(/const SHADES = (.*);/)[1]));
 
-/** The colour of the style sheet in a theme, as red, green and blue of linear light, 0 to 1, on its way to the panel's. */
+/** A colour of the style sheet in a theme, blended with the panel's by a part, as linear RGB from 0 to 1. */
 function colour(name, theme, part = 0) {
   const [of, panel] = [name, "panel"].map((each) => {
     const [, light, dark] = style.match(new RegExp(`--${each}: light-dark\\((#\\w{6}), (#\\w{6})\\)`));
@@ -21,8 +22,8 @@ function colour(name, theme, part = 0) {
   return channels.map((value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4));
 }
 
-/** How eyes without one kind of cone see (Machado, Oliveira and Fernandes, "A physiologically-based model for simulation
- * of color vision deficiency", IEEE Transactions on Visualization and Computer Graphics 15, 2009). */
+/** Simulates vision without one kind of cone (Machado, Oliveira and Fernandes, "A physiologically-based model for
+ * simulation of color vision deficiency", IEEE Transactions on Visualization and Computer Graphics 15, 2009). */
 const EYES = {
   all: [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
   protanopia: [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
@@ -59,7 +60,7 @@ const LEAST_DISTANCE = 10;
 
 for (const theme of ["light", "dark"]) {
   for (const [palette, names] of Object.entries(PALETTES)) {
-    test(`the colours of ${palette} keep apart for all eyes when it is ${theme}`, () => {
+    test(`the colours of ${palette} differ for each kind of colour vision in the ${theme} theme`, () => {
       for (const [eyes, matrix] of Object.entries(EYES)) {
         const seen = names.map((name) => times(matrix, colour(name, theme)));
         names.forEach((name, at) =>
@@ -72,7 +73,7 @@ for (const theme of ["light", "dark"]) {
     });
   }
 
-  test(`text is read on all of its backgrounds when it is ${theme}`, () => {
+  test(`text has enough contrast on all of its backgrounds in the ${theme} theme`, () => {
     const kinds = [...PALETTES.kinds, "root"].map((name) => ["box-text", name, FURTHEST_SHADE]);
     const changes = PALETTES.changes.map((name) => ["box-text", name, 0]);
     const panel = ["text", "faint", "accent", "more-text", "less-text"].map((name) => [name, "panel", 0]);

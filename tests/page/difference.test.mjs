@@ -21,7 +21,7 @@ beforeEach(() => browser.open(page("changed.html")));
 
 const ROW_PX = 18;
 
-/** The path of boxes `all`, process name, `main`. */
+/** The middle of the row below the boxes `all`, process name and `main`. */
 const CALLED_BY_MAIN_Y = 3.5 * ROW_PX;
 
 /** Descriptions of the boxes below `main`, from left to right. */
@@ -72,7 +72,7 @@ test("functions of one side alone are listed and marked", async () => {
   assert.equal(boxes.length, 5);
   const gone = boxes.find((box) => box.startsWith("old"));
   assert.match(gone, /^old, before 10\.00 %, after 0\.00 %, ▼ −10\.00 ±1\.\d\d points: more than noise, native$/);
-  assert.match(await browser.text("details"), /before 0\.00 % \(0\) · after 8\.00 % \(160\).*only after.*itself never/);
+  assert.match(await browser.text("details"), /before 0\.00 % \(0\) · after 8\.00 % \(160\).*only after.*self: no samples/);
 });
 
 test("a box shows both shares, the difference and the noise; a click zooms and Escape goes back", async () => {
@@ -80,7 +80,7 @@ test("a box shows both shares, the difference and the noise; a click zooms and E
   await browser.until("document.querySelector('#details .title')");
   const said = "before 55.00 % (550) · after 37.20 % (744) · ▼ −17.80 ±3.74 points · more than noise";
   const details = await browser.text("details");
-  assert.ok(details.startsWith(`readin total: ${said}itself: ${said}native · /app/run`), details);
+  assert.ok(details.startsWith(`readtotal: ${said}self: ${said}native · /app/run`), details);
   await browser.point("#flame", [20, CALLED_BY_MAIN_Y], [20, CALLED_BY_MAIN_Y]);
   assert.match(await browser.text("breadcrumbs"), /all.*app.*main.*read$/);
   // Shares are those of the whole run, also while the graph is zoomed.

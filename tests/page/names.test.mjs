@@ -4,11 +4,11 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-const source = readFileSync(new URL("../../profiler/src/output/html/page/names.js", import.meta.url), "utf8");
-const { shorterNames, FittingNames } = new Function(`${source}; return { shorterNames, FittingNames };`)();
+const source = readFileSync(new URL("../../crates/profile-formats/src/html/page/names.js", import.meta.url), "utf8");
+const { listNameForms, NameShortener } = new Function(`${source}; return { listNameForms, NameShortener };`)();
 
 test("module, arguments, generics and namespaces go, in this order", () => {
-  assert.deepEqual(shorterNames("System.Private.CoreLib!System.Collections.Generic.List`1[System.__Canon].Add(!0)"), [
+  assert.deepEqual(listNameForms("System.Private.CoreLib!System.Collections.Generic.List`1[System.__Canon].Add(!0)"), [
     "System.Private.CoreLib!System.Collections.Generic.List`1[System.__Canon].Add(!0)",
     "System.Collections.Generic.List`1[System.__Canon].Add(!0)",
     "System.Collections.Generic.List`1[System.__Canon].Add",
@@ -35,13 +35,13 @@ test("the shortest name still identifies the function", () => {
     "   ": "   ",
     "::": "::",
   };
-  for (const [name, last] of Object.entries(shortest)) assert.equal(shorterNames(name).at(-1), last, name);
+  for (const [name, last] of Object.entries(shortest)) assert.equal(listNameForms(name).at(-1), last, name);
 });
 
 test("a name that is too long in every form is truncated", () => {
-  const names = new FittingNames({ name: ["App!Some.Long.Name()"] });
-  assert.equal(names.fitting(0, 100), "App!Some.Long.Name()");
-  assert.equal(names.fitting(0, 10), "Long.Name");
-  assert.equal(names.fitting(0, 3), "Na…");
-  assert.equal(names.fitting(0, 0), "N…");
+  const names = new NameShortener({ name: ["App!Some.Long.Name()"] });
+  assert.equal(names.shorten(0, 100), "App!Some.Long.Name()");
+  assert.equal(names.shorten(0, 10), "Long.Name");
+  assert.equal(names.shorten(0, 3), "Na…");
+  assert.equal(names.shorten(0, 0), "N…");
 });

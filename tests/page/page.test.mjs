@@ -31,7 +31,7 @@ test("the header describes the measurement, and the page loads nothing", async (
   await browser.picture("light");
 });
 
-test("a box shows its share, its code and how it was named; a click zooms and Escape goes back", async () => {
+test("a box shows its share, its kind of code and the source of its symbol; a click zooms and Escape goes back", async () => {
   const rowPx = 18;
   const width = await browser.evaluate("document.getElementById('flame').clientWidth");
   await browser.point("#flame", [width * 0.2, 3.5 * rowPx]);
@@ -179,7 +179,7 @@ test("the root is above or below, also after another view was shown", async () =
   await browser.picture("flame");
 });
 
-test("kinds of code have colours of their own, in the light and in the dark", async () => {
+test("kinds of code have different colours in the light and in the dark theme", async () => {
   const main = () => colourAt("flame", 300, 2.5 * 18 - 6);
   const background = () => browser.evaluate("getComputedStyle(document.documentElement).backgroundColor");
   const light = [await main(), await background()];

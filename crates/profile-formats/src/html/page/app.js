@@ -1,168 +1,213 @@
-// The page as a whole: what is selected, and what each part shows of it.
+// The application: holds the zoom, time range and search, and updates the parts of the page.
 
-/** The views, and what has the focus first in each. */
-const FIRST_PARTS = { flame: "flame", sandwich: "callees", ledger: "view-ledger" };
+/** The tabs, and the id of the element that gets the focus in each. */
+const FOCUS_TARGETS = { flame: "flame", sandwich: "callees", ledger: "view-ledger" };
 
 class App {
   constructor(/** @type {Profile} */ profile) {
     this.profile = profile;
-    const { functions, timelines, measured } = profile;
-    const names = new FittingNames(functions);
+    const { functions, timelines, measurements } = profile;
+    const names = new NameShortener(functions);
     /** The samples of each profile. */
-    this.samples = timelines.map(sampleCount);
-    /** @type {Reading} */
-    this.reading = measured.length > 1 ? new Comparison(functions, names, this.samples) : new Shares(functions, names);
-    this.colours = new Colours();
+    this.sampleCounts = timelines.map(countSamples);
+    /** @type {Presenter} */
+    this.presenter =
+      measurements.length > 1
+        ? new DifferencePresenter(functions, names, this.sampleCounts)
+        : new ProfilePresenter(functions, names);
+    this.colours = new ThemeColours();
     const [{ spans }] = timelines;
     this.hasTime = spans > 1;
-    this.whole = { from: 0, to: spans - 1 };
-    this.range = this.whole;
+    this.wholeRange = { from: 0, to: spans - 1 };
+    this.range = this.wholeRange;
     this.zoomed = 0;
-    /** @type {number[]} what was zoomed to before */
-    this.before = [];
-    /** @type {Search | null} */
+    /** @type {number[]} the nodes that the graph was zoomed to before */
+    this.zoomHistory = [];
+    /** @type {SearchResult | null} */
     this.search = null;
     /** @type {number | null} the function whose callers and callees are shown */
-    this.middle = null;
-    this.flame = this.graph("flame", "Flame graph", (node) => this.zoom(node));
-    this.callers = this.graph("callers", "Callers", (node) => this.callers.zoom(node));
-    this.callees = this.graph("callees", "Callees", (node) => this.callees.zoom(node));
+    this.sandwichFunction = null;
+    this.flame = this.createFlameView("flame", "Flame graph", (node) => this.zoom(node));
+    this.callers = this.createFlameView("callers", "Callers", (node) => this.callers.zoom(node));
+    this.callees = this.createFlameView("callees", "Callees", (node) => this.callees.zoom(node));
     this.callers.setRootBelow(true);
-    this.heatMap = new HeatMap(byId("heat"), {
+    this.heatMap = new HeatMap(getElement("heat"), {
       timeline: timelines[0],
       colours: this.colours,
       onSelect: (from, to) => this.selectRange({ from, to }),
-      onWhole: () => this.selectRange(this.whole),
+      onReset: () => this.selectRange(this.wholeRange),
       onPoint: (text) => this.showSelected(text),
     });
-    const table = {
-      reading: this.reading,
-      onPick: (which) => this.showSandwich(which),
-      onShown: (text) => (byId("shown").textContent = text),
+    const tableOptions = {
+      presenter: this.presenter,
+      onSelectFunction: (functionIndex) => this.showSandwich(functionIndex),
+      onCount: (text) => (getElement("shown").textContent = text),
     };
-    this.table = new FunctionTable(byId("functions"), table, this.isComparison() ? "change" : "self");
+    this.functionTable = new FunctionTable(
+      getElement("functions"),
+      tableOptions,
+      this.isDifference() ? "change" : "self",
+    );
   }
 
-  isComparison() {
-    return this.profile.measured.length > 1;
+  isDifference() {
+    return this.profile.measurements.length > 1;
   }
 
-  graph(/** @type {string} */ id, label, onZoom) {
-    const view = new FlameView(byId(id), {
+  createFlameView(/** @type {string} */ id, label, onZoom) {
+    const view = new FlameView(getElement(id), {
       label,
       colours: this.colours,
-      reading: this.reading,
-      onPoint: () => this.showPointed(view),
+      presenter: this.presenter,
+      onPoint: () => this.showBoxDetails(view),
       onZoom,
     });
     return view;
   }
 
   start() {
-    const { measured, timelines, firstRoots } = this.profile;
-    this.showMeasured(measured, this.samples);
-    document.body.classList.toggle("compared", this.isComparison());
-    byId("time").hidden = !this.hasTime;
-    for (const part of [byId("widths").parentElement, byId("note")]) part.hidden = !this.isComparison();
-    byId("hot").textContent = this.isComparison() ? "What changed most" : "Hot functions";
-    byId("roots").value = firstRoots;
-    byId("legend").replaceChildren(...this.reading.legend());
-    showDetails(byId("details"), this.reading, null);
+    const { measurements, timelines, initialGrouping } = this.profile;
+    this.showHeader(measurements, this.sampleCounts);
+    document.body.classList.toggle("compared", this.isDifference());
+    getElement("time").hidden = !this.hasTime;
+    for (const part of [getElement("widths").parentElement, getElement("note")]) part.hidden = !this.isDifference();
+    getElement("hot").textContent = this.isDifference() ? "Largest changes" : "Hot functions";
+    getElement("roots").value = initialGrouping;
+    getElement("legend").replaceChildren(...this.presenter.createLegend());
+    showDetails(getElement("details"), this.presenter, null);
     this.setTheme(null);
-    this.listen();
-    byId("main").hidden = false;
+    this.addListeners();
+    getElement("main").hidden = false;
     this.showTab("flame");
-    if (this.hasTime) this.heatMap.show(spanCounts(timelines[0], null));
-    this.selectRange(this.whole);
+    if (this.hasTime) this.heatMap.show(countSamplesBySpan(timelines[0], null));
+    this.selectRange(this.wholeRange);
     performance.mark("shown");
   }
 
-  /** What was measured, and what became of it. */
-  showMeasured(/** @type {Measured[]} */ measured, /** @type {number[]} */ samples) {
-    const title = titleText(measured);
+  showHeader(/** @type {Measurement[]} */ measurements, /** @type {number[]} */ samples) {
+    const title = formatTitle(measurements);
     document.title = title;
-    byId("target").replaceChildren(nameElement(title));
-    byId("facts").replaceChildren(...factsElements(measured, samples));
-    byId("view-ledger").replaceChildren(...ledgerElements(measured));
-    byId("message").textContent = emptyTexts(measured, samples);
-    byId("message").hidden = byId("message").textContent === "";
+    getElement("target").replaceChildren(createNameElement(title));
+    getElement("facts").replaceChildren(...createFacts(measurements, samples));
+    getElement("view-ledger").replaceChildren(...createLedgers(measurements));
+    getElement("message").textContent = explainEmptyProfiles(measurements, samples);
+    getElement("message").hidden = getElement("message").textContent === "";
   }
 
-  listen() {
-    const on = (id, event, action) => byId(id).addEventListener(event, action);
+  addListeners() {
+    const on = (id, event, action) => getElement(id).addEventListener(event, action);
     on("search", "submit", (event) => {
       event.preventDefault();
       this.goToMatch(1);
     });
-    on("pattern", "input", () => this.setPattern(byId("pattern").value));
-    on("roots", "change", () => this.rebuild());
-    on("order", "change", () => this.rebuild());
-    on("side", "change", () => this.setSide());
+    on("pattern", "input", () => this.setPattern(getElement("pattern").value));
+    on("roots", "change", () => this.rebuildTree());
+    on("order", "change", () => this.rebuildTree());
+    on("side", "change", () => this.setRootSide());
     on("widths", "change", () => this.setWidths());
     on("range", "submit", (event) => event.preventDefault());
-    on("from", "change", () => this.selectTyped());
-    on("to", "change", () => this.selectTyped());
-    on("whole", "click", () => this.selectRange(this.whole));
+    on("from", "change", () => this.selectTypedRange());
+    on("to", "change", () => this.selectTypedRange());
+    on("whole", "click", () => this.selectRange(this.wholeRange));
     on("theme", "click", () => this.setTheme(this.isDark() ? "light" : "dark"));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.setTheme(null));
-    for (const tab of Object.keys(FIRST_PARTS)) on(`tab-${tab}`, "click", () => this.chooseTab(tab));
-    const keys = this.keys();
+    for (const tab of Object.keys(FOCUS_TARGETS)) on(`tab-${tab}`, "click", () => this.chooseTab(tab));
+    const keys = this.createKeys();
     listenToKeys(keys);
-    const help = /** @type {HTMLDialogElement} */ (byId("keys"));
-    fillHelp(help, keys, this.hasTime);
-    on("help", "click", () => help.showModal());
+    const dialog = /** @type {HTMLDialogElement} */ (getElement("keys"));
+    fillHelp(dialog, keys, this.hasTime);
+    on("help", "click", () => dialog.showModal());
   }
 
   /** @returns {Key[]} */
-  keys() {
-    const next = (id) => {
-      const select = byId(id);
+  createKeys() {
+    const selectNext = (id) => {
+      const select = getElement(id);
       select.selectedIndex = (select.selectedIndex + 1) % select.options.length;
-      this.say(`${select.labels[0].firstChild.textContent.trim()}: ${select.selectedOptions[0].textContent}`);
+      this.announce(`${select.labels[0].firstChild.textContent.trim()}: ${select.selectedOptions[0].textContent}`);
       select.dispatchEvent(new Event("change"));
     };
-    const ofTime = [
-      { keys: ["m"], shown: "m", what: "to the heat map", action: () => byId("heat").focus() },
-      { keys: ["w"], shown: "w", what: "the whole time", action: () => this.selectRange(this.whole) },
+    const timeKeys = [
+      { keys: ["m"], label: "m", help: "focus the heat map", action: () => getElement("heat").focus() },
+      {
+        keys: ["w"],
+        label: "w",
+        help: "select the whole time",
+        action: () => this.selectRange(this.wholeRange),
+      },
     ];
-    const ofTwo = [{ keys: ["b"], shown: "b", what: "widths of both, before or after", action: () => next("widths") }];
+    const differenceKeys = [
+      { keys: ["b"], label: "b", help: "widths of both, before or after", action: () => selectNext("widths") },
+    ];
     return [
-      { keys: ["/"], shown: "/", what: "search", action: () => byId("pattern").focus() },
-      { keys: ["n"], shown: "n", what: "next match", action: () => this.goToMatch(1) },
-      { keys: ["N", "p"], shown: "N p", what: "match before", action: () => this.goToMatch(-1) },
-      { keys: ["Escape", "Backspace"], shown: "Esc ⌫", what: "back to what was shown before", action: () => this.back() },
-      { keys: ["0", "Home"], shown: "0 Home", what: "the whole graph", action: () => this.zoom(0) },
-      { keys: ["g"], shown: "g", what: "to the graph", action: () => byId(FIRST_PARTS[this.tab]).focus() },
-      { keys: ["h"], shown: "h", what: "to the functions", action: () => byId("functions").querySelector("tbody button")?.focus() },
-      ...(this.hasTime ? ofTime : []),
-      { keys: ["f"], shown: "f", what: "flame graph", action: () => this.goToTab("flame") },
-      { keys: ["s"], shown: "s", what: "callers and callees of the box", action: () => this.goToTab("sandwich") },
-      { keys: ["l"], shown: "l", what: "ledger", action: () => this.goToTab("ledger") },
-      { keys: ["i"], shown: "i", what: "root above or below", action: () => next("side") },
-      { keys: ["t"], shown: "t", what: "group by process name, container, process, thread, thread name or nothing", action: () => next("roots") },
-      { keys: ["o"], shown: "o", what: "order of siblings", action: () => next("order") },
-      ...(this.isComparison() ? ofTwo : []),
-      { keys: ["d"], shown: "d", what: "dark or light", action: () => this.setTheme(this.isDark() ? "light" : "dark") },
-      { keys: ["?"], shown: "?", what: "these keys", action: () => byId("help").click() },
+      { keys: ["/"], label: "/", help: "search", action: () => getElement("pattern").focus() },
+      { keys: ["n"], label: "n", help: "next match", action: () => this.goToMatch(1) },
+      { keys: ["N", "p"], label: "N p", help: "previous match", action: () => this.goToMatch(-1) },
+      {
+        keys: ["Escape", "Backspace"],
+        label: "Esc ⌫",
+        help: "back to the previous view",
+        action: () => this.goBack(),
+      },
+      { keys: ["0", "Home"], label: "0 Home", help: "show the whole graph", action: () => this.zoom(0) },
+      {
+        keys: ["g"],
+        label: "g",
+        help: "focus the graph",
+        action: () => getElement(FOCUS_TARGETS[this.tab]).focus(),
+      },
+      {
+        keys: ["h"],
+        label: "h",
+        help: "focus the function table",
+        action: () => getElement("functions").querySelector("tbody button")?.focus(),
+      },
+      ...(this.hasTime ? timeKeys : []),
+      { keys: ["f"], label: "f", help: "flame graph", action: () => this.goToTab("flame") },
+      {
+        keys: ["s"],
+        label: "s",
+        help: "callers and callees of the box",
+        action: () => this.goToTab("sandwich"),
+      },
+      { keys: ["l"], label: "l", help: "ledger", action: () => this.goToTab("ledger") },
+      { keys: ["i"], label: "i", help: "show the root above or below", action: () => selectNext("side") },
+      {
+        keys: ["t"],
+        label: "t",
+        help: "group by process name, container, process, thread, thread name or nothing",
+        action: () => selectNext("roots"),
+      },
+      { keys: ["o"], label: "o", help: "change the order of siblings", action: () => selectNext("order") },
+      ...(this.isDifference() ? differenceKeys : []),
+      {
+        keys: ["d"],
+        label: "d",
+        help: "switch between dark and light",
+        action: () => this.setTheme(this.isDark() ? "light" : "dark"),
+      },
+      { keys: ["?"], label: "?", help: "show these keys", action: () => getElement("help").click() },
     ];
   }
 
-  /** Makes the tree anew, and stays where it was zoomed to as far as that is still there. */
-  rebuild() {
+  /** Builds the call tree again and keeps the zoom, or the nearest ancestor that the new tree contains. */
+  rebuildTree() {
     const { profile, flame } = this;
-    const nodes = selectedNodes(profile, this.range, profile.roots[byId("roots").value]);
-    const tree = callTree(nodes, profile.functions, byId("order").value, this.reading.factors());
-    const path = flame.tree ? [...pathTo(flame.tree, this.zoomed), this.zoomed].map((node) => flame.tree.function[node]) : [];
-    this.before = [];
-    this.zoomed = lastWide(tree, followPath(tree, path));
+    const nodes = collectSelectedStacks(profile, this.range, profile.rootsByGrouping[getElement("roots").value]);
+    const tree = buildCallTree(nodes, profile.functions, getElement("order").value, this.presenter.getSampleWeights());
+    const path = flame.tree
+      ? [...listAncestors(flame.tree, this.zoomed), this.zoomed].map((node) => flame.tree.function[node])
+      : [];
+    this.zoomHistory = [];
+    this.zoomed = findVisibleAncestor(tree, followPath(tree, path));
     flame.show(tree, this.zoomed);
     this.showZoomed();
-    if (this.tab === "sandwich" && this.middle !== null) this.fillSandwich();
+    if (this.tab === "sandwich" && this.sandwichFunction !== null) this.fillSandwich();
   }
 
   zoom(/** @type {number} */ node) {
     if (node === this.zoomed) return;
-    this.before.push(this.zoomed);
+    this.zoomHistory.push(this.zoomed);
     this.zoomTo(node);
   }
 
@@ -170,25 +215,25 @@ class App {
     this.zoomed = node;
     this.flame.zoom(node);
     this.showZoomed();
-    this.say(`zoomed to ${this.reading.describe(this.flame.tree, node)}`);
+    this.announce(`zoomed to ${this.presenter.describeBox(this.flame.tree, node)}`);
   }
 
-  /** What follows from the zoom. */
+  /** Updates the parts of the page that depend on the zoom. */
   showZoomed() {
     const { tree } = this.flame;
-    showBreadcrumbs(byId("breadcrumbs"), tree, this.zoomed, this.reading.names, (node) => this.zoom(node));
-    const sides = hotFunctions(tree, this.zoomed, this.profile.functions.name.length);
-    this.table.show({ sides, of: this.reading.shareOf(tree, this.zoomed) });
+    showBreadcrumbs(getElement("breadcrumbs"), tree, this.zoomed, this.presenter.names, (node) => this.zoom(node));
+    const sides = countFunctionSamples(tree, this.zoomed, this.profile.functions.name.length);
+    this.functionTable.show({ sides, totals: this.presenter.getTableTotals(tree, this.zoomed) });
     this.showMatched();
   }
 
-  back() {
+  goBack() {
     if (this.tab !== "flame") {
       const zoomed = [this.callers, this.callees].filter((view) => this.tab === "sandwich" && view.zoomed > 0);
       for (const view of zoomed) view.zoom(0);
       if (zoomed.length === 0) this.goToTab("flame");
-    } else if (this.before.length > 0) {
-      this.zoomTo(this.before.pop());
+    } else if (this.zoomHistory.length > 0) {
+      this.zoomTo(this.zoomHistory.pop());
     } else if (this.zoomed !== 0) {
       this.zoomTo(0);
     }
@@ -196,69 +241,77 @@ class App {
 
   setPattern(/** @type {string} */ pattern) {
     const { functions, tree, timelines } = this.profile;
-    this.search = search(functions, pattern);
-    for (const part of [this.flame, this.callers, this.callees, this.table]) part.setSearch(this.search);
-    if (this.hasTime) this.heatMap.show(spanCounts(timelines[0], this.search && matchedNodes(tree, this.search)));
+    this.search = searchFunctions(functions, pattern);
+    for (const part of [this.flame, this.callers, this.callees, this.functionTable]) part.setSearch(this.search);
+    if (this.hasTime) {
+      this.heatMap.show(countSamplesBySpan(timelines[0], this.search && markMatchedNodes(tree, this.search)));
+    }
     this.showMatched();
   }
 
   showMatched() {
-    const { search: found, zoomed } = this;
+    const { search: result, zoomed } = this;
     const { tree } = this.flame;
     let text = "";
-    if (found) {
-      const matched = this.reading.matched(matchedSamples(tree, zoomed, found), tree, zoomed);
-      const count = found.functions === 1 ? "1 function" : `${NUMBER.format(found.functions)} functions`;
-      text = `${matched}, ${count}${found.isText ? ", taken as text" : ""}`;
+    if (result) {
+      const matched = this.presenter.describeMatches(countMatchedSamples(tree, zoomed, result), tree, zoomed);
+      const count =
+        result.functionCount === 1 ? "1 function" : `${NUMBER_FORMAT.format(result.functionCount)} functions`;
+      text = `${matched}, ${count}${result.isLiteral ? ", taken as text" : ""}`;
     }
-    byId("matched").textContent = text;
+    getElement("matched").textContent = text;
   }
 
   selectRange({ from, to }) {
     this.range = { from, to };
     const { spanSeconds } = this.profile.timelines[0];
-    byId("from").value = (from * spanSeconds).toFixed(2);
-    byId("to").value = ((to + 1) * spanSeconds).toFixed(2);
-    this.heatMap.mark(from, to);
-    this.rebuild();
-    const isWhole = from === this.whole.from && to === this.whole.to;
-    byId("whole").disabled = isWhole;
-    const range = isWhole ? "whole time" : `${secondsText(from * spanSeconds)} to ${secondsText((to + 1) * spanSeconds)}`;
-    this.selectedText = `${range}: ${sampleText(this.flame.tree.sides[0].total[0])}`;
+    getElement("from").value = (from * spanSeconds).toFixed(2);
+    getElement("to").value = ((to + 1) * spanSeconds).toFixed(2);
+    this.heatMap.markRange(from, to);
+    this.rebuildTree();
+    const isWhole = from === this.wholeRange.from && to === this.wholeRange.to;
+    getElement("whole").disabled = isWhole;
+    const range = isWhole
+      ? "whole time"
+      : `${formatSeconds(from * spanSeconds)} to ${formatSeconds((to + 1) * spanSeconds)}`;
+    this.selectedText = `${range}: ${formatSampleCount(this.flame.tree.sides[0].total[0])}`;
     this.showSelected("");
   }
 
-  /** The range in words, and the span that is pointed at. */
+  /** Shows the selected range and the span at the pointer. */
   showSelected(/** @type {string} */ pointed) {
-    byId("selected").textContent = pointed ? `${this.selectedText} (${pointed})` : this.selectedText;
+    getElement("selected").textContent = pointed ? `${this.selectedText} (${pointed})` : this.selectedText;
   }
 
-  selectTyped() {
+  selectTypedRange() {
     const { spanSeconds } = this.profile.timelines[0];
-    const typed = (id, other) => (byId(id).value === "" ? other : Number(byId(id).value) / spanSeconds);
-    const within = (span) => Math.min(Math.max(Math.round(span), 0), this.whole.to);
-    const from = within(Math.floor(typed("from", 0) + 1e-6));
-    const to = within(Math.ceil(typed("to", this.whole.to + 1) - 1e-6) - 1);
+    const readSpan = (id, other) => (getElement(id).value === "" ? other : Number(getElement(id).value) / spanSeconds);
+    const clampSpan = (span) => Math.min(Math.max(Math.round(span), 0), this.wholeRange.to);
+    const from = clampSpan(Math.floor(readSpan("from", 0) + 1e-6));
+    const to = clampSpan(Math.ceil(readSpan("to", this.wholeRange.to + 1) - 1e-6) - 1);
     this.selectRange({ from: Math.min(from, to), to: Math.max(from, to) });
   }
 
   chooseTab(/** @type {string} */ tab) {
-    const which = tab === "sandwich" ? (this.pointedFunction() ?? this.middle ?? this.table.found()[0]) : undefined;
-    if (which === undefined) this.showTab(tab);
-    else this.showSandwich(which);
+    const functionIndex =
+      tab === "sandwich"
+        ? (this.getPointedFunction() ?? this.sandwichFunction ?? this.functionTable.listFunctions()[0])
+        : undefined;
+    if (functionIndex === undefined) this.showTab(tab);
+    else this.showSandwich(functionIndex);
   }
 
-  /** The function of the box that is pointed at, if that is code. */
-  pointedFunction() {
+  /** Returns the function of the box at the pointer, or undefined for a root. */
+  getPointedFunction() {
     const views = { flame: [this.flame], sandwich: [this.callers, this.callees], ledger: [] }[this.tab];
-    const view = views.find((each) => each.pointed() !== null);
-    const which = view?.tree?.function[view.pointed()];
-    return which < this.profile.functions.count ? which : undefined;
+    const view = views.find((candidate) => candidate.getPointedNode() !== null);
+    const functionIndex = view?.tree?.function[view.getPointedNode()];
+    return functionIndex < this.profile.functions.count ? functionIndex : undefined;
   }
 
   goToTab(/** @type {string} */ tab) {
     this.chooseTab(tab);
-    byId(FIRST_PARTS[this.tab]).focus();
+    getElement(FOCUS_TARGETS[this.tab]).focus();
   }
 
   goToMatch(/** @type {1 | -1} */ step) {
@@ -268,48 +321,55 @@ class App {
 
   showTab(/** @type {string} */ shown) {
     this.tab = shown;
-    for (const tab of Object.keys(FIRST_PARTS)) {
-      byId(`tab-${tab}`).setAttribute("aria-selected", String(tab === shown));
-      byId(`view-${tab}`).hidden = tab !== shown;
+    for (const tab of Object.keys(FOCUS_TARGETS)) {
+      getElement(`tab-${tab}`).setAttribute("aria-selected", String(tab === shown));
+      getElement(`view-${tab}`).hidden = tab !== shown;
     }
-    byId("breadcrumbs").hidden = shown !== "flame";
-    byId("middle").hidden = shown !== "sandwich";
-    this.showPointed(this.flame);
+    getElement("breadcrumbs").hidden = shown !== "flame";
+    getElement("middle").hidden = shown !== "sandwich";
+    this.showBoxDetails(this.flame);
   }
 
-  showSandwich(/** @type {number} */ which) {
-    this.middle = which;
-    this.table.setPicked(which);
+  showSandwich(/** @type {number} */ functionIndex) {
+    this.sandwichFunction = functionIndex;
+    this.functionTable.setSelectedFunction(functionIndex);
     this.showTab("sandwich");
     this.fillSandwich();
-    this.say(`callers and callees of ${this.profile.functions.name[which]}`);
+    this.announce(`callers and callees of ${this.profile.functions.name[functionIndex]}`);
   }
 
   fillSandwich() {
-    const { flame, middle, profile, reading } = this;
+    const { flame, sandwichFunction, profile, presenter } = this;
     const { functions } = profile;
-    const order = byId("order").value;
+    const order = getElement("order").value;
     const count = functions.name.length;
-    const show = (view, nodes) => view.show(callTree(nodes, functions, order, reading.factors()));
-    show(this.callers, callerNodes(flame.tree, middle, count));
-    show(this.callees, calleeNodes(flame.tree, middle, count));
-    const shares = reading.summed(totalsAt(this.callees.tree, 0), totalsAt(flame.tree, 0));
-    byId("middle").replaceChildren(nameElement(functions.name[middle]), element("span", {}, shares));
+    const show = (view, nodes) => view.show(buildCallTree(nodes, functions, order, presenter.getSampleWeights()));
+    show(this.callers, mergeCallers(flame.tree, sandwichFunction, count));
+    show(this.callees, mergeCallees(flame.tree, sandwichFunction, count));
+    const shares = presenter.describeSamples(getTotals(this.callees.tree, 0), getTotals(flame.tree, 0));
+    getElement("middle").replaceChildren(
+      createNameElement(functions.name[sandwichFunction]),
+      createElement("span", {}, shares),
+    );
   }
 
-  showPointed(/** @type {FlameView} */ view) {
-    const node = view?.pointed() ?? null;
-    const all = this.flame?.tree ? totalsAt(this.flame.tree, 0) : [];
-    showDetails(byId("details"), this.reading, node === null ? null : { tree: view.tree, node, zoomed: view.zoomed, all });
+  showBoxDetails(/** @type {FlameView} */ view) {
+    const node = view?.getPointedNode() ?? null;
+    const totals = this.flame?.tree ? getTotals(this.flame.tree, 0) : [];
+    showDetails(
+      getElement("details"),
+      this.presenter,
+      node === null ? null : { tree: view.tree, node, zoomed: view.zoomed, totals },
+    );
   }
 
   setWidths() {
-    this.reading.widths = byId("widths").value;
-    this.rebuild();
+    this.presenter.widths = getElement("widths").value;
+    this.rebuildTree();
   }
 
-  setSide() {
-    this.flame.setRootBelow(byId("side").value === "below");
+  setRootSide() {
+    this.flame.setRootBelow(getElement("side").value === "below");
   }
 
   isDark() {
@@ -317,61 +377,61 @@ class App {
     return theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   }
 
-  /** Takes a theme, or the system's. */
+  /** Sets a theme; null keeps the current one, by default that of the system. */
   setTheme(/** @type {"light" | "dark" | null} */ theme) {
     if (theme) document.documentElement.dataset.theme = theme;
-    byId("theme").textContent = this.isDark() ? "Light" : "Dark";
-    this.colours.readStyle();
-    this.reading.readStyle(this.colours.background);
+    getElement("theme").textContent = this.isDark() ? "Light" : "Dark";
+    this.colours.readStyleColours();
+    this.presenter.readStyleColours(this.colours.background);
     for (const view of [this.flame, this.callers, this.callees]) view.redraw();
     this.heatMap.draw();
   }
 
-  /** For a screen reader. */
-  say(/** @type {string} */ text) {
-    byId("spoken").textContent = text;
+  /** Sends a text to screen readers. */
+  announce(/** @type {string} */ text) {
+    getElement("spoken").textContent = text;
   }
 }
 
-/** The node that a path of functions leads to, or the last one that is there. */
+/** Follows a path of functions from the root to the last node that the tree contains. */
 function followPath(/** @type {CallTree} */ tree, /** @type {number[]} */ path) {
   let node = 0;
-  for (const which of path.slice(1)) {
-    const below = [...childrenOf(tree, node)].find((child) => tree.function[child] === which);
+  for (const functionIndex of path.slice(1)) {
+    const below = [...listChildren(tree, node)].find((child) => tree.function[child] === functionIndex);
     if (below === undefined) break;
     node = below;
   }
   return node;
 }
 
-/** The node itself, or the first above it that can be seen. */
-function lastWide(/** @type {CallTree} */ tree, /** @type {number} */ node) {
-  let wide = node;
-  while (wide > 0 && tree.weight[wide] === 0) wide = tree.parent[wide];
-  return wide;
+/** Finds the node itself or its nearest ancestor that has a width. */
+function findVisibleAncestor(/** @type {CallTree} */ tree, /** @type {number} */ node) {
+  let visible = node;
+  while (visible > 0 && tree.weight[visible] === 0) visible = tree.parent[visible];
+  return visible;
 }
 
-/** The samples of a subtree, in each profile. */
-function totalsAt(/** @type {CallTree} */ tree, /** @type {number} */ node) {
+/** Returns the samples of a subtree in each profile. */
+function getTotals(/** @type {CallTree} */ tree, /** @type {number} */ node) {
   return tree.sides.map(({ total }) => total[node]);
 }
 
-function sampleCount(/** @type {Timeline} */ { count }) {
+function countSamples(/** @type {Timeline} */ { count }) {
   let samples = 0;
   for (let entry = 0; entry < count.length; entry += 1) samples += count[entry];
   return samples;
 }
 
-async function start() {
-  const message = byId("message");
+async function startPage() {
+  const message = getElement("message");
   try {
-    const source = byId("profile");
+    const source = getElement("profile");
     const profile = await readProfile(source.textContent);
     source.remove();
     new App(profile).start();
   } catch (error) {
-    const isOld = typeof DecompressionStream === "undefined";
-    message.textContent = isOld
+    const isUnsupported = typeof DecompressionStream === "undefined";
+    message.textContent = isUnsupported
       ? "This browser is too old for the page: it has no DecompressionStream."
       : `This page cannot be shown: ${error}`;
     message.hidden = false;
@@ -379,4 +439,4 @@ async function start() {
   }
 }
 
-start();
+startPage();

@@ -1,29 +1,32 @@
-// The way from the root to the zoomed box; each step of it zooms there.
+// Shows the path from the root to the zoomed box as buttons that zoom to its boxes.
 
-/** Of a long way the first and the last steps are shown. */
-const STEPS_SHOWN = { first: 1, last: 3 };
+/** The numbers of steps at the start and at the end of a long path that are shown. */
+const SHOWN_STEPS = { first: 1, last: 3 };
 
 /**
  * @param {HTMLElement} holder
  * @param {CallTree} tree
  * @param {number} zoomed
- * @param {FittingNames} names
+ * @param {NameShortener} names
  * @param {(node: number) => void} onZoom
  */
 function showBreadcrumbs(holder, tree, zoomed, names, onZoom) {
-  const path = [...pathTo(tree, zoomed), zoomed];
-  const { first, last } = STEPS_SHOWN;
+  const path = [...listAncestors(tree, zoomed), zoomed];
+  const { first, last } = SHOWN_STEPS;
   const hidden = path.slice(first, -last);
-  const step = (node) => {
+  const createStep = (node) => {
     const attributes = { type: "button", onclick: () => onZoom(node) };
     if (node === zoomed) attributes["aria-current"] = "location";
-    const name = names.fitting(tree.function[node], STEP_COLUMNS);
-    return element("li", {}, element("button", attributes, nameElement(name)));
+    const name = names.shorten(tree.function[node], MAX_STEP_LENGTH);
+    return createElement("li", {}, createElement("button", attributes, createNameElement(name)));
   };
-  const gap = element("li", { class: "gap" }, `… ${hidden.length} more`);
-  const shown = hidden.length > 0 ? [...path.slice(0, first).map(step), gap, ...path.slice(-last).map(step)] : path.map(step);
-  holder.replaceChildren(element("ol", {}, ...shown));
+  const gap = createElement("li", { class: "gap" }, `… ${hidden.length} more`);
+  const shown =
+    hidden.length > 0
+      ? [...path.slice(0, first).map(createStep), gap, ...path.slice(-last).map(createStep)]
+      : path.map(createStep);
+  holder.replaceChildren(createElement("ol", {}, ...shown));
 }
 
-/** A step's name has this much room. */
-const STEP_COLUMNS = 24;
+/** The maximum number of characters of a step's name. */
+const MAX_STEP_LENGTH = 24;

@@ -1,6 +1,6 @@
-// The colours of the page: those of the style sheet, made lighter or darker where boxes must be told apart.
+// Computes the colours of boxes from the colours of the style sheet.
 
-/** The kinds in the order of the legend, and what they are called. */
+/** The labels of the kinds of code, in the order of the legend. */
 const KINDS = {
   jit: "JIT",
   precompiled: "managed, precompiled",
@@ -10,26 +10,26 @@ const KINDS = {
   unsymbolized: "unsymbolized",
 };
 
-/** How far a box goes towards the background that does not match a search. */
-const FADED = 0.72;
+/** The part of the background colour in boxes that do not match the search. */
+const FADED_PART = 0.72;
 
-/** What all parts of the page have in common. */
-class Colours {
-  /** To be called when the theme changes. */
-  readStyle() {
-    this.background = styleColour("--panel");
-    this.text = cssColour(styleColour("--box-text"));
-    this.fadedText = cssColour(styleColour("--faint"));
-    this.outline = cssColour(styleColour("--text"));
-    this.focus = cssColour(styleColour("--focus"));
-    this.heat = styleColour("--heat");
+/** The colours of the theme that are drawn on canvases. */
+class ThemeColours {
+  /** Must be called when the theme changes. */
+  readStyleColours() {
+    this.background = readStyleColour("--panel");
+    this.text = formatCssColour(readStyleColour("--box-text"));
+    this.fadedText = formatCssColour(readStyleColour("--faint"));
+    this.outline = formatCssColour(readStyleColour("--text"));
+    this.focus = formatCssColour(readStyleColour("--focus"));
+    this.heat = readStyleColour("--heat");
   }
 }
 
-/** How far each shade goes from a kind's colour towards the background. */
+/** The part of the background colour in each shade of a kind's colour. */
 const SHADES = [0, 0.12, 0.24];
 
-/** Boxes by the kind of their code, in a few shades that keep neighbours apart. */
+/** Colours boxes by kind of code, in several shades so that adjacent boxes differ. */
 class KindColours {
   constructor(/** @type {Functions} */ functions) {
     this.functions = functions;
@@ -40,41 +40,43 @@ class KindColours {
     });
   }
 
-  readStyle(/** @type {number[]} */ background) {
+  readStyleColours(/** @type {number[]} */ background) {
     /** @type {Record<string, Shade[]>} */
     this.boxes = {};
     for (const kind of [...Object.keys(KINDS), "root"]) {
-      const colour = styleColour(`--${kind}`);
-      this.boxes[kind] = SHADES.map((part) => shade(blend(colour, background, part), background));
+      const colour = readStyleColour(`--${kind}`);
+      this.boxes[kind] = SHADES.map((part) => createShade(blend(colour, background, part), background));
     }
   }
 
-  box(which, isFaded) {
-    const { plain, faded } = this.boxes[this.functions.kind[which]][this.shadeOf[which]];
+  getColour(functionIndex, isFaded) {
+    const { plain, faded } = this.boxes[this.functions.kind[functionIndex]][this.shadeOf[functionIndex]];
     return isFaded ? faded : plain;
   }
 }
 
-/** What is more than noise has at least so much of its colour. */
-const LEAST_PART = 0.3;
+/** The smallest part of the direction's colour in the box of a significant change. */
+const MIN_CHANGE_PART = 0.3;
 
 const CHANGE_STEPS = 8;
 
-/** Boxes by their change: of no colour within noise, and the stronger the larger the part that came or went. */
+/** Colours boxes by change: neutral within noise, else stronger the larger the added or removed part is. */
 class ChangeColours {
-  readStyle(/** @type {number[]} */ background) {
-    const same = styleColour("--noise");
+  readStyleColours(/** @type {number[]} */ background) {
+    const same = readStyleColour("--noise");
     const steps = (/** @type {string} */ name) => {
-      const colour = styleColour(name);
-      const part = (step) => LEAST_PART + ((1 - LEAST_PART) * step) / (CHANGE_STEPS - 1);
-      return Array.from({ length: CHANGE_STEPS }, (_, step) => shade(blend(same, colour, part(step)), background));
+      const colour = readStyleColour(name);
+      const part = (step) => MIN_CHANGE_PART + ((1 - MIN_CHANGE_PART) * step) / (CHANGE_STEPS - 1);
+      return Array.from({ length: CHANGE_STEPS }, (_, step) =>
+        createShade(blend(same, colour, part(step)), background),
+      );
     };
     /** @type {Record<string, Shade[]>} */
-    this.boxes = { more: steps("--more"), less: steps("--less"), noise: [shade(same, background)] };
+    this.boxes = { more: steps("--more"), less: steps("--less"), noise: [createShade(same, background)] };
   }
 
-  box(/** @type {Change} */ change, isFaded) {
-    const shades = this.boxes[directionOf(change)];
+  getColour(/** @type {Change} */ change, isFaded) {
+    const shades = this.boxes[classifyChange(change)];
     const part = Math.abs(change.points) / Math.max(change.before, change.after, Number.MIN_VALUE);
     const { plain, faded } = shades[Math.round(part * (shades.length - 1))];
     return isFaded ? faded : plain;
@@ -88,12 +90,12 @@ class ChangeColours {
  */
 
 /** @returns {Shade} */
-function shade(/** @type {number[]} */ colour, /** @type {number[]} */ background) {
-  return { plain: cssColour(colour), faded: cssColour(blend(colour, background, FADED)) };
+function createShade(/** @type {number[]} */ colour, /** @type {number[]} */ background) {
+  return { plain: formatCssColour(colour), faded: formatCssColour(blend(colour, background, FADED_PART)) };
 }
 
-/** A colour of the style sheet as red, green and blue. */
-function styleColour(/** @type {string} */ name) {
+/** Reads a colour of the style sheet as red, green and blue. */
+function readStyleColour(/** @type {string} */ name) {
   const probe = document.createElement("span");
   probe.style.color = `var(${name})`;
   document.body.append(probe);
@@ -106,6 +108,6 @@ function blend(from, to, part) {
   return from.map((value, index) => Math.round(value + (to[index] - value) * part));
 }
 
-function cssColour(/** @type {number[]} */ colour) {
+function formatCssColour(/** @type {number[]} */ colour) {
   return `rgb(${colour.join(" ")})`;
 }

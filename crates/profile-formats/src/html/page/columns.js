@@ -1,11 +1,11 @@
-// Long columns of numbers, which are packed into text as source maps pack theirs: see `column.rs`.
+// Decodes columns of numbers from base64 VLQ text, the encoding of source maps. `column.rs` encodes them.
 
 const DIGIT_BITS = 5;
 
-/** In a digit: more follow. */
-const MORE = 1 << DIGIT_BITS;
+/** Set in a digit if more digits of the number follow. */
+const CONTINUATION_BIT = 1 << DIGIT_BITS;
 
-/** What each letter of base64 stands for, by its code. */
+/** The value of each base64 character by its character code. */
 const DIGITS = new Uint8Array(128);
 for (let digit = 0; digit < 64; digit += 1) {
   DIGITS["ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".charCodeAt(digit)] = digit;
@@ -17,26 +17,26 @@ for (let digit = 0; digit < 64; digit += 1) {
  * @param {{new (length: number): Column}} Type
  */
 function readColumn(text, Type) {
-  const column = new Type(columnLength(text));
+  const column = new Type(countNumbers(text));
   let entry = 0;
   let number = 0;
-  let worth = 1;
+  let placeValue = 1;
   for (let at = 0; at < text.length; at += 1) {
     const digit = DIGITS[text.charCodeAt(at)];
-    // No shift: that would cut counts off at 32 bits.
-    number += (digit % MORE) * worth;
-    worth *= MORE;
-    if (digit < MORE) {
+    // A shift would truncate counts to 32 bits.
+    number += (digit % CONTINUATION_BIT) * placeValue;
+    placeValue *= CONTINUATION_BIT;
+    if (digit < CONTINUATION_BIT) {
       column[entry] = number;
       entry += 1;
       number = 0;
-      worth = 1;
+      placeValue = 1;
     }
   }
   return column;
 }
 
-/** Numbers of either sign, within 31 bits. */
+/** Decodes signed numbers of at most 31 bits, whose lowest bit is the sign. */
 function readSignedColumn(/** @type {string} */ text) {
   const bits = readColumn(text, Uint32Array);
   const numbers = new Int32Array(bits.buffer);
@@ -44,9 +44,9 @@ function readSignedColumn(/** @type {string} */ text) {
   return numbers;
 }
 
-/** Each number has one last digit. */
-function columnLength(/** @type {string} */ text) {
+/** Counts the last digits: each number has one. */
+function countNumbers(/** @type {string} */ text) {
   let length = 0;
-  for (let at = 0; at < text.length; at += 1) length += DIGITS[text.charCodeAt(at)] < MORE ? 1 : 0;
+  for (let at = 0; at < text.length; at += 1) length += DIGITS[text.charCodeAt(at)] < CONTINUATION_BIT ? 1 : 0;
   return length;
 }

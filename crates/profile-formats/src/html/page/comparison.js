@@ -1,132 +1,164 @@
-// What the samples of two profiles are told as: shares before and after, boxes in the colours of their change.
+// Presents the difference of two profiles: shares before and after, and boxes coloured by change.
 
-/** What a sample of each profile weighs: the same share of either is as wide. */
-const WIDTHS = {
+/** The weight of a sample of each profile. With `both`, equal shares of either profile have equal widths. */
+const SAMPLE_WEIGHTS = {
   both: ([before, after]) => [0.5 / Math.max(before, 1), 0.5 / Math.max(after, 1)],
   before: () => [1, 0],
   after: () => [0, 1],
 };
 
-class Comparison {
+class DifferencePresenter {
   /**
    * @param {Functions} functions
-   * @param {FittingNames} names
-   * @param {number[]} all samples before and after: every share is one of them, whatever the graph is zoomed to
+   * @param {NameShortener} names
+   * @param {number[]} totals all samples before and after, which are 100 % of every share, also in a zoomed graph
    */
-  constructor(functions, names, all) {
+  constructor(functions, names, totals) {
     this.functions = functions;
     this.names = names;
-    this.all = all;
+    this.totals = totals;
     this.widths = "both";
     this.colours = new ChangeColours();
-    const change = (key) => ({ sides }, which) => this.change(sides, key, which);
-    const sizes = (key, hot) => hot.sides[0][key].map((_, which) => Math.abs(change(key)(hot, which).points));
-    const byPoints = (key, other) => (hot) => compareBy(sizes(key, hot), sizes(other, hot));
-    const byShare = (side) => (hot) => compareBy(hot.sides[side].self);
-    const share = (key) => (hot, which) => percentCell(change("self")(hot, which)[key]);
-    const points = (key) => (hot, which) => changeCell(change(key)(hot, which));
+    const change =
+      (key) =>
+      ({ sides }, functionIndex) =>
+        this.computeChange(sides, key, functionIndex);
+    const sizes = (key, samples) =>
+      samples.sides[0][key].map((_, functionIndex) => Math.abs(change(key)(samples, functionIndex).points));
+    const byPoints = (key, other) => (samples) => createComparator(sizes(key, samples), sizes(other, samples));
+    const byShare = (side) => (samples) => createComparator(samples.sides[side].self);
+    const share = (key) => (samples, functionIndex) => createPercentCell(change("self")(samples, functionIndex)[key]);
+    const points = (key) => (samples, functionIndex) => createChangeCell(change(key)(samples, functionIndex));
     /** @type {Column[]} */
     this.columns = [
-      { key: "before", label: "Self before", first: "descending", compare: byShare(0), cell: share("before") },
-      { key: "after", label: "Self after", first: "descending", compare: byShare(1), cell: share("after") },
-      { key: "change", label: "Self change", first: "descending", compare: byPoints("self", "total"), cell: points("self") },
-      { key: "change total", label: "Total change", first: "descending", compare: byPoints("total", "self"), cell: points("total") },
+      {
+        key: "before",
+        label: "Self before",
+        initialDirection: "descending",
+        compare: byShare(0),
+        cell: share("before"),
+      },
+      { key: "after", label: "Self after", initialDirection: "descending", compare: byShare(1), cell: share("after") },
+      {
+        key: "change",
+        label: "Self change",
+        initialDirection: "descending",
+        compare: byPoints("self", "total"),
+        cell: points("self"),
+      },
+      {
+        key: "change total",
+        label: "Total change",
+        initialDirection: "descending",
+        compare: byPoints("total", "self"),
+        cell: points("total"),
+      },
     ];
   }
 
-  readStyle(background) {
-    this.colours.readStyle(background);
+  readStyleColours(background) {
+    this.colours.readStyleColours(background);
   }
 
-  factors() {
-    return WIDTHS[this.widths](this.all);
+  getSampleWeights() {
+    return SAMPLE_WEIGHTS[this.widths](this.totals);
   }
 
-  shareOf() {
-    return this.all;
+  getTableTotals() {
+    return this.totals;
   }
 
-  /** Of a node's or a function's samples. */
-  change(/** @type {Counts[]} */ sides, /** @type {"self" | "total"} */ key, /** @type {number} */ at) {
-    return changeOf([sides[0][key][at], sides[1][key][at]], this.all);
+  /** Computes the change of a node or a function, by its index. */
+  computeChange(/** @type {SampleCounts[]} */ sides, /** @type {"self" | "total"} */ key, /** @type {number} */ at) {
+    return computeChange([sides[0][key][at], sides[1][key][at]], this.totals);
   }
 
-  colour(/** @type {CallTree} */ tree, /** @type {number} */ node, isFaded) {
-    return this.colours.box(this.change(tree.sides, "total", node), isFaded);
+  getBoxColour(/** @type {CallTree} */ tree, /** @type {number} */ node, isFaded) {
+    return this.colours.getColour(this.computeChange(tree.sides, "total", node), isFaded);
   }
 
-  fitting(/** @type {CallTree} */ tree, /** @type {number} */ node, columns) {
-    const direction = directionOf(this.change(tree.sides, "total", node));
-    if (direction === "noise") return this.names.fitting(tree.function[node], columns);
-    return `${MARKS[direction]} ${this.names.fitting(tree.function[node], columns - 2)}`;
+  getBoxText(/** @type {CallTree} */ tree, /** @type {number} */ node, maxLength) {
+    const direction = classifyChange(this.computeChange(tree.sides, "total", node));
+    if (direction === "noise") return this.names.shorten(tree.function[node], maxLength);
+    return `${DIRECTION_MARKS[direction]} ${this.names.shorten(tree.function[node], maxLength - 2)}`;
   }
 
-  marks() {
+  createNameMarks() {
     return [];
   }
 
-  legend() {
-    const labels = { more: "more after", less: "less after", noise: DIRECTIONS.noise };
-    const swatch = (direction) => element("span", { class: `swatch ${direction}` });
-    const item = ([direction, label]) => element("li", {}, swatch(direction), `${MARKS[direction]} ${label}`);
-    const depth = element("li", {}, "stronger: a larger part of the box");
-    return [...Object.entries(labels).map(item), depth];
+  createLegend() {
+    const labels = { more: "more after", less: "less after", noise: DIRECTION_TEXTS.noise };
+    const createSwatch = (direction) => createElement("span", { class: `swatch ${direction}` });
+    const createItem = ([direction, label]) =>
+      createElement("li", {}, createSwatch(direction), `${DIRECTION_MARKS[direction]} ${label}`);
+    const intensity = createElement("li", {}, "stronger: a larger part of the box changed");
+    return [...Object.entries(labels).map(createItem), intensity];
   }
 
-  counted(/** @type {Box} */ { tree: { sides }, node }) {
+  createDetails(/** @type {Box} */ { tree: { sides }, node }) {
     const counts = (key) => sides.map((side) => side[key][node]);
-    const total = this.counts("in total", counts("total"));
-    return [total, counts("self").some((count) => count > 0) ? this.counts("itself", counts("self")) : ["itself never"]];
+    const total = this.createChangeLine("total", counts("total"));
+    return [
+      total,
+      counts("self").some((count) => count > 0) ? this.createChangeLine("self", counts("self")) : ["self: no samples"],
+    ];
   }
 
-  /** Samples before and after, in one line. */
-  counts(/** @type {string} */ what, /** @type {number[]} */ counts) {
-    const change = changeOf(counts, this.all);
-    const direction = directionOf(change);
-    const side = (name, number, share) => `${name} ${share.toFixed(2)} % (${NUMBER.format(counts[number])})`;
-    return separated([
-      `${what}: ${side("before", 0, change.before)}`,
-      side("after", 1, change.after),
-      element("strong", { class: direction }, `${changeText(change)} points`),
-      [DIRECTIONS[direction], onlySide(counts)].filter(Boolean).join(", "),
+  /** Creates a line with the samples before and after and their change. */
+  createChangeLine(/** @type {string} */ label, /** @type {number[]} */ counts) {
+    const change = computeChange(counts, this.totals);
+    const direction = classifyChange(change);
+    const formatSide = (name, side, share) => `${name} ${share.toFixed(2)} % (${NUMBER_FORMAT.format(counts[side])})`;
+    return joinWithSeparators([
+      `${label}: ${formatSide("before", 0, change.before)}`,
+      formatSide("after", 1, change.after),
+      createElement("strong", { class: direction }, `${formatChange(change)} points`),
+      [DIRECTION_TEXTS[direction], describeOnlySide(counts)].filter(Boolean).join(", "),
     ]);
   }
 
-  describe(/** @type {CallTree} */ { function: functions, sides }, /** @type {number} */ node) {
+  describeBox(/** @type {CallTree} */ { function: functions, sides }, /** @type {number} */ node) {
     const { name, kind } = this.functions;
-    const which = functions[node];
-    return [name[which], changeSentence(this.change(sides, "total", node)), KINDS[kind[which]]].filter(Boolean).join(", ");
+    const functionIndex = functions[node];
+    return [name[functionIndex], describeChange(this.computeChange(sides, "total", node)), KINDS[kind[functionIndex]]]
+      .filter(Boolean)
+      .join(", ");
   }
 
-  summed(/** @type {number[]} */ counts) {
-    return changeSentence(changeOf(counts, this.all));
+  describeSamples(/** @type {number[]} */ counts) {
+    return describeChange(computeChange(counts, this.totals));
   }
 
-  matched(/** @type {number[]} */ counts) {
-    return this.summed(counts);
+  describeMatches(/** @type {number[]} */ counts) {
+    return this.describeSamples(counts);
   }
 }
 
-/** Compares functions by the first of these columns in which they differ. */
-function compareBy(/** @type {Float64Array[]} */ ...columns) {
+/** Creates a comparator of functions by the first of these columns in which they differ. */
+function createComparator(/** @type {Float64Array[]} */ ...columns) {
   return (a, b) => {
     const column = columns.find((numbers) => numbers[a] !== numbers[b]) ?? columns[0];
     return column[a] - column[b];
   };
 }
 
-function changeSentence(/** @type {Change} */ change) {
+function describeChange(/** @type {Change} */ change) {
   const shares = `before ${change.before.toFixed(2)} %, after ${change.after.toFixed(2)} %`;
-  return `${shares}, ${changeText(change)} points: ${DIRECTIONS[directionOf(change)]}`;
+  return `${shares}, ${formatChange(change)} points: ${DIRECTION_TEXTS[classifyChange(change)]}`;
 }
 
-function percentCell(/** @type {number} */ percent) {
-  return element("td", { class: "number" }, element("span", { class: "share" }, `${percent.toFixed(2)} %`));
+function createPercentCell(/** @type {number} */ percent) {
+  return createElement("td", { class: "number" }, createElement("span", { class: "share" }, `${percent.toFixed(2)} %`));
 }
 
-function changeCell(/** @type {Change} */ change) {
-  const direction = directionOf(change);
-  const noise = element("span", { class: "count" }, `±${change.noise.toFixed(2)}`);
-  const points = element("span", { class: `share ${direction}` }, `${MARKS[direction]} ${pointsText(change.points)}`);
-  return element("td", { class: "number", title: DIRECTIONS[direction] }, points, noise);
+function createChangeCell(/** @type {Change} */ change) {
+  const direction = classifyChange(change);
+  const noise = createElement("span", { class: "count" }, `±${change.noise.toFixed(2)}`);
+  const points = createElement(
+    "span",
+    { class: `share ${direction}` },
+    `${DIRECTION_MARKS[direction]} ${formatPoints(change.points)}`,
+  );
+  return createElement("td", { class: "number", title: DIRECTION_TEXTS[direction] }, points, noise);
 }

@@ -1,43 +1,43 @@
-// The profile as the page was given it: deflated JSON, made into columns that are quick to walk.
+// Decodes the profile: deflated JSON becomes typed arrays of functions, call tree and timeline.
 
 /**
- * Functions by number. Above those of the profile stand the roots, which are no code: see `addRoots`.
+ * Columns of functions by index. The functions of the profile come first, then the roots, which are not code.
  * @typedef {object} Functions
- * @property {number} count how many of them are code
- * @property {number} root the one that stands above everything
- * @property {string[]} name with the place in the source, where that is known
- * @property {string[]} kind what each is coloured by
- * @property {string[]} module path of its file, or ""
- * @property {string[]} place file:line, or ""
- * @property {string[]} symbolization the source of its name, or why it has none
+ * @property {number} count the number of functions of the profile; higher indices are roots
+ * @property {number} root the index of the root `all`
+ * @property {string[]} name with file name and line if these are known
+ * @property {string[]} kind a key of `KINDS`, or `root`
+ * @property {string[]} module path of the module, or ""
+ * @property {string[]} place source file and line as file:line, or ""
+ * @property {string[]} symbolization the source of the symbol, or the reason why it is missing
  */
 
 /**
- * What ran when: an entry for each thread and node of a short span of time.
+ * Samples over time: each span has an entry for each thread and call tree node that was sampled in it.
  * @typedef {object} Timeline
  * @property {number} spanSeconds
- * @property {number} spans how many there are
- * @property {Uint32Array} start the first entry of each span, and the end of the last
+ * @property {number} spans the number of spans
+ * @property {Uint32Array} start the first entry of each span, then the end of the last span
  * @property {Uint32Array} thread
  * @property {Int32Array} node
  * @property {Float64Array} count
  */
 
 /**
- * What was measured, and what became of it: `target`, `event`, `frequency_hz`, `cpus`, `duration_ns`,
- * `started_unix_ms`, `reported`, `lost`, `edits`, `why_empty`, `ledger`.
- * @typedef {Record<string, any>} Measured
+ * Header and ledger of a profile: `target`, `event`, `frequency_hz`, `cpus`, `duration_ns`, `started_unix_ms`,
+ * `reported`, `lost`, `edits`, `why_empty`, `ledger`.
+ * @typedef {Record<string, any>} Measurement
  */
 
 /**
- * What the page shows: one profile, or one from before and one from after.
+ * The content of the page: one profile, or the two profiles of a difference, before and after.
  * @typedef {object} Profile
- * @property {Measured[]} measured of each profile
+ * @property {Measurement[]} measurements of each profile
  * @property {Timeline[]} timelines of each profile
  * @property {Functions} functions
- * @property {{parent: Int32Array, function: Int32Array}} tree all stacks, root first; a parent before its children
- * @property {Record<string, Int32Array>} roots for each way of telling threads apart, each thread's root or -1
- * @property {string} firstRoots the way to begin with
+ * @property {{parent: Int32Array, function: Int32Array}} tree all stacks, root first; a parent precedes its children
+ * @property {Record<string, Int32Array>} rootsByGrouping for each grouping, the root function of each thread, or -1
+ * @property {string} initialGrouping a key of `rootsByGrouping`
  */
 
 /** @returns {Promise<Profile>} */
@@ -45,36 +45,36 @@ async function readProfile(/** @type {string} */ base64) {
   const binary = atob(base64);
   const bytes = new Uint8Array(binary.length);
   for (let at = 0; at < bytes.length; at += 1) bytes[at] = binary.charCodeAt(at);
-  const json = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const written = await new Response(json).json();
-  const functions = readFunctions(written);
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const json = await new Response(stream).json();
+  const functions = readFunctions(json);
   return {
-    measured: written.profiles.map((profile) => readMeasured(profile, written.strings)),
-    timelines: written.profiles.map(({ timeline }) => readTimeline(timeline)),
+    measurements: json.profiles.map((profile) => readMeasurement(profile, json.strings)),
+    timelines: json.profiles.map(({ timeline }) => readTimeline(timeline)),
     functions,
-    tree: readTree(written.tree),
-    roots: addRoots(functions, written),
-    firstRoots: written.roots,
+    tree: readTree(json.tree),
+    rootsByGrouping: addRoots(functions, json),
+    initialGrouping: json.roots,
   };
 }
 
-/** @returns {Measured} */
-function readMeasured({ timeline, ...measured }, /** @type {string[]} */ strings) {
-  for (const text of ["target", "event", "edits", "why_empty"]) measured[text] = strings[measured[text]];
-  return measured;
+/** @returns {Measurement} */
+function readMeasurement({ timeline, ...measurement }, /** @type {string[]} */ strings) {
+  for (const key of ["target", "event", "edits", "why_empty"]) measurement[key] = strings[measurement[key]];
+  return measurement;
 }
 
 /** @returns {Functions} */
 function readFunctions({ functions, kinds, strings }) {
-  const text = (number) => strings[number];
+  const text = (index) => strings[index];
   const place = (file, index) => {
     const line = functions.line[index];
     return line ? `${text(file)}:${line}` : text(file);
   };
-  const name = (number, index) => {
+  const name = (textIndex, index) => {
     const file = functions.file[index];
-    const called = text(number).trim() === "" ? "(empty name)" : text(number);
-    return file ? `${called} (${place(file, index).split("/").pop()})` : called;
+    const shownName = text(textIndex).trim() === "" ? "(empty name)" : text(textIndex);
+    return file ? `${shownName} (${place(file, index).split("/").pop()})` : shownName;
   };
   return {
     count: functions.name.length,
@@ -87,8 +87,8 @@ function readFunctions({ functions, kinds, strings }) {
   };
 }
 
-function readTree(written) {
-  const up = readColumn(written.up, Int32Array);
+function readTree(json) {
+  const up = readColumn(json.up, Int32Array);
   const parent = new Int32Array(up.length + 1).fill(-1);
   const path = [0];
   let depth = 0;
@@ -99,56 +99,56 @@ function readTree(written) {
     path[depth] = index + 1;
   }
   const functionOf = new Int32Array(parent.length).fill(-1);
-  functionOf.set(readColumn(written.function, Int32Array), 1);
+  functionOf.set(readColumn(json.function, Int32Array), 1);
   return { parent, function: functionOf };
 }
 
-/** Adds what stands above code: the root of all, and the names, processes and threads below it. */
+/** Adds the functions that are not code: the root `all`, and one for each group of threads. */
 function addRoots(/** @type {Functions} */ functions, { threads, processes, strings }) {
-  const numbers = new Map();
-  const add = (name) => {
-    if (!numbers.has(name)) {
-      numbers.set(name, functions.name.push(name) - 1);
+  const indices = new Map();
+  const addRoot = (name) => {
+    if (!indices.has(name)) {
+      indices.set(name, functions.name.push(name) - 1);
       functions.kind.push("root");
       functions.module.push("");
       functions.place.push("");
       functions.symbolization.push("");
     }
-    return numbers.get(name);
+    return indices.get(name);
   };
-  functions.root = add("all");
+  functions.root = addRoot("all");
   const comm = (process) => strings[processes.comm[process]];
-  const ofThread = (name) => Int32Array.from(threads.process, (process, thread) => add(name(process, thread)));
+  const addRootsBy = (name) => Int32Array.from(threads.process, (process, thread) => addRoot(name(process, thread)));
   return {
     none: Int32Array.from(threads.process, () => -1),
-    comm: ofThread((process) => comm(process)),
-    // As much of an id as container runtimes show.
-    container: ofThread((process) => {
+    comm: addRootsBy((process) => comm(process)),
+    // Container runtimes show 12 characters of an id.
+    container: addRootsBy((process) => {
       const id = strings[processes.container[process]];
       return id ? `container ${id.slice(0, 12)}` : "no container";
     }),
-    process: ofThread((process) => `process ${processes.pid[process]} (${comm(process)})`),
-    thread: ofThread((_, thread) => `thread ${threads.tid[thread]} (${strings[threads.comm[thread]]})`),
-    name: ofThread((_, thread) => `threads named ${strings[threads.comm[thread]]}`),
+    process: addRootsBy((process) => `process ${processes.pid[process]} (${comm(process)})`),
+    thread: addRootsBy((_, thread) => `thread ${threads.tid[thread]} (${strings[threads.comm[thread]]})`),
+    name: addRootsBy((_, thread) => `threads named ${strings[threads.comm[thread]]}`),
   };
 }
 
 /** @returns {Timeline} */
-function readTimeline(written) {
-  const spans = readColumn(written.spans, Uint32Array);
+function readTimeline(json) {
+  const spans = readColumn(json.spans, Uint32Array);
   const start = new Uint32Array(spans.length + 1);
   spans.forEach((entries, span) => {
     start[span + 1] = start[span] + entries;
   });
-  // Each is the difference to the one before.
-  const nodes = readSignedColumn(written.node);
+  // Each number is the difference to the previous node.
+  const nodes = readSignedColumn(json.node);
   for (let entry = 1; entry < nodes.length; entry += 1) nodes[entry] += nodes[entry - 1];
   return {
-    spanSeconds: written.span_ns / 1e9,
+    spanSeconds: json.span_ns / 1e9,
     spans: spans.length,
     start,
-    thread: readColumn(written.thread, Uint32Array),
+    thread: readColumn(json.thread, Uint32Array),
     node: nodes,
-    count: readColumn(written.count, Float64Array),
+    count: readColumn(json.count, Float64Array),
   };
 }

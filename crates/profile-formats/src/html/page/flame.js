@@ -1,15 +1,15 @@
-// A call tree as boxes on a canvas: drawn where they are seen, zoomed, walked with the keyboard.
+// Draws a call tree as a flame graph on a canvas, with zoom, scrolling and keyboard navigation.
 
 const ROW_PX = 18;
 
-/** So many rows above the zoomed box stay in sight. */
-const ROWS_ABOVE = 3;
+/** The number of rows above the zoomed box that stay visible. */
+const VISIBLE_ROWS_ABOVE = 3;
 
-/** Narrower boxes are not drawn; what is below them is narrower still. */
-const NARROWEST_PX = 0.5;
+/** Narrower boxes are not drawn, and neither are their descendants. */
+const MIN_BOX_PX = 0.5;
 
-/** Narrower boxes have no room for text. */
-const TEXT_FROM_PX = 26;
+/** Narrower boxes have no text. */
+const MIN_TEXT_BOX_PX = 26;
 
 const TEXT_INSET_PX = 4;
 
@@ -17,25 +17,25 @@ const FONT = "12px ui-monospace, 'SFMono-Regular', Menlo, Consolas, 'DejaVu Sans
 
 /**
  * @typedef {object} FlameEvents
- * @property {(node: number | null) => void} onPoint the box that details are wanted of
+ * @property {(node: number | null) => void} onPoint called with the box to show details of
  * @property {(node: number) => void} onZoom
  */
 
 class FlameView {
   /**
    * @param {HTMLElement} holder
-   * @param {{label: string, colours: Colours, reading: Reading} & FlameEvents} setting
+   * @param {{label: string, colours: ThemeColours, presenter: Presenter} & FlameEvents} options
    */
-  constructor(holder, setting) {
-    this.setting = setting;
-    this.canvas = /** @type {HTMLCanvasElement} */ (element("canvas", { "aria-hidden": "true" }));
-    this.spacer = element("div");
-    this.items = new TreeItems((tree, node) => setting.reading.describe(tree, node));
+  constructor(holder, options) {
+    this.options = options;
+    this.canvas = /** @type {HTMLCanvasElement} */ (createElement("canvas", { "aria-hidden": "true" }));
+    this.spacer = createElement("div");
+    this.items = new TreeItems((tree, node) => options.presenter.describeBox(tree, node));
     holder.append(this.canvas, this.spacer, this.items.holder);
     holder.className = "flame";
     holder.tabIndex = 0;
     holder.setAttribute("role", "tree");
-    holder.setAttribute("aria-label", setting.label);
+    holder.setAttribute("aria-label", options.label);
     this.holder = holder;
     /** @type {CallTree | null} */
     this.tree = null;
@@ -46,7 +46,7 @@ class FlameView {
     this.height = 0;
     /** @type {number | null} */
     this.hovered = null;
-    /** @type {Search | null} */
+    /** @type {SearchResult | null} */
     this.search = null;
     this.listen();
   }
@@ -54,13 +54,13 @@ class FlameView {
   listen() {
     const { holder } = this;
     holder.addEventListener("scroll", () => this.redraw());
-    holder.addEventListener("pointermove", (event) => this.hover(this.nodeAt(event)));
+    holder.addEventListener("pointermove", (event) => this.hover(this.findNodeAt(event)));
     holder.addEventListener("pointerleave", () => this.hover(null));
     holder.addEventListener("click", (event) => {
-      const node = this.nodeAt(event);
-      if (node !== null) this.setting.onZoom(node);
+      const node = this.findNodeAt(event);
+      if (node !== null) this.options.onZoom(node);
     });
-    holder.addEventListener("keydown", (event) => this.walk(event));
+    holder.addEventListener("keydown", (event) => this.moveFocus(event));
     holder.addEventListener("focus", () => this.focus(this.focused));
     holder.addEventListener("blur", () => this.redraw());
     new ResizeObserver(() => this.resize()).observe(holder);
@@ -70,7 +70,7 @@ class FlameView {
     this.tree = tree;
     this.hovered = null;
     this.zoomed = zoomed;
-    this.fit();
+    this.resizeCanvas();
     this.zoom(zoomed);
   }
 
@@ -78,7 +78,7 @@ class FlameView {
     this.zoomed = node;
     this.focused = node;
     this.scrollToSubtree(node);
-    if (this.hasKeyboard()) this.focus(node);
+    if (this.isFocused()) this.focus(node);
     this.redraw();
   }
 
@@ -88,25 +88,25 @@ class FlameView {
     this.redraw();
   }
 
-  setSearch(/** @type {Search | null} */ found) {
-    this.search = found;
+  setSearch(/** @type {SearchResult | null} */ result) {
+    this.search = result;
     this.redraw();
   }
 
-  hasKeyboard() {
+  isFocused() {
     return document.activeElement === this.holder;
   }
 
-  /** The box that details are shown of. */
-  pointed() {
-    return this.hovered ?? (this.hasKeyboard() ? this.focused : null);
+  /** Returns the box at the pointer, else the focused box. */
+  getPointedNode() {
+    return this.hovered ?? (this.isFocused() ? this.focused : null);
   }
 
   hover(/** @type {number | null} */ node) {
     if (node === this.hovered) return;
     this.hovered = node;
     this.holder.style.cursor = node === null ? "" : "pointer";
-    this.setting.onPoint(this.pointed());
+    this.options.onPoint(this.getPointedNode());
     this.redraw();
   }
 
@@ -115,53 +115,53 @@ class FlameView {
     this.focused = node;
     this.holder.setAttribute("aria-activedescendant", this.items.show(this.tree, node));
     this.scrollToRow(this.tree.depth[node]);
-    this.setting.onPoint(this.pointed());
+    this.options.onPoint(this.getPointedNode());
     this.redraw();
   }
 
-  walk(/** @type {KeyboardEvent} */ event) {
+  moveFocus(/** @type {KeyboardEvent} */ event) {
     if (!this.tree) return;
     const [outwards, inwards] = this.rootIsBelow ? ["ArrowDown", "ArrowUp"] : ["ArrowUp", "ArrowDown"];
     const next = {
       [outwards]: () => (this.focused === this.zoomed ? null : this.tree.parent[this.focused]),
-      [inwards]: () => this.widestChild(this.focused),
-      ArrowRight: () => this.inRow(1),
-      ArrowLeft: () => this.inRow(-1),
+      [inwards]: () => this.findWidestChild(this.focused),
+      ArrowRight: () => this.findInRow(1),
+      ArrowLeft: () => this.findInRow(-1),
     }[event.key];
     if (next && !event.altKey && !event.ctrlKey && !event.metaKey) {
       const node = next();
       if (node !== null) this.focus(node);
       event.preventDefault();
     } else if (event.key === "Enter" || event.key === " ") {
-      this.setting.onZoom(this.focused);
+      this.options.onZoom(this.focused);
       event.preventDefault();
     }
   }
 
-  widestChild(/** @type {number} */ node) {
+  findWidestChild(/** @type {number} */ node) {
     let widest = null;
-    for (const child of childrenOf(this.tree, node)) {
+    for (const child of listChildren(this.tree, node)) {
       if (this.tree.weight[child] > (widest === null ? 0 : this.tree.weight[widest])) widest = child;
     }
     return widest;
   }
 
-  /** The next box of the row that can be seen, in a direction. */
-  inRow(/** @type {1 | -1} */ step) {
+  /** Finds the next visible box of the row in a direction. */
+  findInRow(/** @type {1 | -1} */ step) {
     const { tree, zoomed, focused } = this;
     for (let node = focused + step; node > zoomed && node < tree.end[zoomed]; node += step) {
-      if (tree.depth[node] === tree.depth[focused] && this.widthPx(node) >= NARROWEST_PX) return node;
+      if (tree.depth[node] === tree.depth[focused] && this.getWidthPx(node) >= MIN_BOX_PX) return node;
     }
     return null;
   }
 
-  /** The next box that matches the search, in a direction, or the same one. */
+  /** Focuses the next box in a direction that matches the search, if any. */
   focusMatch(/** @type {1 | -1} */ step) {
-    const { tree, zoomed, search: found } = this;
+    const { tree, zoomed, search: result } = this;
     const size = tree.end[zoomed] - zoomed;
-    for (let steps = 1; found && steps <= size; steps += 1) {
+    for (let steps = 1; result && steps <= size; steps += 1) {
       const node = zoomed + ((((this.focused - zoomed + step * steps) % size) + size) % size);
-      if (found.matches[tree.function[node]] && tree.weight[node] > 0) {
+      if (result.matches[tree.function[node]] && tree.weight[node] > 0) {
         this.holder.focus();
         this.focus(node);
         return;
@@ -169,38 +169,38 @@ class FlameView {
     }
   }
 
-  leftPx(node) {
+  getLeftPx(node) {
     const { tree, zoomed } = this;
     return ((tree.start[node] - tree.start[zoomed]) / tree.weight[zoomed]) * this.width;
   }
 
-  widthPx(node) {
+  getWidthPx(node) {
     return (this.tree.weight[node] / this.tree.weight[this.zoomed]) * this.width;
   }
 
-  /** The top of a row in all that can be scrolled over. */
-  rowPx(depth) {
-    return this.rootIsBelow ? this.contentPx() - (depth + 1) * ROW_PX : depth * ROW_PX;
+  /** Returns the top of a row in the scrolled content. */
+  getRowTopPx(depth) {
+    return this.rootIsBelow ? this.getContentPx() - (depth + 1) * ROW_PX : depth * ROW_PX;
   }
 
-  contentPx() {
+  getContentPx() {
     return Math.max((this.tree?.levels ?? 1) * ROW_PX, this.height);
   }
 
   /** @returns {number | null} */
-  nodeAt(/** @type {MouseEvent} */ event) {
+  findNodeAt(/** @type {MouseEvent} */ event) {
     const { tree, zoomed } = this;
     if (!tree || tree.weight[0] === 0) return null;
     const box = this.canvas.getBoundingClientRect();
     const y = event.clientY - box.top + this.holder.scrollTop;
-    const depth = Math.floor((this.rootIsBelow ? this.contentPx() - y : y) / ROW_PX);
-    if (depth < tree.depth[zoomed]) return pathTo(tree, zoomed)[depth] ?? null;
-    const place = tree.start[zoomed] + ((event.clientX - box.left) / this.width) * tree.weight[zoomed];
+    const depth = Math.floor((this.rootIsBelow ? this.getContentPx() - y : y) / ROW_PX);
+    if (depth < tree.depth[zoomed]) return listAncestors(tree, zoomed)[depth] ?? null;
+    const weight = tree.start[zoomed] + ((event.clientX - box.left) / this.width) * tree.weight[zoomed];
     let node = zoomed;
     while (tree.depth[node] < depth) {
       let below = null;
-      for (const child of childrenOf(tree, node)) {
-        if (place >= tree.start[child] && place < tree.start[child] + tree.weight[child]) below = child;
+      for (const child of listChildren(tree, node)) {
+        if (weight >= tree.start[child] && weight < tree.start[child] + tree.weight[child]) below = child;
       }
       if (below === null) return null;
       node = below;
@@ -208,17 +208,17 @@ class FlameView {
     return node;
   }
 
-  /** As much of a subtree as has room, with some of what is above it. */
+  /** Makes as much of a subtree visible as possible, with some rows above it. */
   scrollToSubtree(/** @type {number} */ node) {
     const { tree } = this;
     const deepest = tree.depth.subarray(node, tree.end[node]).reduce((one, other) => Math.max(one, other));
     this.scrollToRow(deepest);
-    this.scrollToRow(Math.max(tree.depth[node] - ROWS_ABOVE, 0));
+    this.scrollToRow(Math.max(tree.depth[node] - VISIBLE_ROWS_ABOVE, 0));
   }
 
   scrollToRow(/** @type {number} */ depth) {
     const { holder } = this;
-    const top = this.rowPx(depth);
+    const top = this.getRowTopPx(depth);
     if (top < holder.scrollTop) holder.scrollTop = top;
     else if (top + ROW_PX > holder.scrollTop + this.height) holder.scrollTop = top + ROW_PX - this.height;
   }
@@ -226,31 +226,31 @@ class FlameView {
   resize() {
     const { clientWidth, clientHeight } = this.holder;
     if (clientWidth === this.width && clientHeight === this.height) return;
-    this.fit();
+    this.resizeCanvas();
     this.draw();
   }
 
-  /** Takes the room that there is, for as many rows as there are. */
-  fit() {
+  /** Adapts the canvas to the size of its holder, and the scrolled height to the number of rows. */
+  resizeCanvas() {
     const { holder, canvas } = this;
     const wasHidden = this.height === 0;
-    const belowPx = this.contentPx() - this.height - holder.scrollTop;
+    const belowPx = this.getContentPx() - this.height - holder.scrollTop;
     this.width = holder.clientWidth;
     this.height = holder.clientHeight;
     canvas.style.height = `${this.height}px`;
     canvas.width = Math.round(this.width * devicePixelRatio);
     canvas.height = Math.round(this.height * devicePixelRatio);
-    this.spacer.style.height = `${this.contentPx() - this.height}px`;
+    this.spacer.style.height = `${this.getContentPx() - this.height}px`;
     if (wasHidden && this.tree) this.scrollToSubtree(this.zoomed);
-    else if (this.rootIsBelow) holder.scrollTop = this.contentPx() - this.height - belowPx;
+    else if (this.rootIsBelow) holder.scrollTop = this.getContentPx() - this.height - belowPx;
   }
 
   redraw() {
-    this.waiting ??= requestAnimationFrame(() => this.draw());
+    this.pendingFrame ??= requestAnimationFrame(() => this.draw());
   }
 
   draw() {
-    this.waiting = undefined;
+    this.pendingFrame = undefined;
     const { tree, zoomed } = this;
     const context = this.canvas.getContext("2d");
     if (!tree || !context || !this.width) return;
@@ -258,52 +258,52 @@ class FlameView {
     context.clearRect(0, 0, this.width, this.height);
     context.font = FONT;
     context.textBaseline = "middle";
-    this.columnPx = context.measureText("m").width;
+    this.characterPx = context.measureText("m").width;
     if (tree.weight[0] === 0) return;
-    for (const node of pathTo(tree, zoomed)) this.drawBox(context, node, 0, this.width, true);
+    for (const node of listAncestors(tree, zoomed)) this.drawBox(context, node, 0, this.width, true);
     for (let node = zoomed; node < tree.end[zoomed]; ) {
-      const width = this.widthPx(node);
-      const isBeyond = width < NARROWEST_PX || this.isBeyond(tree.depth[node]);
-      if (!isBeyond) this.drawBox(context, node, this.leftPx(node), width, false);
-      node = isBeyond ? tree.end[node] : node + 1;
+      const width = this.getWidthPx(node);
+      const isSkipped = width < MIN_BOX_PX || this.isOutOfView(tree.depth[node]);
+      if (!isSkipped) this.drawBox(context, node, this.getLeftPx(node), width, false);
+      node = isSkipped ? tree.end[node] : node + 1;
     }
     this.drawFocus(context);
   }
 
-  /** Whether the row and all further from the root are out of sight. */
-  isBeyond(depth) {
-    const top = this.rowPx(depth) - this.holder.scrollTop;
+  /** Whether this row and all rows farther from the root are out of view. */
+  isOutOfView(depth) {
+    const top = this.getRowTopPx(depth) - this.holder.scrollTop;
     return this.rootIsBelow ? top + ROW_PX < 0 : top > this.height;
   }
 
-  drawBox(context, node, left, width, isAbove) {
-    const top = this.rowPx(this.tree.depth[node]) - this.holder.scrollTop;
+  drawBox(context, node, left, width, isAncestor) {
+    const top = this.getRowTopPx(this.tree.depth[node]) - this.holder.scrollTop;
     if (top > this.height || top + ROW_PX < 0) return;
-    const { colours, reading } = this.setting;
-    const which = this.tree.function[node];
-    const isMatch = this.search !== null && this.search.matches[which] === 1;
-    const isFaded = isAbove || (this.search !== null && !isMatch);
+    const { colours, presenter } = this.options;
+    const functionIndex = this.tree.function[node];
+    const isMatch = this.search !== null && this.search.matches[functionIndex] === 1;
+    const isFaded = isAncestor || (this.search !== null && !isMatch);
     const gap = width > 3 ? 1 : 0;
-    context.fillStyle = reading.colour(this.tree, node, isFaded);
+    context.fillStyle = presenter.getBoxColour(this.tree, node, isFaded);
     context.fillRect(left, top, width - gap, ROW_PX - 1);
     if (node === this.hovered || (isMatch && width > 4)) {
       context.strokeStyle = colours.outline;
       context.lineWidth = node === this.hovered ? 2 : 1;
       context.strokeRect(left + 0.5, top + 0.5, width - gap - 1, ROW_PX - 2);
     }
-    if (width < TEXT_FROM_PX) return;
-    const room = width - 2 * TEXT_INSET_PX;
+    if (width < MIN_TEXT_BOX_PX) return;
+    const textPx = width - 2 * TEXT_INSET_PX;
     context.fillStyle = isFaded ? colours.fadedText : colours.text;
-    const text = reading.fitting(this.tree, node, Math.floor(room / this.columnPx));
-    context.fillText(text, left + TEXT_INSET_PX, top + ROW_PX / 2, room);
+    const text = presenter.getBoxText(this.tree, node, Math.floor(textPx / this.characterPx));
+    context.fillText(text, left + TEXT_INSET_PX, top + ROW_PX / 2, textPx);
   }
 
   drawFocus(context) {
     if (!this.holder.matches(":focus-visible")) return;
     const { tree, focused } = this;
-    context.strokeStyle = this.setting.colours.focus;
+    context.strokeStyle = this.options.colours.focus;
     context.lineWidth = 2;
-    const top = this.rowPx(tree.depth[focused]) - this.holder.scrollTop;
-    context.strokeRect(this.leftPx(focused) + 1, top + 1, Math.max(this.widthPx(focused) - 3, 2), ROW_PX - 3);
+    const top = this.getRowTopPx(tree.depth[focused]) - this.holder.scrollTop;
+    context.strokeRect(this.getLeftPx(focused) + 1, top + 1, Math.max(this.getWidthPx(focused) - 3, 2), ROW_PX - 3);
   }
 }

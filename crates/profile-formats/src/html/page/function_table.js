@@ -1,87 +1,96 @@
-// The table of hot functions: sorted by any column, narrowed by the search; a row leads to callers and callees.
+// The function table: sorted by any column, filtered by the search. A row opens callers and callees.
 
-/** More rows are shown when they are asked for. */
-const ROWS_AT_ONCE = 200;
+/** The number of rows that are shown first, and that each "show more" adds. */
+const ROWS_PER_PAGE = 200;
 
-/** The space that is no name's, and what a character of one takes. */
+/** The width of a name column without text, and of a character. */
 const SWATCH_PX = 30;
 const CHARACTER_PX = 7.3;
 
 class FunctionTable {
   /**
    * @param {HTMLElement} table
-   * @param {{reading: Reading, onPick: (which: number) => void, onShown: (text: string) => void}} setting
-   * @param {string} first the column that it is sorted by at first
+   * @param {{presenter: Presenter, onSelectFunction: (functionIndex: number) => void,
+   *   onCount: (text: string) => void}} options
+   * @param {string} initialColumn the key of the column that sorts the table at first
    */
-  constructor(table, setting, first) {
-    this.setting = setting;
-    this.columns = [...setting.reading.columns, this.nameColumn()];
-    this.sortedBy = this.columns.find(({ key }) => key === first);
-    this.direction = this.sortedBy.first;
-    this.rowsShown = ROWS_AT_ONCE;
-    /** @type {Hot} */
-    this.hot = { sides: [], of: [] };
-    /** @type {Search | null} */
+  constructor(table, options, initialColumn) {
+    this.options = options;
+    this.columns = [...options.presenter.columns, this.createNameColumn()];
+    this.sortedBy = this.columns.find(({ key }) => key === initialColumn);
+    this.direction = this.sortedBy.initialDirection;
+    this.rowsShown = ROWS_PER_PAGE;
+    /** @type {FunctionSamples} */
+    this.samples = { sides: [], totals: [] };
+    /** @type {SearchResult | null} */
     this.search = null;
     /** @type {number | null} */
-    this.picked = null;
+    this.selectedFunction = null;
     /** @type {Map<number, HTMLElement>} */
     this.rows = new Map();
-    this.headings = this.columns.map((column) => this.heading(column));
-    this.body = element("tbody");
-    this.body.addEventListener("keydown", (event) => this.walk(event));
-    table.append(element("thead", {}, element("tr", {}, ...this.headings)), this.body);
+    this.headings = this.columns.map((column) => this.createHeading(column));
+    this.body = createElement("tbody");
+    this.body.addEventListener("keydown", (event) => this.moveFocus(event));
+    table.append(createElement("thead", {}, createElement("tr", {}, ...this.headings)), this.body);
     this.table = table;
     new ResizeObserver(() => this.resize()).observe(table);
   }
 
   /** @returns {Column} */
-  nameColumn() {
-    const { name } = this.setting.reading.functions;
+  createNameColumn() {
+    const { name } = this.options.presenter.functions;
     const compare = () => (a, b) => (name[a] < name[b] ? -1 : 1);
-    return { key: "name", label: "Function", first: "ascending", compare, cell: (_, which) => this.nameCell(which) };
+    return {
+      key: "name",
+      label: "Function",
+      initialDirection: "ascending",
+      compare,
+      cell: (_, functionIndex) => this.createNameCell(functionIndex),
+    };
   }
 
-  heading(/** @type {Column} */ column) {
-    const button = element("button", { type: "button", onclick: () => this.sortBy(column) }, column.label);
-    return element("th", { scope: "col", class: column.key }, button);
+  createHeading(/** @type {Column} */ column) {
+    const button = createElement("button", { type: "button", onclick: () => this.sortBy(column) }, column.label);
+    return createElement("th", { scope: "col", class: column.key }, button);
   }
 
   sortBy(/** @type {Column} */ column) {
-    const turned = this.direction === "ascending" ? "descending" : "ascending";
-    this.direction = column === this.sortedBy ? turned : column.first;
+    const opposite = this.direction === "ascending" ? "descending" : "ascending";
+    this.direction = column === this.sortedBy ? opposite : column.initialDirection;
     this.sortedBy = column;
     this.draw();
   }
 
-  show(/** @type {Hot} */ hot) {
-    this.hot = hot;
-    this.rowsShown = ROWS_AT_ONCE;
+  show(/** @type {FunctionSamples} */ samples) {
+    this.samples = samples;
+    this.rowsShown = ROWS_PER_PAGE;
     this.draw();
   }
 
-  setSearch(/** @type {Search | null} */ found) {
-    this.search = found;
-    this.rowsShown = ROWS_AT_ONCE;
+  setSearch(/** @type {SearchResult | null} */ result) {
+    this.search = result;
+    this.rowsShown = ROWS_PER_PAGE;
     this.draw();
   }
 
-  setPicked(/** @type {number} */ which) {
-    this.rows.get(this.picked)?.setAttribute("aria-current", "false");
-    this.rows.get(which)?.setAttribute("aria-current", "true");
-    this.picked = which;
+  setSelectedFunction(/** @type {number} */ functionIndex) {
+    this.rows.get(this.selectedFunction)?.setAttribute("aria-current", "false");
+    this.rows.get(functionIndex)?.setAttribute("aria-current", "true");
+    this.selectedFunction = functionIndex;
   }
 
-  /** Names get as much room as there is; the height of the table is that of its rows. */
+  /** Names depend on the width alone; the height of the table follows from its rows. */
   resize() {
     if (this.table.clientWidth !== this.width) this.draw();
   }
 
   draw() {
     this.width = this.table.clientWidth;
-    const found = this.found();
+    const found = this.listFunctions();
     const shown = found.slice(0, this.rowsShown);
-    this.rows = new Map(shown.map((which, index) => [which, this.row(which, index === 0)]));
+    this.rows = new Map(
+      shown.map((functionIndex, index) => [functionIndex, this.createRow(functionIndex, index === 0)]),
+    );
     this.body.replaceChildren(...this.rows.values());
     this.showCount(shown.length, found.length);
     this.headings.forEach((heading, index) => {
@@ -91,56 +100,59 @@ class FunctionTable {
   }
 
   showCount(shown, found) {
-    if (found > shown) this.body.append(this.moreRow());
-    const part = found > shown ? `${NUMBER.format(shown)} of ` : "";
-    this.setting.onShown(`${part}${NUMBER.format(found)}${this.search ? " matching" : ""}`);
+    if (found > shown) this.body.append(this.createMoreRow());
+    const part = found > shown ? `${NUMBER_FORMAT.format(shown)} of ` : "";
+    this.options.onCount(`${part}${NUMBER_FORMAT.format(found)}${this.search ? " matching" : ""}`);
   }
 
-  /** The functions that were sampled and match, in order. */
-  found() {
-    const { count } = this.setting.reading.functions;
-    const { sides } = this.hot;
+  /** Lists the sampled functions that match the search, in order. */
+  listFunctions() {
+    const { count } = this.options.presenter.functions;
+    const { sides } = this.samples;
     const found = [];
-    for (let which = 0; which < count; which += 1) {
-      const isThere = sides.some(({ total }) => total[which] > 0);
-      if (isThere && (!this.search || this.search.matches[which])) found.push(which);
+    for (let functionIndex = 0; functionIndex < count; functionIndex += 1) {
+      const isSampled = sides.some(({ total }) => total[functionIndex] > 0);
+      if (isSampled && (!this.search || this.search.matches[functionIndex])) found.push(functionIndex);
     }
-    const compare = this.sortedBy.compare(this.hot);
-    const byName = this.columns.at(-1).compare(this.hot);
+    const compare = this.sortedBy.compare(this.samples);
+    const byName = this.columns.at(-1).compare(this.samples);
     found.sort((a, b) => compare(a, b) || byName(b, a));
     return this.direction === "ascending" ? found : found.reverse();
   }
 
-  row(which, isFirst) {
-    const attributes = { onclick: () => this.setting.onPick(which), "aria-current": which === this.picked ? "true" : "false" };
-    const row = element("tr", attributes, ...this.columns.map(({ cell }) => cell(this.hot, which)));
+  createRow(functionIndex, isFirst) {
+    const attributes = {
+      onclick: () => this.options.onSelectFunction(functionIndex),
+      "aria-current": functionIndex === this.selectedFunction ? "true" : "false",
+    };
+    const row = createElement("tr", attributes, ...this.columns.map(({ cell }) => cell(this.samples, functionIndex)));
     row.querySelector("button").tabIndex = isFirst ? 0 : -1;
     return row;
   }
 
-  nameCell(which) {
-    const { reading } = this.setting;
-    const name = reading.functions.name[which];
-    const short = nameElement(reading.names.fitting(which, this.nameColumns()));
-    const button = element("button", { type: "button", title: name, "aria-label": name }, short);
-    return element("td", { class: "name" }, ...reading.marks(which), button);
+  createNameCell(functionIndex) {
+    const { presenter } = this.options;
+    const name = presenter.functions.name[functionIndex];
+    const short = createNameElement(presenter.names.shorten(functionIndex, this.getMaxNameLength()));
+    const button = createElement("button", { type: "button", title: name, "aria-label": name }, short);
+    return createElement("td", { class: "name" }, ...presenter.createNameMarks(functionIndex), button);
   }
 
-  /** How many characters of a name have room. */
-  nameColumns() {
+  /** Returns the number of characters that fit into the name column. */
+  getMaxNameLength() {
     return Math.floor((this.headings.at(-1).clientWidth - SWATCH_PX) / CHARACTER_PX);
   }
 
-  moreRow() {
+  createMoreRow() {
     const more = () => {
-      this.rowsShown += ROWS_AT_ONCE;
+      this.rowsShown += ROWS_PER_PAGE;
       this.draw();
     };
-    const button = element("button", { type: "button", onclick: more }, "show more");
-    return element("tr", {}, element("td", { colspan: this.columns.length, class: "more" }, button));
+    const button = createElement("button", { type: "button", onclick: more }, "show more");
+    return createElement("tr", {}, createElement("td", { colspan: this.columns.length, class: "more" }, button));
   }
 
-  walk(/** @type {KeyboardEvent} */ event) {
+  moveFocus(/** @type {KeyboardEvent} */ event) {
     const buttons = [...this.body.querySelectorAll("button")];
     const at = buttons.indexOf(/** @type {HTMLButtonElement} */ (document.activeElement));
     const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: buttons.length - 1 }[event.key];

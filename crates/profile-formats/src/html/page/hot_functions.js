@@ -1,26 +1,29 @@
-// How many samples each function has: of its own, and with all that it called.
+// Counts the self and total samples of each function in a subtree.
 
 /**
  * @param {CallTree} tree
- * @param {number} top only what is in this node's subtree counts
+ * @param {number} top the root of the subtree
  * @param {number} functionCount
- * @returns {Counts[]} in each profile
+ * @returns {SampleCounts[]} the counts in each profile, by function index
  */
-function hotFunctions(tree, top, functionCount) {
-  const hot = tree.sides.map(() => ({ self: new Float64Array(functionCount), total: new Float64Array(functionCount) }));
-  // Of a function that calls itself only the outermost call counts: its samples are those of the inner ones, too.
-  const callsOpen = new Int32Array(functionCount);
+function countFunctionSamples(tree, top, functionCount) {
+  const counts = tree.sides.map(() => ({
+    self: new Float64Array(functionCount),
+    total: new Float64Array(functionCount),
+  }));
+  // The total of a recursive function is that of its outermost calls, which includes the inner calls.
+  const activeCalls = new Int32Array(functionCount);
   const path = [];
   for (let node = top; node < tree.end[top]; node += 1) {
-    while (path.length > tree.depth[node] - tree.depth[top]) callsOpen[path.pop()] -= 1;
-    const which = tree.function[node];
-    for (let side = 0; side < hot.length; side += 1) {
+    while (path.length > tree.depth[node] - tree.depth[top]) activeCalls[path.pop()] -= 1;
+    const functionIndex = tree.function[node];
+    for (let side = 0; side < counts.length; side += 1) {
       const { self, total } = tree.sides[side];
-      if (callsOpen[which] === 0) hot[side].total[which] += total[node];
-      hot[side].self[which] += self[node];
+      if (activeCalls[functionIndex] === 0) counts[side].total[functionIndex] += total[node];
+      counts[side].self[functionIndex] += self[node];
     }
-    callsOpen[which] += 1;
-    path.push(which);
+    activeCalls[functionIndex] += 1;
+    path.push(functionIndex);
   }
-  return hot;
+  return counts;
 }

@@ -1,21 +1,21 @@
-// What every key does, and the table that says so.
+// Handles the keyboard shortcuts of the page and lists them in the help dialog.
 
 /**
  * @typedef {object} Key
- * @property {string[]} keys as the browser names them
- * @property {string} shown
- * @property {string} what
+ * @property {string[]} keys values of `KeyboardEvent.key`
+ * @property {string} label
+ * @property {string} help
  * @property {() => void} action
  */
 
-/** Keys of parts of the page that have the focus; they are told here and heard there. */
-const KEYS_OF_PARTS = [
+/** Help texts for keys that the focused part of the page handles. */
+const PART_KEYS = [
   ["← → ↑ ↓", "in a graph: the next box; in the table: the next function"],
   ["Enter", "in a graph: zoom; in the table: callers and callees"],
   ["Tab", "the next part of the page"],
 ];
 
-const KEYS_OF_HEAT_MAP = [
+const HEAT_MAP_KEYS = [
   ["← → ↑ ↓", "in the heat map: the next span"],
   ["Enter", "in the heat map: select the column"],
   ["Shift ← → ↑ ↓", "in the heat map: select a range"],
@@ -37,10 +37,15 @@ function listenToKeys(/** @type {Key[]} */ keys) {
 
 /** @param {boolean} hasHeatMap */
 function fillHelp(/** @type {HTMLDialogElement} */ dialog, /** @type {Key[]} */ keys, hasHeatMap) {
-  const ofParts = [...KEYS_OF_PARTS, ...(hasHeatMap ? KEYS_OF_HEAT_MAP : [])];
-  const rows = [...ofParts, ...keys.map(({ shown, what }) => [shown, what])];
-  const row = ([shown, what]) =>
-    element("tr", {}, element("th", { scope: "row" }, element("kbd", {}, shown)), element("td", {}, what));
-  const close = element("button", { type: "button", autofocus: true, onclick: () => dialog.close() }, "Close");
-  dialog.append(element("h2", {}, "Keys"), element("table", {}, ...rows.map(row)), close);
+  const partKeys = [...PART_KEYS, ...(hasHeatMap ? HEAT_MAP_KEYS : [])];
+  const rows = [...partKeys, ...keys.map(({ label, help }) => [label, help])];
+  const createRow = ([label, help]) =>
+    createElement(
+      "tr",
+      {},
+      createElement("th", { scope: "row" }, createElement("kbd", {}, label)),
+      createElement("td", {}, help),
+    );
+  const close = createElement("button", { type: "button", autofocus: true, onclick: () => dialog.close() }, "Close");
+  dialog.append(createElement("h2", {}, "Keys"), createElement("table", {}, ...rows.map(createRow)), close);
 }

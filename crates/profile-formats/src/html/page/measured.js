@@ -1,74 +1,85 @@
-// What was measured, and what became of every tick, stack and frame.
+// Formats the header and the ledger of each profile: target, event, duration, lost samples, unsymbolized frames.
 
-/** What the page is called. */
-function titleText(/** @type {Measured[]} */ measured) {
-  const [target, other] = new Set(measured.map((each) => each.target).filter(Boolean));
+/** The title of the page. */
+function formatTitle(/** @type {Measurement[]} */ measurements) {
+  const [target, other] = new Set(measurements.map((measurement) => measurement.target).filter(Boolean));
   if (other) return `On-CPU: ${other}, compared with ${target}`;
   const name = target ? `On-CPU: ${target}` : "Profile";
-  return measured.length > 1 ? `${name}, before and after` : name;
+  return measurements.length > 1 ? `${name}, before and after` : name;
 }
 
-/** What the page's profiles are called where it has two. */
-const SIDES = ["before", "after"];
+/** The names of the two profiles of a difference. */
+const SIDE_NAMES = ["before", "after"];
 
-/** For the head of the page: a line for each profile. */
-function factsElements(/** @type {Measured[]} */ measured, /** @type {number[]} */ samples) {
-  const hasOneTarget = measured.every(({ target }) => target === measured[0].target);
-  const side = ({ target }, number) => (measured.length > 1 ? [SIDES[number], hasOneTarget ? "" : target] : []);
-  const line = (each, number) => [...side(each, number), factsText(each, samples[number])].filter(Boolean).join(" · ");
-  return measured.map((each, number) => element("p", {}, nameElement(line(each, number))));
+/** Creates a line of facts for each profile. */
+function createFacts(/** @type {Measurement[]} */ measurements, /** @type {number[]} */ samples) {
+  const hasOneTarget = measurements.every(({ target }) => target === measurements[0].target);
+  const describeSide = ({ target }, side) =>
+    measurements.length > 1 ? [SIDE_NAMES[side], hasOneTarget ? "" : target] : [];
+  const formatLine = (measurement, side) =>
+    [...describeSide(measurement, side), formatFacts(measurement, samples[side])].filter(Boolean).join(" · ");
+  return measurements.map((measurement, side) =>
+    createElement("p", {}, createNameElement(formatLine(measurement, side))),
+  );
 }
 
-/** Which profiles are empty and why, or "". */
-function emptyTexts(/** @type {Measured[]} */ measured, /** @type {number[]} */ samples) {
-  const text = (each, number) => {
-    const why = emptyText(each, samples[number]);
-    return why && measured.length > 1 ? `${SIDES[number]}: ${why}` : why;
+/** Names the empty profiles and the reason of each, or returns "". */
+function explainEmptyProfiles(/** @type {Measurement[]} */ measurements, /** @type {number[]} */ samples) {
+  const explain = (measurement, side) => {
+    const why = explainEmptyProfile(measurement, samples[side]);
+    return why && measurements.length > 1 ? `${SIDE_NAMES[side]}: ${why}` : why;
   };
-  return measured.map(text).filter(Boolean).join(" · ");
+  return measurements.map(explain).filter(Boolean).join(" · ");
 }
 
-/** One profile's line. */
-function factsText(/** @type {Measured} */ measured, /** @type {number} */ samples) {
+function formatFacts(/** @type {Measurement} */ measurement, /** @type {number} */ samples) {
   const facts = [];
-  if (measured.event) {
-    const cpus = measured.cpus === 1 ? "1 CPU" : `${measured.cpus} CPUs`;
-    facts.push(`${measured.event} at ${measured.frequency_hz} Hz on ${cpus}`);
-    facts.push(`${(measured.duration_ns / 1e9).toFixed(1)} s`);
+  if (measurement.event) {
+    const cpus = measurement.cpus === 1 ? "1 CPU" : `${measurement.cpus} CPUs`;
+    facts.push(`${measurement.event} at ${measurement.frequency_hz} Hz on ${cpus}`);
+    facts.push(`${(measurement.duration_ns / 1e9).toFixed(1)} s`);
   }
-  if (measured.started_unix_ms) facts.push(new Date(measured.started_unix_ms).toLocaleString());
-  const { edits, reported, lost } = measured;
-  facts.push(edits ? `${NUMBER.format(samples)} of ${sampleText(reported)}: ${edits}` : sampleText(samples));
-  facts.push(`${NUMBER.format(lost)} lost`);
+  if (measurement.started_unix_ms) facts.push(new Date(measurement.started_unix_ms).toLocaleString());
+  const { edits, reported, lost } = measurement;
+  facts.push(
+    edits ? `${NUMBER_FORMAT.format(samples)} of ${formatSampleCount(reported)}: ${edits}` : formatSampleCount(samples),
+  );
+  facts.push(`${NUMBER_FORMAT.format(lost)} lost`);
   return facts.join(" · ");
 }
 
-/** Why there is nothing to see, or "". */
-function emptyText(/** @type {Measured} */ { edits, why_empty: why }, /** @type {number} */ samples) {
+/** The reason why a profile is empty, or "". */
+function explainEmptyProfile(/** @type {Measurement} */ { edits, why_empty: why }, /** @type {number} */ samples) {
   if (samples > 0) return "";
   if (edits && !why) return `No sample is left: ${edits}`;
   return `No sample was taken${why && `: ${why}`}`;
 }
 
-/** The tables of the ledger, or those of both beside each other. */
-function ledgerElements(/** @type {Measured[]} */ measured) {
-  const tables = measured.map(({ ledger }) => ledger.map(ledgerTable));
-  if (measured.length === 1) return tables[0];
-  const side = (name, number) => element("div", {}, element("h2", {}, `Ledger ${name}`), ...tables[number]);
-  return SIDES.map(side);
+/** Creates the tables of the ledger; the ledgers of a difference are side by side. */
+function createLedgers(/** @type {Measurement[]} */ measurements) {
+  const tables = measurements.map(({ ledger }) => ledger.map(createLedgerTable));
+  if (measurements.length === 1) return tables[0];
+  const createSide = (name, side) =>
+    createElement("div", {}, createElement("h2", {}, `Ledger ${name}`), ...tables[side]);
+  return SIDE_NAMES.map(createSide);
 }
 
-function ledgerTable({ title, rows }) {
-  return element("table", {}, element("caption", {}, title), element("tbody", {}, ...rows.map(ledgerRow)));
+function createLedgerTable({ title, rows }) {
+  return createElement(
+    "table",
+    {},
+    createElement("caption", {}, title),
+    createElement("tbody", {}, ...rows.map(createLedgerRow)),
+  );
 }
 
-function ledgerRow({ what, amount, share, remedy }) {
-  const advice = remedy ? [element("p", { class: "remedy" }, "→ ", nameElement(remedy))] : [];
-  return element(
+function createLedgerRow({ what, amount, share, remedy }) {
+  const advice = remedy ? [createElement("p", { class: "remedy" }, "→ ", createNameElement(remedy))] : [];
+  return createElement(
     "tr",
     {},
-    element("th", { scope: "row" }, nameElement(what), ...advice),
-    element("td", { class: "number" }, typeof amount === "number" ? NUMBER.format(amount) : amount),
-    element("td", { class: "number" }, share),
+    createElement("th", { scope: "row" }, createNameElement(what), ...advice),
+    createElement("td", { class: "number" }, typeof amount === "number" ? NUMBER_FORMAT.format(amount) : amount),
+    createElement("td", { class: "number" }, share),
   );
 }

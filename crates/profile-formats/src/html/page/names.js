@@ -1,16 +1,16 @@
-// Names that fit: what tells functions apart stays, module, arguments and namespaces go first.
+// Shortens function names to a length: module, arguments, generics and namespaces are removed in this order.
 
-/** Between the parts of a name; what compilers put behind one (`f.cold`, `f.part.0`) is no part. */
+/** Separates namespaces, types and function. Suffixes of compilers (`f.cold`, `f.part.0`) belong to the function. */
 const SEPARATOR = /::(?=.)|\.(?!cold|part|constprop|isra|lto_priv|llvm|shim|\d|$)/g;
 
-/** @returns {string[]} from the whole name to the shortest that still says something */
-function shorterNames(/** @type {string} */ name) {
+/** @returns {string[]} the forms of a name, from the full name to the shortest that identifies the function */
+function listNameForms(/** @type {string} */ name) {
   if (/^[[(]/.test(name)) return [name];
   const bare = name.replace(/^[^!(<]*!(?=.)/, "");
-  const called = withoutArguments(bare);
-  const plain = withoutGenerics(called);
-  const names = [name, bare, called, plain];
-  // A path or a sentence has no parts.
+  const withoutArguments = removeArguments(bare);
+  const plain = removeGenerics(withoutArguments);
+  const names = [name, bare, withoutArguments, plain];
+  // A name with spaces or slashes has no namespaces.
   if (!/[\s/]/.test(plain)) {
     const starts = Array.from(plain.matchAll(SEPARATOR), (match) => match.index + match[0].length);
     names.push(plain.slice(starts.at(-2) ?? 0), plain.slice(starts.at(-1) ?? 0));
@@ -18,8 +18,8 @@ function shorterNames(/** @type {string} */ name) {
   return names.filter((shorter, index) => index === 0 || (shorter.trim() !== "" && shorter !== names[index - 1]));
 }
 
-/** Without the parentheses at its end. */
-function withoutArguments(/** @type {string} */ name) {
+/** Removes the parentheses at the end of a name. */
+function removeArguments(/** @type {string} */ name) {
   const end = name.replace(/(\)) .*$/, "$1");
   let open = 0;
   for (let at = end.length - 1; at > 0 && end.endsWith(")"); at -= 1) {
@@ -29,8 +29,8 @@ function withoutArguments(/** @type {string} */ name) {
   return name;
 }
 
-/** Without what stands in angle and square brackets; operators keep theirs. */
-function withoutGenerics(/** @type {string} */ name) {
+/** Removes angle and square brackets with their content, except from operators such as `operator<`. */
+function removeGenerics(/** @type {string} */ name) {
   if (name.includes("operator")) return name;
   let plain = "";
   let open = 0;
@@ -42,18 +42,20 @@ function withoutGenerics(/** @type {string} */ name) {
   return open === 0 ? plain.replace(/\(anonymous namespace\)::|^::/g, "") : name;
 }
 
-/** The longest of a name's forms that has room, cut where none has. */
-class FittingNames {
+/** Caches the forms of names. */
+class NameShortener {
   constructor(/** @type {Functions} */ functions) {
     this.functions = functions;
     /** @type {Map<number, string[]>} */
-    this.known = new Map();
+    this.forms = new Map();
   }
 
-  fitting(which, /** @type {number} */ columns) {
-    if (!this.known.has(which)) this.known.set(which, shorterNames(this.functions.name[which]));
-    const names = this.known.get(which);
+  /** The longest form of a name that fits, or the shortest form, truncated. */
+  shorten(functionIndex, /** @type {number} */ maxLength) {
+    if (!this.forms.has(functionIndex))
+      this.forms.set(functionIndex, listNameForms(this.functions.name[functionIndex]));
+    const names = this.forms.get(functionIndex);
     const shortest = names.at(-1);
-    return names.find((name) => name.length <= columns) ?? `${shortest.slice(0, Math.max(1, columns - 1))}…`;
+    return names.find((name) => name.length <= maxLength) ?? `${shortest.slice(0, Math.max(1, maxLength - 1))}…`;
   }
 }

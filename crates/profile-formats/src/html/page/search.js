@@ -1,41 +1,41 @@
-// Search: which functions match a pattern, and which share of the samples has one of them.
+// Searches functions by name, module and source file, and counts the samples whose stacks match.
 
 /**
- * @typedef {object} Search
- * @property {Uint8Array} matches 1 for each function that matches; roots never do
- * @property {number} functions how many do
- * @property {boolean} isText the pattern is no regular expression, and taken as it is written
+ * @typedef {object} SearchResult
+ * @property {Uint8Array} matches 1 for each function that matches; roots never match
+ * @property {number} functionCount the number of functions that match
+ * @property {boolean} isLiteral the pattern is not a valid regular expression and is searched as text
  */
 
-/** @returns {Search | null} null for an empty pattern */
-function search(/** @type {Functions} */ functions, /** @type {string} */ pattern) {
+/** @returns {SearchResult | null} null for an empty pattern */
+function searchFunctions(/** @type {Functions} */ functions, /** @type {string} */ pattern) {
   if (pattern === "") return null;
-  const { expression, isText } = expressionOf(pattern);
+  const { expression, isLiteral } = compilePattern(pattern);
   const matches = new Uint8Array(functions.name.length);
   let count = 0;
-  for (let which = 0; which < functions.count; which += 1) {
-    const texts = [functions.name[which], functions.module[which], functions.place[which]];
+  for (let functionIndex = 0; functionIndex < functions.count; functionIndex += 1) {
+    const texts = [functions.name[functionIndex], functions.module[functionIndex], functions.place[functionIndex]];
     if (texts.some((text) => text !== "" && expression.test(text))) {
-      matches[which] = 1;
+      matches[functionIndex] = 1;
       count += 1;
     }
   }
-  return { matches, functions: count, isText };
+  return { matches, functionCount: count, isLiteral };
 }
 
-/** Upper case in a pattern makes it tell upper case from lower case. */
-function expressionOf(/** @type {string} */ pattern) {
+/** Compiles a pattern, which is case-sensitive if it contains an upper-case letter. */
+function compilePattern(/** @type {string} */ pattern) {
   const flags = /\p{Lu}/u.test(pattern.replace(/\\./g, "")) ? "" : "i";
   try {
-    return { expression: new RegExp(pattern, flags), isText: false };
+    return { expression: new RegExp(pattern, flags), isLiteral: false };
   } catch {
     const literal = pattern.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
-    return { expression: new RegExp(literal, flags), isText: true };
+    return { expression: new RegExp(literal, flags), isLiteral: true };
   }
 }
 
-/** The samples of a subtree whose stack has a function that matches, in each profile. */
-function matchedSamples(/** @type {CallTree} */ tree, top, /** @type {Search} */ { matches }) {
+/** Counts the samples of a subtree whose stacks contain a matching function, in each profile. */
+function countMatchedSamples(/** @type {CallTree} */ tree, top, /** @type {SearchResult} */ { matches }) {
   const samples = tree.sides.map(() => 0);
   for (let node = top; node < tree.end[top]; ) {
     if (matches[tree.function[node]]) {
@@ -48,11 +48,14 @@ function matchedSamples(/** @type {CallTree} */ tree, top, /** @type {Search} */
   return samples;
 }
 
-/** For each node of all stacks, whether it or a node above it matches. */
-function matchedNodes(/** @type {{parent: Int32Array, function: Int32Array}} */ tree, /** @type {Search} */ found) {
+/** Marks the nodes of all stacks that match or have a matching ancestor. */
+function markMatchedNodes(
+  /** @type {{parent: Int32Array, function: Int32Array}} */ tree,
+  /** @type {SearchResult} */ result,
+) {
   const matched = new Uint8Array(tree.parent.length);
   for (let node = 1; node < matched.length; node += 1) {
-    matched[node] = matched[tree.parent[node]] | found.matches[tree.function[node]];
+    matched[node] = matched[tree.parent[node]] | result.matches[tree.function[node]];
   }
   return matched;
 }

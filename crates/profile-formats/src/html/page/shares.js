@@ -1,107 +1,127 @@
-// What the samples of one profile are told as: numbers and shares, boxes in the colours of their kinds.
+// Presents one profile: sample counts and shares, and boxes coloured by kind of code.
 
 /**
- * How the page tells of samples: `Shares` of one profile, or a `Comparison` of two.
- * @typedef {Shares | Comparison} Reading
+ * Formats and colours samples, of one profile or of the difference of two.
+ * @typedef {ProfilePresenter | DifferencePresenter} Presenter
  */
 
 /**
- * A column of the table of functions.
+ * A column of the function table.
  * @typedef {object} Column
  * @property {string} key
  * @property {string} label
- * @property {"ascending" | "descending"} first how it sorts when it is chosen
- * @property {(hot: Hot) => (a: number, b: number) => number} compare
- * @property {(hot: Hot, which: number) => HTMLElement} cell
+ * @property {"ascending" | "descending"} initialDirection the order after the first click on the heading
+ * @property {(samples: FunctionSamples) => (a: number, b: number) => number} compare
+ * @property {(samples: FunctionSamples, functionIndex: number) => HTMLElement} cell
  */
 
 /**
- * The samples of functions.
- * @typedef {object} Hot
- * @property {Counts[]} sides in each profile
- * @property {number[]} of the samples of each profile that they are a share of
+ * The samples of each function in the zoomed subtree.
+ * @typedef {object} FunctionSamples
+ * @property {SampleCounts[]} sides the counts in each profile, by function index
+ * @property {number[]} totals the samples of each profile that are 100 %
  */
 
-class Shares {
-  constructor(/** @type {Functions} */ functions, /** @type {FittingNames} */ names) {
+class ProfilePresenter {
+  constructor(/** @type {Functions} */ functions, /** @type {NameShortener} */ names) {
     this.functions = functions;
     this.names = names;
     this.colours = new KindColours(functions);
-    const by = (key, other) => ({ sides: [counts] }) => (a, b) => counts[key][a] - counts[key][b] || counts[other][a] - counts[other][b];
-    const cell = (key) => ({ sides: [counts], of: [of] }, which) => shareCell(counts[key][which], of);
+    const by =
+      (key, other) =>
+      ({ sides: [counts] }) =>
+      (a, b) =>
+        counts[key][a] - counts[key][b] || counts[other][a] - counts[other][b];
+    const cell =
+      (key) =>
+      ({ sides: [counts], totals: [all] }, functionIndex) =>
+        createShareCell(counts[key][functionIndex], all);
     /** @type {Column[]} */
     this.columns = [
-      { key: "self", label: "Self", first: "descending", compare: by("self", "total"), cell: cell("self") },
-      { key: "total", label: "Total", first: "descending", compare: by("total", "self"), cell: cell("total") },
+      { key: "self", label: "Self", initialDirection: "descending", compare: by("self", "total"), cell: cell("self") },
+      {
+        key: "total",
+        label: "Total",
+        initialDirection: "descending",
+        compare: by("total", "self"),
+        cell: cell("total"),
+      },
     ];
   }
 
-  readStyle(background) {
-    this.colours.readStyle(background);
+  readStyleColours(background) {
+    this.colours.readStyleColours(background);
   }
 
-  /** What a sample weighs in the widths of boxes. */
-  factors() {
+  /** The weight of a sample of each profile in the widths of boxes. */
+  getSampleWeights() {
     return [1];
   }
 
-  /** What the samples of functions below a node are a share of. */
-  shareOf(/** @type {CallTree} */ tree, /** @type {number} */ zoomed) {
+  /** The samples of each profile that are 100 % in the function table. */
+  getTableTotals(/** @type {CallTree} */ tree, /** @type {number} */ zoomed) {
     return [tree.sides[0].total[zoomed]];
   }
 
-  colour(/** @type {CallTree} */ tree, /** @type {number} */ node, isFaded) {
-    return this.colours.box(tree.function[node], isFaded);
+  getBoxColour(/** @type {CallTree} */ tree, /** @type {number} */ node, isFaded) {
+    return this.colours.getColour(tree.function[node], isFaded);
   }
 
-  fitting(/** @type {CallTree} */ tree, /** @type {number} */ node, columns) {
-    return this.names.fitting(tree.function[node], columns);
+  getBoxText(/** @type {CallTree} */ tree, /** @type {number} */ node, maxLength) {
+    return this.names.shorten(tree.function[node], maxLength);
   }
 
-  /** What stands beside a function's name. */
-  marks(which) {
-    const kind = this.functions.kind[which];
-    return [element("span", { class: `swatch ${kind}`, title: KINDS[kind] })];
+  /** Creates the elements before a function's name in the table. */
+  createNameMarks(functionIndex) {
+    const kind = this.functions.kind[functionIndex];
+    return [createElement("span", { class: `swatch ${kind}`, title: KINDS[kind] })];
   }
 
-  legend() {
+  createLegend() {
     const used = new Set(this.functions.kind);
     const kinds = Object.entries(KINDS).filter(([kind]) => used.has(kind));
-    return kinds.map(([kind, label]) => element("li", {}, element("span", { class: `swatch ${kind}` }), label));
+    return kinds.map(([kind, label]) =>
+      createElement("li", {}, createElement("span", { class: `swatch ${kind}` }), label),
+    );
   }
 
-  /** Lines about a box. */
-  counted(/** @type {Box} */ { tree, node, zoomed, all: [all] }) {
+  /** Creates the lines of samples for a box. */
+  createDetails(/** @type {Box} */ { tree, node, zoomed, totals: [all] }) {
     const [{ self, total }] = tree.sides;
     /** @type {(Node | string)[]} */
-    const shares = [`${percentText(total[node], all)} of all`];
+    const shares = [`${formatPercent(total[node], all)} of all`];
     if (total[zoomed] !== all) {
-      const above = nameElement(this.names.fitting(tree.function[zoomed], STEP_COLUMNS));
-      shares.push(element("span", {}, `${percentText(total[node], total[zoomed])} of `, above));
+      const above = createNameElement(this.names.shorten(tree.function[zoomed], MAX_STEP_LENGTH));
+      shares.push(createElement("span", {}, `${formatPercent(total[node], total[zoomed])} of `, above));
     }
-    const own = `self ${NUMBER.format(self[node])} (${percentText(self[node], all)})`;
-    return [separated([element("strong", {}, sampleText(total[node])), ...shares, own])];
+    const own = `self ${NUMBER_FORMAT.format(self[node])} (${formatPercent(self[node], all)})`;
+    return [joinWithSeparators([createElement("strong", {}, formatSampleCount(total[node])), ...shares, own])];
   }
 
-  /** A box in words, for a screen reader. */
-  describe(/** @type {CallTree} */ { function: functions, sides: [{ self, total }] }, /** @type {number} */ node) {
-    const shares = `${percentText(total[node], total[0])}, self ${percentText(self[node], total[0])}`;
+  /** Describes a box for a screen reader. */
+  describeBox(/** @type {CallTree} */ { function: functions, sides: [{ self, total }] }, /** @type {number} */ node) {
+    const shares = `${formatPercent(total[node], total[0])}, self ${formatPercent(self[node], total[0])}`;
     const { name, kind } = this.functions;
     return [name[functions[node]], shares, KINDS[kind[functions[node]]]].filter(Boolean).join(", ");
   }
 
-  /** Samples of all of the graph. */
-  summed(/** @type {number[]} */ [count], /** @type {number[]} */ [all]) {
-    return `${sampleText(count)}, ${percentText(count, all)} of all`;
+  /** Describes the samples of a function as a part of the whole graph. */
+  describeSamples(/** @type {number[]} */ [count], /** @type {number[]} */ [all]) {
+    return `${formatSampleCount(count)}, ${formatPercent(count, all)} of all`;
   }
 
-  /** Samples that match, of those of a subtree. */
-  matched(/** @type {number[]} */ [count], /** @type {CallTree} */ tree, /** @type {number} */ zoomed) {
-    return `${percentText(count, tree.sides[0].total[zoomed])} of samples`;
+  /** Describes the samples that match the search, as a part of the zoomed subtree. */
+  describeMatches(/** @type {number[]} */ [count], /** @type {CallTree} */ tree, /** @type {number} */ zoomed) {
+    return `${formatPercent(count, tree.sides[0].total[zoomed])} of samples`;
   }
 }
 
-function shareCell(count, of) {
-  const share = element("span", { class: "share" }, percentText(count, of));
-  return element("td", { class: "number" }, share, element("span", { class: "count" }, shortNumber(count)));
+function createShareCell(count, totals) {
+  const share = createElement("span", { class: "share" }, formatPercent(count, totals));
+  return createElement(
+    "td",
+    { class: "number" },
+    share,
+    createElement("span", { class: "count" }, formatShortNumber(count)),
+  );
 }
