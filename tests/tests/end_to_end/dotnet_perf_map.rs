@@ -39,7 +39,7 @@ fn perf_map_symbols(profile: &Profile) -> BTreeSet<&str> {
 #[test]
 fn a_requested_perf_map_adds_names() {
     let Some(_lock) = lock_privileged() else { return };
-    let workload = start("9.0", "async");
+    let workload = start("9.0", "dynamic");
     let without = sample(sample_pid(workload.pid()), SAMPLES);
     assert_eq!(perf_map_symbols(&without), BTreeSet::new());
 

@@ -26,8 +26,10 @@ struct Tally {
 }
 
 fn libraries(version: &str) -> Vec<PathBuf> {
-    let shared =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/workloads/dotnet").join(version).join("shared");
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../target/workloads/dotnet")
+        .join(version)
+        .join("shared");
     let entries =
         |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     if !shared.exists() {
