@@ -9,20 +9,6 @@ use std::{
 
 use profiler::profile::{Loss, Reason, StackEnd};
 
-const LOSSES: &[Loss] = &[Loss::RingBufferFull, Loss::NoThreadId, Loss::StackTableFull, Loss::Undecodable];
-
-const STACK_ENDS: &[StackEnd] = &[
-    StackEnd::Root,
-    StackEnd::DepthLimit,
-    StackEnd::Unknown,
-    StackEnd::NoMapping,
-    StackEnd::UnreadableStack,
-    StackEnd::UnsupportedRule,
-    StackEnd::BrokenFramePointer,
-    StackEnd::Backwards,
-    StackEnd::Empty,
-];
-
 const README_MAX_WORDS: usize = 1_200;
 
 const TROUBLESHOOTING: &str = "docs/troubleshooting.md";
@@ -34,14 +20,14 @@ fn every_reason_for_an_unsymbolized_frame_is_explained() {
 
 #[test]
 fn every_loss_of_a_sample_is_explained() {
-    assert_all_variants("Loss", LOSSES);
-    assert_explained(LOSSES.iter());
+    assert_all_variants("Loss", Loss::ALL);
+    assert_explained(Loss::ALL.iter());
 }
 
 #[test]
 fn every_end_reason_of_a_stack_is_explained() {
-    assert_all_variants("StackEnd", STACK_ENDS);
-    assert_explained(STACK_ENDS.iter());
+    assert_all_variants("StackEnd", StackEnd::ALL);
+    assert_explained(StackEnd::ALL.iter());
 }
 
 #[test]

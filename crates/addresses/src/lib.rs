@@ -56,9 +56,35 @@ impl RuntimeAddress {
     }
 }
 
+/// A mapping of a file: the bytes of the file from `offset` on are in memory from `start` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileMapping {
+    /// The first address.
+    pub start: RuntimeAddress,
+    /// The file offset of the byte at `start`.
+    pub offset: FileOffset,
+}
+
+impl FileMapping {
+    /// The file offset of the byte at an address; `None` before the mapping.
+    #[must_use]
+    pub fn file_offset(self, address: RuntimeAddress) -> Option<FileOffset> {
+        let distance = address.0.checked_sub(self.start.0)?;
+        self.offset.0.checked_add(distance).map(FileOffset)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_file_offset_of_an_address_is_relative_to_its_mapping() {
+        let mapping = FileMapping { start: RuntimeAddress(0x7000), offset: FileOffset(0x1000) };
+        assert_eq!(mapping.file_offset(RuntimeAddress(0x7010)), Some(FileOffset(0x1010)));
+        assert_eq!(mapping.file_offset(RuntimeAddress(0x6fff)), None);
+        assert_eq!(mapping.file_offset(RuntimeAddress(u64::MAX)), Some(FileOffset(u64::MAX - 0x6000)));
+    }
 
     #[test]
     fn a_return_address_is_looked_up_in_its_call() {

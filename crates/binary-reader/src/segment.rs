@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
+use profiler_addresses::{ElfAddress, FileMapping, FileOffset, RuntimeAddress};
 
 /// The largest page size of a kernel of this machine. Mappings begin and end at multiples of the page size.
 const PAGE_BYTES: u64 = if cfg!(target_arch = "aarch64") { 64 << 10 } else { 4 << 10 };
@@ -25,11 +25,11 @@ pub struct Segment {
 /// Converts a runtime address in a mapping of a file to the ELF address; `None` outside of all segments.
 ///
 /// ```text
-///            mapping_start          address
+///            mapping.start          address
 /// memory    ──────┼────────────────────●────────────   load bias = address - ELF address
 ///                 │<──── distance ────>│
-/// file      ──────┼─────────┼──────────●──────┼─────   file offset = mapping_offset + distance
-///           mapping_offset  │<─ within ┤      │
+/// file      ──────┼─────────┼──────────●──────┼─────   file offset = mapping.offset + distance
+///           mapping.offset  │<─ within ┤      │
 ///                        p_offset         p_offset + p_filesz
 /// ELF       ────────────────┼──────────●──────┼─────   ELF address = p_vaddr + within
 ///                        p_vaddr
@@ -41,15 +41,13 @@ pub struct Segment {
 /// (a page of data may have been made executable later), a segment that begins on the mapping's first page before others.
 pub fn elf_address(
     segments: &[Segment],
-    mapping_start: RuntimeAddress,
-    mapping_offset: FileOffset,
+    mapping: FileMapping,
     address: RuntimeAddress,
 ) -> Option<ElfAddress> {
-    let distance = address.0.checked_sub(mapping_start.0)?;
-    let offset = FileOffset(mapping_offset.0.checked_add(distance)?);
+    let offset = mapping.file_offset(address)?;
     let segments = segments.iter().filter(|segment| segment.pages_contain(offset));
     let segment = segments.max_by_key(|segment| {
-        (segment.contains(offset), segment.is_code, page_start(segment.offset.0) == mapping_offset.0)
+        (segment.contains(offset), segment.is_code, page_start(segment.offset.0) == mapping.offset.0)
     })?;
     // Wraps only for bytes before the segment on its first page, or if the program headers lie.
     let within = offset.0.wrapping_sub(segment.offset.0);
@@ -84,21 +82,16 @@ impl SegmentLayout {
     ///
     /// Adjacent segments share at most the first and the last page, so the mapping shows the segment that has the most
     /// bytes in it, code before data.
-    pub fn load_bias(
-        &self,
-        mapping_start: RuntimeAddress,
-        mapping_offset: FileOffset,
-        mapping_bytes: u64,
-    ) -> Option<u64> {
-        let mapping_end = mapping_offset.0.saturating_add(mapping_bytes);
+    pub fn load_bias(&self, mapping: FileMapping, mapping_bytes: u64) -> Option<u64> {
+        let mapping_end = mapping.offset.0.saturating_add(mapping_bytes);
         let shown = |segment: &Segment| {
             let end = segment.offset.0.saturating_add(segment.file_bytes).min(mapping_end);
-            end.saturating_sub(segment.offset.0.max(mapping_offset.0))
+            end.saturating_sub(segment.offset.0.max(mapping.offset.0))
         };
         let segments = self.0.iter().filter(|segment| shown(segment) > 0);
         let segment = segments.max_by_key(|segment| (segment.is_code, shown(segment)))?;
-        let segment_start = segment.address.0.wrapping_add(mapping_offset.0.wrapping_sub(segment.offset.0));
-        Some(mapping_start.0.wrapping_sub(segment_start))
+        let segment_start = segment.address.0.wrapping_add(mapping.offset.0.wrapping_sub(segment.offset.0));
+        Some(mapping.start.0.wrapping_sub(segment_start))
     }
 }
 
@@ -147,9 +140,12 @@ mod tests {
         Segment { offset, address, file_bytes, is_code, is_writable: false }
     }
 
+    fn mapping(start: u64, offset: u64) -> FileMapping {
+        FileMapping { start: RuntimeAddress(start), offset: FileOffset(offset) }
+    }
+
     fn elf_address_at(segments: &[Segment], start: u64, offset: u64, address: u64) -> Option<u64> {
-        elf_address(segments, RuntimeAddress(start), FileOffset(offset), RuntimeAddress(address))
-            .map(|found| found.0)
+        elf_address(segments, mapping(start, offset), RuntimeAddress(address)).map(|found| found.0)
     }
 
     #[test]
@@ -217,7 +213,7 @@ mod tests {
     }
 
     fn bias(segments: &[Segment], start: u64, offset: u64, bytes: u64) -> Option<u64> {
-        SegmentLayout::new(segments.to_vec()).load_bias(RuntimeAddress(start), FileOffset(offset), bytes)
+        SegmentLayout::new(segments.to_vec()).load_bias(mapping(start, offset), bytes)
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
+use profiler_addresses::{ElfAddress, FileMapping, FileOffset, RuntimeAddress};
 use profiler_binary_reader::{Image, ParseError, Segment, SegmentLayout, elf_address};
 
 use crate::{
@@ -55,16 +55,9 @@ impl Elf {
         self.build_id.as_ref()
     }
 
-    /// Converts a runtime address to the ELF address; `None` outside of all segments.
-    ///
-    /// `address` is in a mapping that starts at `mapping_start` and shows the file from `mapping_offset`.
-    pub fn address(
-        &self,
-        mapping_start: RuntimeAddress,
-        mapping_offset: FileOffset,
-        address: RuntimeAddress,
-    ) -> Option<ElfAddress> {
-        elf_address(&self.segments, mapping_start, mapping_offset, address)
+    /// Converts a runtime address in a mapping of the file to the ELF address; `None` outside of all segments.
+    pub fn address(&self, mapping: FileMapping, address: RuntimeAddress) -> Option<ElfAddress> {
+        elf_address(&self.segments, mapping, address)
     }
 
     /// The segments, for use after the file is closed.
@@ -116,7 +109,10 @@ mod tests {
     /// Calls every parser of the crate but DWARF.
     fn parse_everything(bytes: Vec<u8>) {
         let Ok(elf) = Elf::parse(Image::Memory(bytes)) else { return };
-        let address = elf.address(RuntimeAddress(0x1000), FileOffset(0), RuntimeAddress(0x1010));
+        let address = elf.address(
+            FileMapping { start: RuntimeAddress(0x1000), offset: FileOffset(0) },
+            RuntimeAddress(0x1010),
+        );
         let address = address.unwrap_or(ElfAddress(0x1010));
         let Ok(sections) = elf.sections() else { return };
         for kind in [TableKind::Static, TableKind::Dynamic] {

@@ -88,7 +88,7 @@ fn find_cie<'a>(cies: &[(usize, Cie<'a>)], offset: usize) -> gimli::Result<Cie<'
 mod tests {
     use object::elf::SHT_PROGBITS;
 
-    use profiler_addresses::RuntimeAddress;
+    use profiler_addresses::{FileMapping, RuntimeAddress};
     use profiler_binary_reader::Image;
 
     use super::*;
@@ -151,7 +151,7 @@ mod tests {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let entry = eh_frame as fn(&[(u32, u32)]) -> Vec<u8> as usize as u64;
         let (start, offset) = mapping_at(&maps, entry).unwrap();
-        let address = |address| elf.address(start, offset, RuntimeAddress(address)).unwrap();
+        let address = |address| elf.address(FileMapping { start, offset }, RuntimeAddress(address)).unwrap();
         assert_eq!(ranges.find_start(address(entry + 8)), Some(address(entry)));
     }
 }

@@ -342,7 +342,7 @@ mod tests {
     use elf::{STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FUNC, STT_NOTYPE, STT_OBJECT};
     use object::elf::SymbolInfo;
 
-    use profiler_addresses::RuntimeAddress;
+    use profiler_addresses::{FileMapping, RuntimeAddress};
     use profiler_binary_reader::Image;
 
     use super::*;
@@ -516,7 +516,7 @@ mod tests {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let address = RuntimeAddress(marked() as u64);
         let (start, offset) = mapping_at(&maps, address.0).unwrap();
-        let address = elf.address(start, offset, address).unwrap();
+        let address = elf.address(FileMapping { start, offset }, address).unwrap();
         let name = String::from_utf8(table.find(&elf, address).unwrap().unwrap().name).unwrap();
         assert!(name.contains("marked"), "{name}");
     }

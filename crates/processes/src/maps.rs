@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use profiler_addresses::{FileOffset, RuntimeAddress};
+use profiler_addresses::{FileMapping, FileOffset, RuntimeAddress};
 
 /// One executable mapping of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +55,11 @@ pub struct FileId {
 }
 
 impl Mapping {
+    /// Where the file is in memory.
+    pub fn file_mapping(&self) -> FileMapping {
+        FileMapping { start: self.start, offset: self.offset }
+    }
+
     /// Whether the mapping contains `address`.
     pub fn contains(&self, address: RuntimeAddress) -> bool {
         self.start <= address && address < self.end

@@ -1,5 +1,9 @@
 //! Options that all formats share.
 
+use std::borrow::Cow;
+
+use profiler_profile::Profile;
+
 /// Options of all formats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputOptions {
@@ -19,6 +23,12 @@ pub struct OutputOptions {
 }
 
 impl OutputOptions {
+    /// The profile as pictures, tables and views show it: consecutive unsymbolized frames of a module are one frame,
+    /// unless addresses are requested.
+    pub fn displayed<'a>(&self, profile: &'a Profile) -> Cow<'a, Profile> {
+        if self.addresses { Cow::Borrowed(profile) } else { profile.with_merged_unsymbolized_frames() }
+    }
+
     /// The width of tables, columns.
     pub(crate) fn width(&self) -> usize {
         const DEFAULT_COLUMNS: u16 = 100;

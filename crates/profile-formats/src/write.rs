@@ -1,6 +1,6 @@
 //! Dispatches a profile or a difference to the writer of a format.
 
-use std::{borrow::Cow, io};
+use std::io;
 
 use profiler_profile::{Difference, Profile};
 
@@ -40,11 +40,11 @@ impl WriteFormat for Profile {
             #[cfg(feature = "folded")]
             Format::Folded => crate::folded::write(self, options, to),
             #[cfg(feature = "svg")]
-            Format::Svg => crate::svg::write(&merged(self, options), options, to),
+            Format::Svg => crate::svg::write(&options.displayed(self), options, to),
             #[cfg(feature = "html")]
-            Format::Html => crate::html::write(&merged(self, options), options, to),
+            Format::Html => crate::html::write(&options.displayed(self), options, to),
             #[cfg(feature = "top")]
-            Format::Top => crate::top::write(&merged(self, options), options, to),
+            Format::Top => crate::top::write(&options.displayed(self), options, to),
             #[cfg(feature = "pprof")]
             Format::Pprof => crate::pprof::write(self, to),
             #[cfg(feature = "speedscope")]
@@ -63,7 +63,7 @@ impl WriteFormat for Profile {
 
 impl WriteFormat for Difference<'_> {
     fn write_with(&self, format: Format, options: &OutputOptions, to: impl io::Write) -> io::Result<()> {
-        let (before, after) = (merged(self.before(), options), merged(self.after(), options));
+        let (before, after) = (options.displayed(self.before()), options.displayed(self.after()));
         let merged = Difference::between(&before, &after);
         match format {
             #[cfg(feature = "folded")]
@@ -79,9 +79,4 @@ impl WriteFormat for Difference<'_> {
             _ => Err(io::ErrorKind::Unsupported.into()),
         }
     }
-}
-
-/// The profile as pictures and tables show it: unsymbolized frames merged by module, unless addresses are requested.
-fn merged<'a>(profile: &'a Profile, options: &OutputOptions) -> Cow<'a, Profile> {
-    if options.addresses { Cow::Borrowed(profile) } else { profile.with_merged_unsymbolized_frames() }
 }

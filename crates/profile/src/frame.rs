@@ -37,7 +37,6 @@ pub enum CodeKind {
     /// [`FrameKind::Inlined`]
     Inlined,
     /// A frame of any kind without a symbol.
-    #[cfg_attr(feature = "serde", serde(rename = "unsymbolized"))]
     Unsymbolized,
 }
 

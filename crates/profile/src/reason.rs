@@ -5,6 +5,7 @@ use std::fmt;
 /// Why a frame has no symbol.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub enum Reason {
     /// The address is in no known executable mapping.
     NoMapping,

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
+use profiler_addresses::{ElfAddress, FileMapping, RuntimeAddress};
 use profiler_binary_reader::{Image, WorkBudget};
 use profiler_dotnet_symbols::{
     pe::is_pe,
@@ -71,17 +71,11 @@ impl ModuleCode {
         }
     }
 
-    /// Converts a runtime address in a mapping of the file to an address in the file. The mapping begins at
-    /// `mapping_start` in memory and at `mapping_offset` in the file.
-    pub(super) fn address(
-        &self,
-        mapping_start: RuntimeAddress,
-        mapping_offset: FileOffset,
-        address: RuntimeAddress,
-    ) -> Option<ElfAddress> {
+    /// Converts a runtime address in a mapping of the file to an address in the file.
+    pub(super) fn address(&self, mapping: FileMapping, address: RuntimeAddress) -> Option<ElfAddress> {
         match self {
-            Self::Native(module) => module.elf_address(mapping_start, mapping_offset, address),
-            Self::ReadyToRun(module) => module.address(mapping_start, mapping_offset, address),
+            Self::Native(module) => module.elf_address(mapping, address),
+            Self::ReadyToRun(module) => module.address(mapping, address),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fs::File, io, os::unix::fs::MetadataExt, path::Path, sync::Arc};
 
-use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
+use profiler_addresses::{ElfAddress, FileMapping, FileOffset, RuntimeAddress};
 use profiler_binary_reader::{Image, WorkBudget};
 use profiler_dotnet_symbols::readytorun::{AssemblyLocation, Bundle};
 use profiler_processes::{
@@ -88,13 +88,13 @@ impl Modules {
         address: RuntimeAddress,
     ) -> Result<CodeKey, Reason> {
         let module = self.get(key).ok_or(Reason::FileMissing)?;
-        if let Some(file_address) = module.code.address(mapping.start, mapping.offset, address) {
+        if let Some(file_address) = module.code.address(mapping.file_mapping(), address) {
             return Ok(CodeKey::Module(key, file_address));
         }
         let (key, offset) = self.bundled_at(key, offset_in_file(mapping, address))?;
         let module = self.get(key).ok_or(Reason::FileMissing)?;
         // The start of the mapping can be in another assembly.
-        let file_address = module.code.address(address, offset, address);
+        let file_address = module.code.address(FileMapping { start: address, offset }, address);
         Ok(CodeKey::Module(key, file_address.ok_or(Reason::MalformedFile)?))
     }
 

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
+use profiler_addresses::{ElfAddress, FileMapping, RuntimeAddress};
 use profiler_binary_reader::{Image, WorkBudget};
 use profiler_elf_symbols::{BuildId, DebugInfo, DwarfFrame, Elf, demangle};
 use profiler_profile::{Reason, SymbolSource};
@@ -72,16 +72,9 @@ impl NativeModule {
         &self.elf
     }
 
-    /// Converts a runtime address to the ELF address; `None` outside of all segments.
-    ///
-    /// `address` is in a mapping that starts at `mapping_start` and shows the file from `mapping_offset`.
-    pub fn elf_address(
-        &self,
-        mapping_start: RuntimeAddress,
-        mapping_offset: FileOffset,
-        address: RuntimeAddress,
-    ) -> Option<ElfAddress> {
-        self.elf.address(mapping_start, mapping_offset, address)
+    /// Converts a runtime address in a mapping of the file to the ELF address; `None` outside of all segments.
+    pub fn elf_address(&self, mapping: FileMapping, address: RuntimeAddress) -> Option<ElfAddress> {
+        self.elf.address(mapping, address)
     }
 
     /// The best symbol table of the module.
@@ -198,6 +191,7 @@ mod tests {
     use std::fs::File;
 
     use object::elf::{SHT_DYNSYM, SHT_PROGBITS, SHT_SYMTAB};
+    use profiler_addresses::FileOffset;
 
     use profiler_elf_symbols::test_file::{TestFile, eh_frame, function, mapping_at};
     use profiler_processes::root_directory::RootDirectory;
@@ -241,7 +235,7 @@ mod tests {
         let entry = marked as fn(u64) -> u64 as usize as u64;
         let (start, offset) = mapping_at(&maps, entry).unwrap();
         let inlined_twice = (entry..entry + 0x100).find_map(|address| {
-            let address = module.elf_address(start, offset, RuntimeAddress(address))?;
+            let address = module.elf_address(FileMapping { start, offset }, RuntimeAddress(address))?;
             let found = module.symbolize(address, BOTH, &no_debug_files()).ok()?;
             found
                 .functions
@@ -372,7 +366,10 @@ mod tests {
         let mut vdso = NativeModule::from_bytes(image, Path::new("[vdso]")).unwrap();
         assert!(!vdso.build_id().is_empty());
         let found = (start..end).step_by(16).find_map(|address| {
-            let address = vdso.elf_address(RuntimeAddress(start), FileOffset(0), RuntimeAddress(address))?;
+            let address = vdso.elf_address(
+                FileMapping { start: RuntimeAddress(start), offset: FileOffset(0) },
+                RuntimeAddress(address),
+            )?;
             vdso.symbolize(address, NativeOptions::default(), &no_debug_files()).ok()
         });
         assert_eq!(found.map(|found| found.source), Some(SymbolSource::DynamicSymbols));

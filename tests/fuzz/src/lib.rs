@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
+use profiler_addresses::{ElfAddress, FileMapping, FileOffset, RuntimeAddress};
 use profiler_binary_reader::{Image, WorkBudget};
 use profiler_dotnet_symbols::{
     managed,
@@ -22,6 +22,9 @@ use profiler_symbolize::{
     NativeOptions, debug_file::DebugFiles, fuzz as symbolize, kernel::KernelSymbols, native::NativeModule,
 };
 use profiler_unwind_tables::{TableSource, UnwindTable, compile_section, compile_unwind_info};
+
+/// A file that is mapped from its beginning at address 0.
+const MAPPING: FileMapping = FileMapping { start: RuntimeAddress(0), offset: FileOffset(0) };
 
 /// The number of addresses that are looked up in one input.
 const MAX_ADDRESSES: usize = 64;
@@ -88,7 +91,7 @@ pub fn readytorun(bytes: &[u8]) {
     let fixed = [0, 0x1000, 0x1_0200, 0x1_1000];
     let words = words(bytes).flat_map(|word| [word & u64::from(u32::MAX), word >> 32]);
     for address in fixed.into_iter().chain(words).take(MAX_ADDRESSES) {
-        let _ = module.address(RuntimeAddress(0), FileOffset(0), RuntimeAddress(address));
+        let _ = module.address(MAPPING, RuntimeAddress(address));
         let _ = module.symbolize(ElfAddress(address), &no_files);
     }
 }
@@ -185,7 +188,7 @@ fn symbolize_all(bytes: &[u8], options: NativeOptions) {
     let Some(no_files) = no_debug_files() else { return };
     let fixed = [0, 0x1000, 0x1010, 0x40_1000];
     for address in fixed.into_iter().chain(words(bytes)).take(MAX_ADDRESSES) {
-        let _ = module.elf_address(RuntimeAddress(0), FileOffset(0), RuntimeAddress(address));
+        let _ = module.elf_address(MAPPING, RuntimeAddress(address));
         let _ = module.symbolize(ElfAddress(address), options, &no_files);
         let _ = module.nearby(ElfAddress(address));
     }

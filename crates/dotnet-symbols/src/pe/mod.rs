@@ -4,7 +4,7 @@
 
 pub mod precompiled;
 
-use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
+use profiler_addresses::{ElfAddress, FileMapping, FileOffset, RuntimeAddress};
 use profiler_binary_reader::{ByteCursor, ByteRange, Image, PagedImage, ParseError, SegmentLayout};
 
 /// Sections per file: the limit of the Windows loader.
@@ -168,17 +168,10 @@ impl Pe {
 
     /// Converts the runtime address of code in a mapping of the file to an address of the image (RVA).
     ///
-    /// The mapping begins at `mapping_start` and has the bytes of the file from `mapping_offset` on. The runtime maps each
-    /// section on its own, or the whole file, so the address is derived from the file offset. `None` is an address
-    /// outside of the code sections: the pages at the ends of a mapping also show bytes of adjacent sections.
-    pub(crate) fn address(
-        &self,
-        mapping_start: RuntimeAddress,
-        mapping_offset: FileOffset,
-        address: RuntimeAddress,
-    ) -> Option<u32> {
-        let distance = address.0.checked_sub(mapping_start.0)?;
-        let offset = mapping_offset.0.checked_add(distance)?;
+    /// The runtime maps each section on its own, or the whole file, so the address is derived from the file offset. `None`
+    /// is an address outside of the code sections: the pages at the ends of a mapping also show bytes of adjacent sections.
+    pub(crate) fn address(&self, mapping: FileMapping, address: RuntimeAddress) -> Option<u32> {
+        let FileOffset(offset) = mapping.file_offset(address)?;
         let section = self
             .sections
             .iter()

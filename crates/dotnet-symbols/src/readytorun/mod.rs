@@ -24,7 +24,7 @@ mod signature;
 
 use std::{path::Path, sync::Arc};
 
-use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
+use profiler_addresses::{ElfAddress, FileMapping, RuntimeAddress};
 use profiler_binary_reader::{Image, PagedImage, ParseError, WorkBudget};
 use thiserror::Error;
 
@@ -110,17 +110,10 @@ impl ReadyToRunModule {
         self.pe.is_composite
     }
 
-    /// Converts the runtime address of code in a mapping of the file to an address of the image.
-    ///
-    /// The mapping begins at `mapping_start` and has the bytes of the file from `mapping_offset` on. `None` is an address
+    /// Converts the runtime address of code in a mapping of the file to an address of the image. `None` is an address
     /// outside of the code sections.
-    pub fn address(
-        &self,
-        mapping_start: RuntimeAddress,
-        mapping_offset: FileOffset,
-        address: RuntimeAddress,
-    ) -> Option<ElfAddress> {
-        let address = self.pe.address(mapping_start, mapping_offset, address)?;
+    pub fn address(&self, mapping: FileMapping, address: RuntimeAddress) -> Option<ElfAddress> {
+        let address = self.pe.address(mapping, address)?;
         Some(ElfAddress(address.into()))
     }
 

@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use profiler_addresses::FileOffset;
 use profiler_binary_reader::{Image, ParseError};
 
 use super::*;
@@ -64,14 +65,13 @@ fn an_address_has_the_name_of_the_method_whose_function_contains_it() {
 fn an_address_of_the_image_is_derived_from_the_file_offset() {
     let location = AssemblyLocation::from_image_path(Path::new("/app/Test.dll"));
     let module = ReadyToRunModule::open(Image::Memory(SMALL.to_vec()), location, &Arc::default()).unwrap();
-    let address = |offset, distance: u64| {
-        module.address(RuntimeAddress(0x7000), FileOffset(offset), RuntimeAddress(0x7000 + distance))
-    };
+    let mapping = |offset| FileMapping { start: RuntimeAddress(0x7000), offset: FileOffset(offset) };
+    let address = |offset, distance: u64| module.address(mapping(offset), RuntimeAddress(0x7000 + distance));
     assert_eq!(address(0, 0x310), Some(ElfAddress(0x1110)));
     assert_eq!(address(0x200, 0x110), Some(ElfAddress(0x1110)));
     assert_eq!(address(0, 0x1ff), None, "in no section");
     assert_eq!(address(0x600, 0), None);
-    assert_eq!(module.address(RuntimeAddress(0x7000), FileOffset(0), RuntimeAddress(0x6fff)), None);
+    assert_eq!(module.address(mapping(0), RuntimeAddress(0x6fff)), None);
     assert_eq!(address(u64::MAX, 1), None);
 }
 

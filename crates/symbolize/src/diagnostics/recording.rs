@@ -15,13 +15,11 @@ const NO_MODULE: u64 = 0;
 
 /// The first line. Field names are those of the file format.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct RecordedCompleteness<'a> {
+struct RecordedCompleteness {
     malformed_events: u64,
     dropped_events: u64,
     truncated: bool,
-    /// The text of a [`Reason`].
-    #[serde(borrow)]
-    trouble: Option<Cow<'a, str>>,
+    failure: Option<Reason>,
     /// The time in which all methods are known.
     complete_ns: Range<u64>,
 }
@@ -41,10 +39,9 @@ struct RecordedMethod<'a> {
 pub(super) fn write(table: &MethodTable) -> Vec<u8> {
     let Completeness { malformed_events, dropped_events, truncated, failure, complete_until_ns } =
         table.completeness;
-    let trouble = failure.map(|reason| reason.to_string().into());
     let complete_ns = 0..complete_until_ns;
     let completeness =
-        RecordedCompleteness { malformed_events, dropped_events, truncated, trouble, complete_ns };
+        RecordedCompleteness { malformed_events, dropped_events, truncated, failure, complete_ns };
     let mut text = json_line(&completeness);
     for (start, size, method) in table.methods() {
         let (from_ns, tier) = (method.exists_from_ns, method.tier);
@@ -57,7 +54,7 @@ pub(super) fn write(table: &MethodTable) -> Vec<u8> {
 pub(super) fn read(text: &[u8]) -> MethodTable {
     let mut table = MethodTable::default();
     let mut lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    let first = lines.next().and_then(|line| serde_json::from_slice::<RecordedCompleteness<'_>>(line).ok());
+    let first = lines.next().and_then(|line| serde_json::from_slice::<RecordedCompleteness>(line).ok());
     table.completeness = first.map(Completeness::from).unwrap_or_default();
     for line in lines {
         match serde_json::from_slice::<RecordedMethod<'_>>(line) {
@@ -70,12 +67,10 @@ pub(super) fn read(text: &[u8]) -> MethodTable {
     table
 }
 
-impl From<RecordedCompleteness<'_>> for Completeness {
-    fn from(recorded: RecordedCompleteness<'_>) -> Self {
-        let RecordedCompleteness { malformed_events, dropped_events, truncated, trouble, complete_ns } =
+impl From<RecordedCompleteness> for Completeness {
+    fn from(recorded: RecordedCompleteness) -> Self {
+        let RecordedCompleteness { malformed_events, dropped_events, truncated, failure, complete_ns } =
             recorded;
-        let failure =
-            trouble.and_then(|text| Reason::ALL.iter().copied().find(|reason| reason.to_string() == text));
         Self { malformed_events, dropped_events, truncated, failure, complete_until_ns: complete_ns.end }
     }
 }

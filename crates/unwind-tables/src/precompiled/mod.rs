@@ -257,7 +257,7 @@ mod prologue_comparison;
 #[cfg(test)]
 #[cfg(target_arch = "x86_64")]
 mod tests {
-    use profiler_addresses::{FileOffset, RuntimeAddress};
+    use profiler_addresses::{FileMapping, FileOffset, RuntimeAddress};
     use profiler_common::unwind::FramePointerRule;
 
     use super::*;
@@ -331,7 +331,9 @@ mod tests {
     fn the_layout_converts_mapped_addresses_to_those_of_the_image() {
         let source = TableSource::read(Image::Memory(IMAGE.to_vec())).unwrap().unwrap();
         let start = 0x7f00_0000_0000;
-        let bias = source.layout().load_bias(RuntimeAddress(start), FileOffset(0), 0x1000);
+        let bias = source
+            .layout()
+            .load_bias(FileMapping { start: RuntimeAddress(start), offset: FileOffset(0) }, 0x1000);
         assert_eq!(bias, Some(start - 0xe00));
     }
 

@@ -44,6 +44,7 @@ pub(super) struct Tree {
 
 impl Tree {
     pub(super) fn from_profile(profile: &Profile, options: &OutputOptions) -> Self {
+        let profile = &*options.displayed(profile);
         let mut functions = Functions::from_profile(profile);
         let all = functions.add(Function::group("all".to_owned()));
         let mut builder = TreeBuilder::new(functions, all);
@@ -214,7 +215,10 @@ impl TreeBuilder {
 
 #[cfg(test)]
 mod tests {
-    use profiler_profile::test_profile::folded;
+    use profiler_addresses::ElfAddress;
+    use profiler_profile::{
+        Frame, FrameKind, Header, ProfileBuilder, Reason, StackEnd, Symbolization, test_profile::folded,
+    };
 
     use super::*;
 
@@ -234,6 +238,29 @@ mod tests {
         let tree = tree(&[("p;main;work", 5), ("p;main;idle", 2), ("p;main;work;read", 3), ("p;main", 1)]);
         assert_eq!(to_text(&tree, ROOT), "(all 11 0(p 11 0(main 11 1(idle 2 2)(work 8 5(read 3 3)))))");
         assert_eq!(tree.samples(), 11);
+    }
+
+    #[test]
+    fn unsymbolized_frames_of_a_module_are_one_box_unless_addresses_are_shown() {
+        let mut builder = ProfileBuilder::default();
+        let module = Some(builder.module("/rt/lib.so", &[]));
+        let frames = [1, 2].map(|address| {
+            let name = builder.string(&format!("[lib.so+{address:#x}]"));
+            let (kind, address) = (FrameKind::Native, ElfAddress(address));
+            let symbolization = Symbolization::Address(Reason::NoSymbols);
+            builder.frame(Frame { name, kind, module, address, location: None, symbolization })
+        });
+        let stack = builder.stack(frames.to_vec(), StackEnd::Root);
+        let process = builder.process(1, "p");
+        let thread = builder.thread(process, 1, "p");
+        builder.sample(0, 0, thread, stack, 4);
+        let profile = builder.finish(Header::default());
+        let shown = |addresses| {
+            let options = OutputOptions { addresses, ..OutputOptions::default() };
+            to_text(&Tree::from_profile(&profile, &options), ROOT)
+        };
+        assert_eq!(shown(false), "(all 4 0(p 4 0([lib.so] 4 4)))");
+        assert_eq!(shown(true), "(all 4 0(p 4 0([lib.so+0x2] 4 0([lib.so+0x1] 4 4))))");
     }
 
     #[test]

@@ -130,7 +130,7 @@ impl TableCache {
     pub(super) fn mapping_entry(&self, key: TableKey, mapping: &Mapping) -> Option<MappingEntry> {
         let table = self.tables.get(&key)?;
         let bytes = mapping.end.0.checked_sub(mapping.start.0)?;
-        let bias = table.layout.load_bias(mapping.start, mapping.offset, bytes)?;
+        let bias = table.layout.load_bias(mapping.file_mapping(), bytes)?;
         Some(table.installed.mapping(mapping.start.0, mapping.end.0, bias))
     }
 
