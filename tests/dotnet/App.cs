@@ -31,14 +31,24 @@ namespace Workload
     {
         public static long Sink;
 
-        [MethodImpl(MethodImplOptions.NoInlining)]
-        public static void Alpha() { Sink += Spin(60000); }
+        // Rounds of one length can align with the sampling timer, and the shares of samples are then not those of the
+        // time: a linear congruential generator makes another length for each round.
+        static uint random = 1;
+        static int scale = 100;
 
         [MethodImpl(MethodImplOptions.NoInlining)]
-        public static void Beta() { Sink += Spin(30000); }
+        public static void Alpha() { Sink += Spin(600 * scale); }
 
         [MethodImpl(MethodImplOptions.NoInlining)]
-        public static void Gamma() { Sink += Spin(10000); }
+        public static void Beta() { Sink += Spin(300 * scale); }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        public static void Gamma()
+        {
+            Sink += Spin(100 * scale);
+            random = random * 1664525 + 1013904223;
+            scale = 50 + (int)(random >> 16) % 100;
+        }
 
         // Several calls each: the JIT omits the frame of an optimized method with no loop and fewer than two calls,
         // and an unwinder that follows frame pointers then misses its caller.

@@ -5,7 +5,7 @@ import { after, before, beforeEach, test } from "node:test";
 import { join } from "node:path";
 
 import { Browser } from "./browser.mjs";
-import { assertShownWithinASecond, colourOf, focusedBox, searchFor, tableRows } from "./parts.mjs";
+import { assertShownInTime, colourOf, focusedBox, searchFor, tableRows } from "./parts.mjs";
 
 /** @type {Browser} */
 let browser;
@@ -53,9 +53,9 @@ test("a box shows the place in the source, and an unsymbolized box shows the rea
   assert.match(await browser.text("details"), /JIT · \/src\/Hot\.cs:12 · symbolized by runtime events$/);
   await setPattern("libfoo");
   await browser.press("n");
-  assert.match(await browser.text("details"), /self 1 \(0\.33 %\)no name · \/lib\/libfoo\.so · unsymbolized: no symbols: put libfoo\.so\.dbg/);
+  assert.match(await browser.text("details"), /self 1 \(0\.33 %\)unsymbolized · \/lib\/libfoo\.so · unsymbolized: no symbols: put its debug file libfoo\.so\.dbg/);
   await browser.press("l");
-  assert.match(await browser.text("view-ledger"), /no symbols in \/lib\/libfoo\.so→ put libfoo\.so\.dbg .* --symbol-server debuginfod1/);
+  assert.match(await browser.text("view-ledger"), /no symbols in \/lib\/libfoo\.so→ put its debug file libfoo\.so\.dbg .* the symbol server debuginfod1/);
 });
 
 test("the legend names every kind of code", async () => {
@@ -90,7 +90,7 @@ test("the table sorts by each column", async () => {
   await browser.click("#functions th.total button");
   assert.deepEqual((await rows()).map((row) => row[2]).slice(0, 2), ["main", "App!Demo.Program.Hot(class System.String) (Hot.cs:12)"]);
   await browser.click("#functions th.total button");
-  assert.equal((await rows())[0][2], "[libfoo.so+0x1234]");
+  assert.equal((await rows())[0][2], "[libfoo.so]");
   await browser.click("#functions th.name button");
   assert.deepEqual((await rows())[0], ["66.7 %", "66.7 %", "App!Demo.Program.Hot(class System.String) (Hot.cs:12)"]);
   const sorted = "document.querySelector('#functions th[aria-sort=ascending]').textContent";
@@ -270,8 +270,8 @@ test("a profile without samples is a page without boxes", async () => {
   assert.deepEqual(browser.complaints(), []);
 });
 
-test("50,000 stacks are shown within a second", async () => {
-  await assertShownWithinASecond(browser, page("large.html"), "a million samples of 50,000 stacks");
+test("50,000 stacks are shown in the time of one and a half reference computations", async () => {
+  await assertShownInTime(browser, page("large.html"), "a million samples of 50,000 stacks");
   await searchFor(browser, "Service12");
   assert.match(await browser.text("matched"), /111 functions$/);
   await browser.picture("large");

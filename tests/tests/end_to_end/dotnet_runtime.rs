@@ -112,6 +112,8 @@ fn runtime_events_and_perf_map_have_the_same_symbols() {
     let Some(_lock) = lock_privileged() else { return };
     let seen = |profile: &Profile, least: usize| {
         let (mut names, _) = jit_frames(profile, 0);
+        // The perf map alone has symbols for stubs.
+        names.retain(|name| !name.starts_with("[stub "));
         names.sort_unstable();
         let chunks = names.chunk_by(|one, other| one == other);
         chunks.filter(|chunk| chunk.len() >= least).map(|chunk| chunk[0].clone()).collect::<BTreeSet<_>>()

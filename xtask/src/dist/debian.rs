@@ -107,7 +107,7 @@ fn copyright(release: &Release) -> Result<String> {
          Files: *\n\
          Copyright: {year} the profiler authors\n\
          License: Expat or Apache-2.0\n\
-         Comment: The BPF program inside of the binary is also under the GPL 2, whose text is in\n \
+         Comment: The BPF program in the binary is also available under the GPL 2, whose text is in\n \
          /usr/share/common-licenses/GPL-2.\n\
          \n\
          License: Apache-2.0\n \
