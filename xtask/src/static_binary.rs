@@ -1,6 +1,9 @@
 //! Builds the profiler as a static binary that runs on any Linux distribution.
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::Result;
 
@@ -20,7 +23,18 @@ pub(crate) fn build(profile: &str) -> Result<PathBuf> {
     cargo.args(["build", "--locked", "--package", "profiler", "--profile", profile]);
     // With an explicit target, build scripts and procedural macros are not linked statically.
     cargo.args(["--target", &target, "--target-dir"]).arg(&folder);
-    cargo.env("RUSTFLAGS", "-C target-feature=+crt-static").current_dir(project::root());
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", compiler_flags().join("\x1f")).current_dir(project::root());
     shell::run(&mut cargo)?;
     Ok(folder.join(target).join(profile).join("profiler"))
+}
+
+/// Flags for static linking, and for panic messages without paths of the build machine.
+fn compiler_flags() -> [String; 4] {
+    let remap = |from: &Path, to: &str| format!("--remap-path-prefix={}={to}", from.display());
+    [
+        "-C".to_owned(),
+        "target-feature=+crt-static".to_owned(),
+        remap(project::root(), "."),
+        remap(&shell::cargo_home(), "cargo"),
+    ]
 }

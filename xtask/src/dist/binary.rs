@@ -3,13 +3,12 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
 use object::{Endianness, elf, read::elf::ProgramHeader as _};
 
-use crate::{project, shell};
+use crate::{project, static_binary};
 
 /// The largest binary that a release may have.
 const MAX_BINARY_BYTES: u64 = 12_000_000;
@@ -32,15 +31,7 @@ impl Binary {
 
 /// Builds the binary, fails when it is too large, and returns its path.
 pub(super) fn build() -> Result<PathBuf> {
-    let target = shell::host_target()?;
-    let folder = project::root().join("target/static");
-    let mut cargo = Command::new("cargo");
-    cargo.args(["build", "--profile", "dist", "--locked", "--package", "profiler"]);
-    // With an explicit target, build scripts and procedural macros are not linked statically.
-    cargo.args(["--target", &target, "--target-dir"]).arg(&folder);
-    cargo.env("CARGO_ENCODED_RUSTFLAGS", compiler_flags().join("\x1f")).current_dir(project::root());
-    shell::run(&mut cargo)?;
-    let binary = folder.join(target).join("dist/profiler");
+    let binary = static_binary::build(static_binary::DIST)?;
     let size_bytes = fs::metadata(&binary)?.len();
     ensure!(
         size_bytes <= MAX_BINARY_BYTES,
@@ -49,17 +40,6 @@ pub(super) fn build() -> Result<PathBuf> {
     );
     println!("{}: {size_bytes} bytes", project::relative(&binary).display());
     Ok(binary)
-}
-
-/// Flags for static linking, and for panic messages without paths of the build machine.
-fn compiler_flags() -> Vec<String> {
-    let remap = |from: &Path, to: &str| format!("--remap-path-prefix={}={to}", from.display());
-    vec![
-        "-C".to_owned(),
-        "target-feature=+crt-static".to_owned(),
-        remap(project::root(), "."),
-        remap(&shell::cargo_home(), "cargo"),
-    ]
 }
 
 /// The architecture of an ELF executable that needs no dynamic loader.
