@@ -143,7 +143,10 @@ mod tests {
             "{text}"
         );
         assert!(row("read").contains("-10.00") && !row("read").contains('*'), "{text}");
-        assert!(!text.contains(" main\n"), "what did not change itself is not told: {text}");
+        assert!(
+            !text.contains(" main\n"),
+            "a function without a change of its self samples is left out: {text}"
+        );
     }
 
     #[test]

@@ -177,7 +177,7 @@ mod tests {
                 copy.sample(sample, stack);
             }
             let copied = copy.finish(profile.header().clone());
-            let told = |profile: &Profile| -> Vec<String> {
+            let contents = |profile: &Profile| -> Vec<String> {
                 let tell = |sample: &Sample| {
                     let frames = profile.stack(sample.stack).frames.iter().map(|id| {
                         let frame = profile.frame(*id);
@@ -190,7 +190,7 @@ mod tests {
                 };
                 profile.samples().iter().map(tell).collect()
             };
-            assert_eq!(told(&copied), told(&profile));
+            assert_eq!(contents(&copied), contents(&profile));
         }
     }
 }

@@ -278,10 +278,10 @@ mod tests {
 
     #[test]
     fn a_runtime_is_described_by_version_and_path() {
-        let told = |kind, carried| runtime(core_clr(kind, carried).runtime.as_ref().unwrap());
-        assert_eq!(told(RuntimeKind::CoreClr, None), ".NET 9.0.1 in /d/libcoreclr.so");
+        let describe = |kind, carried| runtime(core_clr(kind, carried).runtime.as_ref().unwrap());
+        assert_eq!(describe(RuntimeKind::CoreClr, None), ".NET 9.0.1 in /d/libcoreclr.so");
         assert!(
-            told(RuntimeKind::SingleFile, Some((3, 4)))
+            describe(RuntimeKind::SingleFile, Some((3, 4)))
                 .ends_with("3 assemblies as they are and 4 compressed")
         );
     }

@@ -1,4 +1,4 @@
-//! The events of a capture, and what runtimes told in it.
+//! The events of a capture, and the methods that runtimes reported in it.
 
 #![no_main]
 
