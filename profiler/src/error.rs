@@ -3,7 +3,9 @@
 use std::{borrow::Cow, error::Error as StdError, fmt, io};
 
 use profiler_processes::FindError;
-use profiler_profile::{FilterError, ReadError};
+#[cfg(feature = "filters")]
+use profiler_profile::FilterError;
+use profiler_profile::ReadError;
 use profiler_symbolize::OpenDirectoryError;
 
 /// The result of the library's fallible functions.
@@ -139,6 +141,7 @@ impl From<ReadError> for Error {
     }
 }
 
+#[cfg(feature = "filters")]
 impl From<FilterError> for Error {
     fn from(error: FilterError) -> Self {
         Self::new(ErrorKind::InvalidInput, error.to_string())

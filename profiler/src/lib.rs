@@ -82,7 +82,9 @@
 //! |---|---|
 //! | `formats` | `WriteFormat`: profiles in the formats of other tools |
 //! | `capture` | `Builder::capture` and `Builder::replay`: the raw input of a session, to replay without privileges |
-//! | `mini-debug-info` | symbols in `.gnu_debugdata`, which Fedora and RHEL have in stripped files |
+//! | `compressed-debug-info` | symbols in `.gnu_debugdata`, which Fedora and RHEL have in stripped files, and in zstd-compressed sections |
+//! | `cpp-demangle` | C++ names are demangled, as Rust names always are |
+//! | `filters` | `Shape`: selects samples and frames of a profile, by regular expressions too |
 //! | `symbol-server` | debug files over the network, from servers given to [`Builder::symbol_server`] |
 
 mod builder;
@@ -101,7 +103,9 @@ mod sys;
 pub use builder::{Builder, DEFAULT_FREQUENCY_HZ, Profiler};
 pub use error::{Error, ErrorKind, Operation, Result};
 pub use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
-pub use profiler_profile::{self as profile, Difference, Profile, Shape, difference};
+#[cfg(feature = "filters")]
+pub use profiler_profile::Shape;
+pub use profiler_profile::{self as profile, Difference, Profile, difference};
 #[cfg(feature = "formats")]
 pub use profiler_profile_formats::{Format, OutputOptions, UnknownFormat, WriteFormat};
 pub use profiler_symbolize::{OpenDirectoryError, SymbolDirectories, symbol_server::Download};

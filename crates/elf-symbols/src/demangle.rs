@@ -2,15 +2,18 @@
 
 use std::fmt::{self, Write};
 
+#[cfg(feature = "cpp-demangle")]
 use cpp_demangle::{BorrowedSymbol, DemangleOptions, ParseOptions};
 
 /// The longest name that is returned. Longer ones are truncated.
 const MAX_NAME_BYTES: usize = 16 << 10;
 
 /// The maximum nesting of a C++ name. Real templates nest less, and any stack size suffices for it.
+#[cfg(feature = "cpp-demangle")]
 const MAX_CPP_DEPTH: u32 = 96;
 
-/// Converts a symbol to a function name: demangled, without the symbol version, and with invalid UTF-8 replaced.
+/// Converts a symbol to a function name: demangled, without the symbol version, and with invalid UTF-8 replaced. C++
+/// names need the feature `cpp-demangle`.
 pub fn demangle(symbol: &[u8]) -> String {
     let symbol = without_version(symbol);
     let text = String::from_utf8_lossy(symbol);
@@ -33,6 +36,13 @@ fn demangle_rust(symbol: &str) -> Option<String> {
     Some(name.text)
 }
 
+/// Without the feature `cpp-demangle`, C++ names stay as they are.
+#[cfg(not(feature = "cpp-demangle"))]
+fn demangle_cpp(_: &[u8]) -> Option<String> {
+    None
+}
+
+#[cfg(feature = "cpp-demangle")]
 fn demangle_cpp(symbol: &[u8]) -> Option<String> {
     if !symbol.starts_with(b"_Z") && !symbol.starts_with(b"_GLOBAL_") || symbol.len() > MAX_NAME_BYTES {
         return None;

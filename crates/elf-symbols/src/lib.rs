@@ -54,7 +54,7 @@ mod export;
 mod function_ranges;
 mod header;
 mod machine;
-#[cfg(feature = "mini-debug-info")]
+#[cfg(feature = "compressed-debug-info")]
 mod mini_debug_info;
 mod program_header;
 mod section;

@@ -8,6 +8,7 @@ use object::{
     elf::{self, CompressionHeader64, SectionType},
     pod,
 };
+#[cfg(feature = "compressed-debug-info")]
 use ruzstd::decoding::FrameDecoder;
 
 use profiler_addresses::ElfAddress;
@@ -136,6 +137,7 @@ fn decompress_gabi(bytes: &[u8], limit: u64) -> Result<Arc<[u8]>, ParseError> {
     let (header, compressed) = header.map_err(|()| ParseError::Malformed)?;
     let format = match header.ch_type.get(LE) {
         elf::ELFCOMPRESS_ZLIB => Compression::Zlib,
+        #[cfg(feature = "compressed-debug-info")]
         elf::ELFCOMPRESS_ZSTD => Compression::Zstandard,
         _ => return Err(ParseError::Malformed),
     };
@@ -157,6 +159,7 @@ fn decompress_gnu_zlib(bytes: &[u8], limit: u64) -> Result<Arc<[u8]>, ParseError
 #[derive(Clone, Copy)]
 enum Compression {
     Zlib,
+    #[cfg(feature = "compressed-debug-info")]
     Zstandard,
 }
 
@@ -186,6 +189,7 @@ fn decompress(
             stream.read_to_end(&mut contents).is_ok()
         }
         // Writes at most the reserved capacity.
+        #[cfg(feature = "compressed-debug-info")]
         Compression::Zstandard => FrameDecoder::new().decode_all_to_vec(compressed, &mut contents).is_ok(),
     };
     if is_complete && contents.len() == size { Ok(contents.into()) } else { Err(ParseError::Malformed) }

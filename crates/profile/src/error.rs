@@ -31,6 +31,7 @@ pub enum ReadError {
 }
 
 /// Why a filter cannot be parsed.
+#[cfg(feature = "filters")]
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FilterError {

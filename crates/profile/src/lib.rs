@@ -46,6 +46,7 @@ mod profile_copy;
 mod reason;
 mod recording;
 mod remedy;
+#[cfg(feature = "filters")]
 pub mod shape;
 mod stack;
 pub mod sum;
@@ -55,7 +56,9 @@ mod unsymbolized;
 
 pub use builder::ProfileBuilder;
 pub use difference::Difference;
-pub use error::{FilterError, ReadError};
+#[cfg(feature = "filters")]
+pub use error::FilterError;
+pub use error::ReadError;
 pub use frame::{CodeKind, Frame, FrameKind, Module, SourceLocation, SymbolSource, Symbolization};
 pub use function::FunctionCount;
 pub use ids::{FrameId, ModuleId, ProcessId, StackId, StringId, ThreadId};
@@ -66,5 +69,6 @@ pub use reason::Reason;
 #[cfg(fuzzing)]
 pub use recording::recording_of_section_bodies;
 pub use remedy::Remedy;
+#[cfg(feature = "filters")]
 pub use shape::Shape;
 pub use stack::{FoundBy, Stack, StackEnd};

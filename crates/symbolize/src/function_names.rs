@@ -52,7 +52,7 @@ impl FunctionNames {
             loader.add(SymbolSource::DebugFile, &Arc::new(found.elf), TableKind::Static);
         }
         if loader.tables.is_empty() {
-            #[cfg(feature = "mini-debug-info")]
+            #[cfg(feature = "compressed-debug-info")]
             loader.add_mini_debug_info(module);
             loader.add(SymbolSource::DynamicSymbols, module, TableKind::Dynamic);
         }
@@ -174,7 +174,7 @@ impl Loader<'_> {
         }
     }
 
-    #[cfg(feature = "mini-debug-info")]
+    #[cfg(feature = "compressed-debug-info")]
     fn add_mini_debug_info(&mut self, module: &Elf) {
         match module.sections().and_then(|sections| module.mini_debug_info(&sections)) {
             Ok(Some(elf)) if elf.image().length() > self.budget.section_bytes_left() => {

@@ -1,14 +1,20 @@
 //! Checks that every package compiles with no feature and with each feature alone.
 
-use anyhow::{Context as _, Result};
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result, ensure};
 
 use crate::{
     shell,
     workspace::{Package, cargo, packages},
 };
 
+/// The packages that an embedder of the profiler compiles at most, without features.
+const MAX_EMBEDDER_PACKAGES: usize = 45;
+
 /// Runs clippy on the libraries and programs of every package, once without features and once with each.
 pub(crate) fn check() -> Result<()> {
+    check_embedder()?;
     for package in packages()? {
         for feature in features(&package) {
             let what = if feature.is_empty() { "no feature" } else { &feature };
@@ -18,6 +24,21 @@ pub(crate) fn check() -> Result<()> {
             shell::run(&mut clippy).with_context(|| format!("{} with {what}", package.name))?;
         }
     }
+    Ok(())
+}
+
+/// Counts the packages that `profiler` without features is compiled from, itself included.
+fn check_embedder() -> Result<()> {
+    let mut tree = cargo(&["tree", "--locked", "--package", "profiler", "--no-default-features"]);
+    tree.args(["--edges", "normal,build", "--prefix", "none", "--format", "{p}"]);
+    let tree = shell::read(&mut tree)?;
+    let packages: BTreeSet<_> = tree.lines().map(|line| line.trim_end_matches(" (*)")).collect();
+    println!("profiler without features: {} packages", packages.len());
+    ensure!(
+        packages.len() <= MAX_EMBEDDER_PACKAGES,
+        "more than {MAX_EMBEDDER_PACKAGES}: {}",
+        Vec::from_iter(packages).join(", ")
+    );
     Ok(())
 }
 
