@@ -31,24 +31,14 @@ namespace Workload
     {
         public static long Sink;
 
-        // Rounds of one length can align with the sampling timer, and the shares of samples are then not those of the
-        // time: a linear congruential generator makes another length for each round.
-        static uint random = 1;
-        static int scale = 100;
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        public static void Alpha() { Sink += Spin(20000); }
 
         [MethodImpl(MethodImplOptions.NoInlining)]
-        public static void Alpha() { Sink += Spin(600 * scale); }
+        public static void Beta() { Sink += Spin(10000); }
 
         [MethodImpl(MethodImplOptions.NoInlining)]
-        public static void Beta() { Sink += Spin(300 * scale); }
-
-        [MethodImpl(MethodImplOptions.NoInlining)]
-        public static void Gamma()
-        {
-            Sink += Spin(100 * scale);
-            random = random * 1664525 + 1013904223;
-            scale = 50 + (int)(random >> 16) % 100;
-        }
+        public static void Gamma() { Sink += Spin(3333); }
 
         // Several calls each: the JIT omits the frame of an optimized method with no loop and fewer than two calls,
         // and an unwinder that follows frame pointers then misses its caller.
@@ -61,11 +51,18 @@ namespace Workload
         [MethodImpl(MethodImplOptions.NoInlining)]
         public static void Run(Func<bool> goesOn) { while (goesOn()) Outer(); }
 
+        // Each multiplication waits for the one before: with several in an iteration, the time of an iteration does not
+        // depend on the alignment of the loop, which differs between the methods that it is inlined into.
         [MethodImpl(MethodImplOptions.AggressiveInlining)]
         static long Spin(int steps)
         {
             long state = steps;
-            for (int step = 0; step < steps; step++) state = state * 6364136223846793005 + 1442695040888963407;
+            for (int step = 0; step < steps; step++)
+            {
+                state = state * 6364136223846793005 + 1442695040888963407;
+                state = state * 6364136223846793005 + 1442695040888963407;
+                state = state * 6364136223846793005 + 1442695040888963407;
+            }
             return state;
         }
     }
