@@ -1,6 +1,8 @@
-//! Waits until methods of the .NET workload have their final tier.
+//! Waits until methods of the .NET workload have their final tier, and checks the shares of their samples.
 
 use std::path::Path;
+
+use profiler::Profile;
 
 use crate::{
     deadline::wait_until,
@@ -44,4 +46,34 @@ pub fn await_inlined(pid: u32) {
         let has_loop = stacks.count(|stack| stack.has("app!Workload.Cpu.Spin(int)")) > 0;
         (runs && !has_loop).then_some(())
     });
+}
+
+/// The shares of the time below `Middle` in percent: the lengths of the methods' loops.
+const CPU_SHARES: [(&str, f64); 3] = [
+    ("app!Workload.Cpu.Alpha()", 60.0),
+    ("app!Workload.Cpu.Beta()", 30.0),
+    ("app!Workload.Cpu.Gamma()", 10.0),
+];
+
+/// Repeats `sample` until the methods of the .NET workload `cpu` have their shares of the samples, and returns that
+/// profile. The speed of a loop differs by some percent with the address where the JIT places it and with the load of the
+/// machine, so that one profile can deviate; a systematic error is in all of them.
+///
+/// # Panics
+/// Panics if no profile has the shares.
+pub fn sample_with_cpu_shares(mut sample: impl FnMut() -> Profile) -> Profile {
+    const ATTEMPTS: usize = 5;
+    const TOLERANCE_POINTS: f64 = 3.0;
+    let mut deviating = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let profile = sample();
+        let stacks = FoldedStacks::from_profile(&profile).with("app!Workload.Cpu.Middle()");
+        let shares = CPU_SHARES.map(|(method, _)| stacks.percent(|stack| stack.has(method)));
+        let mut pairs = shares.iter().zip(CPU_SHARES);
+        if pairs.all(|(share, (_, expected))| (share - expected).abs() <= TOLERANCE_POINTS) {
+            return profile;
+        }
+        deviating.push(shares);
+    }
+    panic!("the shares of {CPU_SHARES:?} are {deviating:?}");
 }

@@ -18,7 +18,7 @@ mod workload;
 pub use chain::{Chain, ChainComparison};
 pub use compare::assert_matches_file;
 pub use deadline::{DEADLINE, wait_until};
-pub use dotnet::{await_inlined, await_optimized, await_optimized_methods};
+pub use dotnet::{await_inlined, await_optimized, await_optimized_methods, sample_with_cpu_shares};
 pub use folded_stacks::{FoldedStack, FoldedStacks};
 pub use golden_profile::golden_profile;
 pub use pane::Pane;
