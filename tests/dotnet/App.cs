@@ -32,13 +32,13 @@ namespace Workload
         public static long Sink;
 
         [MethodImpl(MethodImplOptions.NoInlining)]
-        public static void Alpha() { Sink += Spin(60000); }
+        public static void Alpha() { Sink += Spin(20000); }
 
         [MethodImpl(MethodImplOptions.NoInlining)]
-        public static void Beta() { Sink += Spin(30000); }
+        public static void Beta() { Sink += Spin(10000); }
 
         [MethodImpl(MethodImplOptions.NoInlining)]
-        public static void Gamma() { Sink += Spin(10000); }
+        public static void Gamma() { Sink += Spin(3333); }
 
         // Several calls each: the JIT omits the frame of an optimized method with no loop and fewer than two calls,
         // and an unwinder that follows frame pointers then misses its caller.
@@ -51,11 +51,18 @@ namespace Workload
         [MethodImpl(MethodImplOptions.NoInlining)]
         public static void Run(Func<bool> goesOn) { while (goesOn()) Outer(); }
 
+        // Each multiplication waits for the one before: the more there are in an iteration, the less its time depends on
+        // where the JIT places the loop, which it does for each method that the loop is inlined into.
         [MethodImpl(MethodImplOptions.AggressiveInlining)]
         static long Spin(int steps)
         {
             long state = steps;
-            for (int step = 0; step < steps; step++) state = state * 6364136223846793005 + 1442695040888963407;
+            for (int step = 0; step < steps; step++)
+            {
+                state = state * 6364136223846793005 + 1442695040888963407;
+                state = state * 6364136223846793005 + 1442695040888963407;
+                state = state * 6364136223846793005 + 1442695040888963407;
+            }
             return state;
         }
     }
