@@ -140,7 +140,7 @@ fn format_of(path: &Path, selected: Option<Format>) -> Result<Format> {
     }
 }
 
-/// Whether the path stands for standard output: `-`, or `-.svg` with a format.
+/// Whether the path selects standard output: `-`, or `-.svg` with a format.
 fn is_standard_output(path: &Path) -> bool {
     path.to_str().is_some_and(|name| name == "-" || name.starts_with("-.") && !name.contains('/'))
 }

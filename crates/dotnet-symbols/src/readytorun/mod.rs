@@ -169,6 +169,4 @@ impl PrecompiledCode {
 }
 
 #[cfg(test)]
-mod composite_tests;
-#[cfg(test)]
 mod tests;

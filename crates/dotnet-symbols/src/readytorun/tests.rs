@@ -1,5 +1,7 @@
 //! Tests of the names in a small image, valid and damaged. The package `profiler-tests` has tests with real libraries.
 
+mod composite;
+
 use std::{
     fs::File,
     path::{Path, PathBuf},

@@ -15,7 +15,7 @@ pub use self::container::{Container, ContainerScope, find_container};
 use self::hierarchy::{Hierarchy, HierarchyKind, parse_memberships, parse_mountinfo};
 use crate::FindError;
 
-/// A cgroup: a directory of a mounted cgroup hierarchy. It stands for the tasks in it and in its descendants.
+/// A cgroup: a directory of a mounted cgroup hierarchy. As a target it selects its tasks and those of its descendants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgroup {
     /// Absolute path of the directory.

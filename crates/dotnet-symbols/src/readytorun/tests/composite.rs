@@ -6,10 +6,7 @@ use std::{fs, path::Path};
 
 use profiler_binary_reader::{Image, ParseError};
 
-use super::{
-    tests::{FilesBelow, SMALL},
-    *,
-};
+use super::{super::*, FilesBelow, SMALL};
 
 const TEXT_ADDRESS: u32 = 0x1000;
 const TEXT_OFFSET: usize = 0x200;
