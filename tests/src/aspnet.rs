@@ -12,8 +12,8 @@ use crate::{FoldedStacks, Workload, run_command, workload_path};
 /// The least share of managed frames that are symbolized.
 const NAMED_PERCENT: f64 = 99.5;
 
-/// The least share of stacks that reach their root, while much of the server still runs unoptimized JIT code.
-const WHOLE_PERCENT: f64 = 90.0;
+/// The least share of stacks that reach their root, once the unwind tables are loaded.
+const WHOLE_PERCENT: f64 = 98.0;
 
 /// Request paths that exercise all layers of a server about equally.
 pub const EVERY_LAYER: [&str; 3] = ["/plaintext", "/json", "/orders"];

@@ -8,6 +8,7 @@ use crate::{
     deadline::wait_until,
     folded_stacks::FoldedStacks,
     sampling::{sample, sample_pid},
+    shares::sample_with_shares,
 };
 
 /// Waits until the perf map of the .NET workload lists its methods as optimized.
@@ -48,32 +49,17 @@ pub fn await_inlined(pid: u32) {
     });
 }
 
-/// The shares of the time below `Middle` in percent: the lengths of the methods' loops.
+/// The shares of the time in percent: the lengths of the methods' loops.
 const CPU_SHARES: [(&str, f64); 3] = [
     ("app!Workload.Cpu.Alpha()", 60.0),
     ("app!Workload.Cpu.Beta()", 30.0),
     ("app!Workload.Cpu.Gamma()", 10.0),
 ];
 
-/// Repeats `sample` until the methods of the .NET workload `cpu` have their shares of the samples, and returns that
-/// profile. The speed of a loop differs by some percent with the address where the JIT places it and with the load of the
-/// machine, so that one profile can deviate; a systematic error is in all of them.
+/// Samples the .NET workload `cpu` until its methods have their shares; see [`sample_with_shares`].
 ///
 /// # Panics
 /// Panics if no profile has the shares.
-pub fn sample_with_cpu_shares(mut sample: impl FnMut() -> Profile) -> Profile {
-    const ATTEMPTS: usize = 5;
-    const TOLERANCE_POINTS: f64 = 3.0;
-    let mut deviating = Vec::new();
-    for _ in 0..ATTEMPTS {
-        let profile = sample();
-        let stacks = FoldedStacks::from_profile(&profile).with("app!Workload.Cpu.Middle()");
-        let shares = CPU_SHARES.map(|(method, _)| stacks.percent(|stack| stack.has(method)));
-        let mut pairs = shares.iter().zip(CPU_SHARES);
-        if pairs.all(|(share, (_, expected))| (share - expected).abs() <= TOLERANCE_POINTS) {
-            return profile;
-        }
-        deviating.push(shares);
-    }
-    panic!("the shares of {CPU_SHARES:?} are {deviating:?}");
+pub fn sample_with_cpu_shares(sample: impl FnMut() -> Profile) -> Profile {
+    sample_with_shares(&CPU_SHARES, sample)
 }

@@ -13,7 +13,7 @@ use crate::deadline::DEADLINE;
 #[must_use]
 pub fn sample(builder: Builder, samples: u64) -> Profile {
     let mut session = start(builder);
-    wait_for(&mut session, samples);
+    wait_for_more(&mut session, samples);
     session.stop().expect("a profile")
 }
 
@@ -29,18 +29,19 @@ pub fn sample_settled(builder: Builder, samples: u64) -> Profile {
     /// The tables of the mappings arrive one after the other.
     const SETTLED_ROUNDS: u32 = 2;
     let mut session = start(builder);
-    let (mut taken, mut settled_rounds) = (0, 0);
+    let mut settled_rounds = 0;
     for _ in 0..MAX_ROUNDS {
-        taken += ROUND;
-        wait_for(&mut session, taken);
+        wait_for_more(&mut session, ROUND);
         let warm_up = session.take_profile(Duration::ZERO).expect("a profile");
-        let settled = !warm_up.ledger().stacks.contains_key(&StackEnd::Unknown);
+        // Without tables, frame pointers are followed, if there are any.
+        let without_tables = [StackEnd::Unknown, StackEnd::BrokenFramePointer];
+        let settled = without_tables.iter().all(|end| !warm_up.ledger().stacks.contains_key(end));
         settled_rounds = if settled { settled_rounds + 1 } else { 0 };
         if settled_rounds == SETTLED_ROUNDS {
             break;
         }
     }
-    wait_for(&mut session, taken + samples);
+    wait_for_more(&mut session, samples);
     session.stop().expect("a profile")
 }
 
@@ -48,11 +49,12 @@ fn start(builder: Builder) -> Session {
     builder.build().expect("valid settings").start().expect("a session")
 }
 
-/// Waits until a session has taken this many samples since its start, or its target exits.
-fn wait_for(session: &mut Session, samples: u64) {
+/// Waits until a session has taken this many samples more, or its target exits.
+fn wait_for_more(session: &mut Session, samples: u64) {
     const LOOK: Duration = Duration::from_millis(20);
     let deadline = Instant::now() + DEADLINE;
-    while session.progress().samples < samples && session.wait(Some(LOOK)) == Ended::Elapsed {
+    let enough = session.progress().samples + samples;
+    while session.progress().samples < enough && session.wait(Some(LOOK)) == Ended::Elapsed {
         assert!(Instant::now() < deadline, "{:?} in a minute", session.progress());
     }
 }

@@ -21,7 +21,7 @@ pub(crate) fn read_user(destination: *mut c_void, bytes: u32, address: u64) -> b
 /// The target's stack, read through the window of this CPU.
 pub(crate) struct UserStack(pub(crate) *mut StackWindow);
 
-/// The index that stands for unreadable memory.
+/// The index of memory that cannot be read.
 const UNREADABLE: usize = usize::MAX;
 
 impl UserStack {

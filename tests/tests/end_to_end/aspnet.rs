@@ -3,7 +3,8 @@
 use std::process::Command;
 
 use profiler_tests::{
-    FoldedStack, FoldedStacks, Workload, aspnet, lock_privileged, sample, sample_pid, workload_path,
+    FoldedStack, FoldedStacks, Workload, aspnet, lock_privileged, sample, sample_pid, sample_settled,
+    workload_path,
 };
 
 /// One percent is many samples.
@@ -21,8 +22,9 @@ fn start() -> (Workload, String) {
 fn a_server_under_load_is_symbolized_from_the_kernel_to_the_application() {
     let Some(_lock) = lock_privileged() else { return };
     let (server, port) = start();
+    aspnet::warm_up(&port, &aspnet::EVERY_LAYER);
     let _load = aspnet::load(&port, 4, &aspnet::EVERY_LAYER);
-    aspnet::assert_symbolized(&sample(sample_pid(server.pid()), SAMPLES));
+    aspnet::assert_symbolized(&sample_settled(sample_pid(server.pid()), SAMPLES));
 }
 
 #[test]

@@ -8,25 +8,21 @@ use profiler::{
 };
 use profiler_tests::{
     FoldedStack, FoldedStacks, Workload, lock_privileged, profiler, run_command, sample, sample_pid,
+    sample_with_shares,
 };
 
 use crate::NEARLY_ALL_PERCENT;
 
 const CHAIN_OF_SHARES: [&str; 3] = ["main", "run", "round_of_work"];
 
-fn assert_known_shares(stacks: &FoldedStacks) {
-    stacks.assert_share("alpha", 60.0);
-    stacks.assert_share("beta", 30.0);
-    stacks.assert_share("gamma", 10.0);
-}
+const SHARES: [(&str, f64); 3] = [("alpha", 60.0), ("beta", 30.0), ("gamma", 10.0)];
 
 #[test]
 fn every_function_has_its_known_share_and_callers() {
     let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
-    let profile = sample(sample_pid(workload.pid()), 4_000);
+    let profile = sample_with_shares(&SHARES, || sample(sample_pid(workload.pid()), 4_000));
     let stacks = FoldedStacks::from_profile(&profile);
-    assert_known_shares(&stacks);
     let whole = stacks.percent(|stack| stack.has_chain(&CHAIN_OF_SHARES));
     assert!(whole > NEARLY_ALL_PERCENT, "{stacks:#?}");
     assert!(stacks.0.iter().any(|stack| stack.has_chain(&["main", "run", "round_of_work", "alpha"])));
@@ -108,10 +104,9 @@ fn inlines_of(stack: &FoldedStack) -> Vec<&str> {
 fn inlined_functions_are_frames_when_enabled() {
     let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("inlines");
-    let profile = sample(sample_pid(workload.pid()).inlines(true), 4_000);
+    let shares = [("inlines::alpha", 70.0), ("inlines::beta", 30.0)];
+    let profile = sample_with_shares(&shares, || sample(sample_pid(workload.pid()).inlines(true), 4_000));
     let stacks = FoldedStacks::from_profile(&profile);
-    stacks.assert_share("inlines::alpha", 70.0);
-    stacks.assert_share("inlines::beta", 30.0);
     let chain = ["main", "run", "outer", "middle", "alpha", "spin"];
     let whole = stacks.percent(|stack| inlines_of(stack) == chain);
     assert!(whole > 60.0, "{stacks:#?}");

@@ -46,7 +46,7 @@ impl Kind {
         Self::Containers,
     ];
 
-    /// The kind that a number stands for.
+    /// The kind of a number.
     pub(super) fn of_number(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == number)
     }
