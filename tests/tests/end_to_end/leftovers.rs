@@ -34,9 +34,12 @@ fn a_session_leaves_no_files_behind() {
     let pid = workload.pid().to_string();
     let pinned = entries("/sys/fs/bpf");
     let folder = format!("/proc/{pid}/root/tmp");
-    let names_it = |name: &String| name.contains(&pid) || name.contains("profiler-under-test");
+    let before = entries(&folder);
+    let names_it = |name: &&String| name.contains(&pid) || name.contains("profiler-under-test");
     let run = run_command(profiler(&["-p", &pid, "-d", "0.3"]).current_dir("/"));
     assert!([0, 3].contains(&run.code()), "{}", run.stderr);
     assert_eq!(entries("/sys/fs/bpf"), pinned);
-    assert!(!entries(&folder).iter().any(names_it), "{:?}", entries(&folder));
+    let after = entries(&folder);
+    let new: Vec<_> = after.difference(&before).filter(names_it).collect();
+    assert!(new.is_empty(), "{new:?}");
 }
