@@ -48,7 +48,7 @@ impl Fuzz {
             targets.retain(|target| target == name);
             ensure!(!targets.is_empty(), "no fuzz target is named {name}");
         }
-        let programs = build()?;
+        let programs = build(self.smoke)?;
         targets.iter().try_for_each(|target| self.fuzz(&programs, target))
     }
 
@@ -93,14 +93,16 @@ fn targets() -> Result<Vec<String>> {
     Ok(files.iter().filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned())).collect())
 }
 
-/// Builds all targets; the folder they are in.
-fn build() -> Result<PathBuf> {
+/// Builds all targets, without optimization for a smoke test, which is over before that would pay; the folder they are
+/// in.
+fn build(smoke: bool) -> Result<PathBuf> {
     let host = shell::host_target()?;
+    let (profile, profile_folder) = if smoke { ("dev", "debug") } else { ("release", "release") };
     let mut cargo = Command::new("cargo");
-    cargo.args(["build", "--quiet", "--release", "--locked", "--bins", "--target", &host, "--target-dir"]);
-    cargo.arg(output("")).env("RUSTFLAGS", COVERAGE_FLAGS).current_dir(folder());
+    cargo.args(["build", "--quiet", "--profile", profile, "--locked", "--bins", "--target", &host]);
+    cargo.arg("--target-dir").arg(output("")).env("RUSTFLAGS", COVERAGE_FLAGS).current_dir(folder());
     shell::run_quietly(&mut cargo).context("failed to build the fuzz targets")?;
-    Ok(output("").join(host).join("release"))
+    Ok(output("").join(host).join(profile_folder))
 }
 
 fn folder() -> PathBuf {
