@@ -25,6 +25,8 @@ fn every_function_has_its_known_share_and_callers() {
     let stacks = FoldedStacks::from_profile(&profile);
     let whole = stacks.percent(|stack| stack.has_chain(&CHAIN_OF_SHARES));
     assert!(whole > NEARLY_ALL_PERCENT, "{stacks:#?}");
+    let in_functions = stacks.percent(|stack| SHARES.iter().any(|(function, _)| stack.has(function)));
+    assert!(in_functions > NEARLY_ALL_PERCENT, "{stacks:#?}");
     assert!(stacks.0.iter().any(|stack| stack.has_chain(&["main", "run", "round_of_work", "alpha"])));
     assert!(stacks.0.iter().all(|stack| stack.comm == "shares"));
 }
@@ -108,6 +110,8 @@ fn inlined_functions_are_frames_when_enabled() {
     let profile = sample_with_shares(&shares, || sample(sample_pid(workload.pid()).inlines(true), 4_000));
     let stacks = FoldedStacks::from_profile(&profile);
     let chain = ["main", "run", "outer", "middle", "alpha", "spin"];
+    let in_functions = stacks.percent(|stack| shares.iter().any(|(function, _)| stack.has(function)));
+    assert!(in_functions > NEARLY_ALL_PERCENT, "{stacks:#?}");
     let whole = stacks.percent(|stack| inlines_of(stack) == chain);
     assert!(whole > 60.0, "{stacks:#?}");
     let inlined = ["inlines::middle", "inlines::alpha", "inlines::beta"];
