@@ -8,8 +8,8 @@ use crate::FoldedStacks;
 const TOLERANCE_POINTS: f64 = 3.0;
 
 /// Repeats `sample` until functions have their expected shares, in percent of the samples with any of them, and returns
-/// that profile. The speed of a loop differs by some percent with its address and with the load of the machine, so that
-/// one profile can deviate; a systematic error is in all of them.
+/// that profile. Single profiles of the workloads deviate by several points, more at low frequencies; why is not known.
+/// The repetition hides a deviation that only some profiles have.
 ///
 /// # Panics
 /// Panics if no profile has the shares.
