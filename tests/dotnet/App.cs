@@ -31,19 +31,23 @@ namespace Workload
     {
         public static long Sink;
 
-        [MethodImpl(MethodImplOptions.NoInlining)]
-        public static void Alpha() { Sink += Spin(20000); }
+        // The steps of a twentieth of a round, and the state of a random number generator.
+        static int unit = 5000;
+        static uint state = 2463534242;
 
         [MethodImpl(MethodImplOptions.NoInlining)]
-        public static void Beta() { Sink += Spin(10000); }
+        public static void Alpha() { Sink += Spin(6 * unit) + Spin(6 * unit); }
 
         [MethodImpl(MethodImplOptions.NoInlining)]
-        public static void Gamma() { Sink += Spin(3333); }
+        public static void Beta() { Sink += Spin(3 * unit) + Spin(3 * unit); }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        public static void Gamma() { Sink += Spin(unit) + Spin(unit); }
 
         // Several calls each: the JIT omits the frame of an optimized method with no loop and fewer than two calls,
         // and an unwinder that follows frame pointers then misses its caller.
         [MethodImpl(MethodImplOptions.NoInlining)]
-        public static void Middle() { Alpha(); Beta(); Gamma(); }
+        public static void Middle() { VaryUnit(); Alpha(); Beta(); Gamma(); }
 
         [MethodImpl(MethodImplOptions.NoInlining)]
         public static void Outer() { Middle(); Middle(); }
@@ -51,18 +55,24 @@ namespace Workload
         [MethodImpl(MethodImplOptions.NoInlining)]
         public static void Run(Func<bool> goesOn) { while (goesOn()) Outer(); }
 
-        // Each multiplication waits for the one before: the more there are in an iteration, the less its time depends on
-        // where the JIT places the loop, which it does for each method that the loop is inlined into.
+        // Rounds of constant length can be in step with the sampling timer, which then finds the same methods again and
+        // again. By xorshift32 (Marsaglia, "Xorshift RNGs", 2003).
         [MethodImpl(MethodImplOptions.AggressiveInlining)]
+        static void VaryUnit()
+        {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            unit = 2500 + (int)(state % 5000);
+        }
+
+        // The speed of a loop depends on where the JIT places it. Never inlined, this one has the same speed in all
+        // methods.
+        [MethodImpl(MethodImplOptions.NoInlining)]
         static long Spin(int steps)
         {
             long state = steps;
-            for (int step = 0; step < steps; step++)
-            {
-                state = state * 6364136223846793005 + 1442695040888963407;
-                state = state * 6364136223846793005 + 1442695040888963407;
-                state = state * 6364136223846793005 + 1442695040888963407;
-            }
+            for (int step = 0; step < steps; step++) state = state * 6364136223846793005 + 1442695040888963407;
             return state;
         }
     }

@@ -82,7 +82,18 @@ impl FoldedStacks {
         100.0 * self.count(condition) as f64 / self.total().max(1) as f64
     }
 
-    /// Checks that a function and its callees have this share of the samples, within three percentage points.
+    /// Checks the shares of functions with their callees, in percent of the samples, within three percentage points:
+    /// four standard deviations of a share of 4,000 samples.
+    ///
+    /// # Panics
+    /// Panics if a share differs more.
+    pub fn assert_shares(&self, expected: &[(&str, f64)]) {
+        for (function, percent) in expected {
+            self.assert_share(function, *percent);
+        }
+    }
+
+    /// Checks the share of a function as [`Self::assert_shares`] does.
     ///
     /// # Panics
     /// Panics if the share differs more.

@@ -18,35 +18,45 @@ fn spin(steps: u64) -> u64 {
     state
 }
 
+/// A random number from half the mean to one and a half, by xorshift64 (Marsaglia, "Xorshift RNGs", 2003). Rounds of
+/// constant length can be in step with the sampling timer, which then finds the same functions again and again.
 #[inline(always)]
-fn alpha() -> u64 {
-    spin(70_000)
+fn varied(state: &mut u64, mean: u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    mean / 2 + *state % mean
 }
 
 #[inline(always)]
-fn beta() -> u64 {
-    spin(30_000)
+fn alpha(unit: u64) -> u64 {
+    spin(7 * unit)
 }
 
 #[inline(always)]
-fn middle() -> u64 {
-    alpha() ^ beta()
+fn beta(unit: u64) -> u64 {
+    spin(3 * unit)
+}
+
+#[inline(always)]
+fn middle(unit: u64) -> u64 {
+    alpha(unit) ^ beta(unit)
 }
 
 #[inline(never)]
-fn outer() -> u64 {
+fn outer(state: &mut u64) -> u64 {
     let mut sum = 0;
     for _ in 0..16 {
-        sum ^= middle();
+        sum ^= middle(varied(state, 10_000));
     }
     sum
 }
 
 #[inline(never)]
 fn run(lifetime: &Lifetime) -> u64 {
-    let mut sum = 0;
+    let (mut sum, mut state) = (0, 88_172_645_463_325_252);
     while lifetime.goes_on() {
-        sum ^= outer();
+        sum ^= outer(&mut state);
     }
     sum
 }

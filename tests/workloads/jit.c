@@ -103,8 +103,9 @@ static void run(const char *code) {
     function *hot = (function *)code, *cold = (function *)(code + COLD_OFFSET);
     while (goes_on())
         for (int round = 0; round < 16; round++) {
-            hot(75000);
-            cold(25000);
+            unsigned long unit = varied(25000);
+            hot(3 * unit);
+            cold(unit);
         }
 }
 

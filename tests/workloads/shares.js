@@ -20,8 +20,10 @@ function beta(steps) {
   return state;
 }
 
+// Rounds of constant length can be in step with the sampling timer.
 function roundOfWork() {
-  return alpha(75000) ^ beta(25000);
+  const unit = 12500 + Math.floor(25000 * Math.random());
+  return alpha(3 * unit) ^ beta(unit);
 }
 
 function run(endsAt) {

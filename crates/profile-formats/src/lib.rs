@@ -29,8 +29,6 @@
     )
 )]
 
-#[cfg(test)]
-mod bad_input;
 #[cfg(feature = "trace-zip")]
 mod deflate;
 mod differential;
@@ -52,6 +50,8 @@ mod stack_counts;
 #[cfg(feature = "svg")]
 mod svg;
 mod table;
+#[cfg(test)]
+mod tests;
 mod title;
 #[cfg(feature = "top")]
 mod top;

@@ -7,7 +7,7 @@ use profiler::{
     profile::{FrameKind, SymbolSource, Symbolization},
 };
 use profiler_tests::{
-    FoldedStacks, Workload, await_optimized, lock_privileged, sample, sample_pid, sample_with_cpu_shares,
+    CPU_SHARES, FoldedStacks, Workload, await_optimized, lock_privileged, sample, sample_pid,
 };
 
 const VERSIONS: [&str; 2] = ["3.1", "9.0"];
@@ -41,10 +41,11 @@ fn named_percent_of_jit(profile: &Profile) -> f64 {
 fn managed_methods_have_symbols_shares_and_callers() {
     let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
-        let profile = sample_with_cpu_shares(|| sample(sample_pid(start(version).pid()), 4_000));
+        let profile = sample(sample_pid(start(version).pid()), 4_000);
         let ledger = profile.ledger();
         assert!(ledger.adds_up() && ledger.lost_total() == 0, "{version}: {ledger:?}");
         let stacks = FoldedStacks::from_profile(&profile);
+        stacks.assert_shares(&CPU_SHARES);
         let chain = ["app!Workload.Cpu.Outer()", "app!Workload.Cpu.Middle()", ALPHA];
         assert!(stacks.percent(|stack| stack.has_chain(&chain)) > 50.0, "{version}: {stacks:#?}");
         let named = named_percent_of_jit(&profile);

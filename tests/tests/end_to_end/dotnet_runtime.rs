@@ -12,8 +12,7 @@ use profiler::{
     profile::{FrameKind, Reason, SymbolSource, Symbolization},
 };
 use profiler_tests::{
-    FoldedStacks, Workload, await_inlined, lock_privileged, sample, sample_pid, sample_settled,
-    sample_with_cpu_shares, wait_until,
+    CPU_SHARES, FoldedStacks, Workload, lock_privileged, sample, sample_pid, sample_settled, wait_until,
 };
 
 const VERSIONS: [&str; 2] = ["3.1", "9.0"];
@@ -64,15 +63,15 @@ fn managed_methods_have_symbols_shares_and_callers_without_settings() {
     for version in VERSIONS {
         let workload = start(version, "cpu");
         let before = sockets(&workload);
-        await_inlined(workload.pid());
         // An earlier process with this pid may have left a file.
         let map =
             || fs::metadata(format!("/tmp/perf-{}.map", workload.pid())).and_then(|map| map.modified()).ok();
         let map_before = map();
         // The runtime is busy for a moment during the rundown of all methods, longer under other load.
-        let profile = sample_with_cpu_shares(|| sample_settled(sample_pid(workload.pid()), SAMPLES));
+        let profile = sample_settled(sample_pid(workload.pid()), SAMPLES);
         assert_named(&profile, 0, version);
         let stacks = FoldedStacks::from_profile(&profile).with("app!Workload.Cpu.Middle()");
+        stacks.assert_shares(&CPU_SHARES);
         let chain = ["app!Workload.Cpu.Outer()", "app!Workload.Cpu.Middle()", ALPHA];
         assert!(
             stacks.percent(|stack| stack.has_chain(&chain)) > 50.0,

@@ -8,13 +8,11 @@ use profiler::{
 };
 use profiler_tests::{
     FoldedStacks, Outcome, Workload, lock_privileged, profiler, run_command, sample, sample_pid,
-    sample_with_shares,
 };
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 const HOT: &str = "demo!Demo.Program.HotLoop(long)";
 const COLD: &str = "demo!Demo.Program.ColdLoop(long)";
-const SHARES: [(&str, f64); 2] = [(HOT, 75.0), (COLD, 25.0)];
 const SAMPLES: u64 = 4_000;
 
 fn profile_of(look: &str) -> Profile {
@@ -32,8 +30,9 @@ fn jit_frames(profile: &Profile, symbolization: Symbolization) -> usize {
 fn jit_code_is_symbolized_by_perf_maps_in_every_number_format() {
     let Some(_lock) = lock_privileged() else { return };
     for look in ["lower", "prefixed", "upper", "again"] {
-        let profile = sample_with_shares(&SHARES, || profile_of(look));
+        let profile = profile_of(look);
         let stacks = FoldedStacks::from_profile(&profile);
+        stacks.assert_shares(&[(HOT, 75.0), (COLD, 25.0)]);
         assert!(stacks.0.iter().any(|stack| stack.has_chain(&["main", "run", HOT])), "{look}: {stacks:#?}");
         assert!(
             jit_frames(&profile, Symbolization::Symbol(SymbolSource::PerfMap)) > SAMPLES as usize * 95 / 100,
