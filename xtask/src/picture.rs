@@ -24,7 +24,7 @@ impl Picture {
     pub(crate) fn run(&self) -> Result<()> {
         setup::install(&[setup::Purpose::Workloads, setup::Purpose::EndToEnd])?;
         workloads::build()?;
-        let profiler = static_binary::build(static_binary::RELEASE)?;
+        let profiler = static_binary::build(static_binary::QUICK)?;
         let folder = project::root().join("target/picture");
         fs::create_dir_all(&folder)?;
         let server = Running::start(SERVER, Place::Container, &folder)?;

@@ -12,7 +12,7 @@ use crate::{project, rust_workload, shell, static_binary};
 
 /// Builds the static binary and runs it as root with `arguments`; without any, profiles the demo program.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let profiler = static_binary::build(static_binary::RELEASE)?;
+    let profiler = static_binary::build(static_binary::QUICK)?;
     if arguments.is_empty() {
         return profile_demo(&profiler);
     }

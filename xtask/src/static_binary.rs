@@ -10,7 +10,7 @@ use anyhow::Result;
 use crate::{project, shell};
 
 /// The cargo profile that is quick to build.
-pub(crate) const RELEASE: &str = "release";
+pub(crate) const QUICK: &str = "quick";
 
 /// The cargo profile of what releases ship, with link-time optimization.
 pub(crate) const DIST: &str = "dist";

@@ -93,7 +93,7 @@ pub(crate) fn build() -> Result<()> {
     build_dotnet()?;
     // The product itself, for containers that have nothing else.
     let profiler = output_folder().join("profiler");
-    fs::copy(static_binary::build(static_binary::RELEASE)?, &profiler)?;
+    fs::copy(static_binary::build(static_binary::QUICK)?, &profiler)?;
     let release = output_folder().join("dist");
     if release.exists() {
         fs::remove_dir_all(&release)?;

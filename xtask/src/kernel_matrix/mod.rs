@@ -80,7 +80,7 @@ fn run_all() -> Result<Vec<Row>> {
     fs::create_dir_all(folder())?;
     let images = image::all()?;
     workloads::build_for_virtual_machines()?;
-    let initramfs = initramfs::build(&static_binary::build(static_binary::RELEASE)?)?;
+    let initramfs = initramfs::build(&static_binary::build(static_binary::QUICK)?)?;
     let at_once = thread::available_parallelism().map_or(1, NonZero::get);
     let mut rows = Vec::new();
     for images in images.chunks(at_once) {
