@@ -20,7 +20,7 @@ fn spin(steps: u64) -> u64 {
 
 /// A random number from half the mean to one and a half, by xorshift64 (Marsaglia, "Xorshift RNGs", 2003). Rounds of
 /// constant length can be in step with the sampling timer, which then finds the same functions again and again.
-#[inline(always)]
+#[inline(never)]
 fn varied(state: &mut u64, mean: u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;

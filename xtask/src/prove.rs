@@ -8,7 +8,7 @@ use clap::Args;
 use crate::{
     bench, fuzz, kernel_matrix, shell,
     test::{
-        packaging,
+        end_to_end, packaging,
         report::{self, Step},
     },
     workspace::test_workspace,
@@ -20,7 +20,8 @@ pub(crate) struct Prove {}
 
 const BUDGET: Duration = Duration::from_secs(120 * 60);
 
-const STEPS: [Step; 5] = [
+const STEPS: [Step; 6] = [
+    ("an embedder without features", end_to_end::run_embedder),
     ("packages built from their archives", packaging::verify),
     ("kernel matrix", kernel_matrix::run_always),
     ("unwind tables of all files in /usr", compare_unwind_tables),

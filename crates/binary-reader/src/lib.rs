@@ -1,7 +1,7 @@
 //! Bounded reads of binary files from untrusted owners.
 //!
 //! Parsers of object files and debug information that run with privileges must survive any input: truncated files,
-//! files that shrink while they are read, sizes that lie, and structures that make a parser read the same bytes
+//! files that shrink while they are read, wrong sizes, and structures that make a parser read the same bytes
 //! without end. This crate has the parts that such parsers share: a file image that is read with `pread` and never
 //! mapped, a page cache over it, a byte cursor, a work budget that bounds the total cost, and the arithmetic between
 //! mappings and segments.

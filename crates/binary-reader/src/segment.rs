@@ -49,7 +49,7 @@ pub fn elf_address(
     let segment = segments.max_by_key(|segment| {
         (segment.contains(offset), segment.is_code, page_start(segment.offset.0) == mapping.offset.0)
     })?;
-    // Wraps only for bytes before the segment on its first page, or if the program headers lie.
+    // Wraps only for bytes before the segment on its first page, or if the program headers are wrong.
     let within = offset.0.wrapping_sub(segment.offset.0);
     Some(ElfAddress(segment.address.0.wrapping_add(within)))
 }

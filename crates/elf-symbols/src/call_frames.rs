@@ -38,7 +38,7 @@ impl Elf {
     /// were stripped.
     ///
     /// # Errors
-    /// When the section exceeds `limit`, or the headers lie.
+    /// When the section exceeds `limit`, or the headers are malformed.
     pub fn eh_frame(&self, sections: &Sections, limit: u64) -> Result<Option<CallFrames>, ParseError> {
         if let Some(found) = self.call_frame_section(sections, b".eh_frame", CallFrameKind::EhFrame, limit)? {
             return Ok(Some(found));
@@ -49,7 +49,7 @@ impl Elf {
     /// Reads `.debug_frame`, at most `limit` bytes.
     ///
     /// # Errors
-    /// When the section exceeds `limit`, or its header lies.
+    /// When the section exceeds `limit`, or its header is malformed.
     pub fn debug_frame(&self, sections: &Sections, limit: u64) -> Result<Option<CallFrames>, ParseError> {
         for name in [&b".debug_frame"[..], b".zdebug_frame"] {
             if let Some(found) = self.call_frame_section(sections, name, CallFrameKind::DebugFrame, limit)? {

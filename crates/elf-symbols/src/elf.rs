@@ -29,7 +29,7 @@ impl Elf {
     /// Reads the headers, the segments and the build id.
     ///
     /// # Errors
-    /// [`ParseError::NotElf`] when the file is not an ELF file of this machine; other errors when its headers lie.
+    /// [`ParseError::NotElf`] when the file is not an ELF file of this machine; other errors when its headers are malformed.
     pub fn parse(image: Image) -> Result<Self, ParseError> {
         let header = Header::read(&image)?;
         let programs = header.program_headers(&image)?;
@@ -83,7 +83,7 @@ impl Elf {
     /// Reads the section headers; empty where the file has none.
     ///
     /// # Errors
-    /// When the section headers lie.
+    /// When the section headers are malformed.
     pub fn sections(&self) -> Result<Sections, ParseError> {
         Sections::read(&self.image, &self.header)
     }

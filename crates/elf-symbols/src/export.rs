@@ -17,7 +17,7 @@ impl Elf {
     /// Returns the names among `wanted` that the file exports.
     ///
     /// # Errors
-    /// When the dynamic symbol table lies.
+    /// When the dynamic symbol table is malformed.
     pub fn find_exports<'n>(&self, wanted: &[&'n str]) -> Result<Vec<&'n str>, ParseError> {
         let sections = self.sections()?;
         let Some(table) = sections.find_type(elf::SHT_DYNSYM).filter(|section| section.is_stored()) else {

@@ -110,7 +110,7 @@ impl SymbolTable {
     /// that may still be read of all files ([`WorkBudget::read_symbols`](profiler_binary_reader::WorkBudget::read_symbols)).
     ///
     /// # Errors
-    /// When the section headers lie, or a limit is exceeded.
+    /// When the section headers are malformed, or a limit is exceeded.
     pub fn load(
         elf: &Elf,
         sections: &Sections,

@@ -6,7 +6,9 @@ use profiler::{
     Profile,
     profile::{Frame, FrameKind, SymbolSource, Symbolization},
 };
-use profiler_tests::{FoldedStacks, Workload, lock_privileged, sample, sample_pid, workload_path};
+use profiler_tests::{
+    FoldedStacks, Workload, lock_privileged, sample, sample_pid, sample_settled, workload_path,
+};
 
 const CORE_LIBRARY: &str = "System.Private.CoreLib";
 
@@ -60,7 +62,7 @@ fn methods_of_a_single_file_program_have_symbols_and_callers() {
         ["app!Workload.Cpu.Outer()", "app!Workload.Cpu.Middle()", "app!Workload.Cpu.Alpha()"];
     for program in ["single-file", "single-file-compressed"] {
         let workload = start(program, "cpu");
-        let stacks = FoldedStacks::from_profile(&sample(sample_pid(workload.pid()), 3_000));
+        let stacks = FoldedStacks::from_profile(&sample_settled(sample_pid(workload.pid()), 3_000));
         assert!(stacks.percent(|stack| stack.has_chain(&CHAIN)) > 45.0, "{program}: {stacks:#?}");
     }
 }

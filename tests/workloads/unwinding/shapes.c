@@ -4,7 +4,7 @@
 
 static volatile unsigned long sink;
 
-static void leaf(void) { sink += spin(100000); }
+static void leaf(void) { sink += spin(varied(100000)); }
 
 static unsigned long next(unsigned long level, unsigned long frames_left);
 

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 
 use crate::{
     project, shell,
@@ -15,8 +15,8 @@ pub(super) const REQUIRE_PRIVILEGED: &str = "PROFILER_REQUIRE_PRIVILEGED";
 /// The variable with which privileged tests are left out: they belong to another tier.
 pub(super) const SKIP_PRIVILEGED: &str = "PROFILER_SKIP_PRIVILEGED";
 
-/// The package of the end-to-end tests.
-const PACKAGE: &str = "profiler-tests";
+/// The packages of the end-to-end tests.
+const PACKAGES: [&str; 2] = ["profiler-embedder", "profiler-tests"];
 
 /// Test programs with tests that load no BPF program.
 const UNPRIVILEGED: [&str; 4] = ["command_line", "golden", "recordings", "replay"];
@@ -30,16 +30,16 @@ pub(crate) fn run_unprivileged() -> Result<()> {
 
 /// Runs all tests with root. One that cannot run fails.
 pub(crate) fn run() -> Result<()> {
-    let package = packages()?.into_iter().find(|package| package.name == PACKAGE);
-    let package = package.with_context(|| format!("the workspace has no package {PACKAGE}"))?;
     let mut test = test_workspace(&[]);
-    test.args(package.tests().flat_map(|name| ["--test", name]));
+    for package in packages()?.iter().filter(|package| PACKAGES.contains(&package.name.as_str())) {
+        test.args(package.tests().flat_map(|name| ["--test", name]));
+    }
     ensure_there_are_tests(&mut test)?;
     shell::run(with_privileges(&mut test)?)
 }
 
-/// Runs the tests of a program that embeds the library without its command line.
-pub(super) fn run_embedder() -> Result<()> {
+/// Runs the tests of a program that embeds the library, without the features that other packages enable.
+pub(crate) fn run_embedder() -> Result<()> {
     let mut test = cargo(&["test", "--package", "profiler-embedder", "--locked"]);
     shell::run(with_privileges(&mut test)?)
 }

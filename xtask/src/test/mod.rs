@@ -52,17 +52,16 @@ const QUICK: [Step; 7] = [
     ("documentation links", static_checks::documentation),
 ];
 
-const PRIVILEGED: [Step; 6] = [
+const PRIVILEGED: [Step; 5] = [
     ("setup", || setup::install(&[Purpose::Workloads, Purpose::EndToEnd])),
     ("workloads", workloads::build),
     ("privileged unit tests", unit_tests::run_privileged),
     ("end-to-end tests", end_to_end::run),
-    ("an embedder inside tokio", end_to_end::run_embedder),
     ("containers on cgroup version 2", end_to_end::run_on_cgroup2),
 ];
 
 /// Short steps first, so that a slip shows at once.
-const FULL: [Step; 21] = [
+const FULL: [Step; 20] = [
     ("setup", || setup::install(&setup::FOR_TESTS)),
     ("format", static_checks::format),
     ("tidy", tidy::check),
@@ -82,7 +81,6 @@ const FULL: [Step; 21] = [
     ("unit tests", unit_tests::run_all),
     ("demo run", demo::check),
     ("end-to-end tests", end_to_end::run),
-    ("an embedder inside tokio", end_to_end::run_embedder),
     ("containers on cgroup version 2", end_to_end::run_on_cgroup2),
 ];
 
