@@ -11,7 +11,7 @@ import { brokenRules, firefox, firefoxSamples, pprof, profile, speedscope } from
 const [TOTAL, HITS, FREQUENCY_HZ] = [process.env.TOTAL, process.env.HITS, process.env.FREQUENCY_HZ].map(Number);
 const PERCENT = (100 * HITS) / TOTAL;
 
-const isMethod = (name) => name.includes("Workload.Cpu.Alpha");
+const isMethod = (name) => name.includes("Workload.Cpu.Spin");
 const sum = (list, weight) => list.reduce((sum, entry) => sum + weight(entry), 0);
 
 test("the page finds the method by a search, with its share", async () => {
@@ -20,7 +20,7 @@ test("the page finds the method by a search, with its share", async () => {
     await browser.open(join(process.env.PROFILES, "a.html"));
     assert.match(await browser.text("facts"), new RegExp(` ${TOTAL.toLocaleString("en")} samples · 0 lost$`));
     await browser.press("/");
-    await browser.type("Workload.Cpu.Alpha");
+    await browser.type("Workload.Cpu.Spin");
     assert.equal(await browser.text("matched"), `${PERCENT.toFixed(1)} % of samples, 1 function`);
     assert.deepEqual(browser.complaints(), []);
   } finally {
@@ -70,7 +70,7 @@ test("the Firefox Profiler finds it", async () => {
   const found = JSON.parse(profile("a.json")).threads.flatMap(firefoxSamples);
   assert.equal(sum(found, ({ weight }) => weight), TOTAL);
   assert.equal(sum(found.filter(({ path }) => path.some(isMethod)), ({ weight }) => weight), HITS);
-  const [{ threads }, { functions }] = await firefox("a.json", ["thread", "list"], ["thread", "functions", "--search", "Workload.Cpu.Alpha"]);
+  const [{ threads }, { functions }] = await firefox("a.json", ["thread", "list"], ["thread", "functions", "--search", "Workload.Cpu.Spin"]);
   assert.deepEqual(functions.map(({ totalSamples }) => totalSamples), [HITS]);
   // The time of a thread before its first sample does not count.
   const periodMs = 1000 / FREQUENCY_HZ;
