@@ -150,6 +150,7 @@ impl Connection {
             match rustix::net::connect(&socket, &address) {
                 Ok(()) => return Ok(Self { socket }),
                 Err(rustix::io::Errno::AGAIN) if Instant::now() < deadline => {
+                    // connect(2): while the queue is full, there is no event to wait for.
                     std::thread::sleep(FULL_BACKLOG_DELAY);
                 }
                 Err(rustix::io::Errno::AGAIN) => return Err(io::ErrorKind::TimedOut.into()),
