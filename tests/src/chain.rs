@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use profiler::{
     Profile,
-    profile::{FrameKind, Stack, StackEnd},
+    profile::{FrameKind, Stack, StackEnd, StackId},
 };
 
 /// The least share of exact samples. A few samples hit an instruction that no unwind row covers.
@@ -83,13 +83,19 @@ struct UserFrame<'a> {
 pub struct ChainComparison<'a> {
     profile: &'a Profile,
     chains: &'a [Chain],
+    /// The samples of each stack.
+    samples: BTreeMap<StackId, u64>,
 }
 
 impl<'a> ChainComparison<'a> {
     /// Compares the samples of a profile with these chains.
     #[must_use]
     pub fn new(profile: &'a Profile, chains: &'a [Chain]) -> Self {
-        Self { profile, chains }
+        let mut samples = BTreeMap::new();
+        for sample in profile.samples() {
+            *samples.entry(sample.stack).or_default() += sample.count;
+        }
+        Self { profile, chains, samples }
     }
 
     /// Checks that the samples with user frames follow one of the chains from the leaf to the root.
@@ -137,21 +143,21 @@ impl<'a> ChainComparison<'a> {
     }
 
     fn count(&self, condition: impl Fn(&Stack) -> bool) -> u64 {
-        let stacks = self.profile.samples().iter().map(|sample| (sample, self.profile.stack(sample.stack)));
-        stacks.filter(|(_, stack)| condition(stack)).map(|(sample, _)| sample.count).sum()
+        let matching = self.samples.iter().filter(|(stack, _)| condition(self.profile.stack(**stack)));
+        matching.map(|(_, samples)| samples).sum()
     }
 
     /// The stacks that follow none of the chains or do not end at the root, as text, with their samples.
     fn wrong(&self) -> BTreeMap<String, u64> {
         let mut wrong = BTreeMap::new();
-        for sample in self.profile.samples() {
-            let stack = self.profile.stack(sample.stack);
+        for (stack, samples) in &self.samples {
+            let stack = self.profile.stack(*stack);
             let frames = self.user_frames(stack);
             let follows_none =
                 self.chains.iter().all(|chain| self.agreement(stack, chain) == Agreement::None);
             if !frames.is_empty() && (follows_none || stack.end != StackEnd::Root) {
                 let names: Vec<&str> = frames.iter().map(|frame| frame.name).collect();
-                *wrong.entry(format!("{:?}: {}", stack.end, names.join(";"))).or_default() += sample.count;
+                *wrong.entry(format!("{:?}: {}", stack.end, names.join(";"))).or_default() += samples;
             }
         }
         wrong

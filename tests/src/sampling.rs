@@ -25,7 +25,7 @@ pub fn sample(builder: Builder, samples: u64) -> Profile {
 pub fn sample_settled(builder: Builder, samples: u64) -> Profile {
     const ROUND: u64 = 500;
     /// A target may have code without unwind information: its samples never get better.
-    const MAX_ROUNDS: u64 = 20;
+    const MAX_ROUNDS: u64 = 8;
     /// The tables of the mappings arrive one after the other.
     const SETTLED_ROUNDS: u32 = 2;
     let mut session = start(builder);

@@ -22,13 +22,13 @@ pub(crate) struct Fuzz {
     /// How long each target runs, in seconds.
     #[arg(long, default_value_t = DEFAULT_SECONDS)]
     seconds: u32,
-    /// Run each target for a few seconds: all targets build and pass their seeds.
+    /// Run each target for a second: all targets build and pass their seeds.
     #[arg(long)]
     smoke: bool,
 }
 
 const DEFAULT_SECONDS: u32 = 60;
-const SMOKE_SECONDS: u32 = 2;
+const SMOKE_SECONDS: u32 = 1;
 
 /// No input may make a parser take longer than this or use more than this.
 const INPUT_SECONDS_LIMIT: u32 = 5;

@@ -38,8 +38,6 @@
 
 mod architecture;
 mod cfi;
-#[cfg(test)]
-mod cfi_comparison;
 mod elf_source;
 mod precompiled;
 mod row_writer;
@@ -56,3 +54,8 @@ pub use cfi::compile_section;
 pub use precompiled::compile_unwind_info;
 pub use source::TableSource;
 pub use table::{TableStatistics, UnwindTable};
+
+#[cfg(test)]
+mod tests {
+    mod cfi_comparison;
+}

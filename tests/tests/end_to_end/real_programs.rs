@@ -17,7 +17,7 @@ const COMPILED_PERCENT: f64 = 95.0;
 /// pointer.
 const JIT_PERCENT: f64 = 90.0;
 
-const SAMPLES: u64 = 4_000;
+const SAMPLES: u64 = 1_000;
 
 /// Checks that this share of a profile's stacks reaches the root, and prints the share.
 fn assert_whole(what: &str, profile: &Profile, least_percent: f64) {

@@ -9,11 +9,11 @@ static volatile unsigned long sink;
 static volatile bool fails = true;
 
 struct Guard {
-    ~Guard() { sink = sink + spin(20000); }
+    ~Guard() { sink = sink + spin(60000); }
 };
 
 static void throws() {
-    sink = sink + spin(40000);
+    sink = sink + spin(120000);
     if (fails)
         throw std::runtime_error("thrown");
 }

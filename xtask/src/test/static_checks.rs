@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 
 use crate::{
     project, shell,
-    workspace::{bpf_cargo, cargo},
+    workspace::{bpf_cargo, cargo, test_workspace},
 };
 
 /// Compares the format of all Rust files with `rustfmt`'s.
@@ -48,10 +48,11 @@ pub(super) fn dependencies() -> Result<()> {
     deny(bpf_cargo(&["deny"]))
 }
 
-/// Fails if a second build compiles anything.
+/// Builds all tests, and fails if a second build compiles anything.
 pub(super) fn second_build() -> Result<()> {
-    shell::run(&mut cargo(&["build", "--workspace", "--locked"]))?;
-    let output = cargo(&["build", "--workspace", "--locked"]).stderr(Stdio::piped()).output()?;
+    const ALL_TESTS: [&str; 4] = ["--lib", "--bins", "--tests", "--no-run"];
+    shell::run(&mut test_workspace(&ALL_TESTS))?;
+    let output = test_workspace(&ALL_TESTS).stderr(Stdio::piped()).output()?;
     let messages = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success() && !messages.contains("Compiling"),

@@ -15,8 +15,8 @@ use crate::{
 const SLOW_TESTS: [&str; 5] = [
     "a_precompiled_method_is_spelled_as_when_the_runtime_compiles_it",
     "every_precompiled_method_of_the_runtimes_libraries_reads_as_in_a_program",
-    "images_state_what_their_prologues_do",
-    "tables_say_what_the_call_frame_information_says",
+    "unwind_info_agrees_with_the_code_of_prologues",
+    "unwind_tables_agree_with_the_call_frame_information",
     "ten_thousand_names_from_all_libraries_of_a_runtime_take_little_memory",
 ];
 

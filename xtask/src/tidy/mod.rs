@@ -35,13 +35,3 @@ fn files() -> Result<Vec<String>> {
     let files = shell::read(&mut git)?;
     Ok(files.lines().filter(|path| project::root().join(path).is_file()).map(str::to_owned).collect())
 }
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_project_is_tidy() {
-        if let Err(violations) = super::check() {
-            panic!("{violations}");
-        }
-    }
-}

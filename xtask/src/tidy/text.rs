@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use memchr::memmem;
+
 use crate::project;
 
 /// A longer file is more than one file.
@@ -54,7 +56,7 @@ const FORBIDDEN: [&str; 8] = [
 /// Any file, binary ones too: paths of the machine and hosts of registries.
 pub(super) fn forbidden_strings(path: &str, content: &[u8]) -> Vec<String> {
     let here = project::root().to_string_lossy();
-    let contains = |string: &&str| content.windows(string.len()).any(|window| window == string.as_bytes());
+    let contains = |string: &&str| memmem::find(content, string.as_bytes()).is_some();
     let found = FORBIDDEN.into_iter().chain([&*here]).filter(contains);
     found.map(|string| format!("{path}: names a machine or registry: {string}")).collect()
 }

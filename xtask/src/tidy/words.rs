@@ -1,5 +1,7 @@
 //! Finds banned words in prose and identifiers.
 
+use std::{collections::HashMap, sync::LazyLock};
+
 /// Each line: what is banned, and what to write instead.
 const LIST: &str = include_str!("banned_words.txt");
 
@@ -10,20 +12,42 @@ const EXTENSIONS: [&str; 12] = ["c", "cpp", "cs", "css", "h", "html", "js", "md"
 const EXEMPT: [&str; 4] =
     ["xtask/src/tidy/words.rs", "tests/captures/", "tests/golden/", "tests/fuzz/seeds/"];
 
-/// An entry of the list.
+/// The entries of the list, by what a text is searched for.
 struct Banned {
-    pattern: Pattern,
+    /// By their first word, in lower case.
+    phrases: HashMap<&'static str, Vec<Phrase>>,
+    /// The replacement of each identifier.
+    identifiers: HashMap<&'static str, &'static str>,
+}
+
+/// Words next to each other, in lower case.
+struct Phrase {
+    words: Vec<&'static str>,
+    /// Whether the last word may have another ending.
+    any_ending: bool,
     wrong: &'static str,
     right: &'static str,
 }
 
-enum Pattern {
-    /// Words next to each other, in lower case. The last one may have another ending.
-    Phrase {
-        words: Vec<&'static str>,
-        any_ending: bool,
-    },
-    Identifier(&'static str),
+static BANNED: LazyLock<Banned> = LazyLock::new(|| {
+    let mut banned = Banned { phrases: HashMap::new(), identifiers: HashMap::new() };
+    for (wrong, right) in entries() {
+        if wrong.starts_with(|first: char| first.is_ascii_uppercase()) {
+            banned.identifiers.insert(wrong, right);
+            continue;
+        }
+        let phrase = wrong.trim_end_matches('*');
+        let words: Vec<_> = phrase.split(' ').collect();
+        let first = words.first().copied().unwrap_or_default();
+        let phrase = Phrase { words, any_ending: phrase != wrong, wrong, right };
+        banned.phrases.entry(first).or_default().push(phrase);
+    }
+    banned
+});
+
+fn entries() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let lines = LIST.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.filter_map(|line| line.split_once(" => "))
 }
 
 /// A word of a text, in lower case, with its place.
@@ -42,45 +66,35 @@ pub(super) fn find(path: &str, text: &str) -> Vec<String> {
     }
     let is_rust = path.rsplit_once('.').is_some_and(|(_, extension)| extension == "rs");
     let (words, identifiers) = (words(text), if is_rust { identifiers(text) } else { Vec::new() });
-    let mut found: Vec<(usize, String)> = Vec::new();
-    for banned in list() {
-        let lines: Vec<usize> = match &banned.pattern {
-            Pattern::Phrase { words: phrase, any_ending } => {
-                let ends = (0..words.len()).filter(|start| is_at(&words[*start..], phrase, *any_ending));
-                ends.map(|start| words[start].line).collect()
+    let mut found = Vec::new();
+    let mut report = |line, wrong, right| found.push((line, format!("{path}:{line}: {wrong} => {right}")));
+    for (index, word) in words.iter().enumerate() {
+        let beginnings = word.text.char_indices().map(|(at, last)| &word.text[..at + last.len_utf8()]);
+        for phrase in beginnings.filter_map(|beginning| BANNED.phrases.get(beginning)).flatten() {
+            if phrase.is_at(&words[index..]) {
+                report(word.line, phrase.wrong, phrase.right);
             }
-            Pattern::Identifier(name) => {
-                identifiers.iter().filter(|(word, _)| word == name).map(|(_, line)| *line).collect()
-            }
-        };
-        let report = |line| (line, format!("{path}:{line}: {} => {}", banned.wrong, banned.right));
-        found.extend(lines.into_iter().map(report));
+        }
+    }
+    for (identifier, line) in identifiers {
+        if let Some(right) = BANNED.identifiers.get(identifier) {
+            report(line, identifier, right);
+        }
     }
     found.sort();
     found.into_iter().map(|(_, report)| report).collect()
 }
 
-fn list() -> impl Iterator<Item = Banned> {
-    let lines = LIST.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines.filter_map(|line| {
-        let (wrong, right) = line.split_once(" => ")?;
-        let pattern = if wrong.starts_with(|first: char| first.is_ascii_uppercase()) {
-            Pattern::Identifier(wrong)
-        } else {
-            let phrase = wrong.trim_end_matches('*');
-            Pattern::Phrase { words: phrase.split(' ').collect(), any_ending: phrase != wrong }
-        };
-        Some(Banned { pattern, wrong, right })
-    })
-}
-
-fn is_at(words: &[Word], phrase: &[&str], any_ending: bool) -> bool {
-    let Some(words) = words.get(..phrase.len()) else { return false };
-    let last = phrase.len() - 1;
-    words.iter().zip(phrase).enumerate().all(|(index, (word, wanted))| {
-        let is_same = word.text == *wanted || index == last && any_ending && word.text.starts_with(wanted);
-        is_same && (index == 0 || word.continues)
-    })
+impl Phrase {
+    /// Whether a text that goes on with `words` has this phrase there.
+    fn is_at(&self, words: &[Word]) -> bool {
+        let Some(words) = words.get(..self.words.len()) else { return false };
+        let last = self.words.len() - 1;
+        words.iter().zip(&self.words).enumerate().all(|(index, (word, wanted))| {
+            let has_other_ending = index == last && self.any_ending && word.text.starts_with(wanted);
+            (word.text == *wanted || has_other_ending) && (index == 0 || word.continues)
+        })
+    }
 }
 
 /// All words of a text; the parts of an identifier are words.
@@ -173,7 +187,7 @@ mod tests {
     #[test]
     fn every_line_of_the_list_is_an_entry_of_its_own() {
         let lines = LIST.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).count();
-        let mut wrong: Vec<_> = list().map(|banned| banned.wrong).collect();
+        let mut wrong: Vec<_> = entries().map(|(wrong, _)| wrong).collect();
         assert_eq!(wrong.len(), lines, "a line without ` => `");
         wrong.sort_unstable();
         wrong.dedup();

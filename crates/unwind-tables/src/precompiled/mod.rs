@@ -252,11 +252,10 @@ pub fn compile_unwind_info(bytes: &[u8]) -> Option<UnwindTable> {
 }
 
 #[cfg(test)]
-mod prologue_comparison;
-
-#[cfg(test)]
 #[cfg(target_arch = "x86_64")]
 mod tests {
+    mod prologue_comparison;
+
     use profiler_addresses::{FileMapping, FileOffset, RuntimeAddress};
     use profiler_common::unwind::FramePointerRule;
 

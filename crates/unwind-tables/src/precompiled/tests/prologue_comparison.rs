@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{unwind_info::Frame, *};
+use super::super::{unwind_info::Frame, *};
 
 const VERSIONS: [&str; 2] = ["3.1", "9.0"];
 
