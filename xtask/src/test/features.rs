@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 
 use crate::{
     shell,
@@ -12,16 +12,21 @@ use crate::{
 /// The packages that an embedder of the profiler compiles at most, without features.
 const MAX_EMBEDDER_PACKAGES: usize = 45;
 
-/// Runs clippy on the libraries and programs of every published package, once without features and once with each.
+/// Compiles every published package, once without features and once with each. A warning is an error.
 pub(crate) fn check() -> Result<()> {
     check_embedder()?;
     for package in packages()?.into_iter().filter(Package::is_publishable) {
         for feature in features(&package) {
             let what = if feature.is_empty() { "no feature" } else { &feature };
             println!("{}: {what}", package.name);
-            let mut clippy = cargo(&["clippy", "--quiet", "--locked", "--no-default-features"]);
-            clippy.args(["--package", &package.name, "--features", &feature, "--", "-D", "warnings"]);
-            shell::run(&mut clippy).with_context(|| format!("{} with {what}", package.name))?;
+            let mut check = cargo(&["check", "--quiet", "--locked", "--no-default-features"]);
+            let check = check.args(["--package", &package.name, "--features", &feature]).output()?;
+            let messages = String::from_utf8_lossy(&check.stderr);
+            ensure!(
+                check.status.success() && messages.is_empty(),
+                "{} with {what}:\n{messages}",
+                package.name
+            );
         }
     }
     Ok(())
