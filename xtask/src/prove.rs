@@ -6,25 +6,26 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::{
-    bench, fuzz, kernel_matrix, shell,
+    bench, fuzz, kernel_matrix,
     test::{
-        end_to_end, packaging,
+        end_to_end, features, packaging,
         report::{self, Step},
+        unit_tests,
     },
-    workspace::test_workspace,
 };
 
-/// Run what takes too long for `cargo xtask test`: all kernels, long fuzzing, all unwind tables, benches.
+/// Run what takes too long for `cargo xtask test`: all kernels, long fuzzing, all unwind tables, each feature, benches.
 #[derive(Args)]
 pub(crate) struct Prove {}
 
 const BUDGET: Duration = Duration::from_secs(120 * 60);
 
-const STEPS: [Step; 6] = [
+const STEPS: [Step; 7] = [
     ("an embedder without features", end_to_end::run_embedder),
+    ("each feature alone", features::check_each),
     ("packages built from their archives", packaging::verify),
     ("kernel matrix", kernel_matrix::run_always),
-    ("unwind tables of all files in /usr", compare_unwind_tables),
+    ("unwind tables of all files in /usr", unit_tests::compare_all_unwind_tables),
     ("fuzz", fuzz::run_all),
     ("benches run", bench::smoke),
 ];
@@ -33,10 +34,4 @@ impl Prove {
     pub(crate) fn run(&self) -> Result<()> {
         report::run(&STEPS, BUDGET)
     }
-}
-
-/// Compares the unwind tables of every ELF file below `/usr` with gimli's evaluation.
-fn compare_unwind_tables() -> Result<()> {
-    const TEST: &str = "tables_say_what_the_call_frame_information_says";
-    shell::run(test_workspace(&["--lib", TEST]).env("PROFILER_COMPARE", "/usr"))
 }

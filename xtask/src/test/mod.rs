@@ -69,7 +69,7 @@ const FULL: [Step; 20] = [
     ("documentation links", static_checks::documentation),
     ("dependencies", static_checks::dependencies),
     ("minimum Rust version", minimum_rust::check),
-    ("features", features::check),
+    ("no features", features::check_none),
     ("packages", packaging::check),
     ("public API", public_api::check),
     ("BPF object", build_ebpf::check),

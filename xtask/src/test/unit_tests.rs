@@ -16,9 +16,12 @@ const SLOW_TESTS: [&str; 5] = [
     "a_precompiled_method_is_spelled_as_when_the_runtime_compiles_it",
     "every_precompiled_method_of_the_runtimes_libraries_reads_as_in_a_program",
     "unwind_info_agrees_with_the_code_of_prologues",
-    "unwind_tables_agree_with_the_call_frame_information",
+    CFI_COMPARISON,
     "ten_thousand_names_from_all_libraries_of_a_runtime_take_little_memory",
 ];
+
+/// The test that compares unwind tables with gimli's evaluation, by default those of a sample of files.
+const CFI_COMPARISON: &str = "unwind_tables_agree_with_the_call_frame_information";
 
 /// The modules of the library whose tests load BPF programs or create BPF maps.
 const PRIVILEGED_MODULES: [&str; 2] = ["sampler::", "session::"];
@@ -43,12 +46,18 @@ pub(super) fn run_privileged() -> Result<()> {
     shell::run(with_privileges(test.args(PRIVILEGED_MODULES))?)
 }
 
+/// Compares the unwind tables of every ELF file below `/usr` with gimli's evaluation.
+pub(crate) fn compare_all_unwind_tables() -> Result<()> {
+    ensure_slow_tests_exist()?;
+    shell::run(test_workspace(&["--lib", CFI_COMPARISON]).env("PROFILER_COMPARE", "/usr"))
+}
+
 /// Runs the tests of the BPF program that need no kernel.
 pub(super) fn run_bpf_program() -> Result<()> {
     shell::run(&mut bpf_cargo(&["test", "--lib", "--locked"]))
 }
 
-/// A name that fits no test would leave a slow test in the quick tier.
+/// A name that fits no test would leave a slow test in the quick tier, and run none alone.
 fn ensure_slow_tests_exist() -> Result<()> {
     let mut list: Command = test_workspace(&["--lib", "--bins", "--quiet", "--", "--list"]);
     let list = shell::read(&mut list).context("failed to list the unit tests")?;

@@ -40,7 +40,7 @@ pub(super) fn sections(ledger: &Ledger) -> Vec<Section> {
         Section { title: "How user code's callers were found", rows: callers(ledger) },
         Section { title: "Symbolized frames, by source of the symbol", rows: symbolized(ledger) },
         Section { title: "Unsymbolized frames, by reason", rows: unsymbolized(ledger) },
-        Section { title: "What was missed besides", rows: missed(ledger) },
+        Section { title: "Other losses", rows: other_losses(ledger) },
         Section { title: "What the profiler cost", rows: cost(ledger) },
     ];
     sections.into_iter().filter(|section| !section.rows.is_empty()).collect()
@@ -107,16 +107,16 @@ fn all_frames(ledger: &Ledger) -> u64 {
     ledger.symbolized_total().saturating_add(ledger.unsymbolized_total())
 }
 
-fn missed(ledger: &Ledger) -> Vec<Row> {
+fn other_losses(ledger: &Ledger) -> Vec<Row> {
     let counts = [
         (
-            "mapping and fork events lost: some short-lived processes may have no names",
+            "sideband events (mmap, fork, exec) lost: frames of short-lived processes can be unsymbolized",
             ledger.lost_process_events,
         ),
-        ("child processes that could not be followed", ledger.lost_children),
-        ("lines and events of the target's runtime that were no entries", ledger.malformed_jit_entries),
+        ("child processes that were not sampled: too many target processes", ledger.lost_children),
+        ("malformed perf map lines, jitdump records and EventPipe events", ledger.malformed_jit_entries),
         (
-            "events of the target's runtime dropped: some of its code may have no name",
+            "EventPipe events dropped by the runtime: some JIT frames can be unsymbolized",
             ledger.dropped_runtime_events,
         ),
     ];
@@ -214,9 +214,9 @@ mod tests {
 
     #[test]
     fn empty_tables_are_left_out() {
-        assert_eq!(rows(&Ledger::default(), "What was missed besides"), []);
+        assert_eq!(rows(&Ledger::default(), "Other losses"), []);
         let ledger = Ledger { lost_children: 3, ..Ledger::default() };
-        let expected = row("child processes that could not be followed", 3, "");
-        assert_eq!(rows(&ledger, "What was missed besides"), [expected]);
+        let expected = row("child processes that were not sampled: too many target processes", 3, "");
+        assert_eq!(rows(&ledger, "Other losses"), [expected]);
     }
 }
