@@ -22,7 +22,7 @@ pub use dotnet::{CPU_SHARES, await_optimized, await_optimized_methods};
 pub use folded_stacks::{FoldedStack, FoldedStacks};
 pub use golden_profile::golden_profile;
 pub use pane::Pane;
-pub use privileged::{lock_privileged, skip_on_this_machine, skip_unless_required};
+pub use privileged::{lock_privileged, share_privileged, skip_on_this_machine, skip_unless_required};
 pub use program::{Outcome, profiler, run_command, start_sampling};
 pub use sampling::{sample, sample_pid, sample_settled};
 pub use symbol_server::{Response, SymbolServer};

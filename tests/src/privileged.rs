@@ -1,8 +1,8 @@
-//! Serializes privileged tests, and decides whether a test that cannot run is skipped or fails.
+//! Locks for privileged tests, and the decision whether a test that cannot run is skipped or fails.
 
 use std::{
     env,
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
 use profiler::{Profiler, Target};
@@ -16,24 +16,37 @@ const SKIP_PRIVILEGED: &str = "PROFILER_SKIP_PRIVILEGED";
 /// Set by continuous integration, where every started test must run.
 const CI: &str = "CI";
 
-/// Waits until no other privileged test runs, because tests that measure shares and times disturb each other. Returns
-/// `None` and prints a notice if the machine does not permit sampling.
+/// Held by each privileged test: alone by one that measures shares, losses, times or memory, which others disturb.
+static LOCK: RwLock<()> = RwLock::new(());
+
+/// Waits until no other privileged test runs. Returns `None` and prints a notice if the machine does not permit sampling.
 ///
 /// # Panics
 /// Panics if the machine does not permit sampling and privileged tests are required.
 #[must_use]
-pub fn lock_privileged() -> Option<MutexGuard<'static, ()>> {
-    static LOCK: Mutex<()> = Mutex::new(());
+pub fn lock_privileged() -> Option<RwLockWriteGuard<'static, ()>> {
+    // A failed test does not affect the next one.
+    can_run().then(|| LOCK.write().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// As [`lock_privileged`], for a test whose result other tests do not disturb: it runs beside others of this kind.
+///
+/// # Panics
+/// As [`lock_privileged`].
+#[must_use]
+pub fn share_privileged() -> Option<RwLockReadGuard<'static, ()>> {
+    can_run().then(|| LOCK.read().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn can_run() -> bool {
     static OBSTACLE: OnceLock<Option<String>> = OnceLock::new();
     if is_set(SKIP_PRIVILEGED) {
         eprintln!("skipped because of {SKIP_PRIVILEGED}");
-        return None;
+        return false;
     }
-    // A failed test does not affect the next one.
-    let lock = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(obstacle) = OBSTACLE.get_or_init(obstacle) else { return Some(lock) };
+    let Some(obstacle) = OBSTACLE.get_or_init(obstacle) else { return true };
     skip_unless_required(&format!("a privileged test cannot run: {obstacle}"));
-    None
+    false
 }
 
 /// Skips a test that needs a missing program, which `cargo xtask setup` installs.

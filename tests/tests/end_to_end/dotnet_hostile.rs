@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, process::Stdio};
 
 use profiler::profile::{Reason, SymbolSource};
 use profiler_tests::{
-    Workload, lock_privileged, profiler, run_command, sample, sample_pid, start_sampling, wait_until,
+    Workload, profiler, run_command, sample, sample_pid, share_privileged, start_sampling, wait_until,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -42,7 +42,7 @@ fn context_switches(pid: u32) -> u64 {
 
 #[test]
 fn a_profiler_that_is_interrupted_at_any_time_leaves_no_session_and_no_file() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     for version in VERSIONS {
         let workload = start(version, "dynamic");
         let map = format!("/tmp/perf-{}.map", workload.pid());
@@ -64,7 +64,7 @@ fn a_profiler_that_is_interrupted_at_any_time_leaves_no_session_and_no_file() {
 
 #[test]
 fn a_runtime_that_is_killed_during_rundown_costs_only_symbols() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     for version in VERSIONS {
         let workload = start(version, "dynamic");
         let before = sockets(&workload);
@@ -79,7 +79,7 @@ fn a_runtime_that_is_killed_during_rundown_costs_only_symbols() {
 
 #[test]
 fn a_runtime_without_diagnostics_is_profiled_without_its_symbols() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     // Diagnostics are disabled, or the socket cannot be created, as in a container with a read-only root.
     for (version, variable, value) in [
         ("3.1", "COMPlus_EnableDiagnostics", "0"),
@@ -112,7 +112,7 @@ fn dynamic_methods(folded: &str) -> BTreeMap<&str, u64> {
 
 #[test]
 fn a_replay_has_the_symbols_from_runtime_events() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     for version in VERSIONS {
         let workload = start(version, "dynamic");
         let folder = tempfile::tempdir().unwrap();

@@ -6,6 +6,7 @@ use profiler::{
 };
 use profiler_tests::{
     Chain, ChainComparison, FoldedStacks, Workload, lock_privileged, sample, sample_pid, sample_settled,
+    share_privileged,
 };
 
 /// A thousandth of these is a few samples.
@@ -46,7 +47,7 @@ fn shapes(count: usize) -> Vec<Chain> {
 
 #[test]
 fn frames_with_every_kind_of_prologue_are_exact_in_dynamic_and_static_programs() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     for program in ["shapes", "shapes-static-pie"] {
         assert_known(&profile_of(program, &["60", "40"]), &shapes(40), &[95.0]);
     }
@@ -54,7 +55,7 @@ fn frames_with_every_kind_of_prologue_are_exact_in_dynamic_and_static_programs()
 
 #[test]
 fn a_thousand_frames_are_exact() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     for all_frames in [1_000, 1_020] {
         let count = all_frames - OTHER_FRAMES;
         let profile = profile_of("shapes", &["60", &count.to_string()]);
@@ -64,7 +65,7 @@ fn a_thousand_frames_are_exact() {
 
 #[test]
 fn a_stack_deeper_than_the_frame_limit_is_truncated_and_counted() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     let profile = profile_of("shapes", &["60", "3000"]);
     let cut = profile.ledger().stacks[&StackEnd::DepthLimit];
     assert!(cut * 100 > profile.sample_count() * 80, "{:?}", profile.ledger().stacks);
@@ -84,7 +85,7 @@ fn a_stack_deeper_than_the_frame_limit_is_truncated_and_counted() {
 
 #[test]
 fn a_static_program_whose_c_library_has_no_unwind_tables_is_exact_below_main() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     for program in ["shapes-musl", "shapes-debug-frame"] {
         let stacks = FoldedStacks::from_profile(&profile_of(program, &["60", "40"]));
         let chain = [&["main", "run"][..], &SHAPES.repeat(10), &["leaf"]].concat();
@@ -97,7 +98,7 @@ fn a_static_program_whose_c_library_has_no_unwind_tables_is_exact_below_main() {
 
 #[test]
 fn a_file_without_section_headers_is_exact() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("shapes");
     let mut bytes = std::fs::read(profiler_tests::workload_path("unwinding/shapes")).unwrap();
@@ -119,14 +120,14 @@ fn a_file_without_section_headers_is_exact() {
 
 #[test]
 fn a_function_that_ended_with_a_tail_call_is_absent() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     let chains = below_main(&["run;first", "run;second", "run;leaf", "run;goes_on;*"]);
     assert_known(&profile_of("tail_calls", &["60"]), &chains, &[15.0, 15.0, 40.0]);
 }
 
 #[test]
 fn a_return_address_behind_the_end_of_a_noreturn_caller_belongs_to_that_caller() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     let chains =
         below_main(&["run;outer;inner;never_returns;leaf", "run;outer;inner;never_returns;goes_on;*"]);
     assert_known(&profile_of("noreturn", &["60"]), &chains, &[95.0]);
@@ -134,7 +135,7 @@ fn a_return_address_behind_the_end_of_a_noreturn_caller_belongs_to_that_caller()
 
 #[test]
 fn signal_handlers_have_the_interrupted_function_as_caller_on_either_stack() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     let chains = below_main(&[
         "run;interrupted;?;handler;leaf",
         "run;goes_on;*;?;handler;leaf",
@@ -148,14 +149,14 @@ fn signal_handlers_have_the_interrupted_function_as_caller_on_either_stack() {
 
 #[test]
 fn an_interrupted_first_instruction_belongs_to_its_function() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     let chains = below_main(&["run;faulting;?;handler;leaf", "run;goes_on;*"]);
     assert_known(&profile_of("signals", &["60", "fault"]), &chains, &[90.0]);
 }
 
 #[test]
 fn plt_entries_have_their_caller_with_and_without_cfi() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     let chains = below_main(&["run;calls;?;?;handler;leaf", "run;calls;*", "run;goes_on;*"]);
     for program in ["linkage", "linkage-bare"] {
         assert_known(&profile_of(program, &["60"]), &chains, &[90.0]);
@@ -164,7 +165,7 @@ fn plt_entries_have_their_caller_with_and_without_cfi() {
 
 #[test]
 fn leaf_functions_of_the_c_library_have_their_callers() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     let chains = below_main(&[
         "run;leaves;allocate;*",
         "run;leaves;copy;*",
@@ -177,7 +178,7 @@ fn leaf_functions_of_the_c_library_have_their_callers() {
 
 #[test]
 fn callbacks_have_their_callers_through_the_c_library() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     let chains = below_main(&[
         "run;callbacks;sort;?;*;compare",
         "run;callbacks;search;?;compare",
@@ -190,7 +191,7 @@ fn callbacks_have_their_callers_through_the_c_library() {
 
 #[test]
 fn vdso_functions_have_their_callers() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     let profile = profile_of("libraries", &["60", "vdso"]);
     let chains = below_main(&["run;ask_time;*", "run;goes_on;*"]);
     assert_known(&profile, &chains, &[95.0]);
@@ -205,7 +206,7 @@ fn vdso_functions_have_their_callers() {
 
 #[test]
 fn stacks_before_and_after_longjmp_are_exact() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     let chains = below_main(&[
         "run;lands;passes;jumps;leaf",
         "run;lands;passes;jumps;*",
@@ -217,7 +218,7 @@ fn stacks_before_and_after_longjmp_are_exact() {
 
 #[test]
 fn the_root_of_a_coroutine_is_its_entry_function() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     let mut chains = below_main(&["run;*", "run;goes_on;*"]);
     chains.splice(0..0, ["?;ping;leaf", "?;pong;passes;leaf", "?;ping;*", "?;pong;*"].map(Chain::new));
     assert_known(&profile_of("coroutines", &["60"]), &chains, &[40.0, 40.0]);
@@ -225,7 +226,7 @@ fn the_root_of_a_coroutine_is_its_entry_function() {
 
 #[test]
 fn the_root_of_a_thread_is_the_thread_start_of_the_c_library() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     let workload = Workload::start_threads("unwinding/threads");
     let profile = sample_settled(sample_pid(workload.pid()), SAMPLES);
     let chains = ["?;?;thread_main;burn", "?;?;thread_main;goes_on;*"].map(Chain::new);
@@ -234,7 +235,7 @@ fn the_root_of_a_thread_is_the_thread_start_of_the_c_library() {
 
 #[test]
 fn cpp_exceptions_unwind_through_libgcc_to_the_throwing_function() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     let run = |links: &str| Chain::below_main(&format!("run();{links}"));
     let passing =
         |frames, links| run(&format!("catches();{};{links}", ["passes(int)"].repeat(frames).join(";")));
@@ -248,7 +249,7 @@ fn cpp_exceptions_unwind_through_libgcc_to_the_throwing_function() {
 
 #[test]
 fn optimized_rust_with_closures_and_generics_is_exact() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     let run = |links: &str| Chain::below_main(&format!("*;closures::main;closures::run;{links}"));
     let of = |visitor: &str, closure: &str| {
         let sum = format!("closures::sum_with::<closures::{visitor}>");
@@ -264,7 +265,7 @@ fn optimized_rust_with_closures_and_generics_is_exact() {
 
 #[test]
 fn rust_panics_unwind_through_the_runtime_to_the_panicking_function() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     let run = |links: &str| Chain::below_main(&format!("*;panics::main;panics::run;{links}"));
     let chains = [
         run("panics::risky;panics::fails;?;*"),

@@ -123,7 +123,8 @@ impl Tool {
 
     /// Runs a job, including symbolization.
     pub(super) fn work(&self, job: &Job<'_>) -> Result<JobResult> {
-        let program = self.program.as_deref().ok_or_else(|| anyhow!("not installed"))?;
+        let program =
+            self.program.as_deref().ok_or_else(|| anyhow!("not installed (`cargo xtask setup --bench`)"))?;
         let output = job.folder.join(self.name.program()).with_extension("output");
         let mut record = self.record(program, job)?;
         // Its option for a time is ignored for a process that already runs.
