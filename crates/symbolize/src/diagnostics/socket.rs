@@ -12,7 +12,10 @@ use std::{
 
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
-    net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType},
+    net::{
+        AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+        sockopt::{Timeout, set_socket_timeout},
+    },
 };
 
 use profiler_processes::root_directory::RootDirectory;
@@ -142,22 +145,27 @@ impl Connection {
     /// Connects to the socket of an `O_PATH` descriptor. The path of the socket is not used: it can be replaced meanwhile,
     /// and can be longer than the 108 bytes of an address.
     fn open(listener: &OwnedFd, deadline: Instant) -> io::Result<Self> {
-        const FULL_BACKLOG_DELAY: Duration = Duration::from_millis(5);
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        /// The kernel takes a timeout of 0 as none.
+        const MIN_TIMEOUT: Duration = Duration::from_millis(1);
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let address = SocketAddrUnix::new(format!("/proc/self/fd/{}", listener.as_raw_fd()))?;
         loop {
+            // The send timeout also bounds connect(2), which waits while the queue of the listener is full
+            // (`unix_stream_connect`, net/unix/af_unix.c).
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            set_socket_timeout(&socket, Timeout::Send, Some(left.max(MIN_TIMEOUT)))?;
             match rustix::net::connect(&socket, &address) {
-                Ok(()) => return Ok(Self { socket }),
-                Err(rustix::io::Errno::AGAIN) if Instant::now() < deadline => {
-                    // connect(2): while the queue is full, there is no event to wait for.
-                    std::thread::sleep(FULL_BACKLOG_DELAY);
-                }
-                Err(rustix::io::Errno::AGAIN) => return Err(io::ErrorKind::TimedOut.into()),
-                Err(rustix::io::Errno::INTR) => {}
+                Ok(()) => break,
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        Ok(Self { socket })
     }
 
     /// Sends all bytes.
