@@ -4,7 +4,7 @@ use std::process::Command;
 
 use profiler_tests::{
     FoldedStack, FoldedStacks, Workload, aspnet, lock_privileged, sample, sample_pid, sample_settled,
-    workload_path,
+    share_privileged, workload_path,
 };
 
 /// One percent is many samples.
@@ -29,7 +29,7 @@ fn a_server_under_load_is_symbolized_from_the_kernel_to_the_application() {
 
 #[test]
 fn sleeping_requests_have_no_samples() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     let (server, port) = start();
     let paths = ["/busy", "/sleep"];
     aspnet::warm_up(&port, &paths);

@@ -13,7 +13,7 @@ use object::{Object as _, ObjectSection as _};
 use profiler::{Profile, profile::StackEnd};
 use profiler_tests::{
     Chain, ChainComparison, FoldedStacks, Outcome, Workload, lock_privileged, profiler, run_command, sample,
-    sample_pid, sample_settled, workload_path, write_program,
+    sample_pid, sample_settled, share_privileged, workload_path, write_program,
 };
 
 /// The longest that a session on a busy machine may take beyond its sampling time.
@@ -59,7 +59,7 @@ fn eh_frame_range(file: &[u8]) -> (usize, usize) {
 
 #[test]
 fn a_cyclic_stack_is_truncated_and_counted() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     for mode in ["pointer", "pair", "table"] {
         let workload = Workload::start_with("unwinding/rings", &["60", mode]);
         let profile = sample_settled(sample_pid(workload.pid()), 1_000);
@@ -117,7 +117,7 @@ fn start_with_changed_tables(folder: &Path, change: impl Fn(&mut [u8])) -> Workl
 fn corrupted_unwind_tables_cost_at_most_whole_stacks() {
     /// One of this many bytes is changed.
     const SPARSE: u64 = 16;
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     for seed in 1..=6 {
         for every in [1, SPARSE] {
@@ -139,7 +139,7 @@ fn corrupted_unwind_tables_cost_at_most_whole_stacks() {
 
 #[test]
 fn invalid_entry_lengths_in_unwind_tables_cost_at_most_whole_stacks() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     // The length of the first entry and that of the second entry.
     for length in [1_u32, 0xffff_fff0, u32::MAX, 0x7fff_ffff] {
@@ -161,7 +161,7 @@ fn start_with_library(folder: &Path, seconds_before: &str) -> Workload {
 
 #[test]
 fn a_mapped_file_that_changes_costs_at_most_whole_stacks() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("plugin.so");
     let mut workload = start_with_library(folder.path(), "0");
@@ -221,7 +221,7 @@ impl Drop for KilledOnDrop {
 
 #[test]
 fn a_32_bit_process_is_sampled_without_callers() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("narrow");
     write_program(&program, &program_32_bit());

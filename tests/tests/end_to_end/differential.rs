@@ -12,7 +12,7 @@ use profiler::{
 };
 use profiler_tests::{
     Chain, ChainComparison, FoldedStacks, Workload, lock_privileged, run_command, sample, sample_pid,
-    sample_settled,
+    sample_settled, share_privileged,
 };
 
 /// The functions of each sample of perf, from the leaf to the root.
@@ -118,7 +118,7 @@ fn debug_file(build_id: &[u8]) -> Option<PathBuf> {
 
 #[test]
 fn symbols_of_a_real_program_agree_with_nm() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     let script = "import json, os, re, select, sys\nprint('ready', os.getpid(), flush=True)\n\
                   while not select.select([sys.stdin], [], [], 0)[0]:\n  json.loads(json.dumps({str(i): [i, i * 0.5] for i in range(999)}))\n  \
                   re.sub('[aeiou]+', '-', 'the quick brown fox' * 99)\n  sorted(range(999), key=lambda x: -x)\n";

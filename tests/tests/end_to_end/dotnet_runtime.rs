@@ -12,7 +12,8 @@ use profiler::{
     profile::{FrameKind, Reason, SymbolSource, Symbolization},
 };
 use profiler_tests::{
-    CPU_SHARES, FoldedStacks, Workload, lock_privileged, sample, sample_pid, sample_settled, wait_until,
+    CPU_SHARES, FoldedStacks, Workload, lock_privileged, sample, sample_pid, sample_settled,
+    share_privileged, wait_until,
 };
 
 const VERSIONS: [&str; 2] = ["3.1", "9.0"];
@@ -85,7 +86,7 @@ fn managed_methods_have_symbols_shares_and_callers_without_settings() {
 
 #[test]
 fn generic_and_dynamic_methods_are_symbolized() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     for version in VERSIONS {
         for (mode, beginning) in [
             ("generic", "app!Workload.Repository<__Canon,__Canon>.Sum("),
@@ -106,7 +107,7 @@ fn generic_and_dynamic_methods_are_symbolized() {
 
 #[test]
 fn runtime_events_and_perf_map_have_the_same_symbols() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     let seen = |profile: &Profile, least: usize| {
         let (mut names, _) = jit_frames(profile, 0);
         // The perf map alone has symbols for stubs.
@@ -171,7 +172,7 @@ fn twenty_thousand_methods_are_symbolized_from_rundown_and_load_events() {
 
 #[test]
 fn a_dropped_session_leaves_no_eventpipe_session_in_the_target() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     for version in VERSIONS {
         let workload = start(version, "cpu");
         let before = sockets(&workload);
@@ -184,7 +185,7 @@ fn a_dropped_session_leaves_no_eventpipe_session_in_the_target() {
 
 #[test]
 fn a_process_that_exits_stays_symbolized() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     for version in VERSIONS {
         let workload = start(version, "cpu");
         let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
@@ -196,7 +197,7 @@ fn a_process_that_exits_stays_symbolized() {
 
 #[test]
 fn a_socket_of_another_process_is_rejected() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     let workload = Workload::start_with("jit", &["60", "none"]);
     let pid = workload.pid();
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();

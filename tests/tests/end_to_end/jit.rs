@@ -29,7 +29,7 @@ fn jit_frames(profile: &Profile, symbolization: Symbolization) -> usize {
 
 #[test]
 fn jit_code_is_symbolized_by_perf_maps_in_every_number_format() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     for look in ["lower", "prefixed", "upper", "again"] {
         let profile = profile_of(look);
         let stacks = FoldedStacks::from_profile(&profile);

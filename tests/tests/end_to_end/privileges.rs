@@ -4,6 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 
 use profiler_tests::{
     FoldedStacks, Outcome, Workload, hide_kernel_addresses, lock_privileged, profiler, run_command,
+    share_privileged,
 };
 
 /// Capabilities that suffice if `kernel.perf_event_paranoid` is at most 2 and BPF maps need no locked memory.
@@ -27,7 +28,7 @@ fn run_unprivileged(capabilities: &[&str], arguments: &[&str]) -> Outcome {
 
 #[test]
 fn a_missing_capability_is_an_error_with_a_remedy() {
-    let Some(_lock) = lock_privileged() else { return };
+    let Some(_lock) = share_privileged() else { return };
     let run = run_unprivileged(&[], &["-a", "-d", "0.2"]);
     assert_eq!((run.code(), run.stdout.as_str()), (1, ""));
     let remedies = ["CAP_PERFMON", "perf_event_paranoid", "sudo"];

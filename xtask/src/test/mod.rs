@@ -56,7 +56,7 @@ const PRIVILEGED: [Step; 5] = [
     ("setup", || setup::install(&[Purpose::Workloads, Purpose::EndToEnd])),
     ("workloads", workloads::build),
     ("privileged unit tests", unit_tests::run_privileged),
-    ("end-to-end tests", end_to_end::run),
+    ("privileged end-to-end tests", end_to_end::run_privileged),
     ("containers on cgroup version 2", end_to_end::run_on_cgroup2),
 ];
 
