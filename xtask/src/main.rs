@@ -41,6 +41,8 @@ mod shell;
 #[cfg_attr(not(feature = "commands"), allow(dead_code, reason = "other commands use the rest"))]
 mod static_binary;
 #[cfg(feature = "commands")]
+mod steal;
+#[cfg(feature = "commands")]
 mod test;
 #[cfg(feature = "commands")]
 mod tidy;

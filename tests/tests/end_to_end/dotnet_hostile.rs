@@ -94,8 +94,8 @@ fn a_runtime_without_diagnostics_is_profiled_without_its_symbols() {
             ledger.adds_up() && !ledger.symbolized.contains_key(&SymbolSource::RuntimeEvents),
             "{ledger:?}"
         );
-        let gaps = ledger.unsymbolized.iter().filter(|(gap, _)| gap.reason == Reason::NoJitMap);
-        assert!(gaps.map(|(_, count)| count).sum::<u64>() > 1_000, "{version} {variable}: {ledger:?}");
+        let unnamed = ledger.unsymbolized.iter().filter(|(frames, _)| frames.reason == Reason::NoJitMap);
+        assert!(unnamed.map(|(_, count)| count).sum::<u64>() > 1_000, "{version} {variable}: {ledger:?}");
     }
 }
 

@@ -98,7 +98,7 @@ fn generic_and_dynamic_methods_are_symbolized() {
             assert_named(&profile, 1, &format!("{version} {mode}"));
             let (names, _) = jit_frames(&profile, 0);
             let unnamed = &profile.ledger().unsymbolized;
-            let stubs = unnamed.keys().filter(|gap| gap.reason == Reason::RuntimeStub).count();
+            let stubs = unnamed.keys().filter(|frames| frames.reason == Reason::RuntimeStub).count();
             assert!(stubs > 0 || version == "3.1", "{version} {mode}: {unnamed:?}");
             assert!(names.iter().any(|name| name.starts_with(beginning)), "{version} {mode}: {names:?}");
         }
@@ -207,7 +207,10 @@ fn a_socket_of_another_process_is_rejected() {
     let profile = sample(sample_pid(pid), 500);
     fs::remove_file(path).unwrap();
     let unnamed = &profile.ledger().unsymbolized;
-    let refused: u64 =
-        unnamed.iter().filter(|(gap, _)| gap.reason == Reason::RuntimeRefused).map(|(_, count)| count).sum();
+    let refused: u64 = unnamed
+        .iter()
+        .filter(|(frames, _)| frames.reason == Reason::RuntimeRefused)
+        .map(|(_, count)| count)
+        .sum();
     assert!(refused > 450, "{unnamed:?}");
 }

@@ -26,7 +26,7 @@ use self::{
     sysctl::Sysctl,
     tool::{Tool, ToolName},
 };
-use crate::{document, project, setup, shell, static_binary, workloads};
+use crate::{document, project, setup, shell, static_binary, steal::CpuTimes, workloads};
 
 /// The document with the tables.
 const DOCUMENT: &str = "docs/benchmarks.md";
@@ -87,7 +87,13 @@ impl Bench {
         let mut exceeded = Vec::new();
         let is_meant = |group: &&Group| self.only.is_empty() || self.only.contains(group);
         for group in Group::value_variants().iter().filter(is_meant) {
-            let report = group.measure(&setting)?;
+            let before = CpuTimes::now();
+            let mut report = group.measure(&setting)?;
+            let stolen = CpuTimes::now().stolen_percent_since(before);
+            let steal = format!(
+                "\nThe hypervisor took {stolen:.1} % of the machine's CPU time meanwhile (steal time).\n"
+            );
+            report.markdown.push_str(&steal);
             println!("{}", report.markdown);
             if self.write {
                 document::write(DOCUMENT, group.markers(), &report.markdown)?;

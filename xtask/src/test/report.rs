@@ -8,6 +8,8 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
+use crate::steal::CpuTimes;
+
 /// A name and what it runs.
 pub(crate) type Step = (&'static str, fn() -> Result<()>);
 
@@ -23,6 +25,11 @@ struct Time {
 /// machine.
 pub(crate) fn run(steps: &[Step], budget: Duration) -> Result<()> {
     let mut times = Vec::new();
+    let machine_before = CpuTimes::now();
+    let table = |times: &mut [Time]| {
+        let stolen = CpuTimes::now().stolen_percent_since(machine_before);
+        format!("{}steal time: {stolen:.1} % of the machine's CPU time\n", table(times, budget))
+    };
     for (name, step) in steps {
         println!("\n==> {name}");
         let (start, cpu_before) = (Instant::now(), cpu_time_of_children());
@@ -32,11 +39,11 @@ pub(crate) fn run(steps: &[Step], budget: Duration) -> Result<()> {
         println!("<== {name}: {:.1} s", time.elapsed.as_secs_f64());
         times.push(time);
         if let Err(error) = result {
-            print!("\n{}", table(&mut times, budget));
+            print!("\n{}", table(&mut times));
             return Err(error);
         }
     }
-    print!("\n{}all {} checks passed\n", table(&mut times, budget), times.len());
+    print!("\n{}all {} checks passed\n", table(&mut times), times.len());
     Ok(())
 }
 

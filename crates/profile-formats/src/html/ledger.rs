@@ -84,21 +84,21 @@ fn symbolized(ledger: &Ledger) -> Vec<Row> {
 
 fn unsymbolized(ledger: &Ledger) -> Vec<Row> {
     let frames = all_frames(ledger);
-    let mut gaps: Vec<_> = ledger.unsymbolized.iter().collect();
-    gaps.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-    let rest = gaps.split_off(gaps.len().min(MAX_UNSYMBOLIZED_ROWS));
-    let mut rows: Vec<Row> = gaps
+    let mut groups: Vec<_> = ledger.unsymbolized.iter().collect();
+    groups.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let rest = groups.split_off(groups.len().min(MAX_UNSYMBOLIZED_ROWS));
+    let mut rows: Vec<Row> = groups
         .into_iter()
-        .map(|(gap, count)| {
-            let place = if gap.module.is_empty() { "" } else { " in " };
-            let what = format!("{}{place}{}", gap.reason, label::printable(&gap.module));
-            let remedy = gap.remedy().map(|remedy| label::printable(&remedy.to_string()).into_owned());
+        .map(|(group, count)| {
+            let place = if group.module.is_empty() { "" } else { " in " };
+            let what = format!("{}{place}{}", group.reason, label::printable(&group.module));
+            let remedy = group.remedy().map(|remedy| label::printable(&remedy.to_string()).into_owned());
             Row { remedy, ..Row::of(what, *count, frames) }
         })
         .collect();
     if !rest.is_empty() {
         let count = sum::of(rest.iter().map(|(_, count)| **count));
-        rows.push(Row::of(format!("{} smaller gaps", rest.len()), count, frames));
+        rows.push(Row::of(format!("{} other modules and reasons", rest.len()), count, frames));
     }
     rows
 }
@@ -191,16 +191,16 @@ mod tests {
         let rows = rows(&ledger, "Unsymbolized frames, by reason");
         assert_eq!(rows.len(), MAX_UNSYMBOLIZED_ROWS + 1);
         assert_eq!(rows[0], row("no symbols in [lib 25]", 25, "7.7 %"));
-        assert_eq!(rows[MAX_UNSYMBOLIZED_ROWS], row("5 smaller gaps", 15, "4.6 %"));
+        assert_eq!(rows[MAX_UNSYMBOLIZED_ROWS], row("5 other modules and reasons", 15, "4.6 %"));
     }
 
     #[test]
     fn unsymbolized_modules_have_a_remedy() {
         let module = "/rt/lib\u{202e}clr.so".to_owned();
-        let gap = UnsymbolizedFrames { module, reason: Reason::NoSymbols };
-        let ledger = Ledger { unsymbolized: [(gap.clone(), 1)].into(), ..Ledger::default() };
+        let group = UnsymbolizedFrames { module, reason: Reason::NoSymbols };
+        let ledger = Ledger { unsymbolized: [(group.clone(), 1)].into(), ..Ledger::default() };
         let found = rows(&ledger, "Unsymbolized frames, by reason").remove(0).remedy.unwrap();
-        assert_eq!(found, gap.remedy().unwrap().to_string().replace('\u{202e}', " "));
+        assert_eq!(found, group.remedy().unwrap().to_string().replace('\u{202e}', " "));
         assert!(found.starts_with("put its debug file lib clr.so.dbg beside it"), "{found}");
     }
 
