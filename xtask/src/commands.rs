@@ -1,5 +1,7 @@
 //! The command line of `cargo xtask`.
 
+#![cfg(feature = "commands")]
+
 use anyhow::Result;
 use clap::Parser as _;
 

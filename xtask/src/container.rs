@@ -1,5 +1,7 @@
 //! A container for the .NET workloads, by runc: with namespaces and a root of its own, in the network of the host.
 
+#![cfg(feature = "commands")]
+
 use std::{
     fs,
     path::{Path, PathBuf},

@@ -1,5 +1,7 @@
 //! SHA-256 as hexadecimal digits.
 
+#![cfg(feature = "commands")]
+
 use std::fs;
 
 use anyhow::{Context as _, Result};

@@ -1,5 +1,7 @@
 //! Replaces the generated part of a document, which is between two markers.
 
+#![cfg(feature = "commands")]
+
 use std::fs;
 
 use anyhow::{Context as _, Result};

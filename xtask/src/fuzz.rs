@@ -3,6 +3,8 @@
 //! libFuzzer needs coverage counters, which a compiler pass of stable Rust puts in; only the address sanitizer, of
 //! little use to code without `unsafe`, would need nightly. These are the flags that cargo-fuzz gives.
 
+#![cfg(feature = "commands")]
+
 use std::{
     fs,
     path::{Path, PathBuf},

@@ -2,6 +2,8 @@
 //!
 //! Only this command depends on the profiler, by a feature: the others must work while the profiler does not compile.
 
+#![cfg(feature = "commands")]
+
 use std::path::PathBuf;
 
 use anyhow::Result;

@@ -1,5 +1,7 @@
 //! `cargo xtask picture`: draws the flame graph of the README, of an ASP.NET Core server in a container.
 
+#![cfg(feature = "commands")]
+
 use std::{fs, path::PathBuf};
 
 use anyhow::Result;

@@ -1,5 +1,7 @@
 //! Paths of the project and its files.
 
+#![cfg_attr(not(feature = "commands"), allow(dead_code, reason = "other commands use the rest"))]
+
 use std::{
     fs, io,
     path::{Path, PathBuf},

@@ -1,5 +1,7 @@
 //! `cargo xtask prove`: the checks that take longer than `cargo xtask test` may.
 
+#![cfg(feature = "commands")]
+
 use std::time::Duration;
 
 use anyhow::Result;

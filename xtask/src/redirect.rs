@@ -1,5 +1,7 @@
 //! The command line without the feature `commands`: executes `run`, passes anything else on to a build with the feature.
 
+#![cfg(not(feature = "commands"))]
+
 use std::{env, os::unix::process::CommandExt as _, process::Command};
 
 use anyhow::{Error, Result};

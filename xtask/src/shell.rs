@@ -1,5 +1,7 @@
 //! Runs other programs, with errors that contain the command.
 
+#![cfg_attr(not(feature = "commands"), allow(dead_code, reason = "other commands use the rest"))]
+
 use std::{
     env,
     ffi::OsStr,

@@ -1,5 +1,7 @@
 //! Builds the profiler as a static binary that runs on any Linux distribution.
 
+#![cfg_attr(not(feature = "commands"), allow(dead_code, reason = "other commands use the rest"))]
+
 use std::{
     path::{Path, PathBuf},
     process::Command,

@@ -1,5 +1,7 @@
 //! Measures steal time: what the hypervisor took from the machine, which makes every measured time longer.
 
+#![cfg(feature = "commands")]
+
 use std::fs;
 
 /// The time counters of all CPUs at a moment, in clock ticks.

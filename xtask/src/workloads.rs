@@ -1,5 +1,7 @@
 //! `cargo xtask workloads`: builds the programs that the end-to-end tests profile, into `target/workloads`.
 
+#![cfg(feature = "commands")]
+
 mod aspnet;
 mod single_file;
 mod unwinding;

@@ -1,5 +1,7 @@
 //! The packages of the workspace as `cargo metadata` lists them: manifests, features, dependencies between them.
 
+#![cfg(feature = "commands")]
+
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},

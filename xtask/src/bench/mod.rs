@@ -1,5 +1,7 @@
 //! `cargo xtask bench`: measures what the profiler costs, beside other profilers on the same process.
 
+#![cfg(feature = "commands")]
+
 pub(crate) mod dotnet;
 mod formats;
 mod log;

@@ -5,6 +5,8 @@
 //! toolchain and compares every byte; it fails where that toolchain is missing. `--log` builds an object with log
 //! lines for development, which is neither committed nor embedded.
 
+#![cfg(feature = "commands")]
+
 mod object_file;
 mod stamp;
 pub(crate) mod toolchain;

@@ -3,6 +3,8 @@
 //! All archives are deterministic: entries are sorted, owned by root and dated by `SOURCE_DATE_EPOCH` or the time of
 //! the last commit.
 
+#![cfg(feature = "commands")]
+
 mod binary;
 mod debian;
 mod image;

@@ -3,6 +3,8 @@
 //! Debian's kernels are booted in virtual machines that need nothing but a CPU, one of them for each row of a
 //! table in docs/kernels.md. A row that is not as it must be fails the command.
 
+#![cfg(feature = "commands")]
+
 mod check;
 mod freshness;
 mod image;

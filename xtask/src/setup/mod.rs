@@ -2,6 +2,8 @@
 //!
 //! Packages are installed by name, by the ordinary clients of their registries. Installed programs are left unchanged.
 
+#![cfg(feature = "commands")]
+
 mod apt;
 mod cargo_install;
 mod dotnet;

@@ -1,5 +1,7 @@
 //! `cargo xtask test`: installs what is missing and runs the checks of a tier, stopping at the first that fails.
 
+#![cfg(feature = "commands")]
+
 pub(crate) mod demo;
 pub(crate) mod end_to_end;
 pub(crate) mod features;

@@ -1,5 +1,7 @@
 //! `cargo xtask tidy`: checks the rules on files and words that no compiler checks.
 
+#![cfg(feature = "commands")]
+
 mod layers;
 mod rust_code;
 mod text;
