@@ -17,7 +17,7 @@ use crate::{
     sampler::{Batch, KernelCounts, RawSample, RawStack, RawStackId},
 };
 
-/// The most distinct stacks that are kept; each takes about 200 bytes.
+/// The most distinct stacks that are kept. A stack takes 8 bytes for each frame, so 8 KiB with the most frames.
 const MAX_STACKS: usize = 512 * 1024;
 
 /// The most samples that are deferred until the profile is taken, because symbols of their stacks may still arrive.
