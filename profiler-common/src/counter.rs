@@ -1,4 +1,4 @@
-//! Counters of target ticks, lost samples and run time, kept per CPU by the BPF programs.
+//! Counters of ticks, target ticks, lost samples and run time, kept per CPU by the BPF programs.
 
 /// The key of a counter in the counters map.
 #[repr(u32)]
@@ -14,9 +14,11 @@ pub enum Counter {
     LostChild = 3,
     /// Nanoseconds spent in the sampling programs on target ticks.
     RunTimeNs = 4,
+    /// Ticks of the timers, whatever they hit.
+    Ticks = 5,
 }
 
 impl Counter {
     /// The number of counters, which is the size of the map.
-    pub const COUNT: u32 = 5;
+    pub const COUNT: u32 = 6;
 }

@@ -7,7 +7,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use profiler::profile::{Loss, Reason, StackEnd};
+use profiler::profile::{Loss, MissedTick, Reason, StackEnd};
 
 const README_MAX_WORDS: usize = 1_200;
 
@@ -22,6 +22,12 @@ fn every_reason_for_an_unsymbolized_frame_is_explained() {
 fn every_loss_of_a_sample_is_explained() {
     assert_all_variants("Loss", Loss::ALL);
     assert_explained(Loss::ALL.iter());
+}
+
+#[test]
+fn every_cause_of_a_missed_tick_is_explained() {
+    assert_all_variants("MissedTick", MissedTick::ALL);
+    assert_explained(MissedTick::ALL.iter());
 }
 
 #[test]

@@ -31,7 +31,7 @@
 //!
 //! * [`ProcessTable`], [`Process`]: processes by PID and time
 //! * [`AddressSpace`], [`maps`]: executable mappings over time, and the parser of `/proc/PID/maps`
-//! * [`SidebandEvent`]: the events that a table applies
+//! * [`SidebandEvent`], [`TimeOrdered`]: the events that a table applies, and their order across CPUs
 //! * [`ProcFs`], [`Status`]: reading `/proc`, and its copy in a capture
 //! * [`root_directory`]: files in the root directory of a process
 //! * [`cgroup`]: cgroups and containers
@@ -45,6 +45,7 @@ pub mod root_directory;
 mod sideband;
 mod status;
 mod table;
+mod time_ordered;
 
 pub use address_space::AddressSpace;
 pub use error::{FindError, LookupError};
@@ -53,3 +54,4 @@ pub use procfs::ProcFs;
 pub use sideband::{SidebandEvent, SidebandEventKind};
 pub use status::Status;
 pub use table::{Identity, Process, ProcessFilter, ProcessKey, ProcessTable};
+pub use time_ordered::TimeOrdered;

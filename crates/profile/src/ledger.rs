@@ -35,6 +35,52 @@ impl fmt::Display for Loss {
     }
 }
 
+/// Why a tick of a sampling timer never reached the BPF program. What it would have hit is unknown.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MissedTick {
+    /// The kernel suspended the timer, because it exceeded `kernel.perf_event_max_sample_rate`.
+    Throttled,
+    /// The CPU had come online, and its timers were not open yet.
+    CpuOnline,
+    /// The CPU took no interrupt for longer than a period, or the hypervisor did not run it.
+    NoInterrupt,
+}
+
+impl MissedTick {
+    /// Every cause, for tables and tests.
+    pub const ALL: &'static [Self] = &[Self::Throttled, Self::CpuOnline, Self::NoInterrupt];
+}
+
+impl fmt::Display for MissedTick {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Throttled => {
+                "throttled: sample at a lower frequency, or raise kernel.perf_event_max_sample_rate"
+            }
+            Self::CpuOnline => "a CPU came online",
+            Self::NoInterrupt => "interrupts were off, or the hypervisor did not run the CPU",
+        })
+    }
+}
+
+/// The ticks of the sampling timers of all CPUs, whatever ran there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TimerTicks {
+    /// Ticks due: the time for which the timers were enabled, times their frequencies.
+    pub due: u64,
+    /// Ticks at which the BPF program did not run, by cause.
+    pub missed: BTreeMap<MissedTick, u64>,
+}
+
+impl TimerTicks {
+    /// The sum of all missed ticks.
+    #[must_use]
+    pub fn missed_total(&self) -> u64 {
+        sum::of(self.missed.values().copied())
+    }
+}
+
 /// The resources that the profiler used.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
@@ -69,8 +115,12 @@ pub struct Ledger {
     pub reported: u64,
     /// Lost samples by cause.
     pub lost: BTreeMap<Loss, u64>,
+    /// The ticks of all CPUs. Those that were missed hit the target or other tasks.
+    pub timer: TimerTicks,
     /// Lost sideband records (mmap, comm, fork, exit).
     pub lost_process_events: u64,
+    /// Sideband records that were read after later ones had been applied.
+    pub late_process_events: u64,
     /// Forked children that were not followed, because the table of target processes was full.
     pub lost_children: u64,
     /// Malformed lines of perf maps, records of jitdumps and events of runtimes.
@@ -119,6 +169,7 @@ impl Ledger {
         self.target_ticks += later.target_ticks;
         self.reported += later.reported;
         self.lost_process_events += later.lost_process_events;
+        self.late_process_events += later.late_process_events;
         self.lost_children += later.lost_children;
         // These counters and the CPU times are totals since the start of the session.
         self.malformed_jit_entries = self.malformed_jit_entries.max(later.malformed_jit_entries);
@@ -126,6 +177,8 @@ impl Ledger {
         let bpf_run_time_ns = self.cost.bpf_run_time_ns + later.cost.bpf_run_time_ns;
         self.cost = Cost { bpf_run_time_ns, ..later.cost };
         add_each(&mut self.lost, &later.lost);
+        self.timer.due += later.timer.due;
+        add_each(&mut self.timer.missed, &later.timer.missed);
         add_each(&mut self.stacks, &later.stacks);
         add_each(&mut self.found_by, &later.found_by);
         add_each(&mut self.symbolized, &later.symbolized);

@@ -62,7 +62,7 @@ pub use error::ReadError;
 pub use frame::{CodeKind, Frame, FrameKind, Module, SourceLocation, SymbolSource, Symbolization};
 pub use function::FunctionCount;
 pub use ids::{FrameId, ModuleId, ProcessId, StackId, StringId, ThreadId};
-pub use ledger::{Cost, Ledger, Loss, UnsymbolizedFrames};
+pub use ledger::{Cost, Ledger, Loss, MissedTick, TimerTicks, UnsymbolizedFrames};
 pub use profile::{Header, Process, Profile, Sample, Thread};
 pub use profile_copy::ProfileCopy;
 pub use reason::Reason;

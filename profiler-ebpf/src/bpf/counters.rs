@@ -1,4 +1,4 @@
-//! Per-CPU counters of target ticks, lost samples and run time.
+//! Per-CPU counters of ticks, target ticks, lost samples and run time.
 
 use profiler_common::Counter;
 

@@ -115,6 +115,7 @@ fn scratch() -> Option<&'static mut Scratch> {
 /// Filters the tick, and fills in the sample except for its user stack. `None` where the task is no target.
 #[inline(always)]
 fn try_begin(context: &PerfEventContext) -> Result<Option<&'static mut Scratch>, Counter> {
+    count(Counter::Ticks);
     let ids = current_task_ids();
     if matches!(ids, Some(TaskIds { tid: 0, .. })) {
         // The idle task.

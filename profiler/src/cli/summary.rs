@@ -31,10 +31,17 @@ pub(super) fn text(profile: &Profile) -> String {
         lines.push(frames(ledger));
         lines.extend(most_unsymbolized(ledger));
     }
+    lines.extend(missed_ticks(ledger));
     if ledger.lost_process_events > 0 {
         lines.push(format!(
             "{} sideband events (mmap, fork, exec) were lost: frames of short-lived processes can be unsymbolized",
             ledger.lost_process_events
+        ));
+    }
+    if ledger.late_process_events > 0 {
+        lines.push(format!(
+            "{} sideband events were applied too late: frames of short-lived processes can have wrong names",
+            ledger.late_process_events
         ));
     }
     if ledger.lost_children > 0 {
@@ -77,6 +84,16 @@ fn losses(ledger: &Ledger) -> String {
     }
     let named = ledger.lost.iter().map(|(loss, count)| format!("{count} lost ({loss})"));
     named.collect::<Vec<_>>().join(", ")
+}
+
+/// The ticks of all CPUs that were missed, if they are more than a percent.
+fn missed_ticks(ledger: &Ledger) -> Option<String> {
+    let (due, missed) = (ledger.timer.due, ledger.timer.missed_total());
+    if missed.saturating_mul(100) <= due {
+        return None;
+    }
+    let causes = ledger.timer.missed.iter().map(|(cause, count)| format!("{count} {cause}"));
+    Some(format!("{missed} of {due} timer ticks were missed: {}", causes.collect::<Vec<_>>().join("; ")))
 }
 
 fn stacks(ledger: &Ledger) -> String {
@@ -164,7 +181,9 @@ fn percent(count: u64, of: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use profiler_profile::{Header, Loss, ProfileBuilder, Reason, UnsymbolizedFrames};
+    use profiler_profile::{
+        Header, Loss, MissedTick, ProfileBuilder, Reason, TimerTicks, UnsymbolizedFrames,
+    };
 
     use super::*;
 
@@ -217,6 +236,18 @@ mod tests {
             ledger.lost.insert(Loss::RingBufferFull, 3);
         });
         assert!(text.contains("3 lost (ring buffer full"), "{text}");
+    }
+
+    #[test]
+    fn missed_ticks_are_reported_when_they_are_more_than_a_percent() {
+        let text = |missed| {
+            summary(|ledger| {
+                let missed = [(MissedTick::Throttled, missed)].into();
+                ledger.timer = TimerTicks { due: 1_000, missed };
+            })
+        };
+        assert!(!text(10).contains("missed"));
+        assert!(text(11).contains("11 of 1000 timer ticks were missed: 11 throttled"), "{}", text(11));
     }
 
     #[test]

@@ -167,7 +167,8 @@ fn first_cpu() -> io::Result<u32> {
 }
 
 fn try_timer() -> io::Result<()> {
-    perf::TimerEvent::open(first_cpu()?, FREQUENCY_HZ).map(drop)
+    const PERIOD_NS: u64 = 10_000_000;
+    perf::TimerEvent::open(first_cpu()?, PERIOD_NS).map(drop)
 }
 
 fn try_sideband() -> io::Result<()> {

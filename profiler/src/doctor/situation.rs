@@ -4,7 +4,10 @@ use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
 use crate::{
     sampler::ebpf::{INITIAL_PID_NAMESPACE, btf::Btf},
-    sys::capability::{Capabilities, Capability},
+    sys::{
+        capability::{Capabilities, Capability},
+        sysctl,
+    },
 };
 
 /// The inode of the initial user namespace, `PROC_USER_INIT_INO` of `include/linux/proc_ns.h`.
@@ -128,10 +131,6 @@ fn has_seccomp_filter(status: &str) -> bool {
 
 fn is_other_namespace(name: &str, initial_inode: u64) -> bool {
     fs::metadata(format!("/proc/self/ns/{name}")).is_ok_and(|namespace| namespace.ino() != initial_inode)
-}
-
-fn sysctl(name: &str) -> Option<i64> {
-    fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]

@@ -119,10 +119,13 @@ impl RawStack {
 pub(crate) struct Batch {
     /// Stacks that are new.
     pub(crate) stacks: Vec<RawStack>,
-    /// Samples, in the order of each CPU.
+    /// Samples, by time.
     pub(crate) samples: Vec<RawSample>,
     /// Sideband events, by time. All events before a sample of this batch are here or in an earlier batch.
     pub(crate) events: Vec<SidebandEvent>,
+    /// Events of this batch that belong before those of an earlier one.
+    #[cfg_attr(feature = "capture", serde(default))]
+    pub(crate) late_events: u64,
     /// Processes whose mappings in the unwind maps are missing or stale.
     #[cfg_attr(feature = "capture", serde(skip))]
     pub(crate) stale_mappings: Vec<u32>,
@@ -145,10 +148,11 @@ impl Batch {
 
     /// Appends the next batch.
     pub(crate) fn append(&mut self, next: Self) {
-        let Self { stacks, samples, events, stale_mappings, undecodable, lost_events } = next;
+        let Self { stacks, samples, events, late_events, stale_mappings, undecodable, lost_events } = next;
         self.stacks.extend(stacks);
         self.samples.extend(samples);
         self.events.extend(events);
+        self.late_events += late_events;
         self.stale_mappings.extend(stale_mappings);
         self.undecodable += undecodable;
         self.lost_events += lost_events;
@@ -164,6 +168,22 @@ pub(crate) struct KernelCounts {
     pub(crate) lost_thread_id: u64,
     pub(crate) lost_children: u64,
     pub(crate) run_time_ns: u64,
+    #[cfg_attr(feature = "capture", serde(default))]
+    pub(crate) timer: TimerCounts,
+}
+
+/// The ticks of the timers since the start, summed over all CPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "capture", derive(serde::Serialize, serde::Deserialize))]
+pub(crate) struct TimerCounts {
+    /// The time for which the timers were enabled, times their frequencies.
+    pub(crate) due: u64,
+    /// Ticks at which the BPF program ran.
+    pub(crate) delivered: u64,
+    /// Whether the kernel now suspends timers at this frequency.
+    pub(crate) is_throttled: bool,
+    /// Ticks due on CPUs that had come online, before their timers were open. They are not among those due.
+    pub(crate) cpu_online: u64,
 }
 
 /// A source of samples and sideband events.

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use profiler_processes::{ProcFs, ProcessFilter, ProcessTable};
-use profiler_profile::{Header, Loss, Profile};
+use profiler_profile::{Header, Loss, MissedTick, Profile, TimerTicks};
 use profiler_symbolize::Symbolizer;
 
 use super::{
@@ -14,7 +14,7 @@ use super::{
 use crate::sampler::capture::{Capture, Recorder};
 use crate::{
     error::Result,
-    sampler::{Batch, KernelCounts, RawSample, RawStack, RawStackId},
+    sampler::{Batch, KernelCounts, RawSample, RawStack, RawStackId, TimerCounts},
 };
 
 /// The most distinct stacks that are kept. A stack takes 8 bytes for each frame, so 8 KiB with the most frames.
@@ -54,6 +54,7 @@ struct IntervalLosses {
     stack_table_full: u64,
     undecodable: u64,
     lost_events: u64,
+    late_events: u64,
 }
 
 /// The interval that a profile covers.
@@ -156,6 +157,7 @@ impl Pipeline {
         }
         self.losses.undecodable += batch.undecodable;
         self.losses.lost_events += batch.lost_events;
+        self.losses.late_events += batch.late_events;
         for stack in batch.stacks {
             if self.stacks.len() < MAX_STACKS {
                 self.stacks.insert(stack.id, stack);
@@ -202,7 +204,9 @@ impl Pipeline {
                 ledger.lost.insert(loss, count);
             }
         }
+        ledger.timer = timer_ticks(counts.timer, self.accounted.timer);
         ledger.lost_process_events = losses.lost_events;
+        ledger.late_process_events = losses.late_events;
         ledger.malformed_jit_entries = self.symbolizer.malformed_jit_entries();
         ledger.dropped_runtime_events = self.symbolizer.dropped_runtime_events();
         ledger.lost_children = since(counts.lost_children, self.accounted.lost_children);
@@ -258,6 +262,23 @@ impl Pipeline {
         } else {
             self.losses.stack_table_full += 1;
         }
+    }
+}
+
+/// The ticks of the timers between two counts.
+fn timer_ticks(now: TimerCounts, before: TimerCounts) -> TimerTicks {
+    // Ticks between the readings of both counters seem to be missing, and to be too many in the next interval.
+    let not_delivered = |counts: TimerCounts| counts.due.saturating_sub(counts.delivered);
+    let without_timer =
+        if now.is_throttled || before.is_throttled { MissedTick::Throttled } else { MissedTick::NoInterrupt };
+    let missed = [
+        (without_timer, not_delivered(now).saturating_sub(not_delivered(before))),
+        (MissedTick::CpuOnline, now.cpu_online.saturating_sub(before.cpu_online)),
+    ];
+    let due = |counts: TimerCounts| counts.due + counts.cpu_online;
+    TimerTicks {
+        due: due(now).saturating_sub(due(before)),
+        missed: missed.into_iter().filter(|(_, ticks)| *ticks > 0).collect(),
     }
 }
 

@@ -8,4 +8,7 @@ pub(crate) mod command;
 pub(crate) mod kernel_names;
 pub(crate) mod perf;
 pub(crate) mod perf_ring;
+mod sysctl;
 pub(crate) mod usage;
+
+pub(crate) use sysctl::sysctl;

@@ -15,6 +15,9 @@ use aya_obj::generated::{
     perf_type_id::{PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE},
 };
 
+/// `enum perf_event_read_format` of `include/uapi/linux/perf_event.h`: the enabled time follows the count.
+const PERF_FORMAT_TOTAL_TIME_ENABLED: u64 = 1;
+
 /// A cpu-clock event on one CPU, for every task on it.
 #[derive(Debug)]
 pub(crate) struct TimerEvent {
@@ -23,10 +26,10 @@ pub(crate) struct TimerEvent {
 
 impl TimerEvent {
     /// Opens the event, disabled.
-    pub(crate) fn open(cpu: u32, frequency_hz: u64) -> io::Result<Self> {
+    pub(crate) fn open(cpu: u32, period_ns: u64) -> io::Result<Self> {
         let mut attributes = event_attributes(PERF_TYPE_SOFTWARE as u32, PERF_COUNT_SW_CPU_CLOCK as u64);
-        attributes.__bindgen_anon_1.sample_freq = frequency_hz;
-        attributes.set_freq(1);
+        attributes.__bindgen_anon_1.sample_period = period_ns;
+        attributes.read_format = PERF_FORMAT_TOTAL_TIME_ENABLED;
         attributes.set_disabled(1);
         Ok(Self { fd: open_on_cpu(&mut attributes, cpu)? })
     }
@@ -37,12 +40,17 @@ impl TimerEvent {
         self.control(PERF_EVENT_IOC_ENABLE, 0)
     }
 
-    /// The time for which the event has counted, nanoseconds. It does not advance any more once its CPU has been
+    /// The time for which the event was enabled, nanoseconds. It does not advance any more once its CPU has been
     /// offline.
-    pub(crate) fn counted_ns(&self) -> io::Result<u64> {
-        let mut count = [0; 8];
-        rustix::io::read(&self.fd, &mut count)?;
-        Ok(u64::from_ne_bytes(count))
+    pub(crate) fn enabled_ns(&self) -> io::Result<u64> {
+        const WORD: usize = size_of::<u64>();
+        let mut words = [[0; WORD]; 2];
+        let bytes = rustix::io::read(&self.fd, words.as_flattened_mut())?;
+        if bytes != 2 * WORD {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let [_count, enabled_ns] = words.map(u64::from_ne_bytes);
+        Ok(enabled_ns)
     }
 
     /// Disables the event.

@@ -23,6 +23,7 @@ mod symbol_server_network;
 mod symbol_servers;
 mod targets;
 mod threads;
+mod timer_ticks;
 mod unwinding;
 
 /// The least share of correct stacks. A busy machine costs at most a few, which are sampled while a program starts or

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use profiler_addresses::FileOffset;
 
 use super::*;
-use crate::FileId;
+use crate::{FileId, TimeOrdered};
 
 const STATUS: &str = "State:\tR\nTgid:\t7\nUid:\t0\t0\t0\t0\nNStgid:\t7\t1\nVmSize:\t1 kB\n";
 
@@ -176,4 +176,83 @@ fn events_of_other_threads_neither_end_nor_rename_the_process() {
     let process = table.get(key).unwrap();
     assert_eq!(process.comm, "app");
     assert!(!process.has_ended());
+}
+
+/// The next number of a linear congruential generator, below `limit`.
+fn random_below(state: &mut u64, limit: u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*state >> 33) % limit
+}
+
+const CPUS: u64 = 4;
+const LAST_NS: u64 = 1_000;
+
+/// Events in time order, each with its CPU: few process ids are forked, execute, map files, exit and are reused.
+fn random_events(random: &mut u64) -> Vec<(u64, SidebandEvent)> {
+    const PIDS: u64 = 5;
+    let pid = |random: &mut u64| 10 + u32::try_from(random_below(random, PIDS)).unwrap();
+    let times = (1..LAST_NS).step_by(7);
+    let events = times.map(|time_ns| {
+        let kind = match random_below(random, 5) {
+            0 => SidebandEventKind::Fork { parent: pid(random) },
+            1 => SidebandEventKind::Execute(format!("program {time_ns}")),
+            2 => SidebandEventKind::Exit,
+            3 => SidebandEventKind::Rename(format!("name {time_ns}")),
+            _ => SidebandEventKind::Map(mapping(time_ns)),
+        };
+        (random_below(random, CPUS), event(time_ns, pid(random), kind))
+    });
+    events.collect()
+}
+
+/// What the table has for each process id over time.
+fn contents(table: &mut ProcessTable) -> Vec<(String, Result<u64, LookupError>, Option<u64>)> {
+    let mut contents = Vec::new();
+    for pid in 10..15 {
+        for time_ns in (0..LAST_NS).step_by(3) {
+            let key = table.process_of_sample(pid, time_ns, "sampled");
+            let process = table.get(key).unwrap();
+            let (comm, until_ns) = (process.comm.clone(), process.until_ns);
+            contents.push((comm, inode(table, key, time_ns), until_ns));
+        }
+    }
+    contents
+}
+
+#[test]
+fn the_order_in_which_cpus_are_drained_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    for seed in 0..100 {
+        let mut random = seed;
+        let events = random_events(&mut random);
+        let mut expected = table(directory.path(), ProcessFilter::All);
+        events.iter().for_each(|(_, event)| expected.apply(event.clone()));
+
+        let mut drained = table(directory.path(), ProcessFilter::All);
+        let mut queue = TimeOrdered::new(|event: &SidebandEvent| event.time_ns);
+        let mut positions = [0; CPUS as usize];
+        let mut drain = |cpu: u64, now_ns: u64| {
+            let position = &mut positions[cpu as usize];
+            let written = events.iter().filter(|(on, event)| *on == cpu && event.time_ns < now_ns);
+            let new: Vec<_> = written.skip(*position).map(|(_, event)| event.clone()).collect();
+            *position += new.len();
+            new
+        };
+        let mut now_ns = 0;
+        while now_ns < LAST_NS {
+            now_ns += 1 + random_below(&mut random, 60);
+            let watermark_ns = now_ns;
+            let first = random_below(&mut random, CPUS);
+            for cpu in (0..CPUS).map(|number| (first + number) % CPUS) {
+                // While one ring is drained, the other CPUs go on writing.
+                now_ns += random_below(&mut random, 30);
+                queue.push(drain(cpu, now_ns));
+            }
+            queue.release_before(watermark_ns).into_iter().for_each(|event| drained.apply(event));
+        }
+        (0..CPUS).for_each(|cpu| queue.push(drain(cpu, u64::MAX)));
+        queue.release_before(u64::MAX).into_iter().for_each(|event| drained.apply(event));
+        assert_eq!(queue.late(), 0);
+        assert!(contents(&mut drained) == contents(&mut expected), "seed {seed}");
+    }
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::label;
-use profiler_profile::{FoundBy, Ledger, sum};
+use profiler_profile::{FoundBy, Ledger, TimerTicks, sum};
 
 /// A table of the ledger.
 #[derive(Debug, PartialEq, Serialize)]
@@ -57,6 +57,10 @@ fn samples(ledger: &Ledger) -> Vec<Row> {
         let found = ledger.reported.saturating_add(ledger.lost_total());
         rows.push(Row::of("not accounted for", of.abs_diff(found), of));
     }
+    let TimerTicks { due, missed } = &ledger.timer;
+    rows.extend(
+        missed.iter().map(|(cause, count)| Row::of(format!("missed on all CPUs, {cause}"), *count, *due)),
+    );
     rows
 }
 
@@ -113,6 +117,7 @@ fn other_losses(ledger: &Ledger) -> Vec<Row> {
             "sideband events (mmap, fork, exec) lost: frames of short-lived processes can be unsymbolized",
             ledger.lost_process_events,
         ),
+        ("sideband events that were applied too late", ledger.late_process_events),
         ("child processes that were not sampled: too many target processes", ledger.lost_children),
         ("malformed perf map lines, jitdump records and EventPipe events", ledger.malformed_jit_entries),
         (

@@ -81,6 +81,13 @@ fn comments(profile: &Profile) -> Vec<String> {
     lines.push(format!("ticks that hit the target: {}", ledger.target_ticks));
     lines.push(format!("samples reported: {}", ledger.reported));
     lines.extend(ledger.lost.iter().map(|(loss, count)| format!("samples lost, {loss}: {count}")));
+    lines.extend(
+        ledger
+            .timer
+            .missed
+            .iter()
+            .map(|(cause, count)| format!("ticks missed on all CPUs, {cause}: {count}")),
+    );
     lines.extend(ledger.stacks.iter().map(|(end, count)| format!("stacks that {end}: {count}")));
     lines.push(format!("frames with a name: {}", ledger.symbolized_total()));
     lines.push(format!("unsymbolized frames: {}", ledger.unsymbolized_total()));

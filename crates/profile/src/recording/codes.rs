@@ -1,6 +1,6 @@
 //! Numbers of enum variants in recordings. A number is never reused for another variant.
 
-use crate::{FoundBy, FrameKind, Loss, Reason, StackEnd, SymbolSource};
+use crate::{FoundBy, FrameKind, Loss, MissedTick, Reason, StackEnd, SymbolSource};
 
 /// An enum whose variants have fixed numbers in recordings.
 pub(super) trait VariantCode: Sized {
@@ -39,6 +39,7 @@ codes! {
         ReadyToRun = 9,
         RuntimeEvents = 10,
     }
+    MissedTick { Throttled = 1, CpuOnline = 2, NoInterrupt = 3 }
     Reason {
         NoMapping = 1,
         ProcessGone = 2,

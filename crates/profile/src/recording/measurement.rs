@@ -6,7 +6,7 @@ use super::{
     body::{Body, Fields},
     codes::VariantCode,
 };
-use crate::{Cost, Header, Ledger, UnsymbolizedFrames};
+use crate::{Cost, Header, Ledger, TimerTicks, UnsymbolizedFrames};
 
 /// Encodes the header.
 pub(super) fn push_header(header: &Header, body: &mut Body) {
@@ -68,6 +68,9 @@ pub(super) fn push_ledger(ledger: &Ledger, body: &mut Body) {
         body.number(frames.reason.code());
         body.number(*count);
     }
+    body.number(ledger.timer.due);
+    push_counts(&ledger.timer.missed, body);
+    body.number(ledger.late_process_events);
 }
 
 pub(super) fn read_ledger(fields: &mut Fields<'_>) -> Option<Ledger> {
@@ -89,11 +92,18 @@ pub(super) fn read_ledger(fields: &mut Fields<'_>) -> Option<Ledger> {
         found_by: read_counts(fields)?,
         symbolized: read_counts(fields)?,
         unsymbolized: BTreeMap::new(),
+        timer: TimerTicks::default(),
+        late_process_events: 0,
     };
     for _ in 0..fields.number()? {
         let module = fields.text()?.to_owned();
         let reason = VariantCode::from_code(fields.number()?)?;
         ledger.unsymbolized.insert(UnsymbolizedFrames { module, reason }, fields.number()?);
+    }
+    // Recordings of 0.1.0 end here.
+    if !fields.is_empty() {
+        ledger.timer = TimerTicks { due: fields.number()?, missed: read_counts(fields)? };
+        ledger.late_process_events = fields.number()?;
     }
     Some(ledger)
 }
@@ -117,7 +127,7 @@ fn read_counts<T: VariantCode + Ord>(fields: &mut Fields<'_>) -> Option<BTreeMap
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FoundBy, Loss, Reason, StackEnd, SymbolSource};
+    use crate::{FoundBy, Loss, MissedTick, Reason, StackEnd, SymbolSource};
 
     fn ledger() -> Ledger {
         let cost = Cost { bpf_run_time_ns: 6, user_cpu_ns: 7, system_cpu_ns: 8, peak_memory_bytes: u64::MAX };
@@ -127,6 +137,7 @@ mod tests {
             reported: 2,
             lost: [(Loss::NoThreadId, 9), (Loss::Undecodable, u64::MAX)].into(),
             lost_process_events: 3,
+            late_process_events: 17,
             lost_children: 4,
             malformed_jit_entries: 5,
             dropped_runtime_events: 11,
@@ -134,6 +145,7 @@ mod tests {
             found_by: [(FoundBy::Cfi, 13)].into(),
             symbolized: [(SymbolSource::Dwarf, 14)].into(),
             unsymbolized: [(frames, 15)].into(),
+            timer: TimerTicks { due: 20, missed: [(MissedTick::Throttled, 16)].into() },
             cost,
         }
     }
@@ -143,9 +155,22 @@ mod tests {
         let mut body = Body::default();
         push_ledger(&ledger(), &mut body);
         assert_eq!(read_ledger(&mut Fields::new(body.bytes())), Some(ledger()));
-        for length in 0..body.bytes().len() {
-            assert_eq!(read_ledger(&mut Fields::new(&body.bytes()[..length])), None);
+        // The older ledger in the test below, too, ends at a whole field.
+        for length in (0..body.bytes().len()).filter(|length| *length != body.bytes().len() - NEWER_BYTES) {
+            assert_eq!(read_ledger(&mut Fields::new(&body.bytes()[..length])), None, "{length}");
         }
+    }
+
+    /// The bytes of what recordings of 0.1.0 do not have: two numbers, and one count with its cause.
+    const NEWER_BYTES: usize = 5;
+
+    #[test]
+    fn a_ledger_of_an_older_recording_has_zeros_for_newer_fields() {
+        let mut body = Body::default();
+        push_ledger(&ledger(), &mut body);
+        let older = &body.bytes()[..body.bytes().len() - NEWER_BYTES];
+        let expected = Ledger { timer: TimerTicks::default(), late_process_events: 0, ..ledger() };
+        assert_eq!(read_ledger(&mut Fields::new(older)), Some(expected));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
-    sampler::{Batch, Filter, KernelCounts, Plan},
+    sampler::{Batch, Filter, KernelCounts, Plan, TimerCounts},
     sys::bpf::{self, MapShape, ProgramCode},
 };
 
@@ -144,6 +144,7 @@ impl LoadedPrograms {
             lost_thread_id: self.count(Counter::LostThreadId)?,
             lost_children: self.count(Counter::LostChild)?,
             run_time_ns: self.count(Counter::RunTimeNs)?,
+            timer: TimerCounts { delivered: self.count(Counter::Ticks)?, ..TimerCounts::default() },
         })
     }
 

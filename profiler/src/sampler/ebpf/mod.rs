@@ -1,4 +1,4 @@
-//! Samples by BPF programs: loads them, attaches them to a timer event on each CPU, reads records and sideband events.
+//! Samples by BPF programs: loads them, attaches them to timer events on each CPU, reads records and sideband events.
 
 #[cfg(feature = "bpf-log")]
 mod bpf_log;
@@ -12,6 +12,7 @@ mod records;
 mod sideband;
 #[cfg(test)]
 pub(crate) mod test_maps;
+mod timers;
 mod unwind_maps;
 
 use std::{
@@ -27,6 +28,7 @@ pub(crate) use cpus::CpuSet;
 pub(crate) use cpus::online;
 pub(crate) use loader::{PROGRAM_TYPE_PERF_EVENT, PROGRAM_TYPE_RAW_TRACEPOINT};
 use profiler_common::Counter;
+use profiler_processes::{SidebandEvent, TimeOrdered};
 use rustix::event::{PollFd, PollFlags, poll};
 pub(crate) use unwind_maps::{InstallError, InstalledFile, InstalledMappings, UnwindMaps};
 
@@ -35,14 +37,12 @@ use self::{
     cpus::CpuSelection,
     loader::{LoadedPrograms, RingBufferSize},
     sideband::Sideband,
+    timers::CpuTimers,
 };
-use super::{Batch, KernelCounts, Plan, SampleSource};
+use super::{Batch, KernelCounts, Plan, RawSample, SampleSource, TimerCounts};
+use crate::error::{Error, ErrorKind, Operation, Result};
 #[cfg(fuzzing)]
 use crate::sys::perf_ring::PerfRecord;
-use crate::{
-    error::{Error, ErrorKind, Operation, Result},
-    sys::perf::TimerEvent,
-};
 
 /// How often the list of online CPUs is read.
 const CPU_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ pub(crate) fn has_bpf_loop() -> bool {
     loader::has_helper(loader::Helper::Loop)
 }
 
-/// Samples of the BPF programs, by a timer event on each CPU.
+/// Samples of the BPF programs, by timer events on each CPU.
 #[derive(Debug)]
 pub(crate) struct EbpfSource {
     programs: LoadedPrograms,
@@ -61,7 +61,13 @@ pub(crate) struct EbpfSource {
     plan: Plan,
     waker: Arc<OwnedFd>,
     started_ns: u64,
-    next_cpu_check: Instant,
+    last_cpu_check: Instant,
+    /// When the opening events of the timers end.
+    opening_ends: Option<Instant>,
+    /// The ticks of CPUs that went offline, and those that were due before CPUs that came online had timers.
+    past_ticks: TimerCounts,
+    samples: TimeOrdered<RawSample>,
+    events: TimeOrdered<SidebandEvent>,
     stopped: bool,
 }
 
@@ -69,10 +75,8 @@ pub(crate) struct EbpfSource {
 #[derive(Debug)]
 struct Cpu {
     id: u32,
-    timer: TimerEvent,
+    timers: CpuTimers,
     sideband: Sideband,
-    /// The count of the timer event at the last check.
-    counted_ns: u64,
 }
 
 /// Decodes bytes as one record of the ring buffer, and as one sideband record.
@@ -107,7 +111,11 @@ impl EbpfSource {
             plan,
             waker,
             started_ns: 0,
-            next_cpu_check: Instant::now() + CPU_CHECK_INTERVAL,
+            last_cpu_check: Instant::now(),
+            opening_ends: None,
+            past_ticks: TimerCounts::default(),
+            samples: TimeOrdered::new(|sample| sample.time_ns),
+            events: TimeOrdered::new(|event| event.time_ns),
             stopped: false,
         })
     }
@@ -118,6 +126,7 @@ impl EbpfSource {
         for cpu in &self.cpus {
             cpu.start(&self.programs)?;
         }
+        self.begin_opening();
         Ok(())
     }
 
@@ -142,16 +151,32 @@ impl EbpfSource {
         }
     }
 
+    fn begin_opening(&mut self) {
+        self.opening_ends = Some(Instant::now() + CpuTimers::opening_time(self.plan.frequency_hz));
+    }
+
+    /// Ends the opening events when they have ticked often enough.
+    fn end_opening(&mut self) -> Result<()> {
+        if self.opening_ends.take_if(|end| *end <= Instant::now()).is_some() {
+            for cpu in &mut self.cpus {
+                cpu.timers.end_opening(&mut self.past_ticks).map_err(timer_error)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Closes the events of CPUs that went offline, and opens events on CPUs that came online.
     fn update_cpus(&mut self, batch: &mut Batch) -> Result<()> {
-        if self.stopped || Instant::now() < self.next_cpu_check {
+        let since_check = self.last_cpu_check.elapsed();
+        if self.stopped || since_check < CPU_CHECK_INTERVAL {
             return Ok(());
         }
-        self.next_cpu_check = Instant::now() + CPU_CHECK_INTERVAL;
+        self.last_cpu_check = Instant::now();
         let online = self.cpu_selection.online()?;
         // A CPU that was offline between two checks is online at both, but its events are dead.
-        for cpu in self.cpus.extract_if(.., |cpu| !online.contains(cpu.id) || cpu.is_stalled()) {
+        for cpu in self.cpus.extract_if(.., |cpu| !online.contains(cpu.id) || cpu.timers.is_stalled()) {
             log::info!("CPU {} went offline", cpu.id);
+            cpu.timers.add_to(&mut self.past_ticks).map_err(timer_error)?;
             let mut sideband = cpu.sideband;
             sideband.drain(batch);
         }
@@ -160,6 +185,10 @@ impl EbpfSource {
                 Ok(cpu) => {
                     log::info!("CPU {id} came online");
                     self.cpus.push(cpu);
+                    // At most: the time at which it came online is unknown.
+                    let ticks = since_check.as_secs_f64() * self.plan.frequency_hz as f64;
+                    self.past_ticks.cpu_online += ticks as u64;
+                    self.begin_opening();
                 }
                 // It may be offline again; the next check retries.
                 Err(error) => log::info!("CPU {id} came online, but {error:?}"),
@@ -167,26 +196,30 @@ impl EbpfSource {
         }
         Ok(())
     }
+
+    /// Keeps what is later than the watermark for the next batch, and puts the rest into time order.
+    fn order(&mut self, batch: &mut Batch, watermark_ns: u64) {
+        let late_before = self.events.late();
+        self.samples.push(batch.samples.drain(..));
+        self.events.push(batch.events.drain(..));
+        batch.samples = self.samples.release_before(watermark_ns);
+        batch.events = self.events.release_before(watermark_ns);
+        batch.late_events = self.events.late() - late_before;
+    }
 }
 
 impl Cpu {
     fn open(id: u32, plan: &Plan) -> Result<Self> {
-        let timer = TimerEvent::open(id, plan.frequency_hz).map_err(|error| {
-            let message = format!("failed to open a timer event on CPU {id}");
+        let timers = CpuTimers::open(id, plan.frequency_hz).map_err(|error| {
+            let message = format!("failed to open the timer events of CPU {id}");
             Error::from_io(Operation::OpenPerfEvent, message, error)
         })?;
-        Ok(Self { id, timer, sideband: Sideband::open(id)?, counted_ns: 0 })
-    }
-
-    /// Whether the timer event counted nothing since the last call.
-    fn is_stalled(&mut self) -> bool {
-        let counted_ns = self.timer.counted_ns().unwrap_or(self.counted_ns);
-        std::mem::replace(&mut self.counted_ns, counted_ns) == counted_ns
+        Ok(Self { id, timers, sideband: Sideband::open(id)? })
     }
 
     fn start(&self, programs: &LoadedPrograms) -> Result<()> {
-        self.timer.start(programs.sample_program()).map_err(|error| {
-            let message = format!("failed to attach to the timer event on CPU {}", self.id);
+        self.timers.start(programs.sample_program()).map_err(|error| {
+            let message = format!("failed to attach to the timer events of CPU {}", self.id);
             Error::from_io(Operation::OpenPerfEvent, message, error)
         })
     }
@@ -203,23 +236,26 @@ impl SampleSource for EbpfSource {
 
     fn read(&mut self, wait: Duration) -> Result<Batch> {
         if !self.stopped {
-            self.wait(wait)?;
+            let opening = self.opening_ends.map(|end| end.saturating_duration_since(Instant::now()));
+            self.wait(opening.map_or(wait, |opening| opening.min(wait)))?;
+            self.end_opening()?;
         }
+        // All records from before this round are in the rings. After the end, none will follow.
+        let watermark_ns = if self.stopped { u64::MAX } else { monotonic_ns() };
         let mut batch = Batch::default();
-        // Samples first: then all sideband events before one of them are in the rings.
         self.programs.drain(&mut batch);
         for cpu in &mut self.cpus {
             cpu.sideband.drain(&mut batch);
         }
         self.update_cpus(&mut batch)?;
-        batch.events.sort_by_key(|event| event.time_ns);
+        self.order(&mut batch, watermark_ns);
         Ok(batch)
     }
 
     fn stop(&mut self) -> Result<()> {
         self.stopped = true;
         for cpu in &self.cpus {
-            cpu.timer.stop().map_err(|error| {
+            cpu.timers.stop().map_err(|error| {
                 Error::with_source(
                     ErrorKind::Io,
                     format!("failed to stop the timer on CPU {}", cpu.id),
@@ -239,8 +275,22 @@ impl SampleSource for EbpfSource {
     }
 
     fn counts(&self) -> Result<KernelCounts> {
-        self.programs.counts()
+        let mut counts = self.programs.counts()?;
+        let mut timer = TimerCounts {
+            delivered: counts.timer.delivered,
+            is_throttled: timers::are_throttled(self.plan.frequency_hz),
+            ..self.past_ticks
+        };
+        for cpu in &self.cpus {
+            cpu.timers.add_to(&mut timer).map_err(timer_error)?;
+        }
+        counts.timer = timer;
+        Ok(counts)
     }
+}
+
+fn timer_error(error: io::Error) -> Error {
+    Error::with_source(ErrorKind::Io, "failed to read the times of a timer event", error)
 }
 
 /// `CLOCK_MONOTONIC` now: the clock of samples and of sideband events.
