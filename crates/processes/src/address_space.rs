@@ -1,6 +1,6 @@
 //! The executable mappings of an address space over time.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use profiler_addresses::{FileOffset, RuntimeAddress};
 
@@ -64,20 +64,52 @@ impl AddressSpace {
         true
     }
 
+    /// Whether it has one of the mappings of another address space.
+    pub(crate) fn shares_mapping(&self, other: &Self) -> bool {
+        let is_equal = |timed: &CurrentMapping| {
+            other.current.get(&timed.mapping.start).is_some_and(|equal| equal.mapping == timed.mapping)
+        };
+        self.current.values().any(is_equal)
+    }
+
+    /// Replaces the current mappings by those of `later`, which was read at `read_ns`. A mapping that no event reported
+    /// is taken for an old one, unless it replaces another.
+    pub(crate) fn reconcile(&mut self, later: &Self, read_ns: u64) {
+        let is_gone = |timed: &&CurrentMapping| {
+            later.find(timed.mapping.start, u64::MAX).is_none_or(|mapping| mapping.end < timed.mapping.end)
+        };
+        let gone: Vec<_> = self.current.values().filter(is_gone).cloned().collect();
+        let mut replaced = Vec::new();
+        for timed in gone {
+            self.replace_range(timed.mapping.start, timed.mapping.end, read_ns);
+            replaced.push(timed.mapping.start..timed.mapping.end);
+        }
+        for mapping in later.current() {
+            let overlaps =
+                |range: &Range<RuntimeAddress>| mapping.start < range.end && range.start < mapping.end;
+            let is_new = replaced.iter().any(overlaps) || self.overlaps(mapping);
+            self.insert(mapping.clone(), if is_new { read_ns } else { 0 });
+        }
+    }
+
+    fn overlaps(&self, mapping: &Mapping) -> bool {
+        let before_end = self.current.range(..mapping.end).next_back();
+        before_end.is_some_and(|(_, timed)| timed.mapping.end > mapping.start)
+    }
+
     /// The mapping that contains an address at a time.
     pub fn find(&self, address: RuntimeAddress, time_ns: u64) -> Option<&Arc<Mapping>> {
         let current = self.current.range(..=address).next_back().map(|(_, timed)| timed);
-        if let Some(timed) = current.filter(|timed| timed.mapping.contains(address)) {
-            if timed.since_ns <= time_ns {
-                return Some(&timed.mapping);
-            }
-            let older = self.replaced.iter().rev().find(|old| {
-                old.mapping.contains(address) && old.since_ns <= time_ns && time_ns < old.until_ns
-            });
-            // The event can be slightly later than the first sample in the new mapping.
-            return older.map(|old| &old.mapping).or(Some(&timed.mapping));
+        let current = current.filter(|timed| timed.mapping.contains(address));
+        if let Some(timed) = current.filter(|timed| timed.since_ns <= time_ns) {
+            return Some(&timed.mapping);
         }
-        None
+        let later = self.replaced.partition_point(|old| old.until_ns <= time_ns);
+        let older = self.replaced[later..]
+            .iter()
+            .find(|old| old.mapping.contains(address) && old.since_ns <= time_ns);
+        // The event can be slightly later than the first sample in the new mapping.
+        older.map(|old| &old.mapping).or(current.map(|timed| &timed.mapping))
     }
 
     /// The generation of the mappings at a time: [`find`](Self::find) has the same result for all times of a generation.
@@ -225,6 +257,28 @@ mod tests {
         let mut space = AddressSpace::default();
         space.insert(mapping(0x1000, 0x2000, 1), 100);
         assert_eq!(inode(&space, 0x1000, 99), Some(1));
+    }
+
+    #[test]
+    fn a_later_snapshot_replaces_what_differs() {
+        let mut space = AddressSpace::from_snapshot(vec![
+            mapping(0x1000, 0x2000, 1),
+            mapping(0x3000, 0x4000, 2),
+            mapping(0x5000, 0x7000, 3),
+        ]);
+        let later = AddressSpace::from_snapshot(vec![
+            mapping(0x1000, 0x2000, 1),
+            mapping(0x3000, 0x4000, 9),
+            mapping(0x5000, 0x6000, 3),
+        ]);
+        assert!(space.shares_mapping(&later));
+        space.reconcile(&later, 100);
+        let inodes =
+            |time_ns| [0x1000, 0x3000, 0x5000, 0x6000].map(|address| inode(&space, address, time_ns));
+        assert_eq!(inodes(99), [Some(1), Some(2), Some(3), Some(3)]);
+        assert_eq!(inodes(100), [Some(1), Some(9), Some(3), None]);
+        assert_eq!(space.generation(100) - space.generation(99), 2);
+        assert!(!space.shares_mapping(&AddressSpace::from_snapshot(vec![mapping(0x1000, 0x2000, 5)])));
     }
 
     #[test]

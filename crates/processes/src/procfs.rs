@@ -22,6 +22,9 @@ const MAX_TEXT_BYTES: u64 = 64 << 20;
 /// memory to be its environment (`PR_SET_MM_ENV_START`, prctl(2)).
 const MAX_ENVIRONMENT_BYTES: u64 = 256 << 10;
 
+/// The threads whose entries are tried when the leader of a process has ended. Most often the first one lives.
+const MAX_TRIED_THREADS: usize = 64;
+
 /// Bytes of one mapped file in a capture.
 const MAX_CAPTURED_FILE_BYTES: u64 = 256 << 20;
 
@@ -88,12 +91,19 @@ impl ProcFs {
         Ok(file)
     }
 
-    /// Reads an entry of a process: `maps`, `status`, `comm`, `stat`, `environ`, `cgroup`.
+    /// Reads an entry of a process: `maps`, `status`, `comm`, `stat`, `environ`, `cgroup`. Of a process whose leader has
+    /// ended while other threads run, `maps` and `environ` are read from one of these.
     pub fn read(&self, pid: u32, entry: &str) -> io::Result<Vec<u8>> {
-        let path = self.path(pid, entry);
         let limit_bytes = if entry == "environ" { MAX_ENVIRONMENT_BYTES } else { MAX_TEXT_BYTES };
-        let mut bytes = Vec::new();
-        File::open(&path)?.take(limit_bytes).read_to_end(&mut bytes)?;
+        let read = |path: &Path| {
+            let mut bytes = Vec::new();
+            File::open(path)?.take(limit_bytes).read_to_end(&mut bytes).map(|_| bytes)
+        };
+        let mut bytes = read(&self.path(pid, entry))?;
+        if bytes.is_empty() && matches!(entry, "maps" | "environ") {
+            let of_threads = self.other_threads(pid).filter_map(|tid| read(&self.path(tid, entry)).ok());
+            bytes = { of_threads }.find(|bytes| !bytes.is_empty()).unwrap_or_default();
+        }
         if let Some(capture) = &self.capture {
             capture.write(&bytes, &Path::new(&pid.to_string()).join(entry))?;
         }
@@ -113,14 +123,16 @@ impl ProcFs {
 
     /// Opens the root directory of a process.
     pub fn root(&self, pid: u32) -> io::Result<RootDirectory> {
-        RootDirectory::open(&self.path(pid, "root"))
+        self.first_thread(pid, |id| RootDirectory::open(&self.path(id, "root")))
     }
 
     /// Opens the file of a mapping through `/proc/PID/map_files`, which also works when the file is deleted or hidden by
     /// a mount. Needs `CAP_CHECKPOINT_RESTORE` or `CAP_SYS_ADMIN` (proc_pid_map_files(5)).
     pub fn open_mapped(&self, pid: u32, mapping: &Mapping) -> io::Result<File> {
-        let path = self.path(pid, "map_files").join(map_files_entry(mapping));
-        let fd = rustix::fs::openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let fd = self.first_thread(pid, |id| {
+            let path = self.path(id, "map_files").join(map_files_entry(mapping));
+            rustix::fs::openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        })?;
         root_directory::open_regular(fd.as_fd())
     }
 
@@ -166,6 +178,18 @@ impl ProcFs {
             capture.write(&bytes, Path::new(NAME))?;
         }
         Ok(bytes)
+    }
+
+    /// The result for the first thread that has one: a leader that has ended has neither memory nor a root directory.
+    fn first_thread<T, E>(&self, pid: u32, attempt: impl Fn(u32) -> Result<T, E>) -> Result<T, E> {
+        attempt(pid).or_else(|error| self.other_threads(pid).find_map(|tid| attempt(tid).ok()).ok_or(error))
+    }
+
+    /// The threads of a process besides its leader, [`MAX_TRIED_THREADS`] at most.
+    fn other_threads(&self, pid: u32) -> impl Iterator<Item = u32> {
+        let names = fs::read_dir(self.path(pid, "task")).into_iter().flatten().filter_map(Result::ok);
+        let ids = names.filter_map(|name| name.file_name().to_str()?.parse().ok());
+        ids.filter(move |tid| *tid != pid).take(MAX_TRIED_THREADS)
     }
 
     fn path(&self, pid: u32, entry: &str) -> PathBuf {

@@ -4,13 +4,17 @@
 //! magic links (`RESOLVE_IN_ROOT`, `RESOLVE_NO_MAGICLINKS`, Linux 5.6). Only regular files are opened.
 
 use std::{
+    collections::HashMap,
     fs::File,
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::Path,
+    sync::{Arc, Weak},
 };
 
-use rustix::fs::{AtFlags, CWD, FileType, FsWord, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags};
+use rustix::fs::{
+    AtFlags, CWD, FileType, FsWord, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, StatxFlags, statx,
+};
 
 /// Magic numbers of pseudo file systems, whose regular files the kernel generates on each read
 /// (`include/uapi/linux/magic.h`): proc, sysfs, debugfs, tracefs, securityfs. A link to such a file can block the
@@ -87,6 +91,37 @@ impl RootDirectory {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let flags = flags | OFlags::CLOEXEC;
         retry(|| rustix::fs::openat2(self.directory.as_fd(), path, flags, Mode::empty(), resolve))
+    }
+}
+
+/// The root directories in use, each with one descriptor, however many processes have it.
+#[derive(Debug, Default)]
+pub(crate) struct RootDirectories {
+    by_mount: HashMap<(u64, u64), Weak<RootDirectory>>,
+}
+
+impl RootDirectories {
+    /// The same directory that is in use already, or this one.
+    pub(crate) fn share(&mut self, root: RootDirectory) -> Arc<RootDirectory> {
+        let Some(id) = root.mount_and_inode() else { return Arc::new(root) };
+        if let Some(shared) = self.by_mount.get(&id).and_then(Weak::upgrade) {
+            return shared;
+        }
+        let root = Arc::new(root);
+        // As many are in use as processes are known at most.
+        self.by_mount.retain(|_, root| root.strong_count() > 0);
+        self.by_mount.insert(id, Arc::downgrade(&root));
+        root
+    }
+}
+
+impl RootDirectory {
+    /// The id of the mount (statx(2), Linux 5.8) and the inode. An open directory keeps its mount, and so the id, in use.
+    fn mount_and_inode(&self) -> Option<(u64, u64)> {
+        let wanted = StatxFlags::MNT_ID | StatxFlags::INO;
+        let status = statx(&self.directory, "", AtFlags::EMPTY_PATH, wanted).ok()?;
+        let is_complete = StatxFlags::from_bits_retain(status.stx_mask).contains(wanted);
+        is_complete.then_some((status.stx_mnt_id, status.stx_ino))
     }
 }
 

@@ -12,8 +12,11 @@ pub struct Status {
     pub uid: u32,
     /// Whether it is a kernel thread, which has no address space.
     pub kernel_thread: bool,
-    /// Whether it has exited and its parent has not yet waited for it.
+    /// Whether its first thread has exited. The process goes on while others run; else its parent has not yet waited
+    /// for it.
     pub zombie: bool,
+    /// Threads, a first one that has exited among them.
+    pub threads: u32,
 }
 
 impl Status {
@@ -28,7 +31,14 @@ impl Status {
         let zombie = value("State:").is_some_and(|state| state.trim_start().starts_with(['Z', 'X']));
         // The status of a zombie has no `VmSize` line either.
         let kernel_thread = !zombie && value("VmSize:").is_none();
-        Some(Self { pid, innermost_pid: innermost, uid, kernel_thread, zombie })
+        let threads = value("Threads:").and_then(|threads| threads.trim().parse().ok()).unwrap_or(1);
+        Some(Self { pid, innermost_pid: innermost, uid, kernel_thread, zombie, threads })
+    }
+
+    /// Threads that have not exited.
+    #[must_use]
+    pub fn living_threads(&self) -> u32 {
+        self.threads.saturating_sub(self.zombie.into())
     }
 }
 
@@ -58,14 +68,21 @@ mod tests {
     use super::*;
 
     const STATUS: &str = "Name:\tdotnet\nState:\tS (sleeping)\nTgid:\t1019\nPid:\t1021\nUid:\t0\t100000\t0\t0\n\
-                          NStgid:\t1019\t7\t1\nVmSize:\t  1000 kB\n";
+                          NStgid:\t1019\t7\t1\nVmSize:\t  1000 kB\nThreads:\t3\n";
 
     #[test]
     fn the_innermost_pid_is_the_last_one() {
         let status = Status::parse(STATUS).unwrap();
-        let wanted =
-            Status { pid: 1019, innermost_pid: 1, uid: 100_000, kernel_thread: false, zombie: false };
+        let wanted = Status {
+            pid: 1019,
+            innermost_pid: 1,
+            uid: 100_000,
+            kernel_thread: false,
+            zombie: false,
+            threads: 3,
+        };
         assert_eq!(status, wanted);
+        assert_eq!(status.living_threads(), 3);
     }
 
     #[test]
@@ -75,6 +92,7 @@ mod tests {
         let zombie =
             Status::parse(&STATUS.replace("VmSize", "X").replace("S (sleeping)", "Z (zombie)")).unwrap();
         assert!(zombie.zombie && !zombie.kernel_thread);
+        assert_eq!(zombie.living_threads(), 2);
     }
 
     #[test]

@@ -1,395 +1,442 @@
 //! The process table: finds the process of a sample by PID and time, and applies sideband events.
 
 use std::{
-    collections::{HashMap, HashSet},
-    io,
+    collections::{HashMap, VecDeque},
     sync::Arc,
 };
 
-use profiler_addresses::RuntimeAddress;
-
 use crate::{
-    AddressSpace, Backing, LookupError, Mapping, ProcFs, SidebandEvent, SidebandEventKind, Status, cgroup,
-    maps, root_directory::RootDirectory, status,
+    AddressSpace, LookupError, ProcFs, Process, ProcessFilter, ProcessKey, SidebandEvent, SidebandEventKind,
+    process::Completeness,
+    process_filter::Targets,
+    process_reader::{ProcessReader, Reading},
 };
 
 /// Processes in the table. The limit bounds the profiler's memory when a target forks without end.
 const MAX_PROCESSES: usize = 64 * 1024;
 
-/// Identifies a [`Process`] in a [`ProcessTable`]. A process has another key after an exec, and so has a new process with
-/// a reused PID.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ProcessKey(u32);
+/// A process that was read from `/proc` is evicted when it has had no sample in so many intervals; it is read again at its
+/// next sample.
+const MAX_IDLE_INTERVALS: u64 = 2;
 
-/// A process from its fork or exec to its exit or next exec.
-#[derive(Debug)]
-pub struct Process {
-    /// Identifies it in the table.
-    pub key: ProcessKey,
-    /// Process id in the profiler's PID namespace.
-    pub pid: u32,
-    /// Name of the leader thread.
-    pub comm: String,
-    /// Attributes from `/proc`; `None` when the process ended before they were read.
-    pub identity: Option<Arc<Identity>>,
-    mappings: Mappings,
-    parent: Option<u32>,
-    /// Time of the fork or exec, `CLOCK_MONOTONIC`; 0 when the profiler did not see it.
-    since_ns: u64,
-    /// Time of the exit or next exec, `CLOCK_MONOTONIC`.
-    until_ns: Option<u64>,
-    is_sampled: bool,
-}
-
-/// Attributes of a process that are read from `/proc` once, at its first sample.
-#[derive(Debug)]
-pub struct Identity {
-    /// From `/proc/PID/status`.
-    pub status: Status,
-    /// Start time, clock ticks since boot.
-    pub start_ticks: u64,
-    /// Start time, nanoseconds since 1970-01-01 UTC, with the resolution of a clock tick.
-    pub started_unix_ns: u64,
-    /// The initial environment (`NAME=VALUE`, each terminated by a zero byte); empty when it cannot be read.
-    pub environment: Vec<u8>,
-    /// Id of the container, when the path of the cgroup contains one.
-    pub container: Option<String>,
-    /// The root directory; `None` when it cannot be opened.
-    pub root: Option<Arc<RootDirectory>>,
-}
-
-#[derive(Debug)]
-enum Mappings {
-    /// Not read yet.
-    Unread,
-    Known(AddressSpace),
-    Unavailable(LookupError),
-}
-
-impl Process {
-    /// Finds the mapping that contains an address at a time (`CLOCK_MONOTONIC`).
-    ///
-    /// # Errors
-    /// When the process has no mapping there or its mappings could not be read.
-    pub fn find_mapping(&self, address: RuntimeAddress, time_ns: u64) -> Result<&Arc<Mapping>, LookupError> {
-        match &self.mappings {
-            Mappings::Known(space) => space.find(address, time_ns).ok_or(LookupError::NoMapping),
-            Mappings::Unavailable(error) => Err(*error),
-            Mappings::Unread => Err(LookupError::NoMapping),
-        }
-    }
-
-    /// The generation of the mappings at a time, as [`AddressSpace::generation`].
-    pub fn mapping_generation(&self, time_ns: u64) -> usize {
-        match &self.mappings {
-            Mappings::Known(space) => space.generation(time_ns),
-            _ => 0,
-        }
-    }
-
-    /// Checks that the mappings were read.
-    ///
-    /// # Errors
-    /// When the process ended before, or the profiler had no permission.
-    pub fn check_readable(&self) -> Result<(), LookupError> {
-        match &self.mappings {
-            Mappings::Known(_) => Ok(()),
-            Mappings::Unavailable(error) => Err(*error),
-            Mappings::Unread => Err(LookupError::ProcessGone),
-        }
-    }
-
-    /// The current executable mappings, by address.
-    pub fn mappings(&self) -> impl Iterator<Item = &Mapping> {
-        let space = if let Mappings::Known(space) = &self.mappings { Some(space) } else { None };
-        space.into_iter().flat_map(AddressSpace::current)
-    }
-
-    /// The paths of the files that are mapped executable.
-    pub fn mapped_files(&self) -> impl Iterator<Item = &str> {
-        self.mappings().filter_map(|mapping| match &mapping.backing {
-            Backing::File { path, .. } => Some(&**path),
-            _ => None,
-        })
-    }
-
-    /// Whether the process has exited or executed another program.
-    pub fn has_ended(&self) -> bool {
-        self.until_ns.is_some()
-    }
-}
-
-/// Selects the processes that can be sampled.
-#[derive(Clone, Debug)]
-pub enum ProcessFilter {
-    /// All processes.
-    All,
-    /// Processes by id, with or without their children.
-    Only {
-        /// Process ids.
-        pids: HashSet<u32>,
-        /// Whether children that they fork are added.
-        children: bool,
-    },
-}
-
-/// All processes that sideband events or samples have referred to, including those that have ended, until they are
-/// evicted.
+/// All processes that sideband events or samples have referred to, until they are retired.
+///
+/// A process is known by its key from a fork or exec until the next exec, or until its last thread exits. What is read
+/// from `/proc` takes its place among the events by its time: the reader is later than the events that it has, and `/proc`
+/// can show another program or process by then.
 #[derive(Debug)]
 pub struct ProcessTable {
-    proc: Arc<ProcFs>,
-    filter: ProcessFilter,
+    reader: ProcessReader,
+    targets: Targets,
     processes: HashMap<ProcessKey, Process>,
     /// The processes that had a PID, oldest first. Never empty.
-    by_pid: HashMap<u32, Vec<ProcessKey>>,
-    next_key: u32,
+    by_pid: HashMap<u32, VecDeque<ProcessKey>>,
+    /// The processes that have ended, with the time, oldest first.
+    ended: VecDeque<(u64, ProcessKey)>,
+    /// Readings of `/proc` that are later than the events, oldest first.
+    readings: VecDeque<Reading>,
+    next_key: u64,
+    watermark_ns: u64,
+    /// The number of the current interval.
+    interval: u64,
+    /// How often sideband events were lost.
+    losses: u64,
+}
+
+/// The process of a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessOfSample {
+    /// It is known.
+    Known(ProcessKey),
+    /// It is known once the watermark has passed the time at which it was read from `/proc`: ask again then.
+    AfterWatermark,
+    /// The PID or thread id belonged to a target before, and now to another process or thread.
+    NotATarget,
+}
+
+/// A process that was evicted from the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetiredProcess {
+    /// Its key in the table.
+    pub key: ProcessKey,
+    /// Its last name.
+    pub comm: String,
 }
 
 impl ProcessTable {
     /// An empty table of the processes that pass `filter`. Attributes and mappings are read from `proc`.
     pub fn new(proc: Arc<ProcFs>, filter: ProcessFilter) -> Self {
-        Self { proc, filter, processes: HashMap::new(), by_pid: HashMap::new(), next_key: 0 }
+        Self {
+            reader: ProcessReader::new(proc),
+            targets: Targets::new(filter),
+            processes: HashMap::new(),
+            by_pid: HashMap::new(),
+            ended: VecDeque::new(),
+            readings: VecDeque::new(),
+            next_key: 0,
+            watermark_ns: u64::MAX,
+            interval: 1,
+            losses: 0,
+        }
     }
 
-    /// The process with a key, unless it was evicted.
+    /// The process with a key, unless it was retired.
     pub fn get(&self, key: ProcessKey) -> Option<&Process> {
         self.processes.get(&key)
     }
 
     /// Whether an event refers to a process that passes the filter.
     pub fn is_relevant(&self, event: &SidebandEvent) -> bool {
-        match (&event.kind, &self.filter) {
-            (SidebandEventKind::Fork { parent }, ProcessFilter::Only { pids, children }) => {
-                *children && pids.contains(parent)
-            }
-            _ => self.passes_filter(event.pid),
-        }
+        self.targets.concerns(event)
     }
 
     /// Applies a sideband event. Events must be in time order.
     pub fn apply(&mut self, event: SidebandEvent) {
         let SidebandEvent { time_ns, pid, tid, kind } = event;
+        self.apply_readings(time_ns);
         match kind {
             SidebandEventKind::Fork { parent } => self.fork(pid, parent, time_ns),
-            _ if !self.passes_filter(pid) => {}
-            SidebandEventKind::Map(mapping) => self.map(pid, mapping, time_ns),
-            SidebandEventKind::Rename(comm) if pid == tid => self.rename(pid, comm),
+            SidebandEventKind::StartThread => self.start_thread(pid, tid, time_ns),
+            _ if !self.targets.contains(pid) => {}
+            SidebandEventKind::Map(mapping) => {
+                if let Some(process) = self.latest_mut(pid) {
+                    process.space.insert(mapping, time_ns);
+                }
+            }
+            SidebandEventKind::Rename(comm) if pid == tid => {
+                if let Some(process) = self.latest_mut(pid) {
+                    process.comm = comm;
+                }
+            }
+            SidebandEventKind::Rename(_) => {}
             SidebandEventKind::Execute(comm) => self.execute(pid, &comm, time_ns),
-            SidebandEventKind::Exit if pid == tid => self.exit(pid, time_ns),
-            SidebandEventKind::Rename(_) | SidebandEventKind::StartThread | SidebandEventKind::Exit => {}
+            SidebandEventKind::Exit => self.exit(pid, tid, time_ns),
         }
+    }
+
+    /// Sets the time up to which all events have been applied, `CLOCK_MONOTONIC`. A new table takes none for missing.
+    pub fn advance(&mut self, watermark_ns: u64) {
+        self.watermark_ns = watermark_ns;
+        self.apply_readings(watermark_ns);
+    }
+
+    /// Notes that sideband events were lost. Processes are compared with `/proc` at their next sample.
+    pub fn lose_events(&mut self) {
+        self.losses += 1;
     }
 
     /// The process that had this PID at the time of a sample. At the first sample of a process, its attributes and
     /// mappings are read from `/proc`. `comm` is its name if `/proc` does not show one any more.
-    pub fn process_of_sample(&mut self, pid: u32, time_ns: u64, comm: &str) -> ProcessKey {
-        let key = self.find_at(pid, time_ns).unwrap_or_else(|| self.add(pid, comm, 0, None));
-        self.read_once(key, comm);
-        key
+    pub fn process_of_sample(&mut self, pid: u32, tid: u32, time_ns: u64, comm: &str) -> ProcessOfSample {
+        if !self.targets.contained(pid, tid, time_ns) {
+            return ProcessOfSample::NotATarget;
+        }
+        let key = self.find_at(pid, time_ns).unwrap_or_else(|| self.add_earliest(pid, comm));
+        if self.is_unread(key) {
+            self.read(pid);
+            // A reading can show that another program runs.
+            let key = self.find_at(pid, time_ns);
+            if key.is_none_or(|key| self.is_unread(key)) {
+                return ProcessOfSample::AfterWatermark;
+            }
+        }
+        let key = self.find_at(pid, time_ns).unwrap_or(key);
+        if !self.inherit_mappings(key) {
+            return ProcessOfSample::AfterWatermark;
+        }
+        let Some(process) = self.processes.get_mut(&key) else { return ProcessOfSample::NotATarget };
+        process.sampled_in = self.interval;
+        if process.comm.is_empty() {
+            comm.clone_into(&mut process.comm);
+        }
+        ProcessOfSample::Known(key)
     }
 
     /// Reads the attributes and mappings of a process before its first sample.
-    pub fn prefetch(&mut self, pid: u32) {
-        let key = self.find_at(pid, u64::MAX).unwrap_or_else(|| self.add(pid, "", 0, None));
-        self.read_once(key, "");
+    pub fn prefetch(&mut self, pid: u32) -> ProcessKey {
+        let key = self.find_at(pid, u64::MAX).unwrap_or_else(|| self.add_earliest(pid, ""));
+        self.read(pid);
+        key
     }
 
-    /// Evicts processes that ended before `time_ns` and were not sampled.
-    pub fn evict_unsampled(&mut self, time_ns: u64) {
-        self.evict(|process| !process.is_sampled && process.until_ns.is_some_and(|until| until < time_ns));
+    /// Retires the processes that ended before the watermark, unless they are still needed: no more samples of them will
+    /// follow.
+    pub fn retire_ended(&mut self, is_needed: impl Fn(ProcessKey) -> bool) -> Vec<RetiredProcess> {
+        let count = self.ended.partition_point(|(until_ns, _)| *until_ns < self.watermark_ns);
+        let ended: Vec<_> = self.ended.drain(..count).map(|(_, key)| key).collect();
+        let keys = ended.into_iter().filter(|key| !is_needed(*key));
+        keys.filter_map(|key| self.remove(key)).collect()
     }
 
-    /// Evicts processes that have ended, and marks the others as not sampled.
-    pub fn evict_ended(&mut self) {
-        self.evict(Process::has_ended);
-        for process in self.processes.values_mut() {
-            process.is_sampled = false;
-        }
-    }
-
-    fn evict(&mut self, is_evicted: impl Fn(&Process) -> bool) {
-        self.processes.retain(|_, process| !is_evicted(process));
-        let processes = &self.processes;
-        self.by_pid.retain(|_, keys| {
-            keys.retain(|key| processes.contains_key(key));
-            !keys.is_empty()
+    /// Ends an interval: retires the processes that have ended, and those without samples for some intervals.
+    pub fn end_interval(&mut self) {
+        self.interval += 1;
+        let oldest = self.interval.saturating_sub(MAX_IDLE_INTERVALS);
+        let losses = self.losses;
+        // What was forked and never sampled is known from events alone: after a loss, its end may be among them.
+        self.remove_if(|process| {
+            let is_idle = process.sampled_in < oldest;
+            process.has_ended() || is_idle && (process.is_read || process.losses_seen < losses)
         });
-    }
-
-    fn passes_filter(&self, pid: u32) -> bool {
-        match &self.filter {
-            ProcessFilter::All => true,
-            ProcessFilter::Only { pids, .. } => pids.contains(&pid),
-        }
+        let processes = &self.processes;
+        self.ended.retain(|(_, key)| processes.contains_key(key));
     }
 
     fn fork(&mut self, pid: u32, parent: u32, time_ns: u64) {
-        if let ProcessFilter::Only { pids, children } = &mut self.filter {
-            if !*children || !pids.contains(&parent) || pids.len() >= MAX_PROCESSES {
-                return;
-            }
-            pids.insert(pid);
+        if !self.targets.start(pid, pid, Some(parent), time_ns) {
+            self.end(pid, time_ns);
+            return;
         }
-        let inherited = self.latest(parent).map(|parent| {
-            let mappings = match &parent.mappings {
-                Mappings::Known(space) => Mappings::Known(space.clone()),
-                _ => Mappings::Unread,
-            };
-            (parent.comm.clone(), mappings)
-        });
-        let (comm, mappings) = inherited.unwrap_or((String::new(), Mappings::Unread));
-        self.end(pid, time_ns);
-        let key = self.add(pid, &comm, time_ns, Some(parent));
-        self.set_mappings(key, mappings);
+        if self.latest(parent).is_none() {
+            self.add_earliest(parent, "");
+        }
+        let Some(parent) = self.latest(parent) else { return };
+        let (parent, comm) = (parent.key, parent.comm.clone());
+        let key = self.begin(pid, &comm, time_ns);
+        if let Some(process) = self.processes.get_mut(&key) {
+            process.parent = Some(parent);
+        }
+        self.copy_mappings(parent, key);
     }
 
-    fn map(&mut self, pid: u32, mapping: Mapping, time_ns: u64) {
-        // Mappings that were not read yet will include this one.
-        if let Some(Process { mappings: Mappings::Known(space), .. }) = self.latest_mut(pid) {
-            space.insert(mapping, time_ns);
+    fn start_thread(&mut self, pid: u32, tid: u32, time_ns: u64) {
+        if !self.targets.start(pid, tid, None, time_ns) {
+            return;
         }
-    }
-
-    fn rename(&mut self, pid: u32, comm: String) {
         if let Some(process) = self.latest_mut(pid) {
-            process.comm = comm;
+            process.threads = process.threads.map(|threads| threads.saturating_add(1));
         }
     }
 
     fn execute(&mut self, pid: u32, comm: &str, time_ns: u64) {
-        self.end(pid, time_ns);
-        let key = self.add(pid, comm, time_ns, None);
-        self.set_mappings(key, Mappings::Known(AddressSpace::default()));
-    }
-
-    fn exit(&mut self, pid: u32, time_ns: u64) {
-        self.end(pid, time_ns);
-        if let ProcessFilter::Only { pids, children: true } = &mut self.filter {
-            pids.remove(&pid);
+        let key = self.begin(pid, comm, time_ns);
+        if let Some(process) = self.processes.get_mut(&key) {
+            process.completeness = Completeness::All;
         }
     }
 
+    /// A process ends with its last thread, which need not be the leader.
+    fn exit(&mut self, pid: u32, tid: u32, time_ns: u64) {
+        let Some(process) = self.latest_mut(pid) else { return };
+        process.threads = process.threads.map(|threads| threads.saturating_sub(1));
+        if process.threads.map_or(pid == tid, |threads| threads == 0) {
+            self.end(pid, time_ns);
+        }
+    }
+
+    /// Begins a process with one thread at its fork or exec, and ends the one that had the PID before.
+    fn begin(&mut self, pid: u32, comm: &str, time_ns: u64) -> ProcessKey {
+        self.end(pid, time_ns);
+        let key = self.add(pid, comm, time_ns);
+        if let Some(process) = self.processes.get_mut(&key) {
+            process.threads = Some(1);
+        }
+        key
+    }
+
     fn end(&mut self, pid: u32, time_ns: u64) {
-        if let Some(process) = self.latest_mut(pid) {
-            process.until_ns.get_or_insert(time_ns);
+        if let Some(process) = self.latest_mut(pid)
+            && process.until_ns.is_none()
+        {
+            process.until_ns = Some(time_ns);
+            let key = process.key;
+            self.ended.push_back((time_ns, key));
         }
     }
 
     fn find_at(&self, pid: u32, time_ns: u64) -> Option<ProcessKey> {
-        let keys = self.by_pid.get(&pid)?;
-        let at = keys
-            .iter()
-            .rev()
-            .find(|key| self.processes.get(key).is_some_and(|process| process.since_ns <= time_ns));
-        at.or(keys.first()).copied()
+        let keys = self.by_pid.get(&pid)?.iter().rev();
+        let mut processes = keys.filter_map(|key| self.processes.get(key));
+        processes.find(|process| process.since_ns <= time_ns).map(|process| process.key)
     }
 
     fn latest(&self, pid: u32) -> Option<&Process> {
-        self.processes.get(self.by_pid.get(&pid)?.last()?)
+        self.processes.get(self.by_pid.get(&pid)?.back()?)
     }
 
     fn latest_mut(&mut self, pid: u32) -> Option<&mut Process> {
-        self.processes.get_mut(self.by_pid.get(&pid)?.last()?)
+        self.processes.get_mut(self.by_pid.get(&pid)?.back()?)
     }
 
-    fn add(&mut self, pid: u32, comm: &str, since_ns: u64, parent: Option<u32>) -> ProcessKey {
+    fn add(&mut self, pid: u32, comm: &str, since_ns: u64) -> ProcessKey {
         if self.processes.len() >= MAX_PROCESSES {
-            self.evict(|process| process.until_ns.is_some() && !process.is_sampled);
+            self.make_room();
         }
         let key = ProcessKey(self.next_key);
-        self.next_key = self.next_key.wrapping_add(1);
+        self.next_key += 1;
         let process = Process {
             key,
             pid,
             comm: comm.to_owned(),
             identity: None,
-            mappings: Mappings::Unread,
-            parent,
+            space: AddressSpace::default(),
+            completeness: Completeness::Unread,
+            parent: None,
             since_ns,
             until_ns: None,
-            is_sampled: false,
+            threads: None,
+            is_read: false,
+            sampled_in: 0,
+            losses_seen: self.losses,
         };
         self.processes.insert(key, process);
-        self.by_pid.entry(pid).or_default().push(key);
+        self.by_pid.entry(pid).or_default().push_back(key);
         key
     }
 
-    fn set_mappings(&mut self, key: ProcessKey, mappings: Mappings) {
-        if let Some(process) = self.processes.get_mut(&key) {
-            process.mappings = mappings;
+    /// Adds the process that had a PID before all others that are known.
+    fn add_earliest(&mut self, pid: u32, comm: &str) -> ProcessKey {
+        let key = self.add(pid, comm, 0);
+        let next = self.by_pid.get_mut(&pid).and_then(|keys| {
+            keys.rotate_right(1);
+            keys.get(1)
+        });
+        let until_ns = next.and_then(|next| self.processes.get(next)).map(|next| next.since_ns);
+        if let Some(until_ns) = until_ns
+            && let Some(process) = self.processes.get_mut(&key)
+        {
+            process.until_ns = Some(until_ns);
+            // It is retired with the next one that ends.
+            self.ended.push_front((until_ns, key));
+        }
+        key
+    }
+
+    fn remove(&mut self, key: ProcessKey) -> Option<RetiredProcess> {
+        let Process { pid, comm, .. } = self.processes.remove(&key)?;
+        let keys = self.by_pid.get_mut(&pid)?;
+        keys.retain(|other| *other != key);
+        if keys.is_empty() {
+            self.by_pid.remove(&pid);
+            self.targets.remove(pid);
+        }
+        Some(RetiredProcess { key, comm })
+    }
+
+    fn remove_if(&mut self, is_removed: impl Fn(&Process) -> bool) {
+        let removed: Vec<_> = self.processes.values().filter(|process| is_removed(process)).collect();
+        let keys: Vec<_> = removed.iter().map(|process| process.key).collect();
+        for key in keys {
+            self.remove(key);
         }
     }
 
-    /// Reads the attributes and mappings of a process at its first sample.
-    fn read_once(&mut self, key: ProcessKey, comm: &str) {
-        let Some(process) = self.processes.get_mut(&key) else { return };
-        if process.is_sampled {
-            return;
+    /// Evicts the processes without samples in this interval, or the older half of all.
+    fn make_room(&mut self) {
+        let interval = self.interval;
+        self.remove_if(|process| process.sampled_in < interval);
+        if self.processes.len() >= MAX_PROCESSES / 2 {
+            let middle = ProcessKey(self.next_key.saturating_sub(MAX_PROCESSES as u64 / 2));
+            self.remove_if(|process| process.key < middle);
         }
-        process.is_sampled = true;
-        let (pid, parent) = (process.pid, process.parent);
-        let unread = matches!(process.mappings, Mappings::Unread);
-        // The PID of a process that has ended may belong to another process.
-        let ended = process.has_ended();
-        let identity = if ended || process.identity.is_some() { None } else { self.read_identity(pid) };
-        let mappings = match (unread, ended) {
-            (false, _) => None,
-            (true, true) => Some(self.mappings_of_parent(parent)),
-            (true, false) => Some(self.read_mappings(pid).unwrap_or_else(|error| match error {
-                LookupError::ProcessGone => self.mappings_of_parent(parent),
-                _ => Mappings::Unavailable(error),
-            })),
-        };
-        let name = if ended { None } else { self.read_comm(pid) };
-        let Some(process) = self.processes.get_mut(&key) else { return };
-        if let Some(identity) = identity {
-            process.identity = Some(Arc::new(identity));
-        }
-        if let Some(mappings) = mappings {
-            process.mappings = mappings;
-        }
-        match name {
-            Some(name) => process.comm = name,
-            None if process.comm.is_empty() => comm.clone_into(&mut process.comm),
-            None => {}
-        }
+        let processes = &self.processes;
+        self.ended.retain(|(_, key)| processes.contains_key(key));
     }
 
-    fn read_identity(&self, pid: u32) -> Option<Identity> {
-        let text = |entry| Some(String::from_utf8_lossy(&self.proc.read(pid, entry).ok()?).into_owned());
-        let start_ticks = status::parse_start_ticks(&text("stat")?)?;
-        Some(Identity {
-            status: Status::parse(&text("status")?)?,
-            start_ticks,
-            started_unix_ns: status::ticks_to_unix_ns(start_ticks),
-            environment: self.proc.read(pid, "environ").unwrap_or_default(),
-            container: self.proc.read(pid, "cgroup").ok().and_then(|text| cgroup::container_id_of(&text)),
-            root: self.proc.root(pid).ok().map(Arc::new),
+    /// Whether a process has to be read, for the first time or after a loss of events. That of a process that has ended
+    /// may show another one with its PID.
+    fn is_unread(&self, key: ProcessKey) -> bool {
+        self.processes.get(&key).is_some_and(|process| {
+            !process.has_ended() && (!process.is_read || process.losses_seen < self.losses)
         })
     }
 
-    fn read_comm(&self, pid: u32) -> Option<String> {
-        let bytes = self.proc.read(pid, "comm").ok()?;
-        Some(String::from_utf8_lossy(bytes.strip_suffix(b"\n").unwrap_or(&bytes)).into_owned())
+    /// Reads a process from `/proc`. The reading is applied when the events up to then are.
+    fn read(&mut self, pid: u32) {
+        if self.readings.iter().any(|reading| reading.pid == pid) {
+            return;
+        }
+        let reading = self.reader.read(pid);
+        self.readings.push_back(reading);
+        self.apply_readings(self.watermark_ns);
     }
 
-    fn read_mappings(&self, pid: u32) -> Result<Mappings, LookupError> {
-        let text = self.proc.read(pid, "maps").map_err(|error| match error.kind() {
-            io::ErrorKind::PermissionDenied => LookupError::NotReadable,
-            _ => LookupError::ProcessGone,
-        })?;
-        Ok(Mappings::Known(AddressSpace::from_snapshot(maps::parse_executable(&text))))
+    /// Applies the readings from before a time.
+    fn apply_readings(&mut self, time_ns: u64) {
+        while let Some(reading) = self.readings.pop_front_if(|reading| reading.ended_ns <= time_ns) {
+            self.apply_reading(reading);
+        }
     }
 
-    /// A child that ended before its mappings were read had those of its parent. After an exec, its mappings are known
-    /// from sideband events.
-    fn mappings_of_parent(&self, parent: Option<u32>) -> Mappings {
-        let known = parent.and_then(|parent| self.latest(parent)).and_then(|parent| match &parent.mappings {
-            Mappings::Known(space) => Some(space.clone()),
-            _ => None,
+    fn apply_reading(&mut self, reading: Reading) {
+        let Reading { pid, began_ns, ended_ns, identity, comm, space } = reading;
+        let losses = self.losses;
+        let Some(process) = self.latest_mut(pid) else { return };
+        // An exec or exit during the reading leaves some of both. The next sample reads again.
+        if process.since_ns > began_ns && process.since_ns <= ended_ns {
+            return;
+        }
+        process.is_read = true;
+        if process.has_ended() {
+            return;
+        }
+        let is_other_process = identity.as_ref().is_some_and(|identity| {
+            process.identity.as_ref().is_some_and(|known| known.start_ticks != identity.start_ticks)
         });
-        let space = known.map(Mappings::Known).or_else(|| self.read_mappings(parent?).ok());
-        space.unwrap_or(Mappings::Unavailable(LookupError::ProcessGone))
+        // A process keeps some of its mappings, unless it executes another program.
+        let is_other_program = process.losses_seen < losses
+            && process.mappings().next().is_some()
+            && space.as_ref().is_ok_and(|space| !process.space.shares_mapping(space));
+        let process = if is_other_process || is_other_program {
+            let key = self.begin(pid, "", began_ns);
+            self.processes.get_mut(&key)
+        } else {
+            self.latest_mut(pid)
+        };
+        let Some(process) = process else { return };
+        process.is_read = true;
+        process.losses_seen = losses;
+        if let Some(identity) = identity {
+            process.threads = Some(identity.status.living_threads());
+            process.identity = Some(Arc::new(identity));
+        }
+        process.comm = comm.unwrap_or(std::mem::take(&mut process.comm));
+        match space {
+            Ok(space) => {
+                process.space.reconcile(&space, ended_ns);
+                process.completeness = Completeness::All;
+            }
+            Err(LookupError::ProcessGone) => {}
+            Err(error) => process.completeness = Completeness::Unavailable(error),
+        }
+    }
+
+    /// Gives the mappings of its parent to a process that ended before its own were read: it has not executed another
+    /// program since the fork. Returns false while those are being read.
+    fn inherit_mappings(&mut self, key: ProcessKey) -> bool {
+        let Some(process) = self.processes.get(&key) else { return true };
+        if process.completeness != Completeness::Unread {
+            return true;
+        }
+        if let Some(parent) = process.parent.and_then(|parent| self.processes.get(&parent)) {
+            let (parent, pid) = (parent.key, parent.pid);
+            if self.is_unread(parent) {
+                self.read(pid);
+            }
+            if self.is_unread(parent) {
+                return false;
+            }
+            self.copy_mappings(parent, key);
+        }
+        if let Some(process) = self.processes.get_mut(&key)
+            && process.completeness == Completeness::Unread
+        {
+            process.completeness = Completeness::Unavailable(LookupError::ProcessGone);
+        }
+        true
+    }
+
+    /// Gives the mappings of a parent to its child, when they are known.
+    fn copy_mappings(&mut self, parent: ProcessKey, child: ProcessKey) {
+        let Some(parent) = self.processes.get(&parent) else { return };
+        if parent.completeness != Completeness::All {
+            return;
+        }
+        let space = parent.space.clone();
+        if let Some(child) = self.processes.get_mut(&child) {
+            child.space = space;
+            child.completeness = Completeness::All;
+        }
     }
 }
 

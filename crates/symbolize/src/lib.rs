@@ -27,7 +27,7 @@
 //! # fn main() -> io::Result<()> {
 //! let proc = Arc::new(ProcFs::live());
 //! let mut processes = ProcessTable::new(Arc::clone(&proc), ProcessFilter::All);
-//! let key = processes.process_of_sample(std::process::id(), 0, "");
+//! let key = processes.prefetch(std::process::id());
 //! let process = processes.get(key).ok_or(io::ErrorKind::NotFound)?;
 //!
 //! let debug_files = Arc::new(DebugDirectories::with_host(RootDirectory::open(Path::new("/"))?));

@@ -28,7 +28,7 @@ pub(super) fn findings(pid: u32) -> Result<Vec<Finding>> {
     let host = RootDirectory::open(Path::new("/"))
         .map_err(|error| failed("failed to open `/`".to_owned(), error))?;
     let mut processes = ProcessTable::new(Arc::clone(&proc), ProcessFilter::All);
-    let key = processes.process_of_sample(pid, u64::MAX, "");
+    let key = processes.prefetch(pid);
     let places = Arc::new(DebugDirectories::with_host(host));
     let mut symbolizer = Symbolizer::new(
         proc,

@@ -123,6 +123,9 @@ pub(crate) struct Batch {
     pub(crate) samples: Vec<RawSample>,
     /// Sideband events, by time. All events before a sample of this batch are here or in an earlier batch.
     pub(crate) events: Vec<SidebandEvent>,
+    /// All events before this time are in this batch or an earlier one, `CLOCK_MONOTONIC` nanoseconds.
+    #[cfg_attr(feature = "capture", serde(skip))]
+    pub(crate) watermark_ns: u64,
     /// Events of this batch that belong before those of an earlier one.
     #[cfg_attr(feature = "capture", serde(default))]
     pub(crate) late_events: u64,
@@ -148,10 +151,20 @@ impl Batch {
 
     /// Appends the next batch.
     pub(crate) fn append(&mut self, next: Self) {
-        let Self { stacks, samples, events, late_events, stale_mappings, undecodable, lost_events } = next;
+        let Self {
+            stacks,
+            samples,
+            events,
+            watermark_ns,
+            late_events,
+            stale_mappings,
+            undecodable,
+            lost_events,
+        } = next;
         self.stacks.extend(stacks);
         self.samples.extend(samples);
         self.events.extend(events);
+        self.watermark_ns = self.watermark_ns.max(watermark_ns);
         self.late_events += late_events;
         self.stale_mappings.extend(stale_mappings);
         self.undecodable += undecodable;

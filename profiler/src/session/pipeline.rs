@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use profiler_processes::{ProcFs, ProcessFilter, ProcessTable};
+use profiler_processes::{ProcFs, ProcessFilter, ProcessOfSample, ProcessTable};
 use profiler_profile::{Header, Loss, MissedTick, Profile, TimerTicks};
 use profiler_symbolize::Symbolizer;
 
@@ -36,8 +36,12 @@ pub(super) struct Pipeline {
     has_user_stacks: bool,
     assembler: ProfileAssembler,
     deferred_samples: Vec<RawSample>,
+    /// Samples of processes that were read from `/proc` later than the events that are known.
+    early_samples: Vec<RawSample>,
     /// For a target that is a command.
     pre_exec_filter: Option<PreExecFilter>,
+    /// Samples of ids that no longer belong to the target.
+    foreign_samples: u64,
     #[cfg(feature = "capture")]
     recorder: Option<Recorder>,
     losses: IntervalLosses,
@@ -83,7 +87,9 @@ impl Pipeline {
             has_user_stacks,
             assembler: ProfileAssembler::new(has_user_stacks),
             deferred_samples: Vec::new(),
+            early_samples: Vec::new(),
             pre_exec_filter: None,
+            foreign_samples: 0,
             #[cfg(feature = "capture")]
             recorder: None,
             losses: IntervalLosses::default(),
@@ -124,9 +130,10 @@ impl Pipeline {
         self.pre_exec_filter = Some(PreExecFilter::new(pid));
     }
 
-    /// The kernel's counters without the ticks that were ignored.
-    pub(super) fn target_counts(&self, counts: KernelCounts) -> KernelCounts {
-        let ignored_ticks = self.pre_exec_filter.as_ref().map_or(0, PreExecFilter::removed_ticks);
+    /// The kernel's counters without the ticks that did not hit the target.
+    fn target_counts(&self, counts: KernelCounts) -> KernelCounts {
+        let before_exec = self.pre_exec_filter.as_ref().map_or(0, PreExecFilter::removed_ticks);
+        let ignored_ticks = before_exec + self.foreign_samples;
         KernelCounts { target_ticks: counts.target_ticks.saturating_sub(ignored_ticks), ..counts }
     }
 
@@ -158,17 +165,21 @@ impl Pipeline {
         self.losses.undecodable += batch.undecodable;
         self.losses.lost_events += batch.lost_events;
         self.losses.late_events += batch.late_events;
+        self.processes.advance(batch.watermark_ns);
+        if batch.lost_events > 0 {
+            self.processes.lose_events();
+        }
         for stack in batch.stacks {
             if self.stacks.len() < MAX_STACKS {
                 self.stacks.insert(stack.id, stack);
             }
         }
-        let first_ns = batch.samples.first().map(|sample| sample.time_ns);
-        for sample in batch.samples {
+        for sample in std::mem::take(&mut self.early_samples).into_iter().chain(batch.samples) {
             self.add_sample(sample, false);
         }
-        if let Some(first_ns) = first_ns {
-            self.processes.evict_unsampled(first_ns);
+        let assembler = &mut self.assembler;
+        for process in self.processes.retire_ended(|key| assembler.awaits_symbols(key)) {
+            assembler.retire(&process);
         }
         if now_ns >= self.next_jit_poll_ns {
             self.next_jit_poll_ns = now_ns + JIT_POLL_INTERVAL_NS;
@@ -184,16 +195,19 @@ impl Pipeline {
         if interval.is_last {
             self.symbolizer.wait_for_debug_files(may_wait);
         }
-        for sample in std::mem::take(&mut self.deferred_samples) {
+        // A profile does not wait for the events up to the last reading.
+        self.processes.advance(u64::MAX);
+        let early = std::mem::take(&mut self.early_samples);
+        for sample in std::mem::take(&mut self.deferred_samples).into_iter().chain(early) {
             self.add_sample(sample, true);
         }
+        let counts = self.target_counts(interval.counts);
         let assembler = std::mem::replace(&mut self.assembler, ProfileAssembler::new(self.has_user_stacks));
         let losses = std::mem::take(&mut self.losses);
         let started_ns = std::mem::replace(&mut self.interval_started_ns, interval.ended_ns);
         let mut builder = assembler.finish(|key| self.processes.get(key));
         let ledger = builder.ledger_mut();
         let since = |now: u64, before: u64| now.saturating_sub(before);
-        let counts = interval.counts;
         for (loss, count) in [
             (Loss::RingBufferFull, since(counts.lost_ring_buffer, self.accounted.lost_ring_buffer)),
             (Loss::NoThreadId, since(counts.lost_thread_id, self.accounted.lost_thread_id)),
@@ -226,7 +240,7 @@ impl Pipeline {
         }
         self.accounted =
             KernelCounts { target_ticks: self.accounted.target_ticks + accounted_ticks(&profile), ..counts };
-        self.processes.evict_ended();
+        self.processes.end_interval();
         let processes = &self.processes;
         self.symbolizer.retain_processes(|key| processes.get(key).is_some());
         profile
@@ -244,7 +258,15 @@ impl Pipeline {
             self.losses.stack_table_full += 1;
             return;
         }
-        let key = self.processes.process_of_sample(sample.pid, sample.time_ns, &sample.comm.text());
+        let comm = sample.comm.text();
+        let key = match self.processes.process_of_sample(sample.pid, sample.tid, sample.time_ns, &comm) {
+            ProcessOfSample::Known(key) => key,
+            ProcessOfSample::AfterWatermark => return self.early_samples.push(sample),
+            ProcessOfSample::NotATarget => {
+                self.foreign_samples += 1;
+                return;
+            }
+        };
         let Some(process) = self.processes.get(key) else { return };
         let is_added = self.assembler.add(
             &mut self.symbolizer,

@@ -25,7 +25,8 @@ impl PollingInterval {
     /// The interval for a set of processes. It stays short if processes can start during the session: they can also
     /// end within one interval.
     pub(super) fn new(filter: &ProcessFilter) -> Self {
-        let is_fixed = matches!(filter, ProcessFilter::Only { children: false, .. });
+        let is_fixed =
+            matches!(filter, ProcessFilter::Only { children: false, .. } | ProcessFilter::Threads { .. });
         Self { current: MIN_INTERVAL, max: if is_fixed { MAX_INTERVAL } else { MIN_INTERVAL } }
     }
 

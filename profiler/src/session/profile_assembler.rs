@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use profiler_addresses::RuntimeAddress;
 use profiler_common::unwind::StackEndReason;
-use profiler_processes::{Process, ProcessKey};
+use profiler_processes::{Process, ProcessKey, RetiredProcess};
 use profiler_profile::{
     FoundBy, Frame, FrameId, FrameKind, ProcessId, ProfileBuilder, Reason, SourceLocation, StackEnd, StackId,
     Symbolization, ThreadId,
@@ -21,9 +21,17 @@ pub(super) struct ProfileAssembler {
     builder: ProfileBuilder,
     /// The frames of each code address, inlined frames first.
     frames: HashMap<CodeKey, Box<[FrameId]>>,
+    processes: HashMap<ProcessKey, CachedProcess>,
+}
+
+/// What is known of a process until it is retired.
+#[derive(Debug)]
+struct CachedProcess {
+    id: ProcessId,
+    threads: HashMap<(u32, Comm), ThreadId>,
     stacks: HashMap<StackKey, CachedStack>,
-    processes: HashMap<ProcessKey, ProcessId>,
-    threads: HashMap<(ProcessKey, u32, Comm), ThreadId>,
+    /// Whether samples are deferred.
+    awaits_symbols: bool,
 }
 
 /// The kernel stack and the user stack of a sample.
@@ -36,7 +44,6 @@ pub(super) struct SampleStacks<'a> {
 /// The key of a symbolized stack: stack ids together with the state of the process's mappings and JIT code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct StackKey {
-    process: ProcessKey,
     arrangement: usize,
     jit_epoch: u32,
     kernel: RawStackId,
@@ -68,38 +75,53 @@ impl ProfileAssembler {
         symbols_are_complete: bool,
     ) -> bool {
         let mut key = StackKey {
-            process: process.key,
             arrangement: process.mapping_generation(sample.time_ns),
             jit_epoch: 0,
             kernel: sample.kernel_stack,
             user: sample.user_stack,
         };
-        let mut cached = self.stacks.get(&key).copied();
+        let known = self.process(process);
+        let mut cached = known.stacks.get(&key).copied();
         if cached == Some(CachedStack::Deferred) {
             if !symbols_are_complete {
                 return false;
             }
             key.jit_epoch = 1 + symbolizer.jit_epoch(process, sample.time_ns);
-            cached = self.stacks.get(&key).copied();
+            cached = known.stacks.get(&key).copied();
         }
         let cached = cached.unwrap_or_else(|| {
             let result = self.symbolize(symbolizer, process, sample.time_ns, stacks, symbols_are_complete);
-            self.stacks.insert(key, result);
+            self.process(process).stacks.insert(key, result);
             result
         });
-        let CachedStack::Symbolized(stack) = cached else { return false };
+        let CachedStack::Symbolized(stack) = cached else {
+            self.process(process).awaits_symbols = true;
+            return false;
+        };
         let thread = self.thread(process, sample);
         let time_ns = sample.time_ns.saturating_sub(started_ns);
         self.builder.sample(time_ns, sample.cpu, thread, stack, 1);
         true
     }
 
+    /// Whether samples of a process are deferred.
+    pub(super) fn awaits_symbols(&self, process: ProcessKey) -> bool {
+        self.processes.get(&process).is_some_and(|known| known.awaits_symbols)
+    }
+
+    /// Forgets a process of which no more samples will follow. In the profile it has its last name.
+    pub(super) fn retire(&mut self, process: &RetiredProcess) {
+        if let Some(known) = self.processes.remove(&process.key) {
+            self.builder.rename_process(known.id, &process.comm);
+        }
+    }
+
     /// The profile; processes have their latest names.
     pub(super) fn finish<'a>(self, process: impl Fn(ProcessKey) -> Option<&'a Process>) -> ProfileBuilder {
         let mut builder = self.builder;
-        for (key, id) in &self.processes {
+        for (key, known) in &self.processes {
             if let Some(process) = process(*key) {
-                builder.rename_process(*id, &process.comm);
+                builder.rename_process(known.id, &process.comm);
             }
         }
         builder
@@ -185,12 +207,24 @@ impl ProfileAssembler {
     }
 
     fn thread(&mut self, process: &Process, sample: &RawSample) -> ThreadId {
+        let known = self.process(process);
+        let (id, thread) = (known.id, (sample.tid, sample.comm));
+        if let Some(thread) = known.threads.get(&thread) {
+            return *thread;
+        }
+        let added = self.builder.thread(id, sample.tid, &sample.comm.text());
+        self.process(process).threads.insert(thread, added);
+        added
+    }
+
+    fn process(&mut self, process: &Process) -> &mut CachedProcess {
         let builder = &mut self.builder;
-        let id = *self.processes.entry(process.key).or_insert_with(|| add_process(builder, process));
-        *self
-            .threads
-            .entry((process.key, sample.tid, sample.comm))
-            .or_insert_with(|| builder.thread(id, sample.tid, &sample.comm.text()))
+        self.processes.entry(process.key).or_insert_with(|| CachedProcess {
+            id: add_process(builder, process),
+            threads: HashMap::new(),
+            stacks: HashMap::new(),
+            awaits_symbols: false,
+        })
     }
 }
 
@@ -391,7 +425,7 @@ mod tests {
             crate::sys::kernel_names::KernelNames::load_boxed,
         );
         let mut table = ProcessTable::new(proc, ProcessFilter::All);
-        let key = table.process_of_sample(std::process::id(), 1, "test");
+        let key = table.prefetch(std::process::id());
         let stack = RawStack { addresses: addresses.into(), ..stack(end_reason) };
         let (frames, leaves_mappings) =
             resolve_user_frames(&mut symbolizer, table.get(key).unwrap(), 1, Some(&stack));

@@ -282,7 +282,6 @@ fn run_pipeline(mut pipeline: Pipeline, started_ns: u64, messages: &Receiver<Mes
         let result = match message {
             Message::Batch(batch, now_ns) => pipeline.process(batch, now_ns),
             Message::Profile { request, counts, ended_ns } => {
-                let counts = pipeline.target_counts(counts);
                 let is_last = request.is_last;
                 let interval = Interval { header: request.header, ended_ns, counts, is_last };
                 #[cfg(feature = "capture")]

@@ -169,7 +169,7 @@ fn threads(proc: &ProcFs, tids: &[u32]) -> Result<FoundTarget> {
     Ok(FoundTarget {
         filter: Filter::Threads(tids.to_vec()),
         initial_pids: pids.iter().copied().collect(),
-        process_filter: ProcessFilter::Only { pids, children: false },
+        process_filter: ProcessFilter::Threads { pids, tids: tids.iter().copied().collect() },
         watch: TargetWatch { threads: tids.to_vec(), ..TargetWatch::default() },
         children: false,
         description: describe("thread", tids, proc),
@@ -200,7 +200,7 @@ fn command(words: &[OsString], children: bool, is_silent: bool) -> Result<FoundT
 /// Checks that `pid` is a process that can be sampled.
 fn check_process(proc: &ProcFs, pid: u32) -> Result<()> {
     let status = read_status(proc, pid, "process")?;
-    if status.zombie {
+    if status.living_threads() == 0 {
         let message = format!("process {pid} has ended, only its parent has not collected it yet");
         return Err(Error::new(ErrorKind::NoSuchTarget, message));
     }

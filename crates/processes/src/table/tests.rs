@@ -1,11 +1,13 @@
 //! Tests of the process table.
 
-use std::{fs, path::Path};
+use std::{collections::HashSet, fs, path::Path};
 
-use profiler_addresses::FileOffset;
+use profiler_addresses::{FileOffset, RuntimeAddress};
 
 use super::*;
-use crate::{FileId, TimeOrdered};
+use crate::{Backing, FileId, Mapping};
+
+mod interleavings;
 
 const STATUS: &str = "State:\tR\nTgid:\t7\nUid:\t0\t0\t0\t0\nNStgid:\t7\t1\nVmSize:\t1 kB\n";
 
@@ -31,6 +33,14 @@ fn table(directory: &Path, filter: ProcessFilter) -> ProcessTable {
 
 fn event(time_ns: u64, pid: u32, kind: SidebandEventKind) -> SidebandEvent {
     SidebandEvent { time_ns, pid, tid: pid, kind }
+}
+
+/// The process of a sample of its leader.
+fn sampled(table: &mut ProcessTable, pid: u32, time_ns: u64, comm: &str) -> ProcessKey {
+    match table.process_of_sample(pid, pid, time_ns, comm) {
+        ProcessOfSample::Known(key) => key,
+        other => panic!("{other:?}"),
+    }
 }
 
 fn inode(table: &ProcessTable, key: ProcessKey, time_ns: u64) -> Result<u64, LookupError> {
@@ -61,19 +71,19 @@ fn a_process_is_read_at_its_first_sample() {
     let directory = tempfile::tempdir().unwrap();
     write_process(directory.path(), 7, "app", 5);
     let mut table = table(directory.path(), ProcessFilter::All);
-    let key = table.process_of_sample(7, 100, "thread");
+    let key = sampled(&mut table, 7, 100, "thread");
     assert_eq!(inode(&table, key, 100), Ok(5));
     let process = table.get(key).unwrap();
     assert_eq!(process.comm, "app");
     assert_eq!(process.identity.as_ref().unwrap().status.innermost_pid, 1);
-    assert_eq!(table.process_of_sample(7, 200, "thread"), key);
+    assert_eq!(sampled(&mut table, 7, 200, "thread"), key);
 }
 
 #[test]
 fn a_process_that_has_ended_has_the_name_of_its_sample() {
     let directory = tempfile::tempdir().unwrap();
     let mut table = table(directory.path(), ProcessFilter::All);
-    let key = table.process_of_sample(9, 100, "gone");
+    let key = sampled(&mut table, 9, 100, "gone");
     assert_eq!(table.get(key).unwrap().comm, "gone");
     assert_eq!(inode(&table, key, 100), Err(LookupError::ProcessGone));
 }
@@ -83,15 +93,15 @@ fn after_an_exec_the_mappings_come_from_sideband_events() {
     let directory = tempfile::tempdir().unwrap();
     write_process(directory.path(), 7, "sh", 5);
     let mut table = table(directory.path(), ProcessFilter::All);
-    let shell = table.process_of_sample(7, 10, "sh");
+    let shell = sampled(&mut table, 7, 10, "sh");
     table.apply(event(50, 7, SidebandEventKind::Execute("ls".to_owned())));
     table.apply(event(51, 7, SidebandEventKind::Map(mapping(6))));
     fs::remove_dir_all(directory.path().join("7")).unwrap();
-    let ls = table.process_of_sample(7, 60, "ls");
+    let ls = sampled(&mut table, 7, 60, "ls");
     assert_ne!(shell, ls);
     assert_eq!(table.get(ls).unwrap().comm, "ls");
     assert_eq!(inode(&table, ls, 60), Ok(6));
-    assert_eq!(table.process_of_sample(7, 40, "sh"), shell);
+    assert_eq!(sampled(&mut table, 7, 40, "sh"), shell);
     assert_eq!(inode(&table, shell, 40), Ok(5));
 }
 
@@ -100,12 +110,12 @@ fn a_reused_pid_has_another_key() {
     let directory = tempfile::tempdir().unwrap();
     write_process(directory.path(), 7, "old", 5);
     let mut table = table(directory.path(), ProcessFilter::All);
-    let old = table.process_of_sample(7, 10, "old");
+    let old = sampled(&mut table, 7, 10, "old");
     table.apply(event(20, 7, SidebandEventKind::Exit));
     table.apply(event(30, 7, SidebandEventKind::Fork { parent: 3 }));
-    let new = table.process_of_sample(7, 40, "new");
+    let new = sampled(&mut table, 7, 40, "new");
     assert_ne!(old, new);
-    assert_eq!(table.process_of_sample(7, 15, "old"), old);
+    assert_eq!(sampled(&mut table, 7, 15, "old"), old);
 }
 
 #[test]
@@ -113,11 +123,11 @@ fn a_forked_child_that_has_ended_has_the_mappings_of_its_parent() {
     let directory = tempfile::tempdir().unwrap();
     write_process(directory.path(), 7, "app", 5);
     let mut table = table(directory.path(), ProcessFilter::All);
-    table.process_of_sample(7, 10, "app");
+    sampled(&mut table, 7, 10, "app");
     table.apply(event(20, 8, SidebandEventKind::Fork { parent: 7 }));
     table.apply(event(21, 7, SidebandEventKind::Map(mapping(6))));
     table.apply(event(25, 8, SidebandEventKind::Exit));
-    let child = table.process_of_sample(8, 22, "app");
+    let child = sampled(&mut table, 8, 22, "app");
     assert_eq!(inode(&table, child, 22), Ok(5));
     assert_eq!(table.get(child).unwrap().comm, "app");
 }
@@ -129,7 +139,7 @@ fn the_mappings_of_an_unread_parent_are_read_for_its_ended_child() {
     let mut table = table(directory.path(), ProcessFilter::All);
     table.apply(event(20, 8, SidebandEventKind::Fork { parent: 7 }));
     table.apply(event(25, 8, SidebandEventKind::Exit));
-    let child = table.process_of_sample(8, 22, "app");
+    let child = sampled(&mut table, 8, 22, "app");
     assert_eq!(inode(&table, child, 22), Ok(5));
 }
 
@@ -150,26 +160,30 @@ fn only_the_target_and_its_followed_children_are_in_the_table() {
 }
 
 #[test]
-fn unsampled_processes_are_evicted_after_they_end() {
+fn processes_are_retired_after_they_end_unless_they_are_needed() {
     let directory = tempfile::tempdir().unwrap();
     let mut table = table(directory.path(), ProcessFilter::All);
     for pid in 100..200 {
         table.apply(event(10, pid, SidebandEventKind::Fork { parent: 1 }));
         table.apply(event(20, pid, SidebandEventKind::Exit));
     }
-    table.process_of_sample(150, 15, "x");
-    table.evict_unsampled(30);
-    assert_eq!(table.processes.len(), 1);
-    table.evict_ended();
-    assert_eq!((table.processes.len(), table.by_pid.len()), (0, 0));
+    let needed = sampled(&mut table, 150, 15, "x");
+    table.advance(20);
+    assert_eq!(table.retire_ended(|_| false), [], "samples of their last nanosecond may follow");
+    table.advance(21);
+    assert_eq!(table.retire_ended(|key| key == needed).len(), 99);
+    assert_eq!(table.processes.len(), 2, "the one that is needed, and the parent of all");
+    table.end_interval();
+    assert_eq!((table.processes.len(), table.by_pid.len(), table.ended.len()), (1, 1, 0));
 }
 
 #[test]
 fn events_of_other_threads_neither_end_nor_rename_the_process() {
     let directory = tempfile::tempdir().unwrap();
     write_process(directory.path(), 7, "app", 5);
+    fs::write(directory.path().join("7/status"), format!("{STATUS}Threads:\t2\n")).unwrap();
     let mut table = table(directory.path(), ProcessFilter::All);
-    let key = table.process_of_sample(7, 10, "app");
+    let key = sampled(&mut table, 7, 10, "app");
     let thread = |kind| SidebandEvent { time_ns: 20, pid: 7, tid: 8, kind };
     table.apply(thread(SidebandEventKind::Rename("worker".to_owned())));
     table.apply(thread(SidebandEventKind::Exit));
@@ -178,81 +192,99 @@ fn events_of_other_threads_neither_end_nor_rename_the_process() {
     assert!(!process.has_ended());
 }
 
-/// The next number of a linear congruential generator, below `limit`.
-fn random_below(state: &mut u64, limit: u64) -> u64 {
-    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    (*state >> 33) % limit
-}
-
-const CPUS: u64 = 4;
-const LAST_NS: u64 = 1_000;
-
-/// Events in time order, each with its CPU: few process ids are forked, execute, map files, exit and are reused.
-fn random_events(random: &mut u64) -> Vec<(u64, SidebandEvent)> {
-    const PIDS: u64 = 5;
-    let pid = |random: &mut u64| 10 + u32::try_from(random_below(random, PIDS)).unwrap();
-    let times = (1..LAST_NS).step_by(7);
-    let events = times.map(|time_ns| {
-        let kind = match random_below(random, 5) {
-            0 => SidebandEventKind::Fork { parent: pid(random) },
-            1 => SidebandEventKind::Execute(format!("program {time_ns}")),
-            2 => SidebandEventKind::Exit,
-            3 => SidebandEventKind::Rename(format!("name {time_ns}")),
-            _ => SidebandEventKind::Map(mapping(time_ns)),
-        };
-        (random_below(random, CPUS), event(time_ns, pid(random), kind))
-    });
-    events.collect()
-}
-
-/// What the table has for each process id over time.
-fn contents(table: &mut ProcessTable) -> Vec<(String, Result<u64, LookupError>, Option<u64>)> {
-    let mut contents = Vec::new();
-    for pid in 10..15 {
-        for time_ns in (0..LAST_NS).step_by(3) {
-            let key = table.process_of_sample(pid, time_ns, "sampled");
-            let process = table.get(key).unwrap();
-            let (comm, until_ns) = (process.comm.clone(), process.until_ns);
-            contents.push((comm, inode(table, key, time_ns), until_ns));
-        }
-    }
-    contents
+#[test]
+fn a_process_lives_until_its_last_thread_exits() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut table = table(directory.path(), ProcessFilter::All);
+    table.apply(event(10, 7, SidebandEventKind::Fork { parent: 1 }));
+    let thread = |time_ns, tid, kind| SidebandEvent { time_ns, pid: 7, tid, kind };
+    table.apply(thread(11, 8, SidebandEventKind::StartThread));
+    table.apply(thread(12, 7, SidebandEventKind::Exit));
+    let key = sampled(&mut table, 7, 15, "x");
+    assert!(!table.get(key).unwrap().has_ended());
+    table.apply(thread(20, 8, SidebandEventKind::Exit));
+    assert!(table.get(key).unwrap().has_ended());
 }
 
 #[test]
-fn the_order_in_which_cpus_are_drained_changes_nothing() {
+fn the_threads_of_a_process_that_was_running_before_are_counted() {
     let directory = tempfile::tempdir().unwrap();
-    for seed in 0..100 {
-        let mut random = seed;
-        let events = random_events(&mut random);
-        let mut expected = table(directory.path(), ProcessFilter::All);
-        events.iter().for_each(|(_, event)| expected.apply(event.clone()));
+    write_process(directory.path(), 7, "app", 5);
+    fs::write(directory.path().join("7/status"), format!("{STATUS}Threads:\t2\n")).unwrap();
+    let mut table = table(directory.path(), ProcessFilter::All);
+    let key = sampled(&mut table, 7, 10, "app");
+    let exit = |time_ns, tid| SidebandEvent { time_ns, pid: 7, tid, kind: SidebandEventKind::Exit };
+    table.apply(exit(20, 7));
+    assert!(!table.get(key).unwrap().has_ended());
+    table.apply(exit(30, 8));
+    assert!(table.get(key).unwrap().has_ended());
+}
 
-        let mut drained = table(directory.path(), ProcessFilter::All);
-        let mut queue = TimeOrdered::new(|event: &SidebandEvent| event.time_ns);
-        let mut positions = [0; CPUS as usize];
-        let mut drain = |cpu: u64, now_ns: u64| {
-            let position = &mut positions[cpu as usize];
-            let written = events.iter().filter(|(on, event)| *on == cpu && event.time_ns < now_ns);
-            let new: Vec<_> = written.skip(*position).map(|(_, event)| event.clone()).collect();
-            *position += new.len();
-            new
-        };
-        let mut now_ns = 0;
-        while now_ns < LAST_NS {
-            now_ns += 1 + random_below(&mut random, 60);
-            let watermark_ns = now_ns;
-            let first = random_below(&mut random, CPUS);
-            for cpu in (0..CPUS).map(|number| (first + number) % CPUS) {
-                // While one ring is drained, the other CPUs go on writing.
-                now_ns += random_below(&mut random, 30);
-                queue.push(drain(cpu, now_ns));
-            }
-            queue.release_before(watermark_ns).into_iter().for_each(|event| drained.apply(event));
-        }
-        (0..CPUS).for_each(|cpu| queue.push(drain(cpu, u64::MAX)));
-        queue.release_before(u64::MAX).into_iter().for_each(|event| drained.apply(event));
-        assert_eq!(queue.late(), 0);
-        assert!(contents(&mut drained) == contents(&mut expected), "seed {seed}");
+#[test]
+fn a_process_that_was_reused_is_not_the_target() {
+    let directory = tempfile::tempdir().unwrap();
+    write_process(directory.path(), 7, "app", 5);
+    write_process(directory.path(), 8, "app", 5);
+    let only = ProcessFilter::Only { pids: HashSet::from([7, 8]), children: false };
+    let threads = ProcessFilter::Threads { pids: HashSet::from([7]), tids: HashSet::from([7, 9]) };
+    for filter in [only, threads] {
+        let mut table = table(directory.path(), filter);
+        sampled(&mut table, 7, 10, "app");
+        table.apply(event(20, 7, SidebandEventKind::Exit));
+        table.apply(event(30, 7, SidebandEventKind::Fork { parent: 1 }));
+        assert_eq!(table.process_of_sample(7, 7, 40, "other"), ProcessOfSample::NotATarget);
+        assert!(matches!(table.process_of_sample(7, 7, 15, "app"), ProcessOfSample::Known(_)));
     }
+    let threads = ProcessFilter::Threads { pids: HashSet::from([7]), tids: HashSet::from([9]) };
+    let mut table = table(directory.path(), threads);
+    assert!(matches!(table.process_of_sample(7, 9, 10, "app"), ProcessOfSample::Known(_)));
+    assert_eq!(table.process_of_sample(7, 8, 10, "app"), ProcessOfSample::NotATarget);
+    table.apply(SidebandEvent { time_ns: 20, pid: 3, tid: 9, kind: SidebandEventKind::StartThread });
+    assert_eq!(table.process_of_sample(7, 9, 20, "app"), ProcessOfSample::NotATarget);
+}
+
+#[test]
+fn after_lost_events_a_process_is_compared_with_proc() {
+    let directory = tempfile::tempdir().unwrap();
+    write_process(directory.path(), 7, "app", 5);
+    write_process(directory.path(), 8, "app", 5);
+    let mut table = table(directory.path(), ProcessFilter::All);
+    let (key, other) = (sampled(&mut table, 7, 10, "app"), sampled(&mut table, 8, 10, "app"));
+    // Process 7 maps one more file, process 8 executes another program.
+    let file = |inode, start| format!("{start}000-{start}fff r-xp 0 00:01 {inode} /lib/{inode}\n");
+    fs::write(directory.path().join("7/maps"), file(6, 3) + "1000-2000 r-xp 0 00:01 5 /bin/5\n").unwrap();
+    write_process(directory.path(), 8, "program", 9);
+    table.lose_events();
+    assert_eq!(sampled(&mut table, 7, 50, "app"), key);
+    let mapping = |address| table.get(key).unwrap().find_mapping(RuntimeAddress(address), 50).is_ok();
+    assert!(mapping(0x3800) && mapping(0x1800));
+    let program = sampled(&mut table, 8, 50, "program");
+    assert_ne!(program, other);
+    assert_eq!((inode(&table, program, 50), inode(&table, other, 10)), (Ok(9), Ok(5)));
+    assert_eq!(table.get(program).unwrap().comm, "program");
+}
+
+#[test]
+fn the_number_of_processes_is_limited() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut table = table(directory.path(), ProcessFilter::All);
+    for pid in 0..3 * MAX_PROCESSES as u32 {
+        table.apply(event(u64::from(pid), pid, SidebandEventKind::Fork { parent: 1 }));
+    }
+    assert!(table.processes.len() <= MAX_PROCESSES);
+    assert_eq!(table.by_pid.len(), table.processes.len());
+}
+
+#[test]
+fn processes_without_samples_are_read_again_after_some_intervals() {
+    let directory = tempfile::tempdir().unwrap();
+    write_process(directory.path(), 7, "app", 5);
+    let mut table = table(directory.path(), ProcessFilter::All);
+    let key = sampled(&mut table, 7, 10, "app");
+    for _ in 0..=MAX_IDLE_INTERVALS {
+        assert!(table.get(key).is_some());
+        table.end_interval();
+    }
+    assert!(table.get(key).is_none());
+    assert_ne!(sampled(&mut table, 7, 20, "app"), key);
 }

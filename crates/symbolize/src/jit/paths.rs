@@ -6,17 +6,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use profiler_processes::JIT_DIRECTORY_VARIABLES;
+
 /// Length of the longest path that the kernel opens (`PATH_MAX`).
 const MAX_PATH_BYTES: usize = 4096;
 
-/// Variables with the directory, most specific first: those of new and of old .NET versions, and that of all programs.
-const VARIABLES: [&[u8]; 3] = [b"DOTNET_PerfMapJitDumpPath=", b"COMPlus_PerfMapJitDumpPath=", TMPDIR];
-
-const TMPDIR: &[u8] = b"TMPDIR=";
-
 /// The directories of perf maps and jitdumps in the target's root. `environ` is `/proc/PID/environ`.
 pub(super) fn jit_file_directories(environ: &[u8]) -> Vec<PathBuf> {
-    named_directories(environ, &VARIABLES)
+    named_directories(environ, &JIT_DIRECTORY_VARIABLES)
 }
 
 /// The files that a .NET runtime writes when a perf map is enabled: the map, and up to .NET 8 a list of its images.
@@ -29,12 +26,13 @@ pub(super) fn requested_perf_map_paths(environ: &[u8], namespace_pid: u32) -> Ve
 
 /// The directories of temporary files in the target's root.
 pub(super) fn temporary_directories(environ: &[u8]) -> Vec<PathBuf> {
-    named_directories(environ, &[TMPDIR])
+    let [.., of_all_programs] = JIT_DIRECTORY_VARIABLES;
+    named_directories(environ, &[of_all_programs])
 }
 
-fn named_directories(environ: &[u8], variables: &[&[u8]]) -> Vec<PathBuf> {
+fn named_directories(environ: &[u8], variables: &[&str]) -> Vec<PathBuf> {
     let named = variables.iter().filter_map(|variable| {
-        environ.split(|&byte| byte == 0).find_map(|entry| entry.strip_prefix(*variable))
+        environ.split(|&byte| byte == 0).find_map(|entry| entry.strip_prefix(variable.as_bytes()))
     });
     let mut directories = Vec::new();
     for directory in named.chain([&b"/tmp"[..]]) {

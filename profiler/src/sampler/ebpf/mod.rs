@@ -204,6 +204,7 @@ impl EbpfSource {
         self.events.push(batch.events.drain(..));
         batch.samples = self.samples.release_before(watermark_ns);
         batch.events = self.events.release_before(watermark_ns);
+        batch.watermark_ns = watermark_ns;
         batch.late_events = self.events.late() - late_before;
     }
 }

@@ -1,0 +1,124 @@
+//! A process between its fork or exec and its end: name, attributes and executable mappings.
+
+use std::sync::Arc;
+
+use profiler_addresses::RuntimeAddress;
+
+use crate::{AddressSpace, Backing, LookupError, Mapping, Status, root_directory::RootDirectory};
+
+/// Identifies a [`Process`] in a [`ProcessTable`](crate::ProcessTable). A process has another key after an exec, and so
+/// has a new process with a reused PID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProcessKey(pub(crate) u64);
+
+/// A process from its fork or exec to its next exec or the exit of its last thread.
+#[derive(Debug)]
+pub struct Process {
+    /// Identifies it in the table.
+    pub key: ProcessKey,
+    /// Process id in the profiler's PID namespace.
+    pub pid: u32,
+    /// Name of the leader thread.
+    pub comm: String,
+    /// Attributes from `/proc`; `None` when the process ended before they were read.
+    pub identity: Option<Arc<Identity>>,
+    /// The executable mappings, as far as they are known from sideband events and `/proc`.
+    pub(crate) space: AddressSpace,
+    pub(crate) completeness: Completeness,
+    /// The process that forked it.
+    pub(crate) parent: Option<ProcessKey>,
+    /// Time of the fork or exec, `CLOCK_MONOTONIC`; 0 when the profiler did not see it.
+    pub(crate) since_ns: u64,
+    /// Time of the last thread's exit or the next exec, `CLOCK_MONOTONIC`.
+    pub(crate) until_ns: Option<u64>,
+    /// Threads that have not exited; `None` when the number is unknown.
+    pub(crate) threads: Option<u32>,
+    /// Whether its attributes were read from `/proc`, or it ended before.
+    pub(crate) is_read: bool,
+    /// The number of the interval in which it was last sampled.
+    pub(crate) sampled_in: u64,
+    /// The number of losses of sideband events after which it was last compared with `/proc`.
+    pub(crate) losses_seen: u64,
+}
+
+/// Attributes of a process that are read from `/proc` once, at its first sample.
+#[derive(Debug)]
+pub struct Identity {
+    /// From `/proc/PID/status`.
+    pub status: Status,
+    /// Start time, clock ticks since boot.
+    pub start_ticks: u64,
+    /// Start time, nanoseconds since 1970-01-01 UTC, with the resolution of a clock tick.
+    pub started_unix_ns: u64,
+    /// The variables of the initial environment in [`JIT_DIRECTORY_VARIABLES`] (`NAME=VALUE`, each terminated by a zero
+    /// byte); empty when it cannot be read.
+    pub environment: Vec<u8>,
+    /// Id of the container, when the path of the cgroup contains one.
+    pub container: Option<String>,
+    /// The root directory; `None` when it cannot be opened.
+    pub root: Option<Arc<RootDirectory>>,
+}
+
+/// The environment variables with the directory in which a runtime writes files about its JIT code, most specific first:
+/// those of new and of old .NET versions, and that of all programs.
+pub const JIT_DIRECTORY_VARIABLES: [&str; 3] =
+    ["DOTNET_PerfMapJitDumpPath=", "COMPlus_PerfMapJitDumpPath=", "TMPDIR="];
+
+/// How much of the mappings is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Completeness {
+    /// Those that sideband events reported.
+    Unread,
+    All,
+    /// `/proc` did not show them.
+    Unavailable(LookupError),
+}
+
+impl Process {
+    /// Finds the mapping that contains an address at a time (`CLOCK_MONOTONIC`).
+    ///
+    /// # Errors
+    /// When the process has no mapping there or its mappings could not be read.
+    pub fn find_mapping(&self, address: RuntimeAddress, time_ns: u64) -> Result<&Arc<Mapping>, LookupError> {
+        match self.completeness {
+            Completeness::All => self.space.find(address, time_ns).ok_or(LookupError::NoMapping),
+            Completeness::Unavailable(error) => Err(error),
+            Completeness::Unread => Err(LookupError::NoMapping),
+        }
+    }
+
+    /// The generation of the mappings at a time, as [`AddressSpace::generation`].
+    pub fn mapping_generation(&self, time_ns: u64) -> usize {
+        self.space.generation(time_ns)
+    }
+
+    /// Checks that the mappings were read.
+    ///
+    /// # Errors
+    /// When the process ended before, or the profiler had no permission.
+    pub fn check_readable(&self) -> Result<(), LookupError> {
+        match self.completeness {
+            Completeness::All => Ok(()),
+            Completeness::Unavailable(error) => Err(error),
+            Completeness::Unread => Err(LookupError::ProcessGone),
+        }
+    }
+
+    /// The current executable mappings, by address.
+    pub fn mappings(&self) -> impl Iterator<Item = &Mapping> {
+        self.space.current()
+    }
+
+    /// The paths of the files that are mapped executable.
+    pub fn mapped_files(&self) -> impl Iterator<Item = &str> {
+        self.mappings().filter_map(|mapping| match &mapping.backing {
+            Backing::File { path, .. } => Some(&**path),
+            _ => None,
+        })
+    }
+
+    /// Whether the process has exited or executed another program.
+    pub fn has_ended(&self) -> bool {
+        self.until_ns.is_some()
+    }
+}

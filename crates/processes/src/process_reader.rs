@@ -1,0 +1,133 @@
+//! Reads a process from `/proc`.
+
+use std::{io, sync::Arc};
+
+use crate::{
+    AddressSpace, Identity, JIT_DIRECTORY_VARIABLES, LookupError, ProcFs, Status, cgroup, maps,
+    root_directory::RootDirectories, status,
+};
+
+/// What `/proc` showed of a process.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    pub(crate) pid: u32,
+    /// When the reading began, `CLOCK_MONOTONIC`.
+    pub(crate) began_ns: u64,
+    pub(crate) ended_ns: u64,
+    /// `None` when the process did not exist any more.
+    pub(crate) identity: Option<Identity>,
+    pub(crate) comm: Option<String>,
+    pub(crate) space: Result<AddressSpace, LookupError>,
+}
+
+/// Reads processes. Those with the same root directory share one descriptor of it.
+#[derive(Debug)]
+pub(crate) struct ProcessReader {
+    proc: Arc<ProcFs>,
+    roots: RootDirectories,
+    now_ns: fn() -> u64,
+}
+
+impl ProcessReader {
+    pub(crate) fn new(proc: Arc<ProcFs>) -> Self {
+        // A capture has what was read when it was taken, before the later sideband events.
+        let now_ns = if proc.is_live() { monotonic_ns } else { || 0 };
+        Self { proc, roots: RootDirectories::default(), now_ns }
+    }
+
+    /// A reader with another clock.
+    #[cfg(test)]
+    pub(crate) fn with_clock(proc: Arc<ProcFs>, now_ns: fn() -> u64) -> Self {
+        Self { now_ns, ..Self::new(proc) }
+    }
+
+    /// Reads a process.
+    pub(crate) fn read(&mut self, pid: u32) -> Reading {
+        let began_ns = (self.now_ns)();
+        let (identity, comm, space) = (self.identity(pid), self.comm(pid), self.address_space(pid));
+        Reading { pid, began_ns, ended_ns: (self.now_ns)(), identity, comm, space }
+    }
+
+    fn identity(&mut self, pid: u32) -> Option<Identity> {
+        let start_ticks = self.start_ticks(pid)?;
+        let environment = self.proc.read(pid, "environ").unwrap_or_default();
+        Some(Identity {
+            status: self.status(pid)?,
+            start_ticks,
+            started_unix_ns: status::ticks_to_unix_ns(start_ticks),
+            environment: jit_directory_variables(&environment),
+            container: self.proc.read(pid, "cgroup").ok().and_then(|text| cgroup::container_id_of(&text)),
+            root: self.proc.root(pid).ok().map(|root| self.roots.share(root)),
+        })
+    }
+
+    fn status(&self, pid: u32) -> Option<Status> {
+        Status::parse(&self.text(pid, "status")?)
+    }
+
+    /// The start time, clock ticks since boot.
+    fn start_ticks(&self, pid: u32) -> Option<u64> {
+        status::parse_start_ticks(&self.text(pid, "stat")?)
+    }
+
+    fn comm(&self, pid: u32) -> Option<String> {
+        let bytes = self.proc.read(pid, "comm").ok()?;
+        Some(String::from_utf8_lossy(bytes.strip_suffix(b"\n").unwrap_or(&bytes)).into_owned())
+    }
+
+    /// The executable mappings.
+    fn address_space(&self, pid: u32) -> Result<AddressSpace, LookupError> {
+        let text = self.proc.read(pid, "maps").map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => LookupError::NotReadable,
+            _ => LookupError::ProcessGone,
+        })?;
+        // A process that only waits to be collected by its parent has no mappings any more.
+        let is_gone = || self.status(pid).is_none_or(|status| status.zombie);
+        if text.is_empty() && is_gone() {
+            return Err(LookupError::ProcessGone);
+        }
+        Ok(AddressSpace::from_snapshot(maps::parse_executable(&text)))
+    }
+
+    fn text(&self, pid: u32, entry: &str) -> Option<String> {
+        Some(String::from_utf8_lossy(&self.proc.read(pid, entry).ok()?).into_owned())
+    }
+}
+
+/// The variables that the search for files about JIT code needs. The others can be secrets, and take memory.
+fn jit_directory_variables(environment: &[u8]) -> Vec<u8> {
+    let is_needed =
+        |entry: &&[u8]| JIT_DIRECTORY_VARIABLES.iter().any(|variable| entry.starts_with(variable.as_bytes()));
+    environment.split_inclusive(|byte| *byte == 0).filter(is_needed).flatten().copied().collect()
+}
+
+/// `CLOCK_MONOTONIC` now: the clock of samples and of sideband events.
+fn monotonic_ns() -> u64 {
+    const NS_PER_S: u64 = 1_000_000_000;
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap_or(0) * NS_PER_S + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_needed_variables_are_kept() {
+        let environment = b"SECRET=1\0TMPDIR=/a\0PATH=/bin\0DOTNET_PerfMapJitDumpPath=/b\0XTMPDIR=/c\0";
+        assert_eq!(jit_directory_variables(environment), b"TMPDIR=/a\0DOTNET_PerfMapJitDumpPath=/b\0");
+        assert_eq!(jit_directory_variables(b""), b"");
+    }
+
+    #[test]
+    fn processes_with_one_root_directory_share_a_descriptor() {
+        let mut reader = ProcessReader::new(Arc::new(ProcFs::live()));
+        let mut child =
+            std::process::Command::new("/bin/cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let own = reader.identity(std::process::id()).unwrap().root.unwrap();
+        let other = reader.identity(child.id()).unwrap().root.unwrap();
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(Arc::ptr_eq(&own, &other));
+    }
+}
