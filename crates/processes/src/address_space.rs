@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use profiler_addresses::{FileOffset, RuntimeAddress};
 
-use crate::Mapping;
+use crate::{Backing, Mapping};
 
 /// Current mappings per address space. Large processes have some thousands. The limit bounds the profiler's memory when
 /// a target creates mappings without end.
@@ -64,10 +64,12 @@ impl AddressSpace {
         true
     }
 
-    /// Whether it has one of the mappings of another address space.
+    /// Whether it has one of the mapped files of another address space, at the same address.
     pub(crate) fn shares_mapping(&self, other: &Self) -> bool {
         let is_equal = |timed: &CurrentMapping| {
-            other.current.get(&timed.mapping.start).is_some_and(|equal| equal.mapping == timed.mapping)
+            let is_file = matches!(timed.mapping.backing, Backing::File { .. });
+            is_file
+                && other.current.get(&timed.mapping.start).is_some_and(|equal| equal.mapping == timed.mapping)
         };
         self.current.values().any(is_equal)
     }
@@ -182,7 +184,7 @@ fn remainders(mapping: &Mapping, start: RuntimeAddress, end: RuntimeAddress) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Backing, FileId};
+    use crate::FileId;
 
     fn mapping(start: u64, end: u64, inode: u64) -> Mapping {
         let id = FileId { major: 1, minor: 2, inode };

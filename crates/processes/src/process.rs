@@ -1,6 +1,6 @@
 //! A process between its fork or exec and its end: name, attributes and executable mappings.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use profiler_addresses::RuntimeAddress;
 
@@ -50,6 +50,8 @@ pub struct Identity {
     pub start_ticks: u64,
     /// Start time, nanoseconds since 1970-01-01 UTC, with the resolution of a clock tick.
     pub started_unix_ns: u64,
+    /// The path of the program, as `/proc/PID/exe` shows it.
+    pub executable: Option<PathBuf>,
     /// The variables of the initial environment in [`JIT_DIRECTORY_VARIABLES`] (`NAME=VALUE`, each terminated by a zero
     /// byte); empty when it cannot be read.
     pub environment: Vec<u8>,

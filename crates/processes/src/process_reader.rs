@@ -55,6 +55,7 @@ impl ProcessReader {
             status: self.status(pid)?,
             start_ticks,
             started_unix_ns: status::ticks_to_unix_ns(start_ticks),
+            executable: self.proc.executable(pid).ok(),
             environment: jit_directory_variables(&environment),
             container: self.proc.read(pid, "cgroup").ok().and_then(|text| cgroup::container_id_of(&text)),
             root: self.proc.root(pid).ok().map(|root| self.roots.share(root)),

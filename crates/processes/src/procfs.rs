@@ -126,6 +126,11 @@ impl ProcFs {
         self.first_thread(pid, |id| RootDirectory::open(&self.path(id, "root")))
     }
 
+    /// The path of the program of a process. A capture has none.
+    pub fn executable(&self, pid: u32) -> io::Result<PathBuf> {
+        self.first_thread(pid, |id| fs::read_link(self.path(id, "exe")))
+    }
+
     /// Opens the file of a mapping through `/proc/PID/map_files`, which also works when the file is deleted or hidden by
     /// a mount. Needs `CAP_CHECKPOINT_RESTORE` or `CAP_SYS_ADMIN` (proc_pid_map_files(5)).
     pub fn open_mapped(&self, pid: u32, mapping: &Mapping) -> io::Result<File> {

@@ -370,8 +370,9 @@ impl ProcessTable {
         if process.has_ended() {
             return;
         }
-        let is_other_process = identity.as_ref().is_some_and(|identity| {
-            process.identity.as_ref().is_some_and(|known| known.start_ticks != identity.start_ticks)
+        let known = process.identity.as_deref();
+        let is_other_process = known.zip(identity.as_ref()).is_some_and(|(known, identity)| {
+            known.start_ticks != identity.start_ticks || known.executable != identity.executable
         });
         // A process keeps some of its mappings, unless it executes another program.
         let is_other_program = process.losses_seen < losses

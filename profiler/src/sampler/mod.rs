@@ -126,6 +126,9 @@ pub(crate) struct Batch {
     /// All events before this time are in this batch or an earlier one, `CLOCK_MONOTONIC` nanoseconds.
     #[cfg_attr(feature = "capture", serde(skip))]
     pub(crate) watermark_ns: u64,
+    /// Whether events are missing, or a ring of them was full.
+    #[cfg_attr(feature = "capture", serde(default))]
+    pub(crate) may_lack_events: bool,
     /// Events of this batch that belong before those of an earlier one.
     #[cfg_attr(feature = "capture", serde(default))]
     pub(crate) late_events: u64,
@@ -156,6 +159,7 @@ impl Batch {
             samples,
             events,
             watermark_ns,
+            may_lack_events,
             late_events,
             stale_mappings,
             undecodable,
@@ -165,6 +169,7 @@ impl Batch {
         self.samples.extend(samples);
         self.events.extend(events);
         self.watermark_ns = self.watermark_ns.max(watermark_ns);
+        self.may_lack_events |= may_lack_events;
         self.late_events += late_events;
         self.stale_mappings.extend(stale_mappings);
         self.undecodable += undecodable;

@@ -166,7 +166,7 @@ impl Pipeline {
         self.losses.lost_events += batch.lost_events;
         self.losses.late_events += batch.late_events;
         self.processes.advance(batch.watermark_ns);
-        if batch.lost_events > 0 {
+        if batch.may_lack_events {
             self.processes.lose_events();
         }
         for stack in batch.stacks {

@@ -24,6 +24,10 @@ pub(crate) const PERF_RECORD_MISC_COMM_EXEC: u32 = 1 << 13;
 /// Bytes of `struct perf_event_header`: u32 type, u16 misc, u16 size.
 const HEADER_BYTES: usize = 8;
 
+/// Bytes of the largest record: an mmap2 record with a path of `PATH_MAX` bytes (`perf_event_mmap_event` of
+/// `kernel/events/core.c`), its other fields and the time.
+const MAX_RECORD_BYTES: u64 = 4096 + 128;
+
 /// A perf event with its ring buffer.
 #[derive(Debug)]
 pub(crate) struct PerfRing {
@@ -67,10 +71,12 @@ impl PerfRing {
         Ok(Self { event, base, page_bytes, data_bytes })
     }
 
-    /// Passes every pending record to `handle`, then frees their space.
-    pub(crate) fn drain(&mut self, mut handle: impl FnMut(PerfRecord<'_>)) {
+    /// Passes every pending record to `handle`, then frees their space. Returns whether the ring was full: the kernel
+    /// reports lost records only together with the next one that has room, which may be much later.
+    pub(crate) fn drain(&mut self, mut handle: impl FnMut(PerfRecord<'_>)) -> bool {
         let head = self.position(DATA_HEAD_OFFSET).load(Ordering::Acquire);
         let mut tail = self.position(DATA_TAIL_OFFSET).load(Ordering::Relaxed);
+        let is_full = head.wrapping_sub(tail) + MAX_RECORD_BYTES > self.data_bytes as u64;
         let mut buffer = Vec::new();
         while head.wrapping_sub(tail) >= HEADER_BYTES as u64 {
             let mut header = [0; HEADER_BYTES];
@@ -92,6 +98,7 @@ impl PerfRing {
             tail = tail.wrapping_add(size as u64);
         }
         self.position(DATA_TAIL_OFFSET).store(tail, Ordering::Release);
+        is_full
     }
 
     /// Copies from a position; wraps around at the end of the buffer.

@@ -1,11 +1,17 @@
 //! Tests processes that start, exit, load libraries and execute other programs while they are sampled.
 
-use std::process::Command;
+use std::{
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use profiler::{Profiler, Target, profile::Reason};
 use profiler_tests::{
-    FoldedStacks, Workload, lock_privileged, profiler, run_command, sample, sample_pid, workload_path,
+    FoldedStacks, Workload, lock_privileged, profiler, run_command, sample, sample_pid, wait_until,
+    workload_path,
 };
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::NEARLY_ALL_PERCENT;
 
@@ -116,10 +122,82 @@ fn a_target_is_still_sampled_after_it_executes_another_program() {
     let mut session = builder.build().unwrap().start().unwrap();
     workload.write_line("go");
     workload.wait_for("ready");
-    let profile = session.take_profile(std::time::Duration::from_secs(1)).unwrap();
+    let profile = session.take_profile(Duration::from_secs(1)).unwrap();
     let stacks = FoldedStacks::from_profile(&profile);
     let renamed = stacks.percent(|stack| stack.comm == "shares");
     assert!(renamed > NEARLY_ALL_PERCENT, "{stacks:#?}");
     let named = stacks.percent(|stack| stack.has_chain(&["main", "run", "round_of_work"]));
     assert!(named > 90.0, "{stacks:#?}");
+}
+
+#[test]
+fn a_process_whose_first_thread_has_exited_keeps_its_names() {
+    let Some(_lock) = lock_privileged() else { return };
+    let workload = Workload::start("leader_exits");
+    let status = format!("/proc/{}/status", workload.pid());
+    wait_until("the leader's exit", || {
+        std::fs::read_to_string(&status).ok()?.contains("Z (zombie)").then_some(())
+    });
+    let pid = Target::Pid(workload.pid());
+    for target in [pid, Target::Everything] {
+        let mut session =
+            Profiler::builder().target(target).frequency_hz(999).build().unwrap().start().unwrap();
+        for _ in 0..3 {
+            let profile = session.take_profile(Duration::from_millis(400)).unwrap();
+            let mut stacks = FoldedStacks::from_profile(&profile);
+            stacks.0.retain(|stack| stack.comm == "leader_exits");
+            let named = stacks.percent(|stack| stack.has_chain(&["thread_main", "compute"]));
+            assert!(stacks.total() > 20 && named > NEARLY_ALL_PERCENT, "{named} % in\n{stacks:#?}");
+        }
+    }
+}
+
+#[test]
+fn a_process_with_a_reused_id_is_not_sampled() {
+    let Some(_lock) = lock_privileged() else { return };
+    let (ended, other) = (Workload::start("shares"), Workload::start("chain"));
+    let pids = vec![ended.pid(), other.pid()];
+    let builder = Profiler::builder().target(Target::Pids(pids)).frequency_hz(999);
+    let mut session = builder.build().unwrap().start().unwrap();
+    let pid = ended.pid();
+    ended.end();
+    let reused = Workload::start_with("reuse_pid", &["60", &pid.to_string()]);
+    assert_eq!(reused.pid(), pid);
+    let before = reused.cpu_time();
+    wait_until("time on a CPU", || (reused.cpu_time() - before > Duration::from_millis(300)).then_some(()));
+    let during = session.take_profile(Duration::ZERO).unwrap();
+    let last = session.stop().unwrap();
+    for profile in [during, last] {
+        let stacks = FoldedStacks::from_profile(&profile);
+        assert_eq!(stacks.count(|stack| stack.has("compute_with_reused_pid")), 0, "{stacks:#?}");
+        assert!(profile.ledger().adds_up(), "{:?}", profile.ledger());
+    }
+}
+
+#[test]
+fn after_lost_events_the_names_are_those_of_the_program_that_runs() {
+    let Some(_lock) = lock_privileged() else { return };
+    let program = workload_path("shares");
+    let arguments = ["60", "20000", program.to_str().unwrap()];
+    let mut workload = Workload::start_with("remap", &arguments);
+    let mut command = profiler(&["-p", &workload.pid().to_string(), "-F", "999", "-d", "4", "-v"]);
+    let run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let cpu_time = workload.cpu_time();
+    wait_until("samples", || (workload.cpu_time() - cpu_time > Duration::from_millis(500)).then_some(()));
+    let profiler_pid = Pid::from_child(&run);
+    kill_process(profiler_pid, Signal::STOP).unwrap();
+    workload.write_line("remap");
+    workload.wait_for("ready ");
+    kill_process(profiler_pid, Signal::CONT).unwrap();
+    let output = run.wait_with_output().unwrap();
+    let (stdout, stderr) = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).into();
+    let stacks = FoldedStacks::parse(&stdout);
+    assert!(stderr.contains("sideband events"), "no event was lost: {stderr}");
+    let before = stacks.count(|stack| stack.has("compute_before_remaps"));
+    let after = stacks.count(|stack| stack.has_chain(&["main", "run"]));
+    assert!(before > 100 && after > 500, "{before} before, {after} after: {stacks:#?}");
+    let unnamed = stacks.count(|stack| stack.frames.iter().any(|frame| frame.starts_with('[')));
+    assert!(unnamed * 100 <= stacks.total(), "{unnamed} in {stacks:#?}");
+    let renamed = stacks.count(|stack| stack.has("compute_before_remaps") && stack.comm != "remap");
+    assert_eq!(renamed, 0, "{stacks:#?}");
 }

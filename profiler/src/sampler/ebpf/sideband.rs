@@ -41,7 +41,8 @@ impl Sideband {
 
     /// Decodes all pending records into the batch.
     pub(super) fn drain(&mut self, batch: &mut Batch) {
-        self.ring.drain(|record| decode(record, batch));
+        let is_full = self.ring.drain(|record| decode(record, batch));
+        batch.may_lack_events |= is_full;
     }
 }
 
@@ -55,13 +56,17 @@ impl AsFd for Sideband {
 pub(super) fn decode(record: PerfRecord<'_>, batch: &mut Batch) {
     let mut fields = Fields { bytes: record.body };
     if record.kind == PERF_RECORD_LOST {
+        batch.may_lack_events = true;
         batch.lost_events += fields.u64().and_then(|_id| fields.u64()).unwrap_or(1);
         return;
     }
     match decode_event(record) {
         Some(Some(event)) => batch.events.push(event),
         Some(None) => {}
-        None => batch.lost_events += 1,
+        None => {
+            batch.may_lack_events = true;
+            batch.lost_events += 1;
+        }
     }
 }
 

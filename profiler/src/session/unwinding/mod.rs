@@ -88,7 +88,7 @@ impl UnwindTableThread {
 
     /// Notifies the thread of the events in a batch. Never blocks.
     pub(super) fn notify(&self, batch: &Batch) {
-        if batch.lost_events > 0 || batch.events.len() > MAX_EVENTS_PER_MESSAGE {
+        if batch.may_lack_events || batch.events.len() > MAX_EVENTS_PER_MESSAGE {
             self.flags.must_resync.store(true, Ordering::Release);
             // An empty message wakes the thread.
             self.send(Message::Events(Vec::new()));
