@@ -9,6 +9,7 @@ mod pre_exec;
 mod priority;
 mod profile_assembler;
 mod reader;
+mod retained_stacks;
 mod start;
 mod target;
 mod unwinding;

@@ -1,6 +1,6 @@
 //! Turns batches into profiles: follows the processes, symbolizes stacks and accounts for every sample.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use profiler_processes::{ProcFs, ProcessFilter, ProcessOfSample, ProcessTable};
 use profiler_profile::{Header, Loss, MissedTick, Profile, TimerTicks};
@@ -9,19 +9,14 @@ use profiler_symbolize::Symbolizer;
 use super::{
     pre_exec::PreExecFilter,
     profile_assembler::{ProfileAssembler, SampleStacks},
+    retained_stacks::{ForgetStack, RetainedStacks},
 };
 #[cfg(feature = "capture")]
 use crate::sampler::capture::{Capture, Recorder};
 use crate::{
     error::Result,
-    sampler::{Batch, KernelCounts, RawSample, RawStack, RawStackId, TimerCounts},
+    sampler::{Batch, KernelCounts, RawSample, RawStackId, TimerCounts},
 };
-
-/// The most distinct stacks that are kept. A stack takes 8 bytes for each frame, so 8 KiB with the most frames.
-const MAX_STACKS: usize = 512 * 1024;
-
-/// The most samples that are deferred until the profile is taken, because symbols of their stacks may still arrive.
-const MAX_DEFERRED_SAMPLES: usize = 8 << 20;
 
 /// The interval at which perf maps, jitdumps and diagnostics sockets are polled.
 const JIT_POLL_INTERVAL_NS: u64 = 100_000_000;
@@ -32,12 +27,11 @@ pub(super) struct Pipeline {
     /// The processes whose mappings were read before sampling began.
     prefetched_pids: Vec<u32>,
     symbolizer: Symbolizer,
-    stacks: HashMap<RawStackId, RawStack>,
+    stacks: RetainedStacks,
     has_user_stacks: bool,
     assembler: ProfileAssembler,
-    deferred_samples: Vec<RawSample>,
     /// Samples of processes that were read from `/proc` later than the events that are known.
-    early_samples: Vec<RawSample>,
+    early_samples: Vec<(RawSample, SampleStacks)>,
     /// For a target that is a command.
     pre_exec_filter: Option<PreExecFilter>,
     /// Samples of ids that no longer belong to the target.
@@ -83,10 +77,9 @@ impl Pipeline {
             processes: ProcessTable::new(proc, filter),
             prefetched_pids: Vec::new(),
             symbolizer,
-            stacks: HashMap::new(),
+            stacks: RetainedStacks::default(),
             has_user_stacks,
-            assembler: ProfileAssembler::new(has_user_stacks),
-            deferred_samples: Vec::new(),
+            assembler: ProfileAssembler::new(has_user_stacks, 0),
             early_samples: Vec::new(),
             pre_exec_filter: None,
             foreign_samples: 0,
@@ -140,6 +133,12 @@ impl Pipeline {
     /// Sets the start of the first interval, `CLOCK_MONOTONIC` nanoseconds.
     pub(super) fn start(&mut self, started_ns: u64) {
         self.interval_started_ns = started_ns;
+        self.assembler = ProfileAssembler::new(self.has_user_stacks, started_ns);
+    }
+
+    /// Bounds the memory of stacks: evicted ones are sent again.
+    pub(super) fn bound_stacks(&mut self, forget: ForgetStack) {
+        self.stacks.bound(forget);
     }
 
     /// Processes a batch that was read at `now_ns`.
@@ -170,13 +169,18 @@ impl Pipeline {
             self.processes.lose_events();
         }
         for stack in batch.stacks {
-            if self.stacks.len() < MAX_STACKS {
-                self.stacks.insert(stack.id, stack);
+            self.stacks.insert(stack);
+        }
+        for (sample, stacks) in std::mem::take(&mut self.early_samples) {
+            self.add_sample(sample, stacks);
+        }
+        for sample in batch.samples {
+            match self.stacks_of(&sample) {
+                Some(stacks) => self.add_sample(sample, stacks),
+                None => self.losses.stack_table_full += 1,
             }
         }
-        for sample in std::mem::take(&mut self.early_samples).into_iter().chain(batch.samples) {
-            self.add_sample(sample, false);
-        }
+        self.stacks.advance(batch.watermark_ns);
         let assembler = &mut self.assembler;
         for process in self.processes.retire_ended(|key| assembler.awaits_symbols(key)) {
             assembler.retire(&process);
@@ -197,12 +201,14 @@ impl Pipeline {
         }
         // A profile does not wait for the events up to the last reading.
         self.processes.advance(u64::MAX);
-        let early = std::mem::take(&mut self.early_samples);
-        for sample in std::mem::take(&mut self.deferred_samples).into_iter().chain(early) {
-            self.add_sample(sample, true);
+        for (sample, stacks) in std::mem::take(&mut self.early_samples) {
+            self.add_sample(sample, stacks);
         }
+        let lost = self.assembler.add_deferred(&mut self.symbolizer, &self.processes);
+        self.losses.stack_table_full += lost;
         let counts = self.target_counts(interval.counts);
-        let assembler = std::mem::replace(&mut self.assembler, ProfileAssembler::new(self.has_user_stacks));
+        let next = ProfileAssembler::new(self.has_user_stacks, interval.ended_ns);
+        let assembler = std::mem::replace(&mut self.assembler, next);
         let losses = std::mem::take(&mut self.losses);
         let started_ns = std::mem::replace(&mut self.interval_started_ns, interval.ended_ns);
         let mut builder = assembler.finish(|key| self.processes.get(key));
@@ -246,43 +252,25 @@ impl Pipeline {
         profile
     }
 
-    /// Adds a sample to the current profile, or defers it until all symbols are there.
-    fn add_sample(&mut self, sample: RawSample, symbols_are_complete: bool) {
-        let stacks = SampleStacks {
-            kernel: sample.kernel_stack.and_then(|_| self.stacks.get(&sample.kernel_stack)),
-            user: sample.user_stack.and_then(|_| self.stacks.get(&sample.user_stack)),
-        };
-        let are_known = stacks.kernel.is_some() == sample.kernel_stack.is_some()
-            && stacks.user.is_some() == sample.user_stack.is_some();
-        if !are_known {
-            self.losses.stack_table_full += 1;
-            return;
-        }
+    /// The stacks of a sample; `None` if one is missing.
+    fn stacks_of(&mut self, sample: &RawSample) -> Option<SampleStacks> {
+        let mut get = |id: RawStackId| id.map_or(Some(None), |_| self.stacks.get(id).map(Some));
+        Some(SampleStacks { kernel: get(sample.kernel_stack)?, user: get(sample.user_stack)? })
+    }
+
+    /// Adds a sample to the current profile, once its process is known.
+    fn add_sample(&mut self, sample: RawSample, stacks: SampleStacks) {
         let comm = sample.comm.text();
         let key = match self.processes.process_of_sample(sample.pid, sample.tid, sample.time_ns, &comm) {
             ProcessOfSample::Known(key) => key,
-            ProcessOfSample::AfterWatermark => return self.early_samples.push(sample),
+            ProcessOfSample::AfterWatermark => return self.early_samples.push((sample, stacks)),
             ProcessOfSample::NotATarget => {
                 self.foreign_samples += 1;
                 return;
             }
         };
-        let Some(process) = self.processes.get(key) else { return };
-        let is_added = self.assembler.add(
-            &mut self.symbolizer,
-            process,
-            &sample,
-            stacks,
-            self.interval_started_ns,
-            symbols_are_complete,
-        );
-        if is_added {
-            return;
-        }
-        if self.deferred_samples.len() < MAX_DEFERRED_SAMPLES {
-            self.deferred_samples.push(sample);
-        } else {
-            self.losses.stack_table_full += 1;
+        if let Some(process) = self.processes.get(key) {
+            self.assembler.add(&mut self.symbolizer, process, &sample, stacks);
         }
     }
 }

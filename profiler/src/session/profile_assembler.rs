@@ -1,10 +1,10 @@
 //! Builds a profile from samples: symbolizes addresses into frames, and caches frames and stacks.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use profiler_addresses::RuntimeAddress;
 use profiler_common::unwind::StackEndReason;
-use profiler_processes::{Process, ProcessKey, RetiredProcess};
+use profiler_processes::{Process, ProcessKey, ProcessTable, RetiredProcess};
 use profiler_profile::{
     FoundBy, Frame, FrameId, FrameKind, ProcessId, ProfileBuilder, Reason, SourceLocation, StackEnd, StackId,
     Symbolization, ThreadId,
@@ -13,15 +13,39 @@ use profiler_symbolize::{CodeKey, Symbolizer, placeholder};
 
 use crate::sampler::{Comm, FrameFound, RawFrame, RawSample, RawStack, RawStackId};
 
+/// The most samples that are deferred. Further ones are symbolized with what is known at once.
+const MAX_DEFERRED_SAMPLES: usize = 4 << 20;
+
 /// Builds one profile.
 #[derive(Debug, Default)]
 pub(super) struct ProfileAssembler {
     /// Whether user stacks are sampled; if not, a stack is complete when its kernel stack is.
     has_user_stacks: bool,
+    /// The zero of the times, `CLOCK_MONOTONIC` nanoseconds.
+    started_ns: u64,
     builder: ProfileBuilder,
     /// The frames of each code address, inlined frames first.
     frames: HashMap<CodeKey, Box<[FrameId]>>,
     processes: HashMap<ProcessKey, CachedProcess>,
+    deferred_stacks: Vec<DeferredStack>,
+    deferred_samples: Vec<DeferredSample>,
+}
+
+/// A stack some of whose symbols may still arrive: of JIT code, or from a debug file that is being downloaded.
+#[derive(Debug)]
+struct DeferredStack {
+    process: ProcessKey,
+    stacks: SampleStacks,
+}
+
+/// A sample of a deferred stack. There can be millions.
+#[derive(Clone, Copy, Debug)]
+struct DeferredSample {
+    time_ns: u64,
+    cpu: u32,
+    thread: ThreadId,
+    /// The index of the stack.
+    stack: u32,
 }
 
 /// What is known of a process until it is retired.
@@ -35,17 +59,16 @@ struct CachedProcess {
 }
 
 /// The kernel stack and the user stack of a sample.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SampleStacks<'a> {
-    pub(super) kernel: Option<&'a RawStack>,
-    pub(super) user: Option<&'a RawStack>,
+#[derive(Clone, Debug)]
+pub(super) struct SampleStacks {
+    pub(super) kernel: Option<Arc<RawStack>>,
+    pub(super) user: Option<Arc<RawStack>>,
 }
 
-/// The key of a symbolized stack: stack ids together with the state of the process's mappings and JIT code.
+/// The key of a symbolized stack of a process: stack ids together with the state of its mappings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct StackKey {
     arrangement: usize,
-    jit_epoch: u32,
     kernel: RawStackId,
     user: RawStackId,
 }
@@ -54,54 +77,84 @@ struct StackKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CachedStack {
     Symbolized(StackId),
-    /// Symbols may still arrive: of JIT code, or from a debug file that is being downloaded.
-    Deferred,
+    /// The index of the deferred stack.
+    Deferred(u32),
 }
 
 impl ProfileAssembler {
-    pub(super) fn new(has_user_stacks: bool) -> Self {
-        Self { has_user_stacks, ..Self::default() }
+    /// An assembler of a profile that starts at this time, `CLOCK_MONOTONIC` nanoseconds.
+    pub(super) fn new(has_user_stacks: bool, started_ns: u64) -> Self {
+        Self { has_user_stacks, started_ns, ..Self::default() }
     }
 
-    /// Adds a sample; `started_ns` is the zero of its time. Returns false if the sample is deferred and has to be added
-    /// again at the end of the interval, with `symbols_are_complete`.
+    /// Adds a sample, or defers it to the end of the interval because symbols of its stack may still arrive.
     pub(super) fn add(
         &mut self,
         symbolizer: &mut Symbolizer,
         process: &Process,
         sample: &RawSample,
-        stacks: SampleStacks<'_>,
-        started_ns: u64,
-        symbols_are_complete: bool,
-    ) -> bool {
-        let mut key = StackKey {
+        stacks: SampleStacks,
+    ) {
+        let key = StackKey {
             arrangement: process.mapping_generation(sample.time_ns),
-            jit_epoch: 0,
             kernel: sample.kernel_stack,
             user: sample.user_stack,
         };
-        let known = self.process(process);
-        let mut cached = known.stacks.get(&key).copied();
-        if cached == Some(CachedStack::Deferred) {
-            if !symbols_are_complete {
-                return false;
-            }
-            key.jit_epoch = 1 + symbolizer.jit_epoch(process, sample.time_ns);
-            cached = known.stacks.get(&key).copied();
-        }
+        let cached = self.process(process).stacks.get(&key).copied();
         let cached = cached.unwrap_or_else(|| {
-            let result = self.symbolize(symbolizer, process, sample.time_ns, stacks, symbols_are_complete);
+            let may_defer = self.deferred_samples.len() < MAX_DEFERRED_SAMPLES;
+            let symbolized = self.symbolize(symbolizer, process, sample.time_ns, &stacks, may_defer);
+            let result = symbolized.map_or_else(|| self.defer(process, stacks), CachedStack::Symbolized);
             self.process(process).stacks.insert(key, result);
             result
         });
-        let CachedStack::Symbolized(stack) = cached else {
-            self.process(process).awaits_symbols = true;
-            return false;
-        };
         let thread = self.thread(process, sample);
-        let time_ns = sample.time_ns.saturating_sub(started_ns);
-        self.builder.sample(time_ns, sample.cpu, thread, stack, 1);
-        true
+        match cached {
+            CachedStack::Symbolized(stack) => self.add_sample(sample.time_ns, sample.cpu, thread, stack),
+            CachedStack::Deferred(stack) => {
+                let deferred = DeferredSample { time_ns: sample.time_ns, cpu: sample.cpu, thread, stack };
+                self.deferred_samples.push(deferred);
+            }
+        }
+    }
+
+    /// Adds the deferred samples: all symbols are there. Returns the number of those whose process is unknown by now.
+    pub(super) fn add_deferred(&mut self, symbolizer: &mut Symbolizer, processes: &ProcessTable) -> u64 {
+        let stacks = std::mem::take(&mut self.deferred_stacks);
+        // The names of JIT code differ by its epoch.
+        let mut symbolized = HashMap::<(u32, u32), StackId>::new();
+        let mut lost = 0;
+        for sample in std::mem::take(&mut self.deferred_samples) {
+            let DeferredSample { time_ns, cpu, thread, stack: index } = sample;
+            let deferred = &stacks[index as usize];
+            let Some(process) = processes.get(deferred.process) else {
+                lost += 1;
+                continue;
+            };
+            let epoch = symbolizer.jit_epoch(process, time_ns);
+            let stack = match symbolized.get(&(index, epoch)) {
+                Some(stack) => *stack,
+                None => {
+                    let found = self.symbolize(symbolizer, process, time_ns, &deferred.stacks, false);
+                    let Some(stack) = found else { continue };
+                    symbolized.insert((index, epoch), stack);
+                    stack
+                }
+            };
+            self.add_sample(time_ns, cpu, thread, stack);
+        }
+        lost
+    }
+
+    fn defer(&mut self, process: &Process, stacks: SampleStacks) -> CachedStack {
+        let index = self.deferred_stacks.len() as u32;
+        self.deferred_stacks.push(DeferredStack { process: process.key, stacks });
+        self.process(process).awaits_symbols = true;
+        CachedStack::Deferred(index)
+    }
+
+    fn add_sample(&mut self, time_ns: u64, cpu: u32, thread: ThreadId, stack: StackId) {
+        self.builder.sample(time_ns.saturating_sub(self.started_ns), cpu, thread, stack, 1);
     }
 
     /// Whether samples of a process are deferred.
@@ -127,22 +180,24 @@ impl ProfileAssembler {
         builder
     }
 
+    /// Symbolizes a stack; `None` if symbols may still arrive and the stack may be deferred.
     fn symbolize(
         &mut self,
         symbolizer: &mut Symbolizer,
         process: &Process,
         time_ns: u64,
-        stacks: SampleStacks<'_>,
-        symbols_are_complete: bool,
-    ) -> CachedStack {
-        let (user, leaves_mappings) = resolve_user_frames(symbolizer, process, time_ns, stacks.user);
-        let kernel = stacks.kernel.map(RawStack::frames).into_iter().flatten();
+        stacks: &SampleStacks,
+        may_defer: bool,
+    ) -> Option<StackId> {
+        let (user, leaves_mappings) =
+            resolve_user_frames(symbolizer, process, time_ns, stacks.user.as_deref());
+        let kernel = stacks.kernel.as_deref().map(RawStack::frames).into_iter().flatten();
         let kernel = kernel.map(|frame| (CodeKey::Kernel(frame.address), frame));
         let mut frames = Vec::with_capacity(user.len());
         let mut is_deferred = false;
         for (code, frame) in kernel.chain(user) {
-            let may_wait = matches!(code, CodeKey::Jit(..)) || symbolizer.awaits_debug_file(code, process);
-            if may_wait && !symbols_are_complete {
+            if may_defer && (matches!(code, CodeKey::Jit(..)) || symbolizer.awaits_debug_file(code, process))
+            {
                 // The other frames are symbolized now, so that this work is not left to the end of sampling.
                 is_deferred = true;
             } else {
@@ -152,14 +207,14 @@ impl ProfileAssembler {
             }
         }
         if is_deferred {
-            return CachedStack::Deferred;
+            return None;
         }
         let end = if leaves_mappings {
             StackEnd::BrokenFramePointer
         } else {
             self.stack_end(stacks, frames.last().map(|(frame, _)| *frame))
         };
-        CachedStack::Symbolized(self.builder.unwound_stack(frames, end))
+        Some(self.builder.unwound_stack(frames, end))
     }
 
     fn symbolized_frames(
@@ -177,9 +232,9 @@ impl ProfileAssembler {
     }
 
     /// The end of a stack: complete if its outermost frame starts a process, a thread or a kernel thread.
-    fn stack_end(&self, stacks: SampleStacks<'_>, root: Option<FrameId>) -> StackEnd {
+    fn stack_end(&self, stacks: &SampleStacks, root: Option<FrameId>) -> StackEnd {
         let Some(root) = root else { return StackEnd::Empty };
-        let outer = stacks.user.or(stacks.kernel);
+        let outer = stacks.user.as_deref().or(stacks.kernel.as_deref());
         if outer.is_some_and(|stack| stack.is_truncated) {
             return StackEnd::DepthLimit;
         }
@@ -356,8 +411,8 @@ mod tests {
     }
 
     /// The end of a stack whose outermost frame is a function of this name.
-    fn end(has_user_stacks: bool, stacks: SampleStacks<'_>, kind: FrameKind, name: &str) -> StackEnd {
-        let mut assembler = ProfileAssembler::new(has_user_stacks);
+    fn end(has_user_stacks: bool, stacks: &SampleStacks, kind: FrameKind, name: &str) -> StackEnd {
+        let mut assembler = ProfileAssembler::new(has_user_stacks, 0);
         let name = assembler.builder.string(name);
         let (address, symbolization) = (ElfAddress(0), Symbolization::Symbol(SymbolSource::Kallsyms));
         let frame = Frame { name, kind, module: None, address, location: None, symbolization };
@@ -366,7 +421,12 @@ mod tests {
     }
 
     fn user_end(stack: &RawStack, name: &str) -> StackEnd {
-        end(true, SampleStacks { kernel: None, user: Some(stack) }, FrameKind::Native, name)
+        end(
+            true,
+            &SampleStacks { kernel: None, user: Some(Arc::new(stack.clone())) },
+            FrameKind::Native,
+            name,
+        )
     }
 
     #[test]
@@ -404,12 +464,11 @@ mod tests {
 
     #[test]
     fn a_kernel_stack_is_complete_without_user_stacks() {
-        let kernel = stack(None);
-        let stacks = SampleStacks { kernel: Some(&kernel), user: None };
+        let stacks = &SampleStacks { kernel: Some(Arc::new(stack(None))), user: None };
         assert_eq!(end(false, stacks, FrameKind::Kernel, "do_syscall_64"), StackEnd::Root);
         assert_eq!(end(true, stacks, FrameKind::Kernel, "do_syscall_64"), StackEnd::Unknown);
         assert_eq!(end(true, stacks, FrameKind::Kernel, "ret_from_fork"), StackEnd::Root);
-        assert_eq!(ProfileAssembler::new(true).stack_end(stacks, None), StackEnd::Empty);
+        assert_eq!(ProfileAssembler::new(true, 0).stack_end(stacks, None), StackEnd::Empty);
     }
 
     /// The number of resolved frames of a stack of this process, and whether the stack leaves all mappings.

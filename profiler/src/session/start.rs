@@ -121,6 +121,7 @@ fn sample(settings: &Settings) -> Result<Session> {
     if let Some(recorder) = recorder {
         pipeline.record(recorder);
     }
+    pipeline.bound_stacks(Box::new(source.forget_sent_stack()?));
     // Sideband events are enabled: later changes arrive as events, the present state is read from /proc.
     pipeline.prefetch(&initial_pids);
     let unwinding = match source.take_unwind_maps() {

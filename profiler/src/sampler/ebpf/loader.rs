@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     ffi::CStr,
     fmt,
+    num::NonZeroU64,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
@@ -18,7 +19,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
-    sampler::{Batch, Filter, KernelCounts, Plan, TimerCounts},
+    sampler::{Batch, Filter, KernelCounts, Plan, RawStackId, TimerCounts},
     sys::bpf::{self, MapShape, ProgramCode},
 };
 
@@ -64,7 +65,7 @@ pub(super) struct LoadedPrograms {
     counters: OwnedFd,
     sample: OwnedFd,
     unwind_maps: Option<UnwindMaps>,
-    _maps: HashMap<String, OwnedFd>,
+    maps: HashMap<String, OwnedFd>,
     _tracepoints: Vec<OwnedFd>,
     #[cfg(feature = "bpf-log")]
     log: Option<super::bpf_log::BpfLog>,
@@ -99,7 +100,7 @@ impl LoadedPrograms {
             log: unwinds.then(|| super::bpf_log::BpfLog::open(sample.as_fd())).transpose()?,
             sample,
             unwind_maps,
-            _maps: maps,
+            maps,
             _tracepoints: tracepoints,
         })
     }
@@ -112,6 +113,16 @@ impl LoadedPrograms {
     /// The unwind maps, to be filled: `Some` once, and only if the unwinder captures stacks.
     pub(super) fn take_unwind_maps(&mut self) -> Option<UnwindMaps> {
         self.unwind_maps.take()
+    }
+
+    /// Removes a stack from the set of those that user space has, so that it is sent again.
+    pub(super) fn forget_sent_stack(&self) -> Result<impl Fn(RawStackId) + Send + use<>> {
+        let sent = clone_fd(map(&self.maps, names::MAP_SENT_STACKS)?)?;
+        Ok(move |id: RawStackId| {
+            let id = id.map_or(0, NonZeroU64::get);
+            // The kernel has forgotten most of them: it keeps the most recent ones.
+            let _ = bpf::delete_element(sent.as_fd(), &id.to_ne_bytes());
+        })
     }
 
     /// Becomes readable when the BPF programs wake the reader.

@@ -39,7 +39,7 @@ use self::{
     sideband::Sideband,
     timers::CpuTimers,
 };
-use super::{Batch, KernelCounts, Plan, RawSample, SampleSource, TimerCounts};
+use super::{Batch, KernelCounts, Plan, RawSample, RawStackId, SampleSource, TimerCounts};
 use crate::error::{Error, ErrorKind, Operation, Result};
 #[cfg(fuzzing)]
 use crate::sys::perf_ring::PerfRecord;
@@ -149,6 +149,11 @@ impl EbpfSource {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(Error::with_source(ErrorKind::Io, "failed to wait for samples", error)),
         }
+    }
+
+    /// Removes a stack from the set of those that user space has, so that it is sent again.
+    pub(crate) fn forget_sent_stack(&self) -> Result<impl Fn(RawStackId) + Send + use<>> {
+        self.programs.forget_sent_stack()
     }
 
     fn begin_opening(&mut self) {

@@ -1,0 +1,176 @@
+//! The stacks that the BPF programs sent, by id, bounded in bytes.
+//!
+//! A stack is sent once, and samples name it by its id from then on. There are two generations: a stack that is used
+//! moves into the recent one. When that is full, the older one is evicted, and removed from the kernel's set of sent
+//! stacks, so that a stack that comes again is sent again.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+
+use crate::sampler::{RawStack, RawStackId, ebpf::monotonic_ns};
+
+/// The bytes of one generation.
+const MAX_GENERATION_BYTES: usize = 8 << 20;
+
+/// What a hash table needs for an entry, besides the stack itself.
+const ENTRY_BYTES: usize = 64;
+
+type Generation = HashMap<RawStackId, Arc<RawStack>>;
+
+/// Removes stacks from the kernel's set of those that user space has.
+pub(super) type ForgetStack = Box<dyn Fn(RawStackId) + Send>;
+
+/// The stacks of a session.
+#[derive(Default)]
+pub(super) struct RetainedStacks {
+    recent: Generation,
+    recent_bytes: usize,
+    older: Generation,
+    /// Evicted generations, each with the time from which on the kernel sends its stacks again: samples from before
+    /// still name them.
+    evicted: VecDeque<(u64, Generation)>,
+    /// Without it, nothing is evicted: a capture has each stack once.
+    forget: Option<ForgetStack>,
+}
+
+impl RetainedStacks {
+    /// Evicts stacks from now on.
+    pub(super) fn bound(&mut self, forget: ForgetStack) {
+        self.forget = Some(forget);
+    }
+
+    /// Adds a stack.
+    pub(super) fn insert(&mut self, stack: RawStack) {
+        let (id, bytes) = (stack.id, stack_bytes(&stack));
+        if self.recent.insert(id, Arc::new(stack)).is_none() {
+            self.grow(bytes);
+        }
+    }
+
+    /// The stack with an id.
+    pub(super) fn get(&mut self, id: RawStackId) -> Option<Arc<RawStack>> {
+        if let Some(stack) = self.recent.get(&id) {
+            return Some(Arc::clone(stack));
+        }
+        if let Some(stack) = self.older.remove(&id) {
+            let bytes = stack_bytes(&stack);
+            self.recent.insert(id, Arc::clone(&stack));
+            self.grow(bytes);
+            return Some(stack);
+        }
+        self.evicted.iter().rev().find_map(|(_, generation)| generation.get(&id)).cloned()
+    }
+
+    /// Drops evicted stacks that no later sample names: all samples from before `watermark_ns` have been added.
+    pub(super) fn advance(&mut self, watermark_ns: u64) {
+        while self.evicted.pop_front_if(|(evicted_ns, _)| *evicted_ns < watermark_ns).is_some() {}
+    }
+
+    fn grow(&mut self, bytes: usize) {
+        self.recent_bytes += bytes;
+        let Some(forget) = self.forget.as_ref().filter(|_| self.recent_bytes > MAX_GENERATION_BYTES) else {
+            return;
+        };
+        self.older.keys().for_each(|id| forget(*id));
+        self.recent_bytes = 0;
+        let evicted = std::mem::replace(&mut self.older, std::mem::take(&mut self.recent));
+        self.evicted.push_back((monotonic_ns(), evicted));
+    }
+}
+
+fn stack_bytes(stack: &RawStack) -> usize {
+    size_of::<RawStack>() + ENTRY_BYTES + size_of_val(stack.addresses.as_slice())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::HashSet,
+        num::NonZeroU64,
+        sync::{Mutex, MutexGuard},
+    };
+
+    use super::*;
+
+    /// What the BPF program does: it sends each stack that it did not send yet.
+    #[derive(Default)]
+    struct Kernel {
+        sent: Arc<Mutex<HashSet<RawStackId>>>,
+    }
+
+    impl Kernel {
+        fn sent(&self) -> MutexGuard<'_, HashSet<RawStackId>> {
+            self.sent.lock().unwrap()
+        }
+
+        fn sample(&self, stacks: &mut RetainedStacks, number: u64) -> RawStackId {
+            let id = NonZeroU64::new(number);
+            if self.sent().insert(id) {
+                stacks.insert(RawStack { id, addresses: vec![number; 100], ..RawStack::default() });
+            }
+            id
+        }
+
+        fn stacks(&self) -> RetainedStacks {
+            let sent = Arc::clone(&self.sent);
+            let mut stacks = RetainedStacks::default();
+            stacks.bound(Box::new(move |id| {
+                sent.lock().unwrap().remove(&id);
+            }));
+            stacks
+        }
+    }
+
+    fn bytes(stacks: &RetainedStacks) -> usize {
+        let generations = [&stacks.recent, &stacks.older];
+        generations
+            .into_iter()
+            .chain(stacks.evicted.iter().map(|(_, evicted)| evicted))
+            .map(|generation| generation.values().map(|stack| stack_bytes(stack)).sum::<usize>())
+            .sum()
+    }
+
+    #[test]
+    fn two_hundred_thousand_stacks_take_bounded_memory_and_none_is_missing() {
+        let kernel = Kernel::default();
+        let mut stacks = kernel.stacks();
+        for number in 1..200_000 {
+            for sampled in [number, number / 2 + 1, 1] {
+                let id = kernel.sample(&mut stacks, sampled);
+                assert_eq!(stacks.get(id).unwrap().addresses[0], sampled);
+            }
+            stacks.advance(monotonic_ns());
+            assert!(number % 1_000 != 0 || bytes(&stacks) <= 3 * MAX_GENERATION_BYTES);
+        }
+        assert!(kernel.sent().len() < 50_000);
+    }
+
+    #[test]
+    fn an_evicted_stack_is_there_for_samples_from_before() {
+        let kernel = Kernel::default();
+        let mut stacks = kernel.stacks();
+        let id = kernel.sample(&mut stacks, 1);
+        let mut number = 2;
+        while kernel.sent().contains(&id) {
+            kernel.sample(&mut stacks, number);
+            number += 1;
+        }
+        let evicted_ns = stacks.evicted.back().unwrap().0;
+        stacks.advance(evicted_ns);
+        assert!(stacks.get(id).is_some());
+        stacks.advance(evicted_ns + 1);
+        assert!(stacks.get(id).is_none());
+    }
+
+    #[test]
+    fn nothing_is_evicted_where_stacks_do_not_come_again() {
+        let mut stacks = RetainedStacks::default();
+        for number in 1..30_000 {
+            let id = NonZeroU64::new(number);
+            stacks.insert(RawStack { id, addresses: vec![number; 100], ..RawStack::default() });
+        }
+        assert!(stacks.get(NonZeroU64::new(1)).is_some());
+    }
+}
