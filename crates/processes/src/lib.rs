@@ -33,12 +33,13 @@
 //! * [`AddressSpace`], [`maps`]: executable mappings over time, and the parser of `/proc/PID/maps`
 //! * [`SidebandEvent`], [`TimeOrdered`]: the events that a table applies, and their order across CPUs
 //! * [`ProcFs`], [`Status`]: reading `/proc`, and its copy in a capture
-//! * [`root_directory`]: files in the root directory of a process
+//! * [`root_directory`], [`FileVersion`]: files in the root directory of a process
 //! * [`cgroup`]: cgroups and containers
 
 mod address_space;
 pub mod cgroup;
 mod error;
+mod file_version;
 pub mod maps;
 mod process;
 mod process_filter;
@@ -52,6 +53,7 @@ mod time_ordered;
 
 pub use address_space::AddressSpace;
 pub use error::{FindError, LookupError};
+pub use file_version::FileVersion;
 pub use maps::{Backing, FileId, Mapping};
 pub use process::{Identity, JIT_DIRECTORY_VARIABLES, Process, ProcessKey};
 pub use process_filter::ProcessFilter;

@@ -29,6 +29,15 @@ const PSEUDO_FILE_SYSTEMS: [FsWord; 5] =
 #[derive(Debug)]
 pub struct RootDirectory {
     directory: OwnedFd,
+    id: Option<RootId>,
+}
+
+/// Identifies a root directory among those that are open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RootId {
+    /// The mount (statx(2), Linux 5.8). An open directory keeps it, and so its id, in use.
+    mount: u64,
+    inode: u64,
 }
 
 impl RootDirectory {
@@ -39,7 +48,13 @@ impl RootDirectory {
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
-        Ok(Self { directory })
+        let id = mount_and_inode(&directory);
+        Ok(Self { directory, id })
+    }
+
+    /// Identifies the directory, as long as it is open; `None` where the kernel or a sandbox does not tell.
+    pub fn id(&self) -> Option<RootId> {
+        self.id
     }
 
     /// Opens a regular file by its absolute path inside this root.
@@ -97,32 +112,29 @@ impl RootDirectory {
 /// The root directories in use, each with one descriptor, however many processes have it.
 #[derive(Debug, Default)]
 pub(crate) struct RootDirectories {
-    by_mount: HashMap<(u64, u64), Weak<RootDirectory>>,
+    by_id: HashMap<RootId, Weak<RootDirectory>>,
 }
 
 impl RootDirectories {
     /// The same directory that is in use already, or this one.
     pub(crate) fn share(&mut self, root: RootDirectory) -> Arc<RootDirectory> {
-        let Some(id) = root.mount_and_inode() else { return Arc::new(root) };
-        if let Some(shared) = self.by_mount.get(&id).and_then(Weak::upgrade) {
+        let Some(id) = root.id() else { return Arc::new(root) };
+        if let Some(shared) = self.by_id.get(&id).and_then(Weak::upgrade) {
             return shared;
         }
         let root = Arc::new(root);
         // As many are in use as processes are known at most.
-        self.by_mount.retain(|_, root| root.strong_count() > 0);
-        self.by_mount.insert(id, Arc::downgrade(&root));
+        self.by_id.retain(|_, root| root.strong_count() > 0);
+        self.by_id.insert(id, Arc::downgrade(&root));
         root
     }
 }
 
-impl RootDirectory {
-    /// The id of the mount (statx(2), Linux 5.8) and the inode. An open directory keeps its mount, and so the id, in use.
-    fn mount_and_inode(&self) -> Option<(u64, u64)> {
-        let wanted = StatxFlags::MNT_ID | StatxFlags::INO;
-        let status = statx(&self.directory, "", AtFlags::EMPTY_PATH, wanted).ok()?;
-        let is_complete = StatxFlags::from_bits_retain(status.stx_mask).contains(wanted);
-        is_complete.then_some((status.stx_mnt_id, status.stx_ino))
-    }
+fn mount_and_inode(directory: &OwnedFd) -> Option<RootId> {
+    let wanted = StatxFlags::MNT_ID | StatxFlags::INO;
+    let status = statx(directory, "", AtFlags::EMPTY_PATH, wanted).ok()?;
+    let is_complete = StatxFlags::from_bits_retain(status.stx_mask).contains(wanted);
+    is_complete.then_some(RootId { mount: status.stx_mnt_id, inode: status.stx_ino })
 }
 
 /// `openat2` fails with EAGAIN when a rename races with the path resolution (openat2(2)).

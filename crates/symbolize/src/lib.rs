@@ -113,8 +113,8 @@ const DOWNLOAD_TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// Finds the functions at addresses of processes and of the kernel.
 ///
-/// A file is opened at the first sample in one of its mappings and stays open. Its symbols are read at the first lookup
-/// and stay in memory.
+/// A file is opened at the first sample in one of its mappings, and its symbols are read at the first lookup. Both stay until
+/// it is idle for some time.
 pub struct Symbolizer {
     proc: Arc<ProcFs>,
     options: NativeOptions,
@@ -138,7 +138,7 @@ impl Symbolizer {
         style: NameStyle,
         load_kernel_names: LoadKernelNames,
     ) -> Self {
-        let modules = Modules::new(Arc::clone(&proc), Arc::clone(&places.host));
+        let modules = Modules::new(Arc::clone(&proc), options, Arc::clone(&places));
         let kernel = KernelSymbolizer::new(Arc::clone(&proc), load_kernel_names);
         Self {
             proc,
@@ -232,10 +232,11 @@ impl Symbolizer {
         }
     }
 
-    /// Drops the JIT code of the processes that `is_retained` rejects. Files that could not be opened are tried again.
+    /// Drops the JIT code of the processes that `is_retained` rejects, and closes idle files. Files that could not be opened
+    /// are tried again.
     pub fn retain_processes(&mut self, is_retained: impl Fn(ProcessKey) -> bool) {
         self.jit.retain(|process, _| is_retained(*process));
-        self.modules.clear_failures();
+        self.modules.end_interval();
     }
 
     fn look_up_kernel(&mut self, address: RuntimeAddress) -> SymbolizedCode {

@@ -56,6 +56,23 @@ impl ModuleCode {
         }
     }
 
+    /// Whether all names come from the file itself and from these debug files. Those of an assembly come from the assemblies
+    /// beside it too.
+    pub(super) fn is_self_contained(&mut self, options: NativeOptions, debug_files: &DebugFiles) -> bool {
+        match self {
+            Self::Native(module) => module.is_self_contained(options, debug_files),
+            Self::ReadyToRun(_) => false,
+        }
+    }
+
+    /// Discards what was read from debug files.
+    pub(super) fn discard_symbols(&mut self) {
+        match self {
+            Self::Native(module) => module.discard_symbols(),
+            Self::ReadyToRun(_) => {}
+        }
+    }
+
     pub(super) fn kind(&self) -> FrameKind {
         match self {
             Self::Native(_) => FrameKind::Native,

@@ -1,42 +1,97 @@
-//! Opens the files of mappings, each once for all processes, and keeps them open.
+//! Opens the files of mappings, and keeps those that are in use open.
+//!
+//! A file is opened and parsed once for all processes, if its names come from the file itself, the host or the user. If
+//! they may come from other files of a container, such as a debug file or the assemblies beside it, it is a module of that
+//! container: a container cannot give names to another one.
 
-use std::{collections::HashMap, fs::File, io, os::unix::fs::MetadataExt, path::Path, sync::Arc};
+use std::{
+    collections::HashMap,
+    fs::File,
+    io,
+    os::unix::fs::MetadataExt,
+    path::Path,
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
 
 use profiler_addresses::{ElfAddress, FileMapping, FileOffset, RuntimeAddress};
 use profiler_binary_reader::{Image, WorkBudget};
 use profiler_dotnet_symbols::readytorun::{AssemblyLocation, Bundle};
 use profiler_processes::{
-    Backing, FileId, Mapping, ProcFs, Process, ProcessKey, root_directory::RootDirectory,
+    Backing, FileId, FileVersion, Mapping, ProcFs, Process, ProcessKey,
+    root_directory::{RootDirectory, RootId},
 };
 use profiler_profile::{FrameKind, Reason};
 
 use crate::{
-    CodeKey, ModuleKey, NativeOptions, SymbolizedCode, debug_file::DebugFiles, module_code::ModuleCode,
-    native::NativeModule, reasons, symbol::SymbolHint,
+    CodeKey, ModuleKey, NativeOptions, SymbolizedCode,
+    debug_file::{DebugDirectories, DebugFiles},
+    module_code::ModuleCode,
+    native::NativeModule,
+    reasons,
+    symbol::SymbolHint,
 };
 
-/// Open files. The limit bounds the profiler's file descriptors when a target maps files without end.
-const MAX_MODULES: usize = 16 * 1024;
+/// Modules in memory. The limit bounds the profiler's file descriptors when a target maps files without end: beyond it,
+/// the half that has been idle longest is closed.
+const MAX_MODULES: usize = 1024;
 
-/// All opened modules.
+/// A module that was not used for so long is closed, and opened again when it is used.
+const MAX_IDLE_TIME: Duration = Duration::from_secs(20);
+
+/// How often idle modules are searched.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a file is taken for unchanged when other processes map it.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Failures and paths that are remembered.
+const MAX_FAILURES: usize = 16 * 1024;
+
+/// All modules.
 pub(super) struct Modules {
     proc: Arc<ProcFs>,
-    host: Arc<RootDirectory>,
-    opened: Vec<Module>,
-    by_file: HashMap<ModuleFile, ModuleKey>,
+    options: NativeOptions,
+    places: Arc<DebugDirectories>,
+    modules: HashMap<ModuleKey, Module>,
+    next_key: u32,
+    by_file: HashMap<(ModuleFile, Tenant), ModuleKey>,
+    mapped: HashMap<MappedFile, KnownFile>,
     /// Assemblies in single-file programs, by their file offset.
     bundled: HashMap<(ModuleKey, u64), Result<ModuleKey, Reason>>,
     /// Files that could not be opened, by process: another process may have permission or another root directory.
-    failed: HashMap<(ModuleFile, ProcessKey), Reason>,
+    failed: HashMap<(FileId, ProcessKey), Reason>,
     unopened_paths: HashMap<FileId, Arc<str>>,
     budget: Arc<WorkBudget>,
+    budgets: HashMap<Tenant, Weak<WorkBudget>>,
+    last_sweep: Instant,
 }
+
+/// The container whose files give names to a module, by its root directory. `None` is the host.
+type Tenant = Option<RootId>;
 
 /// Identifies the file of a module.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum ModuleFile {
-    File(FileId),
+    File(FileVersion),
     Vdso,
+}
+
+/// A file as the mappings of a tenant show it. Files in several subvolumes of btrfs differ in their path alone.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct MappedFile {
+    tenant: Tenant,
+    id: FileId,
+    path: Arc<str>,
+}
+
+/// The module of a mapped file.
+#[derive(Clone, Copy)]
+struct KnownFile {
+    module: ModuleKey,
+    /// The process that mapped it when it was opened last.
+    process: ProcessKey,
+    checked: Instant,
 }
 
 /// The format of a module, for the report on a process's symbol sources.
@@ -53,19 +108,30 @@ struct Module {
     code: ModuleCode,
     /// Read at the first address that is in none of the file's segments.
     bundle: Option<Result<Option<Arc<Bundle>>, Reason>>,
+    /// The root directory of the container that it belongs to; `None` for a module of all processes.
+    root: Option<Arc<RootDirectory>>,
+    /// Whether containers can share it; found out when the second one maps it.
+    is_self_contained: Option<bool>,
+    budget: Arc<WorkBudget>,
+    last_used: Instant,
 }
 
 impl Modules {
-    pub(super) fn new(proc: Arc<ProcFs>, host: Arc<RootDirectory>) -> Self {
+    pub(super) fn new(proc: Arc<ProcFs>, options: NativeOptions, places: Arc<DebugDirectories>) -> Self {
         Self {
             proc,
-            host,
-            opened: Vec::new(),
+            options,
+            places,
+            modules: HashMap::new(),
+            next_key: 0,
             by_file: HashMap::new(),
+            mapped: HashMap::new(),
             bundled: HashMap::new(),
             failed: HashMap::new(),
             unopened_paths: HashMap::new(),
             budget: Arc::default(),
+            budgets: HashMap::new(),
+            last_sweep: Instant::now(),
         }
     }
 
@@ -104,8 +170,8 @@ impl Modules {
         key: ModuleKey,
         file_offset: FileOffset,
     ) -> Result<(ModuleKey, FileOffset), Reason> {
-        let module = self.opened.get_mut(key.0 as usize).ok_or(Reason::FileMissing)?;
-        let read = || module.code.bundle(&self.budget).map(|bundle| bundle.map(Arc::new));
+        let module = self.modules.get_mut(&key).ok_or(Reason::FileMissing)?;
+        let read = || module.code.bundle(&module.budget).map(|bundle| bundle.map(Arc::new));
         let bundle = module.bundle.get_or_insert_with(read).clone()?.ok_or(Reason::MalformedFile)?;
         let assembly = bundle.assembly_at(file_offset).ok_or(Reason::MalformedFile)?;
         let offset = FileOffset(file_offset.0 - assembly.start);
@@ -113,9 +179,10 @@ impl Modules {
             return known.map(|key| (key, offset));
         }
         let path = format!("{}/{}", module.path, assembly.path).into();
+        let (root, budget) = (module.root.clone(), Arc::clone(&module.budget));
         let image = bundle.image_of(assembly).map_err(reasons::parse_error_reason)?;
-        let code = ModuleCode::from_assembly(image, AssemblyLocation::from_bundle(&bundle), &self.budget);
-        let opened = code.and_then(|code| self.add(path, code));
+        let code = ModuleCode::from_assembly(image, AssemblyLocation::from_bundle(&bundle), &budget);
+        let opened = code.map(|code| self.add(path, code, root, budget));
         self.bundled.insert((key, assembly.start), opened);
         opened.map(|key| (key, offset))
     }
@@ -127,7 +194,7 @@ impl Modules {
 
     fn unopened(&mut self, mapping: &Mapping, address: RuntimeAddress, reason: Reason) -> CodeKey {
         let Backing::File { id, path } = &mapping.backing else { return CodeKey::Unknown(reason, address) };
-        if self.unopened_paths.len() < MAX_MODULES {
+        if self.unopened_paths.len() < MAX_FAILURES {
             self.unopened_paths.entry(*id).or_insert_with(|| Arc::clone(path));
         }
         CodeKey::Unopened(*id, offset_in_file(mapping, address), reason)
@@ -141,10 +208,10 @@ impl Modules {
         options: NativeOptions,
         debug_files: &DebugFiles,
     ) -> SymbolizedCode {
-        let Some(module) = self.opened.get_mut(key.0 as usize) else {
+        let Some(module) = self.modules.get_mut(&key) else {
             return SymbolizedCode::unsymbolized(FrameKind::Native, address, Reason::FileMissing);
         };
-        let mut names = module.code.symbolize(address, options, debug_files);
+        let mut names = module.code.symbolize(address, options, &module.own_files(debug_files));
         let mut hint = SymbolHint::default();
         if let Err(reason) = &mut names {
             hint = module.code.hint(address);
@@ -163,16 +230,18 @@ impl Modules {
         options: NativeOptions,
         debug_files: &DebugFiles,
     ) -> bool {
-        let module = self.opened.get_mut(key.0 as usize);
-        module.is_some_and(|module| module.code.awaits_debug_file(options, debug_files))
+        self.modules.get_mut(&key).is_some_and(|module| {
+            let debug_files = module.own_files(debug_files);
+            module.code.awaits_debug_file(options, &debug_files)
+        })
     }
 
     /// Path and format of a module.
     pub(super) fn path_and_format(&mut self, key: ModuleKey) -> Option<(Arc<str>, ModuleFormat<'_>)> {
-        let module = self.opened.get_mut(key.0 as usize)?;
+        let module = self.modules.get_mut(&key)?;
         let path = Arc::clone(&module.path);
         let bundled =
-            module.code.bundle(&self.budget).ok().flatten().map(|bundle| (bundle.len(), bundle.compressed));
+            module.code.bundle(&module.budget).ok().flatten().map(|bundle| (bundle.len(), bundle.compressed));
         Some((
             path,
             match &mut module.code {
@@ -184,73 +253,174 @@ impl Modules {
         ))
     }
 
-    /// Discards the failures, so that files that could not be opened are tried again.
-    pub(super) fn clear_failures(&mut self) {
+    /// Ends an interval: closes idle modules, and discards the failures, so that files that could not be opened are
+    /// tried again.
+    pub(super) fn end_interval(&mut self) {
         self.failed.clear();
         self.unopened_paths.clear();
+        self.close_idle();
     }
 
     fn get(&self, key: ModuleKey) -> Option<&Module> {
-        self.opened.get(key.0 as usize)
+        self.modules.get(&key)
     }
 
     fn module_of(&mut self, process: &Process, mapping: &Mapping) -> Result<ModuleKey, Reason> {
-        let (file, path) = match &mapping.backing {
-            Backing::File { id, path } => (ModuleFile::File(*id), Arc::clone(path)),
-            _ => (ModuleFile::Vdso, "[vdso]".into()),
-        };
-        if let Some(key) = self.by_file.get(&file) {
-            return Ok(*key);
+        let Backing::File { id, path } = &mapping.backing else { return self.vdso() };
+        let root = self.container_root(process);
+        let tenant = root.as_ref().and_then(|root| root.id());
+        let mapped = MappedFile { tenant, id: *id, path: Arc::clone(path) };
+        let now = Instant::now();
+        if let Some(known) = self.mapped.get(&mapped)
+            && (known.process == process.key || now - known.checked < RECHECK_INTERVAL)
+            && let Some(module) = self.modules.get_mut(&known.module)
+        {
+            module.last_used = now;
+            return Ok(known.module);
         }
-        if let Some(reason) = self.failed.get(&(file, process.key)) {
+        if let Some(reason) = self.failed.get(&(*id, process.key)) {
             return Err(*reason);
         }
-        match self.open(process, mapping, file, path) {
-            Ok(key) => {
-                self.by_file.insert(file, key);
-                Ok(key)
+        let opened = self.open(process, mapping, *id, path, root);
+        match opened {
+            Ok(module) => {
+                self.mapped.insert(mapped, KnownFile { module, process: process.key, checked: now });
             }
             Err(reason) => {
-                self.failed.insert((file, process.key), reason);
-                Err(reason)
+                if self.failed.len() >= MAX_FAILURES {
+                    self.failed.clear();
+                }
+                self.failed.insert((*id, process.key), reason);
             }
         }
+        opened
     }
 
+    /// The root directory of a process, if it is not that of the host.
+    fn container_root(&self, process: &Process) -> Option<Arc<RootDirectory>> {
+        let root = process.identity.as_ref()?.root.as_ref()?;
+        let is_of_host = root.id().is_some() && root.id() == self.places.host.id();
+        (!is_of_host).then(|| Arc::clone(root))
+    }
+
+    fn vdso(&mut self) -> Result<ModuleKey, Reason> {
+        let file = (ModuleFile::Vdso, None);
+        if let Some(key) = self.used_module(&file) {
+            return Ok(key);
+        }
+        let bytes = self.proc.vdso().map_err(|_| Reason::FileMissing)?;
+        let budget = self.budget_of(None).part();
+        let code = ModuleCode::from_image(Image::Memory(bytes), Path::new("[vdso]"), &budget)?;
+        let key = self.add("[vdso]".into(), code, None, budget);
+        self.by_file.insert(file, key);
+        Ok(key)
+    }
+
+    /// The module of a mapped file, which is opened and, if it is new, parsed.
     fn open(
         &mut self,
         process: &Process,
         mapping: &Mapping,
-        file: ModuleFile,
-        path: Arc<str>,
+        id: FileId,
+        path: &Arc<str>,
+        root: Option<Arc<RootDirectory>>,
     ) -> Result<ModuleKey, Reason> {
-        let code = match file {
-            ModuleFile::Vdso => {
-                let bytes = self.proc.vdso().map_err(|_| Reason::FileMissing)?;
-                ModuleCode::from_image(Image::Memory(bytes), Path::new(&*path), &self.budget)?
-            }
-            ModuleFile::File(id) => {
-                let file = self.open_file(process, mapping, id, Path::new(&*path))?;
-                if let Err(error) = self.proc.capture_mapped_file(process.pid, mapping, &file) {
-                    log::warn!("the capture lacks `{path}`: {error}");
-                }
-                ModuleCode::from_image(
-                    Image::from_file(file).map_err(reasons::parse_error_reason)?,
-                    Path::new(&*path),
-                    &self.budget,
-                )?
-            }
-        };
-        self.add(path, code)
+        let file = self.open_file(process, mapping, id, Path::new(&**path))?;
+        if let Err(error) = self.proc.capture_mapped_file(process.pid, mapping, &file) {
+            log::warn!("the capture lacks `{path}`: {error}");
+        }
+        let version = ModuleFile::File(FileVersion::of(&file).map_err(|error| io_error_reason(&error))?);
+        let tenant = root.as_ref().and_then(|root| root.id());
+        let known = self.used_module(&(version, tenant));
+        if let Some(key) = known.or_else(|| self.used_shared_module(version)) {
+            return Ok(key);
+        }
+        let budget = self.budget_of(tenant).part();
+        let image = Image::from_file(file).map_err(reasons::parse_error_reason)?;
+        let mut code = ModuleCode::from_image(image, Path::new(&**path), &budget)?;
+        let root = root.filter(|_| !code.is_self_contained(self.options, &self.shared_files()));
+        if root.is_some() {
+            code.discard_symbols();
+        }
+        let tenant = root.as_ref().and_then(|root| root.id());
+        let key = self.add(Arc::clone(path), code, root, budget);
+        self.by_file.insert((version, tenant), key);
+        Ok(key)
     }
 
-    fn add(&mut self, path: Arc<str>, code: ModuleCode) -> Result<ModuleKey, Reason> {
-        if self.opened.len() >= MAX_MODULES {
-            return Err(Reason::TooLarge);
+    /// The module that all containers share, if its names do not depend on other files of a container.
+    fn used_shared_module(&mut self, version: ModuleFile) -> Option<ModuleKey> {
+        let files = self.shared_files();
+        let key = *self.by_file.get(&(version, None))?;
+        let module = self.modules.get_mut(&key)?;
+        let code = &mut module.code;
+        let is_shared =
+            *module.is_self_contained.get_or_insert_with(|| code.is_self_contained(self.options, &files));
+        if is_shared {
+            module.last_used = Instant::now();
         }
-        let key = ModuleKey(u32::try_from(self.opened.len()).map_err(|_| Reason::TooLarge)?);
-        self.opened.push(Module { path, build_id: code.build_id().into(), code, bundle: None });
-        Ok(key)
+        is_shared.then_some(key)
+    }
+
+    fn used_module(&mut self, file: &(ModuleFile, Tenant)) -> Option<ModuleKey> {
+        let key = *self.by_file.get(file)?;
+        self.modules.get_mut(&key)?.last_used = Instant::now();
+        Some(key)
+    }
+
+    /// The debug files of the host and of the user.
+    fn shared_files(&self) -> DebugFiles {
+        DebugFiles { target: None, shared: Arc::clone(&self.places), capture: None }
+    }
+
+    fn budget_of(&mut self, tenant: Tenant) -> Arc<WorkBudget> {
+        if let Some(budget) = self.budgets.get(&tenant).and_then(Weak::upgrade) {
+            return budget;
+        }
+        self.budgets.retain(|_, budget| budget.strong_count() > 0);
+        let budget = self.budget.share();
+        self.budgets.insert(tenant, Arc::downgrade(&budget));
+        budget
+    }
+
+    fn add(
+        &mut self,
+        path: Arc<str>,
+        code: ModuleCode,
+        root: Option<Arc<RootDirectory>>,
+        budget: Arc<WorkBudget>,
+    ) -> ModuleKey {
+        if self.last_sweep.elapsed() > SWEEP_INTERVAL || self.modules.len() >= MAX_MODULES {
+            self.close_idle();
+        }
+        let key = ModuleKey(self.next_key);
+        self.next_key = self.next_key.wrapping_add(1);
+        let (build_id, last_used) = (code.build_id().into(), Instant::now());
+        let (bundle, is_self_contained) = (None, None);
+        let module = Module { path, build_id, code, bundle, root, is_self_contained, budget, last_used };
+        self.modules.insert(key, module);
+        key
+    }
+
+    /// Closes the modules that were not used for [`MAX_IDLE_TIME`]; the older half of all, if there are too many.
+    fn close_idle(&mut self) {
+        self.last_sweep = Instant::now();
+        let mut oldest = self.last_sweep.checked_sub(MAX_IDLE_TIME);
+        if self.modules.len() >= MAX_MODULES {
+            let mut uses: Vec<_> = self.modules.values().map(|module| module.last_used).collect();
+            oldest = Some(*uses.select_nth_unstable(MAX_MODULES / 2).1);
+        }
+        let Some(oldest) = oldest else { return };
+        let count = self.modules.len();
+        self.modules.retain(|_, module| module.last_used >= oldest);
+        if self.modules.len() < count {
+            let modules = &self.modules;
+            self.by_file.retain(|_, key| modules.contains_key(key));
+            self.mapped.retain(|_, known| modules.contains_key(&known.module));
+            self.bundled.retain(|(key, _), assembly| {
+                modules.contains_key(key) && assembly.is_ok_and(|assembly| modules.contains_key(&assembly))
+            });
+        }
     }
 
     /// Opens the mapped file itself; else the file at the path of the mapping, in the root of the process or of the host,
@@ -273,7 +443,7 @@ impl Modules {
         };
         let target = process.identity.as_ref().and_then(|identity| identity.root.as_ref());
         let mut worst = if mapped == Reason::NotAFile { Reason::NotAFile } else { Reason::FileMissing };
-        for root in target.into_iter().chain([&self.host]) {
+        for root in target.into_iter().chain([&self.places.host]) {
             match root.open_file(path) {
                 Ok(file) if file.metadata().is_ok_and(|metadata| metadata.ino() == id.inode) => {
                     return Ok(file);
@@ -284,6 +454,13 @@ impl Modules {
             }
         }
         Err(if worst == Reason::FileMissing { mapped } else { worst })
+    }
+}
+
+impl Module {
+    /// The debug files that may give names to the module.
+    fn own_files(&self, files: &DebugFiles) -> DebugFiles {
+        DebugFiles { target: self.root.clone(), ..files.clone() }
     }
 }
 

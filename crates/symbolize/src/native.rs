@@ -103,6 +103,19 @@ impl NativeModule {
         combine(symbol, frames.unwrap_or_default(), options)
     }
 
+    /// Whether it has all names and debug information with these debug files.
+    pub(super) fn is_self_contained(&mut self, options: NativeOptions, debug_files: &DebugFiles) -> bool {
+        self.load_tables(options, debug_files);
+        let has_names = self.names.as_ref().is_some_and(FunctionNames::is_complete);
+        let needs_debug_info = options.inlines || options.lines;
+        has_names && (self.debug_info.is_some() || !needs_debug_info)
+    }
+
+    /// Discards names and debug information, so that they are loaded with other debug files.
+    pub(super) fn discard_symbols(&mut self) {
+        (self.names, self.debug_info, self.fetch) = (None, None, None);
+    }
+
     /// Whether the debug file is being downloaded from a symbol server.
     pub fn awaits_debug_file(&mut self, options: NativeOptions, debug_files: &DebugFiles) -> bool {
         self.load_tables(options, debug_files);

@@ -13,7 +13,7 @@ use std::{
 
 use profiler_binary_reader::{Image, ParseError, SegmentLayout};
 use profiler_common::unwind::MappingEntry;
-use profiler_processes::{Backing, FileId, Mapping, ProcFs, root_directory::RootDirectory};
+use profiler_processes::{Backing, FileId, FileVersion, Mapping, ProcFs, root_directory::RootDirectory};
 use profiler_unwind_tables::{TableSource, UnwindTable};
 
 use crate::{
@@ -47,7 +47,7 @@ pub(super) struct TableCache {
     host: RootDirectory,
     tables: HashMap<TableKey, Table>,
     /// The table of each file that was read; `None` for a file without one.
-    by_file: HashMap<FileVersion, Option<TableKey>>,
+    by_file: HashMap<TableFile, Option<TableKey>>,
     /// Tables by the hash of their source. Files with equal sources share a table. A build id is not enough: a file can
     /// claim any.
     by_source: HashMap<u64, TableKey>,
@@ -56,10 +56,10 @@ pub(super) struct TableCache {
     next_key: u32,
 }
 
-/// A file with its contents, as far as they can be identified without reading them.
+/// What a table is built from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum FileVersion {
-    File { id: FileId, bytes: u64, changed_ns: i128 },
+enum TableFile {
+    File(FileVersion),
     Vdso,
 }
 
@@ -102,18 +102,15 @@ impl TableCache {
         let Backing::File { id, path } = &mapping.backing else { return None };
         let file = self.open(pid, mapping, *id, Path::new(&**path));
         let file = file.inspect_err(|error| log::debug!("no unwind table of `{path}`: {error}")).ok()?;
-        let metadata = file.metadata().ok()?;
-        const NS_PER_S: i128 = 1_000_000_000;
-        let changed_ns = i128::from(metadata.ctime()) * NS_PER_S + i128::from(metadata.ctime_nsec());
-        let version = FileVersion::File { id: *id, bytes: metadata.len(), changed_ns };
-        self.table_for_image(maps, version, path, || Image::from_file(file), stop)
+        let version = FileVersion::of(&file).ok()?;
+        self.table_for_image(maps, TableFile::File(version), path, || Image::from_file(file), stop)
     }
 
     /// The table of the vDSO.
     pub(super) fn vdso(&mut self, maps: &mut UnwindMaps, stop: &dyn Fn() -> bool) -> Option<TableKey> {
         let proc = Arc::clone(&self.proc);
         let image = || proc.vdso().map(Image::Memory).map_err(|_| ParseError::Malformed);
-        self.table_for_image(maps, FileVersion::Vdso, "[vdso]", image, stop)
+        self.table_for_image(maps, TableFile::Vdso, "[vdso]", image, stop)
     }
 
     /// Whether a table is still installed.
@@ -174,12 +171,12 @@ impl TableCache {
     fn table_for_image(
         &mut self,
         maps: &mut UnwindMaps,
-        version: FileVersion,
+        file: TableFile,
         path: &str,
         image: impl FnOnce() -> Result<Image, ParseError>,
         stop: &dyn Fn() -> bool,
     ) -> Option<TableKey> {
-        if let Some(key) = self.by_file.get(&version) {
+        if let Some(key) = self.by_file.get(&file) {
             return *key;
         }
         let key = match image().and_then(TableSource::read) {
@@ -192,7 +189,7 @@ impl TableCache {
         if self.by_file.len() >= MAX_CACHED_FILES {
             self.by_file.clear();
         }
-        self.by_file.insert(version, key);
+        self.by_file.insert(file, key);
         key
     }
 
@@ -305,21 +302,30 @@ mod tests {
     struct Fixture {
         tables: TableCache,
         maps: UnwindMaps,
+        directory: tempfile::TempDir,
     }
 
     impl Fixture {
         fn new() -> Option<Self> {
             let tables =
                 TableCache::new(Arc::new(ProcFs::live()), RootDirectory::open(Path::new("/")).unwrap());
-            Some(Self { tables, maps: unwind_maps()? })
+            Some(Self { tables, maps: unwind_maps()?, directory: tempfile::tempdir().unwrap() })
         }
 
-        /// The table of a file with this inode and these contents.
-        fn key(&mut self, inode: u64, bytes: &[u8]) -> Option<TableKey> {
-            let id = FileId { major: 1, minor: 2, inode };
-            let version = FileVersion::File { id, bytes: bytes.len() as u64, changed_ns: 0 };
+        /// The table of a file with this name and these contents.
+        fn key(&mut self, name: u32, bytes: &[u8]) -> Option<TableKey> {
+            let file = self.file(name, bytes);
             let image = || Ok(Image::Memory(bytes.to_vec()));
-            self.tables.table_for_image(&mut self.maps, version, "file", image, &|| false)
+            self.tables.table_for_image(&mut self.maps, file, "file", image, &|| false)
+        }
+
+        /// The version of a file with this name, which is written once.
+        fn file(&self, name: u32, bytes: &[u8]) -> TableFile {
+            let path = self.directory.path().join(name.to_string());
+            if !path.exists() {
+                std::fs::write(&path, bytes).unwrap();
+            }
+            TableFile::File(FileVersion::of(&File::open(&path).unwrap()).unwrap())
         }
     }
 
@@ -350,7 +356,7 @@ mod tests {
         let keys: Vec<TableKey> = files
             .into_iter()
             .zip(1..)
-            .map(|(file, inode)| fixture.key(inode, &file.bytes()).unwrap())
+            .map(|(file, name)| fixture.key(name, &file.bytes()).unwrap())
             .collect();
         assert!(keys[0] != keys[1] && keys[0] != keys[2]);
         let mapping = Mapping {
@@ -373,12 +379,8 @@ mod tests {
         let Some(mut fixture) = Fixture::new() else { return };
         assert_eq!(fixture.key(1, b"no ELF file"), None);
         let again = || panic!("the file is read again");
-        let id = FileId { major: 1, minor: 2, inode: 1 };
-        let version = FileVersion::File { id, bytes: 11, changed_ns: 0 };
-        assert_eq!(
-            fixture.tables.table_for_image(&mut fixture.maps, version, "file", again, &|| false),
-            None
-        );
+        let file = fixture.file(1, b"no ELF file");
+        assert_eq!(fixture.tables.table_for_image(&mut fixture.maps, file, "file", again, &|| false), None);
     }
 
     #[test]
@@ -402,8 +404,7 @@ mod tests {
     fn a_stopped_build_gives_no_table() {
         let Some(mut fixture) = Fixture::new() else { return };
         let image = || Ok(Image::Memory(file(16).bytes()));
-        let key =
-            fixture.tables.table_for_image(&mut fixture.maps, FileVersion::Vdso, "file", image, &|| true);
+        let key = fixture.tables.table_for_image(&mut fixture.maps, TableFile::Vdso, "file", image, &|| true);
         assert_eq!(key, None);
     }
 }
