@@ -155,7 +155,9 @@ impl ProcessTable {
     /// Reads the attributes and mappings of a process before its first sample.
     pub fn prefetch(&mut self, pid: u32) -> ProcessKey {
         let key = self.find_at(pid, u64::MAX).unwrap_or_else(|| self.add_earliest(pid, ""));
-        self.read(pid);
+        if self.is_unread(key) {
+            self.read(pid);
+        }
         key
     }
 

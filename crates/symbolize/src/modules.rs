@@ -475,3 +475,6 @@ fn io_error_reason(error: &io::Error) -> Reason {
         _ => Reason::FileMissing,
     }
 }
+
+#[cfg(test)]
+mod tests;
