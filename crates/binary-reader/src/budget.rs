@@ -256,7 +256,7 @@ mod tests {
         const ALL: u64 = MAX_SYMBOLS;
         let all = Arc::new(WorkBudget::default());
         let (hostile, victim) = (all.share(), all.share());
-        let take = |budget: &WorkBudget| budget.read_symbols(|left| std::mem::take(left));
+        let take = |budget: &WorkBudget| budget.read_symbols(std::mem::take);
         assert_eq!(take(&hostile.part()), ALL / 2, "given back at once: the part is dropped");
         let file = hostile.part();
         assert_eq!(take(&file), ALL / 2);

@@ -355,7 +355,8 @@ impl ProcessTable {
 
     /// Applies the readings from before a time.
     fn apply_readings(&mut self, time_ns: u64) {
-        while let Some(reading) = self.readings.pop_front_if(|reading| reading.ended_ns <= time_ns) {
+        let count = self.readings.partition_point(|reading| reading.ended_ns <= time_ns);
+        for reading in self.readings.drain(..count).collect::<Vec<_>>() {
             self.apply_reading(reading);
         }
     }

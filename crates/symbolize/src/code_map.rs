@@ -23,6 +23,9 @@ const MAX_VERSIONS: usize = 2 * MAX_ENTRIES;
 /// Assumed size of an entry of unknown size that no other entry follows.
 const MAX_UNKNOWN_SIZE_BYTES: u64 = 64 << 10;
 
+/// Fewer replaced versions are not worth a copy of the map.
+const MIN_RETIRED_VERSIONS: usize = 4096;
+
 /// Memory of a piece in the tree: key and value, with a third of each node empty.
 const PIECE_BYTES: usize = 24;
 
@@ -164,6 +167,33 @@ impl<T> CodeMap<T> {
     pub(crate) fn newest_from(&self, start: u64) -> Option<&Entry<T>> {
         let entry = self.entry(*self.pieces.get(&start)?);
         (entry.start == start).then_some(entry)
+    }
+
+    /// Whether most versions are of replaced entries.
+    pub(crate) fn has_mostly_replaced(&self) -> bool {
+        self.is_full || self.versions.len() > 2 * self.pieces.len().max(MIN_RETIRED_VERSIONS)
+    }
+
+    /// A map without the entries that were replaced before a time: lookups for later times have the same results. `copy`
+    /// copies a payload; entries for which it returns `None` are dropped.
+    pub(crate) fn retained(&self, from_ns: u64, mut copy: impl FnMut(&T) -> Option<T>) -> Self {
+        let mut is_needed = vec![false; self.entries.len()];
+        for newest in self.pieces.values() {
+            let mut version = self.versions.get(*newest as usize);
+            while let Some(Version { entry, older, .. }) = version {
+                is_needed[*entry as usize] = true;
+                let is_later = self.entries[*entry as usize].exists_from_ns > from_ns;
+                version = if is_later { self.versions.get(*older as usize) } else { None };
+            }
+        }
+        let mut retained = Self::default();
+        for (entry, _) in self.entries.iter().zip(is_needed).filter(|(_, is_needed)| *is_needed) {
+            if let Some(payload) = copy(&entry.payload) {
+                // It has fewer entries than this map.
+                let _ = retained.insert(entry.start, entry.end - entry.start, entry.exists_from_ns, payload);
+            }
+        }
+        retained
     }
 
     /// All entries in the order in which they were added.
@@ -323,6 +353,27 @@ impl Fragments {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn retired_entries_change_no_later_lookup() {
+        const TIMES: u64 = 2_000;
+        let mut map = CodeMap::default();
+        let mut random = 1_u64;
+        for time_ns in 0..TIMES {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (start, size) = (random >> 50, (random >> 40) & 0x3ff);
+            map.insert(start, size, time_ns, time_ns).unwrap();
+        }
+        let from_ns = TIMES - 100;
+        let retained = map.retained(from_ns, |payload| Some(*payload));
+        assert!(retained.len() < 500, "{} entries", retained.len());
+        for address in 0..1 << 14 {
+            for time_ns in [from_ns, from_ns + 50, TIMES] {
+                let found = |map: &CodeMap<u64>| map.lookup(address, time_ns).map(|entry| entry.payload);
+                assert_eq!(found(&retained), found(&map), "{address} at {time_ns}");
+            }
+        }
+    }
 
     fn map(entries: &[(u64, u64, u64)]) -> CodeMap<usize> {
         let mut map = CodeMap::default();

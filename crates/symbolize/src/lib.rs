@@ -232,10 +232,12 @@ impl Symbolizer {
         }
     }
 
-    /// Drops the JIT code of the processes that `is_retained` rejects, and closes idle files. Files that could not be opened
+    /// Ends an interval: only times from `from_ns` on (`CLOCK_MONOTONIC`) are looked up from now on. Retires the JIT code of
+    /// the processes that `is_retained` rejects, code that was replaced, and idle files. Files that could not be opened
     /// are tried again.
-    pub fn retain_processes(&mut self, is_retained: impl Fn(ProcessKey) -> bool) {
+    pub fn end_interval(&mut self, from_ns: u64, is_retained: impl Fn(ProcessKey) -> bool) {
         self.jit.retain(|process, _| is_retained(*process));
+        self.jit.values_mut().for_each(|names| names.retire_replaced(from_ns));
         self.modules.end_interval();
     }
 

@@ -68,6 +68,14 @@ impl PerfMap {
         self.truncated
     }
 
+    /// Retires code that was replaced before a time.
+    pub(crate) fn retire_replaced(&mut self, before_ns: u64) {
+        if self.code.has_mostly_replaced() {
+            let names = std::mem::take(&mut self.names);
+            self.code = self.code.retained(before_ns, |name| self.names.push(names.get(*name).as_bytes()));
+        }
+    }
+
     /// The memory of the code and the names.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.code.memory_bytes() + self.names.memory_bytes()

@@ -248,7 +248,8 @@ impl Pipeline {
             KernelCounts { target_ticks: self.accounted.target_ticks + accounted_ticks(&profile), ..counts };
         self.processes.end_interval();
         let processes = &self.processes;
-        self.symbolizer.retain_processes(|key| processes.get(key).is_some());
+        // Samples of the last milliseconds are still in the ring buffer.
+        self.symbolizer.end_interval(started_ns, |key| processes.get(key).is_some());
         profile
     }
 

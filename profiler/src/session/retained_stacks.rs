@@ -65,7 +65,8 @@ impl RetainedStacks {
 
     /// Drops evicted stacks that no later sample names: all samples from before `watermark_ns` have been added.
     pub(super) fn advance(&mut self, watermark_ns: u64) {
-        while self.evicted.pop_front_if(|(evicted_ns, _)| *evicted_ns < watermark_ns).is_some() {}
+        let count = self.evicted.partition_point(|(evicted_ns, _)| *evicted_ns < watermark_ns);
+        self.evicted.drain(..count);
     }
 
     fn grow(&mut self, bytes: usize) {

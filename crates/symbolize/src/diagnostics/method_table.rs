@@ -124,6 +124,17 @@ impl MethodTable {
         self.code.epoch(time_ns)
     }
 
+    /// Retires methods whose code was replaced before a time.
+    pub(crate) fn retire_replaced(&mut self, before_ns: u64) {
+        if self.code.has_mostly_replaced() {
+            let names = std::mem::take(&mut self.names);
+            self.code = self.code.retained(before_ns, |method| {
+                let name = self.names.push(names.get(method.name).as_bytes())?;
+                Some(StoredMethod { name, ..*method })
+            });
+        }
+    }
+
     /// The memory of the table.
     pub(crate) fn memory_bytes(&self) -> usize {
         let modules = self.modules.values().map(|name| name.len() + size_of::<(u64, String)>());

@@ -197,6 +197,17 @@ impl JitNames {
         self.runtime.as_ref().is_some_and(|runtime| runtime.methods.completeness.is_complete_at(time_ns))
     }
 
+    /// Retires code that was replaced before a time, `CLOCK_MONOTONIC`.
+    pub(crate) fn retire_replaced(&mut self, before_ns: u64) {
+        self.perf_maps.iter_mut().for_each(|map| map.names.retire_replaced(before_ns));
+        self.jit_dumps.iter_mut().for_each(|dump| dump.names.retire_replaced(before_ns));
+        if let Some(runtime) = &mut self.runtime {
+            runtime.methods.retire_replaced(before_ns);
+        }
+        // The next poll finds out, and goes on where reading stopped.
+        self.is_full = false;
+    }
+
     /// Malformed lines, records and events.
     pub(crate) fn malformed_entries(&self) -> u64 {
         let maps = self.perf_maps.iter().map(|map| map.names.malformed_lines());

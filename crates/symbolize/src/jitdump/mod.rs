@@ -128,6 +128,27 @@ impl JitDump {
         self.code.epoch(time_ns)
     }
 
+    /// Retires code that was replaced before a time, with its line tables.
+    pub(crate) fn retire_replaced(&mut self, before_ns: u64) {
+        if !self.code.has_mostly_replaced() {
+            return;
+        }
+        let (names, lines) = (std::mem::take(&mut self.names), std::mem::take(&mut self.lines));
+        let mut copy_lines = |table: LineTable| {
+            let copied = lines.get(table.start as usize..table.end as usize).unwrap_or_default();
+            let start = self.lines.len() as u32;
+            self.lines.extend_from_slice(copied);
+            LineTable { start, end: self.lines.len() as u32 }
+        };
+        for table in self.pending_tables.values_mut() {
+            *table = copy_lines(*table);
+        }
+        self.code = self.code.retained(before_ns, |function| {
+            let name = self.names.push(names.get(function.name).as_bytes())?;
+            Some(JitFunction { name, lines: copy_lines(function.lines) })
+        });
+    }
+
     /// Records that are too short, and one for an invalid file.
     pub(crate) fn malformed_records(&self) -> u64 {
         self.malformed_records

@@ -88,7 +88,8 @@ fn stripped() -> Vec<u8> {
 fn containers_share_a_file_that_has_its_own_names() {
     let mut fixture = Fixture::new();
     fixture.write("lib.so", &with_symbols("own"));
-    [7, 8].map(|pid| fixture.start(pid, &["lib.so"]));
+    fixture.start(7, &["lib.so"]);
+    fixture.start(8, &["lib.so"]);
     assert_eq!([7, 8].map(|pid| fixture.name(pid, 0)), [Ok("own".to_owned()), Ok("own".to_owned())]);
     assert_eq!(fixture.module(7, 0), fixture.module(8, 0));
 }
@@ -97,7 +98,8 @@ fn containers_share_a_file_that_has_its_own_names() {
 fn a_container_gives_no_names_to_another_one() {
     let mut fixture = Fixture::new();
     fixture.write("lib.so", &stripped());
-    [7, 8].map(|pid| fixture.start(pid, &["lib.so"]));
+    fixture.start(7, &["lib.so"]);
+    fixture.start(8, &["lib.so"]);
     fixture.write("7/root/usr/lib/debug/.build-id/ab/cd.debug", &with_symbols("forged"));
     assert_eq!(fixture.name(7, 0), Ok("forged".to_owned()));
     assert_ne!(fixture.name(8, 0), Ok("forged".to_owned()));
@@ -108,7 +110,8 @@ fn a_container_gives_no_names_to_another_one() {
 fn containers_share_a_file_with_a_debug_file_of_the_host() {
     let mut fixture = Fixture::new();
     fixture.write("lib.so", &stripped());
-    [7, 8].map(|pid| fixture.start(pid, &["lib.so"]));
+    fixture.start(7, &["lib.so"]);
+    fixture.start(8, &["lib.so"]);
     fixture.write("host/usr/lib/debug/.build-id/ab/cd.debug", &with_symbols("of the host"));
     fixture.write("7/root/usr/lib/debug/.build-id/ab/cd.debug", &with_symbols("forged"));
     assert_eq!([7, 8].map(|pid| fixture.name(pid, 0).unwrap()), ["of the host", "of the host"]);
@@ -128,10 +131,11 @@ fn files_of_two_subvolumes_with_one_device_and_inode_are_two_modules() {
 fn a_file_that_changed_is_another_module_for_a_later_process() {
     let mut fixture = Fixture::new();
     fixture.write("lib.so", &with_symbols("old"));
-    [7, 8].map(|pid| fixture.start(pid, &["lib.so"]));
+    fixture.start(7, &["lib.so"]);
+    fixture.start(8, &["lib.so"]);
     assert_eq!(fixture.name(7, 0).unwrap(), "old");
     fixture.write("lib.so", &with_symbols("new name"));
-        assert_eq!(fixture.name(8, 0).unwrap(), "new name");
+    assert_eq!(fixture.name(8, 0).unwrap(), "new name");
 }
 
 #[test]
