@@ -167,7 +167,7 @@ impl Golden {
     }
 
     fn lose(&mut self, factor: u64) {
-        let losses = [Loss::RingBufferFull, Loss::NoThreadId, Loss::StackTableFull, Loss::Undecodable];
+        let losses = [Loss::RingBufferFull, Loss::NoThreadId, Loss::MissingStack, Loss::Undecodable];
         *self.builder.ledger_mut() = Ledger {
             lost: losses.into_iter().zip((1..).map(|count| count * factor)).collect(),
             lost_process_events: 2,

@@ -12,8 +12,8 @@ pub enum Loss {
     RingBufferFull,
     /// The task has no id in the PID namespace of the profiler.
     NoThreadId,
-    /// The table of distinct stacks in user space was full.
-    StackTableFull,
+    /// The stack of a sample, or the process of one that waited for symbols, had been evicted.
+    MissingStack,
     /// The record could not be decoded.
     Undecodable,
 }
@@ -21,7 +21,7 @@ pub enum Loss {
 impl Loss {
     /// Every cause, for tables and tests.
     pub const ALL: &'static [Self] =
-        &[Self::RingBufferFull, Self::NoThreadId, Self::StackTableFull, Self::Undecodable];
+        &[Self::RingBufferFull, Self::NoThreadId, Self::MissingStack, Self::Undecodable];
 }
 
 impl fmt::Display for Loss {
@@ -29,7 +29,7 @@ impl fmt::Display for Loss {
         f.write_str(match self {
             Self::RingBufferFull => "ring buffer full: sample at a lower frequency",
             Self::NoThreadId => "task invisible in this pid namespace",
-            Self::StackTableFull => "too many distinct stacks",
+            Self::MissingStack => "stack or process no longer known",
             Self::Undecodable => "undecodable record",
         })
     }

@@ -49,7 +49,7 @@ pub(super) struct Pipeline {
 /// Losses on the user side since the last profile.
 #[derive(Debug, Default)]
 struct IntervalLosses {
-    stack_table_full: u64,
+    missing_stacks: u64,
     undecodable: u64,
     lost_events: u64,
     late_events: u64,
@@ -177,7 +177,7 @@ impl Pipeline {
         for sample in batch.samples {
             match self.stacks_of(&sample) {
                 Some(stacks) => self.add_sample(sample, stacks),
-                None => self.losses.stack_table_full += 1,
+                None => self.losses.missing_stacks += 1,
             }
         }
         self.stacks.advance(batch.watermark_ns);
@@ -205,7 +205,7 @@ impl Pipeline {
             self.add_sample(sample, stacks);
         }
         let lost = self.assembler.add_deferred(&mut self.symbolizer, &self.processes);
-        self.losses.stack_table_full += lost;
+        self.losses.missing_stacks += lost;
         let counts = self.target_counts(interval.counts);
         let next = ProfileAssembler::new(self.has_user_stacks, interval.ended_ns);
         let assembler = std::mem::replace(&mut self.assembler, next);
@@ -217,7 +217,7 @@ impl Pipeline {
         for (loss, count) in [
             (Loss::RingBufferFull, since(counts.lost_ring_buffer, self.accounted.lost_ring_buffer)),
             (Loss::NoThreadId, since(counts.lost_thread_id, self.accounted.lost_thread_id)),
-            (Loss::StackTableFull, losses.stack_table_full),
+            (Loss::MissingStack, losses.missing_stacks),
             (Loss::Undecodable, losses.undecodable),
         ] {
             if count > 0 {

@@ -162,7 +162,7 @@ impl ProfileAssembler {
         self.processes.get(&process).is_some_and(|known| known.awaits_symbols)
     }
 
-    /// Forgets a process of which no more samples will follow. In the profile it has its last name.
+    /// Forgets a process after its last sample. In the profile it has its last name.
     pub(super) fn retire(&mut self, process: &RetiredProcess) {
         if let Some(known) = self.processes.remove(&process.key) {
             self.builder.rename_process(known.id, &process.comm);

@@ -49,7 +49,7 @@ fn contents(table: &mut ProcessTable) -> Vec<(String, Result<u64, LookupError>, 
 #[test]
 fn the_order_in_which_cpus_are_drained_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    for seed in 0..100 {
+    for seed in 0..40 {
         let mut random = seed;
         let events = random_events(&mut random);
         let mut expected = table(directory.path(), ProcessFilter::All);
@@ -147,7 +147,7 @@ impl History {
 #[test]
 fn a_delayed_reader_never_takes_a_later_program_for_an_earlier_one() {
     let (mut known, mut samples) = (0, 0);
-    for seed in 0..60 {
+    for seed in 0..30 {
         let mut random = seed;
         let directory = tempfile::tempdir().unwrap();
         let history = History::random(&mut random);
