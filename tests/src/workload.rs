@@ -114,9 +114,14 @@ impl Workload {
     /// Panics if the process has exited.
     #[must_use]
     pub fn cpu_time(&self) -> Duration {
-        let text = fs::read_to_string(format!("/proc/{}/schedstat", self.pid)).expect("the workload runs");
-        let nanoseconds = text.split(' ').next().and_then(|number| number.parse().ok());
-        Duration::from_nanos(nanoseconds.expect("the first number is the time on a CPU"))
+        cpu_time(self.pid, self.pid).expect("the workload runs")
+    }
+
+    /// The CPU time of all threads.
+    #[must_use]
+    pub fn cpu_time_of_threads(&self) -> Duration {
+        // A thread may exit meanwhile.
+        self.tids().into_iter().filter_map(|tid| cpu_time(self.pid, tid)).sum()
     }
 
     /// Waits for a line of output with this prefix and returns the rest of the line.
@@ -159,6 +164,12 @@ impl Workload {
             self.child.kill().expect("a child can be killed");
         }
     }
+}
+
+/// The time of a thread on a CPU: the first number of its `schedstat`.
+fn cpu_time(pid: u32, tid: u32) -> Option<Duration> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+    text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
 }
 
 impl Drop for Workload {
