@@ -2,6 +2,7 @@
 
 #![cfg(feature = "commands")]
 
+mod bias;
 pub(crate) mod dotnet;
 mod formats;
 mod log;
@@ -36,9 +37,12 @@ const DOCUMENT: &str = "docs/benchmarks.md";
 /// Measure what the profiler costs, beside other profilers on the same process.
 #[derive(Args)]
 pub(crate) struct Bench {
-    /// Runs of each profiler, in turns; the tables contain the medians.
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    runs: usize,
+    /// Runs of each profiler, in turns: by default 3, whose medians the tables contain, and 10 for the group `bias`.
+    #[arg(long, value_name = "N")]
+    runs: Option<usize>,
+    /// Sampling time of every run, in place of what each table has by default.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: Option<u64>,
     /// One short run of each, to check that the bench works; the numbers mean nothing.
     #[arg(long)]
     quick: bool,
@@ -64,12 +68,17 @@ enum Group {
     Dotnet,
     /// Writing a large profile in each format.
     Formats,
+    /// Samples of work on timers, beside its CPU time, and interrupts of an idle machine.
+    Bias,
 }
 
 /// Settings of all measurements.
 struct Setting {
     machine: String,
     runs: usize,
+    /// Runs for a mean and a standard deviation.
+    runs_of_spread: usize,
+    seconds: Option<u64>,
     is_quick: bool,
     /// The profiler first, with its defaults and with frame pointers alone.
     tools: Vec<Tool>,
@@ -112,12 +121,19 @@ impl Bench {
         fs::create_dir_all(&folder)?;
         Ok(Setting {
             machine: machine()?,
-            runs: if self.quick { 1 } else { self.runs.max(1) },
+            runs: self.runs_or(if self.quick { 1 } else { 3 }),
+            runs_of_spread: self.runs_or(if self.quick { 2 } else { 10 }),
+            seconds: self.seconds,
             is_quick: self.quick,
             tools: self.tools(profiler.clone()),
             profiler,
             folder,
         })
+    }
+
+    /// The runs that were asked for, at least one.
+    fn runs_or(&self, default: usize) -> usize {
+        self.runs.unwrap_or(default).max(1)
     }
 
     fn tools(&self, profiler: PathBuf) -> Vec<Tool> {
@@ -131,14 +147,14 @@ impl Bench {
 
 /// Runs every measurement once for a short time, to check the bench itself.
 pub(crate) fn smoke() -> Result<()> {
-    Bench { runs: 1, quick: true, peers: None, only: Vec::new(), write: false }.run()
+    Bench { runs: None, seconds: None, quick: true, peers: None, only: Vec::new(), write: false }.run()
 }
 
 impl Setting {
     /// The sampling time of a measurement whose regular time is `seconds`.
     fn seconds(&self, seconds: u64) -> u64 {
         const QUICK: u64 = 2;
-        if self.is_quick { QUICK } else { seconds }
+        self.seconds.unwrap_or(if self.is_quick { QUICK } else { seconds })
     }
 }
 
@@ -156,6 +172,7 @@ impl Group {
             }
             Self::Dotnet => dotnet::measure(setting),
             Self::Formats => formats::measure(setting),
+            Self::Bias => bias::measure(setting),
         }
     }
 
@@ -166,6 +183,7 @@ impl Group {
             Self::Unwinding => "unwinding",
             Self::Dotnet => "dotnet",
             Self::Formats => "formats",
+            Self::Bias => "bias",
         }
     }
 }

@@ -121,10 +121,17 @@ impl Tool {
         Self { options, ..self.clone() }
     }
 
+    /// The path of its program.
+    ///
+    /// # Errors
+    /// It is not installed.
+    pub(super) fn program(&self) -> Result<&Path> {
+        self.program.as_deref().ok_or_else(|| anyhow!("not installed (`cargo xtask setup --bench`)"))
+    }
+
     /// Runs a job, including symbolization.
     pub(super) fn work(&self, job: &Job<'_>) -> Result<JobResult> {
-        let program =
-            self.program.as_deref().ok_or_else(|| anyhow!("not installed (`cargo xtask setup --bench`)"))?;
+        let program = self.program()?;
         let output = job.folder.join(self.name.program()).with_extension("output");
         let mut record = self.record(program, job)?;
         // Its option for a time is ignored for a process that already runs.
