@@ -18,21 +18,13 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "jit_code.h"
 #include "lifetime.h"
-
-/* push a frame; spin `steps` times; pop it; return. `steps` is the first argument. */
-#if defined __x86_64__
-static const unsigned char CODE[] = {0x55, 0x48, 0x89, 0xe5, 0x48, 0xff, 0xcf, 0x75, 0xfb, 0x5d, 0xc3};
-#elif defined __aarch64__
-static const unsigned CODE[] = {0xa9bf7bfd, 0x910003fd, 0xf1000400, 0x54ffffe1, 0xa8c17bfd, 0xd65f03c0};
-#endif
 
 enum { COLD_OFFSET = 1024, MAPPING_BYTES = 4096, LONG_LINE_BYTES = 1 << 20 };
 
 static const char HOT[] = "void [demo] Demo.Program::HotLoop(int64)[Optimized]";
 static const char COLD[] = "void [demo] Demo.Program::ColdLoop(int64)[Optimized]";
-
-typedef void function(unsigned long steps);
 
 static char map_path[64];
 

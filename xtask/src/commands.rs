@@ -6,7 +6,8 @@ use anyhow::Result;
 use clap::Parser as _;
 
 use crate::{
-    bench, build_ebpf, dist, fuzz, kernel_matrix, manual, picture, prove, run, setup, test, tidy, workloads,
+    bench, build_ebpf, dist, fuzz, kernel_matrix, manual, picture, prove, run, setup, soak, test, tidy,
+    workloads,
 };
 
 /// The project's own commands.
@@ -27,6 +28,7 @@ enum Command {
     Dist(dist::Dist),
     Picture(picture::Picture),
     Bench(bench::Bench),
+    Soak(soak::Soak),
     KernelMatrix(kernel_matrix::KernelMatrix),
 }
 
@@ -54,6 +56,7 @@ pub(crate) fn execute() -> Result<()> {
         Command::Dist(command) => command.run(),
         Command::Picture(command) => command.run(),
         Command::Bench(command) => command.run(),
+        Command::Soak(command) => command.run(),
         Command::KernelMatrix(command) => command.run(),
     }
 }

@@ -22,6 +22,7 @@ mod run;
 mod rust_workload;
 mod setup;
 mod shell;
+mod soak;
 mod static_binary;
 mod steal;
 mod test;

@@ -6,7 +6,11 @@ mod aspnet;
 mod single_file;
 mod unwinding;
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -135,7 +139,10 @@ fn build_static(name: &str) -> Result<()> {
 fn compile_c(common_flags: &[&str], source: &Path, program: &Path, flags: &[&str]) -> Result<()> {
     let mut gcc = Command::new("gcc");
     gcc.args(common_flags).args(flags).arg("-o").arg(program).arg(source);
-    make(program, &[source, &source_folder().join("lifetime.h")], &mut gcc)
+    let mut sources = vec![source.to_owned()];
+    let is_header = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "h");
+    sources.extend(project::files_below(&source_folder())?.into_iter().filter(is_header));
+    make(program, &sources.iter().map(PathBuf::as_path).collect::<Vec<_>>(), &mut gcc)
 }
 
 fn build_dotnet() -> Result<()> {

@@ -9,14 +9,14 @@ mod log;
 mod measure;
 mod native;
 mod programs;
-mod report;
+pub(crate) mod report;
 mod run_time;
 mod samply;
 mod scenario;
 pub(crate) mod stacks;
 mod sysctl;
 mod tables;
-mod target;
+pub(crate) mod target;
 mod tool;
 
 use std::{fs, path::PathBuf, process::Command};

@@ -198,7 +198,7 @@ fn frame_nanoseconds(series: &Series) -> Option<f64> {
 }
 
 /// Rounded to three digits, because further ones differ between runs.
-pub(super) fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
         small if small < 10.0 => format!("{value:.2}"),

@@ -19,7 +19,7 @@ use crate::{container::Container, workloads};
 pub(super) const SECONDS: &str = "900";
 
 /// A running workload. Dropping it stops it.
-pub(super) struct Target {
+pub(crate) struct Target {
     child: Child,
     pid: u32,
     /// Closing this pipe makes the workload exit.
@@ -53,7 +53,7 @@ impl Target {
     }
 
     /// Starts a program that prints `ready` when it is.
-    pub(super) fn from_command(command: &mut Command) -> Result<Self> {
+    pub(crate) fn from_command(command: &mut Command) -> Result<Self> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let lifeline = child.stdin.take();
         let output = BufReader::new(child.stdout.take().context("a workload has an output")?);
@@ -63,7 +63,7 @@ impl Target {
     }
 
     /// The next line of its output.
-    pub(super) fn line(&mut self) -> Result<String> {
+    pub(crate) fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         self.output.read_line(&mut line)?;
         Ok(line)
@@ -77,7 +77,7 @@ impl Target {
 
     /// Makes the program exit and waits for that, so that it removes its files in folders of the machine. Dropping
     /// the target stops it in any case.
-    pub(super) fn ask_to_end(&mut self) {
+    pub(crate) fn ask_to_end(&mut self) {
         const GRACE: Duration = Duration::from_secs(2);
         self.lifeline = None;
         let asked = Instant::now();

@@ -43,7 +43,7 @@ impl Ratios {
         (squares / (self.found_to_due.len() as f64 - 1.0)).sqrt()
     }
 
-    /// The standard deviation of ticks at random times, each of which finds the threads with the probability that a CPU
+    /// The standard deviation of ticks at random times, if each tick finds the threads with the probability that a CPU
     /// runs them: a binomial distribution.
     pub(super) fn binomial(&self) -> f64 {
         let variances = self.due.iter().zip(&self.busy).map(|(due, busy)| (1.0 - busy) / due);
