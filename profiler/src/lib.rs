@@ -110,4 +110,7 @@ pub use profiler_profile::{self as profile, Difference, Profile, difference};
 pub use profiler_profile_formats::{Format, OutputOptions, UnknownFormat, WriteFormat};
 pub use profiler_symbolize::{OpenDirectoryError, SymbolDirectories, symbol_server::Download};
 pub use sampler::Unwind;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub use session::simulation;
 pub use session::{Downloads, Ended, Progress, Session, Stopper, Target};

@@ -1,5 +1,6 @@
 //! Sources of samples and sideband events: the BPF programs, or a recorded capture.
 
+pub(crate) mod batch_order;
 #[cfg(feature = "capture")]
 pub(crate) mod capture;
 pub(crate) mod ebpf;

@@ -10,6 +10,8 @@ mod priority;
 mod profile_assembler;
 mod reader;
 mod retained_stacks;
+#[cfg(feature = "testing")]
+pub mod simulation;
 mod start;
 mod target;
 mod unwinding;

@@ -43,7 +43,7 @@ use crate::{
 pub(super) const EVENT_NAME: &str = "cpu-clock";
 
 /// The capacity of the channel between reader and pipeline; beyond it the reader merges batches.
-const MAX_QUEUED_BATCHES: usize = 64;
+pub(super) const MAX_QUEUED_BATCHES: usize = 64;
 
 /// The settings of a session.
 #[derive(Clone, Debug)]

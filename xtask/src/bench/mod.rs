@@ -8,6 +8,7 @@ mod formats;
 mod log;
 mod measure;
 mod native;
+mod node;
 mod programs;
 pub(crate) mod report;
 mod run_time;
@@ -70,6 +71,8 @@ enum Group {
     Formats,
     /// Samples of work on timers, beside its CPU time, and interrupts of an idle machine.
     Bias,
+    /// A simulated node with many CPUs and processes.
+    Node,
 }
 
 /// Settings of all measurements.
@@ -173,6 +176,7 @@ impl Group {
             Self::Dotnet => dotnet::measure(setting),
             Self::Formats => formats::measure(setting),
             Self::Bias => bias::measure(setting),
+            Self::Node => node::measure(setting),
         }
     }
 
@@ -184,6 +188,7 @@ impl Group {
             Self::Dotnet => "dotnet",
             Self::Formats => "formats",
             Self::Bias => "bias",
+            Self::Node => "node",
         }
     }
 }

@@ -28,7 +28,6 @@ pub(crate) use cpus::CpuSet;
 pub(crate) use cpus::online;
 pub(crate) use loader::{PROGRAM_TYPE_PERF_EVENT, PROGRAM_TYPE_RAW_TRACEPOINT};
 use profiler_common::Counter;
-use profiler_processes::{SidebandEvent, TimeOrdered};
 use rustix::event::{PollFd, PollFlags, poll};
 pub(crate) use unwind_maps::{InstallError, InstalledFile, InstalledMappings, UnwindMaps};
 
@@ -39,7 +38,7 @@ use self::{
     sideband::Sideband,
     timers::CpuTimers,
 };
-use super::{Batch, KernelCounts, Plan, RawSample, RawStackId, SampleSource, TimerCounts};
+use super::{Batch, KernelCounts, Plan, RawStackId, SampleSource, TimerCounts, batch_order::BatchOrder};
 use crate::error::{Error, ErrorKind, Operation, Result};
 #[cfg(fuzzing)]
 use crate::sys::perf_ring::PerfRecord;
@@ -66,8 +65,7 @@ pub(crate) struct EbpfSource {
     opening_ends: Option<Instant>,
     /// The ticks of CPUs that went offline, and those that were due before CPUs that came online had timers.
     past_ticks: TimerCounts,
-    samples: TimeOrdered<RawSample>,
-    events: TimeOrdered<SidebandEvent>,
+    order: BatchOrder,
     stopped: bool,
 }
 
@@ -114,8 +112,7 @@ impl EbpfSource {
             last_cpu_check: Instant::now(),
             opening_ends: None,
             past_ticks: TimerCounts::default(),
-            samples: TimeOrdered::new(|sample| sample.time_ns),
-            events: TimeOrdered::new(|event| event.time_ns),
+            order: BatchOrder::new(),
             stopped: false,
         })
     }
@@ -201,17 +198,6 @@ impl EbpfSource {
         }
         Ok(())
     }
-
-    /// Keeps what is later than the watermark for the next batch, and puts the rest into time order.
-    fn order(&mut self, batch: &mut Batch, watermark_ns: u64) {
-        let late_before = self.events.late();
-        self.samples.push(batch.samples.drain(..));
-        self.events.push(batch.events.drain(..));
-        batch.samples = self.samples.release_before(watermark_ns);
-        batch.events = self.events.release_before(watermark_ns);
-        batch.watermark_ns = watermark_ns;
-        batch.late_events = self.events.late() - late_before;
-    }
 }
 
 impl Cpu {
@@ -254,7 +240,7 @@ impl SampleSource for EbpfSource {
             cpu.sideband.drain(&mut batch);
         }
         self.update_cpus(&mut batch)?;
-        self.order(&mut batch, watermark_ns);
+        self.order.order(&mut batch, watermark_ns);
         Ok(batch)
     }
 
