@@ -28,19 +28,8 @@ pub const MAX_FRAMES: usize = 1024;
 /// one run may chain (`MAX_TAIL_CALL_CNT`, `include/linux/bpf.h`) it bounds the depth of a stack.
 pub const FRAMES_PER_TAIL_CALL: u32 = 8;
 
-/// Processes whose last [`StaleMappingsRecord`] is remembered for rate limiting.
-pub const STALE_MAPPINGS_CAPACITY: u32 = 1024;
-
 /// Entries of the epilogue cache, indexed by the hash of an instruction's address. A power of two.
 pub const EPILOGUE_CACHE_CAPACITY: u32 = 4096;
-
-/// Distinct stacks that the BPF programs remember as sent.
-///
-/// When more are live the least recently used id is evicted and its stack is sent again: it costs bytes, never a sample.
-pub const SENT_STACKS_CAPACITY: u32 = 16 * 1024;
-
-/// Processes or threads that a target filter can hold, forked children included.
-pub const TARGETS_CAPACITY: u32 = 64 * 1024;
 
 /// Levels of a cgroup v1 hierarchy that are searched upwards for the target directory.
 pub const MAX_CGROUP_DEPTH: u32 = 32;

@@ -20,6 +20,8 @@ pub const PROGRAM_EXIT: &str = "process_exit";
 pub const MAP_RECORDS: &str = "RECORDS";
 /// Ids of the stacks that were sent.
 pub const MAP_SENT_STACKS: &str = "SENT_STACKS";
+/// Process id -> the time of its last [`StaleMappingsRecord`](super::StaleMappingsRecord).
+pub const MAP_STALE_MAPPINGS: &str = "STALE_MAPPINGS";
 /// Process or thread ids to sample.
 pub const MAP_TARGETS: &str = "TARGETS";
 /// The cgroup v2 directory to sample below.

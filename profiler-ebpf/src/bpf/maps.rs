@@ -8,8 +8,7 @@ use aya_ebpf::{
     maps::{Array, CgroupArray, HashMap, LruHashMap, PerCpuArray, ProgramArray, RingBuf},
 };
 use profiler_common::{
-    Counter, EPILOGUE_CACHE_CAPACITY, SENT_STACKS_CAPACITY, STALE_MAPPINGS_CAPACITY, StackId,
-    TARGETS_CAPACITY,
+    Counter, EPILOGUE_CACHE_CAPACITY, StackId,
     unwind::{
         MAX_MAPPINGS, MAX_PAGES, MAX_PROCESSES, MAX_ROW_CHUNKS, MAX_RULES, MappingEntry, PageEntry,
         ProcessEntry, Rule,
@@ -19,25 +18,29 @@ use profiler_ebpf::epilogue::CachedEpilogue;
 
 use super::scratch::Scratch;
 
+/// The size in the object of a map whose size depends on the machine or on the targets.
+const SET_BY_LOADER: u32 = 1;
+
 /// Written by all programs; read by the reader thread.
 /// Samples, stacks and stale-mappings records, by their first word.
 /// The loader sets the size.
 /// When full: the sample is lost and counted; a stale-mappings record is dropped, and a later sample repeats it.
 #[map]
-pub(crate) static RECORDS: RingBuf = RingBuf::with_byte_size(512 * 1024, 0);
+pub(crate) static RECORDS: RingBuf = RingBuf::with_byte_size(SET_BY_LOADER, 0);
 
 /// Written and read by the sampling programs.
 /// Stack id -> nothing: the stacks that user space has.
+/// The loader sets the size.
 /// When full: the least recently used id is evicted, and its stack is sent again at its next sample.
 #[map]
-pub(crate) static SENT_STACKS: LruHashMap<StackId, u8> =
-    LruHashMap::with_max_entries(SENT_STACKS_CAPACITY, 0);
+pub(crate) static SENT_STACKS: LruHashMap<StackId, u8> = LruHashMap::with_max_entries(SET_BY_LOADER, 0);
 
 /// Written by the loader, and by the fork and exit programs; read by the sampling programs.
 /// Process or thread id in the profiler's PID namespace -> nothing.
+/// The loader sets the size.
 /// When full: a forked child is counted and not sampled.
 #[map]
-pub(crate) static TARGETS: HashMap<u32, u8> = HashMap::with_max_entries(TARGETS_CAPACITY, 0);
+pub(crate) static TARGETS: HashMap<u32, u8> = HashMap::with_max_entries(SET_BY_LOADER, 0);
 
 /// Written by the loader; read by the sampling programs.
 /// 0 -> the cgroup v2 directory to sample below.
@@ -101,10 +104,10 @@ pub(crate) static UNWIND_RULES: Array<[Rule; MAX_RULES as usize]> =
 
 /// Written and read by the sampling programs.
 /// Process id -> the time of its last stale-mappings record, `CLOCK_MONOTONIC` nanoseconds.
+/// The loader sets the size.
 /// When full: the least recently used process is evicted, and its next record is sent early.
 #[map]
-pub(crate) static STALE_MAPPINGS: LruHashMap<u32, u64> =
-    LruHashMap::with_max_entries(STALE_MAPPINGS_CAPACITY, 0);
+pub(crate) static STALE_MAPPINGS: LruHashMap<u32, u64> = LruHashMap::with_max_entries(SET_BY_LOADER, 0);
 
 /// Written and read by the sampling programs.
 /// Hash of an instruction's address -> its epilogue scan. A direct-mapped cache: an address replaces another with the

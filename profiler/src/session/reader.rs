@@ -61,7 +61,7 @@ impl Reader {
     }
 
     fn try_run(&mut self, requests: &Receiver<Request>, messages: &SyncSender<Message>) -> Result<()> {
-        let mut queue = BatchQueue::new(messages);
+        let mut queue = BatchQueue::new(messages, self.source.cpus());
         let mut exhausted = false;
         loop {
             reset_waker(&self.shared.reader_waker);

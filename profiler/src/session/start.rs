@@ -108,6 +108,7 @@ fn sample(settings: &Settings) -> Result<Session> {
         children,
     };
     let shared = Arc::new(Shared::new()?);
+    raise_open_files_limit();
     let mut source = load(&mut plan, settings.is_command(), &shared)?;
     if let ProcessFilter::Only { children, .. } = &mut process_filter {
         *children = plan.children;
@@ -148,7 +149,6 @@ fn sample(settings: &Settings) -> Result<Session> {
         Some(command) => Some(command.release().map_err(|error| exec_error(&description, error))?),
         None => None,
     };
-    raise_open_files_limit();
     let header = Header {
         target: description,
         event: EVENT_NAME.to_owned(),
@@ -311,8 +311,8 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
         .map_err(|error| Error::with_source(ErrorKind::Io, "failed to start a thread", error))
 }
 
-/// Raises the limit on open files, because every mapped file that is sampled stays open. Called after the command has
-/// been started, which inherits the original limit.
+/// Raises the limit on open files: each CPU has several perf events, and every mapped file that is sampled stays open.
+/// Called after the command has been forked, which inherits the original limit.
 fn raise_open_files_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

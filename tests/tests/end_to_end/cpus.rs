@@ -1,9 +1,12 @@
 //! Tests sampling of selected CPUs, and CPUs that go offline and come back online.
 
-use std::{fs, time::Duration};
+use std::{fs, process::Command, time::Duration};
 
 use profiler::{Profiler, Session, Target};
-use profiler_tests::{Workload, lock_privileged, sample, sample_pid, skip_on_this_machine, wait_until};
+use profiler_tests::{
+    Workload, lock_privileged, profiler, run_command, sample, sample_pid, share_privileged,
+    skip_on_this_machine, wait_until,
+};
 
 const SECOND_CPU: &str = "/sys/devices/system/cpu/cpu1/online";
 
@@ -78,4 +81,16 @@ fn a_cpu_that_was_offline_for_a_moment_is_sampled_again() {
     if !second_cpu_comes_back(|_| {}) {
         skip_on_this_machine("it has no second CPU that can be taken offline");
     }
+}
+
+#[test]
+fn the_perf_events_of_many_cpus_need_no_raised_limit_on_open_files() {
+    let Some(_lock) = share_privileged() else { return };
+    // Fewer than the events of one CPU and the maps need.
+    let mut limited = Command::new("prlimit");
+    limited.arg("--nofile=20:4096").arg(profiler(&[]).get_program()).args(["--", "sh", "-c", "ulimit -Sn"]);
+    let run = run_command(&mut limited);
+    // It may end before the first tick.
+    assert!([0, 3].contains(&run.code()), "{}", run.stderr);
+    assert_eq!(run.stdout.lines().next(), Some("20"), "the command has the limit of its user");
 }

@@ -27,8 +27,20 @@ pub(super) struct Image {
     pub(super) path: PathBuf,
 }
 
+/// A kernel in which each CPU keeps 128 nodes of an LRU map, however small the map is: before 6.16.
+const WITH_SMALL_LRU_MAPS: Series = Series::Of("6.1");
+
 /// All of them. Only those that were not fetched before need a network.
 pub(super) fn all() -> Result<Vec<Image>> {
+    of(&SERIES)
+}
+
+/// A kernel on which many CPUs exhaust a small LRU map.
+pub(super) fn with_small_lru_maps() -> Result<Image> {
+    of(&[WITH_SMALL_LRU_MAPS])?.pop().context("a series has an image")
+}
+
+fn of(series: &[Series]) -> Result<Vec<Image>> {
     let mut repository = None;
     let image = |series: &Series| match series.kept()? {
         Some(image) => Ok(image),
@@ -40,7 +52,7 @@ pub(super) fn all() -> Result<Vec<Image>> {
             series.fetch(repository)
         }
     };
-    SERIES.iter().map(image).collect()
+    series.iter().map(image).collect()
 }
 
 impl Series {

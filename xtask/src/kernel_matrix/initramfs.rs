@@ -32,9 +32,11 @@ pub(super) fn build(profiler: &Path) -> Result<PathBuf> {
     for program in programs.into_iter().chain(workloads).chain([Ok(profiler.to_owned())]) {
         add_program(&root, &program?)?;
     }
-    let init = root.join("init");
-    fs::write(&init, include_str!("init.sh"))?;
-    fs::set_permissions(&init, fs::Permissions::from_mode(0o755))?;
+    for (name, script) in [("init", include_str!("init.sh")), ("many-cpus", include_str!("many_cpus.sh"))] {
+        let init = root.join(name);
+        fs::write(&init, script)?;
+        fs::set_permissions(&init, fs::Permissions::from_mode(0o755))?;
+    }
     pack(&root)
 }
 

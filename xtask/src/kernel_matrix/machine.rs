@@ -17,19 +17,35 @@ const TIME_LIMIT_SECONDS: &str = "140";
 /// The self-tests of the kernel's cryptography would take the CPU for the first seconds.
 const KERNEL_OPTIONS: &str = "console=ttyS0 panic=-1 quiet cryptomgr.notests";
 
-/// The machine's time goes by its instructions, two nanoseconds (as a power of two) each, and not at all while it
-/// waits: what it measures is the same on a busy host.
-const NANOSECONDS_PER_INSTRUCTION: &str = "shift=1,sleep=off";
+/// A kind of machine.
+pub(super) struct Machine<'a> {
+    /// Tells its log from those of other machines with the same kernel.
+    pub(super) name: &'a str,
+    /// The script in the initramfs that runs in it.
+    pub(super) init: &'a str,
+    /// QEMU's options for CPUs, memory and accelerator.
+    pub(super) options: &'a [&'a str],
+}
+
+/// The machine of the matrix.
+///
+/// One CPU: with several, a kernel that patches itself can trip over the emulation. Its time goes by its instructions,
+/// two nanoseconds (as a power of two) each, and not at all while it waits: what it measures is the same on a busy host.
+pub(super) const OF_MATRIX: Machine<'_> = Machine {
+    name: "matrix",
+    init: "/init",
+    options: &["-smp", "1", "-m", "768", "-accel", "tcg", "-icount", "shift=1,sleep=off"],
+};
 
 /// An emulated machine sometimes does not get through a kernel's start.
 const ATTEMPTS: usize = 2;
 
 /// Runs a kernel to its end. Returns what it wrote to the console, and how long it took.
-pub(super) fn boot(image: &Image, initramfs: &Path) -> Result<(String, Duration)> {
-    let log = folder().join(format!("{}.log", image.release));
+pub(super) fn boot(machine: &Machine<'_>, image: &Image, initramfs: &Path) -> Result<(String, Duration)> {
+    let log = folder().join(format!("{}-{}.log", image.release, machine.name));
     for _ in 0..ATTEMPTS {
         let start = Instant::now();
-        run(image, initramfs, &log)?;
+        run(machine, image, initramfs, &log)?;
         let console = String::from_utf8_lossy(&fs::read(&log)?).replace('\r', "");
         if transcript::is_complete(&console) {
             return Ok((console, start.elapsed()));
@@ -40,17 +56,16 @@ pub(super) fn boot(image: &Image, initramfs: &Path) -> Result<(String, Duration)
 }
 
 /// How it ends shows in the log.
-fn run(image: &Image, initramfs: &Path, log: &Path) -> Result<()> {
+fn run(machine: &Machine<'_>, image: &Image, initramfs: &Path, log: &Path) -> Result<()> {
     let output = File::create(log).with_context(|| format!("failed to create {}", log.display()))?;
-    let mut machine = Command::new("timeout");
-    machine.args(["--foreground", "--signal=KILL", TIME_LIMIT_SECONDS, "qemu-system-x86_64"]);
-    // One CPU: with several, a kernel that patches itself can trip over the emulation.
-    machine.args(["-M", "pc", "-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "768"]);
-    machine.args(["-icount", NANOSECONDS_PER_INSTRUCTION]);
-    machine.args(["-nodefaults", "-nographic", "-serial", "stdio", "-monitor", "none"]);
-    machine.args(["-no-reboot", "-net", "none", "-append", KERNEL_OPTIONS]);
-    machine.arg("-kernel").arg(&image.path).arg("-initrd").arg(initramfs);
-    machine.stdin(Stdio::null()).stderr(output.try_clone()?).stdout(output);
-    machine.status().context("failed to start a virtual machine")?;
+    let mut qemu = Command::new("timeout");
+    qemu.args(["--foreground", "--signal=KILL", TIME_LIMIT_SECONDS, "qemu-system-x86_64"]);
+    qemu.args(["-M", "pc", "-cpu", "max"]).args(machine.options);
+    qemu.args(["-nodefaults", "-nographic", "-serial", "stdio", "-monitor", "none"]);
+    let append = format!("{KERNEL_OPTIONS} rdinit={}", machine.init);
+    qemu.args(["-no-reboot", "-net", "none", "-append", &append]);
+    qemu.arg("-kernel").arg(&image.path).arg("-initrd").arg(initramfs);
+    qemu.stdin(Stdio::null()).stderr(output.try_clone()?).stdout(output);
+    qemu.status().context("failed to start a virtual machine")?;
     Ok(())
 }

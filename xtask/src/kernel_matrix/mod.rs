@@ -10,6 +10,7 @@ mod freshness;
 mod image;
 mod initramfs;
 mod machine;
+mod many_cpus;
 mod report;
 mod repository;
 mod transcript;
@@ -37,6 +38,9 @@ pub(crate) struct KernelMatrix {
     /// Put the table into docs/kernels.md.
     #[arg(long)]
     write: bool,
+    /// Instead of the matrix, sample a machine with many CPUs, and print the memory that the profiler takes.
+    #[arg(long, conflicts_with_all = ["if_changed", "write"])]
+    many_cpus: bool,
 }
 
 /// What became of one kernel.
@@ -49,6 +53,11 @@ struct Row {
 
 impl KernelMatrix {
     pub(crate) fn run(&self) -> Result<()> {
+        if self.many_cpus {
+            let initramfs = prepare()?;
+            println!("{}", many_cpus::run(&image::with_small_lru_maps()?, &initramfs)?);
+            return Ok(());
+        }
         if self.if_changed && !freshness::sources_have_changed()? {
             println!("skipped: the table in docs/kernels.md was made from these sources");
             return Ok(());
@@ -68,21 +77,26 @@ impl KernelMatrix {
 
 /// The step of `cargo xtask prove`.
 pub(crate) fn run_always() -> Result<()> {
-    KernelMatrix { if_changed: false, write: false }.run()
+    KernelMatrix { if_changed: false, write: false, many_cpus: false }.run()
 }
 
 /// The step of `cargo xtask test`.
 pub(crate) fn run_if_changed() -> Result<()> {
-    KernelMatrix { if_changed: true, write: false }.run()
+    KernelMatrix { if_changed: true, write: false, many_cpus: false }.run()
 }
 
-fn run_all() -> Result<Vec<Row>> {
+/// Makes the machines' file system, and returns its path.
+fn prepare() -> Result<PathBuf> {
     ensure!(cfg!(target_arch = "x86_64"), "the kernel matrix is of x86-64 kernels and needs such a machine");
     setup::install(&[setup::Purpose::KernelMatrix])?;
     fs::create_dir_all(folder())?;
-    let images = image::all()?;
     workloads::build_for_virtual_machines()?;
-    let initramfs = initramfs::build(&static_binary::build(static_binary::QUICK)?)?;
+    initramfs::build(&static_binary::build(static_binary::QUICK)?)
+}
+
+fn run_all() -> Result<Vec<Row>> {
+    let initramfs = prepare()?;
+    let images = image::all()?;
     let at_once = thread::available_parallelism().map_or(1, NonZero::get);
     let mut rows = Vec::new();
     for images in images.chunks(at_once) {
@@ -98,7 +112,7 @@ fn run_all() -> Result<Vec<Row>> {
 
 fn row(image: &Image, initramfs: &Path) -> Row {
     let kernel = image.release.clone();
-    let (time, cells) = match machine::boot(image, initramfs) {
+    let (time, cells) = match machine::boot(&machine::OF_MATRIX, image, initramfs) {
         Ok((console, time)) => (time, check::all(&Transcript::parse(&console))),
         Err(error) => (Duration::ZERO, vec![Err(error)]),
     };

@@ -10,7 +10,8 @@ use profiler_common::{Config, MAX_FRAMES, PidSource, TargetFilter, UserRegisters
 
 use super::{
     btf::Btf,
-    loader::{Helper, RingBufferSize, has_helper},
+    loader::{Helper, has_helper},
+    map_sizes::MapSizes,
     read_number,
 };
 use crate::{
@@ -29,7 +30,7 @@ const MAX_STACK_SYSCTL: &str = "/proc/sys/kernel/perf_event_max_stack";
 const STACK_PT_REGS: u32 = (16 << 10) - 21 * 8;
 
 /// Computes the constants for a plan on this machine.
-pub(super) fn configure(plan: &Plan, ring_buffer: RingBufferSize) -> Result<Config> {
+pub(super) fn configure(plan: &Plan, sizes: MapSizes) -> Result<Config> {
     const PATH: &str = "/proc/self/ns/pid";
     let namespace = fs::metadata(PATH).map_err(|error| {
         Error::from_io(Operation::ReadProcess, format!("failed to inspect `{PATH}`"), error)
@@ -41,7 +42,7 @@ pub(super) fn configure(plan: &Plan, ring_buffer: RingBufferSize) -> Result<Conf
         pid_namespace_dev: namespace.dev(),
         pid_namespace_inode: namespace.ino(),
         hash_seed: RandomState::new().build_hasher().finish(),
-        wakeup_bytes: ring_buffer.wakeup_bytes(),
+        wakeup_bytes: sizes.wakeup_bytes(),
         perf_event_max_stack: perf_event_max_stack(),
         ..Config::default()
     };
@@ -165,6 +166,7 @@ fn missing_type(structure: &str, member: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sampler::ebpf::map_sizes::CpuCounts;
 
     fn plan(filter: Filter, children: bool) -> Plan {
         Plan {
@@ -180,15 +182,15 @@ mod tests {
 
     #[test]
     fn the_plan_sets_the_constants() {
-        let ring_buffer = RingBufferSize::new(99, 2);
-        let config = configure(&plan(Filter::Processes(vec![1]), false), ring_buffer).unwrap();
+        let configure = |plan: &Plan| {
+            let sizes = MapSizes::new(plan, CpuCounts { sampled: 2, possible: 2 });
+            configure(plan, sizes).unwrap()
+        };
+        let config = configure(&plan(Filter::Processes(vec![1]), false));
         assert_eq!(config.filter, TargetFilter::Processes as u32);
         assert_eq!((config.kernel_stacks, config.user_stacks), (1, 0));
         assert!(config.perf_event_max_stack > 0 && config.perf_event_max_stack as usize <= MAX_FRAMES);
-        assert_ne!(
-            config.hash_seed,
-            configure(&plan(Filter::Everything, false), ring_buffer).unwrap().hash_seed
-        );
+        assert_ne!(config.hash_seed, configure(&plan(Filter::Everything, false)).hash_seed);
     }
 
     #[test]

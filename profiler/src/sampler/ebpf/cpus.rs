@@ -72,6 +72,22 @@ pub(crate) fn online() -> Result<CpuSet> {
     }
 }
 
+/// The number of CPUs that can come online: the kernel has per-CPU data of each of them.
+pub(super) fn possible() -> Result<u32> {
+    const PATH: &str = "/sys/devices/system/cpu/possible";
+    match fs::read_to_string(PATH) {
+        Ok(list) => list.parse().map(|cpus: CpuSet| cpu_count(cpus.0.len())),
+        // A container without /sys: the CPUs that are online are all that it shows.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(cpu_count(online()?.0.len())),
+        Err(error) => Err(unreadable(PATH, error)),
+    }
+}
+
+/// A number of CPUs, which [`MAX_CPUS`] bounds.
+pub(super) fn cpu_count(cpus: usize) -> u32 {
+    u32::try_from(cpus).unwrap_or(MAX_CPUS)
+}
+
 /// The CPUs that are online, for containers without `/sys`.
 fn online_without_sysfs() -> Result<CpuSet> {
     const PATH: &str = "/proc/stat";
@@ -154,6 +170,11 @@ mod tests {
     #[test]
     fn this_machine_has_a_cpu_online() {
         assert!(online().unwrap().iter().count() > 0);
+    }
+
+    #[test]
+    fn every_cpu_that_is_online_is_possible() {
+        assert!(possible().unwrap() as usize >= online().unwrap().0.len());
     }
 
     #[test]

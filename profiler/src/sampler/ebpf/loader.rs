@@ -14,7 +14,9 @@ use profiler_common::{Config, Counter, names};
 use zerocopy::IntoBytes;
 
 use super::{
-    func_info, records,
+    func_info,
+    map_sizes::MapSizes,
+    records,
     unwind_maps::{UnwindMapFds, UnwindMaps, create_chunk},
 };
 use crate::{
@@ -33,32 +35,6 @@ pub(crate) const PROGRAM_TYPE_RAW_TRACEPOINT: u32 = 17;
 /// `BPF_F_RDONLY_PROG`.
 const MAP_READ_ONLY_IN_PROGRAM: u32 = 1 << 7;
 
-/// The size of the ring buffer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RingBufferSize {
-    bytes: u32,
-}
-
-impl RingBufferSize {
-    /// Enough for all samples of two seconds on every CPU, and as much again for stacks: among a hundred busy threads
-    /// for each CPU, a reader that is woken runs only after half a second or more.
-    pub(super) fn new(frequency_hz: u64, cpus: usize) -> Self {
-        const MIN_BYTES: u64 = 512 << 10;
-        const MAX_BYTES: u64 = 64 << 20;
-        const SAMPLE_AND_STACK_BYTES: u64 = 128;
-        const SECONDS: u64 = 2;
-        let samples = frequency_hz.saturating_mul(SECONDS).saturating_mul(cpus as u64);
-        let bytes =
-            samples.saturating_mul(SAMPLE_AND_STACK_BYTES).clamp(MIN_BYTES, MAX_BYTES).next_power_of_two();
-        Self { bytes: u32::try_from(bytes).unwrap_or(1 << 20) }
-    }
-
-    /// The used bytes at which the reader is woken: a quarter.
-    pub(super) fn wakeup_bytes(self) -> u64 {
-        u64::from(self.bytes / 4)
-    }
-}
-
 /// The loaded programs and their maps. Dropping it unloads them: nothing is pinned.
 pub(super) struct LoadedPrograms {
     records: RingBuf<MapData>,
@@ -73,7 +49,7 @@ pub(super) struct LoadedPrograms {
 
 impl LoadedPrograms {
     /// Creates the maps, fills in constants and targets, and loads the programs that the plan needs.
-    pub(super) fn load(plan: &Plan, config: &Config, ring_buffer: RingBufferSize) -> Result<Self> {
+    pub(super) fn load(plan: &Plan, config: &Config, sizes: MapSizes) -> Result<Self> {
         raise_locked_memory_limit();
         let bytes = object_bytes()?;
         let mut object = aya_obj::Object::parse(AsRef::<[u8]>::as_ref(&bytes)).map_err(broken)?;
@@ -82,8 +58,8 @@ impl LoadedPrograms {
         let mut definitions: Vec<(String, aya_obj::Map)> = object.maps.drain().collect();
         let mut maps = HashMap::new();
         for (name, map) in &mut definitions {
-            if name == names::MAP_RECORDS {
-                map.set_max_entries(ring_buffer.bytes);
+            if let Some(entries) = sizes.max_entries(name) {
+                map.set_max_entries(entries);
             }
             maps.insert(name.clone(), create_map(name, map)?);
         }
@@ -416,13 +392,5 @@ mod tests {
         }
         let counters = &object.maps[names::MAP_COUNTERS];
         assert_eq!(counters.max_entries(), Counter::COUNT);
-    }
-
-    #[test]
-    fn the_ring_buffer_grows_with_frequency_and_cpus_within_bounds() {
-        assert_eq!(RingBufferSize::new(99, 2).bytes, 512 << 10);
-        assert!(RingBufferSize::new(1_999, 2).bytes >= 2 * 1_999 * 2 * 128);
-        assert!(RingBufferSize::new(9_999, 64).bytes >= 32 << 20);
-        assert_eq!(RingBufferSize::new(u64::MAX, 8192).bytes, 64 << 20);
     }
 }

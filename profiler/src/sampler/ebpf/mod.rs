@@ -8,6 +8,7 @@ mod cpus;
 mod free_ranges;
 mod func_info;
 mod loader;
+mod map_sizes;
 mod records;
 mod sideband;
 #[cfg(test)]
@@ -33,8 +34,9 @@ pub(crate) use unwind_maps::{InstallError, InstalledFile, InstalledMappings, Unw
 
 use self::{
     config::configure,
-    cpus::CpuSelection,
-    loader::{LoadedPrograms, RingBufferSize},
+    cpus::{CpuSelection, cpu_count, possible},
+    loader::LoadedPrograms,
+    map_sizes::{CpuCounts, MapSizes},
     sideband::Sideband,
     timers::CpuTimers,
 };
@@ -99,9 +101,9 @@ impl EbpfSource {
         if cpus.is_empty() {
             return Err(cpu_selection.none_online_error()?);
         }
-        let ring_buffer = RingBufferSize::new(plan.frequency_hz, cpus.len());
-        let config = configure(&plan, ring_buffer)?;
-        let programs = LoadedPrograms::load(&plan, &config, ring_buffer)?;
+        let sizes = MapSizes::new(&plan, CpuCounts { sampled: cpu_count(cpus.len()), possible: possible()? });
+        let config = configure(&plan, sizes)?;
+        let programs = LoadedPrograms::load(&plan, &config, sizes)?;
         Ok(Self {
             programs,
             cpus,
@@ -223,7 +225,7 @@ impl SampleSource for EbpfSource {
     }
 
     fn cpus(&self) -> u32 {
-        u32::try_from(self.cpus.len()).unwrap_or(u32::MAX)
+        cpu_count(self.cpus.len())
     }
 
     fn read(&mut self, wait: Duration) -> Result<Batch> {
