@@ -12,8 +12,10 @@ pub const PROGRAM_UNWIND_TAILCALL: &str = "unwind_tailcall";
 pub const PROGRAM_FORK: &str = "process_fork";
 /// Raw tracepoint program that removes the mappings of a process that executes another program.
 pub const PROGRAM_EXEC: &str = "process_exec";
-/// Raw tracepoint program that removes the mappings and the target entry of a process that exits.
+/// Raw tracepoint program that remembers the id of a process that exits for [`PROGRAM_FREE`].
 pub const PROGRAM_EXIT: &str = "process_exit";
+/// Raw tracepoint program that removes the mappings and the target entry of a process that was reaped.
+pub const PROGRAM_FREE: &str = "process_free";
 
 /// Ring buffer of [`SampleRecord`](super::SampleRecord), stack records and
 /// [`StaleMappingsRecord`](super::StaleMappingsRecord).

@@ -89,8 +89,8 @@ impl FrameFlags {
     pub const ALL: u64 = Self::BY_FRAME_POINTER | Self::INTERRUPTED | Self::BY_EPILOGUE_SCAN;
 }
 
-/// The unwinder found an address in no known mapping of a process, or the process executed another program: its
-/// mappings and unwind tables are to be read again.
+/// The unwinder found an address in no known mapping of a process, or the process executed another program, or it was
+/// reaped: its mappings and unwind tables are to be read again.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(

@@ -35,12 +35,19 @@ pub(crate) static RECORDS: RingBuf = RingBuf::with_byte_size(SET_BY_LOADER, 0);
 #[map]
 pub(crate) static SENT_STACKS: LruHashMap<StackId, u8> = LruHashMap::with_max_entries(SET_BY_LOADER, 0);
 
-/// Written by the loader, and by the fork and exit programs; read by the sampling programs.
+/// Written by the loader, and by the fork, exit and free programs; read by the sampling programs.
 /// Process or thread id in the profiler's PID namespace -> nothing.
 /// The loader sets the size.
 /// When full: a forked child is counted and not sampled.
 #[map]
 pub(crate) static TARGETS: HashMap<u32, u8> = HashMap::with_max_entries(SET_BY_LOADER, 0);
+
+/// Written and read by the exit and free programs.
+/// Address of a thread group leader's `task_struct` -> its process id: targets and processes with mappings that have
+/// exited, and are not yet reaped.
+/// When full: the process loses its entries when it exits, before its address space is torn down.
+#[map]
+pub(crate) static EXITED: HashMap<u64, u32> = HashMap::with_max_entries(4096, 0);
 
 /// Written by the loader; read by the sampling programs.
 /// 0 -> the cgroup v2 directory to sample below.
@@ -60,7 +67,7 @@ pub(crate) static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(
 #[map]
 pub(crate) static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Counter::COUNT, 0);
 
-/// Written by user space, and by the fork, exec and exit programs; read by the unwinder.
+/// Written by user space, and by the fork, exec, exit and free programs; read by the unwinder.
 /// Process id -> the range of its mappings in `MAPPINGS`.
 /// When full: `bpf_get_stack` captures the stacks of further processes.
 #[map]

@@ -1,4 +1,4 @@
-//! Follows processes at fork, exec and exit: their entries in the targets and unwind maps.
+//! Follows processes at fork, exec, exit and release: their entries in the targets and unwind maps.
 
 use aya_ebpf::{EbpfContext, programs::RawTracePointContext};
 use profiler_common::Counter;
@@ -6,7 +6,7 @@ use profiler_common::Counter;
 use super::{
     config::get,
     kernel_memory,
-    maps::{PROCESSES, TARGETS},
+    maps::{EXITED, PROCESSES, TARGETS},
     pid_namespace::{current_task_ids, id_of_task},
     stale_mappings,
 };
@@ -53,19 +53,50 @@ pub(crate) fn exec() {
     }
 }
 
-/// Removes the process from the targets, and its mappings, when its last thread exits.
+/// Remembers the id of a process whose last thread exits, for [`free`]. From Linux 6.16 on, the address space is torn
+/// down after this event, which can take long and is to be sampled.
 #[inline(always)]
 pub(crate) fn exit(context: &RawTracePointContext) {
-    // SAFETY: the first argument of sched_process_exit is the task (include/trace/events/sched.h).
-    let task = unsafe { *context.as_ptr().cast::<u64>() };
+    let task = first_argument(context);
     if is_last_thread(task) == Some(true)
         && let Some(leader) = kernel_memory::read::<u64>(task, get!(task_group_leader))
         && let Some(pid) = id_of_task(leader)
     {
-        // Fails for most processes of the machine, which are no targets.
-        let _ = TARGETS.remove(&pid);
-        let _ = PROCESSES.remove(&pid);
+        let is_known = TARGETS.get_ptr(&pid).is_some() || PROCESSES.get_ptr(&pid).is_some();
+        if is_known && EXITED.insert(&leader, &pid, 0).is_err() {
+            remove(pid);
+        }
     }
+}
+
+/// Removes the entries of a process when the kernel frees its thread group leader. The process has no id any more, and
+/// another one can get it from now on.
+#[inline(always)]
+pub(crate) fn free(context: &RawTracePointContext) {
+    let task = first_argument(context);
+    // SAFETY: no other program writes the entry of a task that has exited.
+    if let Some(pid) = unsafe { EXITED.get(&task) } {
+        let pid = *pid;
+        let _ = EXITED.remove(&task);
+        remove(pid);
+    }
+}
+
+/// Removes a process from the targets, and its mappings, which user space can then reuse.
+#[inline(always)]
+fn remove(pid: u32) {
+    // Fails for a process that is sampled for another reason than its id.
+    let _ = TARGETS.remove(&pid);
+    if PROCESSES.remove(&pid).is_ok() {
+        stale_mappings::report_exit(pid);
+    }
+}
+
+/// The task of `sched_process_exit` or `sched_process_free` (`include/trace/events/sched.h`).
+#[inline(always)]
+fn first_argument(context: &RawTracePointContext) -> u64 {
+    // SAFETY: the first argument of both tracepoints is the task.
+    unsafe { *context.as_ptr().cast::<u64>() }
 }
 
 /// Whether no other thread of the task's process lives: the kernel has decremented `signal->live` before the tracepoint.

@@ -1,4 +1,4 @@
-//! Entry points of the BPF object: perf_event programs for timer ticks, raw tracepoints for fork, exec and exit.
+//! Entry points of the BPF object: perf_event programs for timer ticks, raw tracepoints for fork, exec, exit and release.
 //!
 //! Each calls a `try_` function and counts its error.
 
@@ -52,7 +52,14 @@ fn process_exec(_context: RawTracePointContext) -> i32 {
     0
 }
 
-/// Runs at `sched_process_exit`: the id of a target that exited can be reused by another process.
+/// Runs at `sched_process_free`: the id of a target that exited can be reused by another process.
+#[raw_tracepoint(tracepoint = "sched_process_free")]
+fn process_free(context: RawTracePointContext) -> i32 {
+    process_events::free(&context);
+    0
+}
+
+/// Runs at `sched_process_exit`, the last event at which a process has an id.
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 fn process_exit(context: RawTracePointContext) -> i32 {
     process_events::exit(&context);

@@ -27,6 +27,17 @@ pub(crate) fn report_rate_limited(pid: u32, now_ns: u64) {
 /// Reports a process at once; false when the ring buffer is full. Nothing is lost then: a later sample reports again.
 #[inline(always)]
 pub(crate) fn report(pid: u32) -> bool {
+    send_report(pid, Wakeup::Always)
+}
+
+/// Reports a process that has exited: user space can release its mappings, when it reads the report anyway.
+#[inline(always)]
+pub(crate) fn report_exit(pid: u32) {
+    send_report(pid, Wakeup::Never);
+}
+
+#[inline(always)]
+fn send_report(pid: u32, wakeup: Wakeup) -> bool {
     let record = StaleMappingsRecord { kind: RecordKind::StaleMappings as u32, pid };
-    send((&raw const record).cast(), size_of::<StaleMappingsRecord>() as u64, Wakeup::Always)
+    send((&raw const record).cast(), size_of::<StaleMappingsRecord>() as u64, wakeup)
 }

@@ -5,10 +5,10 @@ use std::{
     time::Duration,
 };
 
-use profiler::{Profiler, Target, profile::Reason};
+use profiler::{Builder, Profiler, Target, profile::Reason};
 use profiler_tests::{
-    FoldedStacks, Workload, lock_privileged, profiler, run_command, sample, sample_pid, wait_until,
-    workload_path,
+    FoldedStack, FoldedStacks, Workload, lock_privileged, profiler, run_command, sample, sample_pid,
+    wait_until, workload_path,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -200,4 +200,39 @@ fn after_lost_events_the_names_are_those_of_the_program_that_runs() {
     assert!(unnamed * 100 <= stacks.total(), "{unnamed} in {stacks:#?}");
     let renamed = stacks.count(|stack| stack.has("compute_before_remaps") && stack.comm != "remap");
     assert_eq!(renamed, 0, "{stacks:#?}");
+}
+
+/// Samples the workload `teardown` until its samples from when an address space is torn down go from the function of
+/// the C library to the kernel's. The first ones are taken before the unwind tables of the workload are installed.
+fn teardown_is_sampled(sampled: impl Fn(u32) -> Builder) {
+    const SAMPLES_MIN: u64 = 30;
+    let workload = Workload::start("teardown");
+    let mut session = sampled(workload.pid()).frequency_hz(1_999).build().unwrap().start().unwrap();
+    wait_until("whole stacks of the teardown of address spaces", || {
+        let profile = session.take_profile(Duration::from_secs(2)).unwrap();
+        assert!(profile.ledger().adds_up());
+        let mut teardown = FoldedStacks::from_profile(&profile).with("exit_mmap");
+        teardown.0.retain(|stack| stack.comm == "teardown");
+        let is_whole =
+            teardown.total() >= SAMPLES_MIN && teardown.percent(is_whole_exit) > NEARLY_ALL_PERCENT;
+        is_whole.then_some(())
+    });
+}
+
+fn is_whole_exit(stack: &FoldedStack) -> bool {
+    let entry = stack.frames.iter().position(|frame| frame == "entry_SYSCALL_64_after_hwframe");
+    let caller = entry.and_then(|entry| stack.frames.get(entry.checked_sub(1)?));
+    caller.is_some_and(|caller| caller.ends_with("_exit")) && stack.has("do_exit")
+}
+
+#[test]
+fn the_teardown_of_a_childs_address_space_is_sampled() {
+    let Some(_lock) = lock_privileged() else { return };
+    teardown_is_sampled(|pid| sample_pid(pid).children(true));
+}
+
+#[test]
+fn the_teardown_of_an_address_space_is_unwound_when_everything_is_sampled() {
+    let Some(_lock) = lock_privileged() else { return };
+    teardown_is_sampled(|_| Profiler::builder().target(Target::Everything));
 }

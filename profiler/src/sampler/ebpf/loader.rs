@@ -313,15 +313,16 @@ fn load_program(object: &aya_obj::Object, name: &str, program_type: u32) -> Resu
     })
 }
 
-/// Attaches the fork, exec and exit programs that the plan needs.
+/// Attaches the fork, exec, exit and free programs that the plan needs.
 fn attach_tracepoints(object: &aya_obj::Object, plan: &Plan, config: &Config) -> Result<Vec<OwnedFd>> {
     const FORK: (&str, &CStr) = (names::PROGRAM_FORK, c"sched_process_fork");
     const EXEC: (&str, &CStr) = (names::PROGRAM_EXEC, c"sched_process_exec");
     const EXIT: (&str, &CStr) = (names::PROGRAM_EXIT, c"sched_process_exit");
+    const FREE: (&str, &CStr) = (names::PROGRAM_FREE, c"sched_process_free");
     // The fork program reads the child's id at an offset from BTF.
     let follows_forks =
         plan.children || (plan.uses_unwinder() && plan.follows_forks() && config.task_thread_pid != 0);
-    let fork_and_exit = follows_forks.then_some([FORK, EXIT]).into_iter().flatten();
+    let fork_and_exit = follows_forks.then_some([FORK, EXIT, FREE]).into_iter().flatten();
     plan.uses_unwinder()
         .then_some(EXEC)
         .into_iter()
@@ -372,6 +373,7 @@ mod tests {
             names::PROGRAM_FORK,
             names::PROGRAM_EXEC,
             names::PROGRAM_EXIT,
+            names::PROGRAM_FREE,
         ] {
             assert!(object.programs.contains_key(program), "{program}");
         }

@@ -109,10 +109,9 @@ impl MappingInstaller {
     /// Reads the mappings of a process again, because the BPF unwinder met code without an unwind table in it.
     pub(super) fn handle_unknown_code(&mut self, pid: u32) {
         let Some(process) = self.processes.get(&pid) else { return self.prefetch(pid) };
-        if process.read_at.elapsed() < process.read_interval {
-            return;
+        if process.leader_has_exited || process.read_at.elapsed() >= process.read_interval {
+            self.reread(pid);
         }
-        self.reread(pid);
     }
 
     /// Reads the mappings of all processes again, after lost events.
@@ -219,7 +218,8 @@ impl MappingInstaller {
     fn exit(&mut self, pid: u32, tid: u32) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         process.leader_has_exited |= pid == tid;
-        if process.leader_has_exited && !has_other_threads(&self.proc, pid) {
+        // From Linux 6.16 on, the address space is torn down after the event. The BPF program reports the end.
+        if process.leader_has_exited && has_ended(&self.proc, pid) {
             self.remove(pid);
         }
     }
@@ -239,7 +239,7 @@ impl MappingInstaller {
 
     fn reread(&mut self, pid: u32) {
         if self.processes.get(&pid).is_some_and(|process| process.leader_has_exited) {
-            if !has_other_threads(&self.proc, pid) {
+            if has_ended(&self.proc, pid) {
                 self.remove(pid);
             }
             return;
@@ -381,12 +381,15 @@ impl ProcessState {
     }
 }
 
-/// Whether a process whose leader has exited has other threads.
-fn has_other_threads(proc: &ProcFs, pid: u32) -> bool {
-    let status = proc.read(pid, "status").unwrap_or_default();
-    let mut lines = status.split(|byte| *byte == b'\n');
-    let threads = lines.find_map(|line| line.strip_prefix(b"Threads:"));
-    threads.is_some_and(|threads| threads.trim_ascii() != b"1")
+/// Whether a process whose leader has exited has no other threads, and no code that runs for it in the kernel: it is
+/// gone, or a zombie (proc_pid_status(5)).
+fn has_ended(proc: &ProcFs, pid: u32) -> bool {
+    let Ok(status) = proc.read(pid, "status") else { return true };
+    let field = |name: &[u8]| {
+        let value = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name));
+        value.map(<[u8]>::trim_ascii).unwrap_or_default()
+    };
+    matches!(field(b"State:").first(), Some(b'Z' | b'X')) && field(b"Threads:") == b"1"
 }
 
 /// Whether the BPF unwinder unwinds a mapping; `[vsyscall]` is in the kernel's half of the address space.

@@ -246,3 +246,22 @@ fn files_that_are_no_longer_mapped_are_dropped() {
     }
     assert_eq!(installer.processes[&own()].files.len(), known + 1);
 }
+
+#[test]
+fn a_process_that_exits_is_kept_until_it_is_reaped() {
+    let Some(mut installer) = installer() else { return };
+    // Its exit event has arrived, and it still runs in the kernel.
+    let mut process = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let pid = process.id();
+    installer.prefetch(pid);
+    settle(&mut installer);
+    let before = installer.maps.process(pid);
+    apply(&mut installer, pid, SidebandEventKind::Exit);
+    installer.handle_unknown_code(pid);
+    assert!(before.is_some() && installer.maps.process(pid) == before);
+    process.kill().unwrap();
+    process.wait().unwrap();
+    installer.handle_unknown_code(pid);
+    assert_eq!(installer.maps.process(pid), None);
+    assert!(!installer.processes.contains_key(&pid));
+}
