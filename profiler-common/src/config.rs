@@ -52,6 +52,10 @@ pub struct Config {
     pub filter: u32,
     /// A [`PidSource`].
     pub pid_source: u32,
+    /// The one process or thread that is sampled; 0 where the targets are in the targets map.
+    pub only_target: u32,
+    /// 0.
+    pub reserved: u32,
     /// 1: capture kernel stacks.
     pub kernel_stacks: u32,
     /// 1: capture user stacks.
@@ -112,4 +116,4 @@ pub struct Config {
     pub follow_children: u32,
 }
 
-const _: () = assert!(size_of::<Config>() == 4 * 4 + 5 * 8 + 22 * 4);
+const _: () = assert!(size_of::<Config>() == 6 * 4 + 5 * 8 + 22 * 4);

@@ -25,6 +25,18 @@ pub const fn must_wake(pending_bytes: u64, wakeup_bytes: u64) -> bool {
     pending_bytes >= wakeup_bytes
 }
 
+/// Whether the fill of the ring buffer is read at a sample, and the samples of this CPU until it is read the next time.
+/// Samples without a new stack are small, so that it suffices to read it at every eighth; it is due after a new stack.
+#[inline(always)]
+#[must_use]
+pub const fn next_query(samples_to_query: u64) -> (bool, u64) {
+    const SAMPLES_PER_QUERY: u64 = 8;
+    match samples_to_query.checked_sub(1) {
+        Some(left) => (false, left),
+        None => (true, SAMPLES_PER_QUERY - 1),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -33,6 +45,19 @@ mod tests {
     fn a_stack_as_deep_as_the_limit_counts_as_truncated() {
         assert_eq!(stack_flags(126, 127), 0);
         assert_eq!(stack_flags(127, 127), StackFlags::TRUNCATED);
+    }
+
+    #[test]
+    fn the_fill_of_the_ring_buffer_is_read_at_every_eighth_sample() {
+        let mut left = 0;
+        let queries: Vec<u32> = (0..20)
+            .filter(|_| {
+                let (is_query, next) = next_query(left);
+                left = next;
+                is_query
+            })
+            .collect();
+        assert_eq!(queries, [0, 8, 16]);
     }
 
     #[test]

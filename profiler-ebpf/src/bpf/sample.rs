@@ -6,6 +6,7 @@ use aya_ebpf::{helpers::generated as helpers, programs::PerfEventContext};
 use profiler_common::{
     COMM_BYTES, Counter, FRAMES_PER_TAIL_CALL, MAX_FRAMES, RecordKind, SampleRecord, StackId,
 };
+use profiler_ebpf::next_query;
 
 use super::{
     config::get,
@@ -17,6 +18,7 @@ use super::{
     stack_capture::{self, Side},
     target_filter::{Verdict, filter_task},
     unwinder,
+    user_registers::interrupted_user_mode,
 };
 
 /// Takes a sample whose user stack `bpf_get_stack` captures.
@@ -132,8 +134,12 @@ fn try_begin(context: &PerfEventContext) -> Result<Option<&'static mut Scratch>,
     count(Counter::TargetTicks);
     let Some(scratch) = scratch() else { return Ok(None) };
     fill_sample(&mut scratch.sample, ids);
-    let kernel_stack =
-        if get!(kernel_stacks) != 0 { stack_capture::capture(context, scratch, Side::Kernel) } else { Ok(0) };
+    // `bpf_get_stack` would clear its buffer to find no stack.
+    let kernel_stack = if get!(kernel_stacks) != 0 && !interrupted_user_mode(context) {
+        stack_capture::capture(context, scratch, Side::Kernel)
+    } else {
+        Ok(0)
+    };
     match kernel_stack {
         Ok(id) => {
             scratch.sample.kernel_stack = id;
@@ -172,11 +178,19 @@ fn finish(scratch: &mut Scratch, user_stack: Result<StackId, Counter>) -> Result
     let sent = user_stack.and_then(|id| {
         scratch.sample.user_stack = id;
         let bytes = size_of::<SampleRecord>() as u64;
-        let is_sent = send((&raw const scratch.sample).cast(), bytes, Wakeup::AtThreshold);
+        let is_sent = send((&raw const scratch.sample).cast(), bytes, next_wakeup(scratch));
         if is_sent { Ok(()) } else { Err(Counter::LostRingBuffer) }
     });
     add_run_time(scratch);
     sent
+}
+
+/// Whether this sample wakes the reader at the threshold.
+#[inline(always)]
+fn next_wakeup(scratch: &mut Scratch) -> Wakeup {
+    let (is_query, left) = next_query(scratch.samples_to_query);
+    scratch.samples_to_query = left;
+    if is_query { Wakeup::AtThreshold } else { Wakeup::Never }
 }
 
 #[inline(always)]

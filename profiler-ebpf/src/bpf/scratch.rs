@@ -16,6 +16,8 @@ pub(crate) struct Scratch {
     pub(crate) window: StackWindow,
     pub(crate) epilogue: EpilogueScan,
     pub(crate) sample: SampleRecord,
+    /// Samples of this CPU until the fill of the ring buffer is read, see [`profiler_ebpf::next_query`].
+    pub(crate) samples_to_query: u64,
     pub(crate) stack: StackRecord,
 }
 

@@ -68,6 +68,7 @@ pub(crate) fn send_if_new(
     if !send((&raw const scratch.stack).cast(), bytes, Wakeup::Never) {
         return Err(Counter::LostRingBuffer);
     }
+    scratch.samples_to_query = 0;
     // A failed insertion costs one more record, never a sample.
     let _ = SENT_STACKS.insert(&id, &0, 0);
     Ok(id)

@@ -27,15 +27,22 @@ pub(crate) fn filter_task(ids: Option<TaskIds>) -> Verdict {
         };
     };
     let is_target = if filter == TargetFilter::Processes as u32 {
-        TARGETS.get_ptr(&ids.pid).is_some()
+        is_listed(ids.pid)
     } else if filter == TargetFilter::Threads as u32 {
-        TARGETS.get_ptr(&ids.tid).is_some()
+        is_listed(ids.tid)
     } else if is_cgroup(filter) {
         is_under_cgroup(filter)
     } else {
         true
     };
     if is_target { Verdict::Target(ids) } else { Verdict::NotTarget }
+}
+
+/// Whether a process or thread id is a target. A single one is a constant, which needs no lookup.
+#[inline(always)]
+fn is_listed(id: u32) -> bool {
+    let only_target = get!(only_target);
+    if only_target != 0 { id == only_target } else { TARGETS.get_ptr(&id).is_some() }
 }
 
 #[inline(always)]

@@ -16,6 +16,15 @@ const USER32_CS: u64 = 0x23;
 /// The privilege level in a code segment selector, which is 3 in user mode.
 const PRIVILEGE_LEVEL: u64 = 3;
 
+/// Whether the tick interrupted user mode: then the task has no kernel stack.
+#[inline(always)]
+pub(crate) fn interrupted_user_mode(context: &PerfEventContext) -> bool {
+    let data = context.as_ptr().cast::<bpf_perf_event_data>();
+    // SAFETY: the context of a perf_event program is this structure, and its registers are readable.
+    let cs = unsafe { (*data).regs.cs };
+    cs & PRIVILEGE_LEVEL == PRIVILEGE_LEVEL
+}
+
 /// The registers that the task has in user mode, or had when it entered the kernel. `None` for kernel threads, for
 /// 32-bit tasks, and where this kernel offers no way to read them.
 #[inline(always)]

@@ -37,6 +37,7 @@ pub(super) fn configure(plan: &Plan, sizes: MapSizes) -> Result<Config> {
     })?;
     let mut config = Config {
         filter: filter(&plan.filter) as u32,
+        only_target: only_target(plan).unwrap_or(0),
         kernel_stacks: plan.kernel_stacks.into(),
         user_stacks: plan.user_stacks.into(),
         pid_namespace_dev: namespace.dev(),
@@ -99,6 +100,17 @@ fn filter(filter: &Filter) -> TargetFilter {
         Filter::Threads(_) => TargetFilter::Threads,
         Filter::CgroupV2(_) => TargetFilter::CgroupV2,
         Filter::CgroupV1 { .. } => TargetFilter::CgroupV1,
+    }
+}
+
+/// The target, if there is one and it stays the only one.
+fn only_target(plan: &Plan) -> Option<u32> {
+    match &plan.filter {
+        Filter::Processes(ids) | Filter::Threads(ids) if !plan.children => match ids.as_slice() {
+            [id] => Some(*id),
+            _ => None,
+        },
+        _ => None,
     }
 }
 
@@ -191,6 +203,18 @@ mod tests {
         assert_eq!((config.kernel_stacks, config.user_stacks), (1, 0));
         assert!(config.perf_event_max_stack > 0 && config.perf_event_max_stack as usize <= MAX_FRAMES);
         assert_ne!(config.hash_seed, configure(&plan(Filter::Everything, false)).hash_seed);
+    }
+
+    #[test]
+    fn a_single_target_is_a_constant_unless_its_children_are_followed() {
+        let single = Filter::Processes(vec![7]);
+        assert_eq!(only_target(&plan(single.clone(), false)), Some(7));
+        assert_eq!(only_target(&plan(Filter::Threads(vec![8]), false)), Some(8));
+        for several in
+            [plan(single, true), plan(Filter::Threads(vec![7, 8]), false), plan(Filter::Everything, false)]
+        {
+            assert_eq!(only_target(&several), None);
+        }
     }
 
     #[test]
