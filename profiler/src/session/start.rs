@@ -228,9 +228,11 @@ pub(super) fn debug_file_directories(settings: &Settings) -> Result<Arc<DebugDir
 }
 
 fn symbol_servers(settings: &Settings, cache: Option<&Path>) -> Result<Option<SymbolServers>> {
-    let Some(transport) = transport().filter(|_| !settings.symbol_servers.is_empty()) else {
+    // A transport reads certificates.
+    if settings.symbol_servers.is_empty() {
         return Ok(None);
-    };
+    }
+    let Some(transport) = transport() else { return Ok(None) };
     let Some(directory) = cache else {
         let message = "there is no directory for files of symbol servers: name one, or set HOME";
         return Err(Error::new(ErrorKind::InvalidInput, message));
