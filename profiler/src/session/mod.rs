@@ -252,9 +252,8 @@ impl Session {
             (Some(left), Some(interval)) => Some(left.min(interval)),
             (left, interval) => left.or(interval),
         };
-        let mut fds: Vec<PollFd<'_>> =
-            self.watch.pidfds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        fds.push(PollFd::new(&self.shared.end_waker, PollFlags::IN));
+        let mut fds = vec![PollFd::new(&self.shared.end_waker, PollFlags::IN)];
+        fds.extend(self.watch.pidfd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let timeout = limit.and_then(|limit| rustix::event::Timespec::try_from(limit).ok());
         // The caller checks its conditions again after any outcome.
         let _ = poll(&mut fds, timeout.as_ref());

@@ -81,9 +81,11 @@ impl TargetWatch {
             && self.cgroup.as_ref().is_none_or(|directory| !directory.exists())
     }
 
-    /// File descriptors of running processes, which become readable on exit.
-    pub(super) fn pidfds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.processes.iter().filter(|pidfd| !has_ended(pidfd)).map(AsFd::as_fd)
+    /// The file descriptor of a running process, which becomes readable on exit; that of an ended one where all have
+    /// ended, perhaps since [`have_all_ended`](Self::have_all_ended), so that waiting for it returns at once.
+    pub(super) fn pidfd(&self) -> Option<BorrowedFd<'_>> {
+        let running = self.processes.iter().find(|pidfd| !has_ended(pidfd));
+        running.or(self.processes.last()).map(AsFd::as_fd)
     }
 
     /// The interval at which [`have_all_ended`](Self::have_all_ended) has to be polled: cgroups and threads other than
@@ -295,6 +297,8 @@ mod tests {
         while !watch.have_all_ended() {
             std::thread::yield_now();
         }
+        let ended = watch.pidfd().expect("to be waited for, if it ended since the check");
+        assert!(poll(&mut [PollFd::from_borrowed_fd(ended, PollFlags::IN)], None).unwrap() > 0);
         let error = error(&Target::Pid(pid));
         assert_eq!(error.kind(), ErrorKind::NoSuchTarget);
         assert!(error.to_string().contains("has ended"), "{error}");
