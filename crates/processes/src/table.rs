@@ -19,6 +19,10 @@ const MAX_PROCESSES: usize = 64 * 1024;
 /// next sample.
 const MAX_IDLE_INTERVALS: u64 = 2;
 
+/// How long a process is kept after its last thread's exit: Linux 6.16 and later report the exit before the address space
+/// is torn down, which is sampled too.
+const TEARDOWN_TIME_NS: u64 = 1_000_000_000;
+
 /// All processes that sideband events or samples have referred to, until they are retired.
 ///
 /// A process is known by its key from a fork or exec until the next exec, or until its last thread exits. What is read
@@ -161,10 +165,11 @@ impl ProcessTable {
         key
     }
 
-    /// Retires the processes that ended before the watermark, unless they are still needed: no more samples of them will
-    /// follow.
+    /// Retires the processes that ended some time before the watermark, unless they are still needed: no more samples of them
+    /// will follow.
     pub fn retire_ended(&mut self, is_needed: impl Fn(ProcessKey) -> bool) -> Vec<RetiredProcess> {
-        let count = self.ended.partition_point(|(until_ns, _)| *until_ns < self.watermark_ns);
+        let complete_ns = self.watermark_ns.saturating_sub(TEARDOWN_TIME_NS);
+        let count = self.ended.partition_point(|(until_ns, _)| *until_ns < complete_ns);
         let ended: Vec<_> = self.ended.drain(..count).map(|(_, key)| key).collect();
         let keys = ended.into_iter().filter(|key| !is_needed(*key));
         keys.filter_map(|key| self.remove(key)).collect()

@@ -168,9 +168,9 @@ fn processes_are_retired_after_they_end_unless_they_are_needed() {
         table.apply(event(20, pid, SidebandEventKind::Exit));
     }
     let needed = sampled(&mut table, 150, 15, "x");
-    table.advance(20);
-    assert_eq!(table.retire_ended(|_| false), [], "samples of their last nanosecond may follow");
-    table.advance(21);
+    table.advance(20 + TEARDOWN_TIME_NS);
+    assert_eq!(table.retire_ended(|_| false), [], "samples of the teardown may follow");
+    table.advance(21 + TEARDOWN_TIME_NS);
     assert_eq!(table.retire_ended(|key| key == needed).len(), 99);
     assert_eq!(table.processes.len(), 2, "the one that is needed, and the parent of all");
     table.end_interval();
