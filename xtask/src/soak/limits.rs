@@ -44,9 +44,9 @@ pub(super) fn failures(minutes: &[Minute], last: &Account, done: &Done) -> Vec<S
     if wrong > 0 {
         failures.push(format!("ledger: {wrong} of {} do not add up", minutes.len() + 1));
     }
-    let full: u64 = accounts().filter_map(|account| account.lost.get("StackTableFull")).sum();
+    let full: u64 = accounts().filter_map(|account| account.lost.get("MissingStack")).sum();
     if full > 0 {
-        failures.push(format!("stack table: {full} samples are lost because it is full"));
+        failures.push(format!("stacks: {full} samples lack theirs"));
     }
     failures.extend(pace(minutes, done));
     failures
@@ -132,10 +132,10 @@ mod tests {
         let mut run = minutes([50_000_000, 70_000_000]);
         run[1].descriptors = 513;
         run[0].account.is_exact = false;
-        run[1].account.lost.insert("StackTableFull".to_owned(), 3);
+        run[1].account.lost.insert("MissingStack".to_owned(), 3);
         let done = Done { libraries: 0, ..churn() };
         let failures = failures(&run, &exact(), &done);
-        let named = ["resident memory", "growth", "descriptors", "ledger", "stack table", "churn"];
+        let named = ["resident memory", "growth", "descriptors", "ledger", "stacks", "churn"];
         assert_eq!(failures.len(), named.len(), "{failures:?}");
         for (failure, name) in failures.iter().zip(named) {
             assert!(failure.starts_with(name), "{failure}");

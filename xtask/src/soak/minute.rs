@@ -84,8 +84,8 @@ mod tests {
 
     #[test]
     fn an_account_is_parsed_with_its_losses_by_cause() {
-        let account = Account::parse("whole=0 exact=1 samples=5 stacks=4 StackTableFull=2\n").unwrap();
-        let lost = BTreeMap::from([("StackTableFull".to_owned(), 2)]);
+        let account = Account::parse("whole=0 exact=1 samples=5 stacks=4 MissingStack=2\n").unwrap();
+        let lost = BTreeMap::from([("MissingStack".to_owned(), 2)]);
         assert_eq!(account, Account { is_exact: true, samples: 5, stacks: 4, lost, ..Account::default() });
         assert_eq!(Account::parse("samples"), None);
     }
