@@ -19,6 +19,9 @@ const MAX_PROCESSES: usize = 64 * 1024;
 /// next sample.
 const MAX_IDLE_INTERVALS: u64 = 2;
 
+/// The least time between two comparisons of all sampled processes with `/proc`.
+const COMPARISON_INTERVAL_NS: u64 = 1_000_000_000;
+
 /// How long a process is kept after its last thread's exit: Linux 6.16 and later report the exit before the address space
 /// is torn down, which is sampled too.
 const TEARDOWN_TIME_NS: u64 = 1_000_000_000;
@@ -43,8 +46,11 @@ pub struct ProcessTable {
     watermark_ns: u64,
     /// The number of the current interval.
     interval: u64,
-    /// How often sideband events were lost.
+    /// How often processes had to be compared with `/proc` because sideband events were lost.
     losses: u64,
+    /// Whether events were lost since then.
+    has_lost_events: bool,
+    next_comparison_ns: u64,
 }
 
 /// The process of a sample.
@@ -81,6 +87,8 @@ impl ProcessTable {
             watermark_ns: u64::MAX,
             interval: 1,
             losses: 0,
+            has_lost_events: false,
+            next_comparison_ns: 0,
         }
     }
 
@@ -122,11 +130,17 @@ impl ProcessTable {
     pub fn advance(&mut self, watermark_ns: u64) {
         self.watermark_ns = watermark_ns;
         self.apply_readings(watermark_ns);
+        if self.has_lost_events && watermark_ns >= self.next_comparison_ns && watermark_ns < u64::MAX {
+            self.has_lost_events = false;
+            self.next_comparison_ns = watermark_ns.saturating_add(COMPARISON_INTERVAL_NS);
+            self.losses += 1;
+        }
     }
 
-    /// Notes that sideband events were lost. Processes are compared with `/proc` at their next sample.
+    /// Notes that sideband events were lost. After the next [`advance`](Self::advance), processes are compared with `/proc` at
+    /// their next sample, once a second at most.
     pub fn lose_events(&mut self) {
-        self.losses += 1;
+        self.has_lost_events = true;
     }
 
     /// The process that had this PID at the time of a sample. At the first sample of a process, its attributes and
@@ -135,17 +149,13 @@ impl ProcessTable {
         if !self.targets.contained(pid, tid, time_ns) {
             return ProcessOfSample::NotATarget;
         }
-        let key = self.find_at(pid, time_ns).unwrap_or_else(|| self.add_earliest(pid, comm));
+        let mut key = self.find_at(pid, time_ns).unwrap_or_else(|| self.add_earliest(pid, comm));
         if self.is_unread(key) {
             self.read(pid);
             // A reading can show that another program runs.
-            let key = self.find_at(pid, time_ns);
-            if key.is_none_or(|key| self.is_unread(key)) {
-                return ProcessOfSample::AfterWatermark;
-            }
+            key = self.find_at(pid, time_ns).unwrap_or(key);
         }
-        let key = self.find_at(pid, time_ns).unwrap_or(key);
-        if !self.inherit_mappings(key) {
+        if self.is_unread(key) || !self.inherit_mappings(key) {
             return ProcessOfSample::AfterWatermark;
         }
         let Some(process) = self.processes.get_mut(&key) else { return ProcessOfSample::NotATarget };

@@ -164,10 +164,10 @@ impl Pipeline {
         self.losses.undecodable += batch.undecodable;
         self.losses.lost_events += batch.lost_events;
         self.losses.late_events += batch.late_events;
-        self.processes.advance(batch.watermark_ns);
         if batch.may_lack_events {
             self.processes.lose_events();
         }
+        self.processes.advance(batch.watermark_ns);
         for stack in batch.stacks {
             self.stacks.insert(stack);
         }

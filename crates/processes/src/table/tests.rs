@@ -255,6 +255,7 @@ fn after_lost_events_a_process_is_compared_with_proc() {
     fs::write(directory.path().join("7/maps"), file(6, 3) + "1000-2000 r-xp 0 00:01 5 /bin/5\n").unwrap();
     write_process(directory.path(), 8, "program", 9);
     table.lose_events();
+    table.advance(50);
     assert_eq!(sampled(&mut table, 7, 50, "app"), key);
     let mapping = |address| table.get(key).unwrap().find_mapping(RuntimeAddress(address), 50).is_ok();
     assert!(mapping(0x3800) && mapping(0x1800));

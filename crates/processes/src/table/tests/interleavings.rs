@@ -85,7 +85,7 @@ fn the_order_in_which_cpus_are_drained_changes_nothing() {
 }
 
 thread_local! {
-    /// The time now in [`a_delayed_reader_never_takes_a_later_program_for_an_earlier_one`].
+    /// The time now, of readings of `/proc`.
     static NOW_NS: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -198,4 +198,25 @@ fn a_delayed_reader_never_takes_a_later_program_for_an_earlier_one() {
         }
     }
     assert!(known * 10 > samples * 9, "{known} of {samples} samples are known");
+}
+
+#[test]
+fn samples_do_not_wait_for_ever_while_events_are_lost_all_the_time() {
+    const ROUND_NS: u64 = COMPARISON_INTERVAL_NS / 10;
+    let directory = tempfile::tempdir().unwrap();
+    write_process(directory.path(), 7, "app", 5);
+    let mut table = table(directory.path(), ProcessFilter::All);
+    let proc = Arc::new(ProcFs::from_capture(directory.path().to_owned()));
+    table.reader = ProcessReader::with_clock(proc, || NOW_NS.get());
+    let mut waiting = Vec::new();
+    for watermark_ns in (ROUND_NS..=30 * ROUND_NS).step_by(ROUND_NS as usize) {
+        NOW_NS.set(watermark_ns + ROUND_NS / 2);
+        table.lose_events();
+        table.advance(watermark_ns);
+        waiting.push(watermark_ns - 1);
+        waiting
+            .retain(|time_ns| table.process_of_sample(7, 7, *time_ns, "") == ProcessOfSample::AfterWatermark);
+        assert!(waiting.len() <= 1, "{waiting:?} at {watermark_ns}");
+    }
+    assert_eq!(table.losses, 3);
 }
