@@ -1,6 +1,9 @@
 //! The order in which events are read, and the delay of the reader, change no result.
 
-use std::{cell::Cell, collections::BTreeMap};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, HashMap},
+};
 
 use super::*;
 use crate::TimeOrdered;
@@ -131,10 +134,12 @@ impl History {
         history
     }
 
-    /// Writes what `/proc` shows now.
-    fn write_proc(&self, directory: &Path) {
+    /// Writes what `/proc` shows now, where it differs from what was `written`.
+    fn write_proc(&self, directory: &Path, written: &mut HashMap<u32, Option<u64>>) {
         for pid in 10..15 {
-            match self.program(pid, NOW_NS.get()) {
+            let program = self.program(pid, NOW_NS.get());
+            match program {
+                _ if written.insert(pid, program) == Some(program) => {}
                 Some(program) => write_process(directory, pid, "program", program),
                 None => {
                     let _ = fs::remove_dir_all(directory.join(pid.to_string()));
@@ -155,6 +160,7 @@ fn a_delayed_reader_never_takes_a_later_program_for_an_earlier_one() {
         let proc = Arc::new(ProcFs::from_capture(directory.path().to_owned()));
         table.reader = ProcessReader::with_clock(proc, || NOW_NS.get());
         let mut events = history.events.iter().cloned().peekable();
+        let mut written = HashMap::new();
         let mut early: Vec<(u32, u64)> = Vec::new();
         let (mut watermark_ns, mut next_sample_ns) = (0, 0);
         NOW_NS.set(0);
@@ -166,7 +172,7 @@ fn a_delayed_reader_never_takes_a_later_program_for_an_earlier_one() {
             };
             // The pipeline lags behind the events that it was given.
             NOW_NS.set(NOW_NS.get().max(watermark_ns.min(LAST_NS) + random_below(&mut random, 120)));
-            history.write_proc(directory.path());
+            history.write_proc(directory.path(), &mut written);
             while let Some(event) = events.next_if(|event| event.time_ns < watermark_ns) {
                 table.apply(event);
             }
