@@ -2,14 +2,14 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Write},
+    io::{self, BufRead, BufReader, Write},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio},
     time::Duration,
 };
 
-use crate::deadline::ends_within;
+use crate::deadline::{ends_within, wait_until};
 
 /// How long a workload may run after its input was closed.
 const EXIT_DEADLINE: Duration = Duration::from_secs(5);
@@ -82,7 +82,12 @@ impl Workload {
     /// # Panics
     /// Panics if it does not start or exits before it is ready.
     pub fn run(command: &mut Command) -> Self {
-        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // Another thread's child, which has not executed its program yet, can hold a file open that was just written.
+        let spawned = wait_until("a program that can be executed", || match command.spawn() {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => None,
+            spawned => Some(spawned),
+        });
         let mut child = spawned.unwrap_or_else(|error| panic!("failed to start {command:?}: {error}"));
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().expect("its output is a pipe"));

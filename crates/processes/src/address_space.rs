@@ -74,29 +74,36 @@ impl AddressSpace {
         self.current.values().any(is_equal)
     }
 
-    /// Replaces the current mappings by those of `later`, which was read at `read_ns`. A mapping that no event reported
-    /// is taken for an old one, unless it replaces another.
-    pub(crate) fn reconcile(&mut self, later: &Self, read_ns: u64) {
+    /// Replaces the current mappings by those of `later`, which were read at some time in `read_ns`; what changed meanwhile
+    /// is known from events. A mapping that no event reported is taken for an old one, unless it replaces another.
+    pub(crate) fn reconcile(&mut self, later: &Self, read_ns: Range<u64>) {
         let is_gone = |timed: &&CurrentMapping| {
-            later.find(timed.mapping.start, u64::MAX).is_none_or(|mapping| mapping.end < timed.mapping.end)
+            let found = later.find(timed.mapping.start, u64::MAX);
+            timed.since_ns < read_ns.start && found.is_none_or(|mapping| mapping.end < timed.mapping.end)
         };
         let gone: Vec<_> = self.current.values().filter(is_gone).cloned().collect();
         let mut replaced = Vec::new();
         for timed in gone {
-            self.replace_range(timed.mapping.start, timed.mapping.end, read_ns);
+            self.replace_range(timed.mapping.start, timed.mapping.end, read_ns.end);
             replaced.push(timed.mapping.start..timed.mapping.end);
         }
         for mapping in later.current() {
             let overlaps =
                 |range: &Range<RuntimeAddress>| mapping.start < range.end && range.start < mapping.end;
-            let is_new = replaced.iter().any(overlaps) || self.overlaps(mapping);
-            self.insert(mapping.clone(), if is_new { read_ns } else { 0 });
+            let is_new = replaced.iter().any(overlaps);
+            match self.newest_overlapping(mapping) {
+                Some(since_ns) if since_ns >= read_ns.start => {}
+                Some(_) => _ = self.insert(mapping.clone(), read_ns.end),
+                None => _ = self.insert(mapping.clone(), if is_new { read_ns.end } else { 0 }),
+            }
         }
     }
 
-    fn overlaps(&self, mapping: &Mapping) -> bool {
-        let before_end = self.current.range(..mapping.end).next_back();
-        before_end.is_some_and(|(_, timed)| timed.mapping.end > mapping.start)
+    /// The time of the newest current mapping that overlaps another one.
+    fn newest_overlapping(&self, mapping: &Mapping) -> Option<u64> {
+        let before_end = self.current.range(..mapping.end).rev().map(|(_, timed)| timed);
+        let overlapping = before_end.take_while(|timed| timed.mapping.end > mapping.start);
+        overlapping.map(|timed| timed.since_ns).max()
     }
 
     /// The mapping that contains an address at a time.
@@ -274,13 +281,25 @@ mod tests {
             mapping(0x5000, 0x6000, 3),
         ]);
         assert!(space.shares_mapping(&later));
-        space.reconcile(&later, 100);
+        space.reconcile(&later, 90..100);
         let inodes =
             |time_ns| [0x1000, 0x3000, 0x5000, 0x6000].map(|address| inode(&space, address, time_ns));
         assert_eq!(inodes(99), [Some(1), Some(2), Some(3), Some(3)]);
         assert_eq!(inodes(100), [Some(1), Some(9), Some(3), None]);
         assert_eq!(space.generation(100) - space.generation(99), 2);
         assert!(!space.shares_mapping(&AddressSpace::from_snapshot(vec![mapping(0x1000, 0x2000, 5)])));
+    }
+
+    #[test]
+    fn what_was_mapped_while_a_snapshot_was_read_stays() {
+        let mut space =
+            AddressSpace::from_snapshot(vec![mapping(0x1000, 0x2000, 1), mapping(0x3000, 0x4000, 2)]);
+        let later = space.clone();
+        space.insert(mapping(0x3000, 0x4000, 9), 95);
+        space.insert(mapping(0x5000, 0x6000, 3), 95);
+        space.reconcile(&later, 90..100);
+        let inodes = [0x1000, 0x3000, 0x5000].map(|address| inode(&space, address, 100));
+        assert_eq!(inodes, [Some(1), Some(9), Some(3)]);
     }
 
     #[test]

@@ -412,7 +412,7 @@ impl ProcessTable {
         process.comm = comm.unwrap_or(std::mem::take(&mut process.comm));
         match space {
             Ok(space) => {
-                process.space.reconcile(&space, ended_ns);
+                process.space.reconcile(&space, began_ns..ended_ns);
                 process.completeness = Completeness::All;
             }
             Err(LookupError::ProcessGone) => {}

@@ -164,7 +164,7 @@ fn frames_have_source_file_and_line_when_enabled() {
 fn ten_thousand_distinct_stacks_are_recorded_without_losses() {
     let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("stacks");
-    let profile = sample(sample_pid(workload.pid()).frequency_hz(9_999), 20_000);
+    let profile = sample(sample_pid(workload.pid()).frequency_hz(9_999), 40_000);
     assert_eq!(profile.ledger().lost_total(), 0);
     assert!(profile.ledger().adds_up());
     let mut leaves = std::collections::HashSet::new();
@@ -175,7 +175,8 @@ fn ten_thousand_distinct_stacks_are_recorded_without_losses() {
             leaves.insert(digits);
         }
     }
-    // There are as many draws as samples from 10,000 stacks. Two draws for each stack leave 14 % undrawn.
+    // Several timers tick at random times, so that some samples are of the same draw: 40,000 samples are of at least 25,000
+    // draws from 10,000 stacks, which leave 8 % of them undrawn.
     assert!(leaves.len() > 8_000, "{} distinct stacks", leaves.len());
     assert!(leaves.len() <= 10_000, "{} distinct stacks", leaves.len());
 }
