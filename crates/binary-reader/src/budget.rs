@@ -37,7 +37,7 @@ pub struct WorkBudget {
     work: Account,
     symbols: Account,
     checksum_bytes: Account,
-    /// Work that is spent in place of the budget's own; `u64::MAX` where there is none.
+    /// The work left of the quota of [`with_separate_quota`](Self::with_separate_quota); `u64::MAX` without a quota.
     separate_quota: AtomicU64,
     parent: Option<(Arc<Self>, Part)>,
 }

@@ -5,6 +5,7 @@ mod node_proc;
 mod source;
 
 use std::{
+    os::fd::OwnedFd,
     path::Path,
     sync::{
         Arc,
@@ -24,6 +25,7 @@ use super::{
     polling_interval::PollingInterval,
     reader::{Message, Reader},
     start::{MAX_QUEUED_BATCHES, debug_file_directories, new_pipeline},
+    wake,
 };
 use crate::{
     Profiler, Target,
@@ -76,20 +78,17 @@ pub fn simulate(node: Node, directory: &Path) -> Result<Outcome> {
     let proc = Arc::new(ProcFs::from_capture(directory.to_owned()));
     let directories = debug_file_directories(&settings)?;
     let mut pipeline = new_pipeline(&settings, proc, ProcessFilter::All, directories);
-    let source = SimulatedSource::generate(node, &call_sites);
+    let shared = Arc::new(Shared::new()?);
+    let waker = Arc::clone(&shared.reader_waker);
+    let source = SimulatedSource::generate(node, &call_sites, Arc::clone(&waker));
     let samples = u64::from(node.samples_per_second) * u64::from(node.seconds);
     let (requests, request_receiver) = channel();
     let (messages, message_receiver) = sync_channel(MAX_QUEUED_BATCHES);
     let cpu_before = cpu_time();
     pipeline.start(source.started_ns());
-    let reader = Reader::new(
-        Box::new(source),
-        PollingInterval::new(&ProcessFilter::All),
-        None,
-        Arc::new(Shared::new()?),
-    );
+    let reader = Reader::new(Box::new(source), PollingInterval::new(&ProcessFilter::All), None, shared);
     let reader = thread::spawn(move || reader.run(&request_receiver, &messages));
-    let (profile, worst_delay) = process(&mut pipeline, &message_receiver, &requests, samples)?;
+    let (profile, worst_delay) = process(&mut pipeline, &message_receiver, (&requests, &waker), samples)?;
     let has_panicked = reader.join().is_err();
     let cpu_after = cpu_time();
     let cpu_ns = cpu_after.user_ns + cpu_after.system_ns - cpu_before.user_ns - cpu_before.system_ns;
@@ -114,7 +113,7 @@ pub fn simulate(node: Node, directory: &Path) -> Result<Outcome> {
 fn process(
     pipeline: &mut Pipeline,
     messages: &Receiver<Message>,
-    requests: &Sender<Request>,
+    (requests, waker): (&Sender<Request>, &OwnedFd),
     samples: u64,
 ) -> Result<(Profile, Duration)> {
     let mut missing = samples;
@@ -133,6 +132,7 @@ fn process(
                     let request =
                         Request { header: Header::default(), is_last: true, was_stopped: false, reply };
                     requests.send(request).map_err(|_| ended_early())?;
+                    wake(waker);
                 }
                 missing = missing.saturating_sub(count);
             }

@@ -1,16 +1,17 @@
 //! Generates the records of a simulated node in advance, and returns those that are due at each read.
 
-use std::{collections::VecDeque, num::NonZeroU64, thread, time::Duration};
+use std::{collections::VecDeque, num::NonZeroU64, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use profiler_common::unwind::StackEndReason;
 use profiler_processes::{SidebandEvent, SidebandEventKind};
+use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
     Node,
     node_proc::{CallSites, FIRST_PID},
 };
 use crate::{
-    error::Result,
+    error::{Error, ErrorKind, Result},
     sampler::{
         Batch, Comm, KernelCounts, RawSample, RawStack, RawStackId, SampleSource, batch_order::BatchOrder,
         ebpf::monotonic_ns,
@@ -46,6 +47,8 @@ pub(super) struct SimulatedSource {
     /// Sent with the first batch.
     kernel_stacks: Vec<RawStack>,
     order: BatchOrder,
+    /// Becomes readable when a profile is requested.
+    waker: Arc<OwnedFd>,
     started_ns: u64,
     samples: u64,
     stopped: bool,
@@ -53,7 +56,7 @@ pub(super) struct SimulatedSource {
 
 impl SimulatedSource {
     /// Generates all records. Sampling begins when this returns.
-    pub(super) fn generate(node: Node, call_sites: &CallSites) -> Self {
+    pub(super) fn generate(node: Node, call_sites: &CallSites, waker: Arc<OwnedFd>) -> Self {
         let samples = u64::from(node.samples_per_second) * u64::from(node.seconds);
         let mut random = Random(1);
         let kernel_stacks = (0..KERNEL_STACKS).map(|number| RawStack {
@@ -65,6 +68,7 @@ impl SimulatedSource {
             kernel_stacks: kernel_stacks.collect(),
             cpus: (0..node.cpus).map(|_| VecDeque::new()).collect(),
             order: BatchOrder::new(),
+            waker,
             started_ns: 0,
             samples,
             stopped: false,
@@ -149,7 +153,12 @@ impl SampleSource for SimulatedSource {
     }
 
     fn read(&mut self, wait: Duration) -> Result<Batch> {
-        thread::sleep(wait);
+        let failed =
+            |error: std::io::Error| Error::with_source(ErrorKind::Io, "failed to wait for a request", error);
+        let timeout =
+            rustix::event::Timespec::try_from(wait).map_err(|error| failed(std::io::Error::other(error)))?;
+        poll(&mut [PollFd::new(&self.waker, PollFlags::IN)], Some(&timeout))
+            .map_err(|error| failed(error.into()))?;
         let watermark_ns = if self.is_exhausted() { u64::MAX } else { monotonic_ns() };
         let mut batch = Batch { stacks: std::mem::take(&mut self.kernel_stacks), ..Batch::default() };
         for cpu in 0..self.cpus.len() {
