@@ -16,9 +16,11 @@ pub enum Counter {
     RunTimeNs = 4,
     /// Ticks of the timers, whatever they hit.
     Ticks = 5,
+    /// Ticks that hit no task: the CPU was idle.
+    IdleTicks = 6,
 }
 
 impl Counter {
     /// The number of counters, which is the size of the map.
-    pub const COUNT: u32 = 6;
+    pub const COUNT: u32 = 7;
 }

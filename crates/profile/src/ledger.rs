@@ -45,11 +45,13 @@ pub enum MissedTick {
     CpuOnline,
     /// The CPU took no interrupt for longer than a period, or the hypervisor did not run it.
     NoInterrupt,
+    /// The CPU was idle, and the kernel or the hypervisor had stopped its timers. No task could have been hit.
+    IdleCpu,
 }
 
 impl MissedTick {
     /// Every cause, for tables and tests.
-    pub const ALL: &'static [Self] = &[Self::Throttled, Self::CpuOnline, Self::NoInterrupt];
+    pub const ALL: &'static [Self] = &[Self::Throttled, Self::CpuOnline, Self::NoInterrupt, Self::IdleCpu];
 }
 
 impl fmt::Display for MissedTick {
@@ -60,6 +62,7 @@ impl fmt::Display for MissedTick {
             }
             Self::CpuOnline => "a CPU came online",
             Self::NoInterrupt => "interrupts were off, or the hypervisor did not run the CPU",
+            Self::IdleCpu => "the CPU was idle",
         })
     }
 }

@@ -120,7 +120,7 @@ fn try_begin(context: &PerfEventContext) -> Result<Option<&'static mut Scratch>,
     count(Counter::Ticks);
     let ids = current_task_ids();
     if matches!(ids, Some(TaskIds { tid: 0, .. })) {
-        // The idle task.
+        count(Counter::IdleTicks);
         return Ok(None);
     }
     let ids = match filter_task(ids) {

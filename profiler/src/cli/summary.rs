@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use profiler_profile::{FoundBy, Ledger, Profile, Remedy};
+use profiler_profile::{FoundBy, Ledger, MissedTick, Profile, Remedy};
 use profiler_profile_formats::printable;
 
 /// An error and its causes in one line.
@@ -86,13 +86,15 @@ fn losses(ledger: &Ledger) -> String {
     named.collect::<Vec<_>>().join(", ")
 }
 
-/// The ticks of all CPUs that were missed, if they are more than a percent.
+/// The ticks of busy CPUs that were missed, if they are more than a percent.
 fn missed_ticks(ledger: &Ledger) -> Option<String> {
-    let (due, missed) = (ledger.timer.due, ledger.timer.missed_total());
+    let causes = ledger.timer.missed.iter().filter(|(cause, _)| **cause != MissedTick::IdleCpu);
+    let missed = causes.clone().fold(0_u64, |missed, (_, count)| missed.saturating_add(*count));
+    let due = ledger.timer.due;
     if missed.saturating_mul(100) <= due {
         return None;
     }
-    let causes = ledger.timer.missed.iter().map(|(cause, count)| format!("{count} {cause}"));
+    let causes = causes.map(|(cause, count)| format!("{count} {cause}"));
     Some(format!("{missed} of {due} timer ticks were missed: {}", causes.collect::<Vec<_>>().join("; ")))
 }
 
@@ -181,9 +183,7 @@ fn percent(count: u64, of: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use profiler_profile::{
-        Header, Loss, MissedTick, ProfileBuilder, Reason, TimerTicks, UnsymbolizedFrames,
-    };
+    use profiler_profile::{Header, Loss, ProfileBuilder, Reason, TimerTicks, UnsymbolizedFrames};
 
     use super::*;
 

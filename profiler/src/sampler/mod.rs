@@ -199,6 +199,12 @@ pub(crate) struct TimerCounts {
     pub(crate) due: u64,
     /// Ticks at which the BPF program ran.
     pub(crate) delivered: u64,
+    /// Those of `due` for which the CPU was idle.
+    #[cfg_attr(feature = "capture", serde(default))]
+    pub(crate) idle_due: u64,
+    /// Those of `delivered` that hit no task.
+    #[cfg_attr(feature = "capture", serde(default))]
+    pub(crate) idle_delivered: u64,
     /// Whether the kernel now suspends timers at this frequency.
     pub(crate) is_throttled: bool,
     /// Ticks due on CPUs that had come online, before their timers were open. They are not among those due.
@@ -226,7 +232,7 @@ pub(crate) trait SampleSource: Send {
     fn lost(&self) -> Result<u64>;
 
     /// The counters of the BPF programs.
-    fn counts(&self) -> Result<KernelCounts>;
+    fn counts(&mut self) -> Result<KernelCounts>;
 }
 
 /// How user stacks are unwound.

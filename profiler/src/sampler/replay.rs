@@ -53,7 +53,7 @@ impl SampleSource for ReplaySource {
         Ok(self.capture.counts.lost_ring_buffer)
     }
 
-    fn counts(&self) -> Result<KernelCounts> {
+    fn counts(&mut self) -> Result<KernelCounts> {
         Ok(self.capture.counts)
     }
 }

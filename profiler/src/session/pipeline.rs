@@ -279,12 +279,15 @@ impl Pipeline {
 /// The ticks of the timers between two counts.
 fn timer_ticks(now: TimerCounts, before: TimerCounts) -> TimerTicks {
     // Ticks between the readings of both counters seem to be missing, and to be too many in the next interval.
-    let not_delivered = |counts: TimerCounts| counts.due.saturating_sub(counts.delivered);
+    let missed_between = |missed: fn(TimerCounts) -> u64| missed(now).saturating_sub(missed(before));
+    let missed = missed_between(|counts| counts.due.saturating_sub(counts.delivered));
+    let idle = missed_between(|counts| counts.idle_due.saturating_sub(counts.idle_delivered)).min(missed);
     let without_timer =
         if now.is_throttled || before.is_throttled { MissedTick::Throttled } else { MissedTick::NoInterrupt };
     let missed = [
-        (without_timer, not_delivered(now).saturating_sub(not_delivered(before))),
-        (MissedTick::CpuOnline, now.cpu_online.saturating_sub(before.cpu_online)),
+        (without_timer, missed - idle),
+        (MissedTick::IdleCpu, idle),
+        (MissedTick::CpuOnline, missed_between(|counts| counts.cpu_online)),
     ];
     let due = |counts: TimerCounts| counts.due + counts.cpu_online;
     TimerTicks {
@@ -296,4 +299,31 @@ fn timer_ticks(now: TimerCounts, before: TimerCounts) -> TimerTicks {
 /// The ticks that a profile accounts for. Samples still in the ring buffer when it was taken belong to the next profile.
 fn accounted_ticks(profile: &Profile) -> u64 {
     profile.ledger().reported + profile.ledger().lost_total()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_missed_while_a_cpu_was_idle_have_that_cause() {
+        let before = TimerCounts {
+            due: 100,
+            delivered: 90,
+            idle_due: 50,
+            idle_delivered: 45,
+            ..TimerCounts::default()
+        };
+        let after = |due, delivered, idle_due, idle_delivered| {
+            timer_ticks(TimerCounts { due, delivered, idle_due, idle_delivered, ..before }, before)
+        };
+        let missed = |idle, other| {
+            let causes = [(MissedTick::IdleCpu, idle), (MissedTick::NoInterrupt, other)];
+            causes.into_iter().filter(|(_, ticks)| *ticks > 0).collect()
+        };
+        assert_eq!(after(300, 190, 150, 45), TimerTicks { due: 200, missed: missed(100, 0) });
+        assert_eq!(after(300, 180, 150, 55), TimerTicks { due: 200, missed: missed(90, 20) });
+        // Idle time in units of 10 ms is more than what was missed.
+        assert_eq!(after(300, 285, 160, 135), TimerTicks { due: 200, missed: missed(5, 0) });
+    }
 }

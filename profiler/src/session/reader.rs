@@ -148,7 +148,7 @@ mod tests {
             self.stopped
         }
 
-        fn counts(&self) -> Result<KernelCounts> {
+        fn counts(&mut self) -> Result<KernelCounts> {
             Ok(KernelCounts::default())
         }
 

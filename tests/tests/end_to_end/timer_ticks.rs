@@ -2,7 +2,7 @@
 
 use std::{process::Command, time::Duration};
 
-use profiler::{Profile, profile::MissedTick};
+use profiler::{Profile, Profiler, Target, profile::MissedTick};
 use profiler_tests::{Sysctl, Workload, lock_privileged, sample_pid, workload_path};
 
 const FREQUENCY_HZ: u64 = 9_999;
@@ -27,6 +27,20 @@ fn throttled_ticks_are_counted_with_that_cause() {
     let throttled = timer.missed.get(&MissedTick::Throttled).copied().unwrap_or_default();
     assert!(throttled * 10 > timer.due, "{timer:?}");
     assert_eq!(throttled, timer.missed_total(), "{timer:?}");
+    session.stop().unwrap();
+}
+
+/// The kernel or the hypervisor may stop the timers of CPUs without work: that is no loss.
+#[test]
+fn ticks_that_an_idle_cpu_misses_are_counted_with_that_cause() {
+    let Some(_lock) = lock_privileged() else { return };
+    let mut session =
+        Profiler::builder().target(Target::Everything).frequency_hz(997).build().unwrap().start().unwrap();
+    let profile = session.take_profile(Duration::from_secs(1)).unwrap();
+    let timer = &profile.ledger().timer;
+    let of_busy_cpus =
+        timer.missed_total() - timer.missed.get(&MissedTick::IdleCpu).copied().unwrap_or_default();
+    assert!(of_busy_cpus * 20 < timer.due, "{timer:?}");
     session.stop().unwrap();
 }
 

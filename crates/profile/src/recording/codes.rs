@@ -39,7 +39,7 @@ codes! {
         ReadyToRun = 9,
         RuntimeEvents = 10,
     }
-    MissedTick { Throttled = 1, CpuOnline = 2, NoInterrupt = 3 }
+    MissedTick { Throttled = 1, CpuOnline = 2, NoInterrupt = 3, IdleCpu = 4 }
     Reason {
         NoMapping = 1,
         ProcessGone = 2,

@@ -131,7 +131,11 @@ impl LoadedPrograms {
             lost_thread_id: self.count(Counter::LostThreadId)?,
             lost_children: self.count(Counter::LostChild)?,
             run_time_ns: self.count(Counter::RunTimeNs)?,
-            timer: TimerCounts { delivered: self.count(Counter::Ticks)?, ..TimerCounts::default() },
+            timer: TimerCounts {
+                delivered: self.count(Counter::Ticks)?,
+                idle_delivered: self.count(Counter::IdleTicks)?,
+                ..TimerCounts::default()
+            },
         })
     }
 

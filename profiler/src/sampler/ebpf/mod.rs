@@ -7,6 +7,7 @@ mod config;
 mod cpus;
 mod free_ranges;
 mod func_info;
+mod idle_time;
 mod loader;
 mod map_sizes;
 mod records;
@@ -35,6 +36,7 @@ pub(crate) use unwind_maps::{InstallError, InstalledFile, InstalledMappings, Unw
 use self::{
     config::configure,
     cpus::{CpuSelection, cpu_count, possible},
+    idle_time::idle_ns_by_cpu,
     loader::LoadedPrograms,
     map_sizes::{CpuCounts, MapSizes},
     sideband::Sideband,
@@ -77,6 +79,8 @@ struct Cpu {
     id: u32,
     timers: CpuTimers,
     sideband: Sideband,
+    /// Its idle time since boot when idle ticks were counted last.
+    idle_ns: Option<u64>,
 }
 
 /// Decodes bytes as one record of the ring buffer, and as one sideband record.
@@ -126,7 +130,7 @@ impl EbpfSource {
             cpu.start(&self.programs)?;
         }
         self.begin_opening();
-        Ok(())
+        self.count_idle_ticks()
     }
 
     /// The unwind maps, to be filled: `Some` once, and only if the unwinder captures stacks.
@@ -169,6 +173,20 @@ impl EbpfSource {
         Ok(())
     }
 
+    /// Adds the ticks that were due since the last call on CPUs that were idle.
+    fn count_idle_ticks(&mut self) -> Result<()> {
+        let idle_ns_by_cpu = idle_ns_by_cpu().map_err(|error| {
+            Error::from_io(Operation::OpenPerfEvent, "failed to read the idle times in `/proc/stat`", error)
+        })?;
+        for cpu in &mut self.cpus {
+            let Some(idle_ns) = idle_ns_by_cpu.get(&cpu.id).copied() else { continue };
+            let since_last_ns = idle_ns.saturating_sub(cpu.idle_ns.replace(idle_ns).unwrap_or(idle_ns));
+            let ticks = Duration::from_nanos(since_last_ns).as_secs_f64() * self.plan.frequency_hz as f64;
+            self.past_ticks.idle_due += ticks as u64;
+        }
+        Ok(())
+    }
+
     /// Closes the events of CPUs that went offline, and opens events on CPUs that came online.
     fn update_cpus(&mut self, batch: &mut Batch) -> Result<()> {
         let since_check = self.last_cpu_check.elapsed();
@@ -193,6 +211,7 @@ impl EbpfSource {
                     let ticks = since_check.as_secs_f64() * self.plan.frequency_hz as f64;
                     self.past_ticks.cpu_online += ticks as u64;
                     self.begin_opening();
+                    self.count_idle_ticks()?;
                 }
                 // It may be offline again; the next check retries.
                 Err(error) => log::info!("CPU {id} came online, but {error:?}"),
@@ -208,7 +227,7 @@ impl Cpu {
             let message = format!("failed to open the timer events of CPU {id}");
             Error::from_io(Operation::OpenPerfEvent, message, error)
         })?;
-        Ok(Self { id, timers, sideband: Sideband::open(id)? })
+        Ok(Self { id, timers, sideband: Sideband::open(id)?, idle_ns: None })
     }
 
     fn start(&self, programs: &LoadedPrograms) -> Result<()> {
@@ -268,10 +287,12 @@ impl SampleSource for EbpfSource {
         self.programs.count(Counter::LostRingBuffer)
     }
 
-    fn counts(&self) -> Result<KernelCounts> {
+    fn counts(&mut self) -> Result<KernelCounts> {
+        self.count_idle_ticks()?;
         let mut counts = self.programs.counts()?;
         let mut timer = TimerCounts {
             delivered: counts.timer.delivered,
+            idle_delivered: counts.timer.idle_delivered,
             is_throttled: timers::are_throttled(self.plan.frequency_hz),
             ..self.past_ticks
         };

@@ -181,7 +181,7 @@ impl SampleSource for SimulatedSource {
         Ok(0)
     }
 
-    fn counts(&self) -> Result<KernelCounts> {
+    fn counts(&mut self) -> Result<KernelCounts> {
         Ok(KernelCounts { target_ticks: self.samples, ..KernelCounts::default() })
     }
 }
