@@ -114,6 +114,52 @@ pub struct Config {
     pub cfi_only: u32,
     /// 1: the children of a target become targets.
     pub follow_children: u32,
+    /// How the mapping of an address is found in the kernel's structures.
+    pub vma_search: VmaSearch,
 }
 
-const _: () = assert!(size_of::<Config>() == 6 * 4 + 5 * 8 + 22 * 4);
+/// The offsets for a search among the VMAs of a process, in a maple tree (Linux 6.1). All are 0 where the kernel has none.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "user", derive(zerocopy::IntoBytes, zerocopy::Immutable))]
+pub struct VmaSearch {
+    /// 1: the search is possible.
+    pub is_possible: u32,
+    /// `task_struct.mm`.
+    pub task_mm: u32,
+    /// `mm_struct.mm_mt.ma_root`.
+    pub mm_root: u32,
+    /// `vm_area_struct.vm_start`.
+    pub vma_start: u32,
+    /// `vm_area_struct.vm_end`.
+    pub vma_end: u32,
+    /// `vm_area_struct.vm_flags`.
+    pub vma_flags: u32,
+    /// `vm_area_struct.vm_pgoff`.
+    pub vma_page_offset: u32,
+    /// `vm_area_struct.vm_file`.
+    pub vma_file: u32,
+    /// `file.f_inode`.
+    pub file_inode: u32,
+    /// `file.f_mode`.
+    pub file_mode: u32,
+    /// `backing_file.user_path.dentry`; 0 where the kernel has no such structure.
+    pub backing_file_dentry: u32,
+    /// `dentry.d_inode`.
+    pub dentry_inode: u32,
+    /// `inode.i_ino`.
+    pub inode_number: u32,
+    /// `inode.i_sb`.
+    pub inode_superblock: u32,
+    /// `super_block.s_dev`.
+    pub superblock_device: u32,
+    /// Seconds of the inode's change time.
+    pub inode_changed_s: u32,
+    /// Nanoseconds of the inode's change time.
+    pub inode_changed_ns: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+const _: () = assert!(size_of::<Config>() == 6 * 4 + 5 * 8 + 22 * 4 + size_of::<VmaSearch>());
+const _: () = assert!(size_of::<VmaSearch>() % 8 == 0);

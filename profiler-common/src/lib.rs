@@ -11,7 +11,7 @@ pub mod names;
 mod record;
 pub mod unwind;
 
-pub use config::{Config, PidSource, TargetFilter, UserRegistersSource};
+pub use config::{Config, PidSource, TargetFilter, UserRegistersSource, VmaSearch};
 pub use counter::Counter;
 pub use record::{
     COMM_BYTES, FrameFlags, RecordKind, SampleRecord, StackFlags, StackHeader, StackId, StaleMappingsRecord,

@@ -36,6 +36,8 @@ pub const MAP_TAIL_CALLS: &str = "TAIL_CALLS";
 pub const MAP_PROCESSES: &str = "PROCESSES";
 /// One value, all [`MappingEntry`](super::unwind::MappingEntry)s.
 pub const MAP_MAPPINGS: &str = "MAPPINGS";
+/// [`FileSegment`](super::unwind::FileSegment) -> [`SegmentTable`](super::unwind::SegmentTable).
+pub const MAP_UNWIND_SEGMENTS: &str = "UNWIND_SEGMENTS";
 /// One value, all [`PageEntry`](super::unwind::PageEntry)s.
 pub const MAP_UNWIND_PAGES: &str = "UNWIND_PAGES";
 /// Array of maps: chunk -> an array of one value, its [`Row`](super::unwind::Row)s.

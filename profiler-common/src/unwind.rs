@@ -26,6 +26,9 @@ pub const MAX_MAPPINGS: u32 = 64 * 1024;
 /// The most executable mappings of one process.
 pub const MAX_MAPPINGS_PER_PROCESS: u32 = 16 * 1024;
 
+/// The most executable segments of files with unwind tables that are found without the mappings of a process.
+pub const MAX_SEGMENTS: u32 = 4 * 1024;
+
 /// The most processes with unwind tables.
 pub const MAX_PROCESSES: u32 = 8 * 1024;
 
@@ -102,6 +105,8 @@ pub enum StackEndReason {
     Backwards = 7,
     /// The stack has the most frames that can be captured.
     DepthLimit = 8,
+    /// The task has no user stack any more: it executes another program, or it exits.
+    NoUserStack = 9,
 }
 
 impl StackEndReason {
@@ -117,6 +122,7 @@ impl StackEndReason {
             6 => Self::BrokenFramePointer,
             7 => Self::Backwards,
             8 => Self::DepthLimit,
+            9 => Self::NoUserStack,
             _ => return None,
         })
     }
@@ -222,6 +228,47 @@ pub struct ProcessEntry {
     pub mappings: u32,
 }
 
+/// An executable segment of a file, as the VMA of a mapping tells of it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "user", derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable))]
+pub struct FileSegment {
+    /// Inode number.
+    pub inode: u64,
+    /// The inode's change time, seconds: a file that was modified is another one.
+    pub changed_s: i64,
+    /// The nanoseconds of that time.
+    pub changed_ns: u32,
+    /// The device number as the kernel has it: 20 bits are the minor number (`include/linux/kdev_t.h`).
+    pub device: u32,
+    /// The offset in the file, in pages of 4 KiB.
+    pub page_offset: u64,
+}
+
+/// The unwind table of a [`FileSegment`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "user", derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable))]
+pub struct SegmentTable {
+    /// The ELF address of the segment's first byte.
+    pub address: u64,
+    /// The last use, `CLOCK_MONOTONIC` nanoseconds, at most [`SEGMENT_USE_PRECISION_NS`] too early.
+    pub used_ns: u64,
+    /// See [`MappingEntry::page_entry`].
+    pub page_entry: u32,
+    /// See [`MappingEntry::first_page`].
+    pub first_page: u32,
+    /// See [`MappingEntry::pages`].
+    pub pages: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// The precision of [`SegmentTable::used_ns`], which all CPUs write.
+pub const SEGMENT_USE_PRECISION_NS: u64 = 1_000_000_000;
+
 const _: () = assert!(size_of::<Rule>() == 12);
+const _: () = assert!(size_of::<FileSegment>() == 32);
+const _: () = assert!(size_of::<SegmentTable>() == 32);
 const _: () = assert!(size_of::<PageEntry>() == 8);
 const _: () = assert!(size_of::<MappingEntry>() == 40);

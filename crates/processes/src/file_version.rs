@@ -10,7 +10,7 @@ pub struct FileVersion {
     inode: u64,
     bytes: u64,
     changed_s: i64,
-    changed_ns: i64,
+    changed_ns: u32,
 }
 
 impl FileVersion {
@@ -25,8 +25,13 @@ impl FileVersion {
             inode: metadata.ino(),
             bytes: metadata.len(),
             changed_s: metadata.ctime(),
-            changed_ns: metadata.ctime_nsec(),
+            changed_ns: u32::try_from(metadata.ctime_nsec()).unwrap_or(0),
         })
+    }
+
+    /// When the file was changed last (ctime): seconds since the epoch, and nanoseconds.
+    pub const fn changed(&self) -> (i64, u32) {
+        (self.changed_s, self.changed_ns)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Load-time constants: the loader writes them into `.rodata` before it loads the programs.
 
-use profiler_common::Config;
+use profiler_common::{Config, VmaSearch};
 
 /// Set by the loader under this name. The map is frozen, so that the verifier knows each value and removes the
 /// branches that this machine does not need, with the helpers in them that its kernel may not have.
@@ -39,13 +39,33 @@ static CONFIG: Config = Config {
     stack_pt_regs: 0,
     cfi_only: 0,
     follow_children: 0,
+    vma_search: VmaSearch {
+        is_possible: 0,
+        task_mm: 0,
+        mm_root: 0,
+        vma_start: 0,
+        vma_end: 0,
+        vma_flags: 0,
+        vma_page_offset: 0,
+        vma_file: 0,
+        file_inode: 0,
+        file_mode: 0,
+        backing_file_dentry: 0,
+        dentry_inode: 0,
+        inode_number: 0,
+        inode_superblock: 0,
+        superblock_device: 0,
+        inode_changed_s: 0,
+        inode_changed_ns: 0,
+        reserved: 0,
+    },
 };
 
 /// Reads one field of [`CONFIG`] as the loader set it, not as this file initialises it.
 macro_rules! get {
-    ($field:ident) => {{
+    ($($field:ident).+) => {{
         // SAFETY: the address is that of an initialised field of a static that nothing writes after load.
-        unsafe { core::ptr::read_volatile(&raw const $crate::bpf::config::config().$field) }
+        unsafe { core::ptr::read_volatile(&raw const $crate::bpf::config::config().$($field).+) }
     }};
 }
 pub(crate) use get;

@@ -44,5 +44,6 @@ pub(crate) fn log_stack_end(reason: StackEndReason) {
         StackEndReason::BrokenFramePointer => debug_log!("  end: frame pointer points to no frame"),
         StackEndReason::Backwards => debug_log!("  end: CFA is not above the stack pointer"),
         StackEndReason::DepthLimit => debug_log!("  end: depth limit"),
+        StackEndReason::NoUserStack => debug_log!("  end: no user stack any more"),
     }
 }

@@ -10,8 +10,8 @@ use aya_ebpf::{
 use profiler_common::{
     Counter, EPILOGUE_CACHE_CAPACITY, StackId,
     unwind::{
-        MAX_MAPPINGS, MAX_PAGES, MAX_PROCESSES, MAX_ROW_CHUNKS, MAX_RULES, MappingEntry, PageEntry,
-        ProcessEntry, Rule,
+        FileSegment, MAX_MAPPINGS, MAX_PAGES, MAX_PROCESSES, MAX_ROW_CHUNKS, MAX_RULES, MAX_SEGMENTS,
+        MappingEntry, PageEntry, ProcessEntry, Rule, SegmentTable,
     },
 };
 use profiler_ebpf::epilogue::CachedEpilogue;
@@ -79,6 +79,13 @@ pub(crate) static PROCESSES: HashMap<u32, ProcessEntry> = HashMap::with_max_entr
 #[map]
 pub(crate) static MAPPINGS: Array<[MappingEntry; MAX_MAPPINGS as usize]> =
     Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+/// Written by user space, and the time of their use by the sampling programs; read by the unwinder.
+/// Executable segment of a file -> its unwind table, for processes whose mappings are not in `MAPPINGS`.
+/// When full: further files are found in `MAPPINGS` alone.
+#[map]
+pub(crate) static UNWIND_SEGMENTS: HashMap<FileSegment, SegmentTable> =
+    HashMap::with_max_entries(MAX_SEGMENTS, 0);
 
 /// Written by user space through mmap(2); read by the unwinder.
 /// 0 -> the pages of all files, those of one file sorted by address.

@@ -18,5 +18,7 @@ mod stale_mappings;
 mod target_filter;
 mod unwind_table;
 mod unwinder;
+mod user_address_space;
 mod user_memory;
 mod user_registers;
+mod vma_search;

@@ -8,11 +8,12 @@ use super::{
     kernel_memory,
     maps::{EXITED, PROCESSES, TARGETS},
     pid_namespace::{current_task_ids, id_of_task},
-    stale_mappings,
+    stale_mappings, vma_search,
 };
 
 /// Copies the parent's entries to a forked child: its target entry, and its mappings, which are the same until one of
-/// the two changes them. New threads share the entries of their process.
+/// the two changes them. Where the unwinder searches VMAs, the child needs no mappings. New threads share the entries of
+/// their process.
 #[inline(always)]
 pub(crate) fn try_fork(context: &RawTracePointContext) -> Result<(), Counter> {
     let arguments = context.as_ptr().cast::<u64>();
@@ -31,7 +32,8 @@ pub(crate) fn try_fork(context: &RawTracePointContext) -> Result<(), Counter> {
     };
     let Some(parent_pid) = id_of_task(parent_leader) else { return Ok(()) };
     // SAFETY: user space replaces entries, which the kernel frees after a grace period.
-    if let Some(mappings) = unsafe { PROCESSES.get(&parent_pid) }
+    let mappings = unsafe { PROCESSES.get(&parent_pid) };
+    if let Some(mappings) = mappings.filter(|_| !vma_search::is_possible())
         && let Some(child_pid) = id_of_task(child)
     {
         // When the map is full, the child's first sample reports stale mappings.
@@ -44,11 +46,13 @@ pub(crate) fn try_fork(context: &RawTracePointContext) -> Result<(), Counter> {
     TARGETS.insert(&child_pid, &0, 0).map_err(|_| Counter::LostChild)
 }
 
-/// Removes the mappings of the previous program from the process, and reports that they are stale.
+/// Removes the mappings of the previous program from the process, and reports that they are stale. Where the unwinder
+/// searches VMAs, the first samples need no mappings, and only a target is worth reading them before it is sampled.
 #[inline(always)]
 pub(crate) fn exec() {
     let Some(ids) = current_task_ids() else { return };
-    if PROCESSES.remove(&ids.pid).is_ok() || TARGETS.get_ptr(&ids.pid).is_some() {
+    let had_mappings = PROCESSES.remove(&ids.pid).is_ok();
+    if had_mappings && !vma_search::is_possible() || TARGETS.get_ptr(&ids.pid).is_some() {
         stale_mappings::report(ids.pid);
     }
 }

@@ -32,6 +32,9 @@ pub(crate) fn try_sample_fp(context: &PerfEventContext) -> Result<(), Counter> {
     finish(scratch, user_stack)
 }
 
+/// The most steps of the unwinder: each frame has one, and another one where its mapping is searched among the VMAs.
+const MAX_STEPS: u32 = 2 * MAX_FRAMES as u32;
+
 /// Takes a sample whose user stack the unwinder captures in one `bpf_loop`.
 #[inline(always)]
 pub(crate) fn try_sample_loop(context: &PerfEventContext) -> Result<(), Counter> {
@@ -40,9 +43,9 @@ pub(crate) fn try_sample_loop(context: &PerfEventContext) -> Result<(), Counter>
         let mut state: *mut Scratch = scratch;
         // SAFETY: the callback has the type that the helper calls, and the state outlives the loop.
         unsafe {
-            helpers::bpf_loop(MAX_FRAMES as u32, unwind_frame as *mut c_void, (&raw mut state).cast(), 0);
+            helpers::bpf_loop(MAX_STEPS, unwind_frame as *mut c_void, (&raw mut state).cast(), 0);
         }
-        unwinder::finish(scratch)
+        finish_user_stack(context, scratch)
     } else {
         capture_user_stack(context, scratch)
     };
@@ -78,7 +81,7 @@ pub(crate) fn try_sample_tailcall(context: &PerfEventContext) -> Result<(), Coun
     let user_stack = if unwinder::begin(context, scratch) {
         // SAFETY: the program has no destructors to skip.
         unsafe { TAIL_CALLS.tail_call(context, 0) };
-        unwinder::finish(scratch)
+        finish_user_stack(context, scratch)
     } else {
         capture_user_stack(context, scratch)
     };
@@ -102,8 +105,18 @@ pub(crate) fn try_unwind_tailcall(context: &PerfEventContext) -> Result<(), Coun
         // SAFETY: the program has no destructors to skip.
         unsafe { TAIL_CALLS.tail_call(context, 0) };
     }
-    let user_stack = unwinder::finish(scratch);
+    let user_stack = finish_user_stack(context, scratch);
     finish(scratch, user_stack)
+}
+
+/// Ends the unwinder's stack.
+#[inline(always)]
+fn finish_user_stack(context: &PerfEventContext, scratch: &mut Scratch) -> Result<StackId, Counter> {
+    if unwinder::is_captured(scratch) {
+        unwinder::finish(scratch)
+    } else {
+        capture_user_stack(context, scratch)
+    }
 }
 
 /// The working memory of this CPU.

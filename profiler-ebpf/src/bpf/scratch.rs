@@ -3,7 +3,10 @@
 //! VERIFIER: the state is in a map value and never in registers or on the BPF stack. A value loaded from a map has
 //! no history, so that each unwind step looks to the verifier like the one before and is verified once.
 
-use profiler_common::{MAX_FRAMES, SampleRecord, StackHeader, unwind::ProcessEntry};
+use profiler_common::{
+    MAX_FRAMES, SampleRecord, StackHeader,
+    unwind::{FileSegment, MappingEntry, ProcessEntry},
+};
 use profiler_ebpf::{
     epilogue::{CODE_BYTES, ScanState},
     unwind_step::Registers,
@@ -15,6 +18,7 @@ pub(crate) struct Scratch {
     pub(crate) unwind: UnwindState,
     pub(crate) window: StackWindow,
     pub(crate) epilogue: EpilogueScan,
+    pub(crate) vma_search: VmaSearchState,
     pub(crate) sample: SampleRecord,
     /// Samples of this CPU until the fill of the ring buffer is read, see [`profiler_ebpf::next_query`].
     pub(crate) samples_to_query: u64,
@@ -30,12 +34,16 @@ pub(crate) struct UnwindState {
     pub(crate) hash: u64,
     /// The mappings of the process.
     pub(crate) process: ProcessEntry,
-    /// The index of the mapping that holds the instruction pointer.
-    pub(crate) mapping: u32,
+    /// The mapping that holds the instruction pointer.
+    pub(crate) mapping: MappingEntry,
     /// The number of frames so far.
     pub(crate) depth: u32,
     /// Subtracted from the instruction pointer for lookups: 1 for a return address, so that the call is looked up.
     pub(crate) lookup_offset: u32,
+    /// 1: the mapping of the registers' frame is still to be searched among the VMAs, and the frame to be added.
+    pub(crate) needs_vma: u32,
+    /// The [`FrameFlags`](profiler_common::FrameFlags) of that frame.
+    pub(crate) next_flag: u64,
     /// A [`StackEndReason`](profiler_common::unwind::StackEndReason), or [`UnwindState::RUNNING`].
     pub(crate) end_reason: u32,
 }
@@ -68,6 +76,19 @@ pub(crate) struct EpilogueScan {
     /// 1 when the function is the leaf: its instruction runs, and is not preceded by a call.
     pub(crate) is_leaf: u32,
 }
+
+/// The state of a search among the VMAs of the running process.
+#[repr(C)]
+pub(crate) struct VmaSearchState {
+    /// The node of the maple tree that was read last.
+    pub(crate) node: [u64; MAPLE_NODE_WORDS],
+    /// The entry in that node: a node of the next level, or a VMA.
+    pub(crate) entry: u64,
+    pub(crate) segment: FileSegment,
+}
+
+/// `struct maple_node` (`include/linux/maple_tree.h`) has 256 bytes.
+pub(crate) const MAPLE_NODE_WORDS: usize = 32;
 
 /// One stack record, as it goes into the ring buffer.
 #[repr(C)]

@@ -13,15 +13,29 @@ const REPORT_INTERVAL_NS: u64 = 20_000_000;
 /// Reports a process unless it was reported within the interval. `now_ns` is `CLOCK_MONOTONIC`.
 #[inline(always)]
 pub(crate) fn report_rate_limited(pid: u32, now_ns: u64) {
-    if let Some(reported_ns) = STALE_MAPPINGS.get_ptr(&pid) {
-        // SAFETY: a live map value; a torn or stale value costs one report more or less.
-        if now_ns.wrapping_sub(unsafe { *reported_ns }) < REPORT_INTERVAL_NS {
-            return;
-        }
-    }
-    if report(pid) {
+    if is_due(pid, now_ns) != Some(false) && report(pid) {
         let _ = STALE_MAPPINGS.insert(&pid, &now_ns, 0);
     }
+}
+
+/// As [`report_rate_limited`], but not at the first time: only what lasts is worth a report.
+#[inline(always)]
+pub(crate) fn report_repeated(pid: u32, now_ns: u64) {
+    match is_due(pid, now_ns) {
+        Some(true) => report_rate_limited(pid, now_ns),
+        Some(false) => {}
+        None => {
+            let _ = STALE_MAPPINGS.insert(&pid, &now_ns, 0);
+        }
+    }
+}
+
+/// Whether the interval since the last time has passed; `None` where there was no last time.
+#[inline(always)]
+fn is_due(pid: u32, now_ns: u64) -> Option<bool> {
+    let last_ns = STALE_MAPPINGS.get_ptr(&pid)?;
+    // SAFETY: a live map value; a torn or stale value costs one report more or less.
+    Some(now_ns.wrapping_sub(unsafe { *last_ns }) >= REPORT_INTERVAL_NS)
 }
 
 /// Reports a process at once; false when the ring buffer is full. Nothing is lost then: a later sample reports again.

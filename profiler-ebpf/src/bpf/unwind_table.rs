@@ -3,7 +3,7 @@
 use aya_ebpf::helpers::generated as helpers;
 use profiler_common::unwind::{
     MAX_MAPPINGS, MAX_MAPPINGS_PER_PROCESS, MAX_PAGES, MAX_RULES, MappingEntry, PAGE_BITS, PageEntry,
-    ROWS_PER_CHUNK, Row, Rule,
+    ProcessEntry, ROWS_PER_CHUNK, Row, Rule,
 };
 
 use super::maps::{MAPPINGS, UNWIND_PAGES, UNWIND_ROWS, UNWIND_RULES};
@@ -28,16 +28,16 @@ impl Mappings {
 
     /// The mapping with an index, masked into the bounds of the map value.
     #[inline(always)]
-    pub(crate) fn at(self, index: u32) -> *const MappingEntry {
+    fn at(self, index: u32) -> *const MappingEntry {
         // SAFETY: the mask keeps the index within the value.
         unsafe { self.0.add((index & (MAX_MAPPINGS - 1)) as usize) }
     }
 
-    /// The index of the mapping that contains an address, among `count` mappings from index `first` on.
+    /// The mapping of a process that contains an address.
     #[inline(always)]
-    pub(crate) fn find(self, first: u32, count: u32, address: u64) -> Option<u32> {
-        let mut low = first;
-        let mut left = count;
+    pub(crate) fn find(self, process: ProcessEntry, address: u64) -> Option<MappingEntry> {
+        let mut low = process.first_mapping;
+        let mut left = process.mappings;
         if left == 0 {
             return None;
         }
@@ -53,32 +53,27 @@ impl Mappings {
             }
             left -= half;
         }
-        self.contains(low, address).then_some(low)
-    }
-
-    /// Whether the mapping with an index contains an address.
-    #[inline(always)]
-    pub(crate) fn contains(self, index: u32, address: u64) -> bool {
-        let mapping = self.at(index);
         // SAFETY: `at` stays within the value.
-        let start = unsafe { (*mapping).start };
-        // SAFETY: as above.
-        let end = unsafe { (*mapping).end };
-        start <= address && address < end
+        let mapping = unsafe { &*self.at(low) };
+        if contains(mapping, address) { Some(*mapping) } else { None }
     }
+}
+
+/// Whether a mapping contains an address.
+#[inline(always)]
+pub(crate) fn contains(mapping: &MappingEntry, address: u64) -> bool {
+    mapping.start <= address && address < mapping.end
 }
 
 /// The unwind rule for an address in a mapping, or a rule with
 /// [`CfaRule::Unknown`](profiler_common::unwind::CfaRule).
 #[inline(always)]
-pub(crate) fn rule_for(mapping: *const MappingEntry, address: u64) -> Rule {
+pub(crate) fn rule_for(mapping: &MappingEntry, address: u64) -> Rule {
     find_rule(mapping, address).unwrap_or_default()
 }
 
 #[inline(always)]
-fn find_rule(mapping: *const MappingEntry, address: u64) -> Option<Rule> {
-    // SAFETY: the mapping comes from `Mappings::at`.
-    let mapping = unsafe { &*mapping };
+fn find_rule(mapping: &MappingEntry, address: u64) -> Option<Rule> {
     let address = address.wrapping_sub(mapping.bias);
     let page = ((address >> PAGE_BITS) as u32).wrapping_sub(mapping.first_page);
     if page >= mapping.pages {

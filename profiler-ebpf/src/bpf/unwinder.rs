@@ -5,7 +5,7 @@ use core::ptr::read_volatile;
 use aya_ebpf::programs::PerfEventContext;
 use profiler_common::{
     Counter, FrameFlags, MAX_FRAMES, StackFlags, StackId,
-    unwind::{MappingFlags, StackEndReason},
+    unwind::{MappingFlags, ProcessEntry, StackEndReason},
 };
 use profiler_ebpf::{
     stack_id::{hash_finish, hash_step},
@@ -19,44 +19,58 @@ use super::{
     maps::PROCESSES,
     scratch::{Scratch, UnwindState},
     stack_capture, stale_mappings,
-    unwind_table::{Mappings, rule_for},
+    unwind_table::{Mappings, contains, rule_for},
+    user_address_space::{UserStackState, user_stack_state},
     user_memory::UserStack,
     user_registers::user_registers,
+    vma_search,
 };
 
-/// Begins a stack with the frame of the user registers. False where the process or the code has no known mapping:
-/// then `bpf_get_stack` captures the stack.
+/// Begins a stack with the frame of the user registers. False where there are none, or where the code has no known mapping
+/// and the VMAs cannot be searched: then `bpf_get_stack` captures the stack.
 #[inline(always)]
 pub(crate) fn begin(context: &PerfEventContext, scratch: &mut Scratch) -> bool {
     let Some(registers) = user_registers(context) else { return false };
     let pid = scratch.sample.pid;
     // SAFETY: user space replaces entries, which the kernel frees after a grace period.
-    let Some(process) = (unsafe { PROCESSES.get(&pid) }) else {
-        debug_log!("pid {}: no known mappings: bpf_get_stack", pid);
-        stale_mappings::report_rate_limited(pid, scratch.sample.time_ns);
-        return false;
-    };
-    let process = *process;
+    let process = unsafe { PROCESSES.get(&pid) };
+    let process = process.copied().unwrap_or(ProcessEntry { first_mapping: 0, mappings: 0 });
     let address = registers.instruction_pointer;
     let Some(mappings) = Mappings::get() else { return false };
-    let Some(mapping) = mappings.find(process.first_mapping, process.mappings, address) else {
+    debug_log!("pid {}: unwinds from {:x}", pid, address);
+    let unwind = &mut scratch.unwind;
+    unwind.registers = registers;
+    unwind.hash = get!(hash_seed);
+    unwind.process = process;
+    unwind.depth = 0;
+    unwind.lookup_offset = 0;
+    unwind.needs_vma = 0;
+    unwind.next_flag = 0;
+    unwind.end_reason = UnwindState::RUNNING;
+    scratch.window.bytes = 0;
+    let stack_state = user_stack_state(context, registers.stack_pointer);
+    if stack_state != UserStackState::Present {
+        if stack_state == UserStackState::Exits {
+            push_frame(scratch, 0);
+        }
+        scratch.unwind.end_reason = StackEndReason::NoUserStack as u32;
+    } else if let Some(mapping) = mappings.find(process, address) {
+        scratch.unwind.mapping = mapping;
+        push_frame(scratch, 0);
+    } else if vma_search::is_possible() {
+        scratch.unwind.needs_vma = 1;
+    } else {
         debug_log!("pid {}: {:x} is in no known mapping: bpf_get_stack", pid, address);
         stale_mappings::report_rate_limited(pid, scratch.sample.time_ns);
         return false;
-    };
-    debug_log!("pid {}: unwinds from {:x}", pid, address);
-    scratch.window.bytes = 0;
-    scratch.unwind = UnwindState {
-        registers,
-        hash: get!(hash_seed),
-        process,
-        mapping,
-        depth: 0,
-        lookup_offset: 0,
-        end_reason: UnwindState::RUNNING,
-    };
-    push_frame(scratch, 0);
+    }
     true
+}
+
+/// Whether the stack is captured. It is not where the code is in no mapping: then `bpf_get_stack` captures it.
+#[inline(always)]
+pub(crate) fn is_captured(scratch: &Scratch) -> bool {
+    scratch.unwind.depth > 0 || scratch.unwind.end_reason == StackEndReason::NoUserStack as u32
 }
 
 /// Adds the caller's frame. False at the end of the stack.
@@ -64,7 +78,16 @@ pub(crate) fn begin(context: &PerfEventContext, scratch: &mut Scratch) -> bool {
 /// `SCANS_EPILOGUES`: the program may call `bpf_loop`, which the epilogue scan needs.
 #[inline(always)]
 pub(crate) fn unwind_frame<const SCANS_EPILOGUES: bool>(scratch: &mut Scratch) -> bool {
-    match try_unwind_frame::<SCANS_EPILOGUES>(scratch) {
+    if scratch.unwind.end_reason != UnwindState::RUNNING {
+        return false;
+    }
+    // VERIFIER: the search is a step of its own. In the middle of another it would be verified once for each way there.
+    let result = if scratch.unwind.needs_vma != 0 {
+        try_find_vma(scratch)
+    } else {
+        try_unwind_frame::<SCANS_EPILOGUES>(scratch)
+    };
+    match result {
         Ok(()) => true,
         Err(reason) => {
             log_stack_end(reason);
@@ -83,15 +106,13 @@ fn try_unwind_frame<const SCANS_EPILOGUES: bool>(scratch: &mut Scratch) -> Resul
     let window = &raw mut scratch.window;
     let unwind = &scratch.unwind;
     let lookup_address = unwind.registers.instruction_pointer.wrapping_sub(u64::from(unwind.lookup_offset));
-    let mapping = mappings.at(unwind.mapping);
-    let rule = rule_for(mapping, lookup_address);
-    // SAFETY: `at` stays within the value.
-    let scans_epilogues = unsafe { (*mapping).flags } & MappingFlags::SCAN_EPILOGUES != 0;
+    let rule = rule_for(&unwind.mapping, lookup_address);
+    let scans_epilogues = unwind.mapping.flags & MappingFlags::SCAN_EPILOGUES != 0;
     let (registers, is_leaf) = (unwind.registers, unwind.lookup_offset == 0);
     debug_log!(
-        "  {:x} in mapping {}: CFA rule {}, offset {}, frame pointer rule {}",
+        "  {:x} in the mapping from {:x} on: CFA rule {}, offset {}, frame pointer rule {}",
         lookup_address,
-        unwind.mapping,
+        unwind.mapping.start,
         rule.cfa,
         rule.cfa_offset,
         rule.frame_pointer
@@ -108,8 +129,7 @@ fn try_unwind_frame<const SCANS_EPILOGUES: bool>(scratch: &mut Scratch) -> Resul
     let Step { caller, found_by, end_reason } = step;
     let unwind = &mut scratch.unwind;
     if let Some(reason) = end_reason {
-        // SAFETY: `at` stays within the value.
-        let has_cfi = unsafe { (*mapping).pages } > 0;
+        let has_cfi = unwind.mapping.pages > 0;
         return Err(if reason == StackEndReason::NullCaller && has_cfi {
             StackEndReason::Root
         } else {
@@ -121,29 +141,65 @@ fn try_unwind_frame<const SCANS_EPILOGUES: bool>(scratch: &mut Scratch) -> Resul
     }
     let lookup_offset = if found_by == FoundBy::SignalFrame { 0 } else { 1 };
     let address = caller.instruction_pointer.wrapping_sub(u64::from(lookup_offset));
-    let is_mapped = mappings.contains(unwind.mapping, address)
-        || match mappings.find(unwind.process.first_mapping, unwind.process.mappings, address) {
-            Some(mapping) => {
-                unwind.mapping = mapping;
-                true
-            }
-            None => false,
-        };
-    if !is_mapped && found_by == FoundBy::FramePointer {
-        // A frame whose return address is not in code was no frame.
-        return Err(StackEndReason::BrokenFramePointer);
-    }
     log_caller(caller.instruction_pointer, found_by);
     unwind.registers = caller;
     unwind.lookup_offset = lookup_offset;
-    let flag = match found_by {
+    unwind.next_flag = match found_by {
         FoundBy::Cfi => 0,
         FoundBy::FramePointer => FrameFlags::BY_FRAME_POINTER,
         FoundBy::EpilogueScan => FrameFlags::BY_EPILOGUE_SCAN,
         FoundBy::SignalFrame => FrameFlags::INTERRUPTED,
     };
+    if !contains(&unwind.mapping, address) {
+        match mappings.find(unwind.process, address) {
+            Some(mapping) => unwind.mapping = mapping,
+            None if vma_search::is_possible() => {
+                unwind.needs_vma = 1;
+                return Ok(());
+            }
+            None => return end_unmapped(scratch),
+        }
+    }
+    let flag = scratch.unwind.next_flag;
     push_frame(scratch, flag);
-    if is_mapped { Ok(()) } else { Err(StackEndReason::NoMapping) }
+    Ok(())
+}
+
+/// Searches the mapping of the current registers among the VMAs, and adds their frame.
+#[inline(always)]
+fn try_find_vma(scratch: &mut Scratch) -> Result<(), StackEndReason> {
+    scratch.unwind.needs_vma = 0;
+    let unwind = &scratch.unwind;
+    let address = unwind.registers.instruction_pointer.wrapping_sub(u64::from(unwind.lookup_offset));
+    let (pid, now_ns) = (scratch.sample.pid, scratch.sample.time_ns);
+    let Some(found) = vma_search::find(&mut scratch.vma_search, address, now_ns) else {
+        return end_unmapped(scratch);
+    };
+    debug_log!("  {:x} is in the VMA from {:x} on", address, found.mapping.start);
+    scratch.unwind.mapping = found.mapping;
+    if found.has_table {
+        // Most processes that end within milliseconds are sampled once.
+        stale_mappings::report_repeated(pid, now_ns);
+    } else {
+        stale_mappings::report_rate_limited(pid, now_ns);
+    }
+    let flag = scratch.unwind.next_flag;
+    push_frame(scratch, flag);
+    Ok(())
+}
+
+/// Ends a stack whose next frame is in no mapping.
+#[inline(always)]
+fn end_unmapped(scratch: &mut Scratch) -> Result<(), StackEndReason> {
+    let flag = scratch.unwind.next_flag;
+    if flag == FrameFlags::BY_FRAME_POINTER {
+        // A frame whose return address is not in code was no frame.
+        return Err(StackEndReason::BrokenFramePointer);
+    }
+    if scratch.unwind.depth > 0 {
+        push_frame(scratch, flag);
+    }
+    Err(StackEndReason::NoMapping)
 }
 
 /// Adds the frame of the current registers.
@@ -187,7 +243,5 @@ pub(crate) fn finish(scratch: &mut Scratch) -> Result<StackId, Counter> {
 
 #[inline(always)]
 fn is_in_jit_code(scratch: &Scratch) -> bool {
-    let Some(mappings) = Mappings::get() else { return false };
-    // SAFETY: `at` stays within the value.
-    unsafe { (*mappings.at(scratch.unwind.mapping)).flags & MappingFlags::SCAN_EPILOGUES != 0 }
+    scratch.unwind.mapping.flags & MappingFlags::SCAN_EPILOGUES != 0
 }

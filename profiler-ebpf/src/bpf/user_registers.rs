@@ -45,6 +45,17 @@ pub(crate) fn user_registers(context: &PerfEventContext) -> Option<Registers> {
     read_pt_regs(pt_regs_of_task()?)
 }
 
+/// Whether the task is in execve(2) or execveat(2), after a tick that interrupted kernel mode.
+#[inline(always)]
+pub(crate) fn is_in_execve() -> bool {
+    /// `arch/x86/entry/syscalls/syscall_64.tbl`.
+    const EXECVE: u64 = 59;
+    const EXECVEAT: u64 = 322;
+    let Some(registers) = pt_regs_of_task() else { return false };
+    let system_call = kernel_memory::read(registers, core::mem::offset_of!(pt_regs, orig_rax) as u32);
+    matches!(system_call, Some(EXECVE | EXECVEAT))
+}
+
 /// The address of the `pt_regs` that were saved when the task entered the kernel.
 #[inline(always)]
 fn pt_regs_of_task() -> Option<u64> {

@@ -239,7 +239,7 @@ impl ProfileAssembler {
             return StackEnd::DepthLimit;
         }
         match outer.and_then(RawStack::end_reason) {
-            Some(StackEndReason::Root) => return StackEnd::Root,
+            Some(StackEndReason::Root | StackEndReason::NoUserStack) => return StackEnd::Root,
             Some(StackEndReason::NoMapping) => return StackEnd::NoMapping,
             Some(StackEndReason::UnreadableStack) => return StackEnd::UnreadableStack,
             Some(StackEndReason::UnsupportedRule) => return StackEnd::UnsupportedRule,
@@ -433,6 +433,7 @@ mod tests {
     fn an_unwound_stack_has_the_end_of_its_reason() {
         for (end_reason, expected) in [
             (StackEndReason::Root, StackEnd::Root),
+            (StackEndReason::NoUserStack, StackEnd::Root),
             (StackEndReason::NoMapping, StackEnd::NoMapping),
             (StackEndReason::UnreadableStack, StackEnd::UnreadableStack),
             (StackEndReason::UnsupportedRule, StackEnd::UnsupportedRule),

@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use profiler::{Builder, Profiler, Target, profile::Reason};
+use profiler::{
+    Builder, Profiler, Target,
+    profile::{Reason, StackEnd},
+};
 use profiler_tests::{
     FoldedStack, FoldedStacks, Workload, lock_privileged, profiler, run_command, sample, sample_pid,
     wait_until, workload_path,
@@ -42,6 +45,35 @@ fn children_that_live_for_milliseconds_are_symbolized() {
     let gone =
         profile.ledger().unsymbolized.iter().filter(|(unnamed, _)| unnamed.reason == Reason::ProcessGone);
     assert!(gone.map(|(_, count)| count).sum::<u64>() * 100 <= stacks.total(), "{:?}", profile.ledger());
+}
+
+/// Such processes end before user space has read their mappings: the unwinder finds the tables of their files by itself.
+#[test]
+fn stacks_of_programs_that_run_for_a_millisecond_are_whole() {
+    const WHOLE_PERCENT: f64 = 95.0;
+    let Some(_lock) = lock_privileged() else { return };
+    let mut shell = Command::new("sh");
+    let workload = Workload::run(shell.args([
+        "-c",
+        "exec 3<&0; { read -r line <&3; kill $$; } & echo ready $$; while :; do /bin/true; /bin/ls / > /dev/null; done",
+    ]));
+    let mut session =
+        Profiler::builder().target(Target::Everything).frequency_hz(997).build().unwrap().start().unwrap();
+    // The tables of libc and of the programs are built at their first samples.
+    drop(session.take_profile(Duration::from_secs(1)).unwrap());
+    let profile = session.take_profile(Duration::from_secs(3)).unwrap();
+    drop(workload);
+    assert!(profile.ledger().adds_up());
+    let (mut samples, mut whole) = (0, 0);
+    for sample in profile.samples() {
+        let process = profile.process(profile.thread(sample.thread).process);
+        if ["true", "ls"].contains(&profile.string(process.comm)) {
+            samples += sample.count;
+            whole += if profile.stack(sample.stack).end == StackEnd::Root { sample.count } else { 0 };
+        }
+    }
+    assert!(samples > 500, "{samples} samples");
+    assert!(whole as f64 / samples as f64 * 100.0 > WHOLE_PERCENT, "{whole} of {samples}");
 }
 
 #[test]

@@ -25,8 +25,10 @@ fn throttled_ticks_are_counted_with_that_cause() {
     drop(rate);
     let timer = &during.ledger().timer;
     let throttled = timer.missed.get(&MissedTick::Throttled).copied().unwrap_or_default();
-    assert!(throttled * 10 > timer.due, "{timer:?}");
-    assert_eq!(throttled, timer.missed_total(), "{timer:?}");
+    // At least on the CPU of the workload; an idle one has nothing to miss.
+    let idle = timer.missed.get(&MissedTick::IdleCpu).copied().unwrap_or_default();
+    assert!(throttled * 20 > timer.due, "{timer:?}");
+    assert_eq!(throttled + idle, timer.missed_total(), "{timer:?}");
     session.stop().unwrap();
 }
 

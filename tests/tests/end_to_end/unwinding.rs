@@ -244,7 +244,7 @@ fn cpp_exceptions_unwind_through_libgcc_to_the_throwing_function() {
     for frames in 1..=4 {
         chains.extend([passing(frames, "Guard::~Guard()"), passing(frames, "*")]);
     }
-    assert_known(&profile_of("exceptions", &["60"]), &chains, &[20.0, 0.5]);
+    assert_known(&profile_of("exceptions", &["60"]), &chains, &[20.0, 0.1]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::{
     os::unix::fs::MetadataExt,
 };
 
-use profiler_common::{Config, MAX_FRAMES, PidSource, TargetFilter, UserRegistersSource};
+use profiler_common::{Config, MAX_FRAMES, PidSource, TargetFilter, UserRegistersSource, VmaSearch};
 
 use super::{
     btf::Btf,
@@ -77,6 +77,9 @@ pub(super) fn configure(plan: &Plan, sizes: MapSizes) -> Result<Config> {
     config.pid_source = pid_source(initial, btf.is_some()) as u32;
     if let Some(btf) = &btf {
         fill_pid_offsets(&mut config, btf)?;
+        if unwinds && has_helper(Helper::Loop) {
+            config.vma_search = vma_search(btf).unwrap_or_default();
+        }
     } else if plan.children {
         return Err(no_btf("children can only be followed"));
     }
@@ -150,6 +153,50 @@ fn fill_pid_offsets(config: &mut Config, btf: &Btf) -> Result<()> {
     config.upid_size = btf.size("upid").ok_or_else(|| missing_type("upid", ""))?;
     config.pid_namespace_inum = member(btf, "pid_namespace", "ns")? + member(btf, "ns_common", "inum")?;
     Ok(())
+}
+
+/// The offsets for a search among VMAs; `None` where the kernel has no maple tree of them (before 6.1), or another one.
+fn vma_search(btf: &Btf) -> Option<VmaSearch> {
+    /// The layout of `struct maple_node`, as the BPF program has it.
+    const MAPLE_NODE: [(&str, &str, u32); 4] = [
+        ("maple_range_64", "pivot", 8),
+        ("maple_range_64", "slot", 128),
+        ("maple_arange_64", "pivot", 8),
+        ("maple_arange_64", "slot", 80),
+    ];
+    let mut layout = MAPLE_NODE.iter();
+    if !layout.all(|(structure, member, offset)| btf.member(structure, member) == Some(*offset)) {
+        return None;
+    }
+    let backing_file = btf.member("backing_file", "user_path");
+    let dentry_in_path = btf.member("path", "dentry")?;
+    // `i_ctime` and `__i_ctime` are a `struct timespec64`, of two words.
+    let changed = btf.member("inode", "i_ctime").or_else(|| btf.member("inode", "__i_ctime"));
+    let changed = changed.map(|offset| (offset, offset + 8));
+    let (inode_changed_s, inode_changed_ns) = match changed {
+        Some(offsets) => offsets,
+        None => (btf.member("inode", "i_ctime_sec")?, btf.member("inode", "i_ctime_nsec")?),
+    };
+    Some(VmaSearch {
+        is_possible: 1,
+        task_mm: btf.member("task_struct", "mm")?,
+        mm_root: btf.member("mm_struct", "mm_mt")? + btf.member("maple_tree", "ma_root")?,
+        vma_start: btf.member("vm_area_struct", "vm_start")?,
+        vma_end: btf.member("vm_area_struct", "vm_end")?,
+        vma_flags: btf.member("vm_area_struct", "vm_flags")?,
+        vma_page_offset: btf.member("vm_area_struct", "vm_pgoff")?,
+        vma_file: btf.member("vm_area_struct", "vm_file")?,
+        file_inode: btf.member("file", "f_inode")?,
+        file_mode: btf.member("file", "f_mode")?,
+        backing_file_dentry: backing_file.map_or(0, |offset| offset + dentry_in_path),
+        dentry_inode: btf.member("dentry", "d_inode")?,
+        inode_number: btf.member("inode", "i_ino")?,
+        inode_superblock: btf.member("inode", "i_sb")?,
+        superblock_device: btf.member("super_block", "s_dev")?,
+        inode_changed_s,
+        inode_changed_ns,
+        reserved: 0,
+    })
 }
 
 fn fill_cgroup_offsets(config: &mut Config, btf: &Btf, controller: &str) -> Result<()> {

@@ -66,7 +66,7 @@ impl LoadedPrograms {
         relocate(&mut object, &definitions, &maps)?;
         fill_targets(plan, &maps)?;
         let (sample, unwinds) = load_sampling(&object, plan, &maps)?;
-        let unwind_maps = if unwinds { Some(empty_unwind_maps(&maps)?) } else { None };
+        let unwind_maps = if unwinds { Some(empty_unwind_maps(&maps, config)?) } else { None };
         let tracepoints = attach_tracepoints(&object, plan, config)?;
         let map_data = |name| MapData::from_fd(clone_fd(map(&maps, name)?)?).map_err(broken);
         Ok(Self {
@@ -275,15 +275,18 @@ pub(super) fn has_helper(helper: Helper) -> bool {
     }
 }
 
-fn empty_unwind_maps(maps: &HashMap<String, OwnedFd>) -> Result<UnwindMaps> {
+fn empty_unwind_maps(maps: &HashMap<String, OwnedFd>, config: &Config) -> Result<UnwindMaps> {
     let fd = |name| clone_fd(map(maps, name)?);
-    Ok(UnwindMaps::new(UnwindMapFds {
+    let searches_vmas = config.vma_search.is_possible != 0;
+    let maps = UnwindMapFds {
         processes: fd(names::MAP_PROCESSES)?,
+        segments: fd(names::MAP_UNWIND_SEGMENTS)?,
         mappings: fd(names::MAP_MAPPINGS)?,
         pages: fd(names::MAP_UNWIND_PAGES)?,
         rules: fd(names::MAP_UNWIND_RULES)?,
         rows: fd(names::MAP_UNWIND_ROWS)?,
-    }))
+    };
+    Ok(UnwindMaps::new(maps, searches_vmas))
 }
 
 fn load_program(object: &aya_obj::Object, name: &str, program_type: u32) -> Result<OwnedFd> {
@@ -323,14 +326,14 @@ fn attach_tracepoints(object: &aya_obj::Object, plan: &Plan, config: &Config) ->
     const EXEC: (&str, &CStr) = (names::PROGRAM_EXEC, c"sched_process_exec");
     const EXIT: (&str, &CStr) = (names::PROGRAM_EXIT, c"sched_process_exit");
     const FREE: (&str, &CStr) = (names::PROGRAM_FREE, c"sched_process_free");
-    // The fork program reads the child's id at an offset from BTF.
-    let follows_forks =
+    // The fork and exit programs read ids at offsets from BTF.
+    let follows_exits =
         plan.children || (plan.uses_unwinder() && plan.follows_forks() && config.task_thread_pid != 0);
-    let fork_and_exit = follows_forks.then_some([FORK, EXIT, FREE]).into_iter().flatten();
-    plan.uses_unwinder()
-        .then_some(EXEC)
-        .into_iter()
-        .chain(fork_and_exit)
+    let copies_entries = follows_exits && (plan.children || config.vma_search.is_possible == 0);
+    let exec = plan.uses_unwinder().then_some(EXEC);
+    exec.into_iter()
+        .chain(copies_entries.then_some(FORK))
+        .chain(follows_exits.then_some([EXIT, FREE]).into_iter().flatten())
         .map(|(name, tracepoint)| {
             let program = load_program(object, name, PROGRAM_TYPE_RAW_TRACEPOINT)?;
             bpf::open_raw_tracepoint(tracepoint, program.as_fd()).map_err(|error| {
@@ -390,6 +393,7 @@ mod tests {
             names::MAP_TAIL_CALLS,
             names::MAP_PROCESSES,
             names::MAP_MAPPINGS,
+            names::MAP_UNWIND_SEGMENTS,
             names::MAP_UNWIND_PAGES,
             names::MAP_UNWIND_ROWS,
             names::MAP_UNWIND_RULES,

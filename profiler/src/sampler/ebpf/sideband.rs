@@ -18,8 +18,8 @@ use crate::{
 use profiler_addresses::{FileOffset, RuntimeAddress};
 use profiler_processes::{Backing, FileId, Mapping, SidebandEvent, SidebandEventKind};
 
-/// Enough for about 600 mmap events between two reads of the ring.
-const DATA_PAGES: usize = 16;
+/// Enough for about 1,200 mmap events between two reads of the ring.
+const DATA_PAGES: usize = 32;
 /// The reader is woken when a quarter is used; below that its own timer is soon enough.
 const WAKEUP_BYTES: u32 = 16 * 1024;
 

@@ -6,8 +6,8 @@ use std::{
 };
 
 use profiler_common::unwind::{
-    MAX_MAPPINGS, MAX_PAGES, MAX_PROCESSES, MAX_ROW_CHUNKS, MAX_RULES, MappingEntry, PAGE_BITS, PageEntry,
-    ProcessEntry, ROWS_PER_CHUNK, Row, Rule,
+    FileSegment, MAX_MAPPINGS, MAX_PAGES, MAX_PROCESSES, MAX_ROW_CHUNKS, MAX_RULES, MAX_SEGMENTS,
+    MappingEntry, PAGE_BITS, PageEntry, ProcessEntry, ROWS_PER_CHUNK, Row, Rule, SegmentTable,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -27,7 +27,7 @@ const MAPPABLE: u32 = 1 << 10;
 /// Creates empty maps. `None`, with a notice, where this user has no permission.
 pub(crate) fn unwind_maps() -> Option<UnwindMaps> {
     match create() {
-        Ok(maps) => Some(UnwindMaps::new(maps)),
+        Ok(maps) => Some(UnwindMaps::new(maps, false)),
         Err(error) => {
             assert!(error.kind() == io::ErrorKind::PermissionDenied, "{error}");
             assert!(std::env::var_os(REQUIRED).is_none(), "a privileged test cannot run: {error}");
@@ -49,6 +49,13 @@ fn create() -> io::Result<UnwindMapFds> {
     let value_bytes = u32::try_from(size_of::<ProcessEntry>()).unwrap();
     let processes =
         MapShape { map_type: HASH, key_bytes: 4, value_bytes, max_entries: MAX_PROCESSES, flags: 0 };
+    let segments = MapShape {
+        map_type: HASH,
+        key_bytes: u32::try_from(size_of::<FileSegment>()).unwrap(),
+        value_bytes: u32::try_from(size_of::<SegmentTable>()).unwrap(),
+        max_entries: MAX_SEGMENTS,
+        flags: 0,
+    };
     let rows = MapShape {
         map_type: ARRAY_OF_MAPS,
         key_bytes: 4,
@@ -58,6 +65,7 @@ fn create() -> io::Result<UnwindMapFds> {
     };
     Ok(UnwindMapFds {
         processes: bpf::create_map("PROCESSES", processes, None)?,
+        segments: bpf::create_map("SEGMENTS", segments, None)?,
         mappings: create_array("MAPPINGS", MAX_MAPPINGS as usize * size_of::<MappingEntry>())?,
         pages: create_array("UNWIND_PAGES", MAX_PAGES as usize * size_of::<PageEntry>())?,
         rules: create_array("UNWIND_RULES", MAX_RULES as usize * size_of::<Rule>())?,

@@ -1,7 +1,7 @@
 //! Installs the mappings of sampled processes, and the unwind tables of the mapped files, in BPF maps.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     io,
     path::Path,
     sync::Arc,
@@ -34,8 +34,8 @@ pub(super) struct MappingInstaller {
     maps: UnwindMaps,
     tables: TableCache,
     processes: HashMap<u32, ProcessState>,
-    /// Processes that wait for their turn in the current round.
-    round: Vec<u32>,
+    /// Processes whose mappings may have to be installed, by their turn.
+    queue: VecDeque<u32>,
     follows_forks: bool,
 }
 
@@ -48,6 +48,8 @@ struct ProcessState {
     installed: Option<Arc<InstalledProcess>>,
     /// Whether the installed mappings are incomplete or outdated.
     is_outdated: bool,
+    /// Whether the process is in the queue.
+    is_queued: bool,
     /// Whether its mappings exceeded the capacity of the BPF maps.
     exceeds_capacity: bool,
     read_at: Instant,
@@ -79,7 +81,9 @@ impl MappingInstaller {
         let proc = Arc::new(ProcFs::live());
         let host = RootDirectory::open(Path::new("/"))?;
         let tables = TableCache::new(Arc::clone(&proc), host);
-        Ok(Self { proc, maps, tables, processes: HashMap::new(), round: Vec::new(), follows_forks })
+        // A child whose mappings the unwinder finds by itself needs none of its parent.
+        let follows_forks = follows_forks && !maps.searches_vmas();
+        Ok(Self { proc, maps, tables, processes: HashMap::new(), queue: VecDeque::new(), follows_forks })
     }
 
     /// Whether there are tables that no process maps.
@@ -91,6 +95,7 @@ impl MappingInstaller {
     pub(super) fn prefetch(&mut self, pid: u32) {
         if let Some(mappings) = self.read_mappings(pid) {
             self.processes.insert(pid, ProcessState::new(AddressSpace::from_snapshot(mappings)));
+            self.enqueue(pid);
         }
     }
 
@@ -129,12 +134,12 @@ impl MappingInstaller {
         }
     }
 
-    /// Whether mappings have to be installed.
+    /// Whether mappings may have to be installed.
     pub(super) fn is_outdated(&self) -> bool {
-        self.processes.values().any(ProcessState::needs_install)
+        !self.queue.is_empty()
     }
 
-    /// Installs outdated mappings, for [`INSTALL_INTERVAL`] or until `stop`, and evicts unused tables.
+    /// Installs outdated mappings, for [`INSTALL_INTERVAL`] or until `stop`.
     pub(super) fn install_outdated(&mut self, stop: impl Fn() -> bool) {
         let begin = Instant::now();
         while begin.elapsed() < INSTALL_INTERVAL && !stop() {
@@ -143,25 +148,37 @@ impl MappingInstaller {
                 self.suspend(pid, &error);
             }
         }
+    }
+
+    /// Evicts tables that were not used for some time.
+    pub(super) fn evict_unused_tables(&mut self) {
         self.tables.evict_unused(&mut self.maps, Instant::now());
     }
 
     /// The next outdated process, round-robin.
     fn next_outdated(&mut self) -> Option<u32> {
         loop {
-            match self.round.pop() {
-                Some(pid) if self.processes.get(&pid).is_some_and(ProcessState::needs_install) => {
-                    return Some(pid);
-                }
-                Some(_) => {}
-                None => {
-                    let outdated = self.processes.iter().filter(|(_, process)| process.needs_install());
-                    self.round = outdated.map(|(pid, _)| *pid).collect();
-                    if self.round.is_empty() {
-                        return None;
-                    }
-                }
+            let pid = self.queue.pop_front()?;
+            // It has ended otherwise.
+            let Some(process) = self.processes.get_mut(&pid).filter(|process| process.is_queued) else {
+                continue;
+            };
+            process.is_queued = process.needs_install();
+            if process.is_queued {
+                self.queue.push_back(pid);
+                return Some(pid);
             }
+        }
+    }
+
+    /// Gives a process a turn, if its mappings have to be installed.
+    fn enqueue(&mut self, pid: u32) {
+        if let Some(process) = self.processes.get_mut(&pid)
+            && process.needs_install()
+            && !process.is_queued
+        {
+            process.is_queued = true;
+            self.queue.push_back(pid);
         }
     }
 
@@ -179,12 +196,16 @@ impl MappingInstaller {
             // More mappings will follow.
             process.read_interval = MIN_READ_INTERVAL;
         }
+        self.enqueue(pid);
     }
 
     fn execute(&mut self, pid: u32) {
         if self.processes.contains_key(&pid) {
             self.remove(pid);
-            self.prefetch(pid);
+            // Otherwise the BPF program asks for the mappings when the process lasts.
+            if !self.maps.searches_vmas() {
+                self.prefetch(pid);
+            }
         }
     }
 
@@ -194,11 +215,13 @@ impl MappingInstaller {
             read_at: Instant::now(),
             read_interval: MIN_READ_INTERVAL,
             leader_has_exited: false,
+            is_queued: false,
             ..process.clone()
         };
         self.remove(pid);
         let installed = child.installed.clone();
         self.processes.insert(pid, child);
+        self.enqueue(pid);
         if let Some(installed) = installed
             && let Err(error) = self.maps.set_process(pid, &installed.mappings)
         {
@@ -256,6 +279,7 @@ impl MappingInstaller {
         }
         process.is_outdated |= !is_unchanged || process.exceeds_capacity;
         process.exceeds_capacity = false;
+        self.enqueue(pid);
     }
 
     /// The executable mappings of a process; `None` if they cannot be read, most often because it has ended.
@@ -368,6 +392,7 @@ impl ProcessState {
             files: HashMap::new(),
             installed: None,
             is_outdated: true,
+            is_queued: false,
             exceeds_capacity: false,
             read_at: Instant::now(),
             read_interval: MIN_READ_INTERVAL,

@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_processes::SidebandEvent;
+use profiler_processes::{SidebandEvent, SidebandEventKind};
 
 use self::{cpu_quota::CpuQuota, mapping_installer::MappingInstaller};
 use super::priority::raise_thread_priority;
@@ -93,7 +93,8 @@ impl UnwindTableThread {
             // An empty message wakes the thread.
             self.send(Message::Events(Vec::new()));
         } else if !batch.events.is_empty() {
-            self.send(Message::Events(batch.events.clone()));
+            let events = batch.events.iter().filter(|event| concerns_mappings(event)).cloned().collect();
+            self.send(Message::Events(events));
         }
         if !batch.stale_mappings.is_empty() {
             self.send(Message::UnknownCode(batch.stale_mappings.clone()));
@@ -117,6 +118,11 @@ impl Drop for UnwindTableThread {
     }
 }
 
+/// Whether an event changes what the unwinder needs.
+fn concerns_mappings(event: &SidebandEvent) -> bool {
+    !matches!(event.kind, SidebandEventKind::Rename(_) | SidebandEventKind::StartThread)
+}
+
 fn run(mut installer: MappingInstaller, messages: &Receiver<Message>, flags: &Flags) {
     // Stacks are incomplete until the tables are installed. The quota bounds the CPU time of the thread.
     raise_thread_priority();
@@ -125,6 +131,7 @@ fn run(mut installer: MappingInstaller, messages: &Receiver<Message>, flags: &Fl
     let mut quota = CpuQuota::new(Duration::ZERO);
     let mut used = thread_cpu_time();
     let mut waiting: Vec<SyncSender<()>> = Vec::new();
+    let mut evicted = begin;
     while !stop() {
         let timeout = if installer.is_outdated() {
             Duration::ZERO
@@ -144,6 +151,10 @@ fn run(mut installer: MappingInstaller, messages: &Receiver<Message>, flags: &Fl
             installer.resync();
         }
         installer.install_outdated(stop);
+        if evicted.elapsed() >= EVICTION_INTERVAL {
+            installer.evict_unused_tables();
+            evicted = Instant::now();
+        }
         if !installer.is_outdated() {
             for installed in waiting.drain(..) {
                 // The receiver may have timed out.

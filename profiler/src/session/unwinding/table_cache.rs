@@ -12,12 +12,12 @@ use std::{
 };
 
 use profiler_binary_reader::{Image, ParseError, SegmentLayout};
-use profiler_common::unwind::MappingEntry;
+use profiler_common::unwind::{FileSegment, MappingEntry};
 use profiler_processes::{Backing, FileId, FileVersion, Mapping, ProcFs, root_directory::RootDirectory};
 use profiler_unwind_tables::{TableSource, UnwindTable};
 
 use crate::{
-    sampler::ebpf::{InstallError, InstalledFile, UnwindMaps},
+    sampler::ebpf::{InstallError, InstalledFile, UnwindMaps, monotonic_ns},
     sys::usage::thread_cpu_time,
 };
 
@@ -52,6 +52,10 @@ pub(super) struct TableCache {
     /// claim any.
     by_source: HashMap<u64, TableKey>,
     hasher: RandomState,
+    /// The segments by which the unwinder finds tables without the mappings of a process.
+    segments: HashMap<FileSegment, TableKey>,
+    /// The number of tables without references.
+    unused: usize,
     bytes: usize,
     next_key: u32,
 }
@@ -86,6 +90,8 @@ impl TableCache {
             by_file: HashMap::new(),
             by_source: HashMap::new(),
             hasher: RandomState::new(),
+            segments: HashMap::new(),
+            unused: 0,
             bytes: 0,
             next_key: 0,
         }
@@ -103,7 +109,37 @@ impl TableCache {
         let file = self.open(pid, mapping, *id, Path::new(&**path));
         let file = file.inspect_err(|error| log::debug!("no unwind table of `{path}`: {error}")).ok()?;
         let version = FileVersion::of(&file).ok()?;
-        self.table_for_image(maps, TableFile::File(version), path, || Image::from_file(file), stop)
+        let image = || Image::from_file(file);
+        let key = self.table_for_image(maps, TableFile::File(version), path, image, stop)?;
+        self.add_segment(maps, key, segment(*id, version, mapping), mapping);
+        Some(key)
+    }
+
+    /// Lets the unwinder find a table by the VMA of a mapping.
+    fn add_segment(&mut self, maps: &mut UnwindMaps, key: TableKey, segment: FileSegment, mapping: &Mapping) {
+        let Some(entry) = self.mapping_entry(key, mapping) else { return };
+        let Some(table) = self.tables.get(&key) else { return };
+        if self.segments.get(&segment) == Some(&key) {
+            return;
+        }
+        let address = mapping.start.0.wrapping_sub(entry.bias);
+        match maps.add_segment(segment, &table.installed, address) {
+            Ok(()) => {
+                self.segments.insert(segment, key);
+            }
+            Err(error) => {
+                log::debug!("code of a file is found by the mappings of its processes alone: {error}");
+                self.remove_idle_segments(maps);
+            }
+        }
+    }
+
+    /// Makes room for segments of files that will be mapped.
+    fn remove_idle_segments(&mut self, maps: &mut UnwindMaps) {
+        let now_ns = monotonic_ns();
+        let idle = self.segments.extract_if(|segment, _| idle_time(maps, *segment, now_ns) >= EVICTION_DELAY);
+        let idle: Vec<FileSegment> = idle.map(|(segment, _)| segment).collect();
+        idle.into_iter().for_each(|segment| maps.remove_segment(segment));
     }
 
     /// The table of the vDSO.
@@ -134,6 +170,7 @@ impl TableCache {
     /// Adds a reference to a table.
     pub(super) fn retain(&mut self, key: TableKey) {
         if let Some(table) = self.tables.get_mut(&key) {
+            self.unused -= usize::from(table.references == 0);
             table.references += 1;
         }
     }
@@ -144,17 +181,26 @@ impl TableCache {
             if let Some(table) = self.tables.get_mut(key) {
                 table.references = table.references.saturating_sub(1);
                 table.unused_since = Instant::now();
+                self.unused += usize::from(table.references == 0);
             }
         }
     }
 
     /// Whether there are tables without references.
     pub(super) fn has_unused(&self) -> bool {
-        self.tables.values().any(|table| table.references == 0)
+        self.unused > 0
     }
 
-    /// Removes tables that have had no references for [`EVICTION_DELAY`].
+    /// Removes tables that have had no references for [`EVICTION_DELAY`], and were not found by a segment either.
     pub(super) fn evict_unused(&mut self, maps: &mut UnwindMaps, now: Instant) {
+        let now_ns = monotonic_ns();
+        for (segment, key) in &self.segments {
+            if idle_time(maps, *segment, now_ns) < EVICTION_DELAY
+                && let Some(table) = self.tables.get_mut(key)
+            {
+                table.unused_since = now;
+            }
+        }
         let is_expired = |table: &Table| {
             table.references == 0 && now.saturating_duration_since(table.unused_since) >= EVICTION_DELAY
         };
@@ -228,6 +274,7 @@ impl TableCache {
         self.bytes += installed.bytes();
         let unused_since = Instant::now();
         let (layout, is_managed) = (source.layout().clone(), source.is_managed());
+        self.unused += 1;
         self.tables
             .insert(key, Table { layout, is_managed, source_hash, installed, references: 0, unused_since });
         self.by_source.insert(source_hash, key);
@@ -260,6 +307,8 @@ impl TableCache {
 
     fn remove(&mut self, maps: &mut UnwindMaps, key: TableKey) {
         let Some(table) = self.tables.remove(&key) else { return };
+        self.unused -= usize::from(table.references == 0);
+        self.segments.extract_if(|_, of| *of == key).for_each(|(segment, _)| maps.remove_segment(segment));
         self.bytes = self.bytes.saturating_sub(table.installed.bytes());
         maps.remove_file(table.installed);
         self.by_source.remove(&table.source_hash);
@@ -288,123 +337,24 @@ impl TableCache {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use object::elf;
-    use profiler_addresses::{FileOffset, RuntimeAddress};
-    use profiler_common::unwind::CfaRule;
-    use profiler_elf_symbols::test_file::TestFile;
-    use profiler_unwind_tables::test_cfi::{CODE_ADDRESS, TestCfi};
-
-    use super::*;
-    use crate::sampler::ebpf::test_maps::unwind_maps;
-
-    struct Fixture {
-        tables: TableCache,
-        maps: UnwindMaps,
-        directory: tempfile::TempDir,
-    }
-
-    impl Fixture {
-        fn new() -> Option<Self> {
-            let tables =
-                TableCache::new(Arc::new(ProcFs::live()), RootDirectory::open(Path::new("/")).unwrap());
-            Some(Self { tables, maps: unwind_maps()?, directory: tempfile::tempdir().unwrap() })
-        }
-
-        /// The table of a file with this name and these contents.
-        fn key(&mut self, name: u32, bytes: &[u8]) -> Option<TableKey> {
-            let file = self.file(name, bytes);
-            let image = || Ok(Image::Memory(bytes.to_vec()));
-            self.tables.table_for_image(&mut self.maps, file, "file", image, &|| false)
-        }
-
-        /// The version of a file with this name, which is written once.
-        fn file(&self, name: u32, bytes: &[u8]) -> TableFile {
-            let path = self.directory.path().join(name.to_string());
-            if !path.exists() {
-                std::fs::write(&path, bytes).unwrap();
-            }
-            TableFile::File(FileVersion::of(&File::open(&path).unwrap()).unwrap())
-        }
-    }
-
-    /// A file with one function that has a frame of this size; all have the same build id.
-    fn file(frame_bytes: u8) -> TestFile {
-        let frames = TestCfi::x86_64().function(CODE_ADDRESS, 8, &[0x0e, frame_bytes]);
-        TestFile::with_code().code_segment(0, CODE_ADDRESS, 0x100).build_id(&[7; 20]).with(
-            ".eh_frame",
-            elf::SHT_PROGBITS,
-            frames.bytes,
-        )
-    }
-
-    #[test]
-    fn equal_files_share_a_table() {
-        let Some(mut fixture) = Fixture::new() else { return };
-        let first = fixture.key(1, &file(16).bytes());
-        assert!(first.is_some());
-        assert_eq!(fixture.key(2, &file(16).bytes()), first);
-        assert_eq!(fixture.key(3, &file(16).with("other", elf::SHT_PROGBITS, vec![1]).bytes()), first);
-        assert_eq!(fixture.tables.tables.len(), 1);
-    }
-
-    #[test]
-    fn files_with_a_copied_build_id_have_tables_of_their_own() {
-        let Some(mut fixture) = Fixture::new() else { return };
-        let files = [file(16), file(32), file(16).code_segment(0x1000, 0x9_0000, 0x100)];
-        let keys: Vec<TableKey> = files
-            .into_iter()
-            .zip(1..)
-            .map(|(file, name)| fixture.key(name, &file.bytes()).unwrap())
-            .collect();
-        assert!(keys[0] != keys[1] && keys[0] != keys[2]);
-        let mapping = Mapping {
-            start: RuntimeAddress(CODE_ADDRESS),
-            end: RuntimeAddress(CODE_ADDRESS + 0x1000),
-            offset: FileOffset(0),
-            backing: Backing::Jit,
-        };
-        let contents = fixture.maps.contents();
-        let frame_bytes = keys.iter().map(|key| {
-            let rule = contents.rule(&fixture.tables.mapping_entry(*key, &mapping).unwrap(), CODE_ADDRESS);
-            assert_eq!(rule.cfa, CfaRule::StackPointer as u8);
-            rule.cfa_offset
-        });
-        assert!(frame_bytes.eq([16, 32, 16]));
-    }
-
-    #[test]
-    fn a_file_without_a_table_is_read_once() {
-        let Some(mut fixture) = Fixture::new() else { return };
-        assert_eq!(fixture.key(1, b"no ELF file"), None);
-        let again = || panic!("the file is read again");
-        let file = fixture.file(1, b"no ELF file");
-        assert_eq!(fixture.tables.table_for_image(&mut fixture.maps, file, "file", again, &|| false), None);
-    }
-
-    #[test]
-    fn an_unused_table_is_evicted_after_a_delay() {
-        let Some(mut fixture) = Fixture::new() else { return };
-        let (used, unused) = (fixture.key(1, &file(16).bytes()), fixture.key(2, &file(32).bytes()));
-        fixture.tables.retain(used.unwrap());
-        let soon = Instant::now();
-        fixture.tables.evict_unused(&mut fixture.maps, soon);
-        assert!(fixture.tables.has_unused() && fixture.key(2, &file(32).bytes()) == unused);
-        fixture.tables.evict_unused(&mut fixture.maps, soon + 2 * EVICTION_DELAY);
-        assert!(!fixture.tables.has_unused());
-        assert_ne!(fixture.key(2, &file(32).bytes()), unused, "built again");
-        assert_eq!(fixture.key(1, &file(16).bytes()), used);
-        fixture.tables.release(&[used.unwrap()]);
-        fixture.tables.evict_unused(&mut fixture.maps, Instant::now() + 2 * EVICTION_DELAY);
-        assert!(fixture.maps.are_empty());
-    }
-
-    #[test]
-    fn a_stopped_build_gives_no_table() {
-        let Some(mut fixture) = Fixture::new() else { return };
-        let image = || Ok(Image::Memory(file(16).bytes()));
-        let key = fixture.tables.table_for_image(&mut fixture.maps, TableFile::Vdso, "file", image, &|| true);
-        assert_eq!(key, None);
+/// The segment of a file that a mapping shows, as its VMA tells of it.
+fn segment(file: FileId, version: FileVersion, mapping: &Mapping) -> FileSegment {
+    const MINOR_BITS: u32 = 20;
+    const PAGE_BITS: u32 = 12;
+    let (changed_s, changed_ns) = version.changed();
+    FileSegment {
+        inode: file.inode,
+        changed_s,
+        changed_ns,
+        device: file.major << MINOR_BITS | file.minor,
+        page_offset: mapping.offset.0 >> PAGE_BITS,
     }
 }
+
+/// The time since the unwinder last found a table by a segment.
+fn idle_time(maps: &UnwindMaps, segment: FileSegment, now_ns: u64) -> Duration {
+    Duration::from_nanos(now_ns.saturating_sub(maps.segment_used_ns(segment).unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -14,8 +14,8 @@ use std::{
 };
 
 use profiler_common::unwind::{
-    MAX_MAPPINGS, MAX_MAPPINGS_PER_PROCESS, MAX_PAGES, MAX_PROCESSES, MAX_ROW_CHUNKS, MAX_RULES,
-    MappingEntry, PageEntry, ProcessEntry, ROWS_PER_CHUNK, Row, Rule,
+    FileSegment, MAX_MAPPINGS, MAX_MAPPINGS_PER_PROCESS, MAX_PAGES, MAX_PROCESSES, MAX_ROW_CHUNKS, MAX_RULES,
+    MappingEntry, PageEntry, ProcessEntry, ROWS_PER_CHUNK, Row, Rule, SegmentTable,
 };
 use zerocopy::{Immutable, IntoBytes};
 
@@ -33,6 +33,7 @@ const _: () = assert!(ROW_CHUNK_BUDGET <= MAX_ROW_CHUNKS as usize);
 #[derive(Debug)]
 pub(super) struct UnwindMapFds {
     pub(super) processes: OwnedFd,
+    pub(super) segments: OwnedFd,
     pub(super) mappings: OwnedFd,
     pub(super) pages: OwnedFd,
     pub(super) rules: OwnedFd,
@@ -51,6 +52,7 @@ pub(crate) struct UnwindMaps {
     rule_users: Vec<u32>,
     free_rules: Vec<u16>,
     retired: Retired,
+    searches_vmas: bool,
 }
 
 /// An array of rows, shared by several files.
@@ -113,6 +115,12 @@ impl InstalledFile {
         }
     }
 
+    /// The table of a segment of this file, which begins at an ELF address.
+    fn segment_table(&self, address: u64) -> SegmentTable {
+        let MappingEntry { page_entry, first_page, pages, .. } = self.mapping(0, 0, 0);
+        SegmentTable { address, used_ns: 0, page_entry, first_page, pages, reserved: 0 }
+    }
+
     /// Bytes of kernel memory that the table takes.
     pub(crate) fn bytes(&self) -> usize {
         let rows: u32 = self.rows.iter().map(Rows::length).sum();
@@ -122,7 +130,7 @@ impl InstalledFile {
 
 impl UnwindMaps {
     /// Takes over maps that were just created and are empty.
-    pub(super) fn new(maps: UnwindMapFds) -> Self {
+    pub(super) fn new(maps: UnwindMapFds, searches_vmas: bool) -> Self {
         Self {
             free_mappings: FreeRanges::new(MAX_MAPPINGS),
             free_pages: FreeRanges::new(MAX_PAGES),
@@ -131,8 +139,14 @@ impl UnwindMaps {
             rule_users: Vec::new(),
             free_rules: Vec::new(),
             retired: Retired::default(),
+            searches_vmas,
             maps,
         }
+    }
+
+    /// Whether the unwinder finds mappings that are not installed among the VMAs of a process.
+    pub(crate) fn searches_vmas(&self) -> bool {
+        self.searches_vmas
     }
 
     /// Installs a file's unwind table. `pages` are the rows of each page from `first_page` on; they refer to `rules` by
@@ -230,6 +244,34 @@ impl UnwindMaps {
         }
     }
 
+    /// Lets the unwinder find the table of a file by a segment in the VMAs of any process. `address` is the ELF address of
+    /// the segment's first byte.
+    pub(crate) fn add_segment(
+        &mut self,
+        segment: FileSegment,
+        file: &InstalledFile,
+        address: u64,
+    ) -> Result<(), InstallError> {
+        let table = file.segment_table(address);
+        bpf::update_element(self.maps.segments.as_fd(), segment.as_bytes(), table.as_bytes())
+            .map_err(full_or_io)
+    }
+
+    /// When the unwinder last found a table by this segment, `CLOCK_MONOTONIC` nanoseconds.
+    pub(crate) fn segment_used_ns(&self, segment: FileSegment) -> Option<u64> {
+        let mut table = SegmentTable::default();
+        let fd = self.maps.segments.as_fd();
+        bpf::look_up_element(fd, segment.as_bytes(), table.as_mut_bytes()).ok()?;
+        Some(table.used_ns)
+    }
+
+    /// Removes a segment, before the table of its file is removed.
+    pub(crate) fn remove_segment(&mut self, segment: FileSegment) {
+        if let Err(error) = bpf::delete_element(self.maps.segments.as_fd(), segment.as_bytes()) {
+            log::warn!("cannot remove a segment of a file from the unwind maps: {error}");
+        }
+    }
+
     /// Installs mappings, which are sorted by address.
     pub(crate) fn add_mappings(
         &mut self,
@@ -264,12 +306,8 @@ impl UnwindMaps {
     pub(crate) fn set_process(&mut self, pid: u32, mappings: &InstalledMappings) -> Result<(), InstallError> {
         let entry =
             ProcessEntry { first_mapping: mappings.0.start, mappings: mappings.0.end - mappings.0.start };
-        bpf::update_element(self.maps.processes.as_fd(), &pid.to_ne_bytes(), entry.as_bytes()).map_err(
-            |error| match error.raw_os_error() {
-                Some(libc::E2BIG) => InstallError::CapacityExceeded,
-                _ => InstallError::Io(error),
-            },
-        )
+        bpf::update_element(self.maps.processes.as_fd(), &pid.to_ne_bytes(), entry.as_bytes())
+            .map_err(full_or_io)
     }
 
     /// The processes that the unwinder handles. The fork program adds their children.
@@ -408,6 +446,14 @@ impl UnwindMaps {
             is_used
         });
         Ok(())
+    }
+}
+
+/// The error of an update of a hash map.
+fn full_or_io(error: io::Error) -> InstallError {
+    match error.raw_os_error() {
+        Some(libc::E2BIG) => InstallError::CapacityExceeded,
+        _ => InstallError::Io(error),
     }
 }
 

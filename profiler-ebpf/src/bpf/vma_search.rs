@@ -1,0 +1,169 @@
+//! Finds the mapping of an address among the VMAs of the running process, where user space has not installed it: in the
+//! first milliseconds of a process, most of all.
+//!
+//! The VMAs are in a maple tree (`lib/maple_tree.c`, `mtree_lookup_walk`). It is read without its lock: what a concurrent
+//! change leaves behind is not taken for a VMA that holds the address, or names no file that has a table.
+
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::generated as helpers;
+use profiler_common::unwind::{FileSegment, MappingEntry, SEGMENT_USE_PRECISION_NS, SegmentTable};
+
+use super::{
+    config::get,
+    kernel_memory::read,
+    maps::UNWIND_SEGMENTS,
+    scratch::{MAPLE_NODE_WORDS, VmaSearchState},
+    user_address_space::current_mm,
+};
+
+/// `enum maple_type`.
+const MAPLE_RANGE_64: u64 = 2;
+const MAPLE_ARANGE_64: u64 = 3;
+/// `MAPLE_NODE_TYPE_SHIFT`, `MAPLE_NODE_TYPE_MASK`: the type of a node is in the address of it.
+const NODE_TYPE_SHIFT: u64 = 3;
+const NODE_TYPE_MASK: u64 = 0xf;
+/// `MAPLE_NODE_MASK`.
+const NODE_ADDRESS_MASK: u64 = !255;
+/// The word of the first pivot, and those of the first slots; the loader compares them with the kernel's BTF.
+const PIVOTS: usize = 1;
+const RANGE_SLOTS: usize = 16;
+const ARANGE_SLOTS: usize = 10;
+/// Levels of the tree: a process with 65,530 VMAs (`vm.max_map_count`) has six.
+const MAX_LEVELS: u32 = 8;
+
+/// `VM_EXEC` of `include/linux/mm.h`.
+const VM_EXEC: u64 = 4;
+/// `FMODE_BACKING` of `include/linux/fs.h`.
+const FMODE_BACKING: u32 = 1 << 25;
+/// `I_CTIME_QUERIED` of `include/linux/fs.h` is the upper bit of the nanoseconds.
+const CHANGED_NS_MASK: u32 = !(1 << 31);
+
+/// A mapping, and what is known of its code.
+pub(crate) struct Found {
+    pub(crate) mapping: MappingEntry,
+    /// Whether it is of a file with an unwind table.
+    pub(crate) has_table: bool,
+}
+
+/// Whether this kernel has VMAs in a maple tree, and BTF of it.
+#[inline(always)]
+pub(crate) fn is_possible() -> bool {
+    get!(vma_search.is_possible) != 0
+}
+
+/// The executable mapping that contains an address.
+#[inline(always)]
+pub(crate) fn find(state: &mut VmaSearchState, address: u64, now_ns: u64) -> Option<Found> {
+    if !is_possible() {
+        return None;
+    }
+    let vma = find_vma(state, address)?;
+    let start: u64 = read(vma, get!(vma_search.vma_start))?;
+    let end: u64 = read(vma, get!(vma_search.vma_end))?;
+    let flags: u64 = read(vma, get!(vma_search.vma_flags))?;
+    if address < start || address >= end || flags & VM_EXEC == 0 {
+        return None;
+    }
+    let mut mapping = MappingEntry { start, end, bias: 0, page_entry: 0, first_page: 0, pages: 0, flags: 0 };
+    let table = read_segment(&mut state.segment, vma).and_then(|()| table_of(&state.segment, now_ns));
+    let has_table = table.is_some();
+    if let Some(table) = table {
+        mapping.bias = start.wrapping_sub(table.address);
+        mapping.page_entry = table.page_entry;
+        mapping.first_page = table.first_page;
+        mapping.pages = table.pages;
+    }
+    Some(Found { mapping, has_table })
+}
+
+/// Walks down the tree. The result is the address of a VMA, or nonsense.
+#[inline(always)]
+fn find_vma(state: &mut VmaSearchState, address: u64) -> Option<u64> {
+    state.entry = read(current_mm()?, get!(vma_search.mm_root))?;
+    // Bound: see its definition.
+    for _ in 0..MAX_LEVELS {
+        let node = state.entry;
+        let node_type = node >> NODE_TYPE_SHIFT & NODE_TYPE_MASK;
+        read_node(state, node & NODE_ADDRESS_MASK)?;
+        let slots = if node_type == MAPLE_ARANGE_64 { ARANGE_SLOTS } else { RANGE_SLOTS };
+        let slot = slots + slot_of(&state.node, slots - PIVOTS, address);
+        state.entry = *state.node.get(slot & (MAPLE_NODE_WORDS - 1))?;
+        if node_type < MAPLE_RANGE_64 {
+            return Some(state.entry);
+        }
+    }
+    None
+}
+
+#[inline(always)]
+fn read_node(state: &mut VmaSearchState, address: u64) -> Option<()> {
+    let bytes = size_of_val(&state.node) as u32;
+    let node = (&raw mut state.node).cast::<c_void>();
+    // SAFETY: the destination has the size given; the helper checks the source.
+    let result = unsafe { helpers::bpf_probe_read_kernel(node, bytes, address as *const c_void) };
+    (result == 0).then_some(())
+}
+
+/// The number of the slot for an address: the first whose pivot, the last address of its range, is not below it. Pivots
+/// that are not in use are 0.
+#[inline(always)]
+fn slot_of(node: &[u64; MAPLE_NODE_WORDS], pivots: usize, address: u64) -> usize {
+    let mut slot = 0;
+    // Bound: the pivots of the larger type of node.
+    for index in 0..RANGE_SLOTS - PIVOTS {
+        let pivot = node[PIVOTS + index];
+        if index >= pivots || pivot >= address || pivot == 0 {
+            break;
+        }
+        slot = index + 1;
+    }
+    slot
+}
+
+/// What identifies the file of a VMA. `None` where it has no file.
+#[inline(always)]
+fn read_segment(segment: &mut FileSegment, vma: u64) -> Option<()> {
+    let file: u64 = read(vma, get!(vma_search.vma_file))?;
+    if file == 0 {
+        return None;
+    }
+    let inode = inode_of_file(file)?;
+    let superblock: u64 = read(inode, get!(vma_search.inode_superblock))?;
+    let changed_ns: u32 = read(inode, get!(vma_search.inode_changed_ns))?;
+    segment.page_offset = read(vma, get!(vma_search.vma_page_offset))?;
+    segment.inode = read(inode, get!(vma_search.inode_number))?;
+    segment.device = read(superblock, get!(vma_search.superblock_device))?;
+    segment.changed_s = read(inode, get!(vma_search.inode_changed_s))?;
+    segment.changed_ns = changed_ns & CHANGED_NS_MASK;
+    Some(())
+}
+
+/// The inode that `/proc/PID/maps` shows. A file of overlayfs is backed by one of another file system, which is what is
+/// mapped; the inode is that of the path which the process opened (`file_user_inode`, `include/linux/fs.h`).
+#[inline(always)]
+fn inode_of_file(file: u64) -> Option<u64> {
+    if get!(vma_search.backing_file_dentry) != 0 {
+        let mode: u32 = read(file, get!(vma_search.file_mode))?;
+        if mode & FMODE_BACKING != 0 {
+            let dentry: u64 = read(file, get!(vma_search.backing_file_dentry))?;
+            return read(dentry, get!(vma_search.dentry_inode));
+        }
+    }
+    read(file, get!(vma_search.file_inode))
+}
+
+/// The unwind table of a segment.
+#[inline(always)]
+fn table_of(segment: &FileSegment, now_ns: u64) -> Option<SegmentTable> {
+    let table = UNWIND_SEGMENTS.get_ptr_mut(segment)?;
+    // SAFETY: a live map value, which the kernel frees after a grace period.
+    let used_ns = unsafe { &raw mut (*table).used_ns };
+    // SAFETY: as above; a torn time makes the table look as if it were used at another time.
+    if now_ns.wrapping_sub(unsafe { used_ns.read() }) > SEGMENT_USE_PRECISION_NS {
+        // SAFETY: as above.
+        unsafe { used_ns.write(now_ns) };
+    }
+    // SAFETY: as above.
+    Some(unsafe { *table })
+}

@@ -1,0 +1,115 @@
+//! Tests that tables are shared by equal sources, evicted when unused, and found by the segments of their files.
+
+use object::elf;
+use profiler_addresses::{FileOffset, RuntimeAddress};
+use profiler_common::unwind::CfaRule;
+use profiler_elf_symbols::test_file::TestFile;
+use profiler_unwind_tables::test_cfi::{CODE_ADDRESS, TestCfi};
+
+use super::*;
+use crate::sampler::ebpf::test_maps::unwind_maps;
+
+struct Fixture {
+    tables: TableCache,
+    maps: UnwindMaps,
+    directory: tempfile::TempDir,
+}
+
+impl Fixture {
+    fn new() -> Option<Self> {
+        let tables = TableCache::new(Arc::new(ProcFs::live()), RootDirectory::open(Path::new("/")).unwrap());
+        Some(Self { tables, maps: unwind_maps()?, directory: tempfile::tempdir().unwrap() })
+    }
+
+    /// The table of a file with this name and these contents.
+    fn key(&mut self, name: u32, bytes: &[u8]) -> Option<TableKey> {
+        let file = self.file(name, bytes);
+        let image = || Ok(Image::Memory(bytes.to_vec()));
+        self.tables.table_for_image(&mut self.maps, file, "file", image, &|| false)
+    }
+
+    /// The version of a file with this name, which is written once.
+    fn file(&self, name: u32, bytes: &[u8]) -> TableFile {
+        let path = self.directory.path().join(name.to_string());
+        if !path.exists() {
+            std::fs::write(&path, bytes).unwrap();
+        }
+        TableFile::File(FileVersion::of(&File::open(&path).unwrap()).unwrap())
+    }
+}
+
+/// A file with one function that has a frame of this size; all have the same build id.
+fn file(frame_bytes: u8) -> TestFile {
+    let frames = TestCfi::x86_64().function(CODE_ADDRESS, 8, &[0x0e, frame_bytes]);
+    TestFile::with_code().code_segment(0, CODE_ADDRESS, 0x100).build_id(&[7; 20]).with(
+        ".eh_frame",
+        elf::SHT_PROGBITS,
+        frames.bytes,
+    )
+}
+
+#[test]
+fn equal_files_share_a_table() {
+    let Some(mut fixture) = Fixture::new() else { return };
+    let first = fixture.key(1, &file(16).bytes());
+    assert!(first.is_some());
+    assert_eq!(fixture.key(2, &file(16).bytes()), first);
+    assert_eq!(fixture.key(3, &file(16).with("other", elf::SHT_PROGBITS, vec![1]).bytes()), first);
+    assert_eq!(fixture.tables.tables.len(), 1);
+}
+
+#[test]
+fn files_with_a_copied_build_id_have_tables_of_their_own() {
+    let Some(mut fixture) = Fixture::new() else { return };
+    let files = [file(16), file(32), file(16).code_segment(0x1000, 0x9_0000, 0x100)];
+    let keys: Vec<TableKey> =
+        files.into_iter().zip(1..).map(|(file, name)| fixture.key(name, &file.bytes()).unwrap()).collect();
+    assert!(keys[0] != keys[1] && keys[0] != keys[2]);
+    let mapping = Mapping {
+        start: RuntimeAddress(CODE_ADDRESS),
+        end: RuntimeAddress(CODE_ADDRESS + 0x1000),
+        offset: FileOffset(0),
+        backing: Backing::Jit,
+    };
+    let contents = fixture.maps.contents();
+    let frame_bytes = keys.iter().map(|key| {
+        let rule = contents.rule(&fixture.tables.mapping_entry(*key, &mapping).unwrap(), CODE_ADDRESS);
+        assert_eq!(rule.cfa, CfaRule::StackPointer as u8);
+        rule.cfa_offset
+    });
+    assert!(frame_bytes.eq([16, 32, 16]));
+}
+
+#[test]
+fn a_file_without_a_table_is_read_once() {
+    let Some(mut fixture) = Fixture::new() else { return };
+    assert_eq!(fixture.key(1, b"no ELF file"), None);
+    let again = || panic!("the file is read again");
+    let file = fixture.file(1, b"no ELF file");
+    assert_eq!(fixture.tables.table_for_image(&mut fixture.maps, file, "file", again, &|| false), None);
+}
+
+#[test]
+fn an_unused_table_is_evicted_after_a_delay() {
+    let Some(mut fixture) = Fixture::new() else { return };
+    let (used, unused) = (fixture.key(1, &file(16).bytes()), fixture.key(2, &file(32).bytes()));
+    fixture.tables.retain(used.unwrap());
+    let soon = Instant::now();
+    fixture.tables.evict_unused(&mut fixture.maps, soon);
+    assert!(fixture.tables.has_unused() && fixture.key(2, &file(32).bytes()) == unused);
+    fixture.tables.evict_unused(&mut fixture.maps, soon + 2 * EVICTION_DELAY);
+    assert!(!fixture.tables.has_unused());
+    assert_ne!(fixture.key(2, &file(32).bytes()), unused, "built again");
+    assert_eq!(fixture.key(1, &file(16).bytes()), used);
+    fixture.tables.release(&[used.unwrap()]);
+    fixture.tables.evict_unused(&mut fixture.maps, Instant::now() + 2 * EVICTION_DELAY);
+    assert!(fixture.maps.are_empty());
+}
+
+#[test]
+fn a_stopped_build_gives_no_table() {
+    let Some(mut fixture) = Fixture::new() else { return };
+    let image = || Ok(Image::Memory(file(16).bytes()));
+    let key = fixture.tables.table_for_image(&mut fixture.maps, TableFile::Vdso, "file", image, &|| true);
+    assert_eq!(key, None);
+}
