@@ -162,4 +162,4 @@ pub struct VmaSearch {
 }
 
 const _: () = assert!(size_of::<Config>() == 6 * 4 + 5 * 8 + 22 * 4 + size_of::<VmaSearch>());
-const _: () = assert!(size_of::<VmaSearch>() % 8 == 0);
+const _: () = assert!(size_of::<VmaSearch>().is_multiple_of(8));

@@ -50,6 +50,7 @@ pub(super) fn findings(situation: &Situation) -> Vec<Finding> {
     if findings.iter().all(|finding| finding.status == Status::Ok) {
         findings.push(bpf_programs(situation, load_bpf_programs()));
         findings.push(unwinder(ebpf::has_bpf_loop()));
+        findings.push(short_lived_processes(ebpf::searches_vmas()));
     }
     findings.extend([
         tracepoint(situation, try_raw_tracepoint()),
@@ -104,6 +105,16 @@ fn unwinder(has_bpf_loop: bool) -> Finding {
         )
     };
     Finding::ok("unwinder", observed)
+}
+
+/// Whether the unwinder needs mappings from `/proc`, which processes that end within milliseconds never show.
+fn short_lived_processes(searches_vmas: bool) -> Finding {
+    let observed = if searches_vmas {
+        "unwound from their first sample"
+    } else {
+        "unwound by frame pointer at first; from Linux 6.1 on by tables"
+    };
+    Finding::ok("short-lived processes", observed.to_owned())
 }
 
 fn tracepoint(situation: &Situation, result: io::Result<()>) -> Finding {
@@ -265,6 +276,12 @@ mod tests {
     fn the_unwinder_finding_has_the_depth_limit() {
         assert!(unwinder(true).observed.starts_with("bpf_loop, 1024 frames"));
         assert!(unwinder(false).observed.starts_with("tail calls, 264 frames"));
+    }
+
+    #[test]
+    fn the_finding_of_short_lived_processes_names_the_kernel_that_unwinds_them() {
+        assert!(short_lived_processes(true).observed.contains("first sample"));
+        assert!(short_lived_processes(false).observed.contains("from Linux 6.1 on"));
     }
 
     #[test]

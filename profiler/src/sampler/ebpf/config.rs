@@ -155,6 +155,11 @@ fn fill_pid_offsets(config: &mut Config, btf: &Btf) -> Result<()> {
     Ok(())
 }
 
+/// Whether this kernel's types allow a search among VMAs.
+pub(super) fn has_vma_search() -> bool {
+    read_btf().is_some_and(|btf| vma_search(&btf).is_some())
+}
+
 /// The offsets for a search among VMAs; `None` where the kernel has no maple tree of them (before 6.1), or another one.
 fn vma_search(btf: &Btf) -> Option<VmaSearch> {
     /// The layout of `struct maple_node`, as the BPF program has it.

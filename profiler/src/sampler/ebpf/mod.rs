@@ -55,6 +55,11 @@ pub(crate) fn has_bpf_loop() -> bool {
     loader::has_helper(loader::Helper::Loop)
 }
 
+/// Whether the unwinder finds mappings among the VMAs of a process, before user space has read them.
+pub(crate) fn searches_vmas() -> bool {
+    has_bpf_loop() && config::has_vma_search()
+}
+
 /// Samples of the BPF programs, by timer events on each CPU.
 #[derive(Debug)]
 pub(crate) struct EbpfSource {
