@@ -54,8 +54,8 @@ pub struct Config {
     pub pid_source: u32,
     /// The one process or thread that is sampled; 0 where the targets are in the targets map.
     pub only_target: u32,
-    /// 0.
-    pub reserved: u32,
+    /// The run time of the sampling programs that is allowed on a CPU, see [`OVERHEAD_SHARE_BITS`](crate::OVERHEAD_SHARE_BITS).
+    pub max_overhead: u32,
     /// 1: capture kernel stacks.
     pub kernel_stacks: u32,
     /// 1: capture user stacks.

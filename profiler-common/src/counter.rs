@@ -18,9 +18,13 @@ pub enum Counter {
     Ticks = 5,
     /// Ticks that hit no task: the CPU was idle.
     IdleTicks = 6,
+    /// Ticks that hit a target and were skipped, because the sampling programs had reached the overhead limit.
+    SkippedTicks = 7,
+    /// Stacks that were cut below the most frames, for the same reason.
+    CutStacks = 8,
 }
 
 impl Counter {
     /// The number of counters, which is the size of the map.
-    pub const COUNT: u32 = 7;
+    pub const COUNT: u32 = 9;
 }

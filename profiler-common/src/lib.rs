@@ -24,6 +24,9 @@ pub use record::{
 /// many. A power of two.
 pub const MAX_FRAMES: usize = 1024;
 
+/// [`Config::max_overhead`] is in units of 1 / 2^20 of a CPU.
+pub const OVERHEAD_SHARE_BITS: u32 = 20;
+
 /// Frames that the unwinder adds between two tail calls, where the kernel has no `bpf_loop`. With the 33 programs that
 /// one run may chain (`MAX_TAIL_CALL_CNT`, `include/linux/bpf.h`) it bounds the depth of a stack.
 pub const FRAMES_PER_TAIL_CALL: u32 = 8;

@@ -29,7 +29,9 @@ pub struct SampleRecord {
     /// [`RecordKind::Sample`].
     pub kind: u32,
     /// The CPU whose timer ticked.
-    pub cpu: u32,
+    pub cpu: u16,
+    /// The ticks that the sample stands for: its own, and those that were skipped before it.
+    pub weight: u16,
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub time_ns: u64,
     /// Process id in the profiler's PID namespace.

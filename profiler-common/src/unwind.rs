@@ -228,7 +228,7 @@ pub struct ProcessEntry {
     pub mappings: u32,
 }
 
-/// An executable segment of a file, as the VMA of a mapping tells of it.
+/// An executable segment of a file, identified by what the VMA of its mapping points to.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "user", derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable))]

@@ -5,6 +5,7 @@
 #![cfg_attr(target_arch = "bpf", no_std)]
 
 pub mod epilogue;
+pub mod governor;
 pub mod stack_id;
 pub mod unwind_step;
 

@@ -13,6 +13,9 @@ use crate::{
 /// The default sampling frequency: samples per second on each CPU. It avoids lock-step with timers of 100 Hz.
 pub const DEFAULT_FREQUENCY_HZ: u64 = 99;
 
+/// The default of [`Builder::max_overhead_percent`].
+pub const DEFAULT_MAX_OVERHEAD_PERCENT: f64 = 2.0;
+
 /// The kernel's limit on the sampling frequency.
 const MAX_RATE_SYSCTL: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
 
@@ -60,6 +63,7 @@ impl Default for Builder {
             user_stacks: true,
             unwind: Unwind::Auto,
             children: None,
+            max_overhead_percent: DEFAULT_MAX_OVERHEAD_PERCENT,
             silent_command: false,
             inlines: false,
             lines: false,
@@ -88,6 +92,14 @@ impl Builder {
     /// The sampling frequency: samples per second on each CPU. Default: [`DEFAULT_FREQUENCY_HZ`].
     pub fn frequency_hz(mut self, frequency_hz: u64) -> Self {
         self.settings.frequency_hz = frequency_hz;
+        self
+    }
+
+    /// The run time of the BPF programs that is allowed on each CPU, percent. Default:
+    /// [`DEFAULT_MAX_OVERHEAD_PERCENT`]. Above it, stacks are cut, down to 127 frames; where that is not enough, ticks are
+    /// skipped, and the next sample of the CPU has their weight ([`Ledger::skipped_ticks`](crate::profile::Ledger)).
+    pub fn max_overhead_percent(mut self, percent: f64) -> Self {
+        self.settings.max_overhead_percent = percent;
         self
     }
 
@@ -219,6 +231,9 @@ impl Builder {
         if !settings.kernel_stacks && !settings.user_stacks {
             return Err(invalid("without user and kernel stacks there is nothing to sample"));
         }
+        if !(settings.max_overhead_percent > 0.0 && settings.max_overhead_percent <= 100.0) {
+            return Err(invalid("the overhead limit is not between 0 and 100 percent"));
+        }
         if settings.cpus.as_ref().is_some_and(Vec::is_empty) {
             return Err(invalid("the list of CPUs is empty"));
         }
@@ -325,6 +340,9 @@ mod tests {
     #[test]
     fn a_frequency_above_the_limit_of_the_kernel_is_refused() {
         assert!(refused(own().frequency_hz(0)).contains("0 Hz"));
+        for percent in [0.0, -1.0, 100.5, f64::NAN] {
+            assert!(refused(own().max_overhead_percent(percent)).contains("overhead limit"));
+        }
         let error = check_frequency(5_000, Some(4_000)).unwrap_err();
         assert!(error.to_string().contains("4000 Hz"), "{error}");
         assert!(check_frequency(4_000, Some(4_000)).is_ok());

@@ -100,7 +100,7 @@ mod sampler;
 mod session;
 mod sys;
 
-pub use builder::{Builder, DEFAULT_FREQUENCY_HZ, Profiler};
+pub use builder::{Builder, DEFAULT_FREQUENCY_HZ, DEFAULT_MAX_OVERHEAD_PERCENT, Profiler};
 pub use error::{Error, ErrorKind, Operation, Result};
 pub use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
 #[cfg(feature = "filters")]

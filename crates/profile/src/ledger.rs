@@ -16,12 +16,14 @@ pub enum Loss {
     MissingStack,
     /// The record could not be decoded.
     Undecodable,
+    /// The BPF programs had reached the overhead limit, and sampling ended before a sample could stand for the tick.
+    OverheadLimit,
 }
 
 impl Loss {
     /// Every cause, for tables and tests.
     pub const ALL: &'static [Self] =
-        &[Self::RingBufferFull, Self::NoThreadId, Self::MissingStack, Self::Undecodable];
+        &[Self::RingBufferFull, Self::NoThreadId, Self::MissingStack, Self::Undecodable, Self::OverheadLimit];
 }
 
 impl fmt::Display for Loss {
@@ -31,6 +33,7 @@ impl fmt::Display for Loss {
             Self::NoThreadId => "task invisible in this pid namespace",
             Self::MissingStack => "stack or process no longer known",
             Self::Undecodable => "undecodable record",
+            Self::OverheadLimit => "overhead limit at the end of sampling",
         })
     }
 }
@@ -114,10 +117,15 @@ pub struct UnsymbolizedFrames {
 pub struct Ledger {
     /// Ticks that hit the target, as the BPF program counted them.
     pub target_ticks: u64,
-    /// Samples in the profile.
+    /// Samples in the profile, by their weight.
     pub reported: u64,
     /// Lost samples by cause.
     pub lost: BTreeMap<Loss, u64>,
+    /// Those of `reported` at which no stack was captured, because the BPF programs had reached the overhead limit: the next
+    /// sample of the CPU stands for them.
+    pub skipped_ticks: u64,
+    /// Stacks that were cut below the unwinder's depth limit for the same reason.
+    pub cut_stacks: u64,
     /// The ticks of all CPUs. Those that were missed hit the target or other tasks.
     pub timer: TimerTicks,
     /// Lost sideband records (mmap, comm, fork, exit).
@@ -171,6 +179,8 @@ impl Ledger {
     pub(super) fn add_interval(&mut self, later: &Self) {
         self.target_ticks += later.target_ticks;
         self.reported += later.reported;
+        self.skipped_ticks += later.skipped_ticks;
+        self.cut_stacks += later.cut_stacks;
         self.lost_process_events += later.lost_process_events;
         self.late_process_events += later.late_process_events;
         self.lost_children += later.lost_children;

@@ -9,7 +9,7 @@ static CONFIG: Config = Config {
     filter: 0,
     pid_source: 0,
     only_target: 0,
-    reserved: 0,
+    max_overhead: 0,
     kernel_stacks: 1,
     user_stacks: 1,
     pid_namespace_dev: 0,

@@ -147,6 +147,12 @@ fn try_begin(context: &PerfEventContext) -> Result<Option<&'static mut Scratch>,
     count(Counter::TargetTicks);
     let Some(scratch) = scratch() else { return Ok(None) };
     fill_sample(&mut scratch.sample, ids);
+    let now_ns = scratch.sample.time_ns;
+    let Some(weight) = scratch.governor.begin_sample(now_ns, get!(max_overhead)) else {
+        count(Counter::SkippedTicks);
+        return Ok(None);
+    };
+    scratch.sample.weight = weight;
     // `bpf_get_stack` would clear its buffer to find no stack.
     let kernel_stack = if get!(kernel_stacks) != 0 && !interrupted_user_mode(context) {
         stack_capture::capture(context, scratch, Side::Kernel)
@@ -159,7 +165,7 @@ fn try_begin(context: &PerfEventContext) -> Result<Option<&'static mut Scratch>,
             Ok(Some(scratch))
         }
         Err(counter) => {
-            add_run_time(scratch);
+            end_run(scratch, false);
             Err(counter)
         }
     }
@@ -170,7 +176,7 @@ fn try_begin(context: &PerfEventContext) -> Result<Option<&'static mut Scratch>,
 fn fill_sample(sample: &mut SampleRecord, ids: TaskIds) {
     sample.kind = RecordKind::Sample as u32;
     // SAFETY: the helper has no arguments and cannot fail.
-    sample.cpu = unsafe { helpers::bpf_get_smp_processor_id() };
+    sample.cpu = unsafe { helpers::bpf_get_smp_processor_id() } as u16;
     // SAFETY: as above.
     sample.time_ns = unsafe { helpers::bpf_ktime_get_ns() };
     sample.pid = ids.pid;
@@ -185,7 +191,7 @@ fn capture_user_stack(context: &PerfEventContext, scratch: &mut Scratch) -> Resu
     if get!(user_stacks) != 0 { stack_capture::capture(context, scratch, Side::User) } else { Ok(0) }
 }
 
-/// Sends the sample, and adds the run time.
+/// Sends the sample.
 #[inline(always)]
 fn finish(scratch: &mut Scratch, user_stack: Result<StackId, Counter>) -> Result<(), Counter> {
     let sent = user_stack.and_then(|id| {
@@ -194,7 +200,7 @@ fn finish(scratch: &mut Scratch, user_stack: Result<StackId, Counter>) -> Result
         let is_sent = send((&raw const scratch.sample).cast(), bytes, next_wakeup(scratch));
         if is_sent { Ok(()) } else { Err(Counter::LostRingBuffer) }
     });
-    add_run_time(scratch);
+    end_run(scratch, sent.is_ok());
     sent
 }
 
@@ -206,9 +212,11 @@ fn next_wakeup(scratch: &mut Scratch) -> Wakeup {
     if is_query { Wakeup::AtThreshold } else { Wakeup::Never }
 }
 
+/// Adds the run time.
 #[inline(always)]
-fn add_run_time(scratch: &Scratch) {
+fn end_run(scratch: &mut Scratch, is_sent: bool) {
     // SAFETY: the helper has no arguments and cannot fail.
-    let end_ns = unsafe { helpers::bpf_ktime_get_ns() };
-    add(Counter::RunTimeNs, end_ns - scratch.sample.time_ns);
+    let run_time_ns = unsafe { helpers::bpf_ktime_get_ns() } - scratch.sample.time_ns;
+    scratch.governor.end_sample(run_time_ns, is_sent);
+    add(Counter::RunTimeNs, run_time_ns);
 }

@@ -9,6 +9,7 @@ use profiler_common::{
 };
 use profiler_ebpf::{
     epilogue::{CODE_BYTES, ScanState},
+    governor::Governor,
     unwind_step::Registers,
 };
 
@@ -19,6 +20,7 @@ pub(crate) struct Scratch {
     pub(crate) window: StackWindow,
     pub(crate) epilogue: EpilogueScan,
     pub(crate) vma_search: VmaSearchState,
+    pub(crate) governor: Governor,
     pub(crate) sample: SampleRecord,
     /// Samples of this CPU until the fill of the ring buffer is read, see [`profiler_ebpf::next_query`].
     pub(crate) samples_to_query: u64,

@@ -14,6 +14,7 @@ use profiler_ebpf::{
 
 use super::{
     config::get,
+    counters::count,
     epilogue_scan,
     log::{debug_log, log_caller, log_stack_end},
     maps::PROCESSES,
@@ -99,7 +100,7 @@ pub(crate) fn unwind_frame<const SCANS_EPILOGUES: bool>(scratch: &mut Scratch) -
 
 #[inline(always)]
 fn try_unwind_frame<const SCANS_EPILOGUES: bool>(scratch: &mut Scratch) -> Result<(), StackEndReason> {
-    if scratch.unwind.depth >= MAX_FRAMES as u32 {
+    if scratch.unwind.depth >= scratch.governor.max_frames() {
         return Err(StackEndReason::DepthLimit);
     }
     let mappings = Mappings::get().ok_or(StackEndReason::NoMapping)?;
@@ -228,6 +229,9 @@ pub(crate) fn finish(scratch: &mut Scratch) -> Result<StackId, Counter> {
         scratch.unwind.end_reason = StackEndReason::DepthLimit as u32;
     }
     let end_reason = scratch.unwind.end_reason;
+    if end_reason == StackEndReason::DepthLimit as u32 && scratch.unwind.depth < MAX_FRAMES as u32 {
+        count(Counter::CutStacks);
+    }
     // JIT code of .NET has frame pointers: one that leads to no known mapping leads to newly compiled code.
     if end_reason == StackEndReason::NoMapping as u32
         || end_reason == StackEndReason::BrokenFramePointer as u32 && is_in_jit_code(scratch)

@@ -77,7 +77,7 @@ pub(crate) fn find(state: &mut VmaSearchState, address: u64, now_ns: u64) -> Opt
     Some(Found { mapping, has_table })
 }
 
-/// Walks down the tree. The result is the address of a VMA, or nonsense.
+/// Walks down the tree. The result is the address of a VMA, unless the tree changed meanwhile.
 #[inline(always)]
 fn find_vma(state: &mut VmaSearchState, address: u64) -> Option<u64> {
     state.entry = read(current_mm()?, get!(vma_search.mm_root))?;

@@ -10,7 +10,10 @@ use profiler_profile_formats::{Format, OutputOptions};
 use profiler_symbolize::SymbolDirectories;
 
 use super::{duration::parse_duration, shape::ShapeArguments};
-use crate::{Builder, DEFAULT_FREQUENCY_HZ, Profiler, Target, Unwind, sampler::ebpf::CpuSet};
+use crate::{
+    Builder, DEFAULT_FREQUENCY_HZ, DEFAULT_MAX_OVERHEAD_PERCENT, Profiler, Target, Unwind,
+    sampler::ebpf::CpuSet,
+};
 
 /// The error text when no argument selects a target.
 pub(super) const NO_TARGET: &str =
@@ -163,6 +166,9 @@ pub(super) struct SamplingArguments {
     /// Samples per second on each CPU
     #[arg(short = 'F', long, value_name = "HZ", default_value_t = DEFAULT_FREQUENCY_HZ)]
     frequency: u64,
+    /// The most time that the BPF programs may take on each CPU, percent: beyond it, stacks are cut, then ticks are skipped
+    #[arg(long, value_name = "PERCENT", default_value_t = DEFAULT_MAX_OVERHEAD_PERCENT)]
+    max_overhead: f64,
     /// Sampling time: 30, 1.5, 500ms, 2m [default: until Ctrl-C or the end of the target]
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
     pub(super) duration: Option<Duration>,
@@ -337,6 +343,7 @@ impl SamplingArguments {
     fn apply(&self, builder: Builder) -> Builder {
         let builder = builder
             .frequency_hz(self.frequency)
+            .max_overhead_percent(self.max_overhead)
             .kernel_stacks(!self.user_only)
             .user_stacks(!self.kernel_only)
             .unwind(self.unwind.into())

@@ -32,6 +32,7 @@ pub(super) fn text(profile: &Profile) -> String {
         lines.extend(most_unsymbolized(ledger));
     }
     lines.extend(missed_ticks(ledger));
+    lines.extend(overhead_limit(ledger));
     if ledger.lost_process_events > 0 {
         lines.push(format!(
             "{} sideband events (mmap, fork, exec) were lost: frames of short-lived processes can be unsymbolized",
@@ -96,6 +97,20 @@ fn missed_ticks(ledger: &Ledger) -> Option<String> {
     }
     let causes = causes.map(|(cause, count)| format!("{count} {cause}"));
     Some(format!("{missed} of {due} timer ticks were missed: {}", causes.collect::<Vec<_>>().join("; ")))
+}
+
+/// What was done to stay below the overhead limit.
+fn overhead_limit(ledger: &Ledger) -> Option<String> {
+    let (skipped, cut) = (ledger.skipped_ticks, ledger.cut_stacks);
+    let mut effects = Vec::new();
+    if skipped > 0 {
+        effects.push(format!("{skipped} ticks are represented by later samples"));
+    }
+    if cut > 0 {
+        effects.push(format!("{cut} stacks were cut"));
+    }
+    let effects = (!effects.is_empty()).then(|| effects.join(", "))?;
+    Some(format!("{effects}: the BPF programs reached --max-overhead (lower -F, or raise it)"))
 }
 
 fn stacks(ledger: &Ledger) -> String {
@@ -248,6 +263,21 @@ mod tests {
         };
         assert!(!text(10).contains("missed"));
         assert!(text(11).contains("11 of 1000 timer ticks were missed: 11 throttled"), "{}", text(11));
+    }
+
+    #[test]
+    fn the_effects_of_the_overhead_limit_are_reported() {
+        let text = |skipped_ticks, cut_stacks| {
+            summary(|ledger| {
+                ledger.skipped_ticks = skipped_ticks;
+                ledger.cut_stacks = cut_stacks;
+            })
+        };
+        assert!(!text(0, 0).contains("--max-overhead"));
+        assert!(text(3, 0).contains("3 ticks are represented by later samples: the BPF programs reached"));
+        assert!(
+            text(3, 4).contains("later samples, 4 stacks were cut: the BPF programs reached --max-overhead")
+        );
     }
 
     #[test]

@@ -12,6 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::{Finding, Remedy, Situation, Status, remedy::MIN_KERNEL};
 use crate::{
+    DEFAULT_MAX_OVERHEAD_PERCENT,
     error::{Error, ErrorKind, Operation, Result},
     sampler::{Filter, Plan, Unwind, ebpf},
     sys::{
@@ -219,6 +220,7 @@ fn load_bpf_programs() -> Result<()> {
         user_stacks: true,
         unwind: Unwind::Auto,
         children: false,
+        max_overhead_percent: DEFAULT_MAX_OVERHEAD_PERCENT,
     };
     ebpf::EbpfSource::load(plan, Arc::new(waker)).map(drop)
 }

@@ -164,6 +164,7 @@ mod tests {
                 comm: Comm::default(),
                 kernel_stack: None,
                 user_stack: std::num::NonZeroU64::new(9),
+                weight: 1,
             }],
             ..Batch::default()
         }

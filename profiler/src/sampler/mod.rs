@@ -31,6 +31,15 @@ pub(crate) struct RawSample {
     pub(crate) comm: Comm,
     pub(crate) kernel_stack: RawStackId,
     pub(crate) user_stack: RawStackId,
+    /// The ticks that it stands for.
+    #[cfg_attr(feature = "capture", serde(default = "own_tick"))]
+    pub(crate) weight: u16,
+}
+
+/// The weight of a sample before which no tick was skipped.
+#[cfg(feature = "capture")]
+fn own_tick() -> u16 {
+    1
 }
 
 /// A thread's name, padded with NUL.
@@ -187,6 +196,12 @@ pub(crate) struct KernelCounts {
     pub(crate) lost_thread_id: u64,
     pub(crate) lost_children: u64,
     pub(crate) run_time_ns: u64,
+    /// Those of `target_ticks` that were skipped because of the overhead limit.
+    #[cfg_attr(feature = "capture", serde(default))]
+    pub(crate) skipped_ticks: u64,
+    /// Stacks that were cut because of the overhead limit.
+    #[cfg_attr(feature = "capture", serde(default))]
+    pub(crate) cut_stacks: u64,
     #[cfg_attr(feature = "capture", serde(default))]
     pub(crate) timer: TimerCounts,
 }
@@ -275,6 +290,8 @@ pub(crate) struct Plan {
     pub(crate) unwind: Unwind,
     /// Whether processes forked by a target process become targets.
     pub(crate) children: bool,
+    /// The run time of the sampling programs that is allowed on each CPU.
+    pub(crate) max_overhead_percent: f64,
 }
 
 impl Plan {

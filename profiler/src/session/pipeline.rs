@@ -34,8 +34,10 @@ pub(super) struct Pipeline {
     early_samples: Vec<(RawSample, SampleStacks)>,
     /// For a target that is a command.
     pre_exec_filter: Option<PreExecFilter>,
-    /// Samples of ids that no longer belong to the target.
-    foreign_samples: u64,
+    /// Ticks that hit ids which no longer belong to the target.
+    foreign_ticks: u64,
+    /// Skipped ticks for which later samples stand.
+    represented_ticks: u64,
     #[cfg(feature = "capture")]
     recorder: Option<Recorder>,
     losses: IntervalLosses,
@@ -82,7 +84,8 @@ impl Pipeline {
             assembler: ProfileAssembler::new(has_user_stacks, 0),
             early_samples: Vec::new(),
             pre_exec_filter: None,
-            foreign_samples: 0,
+            foreign_ticks: 0,
+            represented_ticks: 0,
             #[cfg(feature = "capture")]
             recorder: None,
             losses: IntervalLosses::default(),
@@ -126,7 +129,7 @@ impl Pipeline {
     /// The kernel's counters without the ticks that did not hit the target.
     fn target_counts(&self, counts: KernelCounts) -> KernelCounts {
         let before_exec = self.pre_exec_filter.as_ref().map_or(0, PreExecFilter::removed_ticks);
-        let ignored_ticks = before_exec + self.foreign_samples;
+        let ignored_ticks = before_exec + self.foreign_ticks;
         KernelCounts { target_ticks: counts.target_ticks.saturating_sub(ignored_ticks), ..counts }
     }
 
@@ -146,6 +149,8 @@ impl Pipeline {
     /// # Errors
     /// A capture that cannot be written.
     pub(super) fn process(&mut self, mut batch: Batch, now_ns: u64) -> Result<()> {
+        self.represented_ticks +=
+            batch.samples.iter().map(|sample| u64::from(sample.weight.saturating_sub(1))).sum::<u64>();
         if let Some(filter) = &mut self.pre_exec_filter {
             filter.apply(&mut batch);
         }
@@ -177,7 +182,7 @@ impl Pipeline {
         for sample in batch.samples {
             match self.stacks_of(&sample) {
                 Some(stacks) => self.add_sample(sample, stacks),
-                None => self.losses.missing_stacks += 1,
+                None => self.losses.missing_stacks += u64::from(sample.weight),
             }
         }
         self.stacks.advance(batch.watermark_ns);
@@ -214,16 +219,21 @@ impl Pipeline {
         let mut builder = assembler.finish(|key| self.processes.get(key));
         let ledger = builder.ledger_mut();
         let since = |now: u64, before: u64| now.saturating_sub(before);
-        for (loss, count) in [
-            (Loss::RingBufferFull, since(counts.lost_ring_buffer, self.accounted.lost_ring_buffer)),
-            (Loss::NoThreadId, since(counts.lost_thread_id, self.accounted.lost_thread_id)),
-            (Loss::MissingStack, losses.missing_stacks),
-            (Loss::Undecodable, losses.undecodable),
-        ] {
-            if count > 0 {
-                ledger.lost.insert(loss, count);
-            }
-        }
+        let unrepresented_ticks =
+            if interval.is_last { since(counts.skipped_ticks, self.represented_ticks) } else { 0 };
+        ledger.lost.extend(
+            [
+                (Loss::OverheadLimit, unrepresented_ticks),
+                (Loss::RingBufferFull, since(counts.lost_ring_buffer, self.accounted.lost_ring_buffer)),
+                (Loss::NoThreadId, since(counts.lost_thread_id, self.accounted.lost_thread_id)),
+                (Loss::MissingStack, losses.missing_stacks),
+                (Loss::Undecodable, losses.undecodable),
+            ]
+            .into_iter()
+            .filter(|(_, count)| *count > 0),
+        );
+        ledger.skipped_ticks = since(counts.skipped_ticks, self.accounted.skipped_ticks);
+        ledger.cut_stacks = since(counts.cut_stacks, self.accounted.cut_stacks);
         ledger.timer = timer_ticks(counts.timer, self.accounted.timer);
         ledger.lost_process_events = losses.lost_events;
         ledger.late_process_events = losses.late_events;
@@ -266,7 +276,7 @@ impl Pipeline {
             ProcessOfSample::Known(key) => key,
             ProcessOfSample::AfterWatermark => return self.early_samples.push((sample, stacks)),
             ProcessOfSample::NotATarget => {
-                self.foreign_samples += 1;
+                self.foreign_ticks += u64::from(sample.weight);
                 return;
             }
         };

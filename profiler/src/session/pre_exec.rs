@@ -2,7 +2,7 @@
 
 use profiler_processes::{SidebandEvent, SidebandEventKind};
 
-use crate::sampler::Batch;
+use crate::sampler::{Batch, RawSample};
 
 /// Removes the samples of a process before its first exec.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ impl PreExecFilter {
         Self { pid, exec_ns: None, removed_ticks: 0 }
     }
 
-    /// The number of samples removed so far.
+    /// The ticks of the samples removed so far.
     pub(super) fn removed_ticks(&self) -> u64 {
         self.removed_ticks
     }
@@ -32,10 +32,10 @@ impl PreExecFilter {
         if self.exec_ns.is_none() && batch.lost_events > 0 {
             self.exec_ns = Some(0);
         }
-        let before = batch.samples.len();
         let exec_ns = self.exec_ns.unwrap_or(u64::MAX);
-        batch.samples.retain(|sample| sample.pid != self.pid || sample.time_ns >= exec_ns);
-        self.removed_ticks += (before - batch.samples.len()) as u64;
+        let is_before = |sample: &mut RawSample| sample.pid == self.pid && sample.time_ns < exec_ns;
+        let removed = batch.samples.extract_if(.., is_before).map(|sample| u64::from(sample.weight));
+        self.removed_ticks += removed.sum::<u64>();
     }
 
     fn is_exec(&self, event: &SidebandEvent) -> bool {
@@ -46,11 +46,11 @@ impl PreExecFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampler::{Comm, RawSample};
+    use crate::sampler::Comm;
 
     fn sample(pid: u32, time_ns: u64) -> RawSample {
         let (comm, kernel_stack, user_stack) = (Comm::default(), None, None);
-        RawSample { time_ns, cpu: 0, pid, tid: pid, comm, kernel_stack, user_stack }
+        RawSample { time_ns, cpu: 0, pid, tid: pid, comm, kernel_stack, user_stack, weight: 1 }
     }
 
     fn exec(pid: u32, time_ns: u64) -> SidebandEvent {

@@ -42,10 +42,11 @@ struct DeferredStack {
 #[derive(Clone, Copy, Debug)]
 struct DeferredSample {
     time_ns: u64,
-    cpu: u32,
     thread: ThreadId,
     /// The index of the stack.
     stack: u32,
+    cpu: u32,
+    weight: u16,
 }
 
 /// What is known of a process until it is retired.
@@ -110,25 +111,28 @@ impl ProfileAssembler {
         });
         let thread = self.thread(process, sample);
         match cached {
-            CachedStack::Symbolized(stack) => self.add_sample(sample.time_ns, sample.cpu, thread, stack),
+            CachedStack::Symbolized(stack) => {
+                let since_start_ns = sample.time_ns.saturating_sub(self.started_ns);
+                self.builder.sample(since_start_ns, sample.cpu, thread, stack, sample.weight.into());
+            }
             CachedStack::Deferred(stack) => {
-                let deferred = DeferredSample { time_ns: sample.time_ns, cpu: sample.cpu, thread, stack };
-                self.deferred_samples.push(deferred);
+                let RawSample { time_ns, cpu, weight, .. } = *sample;
+                self.deferred_samples.push(DeferredSample { time_ns, thread, stack, cpu, weight });
             }
         }
     }
 
-    /// Adds the deferred samples: all symbols are there. Returns the number of those whose process is unknown by now.
+    /// Adds the deferred samples: all symbols are there. Returns the ticks of those whose process is unknown by now.
     pub(super) fn add_deferred(&mut self, symbolizer: &mut Symbolizer, processes: &ProcessTable) -> u64 {
         let stacks = std::mem::take(&mut self.deferred_stacks);
         // The names of JIT code differ by its epoch.
         let mut symbolized = HashMap::<(u32, u32), StackId>::new();
         let mut lost = 0;
         for sample in std::mem::take(&mut self.deferred_samples) {
-            let DeferredSample { time_ns, cpu, thread, stack: index } = sample;
+            let DeferredSample { time_ns, thread, stack: index, cpu, weight } = sample;
             let deferred = &stacks[index as usize];
             let Some(process) = processes.get(deferred.process) else {
-                lost += 1;
+                lost += u64::from(weight);
                 continue;
             };
             let epoch = symbolizer.jit_epoch(process, time_ns);
@@ -141,7 +145,8 @@ impl ProfileAssembler {
                     stack
                 }
             };
-            self.add_sample(time_ns, cpu, thread, stack);
+            let since_start_ns = time_ns.saturating_sub(self.started_ns);
+            self.builder.sample(since_start_ns, cpu, thread, stack, weight.into());
         }
         lost
     }
@@ -151,10 +156,6 @@ impl ProfileAssembler {
         self.deferred_stacks.push(DeferredStack { process: process.key, stacks });
         self.process(process).awaits_symbols = true;
         CachedStack::Deferred(index)
-    }
-
-    fn add_sample(&mut self, time_ns: u64, cpu: u32, thread: ThreadId, stack: StackId) {
-        self.builder.sample(time_ns.saturating_sub(self.started_ns), cpu, thread, stack, 1);
     }
 
     /// Whether samples of a process are deferred.

@@ -50,6 +50,7 @@ pub(super) const MAX_QUEUED_BATCHES: usize = 64;
 pub(crate) struct Settings {
     pub(crate) target: Target,
     pub(crate) frequency_hz: u64,
+    pub(crate) max_overhead_percent: f64,
     pub(crate) cpus: Option<Vec<u32>>,
     pub(crate) kernel_stacks: bool,
     pub(crate) user_stacks: bool,
@@ -106,6 +107,7 @@ fn sample(settings: &Settings) -> Result<Session> {
         user_stacks: settings.user_stacks,
         unwind: settings.unwind,
         children,
+        max_overhead_percent: settings.max_overhead_percent,
     };
     let shared = Arc::new(Shared::new()?);
     raise_open_files_limit();

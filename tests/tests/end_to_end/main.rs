@@ -15,6 +15,7 @@ mod jit;
 mod leftovers;
 mod lifetimes;
 mod node;
+mod overhead;
 mod privileges;
 mod readable_names;
 mod real_programs;

@@ -87,7 +87,7 @@ codes! {
         SignalFrame = 6,
         EpilogueScan = 7,
     }
-    Loss { RingBufferFull = 1, NoThreadId = 2, MissingStack = 3, Undecodable = 4 }
+    Loss { RingBufferFull = 1, NoThreadId = 2, MissingStack = 3, Undecodable = 4, OverheadLimit = 5 }
 }
 
 #[cfg(test)]

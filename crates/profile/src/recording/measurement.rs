@@ -71,6 +71,8 @@ pub(super) fn push_ledger(ledger: &Ledger, body: &mut Body) {
     body.number(ledger.timer.due);
     push_counts(&ledger.timer.missed, body);
     body.number(ledger.late_process_events);
+    body.number(ledger.skipped_ticks);
+    body.number(ledger.cut_stacks);
 }
 
 pub(super) fn read_ledger(fields: &mut Fields<'_>) -> Option<Ledger> {
@@ -94,6 +96,8 @@ pub(super) fn read_ledger(fields: &mut Fields<'_>) -> Option<Ledger> {
         unsymbolized: BTreeMap::new(),
         timer: TimerTicks::default(),
         late_process_events: 0,
+        skipped_ticks: 0,
+        cut_stacks: 0,
     };
     for _ in 0..fields.number()? {
         let module = fields.text()?.to_owned();
@@ -104,6 +108,8 @@ pub(super) fn read_ledger(fields: &mut Fields<'_>) -> Option<Ledger> {
     if !fields.is_empty() {
         ledger.timer = TimerTicks { due: fields.number()?, missed: read_counts(fields)? };
         ledger.late_process_events = fields.number()?;
+        ledger.skipped_ticks = fields.number()?;
+        ledger.cut_stacks = fields.number()?;
     }
     Some(ledger)
 }
@@ -138,6 +144,8 @@ mod tests {
             lost: [(Loss::NoThreadId, 9), (Loss::Undecodable, u64::MAX)].into(),
             lost_process_events: 3,
             late_process_events: 17,
+            skipped_ticks: 22,
+            cut_stacks: 23,
             lost_children: 4,
             malformed_jit_entries: 5,
             dropped_runtime_events: 11,
@@ -161,15 +169,21 @@ mod tests {
         }
     }
 
-    /// The bytes of what recordings of 0.1.0 do not have: two numbers, and one count with its cause.
-    const NEWER_BYTES: usize = 5;
+    /// The bytes of what recordings of 0.1.0 do not have: four numbers, and one count with its cause.
+    const NEWER_BYTES: usize = 7;
 
     #[test]
     fn a_ledger_of_an_older_recording_has_zeros_for_newer_fields() {
         let mut body = Body::default();
         push_ledger(&ledger(), &mut body);
         let older = &body.bytes()[..body.bytes().len() - NEWER_BYTES];
-        let expected = Ledger { timer: TimerTicks::default(), late_process_events: 0, ..ledger() };
+        let expected = Ledger {
+            timer: TimerTicks::default(),
+            late_process_events: 0,
+            skipped_ticks: 0,
+            cut_stacks: 0,
+            ..ledger()
+        };
         assert_eq!(read_ledger(&mut Fields::new(older)), Some(expected));
     }
 

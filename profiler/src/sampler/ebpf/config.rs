@@ -6,7 +6,9 @@ use std::{
     os::unix::fs::MetadataExt,
 };
 
-use profiler_common::{Config, MAX_FRAMES, PidSource, TargetFilter, UserRegistersSource, VmaSearch};
+use profiler_common::{
+    Config, MAX_FRAMES, OVERHEAD_SHARE_BITS, PidSource, TargetFilter, UserRegistersSource, VmaSearch,
+};
 
 use super::{
     btf::Btf,
@@ -38,6 +40,7 @@ pub(super) fn configure(plan: &Plan, sizes: MapSizes) -> Result<Config> {
     let mut config = Config {
         filter: filter(&plan.filter) as u32,
         only_target: only_target(plan).unwrap_or(0),
+        max_overhead: max_overhead(plan.max_overhead_percent),
         kernel_stacks: plan.kernel_stacks.into(),
         user_stacks: plan.user_stacks.into(),
         pid_namespace_dev: namespace.dev(),
@@ -115,6 +118,12 @@ fn only_target(plan: &Plan) -> Option<u32> {
         },
         _ => None,
     }
+}
+
+/// A share of a CPU in the unit of the constant, at least one unit.
+fn max_overhead(percent: f64) -> u32 {
+    (percent / 100.0 * f64::from(1 << OVERHEAD_SHARE_BITS)).clamp(1.0, f64::from(1 << OVERHEAD_SHARE_BITS))
+        as u32
 }
 
 fn pid_source(initial: bool, btf: bool) -> PidSource {
@@ -241,6 +250,7 @@ mod tests {
             user_stacks: false,
             unwind: Unwind::Auto,
             children,
+            max_overhead_percent: 2.0,
         }
     }
 
@@ -267,6 +277,11 @@ mod tests {
         {
             assert_eq!(only_target(&several), None);
         }
+    }
+
+    #[test]
+    fn the_overhead_limit_is_a_share_of_a_cpu() {
+        assert_eq!([2.0, 100.0, 1000.0, 0.0].map(max_overhead), [20_971, 1 << 20, 1 << 20, 1]);
     }
 
     #[test]

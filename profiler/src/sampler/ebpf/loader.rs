@@ -131,6 +131,8 @@ impl LoadedPrograms {
             lost_thread_id: self.count(Counter::LostThreadId)?,
             lost_children: self.count(Counter::LostChild)?,
             run_time_ns: self.count(Counter::RunTimeNs)?,
+            skipped_ticks: self.count(Counter::SkippedTicks)?,
+            cut_stacks: self.count(Counter::CutStacks)?,
             timer: TimerCounts {
                 delivered: self.count(Counter::Ticks)?,
                 idle_delivered: self.count(Counter::IdleTicks)?,

@@ -125,6 +125,7 @@ mod tests {
             user_stacks: true,
             unwind: Unwind::Auto,
             children,
+            max_overhead_percent: 2.0,
         }
     }
 

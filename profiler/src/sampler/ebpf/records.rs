@@ -29,7 +29,8 @@ fn sample(record: &[u8]) -> Option<RawSample> {
     let (record, _) = SampleRecord::read_from_prefix(record).ok()?;
     Some(RawSample {
         time_ns: record.time_ns,
-        cpu: record.cpu,
+        cpu: record.cpu.into(),
+        weight: record.weight,
         pid: record.pid,
         tid: record.tid,
         comm: Comm(record.comm),
@@ -63,6 +64,7 @@ mod tests {
         let record = SampleRecord {
             kind: RecordKind::Sample as u32,
             cpu: 1,
+            weight: 3,
             time_ns: 2,
             pid: 3,
             tid: 4,
@@ -91,6 +93,7 @@ mod tests {
         let mut batch = Batch::default();
         decode(&sample_bytes(), &mut batch);
         decode(&stack_bytes(TRUNCATED, 2, &[0x10, 0x20]), &mut batch);
+        assert_eq!((batch.samples[0].cpu, batch.samples[0].weight), (1, 3));
         assert_eq!(batch.samples[0].comm.text(), "app");
         assert_eq!((batch.samples[0].kernel_stack, batch.samples[0].user_stack), (None, NonZeroU64::new(5)));
         assert_eq!(batch.stacks[0].addresses, [0x10, 0x20]);

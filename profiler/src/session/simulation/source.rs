@@ -109,6 +109,7 @@ impl SimulatedSource {
             comm: Comm(*b"simulated\0\0\0\0\0\0\0"),
             kernel_stack,
             user_stack: id,
+            weight: 1,
         };
         let stack = RawStack {
             id,

@@ -134,7 +134,7 @@ impl TableCache {
         }
     }
 
-    /// Makes room for segments of files that will be mapped.
+    /// Removes segments that were not used for some time, so that files which are mapped later have a place.
     fn remove_idle_segments(&mut self, maps: &mut UnwindMaps) {
         let now_ns = monotonic_ns();
         let idle = self.segments.extract_if(|segment, _| idle_time(maps, *segment, now_ns) >= EVICTION_DELAY);
@@ -337,7 +337,7 @@ impl TableCache {
     }
 }
 
-/// The segment of a file that a mapping shows, as its VMA tells of it.
+/// The segment of a file that a mapping shows, as the unwinder reads it from the VMA.
 fn segment(file: FileId, version: FileVersion, mapping: &Mapping) -> FileSegment {
     const MINOR_BITS: u32 = 20;
     const PAGE_BITS: u32 = 12;

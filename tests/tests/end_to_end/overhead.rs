@@ -1,0 +1,64 @@
+//! Tests of the overhead limit: the BPF programs keep it, and the samples that they take stand for all ticks.
+
+use std::time::Duration;
+
+use profiler::{Builder, Profile};
+use profiler_tests::{FoldedStacks, Workload, lock_privileged, profiler, run_command, sample_pid};
+
+const SAMPLED: Duration = Duration::from_secs(3);
+
+fn profile(builder: Builder) -> Profile {
+    builder.build().unwrap().start().unwrap().run_for(SAMPLED).unwrap()
+}
+
+/// The run time of the BPF programs on the CPU of a target with one thread.
+fn overhead_percent(profile: &Profile) -> f64 {
+    profile.ledger().cost.bpf_run_time_ns as f64 / profile.header().duration_ns as f64 * 100.0
+}
+
+#[test]
+fn deep_stacks_at_a_high_frequency_take_no_more_than_the_limit() {
+    const LIMIT_PERCENT: f64 = 2.0;
+    let Some(_lock) = lock_privileged() else { return };
+    let workload = Workload::start("deep");
+    let sampled = || sample_pid(workload.pid()).frequency_hz(9_999);
+    let unlimited = profile(sampled().max_overhead_percent(100.0));
+    let limited = profile(sampled());
+    let ledger = limited.ledger();
+    assert!(overhead_percent(&unlimited) > 4.0 * LIMIT_PERCENT, "{:?}", unlimited.ledger());
+    // What is allowed in a second is there from the start.
+    let allowed_percent = LIMIT_PERCENT * (1.0 + 1.0 / SAMPLED.as_secs_f64());
+    // A pause of the CPU by the hypervisor counts as run time.
+    assert!(overhead_percent(&limited) < 1.25 * allowed_percent, "{ledger:?}");
+    assert!(ledger.adds_up() && ledger.skipped_ticks * 10 > ledger.target_ticks, "{ledger:?}");
+    assert!(ledger.cut_stacks > 0, "{ledger:?}");
+    // The samples stand for all ticks.
+    let ratio = limited.sample_count() as f64 / unlimited.sample_count() as f64;
+    assert!((0.9..1.1).contains(&ratio), "{ratio}");
+    assert_eq!((unlimited.ledger().skipped_ticks, unlimited.ledger().cut_stacks), (0, 0));
+}
+
+#[test]
+fn shares_are_right_where_most_ticks_are_skipped() {
+    let Some(_lock) = lock_privileged() else { return };
+    let workload = Workload::start("shares");
+    let profile = profile(sample_pid(workload.pid()).frequency_hz(9_999).max_overhead_percent(0.1));
+    let ledger = profile.ledger();
+    assert!(ledger.skipped_ticks * 2 > ledger.target_ticks, "{ledger:?}");
+    let stacks = FoldedStacks::from_profile(&profile);
+    for (function, percent) in [("alpha", 60.0), ("beta", 30.0), ("gamma", 10.0)] {
+        let found = stacks.percent(|stack| stack.has(function));
+        assert!((found - percent).abs() < 6.0, "{function}: {found:.1} %");
+    }
+}
+
+#[test]
+fn the_summary_says_that_the_limit_was_reached() {
+    let Some(_lock) = lock_privileged() else { return };
+    let workload = Workload::start("shares");
+    let pid = workload.pid().to_string();
+    let run =
+        |limit| run_command(&mut profiler(&["-p", &pid, "-F", "999", "-d", "1.5", "--max-overhead", limit]));
+    assert!(run("0.01").stderr.contains("reached --max-overhead"));
+    assert!(!run("50").stderr.contains("--max-overhead"));
+}
