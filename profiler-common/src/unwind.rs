@@ -226,6 +226,8 @@ pub struct ProcessEntry {
     pub first_mapping: u32,
     /// The number of mappings.
     pub mappings: u32,
+    /// The time of the last sample, see [`SegmentTable::used_ns`].
+    pub used_ns: u64,
 }
 
 /// An executable segment of a file, identified by what the VMA of its mapping points to.
@@ -252,7 +254,7 @@ pub struct FileSegment {
 pub struct SegmentTable {
     /// The ELF address of the segment's first byte.
     pub address: u64,
-    /// The last use, `CLOCK_MONOTONIC` nanoseconds, at most [`SEGMENT_USE_PRECISION_NS`] too early.
+    /// The last use, `CLOCK_MONOTONIC` nanoseconds, at most [`USE_PRECISION_NS`] too early.
     pub used_ns: u64,
     /// See [`MappingEntry::page_entry`].
     pub page_entry: u32,
@@ -264,11 +266,12 @@ pub struct SegmentTable {
     pub reserved: u32,
 }
 
-/// The precision of [`SegmentTable::used_ns`], which all CPUs write.
-pub const SEGMENT_USE_PRECISION_NS: u64 = 1_000_000_000;
+/// The precision of times of use, which all CPUs write.
+pub const USE_PRECISION_NS: u64 = 1_000_000_000;
 
 const _: () = assert!(size_of::<Rule>() == 12);
 const _: () = assert!(size_of::<FileSegment>() == 32);
 const _: () = assert!(size_of::<SegmentTable>() == 32);
+const _: () = assert!(size_of::<ProcessEntry>() == 16);
 const _: () = assert!(size_of::<PageEntry>() == 8);
 const _: () = assert!(size_of::<MappingEntry>() == 40);

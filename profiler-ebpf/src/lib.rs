@@ -9,13 +9,21 @@ pub mod governor;
 pub mod stack_id;
 pub mod unwind_step;
 
-use profiler_common::StackFlags;
+use profiler_common::{StackFlags, unwind::USE_PRECISION_NS};
 
 /// The flags of a stack of `frames` addresses that `bpf_get_stack` captured with a limit of `max_frames`.
 #[inline(always)]
 #[must_use]
 pub const fn stack_flags(frames: u32, max_frames: u32) -> u8 {
     if frames >= max_frames { StackFlags::TRUNCATED } else { 0 }
+}
+
+/// Notes that something is in use, unless it was noted a short time ago: all CPUs write the same time.
+#[inline(always)]
+pub const fn note_use(used_ns: &mut u64, now_ns: u64) {
+    if now_ns.wrapping_sub(*used_ns) > USE_PRECISION_NS {
+        *used_ns = now_ns;
+    }
 }
 
 /// Whether a record must wake the reader: once the ring buffer holds `wakeup_bytes`. Below that the reader's
@@ -59,6 +67,20 @@ mod tests {
             })
             .collect();
         assert_eq!(queries, [0, 8, 16]);
+    }
+
+    #[test]
+    fn a_use_is_noted_once_in_a_while() {
+        let mut used_ns = 0;
+        let now_ns = 5 * USE_PRECISION_NS;
+        for (at_ns, noted_ns) in [
+            (now_ns, now_ns),
+            (now_ns + USE_PRECISION_NS, now_ns),
+            (now_ns + USE_PRECISION_NS + 1, now_ns + USE_PRECISION_NS + 1),
+        ] {
+            note_use(&mut used_ns, at_ns);
+            assert_eq!(used_ns, noted_ns);
+        }
     }
 
     #[test]

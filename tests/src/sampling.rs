@@ -59,7 +59,7 @@ fn wait_for_more(session: &mut Session, samples: u64) {
     }
 }
 
-/// A builder for a process, with a high sampling frequency.
+/// A builder for a process, with a high sampling frequency and without an overhead limit.
 pub fn sample_pid(pid: u32) -> Builder {
-    Profiler::builder().target(Target::Pid(pid)).frequency_hz(1_999)
+    Profiler::builder().target(Target::Pid(pid)).frequency_hz(1_999).max_overhead_percent(100.0)
 }

@@ -8,6 +8,7 @@ use profiler_common::{
     unwind::{MappingFlags, ProcessEntry, StackEndReason},
 };
 use profiler_ebpf::{
+    note_use,
     stack_id::{hash_finish, hash_step},
     unwind_step::{FoundBy, Step, step_by_rule},
 };
@@ -33,9 +34,7 @@ use super::{
 pub(crate) fn begin(context: &PerfEventContext, scratch: &mut Scratch) -> bool {
     let Some(registers) = user_registers(context) else { return false };
     let pid = scratch.sample.pid;
-    // SAFETY: user space replaces entries, which the kernel frees after a grace period.
-    let process = unsafe { PROCESSES.get(&pid) };
-    let process = process.copied().unwrap_or(ProcessEntry { first_mapping: 0, mappings: 0 });
+    let process = process_entry(pid, scratch.sample.time_ns);
     let address = registers.instruction_pointer;
     let Some(mappings) = Mappings::get() else { return false };
     debug_log!("pid {}: unwinds from {:x}", pid, address);
@@ -66,6 +65,18 @@ pub(crate) fn begin(context: &PerfEventContext, scratch: &mut Scratch) -> bool {
         return false;
     }
     true
+}
+
+/// The installed mappings of a process; none where it is unknown.
+#[inline(always)]
+fn process_entry(pid: u32, now_ns: u64) -> ProcessEntry {
+    let Some(process) = PROCESSES.get_ptr_mut(&pid) else {
+        return ProcessEntry { first_mapping: 0, mappings: 0, used_ns: 0 };
+    };
+    // SAFETY: user space replaces entries, which the kernel frees after a grace period.
+    let process = unsafe { &mut *process };
+    note_use(&mut process.used_ns, now_ns);
+    *process
 }
 
 /// Whether the stack is captured. It is not where the code is in no mapping: then `bpf_get_stack` captures it.

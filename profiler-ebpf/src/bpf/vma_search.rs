@@ -7,7 +7,8 @@
 use core::ffi::c_void;
 
 use aya_ebpf::helpers::generated as helpers;
-use profiler_common::unwind::{FileSegment, MappingEntry, SEGMENT_USE_PRECISION_NS, SegmentTable};
+use profiler_common::unwind::{FileSegment, MappingEntry, SegmentTable};
+use profiler_ebpf::note_use;
 
 use super::{
     config::get,
@@ -158,12 +159,7 @@ fn inode_of_file(file: u64) -> Option<u64> {
 fn table_of(segment: &FileSegment, now_ns: u64) -> Option<SegmentTable> {
     let table = UNWIND_SEGMENTS.get_ptr_mut(segment)?;
     // SAFETY: a live map value, which the kernel frees after a grace period.
-    let used_ns = unsafe { &raw mut (*table).used_ns };
-    // SAFETY: as above; a torn time makes the table look as if it were used at another time.
-    if now_ns.wrapping_sub(unsafe { used_ns.read() }) > SEGMENT_USE_PRECISION_NS {
-        // SAFETY: as above.
-        unsafe { used_ns.write(now_ns) };
-    }
-    // SAFETY: as above.
-    Some(unsafe { *table })
+    let table = unsafe { &mut *table };
+    note_use(&mut table.used_ns, now_ns);
+    Some(*table)
 }

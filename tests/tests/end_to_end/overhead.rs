@@ -23,18 +23,18 @@ fn deep_stacks_at_a_high_frequency_take_no_more_than_the_limit() {
     let workload = Workload::start("deep");
     let sampled = || sample_pid(workload.pid()).frequency_hz(9_999);
     let unlimited = profile(sampled().max_overhead_percent(100.0));
-    let limited = profile(sampled());
+    let limited = profile(sampled().max_overhead_percent(LIMIT_PERCENT));
     let ledger = limited.ledger();
     assert!(overhead_percent(&unlimited) > 4.0 * LIMIT_PERCENT, "{:?}", unlimited.ledger());
     // What is allowed in a second is there from the start.
     let allowed_percent = LIMIT_PERCENT * (1.0 + 1.0 / SAMPLED.as_secs_f64());
     // A pause of the CPU by the hypervisor counts as run time.
-    assert!(overhead_percent(&limited) < 1.25 * allowed_percent, "{ledger:?}");
+    assert!(overhead_percent(&limited) < 1.5 * allowed_percent, "{ledger:?}");
     assert!(ledger.adds_up() && ledger.skipped_ticks * 10 > ledger.target_ticks, "{ledger:?}");
     assert!(ledger.cut_stacks > 0, "{ledger:?}");
-    // The samples stand for all ticks.
-    let ratio = limited.sample_count() as f64 / unlimited.sample_count() as f64;
-    assert!((0.9..1.1).contains(&ratio), "{ratio}");
+    // The samples stand for all ticks but the last ones.
+    assert_eq!(limited.sample_count(), ledger.reported);
+    assert!(ledger.lost_total() * 1_000 < ledger.target_ticks, "{ledger:?}");
     assert_eq!((unlimited.ledger().skipped_ticks, unlimited.ledger().cut_stacks), (0, 0));
 }
 

@@ -16,7 +16,7 @@ use profiler_processes::{
 };
 
 use super::table_cache::{TableCache, TableKey};
-use crate::sampler::ebpf::{InstallError, InstalledMappings, UnwindMaps};
+use crate::sampler::ebpf::{InstallError, InstalledMappings, UnwindMaps, monotonic_ns};
 
 /// Bounds of the back-off between two reads of `/proc/PID/maps`. It doubles when the mappings are unchanged, or when
 /// they exceed the capacity of the BPF maps.
@@ -26,6 +26,9 @@ const MIN_READ_INTERVAL: Duration = Duration::from_millis(20);
 /// The time after which finished tables are installed before the remaining ones are built, and after which new events
 /// are processed: a program maps more files while it starts.
 const INSTALL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The mappings of a process without samples for this time make place for those of another, where the BPF maps are full.
+const MIN_IDLE_TIME: Duration = Duration::from_secs(10);
 
 /// The sampled processes, their mappings and the unwind tables of their files.
 #[derive(Debug)]
@@ -144,10 +147,28 @@ impl MappingInstaller {
         let begin = Instant::now();
         while begin.elapsed() < INSTALL_INTERVAL && !stop() {
             let Some(pid) = self.next_outdated() else { break };
-            if let Err(error) = self.install_process(pid, &stop) {
+            let result = match self.install_process(pid, &stop) {
+                Err(InstallError::CapacityExceeded) if self.evict_idle() => self.install_process(pid, &stop),
+                result => result,
+            };
+            if let Err(error) = result {
                 self.suspend(pid, &error);
             }
         }
+    }
+
+    /// Evicts the mappings of processes without samples for some time; false where there are none. A later sample requests
+    /// them again.
+    fn evict_idle(&mut self) -> bool {
+        let idle_since_ns = monotonic_ns().saturating_sub(MIN_IDLE_TIME.as_nanos() as u64);
+        let installed = self.processes.iter().filter(|(_, process)| process.installed.is_some());
+        let used_ns = |pid| self.maps.process_used_ns(pid).unwrap_or(0);
+        let idle: Vec<u32> =
+            installed.map(|(pid, _)| *pid).filter(|pid| used_ns(*pid) < idle_since_ns).collect();
+        for pid in &idle {
+            self.remove(*pid);
+        }
+        !idle.is_empty()
     }
 
     /// Evicts tables that were not used for some time.

@@ -19,7 +19,7 @@ use profiler_common::unwind::{
 };
 use zerocopy::{Immutable, IntoBytes};
 
-use super::free_ranges::FreeRanges;
+use super::{free_ranges::FreeRanges, monotonic_ns};
 use crate::sys::{
     bpf::{self, MapShape},
     bpf_array,
@@ -304,10 +304,21 @@ impl UnwindMaps {
 
     /// Makes the unwinder capture the stacks of a process, by these mappings.
     pub(crate) fn set_process(&mut self, pid: u32, mappings: &InstalledMappings) -> Result<(), InstallError> {
-        let entry =
-            ProcessEntry { first_mapping: mappings.0.start, mappings: mappings.0.end - mappings.0.start };
+        let entry = ProcessEntry {
+            first_mapping: mappings.0.start,
+            mappings: mappings.0.end - mappings.0.start,
+            used_ns: monotonic_ns(),
+        };
         bpf::update_element(self.maps.processes.as_fd(), &pid.to_ne_bytes(), entry.as_bytes())
             .map_err(full_or_io)
+    }
+
+    /// The last sample of a process, or its installation, `CLOCK_MONOTONIC` nanoseconds.
+    pub(crate) fn process_used_ns(&self, pid: u32) -> Option<u64> {
+        let mut entry = ProcessEntry::default();
+        let fd = self.maps.processes.as_fd();
+        bpf::look_up_element(fd, &pid.to_ne_bytes(), entry.as_mut_bytes()).ok()?;
+        Some(entry.used_ns)
     }
 
     /// The processes that the unwinder handles. The fork program adds their children.

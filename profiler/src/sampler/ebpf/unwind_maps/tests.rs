@@ -13,9 +13,15 @@ impl UnwindMaps {
         Contents::read(&self.maps, self.chunks.iter().map(|chunk| &chunk.array))
     }
 
-    /// The entry of a process.
+    /// The entry of a process, without the time of its last sample.
     pub(crate) fn process(&self, pid: u32) -> Option<ProcessEntry> {
-        test_maps::process(&self.maps.processes, pid)
+        test_maps::process(&self.maps.processes, pid).map(|entry| ProcessEntry { used_ns: 0, ..entry })
+    }
+
+    /// Sets the time of the last sample of a process.
+    pub(crate) fn set_used_ns(&self, pid: u32, used_ns: u64) {
+        let entry = ProcessEntry { used_ns, ..self.process(pid).unwrap() };
+        bpf::update_element(self.maps.processes.as_fd(), &pid.to_ne_bytes(), entry.as_bytes()).unwrap();
     }
 
     /// Whether every range and rule is free.

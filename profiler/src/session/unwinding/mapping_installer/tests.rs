@@ -1,6 +1,11 @@
 //! Tests that the installed mappings follow mmap, fork, exec and exit.
 
-use std::{collections::BTreeSet, iter, sync::mpsc};
+use std::{
+    collections::BTreeSet,
+    iter,
+    process::{Child, Command},
+    sync::mpsc,
+};
 
 use profiler_addresses::FileOffset;
 use profiler_common::unwind::{CfaRule, MAX_MAPPINGS_PER_PROCESS, Rule};
@@ -203,16 +208,18 @@ fn advance(installer: &mut MappingInstaller, time: Duration) {
     process.read_at = process.read_at.checked_sub(time).unwrap();
 }
 
+/// Installs mappings until the map is full.
+fn fill(installer: &mut MappingInstaller) -> Vec<InstalledMappings> {
+    let many = vec![MappingEntry::default(); MAX_MAPPINGS_PER_PROCESS as usize];
+    let add =
+        |count: usize| iter::from_fn(|| installer.maps.add_mappings(&many[..count]).ok()).collect::<Vec<_>>();
+    [many.len(), 100, 1].into_iter().flat_map(add).collect()
+}
+
 #[test]
 fn a_process_beyond_the_capacity_is_retried_with_back_off() {
     let Some(mut installer) = installer() else { return };
-    let many = vec![MappingEntry::default(); MAX_MAPPINGS_PER_PROCESS as usize];
-    let mut taken: Vec<_> = iter::from_fn(|| installer.maps.add_mappings(&many).ok()).collect();
-    let few = &many[..100];
-    taken.extend(iter::from_fn(|| installer.maps.add_mappings(few).ok()));
-    let one = &many[..1];
-    taken.extend(iter::from_fn(|| installer.maps.add_mappings(one).ok()));
-
+    let taken = fill(&mut installer);
     apply(&mut installer, own(), jit(0x1000));
     let interval = |installer: &MappingInstaller| installer.processes[&own()].read_interval;
     for _ in 0..20 {
@@ -234,6 +241,35 @@ fn a_process_beyond_the_capacity_is_retried_with_back_off() {
 }
 
 #[test]
+fn idle_processes_make_place_for_others() {
+    let Some(mut installer) = installer() else { return };
+    // Together they have more mappings than this process.
+    let mut idle: Vec<Child> = (0..3).map(|_| Command::new("sleep").arg("60").spawn().unwrap()).collect();
+    for child in &idle {
+        // The kernel starts it with an empty address space.
+        while installer.read_mappings(child.id()).is_none_or(|mappings| mappings.is_empty()) {
+            std::thread::yield_now();
+        }
+        installer.prefetch(child.id());
+    }
+    settle(&mut installer);
+    let taken = fill(&mut installer);
+    apply(&mut installer, own(), jit(0x1000));
+    assert!(installer.processes[&own()].exceeds_capacity, "all processes were sampled a moment ago");
+    idle.iter().for_each(|child| installer.maps.set_used_ns(child.id(), 1));
+    advance(&mut installer, MAX_READ_INTERVAL);
+    installer.handle_unknown_code(own());
+    settle(&mut installer);
+    assert!(!installer.processes[&own()].exceeds_capacity);
+    assert!(idle.iter().all(|child| installer.maps.process(child.id()).is_none()));
+    taken.into_iter().for_each(|mappings| installer.maps.remove_mappings(mappings));
+    for child in &mut idle {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+#[test]
 fn files_that_are_no_longer_mapped_are_dropped() {
     let Some(mut installer) = installer() else { return };
     let known = installer.processes[&own()].files.len();
@@ -251,7 +287,7 @@ fn files_that_are_no_longer_mapped_are_dropped() {
 fn a_process_that_exits_is_kept_until_it_is_reaped() {
     let Some(mut installer) = installer() else { return };
     // Its exit event has arrived, and it still runs in the kernel.
-    let mut process = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let mut process = Command::new("sleep").arg("60").spawn().unwrap();
     let pid = process.id();
     installer.prefetch(pid);
     settle(&mut installer);
