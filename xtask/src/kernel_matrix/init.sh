@@ -61,25 +61,26 @@ sysctl perf_event_paranoid 2
 sysctl kptr_restrict 0
 step doctor profiler doctor
 
+# The emulated CPU is slow: without a higher limit of the overhead ticks are skipped.
 start shares-static
-step shares profiler -p $pid -F 999 -d 3
+step shares profiler -p $pid -F 999 --max-overhead 100 -d 3
 stop
 
 start chain-frameless
-step frameless profiler -p $pid -F 999 -d 2
+step frameless profiler -p $pid -F 999 --max-overhead 100 -d 2
 stop
 
 start syscalls
-step kernel profiler -p $pid -F 999 -d 1
+step kernel profiler -p $pid -F 999 --max-overhead 100 -d 1
 stop
 
-step command profiler -F 999 -- shortlived 1
+step command profiler -F 999 --max-overhead 100 -- shortlived 1
 
 start forkstorm
-step children profiler -p $pid -F 999 --children -d 1
+step children profiler -p $pid -F 999 --max-overhead 100 --children -d 1
 forkstorm 100 >/dev/null &
 other=$!
-step storm profiler -a -F 999 -d 2
+step storm profiler -a -F 999 --max-overhead 100 -d 2
 kill -KILL $other
 stop
 
@@ -89,15 +90,15 @@ step user $as_user profiler -p $pid -d 500ms
 step user-doctor $as_user profiler doctor
 step_without sys_admin paranoid-3 profiler -p $pid -d 500ms
 sysctl perf_event_paranoid 2
-step_without sys_admin paranoid-2 profiler -p $pid -U -F 999 -d 500ms
+step_without sys_admin paranoid-2 profiler -p $pid -U -F 999 --max-overhead 100 -d 500ms
 sysctl kptr_restrict 1
 step_without syslog kptr-1 profiler doctor
 sysctl kptr_restrict 2
 step kptr-2 profiler doctor
 sysctl kptr_restrict 0
 ulimit -l 64
-step memlock-raised profiler -p $pid -U -F 999 -d 500ms
-step_without sys_resource memlock profiler -p $pid -U -F 999 -d 500ms
+step memlock-raised profiler -p $pid -U -F 999 --max-overhead 100 -d 500ms
+step_without sys_resource memlock profiler -p $pid -U -F 999 --max-overhead 100 -d 500ms
 stop
 
 step kernel-log dmesg
