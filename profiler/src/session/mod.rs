@@ -14,6 +14,8 @@ mod retained_stacks;
 pub mod simulation;
 mod start;
 mod target;
+#[cfg(test)]
+mod test_symbolizer;
 mod unwinding;
 
 use std::{

@@ -34,6 +34,8 @@ pub(super) struct Pipeline {
     early_samples: Vec<(RawSample, SampleStacks)>,
     /// For a target that is a command.
     pre_exec_filter: Option<PreExecFilter>,
+    /// The ticks of all samples and records so far.
+    received_ticks: u64,
     /// Ticks that hit ids which no longer belong to the target.
     foreign_ticks: u64,
     /// Skipped ticks for which later samples stand.
@@ -63,6 +65,9 @@ pub(super) struct Interval {
     pub(super) header: Header,
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub(super) ended_ns: u64,
+    /// The target ticks that were counted before the last batch was read.
+    pub(super) ticks_before: u64,
+    /// The counters after it.
     pub(super) counts: KernelCounts,
     /// Whether sampling has stopped, which makes the kernel's count of ticks final.
     pub(super) is_last: bool,
@@ -84,6 +89,7 @@ impl Pipeline {
             assembler: ProfileAssembler::new(has_user_stacks, 0),
             early_samples: Vec::new(),
             pre_exec_filter: None,
+            received_ticks: 0,
             foreign_ticks: 0,
             represented_ticks: 0,
             #[cfg(feature = "capture")]
@@ -126,11 +132,23 @@ impl Pipeline {
         self.pre_exec_filter = Some(PreExecFilter::new(pid));
     }
 
-    /// The kernel's counters without the ticks that did not hit the target.
-    fn target_counts(&self, counts: KernelCounts) -> KernelCounts {
+    /// The kernel's counters, without the ticks that did not hit the target, and while sampling goes on without those
+    /// whose samples are still on their way.
+    fn target_counts(&self, interval: &Interval) -> KernelCounts {
+        let counts = interval.counts;
+        let kernel_ticks = if interval.is_last {
+            counts.target_ticks
+        } else {
+            let received = self.received_ticks + counts.lost_ring_buffer + counts.lost_thread_id;
+            let skipped = counts.skipped_ticks.saturating_sub(self.represented_ticks);
+            // A CPU can be between the count of a tick and its record.
+            let on_their_way = u64::from(interval.header.cpus) + skipped;
+            let least = interval.ticks_before.saturating_sub(on_their_way);
+            received.max(least).min(counts.target_ticks)
+        };
         let before_exec = self.pre_exec_filter.as_ref().map_or(0, PreExecFilter::removed_ticks);
-        let ignored_ticks = before_exec + self.foreign_ticks;
-        KernelCounts { target_ticks: counts.target_ticks.saturating_sub(ignored_ticks), ..counts }
+        let target_ticks = kernel_ticks.saturating_sub(before_exec + self.foreign_ticks);
+        KernelCounts { target_ticks, ..counts }
     }
 
     /// Sets the start of the first interval, `CLOCK_MONOTONIC` nanoseconds.
@@ -149,8 +167,9 @@ impl Pipeline {
     /// # Errors
     /// A capture that cannot be written.
     pub(super) fn process(&mut self, mut batch: Batch, now_ns: u64) -> Result<()> {
-        self.represented_ticks +=
-            batch.samples.iter().map(|sample| u64::from(sample.weight.saturating_sub(1))).sum::<u64>();
+        let ticks: u64 = batch.samples.iter().map(|sample| u64::from(sample.weight)).sum();
+        self.received_ticks += ticks + batch.undecodable;
+        self.represented_ticks += ticks.saturating_sub(batch.samples.len() as u64);
         if let Some(filter) = &mut self.pre_exec_filter {
             filter.apply(&mut batch);
         }
@@ -211,7 +230,7 @@ impl Pipeline {
         }
         let lost = self.assembler.add_deferred(&mut self.symbolizer, &self.processes);
         self.losses.missing_stacks += lost;
-        let counts = self.target_counts(interval.counts);
+        let counts = self.target_counts(&interval);
         let next = ProfileAssembler::new(self.has_user_stacks, interval.ended_ns);
         let assembler = std::mem::replace(&mut self.assembler, next);
         let losses = std::mem::take(&mut self.losses);
@@ -241,9 +260,7 @@ impl Pipeline {
         ledger.dropped_runtime_events = self.symbolizer.dropped_runtime_events();
         ledger.lost_children = since(counts.lost_children, self.accounted.lost_children);
         ledger.cost.bpf_run_time_ns = since(counts.run_time_ns, self.accounted.run_time_ns);
-        if interval.is_last {
-            ledger.target_ticks = since(counts.target_ticks, self.accounted.target_ticks);
-        }
+        ledger.target_ticks = since(counts.target_ticks, self.accounted.target_ticks);
         let header = Header {
             duration_ns: interval.ended_ns.saturating_sub(started_ns),
             started_monotonic_ns: started_ns,
@@ -254,8 +271,7 @@ impl Pipeline {
         if interval.is_last {
             self.symbolizer.capture_jit_names(&self.processes);
         }
-        self.accounted =
-            KernelCounts { target_ticks: self.accounted.target_ticks + accounted_ticks(&profile), ..counts };
+        self.accounted = counts;
         self.processes.end_interval();
         let processes = &self.processes;
         // Samples of the last milliseconds are still in the ring buffer.
@@ -306,14 +322,32 @@ fn timer_ticks(now: TimerCounts, before: TimerCounts) -> TimerTicks {
     }
 }
 
-/// The ticks that a profile accounts for. Samples still in the ring buffer when it was taken belong to the next profile.
-fn accounted_ticks(profile: &Profile) -> u64 {
-    profile.ledger().reported + profile.ledger().lost_total()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::test_symbolizer::symbolizer;
+
+    fn pipeline() -> Pipeline {
+        let proc = Arc::new(ProcFs::live());
+        Pipeline::new(Arc::clone(&proc), ProcessFilter::All, symbolizer(proc), true)
+    }
+
+    /// The ticks and the sum of samples and losses of a profile during sampling, with these counts of ticks.
+    fn ticks(pipeline: &mut Pipeline, [ticks_before, target_ticks]: [u64; 2]) -> (u64, u64) {
+        let header = Header { cpus: 2, ..Header::default() };
+        let counts = KernelCounts { target_ticks, ..KernelCounts::default() };
+        let interval = Interval { header, ended_ns: 1, ticks_before, counts, is_last: false };
+        let profile = pipeline.finish_interval(interval, &|| false);
+        (profile.ledger().target_ticks, profile.ledger().reported + profile.ledger().lost_total())
+    }
+
+    #[test]
+    fn ticks_whose_samples_never_arrive_are_missing_in_a_profile_during_sampling() {
+        let mut pipeline = pipeline();
+        assert_eq!(ticks(&mut pipeline, [2, 4]), (0, 0), "their samples can still arrive");
+        assert_eq!(ticks(&mut pipeline, [10, 12]), (8, 0), "more than a sample of each CPU is missing");
+        assert_eq!(ticks(&mut pipeline, [10, 12]), (0, 0), "they are counted once");
+    }
 
     #[test]
     fn ticks_missed_while_a_cpu_was_idle_have_that_cause() {

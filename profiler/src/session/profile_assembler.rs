@@ -394,12 +394,11 @@ mod tests {
     use std::sync::Arc;
 
     use profiler_addresses::ElfAddress;
-    use profiler_dotnet_symbols::managed::NameStyle;
-    use profiler_processes::{ProcFs, ProcessFilter, ProcessTable, root_directory::RootDirectory};
+    use profiler_processes::{ProcFs, ProcessFilter, ProcessTable};
     use profiler_profile::SymbolSource;
-    use profiler_symbolize::{NativeOptions, debug_file::DebugDirectories};
 
     use super::*;
+    use crate::session::test_symbolizer::symbolizer;
 
     const FUNCTION: &str = "work";
 
@@ -476,15 +475,7 @@ mod tests {
     /// The number of resolved frames of a stack of this process, and whether the stack leaves all mappings.
     fn resolve(addresses: &[u64], end_reason: Option<StackEndReason>) -> (usize, bool) {
         let proc = Arc::new(ProcFs::live());
-        let directories = Arc::new(DebugDirectories::with_host(RootDirectory::open("/".as_ref()).unwrap()));
-        let options = NativeOptions { inlines: false, lines: false };
-        let mut symbolizer = Symbolizer::new(
-            Arc::clone(&proc),
-            directories,
-            options,
-            NameStyle::default(),
-            crate::sys::kernel_names::KernelNames::load_boxed,
-        );
+        let mut symbolizer = symbolizer(Arc::clone(&proc));
         let mut table = ProcessTable::new(proc, ProcessFilter::All);
         let key = table.prefetch(std::process::id());
         let stack = RawStack { addresses: addresses.into(), ..stack(end_reason) };

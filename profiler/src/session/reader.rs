@@ -23,8 +23,9 @@ use crate::{
 pub(super) enum Message {
     /// A batch and the time at which it was read, `CLOCK_MONOTONIC` nanoseconds.
     Batch(Batch, u64),
-    /// A profile of all batches since the last one.
-    Profile { request: Request, counts: KernelCounts, ended_ns: u64 },
+    /// A profile of all batches since the last one. `ticks_before` are those that were counted before the last batch was
+    /// read, `counts` the counters after it.
+    Profile { request: Request, ticks_before: u64, counts: KernelCounts, ended_ns: u64 },
 }
 
 /// Drains a source.
@@ -78,6 +79,7 @@ impl Reader {
             if is_last {
                 self.source.stop()?;
             }
+            let ticks_before = if request.is_some() { self.source.counts()?.target_ticks } else { 0 };
             let ended_ns = monotonic_ns();
             let wait = if request.is_some() { Duration::ZERO } else { self.polling_interval.get() };
             self.read_batch(&mut queue, wait)?;
@@ -87,7 +89,8 @@ impl Reader {
             }
             let Some(request) = request else { continue };
             queue.flush();
-            let message = Message::Profile { request, counts: self.source.counts()?, ended_ns };
+            let counts = self.source.counts()?;
+            let message = Message::Profile { request, ticks_before, counts, ended_ns };
             if messages.send(message).is_err() || is_last {
                 return Ok(());
             }

@@ -286,9 +286,9 @@ fn run_pipeline(mut pipeline: Pipeline, started_ns: u64, messages: &Receiver<Mes
     for message in messages {
         let result = match message {
             Message::Batch(batch, now_ns) => pipeline.process(batch, now_ns),
-            Message::Profile { request, counts, ended_ns } => {
+            Message::Profile { request, ticks_before, counts, ended_ns } => {
                 let is_last = request.is_last;
-                let interval = Interval { header: request.header, ended_ns, counts, is_last };
+                let interval = Interval { header: request.header, ended_ns, ticks_before, counts, is_last };
                 #[cfg(feature = "capture")]
                 let capture = capture::describe(&pipeline, &interval, started_ns);
                 let may_wait = || request.was_stopped || !shared.stop.load(Ordering::Acquire);

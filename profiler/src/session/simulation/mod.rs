@@ -136,8 +136,9 @@ fn process(
                 }
                 missing = missing.saturating_sub(count);
             }
-            Message::Profile { request, counts, ended_ns } => {
-                let interval = Interval { header: request.header, ended_ns, counts, is_last: true };
+            Message::Profile { request, ticks_before, counts, ended_ns } => {
+                let interval =
+                    Interval { header: request.header, ended_ns, ticks_before, counts, is_last: true };
                 let profile = pipeline.finish_interval(interval, &|| true);
                 return Ok((profile, Duration::from_nanos(worst_delay_ns)));
             }

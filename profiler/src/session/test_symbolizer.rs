@@ -1,0 +1,16 @@
+//! A symbolizer for tests, with the debug files of this machine.
+
+use std::{path::Path, sync::Arc};
+
+use profiler_dotnet_symbols::managed::NameStyle;
+use profiler_processes::{ProcFs, root_directory::RootDirectory};
+use profiler_symbolize::{NativeOptions, Symbolizer, debug_file::DebugDirectories};
+
+use crate::sys::kernel_names::KernelNames;
+
+pub(super) fn symbolizer(proc: Arc<ProcFs>) -> Symbolizer {
+    let host = RootDirectory::open(Path::new("/")).unwrap();
+    let directories = Arc::new(DebugDirectories::with_host(host));
+    let options = NativeOptions { inlines: false, lines: false };
+    Symbolizer::new(proc, directories, options, NameStyle::default(), KernelNames::load_boxed)
+}
