@@ -3,6 +3,7 @@
 #![cfg(feature = "commands")]
 
 mod bias;
+mod churn;
 pub(crate) mod dotnet;
 mod formats;
 mod log;
@@ -73,6 +74,8 @@ enum Group {
     Bias,
     /// A simulated node with many CPUs and processes.
     Node,
+    /// The whole machine, beside short programs.
+    Churn,
 }
 
 /// Settings of all measurements.
@@ -177,6 +180,7 @@ impl Group {
             Self::Formats => formats::measure(setting),
             Self::Bias => bias::measure(setting),
             Self::Node => node::measure(setting),
+            Self::Churn => churn::measure(setting),
         }
     }
 
@@ -189,6 +193,7 @@ impl Group {
             Self::Formats => "formats",
             Self::Bias => "bias",
             Self::Node => "node",
+            Self::Churn => "churn",
         }
     }
 }
