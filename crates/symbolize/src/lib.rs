@@ -85,6 +85,7 @@ use profiler_profile::{FrameKind, Reason, SymbolSource};
 
 pub use self::{
     code::{CodeKey, ModuleKey, SymbolizedCode, placeholder},
+    jit::RequestedMethods,
     native::NativeOptions,
     reasons::lookup_error_reason,
     resymbolize::{OpenDirectoryError, SymbolDirectories},

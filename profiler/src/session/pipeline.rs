@@ -8,7 +8,7 @@ use profiler_symbolize::Symbolizer;
 
 use super::{
     pre_exec::PreExecFilter,
-    profile_assembler::{ProfileAssembler, SampleStacks},
+    profile_assembler::{AwaitedStacks, ProfileAssembler, SampleStacks},
     retained_stacks::{ForgetStack, RetainedStacks},
 };
 #[cfg(feature = "capture")]
@@ -219,16 +219,12 @@ impl Pipeline {
     /// The profile of all samples since the last one. The last profile waits for symbols that are still on their way,
     /// as long as `may_wait` allows.
     pub(super) fn finish_interval(&mut self, interval: Interval, may_wait: &dyn Fn() -> bool) -> Profile {
-        self.symbolizer.settle_jit(&self.processes, interval.ended_ns, interval.is_last);
-        if interval.is_last {
-            self.symbolizer.wait_for_debug_files(may_wait);
-        }
         // A profile does not wait for the events up to the last reading.
         self.processes.advance(u64::MAX);
         for (sample, stacks) in std::mem::take(&mut self.early_samples) {
             self.add_sample(sample, stacks);
         }
-        let lost = self.assembler.add_deferred(&mut self.symbolizer, &self.processes);
+        let lost = self.add_deferred(&interval, may_wait);
         self.losses.missing_stacks += lost;
         let counts = self.target_counts(&interval);
         let next = ProfileAssembler::new(self.has_user_stacks, interval.ended_ns);
@@ -280,6 +276,21 @@ impl Pipeline {
     }
 
     /// The stacks of a sample; `None` if one is missing.
+    /// Adds the deferred samples. Waits for the runtimes only where the methods that were received lack a sampled one: a
+    /// runtime takes 100 ms to write what it has buffered. Returns the number of samples whose process is unknown by now.
+    fn add_deferred(&mut self, interval: &Interval, may_wait: &dyn Fn() -> bool) -> u64 {
+        let (symbolizer, processes) = (&mut self.symbolizer, &self.processes);
+        let mut requested = symbolizer.read_received_methods(processes, interval.ended_ns);
+        let awaited = self.assembler.awaited_stacks(symbolizer, processes);
+        symbolizer.request_all_methods(&mut requested, &awaited.processes, interval.is_last);
+        if interval.is_last {
+            symbolizer.wait_for_debug_files(may_wait);
+        }
+        let lost = self.assembler.add_deferred(symbolizer, processes, &awaited);
+        symbolizer.receive_all_methods(&requested, processes, interval.ended_ns);
+        lost + self.assembler.add_deferred(symbolizer, processes, &AwaitedStacks::default())
+    }
+
     fn stacks_of(&mut self, sample: &RawSample) -> Option<SampleStacks> {
         let mut get = |id: RawStackId| id.map_or(Some(None), |_| self.stacks.get(id).map(Some));
         Some(SampleStacks { kernel: get(sample.kernel_stack)?, user: get(sample.user_stack)? })

@@ -1,16 +1,20 @@
 //! Builds a profile from samples: symbolizes addresses into frames, and caches frames and stacks.
 
+mod deferred;
+
 use std::{collections::HashMap, sync::Arc};
 
 use profiler_addresses::RuntimeAddress;
 use profiler_common::unwind::StackEndReason;
-use profiler_processes::{Process, ProcessKey, ProcessTable, RetiredProcess};
+use profiler_processes::{Process, ProcessKey, RetiredProcess};
 use profiler_profile::{
     FoundBy, Frame, FrameId, FrameKind, ProcessId, ProfileBuilder, Reason, SourceLocation, StackEnd, StackId,
     Symbolization, ThreadId,
 };
 use profiler_symbolize::{CodeKey, Symbolizer, placeholder};
 
+pub(super) use self::deferred::AwaitedStacks;
+use self::deferred::{DeferredSample, DeferredStack};
 use crate::sampler::{Comm, FrameFound, RawFrame, RawSample, RawStack, RawStackId};
 
 /// The most samples that are deferred. Further ones are symbolized with what is known at once.
@@ -29,24 +33,6 @@ pub(super) struct ProfileAssembler {
     processes: HashMap<ProcessKey, CachedProcess>,
     deferred_stacks: Vec<DeferredStack>,
     deferred_samples: Vec<DeferredSample>,
-}
-
-/// A stack some of whose symbols may still arrive: of JIT code, or from a debug file that is being downloaded.
-#[derive(Debug)]
-struct DeferredStack {
-    process: ProcessKey,
-    stacks: SampleStacks,
-}
-
-/// A sample of a deferred stack. There can be millions.
-#[derive(Clone, Copy, Debug)]
-struct DeferredSample {
-    time_ns: u64,
-    thread: ThreadId,
-    /// The index of the stack.
-    stack: u32,
-    cpu: u32,
-    weight: u16,
 }
 
 /// What is known of a process until it is retired.
@@ -120,42 +106,6 @@ impl ProfileAssembler {
                 self.deferred_samples.push(DeferredSample { time_ns, thread, stack, cpu, weight });
             }
         }
-    }
-
-    /// Adds the deferred samples: all symbols are there. Returns the ticks of those whose process is unknown by now.
-    pub(super) fn add_deferred(&mut self, symbolizer: &mut Symbolizer, processes: &ProcessTable) -> u64 {
-        let stacks = std::mem::take(&mut self.deferred_stacks);
-        // The names of JIT code differ by its epoch.
-        let mut symbolized = HashMap::<(u32, u32), StackId>::new();
-        let mut lost = 0;
-        for sample in std::mem::take(&mut self.deferred_samples) {
-            let DeferredSample { time_ns, thread, stack: index, cpu, weight } = sample;
-            let deferred = &stacks[index as usize];
-            let Some(process) = processes.get(deferred.process) else {
-                lost += u64::from(weight);
-                continue;
-            };
-            let epoch = symbolizer.jit_epoch(process, time_ns);
-            let stack = match symbolized.get(&(index, epoch)) {
-                Some(stack) => *stack,
-                None => {
-                    let found = self.symbolize(symbolizer, process, time_ns, &deferred.stacks, false);
-                    let Some(stack) = found else { continue };
-                    symbolized.insert((index, epoch), stack);
-                    stack
-                }
-            };
-            let since_start_ns = time_ns.saturating_sub(self.started_ns);
-            self.builder.sample(since_start_ns, cpu, thread, stack, weight.into());
-        }
-        lost
-    }
-
-    fn defer(&mut self, process: &Process, stacks: SampleStacks) -> CachedStack {
-        let index = self.deferred_stacks.len() as u32;
-        self.deferred_stacks.push(DeferredStack { process: process.key, stacks });
-        self.process(process).awaits_symbols = true;
-        CachedStack::Deferred(index)
     }
 
     /// Whether samples of a process are deferred.

@@ -184,6 +184,30 @@ fn a_dropped_session_leaves_no_eventpipe_session_in_the_target() {
 }
 
 #[test]
+fn a_profile_of_known_methods_does_not_wait_for_the_end_of_the_eventpipe_session() {
+    /// A runtime takes at least this long to stop a session to which it writes nothing.
+    const RUNTIME_STOP: Duration = Duration::from_millis(100);
+    const SESSIONS: usize = 5;
+    let Some(_lock) = lock_privileged() else { return };
+    for version in VERSIONS {
+        let workload = start(version, "cpu");
+        let before = sockets(&workload);
+        let ends = (0..SESSIONS).map(|_| {
+            let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
+            session.wait(Some(Duration::from_secs(1)));
+            let begin = Instant::now();
+            assert_named(&session.stop().unwrap(), 0, version);
+            let end = begin.elapsed();
+            await_sockets(&workload, before);
+            end
+        });
+        // A method that was compiled just now is awaited, so not each session ends at once.
+        let shortest = ends.min().unwrap();
+        assert!(shortest < RUNTIME_STOP, "{version}: {shortest:?}");
+    }
+}
+
+#[test]
 fn a_process_that_exits_stays_symbolized() {
     let Some(_lock) = share_privileged() else { return };
     for version in VERSIONS {

@@ -22,6 +22,8 @@ pub enum CodeEvent {
     Method(MethodEvent),
     /// A module is loaded.
     Module(ModuleEvent),
+    /// The code of a method or a module is unloaded.
+    CodeUnloaded,
     /// The rundown is complete.
     RundownComplete,
 }
@@ -56,7 +58,9 @@ impl CodeEvent {
     /// Decodes an event. `None` is an event about something else.
     pub fn decode(event: &Event<'_>) -> Option<Result<Self, ParseError>> {
         const METHOD_LOAD_VERBOSE: u32 = 143;
+        const METHOD_UNLOAD_VERBOSE: u32 = 144;
         const MODULE_LOAD: u32 = 152;
+        const MODULE_UNLOAD: u32 = 153;
         const METHOD_DC_START_VERBOSE: u32 = 143;
         const METHOD_DC_END_VERBOSE: u32 = 144;
         const DC_END_COMPLETE: u32 = 146;
@@ -71,6 +75,7 @@ impl CodeEvent {
             (RUNTIME_PROVIDER, MODULE_LOAD) | (RUNDOWN_PROVIDER, MODULE_DC_START | MODULE_DC_END) => {
                 ModuleEvent::decode(event.payload).map(Self::Module)
             }
+            (RUNTIME_PROVIDER, METHOD_UNLOAD_VERBOSE | MODULE_UNLOAD) => Ok(Self::CodeUnloaded),
             (RUNDOWN_PROVIDER, DC_END_COMPLETE) => Ok(Self::RundownComplete),
             _ => return None,
         })
@@ -132,10 +137,11 @@ mod tests {
             };
             assert_eq!(decode(provider, id, &payload), Some(Ok(CodeEvent::Method(expected))));
         }
-        for (provider, id) in
-            [(RUNTIME_PROVIDER, 144), (RUNTIME_PROVIDER, 141), ("Other", 143), (RUNDOWN_PROVIDER, 150)]
-        {
+        for (provider, id) in [(RUNTIME_PROVIDER, 141), ("Other", 143), (RUNDOWN_PROVIDER, 150)] {
             assert_eq!(decode(provider, id, &payload), None);
+        }
+        for id in [144, 153] {
+            assert_eq!(decode(RUNTIME_PROVIDER, id, &payload), Some(Ok(CodeEvent::CodeUnloaded)));
         }
         assert_eq!(decode(RUNDOWN_PROVIDER, 146, &[]), Some(Ok(CodeEvent::RundownComplete)));
     }

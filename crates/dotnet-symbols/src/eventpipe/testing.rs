@@ -10,9 +10,11 @@ pub const METHOD_LOADED: u8 = 1;
 pub const METHOD_IN_RUNDOWN: u8 = 2;
 /// The metadata id of `ModuleDCEnd` in a test stream.
 pub const MODULE_IN_RUNDOWN: u8 = 3;
+/// The metadata id of `MethodUnloadVerbose` in a test stream.
+pub const METHOD_UNLOADED: u8 = 4;
 
 impl TestStream {
-    /// Begins a stream with the metadata of all three kinds of events. Its clock counts nanoseconds from `begin_ns`.
+    /// Begins a stream with the metadata of all kinds of events. Its clock counts nanoseconds from `begin_ns`.
     pub fn new(begin_ns: u64) -> Self {
         let mut stream = Self(b"Nettrace\x14\0\0\0!FastSerialization.1".to_vec());
         stream.begin_object("Trace");
@@ -25,6 +27,7 @@ impl TestStream {
             metadata(METHOD_LOADED, "Microsoft-Windows-DotNETRuntime", 143),
             metadata(METHOD_IN_RUNDOWN, rundown, 144),
             metadata(MODULE_IN_RUNDOWN, rundown, 154),
+            metadata(METHOD_UNLOADED, "Microsoft-Windows-DotNETRuntime", 144),
         ];
         let events = kinds.iter().map(|payload| event(0, None, 0, payload)).collect::<Vec<_>>().concat();
         stream.block("MetadataBlock", &[BLOCK_HEADER, &events].concat())

@@ -4,6 +4,9 @@
 //! once: that one ends with a rundown of all existing methods. So all methods are known from the beginning, also when
 //! the process exits before the profile ends, and the end of a profile waits only for what the runtime has not written
 //! yet. Where events were dropped, another rundown replaces them.
+//!
+//! A runtime takes 100 ms to stop a session. So the end of a profile first requests the events that were received, and the
+//! rest only if a sampled method is missing.
 
 use std::{
     io,
@@ -18,17 +21,16 @@ use std::{
 use profiler_dotnet_symbols::eventpipe::{
     code_events::RUNTIME_PROVIDER,
     ipc::{CollectCommand, SessionConfig},
-    nettrace::{Clock, Decoder, Event},
 };
-use profiler_profile::Reason;
 
 use super::{
-    clock::TimeBase,
+    clock::monotonic_ns,
     failure_reason,
     memory_budget::MemoryBudget,
-    method_events::{CodeTime, MethodEvents},
+    report::{Report, ReportScope},
     session::Session,
     socket::{CancellableDeadline, Endpoint, Received},
+    stream::{MAX_UNWRITTEN_NS, Stream},
 };
 
 /// Keywords of the runtime provider (`ClrEtwAll.man`): modules (Loader), methods that are jitted (Jit), precompiled
@@ -70,39 +72,18 @@ const RUNDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Duration of a method session without reports: practically unlimited.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
-/// Bytes that are read of one session. A program that compiles 6,000 methods a second writes 3 MB a second.
-const MAX_SESSION_BYTES: u64 = 8 << 30;
-
 /// Bytes that are read at once.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Age of the oldest event that a runtime has not written yet. It writes every 100 ms.
-const MAX_UNWRITTEN_NS: u64 = 200_000_000;
+/// Time for stopping a session.
+pub(super) const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Time for stopping a session whose events are not needed.
-const STOP_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// The events since the last report.
-#[derive(Debug, Default)]
-pub(super) struct Report {
-    pub(super) events: MethodEvents,
-    /// Events that the runtime dropped, and that no rundown replaced.
-    pub(super) dropped_events: u64,
-    /// Why events may be missing.
-    pub(super) failure: Option<Reason>,
-    /// The time before which all methods were reported (`CLOCK_MONOTONIC`).
-    pub(super) complete_until_ns: u64,
-}
-
-impl Report {
-    fn new(budget: &MemoryBudget) -> Self {
-        Self { events: MethodEvents::new(budget), ..Self::default() }
-    }
-}
+/// Reads of a session for a report of the received events. One read takes more than a runtime usually writes at once.
+const MAX_DRAIN_READS: usize = 64;
 
 #[derive(Debug)]
 struct ReportRequest {
-    is_last: bool,
+    scope: ReportScope,
     reply: Sender<Report>,
 }
 
@@ -126,6 +107,7 @@ impl Listener {
             report: Report::new(&budget),
             budget,
             complete_until_ns: 0,
+            unloads_code: false,
         };
         let thread = std::thread::Builder::new().name("listener".to_owned());
         let thread = thread.spawn(move || listener.run(&received))?;
@@ -133,11 +115,11 @@ impl Listener {
     }
 
     /// Requests a report, which is sent shortly before the deadline at the latest. The thread ends after the last one.
-    pub(super) fn request_report(&self, is_last: bool, deadline: Instant) -> Receiver<Report> {
+    pub(super) fn request_report(&self, scope: ReportScope, deadline: Instant) -> Receiver<Report> {
         let (reply, report) = channel();
         if let Some(requests) = &self.requests {
             // If the thread has ended, the receiver of the report returns an error.
-            let _ = requests.send(ReportRequest { is_last, reply });
+            let _ = requests.send(ReportRequest { scope, reply });
             self.deadline.set(deadline);
         }
         report
@@ -154,14 +136,6 @@ impl Drop for Listener {
             log::warn!("a thread that listens to a runtime panicked");
         }
     }
-}
-
-/// A session and its decoder.
-struct Stream {
-    session: Session,
-    decoder: Decoder,
-    opened_ns: u64,
-    received_bytes: u64,
 }
 
 /// Why reading a stream ended without an error.
@@ -181,6 +155,8 @@ struct ListenerThread {
     budget: MemoryBudget,
     /// As in [`Report`].
     complete_until_ns: u64,
+    /// Whether the runtime has unloaded code.
+    unloads_code: bool,
 }
 
 impl ListenerThread {
@@ -190,47 +166,80 @@ impl ListenerThread {
             self.request_rundown(0);
         }
         loop {
-            let mut dropped_from_ns = None;
             if let Some(stream) = &mut methods {
-                let end =
-                    self.read(stream, Instant::now() + SESSION_TIMEOUT, true, None, &mut dropped_from_ns);
+                stream.begin_reading();
+                let end = self.read(stream, Instant::now() + SESSION_TIMEOUT, true, None);
                 if !matches!(end, Ok(ReadEnd::Cancelled)) {
-                    self.record_failure(end.err());
+                    self.end_session(end.err());
                     methods = None;
-                    self.exclude_unwritten_events();
                 }
             }
-            let request = requests.recv().ok();
-            let continues = request.as_ref().is_some_and(|request| !request.is_last);
-            // The next session opens before this one stops, so that no event is missed between them.
-            let next = if continues { self.open_stream(&METHOD_SESSION) } else { None };
-            if let Some(stream) = methods {
-                self.stop(stream, &mut dropped_from_ns);
-            }
-            let Some(request) = request else { return };
-            if let Some(from_ns) = dropped_from_ns {
-                self.request_rundown(from_ns);
-            }
-            let mut report = std::mem::replace(&mut self.report, Report::new(&self.budget));
-            report.complete_until_ns = self.complete_until_ns;
-            if continues {
+            let Ok(request) = requests.recv() else {
+                if let Some(stream) = methods {
+                    self.abandon(stream);
+                }
+                return;
+            };
+            let report = match request.scope {
+                ReportScope::Received => self.report_received(&mut methods),
+                ReportScope::UpToNow => {
+                    // The next session opens before this one stops, so that no event is missed between them.
+                    let next = self.open_stream(&METHOD_SESSION);
+                    self.report_up_to_now(std::mem::replace(&mut methods, next))
+                }
+                ReportScope::Last => self.report_up_to_now(methods.take()),
+            };
+            let is_last = request.scope == ReportScope::Last;
+            if !is_last {
                 self.deadline.clear();
             }
             // The requester may have stopped waiting.
             let _ = request.reply.send(report);
-            if !continues {
+            if is_last {
                 return;
             }
-            methods = next;
         }
+    }
+
+    /// A report of the events that were received.
+    fn report_received(&mut self, methods: &mut Option<Stream>) -> Report {
+        let now_ns = monotonic_ns();
+        let drained = methods.as_mut().map(|stream| self.drain(stream)).transpose();
+        if let Err(error) = &drained {
+            self.end_session(Some(error.kind().into()));
+            *methods = None;
+        }
+        let mut report = self.take_report();
+        if let Some(stream) = methods {
+            let has_gaps = stream.dropped_from_ns.is_some() || matches!(drained, Ok(Some(false)));
+            let written_ns = if has_gaps { 0 } else { now_ns.saturating_sub(stream.max_unwritten_ns()) };
+            report.complete_until_ns = report.complete_until_ns.min(written_ns);
+            report.is_provisional = has_gaps || self.unloads_code;
+        }
+        report
+    }
+
+    /// Stops a session. A report of all events up to now.
+    fn report_up_to_now(&mut self, methods: Option<Stream>) -> Report {
+        if let Some(from_ns) = methods.and_then(|stream| self.stop(stream)) {
+            self.request_rundown(from_ns);
+        }
+        self.take_report()
+    }
+
+    /// The events since the last report.
+    fn take_report(&mut self) -> Report {
+        let mut report = std::mem::replace(&mut self.report, Report::new(&self.budget));
+        self.unloads_code |= report.events.unloads_code;
+        report.complete_until_ns = self.complete_until_ns;
+        report
     }
 
     fn open_stream(&mut self, config: &SessionConfig) -> Option<Stream> {
         match Session::open(&self.endpoint, config, self.command, &self.deadline) {
             Ok(session) => {
                 self.command = session.command;
-                let decoder = Decoder::default();
-                Some(Stream { session, decoder, opened_ns: monotonic_ns(), received_bytes: 0 })
+                Some(Stream::new(session))
             }
             Err(error) => {
                 self.record_failure(Some(error));
@@ -260,7 +269,7 @@ impl ListenerThread {
     fn read_rundown(&mut self, mut stream: Stream, from_ns: u64) -> io::Result<u64> {
         let _stop_command = stream.session.send_stop(&self.endpoint, &self.deadline)?;
         let deadline = Instant::now() + RUNDOWN_TIMEOUT;
-        self.read(&mut stream, deadline, false, Some(from_ns), &mut None)?;
+        self.read(&mut stream, deadline, false, Some(from_ns))?;
         if !stream.decoder.is_ended() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -271,15 +280,35 @@ impl ListenerThread {
         Ok(dropped_events)
     }
 
-    fn stop(&mut self, mut stream: Stream, dropped_from_ns: &mut Option<u64>) {
+    /// Stops a session and reads its rest. Returns the time before the first dropped event.
+    fn stop(&mut self, mut stream: Stream) -> Option<u64> {
         let stop_command = stream.session.send_stop(&self.endpoint, &self.deadline);
         let deadline = Instant::now() + STOP_TIMEOUT;
-        let rest = stop_command
-            .and_then(|_stop_command| self.read(&mut stream, deadline, false, None, dropped_from_ns));
+        let rest = stop_command.and_then(|_stop_command| self.read(&mut stream, deadline, false, None));
         if !stream.decoder.is_ended() {
             self.exclude_unwritten_events();
         }
         self.record_failure(rest.err());
+        stream.dropped_from_ns
+    }
+
+    /// Stops a session whose events are not needed. Its connection closes before the runtime has written the rest and
+    /// the reply, so this waits for them where the signal of a closed connection would end the process.
+    fn abandon(&mut self, mut stream: Stream) {
+        let stop_command = stream.session.send_stop(&self.endpoint, &self.deadline);
+        if !survives_sigpipe(self.endpoint.pid) {
+            let deadline = Instant::now() + STOP_TIMEOUT;
+            let rest = stop_command.and_then(|_stop_command| self.read(&mut stream, deadline, false, None));
+            self.record_failure(rest.err());
+        } else if let Err(error) = stop_command {
+            self.record_failure(Some(error));
+        }
+    }
+
+    /// Ends the complete time of a session that broke off.
+    fn end_session(&mut self, error: Option<io::Error>) {
+        self.record_failure(error);
+        self.exclude_unwritten_events();
     }
 
     /// Ends the complete time before the events that a runtime had not written when its session broke off.
@@ -288,15 +317,30 @@ impl ListenerThread {
         self.complete_until_ns = self.complete_until_ns.min(written_ns);
     }
 
+    /// Reads what has arrived. Returns whether this is all. The next [`read`](Self::read) finds the end of the stream.
+    fn drain(&mut self, stream: &mut Stream) -> io::Result<bool> {
+        let mut buffer = vec![0; BUFFER_BYTES];
+        for _ in 0..MAX_DRAIN_READS {
+            match stream.session.connection.receive(&mut buffer, Instant::now(), None) {
+                Ok(Received::Bytes(count)) => {
+                    stream.decode(buffer.get(..count).unwrap_or_default(), None, &mut self.report.events)?;
+                }
+                Ok(Received::End | Received::Cancelled) => return Ok(true),
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => return Ok(true),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
     /// Reads to the end of the stream, or until the deadline is set if `is_cancellable`. Methods exist from `from_ns` on,
-    /// or from the times of their events. Sets `dropped_from_ns` to the time before the first dropped event.
+    /// or from the times of their events.
     fn read(
         &mut self,
         stream: &mut Stream,
         mut deadline: Instant,
         is_cancellable: bool,
         from_ns: Option<u64>,
-        dropped_from_ns: &mut Option<u64>,
     ) -> io::Result<ReadEnd> {
         let mut buffer = vec![0; BUFFER_BYTES];
         let mut is_deadline_set = false;
@@ -310,42 +354,15 @@ impl ListenerThread {
                     deadline = self.deadline.get().map_or(deadline, |earlier| earlier.min(deadline));
                 }
                 Received::Bytes(count) => {
-                    stream.received_bytes += count as u64;
-                    let bytes = buffer.get(..count).unwrap_or_default();
-                    self.decode(stream, bytes, from_ns, dropped_from_ns)?;
+                    stream.decode(
+                        buffer.get(..count).unwrap_or_default(),
+                        from_ns,
+                        &mut self.report.events,
+                    )?;
                 }
             }
         }
         Ok(ReadEnd::EndOfStream)
-    }
-
-    fn decode(
-        &mut self,
-        stream: &mut Stream,
-        bytes: &[u8],
-        from_ns: Option<u64>,
-        dropped_from_ns: &mut Option<u64>,
-    ) -> io::Result<()> {
-        let (events, opened_ns) = (&mut self.report.events, stream.opened_ns);
-        let before_ns =
-            events.methods.last().map_or(opened_ns, |method| method.exists_from_ns.max(opened_ns));
-        let on_event = |clock: Option<Clock>, event: &Event<'_>| {
-            let base = clock.map(|clock| TimeBase::new(clock, opened_ns));
-            let code_time = match (from_ns, base) {
-                (None, Some(base)) => CodeTime::OfEvent(base),
-                (from_ns, _) => CodeTime::Ns(from_ns.unwrap_or(opened_ns)),
-            };
-            events.add(event, code_time);
-        };
-        stream.decoder.feed(bytes, on_event).map_err(|_| io::ErrorKind::InvalidData)?;
-        if stream.decoder.dropped_events() > 0 {
-            dropped_from_ns.get_or_insert(before_ns);
-        }
-        if stream.received_bytes > MAX_SESSION_BYTES {
-            Err(io::ErrorKind::FileTooLarge.into())
-        } else {
-            Ok(())
-        }
     }
 
     /// Keeps the reason of the first failure.
@@ -356,7 +373,13 @@ impl ListenerThread {
     }
 }
 
-fn monotonic_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+/// Whether a process ignores or handles SIGPIPE. Runtimes ignore it, but a native host can undo that.
+fn survives_sigpipe(pid: u32) -> bool {
+    const SIGPIPE_BIT: u64 = 1 << 12;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let masks = status.lines().filter_map(|line| {
+        let mask = line.strip_prefix("SigIgn:").or_else(|| line.strip_prefix("SigCgt:"))?;
+        u64::from_str_radix(mask.trim(), 16).ok()
+    });
+    masks.fold(0, |all, mask| all | mask) & SIGPIPE_BIT != 0
 }

@@ -52,6 +52,8 @@ pub(super) struct MethodEvents {
     pub(super) malformed_events: u64,
     /// Whether methods were discarded because a limit was reached.
     pub(super) truncated: bool,
+    /// Whether code was unloaded. Its addresses can be reused.
+    pub(super) unloads_code: bool,
     memory: MemoryReservation,
 }
 
@@ -81,6 +83,7 @@ impl MethodEvents {
                 self.add_method(&method, exists_from_ns);
             }
             Some(Ok(CodeEvent::Module(module))) => self.add_module(&module),
+            Some(Ok(CodeEvent::CodeUnloaded)) => self.unloads_code = true,
             Some(Ok(_)) | None => {}
             Some(Err(_)) => self.malformed_events += 1,
         }
@@ -130,11 +133,12 @@ mod tests {
         for (provider, id) in [(RUNTIME_PROVIDER, 143), (RUNDOWN_PROVIDER, 143), (RUNDOWN_PROVIDER, 144)] {
             add(&mut events, provider, id, &payload);
         }
-        for (provider, id) in
-            [(RUNTIME_PROVIDER, 144), (RUNTIME_PROVIDER, 141), ("Other", 143), (RUNDOWN_PROVIDER, 146)]
-        {
+        for (provider, id) in [(RUNTIME_PROVIDER, 141), ("Other", 143), (RUNDOWN_PROVIDER, 146)] {
             add(&mut events, provider, id, &payload);
         }
+        assert!(!events.unloads_code);
+        add(&mut events, RUNTIME_PROVIDER, 144, &payload);
+        assert!(events.unloads_code);
         assert_eq!(events.methods.len(), 3);
         let LoadedMethod { exists_from_ns, start, size_bytes, module_id, tier, name } = events.methods[0];
         assert_eq!(

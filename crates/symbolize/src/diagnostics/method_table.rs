@@ -1,15 +1,18 @@
 //! Looks up the methods of one process, as its runtime reported them, by address and time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use profiler_dotnet_symbols::managed::Tier;
 use profiler_profile::Reason;
 
-use super::listener::Report;
+use super::report::Report;
 use crate::{
     code_map::{CodeMap, Entry},
     names::{Name, Names},
 };
+
+/// Addresses of stubs that are kept.
+const MAX_STUBS: usize = 1 << 14;
 
 /// A method that the runtime reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +32,10 @@ pub(crate) struct MethodTable {
     names: Names,
     modules: HashMap<u64, String>,
     pub(crate) completeness: Completeness,
+    /// Whether a later report can replace methods that the table has.
+    is_provisional: bool,
+    /// Addresses without a method at a time at which all methods are known.
+    stubs: HashSet<u64>,
 }
 
 /// Which methods the table lacks.
@@ -66,7 +73,7 @@ struct StoredMethod {
 impl MethodTable {
     /// Adds the methods and modules of a report.
     pub(super) fn add_report(&mut self, report: Report) {
-        let Report { mut events, dropped_events, failure, complete_until_ns } = report;
+        let Report { mut events, dropped_events, failure, complete_until_ns, is_provisional } = report;
         events.methods.sort_by_key(|method| method.exists_from_ns);
         for method in &events.methods {
             let name = events.names.get(method.name);
@@ -86,6 +93,7 @@ impl MethodTable {
         completeness.truncated |= events.truncated;
         completeness.failure = failure.or(completeness.failure);
         completeness.complete_until_ns = complete_until_ns;
+        self.is_provisional = is_provisional;
     }
 
     /// Adds one method. `name` is without its module.
@@ -106,6 +114,28 @@ impl MethodTable {
     /// How the code at `address` at `time_ns` was compiled.
     pub(crate) fn tier(&self, address: u64, time_ns: u64) -> Option<Tier> {
         self.code.lookup(address, time_ns).map(|entry| entry.payload.tier)
+    }
+
+    /// Whether a complete report would have the same method at `address` at `time_ns`, or none as well.
+    ///
+    /// As long as no code is unloaded, the memory of a method stays that of the method, and the memory of a stub never
+    /// becomes that of a method.
+    pub(crate) fn is_final(&mut self, address: u64, time_ns: u64) -> bool {
+        let is_found = self.code.lookup(address, time_ns).is_some();
+        if self.completeness.is_complete_at(time_ns) {
+            if !is_found && self.stubs.len() < MAX_STUBS {
+                self.stubs.insert(address);
+            }
+            return true;
+        }
+        !self.is_provisional && (is_found || self.stubs.contains(&address))
+    }
+
+    /// Whether no method was at `address` at `time_ns`, and none can be reported later.
+    pub(crate) fn is_stub(&self, address: u64, time_ns: u64) -> bool {
+        self.code.lookup(address, time_ns).is_none()
+            && (self.completeness.is_complete_at(time_ns)
+                || (!self.is_provisional && self.stubs.contains(&address)))
     }
 
     /// The method whose code was at `address` at `time_ns`.
@@ -138,7 +168,8 @@ impl MethodTable {
     /// The memory of the table.
     pub(crate) fn memory_bytes(&self) -> usize {
         let modules = self.modules.values().map(|name| name.len() + size_of::<(u64, String)>());
-        self.code.memory_bytes() + self.names.memory_bytes() + modules.sum::<usize>()
+        let stubs = self.stubs.capacity() * size_of::<u64>();
+        self.code.memory_bytes() + self.names.memory_bytes() + modules.sum::<usize>() + stubs
     }
 
     fn runtime_method(&self, entry: &Entry<StoredMethod>) -> RuntimeMethod {

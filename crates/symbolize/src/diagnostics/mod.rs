@@ -10,9 +10,11 @@ mod method_events;
 mod method_table;
 #[cfg(feature = "capture")]
 mod recording;
+mod report;
 mod requested_perf_map;
 mod session;
 mod socket;
+mod stream;
 #[cfg(test)]
 mod tests;
 
@@ -26,14 +28,11 @@ use std::{
 use profiler_processes::root_directory::RootDirectory;
 use profiler_profile::Reason;
 
-use self::{
-    listener::{Listener, Report},
-    requested_perf_map::RequestedPerfMap,
-    socket::Endpoint,
-};
+use self::{listener::Listener, report::Report, requested_perf_map::RequestedPerfMap, socket::Endpoint};
 pub(crate) use self::{
     memory_budget::MemoryBudget,
     method_table::{MethodTable, RuntimeMethod},
+    report::ReportScope,
     requested_perf_map::PerfMapPaths,
 };
 
@@ -138,13 +137,13 @@ impl RuntimeNames {
         matches!(self.listener, ListenerState::Running(_))
     }
 
-    /// Requests a report of all methods up to now, and disables the perf map if this is the last report. The listener
-    /// reports what it has at the deadline.
-    pub(crate) fn request_report(&mut self, is_last: bool, deadline: Instant) {
+    /// Requests a report, and disables the perf map if this is the last one. The listener reports what it has at the
+    /// deadline.
+    pub(crate) fn request_report(&mut self, scope: ReportScope, deadline: Instant) {
         if let ListenerState::Running(listener) = &self.listener {
-            self.awaited_report = Some(listener.request_report(is_last, deadline));
+            self.awaited_report = Some(listener.request_report(scope, deadline));
         }
-        if let Some(map) = self.perf_map.as_mut().filter(|_| is_last) {
+        if let Some(map) = self.perf_map.as_mut().filter(|_| scope == ReportScope::Last) {
             map.disable(deadline);
         }
     }
@@ -162,6 +161,11 @@ impl RuntimeNames {
         if let Some(map) = &mut self.perf_map {
             map.finish(deadline);
         }
+    }
+
+    /// Whether a report of all methods up to now would have the same method at `address` at `time_ns`, or none as well.
+    pub(crate) fn is_final(&mut self, address: u64, time_ns: u64) -> bool {
+        !self.is_listening() || self.methods.is_final(address, time_ns)
     }
 
     /// Why an address has no method. `None` is a process without a runtime.

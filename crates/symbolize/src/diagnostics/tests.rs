@@ -3,17 +3,19 @@
 use std::{
     io::{Read, Write},
     os::unix::net::{UnixListener, UnixStream},
+    sync::mpsc::{Sender, channel},
     thread::JoinHandle,
 };
 
 use profiler_dotnet_symbols::{
     eventpipe::testing::{
-        METHOD_IN_RUNDOWN, METHOD_LOADED, MODULE_IN_RUNDOWN, TestStream, method_payload, module_payload,
+        METHOD_IN_RUNDOWN, METHOD_LOADED, METHOD_UNLOADED, MODULE_IN_RUNDOWN, TestStream, method_payload,
+        module_payload,
     },
     managed::Tier,
 };
 
-use super::*;
+use super::{listener::STOP_TIMEOUT, *};
 
 const OK: &[u8] = b"DOTNET_IPC_V1\0\x1c\0\xff\0\0\0\x07\0\0\0\0\0\0\0";
 const UNKNOWN_COMMAND: &[u8] = b"DOTNET_IPC_V1\0\x18\0\xff\xff\0\0\x85\x13\x13\x80";
@@ -61,7 +63,7 @@ impl Fixture {
         let deadline = Instant::now() + timeout;
         self.names.start_listener();
         assert!(self.names.is_listening());
-        self.names.request_report(true, deadline);
+        self.names.request_report(ReportScope::Last, deadline);
         self.names.receive_report(deadline);
     }
 
@@ -127,7 +129,7 @@ fn methods_from_before_and_during_the_session_have_names() {
 
 #[test]
 fn a_listener_that_is_dropped_stops_its_session() {
-    let (sender, received) = std::sync::mpsc::channel();
+    let (sender, received) = channel();
     let mut serve = runtime_with_command(5);
     let mut fixture = Fixture::new(4, move |stream, command| {
         sender.send(command).unwrap();
@@ -145,7 +147,7 @@ fn a_listener_that_is_dropped_stops_its_session() {
 #[test]
 fn a_report_that_is_not_the_last_one_leaves_a_session_open() {
     let mut commands = Vec::new();
-    let (sender, received) = std::sync::mpsc::channel();
+    let (sender, received) = channel();
     let mut sessions = std::collections::VecDeque::new();
     let mut fixture = Fixture::new(7, move |stream, command| {
         sender.send(command).unwrap();
@@ -161,13 +163,83 @@ fn a_report_that_is_not_the_last_one_leaves_a_session_open() {
         commands.push(command);
     });
     fixture.names.start_listener();
-    for is_last in [false, true] {
+    for scope in [ReportScope::UpToNow, ReportScope::Last] {
         let deadline = Instant::now() + TIMEOUT;
-        fixture.names.request_report(is_last, deadline);
+        fixture.names.request_report(scope, deadline);
         fixture.names.receive_report(deadline);
         assert_eq!(fixture.name(0x1000, u64::MAX).as_deref(), Some("app!A.Late()"));
     }
     assert_eq!(received.iter().take(6).collect::<Vec<_>>(), [5, 5, STOP, 5, STOP, STOP]);
+}
+
+/// A runtime that writes these events to the method session at once, and never ends it: it does not serve the stop
+/// command. Sends the commands that it receives.
+fn runtime_that_does_not_stop(events: TestStream, commands: Sender<u8>) -> Fixture {
+    let (mut events, mut sessions) = (Some(events.0), Vec::new());
+    Fixture::new(4, move |stream, command| {
+        if command == STOP {
+            // The rundown is the second session. Nothing ends the first one.
+            if sessions.len() == 2 {
+                write(&sessions.pop().unwrap(), &rundown());
+            }
+            write(&stream, if sessions.is_empty() { UNKNOWN_COMMAND } else { OK });
+        } else {
+            write(&stream, OK);
+            write(&stream, &events.take().unwrap_or_default());
+            sessions.push(stream);
+        }
+        // Some tests do not read them.
+        let _ = commands.send(command);
+    })
+}
+
+fn receive_received(fixture: &mut Fixture) {
+    let deadline = Instant::now() + TIMEOUT;
+    fixture.names.start_listener();
+    fixture.names.request_report(ReportScope::Received, deadline);
+    fixture.names.receive_report(deadline);
+}
+
+fn late_method() -> TestStream {
+    let payload = method_payload(3, 0x1000, 16, ["A", "Late", "void  ()"]);
+    TestStream::new(0).events(&[(METHOD_LOADED, 1, 9, payload)])
+}
+
+#[test]
+fn received_methods_are_final_without_the_end_of_the_session() {
+    let (sender, commands) = channel();
+    let mut fixture = runtime_that_does_not_stop(late_method(), sender);
+    receive_received(&mut fixture);
+    assert_eq!(commands.try_iter().collect::<Vec<_>>(), [5, 5, STOP], "the method session is open");
+    assert_eq!(fixture.name(0x1000, u64::MAX).as_deref(), Some("app!A.Late()"));
+    assert!(fixture.names.is_final(0x1000, u64::MAX));
+    // The runtime may not have written a method that was compiled just now.
+    assert!(!fixture.names.is_final(0x2000, u64::MAX));
+    assert!(!fixture.names.methods.is_stub(0x2000, u64::MAX));
+    // Where no method was before, and nothing was unloaded, there is none later.
+    assert!(fixture.names.is_final(0x2000, 1) && fixture.names.is_final(0x2000, u64::MAX));
+    assert!(fixture.names.methods.is_stub(0x2000, u64::MAX));
+
+    let begin = Instant::now();
+    drop(fixture.names);
+    assert!(begin.elapsed() < STOP_TIMEOUT, "nothing is awaited after the stop command");
+    assert_eq!(commands.recv_timeout(TIMEOUT), Ok(STOP));
+    fixture.runtime.join().unwrap();
+}
+
+#[test]
+fn methods_are_provisional_once_code_was_unloaded_or_events_were_dropped() {
+    let payload = method_payload(3, 0x4000, 16, ["A", "Gone", "void  ()"]);
+    let unloaded = late_method().events(&[(METHOD_UNLOADED, 2, 10, payload)]);
+    for (stream, is_final_before) in [(unloaded, true), (late_method().sequence_point(5), false)] {
+        let mut fixture = runtime_that_does_not_stop(stream, channel().0);
+        receive_received(&mut fixture);
+        assert_eq!(fixture.name(0x1000, u64::MAX).as_deref(), Some("app!A.Late()"));
+        assert!(!fixture.names.is_final(0x1000, u64::MAX));
+        assert_eq!(fixture.names.is_final(0x1000, 1), is_final_before);
+        assert_eq!(fixture.names.is_final(0x2000, 1), is_final_before);
+        assert!(!fixture.names.is_final(0x2000, u64::MAX));
+    }
 }
 
 #[test]

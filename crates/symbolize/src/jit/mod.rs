@@ -19,6 +19,7 @@ use profiler_processes::{ProcFs, Process, root_directory::RootDirectory};
 use profiler_profile::{FrameKind, Reason, SymbolSource};
 
 use self::follow::{FileDecoder, FileFollower, FileOwner};
+pub use self::symbolizer::RequestedMethods;
 use crate::{
     diagnostics::{MemoryBudget, PerfMapPaths, RuntimeMethod, RuntimeNames, RuntimeProcess},
     jitdump::{JitDump, JitSymbol},
@@ -186,15 +187,27 @@ impl JitNames {
     pub(crate) fn epoch(&self, time_ns: u64) -> u32 {
         let maps = self.perf_maps.iter().map(|map| map.names.epoch(time_ns));
         let dumps = self.jit_dumps.iter().map(|dump| dump.names.epoch(time_ns));
+        // The parity keeps a time at which all methods are known apart from one before which code was replaced.
         let methods = self.runtime.as_ref().map(|runtime| {
-            runtime.methods.epoch(time_ns).saturating_add(self.has_all_methods_at(time_ns).into())
+            let is_complete = self.has_all_methods_at(time_ns).into();
+            runtime.methods.epoch(time_ns).saturating_mul(2).saturating_add(is_complete)
         });
         maps.chain(dumps).chain(methods).fold(0, u32::saturating_add)
     }
 
     /// Whether a .NET runtime reported every method that existed at `time_ns`.
-    pub(crate) fn has_all_methods_at(&self, time_ns: u64) -> bool {
+    fn has_all_methods_at(&self, time_ns: u64) -> bool {
         self.runtime.as_ref().is_some_and(|runtime| runtime.methods.completeness.is_complete_at(time_ns))
+    }
+
+    /// Whether a .NET runtime had no method at `address` at `time_ns`.
+    pub(crate) fn is_stub(&self, address: RuntimeAddress, time_ns: u64) -> bool {
+        self.runtime.as_ref().is_some_and(|runtime| runtime.methods.is_stub(address.0, time_ns))
+    }
+
+    /// Whether a report of all methods up to now would not change the result of a lookup.
+    pub(crate) fn is_final(&mut self, address: RuntimeAddress, time_ns: u64) -> bool {
+        self.runtime.as_mut().is_none_or(|runtime| runtime.is_final(address.0, time_ns))
     }
 
     /// Retires code that was replaced before a time, `CLOCK_MONOTONIC`.

@@ -1,16 +1,21 @@
 //! The part of [`Symbolizer`] that polls and looks up the JIT code of all processes.
 
 use std::{
+    collections::HashSet,
     path::Path,
     time::{Duration, Instant},
 };
 
 use profiler_addresses::RuntimeAddress;
-use profiler_processes::{Backing, Process, ProcessTable};
+use profiler_processes::{Backing, Process, ProcessKey, ProcessTable};
 use profiler_profile::Reason;
 
 use super::JitNames;
-use crate::{Symbolizer, diagnostics::RuntimeNames, symbol::Symbolized};
+use crate::{
+    CodeKey, Symbolizer,
+    diagnostics::{ReportScope, RuntimeNames},
+    symbol::Symbolized,
+};
 
 /// Memory for the names of JIT code of all processes together.
 const MAX_JIT_BYTES: usize = 512 << 20;
@@ -20,6 +25,15 @@ const MAX_LISTENERS: usize = 64;
 
 /// Time at the end of a profile for the reports of all runtimes.
 const REPORT_TIMEOUT: Duration = Duration::from_millis(1800);
+
+/// Time for the reports of all methods where the received ones took most of [`REPORT_TIMEOUT`].
+const MIN_REPORT_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Methods that were requested from runtimes.
+#[derive(Debug)]
+pub struct RequestedMethods {
+    deadline: Instant,
+}
 
 impl Symbolizer {
     /// The period without replaced JIT code in which `time_ns` is. 0 for a process without JIT code.
@@ -54,13 +68,47 @@ impl Symbolizer {
         }
     }
 
-    /// Reads what the runtimes of the targets wrote and reported up to now. `is_last` stops the listeners afterwards.
-    pub fn settle_jit(&mut self, processes: &ProcessTable, now_ns: u64, is_last: bool) {
+    /// Reads what the runtimes of the targets wrote, and the method events that were received of them.
+    pub fn read_received_methods(&mut self, processes: &ProcessTable, now_ns: u64) -> RequestedMethods {
         self.poll_jit(processes, now_ns);
         let deadline = Instant::now() + REPORT_TIMEOUT;
-        // All runtimes put their reports together at the same time.
-        self.runtimes_mut().for_each(|runtime| runtime.request_report(is_last, deadline));
+        self.runtimes_mut().for_each(|runtime| runtime.request_report(ReportScope::Received, deadline));
         self.runtimes_mut().for_each(|runtime| runtime.receive_report(deadline));
+        RequestedMethods { deadline }
+    }
+
+    /// Whether the code has the same name after [`receive_all_methods`](Self::receive_all_methods).
+    pub fn has_final_name(&mut self, code: CodeKey, process: &Process, time_ns: u64) -> bool {
+        let CodeKey::Jit(_, address, _) = code else { return true };
+        // Perf maps are read after they are disabled. The replay of a capture has no more than the recorded methods.
+        let awaits_all = self.requests_perf_maps || self.proc.records_capture();
+        !awaits_all && self.jit_names(process).is_final(address, time_ns)
+    }
+
+    /// Requests the methods up to now from the runtimes of these processes. `is_last` stops their listeners afterwards.
+    pub fn request_all_methods(
+        &mut self,
+        requested: &mut RequestedMethods,
+        processes: &HashSet<ProcessKey>,
+        is_last: bool,
+    ) {
+        let scope = if is_last { ReportScope::Last } else { ReportScope::UpToNow };
+        requested.deadline = requested.deadline.max(Instant::now() + MIN_REPORT_TIMEOUT);
+        let deadline = requested.deadline;
+        // All runtimes put their reports together at the same time.
+        let names = self.jit.iter_mut().filter(|(key, _)| processes.contains(key));
+        let runtimes = names.filter_map(|(_, names)| names.runtime.as_mut());
+        runtimes.for_each(|runtime| runtime.request_report(scope, deadline));
+    }
+
+    /// Waits for the requested methods.
+    pub fn receive_all_methods(
+        &mut self,
+        requested: &RequestedMethods,
+        processes: &ProcessTable,
+        now_ns: u64,
+    ) {
+        self.runtimes_mut().for_each(|runtime| runtime.receive_report(requested.deadline));
         if self.requests_perf_maps {
             self.poll_jit(processes, now_ns);
         }
@@ -108,7 +156,7 @@ impl Symbolizer {
     ) -> Result<Symbolized, Reason> {
         let names = self.jit_names(process);
         names.lookup(address, time_ns).map_err(|reason| match process.find_mapping(address, time_ns) {
-            Ok(mapping) if mapping.backing == Backing::DotnetJit && names.has_all_methods_at(time_ns) => {
+            Ok(mapping) if mapping.backing == Backing::DotnetJit && names.is_stub(address, time_ns) => {
                 Reason::RuntimeStub
             }
             _ => reason,

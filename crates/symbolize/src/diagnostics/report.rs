@@ -1,0 +1,38 @@
+//! A report of the methods that a listener received.
+
+use profiler_profile::Reason;
+
+use super::{memory_budget::MemoryBudget, method_events::MethodEvents};
+
+/// The events that a report has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReportScope {
+    /// Those that were received. The session goes on.
+    Received,
+    /// All up to now. Another session continues.
+    UpToNow,
+    /// All up to now. The thread ends.
+    Last,
+}
+
+/// The events since the last report.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    pub(super) events: MethodEvents,
+    /// Events that the runtime dropped, and that no rundown replaced.
+    pub(super) dropped_events: u64,
+    /// Why events may be missing.
+    pub(super) failure: Option<Reason>,
+    /// The time before which all methods were reported (`CLOCK_MONOTONIC`).
+    pub(super) complete_until_ns: u64,
+    /// Whether events that are not in the report can replace its methods: some were dropped, or the runtime has unloaded
+    /// code and can reuse its addresses.
+    pub(super) is_provisional: bool,
+}
+
+impl Report {
+    /// No events. Their memory is reserved from `budget`.
+    pub(super) fn new(budget: &MemoryBudget) -> Self {
+        Self { events: MethodEvents::new(budget), ..Self::default() }
+    }
+}
