@@ -55,7 +55,7 @@ fn stacks_of_programs_that_run_for_a_millisecond_are_whole() {
     let mut shell = Command::new("sh");
     let workload = Workload::run(shell.args([
         "-c",
-        "exec 3<&0; { read -r line <&3; kill $$; } & echo ready $$; while :; do /bin/true; /bin/ls / > /dev/null; done",
+        "exec 3<&0; { read -r line <&3; kill $$ 2> /dev/null; } & echo ready $$; while :; do /bin/true; /bin/ls / > /dev/null; done",
     ]));
     let mut session =
         Profiler::builder().target(Target::Everything).frequency_hz(997).build().unwrap().start().unwrap();

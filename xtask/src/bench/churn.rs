@@ -24,7 +24,7 @@ use super::{
 const LOOPS: usize = 3;
 
 /// Two programs of about a millisecond in turns, until standard input is closed.
-const LOOP: &str = "exec 3<&0; { read -r line <&3; kill $$; } & echo ready; \
+const LOOP: &str = "exec 3<&0; { read -r line <&3; kill $$ 2> /dev/null; } & echo ready; \
                     while :; do /bin/true; /bin/ls / > /dev/null; done";
 
 const LEGEND: &str = "forks/s: of all processes. CPU: user and system time of the profiler alone, without the kernel's work \
