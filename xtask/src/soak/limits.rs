@@ -14,9 +14,9 @@ const MAX_GROWTH_BYTES_PER_HOUR: f64 = 1e6;
 const SETTLED_MINUTES: usize = 10;
 /// With fewer minutes after the tenth, the size of single profiles hides such a slope.
 const MINUTES_OF_SLOPE: usize = 20;
-/// The limit of the growth after the first minute, for shorter runs: an eighth of the memory. The first minute has
-/// unwind tables and symbols of all programs that run, later ones those of new files alone.
-const MAX_GROWTH_OF_SHORT_RUN_BYTES: f64 = 8e6;
+/// The limit of the growth after the first minute, for shorter runs. The first minute has unwind tables and symbols of all
+/// programs that run; the two generations of stacks, of 8 MiB each, are full after the fourth.
+const MAX_GROWTH_OF_SHORT_RUN_BYTES: f64 = 2.0 * 8.0 * 1024.0 * 1024.0;
 
 /// The limits that are exceeded, in words.
 pub(super) fn failures(minutes: &[Minute], last: &Account, done: &Done) -> Vec<String> {

@@ -60,7 +60,6 @@ impl Soak {
 }
 
 /// The short run among the checks of `cargo xtask test`.
-#[expect(dead_code, reason = "a step of `cargo xtask test` once the session keeps the limits")]
 pub(crate) fn smoke() -> Result<()> {
     Soak { minutes: 3, write: false }.run()
 }

@@ -21,7 +21,7 @@ use self::report::Step;
 use crate::{
     build_ebpf, fuzz, kernel_matrix,
     setup::{self, Purpose},
-    shell, tidy, workloads,
+    shell, soak, tidy, workloads,
     workspace::cargo,
 };
 
@@ -63,7 +63,7 @@ const PRIVILEGED: [Step; 5] = [
 ];
 
 /// Short steps first, so that a slip shows at once.
-const FULL: [Step; 20] = [
+const FULL: [Step; 21] = [
     ("setup", || setup::install(&setup::FOR_TESTS)),
     ("format", static_checks::format),
     ("tidy", tidy::check),
@@ -84,6 +84,7 @@ const FULL: [Step; 20] = [
     ("demo run", demo::check),
     ("end-to-end tests", end_to_end::run),
     ("containers on cgroup version 2", end_to_end::run_on_cgroup2),
+    ("soak", soak::smoke),
 ];
 
 /// The last step: it costs minutes after a change of its sources, else nothing.
