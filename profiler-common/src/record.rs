@@ -30,7 +30,7 @@ pub struct SampleRecord {
     pub kind: u32,
     /// The CPU whose timer ticked.
     pub cpu: u16,
-    /// The ticks that the sample stands for: its own, and those that were skipped before it.
+    /// The weight of the sample: its own tick, and the ticks skipped since the previous sample of the CPU.
     pub weight: u16,
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub time_ns: u64,

@@ -16,7 +16,8 @@ pub enum Loss {
     MissingStack,
     /// The record could not be decoded.
     Undecodable,
-    /// The BPF programs had reached the overhead limit, and sampling ended before a sample could stand for the tick.
+    /// The tick was skipped because of the overhead limit, and sampling ended before the next sample, which adds skipped
+    /// ticks to its weight.
     OverheadLimit,
 }
 
@@ -121,8 +122,8 @@ pub struct Ledger {
     pub reported: u64,
     /// Lost samples by cause.
     pub lost: BTreeMap<Loss, u64>,
-    /// Those of `reported` at which no stack was captured, because the BPF programs had reached the overhead limit: the next
-    /// sample of the CPU stands for them.
+    /// Ticks skipped because of the overhead limit. The weight of the next sample of the CPU includes them, so that they are
+    /// part of [`reported`](Self::reported).
     pub skipped_ticks: u64,
     /// Stacks that were cut below the unwinder's depth limit for the same reason.
     pub cut_stacks: u64,

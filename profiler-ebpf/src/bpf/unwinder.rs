@@ -28,8 +28,8 @@ use super::{
     vma_search,
 };
 
-/// Begins a stack with the frame of the user registers. False where there are none, or where the code has no known mapping
-/// and the VMAs cannot be searched: then `bpf_get_stack` captures the stack.
+/// Begins a stack with the frame of the user registers. Returns false when the user registers are not available, or when no
+/// mapping contains the instruction pointer and the kernel has no VMA search: then `bpf_get_stack` captures the stack.
 #[inline(always)]
 pub(crate) fn begin(context: &PerfEventContext, scratch: &mut Scratch) -> bool {
     let Some(registers) = user_registers(context) else { return false };

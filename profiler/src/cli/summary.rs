@@ -104,7 +104,7 @@ fn overhead_limit(ledger: &Ledger) -> Option<String> {
     let (skipped, cut) = (ledger.skipped_ticks, ledger.cut_stacks);
     let mut effects = Vec::new();
     if skipped > 0 {
-        effects.push(format!("{skipped} ticks are represented by later samples"));
+        effects.push(format!("{skipped} skipped ticks are in the weight of later samples"));
     }
     if cut > 0 {
         effects.push(format!("{cut} stacks were cut"));
@@ -274,7 +274,10 @@ mod tests {
             })
         };
         assert!(!text(0, 0).contains("--max-overhead"));
-        assert!(text(3, 0).contains("3 ticks are represented by later samples: the BPF programs reached"));
+        assert!(
+            text(3, 0)
+                .contains("3 skipped ticks are in the weight of later samples: the BPF programs reached")
+        );
         assert!(
             text(3, 4).contains("later samples, 4 stacks were cut: the BPF programs reached --max-overhead")
         );

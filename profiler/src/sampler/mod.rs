@@ -31,7 +31,7 @@ pub(crate) struct RawSample {
     pub(crate) comm: Comm,
     pub(crate) kernel_stack: RawStackId,
     pub(crate) user_stack: RawStackId,
-    /// The ticks that it stands for.
+    /// Its own tick, and the ticks skipped since the previous sample of the CPU.
     #[cfg_attr(feature = "capture", serde(default = "own_tick"))]
     pub(crate) weight: u16,
 }

@@ -1,4 +1,4 @@
-//! Tests of the overhead limit: the BPF programs keep it, and the samples that they take stand for all ticks.
+//! Tests that the BPF programs keep the overhead limit, and that the weights of the samples add up to the ticks.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn deep_stacks_at_a_high_frequency_take_no_more_than_the_limit() {
     assert!(overhead_percent(&limited) < 1.5 * allowed_percent, "{ledger:?}");
     assert!(ledger.adds_up() && ledger.skipped_ticks * 10 > ledger.target_ticks, "{ledger:?}");
     assert!(ledger.cut_stacks > 0, "{ledger:?}");
-    // The samples stand for all ticks but the last ones.
+    // The weights add up to all ticks except those skipped after the last sample.
     assert_eq!(limited.sample_count(), ledger.reported);
     assert!(ledger.lost_total() * 1_000 < ledger.target_ticks, "{ledger:?}");
     assert_eq!((unlimited.ledger().skipped_ticks, unlimited.ledger().cut_stacks), (0, 0));

@@ -216,7 +216,7 @@ fn received_methods_are_final_without_the_end_of_the_session() {
     // The runtime may not have written a method that was compiled just now.
     assert!(!fixture.names.is_final(0x2000, u64::MAX));
     assert!(!fixture.names.methods.is_stub(0x2000, u64::MAX));
-    // Where no method was before, and nothing was unloaded, there is none later.
+    // The address was a stub in a complete report, and no code was unloaded since.
     assert!(fixture.names.is_final(0x2000, 1) && fixture.names.is_final(0x2000, u64::MAX));
     assert!(fixture.names.methods.is_stub(0x2000, u64::MAX));
 

@@ -157,8 +157,8 @@ impl MappingInstaller {
         }
     }
 
-    /// Evicts the mappings of processes without samples for some time; false where there are none. A later sample requests
-    /// them again.
+    /// Evicts the mappings of processes that had no samples for [`MIN_IDLE_TIME`]. Returns whether it evicted any. The next
+    /// sample of such a process requests its mappings again.
     fn evict_idle(&mut self) -> bool {
         let idle_since_ns = monotonic_ns().saturating_sub(MIN_IDLE_TIME.as_nanos() as u64);
         let installed = self.processes.iter().filter(|(_, process)| process.installed.is_some());
