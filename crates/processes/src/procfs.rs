@@ -3,7 +3,10 @@
 use std::{
     fs::{self, File},
     io::{self, Read, Write},
-    os::{fd::AsFd, unix::fs::FileExt},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::fs::FileExt,
+    },
     path::{Component, Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
 };
@@ -133,12 +136,28 @@ impl ProcFs {
 
     /// Opens the file of a mapping through `/proc/PID/map_files`, which also works when the file is deleted or hidden by
     /// a mount. Needs `CAP_CHECKPOINT_RESTORE` or `CAP_SYS_ADMIN` (proc_pid_map_files(5)).
+    ///
+    /// # Errors
+    /// Those of opening; [`io::ErrorKind::NotFound`] when another file is mapped there by now.
     pub fn open_mapped(&self, pid: u32, mapping: &Mapping) -> io::Result<File> {
         let fd = self.first_thread(pid, |id| {
             let path = self.path(id, "map_files").join(map_files_entry(mapping));
             rustix::fs::openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
         })?;
+        if self.is_live && !self.is_file_of(pid, mapping, fd.as_fd())? {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "another file is mapped there by now"));
+        }
         root_directory::open_regular(fd.as_fd())
+    }
+
+    /// Whether an opened file is that of a mapping. Before Linux 6.8, mappings in overlayfs show the inode of the layer
+    /// below: then it is the file if the mapping is still there.
+    fn is_file_of(&self, pid: u32, mapping: &Mapping, file: BorrowedFd<'_>) -> io::Result<bool> {
+        let Backing::File { id, .. } = &mapping.backing else { return Ok(true) };
+        if rustix::fs::fstat(file)?.st_ino == id.inode {
+            return Ok(true);
+        }
+        Ok(maps::parse_executable(&self.read(pid, "maps")?).contains(mapping))
     }
 
     /// Copies the file of a mapping into the capture, when one is recorded.
@@ -252,6 +271,17 @@ mod tests {
         let text = proc.read(std::process::id(), "maps").unwrap();
         let file = |mapping: &Mapping| matches!(&mapping.backing, Backing::File { .. });
         maps::parse_executable(&text).into_iter().find(file).unwrap()
+    }
+
+    #[test]
+    fn a_file_that_has_replaced_another_one_is_not_opened() {
+        let proc = ProcFs::live();
+        let mut mapping = first_file_mapping(&proc);
+        assert!(proc.open_mapped(std::process::id(), &mapping).is_ok());
+        let Backing::File { id, .. } = &mut mapping.backing else { unreachable!() };
+        id.inode += 1;
+        let error = proc.open_mapped(std::process::id(), &mapping).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
