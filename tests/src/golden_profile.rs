@@ -41,7 +41,7 @@ const UNWIND_METHODS: [FoundBy; 7] = [
     FoundBy::NotRecorded,
 ];
 
-const EARLY_END_REASONS: [StackEnd; 7] = [
+const EARLY_END_REASONS: [StackEnd; 8] = [
     StackEnd::DepthLimit,
     StackEnd::Unknown,
     StackEnd::NoMapping,
@@ -49,6 +49,7 @@ const EARLY_END_REASONS: [StackEnd; 7] = [
     StackEnd::UnsupportedRule,
     StackEnd::BrokenFramePointer,
     StackEnd::Backwards,
+    StackEnd::OutdatedTable,
 ];
 
 const INTERVAL_NS: u64 = 10_000_000;

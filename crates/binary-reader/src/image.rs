@@ -34,9 +34,10 @@ impl Image {
     ///
     /// # Errors
     /// [`ParseError::Malformed`] when the metadata of the file cannot be read.
-    pub fn from_file(file: File) -> Result<Self, ParseError> {
+    pub fn from_file(file: impl Into<Arc<File>>) -> Result<Self, ParseError> {
+        let file = file.into();
         let length = file.metadata().map_err(|_| ParseError::Malformed)?.len();
-        Ok(Self::File { file: Arc::new(file), start: 0, length })
+        Ok(Self::File { file, start: 0, length })
     }
 
     /// The image of `length` bytes from `offset`: a file within the file.

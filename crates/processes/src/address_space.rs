@@ -24,6 +24,7 @@ pub struct AddressSpace {
     replaced: Arc<Vec<ReplacedMapping>>,
     /// Number of replaced mappings that were discarded.
     discarded: usize,
+    version: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -60,6 +61,7 @@ impl AddressSpace {
         }
         self.replace_range(mapping.start, mapping.end, since_ns);
         let timed = CurrentMapping { since_ns, mapping: Arc::new(mapping) };
+        self.version += 1;
         Arc::make_mut(&mut self.current).insert(timed.mapping.start, timed);
         true
     }
@@ -128,17 +130,38 @@ impl AddressSpace {
         self.discarded + self.replaced.partition_point(|old| old.until_ns <= time_ns)
     }
 
+    /// The number of changes so far. Equal versions of one process have equal mappings.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The current mappings that are valid from `since_ns` on or later, by address.
+    pub fn current_since(&self, since_ns: u64) -> impl Iterator<Item = &Mapping> {
+        let later = self.current.values().filter(move |timed| timed.since_ns >= since_ns);
+        later.map(|timed| &*timed.mapping)
+    }
+
+    /// Whether the mapping of a file that contained an address was replaced after the start of an interval, and until its
+    /// end.
+    pub fn was_file_replaced(&self, address: RuntimeAddress, during_ns: Range<u64>) -> bool {
+        self.files_replaced(during_ns).any(|mapping| mapping.contains(address))
+    }
+
+    /// Whether mappings of files were replaced after the start of an interval, and until its end.
+    pub fn were_files_replaced(&self, during_ns: Range<u64>) -> bool {
+        self.files_replaced(during_ns).next().is_some()
+    }
+
+    fn files_replaced(&self, during_ns: Range<u64>) -> impl Iterator<Item = &Mapping> {
+        let first = self.replaced.partition_point(|old| old.until_ns <= during_ns.start);
+        let replaced = self.replaced[first..].iter().take_while(move |old| old.until_ns <= during_ns.end);
+        let files = replaced.filter(|old| matches!(old.mapping.backing, Backing::File { .. }));
+        files.map(|old| &*old.mapping)
+    }
+
     /// The current mappings, by address.
     pub fn current(&self) -> impl Iterator<Item = &Mapping> {
         self.current.values().map(|timed| &*timed.mapping)
-    }
-
-    /// Discards the replaced mappings. Samples that are older than the last replacement are not resolved any more.
-    pub fn discard_replaced(&mut self) {
-        if !self.replaced.is_empty() {
-            self.discarded += self.replaced.len();
-            self.replaced = Arc::default();
-        }
     }
 
     /// Cuts `start..end` out of the current mappings and keeps the previous mappings for older samples.
@@ -153,6 +176,7 @@ impl AddressSpace {
         if overlapping.is_empty() {
             return;
         }
+        self.version += 1;
         let current = Arc::make_mut(&mut self.current);
         let replaced = Arc::make_mut(&mut self.replaced);
         for timed in overlapping {

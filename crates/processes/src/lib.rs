@@ -33,13 +33,15 @@
 //! * [`AddressSpace`], [`maps`]: executable mappings over time, and the parser of `/proc/PID/maps`
 //! * [`SidebandEvent`], [`TimeOrdered`]: the events that a table applies, and their order across CPUs
 //! * [`ProcFs`], [`Status`]: reading `/proc`, and its copy in a capture
-//! * [`root_directory`], [`FileVersion`]: files in the root directory of a process
+//! * [`MappedFiles`], [`FileVersion`]: the open files of mappings, one descriptor each
+//! * [`root_directory`]: files in the root directory of a process
 //! * [`cgroup`]: cgroups and containers
 
 mod address_space;
 pub mod cgroup;
 mod error;
 mod file_version;
+mod mapped_files;
 pub mod maps;
 mod process;
 mod process_filter;
@@ -54,11 +56,14 @@ mod time_ordered;
 pub use address_space::AddressSpace;
 pub use error::{FindError, LookupError};
 pub use file_version::FileVersion;
+pub use mapped_files::{MappedFile, MappedFiles, MappingOwner, OpenError};
 pub use maps::{Backing, FileId, Mapping};
 pub use process::{Identity, JIT_DIRECTORY_VARIABLES, Process, ProcessKey};
 pub use process_filter::ProcessFilter;
 pub use procfs::ProcFs;
 pub use sideband::{SidebandEvent, SidebandEventKind};
 pub use status::Status;
-pub use table::{ProcessOfSample, ProcessTable, RetiredProcess};
+pub use table::{
+    Installation, MappingChange, MappingSnapshot, ProcessOfSample, ProcessTable, RetiredProcess,
+};
 pub use time_ordered::TimeOrdered;

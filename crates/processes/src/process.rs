@@ -4,7 +4,9 @@ use std::{path::PathBuf, sync::Arc};
 
 use profiler_addresses::RuntimeAddress;
 
-use crate::{AddressSpace, Backing, LookupError, Mapping, Status, root_directory::RootDirectory};
+use crate::{
+    AddressSpace, Backing, LookupError, Mapping, Status, root_directory::RootDirectory, table::Watch,
+};
 
 /// Identifies a [`Process`] in a [`ProcessTable`](crate::ProcessTable). A process has another key after an exec, and so
 /// has a new process with a reused PID.
@@ -39,6 +41,8 @@ pub struct Process {
     pub(crate) sampled_in: u64,
     /// The number of losses of sideband events after which it was last compared with `/proc`.
     pub(crate) losses_seen: u64,
+    /// Whether and how its mappings are reported.
+    pub(crate) watch: Option<Watch>,
 }
 
 /// Attributes of a process that are read from `/proc` once, at its first sample.
@@ -94,6 +98,24 @@ impl Process {
         self.space.generation(time_ns)
     }
 
+    /// The time of the mappings from which the unwind tables in use at `time_ns` were made, if mappings of files had been
+    /// replaced since then; `CLOCK_MONOTONIC`. See
+    /// [`ProcessTable::note_installation`](crate::ProcessTable::note_installation).
+    pub fn unwind_tables_outdated_since(&self, time_ns: u64) -> Option<u64> {
+        let since_ns = self.watch.as_ref()?.installation_at(time_ns)?.as_of_ns;
+        self.space.were_files_replaced(since_ns..time_ns).then_some(since_ns)
+    }
+
+    /// Whether the mapping of a file that contained an address was replaced after `since_ns` and before `time_ns`.
+    pub fn was_file_replaced(&self, address: RuntimeAddress, since_ns: u64, time_ns: u64) -> bool {
+        self.space.was_file_replaced(address, since_ns..time_ns)
+    }
+
+    /// Whether its mappings are known, from `/proc` or from its exec on.
+    pub(crate) fn has_mappings(&self) -> bool {
+        self.completeness == Completeness::All
+    }
+
     /// Checks that the mappings were read.
     ///
     /// # Errors
@@ -117,6 +139,11 @@ impl Process {
             Backing::File { path, .. } => Some(&**path),
             _ => None,
         })
+    }
+
+    /// Its root directory, if it was read and can be opened.
+    pub fn root(&self) -> Option<&RootDirectory> {
+        self.identity.as_ref()?.root.as_deref()
     }
 
     /// Whether the process has exited or executed another program.

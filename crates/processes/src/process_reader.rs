@@ -41,11 +41,16 @@ impl ProcessReader {
         Self { now_ns, ..Self::new(proc) }
     }
 
+    /// `CLOCK_MONOTONIC` now.
+    pub(crate) fn now_ns(&self) -> u64 {
+        (self.now_ns)()
+    }
+
     /// Reads a process.
     pub(crate) fn read(&mut self, pid: u32) -> Reading {
-        let began_ns = (self.now_ns)();
+        let began_ns = self.now_ns();
         let (identity, comm, space) = (self.identity(pid), self.comm(pid), self.address_space(pid));
-        Reading { pid, began_ns, ended_ns: (self.now_ns)(), identity, comm, space }
+        Reading { pid, began_ns, ended_ns: self.now_ns(), identity, comm, space }
     }
 
     fn identity(&mut self, pid: u32) -> Option<Identity> {

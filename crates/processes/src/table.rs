@@ -1,10 +1,15 @@
 //! The process table: finds the process of a sample by PID and time, and applies sideband events.
 
+mod mapping_watch;
+
 use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
 };
 
+pub(crate) use self::mapping_watch::Watch;
+use self::mapping_watch::WatchQueue;
+pub use self::mapping_watch::{Installation, MappingChange, MappingSnapshot};
 use crate::{
     AddressSpace, LookupError, ProcFs, Process, ProcessFilter, ProcessKey, SidebandEvent, SidebandEventKind,
     process::Completeness,
@@ -44,6 +49,9 @@ pub struct ProcessTable {
     readings: VecDeque<Reading>,
     next_key: u64,
     watermark_ns: u64,
+    /// The time of the newest event or reading that was applied.
+    applied_ns: u64,
+    watches: WatchQueue,
     /// The number of the current interval.
     interval: u64,
     /// How often processes had to be compared with `/proc` because sideband events were lost.
@@ -85,6 +93,8 @@ impl ProcessTable {
             readings: VecDeque::new(),
             next_key: 0,
             watermark_ns: u64::MAX,
+            applied_ns: 0,
+            watches: WatchQueue::default(),
             interval: 1,
             losses: 0,
             has_lost_events: false,
@@ -106,6 +116,7 @@ impl ProcessTable {
     pub fn apply(&mut self, event: SidebandEvent) {
         let SidebandEvent { time_ns, pid, tid, kind } = event;
         self.apply_readings(time_ns);
+        self.applied_ns = self.applied_ns.max(time_ns);
         match kind {
             SidebandEventKind::Fork { parent } => self.fork(pid, parent, time_ns),
             SidebandEventKind::StartThread => self.start_thread(pid, tid, time_ns),
@@ -113,6 +124,7 @@ impl ProcessTable {
             SidebandEventKind::Map(mapping) => {
                 if let Some(process) = self.latest_mut(pid) {
                     process.space.insert(mapping, time_ns);
+                    self.report_mappings(pid);
                 }
             }
             SidebandEventKind::Rename(comm) if pid == tid => {
@@ -134,7 +146,9 @@ impl ProcessTable {
             self.has_lost_events = false;
             self.next_comparison_ns = watermark_ns.saturating_add(COMPARISON_INTERVAL_NS);
             self.losses += 1;
+            self.compare_watched();
         }
+        self.answer_requests();
     }
 
     /// Notes that sideband events were lost. After the next [`advance`](Self::advance), processes are compared with `/proc` at
@@ -192,7 +206,7 @@ impl ProcessTable {
         let losses = self.losses;
         // What was forked and never sampled is known from events alone: after a loss, its end may be among them.
         self.remove_if(|process| {
-            let is_idle = process.sampled_in < oldest;
+            let is_idle = process.sampled_in < oldest && process.watch.is_none();
             process.has_ended() || is_idle && (process.is_read || process.losses_seen < losses)
         });
         let processes = &self.processes;
@@ -214,6 +228,7 @@ impl ProcessTable {
             process.parent = Some(parent);
         }
         self.copy_mappings(parent, key);
+        self.watch_child(pid, parent);
     }
 
     fn start_thread(&mut self, pid: u32, tid: u32, time_ns: u64) {
@@ -244,6 +259,9 @@ impl ProcessTable {
     /// Begins a process with one thread at its fork or exec, and ends the one that had the PID before.
     fn begin(&mut self, pid: u32, comm: &str, time_ns: u64) -> ProcessKey {
         self.end(pid, time_ns);
+        if let Some(previous) = self.latest(pid).map(|process| process.key) {
+            self.end_watch(previous);
+        }
         let key = self.add(pid, comm, time_ns);
         if let Some(process) = self.processes.get_mut(&key) {
             process.threads = Some(1);
@@ -295,6 +313,7 @@ impl ProcessTable {
             is_read: false,
             sampled_in: 0,
             losses_seen: self.losses,
+            watch: None,
         };
         self.processes.insert(key, process);
         self.by_pid.entry(pid).or_default().push_back(key);
@@ -320,6 +339,7 @@ impl ProcessTable {
     }
 
     fn remove(&mut self, key: ProcessKey) -> Option<RetiredProcess> {
+        self.end_watch(key);
         let Process { pid, comm, .. } = self.processes.remove(&key)?;
         let keys = self.by_pid.get_mut(&pid)?;
         keys.retain(|other| *other != key);
@@ -378,6 +398,7 @@ impl ProcessTable {
 
     fn apply_reading(&mut self, reading: Reading) {
         let Reading { pid, began_ns, ended_ns, identity, comm, space } = reading;
+        self.applied_ns = self.applied_ns.max(ended_ns);
         let losses = self.losses;
         let Some(process) = self.latest_mut(pid) else { return };
         // An exec or exit during the reading leaves some of both. The next sample reads again.
@@ -387,6 +408,9 @@ impl ProcessTable {
         process.is_read = true;
         if process.has_ended() {
             return;
+        }
+        if identity.is_none() && process.watch.is_some() {
+            return self.end(pid, ended_ns);
         }
         let known = process.identity.as_deref();
         let is_other_process = known.zip(identity.as_ref()).is_some_and(|(known, identity)| {
@@ -403,6 +427,7 @@ impl ProcessTable {
             self.latest_mut(pid)
         };
         let Some(process) = process else { return };
+        let known_mappings = (process.key, process.space.version());
         process.is_read = true;
         process.losses_seen = losses;
         if let Some(identity) = identity {
@@ -418,6 +443,8 @@ impl ProcessTable {
             Err(LookupError::ProcessGone) => {}
             Err(error) => process.completeness = Completeness::Unavailable(error),
         }
+        let is_unchanged = known_mappings == (process.key, process.space.version());
+        self.report_reading(pid, is_unchanged);
     }
 
     /// Gives the mappings of its parent to a process that ended before its own were read: it has not executed another

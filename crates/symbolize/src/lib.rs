@@ -80,7 +80,7 @@ use std::{
 
 use profiler_addresses::{ElfAddress, RuntimeAddress};
 use profiler_dotnet_symbols::managed::NameStyle;
-use profiler_processes::{Backing, ProcFs, Process, ProcessKey};
+use profiler_processes::{Backing, MappedFiles, ProcFs, Process, ProcessKey};
 use profiler_profile::{FrameKind, Reason, SymbolSource};
 
 pub use self::{
@@ -152,6 +152,11 @@ impl Symbolizer {
             event_budget: MemoryBudget::default(),
             requests_perf_maps: false,
         }
+    }
+
+    /// The open files of mappings, for other readers of the same files.
+    pub fn mapped_files(&self) -> &Arc<MappedFiles> {
+        self.modules.files()
     }
 
     /// Sets whether .NET runtimes whose first sample is yet to come are requested to write perf maps.

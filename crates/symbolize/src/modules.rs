@@ -6,9 +6,6 @@
 
 use std::{
     collections::HashMap,
-    fs::File,
-    io,
-    os::unix::fs::MetadataExt,
     path::Path,
     sync::{Arc, Weak},
     time::{Duration, Instant},
@@ -18,7 +15,8 @@ use profiler_addresses::{ElfAddress, FileMapping, FileOffset, RuntimeAddress};
 use profiler_binary_reader::{Image, WorkBudget};
 use profiler_dotnet_symbols::readytorun::{AssemblyLocation, Bundle};
 use profiler_processes::{
-    Backing, FileId, FileVersion, Mapping, ProcFs, Process, ProcessKey,
+    Backing, FileId, FileVersion, MappedFile, MappedFiles, Mapping, MappingOwner, ProcFs, Process,
+    ProcessKey,
     root_directory::{RootDirectory, RootId},
 };
 use profiler_profile::{FrameKind, Reason};
@@ -51,12 +49,13 @@ const MAX_FAILURES: usize = 16 * 1024;
 /// All modules.
 pub(super) struct Modules {
     proc: Arc<ProcFs>,
+    files: Arc<MappedFiles>,
     options: NativeOptions,
     places: Arc<DebugDirectories>,
     modules: HashMap<ModuleKey, Module>,
     next_key: u32,
     by_file: HashMap<(ModuleFile, Tenant), ModuleKey>,
-    mapped: HashMap<MappedFile, KnownFile>,
+    mapped: HashMap<MappingKey, KnownFile>,
     /// Assemblies in single-file programs, by their file offset.
     bundled: HashMap<(ModuleKey, u64), Result<ModuleKey, Reason>>,
     /// Files that could not be opened, by process: another process may have permission or another root directory.
@@ -79,7 +78,7 @@ enum ModuleFile {
 
 /// A file as the mappings of a tenant show it. Files in several subvolumes of btrfs differ in their path alone.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct MappedFile {
+struct MappingKey {
     tenant: Tenant,
     id: FileId,
     path: Arc<str>,
@@ -118,8 +117,10 @@ struct Module {
 
 impl Modules {
     pub(super) fn new(proc: Arc<ProcFs>, options: NativeOptions, places: Arc<DebugDirectories>) -> Self {
+        let files = Arc::new(MappedFiles::new(Arc::clone(&proc), Arc::clone(&places.host)));
         Self {
             proc,
+            files,
             options,
             places,
             modules: HashMap::new(),
@@ -133,6 +134,11 @@ impl Modules {
             budgets: HashMap::new(),
             last_sweep: Instant::now(),
         }
+    }
+
+    /// The open files of mappings.
+    pub(super) fn files(&self) -> &Arc<MappedFiles> {
+        &self.files
     }
 
     /// Identifies the code at a runtime address in a mapping. Opens the file if it is not open yet.
@@ -269,7 +275,7 @@ impl Modules {
         let Backing::File { id, path } = &mapping.backing else { return self.vdso() };
         let root = self.container_root(process);
         let tenant = root.as_ref().and_then(|root| root.id());
-        let mapped = MappedFile { tenant, id: *id, path: Arc::clone(path) };
+        let mapped = MappingKey { tenant, id: *id, path: Arc::clone(path) };
         let now = Instant::now();
         if let Some(known) = self.mapped.get(&mapped)
             && (known.process == process.key || now - known.checked < RECHECK_INTERVAL)
@@ -281,7 +287,7 @@ impl Modules {
         if let Some(reason) = self.failed.get(&(*id, process.key)) {
             return Err(*reason);
         }
-        let opened = self.open(process, mapping, *id, path, root);
+        let opened = self.open(process, mapping, path, root);
         match opened {
             Ok(module) => {
                 self.mapped.insert(mapped, KnownFile { module, process: process.key, checked: now });
@@ -321,15 +327,16 @@ impl Modules {
         &mut self,
         process: &Process,
         mapping: &Mapping,
-        id: FileId,
         path: &Arc<str>,
         root: Option<Arc<RootDirectory>>,
     ) -> Result<ModuleKey, Reason> {
-        let file = self.open_file(process, mapping, id, Path::new(&**path))?;
+        let owner = MappingOwner { pid: (!process.has_ended()).then_some(process.pid), root: process.root() };
+        let MappedFile { file, version } =
+            self.files.open(owner, mapping).map_err(reasons::open_error_reason)?;
         if let Err(error) = self.proc.capture_mapped_file(process.pid, mapping, &file) {
             log::warn!("the capture lacks `{path}`: {error}");
         }
-        let version = ModuleFile::File(FileVersion::of(&file).map_err(|error| io_error_reason(&error))?);
+        let version = ModuleFile::File(version);
         let tenant = root.as_ref().and_then(|root| root.id());
         let known = self.used_module(&(version, tenant));
         if let Some(key) = known.or_else(|| self.used_shared_module(version)) {
@@ -422,39 +429,6 @@ impl Modules {
             });
         }
     }
-
-    /// Opens the mapped file itself; else the file at the path of the mapping, in the root of the process or of the host,
-    /// when it has the same inode. The device is not compared: btrfs and overlayfs show another one in mappings.
-    fn open_file(
-        &self,
-        process: &Process,
-        mapping: &Mapping,
-        id: FileId,
-        path: &Path,
-    ) -> Result<File, Reason> {
-        let mapped = if process.has_ended() {
-            Err(io::Error::from(io::ErrorKind::NotFound))
-        } else {
-            self.proc.open_mapped(process.pid, mapping)
-        };
-        let mapped = match mapped {
-            Ok(file) => return Ok(file),
-            Err(error) => io_error_reason(&error),
-        };
-        let target = process.identity.as_ref().and_then(|identity| identity.root.as_ref());
-        let mut worst = if mapped == Reason::NotAFile { Reason::NotAFile } else { Reason::FileMissing };
-        for root in target.into_iter().chain([&self.places.host]) {
-            match root.open_file(path) {
-                Ok(file) if file.metadata().is_ok_and(|metadata| metadata.ino() == id.inode) => {
-                    return Ok(file);
-                }
-                Ok(_) => worst = Reason::FileReplaced,
-                Err(error) if worst == Reason::FileMissing => worst = io_error_reason(&error),
-                Err(_) => {}
-            }
-        }
-        Err(if worst == Reason::FileMissing { mapped } else { worst })
-    }
 }
 
 impl Module {
@@ -466,14 +440,6 @@ impl Module {
 
 fn offset_in_file(mapping: &Mapping, address: RuntimeAddress) -> FileOffset {
     FileOffset(mapping.offset.0.wrapping_add(address.0.wrapping_sub(mapping.start.0)))
-}
-
-fn io_error_reason(error: &io::Error) -> Reason {
-    match error.kind() {
-        io::ErrorKind::PermissionDenied => Reason::FileNotReadable,
-        io::ErrorKind::InvalidInput => Reason::NotAFile,
-        _ => Reason::FileMissing,
-    }
 }
 
 #[cfg(test)]

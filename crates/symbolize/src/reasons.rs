@@ -2,7 +2,7 @@
 
 use profiler_binary_reader::ParseError;
 use profiler_dotnet_symbols::readytorun::NameError;
-use profiler_processes::LookupError;
+use profiler_processes::{LookupError, OpenError};
 use profiler_profile::Reason;
 
 /// The reason of frames in a file that cannot be parsed.
@@ -31,5 +31,15 @@ pub fn lookup_error_reason(error: LookupError) -> Reason {
         LookupError::ProcessGone => Reason::ProcessGone,
         LookupError::NotReadable => Reason::ProcessNotReadable,
         _ => Reason::NoMapping,
+    }
+}
+
+/// The reason of frames in a file that cannot be opened.
+pub(crate) fn open_error_reason(error: OpenError) -> Reason {
+    match error {
+        OpenError::Replaced => Reason::FileReplaced,
+        OpenError::NotAFile => Reason::NotAFile,
+        OpenError::NotReadable => Reason::FileNotReadable,
+        _ => Reason::FileMissing,
     }
 }

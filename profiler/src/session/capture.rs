@@ -42,7 +42,7 @@ pub(super) fn replay(settings: &Settings, directory: &Path) -> Result<Session> {
     let mut pipeline = new_pipeline(settings, proc, filter, directories);
     pipeline.prefetch(&recorded.expected);
     let shared = Arc::new(Shared::new()?);
-    let reader = Reader::new(Box::new(source), polling_interval, None, Arc::clone(&shared));
+    let reader = Reader::new(Box::new(source), polling_interval, Arc::clone(&shared));
     Session::run_threads(shared, reader, pipeline, header, TargetWatch::default(), None, servers)
 }
 

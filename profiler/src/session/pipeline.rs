@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use profiler_processes::{ProcFs, ProcessFilter, ProcessOfSample, ProcessTable};
+use profiler_processes::{MappedFiles, ProcFs, ProcessFilter, ProcessOfSample, ProcessTable};
 use profiler_profile::{Header, Loss, MissedTick, Profile, TimerTicks};
 use profiler_symbolize::Symbolizer;
 
@@ -10,6 +10,7 @@ use super::{
     pre_exec::PreExecFilter,
     profile_assembler::{AwaitedStacks, ProfileAssembler, SampleStacks},
     retained_stacks::{ForgetStack, RetainedStacks},
+    unwinding::UnwindTableThread,
 };
 #[cfg(feature = "capture")]
 use crate::sampler::capture::{Capture, Recorder};
@@ -27,6 +28,7 @@ pub(super) struct Pipeline {
     /// The processes whose mappings were read before sampling began.
     prefetched_pids: Vec<u32>,
     symbolizer: Symbolizer,
+    unwinding: Option<UnwindTableThread>,
     stacks: RetainedStacks,
     has_user_stacks: bool,
     assembler: ProfileAssembler,
@@ -84,6 +86,7 @@ impl Pipeline {
             processes: ProcessTable::new(proc, filter),
             prefetched_pids: Vec::new(),
             symbolizer,
+            unwinding: None,
             stacks: RetainedStacks::default(),
             has_user_stacks,
             assembler: ProfileAssembler::new(has_user_stacks, 0),
@@ -119,6 +122,30 @@ impl Pipeline {
             self.processes.prefetch(*pid);
         }
         self.prefetched_pids.extend(pids);
+    }
+
+    /// The open files of mappings.
+    pub(super) fn mapped_files(&self) -> Arc<MappedFiles> {
+        Arc::clone(self.symbolizer.mapped_files())
+    }
+
+    /// Installs the unwind tables of these processes, and later those of the sampled ones. Waits a short time for the first.
+    /// `follows_forks` tells whether the BPF program gives the mappings of a process to its children.
+    pub(super) fn install_unwind_tables(
+        &mut self,
+        mut unwinding: UnwindTableThread,
+        pids: &[u32],
+        follows_forks: bool,
+    ) {
+        if follows_forks {
+            self.processes.watch_forks();
+        }
+        if !pids.is_empty() {
+            pids.iter().for_each(|pid| self.processes.request_mappings(*pid));
+            unwinding.update(&mut self.processes);
+            unwinding.wait_until_installed();
+        }
+        self.unwinding = Some(unwinding);
     }
 
     /// The processes whose mappings were read before sampling began.
@@ -192,6 +219,10 @@ impl Pipeline {
             self.processes.lose_events();
         }
         self.processes.advance(batch.watermark_ns);
+        if let Some(unwinding) = &mut self.unwinding {
+            batch.stale_mappings.iter().for_each(|pid| self.processes.request_mappings(*pid));
+            unwinding.update(&mut self.processes);
+        }
         for stack in batch.stacks {
             self.stacks.insert(stack);
         }
@@ -219,6 +250,9 @@ impl Pipeline {
     /// The profile of all samples since the last one. The last profile waits for symbols that are still on their way,
     /// as long as `may_wait` allows.
     pub(super) fn finish_interval(&mut self, interval: Interval, may_wait: &dyn Fn() -> bool) -> Profile {
+        if interval.is_last {
+            self.unwinding = None;
+        }
         // A profile does not wait for the events up to the last reading.
         self.processes.advance(u64::MAX);
         for (sample, stacks) in std::mem::take(&mut self.early_samples) {
@@ -275,7 +309,6 @@ impl Pipeline {
         profile
     }
 
-    /// The stacks of a sample; `None` if one is missing.
     /// Adds the deferred samples. Waits for the runtimes only where the methods that were received lack a sampled one: a
     /// runtime takes 100 ms to write what it has buffered. Returns the number of samples whose process is unknown by now.
     fn add_deferred(&mut self, interval: &Interval, may_wait: &dyn Fn() -> bool) -> u64 {
@@ -291,9 +324,11 @@ impl Pipeline {
         lost + self.assembler.add_deferred(symbolizer, processes, &AwaitedStacks::default())
     }
 
+    /// The stacks of a sample; `None` if one is missing.
     fn stacks_of(&mut self, sample: &RawSample) -> Option<SampleStacks> {
         let mut get = |id: RawStackId| id.map_or(Some(None), |_| self.stacks.get(id).map(Some));
-        Some(SampleStacks { kernel: get(sample.kernel_stack)?, user: get(sample.user_stack)? })
+        let (kernel, user) = (get(sample.kernel_stack)?, get(sample.user_stack)?);
+        Some(SampleStacks { kernel, user, tables_outdated_since_ns: None })
     }
 
     /// Adds a sample to the current profile, once its process is known.

@@ -14,10 +14,14 @@ const MIN_INTERVAL: Duration = Duration::from_millis(100);
 /// The interval while every stack is known: nothing has to be symbolized, and a filling ring buffer wakes the reader.
 const MAX_INTERVAL: Duration = Duration::from_millis(500);
 
+/// The interval after a process has reported stale mappings: they are installed when the events up to then are known.
+const STALE_MAPPINGS_INTERVAL: Duration = Duration::from_millis(5);
+
 /// The time that samples may stay in the ring buffer when there are too few to wake the reader.
 #[derive(Debug)]
 pub(super) struct PollingInterval {
     current: Duration,
+    has_stale_mappings: bool,
     max: Duration,
 }
 
@@ -27,16 +31,18 @@ impl PollingInterval {
     pub(super) fn new(filter: &ProcessFilter) -> Self {
         let is_fixed =
             matches!(filter, ProcessFilter::Only { children: false, .. } | ProcessFilter::Threads { .. });
-        Self { current: MIN_INTERVAL, max: if is_fixed { MAX_INTERVAL } else { MIN_INTERVAL } }
+        let max = if is_fixed { MAX_INTERVAL } else { MIN_INTERVAL };
+        Self { current: MIN_INTERVAL, has_stale_mappings: false, max }
     }
 
     /// The time to wait for the next batch.
     pub(super) fn get(&self) -> Duration {
-        self.current
+        if self.has_stale_mappings { STALE_MAPPINGS_INTERVAL } else { self.current }
     }
 
     /// Adapts the interval to the batch that was read last.
     pub(super) fn update(&mut self, batch: &Batch) {
+        self.has_stale_mappings = !batch.stale_mappings.is_empty();
         let has_new_stacks = !batch.stacks.is_empty();
         self.current = if has_new_stacks { MIN_INTERVAL } else { self.max.min(self.current * 2) };
     }

@@ -50,12 +50,15 @@ struct CachedProcess {
 pub(super) struct SampleStacks {
     pub(super) kernel: Option<Arc<RawStack>>,
     pub(super) user: Option<Arc<RawStack>>,
+    /// [`Process::unwind_tables_outdated_since`] the time of the sample.
+    pub(super) tables_outdated_since_ns: Option<u64>,
 }
 
 /// The key of a symbolized stack of a process: stack ids together with the state of its mappings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct StackKey {
     arrangement: usize,
+    tables_outdated_since_ns: Option<u64>,
     kernel: RawStackId,
     user: RawStackId,
 }
@@ -80,10 +83,12 @@ impl ProfileAssembler {
         symbolizer: &mut Symbolizer,
         process: &Process,
         sample: &RawSample,
-        stacks: SampleStacks,
+        mut stacks: SampleStacks,
     ) {
+        stacks.tables_outdated_since_ns = process.unwind_tables_outdated_since(sample.time_ns);
         let key = StackKey {
             arrangement: process.mapping_generation(sample.time_ns),
+            tables_outdated_since_ns: stacks.tables_outdated_since_ns,
             kernel: sample.kernel_stack,
             user: sample.user_stack,
         };
@@ -140,8 +145,7 @@ impl ProfileAssembler {
         stacks: &SampleStacks,
         may_defer: bool,
     ) -> Option<StackId> {
-        let (user, leaves_mappings) =
-            resolve_user_frames(symbolizer, process, time_ns, stacks.user.as_deref());
+        let (user, cut) = resolve_user_frames(symbolizer, process, time_ns, stacks);
         let kernel = stacks.kernel.as_deref().map(RawStack::frames).into_iter().flatten();
         let kernel = kernel.map(|frame| (CodeKey::Kernel(frame.address), frame));
         let mut frames = Vec::with_capacity(user.len());
@@ -160,11 +164,7 @@ impl ProfileAssembler {
         if is_deferred {
             return None;
         }
-        let end = if leaves_mappings {
-            StackEnd::BrokenFramePointer
-        } else {
-            self.stack_end(stacks, frames.last().map(|(frame, _)| *frame))
-        };
+        let end = cut.unwrap_or_else(|| self.stack_end(stacks, frames.last().map(|(frame, _)| *frame)));
         Some(self.builder.unwound_stack(frames, end))
     }
 
@@ -266,23 +266,31 @@ fn is_kernel_root(name: &str) -> bool {
     ROOTS.contains(&name)
 }
 
-/// Resolves the addresses of a user stack, up to the first one outside of all mappings; returns whether there is one.
-/// `bpf_get_stack` takes any register value for a frame pointer and follows it to false return addresses.
+/// Resolves the addresses of a user stack, up to where the unwinder cannot have found the caller; returns why the stack is
+/// cut there. `bpf_get_stack` takes any register value for a frame pointer and follows it to false return addresses: the
+/// first is outside of all mappings. An outdated unwind table gives the callers of other code.
 fn resolve_user_frames(
     symbolizer: &mut Symbolizer,
     process: &Process,
     time_ns: u64,
-    stack: Option<&RawStack>,
-) -> (Vec<(CodeKey, RawFrame)>, bool) {
+    stacks: &SampleStacks,
+) -> (Vec<(CodeKey, RawFrame)>, Option<StackEnd>) {
     let mut frames = Vec::new();
-    for frame in stack.map(RawStack::frames).into_iter().flatten() {
+    let Some(stack) = stacks.user.as_deref() else { return (frames, None) };
+    let outdated_since_ns = stacks.tables_outdated_since_ns.filter(|_| stack.end_reason().is_some());
+    for frame in stack.frames() {
         let code = symbolizer.code_at(process, frame.address, time_ns);
         if frame.found == FrameFound::ByGetStack && matches!(code, CodeKey::Unknown(Reason::NoMapping, _)) {
-            return (frames, true);
+            return (frames, Some(StackEnd::BrokenFramePointer));
         }
         frames.push((code, frame));
+        if outdated_since_ns
+            .is_some_and(|since_ns| process.was_file_replaced(frame.address, since_ns, time_ns))
+        {
+            return (frames, Some(StackEnd::OutdatedTable));
+        }
     }
-    (frames, false)
+    (frames, None)
 }
 
 fn found_by(code: CodeKey, found: FrameFound) -> FoundBy {
@@ -343,8 +351,10 @@ fn add_frames(
 mod tests {
     use std::sync::Arc;
 
-    use profiler_addresses::ElfAddress;
-    use profiler_processes::{ProcFs, ProcessFilter, ProcessTable};
+    use profiler_addresses::{ElfAddress, FileOffset};
+    use profiler_processes::{
+        Backing, Installation, Mapping, ProcFs, ProcessFilter, ProcessTable, SidebandEvent, SidebandEventKind,
+    };
     use profiler_profile::SymbolSource;
 
     use super::*;
@@ -373,7 +383,11 @@ mod tests {
     fn user_end(stack: &RawStack, name: &str) -> StackEnd {
         end(
             true,
-            &SampleStacks { kernel: None, user: Some(Arc::new(stack.clone())) },
+            &SampleStacks {
+                kernel: None,
+                user: Some(Arc::new(stack.clone())),
+                tables_outdated_since_ns: None,
+            },
             FrameKind::Native,
             name,
         )
@@ -415,23 +429,25 @@ mod tests {
 
     #[test]
     fn a_kernel_stack_is_complete_without_user_stacks() {
-        let stacks = &SampleStacks { kernel: Some(Arc::new(stack(None))), user: None };
+        let stacks =
+            &SampleStacks { kernel: Some(Arc::new(stack(None))), user: None, tables_outdated_since_ns: None };
         assert_eq!(end(false, stacks, FrameKind::Kernel, "do_syscall_64"), StackEnd::Root);
         assert_eq!(end(true, stacks, FrameKind::Kernel, "do_syscall_64"), StackEnd::Unknown);
         assert_eq!(end(true, stacks, FrameKind::Kernel, "ret_from_fork"), StackEnd::Root);
         assert_eq!(ProfileAssembler::new(true, 0).stack_end(stacks, None), StackEnd::Empty);
     }
 
-    /// The number of resolved frames of a stack of this process, and whether the stack leaves all mappings.
-    fn resolve(addresses: &[u64], end_reason: Option<StackEndReason>) -> (usize, bool) {
+    /// The number of resolved frames of a stack of this process, and why it was cut.
+    fn resolve(addresses: &[u64], end_reason: Option<StackEndReason>) -> (usize, Option<StackEnd>) {
         let proc = Arc::new(ProcFs::live());
         let mut symbolizer = symbolizer(Arc::clone(&proc));
         let mut table = ProcessTable::new(proc, ProcessFilter::All);
         let key = table.prefetch(std::process::id());
         let stack = RawStack { addresses: addresses.into(), ..stack(end_reason) };
-        let (frames, leaves_mappings) =
-            resolve_user_frames(&mut symbolizer, table.get(key).unwrap(), 1, Some(&stack));
-        (frames.len(), leaves_mappings)
+        let stacks =
+            SampleStacks { kernel: None, user: Some(Arc::new(stack)), tables_outdated_since_ns: None };
+        let (frames, cut) = resolve_user_frames(&mut symbolizer, table.get(key).unwrap(), 1, &stacks);
+        (frames.len(), cut)
     }
 
     #[test]
@@ -439,10 +455,52 @@ mod tests {
         const UNMAPPED: u64 = 0x1238;
         // Aligned to 8 bytes.
         let code = (resolve as fn(_, _) -> _ as usize as u64).next_multiple_of(8);
-        assert_eq!(resolve(&[code, code, code], None), (3, false));
-        assert_eq!(resolve(&[code, code, UNMAPPED, code], None), (2, true));
-        assert_eq!(resolve(&[UNMAPPED, code], None), (2, false), "the leaf is the sampled address");
+        let cut = Some(StackEnd::BrokenFramePointer);
+        assert_eq!(resolve(&[code, code, code], None), (3, None));
+        assert_eq!(resolve(&[code, code, UNMAPPED, code], None), (2, cut));
+        assert_eq!(resolve(&[UNMAPPED, code], None), (2, None), "the leaf is the sampled address");
         let unwound = Some(StackEndReason::NoMapping);
-        assert_eq!(resolve(&[code, UNMAPPED], unwound), (2, false), "an unwound stack has an end reason");
+        assert_eq!(resolve(&[code, UNMAPPED], unwound), (2, None), "an unwound stack has an end reason");
+    }
+
+    #[test]
+    fn a_stack_ends_at_code_that_has_replaced_the_code_of_its_table() {
+        const INSTALLED_NS: u64 = u64::MAX / 8;
+        const REPLACED_NS: u64 = u64::MAX / 4;
+        let proc = Arc::new(ProcFs::live());
+        let mut symbolizer = symbolizer(Arc::clone(&proc));
+        let mut table = ProcessTable::new(proc, ProcessFilter::All);
+        let pid = std::process::id();
+        let key = table.prefetch(pid);
+        table.request_mappings(pid);
+        table.note_installation(key, Installation { as_of_ns: INSTALLED_NS, installed_ns: INSTALLED_NS });
+        let own = RuntimeAddress(resolve as fn(_, _) -> _ as usize as u64);
+        let is_library =
+            |mapping: &&Mapping| matches!(mapping.backing, Backing::File { .. }) && !mapping.contains(own);
+        let library = table.get(key).unwrap().mappings().find(is_library).unwrap().clone();
+        let code = library.start.0 + 16;
+        let other = Mapping { offset: FileOffset(library.offset.0 + 0x1000), ..library };
+        table.apply(SidebandEvent {
+            time_ns: REPLACED_NS,
+            pid,
+            tid: pid,
+            kind: SidebandEventKind::Map(other),
+        });
+        let mut cut = |table: &ProcessTable, time_ns| {
+            let process = table.get(key).unwrap();
+            let addresses = [own.0, code, own.0].into();
+            let stack = RawStack { addresses, ..stack(Some(StackEndReason::Root)) };
+            let tables_outdated_since_ns = process.unwind_tables_outdated_since(time_ns);
+            let stacks = SampleStacks { kernel: None, user: Some(Arc::new(stack)), tables_outdated_since_ns };
+            let (frames, cut) = resolve_user_frames(&mut symbolizer, process, time_ns, &stacks);
+            (frames.len(), cut)
+        };
+        assert_eq!(cut(&table, REPLACED_NS - 1), (3, None), "before the code was replaced");
+        assert_eq!(cut(&table, REPLACED_NS + 1), (2, Some(StackEnd::OutdatedTable)));
+        let installation = Installation { as_of_ns: REPLACED_NS, installed_ns: REPLACED_NS + 5 };
+        table.note_installation(key, installation);
+        let before = REPLACED_NS + 4;
+        assert_eq!(cut(&table, before), (2, Some(StackEnd::OutdatedTable)), "not installed yet");
+        assert_eq!(cut(&table, REPLACED_NS + 5), (3, None));
     }
 }

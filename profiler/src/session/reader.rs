@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     Request, Shared, batch_queue::BatchQueue, polling_interval::PollingInterval,
-    priority::raise_thread_priority, reset_waker, unwinding::UnwindTableThread,
+    priority::raise_thread_priority, reset_waker,
 };
 use crate::{
     error::Result,
@@ -32,7 +32,6 @@ pub(super) enum Message {
 pub(super) struct Reader {
     source: Box<dyn SampleSource>,
     polling_interval: PollingInterval,
-    unwinding: Option<UnwindTableThread>,
     shared: Arc<Shared>,
 }
 
@@ -40,10 +39,9 @@ impl Reader {
     pub(super) fn new(
         source: Box<dyn SampleSource>,
         polling_interval: PollingInterval,
-        unwinding: Option<UnwindTableThread>,
         shared: Arc<Shared>,
     ) -> Self {
-        Self { source, polling_interval, unwinding, shared }
+        Self { source, polling_interval, shared }
     }
 
     /// See [`SampleSource::started_ns`].
@@ -100,9 +98,6 @@ impl Reader {
     fn read_batch(&mut self, queue: &mut BatchQueue<'_>, wait: Duration) -> Result<()> {
         let batch = self.source.read(wait)?;
         self.polling_interval.update(&batch);
-        if let Some(unwinding) = &self.unwinding {
-            unwinding.notify(&batch);
-        }
         self.shared.samples.fetch_add(batch.samples.len() as u64, Ordering::Relaxed);
         if !batch.samples.is_empty() {
             self.shared.lost.store(self.source.lost()?, Ordering::Relaxed);
@@ -170,7 +165,7 @@ mod tests {
         let shared = Arc::new(Shared::new().unwrap());
         let reader = std::thread::spawn(move || {
             let source = Source { reads, stops, stopped: false };
-            Reader::new(Box::new(source), PollingInterval::new(&ProcessFilter::All), None, shared)
+            Reader::new(Box::new(source), PollingInterval::new(&ProcessFilter::All), shared)
                 .run(&request_receiver, &messages);
         });
         for _ in 0..MORE_READS_THAN_THE_QUEUE_HOLDS {

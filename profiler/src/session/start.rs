@@ -127,20 +127,15 @@ fn sample(settings: &Settings) -> Result<Session> {
     pipeline.bound_stacks(Box::new(source.forget_sent_stack()?));
     // Sideband events are enabled: later changes arrive as events, the present state is read from /proc.
     pipeline.prefetch(&initial_pids);
-    let unwinding = match source.take_unwind_maps() {
+    if let Some(maps) = source.take_unwind_maps() {
+        let follows_forks = follows_forks && !maps.searches_vmas();
+        let unwinding = UnwindTableThread::start(maps, pipeline.mapped_files()).map_err(|error| {
+            Error::with_source(ErrorKind::Io, "failed to start the unwinding thread", error)
+        })?;
         // Before its exec, a command has the mappings of the profiler.
-        Some(maps) => Some(
-            UnwindTableThread::start(
-                maps,
-                if command.is_some() { &[] } else { &initial_pids },
-                follows_forks,
-            )
-            .map_err(|error| {
-                Error::with_source(ErrorKind::Io, "failed to start the unwinding thread", error)
-            })?,
-        ),
-        None => None,
-    };
+        let unwound_pids = if command.is_some() { &[][..] } else { &initial_pids };
+        pipeline.install_unwind_tables(unwinding, unwound_pids, follows_forks);
+    }
     if let Some(command) = &command {
         pipeline.ignore_before_exec(command.pid());
     }
@@ -159,7 +154,7 @@ fn sample(settings: &Settings) -> Result<Session> {
         cpus: source.cpus(),
         ..Header::default()
     };
-    let reader = Reader::new(Box::new(source), polling_interval, unwinding, Arc::clone(&shared));
+    let reader = Reader::new(Box::new(source), polling_interval, Arc::clone(&shared));
     Session::run_threads(shared, reader, pipeline, header, watch, command, servers)
 }
 

@@ -5,8 +5,8 @@ use profiler::{
     profile::{FrameKind, StackEnd},
 };
 use profiler_tests::{
-    Chain, ChainComparison, FoldedStacks, Workload, lock_privileged, sample, sample_pid, sample_settled,
-    share_privileged,
+    Chain, ChainComparison, FoldedStack, FoldedStacks, Workload, lock_privileged, sample, sample_pid,
+    sample_settled, share_privileged,
 };
 
 /// A thousandth of these is a few samples.
@@ -296,6 +296,29 @@ fn stacks_of_a_library_loaded_while_sampling_are_exact() {
     // `run` is a tail call of `main`.
     let chains = ["_start;*;run;plugin_burn;plugin_leaf", "_start;*;run;goes_on;*"].map(Chain::new);
     assert_known(&profile, &chains, &[90.0]);
+}
+
+#[test]
+fn code_that_replaces_other_code_is_never_unwound_by_its_table_without_a_mark() {
+    let Some(_lock) = lock_privileged() else { return };
+    let workload = Workload::start_with("unwinding/replugs", &["60", "50"]);
+    let profile = sample(sample_pid(workload.pid()).kernel_stacks(false), SAMPLES);
+    let stacks = FoldedStacks::from_profile(&profile);
+    let is_burning = |stack: &FoldedStack| stack.frames.iter().any(|frame| frame.ends_with("_leaf"));
+    // Whole, or cut at the code that replaced other code.
+    let is_right = |stack: &FoldedStack| {
+        ["small", "large"].iter().any(|name| {
+            let chain = ["run".to_owned(), format!("{name}_burn"), format!("{name}_leaf")];
+            let is_whole = stack.frames.first().is_some_and(|root| root == "_start");
+            is_whole && stack.frames.ends_with(&chain) || chain.ends_with(&stack.frames)
+        })
+    };
+    let burning = stacks.count(is_burning);
+    let wrong = stacks.count(|stack| is_burning(stack) && !is_right(stack));
+    assert!(burning * 10 > 9 * stacks.total() && wrong == 0, "{wrong} of {burning} are wrong: {stacks:#?}");
+    let marked = profile.ledger().stacks.get(&StackEnd::OutdatedTable).copied().unwrap_or(0);
+    assert!(marked > 0, "{:?}", profile.ledger().stacks);
+    assert!(profile.ledger().adds_up());
 }
 
 #[test]

@@ -37,9 +37,34 @@ struct Variant {
     flags: &'static [&'static str],
 }
 
-const VARIANTS: [Variant; 8] = [
+const VARIANTS: [Variant; 11] = [
     Variant { name: "dlopen", source: "dlopen.c", compiler: "gcc", flags: &[] },
     Variant { name: "plugin.so", source: "plugin.c", compiler: "gcc", flags: &["-shared", "-fPIC"] },
+    Variant { name: "replugs", source: "replugs.c", compiler: "gcc", flags: &[] },
+    Variant {
+        name: "small.so",
+        source: "plugin.c",
+        compiler: "gcc",
+        flags: &[
+            "-shared",
+            "-fPIC",
+            "-DFRAME_BYTES=64",
+            "-Dplugin_burn=small_burn",
+            "-Dplugin_leaf=small_leaf",
+        ],
+    },
+    Variant {
+        name: "large.so",
+        source: "plugin.c",
+        compiler: "gcc",
+        flags: &[
+            "-shared",
+            "-fPIC",
+            "-DFRAME_BYTES=96",
+            "-Dplugin_burn=large_burn",
+            "-Dplugin_leaf=large_leaf",
+        ],
+    },
     Variant { name: "threads", source: "threads.c", compiler: "gcc", flags: &[] },
     Variant { name: "forkstorm", source: "forkstorm.c", compiler: "gcc", flags: &[] },
     Variant {

@@ -77,6 +77,7 @@ codes! {
         BrokenFramePointer = 7,
         Backwards = 8,
         Empty = 9,
+        OutdatedTable = 10,
     }
     FoundBy {
         NotRecorded = 1,

@@ -52,8 +52,7 @@ impl ProfileAssembler {
             if !checked.insert(stack) {
                 continue;
             }
-            let user = deferred.stacks.user.as_deref();
-            let (frames, _) = resolve_user_frames(symbolizer, process, *time_ns, user);
+            let (frames, _) = resolve_user_frames(symbolizer, process, *time_ns, &deferred.stacks);
             if !frames.iter().all(|(code, _)| symbolizer.has_final_name(*code, process, *time_ns)) {
                 awaited.stacks.insert(stack);
                 awaited.processes.insert(process.key);

@@ -86,7 +86,7 @@ pub fn simulate(node: Node, directory: &Path) -> Result<Outcome> {
     let (messages, message_receiver) = sync_channel(MAX_QUEUED_BATCHES);
     let cpu_before = cpu_time();
     pipeline.start(source.started_ns());
-    let reader = Reader::new(Box::new(source), PollingInterval::new(&ProcessFilter::All), None, shared);
+    let reader = Reader::new(Box::new(source), PollingInterval::new(&ProcessFilter::All), shared);
     let reader = thread::spawn(move || reader.run(&request_receiver, &messages));
     let (profile, worst_delay) = process(&mut pipeline, &message_receiver, (&requests, &waker), samples)?;
     let has_panicked = reader.join().is_err();

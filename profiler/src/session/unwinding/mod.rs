@@ -1,37 +1,40 @@
 //! The unwinding thread: installs unwind tables in BPF maps for the processes that are sampled.
 //!
-//! Its input are sideband events, and the processes in which the BPF unwinder met code without an unwind table. No other
-//! thread waits for it: until a table is installed, stacks are unwound by frame pointer.
+//! The process table reports the mappings of these processes. The pipeline thread never waits for this one: until a table
+//! is installed, stacks are unwound by frame pointer.
 
 mod cpu_quota;
+mod installations;
+mod mapping_entries;
 mod mapping_installer;
 mod table_cache;
+mod tenant;
+#[cfg(test)]
+mod test_files;
 
 use std::{
     io,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel},
     },
     thread::Thread,
     time::{Duration, Instant},
 };
 
-use profiler_processes::{SidebandEvent, SidebandEventKind};
+use profiler_processes::{MappedFiles, MappingChange, ProcessTable};
 
-use self::{cpu_quota::CpuQuota, mapping_installer::MappingInstaller};
+use self::{cpu_quota::CpuQuota, installations::Installations, mapping_installer::MappingInstaller};
 use super::priority::raise_thread_priority;
-use crate::{
-    sampler::{Batch, ebpf::UnwindMaps},
-    sys::usage::thread_cpu_time,
-};
+use crate::{sampler::ebpf::UnwindMaps, sys::usage::thread_cpu_time};
 
-/// The capacity of the channel to the thread, in messages. When it is full, the thread reads all mappings again, which
-/// takes no longer than processing so many messages.
+/// The capacity of the channel to the thread, in messages.
 const MAX_QUEUED_MESSAGES: usize = 64;
-/// The most sideband events in a message.
-const MAX_EVENTS_PER_MESSAGE: usize = 4096;
+
+/// The most changes that wait until the channel has capacity. Beyond it, the thread drops its state and gets all
+/// mappings again.
+const MAX_PENDING_CHANGES: usize = 16 * 1024;
 
 /// The longest time that the start of sampling waits for the unwind tables of the initial processes.
 const MAX_START_DELAY: Duration = Duration::from_millis(200);
@@ -44,89 +47,98 @@ const EVICTION_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct UnwindTableThread {
     messages: Option<SyncSender<Message>>,
-    flags: Arc<Flags>,
+    pending: Vec<MappingChange>,
+    /// Whether the thread has to drop its state before the pending changes.
+    must_clear: bool,
+    installations: Arc<Installations>,
+    stop: Arc<AtomicBool>,
     thread: Thread,
-}
-
-#[derive(Debug, Default)]
-struct Flags {
-    /// Events were lost: all mappings have to be read again.
-    must_resync: AtomicBool,
-    stop: AtomicBool,
 }
 
 /// A message to the thread.
 #[derive(Debug)]
 enum Message {
-    /// These processes will be sampled. The sender is notified when their tables are installed.
-    Prefetch(Vec<u32>, SyncSender<()>),
-    Events(Vec<SidebandEvent>),
-    /// The BPF unwinder met code without an unwind table in these processes.
-    UnknownCode(Vec<u32>),
+    /// Changes of mappings. All earlier state is dropped if `must_clear`.
+    Changes { changes: Vec<MappingChange>, must_clear: bool },
+    /// The sender is notified when all mappings are installed.
+    Wait(SyncSender<()>),
 }
 
 impl UnwindTableThread {
-    /// Starts the thread with empty BPF maps. Waits a short time for the tables of `initial_pids`, so that their first
-    /// stacks are complete. Tables are also installed for children of sampled processes if `follows_forks`.
-    pub(super) fn start(maps: UnwindMaps, initial_pids: &[u32], follows_forks: bool) -> io::Result<Self> {
+    /// Starts the thread with empty BPF maps.
+    pub(super) fn start(maps: UnwindMaps, files: Arc<MappedFiles>) -> io::Result<Self> {
         let (messages, receiver) = sync_channel(MAX_QUEUED_MESSAGES);
-        let flags = Arc::new(Flags::default());
-        let installer = MappingInstaller::new(maps, follows_forks)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let installations = Arc::new(Installations::default());
+        let installer = MappingInstaller::new(maps, files, Arc::clone(&installations))?;
         let thread = std::thread::Builder::new().name("unwinding".to_owned()).spawn({
-            let flags = Arc::clone(&flags);
-            move || run(installer, &receiver, &flags)
+            let stop = Arc::clone(&stop);
+            move || run(installer, &receiver, &stop)
         })?;
-        let handle = Self { messages: Some(messages), flags, thread: thread.thread().clone() };
-        if !initial_pids.is_empty() {
-            let (installed, wait_installed) = sync_channel(1);
-            handle.send(Message::Prefetch(initial_pids.to_vec(), installed));
-            // The remaining tables are installed while sampling.
+        Ok(Self {
+            messages: Some(messages),
+            pending: Vec::new(),
+            must_clear: false,
+            installations,
+            stop,
+            thread: thread.thread().clone(),
+        })
+    }
+
+    /// Passes the changes of mappings to the thread, and its installations to the table. Never blocks.
+    pub(super) fn update(&mut self, processes: &mut ProcessTable) {
+        for (process, installation) in self.installations.take() {
+            processes.note_installation(process, installation);
+        }
+        self.pending.extend(processes.take_mapping_changes());
+        if self.pending.len() > MAX_PENDING_CHANGES {
+            self.must_clear = true;
+            processes.report_all_mappings();
+            self.pending = processes.take_mapping_changes();
+        }
+        if self.pending.is_empty() && !self.must_clear {
+            return;
+        }
+        let changes = std::mem::take(&mut self.pending);
+        let message = Message::Changes { changes, must_clear: std::mem::take(&mut self.must_clear) };
+        if let Err(Message::Changes { changes, must_clear }) = self.send(message) {
+            (self.pending, self.must_clear) = (changes, must_clear);
+        }
+    }
+
+    /// Waits a short time for the tables of all mappings, so that the first stacks are complete. The remaining tables are
+    /// installed while sampling.
+    pub(super) fn wait_until_installed(&self) {
+        let (installed, wait_installed) = sync_channel(1);
+        if self.send(Message::Wait(installed)).is_ok() {
             let _ = wait_installed.recv_timeout(MAX_START_DELAY);
         }
-        Ok(handle)
     }
 
-    /// Notifies the thread of the events in a batch. Never blocks.
-    pub(super) fn notify(&self, batch: &Batch) {
-        if batch.may_lack_events || batch.events.len() > MAX_EVENTS_PER_MESSAGE {
-            self.flags.must_resync.store(true, Ordering::Release);
-            // An empty message wakes the thread.
-            self.send(Message::Events(Vec::new()));
-        } else if !batch.events.is_empty() {
-            let events = batch.events.iter().filter(|event| concerns_mappings(event)).cloned().collect();
-            self.send(Message::Events(events));
-        }
-        if !batch.stale_mappings.is_empty() {
-            self.send(Message::UnknownCode(batch.stale_mappings.clone()));
-        }
-    }
-
-    fn send(&self, message: Message) {
-        let is_sent = self.messages.as_ref().is_some_and(|messages| messages.try_send(message).is_ok());
-        if !is_sent {
-            self.flags.must_resync.store(true, Ordering::Release);
+    /// Sends a message; returns it while the channel is full.
+    fn send(&self, message: Message) -> Result<(), Message> {
+        let Some(messages) = &self.messages else { return Ok(()) };
+        match messages.try_send(message) {
+            // The thread has ended only if it panicked.
+            Ok(()) | Err(TrySendError::Disconnected(_)) => Ok(()),
+            Err(TrySendError::Full(message)) => Err(message),
         }
     }
 }
 
 impl Drop for UnwindTableThread {
     fn drop(&mut self) {
-        self.flags.stop.store(true, Ordering::Release);
+        self.stop.store(true, Ordering::Release);
         self.messages = None;
         // It may be pausing.
         self.thread.unpark();
     }
 }
 
-/// Whether an event changes what the unwinder needs.
-fn concerns_mappings(event: &SidebandEvent) -> bool {
-    !matches!(event.kind, SidebandEventKind::Rename(_) | SidebandEventKind::StartThread)
-}
-
-fn run(mut installer: MappingInstaller, messages: &Receiver<Message>, flags: &Flags) {
+fn run(mut installer: MappingInstaller, messages: &Receiver<Message>, stop: &AtomicBool) {
     // Stacks are incomplete until the tables are installed. The quota bounds the CPU time of the thread.
     raise_thread_priority();
-    let stop = || flags.stop.load(Ordering::Acquire);
+    let stop = || stop.load(Ordering::Acquire);
     let begin = Instant::now();
     let mut quota = CpuQuota::new(Duration::ZERO);
     let mut used = thread_cpu_time();
@@ -147,9 +159,6 @@ fn run(mut installer: MappingInstaller, messages: &Receiver<Message>, flags: &Fl
         }
         let queued = messages.try_iter().take(MAX_QUEUED_MESSAGES);
         waiting.extend(queued.filter_map(|message| apply(&mut installer, message)));
-        if flags.must_resync.swap(false, Ordering::AcqRel) {
-            installer.resync();
-        }
         installer.install_outdated(stop);
         if evicted.elapsed() >= EVICTION_INTERVAL {
             installer.evict_unused_tables();
@@ -181,12 +190,13 @@ fn pause(duration: Duration, stop: impl Fn() -> bool) {
 /// Applies a message. Returns the sender to notify when all tables are installed.
 fn apply(installer: &mut MappingInstaller, message: Message) -> Option<SyncSender<()>> {
     match message {
-        Message::Prefetch(pids, installed) => {
-            pids.into_iter().for_each(|pid| installer.prefetch(pid));
-            return Some(installed);
+        Message::Wait(installed) => return Some(installed),
+        Message::Changes { changes, must_clear } => {
+            if must_clear {
+                installer.clear();
+            }
+            changes.into_iter().for_each(|change| installer.apply(change));
         }
-        Message::Events(events) => events.into_iter().for_each(|event| installer.apply(event)),
-        Message::UnknownCode(pids) => pids.into_iter().for_each(|pid| installer.handle_unknown_code(pid)),
     }
     None
 }

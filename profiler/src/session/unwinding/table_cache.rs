@@ -2,20 +2,20 @@
 
 use std::{
     collections::HashMap,
-    fs::File,
     hash::{BuildHasher, RandomState},
-    io,
-    os::unix::fs::MetadataExt,
-    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use profiler_binary_reader::{Image, ParseError, SegmentLayout};
-use profiler_common::unwind::{FileSegment, MappingEntry};
-use profiler_processes::{Backing, FileId, FileVersion, Mapping, ProcFs, root_directory::RootDirectory};
+use profiler_common::unwind::{FileSegment, MappingEntry, PageEntry, Row};
+use profiler_processes::{
+    Backing, FileId, FileVersion, MappedFile, MappedFiles, Mapping, MappingOwner, ProcFs,
+    root_directory::RootDirectory,
+};
 use profiler_unwind_tables::{TableSource, UnwindTable};
 
+use super::tenant::{SharedCapacity, Tenant};
 use crate::{
     sampler::ebpf::{InstallError, InstalledFile, UnwindMaps, monotonic_ns},
     sys::usage::thread_cpu_time,
@@ -43,8 +43,7 @@ pub(super) struct TableKey(u32);
 /// The installed unwind tables.
 #[derive(Debug)]
 pub(super) struct TableCache {
-    proc: Arc<ProcFs>,
-    host: RootDirectory,
+    files: Arc<MappedFiles>,
     tables: HashMap<TableKey, Table>,
     /// The table of each file that was read; `None` for a file without one.
     by_file: HashMap<TableFile, Option<TableKey>>,
@@ -56,8 +55,19 @@ pub(super) struct TableCache {
     segments: HashMap<FileSegment, TableKey>,
     /// The number of tables without references.
     unused: usize,
-    bytes: usize,
+    /// Bytes of kernel memory, and the number of tables.
+    byte_capacity: SharedCapacity,
+    table_capacity: SharedCapacity,
     next_key: u32,
+}
+
+/// The process for which a table is built.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TableOwner<'a> {
+    pub(super) pid: u32,
+    pub(super) root: Option<&'a RootDirectory>,
+    /// The tenant that the table is charged to.
+    pub(super) tenant: Tenant,
 }
 
 /// What a table is built from.
@@ -67,6 +77,14 @@ enum TableFile {
     Vdso,
 }
 
+/// A file whose table is built, and the tenant that it is charged to.
+#[derive(Clone, Copy, Debug)]
+struct NamedFile<'a> {
+    file: TableFile,
+    path: &'a str,
+    tenant: Tenant,
+}
+
 /// An installed table.
 #[derive(Debug)]
 struct Table {
@@ -74,6 +92,8 @@ struct Table {
     layout: SegmentLayout,
     is_managed: bool,
     source_hash: u64,
+    tenant: Tenant,
+    charged_bytes: usize,
     installed: InstalledFile,
     /// The number of installed sets of mappings that refer to the table.
     references: u32,
@@ -82,17 +102,17 @@ struct Table {
 
 impl TableCache {
     /// An empty cache.
-    pub(super) fn new(proc: Arc<ProcFs>, host: RootDirectory) -> Self {
+    pub(super) fn new(files: Arc<MappedFiles>) -> Self {
         Self {
-            proc,
-            host,
+            files,
             tables: HashMap::new(),
             by_file: HashMap::new(),
             by_source: HashMap::new(),
             hasher: RandomState::new(),
             segments: HashMap::new(),
             unused: 0,
-            bytes: 0,
+            byte_capacity: SharedCapacity::new(MAX_INSTALLED_BYTES),
+            table_capacity: SharedCapacity::new(MAX_TABLES),
             next_key: 0,
         }
     }
@@ -101,16 +121,18 @@ impl TableCache {
     pub(super) fn table_for_mapping(
         &mut self,
         maps: &mut UnwindMaps,
-        pid: u32,
+        owner: TableOwner<'_>,
         mapping: &Mapping,
         stop: &dyn Fn() -> bool,
     ) -> Option<TableKey> {
         let Backing::File { id, path } = &mapping.backing else { return None };
-        let file = self.open(pid, mapping, *id, Path::new(&**path));
+        let mapping_owner = MappingOwner { pid: Some(owner.pid), root: owner.root };
+        let file = self.files.open(mapping_owner, mapping);
         let file = file.inspect_err(|error| log::debug!("no unwind table of `{path}`: {error}")).ok()?;
-        let version = FileVersion::of(&file).ok()?;
+        let MappedFile { file, version } = file;
         let image = || Image::from_file(file);
-        let key = self.table_for_image(maps, TableFile::File(version), path, image, stop)?;
+        let source = NamedFile { file: TableFile::File(version), path, tenant: owner.tenant };
+        let key = self.table_for_image(maps, source, image, stop)?;
         self.add_segment(maps, key, segment(*id, version, mapping), mapping);
         Some(key)
     }
@@ -144,9 +166,9 @@ impl TableCache {
 
     /// The table of the vDSO.
     pub(super) fn vdso(&mut self, maps: &mut UnwindMaps, stop: &dyn Fn() -> bool) -> Option<TableKey> {
-        let proc = Arc::clone(&self.proc);
-        let image = || proc.vdso().map(Image::Memory).map_err(|_| ParseError::Malformed);
-        self.table_for_image(maps, TableFile::Vdso, "[vdso]", image, stop)
+        let image = || ProcFs::live().vdso().map(Image::Memory).map_err(|_| ParseError::Malformed);
+        let file = NamedFile { file: TableFile::Vdso, path: "[vdso]", tenant: Tenant::Host };
+        self.table_for_image(maps, file, image, stop)
     }
 
     /// Whether a table is still installed.
@@ -217,16 +239,16 @@ impl TableCache {
     fn table_for_image(
         &mut self,
         maps: &mut UnwindMaps,
-        file: TableFile,
-        path: &str,
+        named: NamedFile<'_>,
         image: impl FnOnce() -> Result<Image, ParseError>,
         stop: &dyn Fn() -> bool,
     ) -> Option<TableKey> {
+        let NamedFile { file, path, .. } = named;
         if let Some(key) = self.by_file.get(&file) {
             return *key;
         }
         let key = match image().and_then(TableSource::read) {
-            Ok(source) => source.and_then(|source| self.table_for_source(maps, &source, path, stop)),
+            Ok(source) => source.and_then(|source| self.table_for_source(maps, &source, named, stop)),
             Err(defect) => {
                 log::debug!("no unwind table of `{path}`: {defect:?}");
                 None
@@ -243,7 +265,7 @@ impl TableCache {
         &mut self,
         maps: &mut UnwindMaps,
         source: &TableSource,
-        path: &str,
+        NamedFile { path, tenant, .. }: NamedFile<'_>,
         stop: &dyn Fn() -> bool,
     ) -> Option<TableKey> {
         let log_defect = |defect: &ParseError| log::debug!("no unwind table of `{path}`: {defect:?}");
@@ -258,7 +280,7 @@ impl TableCache {
         if table.row_count() == 0 {
             return None;
         }
-        let installed = self.install(maps, &table);
+        let installed = self.install(maps, &table, tenant);
         let installed =
             installed.inspect_err(|error| log::info!("no unwind table of `{path}`: {error}")).ok()?;
         // `cargo xtask bench` reads this line.
@@ -271,33 +293,63 @@ impl TableCache {
         );
         let key = TableKey(self.next_key);
         self.next_key = self.next_key.wrapping_add(1);
-        self.bytes += installed.bytes();
         let unused_since = Instant::now();
         let (layout, is_managed) = (source.layout().clone(), source.is_managed());
         self.unused += 1;
-        self.tables
-            .insert(key, Table { layout, is_managed, source_hash, installed, references: 0, unused_since });
+        let charged_bytes = charged_bytes(&table);
+        let table = Table {
+            layout,
+            is_managed,
+            source_hash,
+            tenant,
+            charged_bytes,
+            installed,
+            references: 0,
+            unused_since,
+        };
+        self.tables.insert(key, table);
         self.by_source.insert(source_hash, key);
         Some(key)
     }
 
     /// Installs a table. Evicts unused tables, the longest unused first, while there is not enough capacity.
-    fn install(&mut self, maps: &mut UnwindMaps, table: &UnwindTable) -> Result<InstalledFile, InstallError> {
+    fn install(
+        &mut self,
+        maps: &mut UnwindMaps,
+        table: &UnwindTable,
+        tenant: Tenant,
+    ) -> Result<InstalledFile, InstallError> {
         loop {
-            let has_capacity = self.tables.len() < MAX_TABLES
-                && self.bytes + size_of_val(table.rules()) + 4 * table.row_count() <= MAX_INSTALLED_BYTES;
-            let result = if has_capacity {
-                let page_count =
-                    u32::try_from(table.pages().len()).map_err(|_| InstallError::CapacityExceeded)?;
-                maps.add_file(table.first_page(), page_count, table.pages(), table.rules())
-            } else {
-                Err(InstallError::CapacityExceeded)
-            };
+            let result = self.try_install(maps, table, tenant);
             let is_full = matches!(result, Err(InstallError::CapacityExceeded));
             let Some(key) = self.longest_unused().filter(|_| is_full) else { return result };
             self.remove(maps, key);
             self.forget_removed_tables();
         }
+    }
+
+    fn try_install(
+        &mut self,
+        maps: &mut UnwindMaps,
+        table: &UnwindTable,
+        tenant: Tenant,
+    ) -> Result<InstalledFile, InstallError> {
+        let bytes = charged_bytes(table);
+        if !self.table_capacity.take(tenant, 1) {
+            return Err(InstallError::CapacityExceeded);
+        }
+        if !self.byte_capacity.take(tenant, bytes) {
+            self.table_capacity.give_back(tenant, 1);
+            return Err(InstallError::CapacityExceeded);
+        }
+        let page_count = u32::try_from(table.pages().len()).map_err(|_| InstallError::CapacityExceeded);
+        let installed = page_count
+            .and_then(|count| maps.add_file(table.first_page(), count, table.pages(), table.rules()));
+        if installed.is_err() {
+            self.table_capacity.give_back(tenant, 1);
+            self.byte_capacity.give_back(tenant, bytes);
+        }
+        installed
     }
 
     fn longest_unused(&self) -> Option<TableKey> {
@@ -309,7 +361,8 @@ impl TableCache {
         let Some(table) = self.tables.remove(&key) else { return };
         self.unused -= usize::from(table.references == 0);
         self.segments.extract_if(|_, of| *of == key).for_each(|(segment, _)| maps.remove_segment(segment));
-        self.bytes = self.bytes.saturating_sub(table.installed.bytes());
+        self.byte_capacity.give_back(table.tenant, table.charged_bytes);
+        self.table_capacity.give_back(table.tenant, 1);
         maps.remove_file(table.installed);
         self.by_source.remove(&table.source_hash);
     }
@@ -317,23 +370,6 @@ impl TableCache {
     fn forget_removed_tables(&mut self) {
         let tables = &self.tables;
         self.by_file.retain(|_, key| key.is_none_or(|key| tables.contains_key(&key)));
-    }
-
-    /// Opens the mapped file itself, or the file at its path in the root directory of the process or of the profiler if
-    /// it has the same inode.
-    fn open(&self, pid: u32, mapping: &Mapping, id: FileId, path: &Path) -> io::Result<File> {
-        let mapped = match self.proc.open_mapped(pid, mapping) {
-            Ok(file) => return Ok(file),
-            Err(error) => error,
-        };
-        let target = self.proc.root(pid).ok();
-        let has_same_inode = |file: &File| file.metadata().is_ok_and(|metadata| metadata.ino() == id.inode);
-        target
-            .iter()
-            .chain([&self.host])
-            .filter_map(|root| root.open_file(path).ok())
-            .find(has_same_inode)
-            .ok_or(mapped)
     }
 }
 
@@ -349,6 +385,11 @@ fn segment(file: FileId, version: FileVersion, mapping: &Mapping) -> FileSegment
         device: file.major << MINOR_BITS | file.minor,
         page_offset: mapping.offset.0 >> PAGE_BITS,
     }
+}
+
+/// The kernel memory that a tenant is charged for a table.
+fn charged_bytes(table: &UnwindTable) -> usize {
+    table.row_count() * size_of::<Row>() + table.pages().len() * size_of::<PageEntry>()
 }
 
 /// The time since the unwinder last found a table by a segment.

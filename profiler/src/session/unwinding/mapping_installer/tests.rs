@@ -4,65 +4,101 @@ use std::{
     collections::BTreeSet,
     iter,
     process::{Child, Command},
-    sync::mpsc,
 };
 
-use profiler_addresses::FileOffset;
-use profiler_common::unwind::{CfaRule, MAX_MAPPINGS_PER_PROCESS, Rule};
+use profiler_addresses::{FileOffset, RuntimeAddress};
+use profiler_common::unwind::{CfaRule, MAX_MAPPINGS_PER_PROCESS, ProcessEntry, Rule};
+use profiler_processes::{
+    Backing, FileId, Mapping, ProcessFilter, ProcessTable, SidebandEvent, SidebandEventKind,
+};
 
 use super::*;
-use crate::sampler::ebpf::test_maps::unwind_maps;
-
-fn entry(start: u64, end: u64, pages: u32) -> MappingEntry {
-    MappingEntry { start, end, pages, ..MappingEntry::default() }
-}
-
-#[test]
-fn adjacent_mappings_without_a_table_are_one_entry() {
-    let mut entries = Vec::new();
-    for piece in [
-        entry(0x1000, 0x2000, 0),
-        entry(0x2000, 0x3000, 0),
-        entry(0x3000, 0x4000, 1),
-        entry(0x4000, 0x5000, 0),
-        entry(0x6000, 0x7000, 0),
-    ] {
-        push_merged(&mut entries, piece);
-    }
-    let expected = [
-        entry(0x1000, 0x3000, 0),
-        entry(0x3000, 0x4000, 1),
-        entry(0x4000, 0x5000, 0),
-        entry(0x6000, 0x7000, 0),
-    ];
-    assert_eq!(entries, expected);
-}
+use crate::{sampler::ebpf::test_maps::unwind_maps, session::unwinding::test_files::mapped_files};
 
 /// Pids of processes that do not exist: pids are at most 2^22.
 const CHILD: u32 = 1 << 23;
 const GRANDCHILD: u32 = CHILD + 1;
 
-fn installer() -> Option<MappingInstaller> {
-    let mut installer = MappingInstaller::new(unwind_maps()?, true).unwrap();
-    installer.prefetch(own());
-    settle(&mut installer);
-    assert!(installer.maps.process(own()).is_some());
-    Some(installer)
+/// The table of processes and the installer that it reports to. This process is watched.
+struct Fixture {
+    table: ProcessTable,
+    installer: MappingInstaller,
 }
 
-fn settle(installer: &mut MappingInstaller) {
-    while installer.is_outdated() {
-        installer.install_outdated(|| false);
+impl Fixture {
+    fn new() -> Option<Self> {
+        let installer = MappingInstaller::new(unwind_maps()?, mapped_files(), Arc::default()).unwrap();
+        let mut table = ProcessTable::new(Arc::new(ProcFs::live()), ProcessFilter::All);
+        table.watch_forks();
+        let mut fixture = Self { table, installer };
+        fixture.request(own());
+        assert!(fixture.process(own()).is_some());
+        Some(fixture)
+    }
+
+    fn request(&mut self, pid: u32) {
+        self.table.request_mappings(pid);
+        self.update();
+        self.settle();
+    }
+
+    fn apply(&mut self, pid: u32, kind: SidebandEventKind) {
+        self.apply_unsettled(pid, kind);
+        self.settle();
+    }
+
+    fn apply_unsettled(&mut self, pid: u32, kind: SidebandEventKind) {
+        self.table.apply(SidebandEvent { time_ns: u64::MAX / 2, pid, tid: pid, kind });
+        self.update();
+    }
+
+    /// Applies the exit of a process after which no samples of it follow.
+    fn end(&mut self, pid: u32) {
+        self.apply(pid, SidebandEventKind::Exit);
+        self.table.retire_ended(|_| false);
+        self.update();
+    }
+
+    fn update(&mut self) {
+        self.table.take_mapping_changes().into_iter().for_each(|change| self.installer.apply(change));
+    }
+
+    fn settle(&mut self) {
+        while self.installer.is_outdated() {
+            self.installer.install_outdated(|| false);
+        }
+    }
+
+    /// The entry of a process in the BPF map.
+    fn process(&self, pid: u32) -> Option<ProcessEntry> {
+        self.installer.maps.process(pid)
+    }
+
+    fn is_suspended(&self) -> bool {
+        self.installer.processes[&own()].suspended.is_some()
+    }
+
+    /// Makes the last attempt to install the mappings older.
+    fn advance(&mut self, time: Duration) {
+        let process = self.installer.processes.get_mut(&own()).unwrap();
+        process.suspended = process.suspended.map(|since| since.checked_sub(time).unwrap());
+    }
+
+    /// Installs mappings until the map is full.
+    fn fill(&mut self) -> Vec<InstalledMappings> {
+        let many = vec![MappingEntry::default(); MAX_MAPPINGS_PER_PROCESS as usize];
+        let maps = &mut self.installer.maps;
+        let add = |count: usize| iter::from_fn(|| maps.add_mappings(&many[..count]).ok()).collect::<Vec<_>>();
+        [many.len(), 100, 1].into_iter().flat_map(add).collect()
+    }
+
+    fn release(&mut self, mappings: Vec<InstalledMappings>) {
+        mappings.into_iter().for_each(|mappings| self.installer.maps.remove_mappings(mappings));
     }
 }
 
 fn own() -> u32 {
     std::process::id()
-}
-
-fn apply(installer: &mut MappingInstaller, pid: u32, kind: SidebandEventKind) {
-    installer.apply(SidebandEvent { time_ns: 1, pid, tid: pid, kind });
-    settle(installer);
 }
 
 fn jit(start: u64) -> SidebandEventKind {
@@ -72,9 +108,9 @@ fn jit(start: u64) -> SidebandEventKind {
 
 #[test]
 fn the_code_of_this_test_has_an_unwind_rule() {
-    let Some(installer) = installer() else { return };
-    let contents = installer.maps.contents();
-    let process = installer.maps.process(own()).unwrap();
+    let Some(fixture) = Fixture::new() else { return };
+    let contents = fixture.installer.maps.contents();
+    let process = fixture.process(own()).unwrap();
     let address = the_code_of_this_test_has_an_unwind_rule as fn() as usize as u64;
     let mapping =
         contents.mappings(process).iter().find(|mapping| mapping.start <= address && address < mapping.end);
@@ -89,180 +125,140 @@ fn the_code_of_this_test_has_an_unwind_rule() {
 
 #[test]
 fn a_child_shares_the_mappings_of_its_parent_until_one_of_them_changes() {
-    let Some(mut installer) = installer() else { return };
-    apply(&mut installer, CHILD, SidebandEventKind::Fork { parent: own() });
-    let before = installer.maps.process(own());
-    assert_eq!(installer.maps.process(CHILD), before);
-    apply(&mut installer, own(), jit(0x1000));
-    let after = installer.maps.process(own()).unwrap();
+    let Some(mut fixture) = Fixture::new() else { return };
+    fixture.apply(CHILD, SidebandEventKind::Fork { parent: own() });
+    let before = fixture.process(own());
+    assert_eq!(fixture.process(CHILD), before);
+    fixture.apply(own(), jit(0x1000));
+    let after = fixture.process(own()).unwrap();
     assert_eq!(after.mappings, before.unwrap().mappings + 1);
-    assert_eq!(installer.maps.process(CHILD), before);
-    apply(&mut installer, GRANDCHILD, SidebandEventKind::Fork { parent: CHILD });
-    apply(&mut installer, CHILD, SidebandEventKind::Exit);
-    assert_eq!((installer.maps.process(CHILD), installer.maps.process(GRANDCHILD)), (None, before));
+    assert_eq!(fixture.process(CHILD), before);
+    fixture.apply(GRANDCHILD, SidebandEventKind::Fork { parent: CHILD });
+    fixture.apply(CHILD, jit(0x2000));
+    assert_eq!(fixture.process(GRANDCHILD), before);
+    fixture.end(CHILD);
+    assert_eq!((fixture.process(CHILD), fixture.process(GRANDCHILD)), (None, before));
 }
 
 #[test]
 fn outdated_processes_take_turns() {
-    let Some(mut installer) = installer() else { return };
+    let Some(mut fixture) = Fixture::new() else { return };
     let pids = [own(), CHILD, GRANDCHILD];
     for pid in [CHILD, GRANDCHILD] {
-        apply(&mut installer, pid, SidebandEventKind::Fork { parent: own() });
+        fixture.apply(pid, SidebandEventKind::Fork { parent: own() });
     }
     for (pid, start) in iter::zip(pids, [0x1000, 0x2000, 0x3000]) {
-        let kind = jit(start);
-        installer.apply(SidebandEvent { time_ns: 1, pid, tid: pid, kind });
+        fixture.apply_unsettled(pid, jit(start));
     }
     for _ in 0..2 {
-        let turns: BTreeSet<_> = pids.iter().filter_map(|_| installer.next_outdated()).collect();
+        let turns: BTreeSet<_> =
+            pids.iter().filter_map(|_| fixture.installer.next_outdated()).map(|(_, pid)| pid).collect();
         assert_eq!(turns, pids.into());
     }
-    settle(&mut installer);
-    assert_eq!((installer.is_outdated(), installer.next_outdated()), (false, None));
-}
-
-#[test]
-fn a_new_mapping_resets_the_back_off() {
-    let Some(mut installer) = installer() else { return };
-    for _ in 0..3 {
-        advance(&mut installer, MAX_READ_INTERVAL);
-        installer.handle_unknown_code(own());
-    }
-    assert!(installer.processes[&own()].read_interval > MIN_READ_INTERVAL, "the mappings are unchanged");
-    apply(&mut installer, own(), jit(0x1000));
-    assert_eq!(installer.processes[&own()].read_interval, MIN_READ_INTERVAL);
-}
-
-#[test]
-fn a_process_is_kept_when_its_leader_exits_before_another_thread() {
-    let Some(mut installer) = installer() else { return };
-    let before = installer.maps.process(own());
-    let (end, ends) = mpsc::channel::<()>();
-    let other = std::thread::spawn(move || ends.recv());
-    apply(&mut installer, own(), SidebandEventKind::Exit);
-    assert_eq!(installer.maps.process(own()), before);
-    drop(end);
-    assert!(other.join().unwrap().is_err());
-    apply(&mut installer, CHILD, SidebandEventKind::Fork { parent: own() });
-    let other_thread =
-        SidebandEvent { time_ns: 1, pid: CHILD, tid: CHILD + 1, kind: SidebandEventKind::Exit };
-    installer.apply(other_thread);
-    assert_eq!(installer.maps.process(CHILD), before, "its leader still runs");
-    apply(&mut installer, CHILD, SidebandEventKind::Exit);
-    assert_eq!(installer.maps.process(CHILD), None);
+    fixture.settle();
+    assert_eq!((fixture.installer.is_outdated(), fixture.installer.next_outdated()), (false, None));
 }
 
 #[test]
 fn a_repeated_fork_event_is_harmless() {
-    let Some(mut installer) = installer() else { return };
+    let Some(mut fixture) = Fixture::new() else { return };
     for _ in 0..2 {
-        apply(&mut installer, CHILD, SidebandEventKind::Fork { parent: own() });
-        assert_eq!(installer.maps.process(CHILD), installer.maps.process(own()));
+        fixture.apply(CHILD, SidebandEventKind::Fork { parent: own() });
+        assert_eq!(fixture.process(CHILD), fixture.process(own()));
     }
 }
 
 #[test]
-fn exec_replaces_the_mappings() {
-    let Some(mut installer) = installer() else { return };
-    apply(&mut installer, own(), jit(0x1000));
-    let before = installer.maps.process(own()).unwrap();
-    apply(&mut installer, own(), SidebandEventKind::Execute("other".to_owned()));
-    let after = installer.maps.process(own()).unwrap();
-    assert_eq!(after.mappings, before.mappings - 1, "the invented mapping is gone");
-    apply(&mut installer, CHILD, SidebandEventKind::Fork { parent: own() });
-    apply(&mut installer, CHILD, SidebandEventKind::Execute("gone".to_owned()));
-    assert_eq!(installer.maps.process(CHILD), None);
+fn exec_removes_the_mappings_of_the_previous_program() {
+    let Some(mut fixture) = Fixture::new() else { return };
+    fixture.apply(CHILD, SidebandEventKind::Fork { parent: own() });
+    fixture.apply(CHILD, SidebandEventKind::Execute("other".to_owned()));
+    assert_eq!(fixture.process(CHILD), None);
+    fixture.apply(CHILD, jit(0x1000));
+    fixture.request(CHILD);
+    assert_eq!(fixture.process(CHILD).unwrap().mappings, 1, "those of the new program, from its events");
 }
 
 #[test]
-fn all_mappings_and_tables_are_removed_after_the_last_exit() {
-    let Some(mut installer) = installer() else { return };
-    apply(&mut installer, CHILD, SidebandEventKind::Fork { parent: own() });
-    apply(&mut installer, own(), jit(0x1000));
-    apply(&mut installer, CHILD, SidebandEventKind::Exit);
-    installer.remove(own());
+fn all_mappings_and_tables_are_removed_with_the_last_process() {
+    let Some(mut fixture) = Fixture::new() else { return };
+    fixture.apply(CHILD, SidebandEventKind::Fork { parent: own() });
+    fixture.apply(own(), jit(0x1000));
+    fixture.end(CHILD);
+    assert!(fixture.process(own()).is_some());
+    fixture.installer.clear();
+    let installer = &mut fixture.installer;
     assert!(installer.has_unused_tables() && installer.maps.processes().unwrap().is_empty());
     installer.tables.evict_unused(&mut installer.maps, Instant::now() + Duration::from_secs(3600));
-    assert!(!installer.has_unused_tables());
-    assert!(installer.maps.are_empty());
+    assert!(!installer.has_unused_tables() && installer.maps.are_empty());
 }
 
 #[test]
-fn a_resync_repairs_lost_events() {
-    let Some(mut installer) = installer() else { return };
-    let before = installer.maps.process(own()).unwrap();
-    apply(&mut installer, own(), jit(0x1000));
-    // The BPF program has copied the mappings to the child, and the fork event is lost.
-    let own_mappings = installer.processes[&own()].installed.clone().unwrap();
-    installer.maps.set_process(CHILD, &own_mappings.mappings).unwrap();
+fn a_child_whose_fork_event_was_lost_is_removed() {
+    let Some(mut fixture) = Fixture::new() else { return };
+    // The BPF program has copied the mappings to the child.
+    let own_mappings = fixture.installer.processes[&own()].installed.clone().unwrap();
+    fixture.installer.maps.set_process(CHILD, &own_mappings.mappings).unwrap();
     drop(own_mappings);
-    installer.resync();
-    settle(&mut installer);
-    assert_eq!(installer.maps.process(CHILD), None);
-    assert_eq!(installer.maps.process(own()).unwrap().mappings, before.mappings);
+    fixture.installer.apply(MappingChange::EventsLost);
+    assert_eq!(fixture.process(CHILD), None);
+    assert!(fixture.process(own()).is_some());
 }
 
-/// Makes the last read of the mappings older.
-fn advance(installer: &mut MappingInstaller, time: Duration) {
-    let process = installer.processes.get_mut(&own()).unwrap();
-    process.read_at = process.read_at.checked_sub(time).unwrap();
-}
-
-/// Installs mappings until the map is full.
-fn fill(installer: &mut MappingInstaller) -> Vec<InstalledMappings> {
-    let many = vec![MappingEntry::default(); MAX_MAPPINGS_PER_PROCESS as usize];
-    let add =
-        |count: usize| iter::from_fn(|| installer.maps.add_mappings(&many[..count]).ok()).collect::<Vec<_>>();
-    [many.len(), 100, 1].into_iter().flat_map(add).collect()
+#[test]
+fn each_installation_is_reported_with_the_time_of_its_mappings() {
+    let Some(mut fixture) = Fixture::new() else { return };
+    let taken = fixture.installer.installations.take();
+    assert_eq!(taken.len(), 1);
+    fixture.apply(own(), jit(0x1000));
+    let (_, installation) = fixture.installer.installations.take().into_iter().next().unwrap();
+    assert_eq!(installation.as_of_ns, u64::MAX / 2);
+    assert!(installation.installed_ns > taken.into_values().next().unwrap().installed_ns);
 }
 
 #[test]
 fn a_process_beyond_the_capacity_is_retried_with_back_off() {
-    let Some(mut installer) = installer() else { return };
-    let taken = fill(&mut installer);
-    apply(&mut installer, own(), jit(0x1000));
-    let interval = |installer: &MappingInstaller| installer.processes[&own()].read_interval;
-    for _ in 0..20 {
-        let before = interval(&installer);
-        advance(&mut installer, before);
-        installer.handle_unknown_code(own());
-        settle(&mut installer);
-        assert!(interval(&installer) == (2 * before).min(MAX_READ_INTERVAL));
-        apply(&mut installer, own(), jit(0x1000));
-        installer.handle_unknown_code(own());
-        assert!(installer.processes[&own()].exceeds_capacity, "no retry before the back-off has passed");
+    let Some(mut fixture) = Fixture::new() else { return };
+    let taken = fixture.fill();
+    fixture.apply(own(), jit(0x1000));
+    let interval = |fixture: &Fixture| fixture.installer.processes[&own()].retry_interval;
+    for start in (0x2000..).step_by(0x2000).take(20) {
+        let before = interval(&fixture);
+        fixture.advance(before);
+        fixture.apply(own(), jit(start));
+        assert_eq!(interval(&fixture), (2 * before).min(MAX_RETRY_INTERVAL));
+        fixture.apply(own(), jit(start + 0x100_0000));
+        assert!(fixture.is_suspended(), "no retry before the back-off has passed");
     }
-    taken.into_iter().for_each(|mappings| installer.maps.remove_mappings(mappings));
-    advance(&mut installer, MAX_READ_INTERVAL);
-    let before = installer.maps.process(own());
-    installer.handle_unknown_code(own());
-    settle(&mut installer);
-    assert!(!installer.processes[&own()].exceeds_capacity && installer.maps.process(own()) != before);
+    fixture.release(taken);
+    fixture.advance(MAX_RETRY_INTERVAL);
+    let before = fixture.process(own());
+    fixture.apply(own(), jit(0x1000_0000));
+    assert!(!fixture.is_suspended() && fixture.process(own()) != before);
 }
 
 #[test]
 fn idle_processes_make_place_for_others() {
-    let Some(mut installer) = installer() else { return };
+    let Some(mut fixture) = Fixture::new() else { return };
     // Together they have more mappings than this process.
     let mut idle: Vec<Child> = (0..3).map(|_| Command::new("sleep").arg("60").spawn().unwrap()).collect();
     for child in &idle {
         // The kernel starts it with an empty address space.
-        while installer.read_mappings(child.id()).is_none_or(|mappings| mappings.is_empty()) {
+        let proc = ProcFs::live();
+        while proc.read(child.id(), "maps").unwrap().is_empty() {
             std::thread::yield_now();
         }
-        installer.prefetch(child.id());
+        fixture.request(child.id());
     }
-    settle(&mut installer);
-    let taken = fill(&mut installer);
-    apply(&mut installer, own(), jit(0x1000));
-    assert!(installer.processes[&own()].exceeds_capacity, "all processes were sampled a moment ago");
-    idle.iter().for_each(|child| installer.maps.set_used_ns(child.id(), 1));
-    advance(&mut installer, MAX_READ_INTERVAL);
-    installer.handle_unknown_code(own());
-    settle(&mut installer);
-    assert!(!installer.processes[&own()].exceeds_capacity);
-    assert!(idle.iter().all(|child| installer.maps.process(child.id()).is_none()));
-    taken.into_iter().for_each(|mappings| installer.maps.remove_mappings(mappings));
+    let taken = fixture.fill();
+    fixture.apply(own(), jit(0x1000));
+    assert!(fixture.is_suspended(), "all processes were sampled a moment ago");
+    idle.iter().for_each(|child| fixture.installer.maps.set_used_ns(child.id(), 1));
+    fixture.advance(MAX_RETRY_INTERVAL);
+    fixture.apply(own(), jit(0x4000));
+    assert!(!fixture.is_suspended());
+    assert!(idle.iter().all(|child| fixture.process(child.id()).is_none()));
+    fixture.release(taken);
     for child in &mut idle {
         child.kill().unwrap();
         child.wait().unwrap();
@@ -271,33 +267,14 @@ fn idle_processes_make_place_for_others() {
 
 #[test]
 fn files_that_are_no_longer_mapped_are_dropped() {
-    let Some(mut installer) = installer() else { return };
-    let known = installer.processes[&own()].files.len();
+    let Some(mut fixture) = Fixture::new() else { return };
+    let known = fixture.installer.processes[&own()].files.len();
     for inode in 0..100 {
         let id = FileId { major: 0, minor: 0, inode: 1 << 40 | inode };
         let (start, end) = (RuntimeAddress(0x1000), RuntimeAddress(0x2000));
         let backing = Backing::File { id, path: "/nowhere".into() };
         let mapping = Mapping { start, end, offset: FileOffset(0), backing };
-        apply(&mut installer, own(), SidebandEventKind::Map(mapping));
+        fixture.apply(own(), SidebandEventKind::Map(mapping));
     }
-    assert_eq!(installer.processes[&own()].files.len(), known + 1);
-}
-
-#[test]
-fn a_process_that_exits_is_kept_until_it_is_reaped() {
-    let Some(mut installer) = installer() else { return };
-    // Its exit event has arrived, and it still runs in the kernel.
-    let mut process = Command::new("sleep").arg("60").spawn().unwrap();
-    let pid = process.id();
-    installer.prefetch(pid);
-    settle(&mut installer);
-    let before = installer.maps.process(pid);
-    apply(&mut installer, pid, SidebandEventKind::Exit);
-    installer.handle_unknown_code(pid);
-    assert!(before.is_some() && installer.maps.process(pid) == before);
-    process.kill().unwrap();
-    process.wait().unwrap();
-    installer.handle_unknown_code(pid);
-    assert_eq!(installer.maps.process(pid), None);
-    assert!(!installer.processes.contains_key(&pid));
+    assert_eq!(fixture.installer.processes[&own()].files.len(), known + 1);
 }

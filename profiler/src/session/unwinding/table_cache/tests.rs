@@ -7,7 +7,7 @@ use profiler_elf_symbols::test_file::TestFile;
 use profiler_unwind_tables::test_cfi::{CODE_ADDRESS, TestCfi};
 
 use super::*;
-use crate::sampler::ebpf::test_maps::unwind_maps;
+use crate::{sampler::ebpf::test_maps::unwind_maps, session::unwinding::test_files::mapped_files};
 
 struct Fixture {
     tables: TableCache,
@@ -17,15 +17,20 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Option<Self> {
-        let tables = TableCache::new(Arc::new(ProcFs::live()), RootDirectory::open(Path::new("/")).unwrap());
+        let tables = TableCache::new(mapped_files());
         Some(Self { tables, maps: unwind_maps()?, directory: tempfile::tempdir().unwrap() })
     }
 
     /// The table of a file with this name and these contents.
     fn key(&mut self, name: u32, bytes: &[u8]) -> Option<TableKey> {
-        let file = self.file(name, bytes);
+        self.key_for(Tenant::Host, name, bytes)
+    }
+
+    /// The same for a tenant.
+    fn key_for(&mut self, tenant: Tenant, name: u32, bytes: &[u8]) -> Option<TableKey> {
+        let file = NamedFile { file: self.file(name, bytes), path: "file", tenant };
         let image = || Ok(Image::Memory(bytes.to_vec()));
-        self.tables.table_for_image(&mut self.maps, file, "file", image, &|| false)
+        self.tables.table_for_image(&mut self.maps, file, image, &|| false)
     }
 
     /// The version of a file with this name, which is written once.
@@ -34,7 +39,7 @@ impl Fixture {
         if !path.exists() {
             std::fs::write(&path, bytes).unwrap();
         }
-        TableFile::File(FileVersion::of(&File::open(&path).unwrap()).unwrap())
+        TableFile::File(FileVersion::of(&std::fs::File::open(&path).unwrap()).unwrap())
     }
 }
 
@@ -85,8 +90,8 @@ fn a_file_without_a_table_is_read_once() {
     let Some(mut fixture) = Fixture::new() else { return };
     assert_eq!(fixture.key(1, b"no ELF file"), None);
     let again = || panic!("the file is read again");
-    let file = fixture.file(1, b"no ELF file");
-    assert_eq!(fixture.tables.table_for_image(&mut fixture.maps, file, "file", again, &|| false), None);
+    let file = NamedFile { file: fixture.file(1, b"no ELF file"), path: "file", tenant: Tenant::Host };
+    assert_eq!(fixture.tables.table_for_image(&mut fixture.maps, file, again, &|| false), None);
 }
 
 #[test]
@@ -110,6 +115,31 @@ fn an_unused_table_is_evicted_after_a_delay() {
 fn a_stopped_build_gives_no_table() {
     let Some(mut fixture) = Fixture::new() else { return };
     let image = || Ok(Image::Memory(file(16).bytes()));
-    let key = fixture.tables.table_for_image(&mut fixture.maps, TableFile::Vdso, "file", image, &|| true);
+    let file = NamedFile { file: TableFile::Vdso, path: "file", tenant: Tenant::Host };
+    let key = fixture.tables.table_for_image(&mut fixture.maps, file, image, &|| true);
     assert_eq!(key, None);
+}
+
+#[test]
+fn the_tables_of_a_container_leave_capacity_for_others() {
+    const MANY_TABLES: usize = 20;
+    let Some(mut fixture) = Fixture::new() else { return };
+    fixture.tables.table_capacity = SharedCapacity::new(2 * MANY_TABLES);
+    let mut next = 0;
+    let mut installed = |fixture: &mut Fixture, tenant| {
+        let keys = (0..3 * MANY_TABLES).filter_map(|_| {
+            next += 1;
+            let bytes = file(8 * u8::try_from(1 + next % 15).unwrap()).code_segment(
+                0x1000,
+                u64::from(next) << 20,
+                0x100,
+            );
+            let key = fixture.key_for(tenant, next, &bytes.bytes())?;
+            fixture.tables.retain(key);
+            Some(key)
+        });
+        keys.count()
+    };
+    assert_eq!(installed(&mut fixture, Tenant::Unknown), MANY_TABLES);
+    assert_eq!(installed(&mut fixture, Tenant::Host), MANY_TABLES);
 }

@@ -1,0 +1,255 @@
+//! Reports the executable mappings of watched processes to a reader that keeps copies of them, such as unwind tables.
+
+use super::ProcessTable;
+use crate::{AddressSpace, ProcessKey};
+
+/// Bounds of the back-off between two readings of `/proc/PID/maps` of a watched process. It doubles when the mappings are
+/// unchanged.
+const MIN_READ_INTERVAL_NS: u64 = 20_000_000;
+const MAX_READ_INTERVAL_NS: u64 = 10_000_000_000;
+
+/// Watched processes that are compared with `/proc` at one time, after a loss of events. Each takes a fraction of a
+/// millisecond.
+const MAX_COMPARISONS: usize = 16;
+
+/// A change of the executable mappings of a watched process.
+#[derive(Clone, Debug)]
+pub enum MappingChange {
+    /// A process has these mappings now.
+    Current(MappingSnapshot),
+    /// A process was forked from a watched one, with the same mappings. It is watched, too.
+    Forked {
+        /// The id of the child.
+        pid: u32,
+        /// The child in the table.
+        process: ProcessKey,
+        /// The id of its parent.
+        parent: u32,
+    },
+    /// A process has ended or executed another program, and is not watched any more.
+    Ended {
+        /// Its id.
+        pid: u32,
+    },
+    /// Sideband events were lost: forks and ends may be missing.
+    EventsLost,
+}
+
+/// The executable mappings of a process at a time.
+#[derive(Clone, Debug)]
+pub struct MappingSnapshot {
+    /// The process id.
+    pub pid: u32,
+    /// The process in the table.
+    pub process: ProcessKey,
+    /// The mappings.
+    pub mappings: AddressSpace,
+    /// The time of the newest event that had been applied, `CLOCK_MONOTONIC` nanoseconds.
+    pub as_of_ns: u64,
+}
+
+/// The state of a watched process.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    /// Whether a snapshot will be reported.
+    is_reported: bool,
+    /// Whether a snapshot was requested, which is reported even if the mappings are unchanged.
+    is_requested: bool,
+    read_ns: u64,
+    read_interval_ns: u64,
+    /// The latest installations of its mappings, oldest first.
+    installed: Vec<Installation>,
+}
+
+/// When a reader began to use a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Installation {
+    /// [`MappingSnapshot::as_of_ns`].
+    pub as_of_ns: u64,
+    /// When it was in use, `CLOCK_MONOTONIC` nanoseconds.
+    pub installed_ns: u64,
+}
+
+/// The pending changes of watched processes.
+#[derive(Debug, Default)]
+pub(super) struct WatchQueue {
+    changes: Vec<QueuedChange>,
+    /// Requests that are later than the events that are known: an exec may be among those to come.
+    requests: Vec<(u64, u32)>,
+    /// Processes that have to be compared with `/proc`.
+    uncompared: Vec<u32>,
+    follows_forks: bool,
+}
+
+#[derive(Debug)]
+enum QueuedChange {
+    Current(u32),
+    Other(MappingChange),
+}
+
+impl ProcessTable {
+    /// Watches the children of watched processes, too.
+    pub fn watch_forks(&mut self) {
+        self.watches.follows_forks = true;
+    }
+
+    /// Watches the process that has a PID now, and reports its mappings once all events up to now are applied. Those of a
+    /// process that is already watched are compared with `/proc`, with a back-off.
+    pub fn request_mappings(&mut self, pid: u32) {
+        if !self.targets.contains(pid) {
+            return;
+        }
+        if self.latest(pid).is_none() {
+            self.add_earliest(pid, "");
+        }
+        if self.latest(pid).is_some_and(|process| !process.has_mappings()) {
+            self.read(pid);
+        }
+        let now_ns = self.reader.now_ns();
+        if !self.watches.requests.iter().any(|(_, requested)| *requested == pid) {
+            self.watches.requests.push((now_ns, pid));
+        }
+        self.answer_requests();
+    }
+
+    /// The changes since the last call, in order.
+    pub fn take_mapping_changes(&mut self) -> Vec<MappingChange> {
+        let changes = std::mem::take(&mut self.watches.changes);
+        changes.into_iter().filter_map(|change| self.change(change)).collect()
+    }
+
+    /// Reports the mappings of all watched processes: the reader has dropped its copies.
+    pub fn report_all_mappings(&mut self) {
+        self.watches.changes.clear();
+        let watched = self.processes.values_mut().filter_map(|process| {
+            process.watch.as_mut()?.is_reported = true;
+            Some(QueuedChange::Current(process.pid))
+        });
+        self.watches.changes.extend(watched);
+    }
+
+    /// Notes that a reader uses a snapshot of a process from now on.
+    pub fn note_installation(&mut self, process: ProcessKey, installation: Installation) {
+        // Samples of the last batch can be older than the last installation.
+        const MAX_INSTALLATIONS: usize = 8;
+        let Some(watch) = self.processes.get_mut(&process).and_then(|process| process.watch.as_mut()) else {
+            return;
+        };
+        if watch.installed.len() >= MAX_INSTALLATIONS {
+            watch.installed.remove(0);
+        }
+        watch.installed.push(installation);
+    }
+
+    /// Watches the processes whose mappings were requested before the watermark, and compares some with `/proc` after a loss.
+    pub(super) fn answer_requests(&mut self) {
+        let watermark_ns = self.watermark_ns;
+        let requests = self.watches.requests.extract_if(.., |(time_ns, _)| *time_ns <= watermark_ns);
+        for (_, pid) in requests.collect::<Vec<_>>() {
+            self.answer_request(pid);
+        }
+        for _ in 0..MAX_COMPARISONS {
+            let Some(pid) = self.watches.uncompared.pop() else { break };
+            if self.latest(pid).is_some_and(|process| process.watch.is_some()) {
+                self.read(pid);
+            }
+        }
+    }
+
+    fn answer_request(&mut self, pid: u32) {
+        let now_ns = self.reader.now_ns();
+        let Some(process) = self.latest_mut(pid) else { return };
+        let has_mappings = process.has_mappings();
+        // Other processes that map the same files may follow one that has ended.
+        if process.has_ended() && !has_mappings {
+            return;
+        }
+        let is_new = process.watch.is_none();
+        let watch = process.watch.get_or_insert_default();
+        if is_new && has_mappings {
+            watch.read_ns = now_ns;
+            return self.report_mappings(pid);
+        }
+        if !is_new && now_ns.saturating_sub(watch.read_ns) < watch.read_interval_ns {
+            return;
+        }
+        watch.is_requested = true;
+        self.read(pid);
+    }
+
+    /// Compares all watched processes with `/proc`, some with each batch.
+    pub(super) fn compare_watched(&mut self) {
+        let watched = self.processes.values().filter(|process| process.watch.is_some());
+        self.watches.uncompared = watched.map(|process| process.pid).collect();
+        self.watches.changes.push(QueuedChange::Other(MappingChange::EventsLost));
+    }
+
+    /// Notes that the mappings of a process have changed, if it is watched.
+    pub(super) fn report_mappings(&mut self, pid: u32) {
+        let Some(watch) = self.latest_mut(pid).and_then(|process| process.watch.as_mut()) else { return };
+        // More mappings will follow.
+        watch.read_interval_ns = MIN_READ_INTERVAL_NS;
+        if !std::mem::replace(&mut watch.is_reported, true) {
+            self.watches.changes.push(QueuedChange::Current(pid));
+        }
+    }
+
+    /// Notes that a watched process was compared with `/proc`.
+    pub(super) fn report_reading(&mut self, pid: u32, is_unchanged: bool) {
+        let now_ns = self.reader.now_ns();
+        let Some(watch) = self.latest_mut(pid).and_then(|process| process.watch.as_mut()) else { return };
+        let interval_ns = (watch.read_interval_ns * 2).clamp(MIN_READ_INTERVAL_NS, MAX_READ_INTERVAL_NS);
+        let is_requested = std::mem::take(&mut watch.is_requested);
+        watch.read_ns = now_ns;
+        if is_requested || !is_unchanged {
+            self.report_mappings(pid);
+        }
+        if is_unchanged && let Some(watch) = self.latest_mut(pid).and_then(|process| process.watch.as_mut()) {
+            watch.read_interval_ns = interval_ns;
+        }
+    }
+
+    /// Watches the child of a watched process, if children are watched.
+    pub(super) fn watch_child(&mut self, pid: u32, parent: ProcessKey) {
+        let parent = self.processes.get(&parent).filter(|parent| parent.watch.is_some());
+        let Some(parent) = parent.map(|parent| parent.pid).filter(|_| self.watches.follows_forks) else {
+            return;
+        };
+        if let Some(child) = self.latest_mut(pid) {
+            child.watch = Some(Watch { read_interval_ns: MIN_READ_INTERVAL_NS, ..Watch::default() });
+            let forked = MappingChange::Forked { pid, process: child.key, parent };
+            self.watches.changes.push(QueuedChange::Other(forked));
+        }
+    }
+
+    /// Ends the watch of a process.
+    pub(super) fn end_watch(&mut self, key: ProcessKey) {
+        let Some(process) = self.processes.get_mut(&key) else { return };
+        if process.watch.take().is_some() {
+            let ended = MappingChange::Ended { pid: process.pid };
+            self.watches.changes.push(QueuedChange::Other(ended));
+        }
+    }
+
+    fn change(&mut self, change: QueuedChange) -> Option<MappingChange> {
+        let pid = match change {
+            QueuedChange::Current(pid) => pid,
+            QueuedChange::Other(change) => return Some(change),
+        };
+        let as_of_ns = self.applied_ns;
+        let process = self.latest_mut(pid)?;
+        process.watch.as_mut()?.is_reported = false;
+        let (process, mappings) = (process.key, process.space.clone());
+        Some(MappingChange::Current(MappingSnapshot { pid, process, mappings, as_of_ns }))
+    }
+}
+
+impl Watch {
+    /// The installation that was in use at a time.
+    pub(crate) fn installation_at(&self, time_ns: u64) -> Option<Installation> {
+        self.installed.iter().rev().find(|installation| installation.installed_ns <= time_ns).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,254 @@
+//! Tests that a reader of mapping changes gets the mappings of watched processes, in time order.
+
+use std::{
+    cell::Cell,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use profiler_addresses::{FileOffset, RuntimeAddress};
+
+use super::*;
+use crate::{
+    Backing, FileId, Mapping, ProcFs, ProcessFilter, SidebandEvent, SidebandEventKind,
+    process_reader::ProcessReader, table::TEARDOWN_TIME_NS,
+};
+
+thread_local! {
+    static NOW_NS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A table with a clock that the test sets.
+struct Fixture {
+    directory: tempfile::TempDir,
+    table: ProcessTable,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let proc = Arc::new(ProcFs::from_capture(directory.path().to_owned()));
+        let mut table = ProcessTable::new(Arc::clone(&proc), ProcessFilter::All);
+        NOW_NS.set(0);
+        table.reader = ProcessReader::with_clock(proc, || NOW_NS.get());
+        table.advance(0);
+        Self { directory, table }
+    }
+
+    /// Writes what `/proc` shows of a process, with files mapped at these pages.
+    fn write(&self, pid: u32, pages: &[u64]) {
+        let directory = self.path(pid);
+        fs::create_dir_all(&directory).unwrap();
+        let fields: Vec<String> = (4..=52).map(|field| field.to_string()).collect();
+        fs::write(directory.join("stat"), format!("{pid} (x) R {}", fields.join(" "))).unwrap();
+        fs::write(directory.join("status"), format!("State:\tR\nTgid:\t{pid}\nUid:\t0\t0\nVmSize:\t1 kB\n"))
+            .unwrap();
+        let lines = pages.iter().map(|page| format!("{page}000-{page}fff r-xp 0 00:01 {page} /{page}\n"));
+        fs::write(directory.join("maps"), lines.collect::<String>()).unwrap();
+    }
+
+    fn path(&self, pid: u32) -> PathBuf {
+        Path::join(self.directory.path(), pid.to_string())
+    }
+
+    fn apply(&mut self, time_ns: u64, pid: u32, kind: SidebandEventKind) {
+        self.table.apply(SidebandEvent { time_ns, pid, tid: pid, kind });
+    }
+
+    /// All events up to a time have been applied, and it is a moment later.
+    fn advance(&mut self, watermark_ns: u64) {
+        NOW_NS.set(watermark_ns + 1);
+        self.table.advance(watermark_ns);
+    }
+
+    /// The changes since the last call; the pages of mappings.
+    fn changes(&mut self) -> Vec<String> {
+        let changes = self.table.take_mapping_changes().into_iter();
+        changes
+            .map(|change| match change {
+                MappingChange::Current(MappingSnapshot { pid, mappings, .. }) => {
+                    let pages: Vec<u64> = mappings.current().map(|mapping| mapping.start.0 >> 12).collect();
+                    format!("{pid} has {pages:?}")
+                }
+                MappingChange::Forked { pid, parent, .. } => format!("{parent} forks {pid}"),
+                MappingChange::Ended { pid } => format!("{pid} ends"),
+                MappingChange::EventsLost => "events lost".to_owned(),
+            })
+            .collect()
+    }
+}
+
+fn map(page: u64) -> SidebandEventKind {
+    let id = FileId { major: 0, minor: 1, inode: page };
+    let (start, end) = (RuntimeAddress(page << 12), RuntimeAddress((page << 12) + 0xfff));
+    let backing = Backing::File { id, path: format!("/{page}").into() };
+    SidebandEventKind::Map(Mapping { start, end, offset: FileOffset(0), backing })
+}
+
+#[test]
+fn mappings_are_reported_when_the_events_up_to_the_request_are_known() {
+    let mut fixture = Fixture::new();
+    fixture.write(7, &[1, 2]);
+    fixture.advance(10);
+    fixture.table.request_mappings(7);
+    assert_eq!(fixture.changes(), [""; 0]);
+    fixture.advance(20);
+    assert_eq!(fixture.changes(), ["7 has [1, 2]"]);
+    fixture.apply(30, 7, map(4));
+    fixture.apply(31, 7, map(5));
+    assert_eq!(fixture.changes(), ["7 has [1, 2, 4, 5]"]);
+    assert_eq!(fixture.changes(), [""; 0]);
+}
+
+#[test]
+fn the_mappings_of_an_executed_program_are_those_of_its_events() {
+    let mut fixture = Fixture::new();
+    fixture.write(7, &[1]);
+    fixture.advance(10);
+    fixture.table.request_mappings(7);
+    fixture.advance(20);
+    assert_eq!(fixture.changes(), ["7 has [1]"]);
+    // The request comes right after the exec, whose event is not known yet.
+    fixture.table.request_mappings(7);
+    fixture.apply(21, 7, SidebandEventKind::Execute("program".to_owned()));
+    fixture.apply(21, 7, map(8));
+    fixture.advance(40);
+    assert_eq!(fixture.changes(), ["7 ends", "7 has [8]"]);
+}
+
+#[test]
+fn a_process_that_is_not_watched_is_not_reported() {
+    let mut fixture = Fixture::new();
+    fixture.write(7, &[1]);
+    fixture.table.prefetch(7);
+    fixture.apply(5, 7, map(4));
+    fixture.apply(6, 7, SidebandEventKind::Execute("x".to_owned()));
+    fixture.advance(10);
+    assert_eq!(fixture.changes(), [""; 0]);
+}
+
+#[test]
+fn the_end_is_reported_when_no_samples_can_follow() {
+    let mut fixture = Fixture::new();
+    fixture.write(7, &[1]);
+    fixture.table.request_mappings(7);
+    fixture.advance(10);
+    fixture.changes();
+    fixture.apply(20, 7, SidebandEventKind::Exit);
+    fixture.advance(30);
+    assert_eq!(fixture.table.retire_ended(|_| false), []);
+    assert_eq!(fixture.changes(), [""; 0], "its address space is torn down");
+    fixture.advance(21 + TEARDOWN_TIME_NS);
+    assert_eq!(fixture.table.retire_ended(|_| false).len(), 1);
+    assert_eq!(fixture.changes(), ["7 ends"]);
+}
+
+#[test]
+fn a_process_that_has_ended_meanwhile_is_reported_if_its_mappings_are_known() {
+    let mut fixture = Fixture::new();
+    fixture.advance(10);
+    fixture.table.request_mappings(7);
+    fixture.apply(11, 7, SidebandEventKind::Execute("program".to_owned()));
+    fixture.apply(12, 7, map(3));
+    fixture.apply(13, 7, SidebandEventKind::Exit);
+    fixture.table.request_mappings(8);
+    fixture.apply(14, 8, SidebandEventKind::Exit);
+    fixture.advance(20);
+    assert_eq!(fixture.changes(), ["7 has [3]"]);
+}
+
+#[test]
+fn another_process_with_the_pid_ends_the_watch() {
+    let mut fixture = Fixture::new();
+    fixture.write(7, &[1]);
+    fixture.table.request_mappings(7);
+    fixture.advance(10);
+    fixture.changes();
+    fixture.apply(20, 7, SidebandEventKind::Exit);
+    fixture.apply(21, 7, SidebandEventKind::Fork { parent: 1 });
+    assert_eq!(fixture.changes(), ["7 ends"]);
+}
+
+#[test]
+fn children_are_watched_where_the_reader_needs_them() {
+    for (follows_forks, expected) in [(true, vec!["7 forks 8", "8 has [1, 2]"]), (false, vec![])] {
+        let mut fixture = Fixture::new();
+        if follows_forks {
+            fixture.table.watch_forks();
+        }
+        fixture.write(7, &[1]);
+        fixture.table.request_mappings(7);
+        fixture.advance(10);
+        fixture.changes();
+        fixture.apply(20, 8, SidebandEventKind::Fork { parent: 7 });
+        fixture.apply(21, 8, map(2));
+        assert_eq!(fixture.changes(), expected);
+    }
+}
+
+#[test]
+fn repeated_requests_compare_with_proc_with_a_back_off() {
+    let mut fixture = Fixture::new();
+    fixture.write(7, &[1]);
+    fixture.table.request_mappings(7);
+    fixture.advance(10);
+    fixture.changes();
+    let interval = |fixture: &Fixture| {
+        let process = fixture.table.latest(7).unwrap();
+        process.watch.as_ref().unwrap().read_interval_ns
+    };
+    let mut now_ns = 10;
+    for _ in 0..20 {
+        let before = interval(&fixture);
+        fixture.table.request_mappings(7);
+        fixture.advance(now_ns + 2);
+        assert_eq!(fixture.changes(), [""; 0], "the interval has not passed");
+        now_ns += before + 10;
+        NOW_NS.set(now_ns);
+        fixture.table.request_mappings(7);
+        fixture.advance(now_ns + 1);
+        fixture.advance(now_ns + 3);
+        assert_eq!(fixture.changes(), ["7 has [1]"]);
+        assert_eq!(interval(&fixture), (2 * before).min(MAX_READ_INTERVAL_NS));
+    }
+    fixture.apply(now_ns + 2, 7, map(3));
+    assert_eq!(interval(&fixture), MIN_READ_INTERVAL_NS);
+}
+
+#[test]
+fn after_lost_events_watched_processes_are_compared_with_proc() {
+    let mut fixture = Fixture::new();
+    let pids: Vec<u32> = (100..150).collect();
+    for pid in &pids {
+        fixture.write(*pid, &[1]);
+        fixture.table.request_mappings(*pid);
+    }
+    fixture.advance(10);
+    assert_eq!(fixture.changes().len(), pids.len());
+    fixture.write(120, &[1, 4]);
+    fs::remove_dir_all(fixture.path(130)).unwrap();
+    fixture.table.lose_events();
+    let mut changes = Vec::new();
+    for time_ns in 20..30 {
+        fixture.advance(10 * time_ns);
+        changes.extend(fixture.changes());
+    }
+    fixture.advance(300 + TEARDOWN_TIME_NS);
+    fixture.table.retire_ended(|_| false);
+    changes.extend(fixture.changes());
+    assert_eq!(changes, ["events lost", "120 has [1, 4]", "130 ends"]);
+}
+
+#[test]
+fn a_reader_that_dropped_its_copies_gets_all_of_them() {
+    let mut fixture = Fixture::new();
+    for pid in [7, 8] {
+        fixture.write(pid, &[u64::from(pid)]);
+        fixture.table.request_mappings(pid);
+    }
+    fixture.advance(10);
+    fixture.apply(20, 8, SidebandEventKind::Execute("x".to_owned()));
+    fixture.table.report_all_mappings();
+    assert_eq!(fixture.changes(), ["7 has [7]"]);
+}

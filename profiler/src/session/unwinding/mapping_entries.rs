@@ -1,0 +1,151 @@
+//! Makes the mapping entries of a process that the BPF program reads, with the unwind tables of the mapped files.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use profiler_addresses::RuntimeAddress;
+use profiler_common::unwind::{MappingEntry, MappingFlags};
+use profiler_processes::{AddressSpace, Backing, FileId, Mapping};
+
+use super::table_cache::{TableCache, TableKey, TableOwner};
+use crate::sampler::ebpf::UnwindMaps;
+
+/// The time after which finished tables are installed before the remaining ones are built, and after which new changes
+/// are applied: a program maps more files while it starts.
+pub(super) const INSTALL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The tables of the files that a process maps.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FileTables {
+    /// `None` for a file without a table.
+    tables: HashMap<FileId, Option<TableKey>>,
+    as_of_ns: u64,
+}
+
+/// Mapping entries to install.
+#[derive(Debug, Default)]
+pub(super) struct Entries {
+    pub(super) entries: Vec<MappingEntry>,
+    /// The tables that the entries refer to, with a reference each.
+    pub(super) tables: Vec<TableKey>,
+    /// Whether the tables of all files have been built.
+    pub(super) is_complete: bool,
+}
+
+impl FileTables {
+    /// Forgets the files that were mapped since the last call: they may have been modified since their table was built.
+    pub(super) fn forget_changed(&mut self, mappings: &AddressSpace, as_of_ns: u64) {
+        for mapping in mappings.current_since(self.as_of_ns) {
+            if let Backing::File { id, .. } = &mapping.backing {
+                self.tables.remove(id);
+            }
+        }
+        self.as_of_ns = as_of_ns;
+    }
+
+    /// The entries of mappings. After [`INSTALL_INTERVAL`] no further table is built.
+    pub(super) fn entries(
+        &mut self,
+        tables: &mut TableCache,
+        maps: &mut UnwindMaps,
+        owner: TableOwner<'_>,
+        mappings: &AddressSpace,
+        stop: &dyn Fn() -> bool,
+    ) -> Entries {
+        let mut known = std::mem::take(&mut self.tables);
+        known.retain(|_, key| key.is_none_or(|key| tables.contains(key)));
+        let mut result = Entries { is_complete: true, ..Entries::default() };
+        let (begin, mut built_tables) = (Instant::now(), 0);
+        for mapping in mappings.current().filter(|mapping| is_unwound(mapping)) {
+            let key = match &mapping.backing {
+                Backing::File { id, .. } => {
+                    // Files that are no longer mapped are dropped.
+                    let cached = self.tables.get(id).or_else(|| known.get(id)).copied();
+                    let is_late = built_tables > 0 && begin.elapsed() >= INSTALL_INTERVAL;
+                    result.is_complete &= cached.is_some() || !is_late;
+                    let table = match cached {
+                        None if is_late || stop() => None,
+                        None => {
+                            built_tables += 1;
+                            Some(tables.table_for_mapping(maps, owner, mapping, stop))
+                        }
+                        cached => cached,
+                    };
+                    table.and_then(|key| {
+                        self.tables.insert(*id, key);
+                        key
+                    })
+                }
+                Backing::Vdso => tables.vdso(maps, stop),
+                Backing::Jit | Backing::DotnetJit | Backing::Special(_) => None,
+            };
+            let entry = key.and_then(|key| tables.mapping_entry(key, mapping));
+            if let (Some(key), Some(_)) = (key, entry) {
+                tables.retain(key);
+                result.tables.push(key);
+            }
+            push_merged(&mut result.entries, entry.unwrap_or_else(|| without_table(mapping)));
+        }
+        if result.tables.iter().any(|key| tables.is_managed(*key)) {
+            // A process with precompiled .NET code has JIT code as well.
+            let jit_code = result.entries.iter_mut().filter(|entry| entry.pages == 0);
+            jit_code.for_each(|entry| entry.flags |= MappingFlags::SCAN_EPILOGUES);
+        }
+        result
+    }
+
+    /// The number of files.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.tables.len()
+    }
+}
+
+/// Whether the BPF unwinder unwinds a mapping; `[vsyscall]` is in the kernel's half of the address space.
+fn is_unwound(mapping: &Mapping) -> bool {
+    mapping.start < RuntimeAddress::KERNEL_START
+}
+
+fn without_table(mapping: &Mapping) -> MappingEntry {
+    MappingEntry { start: mapping.start.0, end: mapping.end.0, ..MappingEntry::default() }
+}
+
+/// Adds an entry. Adjacent entries without a table are merged, because runtimes map JIT code in many small pieces.
+fn push_merged(entries: &mut Vec<MappingEntry>, entry: MappingEntry) {
+    match entries.last_mut() {
+        Some(last) if last.end == entry.start && last.pages == 0 && entry.pages == 0 => last.end = entry.end,
+        _ => entries.push(entry),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(start: u64, end: u64, pages: u32) -> MappingEntry {
+        MappingEntry { start, end, pages, ..MappingEntry::default() }
+    }
+
+    #[test]
+    fn adjacent_mappings_without_a_table_are_one_entry() {
+        let mut entries = Vec::new();
+        for piece in [
+            entry(0x1000, 0x2000, 0),
+            entry(0x2000, 0x3000, 0),
+            entry(0x3000, 0x4000, 1),
+            entry(0x4000, 0x5000, 0),
+            entry(0x6000, 0x7000, 0),
+        ] {
+            push_merged(&mut entries, piece);
+        }
+        let expected = [
+            entry(0x1000, 0x3000, 0),
+            entry(0x3000, 0x4000, 1),
+            entry(0x4000, 0x5000, 0),
+            entry(0x6000, 0x7000, 0),
+        ];
+        assert_eq!(entries, expected);
+    }
+}

@@ -1,0 +1,10 @@
+//! The files of this machine, for tests.
+
+use std::{path::Path, sync::Arc};
+
+use profiler_processes::{MappedFiles, ProcFs, root_directory::RootDirectory};
+
+pub(super) fn mapped_files() -> Arc<MappedFiles> {
+    let host = Arc::new(RootDirectory::open(Path::new("/")).unwrap());
+    Arc::new(MappedFiles::new(Arc::new(ProcFs::live()), host))
+}
