@@ -271,6 +271,42 @@ pub(crate) fn load_program(
     program_type: u32,
     code: ProgramCode<'_>,
 ) -> Result<OwnedFd, LoadError> {
+    let error = match load_program_without_log(name, program_type, code) {
+        Ok(program) => return Ok(program),
+        Err(error) => error,
+    };
+    if error.raw_os_error() == Some(libc::EPERM) {
+        return Err(LoadError { error, log: String::new() });
+    }
+    // The log slows the verifier down, so it is only requested after a failure. `EACCES` comes from a security module,
+    // which leaves the log empty, or from the verifier for an invalid memory access.
+    let mut log = vec![0_u8; LOG_BYTES];
+    let mut attributes = program_attributes(name, program_type, code);
+    attributes.log_level = 1;
+    attributes.log_size = u32::try_from(log.len()).unwrap_or(u32::MAX);
+    attributes.log_buffer = log.as_mut_ptr() as u64;
+    // SAFETY: the addresses are of live slices, the counts are theirs, and the log buffer is writable and of the size
+    // given.
+    match unsafe { bpf_fd(Command::ProgramLoad, &attributes) } {
+        Ok(program) => Ok(program),
+        Err(_) => Err(LoadError { error, log: last_lines(&log) }),
+    }
+}
+
+/// Loads a program. The error is the kernel's, where the reason of the verifier is of no interest: its log would be
+/// larger than everything else that the profiler allocates.
+pub(crate) fn load_program_without_log(
+    name: &str,
+    program_type: u32,
+    code: ProgramCode<'_>,
+) -> io::Result<OwnedFd> {
+    let attributes = program_attributes(name, program_type, code);
+    // SAFETY: the addresses are of live slices, and the counts are theirs.
+    unsafe { bpf_fd(Command::ProgramLoad, &attributes) }
+}
+
+/// The attributes of a program. They hold addresses of slices in `code`.
+fn program_attributes(name: &str, program_type: u32, code: ProgramCode<'_>) -> ProgramLoad {
     const INSTRUCTION_BYTES: usize = 8;
     /// `BPF_F_SLEEPABLE`.
     const SLEEPABLE: u32 = 1 << 4;
@@ -291,25 +327,7 @@ pub(crate) fn load_program(
         attributes.function_info = functions.info.as_ptr() as u64;
         attributes.function_info_count = count(functions.info.len());
     }
-    // SAFETY: the addresses are of live slices, and the counts are theirs.
-    let error = match unsafe { bpf_fd(Command::ProgramLoad, &attributes) } {
-        Ok(program) => return Ok(program),
-        Err(error) => error,
-    };
-    if error.raw_os_error() == Some(libc::EPERM) {
-        return Err(LoadError { error, log: String::new() });
-    }
-    // The log slows the verifier down, so it is only requested after a failure. `EACCES` comes from a security module,
-    // which leaves the log empty, or from the verifier for an invalid memory access.
-    let mut log = vec![0_u8; LOG_BYTES];
-    attributes.log_level = 1;
-    attributes.log_size = u32::try_from(log.len()).unwrap_or(u32::MAX);
-    attributes.log_buffer = log.as_mut_ptr() as u64;
-    // SAFETY: as above, and the log buffer is writable and of the size given.
-    match unsafe { bpf_fd(Command::ProgramLoad, &attributes) } {
-        Ok(program) => Ok(program),
-        Err(_) => Err(LoadError { error, log: last_lines(&log) }),
-    }
+    attributes
 }
 
 /// Runs a program of type [`PROGRAM_TYPE_SYSCALL`] once.

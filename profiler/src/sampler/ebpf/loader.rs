@@ -271,9 +271,9 @@ pub(super) fn has_helper(helper: Helper) -> bool {
     let [imm0, imm1, imm2, imm3] = (helper as i32).to_ne_bytes();
     let instructions = [[CALL, 0, 0, 0, imm0, imm1, imm2, imm3], EXIT].concat();
     let code = ProgramCode { instructions: &instructions, license: c"GPL", functions: None };
-    match bpf::load_program("probe", PROGRAM_TYPE_PERF_EVENT, code) {
+    match bpf::load_program_without_log("probe", PROGRAM_TYPE_PERF_EVENT, code) {
         Ok(_) => true,
-        Err(refused) => refused.error.raw_os_error() == Some(libc::EACCES),
+        Err(error) => error.raw_os_error() == Some(libc::EACCES),
     }
 }
 
