@@ -17,7 +17,9 @@ use super::{
     func_info,
     map_sizes::MapSizes,
     records,
-    unwind_maps::{UnwindMapFds, UnwindMaps, create_chunk},
+    row_chunks::{FirstChunk, create_chunk},
+    sampling_program::SamplingProgram,
+    unwind_maps::{UnwindMapFds, UnwindMaps},
 };
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
@@ -35,11 +37,11 @@ pub(crate) const PROGRAM_TYPE_RAW_TRACEPOINT: u32 = 17;
 /// `BPF_F_RDONLY_PROG`.
 const MAP_READ_ONLY_IN_PROGRAM: u32 = 1 << 7;
 
-/// The loaded programs and their maps. Dropping it unloads them: nothing is pinned.
+/// The programs and their maps. Dropping it unloads them: nothing is pinned.
 pub(super) struct LoadedPrograms {
     records: RingBuf<MapData>,
     counters: OwnedFd,
-    sample: OwnedFd,
+    sample: SamplingProgram,
     unwind_maps: Option<UnwindMaps>,
     maps: HashMap<String, OwnedFd>,
     _tracepoints: Vec<OwnedFd>,
@@ -48,7 +50,8 @@ pub(super) struct LoadedPrograms {
 }
 
 impl LoadedPrograms {
-    /// Creates the maps, fills in constants and targets, and loads the programs that the plan needs.
+    /// Creates the maps, fills in constants and targets, attaches the tracepoints, and starts to load the program that runs
+    /// at each tick.
     pub(super) fn load(plan: &Plan, config: &Config, sizes: MapSizes) -> Result<Self> {
         raise_locked_memory_limit();
         let bytes = object_bytes()?;
@@ -56,24 +59,36 @@ impl LoadedPrograms {
         let globals = HashMap::from([(names::GLOBAL_CONFIG, (config.as_bytes(), true))]);
         object.patch_map_data(globals).map_err(broken)?;
         let mut definitions: Vec<(String, aya_obj::Map)> = object.maps.drain().collect();
+        // The insertion of a chunk takes longer than the rest of this function.
+        definitions.sort_by_key(|(name, _)| name != names::MAP_UNWIND_ROWS);
         let mut maps = HashMap::new();
-        for (name, map) in &mut definitions {
+        let mut first_chunk = None;
+        for (name, definition) in &mut definitions {
             if let Some(entries) = sizes.max_entries(name) {
-                map.set_max_entries(entries);
+                definition.set_max_entries(entries);
             }
-            maps.insert(name.clone(), create_map(name, map)?);
+            let map = create_map(name, definition)?;
+            if name == names::MAP_UNWIND_ROWS && plan.uses_unwinder() {
+                first_chunk = Some(start_inserting_chunk(map.as_fd())?);
+            }
+            maps.insert(name.clone(), map);
         }
         relocate(&mut object, &definitions, &maps)?;
         fill_targets(plan, &maps)?;
-        let (sample, unwinds) = load_sampling(&object, plan, &maps)?;
-        let unwind_maps = if unwinds { Some(empty_unwind_maps(&maps, config)?) } else { None };
+        let unwind_maps =
+            if plan.uses_unwinder() { Some(empty_unwind_maps(&maps, first_chunk, config)?) } else { None };
         let tracepoints = attach_tracepoints(&object, plan, config)?;
+        #[cfg_attr(
+            not(feature = "bpf-log"),
+            allow(unused_mut, reason = "its log is opened once it is loaded")
+        )]
+        let mut sample = SamplingProgram::start_loading(object, plan, &maps)?;
         let map_data = |name| MapData::from_fd(clone_fd(map(&maps, name)?)?).map_err(broken);
         Ok(Self {
             records: Map::RingBuf(map_data(names::MAP_RECORDS)?).try_into().map_err(broken)?,
             counters: clone_fd(map(&maps, names::MAP_COUNTERS)?)?,
             #[cfg(feature = "bpf-log")]
-            log: unwinds.then(|| super::bpf_log::BpfLog::open(sample.as_fd())).transpose()?,
+            log: plan.uses_unwinder().then(|| super::bpf_log::BpfLog::open(sample.wait()?)).transpose()?,
             sample,
             unwind_maps,
             maps,
@@ -81,9 +96,9 @@ impl LoadedPrograms {
         })
     }
 
-    /// The program that runs at each tick.
-    pub(super) fn sample_program(&self) -> BorrowedFd<'_> {
-        self.sample.as_fd()
+    /// The program that runs at each tick. The first call waits until it is loaded.
+    pub(super) fn sample_program(&mut self) -> Result<BorrowedFd<'_>> {
+        self.sample.wait()
     }
 
     /// The unwind maps, to be filled: `Some` once, and only if the unwinder captures stacks.
@@ -233,27 +248,6 @@ fn fill_targets(plan: &Plan, maps: &HashMap<String, OwnedFd>) -> Result<()> {
     Ok(())
 }
 
-/// Loads the program that runs at each tick; true when it captures user stacks by the unwinder.
-fn load_sampling(
-    object: &aya_obj::Object,
-    plan: &Plan,
-    maps: &HashMap<String, OwnedFd>,
-) -> Result<(OwnedFd, bool)> {
-    let load = |name| load_program(object, name, PROGRAM_TYPE_PERF_EVENT);
-    if !plan.uses_unwinder() {
-        return Ok((load(names::PROGRAM_SAMPLE_FP)?, false));
-    }
-    if has_helper(Helper::Loop) {
-        return Ok((load(names::PROGRAM_SAMPLE_LOOP)?, true));
-    }
-    let unwind = load(names::PROGRAM_UNWIND_TAILCALL)?;
-    let tail_calls = map(maps, names::MAP_TAIL_CALLS)?;
-    bpf::update_element(tail_calls, &0_u32.to_ne_bytes(), &unwind.as_raw_fd().to_ne_bytes()).map_err(
-        |error| Error::from_io(Operation::LoadProgram, "failed to set the tail call of the unwinder", error),
-    )?;
-    Ok((load(names::PROGRAM_SAMPLE_TAILCALL)?, true))
-}
-
 /// Helpers that not every kernel has, `enum bpf_func_id` of `include/uapi/linux/bpf.h`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Helper {
@@ -277,7 +271,16 @@ pub(super) fn has_helper(helper: Helper) -> bool {
     }
 }
 
-fn empty_unwind_maps(maps: &HashMap<String, OwnedFd>, config: &Config) -> Result<UnwindMaps> {
+fn start_inserting_chunk(rows: BorrowedFd<'_>) -> Result<FirstChunk> {
+    FirstChunk::start_inserting(clone_fd(rows)?)
+        .map_err(|error| Error::with_source(ErrorKind::Io, "failed to start a thread", error))
+}
+
+fn empty_unwind_maps(
+    maps: &HashMap<String, OwnedFd>,
+    first_chunk: Option<FirstChunk>,
+    config: &Config,
+) -> Result<UnwindMaps> {
     let fd = |name| clone_fd(map(maps, name)?);
     let searches_vmas = config.vma_search.is_possible != 0;
     let maps = UnwindMapFds {
@@ -288,10 +291,10 @@ fn empty_unwind_maps(maps: &HashMap<String, OwnedFd>, config: &Config) -> Result
         rules: fd(names::MAP_UNWIND_RULES)?,
         rows: fd(names::MAP_UNWIND_ROWS)?,
     };
-    Ok(UnwindMaps::new(maps, searches_vmas))
+    Ok(UnwindMaps::new(maps, first_chunk, searches_vmas))
 }
 
-fn load_program(object: &aya_obj::Object, name: &str, program_type: u32) -> Result<OwnedFd> {
+pub(super) fn load_program(object: &aya_obj::Object, name: &str, program_type: u32) -> Result<OwnedFd> {
     let program = object.programs.get(name).ok_or_else(|| broken(format!("no program `{name}`")))?;
     let function = object
         .functions
@@ -354,16 +357,16 @@ fn instruction_bytes(instruction: &bpf_insn) -> [u8; 8] {
     [instruction.code, registers, off0, off1, imm0, imm1, imm2, imm3]
 }
 
-fn map<'a>(maps: &'a HashMap<String, OwnedFd>, name: &str) -> Result<BorrowedFd<'a>> {
+pub(super) fn map<'a>(maps: &'a HashMap<String, OwnedFd>, name: &str) -> Result<BorrowedFd<'a>> {
     Ok(maps.get(name).ok_or_else(|| broken(format!("no map `{name}`")))?.as_fd())
 }
 
-fn clone_fd(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
+pub(super) fn clone_fd(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     fd.try_clone_to_owned().map_err(broken)
 }
 
 /// An error of the embedded object, which is a defect of this build.
-fn broken(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+pub(super) fn broken(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::with_source(ErrorKind::InvalidData, "the embedded BPF object is broken", cause)
 }
 

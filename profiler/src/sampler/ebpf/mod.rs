@@ -11,6 +11,8 @@ mod idle_time;
 mod loader;
 mod map_sizes;
 mod records;
+mod row_chunks;
+mod sampling_program;
 mod sideband;
 #[cfg(test)]
 pub(crate) mod test_maps;
@@ -19,7 +21,7 @@ mod unwind_maps;
 
 use std::{
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -99,7 +101,7 @@ pub(crate) fn decode_records(bytes: &[u8]) {
 }
 
 impl EbpfSource {
-    /// Loads the BPF programs and opens the sideband events. No sample is taken before [`start`](Self::start).
+    /// Starts to load the BPF programs, and opens the sideband events. No sample is taken before [`start`](Self::start).
     ///
     /// `waker` is an eventfd that ends a waiting [`read`](SampleSource::read).
     pub(crate) fn load(plan: Plan, waker: Arc<OwnedFd>) -> Result<Self> {
@@ -128,11 +130,12 @@ impl EbpfSource {
         })
     }
 
-    /// Starts sampling.
+    /// Starts sampling, once the programs are loaded.
     pub(crate) fn start(&mut self) -> Result<()> {
+        let program = self.programs.sample_program()?;
         self.started_ns = monotonic_ns();
         for cpu in &self.cpus {
-            cpu.start(&self.programs)?;
+            cpu.start(program)?;
         }
         self.begin_opening();
         self.count_idle_ticks()
@@ -208,7 +211,8 @@ impl EbpfSource {
             sideband.drain(batch);
         }
         for id in online.iter().filter(|id| !self.cpus.iter().any(|cpu| cpu.id == *id)).collect::<Vec<_>>() {
-            match Cpu::open(id, &self.plan).and_then(|cpu| cpu.start(&self.programs).map(|()| cpu)) {
+            let program = self.programs.sample_program()?;
+            match Cpu::open(id, &self.plan).and_then(|cpu| cpu.start(program).map(|()| cpu)) {
                 Ok(cpu) => {
                     log::info!("CPU {id} came online");
                     self.cpus.push(cpu);
@@ -235,8 +239,8 @@ impl Cpu {
         Ok(Self { id, timers, sideband: Sideband::open(id)?, idle_ns: None })
     }
 
-    fn start(&self, programs: &LoadedPrograms) -> Result<()> {
-        self.timers.start(programs.sample_program()).map_err(|error| {
+    fn start(&self, program: BorrowedFd<'_>) -> Result<()> {
+        self.timers.start(program).map_err(|error| {
             let message = format!("failed to attach to the timer events of CPU {}", self.id);
             Error::from_io(Operation::OpenPerfEvent, message, error)
         })

@@ -11,7 +11,10 @@ use profiler_common::unwind::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::unwind_maps::{UnwindMapFds, UnwindMaps, create_chunk};
+use super::{
+    row_chunks::create_chunk,
+    unwind_maps::{UnwindMapFds, UnwindMaps},
+};
 use crate::sys::bpf::{self, MapShape};
 
 /// The environment variable that makes a privileged test fail instead of being skipped.
@@ -27,7 +30,7 @@ const MAPPABLE: u32 = 1 << 10;
 /// Creates empty maps. `None`, with a notice, where this user has no permission.
 pub(crate) fn unwind_maps() -> Option<UnwindMaps> {
     match create() {
-        Ok(maps) => Some(UnwindMaps::new(maps, false)),
+        Ok(maps) => Some(UnwindMaps::new(maps, None, false)),
         Err(error) => {
             assert!(error.kind() == io::ErrorKind::PermissionDenied, "{error}");
             assert!(std::env::var_os(REQUIRED).is_none(), "a privileged test cannot run: {error}");

@@ -19,11 +19,12 @@ use profiler_common::unwind::{
 };
 use zerocopy::{Immutable, IntoBytes};
 
-use super::{free_ranges::FreeRanges, monotonic_ns};
-use crate::sys::{
-    bpf::{self, MapShape},
-    bpf_array,
+use super::{
+    free_ranges::FreeRanges,
+    monotonic_ns,
+    row_chunks::{FirstChunk, create_chunk, insert_chunk},
 };
+use crate::sys::{bpf, bpf_array};
 
 /// The budget of kernel memory for rows, in chunks of 256 KiB: a whole machine of real programs has some 13 MB.
 const ROW_CHUNK_BUDGET: usize = 256;
@@ -47,6 +48,8 @@ pub(crate) struct UnwindMaps {
     free_mappings: FreeRanges,
     free_pages: FreeRanges,
     chunks: Vec<Chunk>,
+    /// The first chunk, until it is used.
+    first_chunk: Option<FirstChunk>,
     rule_ids: HashMap<Rule, u16>,
     /// The number of files that use each rule.
     rule_users: Vec<u32>,
@@ -129,12 +132,13 @@ impl InstalledFile {
 }
 
 impl UnwindMaps {
-    /// Takes over maps that were just created and are empty.
-    pub(super) fn new(maps: UnwindMapFds, searches_vmas: bool) -> Self {
+    /// Takes over maps that were just created and are empty, except for the first chunk of rows.
+    pub(super) fn new(maps: UnwindMapFds, first_chunk: Option<FirstChunk>, searches_vmas: bool) -> Self {
         Self {
             free_mappings: FreeRanges::new(MAX_MAPPINGS),
             free_pages: FreeRanges::new(MAX_PAGES),
             chunks: Vec::new(),
+            first_chunk,
             rule_ids: HashMap::new(),
             rule_users: Vec::new(),
             free_rules: Vec::new(),
@@ -417,26 +421,25 @@ impl UnwindMaps {
         if index >= ROW_CHUNK_BUDGET {
             return Err(InstallError::CapacityExceeded);
         }
-        let array = create_chunk()?;
-        self.insert_chunk(index, &array)?;
+        let array = match self.first_chunk.take() {
+            Some(first) => first.wait()?,
+            None => {
+                let array = create_chunk()?;
+                insert_chunk(self.maps.rows.as_fd(), index, array.as_fd())?;
+                array
+            }
+        };
         self.chunks.push(Chunk { array, free: FreeRanges::new(ROWS_PER_CHUNK) });
         Ok(())
     }
 
-    fn insert_chunk(&self, index: usize, array: &OwnedFd) -> io::Result<()> {
-        use std::os::fd::AsRawFd;
-        let key = u32::try_from(index).map_err(io::Error::other)?;
-        let value = array.as_raw_fd().to_ne_bytes();
-        bpf::update_element(self.maps.rows.as_fd(), &key.to_ne_bytes(), &value)
-    }
-
-    /// Waits for an RCU grace period, and frees the retired ranges.
-    ///
-    /// An update of an array of maps returns after a grace period (`maybe_wait_bpf_programs`, `kernel/bpf/syscall.c`).
+    /// Waits for an RCU grace period by inserting a chunk, and frees the retired ranges.
     fn reclaim(&mut self) -> Result<(), InstallError> {
-        match self.chunks.first() {
-            Some(chunk) => self.insert_chunk(0, &chunk.array)?,
-            None => self.add_chunk()?,
+        if self.chunks.is_empty() {
+            self.add_chunk()?;
+        }
+        if let Some(chunk) = self.chunks.first() {
+            insert_chunk(self.maps.rows.as_fd(), 0, chunk.array.as_fd())?;
         }
         let retired = std::mem::take(&mut self.retired);
         for range in retired.mappings {
@@ -472,21 +475,6 @@ impl Rows {
     fn length(&self) -> u32 {
         self.range.end - self.range.start
     }
-}
-
-/// Creates an array of rows. The kernel accepts only arrays of equal shape into one array of maps.
-pub(super) fn create_chunk() -> io::Result<OwnedFd> {
-    /// `BPF_MAP_TYPE_ARRAY`, `BPF_F_MMAPABLE` of `include/uapi/linux/bpf.h`.
-    const MAP_TYPE_ARRAY: u32 = 2;
-    const MAPPABLE: u32 = 1 << 10;
-    let shape = MapShape {
-        map_type: MAP_TYPE_ARRAY,
-        key_bytes: 4,
-        value_bytes: ROWS_PER_CHUNK * size_of::<Row>() as u32,
-        max_entries: 1,
-        flags: MAPPABLE,
-    };
-    bpf::create_map("ROWS", shape, None)
 }
 
 fn write<T: IntoBytes + Immutable>(array: &OwnedFd, index: u32, values: &[T]) -> io::Result<()> {
