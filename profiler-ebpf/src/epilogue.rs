@@ -112,53 +112,214 @@ impl ScanState {
 
     /// The state after the next byte. `is_leaf`: the function runs, and is not waiting for a callee. Only then a return
     /// without pops before it is an epilogue: a function that calls adjusts the stack pointer.
+    ///
+    /// VERIFIER: by tables and without branches, so that a byte is verified once, and not once for each instruction.
     #[inline(always)]
     #[must_use]
     pub fn next(self, byte: u8, is_leaf: bool) -> Self {
-        let popped = self.0 & (POPS_FRAME_POINTER | 0xffff << POPPED_SHIFT);
-        let (phase, popped) = match (self.phase(), byte) {
-            // Registers are pushed at the start of a function, where the return address is at the stack pointer.
-            (phase::START, 0x50..=0x57) if is_leaf => (phase::FOUND, 0),
-            (phase::ADD_RSP_IMM8, 8..=0x78) if byte.is_multiple_of(8) => {
-                (phase::IN_EPILOGUE, u32::from(byte) << POPPED_SHIFT)
-            }
-            (phase::ADD_RSP_IMM32, _) => (phase::IMM32_BYTE_1, u32::from(byte) << POPPED_SHIFT),
-            (phase::IMM32_BYTE_1, _) => (phase::IMM32_BYTE_2, popped | u32::from(byte) << (POPPED_SHIFT + 8)),
-            (phase::IMM32_BYTE_2, 0) => (phase::IMM32_BYTE_3, popped),
-            (phase::IMM32_BYTE_3, 0) => (phase::IN_EPILOGUE, popped),
-            // `ff /4`: an indirect jump.
-            (phase::IN_EPILOGUE_FF, _) if byte >> 3 & 7 == 4 => (phase::FOUND, popped),
-            (phase::IN_EPILOGUE, RET | 0xe9) => (phase::FOUND, popped),
-            (phase::IN_EPILOGUE | phase::IN_EPILOGUE_REX, 0xff) => (phase::IN_EPILOGUE_FF, popped),
-            (phase::IN_EPILOGUE, 0x41 | 0x48 | 0x49) => (phase::IN_EPILOGUE_REX, popped),
-            (phase::IN_EPILOGUE_REX, 0x58..=0x5f) => (phase::IN_EPILOGUE, add_word(popped)),
-            (phase::REX_B, 0x58..=0x5f) => (phase::IN_EPILOGUE, add_word(0)),
-            (phase::IN_EPILOGUE, POP_RBP) => (phase::IN_EPILOGUE, add_word(popped) | POPS_FRAME_POINTER),
-            (phase::IN_EPILOGUE, 0x58..=0x5f) => (phase::IN_EPILOGUE, add_word(popped)),
-            (phase::REX_W | phase::IN_EPILOGUE_REX, 0x83) => (phase::OP_IMM8, 0),
-            (phase::REX_W | phase::IN_EPILOGUE_REX, 0x81) => (phase::OP_IMM32, 0),
-            (phase::REX_W, 0x8d) => (phase::LEA, 0),
-            (phase::OP_IMM8, 0xc4) => (phase::ADD_RSP_IMM8, 0),
-            (phase::OP_IMM32, 0xc4) => (phase::ADD_RSP_IMM32, 0),
-            // `lea rsp, [rbp + n]`: the function has a frame pointer of its own.
-            (phase::LEA, 0x65 | 0xa5) => (phase::NONE, 0),
-            (phase::ADD_RSP_IMM8 | phase::IMM32_BYTE_2 | phase::IMM32_BYTE_3, _) => (phase::OTHER, 0),
-            (_, POP_RBP) => (phase::IN_EPILOGUE, add_word(0) | POPS_FRAME_POINTER),
-            (_, 0x58..=0x5f) => (phase::IN_EPILOGUE, add_word(0)),
-            (_, RET) if is_leaf && !has_modrm_byte(self.previous()) => (phase::FOUND, 0),
-            // Padding between two functions.
-            (_, INT3) if self.previous() == INT3 => (phase::NONE, 0),
-            (_, 0x48) => (phase::REX_W, 0),
-            (_, 0x41) => (phase::REX_B, 0),
-            _ => (phase::OTHER, 0),
-        };
-        Self(phase | popped | u32::from(byte) << PREVIOUS_SHIFT)
+        let condition = usize::from(PREVIOUS_BYTES[usize::from(self.previous())] | u8::from(is_leaf));
+        let action = usize::from(ACTIONS[self.phase() as usize % PHASES][usize::from(byte)]);
+        let change = CHANGES[condition % CONDITIONS][action % MAX_ACTIONS];
+        let byte = u32::from(byte);
+        let popped =
+            (self.0 & change.kept).wrapping_add(change.popped) | (byte & change.immediate) << change.shift;
+        Self(popped | change.phase | byte << PREVIOUS_SHIFT)
     }
 }
 
-#[inline(always)]
-fn add_word(popped: u32) -> u32 {
-    popped.wrapping_add((WORD as u32) << POPPED_SHIFT)
+/// What a byte does to the state, as a number; [`CHANGES`] has the effects.
+mod action {
+    /// No part of an epilogue.
+    pub const OTHER: u8 = 0;
+    /// Begins an instruction, or continues one: the next phase follows.
+    pub const REX_W: u8 = 1;
+    pub const REX_B: u8 = 2;
+    pub const LEA: u8 = 3;
+    pub const OP_IMM8: u8 = 4;
+    pub const OP_IMM32: u8 = 5;
+    pub const ADD_RSP_IMM8: u8 = 6;
+    pub const ADD_RSP_IMM32: u8 = 7;
+    /// The bytes of an immediate.
+    pub const IMM8: u8 = 8;
+    pub const IMM32_BYTE_1: u8 = 9;
+    pub const IMM32_BYTE_2: u8 = 10;
+    pub const IMM32_BYTE_3: u8 = 11;
+    pub const IMM32_BYTE_4: u8 = 12;
+    /// A pop that begins an epilogue, and one that continues it.
+    pub const FIRST_POP: u8 = 13;
+    pub const POP: u8 = 14;
+    pub const FIRST_POP_RBP: u8 = 15;
+    pub const POP_RBP: u8 = 16;
+    /// Prefixes in an epilogue.
+    pub const EPILOGUE_REX: u8 = 17;
+    pub const EPILOGUE_FF: u8 = 18;
+    /// A return or a jump ends the epilogue.
+    pub const END: u8 = 19;
+    /// A push: where the function runs, at its start.
+    pub const PUSH_AT_START: u8 = 20;
+    /// A return without an epilogue.
+    pub const RETURN: u8 = 21;
+    /// `int3`: the second one is padding.
+    pub const INT3: u8 = 22;
+    /// `lea rsp, [rbp + n]`: the function has a frame pointer of its own.
+    pub const LEA_RSP: u8 = 23;
+}
+
+/// Powers of two, so that an index is masked.
+const PHASES: usize = 32;
+const MAX_ACTIONS: usize = 32;
+const CONDITIONS: usize = 8;
+
+/// What decides between two effects of an action: the function is the leaf, and what the previous byte was.
+const IS_LEAF: u8 = 1;
+const AFTER_OPCODE_WITH_MODRM: u8 = 2;
+const AFTER_INT3: u8 = 4;
+
+/// The conditions by the previous byte.
+static PREVIOUS_BYTES: [u8; 256] = {
+    let mut conditions = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        if has_modrm_byte(byte as u8) {
+            conditions[byte] = AFTER_OPCODE_WITH_MODRM;
+        }
+        byte += 1;
+    }
+    conditions[INT3 as usize] = AFTER_INT3;
+    conditions
+};
+
+/// The action of a byte in a phase.
+static ACTIONS: [[u8; 256]; PHASES] = {
+    let mut actions = [[action::OTHER; 256]; PHASES];
+    let mut phase = 0;
+    while phase < PHASES {
+        let mut byte = 0;
+        while byte < 256 {
+            actions[phase][byte] = action_of(phase as u32, byte as u8);
+            byte += 1;
+        }
+        phase += 1;
+    }
+    actions
+};
+
+const fn action_of(phase: u32, byte: u8) -> u8 {
+    match (phase, byte) {
+        (phase::START, 0x50..=0x57) => action::PUSH_AT_START,
+        (phase::ADD_RSP_IMM8, 8..=0x78) if byte.is_multiple_of(8) => action::IMM8,
+        (phase::ADD_RSP_IMM32, _) => action::IMM32_BYTE_1,
+        (phase::IMM32_BYTE_1, _) => action::IMM32_BYTE_2,
+        (phase::IMM32_BYTE_2, 0) => action::IMM32_BYTE_3,
+        (phase::IMM32_BYTE_3, 0) => action::IMM32_BYTE_4,
+        // `ff /4`: an indirect jump.
+        (phase::IN_EPILOGUE_FF, _) if byte >> 3 & 7 == 4 => action::END,
+        (phase::IN_EPILOGUE, RET | 0xe9) => action::END,
+        (phase::IN_EPILOGUE | phase::IN_EPILOGUE_REX, 0xff) => action::EPILOGUE_FF,
+        (phase::IN_EPILOGUE, 0x41 | 0x48 | 0x49) => action::EPILOGUE_REX,
+        (phase::IN_EPILOGUE_REX, 0x58..=0x5f) => action::POP,
+        (phase::REX_B, 0x58..=0x5f) => action::FIRST_POP,
+        (phase::IN_EPILOGUE, POP_RBP) => action::POP_RBP,
+        (phase::IN_EPILOGUE, 0x58..=0x5f) => action::POP,
+        (phase::REX_W | phase::IN_EPILOGUE_REX, 0x83) => action::OP_IMM8,
+        (phase::REX_W | phase::IN_EPILOGUE_REX, 0x81) => action::OP_IMM32,
+        (phase::REX_W, 0x8d) => action::LEA,
+        (phase::OP_IMM8, 0xc4) => action::ADD_RSP_IMM8,
+        (phase::OP_IMM32, 0xc4) => action::ADD_RSP_IMM32,
+        (phase::LEA, 0x65 | 0xa5) => action::LEA_RSP,
+        (phase::ADD_RSP_IMM8 | phase::IMM32_BYTE_2 | phase::IMM32_BYTE_3, _) => action::OTHER,
+        (_, POP_RBP) => action::FIRST_POP_RBP,
+        (_, 0x58..=0x5f) => action::FIRST_POP,
+        (_, RET) => action::RETURN,
+        (_, INT3) => action::INT3,
+        (_, 0x48) => action::REX_W,
+        (_, 0x41) => action::REX_B,
+        _ => action::OTHER,
+    }
+}
+
+/// The effect of an action on the state.
+#[derive(Clone, Copy)]
+struct Change {
+    /// The phase that follows, with [`POPS_FRAME_POINTER`].
+    phase: u32,
+    /// The bits of what the epilogue has popped so far that are kept.
+    kept: u32,
+    /// Added to them.
+    popped: u32,
+    /// The bits of the byte that are part of an immediate, and their position.
+    immediate: u32,
+    shift: u32,
+}
+
+impl Change {
+    const fn to(phase: u32) -> Self {
+        Self { phase, kept: 0, popped: 0, immediate: 0, shift: 0 }
+    }
+
+    const fn keeping(self) -> Self {
+        Self { kept: POPS_FRAME_POINTER | 0xffff << POPPED_SHIFT, ..self }
+    }
+
+    const fn popping(self) -> Self {
+        Self { popped: (WORD as u32) << POPPED_SHIFT, ..self }
+    }
+
+    const fn popping_frame_pointer(self) -> Self {
+        Self { phase: self.phase | POPS_FRAME_POINTER, ..self.popping() }
+    }
+
+    const fn immediate_at(self, shift: u32) -> Self {
+        Self { immediate: 0xff, shift, ..self }
+    }
+}
+
+/// The effects by condition and action.
+static CHANGES: [[Change; MAX_ACTIONS]; CONDITIONS] = {
+    let mut changes = [[Change::to(phase::OTHER); MAX_ACTIONS]; CONDITIONS];
+    let mut condition = 0;
+    while condition < CONDITIONS {
+        let mut action = 0;
+        while action < MAX_ACTIONS {
+            changes[condition][action] = change_of(condition as u8, action as u8);
+            action += 1;
+        }
+        condition += 1;
+    }
+    changes
+};
+
+const fn change_of(condition: u8, action: u8) -> Change {
+    let is_leaf = condition & IS_LEAF != 0;
+    let begins_instruction = condition & AFTER_OPCODE_WITH_MODRM == 0;
+    match action {
+        action::REX_W => Change::to(phase::REX_W),
+        action::REX_B => Change::to(phase::REX_B),
+        action::LEA => Change::to(phase::LEA),
+        action::OP_IMM8 => Change::to(phase::OP_IMM8),
+        action::OP_IMM32 => Change::to(phase::OP_IMM32),
+        action::ADD_RSP_IMM8 => Change::to(phase::ADD_RSP_IMM8),
+        action::ADD_RSP_IMM32 => Change::to(phase::ADD_RSP_IMM32),
+        action::IMM8 => Change::to(phase::IN_EPILOGUE).immediate_at(POPPED_SHIFT),
+        action::IMM32_BYTE_1 => Change::to(phase::IMM32_BYTE_1).immediate_at(POPPED_SHIFT),
+        action::IMM32_BYTE_2 => Change::to(phase::IMM32_BYTE_2).keeping().immediate_at(POPPED_SHIFT + 8),
+        action::IMM32_BYTE_3 => Change::to(phase::IMM32_BYTE_3).keeping(),
+        action::IMM32_BYTE_4 => Change::to(phase::IN_EPILOGUE).keeping(),
+        action::FIRST_POP => Change::to(phase::IN_EPILOGUE).popping(),
+        action::POP => Change::to(phase::IN_EPILOGUE).keeping().popping(),
+        action::FIRST_POP_RBP => Change::to(phase::IN_EPILOGUE).popping_frame_pointer(),
+        action::POP_RBP => Change::to(phase::IN_EPILOGUE).keeping().popping_frame_pointer(),
+        action::EPILOGUE_REX => Change::to(phase::IN_EPILOGUE_REX).keeping(),
+        action::EPILOGUE_FF => Change::to(phase::IN_EPILOGUE_FF).keeping(),
+        action::END => Change::to(phase::FOUND).keeping(),
+        // Registers are pushed at the start of a function, where the return address is at the stack pointer.
+        action::PUSH_AT_START if is_leaf => Change::to(phase::FOUND),
+        action::RETURN if is_leaf && begins_instruction => Change::to(phase::FOUND),
+        // Padding between two functions.
+        action::INT3 if condition & AFTER_INT3 != 0 => Change::to(phase::NONE),
+        action::LEA_RSP => Change::to(phase::NONE),
+        _ => Change::to(phase::OTHER),
+    }
 }
 
 /// An entry of the epilogue cache, in one word: the instruction's address, whether it is the leaf's, and the epilogue.
@@ -216,8 +377,7 @@ impl CachedEpilogue {
 
 /// Whether a ModRM byte follows this opcode, for opcodes that compilers emit often: then the next byte is no instruction
 /// of its own.
-#[inline(always)]
-fn has_modrm_byte(opcode: u8) -> bool {
+const fn has_modrm_byte(opcode: u8) -> bool {
     matches!(opcode, 0x03 | 0x0b | 0x23 | 0x2b | 0x33 | 0x3b | 0x63 | 0x84 | 0x85 | 0x89 | 0x8b | 0xaf)
         || matches!(opcode, 0xb6 | 0xb7 | 0xbe | 0xbf)
 }
@@ -228,19 +388,28 @@ fn has_modrm_byte(opcode: u8) -> bool {
 #[must_use]
 pub fn ends_in_call(code: u64) -> bool {
     const CALL: u64 = 0xe8;
+    const INDIRECT: u64 = 0xff;
     let byte = |from_end: u32| code >> (8 * (8 - from_end)) & 0xff;
+    // VERIFIER: sums of differences, which are 0 for an equal byte, instead of a branch for each comparison.
     // `ff /2`: an indirect call, by the length of its operand.
-    let indirect = |bytes: u32, modes: u64| byte(bytes) == 0xff && byte(bytes - 1) & 0xf8 == modes;
-    let with_sib = |bytes: u32, operand: u64| byte(bytes) == 0xff && byte(bytes - 1) == operand;
-    byte(5) == CALL
-        || indirect(2, 0xd0)
-        || indirect(2, 0x10)
-        || indirect(3, 0x50)
-        || indirect(6, 0x90)
-        || with_sib(6, 0x15)
-        || with_sib(3, 0x14)
-        || with_sib(4, 0x54)
-        || with_sib(7, 0x94)
+    let indirect = |bytes: u32, modes: u64| byte(bytes) ^ INDIRECT | byte(bytes - 1) & 0xf8 ^ modes;
+    let with_sib = |bytes: u32, operand: u64| byte(bytes) ^ INDIRECT | byte(bytes - 1) ^ operand;
+    let calls = is_zero(byte(5) ^ CALL)
+        | is_zero(indirect(2, 0xd0))
+        | is_zero(indirect(2, 0x10))
+        | is_zero(indirect(3, 0x50))
+        | is_zero(indirect(6, 0x90))
+        | is_zero(with_sib(6, 0x15))
+        | is_zero(with_sib(3, 0x14))
+        | is_zero(with_sib(4, 0x54))
+        | is_zero(with_sib(7, 0x94));
+    calls != 0
+}
+
+/// 1 if a small number is 0, otherwise 0, without a branch.
+#[inline(always)]
+fn is_zero(number: u64) -> u64 {
+    number.wrapping_sub(1) >> 63
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 pub mod epilogue;
 pub mod governor;
+pub mod maple_node;
 pub mod stack_id;
 pub mod unwind_step;
 
@@ -24,6 +25,15 @@ pub const fn note_use(used_ns: &mut u64, now_ns: u64) {
     if now_ns.wrapping_sub(*used_ns) > USE_PRECISION_NS {
         *used_ns = now_ns;
     }
+}
+
+/// 1 if `a` is below `b`, otherwise 0.
+///
+/// VERIFIER: without a branch, so that what follows is verified once. LLVM makes a branch of a comparison.
+#[inline(always)]
+#[must_use]
+pub const fn is_below(a: u64, b: u64) -> u64 {
+    ((!a & b) | ((!a | b) & a.wrapping_sub(b))) >> 63
 }
 
 /// Whether a record must wake the reader: once the ring buffer holds `wakeup_bytes`. Below that the reader's
@@ -80,6 +90,16 @@ mod tests {
         ] {
             note_use(&mut used_ns, at_ns);
             assert_eq!(used_ns, noted_ns);
+        }
+    }
+
+    #[test]
+    fn numbers_are_compared_without_a_sign() {
+        let numbers = [0, 1, 2, i64::MAX as u64, 1 << 63, u64::MAX - 1, u64::MAX];
+        for a in numbers {
+            for b in numbers {
+                assert_eq!(is_below(a, b), u64::from(a < b), "{a} {b}");
+            }
         }
     }
 

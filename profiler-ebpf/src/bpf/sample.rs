@@ -39,16 +39,14 @@ const MAX_STEPS: u32 = 2 * MAX_FRAMES as u32;
 #[inline(always)]
 pub(crate) fn try_sample_loop(context: &PerfEventContext) -> Result<(), Counter> {
     let Some(scratch) = try_begin(context)? else { return Ok(()) };
-    let user_stack = if unwinder::begin(context, scratch) {
+    if unwinder::begin(context, scratch) {
         let mut state: *mut Scratch = scratch;
         // SAFETY: the callback has the type that the helper calls, and the state outlives the loop.
         unsafe {
             helpers::bpf_loop(MAX_STEPS, unwind_frame as *mut c_void, (&raw mut state).cast(), 0);
         }
-        finish_user_stack(context, scratch)
-    } else {
-        capture_user_stack(context, scratch)
-    };
+    }
+    let user_stack = finish_user_stack(context, scratch);
     finish(scratch, user_stack)
 }
 
@@ -78,13 +76,11 @@ extern "C" fn unwind_frame_without_scan(state: *mut *mut Scratch) -> i64 {
 #[inline(always)]
 pub(crate) fn try_sample_tailcall(context: &PerfEventContext) -> Result<(), Counter> {
     let Some(scratch) = try_begin(context)? else { return Ok(()) };
-    let user_stack = if unwinder::begin(context, scratch) {
+    if unwinder::begin(context, scratch) {
         // SAFETY: the program has no destructors to skip.
         unsafe { TAIL_CALLS.tail_call(context, 0) };
-        finish_user_stack(context, scratch)
-    } else {
-        capture_user_stack(context, scratch)
-    };
+    }
+    let user_stack = finish_user_stack(context, scratch);
     finish(scratch, user_stack)
 }
 

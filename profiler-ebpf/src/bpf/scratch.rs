@@ -10,6 +10,7 @@ use profiler_common::{
 use profiler_ebpf::{
     epilogue::{CODE_BYTES, ScanState},
     governor::Governor,
+    maple_node::MAPLE_NODE_WORDS,
     unwind_step::Registers,
 };
 
@@ -88,9 +89,6 @@ pub(crate) struct VmaSearchState {
     pub(crate) entry: u64,
     pub(crate) segment: FileSegment,
 }
-
-/// `struct maple_node` (`include/linux/maple_tree.h`) has 256 bytes.
-pub(crate) const MAPLE_NODE_WORDS: usize = 32;
 
 /// One stack record, as it goes into the ring buffer.
 #[repr(C)]

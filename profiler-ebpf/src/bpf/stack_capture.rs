@@ -1,6 +1,6 @@
 //! Captures a stack by `bpf_get_stack`, and sends a stack record when user space does not have its stack id yet.
 
-use core::ptr::read_volatile;
+use core::ptr::{read_volatile, write_volatile};
 
 use aya_ebpf::{
     EbpfContext, bindings::BPF_F_USER_STACK, helpers::generated as helpers, programs::PerfEventContext,
@@ -91,7 +91,10 @@ fn hash_frames(scratch: &mut Scratch, frames: u32) -> StackId {
     let addresses = (&raw mut scratch.stack.frames).cast::<u64>();
     for index in 0..HASH_BLOCK {
         // SAFETY: the array has a block of padding behind the deepest stack.
-        unsafe { *addresses.add(frames as usize + index) = 0 };
+        let padding = unsafe { addresses.add(frames as usize + index) };
+        // Volatile, or LLVM makes of the loop a call of `memset`, which clears bytes.
+        // SAFETY: as above.
+        unsafe { write_volatile(padding, 0) };
     }
     let mut hash = get!(hash_seed);
     let limit = get!(perf_event_max_stack) as usize;

@@ -1,10 +1,13 @@
 //! Looks up an instruction pointer in the unwind table: mapping, page, row, rule.
 
+use core::ptr::read_volatile;
+
 use aya_ebpf::helpers::generated as helpers;
 use profiler_common::unwind::{
     MAX_MAPPINGS, MAX_MAPPINGS_PER_PROCESS, MAX_PAGES, MAX_RULES, MappingEntry, PAGE_BITS, PageEntry,
     ProcessEntry, ROWS_PER_CHUNK, Row, Rule,
 };
+use profiler_ebpf::is_below;
 
 use super::maps::{MAPPINGS, UNWIND_PAGES, UNWIND_ROWS, UNWIND_RULES};
 
@@ -48,14 +51,34 @@ impl Mappings {
             }
             let half = left >> 1;
             // SAFETY: `at` stays within the value.
-            if unsafe { (*self.at(low + half)).start } <= address {
-                low += half;
-            }
+            let start = unsafe { (*self.at(low + half)).start };
+            low += half * (1 ^ is_below(address, start) as u32);
             left -= half;
         }
         // SAFETY: `at` stays within the value.
         let mapping = unsafe { &*self.at(low) };
-        if contains(mapping, address) { Some(*mapping) } else { None }
+        if contains(mapping, address) { Some(copy(mapping)) } else { None }
+    }
+}
+
+/// A copy by fields. LLVM makes of a copy of the structure a call of `memmove`, which copies bytes one by one.
+#[inline(always)]
+fn copy(mapping: &MappingEntry) -> MappingEntry {
+    /// Reads a field so that LLVM does not merge it with others.
+    macro_rules! read {
+        ($field:ident) => {
+            // SAFETY: a field of a live structure.
+            unsafe { read_volatile(&raw const mapping.$field) }
+        };
+    }
+    MappingEntry {
+        start: read!(start),
+        end: read!(end),
+        bias: read!(bias),
+        page_entry: read!(page_entry),
+        first_page: read!(first_page),
+        pages: read!(pages),
+        flags: read!(flags),
     }
 }
 
@@ -95,9 +118,8 @@ fn find_rule(mapping: &MappingEntry, address: u64) -> Option<Rule> {
             break;
         }
         let half = left >> 1;
-        if row_at(rows, low + half).offset() <= offset {
-            low += half;
-        }
+        let first = row_at(rows, low + half).offset();
+        low += half * (1 ^ is_below(u64::from(offset), u64::from(first)) as u32);
         left -= half;
     }
     let rules = UNWIND_RULES.get_ptr(0)?.cast::<Rule>();

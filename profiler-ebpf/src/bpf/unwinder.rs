@@ -32,6 +32,8 @@ use super::{
 /// mapping contains the instruction pointer and the kernel has no VMA search: then `bpf_get_stack` captures the stack.
 #[inline(always)]
 pub(crate) fn begin(context: &PerfEventContext, scratch: &mut Scratch) -> bool {
+    scratch.unwind.depth = 0;
+    scratch.unwind.end_reason = UnwindState::RUNNING;
     let Some(registers) = user_registers(context) else { return false };
     let pid = scratch.sample.pid;
     let process = process_entry(pid, scratch.sample.time_ns);
@@ -42,11 +44,9 @@ pub(crate) fn begin(context: &PerfEventContext, scratch: &mut Scratch) -> bool {
     unwind.registers = registers;
     unwind.hash = get!(hash_seed);
     unwind.process = process;
-    unwind.depth = 0;
     unwind.lookup_offset = 0;
     unwind.needs_vma = 0;
     unwind.next_flag = 0;
-    unwind.end_reason = UnwindState::RUNNING;
     scratch.window.bytes = 0;
     let stack_state = user_stack_state(context, registers.stack_pointer);
     if stack_state != UserStackState::Present {

@@ -8,28 +8,13 @@ use core::ffi::c_void;
 
 use aya_ebpf::helpers::generated as helpers;
 use profiler_common::unwind::{FileSegment, MappingEntry, SegmentTable};
-use profiler_ebpf::note_use;
+use profiler_ebpf::{maple_node::EncodedNode, note_use};
 
 use super::{
-    config::get,
-    kernel_memory::read,
-    maps::UNWIND_SEGMENTS,
-    scratch::{MAPLE_NODE_WORDS, VmaSearchState},
+    config::get, kernel_memory::read, maps::UNWIND_SEGMENTS, scratch::VmaSearchState,
     user_address_space::current_mm,
 };
 
-/// `enum maple_type`.
-const MAPLE_RANGE_64: u64 = 2;
-const MAPLE_ARANGE_64: u64 = 3;
-/// `MAPLE_NODE_TYPE_SHIFT`, `MAPLE_NODE_TYPE_MASK`: the type of a node is in the address of it.
-const NODE_TYPE_SHIFT: u64 = 3;
-const NODE_TYPE_MASK: u64 = 0xf;
-/// `MAPLE_NODE_MASK`.
-const NODE_ADDRESS_MASK: u64 = !255;
-/// The word of the first pivot, and those of the first slots; the loader compares them with the kernel's BTF.
-const PIVOTS: usize = 1;
-const RANGE_SLOTS: usize = 16;
-const ARANGE_SLOTS: usize = 10;
 /// Levels of the tree: a process with 65,530 VMAs (`vm.max_map_count`) has six.
 const MAX_LEVELS: u32 = 8;
 
@@ -84,13 +69,10 @@ fn find_vma(state: &mut VmaSearchState, address: u64) -> Option<u64> {
     state.entry = read(current_mm()?, get!(vma_search.mm_root))?;
     // Bound: see its definition.
     for _ in 0..MAX_LEVELS {
-        let node = state.entry;
-        let node_type = node >> NODE_TYPE_SHIFT & NODE_TYPE_MASK;
-        read_node(state, node & NODE_ADDRESS_MASK)?;
-        let slots = if node_type == MAPLE_ARANGE_64 { ARANGE_SLOTS } else { RANGE_SLOTS };
-        let slot = slots + slot_of(&state.node, slots - PIVOTS, address);
-        state.entry = *state.node.get(slot & (MAPLE_NODE_WORDS - 1))?;
-        if node_type < MAPLE_RANGE_64 {
+        let node = EncodedNode(state.entry);
+        read_node(state, node.address())?;
+        state.entry = *state.node.get(node.slot_of(&state.node, address))?;
+        if !node.is_internal() {
             return Some(state.entry);
         }
     }
@@ -104,22 +86,6 @@ fn read_node(state: &mut VmaSearchState, address: u64) -> Option<()> {
     // SAFETY: the destination has the size given; the helper checks the source.
     let result = unsafe { helpers::bpf_probe_read_kernel(node, bytes, address as *const c_void) };
     (result == 0).then_some(())
-}
-
-/// The number of the slot for an address: the first whose pivot, the last address of its range, is not below it. Pivots
-/// that are not in use are 0.
-#[inline(always)]
-fn slot_of(node: &[u64; MAPLE_NODE_WORDS], pivots: usize, address: u64) -> usize {
-    let mut slot = 0;
-    // Bound: the pivots of the larger type of node.
-    for index in 0..RANGE_SLOTS - PIVOTS {
-        let pivot = node[PIVOTS + index];
-        if index >= pivots || pivot >= address || pivot == 0 {
-            break;
-        }
-        slot = index + 1;
-    }
-    slot
 }
 
 /// What identifies the file of a VMA. `None` where it has no file.
