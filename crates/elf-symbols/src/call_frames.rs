@@ -1,27 +1,35 @@
 //! Call frame information (CFI): the sections `.eh_frame` and `.debug_frame`, and `.eh_frame` of files without section
 //! headers.
 
-use std::sync::Arc;
-
 use gimli::{BaseAddresses, EhFrameHdr, LittleEndian, Pointer};
 
 use profiler_addresses::ElfAddress;
-use profiler_binary_reader::ParseError;
+use profiler_binary_reader::{Image, ParseError};
 
 use crate::{elf::Elf, section::Sections};
 
 /// The part of `.eh_frame_hdr` that is read: the fixed fields and the pointer to `.eh_frame`.
 const EH_FRAME_HEADER_BYTES: u64 = 64;
 
-/// The call frame information of a file.
-#[derive(Clone, Debug)]
+/// A section with call frame information.
+#[derive(Debug)]
 pub struct CallFrames {
     /// The format.
     pub kind: CallFrameKind,
-    /// The content of the section.
-    pub bytes: Arc<[u8]>,
+    /// The content of the section: a part of the file, unless it is compressed.
+    pub content: Image,
     /// The address of the section, to which pointers in it can be relative.
     pub address: ElfAddress,
+}
+
+impl CallFrames {
+    /// Reads the whole section.
+    ///
+    /// # Errors
+    /// [`ParseError::Malformed`] when the file was truncated.
+    pub fn read(&self) -> Result<Vec<u8>, ParseError> {
+        self.content.read(0, self.content.length(), self.content.length())
+    }
 }
 
 /// The format of call frame information.
@@ -34,7 +42,7 @@ pub enum CallFrameKind {
 }
 
 impl Elf {
-    /// Reads `.eh_frame`, at most `limit` bytes: by its section, or else by `PT_GNU_EH_FRAME`, for files whose section headers
+    /// Finds `.eh_frame`, at most `limit` bytes: by its section, or else by `PT_GNU_EH_FRAME`, for files whose section headers
     /// were stripped.
     ///
     /// # Errors
@@ -46,7 +54,7 @@ impl Elf {
         self.call_frames_in_segment(limit)
     }
 
-    /// Reads `.debug_frame`, at most `limit` bytes.
+    /// Finds `.debug_frame`, at most `limit` bytes.
     ///
     /// # Errors
     /// When the section exceeds `limit`, or its header is malformed.
@@ -69,11 +77,11 @@ impl Elf {
         let Some(section) = sections.find(name).filter(|section| section.is_stored()) else {
             return Ok(None);
         };
-        let bytes = section.contents(self.image(), limit)?;
-        Ok(Some(CallFrames { kind, bytes, address: section.address() }))
+        let content = section.content_image(self.image(), limit)?;
+        Ok(Some(CallFrames { kind, content, address: section.address() }))
     }
 
-    /// Reads the `.eh_frame` that `.eh_frame_hdr` points to. No header states its size: it ends with its segment at the
+    /// Finds the `.eh_frame` that `.eh_frame_hdr` points to. No header states its size: it ends with its segment at the
     /// latest.
     fn call_frames_in_segment(&self, limit: u64) -> Result<Option<CallFrames>, ParseError> {
         let Some(header) = self.eh_frame_header() else { return Ok(None) };
@@ -89,16 +97,14 @@ impl Elf {
         let address = ElfAddress(address);
         let found = self.segments().iter().find_map(|segment| segment.rest_from(address));
         let (offset, bytes) = found.ok_or(ParseError::Malformed)?;
-        let bytes = self.image().read_shared(offset.0, bytes.min(limit), limit)?;
-        Ok(Some(CallFrames { kind: CallFrameKind::EhFrame, bytes, address }))
+        let content = self.image().part(offset.0, bytes.min(limit))?;
+        Ok(Some(CallFrames { kind: CallFrameKind::EhFrame, content, address }))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use object::elf;
-
-    use profiler_binary_reader::Image;
 
     use super::*;
     use crate::test_file::TestFile;
@@ -126,9 +132,9 @@ mod tests {
         let elf = Elf::parse(Image::Memory(both.bytes())).unwrap();
         let sections = elf.sections().unwrap();
         let loaded = elf.eh_frame(&sections, 100).unwrap().unwrap();
-        assert_eq!((loaded.kind, &*loaded.bytes), (CallFrameKind::EhFrame, &[2; 8][..]));
+        assert_eq!((loaded.kind, loaded.read().unwrap()), (CallFrameKind::EhFrame, vec![2; 8]));
         let debug_frame = elf.debug_frame(&sections, 100).unwrap().unwrap();
-        assert_eq!((debug_frame.kind, &*debug_frame.bytes), (CallFrameKind::DebugFrame, &[1; 8][..]));
+        assert_eq!((debug_frame.kind, debug_frame.read().unwrap()), (CallFrameKind::DebugFrame, vec![1; 8]));
     }
 
     #[test]
@@ -150,8 +156,8 @@ mod tests {
         let header = [&[1, 0, 0xff, 0xff][..], &0x1010_u64.to_le_bytes()].concat();
         let found = find(with_header(&header, 0x30)).unwrap().unwrap();
         assert_eq!((found.kind, found.address), (CallFrameKind::EhFrame, ElfAddress(0x1010)));
-        assert_eq!(found.bytes.len(), 0x20);
-        assert_eq!(find(with_header(&header, 0x400)).unwrap().unwrap().bytes.len(), 100);
+        assert_eq!(found.content.length(), 0x20);
+        assert_eq!(find(with_header(&header, 0x400)).unwrap().unwrap().content.length(), 100);
     }
 
     #[test]

@@ -41,7 +41,8 @@ impl FunctionRanges {
 
     /// Stops at the first entry with a malformed header: the start of the next entry is unknown.
     fn from_call_frames(frames: &CallFrames, left: &mut u64) -> Result<Self, ParseError> {
-        let section = EhFrame::new(&frames.bytes, LittleEndian);
+        let bytes = frames.read()?;
+        let section = EhFrame::new(&bytes, LittleEndian);
         let bases = BaseAddresses::default().set_eh_frame(frames.address.0);
         let mut cies: Vec<(usize, Cie<'_>)> = Vec::new();
         let mut ranges = Vec::new();

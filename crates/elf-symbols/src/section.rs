@@ -117,22 +117,36 @@ impl Section<'_> {
         if !self.is_stored() {
             return Ok(Arc::default());
         }
+        if let Some(decompressed) = self.decompressed(image, limit)? {
+            return Ok(decompressed.into());
+        }
+        image.read_shared(self.0.sh_offset.get(LE), self.0.sh_size.get(LE), limit)
+    }
+
+    /// The contents, decompressed, at most `limit` bytes: a part of the image, unless they are compressed.
+    pub(crate) fn content_image(&self, image: &Image, limit: u64) -> Result<Image, ParseError> {
+        if let Some(decompressed) = self.decompressed(image, limit)? {
+            return Ok(Image::Memory(decompressed));
+        }
+        let size = self.0.sh_size.get(LE);
+        if size > limit { Err(ParseError::TooLarge) } else { image.part(self.0.sh_offset.get(LE), size) }
+    }
+
+    /// The contents of a compressed section; `None` for another one.
+    fn decompressed(&self, image: &Image, limit: u64) -> Result<Option<Vec<u8>>, ParseError> {
         let (offset, size) = (self.0.sh_offset.get(LE), self.0.sh_size.get(LE));
         if self.0.sh_flags.get(LE).contains(elf::SHF_COMPRESSED) {
-            return decompress_gabi(&self.raw(image, limit)?, limit);
+            return decompress_gabi(&self.raw(image, limit)?, limit).map(Some);
         }
         let is_gnu_zlib = size >= GNU_ZLIB_HEADER_BYTES as u64
             && image.read(offset, GNU_ZLIB_MAGIC.len() as u64, u64::MAX)? == GNU_ZLIB_MAGIC;
-        if is_gnu_zlib {
-            return decompress_gnu_zlib(&self.raw(image, limit)?, limit);
-        }
-        image.read_shared(offset, size, limit)
+        if is_gnu_zlib { decompress_gnu_zlib(&self.raw(image, limit)?, limit).map(Some) } else { Ok(None) }
     }
 }
 
 /// Decompresses a section with `SHF_COMPRESSED`: a header, then the compressed bytes (System V gABI, "Section
 /// Compression").
-fn decompress_gabi(bytes: &[u8], limit: u64) -> Result<Arc<[u8]>, ParseError> {
+fn decompress_gabi(bytes: &[u8], limit: u64) -> Result<Vec<u8>, ParseError> {
     let header = pod::from_bytes::<CompressionHeader64<LittleEndian>>(bytes);
     let (header, compressed) = header.map_err(|()| ParseError::Malformed)?;
     let format = match header.ch_type.get(LE) {
@@ -149,7 +163,7 @@ const GNU_ZLIB_HEADER_BYTES: usize = 12;
 
 /// Decompresses a section in the older GNU format, named `.zdebug_*`: `ZLIB`, the size as eight bytes big-endian, the
 /// compressed bytes.
-fn decompress_gnu_zlib(bytes: &[u8], limit: u64) -> Result<Arc<[u8]>, ParseError> {
+fn decompress_gnu_zlib(bytes: &[u8], limit: u64) -> Result<Vec<u8>, ParseError> {
     let (header, compressed) = bytes.split_at_checked(GNU_ZLIB_HEADER_BYTES).ok_or(ParseError::Malformed)?;
     let size = header.last_chunk().map(|size| u64::from_be_bytes(*size)).ok_or(ParseError::Malformed)?;
     decompress(Compression::Zlib, compressed, size, limit)
@@ -172,7 +186,7 @@ fn decompress(
     compressed: &[u8],
     uncompressed_bytes: u64,
     limit: u64,
-) -> Result<Arc<[u8]>, ParseError> {
+) -> Result<Vec<u8>, ParseError> {
     if uncompressed_bytes > limit {
         return Err(ParseError::TooLarge);
     }
@@ -192,7 +206,7 @@ fn decompress(
         #[cfg(feature = "compressed-debug-info")]
         Compression::Zstandard => FrameDecoder::new().decode_all_to_vec(compressed, &mut contents).is_ok(),
     };
-    if is_complete && contents.len() == size { Ok(contents.into()) } else { Err(ParseError::Malformed) }
+    if is_complete && contents.len() == size { Ok(contents) } else { Err(ParseError::Malformed) }
 }
 
 #[cfg(test)]

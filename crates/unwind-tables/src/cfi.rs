@@ -1,13 +1,11 @@
 //! Compiles call frame information (`.eh_frame`, `.debug_frame`) to the rows of an unwind table.
 //!
-//! The first pass finds the FDE of each function. The second pass evaluates the FDEs by ascending address, so that rows are
-//! written once and in their final order.
+//! The first pass reads the section from its start to its end and evaluates each FDE. The second pass sorts the functions by
+//! address and writes their rows in that order.
 
 use std::ops::Range;
 
-use gimli::{
-    BaseAddresses, CieOrFde, DebugFrame, EhFrame, LittleEndian, UnwindContext, UnwindOffset, UnwindSection,
-};
+use gimli::{BaseAddresses, DebugFrame, EhFrame, LittleEndian, UnwindContext, UnwindSection};
 use profiler_common::unwind::{CfaRule, PAGE_BITS, Rule};
 
 use profiler_binary_reader::ParseError;
@@ -15,8 +13,12 @@ use profiler_elf_symbols::{CallFrameKind, CallFrames};
 
 use crate::{
     architecture::Architecture,
+    cfi_entries::{EntryReader, MAX_ENTRY_BYTES},
+    cfi_excerpt::{Cie, Excerpt, ExcerptFde},
+    packed_rows::{push_pair, take_pair},
     row_writer::RowWriter,
-    rule::{CfiReader, Cie, RowStorage, RuleCompiler},
+    rule::{self, CfiReader, RowStorage, RuleCompiler},
+    rule_set::{RuleSet, UNKNOWN},
     table::{TableStatistics, UnwindTable},
 };
 
@@ -27,9 +29,11 @@ const MAX_CIES_PER_SECTION: usize = 16 << 10;
 /// hostile CIE can be as long as the section.
 const MAX_EVALUATED_BYTES: u64 = 64 << 20;
 
-/// The length of a CIE or FDE. The longest real ones have some kilobytes. One of this length is evaluated in a few
-/// milliseconds.
-const MAX_ENTRY_BYTES: usize = 256 << 10;
+/// The rows of all functions, packed: several times those of the largest libraries.
+const MAX_PACKED_BYTES: usize = 24 << 20;
+
+/// The mean length of an FDE of most files is larger.
+const MEAN_FDE_BYTES: usize = 32;
 
 /// The evaluated bytes between two calls of the callback that can cancel the compilation.
 const BYTES_BETWEEN_CANCEL_CHECKS: u64 = 64 << 10;
@@ -47,24 +51,23 @@ pub(crate) struct CodeLayout {
 }
 
 impl CodeLayout {
-    /// Compiles the table. [`ParseError::TooLarge`] when a limit is exceeded or `should_continue` returns `false`.
+    /// Compiles the table of a section whose content has a hash. [`ParseError::TooLarge`] when a limit is exceeded or
+    /// `should_continue` returns `false`.
     pub(crate) fn compile(
         &self,
-        call_frames: &CallFrames,
+        section: &CallFrames,
+        content_hash: u64,
         should_continue: &dyn Fn() -> bool,
     ) -> Result<UnwindTable, ParseError> {
-        match call_frames.kind {
-            CallFrameKind::EhFrame => {
-                let mut section = EhFrame::new(&call_frames.bytes, LittleEndian);
-                section.set_vendor(self.architecture.vendor);
-                Compiler::new(self, &section, call_frames.address.0, should_continue).compile()
-            }
-            CallFrameKind::DebugFrame => {
-                let mut section = DebugFrame::new(&call_frames.bytes, LittleEndian);
-                section.set_vendor(self.architecture.vendor);
-                Compiler::new(self, &section, call_frames.address.0, should_continue).compile()
-            }
+        let mut entries = EntryReader::new(section);
+        let mut compiler = Compiler::new(self, section, should_continue);
+        compiler.evaluate_functions(&mut entries)?;
+        // A table is shared by all files with its content, so that it must not be of another one.
+        if entries.finish()? != content_hash {
+            return Err(ParseError::Malformed);
         }
+        compiler.add_plts()?;
+        compiler.write_rows()
     }
 
     fn code_range_at(&self, address: u64) -> Option<&Range<u64>> {
@@ -73,26 +76,25 @@ impl CodeLayout {
 }
 
 /// A function or a PLT.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Function {
     start: u64,
-    end: u64,
-    rules: RuleSource,
+    bytes: u32,
+    /// The position of its rows in [`Compiler::packed_rows`].
+    rows: u32,
 }
 
-/// The source of the rules of a function.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum RuleSource {
-    /// The index of a PLT without an FDE.
-    Plt(u32),
-    /// The offset of an FDE in the section.
-    Fde(u32),
+impl Function {
+    fn end(&self) -> u64 {
+        self.start.saturating_add(self.bytes.into())
+    }
 }
 
 /// Compiles bytes as a section of both formats and for both machines.
 #[cfg(fuzzing)]
 pub fn compile_section(bytes: &[u8]) -> Vec<UnwindTable> {
     use profiler_addresses::ElfAddress;
+    use profiler_binary_reader::Image;
     use profiler_elf_symbols::Machine;
 
     const CODE: Range<u64> = 0x1000..0x10_0000;
@@ -104,20 +106,25 @@ pub fn compile_section(bytes: &[u8]) -> Vec<UnwindTable> {
         let plts = (CODE.start..).step_by(0x100).map(|start| start..start + 0x20).zip(rules).collect();
         let code = CodeLayout { architecture, code_ranges: vec![CODE], plts };
         for kind in [CallFrameKind::EhFrame, CallFrameKind::DebugFrame] {
-            let call_frames = CallFrames { kind, bytes: bytes.into(), address: SECTION_ADDRESS };
-            tables.extend(code.compile(&call_frames, &|| true));
+            let content = Image::Memory(bytes.into());
+            let section = CallFrames { kind, content, address: SECTION_ADDRESS };
+            let hash = crate::cfi_entries::content_hash(&section);
+            tables.extend(hash.and_then(|hash| code.compile(&section, hash, &|| true)));
         }
     }
     tables
 }
 
-struct Compiler<'a, S> {
+struct Compiler<'a> {
     code: &'a CodeLayout,
-    section: &'a S,
-    bases: BaseAddresses,
-    /// Parsed CIEs by their offset in the section.
-    cies: Vec<(usize, Cie<'a>)>,
+    section: &'a CallFrames,
+    /// By their offset in the section.
+    cies: Vec<Cie>,
     functions: Vec<Function>,
+    /// The rows of each function: the distance to the row before plus 1, and the index of the rule. Two
+    /// zeros are the end.
+    packed_rows: Vec<u8>,
+    rules: RuleSet,
     statistics: TableStatistics,
     evaluated_bytes: u64,
     should_continue: &'a dyn Fn() -> bool,
@@ -125,19 +132,17 @@ struct Compiler<'a, S> {
     next_cancel_check: u64,
 }
 
-impl<'a, S: UnwindSection<CfiReader<'a>>> Compiler<'a, S> {
-    fn new(
-        code: &'a CodeLayout,
-        section: &'a S,
-        section_address: u64,
-        should_continue: &'a dyn Fn() -> bool,
-    ) -> Self {
+impl<'a> Compiler<'a> {
+    fn new(code: &'a CodeLayout, section: &'a CallFrames, should_continue: &'a dyn Fn() -> bool) -> Self {
+        // An allocation that grows leaves its old pages to the heap. Pages that are never written take no memory.
+        let bytes = usize::try_from(section.content.length()).unwrap_or_default();
         Self {
             code,
             section,
-            bases: BaseAddresses::default().set_eh_frame(section_address),
             cies: Vec::new(),
-            functions: Vec::new(),
+            functions: Vec::with_capacity(bytes / MEAN_FDE_BYTES),
+            packed_rows: Vec::with_capacity(bytes / 2),
+            rules: RuleSet::new(),
             statistics: TableStatistics::default(),
             evaluated_bytes: 0,
             should_continue,
@@ -145,92 +150,225 @@ impl<'a, S: UnwindSection<CfiReader<'a>>> Compiler<'a, S> {
         }
     }
 
-    fn compile(mut self) -> Result<UnwindTable, ParseError> {
-        self.find_functions()?;
-        self.add_plts();
-        self.write_rows()
-    }
-
-    /// The first pass: finds FDEs.
-    fn find_functions(&mut self) -> Result<(), ParseError> {
-        let bases = self.bases.clone();
-        let mut entries = self.section.entries(&bases);
+    /// The first pass: evaluates FDEs.
+    fn evaluate_functions(&mut self, entries: &mut EntryReader<'_>) -> Result<(), ParseError> {
+        let mut excerpt = Excerpt::default();
+        let mut context = UnwindContext::new_in();
         loop {
-            match entries.next() {
-                Ok(Some(CieOrFde::Cie(cie))) if self.cies.len() < MAX_CIES_PER_SECTION => {
-                    self.cies.push((cie.offset(), cie));
-                }
-                Ok(Some(CieOrFde::Cie(_))) => return Err(ParseError::TooLarge),
-                Ok(Some(CieOrFde::Fde(entry))) => {
-                    match entry.parse(|_, _, offset| find_cie(&self.cies, UnwindOffset::into(offset))) {
-                        Ok(fde) => self.add_function(fde.offset(), fde.initial_address(), fde.len())?,
-                        Err(_) => self.statistics.malformed_functions += 1,
-                    }
-                }
-                Ok(None) => return Ok(()),
+            let entry = match entries.next() {
+                Ok(Some(entry)) => entry,
+                Ok(None) => break,
                 Err(_) => {
                     // The start of the next entry is unknown.
                     self.statistics.malformed_functions += 1;
-                    return Ok(());
+                    break;
+                }
+            };
+            let bytes = entries.bytes_of(entry)?;
+            let Some(cie) = entry.cie else {
+                if !self.add_cie(Cie { entry, bytes: bytes.into() })? {
+                    self.statistics.malformed_functions += 1;
+                    break;
+                }
+                continue;
+            };
+            let index = self.cies.binary_search_by_key(&cie, |cie| cie.entry.offset);
+            let Some(index) = index.ok().filter(|index| *index < self.cies.len()) else {
+                self.statistics.malformed_functions += 1;
+                continue;
+            };
+            let cie_bytes = self.cies[index].entry.bytes;
+            self.count_evaluated(cie_bytes + entry.bytes)?;
+            if !excerpt.has_place_for(&self.cies[index]) {
+                self.evaluate(&excerpt, &mut context)?;
+                excerpt.restart(&self.cies[index]);
+            }
+            let is_too_long = cie_bytes.max(entry.bytes) > MAX_ENTRY_BYTES as u64;
+            excerpt.push(self.section.kind, entry, bytes, is_too_long);
+        }
+        self.evaluate(&excerpt, &mut context)
+    }
+
+    /// Adds a CIE; `false` if it is malformed.
+    fn add_cie(&mut self, cie: Cie) -> Result<bool, ParseError> {
+        if self.cies.len() >= MAX_CIES_PER_SECTION {
+            return Err(ParseError::TooLarge);
+        }
+        let mut excerpt = Excerpt::default();
+        excerpt.restart(&cie);
+        let bases = BaseAddresses::default().set_eh_frame(0);
+        let is_valid = match self.section.kind {
+            CallFrameKind::EhFrame => self.eh_frame(&excerpt).cie_from_offset(&bases, 0.into()).is_ok(),
+            CallFrameKind::DebugFrame => self.debug_frame(&excerpt).cie_from_offset(&bases, 0.into()).is_ok(),
+        };
+        self.cies.push(cie);
+        Ok(is_valid)
+    }
+
+    fn eh_frame<'e>(&self, excerpt: &'e Excerpt) -> EhFrame<CfiReader<'e>> {
+        let mut section = EhFrame::new(&excerpt.bytes, LittleEndian);
+        section.set_vendor(self.code.architecture.vendor);
+        section
+    }
+
+    fn debug_frame<'e>(&self, excerpt: &'e Excerpt) -> DebugFrame<CfiReader<'e>> {
+        let mut section = DebugFrame::new(&excerpt.bytes, LittleEndian);
+        section.set_vendor(self.code.architecture.vendor);
+        section
+    }
+
+    /// Adds the functions of an excerpt, with their rows.
+    fn evaluate(
+        &mut self,
+        excerpt: &Excerpt,
+        context: &mut UnwindContext<usize, RowStorage>,
+    ) -> Result<(), ParseError> {
+        match self.section.kind {
+            CallFrameKind::EhFrame => self.evaluate_in(&self.eh_frame(excerpt), excerpt, context),
+            CallFrameKind::DebugFrame => self.evaluate_in(&self.debug_frame(excerpt), excerpt, context),
+        }
+    }
+
+    fn evaluate_in<'e, S: UnwindSection<CfiReader<'e>>>(
+        &mut self,
+        section: &S,
+        excerpt: &Excerpt,
+        context: &mut UnwindContext<usize, RowStorage>,
+    ) -> Result<(), ParseError> {
+        if excerpt.fdes.is_empty() {
+            return Ok(());
+        }
+        let bases = BaseAddresses::default().set_eh_frame(0);
+        let cie = section.cie_from_offset(&bases, 0.into()).map_err(|_| ParseError::Malformed)?;
+        for fde in &excerpt.fdes {
+            self.evaluate_fde(section, &cie, fde, context)?;
+        }
+        Ok(())
+    }
+
+    fn evaluate_fde<'e, S: UnwindSection<CfiReader<'e>>>(
+        &mut self,
+        section: &S,
+        cie: &rule::Cie<'e>,
+        &ExcerptFde { position, entry, is_too_long }: &ExcerptFde,
+        context: &mut UnwindContext<usize, RowStorage>,
+    ) -> Result<(), ParseError> {
+        // Pointers in the FDE are relative to their own address.
+        let address = self.section.address.0.wrapping_add(entry.offset).wrapping_sub(position as u64);
+        let bases = BaseAddresses::default().set_eh_frame(address);
+        let Ok(fde) = section.fde_from_offset(&bases, position.into(), |_, _, _| Ok(cie.clone())) else {
+            self.statistics.malformed_functions += 1;
+            return Ok(());
+        };
+        let start = fde.initial_address();
+        // A linker that discards a function can keep its FDE, with an address outside of the code.
+        let Some(code) = self.code.code_range_at(start).filter(|_| fde.len() > 0) else {
+            self.statistics.misplaced_functions += 1;
+            return Ok(());
+        };
+        let end = start.saturating_add(fde.len()).min(code.end);
+        let mut rows = self.begin_function(start, end)?;
+        if is_too_long {
+            self.statistics.malformed_functions += 1;
+            return self.end_function(rows);
+        }
+        let compiler = RuleCompiler { architecture: self.code.architecture, section };
+        let Ok(mut table) = fde.rows(section, &bases, context) else {
+            self.statistics.malformed_functions += 1;
+            return self.end_function(rows);
+        };
+        loop {
+            match table.next_row() {
+                Ok(Some(row)) if row.start_address() < row.end_address() && row.start_address() < end => {
+                    let rule = compiler.compile(fde.cie(), row);
+                    self.statistics.unsupported_rows += u32::from(rule.cfa == CfaRule::Unsupported as u8);
+                    if rows.last_rule != Some(rule) {
+                        let index = self.rules.index_of(rule)?;
+                        self.push_row(&mut rows, row.start_address(), index);
+                        rows.last_rule = Some(rule);
+                    }
+                    rows.known_until = row.end_address();
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    rows.known_until = end;
+                    return self.end_function(rows);
+                }
+                Err(_) => {
+                    self.statistics.malformed_functions += 1;
+                    return self.end_function(rows);
                 }
             }
         }
     }
 
-    fn add_function(&mut self, offset: usize, start: u64, bytes: u64) -> Result<(), ParseError> {
-        // A linker that discards a function can keep its FDE, with an address outside of the code.
-        let Some(code) = self.code.code_range_at(start).filter(|_| bytes > 0) else {
-            self.statistics.misplaced_functions += 1;
-            return Ok(());
-        };
-        let end = start.saturating_add(bytes).min(code.end);
-        let offset = u32::try_from(offset).map_err(|_| ParseError::TooLarge)?;
-        self.functions.push(Function { start, end, rules: RuleSource::Fde(offset) });
-        Ok(())
+    fn begin_function(&mut self, start: u64, end: u64) -> Result<FunctionRows, ParseError> {
+        let rows = u32::try_from(self.packed_rows.len()).map_err(|_| ParseError::TooLarge)?;
+        let bytes = u32::try_from(end - start).map_err(|_| ParseError::TooLarge)?;
+        self.functions.push(Function { start, bytes, rows });
+        Ok(FunctionRows { end, last: start, last_rule: None, known_until: start })
+    }
+
+    fn push_row(&mut self, rows: &mut FunctionRows, address: u64, rule: u16) {
+        let distance = address.saturating_sub(rows.last);
+        push_pair(&mut self.packed_rows, (distance as u32).saturating_add(1), rule.into());
+        rows.last = address;
+    }
+
+    /// Ends the rows of a function. Code behind a malformed instruction has no unwind information.
+    fn end_function(&mut self, mut rows: FunctionRows) -> Result<(), ParseError> {
+        if rows.known_until < rows.end {
+            let known_until = rows.known_until;
+            self.push_row(&mut rows, known_until, UNKNOWN);
+        }
+        push_pair(&mut self.packed_rows, 0, 0);
+        if self.packed_rows.len() > MAX_PACKED_BYTES { Err(ParseError::TooLarge) } else { Ok(()) }
     }
 
     /// Adds PLTs that no FDE covers, and sorts the functions. Of functions with the same start, the longest is last: its rules
     /// are used.
-    fn add_plts(&mut self) {
-        let order = |function: &Function| (function.start, function.end, function.rules);
-        self.functions.sort_unstable_by_key(order);
-        for (index, (plt, _)) in (0..).zip(&self.code.plts) {
+    fn add_plts(&mut self) -> Result<(), ParseError> {
+        self.functions.sort_unstable();
+        for (plt, rule) in &self.code.plts {
             let is_code = self.code.code_range_at(plt.start).is_some_and(|code| code.end >= plt.end);
             let before = self.functions.partition_point(|function| function.start < plt.end);
-            let is_covered = before.checked_sub(1).is_some_and(|last| self.functions[last].end > plt.start);
+            let is_covered = before.checked_sub(1).is_some_and(|last| self.functions[last].end() > plt.start);
             if is_code && !is_covered && !plt.is_empty() {
-                self.functions.push(Function {
-                    start: plt.start,
-                    end: plt.end,
-                    rules: RuleSource::Plt(index),
-                });
+                let mut rows = self.begin_function(plt.start, plt.end)?;
+                let rule = self.rules.index_of(*rule)?;
+                self.push_row(&mut rows, plt.start, rule);
+                rows.known_until = plt.end;
+                self.end_function(rows)?;
             }
         }
-        self.functions.sort_unstable_by_key(order);
+        self.functions.sort_unstable();
+        Ok(())
     }
 
-    /// The second pass: evaluates FDEs. A function ends at the start of the next one at the latest.
+    /// The second pass: writes rows. A function ends at the start of the next one at the latest.
     fn write_rows(mut self) -> Result<UnwindTable, ParseError> {
-        let functions = std::mem::take(&mut self.functions);
-        let first_page = functions.first().map_or(0, |function| function.start >> PAGE_BITS);
-        let mut rows = RowWriter::new(u32::try_from(first_page).map_err(|_| ParseError::TooLarge)?);
-        let mut context = UnwindContext::new_in();
-        for (index, function) in functions.iter().enumerate() {
-            let next_start = functions.get(index + 1).map_or(u64::MAX, |next| next.start);
-            let end = function.end.min(next_start);
+        let first_page = self.functions.first().map_or(0, |function| function.start >> PAGE_BITS);
+        let first_page = u32::try_from(first_page).map_err(|_| ParseError::TooLarge)?;
+        let mut rows = RowWriter::new(first_page, self.rules);
+        rows.reserve(self.packed_rows.len());
+        for (index, function) in self.functions.iter().enumerate() {
+            let next_start = self.functions.get(index + 1).map_or(u64::MAX, |next| next.start);
+            let end = function.end().min(next_start);
             if end == function.start {
                 continue;
             }
             self.statistics.functions += 1;
-            match function.rules {
-                RuleSource::Plt(index) => {
-                    let rule = self.code.plts.get(index as usize).map(|(_, rule)| *rule);
-                    rows.write(function.start, rule.unwrap_or_default())?;
+            let mut packed = self.packed_rows.get(function.rows as usize..).unwrap_or_default();
+            let mut address = function.start;
+            while let Some((next @ 1.., rule)) = take_pair(&mut packed) {
+                address += u64::from(next - 1);
+                if address >= end {
+                    break;
                 }
-                RuleSource::Fde(offset) => self.evaluate(offset as usize, end, &mut context, &mut rows)?,
+                rows.write_index(address, rule as u16)?;
             }
             if !is_padding(end..next_start) {
-                rows.write(end, Rule::default())?;
+                rows.write_index(end, UNKNOWN)?;
             }
         }
         Ok(rows.finish(self.statistics))
@@ -250,47 +388,16 @@ impl<'a, S: UnwindSection<CfiReader<'a>>> Compiler<'a, S> {
         }
         Ok(())
     }
+}
 
-    /// Writes the rows of one FDE, up to the first malformed instruction.
-    fn evaluate(
-        &mut self,
-        offset: usize,
-        end: u64,
-        context: &mut UnwindContext<usize, RowStorage>,
-        rows: &mut RowWriter,
-    ) -> Result<(), ParseError> {
-        let find_cie =
-            |_: &S, _: &BaseAddresses, offset: S::Offset| find_cie(&self.cies, UnwindOffset::into(offset));
-        let fde = self.section.fde_from_offset(&self.bases, offset.into(), find_cie);
-        let fde = fde.map_err(|_| ParseError::Malformed)?;
-        if fde.cie().entry_len().max(fde.entry_len()) > MAX_ENTRY_BYTES {
-            self.statistics.malformed_functions += 1;
-            return rows.write(fde.initial_address(), Rule::default());
-        }
-        self.count_evaluated((fde.cie().entry_len() + fde.entry_len()) as u64)?;
-        let compiler = RuleCompiler { architecture: self.code.architecture, section: self.section };
-        let mut known_until = fde.initial_address();
-        let Ok(mut table) = fde.rows(self.section, &self.bases, context) else {
-            self.statistics.malformed_functions += 1;
-            return rows.write(known_until, Rule::default());
-        };
-        loop {
-            match table.next_row() {
-                Ok(Some(row)) if row.start_address() < row.end_address() && row.start_address() < end => {
-                    let rule = compiler.compile(fde.cie(), row);
-                    self.statistics.unsupported_rows += u32::from(rule.cfa == CfaRule::Unsupported as u8);
-                    rows.write(row.start_address(), rule)?;
-                    known_until = row.end_address();
-                }
-                Ok(Some(_)) => {}
-                Ok(None) => return Ok(()),
-                Err(_) => {
-                    self.statistics.malformed_functions += 1;
-                    return if known_until < end { rows.write(known_until, Rule::default()) } else { Ok(()) };
-                }
-            }
-        }
-    }
+/// The rows of the function that is evaluated.
+struct FunctionRows {
+    end: u64,
+    /// The address of the last row; at first, of the function.
+    last: u64,
+    last_rule: Option<Rule>,
+    /// The end of the last row.
+    known_until: u64,
 }
 
 /// Whether the gap between two functions is alignment padding, which is never executed and needs no row. A larger gap can
@@ -300,230 +407,5 @@ fn is_padding(gap: Range<u64>) -> bool {
     gap.end - gap.start < alignment
 }
 
-/// Looks up a parsed CIE. Each is parsed once for all of its FDEs, which follow it.
-fn find_cie<'a>(cies: &[(usize, Cie<'a>)], offset: usize) -> gimli::Result<Cie<'a>> {
-    let found = cies.binary_search_by_key(&offset, |(offset, _)| *offset);
-    found.map(|index| cies[index].1.clone()).map_err(|_| gimli::Error::NotCiePointer(offset as u64))
-}
-
 #[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-
-    use profiler_addresses::ElfAddress;
-    use profiler_elf_symbols::Machine::X86_64;
-
-    use super::*;
-    use crate::test_cfi::{
-        CODE_ADDRESS, CODE_BYTES, TestCfi, code_layout, rule_without_offsets, x86_64_rule,
-    };
-
-    /// After one byte, the CFA is rsp + 16.
-    const PUSH: [u8; 3] = [0x41, 0x0e, 16];
-    const BEFORE_PUSH: Rule = x86_64_rule(CfaRule::StackPointer, 8);
-    const AFTER_PUSH: Rule = x86_64_rule(CfaRule::StackPointer, 16);
-    const UNKNOWN: Rule = rule_without_offsets(CfaRule::Unknown);
-
-    fn code_address(offset: u64) -> u64 {
-        CODE_ADDRESS + offset
-    }
-
-    #[test]
-    fn functions_are_found_in_any_order() {
-        let cfi = TestCfi::x86_64().function(code_address(4), 4, &PUSH).function(code_address(0), 4, &PUSH);
-        let rules = cfi.rules(X86_64, 8);
-        let function = [BEFORE_PUSH, AFTER_PUSH, AFTER_PUSH, AFTER_PUSH];
-        assert_eq!(rules, [function, function].concat());
-    }
-
-    #[test]
-    fn padding_has_the_rule_of_the_function_before_it_and_other_gaps_are_unknown() {
-        let cfi = TestCfi::x86_64().function(code_address(0), 2, &PUSH);
-        let cfi = cfi.function(code_address(16), 1, &[]).function(code_address(24), 8, &PUSH).function(
-            code_address(48),
-            1,
-            &[],
-        );
-        let rules = cfi.rules(X86_64, 50);
-        assert_eq!(rules[1..17], [&[AFTER_PUSH; 15][..], &[BEFORE_PUSH]].concat());
-        assert_eq!(rules[17..24], [BEFORE_PUSH; 7], "to the next multiple of 8");
-        assert_eq!(rules[32..48], [UNKNOWN; 16], "large enough for a function");
-        assert_eq!(rules[48..], [BEFORE_PUSH, UNKNOWN]);
-
-        let unaligned =
-            TestCfi::x86_64().function(code_address(0), 2, &PUSH).function(code_address(5), 1, &[]);
-        assert_eq!(unaligned.rules(X86_64, 5)[2..], [UNKNOWN; 3]);
-    }
-
-    #[test]
-    fn a_function_ends_where_the_next_one_begins() {
-        let cfi = TestCfi::x86_64().function(code_address(0), 8, &PUSH).function(code_address(4), 2, &[]);
-        let rules = cfi.rules(X86_64, 8);
-        assert_eq!(rules[3], AFTER_PUSH);
-        assert_eq!(rules[4..], [BEFORE_PUSH, BEFORE_PUSH, UNKNOWN, UNKNOWN]);
-    }
-
-    #[test]
-    fn of_functions_with_one_start_the_longest_is_used() {
-        for order in [[2, 8, 4], [8, 4, 2], [2, 4, 8]] {
-            let cfi = order.into_iter().fold(TestCfi::x86_64(), |cfi, bytes| {
-                cfi.function(code_address(0), bytes, if bytes == 8 { &PUSH } else { &[] })
-            });
-            assert_eq!(cfi.rules(X86_64, 8)[1..], [AFTER_PUSH; 7]);
-        }
-    }
-
-    #[test]
-    fn rows_beyond_the_end_of_their_function_are_ignored() {
-        let cfi = TestCfi::x86_64().function(code_address(0), 4, &[0x48, 0x0e, 16]);
-        assert_eq!(cfi.rules(X86_64, 6), [&[BEFORE_PUSH; 4][..], &[UNKNOWN; 2]].concat());
-    }
-
-    #[test]
-    fn functions_outside_of_the_code_are_counted_and_ignored() {
-        let cfi = TestCfi::x86_64()
-            .function(0, 16, &[])
-            .function(u64::MAX - 1, u64::MAX, &[])
-            .function(code_address(CODE_BYTES), 16, &[])
-            .function(code_address(0), 0, &[])
-            .function(code_address(CODE_BYTES - 8), 16, &[]);
-        let table = cfi.compile(X86_64).unwrap();
-        let expected = TableStatistics { functions: 1, misplaced_functions: 4, ..TableStatistics::default() };
-        assert_eq!(table.statistics(), expected);
-    }
-
-    #[test]
-    fn an_fde_is_used_up_to_its_first_malformed_instruction() {
-        let bad_instruction = [&PUSH[..], &[0x41, 0x3f]].concat();
-        let cfi = TestCfi::x86_64().function(code_address(0), 8, &bad_instruction).function(
-            code_address(8),
-            8,
-            &PUSH,
-        );
-        assert_eq!(cfi.rules(X86_64, 4), [BEFORE_PUSH, AFTER_PUSH, UNKNOWN, UNKNOWN]);
-        assert_eq!(cfi.rules(X86_64, 10)[9], AFTER_PUSH);
-        assert_eq!(cfi.compile(X86_64).unwrap().statistics().malformed_functions, 1);
-
-        let malformed_cie = TestCfi::default().cie("zR", 16, &[0x3f]).function(code_address(0), 8, &PUSH);
-        assert_eq!(malformed_cie.rules(X86_64, 8), [UNKNOWN; 8]);
-    }
-
-    #[test]
-    fn plts_without_an_fde_have_the_rules_of_the_architecture() {
-        let mut code = code_layout(X86_64);
-        code.plts = [
-            code_address(0)..code_address(32),
-            code_address(64)..code_address(96),
-            code_address(128)..code_address(128),
-            0..16,
-        ]
-        .into_iter()
-        .map(|addresses| (addresses, x86_64_rule(CfaRule::Plt, 11)))
-        .collect();
-        let bytes = TestCfi::x86_64().function(code_address(80), 8, &[]).bytes.into();
-        let call_frames = CallFrames { kind: CallFrameKind::EhFrame, bytes, address: ElfAddress(0) };
-        let table = code.compile(&call_frames, &|| true).unwrap();
-        let pages: Vec<_> = table.pages().collect();
-        let rule = |start| table.find_rule(&pages, code_address(start));
-        assert_eq!((rule(0), rule(31)), (x86_64_rule(CfaRule::Plt, 11), x86_64_rule(CfaRule::Plt, 11)));
-        assert_eq!((rule(64), rule(80)), (x86_64_rule(CfaRule::Plt, 11), BEFORE_PUSH));
-    }
-
-    #[test]
-    fn debug_frame_has_the_same_rules() {
-        // No augmentation; the CIE pointer is an offset in the section.
-        let cie = [&[12, 0, 0, 0, 0xff, 0xff, 0xff, 0xff][..], &[1, 0, 1, 0x78, 16, 0x0c, 7, 8]].concat();
-        let range = [code_address(0).to_le_bytes(), 8_u64.to_le_bytes()].concat();
-        let function = [&[28, 0, 0, 0, 0, 0, 0, 0][..], &range, &[0x90, 1, 0x41, 0x0e, 16, 0, 0, 0]].concat();
-        let (kind, address) = (CallFrameKind::DebugFrame, ElfAddress(0));
-        let call_frames = CallFrames { kind, bytes: [cie, function].concat().into(), address };
-        let table = code_layout(X86_64).compile(&call_frames, &|| true).unwrap();
-        let pages: Vec<_> = table.pages().collect();
-        assert_eq!(table.find_rule(&pages, code_address(7)), AFTER_PUSH);
-    }
-
-    #[test]
-    fn a_truncated_or_changed_section_does_not_panic() {
-        let realigned = [0x0f, 3, 0x76, 0x78, 0x06, 0x10, 6, 2, 0x76, 0];
-        let remembering = [0x41, 0x0a, 0x0e, 32, 0x41, 0x0b];
-        let cfi = TestCfi::x86_64().function(code_address(0), 8, &PUSH);
-        let whole = cfi.function(code_address(8), 16, &realigned).function(code_address(64), 8, &remembering);
-        let compile = |bytes: &[u8]| {
-            let mut cfi = TestCfi::default();
-            cfi.bytes.extend(bytes);
-            if let Ok(table) = cfi.compile(X86_64) {
-                table.assert_valid();
-            }
-        };
-        for length in 0..whole.bytes.len() {
-            compile(&whole.bytes[..length]);
-        }
-        for position in 0..whole.bytes.len() {
-            for value in 0..=255 {
-                let mut changed = whole.bytes.clone();
-                changed[position] = value;
-                compile(&changed);
-            }
-        }
-    }
-
-    #[test]
-    fn fdes_that_share_a_long_cie_cost_no_more_than_the_limit() {
-        // The first instruction fails, so that the test is fast. The length of the CIE counts nevertheless.
-        let with_functions = |count: u64| {
-            let mut instructions = vec![0; 128 << 10];
-            instructions[0] = 0x3f;
-            let cfi = TestCfi::default().cie("zR", 16, &instructions);
-            (0..count).fold(cfi, |cfi, index| cfi.function(code_address(index), 1, &[])).compile(X86_64)
-        };
-        assert!(with_functions(500).is_ok());
-        assert_eq!(with_functions(520).unwrap_err(), ParseError::TooLarge);
-    }
-
-    #[test]
-    fn a_too_long_cie_or_fde_is_not_evaluated() {
-        let with_bytes = |bytes| {
-            let instructions = [&PUSH[..], &vec![0; bytes]].concat();
-            let in_function = TestCfi::x86_64().function(code_address(0), 2, &instructions);
-            let in_cie =
-                TestCfi::default().cie("zR", 16, &[&[0x0c, 7, 8, 0x90, 1], &instructions[..]].concat());
-            [in_function, in_cie.function(code_address(0), 2, &[])].map(|cfi| cfi.rules(X86_64, 2)[0])
-        };
-        assert_eq!(with_bytes(MAX_ENTRY_BYTES - 100), [BEFORE_PUSH, AFTER_PUSH]);
-        assert_eq!(with_bytes(MAX_ENTRY_BYTES), [UNKNOWN; 2]);
-    }
-
-    #[test]
-    fn cancellation_is_checked_regularly() {
-        let checks = Cell::new(0);
-        let (kind, address) = (CallFrameKind::EhFrame, ElfAddress(0));
-        let long = vec![0; MAX_ENTRY_BYTES - 100];
-        let cfi = (0..10).fold(TestCfi::x86_64(), |cfi, index| cfi.function(code_address(index), 1, &long));
-        let call_frames = CallFrames { kind, bytes: cfi.bytes.into(), address };
-        let compile = |limit: u32| {
-            checks.set(0);
-            code_layout(X86_64).compile(&call_frames, &|| checks.replace(checks.get() + 1) < limit)
-        };
-        assert!(compile(10).is_ok());
-        assert_eq!(compile(4).unwrap_err(), ParseError::TooLarge);
-        assert_eq!(checks.get(), 5);
-    }
-
-    #[test]
-    fn too_many_cies_are_refused() {
-        let with_cies = |count| (0..count).fold(TestCfi::default(), |cfi, _| cfi.cie("zR", 16, &[]));
-        assert!(with_cies(MAX_CIES_PER_SECTION).compile(X86_64).is_ok());
-        let result = with_cies(MAX_CIES_PER_SECTION + 1).compile(X86_64);
-        assert_eq!(result.unwrap_err(), ParseError::TooLarge);
-    }
-
-    #[test]
-    fn code_with_too_large_gaps_is_refused() {
-        let mut code = code_layout(X86_64);
-        let far = 2 << 30;
-        code.code_ranges.push(far..far + 16);
-        let bytes = TestCfi::x86_64().function(code_address(0), 8, &[]).function(far, 8, &[]).bytes.into();
-        let call_frames = CallFrames { kind: CallFrameKind::EhFrame, bytes, address: ElfAddress(0) };
-        assert_eq!(code.compile(&call_frames, &|| true).unwrap_err(), ParseError::TooLarge);
-    }
-}
+mod tests;

@@ -2,11 +2,15 @@
 
 use std::hash::{Hash, Hasher};
 
-use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
 use profiler_binary_reader::ParseError;
 use profiler_elf_symbols::{CallFrames, Elf, Machine};
 
-use crate::{architecture::Architecture, cfi::CodeLayout, table::UnwindTable};
+use crate::{
+    architecture::Architecture,
+    cfi::CodeLayout,
+    cfi_entries::{EntryReader, content_hash},
+    table::UnwindTable,
+};
 
 /// The largest section: several times that of the largest libraries.
 const MAX_SECTION_BYTES: u64 = 32 << 20;
@@ -18,7 +22,8 @@ const MAX_CODE_SEGMENTS: usize = 32;
 pub(crate) struct ElfSource {
     machine: Machine,
     code: CodeLayout,
-    call_frames: Option<CallFrames>,
+    /// With the hash of its content.
+    call_frames: Option<(CallFrames, u64)>,
 }
 
 impl ElfSource {
@@ -37,13 +42,16 @@ impl ElfSource {
             Some(call_frames) => Some(call_frames),
             None => elf.debug_frame(&sections, MAX_SECTION_BYTES)?,
         };
+        let with_hash =
+            |section| Ok((content_hash(&section)?, section)).map(|(hash, section)| (section, hash));
+        let call_frames = call_frames.map(with_hash).transpose()?;
         Ok(Self { machine, code, call_frames })
     }
 
     /// Compiles the table; empty when the file has no call frame information.
     pub(crate) fn compile(&self, should_continue: &dyn Fn() -> bool) -> Result<UnwindTable, ParseError> {
         match &self.call_frames {
-            Some(call_frames) => self.code.compile(call_frames, should_continue),
+            Some((section, hash)) => self.code.compile(section, *hash, should_continue),
             None => Ok(UnwindTable::default()),
         }
     }
@@ -55,22 +63,19 @@ impl Hash for ElfSource {
         self.code.code_ranges.hash(state);
         self.code.plts.hash(state);
         let call_frames = self.call_frames.as_ref();
-        call_frames.map(|section| (section.kind as u8, section.address.0, &section.bytes)).hash(state);
+        call_frames.map(|(section, hash)| (section.kind as u8, section.address.0, *hash)).hash(state);
     }
 }
 
 /// Whether an `.eh_frame` has an FDE.
 fn has_fdes(call_frames: &CallFrames) -> bool {
-    let section = EhFrame::new(&call_frames.bytes, LittleEndian);
-    let bases = BaseAddresses::default().set_eh_frame(call_frames.address.0);
-    let mut entries = section.entries(&bases);
-    loop {
-        match entries.next() {
-            Ok(Some(CieOrFde::Fde(_))) => return true,
-            Ok(Some(CieOrFde::Cie(_))) => {}
-            Ok(None) | Err(_) => return false,
+    let mut entries = EntryReader::new(call_frames);
+    while let Ok(Some(entry)) = entries.next() {
+        if entry.cie.is_some() {
+            return true;
         }
     }
+    false
 }
 
 #[cfg(test)]

@@ -30,18 +30,24 @@
 //! |---|---|
 //! | `source` | [`TableSource`]: the unwind information of one file |
 //! | `elf_source` | `.eh_frame` or `.debug_frame`, and PLTs, of an ELF file |
+//! | `cfi_entries`, `cfi_excerpt` | CIEs and FDEs of a section, read in blocks |
 //! | `cfi` | CIEs and FDEs to rows |
 //! | `rule` | a CFI row to a rule |
 //! | `architecture` | registers and PLTs of x86-64 and AArch64 |
 //! | `precompiled` | `UNWIND_INFO` and epilogues of a ReadyToRun image to rows |
-//! | `row_writer`, `table` | [`UnwindTable`] |
+//! | `rule_set` | the distinct rules |
+//! | `row_writer`, `packed_rows`, `table` | [`UnwindTable`] |
 
 mod architecture;
 mod cfi;
+mod cfi_entries;
+mod cfi_excerpt;
 mod elf_source;
+mod packed_rows;
 mod precompiled;
 mod row_writer;
 mod rule;
+mod rule_set;
 mod source;
 mod table;
 #[cfg(any(test, feature = "testing"))]

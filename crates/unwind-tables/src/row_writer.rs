@@ -1,44 +1,37 @@
-//! Writes the rows of an unwind table in ascending order of address, and deduplicates the rules.
+//! Writes the rows of an unwind table in ascending order of address.
 
-use indexmap::IndexSet;
 use profiler_binary_reader::ParseError;
-use profiler_common::unwind::{MAX_PAGES, PAGE_BITS, Row, Rule};
+use profiler_common::unwind::{MAX_PAGES, PAGE_BITS, Rule};
 
-use crate::table::{TableStatistics, UnwindTable};
+use crate::{
+    packed_rows::push_pair,
+    rule_set::{RuleSet, UNKNOWN},
+    table::{TableStatistics, UnwindTable},
+};
 
-/// The rows of one file: 32 MiB, for about 400 MiB of code.
+/// The rows of one file: 32 MiB in the kernel, for about 400 MiB of code.
 const MAX_ROWS: usize = 8 << 20;
-
-/// The distinct rules of one file. Real files have at most a thousand.
-const MAX_FILE_RULES: usize = 4096;
-
-/// The entries of the rule cache, a power of two.
-const RULE_CACHE_ENTRIES: usize = 256;
-
-/// The index of the rule for code without unwind information.
-const UNKNOWN: u16 = 0;
 
 /// Writes one table.
 pub(crate) struct RowWriter {
     table: UnwindTable,
-    rules: IndexSet<Rule>,
-    /// A direct-mapped cache of rules and their indexes. Most rows have one of a few dozen rules.
-    cache: [(Rule, u16); RULE_CACHE_ENTRIES],
-    /// The rule of the last row.
-    current: (Rule, u16),
+    rules: RuleSet,
+    /// The index of the rule of the last row.
+    current: u16,
+    /// The offset of the last row in its page.
+    last_offset: u16,
 }
 
 impl RowWriter {
-    /// A writer of a table that starts at `first_page`.
-    pub(crate) fn new(first_page: u32) -> Self {
+    /// A writer of a table that starts at `first_page`, with rules that already have an index.
+    pub(crate) fn new(first_page: u32, rules: RuleSet) -> Self {
         let table = UnwindTable { first_page, ..UnwindTable::default() };
-        let unknown = (Rule::default(), UNKNOWN);
-        Self {
-            table,
-            rules: IndexSet::from([unknown.0]),
-            cache: [unknown; RULE_CACHE_ENTRIES],
-            current: unknown,
-        }
+        Self { table, rules, current: UNKNOWN, last_offset: 0 }
+    }
+
+    /// Allocates memory for rows, packed bytes.
+    pub(crate) fn reserve(&mut self, bytes: usize) {
+        self.table.rows.reserve(bytes);
     }
 
     /// Starts a row at `address`, which must not be lower than that of the last row.
@@ -46,17 +39,25 @@ impl RowWriter {
     /// # Errors
     /// [`ParseError::TooLarge`] at the limits of a file.
     pub(crate) fn write(&mut self, address: u64, rule: Rule) -> Result<(), ParseError> {
-        if rule == self.current.0 {
+        let index = self.rules.index_of(rule)?;
+        self.write_index(address, index)
+    }
+
+    /// As [`write`](Self::write), for the rule with an index.
+    ///
+    /// # Errors
+    /// [`ParseError::TooLarge`] at the limits of a file.
+    pub(crate) fn write_index(&mut self, address: u64, rule: u16) -> Result<(), ParseError> {
+        if rule == self.current {
             return Ok(());
         }
         let page = (address >> PAGE_BITS).checked_sub(self.table.first_page.into());
         let page = page.filter(|page| *page < MAX_PAGES.into()).ok_or(ParseError::TooLarge)?;
         let offset = address as u16 % (1 << PAGE_BITS);
         self.open_pages(page, offset);
-        let index = self.index_of(rule)?;
-        self.table.rows.push(Row::new(offset, index));
-        self.current = (rule, index);
-        if self.table.rows.len() > MAX_ROWS { Err(ParseError::TooLarge) } else { Ok(()) }
+        self.push(offset, rule);
+        self.current = rule;
+        if self.table.row_count > MAX_ROWS { Err(ParseError::TooLarge) } else { Ok(()) }
     }
 
     /// Starts all pages up to `page`. Each begins with a row of the current rule, unless the new row is at the start of the
@@ -65,46 +66,36 @@ impl RowWriter {
         while self.table.page_starts.len() as u64 <= page {
             let is_last = self.table.page_starts.len() as u64 == page;
             self.table.page_starts.push(self.table.rows.len() as u32);
-            let repeats_rule = if is_last { offset > 0 } else { self.current.1 != UNKNOWN };
+            self.last_offset = 0;
+            let repeats_rule = if is_last { offset > 0 } else { self.current != UNKNOWN };
             if repeats_rule {
-                self.table.rows.push(Row::new(0, self.current.1));
+                self.push(0, self.current);
             }
         }
     }
 
-    fn index_of(&mut self, rule: Rule) -> Result<u16, ParseError> {
-        let cached = &mut self.cache[cache_slot(rule)];
-        if cached.0 != rule {
-            let (index, _) = self.rules.insert_full(rule);
-            if index >= MAX_FILE_RULES {
-                return Err(ParseError::TooLarge);
-            }
-            *cached = (rule, index as u16);
-        }
-        Ok(cached.1)
+    fn push(&mut self, offset: u16, rule: u16) {
+        push_pair(&mut self.table.rows, offset.wrapping_sub(self.last_offset).into(), rule.into());
+        self.last_offset = offset;
+        self.table.row_count += 1;
     }
 
     /// The finished table.
     pub(crate) fn finish(self, statistics: TableStatistics) -> UnwindTable {
         let mut table = self.table;
         table.rows.shrink_to_fit();
-        table.rules = self.rules.into_iter().collect();
+        table.rules = self.rules.into_rules();
         table.statistics = statistics;
         table
     }
 }
 
-/// The cache slot of a rule. Stack slots have 8 bytes, so that consecutive offsets have consecutive cache slots.
-fn cache_slot(rule: Rule) -> usize {
-    let slots = (rule.cfa_offset / 8 - i32::from(rule.frame_pointer_offset)) as usize;
-    (slots ^ usize::from(rule.cfa) << 5 ^ usize::from(rule.frame_pointer) << 3) % RULE_CACHE_ENTRIES
-}
-
 #[cfg(test)]
 mod tests {
-    use profiler_common::unwind::CfaRule;
+    use profiler_common::unwind::{CfaRule, Row};
 
     use super::*;
+    use crate::rule_set::MAX_FILE_RULES;
 
     const PAGE: u64 = 1 << PAGE_BITS;
 
@@ -114,7 +105,7 @@ mod tests {
 
     /// The rows of each page as (offset, CFA offset); the CFA offset is 0 for code without unwind information.
     fn written(rows: &[(u64, Rule)]) -> Vec<Vec<(u32, i32)>> {
-        let mut writer = RowWriter::new(1);
+        let mut writer = RowWriter::new(1, RuleSet::new());
         for (address, rule) in rows {
             writer.write(*address, *rule).unwrap();
         }
@@ -155,41 +146,19 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_distinct_also_when_they_share_a_cache_slot() {
-        let mut writer = RowWriter::new(0);
-        let distance = i32::try_from(8 * RULE_CACHE_ENTRIES).unwrap();
-        for address in 0..1000 {
-            writer.write(address, rule(8 + distance * i32::from(address % 2 == 0))).unwrap();
-        }
-        assert_eq!(writer.finish(TableStatistics::default()).rules().len(), 3);
-    }
-
-    #[test]
     fn rows_beyond_a_limit_are_refused() {
-        let mut writer = RowWriter::new(1);
+        let mut writer = RowWriter::new(1, RuleSet::new());
         assert_eq!(writer.write(PAGE * u64::from(MAX_PAGES + 1), rule(8)), Err(ParseError::TooLarge));
         assert_eq!(writer.write(u64::MAX, rule(8)), Err(ParseError::TooLarge));
         assert_eq!(writer.write(0, rule(8)), Err(ParseError::TooLarge));
         assert_eq!(writer.write(PAGE * u64::from(MAX_PAGES), rule(8)), Ok(()));
 
-        let mut writer = RowWriter::new(0);
+        let mut writer = RowWriter::new(0, RuleSet::new());
         let mut written = (0..).map(|index| writer.write(index, rule(i32::try_from(index).unwrap())));
         assert_eq!(written.position(|result| result.is_err()), Some(MAX_FILE_RULES - 1));
 
-        let mut writer = RowWriter::new(0);
+        let mut writer = RowWriter::new(0, RuleSet::new());
         let mut written = (0..).map(|address| writer.write(address, rule(8 << (address % 2))));
         assert!(written.position(|result| result.is_err()).unwrap() <= MAX_ROWS);
-    }
-
-    #[test]
-    fn every_rule_has_a_cache_slot() {
-        for cfa_offset in [i32::MIN, -1, 0, i32::MAX] {
-            for frame_pointer_offset in [i16::MIN, -1, i16::MAX] {
-                assert!(
-                    cache_slot(Rule { frame_pointer_offset, cfa: 255, ..rule(cfa_offset) })
-                        < RULE_CACHE_ENTRIES
-                );
-            }
-        }
     }
 }

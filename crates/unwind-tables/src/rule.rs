@@ -52,7 +52,7 @@ pub(crate) struct RuleCompiler<'a, S> {
     pub(crate) section: &'a S,
 }
 
-impl<'a, S: UnwindSection<CfiReader<'a>>> RuleCompiler<'a, S> {
+impl<'a, S: UnwindSection<CfiReader<'a>>> RuleCompiler<'_, S> {
     /// The rule of a row.
     pub(crate) fn compile(&self, cie: &Cie<'a>, row: &CfiRow) -> Rule {
         if cie.is_signal_trampoline() {

@@ -4,13 +4,17 @@
 use profiler_common::unwind::PAGE_BITS;
 use profiler_common::unwind::{Row, Rule};
 
+use crate::packed_rows::take_pair;
+
 /// The unwind table of one file.
 #[derive(Debug, Default)]
 pub struct UnwindTable {
     pub(crate) first_page: u32,
-    /// The index of the first row of each page.
+    /// The position of each page in `rows`.
     pub(crate) page_starts: Vec<u32>,
-    pub(crate) rows: Vec<Row>,
+    /// For each row the distance to the row before it in the page, and its rule, as [`packed_rows`](crate::packed_rows).
+    pub(crate) rows: Vec<u8>,
+    pub(crate) row_count: usize,
     pub(crate) rules: Vec<Rule>,
     pub(crate) statistics: TableStatistics,
 }
@@ -36,16 +40,23 @@ impl UnwindTable {
 
     /// The rows of each page, sorted by offset. [`Row::rule`] is an index into [`rules`](Self::rules). The first row of a page
     /// is at offset 0. A page without rows has no unwind information.
-    pub fn pages(&self) -> impl ExactSizeIterator<Item = &[Row]> {
+    pub fn pages(&self) -> impl ExactSizeIterator<Item = Vec<Row>> {
         self.page_starts.iter().enumerate().map(|(page, start)| {
             let end = self.page_starts.get(page + 1).map_or(self.rows.len(), |end| *end as usize);
-            self.rows.get(*start as usize..end).unwrap_or_default()
+            let mut packed = self.rows.get(*start as usize..end).unwrap_or_default();
+            let mut rows = Vec::with_capacity(packed.len() / 2);
+            let mut offset = 0;
+            while let Some((distance, rule)) = take_pair(&mut packed) {
+                offset = u16::wrapping_add(offset, distance as u16);
+                rows.push(Row::new(offset, rule as u16));
+            }
+            rows
         })
     }
 
     /// The number of rows of all pages.
     pub fn row_count(&self) -> usize {
-        self.rows.len()
+        self.row_count
     }
 
     /// The distinct rules.
@@ -60,9 +71,10 @@ impl UnwindTable {
 
     /// Looks up the rule at an ELF address with the search of the BPF program. `pages` are those of this table.
     #[cfg(any(test, fuzzing, feature = "testing"))]
-    pub fn find_rule(&self, pages: &[&[Row]], address: u64) -> Rule {
+    pub fn find_rule(&self, pages: &[Vec<Row>], address: u64) -> Rule {
         let page = (address >> PAGE_BITS).checked_sub(self.first_page.into());
-        let rows = page.and_then(|page| pages.get(usize::try_from(page).ok()?)).copied().unwrap_or_default();
+        let rows =
+            page.and_then(|page| pages.get(usize::try_from(page).ok()?)).map_or(&[][..], Vec::as_slice);
         let offset = u32::try_from(address % (1 << PAGE_BITS)).unwrap_or_default();
         let above = rows.partition_point(|row| row.offset() <= offset);
         above.checked_sub(1).map_or(Rule::default(), |row| self.rules[rows[row].rule() as usize])

@@ -1,12 +1,12 @@
 //! A builder of `.eh_frame` sections in memory, valid and invalid, for tests.
 
 use profiler_addresses::ElfAddress;
-use profiler_binary_reader::ParseError;
+use profiler_binary_reader::{Image, ParseError};
 use profiler_common::unwind::{CfaRule, FramePointerRule, ReturnAddressRule, Rule};
 use profiler_elf_symbols::{CallFrameKind, CallFrames, Machine};
 
 pub(crate) use crate::rule::rule_without_offsets;
-use crate::{architecture::Architecture, cfi::CodeLayout, table::UnwindTable};
+use crate::{architecture::Architecture, cfi::CodeLayout, cfi_entries::content_hash, table::UnwindTable};
 
 /// The address of the code.
 pub const CODE_ADDRESS: u64 = 0x1_0000;
@@ -64,12 +64,17 @@ impl TestCfi {
 
     /// Compiles the section as that of a file for a machine.
     pub(crate) fn compile(&self, machine: Machine) -> Result<UnwindTable, ParseError> {
-        let call_frames = CallFrames {
+        self.compile_for(&code_layout(machine))
+    }
+
+    /// Compiles the section for some code.
+    pub(crate) fn compile_for(&self, code: &CodeLayout) -> Result<UnwindTable, ParseError> {
+        let section = CallFrames {
             kind: CallFrameKind::EhFrame,
-            bytes: self.bytes.clone().into(),
+            content: Image::Memory(self.bytes.clone()),
             address: ElfAddress(0),
         };
-        code_layout(machine).compile(&call_frames, &|| true)
+        code.compile(&section, content_hash(&section)?, &|| true)
     }
 
     /// The rules of the first `bytes` bytes of code.

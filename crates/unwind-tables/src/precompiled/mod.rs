@@ -23,6 +23,7 @@ use self::unwind_info::{Prologue, UnwindInfoSection};
 use crate::{
     row_writer::RowWriter,
     rule::rule_without_offsets,
+    rule_set::RuleSet,
     table::{TableStatistics, UnwindTable},
 };
 
@@ -93,8 +94,10 @@ impl PrecompiledSource {
     pub(crate) fn compile(&self, should_continue: &dyn Fn() -> bool) -> Result<UnwindTable, ParseError> {
         let mut statistics =
             TableStatistics { malformed_functions: self.malformed_functions, ..TableStatistics::default() };
-        let mut rows =
-            RowWriter::new(self.functions.first().map_or(0, |function| function.start >> PAGE_BITS));
+        let mut rows = RowWriter::new(
+            self.functions.first().map_or(0, |function| function.start >> PAGE_BITS),
+            RuleSet::new(),
+        );
         for (index, function) in self.functions.iter().enumerate() {
             if index.is_multiple_of(FUNCTIONS_BETWEEN_CANCEL_CHECKS) && !should_continue() {
                 return Err(ParseError::TooLarge);

@@ -109,7 +109,8 @@ fn compare_file(path: &Path, tally: &mut Tally) {
     tally.files += 1;
     tally.table_rows += table.row_count();
     let bases = BaseAddresses::default().set_eh_frame(call_frames.address.0);
-    compare(path, &elf, &table, &EhFrame::new(&call_frames.bytes, LittleEndian), &bases, tally);
+    let bytes = call_frames.read().unwrap();
+    compare(path, &elf, &table, &EhFrame::new(&bytes, LittleEndian), &bases, tally);
 }
 
 fn compare<'a, S: UnwindSection<CfiReader<'a>>>(

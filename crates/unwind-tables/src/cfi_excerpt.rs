@@ -1,0 +1,82 @@
+//! Excerpts of a section of call frame information: a CIE and some of its FDEs, with offsets of their own.
+
+use profiler_elf_symbols::CallFrameKind;
+
+use crate::cfi_entries::Entry;
+
+/// The FDEs that are evaluated together, bytes.
+const EXCERPT_BYTES: usize = 16 << 10;
+
+/// A CIE, at most [`MAX_ENTRY_BYTES`](crate::cfi_entries::MAX_ENTRY_BYTES) of it.
+pub(crate) struct Cie {
+    pub(crate) entry: Entry,
+    pub(crate) bytes: Box<[u8]>,
+}
+
+/// FDEs behind their CIE, as a section of its own: the section of the file is not in memory.
+#[derive(Default)]
+pub(crate) struct Excerpt {
+    pub(crate) bytes: Vec<u8>,
+    /// The offset of the CIE at the start.
+    cie: Option<u64>,
+    cie_bytes: usize,
+    pub(crate) fdes: Vec<ExcerptFde>,
+}
+
+/// An FDE and its position in the excerpt.
+pub(crate) struct ExcerptFde {
+    pub(crate) position: usize,
+    pub(crate) entry: Entry,
+    /// Its length or that of its CIE exceeds [`MAX_ENTRY_BYTES`](crate::cfi_entries::MAX_ENTRY_BYTES).
+    pub(crate) is_too_long: bool,
+}
+
+impl Excerpt {
+    pub(crate) fn has_place_for(&self, cie: &Cie) -> bool {
+        self.cie == Some(cie.entry.offset) && self.bytes.len() - self.cie_bytes < EXCERPT_BYTES
+    }
+
+    /// An excerpt without FDEs.
+    pub(crate) fn restart(&mut self, cie: &Cie) {
+        self.fdes.clear();
+        if self.cie == Some(cie.entry.offset) {
+            self.bytes.truncate(self.cie_bytes);
+            return;
+        }
+        self.bytes.clear();
+        self.bytes.extend_from_slice(&cie.bytes);
+        set_length(&mut self.bytes, cie.entry);
+        self.cie = Some(cie.entry.offset);
+        self.cie_bytes = self.bytes.len();
+    }
+
+    /// Appends an FDE. Its CIE pointer leads to the CIE at the start.
+    pub(crate) fn push(&mut self, kind: CallFrameKind, entry: Entry, bytes: &[u8], is_too_long: bool) {
+        let position = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        let pointer = match kind {
+            CallFrameKind::EhFrame => (position + entry.id_offset) as u64,
+            CallFrameKind::DebugFrame => 0,
+        };
+        let new = self.bytes.get_mut(position..).unwrap_or_default();
+        set_length(new, entry);
+        let id = new.get_mut(entry.id_offset..entry.id_offset + entry.id_bytes);
+        if let Some((id, pointer)) = id.zip(pointer.to_le_bytes().get(..entry.id_bytes)) {
+            id.copy_from_slice(pointer);
+        }
+        self.fdes.push(ExcerptFde { position, entry, is_too_long });
+    }
+}
+
+/// Corrects the length of an entry that was not read to its end.
+fn set_length(bytes: &mut [u8], entry: Entry) {
+    if entry.bytes == bytes.len() as u64 {
+        return;
+    }
+    let length = bytes.len().saturating_sub(entry.id_offset) as u64;
+    let range = if entry.id_offset > 4 { 4..12 } else { 0..4 };
+    let to = bytes.get_mut(range.clone());
+    if let Some((to, length)) = to.zip(length.to_le_bytes().get(..range.len())) {
+        to.copy_from_slice(length);
+    }
+}
