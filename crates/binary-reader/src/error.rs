@@ -11,6 +11,8 @@ pub enum ParseError {
     Malformed,
     /// The file exceeds a size limit or the [work budget](crate::WorkBudget).
     TooLarge,
+    /// A read of the file did not end in time: its file system does not answer.
+    TimedOut,
 }
 
 impl fmt::Display for ParseError {
@@ -19,6 +21,7 @@ impl fmt::Display for ParseError {
             Self::NotElf => "not an ELF file of this machine",
             Self::Malformed => "malformed file",
             Self::TooLarge => "limit exceeded",
+            Self::TimedOut => "a read did not end in time",
         })
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! If the owner truncates a mapped file, an access kills the reader with SIGBUS. A read only fails.
 
-use std::{fs::File, os::unix::fs::FileExt, sync::Arc};
+use std::{fs::File, io, os::unix::fs::FileExt, sync::Arc};
 
 use crate::error::ParseError;
 
@@ -24,6 +24,8 @@ pub enum Image {
         start: u64,
         /// The number of bytes, as of the time when the file was opened.
         length: u64,
+        /// Whether a target owns the file, and can make a read wait: then a read has a deadline.
+        is_of_target: bool,
     },
     /// Bytes in memory: the vDSO, or a decompressed file.
     Memory(Vec<u8>),
@@ -37,7 +39,12 @@ impl Image {
     pub fn from_file(file: impl Into<Arc<File>>) -> Result<Self, ParseError> {
         let file = file.into();
         let length = file.metadata().map_err(|_| ParseError::Malformed)?.len();
-        Ok(Self::File { file, start: 0, length })
+        Ok(Self::File { file, start: 0, length, is_of_target: false })
+    }
+
+    /// The image of a whole open file of a target, with its number of bytes.
+    pub fn of_target(file: impl Into<Arc<File>>, length: u64) -> Self {
+        Self::File { file: file.into(), start: 0, length, is_of_target: true }
     }
 
     /// The image of `length` bytes from `offset`: a file within the file.
@@ -48,9 +55,9 @@ impl Image {
         let end =
             offset.checked_add(length).filter(|end| *end <= self.length()).ok_or(ParseError::Malformed)?;
         match self {
-            Self::File { file, start, .. } => {
+            Self::File { file, start, is_of_target, .. } => {
                 let start = start.checked_add(offset).ok_or(ParseError::Malformed)?;
-                Ok(Self::File { file: Arc::clone(file), start, length })
+                Ok(Self::File { file: Arc::clone(file), start, length, is_of_target: *is_of_target })
             }
             Self::Memory(bytes) => {
                 let part = usize::try_from(offset).ok().zip(usize::try_from(end).ok());
@@ -74,12 +81,15 @@ impl Image {
     /// [`ParseError::Malformed`] when the image ends before, or the file was truncated.
     pub fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ParseError> {
         match self {
-            Self::File { file, start, length } => {
+            Self::File { file, start, length, is_of_target } => {
                 let end = offset.checked_add(buffer.len() as u64);
                 if end.is_none_or(|end| end > *length) {
                     return Err(ParseError::Malformed);
                 }
                 let at = start.checked_add(offset).ok_or(ParseError::Malformed)?;
+                if *is_of_target {
+                    return read_of_target(file, buffer, at);
+                }
                 file.read_exact_at(buffer, at).map_err(|_| ParseError::Malformed)
             }
             Self::Memory(bytes) => {
@@ -145,6 +155,22 @@ impl Image {
         }
         usize::try_from(size).map_err(|_| ParseError::TooLarge)
     }
+}
+
+/// Reads in parts: each has a deadline, and a large read from a disk takes long.
+fn read_of_target(file: &Arc<File>, buffer: &mut [u8], offset: u64) -> Result<(), ParseError> {
+    const PART_BYTES: usize = 1 << 20;
+    let mut read = 0;
+    while let Some(rest) = buffer.get_mut(read..).filter(|rest| !rest.is_empty()) {
+        let length = rest.len().min(PART_BYTES);
+        match profiler_blocking::read_at(file, &mut rest[..length], offset + read as u64) {
+            Ok(0) => return Err(ParseError::Malformed),
+            Ok(count) => read += count,
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => return Err(ParseError::TimedOut),
+            Err(_) => return Err(ParseError::Malformed),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

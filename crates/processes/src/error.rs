@@ -37,4 +37,7 @@ pub enum LookupError {
     /// The profiler has no permission to read the mappings.
     #[error("no permission to read the mappings of the process")]
     NotReadable,
+    /// Reading the mappings did not end in time.
+    #[error("the mappings of the process could not be read in time")]
+    TimedOut,
 }

@@ -1,6 +1,8 @@
 //! Identifies a file and its contents, without reading it.
 
-use std::{fs::File, io, os::unix::fs::MetadataExt};
+use std::{fs::File, io, os::fd::AsFd};
+
+use crate::root_directory::status_of;
 
 /// A file with its contents at one time. A changed file has another change time (inode(7)), and a file in another
 /// subvolume of btrfs another device, unlike in `/proc/PID/maps`, where all subvolumes show the same one.
@@ -17,16 +19,26 @@ impl FileVersion {
     /// The version of an open file.
     ///
     /// # Errors
-    /// Errors of `fstat`.
+    /// Errors of `statx`.
     pub fn of(file: &File) -> io::Result<Self> {
-        let metadata = file.metadata()?;
+        let status = status_of(file.as_fd())?;
         Ok(Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            bytes: metadata.len(),
-            changed_s: metadata.ctime(),
-            changed_ns: u32::try_from(metadata.ctime_nsec()).unwrap_or(0),
+            device: rustix::fs::makedev(status.stx_dev_major, status.stx_dev_minor),
+            inode: status.stx_ino,
+            bytes: status.stx_size,
+            changed_s: status.stx_ctime.tv_sec,
+            changed_ns: status.stx_ctime.tv_nsec,
         })
+    }
+
+    /// The inode number.
+    pub const fn inode(&self) -> u64 {
+        self.inode
+    }
+
+    /// The size of the file, bytes.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// When the file was changed last (ctime): seconds since the epoch, and nanoseconds.

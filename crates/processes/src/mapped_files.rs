@@ -4,7 +4,6 @@ use std::{
     collections::HashMap,
     fs::File,
     io,
-    os::unix::fs::MetadataExt,
     path::Path,
     sync::{Arc, Mutex, PoisonError, Weak},
 };
@@ -56,6 +55,9 @@ pub enum OpenError {
     /// The profiler has no permission to read the file.
     #[error("no permission to read the file")]
     NotReadable,
+    /// Opening the file did not end in time, or another process holds a lease on it.
+    #[error("the file could not be opened in time")]
+    TimedOut,
 }
 
 /// The process that has a mapping.
@@ -97,10 +99,13 @@ impl MappedFiles {
         path: &Path,
         mapped: OpenError,
     ) -> Result<File, OpenError> {
-        let mut worst = if mapped == OpenError::NotAFile { mapped } else { OpenError::Missing };
+        let mut worst = match mapped {
+            OpenError::NotAFile | OpenError::TimedOut => mapped,
+            _ => OpenError::Missing,
+        };
         for root in owner.root.into_iter().chain([&*self.host]) {
             match root.open_file(path) {
-                Ok(file) if file.metadata().is_ok_and(|metadata| metadata.ino() == id.inode) => {
+                Ok(file) if FileVersion::of(&file).is_ok_and(|version| version.inode() == id.inode) => {
                     return Ok(file);
                 }
                 Ok(_) => worst = OpenError::Replaced,
@@ -131,12 +136,15 @@ fn open_error(error: &io::Error) -> OpenError {
     match error.kind() {
         io::ErrorKind::PermissionDenied => OpenError::NotReadable,
         io::ErrorKind::InvalidInput => OpenError::NotAFile,
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => OpenError::TimedOut,
         _ => OpenError::Missing,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use profiler_addresses::{FileOffset, RuntimeAddress};
 
     use super::*;

@@ -85,6 +85,7 @@ impl ProcessReader {
     fn address_space(&self, pid: u32) -> Result<AddressSpace, LookupError> {
         let text = self.proc.read(pid, "maps").map_err(|error| match error.kind() {
             io::ErrorKind::PermissionDenied => LookupError::NotReadable,
+            io::ErrorKind::TimedOut => LookupError::TimedOut,
             _ => LookupError::ProcessGone,
         })?;
         // A process that only waits to be collected by its parent has no mappings any more.

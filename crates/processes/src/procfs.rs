@@ -11,6 +11,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
+use profiler_blocking::Object;
 use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::{
@@ -97,16 +98,15 @@ impl ProcFs {
     /// Reads an entry of a process: `maps`, `status`, `comm`, `stat`, `environ`, `cgroup`. Of a process whose leader has
     /// ended while other threads run, `maps` and `environ` are read from one of these.
     pub fn read(&self, pid: u32, entry: &str) -> io::Result<Vec<u8>> {
-        let limit_bytes = if entry == "environ" { MAX_ENVIRONMENT_BYTES } else { MAX_TEXT_BYTES };
-        let read = |path: &Path| {
-            let mut bytes = Vec::new();
-            File::open(path)?.take(limit_bytes).read_to_end(&mut bytes).map(|_| bytes)
+        let bytes = match entry {
+            // The kernel waits for a lock of the process, or reads its memory, which can be a file in user space.
+            "maps" | "environ" if self.is_live => {
+                let (proc, entry) = (self.base.clone(), entry.to_owned());
+                profiler_blocking::run(Object::process(pid), move || read_memory_entry(&proc, pid, &entry))?
+            }
+            "maps" | "environ" => read_memory_entry(&self.base, pid, entry)?,
+            _ => read_text(&self.path(pid, entry), MAX_TEXT_BYTES)?,
         };
-        let mut bytes = read(&self.path(pid, entry))?;
-        if bytes.is_empty() && matches!(entry, "maps" | "environ") {
-            let of_threads = self.other_threads(pid).filter_map(|tid| read(&self.path(tid, entry)).ok());
-            bytes = { of_threads }.find(|bytes| !bytes.is_empty()).unwrap_or_default();
-        }
         if let Some(capture) = &self.capture {
             capture.write(&bytes, &Path::new(&pid.to_string()).join(entry))?;
         }
@@ -147,14 +147,14 @@ impl ProcFs {
         if self.is_live && !self.is_file_of(pid, mapping, fd.as_fd())? {
             return Err(io::Error::new(io::ErrorKind::NotFound, "another file is mapped there by now"));
         }
-        root_directory::open_regular(fd.as_fd())
+        root_directory::open_regular(fd)
     }
 
     /// Whether an opened file is that of a mapping. Before Linux 6.8, mappings in overlayfs show the inode of the layer
     /// below: then it is the file if the mapping is still there.
     fn is_file_of(&self, pid: u32, mapping: &Mapping, file: BorrowedFd<'_>) -> io::Result<bool> {
         let Backing::File { id, .. } = &mapping.backing else { return Ok(true) };
-        if rustix::fs::fstat(file)?.st_ino == id.inode {
+        if root_directory::status_of(file)?.stx_ino == id.inode {
             return Ok(true);
         }
         Ok(maps::parse_executable(&self.read(pid, "maps")?).contains(mapping))
@@ -206,19 +206,41 @@ impl ProcFs {
 
     /// The result for the first thread that has one: a leader that has ended has neither memory nor a root directory.
     fn first_thread<T, E>(&self, pid: u32, attempt: impl Fn(u32) -> Result<T, E>) -> Result<T, E> {
-        attempt(pid).or_else(|error| self.other_threads(pid).find_map(|tid| attempt(tid).ok()).ok_or(error))
-    }
-
-    /// The threads of a process besides its leader, [`MAX_TRIED_THREADS`] at most.
-    fn other_threads(&self, pid: u32) -> impl Iterator<Item = u32> {
-        let names = fs::read_dir(self.path(pid, "task")).into_iter().flatten().filter_map(Result::ok);
-        let ids = names.filter_map(|name| name.file_name().to_str()?.parse().ok());
-        ids.filter(move |tid| *tid != pid).take(MAX_TRIED_THREADS)
+        let of_other = |error| other_threads(&self.base, pid).find_map(|tid| attempt(tid).ok()).ok_or(error);
+        attempt(pid).or_else(of_other)
     }
 
     fn path(&self, pid: u32, entry: &str) -> PathBuf {
-        self.base.join(pid.to_string()).join(entry)
+        entry_path(&self.base, pid, entry)
     }
+}
+
+fn entry_path(proc: &Path, pid: u32, entry: &str) -> PathBuf {
+    proc.join(pid.to_string()).join(entry)
+}
+
+/// The threads of a process besides its leader, [`MAX_TRIED_THREADS`] at most.
+fn other_threads(proc: &Path, pid: u32) -> impl Iterator<Item = u32> {
+    let names = fs::read_dir(entry_path(proc, pid, "task")).into_iter().flatten().filter_map(Result::ok);
+    let ids = names.filter_map(|name| name.file_name().to_str()?.parse().ok());
+    ids.filter(move |tid| *tid != pid).take(MAX_TRIED_THREADS)
+}
+
+/// Reads `maps` or `environ`, of another thread when the leader has ended.
+fn read_memory_entry(proc: &Path, pid: u32, entry: &str) -> io::Result<Vec<u8>> {
+    let limit_bytes = if entry == "environ" { MAX_ENVIRONMENT_BYTES } else { MAX_TEXT_BYTES };
+    let read = |id| read_text(&entry_path(proc, id, entry), limit_bytes);
+    let bytes = read(pid)?;
+    if !bytes.is_empty() {
+        return Ok(bytes);
+    }
+    let of_threads = other_threads(proc, pid).filter_map(|tid| read(tid).ok());
+    Ok({ of_threads }.find(|bytes| !bytes.is_empty()).unwrap_or_default())
+}
+
+fn read_text(path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(limit_bytes).read_to_end(&mut bytes).map(|_| bytes)
 }
 
 /// The name of a mapping's entry in `/proc/PID/map_files`.

@@ -12,8 +12,13 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use rustix::fs::{
-    AtFlags, CWD, FileType, FsWord, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, StatxFlags, statx,
+use profiler_blocking::Object;
+use rustix::{
+    fs::{
+        AtFlags, CWD, FileType, FsWord, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Statx, StatxFlags,
+        statx,
+    },
+    io::Errno,
 };
 
 /// Magic numbers of pseudo file systems, whose regular files the kernel generates on each read
@@ -28,7 +33,7 @@ const PSEUDO_FILE_SYSTEMS: [FsWord; 5] =
 /// It stays usable after the process has ended.
 #[derive(Debug)]
 pub struct RootDirectory {
-    directory: OwnedFd,
+    directory: Arc<OwnedFd>,
     id: Option<RootId>,
 }
 
@@ -49,7 +54,7 @@ impl RootDirectory {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
         let id = mount_and_inode(&directory);
-        Ok(Self { directory, id })
+        Ok(Self { directory: Arc::new(directory), id })
     }
 
     /// Identifies the directory, as long as it is open; `None` where the kernel or a sandbox does not tell.
@@ -60,10 +65,11 @@ impl RootDirectory {
     /// Opens a regular file by its absolute path inside this root.
     ///
     /// # Errors
-    /// `InvalidInput` when the path is not that of a regular file, else errors of `openat2`.
+    /// `InvalidInput` when the path is not that of a regular file, `TimedOut` when its file system does not answer,
+    /// `WouldBlock` when another process holds a lease on it, else errors of `openat2`.
     pub fn open_file(&self, path: &Path) -> io::Result<File> {
         let fd = self.resolve(path, OFlags::PATH)?;
-        open_regular(fd.as_fd())
+        open_regular(fd)
     }
 
     /// Opens a socket by its absolute path inside this root (`O_PATH`). Connect to it through `/proc/self/fd`.
@@ -72,7 +78,7 @@ impl RootDirectory {
     /// `InvalidInput` when the path is not that of a socket, else errors of `openat2`.
     pub fn open_socket(&self, path: &Path) -> io::Result<OwnedFd> {
         let fd = self.resolve(path, OFlags::PATH)?;
-        if FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) != FileType::Socket {
+        if FileType::from_raw_mode(status_of(fd.as_fd())?.stx_mode.into()) != FileType::Socket {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a socket"));
         }
         Ok(fd)
@@ -95,17 +101,36 @@ impl RootDirectory {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         let directory = self.resolve(directory, OFlags::PATH | OFlags::DIRECTORY)?;
-        let status = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile || status.st_uid != uid {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file of the user"));
-        }
-        Ok(rustix::fs::unlinkat(&directory, name, AtFlags::empty())?)
+        let name = name.to_owned();
+        profiler_blocking::run(Object::path(self.number(), path), move || {
+            let status = rustix::fs::statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW)?;
+            if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile || status.st_uid != uid {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file of the user"));
+            }
+            Ok(rustix::fs::unlinkat(&directory, name, AtFlags::empty())?)
+        })
     }
 
+    /// Opens a path: what the kernel has in its cache at once, else with a deadline. A path can lead into a file system in
+    /// user space.
     fn resolve(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let flags = flags | OFlags::CLOEXEC;
-        retry(|| rustix::fs::openat2(self.directory.as_fd(), path, flags, Mode::empty(), resolve))
+        // Linux 5.12.
+        let cached = resolve | ResolveFlags::CACHED;
+        match rustix::fs::openat2(self.directory.as_fd(), path, flags, Mode::empty(), cached) {
+            Err(Errno::AGAIN | Errno::INVAL) => {}
+            result => return Ok(result?),
+        }
+        let (directory, path_in_root) = (Arc::clone(&self.directory), path.to_owned());
+        profiler_blocking::run(Object::path(self.number(), path), move || {
+            retry(|| rustix::fs::openat2(&directory, &path_in_root, flags, Mode::empty(), resolve))
+        })
+    }
+
+    /// Identifies the open directory.
+    fn number(&self) -> i32 {
+        self.directory.as_raw_fd()
     }
 }
 
@@ -132,7 +157,7 @@ impl RootDirectories {
 
 fn mount_and_inode(directory: &OwnedFd) -> Option<RootId> {
     let wanted = StatxFlags::MNT_ID | StatxFlags::INO;
-    let status = statx(directory, "", AtFlags::EMPTY_PATH, wanted).ok()?;
+    let status = statx(directory, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, wanted).ok()?;
     let is_complete = StatxFlags::from_bits_retain(status.stx_mask).contains(wanted);
     is_complete.then_some(RootId { mount: status.stx_mnt_id, inode: status.stx_ino })
 }
@@ -143,22 +168,48 @@ fn retry(mut open: impl FnMut() -> rustix::io::Result<OwnedFd>) -> io::Result<Ow
     let mut result = open();
     for _ in 1..MAX_ATTEMPTS {
         match result {
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => result = open(),
+            Err(Errno::AGAIN | Errno::INTR) => result = open(),
             _ => break,
         }
     }
     Ok(result?)
 }
 
+/// The status of an open file, as the kernel knows it: a file system in user space is not asked.
+pub(crate) fn status_of(file: BorrowedFd<'_>) -> io::Result<Statx> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    Ok(statx(file, "", flags, StatxFlags::BASIC_STATS)?)
+}
+
 /// Opens the regular file of an `O_PATH` descriptor for reading. The type is checked first, because opening a device or
 /// a FIFO can have side effects.
-pub(crate) fn open_regular(path: BorrowedFd<'_>) -> io::Result<File> {
-    let status = rustix::fs::fstat(path)?;
-    let is_regular = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
-    if !is_regular || PSEUDO_FILE_SYSTEMS.contains(&rustix::fs::fstatfs(path)?.f_type) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+pub(crate) fn open_regular(path: OwnedFd) -> io::Result<File> {
+    let status = status_of(path.as_fd())?;
+    if FileType::from_raw_mode(status.stx_mode.into()) != FileType::RegularFile {
+        return Err(not_regular());
     }
-    File::open(format!("/proc/self/fd/{}", path.as_raw_fd()))
+    // A device holds the file system: it is none in user space.
+    if status.stx_dev_major != 0 {
+        return reopen(path.as_fd());
+    }
+    let object = Object::file_identity(status.stx_dev_minor, status.stx_ino);
+    profiler_blocking::run(object, move || {
+        if PSEUDO_FILE_SYSTEMS.contains(&rustix::fs::fstatfs(&path)?.f_type) {
+            return Err(not_regular());
+        }
+        reopen(path.as_fd())
+    })
+}
+
+/// Opens a file without waiting for the holder of a lease (fcntl(2), `F_SETLEASE`).
+fn reopen(path: BorrowedFd<'_>) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = format!("/proc/self/fd/{}", path.as_raw_fd());
+    Ok(rustix::fs::openat(CWD, fd, flags, Mode::empty())?.into())
+}
+
+fn not_regular() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
 }
 
 #[cfg(test)]

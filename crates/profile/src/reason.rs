@@ -60,6 +60,9 @@ pub enum Reason {
     KernelAddressesHidden,
     /// `/proc/kallsyms` could not be read.
     KernelSymbolsNotReadable,
+    /// Opening or reading a file or an entry of `/proc` did not end in time: a file system in user space does not answer,
+    /// or another process holds a lease on the file.
+    NotResponding,
 }
 
 impl Reason {
@@ -90,6 +93,7 @@ impl Reason {
         Self::RuntimeSilent,
         Self::KernelAddressesHidden,
         Self::KernelSymbolsNotReadable,
+        Self::NotResponding,
     ];
 }
 
@@ -116,6 +120,7 @@ impl fmt::Display for Reason {
             Self::JitMapRefused => "JIT code with an untrusted perf map",
             Self::NoJitEntry => "JIT code without an entry at the address",
             Self::RuntimeStub => "a stub of the .NET runtime",
+            Self::NotResponding => "a file or process that did not respond in time",
             Self::RuntimeRefused => "JIT code of a runtime with an untrusted socket",
             Self::RuntimeNotReachable => "no permission to open the runtime's diagnostics socket",
             Self::RuntimeSilent => "JIT code of a runtime that did not answer in time",

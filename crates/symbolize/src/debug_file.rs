@@ -12,7 +12,7 @@ use profiler_dotnet_symbols::readytorun::AssemblyFiles;
 use profiler_elf_symbols::{
     AlternateLink, BuildId, DebugFile, DebugFileFinder, Elf, Sections, compute_crc32,
 };
-use profiler_processes::{ProcFs, root_directory::RootDirectory};
+use profiler_processes::{FileVersion, ProcFs, root_directory::RootDirectory};
 
 use crate::{debug_paths, symbol_server::SymbolServers};
 
@@ -51,7 +51,7 @@ impl AssemblyFiles for DebugFiles {
     /// Opens a file in the root directory of the target, or on the host when that is not open.
     fn open(&self, path: &Path) -> Option<Image> {
         let root = self.target.as_ref().unwrap_or(&self.shared.host);
-        let image = Image::from_file(root.open_file(path).ok()?).ok()?;
+        let image = open_image(root, path)?;
         self.copy_to_capture(root, path, path);
         Some(image)
     }
@@ -162,7 +162,7 @@ impl DebugFiles {
 }
 
 fn open(root: &RootDirectory, path: &Path) -> Option<Elf> {
-    Elf::parse(Image::from_file(root.open_file(path).ok()?).ok()?).ok()
+    Elf::parse(open_image(root, path)?).ok()
 }
 
 /// What identifies the debug file of a module.
@@ -181,6 +181,12 @@ impl Identity<'_> {
             }
         }
     }
+}
+
+fn open_image(root: &RootDirectory, path: &Path) -> Option<Image> {
+    let file = root.open_file(path).ok()?;
+    let bytes = FileVersion::of(&file).ok()?.bytes();
+    Some(Image::of_target(file, bytes))
 }
 
 #[cfg(test)]

@@ -336,6 +336,7 @@ impl Modules {
         if let Err(error) = self.proc.capture_mapped_file(process.pid, mapping, &file) {
             log::warn!("the capture lacks `{path}`: {error}");
         }
+        let image = Image::of_target(file, version.bytes());
         let version = ModuleFile::File(version);
         let tenant = root.as_ref().and_then(|root| root.id());
         let known = self.used_module(&(version, tenant));
@@ -343,7 +344,6 @@ impl Modules {
             return Ok(key);
         }
         let budget = self.budget_of(tenant).part();
-        let image = Image::from_file(file).map_err(reasons::parse_error_reason)?;
         let mut code = ModuleCode::from_image(image, Path::new(&**path), &budget)?;
         let root = root.filter(|_| !code.is_self_contained(self.options, &self.shared_files()));
         if root.is_some() {

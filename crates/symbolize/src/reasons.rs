@@ -11,6 +11,7 @@ pub(crate) fn parse_error_reason(error: ParseError) -> Reason {
         ParseError::NotElf => Reason::NotElf,
         ParseError::Malformed => Reason::MalformedFile,
         ParseError::TooLarge => Reason::TooLarge,
+        ParseError::TimedOut => Reason::NotResponding,
     }
 }
 
@@ -30,6 +31,7 @@ pub fn lookup_error_reason(error: LookupError) -> Reason {
     match error {
         LookupError::ProcessGone => Reason::ProcessGone,
         LookupError::NotReadable => Reason::ProcessNotReadable,
+        LookupError::TimedOut => Reason::NotResponding,
         _ => Reason::NoMapping,
     }
 }
@@ -40,6 +42,7 @@ pub(crate) fn open_error_reason(error: OpenError) -> Reason {
         OpenError::Replaced => Reason::FileReplaced,
         OpenError::NotAFile => Reason::NotAFile,
         OpenError::NotReadable => Reason::FileNotReadable,
+        OpenError::TimedOut => Reason::NotResponding,
         _ => Reason::FileMissing,
     }
 }

@@ -29,6 +29,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use profiler_blocking::Deadline;
 use profiler_profile::{Cost, Header, Profile};
 use profiler_symbolize::symbol_server::{Download, SymbolServers};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -40,6 +41,9 @@ use crate::{
     error::{Error, ErrorKind, Result},
     sys::usage::cpu_time,
 };
+
+/// After the end of sampling, operations that targets block are given up after this time.
+const MAX_BLOCKED_TIME: Duration = Duration::from_secs(1);
 
 /// A running session. Dropping it detaches the BPF programs and removes everything that it has created.
 ///
@@ -78,6 +82,8 @@ struct Shared {
     exhausted: AtomicBool,
     samples: AtomicU64,
     lost: AtomicU64,
+    /// The deadline of operations of the pipeline that a target can block.
+    pipeline_deadline: Deadline,
     /// The first error of a thread.
     failure: Mutex<Option<Error>>,
 }
@@ -268,6 +274,7 @@ impl Session {
         if is_last {
             // `cargo xtask bench` reads this line.
             log::debug!("sampling ends");
+            self.shared.pipeline_deadline.set(Instant::now() + MAX_BLOCKED_TIME);
         }
         let profile = self.request_profile(request, &profile);
         if is_last {
@@ -300,6 +307,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         let (requests, _) = channel();
+        self.shared.pipeline_deadline.set(Instant::now());
         // The reader ends when no sender of requests is left, and the pipeline after it.
         self.requests = requests;
         wake(&self.shared.reader_waker);
@@ -316,6 +324,7 @@ impl Shared {
             exhausted: AtomicBool::new(false),
             samples: AtomicU64::new(0),
             lost: AtomicU64::new(0),
+            pipeline_deadline: Deadline::default(),
             failure: Mutex::new(None),
         })
     }

@@ -277,6 +277,7 @@ impl Session {
 
 /// Processes messages of the reader until it ends.
 fn run_pipeline(mut pipeline: Pipeline, started_ns: u64, messages: &Receiver<Message>, shared: &Arc<Shared>) {
+    shared.pipeline_deadline.use_in_this_thread();
     pipeline.start(started_ns);
     for message in messages {
         let result = match message {

@@ -2,6 +2,7 @@
 
 mod aspnet;
 mod bad_unwinding;
+mod blocking_targets;
 mod chains;
 mod cpus;
 mod debug_information;

@@ -66,6 +66,7 @@ codes! {
         SymbolServerFailed = 23,
         SymbolsOnTheWay = 24,
         RuntimeStub = 25,
+        NotResponding = 26,
     }
     StackEnd {
         Root = 1,

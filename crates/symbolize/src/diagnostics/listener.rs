@@ -12,9 +12,8 @@ use std::{
     io,
     sync::{
         Arc,
-        mpsc::{Receiver, Sender, channel},
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
-    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -78,6 +77,9 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// Time for stopping a session.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// Additional time for the end of a thread after [`STOP_TIMEOUT`].
+const STOP_GRACE: Duration = Duration::from_millis(100);
+
 /// Reads of a session for a report of the received events. One read takes more than a runtime usually writes at once.
 const MAX_DRAIN_READS: usize = 64;
 
@@ -87,12 +89,16 @@ struct ReportRequest {
     reply: Sender<Report>,
 }
 
-/// A thread that receives events. Dropping it stops its session.
+/// A thread that receives events. Dropping it stops its session, and waits for that no longer than for an honest runtime.
 #[derive(Debug)]
 pub(super) struct Listener {
+    pid: u32,
     deadline: Arc<CancellableDeadline>,
     requests: Option<Sender<ReportRequest>>,
-    thread: Option<JoinHandle<()>>,
+    /// Disconnected when the thread ends.
+    ended: Receiver<()>,
+    /// When the thread was notified to stop.
+    stopping: Option<Instant>,
 }
 
 impl Listener {
@@ -100,6 +106,8 @@ impl Listener {
     pub(super) fn start(endpoint: Endpoint, budget: MemoryBudget) -> io::Result<Self> {
         let deadline = Arc::new(CancellableDeadline::new()?);
         let (requests, received) = channel();
+        let (running, ended) = channel::<()>();
+        let pid = endpoint.pid;
         let listener = ListenerThread {
             endpoint,
             deadline: Arc::clone(&deadline),
@@ -110,8 +118,11 @@ impl Listener {
             unloads_code: false,
         };
         let thread = std::thread::Builder::new().name("listener".to_owned());
-        let thread = thread.spawn(move || listener.run(&received))?;
-        Ok(Self { deadline, requests: Some(requests), thread: Some(thread) })
+        thread.spawn(move || {
+            let _running = running;
+            listener.run(&received);
+        })?;
+        Ok(Self { pid, deadline, requests: Some(requests), ended, stopping: None })
     }
 
     /// Requests a report, which is sent shortly before the deadline at the latest. The thread ends after the last one.
@@ -124,16 +135,24 @@ impl Listener {
         }
         report
     }
+
+    /// Notifies the thread to stop its session. Dropping the listener waits for it.
+    pub(super) fn begin_stop(&mut self) {
+        self.requests = None;
+        let now = *self.stopping.get_or_insert_with(Instant::now);
+        self.deadline.set_permanently(now + STOP_TIMEOUT);
+    }
 }
 
 impl Drop for Listener {
+    /// A thread that is blocked is left behind: a peer can make any system call on a socket wait, by file descriptors that
+    /// the kernel closes slowly (`SCM_RIGHTS` with `SO_LINGER`).
     fn drop(&mut self) {
-        self.requests = None;
-        self.deadline.set_permanently(Instant::now() + STOP_TIMEOUT);
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            log::warn!("a thread that listens to a runtime panicked");
+        self.begin_stop();
+        let elapsed = self.stopping.map_or(Duration::ZERO, |stopping| stopping.elapsed());
+        let left = (STOP_TIMEOUT + STOP_GRACE).saturating_sub(elapsed);
+        if self.ended.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
+            log::warn!("the .NET runtime of process {} blocks the end of its session", self.pid);
         }
     }
 }

@@ -137,6 +137,13 @@ impl RuntimeNames {
         matches!(self.listener, ListenerState::Running(_))
     }
 
+    /// Notifies the listener to stop its session, before this is dropped.
+    pub(crate) fn begin_stop(&mut self) {
+        if let ListenerState::Running(listener) = &mut self.listener {
+            listener.begin_stop();
+        }
+    }
+
     /// Requests a report, and disables the perf map if this is the last one. The listener reports what it has at the
     /// deadline.
     pub(crate) fn request_report(&mut self, scope: ReportScope, deadline: Instant) {
@@ -152,7 +159,7 @@ impl RuntimeNames {
     /// dropped.
     pub(crate) fn receive_report(&mut self, deadline: Instant) {
         if let Some(report) = self.awaited_report.take() {
-            let left = deadline.saturating_duration_since(Instant::now()) + REPORT_TIMEOUT;
+            let left = (deadline + REPORT_TIMEOUT).saturating_duration_since(Instant::now());
             match report.recv_timeout(left) {
                 Ok(report) => self.methods.add_report(report),
                 Err(_) => self.methods.completeness.failure = Some(Reason::RuntimeSilent),

@@ -21,7 +21,7 @@ use rustix::{
 use profiler_processes::root_directory::RootDirectory;
 
 use super::RuntimeProcess;
-use crate::sys::peer::peer_credentials;
+use crate::sys::peer::{peer_credentials, refuse_descriptors};
 
 /// The possible paths of a process's diagnostics socket, and the process that must own it.
 #[derive(Clone, Debug)]
@@ -150,6 +150,9 @@ impl Connection {
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let address = SocketAddrUnix::new(format!("/proc/self/fd/{}", listener.as_raw_fd()))?;
+        if let Err(error) = refuse_descriptors(socket.as_fd()) {
+            log::debug!("file descriptors of the peer are not refused: {error}");
+        }
         loop {
             // The send timeout also bounds connect(2), which waits while the queue of the listener is full
             // (`unix_stream_connect`, net/unix/af_unix.c).

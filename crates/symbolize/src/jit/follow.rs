@@ -2,15 +2,11 @@
 //!
 //! The file belongs to the target. It is never mapped into memory, and every read has a limit.
 
-use std::{
-    fs::File,
-    io,
-    os::unix::fs::{FileExt, MetadataExt},
-    path::PathBuf,
-};
+use std::{fs::File, io, path::PathBuf, sync::Arc};
 
 use profiler_processes::root_directory::RootDirectory;
 use profiler_profile::Reason;
+use rustix::fs::{AtFlags, StatxFlags, makedev, statx};
 
 /// Bytes per read.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -52,7 +48,7 @@ pub(super) struct FileFollower {
 
 #[derive(Debug)]
 struct OpenFile {
-    file: File,
+    file: Arc<File>,
     device_and_inode: (u64, u64),
     offset: u64,
     /// The last bytes before the offset.
@@ -75,7 +71,7 @@ impl FileFollower {
 
     /// The open trusted file.
     pub(super) fn open_file(&self) -> Option<&File> {
-        self.open.as_ref().map(|open| &open.file)
+        self.open.as_ref().map(|open| &*open.file)
     }
 
     /// Why an existing file is not read, or not read further.
@@ -138,7 +134,7 @@ impl FileFollower {
                 self.refusal = Some(Reason::TooLarge);
                 return false;
             }
-            match open.file.read_at(&mut chunk, open.offset) {
+            match profiler_blocking::read_at(&open.file, &mut chunk, open.offset) {
                 Ok(0) => {
                     self.caught_up_ns = now_ns;
                     return false;
@@ -150,6 +146,10 @@ impl FileFollower {
                     self.total_bytes += read as u64;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    self.refusal = Some(Reason::NotResponding);
+                    return false;
+                }
                 Err(_) => {
                     self.refusal = Some(Reason::FileNotReadable);
                     return false;
@@ -166,19 +166,28 @@ impl OpenFile {
         let file = root.open_file(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => None,
             io::ErrorKind::PermissionDenied => Some(Reason::FileNotReadable),
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Some(Reason::NotResponding),
             _ => Some(Reason::JitMapRefused),
         })?;
-        let metadata = file.metadata().map_err(|_| Some(Reason::FileNotReadable))?;
+        // A file system in user space is not asked.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let status = statx(&file, "", flags, StatxFlags::BASIC_STATS);
+        let status = status.map_err(|_| Some(Reason::FileNotReadable))?;
         // Agents with root write files for other processes. A file that only root can read is not for the process.
         let trusted_owner =
-            metadata.uid() == owner.uid || (metadata.uid() == 0 && metadata.mode() & 0o004 != 0);
+            status.stx_uid == owner.uid || (status.stx_uid == 0 && status.stx_mode & 0o004 != 0);
         let modified_unix_ns =
-            i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
+            i128::from(status.stx_mtime.tv_sec) * 1_000_000_000 + i128::from(status.stx_mtime.tv_nsec);
         if !trusted_owner || modified_unix_ns + START_TOLERANCE_NS < i128::from(owner.started_unix_ns) {
             return Err(Some(Reason::JitMapRefused));
         }
-        let device_and_inode = (metadata.dev(), metadata.ino());
-        Ok(Self { file, device_and_inode, offset: 0, tail: Vec::new() })
+        let device = makedev(status.stx_dev_major, status.stx_dev_minor);
+        Ok(Self {
+            file: Arc::new(file),
+            device_and_inode: (device, status.stx_ino),
+            offset: 0,
+            tail: Vec::new(),
+        })
     }
 
     /// Whether the bytes before the offset have changed: the runtime has begun the file again.
@@ -186,7 +195,11 @@ impl OpenFile {
         let mut now = [0; TAIL_BYTES];
         let now = &mut now[..self.tail.len()];
         let start = self.offset - self.tail.len() as u64;
-        self.file.read_exact_at(now, start).is_err() || *now != self.tail[..]
+        match profiler_blocking::read_at(&self.file, now, start) {
+            Ok(count) => count < now.len() || *now != self.tail[..],
+            // The next read fails, too.
+            Err(error) => error.kind() != io::ErrorKind::TimedOut,
+        }
     }
 
     fn advance(&mut self, read: &[u8]) {
@@ -199,6 +212,8 @@ impl OpenFile {
 #[cfg(test)]
 mod tests {
     use std::{io::Write, path::Path};
+
+    use std::os::unix::fs::MetadataExt;
 
     use super::*;
 

@@ -24,10 +24,10 @@ const MAX_JIT_BYTES: usize = 512 << 20;
 const MAX_LISTENERS: usize = 64;
 
 /// Time at the end of a profile for the reports of all runtimes.
-const REPORT_TIMEOUT: Duration = Duration::from_millis(1800);
+const REPORT_TIMEOUT: Duration = Duration::from_millis(1200);
 
 /// Time for the reports of all methods where the received ones took most of [`REPORT_TIMEOUT`].
-const MIN_REPORT_TIMEOUT: Duration = Duration::from_millis(500);
+const MIN_REPORT_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// Methods that were requested from runtimes.
 #[derive(Debug)]
@@ -172,5 +172,12 @@ impl Symbolizer {
 
     fn runtimes_mut(&mut self) -> impl Iterator<Item = &mut RuntimeNames> {
         self.jit.values_mut().filter_map(|names| names.runtime.as_mut())
+    }
+}
+
+impl Drop for Symbolizer {
+    /// Stops the sessions of all runtimes at the same time.
+    fn drop(&mut self) {
+        self.runtimes_mut().for_each(RuntimeNames::begin_stop);
     }
 }

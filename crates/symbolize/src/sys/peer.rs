@@ -1,4 +1,4 @@
-//! Reads the peer credentials of a Unix socket (`SO_PEERCRED`, unix(7)).
+//! Options of Unix sockets: the credentials of the peer (`SO_PEERCRED`, unix(7)), and file descriptors from it.
 
 use std::{
     io,
@@ -29,11 +29,38 @@ pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     Ok(Peer { pid: u32::try_from(peer.pid).unwrap_or(0), uid: peer.uid })
 }
 
+/// Refuses file descriptors from the peer. They would be closed unread, and closing one can take as long as its owner
+/// wants. Kernels before 6.16 do not know the option.
+pub(crate) fn refuse_descriptors(socket: BorrowedFd<'_>) -> io::Result<()> {
+    /// `SO_PASSRIGHTS` (`include/uapi/asm-generic/socket.h`).
+    const PASS_RIGHTS: libc::c_int = 83;
+    let off: libc::c_int = 0;
+    let value = (&raw const off).cast();
+    let size = size_of_val(&off) as libc::socklen_t;
+    // SAFETY: the pointer is valid for reads of the size given.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, PASS_RIGHTS, value, size) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::{fd::AsFd, unix::net::UnixStream};
 
     use super::*;
+
+    #[test]
+    fn descriptors_are_refused_where_the_kernel_can() {
+        use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+        let (one, other) = UnixStream::pair().unwrap();
+        let is_known = refuse_descriptors(one.as_fd()).is_ok();
+        let mut space = [std::mem::MaybeUninit::uninit(); 64];
+        let mut message = SendAncillaryBuffer::new(&mut space);
+        let sent = [other.as_fd()];
+        assert!(message.push(SendAncillaryMessage::ScmRights(&sent)));
+        let bytes = [io::IoSlice::new(b"x")];
+        let result = sendmsg(&other, &bytes, &mut message, SendFlags::empty());
+        assert_eq!(result.is_err(), is_known, "{result:?}");
+    }
 
     #[test]
     fn both_ends_of_a_socket_pair_have_the_credentials_of_this_process() {

@@ -130,7 +130,7 @@ impl TableCache {
         let file = self.files.open(mapping_owner, mapping);
         let file = file.inspect_err(|error| log::debug!("no unwind table of `{path}`: {error}")).ok()?;
         let MappedFile { file, version } = file;
-        let image = || Image::from_file(file);
+        let image = || Ok(Image::of_target(file, version.bytes()));
         let source = NamedFile { file: TableFile::File(version), path, tenant: owner.tenant };
         let key = self.table_for_image(maps, source, image, stop)?;
         self.add_segment(maps, key, segment(*id, version, mapping), mapping);

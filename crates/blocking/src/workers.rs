@@ -1,0 +1,235 @@
+//! Worker threads: one for each operation that runs, abandoned when the operation does not end in time.
+
+use std::{
+    cell::Cell,
+    collections::HashSet,
+    io,
+    sync::{
+        Arc, LazyLock, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI32, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError, sync_channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{Object, budget::WaitBudget, deadline};
+
+/// Operations that have not ended in time. Each holds a thread. Beyond it, all operations fail.
+const MAX_BLOCKED: usize = 256;
+
+/// How long a worker waits for its next operation.
+const IDLE_TIME: Duration = Duration::from_secs(10);
+
+/// The stack of a worker. Pages that are never used take no memory.
+const STACK_BYTES: usize = 512 << 10;
+
+/// The workers of this process.
+pub(crate) static WORKERS: LazyLock<Workers> = LazyLock::new(Workers::new);
+
+thread_local! {
+    /// Whether this thread is a worker: it runs nested operations itself.
+    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A set of workers. Those of the process are [`WORKERS`].
+pub(crate) struct Workers(Arc<Mutex<State>>);
+
+/// A worker thread.
+#[derive(Clone)]
+struct Worker {
+    jobs: SyncSender<Job>,
+    /// 0 until the thread runs.
+    tid: Arc<AtomicI32>,
+}
+
+struct State {
+    /// Workers without an operation; the last one has waited for the shortest time. Some may have ended.
+    idle: Vec<Worker>,
+    /// The objects of operations that did not end in time.
+    blocked: HashSet<Object>,
+    budget: WaitBudget,
+}
+
+impl Workers {
+    fn new() -> Self {
+        let budget = WaitBudget::new(Instant::now());
+        Self(Arc::new(Mutex::new(State { idle: Vec::new(), blocked: HashSet::new(), budget })))
+    }
+
+    pub(crate) fn run<T: Send + 'static>(
+        &self,
+        object: Object,
+        operation: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        if IS_WORKER.get() {
+            return operation();
+        }
+        let limit = self.limit(object)?;
+        let (reply, replied) = sync_channel(1);
+        let state = Arc::clone(&self.0);
+        let job = move || {
+            // The caller may have stopped waiting.
+            let _ = reply.send(operation());
+            lock(&state).blocked.remove(&object);
+        };
+        let worker = self.start(Box::new(job))?;
+        let begin = Instant::now();
+        let mut result = replied.recv_timeout(limit);
+        // On a busy machine, a worker waits for a CPU.
+        while matches!(result, Err(RecvTimeoutError::Timeout)) && worker.waits_for_cpu() {
+            let left = deadline::left_for_this_thread(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            result = replied.recv_timeout(limit.min(left));
+        }
+        let mut state = self.lock();
+        state.budget.spend(begin.elapsed());
+        // The worker locks the state after it has replied.
+        match result.or_else(|_| replied.try_recv()) {
+            Ok(result) => result,
+            Err(TryRecvError::Disconnected) => Err(io::Error::other("the operation panicked")),
+            Err(TryRecvError::Empty) => {
+                state.blocked.insert(object);
+                Err(io::ErrorKind::TimedOut.into())
+            }
+        }
+    }
+
+    /// The time to wait for an operation on an object.
+    fn limit(&self, object: Object) -> io::Result<Duration> {
+        let mut state = self.lock();
+        let now = Instant::now();
+        let limit = state.budget.limit(now).min(deadline::left_for_this_thread(now));
+        let is_blocked = state.blocked.contains(&object) || state.blocked.len() >= MAX_BLOCKED;
+        if limit.is_zero() || is_blocked { Err(io::ErrorKind::TimedOut.into()) } else { Ok(limit) }
+    }
+
+    /// Gives a job to an idle worker or to a new one.
+    fn start(&self, mut job: Job) -> io::Result<Worker> {
+        loop {
+            let Some(worker) = self.lock().idle.pop() else { return self.start_in_new_worker(job) };
+            match worker.jobs.try_send(job) {
+                Ok(()) => return Ok(worker),
+                // It has ended because it was idle for long.
+                Err(TrySendError::Full(rejected) | TrySendError::Disconnected(rejected)) => job = rejected,
+            }
+        }
+    }
+
+    fn start_in_new_worker(&self, job: Job) -> io::Result<Worker> {
+        let (sender, jobs) = sync_channel(1);
+        let worker = Worker { jobs: sender, tid: Arc::default() };
+        let state = Arc::clone(&self.0);
+        let thread = thread::Builder::new().name("blocking".to_owned()).stack_size(STACK_BYTES);
+        let own = worker.clone();
+        thread.spawn(move || own.work(job, &jobs, &state))?;
+        Ok(worker)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.0)
+    }
+}
+
+impl Worker {
+    fn work(self, first: Job, jobs: &Receiver<Job>, state: &Mutex<State>) {
+        IS_WORKER.set(true);
+        self.tid.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Release);
+        let mut next = Some(first);
+        while let Some(job) = next {
+            job();
+            lock(state).idle.push(self.clone());
+            next = jobs.recv_timeout(IDLE_TIME).ok();
+        }
+    }
+
+    /// Whether the thread runs or waits for a CPU, and not for its operation (proc_pid_stat(5)).
+    fn waits_for_cpu(&self) -> bool {
+        let tid = self.tid.load(Ordering::Acquire);
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap_or_default();
+        // It has not begun to run.
+        tid == 0 || stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('R'))
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::Deadline;
+
+    #[test]
+    fn an_operation_that_does_not_end_costs_one_wait_until_it_ends() {
+        let workers = Workers::new();
+        let (end, ends) = channel::<()>();
+        let object = Object::process(7);
+        let deadline = Deadline::of_this_thread();
+        deadline.set(Instant::now() + Duration::from_millis(50));
+        let error = workers.run(object, move || ends.recv().map_err(io::Error::other)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        deadline.clear();
+        let unused = || -> io::Result<()> { panic!("the object is blocked") };
+        assert_eq!(workers.run(object, unused).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(workers.run(Object::process(8), || Ok(5)).unwrap(), 5, "another object");
+        end.send(()).unwrap();
+        while workers.lock().blocked.contains(&object) {
+            thread::yield_now();
+        }
+        assert_eq!(workers.run(object, || Ok(6)).unwrap(), 6);
+    }
+
+    #[test]
+    fn operations_share_a_worker_and_run_nested_ones_themselves() {
+        let workers = Workers::new();
+        let thread = || Ok(thread::current().id());
+        let ids: HashSet<_> = (0..100).map(|_| workers.run(Object::process(1), thread).unwrap()).collect();
+        assert!(ids.len() <= 2, "the worker is idle a moment after its reply");
+        let nested = move || Ok((thread::current().id(), WORKERS.run(Object::process(2), thread)?));
+        let (outer, inner) = workers.run(Object::process(1), nested).unwrap();
+        assert_eq!(outer, inner);
+    }
+
+    #[test]
+    fn the_number_of_blocked_operations_is_limited() {
+        let workers = Workers::new();
+        let mut ends = Vec::new();
+        let deadline = Deadline::of_this_thread();
+        for pid in 0..=MAX_BLOCKED as u32 {
+            deadline.set(Instant::now() + Duration::from_millis(1));
+            let (end, wait) = channel::<()>();
+            ends.push(end);
+            let result = workers.run(Object::process(pid), move || wait.recv().map_err(io::Error::other));
+            assert_eq!(result.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        }
+        assert_eq!(workers.lock().blocked.len(), MAX_BLOCKED);
+    }
+
+    #[test]
+    fn an_operation_that_computes_is_not_blocked() {
+        let workers = Workers::new();
+        workers.lock().budget.spend(Duration::from_secs(3600));
+        let computes = || {
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_millis(400) {}
+            Ok(7)
+        };
+        assert_eq!(workers.run(Object::process(1), computes).unwrap(), 7);
+    }
+
+    #[test]
+    fn a_panic_of_an_operation_is_an_error() {
+        let workers = Workers::new();
+        let result = workers.run(Object::process(1), || -> io::Result<()> { panic!("test") });
+        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::Other);
+        assert!(workers.run(Object::process(1), || Ok(())).is_ok());
+    }
+}

@@ -1,0 +1,177 @@
+/* JIT code of a process that tries to block its profiler: main > run > [JIT code]. argv[2] is the attack:
+ *   lease      a lease on its perf map that it keeps (fcntl(2), F_SETLEASE)
+ *   fuse       a file system in user space at $TMPDIR, which does not answer
+ *   rights     a diagnostics socket that answers with file descriptors that the kernel closes slowly
+ *   silent     a diagnostics socket that accepts and never answers
+ *   endless    a diagnostics socket that answers without end
+ *   backlog    a diagnostics socket with a full backlog */
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "jit_code.h"
+#include "lifetime.h"
+
+enum { MAPPING_BYTES = 4096, LINGER_SECONDS = 60, MAX_CONNECTIONS = 16 };
+
+static const char OK[] = "DOTNET_IPC_V1\0\x1c\0\xff\0\0\0\x07\0\0\0\0\0\0\0";
+
+static void require(int is_true, const char *what) {
+    if (!is_true) {
+        perror(what);
+        exit(1);
+    }
+}
+
+static const char *directory(void) {
+    const char *path = getenv("TMPDIR");
+    return path ? path : "/tmp";
+}
+
+static function *generate(void) {
+    char *code = mmap(NULL, MAPPING_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    require(code != MAP_FAILED, "mmap");
+    memcpy(code, CODE, sizeof CODE);
+    mprotect(code, MAPPING_BYTES, PROT_READ | PROT_EXEC);
+    __builtin___clear_cache(code, code + MAPPING_BYTES);
+    return (function *)code;
+}
+
+static void hold_lease(void) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/perf-%d.map", directory(), getpid());
+    int map = open(path, O_CREAT | O_EXCL | O_RDWR, 0600);
+    require(map >= 0, "open");
+    signal(SIGIO, SIG_IGN);
+    require(fcntl(map, F_SETLEASE, F_WRLCK) == 0, "F_SETLEASE");
+}
+
+/* Mounts a file system whose requests are never answered, in a mount namespace of its own. */
+static void mount_silent(void) {
+    require(unshare(CLONE_NEWNS) == 0, "unshare");
+    require(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0, "MS_PRIVATE");
+    int device = open("/dev/fuse", O_RDWR);
+    require(device >= 0, "/dev/fuse");
+    char options[128];
+    snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", device);
+    require(mount("silent", directory(), "fuse", 0, options) == 0, "mount");
+}
+
+/* The start time, field 22 of /proc/PID/stat. */
+static unsigned long start_ticks(void) {
+    char text[1024] = "";
+    FILE *file = fopen("/proc/self/stat", "r");
+    require(file && fread(text, 1, sizeof text - 1, file) > 0, "stat");
+    fclose(file);
+    char *field = strrchr(text, ')');
+    for (int number = 2; number < 22; number++)
+        field = strchr(field + 1, ' ');
+    return strtoul(field, NULL, 10);
+}
+
+static int listen_as_runtime(int backlog) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%s/dotnet-diagnostic-%d-%lu-socket", directory(), getpid(),
+             start_ticks());
+    int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    require(bind(listener, (struct sockaddr *)&address, sizeof address) == 0, "bind");
+    require(listen(listener, backlog) == 0, "listen");
+    return listener;
+}
+
+/* A connected TCP socket with unsent bytes: the last one who closes it waits until they are sent. */
+static int lingering_socket(void) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    require(bind(listener, (struct sockaddr *)&address, size) == 0 && listen(listener, 1) == 0, "TCP");
+    getsockname(listener, (struct sockaddr *)&address, &size);
+    int sender = socket(AF_INET, SOCK_STREAM, 0);
+    require(connect(sender, (struct sockaddr *)&address, size) == 0, "connect");
+    struct linger linger = {.l_onoff = 1, .l_linger = LINGER_SECONDS};
+    setsockopt(sender, SOL_SOCKET, SO_LINGER, &linger, sizeof linger);
+    static char bytes[1 << 16];
+    while (send(sender, bytes, sizeof bytes, MSG_DONTWAIT) > 0) {
+    }
+    return sender;
+}
+
+static void send_descriptor(int connection) {
+    int sent = lingering_socket();
+    char control[CMSG_SPACE(sizeof sent)] = {0};
+    struct iovec bytes = {.iov_base = (void *)OK, .iov_len = sizeof OK - 1};
+    struct msghdr message = {
+        .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof sent);
+    memcpy(CMSG_DATA(header), &sent, sizeof sent);
+    /* Linux 6.16 refuses it where the peer does not want descriptors. */
+    sendmsg(connection, &message, MSG_NOSIGNAL);
+    /* The receiver is the last one that closes it. */
+    pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    close(sent);
+}
+
+static const char *attack;
+
+static void *serve(void *listener) {
+    int connections[MAX_CONNECTIONS];
+    for (int count = 0; count < MAX_CONNECTIONS; count++) {
+        int connection = connections[count] = accept((int)(long)listener, NULL, NULL);
+        if (strcmp(attack, "rights") == 0)
+            send_descriptor(connection);
+        else if (strcmp(attack, "endless") == 0)
+            while (send(connection, OK, sizeof OK - 1, MSG_NOSIGNAL) > 0) {
+            }
+    }
+    return NULL;
+}
+
+static void fill_backlog(int listener) {
+    struct sockaddr_un address;
+    socklen_t size = sizeof address;
+    getsockname(listener, (struct sockaddr *)&address, &size);
+    int client;
+    do
+        client = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    while (connect(client, (struct sockaddr *)&address, size) == 0);
+}
+
+static void begin(void) {
+    if (strcmp(attack, "lease") == 0) {
+        hold_lease();
+    } else if (strcmp(attack, "fuse") == 0) {
+        mount_silent();
+    } else if (strcmp(attack, "backlog") == 0) {
+        fill_backlog(listen_as_runtime(0));
+    } else {
+        pthread_t thread;
+        require(pthread_create(&thread, NULL, serve, (void *)(long)listen_as_runtime(16)) == 0, "thread");
+    }
+}
+
+static void run(function *code) {
+    while (goes_on())
+        code(1000000);
+}
+
+int main(int argc, char **argv) {
+    attack = argc > 2 ? argv[2] : "lease";
+    function *code = generate();
+    begin();
+    ready(argc, argv);
+    run(code);
+    return 0;
+}
