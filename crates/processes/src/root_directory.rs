@@ -21,12 +21,41 @@ use rustix::{
     io::Errno,
 };
 
-/// Magic numbers of pseudo file systems, whose regular files the kernel generates on each read
-/// (`include/uapi/linux/magic.h`): proc, sysfs, debugfs, tracefs, securityfs. A link to such a file can block the
-/// reader for ever (`/proc/kmsg`, `trace_pipe`), or expose data that the target has no permission to read
-/// (`/proc/kcore`).
-const PSEUDO_FILE_SYSTEMS: [FsWord; 5] =
-    [PROC_SUPER_MAGIC, 0x6265_6572, 0x6462_6720, 0x7472_6163, 0x7363_6673];
+/// Magic numbers of pseudo file systems, whose regular files the kernel generates on each read. A link to such a file can
+/// block the reader for ever (`/proc/kmsg`, `trace_pipe`), expose data that the target has no permission to read
+/// (`/proc/kcore`, EFI variables), or have side effects.
+///
+/// From `include/uapi/linux/magic.h`; those of configfs, fusectl, mqueue, nfsd and rpc_pipefs from `fs/configfs/mount.c`,
+/// `fs/fuse/control.c`, `ipc/mqueue.c`, `fs/nfsd/nfsctl.c` and `net/sunrpc/rpc_pipe.c`.
+const PSEUDO_FILE_SYSTEMS: [FsWord; 27] = [
+    PROC_SUPER_MAGIC,
+    0x6265_6572, // sysfs
+    0x6462_6720, // debugfs
+    0x7472_6163, // tracefs
+    0x7363_6673, // securityfs
+    0x0027_e0eb, // cgroup
+    0x6367_7270, // cgroup2
+    0x0765_5821, // resctrl
+    0x6265_6570, // configfs
+    0xcafe_4a11, // bpf
+    0xde5e_81e4, // efivarfs
+    0x6165_676c, // pstore
+    0xf97c_ff8c, // selinuxfs
+    0x4341_5d53, // smackfs
+    0x5a3c_69f0, // apparmorfs
+    0x4249_4e4d, // binfmt_misc
+    0x6c6f_6f70, // binder
+    0x6573_5543, // fusectl
+    0x1980_0202, // mqueue
+    0x6e73_6673, // nsfs
+    0x5049_4446, // pidfs
+    0x0904_1934, // anonymous inodes
+    0xabba_1974, // xenfs
+    0x9fa1,      // openpromfs
+    0x9fa2,      // usbfs
+    0x6e66_7364, // nfsd
+    0x6759_6969, // rpc_pipefs
+];
 
 /// An open root directory of a process or of the host.
 ///
@@ -284,6 +313,47 @@ mod tests {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 opened => assert_eq!(opened.unwrap_err().kind(), io::ErrorKind::InvalidInput),
             }
+        }
+    }
+
+    /// The first regular file in a directory, without its subdirectories.
+    fn first_file(directory: &str) -> Option<std::path::PathBuf> {
+        let entries = std::fs::read_dir(directory).ok()?.filter_map(Result::ok);
+        { entries }.find(|entry| entry.file_type().is_ok_and(|kind| kind.is_file())).map(|entry| entry.path())
+    }
+
+    #[test]
+    fn files_of_all_mounted_file_systems_that_the_kernel_generates_are_refused() {
+        const TYPES: [&str; 20] = [
+            "binder",
+            "binfmt_misc",
+            "bpf",
+            "cgroup",
+            "cgroup2",
+            "configfs",
+            "debugfs",
+            "efivarfs",
+            "fusectl",
+            "mqueue",
+            "nsfs",
+            "proc",
+            "pstore",
+            "resctrl",
+            "securityfs",
+            "selinuxfs",
+            "smackfs",
+            "sysfs",
+            "tracefs",
+            "xenfs",
+        ];
+        let root = RootDirectory::open(Path::new("/")).unwrap();
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        let mut fields = mounts.lines().map(|line| line.split(' ').skip(1));
+        let generated = fields.by_ref().filter_map(|mut fields| Some((fields.next()?, fields.next()?)));
+        for (directory, kind) in generated.filter(|(_, kind)| TYPES.contains(kind)) {
+            let Some(file) = first_file(directory) else { continue };
+            let opened = root.open_file(&file).map_err(|error| error.kind());
+            assert_eq!(opened.unwrap_err(), io::ErrorKind::InvalidInput, "{kind}: {}", file.display());
         }
     }
 }
