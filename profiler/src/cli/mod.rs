@@ -8,6 +8,7 @@ mod held_log;
 mod live;
 #[cfg(feature = "manual")]
 mod manual;
+mod output_file;
 mod outputs;
 mod progress;
 mod report;

@@ -1,7 +1,6 @@
-//! Output files and standard output of a profile: opened before sampling starts, written at its end.
+//! Output files and standard output of a profile: checked before sampling starts, written at its end.
 
 use std::{
-    fs::{File, OpenOptions},
     io::{self, IsTerminal as _, Write},
     path::{Path, PathBuf},
 };
@@ -10,7 +9,10 @@ use anyhow::{Context, Result};
 use profiler_profile::Profile;
 use profiler_profile_formats::{Format, OutputOptions, WriteFormat as _};
 
-use super::arguments::OutputArguments;
+use super::{
+    arguments::OutputArguments,
+    output_file::{OutputFile, inherited_descriptor},
+};
 
 /// The outputs that a profile is written to.
 #[derive(Debug)]
@@ -30,12 +32,7 @@ struct Output {
 #[derive(Debug)]
 enum Destination {
     StandardOutput,
-    File {
-        path: PathBuf,
-        file: File,
-        /// Whether the file did not exist before.
-        is_new: bool,
-    },
+    File { path: PathBuf, file: OutputFile },
 }
 
 impl Outputs {
@@ -48,7 +45,7 @@ impl Outputs {
         Ok(Self { is_default_table: is_terminal && is_default, ..outputs })
     }
 
-    /// Opens all output files without truncating them. Without `-o` the output is standard output, in the format
+    /// Opens all output files; existing ones keep their content. Without `-o` the output is standard output, in the format
     /// `default` unless `--format` selects another.
     pub(super) fn open(arguments: &OutputArguments, default: Format) -> Result<Self> {
         let mut outputs = Vec::new();
@@ -101,24 +98,13 @@ impl Outputs {
                     Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
                     result => result.context("failed to write to standard output")?,
                 },
-                Destination::File { path, file, .. } => {
-                    write_file(&file, |to| write(format, &self.options, to))
+                Destination::File { path, file } => {
+                    file.write(|to| write(format, &self.options, to))
                         .with_context(|| format!("failed to write `{}`", path.display()))?;
                 }
             }
         }
         Ok(())
-    }
-
-    /// Removes the files that `open` created.
-    pub(super) fn discard(self) {
-        for output in self.outputs {
-            if let Destination::File { path, is_new: true, .. } = output.to
-                && let Err(error) = std::fs::remove_file(&path)
-            {
-                log::warn!("failed to remove the empty `{}`: {error}", path.display());
-            }
-        }
     }
 }
 
@@ -140,34 +126,19 @@ fn format_of(path: &Path, selected: Option<Format>) -> Result<Format> {
     }
 }
 
-/// Whether the path selects standard output: `-`, or `-.svg` with a format.
+/// Whether the path selects standard output: `-`, `-.svg` with a format, or `/dev/stdout`.
 fn is_standard_output(path: &Path) -> bool {
-    path.to_str().is_some_and(|name| name == "-" || name.starts_with("-.") && !name.contains('/'))
+    let is_dash =
+        path.to_str().is_some_and(|name| name == "-" || name.starts_with("-.") && !name.contains('/'));
+    is_dash || inherited_descriptor(path) == Some(1)
 }
 
 fn open(path: &Path) -> Result<Destination> {
     if is_standard_output(path) {
         return Ok(Destination::StandardOutput);
     }
-    let is_new = !path.exists();
-    // The content of an existing file is replaced when the profile is written.
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
-        .with_context(|| format!("failed to create `{}`", path.display()))?;
-    Ok(Destination::File { path: path.to_owned(), file, is_new })
-}
-
-fn write_file(file: &File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    // Devices and pipes cannot be truncated.
-    if file.metadata()?.is_file() {
-        file.set_len(0)?;
-    }
-    let mut writer = io::BufWriter::new(file);
-    write(&mut writer)?;
-    writer.flush()
+    let file = OutputFile::open(path).with_context(|| format!("failed to create `{}`", path.display()))?;
+    Ok(Destination::File { path: path.to_owned(), file })
 }
 
 #[cfg(test)]
@@ -227,22 +198,13 @@ mod tests {
     }
 
     #[test]
-    fn an_existing_file_is_truncated_when_the_profile_is_written_and_not_before() {
+    fn an_existing_file_is_replaced_when_the_profile_is_written_and_not_before() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("x.folded");
-        std::fs::write(&path, "old").unwrap();
-        let open = outputs(&["-o", path.to_str().unwrap()]).unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), b"old");
-        open.write(&ProfileBuilder::default().finish(Header::default())).unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), b"");
-    }
-
-    #[test]
-    fn discarded_outputs_remove_new_files_and_keep_existing_ones() {
-        let directory = tempfile::tempdir().unwrap();
-        let (new, old) = (directory.path().join("new.svg"), directory.path().join("old.svg"));
+        let (new, old) = (directory.path().join("new.folded"), directory.path().join("old.folded"));
         std::fs::write(&old, "old").unwrap();
-        outputs(&["-o", new.to_str().unwrap(), "-o", old.to_str().unwrap()]).unwrap().discard();
-        assert!(!new.exists() && old.exists());
+        let open = outputs(&["-o", new.to_str().unwrap(), "-o", old.to_str().unwrap()]).unwrap();
+        assert!(!new.exists() && std::fs::read(&old).unwrap() == b"old");
+        open.write(&ProfileBuilder::default().finish(Header::default())).unwrap();
+        assert_eq!((std::fs::read(&new).unwrap(), std::fs::read(&old).unwrap()), (vec![], vec![]));
     }
 }

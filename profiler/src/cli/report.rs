@@ -48,7 +48,6 @@ pub(super) fn diff(
     let outputs = Outputs::open(output, Format::Top)?;
     let unsupported = outputs.formats().find(|format| !Format::OF_DIFFERENCES.contains(format));
     if let Some(format) = unsupported {
-        outputs.discard();
         let known: Vec<_> = Format::OF_DIFFERENCES.iter().map(|format| format.name()).collect();
         let known = known.join(", ");
         bail!("a difference cannot be written as {} (known: {known})", format.name());

@@ -40,13 +40,7 @@ fn sample(arguments: &Arguments) -> Result<u8> {
     };
     let profiler = builder.build()?;
     let outputs = Outputs::for_profile(&arguments.output)?;
-    let mut session = match profiler.start() {
-        Ok(session) => session,
-        Err(error) => {
-            outputs.discard();
-            return Err(error.into());
-        }
-    };
+    let mut session = profiler.start()?;
     signals::listen(session.stopper(), session.command_pid())?;
     progress::wait(&mut session, arguments.sampling.duration, arguments.common.quiet);
     let command = session.take_command();

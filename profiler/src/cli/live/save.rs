@@ -1,13 +1,11 @@
 //! Saves the shown profile to a file, in the format of its extension.
 
-use std::{
-    fs::File,
-    io::{self, BufWriter, Write},
-    path::Path,
-};
+use std::{io, path::Path};
 
 use profiler_profile::Profile;
 use profiler_profile_formats::{Format, OutputOptions, WriteFormat as _, printable};
+
+use crate::cli::output_file::OutputFile;
 
 /// Writes the profile, and returns a message about the result.
 pub(super) fn save(profile: &Profile, options: &OutputOptions, path: &Path, format: Format) -> String {
@@ -19,9 +17,7 @@ pub(super) fn save(profile: &Profile, options: &OutputOptions, path: &Path, form
 }
 
 fn write(profile: &Profile, options: &OutputOptions, path: &Path, format: Format) -> io::Result<()> {
-    let mut file = BufWriter::new(File::create(path)?);
-    profile.write_with(format, options, &mut file)?;
-    file.flush()
+    OutputFile::open(path)?.write(|to| profile.write_with(format, options, to))
 }
 
 #[cfg(test)]
@@ -45,5 +41,16 @@ mod tests {
         let nowhere = Path::new("/no/such/\u{1b}folder/x.svg");
         let message = save(&profile, &OutputOptions::default(), nowhere, Format::Svg);
         assert!(message.contains("No such file") && !message.contains('\u{1b}'), "{message}");
+    }
+
+    #[test]
+    fn a_planted_link_is_replaced_and_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (victim, path) = (directory.path().join("victim"), directory.path().join("x.svg"));
+        std::fs::write(&victim, "kept").unwrap();
+        std::os::unix::fs::symlink(&victim, &path).unwrap();
+        let profile = folded(&[("p;main;work", 7)]);
+        let message = save(&profile, &OutputOptions::default(), &path, Format::Svg);
+        assert!(message.starts_with("saved") && std::fs::read(&victim).unwrap() == b"kept", "{message}");
     }
 }

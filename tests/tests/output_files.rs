@@ -1,0 +1,146 @@
+//! Output files: who can read them, and what planted links, pipes and failures do to them.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink},
+    path::{Path, PathBuf},
+};
+
+use profiler_tests::{Outcome, file, profiler, run_command};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use tempfile::TempDir;
+
+const OTHER_USER: u32 = 65_534;
+
+/// The output file of every format, except those of the formats that two extensions have.
+const FILES: [&str; 10] = [
+    "a.folded",
+    "a.svg",
+    "a.html",
+    "a.top",
+    "a.profile",
+    "a.pb.gz",
+    "a.speedscope.json",
+    "a.json",
+    "a.perf.txt",
+    "a.trace.zip",
+];
+
+/// Replays a capture, which needs no privileges, with output files.
+fn replay(outputs: &[&Path]) -> Outcome {
+    let mut command = profiler(&["replay", "-q"]);
+    command.arg(file("captures/jit"));
+    for path in outputs {
+        command.arg("-o").arg(path);
+    }
+    run_command(&mut command)
+}
+
+/// A folder where every user can create files, as `/tmp`.
+fn shared_folder() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o1777)).unwrap();
+    folder
+}
+
+fn names(folder: &TempDir) -> Vec<PathBuf> {
+    let mut names: Vec<_> =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name().into()).collect();
+    names.sort();
+    names
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[test]
+fn no_other_user_can_read_an_output_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = FILES.map(|name| folder.path().join(name));
+    // One exists, and everybody can read it.
+    fs::write(&paths[0], "old").unwrap();
+    fs::set_permissions(&paths[0], PermissionsExt::from_mode(0o666)).unwrap();
+    let run = replay(&paths.each_ref().map(PathBuf::as_path));
+    assert_eq!(run.code(), 0, "{}", run.stderr);
+    for path in &paths {
+        let status = fs::symlink_metadata(path).unwrap();
+        assert_eq!(status.mode() & 0o7777, 0o600, "{}", path.display());
+        assert!(status.is_file() && status.len() > 3, "{}", path.display());
+    }
+    assert_eq!(names(&folder).len(), FILES.len(), "a temporary file remains");
+}
+
+#[test]
+fn planted_links_are_replaced_and_what_they_lead_to_is_not_written() {
+    let folder = shared_folder();
+    let secret = tempfile::tempdir().unwrap();
+    for plant in
+        [|from: &Path, to: &Path| symlink(from, to), |from: &Path, to: &Path| fs::hard_link(from, to)]
+    {
+        let (victim, output) = (secret.path().join("victim"), folder.path().join("a.folded"));
+        fs::write(&victim, "kept").unwrap();
+        plant(&victim, &output).unwrap();
+        let run = replay(&[&output]);
+        assert_eq!(run.code(), 0, "{}", run.stderr);
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "kept");
+        let status = fs::symlink_metadata(&output).unwrap();
+        assert!(status.is_file() && status.nlink() == 1 && status.len() > 4, "{status:?}");
+        fs::remove_file(&output).unwrap();
+    }
+    let dangling = folder.path().join("b.folded");
+    symlink(secret.path().join("created"), &dangling).unwrap();
+    assert_eq!(replay(&[&dangling]).code(), 0);
+    assert!(!secret.path().join("created").exists());
+}
+
+#[test]
+fn a_pipe_that_another_user_planted_is_refused() {
+    if !is_root() {
+        return;
+    }
+    let folder = shared_folder();
+    let pipe = folder.path().join("a.folded");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o666), 0).unwrap();
+    chown(&pipe, Some(OTHER_USER), Some(OTHER_USER)).unwrap();
+    let _reader = fs::File::options().read(true).write(true).open(&pipe).unwrap();
+    let run = replay(&[&pipe]);
+    assert_eq!(run.code(), 1, "{}", run.stderr);
+    assert!(run.stderr.contains("another user") && run.stderr.contains("a.folded"), "{}", run.stderr);
+}
+
+#[test]
+fn what_is_neither_a_file_nor_a_stream_is_refused_before_the_profile_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    for (path, word) in [(folder.path(), "directory"), (Path::new("/no/such/folder/a.svg"), "No such file")] {
+        let mut command = profiler(&["replay", "/no/such/capture", "--format", "svg", "-o"]);
+        let run = run_command(command.arg(path));
+        assert_eq!(run.code(), 1);
+        let path = path.to_str().unwrap();
+        assert!(run.stderr.contains(word) && run.stderr.contains(path), "{}", run.stderr);
+    }
+}
+
+#[test]
+fn standard_output_pipes_and_devices_are_written_directly() {
+    let expected = replay(&[Path::new("-")]).stdout;
+    assert!(expected.contains(';'));
+    for name in ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"] {
+        let mut command = profiler(&["replay", "-q", "--format", "folded", "-o", name]);
+        let run = run_command(command.arg(file("captures/jit")));
+        assert_eq!((run.code(), run.stdout.as_str()), (0, expected.as_str()), "{name}: {}", run.stderr);
+    }
+    let mut command = profiler(&["replay", "-q", "--format", "folded", "-o", "/dev/null"]);
+    let run = run_command(command.arg(file("captures/jit")));
+    assert_eq!((run.code(), run.stdout.as_str()), (0, ""), "{}", run.stderr);
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("a.folded");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || fs::read_to_string(pipe).unwrap()
+    });
+    assert_eq!(replay(&[&pipe]).code(), 0);
+    assert_eq!(reader.join().unwrap(), expected);
+    assert_eq!(names(&folder), [PathBuf::from("a.folded")]);
+}
