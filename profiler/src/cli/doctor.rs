@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::{Context, Result};
+use profiler_profile_formats::printable;
 
 use super::{
     advice::{command, instruction},
@@ -22,6 +23,7 @@ pub(super) fn run(pid: Option<u32>, out: &mut impl Write) -> Result<u8> {
 }
 
 fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    // Findings about a process contain its name and paths.
     let width = report.findings.iter().map(|finding| finding.name.len()).max().unwrap_or(0);
     for finding in &report.findings {
         writeln!(
@@ -29,10 +31,10 @@ fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
             "{:<width$}  {:<8}  {}",
             finding.name,
             status_name(finding.status),
-            description(finding)
+            printable(&description(finding))
         )?;
     }
-    writeln!(out, "\n{}", verdict(report))
+    writeln!(out, "\n{}", printable(&verdict(report)))
 }
 
 fn status_name(status: Status) -> &'static str {

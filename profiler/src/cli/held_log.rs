@@ -1,9 +1,13 @@
-//! A log target that buffers lines while the live view uses the terminal.
+//! A log target that escapes text of targets, and buffers lines while the live view uses the terminal.
 
 use std::{
+    fmt::Display,
     io::{self, Write, stderr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
+
+use log::Record;
+use profiler_profile_formats::printable;
 
 /// Limit of the buffer; later lines are dropped.
 const MAX_BUFFER_BYTES: usize = 64 << 10;
@@ -13,6 +17,12 @@ const MAX_BUFFER_BYTES: usize = 64 << 10;
 pub(super) struct HeldLog {
     /// `None` if lines are written at once.
     buffer: Arc<Mutex<Option<Vec<u8>>>>,
+}
+
+/// The line of a log record. A message can contain names and paths of a target.
+pub(super) fn format_record(time: &impl Display, record: &Record<'_>) -> String {
+    let line = format!("[{time} {:<5} {}] {}", record.level(), record.target(), record.args());
+    printable(&line).into_owned()
 }
 
 impl HeldLog {
@@ -52,7 +62,18 @@ impl Write for HeldLog {
 mod tests {
     use std::mem;
 
+    use log::Level;
+
     use super::*;
+
+    #[test]
+    fn a_message_stays_one_line_without_escape_sequences() {
+        let message = format!("failed to open `{}`", "/tmp/\u{1b}[2J\nprofiler: forged\u{9b}1m");
+        let arguments = format_args!("{message}");
+        let record = Record::builder().level(Level::Warn).target("profiler").args(arguments).build();
+        let line = format_record(&"2026-01-01", &record);
+        assert_eq!(line, "[2026-01-01 WARN  profiler] failed to open `/tmp/ [2J profiler: forged 1m`");
+    }
 
     #[test]
     fn lines_are_buffered_in_bounded_memory_until_the_release() {

@@ -17,11 +17,16 @@ mod shape;
 mod signals;
 mod summary;
 
-use std::process::ExitCode;
+use std::{io::Write as _, process::ExitCode};
+
+use profiler_profile_formats::printable;
 
 #[cfg(feature = "manual")]
 pub use self::manual::write_manual;
-use self::{arguments::Arguments, held_log::HeldLog};
+use self::{
+    arguments::Arguments,
+    held_log::{HeldLog, format_record},
+};
 use crate::{doctor::Situation, error::Error};
 
 /// The exit codes of the program.
@@ -46,7 +51,7 @@ pub fn run() -> ExitCode {
         Err(error) => {
             eprintln!("profiler: {}", summary::one_line(&error));
             if let Some(advice) = advice_for(&error) {
-                eprintln!("profiler: {advice}");
+                eprintln!("profiler: {}", printable(&advice));
             }
             exit::FAILED.into()
         }
@@ -72,7 +77,10 @@ fn init_log(arguments: &Arguments, log: &HeldLog) {
         .filter_module("aya_obj", level.min(log::LevelFilter::Info))
         // inferno logs an error for an empty profile, which the summary already reports.
         .filter_module("inferno", log::LevelFilter::Off)
-        .format_timestamp_millis()
+        .format(|to, record| {
+            let time = to.timestamp_millis();
+            writeln!(to, "{}", format_record(&time, record))
+        })
         .target(env_logger::Target::Pipe(Box::new(log.clone())))
         .init();
 }

@@ -12,6 +12,7 @@ mod dotnet;
 mod dotnet_hostile;
 mod dotnet_perf_map;
 mod dotnet_runtime;
+mod hostile_names;
 mod jit;
 mod leftovers;
 mod lifetimes;
