@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use profiler_symbolize::symbol_server::Server;
 
 use crate::{
+    command_user::CommandUser,
     error::{Error, ErrorKind, Result},
     sampler::Unwind,
     session::{Session, Settings, Target, start},
@@ -65,6 +66,7 @@ impl Default for Builder {
             children: None,
             max_overhead_percent: DEFAULT_MAX_OVERHEAD_PERCENT,
             silent_command: false,
+            command_user: None,
             inlines: false,
             lines: false,
             raw_names: false,
@@ -177,6 +179,13 @@ impl Builder {
     /// the calling process. Default: false.
     pub fn silent_command(mut self, wanted: bool) -> Self {
         self.settings.silent_command = wanted;
+        self
+    }
+
+    /// The user as whom a [`Target::Command`] runs. Needs root. The command keeps no privilege of the profiler and inherits
+    /// no descriptor but the standard streams. Default: the user of the calling process.
+    pub fn command_user(mut self, user: CommandUser) -> Self {
+        self.settings.command_user = Some(user);
         self
     }
 

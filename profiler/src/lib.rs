@@ -91,6 +91,7 @@ mod builder;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;
+mod command_user;
 pub mod doctor;
 mod error;
 #[cfg(fuzzing)]
@@ -99,8 +100,10 @@ pub mod fuzz;
 mod sampler;
 mod session;
 mod sys;
+mod user_database;
 
 pub use builder::{Builder, DEFAULT_FREQUENCY_HZ, DEFAULT_MAX_OVERHEAD_PERCENT, Profiler};
+pub use command_user::CommandUser;
 pub use error::{Error, ErrorKind, Operation, Result};
 pub use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
 #[cfg(feature = "filters")]

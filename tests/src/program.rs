@@ -52,7 +52,8 @@ pub fn profiler(arguments: &[&str]) -> Command {
     let test = std::env::current_exe().expect("a test has a file");
     let program: PathBuf = test.ancestors().nth(2).expect("a folder").join("profiler-under-test");
     let mut command = Command::new(program);
-    command.args(arguments);
+    // Tests that `sudo` runs would start commands as another user.
+    command.env_remove("SUDO_UID").args(arguments);
     command
 }
 

@@ -2,6 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
+use anyhow::{Result, bail};
 use clap::{
     Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, error::ErrorKind,
     parser::ValueSource,
@@ -9,7 +10,7 @@ use clap::{
 use profiler_profile_formats::{Format, OutputOptions};
 use profiler_symbolize::SymbolDirectories;
 
-use super::{duration::parse_duration, shape::ShapeArguments};
+use super::{command_user, duration::parse_duration, shape::ShapeArguments};
 use crate::{
     Builder, DEFAULT_FREQUENCY_HZ, DEFAULT_MAX_OVERHEAD_PERCENT, Profiler, Target, Unwind,
     sampler::ebpf::CpuSet,
@@ -181,6 +182,9 @@ pub(super) struct SamplingArguments {
     /// Sample a command without its descendants
     #[arg(long, conflicts_with = "children")]
     no_children: bool,
+    /// Run the command as this user, a name or an id [default: the caller of sudo, else the caller of the profiler]
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
     /// Take only user frames
     #[arg(short = 'U', long, conflicts_with = "kernel_only")]
     user_only: bool,
@@ -329,6 +333,14 @@ impl Arguments {
         let builder = Profiler::builder().target(self.target.target()?);
         Some(self.sampling.apply(self.view.symbols.apply(builder)))
     }
+
+    /// Sets the user of a command.
+    ///
+    /// # Errors
+    /// There is no such user, or this process may not run a command as another user.
+    pub(super) fn apply_user(&self, builder: Builder, quiet: bool) -> Result<Builder> {
+        self.sampling.apply_user(&self.target, builder, quiet)
+    }
 }
 
 impl LiveArguments {
@@ -336,6 +348,14 @@ impl LiveArguments {
     pub(super) fn builder(&self) -> Option<Builder> {
         let builder = Profiler::builder().target(self.target.target()?);
         Some(self.sampling.apply(self.view.symbols.apply(builder)))
+    }
+
+    /// Sets the user of a command.
+    ///
+    /// # Errors
+    /// There is no such user, or this process may not run a command as another user.
+    pub(super) fn apply_user(&self, builder: Builder, quiet: bool) -> Result<Builder> {
+        self.sampling.apply_user(&self.target, builder, quiet)
     }
 }
 
@@ -354,6 +374,17 @@ impl SamplingArguments {
         };
         let builder = self.cpus.iter().fold(builder, |builder, cpus| builder.cpus(cpus.iter()));
         self.capture.iter().fold(builder, Builder::capture)
+    }
+}
+
+impl SamplingArguments {
+    fn apply_user(&self, target: &TargetArguments, builder: Builder, quiet: bool) -> Result<Builder> {
+        match &self.user {
+            // clap does not check that an argument is given which another one excludes.
+            Some(_) if target.command.is_empty() => bail!("--user is for -- COMMAND"),
+            _ if target.command.is_empty() => Ok(builder),
+            user => command_user::apply(builder, user.as_deref(), quiet),
+        }
     }
 }
 

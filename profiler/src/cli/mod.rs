@@ -2,6 +2,7 @@
 
 mod advice;
 mod arguments;
+mod command_user;
 mod doctor;
 mod duration;
 mod held_log;

@@ -38,7 +38,7 @@ fn sample(arguments: &Arguments) -> Result<u8> {
     let Some(builder) = arguments.builder() else {
         bail!(NO_TARGET);
     };
-    let profiler = builder.build()?;
+    let profiler = arguments.apply_user(builder, arguments.common.quiet)?.build()?;
     let outputs = Outputs::for_profile(&arguments.output)?;
     let mut session = profiler.start()?;
     signals::listen(session.stopper(), session.command_pid())?;

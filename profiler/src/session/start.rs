@@ -34,6 +34,7 @@ use super::{
 #[cfg(feature = "capture")]
 use crate::sampler::capture::{Recorder, proc_directory};
 use crate::{
+    command_user::CommandUser,
     error::{Error, ErrorKind, Operation, Result},
     sampler::{Plan, SampleSource, Unwind, ebpf::EbpfSource},
     sys::kernel_names::KernelNames,
@@ -58,6 +59,8 @@ pub(crate) struct Settings {
     /// `None` is the default of the target.
     pub(crate) children: Option<bool>,
     pub(crate) silent_command: bool,
+    /// `None` is the user of this process.
+    pub(crate) command_user: Option<CommandUser>,
     pub(crate) inlines: bool,
     pub(crate) lines: bool,
     pub(crate) raw_names: bool,
@@ -74,7 +77,7 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// Whether processes that a target process forks are targets.
-    fn follows_children(&self) -> bool {
+    pub(super) fn follows_children(&self) -> bool {
         self.children.unwrap_or(self.is_command())
     }
 
@@ -96,7 +99,7 @@ fn sample(settings: &Settings) -> Result<Session> {
     #[cfg(feature = "capture")]
     let recorder = settings.capture.as_deref().map(Recorder::create).transpose()?;
     let proc = Arc::new(open_proc(settings));
-    let found = target::find(&settings.target, &proc, settings.follows_children(), settings.silent_command)?;
+    let found = target::find(settings, &proc)?;
     let FoundTarget { filter, mut process_filter, watch, children, initial_pids, description, command } =
         found;
     let mut plan = Plan {
@@ -143,7 +146,10 @@ fn sample(settings: &Settings) -> Result<Session> {
     // `cargo xtask bench` reads this line.
     log::debug!("sampling begins");
     let command = match command {
-        Some(command) => Some(command.release().map_err(|error| exec_error(&description, error))?),
+        Some(command) => {
+            let user = settings.command_user.as_ref().map(CommandUser::name);
+            Some(command.release().map_err(|error| exec_error(&description, user, error))?)
+        }
         None => None,
     };
     let header = Header {
@@ -184,12 +190,13 @@ fn open_proc(settings: &Settings) -> ProcFs {
 
 /// The error of a command that cannot be executed. A refusal is no missing privilege of the profiler: the file has no
 /// execute permission.
-fn exec_error(command: &str, error: io::Error) -> Error {
+fn exec_error(command: &str, user: Option<&str>, error: io::Error) -> Error {
+    let user = user.map(|name| format!(" as the user `{name}`")).unwrap_or_default();
     let kind = match error.kind() {
         io::ErrorKind::NotFound => ErrorKind::NoSuchFile,
         _ => ErrorKind::Io,
     };
-    Error::with_source(kind, format!("failed to execute `{command}`"), error)
+    Error::with_source(kind, format!("failed to execute `{command}`{user}"), error)
 }
 
 pub(super) fn new_pipeline(
@@ -334,10 +341,11 @@ mod tests {
 
     #[test]
     fn a_command_that_does_not_exist_is_a_missing_file() {
-        let error = exec_error("./no-such-program", io::ErrorKind::NotFound.into());
+        let error = exec_error("./no-such-program", None, io::ErrorKind::NotFound.into());
         assert_eq!(error.kind(), ErrorKind::NoSuchFile);
-        let error = exec_error("./README.md", io::ErrorKind::PermissionDenied.into());
+        let error = exec_error("./README.md", Some("me"), io::ErrorKind::PermissionDenied.into());
         assert_eq!(error.kind(), ErrorKind::Io);
+        assert!(error.to_string().ends_with("README.md` as the user `me`"), "{error}");
     }
 
     #[test]

@@ -17,6 +17,7 @@ use rustix::{
     process::{Pid, PidfdFlags, pidfd_open},
 };
 
+use super::Settings;
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
     sampler::Filter,
@@ -102,8 +103,9 @@ fn has_ended(pidfd: &OwnedFd) -> bool {
 }
 
 /// Resolves the target. Forks the process of a command.
-pub(super) fn find(target: &Target, proc: &ProcFs, children: bool, is_silent: bool) -> Result<FoundTarget> {
-    match target {
+pub(super) fn find(settings: &Settings, proc: &ProcFs) -> Result<FoundTarget> {
+    let children = settings.follows_children();
+    match &settings.target {
         Target::Pid(pid) => processes(proc, &[*pid], children),
         Target::Pids(pids) => processes(proc, pids, children),
         Target::Tid(tid) => threads(proc, &[*tid]),
@@ -113,7 +115,7 @@ pub(super) fn find(target: &Target, proc: &ProcFs, children: bool, is_silent: bo
             Ok(cgroup_members(cgroup::resolve(path)?, format!("cgroup {}", path.display())))
         }
         Target::Container(id) => container(proc, id),
-        Target::Command(words) => command(words, children, is_silent),
+        Target::Command(words) => command(words, children, settings),
     }
 }
 
@@ -179,14 +181,16 @@ fn threads(proc: &ProcFs, tids: &[u32]) -> Result<FoundTarget> {
     })
 }
 
-fn command(words: &[OsString], children: bool, is_silent: bool) -> Result<FoundTarget> {
+fn command(words: &[OsString], children: bool, settings: &Settings) -> Result<FoundTarget> {
     let (program, arguments) = words
         .split_first()
         .ok_or_else(|| Error::new(ErrorKind::InvalidInput, "the command to start is empty"))?;
-    let command = GatedCommand::spawn(program, arguments, is_silent).map_err(|error| {
-        let message = format!("failed to start `{}`", program.to_string_lossy());
-        Error::with_source(ErrorKind::Io, message, error)
-    })?;
+    let user = settings.command_user.as_ref();
+    let command =
+        GatedCommand::spawn(program, arguments, settings.silent_command, user).map_err(|error| {
+            let message = format!("failed to start `{}`", program.to_string_lossy());
+            Error::with_source(ErrorKind::Io, message, error)
+        })?;
     let pid = command.pid();
     Ok(FoundTarget {
         filter: Filter::Processes(vec![pid]),
@@ -257,9 +261,16 @@ fn describe(task_kind: &str, ids: &[u32], proc: &ProcFs) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Profiler;
+
+    /// Resolves a target without its children. The builder refuses an empty one before.
+    fn find_alone(target: &Target) -> Result<FoundTarget> {
+        let settings = Profiler::builder().target(Target::Everything).build().unwrap().settings;
+        find(&Settings { target: target.clone(), children: Some(false), ..settings }, &ProcFs::live())
+    }
 
     fn error(target: &Target) -> Error {
-        find(target, &ProcFs::live(), false, false).unwrap_err()
+        find_alone(target).unwrap_err()
     }
 
     #[test]
@@ -281,7 +292,7 @@ mod tests {
         let error = error(&Target::Pid(tid));
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains(&format!("thread of process {}", std::process::id())), "{error}");
-        let found = find(&Target::Tid(tid), &ProcFs::live(), false, false).unwrap();
+        let found = find_alone(&Target::Tid(tid)).unwrap();
         assert_eq!(found.initial_pids, [std::process::id()]);
         assert!(!found.watch.have_all_ended());
         drop(end);
@@ -312,7 +323,7 @@ mod tests {
 
     #[test]
     fn the_target_is_described_by_id_and_name() {
-        let found = find(&Target::Pid(std::process::id()), &ProcFs::live(), false, false).unwrap();
+        let found = find_alone(&Target::Pid(std::process::id())).unwrap();
         assert!(found.description.starts_with(&format!("pid {} (", std::process::id())));
     }
 }

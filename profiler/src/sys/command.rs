@@ -8,6 +8,9 @@ use std::{
     thread::JoinHandle,
 };
 
+use super::user::close_descriptors_on_exec;
+use crate::command_user::CommandUser;
+
 /// A forked child process that waits before it executes the command.
 ///
 /// If dropped without [`release`](Self::release), the child exits without executing the command.
@@ -20,8 +23,13 @@ pub(crate) struct GatedCommand {
 
 impl GatedCommand {
     /// Forks the child, which waits before it executes `program`. If `is_silent`, its standard streams are `/dev/null`,
-    /// otherwise those of this process.
-    pub(crate) fn spawn(program: &OsString, arguments: &[OsString], is_silent: bool) -> io::Result<Self> {
+    /// otherwise those of this process. A child with another user than this process inherits no other descriptor.
+    pub(crate) fn spawn(
+        program: &OsString,
+        arguments: &[OsString],
+        is_silent: bool,
+        user: Option<&CommandUser>,
+    ) -> io::Result<Self> {
         let (mut pid_reader, pid_writer) = io::pipe()?;
         let (gate_reader, gate) = io::pipe()?;
         let mut command = Command::new(program);
@@ -30,8 +38,18 @@ impl GatedCommand {
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         }
         let gate_fd = gate.as_raw_fd();
-        let hook = move || wait_at_gate(&pid_writer, &gate_reader, gate_fd);
-        // SAFETY: the hook makes only async-signal-safe system calls (getpid, read, write, close).
+        command.envs(user.into_iter().flat_map(|user| user.environment.iter().cloned()));
+        let credentials = user.map(|user| user.credentials.clone());
+        let open_files = open_files_limit();
+        let hook = move || {
+            wait_at_gate(&pid_writer, &gate_reader, gate_fd)?;
+            // After the wait: until then the child has the memory of the profiler, which its user may not see.
+            credentials.as_ref().map_or(Ok(()), |credentials| {
+                close_descriptors_on_exec(open_files)?;
+                credentials.assume()
+            })
+        };
+        // SAFETY: the hook makes only system calls and allocates no memory.
         unsafe { command.pre_exec(hook) };
         // Command::spawn returns after the exec, so it runs in a thread.
         let spawner =
@@ -61,6 +79,11 @@ impl GatedCommand {
     }
 }
 
+fn open_files_limit() -> u32 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    limit.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(u32::MAX)
+}
+
 /// Runs in the child between fork and exec: sends its pid and waits. An end of file means that the command was dropped or
 /// the profiler has exited.
 fn wait_at_gate(mut pid: &io::PipeWriter, mut gate: &io::PipeReader, gate_writer: i32) -> io::Result<()> {
@@ -81,7 +104,7 @@ mod tests {
     use super::*;
 
     fn shell(script: &str) -> GatedCommand {
-        GatedCommand::spawn(&"/bin/sh".into(), &["-c".into(), script.into()], true).unwrap()
+        GatedCommand::spawn(&"/bin/sh".into(), &["-c".into(), script.into()], true, None).unwrap()
     }
 
     #[test]
@@ -118,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_command_that_does_not_exist_fails_when_released() {
-        let command = GatedCommand::spawn(&"/no/such/program".into(), &[], false).unwrap();
+        let command = GatedCommand::spawn(&"/no/such/program".into(), &[], false, None).unwrap();
         assert_eq!(command.release().unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

@@ -10,5 +10,6 @@ pub(crate) mod perf;
 pub(crate) mod perf_ring;
 mod sysctl;
 pub(crate) mod usage;
+pub(crate) mod user;
 
 pub(crate) use sysctl::sysctl;

@@ -4,6 +4,7 @@ mod aspnet;
 mod bad_unwinding;
 mod blocking_targets;
 mod chains;
+mod command_user;
 mod cpus;
 mod debug_information;
 mod differential;

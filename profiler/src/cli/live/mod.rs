@@ -50,6 +50,7 @@ pub(super) fn run(arguments: &LiveArguments, log: &HeldLog, quiet: bool) -> Resu
     let Some(builder) = arguments.builder() else {
         bail!(NO_TARGET);
     };
+    let builder = arguments.apply_user(builder, quiet)?;
     // The output of a command would overwrite the screen.
     let session = builder.silent_command(true).build()?.start()?;
     let shape = arguments.view.shape.clone();
