@@ -125,7 +125,8 @@ pub struct Frame {
     pub kind: FrameKind,
     /// The file of the code; JIT code and unmapped addresses have none.
     pub module: Option<ModuleId>,
-    /// The address in the module; for JIT code the runtime address.
+    /// The address in the module; for JIT code the runtime address; for kernel code the offset in the function, which
+    /// does not reveal where the kernel is in memory.
     pub address: ElfAddress,
     /// The source line, where it was requested and is known.
     pub location: Option<SourceLocation>,

@@ -34,7 +34,8 @@ pub struct SymbolizedCode {
     pub kind: FrameKind,
     /// Path and build id of the module, when the code belongs to one. The build id can be empty.
     pub module: Option<(Arc<str>, Arc<[u8]>)>,
-    /// The address in the file of the module; the runtime address when there is no module.
+    /// The address in the file of the module; the runtime address when there is no module; the offset in the function for
+    /// kernel code, 0 for kernel code without a symbol.
     pub address: ElfAddress,
     /// The functions at the address, or the reason for which there is no symbol.
     pub names: Result<Symbolized, Reason>,
@@ -52,9 +53,6 @@ impl SymbolizedCode {
 /// The label of a frame without a symbol, such as `[libc.so.6+0x1234]`.
 pub fn placeholder(code: &SymbolizedCode, reason: Reason, mapping: Option<&Mapping>) -> String {
     match (code.kind, &code.module) {
-        (FrameKind::Kernel, _) if reason == Reason::NoSymbolHere => {
-            format!("[kernel 0x{:x}]", code.address)
-        }
         (FrameKind::Kernel, _) => "[kernel]".to_owned(),
         (FrameKind::Jit, _) if reason == Reason::RuntimeStub => "[stub]".to_owned(),
         (FrameKind::Jit, _) => format!("[JIT 0x{:x}]", code.address),

@@ -255,7 +255,8 @@ impl Symbolizer {
         SymbolizedCode {
             kind: FrameKind::Kernel,
             module: Some((path, Arc::default())),
-            address: ElfAddress(address.0),
+            // Not the address: every user can read outputs, and the kernel hides its addresses (`kptr_restrict`).
+            address: ElfAddress(found.as_ref().map_or(0, |function| function.offset)),
             names: found.map(|function| Symbolized::new(SymbolSource::Kallsyms, function.name)),
             hint: SymbolHint::default(),
         }

@@ -15,6 +15,7 @@ mod dotnet_perf_map;
 mod dotnet_runtime;
 mod hostile_names;
 mod jit;
+mod kernel_addresses;
 mod leftovers;
 mod lifetimes;
 mod node;

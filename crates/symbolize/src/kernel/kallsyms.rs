@@ -80,7 +80,11 @@ impl KernelSymbols {
         }
         let name = self.names.get(symbol.name());
         let module = if symbol.module == 0 { None } else { self.modules.get(usize::from(symbol.module)) };
-        Some(KernelFunction { name: name.to_owned(), module: module.map(|name| name.to_string()) })
+        Some(KernelFunction {
+            name: name.to_owned(),
+            module: module.map(|name| name.to_string()),
+            offset: address.0 - symbol.address,
+        })
     }
 }
 

@@ -43,6 +43,8 @@ pub struct KernelFunction {
     pub name: String,
     /// Name of the module, without brackets; `None` for the kernel itself.
     pub module: Option<String>,
+    /// The bytes from the start of the function to the address.
+    pub offset: u64,
 }
 
 impl KernelSymbolizer {
@@ -64,7 +66,8 @@ impl KernelSymbolizer {
         match names.name(address.0) {
             Ok(symbol) => parse_symbol(&symbol),
             Err(error) => {
-                log::debug!("the kernel does not resolve {:#x}: {error}", address.0);
+                // Without the address: log lines can be shown to users from whom the kernel hides it.
+                log::debug!("the kernel does not resolve an address: {error}");
                 None
             }
         }
@@ -123,29 +126,37 @@ fn parse_symbol(text: &str) -> Option<KernelFunction> {
         Some((location, module)) => (location, Some(module.strip_suffix(']')?)),
         None => (text, None),
     };
-    let (symbol, _offset_and_size) = location.rsplit_once("+0x")?;
-    Some(KernelFunction { name: function_name(symbol)?.to_owned(), module: module.map(str::to_owned) })
+    let (symbol, offset_and_size) = location.rsplit_once("+0x")?;
+    let (offset, _size) = offset_and_size.split_once('/')?;
+    let offset = u64::from_str_radix(offset, 16).ok()?;
+    Some(KernelFunction {
+        name: function_name(symbol)?.to_owned(),
+        module: module.map(str::to_owned),
+        offset,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn function(name: &str, module: Option<&str>) -> Option<KernelFunction> {
-        Some(KernelFunction { name: name.to_owned(), module: module.map(str::to_owned) })
+    fn function(name: &str, module: Option<&str>, offset: u64) -> Option<KernelFunction> {
+        Some(KernelFunction { name: name.to_owned(), module: module.map(str::to_owned), offset })
     }
 
     #[test]
     fn a_symbol_of_the_kernel_has_a_function_and_a_module() {
-        assert_eq!(parse_symbol("schedule+0x12/0x34"), function("schedule", None));
-        assert_eq!(parse_symbol("xfs_read+0x0/0x34 [xfs]"), function("xfs_read", Some("xfs")));
-        assert_eq!(parse_symbol("__pfx_schedule+0x2/0x10"), function("schedule", None));
-        assert_eq!(parse_symbol("a+0xb+0x1/0x10"), function("a+0xb", None));
+        assert_eq!(parse_symbol("schedule+0x12/0x34"), function("schedule", None, 0x12));
+        assert_eq!(parse_symbol("xfs_read+0x0/0x34 [xfs]"), function("xfs_read", Some("xfs"), 0));
+        assert_eq!(parse_symbol("__pfx_schedule+0x2/0x10"), function("schedule", None, 2));
+        assert_eq!(parse_symbol("a+0xb+0x1/0x10"), function("a+0xb", None, 1));
     }
 
     #[test]
     fn symbols_that_are_not_functions_are_rejected() {
-        for text in ["0xffffffffffffffff", "", "_stext+0x0/0x10", ".Llabel+0x0/0x10", "f", "f+0x1/0x2 [x"] {
+        for text in
+            ["0xffffffffffffffff", "", "_stext+0x0/0x10", ".Llabel+0x0/0x10", "f", "f+0x1", "f+0x1/0x2 [x"]
+        {
             assert_eq!(parse_symbol(text), None, "{text}");
         }
     }
@@ -159,7 +170,10 @@ mod tests {
             KernelSymbolizer::new(Arc::new(ProcFs::from_capture(directory.path().to_owned())), || {
                 Err(io::ErrorKind::Unsupported.into())
             });
-        assert_eq!(kernel.function(RuntimeAddress(0xffff_ffff_8100_0010)).ok(), function("only_here", None));
+        assert_eq!(
+            kernel.function(RuntimeAddress(0xffff_ffff_8100_0010)).ok(),
+            function("only_here", None, 0x10)
+        );
         let below = kernel.function(RuntimeAddress(0xffff_ffff_8000_0000));
         assert_eq!(below, Err(Reason::NoSymbolHere));
     }

@@ -62,9 +62,11 @@ fn functions_end_at_the_end_of_their_section_or_code() {
 fn functions_of_modules_and_bpf_programs_have_a_module() {
     let symbols = KernelSymbols::read(TEXT.as_bytes()).unwrap();
     let found = |address| symbols.lookup(RuntimeAddress(address));
-    let xfs = |name: &str| Some(KernelFunction { name: name.to_owned(), module: Some("xfs".to_owned()) });
-    assert_eq!(found(0xffff_ffff_c020_0fff), xfs("xfs_read"));
-    assert_eq!(found(0xffff_ffff_c020_1000), xfs("xfs_write"));
+    let xfs = |name: &str, offset| {
+        Some(KernelFunction { name: name.to_owned(), module: Some("xfs".to_owned()), offset })
+    };
+    assert_eq!(found(0xffff_ffff_c020_0fff), xfs("xfs_read", 0xfff));
+    assert_eq!(found(0xffff_ffff_c020_1000), xfs("xfs_write", 0));
     assert_eq!(found(0xffff_ffff_c030_0000), None);
     assert_eq!(found(0xffff_ffff_c040_0010).unwrap().module.as_deref(), Some("bpf"));
     assert_eq!(found(0xffff_ffff_8100_0110).unwrap().module, None);
