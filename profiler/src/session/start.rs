@@ -226,6 +226,14 @@ pub(super) fn debug_file_directories(settings: &Settings) -> Result<Arc<DebugDir
     let CacheDirectories { own, others } =
         CacheDirectories::from_environment(settings.symbol_cache.clone(), |name| std::env::var_os(name));
     let servers = symbol_servers(settings, own.as_deref())?.map(Arc::new);
+    // A user who can write to the profiler's cache could name the functions of all targets.
+    let is_refused = |own: &PathBuf| {
+        let refused = Cache::check(own).err().filter(|error| error.kind() != io::ErrorKind::NotFound);
+        refused
+            .inspect(|error| log::warn!("the symbol cache `{}` is not used: {error}", own.display()))
+            .is_some()
+    };
+    let own = own.filter(|own| !is_refused(own));
     // Most of these directories do not exist.
     let caches = own.iter().chain(&others).filter_map(|path| open(path).ok()).collect();
     Ok(Arc::new(DebugDirectories { configured: given, host, caches, servers }))

@@ -14,6 +14,9 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 /// No access for other users, because symbols are read from these files without another check.
 const DIRECTORY_MODE: u32 = 0o700;
 
+/// Write permission of the group and of all other users.
+const OTHERS_WRITE_MODE: u32 = 0o022;
+
 /// A directory of debug files, in the layout of the debuginfod client's cache.
 #[derive(Clone, Debug)]
 pub struct Cache {
@@ -38,10 +41,26 @@ impl Cache {
     /// Opens the cache in a directory, which is created if it does not exist.
     ///
     /// # Errors
-    /// When the directory cannot be created.
+    /// When the directory cannot be created, and those of [`check`](Self::check).
     pub fn create(directory: &Path) -> io::Result<Self> {
         create_directory(directory)?;
         Ok(Self { directory: directory.to_owned() })
+    }
+
+    /// Checks that no other user but root can write to the directory.
+    ///
+    /// # Errors
+    /// When the directory cannot be examined, [`io::ErrorKind::PermissionDenied`] when another user can write to it.
+    pub fn check(directory: &Path) -> io::Result<()> {
+        let status = fs::metadata(directory)?;
+        let refused = |message| Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+        if ![0, rustix::process::geteuid().as_raw()].contains(&status.uid()) {
+            return refused("the directory belongs to another user: name one of your own");
+        }
+        if status.mode() & OTHERS_WRITE_MODE != 0 {
+            return refused("other users can write to the directory: `chmod go-w` it, or name another one");
+        }
+        Ok(())
     }
 
     /// Creates a partial file. It replaces the partial file of a killed profiler. It is an error while another profiler
@@ -103,11 +122,15 @@ impl Drop for PartialFile {
 }
 
 fn create_directory(directory: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)
+    DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
+    // It may have existed.
+    Cache::check(directory)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use object::elf::SHT_SYMTAB;
     use profiler_elf_symbols::test_file::{TestFile, function};
     use tempfile::TempDir;
@@ -183,5 +206,41 @@ mod tests {
         std::os::unix::fs::symlink(&outside, cache.directory.join("abcd/debuginfo.part")).unwrap();
         assert!(cache.create_partial(&id()).is_err());
         assert_eq!(fs::read(&outside).unwrap(), b"kept");
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_other_users_can_write_to_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("cache");
+        fs::create_dir(&path).unwrap();
+        for mode in [0o777, 0o1777, 0o770, 0o702] {
+            set_mode(&path, mode);
+            let error = Cache::create(&path).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{mode:o}");
+            assert!(error.to_string().contains("chmod"), "{error}");
+        }
+        set_mode(&path, 0o755);
+        let cache = Cache::create(&path).unwrap();
+        fs::create_dir(path.join("abcd")).unwrap();
+        set_mode(&path.join("abcd"), 0o777);
+        assert!(cache.create_partial(&id()).is_err());
+    }
+
+    #[test]
+    fn a_directory_of_another_user_is_refused() {
+        const OTHER_USER: u32 = 65_534;
+        let directory = tempfile::tempdir().unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(directory.path(), Some(OTHER_USER), None).unwrap();
+            assert_eq!(Cache::create(directory.path()).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+            let link = tempfile::tempdir().unwrap();
+            std::os::unix::fs::symlink(directory.path(), link.path().join("cache")).unwrap();
+            Cache::create(&link.path().join("cache")).unwrap_err();
+        }
+        assert_eq!(Cache::create(Path::new("/etc/passwd")).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
     }
 }
