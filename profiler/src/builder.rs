@@ -209,7 +209,7 @@ impl Builder {
         self
     }
 
-    /// Records a capture into a directory: the records of the kernel and the files that are read of the target.
+    /// Records a capture into a new directory: the records of the kernel and the files that are read of the target.
     /// [`replay`](Self::replay) makes the same profile from it. Needs the feature `capture`.
     #[cfg(feature = "capture")]
     pub fn capture(mut self, directory: impl Into<PathBuf>) -> Self {

@@ -77,14 +77,15 @@ fn a_replay_has_the_same_profile_as_its_session() {
 fn a_replay_of_forking_processes_has_the_same_profile_as_its_session() {
     let Some(_lock) = lock_privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("capture");
     let program = workload_path("forkstorm");
     let mut record = profiler(&["-F", "999", "--children", "-o", "-", "--capture"]);
-    record.arg(folder.path()).arg("--").arg(program).arg("1");
+    record.arg(&capture).arg("--").arg(program).arg("1");
     let recorded = run_command(&mut record);
     assert_eq!(recorded.code(), 0, "{}", recorded.stderr);
     let folded = recorded.stdout.lines().filter(|line| line.contains(';') || line.starts_with("exe"));
     let recorded = FoldedStacks::parse(&folded.map(|line| format!("{line}\n")).collect::<String>());
-    let replayed = FoldedStacks::parse(&replay(folder.path(), &[]));
+    let replayed = FoldedStacks::parse(&replay(&capture, &[]));
     let burning = |stacks: &FoldedStacks| stacks.count(|stack| stack.has_chain(&["child", "burn_in_child"]));
     assert!(burning(&recorded) > 50);
     assert_eq!(burning(&recorded), burning(&replayed));

@@ -75,6 +75,11 @@ impl PagedImage {
         Ok(Self { image, pages: Vec::new(), cached_bytes: 0, budget })
     }
 
+    /// The file image.
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
     /// The range of the whole file.
     pub fn full_range(&self) -> ByteRange {
         ByteRange { start: 0, end: self.image.length() }

@@ -38,6 +38,7 @@
 //! * [`cgroup`]: cgroups and containers
 
 mod address_space;
+mod capture;
 pub mod cgroup;
 mod error;
 mod file_version;

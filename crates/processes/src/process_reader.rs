@@ -3,7 +3,7 @@
 use std::{io, sync::Arc};
 
 use crate::{
-    AddressSpace, Identity, JIT_DIRECTORY_VARIABLES, LookupError, ProcFs, Status, cgroup, maps,
+    AddressSpace, Identity, LookupError, ProcFs, Status, capture::jit_directory_variables, cgroup, maps,
     root_directory::RootDirectories, status,
 };
 
@@ -101,13 +101,6 @@ impl ProcessReader {
     }
 }
 
-/// The variables that the search for files about JIT code needs. The others can be secrets, and take memory.
-fn jit_directory_variables(environment: &[u8]) -> Vec<u8> {
-    let is_needed =
-        |entry: &&[u8]| JIT_DIRECTORY_VARIABLES.iter().any(|variable| entry.starts_with(variable.as_bytes()));
-    environment.split_inclusive(|byte| *byte == 0).filter(is_needed).flatten().copied().collect()
-}
-
 /// `CLOCK_MONOTONIC` now: the clock of samples and of sideband events.
 fn monotonic_ns() -> u64 {
     const NS_PER_S: u64 = 1_000_000_000;
@@ -118,13 +111,6 @@ fn monotonic_ns() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_the_needed_variables_are_kept() {
-        let environment = b"SECRET=1\0TMPDIR=/a\0PATH=/bin\0DOTNET_PerfMapJitDumpPath=/b\0XTMPDIR=/c\0";
-        assert_eq!(jit_directory_variables(environment), b"TMPDIR=/a\0DOTNET_PerfMapJitDumpPath=/b\0");
-        assert_eq!(jit_directory_variables(b""), b"");
-    }
 
     #[test]
     fn processes_with_one_root_directory_share_a_descriptor() {

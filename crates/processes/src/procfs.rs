@@ -2,20 +2,21 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Read, Write},
+    io::{self, Read},
     os::{
-        fd::{AsFd, BorrowedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::fs::FileExt,
     },
     path::{Component, Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
 };
 
 use profiler_blocking::Object;
 use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::{
-    Backing, Mapping, maps,
+    Backing, Mapping,
+    capture::{self, CaptureDirectory, captured_text},
+    maps,
     root_directory::{self, RootDirectory},
 };
 
@@ -29,56 +30,51 @@ const MAX_ENVIRONMENT_BYTES: u64 = 256 << 10;
 /// The threads whose entries are tried when the leader of a process has ended. Most often the first one lives.
 const MAX_TRIED_THREADS: usize = 64;
 
-/// Bytes of one mapped file in a capture.
-const MAX_CAPTURED_FILE_BYTES: u64 = 256 << 20;
-
-/// Bytes of all files in a capture, without the events of the BPF program.
-const MAX_CAPTURE_BYTES: u64 = 4 << 30;
+/// Bytes read of the vDSO in a capture. That of the kernel has 8 KiB.
+const MAX_VDSO_BYTES: u64 = 1 << 20;
 
 /// Reads entries of `/proc`. When a capture is recorded, it also copies them into the capture.
 ///
 /// A capture has the directory layout of `/proc`.
 #[derive(Debug)]
 pub struct ProcFs {
-    base: PathBuf,
-    is_live: bool,
+    entries: Entries,
     capture: Option<CaptureDirectory>,
 }
 
-/// The directory of a capture that is recorded, and its byte budget.
-#[derive(Debug)]
-struct CaptureDirectory {
-    path: PathBuf,
-    remaining_bytes: AtomicU64,
+/// The directory with the entries.
+#[derive(Clone, Debug)]
+struct Entries {
+    base: PathBuf,
+    is_live: bool,
 }
 
 impl ProcFs {
     /// The proc file system of the running kernel.
     pub fn live() -> Self {
-        Self { base: "/proc".into(), is_live: true, capture: None }
+        Self { entries: Entries::live(), capture: None }
     }
 
-    /// The proc file system of the running kernel. All entries that are read are copied to `directory`.
-    pub fn with_capture(directory: PathBuf) -> Self {
-        let capture =
-            CaptureDirectory { path: directory, remaining_bytes: AtomicU64::new(MAX_CAPTURE_BYTES) };
-        Self { base: "/proc".into(), is_live: true, capture: Some(capture) }
+    /// The proc file system of the running kernel. All entries that are read are copied to an open directory, which no
+    /// other user can write to.
+    pub fn with_capture(directory: OwnedFd) -> Self {
+        Self { entries: Entries::live(), capture: Some(CaptureDirectory::new(directory)) }
     }
 
     /// The copy of a proc file system in a capture.
     pub fn from_capture(directory: PathBuf) -> Self {
-        Self { base: directory, is_live: false, capture: None }
+        Self { entries: Entries { base: directory, is_live: false }, capture: None }
     }
 
     /// Whether this is the proc file system of the running kernel. Owner and times of files in a capture are not those of
     /// the target's files.
     pub fn is_live(&self) -> bool {
-        self.is_live
+        self.entries.is_live
     }
 
     /// Whether a capture is recorded or replayed. Only data that is read through this type is part of the capture.
     pub fn has_capture(&self) -> bool {
-        !self.is_live || self.records_capture()
+        !self.entries.is_live || self.records_capture()
     }
 
     /// Whether a capture is recorded.
@@ -88,9 +84,9 @@ impl ProcFs {
 
     /// Opens a file that belongs to no process, such as `kallsyms`.
     pub fn open_global(&self, name: &str) -> io::Result<File> {
-        let file = File::open(self.base.join(name))?;
+        let file = self.entries.open(Path::new(name))?;
         if let Some(capture) = &self.capture {
-            capture.copy(File::open(self.base.join(name))?, Path::new(name))?;
+            capture.copy(self.entries.open(Path::new(name))?, Path::new(name))?;
         }
         Ok(file)
     }
@@ -100,38 +96,43 @@ impl ProcFs {
     pub fn read(&self, pid: u32, entry: &str) -> io::Result<Vec<u8>> {
         let bytes = match entry {
             // The kernel waits for a lock of the process, or reads its memory, which can be a file in user space.
-            "maps" | "environ" if self.is_live => {
-                let (proc, entry) = (self.base.clone(), entry.to_owned());
-                profiler_blocking::run(Object::process(pid), move || read_memory_entry(&proc, pid, &entry))?
+            "maps" | "environ" if self.entries.is_live => {
+                let (entries, entry) = (self.entries.clone(), entry.to_owned());
+                profiler_blocking::run(Object::process(pid), move || entries.read_of_any_thread(pid, &entry))?
             }
-            "maps" | "environ" => read_memory_entry(&self.base, pid, entry)?,
-            _ => read_text(&self.path(pid, entry), MAX_TEXT_BYTES)?,
+            "maps" | "environ" => self.entries.read_of_any_thread(pid, entry)?,
+            _ => self.entries.read(&relative(pid, entry), MAX_TEXT_BYTES)?,
         };
         if let Some(capture) = &self.capture {
-            capture.write(&bytes, &Path::new(&pid.to_string()).join(entry))?;
+            capture.write(&captured_text(entry, &bytes), &relative(pid, entry))?;
         }
         Ok(bytes)
     }
 
     /// Whether a process or thread exists.
     pub fn exists(&self, id: u32) -> bool {
-        self.path(id, "").exists()
+        self.entries.open_path(&relative(id, ""), OFlags::PATH).is_ok()
     }
 
     /// The ids of all processes, `limit` at most.
     pub fn processes(&self, limit: usize) -> io::Result<Vec<u32>> {
-        let names = fs::read_dir(&self.base)?.filter_map(Result::ok).map(|entry| entry.file_name());
-        Ok(names.filter_map(|name| name.to_str()?.parse().ok()).take(limit).collect())
+        Ok(self.entries.numbers_in(Path::new(""))?.take(limit).collect())
     }
 
     /// Opens the root directory of a process.
     pub fn root(&self, pid: u32) -> io::Result<RootDirectory> {
-        self.first_thread(pid, |id| RootDirectory::open(&self.path(id, "root")))
+        self.first_thread(pid, |id| {
+            let flags = OFlags::PATH | OFlags::DIRECTORY;
+            self.entries.open_path(&relative(id, "root"), flags).map(RootDirectory::from_open)
+        })
     }
 
     /// The path of the program of a process. A capture has none.
     pub fn executable(&self, pid: u32) -> io::Result<PathBuf> {
-        self.first_thread(pid, |id| fs::read_link(self.path(id, "exe")))
+        if !self.entries.is_live {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        self.first_thread(pid, |id| fs::read_link(self.entries.base.join(relative(id, "exe"))))
     }
 
     /// Opens the file of a mapping through `/proc/PID/map_files`, which also works when the file is deleted or hidden by
@@ -141,10 +142,9 @@ impl ProcFs {
     /// Those of opening; [`io::ErrorKind::NotFound`] when another file is mapped there by now.
     pub fn open_mapped(&self, pid: u32, mapping: &Mapping) -> io::Result<File> {
         let fd = self.first_thread(pid, |id| {
-            let path = self.path(id, "map_files").join(map_files_entry(mapping));
-            rustix::fs::openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+            self.entries.open_path(&relative(id, "map_files").join(map_files_entry(mapping)), OFlags::PATH)
         })?;
-        if self.is_live && !self.is_file_of(pid, mapping, fd.as_fd())? {
+        if self.entries.is_live && !self.is_file_of(pid, mapping, fd.as_fd())? {
             return Err(io::Error::new(io::ErrorKind::NotFound, "another file is mapped there by now"));
         }
         root_directory::open_regular(fd)
@@ -181,14 +181,16 @@ impl ProcFs {
     /// Writes an additional entry of a process, generated by the profiler, into the capture, when one is recorded.
     pub fn capture_entry(&self, pid: u32, entry: &str, text: &[u8]) -> io::Result<()> {
         let Some(capture) = &self.capture else { return Ok(()) };
-        capture.write(text, &Path::new(&pid.to_string()).join(entry))
+        capture.write(text, &relative(pid, entry))
     }
 
     /// The ELF image of the vDSO. All processes of a machine have the same one.
     pub fn vdso(&self) -> io::Result<Vec<u8>> {
         const NAME: &str = "vdso";
-        if !self.is_live {
-            return fs::read(self.base.join(NAME));
+        if !self.entries.is_live {
+            let mut bytes = Vec::new();
+            self.entries.open(Path::new(NAME))?.take(MAX_VDSO_BYTES).read_to_end(&mut bytes)?;
+            return Ok(bytes);
         }
         let own = fs::read("/proc/self/maps")?;
         let mapping = maps::parse_executable(&own)
@@ -206,83 +208,71 @@ impl ProcFs {
 
     /// The result for the first thread that has one: a leader that has ended has neither memory nor a root directory.
     fn first_thread<T, E>(&self, pid: u32, attempt: impl Fn(u32) -> Result<T, E>) -> Result<T, E> {
-        let of_other = |error| other_threads(&self.base, pid).find_map(|tid| attempt(tid).ok()).ok_or(error);
+        let of_other = |error| self.entries.other_threads(pid).find_map(|tid| attempt(tid).ok()).ok_or(error);
         attempt(pid).or_else(of_other)
     }
+}
 
-    fn path(&self, pid: u32, entry: &str) -> PathBuf {
-        entry_path(&self.base, pid, entry)
+impl Entries {
+    fn live() -> Self {
+        Self { base: "/proc".into(), is_live: true }
+    }
+
+    /// Reads an entry of the first thread that has it: a leader that has ended has no memory.
+    fn read_of_any_thread(&self, pid: u32, entry: &str) -> io::Result<Vec<u8>> {
+        let limit_bytes = if entry == "environ" { MAX_ENVIRONMENT_BYTES } else { MAX_TEXT_BYTES };
+        let bytes = self.read(&relative(pid, entry), limit_bytes)?;
+        if !bytes.is_empty() {
+            return Ok(bytes);
+        }
+        let read = |tid| self.read(&relative(tid, entry), limit_bytes).ok();
+        let of_threads = self.other_threads(pid).filter_map(read);
+        Ok({ of_threads }.find(|bytes| !bytes.is_empty()).unwrap_or_default())
+    }
+
+    fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.open(path)?.take(limit_bytes).read_to_end(&mut bytes).map(|_| bytes)
+    }
+
+    /// The threads of a process besides its leader, [`MAX_TRIED_THREADS`] at most.
+    fn other_threads(&self, pid: u32) -> impl Iterator<Item = u32> {
+        let ids = self.numbers_in(&relative(pid, "task")).into_iter().flatten();
+        ids.filter(move |tid| *tid != pid).take(MAX_TRIED_THREADS)
+    }
+
+    /// The numbers among the names in a directory.
+    fn numbers_in(&self, directory: &Path) -> io::Result<impl Iterator<Item = u32> + use<>> {
+        let opened = self.open_path(directory, OFlags::PATH | OFlags::DIRECTORY)?;
+        let names = fs::read_dir(capture::path_of(opened.as_fd()))?.filter_map(Result::ok);
+        Ok(names.filter_map(|name| name.file_name().to_str()?.parse().ok()))
+    }
+
+    /// Opens an entry for reading.
+    fn open(&self, path: &Path) -> io::Result<File> {
+        if self.is_live {
+            return File::open(self.base.join(path));
+        }
+        root_directory::open_regular(self.open_path(path, OFlags::PATH)?)
+    }
+
+    fn open_path(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+        if self.is_live {
+            let path = self.base.join(path);
+            return Ok(rustix::fs::openat(CWD, &path, flags | OFlags::CLOEXEC, Mode::empty())?);
+        }
+        capture::open_inside(&self.base, path, flags)
     }
 }
 
-fn entry_path(proc: &Path, pid: u32, entry: &str) -> PathBuf {
-    proc.join(pid.to_string()).join(entry)
-}
-
-/// The threads of a process besides its leader, [`MAX_TRIED_THREADS`] at most.
-fn other_threads(proc: &Path, pid: u32) -> impl Iterator<Item = u32> {
-    let names = fs::read_dir(entry_path(proc, pid, "task")).into_iter().flatten().filter_map(Result::ok);
-    let ids = names.filter_map(|name| name.file_name().to_str()?.parse().ok());
-    ids.filter(move |tid| *tid != pid).take(MAX_TRIED_THREADS)
-}
-
-/// Reads `maps` or `environ`, of another thread when the leader has ended.
-fn read_memory_entry(proc: &Path, pid: u32, entry: &str) -> io::Result<Vec<u8>> {
-    let limit_bytes = if entry == "environ" { MAX_ENVIRONMENT_BYTES } else { MAX_TEXT_BYTES };
-    let read = |id| read_text(&entry_path(proc, id, entry), limit_bytes);
-    let bytes = read(pid)?;
-    if !bytes.is_empty() {
-        return Ok(bytes);
-    }
-    let of_threads = other_threads(proc, pid).filter_map(|tid| read(tid).ok());
-    Ok({ of_threads }.find(|bytes| !bytes.is_empty()).unwrap_or_default())
-}
-
-fn read_text(path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(limit_bytes).read_to_end(&mut bytes).map(|_| bytes)
+/// The path of an entry of a process or thread, below `/proc`.
+fn relative(id: u32, entry: &str) -> PathBuf {
+    Path::new(&id.to_string()).join(entry)
 }
 
 /// The name of a mapping's entry in `/proc/PID/map_files`.
 fn map_files_entry(mapping: &Mapping) -> String {
     format!("{:x}-{:x}", mapping.start, mapping.end)
-}
-
-impl CaptureDirectory {
-    fn copy_from_start(&self, file: &File, to: &Path) -> io::Result<()> {
-        let reopened = File::open(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file)))?;
-        self.copy(reopened, to)
-    }
-
-    fn copy(&self, from: File, to: &Path) -> io::Result<()> {
-        let remaining_bytes = self.remaining_bytes.load(Ordering::Relaxed);
-        if remaining_bytes == 0 {
-            return Err(io::Error::other("the byte budget of the capture is exceeded"));
-        }
-        let limit_bytes = MAX_CAPTURED_FILE_BYTES.min(remaining_bytes);
-        let copied = io::copy(&mut from.take(limit_bytes), &mut self.create(to)?)?;
-        self.remaining_bytes.store(remaining_bytes - copied, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Writes a text. An exceeded budget is not an error, because the caller needs the text even when the capture lacks
-    /// it.
-    fn write(&self, bytes: &[u8], to: &Path) -> io::Result<()> {
-        let remaining_bytes = self.remaining_bytes.load(Ordering::Relaxed).checked_sub(bytes.len() as u64);
-        let Some(remaining_bytes) = remaining_bytes else {
-            log::warn!("the capture lacks `{}`: its byte budget is exceeded", to.display());
-            return Ok(());
-        };
-        self.create(to)?.write_all(bytes)?;
-        self.remaining_bytes.store(remaining_bytes, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn create(&self, to: &Path) -> io::Result<File> {
-        let path = self.path.join(to);
-        path.parent().map_or(Ok(()), fs::create_dir_all)?;
-        File::create(path)
-    }
 }
 
 #[cfg(test)]
@@ -310,7 +300,7 @@ mod tests {
     fn a_capture_reads_like_the_live_file_system_it_was_taken_from() {
         let pid = std::process::id();
         let directory = tempfile::tempdir().unwrap();
-        let live = ProcFs::with_capture(directory.path().to_owned());
+        let live = ProcFs::with_capture(File::open(directory.path()).unwrap().into());
         let mapping = first_file_mapping(&live);
         let Backing::File { path, .. } = &mapping.backing else { unreachable!() };
         let file = live.root(pid).unwrap().open_file(Path::new(&**path)).unwrap();
@@ -329,25 +319,11 @@ mod tests {
     }
 
     #[test]
-    fn an_exceeded_capture_budget_does_not_make_reads_fail() {
-        let directory = tempfile::tempdir().unwrap();
-        let capture =
-            CaptureDirectory { path: directory.path().to_owned(), remaining_bytes: AtomicU64::new(10) };
-        let endless = || File::open("/dev/zero").unwrap();
-        capture.write(&[1; 4], Path::new("7/maps")).unwrap();
-        capture.copy(endless(), Path::new("7/root/file")).unwrap();
-        assert_eq!(fs::metadata(directory.path().join("7/root/file")).unwrap().len(), 6);
-        assert!(capture.copy(endless(), Path::new("7/root/other")).is_err());
-        let full = ProcFs { base: "/proc".into(), is_live: true, capture: Some(capture) };
-        let pid = std::process::id();
-        assert!(!full.read(pid, "maps").unwrap().is_empty());
-        assert!(!directory.path().join(pid.to_string()).exists());
-    }
-
-    #[test]
     fn no_file_is_written_outside_a_capture() {
         let directory = tempfile::tempdir().unwrap();
-        let proc = ProcFs::with_capture(directory.path().join("proc"));
+        fs::create_dir(directory.path().join("proc")).unwrap();
+        let opened = File::open(directory.path().join("proc")).unwrap();
+        let proc = ProcFs::with_capture(opened.into());
         let file = File::open("/proc/self/exe").unwrap();
         for path in ["/../../../escaped", "/tmp/../../../../escaped", "../../../escaped"] {
             assert!(proc.capture_root_file(7, Path::new(path), &file).is_err());

@@ -81,9 +81,12 @@ impl RootDirectory {
     /// Errors of `openat`.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+        Ok(Self::from_open(rustix::fs::openat(CWD, path, flags, Mode::empty())?))
+    }
+
+    pub(crate) fn from_open(directory: OwnedFd) -> Self {
         let id = mount_and_inode(&directory);
-        Ok(Self { directory: Arc::new(directory), id })
+        Self { directory: Arc::new(directory), id }
     }
 
     /// Identifies the directory, as long as it is open; `None` where the kernel or a sandbox does not tell.

@@ -51,9 +51,11 @@ impl AssemblyFiles for DebugFiles {
     /// Opens a file in the root directory of the target, or on the host when that is not open.
     fn open(&self, path: &Path) -> Option<Image> {
         let root = self.target.as_ref().unwrap_or(&self.shared.host);
-        let image = open_image(root, path)?;
-        self.copy_to_capture(root, path, path);
-        Some(image)
+        open_image(root, path)
+    }
+
+    fn accepted(&self, path: &Path, image: &Image) {
+        self.copy_to_capture(image, path);
     }
 }
 
@@ -132,7 +134,7 @@ impl DebugFiles {
         let system = system.iter().flat_map(|path| roots().map(move |root| (root, path)));
         configured.chain(system).find_map(|(root, path)| {
             let elf = open(root, path).filter(&is_match)?;
-            self.copy_to_capture(root, path, path);
+            self.copy_to_capture(elf.image(), path);
             Some(DebugFile { elf, path: path.clone() })
         })
     }
@@ -145,18 +147,17 @@ impl DebugFiles {
         candidates.into_iter().find_map(|(root, path)| {
             let elf = open(root, path).filter(&is_match)?;
             let system_path = debug_paths::in_system_by_id(id);
-            self.copy_to_capture(root, path, &system_path);
+            self.copy_to_capture(elf.image(), &system_path);
             Some(DebugFile { elf, path: system_path })
         })
     }
 
-    /// Copies a file to the capture, where a replay finds it in the root directory of the target at `captured_path`.
-    fn copy_to_capture(&self, root: &RootDirectory, path: &Path, captured_path: &Path) {
-        let Some((proc, pid)) = &self.capture else { return };
-        if let Err(error) =
-            root.open_file(path).and_then(|file| proc.capture_root_file(*pid, captured_path, &file))
-        {
-            log::warn!("the capture lacks the debug file `{}`: {error}", path.display());
+    /// Copies the open file of an accepted image to the capture, where a replay finds it in the root directory of the target
+    /// at `captured_path`. What is at the path by now may be another file.
+    fn copy_to_capture(&self, image: &Image, captured_path: &Path) {
+        let (Some((proc, pid)), Image::File { file, .. }) = (&self.capture, image) else { return };
+        if let Err(error) = proc.capture_root_file(*pid, captured_path, file) {
+            log::warn!("the capture lacks the debug file `{}`: {error}", captured_path.display());
         }
     }
 }
@@ -248,6 +249,10 @@ mod tests {
 
     fn debug_file(id: &[u8]) -> Vec<u8> {
         TestFile::with_code().build_id(id).symbols(SHT_SYMTAB, &[function("f", 0x1000, 8)]).bytes()
+    }
+
+    fn capture_into(directory: &TempDir) -> ProcFs {
+        ProcFs::with_capture(fs::File::open(directory.path()).unwrap().into())
     }
 
     fn linked(file: TestFile, crc32: u32) -> TestFile {
@@ -348,16 +353,33 @@ mod tests {
     fn a_file_that_is_found_is_copied_to_the_capture() {
         let (directories, capture) = (Directories::new(), tempfile::tempdir().unwrap());
         Directories::put(&directories.host, "opt/app/libx.so.dbg", &debug_file(&ID));
-        let proc = Arc::new(ProcFs::with_capture(capture.path().to_owned()));
+        let proc = Arc::new(capture_into(&capture));
         assert!(directories.find_for(stripped(), Some((proc, 7))).is_some());
         assert_eq!(fs::read(capture.path().join("7/root/opt/app/libx.so.dbg")).unwrap(), debug_file(&ID));
+    }
+
+    #[test]
+    fn a_file_that_a_name_leads_to_is_captured_after_it_was_found_to_be_an_assembly() {
+        let (directories, capture) = (Directories::new(), tempfile::tempdir().unwrap());
+        Directories::put(&directories.target, "etc/secret", b"secret");
+        std::os::unix::fs::symlink("/etc/secret", directories.target.path().join("X.dll")).unwrap();
+        let host = RootDirectory::open(directories.target.path()).unwrap();
+        let capture_of = Some((Arc::new(capture_into(&capture)), 7));
+        let files = DebugFiles { capture: capture_of, ..DebugFiles::with_host(host) };
+        let image = files.open(Path::new("/X.dll")).unwrap();
+        assert_eq!(fs::read_dir(capture.path()).unwrap().count(), 0);
+        Directories::put(&directories.target, "replaced", b"other");
+        fs::rename(directories.target.path().join("replaced"), directories.target.path().join("X.dll"))
+            .unwrap();
+        files.accepted(Path::new("/X.dll"), &image);
+        assert_eq!(fs::read(capture.path().join("7/root/X.dll")).unwrap(), b"secret", "the opened file");
     }
 
     #[test]
     fn a_file_from_a_cache_is_captured_where_a_replay_finds_it() {
         let (directories, capture) = (Directories::new(), tempfile::tempdir().unwrap());
         Directories::put(&directories.cache, "abcdef01/debuginfo", &debug_file(&ID));
-        let proc = Arc::new(ProcFs::with_capture(capture.path().to_owned()));
+        let proc = Arc::new(capture_into(&capture));
         let found = directories.find_for(stripped(), Some((proc, 7))).unwrap();
         assert!(capture.path().join("7/root").join(found.strip_prefix("/").unwrap()).exists());
     }

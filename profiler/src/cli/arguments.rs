@@ -199,7 +199,8 @@ pub(super) struct SamplingArguments {
     /// used for runtimes that can deadlock or crash (10.0.0 to 10.0.10, and younger than 5 seconds)
     #[arg(long)]
     dotnet_perf_map: bool,
-    /// Record the input of the profiler from the kernel and the target, for `profiler replay`
+    /// Record the input of the profiler from the kernel and the target, for `profiler replay`; the directory must not
+    /// exist
     #[arg(long, value_name = "DIR")]
     capture: Option<PathBuf>,
 }

@@ -4,11 +4,16 @@
 //! the order in which they were read. `proc/` has the structure of `/proc` and contains the files that were read.
 
 use std::{
-    fs::{self, File},
-    io::{BufRead, BufReader, BufWriter, Read, Write},
+    fs::{self, DirBuilder, File},
+    io::{self, BufRead, BufReader, BufWriter, Read, Seek, Write},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::fs::DirBuilderExt,
+    },
     path::{Path, PathBuf},
 };
 
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, unlinkat};
 use serde::{Deserialize, Serialize};
 
 use super::{Batch, KernelCounts};
@@ -23,6 +28,11 @@ const MAX_EVENTS_BYTES: u64 = 4 << 30;
 const MAX_LINE_BYTES: u64 = 1 << 30;
 
 const EVENTS: &str = "events.jsonl";
+const PARTIAL_EVENTS: &str = "events.partial";
+const PROC: &str = "proc";
+
+/// No access for other users: a capture has files and memory of the target.
+const DIRECTORY_MODE: u32 = 0o700;
 
 /// The metadata of a capture: its first line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,24 +56,48 @@ pub(crate) struct Capture {
 
 /// The directory with the copies of files of `/proc`.
 pub(crate) fn proc_directory(capture: &Path) -> PathBuf {
-    capture.join("proc")
+    capture.join(PROC)
 }
 
-/// Writes batches to a temporary file, and at the end the metadata followed by the batches.
+/// Writes batches to a temporary file, and at the end the metadata followed by the batches. Dropping it before removes the
+/// capture, which could not be replayed.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    directory: PathBuf,
+    path: PathBuf,
+    /// Open, so that another user who can rename it does not lead the recorder elsewhere.
+    directory: OwnedFd,
     lines: BufWriter<File>,
-    partial: PathBuf,
+    is_complete: bool,
 }
 
 impl Recorder {
-    /// Creates the directory.
-    pub(crate) fn create(directory: &Path) -> Result<Self> {
-        fs::create_dir_all(proc_directory(directory)).map_err(|error| failed(directory, error))?;
-        let partial = directory.join("events.partial");
-        let lines = BufWriter::new(File::create(&partial).map_err(|error| failed(&partial, error))?);
-        Ok(Self { directory: directory.to_owned(), lines, partial })
+    /// Creates the directory, which must not exist: another user could have put links into it.
+    pub(crate) fn create(path: &Path) -> Result<Self> {
+        let create = || {
+            DirBuilder::new().mode(DIRECTORY_MODE).create(path)?;
+            let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let directory = openat(CWD, path, flags, Mode::empty())?;
+            let lines = BufWriter::new(create_file(&directory, PARTIAL_EVENTS)?);
+            Ok(Self { path: path.to_owned(), directory, lines, is_complete: false })
+        };
+        create().map_err(|error: io::Error| match error.kind() {
+            io::ErrorKind::AlreadyExists => {
+                let message =
+                    format!("`{}` already exists: name a new directory for the capture", path.display());
+                Error::new(ErrorKind::InvalidInput, message)
+            }
+            _ => failed(path, error),
+        })
+    }
+
+    /// Creates the directory for copies of files of `/proc`.
+    pub(crate) fn create_proc_directory(&self) -> Result<OwnedFd> {
+        let create = || {
+            mkdirat(&self.directory, PROC, Mode::RWXU)?;
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            openat(&self.directory, PROC, flags, Mode::empty())
+        };
+        create().map_err(|error| failed(&self.path, error.into()))
     }
 
     /// Adds a batch.
@@ -71,33 +105,79 @@ impl Recorder {
         if batch.is_empty() {
             return Ok(());
         }
-        write_line(&mut self.lines, batch).map_err(|error| failed(&self.partial, error))
+        write_line(&mut self.lines, batch).map_err(|error| failed(&self.path, error))
     }
 
     /// Writes the metadata and the batches to the final file.
     pub(crate) fn finish(mut self, capture: &Capture) -> Result<()> {
-        let path = self.directory.join(EVENTS);
-        let mut write = || -> std::io::Result<()> {
+        let mut write = || -> io::Result<()> {
             self.lines.flush()?;
-            let mut file = BufWriter::new(File::create(&path)?);
+            let mut partial = self.lines.get_ref();
+            partial.rewind()?;
+            let mut file = BufWriter::new(create_file(&self.directory, EVENTS)?);
             write_line(&mut file, capture)?;
-            std::io::copy(&mut File::open(&self.partial)?, &mut file)?;
+            io::copy(&mut partial, &mut file)?;
             file.flush()?;
-            fs::remove_file(&self.partial)
+            Ok(unlinkat(&self.directory, PARTIAL_EVENTS, AtFlags::empty())?)
         };
-        write().map_err(|error| failed(&path, error))
+        write().map_err(|error| failed(&self.path.join(EVENTS), error))?;
+        self.is_complete = true;
+        Ok(())
     }
+
+    /// Removes the capture through its open directory: by now the path may lead elsewhere.
+    fn remove(&self) -> io::Result<()> {
+        let ignore_missing = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => Ok(()),
+            _ => Err(error),
+        };
+        let proc = format!("/proc/self/fd/{}/{PROC}", self.directory.as_raw_fd());
+        fs::remove_dir_all(proc).or_else(ignore_missing)?;
+        for name in [EVENTS, PARTIAL_EVENTS] {
+            unlinkat(&self.directory, name, AtFlags::empty())
+                .map_err(io::Error::from)
+                .or_else(ignore_missing)?;
+        }
+        fs::remove_dir(&self.path)
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        if !self.is_complete
+            && let Err(error) = self.remove()
+        {
+            log::warn!("failed to remove the incomplete capture `{}`: {error}", self.path.display());
+        }
+    }
+}
+
+/// Creates a file that only its owner can read.
+fn create_file(directory: &OwnedFd, name: &str) -> io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(directory, name, flags, Mode::RUSR | Mode::WUSR)?.into())
 }
 
 /// Reads the events of a capture.
 pub(crate) fn read(directory: &Path) -> Result<(Capture, Vec<Batch>)> {
     let path = directory.join(EVENTS);
-    let file = File::open(&path).map_err(|error| {
+    let file = open_events(&path).map_err(|error| {
         Error::from_io(Operation::OpenFile, format!("failed to open the capture `{}`", path.display()), error)
     })?;
     parse(BufReader::new(file.take(MAX_EVENTS_BYTES))).map_err(|error| {
         Error::with_source(error.kind(), format!("failed to read `{}`", path.display()), error)
     })
+}
+
+/// Opens the events of a capture that a stranger can have made: a regular file, and neither a link out of the capture nor
+/// a pipe that never ends.
+fn open_events(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(openat(CWD, path, flags, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    Ok(file)
 }
 
 /// Parses the lines of a capture's events.
@@ -135,12 +215,12 @@ fn from_json<'a, T: Deserialize<'a>>(line: &'a [u8]) -> Result<T> {
     })
 }
 
-fn write_line(to: &mut impl Write, value: &impl Serialize) -> std::io::Result<()> {
+fn write_line(to: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *to, value)?;
     to.write_all(b"\n")
 }
 
-fn failed(path: &Path, error: std::io::Error) -> Error {
+fn failed(path: &Path, error: io::Error) -> Error {
     Error::with_source(ErrorKind::Io, format!("failed to write the capture `{}`", path.display()), error)
 }
 
@@ -172,14 +252,43 @@ mod tests {
 
     #[test]
     fn a_recorded_capture_reads_back_equal() {
-        let directory = tempfile::tempdir().unwrap();
-        let mut recorder = Recorder::create(directory.path()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("capture");
+        let mut recorder = Recorder::create(&directory).unwrap();
+        recorder.create_proc_directory().unwrap();
         recorder.record(&batch()).unwrap();
         recorder.record(&Batch::default()).unwrap();
         let capture = Capture { version: VERSION, target: "pid 1".to_owned(), ..Capture::default() };
         recorder.finish(&capture).unwrap();
-        assert_eq!(read(directory.path()).unwrap(), (capture, vec![batch()]));
-        assert!(!directory.path().join("events.partial").exists());
+        assert_eq!(read(&directory).unwrap(), (capture, vec![batch()]));
+        assert!(!directory.join(PARTIAL_EVENTS).exists());
+    }
+
+    #[test]
+    fn an_incomplete_capture_is_removed_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, moved) = (folder.path().join("capture"), folder.path().join("moved"));
+        let recorder = Recorder::create(&path).unwrap();
+        recorder.create_proc_directory().unwrap();
+        fs::write(path.join("proc/file"), "").unwrap();
+        fs::rename(&path, &moved).unwrap();
+        fs::create_dir_all(path.join("proc")).unwrap();
+        drop(recorder);
+        assert!(path.join("proc").exists() && fs::read_dir(&moved).unwrap().next().is_none());
+        let other = folder.path().join("other");
+        drop(Recorder::create(&other).unwrap());
+        assert!(!other.exists());
+    }
+
+    #[test]
+    fn a_directory_that_exists_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = Recorder::create(folder.path()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("already exists"), "{error}");
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink("nowhere", &link).unwrap();
+        assert_eq!(Recorder::create(&link).unwrap_err().kind(), ErrorKind::InvalidInput);
     }
 
     #[test]

@@ -32,7 +32,7 @@ use super::{
     unwinding::UnwindTableThread,
 };
 #[cfg(feature = "capture")]
-use crate::sampler::capture::{Recorder, proc_directory};
+use crate::sampler::capture::Recorder;
 use crate::{
     command_user::CommandUser,
     error::{Error, ErrorKind, Operation, Result},
@@ -98,7 +98,10 @@ pub(crate) fn start(settings: &Settings) -> Result<Session> {
 fn sample(settings: &Settings) -> Result<Session> {
     #[cfg(feature = "capture")]
     let recorder = settings.capture.as_deref().map(Recorder::create).transpose()?;
-    let proc = Arc::new(open_proc(settings));
+    #[cfg(feature = "capture")]
+    let proc = Arc::new(open_proc(recorder.as_ref())?);
+    #[cfg(not(feature = "capture"))]
+    let proc = Arc::new(ProcFs::live());
     let found = target::find(settings, &proc)?;
     let FoundTarget { filter, mut process_filter, watch, children, initial_pids, description, command } =
         found;
@@ -179,13 +182,10 @@ fn load(plan: &mut Plan, is_command: bool, shared: &Shared) -> Result<EbpfSource
     }
 }
 
-fn open_proc(settings: &Settings) -> ProcFs {
-    #[cfg(feature = "capture")]
-    if let Some(directory) = &settings.capture {
-        return ProcFs::with_capture(proc_directory(directory));
-    }
-    let _ = settings;
-    ProcFs::live()
+#[cfg(feature = "capture")]
+fn open_proc(recorder: Option<&Recorder>) -> Result<ProcFs> {
+    recorder
+        .map_or(Ok(ProcFs::live()), |recorder| Ok(ProcFs::with_capture(recorder.create_proc_directory()?)))
 }
 
 /// The error of a command that cannot be executed. A refusal is no missing privilege of the profiler: the file has no

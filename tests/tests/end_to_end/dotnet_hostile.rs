@@ -116,7 +116,8 @@ fn a_replay_has_the_symbols_from_runtime_events() {
     for version in VERSIONS {
         let workload = start(version, "dynamic");
         let folder = tempfile::tempdir().unwrap();
-        let (pid, capture) = (workload.pid().to_string(), folder.path().to_str().unwrap());
+        let capture = folder.path().join("capture");
+        let (pid, capture) = (workload.pid().to_string(), capture.to_str().unwrap());
         let live = run_command(&mut profiler(&["-F", "999", "-d", "2", "-p", &pid, "--capture", capture]));
         let replay = run_command(&mut profiler(&["replay", capture]));
         assert!(dynamic_methods(&live.stdout).len() > 10, "{version}: {}", live.stderr);

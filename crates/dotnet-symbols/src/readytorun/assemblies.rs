@@ -160,7 +160,7 @@ impl Assemblies {
         image: &PagedImage,
         files: &dyn AssemblyFiles,
     ) -> Result<Assembly, NameError> {
-        let opened = self.location.open(name, files)?;
+        let (opened, path) = self.location.open(name, files)?;
         let mut file = PagedImage::new(opened, Arc::clone(image.budget()))?;
         let pe = Pe::read(&mut file)?;
         let metadata = Metadata::read(&mut file, pe.span(pe.metadata)?)?;
@@ -169,8 +169,11 @@ impl Assemblies {
         {
             return Err(NameError::AssemblyReplaced);
         }
-        let name = metadata.assembly_name(&mut file)?;
-        Ok(Assembly { file: Some(file), metadata, name })
+        let found = metadata.assembly_name(&mut file)?;
+        if let Some(path) = path.filter(|_| found.eq_ignore_ascii_case(name)) {
+            files.accepted(&path, file.image());
+        }
+        Ok(Assembly { file: Some(file), metadata, name: found })
     }
 }
 

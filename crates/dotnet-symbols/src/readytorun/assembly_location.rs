@@ -33,8 +33,12 @@ impl AssemblyLocation {
         Self::Bundle(Arc::clone(bundle))
     }
 
-    /// Opens the assembly of a name.
-    pub(super) fn open(&self, assembly: &str, files: &dyn AssemblyFiles) -> Result<Image, NameError> {
+    /// Opens the assembly of a name; with its path, unless it is in a single-file program.
+    pub(super) fn open(
+        &self,
+        assembly: &str,
+        files: &dyn AssemblyFiles,
+    ) -> Result<(Image, Option<PathBuf>), NameError> {
         // The name is untrusted: it comes from an image of the target.
         if assembly.is_empty() || assembly.contains(['/', '\0']) {
             return Err(NameError::ParseError(ParseError::Malformed));
@@ -42,13 +46,13 @@ impl AssemblyLocation {
         let file_name = format!("{assembly}.dll");
         match self {
             Self::Folder(folder) => {
-                let found =
-                    candidate_paths(folder, &file_name).into_iter().find_map(|path| files.open(&path));
+                let mut candidates = candidate_paths(folder, &file_name).into_iter();
+                let found = candidates.find_map(|path| Some((files.open(&path)?, Some(path))));
                 found.ok_or(NameError::AssemblyMissing)
             }
             Self::Bundle(bundle) => {
                 let found = bundle.assembly_named(&file_name).ok_or(NameError::AssemblyMissing)?;
-                Ok(bundle.image_of(found)?)
+                Ok((bundle.image_of(found)?, None))
             }
         }
     }
@@ -89,7 +93,7 @@ mod tests {
         let location = AssemblyLocation::from_image_path(Path::new(
             "/dotnet/shared/Microsoft.AspNetCore.App/8.0.1/composite.dll",
         ));
-        let length = |name| location.open(name, &files(root.path())).map(|image| image.length());
+        let length = |name| location.open(name, &files(root.path())).map(|(image, _)| image.length());
         assert_eq!(length("A"), Ok(1));
         assert_eq!(length("B"), Ok(2));
         assert_eq!(length("C"), Err(NameError::AssemblyMissing));

@@ -73,6 +73,11 @@ impl From<ParseError> for NameError {
 pub trait AssemblyFiles {
     /// Opens the file at `path` in the root of the process that maps the image. `None` is a file that does not exist.
     fn open(&self, path: &Path) -> Option<Image>;
+
+    /// Is called with the image from [`open`](Self::open) when it was found to be the assembly that a name refers to.
+    fn accepted(&self, path: &Path, image: &Image) {
+        let _ = (path, image);
+    }
 }
 
 /// A .NET image. It stays open, so that its names are available after the process and the file are gone.

@@ -47,8 +47,8 @@ impl Fixture {
         let mut maps = String::new();
         for (file, number) in files.iter().zip(1_u64..) {
             let (start, end) = (number << 20, (number << 20) + 0x1000);
-            symlink(self.directory.path().join(file), process.join(format!("map_files/{start:x}-{end:x}")))
-                .unwrap();
+            let link = process.join(format!("map_files/{start:x}-{end:x}"));
+            symlink(Path::new("../..").join(file), link).unwrap();
             maps += &format!("{start:x}-{end:x} r-xp 00001000 00:2a 257 /{file}\n");
         }
         fs::write(process.join("maps"), maps).unwrap();

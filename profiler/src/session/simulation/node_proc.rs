@@ -33,7 +33,8 @@ pub(super) fn write(node: Node, directory: &Path) -> io::Result<CallSites> {
     for mapping in maps::parse_executable(&text) {
         let Backing::File { path, .. } = &mapping.backing else { continue };
         let (start, end) = (mapping.start.0, mapping.end.0);
-        symlink(&**path, common.join("map_files").join(format!("{start:x}-{end:x}")))?;
+        // A copy, because no link in a capture leads out of it.
+        fs::copy(&**path, common.join("map_files").join(format!("{start:x}-{end:x}")))?;
         modules.push(start..end);
     }
     for number in 0..node.processes + node.forks_per_second * node.seconds {

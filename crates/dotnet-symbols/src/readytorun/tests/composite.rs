@@ -141,6 +141,39 @@ fn a_missing_component_affects_its_own_names_only() {
     assert_eq!(name_at(&image, &folder, 0x1810), Err(NameError::ParseError(ParseError::Malformed)));
 }
 
+/// Files below a root directory, and the paths of the accepted ones.
+struct RecordedFiles(FilesBelow, std::cell::RefCell<Vec<std::path::PathBuf>>);
+
+impl AssemblyFiles for RecordedFiles {
+    fn open(&self, path: &Path) -> Option<Image> {
+        self.0.open(path)
+    }
+
+    fn accepted(&self, path: &Path, image: &Image) {
+        assert!(image.length() > 0);
+        self.1.borrow_mut().push(path.to_owned());
+    }
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_file_is_accepted_only_if_it_is_the_assembly_of_the_name() {
+    let image = composite().0;
+    let accepted = |folder: &tempfile::TempDir, address| {
+        let files = RecordedFiles(FilesBelow(folder.path().to_owned()), std::cell::RefCell::default());
+        let location = AssemblyLocation::from_image_path(Path::new("/image.dll"));
+        let module = ReadyToRunModule::open(Image::Memory(image.clone()), location, &Arc::default());
+        let _ = module.unwrap().symbolize(ElfAddress(address), &files);
+        files.1.into_inner()
+    };
+    let folder = folder(&["Test", "Tent"]);
+    assert_eq!(accepted(&folder, 0x1810), [Path::new("/Tent.dll")]);
+    fs::copy(folder.path().join("Test.dll"), folder.path().join("Tent.dll")).unwrap();
+    assert!(accepted(&folder, 0x1810).is_empty(), "another assembly");
+    fs::write(folder.path().join("Tent.dll"), "root:secret").unwrap();
+    assert!(accepted(&folder, 0x1810).is_empty(), "no assembly");
+}
+
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn a_component_of_another_build_is_not_used() {
