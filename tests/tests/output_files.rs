@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use profiler_tests::{Outcome, file, profiler, run_command};
+use profiler_tests::{Outcome, file, profiler, run_command, share_privileged};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
@@ -50,10 +50,6 @@ fn names(folder: &TempDir) -> Vec<PathBuf> {
     names
 }
 
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
 #[test]
 fn no_other_user_can_read_an_output_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -69,6 +65,20 @@ fn no_other_user_can_read_an_output_file() {
         assert!(status.is_file() && status.len() > 3, "{}", path.display());
     }
     assert_eq!(names(&folder).len(), FILES.len(), "a temporary file remains");
+}
+
+#[test]
+fn with_sudo_an_output_file_belongs_to_the_caller() {
+    let Some(_lock) = share_privileged() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.svg");
+    let mut command = profiler(&["replay", "-q"]);
+    command.arg(file("captures/jit")).arg("-o").arg(&path);
+    let other = OTHER_USER.to_string();
+    let run = run_command(command.env("SUDO_UID", &other).env("SUDO_GID", &other));
+    assert_eq!(run.code(), 0, "{}", run.stderr);
+    let status = fs::metadata(&path).unwrap();
+    assert_eq!((status.uid(), status.gid(), status.mode() & 0o7777), (OTHER_USER, OTHER_USER, 0o600));
 }
 
 #[test]
@@ -96,9 +106,7 @@ fn planted_links_are_replaced_and_what_they_lead_to_is_not_written() {
 
 #[test]
 fn a_pipe_that_another_user_planted_is_refused() {
-    if !is_root() {
-        return;
-    }
+    let Some(_lock) = share_privileged() else { return };
     let folder = shared_folder();
     let pipe = folder.path().join("a.folded");
     mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o666), 0).unwrap();

@@ -17,7 +17,10 @@ use std::{
 use rustix::{
     fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxAttributes, StatxFlags, openat, statx},
     io::Errno,
+    process::{Gid, Uid},
 };
+
+use crate::command_user::parse_id;
 
 /// Attempts to find a name for the temporary file that does not exist yet.
 const MAX_ATTEMPTS: usize = 8;
@@ -60,8 +63,9 @@ impl OutputFile {
             Self::Replaced { directory, name } => {
                 let temporary = TemporaryFile::create(directory.as_fd())?;
                 write_buffered(&temporary.file, write)?;
-                // A network file system reports a full disk only now.
-                temporary.file.sync_all()?;
+                if reports_errors_late(&temporary.file)? {
+                    temporary.file.sync_all()?;
+                }
                 temporary.rename(&name)
             }
         }
@@ -132,11 +136,31 @@ fn write_buffered(file: &File, write: impl FnOnce(&mut dyn Write) -> io::Result<
     writer.flush()
 }
 
+/// Whether the file system reports a full disk only when a file is synchronized: one of the network (NFS, SMB), or in
+/// user space. On a disk that would take longer than all the rest of the output.
+fn reports_errors_late(file: &File) -> io::Result<bool> {
+    /// `include/uapi/linux/magic.h`; `fs/smb/client/cifsglob.h`.
+    const MAGIC: [rustix::fs::FsWord; 4] = [0x6969, 0xff53_4d42, 0xfe53_4d42, 0x6573_5546];
+    Ok(MAGIC.contains(&rustix::fs::fstatfs(file)?.f_type))
+}
+
+/// Gives a file to the caller of sudo, who could not read it otherwise.
+fn give_to_caller_of_sudo(file: &File) -> io::Result<()> {
+    let id = |variable| std::env::var(variable).ok().and_then(|text| parse_id(&text));
+    if rustix::process::geteuid().is_root()
+        && let (Some(uid), Some(gid)) = (id("SUDO_UID"), id("SUDO_GID"))
+    {
+        rustix::fs::fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+    }
+    Ok(())
+}
+
 fn refused(message: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, message)
 }
 
-/// A file that only its owner can read. Dropping it removes it, unless it was renamed.
+/// A file that only its owner can read: the caller of sudo, else the user of the profiler. Dropping it removes it, unless it
+/// was renamed.
 #[derive(Debug)]
 struct TemporaryFile<'a> {
     directory: BorrowedFd<'a>,
@@ -147,6 +171,12 @@ struct TemporaryFile<'a> {
 
 impl<'a> TemporaryFile<'a> {
     fn create(directory: BorrowedFd<'a>) -> io::Result<Self> {
+        let created = Self::create_for_this_user(directory)?;
+        give_to_caller_of_sudo(&created.file)?;
+        Ok(created)
+    }
+
+    fn create_for_this_user(directory: BorrowedFd<'a>) -> io::Result<Self> {
         let (flags, mode) = (OFlags::WRONLY | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
         match openat(directory, ".", flags | OFlags::TMPFILE, mode) {
             // Some file systems have no files without a name (open(2)).
