@@ -57,6 +57,33 @@ fn every_relative_link_leads_to_a_file() {
 }
 
 #[test]
+fn every_test_that_the_security_policy_names_exists() {
+    let policy = read("SECURITY.md");
+    let (_, table) = policy.split_once("## Attacks and their tests").unwrap();
+    let named = table.split('`').skip(1).step_by(2).filter(|name| name.matches('_').count() > 2);
+    let named: BTreeSet<&str> = named.collect();
+    assert!(named.len() > 20, "{named:?}");
+    let mut sources = String::new();
+    for folder in ["crates", "profiler/src", "tests/tests"] {
+        read_rust_files(&root().join(folder), &mut sources);
+    }
+    for name in named {
+        assert!(sources.contains(&format!("fn {name}()")), "SECURITY.md names the test `{name}`");
+    }
+}
+
+fn read_rust_files(folder: &Path, to: &mut String) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            read_rust_files(&path, to);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            to.push_str(&fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+#[test]
 fn every_page_in_docs_is_reachable_from_the_readme() {
     let mut reached = BTreeSet::new();
     let mut pending = vec!["README.md".to_owned()];
