@@ -31,6 +31,20 @@ pub use workload::{Workload, workload_path, write_program};
 
 use std::path::PathBuf;
 
+/// The name of an output file of every format, except those of the formats that two extensions have.
+pub const OUTPUT_FILES: [&str; 10] = [
+    "a.folded",
+    "a.svg",
+    "a.html",
+    "a.top",
+    "a.profile",
+    "a.pb.gz",
+    "a.speedscope.json",
+    "a.json",
+    "a.perf.txt",
+    "a.trace.zip",
+];
+
 /// The path of a file in the folder of this package.
 #[must_use]
 pub fn file(path: &str) -> PathBuf {

@@ -6,25 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use profiler_tests::{Outcome, file, profiler, run_command, share_privileged};
+use profiler_tests::{OUTPUT_FILES, Outcome, file, profiler, run_command, share_privileged};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
 const OTHER_USER: u32 = 65_534;
-
-/// The output file of every format, except those of the formats that two extensions have.
-const FILES: [&str; 10] = [
-    "a.folded",
-    "a.svg",
-    "a.html",
-    "a.top",
-    "a.profile",
-    "a.pb.gz",
-    "a.speedscope.json",
-    "a.json",
-    "a.perf.txt",
-    "a.trace.zip",
-];
 
 /// Replays a capture, which needs no privileges, with output files.
 fn replay(outputs: &[&Path]) -> Outcome {
@@ -53,7 +39,7 @@ fn names(folder: &TempDir) -> Vec<PathBuf> {
 #[test]
 fn no_other_user_can_read_an_output_file() {
     let folder = tempfile::tempdir().unwrap();
-    let paths = FILES.map(|name| folder.path().join(name));
+    let paths = OUTPUT_FILES.map(|name| folder.path().join(name));
     // One exists, and everybody can read it.
     fs::write(&paths[0], "old").unwrap();
     fs::set_permissions(&paths[0], PermissionsExt::from_mode(0o666)).unwrap();
@@ -64,7 +50,7 @@ fn no_other_user_can_read_an_output_file() {
         assert_eq!(status.mode() & 0o7777, 0o600, "{}", path.display());
         assert!(status.is_file() && status.len() > 3, "{}", path.display());
     }
-    assert_eq!(names(&folder).len(), FILES.len(), "a temporary file remains");
+    assert_eq!(names(&folder).len(), OUTPUT_FILES.len(), "a temporary file remains");
 }
 
 #[test]

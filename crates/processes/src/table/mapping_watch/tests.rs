@@ -36,6 +36,16 @@ impl Fixture {
         Self { directory, table }
     }
 
+    /// With process 7, which is watched and has a file mapped at page 1.
+    fn watching() -> Self {
+        let mut fixture = Self::new();
+        fixture.write(7, &[1]);
+        fixture.table.request_mappings(7);
+        fixture.advance(10);
+        assert_eq!(fixture.changes(), ["7 has [1]"]);
+        fixture
+    }
+
     /// Writes what `/proc` shows of a process, with files mapped at these pages.
     fn write(&self, pid: u32, pages: &[u64]) {
         let directory = self.path(pid);
@@ -103,12 +113,7 @@ fn mappings_are_reported_when_the_events_up_to_the_request_are_known() {
 
 #[test]
 fn the_mappings_of_an_executed_program_are_those_of_its_events() {
-    let mut fixture = Fixture::new();
-    fixture.write(7, &[1]);
-    fixture.advance(10);
-    fixture.table.request_mappings(7);
-    fixture.advance(20);
-    assert_eq!(fixture.changes(), ["7 has [1]"]);
+    let mut fixture = Fixture::watching();
     // The request comes right after the exec, whose event is not known yet.
     fixture.table.request_mappings(7);
     fixture.apply(21, 7, SidebandEventKind::Execute("program".to_owned()));
@@ -130,11 +135,7 @@ fn a_process_that_is_not_watched_is_not_reported() {
 
 #[test]
 fn the_end_is_reported_when_no_samples_can_follow() {
-    let mut fixture = Fixture::new();
-    fixture.write(7, &[1]);
-    fixture.table.request_mappings(7);
-    fixture.advance(10);
-    fixture.changes();
+    let mut fixture = Fixture::watching();
     fixture.apply(20, 7, SidebandEventKind::Exit);
     fixture.advance(30);
     assert_eq!(fixture.table.retire_ended(|_| false), []);
@@ -160,11 +161,7 @@ fn a_process_that_has_ended_meanwhile_is_reported_if_its_mappings_are_known() {
 
 #[test]
 fn another_process_with_the_pid_ends_the_watch() {
-    let mut fixture = Fixture::new();
-    fixture.write(7, &[1]);
-    fixture.table.request_mappings(7);
-    fixture.advance(10);
-    fixture.changes();
+    let mut fixture = Fixture::watching();
     fixture.apply(20, 7, SidebandEventKind::Exit);
     fixture.apply(21, 7, SidebandEventKind::Fork { parent: 1 });
     assert_eq!(fixture.changes(), ["7 ends"]);
@@ -189,11 +186,7 @@ fn children_are_watched_where_the_reader_needs_them() {
 
 #[test]
 fn repeated_requests_compare_with_proc_with_a_back_off() {
-    let mut fixture = Fixture::new();
-    fixture.write(7, &[1]);
-    fixture.table.request_mappings(7);
-    fixture.advance(10);
-    fixture.changes();
+    let mut fixture = Fixture::watching();
     let interval = |fixture: &Fixture| {
         let process = fixture.table.latest(7).unwrap();
         process.watch.as_ref().unwrap().read_interval_ns
