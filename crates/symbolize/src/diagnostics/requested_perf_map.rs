@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
+use profiler_blocking::Deadline;
 use profiler_dotnet_symbols::eventpipe::ipc::{self, Reply};
 
 use super::{command::SentCommand, socket::Endpoint};
@@ -21,6 +22,9 @@ const SEND_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Time for disabling a perf map that is dropped unread.
 const DROP_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Time for removing the files of a perf map.
+const REMOVE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The files that a runtime writes when a perf map is enabled.
 #[derive(Clone, Debug)]
@@ -203,8 +207,10 @@ impl RequestedPerfMap {
 
 impl Drop for RequestedPerfMap {
     fn drop(&mut self) {
+        let deadline = Instant::now() + DROP_TIMEOUT;
+        // Also where the session has no time left: nothing may remain in the target.
+        Deadline::of_this_thread().set(deadline + REMOVE_TIMEOUT);
         if self.may_be_enabled {
-            let deadline = Instant::now() + DROP_TIMEOUT;
             self.disable(deadline);
             self.finish(deadline);
         }

@@ -46,7 +46,9 @@ impl SamplingProgram {
     /// # Errors
     /// The first call returns the error of loading.
     pub(super) fn wait(&mut self) -> Result<BorrowedFd<'_>> {
-        if let Self::Loading(thread) = mem::replace(self, Self::Failed) {
+        if matches!(self, Self::Loading(_))
+            && let Self::Loading(thread) = mem::replace(self, Self::Failed)
+        {
             let loaded = thread.join().map_err(|_| broken("the thread that loads it panicked"))?;
             *self = Self::Loaded(loaded?);
         }
