@@ -28,7 +28,7 @@ use std::io;
 use self::workers::WORKERS;
 pub use self::{deadline::Deadline, file::read_at, object::Object};
 
-/// Runs an operation on an object that another process can block. The caller waits a second at most, and less when
+/// Runs an operation on an object that another process can block. The caller waits 0.7 s at most, and less when
 /// operations have taken long before, or when its [`Deadline`] comes.
 ///
 /// # Errors

@@ -94,6 +94,7 @@ impl Workers {
             Err(TryRecvError::Disconnected) => Err(io::Error::other("the operation panicked")),
             Err(TryRecvError::Empty) => {
                 state.blocked.insert(object);
+                deadline::add_blocked(begin.elapsed(), Instant::now());
                 Err(io::ErrorKind::TimedOut.into())
             }
         }
@@ -190,10 +191,17 @@ mod tests {
     #[test]
     fn operations_share_a_worker_and_run_nested_ones_themselves() {
         let workers = Workers::new();
-        let thread = || Ok(thread::current().id());
-        let ids: HashSet<_> = (0..100).map(|_| workers.run(Object::process(1), thread).unwrap()).collect();
-        assert!(ids.len() <= 2, "the worker is idle a moment after its reply");
-        let nested = move || Ok((thread::current().id(), WORKERS.run(Object::process(2), thread)?));
+        let own_id = || Ok(thread::current().id());
+        let run = |_| {
+            let id = workers.run(Object::process(1), own_id).unwrap();
+            // The worker is idle a moment after its reply.
+            while workers.lock().idle.is_empty() {
+                thread::yield_now();
+            }
+            id
+        };
+        assert_eq!((0..100).map(run).collect::<HashSet<_>>().len(), 1);
+        let nested = move || Ok((thread::current().id(), WORKERS.run(Object::process(2), own_id)?));
         let (outer, inner) = workers.run(Object::process(1), nested).unwrap();
         assert_eq!(outer, inner);
     }

@@ -43,7 +43,7 @@ use crate::{
 };
 
 /// After the end of sampling, operations that targets block are given up after this time.
-const MAX_BLOCKED_TIME: Duration = Duration::from_secs(1);
+const MAX_BLOCKED_TIME: Duration = Duration::from_millis(500);
 
 /// A running session. Dropping it detaches the BPF programs and removes everything that it has created.
 ///

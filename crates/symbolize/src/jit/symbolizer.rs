@@ -24,10 +24,10 @@ const MAX_JIT_BYTES: usize = 512 << 20;
 const MAX_LISTENERS: usize = 64;
 
 /// Time at the end of a profile for the reports of all runtimes.
-const REPORT_TIMEOUT: Duration = Duration::from_millis(1200);
+const REPORT_TIMEOUT: Duration = Duration::from_millis(1000);
 
 /// Time for the reports of all methods where the received ones took most of [`REPORT_TIMEOUT`].
-const MIN_REPORT_TIMEOUT: Duration = Duration::from_millis(400);
+const MIN_REPORT_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Methods that were requested from runtimes.
 #[derive(Debug)]
