@@ -26,12 +26,12 @@ pub(crate) struct UserEntry {
 }
 
 impl UserEntry {
-    /// The user of a name; `None` if there is none.
+    /// Finds a user by name.
     pub(crate) fn by_name(name: &str) -> io::Result<Option<Self>> {
         find(name, |entry| entry.name == name)
     }
 
-    /// The user of an id; `None` if there is none.
+    /// Finds a user by user id.
     pub(crate) fn by_uid(uid: u32) -> io::Result<Option<Self>> {
         find(&uid.to_string(), |entry| entry.uid == uid)
     }

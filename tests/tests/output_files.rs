@@ -40,7 +40,7 @@ fn names(folder: &TempDir) -> Vec<PathBuf> {
 fn no_other_user_can_read_an_output_file() {
     let folder = tempfile::tempdir().unwrap();
     let paths = OUTPUT_FILES.map(|name| folder.path().join(name));
-    // One exists, and everybody can read it.
+    // The first file exists already, with mode 0666.
     fs::write(&paths[0], "old").unwrap();
     fs::set_permissions(&paths[0], PermissionsExt::from_mode(0o666)).unwrap();
     let run = replay(&paths.each_ref().map(PathBuf::as_path));

@@ -220,7 +220,7 @@ pub(crate) fn open_regular(path: OwnedFd) -> io::Result<File> {
     if FileType::from_raw_mode(status.stx_mode.into()) != FileType::RegularFile {
         return Err(not_regular());
     }
-    // A device holds the file system: it is none in user space.
+    // A file system with a block device is served by the kernel. Those in user space (FUSE) have an anonymous device.
     if status.stx_dev_major != 0 {
         return reopen(path.as_fd());
     }
