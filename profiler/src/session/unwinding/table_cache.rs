@@ -312,7 +312,8 @@ impl TableCache {
         Some(key)
     }
 
-    /// Installs a table. Evicts unused tables, the longest unused first, while there is not enough capacity.
+    /// Installs a table. Evicts unused tables, the longest unused first, while there is not enough capacity: those of the
+    /// tenant, and for the host those of all.
     fn install(
         &mut self,
         maps: &mut UnwindMaps,
@@ -322,7 +323,7 @@ impl TableCache {
         loop {
             let result = self.try_install(maps, table, tenant);
             let is_full = matches!(result, Err(InstallError::CapacityExceeded));
-            let Some(key) = self.longest_unused().filter(|_| is_full) else { return result };
+            let Some(key) = self.longest_unused(tenant).filter(|_| is_full) else { return result };
             self.remove(maps, key);
             self.forget_removed_tables();
         }
@@ -352,8 +353,9 @@ impl TableCache {
         installed
     }
 
-    fn longest_unused(&self) -> Option<TableKey> {
-        let unused = self.tables.iter().filter(|(_, table)| table.references == 0);
+    fn longest_unused(&self, tenant: Tenant) -> Option<TableKey> {
+        let may_evict = |table: &Table| tenant == Tenant::Host || table.tenant == tenant;
+        let unused = self.tables.iter().filter(|(_, table)| table.references == 0 && may_evict(table));
         unused.min_by_key(|(_, table)| table.unused_since).map(|(key, _)| *key)
     }
 

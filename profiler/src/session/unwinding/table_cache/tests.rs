@@ -143,3 +143,13 @@ fn the_tables_of_a_container_leave_capacity_for_others() {
     assert_eq!(installed(&mut fixture, Tenant::Unknown), MANY_TABLES);
     assert_eq!(installed(&mut fixture, Tenant::Host), MANY_TABLES);
 }
+
+#[test]
+fn a_container_evicts_no_unused_table_of_others() {
+    let Some(mut fixture) = Fixture::new() else { return };
+    fixture.tables.table_capacity = SharedCapacity::new(4);
+    let of_host = fixture.key_for(Tenant::Host, 1, &file(16).bytes()).unwrap();
+    let of_container = fixture.key_for(Tenant::Unknown, 2, &file(24).bytes()).unwrap();
+    assert!(fixture.key_for(Tenant::Unknown, 3, &file(32).bytes()).is_some());
+    assert!(fixture.tables.contains(of_host) && !fixture.tables.contains(of_container));
+}
