@@ -163,21 +163,28 @@ impl ProcessTable {
         if !self.targets.contained(pid, tid, time_ns) {
             return ProcessOfSample::NotATarget;
         }
-        let mut key = self.find_at(pid, time_ns).unwrap_or_else(|| self.add_earliest(pid, comm));
-        if self.is_unread(key) {
-            self.read(pid);
-            // A reading can show that another program runs.
-            key = self.find_at(pid, time_ns).unwrap_or(key);
-        }
-        if self.is_unread(key) || !self.inherit_mappings(key) {
+        let complete = self.process_at(pid, time_ns).filter(|process| self.is_complete(process));
+        let complete = complete.map(|process| process.key);
+        let Some(key) = complete.or_else(|| self.complete(pid, time_ns, comm)) else {
             return ProcessOfSample::AfterWatermark;
-        }
+        };
         let Some(process) = self.processes.get_mut(&key) else { return ProcessOfSample::NotATarget };
         process.sampled_in = self.interval;
         if process.comm.is_empty() {
             comm.clone_into(&mut process.comm);
         }
         ProcessOfSample::Known(key)
+    }
+
+    /// Reads what is not known of the process of a sample; `None` while that is later than the events.
+    fn complete(&mut self, pid: u32, time_ns: u64, comm: &str) -> Option<ProcessKey> {
+        let mut key = self.find_at(pid, time_ns).unwrap_or_else(|| self.add_earliest(pid, comm));
+        if self.is_unread(key) {
+            self.read(pid);
+            // A reading can show that another program runs.
+            key = self.find_at(pid, time_ns).unwrap_or(key);
+        }
+        (!self.is_unread(key) && self.inherit_mappings(key)).then_some(key)
     }
 
     /// Reads the attributes and mappings of a process before its first sample.
@@ -280,9 +287,13 @@ impl ProcessTable {
     }
 
     fn find_at(&self, pid: u32, time_ns: u64) -> Option<ProcessKey> {
+        self.process_at(pid, time_ns).map(|process| process.key)
+    }
+
+    fn process_at(&self, pid: u32, time_ns: u64) -> Option<&Process> {
         let keys = self.by_pid.get(&pid)?.iter().rev();
         let mut processes = keys.filter_map(|key| self.processes.get(key));
-        processes.find(|process| process.since_ns <= time_ns).map(|process| process.key)
+        processes.find(|process| process.since_ns <= time_ns)
     }
 
     fn latest(&self, pid: u32) -> Option<&Process> {
@@ -373,9 +384,16 @@ impl ProcessTable {
     /// Whether a process has to be read, for the first time or after a loss of events. That of a process that has ended
     /// may show another one with its PID.
     fn is_unread(&self, key: ProcessKey) -> bool {
-        self.processes.get(&key).is_some_and(|process| {
-            !process.has_ended() && (!process.is_read || process.losses_seen < self.losses)
-        })
+        self.processes.get(&key).is_some_and(|process| self.must_be_read(process))
+    }
+
+    fn must_be_read(&self, process: &Process) -> bool {
+        !process.has_ended() && (!process.is_read || process.losses_seen < self.losses)
+    }
+
+    /// Whether all is known of a process that its samples need.
+    fn is_complete(&self, process: &Process) -> bool {
+        !self.must_be_read(process) && process.completeness != Completeness::Unread
     }
 
     /// Reads a process from `/proc`. The reading is applied when the events up to then are.
