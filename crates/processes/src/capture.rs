@@ -6,7 +6,10 @@ use std::{
     io::{self, Read, Write},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::{Component, Path},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use rustix::{
@@ -39,13 +42,13 @@ impl CaptureDirectory {
         Self { directory, remaining_bytes: AtomicU64::new(bytes), files: AtomicU64::new(0) }
     }
 
-    /// Copies an open file, from its beginning.
-    pub(crate) fn copy_from_start(&self, file: &File, to: &Path) -> io::Result<()> {
-        self.copy(File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?, to)
+    /// Copies an open file of a target, from its beginning. It is not opened again, which could wait for the target.
+    pub(crate) fn copy_from_start(&self, file: &Arc<File>, to: &Path) -> io::Result<()> {
+        self.copy(FromStart { file, offset: 0 }, to)
     }
 
-    /// Copies the rest of an open file.
-    pub(crate) fn copy(&self, from: File, to: &Path) -> io::Result<()> {
+    /// Copies what a reader has.
+    pub(crate) fn copy(&self, from: impl Read, to: &Path) -> io::Result<()> {
         let remaining_bytes = self.remaining_bytes.load(Ordering::Relaxed);
         if remaining_bytes == 0 {
             return Err(io::Error::other("the byte budget of the capture is exceeded"));
@@ -99,6 +102,20 @@ impl CaptureDirectory {
             directory = openat(&directory, name, flags, Mode::empty())?;
         }
         Ok(directory)
+    }
+}
+
+/// Reads a file of a target, from its beginning, with a deadline for each read.
+struct FromStart<'a> {
+    file: &'a Arc<File>,
+    offset: u64,
+}
+
+impl Read for FromStart<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = profiler_blocking::read_at(self.file, buffer, self.offset)?;
+        self.offset += count as u64;
+        Ok(count)
     }
 }
 

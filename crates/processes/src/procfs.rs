@@ -8,6 +8,7 @@ use std::{
         unix::fs::FileExt,
     },
     path::{Component, Path, PathBuf},
+    sync::Arc,
 };
 
 use profiler_blocking::Object;
@@ -161,14 +162,14 @@ impl ProcFs {
     }
 
     /// Copies the file of a mapping into the capture, when one is recorded.
-    pub fn capture_mapped_file(&self, pid: u32, mapping: &Mapping, file: &File) -> io::Result<()> {
+    pub fn capture_mapped_file(&self, pid: u32, mapping: &Mapping, file: &Arc<File>) -> io::Result<()> {
         let Some(capture) = &self.capture else { return Ok(()) };
         capture
             .copy_from_start(file, &PathBuf::from(format!("{pid}/map_files")).join(map_files_entry(mapping)))
     }
 
     /// Copies a file in the root directory of a process into the capture, when one is recorded.
-    pub fn capture_root_file(&self, pid: u32, path: &Path, file: &File) -> io::Result<()> {
+    pub fn capture_root_file(&self, pid: u32, path: &Path, file: &Arc<File>) -> io::Result<()> {
         let Some(capture) = &self.capture else { return Ok(()) };
         let inside = path.strip_prefix("/").unwrap_or(path);
         // The target chooses the path: it must not lead out of the capture.
@@ -303,7 +304,7 @@ mod tests {
         let live = ProcFs::with_capture(File::open(directory.path()).unwrap().into());
         let mapping = first_file_mapping(&live);
         let Backing::File { path, .. } = &mapping.backing else { unreachable!() };
-        let file = live.root(pid).unwrap().open_file(Path::new(&**path)).unwrap();
+        let file = Arc::new(live.root(pid).unwrap().open_file(Path::new(&**path)).unwrap());
         live.capture_mapped_file(pid, &mapping, &file).unwrap();
         live.capture_entry(pid, "extra", b"text").unwrap();
         let vdso = live.vdso().unwrap();
@@ -324,7 +325,7 @@ mod tests {
         fs::create_dir(directory.path().join("proc")).unwrap();
         let opened = File::open(directory.path().join("proc")).unwrap();
         let proc = ProcFs::with_capture(opened.into());
-        let file = File::open("/proc/self/exe").unwrap();
+        let file = Arc::new(File::open("/proc/self/exe").unwrap());
         for path in ["/../../../escaped", "/tmp/../../../../escaped", "../../../escaped"] {
             assert!(proc.capture_root_file(7, Path::new(path), &file).is_err());
         }

@@ -70,8 +70,8 @@ impl FileFollower {
     }
 
     /// The open trusted file.
-    pub(super) fn open_file(&self) -> Option<&File> {
-        self.open.as_ref().map(|open| &*open.file)
+    pub(super) fn open_file(&self) -> Option<&Arc<File>> {
+        self.open.as_ref().map(|open| &open.file)
     }
 
     /// Why an existing file is not read, or not read further.

@@ -230,7 +230,7 @@ impl JitNames {
     }
 
     /// The open files, with their paths in the target's root.
-    pub(crate) fn files(&self) -> impl Iterator<Item = (&Path, &File)> {
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&Path, &Arc<File>)> {
         let maps = self.perf_maps.iter().map(|map| &map.file);
         let followers = maps.chain(self.jit_dumps.iter().map(|dump| &dump.file));
         followers.filter_map(|follower| Some((follower.path().as_path(), follower.open_file()?)))
