@@ -56,6 +56,10 @@ pub enum CfaRule {
     Root = 7,
     /// The CFI of the code uses another rule.
     Unsupported = 8,
+    /// rbx + offset (x86-64). The dynamic loader resolves functions of the PLT in such frames.
+    Rbx = 9,
+    /// r10 + offset (x86-64), in the first instructions of functions that realign their stack.
+    R10 = 10,
 }
 
 /// How the caller's frame pointer is restored.
@@ -71,6 +75,17 @@ pub enum FramePointerRule {
     AtFramePointer = 2,
     /// The caller's value cannot be restored.
     Undefined = 3,
+}
+
+/// How the caller's rbx is restored (x86-64): one of the constants, or 1 + the number of words between the CFA and the slot
+/// below it that has the value.
+pub struct RbxRule;
+
+impl RbxRule {
+    /// The caller's value cannot be restored. Only files with a CFA at rbx have other rules.
+    pub const UNDEFINED: u8 = 0;
+    /// The register still has the caller's value.
+    pub const SAME: u8 = 1;
 }
 
 /// How the return address is found.
@@ -139,8 +154,8 @@ pub struct Rule {
     pub frame_pointer: u8,
     /// A [`ReturnAddressRule`].
     pub return_address: u8,
-    /// 0.
-    pub reserved: u8,
+    /// An [`RbxRule`].
+    pub rbx: u8,
     /// The offset of the [`FramePointerRule`].
     pub frame_pointer_offset: i16,
     /// The offset of the [`ReturnAddressRule`].

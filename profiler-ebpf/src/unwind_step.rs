@@ -1,6 +1,6 @@
 //! One unwind step, from a frame to its caller: by CFI rule, signal frame, frame pointer or epilogue.
 
-use profiler_common::unwind::{CfaRule, FramePointerRule, ReturnAddressRule, Rule, StackEndReason};
+use profiler_common::unwind::{CfaRule, FramePointerRule, RbxRule, ReturnAddressRule, Rule, StackEndReason};
 
 use crate::epilogue::Epilogue;
 
@@ -12,12 +12,13 @@ const MAX_FRAME_BYTES: u64 = 8 << 20;
 
 /// Offsets of registers in a signal frame (`struct rt_sigframe`, `arch/x86/include/asm/sigframe.h`, the return address
 /// popped): `uc_mcontext` of `struct ucontext` (`include/uapi/asm-generic/ucontext.h`).
+/// `rbx` is the next word.
 const SIGNAL_FRAME_RBP: u64 = 120;
 /// `rip` is the next word.
 const SIGNAL_FRAME_RSP: u64 = 160;
 
 /// The registers of a frame that the unwinder restores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registers {
     /// The instruction that runs, or the return address to which the callee returns.
     pub instruction_pointer: u64,
@@ -25,6 +26,10 @@ pub struct Registers {
     pub stack_pointer: u64,
     /// Its value at that instruction.
     pub frame_pointer: u64,
+    /// Its value at that instruction, 0 when it is unknown.
+    pub rbx: u64,
+    /// Its value at that instruction, 0 when it is unknown: that of a caller always is.
+    pub r10: u64,
 }
 
 /// How a caller was found.
@@ -93,7 +98,12 @@ pub fn step_by_epilogue(epilogue: Epilogue, registers: Registers, stack: &impl S
         return None;
     }
     let stack_pointer = address(epilogue.return_address_offset).wrapping_add(WORD);
-    let caller = Registers { instruction_pointer: return_address, stack_pointer, frame_pointer };
+    let caller = Registers {
+        instruction_pointer: return_address,
+        stack_pointer,
+        frame_pointer,
+        ..Registers::default()
+    };
     Some(Step::to_caller(caller, FoundBy::EpilogueScan))
 }
 
@@ -131,8 +141,28 @@ fn step_by_cfi(rule: Rule, registers: Registers, stack: &impl StackMemory) -> St
     if return_address == 0 {
         return Step::stack_end(registers, StackEndReason::NullCaller);
     }
-    let caller = Registers { instruction_pointer: return_address, stack_pointer: cfa, frame_pointer };
+    let caller = Registers {
+        instruction_pointer: return_address,
+        stack_pointer: cfa,
+        frame_pointer,
+        rbx: restore_rbx(rule, cfa, registers, stack),
+        r10: 0,
+    };
     Step::to_caller(caller, FoundBy::Cfi)
+}
+
+/// The caller's rbx, 0 when it is unknown.
+#[inline(always)]
+fn restore_rbx(rule: Rule, cfa: u64, registers: Registers, stack: &impl StackMemory) -> u64 {
+    match rule.rbx {
+        RbxRule::UNDEFINED => 0,
+        RbxRule::SAME => registers.rbx,
+        slot => {
+            let mut rbx = 0;
+            let words = u64::from(slot - RbxRule::SAME);
+            if stack.read_word(cfa.wrapping_sub(WORD * words), &mut rbx) { rbx } else { 0 }
+        }
+    }
 }
 
 /// Computes the CFA, or returns why it cannot.
@@ -148,6 +178,8 @@ fn compute_cfa(
     const AT_STACK_POINTER: u8 = CfaRule::StoredAtStackPointer as u8;
     const AT_FRAME_POINTER: u8 = CfaRule::StoredAtFramePointer as u8;
     const PLT: u8 = CfaRule::Plt as u8;
+    const RBX: u8 = CfaRule::Rbx as u8;
+    const R10: u8 = CfaRule::R10 as u8;
     match rule.cfa {
         STACK_POINTER => *cfa = add_offset(registers.stack_pointer, rule.cfa_offset),
         FRAME_POINTER => *cfa = add_offset(registers.frame_pointer, rule.cfa_offset),
@@ -159,6 +191,13 @@ fn compute_cfa(
                 return Some(StackEndReason::UnreadableStack);
             }
             *cfa = add_offset(stored, rule.cfa_offset >> 16);
+        }
+        RBX | R10 => {
+            let base = if rule.cfa == RBX { registers.rbx } else { registers.r10 };
+            if base == 0 {
+                return Some(StackEndReason::UnsupportedRule);
+            }
+            *cfa = add_offset(base, rule.cfa_offset);
         }
         PLT => {
             let has_pushed = registers.instruction_pointer & 15 >= u64::from(rule.cfa_offset as u8);
@@ -213,21 +252,25 @@ fn step_by_frame_pointer(registers: Registers, stack: &impl StackMemory) -> Step
     if return_address == 0 {
         return Step::stack_end(registers, StackEndReason::NullCaller);
     }
-    let stack_pointer = frame.wrapping_add(2 * WORD);
-    let caller = Registers { instruction_pointer: return_address, stack_pointer, frame_pointer };
+    let caller = Registers {
+        instruction_pointer: return_address,
+        stack_pointer: frame.wrapping_add(2 * WORD),
+        frame_pointer,
+        ..Registers::default()
+    };
     Step::to_caller(caller, FoundBy::FramePointer)
 }
 
 #[inline(always)]
 fn step_by_signal_frame(registers: Registers, stack: &impl StackMemory) -> Step {
-    let (mut frame_pointer, mut others) = (0, [0; 2]);
-    let is_read = stack.read_word(registers.stack_pointer.wrapping_add(SIGNAL_FRAME_RBP), &mut frame_pointer)
+    let (mut bases, mut others) = ([0; 2], [0; 2]);
+    let is_read = stack.read_pair(registers.stack_pointer.wrapping_add(SIGNAL_FRAME_RBP), &mut bases)
         && stack.read_pair(registers.stack_pointer.wrapping_add(SIGNAL_FRAME_RSP), &mut others);
     if !is_read {
         return Step::stack_end(registers, StackEndReason::UnreadableStack);
     }
-    let [stack_pointer, instruction_pointer] = others;
-    let interrupted = Registers { instruction_pointer, stack_pointer, frame_pointer };
+    let ([frame_pointer, rbx], [stack_pointer, instruction_pointer]) = (bases, others);
+    let interrupted = Registers { instruction_pointer, stack_pointer, frame_pointer, rbx, r10: 0 };
     Step::to_caller(interrupted, FoundBy::SignalFrame)
 }
 
@@ -237,322 +280,4 @@ fn add_offset(address: u64, by: i32) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const BASE: u64 = 0x7fff_0000;
-    const CODE: u64 = 0x40_0000;
-
-    /// Stack memory from [`BASE`] on; everything else is unreadable.
-    struct Words(Vec<u64>);
-
-    impl StackMemory for Words {
-        fn read_pair(&self, address: u64, words: &mut [u64; 2]) -> bool {
-            let read = || Some([self.at(address)?, self.at(address.checked_add(WORD)?)?]);
-            read().inspect(|read| *words = *read).is_some()
-        }
-
-        fn read_word(&self, address: u64, word: &mut u64) -> bool {
-            self.at(address).inspect(|read| *word = *read).is_some()
-        }
-    }
-
-    impl Words {
-        fn at(&self, address: u64) -> Option<u64> {
-            let at = address.checked_sub(BASE)?;
-            let index = usize::try_from(at / WORD).ok()?;
-            let bits = 8 * (at % WORD) as u32;
-            let low = *self.0.get(index)? >> bits;
-            if bits == 0 {
-                return Some(low);
-            }
-            Some(low | *self.0.get(index.checked_add(1)?)? << (64 - bits))
-        }
-    }
-
-    /// Stack memory that cannot be read in pairs.
-    struct WithoutPairs(Words);
-
-    impl StackMemory for WithoutPairs {
-        fn read_pair(&self, _: u64, _: &mut [u64; 2]) -> bool {
-            false
-        }
-
-        fn read_word(&self, address: u64, word: &mut u64) -> bool {
-            self.0.read_word(address, word)
-        }
-    }
-
-    /// Words `0x1000 + index`, except for those given.
-    fn memory(given: &[(usize, u64)]) -> Words {
-        let mut words: Vec<u64> = (0x1000..0x1020).collect();
-        for (index, word) in given {
-            words[*index] = *word;
-        }
-        Words(words)
-    }
-
-    /// Registers that point to the words with these indexes.
-    fn at(stack_pointer: u64, frame_pointer: u64) -> Registers {
-        Registers {
-            instruction_pointer: CODE,
-            stack_pointer: BASE + WORD * stack_pointer,
-            frame_pointer: BASE + WORD * frame_pointer,
-        }
-    }
-
-    fn rule(cfa: CfaRule, cfa_offset: i32) -> Rule {
-        Rule { cfa: cfa as u8, cfa_offset, return_address_offset: -8, ..Rule::default() }
-    }
-
-    fn saved_in(frame_pointer: FramePointerRule, offset: i16) -> Rule {
-        let rule = rule(CfaRule::StackPointer, 32);
-        Rule { frame_pointer: frame_pointer as u8, frame_pointer_offset: offset, ..rule }
-    }
-
-    /// The offset of a CFA that is loaded from memory: the slot, and what is added to its value.
-    fn stored_at(slot: i16, added: i16) -> i32 {
-        i32::from(added) << 16 | i32::from(slot as u16)
-    }
-
-    /// The caller's registers.
-    fn caller(
-        rule: Rule,
-        at: Registers,
-        stack: &impl StackMemory,
-    ) -> Result<(Registers, FoundBy), StackEndReason> {
-        let Step { caller, found_by, end_reason } = step_by_rule(rule, at, stack);
-        end_reason.map_or(Ok((caller, found_by)), Err)
-    }
-
-    /// The caller's return address and frame pointer, and the index of the word that its stack pointer points to.
-    fn frame(rule: Rule, at: Registers, stack: &impl StackMemory) -> Result<(u64, u64, u64), StackEndReason> {
-        let (caller, found) = caller(rule, at, stack)?;
-        assert_eq!(found, FoundBy::Cfi);
-        let stack_pointer = caller.stack_pointer.wrapping_sub(BASE) / WORD;
-        Ok((caller.instruction_pointer, caller.frame_pointer, stack_pointer))
-    }
-
-    /// The caller's return address, and the index of the word that its stack pointer points to.
-    fn by_cfa(rule: Rule, at: Registers, stack: &Words) -> Result<(u64, u64), StackEndReason> {
-        frame(rule, at, stack).map(|(return_address, _, stack_pointer)| (return_address, stack_pointer))
-    }
-
-    #[test]
-    fn the_cfa_is_a_register_plus_an_offset() {
-        let (stack, at) = (memory(&[]), at(2, 6));
-        assert_eq!(by_cfa(rule(CfaRule::StackPointer, 8), at, &stack), Ok((0x1002, 3)));
-        assert_eq!(by_cfa(rule(CfaRule::StackPointer, 80), at, &stack), Ok((0x100b, 12)));
-        assert_eq!(by_cfa(rule(CfaRule::FramePointer, 16), at, &stack), Ok((0x1007, 8)));
-        assert_eq!(by_cfa(rule(CfaRule::FramePointer, -24), at, &stack), Ok((0x1002, 3)));
-    }
-
-    #[test]
-    fn the_cfa_is_loaded_from_memory_at_a_register() {
-        let (stack, at) = (memory(&[(1, BASE + 64), (5, BASE + 80)]), at(2, 6));
-        let stored_below = stored_at(-8, 16);
-        assert_eq!(by_cfa(rule(CfaRule::StoredAtStackPointer, stored_below), at, &stack), Ok((0x1009, 10)));
-        assert_eq!(by_cfa(rule(CfaRule::StoredAtFramePointer, stored_below), at, &stack), Ok((0x100b, 12)));
-        let stored_above = stored_at(24, -16);
-        assert_eq!(by_cfa(rule(CfaRule::StoredAtStackPointer, stored_above), at, &stack), Ok((0x1007, 8)));
-        let outside = rule(CfaRule::StoredAtStackPointer, stored_at(i16::MAX, 0));
-        assert_eq!(by_cfa(outside, at, &stack), Err(StackEndReason::UnreadableStack));
-    }
-
-    #[test]
-    fn a_plt_entry_has_pushed_a_word_from_the_end_of_its_push_on() {
-        let plt = rule(CfaRule::Plt, 11);
-        let caller_in = |offset| {
-            let at = Registers { instruction_pointer: CODE + 16 + offset, ..at(2, 6) };
-            by_cfa(plt, at, &memory(&[]))
-        };
-        for before in [0, 6, 10] {
-            assert_eq!(caller_in(before), Ok((0x1002, 3)));
-        }
-        for behind in [11, 15] {
-            assert_eq!(caller_in(behind), Ok((0x1003, 4)));
-        }
-    }
-
-    #[test]
-    fn the_frame_pointer_is_restored_by_its_rule() {
-        let (stack, at) = (memory(&[]), at(2, 9));
-        let frame_pointer = |place, offset| {
-            frame(saved_in(place, offset), at, &stack).map(|(_, frame_pointer, _)| frame_pointer)
-        };
-        assert_eq!(frame_pointer(FramePointerRule::Same, -16), Ok(at.frame_pointer));
-        assert_eq!(frame_pointer(FramePointerRule::AtCfa, -16), Ok(0x1004));
-        assert_eq!(frame_pointer(FramePointerRule::AtCfa, -32), Ok(0x1002));
-        assert_eq!(frame_pointer(FramePointerRule::AtFramePointer, 8), Ok(0x100a));
-        assert_eq!(frame_pointer(FramePointerRule::AtFramePointer, -16), Ok(0x1007));
-        assert_eq!(frame_pointer(FramePointerRule::Undefined, -16), Ok(0));
-        for place in [FramePointerRule::AtCfa, FramePointerRule::AtFramePointer] {
-            assert_eq!(frame_pointer(place, i16::MAX), Err(StackEndReason::UnreadableStack));
-        }
-    }
-
-    #[test]
-    fn adjacent_slots_are_read_as_a_pair_with_the_same_result() {
-        let beside = saved_in(FramePointerRule::AtCfa, -16);
-        let without_pairs = WithoutPairs(memory(&[]));
-        assert_eq!(
-            frame(beside, at(2, 9), &without_pairs),
-            Err(StackEndReason::UnreadableStack),
-            "read at once"
-        );
-        for place in [-8, -15, -24, 0] {
-            let apart = saved_in(FramePointerRule::AtCfa, place);
-            assert!(frame(apart, at(2, 9), &without_pairs).is_ok(), "read one by one");
-        }
-        let words = memory(&[]);
-        let one_by_one = (words.at(BASE + 40).unwrap(), words.at(BASE + 32).unwrap(), 6);
-        assert_eq!(frame(beside, at(2, 9), &words), Ok(one_by_one));
-    }
-
-    #[test]
-    fn a_cfa_that_is_not_above_the_stack_pointer_ends_the_stack() {
-        let stack = memory(&[]);
-        for offset in [0, -8, -0x1000_0000] {
-            assert_eq!(
-                by_cfa(rule(CfaRule::StackPointer, offset), at(2, 6), &stack),
-                Err(StackEndReason::Backwards)
-            );
-        }
-        assert_eq!(by_cfa(rule(CfaRule::FramePointer, 16), at(9, 6), &stack), Err(StackEndReason::Backwards));
-        let stored = rule(CfaRule::StoredAtStackPointer, stored_at(0, 0));
-        assert_eq!(by_cfa(stored, at(2, 6), &memory(&[(2, BASE + 16)])), Err(StackEndReason::Backwards));
-    }
-
-    #[test]
-    fn a_return_address_of_0_ends_the_stack() {
-        let stack = memory(&[(2, 0)]);
-        assert_eq!(by_cfa(rule(CfaRule::StackPointer, 8), at(2, 6), &stack), Err(StackEndReason::NullCaller));
-    }
-
-    #[test]
-    fn unreadable_stack_memory_ends_the_stack() {
-        let stack = memory(&[]);
-        for stack_pointer in [32, 1 << 20] {
-            let result = by_cfa(rule(CfaRule::StackPointer, 8), at(stack_pointer, 6), &stack);
-            assert_eq!(result, Err(StackEndReason::UnreadableStack));
-        }
-        let half_a_word = Registers { stack_pointer: BASE + 31 * WORD + 4, ..at(0, 6) };
-        let result = by_cfa(rule(CfaRule::StackPointer, 8), half_a_word, &stack);
-        assert_eq!(result, Err(StackEndReason::UnreadableStack));
-    }
-
-    #[test]
-    fn offsets_that_wrap_do_not_panic() {
-        let everywhere = [0, 1, 7, BASE, i64::MAX as u64, i64::MIN as u64, u64::MAX - 7, u64::MAX];
-        let offsets = [i32::MIN, -8, 0, 8, i32::MAX];
-        for cfa in 0..=u8::MAX {
-            for (stack_pointer, frame_pointer) in
-                everywhere.iter().flat_map(|stack| everywhere.map(|frame| (*stack, frame)))
-            {
-                let at = Registers { instruction_pointer: u64::MAX, stack_pointer, frame_pointer };
-                for (offset, place) in offsets.iter().flat_map(|offset| (0..=4).map(|place| (*offset, place)))
-                {
-                    let (frame_pointer_offset, return_address_offset) = (offset as i16, !offset as i16);
-                    let rule = Rule {
-                        cfa,
-                        cfa_offset: offset,
-                        frame_pointer: place,
-                        frame_pointer_offset,
-                        return_address_offset,
-                        ..Rule::default()
-                    };
-                    if let Ok((caller, FoundBy::Cfi)) = caller(rule, at, &memory(&[])) {
-                        assert!(caller.stack_pointer > stack_pointer);
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn root_and_unsupported_rules_end_the_stack() {
-        let (stack, at) = (memory(&[]), at(2, 6));
-        assert_eq!(caller(rule(CfaRule::Root, 8), at, &stack), Err(StackEndReason::Root));
-        assert_eq!(caller(rule(CfaRule::Unsupported, 8), at, &stack), Err(StackEndReason::UnsupportedRule));
-        let no_rule = Rule { cfa: 99, ..rule(CfaRule::StackPointer, 8) };
-        assert_eq!(caller(no_rule, at, &stack), Err(StackEndReason::UnsupportedRule));
-        let in_a_register = ReturnAddressRule::LinkRegister as u8;
-        let linked = Rule { return_address: in_a_register, ..rule(CfaRule::StackPointer, 8) };
-        assert_eq!(caller(linked, at, &stack), Err(StackEndReason::UnsupportedRule));
-    }
-
-    #[test]
-    fn a_signal_frame_holds_the_interrupted_registers() {
-        let stack = memory(&[(2 + 15, 0x55), (2 + 20, 0x77), (2 + 21, 0x66)]);
-        let interrupted = Registers { instruction_pointer: 0x66, stack_pointer: 0x77, frame_pointer: 0x55 };
-        let signal_frame = rule(CfaRule::SignalFrame, 0);
-        let found = caller(signal_frame, at(2, 6), &stack);
-        assert_eq!(
-            found,
-            Ok((interrupted, FoundBy::SignalFrame)),
-            "also where it is on another stack, at a lower address"
-        );
-        for cut in [11, 16, 1 << 20] {
-            assert_eq!(caller(signal_frame, at(cut, 6), &stack), Err(StackEndReason::UnreadableStack));
-        }
-    }
-
-    #[test]
-    fn code_without_cfi_is_unwound_by_frame_pointer() {
-        let stack = memory(&[]);
-        for stack_pointer in [2, 6] {
-            let (caller, found) = caller(Rule::default(), at(stack_pointer, 6), &stack).unwrap();
-            let expected =
-                Registers { instruction_pointer: 0x1007, stack_pointer: BASE + 64, frame_pointer: 0x1006 };
-            assert_eq!((caller, found), (expected, FoundBy::FramePointer));
-        }
-    }
-
-    #[test]
-    fn a_frame_pointer_that_points_to_no_frame_ends_the_stack() {
-        let end = |frame_pointer| {
-            let at = Registers { frame_pointer, ..at(2, 0) };
-            caller(Rule::default(), at, &memory(&[])).unwrap_err()
-        };
-        assert_eq!(end(BASE + 8), StackEndReason::BrokenFramePointer, "below the stack pointer");
-        assert_eq!(end(BASE + 20), StackEndReason::BrokenFramePointer, "between two words");
-        assert_eq!(end(BASE + 31 * WORD), StackEndReason::BrokenFramePointer, "half of it unreadable");
-        assert_eq!(end(0), StackEndReason::NullCaller);
-    }
-
-    #[test]
-    fn a_frame_pointer_is_valid_up_to_the_stack_limit() {
-        let words = usize::try_from(MAX_FRAME_BYTES / WORD).unwrap();
-        let stack = Words(vec![CODE; words + 3]);
-        let result = |frame_pointer| caller(Rule::default(), at(0, frame_pointer), &stack);
-        assert!(result(MAX_FRAME_BYTES / WORD).is_ok());
-        assert_eq!(result(MAX_FRAME_BYTES / WORD + 1), Err(StackEndReason::BrokenFramePointer));
-    }
-
-    #[test]
-    fn a_function_without_a_frame_is_unwound_by_its_epilogue() {
-        let stack = memory(&[]);
-        let without_frame = Epilogue { return_address_offset: 16, frame_pointer_offset: None };
-        let found = step_by_epilogue(without_frame, at(2, 9), &stack);
-        let caller = Registers { instruction_pointer: 0x1004, ..at(5, 9) };
-        assert_eq!(found, Some(Step { caller, found_by: FoundBy::EpilogueScan, end_reason: None }));
-        assert_eq!(step_by_epilogue(without_frame, at(30, 9), &stack), None, "above the stack");
-    }
-
-    #[test]
-    fn a_saved_frame_pointer_is_restored_unless_the_register_points_to_it() {
-        let stack = memory(&[]);
-        let framed = Epilogue { return_address_offset: 24, frame_pointer_offset: Some(16) };
-        assert_eq!(step_by_epilogue(framed, at(2, 4), &stack), None, "it points to where it was saved");
-        let found = step_by_epilogue(framed, at(2, 9), &stack).unwrap();
-        let caller = Registers { instruction_pointer: 0x1005, frame_pointer: 0x1004, ..at(6, 0) };
-        assert_eq!(found.caller, caller);
-        assert_eq!(step_by_epilogue(framed, at(30, 9), &stack), None);
-        assert_eq!(step_by_epilogue(framed, at(29, 9), &stack), None);
-    }
-
-    #[test]
-    fn a_frame_with_a_return_address_of_0_ends_the_stack() {
-        assert_eq!(caller(Rule::default(), at(2, 6), &memory(&[(7, 0)])), Err(StackEndReason::NullCaller));
-    }
-}
+mod tests;

@@ -125,7 +125,7 @@ fn build_frameless_chain() -> Result<()> {
 fn build_c(source: &Path) -> Result<()> {
     let name = source.file_stem().context("a source file has a name")?;
     let program = output_folder().join(name);
-    if name == "plugin" {
+    if ["plugin", "lazy"].iter().any(|library| name == *library) {
         return compile_c(&C_FLAGS, source, &program.with_extension("so"), &["-shared", "-fPIC"]);
     }
     compile_c(&C_FLAGS, source, &program, &[])

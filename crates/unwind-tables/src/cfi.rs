@@ -59,12 +59,11 @@ impl CodeLayout {
         content_hash: u64,
         should_continue: &dyn Fn() -> bool,
     ) -> Result<UnwindTable, ParseError> {
-        let mut entries = EntryReader::new(section);
         let mut compiler = Compiler::new(self, section, should_continue);
-        compiler.evaluate_functions(&mut entries)?;
-        // A table is shared by all files with its content, so that it must not be of another one.
-        if entries.finish()? != content_hash {
-            return Err(ParseError::Malformed);
+        compiler.evaluate_functions(content_hash)?;
+        if compiler.needs_rbx {
+            compiler = Compiler { restores_rbx: true, ..Compiler::new(self, section, should_continue) };
+            compiler.evaluate_functions(content_hash)?;
         }
         compiler.add_plts()?;
         compiler.write_rows()
@@ -125,6 +124,10 @@ struct Compiler<'a> {
     /// zeros are the end.
     packed_rows: Vec<u8>,
     rules: RuleSet,
+    /// Whether a row has its CFA at rbx.
+    needs_rbx: bool,
+    /// See [`RuleCompiler::restores_rbx`].
+    restores_rbx: bool,
     statistics: TableStatistics,
     evaluated_bytes: u64,
     should_continue: &'a dyn Fn() -> bool,
@@ -143,6 +146,8 @@ impl<'a> Compiler<'a> {
             functions: Vec::with_capacity(bytes / MEAN_FDE_BYTES),
             packed_rows: Vec::with_capacity(bytes / 2),
             rules: RuleSet::new(),
+            needs_rbx: false,
+            restores_rbx: false,
             statistics: TableStatistics::default(),
             evaluated_bytes: 0,
             should_continue,
@@ -150,8 +155,15 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// The first pass: evaluates FDEs.
-    fn evaluate_functions(&mut self, entries: &mut EntryReader<'_>) -> Result<(), ParseError> {
+    /// The first pass: evaluates the FDEs of the section, whose content must have the hash. A table is shared by all files
+    /// with its content, so that it must not be of another one.
+    fn evaluate_functions(&mut self, content_hash: u64) -> Result<(), ParseError> {
+        let mut entries = EntryReader::new(self.section);
+        self.evaluate_entries(&mut entries)?;
+        if entries.finish()? == content_hash { Ok(()) } else { Err(ParseError::Malformed) }
+    }
+
+    fn evaluate_entries(&mut self, entries: &mut EntryReader<'_>) -> Result<(), ParseError> {
         let mut excerpt = Excerpt::default();
         let mut context = UnwindContext::new_in();
         loop {
@@ -272,7 +284,8 @@ impl<'a> Compiler<'a> {
             self.statistics.malformed_functions += 1;
             return self.end_function(rows);
         }
-        let compiler = RuleCompiler { architecture: self.code.architecture, section };
+        let restores_rbx = self.restores_rbx;
+        let compiler = RuleCompiler { architecture: self.code.architecture, section, restores_rbx };
         let Ok(mut table) = fde.rows(section, &bases, context) else {
             self.statistics.malformed_functions += 1;
             return self.end_function(rows);
@@ -282,6 +295,7 @@ impl<'a> Compiler<'a> {
                 Ok(Some(row)) if row.start_address() < row.end_address() && row.start_address() < end => {
                     let rule = compiler.compile(fde.cie(), row);
                     self.statistics.unsupported_rows += u32::from(rule.cfa == CfaRule::Unsupported as u8);
+                    self.needs_rbx |= rule.cfa == CfaRule::Rbx as u8;
                     if rows.last_rule != Some(rule) {
                         let index = self.rules.index_of(rule)?;
                         self.push_row(&mut rows, row.start_address(), index);

@@ -4,7 +4,7 @@ use gimli::{
     Encoding, EndianSlice, Expression, LittleEndian, Operation, Register, RegisterRule, UnwindContextStorage,
     UnwindSection, UnwindTableRow,
 };
-use profiler_common::unwind::{CfaRule, FramePointerRule, Rule};
+use profiler_common::unwind::{CfaRule, FramePointerRule, RbxRule, Rule};
 
 use crate::architecture::Architecture;
 
@@ -38,7 +38,7 @@ pub(crate) const fn rule_without_offsets(cfa: CfaRule) -> Rule {
         cfa: cfa as u8,
         frame_pointer: FramePointerRule::Same as u8,
         return_address: 0,
-        reserved: 0,
+        rbx: RbxRule::UNDEFINED,
         frame_pointer_offset: 0,
         return_address_offset: 0,
         cfa_offset: 0,
@@ -50,6 +50,8 @@ pub(crate) struct RuleCompiler<'a, S> {
     pub(crate) architecture: &'static Architecture,
     /// The section that contains the expressions.
     pub(crate) section: &'a S,
+    /// Whether rules restore rbx, which needs more rows. Few files have code that needs it.
+    pub(crate) restores_rbx: bool,
 }
 
 impl<'a, S: UnwindSection<CfiReader<'a>>> RuleCompiler<'_, S> {
@@ -88,16 +90,15 @@ impl<'a, S: UnwindSection<CfiReader<'a>>> RuleCompiler<'_, S> {
             self.frame_pointer(row, encoding).unwrap_or((FramePointerRule::Undefined, 0));
         rule.frame_pointer = frame_pointer as u8;
         rule.frame_pointer_offset = offset;
+        if self.restores_rbx {
+            rule.rbx = rbx_rule(row);
+        }
         Some(rule)
     }
 
     fn cfa_at_register(&self, register: Register, cfa_offset: i32) -> Option<Rule> {
-        let cfa = match register {
-            _ if register == self.architecture.stack_pointer => CfaRule::StackPointer,
-            _ if register == self.architecture.frame_pointer => CfaRule::FramePointer,
-            _ => return None,
-        };
-        Some(Rule { cfa_offset, ..rule_without_offsets(cfa) })
+        let (_, cfa) = self.architecture.cfa_registers.iter().find(|(base, _)| *base == register)?;
+        Some(Rule { cfa_offset, ..rule_without_offsets(*cfa) })
     }
 
     /// Recognizes the CFA expression `*(register + offset) + addend` of functions that realign their stack.
@@ -143,6 +144,19 @@ impl<'a, S: UnwindSection<CfiReader<'a>>> RuleCompiler<'_, S> {
     }
 }
 
+/// The [`RbxRule`] of a row.
+fn rbx_rule(row: &CfiRow) -> u8 {
+    const WORD_BYTES: i64 = 8;
+    match row.register(gimli::X86_64::RBX) {
+        None | Some(RegisterRule::SameValue) => RbxRule::SAME,
+        Some(RegisterRule::Offset(offset)) if offset < 0 && offset % WORD_BYTES == 0 => {
+            let words = u8::try_from(-(offset / WORD_BYTES)).unwrap_or(u8::MAX);
+            words.checked_add(RbxRule::SAME).unwrap_or(RbxRule::UNDEFINED)
+        }
+        _ => RbxRule::UNDEFINED,
+    }
+}
+
 /// Packs two signed 16-bit offsets into a 32-bit integer.
 fn pack_offsets(low: i16, high: i16) -> i32 {
     let ([a, b], [c, d]) = (low.to_le_bytes(), high.to_le_bytes());
@@ -182,6 +196,30 @@ mod tests {
     }
 
     #[test]
+    fn the_cfa_is_an_offset_from_rbx_or_r10() {
+        assert_eq!(rule(&[0x0c, 10, 0]), x86_64_rule(CfaRule::R10, 0));
+        let by_rbx = Rule { rbx: RbxRule::SAME, ..x86_64_rule(CfaRule::Rbx, 16) };
+        assert_eq!(rule(&[0x0c, 3, 16]), by_rbx);
+    }
+
+    #[test]
+    fn rbx_is_restored_in_files_with_a_cfa_at_rbx() {
+        let restored = |instructions: &[u8]| {
+            let other = [0x0c, 3, 16];
+            let cfi = TestCfi::x86_64().function(CODE_ADDRESS, 1, instructions);
+            cfi.function(CODE_ADDRESS + 1, 1, &other).rules(X86_64, 1)[0].rbx
+        };
+        assert_eq!(restored(&[]), RbxRule::SAME);
+        assert_eq!(restored(&[0x83, 2]), 3, "saved two words below the CFA");
+        assert_eq!(restored(&[0x83, 0xfe, 1]), u8::MAX);
+        let (far_away, undefined, above) = ([0x83, 0xff, 1], [0x07, 3], [0x11, 3, 0x7f]);
+        for instructions in [&far_away[..], &undefined, &above] {
+            assert_eq!(restored(instructions), RbxRule::UNDEFINED, "{instructions:x?}");
+        }
+        assert_eq!(rule(&[0x83, 2]), x86_64_rule(CfaRule::StackPointer, 8), "in a file without one");
+    }
+
+    #[test]
     fn an_unsupported_frame_pointer_rule_is_undefined() {
         let undefined_rule =
             x86_64_rule_with_frame_pointer(CfaRule::StackPointer, 8, FramePointerRule::Undefined, 0);
@@ -197,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_row_without_a_rule_of_the_bpf_program_is_unsupported() {
-        let by_r10 = [0x0c, 10, 0];
+        let by_r11 = [0x0c, 11, 0];
         let far_away = [0x0e, 0x80, 0x80, 0x80, 0x80, 0x10];
         let stored_beside_r10 = [0x0f, 3, 0x7a, 0x78, 0x06];
         let a_constant = [0x0f, 1, 0x31];
@@ -207,7 +245,7 @@ mod tests {
         let nothing = [0x0f, 0];
         let return_address_not_saved = [0x08, 16];
         for instructions in [
-            &by_r10[..],
+            &by_r11[..],
             &far_away,
             &stored_beside_r10,
             &a_constant,

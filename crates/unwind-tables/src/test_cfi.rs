@@ -2,7 +2,7 @@
 
 use profiler_addresses::ElfAddress;
 use profiler_binary_reader::{Image, ParseError};
-use profiler_common::unwind::{CfaRule, FramePointerRule, ReturnAddressRule, Rule};
+use profiler_common::unwind::{CfaRule, FramePointerRule, RbxRule, ReturnAddressRule, Rule};
 use profiler_elf_symbols::{CallFrameKind, CallFrames, Machine};
 
 pub(crate) use crate::rule::rule_without_offsets;
@@ -119,7 +119,7 @@ pub(crate) fn aarch64_rule(
         cfa: CfaRule::StackPointer as u8,
         frame_pointer: frame_pointer as u8,
         return_address: return_address as u8,
-        reserved: 0,
+        rbx: RbxRule::UNDEFINED,
         frame_pointer_offset,
         return_address_offset,
         cfa_offset,

@@ -40,6 +40,8 @@ pub(crate) fn user_registers(context: &PerfEventContext) -> Option<Registers> {
             instruction_pointer: regs.rip,
             stack_pointer: regs.rsp,
             frame_pointer: regs.rbp,
+            rbx: regs.rbx,
+            r10: regs.r10,
         });
     }
     read_pt_regs(pt_regs_of_task()?)
@@ -82,9 +84,14 @@ fn read_pt_regs(address: u64) -> Option<Registers> {
     if cs & PRIVILEGE_LEVEL != PRIVILEGE_LEVEL || cs & 0xffff == USER32_CS {
         return None;
     }
+    let [frame_pointer, rbx]: [u64; 2] =
+        kernel_memory::read(address, core::mem::offset_of!(pt_regs, rbp) as u32)?;
     Some(Registers {
         instruction_pointer: kernel_memory::read(address, core::mem::offset_of!(pt_regs, rip) as u32)?,
         stack_pointer: kernel_memory::read(address, core::mem::offset_of!(pt_regs, rsp) as u32)?,
-        frame_pointer: kernel_memory::read(address, core::mem::offset_of!(pt_regs, rbp) as u32)?,
+        frame_pointer,
+        rbx,
+        // No system call is in the prologue of a function that realigns its stack.
+        r10: 0,
     })
 }

@@ -299,6 +299,26 @@ fn stacks_of_a_library_loaded_while_sampling_are_exact() {
 }
 
 #[test]
+fn functions_that_are_bound_lazily_have_their_callers() {
+    let Some(_lock) = share_privileged() else { return };
+    let workload = Workload::start_with("unwinding/lazy_binding", &["60"]);
+    let profile = sample_settled(sample_pid(workload.pid()).children(true).kernel_stacks(false), SAMPLES);
+    let (mut bound, mut whole) = (0, 0);
+    for stack in FoldedStacks::from_profile(&profile).0 {
+        // The dynamic loader has the CFA of this function at rbx.
+        let resolver = stack.frames.iter().position(|frame| frame.starts_with("_dl_runtime_resolve"));
+        let Some(resolver) = resolver.filter(|resolver| stack.frames.len() > resolver + 1) else { continue };
+        bound += stack.count;
+        let callers = &stack.frames[..resolver];
+        let is_whole = callers.first().is_some_and(|root| root == "_start")
+            && callers.last().is_some_and(|caller| ["run", "call_all"].contains(&caller.as_str()));
+        whole += if is_whole { stack.count } else { 0 };
+    }
+    assert!(bound > SAMPLES / 4, "{bound} samples");
+    assert!(whole as f64 >= 0.97 * bound as f64, "{whole} of {bound} samples are whole");
+}
+
+#[test]
 fn code_that_replaces_other_code_is_never_unwound_by_its_table_without_a_mark() {
     let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start_with("unwinding/replugs", &["60", "50"]);

@@ -37,7 +37,7 @@ struct Variant {
     flags: &'static [&'static str],
 }
 
-const VARIANTS: [Variant; 11] = [
+const VARIANTS: [Variant; 13] = [
     Variant { name: "dlopen", source: "dlopen.c", compiler: "gcc", flags: &[] },
     Variant { name: "plugin.so", source: "plugin.c", compiler: "gcc", flags: &["-shared", "-fPIC"] },
     Variant { name: "replugs", source: "replugs.c", compiler: "gcc", flags: &[] },
@@ -64,6 +64,13 @@ const VARIANTS: [Variant; 11] = [
             "-Dplugin_burn=large_burn",
             "-Dplugin_leaf=large_leaf",
         ],
+    },
+    Variant { name: "lazy_binding", source: "lazy_binding.c", compiler: "gcc", flags: &[] },
+    Variant {
+        name: "lazy.so",
+        source: "lazy.c",
+        compiler: "gcc",
+        flags: &["-shared", "-fPIC", "-Wl,-z,lazy"],
     },
     Variant { name: "threads", source: "threads.c", compiler: "gcc", flags: &[] },
     Variant { name: "forkstorm", source: "forkstorm.c", compiler: "gcc", flags: &[] },

@@ -4,13 +4,14 @@
 //! address bits. This needs no row: the unwinder clears these bits of every return address.
 
 use gimli::{AArch64 as Registers, RegisterRule, Vendor};
-use profiler_common::unwind::{CfaRule, FramePointerRule, ReturnAddressRule, Rule};
+use profiler_common::unwind::{CfaRule, FramePointerRule, RbxRule, ReturnAddressRule, Rule};
 
 use crate::architecture::definition::Architecture;
 
 pub(crate) const AARCH64: Architecture = Architecture {
     stack_pointer: Registers::SP,
     frame_pointer: Registers::X29,
+    cfa_registers: &[(Registers::SP, CfaRule::StackPointer), (Registers::X29, CfaRule::FramePointer)],
     vendor: Vendor::AArch64,
     return_address,
     // A PLT entry neither pushes nor calls, and linkers write no CFI for it.
@@ -22,7 +23,7 @@ const PLT_ENTRY: Rule = Rule {
     cfa: CfaRule::StackPointer as u8,
     frame_pointer: FramePointerRule::Same as u8,
     return_address: ReturnAddressRule::LinkRegister as u8,
-    reserved: 0,
+    rbx: RbxRule::UNDEFINED,
     frame_pointer_offset: 0,
     return_address_offset: 0,
     cfa_offset: 0,

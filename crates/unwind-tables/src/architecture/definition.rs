@@ -1,7 +1,7 @@
 //! The type that describes a machine to the CFI compiler: registers, return address, PLT sections.
 
 use gimli::{Register, RegisterRule, Vendor};
-use profiler_common::unwind::{ReturnAddressRule, Rule};
+use profiler_common::unwind::{CfaRule, ReturnAddressRule, Rule};
 
 /// The rule of a return address, and its offset.
 pub(crate) type ReturnAddress = (ReturnAddressRule, i16);
@@ -10,6 +10,8 @@ pub(crate) type ReturnAddress = (ReturnAddressRule, i16);
 pub(crate) struct Architecture {
     pub(crate) stack_pointer: Register,
     pub(crate) frame_pointer: Register,
+    /// The registers from which a CFA can be computed, and the rule of each.
+    pub(crate) cfa_registers: &'static [(Register, CfaRule)],
     /// The vendor whose CFA instructions are accepted beside those of DWARF.
     pub(crate) vendor: Vendor,
     /// Converts the register rule of the return address; `None` when the BPF program has no rule for it.

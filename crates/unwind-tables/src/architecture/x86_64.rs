@@ -1,13 +1,19 @@
 //! x86-64: a call pushes the return address.
 
 use gimli::{RegisterRule, Vendor, X86_64 as Registers};
-use profiler_common::unwind::{CfaRule, FramePointerRule, ReturnAddressRule, Rule};
+use profiler_common::unwind::{CfaRule, FramePointerRule, RbxRule, ReturnAddressRule, Rule};
 
 use crate::architecture::definition::Architecture;
 
 pub(crate) const X86_64: Architecture = Architecture {
     stack_pointer: Registers::RSP,
     frame_pointer: Registers::RBP,
+    cfa_registers: &[
+        (Registers::RSP, CfaRule::StackPointer),
+        (Registers::RBP, CfaRule::FramePointer),
+        (Registers::RBX, CfaRule::Rbx),
+        (Registers::R10, CfaRule::R10),
+    ],
     vendor: Vendor::Default,
     return_address,
     plt_rule,
@@ -29,7 +35,7 @@ const JUMPING_PLT_ENTRY: Rule = Rule {
     cfa: CfaRule::StackPointer as u8,
     frame_pointer: FramePointerRule::Same as u8,
     return_address: ReturnAddressRule::AtCfa as u8,
-    reserved: 0,
+    rbx: RbxRule::UNDEFINED,
     frame_pointer_offset: 0,
     return_address_offset: RETURN_ADDRESS_OFFSET,
     cfa_offset: 8,

@@ -13,7 +13,7 @@ use gimli::{
     UnwindContext, UnwindExpression, UnwindSection, UnwindTableRow, Value,
 };
 use profiler_binary_reader::Image;
-use profiler_common::unwind::{CfaRule, FramePointerRule, Rule};
+use profiler_common::unwind::{CfaRule, FramePointerRule, RbxRule, Rule};
 use profiler_elf_symbols::Elf;
 
 use crate::{architecture::Architecture, elf_source::ElfSource, rule::CfiReader, table::UnwindTable};
@@ -32,7 +32,7 @@ const MAX_FILE_BYTES: u64 = 4 << 20;
 enum Caller {
     Root,
     AboveSignalFrame,
-    Frame { cfa: u64, frame_pointer: Option<u64>, return_address: u64 },
+    Frame { cfa: u64, frame_pointer: Option<u64>, rbx: Option<u64>, return_address: u64 },
     Unknown,
     Unsupported,
 }
@@ -46,6 +46,8 @@ struct Tally {
     unsupported: usize,
     /// Callers whose frame pointer is undefined by the table but not by gimli.
     lost_frame_pointers: usize,
+    /// Callers whose rbx is undefined by the table but not by gimli: all where no CFA is at rbx.
+    lost_rbx: usize,
     /// Addresses that the FDEs of several functions cover.
     overlapping: usize,
     different: Vec<String>,
@@ -75,6 +77,7 @@ fn unwind_tables_agree_with_the_call_frame_information() {
     assert!(tally.compared > 10_000);
     assert!(tally.unsupported < tally.compared / 100);
     assert!(tally.lost_frame_pointers < tally.compared / 1000);
+    assert!(tally.lost_rbx < tally.compared, "the dynamic loader is among the files");
 }
 
 /// The ELF files below a directory, sorted.
@@ -150,11 +153,21 @@ fn compare<'a, S: UnwindSection<CfiReader<'a>>>(
                 } else {
                     step.apply_row(section, row, fde.cie().encoding(), fde.cie().return_address_register())
                 };
+                let expected = match (&found, expected) {
+                    (
+                        Caller::Frame { rbx: None, .. },
+                        Caller::Frame { cfa, frame_pointer, rbx: Some(_), return_address },
+                    ) => {
+                        tally.lost_rbx += 1;
+                        Caller::Frame { cfa, frame_pointer, rbx: None, return_address }
+                    }
+                    (_, expected) => expected,
+                };
                 match (&found, &expected) {
                     _ if found == expected => {}
                     (Caller::Unsupported, _) => tally.unsupported += 1,
                     (
-                        Caller::Frame { cfa, frame_pointer: None, return_address },
+                        Caller::Frame { cfa, frame_pointer: None, return_address, .. },
                         Caller::Frame { cfa: expected_cfa, return_address: expected_return_address, .. },
                     ) if (cfa, return_address) == (expected_cfa, expected_return_address) => {
                         tally.lost_frame_pointers += 1;
@@ -202,6 +215,8 @@ impl UnwindStep {
         let cfa = match rule.cfa {
             kind if kind == CfaRule::StackPointer as u8 => at(stack_pointer, rule.cfa_offset),
             kind if kind == CfaRule::FramePointer as u8 => at(frame_pointer, rule.cfa_offset),
+            kind if kind == CfaRule::Rbx as u8 => at(self.register(gimli::X86_64::RBX), rule.cfa_offset),
+            kind if kind == CfaRule::R10 as u8 => at(self.register(gimli::X86_64::R10), rule.cfa_offset),
             kind if kind == CfaRule::StoredAtStackPointer as u8 => stored(stack_pointer),
             kind if kind == CfaRule::StoredAtFramePointer as u8 => stored(frame_pointer),
             kind if kind == CfaRule::Plt as u8 => {
@@ -223,9 +238,15 @@ impl UnwindStep {
             }
             _ => None,
         };
+        let rbx = match rule.rbx {
+            RbxRule::UNDEFINED => None,
+            RbxRule::SAME => Some(self.register(gimli::X86_64::RBX)),
+            slot => Some(Self::memory(at(cfa, -8 * i32::from(slot - RbxRule::SAME)))),
+        };
         Caller::Frame {
             cfa,
             frame_pointer,
+            rbx,
             return_address: Self::memory(at(cfa, rule.return_address_offset.into())),
         }
     }
@@ -260,7 +281,8 @@ impl UnwindStep {
         };
         match value(return_address) {
             Some(return_address) => {
-                Caller::Frame { cfa, frame_pointer: value(self.architecture.frame_pointer), return_address }
+                let frame_pointer = value(self.architecture.frame_pointer);
+                Caller::Frame { cfa, frame_pointer, rbx: value(gimli::X86_64::RBX), return_address }
             }
             None => Caller::Root,
         }
