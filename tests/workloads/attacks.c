@@ -4,7 +4,8 @@
  *   rights     a diagnostics socket that answers with file descriptors that the kernel closes slowly
  *   silent     a diagnostics socket that accepts and never answers
  *   endless    a diagnostics socket that answers without end
- *   backlog    a diagnostics socket with a full backlog */
+ *   backlog    a diagnostics socket with a full backlog
+ *   junk       a perf map of 256 MiB, with lines of six bytes */
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -52,6 +53,23 @@ static void hold_lease(void) {
     require(map >= 0, "open");
     signal(SIGIO, SIG_IGN);
     require(fcntl(map, F_SETLEASE, F_WRLCK) == 0, "F_SETLEASE");
+}
+
+/* The runtime's memory is not used up by lines that are all equal. */
+static void write_junk(void) {
+    enum { LINES = 1 << 16, TIMES = 683 };
+    static const char LINE[] = "1 1 a\n";
+    char path[256];
+    snprintf(path, sizeof path, "%s/perf-%d.map", directory(), getpid());
+    FILE *map = fopen(path, "wx");
+    char *lines = malloc(LINES * (sizeof LINE - 1));
+    require(map != NULL && lines != NULL, path);
+    for (int line = 0; line < LINES; line++)
+        memcpy(lines + line * (sizeof LINE - 1), LINE, sizeof LINE - 1);
+    for (int time = 0; time < TIMES; time++)
+        require(fwrite(lines, sizeof LINE - 1, LINES, map) == LINES, "fwrite");
+    require(fclose(map) == 0, "fclose");
+    free(lines);
 }
 
 /* Mounts a file system whose requests are never answered, in a mount namespace of its own. */
@@ -154,6 +172,8 @@ static void begin(void) {
         hold_lease();
     } else if (strcmp(attack, "fuse") == 0) {
         mount_silent();
+    } else if (strcmp(attack, "junk") == 0) {
+        write_junk();
     } else if (strcmp(attack, "backlog") == 0) {
         fill_backlog(listen_as_runtime(0));
     } else {

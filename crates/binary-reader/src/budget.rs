@@ -27,6 +27,9 @@ const MAX_SYMBOLS: u64 = 32 << 20;
 /// Bytes of debug files that are read for checksums. Only files without a build id need one.
 const MAX_CHECKSUM_BYTES: u64 = 4 << 30;
 
+/// Bytes of perf maps and jitdumps that are read. Large .NET programs write 20 MB.
+const MAX_JIT_FILE_BYTES: u64 = 512 << 20;
+
 /// The limits of all parsers of one session together, of those for one tenant, or of those of one file.
 ///
 /// What is spent from a budget is spent from its parent too, and given back when the budget is dropped. One thread at a
@@ -37,6 +40,7 @@ pub struct WorkBudget {
     work: Account,
     symbols: Account,
     checksum_bytes: Account,
+    jit_file_bytes: Account,
     /// The work left of the quota of [`with_separate_quota`](Self::with_separate_quota); `u64::MAX` without a quota.
     separate_quota: AtomicU64,
     parent: Option<(Arc<Self>, Part)>,
@@ -74,6 +78,7 @@ impl WorkBudget {
             work: Account::new(work),
             symbols: Account::new(MAX_SYMBOLS),
             checksum_bytes: Account::new(MAX_CHECKSUM_BYTES),
+            jit_file_bytes: Account::new(MAX_JIT_FILE_BYTES),
             separate_quota: AtomicU64::new(u64::MAX),
             parent: None,
         }
@@ -99,6 +104,7 @@ impl WorkBudget {
             work: unlimited(),
             symbols: unlimited(),
             checksum_bytes: unlimited(),
+            jit_file_bytes: unlimited(),
             separate_quota: AtomicU64::new(u64::MAX),
             parent: Some((Arc::clone(self), part)),
         })
@@ -143,6 +149,16 @@ impl WorkBudget {
         let is_enough = bytes <= self.left(|budget| &budget.checksum_bytes);
         self.spend(|budget| &budget.checksum_bytes, if is_enough { bytes } else { 0 });
         is_enough
+    }
+
+    /// The number of bytes of perf maps and jitdumps that may still be read.
+    pub fn jit_file_bytes_left(&self) -> u64 {
+        self.left(|budget| &budget.jit_file_bytes)
+    }
+
+    /// Subtracts bytes of a perf map or jitdump that were read.
+    pub fn spend_jit_file_bytes(&self, bytes: u64) {
+        self.spend(|budget| &budget.jit_file_bytes, bytes);
     }
 
     /// Runs `act` with `quota` work in place of the budget's own, which stays unchanged.

@@ -100,6 +100,8 @@ impl Elf {
 
 #[cfg(test)]
 mod tests {
+    use profiler_binary_reader::WorkBudget;
+
     use super::*;
     use crate::{
         symbol_table::{SymbolTable, TableKind},
@@ -122,7 +124,7 @@ mod tests {
         }
         let _ = elf.debug_link(&sections);
         let _ = elf.alternate_link(&sections);
-        let _ = elf.mini_debug_info(&sections);
+        let _ = elf.mini_debug_info(&sections, &WorkBudget::default());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use lzma_rust2::XzReader;
 
-use profiler_binary_reader::{Image, ParseError};
+use profiler_binary_reader::{Image, ParseError, WorkBudget};
 
 use crate::{elf::Elf, section::Sections};
 
@@ -18,22 +18,34 @@ const MAX_DECOMPRESSED_BYTES: u64 = 64 << 20;
 const MAX_DICTIONARY_KIB: u32 = 65 << 10;
 
 impl Elf {
-    /// Decompresses and parses `.gnu_debugdata`; `None` when the file has no such section.
+    /// Decompresses and parses `.gnu_debugdata`; `None` when the file has no such section. What is decompressed is
+    /// subtracted from the section bytes of the budget, whether it is of use or not.
     ///
     /// # Errors
-    /// When the section is damaged or exceeds a limit.
-    pub fn mini_debug_info(&self, sections: &Sections) -> Result<Option<Self>, ParseError> {
+    /// When the section is damaged or exceeds a limit or the budget.
+    pub fn mini_debug_info(
+        &self,
+        sections: &Sections,
+        budget: &WorkBudget,
+    ) -> Result<Option<Self>, ParseError> {
         let Some(section) = sections.find(b".gnu_debugdata") else { return Ok(None) };
+        let limit = budget.section_bytes_left().min(MAX_DECOMPRESSED_BYTES);
+        if limit == 0 {
+            return Err(ParseError::TooLarge);
+        }
         let compressed = section.raw(self.image(), MAX_COMPRESSED_BYTES)?;
-        Self::parse(Image::Memory(decompress(&compressed, MAX_DECOMPRESSED_BYTES)?)).map(Some)
+        let mut decompressed = Vec::new();
+        let result = decompress(&compressed, limit, &mut decompressed);
+        budget.spend_section_bytes(decompressed.len() as u64);
+        result?;
+        Self::parse(Image::Memory(decompressed)).map(Some)
     }
 }
 
-fn decompress(compressed: &[u8], limit: u64) -> Result<Vec<u8>, ParseError> {
-    let mut decompressed = Vec::new();
+fn decompress(compressed: &[u8], limit: u64, decompressed: &mut Vec<u8>) -> Result<(), ParseError> {
     let reader = XzReader::new_mem_limit(compressed, false, MAX_DICTIONARY_KIB);
-    reader.take(limit + 1).read_to_end(&mut decompressed).map_err(|_| ParseError::Malformed)?;
-    if decompressed.len() as u64 > limit { Err(ParseError::TooLarge) } else { Ok(decompressed) }
+    reader.take(limit + 1).read_to_end(decompressed).map_err(|_| ParseError::Malformed)?;
+    if decompressed.len() as u64 > limit { Err(ParseError::TooLarge) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -63,7 +75,8 @@ mod tests {
             TestFile::with_code().symbols(elf::SHT_SYMTAB, &[function("hidden", 0x1100, 0x10)]).bytes();
         let outer = TestFile::with_code().with(".gnu_debugdata", elf::SHT_PROGBITS, compress(&inner)).bytes();
         let outer = Elf::parse(Image::Memory(outer)).unwrap();
-        let inner = outer.mini_debug_info(&outer.sections().unwrap()).unwrap().unwrap();
+        let inner =
+            outer.mini_debug_info(&outer.sections().unwrap(), &WorkBudget::default()).unwrap().unwrap();
         let table =
             SymbolTable::load(&inner, &inner.sections().unwrap(), TableKind::Static, &mut { u64::MAX })
                 .unwrap()
@@ -74,13 +87,35 @@ mod tests {
     #[test]
     fn a_file_without_the_section_has_no_mini_debug_info() {
         let elf = Elf::parse(Image::Memory(TestFile::with_code().bytes())).unwrap();
-        assert!(elf.mini_debug_info(&elf.sections().unwrap()).unwrap().is_none());
+        assert!(elf.mini_debug_info(&elf.sections().unwrap(), &WorkBudget::default()).unwrap().is_none());
+    }
+
+    /// The length of the decompressed content.
+    fn decompress(compressed: &[u8], limit: u64) -> Result<usize, ParseError> {
+        let mut decompressed = Vec::new();
+        super::decompress(compressed, limit, &mut decompressed).map(|()| decompressed.len())
+    }
+
+    #[test]
+    fn content_that_is_of_no_use_is_charged_and_stops_at_the_budget() {
+        let content = compress(&[0; 100_000]);
+        let file = TestFile::with_code().with(".gnu_debugdata", elf::SHT_PROGBITS, content).bytes();
+        let file = Elf::parse(Image::Memory(file)).unwrap();
+        let sections = file.sections().unwrap();
+        let budget = WorkBudget::default();
+        let all = budget.section_bytes_left();
+        assert!(file.mini_debug_info(&sections, &budget).is_err(), "it is no ELF file");
+        assert_eq!(all - budget.section_bytes_left(), 100_000);
+        budget.spend_section_bytes(budget.section_bytes_left() - 10);
+        assert_eq!(file.mini_debug_info(&sections, &budget).err(), Some(ParseError::TooLarge));
+        assert_eq!(budget.section_bytes_left(), 0);
+        assert_eq!(file.mini_debug_info(&sections, &budget).err(), Some(ParseError::TooLarge));
     }
 
     #[test]
     fn content_beyond_the_limit_is_refused() {
         let compressed = compress(&[0; 100_000]);
-        assert_eq!(decompress(&compressed, 100_000).unwrap().len(), 100_000);
+        assert_eq!(decompress(&compressed, 100_000), Ok(100_000));
         assert_eq!(decompress(&compressed, 99_999), Err(ParseError::TooLarge));
     }
 

@@ -176,14 +176,8 @@ impl Loader<'_> {
 
     #[cfg(feature = "compressed-debug-info")]
     fn add_mini_debug_info(&mut self, module: &Elf) {
-        match module.sections().and_then(|sections| module.mini_debug_info(&sections)) {
-            Ok(Some(elf)) if elf.image().length() > self.budget.section_bytes_left() => {
-                self.absence = Reason::TooLarge;
-            }
-            Ok(Some(elf)) => {
-                self.budget.spend_section_bytes(elf.image().length());
-                self.add(SymbolSource::MiniDebugInfo, &Arc::new(elf), TableKind::Static);
-            }
+        match module.sections().and_then(|sections| module.mini_debug_info(&sections, self.budget)) {
+            Ok(Some(elf)) => self.add(SymbolSource::MiniDebugInfo, &Arc::new(elf), TableKind::Static),
             Ok(None) => {}
             Err(defect) => self.absence = reasons::parse_error_reason(defect),
         }

@@ -67,7 +67,12 @@ pub(super) struct Modules {
 }
 
 /// The container whose files give names to a module, by its root directory. `None` is the host.
-type Tenant = Option<RootId>;
+pub(crate) type Tenant = Option<RootId>;
+
+/// The tenant of a process.
+pub(crate) fn tenant_of(process: &Process) -> Tenant {
+    process.identity.as_ref()?.root.as_ref()?.id()
+}
 
 /// Identifies the file of a module.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -380,7 +385,8 @@ impl Modules {
         DebugFiles { target: None, shared: Arc::clone(&self.places), capture: None }
     }
 
-    fn budget_of(&mut self, tenant: Tenant) -> Arc<WorkBudget> {
+    /// The budget that the processes of a tenant share.
+    pub(crate) fn budget_of(&mut self, tenant: Tenant) -> Arc<WorkBudget> {
         if let Some(budget) = self.budgets.get(&tenant).and_then(Weak::upgrade) {
             return budget;
         }

@@ -1,6 +1,6 @@
 //! Turns batches into profiles: follows the processes, symbolizes stacks and accounts for every sample.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use profiler_processes::{MappedFiles, ProcFs, ProcessFilter, ProcessOfSample, ProcessTable};
 use profiler_profile::{Header, Loss, MissedTick, Profile, TimerTicks};
@@ -21,6 +21,9 @@ use crate::{
 
 /// The interval at which perf maps, jitdumps and diagnostics sockets are polled.
 const JIT_POLL_INTERVAL_NS: u64 = 100_000_000;
+
+/// The pause after a poll, in multiples of the time that it took: huge files take a tenth of the thread's time.
+const PAUSE_PER_JIT_POLL: u64 = 9;
 
 /// Turns batches into profiles.
 pub(super) struct Pipeline {
@@ -241,8 +244,11 @@ impl Pipeline {
             assembler.retire(&process);
         }
         if now_ns >= self.next_jit_poll_ns {
-            self.next_jit_poll_ns = now_ns + JIT_POLL_INTERVAL_NS;
+            let begin = Instant::now();
             self.symbolizer.poll_jit(&self.processes, now_ns);
+            let took_ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            let pause_ns = took_ns.saturating_mul(PAUSE_PER_JIT_POLL).max(JIT_POLL_INTERVAL_NS);
+            self.next_jit_poll_ns = now_ns.saturating_add(pause_ns);
         }
         Ok(())
     }

@@ -1,17 +1,27 @@
-//! Tests that a process which tries to block its profiler delays no output and costs no symbols of others.
+//! Tests that a process which tries to block or exhaust its profiler delays no output, costs little, and costs no symbols
+//! of others.
 
-use std::time::{Duration, Instant};
+use std::{
+    fs::{self, File},
+    process::Child,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use profiler::{
-    Profile, Profiler, Target,
-    profile::{Ledger, Reason},
+    Profile,
+    profile::{Cost, Ledger, Reason},
 };
-use profiler_tests::{FoldedStacks, Workload, share_privileged, workload_path};
+use profiler_tests::{FoldedStacks, Workload, profiler, share_privileged, wait_until, workload_path};
 
-/// From the end of sampling to the profile.
+/// From the end of sampling to the end of the profiler.
 const MAX_DELAY: Duration = Duration::from_secs(3);
 
 const SAMPLED: Duration = Duration::from_millis(1500);
+
+/// What the profiler uses at most, far more than it takes without an attack.
+const MAX_CPU: Duration = Duration::from_secs(3);
+const MAX_MEMORY_BYTES: u64 = 64 << 20;
+const MAX_DESCRIPTORS: usize = 256;
 
 /// Starts a process with an attack, and an honest one with a perf map.
 fn start(attack: &str, directory: &tempfile::TempDir) -> (Workload, Workload) {
@@ -20,14 +30,50 @@ fn start(attack: &str, directory: &tempfile::TempDir) -> (Workload, Workload) {
     (attacker, Workload::start_with("jit", &["60", "lower"]))
 }
 
-/// A profile of both, and the time from the end of sampling to it.
-fn sample(attacker: &Workload, victim: &Workload) -> (Profile, Duration) {
-    let target = Target::Pids(vec![attacker.pid(), victim.pid()]);
-    let mut session = Profiler::builder().target(target).frequency_hz(997).build().unwrap().start().unwrap();
-    session.wait(Some(SAMPLED));
-    let begin = Instant::now();
-    let profile = session.stop().unwrap();
-    (profile, begin.elapsed())
+/// What a profiler of both found, and what it took.
+struct Outcome {
+    profile: Profile,
+    delay: Duration,
+    descriptors: usize,
+}
+
+fn sample(attacker: &Workload, victim: &Workload) -> Outcome {
+    let directory = tempfile::tempdir().unwrap();
+    let recording = directory.path().join("run.profile");
+    let pids = format!("{},{}", attacker.pid(), victim.pid());
+    let seconds = SAMPLED.as_secs_f64().to_string();
+    let output = recording.to_str().unwrap();
+    let mut run = profiler(&["-q", "-p", &pids, "-F", "997", "-d", &seconds, "-o", output]).spawn().unwrap();
+    let (ended, descriptors) = most_descriptors(&mut run);
+    assert!(run.wait().unwrap().success());
+    let profile = Profile::read(File::open(recording).unwrap()).unwrap();
+    let header = profile.header();
+    let sampled_until = Duration::from_nanos(header.started_unix_ns + header.duration_ns);
+    Outcome { delay: ended.saturating_sub(sampled_until), profile, descriptors }
+}
+
+/// The time since 1970 at which the profiler ended, and the most descriptors that it had.
+fn most_descriptors(run: &mut Child) -> (Duration, usize) {
+    let folder = format!("/proc/{}/fd", run.id());
+    let mut most = 0;
+    wait_until("the end of the profiler", || {
+        most = most.max(fs::read_dir(&folder).map_or(0, Iterator::count));
+        let has_ended = run.try_wait().unwrap().is_some();
+        has_ended.then(|| (SystemTime::now().duration_since(UNIX_EPOCH).unwrap(), most))
+    })
+}
+
+fn assert_cheap(attack: &str, outcome: &Outcome) {
+    let Cost { user_cpu_ns, system_cpu_ns, peak_memory_bytes, .. } = outcome.profile.ledger().cost;
+    let cpu = Duration::from_nanos(user_cpu_ns + system_cpu_ns);
+    println!(
+        "{attack}: {:?}, CPU {cpu:?}, {peak_memory_bytes} bytes, {} descriptors",
+        outcome.delay, outcome.descriptors
+    );
+    assert!(outcome.delay < MAX_DELAY, "{attack}: {:?}", outcome.delay);
+    assert!(cpu < MAX_CPU, "{attack}: {cpu:?}");
+    assert!(peak_memory_bytes < MAX_MEMORY_BYTES, "{attack}: {peak_memory_bytes} bytes");
+    assert!(outcome.descriptors < MAX_DESCRIPTORS, "{attack}: {} descriptors", outcome.descriptors);
 }
 
 fn unsymbolized(ledger: &Ledger, reason: Reason) -> u64 {
@@ -38,8 +84,9 @@ fn assert_harmless(attack: &str, reason: Reason) {
     let Some(_lock) = share_privileged() else { return };
     let directory = tempfile::tempdir().unwrap();
     let (attacker, victim) = start(attack, &directory);
-    let (profile, delay) = sample(&attacker, &victim);
-    assert!(delay < MAX_DELAY, "{attack}: {delay:?}");
+    let outcome = sample(&attacker, &victim);
+    assert_cheap(attack, &outcome);
+    let profile = outcome.profile;
     let ledger = profile.ledger();
     assert!(ledger.adds_up(), "{attack}: {ledger:?}");
     let stacks = FoldedStacks::from_profile(&profile);
@@ -85,4 +132,9 @@ fn an_endless_answer_delays_nothing() {
 #[test]
 fn a_full_backlog_delays_nothing() {
     assert_harmless("backlog", Reason::RuntimeSilent);
+}
+
+#[test]
+fn a_huge_perf_map_delays_nothing() {
+    assert_harmless("junk", Reason::TooLarge);
 }

@@ -137,10 +137,14 @@ impl RuntimeNames {
         matches!(self.listener, ListenerState::Running(_))
     }
 
-    /// Notifies the listener to stop its session, before this is dropped.
-    pub(crate) fn begin_stop(&mut self) {
+    /// Notifies the listener to stop its session, and the runtime to disable its perf map, before this is dropped. Dropping
+    /// it waits until the deadline at most.
+    pub(crate) fn begin_stop(&mut self, deadline: Instant) {
         if let ListenerState::Running(listener) = &mut self.listener {
             listener.begin_stop();
+        }
+        if let Some(map) = &mut self.perf_map {
+            map.begin_drop(deadline);
         }
     }
 

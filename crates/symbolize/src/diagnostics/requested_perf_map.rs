@@ -21,7 +21,7 @@ const MIN_PROCESS_AGE: Duration = Duration::from_secs(5);
 const SEND_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Time for disabling a perf map that is dropped unread.
-const DROP_TIMEOUT: Duration = Duration::from_secs(3);
+const DROP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time for removing the files of a perf map.
 const REMOVE_TIMEOUT: Duration = Duration::from_millis(500);
@@ -45,6 +45,8 @@ pub(super) struct RequestedPerfMap {
     was_enabled: bool,
     /// Whether the runtime may be writing the map.
     may_be_enabled: bool,
+    /// How long dropping this may wait, where others are dropped with it.
+    drop_deadline: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -101,7 +103,14 @@ impl fmt::Display for Obstacle {
 impl RequestedPerfMap {
     /// Sends nothing before the first [`advance`](Self::advance).
     pub(super) fn new(endpoint: Endpoint, files: PerfMapPaths) -> Self {
-        Self { endpoint, files, state: State::Waiting, was_enabled: false, may_be_enabled: false }
+        Self {
+            endpoint,
+            files,
+            state: State::Waiting,
+            was_enabled: false,
+            may_be_enabled: false,
+            drop_deadline: None,
+        }
     }
 
     /// Takes the next steps to enable the map, as many as are possible without waiting.
@@ -129,6 +138,14 @@ impl RequestedPerfMap {
                     log::info!("failed to disable the perf map of process {}: {error}", self.endpoint.pid);
                 }
             }
+        }
+    }
+
+    /// Sends the command that disables the map, if it is still to be sent, and bounds the time that dropping this takes.
+    pub(super) fn begin_drop(&mut self, deadline: Instant) {
+        self.drop_deadline = Some(deadline);
+        if self.may_be_enabled {
+            self.disable(Instant::now() + SEND_TIMEOUT);
         }
     }
 
@@ -207,11 +224,14 @@ impl RequestedPerfMap {
 
 impl Drop for RequestedPerfMap {
     fn drop(&mut self) {
-        let deadline = Instant::now() + DROP_TIMEOUT;
+        let now = Instant::now();
+        let deadline = self.drop_deadline.unwrap_or(now + DROP_TIMEOUT);
         // Also where the session has no time left: nothing may remain in the target.
-        Deadline::of_this_thread().set(deadline + REMOVE_TIMEOUT);
+        Deadline::of_this_thread().set(deadline.max(now) + REMOVE_TIMEOUT);
         if self.may_be_enabled {
-            self.disable(deadline);
+            if !matches!(self.state, State::Disabling(_)) {
+                self.disable(deadline);
+            }
             self.finish(deadline);
         }
         if self.was_enabled {

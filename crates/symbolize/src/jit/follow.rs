@@ -4,6 +4,7 @@
 
 use std::{fs::File, io, path::PathBuf, sync::Arc};
 
+use profiler_binary_reader::WorkBudget;
 use profiler_processes::root_directory::RootDirectory;
 use profiler_profile::Reason;
 use rustix::fs::{AtFlags, StatxFlags, makedev, statx};
@@ -25,6 +26,14 @@ const START_TOLERANCE_NS: i128 = 2_000_000_000;
 pub(super) struct FileOwner {
     pub(super) uid: u32,
     pub(super) started_unix_ns: u64,
+}
+
+/// Where files are opened, who must have written them, and how much of them may be read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FileAccess<'a> {
+    pub(super) root: &'a RootDirectory,
+    pub(super) owner: FileOwner,
+    pub(super) budget: &'a WorkBudget,
 }
 
 /// Decodes the bytes of a file.
@@ -64,6 +73,11 @@ impl FileFollower {
         &self.path
     }
 
+    /// The bytes that were read, of all files that the path had.
+    pub(super) fn read_bytes(&self) -> u64 {
+        self.total_bytes
+    }
+
     /// Whether a trusted file is open.
     pub(super) fn is_open(&self) -> bool {
         self.open.is_some()
@@ -83,20 +97,19 @@ impl FileFollower {
     /// true when more bytes can be read at once.
     pub(super) fn poll(
         &mut self,
-        root: &RootDirectory,
-        owner: FileOwner,
+        access: FileAccess<'_>,
         now_ns: u64,
         decoder: &mut impl FileDecoder,
     ) -> bool {
         if self.refusal == Some(Reason::TooLarge) {
             return false;
         }
-        let replacement = self.open_replacement(root, owner);
-        let mut more = self.read(now_ns, decoder);
+        let replacement = self.open_replacement(access);
+        let mut more = self.read(access.budget, now_ns, decoder);
         if let Some(replacement) = replacement {
             decoder.restart();
             self.open = Some(replacement);
-            more = self.read(now_ns, decoder);
+            more = self.read(access.budget, now_ns, decoder);
         }
         if self.open.is_none() {
             self.caught_up_ns = now_ns;
@@ -106,8 +119,8 @@ impl FileFollower {
 
     /// Opens the file at the path if it is trusted and not the open one. The open file stays open if the path has no file
     /// or an untrusted one.
-    fn open_replacement(&mut self, root: &RootDirectory, owner: FileOwner) -> Option<OpenFile> {
-        match OpenFile::open(root, &self.path, owner) {
+    fn open_replacement(&mut self, access: FileAccess<'_>) -> Option<OpenFile> {
+        match OpenFile::open(access.root, &self.path, access.owner) {
             Ok(found) => {
                 self.refusal = None;
                 let known = self.open.as_ref().map(|open| open.device_and_inode);
@@ -120,7 +133,7 @@ impl FileFollower {
         }
     }
 
-    fn read(&mut self, now_ns: u64, decoder: &mut impl FileDecoder) -> bool {
+    fn read(&mut self, budget: &WorkBudget, now_ns: u64, decoder: &mut impl FileDecoder) -> bool {
         let Some(open) = &mut self.open else { return false };
         let mut chunk = vec![0; CHUNK_BYTES];
         let mut poll_bytes = 0;
@@ -130,7 +143,7 @@ impl FileFollower {
             decoder.restart();
         }
         while poll_bytes < MAX_POLL_BYTES {
-            if self.total_bytes >= MAX_TOTAL_BYTES {
+            if self.total_bytes >= MAX_TOTAL_BYTES || budget.jit_file_bytes_left() == 0 {
                 self.refusal = Some(Reason::TooLarge);
                 return false;
             }
@@ -140,6 +153,7 @@ impl FileFollower {
                     return false;
                 }
                 Ok(read) => {
+                    budget.spend_jit_file_bytes(read as u64);
                     decoder.feed(&chunk[..read], self.caught_up_ns);
                     open.advance(&chunk[..read]);
                     poll_bytes += read as u64;
@@ -235,6 +249,7 @@ mod tests {
         directory: tempfile::TempDir,
         root: RootDirectory,
         owner: FileOwner,
+        budget: WorkBudget,
         follower: FileFollower,
         decoder: Collected,
     }
@@ -247,9 +262,14 @@ mod tests {
                 root: RootDirectory::open(directory.path()).unwrap(),
                 directory,
                 owner: FileOwner { uid, started_unix_ns: 0 },
+                budget: WorkBudget::default(),
                 follower: FileFollower::new("/map".into()),
                 decoder: Collected::default(),
             }
+        }
+
+        fn access(&self) -> FileAccess<'_> {
+            FileAccess { root: &self.root, owner: self.owner, budget: &self.budget }
         }
 
         fn path(&self) -> PathBuf {
@@ -262,7 +282,8 @@ mod tests {
         }
 
         fn poll(&mut self, now_ns: u64) -> bool {
-            self.follower.poll(&self.root, self.owner, now_ns, &mut self.decoder)
+            let access = FileAccess { root: &self.root, owner: self.owner, budget: &self.budget };
+            self.follower.poll(access, now_ns, &mut self.decoder)
         }
 
         fn read(&mut self) -> Vec<(String, u64)> {
@@ -391,13 +412,23 @@ mod tests {
         let mut follower = FileFollower::new(Path::new("/map").to_owned());
         let mut count = Count::default();
         let mut polls = 1;
-        while follower.poll(&fixture.root, fixture.owner, polls, &mut count) {
+        while follower.poll(fixture.access(), polls, &mut count) {
             assert_eq!(count.0, polls * MAX_POLL_BYTES);
             polls += 1;
         }
         assert_eq!(count.0, MAX_TOTAL_BYTES);
         assert_eq!(follower.refusal(), Some(Reason::TooLarge));
-        assert!(!follower.poll(&fixture.root, fixture.owner, polls, &mut count));
+        assert!(!follower.poll(fixture.access(), polls, &mut count));
         assert_eq!(count.0, MAX_TOTAL_BYTES);
+    }
+
+    #[test]
+    fn a_file_is_read_until_the_budget_of_its_tenant_is_spent() {
+        let mut fixture = Fixture::new();
+        File::create(fixture.path()).unwrap().set_len(10 * CHUNK_BYTES as u64).unwrap();
+        fixture.budget.spend_jit_file_bytes(fixture.budget.jit_file_bytes_left() - CHUNK_BYTES as u64 - 1);
+        assert!(!fixture.poll(10));
+        assert_eq!(fixture.decoder.0.len(), 2, "charged by the chunk");
+        assert_eq!(fixture.follower.refusal(), Some(Reason::TooLarge));
     }
 }

@@ -14,11 +14,12 @@ use std::{
 };
 
 use profiler_addresses::RuntimeAddress;
+use profiler_binary_reader::WorkBudget;
 use profiler_dotnet_symbols::managed::{ManagedName, Tier, normalize_name};
 use profiler_processes::{ProcFs, Process, root_directory::RootDirectory};
 use profiler_profile::{FrameKind, Reason, SymbolSource};
 
-use self::follow::{FileDecoder, FileFollower, FileOwner};
+use self::follow::{FileAccess, FileDecoder, FileFollower, FileOwner};
 pub use self::symbolizer::RequestedMethods;
 use crate::{
     diagnostics::{MemoryBudget, PerfMapPaths, RuntimeMethod, RuntimeNames, RuntimeProcess},
@@ -46,17 +47,27 @@ struct JitProcess<'a> {
     environ: &'a [u8],
 }
 
+/// What limits the names of one process.
+#[derive(Debug)]
+pub(crate) struct JitBudgets {
+    pub(crate) events: MemoryBudget,
+    pub(crate) files: Arc<WorkBudget>,
+}
+
 /// The perf maps and jitdumps of one process, and the methods that its runtime reports.
 #[derive(Debug)]
 pub(crate) struct JitNames {
     root: Option<Arc<RootDirectory>>,
     owner: FileOwner,
+    budget: Arc<WorkBudget>,
     jit_dump_name: String,
     perf_maps: Vec<FollowedFile<PerfMap>>,
     jit_dumps: Vec<FollowedFile<JitDump>>,
     runtime: Option<RuntimeNames>,
     /// Whether the memory limit was reached. No more is read then.
     is_full: bool,
+    /// Whether the files have more than there was time to read.
+    is_behind: bool,
 }
 
 #[derive(Debug)]
@@ -71,7 +82,7 @@ impl JitNames {
     pub(crate) fn new(
         process: &Process,
         proc: &ProcFs,
-        budget: &MemoryBudget,
+        budgets: JitBudgets,
         requests_perf_map: bool,
     ) -> Self {
         let identity = process.identity.as_deref();
@@ -89,17 +100,18 @@ impl JitNames {
         let root = identity.and_then(|identity| identity.root.clone());
         let runtime = if proc.is_live() {
             let runtime = runtime_process(process, requests_perf_map);
-            runtime.map(|runtime| RuntimeNames::new(runtime, budget.clone()))
+            runtime.map(|runtime| RuntimeNames::new(runtime, budgets.events))
         } else {
             captured_names(process, proc)
         };
-        Self::with_runtime(&owner, root, runtime)
+        Self::with_runtime(&owner, root, runtime, budgets.files)
     }
 
     fn with_runtime(
         process: &JitProcess<'_>,
         root: Option<Arc<RootDirectory>>,
         runtime: Option<RuntimeNames>,
+        budget: Arc<WorkBudget>,
     ) -> Self {
         let directories = paths::jit_file_directories(process.environ);
         let perf_map_name = format!("perf-{}.map", process.namespace_pid);
@@ -110,9 +122,11 @@ impl JitNames {
             owner: FileOwner { uid: process.uid, started_unix_ns: process.started_unix_ns },
             perf_maps: in_directories(&perf_map_name).into_iter().map(FollowedFile::new).collect(),
             jit_dumps: in_directories(&jit_dump_name).into_iter().map(FollowedFile::new).collect(),
+            budget,
             jit_dump_name,
             runtime,
             is_full: false,
+            is_behind: false,
         }
     }
 
@@ -128,7 +142,8 @@ impl JitNames {
     /// Reads what the runtime has written since the last poll. `now_ns` is the `CLOCK_MONOTONIC` time before the call,
     /// `max_bytes` limits the memory of this process's names. Returns true when more can be read at once.
     pub(crate) fn poll(&mut self, now_ns: u64, max_bytes: usize) -> bool {
-        let Some(root) = self.root.clone() else { return false };
+        let (Some(root), budget) = (self.root.clone(), Arc::clone(&self.budget)) else { return false };
+        let access = FileAccess { root: &root, owner: self.owner, budget: &budget };
         let limit_bytes = max_bytes.min(MAX_PROCESS_BYTES);
         let mut has_more = false;
         for index in 0..self.perf_maps.len() + self.jit_dumps.len() {
@@ -136,9 +151,16 @@ impl JitNames {
             if self.is_full {
                 return false;
             }
-            has_more |= self.poll_file(index, &root, now_ns);
+            has_more |= self.poll_file(index, access, now_ns);
         }
+        self.is_behind = has_more;
         has_more
+    }
+
+    /// The bytes of files that were read.
+    pub(crate) fn read_bytes(&self) -> u64 {
+        let maps = self.perf_maps.iter().map(|map| &map.file);
+        maps.chain(self.jit_dumps.iter().map(|dump| &dump.file)).map(FileFollower::read_bytes).sum()
     }
 
     /// The memory of the names.
@@ -237,12 +259,12 @@ impl JitNames {
     }
 
     /// Polls one file. Indexes count perf maps first.
-    fn poll_file(&mut self, index: usize, root: &RootDirectory, now_ns: u64) -> bool {
+    fn poll_file(&mut self, index: usize, access: FileAccess<'_>, now_ns: u64) -> bool {
         if let Some(map) = self.perf_maps.get_mut(index) {
-            return map.file.poll(root, self.owner, now_ns, &mut map.names);
+            return map.file.poll(access, now_ns, &mut map.names);
         }
         let dump = index.checked_sub(self.perf_maps.len()).and_then(|index| self.jit_dumps.get_mut(index));
-        dump.is_some_and(|dump| dump.file.poll(root, self.owner, now_ns, &mut dump.names))
+        dump.is_some_and(|dump| dump.file.poll(access, now_ns, &mut dump.names))
     }
 
     /// Why an address has no name.
@@ -254,6 +276,7 @@ impl JitNames {
         };
         let refusals = || files().filter_map(|(file, _)| file.refusal());
         if self.is_full
+            || self.is_behind
             || files().any(|(_, truncated)| truncated)
             || refusals().any(|reason| reason == Reason::TooLarge)
         {

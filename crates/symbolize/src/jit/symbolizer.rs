@@ -10,10 +10,11 @@ use profiler_addresses::RuntimeAddress;
 use profiler_processes::{Backing, Process, ProcessKey, ProcessTable};
 use profiler_profile::Reason;
 
-use super::JitNames;
+use super::{JitBudgets, JitNames};
 use crate::{
     CodeKey, Symbolizer,
     diagnostics::{ReportScope, RuntimeNames},
+    modules::tenant_of,
     symbol::Symbolized,
 };
 
@@ -23,11 +24,17 @@ const MAX_JIT_BYTES: usize = 512 << 20;
 /// Runtimes with a listener at the same time. Each listener is a thread.
 const MAX_LISTENERS: usize = 64;
 
+/// Time for reading the files of all runtimes. The rest is read the next time.
+const MAX_POLL_TIME: Duration = Duration::from_millis(500);
+
 /// Time at the end of a profile for the reports of all runtimes.
 const REPORT_TIMEOUT: Duration = Duration::from_millis(1000);
 
 /// Time for the reports of all methods where the received ones took most of [`REPORT_TIMEOUT`].
 const MIN_REPORT_TIMEOUT: Duration = Duration::from_millis(300);
+
+/// Time for disabling the perf maps of all runtimes that were not disabled in order.
+const STOP_TIMEOUT: Duration = Duration::from_millis(1000);
 
 /// Methods that were requested from runtimes.
 #[derive(Debug)]
@@ -44,27 +51,37 @@ impl Symbolizer {
     /// Reads what the runtimes of the targets wrote since the last call. `now_ns` is the `CLOCK_MONOTONIC` time before the
     /// call.
     pub fn poll_jit(&mut self, processes: &ProcessTable, now_ns: u64) {
-        let is_listening = |names: &JitNames| names.runtime.as_ref().is_some_and(RuntimeNames::is_listening);
-        let mut used_bytes: usize = self.jit.values().map(JitNames::memory_bytes).sum();
-        let mut listeners = self.jit.values().filter(|names| is_listening(names)).count();
+        self.start_listeners();
         for (key, names) in &mut self.jit {
-            if names.root.is_none() {
-                continue;
-            }
-            if let Some(runtime) = &mut names.runtime {
-                runtime.advance_perf_map();
-                if listeners < MAX_LISTENERS && !runtime.is_listening() {
-                    runtime.start_listener();
-                    listeners += usize::from(runtime.is_listening());
-                }
-            }
             if let Some(process) = processes.get(*key) {
                 process.mapped_files().for_each(|path| names.add_mapped_file(Path::new(path)));
             }
-            used_bytes -= names.memory_bytes();
-            let max_bytes = MAX_JIT_BYTES.saturating_sub(used_bytes);
-            while names.poll(now_ns, max_bytes) {}
-            used_bytes += names.memory_bytes();
+        }
+        // In turns, and large files last, so that one process does not use the time of all.
+        let deadline = Instant::now() + MAX_POLL_TIME;
+        let mut used_bytes: usize = self.jit.values().map(JitNames::memory_bytes).sum();
+        let mut behind: Vec<&mut JitNames> = self.jit.values_mut().collect();
+        behind.sort_by_key(|names| names.read_bytes());
+        while !behind.is_empty() {
+            behind.retain_mut(|names| {
+                used_bytes -= names.memory_bytes();
+                let max_bytes = MAX_JIT_BYTES.saturating_sub(used_bytes);
+                let has_more = Instant::now() < deadline && names.poll(now_ns, max_bytes);
+                used_bytes += names.memory_bytes();
+                has_more
+            });
+        }
+    }
+
+    fn start_listeners(&mut self) {
+        let mut listeners = self.runtimes_mut().filter(|runtime| runtime.is_listening()).count();
+        for names in self.jit.values_mut().filter(|names| names.root.is_some()) {
+            let Some(runtime) = &mut names.runtime else { continue };
+            runtime.advance_perf_map();
+            if listeners < MAX_LISTENERS && !runtime.is_listening() {
+                runtime.start_listener();
+                listeners += usize::from(runtime.is_listening());
+            }
         }
     }
 
@@ -166,7 +183,9 @@ impl Symbolizer {
     /// The JIT code of a process.
     pub(crate) fn jit_names(&mut self, process: &Process) -> &mut JitNames {
         self.jit.entry(process.key).or_insert_with(|| {
-            JitNames::new(process, &self.proc, &self.event_budget, self.requests_perf_maps)
+            let files = self.modules.budget_of(tenant_of(process)).part();
+            let budgets = JitBudgets { events: self.event_budget.clone(), files };
+            JitNames::new(process, &self.proc, budgets, self.requests_perf_maps)
         })
     }
 
@@ -178,6 +197,7 @@ impl Symbolizer {
 impl Drop for Symbolizer {
     /// Stops the sessions of all runtimes at the same time.
     fn drop(&mut self) {
-        self.runtimes_mut().for_each(RuntimeNames::begin_stop);
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        self.runtimes_mut().for_each(|runtime| runtime.begin_stop(deadline));
     }
 }

@@ -16,7 +16,7 @@ impl Fixture {
         let environ = environ.as_bytes();
         let process = JitProcess { namespace_pid: 7, uid, started_unix_ns: 0, environ };
         let root = Arc::new(RootDirectory::open(directory.path()).unwrap());
-        Self { directory, names: JitNames::with_runtime(&process, Some(root), None) }
+        Self { directory, names: JitNames::with_runtime(&process, Some(root), None, Arc::default()) }
     }
 
     fn write(&self, path: &str, content: impl AsRef<[u8]>) {

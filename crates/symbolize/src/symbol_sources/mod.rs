@@ -16,7 +16,7 @@ use profiler_profile::{Reason, SymbolSource};
 pub use self::runtime_detection::RuntimeKind;
 use crate::{
     CodeKey, ModuleKey, Symbolizer, diagnostics,
-    jit::{JitNames, runtime_process},
+    jit::{JitBudgets, JitNames, runtime_process},
     modules::ModuleFormat,
     native::NativeModule,
 };
@@ -119,7 +119,8 @@ impl Symbolizer {
     /// The path of the perf map or jitdump of a process.
     fn jit_file(&self, process: &Process) -> Option<PathBuf> {
         const MAX_BYTES: usize = 1 << 20;
-        let mut names = JitNames::new(process, &self.proc, &self.event_budget, false);
+        let budgets = JitBudgets { events: self.event_budget.clone(), files: Arc::default() };
+        let mut names = JitNames::new(process, &self.proc, budgets, false);
         process.mapped_files().for_each(|path| names.add_mapped_file(Path::new(path)));
         names.poll(0, MAX_BYTES);
         names.files().next().map(|(path, _)| path.to_owned())
