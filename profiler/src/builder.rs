@@ -67,6 +67,8 @@ impl Default for Builder {
             max_overhead_percent: DEFAULT_MAX_OVERHEAD_PERCENT,
             silent_command: false,
             command_user: None,
+            #[cfg(feature = "sandbox")]
+            sandbox: false,
             inlines: false,
             lines: false,
             raw_names: false,
@@ -186,6 +188,16 @@ impl Builder {
     /// no descriptor but the standard streams. Default: the user of the calling process.
     pub fn command_user(mut self, user: CommandUser) -> Self {
         self.settings.command_user = Some(user);
+        self
+    }
+
+    /// Whether [`start`](Profiler::start) confines this process, with all its threads and forever, to what the session needs:
+    /// for programs whose only job is to profile. See [`sandbox`](crate::sandbox); the calling thread can write files of
+    /// other users after [`restore_file_rights`](crate::sandbox::restore_file_rights). Default: false. Needs the feature
+    /// `sandbox`.
+    #[cfg(feature = "sandbox")]
+    pub fn sandbox(mut self, wanted: bool) -> Self {
+        self.settings.sandbox = wanted;
         self
     }
 

@@ -309,6 +309,9 @@ pub(super) struct CommonArguments {
     /// Print log messages; -vv prints debug messages
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(super) verbose: u8,
+    /// Keep all rights of the caller, where a restriction of this machine conflicts with the sandbox
+    #[arg(long, global = true)]
+    pub(super) no_sandbox: bool,
 }
 
 impl Arguments {
@@ -441,6 +444,11 @@ impl SymbolArguments {
         let builder = self.debug_dir.iter().fold(builder, Builder::debug_directory);
         let builder = self.symbol_server.iter().fold(builder, Builder::symbol_server);
         self.symbol_cache.iter().fold(builder, Builder::symbol_cache)
+    }
+
+    /// Whether symbol servers may be asked.
+    pub(super) fn uses_servers(&self) -> bool {
+        !self.symbol_server.is_empty()
     }
 
     /// The symbol sources for the unsymbolized frames of a recorded profile; `None` without `--debug-dir`.

@@ -56,6 +56,14 @@ impl OutputFile {
         Ok(Self::Replaced { directory, name: name.to_owned() })
     }
 
+    /// The directory in which the file is replaced; `None` for a stream.
+    pub(super) fn directory(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Stream(_) => None,
+            Self::Replaced { directory, .. } => Some(directory.as_fd()),
+        }
+    }
+
     /// Writes the content. If that fails, an existing file keeps its content, and no temporary file remains.
     pub(super) fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
         match self {

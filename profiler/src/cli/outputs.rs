@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, IsTerminal as _, Write},
+    os::fd::BorrowedFd,
     path::{Path, PathBuf},
 };
 
@@ -10,9 +11,10 @@ use profiler_profile::Profile;
 use profiler_profile_formats::{Format, OutputOptions, WriteFormat as _};
 
 use super::{
-    arguments::OutputArguments,
+    arguments::{CommonArguments, OutputArguments},
     output_file::{OutputFile, inherited_descriptor},
 };
+use crate::sandbox;
 
 /// The outputs that a profile is written to.
 #[derive(Debug)]
@@ -33,6 +35,16 @@ struct Output {
 enum Destination {
     StandardOutput,
     File { path: PathBuf, file: OutputFile },
+}
+
+impl Output {
+    /// The directory in which a file is replaced.
+    fn directory(&self) -> Option<BorrowedFd<'_>> {
+        match &self.to {
+            Destination::File { file, .. } => file.directory(),
+            Destination::StandardOutput => None,
+        }
+    }
 }
 
 impl Outputs {
@@ -65,6 +77,16 @@ impl Outputs {
         let options = OutputOptions { width_columns: width_columns(), ..OutputOptions::default() };
         let outputs = vec![Output { format, to: Destination::StandardOutput }];
         Self { options, outputs, is_default_table: false }
+    }
+
+    /// Confines the process to these outputs, before it reads what a stranger may have written. `asks_servers`: it also
+    /// asks symbol servers.
+    pub(super) fn confine(&self, common: &CommonArguments, asks_servers: bool) -> Result<()> {
+        if common.no_sandbox {
+            return Ok(());
+        }
+        let directories: Vec<_> = self.outputs.iter().filter_map(Output::directory).collect();
+        Ok(sandbox::confine_to_files(&directories, asks_servers)?)
     }
 
     /// The options of all outputs.

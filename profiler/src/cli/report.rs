@@ -11,7 +11,7 @@ use profiler_profile::{Profile, difference::Difference};
 use profiler_profile_formats::{Format, WriteFormat as _};
 
 use super::{
-    arguments::{OutputArguments, ViewArguments},
+    arguments::{CommonArguments, OutputArguments, ViewArguments},
     outputs::Outputs,
     run,
 };
@@ -21,16 +21,19 @@ pub(super) fn report(
     path: &Path,
     arguments: &ViewArguments,
     output: &OutputArguments,
-    quiet: bool,
+    common: &CommonArguments,
 ) -> Result<u8> {
-    let profile = read(path, arguments)?;
-    run::write(&profile, Outputs::for_profile(output)?, quiet)
+    let outputs = Outputs::for_profile(output)?;
+    outputs.confine(common, false)?;
+    run::write(&read(path, arguments)?, outputs, common.quiet)
 }
 
 /// `profiler top`: writes the table of a recorded profile to standard output. Returns the exit code.
-pub(super) fn top(path: &Path, arguments: &ViewArguments) -> Result<u8> {
+pub(super) fn top(path: &Path, arguments: &ViewArguments, common: &CommonArguments) -> Result<u8> {
+    let outputs = Outputs::standard(Format::Top);
+    outputs.confine(common, false)?;
     let profile = read(path, arguments)?;
-    Outputs::standard(Format::Top).write(&profile)?;
+    outputs.write(&profile)?;
     Ok(run::code_of(&profile))
 }
 
@@ -41,11 +44,12 @@ pub(super) fn diff(
     after: &Path,
     arguments: &ViewArguments,
     output: &OutputArguments,
-    quiet: bool,
+    common: &CommonArguments,
 ) -> Result<u8> {
+    let outputs = Outputs::open(output, Format::Top)?;
+    outputs.confine(common, false)?;
     let (before, after) = (read(before, arguments)?, read(after, arguments)?);
     let difference = Difference::between(&before, &after);
-    let outputs = Outputs::open(output, Format::Top)?;
     let unsupported = outputs.formats().find(|format| !Format::OF_DIFFERENCES.contains(format));
     if let Some(format) = unsupported {
         let known: Vec<_> = Format::OF_DIFFERENCES.iter().map(|format| format.name()).collect();
@@ -55,7 +59,7 @@ pub(super) fn diff(
     let has_table = outputs.formats().any(|format| format == Format::Top);
     let options = outputs.options();
     outputs.write_each(|format, options, to| difference.write_with(format, options, to))?;
-    if !quiet && !has_table {
+    if !common.quiet && !has_table {
         let mut table = Vec::new();
         difference.write_with(Format::Top, &options, &mut table)?;
         io::stderr().write_all(&table)?;

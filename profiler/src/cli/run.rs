@@ -6,29 +6,29 @@ use anyhow::{Result, bail};
 use profiler_profile::Profile;
 
 use super::{
-    arguments::{Action, Arguments, NO_TARGET, OutputArguments, ViewArguments},
+    arguments::{Action, Arguments, CommonArguments, NO_TARGET, OutputArguments, ViewArguments},
     doctor, exit,
     held_log::HeldLog,
     live,
     outputs::Outputs,
     progress, report, signals, summary,
 };
-use crate::Profiler;
+use crate::{Profiler, sandbox};
 
 /// Runs the command that the arguments select, and returns the exit code.
 pub(super) fn run(arguments: &Arguments, log: &HeldLog) -> Result<u8> {
     match &arguments.action {
         Some(Action::Doctor { pid }) => doctor::run(*pid, &mut std::io::stdout().lock()),
         Some(Action::Replay { directory, output, view }) => {
-            replay(directory, output, view, arguments.common.quiet)
+            replay(directory, output, view, &arguments.common)
         }
-        Some(Action::Live(live)) => live::run(live, log, arguments.common.quiet),
+        Some(Action::Live(live)) => live::run(live, log, &arguments.common),
         Some(Action::Report { recording, output, view }) => {
-            report::report(recording, view, output, arguments.common.quiet)
+            report::report(recording, view, output, &arguments.common)
         }
-        Some(Action::Top { recording, view }) => report::top(recording, view),
+        Some(Action::Top { recording, view }) => report::top(recording, view, &arguments.common),
         Some(Action::Diff { before, after, output, view }) => {
-            report::diff(before, after, view, output, arguments.common.quiet)
+            report::diff(before, after, view, output, &arguments.common)
         }
         None => sample(arguments),
     }
@@ -38,6 +38,7 @@ fn sample(arguments: &Arguments) -> Result<u8> {
     let Some(builder) = arguments.builder() else {
         bail!(NO_TARGET);
     };
+    let builder = builder.sandbox(!arguments.common.no_sandbox);
     let profiler = arguments.apply_user(builder, arguments.common.quiet)?.build()?;
     let outputs = Outputs::for_profile(&arguments.output)?;
     let mut session = profiler.start()?;
@@ -45,6 +46,7 @@ fn sample(arguments: &Arguments) -> Result<u8> {
     progress::wait(&mut session, arguments.sampling.duration, arguments.common.quiet);
     let command = session.take_command();
     let profile = arguments.view.shape.apply(progress::stop(session, arguments.common.quiet)?);
+    sandbox::restore_file_rights()?;
     let code = write(&profile, outputs, arguments.common.quiet)?;
     match command {
         // The command is not ended with the session: `-d` limits sampling only.
@@ -56,13 +58,19 @@ fn sample(arguments: &Arguments) -> Result<u8> {
     }
 }
 
-fn replay(directory: &Path, output: &OutputArguments, view: &ViewArguments, quiet: bool) -> Result<u8> {
+fn replay(
+    directory: &Path,
+    output: &OutputArguments,
+    view: &ViewArguments,
+    common: &CommonArguments,
+) -> Result<u8> {
     let profiler = view.symbols.apply(Profiler::builder()).replay(directory).build()?;
     let outputs = Outputs::for_profile(output)?;
+    outputs.confine(common, view.symbols.uses_servers())?;
     let mut session = profiler.start()?;
     session.wait(None);
-    let profile = view.shape.apply(progress::stop(session, quiet)?);
-    write(&profile, outputs, quiet)
+    let profile = view.shape.apply(progress::stop(session, common.quiet)?);
+    write(&profile, outputs, common.quiet)
 }
 
 /// Writes a profile to all outputs and its summary to standard error, and returns the exit code.

@@ -60,7 +60,28 @@ pub(super) fn findings(situation: &Situation) -> Vec<Finding> {
         map_files(situation, open_own_map_file()),
         hardware_events(perf::has_cycle_counter()),
     ]);
+    #[cfg(feature = "sandbox")]
+    findings.push(sandbox(has_seccomp(), crate::sandbox::landlock_version()));
     findings
+}
+
+/// What confines the profiler itself.
+#[cfg(feature = "sandbox")]
+fn sandbox(has_seccomp: bool, landlock: Option<u32>) -> Finding {
+    let filter =
+        if has_seccomp { "system call filter" } else { "no system call filter: the kernel has no seccomp" };
+    let landlock = landlock.map_or_else(
+        || "no Landlock for commands on recordings".to_owned(),
+        |version| format!("Landlock {version} for commands on recordings"),
+    );
+    Finding::ok("sandbox", format!("dropped capabilities, {filter}, {landlock}"))
+}
+
+/// Whether system calls can be filtered (`Documentation/userspace-api/seccomp_filter.rst`, "Sysctls").
+#[cfg(feature = "sandbox")]
+fn has_seccomp() -> bool {
+    fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail")
+        .is_ok_and(|actions| actions.contains("errno"))
 }
 
 fn release(situation: &Situation) -> Finding {

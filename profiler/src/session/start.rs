@@ -33,6 +33,8 @@ use super::{
 };
 #[cfg(feature = "capture")]
 use crate::sampler::capture::Recorder;
+#[cfg(feature = "sandbox")]
+use crate::sandbox;
 use crate::{
     command_user::CommandUser,
     error::{Error, ErrorKind, Operation, Result},
@@ -61,6 +63,8 @@ pub(crate) struct Settings {
     pub(crate) silent_command: bool,
     /// `None` is the user of this process.
     pub(crate) command_user: Option<CommandUser>,
+    #[cfg(feature = "sandbox")]
+    pub(crate) sandbox: bool,
     pub(crate) inlines: bool,
     pub(crate) lines: bool,
     pub(crate) raw_names: bool,
@@ -81,8 +85,18 @@ impl Settings {
         self.children.unwrap_or(self.is_command())
     }
 
-    fn is_command(&self) -> bool {
+    pub(crate) fn is_command(&self) -> bool {
         matches!(self.target, Target::Command(_))
+    }
+
+    /// Whether threads of the session write files: a capture, the symbol cache, or the removal of a perf map.
+    #[cfg(feature = "sandbox")]
+    pub(crate) fn writes_files_while_sampling(&self) -> bool {
+        #[cfg(feature = "capture")]
+        let captures = self.capture.is_some();
+        #[cfg(not(feature = "capture"))]
+        let captures = false;
+        captures || self.dotnet_perf_map || !self.symbol_servers.is_empty()
     }
 }
 
@@ -116,6 +130,11 @@ fn sample(settings: &Settings) -> Result<Session> {
         max_overhead_percent: settings.max_overhead_percent,
     };
     let shared = Arc::new(Shared::new()?);
+    // The command has been forked: it has the original rights and limits.
+    #[cfg(feature = "sandbox")]
+    if settings.sandbox {
+        sandbox::reduce_rights(settings)?;
+    }
     raise_open_files_limit();
     let mut source = load(&mut plan, settings.is_command(), &shared)?;
     if let ProcessFilter::Only { children, .. } = &mut process_filter {
@@ -164,7 +183,12 @@ fn sample(settings: &Settings) -> Result<Session> {
         ..Header::default()
     };
     let reader = Reader::new(Box::new(source), polling_interval, Arc::clone(&shared));
-    Session::run_threads(shared, reader, pipeline, header, watch, command, servers)
+    let session = Session::run_threads(shared, reader, pipeline, header, watch, command, servers)?;
+    #[cfg(feature = "sandbox")]
+    if settings.sandbox {
+        sandbox::filter_system_calls(settings)?;
+    }
+    Ok(session)
 }
 
 /// Loads the BPF programs. Where the kernel cannot follow the children of a command, the plan is changed to the command
@@ -327,7 +351,6 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
 }
 
 /// Raises the limit on open files: each CPU has several perf events, and every mapped file that is sampled stays open.
-/// Called after the command has been forked, which inherits the original limit.
 fn raise_open_files_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

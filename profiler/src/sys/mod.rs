@@ -6,6 +6,8 @@ pub(crate) mod bpf_array;
 pub(crate) mod capability;
 pub(crate) mod command;
 pub(crate) mod kernel_names;
+#[cfg(feature = "sandbox")]
+pub(crate) mod landlock_abi;
 pub(crate) mod perf;
 pub(crate) mod perf_ring;
 mod sysctl;

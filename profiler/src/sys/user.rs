@@ -1,4 +1,4 @@
-//! Changes the user of a child process before its exec.
+//! Changes the user of a child process before its exec, and the user that file permissions of a thread are checked for.
 
 use std::io;
 
@@ -62,6 +62,17 @@ pub(crate) fn close_descriptors_on_exec(limit: u32) -> io::Result<()> {
         Err(error) => Err(error.map_or_else(io::Error::last_os_error, io::Error::from_raw_os_error)),
         Ok(()) => Ok(()),
     }
+}
+
+/// Sets the user that file permissions of the calling thread are checked for (setfsuid(2)). Returns whether it is that user
+/// now: a user namespace may not have it.
+#[cfg(feature = "sandbox")]
+pub(crate) fn set_file_user(uid: u32) -> bool {
+    // SAFETY: setfsuid has no pointers.
+    let set = |uid: u32| unsafe { libc::syscall(libc::SYS_setfsuid, uid) };
+    set(uid);
+    // The call returns the user before it, and an invalid one changes nothing.
+    set(u32::MAX) == libc::c_long::from(uid)
 }
 
 fn check(result: libc::c_long) -> io::Result<()> {

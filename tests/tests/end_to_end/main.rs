@@ -23,6 +23,7 @@ mod overhead;
 mod privileges;
 mod readable_names;
 mod real_programs;
+mod sandbox;
 mod single_file;
 mod symbol_server_network;
 mod symbol_servers;

@@ -8,6 +8,7 @@ mod listener;
 mod memory_budget;
 mod method_events;
 mod method_table;
+mod raised_capability;
 #[cfg(feature = "capture")]
 mod recording;
 mod report;

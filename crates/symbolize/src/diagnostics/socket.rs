@@ -20,7 +20,7 @@ use rustix::{
 
 use profiler_processes::root_directory::RootDirectory;
 
-use super::RuntimeProcess;
+use super::{RuntimeProcess, raised_capability::RaisedCapability};
 use crate::sys::peer::{peer_credentials, refuse_descriptors};
 
 /// The possible paths of a process's diagnostics socket, and the process that must own it.
@@ -150,6 +150,8 @@ impl Connection {
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let address = SocketAddrUnix::new(format!("/proc/self/fd/{}", listener.as_raw_fd()))?;
+        // The socket belongs to the user of the target, and connecting to it needs permission to write.
+        let _raised = RaisedCapability::dac_override();
         if let Err(error) = refuse_descriptors(socket.as_fd()) {
             log::debug!("file descriptors of the peer are not refused: {error}");
         }

@@ -35,14 +35,14 @@ use self::{
     terminal::Screen,
 };
 use super::{
-    arguments::{LiveArguments, NO_TARGET},
+    arguments::{CommonArguments, LiveArguments, NO_TARGET},
     held_log::HeldLog,
     signals, summary,
 };
-use crate::Session;
+use crate::{Session, sandbox};
 
 /// Runs the live view until the user quits, and returns the exit code.
-pub(super) fn run(arguments: &LiveArguments, log: &HeldLog, quiet: bool) -> Result<u8> {
+pub(super) fn run(arguments: &LiveArguments, log: &HeldLog, common: &CommonArguments) -> Result<u8> {
     terminal::check()?;
     if arguments.view.shape.has_times() {
         bail!("--from and --to do not apply to the live view: it shows the last --window or all samples");
@@ -50,9 +50,10 @@ pub(super) fn run(arguments: &LiveArguments, log: &HeldLog, quiet: bool) -> Resu
     let Some(builder) = arguments.builder() else {
         bail!(NO_TARGET);
     };
-    let builder = arguments.apply_user(builder, quiet)?;
+    let builder = arguments.apply_user(builder, common.quiet)?;
     // The output of a command would overwrite the screen.
-    let session = builder.silent_command(true).build()?.start()?;
+    let builder = builder.silent_command(true).sandbox(!common.no_sandbox);
+    let session = builder.build()?.start()?;
     let shape = arguments.view.shape.clone();
     let mut state = State::new(
         History::new(arguments.window),
@@ -63,7 +64,7 @@ pub(super) fn run(arguments: &LiveArguments, log: &HeldLog, quiet: bool) -> Resu
     log.hold();
     let result = run_session(session, arguments.sampling.duration, &mut state);
     log.release();
-    if !quiet {
+    if !common.quiet {
         eprint!("{}", summary::text(&state.history.profile(Span::All)));
     }
     result.map(|()| 0)
@@ -107,6 +108,7 @@ fn handle_events(mut screen: Screen, state: &mut State, events: &Receiver<Event>
             match action {
                 Some(Action::Quit) => return Ok(()),
                 Some(Action::Save(path, format)) => {
+                    sandbox::restore_file_rights()?;
                     state.show_message(save(&state.shown, &state.options, &path, format));
                 }
                 None => {}

@@ -1,0 +1,170 @@
+//! Tests what code inside of a profiler can still do: threads that sample, and commands on recordings of strangers.
+
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::{PermissionsExt as _, chown},
+    process::Command,
+};
+
+use profiler_tests::{Workload, profiler, run_command, share_privileged, start_sampling, wait_until};
+use rustix::{
+    fs::{CWD, FileType, Mode, mknodat},
+    process::{Pid, Signal, kill_process},
+};
+use tempfile::TempDir;
+
+const CAP_DAC_OVERRIDE: u64 = 1 << 1;
+const CAP_SYS_MODULE: u64 = 1 << 16;
+const CAP_SYS_ADMIN: u64 = 1 << 21;
+
+/// The fields of a `/proc/PID/task/TID/status` that tell the rights of a thread.
+#[derive(Debug)]
+struct Rights {
+    name: String,
+    file_user: u32,
+    effective: u64,
+    permitted: u64,
+    seccomp: u32,
+    no_new_privileges: u32,
+}
+
+impl Rights {
+    fn of_threads(pid: u32) -> Vec<Self> {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        let texts = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("status")).ok());
+        texts.map(|text| Self::parse(&text)).collect()
+    }
+
+    fn parse(status: &str) -> Self {
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            line.unwrap_or_else(|| panic!("no {name} in {status}")).trim()
+        };
+        let set = |name| u64::from_str_radix(field(name), 16).unwrap();
+        Self {
+            name: field("Name").to_owned(),
+            file_user: field("Uid").split_ascii_whitespace().nth(3).unwrap().parse().unwrap(),
+            effective: set("CapEff"),
+            permitted: set("CapPrm"),
+            seccomp: field("Seccomp").parse().unwrap(),
+            no_new_privileges: field("NoNewPrivs").parse().unwrap(),
+        }
+    }
+}
+
+/// The rights of all threads of a profiler that samples.
+fn rights_while_sampling(arguments: &[&str]) -> Vec<Rights> {
+    let workload = Workload::start("shares");
+    let pid = workload.pid().to_string();
+    let run = start_sampling(
+        profiler(&["-q", "-p", &pid, "--format", "folded", "-o", "/dev/null"]).args(arguments),
+    );
+    let threads = wait_until("the filter in all threads", || {
+        let threads = Rights::of_threads(run.id());
+        let is_filtered = |thread: &Rights| thread.seccomp == 2;
+        let is_settled = arguments.contains(&"--no-sandbox") || threads.iter().all(is_filtered);
+        (threads.iter().any(|thread| thread.name == "pipeline") && is_settled).then_some(threads)
+    });
+    kill_process(Pid::from_raw(run.id().cast_signed()).unwrap(), Signal::INT).unwrap();
+    let outcome = run.wait_with_output().unwrap();
+    // 3: it was stopped before the first sample.
+    assert!([Some(0), Some(3)].contains(&outcome.status.code()), "{outcome:?}");
+    threads
+}
+
+#[test]
+fn threads_that_sample_have_no_right_to_write_files_and_a_system_call_filter() {
+    let Some(_lock) = share_privileged() else { return };
+    for thread in rights_while_sampling(&[]) {
+        assert_eq!((thread.seccomp, thread.no_new_privileges), (2, 1), "{thread:?}");
+        assert_eq!(thread.permitted & (CAP_SYS_MODULE | CAP_SYS_ADMIN), 0, "{thread:?}");
+        assert_eq!(thread.effective & CAP_DAC_OVERRIDE, 0, "{thread:?}");
+        assert_eq!(thread.file_user, 65534, "{thread:?}");
+    }
+    for thread in rights_while_sampling(&["--no-sandbox"]) {
+        assert_eq!((thread.seccomp, thread.no_new_privileges, thread.file_user), (0, 0, 0), "{thread:?}");
+        assert_ne!(thread.permitted & CAP_SYS_MODULE, 0, "{thread:?}");
+    }
+}
+
+/// A directory with a file of root and one of another user.
+fn directory_with_files() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+    for (name, user) in [("own", 0), ("foreign", 1)] {
+        let path = directory.path().join(name);
+        fs::write(&path, name).unwrap();
+        chown(&path, Some(user), None).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    }
+    directory
+}
+
+/// The output of the program that tries everything.
+fn attempts(arguments: &[&str]) -> String {
+    let test = std::env::current_exe().unwrap();
+    let program = test.ancestors().nth(2).unwrap().join("sandboxed");
+    let output = run_command(Command::new(program).args(arguments));
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
+}
+
+fn assert_refused(text: &str, place: &str) {
+    for attempt in [
+        "start a program",
+        "write a foreign file",
+        "write an own file",
+        "create a file",
+        "remove a file",
+        "listen",
+        "send",
+        "load a BPF program",
+    ] {
+        assert!(text.contains(&format!("{place}: {attempt}: refused")), "{attempt}: {text}");
+    }
+    assert!(text.contains(&format!("{place}: read a foreign file: done")), "{text}");
+}
+
+#[test]
+fn code_in_a_session_cannot_start_a_program_or_write_a_file_of_others() {
+    let Some(_lock) = share_privileged() else { return };
+    let directory = directory_with_files();
+    let workload = Workload::start("shares");
+    let text = attempts(&["session", &workload.pid().to_string(), directory.path().to_str().unwrap()]);
+    for place in ["main", "thread"] {
+        assert_refused(&text, place);
+    }
+    assert!(text.contains("restored: write an own file: done"), "{text}");
+    let samples = text.lines().last().and_then(|line| line.strip_suffix(" samples"));
+    assert!(samples.unwrap().parse::<u64>().unwrap() > 0, "{text}");
+}
+
+#[test]
+fn code_that_reads_recordings_can_write_into_the_directories_of_its_outputs_alone() {
+    let Some(_lock) = share_privileged() else { return };
+    let (directory, outputs) = (directory_with_files(), tempfile::tempdir().unwrap());
+    let text = attempts(&["files", directory.path().to_str().unwrap(), outputs.path().to_str().unwrap()]);
+    assert_refused(&text, "files");
+    assert!(text.contains("files: write an output: done"), "{text}");
+}
+
+#[test]
+fn a_report_is_confined_before_it_reads_the_recording() {
+    let Some(_lock) = share_privileged() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (recording, pipe, folded) = (path("run.profile"), path("pipe.profile"), path("output.folded"));
+    let workload = Workload::start("shares");
+    let pid = workload.pid().to_string();
+    run_command(&mut profiler(&["-q", "-p", &pid, "-d", "0.3", "-o", &recording]));
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    // It waits for the content of the recording.
+    let mut report = profiler(&["-q", "report", &pipe, "-o", &folded]).spawn().unwrap();
+    let rights = wait_until("the filter", || {
+        Rights::of_threads(report.id()).into_iter().find(|thread| thread.seccomp == 2)
+    });
+    assert_eq!(rights.permitted & (CAP_SYS_ADMIN | CAP_SYS_MODULE), 0, "{rights:?}");
+    fs::copy(&recording, &pipe).unwrap();
+    assert!(report.wait().unwrap().success());
+    assert!(fs::metadata(&folded).unwrap().len() > 0);
+}
