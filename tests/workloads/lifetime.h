@@ -46,9 +46,9 @@ static inline __attribute__((always_inline)) unsigned long spin(unsigned long st
     return state;
 }
 
-/* A random number from half the mean to one and a half, by xorshift64 (Marsaglia, "Xorshift RNGs", 2003). Rounds of
+/* Always inlined, as its time is the caller's. A random number from half the mean to one and a half, by xorshift64 (Marsaglia, "Xorshift RNGs", 2003). Rounds of
  * constant length can be in step with the sampling timer, which then finds the same functions again and again. */
-static inline unsigned long varied(unsigned long mean) {
+static inline __attribute__((always_inline)) unsigned long varied(unsigned long mean) {
     static unsigned long state = 88172645463325252UL;
     state ^= state << 13;
     state ^= state >> 7;

@@ -42,14 +42,27 @@ fn deep_stacks_at_a_high_frequency_take_no_more_than_the_limit() {
 fn shares_are_right_where_most_ticks_are_skipped() {
     let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
-    let profile = profile(sample_pid(workload.pid()).frequency_hz(9_999).max_overhead_percent(0.1));
+    let profile = profile(sample_pid(workload.pid()).frequency_hz(9_999).max_overhead_percent(0.15));
     let ledger = profile.ledger();
     assert!(ledger.skipped_ticks * 2 > ledger.target_ticks, "{ledger:?}");
     let stacks = FoldedStacks::from_profile(&profile);
+    let samples = effective_samples(&profile);
+    assert!(samples > 50.0, "{samples:.0}: {ledger:?}");
     for (function, percent) in [("alpha", 60.0), ("beta", 30.0), ("gamma", 10.0)] {
         let found = stacks.percent(|stack| stack.has(function));
-        assert!((found - percent).abs() < 6.0, "{function}: {found:.1} %");
+        let deviation = (percent * (100.0 - percent) / samples).sqrt();
+        assert!(
+            (found - percent).abs() < 5.0 * deviation,
+            "{function}: {found:.1} % with a standard deviation of {deviation:.1}"
+        );
     }
+}
+
+/// The number of samples of equal weight with the same standard deviation (Kish, "Survey Sampling", 1965).
+fn effective_samples(profile: &Profile) -> f64 {
+    let weights = || profile.samples().iter().map(|sample| sample.count as f64);
+    let sum: f64 = weights().sum();
+    sum * sum / weights().map(|weight| weight * weight).sum::<f64>()
 }
 
 #[test]
