@@ -120,3 +120,4 @@ pub use sampler::Unwind;
 #[doc(hidden)]
 pub use session::simulation;
 pub use session::{Downloads, Ended, Progress, Session, Stopper, Target};
+pub use sys::allocator::return_freed_memory;

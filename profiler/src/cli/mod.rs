@@ -28,7 +28,7 @@ use self::{
     arguments::Arguments,
     held_log::{HeldLog, format_record},
 };
-use crate::{doctor::Situation, error::Error};
+use crate::{doctor::Situation, error::Error, return_freed_memory};
 
 /// The exit codes of the program.
 mod exit {
@@ -44,6 +44,7 @@ mod exit {
 /// arguments, `--help` and `--version`.
 #[must_use]
 pub fn run() -> ExitCode {
+    return_freed_memory();
     let arguments = Arguments::parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let log = HeldLog::default();
     init_log(&arguments, &log);

@@ -1,6 +1,7 @@
 //! Wrappers of system calls: the only unsafe code of the user side.
 #![expect(unsafe_code, reason = "system calls that no library wraps")]
 
+pub(crate) mod allocator;
 pub(crate) mod bpf;
 pub(crate) mod bpf_array;
 pub(crate) mod capability;

@@ -65,8 +65,7 @@ struct Figures {
 /// Runs each profiler in turns beside the loops.
 pub(super) fn measure(setting: &Setting) -> Result<Report> {
     let seconds = setting.seconds(10);
-    let start = |_| Target::from_command(Command::new("sh").args(["-c", LOOP]));
-    let loops = (0..LOOPS).map(start).collect::<Result<Vec<_>>>()?;
+    let loops = start_loops()?;
     let mut runs: Vec<Vec<Figures>> = ROWS.iter().map(|_| Vec::new()).collect();
     for run in 0..setting.runs {
         for (row, figures) in ROWS.iter().zip(&mut runs) {
@@ -76,6 +75,11 @@ pub(super) fn measure(setting: &Setting) -> Result<Report> {
     }
     drop(loops);
     Ok(report(&runs, setting, seconds))
+}
+
+/// Starts the loops. Dropping them ends them.
+pub(super) fn start_loops() -> Result<Vec<Target>> {
+    (0..LOOPS).map(|_| Target::from_command(Command::new("sh").args(["-c", LOOP]))).collect()
 }
 
 impl Row {

@@ -14,6 +14,7 @@ mod programs;
 pub(crate) mod report;
 mod run_time;
 mod samply;
+mod sandbox;
 mod scenario;
 pub(crate) mod stacks;
 mod sysctl;
@@ -76,6 +77,8 @@ enum Group {
     Node,
     /// The whole machine, beside short programs.
     Churn,
+    /// The start and the CPU time with and without the sandbox.
+    Sandbox,
 }
 
 /// Settings of all measurements.
@@ -181,6 +184,7 @@ impl Group {
             Self::Bias => bias::measure(setting),
             Self::Node => node::measure(setting),
             Self::Churn => churn::measure(setting),
+            Self::Sandbox => sandbox::measure(setting),
         }
     }
 
@@ -194,6 +198,7 @@ impl Group {
             Self::Bias => "bias",
             Self::Node => "node",
             Self::Churn => "churn",
+            Self::Sandbox => "sandbox",
         }
     }
 }

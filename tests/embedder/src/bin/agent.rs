@@ -8,13 +8,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler::{Profile, Profiler, Target};
+use profiler::{Profile, Profiler, Target, return_freed_memory};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<u64> = std::env::args().skip(1).map(|word| word.parse()).collect::<Result<_, _>>()?;
     let [frequency_hz, seconds, intervals] = arguments[..] else {
         return Err("expected: FREQUENCY_HZ SECONDS INTERVALS".into());
     };
+    return_freed_memory();
     let builder = Profiler::builder().target(Target::Everything).frequency_hz(frequency_hz);
     let mut session = builder.build()?.start()?;
     let started = Instant::now();
