@@ -18,6 +18,10 @@ use crate::{Object, budget::WaitBudget, deadline};
 /// Operations that have not ended in time. Each holds a thread. Beyond it, all operations fail.
 const MAX_BLOCKED: usize = 256;
 
+/// Operations on the paths below one directory, or on the files of one file system, that have not ended in time. Beyond it,
+/// operations on the others fail too, and those on other directories and file systems do not.
+const MAX_BLOCKED_OF_OWNER: usize = 16;
+
 /// How long a worker waits for its next operation.
 const IDLE_TIME: Duration = Duration::from_secs(10);
 
@@ -105,8 +109,11 @@ impl Workers {
         let mut state = self.lock();
         let now = Instant::now();
         let limit = state.budget.limit(now).min(deadline::left_for_this_thread(now));
-        let is_blocked = state.blocked.contains(&object) || state.blocked.len() >= MAX_BLOCKED;
-        if limit.is_zero() || is_blocked { Err(io::ErrorKind::TimedOut.into()) } else { Ok(limit) }
+        if limit.is_zero() || state.is_blocked(object) {
+            Err(io::ErrorKind::TimedOut.into())
+        } else {
+            Ok(limit)
+        }
     }
 
     /// Gives a job to an idle worker or to a new one.
@@ -133,6 +140,15 @@ impl Workers {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.0)
+    }
+}
+
+impl State {
+    fn is_blocked(&self, object: Object) -> bool {
+        let of_owner = || self.blocked.iter().filter(|blocked| blocked.owner == object.owner).count();
+        self.blocked.len() >= MAX_BLOCKED
+            || self.blocked.contains(&object)
+            || of_owner() >= MAX_BLOCKED_OF_OWNER
     }
 }
 
@@ -219,6 +235,24 @@ mod tests {
             assert_eq!(result.unwrap_err().kind(), io::ErrorKind::TimedOut);
         }
         assert_eq!(workers.lock().blocked.len(), MAX_BLOCKED);
+    }
+
+    #[test]
+    fn the_blocked_operations_of_one_owner_are_limited_and_others_go_on() {
+        let workers = Workers::new();
+        let mut ends = Vec::new();
+        let deadline = Deadline::of_this_thread();
+        for inode in 0..2 * MAX_BLOCKED_OF_OWNER as u64 {
+            deadline.set(Instant::now() + Duration::from_millis(1));
+            let (end, wait) = channel::<()>();
+            ends.push(end);
+            let object = Object::file_identity(7, inode);
+            let result = workers.run(object, move || wait.recv().map_err(io::Error::other));
+            assert_eq!(result.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        }
+        deadline.clear();
+        assert_eq!(workers.lock().blocked.len(), MAX_BLOCKED_OF_OWNER);
+        assert_eq!(workers.run(Object::file_identity(8, 0), || Ok(5)).unwrap(), 5, "another file system");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_common::unwind::{MAX_MAPPINGS, MappingEntry};
+use profiler_common::unwind::{MAX_MAPPINGS, MAX_PROCESSES, MappingEntry};
 use profiler_processes::{
     AddressSpace, Installation, MappedFiles, MappingChange, MappingSnapshot, ProcFs, ProcessKey,
     root_directory::RootDirectory,
@@ -43,6 +43,7 @@ pub(super) struct MappingInstaller {
     /// Processes whose mappings have to be installed.
     queue: TurnQueue,
     mapping_capacity: SharedCapacity,
+    process_capacity: SharedCapacity,
     installations: Arc<Installations>,
 }
 
@@ -55,6 +56,8 @@ struct InstalledState {
     /// The version of the mappings that are installed completely.
     version: Option<u64>,
     installed: Option<Arc<InstalledProcess>>,
+    /// Whether the BPF map of processes has an entry for it, which counts for its tenant.
+    has_entry: bool,
     files: FileTables,
     /// Mappings that are not installed yet, or not with all tables.
     pending: Option<PendingMappings>,
@@ -95,6 +98,7 @@ impl MappingInstaller {
             processes: HashMap::new(),
             queue: TurnQueue::default(),
             mapping_capacity: SharedCapacity::new(MAX_MAPPINGS as usize),
+            process_capacity: SharedCapacity::new(MAX_PROCESSES as usize),
             installations,
         })
     }
@@ -231,16 +235,28 @@ impl MappingInstaller {
 
     fn fork(&mut self, pid: u32, process: ProcessKey, parent: u32) {
         let Some(parent) = self.processes.get(&parent) else { return };
-        let child = InstalledState { process, is_queued: false, ..parent.clone() };
+        let child = InstalledState { process, is_queued: false, has_entry: false, ..parent.clone() };
         self.remove(pid);
         let installed = child.installed.clone();
         self.processes.insert(pid, child);
         self.enqueue(pid);
         if let Some(installed) = installed
-            && let Err(error) = self.maps.set_process(pid, &installed.mappings)
+            && let Err(error) = self.set_process(pid, &installed.mappings)
         {
+            // The BPF program may have added it.
+            self.uninstall(pid);
             self.suspend(pid, &error);
         }
+    }
+
+    /// Makes the unwinder use installed mappings for a process.
+    fn set_process(&mut self, pid: u32, mappings: &InstalledMappings) -> Result<(), InstallError> {
+        let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
+        if !process.has_entry && !self.process_capacity.take(process.tenant, 1) {
+            return Err(InstallError::CapacityExceeded);
+        }
+        process.has_entry = true;
+        self.maps.set_process(pid, mappings)
     }
 
     /// Suspends a process whose mappings could not be installed, until they are reported again after the back-off.
@@ -256,6 +272,9 @@ impl MappingInstaller {
     fn remove(&mut self, pid: u32) {
         let Some(process) = self.processes.remove(&pid) else { return };
         self.uninstall(pid);
+        if process.has_entry {
+            self.process_capacity.give_back(process.tenant, 1);
+        }
         self.release(process.installed);
     }
 
@@ -306,15 +325,14 @@ impl MappingInstaller {
         if !self.mapping_capacity.take(tenant, entries.len()) {
             return Err(InstallError::CapacityExceeded);
         }
-        let installed = self.maps.add_mappings(entries).and_then(|mappings| {
-            match self.maps.set_process(pid, &mappings) {
+        let installed =
+            self.maps.add_mappings(entries).and_then(|mappings| match self.set_process(pid, &mappings) {
                 Ok(()) => Ok(mappings),
                 Err(error) => {
                     self.maps.remove_mappings(mappings);
                     Err(error)
                 }
-            }
-        });
+            });
         if installed.is_err() {
             self.mapping_capacity.give_back(tenant, entries.len());
         }
@@ -339,6 +357,7 @@ impl InstalledState {
             root,
             version: None,
             installed: None,
+            has_entry: false,
             files: FileTables::default(),
             pending: None,
             is_queued: false,

@@ -169,6 +169,18 @@ fn a_repeated_fork_event_is_harmless() {
 }
 
 #[test]
+fn a_process_beyond_the_share_of_its_tenant_has_no_entry() {
+    let Some(mut fixture) = Fixture::new() else { return };
+    fixture.installer.process_capacity = SharedCapacity::new(1);
+    fixture.apply(CHILD, SidebandEventKind::Fork { parent: own() });
+    fixture.apply(GRANDCHILD, SidebandEventKind::Fork { parent: CHILD });
+    assert!(fixture.process(CHILD).is_some() && fixture.process(GRANDCHILD).is_none());
+    fixture.end(CHILD);
+    fixture.apply(GRANDCHILD, SidebandEventKind::Fork { parent: own() });
+    assert!(fixture.process(GRANDCHILD).is_some());
+}
+
+#[test]
 fn exec_removes_the_mappings_of_the_previous_program() {
     let Some(mut fixture) = Fixture::new() else { return };
     fixture.apply(CHILD, SidebandEventKind::Fork { parent: own() });
