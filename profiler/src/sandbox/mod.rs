@@ -5,9 +5,9 @@
 //!
 //! | limit | while sampling | while a recording or capture is read |
 //! |---|---|---|
-//! | [capabilities](rights) | those of the session's options | those for files |
+//! | capabilities | those of the session's options | those for files |
 //! | file permissions | only files that every user may write, until the outputs are written | Landlock: the directories of the outputs |
-//! | [system calls](system_calls) | no programs, no BPF programs, no network | also no BPF, no perf events, no sockets |
+//! | system calls | no programs, no BPF programs, no network | also no BPF, no perf events, no sockets |
 //!
 //! Landlock cannot confine a session: a confined process may not inspect processes outside of its domain
 //! (`hook_ptrace_access_check`, `security/landlock/task.c`), and `/proc/PID/maps` is such an inspection.
