@@ -73,6 +73,7 @@ impl Default for Builder {
             lines: false,
             raw_names: false,
             dotnet_tiers: false,
+            dotnet_events: true,
             dotnet_perf_map: false,
             debug_directories: Vec::new(),
             symbol_servers: Vec::new(),
@@ -168,6 +169,13 @@ impl Builder {
         self
     }
 
+    /// Whether .NET runtimes are asked for the events of their methods, which name JIT code. Without, no runtime is contacted,
+    /// and JIT code has the names in perf maps and jitdumps. Default: true.
+    pub fn dotnet_events(mut self, wanted: bool) -> Self {
+        self.settings.dotnet_events = wanted;
+        self
+    }
+
     /// Whether .NET runtimes (.NET 8 and later) write a perf map during sampling, which names their stubs. A runtime writes
     /// all methods that it has when the perf map is enabled, and one line for each method that it compiles later. The perf
     /// map is disabled and removed at the end. Runtimes that this could block or crash are left alone, with a warning in
@@ -254,6 +262,9 @@ impl Builder {
         }
         if !(settings.max_overhead_percent > 0.0 && settings.max_overhead_percent <= 100.0) {
             return Err(invalid("the overhead limit is not between 0 and 100 percent"));
+        }
+        if settings.dotnet_perf_map && !settings.dotnet_events {
+            return Err(invalid("a runtime that is not contacted cannot be asked for a perf map"));
         }
         if settings.cpus.as_ref().is_some_and(Vec::is_empty) {
             return Err(invalid("the list of CPUs is empty"));

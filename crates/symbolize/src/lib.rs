@@ -126,8 +126,19 @@ pub struct Symbolizer {
     jit: HashMap<ProcessKey, JitNames>,
     /// For the method events of all runtimes together.
     event_budget: MemoryBudget,
-    /// Whether runtimes are asked for perf maps.
-    requests_perf_maps: bool,
+    runtime_requests: RuntimeRequests,
+}
+
+/// What .NET runtimes are asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RuntimeRequests {
+    /// Nothing: no runtime is contacted.
+    Nothing,
+    /// The events of their methods.
+    #[default]
+    Events,
+    /// Also perf maps.
+    EventsAndPerfMaps,
 }
 
 impl Symbolizer {
@@ -150,7 +161,7 @@ impl Symbolizer {
             kernel,
             jit: HashMap::new(),
             event_budget: MemoryBudget::default(),
-            requests_perf_maps: false,
+            runtime_requests: RuntimeRequests::default(),
         }
     }
 
@@ -159,9 +170,9 @@ impl Symbolizer {
         self.modules.files()
     }
 
-    /// Sets whether .NET runtimes whose first sample is yet to come are requested to write perf maps.
-    pub fn request_perf_maps(&mut self, is_enabled: bool) {
-        self.requests_perf_maps = is_enabled;
+    /// Sets what .NET runtimes are asked for whose first sample is yet to come.
+    pub fn set_runtime_requests(&mut self, requests: RuntimeRequests) {
+        self.runtime_requests = requests;
     }
 
     /// Identifies the code at an address of a process at a time (`CLOCK_MONOTONIC`). Opens the mapped file if it is not

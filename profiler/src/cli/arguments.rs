@@ -194,10 +194,14 @@ pub(super) struct SamplingArguments {
     /// How user stacks are unwound
     #[arg(long, value_enum, value_name = "METHOD", default_value_t = UnwindMethod::Auto)]
     unwind: UnwindMethod,
+    /// Contact no .NET runtime: JIT code has the names in perf maps alone. For .NET up to 6.0.11 and 7.0.0, which can crash
+    /// when a tool connects again and again
+    #[arg(long)]
+    no_dotnet_events: bool,
     /// Have .NET 8 and later write a perf map while sampling, which names the runtime's stubs; it is removed at the end.
     /// The target pauses at the start (seconds in large programs) and writes a line for each method it compiles. Not
     /// used for runtimes that can deadlock or crash (10.0.0 to 10.0.10, and younger than 5 seconds)
-    #[arg(long)]
+    #[arg(long, conflicts_with = "no_dotnet_events")]
     dotnet_perf_map: bool,
     /// Record the input of the profiler from the kernel and the target, for `profiler replay`; the directory must not
     /// exist
@@ -371,6 +375,7 @@ impl SamplingArguments {
             .kernel_stacks(!self.user_only)
             .user_stacks(!self.kernel_only)
             .unwind(self.unwind.into())
+            .dotnet_events(!self.no_dotnet_events)
             .dotnet_perf_map(self.dotnet_perf_map);
         let builder = match (self.children, self.no_children) {
             (false, false) => builder,

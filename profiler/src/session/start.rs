@@ -16,7 +16,7 @@ use profiler_dotnet_symbols::managed::NameStyle;
 use profiler_processes::{ProcFs, ProcessFilter, root_directory::RootDirectory};
 use profiler_profile::Header;
 use profiler_symbolize::{
-    NativeOptions, Symbolizer,
+    NativeOptions, RuntimeRequests, Symbolizer,
     debug_file::DebugDirectories,
     symbol_server::{Cache, CacheDirectories, Server, SymbolServers, transport},
 };
@@ -69,6 +69,7 @@ pub(crate) struct Settings {
     pub(crate) lines: bool,
     pub(crate) raw_names: bool,
     pub(crate) dotnet_tiers: bool,
+    pub(crate) dotnet_events: bool,
     pub(crate) dotnet_perf_map: bool,
     pub(crate) debug_directories: Vec<PathBuf>,
     pub(crate) symbol_servers: Vec<Server>,
@@ -233,7 +234,11 @@ pub(super) fn new_pipeline(
     let style = NameStyle { raw: settings.raw_names, tiers: settings.dotnet_tiers };
     let mut symbolizer =
         Symbolizer::new(Arc::clone(&proc), directories, options, style, KernelNames::load_boxed);
-    symbolizer.request_perf_maps(settings.dotnet_perf_map);
+    symbolizer.set_runtime_requests(match (settings.dotnet_events, settings.dotnet_perf_map) {
+        (false, _) => RuntimeRequests::Nothing,
+        (true, false) => RuntimeRequests::Events,
+        (true, true) => RuntimeRequests::EventsAndPerfMaps,
+    });
     Pipeline::new(proc, filter, symbolizer, settings.user_stacks)
 }
 

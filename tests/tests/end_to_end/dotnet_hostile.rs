@@ -1,7 +1,7 @@
 //! Tests .NET runtimes that exit, disconnect or send wrong data during an EventPipe session, and interrupted
 //! profilers.
 
-use std::{collections::BTreeMap, fs, process::Stdio};
+use std::{collections::BTreeMap, fs, process::Stdio, time::Duration};
 
 use profiler::profile::{Reason, SymbolSource};
 use profiler_tests::{
@@ -78,6 +78,24 @@ fn a_runtime_that_is_killed_during_rundown_costs_only_symbols() {
         session.wait(None);
         let profile = session.stop().unwrap();
         assert!(profile.ledger().adds_up() && profile.ledger().lost_total() == 0, "{:?}", profile.ledger());
+    }
+}
+
+#[test]
+fn a_runtime_is_not_contacted_on_request() {
+    let Some(_lock) = share_privileged() else { return };
+    for version in VERSIONS {
+        let workload = start(version, "dynamic");
+        let before = sockets(&workload);
+        let mut session = sample_pid(workload.pid()).dotnet_events(false).build().unwrap().start().unwrap();
+        // The listener of a runtime starts at the first sample.
+        let interval = session.take_profile(Duration::from_secs(1)).unwrap();
+        assert_eq!(sockets(&workload), before, "{version}");
+        let profile = session.stop().unwrap();
+        for ledger in [interval.ledger(), profile.ledger()] {
+            assert!(!ledger.symbolized.contains_key(&SymbolSource::RuntimeEvents), "{version}: {ledger:?}");
+        }
+        assert!(interval.ledger().unsymbolized.keys().any(|frames| frames.reason == Reason::NoJitMap));
     }
 }
 

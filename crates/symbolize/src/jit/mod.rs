@@ -22,6 +22,7 @@ use profiler_profile::{FrameKind, Reason, SymbolSource};
 use self::follow::{FileAccess, FileDecoder, FileFollower, FileOwner};
 pub use self::symbolizer::RequestedMethods;
 use crate::{
+    RuntimeRequests,
     diagnostics::{MemoryBudget, PerfMapPaths, RuntimeMethod, RuntimeNames, RuntimeProcess},
     jitdump::{JitDump, JitSymbol},
     perf_map::PerfMap,
@@ -83,7 +84,7 @@ impl JitNames {
         process: &Process,
         proc: &ProcFs,
         budgets: JitBudgets,
-        requests_perf_map: bool,
+        requests: RuntimeRequests,
     ) -> Self {
         let identity = process.identity.as_deref();
         // The files in a capture were checked when it was taken, and belong to the user who copied them.
@@ -99,8 +100,10 @@ impl JitNames {
         };
         let root = identity.and_then(|identity| identity.root.clone());
         let runtime = if proc.is_live() {
-            let runtime = runtime_process(process, requests_perf_map);
-            runtime.map(|runtime| RuntimeNames::new(runtime, budgets.events))
+            let runtime = runtime_process(process, requests);
+            runtime
+                .filter(|_| requests != RuntimeRequests::Nothing)
+                .map(|runtime| RuntimeNames::new(runtime, budgets.events))
         } else {
             captured_names(process, proc)
         };
@@ -321,10 +324,10 @@ fn captured_names(_: &Process, _: &ProcFs) -> Option<RuntimeNames> {
 }
 
 /// The data for connecting to the runtime of a process. `None` is a process whose root is not open.
-pub(crate) fn runtime_process(process: &Process, requests_perf_map: bool) -> Option<RuntimeProcess> {
+pub(crate) fn runtime_process(process: &Process, requests: RuntimeRequests) -> Option<RuntimeProcess> {
     let identity = process.identity.as_deref()?;
     let namespace_pid = identity.status.innermost_pid;
-    let perf_map = requests_perf_map.then(|| PerfMapPaths {
+    let perf_map = (requests == RuntimeRequests::EventsAndPerfMaps).then(|| PerfMapPaths {
         paths: paths::requested_perf_map_paths(&identity.environment, namespace_pid),
         started_unix_ns: identity.started_unix_ns,
     });

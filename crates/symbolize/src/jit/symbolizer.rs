@@ -12,7 +12,7 @@ use profiler_profile::Reason;
 
 use super::{JitBudgets, JitNames};
 use crate::{
-    CodeKey, Symbolizer,
+    CodeKey, RuntimeRequests, Symbolizer,
     diagnostics::{ReportScope, RuntimeNames},
     modules::tenant_of,
     symbol::Symbolized,
@@ -98,7 +98,7 @@ impl Symbolizer {
     pub fn has_final_name(&mut self, code: CodeKey, process: &Process, time_ns: u64) -> bool {
         let CodeKey::Jit(_, address, _) = code else { return true };
         // Perf maps are read after they are disabled. The replay of a capture has no more than the recorded methods.
-        let awaits_all = self.requests_perf_maps || self.proc.records_capture();
+        let awaits_all = self.requests_perf_maps() || self.proc.records_capture();
         !awaits_all && self.jit_names(process).is_final(address, time_ns)
     }
 
@@ -126,7 +126,7 @@ impl Symbolizer {
         now_ns: u64,
     ) {
         self.runtimes_mut().for_each(|runtime| runtime.receive_report(requested.deadline));
-        if self.requests_perf_maps {
+        if self.requests_perf_maps() {
             self.poll_jit(processes, now_ns);
         }
     }
@@ -185,8 +185,12 @@ impl Symbolizer {
         self.jit.entry(process.key).or_insert_with(|| {
             let files = self.modules.budget_of(tenant_of(process)).part();
             let budgets = JitBudgets { events: self.event_budget.clone(), files };
-            JitNames::new(process, &self.proc, budgets, self.requests_perf_maps)
+            JitNames::new(process, &self.proc, budgets, self.runtime_requests)
         })
+    }
+
+    fn requests_perf_maps(&self) -> bool {
+        self.runtime_requests == RuntimeRequests::EventsAndPerfMaps
     }
 
     fn runtimes_mut(&mut self) -> impl Iterator<Item = &mut RuntimeNames> {

@@ -15,7 +15,7 @@ use profiler_profile::{Reason, SymbolSource};
 
 pub use self::runtime_detection::RuntimeKind;
 use crate::{
-    CodeKey, ModuleKey, Symbolizer, diagnostics,
+    CodeKey, ModuleKey, RuntimeRequests, Symbolizer, diagnostics,
     jit::{JitBudgets, JitNames, runtime_process},
     modules::ModuleFormat,
     native::NativeModule,
@@ -94,7 +94,7 @@ impl Symbolizer {
                 Backing::Vdso | Backing::Special(_) => {}
             }
         }
-        sources.socket = runtime_process(process, false).and_then(check_socket);
+        sources.socket = runtime_process(process, RuntimeRequests::Nothing).and_then(check_socket);
         sources.jit_file = self.jit_file(process);
         sources
     }
@@ -120,7 +120,7 @@ impl Symbolizer {
     fn jit_file(&self, process: &Process) -> Option<PathBuf> {
         const MAX_BYTES: usize = 1 << 20;
         let budgets = JitBudgets { events: self.event_budget.clone(), files: Arc::default() };
-        let mut names = JitNames::new(process, &self.proc, budgets, false);
+        let mut names = JitNames::new(process, &self.proc, budgets, RuntimeRequests::Nothing);
         process.mapped_files().for_each(|path| names.add_mapped_file(Path::new(path)));
         names.poll(0, MAX_BYTES);
         names.files().next().map(|(path, _)| path.to_owned())
