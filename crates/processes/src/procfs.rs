@@ -28,6 +28,9 @@ const MAX_TEXT_BYTES: u64 = 64 << 20;
 /// memory to be its environment (`PR_SET_MM_ENV_START`, prctl(2)).
 const MAX_ENVIRONMENT_BYTES: u64 = 256 << 10;
 
+/// Bytes read of the other entries of a process. A line of `status` lists up to 65,536 groups.
+const MAX_SHORT_ENTRY_BYTES: u64 = 1 << 20;
+
 /// The threads whose entries are tried when the leader of a process has ended. Most often the first one lives.
 const MAX_TRIED_THREADS: usize = 64;
 
@@ -102,7 +105,7 @@ impl ProcFs {
                 profiler_blocking::run(Object::process(pid), move || entries.read_of_any_thread(pid, &entry))?
             }
             "maps" | "environ" => self.entries.read_of_any_thread(pid, entry)?,
-            _ => self.entries.read(&relative(pid, entry), MAX_TEXT_BYTES)?,
+            _ => self.entries.read(&relative(pid, entry), max_bytes(entry))?,
         };
         if let Some(capture) = &self.capture {
             capture.write(&captured_text(entry, &bytes), &relative(pid, entry))?;
@@ -221,7 +224,7 @@ impl Entries {
 
     /// Reads an entry of the first thread that has it: a leader that has ended has no memory.
     fn read_of_any_thread(&self, pid: u32, entry: &str) -> io::Result<Vec<u8>> {
-        let limit_bytes = if entry == "environ" { MAX_ENVIRONMENT_BYTES } else { MAX_TEXT_BYTES };
+        let limit_bytes = max_bytes(entry);
         let bytes = self.read(&relative(pid, entry), limit_bytes)?;
         if !bytes.is_empty() {
             return Ok(bytes);
@@ -263,6 +266,15 @@ impl Entries {
             return Ok(rustix::fs::openat(CWD, &path, flags | OFlags::CLOEXEC, Mode::empty())?);
         }
         capture::open_inside(&self.base, path, flags)
+    }
+}
+
+/// The bytes that are read of an entry of a process. In a capture it can be a file of any length.
+fn max_bytes(entry: &str) -> u64 {
+    match entry {
+        "environ" => MAX_ENVIRONMENT_BYTES,
+        "cgroup" | "comm" | "stat" | "status" => MAX_SHORT_ENTRY_BYTES,
+        _ => MAX_TEXT_BYTES,
     }
 }
 
@@ -335,12 +347,15 @@ mod tests {
     }
 
     #[test]
-    fn an_environment_is_read_up_to_the_limit() {
+    fn entries_are_read_up_to_their_limits() {
         let directory = tempfile::tempdir().unwrap();
         let copy = ProcFs::from_capture(directory.path().to_owned());
         fs::create_dir(directory.path().join("7")).unwrap();
-        File::create(directory.path().join("7/environ")).unwrap().set_len(1 << 40).unwrap();
-        assert_eq!(copy.read(7, "environ").unwrap().len() as u64, MAX_ENVIRONMENT_BYTES);
+        let short = ["cgroup", "comm", "stat", "status"].map(|entry| (entry, MAX_SHORT_ENTRY_BYTES));
+        for (entry, limit_bytes) in short.into_iter().chain([("environ", MAX_ENVIRONMENT_BYTES)]) {
+            File::create(directory.path().join("7").join(entry)).unwrap().set_len(1 << 40).unwrap();
+            assert_eq!(copy.read(7, entry).unwrap().len() as u64, limit_bytes, "{entry}");
+        }
     }
 
     #[test]

@@ -92,7 +92,8 @@ fn parse_mount(line: &[u8]) -> Option<Hierarchy> {
         b"cgroup" => v1_kind(options),
         _ => return None,
     };
-    Some(Hierarchy { kind, mount_point, root, device })
+    // Below another root, the absolute path of a cgroup would replace the mount point.
+    (root.is_absolute() && mount_point.is_absolute()).then_some(Hierarchy { kind, mount_point, root, device })
 }
 
 fn parse_device(text: &str) -> Option<u64> {
@@ -216,6 +217,10 @@ mod tests {
         {
             assert_eq!(parse_mountinfo(text), []);
             assert_eq!(parse_memberships(text), []);
+        }
+        for (root, mount_point) in [("", "/mnt"), ("a", "/mnt"), ("/", ""), ("/", "mnt")] {
+            let line = format!("34 33 0:29 {root} {mount_point} rw - cgroup2 cgroup2 rw");
+            assert_eq!(parse_mountinfo(line.as_bytes()), [], "{line}");
         }
         assert_eq!(unescape(b"a\\"), Path::new("a\\"));
         assert_eq!(unescape(b"\\9990\\04"), Path::new("\\9990\\04"));
