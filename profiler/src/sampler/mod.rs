@@ -180,10 +180,11 @@ impl Batch {
         self.events.extend(events);
         self.watermark_ns = self.watermark_ns.max(watermark_ns);
         self.may_lack_events |= may_lack_events;
-        self.late_events += late_events;
+        // The numbers of a capture are any.
+        self.late_events = self.late_events.saturating_add(late_events);
         self.stale_mappings.extend(stale_mappings);
-        self.undecodable += undecodable;
-        self.lost_events += lost_events;
+        self.undecodable = self.undecodable.saturating_add(undecodable);
+        self.lost_events = self.lost_events.saturating_add(lost_events);
     }
 }
 

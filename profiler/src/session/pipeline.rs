@@ -64,6 +64,14 @@ struct IntervalLosses {
     late_events: u64,
 }
 
+impl IntervalLosses {
+    fn add(&mut self, batch: &Batch) {
+        self.undecodable = self.undecodable.saturating_add(batch.undecodable);
+        self.lost_events = self.lost_events.saturating_add(batch.lost_events);
+        self.late_events = self.late_events.saturating_add(batch.late_events);
+    }
+}
+
 /// The interval that a profile covers.
 #[derive(Clone, Debug)]
 pub(super) struct Interval {
@@ -169,10 +177,11 @@ impl Pipeline {
         let kernel_ticks = if interval.is_last {
             counts.target_ticks
         } else {
-            let received = self.received_ticks + counts.lost_ring_buffer + counts.lost_thread_id;
+            let lost = counts.lost_ring_buffer.saturating_add(counts.lost_thread_id);
+            let received = self.received_ticks.saturating_add(lost);
             let skipped = counts.skipped_ticks.saturating_sub(self.represented_ticks);
             // A CPU can be between the count of a tick and its record.
-            let on_their_way = u64::from(interval.header.cpus) + skipped;
+            let on_their_way = u64::from(interval.header.cpus).saturating_add(skipped);
             let least = interval.ticks_before.saturating_sub(on_their_way);
             received.max(least).min(counts.target_ticks)
         };
@@ -198,7 +207,8 @@ impl Pipeline {
     /// A capture that cannot be written.
     pub(super) fn process(&mut self, mut batch: Batch, now_ns: u64) -> Result<()> {
         let ticks: u64 = batch.samples.iter().map(|sample| u64::from(sample.weight)).sum();
-        self.received_ticks += ticks + batch.undecodable;
+        // The numbers of a capture are any.
+        self.received_ticks = self.received_ticks.saturating_add(ticks).saturating_add(batch.undecodable);
         self.represented_ticks += ticks.saturating_sub(batch.samples.len() as u64);
         if let Some(filter) = &mut self.pre_exec_filter {
             filter.apply(&mut batch);
@@ -215,9 +225,7 @@ impl Pipeline {
         if let Some(recorder) = &mut self.recorder {
             recorder.record(&batch)?;
         }
-        self.losses.undecodable += batch.undecodable;
-        self.losses.lost_events += batch.lost_events;
-        self.losses.late_events += batch.late_events;
+        self.losses.add(&batch);
         if batch.may_lack_events {
             self.processes.lose_events();
         }
@@ -367,7 +375,7 @@ fn timer_ticks(now: TimerCounts, before: TimerCounts) -> TimerTicks {
         (MissedTick::IdleCpu, idle),
         (MissedTick::CpuOnline, missed_between(|counts| counts.cpu_online)),
     ];
-    let due = |counts: TimerCounts| counts.due + counts.cpu_online;
+    let due = |counts: TimerCounts| counts.due.saturating_add(counts.cpu_online);
     TimerTicks {
         due: due(now).saturating_sub(due(before)),
         missed: missed.into_iter().filter(|(_, ticks)| *ticks > 0).collect(),
@@ -399,6 +407,31 @@ mod tests {
         assert_eq!(ticks(&mut pipeline, [2, 4]), (0, 0), "their samples can still arrive");
         assert_eq!(ticks(&mut pipeline, [10, 12]), (8, 0), "more than a sample of each CPU is missing");
         assert_eq!(ticks(&mut pipeline, [10, 12]), (0, 0), "they are counted once");
+    }
+
+    #[test]
+    fn the_counts_of_a_forged_capture_saturate() {
+        let mut pipeline = pipeline();
+        for _ in 0..2 {
+            let (undecodable, lost_events, late_events) = (u64::MAX, u64::MAX, u64::MAX);
+            let batch = Batch { undecodable, lost_events, late_events, ..Batch::default() };
+            pipeline.process(batch, 0).unwrap();
+        }
+        let timer = TimerCounts { due: u64::MAX, cpu_online: u64::MAX, ..TimerCounts::default() };
+        let counts = KernelCounts {
+            target_ticks: u64::MAX,
+            lost_ring_buffer: u64::MAX,
+            lost_thread_id: u64::MAX,
+            skipped_ticks: u64::MAX,
+            timer,
+            ..KernelCounts::default()
+        };
+        for is_last in [false, true] {
+            let header = Header { cpus: u32::MAX, ..Header::default() };
+            let interval = Interval { header, ended_ns: 1, ticks_before: u64::MAX, counts, is_last };
+            let profile = pipeline.finish_interval(interval, &|| false);
+            assert_eq!(profile.ledger().lost_process_events, if is_last { 0 } else { u64::MAX });
+        }
     }
 
     #[test]
