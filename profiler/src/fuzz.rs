@@ -1,6 +1,21 @@
 //! Entry points of the fuzz targets for captures, BTF and BPF records. Built with `--cfg fuzzing` only.
 
-use crate::sampler::{capture, ebpf};
+use std::path::Path;
+
+use profiler_profile::Profile;
+
+use crate::{
+    Builder,
+    error::Result,
+    sampler::{capture, ebpf},
+    session::capture::replay_in_this_thread,
+};
+
+/// Replays the capture in `directory` in the calling thread.
+pub fn replay(builder: Builder, directory: &Path) -> Result<Profile> {
+    profiler_blocking::run_in_this_thread();
+    replay_in_this_thread(&builder.replay(directory).build()?.settings, directory)
+}
 
 /// Parses the event log of a capture.
 pub fn parse_capture(bytes: &[u8]) {

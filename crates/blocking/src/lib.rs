@@ -40,3 +40,9 @@ pub fn run<T: Send + 'static>(
 ) -> io::Result<T> {
     WORKERS.run(object, operation)
 }
+
+/// Runs the operations of the calling thread in this thread from now on, without a deadline.
+#[cfg(fuzzing)]
+pub fn run_in_this_thread() {
+    workers::become_worker();
+}

@@ -57,6 +57,12 @@ struct State {
     budget: WaitBudget,
 }
 
+/// Makes the calling thread a worker.
+#[cfg(fuzzing)]
+pub(crate) fn become_worker() {
+    IS_WORKER.set(true);
+}
+
 impl Workers {
     fn new() -> Self {
         let budget = WaitBudget::new(Instant::now());

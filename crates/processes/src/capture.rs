@@ -132,6 +132,14 @@ pub(crate) fn jit_directory_variables(environment: &[u8]) -> Vec<u8> {
     environment.split_inclusive(|byte| *byte == 0).filter(is_needed).flatten().copied().collect()
 }
 
+/// The variables that are kept of an environment. Checks that a capture keeps the same ones of them again.
+#[cfg(fuzzing)]
+pub fn check_environment(environment: &[u8]) -> Vec<u8> {
+    let kept = jit_directory_variables(environment);
+    assert_eq!(captured_text("environ", &kept), kept);
+    kept
+}
+
 /// Opens a path in a capture that is replayed. A stranger can have made it: neither the directory nor a link in it leads
 /// out of the capture.
 pub(crate) fn open_inside(capture: &Path, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {

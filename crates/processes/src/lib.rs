@@ -42,6 +42,9 @@ mod capture;
 pub mod cgroup;
 mod error;
 mod file_version;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzz;
 mod mapped_files;
 pub mod maps;
 mod process;

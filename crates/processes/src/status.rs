@@ -63,6 +63,17 @@ pub(crate) fn ticks_to_unix_ns(ticks_since_boot: u64) -> u64 {
     booted.saturating_add(ticks_since_boot.saturating_mul(tick_ns))
 }
 
+/// Parses the same text as `/proc/PID/status` and as `/proc/PID/stat`.
+#[cfg(fuzzing)]
+pub fn parse_any(text: &str) {
+    if let Some(status) = Status::parse(text) {
+        assert!(status.living_threads() <= status.threads);
+    }
+    if let Some(ticks) = parse_start_ticks(text) {
+        let _ = ticks_to_unix_ns(ticks);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

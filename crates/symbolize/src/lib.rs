@@ -102,8 +102,11 @@ use self::{
 /// Entry points of the fuzz targets.
 #[cfg(fuzzing)]
 pub mod fuzz {
+    #[cfg(feature = "capture")]
+    pub use crate::diagnostics::fuzz::read_recording;
     pub use crate::{
-        diagnostics::{decode_reply, decode_stream, read_recording},
+        diagnostics::fuzz::{SOCKET_NAME, decode_reply, decode_stream, receive_methods},
+        jit::check_kept as check_kept_environment,
         jitdump::check_split as check_split_jitdump,
         perf_map::check_split as check_split_perf_map,
     };

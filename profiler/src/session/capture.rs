@@ -1,9 +1,14 @@
 //! Recording a session into a capture, and replaying a capture as a session without privileges.
 
+#[cfg(fuzzing)]
+use std::time::Duration;
 use std::{path::Path, sync::Arc};
 
 use profiler_processes::{ProcFs, ProcessFilter};
 use profiler_profile::Header;
+#[cfg(fuzzing)]
+use profiler_profile::Profile;
+use profiler_symbolize::symbol_server::SymbolServers;
 
 use super::{
     Session, Shared,
@@ -13,6 +18,8 @@ use super::{
     start::{EVENT_NAME, Settings, debug_file_directories, new_pipeline},
     target::TargetWatch,
 };
+#[cfg(fuzzing)]
+use crate::sampler::{SampleSource as _, ebpf::monotonic_ns};
 use crate::{
     error::Result,
     sampler::{
@@ -23,27 +30,55 @@ use crate::{
 
 /// Starts a session whose samples come from a capture.
 pub(super) fn replay(settings: &Settings, directory: &Path) -> Result<Session> {
-    let proc = Arc::new(ProcFs::from_capture(proc_directory(directory)));
-    let source = ReplaySource::open(directory)?;
-    let recorded = source.capture();
-    let header = Header {
-        target: recorded.target.clone(),
-        event: EVENT_NAME.to_owned(),
-        frequency_hz: recorded.frequency_hz,
-        started_unix_ns: recorded.started_unix_ns,
-        cpus: recorded.cpus,
-        duration_ns: recorded.ended_ns.saturating_sub(recorded.started_ns),
-        ..Header::default()
-    };
-    let filter = ProcessFilter::All;
-    let polling_interval = PollingInterval::new(&filter);
-    let directories = debug_file_directories(settings)?;
-    let servers = directories.servers.clone();
-    let mut pipeline = new_pipeline(settings, proc, filter, directories);
-    pipeline.prefetch(&recorded.expected);
+    let Replay { source, header, pipeline, servers } = Replay::open(settings, directory)?;
+    let polling_interval = PollingInterval::new(&ProcessFilter::All);
     let shared = Arc::new(Shared::new()?);
     let reader = Reader::new(Box::new(source), polling_interval, Arc::clone(&shared));
     Session::run_threads(shared, reader, pipeline, header, TargetWatch::default(), None, servers)
+}
+
+/// Replays a capture without threads, which would wait for each other on a busy machine.
+#[cfg(fuzzing)]
+pub(crate) fn replay_in_this_thread(settings: &Settings, directory: &Path) -> Result<Profile> {
+    let Replay { mut source, header, mut pipeline, .. } = Replay::open(settings, directory)?;
+    pipeline.start(source.started_ns());
+    while !source.is_exhausted() {
+        pipeline.process(source.read(Duration::ZERO)?, monotonic_ns())?;
+    }
+    let counts = source.counts()?;
+    let ticks_before = counts.target_ticks;
+    let interval = Interval { header, ended_ns: monotonic_ns(), ticks_before, counts, is_last: true };
+    Ok(pipeline.finish_interval(interval, &|| true))
+}
+
+/// The parts of a session that replays a capture.
+struct Replay {
+    source: ReplaySource,
+    header: Header,
+    pipeline: Pipeline,
+    servers: Option<Arc<SymbolServers>>,
+}
+
+impl Replay {
+    fn open(settings: &Settings, directory: &Path) -> Result<Self> {
+        let proc = Arc::new(ProcFs::from_capture(proc_directory(directory)));
+        let source = ReplaySource::open(directory)?;
+        let recorded = source.capture();
+        let header = Header {
+            target: recorded.target.clone(),
+            event: EVENT_NAME.to_owned(),
+            frequency_hz: recorded.frequency_hz,
+            started_unix_ns: recorded.started_unix_ns,
+            cpus: recorded.cpus,
+            duration_ns: recorded.ended_ns.saturating_sub(recorded.started_ns),
+            ..Header::default()
+        };
+        let directories = debug_file_directories(settings)?;
+        let servers = directories.servers.clone();
+        let mut pipeline = new_pipeline(settings, proc, ProcessFilter::All, directories);
+        pipeline.prefetch(&recorded.expected);
+        Ok(Self { source, header, pipeline, servers })
+    }
 }
 
 /// The first line of the capture of a session that ends with `interval`.

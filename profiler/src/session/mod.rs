@@ -2,7 +2,7 @@
 
 mod batch_queue;
 #[cfg(feature = "capture")]
-mod capture;
+pub(crate) mod capture;
 mod pipeline;
 mod polling_interval;
 mod pre_exec;

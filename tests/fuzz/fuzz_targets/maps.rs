@@ -1,4 +1,4 @@
-//! The text of `/proc/PID/maps` and `status`.
+//! The text of `/proc/PID/maps`.
 
 #![no_main]
 

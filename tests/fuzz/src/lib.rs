@@ -2,7 +2,11 @@
 //!
 //! A parser must return for any input. Where more must hold, it is asserted.
 
+mod capture_directory;
+mod simulated_runtime;
+
 use std::{
+    fs,
     io::{self, Read},
     path::Path,
     sync::Arc,
@@ -15,13 +19,16 @@ use profiler_dotnet_symbols::{
     readytorun::{AssemblyLocation, Bundle, ReadyToRunModule},
 };
 use profiler_elf_symbols::{Elf, demangle};
-use profiler_processes::{Status, maps::parse_executable, root_directory::RootDirectory};
+use profiler_processes::{fuzz as processes, maps::parse_executable, root_directory::RootDirectory};
 use profiler_profile::{Difference, Profile, Shape, recording_of_section_bodies, shape::Share};
 use profiler_profile_formats::{Format, WriteFormat as _};
 use profiler_symbolize::{
     NativeOptions, debug_file::DebugFiles, fuzz as symbolize, kernel::KernelSymbols, native::NativeModule,
 };
 use profiler_unwind_tables::{TableSource, UnwindTable, compile_section, compile_unwind_info};
+use tempfile::TempDir;
+
+pub use self::{capture_directory::replay, simulated_runtime::diagnostics};
 
 /// A file that is mapped from its beginning at address 0.
 const MAPPING: FileMapping = FileMapping { start: RuntimeAddress(0), offset: FileOffset(0) };
@@ -29,12 +36,26 @@ const MAPPING: FileMapping = FileMapping { start: RuntimeAddress(0), offset: Fil
 /// The number of addresses that are looked up in one input.
 const MAX_ADDRESSES: usize = 64;
 
-/// `/proc/PID/maps` and `/proc/PID/status`.
+/// `/proc/PID/maps`.
 pub fn maps(bytes: &[u8]) {
     for mapping in parse_executable(bytes) {
         assert!(mapping.start < mapping.end);
     }
-    let _ = Status::parse(&String::from_utf8_lossy(bytes));
+}
+
+/// `/proc/PID/status` and `/proc/PID/stat`.
+pub fn status(bytes: &[u8]) {
+    processes::parse_status(&String::from_utf8_lossy(bytes));
+}
+
+/// `/proc/PID/mountinfo` and `/proc/PID/cgroup`, and containers by a prefix of their id.
+pub fn cgroups(bytes: &[u8]) {
+    processes::check_cgroup_paths(bytes, "4f1c");
+}
+
+/// `/proc/PID/environ`.
+pub fn environ(bytes: &[u8]) {
+    symbolize::check_kept_environment(bytes, &processes::check_environment(bytes));
 }
 
 /// A perf map in two parts. The first byte is the position of the split.
@@ -80,6 +101,19 @@ pub fn elf(bytes: &[u8]) {
 /// An ELF file with its debug information.
 pub fn dwarf(bytes: &[u8]) {
     symbolize_all(bytes, NativeOptions { inlines: true, lines: true });
+}
+
+/// An ELF file, and the `.dwo` and the `.dwp` file beside it. The first four bytes are the length of the ELF file.
+pub fn split_dwarf(bytes: &[u8]) {
+    let Some((length, bytes)) = bytes.split_first_chunk() else { return };
+    let (module, split) = bytes.split_at(bytes.len().min(u32::from_le_bytes(*length) as usize));
+    let directory = scratch_directory();
+    for name in ["seed.dwo", "fuzzed.dwp"] {
+        fs::write(directory.path().join(name), split).expect("a file in the scratch directory");
+    }
+    let root = RootDirectory::open(directory.path()).expect("the scratch directory");
+    let options = NativeOptions { inlines: true, lines: true };
+    symbolize_with(module, options, &DebugFiles::with_host(root));
 }
 
 /// A ReadyToRun image.
@@ -184,12 +218,17 @@ pub fn records(bytes: &[u8]) {
 }
 
 fn symbolize_all(bytes: &[u8], options: NativeOptions) {
+    if let Some(no_files) = no_debug_files() {
+        symbolize_with(bytes, options, &no_files);
+    }
+}
+
+fn symbolize_with(bytes: &[u8], options: NativeOptions, debug_files: &DebugFiles) {
     let Ok(mut module) = NativeModule::from_bytes(bytes.to_vec(), Path::new("/fuzzed")) else { return };
-    let Some(no_files) = no_debug_files() else { return };
     let fixed = [0, 0x1000, 0x1010, 0x40_1000];
     for address in fixed.into_iter().chain(words(bytes)).take(MAX_ADDRESSES) {
         let _ = module.elf_address(MAPPING, RuntimeAddress(address));
-        let _ = module.symbolize(ElfAddress(address), options, &no_files);
+        let _ = module.symbolize(ElfAddress(address), options, debug_files);
         let _ = module.nearby(ElfAddress(address));
     }
 }
@@ -197,6 +236,30 @@ fn symbolize_all(bytes: &[u8], options: NativeOptions) {
 /// Debug files of a directory without regular files.
 fn no_debug_files() -> Option<DebugFiles> {
     Some(DebugFiles::with_host(RootDirectory::open(Path::new("/proc/self/ns")).ok()?))
+}
+
+/// A directory for the files of one input, which are removed with it.
+fn scratch_directory() -> TempDir {
+    tempfile::tempdir().expect("a scratch directory")
+}
+
+/// The sections of an input with their tags. A section begins with a line break, two hyphens and the tag.
+fn sections(bytes: &[u8]) -> Vec<(u8, &[u8])> {
+    let mut sections = Vec::new();
+    let (_, mut rest) = split_at_mark(bytes);
+    while let Some((tag, after)) = rest.split_first() {
+        let (content, next) = split_at_mark(after);
+        sections.push((*tag, content));
+        rest = next;
+    }
+    sections
+}
+
+/// The bytes before the next mark of a section, and those after it.
+fn split_at_mark(bytes: &[u8]) -> (&[u8], &[u8]) {
+    const MARK: [u8; 3] = *b"\n--";
+    let end = bytes.windows(MARK.len()).position(|window| window == MARK).unwrap_or(bytes.len());
+    (&bytes[..end], bytes.get(end + MARK.len()..).unwrap_or_default())
 }
 
 /// The bytes after the first: in two parts, and as a whole.

@@ -4,6 +4,8 @@ mod container;
 mod container_id;
 mod hierarchy;
 
+#[cfg(fuzzing)]
+use std::path::Component;
 use std::{
     collections::VecDeque,
     fs, io,
@@ -79,6 +81,26 @@ pub fn container_id_of(text: &[u8]) -> Option<String> {
         .iter()
         .find_map(|membership| container_id::innermost_container_id(&membership.path))
         .map(str::to_owned)
+}
+
+/// Parses the same text as `/proc/PID/mountinfo` and as `/proc/PID/cgroup`. Checks that the path of a cgroup leads to no
+/// directory outside of the mount point.
+#[cfg(fuzzing)]
+pub fn check_paths(text: &[u8], id_prefix: &str) {
+    const MAX_LINES: usize = 16;
+    let _ = container_id_of(text);
+    let hierarchies = parse_mountinfo(text);
+    for membership in parse_memberships(text).iter().take(MAX_LINES) {
+        for (_, path) in container_id::matching_containers(&membership.path, id_prefix) {
+            assert!(membership.path.starts_with(path));
+        }
+        for hierarchy in hierarchies.iter().take(MAX_LINES) {
+            let Some(directory) = hierarchy.directory(&membership.path) else { continue };
+            let inside = directory.strip_prefix(&hierarchy.mount_point).expect("a directory of the mount");
+            assert!(inside.components().all(|component| matches!(component, Component::Normal(_))));
+            assert_eq!(hierarchy.path(&directory).as_ref(), Some(&membership.path));
+        }
+    }
 }
 
 fn mounted_hierarchies() -> Result<Vec<Hierarchy>, FindError> {

@@ -4,6 +4,8 @@
 
 mod clock;
 mod command;
+#[cfg(fuzzing)]
+pub(crate) mod fuzz;
 mod listener;
 mod memory_budget;
 mod method_events;
@@ -198,42 +200,4 @@ impl RuntimeNames {
             ListenerState::Running(_) | ListenerState::Finished => Some(recording::write(&self.methods)),
         }
     }
-}
-
-/// Decodes a stream that arrives in pieces. The result does not depend on where the stream is split.
-#[cfg(fuzzing)]
-pub fn decode_stream(pieces: &[&[u8]]) -> impl PartialEq + std::fmt::Debug + use<> {
-    use profiler_dotnet_symbols::eventpipe::nettrace::{Clock, Decoder, Event};
-
-    use self::{clock::TimeBase, method_events::CodeTime};
-
-    let (mut decoder, mut events) = (Decoder::default(), method_events::MethodEvents::default());
-    let is_valid = pieces.iter().all(|piece| {
-        let on_event = |clock: Option<Clock>, event: &Event<'_>| {
-            let time = clock.map_or(CodeTime::Ns(0), |clock| CodeTime::OfEvent(TimeBase::new(clock, 0)));
-            events.add(event, time);
-        };
-        decoder.feed(piece, on_event).is_ok()
-    });
-    let names = format!("{:?}", events.names);
-    (is_valid, decoder.dropped_events(), events.methods, names, events.malformed_events)
-}
-
-/// Decodes the reply to a command, header and payload.
-#[cfg(fuzzing)]
-pub fn decode_reply(bytes: &[u8]) {
-    use profiler_dotnet_symbols::eventpipe::ipc;
-
-    let _ = ipc::missing_reply_bytes(bytes);
-    if let Ok(ipc::Reply::Success(payload)) = ipc::decode_reply(bytes) {
-        let _ = (ipc::decode_session_id(&payload), ipc::decode_runtime_version(&payload));
-    }
-}
-
-/// Reads a recording, and checks that it reads the same after it is written again.
-#[cfg(all(fuzzing, feature = "capture"))]
-pub fn read_recording(bytes: &[u8]) {
-    let read = recording::read(bytes);
-    let again = recording::read(&recording::write(&read));
-    assert!(read.methods().eq(again.methods()));
 }

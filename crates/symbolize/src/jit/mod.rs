@@ -20,6 +20,8 @@ use profiler_processes::{ProcFs, Process, root_directory::RootDirectory};
 use profiler_profile::{FrameKind, Reason, SymbolSource};
 
 use self::follow::{FileAccess, FileDecoder, FileFollower, FileOwner};
+#[cfg(fuzzing)]
+pub use self::paths::check_kept;
 pub use self::symbolizer::RequestedMethods;
 use crate::{
     RuntimeRequests,

@@ -45,6 +45,17 @@ fn named_directories(environ: &[u8], variables: &[&str]) -> Vec<PathBuf> {
     directories
 }
 
+/// Checks that the variables that are kept of an environment lead to the same paths.
+#[cfg(fuzzing)]
+pub fn check_kept(environ: &[u8], kept: &[u8]) {
+    let directories = jit_file_directories(environ);
+    assert!(directories.len() <= JIT_DIRECTORY_VARIABLES.len() + 1);
+    assert!(directories.iter().all(|directory| directory.is_absolute()));
+    assert_eq!(jit_file_directories(kept), directories);
+    assert_eq!(temporary_directories(kept), temporary_directories(environ));
+    assert_eq!(requested_perf_map_paths(kept, 1), requested_perf_map_paths(environ, 1));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

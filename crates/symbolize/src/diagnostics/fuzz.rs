@@ -1,0 +1,82 @@
+//! Entry points of the fuzz targets for the diagnostics socket. Built with `--cfg fuzzing` only.
+
+use std::{
+    fmt::Debug,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use profiler_dotnet_symbols::eventpipe::{
+    ipc,
+    nettrace::{Clock, Decoder, Event},
+};
+use profiler_processes::root_directory::RootDirectory;
+
+#[cfg(feature = "capture")]
+use super::recording;
+use super::{
+    MemoryBudget, ReportScope, RuntimeNames, RuntimeProcess,
+    clock::TimeBase,
+    method_events::{CodeTime, MethodEvents},
+};
+
+/// The name of the socket of the runtime that [`receive_methods`] connects to.
+pub const SOCKET_NAME: &str = "dotnet-diagnostic-1-77-socket";
+
+/// The time that the runtime has for a report. What it has not sent by then is missing.
+const REPORT_TIME: Duration = Duration::from_millis(5);
+
+/// Connects to the runtime whose socket is in `directory` and receives its methods: in the last report, and before it in
+/// a report of the received events (bit 0 of `reports`) and in one of the events up to now (bit 1).
+pub fn receive_methods(directory: &Path, reports: u8) {
+    let process = RuntimeProcess {
+        root: Arc::new(RootDirectory::open(directory).expect("the directory of the socket")),
+        directories: vec!["/".into()],
+        pid: std::process::id(),
+        namespace_pid: 1,
+        uid: rustix::process::geteuid().as_raw(),
+        start_ticks: 77,
+        perf_map: None,
+    };
+    let mut names = RuntimeNames::new(process, MemoryBudget::default());
+    names.start_listener();
+    assert!(names.is_listening());
+    for (scope, bit) in [(ReportScope::Received, 1), (ReportScope::UpToNow, 2), (ReportScope::Last, 0)] {
+        if scope == ReportScope::Last || reports & bit != 0 {
+            let deadline = Instant::now() + REPORT_TIME;
+            names.request_report(scope, deadline);
+            names.receive_report(deadline);
+        }
+    }
+}
+
+/// Decodes a stream that arrives in pieces. The result does not depend on where the stream is split.
+pub fn decode_stream(pieces: &[&[u8]]) -> impl PartialEq + Debug + use<> {
+    let (mut decoder, mut events) = (Decoder::default(), MethodEvents::default());
+    let is_valid = pieces.iter().all(|piece| {
+        let on_event = |clock: Option<Clock>, event: &Event<'_>| {
+            let time = clock.map_or(CodeTime::Ns(0), |clock| CodeTime::OfEvent(TimeBase::new(clock, 0)));
+            events.add(event, time);
+        };
+        decoder.feed(piece, on_event).is_ok()
+    });
+    let names = format!("{:?}", events.names);
+    (is_valid, decoder.dropped_events(), events.methods, names, events.malformed_events)
+}
+
+/// Decodes the reply to a command, header and payload.
+pub fn decode_reply(bytes: &[u8]) {
+    let _ = ipc::missing_reply_bytes(bytes);
+    if let Ok(ipc::Reply::Success(payload)) = ipc::decode_reply(bytes) {
+        let _ = (ipc::decode_session_id(&payload), ipc::decode_runtime_version(&payload));
+    }
+}
+
+/// Reads a recording, and checks that it reads the same after it is written again.
+#[cfg(feature = "capture")]
+pub fn read_recording(bytes: &[u8]) {
+    let read = recording::read(bytes);
+    let again = recording::read(&recording::write(&read));
+    assert!(read.methods().eq(again.methods()));
+}

@@ -1,0 +1,5 @@
+//! The text of `/proc/PID/mountinfo` and `cgroup`.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| profiler_fuzz::cgroups(bytes));
