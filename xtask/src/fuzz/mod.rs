@@ -1,0 +1,192 @@
+//! `cargo xtask fuzz`: feeds the parsers random bytes, with the stable compiler.
+//!
+//! libFuzzer needs coverage counters, which a compiler pass of stable Rust puts in; only the address sanitizer, of
+//! little use to code without `unsafe`, would need nightly. These are the flags that cargo-fuzz gives.
+
+#![cfg(feature = "commands")]
+
+mod long_run;
+mod statistics;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Args;
+
+use crate::{project, shell};
+
+/// Feed the parsers random bytes.
+#[derive(Args)]
+pub(crate) struct Fuzz {
+    /// Only this target.
+    target: Option<String>,
+    /// How long each target runs, in seconds.
+    #[arg(long, default_value_t = DEFAULT_SECONDS)]
+    seconds: u32,
+    /// Run each target for a second: all targets build and pass their seeds.
+    #[arg(long)]
+    smoke: bool,
+    /// Run for this many minutes, which are divided among the targets, with inputs of up to 1 MiB; prints a table.
+    #[arg(long, conflicts_with_all = ["seconds", "smoke"], value_parser = clap::value_parser!(u32).range(1..))]
+    minutes: Option<u32>,
+}
+
+const DEFAULT_SECONDS: u32 = 60;
+const SMOKE_SECONDS: u32 = 1;
+
+/// No input may make a parser take longer than this.
+const INPUT_SECONDS_LIMIT: u32 = 5;
+
+/// The limits of a run of one target.
+struct Limits {
+    seconds: u32,
+    /// Inputs are not longer.
+    input_bytes: u32,
+    /// Of the process: of one input, and of all inputs of the corpus.
+    memory_mib: u32,
+}
+
+impl Limits {
+    /// Files that matter have a header, a table or two, and little else.
+    fn of_short_run(seconds: u32) -> Self {
+        Self { seconds, input_bytes: 16 << 10, memory_mib: 512 }
+    }
+}
+
+const COVERAGE_FLAGS: &str = "--cfg fuzzing -C passes=sancov-module -C llvm-args=-sanitizer-coverage-level=4 \
+    -C llvm-args=-sanitizer-coverage-inline-8bit-counters -C llvm-args=-sanitizer-coverage-pc-table \
+    -C llvm-args=-sanitizer-coverage-trace-compares";
+
+impl Fuzz {
+    pub(crate) fn run(&self) -> Result<()> {
+        let mut targets = targets()?;
+        if let Some(name) = &self.target {
+            targets.retain(|target| target == name);
+            ensure!(!targets.is_empty(), "no fuzz target is named {name}");
+        }
+        let programs = build(self.smoke)?;
+        match self.minutes {
+            Some(minutes) => long_run::run(&programs, &targets, minutes),
+            None => targets.iter().try_for_each(|target| self.fuzz(&programs, target)),
+        }
+    }
+
+    fn fuzz(&self, programs: &Path, target: &str) -> Result<()> {
+        // What was found stays for the next time, but a smoke test always begins anew: what fails must be the
+        // change at hand.
+        let corpus = output(if self.smoke { "smoke" } else { "corpus" }).join(target);
+        if self.smoke && corpus.exists() {
+            fs::remove_dir_all(&corpus)?;
+        }
+        let seconds = if self.smoke { SMOKE_SECONDS } else { self.seconds };
+        println!("fuzz {target}: {seconds} s");
+        let mut fuzzer = fuzzer(programs, target, &corpus, &Limits::of_short_run(seconds))?;
+        if self.smoke { shell::run_quietly(fuzzer.arg("-seed=1")) } else { shell::run(&mut fuzzer) }
+    }
+}
+
+/// The command that runs a target, which adds what it finds to `corpus`.
+fn fuzzer(programs: &Path, target: &str, corpus: &Path, limits: &Limits) -> Result<Command> {
+    let (failures, scratch) = (failures_folder(target), output("scratch").join(target));
+    // A run that an input ended has left its files.
+    if scratch.exists() {
+        fs::remove_dir_all(&scratch)?;
+    }
+    for folder in [corpus, failures.as_path(), scratch.as_path()] {
+        fs::create_dir_all(folder)?;
+    }
+    let mut fuzzer = Command::new(programs.join(target));
+    fuzzer.env("TMPDIR", scratch);
+    fuzzer
+        .arg(format!("-max_total_time={}", limits.seconds))
+        .arg(format!("-timeout={INPUT_SECONDS_LIMIT}"))
+        // Memory that is reserved and not used costs nothing: only what is used counts.
+        .arg("-malloc_limit_mb=4096")
+        .arg(format!("-rss_limit_mb={}", limits.memory_mib))
+        .arg(format!("-max_len={}", limits.input_bytes))
+        .arg(format!("-artifact_prefix={}/", failures.display()))
+        .arg(corpus)
+        .arg(folder().join("seeds").join(target));
+    Ok(fuzzer)
+}
+
+/// Builds every target and runs it for a moment.
+pub(crate) fn smoke() -> Result<()> {
+    Fuzz { target: None, seconds: SMOKE_SECONDS, smoke: true, minutes: None }.run()
+}
+
+/// Runs every target for the default time.
+pub(crate) fn run_all() -> Result<()> {
+    Fuzz { target: None, seconds: DEFAULT_SECONDS, smoke: false, minutes: None }.run()
+}
+
+fn targets() -> Result<Vec<String>> {
+    let files = project::files_below(&folder().join("fuzz_targets"))?;
+    Ok(files.iter().filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned())).collect())
+}
+
+/// Builds all targets, without optimization for a smoke test, which is over before that would pay; the folder they are
+/// in.
+fn build(smoke: bool) -> Result<PathBuf> {
+    let host = shell::host_target()?;
+    let (profile, profile_folder) = if smoke { ("dev", "debug") } else { ("release", "release") };
+    let mut cargo = Command::new("cargo");
+    cargo.args(["build", "--quiet", "--profile", profile, "--locked", "--bins", "--target", &host]);
+    cargo.arg("--target-dir").arg(output("")).env("RUSTFLAGS", COVERAGE_FLAGS).current_dir(folder());
+    shell::run_quietly(&mut cargo).context("failed to build the fuzz targets")?;
+    Ok(output("").join(host).join(profile_folder))
+}
+
+fn folder() -> PathBuf {
+    project::root().join("tests/fuzz")
+}
+
+/// Where the inputs that a target failed on are.
+fn failures_folder(target: &str) -> PathBuf {
+    output("failures").join(target)
+}
+
+fn output(name: &str) -> PathBuf {
+    project::root().join("target/fuzz").join(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        fuzz: Fuzz,
+    }
+
+    fn parse(arguments: &str) -> Result<Fuzz, clap::Error> {
+        let words = ["fuzz"].into_iter().chain(arguments.split_whitespace());
+        CommandLine::try_parse_from(words).map(|line| line.fuzz)
+    }
+
+    #[test]
+    fn minutes_are_for_one_target_or_all_and_exclude_other_times() {
+        assert_eq!(parse("--minutes 60").ok().and_then(|fuzz| fuzz.minutes), Some(60));
+        assert_eq!(parse("dwarf --minutes 5").ok().and_then(|fuzz| fuzz.target).as_deref(), Some("dwarf"));
+        for arguments in ["--minutes 5 --seconds 5", "--minutes 5 --smoke", "--minutes 0"] {
+            assert!(parse(arguments).is_err(), "{arguments}");
+        }
+    }
+
+    #[test]
+    fn every_target_has_seeds_and_is_built() {
+        let manifest = fs::read_to_string(folder().join("Cargo.toml")).unwrap();
+        for target in targets().unwrap() {
+            assert!(manifest.contains(&format!("name = \"{target}\"")), "{target} is not in Cargo.toml");
+            let seeds = project::files_below(&folder().join("seeds").join(&target)).unwrap();
+            assert!(!seeds.is_empty(), "{target} has no seed");
+        }
+    }
+}
