@@ -2,18 +2,23 @@
 //!
 //! The object is committed, so that users need neither the eBPF toolchain nor LLVM. The stamp beside it holds the hashes
 //! of sources and object and the toolchain; `--check` builds the object again with the pinned
-//! toolchain and compares every byte; it fails where that toolchain is missing. `--log` builds an object with log
-//! lines for development, which is neither committed nor embedded.
+//! toolchain, from a copy of the sources at another path, and compares every byte; it fails where that toolchain is
+//! missing. `--log` builds an object with log lines for development, which is neither committed nor embedded.
 
 #![cfg(feature = "commands")]
 
 mod object_file;
+mod source_copy;
 mod stamp;
 pub(crate) mod toolchain;
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Error, Result, anyhow, ensure};
 use clap::Args;
 use serde::Deserialize;
 
@@ -29,7 +34,7 @@ const REBUILD: &str = "run `cargo xtask build-ebpf` and commit the result";
 /// Compile the BPF programs into the object that the profiler embeds.
 #[derive(Args)]
 pub(crate) struct BuildEbpf {
-    /// Change nothing; fail if the committed object is not what the sources give.
+    /// Change nothing; fail if the committed object is not what the sources give, at whatever path they are.
     #[arg(long)]
     check: bool,
     /// Build an object that logs the unwinder's decisions, for a profiler with the feature `bpf-log`, and leave the
@@ -61,7 +66,7 @@ fn write() -> Result<()> {
 
 /// Builds the object with log lines into the folder where a profiler with the feature `bpf-log` reads it.
 fn write_log_object() -> Result<()> {
-    let object = compile(&Toolchain::find()?, &["--features", "log"])?;
+    let object = compile(&Toolchain::find()?, project::root(), &["--features", "log"])?;
     let path = project::root().join(LOG_OBJECT);
     fs::create_dir_all(path.parent().context("the object is in a folder")?)?;
     fs::write(&path, &object).with_context(|| format!("failed to write {}", path.display()))?;
@@ -86,32 +91,45 @@ pub(crate) fn check() -> Result<()> {
         stamp.versions() == PINNED,
         "the object was built with another toolchain than the pinned one: {REBUILD}"
     );
-    let (object, fresh) = build(&toolchain)?;
-    ensure!(
-        object == committed,
-        "a fresh build of the BPF program differs from the committed object: {REBUILD}"
-    );
-    println!("{}: as built from the sources; {fresh}", project::relative(&path).display());
+    let copy = source_copy::create(&project::root().join("target/ebpf-sources-elsewhere"))?;
+    let object = compile(&toolchain, &copy, &[])?;
+    if object != committed {
+        return Err(difference(&committed, &compile(&toolchain, project::root(), &[])?));
+    }
+    let fresh = stamp_of(&toolchain, &object)?;
+    println!("{}: as built from a copy of the sources; {fresh}", project::relative(&path).display());
     Ok(())
 }
 
+/// Why the object from a copy of the sources is not the committed one. `in_place` is the one from the sources themselves.
+fn difference(committed: &[u8], in_place: &[u8]) -> Error {
+    if committed == in_place {
+        return anyhow!("the BPF object depends on the path of its sources: see the flags of the compiler");
+    }
+    anyhow!("a fresh build of the BPF program differs from the committed object: {REBUILD}")
+}
+
 fn build(toolchain: &Toolchain) -> Result<(Vec<u8>, Stamp)> {
-    let object = compile(toolchain, &[])?;
-    let stamp = Stamp {
-        source_sha256: stamp::source_sha256()?,
-        object_sha256: sha256(&object),
-        object_bytes: object.len(),
-        rustc: toolchain.rustc_version.clone(),
-        bpf_linker: toolchain.linker_version.clone(),
-        instructions: object_file::instructions(&object)?,
-    };
+    let object = compile(toolchain, project::root(), &[])?;
+    let stamp = stamp_of(toolchain, &object)?;
     Ok((object, stamp))
 }
 
-/// Compiles the BPF programs with further arguments of cargo; the stripped object.
-fn compile(toolchain: &Toolchain, arguments: &[&str]) -> Result<Vec<u8>> {
-    let target_folder = project::root().join("target/ebpf");
-    let flags = serde_json::to_string(&remap_flags(toolchain)?)?;
+fn stamp_of(toolchain: &Toolchain, object: &[u8]) -> Result<Stamp> {
+    Ok(Stamp {
+        source_sha256: stamp::source_sha256()?,
+        object_sha256: sha256(object),
+        object_bytes: object.len(),
+        rustc: toolchain.rustc_version.clone(),
+        bpf_linker: toolchain.linker_version.clone(),
+        instructions: object_file::instructions(object)?,
+    })
+}
+
+/// Compiles the BPF programs below `sources` with further arguments of cargo; the stripped object.
+fn compile(toolchain: &Toolchain, sources: &Path, arguments: &[&str]) -> Result<Vec<u8>> {
+    let target_folder = sources.join("target/ebpf");
+    let flags = serde_json::to_string(&remap_flags(toolchain, sources)?)?;
     let mut cargo = toolchain.cargo("build");
     cargo
         .args(["--quiet", "--release", "--locked", "--target", TARGET, "--config"])
@@ -119,28 +137,28 @@ fn compile(toolchain: &Toolchain, arguments: &[&str]) -> Result<Vec<u8>> {
         .arg("--target-dir")
         .arg(&target_folder)
         .args(arguments)
-        .current_dir(bpf_crate());
+        .current_dir(bpf_crate(sources));
     shell::run(&mut cargo)?;
 
     let built = fs::read(target_folder.join(TARGET).join("release/profiler"))?;
     let object = object_file::strip_debug_info(&built)?;
-    ensure_no_machine_path(&object)?;
+    ensure_no_machine_path(&object, sources)?;
     Ok(object)
 }
 
 /// Compiler flags that take the builder's folders out of the object, for the same bytes on every machine.
 ///
 /// The folders named instead exist nowhere: LLVM copies the source lines of files that it can open into BTF.
-fn remap_flags(toolchain: &Toolchain) -> Result<Vec<String>> {
-    let mut folders = dependency_folders(toolchain)?;
-    folders.insert(project::root().to_owned(), "/profiler".to_owned());
+fn remap_flags(toolchain: &Toolchain, sources: &Path) -> Result<Vec<String>> {
+    let mut folders = dependency_folders(toolchain, sources)?;
+    folders.insert(sources.to_owned(), "/profiler".to_owned());
     folders.insert(toolchain.library_sources(), "/rust".to_owned());
     let flag = |(from, to): (PathBuf, String)| format!("--remap-path-prefix={}={to}", from.display());
     Ok(folders.into_iter().map(flag).collect())
 }
 
 /// Where cargo has unpacked each dependency, with the name it gets instead.
-fn dependency_folders(toolchain: &Toolchain) -> Result<BTreeMap<PathBuf, String>> {
+fn dependency_folders(toolchain: &Toolchain, sources: &Path) -> Result<BTreeMap<PathBuf, String>> {
     #[derive(Deserialize)]
     struct Metadata {
         packages: Vec<Package>,
@@ -153,7 +171,7 @@ fn dependency_folders(toolchain: &Toolchain) -> Result<BTreeMap<PathBuf, String>
         manifest_path: PathBuf,
     }
     let mut cargo = toolchain.cargo("metadata");
-    cargo.args(["--quiet", "--format-version", "1", "--locked"]).current_dir(bpf_crate());
+    cargo.args(["--quiet", "--format-version", "1", "--locked"]).current_dir(bpf_crate(sources));
     let metadata: Metadata = serde_json::from_str(&shell::read(&mut cargo)?)?;
     let downloaded = metadata.packages.into_iter().filter(|package| package.source.is_some());
     let folder = |package: Package| {
@@ -163,8 +181,8 @@ fn dependency_folders(toolchain: &Toolchain) -> Result<BTreeMap<PathBuf, String>
     Ok(downloaded.filter_map(folder).collect())
 }
 
-fn ensure_no_machine_path(object: &[u8]) -> Result<()> {
-    for folder in [project::root().to_owned(), shell::cargo_home(), shell::home()] {
+fn ensure_no_machine_path(object: &[u8], sources: &Path) -> Result<()> {
+    for folder in [sources.to_owned(), shell::cargo_home(), shell::home()] {
         let name = folder.as_os_str().as_encoded_bytes();
         let found = name.len() > 1 && object.windows(name.len()).any(|window| window == name);
         ensure!(!found, "the BPF object names a folder of this machine: {}", folder.display());
@@ -172,8 +190,8 @@ fn ensure_no_machine_path(object: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn bpf_crate() -> PathBuf {
-    project::root().join("profiler-ebpf")
+fn bpf_crate(sources: &Path) -> PathBuf {
+    sources.join("profiler-ebpf")
 }
 
 fn object_path() -> PathBuf {
@@ -186,4 +204,15 @@ fn stamp_path() -> PathBuf {
 
 fn embedded() -> PathBuf {
     project::root().join("profiler/src/sampler/ebpf/profiler.bpf.o")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_has_the_cause() {
+        assert!(difference(b"1", b"1").to_string().contains("depends on the path"));
+        assert!(difference(b"1", b"2").to_string().contains(REBUILD));
+    }
 }

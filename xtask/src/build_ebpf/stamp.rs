@@ -9,7 +9,7 @@ use super::toolchain::Versions;
 use crate::digest;
 
 /// Everything that decides what the object does, besides the toolchain.
-const SOURCES: [&str; 6] = [
+pub(super) const SOURCES: [&str; 6] = [
     "profiler-common/Cargo.toml",
     "profiler-common/src",
     "profiler-ebpf/.cargo/config.toml",
