@@ -1,10 +1,13 @@
 //! Tests the files of a release, which `cargo xtask workloads` packs around the static binary.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::Command,
 };
+
+use serde_json::Value;
 
 use profiler_tests::{Outcome, lock_privileged, run_command};
 
@@ -39,9 +42,41 @@ fn checksums_cover_every_file_of_the_release() {
     let run =
         succeed(Command::new("sha256sum").args(["--check", "--strict", "SHA256SUMS"]).current_dir(folder()));
     assert_eq!(run.stdout.lines().count() + 1, fs::read_dir(folder()).unwrap().count(), "{}", run.stdout);
-    for end in [".deb", ".tar.gz", ".tar"] {
+    for end in [".cdx.json", ".deb", ".tar.gz", ".tar"] {
         assert!(run.stdout.contains(&format!("{end}: OK")), "{}", run.stdout);
     }
+}
+
+#[test]
+fn the_bill_of_materials_has_the_packages_that_the_binary_lists_and_cargo_links() {
+    let binary = release_file(".cdx.json").with_extension("").with_extension("");
+    let listed = auditable_info::json_from_file(&binary, auditable_info::Limits::default()).unwrap();
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    let listed = listed["packages"].as_array().unwrap().iter();
+    let listed = packages(listed.filter(|package| package["kind"] != "build"));
+    let document: Value = serde_json::from_slice(&fs::read(release_file(".cdx.json")).unwrap()).unwrap();
+    let program = &document["metadata"]["component"];
+    assert_eq!((&document["bomFormat"], &document["specVersion"]), (&"CycloneDX".into(), &"1.5".into()));
+    assert_eq!(program["version"], VERSION);
+    assert_eq!(packages(document["components"].as_array().unwrap().iter().chain([program])), listed);
+    assert_eq!(linked_packages(), listed);
+}
+
+/// Names and versions.
+fn packages<'a>(packages: impl Iterator<Item = &'a Value>) -> BTreeSet<String> {
+    let text = |value: &'a Value| value.as_str().unwrap();
+    packages.map(|package| format!("{} v{}", text(&package["name"]), text(&package["version"]))).collect()
+}
+
+/// The packages that a build of the profiler links, procedural macros left out.
+fn linked_packages() -> BTreeSet<String> {
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["tree", "--locked", "--package", "profiler", "--target", &target]);
+    cargo.args(["--edges", "normal,no-proc-macro", "--prefix", "none", "--format", "{p}"]);
+    let tree = succeed(cargo.current_dir(env!("CARGO_MANIFEST_DIR"))).stdout;
+    let name_and_version = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
+    tree.lines().map(name_and_version).collect()
 }
 
 #[test]

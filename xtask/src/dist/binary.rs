@@ -1,6 +1,7 @@
 //! Builds the static release binary with the `dist` profile, or reads one and checks that it is static.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
@@ -8,7 +9,8 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use object::{Endianness, elf, read::elf::ProgramHeader as _};
 
-use crate::{project, static_binary};
+use super::audit_data::{self, Kind, ListedPackage};
+use crate::{project, shell, static_binary};
 
 /// The largest binary that a release may have.
 const MAX_BINARY_BYTES: u64 = 12_000_000;
@@ -18,18 +20,21 @@ pub(super) struct Binary {
     pub(super) content: Vec<u8>,
     /// As Debian and the OCI image specification name it.
     pub(super) architecture: &'static str,
+    /// What it was built from, as it lists itself.
+    pub(super) packages: Vec<ListedPackage>,
 }
 
 impl Binary {
     pub(super) fn read(path: &Path) -> Result<Self> {
         let content = fs::read(path).with_context(|| format!("failed to read {}", path.display()))?;
-        let architecture =
-            static_architecture(&content).with_context(|| format!("cannot pack {}", path.display()))?;
-        Ok(Self { content, architecture })
+        let cannot_pack = || format!("cannot pack {}", path.display());
+        let architecture = static_architecture(&content).with_context(cannot_pack)?;
+        let packages = audit_data::read(&content).with_context(cannot_pack)?;
+        Ok(Self { content, architecture, packages })
     }
 }
 
-/// Builds the binary, fails when it is too large, and returns its path.
+/// Builds the binary and returns its path. Fails when it is too large, or lists other packages than those that are linked.
 pub(super) fn build() -> Result<PathBuf> {
     let binary = static_binary::build(static_binary::DIST)?;
     let size_bytes = fs::metadata(&binary)?.len();
@@ -39,7 +44,18 @@ pub(super) fn build() -> Result<PathBuf> {
         project::relative(&binary).display()
     );
     println!("{}: {size_bytes} bytes", project::relative(&binary).display());
+    ensure_lists_linked_packages(&Binary::read(&binary)?)?;
     Ok(binary)
+}
+
+fn ensure_lists_linked_packages(binary: &Binary) -> Result<()> {
+    let linked = static_binary::linked_packages(&shell::host_target()?)?;
+    let linked: BTreeSet<_> = linked.into_iter().map(|package| (package.name, package.version)).collect();
+    let listed = binary.packages.iter().filter(|package| package.kind == Kind::Runtime);
+    let listed: BTreeSet<_> = listed.map(|package| (package.name.clone(), package.version.clone())).collect();
+    let different: Vec<_> = linked.symmetric_difference(&listed).collect();
+    ensure!(different.is_empty(), "the binary lists other packages than are linked: {different:?}");
+    Ok(())
 }
 
 /// The architecture of an ELF executable that needs no dynamic loader.

@@ -1,10 +1,12 @@
 //! `cargo xtask dist`: builds the static binary and packs it as a tarball, a Debian package and an OCI image.
 //!
-//! All archives are deterministic: entries are sorted, owned by root and dated by `SOURCE_DATE_EPOCH` or the time of
+//! Beside them are the bill of materials of the binary and the checksums of all files. All archives are deterministic: entries are sorted, owned by root and dated by `SOURCE_DATE_EPOCH` or the time of
 //! the last commit.
 
 #![cfg(feature = "commands")]
 
+mod audit_data;
+mod bill_of_materials;
 mod binary;
 mod debian;
 mod image;
@@ -21,9 +23,13 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 
 use self::{binary::Binary, release::Release};
-use crate::{digest::sha256, project};
+use crate::{
+    digest::sha256,
+    project,
+    setup::{self, Purpose},
+};
 
-/// Build the static binary and pack it: tarball, Debian package, OCI image and checksums.
+/// Build the static binary and pack it: tarball, Debian package, OCI image, bill of materials and checksums.
 #[derive(Args)]
 pub(crate) struct Dist {
     /// Folder for the files; created if missing.
@@ -46,7 +52,10 @@ impl Dist {
     pub(crate) fn run(&self) -> Result<()> {
         let binary = match &self.binary {
             Some(path) => path.clone(),
-            None => binary::build()?,
+            None => {
+                setup::install(&[Purpose::Release])?;
+                binary::build()?
+            }
         };
         pack(&binary, &self.out)?;
         println!("release files: {}", self.out.display());
@@ -78,6 +87,11 @@ fn artifacts(release: &Release) -> Result<Vec<Artifact>> {
         archive(format!("{}-linux-{architecture}.tar.gz", release.stem()), tarball::pack(release)?),
         archive(format!("{}-oci-{architecture}.tar", release.stem()), image::pack(release)?),
         archive(format!("{}_{version}_{architecture}.deb", release::NAME), debian::pack(release)?),
+        // The ending by which tools recognize a CycloneDX document.
+        archive(
+            format!("{}-linux-{architecture}.cdx.json", release.stem()),
+            bill_of_materials::write(release)?,
+        ),
     ])
 }
 
@@ -143,6 +157,7 @@ mod tests {
                 "profiler-1.2.3-linux-amd64.tar.gz",
                 "profiler-1.2.3-oci-amd64.tar",
                 "profiler_1.2.3_amd64.deb",
+                "profiler-1.2.3-linux-amd64.cdx.json",
             ]
         );
     }

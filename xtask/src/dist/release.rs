@@ -107,19 +107,48 @@ fn commit_time() -> Result<String> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::*;
+    use super::{
+        super::audit_data::{Kind, ListedPackage},
+        *,
+    };
 
     pub(in crate::dist) fn example() -> Release {
         let file = |name: &str| NamedFile { name: name.to_owned(), content: name.as_bytes().to_vec() };
         Release {
             version: "1.2.3".to_owned(),
             time_s: 1_700_000_000,
-            binary: Binary { content: b"\x7fELF...".to_vec(), architecture: "amd64" },
+            binary: Binary {
+                content: b"\x7fELF...".to_vec(),
+                architecture: "amd64",
+                packages: listed_packages(),
+            },
             man_pages: vec![file("profiler-live.1"), file("profiler.1")],
             completions: vec![file("_profiler"), file("profiler.bash"), file("profiler.fish")],
             documents: vec![file("README.md"), file("CHANGELOG.md"), file("LICENSE-MIT")],
             manifests: vec![file("pod.yaml")],
         }
+    }
+
+    /// The profiler, a package of its own, one of a registry, and a procedural macro.
+    fn listed_packages() -> Vec<ListedPackage> {
+        let package = |name: &str, version: &str, source: &str, kind| ListedPackage {
+            name: name.to_owned(),
+            version: version.to_owned(),
+            source: source.to_owned(),
+            kind,
+            dependencies: Vec::new(),
+            root: false,
+        };
+        vec![
+            ListedPackage {
+                dependencies: vec![1, 2, 3],
+                root: true,
+                ..package("profiler", "1.2.3", "local", Kind::Runtime)
+            },
+            package("profiler-common", "1.2.3", "local", Kind::Runtime),
+            package("wasi", "0.14.7+wasi-0.2.4", "crates.io", Kind::Runtime),
+            package("clap_derive", "4.6.7", "crates.io", Kind::Build),
+        ]
     }
 
     #[test]

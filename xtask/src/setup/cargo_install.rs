@@ -33,6 +33,14 @@ pub(super) fn cargo_deny() -> Result<()> {
     shell::run_quietly(cargo_install("cargo-deny", "0.20.2").arg("--debug"))
 }
 
+/// Lists the packages of a binary in it.
+pub(super) fn cargo_auditable() -> Result<()> {
+    if shell::find("cargo-auditable").is_some() {
+        return Ok(());
+    }
+    shell::run_quietly(cargo_install("cargo-auditable", "0.7.7").arg("--debug"))
+}
+
 /// Where the profilers to compare with are.
 pub(crate) fn peers_folder() -> PathBuf {
     project::root().join("target/peers")

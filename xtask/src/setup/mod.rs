@@ -45,6 +45,8 @@ pub(crate) enum Purpose {
     /// To run the end-to-end tests: containers, perf to compare with, a browser for the page, a
     /// terminal for the live view, and what reads the formats of other tools.
     EndToEnd,
+    /// To list the packages of a release in its binary.
+    Release,
     /// To compare with other profilers.
     Bench,
     /// To boot kernels in virtual machines.
@@ -81,6 +83,10 @@ pub(crate) fn install(purposes: &[Purpose]) -> Result<()> {
     if purposes.contains(&Purpose::Dependencies) {
         cargo_install::cargo_deny()?;
     }
+    // The workloads include a release.
+    if purposes.contains(&Purpose::Release) || purposes.contains(&Purpose::Workloads) {
+        cargo_install::cargo_auditable()?;
+    }
     if purposes.contains(&Purpose::Workloads) {
         dotnet::install()?;
     }
@@ -96,7 +102,7 @@ fn missing_packages(purpose: Purpose) -> Vec<&'static str> {
         |(program, package): &(&str, &'static str)| shell::find(program).is_none().then_some(*package);
     match purpose {
         Purpose::Ebpf => missing_for_ebpf(),
-        Purpose::Dependencies => Vec::new(),
+        Purpose::Dependencies | Purpose::Release => Vec::new(),
         Purpose::Workloads => WORKLOADS.iter().filter_map(lacking).collect(),
         Purpose::EndToEnd => END_TO_END.iter().filter_map(lacking).collect(),
         Purpose::Bench => {

@@ -1,14 +1,22 @@
 //! Builds the profiler as a static binary that runs on any Linux distribution.
+//!
+//! Where `cargo auditable` is installed, the binary has the list of its packages: `cargo xtask dist` needs it, and all
+//! commands share one build.
 
 #![cfg_attr(not(feature = "commands"), allow(dead_code, reason = "other commands use the rest"))]
 
+mod package_graph;
+
 use std::{
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
+#[cfg(feature = "commands")]
+pub(crate) use self::package_graph::linked_packages;
 use crate::{project, shell};
 
 /// The cargo profile that is quick to build.
@@ -22,6 +30,12 @@ pub(crate) fn build(profile: &str) -> Result<PathBuf> {
     let target = shell::host_target()?;
     let folder = project::root().join("target/static");
     let mut cargo = Command::new("cargo");
+    if shell::find("cargo-auditable").is_some() {
+        fs::create_dir_all(&folder).with_context(|| format!("failed to create {}", folder.display()))?;
+        let packages = folder.join("packages.json");
+        package_graph::write(&packages, &target)?;
+        cargo.arg("auditable").env("CARGO_SBOM_PATH", packages);
+    }
     cargo.args(["build", "--locked", "--package", "profiler", "--profile", profile]);
     // With an explicit target, build scripts and procedural macros are not linked statically.
     cargo.args(["--target", &target, "--target-dir"]).arg(&folder);
