@@ -1,7 +1,7 @@
 //! `cargo xtask dist`: builds the static binary and packs it as a tarball, a Debian package and an OCI image.
 //!
-//! Beside them are the bill of materials of the binary and the checksums of all files. All archives are deterministic: entries are sorted, owned by root and dated by `SOURCE_DATE_EPOCH` or the time of
-//! the last commit.
+//! Beside them are the bill of materials of the binary and the checksums of all files. All archives are deterministic:
+//! entries are sorted, owned by root and dated by `SOURCE_DATE_EPOCH` or the time of the last commit.
 
 #![cfg(feature = "commands")]
 
