@@ -11,6 +11,7 @@
 //   async    Chain > Leaf > Outer, asynchronous methods on threads of the pool
 //   gc       objects that are soon garbage
 //   web      requests to an HTTP server and its answers, asynchronous, in one process
+//   others   services of the runtime, see Services.cs
 //
 // Compiled by Mono's mcs against .NET Core 3.1's assemblies: C# 7, and all newer runtimes take it.
 using System;
@@ -319,7 +320,10 @@ namespace Workload
                 case "async": Asynchronous.Run(goesOn).Wait(); break;
                 case "gc": Garbage.Run(goesOn); break;
                 case "web": Web.Run(goesOn); break;
-                default: Console.Error.WriteLine("unknown mode " + mode); return 2;
+                default:
+                    if (Services.Run(mode, goesOn)) break;
+                    Console.Error.WriteLine("unknown mode " + mode);
+                    return 2;
             }
             File.Delete("/tmp/perf-" + pid + ".map");
             File.Delete("/tmp/perfinfo-" + pid + ".map");

@@ -155,14 +155,14 @@ fn build_dotnet() -> Result<()> {
     }
     let framework = setup::dotnet_runtime("3.1").join("shared/Microsoft.NETCore.App/3.1.23");
     let program = folder.join("app/app.dll");
-    let source = source_folder.join("App.cs");
+    let sources = ["App.cs", "Services.cs"].map(|name| source_folder.join(name));
     let mut mcs = Command::new("mcs");
     mcs.args(["-nostdlib", "-noconfig", "-optimize+", "-warnaserror", "-nowarn:1702"]);
     for assembly in ASSEMBLIES {
         mcs.arg(format!("-reference:{}/{assembly}.dll", framework.display()));
     }
-    mcs.arg(format!("-out:{}", program.display())).arg(&source);
-    make(&program, &[&source], &mut mcs)?;
+    mcs.arg(format!("-out:{}", program.display())).args(&sources);
+    make(&program, &sources.each_ref().map(PathBuf::as_path), &mut mcs)?;
     single_file::build(&program)?;
     aspnet::build(&folder.join("app"), &framework, &folder.join("app/9.0.json"))
 }
