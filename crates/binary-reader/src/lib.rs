@@ -24,6 +24,7 @@
 //! |---|---|
 //! | `image` | [`Image`]: a file or bytes in memory |
 //! | `paged_image` | [`PagedImage`]: an image with a page cache; [`ByteRange`] |
+//! | `loaded_image` | [`LoadedImage`]: an image that is read by address; [`RelativeRelocation`] |
 //! | `cursor` | [`ByteCursor`]: fixed-size and compressed integers |
 //! | `budget` | [`WorkBudget`]: limits of all parsers of a session together |
 //! | `segment` | [`Segment`], [`SegmentLayout`]: runtime addresses, file offsets and ELF addresses |
@@ -32,6 +33,7 @@ mod budget;
 mod cursor;
 mod error;
 mod image;
+mod loaded_image;
 mod paged_image;
 mod segment;
 
@@ -39,5 +41,6 @@ pub use budget::{WORK_PER_READ, WorkBudget};
 pub use cursor::ByteCursor;
 pub use error::ParseError;
 pub use image::Image;
+pub use loaded_image::{LoadedImage, RelativeRelocation};
 pub use paged_image::{ByteRange, PagedImage};
 pub use segment::{Segment, SegmentLayout, elf_address};

@@ -77,6 +77,12 @@ impl SegmentLayout {
         Self(sections.map(segment).collect())
     }
 
+    /// The file offset of `address` and the number of bytes from there to the end of its segment; `None` outside of all
+    /// segments.
+    pub fn rest_from(&self, address: ElfAddress) -> Option<(FileOffset, u64)> {
+        self.0.iter().find_map(|segment| segment.rest_from(address))
+    }
+
     /// The load bias of a mapping: the wrapping difference between the runtime addresses and the ELF addresses of the
     /// segment that the mapping shows. `None` when it shows no segment.
     ///

@@ -22,6 +22,7 @@ pub struct Elf {
     header: Header,
     segments: Vec<Segment>,
     eh_frame_header: Option<Segment>,
+    dynamic_section: Option<Segment>,
     build_id: Option<BuildId>,
 }
 
@@ -36,7 +37,8 @@ impl Elf {
         let build_id = build_id::in_segments(&image, &programs);
         let segments = program_header::loaded(&programs);
         let eh_frame_header = program_header::eh_frame_header(&programs);
-        let mut elf = Self { image, header, segments, eh_frame_header, build_id };
+        let dynamic_section = program_header::dynamic_section(&programs);
+        let mut elf = Self { image, header, segments, eh_frame_header, dynamic_section, build_id };
         if elf.build_id.is_none() {
             // The program headers of a debug file refer to bytes that only the stripped file has. Its notes are a section.
             elf.build_id =
@@ -95,6 +97,11 @@ impl Elf {
     /// The segment of `.eh_frame_hdr` (`PT_GNU_EH_FRAME`).
     pub(crate) fn eh_frame_header(&self) -> Option<Segment> {
         self.eh_frame_header
+    }
+
+    /// The segment of the dynamic section (`PT_DYNAMIC`).
+    pub(crate) fn dynamic_section(&self) -> Option<Segment> {
+        self.dynamic_section
     }
 }
 

@@ -76,6 +76,11 @@ impl FunctionRanges {
         let nearest = self.0.get(until.checked_sub(1)?)?;
         (address.0 < nearest.end).then_some(ElfAddress(nearest.start))
     }
+
+    /// Whether a function starts at `address`.
+    pub fn is_start(&self, address: ElfAddress) -> bool {
+        self.0.binary_search_by_key(&address.0, |range| range.start).is_ok()
+    }
 }
 
 /// Looks up a parsed CIE. Each is parsed once for all FDEs: a hostile one can be as long as the section.
@@ -114,6 +119,13 @@ mod tests {
         assert_eq!(find_start(&functions, 0x1041), Some(0x1040));
         assert_eq!(find_start(&functions, 0xfff), None);
         assert_eq!(find_start(&functions, u64::MAX), None);
+    }
+
+    #[test]
+    fn functions_have_a_start() {
+        let ranges = read(eh_frame(&[(0x1040, 0x10), (0x1000, 0x20)]), &mut 100).unwrap();
+        assert!(ranges.is_start(ElfAddress(0x1000)) && ranges.is_start(ElfAddress(0x1040)));
+        assert!(!ranges.is_start(ElfAddress(0x1001)) && !ranges.is_start(ElfAddress(0x1020)));
     }
 
     #[test]

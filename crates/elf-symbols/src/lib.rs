@@ -39,6 +39,7 @@
 //! | `symbol_table` | [`SymbolTable`]: functions of `.symtab` and `.dynsym` |
 //! | `export` | [`Elf::find_exports`] |
 //! | `function_ranges` | [`FunctionRanges`]: functions of stripped files, from `.eh_frame` |
+//! | `relocations` | [`Elf::relative_relocations`] |
 //! | `call_frames` | [`CallFrames`]: `.eh_frame` and `.debug_frame` |
 //! | `build_id`, `debug_link`, `mini_debug_info` | references to debug files; the ELF file in `.gnu_debugdata` |
 //! | `dwarf` | [`DebugInfo`]: inlined functions and source locations |
@@ -57,6 +58,7 @@ mod machine;
 #[cfg(feature = "compressed-debug-info")]
 mod mini_debug_info;
 mod program_header;
+mod relocations;
 mod section;
 mod symbol_table;
 #[cfg(any(test, feature = "testing"))]

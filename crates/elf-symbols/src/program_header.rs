@@ -1,4 +1,5 @@
-//! Program headers: loaded segments (`PT_LOAD`) and the segment of `.eh_frame_hdr` (`PT_GNU_EH_FRAME`).
+//! Program headers: loaded segments (`PT_LOAD`), and the segments of the dynamic section (`PT_DYNAMIC`) and of
+//! `.eh_frame_hdr` (`PT_GNU_EH_FRAME`).
 
 use object::elf;
 use profiler_addresses::{ElfAddress, FileOffset};
@@ -14,6 +15,11 @@ pub(crate) fn loaded(programs: &[ProgramHeader]) -> Vec<Segment> {
 /// The segment of `.eh_frame_hdr`, which points to `.eh_frame`.
 pub(crate) fn eh_frame_header(programs: &[ProgramHeader]) -> Option<Segment> {
     of_type(programs, elf::PT_GNU_EH_FRAME).next()
+}
+
+/// The segment of the dynamic section.
+pub(crate) fn dynamic_section(programs: &[ProgramHeader]) -> Option<Segment> {
+    of_type(programs, elf::PT_DYNAMIC).next()
 }
 
 fn of_type(programs: &[ProgramHeader], kind: elf::ProgramType) -> impl Iterator<Item = Segment> {

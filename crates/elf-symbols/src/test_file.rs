@@ -27,8 +27,8 @@ pub struct TestFile {
     section_names: Vec<u8>,
     /// Indexes of sections, and the sizes that their headers state instead of the real ones.
     stated_sizes: Vec<(usize, u64)>,
-    /// The type of a segment that contains a section, the index of the segment, the index of the section.
-    section_segment: Option<(ProgramType, usize, usize)>,
+    /// The types of segments that contain a section, the indexes of the segments, the indexes of the sections.
+    section_segments: Vec<(ProgramType, usize, usize)>,
 }
 
 /// A symbol: name, address, size, type and binding.
@@ -119,15 +119,21 @@ impl TestFile {
     pub fn segment_of_section(self, kind: ProgramType) -> Self {
         let section = self.sections.len() - 1;
         let mut file = self.code_segment(0, 0, 0);
-        file.section_segment = Some((kind, file.segments.len() - 1, section));
+        file.section_segments.push((kind, file.segments.len() - 1, section));
         file
     }
 
     /// Adds a writable segment with this content.
     pub fn variables(self, contents: Vec<u8>) -> Self {
+        self.data_at(0, contents)
+    }
+
+    /// Adds a writable segment with this address and content.
+    pub fn data_at(self, address: u64, contents: Vec<u8>) -> Self {
         let mut file = self.with(".data", elf::SHT_PROGBITS, contents).segment_of_section(elf::PT_LOAD);
         if let Some(segment) = file.segments.last_mut() {
             segment.p_flags = U32::new(LE, elf::PF_R | elf::PF_W);
+            segment.p_vaddr = U64::new(LE, address);
         }
         file
     }
@@ -207,7 +213,7 @@ impl TestFile {
         for (index, bytes) in std::mem::take(&mut self.stated_sizes) {
             self.sections[index].0.sh_size = U64::new(LE, bytes);
         }
-        if let Some((kind, segment, section)) = self.section_segment {
+        for &(kind, segment, section) in &self.section_segments {
             let (segment, section) = (&mut self.segments[segment], &self.sections[section].0);
             segment.p_type = U32::new(LE, kind);
             segment.p_offset = section.sh_offset;
