@@ -4,6 +4,8 @@
 //!   image, an assembly in a single-file program) to the name of its method.
 //! * JIT code: [`eventpipe`] encodes the commands of the diagnostics protocol, and decodes nettrace streams with the
 //!   address and name of each method that a runtime compiles.
+//! * Native code of a stripped runtime: [`call_tables`] reads the names of functions that managed code calls,
+//!   [`readytorun::RuntimeCells`] tells where its helpers are, and [`stubs`] recognizes the code that it generates.
 //! * Names: [`managed`] normalizes the names of perf maps, jitdumps, events and images to one form, and converts them
 //!   to C# spelling.
 //!
@@ -87,7 +89,9 @@
 //! # Ok::<(), profiler_binary_reader::ParseError>(())
 //! ```
 
+pub mod call_tables;
 pub mod eventpipe;
 pub mod managed;
 pub mod pe;
 pub mod readytorun;
+pub mod stubs;

@@ -15,10 +15,11 @@ use std::{
 use profiler_addresses::{ElfAddress, FileMapping, FileOffset, RuntimeAddress};
 use profiler_binary_reader::{Image, WorkBudget};
 use profiler_dotnet_symbols::{
+    call_tables::{RuntimeFile, read_call_tables},
     managed,
     readytorun::{AssemblyLocation, Bundle, ReadyToRunModule},
 };
-use profiler_elf_symbols::{Elf, demangle};
+use profiler_elf_symbols::{Elf, FunctionRanges, demangle};
 use profiler_processes::{fuzz as processes, maps::parse_executable, root_directory::RootDirectory};
 use profiler_profile::{Difference, Profile, Shape, recording_of_section_bodies, shape::Share};
 use profiler_profile_formats::{Format, WriteFormat as _};
@@ -141,6 +142,22 @@ pub fn bundle(bytes: &[u8]) {
             assert!(bundle.image_of(assembly).is_ok());
         }
     }
+}
+
+/// The call tables of a .NET runtime. Each name is that of another function.
+pub fn call_tables(bytes: &[u8]) {
+    const WORK_LIMIT: u64 = 1 << 20;
+    let Ok(elf) = Elf::parse(Image::Memory(bytes.to_vec())) else { return };
+    let budget = Arc::new(WorkBudget::with_work_limit(WORK_LIMIT));
+    let ranges = FunctionRanges::read(&elf, &mut { WORK_LIMIT }).unwrap_or_default();
+    let Ok(relocations) = elf.relative_relocations(&budget) else { return };
+    assert!(relocations.is_sorted());
+    let Ok(image) = elf.loaded_image(budget) else { return };
+    let is_function_start = |address| ranges.is_start(address);
+    let file = RuntimeFile { image, relocations: &relocations, is_function_start: &is_function_start };
+    let Ok(functions) = read_call_tables(file) else { return };
+    assert!(functions.is_sorted_by(|one, other| one.address < other.address));
+    assert!(functions.iter().all(|function| ranges.is_start(function.address) && !function.name.is_empty()));
 }
 
 /// Call frame information, as an ELF file and as a bare section.

@@ -14,6 +14,7 @@ mod assemblies;
 mod assembly_location;
 mod bundle;
 mod entry_points;
+mod helper_cells;
 #[cfg(feature = "testing")]
 mod inspection;
 mod metadata;
@@ -36,6 +37,7 @@ use self::{
 pub use self::{
     assembly_location::AssemblyLocation,
     bundle::{Assembly, Bundle},
+    helper_cells::{AllocationCell, Helper, HelperCell, RuntimeCells},
 };
 use crate::{
     managed::{ManagedName, Tier},
@@ -134,6 +136,15 @@ impl ReadyToRunModule {
     ) -> Result<ManagedName<'static>, NameError> {
         let (code, image) = self.code()?;
         code.symbolize(image, address, files)
+    }
+
+    /// Reads where the runtime puts the addresses of its helpers and allocators; empty for an image without precompiled code
+    /// for this machine.
+    ///
+    /// # Errors
+    /// [`ParseError`] when the headers or the import sections are malformed.
+    pub fn runtime_cells(&mut self) -> Result<RuntimeCells, ParseError> {
+        helper_cells::read(&mut self.image, &self.pe)
     }
 
     /// The tables of the code, which the first call reads, and the image.

@@ -1,0 +1,146 @@
+//! Names that the call tables of .NET runtimes give to native functions, compared with the symbol table of a runtime
+//! that has one, and between runtimes.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs::{self, File},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use object::{Object as _, ObjectSymbol as _, SymbolKind};
+use profiler_addresses::ElfAddress;
+use profiler_binary_reader::Image;
+use profiler_dotnet_symbols::call_tables::{RuntimeFile, read_call_tables};
+use profiler_elf_symbols::{Elf, FunctionRanges, demangle};
+
+/// Methods whose implementation has another name, and that name.
+const OTHER_NAMES: [(&str, &str); 19] = [
+    ("System.ArgIterator..ctor", "Init"),
+    ("System.Diagnostics.Debugger.get_IsAttached", "IsDebuggerAttached"),
+    ("System.Enum.InternalGetUnderlyingType", "InternalGetEnumUnderlyingType"),
+    ("System.Object.GetType", "GetClass"),
+    ("System.Reflection.AssemblyName.ComputePublicKeyToken", "GetPublicKeyToken"),
+    ("System.Runtime.InteropServices.CriticalHandle.ReleaseHandleFailed", "FireCustomerDebugProbe"),
+    ("System.Runtime.InteropServices.Marshal.SizeOfHelper", "SizeOfClass"),
+    ("System.Runtime.RuntimeImports.RhZeroMemory", "Clear"),
+    ("System.RuntimeTypeHandle.CreateInstanceForAnotherGenericParameter", "CreateInstanceForGenericType"),
+    ("System.String.get_Chars", "GetCharAt"),
+    ("System.Threading.Monitor.IsEnteredNative", "IsLockHeld"),
+    ("System.Threading.Monitor.ObjWait", "WaitTimeout"),
+    ("System.Threading.Monitor.ReliableEnterTimeout", "JIT_MonTryEnter_Portable"),
+    ("System.Threading.ThreadPool.NotifyWorkItemComplete", "NotifyRequestComplete"),
+    ("System.Threading.ThreadPool.NotifyWorkItemProgressNative", "NotifyRequestProgress"),
+    ("System.Threading.WaitHandle.WaitMultipleIgnoringSyncContext", "CorWaitMultipleNative"),
+    ("System.Type.GetTypeFromHandleUnsafe", "GetRuntimeType"),
+    ("System.Type.op_Equality", "TypeEQ"),
+    ("System.Type.op_Inequality", "TypeNEQ"),
+];
+
+/// What managed names have in front of the name of their implementation, and what they have behind it.
+const PREFIXES: [&str; 9] = ["get", "set", "internal", "raw", "is", "cor", "fcall", "do", "n"];
+const SUFFIXES: [&str; 5] = ["internalcall", "internal", "native", "impl", "core"];
+
+fn workload(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/workloads/dotnet").join(name);
+    path.canonicalize()
+        .unwrap_or_else(|_| panic!("{} is missing: run `cargo xtask workloads`", path.display()))
+}
+
+/// The native library of a runtime.
+fn library(version: &str) -> PathBuf {
+    let framework = workload(&format!("{version}/shared/Microsoft.NETCore.App"));
+    let mut versions = fs::read_dir(framework).unwrap();
+    versions.next().unwrap().unwrap().path().join("libcoreclr.so")
+}
+
+/// The functions that the call tables of a file name, by address.
+fn named_functions(path: &Path) -> BTreeMap<u64, String> {
+    let elf = Elf::parse(Image::from_file(File::open(path).unwrap()).unwrap()).unwrap();
+    let ranges = FunctionRanges::read(&elf, &mut { u64::MAX }).unwrap();
+    let relocations = elf.relative_relocations(&Arc::default()).unwrap();
+    let functions = read_call_tables(RuntimeFile {
+        image: elf.loaded_image(Arc::default()).unwrap(),
+        relocations: &relocations,
+        is_function_start: &|address: ElfAddress| ranges.is_start(address),
+    });
+    functions.unwrap().into_iter().map(|function| (function.address.0, function.name)).collect()
+}
+
+/// The functions in the symbol table of a file, by address, without their classes and parameters.
+fn symbols(path: &Path) -> HashMap<u64, Vec<String>> {
+    let bytes = fs::read(path).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    let mut found: HashMap<u64, Vec<String>> = HashMap::new();
+    for symbol in file.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text) {
+        let name = demangle(symbol.name_bytes().unwrap());
+        let name = name.split('(').next().unwrap_or_default();
+        found.entry(symbol.address()).or_default().push(last_part(name, "::").to_owned());
+    }
+    found
+}
+
+fn last_part<'a>(name: &'a str, separator: &str) -> &'a str {
+    name.rsplit(separator).next().unwrap_or(name)
+}
+
+fn letters(name: &str) -> String {
+    name.chars().filter(char::is_ascii_alphanumeric).map(|letter| letter.to_ascii_lowercase()).collect()
+}
+
+/// Whether a managed method and the function of a symbol have the same name, but for prefixes and suffixes.
+fn agree(method: &str, function: &str) -> bool {
+    let (method, function) = (letters(last_part(method, ".")), letters(function));
+    let same = |one: &str, other: &str| one.contains(other) || other.contains(one);
+    let without_suffix = SUFFIXES.iter().find_map(|suffix| method.strip_suffix(suffix)).unwrap_or(&method);
+    let without_prefixes = PREFIXES.iter().filter_map(|prefix| without_suffix.strip_prefix(prefix));
+    [&*method, without_suffix].into_iter().chain(without_prefixes).any(|name| same(name, &function))
+}
+
+fn is_known(method: &str, function: &str) -> bool {
+    OTHER_NAMES.iter().any(|(known, other)| *known == method && function.starts_with(other))
+}
+
+#[test]
+fn every_name_agrees_with_the_symbol_at_its_address() {
+    let path = library("3.1");
+    let (named, symbols) = (named_functions(&path), symbols(&path));
+    assert!(named.len() > 600, "{}", named.len());
+    let none = Vec::new();
+    let at = |address: &u64| symbols.get(address).unwrap_or(&none);
+    let differences: Vec<_> = named
+        .iter()
+        .filter(|(address, name)| {
+            !at(address).iter().any(|symbol| agree(name, symbol) || is_known(name, symbol))
+        })
+        .map(|(address, name)| (name, at(address)))
+        .collect();
+    assert!(differences.is_empty(), "{differences:#?}");
+    // The comparison distinguishes names: each with the symbol of the next function.
+    let shifted = named.values().zip(named.keys().skip(1));
+    let alike = shifted.filter(|(name, address)| at(address).iter().any(|symbol| agree(name, symbol)));
+    let (alike, all) = (alike.count(), named.len());
+    assert!(alike < all / 5, "{alike} of {all} agree with the symbol of another function");
+    // A name that is in the list for nothing hides a difference.
+    for (method, function) in OTHER_NAMES {
+        assert!(named.values().any(|name| name == method) && !agree(method, function), "{method}");
+    }
+}
+
+#[test]
+fn a_stripped_runtime_and_the_host_of_single_file_programs_have_the_same_names() {
+    let (library, host) =
+        (named_functions(&library("9.0")), named_functions(&workload("host/singlefilehost")));
+    assert!(library.len() > 600, "{}", library.len());
+    let names_of_host: Vec<_> = host.values().collect();
+    let missing: Vec<_> = library.values().filter(|name| !names_of_host.contains(name)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    for name in ["ThreadNative_SpinWait", "GCInterface_Collect", "System.Threading.Monitor.ReliableEnter"] {
+        assert!(names_of_host.iter().any(|found| *found == name), "{name}");
+    }
+    // The native libraries that are linked into the host.
+    for prefix in ["SystemNative_", "CompressionNative_", "CryptoNative_", "GlobalizationNative_"] {
+        let count = names_of_host.iter().filter(|name| name.starts_with(prefix)).count();
+        assert!(count >= 5, "{count} names with {prefix}");
+    }
+}
