@@ -60,6 +60,11 @@ impl Mapping {
         FileMapping { start: self.start, offset: self.offset }
     }
 
+    /// The address in the middle. The first and last pages can contain other parts of the file.
+    pub fn middle(&self) -> RuntimeAddress {
+        RuntimeAddress(self.start.0.midpoint(self.end.0))
+    }
+
     /// Whether the mapping contains `address`.
     pub fn contains(&self, address: RuntimeAddress) -> bool {
         self.start <= address && address < self.end

@@ -11,14 +11,16 @@ use std::{
     sync::Arc,
 };
 
+use profiler_addresses::RuntimeAddress;
 use profiler_blocking::Object;
 use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::{
-    Backing, Mapping,
+    Backing, Mapping, Process,
     capture::{self, CaptureDirectory, captured_text},
     maps,
     root_directory::{self, RootDirectory},
+    status,
 };
 
 /// Bytes read of one text file of a process. The text of 100,000 mappings has about 10 MiB.
@@ -33,6 +35,9 @@ const MAX_SHORT_ENTRY_BYTES: u64 = 1 << 20;
 
 /// The threads whose entries are tried when the leader of a process has ended. Most often the first one lives.
 const MAX_TRIED_THREADS: usize = 64;
+
+/// Bytes of a process's memory that are read at once.
+const MAX_MEMORY_BYTES: usize = 64 << 10;
 
 /// Bytes read of the vDSO in a capture. That of the kernel has 8 KiB.
 const MAX_VDSO_BYTES: u64 = 1 << 20;
@@ -164,6 +169,29 @@ impl ProcFs {
         Ok(maps::parse_executable(&self.read(pid, "maps")?).contains(mapping))
     }
 
+    /// Reads memory of a process. With a capture there is none: a replay has no more than what the capture contains.
+    ///
+    /// # Errors
+    /// Those of reading; [`io::ErrorKind::NotFound`] when another process has the PID by now.
+    pub fn read_memory(
+        &self,
+        process: &Process,
+        address: RuntimeAddress,
+        bytes: usize,
+    ) -> io::Result<Vec<u8>> {
+        if self.has_capture() || bytes > MAX_MEMORY_BYTES {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let (entries, pid) = (self.entries.clone(), process.pid);
+        // The memory can be that of a file in user space.
+        let memory =
+            profiler_blocking::run(Object::process(pid), move || entries.read_memory(pid, address, bytes))?;
+        let stat = self.entries.read(&relative(pid, "stat"), MAX_TEXT_BYTES)?;
+        let start_ticks = status::parse_start_ticks(&String::from_utf8_lossy(&stat));
+        let is_same = process.identity.as_ref().is_some_and(|known| Some(known.start_ticks) == start_ticks);
+        if is_same && !process.has_ended() { Ok(memory) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+
     /// Copies the file of a mapping into the capture, when one is recorded.
     pub fn capture_mapped_file(&self, pid: u32, mapping: &Mapping, file: &Arc<File>) -> io::Result<()> {
         let Some(capture) = &self.capture else { return Ok(()) };
@@ -234,6 +262,16 @@ impl Entries {
         Ok({ of_threads }.find(|bytes| !bytes.is_empty()).unwrap_or_default())
     }
 
+    /// Reads memory of a process through the first of its threads that has it.
+    fn read_memory(&self, pid: u32, address: RuntimeAddress, bytes: usize) -> io::Result<Vec<u8>> {
+        let read = |tid| {
+            let mut memory = vec![0; bytes];
+            self.open(&relative(tid, "mem"))?.read_exact_at(&mut memory, address.0)?;
+            Ok(memory)
+        };
+        read(pid).or_else(|error| self.other_threads(pid).find_map(|tid| read(tid).ok()).ok_or(error))
+    }
+
     fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.open(path)?.take(limit_bytes).read_to_end(&mut bytes).map(|_| bytes)
@@ -291,6 +329,7 @@ fn map_files_entry(mapping: &Mapping) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{AddressSpace, ProcessKey, process::Completeness, process_reader::ProcessReader};
 
     fn first_file_mapping(proc: &ProcFs) -> Mapping {
         let text = proc.read(std::process::id(), "maps").unwrap();
@@ -362,5 +401,60 @@ mod tests {
     fn reading_an_entry_of_a_missing_process_is_an_error() {
         assert!(ProcFs::live().read(u32::MAX, "maps").is_err());
         assert!(!ProcFs::live().exists(u32::MAX));
+    }
+
+    #[test]
+    fn memory_of_a_process_is_read_unless_a_capture_is_involved() {
+        let proc = Arc::new(ProcFs::live());
+        let process = own_process(&proc);
+        let text = b"in the memory of this test".to_vec();
+        let address = RuntimeAddress(text.as_ptr() as u64);
+        assert_eq!(proc.read_memory(&process, address, text.len()).unwrap(), text);
+        assert!(proc.read_memory(&process, RuntimeAddress(0), 1).is_err());
+        let directory = tempfile::tempdir().unwrap();
+        let captures = [
+            ProcFs::from_capture(directory.path().to_owned()),
+            ProcFs::with_capture(File::open(directory.path()).unwrap().into()),
+        ];
+        let mut refused: Vec<_> =
+            captures.iter().map(|proc| proc.read_memory(&process, address, 1)).collect();
+        refused.push(proc.read_memory(&process, address, MAX_MEMORY_BYTES + 1));
+        assert!(refused.into_iter().all(|read| read.unwrap_err().kind() == io::ErrorKind::Unsupported));
+    }
+
+    #[test]
+    fn memory_of_a_process_that_has_ended_or_was_replaced_is_not_returned() {
+        let proc = Arc::new(ProcFs::live());
+        let text = b"x".to_vec();
+        let read = |process: &Process| proc.read_memory(process, RuntimeAddress(text.as_ptr() as u64), 1);
+        let ended = Process { until_ns: Some(1), ..own_process(&proc) };
+        assert_eq!(read(&ended).unwrap_err().kind(), io::ErrorKind::NotFound);
+        let mut replaced = own_process(&proc);
+        let identity = replaced.identity.as_mut().and_then(Arc::get_mut).unwrap();
+        identity.start_ticks += 1;
+        assert_eq!(read(&replaced).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    /// The process of this test.
+    fn own_process(proc: &Arc<ProcFs>) -> Process {
+        let pid = std::process::id();
+        let mut reader = ProcessReader::new(Arc::clone(proc));
+        let identity = reader.read(pid).identity.map(Arc::new);
+        Process {
+            key: ProcessKey(1),
+            pid,
+            comm: String::new(),
+            identity,
+            space: AddressSpace::from_snapshot(Vec::new()),
+            completeness: Completeness::All,
+            parent: None,
+            since_ns: 0,
+            until_ns: None,
+            threads: None,
+            is_read: true,
+            sampled_in: 0,
+            losses_seen: 0,
+            watch: None,
+        }
     }
 }
