@@ -4,7 +4,7 @@ use std::process::Command;
 
 use profiler::{
     Profile,
-    profile::{Frame, FrameKind, Reason, Stack, StackEnd, Symbolization},
+    profile::{Frame, FrameKind, Reason, Stack, StackEnd, SymbolSource, Symbolization},
 };
 
 use crate::{FoldedStacks, Workload, run_command, workload_path};
@@ -86,7 +86,8 @@ fn is_kernel(frame: &Frame) -> bool {
 }
 
 fn is_stub(frame: &Frame) -> bool {
-    frame.symbolization == Symbolization::Address(Reason::RuntimeStub)
+    let reason = Symbolization::Address(Reason::RuntimeStub);
+    [reason, Symbolization::Symbol(SymbolSource::StubCode)].contains(&frame.symbolization)
 }
 
 fn is_of(profile: &Profile, frame: &Frame, file: &str) -> bool {

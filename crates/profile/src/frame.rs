@@ -88,6 +88,12 @@ pub enum SymbolSource {
     ReadyToRun,
     /// EventPipe events of the .NET runtime, from its diagnostics socket.
     RuntimeEvents,
+    /// The tables through which managed code calls native functions of the .NET runtime.
+    RuntimeCallTable,
+    /// Cells in the memory of the target through which code calls helpers of the .NET runtime.
+    RuntimeHelper,
+    /// The code of a stub of the .NET runtime, in the memory of the target.
+    StubCode,
 }
 
 impl fmt::Display for SymbolSource {
@@ -103,6 +109,9 @@ impl fmt::Display for SymbolSource {
             Self::JitDump => "jitdump",
             Self::ReadyToRun => "ReadyToRun",
             Self::RuntimeEvents => "runtime events",
+            Self::RuntimeCallTable => "runtime call tables",
+            Self::RuntimeHelper => "runtime helpers",
+            Self::StubCode => "stub code",
         })
     }
 }

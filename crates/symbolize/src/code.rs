@@ -15,6 +15,8 @@ pub enum CodeKey {
     Kernel(RuntimeAddress),
     /// Code of an opened module, by its address in the file.
     Module(ModuleKey, ElfAddress),
+    /// Code of a .NET runtime in a process, by its address in the file: names also come from the memory of the process.
+    Runtime(ProcessKey, ModuleKey, ElfAddress),
     /// JIT code of a process, by its runtime address and [`jit_epoch`](crate::Symbolizer::jit_epoch).
     Jit(ProcessKey, RuntimeAddress, u32),
     /// Code of a file that could not be opened or parsed, by its file offset.

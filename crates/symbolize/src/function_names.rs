@@ -1,4 +1,5 @@
-//! Function names of a module from symbol tables: `.symtab`, the debug file, `.gnu_debugdata`, `.dynsym`.
+//! Function names of a module from symbol tables: `.symtab`, the debug file, `.gnu_debugdata`, `.dynsym`; and from the
+//! call tables of a stripped .NET runtime.
 
 use std::{path::Path, sync::Arc};
 
@@ -10,6 +11,7 @@ use profiler_profile::{Reason, SymbolSource};
 use crate::{
     debug_file::DebugFiles,
     reasons,
+    runtime_functions::RuntimeFunctions,
     symbol::{SymbolHint, Symbolized},
 };
 
@@ -26,6 +28,8 @@ pub(super) struct FunctionNames {
     absence: Reason,
     /// The function ranges, loaded when the tables miss an address for the first time.
     ranges: Option<FunctionRanges>,
+    /// The functions that a .NET runtime's call tables name, loaded when no table has the name of a function.
+    runtime_functions: Option<RuntimeFunctions>,
 }
 
 #[derive(Debug)]
@@ -56,7 +60,7 @@ impl FunctionNames {
             loader.add_mini_debug_info(module);
             loader.add(SymbolSource::DynamicSymbols, module, TableKind::Dynamic);
         }
-        Self { tables: loader.tables, absence: loader.absence, ranges: None }
+        Self { tables: loader.tables, absence: loader.absence, ranges: None, runtime_functions: None }
     }
 
     /// Whether there is a table with more than exports.
@@ -65,7 +69,10 @@ impl FunctionNames {
     }
 
     /// The source of the best table.
-    pub(super) fn best_source(&self) -> Option<SymbolSource> {
+    pub(super) fn best_source(&mut self, module: &Elf, budget: &WorkBudget) -> Option<SymbolSource> {
+        if !self.is_complete() && !self.runtime_functions(module, budget).is_empty() {
+            return Some(SymbolSource::RuntimeCallTable);
+        }
         self.tables.first().map(|table| table.source)
     }
 
@@ -73,7 +80,7 @@ impl FunctionNames {
     ///
     /// No call ends at the last byte before a function. An address there is a return address that points to the start of a
     /// function, as makecontext(3) creates it, and the next function is returned. Without a full table, the symbol at the
-    /// start of the function by `.eh_frame` is returned, regardless of its size.
+    /// start of the function by `.eh_frame` is returned, regardless of its size, and then the name in a call table.
     pub(super) fn find(
         &mut self,
         module: &Elf,
@@ -88,6 +95,7 @@ impl FunctionNames {
             Err(Reason::NoSymbols) => {
                 let start = self.function_start(module, address, budget).ok_or(self.absence)?;
                 self.find_by_start(start)
+                    .or_else(|reason| self.runtime_functions(module, budget).find(start).ok_or(reason))
             }
             found => found,
         }
@@ -112,9 +120,12 @@ impl FunctionNames {
         address: ElfAddress,
         budget: &WorkBudget,
     ) -> Option<ElfAddress> {
-        let read = || budget.read_symbols(|left| FunctionRanges::read(module, left));
-        // Malformed call frame information is treated as missing.
-        self.ranges.get_or_insert_with(|| read().unwrap_or_default()).find_start(address)
+        self.ranges.get_or_insert_with(|| read_ranges(module, budget)).find_start(address)
+    }
+
+    fn runtime_functions(&mut self, module: &Elf, budget: &WorkBudget) -> &RuntimeFunctions {
+        let ranges = self.ranges.get_or_insert_with(|| read_ranges(module, budget));
+        self.runtime_functions.get_or_insert_with(|| RuntimeFunctions::read(module, ranges))
     }
 
     fn find_by_start(&self, start: ElfAddress) -> Result<Symbolized, Reason> {
@@ -149,6 +160,11 @@ impl FunctionNames {
         let (source, SymbolMatch { name, .. }) = best.ok_or(self.absence)?;
         Ok(Symbolized::new(source, demangle(&name)))
     }
+}
+
+/// The functions by `.eh_frame`. Malformed call frame information is treated as missing.
+fn read_ranges(module: &Elf, budget: &WorkBudget) -> FunctionRanges {
+    budget.read_symbols(|left| FunctionRanges::read(module, left)).unwrap_or_default()
 }
 
 impl Table {

@@ -6,6 +6,8 @@
 //! |---|---|
 //! | native | ELF symbol tables and DWARF of the file, of its debug file (build id, debug link, `debuginfod` and SSQP symbol servers), of split DWARF |
 //! | JIT | perf maps, jitdumps, the diagnostics socket of .NET runtimes |
+//! | native, in a stripped .NET runtime | the tables through which managed code calls its functions |
+//! | native, and stubs, of a .NET runtime in a process | the memory of the process |
 //! | precompiled .NET (ReadyToRun) | metadata in the images, also composite images and single-file programs |
 //! | kernel | the running kernel, `/proc/kallsyms` |
 //!
@@ -67,6 +69,8 @@ pub mod native;
 mod perf_map;
 mod reasons;
 mod resymbolize;
+mod runtime_functions;
+mod runtime_memory;
 pub mod symbol;
 pub mod symbol_server;
 pub mod symbol_sources;
@@ -96,6 +100,7 @@ use self::{
     jit::JitNames,
     kernel::{KernelSymbolizer, LoadKernelNames},
     modules::Modules,
+    runtime_memory::RuntimeMemory,
     symbol::{SymbolHint, Symbolized},
 };
 
@@ -127,6 +132,7 @@ pub struct Symbolizer {
     modules: Modules,
     kernel: KernelSymbolizer,
     jit: HashMap<ProcessKey, JitNames>,
+    runtime_memory: HashMap<ProcessKey, RuntimeMemory>,
     /// For the method events of all runtimes together.
     event_budget: MemoryBudget,
     runtime_requests: RuntimeRequests,
@@ -163,6 +169,7 @@ impl Symbolizer {
             modules,
             kernel,
             jit: HashMap::new(),
+            runtime_memory: HashMap::new(),
             event_budget: MemoryBudget::default(),
             runtime_requests: RuntimeRequests::default(),
         }
@@ -191,7 +198,12 @@ impl Symbolizer {
                 CodeKey::Jit(process.key, address, epoch)
             }
             Backing::Special(_) => CodeKey::Unknown(Reason::NoSymbols, address),
-            Backing::Vdso | Backing::File { .. } => self.modules.code_at(process, mapping, address),
+            Backing::Vdso | Backing::File { .. } => match self.modules.code_at(process, mapping, address) {
+                CodeKey::Module(module, address) if self.modules.is_runtime(module) => {
+                    CodeKey::Runtime(process.key, module, address)
+                }
+                code => code,
+            },
         }
     }
 
@@ -210,15 +222,18 @@ impl Symbolizer {
     fn look_up(&mut self, code: CodeKey, process: &Process, time_ns: u64) -> SymbolizedCode {
         match code {
             CodeKey::Kernel(address) => self.look_up_kernel(address),
-            CodeKey::Module(module, address) => {
-                let debug_files = self.debug_files(process);
-                self.modules.symbolize(module, address, self.options, &debug_files)
+            CodeKey::Module(module, address) => self.look_up_in_module(process, module, address),
+            CodeKey::Runtime(_, module, address) => {
+                self.look_up_in_runtime(process, module, address, time_ns)
             }
             CodeKey::Jit(_, address, _) => SymbolizedCode {
                 kind: self.jit_names(process).kind(address, time_ns),
                 module: None,
                 address: ElfAddress(address.0),
-                names: self.symbolize_jit(process, address, time_ns),
+                names: self.symbolize_jit(process, address, time_ns).or_else(|reason| match reason {
+                    Reason::RuntimeStub => self.symbolize_stub(process, address, time_ns),
+                    reason => Err(reason),
+                }),
                 hint: SymbolHint::default(),
             },
             CodeKey::Unopened(file, offset, reason) => {
@@ -237,7 +252,7 @@ impl Symbolizer {
     /// Whether the debug file of the code is still being downloaded from a symbol server. A later call of
     /// [`symbolize`](Self::symbolize) may find more.
     pub fn awaits_debug_file(&mut self, code: CodeKey, process: &Process) -> bool {
-        let CodeKey::Module(module, _) = code else { return false };
+        let (CodeKey::Module(module, _) | CodeKey::Runtime(_, module, _)) = code else { return false };
         if self.places.servers.is_none() {
             return false;
         }
@@ -257,8 +272,38 @@ impl Symbolizer {
     /// are tried again.
     pub fn end_interval(&mut self, from_ns: u64, is_retained: impl Fn(ProcessKey) -> bool) {
         self.jit.retain(|process, _| is_retained(*process));
+        self.runtime_memory.retain(|process, _| is_retained(*process));
         self.jit.values_mut().for_each(|names| names.retire_replaced(from_ns));
         self.modules.end_interval();
+    }
+
+    fn look_up_in_module(
+        &mut self,
+        process: &Process,
+        module: ModuleKey,
+        address: ElfAddress,
+    ) -> SymbolizedCode {
+        let debug_files = self.debug_files(process);
+        self.modules.symbolize(module, address, self.options, &debug_files)
+    }
+
+    /// Looks up code of a .NET runtime: in the file, then in the memory of the process.
+    fn look_up_in_runtime(
+        &mut self,
+        process: &Process,
+        module: ModuleKey,
+        address: ElfAddress,
+        time_ns: u64,
+    ) -> SymbolizedCode {
+        let found = self.look_up_in_module(process, module, address);
+        let helper = match (&found.names, found.hint.function_start) {
+            (Err(_), Some(start)) => self.runtime_helper(process, (module, start), time_ns),
+            _ => None,
+        };
+        match helper {
+            Some(helper) => SymbolizedCode { names: Ok(helper), hint: SymbolHint::default(), ..found },
+            None => found,
+        }
     }
 
     fn look_up_kernel(&mut self, address: RuntimeAddress) -> SymbolizedCode {

@@ -6,7 +6,7 @@ use profiler_addresses::{ElfAddress, FileMapping, RuntimeAddress};
 use profiler_binary_reader::{Image, WorkBudget};
 use profiler_dotnet_symbols::{
     pe::is_pe,
-    readytorun::{AssemblyLocation, Bundle, ReadyToRunModule},
+    readytorun::{AssemblyLocation, Bundle, ReadyToRunModule, RuntimeCells},
 };
 use profiler_profile::{FrameKind, Reason, SymbolSource};
 
@@ -16,6 +16,7 @@ use crate::{
     native::NativeModule,
     reasons,
     symbol::{SymbolHint, Symbolized},
+    symbol_sources::has_jit_compiler,
 };
 
 /// The code and symbols of an opened file.
@@ -62,6 +63,22 @@ impl ModuleCode {
         match self {
             Self::Native(module) => module.is_self_contained(options, debug_files),
             Self::ReadyToRun(_) => false,
+        }
+    }
+
+    /// Whether it is a .NET runtime with a JIT compiler.
+    pub(super) fn is_runtime(&self) -> bool {
+        match self {
+            Self::Native(module) => has_jit_compiler(module.elf()),
+            Self::ReadyToRun(_) => false,
+        }
+    }
+
+    /// Where the runtime puts the addresses of helpers and allocators. A malformed image has no such cells.
+    pub(super) fn runtime_cells(&mut self) -> RuntimeCells {
+        match self {
+            Self::Native(_) => RuntimeCells::default(),
+            Self::ReadyToRun(module) => module.runtime_cells().unwrap_or_default(),
         }
     }
 

@@ -13,7 +13,7 @@ use std::{
 
 use profiler_addresses::{ElfAddress, FileMapping, FileOffset, RuntimeAddress};
 use profiler_binary_reader::{Image, WorkBudget};
-use profiler_dotnet_symbols::readytorun::{AssemblyLocation, Bundle};
+use profiler_dotnet_symbols::readytorun::{AssemblyLocation, Bundle, RuntimeCells};
 use profiler_processes::{
     Backing, FileId, FileVersion, MappedFile, MappedFiles, Mapping, MappingOwner, ProcFs, Process,
     ProcessKey,
@@ -112,6 +112,7 @@ struct Module {
     code: ModuleCode,
     /// Read at the first address that is in none of the file's segments.
     bundle: Option<Result<Option<Arc<Bundle>>, Reason>>,
+    is_runtime: bool,
     /// The root directory of the container that it belongs to; `None` for a module of all processes.
     root: Option<Arc<RootDirectory>>,
     /// Whether containers can share it; found out when the second one maps it.
@@ -245,6 +246,17 @@ impl Modules {
             let debug_files = module.own_files(debug_files);
             module.code.awaits_debug_file(options, &debug_files)
         })
+    }
+
+    /// Whether a module contains a .NET runtime with a JIT compiler.
+    pub(super) fn is_runtime(&self, key: ModuleKey) -> bool {
+        self.get(key).is_some_and(|module| module.is_runtime)
+    }
+
+    /// The cells of a ReadyToRun image with the addresses of helpers and allocators; empty for another module.
+    pub(super) fn runtime_cells(&mut self, key: ModuleKey) -> RuntimeCells {
+        let module = self.modules.get_mut(&key);
+        module.map(|module| module.code.runtime_cells()).unwrap_or_default()
     }
 
     /// Path and format of a module.
@@ -409,8 +421,9 @@ impl Modules {
         let key = ModuleKey(self.next_key);
         self.next_key = self.next_key.wrapping_add(1);
         let (build_id, last_used) = (code.build_id().into(), Instant::now());
-        let (bundle, is_self_contained) = (None, None);
-        let module = Module { path, build_id, code, bundle, root, is_self_contained, budget, last_used };
+        let (bundle, is_runtime, is_self_contained) = (None, code.is_runtime(), None);
+        let module =
+            Module { path, build_id, code, bundle, is_runtime, root, is_self_contained, budget, last_used };
         self.modules.insert(key, module);
         key
     }

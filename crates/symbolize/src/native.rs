@@ -80,7 +80,7 @@ impl NativeModule {
     /// The best symbol table of the module.
     pub(super) fn best_source(&mut self, debug_files: &DebugFiles) -> Option<SymbolSource> {
         self.load_tables(NativeOptions::default(), debug_files);
-        self.names.as_ref().and_then(FunctionNames::best_source)
+        self.names.as_mut().and_then(|names| names.best_source(&self.elf, &self.budget))
     }
 
     /// Symbolizes an address. The name of the outermost function is from the symbol tables, or from DWARF when they have none.
@@ -180,8 +180,10 @@ fn combine(
 ) -> Result<Symbolized, Reason> {
     let Some(mut outer) = frames.pop() else { return symbol };
     let mut symbolized = match (symbol, outer.name.take()) {
-        (Ok(symbol), _) => symbol,
-        (Err(_), Some(name)) => Symbolized::new(SymbolSource::Dwarf, demangle(&name)),
+        // A call table names the method of an FCall, and DWARF the function.
+        (Ok(symbol), None) => symbol,
+        (Ok(symbol), _) if symbol.source != SymbolSource::RuntimeCallTable => symbol,
+        (_, Some(name)) => Symbolized::new(SymbolSource::Dwarf, demangle(&name)),
         (Err(reason), None) => return Err(reason),
     };
     if let Some(function) = symbolized.functions.last_mut() {

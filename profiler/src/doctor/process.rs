@@ -155,14 +155,20 @@ fn native(files: &[NativeFile]) -> Option<Finding> {
     // The runtime's own file matters most.
     exports.sort_by_key(|file| !file.is_runtime);
     let Some(first) = exports.first() else { return Some(Finding::ok(NAME, observed)) };
-    let names: Vec<_> = exports.iter().map(|file| file_name(&file.path)).collect();
     let lacks = if first.is_runtime {
         "names of most of the runtime's own functions"
     } else {
         "names of functions that files do not export"
     };
     let remedy = Remedy::AddDebugFile(file_name(&first.path).to_owned());
-    Some(Finding::degraded(NAME, format!("{observed}; exports only: {}", list(&names)), lacks, remedy))
+    let has_call_tables = |file: &&NativeFile| file.source == Some(SymbolSource::RuntimeCallTable);
+    let (runtimes, exports): (Vec<_>, Vec<_>) = exports.into_iter().partition(has_call_tables);
+    let kinds = [("exports and runtime call tables", runtimes), ("exports only", exports)];
+    let kinds = kinds.iter().filter(|(_, files)| !files.is_empty()).map(|(kind, files)| {
+        let names: Vec<_> = files.iter().map(|file| file_name(&file.path)).collect();
+        format!("; {kind}: {}", list(&names))
+    });
+    Some(Finding::degraded(NAME, observed + &kinds.collect::<String>(), lacks, remedy))
 }
 
 fn closed(sources: &ProcessSymbolSources) -> Option<Finding> {
@@ -274,6 +280,11 @@ mod tests {
             "1 of 3 files have all symbols (1 in debug files); exports only: libcoreclr.so, libc.so.6";
         assert_eq!(finding.observed, observed);
         assert_eq!(finding.remedy, Some(Remedy::AddDebugFile("libcoreclr.so".to_owned())));
+        let call_tables = Some(SymbolSource::RuntimeCallTable);
+        let files = [file("/lib/libc.so.6", exports, false), file("/d/libcoreclr.so", call_tables, true)];
+        let observed = "0 of 2 files have all symbols; exports and runtime call tables: libcoreclr.so; exports \
+                        only: libc.so.6";
+        assert_eq!(native(&files).unwrap().observed, observed);
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod dotnet;
 mod dotnet_hostile;
 mod dotnet_perf_map;
 mod dotnet_runtime;
+mod dotnet_services;
 mod hostile_names;
 mod jit;
 mod kernel_addresses;

@@ -38,6 +38,9 @@ codes! {
         JitDump = 8,
         ReadyToRun = 9,
         RuntimeEvents = 10,
+        RuntimeCallTable = 11,
+        RuntimeHelper = 12,
+        StubCode = 13,
     }
     MissedTick { Throttled = 1, CpuOnline = 2, NoInterrupt = 3, IdleCpu = 4 }
     Reason {

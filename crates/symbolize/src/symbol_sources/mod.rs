@@ -9,11 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_addresses::RuntimeAddress;
-use profiler_processes::{Backing, Mapping, Process};
+use profiler_processes::{Backing, Process};
 use profiler_profile::{Reason, SymbolSource};
 
 pub use self::runtime_detection::RuntimeKind;
+pub(crate) use self::runtime_detection::has_jit_compiler;
 use crate::{
     CodeKey, ModuleKey, RuntimeRequests, Symbolizer, diagnostics,
     jit::{JitBudgets, JitNames, runtime_process},
@@ -84,13 +84,15 @@ impl Symbolizer {
         for mapping in process.mappings() {
             match &mapping.backing {
                 Backing::Jit | Backing::DotnetJit => sources.jit_mappings += 1,
-                Backing::File { path, .. } => match self.modules.code_at(process, mapping, middle(mapping)) {
-                    CodeKey::Module(key, _) if seen.insert(key) => {
-                        self.add_module(key, process, &mut sources);
+                Backing::File { path, .. } => {
+                    match self.modules.code_at(process, mapping, mapping.middle()) {
+                        CodeKey::Module(key, _) if seen.insert(key) => {
+                            self.add_module(key, process, &mut sources);
+                        }
+                        CodeKey::Unopened(.., reason) => sources.unopened.push((Arc::clone(path), reason)),
+                        _ => {}
                     }
-                    CodeKey::Unopened(.., reason) => sources.unopened.push((Arc::clone(path), reason)),
-                    _ => {}
-                },
+                }
                 Backing::Vdso | Backing::Special(_) => {}
             }
         }
@@ -140,9 +142,4 @@ fn detect_runtime(
 /// Checks that the diagnostics socket of a runtime responds; `None` when there is no socket.
 fn check_socket(process: diagnostics::RuntimeProcess) -> Option<Result<(), Reason>> {
     diagnostics::probe(process, Instant::now() + CONNECT_TIME_LIMIT)
-}
-
-/// The address in the middle of a mapping. The first and last pages can contain other parts of the file.
-fn middle(mapping: &Mapping) -> RuntimeAddress {
-    RuntimeAddress(mapping.start.0.midpoint(mapping.end.0))
 }

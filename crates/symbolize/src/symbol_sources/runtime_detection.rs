@@ -36,6 +36,11 @@ pub(super) fn kind_of(elf: &Elf) -> Option<RuntimeKind> {
     EXPORTS.into_iter().find(|(name, _)| exported.contains(name)).map(|(_, kind)| kind)
 }
 
+/// Whether a file contains a .NET runtime with a JIT compiler.
+pub(crate) fn has_jit_compiler(elf: &Elf) -> bool {
+    matches!(kind_of(elf), Some(RuntimeKind::CoreClr | RuntimeKind::SingleFile))
+}
+
 /// The version of .NET in a file: from the version marker, else from the name of the directory. The marker is not used
 /// before .NET 5, whose file version differs from the product version.
 pub(super) fn version_of(elf: &Elf, path: &Path) -> Option<String> {

@@ -1,0 +1,238 @@
+//! Names of native functions and stubs of a .NET runtime, from the memory of the process in which it runs.
+//!
+//! * Helpers: the runtime writes their addresses into cells of each precompiled image. The image tells which helper a cell
+//!   is for.
+//! * The prestub, which compiles methods: the precodes of methods without code point to it.
+//! * Stubs are recognized by their instructions.
+//!
+//! A process can write anything into its memory. So these names are used for its own frames alone.
+
+mod search;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use profiler_addresses::{ElfAddress, RuntimeAddress};
+use profiler_dotnet_symbols::{
+    readytorun::Helper,
+    stubs::{MAX_STUB_BYTES, jump_target, stub_name},
+};
+use profiler_processes::{Mapping, ProcFs, Process};
+use profiler_profile::{Reason, SymbolSource};
+
+use self::search::{Location, Search};
+use crate::{ModuleKey, Symbolizer, symbol::Symbolized};
+
+/// Searches for helpers of a process: one each time its mappings change until there are some, and one each time the module
+/// of the runtime was closed and opened again.
+const MAX_SEARCHES: u32 = 32;
+
+/// The largest write barrier. Its code depends on the garbage collector in use.
+const WRITE_BARRIER_BYTES: u64 = 0x100;
+
+/// The unit in which code of stubs is read and kept.
+const PAGE_BYTES: u64 = 4 << 10;
+
+/// Pages of stubs that are kept for each process. The stubs of a web server are in ten.
+const MAX_PAGES: usize = 64;
+
+/// Allocators are the targets of stubs that the runtime makes at their first use. They are searched when an unnamed function
+/// is looked up, so often, and not more often than each second.
+const MAX_ALLOCATOR_SEARCHES: u32 = 8;
+const ALLOCATOR_SEARCH_INTERVAL_NS: u64 = 1_000_000_000;
+
+/// Stubs whose target is read in one search, for each kind of allocation.
+const MAX_STUBS_PER_KIND: usize = 64;
+
+const PRESTUB: &str = "ThePreStub";
+
+/// What was read of the memory of one process.
+#[derive(Debug, Default)]
+pub(super) struct RuntimeMemory {
+    /// Native functions by module and start.
+    functions: HashMap<(ModuleKey, ElfAddress), &'static str>,
+    /// The copy of the write barrier in memory without a file.
+    write_barrier: Option<RuntimeAddress>,
+    /// Whether the helpers of an image were found.
+    has_helpers: bool,
+    searches: u32,
+    /// The generation of the mappings at the last search.
+    searched_generation: Option<usize>,
+    /// The cells of allocations, and what is allocated.
+    allocation_cells: Vec<(RuntimeAddress, &'static str)>,
+    allocator_searches: u32,
+    /// The time from which on allocators may be searched again.
+    next_allocator_search_ns: u64,
+    /// Code of stubs, with the address of its first byte, by page. `None` is a page that cannot be read.
+    pages: HashMap<u64, Option<(RuntimeAddress, Vec<u8>)>>,
+}
+
+impl Symbolizer {
+    /// The helper or prestub of a runtime that starts at an address of a module, in this process.
+    pub(super) fn runtime_helper(
+        &mut self,
+        process: &Process,
+        function: (ModuleKey, ElfAddress),
+        time_ns: u64,
+    ) -> Option<Symbolized> {
+        let memory = self.runtime_memory.entry(process.key).or_default();
+        memory.discard_closed_module(function.0);
+        let mut search = Search { modules: &mut self.modules, proc: &self.proc, process, time_ns };
+        memory.find_helpers(&mut search);
+        if !memory.functions.contains_key(&function) {
+            memory.find_allocators(&mut search);
+        }
+        let name = memory.functions.get(&function)?;
+        Some(Symbolized::new(SymbolSource::RuntimeHelper, *name))
+    }
+
+    /// The name of a stub, in place of the reason for which it belongs to no method.
+    pub(super) fn symbolize_stub(
+        &mut self,
+        process: &Process,
+        address: RuntimeAddress,
+        time_ns: u64,
+    ) -> Result<Symbolized, Reason> {
+        let mapping = process.find_mapping(address, time_ns).map_err(|_| Reason::RuntimeStub)?;
+        let memory = self.runtime_memory.entry(process.key).or_default();
+        memory.find_helpers(&mut Search { modules: &mut self.modules, proc: &self.proc, process, time_ns });
+        if let Some(name) = memory.write_barrier_at(address) {
+            return Ok(Symbolized::new(SymbolSource::RuntimeHelper, name));
+        }
+        let name = memory.stub_at(&self.proc, process, mapping, address).ok_or(Reason::RuntimeStub)?;
+        Ok(Symbolized::new(SymbolSource::StubCode, format!("stub {name}")))
+    }
+}
+
+impl RuntimeMemory {
+    /// Discards the functions if they are those of a module that was closed and opened again, as `opened`.
+    fn discard_closed_module(&mut self, opened: ModuleKey) {
+        if self.has_helpers && !self.functions.keys().any(|(module, _)| *module == opened) {
+            self.functions.clear();
+            (self.has_helpers, self.searched_generation) = (false, None);
+        }
+    }
+
+    /// Searches the helpers once, and again when the mappings changed, if there were none.
+    fn find_helpers(&mut self, search: &mut Search<'_>) {
+        let generation = Some(search.process.mapping_generation(search.time_ns));
+        // The images would become part of the capture.
+        if search.proc.has_capture()
+            || self.has_helpers
+            || self.searches >= MAX_SEARCHES
+            || self.searched_generation == generation
+        {
+            return;
+        }
+        self.searches += 1;
+        self.searched_generation = generation;
+        let Some((base, cells)) = search.core_library() else { return };
+        let allocation = |address: ElfAddress| RuntimeAddress(base.wrapping_add(address.0));
+        self.allocation_cells =
+            cells.allocations.iter().map(|cell| (allocation(cell.address), cell.name)).collect();
+        for (helper, target) in search.helpers(base, &cells.helpers) {
+            let Some(name) = helper.name() else { continue };
+            match search.locate(target) {
+                Some(Location::Function(module, address)) => {
+                    self.functions.entry((module, address)).or_insert(name);
+                }
+                Some(Location::JitMemory) if helper == Helper::WRITE_BARRIER => {
+                    self.write_barrier = Some(target);
+                }
+                _ => continue,
+            }
+            self.has_helpers = true;
+        }
+        if let Some(Location::Function(module, address)) =
+            search.prestub().and_then(|target| search.locate(target))
+        {
+            self.functions.insert((module, address), PRESTUB);
+        }
+    }
+
+    /// Searches the functions to which the stubs of allocations jump.
+    fn find_allocators(&mut self, search: &mut Search<'_>) {
+        let is_due = search.time_ns >= self.next_allocator_search_ns;
+        if !is_due || self.allocator_searches >= MAX_ALLOCATOR_SEARCHES || self.allocation_cells.is_empty() {
+            return;
+        }
+        self.allocator_searches += 1;
+        self.next_allocator_search_ns = search.time_ns.saturating_add(ALLOCATOR_SEARCH_INTERVAL_NS);
+        let mut stubs_of_kind = HashMap::<&str, usize>::new();
+        for (name, stub) in search.contents(&self.allocation_cells) {
+            let count = stubs_of_kind.entry(name).or_default();
+            // A cell that was not used yet leads to code of the image.
+            let Some(Location::JitMemory) = search.locate(stub) else { continue };
+            *count += 1;
+            if *count > MAX_STUBS_PER_KIND {
+                continue;
+            }
+            let target = self.jump_target(search, stub).and_then(|target| match search.locate(target)? {
+                Location::JitMemory => search.locate(self.jump_target(search, target)?),
+                found => Some(found),
+            });
+            if let Some(Location::Function(module, address)) = target {
+                self.functions.entry((module, address)).or_insert(name);
+            }
+        }
+    }
+
+    fn jump_target(&mut self, search: &Search<'_>, stub: RuntimeAddress) -> Option<RuntimeAddress> {
+        let mapping = search.process.find_mapping(stub, search.time_ns).ok()?;
+        let (code, position) = self.code_at(search.proc, search.process, mapping, stub)?;
+        jump_target(code.get(position..)?, stub)
+    }
+
+    fn write_barrier_at(&self, address: RuntimeAddress) -> Option<&'static str> {
+        let offset = address.0.checked_sub(self.write_barrier?.0)?;
+        Helper::WRITE_BARRIER.name().filter(|_| offset < WRITE_BARRIER_BYTES)
+    }
+
+    /// The name of the stub at an address in a mapping.
+    fn stub_at(
+        &mut self,
+        proc: &ProcFs,
+        process: &Process,
+        mapping: &Mapping,
+        address: RuntimeAddress,
+    ) -> Option<&'static str> {
+        let (code, position) = self.code_at(proc, process, mapping, address)?;
+        stub_name(code, position)
+    }
+
+    /// The code around an address in a mapping, and the position of the address in it.
+    fn code_at(
+        &mut self,
+        proc: &ProcFs,
+        process: &Process,
+        mapping: &Mapping,
+        address: RuntimeAddress,
+    ) -> Option<(&[u8], usize)> {
+        let page = address.0 / PAGE_BYTES;
+        if !self.pages.contains_key(&page) {
+            if self.pages.len() >= MAX_PAGES {
+                return None;
+            }
+            self.pages.insert(page, read_page(proc, process, mapping, page));
+        }
+        let (start, code) = self.pages.get(&page)?.as_ref()?;
+        Some((code, usize::try_from(address.0.checked_sub(start.0)?).ok()?))
+    }
+}
+
+/// Reads a page of a mapping, with as much around it as a stub can have.
+fn read_page(
+    proc: &ProcFs,
+    process: &Process,
+    mapping: &Mapping,
+    page: u64,
+) -> Option<(RuntimeAddress, Vec<u8>)> {
+    let around = MAX_STUB_BYTES as u64;
+    let page = page.checked_mul(PAGE_BYTES)?;
+    let start = page.saturating_sub(around).max(mapping.start.0);
+    let end = page.saturating_add(PAGE_BYTES + around).min(mapping.end.0);
+    let start = RuntimeAddress(start);
+    let code = proc.read_memory(process, start, usize::try_from(end.checked_sub(start.0)?).ok()?).ok()?;
+    Some((start, code))
+}

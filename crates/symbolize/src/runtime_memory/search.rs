@@ -1,0 +1,128 @@
+//! Searches the memory of a process for the helpers, the prestub and the allocators of its .NET runtime.
+
+use std::sync::Arc;
+
+use profiler_addresses::{ElfAddress, RuntimeAddress};
+use profiler_dotnet_symbols::{
+    readytorun::{Helper, HelperCell, RuntimeCells},
+    stubs::prestub_pointer,
+};
+use profiler_processes::{Backing, Mapping, ProcFs, Process};
+
+use crate::{CodeKey, ModuleKey, modules::Modules};
+
+/// The image whose cells have all helpers. In a single-file program, no mapping has its name.
+const CORE_LIBRARY: &str = "System.Private.CoreLib.dll";
+
+/// The number of cells from which on an image is taken for the core library, which has 53.
+const CORE_LIBRARY_CELLS: usize = 40;
+
+/// Images whose cells are read to find that with most.
+const MAX_IMAGES: usize = 64;
+
+/// Mappings that are searched for a precode.
+const MAX_PRECODE_MAPPINGS: usize = 64;
+
+/// The distance of two cells that are read together, and the number of cells that are read at once: their product is the
+/// largest read.
+const MAX_CELL_DISTANCE_BYTES: u64 = 256;
+const MAX_CELLS_PER_READ: usize = 256;
+
+const POINTER_BYTES: usize = 8;
+
+/// What contains an address.
+pub(super) enum Location {
+    /// A module, and the address in it.
+    Function(ModuleKey, ElfAddress),
+    /// Memory without a file.
+    JitMemory,
+}
+
+/// A search in the memory of a process.
+pub(super) struct Search<'a> {
+    pub(super) modules: &'a mut Modules,
+    pub(super) proc: &'a ProcFs,
+    pub(super) process: &'a Process,
+    pub(super) time_ns: u64,
+}
+
+impl Search<'_> {
+    /// The load address and the cells of the core library, or of the image that has most.
+    pub(super) fn core_library(&mut self) -> Option<(u64, RuntimeCells)> {
+        let process = self.process;
+        let images = process.mappings().filter(|mapping| matches!(mapping.backing, Backing::File { .. }));
+        let is_core_library = |mapping: &&Mapping| match &mapping.backing {
+            Backing::File { path, .. } => path.ends_with(CORE_LIBRARY),
+            _ => false,
+        };
+        let (core_library, others): (Vec<_>, Vec<_>) = images.partition(is_core_library);
+        let mut most: Option<(u64, RuntimeCells)> = None;
+        for mapping in core_library.into_iter().chain(others).take(MAX_IMAGES) {
+            let address = mapping.middle();
+            let CodeKey::Module(module, in_image) = self.modules.code_at(process, mapping, address) else {
+                continue;
+            };
+            let cells = self.modules.runtime_cells(module);
+            let count = cells.helpers.len();
+            if count > most.as_ref().map_or(0, |(_, most)| most.helpers.len()) {
+                most = Some((address.0.wrapping_sub(in_image.0), cells));
+            }
+            if count >= CORE_LIBRARY_CELLS {
+                break;
+            }
+        }
+        most
+    }
+
+    /// The helpers in the cells of an image that is loaded at `base`.
+    pub(super) fn helpers(&self, base: u64, cells: &[HelperCell]) -> Vec<(Helper, RuntimeAddress)> {
+        let address = |cell: &HelperCell| RuntimeAddress(base.wrapping_add(cell.address.0));
+        let cells: Vec<_> = cells.iter().map(|cell| (address(cell), cell.helper)).collect();
+        self.contents(&cells)
+    }
+
+    /// What cells contain: pointers in the memory of the process. Cells next to each other are read together.
+    pub(super) fn contents<T: Copy>(&self, cells: &[(RuntimeAddress, T)]) -> Vec<(T, RuntimeAddress)> {
+        let mut contents = Vec::new();
+        let is_near = |first: &(RuntimeAddress, T), second: &(RuntimeAddress, T)| {
+            second.0.0.checked_sub(first.0.0).is_some_and(|distance| distance < MAX_CELL_DISTANCE_BYTES)
+        };
+        for run in cells.chunk_by(is_near).flat_map(|run| run.chunks(MAX_CELLS_PER_READ)) {
+            let (Some((first, _)), Some((last, _))) = (run.first(), run.last()) else { continue };
+            let bytes = (last.0 - first.0) as usize + POINTER_BYTES;
+            let Ok(memory) = self.proc.read_memory(self.process, *first, bytes) else { continue };
+            contents.extend(run.iter().filter_map(|(address, value)| {
+                let content = memory.get((address.0 - first.0) as usize..)?.first_chunk()?;
+                Some((*value, RuntimeAddress(u64::from_le_bytes(*content))))
+            }));
+        }
+        contents
+    }
+
+    /// The prestub, which a precode at the start of a mapping points to.
+    pub(super) fn prestub(&self) -> Option<RuntimeAddress> {
+        const PRECODE_BYTES: usize = 24;
+        let jit_memory = self.process.mappings().filter(|mapping| is_jit_memory(mapping));
+        let read = |address, bytes| self.proc.read_memory(self.process, address, bytes).ok();
+        jit_memory.take(MAX_PRECODE_MAPPINGS).find_map(|mapping| {
+            let pointer = prestub_pointer(&read(mapping.start, PRECODE_BYTES)?, mapping.start)?;
+            let content = read(pointer, POINTER_BYTES)?;
+            content.first_chunk().map(|content| RuntimeAddress(u64::from_le_bytes(*content)))
+        })
+    }
+
+    pub(super) fn locate(&mut self, target: RuntimeAddress) -> Option<Location> {
+        let mapping: &Arc<Mapping> = self.process.find_mapping(target, self.time_ns).ok()?;
+        if is_jit_memory(mapping) {
+            return Some(Location::JitMemory);
+        }
+        match self.modules.code_at(self.process, mapping, target) {
+            CodeKey::Module(module, address) => Some(Location::Function(module, address)),
+            _ => None,
+        }
+    }
+}
+
+fn is_jit_memory(mapping: &Mapping) -> bool {
+    matches!(mapping.backing, Backing::Jit | Backing::DotnetJit)
+}
