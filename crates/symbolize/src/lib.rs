@@ -180,6 +180,12 @@ impl Symbolizer {
         self.modules.files()
     }
 
+    /// Loads what resolves addresses of the kernel now, and not at the first of them: later, this process may lack the
+    /// rights for it.
+    pub fn load_kernel_names(&mut self) {
+        self.kernel.load_names();
+    }
+
     /// Sets what .NET runtimes are asked for whose first sample is yet to come.
     pub fn set_runtime_requests(&mut self, requests: RuntimeRequests) {
         self.runtime_requests = requests;

@@ -182,14 +182,17 @@ const SOCKETS: &[libc::c_long] = &[
 /// What resolvers of host names call as well.
 const NETWORK: &[libc::c_long] = &[libc::SYS_bind, libc::SYS_recvmmsg, libc::SYS_sendmmsg];
 
-/// The commands of bpf(2) on maps and links that exist (`enum bpf_cmd`, `include/uapi/linux/bpf.h`).
+/// The commands of bpf(2) on maps, for rows of further unwind tables, and to run the program that names kernel addresses
+/// (`enum bpf_cmd`, `include/uapi/linux/bpf.h`).
 const BPF_COMMANDS: &[u64] = &[
+    0,  // BPF_MAP_CREATE
     1,  // BPF_MAP_LOOKUP_ELEM
     2,  // BPF_MAP_UPDATE_ELEM
     3,  // BPF_MAP_DELETE_ELEM
     4,  // BPF_MAP_GET_NEXT_KEY
     10, // BPF_PROG_TEST_RUN
     15, // BPF_OBJ_GET_INFO_BY_FD
+    22, // BPF_MAP_FREEZE
     24, // BPF_MAP_LOOKUP_BATCH
     26, // BPF_MAP_UPDATE_BATCH
     28, // BPF_LINK_CREATE

@@ -239,6 +239,10 @@ pub(super) fn new_pipeline(
         (true, false) => RuntimeRequests::Events,
         (true, true) => RuntimeRequests::EventsAndPerfMaps,
     });
+    #[cfg(feature = "sandbox")]
+    if settings.sandbox && settings.kernel_stacks {
+        symbolizer.load_kernel_names();
+    }
     Pipeline::new(proc, filter, symbolizer, settings.user_stacks)
 }
 

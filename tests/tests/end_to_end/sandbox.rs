@@ -87,6 +87,19 @@ fn threads_that_sample_have_no_right_to_write_files_and_a_system_call_filter() {
     }
 }
 
+#[test]
+fn unwind_tables_that_need_further_maps_are_installed_in_the_sandbox() {
+    let Some(_lock) = share_privileged() else { return };
+    // The native libraries of the runtime have more rows than the first map of rows.
+    let workload = Workload::run(Workload::dotnet_command("9.0", "cpu").env("PERF_MAP", "0"));
+    let pid = workload.pid().to_string();
+    let output = run_command(&mut profiler(&["-vv", "-p", &pid, "-d", "1", "--format", "folded"]));
+    let log = &output.stderr;
+    assert!(log.contains(&format!("unwind tables of process {pid} are in place")), "{log}");
+    assert!(!log.contains("unwound by frame pointer:"), "{log}");
+    assert!(!log.contains("single kernel addresses cannot be resolved"), "{log}");
+}
+
 /// A directory with a file of root and one of another user.
 fn directory_with_files() -> TempDir {
     let directory = tempfile::tempdir().unwrap();

@@ -61,8 +61,14 @@ impl KernelSymbolizer {
     }
 
     /// `None` when `/proc/kallsyms` has to be read.
+    /// Loads what resolves single addresses, which else happens at the first of them.
+    pub(crate) fn load_names(&mut self) {
+        self.names.get_or_insert_with(|| load(&self.proc, self.load_names));
+    }
+
     fn query_kernel(&mut self, address: RuntimeAddress) -> Option<KernelFunction> {
-        let names = self.names.get_or_insert_with(|| load(&self.proc, self.load_names)).as_ref()?;
+        self.load_names();
+        let names = self.names.as_ref()?.as_ref()?;
         match names.name(address.0) {
             Ok(symbol) => parse_symbol(&symbol),
             Err(error) => {
