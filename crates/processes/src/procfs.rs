@@ -169,7 +169,8 @@ impl ProcFs {
         Ok(maps::parse_executable(&self.read(pid, "maps")?).contains(mapping))
     }
 
-    /// Reads memory of a process. With a capture there is none: a replay has no more than what the capture contains.
+    /// Reads memory of a running process. A capture does not contain memory, so that nothing is read while one is recorded
+    /// or replayed.
     ///
     /// # Errors
     /// Those of reading; [`io::ErrorKind::NotFound`] when another process has the PID by now.

@@ -205,10 +205,8 @@ const TIOCLINUX: u64 = 0x541c;
 
 /// Refuses all system calls that the job does not need, in all threads of the process and forever.
 pub(super) fn filter(job: Job) -> io::Result<()> {
-    // The second filter refuses to install a third one.
-    let programs = [without_clone3(), program(rules(job), SeccompAction::Errno(libc::EPERM as u32))];
-    for program in programs {
-        match apply_filter_all_threads(&program.map_err(io::Error::other)?) {
+    for program in programs(job).map_err(io::Error::other)? {
+        match apply_filter_all_threads(&program) {
             // A kernel that was built without seccomp.
             Err(seccompiler::Error::Seccomp(error)) if error.raw_os_error() == Some(libc::EINVAL) => {
                 log::info!("system calls are not filtered: {error}");
@@ -221,21 +219,27 @@ pub(super) fn filter(job: Job) -> io::Result<()> {
 }
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+type Result<T> = std::result::Result<T, seccompiler::BackendError>;
 
-fn program(rules: Rules, otherwise: SeccompAction) -> Result<BpfProgram, seccompiler::BackendError> {
+/// The filters in the order in which they are installed: the last one refuses to install another.
+fn programs(job: Job) -> Result<[BpfProgram; 2]> {
+    Ok([without_clone3()?, program(rules(job)?, SeccompAction::Errno(libc::EPERM as u32))?])
+}
+
+fn program(rules: Rules, otherwise: SeccompAction) -> Result<BpfProgram> {
     let architecture = std::env::consts::ARCH.try_into()?;
     SeccompFilter::new(rules, otherwise, SeccompAction::Allow, architecture)?.try_into()
 }
 
 /// The arguments of clone3(2) are in memory, where no filter sees them: C libraries call clone(2) where it does not exist.
-fn without_clone3() -> Result<BpfProgram, seccompiler::BackendError> {
+fn without_clone3() -> Result<BpfProgram> {
     let architecture = std::env::consts::ARCH.try_into()?;
     let missing = SeccompAction::Errno(libc::ENOSYS as u32);
     let rules = [(SYS_clone3, Vec::new())].into();
     SeccompFilter::new(rules, SeccompAction::Allow, missing, architecture)?.try_into()
 }
 
-fn rules(job: Job) -> Rules {
+fn rules(job: Job) -> Result<Rules> {
     let (is_session, network) = match job {
         Job::Session { network } => (true, network),
         Job::Files { network } => (false, network),
@@ -247,44 +251,44 @@ fn rules(job: Job) -> Rules {
         .chain(network.then_some(NETWORK));
     let mut rules: Rules = unconditional.flatten().map(|call| (*call, Vec::new())).collect();
     rules.insert(SYS_clone3, Vec::new());
-    rules.insert(SYS_clone, vec![rule([masked(0, libc::CLONE_THREAD as u64, libc::CLONE_THREAD as u64)])]);
+    rules.insert(SYS_clone, vec![rule([masked(0, libc::CLONE_THREAD as u64, libc::CLONE_THREAD as u64)])?]);
     for call in [SYS_mmap, SYS_mprotect] {
-        rules.insert(call, vec![rule([masked(2, libc::PROT_EXEC as u64, 0)])]);
+        rules.insert(call, vec![rule([masked(2, libc::PROT_EXEC as u64, 0)])?]);
     }
-    rules.insert(SYS_ioctl, vec![rule([differs(1, TIOCSTI), differs(1, TIOCLINUX)])]);
-    rules.insert(SYS_prctl, any_of(0, &[libc::PR_SET_NAME as u64, libc::PR_GET_NAME as u64]));
+    rules.insert(SYS_ioctl, vec![rule([differs(1, TIOCSTI), differs(1, TIOCLINUX)])?]);
+    rules.insert(SYS_prctl, any_of(0, &[libc::PR_SET_NAME as u64, libc::PR_GET_NAME as u64])?);
     let mut families = Vec::new();
     if is_session {
-        rules.insert(SYS_bpf, any_of(0, BPF_COMMANDS));
+        rules.insert(SYS_bpf, any_of(0, BPF_COMMANDS)?);
         families.push(libc::AF_UNIX as u64);
     }
     if network {
         families.extend([libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK].map(|family| family as u64));
     }
     if !families.is_empty() {
-        rules.insert(SYS_socket, any_of(0, &families));
+        rules.insert(SYS_socket, any_of(0, &families)?);
     }
-    rules
+    Ok(rules)
 }
 
-fn any_of(argument: u8, values: &[u64]) -> Vec<SeccompRule> {
+fn any_of(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>> {
     values.iter().map(|value| rule([compare(argument, SeccompCmpOp::Eq, *value)])).collect()
 }
 
-fn masked(argument: u8, mask: u64, value: u64) -> SeccompCondition {
+fn masked(argument: u8, mask: u64, value: u64) -> Result<SeccompCondition> {
     compare(argument, SeccompCmpOp::MaskedEq(mask), value)
 }
 
-fn differs(argument: u8, value: u64) -> SeccompCondition {
+fn differs(argument: u8, value: u64) -> Result<SeccompCondition> {
     compare(argument, SeccompCmpOp::Ne, value)
 }
 
-fn compare(argument: u8, operator: SeccompCmpOp, value: u64) -> SeccompCondition {
-    SeccompCondition::new(argument, Dword, operator, value).expect("system calls have six arguments")
+fn compare(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompCondition> {
+    SeccompCondition::new(argument, Dword, operator, value)
 }
 
-fn rule<const N: usize>(conditions: [SeccompCondition; N]) -> SeccompRule {
-    SeccompRule::new(conditions.into()).expect("the rule has conditions")
+fn rule<const N: usize>(conditions: [Result<SeccompCondition>; N]) -> Result<SeccompRule> {
+    SeccompRule::new(conditions.into_iter().collect::<Result<_>>()?)
 }
 
 #[cfg(test)]
@@ -295,10 +299,9 @@ mod tests {
     fn every_filter_can_be_compiled() {
         for network in [false, true] {
             for job in [Job::Session { network }, Job::Files { network }] {
-                assert!(program(rules(job), SeccompAction::Errno(1)).is_ok(), "{job:?}");
+                assert!(programs(job).is_ok(), "{job:?}");
             }
         }
-        assert!(without_clone3().is_ok());
     }
 
     #[test]
@@ -314,7 +317,7 @@ mod tests {
             libc::SYS_unshare,
         ];
         for job in [Job::Session { network: true }, Job::Files { network: true }] {
-            let rules = rules(job);
+            let rules = rules(job).unwrap();
             assert!(never.iter().all(|call| !rules.contains_key(call)), "{job:?}");
         }
     }

@@ -35,7 +35,7 @@ pub fn diagnostics(bytes: &[u8]) {
     let listener = UnixListener::bind(directory.path().join(SOCKET_NAME)).expect("a socket");
     thread::scope(|scope| {
         scope.spawn(|| serve(&listener, answers));
-        receive_methods(directory.path(), *reports);
+        receive_methods(directory.path(), *reports).expect("the directory of the socket exists");
         // Ends the wait for the next connection.
         shutdown(&listener, Shutdown::Both).expect("the end of the listener");
     });

@@ -2,6 +2,7 @@
 
 use std::{
     fmt::Debug,
+    io,
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
@@ -22,23 +23,18 @@ use super::{
 };
 
 /// The name of the socket of the runtime that [`receive_methods`] connects to.
-pub const SOCKET_NAME: &str = "dotnet-diagnostic-1-77-socket";
+pub const SOCKET_NAME: &str = super::SIMULATED_SOCKET_NAME;
 
 /// The time that the runtime has for a report. What it has not sent by then is missing.
 const REPORT_TIME: Duration = Duration::from_millis(5);
 
 /// Connects to the runtime whose socket is in `directory` and receives its methods: in the last report, and before it in
 /// a report of the received events (bit 0 of `reports`) and in one of the events up to now (bit 1).
-pub fn receive_methods(directory: &Path, reports: u8) {
-    let process = RuntimeProcess {
-        root: Arc::new(RootDirectory::open(directory).expect("the directory of the socket")),
-        directories: vec!["/".into()],
-        pid: std::process::id(),
-        namespace_pid: 1,
-        uid: rustix::process::geteuid().as_raw(),
-        start_ticks: 77,
-        perf_map: None,
-    };
+///
+/// # Errors
+/// Those of opening the directory.
+pub fn receive_methods(directory: &Path, reports: u8) -> io::Result<()> {
+    let process = RuntimeProcess::simulated(RootDirectory::open(directory)?);
     let mut names = RuntimeNames::new(process, MemoryBudget::default());
     names.start_listener();
     assert!(names.is_listening());
@@ -49,6 +45,7 @@ pub fn receive_methods(directory: &Path, reports: u8) {
             names.receive_report(deadline);
         }
     }
+    Ok(())
 }
 
 /// Decodes a stream that arrives in pieces. The result does not depend on where the stream is split.

@@ -63,6 +63,26 @@ pub(crate) struct RuntimeProcess {
     pub(crate) perf_map: Option<PerfMapPaths>,
 }
 
+/// The name of the socket of a [simulated](RuntimeProcess::simulated) runtime.
+#[cfg(any(test, fuzzing))]
+pub(crate) const SIMULATED_SOCKET_NAME: &str = "dotnet-diagnostic-1-77-socket";
+
+#[cfg(any(test, fuzzing))]
+impl RuntimeProcess {
+    /// This process, as a process with a runtime whose socket is in a directory.
+    fn simulated(directory: RootDirectory) -> Self {
+        Self {
+            root: Arc::new(directory),
+            directories: vec!["/".into()],
+            pid: std::process::id(),
+            namespace_pid: 1,
+            uid: rustix::process::geteuid().as_raw(),
+            start_ticks: 77,
+            perf_map: None,
+        }
+    }
+}
+
 /// Connects to the diagnostics socket of a process without sending a command. `None` is a process without a socket.
 pub(crate) fn probe(process: RuntimeProcess, deadline: Instant) -> Option<Result<(), Reason>> {
     let endpoint = Endpoint::new(process);

@@ -35,16 +35,8 @@ impl Fixture {
     /// A process whose simulated runtime accepts this many connections, and calls `serve` with each and its command.
     fn new(connections: usize, mut serve: impl FnMut(UnixStream, u8) + Send + 'static) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let listener = UnixListener::bind(directory.path().join("dotnet-diagnostic-1-77-socket")).unwrap();
-        let process = RuntimeProcess {
-            root: Arc::new(RootDirectory::open(directory.path()).unwrap()),
-            directories: vec!["/".into()],
-            pid: std::process::id(),
-            namespace_pid: 1,
-            uid: rustix::process::geteuid().as_raw(),
-            start_ticks: 77,
-            perf_map: None,
-        };
+        let listener = UnixListener::bind(directory.path().join(SIMULATED_SOCKET_NAME)).unwrap();
+        let process = RuntimeProcess::simulated(RootDirectory::open(directory.path()).unwrap());
         let runtime = std::thread::spawn(move || {
             for stream in listener.incoming().take(connections) {
                 let mut stream = stream.unwrap();
