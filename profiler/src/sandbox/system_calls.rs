@@ -58,6 +58,7 @@ const COMMON: &[libc::c_long] = &[
     libc::SYS_pipe2,
     libc::SYS_pread64,
     libc::SYS_preadv,
+    libc::SYS_preadv2,
     libc::SYS_pwrite64,
     libc::SYS_read,
     libc::SYS_readlinkat,

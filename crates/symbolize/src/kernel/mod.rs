@@ -54,23 +54,21 @@ impl KernelSymbolizer {
 
     /// The function that contains an address.
     pub(crate) fn function(&mut self, address: RuntimeAddress) -> Result<KernelFunction, Reason> {
-        match self.query_kernel(address) {
-            Some(function) => Ok(function),
-            None => self.look_up(address),
-        }
+        self.query_kernel(address).unwrap_or_else(|| self.look_up(address))
     }
 
-    /// `None` when `/proc/kallsyms` has to be read.
     /// Loads what resolves single addresses, which else happens at the first of them.
     pub(crate) fn load_names(&mut self) {
         self.names.get_or_insert_with(|| load(&self.proc, self.load_names));
     }
 
-    fn query_kernel(&mut self, address: RuntimeAddress) -> Option<KernelFunction> {
+    /// `None` when `/proc/kallsyms` has to be read.
+    fn query_kernel(&mut self, address: RuntimeAddress) -> Option<Result<KernelFunction, Reason>> {
         self.load_names();
         let names = self.names.as_ref()?.as_ref()?;
         match names.name(address.0) {
-            Ok(symbol) => parse_symbol(&symbol),
+            Ok(symbol) if is_address(&symbol) => Some(Err(Reason::NoSymbolHere)),
+            Ok(symbol) => parse_symbol(&symbol).map(Ok),
             Err(error) => {
                 // Without the address: log lines can be shown to users from whom the kernel hides it.
                 log::debug!("the kernel does not resolve an address: {error}");
@@ -125,8 +123,14 @@ fn has_addresses(kallsyms: &[u8]) -> bool {
     lines.any(|line| line.iter().take_while(|byte| **byte != b' ').any(|digit| *digit != b'0'))
 }
 
-/// Parses `name+0x12/0x34 [module]`. `None` when the text is a plain address, or when the symbol is not that of a function:
-/// `/proc/kallsyms` may contain another symbol of the address.
+/// Whether the kernel printed a plain address: `/proc/kallsyms` has no symbol of it either (`__sprint_symbol`,
+/// `kernel/kallsyms.c`). System call filters (seccomp) are such code.
+fn is_address(text: &str) -> bool {
+    text.strip_prefix("0x").is_some_and(|digits| u64::from_str_radix(digits, 16).is_ok())
+}
+
+/// Parses `name+0x12/0x34 [module]`. `None` when the symbol is not that of a function: `/proc/kallsyms` may contain another
+/// symbol of the address.
 fn parse_symbol(text: &str) -> Option<KernelFunction> {
     let (location, module) = match text.split_once(" [") {
         Some((location, module)) => (location, Some(module.strip_suffix(']')?)),
@@ -165,6 +169,28 @@ mod tests {
         {
             assert_eq!(parse_symbol(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn kallsyms_is_not_read_for_an_address_that_the_kernel_has_no_symbol_for() {
+        struct Printed(&'static str);
+        impl KernelNames for Printed {
+            fn name(&self, _address: u64) -> io::Result<String> {
+                Ok(self.0.to_owned())
+            }
+        }
+        let function = |printed: &'static str| {
+            let directory = tempfile::tempdir().unwrap();
+            std::fs::write(directory.path().join("kallsyms"), "ffffffff81000000 T start\n").unwrap();
+            let proc = Arc::new(ProcFs::from_capture(directory.path().to_owned()));
+            let mut kernel = KernelSymbolizer::new(proc, || Err(io::ErrorKind::Unsupported.into()));
+            kernel.names = Some(Some(Box::new(Printed(printed))));
+            let found = kernel.function(RuntimeAddress(0xffff_ffff_8100_0010)).map(|found| found.name);
+            (found, kernel.symbols.is_some())
+        };
+        assert_eq!(function("0xffffffff81000010"), (Err(Reason::NoSymbolHere), false));
+        assert_eq!(function("schedule+0x10/0x20"), (Ok("schedule".to_owned()), false));
+        assert_eq!(function("_stext+0x10/0x20"), (Ok("start".to_owned()), true));
     }
 
     #[test]
