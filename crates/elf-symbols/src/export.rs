@@ -8,7 +8,7 @@ use object::{
 
 use profiler_binary_reader::ParseError;
 
-use crate::{elf::Elf, header::LE};
+use crate::{elf::Elf, gnu_hash::GnuHashTable, header::LE};
 
 /// The largest symbol or string table that is read. Those of the largest libraries have a megabyte.
 const MAX_TABLE_BYTES: u64 = 16 << 20;
@@ -23,6 +23,14 @@ impl Elf {
         let Some(table) = sections.find_type(elf::SHT_DYNSYM).filter(|section| section.is_stored()) else {
             return Ok(Vec::new());
         };
+        let mut wanted = wanted.to_vec();
+        if let Some(hashes) = GnuHashTable::read(self.image(), &sections)? {
+            // Most files export none of them. The tables of a large library have megabytes.
+            wanted.retain(|name| hashes.contains_hash_of(name).unwrap_or(true));
+            if wanted.is_empty() {
+                return Ok(wanted);
+            }
+        }
         let strings = sections.get(table.header().sh_link.get(LE)).ok_or(ParseError::Malformed)?;
         let strings = strings.raw(self.image(), MAX_TABLE_BYTES)?;
         let symbols = table.raw(self.image(), MAX_TABLE_BYTES)?;
@@ -38,7 +46,8 @@ impl Elf {
             tail.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
         };
         let is_exported = |name: &&str| names.iter().any(|tail| is_name(tail, name));
-        Ok(wanted.iter().copied().filter(is_exported).collect())
+        wanted.retain(is_exported);
+        Ok(wanted)
     }
 }
 

@@ -37,7 +37,7 @@
 //! | `elf` | [`Elf`]: headers, segments, build id |
 //! | `section` | [`Sections`], [`Section`]: section headers, decompressed contents |
 //! | `symbol_table` | [`SymbolTable`]: functions of `.symtab` and `.dynsym` |
-//! | `export` | [`Elf::find_exports`] |
+//! | `export`, `gnu_hash` | [`Elf::find_exports`]; the hash table of dynamic symbols |
 //! | `function_ranges` | [`FunctionRanges`]: functions of stripped files, from `.eh_frame` |
 //! | `relocations` | [`Elf::relative_relocations`] |
 //! | `call_frames` | [`CallFrames`]: `.eh_frame` and `.debug_frame` |
@@ -53,6 +53,7 @@ mod dwarf;
 mod elf;
 mod export;
 mod function_ranges;
+mod gnu_hash;
 mod header;
 mod machine;
 #[cfg(feature = "compressed-debug-info")]
