@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut threads = HashMap::<ThreadId, u64>::new();
     for sample in process.samples() {
-        *threads.entry(sample.thread).or_default() += sample.count;
+        *threads.entry(sample.thread).or_default() += sample.value;
     }
     let mut threads: Vec<(ThreadId, u64)> = threads.into_iter().collect();
     threads.sort_by_key(|(_, count)| std::cmp::Reverse(*count));

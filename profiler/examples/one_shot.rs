@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .start()?
         .run_for(Duration::from_secs_f64(seconds))?;
 
-    eprintln!("{} samples, {} lost", profile.sample_count(), profile.ledger().lost_total());
+    eprintln!("{} samples, {} lost", profile.total_value(), profile.first_ledger().lost_total());
     profile.write(Format::Folded, io::stdout().lock())?;
     Ok(())
 }

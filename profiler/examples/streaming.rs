@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         match hottest(&profile) {
             Some((frame, count)) => {
                 let name = profile.string(profile.frame(frame).name);
-                println!("{count:>6} of {:>6} samples in {name:?}", profile.sample_count());
+                println!("{count:>6} of {:>6} samples in {name:?}", profile.total_value());
             }
             None => println!("nothing ran"),
         }
@@ -25,7 +25,7 @@ fn hottest(profile: &Profile) -> Option<(FrameId, u64)> {
     let mut leaves = HashMap::<FrameId, u64>::new();
     for sample in profile.samples() {
         if let Some(leaf) = profile.stack(sample.stack).frames.first() {
-            *leaves.entry(*leaf).or_default() += sample.count;
+            *leaves.entry(*leaf).or_default() += sample.value;
         }
     }
     leaves.into_iter().max_by_key(|(_, count)| *count)

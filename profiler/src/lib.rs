@@ -32,7 +32,7 @@
 //! let mut session = Profiler::builder().target(Target::Everything).build()?.start()?;
 //! loop {
 //!     let profile = session.take_profile(Duration::from_secs(60))?;
-//!     println!("{} samples, {} lost", profile.sample_count(), profile.ledger().lost_total());
+//!     println!("{} samples, {} lost", profile.total_value(), profile.first_ledger().lost_total());
 //! }
 //! # Ok::<(), profiler::Error>(())
 //! ```

@@ -31,6 +31,22 @@ test("the header describes the measurement, and the page loads nothing", async (
   await browser.picture("light");
 });
 
+test("another event is shown on request, with time as its unit; a profile of one event offers no choice", async () => {
+  assert.equal(await browser.evaluate("document.getElementById('event').parentElement.hidden"), true);
+  await browser.open(page("events.html"));
+  assert.equal(await browser.evaluate("document.getElementById('event').parentElement.hidden"), false);
+  assert.match(await browser.text("facts"), /cpu-clock at 100 Hz on 2 CPUs · 2\.0 s · .* · 20 samples · 0 lost/);
+  assert.deepEqual((await rows())[0], ["100.0 %", "100.0 %", "work"]);
+  await browser.press("e");
+  assert.equal(await browser.text("target"), "Waiting: pid 7 (app)");
+  assert.match(await browser.text("facts"), /off-cpu of at least 1000 us on 2 CPUs · 2\.0 s · .* · 1\.5 s · 1 sample · 0 lost/);
+  assert.match(await browser.text("selected"), /whole time: 1\.5 s/);
+  assert.deepEqual((await rows())[0], ["100.0 %", "100.0 %", "wait"]);
+  await browser.press("e");
+  assert.match(await browser.text("selected"), /whole time: 20 samples/);
+  assert.deepEqual((await rows())[0], ["100.0 %", "100.0 %", "work"]);
+});
+
 test("a box shows its share, its kind of code and the source of its symbol; a click zooms and Escape goes back", async () => {
   const rowPx = 18;
   const width = await browser.evaluate("document.getElementById('flame').clientWidth");

@@ -51,7 +51,7 @@ pub fn load(port: &str, connections: u32, paths: &[&str]) -> Workload {
 /// # Panics
 /// Panics if they are not.
 pub fn assert_symbolized(profile: &Profile) {
-    let ledger = profile.ledger();
+    let ledger = profile.first_ledger();
     assert!(ledger.adds_up() && ledger.lost_total() == 0, "{ledger:?}");
     for (what, named, least) in [
         ("methods", named_percent(methods(profile)), NAMED_PERCENT),

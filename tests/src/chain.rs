@@ -93,7 +93,7 @@ impl<'a> ChainComparison<'a> {
     pub fn new(profile: &'a Profile, chains: &'a [Chain]) -> Self {
         let mut samples = BTreeMap::new();
         for sample in profile.samples() {
-            *samples.entry(sample.stack).or_default() += sample.count;
+            *samples.entry(sample.stack).or_default() += sample.value;
         }
         Self { profile, chains, samples }
     }
@@ -120,7 +120,7 @@ impl<'a> ChainComparison<'a> {
         assert!(
             percent >= least_percent,
             "{percent:.2} % of {all} samples are exact, not {least_percent} %; wrong are\n{shown:#?}\n{:?}",
-            self.profile.ledger().stacks
+            self.profile.first_ledger().stacks
         );
     }
 

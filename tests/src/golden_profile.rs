@@ -3,8 +3,8 @@
 use profiler::{
     ElfAddress, Profile,
     profile::{
-        Cost, FoundBy, Frame, FrameId, FrameKind, Header, Ledger, Loss, ModuleId, ProfileBuilder, Reason,
-        SourceLocation, StackEnd, SymbolSource, Symbolization, ThreadId,
+        Cost, Event, EventId, FoundBy, Frame, FrameId, FrameKind, Header, Ledger, Loss, ModuleId,
+        ProfileBuilder, Reason, SourceLocation, StackEnd, SymbolSource, Symbolization, ThreadId,
     },
 };
 
@@ -59,12 +59,11 @@ const INTERVAL_NS: u64 = 10_000_000;
 #[must_use]
 pub fn golden_profile(factor: u64) -> Profile {
     let mut golden = Golden { builder: ProfileBuilder::default(), factor, time_ns: 0 };
+    golden.builder.event(Event::at_frequency("cpu-clock", 100));
     golden.sample_all();
     golden.lose(factor);
     golden.builder.finish(Header {
         target: "pid 7 (app)".to_owned(),
-        event: "cpu-clock".to_owned(),
-        frequency_hz: 100,
         duration_ns: 1_500_000_000,
         started_unix_ns: 1_700_000_000_000_000_000,
         started_monotonic_ns: 5_000_000_000,
@@ -170,8 +169,10 @@ impl Golden {
 
     fn lose(&mut self, factor: u64) {
         let losses = [Loss::RingBufferFull, Loss::NoThreadId, Loss::MissingStack, Loss::Undecodable];
+        self.builder.event_ledger_mut(EventId::FIRST).lost =
+            losses.into_iter().zip((1..).map(|count| count * factor)).collect();
         *self.builder.ledger_mut() = Ledger {
-            lost: losses.into_iter().zip((1..).map(|count| count * factor)).collect(),
+            events: std::mem::take(&mut self.builder.ledger_mut().events),
             lost_process_events: 2,
             lost_children: 3,
             malformed_jit_entries: 4,

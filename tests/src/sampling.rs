@@ -35,7 +35,7 @@ pub fn sample_settled(builder: Builder, samples: u64) -> Profile {
         let warm_up = session.take_profile(Duration::ZERO).expect("a profile");
         // Without tables, frame pointers are followed, if there are any.
         let without_tables = [StackEnd::Unknown, StackEnd::BrokenFramePointer];
-        let settled = without_tables.iter().all(|end| !warm_up.ledger().stacks.contains_key(end));
+        let settled = without_tables.iter().all(|end| !warm_up.first_ledger().stacks.contains_key(end));
         settled_rounds = if settled { settled_rounds + 1 } else { 0 };
         if settled_rounds == SETTLED_ROUNDS {
             break;

@@ -7,11 +7,12 @@ use std::{
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use flate2::read::{GzDecoder, ZlibDecoder};
-use profiler::{Difference, Format, OutputOptions, Profile, Shape, WriteFormat as _};
+use profiler::{Difference, Format, OutputOptions, Profile, Shape, WriteFormat as _, profile::EventId};
 use profiler_tests::{assert_matches_file, file, golden_profile};
 use zip::ZipArchive;
 
 const EVERYTHING: OutputOptions = OutputOptions {
+    event: EventId::FIRST,
     annotate: true,
     per_thread: true,
     per_process: true,
@@ -169,7 +170,7 @@ fn shape() -> Shape {
 #[test]
 fn folded_stacks_are_read_back_as_they_were() {
     let stacks = profiler_tests::FoldedStacks::from_profile(&profile());
-    assert_eq!(stacks.total(), profile().sample_count());
+    assert_eq!(stacks.total(), profile().total_value());
     assert_eq!(stacks.count(|stack| stack.has("main")), 40 + 5 + 20 + 1 + 3 + 1 + 6);
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Counts {
 
 /// Each distinct folded line of either profile with its counts.
 pub(super) fn lines(difference: &Difference<'_>, options: &OutputOptions) -> BTreeMap<String, Counts> {
-    let (before_total, after_total) = (difference.before().sample_count(), difference.after().sample_count());
+    let (before_total, after_total) = (difference.before().total_value(), difference.after().total_value());
     let scaled = |count: u64| {
         let scaled = u128::from(count) * u128::from(after_total) / u128::from(before_total.max(1));
         u64::try_from(scaled).unwrap_or(u64::MAX)
@@ -61,7 +61,7 @@ pub(super) fn write_table(
     let mut to = BufWriter::new(to);
     let width = options.width();
     for (side, profile) in [("before", difference.before()), ("after ", difference.after())] {
-        let heading = format!("{side}  {}: {}", title::title(profile.header()), title::subtitle(profile));
+        let heading = format!("{side}  {}: {}", title::title(profile), title::subtitle(profile));
         writeln!(to, "{}", fit(&label::clean(&heading), width))?;
     }
     writeln!(to, "\n       self, % of samples               total, %")?;

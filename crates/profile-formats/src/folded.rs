@@ -6,10 +6,10 @@ use indexmap::IndexSet;
 
 use super::{
     OutputOptions, label,
-    stack_counts::{self, StackCount},
+    stack_values::{self, StackValue},
     visible,
 };
-use profiler_profile::{Process, Profile, StackId, ThreadId};
+use profiler_profile::{EventId, Process, Profile, Sampling, StackId, ThreadId};
 
 /// Writes the lines, sorted by the names from the root.
 pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) -> io::Result<()> {
@@ -60,10 +60,12 @@ impl Lines {
         let mut labels = Labels::of(profile, options);
         let owned = stacks_by_owner(profile, options);
         let mut stacks: Vec<_> =
-            owned.into_iter().map(|owned| (labels.line(owned.thread, owned.stack), owned.count)).collect();
+            owned.into_iter().map(|owned| (labels.line(owned.thread, owned.stack), owned.value)).collect();
         let labels = labels.sort(stacks.iter_mut().map(|(stack, _)| stack));
         stacks.sort_unstable();
-        stacks.dedup_by(|next, kept| next.0 == kept.0 && merge_count(&mut kept.1, next.1));
+        stacks.dedup_by(|next, kept| next.0 == kept.0 && merge_value(&mut kept.1, next.1));
+        let unit = unit(profile);
+        stacks.iter_mut().for_each(|(_, value)| *value /= unit);
         Self { labels, stacks }
     }
 
@@ -73,15 +75,32 @@ impl Lines {
     }
 }
 
+/// The value that is 1 in a line: a sample, or a microsecond of nanoseconds, as bcc's `offcputime -f` prints it.
+fn unit(profile: &Profile) -> u64 {
+    const NS_PER_US: u64 = 1_000;
+    match profile.first_event().sampling {
+        Sampling::Durations { .. } => NS_PER_US,
+        _ => 1,
+    }
+}
+
+/// The name of the unit of the numbers in lines.
+pub(super) fn unit_name(profile: &Profile) -> &'static str {
+    match profile.first_event().sampling {
+        Sampling::Durations { .. } => "us",
+        _ => "samples",
+    }
+}
+
 /// Adds and returns true, as `dedup_by` needs it.
-fn merge_count(sum: &mut u64, count: u64) -> bool {
-    *sum = sum.saturating_add(count);
+fn merge_value(sum: &mut u64, value: u64) -> bool {
+    *sum = sum.saturating_add(value);
     true
 }
 
 /// The stacks of each group of threads whose lines have the same first frames, with the first thread of the group. A
 /// stack of a hundred threads is one line unless threads are shown.
-fn stacks_by_owner(profile: &Profile, options: &OutputOptions) -> Vec<StackCount> {
+fn stacks_by_owner(profile: &Profile, options: &OutputOptions) -> Vec<StackValue> {
     let beginning = |thread: ThreadId| {
         let process = profile.thread(thread).process;
         let Process { comm, container, .. } = profile.process(process);
@@ -92,10 +111,10 @@ fn stacks_by_owner(profile: &Profile, options: &OutputOptions) -> Vec<StackCount
             options.per_thread.then_some(thread),
         )
     };
-    let key = |owned: &StackCount| (beginning(owned.thread), owned.stack);
-    let mut stacks = stack_counts::of(profile);
+    let key = |owned: &StackValue| (beginning(owned.thread), owned.stack);
+    let mut stacks = stack_values::of(profile, EventId::FIRST);
     stacks.sort_by_key(key);
-    stacks.dedup_by(|next, kept| key(next) == key(kept) && merge_count(&mut kept.count, next.count));
+    stacks.dedup_by(|next, kept| key(next) == key(kept) && merge_value(&mut kept.value, next.value));
     stacks
 }
 

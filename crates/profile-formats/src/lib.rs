@@ -46,7 +46,7 @@ mod perf_script;
 mod pprof;
 #[cfg(feature = "speedscope")]
 mod speedscope;
-mod stack_counts;
+mod stack_values;
 #[cfg(feature = "svg")]
 mod svg;
 mod table;

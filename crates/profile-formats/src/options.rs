@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use profiler_profile::Profile;
+use profiler_profile::{EventId, Profile};
 
 /// Options of all formats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct OutputOptions {
     /// Show each unsymbolized frame with its address in flame graphs, pages and tables, where consecutive ones of a module
     /// are one frame `[module]` otherwise. Other formats always have the addresses.
     pub addresses: bool,
+    /// The event that formats of a single event show.
+    pub event: EventId,
     /// Width of tables in columns of a terminal; 100 when not set.
     pub width_columns: Option<u16>,
 }

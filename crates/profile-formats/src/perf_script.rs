@@ -5,7 +5,7 @@ use std::{
     io::{self, BufWriter, Write},
 };
 
-use super::{label, stack_counts};
+use super::label;
 use profiler_profile::{Frame, FrameId, FrameKind, Profile, Sample, Stack, Symbolization};
 
 /// Writes the samples by time: a header line, the frames leaf first, an empty line.
@@ -20,7 +20,7 @@ pub(super) struct Script<'a> {
     profile: &'a Profile,
     threads: Vec<String>,
     event: String,
-    period_ns: u64,
+    unit_ns: u64,
     frames: FrameLines,
 }
 
@@ -34,7 +34,7 @@ impl<'a> Script<'a> {
             profile,
             threads: threads.collect(),
             event: event(profile),
-            period_ns: stack_counts::period_ns(profile).max(1),
+            unit_ns: profile.first_event().unit_ns().unwrap_or(1),
             frames: FrameLines::of(profile),
         }
     }
@@ -66,7 +66,7 @@ impl<'a> Script<'a> {
         head.push(b'.');
         push_number(time_us % US_PER_S, 6, b'0', head);
         head.extend_from_slice(b": ");
-        push_number(sample.count.saturating_mul(self.period_ns), 10, b' ', head);
+        push_number(sample.value.saturating_mul(self.unit_ns), 10, b' ', head);
         head.push(b' ');
         head.extend_from_slice(self.event.as_bytes());
         head.extend_from_slice(b": \n");
@@ -96,7 +96,7 @@ fn push_number(mut number: u64, width: usize, fill: u8, text: &mut Vec<u8>) {
 }
 
 fn event(profile: &Profile) -> String {
-    match in_one_word(&profile.header().event) {
+    match in_one_word(&profile.first_event().name) {
         empty if empty.is_empty() => "samples".to_owned(),
         event => event,
     }
@@ -179,7 +179,7 @@ fn in_one_word(text: &str) -> String {
 mod tests {
     use super::*;
     use profiler_addresses::ElfAddress;
-    use profiler_profile::{Header, ProfileBuilder, Reason, StackEnd, SymbolSource, test_profile};
+    use profiler_profile::{Event, Header, ProfileBuilder, Reason, StackEnd, SymbolSource, test_profile};
 
     fn text(profile: &Profile) -> String {
         let mut bytes = Vec::new();
@@ -209,12 +209,8 @@ mod tests {
         let process = builder.process(7, "app");
         let thread = builder.thread(process, 8, "5/6 my worker");
         builder.sample(2_000, 3, thread, stack, 1 << 33);
-        let profile = builder.finish(Header {
-            event: "cpu-clock".to_owned(),
-            frequency_hz: 1_000_000_000,
-            started_monotonic_ns: 1_000_000_000,
-            ..Header::default()
-        });
+        builder.event(Event::at_frequency("cpu-clock", 1_000_000_000));
+        let profile = builder.finish(Header { started_monotonic_ns: 1_000_000_000, ..Header::default() });
         assert_eq!(
             text(&profile),
             "_5/6_my_worker 7/8 [003]     1.000002: 8589934592 cpu-clock: \n\

@@ -5,24 +5,24 @@ use std::io::{self, BufWriter, Write};
 use indexmap::{IndexMap, IndexSet};
 use serde::{Serialize, Serializer};
 
-use super::{OutputOptions, label, stack_counts, title};
-use profiler_profile::{Frame, ProcessId, Profile, StackId, StringId, ThreadId, sum};
+use super::{OutputOptions, label, title};
+use profiler_profile::{EventId, Frame, ProcessId, Profile, StackId, StringId, ThreadId, sum};
 
 /// Up to this number, samples are written in time order, each with all of its frames. A larger file would not open in a
 /// browser: stacks are then written once, with their summed weight.
 const MAX_IN_ORDER_OF_TIME: usize = 100_000;
 
-/// Writes one speedscope profile for all threads, or one for each thread or process on request.
+/// Writes one speedscope profile for each event and all threads, or for each thread or process on request.
 pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) -> io::Result<()> {
     let mut to = BufWriter::new(to);
     let frames = Frames::of(profile);
     let document = Document {
         schema: "https://www.speedscope.app/file-format-schema.json",
         exporter: "profiler",
-        name: label::printable(&title::title(profile.header())).into_owned(),
+        name: label::printable(&title::title(profile)).into_owned(),
         profiles: samples_by_owner(profile, options)
             .into_iter()
-            .map(|(owner, samples)| sampled(profile, &frames, owner.name(profile), samples))
+            .map(|((event, owner), samples)| sampled(profile, &frames, event, owner, samples))
             .collect(),
         shared: Shared { frames: &frames.entries },
     };
@@ -119,7 +119,7 @@ enum Owner {
 impl Owner {
     fn name(self, profile: &Profile) -> String {
         match self {
-            Self::Everything => label::printable(&title::title(profile.header())).into_owned(),
+            Self::Everything => label::printable(&title::title(profile)).into_owned(),
             Self::Container(id) => label::container(profile, id),
             Self::Process(id) => label::process(profile, profile.process(id)),
             Self::Thread(id) => {
@@ -131,10 +131,13 @@ impl Owner {
     }
 }
 
-/// The samples of each owner, in the order of their first sample. Without samples there is one owner, because speedscope
-/// refuses a document without a profile.
-fn samples_by_owner(profile: &Profile, options: &OutputOptions) -> IndexMap<Owner, Vec<(StackId, u64)>> {
-    let mut owned = IndexMap::<Owner, Vec<(StackId, u64)>>::new();
+/// The stacks and values of each owner.
+type OwnedSamples = IndexMap<(EventId, Owner), Vec<(StackId, u64)>>;
+
+/// The samples of each event and owner, in the order of their first sample. Without samples there is one owner, because
+/// speedscope refuses a document without a profile.
+fn samples_by_owner(profile: &Profile, options: &OutputOptions) -> OwnedSamples {
+    let mut owned = OwnedSamples::new();
     for sample in profile.samples() {
         let process = profile.thread(sample.thread).process;
         let owner = match options {
@@ -143,10 +146,10 @@ fn samples_by_owner(profile: &Profile, options: &OutputOptions) -> IndexMap<Owne
             OutputOptions { per_container: true, .. } => Owner::Container(profile.process(process).container),
             _ => Owner::Everything,
         };
-        owned.entry(owner).or_default().push((sample.stack, sample.count));
+        owned.entry((sample.event, owner)).or_default().push((sample.stack, sample.value));
     }
     if owned.is_empty() {
-        owned.insert(Owner::Everything, Vec::new());
+        owned.insert((EventId::FIRST, Owner::Everything), Vec::new());
     }
     for samples in owned.values_mut() {
         if profile.samples().len() > MAX_IN_ORDER_OF_TIME {
@@ -160,20 +163,27 @@ fn samples_by_owner(profile: &Profile, options: &OutputOptions) -> IndexMap<Owne
             is_same
         });
     }
+    // The first profile of a document is the one that is shown.
+    owned.sort_by_key(|(event, _), _| *event);
     owned
 }
 
 fn sampled<'a>(
     profile: &'a Profile,
     frames: &'a Frames,
-    name: String,
+    event: EventId,
+    owner: Owner,
     samples: Vec<(StackId, u64)>,
 ) -> Sampled<'a> {
-    let (unit, value) = match stack_counts::period_ns(profile) {
-        0 => ("none", 1),
-        period_ns => ("nanoseconds", period_ns),
+    let (unit, unit_ns) = match profile.event(event).unit_ns() {
+        None => ("none", 1),
+        Some(unit_ns) => ("nanoseconds", unit_ns),
     };
-    let weights: Vec<u64> = samples.iter().map(|(_, count)| count.saturating_mul(value)).collect();
+    let weights: Vec<u64> = samples.iter().map(|(_, value)| value.saturating_mul(unit_ns)).collect();
+    let name = match profile.events().len() {
+        1 => owner.name(profile),
+        _ => format!("{} ({})", owner.name(profile), label::printable(&profile.event(event).name)),
+    };
     Sampled {
         r#type: "sampled",
         name,
@@ -190,7 +200,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use profiler_profile::{Header, ProfileBuilder, test_profile};
+    use profiler_profile::{Event, Header, ProfileBuilder, Sample, Sampling, test_profile};
 
     fn read_back(profile: &Profile, options: OutputOptions) -> Value {
         let mut bytes = Vec::new();
@@ -243,10 +253,29 @@ mod tests {
         for time in 0..=MAX_IN_ORDER_OF_TIME {
             builder.sample(time as u64, 0, thread, stacks[time % 2], 1);
         }
-        let profile = builder.finish(Header { frequency_hz: 100, ..Header::default() });
+        builder.event(Event::at_frequency("cpu-clock", 100));
+        let profile = builder.finish(Header::default());
         let value = read_back(&profile, OutputOptions::default());
         assert_eq!(value["profiles"][0]["weights"], json!([500_010_000_000_u64, 500_000_000_000_u64]));
         assert_eq!(value["profiles"][0]["unit"], "nanoseconds");
+    }
+
+    #[test]
+    fn each_event_is_a_profile() {
+        let mut builder = ProfileBuilder::default();
+        builder.event(Event::at_frequency("cpu-clock", 100));
+        let waits = Event { name: "off-cpu".to_owned(), sampling: Sampling::Durations { min_ns: 0 } };
+        let event = builder.event(waits);
+        let process = builder.process(1, "a");
+        let thread = builder.thread(process, 1, "a");
+        let stack = builder.stack(Vec::new(), profiler_profile::StackEnd::Empty);
+        builder.add_sample(Sample { time_ns: 0, cpu: 0, thread, stack, event, state: None, value: 7 });
+        builder.sample(1, 0, thread, stack, 2);
+        let value = read_back(&builder.finish(Header::default()), OutputOptions::default());
+        let profiles = value["profiles"].as_array().unwrap();
+        let found: Vec<_> = profiles.iter().map(|profile| (&profile["name"], &profile["weights"])).collect();
+        let (cpu, waiting) = (json!("Flame graph (cpu-clock)"), json!("Flame graph (off-cpu)"));
+        assert_eq!(found, [(&cpu, &json!([20_000_000])), (&waiting, &json!([7]))]);
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub(super) fn write_difference(
         .map(|(line, Counts { before, after })| format!("{line} {} {}", before / unit, after / unit))
         .collect();
     let mut drawing = drawing(difference.after());
-    let before = label::clean(&title(difference.before().header())).into_owned();
+    let before = label::clean(&title(difference.before())).into_owned();
     drawing.title = format!("{}, compared with {before}", drawing.title);
     draw(&mut drawing, &lines, to)
 }
@@ -69,9 +69,9 @@ fn draw(drawing: &mut Options<'_>, lines: &[String], to: impl Write) -> io::Resu
 
 fn drawing(profile: &Profile) -> Options<'static> {
     let mut options = Options::default();
-    options.title = label::clean(&title(profile.header())).into_owned();
+    options.title = label::clean(&title(profile)).into_owned();
     options.subtitle = Some(label::clean(&subtitle(profile)).into_owned());
-    "samples".clone_into(&mut options.count_name);
+    folded::unit_name(profile).clone_into(&mut options.count_name);
     // Equal profiles give equal pictures.
     options.deterministic = true;
     options
@@ -118,7 +118,9 @@ mod tests {
     use crate::WriteFormat as _;
     use profiler_addresses::ElfAddress;
     use profiler_profile::Header;
-    use profiler_profile::{Frame, ProfileBuilder, Reason, StackEnd, Symbolization, shape::Shape};
+    use profiler_profile::{
+        Event, Frame, ProfileBuilder, Reason, Sampling, StackEnd, Symbolization, shape::Shape,
+    };
 
     fn svg(profile: &Profile) -> String {
         let mut bytes = Vec::new();
@@ -140,11 +142,10 @@ mod tests {
         let stack = builder.stack(vec![frame], StackEnd::Unknown);
         let process = builder.process(1, "app");
         let thread = builder.thread(process, 1, "app");
+        builder.event(Event::at_frequency("cpu-clock", 99));
         builder.sample(0, 0, thread, stack, 5);
         builder.finish(Header {
             target: "pid 1 (a<b)".to_owned(),
-            event: "cpu-clock".to_owned(),
-            frequency_hz: 99,
             duration_ns: 1_500_000_000,
             cpus: 2,
             ..Header::default()
@@ -189,5 +190,20 @@ mod tests {
         let mut bytes = Vec::new();
         Difference::between(&profile_of("f"), &nothing).write(crate::Format::Svg, &mut bytes).unwrap();
         assert!(String::from_utf8(bytes).unwrap().contains("ERROR"));
+    }
+
+    #[test]
+    fn waiting_is_titled_so_and_its_unit_is_time() {
+        let mut builder = ProfileBuilder::default();
+        builder
+            .event(Event { name: "off-cpu".to_owned(), sampling: Sampling::Durations { min_ns: 1_000_000 } });
+        let process = builder.process(1, "app");
+        let thread = builder.thread(process, 1, "app");
+        let stack = builder.stack(Vec::new(), StackEnd::Empty);
+        builder.sample(0, 0, thread, stack, 2_500_000);
+        let svg =
+            svg(&builder.finish(Header { target: "pid 1 (a)".to_owned(), cpus: 1, ..Header::default() }));
+        assert!(svg.contains("Waiting: pid 1 (a)") && svg.contains("(2,500 us, 100.00%)"), "{svg}");
+        assert!(svg.contains("off-cpu of at least 1000 us on 1 CPUs"), "{svg}");
     }
 }

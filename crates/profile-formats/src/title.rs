@@ -1,26 +1,61 @@
 //! Titles of pictures and documents: target, event, duration, samples and losses.
 
-use profiler_profile::{Header, Profile};
+use profiler_profile::{Event, Profile, Sampling};
 
-/// The title of a profile: its target.
-pub(crate) fn title(header: &Header) -> String {
-    if header.target.is_empty() { "Flame graph".to_owned() } else { format!("On-CPU: {}", header.target) }
+/// The title of a profile: what its first event shows, and the target.
+pub(crate) fn title(profile: &Profile) -> String {
+    let target = &profile.header().target;
+    let shown = shown(profile.first_event());
+    if target.is_empty() { "Flame graph".to_owned() } else { format!("{shown}: {target}") }
 }
 
-/// The measurement in one line: event, frequency, duration, samples, losses, edits.
+/// What the samples of an event show.
+pub(crate) fn shown(event: &Event) -> &'static str {
+    match event.name.as_str() {
+        "wall" => "Wall clock",
+        "off-cpu" => "Waiting",
+        _ => "On-CPU",
+    }
+}
+
+/// The measurement of the first event in one line: event, frequency, duration, samples, losses, edits.
 pub(crate) fn subtitle(profile: &Profile) -> String {
-    const NS_PER_S: f64 = 1e9;
-    let header = profile.header();
-    let ledger = profile.ledger();
+    let (header, event, ledger) = (profile.header(), profile.first_event(), profile.first_ledger());
     let mut parts = Vec::new();
-    if !header.event.is_empty() {
-        parts.push(format!("{} at {} Hz on {} CPUs", header.event, header.frequency_hz, header.cpus));
-        parts.push(format!("{:.1} s", header.duration_ns as f64 / NS_PER_S));
+    if !event.name.is_empty() {
+        parts.push(format!("{} on {} CPUs", event_text(event), header.cpus));
+        parts.push(seconds(header.duration_ns));
     }
     parts.push(format!("{} samples", ledger.reported));
     parts.push(format!("{} lost", ledger.lost_total()));
+    if let Sampling::Durations { .. } = event.sampling {
+        parts.push(value_text(event, profile.total_value()));
+    }
     if !header.edits.is_empty() {
-        parts.push(format!("{} shown: {}", profile.sample_count(), header.edits.join(", ")));
+        let shown = value_text(event, profile.total_value());
+        parts.push(format!("{shown} shown: {}", header.edits.join(", ")));
     }
     parts.join(", ")
+}
+
+/// An event with its frequency or minimum: `cpu-clock at 99 Hz`.
+pub(crate) fn event_text(event: &Event) -> String {
+    match event.sampling {
+        Sampling::Frequency(frequency_hz) => format!("{} at {frequency_hz} Hz", event.name),
+        Sampling::Durations { min_ns } => format!("{} of at least {} us", event.name, min_ns / 1_000),
+        _ => event.name.clone(),
+    }
+}
+
+/// A value as text: a number of samples, or seconds.
+pub(crate) fn value_text(event: &Event, value: u64) -> String {
+    match event.sampling {
+        Sampling::Durations { .. } => seconds(value),
+        _ => value.to_string(),
+    }
+}
+
+fn seconds(ns: u64) -> String {
+    const NS_PER_S: f64 = 1e9;
+    format!("{:.1} s", ns as f64 / NS_PER_S)
 }

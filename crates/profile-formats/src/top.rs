@@ -24,11 +24,11 @@ const PATH_INDENT: usize = 10;
 pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) -> io::Result<()> {
     let mut to = BufWriter::new(to);
     let width = options.width();
-    let heading = [title::title(profile.header()), title::subtitle(profile)];
+    let heading = [title::title(profile), title::subtitle(profile)];
     for line in heading {
         writeln!(to, "{}", fit(&label::clean(&line), width))?;
     }
-    let total = profile.sample_count();
+    let total = profile.total_value();
     if total > 0 {
         writeln!(to, "\n    self     total  function")?;
         for function in profile.functions().iter().filter(|function| function.self_count > 0).take(FUNCTIONS)
@@ -61,7 +61,7 @@ fn paths(profile: &Profile) -> Vec<(Vec<String>, u64)> {
     let mut counts = HashMap::<_, u64>::new();
     for sample in profile.samples() {
         let comm = profile.process(profile.thread(sample.thread).process).comm;
-        sum::add(counts.entry((comm, sample.stack)).or_default(), sample.count);
+        sum::add(counts.entry((comm, sample.stack)).or_default(), sample.value);
     }
     // Paths that differ in addresses only are one.
     let mut paths = HashMap::<Vec<_>, u64>::new();

@@ -1,6 +1,6 @@
 //! Dispatches a profile or a difference to the writer of a format.
 
-use std::io;
+use std::{borrow::Cow, io};
 
 use profiler_profile::{Difference, Profile};
 
@@ -34,17 +34,22 @@ pub trait WriteFormat {
     fn write_with(&self, format: Format, options: &OutputOptions, to: impl io::Write) -> io::Result<()>;
 }
 
+/// The samples of the selected event, for formats of a single event.
+fn of_event<'a>(profile: &'a Profile, options: &OutputOptions) -> Cow<'a, Profile> {
+    profile.single_event(options.event)
+}
+
 impl WriteFormat for Profile {
     fn write_with(&self, format: Format, options: &OutputOptions, to: impl io::Write) -> io::Result<()> {
         match format {
             #[cfg(feature = "folded")]
-            Format::Folded => crate::folded::write(self, options, to),
+            Format::Folded => crate::folded::write(&of_event(self, options), options, to),
             #[cfg(feature = "svg")]
-            Format::Svg => crate::svg::write(&options.displayed(self), options, to),
+            Format::Svg => crate::svg::write(&options.displayed(&of_event(self, options)), options, to),
             #[cfg(feature = "html")]
             Format::Html => crate::html::write(&options.displayed(self), options, to),
             #[cfg(feature = "top")]
-            Format::Top => crate::top::write(&options.displayed(self), options, to),
+            Format::Top => crate::top::write(&options.displayed(&of_event(self, options)), options, to),
             #[cfg(feature = "pprof")]
             Format::Pprof => crate::pprof::write(self, to),
             #[cfg(feature = "speedscope")]
@@ -52,9 +57,9 @@ impl WriteFormat for Profile {
             #[cfg(feature = "firefox")]
             Format::Firefox => crate::firefox::write(self, to),
             #[cfg(feature = "perf-script")]
-            Format::PerfScript => crate::perf_script::write(self, to),
+            Format::PerfScript => crate::perf_script::write(&of_event(self, options), to),
             #[cfg(feature = "trace-zip")]
-            Format::TraceZip => crate::trace_zip::write(self, to),
+            Format::TraceZip => crate::trace_zip::write(&of_event(self, options), to),
             #[cfg(feature = "recording")]
             Format::Recording => self.write_recording(to),
         }
@@ -63,11 +68,13 @@ impl WriteFormat for Profile {
 
 impl WriteFormat for Difference<'_> {
     fn write_with(&self, format: Format, options: &OutputOptions, to: impl io::Write) -> io::Result<()> {
-        let (before, after) = (options.displayed(self.before()), options.displayed(self.after()));
+        let (before, after) = (of_event(self.before(), options), of_event(self.after(), options));
+        let single = Difference::between(&before, &after);
+        let (before, after) = (options.displayed(&before), options.displayed(&after));
         let merged = Difference::between(&before, &after);
         match format {
             #[cfg(feature = "folded")]
-            Format::Folded => crate::differential::write_folded(self, options, to),
+            Format::Folded => crate::differential::write_folded(&single, options, to),
             #[cfg(feature = "svg")]
             Format::Svg => {
                 crate::svg::write_difference(&merged, &crate::differential::lines(&merged, options), to)

@@ -3,18 +3,21 @@
 use std::collections::HashMap;
 
 use crate::{
-    FoundBy, Frame, FrameId, Header, Ledger, Module, ModuleId, Process, ProcessId, Profile, Reason, Sample,
-    Stack, StackEnd, StackId, StringId, SymbolSource, Symbolization, Thread, ThreadId, UnsymbolizedFrames,
-    sum,
+    Event, EventId, EventLedger, FoundBy, Frame, FrameId, Header, Ledger, Module, ModuleId, Process,
+    ProcessId, Profile, Reason, Sample, Stack, StackEnd, StackId, StringId, SymbolSource, Symbolization,
+    Thread, ThreadId, UnsymbolizedFrames, sum,
 };
 
 /// Builds a [`Profile`].
 ///
 /// ```
 /// use profiler_addresses::ElfAddress;
-/// use profiler_profile::{Frame, FrameKind, Header, ProfileBuilder, StackEnd, SymbolSource, Symbolization};
+/// use profiler_profile::{
+///     Event, Frame, FrameKind, Header, ProfileBuilder, StackEnd, SymbolSource, Symbolization,
+/// };
 ///
 /// let mut builder = ProfileBuilder::default();
+/// builder.event(Event::at_frequency("cpu-clock", 99));
 /// let name = builder.string("main");
 /// let main = builder.frame(Frame {
 ///     name,
@@ -29,8 +32,8 @@ use crate::{
 /// let thread = builder.thread(process, 1, "demo");
 /// builder.sample(0, 0, thread, stack, 1);
 /// let profile = builder.finish(Header::default());
-/// assert_eq!(profile.sample_count(), 1);
-/// assert_eq!(profile.ledger().reported, 1);
+/// assert_eq!(profile.total_value(), 1);
+/// assert_eq!(profile.first_ledger().reported, 1);
 /// ```
 #[derive(Debug, Default)]
 pub struct ProfileBuilder {
@@ -38,6 +41,11 @@ pub struct ProfileBuilder {
 }
 
 impl ProfileBuilder {
+    /// The id of an event. A profile without one has an event without a name.
+    pub fn event(&mut self, event: Event) -> EventId {
+        EventId::from_index(self.profile.events.insert_full(event).0)
+    }
+
     /// The id of a string.
     pub fn string(&mut self, text: &str) -> StringId {
         let strings = &mut self.profile.strings;
@@ -118,14 +126,26 @@ impl ProfileBuilder {
         ThreadId::from_index(self.profile.threads.insert_full(Thread { process, tid, comm }).0)
     }
 
-    /// Adds a sample that represents `count` equal samples; `time_ns` counts from the start of sampling.
-    pub fn sample(&mut self, time_ns: u64, cpu: u32, thread: ThreadId, stack: StackId, count: u64) {
-        self.profile.samples.push(Sample { time_ns, cpu, thread, stack, count });
+    /// Adds a sample of the first event without a state; `time_ns` counts from the start of sampling.
+    pub fn sample(&mut self, time_ns: u64, cpu: u32, thread: ThreadId, stack: StackId, value: u64) {
+        self.add_sample(Sample { time_ns, cpu, thread, stack, event: EventId::FIRST, state: None, value });
     }
 
-    /// The ledger, for the caller to set ticks, losses and cost.
+    /// Adds a sample.
+    pub fn add_sample(&mut self, sample: Sample) {
+        self.profile.samples.push(sample);
+    }
+
+    /// The ledger, for the caller to set losses and cost.
     pub fn ledger_mut(&mut self) -> &mut Ledger {
         &mut self.profile.ledger
+    }
+
+    /// The ledger of an event, for the caller to set samples due and losses.
+    pub fn event_ledger_mut(&mut self, event: EventId) -> &mut EventLedger {
+        let events = &mut self.profile.ledger.events;
+        events.resize(events.len().max(event.index() + 1), EventLedger::default());
+        &mut events[event.index()]
     }
 
     /// An interned frame.
@@ -142,12 +162,15 @@ impl ProfileBuilder {
 
     /// Orders the samples by time, completes the ledger and returns the profile.
     ///
-    /// Where the caller set no number of ticks, it becomes the sum of samples and losses.
+    /// Where the caller set no number of samples due, it becomes the sum of samples and losses.
     #[must_use]
     pub fn finish(mut self, header: Header) -> Profile {
+        self.complete_events();
         self.profile.header = header;
         self.profile.samples.sort_by_key(|sample| sample.time_ns);
-        self.complete_ledger();
+        for event in 0..self.profile.events.len() {
+            self.complete_ledger(EventId::from_index(event));
+        }
         self.profile
     }
 
@@ -155,19 +178,30 @@ impl ProfileBuilder {
     pub fn finish_with(mut self, header: Header, ledger: Ledger) -> Profile {
         self.profile.header = header;
         self.profile.ledger = ledger;
+        self.complete_events();
         self.profile.samples.sort_by_key(|sample| sample.time_ns);
         self.profile
     }
 
-    fn complete_ledger(&mut self) {
+    /// Adds an event without a name where there is none, and a ledger for each event.
+    fn complete_events(&mut self) {
+        let Profile { events, ledger, .. } = &mut self.profile;
+        if events.is_empty() {
+            events.insert(Event::at_frequency("", 0));
+        }
+        ledger.events.resize(events.len(), EventLedger::default());
+    }
+
+    fn complete_ledger(&mut self, id: EventId) {
         let profile = &mut self.profile;
+        let event = &profile.events[id.index()];
         let mut by_stack = HashMap::<StackId, u64>::new();
-        for sample in &profile.samples {
-            sum::add(by_stack.entry(sample.stack).or_default(), sample.count);
+        for sample in profile.samples.iter().filter(|sample| sample.event == id) {
+            sum::add(by_stack.entry(sample.stack).or_default(), event.sample_count(sample.value));
         }
         let mut symbolized = HashMap::<SymbolSource, u64>::new();
         let mut unsymbolized = HashMap::<(Option<ModuleId>, Reason), u64>::new();
-        let ledger = &mut profile.ledger;
+        let ledger = &mut profile.ledger.events[id.index()];
         ledger.reported = sum::of(by_stack.values().copied());
         for (stack, count) in by_stack {
             let stack = &profile.stacks[stack.index()];
@@ -190,8 +224,8 @@ impl ProfileBuilder {
             let frames = UnsymbolizedFrames { module: module.to_owned(), reason };
             sum::add(ledger.unsymbolized.entry(frames).or_default(), count);
         }
-        if ledger.target_ticks == 0 {
-            ledger.target_ticks = ledger.reported.saturating_add(ledger.lost_total());
+        if ledger.due == 0 {
+            ledger.due = ledger.reported.saturating_add(ledger.lost_total());
         }
     }
 }
@@ -199,7 +233,7 @@ impl ProfileBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FrameKind, Loss, StackEnd};
+    use crate::{FrameKind, Loss, Sampling, StackEnd, ThreadState};
     use profiler_addresses::ElfAddress;
 
     fn frame(builder: &mut ProfileBuilder, name: &str, symbolization: Symbolization) -> FrameId {
@@ -244,7 +278,7 @@ mod tests {
         builder.sample(10, 0, thread, cut, 2);
         let profile = builder.finish(Header::default());
 
-        let ledger = profile.ledger();
+        let ledger = profile.first_ledger();
         assert_eq!(ledger.reported, 5);
         assert!(ledger.adds_up());
         assert_eq!(ledger.stacks[&StackEnd::Root], 3);
@@ -265,14 +299,37 @@ mod tests {
             let stack = builder.stack(vec![frame, frame], end);
             builder.sample(0, 0, thread, stack, u64::MAX - 1);
         }
-        builder.ledger_mut().lost.insert(Loss::RingBufferFull, u64::MAX);
+        builder.event_ledger_mut(EventId::FIRST).lost.insert(Loss::RingBufferFull, u64::MAX);
         let profile = builder.finish(Header::default());
-        let ledger = profile.ledger();
+        let ledger = profile.first_ledger();
         assert_eq!(
-            (profile.sample_count(), ledger.reported, ledger.symbolized_total()),
+            (profile.total_value(), ledger.reported, ledger.symbolized_total()),
             (u64::MAX, u64::MAX, u64::MAX)
         );
         assert!(ledger.adds_up());
         assert_eq!(profile.functions()[0].total_count, u64::MAX);
+    }
+
+    #[test]
+    fn each_event_has_its_ledger() {
+        let mut builder = ProfileBuilder::default();
+        let cpu = builder.event(Event::at_frequency("cpu-clock", 99));
+        let waits = Event { name: "off-cpu".to_owned(), sampling: Sampling::Durations { min_ns: 0 } };
+        let off_cpu = builder.event(waits);
+        let frame = frame(&mut builder, "f", Symbolization::Symbol(SymbolSource::PerfMap));
+        let stack = builder.stack(vec![frame], StackEnd::Root);
+        let process = builder.process(1, "app");
+        let thread = builder.thread(process, 1, "app");
+        builder.sample(0, 0, thread, stack, 3);
+        let state = Some(ThreadState::Blocked);
+        let value = 5_000_000;
+        builder.add_sample(Sample { time_ns: 1, cpu: 0, thread, stack, event: off_cpu, state, value });
+        builder.event_ledger_mut(off_cpu).lost.insert(Loss::RingBufferFull, 2);
+        let profile = builder.finish(Header::default());
+        let ledgers: Vec<_> =
+            profile.ledger().events.iter().map(|ledger| (ledger.due, ledger.reported)).collect();
+        assert_eq!(ledgers, [(3, 3), (3, 1)]);
+        assert!(profile.ledger().adds_up());
+        assert_eq!((profile.total_value(), profile.samples_of(cpu).count()), (3, 1));
     }
 }

@@ -1,27 +1,30 @@
-//! Condenses a profile into bounded memory: one sample for each thread and stack.
+//! Condenses a profile into bounded memory: one sample for each event, thread, stack and state.
 
 use std::collections::HashMap;
 
-use crate::{Profile, ProfileCopy, Sample, StackId, ThreadId};
+use crate::{EventId, Profile, ProfileCopy, Sample, StackId, ThreadId, ThreadState};
 
 impl Profile {
-    /// A copy with one sample for each stack of each thread, at the time of the first one, with their summed count.
+    /// A copy with one sample for each event, thread, stack and state, at the time of the first one, with their summed value.
     ///
-    /// Only the `max_samples` samples with the highest counts are kept; the header then has an edit that says so. The
+    /// Only the `max_samples` samples that represent the most time are kept; the header then has an edit that says so. The
     /// ledger stays that of the measurement.
     #[must_use]
     pub fn condensed(&self, max_samples: usize) -> Self {
-        let mut merged = HashMap::<(ThreadId, StackId), Sample>::new();
+        let mut merged = HashMap::<(EventId, ThreadId, StackId, Option<ThreadState>), Sample>::new();
         for sample in self.samples() {
-            let first = merged.entry((sample.thread, sample.stack));
-            let first = first.or_insert(Sample { count: 0, ..*sample });
-            first.count = first.count.saturating_add(sample.count);
+            let first = merged.entry((sample.event, sample.thread, sample.stack, sample.state));
+            let first = first.or_insert(Sample { value: 0, ..*sample });
+            first.value = first.value.saturating_add(sample.value);
         }
+        let time_ns =
+            |sample: &Sample| sample.value.saturating_mul(self.event(sample.event).unit_ns().unwrap_or(1));
         let mut kept: Vec<_> = merged.into_values().collect();
         kept.sort_unstable_by(|a, b| {
-            b.count
-                .cmp(&a.count)
-                .then_with(|| (a.time_ns, a.thread, a.stack).cmp(&(b.time_ns, b.thread, b.stack)))
+            time_ns(b).cmp(&time_ns(a)).then_with(|| {
+                (a.time_ns, a.event, a.thread, a.stack, a.state)
+                    .cmp(&(b.time_ns, b.event, b.thread, b.stack, b.state))
+            })
         });
         let is_too_large = kept.len() > max_samples;
         kept.truncate(max_samples);
@@ -50,7 +53,7 @@ mod tests {
         for seed in 0..20 {
             let profile = test_profile::random(seed);
             let condensed = profile.condensed(usize::MAX);
-            assert_eq!(condensed.sample_count(), profile.sample_count());
+            assert_eq!(condensed.total_value(), profile.total_value());
             assert_eq!(condensed.ledger(), profile.ledger());
             assert_eq!(condensed.header(), profile.header());
             let functions = |profile: &Profile| -> Vec<String> {
@@ -64,7 +67,8 @@ mod tests {
                 named
             };
             assert_eq!(functions(&condensed), functions(&profile));
-            let distinct = profile.samples().iter().map(|sample| (sample.thread, sample.stack));
+            let distinct = profile.samples().iter();
+            let distinct = distinct.map(|sample| (sample.event, sample.thread, sample.stack, sample.state));
             let distinct: std::collections::HashSet<_> = distinct.collect();
             assert_eq!(condensed.samples().len(), distinct.len());
         }
@@ -76,8 +80,8 @@ mod tests {
         let condensed = profile.condensed(2).condensed(1);
         let names: Vec<_> = condensed.frames().map(|frame| condensed.string(frame.name)).collect();
         assert_eq!(names, ["work", "main"]);
-        assert_eq!((condensed.sample_count(), condensed.ledger().reported), (5, 8));
+        assert_eq!((condensed.total_value(), condensed.first_ledger().reported), (5, 8));
         assert_eq!(condensed.header().edits, ["rare stacks of long ago dropped"]);
-        assert_eq!(profile.condensed(0).sample_count(), 0);
+        assert_eq!(profile.condensed(0).total_value(), 0);
     }
 }

@@ -1,10 +1,10 @@
-//! Self and total sample counts of each function.
+//! Self and total values of the samples of each function.
 
 use std::collections::HashMap;
 
-use crate::{Frame, FrameKind, ModuleId, Profile, StackId, StringId, sum};
+use crate::{EventId, Frame, FrameKind, ModuleId, Profile, StackId, StringId, sum};
 
-/// The sample counts of a function.
+/// The sums of the values of samples of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionCount {
     /// The name of the function.
@@ -19,12 +19,12 @@ pub struct FunctionCount {
 }
 
 impl Profile {
-    /// All sampled functions, by descending self count.
+    /// All functions in samples of the first event, by descending self count.
     #[must_use]
     pub fn functions(&self) -> Vec<FunctionCount> {
         let mut stacks = HashMap::<StackId, u64>::new();
-        for sample in self.samples() {
-            sum::add(stacks.entry(sample.stack).or_default(), sample.count);
+        for sample in self.samples_of(EventId::FIRST) {
+            sum::add(stacks.entry(sample.stack).or_default(), sample.value);
         }
         let mut functions = HashMap::<_, FunctionCount>::new();
         for (stack, count) in stacks {

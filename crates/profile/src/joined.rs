@@ -12,7 +12,7 @@ impl Profile {
     /// use profiler_profile::{Header, Profile, ProfileBuilder};
     ///
     /// let second = || ProfileBuilder::default().finish(Header { duration_ns: 1_000_000_000, ..Header::default() });
-    /// assert_eq!(Profile::joined(&[second(), second()]).sample_count(), 0);
+    /// assert_eq!(Profile::joined(&[second(), second()]).total_value(), 0);
     /// ```
     #[must_use]
     pub fn joined<'a>(intervals: impl IntoIterator<Item = &'a Self>) -> Self {
@@ -37,8 +37,8 @@ struct Joiner {
 impl Joiner {
     fn add(&mut self, interval: &Profile) {
         let offset_ns = self.merge_header(interval.header());
-        self.ledger.add_interval(interval.ledger());
         let mut copy = ProfileCopy::onto(std::mem::take(&mut self.builder), interval);
+        self.ledger.add_interval(interval.ledger(), copy.events());
         for (index, process) in interval.processes().iter().enumerate() {
             let comm = copy.string(process.comm);
             let id = ProcessId::from_index(index);
@@ -99,7 +99,7 @@ mod tests {
         let times: Vec<_> = joined.samples().iter().map(|sample| sample.time_ns).collect();
         assert_eq!(times, [100, 1_100]);
         assert_eq!((joined.header().started_monotonic_ns, joined.header().duration_ns), (5_000, 2_000));
-        assert_eq!((joined.ledger().reported, joined.sample_count()), (4, 4));
+        assert_eq!((joined.first_ledger().reported, joined.total_value()), (4, 4));
         assert!(joined.ledger().adds_up());
     }
 
@@ -120,6 +120,6 @@ mod tests {
         assert_eq!((step.samples(), step.header()), (at_once.samples(), at_once.header()));
         assert_eq!(step.ledger(), at_once.ledger());
         let none: [Profile; 0] = [];
-        assert_eq!(Profile::joined(&none).sample_count(), 0);
+        assert_eq!(Profile::joined(&none).total_value(), 0);
     }
 }

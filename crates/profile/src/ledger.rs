@@ -1,8 +1,8 @@
-//! The ledger: accounts for every tick, stack and frame, and for the cost of the profiler.
+//! The ledger: accounts for every sample, stack and frame, and for the cost of the profiler.
 
 use std::{collections::BTreeMap, fmt};
 
-use crate::{FoundBy, Reason, StackEnd, SymbolSource, sum};
+use crate::{EventId, FoundBy, Reason, StackEnd, SymbolSource, sum};
 
 /// Why a tick that hit the target has no sample.
 #[non_exhaustive]
@@ -110,24 +110,12 @@ pub struct UnsymbolizedFrames {
     pub reason: Reason,
 }
 
-/// The account of every tick, stack and frame.
-///
-/// Every tick that hit the target is a sample or exactly one counted loss:
-/// [`target_ticks`](Self::target_ticks) = [`reported`](Self::reported) + the sum of [`lost`](Self::lost).
+/// The account of every sample, stack and frame, and of the session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ledger {
-    /// Ticks that hit the target, as the BPF program counted them.
-    pub target_ticks: u64,
-    /// Samples in the profile, by their weight.
-    pub reported: u64,
-    /// Lost samples by cause.
-    pub lost: BTreeMap<Loss, u64>,
-    /// Ticks skipped because of the overhead limit. The weight of the next sample of the CPU includes them, so that they are
-    /// part of [`reported`](Self::reported).
-    pub skipped_ticks: u64,
-    /// Stacks that were cut below the unwinder's depth limit for the same reason.
-    pub cut_stacks: u64,
-    /// The ticks of all CPUs. Those that were missed hit the target or other tasks.
+    /// The samples of each event, in the order of the profile's events.
+    pub events: Vec<EventLedger>,
+    /// The ticks of the CPU sampling timers. Those that were missed hit the target or other tasks.
     pub timer: TimerTicks,
     /// Lost sideband records (mmap, comm, fork, exit).
     pub lost_process_events: u64,
@@ -139,6 +127,27 @@ pub struct Ledger {
     pub malformed_jit_entries: u64,
     /// EventPipe events that .NET runtimes dropped, because their buffers were full.
     pub dropped_runtime_events: u64,
+    /// The resources that the profiler used.
+    pub cost: Cost,
+}
+
+/// The account of the samples of one event, of their stacks and frames.
+///
+/// Every sample due is in the profile or exactly one counted loss: [`due`](Self::due) = [`reported`](Self::reported) + the
+/// sum of [`lost`](Self::lost).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EventLedger {
+    /// Samples due, as the BPF program counted them: for an event at a frequency, the ticks that hit the target.
+    pub due: u64,
+    /// Samples in the profile; for an event at a frequency, their ticks.
+    pub reported: u64,
+    /// Lost samples by cause.
+    pub lost: BTreeMap<Loss, u64>,
+    /// Ticks skipped because of the overhead limit. The weight of the next sample of the CPU includes them, so that they are
+    /// part of [`reported`](Self::reported).
+    pub skipped_ticks: u64,
+    /// Stacks that were cut below the unwinder's depth limit for the same reason.
+    pub cut_stacks: u64,
     /// Samples by the end of their stack.
     pub stacks: BTreeMap<StackEnd, u64>,
     /// Frames of all samples by how they were unwound.
@@ -147,21 +156,46 @@ pub struct Ledger {
     pub symbolized: BTreeMap<SymbolSource, u64>,
     /// Unsymbolized frames of all samples by module and reason.
     pub unsymbolized: BTreeMap<UnsymbolizedFrames, u64>,
-    /// The resources that the profiler used.
-    pub cost: Cost,
 }
 
 impl Ledger {
+    /// Whether each event adds up.
+    #[must_use]
+    pub fn adds_up(&self) -> bool {
+        self.events.iter().all(EventLedger::adds_up)
+    }
+
+    /// Adds the ledger of a later interval of the same session, whose events have the ids `events` in this one.
+    pub(super) fn add_interval(&mut self, later: &Self, events: &[EventId]) {
+        for (event, later) in events.iter().zip(&later.events) {
+            let missing = (event.index() + 1).saturating_sub(self.events.len());
+            self.events.extend(std::iter::repeat_n(EventLedger::default(), missing));
+            self.events[event.index()].add_interval(later);
+        }
+        self.lost_process_events += later.lost_process_events;
+        self.late_process_events += later.late_process_events;
+        self.lost_children += later.lost_children;
+        // These counters and the CPU times are totals since the start of the session.
+        self.malformed_jit_entries = self.malformed_jit_entries.max(later.malformed_jit_entries);
+        self.dropped_runtime_events = self.dropped_runtime_events.max(later.dropped_runtime_events);
+        let bpf_run_time_ns = self.cost.bpf_run_time_ns + later.cost.bpf_run_time_ns;
+        self.cost = Cost { bpf_run_time_ns, ..later.cost };
+        self.timer.due += later.timer.due;
+        add_each(&mut self.timer.missed, &later.timer.missed);
+    }
+}
+
+impl EventLedger {
     /// The sum of all losses.
     #[must_use]
     pub fn lost_total(&self) -> u64 {
         sum::of(self.lost.values().copied())
     }
 
-    /// Whether ticks equal samples plus losses.
+    /// Whether samples due equal samples plus losses.
     #[must_use]
     pub fn adds_up(&self) -> bool {
-        self.target_ticks == self.reported.saturating_add(self.lost_total())
+        self.due == self.reported.saturating_add(self.lost_total())
     }
 
     /// The number of symbolized frames in all samples.
@@ -176,33 +210,22 @@ impl Ledger {
         sum::of(self.unsymbolized.values().copied())
     }
 
-    /// Adds the ledger of a later interval of the same session.
-    pub(super) fn add_interval(&mut self, later: &Self) {
-        self.target_ticks += later.target_ticks;
-        self.reported += later.reported;
-        self.skipped_ticks += later.skipped_ticks;
-        self.cut_stacks += later.cut_stacks;
-        self.lost_process_events += later.lost_process_events;
-        self.late_process_events += later.late_process_events;
-        self.lost_children += later.lost_children;
-        // These counters and the CPU times are totals since the start of the session.
-        self.malformed_jit_entries = self.malformed_jit_entries.max(later.malformed_jit_entries);
-        self.dropped_runtime_events = self.dropped_runtime_events.max(later.dropped_runtime_events);
-        let bpf_run_time_ns = self.cost.bpf_run_time_ns + later.cost.bpf_run_time_ns;
-        self.cost = Cost { bpf_run_time_ns, ..later.cost };
-        add_each(&mut self.lost, &later.lost);
-        self.timer.due += later.timer.due;
-        add_each(&mut self.timer.missed, &later.timer.missed);
-        add_each(&mut self.stacks, &later.stacks);
-        add_each(&mut self.found_by, &later.found_by);
-        add_each(&mut self.symbolized, &later.symbolized);
-        add_each(&mut self.unsymbolized, &later.unsymbolized);
-    }
-
     /// The module and reason with the most unsymbolized frames, and their number.
     #[must_use]
     pub fn worst_unnamed(&self) -> Option<(&UnsymbolizedFrames, u64)> {
         self.unsymbolized.iter().map(|(frames, count)| (frames, *count)).max_by_key(|(_, count)| *count)
+    }
+
+    fn add_interval(&mut self, later: &Self) {
+        self.due += later.due;
+        self.reported += later.reported;
+        self.skipped_ticks += later.skipped_ticks;
+        self.cut_stacks += later.cut_stacks;
+        add_each(&mut self.lost, &later.lost);
+        add_each(&mut self.stacks, &later.stacks);
+        add_each(&mut self.found_by, &later.found_by);
+        add_each(&mut self.symbolized, &later.symbolized);
+        add_each(&mut self.unsymbolized, &later.unsymbolized);
     }
 }
 
@@ -218,33 +241,40 @@ mod tests {
 
     #[test]
     fn ticks_are_samples_or_counted_losses() {
-        let mut ledger = Ledger { target_ticks: 10, reported: 7, ..Ledger::default() };
+        let mut ledger = EventLedger { due: 10, reported: 7, ..EventLedger::default() };
         assert!(!ledger.adds_up());
         ledger.lost.insert(Loss::RingBufferFull, 2);
         ledger.lost.insert(Loss::NoThreadId, 1);
         assert!(ledger.adds_up());
+        let both = Ledger {
+            events: vec![ledger, EventLedger { due: 1, ..EventLedger::default() }],
+            ..Ledger::default()
+        };
+        assert!(!both.adds_up());
     }
 
     #[test]
     fn intervals_add_up_and_session_totals_do_not() {
         let ledger = |malformed_jit_entries, user_cpu_ns| {
             let cost = Cost { user_cpu_ns, bpf_run_time_ns: 5, ..Cost::default() };
-            let mut ledger =
-                Ledger { target_ticks: 10, reported: 8, malformed_jit_entries, cost, ..Ledger::default() };
-            ledger.lost.insert(Loss::RingBufferFull, 2);
-            ledger
+            let mut event = EventLedger { due: 10, reported: 8, ..EventLedger::default() };
+            event.lost.insert(Loss::RingBufferFull, 2);
+            Ledger { events: vec![event], malformed_jit_entries, cost, ..Ledger::default() }
         };
         let mut both = ledger(3, 100);
-        both.add_interval(&ledger(4, 150));
+        both.add_interval(&ledger(4, 150), &[EventId::FIRST]);
         assert!(both.adds_up());
-        assert_eq!((both.reported, both.lost_total(), both.malformed_jit_entries), (16, 4, 4));
+        let event = &both.events[0];
+        assert_eq!((event.reported, event.lost_total(), both.malformed_jit_entries), (16, 4, 4));
         assert_eq!((both.cost.user_cpu_ns, both.cost.bpf_run_time_ns), (150, 10));
+        both.add_interval(&ledger(4, 150), &[EventId::from_index(1)]);
+        assert_eq!(both.events.iter().map(|event| event.reported).collect::<Vec<_>>(), [16, 8]);
     }
 
     #[test]
     fn the_worst_module_and_reason_have_the_most_frames() {
         let frames = |module: &str, reason| UnsymbolizedFrames { module: module.to_owned(), reason };
-        let mut ledger = Ledger::default();
+        let mut ledger = EventLedger::default();
         ledger.unsymbolized.insert(frames("/a", Reason::NoSymbols), 5);
         ledger.unsymbolized.insert(frames("/b", Reason::FileMissing), 9);
         assert_eq!(ledger.worst_unnamed(), Some((&frames("/b", Reason::FileMissing), 9)));

@@ -28,7 +28,7 @@
 //! builder.sample(0, 0, thread, stack, 42);
 //! let profile = builder.finish(Header::default());
 //!
-//! assert_eq!(profile.sample_count(), 42);
+//! assert_eq!(profile.total_value(), 42);
 //! assert!(profile.ledger().adds_up());
 //! ```
 
@@ -36,6 +36,7 @@ mod builder;
 mod condensed;
 pub mod difference;
 mod error;
+mod event;
 mod frame;
 mod function;
 mod ids;
@@ -48,6 +49,7 @@ mod recording;
 mod remedy;
 #[cfg(feature = "filters")]
 pub mod shape;
+mod single_event;
 mod stack;
 pub mod sum;
 #[cfg(any(test, feature = "testing"))]
@@ -59,10 +61,11 @@ pub use difference::Difference;
 #[cfg(feature = "filters")]
 pub use error::FilterError;
 pub use error::ReadError;
+pub use event::{Event, Sampling, ThreadState};
 pub use frame::{CodeKind, Frame, FrameKind, Module, SourceLocation, SymbolSource, Symbolization};
 pub use function::FunctionCount;
-pub use ids::{FrameId, ModuleId, ProcessId, StackId, StringId, ThreadId};
-pub use ledger::{Cost, Ledger, Loss, MissedTick, TimerTicks, UnsymbolizedFrames};
+pub use ids::{EventId, FrameId, ModuleId, ProcessId, StackId, StringId, ThreadId};
+pub use ledger::{Cost, EventLedger, Ledger, Loss, MissedTick, TimerTicks, UnsymbolizedFrames};
 pub use profile::{Header, Process, Profile, Sample, Thread};
 pub use profile_copy::ProfileCopy;
 pub use reason::Reason;

@@ -3,7 +3,8 @@
 use indexmap::IndexSet;
 
 use crate::{
-    Cost, Frame, FrameId, Ledger, Module, ModuleId, ProcessId, Stack, StackId, StringId, ThreadId, sum,
+    Cost, Event, EventId, EventLedger, Frame, FrameId, Ledger, Module, ModuleId, ProcessId, Stack, StackId,
+    StringId, ThreadId, ThreadState, sum,
 };
 
 /// The measurement in words and numbers, for titles.
@@ -11,11 +12,7 @@ use crate::{
 pub struct Header {
     /// The target in words: `pid 1234 (dotnet)`.
     pub target: String,
-    /// The event that triggered samples: `cpu-clock`.
-    pub event: String,
-    /// Sampling frequency on each CPU, hertz.
-    pub frequency_hz: u64,
-    /// Time during which ticks could hit the target, nanoseconds.
+    /// Time during which the target was sampled, nanoseconds.
     pub duration_ns: u64,
     /// Start of sampling: nanoseconds since 1970-01-01 UTC.
     pub started_unix_ns: u64,
@@ -54,20 +51,25 @@ pub struct Thread {
 pub struct Sample {
     /// Nanoseconds since the start of sampling.
     pub time_ns: u64,
-    /// The CPU that took the sample.
+    /// The CPU that the thread ran on, or had run on last.
     pub cpu: u32,
-    /// The thread that ran on the CPU.
+    /// The thread.
     pub thread: ThreadId,
     /// The stack of the thread.
     pub stack: StackId,
-    /// The number of equal samples that this entry represents.
-    pub count: u64,
+    /// The event of the sample.
+    pub event: EventId,
+    /// What the thread did, for events that say so.
+    pub state: Option<ThreadState>,
+    /// Ticks or nanoseconds: see [`Sampling`](crate::Sampling).
+    pub value: u64,
 }
 
 /// The result of a measurement. [`ProfileBuilder`](crate::ProfileBuilder) builds it.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
     pub(crate) header: Header,
+    pub(crate) events: IndexSet<Event>,
     pub(crate) strings: IndexSet<Box<str>>,
     pub(crate) modules: IndexSet<Module>,
     pub(crate) frames: IndexSet<Frame>,
@@ -91,10 +93,43 @@ impl Profile {
         &self.samples
     }
 
-    /// The account of every tick, stack and frame.
+    /// The samples of an event, ordered by time.
+    pub fn samples_of(&self, event: EventId) -> impl Iterator<Item = &Sample> {
+        self.samples.iter().filter(move |sample| sample.event == event)
+    }
+
+    /// The events, at least one.
+    pub fn events(&self) -> impl ExactSizeIterator<Item = &Event> {
+        self.events.iter()
+    }
+
+    /// The ids of all events.
+    pub fn event_ids(&self) -> impl ExactSizeIterator<Item = EventId> + use<> {
+        (0..self.events.len()).map(EventId::from_index)
+    }
+
+    /// An event.
+    #[must_use]
+    pub fn event(&self, id: EventId) -> &Event {
+        &self.events[id.index()]
+    }
+
+    /// The first event, which formats of a single event show.
+    #[must_use]
+    pub fn first_event(&self) -> &Event {
+        self.event(EventId::FIRST)
+    }
+
+    /// The account of every sample, stack and frame.
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// The account of the samples of the first event.
+    #[must_use]
+    pub fn first_ledger(&self) -> &EventLedger {
+        &self.ledger.events[EventId::FIRST.index()]
     }
 
     /// The text of a string.
@@ -175,9 +210,9 @@ impl Profile {
         self.ledger.cost = Cost { bpf_run_time_ns: self.ledger.cost.bpf_run_time_ns, ..cost };
     }
 
-    /// The sum of the counts of all [`samples`](Self::samples), [`u64::MAX`] where it is larger.
+    /// The sum of the values of all samples of the first event, [`u64::MAX`] where it is larger.
     #[must_use]
-    pub fn sample_count(&self) -> u64 {
-        sum::of(self.samples.iter().map(|sample| sample.count))
+    pub fn total_value(&self) -> u64 {
+        sum::of(self.samples_of(EventId::FIRST).map(|sample| sample.value))
     }
 }

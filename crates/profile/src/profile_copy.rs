@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::{
-    Frame, FrameId, Header, Ledger, Module, ModuleId, ProcessId, Profile, ProfileBuilder, Sample,
+    EventId, Frame, FrameId, Header, Ledger, Module, ModuleId, ProcessId, Profile, ProfileBuilder, Sample,
     SourceLocation, Stack, StackId, StringId, Thread, ThreadId,
 };
 
@@ -12,6 +12,8 @@ use crate::{
 pub struct ProfileCopy<'a> {
     source: &'a Profile,
     builder: ProfileBuilder,
+    /// By index of the event in the source.
+    events: Vec<EventId>,
     strings: HashMap<StringId, StringId>,
     modules: HashMap<ModuleId, ModuleId>,
     frames: HashMap<FrameId, FrameId>,
@@ -20,16 +22,30 @@ pub struct ProfileCopy<'a> {
 }
 
 impl<'a> ProfileCopy<'a> {
-    /// An empty copy.
+    /// A copy with the events of the source, without samples.
     pub fn of(from: &'a Profile) -> Self {
         Self::onto(ProfileBuilder::default(), from)
     }
 
+    /// A copy with one event of the source, for samples of this event.
+    pub(super) fn of_event(from: &'a Profile, event: EventId) -> Self {
+        let mut builder = ProfileBuilder::default();
+        builder.event(from.event(event).clone());
+        let events = vec![EventId::FIRST; from.events().len()];
+        Self { events, ..Self::without_events(builder, from) }
+    }
+
     /// A copy that adds to the entries of `builder`.
-    pub(super) fn onto(builder: ProfileBuilder, from: &'a Profile) -> Self {
+    pub(super) fn onto(mut builder: ProfileBuilder, from: &'a Profile) -> Self {
+        let events = from.events().map(|event| builder.event(event.clone())).collect();
+        Self { events, ..Self::without_events(builder, from) }
+    }
+
+    fn without_events(builder: ProfileBuilder, from: &'a Profile) -> Self {
         Self {
             source: from,
             builder,
+            events: Vec::new(),
             strings: HashMap::new(),
             modules: HashMap::new(),
             frames: HashMap::new(),
@@ -99,7 +115,13 @@ impl<'a> ProfileCopy<'a> {
     /// Copies a sample, with a stack of the copy.
     pub fn sample(&mut self, sample: &Sample, stack: StackId) {
         let thread = self.thread(sample.thread);
-        self.builder.sample(sample.time_ns, sample.cpu, thread, stack, sample.count);
+        let event = self.events[sample.event.index()];
+        self.builder.add_sample(Sample { thread, stack, event, ..*sample });
+    }
+
+    /// The events of the source in the copy, by their index in the source.
+    pub(super) fn events(&self) -> &[EventId] {
+        &self.events
     }
 
     /// Maps a process of the source to one that the builder already has.

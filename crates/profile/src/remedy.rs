@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Ledger, Reason, UnsymbolizedFrames};
+use super::{EventLedger, Reason, UnsymbolizedFrames};
 
 /// An action after which frames are symbolized. Its text names no option of a program.
 #[non_exhaustive]
@@ -59,7 +59,7 @@ impl fmt::Display for Remedy {
     }
 }
 
-impl Ledger {
+impl EventLedger {
     /// The most likely cause of a profile without samples; `None` if there are samples.
     #[must_use]
     pub fn why_empty(&self) -> Option<&'static str> {
@@ -150,8 +150,8 @@ mod tests {
 
     #[test]
     fn only_a_profile_without_samples_is_empty() {
-        assert!(Ledger::default().why_empty().is_some());
-        assert_eq!(Ledger { reported: 1, ..Ledger::default() }.why_empty(), None);
+        assert!(EventLedger::default().why_empty().is_some());
+        assert_eq!(EventLedger { reported: 1, ..EventLedger::default() }.why_empty(), None);
     }
 
     #[test]

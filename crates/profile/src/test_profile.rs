@@ -1,8 +1,8 @@
 //! Profiles for tests: from folded stacks, and random ones with every kind of entry.
 
 use crate::{
-    FoundBy, Frame, FrameId, FrameKind, Header, Loss, Profile, ProfileBuilder, Reason, SourceLocation,
-    StackEnd, SymbolSource, Symbolization,
+    Event, FoundBy, Frame, FrameId, FrameKind, Header, Loss, Profile, ProfileBuilder, Reason, Sample,
+    Sampling, SourceLocation, StackEnd, StackId, SymbolSource, Symbolization, ThreadId, ThreadState,
 };
 use profiler_addresses::ElfAddress;
 
@@ -83,12 +83,37 @@ pub fn random(seed: u64) -> Profile {
             builder.thread(process, draw.below(1 << 22) as u32, draw.of(&NAMES))
         })
         .collect();
+    let cpu_clock = builder.event(Event::at_frequency("cpu-clock", 99));
     for _ in 0..draw.below(400) {
         let (time_ns, cpu) = (draw.below(10_000_000_000), draw.below(64) as u32);
         builder.sample(time_ns, cpu, draw.of(&threads), draw.of(&stacks), 1 + draw.below(3) * (1 << 33));
     }
-    builder.ledger_mut().lost.insert(Loss::RingBufferFull, draw.below(1 << 40));
-    builder.finish(Header { target: "pid 1 (a)".to_owned(), frequency_hz: 99, ..Header::default() })
+    builder.event_ledger_mut(cpu_clock).lost.insert(Loss::RingBufferFull, draw.below(1 << 40));
+    add_waits(&mut builder, &mut draw, &threads, &stacks);
+    builder.finish(Header { target: "pid 1 (a)".to_owned(), ..Header::default() })
+}
+
+/// Adds samples of two other events, in every second profile.
+fn add_waits(builder: &mut ProfileBuilder, draw: &mut Draw, threads: &[ThreadId], stacks: &[StackId]) {
+    if draw.below(2) == 0 {
+        return;
+    }
+    let sampling = Sampling::Durations { min_ns: 1_000 };
+    let events = [
+        builder.event(Event::at_frequency("wall", 49)),
+        builder.event(Event { name: "off-cpu".to_owned(), sampling }),
+    ];
+    for _ in 0..draw.below(100) {
+        builder.add_sample(Sample {
+            time_ns: draw.below(10_000_000_000),
+            cpu: draw.below(64) as u32,
+            thread: draw.of(threads),
+            stack: draw.of(stacks),
+            event: draw.of(&events),
+            state: Some(draw.of(ThreadState::ALL)),
+            value: 1 + draw.below(1 << 33),
+        });
+    }
 }
 
 /// Bytes that hardly compress.

@@ -213,7 +213,7 @@ mod tests {
         for seed in 0..20 {
             let profile = test_profile::random(seed);
             let merged = profile.with_merged_unsymbolized_frames();
-            assert_eq!(merged.sample_count(), profile.sample_count());
+            assert_eq!(merged.total_value(), profile.total_value());
             assert_eq!(merged.ledger(), profile.ledger());
             assert_eq!(merged.header(), profile.header());
         }

@@ -10,8 +10,8 @@ use profiler_binary_reader::WorkBudget;
 use profiler_elf_symbols::BuildId;
 use profiler_processes::root_directory::RootDirectory;
 use profiler_profile::{
-    Frame, FrameId, FrameKind, Ledger, Module, ModuleId, Profile, ProfileCopy, Reason, SourceLocation,
-    StackId, Symbolization, UnsymbolizedFrames,
+    EventId, Frame, FrameId, FrameKind, Ledger, Module, ModuleId, Profile, ProfileCopy, Reason,
+    SourceLocation, StackId, Symbolization, UnsymbolizedFrames, sum,
 };
 use thiserror::Error;
 
@@ -53,14 +53,17 @@ impl SymbolDirectories {
     pub fn symbolize_profile(&self, profile: &Profile) -> Result<Profile, OpenDirectoryError> {
         let mut resymbolizer = Resymbolizer::new(profile, self)?;
         let mut copy = ProfileCopy::of(profile);
-        let (mut stacks, mut counts) = (HashMap::new(), HashMap::<_, u64>::new());
+        let (mut stacks, mut counts) = (HashMap::new(), HashMap::<(EventId, StackId), u64>::new());
         for sample in profile.samples() {
             let stack =
                 *stacks.entry(sample.stack).or_insert_with(|| resymbolizer.stack(sample.stack, &mut copy));
-            *counts.entry(sample.stack).or_default() += sample.count;
+            let count = profile.event(sample.event).sample_count(sample.value);
+            sum::add(counts.entry((sample.event, sample.stack)).or_default(), count);
             copy.sample(sample, stack);
         }
-        counts.into_iter().for_each(|(stack, count)| resymbolizer.update_ledger(stack, count));
+        counts
+            .into_iter()
+            .for_each(|((event, stack), count)| resymbolizer.update_ledger(event, stack, count));
         let mut header = profile.header().clone();
         let count = resymbolizer.symbolized_addresses();
         if count > 0 {
@@ -141,8 +144,9 @@ impl<'a> Resymbolizer<'a> {
         module.symbolize(frame.address, self.options, debug_files).ok()
     }
 
-    /// Moves the frames of `count` samples that are symbolized now from the unsymbolized to the symbolized counts.
-    fn update_ledger(&mut self, stack: StackId, count: u64) {
+    /// Moves the frames of `count` samples of an event that are symbolized now from the unsymbolized to the symbolized counts.
+    fn update_ledger(&mut self, event: EventId, stack: StackId, count: u64) {
+        let ledger = &mut self.ledger.events[event.index()];
         for id in &self.profile.stack(stack).frames {
             let frame = self.profile.frame(*id);
             let (Some(Some(found)), Some(reason)) = (self.found.get(id), unsymbolized_reason(frame)) else {
@@ -151,13 +155,13 @@ impl<'a> Resymbolizer<'a> {
             let module = frame.module.map(|module| self.profile.module(module).path);
             let module = module.map_or("", |path| self.profile.string(path)).to_owned();
             let unsymbolized = UnsymbolizedFrames { module, reason };
-            if let Some(frames) = self.ledger.unsymbolized.get_mut(&unsymbolized) {
+            if let Some(frames) = ledger.unsymbolized.get_mut(&unsymbolized) {
                 *frames = frames.saturating_sub(count);
                 if *frames == 0 {
-                    self.ledger.unsymbolized.remove(&unsymbolized);
+                    ledger.unsymbolized.remove(&unsymbolized);
                 }
             }
-            let symbolized = self.ledger.symbolized.entry(found.source).or_default();
+            let symbolized = ledger.symbolized.entry(found.source).or_default();
             *symbolized = symbolized.saturating_add(count.saturating_mul(found.functions.len() as u64));
         }
     }
@@ -267,7 +271,7 @@ mod tests {
         let profile =
             unsymbolized_profile(&[("/opt/libx.so", &ID), ("/opt/liby.so", &[9])], Reason::NoSymbols);
         let symbolized = symbolize(&profile, &directory_with_file("libx.so", &ID));
-        let ledger = symbolized.ledger();
+        let ledger = symbolized.first_ledger();
         assert_eq!((ledger.symbolized[&SymbolSource::SymbolTable], ledger.unsymbolized_total()), (6, 6));
         assert_eq!(ledger.worst_unnamed().unwrap().0.module, "/opt/liby.so");
         assert!(ledger.adds_up());

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use profiler_profile::Profile;
+use profiler_profile::{EventId, Profile};
 use profiler_profile_formats::{Format, OutputOptions, WriteFormat as _};
 
 use super::{
@@ -104,8 +104,9 @@ impl Outputs {
         self.is_default_table.then_some("`-o flame.html` writes a flame graph, `-o -` folded stacks")
     }
 
-    /// Writes the profile to all outputs.
-    pub(super) fn write(self, profile: &Profile) -> Result<()> {
+    /// Writes the profile to all outputs; those of a single event show `event`.
+    pub(super) fn write(mut self, profile: &Profile, event: EventId) -> Result<()> {
+        self.options.event = event;
         self.write_each(|format, options, to| profile.write_with(format, options, to))
     }
 
@@ -226,7 +227,7 @@ mod tests {
         std::fs::write(&old, "old").unwrap();
         let open = outputs(&["-o", new.to_str().unwrap(), "-o", old.to_str().unwrap()]).unwrap();
         assert!(!new.exists() && std::fs::read(&old).unwrap() == b"old");
-        open.write(&ProfileBuilder::default().finish(Header::default())).unwrap();
+        open.write(&ProfileBuilder::default().finish(Header::default()), EventId::FIRST).unwrap();
         assert_eq!((std::fs::read(&new).unwrap(), std::fs::read(&old).unwrap()), (vec![], vec![]));
     }
 }

@@ -25,7 +25,8 @@ pub(super) fn report(
 ) -> Result<u8> {
     let outputs = Outputs::for_profile(output)?;
     outputs.confine(common, false)?;
-    run::write(&read(path, arguments)?, outputs, common.quiet)
+    let profile = read(path, arguments)?;
+    run::write(&profile, arguments.shape.event(&profile)?, outputs, common.quiet)
 }
 
 /// `profiler top`: writes the table of a recorded profile to standard output. Returns the exit code.
@@ -33,7 +34,7 @@ pub(super) fn top(path: &Path, arguments: &ViewArguments, common: &CommonArgumen
     let outputs = Outputs::standard(Format::Top);
     outputs.confine(common, false)?;
     let profile = read(path, arguments)?;
-    outputs.write(&profile)?;
+    outputs.write(&profile, arguments.shape.event(&profile)?)?;
     Ok(run::code_of(&profile))
 }
 
@@ -49,6 +50,8 @@ pub(super) fn diff(
     let outputs = Outputs::open(output, Format::Top)?;
     outputs.confine(common, false)?;
     let (before, after) = (read(before, arguments)?, read(after, arguments)?);
+    let (of_before, of_after) = (arguments.shape.event(&before)?, arguments.shape.event(&after)?);
+    let (before, after) = (before.single_event(of_before), after.single_event(of_after));
     let difference = Difference::between(&before, &after);
     let unsupported = outputs.formats().find(|format| !Format::OF_DIFFERENCES.contains(format));
     if let Some(format) = unsupported {

@@ -3,7 +3,7 @@
 use std::{os::unix::process::ExitStatusExt, path::Path, process::ExitStatus};
 
 use anyhow::{Result, bail};
-use profiler_profile::Profile;
+use profiler_profile::{EventId, Profile};
 
 use super::{
     arguments::{Action, Arguments, CommonArguments, NO_TARGET, OutputArguments, ViewArguments},
@@ -47,7 +47,8 @@ fn sample(arguments: &Arguments) -> Result<u8> {
     let command = session.take_command();
     let profile = arguments.view.shape.apply(progress::stop(session, arguments.common.quiet)?);
     sandbox::restore_file_rights()?;
-    let code = write(&profile, outputs, arguments.common.quiet)?;
+    let event = arguments.view.shape.event(&profile)?;
+    let code = write(&profile, event, outputs, arguments.common.quiet)?;
     match command {
         // The command is not ended with the session: `-d` limits sampling only.
         Some(mut command) => Ok(match exit_code(command.wait()?) {
@@ -70,13 +71,13 @@ fn replay(
     let mut session = profiler.start()?;
     session.wait(None);
     let profile = view.shape.apply(progress::stop(session, common.quiet)?);
-    write(&profile, outputs, common.quiet)
+    write(&profile, view.shape.event(&profile)?, outputs, common.quiet)
 }
 
 /// Writes a profile to all outputs and its summary to standard error, and returns the exit code.
-pub(super) fn write(profile: &Profile, outputs: Outputs, quiet: bool) -> Result<u8> {
+pub(super) fn write(profile: &Profile, event: EventId, outputs: Outputs, quiet: bool) -> Result<u8> {
     let hint = outputs.hint();
-    outputs.write(profile)?;
+    outputs.write(profile, event)?;
     if !quiet {
         eprint!("{}", summary::text(profile));
         if let Some(hint) = hint {
@@ -88,7 +89,7 @@ pub(super) fn write(profile: &Profile, outputs: Outputs, quiet: bool) -> Result<
 
 /// The exit code after a profile was written.
 pub(super) fn code_of(profile: &Profile) -> u8 {
-    if profile.sample_count() == 0 { exit::NO_SAMPLE } else { 0 }
+    if profile.samples().is_empty() { exit::NO_SAMPLE } else { 0 }
 }
 
 /// The exit code of a command as shells compute it: 128 + the signal number if a signal ended it.

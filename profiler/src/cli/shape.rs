@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use anyhow::{Context as _, Result};
 use clap::Args;
 use profiler_profile::{
-    Profile,
+    EventId, Profile,
     shape::{Choice, Pattern, Shape, Share},
 };
 
@@ -14,6 +15,9 @@ use super::duration::parse_duration;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Filter and shape")]
 pub(super) struct ShapeArguments {
+    /// The event that is shown in formats of a single event: cpu-clock, or the start of its name [default: the first]
+    #[arg(long, value_name = "NAME")]
+    event: Option<String>,
     /// Show only samples of this thread: an id, or a regular expression for the name
     #[arg(long, value_name = "TID|REGEX")]
     thread: Option<Choice>,
@@ -59,6 +63,15 @@ impl ShapeArguments {
         if shape.is_empty() { profile } else { profile.shaped(&shape) }
     }
 
+    /// The event of a profile that `--event` selects, else the first.
+    pub(super) fn event(&self, profile: &Profile) -> Result<EventId> {
+        let Some(name) = &self.event else { return Ok(EventId::FIRST) };
+        let known = || profile.events().map(|event| &*event.name).collect::<Vec<_>>().join(", ");
+        profile
+            .find_event(name)
+            .with_context(|| format!("the profile has no event `{name}` (known: {})", known()))
+    }
+
     /// Whether `--from` or `--to` is given.
     pub(super) fn has_times(&self) -> bool {
         self.from.is_some() || self.to.is_some()
@@ -83,14 +96,14 @@ impl ShapeArguments {
 }
 
 /// Parses a duration or zero.
-fn parse_time(text: &str) -> Result<Duration, String> {
+fn parse_time(text: &str) -> std::result::Result<Duration, String> {
     if text.trim_end_matches(['h', 'm', 's']) == "0" { Ok(Duration::ZERO) } else { parse_duration(text) }
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use profiler_profile::{Header, ProfileBuilder};
+    use profiler_profile::{Event, Header, ProfileBuilder};
 
     use super::*;
 
@@ -100,7 +113,7 @@ mod tests {
         shape: ShapeArguments,
     }
 
-    fn parse(line: &str) -> Result<ShapeArguments, clap::Error> {
+    fn parse(line: &str) -> std::result::Result<ShapeArguments, clap::Error> {
         Line::try_parse_from(std::iter::once("x").chain(line.split_whitespace())).map(|line| line.shape)
     }
 
@@ -117,6 +130,18 @@ mod tests {
     fn the_defaults_equal_those_of_the_library() {
         assert_eq!(format!("{:?}", parse("").unwrap().shape()), format!("{:?}", Shape::default()));
         assert!(parse("").unwrap().shape().is_empty());
+    }
+
+    #[test]
+    fn an_unknown_event_is_an_error_that_lists_the_events() {
+        let mut builder = ProfileBuilder::default();
+        builder.event(Event::at_frequency("cpu-clock", 99));
+        let wall = builder.event(Event::at_frequency("wall", 49));
+        let profile = builder.finish(Header::default());
+        assert_eq!(parse("").unwrap().event(&profile).unwrap(), EventId::FIRST);
+        assert_eq!(parse("--event wall").unwrap().event(&profile).unwrap(), wall);
+        let error = parse("--event off-cpu").unwrap().event(&profile).unwrap_err().to_string();
+        assert_eq!(error, "the profile has no event `off-cpu` (known: cpu-clock, wall)");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use profiler_profile::{FoundBy, Ledger, MissedTick, Profile, Remedy};
+use profiler_profile::{Event, EventLedger, FoundBy, Ledger, MissedTick, Profile, Remedy, Sampling, sum};
 use profiler_profile_formats::printable;
 
 /// An error and its causes in one line.
@@ -12,27 +12,16 @@ pub(super) fn one_line(error: &anyhow::Error) -> String {
 
 /// The summary of a profile: a few lines that begin with `profiler: `.
 pub(super) fn text(profile: &Profile) -> String {
-    const NS_PER_S: f64 = 1e9;
     let (header, ledger) = (profile.header(), profile.ledger());
-    let mut lines = vec![format!(
-        "{} samples in {:.1} s of {}, {}",
-        ledger.reported,
-        header.duration_ns as f64 / NS_PER_S,
-        header.target,
-        losses(ledger)
-    )];
-    if !header.edits.is_empty() {
-        lines.push(format!("shown: {} samples: {}", profile.sample_count(), header.edits.join(", ")));
+    let mut lines = Vec::new();
+    for (event, of_event) in profile.events().zip(&ledger.events) {
+        lines.extend(event_lines(profile, event, of_event));
     }
-    if let Some(cause) = ledger.why_empty() {
-        lines.push(format!("no sample was taken: {cause} (with -p, children need --children)"));
-    } else {
-        lines.push(stacks(ledger));
-        lines.push(frames(ledger));
-        lines.extend(most_unsymbolized(ledger));
+    if !header.edits.is_empty() {
+        let shown = value_text(profile.first_event(), profile.total_value());
+        lines.push(format!("shown: {shown}: {}", header.edits.join(", ")));
     }
     lines.extend(missed_ticks(ledger));
-    lines.extend(overhead_limit(ledger));
     if ledger.lost_process_events > 0 {
         lines.push(format!(
             "{} sideband events (mmap, fork, exec) were lost: frames of short-lived processes can be unsymbolized",
@@ -71,14 +60,45 @@ pub(super) fn text(profile: &Profile) -> String {
     })
 }
 
-fn losses(ledger: &Ledger) -> String {
+/// The lines of an event: samples and losses, ends of stacks, sources of symbols.
+fn event_lines(profile: &Profile, event: &Event, ledger: &EventLedger) -> Vec<String> {
+    let header = profile.header();
+    let name = if profile.events().len() > 1 { format!("{}: ", event.name) } else { String::new() };
+    let mut lines = vec![format!(
+        "{name}{} samples in {} of {}, {}",
+        ledger.reported,
+        seconds(header.duration_ns),
+        header.target,
+        losses(ledger)
+    )];
+    if let Some(cause) = ledger.why_empty() {
+        lines.push(format!("no sample was taken: {cause} (with -p, children need --children)"));
+    } else {
+        lines.push(stacks(ledger));
+        lines.push(frames(ledger));
+        lines.extend(most_unsymbolized(ledger));
+    }
+    lines.extend(overhead_limit(ledger));
+    lines
+}
+
+/// A value with its unit: samples, or seconds.
+fn value_text(event: &Event, value: u64) -> String {
+    match event.sampling {
+        Sampling::Durations { .. } => seconds(value),
+        _ => format!("{value} samples"),
+    }
+}
+
+fn seconds(ns: u64) -> String {
+    const NS_PER_S: f64 = 1e9;
+    format!("{:.1} s", ns as f64 / NS_PER_S)
+}
+
+fn losses(ledger: &EventLedger) -> String {
     if !ledger.adds_up() {
         let found = ledger.reported.saturating_add(ledger.lost_total());
-        return format!(
-            "{} of {} ticks are not accounted for",
-            ledger.target_ticks.abs_diff(found),
-            ledger.target_ticks
-        );
+        return format!("{} of {} ticks are not accounted for", ledger.due.abs_diff(found), ledger.due);
     }
     if ledger.lost.is_empty() {
         return "0 lost".to_owned();
@@ -100,7 +120,7 @@ fn missed_ticks(ledger: &Ledger) -> Option<String> {
 }
 
 /// What was done to stay below the overhead limit.
-fn overhead_limit(ledger: &Ledger) -> Option<String> {
+fn overhead_limit(ledger: &EventLedger) -> Option<String> {
     let (skipped, cut) = (ledger.skipped_ticks, ledger.cut_stacks);
     let mut effects = Vec::new();
     if skipped > 0 {
@@ -113,14 +133,14 @@ fn overhead_limit(ledger: &Ledger) -> Option<String> {
     Some(format!("{effects}: the BPF programs reached --max-overhead (lower -F, or raise it)"))
 }
 
-fn stacks(ledger: &Ledger) -> String {
+fn stacks(ledger: &EventLedger) -> String {
     let parts =
         ledger.stacks.iter().map(|(end, count)| format!("{} {end}", percent(*count, ledger.reported)));
     format!("stacks: {}{}", parts.collect::<Vec<_>>().join(", "), unwind_methods(ledger))
 }
 
 /// The shares of the methods by which user frames were unwound; empty if no frame was.
-fn unwind_methods(ledger: &Ledger) -> String {
+fn unwind_methods(ledger: &EventLedger) -> String {
     let count = |found_by| ledger.found_by.get(&found_by).copied().unwrap_or_default();
     let (cfi, frame_pointer, epilogue_scan) =
         (count(FoundBy::Cfi), count(FoundBy::FramePointer), count(FoundBy::EpilogueScan));
@@ -140,7 +160,7 @@ fn unwind_methods(ledger: &Ledger) -> String {
     text
 }
 
-fn frames(ledger: &Ledger) -> String {
+fn frames(ledger: &EventLedger) -> String {
     let total = ledger.symbolized_total().saturating_add(ledger.unsymbolized_total());
     let sources =
         ledger.symbolized.iter().map(|(source, count)| format!("{} {source}", percent(*count, total)));
@@ -152,7 +172,7 @@ fn frames(ledger: &Ledger) -> String {
 }
 
 /// The module and reason with the most unsymbolized frames, and the remedy.
-fn most_unsymbolized(ledger: &Ledger) -> Option<String> {
+fn most_unsymbolized(ledger: &EventLedger) -> Option<String> {
     let (worst, count) = ledger.worst_unnamed()?;
     let module = match worst.module.as_str() {
         "" => String::new(),
@@ -184,8 +204,9 @@ fn cost(ledger: &Ledger) -> String {
         cost.system_cpu_ns as f64 / NS_PER_S,
         cost.peak_memory_bytes as f64 / BYTES_PER_MB
     );
-    if ledger.reported > 0 {
-        let per_sample = cost.bpf_run_time_ns as f64 / ledger.reported as f64 / NS_PER_US;
+    let reported = sum::of(ledger.events.iter().map(|event| event.reported));
+    if reported > 0 {
+        let per_sample = cost.bpf_run_time_ns as f64 / reported as f64 / NS_PER_US;
         // Writing to a String cannot fail.
         let _ = write!(text, ", {per_sample:.1} us in the kernel for each sample");
     }
@@ -198,13 +219,23 @@ fn percent(count: u64, of: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use profiler_profile::{Header, Loss, ProfileBuilder, Reason, TimerTicks, UnsymbolizedFrames};
+    use profiler_profile::{EventId, Header, Loss, ProfileBuilder, Reason, TimerTicks, UnsymbolizedFrames};
 
     use super::*;
 
-    fn summary(edit: impl FnOnce(&mut Ledger)) -> String {
+    fn summary(edit: impl FnOnce(&mut EventLedger)) -> String {
+        let mut builder = ProfileBuilder::default();
+        edit(builder.event_ledger_mut(EventId::FIRST));
+        summary_of(builder)
+    }
+
+    fn session_summary(edit: impl FnOnce(&mut Ledger)) -> String {
         let mut builder = ProfileBuilder::default();
         edit(builder.ledger_mut());
+        summary_of(builder)
+    }
+
+    fn summary_of(builder: ProfileBuilder) -> String {
         text(&builder.finish(Header { target: "pid 1 (a\u{1b}[31m)".to_owned(), ..Header::default() }))
     }
 
@@ -230,14 +261,17 @@ mod tests {
         let text = summary(|ledger| {
             ledger.lost.extend([(Loss::RingBufferFull, u64::MAX), (Loss::NoThreadId, 1)]);
             ledger.found_by.extend([(FoundBy::Cfi, u64::MAX), (FoundBy::EpilogueScan, u64::MAX)]);
-            (ledger.reported, ledger.cost.user_cpu_ns, ledger.cost.system_cpu_ns) = (1, u64::MAX, 1);
         });
         assert!(text.contains("18446744073709551615 lost (ring buffer full"), "{text}");
+        let text = session_summary(|ledger| {
+            (ledger.cost.user_cpu_ns, ledger.cost.system_cpu_ns) = (u64::MAX, 1);
+        });
+        assert!(text.contains("cost: 18446744073.71 s CPU"), "{text}");
     }
 
     #[test]
     fn unwind_methods_have_their_shares() {
-        let mut ledger = Ledger::default();
+        let mut ledger = EventLedger::default();
         assert_eq!(unwind_methods(&ledger), "");
         ledger.found_by.extend([(FoundBy::Cfi, 3), (FoundBy::FramePointer, 1)]);
         assert_eq!(unwind_methods(&ledger), "; frames unwound: 75.0 % by CFI, 25.0 % by frame pointer");
@@ -256,7 +290,7 @@ mod tests {
     #[test]
     fn missed_ticks_are_reported_when_they_are_more_than_a_percent() {
         let text = |missed| {
-            summary(|ledger| {
+            session_summary(|ledger| {
                 let missed = [(MissedTick::Throttled, missed)].into();
                 ledger.timer = TimerTicks { due: 1_000, missed };
             })
@@ -285,13 +319,13 @@ mod tests {
 
     #[test]
     fn a_ledger_that_does_not_add_up_is_reported() {
-        assert!(summary(|ledger| ledger.target_ticks = 5).contains("5 of 5 ticks are not accounted for"));
+        assert!(summary(|ledger| ledger.due = 5).contains("5 of 5 ticks are not accounted for"));
     }
 
     #[test]
     fn the_most_unsymbolized_module_has_its_remedy() {
         let frames = UnsymbolizedFrames { module: "/rt/libcoreclr.so".to_owned(), reason: Reason::NoSymbols };
-        let mut ledger = Ledger { reported: 1, ..Ledger::default() };
+        let mut ledger = EventLedger { reported: 1, ..EventLedger::default() };
         ledger.unsymbolized.insert(frames, 412);
         let text = most_unsymbolized(&ledger).unwrap();
         assert!(text.starts_with("most unsymbolized frames: 412 in /rt/libcoreclr.so, no symbols"), "{text}");

@@ -15,7 +15,7 @@ use super::{
     pipeline::{Interval, Pipeline},
     polling_interval::PollingInterval,
     reader::Reader,
-    start::{EVENT_NAME, Settings, debug_file_directories, new_pipeline},
+    start::{Settings, debug_file_directories, events, new_pipeline},
     target::TargetWatch,
 };
 #[cfg(fuzzing)]
@@ -66,8 +66,6 @@ impl Replay {
         let recorded = source.capture();
         let header = Header {
             target: recorded.target.clone(),
-            event: EVENT_NAME.to_owned(),
-            frequency_hz: recorded.frequency_hz,
             started_unix_ns: recorded.started_unix_ns,
             cpus: recorded.cpus,
             duration_ns: recorded.ended_ns.saturating_sub(recorded.started_ns),
@@ -75,7 +73,8 @@ impl Replay {
         };
         let directories = debug_file_directories(settings)?;
         let servers = directories.servers.clone();
-        let mut pipeline = new_pipeline(settings, proc, ProcessFilter::All, directories);
+        let events = events(recorded.frequency_hz);
+        let mut pipeline = new_pipeline(settings, proc, ProcessFilter::All, directories, events);
         pipeline.prefetch(&recorded.expected);
         Ok(Self { source, header, pipeline, servers })
     }
@@ -86,7 +85,7 @@ pub(super) fn describe(pipeline: &Pipeline, interval: &Interval, started_ns: u64
     Capture {
         version: VERSION,
         target: interval.header.target.clone(),
-        frequency_hz: interval.header.frequency_hz,
+        frequency_hz: pipeline.frequency_hz(),
         cpus: interval.header.cpus,
         started_ns,
         ended_ns: interval.ended_ns,

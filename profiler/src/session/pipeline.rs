@@ -3,12 +3,14 @@
 use std::{sync::Arc, time::Instant};
 
 use profiler_processes::{MappedFiles, ProcFs, ProcessFilter, ProcessOfSample, ProcessTable};
-use profiler_profile::{Header, Loss, MissedTick, Profile, TimerTicks};
+#[cfg(feature = "capture")]
+use profiler_profile::Event;
+use profiler_profile::{EventId, Header, Loss, MissedTick, Profile, TimerTicks};
 use profiler_symbolize::Symbolizer;
 
 use super::{
     pre_exec::PreExecFilter,
-    profile_assembler::{AwaitedStacks, ProfileAssembler, SampleStacks},
+    profile_assembler::{AwaitedStacks, ProfileAssembler, SampleStacks, Sampled},
     retained_stacks::{ForgetStack, RetainedStacks},
     unwinding::UnwindTableThread,
 };
@@ -33,7 +35,7 @@ pub(super) struct Pipeline {
     symbolizer: Symbolizer,
     unwinding: Option<UnwindTableThread>,
     stacks: RetainedStacks,
-    has_user_stacks: bool,
+    sampled: Sampled,
     assembler: ProfileAssembler,
     /// Samples of processes that were read from `/proc` later than the events that are known.
     early_samples: Vec<(RawSample, SampleStacks)>,
@@ -91,7 +93,7 @@ impl Pipeline {
         proc: Arc<ProcFs>,
         filter: ProcessFilter,
         symbolizer: Symbolizer,
-        has_user_stacks: bool,
+        sampled: Sampled,
     ) -> Self {
         Self {
             processes: ProcessTable::new(proc, filter),
@@ -99,8 +101,8 @@ impl Pipeline {
             symbolizer,
             unwinding: None,
             stacks: RetainedStacks::default(),
-            has_user_stacks,
-            assembler: ProfileAssembler::new(has_user_stacks, 0),
+            assembler: ProfileAssembler::new(&sampled, 0),
+            sampled,
             early_samples: Vec::new(),
             pre_exec_filter: None,
             received_ticks: 0,
@@ -165,6 +167,12 @@ impl Pipeline {
         &self.prefetched_pids
     }
 
+    /// The sampling frequency of the first event, hertz.
+    #[cfg(feature = "capture")]
+    pub(super) fn frequency_hz(&self) -> u64 {
+        self.sampled.events.first().and_then(Event::frequency_hz).unwrap_or_default()
+    }
+
     /// Ignores samples of this process until its first exec.
     pub(super) fn ignore_before_exec(&mut self, pid: u32) {
         self.pre_exec_filter = Some(PreExecFilter::new(pid));
@@ -193,7 +201,7 @@ impl Pipeline {
     /// Sets the start of the first interval, `CLOCK_MONOTONIC` nanoseconds.
     pub(super) fn start(&mut self, started_ns: u64) {
         self.interval_started_ns = started_ns;
-        self.assembler = ProfileAssembler::new(self.has_user_stacks, started_ns);
+        self.assembler = ProfileAssembler::new(&self.sampled, started_ns);
     }
 
     /// Bounds the memory of stacks: evicted ones are sent again.
@@ -275,16 +283,16 @@ impl Pipeline {
         let lost = self.add_deferred(&interval, may_wait);
         self.losses.missing_stacks += lost;
         let counts = self.target_counts(&interval);
-        let next = ProfileAssembler::new(self.has_user_stacks, interval.ended_ns);
+        let next = ProfileAssembler::new(&self.sampled, interval.ended_ns);
         let assembler = std::mem::replace(&mut self.assembler, next);
         let losses = std::mem::take(&mut self.losses);
         let started_ns = std::mem::replace(&mut self.interval_started_ns, interval.ended_ns);
         let mut builder = assembler.finish(|key| self.processes.get(key));
-        let ledger = builder.ledger_mut();
+        let event = builder.event_ledger_mut(EventId::FIRST);
         let since = |now: u64, before: u64| now.saturating_sub(before);
         let unrepresented_ticks =
             if interval.is_last { since(counts.skipped_ticks, self.represented_ticks) } else { 0 };
-        ledger.lost.extend(
+        event.lost.extend(
             [
                 (Loss::OverheadLimit, unrepresented_ticks),
                 (Loss::RingBufferFull, since(counts.lost_ring_buffer, self.accounted.lost_ring_buffer)),
@@ -295,8 +303,10 @@ impl Pipeline {
             .into_iter()
             .filter(|(_, count)| *count > 0),
         );
-        ledger.skipped_ticks = since(counts.skipped_ticks, self.accounted.skipped_ticks);
-        ledger.cut_stacks = since(counts.cut_stacks, self.accounted.cut_stacks);
+        event.skipped_ticks = since(counts.skipped_ticks, self.accounted.skipped_ticks);
+        event.cut_stacks = since(counts.cut_stacks, self.accounted.cut_stacks);
+        event.due = since(counts.target_ticks, self.accounted.target_ticks);
+        let ledger = builder.ledger_mut();
         ledger.timer = timer_ticks(counts.timer, self.accounted.timer);
         ledger.lost_process_events = losses.lost_events;
         ledger.late_process_events = losses.late_events;
@@ -304,7 +314,6 @@ impl Pipeline {
         ledger.dropped_runtime_events = self.symbolizer.dropped_runtime_events();
         ledger.lost_children = since(counts.lost_children, self.accounted.lost_children);
         ledger.cost.bpf_run_time_ns = since(counts.run_time_ns, self.accounted.run_time_ns);
-        ledger.target_ticks = since(counts.target_ticks, self.accounted.target_ticks);
         let header = Header {
             duration_ns: interval.ended_ns.saturating_sub(started_ns),
             started_monotonic_ns: started_ns,
@@ -389,7 +398,7 @@ mod tests {
 
     fn pipeline() -> Pipeline {
         let proc = Arc::new(ProcFs::live());
-        Pipeline::new(Arc::clone(&proc), ProcessFilter::All, symbolizer(proc), true)
+        Pipeline::new(Arc::clone(&proc), ProcessFilter::All, symbolizer(proc), Sampled::default())
     }
 
     /// The ticks and the sum of samples and losses of a profile during sampling, with these counts of ticks.
@@ -398,7 +407,8 @@ mod tests {
         let counts = KernelCounts { target_ticks, ..KernelCounts::default() };
         let interval = Interval { header, ended_ns: 1, ticks_before, counts, is_last: false };
         let profile = pipeline.finish_interval(interval, &|| false);
-        (profile.ledger().target_ticks, profile.ledger().reported + profile.ledger().lost_total())
+        let ledger = profile.first_ledger();
+        (ledger.due, ledger.reported + ledger.lost_total())
     }
 
     #[test]

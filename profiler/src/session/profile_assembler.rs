@@ -8,8 +8,8 @@ use profiler_addresses::RuntimeAddress;
 use profiler_common::unwind::StackEndReason;
 use profiler_processes::{Process, ProcessKey, RetiredProcess};
 use profiler_profile::{
-    FoundBy, Frame, FrameId, FrameKind, ProcessId, ProfileBuilder, Reason, SourceLocation, StackEnd, StackId,
-    Symbolization, ThreadId,
+    Event, FoundBy, Frame, FrameId, FrameKind, ProcessId, ProfileBuilder, Reason, SourceLocation, StackEnd,
+    StackId, Symbolization, ThreadId,
 };
 use profiler_symbolize::{CodeKey, Symbolizer, placeholder};
 
@@ -20,10 +20,17 @@ use crate::sampler::{Comm, FrameFound, RawFrame, RawSample, RawStack, RawStackId
 /// The most samples that are deferred. Further ones are symbolized with what is known at once.
 const MAX_DEFERRED_SAMPLES: usize = 4 << 20;
 
+/// What a session samples.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sampled {
+    /// Whether user stacks are sampled; if not, a stack is complete when its kernel stack is.
+    pub(super) user_stacks: bool,
+    pub(super) events: Vec<Event>,
+}
+
 /// Builds one profile.
 #[derive(Debug, Default)]
 pub(super) struct ProfileAssembler {
-    /// Whether user stacks are sampled; if not, a stack is complete when its kernel stack is.
     has_user_stacks: bool,
     /// The zero of the times, `CLOCK_MONOTONIC` nanoseconds.
     started_ns: u64,
@@ -73,8 +80,12 @@ enum CachedStack {
 
 impl ProfileAssembler {
     /// An assembler of a profile that starts at this time, `CLOCK_MONOTONIC` nanoseconds.
-    pub(super) fn new(has_user_stacks: bool, started_ns: u64) -> Self {
-        Self { has_user_stacks, started_ns, ..Self::default() }
+    pub(super) fn new(sampled: &Sampled, started_ns: u64) -> Self {
+        let mut builder = ProfileBuilder::default();
+        for event in &sampled.events {
+            builder.event(event.clone());
+        }
+        Self { has_user_stacks: sampled.user_stacks, started_ns, builder, ..Self::default() }
     }
 
     /// Adds a sample, or defers it to the end of the interval because symbols of its stack may still arrive.
@@ -372,7 +383,8 @@ mod tests {
 
     /// The end of a stack whose outermost frame is a function of this name.
     fn end(has_user_stacks: bool, stacks: &SampleStacks, kind: FrameKind, name: &str) -> StackEnd {
-        let mut assembler = ProfileAssembler::new(has_user_stacks, 0);
+        let sampled = Sampled { user_stacks: has_user_stacks, ..Sampled::default() };
+        let mut assembler = ProfileAssembler::new(&sampled, 0);
         let name = assembler.builder.string(name);
         let (address, symbolization) = (ElfAddress(0), Symbolization::Symbol(SymbolSource::Kallsyms));
         let frame = Frame { name, kind, module: None, address, location: None, symbolization };
@@ -434,7 +446,7 @@ mod tests {
         assert_eq!(end(false, stacks, FrameKind::Kernel, "do_syscall_64"), StackEnd::Root);
         assert_eq!(end(true, stacks, FrameKind::Kernel, "do_syscall_64"), StackEnd::Unknown);
         assert_eq!(end(true, stacks, FrameKind::Kernel, "ret_from_fork"), StackEnd::Root);
-        assert_eq!(ProfileAssembler::new(true, 0).stack_end(stacks, None), StackEnd::Empty);
+        assert_eq!(ProfileAssembler::new(&Sampled::default(), 0).stack_end(stacks, None), StackEnd::Empty);
     }
 
     /// The number of resolved frames of a stack of this process, and why it was cut.

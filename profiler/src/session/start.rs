@@ -14,7 +14,7 @@ use std::{
 
 use profiler_dotnet_symbols::managed::NameStyle;
 use profiler_processes::{ProcFs, ProcessFilter, root_directory::RootDirectory};
-use profiler_profile::Header;
+use profiler_profile::{Event, Header};
 use profiler_symbolize::{
     NativeOptions, RuntimeRequests, Symbolizer,
     debug_file::DebugDirectories,
@@ -27,6 +27,7 @@ use super::{
     Session, Shared,
     pipeline::{Interval, Pipeline},
     polling_interval::PollingInterval,
+    profile_assembler::Sampled,
     reader::{Message, Reader},
     target::{self, FoundTarget, Target, TargetWatch},
     unwinding::UnwindTableThread,
@@ -43,7 +44,12 @@ use crate::{
 };
 
 /// The name of the event in headers of profiles.
-pub(super) const EVENT_NAME: &str = "cpu-clock";
+const CPU_CLOCK: &str = "cpu-clock";
+
+/// The events of a session that samples CPUs at a frequency, hertz.
+pub(super) fn events(frequency_hz: u64) -> Vec<Event> {
+    vec![Event::at_frequency(CPU_CLOCK, frequency_hz)]
+}
 
 /// The capacity of the channel between reader and pipeline; beyond it the reader merges batches.
 pub(super) const MAX_QUEUED_BATCHES: usize = 64;
@@ -145,7 +151,8 @@ fn sample(settings: &Settings) -> Result<Session> {
     let polling_interval = PollingInterval::new(&process_filter);
     let directories = debug_file_directories(settings)?;
     let servers = directories.servers.clone();
-    let mut pipeline = new_pipeline(settings, proc, process_filter, directories);
+    let mut pipeline =
+        new_pipeline(settings, proc, process_filter, directories, events(settings.frequency_hz));
     #[cfg(feature = "capture")]
     if let Some(recorder) = recorder {
         pipeline.record(recorder);
@@ -175,14 +182,8 @@ fn sample(settings: &Settings) -> Result<Session> {
         }
         None => None,
     };
-    let header = Header {
-        target: description,
-        event: EVENT_NAME.to_owned(),
-        frequency_hz: settings.frequency_hz,
-        started_unix_ns: unix_ns(),
-        cpus: source.cpus(),
-        ..Header::default()
-    };
+    let header =
+        Header { target: description, started_unix_ns: unix_ns(), cpus: source.cpus(), ..Header::default() };
     let reader = Reader::new(Box::new(source), polling_interval, Arc::clone(&shared));
     let session = Session::run_threads(shared, reader, pipeline, header, watch, command, servers)?;
     #[cfg(feature = "sandbox")]
@@ -229,6 +230,7 @@ pub(super) fn new_pipeline(
     proc: Arc<ProcFs>,
     filter: ProcessFilter,
     directories: Arc<DebugDirectories>,
+    events: Vec<Event>,
 ) -> Pipeline {
     let options = NativeOptions { inlines: settings.inlines, lines: settings.lines };
     let style = NameStyle { raw: settings.raw_names, tiers: settings.dotnet_tiers };
@@ -243,7 +245,8 @@ pub(super) fn new_pipeline(
     if settings.sandbox && settings.kernel_stacks {
         symbolizer.load_kernel_names();
     }
-    Pipeline::new(proc, filter, symbolizer, settings.user_stacks)
+    let sampled = Sampled { user_stacks: settings.user_stacks, events };
+    Pipeline::new(proc, filter, symbolizer, sampled)
 }
 
 /// The directories that are searched for debug files, besides the root directory of the target.

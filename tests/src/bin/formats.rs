@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result};
 use inferno::collapse::{Collapse as _, perf};
 use profiler::{
     ElfAddress, Format, OutputOptions, Profile, WriteFormat as _,
-    profile::{Frame, FrameKind, Header, ProfileBuilder, StackEnd, SymbolSource, Symbolization},
+    profile::{Event, Frame, FrameKind, Header, ProfileBuilder, StackEnd, SymbolSource, Symbolization},
 };
 
 fn main() -> Result<()> {
@@ -50,6 +50,7 @@ fn profile(stacks: usize) -> Profile {
     const SAMPLES: u64 = 1_000_000;
     const INTERVAL_NS: u64 = 60_000;
     let mut builder = ProfileBuilder::default();
+    builder.event(Event::at_frequency("cpu-clock", 999));
     let kinds = [FrameKind::Jit, FrameKind::Native, FrameKind::Precompiled, FrameKind::Kernel];
     let functions: Vec<_> = (0..10_000)
         .map(|number| {
@@ -81,12 +82,7 @@ fn profile(stacks: usize) -> Profile {
         let stack = stacks[if is_each_once { index as usize } else { random.below(stacks.len()) }];
         builder.sample(index * INTERVAL_NS, 0, threads[random.below(threads.len())], stack, 1);
     }
-    builder.finish(Header {
-        event: "cpu-clock".to_owned(),
-        frequency_hz: 999,
-        duration_ns: SAMPLES * INTERVAL_NS,
-        ..Header::default()
-    })
+    builder.finish(Header { duration_ns: SAMPLES * INTERVAL_NS, ..Header::default() })
 }
 
 /// Counts the bytes that are written to it, and writes them to a file if a path was given.

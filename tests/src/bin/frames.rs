@@ -31,7 +31,7 @@ fn main() -> Result<()> {
 fn write(profile: &Profile, output: &mut impl Write) -> io::Result<()> {
     for sample in profile.samples() {
         let Stack { frames, end, .. } = profile.stack(sample.stack);
-        writeln!(output, "stack\t{}\t{end:?}", sample.count)?;
+        writeln!(output, "stack\t{}\t{end:?}", sample.value)?;
         for frame in frames {
             write_frame(profile, profile.frame(*frame), output)?;
         }

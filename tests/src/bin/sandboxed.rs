@@ -38,7 +38,7 @@ fn session(pid: u32, directory: &Path) -> Result<()> {
     drop(session);
     restore_file_rights()?;
     print_attempt("restored", "write an own file", write_to(&directory.join("own")))?;
-    writeln!(io::stdout(), "{} samples", profile.sample_count())?;
+    writeln!(io::stdout(), "{} samples", profile.total_value())?;
     Ok(())
 }
 

@@ -133,7 +133,7 @@ fn a_session_ends_when_its_container_ends() {
     container.end();
     assert_eq!(session.wait(Some(DEADLINE)), Ended::TargetExited);
     let profile = session.stop().unwrap();
-    assert!(profile.ledger().adds_up() && profile.sample_count() > 0, "{:?}", profile.ledger());
+    assert!(profile.ledger().adds_up() && profile.total_value() > 0, "{:?}", profile.ledger());
 }
 
 #[test]

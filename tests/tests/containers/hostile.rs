@@ -10,7 +10,7 @@ use std::{
 
 use profiler::{
     Profile,
-    profile::{Ledger, Reason},
+    profile::{EventLedger, Reason},
 };
 use profiler_tests::{FoldedStacks, sample, sample_pid, share_privileged};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
@@ -40,7 +40,7 @@ fn forged_perf_map(pid: u32) -> String {
     format!("{start:x} {:x} {FORGED_NAME}\n", end - start)
 }
 
-fn unsymbolized(ledger: &Ledger, reason: Reason) -> u64 {
+fn unsymbolized(ledger: &EventLedger, reason: Reason) -> u64 {
     ledger.unsymbolized.iter().filter(|(unnamed, _)| unnamed.reason == reason).map(|(_, count)| count).sum()
 }
 
@@ -51,7 +51,7 @@ fn forged_percent(profile: &Profile) -> f64 {
 fn assert_rejected(pid: u32, reason: Reason, what: &str) {
     let profile = sample(sample_pid(pid), SAMPLES);
     assert_eq!(forged_percent(&profile), 0.0, "{what}: {:?}", profile.ledger());
-    let rejected = unsymbolized(profile.ledger(), reason);
+    let rejected = unsymbolized(profile.first_ledger(), reason);
     assert!(rejected > SAMPLES * 9 / 10, "{what}: {rejected} in {:?}", profile.ledger());
 }
 

@@ -21,7 +21,7 @@ pub(crate) fn start_nested(look: &str) -> (Container, u32) {
 }
 
 fn assert_named(profile: &Profile) {
-    let ledger = profile.ledger();
+    let ledger = profile.first_ledger();
     assert!(ledger.adds_up() && ledger.lost_total() == 0, "{ledger:?}");
     for source in [SymbolSource::PerfMap, SymbolSource::SymbolTable] {
         assert!(ledger.symbolized.contains_key(&source), "{ledger:?}");

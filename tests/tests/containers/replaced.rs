@@ -94,7 +94,7 @@ fn a_deleted_or_replaced_program_on_an_overlay_is_symbolized_by_the_mapped_file(
         change(&overlay.program());
         let profile = sample_process(overlay.container.pid());
         assert_named(&FoldedStacks::from_profile(&profile));
-        assert!(profile.ledger().symbolized.contains_key(&SymbolSource::SymbolTable));
+        assert!(profile.first_ledger().symbolized.contains_key(&SymbolSource::SymbolTable));
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use profiler::{
     Profile,
-    profile::{Cost, Ledger, Reason},
+    profile::{Cost, EventLedger, Reason},
 };
 use profiler_tests::{FoldedStacks, Workload, profiler, share_privileged, wait_until, workload_path};
 
@@ -76,7 +76,7 @@ fn assert_cheap(attack: &str, outcome: &Outcome) {
     assert!(outcome.descriptors < MAX_DESCRIPTORS, "{attack}: {} descriptors", outcome.descriptors);
 }
 
-fn unsymbolized(ledger: &Ledger, reason: Reason) -> u64 {
+fn unsymbolized(ledger: &EventLedger, reason: Reason) -> u64 {
     ledger.unsymbolized.iter().filter(|(unnamed, _)| unnamed.reason == reason).map(|(_, count)| count).sum()
 }
 
@@ -87,7 +87,7 @@ fn assert_harmless(attack: &str, reason: Reason) {
     let outcome = sample(&attacker, &victim);
     assert_cheap(attack, &outcome);
     let profile = outcome.profile;
-    let ledger = profile.ledger();
+    let ledger = profile.first_ledger();
     assert!(ledger.adds_up(), "{attack}: {ledger:?}");
     let stacks = FoldedStacks::from_profile(&profile);
     let of_attacker = stacks.count(|stack| stack.comm == "attacks");

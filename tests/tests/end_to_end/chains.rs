@@ -32,10 +32,10 @@ fn the_ledger_adds_up_with_nothing_lost_at_any_frequency() {
     let workload = Workload::start("shares");
     for (frequency_hz, samples) in [(99, 50), (999, 500), (9_999, 10_000)] {
         let profile = sample(sample_pid(workload.pid()).frequency_hz(frequency_hz), samples);
-        let ledger = profile.ledger();
+        let ledger = profile.first_ledger();
         assert!(ledger.adds_up(), "{ledger:?}");
         assert_eq!(ledger.lost_total(), 0, "{ledger:?}");
-        assert_eq!(ledger.reported, profile.sample_count());
+        assert_eq!(ledger.reported, profile.total_value());
         assert!(ledger.reported >= samples);
         assert_eq!(ledger.stacks.values().sum::<u64>(), ledger.reported);
         let frames = profile.samples().iter().map(|sample| profile.stack(sample.stack).frames.len() as u64);
@@ -53,8 +53,8 @@ fn samples_have_the_configured_frequency() {
     // Samples of the time around the two readings of the CPU time count as well.
     let cpu_ms = (workload.cpu_time() - cpu_before).as_millis() as u64;
     let profile = session.stop().unwrap();
-    let (header, samples) = (profile.header(), profile.sample_count());
-    assert_eq!(header.frequency_hz, 1_000);
+    let (header, samples) = (profile.header(), profile.total_value());
+    assert_eq!(profile.first_event().frequency_hz(), Some(1_000));
     // A thread cannot have more samples than clock ticks of its CPU.
     let ticks = header.duration_ns / 1_000_000;
     assert!(samples <= ticks + ticks / 50, "{samples} samples in {ticks} ms");
@@ -76,7 +76,11 @@ fn consecutive_profiles_of_a_session_contain_each_sample_once() {
 
     let mut ticks = Vec::new();
     for profile in &profiles {
-        assert!(profile.ledger().adds_up() && profile.ledger().lost_total() == 0, "{:?}", profile.ledger());
+        assert!(
+            profile.ledger().adds_up() && profile.first_ledger().lost_total() == 0,
+            "{:?}",
+            profile.ledger()
+        );
         let started_ns = profile.header().started_monotonic_ns;
         ticks.extend(profile.samples().iter().map(|sample| (started_ns + sample.time_ns, sample.cpu)));
     }
@@ -165,7 +169,7 @@ fn ten_thousand_distinct_stacks_are_recorded_without_losses() {
     let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("stacks");
     let profile = sample(sample_pid(workload.pid()).frequency_hz(9_999), 40_000);
-    assert_eq!(profile.ledger().lost_total(), 0);
+    assert_eq!(profile.first_ledger().lost_total(), 0);
     assert!(profile.ledger().adds_up());
     let mut leaves = std::collections::HashSet::new();
     for stack in FoldedStacks::from_profile(&profile).0 {
@@ -197,8 +201,8 @@ fn a_stack_deeper_than_the_kernel_limit_is_truncated_marked_and_counted() {
     let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("deep");
     let profile = sample(sample_pid(workload.pid()).unwind(Unwind::FramePointer), 500);
-    let cut = profile.ledger().stacks[&StackEnd::DepthLimit];
-    assert!(cut * 100 > profile.sample_count() * 95, "{:?}", profile.ledger());
+    let cut = profile.first_ledger().stacks[&StackEnd::DepthLimit];
+    assert!(cut * 100 > profile.total_value() * 95, "{:?}", profile.ledger());
     for stack in FoldedStacks::from_profile(&profile).0 {
         let dives = stack.frames.iter().filter(|frame| *frame == "dive").count();
         assert!(dives < KERNEL_LIMIT, "{dives}");

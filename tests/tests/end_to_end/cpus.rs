@@ -68,7 +68,7 @@ fn a_cpu_that_was_offline_is_sampled_again() {
     let is_possible = second_cpu_comes_back(|session| {
         // Longer than the interval in which the profiler checks for it.
         let without = session.take_profile(Duration::from_millis(1_500)).unwrap();
-        assert!(without.sample_count() > 0);
+        assert!(without.total_value() > 0);
     });
     if !is_possible {
         skip_on_this_machine("it has no second CPU that can be taken offline");

@@ -43,7 +43,7 @@ fn managed_methods_have_symbols_shares_and_callers() {
     let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
         let profile = sample(sample_pid(start(version).pid()), 4_000);
-        let ledger = profile.ledger();
+        let ledger = profile.first_ledger();
         assert!(ledger.adds_up() && ledger.lost_total() == 0, "{version}: {ledger:?}");
         let stacks = FoldedStacks::from_profile(&profile);
         stacks.assert_shares(&CPU_SHARES);
@@ -135,6 +135,6 @@ fn methods_compiled_while_sampling_are_symbolized() {
         let session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
         let profile = session.run_for(Duration::from_secs(2)).unwrap();
         let named = named_percent_of_jit(&profile);
-        assert!(named >= 99.0, "{version}: {named} % named, {:?}", profile.ledger().unsymbolized);
+        assert!(named >= 99.0, "{version}: {named} % named, {:?}", profile.first_ledger().unsymbolized);
     }
 }

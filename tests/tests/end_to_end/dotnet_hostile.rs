@@ -77,7 +77,11 @@ fn a_runtime_that_is_killed_during_rundown_costs_only_symbols() {
         send(workload.pid(), Signal::KILL);
         session.wait(None);
         let profile = session.stop().unwrap();
-        assert!(profile.ledger().adds_up() && profile.ledger().lost_total() == 0, "{:?}", profile.ledger());
+        assert!(
+            profile.ledger().adds_up() && profile.first_ledger().lost_total() == 0,
+            "{:?}",
+            profile.ledger()
+        );
     }
 }
 
@@ -92,10 +96,10 @@ fn a_runtime_is_not_contacted_on_request() {
         let interval = session.take_profile(Duration::from_secs(1)).unwrap();
         assert_eq!(sockets(&workload), before, "{version}");
         let profile = session.stop().unwrap();
-        for ledger in [interval.ledger(), profile.ledger()] {
+        for ledger in [interval.first_ledger(), profile.first_ledger()] {
             assert!(!ledger.symbolized.contains_key(&SymbolSource::RuntimeEvents), "{version}: {ledger:?}");
         }
-        assert!(interval.ledger().unsymbolized.keys().any(|frames| frames.reason == Reason::NoJitMap));
+        assert!(interval.first_ledger().unsymbolized.keys().any(|frames| frames.reason == Reason::NoJitMap));
     }
 }
 
@@ -111,7 +115,7 @@ fn a_runtime_without_diagnostics_is_profiled_without_its_symbols() {
         let mut command = Workload::dotnet_command(version, "cpu");
         let workload = Workload::run(command.env("PERF_MAP", "0").env(variable, value));
         let profile = sample(sample_pid(workload.pid()), 1_000);
-        let ledger = profile.ledger();
+        let ledger = profile.first_ledger();
         assert!(
             ledger.adds_up() && !ledger.symbolized.contains_key(&SymbolSource::RuntimeEvents),
             "{ledger:?}"

@@ -63,8 +63,8 @@ fn a_requested_perf_map_is_read_and_removed() {
     let named = fs::read_to_string(perf_map_path(&workload)).unwrap();
     let profile = session.stop().unwrap();
     assert!(!fs::exists(perf_map_path(&workload)).unwrap());
-    let ledger = profile.ledger();
-    assert!(ledger.adds_up() && ledger.malformed_jit_entries == 0, "{ledger:?}");
+    let ledger = profile.first_ledger();
+    assert!(ledger.adds_up() && profile.ledger().malformed_jit_entries == 0, "{ledger:?}");
     assert!(ledger.symbolized.contains_key(&SymbolSource::RuntimeEvents), "{ledger:?}");
     assert!(named.contains("dynamicClass::made;method"), "{named}");
 }

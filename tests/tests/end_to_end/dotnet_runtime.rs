@@ -50,12 +50,13 @@ fn jit_frames(profile: &Profile, leaves: usize) -> (Vec<String>, usize) {
 fn assert_named(profile: &Profile, leaves: usize, what: &str) {
     let (names, unnamed) = jit_frames(profile, leaves);
     let percent = 100.0 * names.len() as f64 / (names.len() + unnamed) as f64;
-    assert!(percent >= 99.0, "{what}: {percent} % named, {:?}", profile.ledger().unsymbolized);
-    let ledger = profile.ledger();
+    assert!(percent >= 99.0, "{what}: {percent} % named, {:?}", profile.first_ledger().unsymbolized);
+    let ledger = profile.first_ledger();
     assert!(ledger.adds_up() && ledger.lost_total() == 0, "{what}: {ledger:?}");
     assert!(ledger.symbolized.contains_key(&SymbolSource::RuntimeEvents), "{what}");
     assert!(!ledger.symbolized.contains_key(&SymbolSource::PerfMap), "{what}");
-    assert_eq!((ledger.dropped_runtime_events, ledger.malformed_jit_entries), (0, 0), "{what}");
+    let session = profile.ledger();
+    assert_eq!((session.dropped_runtime_events, session.malformed_jit_entries), (0, 0), "{what}");
 }
 
 #[test]
@@ -97,7 +98,7 @@ fn generic_and_dynamic_methods_are_symbolized() {
             // A delegate of a static method calls through a stub, which is a leaf. Before .NET 7, it has no name.
             assert_named(&profile, 1, &format!("{version} {mode}"));
             let (names, _) = jit_frames(&profile, 0);
-            let ledger = profile.ledger();
+            let ledger = profile.first_ledger();
             assert!(
                 ledger.symbolized.contains_key(&SymbolSource::StubCode) || version == "3.1",
                 "{ledger:?}"
@@ -126,7 +127,7 @@ fn runtime_events_and_perf_map_have_the_same_symbols() {
             let mut command = Workload::dotnet_command(version, mode);
             let silent = Workload::run(command.env("COMPlus_EnableDiagnostics", "0"));
             let written = sample(sample_pid(silent.pid()), 2_000);
-            assert!(!written.ledger().symbolized.contains_key(&SymbolSource::RuntimeEvents));
+            assert!(!written.first_ledger().symbolized.contains_key(&SymbolSource::RuntimeEvents));
             for (one, other) in [(&from_events, &written), (&written, &from_events)] {
                 let missing: Vec<_> = seen(one, HOT).difference(&seen(other, 1)).cloned().collect();
                 assert!(missing.is_empty(), "{version} {mode}: {missing:?}");
@@ -232,7 +233,7 @@ fn a_socket_of_another_process_is_rejected() {
     let _listener = UnixListener::bind(&path).unwrap();
     let profile = sample(sample_pid(pid), 500);
     fs::remove_file(path).unwrap();
-    let unnamed = &profile.ledger().unsymbolized;
+    let unnamed = &profile.first_ledger().unsymbolized;
     let refused: u64 = unnamed
         .iter()
         .filter(|(frames, _)| frames.reason == Reason::RuntimeRefused)

@@ -77,7 +77,7 @@ fn assert_named(program: &str, mode: &str, function: &str, least_percent: f64) {
     let percent = 100.0 * named as f64 / all as f64;
     assert!(percent >= least_percent, "{program} {mode}: {percent} % have names: {functions:#?}");
     assert!(count(&|name, _| name.starts_with(function)) > 0, "{program} {mode}: {functions:#?}");
-    let ledger = profile.ledger();
+    let ledger = profile.first_ledger();
     assert!(ledger.adds_up(), "{program} {mode}: {ledger:?}");
     let sources = [SymbolSource::RuntimeCallTable, SymbolSource::RuntimeHelper];
     let is_counted = sources.iter().any(|source| ledger.symbolized.contains_key(source));

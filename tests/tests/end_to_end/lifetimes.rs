@@ -42,8 +42,11 @@ fn children_that_live_for_milliseconds_are_symbolized() {
     let burning_astray =
         stacks.count(|stack| stack.has("burn_in_child") && stack.frames.iter().any(is_unnamed));
     assert!(burning_astray * 100 <= burning, "{burning_astray} of {burning}");
-    let gone =
-        profile.ledger().unsymbolized.iter().filter(|(unnamed, _)| unnamed.reason == Reason::ProcessGone);
+    let gone = profile
+        .first_ledger()
+        .unsymbolized
+        .iter()
+        .filter(|(unnamed, _)| unnamed.reason == Reason::ProcessGone);
     assert!(gone.map(|(_, count)| count).sum::<u64>() * 100 <= stacks.total(), "{:?}", profile.ledger());
 }
 
@@ -68,8 +71,8 @@ fn stacks_of_programs_that_run_for_a_millisecond_are_whole() {
     for sample in profile.samples() {
         let process = profile.process(profile.thread(sample.thread).process);
         if ["true", "ls"].contains(&profile.string(process.comm)) {
-            samples += sample.count;
-            whole += if profile.stack(sample.stack).end == StackEnd::Root { sample.count } else { 0 };
+            samples += sample.value;
+            whole += if profile.stack(sample.stack).end == StackEnd::Root { sample.value } else { 0 };
         }
     }
     assert!(samples > 500, "{samples} samples");

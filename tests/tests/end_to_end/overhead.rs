@@ -24,18 +24,18 @@ fn deep_stacks_at_a_high_frequency_take_no_more_than_the_limit() {
     let sampled = || sample_pid(workload.pid()).frequency_hz(9_999);
     let unlimited = profile(sampled().max_overhead_percent(100.0));
     let limited = profile(sampled().max_overhead_percent(LIMIT_PERCENT));
-    let ledger = limited.ledger();
+    let ledger = limited.first_ledger();
     assert!(overhead_percent(&unlimited) > 4.0 * LIMIT_PERCENT, "{:?}", unlimited.ledger());
     // What is allowed in a second is there from the start.
     let allowed_percent = LIMIT_PERCENT * (1.0 + 1.0 / SAMPLED.as_secs_f64());
     // A pause of the CPU by the hypervisor counts as run time.
     assert!(overhead_percent(&limited) < 1.5 * allowed_percent, "{ledger:?}");
-    assert!(ledger.adds_up() && ledger.skipped_ticks * 10 > ledger.target_ticks, "{ledger:?}");
+    assert!(ledger.adds_up() && ledger.skipped_ticks * 10 > ledger.due, "{ledger:?}");
     assert!(ledger.cut_stacks > 0, "{ledger:?}");
     // The weights add up to all ticks except those skipped after the last sample.
-    assert_eq!(limited.sample_count(), ledger.reported);
-    assert!(ledger.lost_total() * 1_000 < ledger.target_ticks, "{ledger:?}");
-    assert_eq!((unlimited.ledger().skipped_ticks, unlimited.ledger().cut_stacks), (0, 0));
+    assert_eq!(limited.total_value(), ledger.reported);
+    assert!(ledger.lost_total() * 1_000 < ledger.due, "{ledger:?}");
+    assert_eq!((unlimited.first_ledger().skipped_ticks, unlimited.first_ledger().cut_stacks), (0, 0));
 }
 
 #[test]
@@ -43,8 +43,8 @@ fn shares_are_right_where_most_ticks_are_skipped() {
     let Some(_lock) = lock_privileged() else { return };
     let workload = Workload::start("shares");
     let profile = profile(sample_pid(workload.pid()).frequency_hz(9_999).max_overhead_percent(0.15));
-    let ledger = profile.ledger();
-    assert!(ledger.skipped_ticks * 2 > ledger.target_ticks, "{ledger:?}");
+    let ledger = profile.first_ledger();
+    assert!(ledger.skipped_ticks * 2 > ledger.due, "{ledger:?}");
     let stacks = FoldedStacks::from_profile(&profile);
     let samples = effective_samples(&profile);
     assert!(samples > 50.0, "{samples:.0}: {ledger:?}");
@@ -60,7 +60,7 @@ fn shares_are_right_where_most_ticks_are_skipped() {
 
 /// The number of samples of equal weight with the same standard deviation (Kish, "Survey Sampling", 1965).
 fn effective_samples(profile: &Profile) -> f64 {
-    let weights = || profile.samples().iter().map(|sample| sample.count as f64);
+    let weights = || profile.samples().iter().map(|sample| sample.value as f64);
     let sum: f64 = weights().sum();
     sum * sum / weights().map(|weight| weight * weight).sum::<f64>()
 }

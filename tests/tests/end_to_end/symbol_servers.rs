@@ -127,8 +127,8 @@ fn a_stripped_program_is_symbolized_from_a_server_with_either_path_layout() {
         let server = SymbolServer::start(answers);
         let cache = tempfile::tempdir().unwrap();
         let profile = replay(&capture, &server, cache.path());
-        assert!(finds_names(&profile), "{:?}", profile.ledger().symbolized);
-        assert!(profile.ledger().symbolized[&SymbolSource::DebugFile] > 0);
+        assert!(finds_names(&profile), "{:?}", profile.first_ledger().symbolized);
+        assert!(profile.first_ledger().symbolized[&SymbolSource::DebugFile] > 0);
         let asked = server.requested_paths().len();
         assert!(finds_names(&replay(&capture, &server, cache.path())), "from the cache");
         assert!(server.requested_paths().iter().skip(asked).all(|path| !path.contains(&stripped.build_id)));
@@ -165,7 +165,7 @@ fn a_server_with_faulty_responses_costs_only_symbols_and_is_reported() {
         let cache = tempfile::tempdir().unwrap();
         let profile = replay(&capture, &server, cache.path());
         assert!(!finds_names(&profile), "{what}");
-        let unnamed = &profile.ledger().unsymbolized;
+        let unnamed = &profile.first_ledger().unsymbolized;
         let of_program = unnamed.keys().find(|unnamed| unnamed.module.ends_with("/stripped"));
         assert_eq!(of_program.map(|unnamed| unnamed.reason), Some(reason), "{what}: {unnamed:?}");
         let kept = fs::read_dir(cache.path().join(&stripped.build_id));

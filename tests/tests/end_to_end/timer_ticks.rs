@@ -93,7 +93,7 @@ fn found_to_due(timer_slack_ns: &str, frequency_hz: u64) -> f64 {
         let profiler = sample_pid(workload.pid()).frequency_hz(frequency_hz).build().unwrap();
         let mut session = profiler.start().unwrap();
         let before = workload.cpu_time_of_threads();
-        found += session.take_profile(SESSION).unwrap().sample_count();
+        found += session.take_profile(SESSION).unwrap().total_value();
         cpu_time += workload.cpu_time_of_threads() - before;
     }
     found as f64 / (cpu_time.as_secs_f64() * frequency_hz as f64)

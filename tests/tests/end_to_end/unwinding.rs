@@ -36,7 +36,7 @@ fn assert_known(profile: &Profile, chains: &[Chain], least_percent: &[f64]) {
         let whole = found.whole_percent(chain);
         assert!(whole >= *least, "{whole:.1} % of the samples are {chain:?}");
     }
-    let ledger = profile.ledger();
+    let ledger = profile.first_ledger();
     assert!(ledger.adds_up() && ledger.lost_total() == 0, "{ledger:?}");
 }
 
@@ -67,8 +67,8 @@ fn a_thousand_frames_are_exact() {
 fn a_stack_deeper_than_the_frame_limit_is_truncated_and_counted() {
     let Some(_lock) = share_privileged() else { return };
     let profile = profile_of("shapes", &["60", "3000"]);
-    let cut = profile.ledger().stacks[&StackEnd::DepthLimit];
-    assert!(cut * 100 > profile.sample_count() * 80, "{:?}", profile.ledger().stacks);
+    let cut = profile.first_ledger().stacks[&StackEnd::DepthLimit];
+    assert!(cut * 100 > profile.total_value() * 80, "{:?}", profile.first_ledger().stacks);
     let follows = |pair: &[String]| {
         let place = SHAPES.iter().position(|shape| pair[0] == *shape);
         place.is_some_and(|place| pair[1] == SHAPES[(place + 1) % 4] || pair[1] == "leaf")
@@ -115,7 +115,7 @@ fn a_file_without_section_headers_is_exact() {
         stack.end == StackEnd::Root && user.count() == 40 + OTHER_FRAMES
     };
     let whole = profile.samples().iter().filter(is_whole).count();
-    assert!(whole * 100 > profile.samples().len() * 95, "{whole}: {:?}", profile.ledger().stacks);
+    assert!(whole * 100 > profile.samples().len() * 95, "{whole}: {:?}", profile.first_ledger().stacks);
 }
 
 #[test]
@@ -336,8 +336,8 @@ fn code_that_replaces_other_code_is_never_unwound_by_its_table_without_a_mark() 
     let burning = stacks.count(is_burning);
     let wrong = stacks.count(|stack| is_burning(stack) && !is_right(stack));
     assert!(burning * 10 > 9 * stacks.total() && wrong == 0, "{wrong} of {burning} are wrong: {stacks:#?}");
-    let marked = profile.ledger().stacks.get(&StackEnd::OutdatedTable).copied().unwrap_or(0);
-    assert!(marked > 0, "{:?}", profile.ledger().stacks);
+    let marked = profile.first_ledger().stacks.get(&StackEnd::OutdatedTable).copied().unwrap_or(0);
+    assert!(marked > 0, "{:?}", profile.first_ledger().stacks);
     assert!(profile.ledger().adds_up());
 }
 

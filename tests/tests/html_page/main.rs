@@ -14,7 +14,7 @@ use profiler::{
 use profiler_tests::{Workload, lock_privileged, profiler, run_command};
 use serde_json::{Value, json};
 
-use self::profiles::{counted, empty, hostile, known, large};
+use self::profiles::{counted, empty, hostile, known, large, two_events};
 
 /// Upper limit for the page of a million samples with 50,000 stacks.
 const LARGE_PAGE_BYTES: u64 = 10_000_000;
@@ -46,6 +46,7 @@ fn every_part_of_the_page_works_in_a_browser() {
     write(&hostile(), folder.path(), "hostile.html");
     write(&large(1), folder.path(), "large.html");
     write(&empty(), folder.path(), "empty.html");
+    write(&two_events(), folder.path(), "events.html");
     write(&focused("Hot"), folder.path(), "part.html");
     write(&focused("no such function"), folder.path(), "nothing.html");
     assert_is_small(folder.path(), "large.html");

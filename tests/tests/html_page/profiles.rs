@@ -3,8 +3,8 @@
 use profiler::{
     ElfAddress, Profile,
     profile::{
-        Frame, FrameId, FrameKind, Header, ProfileBuilder, Reason, SourceLocation, StackEnd, SymbolSource,
-        Symbolization,
+        Event, Frame, FrameId, FrameKind, Header, ProfileBuilder, Reason, Sample, Sampling, SourceLocation,
+        StackEnd, SymbolSource, Symbolization, ThreadState,
     },
 };
 
@@ -16,11 +16,15 @@ fn frame(builder: &mut ProfileBuilder, name: &str, kind: FrameKind, module: &str
     builder.frame(Frame { name, kind, module, address: ElfAddress(0), location: None, symbolization })
 }
 
+fn builder() -> ProfileBuilder {
+    let mut builder = ProfileBuilder::default();
+    builder.event(Event::at_frequency("cpu-clock", 100));
+    builder
+}
+
 fn header(duration_ms: u64) -> Header {
     Header {
         target: "pid 7 (app)".to_owned(),
-        event: "cpu-clock".to_owned(),
-        frequency_hz: 100,
         duration_ns: duration_ms * NS_PER_MS,
         started_unix_ns: 1_700_000_000_000_000_000,
         started_monotonic_ns: 5,
@@ -31,7 +35,7 @@ fn header(duration_ms: u64) -> Header {
 
 /// Three seconds with a sample every 10 ms: one of work, one of recursive work, one of reads in another thread.
 pub(super) fn known() -> Profile {
-    let mut builder = ProfileBuilder::default();
+    let mut builder = builder();
     let main = frame(&mut builder, "main", FrameKind::Native, "/app/run");
     let work = frame(&mut builder, "App!Demo.Program.Work(int32)", FrameKind::Precompiled, "/app/App.dll");
     let walk = frame(&mut builder, "tree::walk<int>(Node*)", FrameKind::Native, "/app/libtree.so");
@@ -90,6 +94,7 @@ pub(super) fn hostile() -> Profile {
         &long,
     ];
     let mut builder = ProfileBuilder::default();
+    builder.event(Event::at_frequency(names[1], 100));
     for (index, name) in names.iter().enumerate() {
         let frame = frame(&mut builder, name, FrameKind::Jit, name);
         let stack = builder.stack(vec![frame], StackEnd::Root);
@@ -97,7 +102,26 @@ pub(super) fn hostile() -> Profile {
         let thread = builder.thread(process, 7, name);
         builder.sample(index as u64 * 100 * NS_PER_MS, 0, thread, stack, (index as u64 + 1) << 33);
     }
-    builder.finish(Header { target: names[0].to_owned(), event: names[1].to_owned(), ..header(1_000) })
+    builder.finish(Header { target: names[0].to_owned(), ..header(1_000) })
+}
+
+/// Ticks of a function, and the time for which the same thread waited in another.
+pub(super) fn two_events() -> Profile {
+    let mut builder = builder();
+    let sampling = Sampling::Durations { min_ns: NS_PER_MS };
+    let event = builder.event(Event { name: "off-cpu".to_owned(), sampling });
+    let process = builder.process(7, "app");
+    let thread = builder.thread(process, 7, "app");
+    let [work, wait] = ["work", "wait"].map(|name| {
+        let frame = frame(&mut builder, name, FrameKind::Native, "/app/run");
+        builder.stack(vec![frame], StackEnd::Root)
+    });
+    for tick in 0..20 {
+        builder.sample(tick * 10 * NS_PER_MS, 0, thread, work, 1);
+    }
+    let (time_ns, state, value) = (200 * NS_PER_MS, Some(ThreadState::Blocked), 1_500 * NS_PER_MS);
+    builder.add_sample(Sample { time_ns, cpu: 0, thread, stack: wait, event, state, value });
+    builder.finish(header(2_000))
 }
 
 /// A profile without samples.
@@ -107,7 +131,7 @@ pub(super) fn empty() -> Profile {
 
 /// A profile of call paths such as `main;work` with their counts, in one process, all at the same time.
 pub(super) fn counted(stacks: &[(&str, u64)]) -> Profile {
-    let mut builder = ProfileBuilder::default();
+    let mut builder = builder();
     let process = builder.process(7, "app");
     let thread = builder.thread(process, 7, "app");
     for (path, count) in stacks {
@@ -124,7 +148,7 @@ pub(super) fn counted(stacks: &[(&str, u64)]) -> Profile {
 /// have equal frames near the root and different ones near the leaf.
 pub(super) fn large(seed: u64) -> Profile {
     const STACKS: u64 = 50_000;
-    let mut builder = ProfileBuilder::default();
+    let mut builder = builder();
     let kinds = [FrameKind::Jit, FrameKind::Native, FrameKind::Precompiled, FrameKind::Kernel];
     let functions: Vec<FrameId> = (0..10_000)
         .map(|number| {

@@ -3,7 +3,7 @@
 use profiler::{
     ElfAddress, Profile,
     profile::{
-        Frame, FrameId, FrameKind, Header, ProfileBuilder, SourceLocation, StackEnd, SymbolSource,
+        Event, Frame, FrameId, FrameKind, Header, ProfileBuilder, SourceLocation, StackEnd, SymbolSource,
         Symbolization,
     },
 };
@@ -36,6 +36,7 @@ pub(crate) fn known() -> Profile {
     let jit = frame("App!Demo.Program.Hot(class System.String)", FrameKind::Jit, None, 0);
     let ready = frame("App!Demo.Program.Main()", FrameKind::Precompiled, Some("/app/App.dll"), 0);
     let odd = frame("a;b\n\u{1b}[31m<script>\"'\u{202e} 5/6 [0] 1.0: x:", FrameKind::Jit, None, 0);
+    builder.event(Event::at_frequency("cpu-clock", 100));
     let process = builder.process(7, "app");
     let threads = [builder.thread(process, 7, "app"), builder.thread(process, 8, "wor\nker 1/2")];
     for (time, (thread, frames, count)) in [
@@ -53,8 +54,6 @@ pub(crate) fn known() -> Profile {
     }
     builder.finish(Header {
         target: "pid 7 (app)".to_owned(),
-        event: "cpu-clock".to_owned(),
-        frequency_hz: 100,
         duration_ns: 50_000_000,
         started_unix_ns: 1_700_000_000_000_000_000,
         started_monotonic_ns: 5_000_000_000,

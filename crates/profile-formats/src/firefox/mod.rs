@@ -7,13 +7,16 @@
 mod table;
 mod thread;
 
-use std::io::{self, BufWriter, Write};
+use std::{
+    collections::BTreeMap,
+    io::{self, BufWriter, Write},
+};
 
 use serde::{Serialize, Serializer, ser::SerializeSeq};
 
 use self::thread::{Thread, Trees};
 use super::{label, title};
-use profiler_profile::{FrameKind, Profile, Sample};
+use profiler_profile::{EventId, FrameKind, Profile, Sample, ThreadId};
 
 /// The version of the format; the Firefox Profiler upgrades older versions.
 const VERSION: u32 = 55;
@@ -63,8 +66,8 @@ impl Meta {
         Self {
             version: GECKO_VERSION,
             preprocessed_profile_version: VERSION,
-            product: label::printable(&title::title(header)).into_owned(),
-            interval: MS_PER_S / header.frequency_hz.max(1) as f64,
+            product: label::printable(&title::title(profile)).into_owned(),
+            interval: MS_PER_S / profile.first_event().frequency_hz().unwrap_or(1) as f64,
             start_time: header.started_unix_ns as f64 / NS_PER_MS,
             sample_units: Units { time: "ms", event_delay: "ms", thread_cpu_delta: "ns" },
             categories: CATEGORIES,
@@ -155,18 +158,15 @@ struct Threads<'a>(&'a Profile);
 impl Serialize for Threads<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let profile = self.0;
-        let mut of_threads: Vec<Vec<&Sample>> = vec![Vec::new(); profile.threads().len()];
+        // Each event of a thread has a row of its own, below that of the first.
+        let mut of_threads = BTreeMap::<(ThreadId, EventId), Vec<&Sample>>::new();
         for sample in profile.samples() {
-            if let Some(samples) = of_threads.get_mut(sample.thread.index()) {
-                samples.push(sample);
-            }
+            of_threads.entry((sample.thread, sample.event)).or_default().push(sample);
         }
         let trees = Trees::of(profile);
         let mut threads = serializer.serialize_seq(None)?;
-        for samples in of_threads {
-            if let Some(first) = samples.first() {
-                threads.serialize_element(&Thread::of(profile, &trees, first.thread, &samples))?;
-            }
+        for ((thread, event), samples) in of_threads {
+            threads.serialize_element(&Thread::of(profile, &trees, (event, thread), &samples))?;
         }
         // Readers refuse a profile without threads.
         if profile.samples().is_empty() {
@@ -181,7 +181,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use profiler_profile::{Header, ProfileBuilder, StackEnd, test_profile};
+    use profiler_profile::{
+        Event, Header, ProfileBuilder, Sample as Taken, Sampling, StackEnd, ThreadState, test_profile,
+    };
 
     fn read_back(profile: &Profile) -> Value {
         let mut bytes = Vec::new();
@@ -209,9 +211,30 @@ mod tests {
         let thread = builder.thread(process, 1, "a");
         builder.sample(0, 0, thread, stack, 1);
         builder.sample(70_000_000, 0, thread, stack, 3);
-        let value = read_back(&builder.finish(Header { frequency_hz: 100, ..Header::default() }));
+        builder.event(Event::at_frequency("cpu-clock", 100));
+        let value = read_back(&builder.finish(Header::default()));
         assert_eq!(value["threads"][0]["samples"]["threadCPUDelta"], json!([10_000_000, 30_000_000]));
         assert_eq!(value["meta"]["sampleUnits"]["threadCPUDelta"], "ns");
+    }
+
+    #[test]
+    fn each_event_of_a_thread_is_a_row() {
+        let mut builder = ProfileBuilder::default();
+        builder.event(Event::at_frequency("cpu-clock", 100));
+        let waits = Event { name: "off-cpu".to_owned(), sampling: Sampling::Durations { min_ns: 0 } };
+        let event = builder.event(waits);
+        let stack = builder.stack(Vec::new(), StackEnd::Root);
+        let process = builder.process(1, "a");
+        let thread = builder.thread(process, 1, "a");
+        let state = Some(ThreadState::Blocked);
+        builder.add_sample(Taken { time_ns: 0, cpu: 0, thread, stack, event, state, value: 1_500_000 });
+        builder.sample(70_000_000, 0, thread, stack, 3);
+        let value = read_back(&builder.finish(Header::default()));
+        let rows = value["threads"].as_array().unwrap();
+        assert_eq!(rows.iter().map(|row| &row["name"]).collect::<Vec<_>>(), ["a", "a (off-cpu)"]);
+        let samples = &rows[1]["samples"];
+        assert_eq!((&samples["weight"], &samples["weightType"]), (&json!([1.5]), &json!("tracing-ms")));
+        assert_eq!(samples["threadCPUDelta"], json!([0]));
     }
 
     #[test]

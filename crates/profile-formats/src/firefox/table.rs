@@ -1,6 +1,7 @@
 //! The tables of a thread, in the columns of the processed format.
 
 use serde::Serialize;
+use serde_json::Number;
 
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -10,7 +11,7 @@ pub(super) struct Samples {
     pub(super) stack: Vec<Option<u32>>,
     /// Milliseconds since the previous sample.
     pub(super) time_deltas: Vec<f64>,
-    pub(super) weight: Vec<u64>,
+    pub(super) weight: Vec<Number>,
     /// Nanoseconds of CPU time since the previous sample.
     #[serde(rename = "threadCPUDelta", skip_serializing_if = "Option::is_none")]
     pub(super) thread_cpu_delta: Option<Vec<u64>>,

@@ -4,13 +4,16 @@ use std::borrow::Cow;
 
 use indexmap::IndexSet;
 use serde::Serialize;
+use serde_json::Number;
 
 use super::{
     category_index,
     table::{Frames, Functions, Markers, NativeSymbols, Resources, Samples, Stacks},
 };
-use crate::{label, stack_counts};
-use profiler_profile::{FrameId, ModuleId, Profile, Sample, StackId, StringId, ThreadId};
+use crate::label;
+use profiler_profile::{
+    EventId, FrameId, ModuleId, Profile, Sample, Sampling, StackId, StringId, ThreadId, ThreadState,
+};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -38,20 +41,32 @@ pub(super) struct Thread<'a> {
 }
 
 impl<'a> Thread<'a> {
-    pub(super) fn of(profile: &'a Profile, trees: &Trees, id: ThreadId, samples: &[&Sample]) -> Self {
+    /// The samples of one event of a thread.
+    pub(super) fn of(
+        profile: &'a Profile,
+        trees: &Trees,
+        (event, id): (EventId, ThreadId),
+        samples: &[&Sample],
+    ) -> Self {
         let thread = profile.thread(id);
         let process = profile.process(thread.process);
         let (nodes, tree) = trees.of_stacks(profile, samples);
         let tables = Tables::of(profile, &tree.frames);
+        let mut empty =
+            Self::new(profile.string(thread.comm), profile.string(process.comm), process.pid, thread.tid);
+        if event != EventId::FIRST {
+            let event = label::printable(&profile.event(event).name);
+            empty.name = format!("{} ({event})", empty.name).into();
+        }
         Self {
             is_main_thread: thread.tid == process.pid,
-            samples: sampled(profile, samples, &nodes),
+            samples: sampled(profile, event, samples, &nodes),
             stack_table: tree.stacks,
             frame_table: tables.frames,
             func_table: tables.functions,
             resource_table: tables.resources,
             string_array: tables.strings,
-            ..Self::new(profile.string(thread.comm), profile.string(process.comm), process.pid, thread.tid)
+            ..empty
         }
     }
 
@@ -82,23 +97,35 @@ impl<'a> Thread<'a> {
     }
 }
 
-fn sampled(profile: &Profile, samples: &[&Sample], nodes: &[Option<u32>]) -> Samples {
+fn sampled(profile: &Profile, event: EventId, samples: &[&Sample], nodes: &[Option<u32>]) -> Samples {
     const NS_PER_MS: f64 = 1e6;
-    let period_ns = stack_counts::period_ns(profile);
+    let event = profile.event(event);
+    let (weight_type, weight_unit) = match event.sampling {
+        Sampling::Durations { .. } => ("tracing-ms", NS_PER_MS),
+        _ => ("samples", 1.0),
+    };
     let mut last_ns = 0;
-    let mut column = Samples { length: samples.len(), weight_type: "samples", ..Samples::default() };
+    let mut column = Samples { length: samples.len(), weight_type, ..Samples::default() };
     for sample in samples {
         column.stack.push(nodes.get(sample.stack.index()).copied().flatten());
         column.time_deltas.push(sample.time_ns.saturating_sub(last_ns) as f64 / NS_PER_MS);
-        column.weight.push(sample.count);
+        column.weight.push(weight(sample.value, weight_unit));
         last_ns = sample.time_ns;
     }
     // The CPU time of a sample is unknown without a frequency.
-    if period_ns > 0 {
-        let on_cpu_ns = samples.iter().map(|sample| sample.count.saturating_mul(period_ns));
+    if let Some(unit_ns) = event.unit_ns() {
+        let on_cpu_ns = samples.iter().map(|sample| {
+            let is_on_cpu = sample.state.is_none_or(|state| state == ThreadState::OnCpu);
+            if is_on_cpu { sample.value.saturating_mul(unit_ns) } else { 0 }
+        });
         column.thread_cpu_delta = Some(on_cpu_ns.collect());
     }
     column
+}
+
+/// A whole number where the unit is 1, since a float has fewer digits.
+fn weight(value: u64, unit: f64) -> Number {
+    if unit == 1.0 { value.into() } else { Number::from_f64(value as f64 / unit).unwrap_or_else(|| 0.into()) }
 }
 
 /// The source of the stack trees of all threads.

@@ -1,6 +1,7 @@
 //! The JSON document of the page: the profile in columns, with interned strings, functions and call tree.
 //!
-//! The two profiles of a difference share strings, functions, tree and threads, and have their own samples.
+//! The two profiles of a difference share strings, functions, tree and threads, and have their own samples, and so do the
+//! events of a profile.
 
 use std::collections::HashMap;
 
@@ -15,8 +16,8 @@ use super::{
     timeline::{Placed, Timeline},
     tree::Tree,
 };
-use crate::OutputOptions;
-use profiler_profile::{CodeKind, Profile, StackId, difference::Difference};
+use crate::{OutputOptions, title};
+use profiler_profile::{CodeKind, EventId, Profile, Sampling, StackId, difference::Difference};
 
 #[derive(Serialize)]
 pub(super) struct Document<'a> {
@@ -27,17 +28,22 @@ pub(super) struct Document<'a> {
     tree: Tree,
     processes: Processes,
     threads: Threads,
-    /// One profile, or the earlier and the later one of a difference.
-    profiles: Vec<Measured>,
+    /// For each event, one profile, or the earlier and the later one of a difference.
+    events: Vec<Vec<Measured>>,
     strings: Texts<'a>,
 }
 
-/// One profile: its header, its samples over time and its ledger.
+/// One event of a profile: the header, its samples over time and its ledger.
 #[derive(Serialize)]
 struct Measured {
     target: usize,
+    /// The name, and the event in words: `cpu-clock at 99 Hz`.
     event: usize,
-    frequency_hz: u64,
+    event_text: usize,
+    /// What its samples show: `On-CPU`.
+    shown: &'static str,
+    /// Nanoseconds of a unit of the counts where these are times; 0 where they are samples.
+    unit_ns: u64,
     cpus: u32,
     duration_ns: u64,
     started_unix_ms: u64,
@@ -55,7 +61,7 @@ impl<'a> Document<'a> {
         Self::new(&[profile], Sameness::InOneRun, options)
     }
 
-    /// The document of a difference, without times: the moments of two measurements do not correspond.
+    /// The document of a difference of the first events, without times: the moments of two measurements do not correspond.
     pub(super) fn comparing(difference: &Difference<'a>, options: &OutputOptions) -> Self {
         Self::new(&[difference.before(), difference.after()], Sameness::AcrossBuilds, options)
     }
@@ -68,11 +74,17 @@ impl<'a> Document<'a> {
         let (tree, nodes) = Tree::of(sides.iter().flat_map(|side| stacks(*side, &mut functions)).collect());
         let nodes = nodes.into_iter().collect();
         let mut owners = Owners::default();
-        let mut measured = |side: &Side<'a>| {
-            let timeline = timeline(*side, &nodes, &mut owners, sameness);
-            measured(side.profile, timeline, &mut texts)
+        let mut measured = |event: EventId| {
+            let of_side = |side: &Side<'a>| {
+                let timeline = timeline(*side, event, &nodes, &mut owners, sameness);
+                measured(side.profile, event, timeline, &mut texts)
+            };
+            sides.iter().map(of_side).collect()
         };
-        let measured = sides.iter().map(&mut measured).collect();
+        let events = match profiles {
+            [profile] => profile.event_ids().map(&mut measured).collect(),
+            _ => vec![measured(EventId::FIRST)],
+        };
         let functions = functions.columns(&mut texts);
         let (processes, threads) = owners.columns(&mut texts);
         Self {
@@ -82,7 +94,7 @@ impl<'a> Document<'a> {
             tree,
             processes,
             threads,
-            profiles: measured,
+            events,
             strings: texts,
         }
     }
@@ -105,7 +117,7 @@ fn stacks<'a>(side: Side<'a>, functions: &mut Functions<'a>) -> Vec<(StackOfSide
     let mut samples_of = HashMap::<StackId, u64>::new();
     for sample in side.profile.samples() {
         let samples = samples_of.entry(sample.stack).or_default();
-        *samples = samples.saturating_add(sample.count);
+        *samples = samples.saturating_add(sample.value);
     }
     // Hash map order must not decide indices: equal profiles give equal pages.
     let mut stacks: Vec<(StackId, u64)> = samples_of.into_iter().collect();
@@ -119,42 +131,45 @@ fn stacks<'a>(side: Side<'a>, functions: &mut Functions<'a>) -> Vec<(StackOfSide
 
 fn timeline<'a>(
     side: Side<'a>,
+    event: EventId,
     nodes: &HashMap<StackOfSide, u32>,
     owners: &mut Owners<'a>,
     sameness: Sameness,
 ) -> Timeline {
-    let samples = side.profile.samples();
-    let placed = samples.iter().map(|sample| Placed {
+    let placed = side.profile.samples_of(event).map(|sample| Placed {
         time_ns: sample.time_ns,
         thread: owners.number(side, sample.thread),
         node: nodes.get(&(side.number, sample.stack)).copied().unwrap_or_default(),
-        count: sample.count,
+        count: sample.value,
     });
     match sameness {
         Sameness::AcrossBuilds => Timeline::timeless(placed),
         Sameness::InOneRun => {
-            let last_sample_ns = samples.last().map_or(0, |sample| sample.time_ns);
+            let last_sample_ns = side.profile.samples().last().map_or(0, |sample| sample.time_ns);
             let last_ns = side.profile.header().duration_ns.saturating_sub(1);
             Timeline::of(placed, last_sample_ns.max(last_ns))
         }
     }
 }
 
-fn measured<'a>(profile: &'a Profile, timeline: Timeline, texts: &mut Texts<'a>) -> Measured {
+fn measured<'a>(profile: &'a Profile, event: EventId, timeline: Timeline, texts: &mut Texts<'a>) -> Measured {
     const NS_PER_MS: u64 = 1_000_000;
-    let header = profile.header();
+    let (header, ledger) = (profile.header(), &profile.ledger().events[event.index()]);
+    let event = profile.event(event);
     Measured {
         target: texts.number(&*header.target),
-        event: texts.number(&*header.event),
-        frequency_hz: header.frequency_hz,
+        event: texts.number(&*event.name),
+        shown: title::shown(event),
+        event_text: texts.number(title::event_text(event)),
+        unit_ns: u64::from(matches!(event.sampling, Sampling::Durations { .. })),
         cpus: header.cpus,
         duration_ns: header.duration_ns,
         started_unix_ms: header.started_unix_ns / NS_PER_MS,
-        reported: profile.ledger().reported,
-        lost: profile.ledger().lost_total(),
+        reported: ledger.reported,
+        lost: ledger.lost_total(),
         edits: texts.number(header.edits.join(", ")),
-        why_empty: texts.number(profile.ledger().why_empty().unwrap_or_default()),
+        why_empty: texts.number(ledger.why_empty().unwrap_or_default()),
         timeline,
-        ledger: ledger::sections(profile.ledger()),
+        ledger: ledger::sections(ledger, profile.ledger()),
     }
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::label;
-use profiler_profile::{FoundBy, Ledger, TimerTicks, sum};
+use profiler_profile::{EventLedger, FoundBy, Ledger, TimerTicks, sum};
 
 /// A table of the ledger.
 #[derive(Debug, PartialEq, Serialize)]
@@ -32,22 +32,22 @@ enum Amount {
 /// Rows for unsymbolized modules; the remaining ones share a row.
 const MAX_UNSYMBOLIZED_ROWS: usize = 20;
 
-/// All tables that are not empty.
-pub(super) fn sections(ledger: &Ledger) -> Vec<Section> {
+/// All tables of an event and of the session that are not empty.
+pub(super) fn sections(event: &EventLedger, session: &Ledger) -> Vec<Section> {
     let sections = [
-        Section { title: "Samples", rows: samples(ledger) },
-        Section { title: "Stacks", rows: stacks(ledger) },
-        Section { title: "How user code's callers were found", rows: callers(ledger) },
-        Section { title: "Symbolized frames, by source of the symbol", rows: symbolized(ledger) },
-        Section { title: "Unsymbolized frames, by reason", rows: unsymbolized(ledger) },
-        Section { title: "Other losses", rows: other_losses(ledger) },
-        Section { title: "What the profiler cost", rows: cost(ledger) },
+        Section { title: "Samples", rows: samples(event, &session.timer) },
+        Section { title: "Stacks", rows: stacks(event) },
+        Section { title: "How user code's callers were found", rows: callers(event) },
+        Section { title: "Symbolized frames, by source of the symbol", rows: symbolized(event) },
+        Section { title: "Unsymbolized frames, by reason", rows: unsymbolized(event) },
+        Section { title: "Other losses", rows: other_losses(session) },
+        Section { title: "What the profiler cost", rows: cost(session) },
     ];
     sections.into_iter().filter(|section| !section.rows.is_empty()).collect()
 }
 
-fn samples(ledger: &Ledger) -> Vec<Row> {
-    let of = ledger.target_ticks;
+fn samples(ledger: &EventLedger, timer: &TimerTicks) -> Vec<Row> {
+    let of = ledger.due;
     let mut rows = vec![
         Row::of("ticks of the timer that hit the target", of, of),
         Row::of("samples in this profile", ledger.reported, of),
@@ -57,18 +57,18 @@ fn samples(ledger: &Ledger) -> Vec<Row> {
         let found = ledger.reported.saturating_add(ledger.lost_total());
         rows.push(Row::of("not accounted for", of.abs_diff(found), of));
     }
-    let TimerTicks { due, missed } = &ledger.timer;
+    let TimerTicks { due, missed } = timer;
     rows.extend(
         missed.iter().map(|(cause, count)| Row::of(format!("missed on all CPUs, {cause}"), *count, *due)),
     );
     rows
 }
 
-fn stacks(ledger: &Ledger) -> Vec<Row> {
+fn stacks(ledger: &EventLedger) -> Vec<Row> {
     ledger.stacks.iter().map(|(end, count)| Row::of(end.to_string(), *count, ledger.reported)).collect()
 }
 
-fn callers(ledger: &Ledger) -> Vec<Row> {
+fn callers(ledger: &EventLedger) -> Vec<Row> {
     let ways = [
         (FoundBy::Cfi, "by CFI"),
         (FoundBy::FramePointer, "by frame pointer"),
@@ -81,12 +81,12 @@ fn callers(ledger: &Ledger) -> Vec<Row> {
     used.map(|(way, what)| Row::of(what, found(way), total)).collect()
 }
 
-fn symbolized(ledger: &Ledger) -> Vec<Row> {
+fn symbolized(ledger: &EventLedger) -> Vec<Row> {
     let frames = all_frames(ledger);
     ledger.symbolized.iter().map(|(source, count)| Row::of(source.to_string(), *count, frames)).collect()
 }
 
-fn unsymbolized(ledger: &Ledger) -> Vec<Row> {
+fn unsymbolized(ledger: &EventLedger) -> Vec<Row> {
     let frames = all_frames(ledger);
     let mut groups: Vec<_> = ledger.unsymbolized.iter().collect();
     groups.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
@@ -107,7 +107,7 @@ fn unsymbolized(ledger: &Ledger) -> Vec<Row> {
     rows
 }
 
-fn all_frames(ledger: &Ledger) -> u64 {
+fn all_frames(ledger: &EventLedger) -> u64 {
     ledger.symbolized_total().saturating_add(ledger.unsymbolized_total())
 }
 
@@ -141,8 +141,9 @@ fn cost(ledger: &Ledger) -> Vec<Row> {
         Row::plain("CPU time in the kernel", seconds(cost.system_cpu_ns)),
         Row::plain("peak memory", Amount::Text(peak_memory)),
     ];
-    if ledger.reported > 0 {
-        let each_us = cost.bpf_run_time_ns as f64 / ledger.reported as f64 / NS_PER_US;
+    let reported = sum::of(ledger.events.iter().map(|event| event.reported));
+    if reported > 0 {
+        let each_us = cost.bpf_run_time_ns as f64 / reported as f64 / NS_PER_US;
         rows.push(Row::plain("in the kernel for each sample", Amount::Text(format!("{each_us:.1} us"))));
     }
     rows
@@ -164,9 +165,13 @@ mod tests {
     use super::*;
     use profiler_profile::{Loss, Reason, UnsymbolizedFrames};
 
-    fn rows(ledger: &Ledger, title: &str) -> Vec<Row> {
-        let section = sections(ledger).into_iter().find(|section| section.title == title);
+    fn rows_of(event: &EventLedger, session: &Ledger, title: &str) -> Vec<Row> {
+        let section = sections(event, session).into_iter().find(|section| section.title == title);
         section.map(|section| section.rows).unwrap_or_default()
+    }
+
+    fn rows(event: &EventLedger, title: &str) -> Vec<Row> {
+        rows_of(event, &Ledger::default(), title)
     }
 
     fn row(what: &str, count: u64, share: &str) -> Row {
@@ -175,7 +180,7 @@ mod tests {
 
     #[test]
     fn every_tick_is_a_sample_or_a_counted_loss() {
-        let mut ledger = Ledger { target_ticks: 200, reported: 150, ..Ledger::default() };
+        let mut ledger = EventLedger { due: 200, reported: 150, ..EventLedger::default() };
         ledger.lost.insert(Loss::NoThreadId, 40);
         let expected = [
             row("ticks of the timer that hit the target", 200, "100.0 %"),
@@ -188,7 +193,7 @@ mod tests {
 
     #[test]
     fn the_largest_modules_have_rows_and_the_rest_is_counted() {
-        let mut ledger = Ledger::default();
+        let mut ledger = EventLedger::default();
         for count in 1..=25 {
             let module = format!("[lib\u{202e}{count}]");
             ledger.unsymbolized.insert(UnsymbolizedFrames { module, reason: Reason::NoSymbols }, count);
@@ -203,7 +208,7 @@ mod tests {
     fn unsymbolized_modules_have_a_remedy() {
         let module = "/rt/lib\u{202e}clr.so".to_owned();
         let group = UnsymbolizedFrames { module, reason: Reason::NoSymbols };
-        let ledger = Ledger { unsymbolized: [(group.clone(), 1)].into(), ..Ledger::default() };
+        let ledger = EventLedger { unsymbolized: [(group.clone(), 1)].into(), ..EventLedger::default() };
         let found = rows(&ledger, "Unsymbolized frames, by reason").remove(0).remedy.unwrap();
         assert_eq!(found, group.remedy().unwrap().to_string().replace('\u{202e}', " "));
         assert!(found.starts_with("put its debug file lib clr.so.dbg beside it"), "{found}");
@@ -213,15 +218,16 @@ mod tests {
     fn frames_are_counted_by_unwinding_method() {
         let found_by = [(FoundBy::Sample, 7), (FoundBy::Cfi, 1), (FoundBy::EpilogueScan, 3)].into();
         let expected = [row("by CFI", 1, "25.0 %"), row("by epilogue scan", 3, "75.0 %")];
-        let ledger = Ledger { found_by, ..Ledger::default() };
+        let ledger = EventLedger { found_by, ..EventLedger::default() };
         assert_eq!(rows(&ledger, "How user code's callers were found"), expected);
     }
 
     #[test]
     fn empty_tables_are_left_out() {
-        assert_eq!(rows(&Ledger::default(), "Other losses"), []);
+        let event = EventLedger::default();
+        assert_eq!(rows(&event, "Other losses"), []);
         let ledger = Ledger { lost_children: 3, ..Ledger::default() };
         let expected = row("child processes that were not sampled: too many target processes", 3, "");
-        assert_eq!(rows(&ledger, "Other losses"), [expected]);
+        assert_eq!(rows_of(&event, &ledger, "Other losses"), [expected]);
     }
 }

@@ -179,7 +179,7 @@ mod tests {
     fn an_empty_profile_gives_a_page_without_functions() {
         let document = document(&page(&ProfileBuilder::default().finish(Header::default())));
         assert_eq!(document["functions"]["name"], Value::Array(Vec::new()));
-        assert_eq!(document["profiles"][0]["timeline"]["count"], "");
+        assert_eq!(document["events"][0][0]["timeline"]["count"], "");
     }
 
     #[test]

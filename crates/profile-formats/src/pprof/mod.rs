@@ -20,28 +20,31 @@ use self::{
 };
 use super::{
     label,
-    stack_counts::{self, StackCount},
+    stack_values::{self, StackValue},
     title,
 };
-use profiler_profile::{Profile, ThreadId};
+use profiler_profile::{Event, EventId, Profile, ThreadId, ThreadState};
 
-/// Writes the profile: one sample for each thread and stack, with labels for thread, process and container.
+/// Writes the profile: one sample for each event, thread, stack and state, with labels for thread, process, container and
+/// state. The first event has two values, samples and time; each other one has its time.
 pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
     let mut to = Pieces { to: GzEncoder::new(BufWriter::new(to), Compression::fast()), piece: Vec::new() };
     let mut strings = Strings::default();
     to.write(&head(profile, &mut strings))?;
 
     let mut locations = Locations::of(profile);
-    let period_ns = stack_counts::period_ns(profile);
     let mut labels = None;
-    for StackCount { thread, stack, count } in stack_counts::of(profile) {
-        if labels.as_ref().is_none_or(|(of, _)| *of != thread) {
-            labels = Some((thread, thread_labels(profile, thread, &mut strings)));
+    for event in profile.event_ids() {
+        for StackValue { thread, stack, state, samples, value } in stack_values::of(profile, event) {
+            if labels.as_ref().is_none_or(|(of, _)| *of != thread) {
+                labels = Some((thread, thread_labels(profile, thread, &mut strings)));
+            }
+            let of_thread = labels.iter().flat_map(|(_, labels)| labels).copied();
+            let label = of_thread.chain(state.map(|state| state_label(state, &mut strings))).collect();
+            let value = values(profile, event, samples, value);
+            let sample = Sample { location_id: locations.of_stack(stack).to_vec(), value, label };
+            to.write(&Piece { sample: vec![sample], ..Piece::default() })?;
         }
-        let label = labels.iter().flat_map(|(_, labels)| labels).copied().collect();
-        let value = vec![integer(count), integer(count.saturating_mul(period_ns))];
-        let sample = Sample { location_id: locations.of_stack(stack).to_vec(), value, label };
-        to.write(&Piece { sample: vec![sample], ..Piece::default() })?;
     }
 
     to.write(&locations.tables(&mut strings))?;
@@ -54,44 +57,70 @@ pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
 /// The header: sample types, period, time and duration.
 fn head(profile: &Profile, strings: &mut Strings<'_>) -> Piece {
     let header = profile.header();
-    let mut value_type = |r#type: &'static str, unit: &'static str| ValueType {
-        r#type: strings.number(r#type),
-        unit: strings.number(unit),
+    let mut value_type = |r#type: &str, unit: &str| ValueType {
+        r#type: strings.number_of(r#type),
+        unit: strings.number_of(unit),
     };
-    let (samples, cpu) = (value_type("samples", "count"), value_type("cpu", "nanoseconds"));
-    let period_ns = stack_counts::period_ns(profile);
+    let samples = value_type("samples", "count");
+    let times: Vec<_> = profile.events().map(|event| value_type(time_type(event), "nanoseconds")).collect();
+    let period_ns = profile.first_event().unit_ns().unwrap_or_default();
+    let first = times.first().copied();
     Piece {
-        sample_type: vec![samples, cpu],
+        sample_type: std::iter::once(samples).chain(times).collect(),
         time_nanos: integer(header.started_unix_ns),
         duration_nanos: integer(header.duration_ns),
-        period_type: Some(cpu),
+        period_type: first,
         period: integer(period_ns),
         comment: comments(profile).into_iter().map(|line| strings.number_of(&line)).collect(),
-        // The CPU time of a sample is unknown without a frequency.
-        default_sample_type: if period_ns == 0 { samples.r#type } else { cpu.r#type },
+        // The time of a sample is unknown without a frequency.
+        default_sample_type: first.filter(|_| period_ns > 0).unwrap_or(samples).r#type,
         ..Piece::default()
     }
+}
+
+/// The name of the time of an event: that of a CPU profile is `cpu`, as pprof's own are.
+fn time_type(event: &Event) -> &str {
+    match event.name.as_str() {
+        "" | "cpu-clock" => "cpu",
+        name => name,
+    }
+}
+
+/// The values of a sample: samples and time of the first event, then the time of each other one.
+fn values(profile: &Profile, event: EventId, samples: u64, value: u64) -> Vec<i64> {
+    let time_ns = value.saturating_mul(profile.event(event).unit_ns().unwrap_or_default());
+    let mut values = vec![0; 1 + profile.events().len()];
+    if event == EventId::FIRST {
+        values[0] = integer(samples);
+    }
+    values[1 + event.index()] = integer(time_ns);
+    values
 }
 
 /// The ledger as comment lines.
 fn comments(profile: &Profile) -> Vec<String> {
     let (header, ledger) = (profile.header(), profile.ledger());
-    let mut lines = vec![title::title(header), title::subtitle(profile)];
+    let mut lines = vec![title::title(profile), title::subtitle(profile)];
     lines.extend(header.edits.iter().cloned());
-    lines.push(format!("ticks that hit the target: {}", ledger.target_ticks));
-    lines.push(format!("samples reported: {}", ledger.reported));
-    lines.extend(ledger.lost.iter().map(|(loss, count)| format!("samples lost, {loss}: {count}")));
-    lines.extend(
-        ledger
-            .timer
-            .missed
-            .iter()
-            .map(|(cause, count)| format!("ticks missed on all CPUs, {cause}: {count}")),
-    );
-    lines.extend(ledger.stacks.iter().map(|(end, count)| format!("stacks that {end}: {count}")));
-    lines.push(format!("frames with a name: {}", ledger.symbolized_total()));
-    lines.push(format!("unsymbolized frames: {}", ledger.unsymbolized_total()));
+    let missed = ledger.timer.missed.iter();
+    let missed = missed.map(|(cause, count)| format!("ticks missed on all CPUs, {cause}: {count}"));
+    for (event, ledger) in profile.events().zip(&ledger.events) {
+        if profile.events().len() > 1 {
+            lines.push(title::event_text(event));
+        }
+        lines.push(format!("ticks that hit the target: {}", ledger.due));
+        lines.push(format!("samples reported: {}", ledger.reported));
+        lines.extend(ledger.lost.iter().map(|(loss, count)| format!("samples lost, {loss}: {count}")));
+        lines.extend(ledger.stacks.iter().map(|(end, count)| format!("stacks that {end}: {count}")));
+        lines.push(format!("frames with a name: {}", ledger.symbolized_total()));
+        lines.push(format!("unsymbolized frames: {}", ledger.unsymbolized_total()));
+    }
+    lines.extend(missed);
     lines
+}
+
+fn state_label(state: ThreadState, strings: &mut Strings<'_>) -> Label {
+    Label { key: strings.number("state"), str: strings.number_of(&state.to_string()), num: 0 }
 }
 
 fn thread_labels<'a>(profile: &'a Profile, id: ThreadId, strings: &mut Strings<'a>) -> Vec<Label> {
@@ -157,7 +186,7 @@ pub(super) mod tests {
     use flate2::read::GzDecoder;
 
     use super::*;
-    use profiler_profile::{Header, ProfileBuilder, StackEnd, test_profile};
+    use profiler_profile::{Header, ProfileBuilder, Sample, Sampling, StackEnd, test_profile};
 
     fn read_back(profile: &Profile) -> Piece {
         let (mut packed, mut bytes) = (Vec::new(), Vec::new());
@@ -195,8 +224,9 @@ pub(super) mod tests {
         let frame = test_profile::function(&mut builder, "f", 1);
         let stack = builder.stack(vec![frame], StackEnd::Root);
         builder.set_container(process, "4f1c3a99");
+        builder.event(Event::at_frequency("cpu-clock", 100));
         builder.sample(0, 0, thread, stack, 1 << 63);
-        let piece = read_back(&builder.finish(Header { frequency_hz: 100, ..Header::default() }));
+        let piece = read_back(&builder.finish(Header::default()));
         assert_eq!(piece.sample[0].value, [i64::MAX, i64::MAX]);
         let container = piece.sample[0].label.last().unwrap();
         assert_eq!((text(&piece, container.key), text(&piece, container.str)), ("container", "4f1c3a99"));
@@ -209,7 +239,8 @@ pub(super) mod tests {
             let profile = test_profile::random(seed);
             let piece = read_back(&profile);
             let total: i128 = piece.sample.iter().map(|sample| i128::from(sample.value[0])).sum();
-            assert_eq!(total, i128::from(profile.sample_count()));
+            assert_eq!(total, i128::from(profile.total_value()));
+            assert_eq!(piece.sample_type.len(), 1 + profile.events().len());
             assert_eq!(piece.string_table[0], "");
             assert!(piece.string_table.iter().all(|text| !text.contains(char::is_control)));
             let ids = |count: usize| 1..=count as u64;
@@ -235,5 +266,26 @@ pub(super) mod tests {
         let piece = read_back(&ProfileBuilder::default().finish(Header::default()));
         assert!(piece.sample.is_empty() && piece.location.is_empty());
         assert_eq!(piece.sample_type.len(), 2);
+    }
+
+    #[test]
+    fn each_event_has_a_sample_type_and_each_state_a_label() {
+        let mut builder = ProfileBuilder::default();
+        builder.event(Event::at_frequency("cpu-clock", 100));
+        let waits = Event { name: "off-cpu".to_owned(), sampling: Sampling::Durations { min_ns: 0 } };
+        let event = builder.event(waits);
+        let process = builder.process(7, "app");
+        let thread = builder.thread(process, 8, "a");
+        let stack = builder.stack(Vec::new(), StackEnd::Empty);
+        builder.sample(0, 0, thread, stack, 3);
+        let state = Some(ThreadState::Blocked);
+        builder.add_sample(Sample { time_ns: 0, cpu: 0, thread, stack, event, state, value: 5_000 });
+        let piece = read_back(&builder.finish(Header::default()));
+        let types: Vec<_> = piece.sample_type.iter().map(|kind| text(&piece, kind.r#type)).collect();
+        assert_eq!(types, ["samples", "cpu", "off-cpu"]);
+        let values: Vec<_> = piece.sample.iter().map(|sample| &*sample.value).collect();
+        assert_eq!(values, [[3, 30_000_000, 0], [0, 0, 5_000]]);
+        let label = piece.sample[1].label.last().unwrap();
+        assert_eq!((text(&piece, label.key), text(&piece, label.str)), ("state", "blocked"));
     }
 }

@@ -5,8 +5,8 @@ mod readers;
 use self::readers::{Content, read};
 use super::{Format, OutputOptions, WriteFormat as _, label};
 use profiler_profile::{
-    Frame, FrameId, FrameKind, Header, Loss, Profile, ProfileBuilder, SourceLocation, StackEnd,
-    difference::Difference, test_profile,
+    Event, EventId, Frame, FrameId, FrameKind, Header, Loss, Profile, ProfileBuilder, SourceLocation,
+    StackEnd, difference::Difference, test_profile,
 };
 
 const NAMES: [&str; 17] = [
@@ -30,8 +30,15 @@ const NAMES: [&str; 17] = [
 ];
 
 fn header() -> Header {
+    Header { cpus: 1, ..Header::default() }
+}
+
+/// A builder with an event whose ticks are nanoseconds.
+fn builder(event: &str) -> ProfileBuilder {
     const NS_PER_S: u64 = 1_000_000_000;
-    Header { event: "cpu-clock".to_owned(), frequency_hz: NS_PER_S, cpus: 1, ..Header::default() }
+    let mut builder = ProfileBuilder::default();
+    builder.event(Event::at_frequency(event, NS_PER_S));
+    builder
 }
 
 /// A frame with this name, module and source file.
@@ -49,7 +56,8 @@ fn odd_names() -> Profile {
     let names = || NAMES.into_iter().chain([&*long]);
     let kinds =
         [FrameKind::Kernel, FrameKind::Native, FrameKind::Jit, FrameKind::Precompiled, FrameKind::Inlined];
-    let mut builder = ProfileBuilder::default();
+    let all = names().collect::<String>();
+    let mut builder = builder(&all);
     for name in names() {
         let frames = kinds.map(|kind| frame(&mut builder, name, kind));
         let stack = builder.stack(frames.to_vec(), StackEnd::Root);
@@ -57,13 +65,12 @@ fn odd_names() -> Profile {
         let thread = builder.thread(process, u32::MAX, name);
         builder.sample(u64::MAX, u32::MAX, thread, stack, 1);
     }
-    let all = names().collect::<String>();
-    builder.finish(Header { target: all.clone(), event: all.clone(), edits: vec![all], ..header() })
+    builder.finish(Header { target: all.clone(), edits: vec![all], ..header() })
 }
 
 /// Samples of one-function stacks, by function number and count.
 fn samples_of(stacks: impl Iterator<Item = (u64, u64)>) -> Profile {
-    let mut builder = ProfileBuilder::default();
+    let mut builder = builder("cpu-clock");
     let process = builder.process(1, "app");
     let thread = builder.thread(process, 1, "app");
     let main = test_profile::function(&mut builder, "main", 0);
@@ -83,7 +90,7 @@ fn written(profile: &Profile, format: Format, options: &OutputOptions) -> Vec<u8
 }
 
 fn assert_is_read(profile: &Profile, format: Format, options: &OutputOptions) -> Content {
-    let expected: u128 = profile.samples().iter().map(|sample| u128::from(sample.count)).sum();
+    let expected: u128 = profile.samples().iter().map(|sample| u128::from(sample.value)).sum();
     let content = read(format, &written(profile, format, options));
     if let Some(samples) = content.samples {
         assert!(samples == expected || expected > content.exact_up_to, "{format:?}: {samples} of {expected}");
@@ -110,8 +117,8 @@ fn hostile_names_stay_names() {
 #[test]
 fn an_empty_profile_is_valid() {
     let nothing = ProfileBuilder::default().finish(Header::default());
-    let mut lost = ProfileBuilder::default();
-    lost.ledger_mut().lost.insert(Loss::RingBufferFull, u64::MAX);
+    let mut lost = builder("cpu-clock");
+    lost.event_ledger_mut(EventId::FIRST).lost.insert(Loss::RingBufferFull, u64::MAX);
     for profile in [nothing, lost.finish(header())] {
         for &format in Format::ALL {
             assert_is_read(&profile, format, &OutputOptions::default());

@@ -101,7 +101,7 @@ fn html(page: &str) -> Content {
     let mut json = Vec::new();
     ZlibDecoder::new(&*STANDARD.decode(base64).unwrap()).read_to_end(&mut json).unwrap();
     let document: Value = serde_json::from_slice(&json).unwrap();
-    let counts = packed_numbers(document["profiles"][0]["timeline"]["count"].as_str().unwrap());
+    let counts = packed_numbers(document["events"][0][0]["timeline"]["count"].as_str().unwrap());
     Content { frame: format!("{before}{after}"), ..content(strings(&document), counts) }
 }
 
@@ -180,7 +180,7 @@ fn trace_zip(bytes: &[u8]) -> Content {
 fn recording(bytes: &[u8]) -> Content {
     let profile = Profile::read(bytes).unwrap();
     assert!(!profile.header().edits.iter().any(|edit| edit.contains("damaged")), "{:?}", profile.header());
-    content(Vec::new(), profile.samples().iter().map(|sample| sample.count.into()))
+    content(Vec::new(), profile.samples().iter().map(|sample| sample.value.into()))
 }
 
 fn numbers(column: &Value) -> Vec<u128> {

@@ -61,8 +61,8 @@ impl<'a> Difference<'a> {
     #[must_use]
     pub fn functions(&self) -> Vec<FunctionChange<'a>> {
         let no_change = Change {
-            before_total: self.before.sample_count(),
-            after_total: self.after.sample_count(),
+            before_total: self.before.total_value(),
+            after_total: self.after.total_value(),
             ..Change::default()
         };
         let mut changes = BTreeMap::<(&str, &str), (Change, Change)>::new();

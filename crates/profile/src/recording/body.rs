@@ -1,5 +1,7 @@
 //! Encodes and decodes the body of a section: LEB128 numbers, texts and byte strings.
 
+use super::codes::VariantCode;
+
 /// The encoder of a section body.
 #[derive(Debug, Default)]
 pub(super) struct Body {
@@ -91,6 +93,14 @@ impl<'a> Fields<'a> {
         match self.index()?.checked_sub(1) {
             None => Some(None),
             Some(index) => table.get(index).copied().map(Some),
+        }
+    }
+
+    /// A variant; the inner `None` where the number is 0.
+    pub(super) fn optional_variant<T: VariantCode>(&mut self) -> Option<Option<T>> {
+        match self.number()? {
+            0 => Some(None),
+            code => T::from_code(code).map(Some),
         }
     }
 

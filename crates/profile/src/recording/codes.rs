@@ -1,6 +1,10 @@
 //! Numbers of enum variants in recordings. A number is never reused for another variant.
 
-use crate::{FoundBy, FrameKind, Loss, MissedTick, Reason, StackEnd, SymbolSource};
+use crate::{FoundBy, FrameKind, Loss, MissedTick, Reason, StackEnd, SymbolSource, ThreadState};
+
+/// The kinds of [`Sampling`](crate::Sampling).
+pub(super) const AT_FREQUENCY: u64 = 1;
+pub(super) const DURATIONS: u64 = 2;
 
 /// An enum whose variants have fixed numbers in recordings.
 pub(super) trait VariantCode: Sized {
@@ -92,6 +96,7 @@ codes! {
         SignalFrame = 6,
         EpilogueScan = 7,
     }
+    ThreadState { OnCpu = 1, Runnable = 2, Throttled = 3, Blocked = 4, Disk = 5, Stopped = 6 }
     Loss { RingBufferFull = 1, NoThreadId = 2, MissingStack = 3, Undecodable = 4, OverheadLimit = 5 }
 }
 

@@ -6,14 +6,14 @@ use super::{
     body::{Body, Fields},
     codes::VariantCode,
 };
-use crate::{Cost, Header, Ledger, TimerTicks, UnsymbolizedFrames};
+use crate::{Cost, EventLedger, Header, Ledger, TimerTicks, UnsymbolizedFrames};
 
 /// Encodes the header.
 pub(super) fn push_header(header: &Header, body: &mut Body) {
     body.text(&header.target);
-    body.text(&header.event);
+    body.text(OTHER_EVENTS.name);
     for number in [
-        header.frequency_hz,
+        OTHER_EVENTS.frequency_hz,
         header.duration_ns,
         header.started_unix_ns,
         header.started_monotonic_ns,
@@ -25,11 +25,22 @@ pub(super) fn push_header(header: &Header, body: &mut Body) {
     header.edits.iter().for_each(|edit| body.text(edit));
 }
 
-pub(super) fn read_header(fields: &mut Fields<'_>) -> Option<Header> {
+/// The event in the header of version 1, the only one.
+#[derive(Debug, PartialEq)]
+pub(super) struct HeaderEvent<'a> {
+    pub(super) name: &'a str,
+    pub(super) frequency_hz: u64,
+}
+
+/// In the header since version 2, whose events are a table.
+const OTHER_EVENTS: HeaderEvent<'static> = HeaderEvent { name: "", frequency_hz: 0 };
+
+/// Decodes the header, and the event of version 1.
+pub(super) fn read_header<'a>(fields: &mut Fields<'a>) -> Option<(Header, Option<HeaderEvent<'a>>)> {
+    let target = fields.text()?.to_owned();
+    let event = HeaderEvent { name: fields.text()?, frequency_hz: fields.number()? };
     let mut header = Header {
-        target: fields.text()?.to_owned(),
-        event: fields.text()?.to_owned(),
-        frequency_hz: fields.number()?,
+        target,
         duration_ns: fields.number()?,
         started_unix_ns: fields.number()?,
         started_monotonic_ns: fields.number()?,
@@ -39,14 +50,16 @@ pub(super) fn read_header(fields: &mut Fields<'_>) -> Option<Header> {
     for _ in 0..fields.number()? {
         header.edits.push(fields.text()?.to_owned());
     }
-    Some(header)
+    Some((header, (event != OTHER_EVENTS).then_some(event)))
 }
 
-/// Encodes the ledger.
+/// Encodes the ledger. The fields of the first event are among those of the session, where version 1 has them.
 pub(super) fn push_ledger(ledger: &Ledger, body: &mut Body) {
+    let no_event = EventLedger::default();
+    let (first, others) = ledger.events.split_first().unwrap_or((&no_event, &[]));
     for number in [
-        ledger.target_ticks,
-        ledger.reported,
+        first.due,
+        first.reported,
         ledger.lost_process_events,
         ledger.lost_children,
         ledger.malformed_jit_entries,
@@ -58,27 +71,38 @@ pub(super) fn push_ledger(ledger: &Ledger, body: &mut Body) {
     ] {
         body.number(number);
     }
-    push_counts(&ledger.lost, body);
-    push_counts(&ledger.stacks, body);
-    push_counts(&ledger.found_by, body);
-    push_counts(&ledger.symbolized, body);
-    body.index(ledger.unsymbolized.len());
-    for (frames, count) in &ledger.unsymbolized {
+    push_event_counts(first, body);
+    body.number(ledger.timer.due);
+    push_counts(&ledger.timer.missed, body);
+    body.number(ledger.late_process_events);
+    body.number(first.skipped_ticks);
+    body.number(first.cut_stacks);
+    body.index(others.len());
+    for event in others {
+        body.number(event.due);
+        body.number(event.reported);
+        push_event_counts(event, body);
+        body.number(event.skipped_ticks);
+        body.number(event.cut_stacks);
+    }
+}
+
+fn push_event_counts(event: &EventLedger, body: &mut Body) {
+    push_counts(&event.lost, body);
+    push_counts(&event.stacks, body);
+    push_counts(&event.found_by, body);
+    push_counts(&event.symbolized, body);
+    body.index(event.unsymbolized.len());
+    for (frames, count) in &event.unsymbolized {
         body.text(&frames.module);
         body.number(frames.reason.code());
         body.number(*count);
     }
-    body.number(ledger.timer.due);
-    push_counts(&ledger.timer.missed, body);
-    body.number(ledger.late_process_events);
-    body.number(ledger.skipped_ticks);
-    body.number(ledger.cut_stacks);
 }
 
 pub(super) fn read_ledger(fields: &mut Fields<'_>) -> Option<Ledger> {
+    let (due, reported) = (fields.number()?, fields.number()?);
     let mut ledger = Ledger {
-        target_ticks: fields.number()?,
-        reported: fields.number()?,
         lost_process_events: fields.number()?,
         lost_children: fields.number()?,
         malformed_jit_entries: fields.number()?,
@@ -89,29 +113,42 @@ pub(super) fn read_ledger(fields: &mut Fields<'_>) -> Option<Ledger> {
             system_cpu_ns: fields.number()?,
             peak_memory_bytes: fields.number()?,
         },
-        lost: read_counts(fields)?,
-        stacks: read_counts(fields)?,
-        found_by: read_counts(fields)?,
-        symbolized: read_counts(fields)?,
-        unsymbolized: BTreeMap::new(),
-        timer: TimerTicks::default(),
-        late_process_events: 0,
-        skipped_ticks: 0,
-        cut_stacks: 0,
+        ..Ledger::default()
     };
-    for _ in 0..fields.number()? {
-        let module = fields.text()?.to_owned();
-        let reason = VariantCode::from_code(fields.number()?)?;
-        ledger.unsymbolized.insert(UnsymbolizedFrames { module, reason }, fields.number()?);
-    }
+    let mut first = EventLedger { due, reported, ..read_event_counts(fields)? };
     // Recordings of 0.1.0 end here.
     if !fields.is_empty() {
         ledger.timer = TimerTicks { due: fields.number()?, missed: read_counts(fields)? };
         ledger.late_process_events = fields.number()?;
-        ledger.skipped_ticks = fields.number()?;
-        ledger.cut_stacks = fields.number()?;
+        first.skipped_ticks = fields.number()?;
+        first.cut_stacks = fields.number()?;
+    }
+    ledger.events.push(first);
+    // Version 1 ends here.
+    let others = if fields.is_empty() { 0 } else { fields.number()? };
+    for _ in 0..others {
+        let (due, reported) = (fields.number()?, fields.number()?);
+        let counts = read_event_counts(fields)?;
+        let (skipped_ticks, cut_stacks) = (fields.number()?, fields.number()?);
+        ledger.events.push(EventLedger { due, reported, skipped_ticks, cut_stacks, ..counts });
     }
     Some(ledger)
+}
+
+fn read_event_counts(fields: &mut Fields<'_>) -> Option<EventLedger> {
+    let mut event = EventLedger {
+        lost: read_counts(fields)?,
+        stacks: read_counts(fields)?,
+        found_by: read_counts(fields)?,
+        symbolized: read_counts(fields)?,
+        ..EventLedger::default()
+    };
+    for _ in 0..fields.number()? {
+        let module = fields.text()?.to_owned();
+        let reason = VariantCode::from_code(fields.number()?)?;
+        event.unsymbolized.insert(UnsymbolizedFrames { module, reason }, fields.number()?);
+    }
+    Some(event)
 }
 
 fn push_counts<T: VariantCode + Copy>(counts: &BTreeMap<T, u64>, body: &mut Body) {
@@ -135,56 +172,72 @@ mod tests {
     use super::*;
     use crate::{FoundBy, Loss, MissedTick, Reason, StackEnd, SymbolSource};
 
-    fn ledger() -> Ledger {
-        let cost = Cost { bpf_run_time_ns: 6, user_cpu_ns: 7, system_cpu_ns: 8, peak_memory_bytes: u64::MAX };
+    fn event() -> EventLedger {
         let frames = UnsymbolizedFrames { module: "/lib/a.so".to_owned(), reason: Reason::NoSymbols };
-        Ledger {
-            target_ticks: 1,
+        EventLedger {
+            due: 1,
             reported: 2,
             lost: [(Loss::NoThreadId, 9), (Loss::Undecodable, u64::MAX)].into(),
-            lost_process_events: 3,
-            late_process_events: 17,
             skipped_ticks: 22,
             cut_stacks: 23,
-            lost_children: 4,
-            malformed_jit_entries: 5,
-            dropped_runtime_events: 11,
             stacks: [(StackEnd::Backwards, 12)].into(),
             found_by: [(FoundBy::Cfi, 13)].into(),
             symbolized: [(SymbolSource::Dwarf, 14)].into(),
             unsymbolized: [(frames, 15)].into(),
+        }
+    }
+
+    fn ledger() -> Ledger {
+        let cost = Cost { bpf_run_time_ns: 6, user_cpu_ns: 7, system_cpu_ns: 8, peak_memory_bytes: u64::MAX };
+        Ledger {
+            events: vec![event()],
+            lost_process_events: 3,
+            late_process_events: 17,
+            lost_children: 4,
+            malformed_jit_entries: 5,
+            dropped_runtime_events: 11,
             timer: TimerTicks { due: 20, missed: [(MissedTick::Throttled, 16)].into() },
             cost,
         }
     }
 
+    /// The bytes of the ledger of [`ledger`] after which older recordings end, and the fields that they do not have:
+    /// those of 0.1.0 lack four numbers and one count with its cause, version 1 lacks the number of further events.
+    const BYTES_SINCE_0_1_0: usize = 8;
+    const BYTES_SINCE_VERSION_1: usize = 1;
+
     #[test]
     fn decoding_a_ledger_inverts_encoding() {
-        let mut body = Body::default();
-        push_ledger(&ledger(), &mut body);
-        assert_eq!(read_ledger(&mut Fields::new(body.bytes())), Some(ledger()));
-        // The older ledger in the test below, too, ends at a whole field.
-        for length in (0..body.bytes().len()).filter(|length| *length != body.bytes().len() - NEWER_BYTES) {
-            assert_eq!(read_ledger(&mut Fields::new(&body.bytes()[..length])), None, "{length}");
+        for others in 0..3 {
+            let mut ledger = ledger();
+            ledger.events.extend((0..others).map(|due| EventLedger { due, ..event() }));
+            let mut body = Body::default();
+            push_ledger(&ledger, &mut body);
+            assert_eq!(read_ledger(&mut Fields::new(body.bytes())), Some(ledger));
         }
     }
 
-    /// The bytes of what recordings of 0.1.0 do not have: four numbers, and one count with its cause.
-    const NEWER_BYTES: usize = 7;
+    #[test]
+    fn a_truncated_ledger_is_refused() {
+        let mut body = Body::default();
+        push_ledger(&ledger(), &mut body);
+        let whole = body.bytes();
+        let ends_of_older = [BYTES_SINCE_0_1_0, BYTES_SINCE_VERSION_1].map(|bytes| whole.len() - bytes);
+        for length in (0..whole.len()).filter(|length| !ends_of_older.contains(length)) {
+            assert_eq!(read_ledger(&mut Fields::new(&whole[..length])), None, "{length}");
+        }
+    }
 
     #[test]
     fn a_ledger_of_an_older_recording_has_zeros_for_newer_fields() {
         let mut body = Body::default();
         push_ledger(&ledger(), &mut body);
-        let older = &body.bytes()[..body.bytes().len() - NEWER_BYTES];
-        let expected = Ledger {
-            timer: TimerTicks::default(),
-            late_process_events: 0,
-            skipped_ticks: 0,
-            cut_stacks: 0,
-            ..ledger()
-        };
-        assert_eq!(read_ledger(&mut Fields::new(older)), Some(expected));
+        let read = |missing| read_ledger(&mut Fields::new(&body.bytes()[..body.bytes().len() - missing]));
+        let first = EventLedger { skipped_ticks: 0, cut_stacks: 0, ..event() };
+        let expected =
+            Ledger { events: vec![first], timer: TimerTicks::default(), late_process_events: 0, ..ledger() };
+        assert_eq!(read(BYTES_SINCE_0_1_0), Some(expected));
+        assert_eq!(read(BYTES_SINCE_VERSION_1), Some(ledger()));
     }
 
     #[test]
@@ -194,6 +247,17 @@ mod tests {
         let mut body = Body::default();
         push_header(&header, &mut body);
         body.text("more");
-        assert_eq!(read_header(&mut Fields::new(body.bytes())), Some(header));
+        assert_eq!(read_header(&mut Fields::new(body.bytes())), Some((header, None)));
+    }
+
+    #[test]
+    fn the_header_of_version_1_has_the_event() {
+        let mut body = Body::default();
+        body.text("pid 1");
+        body.text("cpu-clock");
+        [99, 5, 6, 7, 8, 0].into_iter().for_each(|number| body.number(number));
+        let (header, event) = read_header(&mut Fields::new(body.bytes())).unwrap();
+        assert_eq!((header.duration_ns, header.cpus), (5, 8));
+        assert_eq!(event, Some(HeaderEvent { name: "cpu-clock", frequency_hz: 99 }));
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! | kind | body |
 //! |---|---|
-//! | 1 header | target, event, frequency, duration, start (since 1970, monotonic), CPUs; count of edits, edits |
+//! | 1 header | target, an empty text, 0, duration, start (since 1970, monotonic), CPUs; count of edits, edits |
 //! | 2 ledger | as in [`Ledger`](crate::Ledger), maps as length and pairs |
 //! | 3 strings | texts |
 //! | 4 modules | path, build id |
@@ -15,13 +15,16 @@
 //! | 6 stacks | end, count of frames, frames leaf first, how each was found |
 //! | 7 processes | pid, name |
 //! | 8 threads | process, tid, name |
-//! | 9 samples | count; then columns: time since the previous sample, CPU, thread, stack, count |
+//! | 9 samples | count; then columns: time since the previous sample, CPU, thread, stack, value, event, state (0 for none) |
 //! | 10 end | |
 //! | 11 containers | process, id; for processes in a container |
+//! | 12 events | name, kind of sampling (1 at a frequency, 2 durations), frequency or minimum |
 //!
-//! A section of kinds 3 to 8 and 11 holds entries of its table until its body ends. A reference is the index of an entry
+//! A section of kinds 3 to 8, 11 and 12 holds entries of its table until its body ends. A reference is the index of an entry
 //! in its table (index plus 1 where it is optional, 0 for none). An entry precedes all references to it, so that the
 //! samples of a truncated file can be read. `codes.rs` has the numbers of variants.
+//!
+//! Version 1 has one event, whose name and frequency are in the header, and samples without event and state.
 //!
 //! A reader skips unknown sections and additional fields at the end of a header or a ledger. Any other change, and any
 //! new variant, needs a new version; older versions stay readable.
@@ -43,7 +46,7 @@ use crate::{Profile, ReadError};
 const MAGIC: [u8; 8] = *b"\x93PROFIL\n";
 
 /// The version that this crate writes.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// A recording with valid checksums for the fuzzer, from the kind, length and body of each section.
 #[cfg(fuzzing)]

@@ -5,13 +5,13 @@ use std::io::{self, BufReader, Read};
 use super::{
     MAGIC, VERSION,
     body::Fields,
-    codes::VariantCode,
-    measurement,
+    codes::{AT_FREQUENCY, DURATIONS, VariantCode},
+    measurement::{self, HeaderEvent},
     section::{Kind, Section, Sections, Stop},
 };
 use crate::{
-    Frame, FrameId, Header, Ledger, ModuleId, ProcessId, Profile, ProfileBuilder, ReadError, SourceLocation,
-    StackId, StringId, Symbolization, ThreadId,
+    Event, EventId, Frame, FrameId, Header, Ledger, ModuleId, ProcessId, Profile, ProfileBuilder, ReadError,
+    Sample, Sampling, SourceLocation, StackId, StringId, Symbolization, ThreadId,
 };
 use profiler_addresses::ElfAddress;
 
@@ -60,6 +60,7 @@ struct Reader {
     builder: ProfileBuilder,
     header: Option<Header>,
     ledger: Ledger,
+    events: Vec<EventId>,
     strings: Vec<StringId>,
     modules: Vec<ModuleId>,
     frames: Vec<FrameId>,
@@ -80,7 +81,13 @@ impl Reader {
     /// Decodes a section; `None` where its fields are invalid.
     fn decode_section(&mut self, kind: Kind, fields: &mut Fields<'_>) -> Option<()> {
         match kind {
-            Kind::Header => self.header = Some(measurement::read_header(fields)?),
+            Kind::Header => {
+                let (header, event) = measurement::read_header(fields)?;
+                if let Some(HeaderEvent { name, frequency_hz }) = event {
+                    self.builder.event(Event::at_frequency(name, frequency_hz));
+                }
+                self.header = Some(header);
+            }
             Kind::Ledger => self.ledger = measurement::read_ledger(fields)?,
             Kind::Samples => self.samples(fields)?,
             Kind::End => {}
@@ -95,6 +102,7 @@ impl Reader {
 
     fn entry(&mut self, kind: Kind, fields: &mut Fields<'_>) -> Option<()> {
         match kind {
+            Kind::Events => self.event(fields)?,
             Kind::Strings => self.strings.push(self.builder.string(fields.text()?)),
             Kind::Modules => self.module(fields)?,
             Kind::Frames => self.frame(fields)?,
@@ -103,6 +111,22 @@ impl Reader {
             Kind::Containers => self.container(fields)?,
             _ => self.thread(fields)?,
         }
+        Some(())
+    }
+
+    fn event(&mut self, fields: &mut Fields<'_>) -> Option<()> {
+        /// The ids of events have 16 bits.
+        const MAX_EVENTS: usize = u16::MAX as usize;
+        let name = fields.text()?.to_owned();
+        let sampling = match (fields.number()?, fields.number()?) {
+            (AT_FREQUENCY, frequency_hz) => Sampling::Frequency(frequency_hz),
+            (DURATIONS, min_ns) => Sampling::Durations { min_ns },
+            _ => return None,
+        };
+        if self.events.len() == MAX_EVENTS {
+            return None;
+        }
+        self.events.push(self.builder.event(Event { name, sampling }));
         Some(())
     }
 
@@ -175,13 +199,23 @@ impl Reader {
         let cpus = column(fields, count, Fields::number_u32)?;
         let threads = column(fields, count, |fields| fields.entry(&self.threads))?;
         let stacks = column(fields, count, |fields| fields.entry(&self.stacks))?;
-        let counts = column(fields, count, Fields::number)?;
+        let values = column(fields, count, Fields::number)?;
+        let has_events = !fields.is_empty();
+        let (events, states) = if has_events {
+            (
+                column(fields, count, |fields| fields.entry(&self.events))?,
+                column(fields, count, |fields| fields.optional_variant())?,
+            )
+        } else {
+            (vec![EventId::FIRST; count], vec![None; count])
+        };
         let mut time_ns = 0_u64;
-        for ((((since_ns, cpu), thread), stack), count) in
-            times_ns.into_iter().zip(cpus).zip(threads).zip(stacks).zip(counts)
+        let columns = times_ns.into_iter().zip(cpus).zip(threads).zip(stacks).zip(values);
+        for (((((since_ns, cpu), thread), stack), value), (event, state)) in
+            columns.zip(events.into_iter().zip(states))
         {
             time_ns = time_ns.checked_add(since_ns)?;
-            self.builder.sample(time_ns, cpu, thread, stack, count);
+            self.builder.add_sample(Sample { time_ns, cpu, thread, stack, event, state, value });
         }
         Some(())
     }

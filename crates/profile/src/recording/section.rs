@@ -29,10 +29,11 @@ pub(super) enum Kind {
     Samples = 9,
     End = 10,
     Containers = 11,
+    Events = 12,
 }
 
 impl Kind {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Header,
         Self::Ledger,
         Self::Strings,
@@ -44,6 +45,7 @@ impl Kind {
         Self::Samples,
         Self::End,
         Self::Containers,
+        Self::Events,
     ];
 
     /// The kind of a number.

@@ -107,6 +107,7 @@ fn random_section_bodies_never_panic() {
         Kind::Containers,
         Kind::Threads,
         Kind::Samples,
+        Kind::Events,
     ];
     for kind in kinds {
         for byte in 0..=255 {
@@ -138,7 +139,7 @@ fn sums_of_counts_saturate() {
     [2, 0, 0, 0, 0, 0, 0, 0, 0, u64::MAX, 1].into_iter().for_each(|number| body.number(number));
     sections.push((Kind::Samples, body.bytes().to_vec()));
     let read = Profile::read(&*file(&sections)).unwrap();
-    assert_eq!((read.samples().len(), read.sample_count()), (2, u64::MAX));
+    assert_eq!((read.samples().len(), read.total_value()), (2, u64::MAX));
 }
 
 #[test]

@@ -5,11 +5,11 @@ use std::io::{self, BufWriter, Write};
 use super::{
     MAGIC, VERSION,
     body::Body,
-    codes::VariantCode,
+    codes::{AT_FREQUENCY, DURATIONS, VariantCode},
     measurement,
     section::{self, Kind},
 };
-use crate::{Frame, Profile, Sample, Stack, Symbolization};
+use crate::{Event, Frame, Profile, Sample, Sampling, Stack, Symbolization};
 
 /// The number of sample blocks: a truncated file loses at most one of them.
 const BLOCKS: usize = 16;
@@ -31,6 +31,7 @@ pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
     writer.to.write_all(&VERSION.to_le_bytes())?;
     measurement::push_header(profile.header(), &mut writer.body);
     writer.section(Kind::Header)?;
+    writer.table(Kind::Events, profile.events(), push_event)?;
     measurement::push_ledger(profile.ledger(), &mut writer.body);
     writer.section(Kind::Ledger)?;
     let block_samples = (profile.samples().len() / BLOCKS).clamp(MIN_BLOCK_SAMPLES, MAX_BLOCK_SAMPLES);
@@ -93,7 +94,9 @@ impl<W: Write> Writer<'_, W> {
         samples.iter().for_each(|sample| self.body.number(sample.cpu.into()));
         samples.iter().for_each(|sample| self.body.index(sample.thread.index()));
         samples.iter().for_each(|sample| self.body.index(sample.stack.index()));
-        samples.iter().for_each(|sample| self.body.number(sample.count));
+        samples.iter().for_each(|sample| self.body.number(sample.value));
+        samples.iter().for_each(|sample| self.body.index(sample.event.index()));
+        samples.iter().for_each(|sample| self.body.number(sample.state.map_or(0, VariantCode::code)));
         self.section(Kind::Samples)
     }
 
@@ -176,6 +179,16 @@ impl<W: Write> Writer<'_, W> {
         }
         if self.body.bytes().is_empty() { Ok(()) } else { self.section(kind) }
     }
+}
+
+fn push_event(event: &Event, body: &mut Body) {
+    body.text(&event.name);
+    let (kind, number) = match event.sampling {
+        Sampling::Frequency(frequency_hz) => (AT_FREQUENCY, frequency_hz),
+        Sampling::Durations { min_ns } => (DURATIONS, min_ns),
+    };
+    body.number(kind);
+    body.number(number);
 }
 
 fn push_frame(frame: &Frame, body: &mut Body) {

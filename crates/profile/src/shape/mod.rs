@@ -146,12 +146,13 @@ impl Profile {
     }
 
     fn trimmed(&self, min_share: Share) -> Self {
-        let tree = CallTree::of(self);
+        let trees: Vec<_> = self.event_ids().map(|event| CallTree::of(self, event)).collect();
         let mut copy = ProfileCopy::of(self);
         let mut stacks = HashMap::new();
         for sample in self.samples() {
+            let tree = &trees[sample.event.index()];
             let root = self.process(self.thread(sample.thread).process).comm;
-            let stack = *stacks.entry((root, sample.stack)).or_insert_with(|| {
+            let stack = *stacks.entry((sample.event, root, sample.stack)).or_insert_with(|| {
                 let stack = self.stack(sample.stack);
                 let depth = tree.depth_above(min_share, self, root, stack);
                 copy.stack_with(stack, |index| index >= stack.frames.len() - depth)

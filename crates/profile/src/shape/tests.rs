@@ -18,7 +18,7 @@ fn stacks(profile: &Profile) -> Vec<String> {
             line.push(';');
             line.push_str(profile.string(profile.frame(*frame).name));
         }
-        *lines.entry(line).or_default() += sample.count;
+        *lines.entry(line).or_default() += sample.value;
     }
     lines.into_iter().map(|(line, count)| format!("{line} {count}")).collect()
 }
@@ -124,7 +124,7 @@ fn threads_processes_containers_and_times_select_samples() {
         builder.sample(second * 1_000_000_000, 0, thread, stack, 1 << second);
     }
     let profile = builder.finish(Header::default());
-    let count = |shape: &Shape| profile.shaped(shape).sample_count();
+    let count = |shape: &Shape| profile.shaped(shape).total_value();
     let seconds = |seconds| Some(Duration::from_secs(seconds));
     assert_eq!(count(&Shape { thread: "3".parse().ok(), ..Shape::default() }), 2);
     assert_eq!(count(&Shape { thread: "^w".parse().ok(), ..Shape::default() }), 5);
@@ -212,8 +212,8 @@ fn no_shape_adds_samples() {
     };
     for seed in 0..50 {
         let profile = test_profile::random(seed);
-        assert!(profile.shaped(&shape).sample_count() <= profile.sample_count());
+        assert!(profile.shaped(&shape).total_value() <= profile.total_value());
         let rest = Shape { show_from: None, focus: None, hide: None, ..shape.clone() };
-        assert_eq!(profile.shaped(&rest).sample_count(), profile.sample_count());
+        assert_eq!(profile.shaped(&rest).total_value(), profile.total_value());
     }
 }

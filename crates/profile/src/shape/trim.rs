@@ -1,9 +1,9 @@
-//! Cuts rare call paths, by sample counts in the tree of all call paths.
+//! Cuts rare call paths, by the values of samples in the tree of all call paths of an event.
 
 use std::collections::HashMap;
 
 use super::Share;
-use crate::{Frame, FrameKind, Profile, SourceLocation, Stack, StringId, sum};
+use crate::{EventId, Frame, FrameKind, Profile, SourceLocation, Stack, StringId, sum};
 
 /// The identity of a box in a flame graph: without address and module.
 type Label = (StringId, FrameKind, Option<SourceLocation>);
@@ -11,22 +11,22 @@ type Label = (StringId, FrameKind, Option<SourceLocation>);
 /// The index of a node of the tree.
 type Node = usize;
 
-/// The call paths of a profile, with the process name as root.
+/// The call paths of the samples of an event, with the process name as root.
 #[derive(Debug, Default)]
 pub(super) struct CallTree {
     children: HashMap<(Node, Label), Node>,
     roots: HashMap<StringId, Node>,
-    /// Samples through each node.
+    /// The sum of the values of the samples through each node.
     counts: Vec<u64>,
     total: u64,
 }
 
 impl CallTree {
-    pub(super) fn of(profile: &Profile) -> Self {
+    pub(super) fn of(profile: &Profile, event: EventId) -> Self {
         let mut stacks = HashMap::<_, u64>::new();
-        for sample in profile.samples() {
+        for sample in profile.samples_of(event) {
             let root = profile.process(profile.thread(sample.thread).process).comm;
-            sum::add(stacks.entry((root, sample.stack)).or_default(), sample.count);
+            sum::add(stacks.entry((root, sample.stack)).or_default(), sample.value);
         }
         let mut tree = Self::default();
         for ((root, stack), count) in stacks {

@@ -154,7 +154,7 @@ mod tests {
         let names: Vec<_> = window.frames().map(|frame| window.string(frame.name)).collect();
         assert_eq!(names, ["f97", "f98", "f99"]);
         let all = history.profile(Span::All);
-        assert_eq!((all.sample_count(), all.ledger().reported), (100, 100));
+        assert_eq!((all.total_value(), all.first_ledger().reported), (100, 100));
         assert_eq!(all.header().duration_ns, 100 * NS_PER_S);
         assert!(all.ledger().adds_up());
     }
@@ -164,8 +164,8 @@ mod tests {
         let mut history = History::new(Duration::from_millis(1));
         history.push(second(1));
         history.push(second(2));
-        assert_eq!(history.profile(Span::Window).sample_count(), 1);
-        assert_eq!(history.profile(Span::All).sample_count(), 2);
+        assert_eq!(history.profile(Span::Window).total_value(), 1);
+        assert_eq!(history.profile(Span::All).total_value(), 2);
     }
 
     #[test]
@@ -174,10 +174,10 @@ mod tests {
         let mut history = History { max_single_samples: 10, ..History::new(Duration::from_secs(3_600)) };
         (0..1_000).for_each(|number| history.push(second(number)));
         assert!(history.single_samples() <= 10);
-        assert_eq!(history.profile(Span::All).sample_count(), 1_000);
+        assert_eq!(history.profile(Span::All).total_value(), 1_000);
         history.max_single_samples = 0;
         history.push(second(1_000));
-        assert_eq!(history.profile(Span::Window).sample_count(), 0);
+        assert_eq!(history.profile(Span::Window).total_value(), 0);
     }
 
     #[test]
@@ -188,14 +188,14 @@ mod tests {
         history.push(second(4));
         let older = history.older.as_ref().unwrap();
         assert!(older.samples().len() <= MAX_CONDENSED_STACKS);
-        assert_eq!(history.profile(Span::All).ledger().reported, MAX_CONDENSED_STACKS as u64 + 104);
+        assert_eq!(history.profile(Span::All).first_ledger().reported, MAX_CONDENSED_STACKS as u64 + 104);
     }
 
     #[test]
     fn after_clear_the_history_starts_with_the_next_interval() {
         let mut history = history(2, 50);
         history.clear();
-        assert_eq!(history.profile(Span::All).sample_count(), 0);
+        assert_eq!(history.profile(Span::All).total_value(), 0);
         history.push(second(50));
         assert_eq!(history.profile(Span::All).header().duration_ns, NS_PER_S);
     }

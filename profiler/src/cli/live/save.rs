@@ -10,7 +10,7 @@ use crate::cli::output_file::OutputFile;
 /// Writes the profile, and returns a message about the result.
 pub(super) fn save(profile: &Profile, options: &OutputOptions, path: &Path, format: Format) -> String {
     let text = match write(profile, options, path, format) {
-        Ok(()) => format!("saved {} samples to {}", profile.sample_count(), path.display()),
+        Ok(()) => format!("saved {} samples to {}", profile.total_value(), path.display()),
         Err(error) => format!("failed to write {}: {error}", path.display()),
     };
     printable(&text).into_owned()

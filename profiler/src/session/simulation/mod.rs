@@ -24,7 +24,7 @@ use super::{
     pipeline::{Interval, Pipeline},
     polling_interval::PollingInterval,
     reader::{Message, Reader},
-    start::{MAX_QUEUED_BATCHES, debug_file_directories, new_pipeline},
+    start::{MAX_QUEUED_BATCHES, debug_file_directories, events, new_pipeline},
     wake,
 };
 use crate::{
@@ -77,7 +77,8 @@ pub fn simulate(node: Node, directory: &Path) -> Result<Outcome> {
     let settings = Profiler::builder().target(Target::Everything).build()?.settings;
     let proc = Arc::new(ProcFs::from_capture(directory.to_owned()));
     let directories = debug_file_directories(&settings)?;
-    let mut pipeline = new_pipeline(&settings, proc, ProcessFilter::All, directories);
+    let events = events(settings.frequency_hz);
+    let mut pipeline = new_pipeline(&settings, proc, ProcessFilter::All, directories, events);
     let shared = Arc::new(Shared::new()?);
     let waker = Arc::clone(&shared.reader_waker);
     let source = SimulatedSource::generate(node, &call_sites, Arc::clone(&waker));
@@ -95,14 +96,14 @@ pub fn simulate(node: Node, directory: &Path) -> Result<Outcome> {
     if has_panicked {
         return Err(ended_early());
     }
-    let ledger = profile.ledger();
+    let ledger = profile.first_ledger();
     let unsymbolized = ledger.unsymbolized.values().sum::<u64>() as f64;
     let symbolized = ledger.symbolized_total() as f64;
     Ok(Outcome {
-        samples: profile.sample_count(),
+        samples: profile.total_value(),
         symbolized: symbolized / (symbolized + unsymbolized),
         lost: ledger.lost_total(),
-        late_events: ledger.late_process_events,
+        late_events: profile.ledger().late_process_events,
         cpu: Duration::from_nanos(cpu_ns),
         worst_delay,
     })

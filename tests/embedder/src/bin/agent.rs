@@ -33,7 +33,7 @@ fn print(profile: &Profile, is_last: bool) -> Result<(), Box<dyn std::error::Err
         "whole={} exact={} samples={} stacks={} processes={} modules={} due={} missed={} lost_events={}",
         u8::from(is_last),
         u8::from(ledger.adds_up()),
-        profile.sample_count(),
+        profile.total_value(),
         profile.stacks().len(),
         profile.processes().len(),
         profile.modules().len(),
@@ -41,7 +41,7 @@ fn print(profile: &Profile, is_last: bool) -> Result<(), Box<dyn std::error::Err
         ledger.timer.missed_total(),
         ledger.lost_process_events,
     );
-    for (loss, count) in &ledger.lost {
+    for (loss, count) in &profile.first_ledger().lost {
         line += &format!(" {loss:?}={count}");
     }
     let mut output = std::io::stdout().lock();

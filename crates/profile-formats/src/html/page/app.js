@@ -76,12 +76,33 @@ class App {
     getElement("legend").replaceChildren(...this.presenter.createLegend());
     showDetails(getElement("details"), this.presenter, null);
     this.setTheme(null);
+    this.fillEventChoice();
     this.addListeners();
     getElement("main").hidden = false;
     this.showTab("flame");
+    setValuesAreTimes(measurements[0].unit_ns > 0);
     if (this.hasTime) this.heatMap.show(countSamplesBySpan(timelines[0], null));
     this.selectRange(this.wholeRange);
     performance.mark("shown");
+  }
+
+  fillEventChoice() {
+    const { events } = this.profile;
+    const createOption = ({ measurements: [{ event }] }, index) => createElement("option", { value: index }, event);
+    getElement("event").replaceChildren(...events.map(createOption));
+    getElement("event").parentElement.hidden = events.length === 1;
+  }
+
+  /** Shows the samples of another event in all parts of the page. */
+  showEvent(/** @type {number} */ index) {
+    const { profile } = this;
+    Object.assign(profile, profile.events[index]);
+    setValuesAreTimes(profile.measurements[0].unit_ns > 0);
+    this.sampleCounts = profile.timelines.map(countSamples);
+    this.showHeader(profile.measurements, this.sampleCounts);
+    this.heatMap.setTimeline(profile.timelines[0]);
+    this.setPattern(getElement("pattern").value);
+    this.selectRange(this.range);
   }
 
   showHeader(/** @type {Measurement[]} */ measurements, /** @type {number[]} */ samples) {
@@ -101,6 +122,7 @@ class App {
       this.goToMatch(1);
     });
     on("pattern", "input", () => this.setPattern(getElement("pattern").value));
+    on("event", "change", () => this.showEvent(getElement("event").selectedIndex));
     on("roots", "change", () => this.rebuildTree());
     on("order", "change", () => this.rebuildTree());
     on("side", "change", () => this.setRootSide());
@@ -136,6 +158,7 @@ class App {
         action: () => this.selectRange(this.wholeRange),
       },
     ];
+    const eventKeys = [{ keys: ["e"], label: "e", help: "show the next event", action: () => selectNext("event") }];
     const differenceKeys = [
       { keys: ["b"], label: "b", help: "widths of both, before or after", action: () => selectNext("widths") },
     ];
@@ -179,6 +202,7 @@ class App {
         action: () => selectNext("roots"),
       },
       { keys: ["o"], label: "o", help: "change the order of siblings", action: () => selectNext("order") },
+      ...(this.profile.events.length > 1 ? eventKeys : []),
       ...(this.isDifference() ? differenceKeys : []),
       {
         keys: ["d"],
@@ -274,7 +298,7 @@ class App {
     const range = isWhole
       ? "whole time"
       : `${formatSeconds(from * spanSeconds)} to ${formatSeconds((to + 1) * spanSeconds)}`;
-    this.selectedText = `${range}: ${formatSampleCount(this.flame.tree.sides[0].total[0])}`;
+    this.selectedText = `${range}: ${formatValueAndUnit(this.flame.tree.sides[0].total[0])}`;
     this.showSelected("");
   }
 

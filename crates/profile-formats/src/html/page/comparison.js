@@ -109,7 +109,7 @@ class DifferencePresenter {
   createChangeLine(/** @type {string} */ label, /** @type {number[]} */ counts) {
     const change = computeChange(counts, this.totals);
     const direction = classifyChange(change);
-    const formatSide = (name, side, share) => `${name} ${share.toFixed(2)} % (${NUMBER_FORMAT.format(counts[side])})`;
+    const formatSide = (name, side, share) => `${name} ${share.toFixed(2)} % (${formatValue(counts[side])})`;
     return joinWithSeparators([
       `${label}: ${formatSide("before", 0, change.before)}`,
       formatSide("after", 1, change.after),

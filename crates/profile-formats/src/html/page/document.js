@@ -24,16 +24,24 @@
  */
 
 /**
- * Header and ledger of a profile: `target`, `event`, `frequency_hz`, `cpus`, `duration_ns`, `started_unix_ms`,
- * `reported`, `lost`, `edits`, `why_empty`, `ledger`.
+ * Header of a profile and ledger of an event: `target`, `event`, `event_text`, `shown`, `unit_ns`, `cpus`,
+ * `duration_ns`, `started_unix_ms`, `reported`, `lost`, `edits`, `why_empty`, `ledger`.
  * @typedef {Record<string, any>} Measurement
+ */
+
+/**
+ * The samples of an event.
+ * @typedef {object} EventSamples
+ * @property {Measurement[]} measurements of each profile
+ * @property {Timeline[]} timelines of each profile
  */
 
 /**
  * The content of the page: one profile, or the two profiles of a difference, before and after.
  * @typedef {object} Profile
- * @property {Measurement[]} measurements of each profile
- * @property {Timeline[]} timelines of each profile
+ * @property {EventSamples[]} events
+ * @property {Measurement[]} measurements of each profile, for the selected event
+ * @property {Timeline[]} timelines of each profile, for the selected event
  * @property {Functions} functions
  * @property {{parent: Int32Array, function: Int32Array}} tree all stacks, root first; a parent precedes its children
  * @property {Record<string, Int32Array>} rootsByGrouping for each grouping, the root function of each thread, or -1
@@ -48,9 +56,13 @@ async function readProfile(/** @type {string} */ base64) {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   const json = await new Response(stream).json();
   const functions = readFunctions(json);
+  const events = json.events.map((profiles) => ({
+    measurements: profiles.map((profile) => readMeasurement(profile, json.strings)),
+    timelines: profiles.map(({ timeline }) => readTimeline(timeline)),
+  }));
   return {
-    measurements: json.profiles.map((profile) => readMeasurement(profile, json.strings)),
-    timelines: json.profiles.map(({ timeline }) => readTimeline(timeline)),
+    events,
+    ...events[0],
     functions,
     tree: readTree(json.tree),
     rootsByGrouping: addRoots(functions, json),
@@ -60,7 +72,7 @@ async function readProfile(/** @type {string} */ base64) {
 
 /** @returns {Measurement} */
 function readMeasurement({ timeline, ...measurement }, /** @type {string[]} */ strings) {
-  for (const key of ["target", "event", "edits", "why_empty"]) measurement[key] = strings[measurement[key]];
+  for (const key of ["target", "event", "event_text", "edits", "why_empty"]) measurement[key] = strings[measurement[key]];
   return measurement;
 }
 

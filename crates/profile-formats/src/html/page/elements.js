@@ -31,12 +31,33 @@ const NUMBER_FORMAT = new Intl.NumberFormat("en");
 
 const SHORT_NUMBER_FORMAT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
-function formatShortNumber(count) {
-  return (count < 1e6 ? NUMBER_FORMAT : SHORT_NUMBER_FORMAT).format(count);
+/** Whether the values of the selected event are nanoseconds and not numbers of samples. */
+let areValuesTimes = false;
+
+function setValuesAreTimes(/** @type {boolean} */ areTimes) {
+  areValuesTimes = areTimes;
+}
+
+function formatValue(value) {
+  return areValuesTimes ? formatDuration(value) : NUMBER_FORMAT.format(value);
+}
+
+function formatShortValue(value) {
+  return areValuesTimes || value < 1e6 ? formatValue(value) : SHORT_NUMBER_FORMAT.format(value);
+}
+
+/** Formats a value with its unit. */
+function formatValueAndUnit(value) {
+  return areValuesTimes ? formatDuration(value) : formatSampleCount(value);
 }
 
 function formatSampleCount(count) {
   return `${NUMBER_FORMAT.format(count)} ${count === 1 ? "sample" : "samples"}`;
+}
+
+function formatDuration(ns) {
+  const [unit, unitNs] = [["s", 1e9], ["ms", 1e6], ["us", 1e3]].find((candidate) => ns >= candidate[1]) ?? ["ns", 1];
+  return `${NUMBER_FORMAT.format(Number((ns / unitNs).toPrecision(4)))} ${unit}`;
 }
 
 function formatPercent(count, total) {

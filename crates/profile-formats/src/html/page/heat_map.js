@@ -58,7 +58,12 @@ class HeatMap {
     new ResizeObserver(() => this.draw()).observe(holder);
   }
 
-  /** Shows the number of samples of each span. */
+  /** Sets the timeline of another event, which has the same spans. */
+  setTimeline(/** @type {Timeline} */ timeline) {
+    this.options.timeline = timeline;
+  }
+
+  /** Shows the values of each span. */
   show(/** @type {Float64Array} */ counts) {
     this.counts = counts;
     this.draw();
@@ -103,7 +108,7 @@ class HeatMap {
   describeSpan(span) {
     const { spanSeconds } = this.options.timeline;
     const from = span * spanSeconds;
-    return `${formatSeconds(from)} to ${formatSeconds(from + spanSeconds)}: ${formatSampleCount(this.counts[span])}`;
+    return `${formatSeconds(from)} to ${formatSeconds(from + spanSeconds)}: ${formatValueAndUnit(this.counts[span])}`;
   }
 
   findSpanAt(/** @type {MouseEvent} */ event) {

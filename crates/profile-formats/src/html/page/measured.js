@@ -3,8 +3,9 @@
 /** The title of the page. */
 function formatTitle(/** @type {Measurement[]} */ measurements) {
   const [target, other] = new Set(measurements.map((measurement) => measurement.target).filter(Boolean));
-  if (other) return `On-CPU: ${other}, compared with ${target}`;
-  const name = target ? `On-CPU: ${target}` : "Profile";
+  const [{ shown }] = measurements;
+  if (other) return `${shown}: ${other}, compared with ${target}`;
+  const name = target ? `${shown}: ${target}` : "Profile";
   return measurements.length > 1 ? `${name}, before and after` : name;
 }
 
@@ -36,14 +37,17 @@ function formatFacts(/** @type {Measurement} */ measurement, /** @type {number} 
   const facts = [];
   if (measurement.event) {
     const cpus = measurement.cpus === 1 ? "1 CPU" : `${measurement.cpus} CPUs`;
-    facts.push(`${measurement.event} at ${measurement.frequency_hz} Hz on ${cpus}`);
+    facts.push(`${measurement.event_text} on ${cpus}`);
     facts.push(`${(measurement.duration_ns / 1e9).toFixed(1)} s`);
   }
   if (measurement.started_unix_ms) facts.push(new Date(measurement.started_unix_ms).toLocaleString());
-  const { edits, reported, lost } = measurement;
-  facts.push(
-    edits ? `${NUMBER_FORMAT.format(samples)} of ${formatSampleCount(reported)}: ${edits}` : formatSampleCount(samples),
-  );
+  const { edits, reported, lost, unit_ns: unitNs } = measurement;
+  if (unitNs > 0) {
+    facts.push(formatDuration(samples), formatSampleCount(reported), ...(edits ? [`shown: ${edits}`] : []));
+  } else {
+    const ofAll = `${NUMBER_FORMAT.format(samples)} of ${formatSampleCount(reported)}: ${edits}`;
+    facts.push(edits ? ofAll : formatSampleCount(samples));
+  }
   facts.push(`${NUMBER_FORMAT.format(lost)} lost`);
   return facts.join(" · ");
 }

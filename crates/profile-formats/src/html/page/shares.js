@@ -94,8 +94,8 @@ class ProfilePresenter {
       const above = createNameElement(this.names.shorten(tree.function[zoomed], MAX_STEP_LENGTH));
       shares.push(createElement("span", {}, `${formatPercent(total[node], total[zoomed])} of `, above));
     }
-    const own = `self ${NUMBER_FORMAT.format(self[node])} (${formatPercent(self[node], all)})`;
-    return [joinWithSeparators([createElement("strong", {}, formatSampleCount(total[node])), ...shares, own])];
+    const own = `self ${formatValue(self[node])} (${formatPercent(self[node], all)})`;
+    return [joinWithSeparators([createElement("strong", {}, formatValueAndUnit(total[node])), ...shares, own])];
   }
 
   /** Describes a box for a screen reader. */
@@ -107,7 +107,7 @@ class ProfilePresenter {
 
   /** Describes the samples of a function as a part of the whole graph. */
   describeSamples(/** @type {number[]} */ [count], /** @type {number[]} */ [all]) {
-    return `${formatSampleCount(count)}, ${formatPercent(count, all)} of all`;
+    return `${formatValueAndUnit(count)}, ${formatPercent(count, all)} of all`;
   }
 
   /** Describes the samples that match the search, as a part of the zoomed subtree. */
@@ -122,6 +122,6 @@ function createShareCell(count, totals) {
     "td",
     { class: "number" },
     share,
-    createElement("span", { class: "count" }, formatShortNumber(count)),
+    createElement("span", { class: "count" }, formatShortValue(count)),
   );
 }

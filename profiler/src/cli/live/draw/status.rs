@@ -60,7 +60,7 @@ fn marks(state: &State) -> Vec<String> {
 }
 
 fn sampling_line(state: &State) -> String {
-    let (header, ledger) = (state.shown.header(), state.shown.ledger());
+    let (header, ledger) = (state.shown.header(), state.shown.first_ledger());
     let seconds = header.duration_ns as f64 / NS_PER_S;
     let time = match state.span {
         Span::Window => format!("last {seconds:.0} s"),
@@ -69,9 +69,9 @@ fn sampling_line(state: &State) -> String {
     let mut parts =
         vec![time, format!("{} samples", ledger.reported), format!("{} lost", ledger.lost_total())];
     if !header.edits.is_empty() {
-        parts.push(format!("{} shown: {}", state.shown.sample_count(), header.edits.join(" ")));
+        parts.push(format!("{} shown: {}", state.shown.total_value(), header.edits.join(" ")));
     }
-    parts.push(format!("{} Hz", header.frequency_hz));
+    parts.extend(state.shown.first_event().frequency_hz().map(|frequency_hz| format!("{frequency_hz} Hz")));
     parts.push(own_cost(state));
     printable(&parts.join(", ")).into_owned()
 }

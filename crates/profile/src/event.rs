@@ -1,0 +1,114 @@
+//! Events: the kinds of samples in a profile, and what the value of a sample counts.
+
+use std::fmt;
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// A kind of samples in a profile.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Event {
+    /// The name: `cpu-clock`, `wall`, `off-cpu`; empty where it is unknown.
+    pub name: String,
+    /// How its samples are taken.
+    pub sampling: Sampling,
+}
+
+/// How samples of an event are taken, and what their values count.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Sampling {
+    /// At this frequency, hertz; 0 where it is unknown. A value counts ticks; a tick represents a period.
+    Frequency(u64),
+    /// Each interval of at least `min_ns` nanoseconds is a sample. Its value is the length of the interval in nanoseconds.
+    Durations {
+        /// Shorter intervals have no sample.
+        min_ns: u64,
+    },
+}
+
+impl Event {
+    /// An event that is sampled at a frequency, hertz.
+    #[must_use]
+    pub fn at_frequency(name: &str, frequency_hz: u64) -> Self {
+        Self { name: name.to_owned(), sampling: Sampling::Frequency(frequency_hz) }
+    }
+
+    /// The frequency of sampling, hertz; `None` where it is unknown or there is none.
+    #[must_use]
+    pub fn frequency_hz(&self) -> Option<u64> {
+        match self.sampling {
+            Sampling::Frequency(frequency_hz) => Some(frequency_hz).filter(|hz| *hz > 0),
+            Sampling::Durations { .. } => None,
+        }
+    }
+
+    /// The time that a unit of a value represents, nanoseconds; `None` where the frequency is unknown.
+    #[must_use]
+    pub fn unit_ns(&self) -> Option<u64> {
+        match self.sampling {
+            Sampling::Frequency(frequency_hz) => NS_PER_S.checked_div(frequency_hz),
+            Sampling::Durations { .. } => Some(1),
+        }
+    }
+
+    /// The number of samples that a value stands for in the ledger.
+    #[must_use]
+    pub fn sample_count(&self, value: u64) -> u64 {
+        match self.sampling {
+            Sampling::Frequency(_) => value,
+            Sampling::Durations { .. } => 1,
+        }
+    }
+}
+
+/// What a thread did when it was sampled.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ThreadState {
+    /// It ran on a CPU.
+    OnCpu,
+    /// It waited for a CPU.
+    Runnable,
+    /// It waited for a CPU, because the CPU quota of its cgroup was used up.
+    Throttled,
+    /// It slept until an event (`TASK_INTERRUPTIBLE`).
+    Blocked,
+    /// It slept and took no signal (`TASK_UNINTERRUPTIBLE`), most often for a disk.
+    Disk,
+    /// A signal or a debugger had stopped it.
+    Stopped,
+}
+
+impl ThreadState {
+    /// Every state, for tables and tests.
+    pub const ALL: &'static [Self] =
+        &[Self::OnCpu, Self::Runnable, Self::Throttled, Self::Blocked, Self::Disk, Self::Stopped];
+}
+
+impl fmt::Display for ThreadState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OnCpu => "on CPU",
+            Self::Runnable => "runnable",
+            Self::Throttled => "throttled",
+            Self::Blocked => "blocked",
+            Self::Disk => "disk",
+            Self::Stopped => "stopped",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_represents_time() {
+        let ticks = |frequency_hz| Event::at_frequency("cpu-clock", frequency_hz);
+        assert_eq!((ticks(100).unit_ns(), ticks(0).unit_ns()), (Some(10_000_000), None));
+        assert_eq!((ticks(100).frequency_hz(), ticks(0).frequency_hz()), (Some(100), None));
+        let waits = Event { name: "off-cpu".to_owned(), sampling: Sampling::Durations { min_ns: 1_000 } };
+        assert_eq!((waits.unit_ns(), waits.frequency_hz()), (Some(1), None));
+        assert_eq!((ticks(100).sample_count(5), waits.sample_count(5)), (5, 1));
+    }
+}

@@ -1,0 +1,82 @@
+//! The view of a profile that has one event, for formats of a single event.
+
+use std::{borrow::Cow, collections::HashMap};
+
+use crate::{EventId, Ledger, Profile, ProfileCopy};
+
+impl Profile {
+    /// A copy with the samples and the ledger of one event; the profile itself where it has no other.
+    ///
+    /// ```
+    /// use profiler_profile::{Event, EventId, Header, ProfileBuilder};
+    ///
+    /// let mut builder = ProfileBuilder::default();
+    /// builder.event(Event::at_frequency("cpu-clock", 99));
+    /// let wall = builder.event(Event::at_frequency("wall", 49));
+    /// let profile = builder.finish(Header::default());
+    /// assert_eq!(profile.single_event(wall).first_event().name, "wall");
+    /// ```
+    #[must_use]
+    pub fn single_event(&self, id: EventId) -> Cow<'_, Self> {
+        if self.events().len() == 1 {
+            return Cow::Borrowed(self);
+        }
+        let mut copy = ProfileCopy::of_event(self, id);
+        let mut stacks = HashMap::new();
+        for sample in self.samples_of(id) {
+            let stack = *stacks.entry(sample.stack).or_insert_with(|| copy.stack(self.stack(sample.stack)));
+            copy.sample(sample, stack);
+        }
+        let ledger =
+            Ledger { events: vec![self.ledger().events[id.index()].clone()], ..self.ledger().clone() };
+        Cow::Owned(copy.finish_with(self.header().clone(), ledger))
+    }
+
+    /// The id of the event with a name, or of the only one whose name starts so.
+    #[must_use]
+    pub fn find_event(&self, name: &str) -> Option<EventId> {
+        let by = |is_it: &dyn Fn(&str) -> bool| {
+            let mut found = self.event_ids().filter(|id| is_it(&self.event(*id).name));
+            found.next().filter(|_| found.next().is_none())
+        };
+        by(&|event| event == name).or_else(|| by(&|event| event.starts_with(name)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Event, Header, ProfileBuilder, test_profile};
+
+    #[test]
+    fn each_event_has_its_samples_and_its_ledger() {
+        for seed in 0..20 {
+            let profile = test_profile::random(seed);
+            for id in profile.event_ids() {
+                let single = profile.single_event(id);
+                assert_eq!(single.events().collect::<Vec<_>>(), [profile.event(id)]);
+                assert_eq!(single.ledger().events, [profile.ledger().events[id.index()].clone()]);
+                let values = |profile: &Profile, id| -> Vec<_> {
+                    profile
+                        .samples_of(id)
+                        .map(|sample| (sample.time_ns, sample.state, sample.value))
+                        .collect()
+                };
+                assert_eq!(values(&single, EventId::FIRST), values(&profile, id));
+                assert_eq!(single.samples().len(), profile.samples_of(id).count());
+            }
+        }
+    }
+
+    #[test]
+    fn an_event_is_found_by_its_name_or_the_start_of_it() {
+        let mut builder = ProfileBuilder::default();
+        for name in ["wall", "cpu-clock", "wall-2"] {
+            builder.event(Event::at_frequency(name, 1));
+        }
+        let profile = builder.finish(Header::default());
+        let found =
+            ["wall", "cpu", "wal", "wall-", "off"].map(|name| profile.find_event(name).map(|id| id.index()));
+        assert_eq!(found, [Some(0), Some(1), None, Some(2), None]);
+    }
+}
