@@ -1,5 +1,7 @@
 //! Load-time constants of the BPF programs: target filter, PID namespace, BTF offsets, unwind mode.
 
+use crate::wall::WallOffsets;
+
 /// Which tasks the BPF programs sample.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +118,8 @@ pub struct Config {
     pub follow_children: u32,
     /// How the mapping of an address is found in the kernel's structures.
     pub vma_search: VmaSearch,
+    /// What passes of wall-clock samples read of tasks.
+    pub wall: WallOffsets,
 }
 
 /// The offsets for a search among the VMAs of a process, in a maple tree (Linux 6.1). All are 0 where the kernel has none.
@@ -161,5 +165,7 @@ pub struct VmaSearch {
     pub reserved: u32,
 }
 
-const _: () = assert!(size_of::<Config>() == 6 * 4 + 5 * 8 + 22 * 4 + size_of::<VmaSearch>());
+const _: () = assert!(
+    size_of::<Config>() == 6 * 4 + 5 * 8 + 22 * 4 + size_of::<VmaSearch>() + size_of::<WallOffsets>()
+);
 const _: () = assert!(size_of::<VmaSearch>().is_multiple_of(8));

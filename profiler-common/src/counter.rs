@@ -22,9 +22,18 @@ pub enum Counter {
     SkippedTicks = 7,
     /// Stacks that were cut below the most frames, for the same reason.
     CutStacks = 8,
+    /// Ticks of passes at threads of the target: each is in a record or in the map of waiting threads, or counted by one of
+    /// the `WallLost` counters.
+    WallTicks = 9,
+    /// Ticks of threads that ran while their stack was read.
+    WallLostAwake = 10,
+    /// Ticks of threads whose record or stack did not fit into the ring buffer.
+    WallLostRingBuffer = 11,
+    /// Ticks of threads that did not fit into the map of waiting threads.
+    WallLostThread = 12,
 }
 
 impl Counter {
     /// The number of counters, which is the size of the map.
-    pub const COUNT: u32 = 9;
+    pub const COUNT: u32 = 13;
 }

@@ -10,6 +10,7 @@ mod counter;
 pub mod names;
 mod record;
 pub mod unwind;
+pub mod wall;
 
 pub use config::{Config, PidSource, TargetFilter, UserRegistersSource, VmaSearch};
 pub use counter::Counter;

@@ -16,6 +16,8 @@ pub const PROGRAM_EXEC: &str = "process_exec";
 pub const PROGRAM_EXIT: &str = "process_exit";
 /// Raw tracepoint program that removes the mappings and the target entry of a process that was reaped.
 pub const PROGRAM_FREE: &str = "process_free";
+/// Task iterator program: a pass of wall-clock samples.
+pub const PROGRAM_WALL_PASS: &str = "wall_pass";
 
 /// Ring buffer of [`SampleRecord`](super::SampleRecord), stack records and
 /// [`StaleMappingsRecord`](super::StaleMappingsRecord).
@@ -44,5 +46,9 @@ pub const MAP_UNWIND_PAGES: &str = "UNWIND_PAGES";
 pub const MAP_UNWIND_ROWS: &str = "UNWIND_ROWS";
 /// One value, all [`Rule`](super::unwind::Rule)s.
 pub const MAP_UNWIND_RULES: &str = "UNWIND_RULES";
+/// One value, a [`WallPass`](super::wall::WallPass).
+pub const MAP_WALL_PASS: &str = "WALL_PASS";
+/// Thread id -> [`WaitingThread`](super::wall::WaitingThread).
+pub const MAP_WAITING_THREADS: &str = "WAITING_THREADS";
 /// The load-time constant of type [`Config`](super::Config).
 pub const GLOBAL_CONFIG: &str = "CONFIG";

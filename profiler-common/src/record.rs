@@ -16,6 +16,8 @@ pub enum RecordKind {
     Stack = 2,
     /// A [`StaleMappingsRecord`].
     StaleMappings = 3,
+    /// A [`WaitRecord`](crate::wall::WaitRecord).
+    Wait = 4,
 }
 
 /// One tick on a target.
@@ -114,6 +116,7 @@ pub fn decode_kind(bytes: &[u8]) -> Option<RecordKind> {
         1 => Some(RecordKind::Sample),
         2 => Some(RecordKind::Stack),
         3 => Some(RecordKind::StaleMappings),
+        4 => Some(RecordKind::Wait),
         _ => None,
     }
 }

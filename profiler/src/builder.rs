@@ -59,6 +59,8 @@ impl Default for Builder {
         let settings = Settings {
             target: Target::Everything,
             frequency_hz: DEFAULT_FREQUENCY_HZ,
+            wall_hz: None,
+            is_wall_only: false,
             cpus: None,
             kernel_stacks: true,
             user_stacks: true,
@@ -98,6 +100,20 @@ impl Builder {
     pub fn frequency_hz(mut self, frequency_hz: u64) -> Self {
         self.settings.frequency_hz = frequency_hz;
         self
+    }
+
+    /// Also samples each thread of the target at this frequency, hertz, whether it runs or waits: the event `wall`, whose
+    /// samples have a [`ThreadState`](crate::profile::ThreadState). Needs Linux 5.18 with BTF.
+    pub fn wall_clock_hz(mut self, frequency_hz: u64) -> Self {
+        self.settings.wall_hz = Some(frequency_hz);
+        self
+    }
+
+    /// Samples each thread of the target at this frequency, hertz, as [`wall_clock_hz`](Self::wall_clock_hz) does, and takes
+    /// no other samples.
+    pub fn only_wall_clock_hz(mut self, frequency_hz: u64) -> Self {
+        self.settings.is_wall_only = true;
+        self.frequency_hz(frequency_hz).wall_clock_hz(frequency_hz)
     }
 
     /// The run time of the BPF programs that is allowed on each CPU, percent. Default:

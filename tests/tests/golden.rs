@@ -17,6 +17,7 @@ const EVERYTHING: OutputOptions = OutputOptions {
     per_thread: true,
     per_process: true,
     per_container: true,
+    per_state: true,
     addresses: true,
     width_columns: Some(120),
 };

@@ -9,7 +9,7 @@ use super::{
     stack_values::{self, StackValue},
     visible,
 };
-use profiler_profile::{EventId, Process, Profile, Sampling, StackId, ThreadId};
+use profiler_profile::{EventId, Process, Profile, Sampling, ThreadId};
 
 /// Writes the lines, sorted by the names from the root.
 pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) -> io::Result<()> {
@@ -59,8 +59,7 @@ impl Lines {
     fn of(profile: &Profile, options: &OutputOptions) -> Self {
         let mut labels = Labels::of(profile, options);
         let owned = stacks_by_owner(profile, options);
-        let mut stacks: Vec<_> =
-            owned.into_iter().map(|owned| (labels.line(owned.thread, owned.stack), owned.value)).collect();
+        let mut stacks: Vec<_> = owned.into_iter().map(|owned| (labels.line(&owned), owned.value)).collect();
         let labels = labels.sort(stacks.iter_mut().map(|(stack, _)| stack));
         stacks.sort_unstable();
         stacks.dedup_by(|next, kept| next.0 == kept.0 && merge_value(&mut kept.1, next.1));
@@ -111,7 +110,8 @@ fn stacks_by_owner(profile: &Profile, options: &OutputOptions) -> Vec<StackValue
             options.per_thread.then_some(thread),
         )
     };
-    let key = |owned: &StackValue| (beginning(owned.thread), owned.stack);
+    let state = |owned: &StackValue| options.per_state.then_some(owned.state);
+    let key = |owned: &StackValue| (beginning(owned.thread), state(owned), owned.stack);
     let mut stacks = stack_values::of(profile, EventId::FIRST);
     stacks.sort_by_key(key);
     stacks.dedup_by(|next, kept| key(next) == key(kept) && merge_value(&mut kept.value, next.value));
@@ -142,7 +142,8 @@ impl<'a> Labels<'a> {
         u32::try_from(self.texts.insert_full(text).0).unwrap_or(u32::MAX)
     }
 
-    fn line(&mut self, thread: ThreadId, stack: StackId) -> Box<[u32]> {
+    fn line(&mut self, owned: &StackValue) -> Box<[u32]> {
+        let StackValue { thread, stack, state, .. } = *owned;
         let (profile, options) = (self.profile, self.options);
         let thread = profile.thread(thread);
         let process = profile.process(thread.process);
@@ -156,6 +157,9 @@ impl<'a> Labels<'a> {
         }
         if options.per_thread {
             line.push(self.number(label::thread(profile, thread)));
+        }
+        if let Some(state) = state.filter(|_| options.per_state) {
+            line.push(self.number(format!("[{state}]")));
         }
         let frames = profile.stack(stack).frames.iter().rev();
         line.extend(frames.filter_map(|frame| self.of_frames.get(frame.index())));
@@ -183,8 +187,8 @@ mod tests {
     use super::*;
     use profiler_addresses::ElfAddress;
     use profiler_profile::{
-        Frame, FrameId, FrameKind, Header, ProfileBuilder, SourceLocation, StackEnd, SymbolSource,
-        Symbolization,
+        Event, Frame, FrameId, FrameKind, Header, ProfileBuilder, Sample, SourceLocation, StackEnd,
+        SymbolSource, Symbolization, ThreadState,
     };
 
     fn frame(builder: &mut ProfileBuilder, name: &str, kind: FrameKind, address: u64) -> FrameId {
@@ -256,6 +260,24 @@ mod tests {
         let apart = OutputOptions { per_container: true, ..OutputOptions::default() };
         assert_eq!(text(&profile, apart), "container 4f1c3ab99a0e;app 1\ncontainer 4f1c3ab99a0f;app 2\n");
         assert_eq!(text(&profile, OutputOptions::default()), "app 3\n");
+    }
+
+    #[test]
+    fn states_are_shown_on_request() {
+        let mut builder = ProfileBuilder::default();
+        let event = builder.event(Event::at_frequency("wall", 49));
+        let leaf = frame(&mut builder, "read", FrameKind::Native, 1);
+        let stack = builder.stack(vec![leaf], StackEnd::Root);
+        let process = builder.process(1, "app");
+        let thread = builder.thread(process, 1, "app");
+        for (state, value) in [(ThreadState::Disk, 2), (ThreadState::Blocked, 3), (ThreadState::Disk, 4)] {
+            let (time_ns, state) = (0, Some(state));
+            builder.add_sample(Sample { time_ns, cpu: 0, thread, stack, event, state, value });
+        }
+        let profile = builder.finish(Header::default());
+        let apart = OutputOptions { per_state: true, ..OutputOptions::default() };
+        assert_eq!(text(&profile, apart), "app;[blocked];read 3\napp;[disk];read 6\n");
+        assert_eq!(text(&profile, OutputOptions::default()), "app;read 9\n");
     }
 
     #[test]

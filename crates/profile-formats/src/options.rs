@@ -13,6 +13,8 @@ pub struct OutputOptions {
     pub per_thread: bool,
     /// Add a frame with name and id of the process above the root.
     pub per_process: bool,
+    /// Add a frame with the state of the thread above its root: `[blocked]`.
+    pub per_state: bool,
     /// Add a frame with the id of the container above the process.
     pub per_container: bool,
     /// Show each unsymbolized frame with its address in flame graphs, pages and tables, where consecutive ones of a module

@@ -1,6 +1,6 @@
 //! Events: the kinds of samples in a profile, and what the value of a sample counts.
 
-use std::fmt;
+use std::{fmt, str::FromStr};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -69,8 +69,6 @@ pub enum ThreadState {
     OnCpu,
     /// It waited for a CPU.
     Runnable,
-    /// It waited for a CPU, because the CPU quota of its cgroup was used up.
-    Throttled,
     /// It slept until an event (`TASK_INTERRUPTIBLE`).
     Blocked,
     /// It slept and took no signal (`TASK_UNINTERRUPTIBLE`), most often for a disk.
@@ -81,8 +79,37 @@ pub enum ThreadState {
 
 impl ThreadState {
     /// Every state, for tables and tests.
-    pub const ALL: &'static [Self] =
-        &[Self::OnCpu, Self::Runnable, Self::Throttled, Self::Blocked, Self::Disk, Self::Stopped];
+    pub const ALL: &'static [Self] = &[Self::OnCpu, Self::Runnable, Self::Blocked, Self::Disk, Self::Stopped];
+}
+
+impl ThreadState {
+    /// The name without a space, for options of a command line: `on-cpu`.
+    #[must_use]
+    pub fn option(self) -> &'static str {
+        match self {
+            Self::OnCpu => "on-cpu",
+            Self::Runnable => "runnable",
+            Self::Blocked => "blocked",
+            Self::Disk => "disk",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+/// A text that is no state.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no state of a thread (known: {})", ThreadState::ALL.iter().map(|state| state.option()).collect::<Vec<_>>().join(", "))]
+pub struct UnknownState {
+    text: String,
+}
+
+impl FromStr for ThreadState {
+    type Err = UnknownState;
+
+    fn from_str(text: &str) -> Result<Self, UnknownState> {
+        let state = Self::ALL.iter().copied().find(|state| state.option() == text);
+        state.ok_or_else(|| UnknownState { text: text.to_owned() })
+    }
 }
 
 impl fmt::Display for ThreadState {
@@ -90,7 +117,6 @@ impl fmt::Display for ThreadState {
         f.write_str(match self {
             Self::OnCpu => "on CPU",
             Self::Runnable => "runnable",
-            Self::Throttled => "throttled",
             Self::Blocked => "blocked",
             Self::Disk => "disk",
             Self::Stopped => "stopped",
@@ -101,6 +127,15 @@ impl fmt::Display for ThreadState {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn states_are_parsed_from_their_options() {
+        for &state in ThreadState::ALL {
+            assert_eq!(state.option().parse(), Ok(state));
+        }
+        let error = "sleeping".parse::<ThreadState>().unwrap_err().to_string();
+        assert!(error.starts_with("`sleeping` is no state of a thread (known: on-cpu, runnable"), "{error}");
+    }
 
     #[test]
     fn a_value_represents_time() {

@@ -19,12 +19,23 @@ pub enum Loss {
     /// The tick was skipped because of the overhead limit, and sampling ended before the next sample, which adds skipped
     /// ticks to its weight.
     OverheadLimit,
+    /// The thread ran while its stack was read.
+    ThreadRan,
+    /// More threads waited at a time than are remembered.
+    TooManyThreads,
 }
 
 impl Loss {
     /// Every cause, for tables and tests.
-    pub const ALL: &'static [Self] =
-        &[Self::RingBufferFull, Self::NoThreadId, Self::MissingStack, Self::Undecodable, Self::OverheadLimit];
+    pub const ALL: &'static [Self] = &[
+        Self::RingBufferFull,
+        Self::NoThreadId,
+        Self::MissingStack,
+        Self::Undecodable,
+        Self::OverheadLimit,
+        Self::ThreadRan,
+        Self::TooManyThreads,
+    ];
 }
 
 impl fmt::Display for Loss {
@@ -35,6 +46,8 @@ impl fmt::Display for Loss {
             Self::MissingStack => "stack or process no longer known",
             Self::Undecodable => "undecodable record",
             Self::OverheadLimit => "overhead limit at the end of sampling",
+            Self::ThreadRan => "thread ran while its stack was read",
+            Self::TooManyThreads => "too many waiting threads",
         })
     }
 }

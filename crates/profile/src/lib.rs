@@ -61,7 +61,7 @@ pub use difference::Difference;
 #[cfg(feature = "filters")]
 pub use error::FilterError;
 pub use error::ReadError;
-pub use event::{Event, Sampling, ThreadState};
+pub use event::{Event, Sampling, ThreadState, UnknownState};
 pub use frame::{CodeKind, Frame, FrameKind, Module, SourceLocation, SymbolSource, Symbolization};
 pub use function::FunctionCount;
 pub use ids::{EventId, FrameId, ModuleId, ProcessId, StackId, StringId, ThreadId};

@@ -1,6 +1,6 @@
 //! Load-time constants: the loader writes them into `.rodata` before it loads the programs.
 
-use profiler_common::{Config, VmaSearch};
+use profiler_common::{Config, VmaSearch, wall::WallOffsets};
 
 /// Set by the loader under this name. The map is frozen, so that the verifier knows each value and removes the
 /// branches that this machine does not need, with the helpers in them that its kernel may not have.
@@ -57,6 +57,20 @@ static CONFIG: Config = Config {
         superblock_device: 0,
         inode_changed_s: 0,
         inode_changed_ns: 0,
+        reserved: 0,
+    },
+    wall: WallOffsets {
+        task_pid: 0,
+        task_tgid: 0,
+        task_mm: 0,
+        task_state: 0,
+        task_exit_state: 0,
+        task_on_cpu: 0,
+        task_switches: 0,
+        task_start_time: 0,
+        task_comm: 0,
+        task_cpu: 0,
+        css_set_default_cgroup: 0,
         reserved: 0,
     },
 };

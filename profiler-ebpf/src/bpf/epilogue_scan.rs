@@ -7,14 +7,10 @@ use profiler_common::EPILOGUE_CACHE_CAPACITY;
 use profiler_ebpf::{
     epilogue::{CALL_BYTES, CODE_BYTES, CachedEpilogue, Epilogue, ScanState, ends_in_call},
     stack_id::hash_step,
-    unwind_step::{Registers, Step, step_by_epilogue},
+    unwind_step::{Registers, StackMemory, Step, step_by_epilogue},
 };
 
-use super::{
-    maps::EPILOGUES,
-    scratch::EpilogueScan,
-    user_memory::{UserStack, read_user},
-};
+use super::{maps::EPILOGUES, scratch::EpilogueScan, user_memory::read_user};
 
 /// The step to the caller, where an epilogue is found and the return address that it leads to follows a call
 /// instruction. `is_leaf`: the instruction pointer is no return address.
@@ -23,7 +19,7 @@ pub(crate) fn unwind_step(
     scan: &mut EpilogueScan,
     registers: Registers,
     is_leaf: bool,
-    stack: &UserStack,
+    stack: &impl StackMemory,
 ) -> Option<Step> {
     let epilogue = cached_epilogue(scan, registers.instruction_pointer, is_leaf)?;
     let step = step_by_epilogue(epilogue, registers, stack)?;

@@ -13,10 +13,11 @@ use profiler_common::{
         FileSegment, MAX_MAPPINGS, MAX_PAGES, MAX_PROCESSES, MAX_ROW_CHUNKS, MAX_RULES, MAX_SEGMENTS,
         MappingEntry, PageEntry, ProcessEntry, Rule, SegmentTable,
     },
+    wall::{WaitingThread, WallPass},
 };
 use profiler_ebpf::epilogue::CachedEpilogue;
 
-use super::scratch::Scratch;
+use super::{scratch::Scratch, wall::WallScratch};
 
 /// The size in the object of a map whose size depends on the machine or on the targets.
 const SET_BY_LOADER: u32 = 1;
@@ -135,6 +136,25 @@ pub(crate) static EPILOGUES: Array<CachedEpilogue> = Array::with_max_entries(EPI
 /// When full: cannot be, it has one entry.
 #[map]
 pub(crate) static TAIL_CALLS: ProgramArray = ProgramArray::with_max_entries(1, 0);
+
+/// Written by user space before each pass; read by the pass.
+/// 0 -> the pass that begins.
+/// When full: cannot be, it has one entry.
+#[map]
+pub(crate) static WALL_PASS: Array<WallPass> = Array::with_max_entries(1, 0);
+
+/// Written and read by passes, which run one after another.
+/// 0 -> the working memory of a pass. The ticks of a CPU interrupt a pass and have their own.
+/// When full: cannot be, it has one entry.
+#[map]
+pub(crate) static WALL_SCRATCH: Array<WallScratch> = Array::with_max_entries(1, 0);
+
+/// Written by passes; read, and shortened, by user space between passes.
+/// Thread id in the profiler's PID namespace -> the thread as the last pass found it.
+/// The loader sets the size.
+/// When full: the ticks of a thread that has no entry are lost and counted.
+#[map]
+pub(crate) static WAITING_THREADS: HashMap<u32, WaitingThread> = HashMap::with_max_entries(SET_BY_LOADER, 0);
 
 /// A map definition of type array of maps, which aya-ebpf 0.2 does not offer.
 #[repr(transparent)]

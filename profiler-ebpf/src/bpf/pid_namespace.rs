@@ -27,17 +27,16 @@ pub(crate) fn current_task_ids() -> Option<TaskIds> {
         let both = bpf_get_current_pid_tgid();
         Some(TaskIds { pid: (both >> 32) as u32, tid: both as u32 })
     } else if source == PidSource::Task as u32 {
-        ids_from_task()
+        // SAFETY: the helper has no arguments and cannot fail.
+        ids_of_task(unsafe { helpers::bpf_get_current_task() })
     } else {
         ids_from_helper()
     }
 }
 
-/// Reads the ids from `task_struct`: resolves tasks of the profiler's namespace and of all namespaces below it.
+/// Reads the ids from a `task_struct`: resolves tasks of the profiler's namespace and of all namespaces below it.
 #[inline(always)]
-fn ids_from_task() -> Option<TaskIds> {
-    // SAFETY: the helper has no arguments and cannot fail.
-    let task = unsafe { helpers::bpf_get_current_task() };
+pub(crate) fn ids_of_task(task: u64) -> Option<TaskIds> {
     let leader: u64 = kernel_memory::read(task, get!(task_group_leader))?;
     let tid = id_of_task(task)?;
     let pid = if leader == task { tid } else { id_of_task(leader)? };

@@ -1,14 +1,18 @@
-//! Entry points of the BPF object: perf_event programs for timer ticks, raw tracepoints for fork, exec, exit and release.
+//! Entry points of the BPF object: perf_event programs for timer ticks, raw tracepoints for fork, exec, exit and release,
+//! the task iterator of wall-clock samples.
 //!
 //! Each calls a `try_` function and counts its error.
 
+use core::ffi::c_void;
+
 use aya_ebpf::{
+    bindings::task_struct,
     macros::{perf_event, raw_tracepoint},
     programs::{PerfEventContext, RawTracePointContext},
 };
 use profiler_common::Counter;
 
-use super::{counters::count, process_events, sample};
+use super::{counters::count, process_events, sample, wall};
 
 /// Runs at each tick of a CPU's timer event: user stacks by `bpf_get_stack`, which follows frame pointers.
 #[perf_event]
@@ -63,6 +67,19 @@ fn process_free(context: RawTracePointContext) -> i32 {
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 fn process_exit(context: RawTracePointContext) -> i32 {
     process_events::exit(&context);
+    0
+}
+
+/// Runs at each task of a pass of the task iterator, and once with no task at its end (`struct bpf_iter__task`,
+/// `kernel/bpf/task_iter.c`).
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "iter.s/task")]
+extern "C" fn wall_pass(context: *mut c_void) -> i32 {
+    // SAFETY: the second word of the context is the task.
+    let task = unsafe { *context.cast::<*mut task_struct>().add(1) };
+    if !task.is_null() {
+        wall::sample_thread(task);
+    }
     0
 }
 

@@ -18,6 +18,7 @@ use super::{
     stack_capture::{self, Side},
     target_filter::{Verdict, filter_task},
     unwinder,
+    user_memory::UserStack,
     user_registers::interrupted_user_mode,
 };
 
@@ -59,7 +60,8 @@ pub(crate) fn try_sample_loop(context: &PerfEventContext) -> Result<(), Counter>
 extern "C" fn unwind_frame(_iteration: u64, state: *mut *mut Scratch) -> i64 {
     // SAFETY: the loop was given the address of a pointer to this CPU's scratch.
     let scratch = unsafe { &mut **state };
-    i64::from(!unwinder::unwind_frame::<true>(scratch))
+    let stack = UserStack(&raw mut scratch.window);
+    i64::from(!unwinder::unwind_frame::<true>(scratch, &stack))
 }
 
 /// As [`unwind_frame`], for kernels without `bpf_loop`, which the epilogue scan needs.
@@ -68,7 +70,8 @@ extern "C" fn unwind_frame(_iteration: u64, state: *mut *mut Scratch) -> i64 {
 extern "C" fn unwind_frame_without_scan(state: *mut *mut Scratch) -> i64 {
     // SAFETY: as above.
     let scratch = unsafe { &mut **state };
-    i64::from(!unwinder::unwind_frame::<false>(scratch))
+    let stack = UserStack(&raw mut scratch.window);
+    i64::from(!unwinder::unwind_frame::<false>(scratch, &stack))
 }
 
 /// As [`try_sample_loop`], for kernels without `bpf_loop`: starts the unwinder and tail-calls

@@ -80,9 +80,11 @@ pub(crate) struct EpilogueScan {
     pub(crate) is_leaf: u32,
 }
 
-/// The state of a search among the VMAs of the running process.
+/// The state of a search among the VMAs of a process.
 #[repr(C)]
 pub(crate) struct VmaSearchState {
+    /// The `mm_struct` that is searched; 0 for that of the running task.
+    pub(crate) mm: u64,
     /// The node of the maple tree that was read last.
     pub(crate) node: [u64; MAPLE_NODE_WORDS],
     /// The entry in that node: a node of the next level, or a VMA.

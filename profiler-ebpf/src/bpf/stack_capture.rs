@@ -3,7 +3,10 @@
 use core::ptr::{read_volatile, write_volatile};
 
 use aya_ebpf::{
-    EbpfContext, bindings::BPF_F_USER_STACK, helpers::generated as helpers, programs::PerfEventContext,
+    EbpfContext,
+    bindings::{BPF_F_USER_STACK, task_struct},
+    helpers::generated as helpers,
+    programs::PerfEventContext,
 };
 use profiler_common::{Counter, MAX_FRAMES, RecordKind, StackHeader, StackId};
 use profiler_ebpf::{
@@ -42,6 +45,23 @@ pub(crate) fn capture(
     let frames = (&raw mut scratch.stack.frames).cast();
     // SAFETY: the buffer has the size given, and the context is that of this program.
     let bytes = unsafe { helpers::bpf_get_stack(context.as_ptr(), frames, capture_bytes(), flags) };
+    if bytes <= 0 {
+        return Ok(0);
+    }
+    let frames = bytes as u32 / WORD_BYTES;
+    let id = hash_frames(scratch, frames);
+    send_if_new(scratch, id, stack_flags(frames, get!(perf_event_max_stack)), 0)
+}
+
+/// Captures the kernel stack of a task that is not on a CPU; 0 where it has none.
+///
+/// # Errors
+/// As for [`capture`].
+#[inline(always)]
+pub(crate) fn capture_of_task(task: *mut task_struct, scratch: &mut Scratch) -> Result<StackId, Counter> {
+    let frames = (&raw mut scratch.stack.frames).cast();
+    // SAFETY: the buffer has the size given, and the verifier knows that it is a task.
+    let bytes = unsafe { helpers::bpf_get_task_stack(task, frames, capture_bytes(), 0) };
     if bytes <= 0 {
         return Ok(0);
     }

@@ -10,7 +10,7 @@ use profiler_common::{
 use profiler_ebpf::{
     note_use,
     stack_id::{hash_finish, hash_step},
-    unwind_step::{FoundBy, Step, step_by_rule},
+    unwind_step::{FoundBy, Registers, StackMemory, Step, step_by_rule},
 };
 
 use super::{
@@ -23,7 +23,6 @@ use super::{
     stack_capture, stale_mappings,
     unwind_table::{Mappings, contains, rule_for},
     user_address_space::{UserStackState, user_stack_state},
-    user_memory::UserStack,
     user_registers::user_registers,
     vma_search,
 };
@@ -35,26 +34,30 @@ pub(crate) fn begin(context: &PerfEventContext, scratch: &mut Scratch) -> bool {
     scratch.unwind.depth = 0;
     scratch.unwind.end_reason = UnwindState::RUNNING;
     let Some(registers) = user_registers(context) else { return false };
+    let stack_state = user_stack_state(context, registers.stack_pointer);
+    if stack_state != UserStackState::Present {
+        begin_frames(registers, scratch);
+        if stack_state == UserStackState::Exits {
+            push_frame(scratch, 0);
+        }
+        scratch.unwind.end_reason = StackEndReason::NoUserStack as u32;
+        return true;
+    }
+    begin_at(registers, scratch)
+}
+
+/// Begins a stack with the frame of these registers, whose stack is in the address space of the process. Returns false as
+/// [`begin`] does.
+#[inline(always)]
+pub(crate) fn begin_at(registers: Registers, scratch: &mut Scratch) -> bool {
+    begin_frames(registers, scratch);
     let pid = scratch.sample.pid;
     let process = process_entry(pid, scratch.sample.time_ns);
     let address = registers.instruction_pointer;
     let Some(mappings) = Mappings::get() else { return false };
     debug_log!("pid {}: unwinds from {:x}", pid, address);
-    let unwind = &mut scratch.unwind;
-    unwind.registers = registers;
-    unwind.hash = get!(hash_seed);
-    unwind.process = process;
-    unwind.lookup_offset = 0;
-    unwind.needs_vma = 0;
-    unwind.next_flag = 0;
-    scratch.window.bytes = 0;
-    let stack_state = user_stack_state(context, registers.stack_pointer);
-    if stack_state != UserStackState::Present {
-        if stack_state == UserStackState::Exits {
-            push_frame(scratch, 0);
-        }
-        scratch.unwind.end_reason = StackEndReason::NoUserStack as u32;
-    } else if let Some(mapping) = mappings.find(process, address) {
+    scratch.unwind.process = process;
+    if let Some(mapping) = mappings.find(process, address) {
         scratch.unwind.mapping = mapping;
         push_frame(scratch, 0);
     } else if vma_search::is_possible() {
@@ -65,6 +68,18 @@ pub(crate) fn begin(context: &PerfEventContext, scratch: &mut Scratch) -> bool {
         return false;
     }
     true
+}
+
+/// Sets the state of a stack without frames.
+#[inline(always)]
+fn begin_frames(registers: Registers, scratch: &mut Scratch) {
+    let unwind = &mut scratch.unwind;
+    unwind.registers = registers;
+    unwind.hash = get!(hash_seed);
+    unwind.lookup_offset = 0;
+    unwind.needs_vma = 0;
+    unwind.next_flag = 0;
+    scratch.window.bytes = 0;
 }
 
 /// The installed mappings of a process; none where it is unknown.
@@ -89,7 +104,10 @@ pub(crate) fn is_captured(scratch: &Scratch) -> bool {
 ///
 /// `SCANS_EPILOGUES`: the program may call `bpf_loop`, which the epilogue scan needs.
 #[inline(always)]
-pub(crate) fn unwind_frame<const SCANS_EPILOGUES: bool>(scratch: &mut Scratch) -> bool {
+pub(crate) fn unwind_frame<const SCANS_EPILOGUES: bool>(
+    scratch: &mut Scratch,
+    stack: &impl StackMemory,
+) -> bool {
     if scratch.unwind.end_reason != UnwindState::RUNNING {
         return false;
     }
@@ -97,7 +115,7 @@ pub(crate) fn unwind_frame<const SCANS_EPILOGUES: bool>(scratch: &mut Scratch) -
     let result = if scratch.unwind.needs_vma != 0 {
         try_find_vma(scratch)
     } else {
-        try_unwind_frame::<SCANS_EPILOGUES>(scratch)
+        try_unwind_frame::<SCANS_EPILOGUES>(scratch, stack)
     };
     match result {
         Ok(()) => true,
@@ -110,12 +128,14 @@ pub(crate) fn unwind_frame<const SCANS_EPILOGUES: bool>(scratch: &mut Scratch) -
 }
 
 #[inline(always)]
-fn try_unwind_frame<const SCANS_EPILOGUES: bool>(scratch: &mut Scratch) -> Result<(), StackEndReason> {
+fn try_unwind_frame<const SCANS_EPILOGUES: bool>(
+    scratch: &mut Scratch,
+    stack: &impl StackMemory,
+) -> Result<(), StackEndReason> {
     if scratch.unwind.depth >= scratch.governor.max_frames() {
         return Err(StackEndReason::DepthLimit);
     }
     let mappings = Mappings::get().ok_or(StackEndReason::NoMapping)?;
-    let window = &raw mut scratch.window;
     let unwind = &scratch.unwind;
     let lookup_address = unwind.registers.instruction_pointer.wrapping_sub(u64::from(unwind.lookup_offset));
     let rule = rule_for(&unwind.mapping, lookup_address);
@@ -130,13 +150,13 @@ fn try_unwind_frame<const SCANS_EPILOGUES: bool>(scratch: &mut Scratch) -> Resul
         rule.frame_pointer
     );
     let by_epilogue = if SCANS_EPILOGUES && scans_epilogues {
-        epilogue_scan::unwind_step(&mut scratch.epilogue, registers, is_leaf, &UserStack(window))
+        epilogue_scan::unwind_step(&mut scratch.epilogue, registers, is_leaf, stack)
     } else {
         None
     };
     let step = match by_epilogue {
         Some(step) => step,
-        None => step_by_rule(rule, registers, &UserStack(window)),
+        None => step_by_rule(rule, registers, stack),
     };
     let Step { caller, found_by, end_reason } = step;
     let unwind = &mut scratch.unwind;

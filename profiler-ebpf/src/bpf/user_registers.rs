@@ -2,7 +2,7 @@
 
 use aya_ebpf::{
     EbpfContext,
-    bindings::{bpf_perf_event_data, pt_regs},
+    bindings::{bpf_perf_event_data, pt_regs, task_struct},
     helpers::generated as helpers,
     programs::PerfEventContext,
 };
@@ -45,6 +45,13 @@ pub(crate) fn user_registers(context: &PerfEventContext) -> Option<Registers> {
         });
     }
     read_pt_regs(pt_regs_of_task()?)
+}
+
+/// The user registers of a task that is not on a CPU.
+#[inline(always)]
+pub(crate) fn registers_of_task(task: *mut task_struct) -> Option<Registers> {
+    // SAFETY: the verifier knows that it is a task.
+    read_pt_regs(unsafe { helpers::bpf_task_pt_regs(task) } as u64)
 }
 
 /// Whether the task is in execve(2) or execveat(2), after a tick that interrupted kernel mode.

@@ -66,7 +66,8 @@ pub(crate) fn find(state: &mut VmaSearchState, address: u64, now_ns: u64) -> Opt
 /// Walks down the tree. The result is the address of a VMA, unless the tree changed meanwhile.
 #[inline(always)]
 fn find_vma(state: &mut VmaSearchState, address: u64) -> Option<u64> {
-    state.entry = read(current_mm()?, get!(vma_search.mm_root))?;
+    let mm = if state.mm == 0 { current_mm()? } else { state.mm };
+    state.entry = read(mm, get!(vma_search.mm_root))?;
     // Bound: see its definition.
     for _ in 0..MAX_LEVELS {
         let node = EncodedNode(state.entry);

@@ -164,9 +164,20 @@ pub(super) struct TargetArguments {
 /// Arguments that control sampling.
 #[derive(Args, Debug)]
 pub(super) struct SamplingArguments {
-    /// Samples per second on each CPU
-    #[arg(short = 'F', long, value_name = "HZ", default_value_t = DEFAULT_FREQUENCY_HZ)]
-    frequency: u64,
+    /// Samples per second on each CPU [default: 99]
+    #[arg(short = 'F', long, value_name = "HZ")]
+    frequency: Option<u64>,
+    /// Sample every thread of the target at this frequency, whether it runs or waits [default: 49]; with -F, CPU samples are
+    /// taken as well. Needs Linux 5.18 with BTF
+    #[arg(
+        long,
+        value_name = "HZ",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "49",
+        conflicts_with = "capture"
+    )]
+    wall: Option<u64>,
     /// The most time that the BPF programs may take on each CPU, percent: beyond it, stacks are cut, then ticks are skipped
     #[arg(long, value_name = "PERCENT", default_value_t = DEFAULT_MAX_OVERHEAD_PERCENT)]
     max_overhead: f64,
@@ -262,6 +273,10 @@ pub(super) struct StackArguments {
     /// Show containers as frames, with a prefix of their ids
     #[arg(long)]
     per_container: bool,
+    /// Show the state of the thread as a frame in folded stacks and flame graphs: [on CPU], [runnable], [blocked], [disk],
+    /// [stopped]
+    #[arg(long)]
+    per_state: bool,
     /// Show each unsymbolized frame with its address, in place of one frame `[module]` for consecutive ones
     #[arg(long)]
     addresses: bool,
@@ -369,8 +384,14 @@ impl LiveArguments {
 
 impl SamplingArguments {
     fn apply(&self, builder: Builder) -> Builder {
+        let builder = match (self.frequency, self.wall) {
+            (None, Some(wall_hz)) => builder.only_wall_clock_hz(wall_hz),
+            (frequency_hz, wall_hz) => wall_hz
+                .into_iter()
+                .fold(builder, Builder::wall_clock_hz)
+                .frequency_hz(frequency_hz.unwrap_or(DEFAULT_FREQUENCY_HZ)),
+        };
         let builder = builder
-            .frequency_hz(self.frequency)
             .max_overhead_percent(self.max_overhead)
             .kernel_stacks(!self.user_only)
             .user_stacks(!self.kernel_only)
@@ -432,6 +453,7 @@ impl StackArguments {
             per_thread: self.per_thread,
             per_process: self.per_process,
             per_container: self.per_container,
+            per_state: self.per_state,
             addresses: self.addresses,
             ..OutputOptions::default()
         }
@@ -479,116 +501,4 @@ fn parse_window(text: &str) -> Result<Duration, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(line: &str) -> Result<Arguments, clap::Error> {
-        Arguments::parse(std::iter::once("profiler").chain(line.split_whitespace()).map(OsString::from))
-    }
-
-    fn target(line: &str) -> Target {
-        parse(line).unwrap().target.target().unwrap()
-    }
-
-    #[test]
-    fn the_definition_passes_the_checks_of_clap() {
-        Arguments::command().debug_assert();
-    }
-
-    #[test]
-    fn every_target_has_an_argument() {
-        assert_eq!(target("-p 1,2"), Target::Pids(vec![1, 2]));
-        assert_eq!(target("-t 3"), Target::Tids(vec![3]));
-        assert_eq!(target("-a"), Target::Everything);
-        assert_eq!(target("--cgroup /a/b"), Target::Cgroup("/a/b".into()));
-        assert_eq!(target("--container abc"), Target::Container("abc".to_owned()));
-        assert_eq!(target("-F 9 -- ls -l"), Target::Command(vec!["ls".into(), "-l".into()]));
-    }
-
-    #[test]
-    fn two_targets_are_refused() {
-        for line in ["-p 1 -a", "-t 1 -- ls", "--cgroup /a --container b"] {
-            assert!(parse(line).is_err(), "{line}");
-        }
-    }
-
-    #[test]
-    fn the_defaults_equal_those_of_the_library() {
-        for line in ["-p 1", "-- ls"] {
-            let arguments = parse(line).unwrap();
-            let library = Profiler::builder().target(target(line));
-            assert_eq!(format!("{:?}", arguments.builder().unwrap()), format!("{library:?}"));
-            assert_eq!(arguments.output.options(), OutputOptions::default());
-        }
-    }
-
-    #[test]
-    fn no_children_turns_off_the_default_of_commands() {
-        let library = |children| Profiler::builder().target(target("-- ls")).children(children);
-        for (line, children) in [("--children -- ls", true), ("--no-children -- ls", false)] {
-            let builder = parse(line).unwrap().builder().unwrap();
-            assert_eq!(format!("{builder:?}"), format!("{:?}", library(children)));
-        }
-        assert!(parse("--children --no-children -- ls").is_err());
-    }
-
-    #[test]
-    fn flags_set_the_settings_of_the_library() {
-        let line = "-p 1 -F 999 -C 0-1 --children -U --inlines --lines --raw-names --dotnet-tiers \
-                    --dotnet-perf-map --debug-dir /d --capture /c --symbol-server microsoft --symbol-server http://s \
-                    --symbol-cache /s";
-        let library = Profiler::builder()
-            .target(Target::Pids(vec![1]))
-            .frequency_hz(999)
-            .cpus([0, 1])
-            .children(true)
-            .kernel_stacks(false)
-            .inlines(true)
-            .lines(true)
-            .raw_names(true)
-            .dotnet_tiers(true)
-            .dotnet_perf_map(true)
-            .debug_directory("/d")
-            .symbol_server("microsoft")
-            .symbol_server("http://s")
-            .symbol_cache("/s")
-            .capture("/c");
-        assert_eq!(format!("{:?}", parse(line).unwrap().builder().unwrap()), format!("{library:?}"));
-    }
-
-    #[test]
-    fn the_live_view_takes_the_options_of_sampling() {
-        let line = "-F 999 --children --inlines --debug-dir /d -C 0 -p 7";
-        let Some(Action::Live(live)) = parse(&format!("live --window 5 {line}")).unwrap().action else {
-            panic!("not the live view")
-        };
-        let sampling = parse(line).unwrap().builder().unwrap();
-        assert_eq!(format!("{:?}", live.builder().unwrap()), format!("{sampling:?}"));
-        assert_eq!(live.window, Duration::from_secs(5));
-        for wrong in ["live -p 7 -o x.svg", "live -p 7 --window 11m", "live -p 7 -a"] {
-            assert!(parse(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn global_options_may_precede_a_command_and_sampling_options_may_not() {
-        for line in ["-qvv report x", "report x -qvv", "-q report x -vv"] {
-            let common = parse(line).unwrap().common;
-            assert_eq!((common.quiet, common.verbose), (true, 2), "{line}");
-        }
-        for line in ["-p 7 report x", "-o x.svg report x", "--focus a top x", "-a doctor"] {
-            let error = parse(line).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{line}");
-        }
-        assert!(parse("-p 7 report x").unwrap_err().to_string().contains("`--pid <PID>` is for sampling"));
-    }
-
-    #[test]
-    fn invalid_values_are_refused() {
-        for line in
-            ["-p x", "-F -1 -p 1", "-d 0x -p 1", "-C 3-1 -p 1", "--format nope -p 1", "-U -K -p 1", "--nope"]
-        {
-            assert!(parse(line).is_err(), "{line}");
-        }
-    }
-}
+mod tests;

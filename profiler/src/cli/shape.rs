@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use profiler_profile::{
-    EventId, Profile,
+    EventId, Profile, ThreadState,
     shape::{Choice, Pattern, Shape, Share},
 };
 
@@ -27,6 +27,9 @@ pub(super) struct ShapeArguments {
     /// Show only samples of this container, by a prefix of its id
     #[arg(long, value_name = "ID")]
     in_container: Option<String>,
+    /// Show only wall-clock samples of threads in these states: on-cpu, runnable, blocked, disk, stopped; several with commas
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    state: Vec<ThreadState>,
     /// Show only samples from this time on: 2s, 500ms after the start of sampling
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     from: Option<Duration>,
@@ -82,6 +85,7 @@ impl ShapeArguments {
             thread: self.thread.clone(),
             process: self.process.clone(),
             container: self.in_container.clone(),
+            states: self.state.clone(),
             from: self.from,
             to: self.to,
             focus: self.focus.clone(),
@@ -119,7 +123,7 @@ mod tests {
 
     #[test]
     fn every_flag_sets_the_setting_of_its_name() {
-        let flags = "--thread ^GC --process 7 --in-container 3f2a --from 1.5s --to 3s --focus a --ignore b --hide c --show-from d \
+        let flags = "--thread ^GC --process 7 --in-container 3f2a --state on-cpu,disk --from 1.5s --to 3s --focus a --ignore b --hide c --show-from d \
                      --collapse-recursion --merge-addresses --min-share 0.5%";
         let profile = ProfileBuilder::default().finish(Header::default());
         let shaped = parse(flags).unwrap().apply(profile);

@@ -16,7 +16,7 @@ use crate::{
     error::{Error, ErrorKind, Operation, Result},
     sampler::{Filter, Plan, Unwind, ebpf},
     sys::{
-        bpf::{self, MapShape, ProgramCode},
+        bpf::{self, MapShape, ProgramCode, ProgramType},
         capability::Capability,
         perf,
     },
@@ -45,7 +45,7 @@ pub(super) fn findings(situation: &Situation) -> Vec<Finding> {
         needed("process events", Operation::OpenPerfEvent, try_sideband()),
         needed("BPF map", Operation::CreateMap, try_map(MAP_TYPE_HASH, 4, 8, 64)),
         needed("BPF ring buffer", Operation::CreateMap, try_ring_buffer()),
-        needed("BPF program", Operation::LoadProgram, load_nothing(ebpf::PROGRAM_TYPE_PERF_EVENT).map(drop)),
+        needed("BPF program", Operation::LoadProgram, load_nothing(ProgramType::PerfEvent).map(drop)),
     ];
     // The BPF programs need all of these.
     if findings.iter().all(|finding| finding.status == Status::Ok) {
@@ -219,13 +219,13 @@ fn try_ring_buffer() -> io::Result<()> {
     try_map(MAP_TYPE_RING_BUFFER, 0, 0, page_bytes)
 }
 
-fn load_nothing(program_type: u32) -> io::Result<OwnedFd> {
+fn load_nothing(program_type: ProgramType) -> io::Result<OwnedFd> {
     let code = ProgramCode { instructions: &NOTHING, license: c"GPL", functions: None };
     bpf::load_program_without_log("doctor", program_type, code)
 }
 
 fn try_raw_tracepoint() -> io::Result<()> {
-    let program = load_nothing(ebpf::PROGRAM_TYPE_RAW_TRACEPOINT)?;
+    let program = load_nothing(ProgramType::RawTracepoint)?;
     bpf::open_raw_tracepoint(c"sched_process_fork", program.as_fd()).map(drop)
 }
 
@@ -236,6 +236,7 @@ fn load_bpf_programs() -> Result<()> {
     let plan = Plan {
         filter: Filter::Everything,
         frequency_hz: FREQUENCY_HZ,
+        wall_hz: None,
         cpus: None,
         kernel_stacks: true,
         user_stacks: true,

@@ -245,6 +245,7 @@ mod tests {
                 kernel_stack: None,
                 user_stack: std::num::NonZeroU64::new(9),
                 weight: 1,
+                waited: None,
             }],
             ..Batch::default()
         }

@@ -12,6 +12,7 @@ use std::{borrow::Cow, path::PathBuf, time::Duration};
 use profiler_addresses::RuntimeAddress;
 use profiler_common::{COMM_BYTES, FrameFlags, unwind::StackEndReason};
 use profiler_processes::SidebandEvent;
+use profiler_profile::ThreadState;
 
 use crate::error::Result;
 
@@ -31,14 +32,17 @@ pub(crate) struct RawSample {
     pub(crate) comm: Comm,
     pub(crate) kernel_stack: RawStackId,
     pub(crate) user_stack: RawStackId,
-    /// Its own tick, and the ticks skipped since the previous sample of the CPU.
+    /// Its own tick, and the ticks skipped since the previous sample of the CPU; of a thread that waited, the ticks of passes.
     #[cfg_attr(feature = "capture", serde(default = "own_tick"))]
-    pub(crate) weight: u16,
+    pub(crate) weight: u32,
+    /// What a thread waited for that was not on a CPU; `None` for a tick of a CPU.
+    #[cfg_attr(feature = "capture", serde(skip))]
+    pub(crate) waited: Option<ThreadState>,
 }
 
 /// The weight of a sample before which no tick was skipped.
 #[cfg(feature = "capture")]
-fn own_tick() -> u16 {
+fn own_tick() -> u32 {
     1
 }
 
@@ -205,6 +209,24 @@ pub(crate) struct KernelCounts {
     pub(crate) cut_stacks: u64,
     #[cfg_attr(feature = "capture", serde(default))]
     pub(crate) timer: TimerCounts,
+    #[cfg_attr(feature = "capture", serde(skip))]
+    pub(crate) wall: WallCounts,
+}
+
+/// The ticks of passes since the start, and those whose samples are lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WallCounts {
+    pub(crate) ticks: u64,
+    pub(crate) lost_awake: u64,
+    pub(crate) lost_ring_buffer: u64,
+    pub(crate) lost_thread: u64,
+}
+
+impl WallCounts {
+    /// The sum of all losses.
+    pub(crate) fn lost(self) -> u64 {
+        self.lost_awake.saturating_add(self.lost_ring_buffer).saturating_add(self.lost_thread)
+    }
 }
 
 /// The ticks of the timers since the start, summed over all CPUs.
@@ -284,6 +306,8 @@ pub(crate) enum Filter {
 pub(crate) struct Plan {
     pub(crate) filter: Filter,
     pub(crate) frequency_hz: u64,
+    /// The frequency at which threads that are not on a CPU are sampled, if they are.
+    pub(crate) wall_hz: Option<u64>,
     /// Only these CPUs; `None` is every CPU that is online, now or later.
     pub(crate) cpus: Option<Vec<u32>>,
     pub(crate) kernel_stacks: bool,

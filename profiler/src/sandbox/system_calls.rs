@@ -197,6 +197,7 @@ const BPF_COMMANDS: &[u64] = &[
     24, // BPF_MAP_LOOKUP_BATCH
     26, // BPF_MAP_UPDATE_BATCH
     28, // BPF_LINK_CREATE
+    33, // BPF_ITER_CREATE
 ];
 
 /// Puts bytes into the input of a terminal (`include/uapi/asm-generic/ioctls.h`).

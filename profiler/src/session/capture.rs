@@ -15,7 +15,8 @@ use super::{
     pipeline::{Interval, Pipeline},
     polling_interval::PollingInterval,
     reader::Reader,
-    start::{Settings, debug_file_directories, events, new_pipeline},
+    sample_events::Sampled,
+    start::{Settings, debug_file_directories, new_pipeline},
     target::TargetWatch,
 };
 #[cfg(fuzzing)]
@@ -73,8 +74,9 @@ impl Replay {
         };
         let directories = debug_file_directories(settings)?;
         let servers = directories.servers.clone();
-        let events = events(recorded.frequency_hz);
-        let mut pipeline = new_pipeline(settings, proc, ProcessFilter::All, directories, events);
+        let timer_hz = recorded.frequency_hz;
+        let sampled = Sampled { user_stacks: settings.user_stacks, timer_hz, ..Sampled::default() };
+        let mut pipeline = new_pipeline(settings, proc, ProcessFilter::All, directories, sampled);
         pipeline.prefetch(&recorded.expected);
         Ok(Self { source, header, pipeline, servers })
     }

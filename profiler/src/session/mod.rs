@@ -10,6 +10,7 @@ mod priority;
 mod profile_assembler;
 mod reader;
 mod retained_stacks;
+mod sample_events;
 #[cfg(feature = "testing")]
 pub mod simulation;
 mod start;

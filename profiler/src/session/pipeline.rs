@@ -3,22 +3,21 @@
 use std::{sync::Arc, time::Instant};
 
 use profiler_processes::{MappedFiles, ProcFs, ProcessFilter, ProcessOfSample, ProcessTable};
-#[cfg(feature = "capture")]
-use profiler_profile::Event;
-use profiler_profile::{EventId, Header, Loss, MissedTick, Profile, TimerTicks};
+use profiler_profile::{EventLedger, Header, Loss, MissedTick, Profile, TimerTicks};
 use profiler_symbolize::Symbolizer;
 
 use super::{
     pre_exec::PreExecFilter,
-    profile_assembler::{AwaitedStacks, ProfileAssembler, SampleStacks, Sampled},
+    profile_assembler::{AwaitedStacks, ProfileAssembler, SampleStacks},
     retained_stacks::{ForgetStack, RetainedStacks},
+    sample_events::{Sampled, Ticks},
     unwinding::UnwindTableThread,
 };
 #[cfg(feature = "capture")]
 use crate::sampler::capture::{Capture, Recorder};
 use crate::{
     error::Result,
-    sampler::{Batch, KernelCounts, RawSample, RawStackId, TimerCounts},
+    sampler::{Batch, KernelCounts, RawSample, RawStackId, TimerCounts, WallCounts},
 };
 
 /// The interval at which perf maps, jitdumps and diagnostics sockets are polled.
@@ -42,9 +41,9 @@ pub(super) struct Pipeline {
     /// For a target that is a command.
     pre_exec_filter: Option<PreExecFilter>,
     /// The ticks of all samples and records so far.
-    received_ticks: u64,
+    received_ticks: Ticks,
     /// Ticks that hit ids which no longer belong to the target.
-    foreign_ticks: u64,
+    foreign_ticks: Ticks,
     /// Skipped ticks for which later samples stand.
     represented_ticks: u64,
     #[cfg(feature = "capture")]
@@ -60,7 +59,7 @@ pub(super) struct Pipeline {
 /// Losses on the user side since the last profile.
 #[derive(Debug, Default)]
 struct IntervalLosses {
-    missing_stacks: u64,
+    missing_stacks: Ticks,
     undecodable: u64,
     lost_events: u64,
     late_events: u64,
@@ -105,8 +104,8 @@ impl Pipeline {
             sampled,
             early_samples: Vec::new(),
             pre_exec_filter: None,
-            received_ticks: 0,
-            foreign_ticks: 0,
+            received_ticks: Ticks::default(),
+            foreign_ticks: Ticks::default(),
             represented_ticks: 0,
             #[cfg(feature = "capture")]
             recorder: None,
@@ -167,10 +166,10 @@ impl Pipeline {
         &self.prefetched_pids
     }
 
-    /// The sampling frequency of the first event, hertz.
+    /// The frequency of the timers of CPUs, hertz.
     #[cfg(feature = "capture")]
     pub(super) fn frequency_hz(&self) -> u64 {
-        self.sampled.events.first().and_then(Event::frequency_hz).unwrap_or_default()
+        self.sampled.timer_hz
     }
 
     /// Ignores samples of this process until its first exec.
@@ -186,16 +185,20 @@ impl Pipeline {
             counts.target_ticks
         } else {
             let lost = counts.lost_ring_buffer.saturating_add(counts.lost_thread_id);
-            let received = self.received_ticks.saturating_add(lost);
+            let received = self.received_ticks.cpu.saturating_add(lost);
             let skipped = counts.skipped_ticks.saturating_sub(self.represented_ticks);
             // A CPU can be between the count of a tick and its record.
             let on_their_way = u64::from(interval.header.cpus).saturating_add(skipped);
             let least = interval.ticks_before.saturating_sub(on_their_way);
             received.max(least).min(counts.target_ticks)
         };
-        let before_exec = self.pre_exec_filter.as_ref().map_or(0, PreExecFilter::removed_ticks);
-        let target_ticks = kernel_ticks.saturating_sub(before_exec + self.foreign_ticks);
-        KernelCounts { target_ticks, ..counts }
+        let removed = self.pre_exec_filter.as_ref().map(PreExecFilter::removed_ticks).unwrap_or_default();
+        let target_ticks = kernel_ticks.saturating_sub(removed.cpu + self.foreign_ticks.cpu);
+        // Ticks of threads that still wait have no record before the end.
+        let received = self.received_ticks.waiting.saturating_add(counts.wall.lost());
+        let wall_ticks = if interval.is_last { counts.wall.ticks } else { received.min(counts.wall.ticks) };
+        let wall_ticks = wall_ticks.saturating_sub(removed.waiting + self.foreign_ticks.waiting);
+        KernelCounts { target_ticks, wall: WallCounts { ticks: wall_ticks, ..counts.wall }, ..counts }
     }
 
     /// Sets the start of the first interval, `CLOCK_MONOTONIC` nanoseconds.
@@ -214,10 +217,13 @@ impl Pipeline {
     /// # Errors
     /// A capture that cannot be written.
     pub(super) fn process(&mut self, mut batch: Batch, now_ns: u64) -> Result<()> {
-        let ticks: u64 = batch.samples.iter().map(|sample| u64::from(sample.weight)).sum();
+        let Ticks { cpu, waiting } = Ticks::of(&batch.samples);
+        let of_cpus = batch.samples.iter().filter(|sample| sample.waited.is_none()).count() as u64;
         // The numbers of a capture are any.
-        self.received_ticks = self.received_ticks.saturating_add(ticks).saturating_add(batch.undecodable);
-        self.represented_ticks += ticks.saturating_sub(batch.samples.len() as u64);
+        let received = &mut self.received_ticks;
+        received.cpu = received.cpu.saturating_add(cpu).saturating_add(batch.undecodable);
+        received.waiting = received.waiting.saturating_add(waiting);
+        self.represented_ticks += cpu.saturating_sub(of_cpus);
         if let Some(filter) = &mut self.pre_exec_filter {
             filter.apply(&mut batch);
         }
@@ -251,7 +257,7 @@ impl Pipeline {
         for sample in batch.samples {
             match self.stacks_of(&sample) {
                 Some(stacks) => self.add_sample(sample, stacks),
-                None => self.losses.missing_stacks += u64::from(sample.weight),
+                None => self.losses.missing_stacks.add(sample.waited, sample.weight),
             }
         }
         self.stacks.advance(batch.watermark_ns);
@@ -281,31 +287,48 @@ impl Pipeline {
             self.add_sample(sample, stacks);
         }
         let lost = self.add_deferred(&interval, may_wait);
-        self.losses.missing_stacks += lost;
+        self.losses.missing_stacks.cpu += lost.cpu;
+        self.losses.missing_stacks.waiting += lost.waiting;
         let counts = self.target_counts(&interval);
         let next = ProfileAssembler::new(&self.sampled, interval.ended_ns);
         let assembler = std::mem::replace(&mut self.assembler, next);
         let losses = std::mem::take(&mut self.losses);
         let started_ns = std::mem::replace(&mut self.interval_started_ns, interval.ended_ns);
+        let (of_cpu_ticks, wall) = (assembler.events().of_cpu_ticks(), assembler.events().wall());
         let mut builder = assembler.finish(|key| self.processes.get(key));
-        let event = builder.event_ledger_mut(EventId::FIRST);
         let since = |now: u64, before: u64| now.saturating_sub(before);
         let unrepresented_ticks =
             if interval.is_last { since(counts.skipped_ticks, self.represented_ticks) } else { 0 };
-        event.lost.extend(
+        let event = builder.event_ledger_mut(of_cpu_ticks);
+        add_losses(
+            event,
             [
                 (Loss::OverheadLimit, unrepresented_ticks),
                 (Loss::RingBufferFull, since(counts.lost_ring_buffer, self.accounted.lost_ring_buffer)),
                 (Loss::NoThreadId, since(counts.lost_thread_id, self.accounted.lost_thread_id)),
-                (Loss::MissingStack, losses.missing_stacks),
+                (Loss::MissingStack, losses.missing_stacks.cpu),
                 (Loss::Undecodable, losses.undecodable),
-            ]
-            .into_iter()
-            .filter(|(_, count)| *count > 0),
+            ],
         );
         event.skipped_ticks = since(counts.skipped_ticks, self.accounted.skipped_ticks);
         event.cut_stacks = since(counts.cut_stacks, self.accounted.cut_stacks);
         event.due = since(counts.target_ticks, self.accounted.target_ticks);
+        if let Some((wall, on_cpu_ticks)) = wall {
+            let event = builder.event_ledger_mut(wall);
+            let (now, before) = (counts.wall, self.accounted.wall);
+            add_losses(
+                event,
+                [
+                    (Loss::ThreadRan, since(now.lost_awake, before.lost_awake)),
+                    (Loss::RingBufferFull, since(now.lost_ring_buffer, before.lost_ring_buffer)),
+                    (Loss::TooManyThreads, since(now.lost_thread, before.lost_thread)),
+                    (Loss::MissingStack, losses.missing_stacks.waiting),
+                ],
+            );
+            // Without an event of their own, the ticks of CPUs are there already.
+            let on_cpu_ticks = if wall == of_cpu_ticks { 0 } else { on_cpu_ticks };
+            event.due += since(now.ticks, before.ticks) + on_cpu_ticks;
+        }
         let ledger = builder.ledger_mut();
         ledger.timer = timer_ticks(counts.timer, self.accounted.timer);
         ledger.lost_process_events = losses.lost_events;
@@ -334,7 +357,7 @@ impl Pipeline {
 
     /// Adds the deferred samples. Waits for the runtimes only where the methods that were received lack a sampled one: a
     /// runtime takes 100 ms to write what it has buffered. Returns the number of samples whose process is unknown by now.
-    fn add_deferred(&mut self, interval: &Interval, may_wait: &dyn Fn() -> bool) -> u64 {
+    fn add_deferred(&mut self, interval: &Interval, may_wait: &dyn Fn() -> bool) -> Ticks {
         let (symbolizer, processes) = (&mut self.symbolizer, &self.processes);
         let mut requested = symbolizer.read_received_methods(processes, interval.ended_ns);
         let awaited = self.assembler.awaited_stacks(symbolizer, processes);
@@ -344,7 +367,8 @@ impl Pipeline {
         }
         let lost = self.assembler.add_deferred(symbolizer, processes, &awaited);
         symbolizer.receive_all_methods(&requested, processes, interval.ended_ns);
-        lost + self.assembler.add_deferred(symbolizer, processes, &AwaitedStacks::default())
+        let later = self.assembler.add_deferred(symbolizer, processes, &AwaitedStacks::default());
+        Ticks { cpu: lost.cpu + later.cpu, waiting: lost.waiting + later.waiting }
     }
 
     /// The stacks of a sample; `None` if one is missing.
@@ -361,13 +385,20 @@ impl Pipeline {
             ProcessOfSample::Known(key) => key,
             ProcessOfSample::AfterWatermark => return self.early_samples.push((sample, stacks)),
             ProcessOfSample::NotATarget => {
-                self.foreign_ticks += u64::from(sample.weight);
+                self.foreign_ticks.add(sample.waited, sample.weight);
                 return;
             }
         };
         if let Some(process) = self.processes.get(key) {
             self.assembler.add(&mut self.symbolizer, process, &sample, stacks);
         }
+    }
+}
+
+/// Adds the losses that are not 0.
+fn add_losses<const N: usize>(event: &mut EventLedger, losses: [(Loss, u64); N]) {
+    for (loss, count) in losses.into_iter().filter(|(_, count)| *count > 0) {
+        *event.lost.entry(loss).or_default() += count;
     }
 }
 

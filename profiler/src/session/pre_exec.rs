@@ -2,6 +2,7 @@
 
 use profiler_processes::{SidebandEvent, SidebandEventKind};
 
+use super::sample_events::Ticks;
 use crate::sampler::{Batch, RawSample};
 
 /// Removes the samples of a process before its first exec.
@@ -10,18 +11,18 @@ pub(super) struct PreExecFilter {
     pid: u32,
     /// The time of the first exec, `CLOCK_MONOTONIC` nanoseconds; 0 if that event may be lost.
     exec_ns: Option<u64>,
-    removed_ticks: u64,
+    removed: Ticks,
 }
 
 impl PreExecFilter {
     /// A filter for the process that will execute the command.
     pub(super) fn new(pid: u32) -> Self {
-        Self { pid, exec_ns: None, removed_ticks: 0 }
+        Self { pid, exec_ns: None, removed: Ticks::default() }
     }
 
     /// The ticks of the samples removed so far.
-    pub(super) fn removed_ticks(&self) -> u64 {
-        self.removed_ticks
+    pub(super) fn removed_ticks(&self) -> Ticks {
+        self.removed
     }
 
     /// Removes the samples before the exec from a batch.
@@ -34,8 +35,9 @@ impl PreExecFilter {
         }
         let exec_ns = self.exec_ns.unwrap_or(u64::MAX);
         let is_before = |sample: &mut RawSample| sample.pid == self.pid && sample.time_ns < exec_ns;
-        let removed = batch.samples.extract_if(.., is_before).map(|sample| u64::from(sample.weight));
-        self.removed_ticks += removed.sum::<u64>();
+        for sample in batch.samples.extract_if(.., is_before) {
+            self.removed.add(sample.waited, sample.weight);
+        }
     }
 
     fn is_exec(&self, event: &SidebandEvent) -> bool {
@@ -50,7 +52,7 @@ mod tests {
 
     fn sample(pid: u32, time_ns: u64) -> RawSample {
         let (comm, kernel_stack, user_stack) = (Comm::default(), None, None);
-        RawSample { time_ns, cpu: 0, pid, tid: pid, comm, kernel_stack, user_stack, weight: 1 }
+        RawSample { time_ns, cpu: 0, pid, tid: pid, comm, kernel_stack, user_stack, weight: 1, waited: None }
     }
 
     fn exec(pid: u32, time_ns: u64) -> SidebandEvent {
@@ -73,7 +75,7 @@ mod tests {
         assert_eq!(remaining(&mut filter, batch), [(7, 10), (7, 11)]);
         let second = Batch { events: vec![exec(7, 20)], samples: vec![sample(7, 15)], ..Batch::default() };
         assert_eq!(remaining(&mut filter, second), [(7, 15)], "the command may execute another program");
-        assert_eq!(filter.removed_ticks(), 2);
+        assert_eq!(filter.removed_ticks().cpu, 2);
     }
 
     #[test]
@@ -81,6 +83,6 @@ mod tests {
         let mut filter = PreExecFilter::new(7);
         let batch = Batch { samples: vec![sample(7, 5)], lost_events: 1, ..Batch::default() };
         assert_eq!(remaining(&mut filter, batch), [(7, 5)]);
-        assert_eq!(filter.removed_ticks(), 0);
+        assert_eq!(filter.removed_ticks(), Ticks::default());
     }
 }

@@ -8,25 +8,18 @@ use profiler_addresses::RuntimeAddress;
 use profiler_common::unwind::StackEndReason;
 use profiler_processes::{Process, ProcessKey, RetiredProcess};
 use profiler_profile::{
-    Event, FoundBy, Frame, FrameId, FrameKind, ProcessId, ProfileBuilder, Reason, SourceLocation, StackEnd,
-    StackId, Symbolization, ThreadId,
+    EventId, FoundBy, Frame, FrameId, FrameKind, ProcessId, ProfileBuilder, Reason, Sample, SourceLocation,
+    StackEnd, StackId, Symbolization, ThreadId,
 };
 use profiler_symbolize::{CodeKey, Symbolizer, placeholder};
 
 pub(super) use self::deferred::AwaitedStacks;
 use self::deferred::{DeferredSample, DeferredStack};
+use super::sample_events::{SampleEvents, Sampled};
 use crate::sampler::{Comm, FrameFound, RawFrame, RawSample, RawStack, RawStackId};
 
 /// The most samples that are deferred. Further ones are symbolized with what is known at once.
 const MAX_DEFERRED_SAMPLES: usize = 4 << 20;
-
-/// What a session samples.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Sampled {
-    /// Whether user stacks are sampled; if not, a stack is complete when its kernel stack is.
-    pub(super) user_stacks: bool,
-    pub(super) events: Vec<Event>,
-}
 
 /// Builds one profile.
 #[derive(Debug, Default)]
@@ -35,6 +28,7 @@ pub(super) struct ProfileAssembler {
     /// The zero of the times, `CLOCK_MONOTONIC` nanoseconds.
     started_ns: u64,
     builder: ProfileBuilder,
+    events: SampleEvents,
     /// The frames of each code address, inlined frames first.
     frames: HashMap<CodeKey, Box<[FrameId]>>,
     processes: HashMap<ProcessKey, CachedProcess>,
@@ -82,10 +76,8 @@ impl ProfileAssembler {
     /// An assembler of a profile that starts at this time, `CLOCK_MONOTONIC` nanoseconds.
     pub(super) fn new(sampled: &Sampled, started_ns: u64) -> Self {
         let mut builder = ProfileBuilder::default();
-        for event in &sampled.events {
-            builder.event(event.clone());
-        }
-        Self { has_user_stacks: sampled.user_stacks, started_ns, builder, ..Self::default() }
+        let events = SampleEvents::new(sampled, &mut builder);
+        Self { has_user_stacks: sampled.user_stacks, started_ns, builder, events, ..Self::default() }
     }
 
     /// Adds a sample, or defers it to the end of the interval because symbols of its stack may still arrive.
@@ -114,14 +106,27 @@ impl ProfileAssembler {
         let thread = self.thread(process, sample);
         match cached {
             CachedStack::Symbolized(stack) => {
-                let since_start_ns = sample.time_ns.saturating_sub(self.started_ns);
-                self.builder.sample(since_start_ns, sample.cpu, thread, stack, sample.weight.into());
+                let RawSample { time_ns, cpu, weight, waited, .. } = *sample;
+                let (event, value) = (EventId::FIRST, weight.into());
+                self.push(Sample { time_ns, cpu, thread, stack, event, state: waited, value });
             }
             CachedStack::Deferred(stack) => {
-                let RawSample { time_ns, cpu, weight, .. } = *sample;
-                self.deferred_samples.push(DeferredSample { time_ns, thread, stack, cpu, weight });
+                let RawSample { time_ns, weight, waited, .. } = *sample;
+                let cpu = u16::try_from(sample.cpu).unwrap_or(u16::MAX);
+                self.deferred_samples.push(DeferredSample { time_ns, thread, stack, weight, cpu, waited });
             }
         }
+    }
+
+    /// The events of the profile.
+    pub(super) fn events(&self) -> &SampleEvents {
+        &self.events
+    }
+
+    /// Adds a sample with its time in `CLOCK_MONOTONIC` nanoseconds.
+    fn push(&mut self, sample: Sample) {
+        let time_ns = sample.time_ns.saturating_sub(self.started_ns);
+        self.events.add(&mut self.builder, Sample { time_ns, ..sample });
     }
 
     /// Whether samples of a process are deferred.

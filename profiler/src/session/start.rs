@@ -14,7 +14,7 @@ use std::{
 
 use profiler_dotnet_symbols::managed::NameStyle;
 use profiler_processes::{ProcFs, ProcessFilter, root_directory::RootDirectory};
-use profiler_profile::{Event, Header};
+use profiler_profile::Header;
 use profiler_symbolize::{
     NativeOptions, RuntimeRequests, Symbolizer,
     debug_file::DebugDirectories,
@@ -27,8 +27,8 @@ use super::{
     Session, Shared,
     pipeline::{Interval, Pipeline},
     polling_interval::PollingInterval,
-    profile_assembler::Sampled,
     reader::{Message, Reader},
+    sample_events::Sampled,
     target::{self, FoundTarget, Target, TargetWatch},
     unwinding::UnwindTableThread,
 };
@@ -43,14 +43,6 @@ use crate::{
     sys::kernel_names::KernelNames,
 };
 
-/// The name of the event in headers of profiles.
-const CPU_CLOCK: &str = "cpu-clock";
-
-/// The events of a session that samples CPUs at a frequency, hertz.
-pub(super) fn events(frequency_hz: u64) -> Vec<Event> {
-    vec![Event::at_frequency(CPU_CLOCK, frequency_hz)]
-}
-
 /// The capacity of the channel between reader and pipeline; beyond it the reader merges batches.
 pub(super) const MAX_QUEUED_BATCHES: usize = 64;
 
@@ -59,6 +51,9 @@ pub(super) const MAX_QUEUED_BATCHES: usize = 64;
 pub(crate) struct Settings {
     pub(crate) target: Target,
     pub(crate) frequency_hz: u64,
+    pub(crate) wall_hz: Option<u64>,
+    /// Whether the profile has wall-clock samples alone.
+    pub(crate) is_wall_only: bool,
     pub(crate) max_overhead_percent: f64,
     pub(crate) cpus: Option<Vec<u32>>,
     pub(crate) kernel_stacks: bool,
@@ -129,6 +124,7 @@ fn sample(settings: &Settings) -> Result<Session> {
     let mut plan = Plan {
         filter,
         frequency_hz: settings.frequency_hz,
+        wall_hz: settings.wall_hz,
         cpus: settings.cpus.clone(),
         kernel_stacks: settings.kernel_stacks,
         user_stacks: settings.user_stacks,
@@ -151,8 +147,7 @@ fn sample(settings: &Settings) -> Result<Session> {
     let polling_interval = PollingInterval::new(&process_filter);
     let directories = debug_file_directories(settings)?;
     let servers = directories.servers.clone();
-    let mut pipeline =
-        new_pipeline(settings, proc, process_filter, directories, events(settings.frequency_hz));
+    let mut pipeline = new_pipeline(settings, proc, process_filter, directories, sampled(settings));
     #[cfg(feature = "capture")]
     if let Some(recorder) = recorder {
         pipeline.record(recorder);
@@ -225,12 +220,22 @@ fn exec_error(command: &str, user: Option<&str>, error: io::Error) -> Error {
     Error::with_source(kind, format!("failed to execute `{command}`{user}"), error)
 }
 
+/// What a session with these settings samples.
+pub(super) fn sampled(settings: &Settings) -> Sampled {
+    Sampled {
+        user_stacks: settings.user_stacks,
+        timer_hz: settings.frequency_hz,
+        wall_hz: settings.wall_hz,
+        is_wall_only: settings.is_wall_only,
+    }
+}
+
 pub(super) fn new_pipeline(
     settings: &Settings,
     proc: Arc<ProcFs>,
     filter: ProcessFilter,
     directories: Arc<DebugDirectories>,
-    events: Vec<Event>,
+    sampled: Sampled,
 ) -> Pipeline {
     let options = NativeOptions { inlines: settings.inlines, lines: settings.lines };
     let style = NameStyle { raw: settings.raw_names, tiers: settings.dotnet_tiers };
@@ -245,7 +250,6 @@ pub(super) fn new_pipeline(
     if settings.sandbox && settings.kernel_stacks {
         symbolizer.load_kernel_names();
     }
-    let sampled = Sampled { user_stacks: settings.user_stacks, events };
     Pipeline::new(proc, filter, symbolizer, sampled)
 }
 

@@ -22,6 +22,8 @@ enum Command {
     RawTracepointOpen = 17,
     BtfLoad = 18,
     MapFreeze = 22,
+    LinkCreate = 28,
+    IteratorCreate = 33,
 }
 
 /// `union bpf_attr`, the part for `BPF_MAP_CREATE` up to `map_name`.
@@ -49,7 +51,7 @@ struct MapElement {
     flags: u64,
 }
 
-/// `union bpf_attr`, the part for `BPF_PROG_LOAD` up to `func_info_cnt`.
+/// `union bpf_attr`, the part for `BPF_PROG_LOAD` up to `attach_btf_id`.
 #[repr(C)]
 #[derive(Default)]
 struct ProgramLoad {
@@ -69,7 +71,41 @@ struct ProgramLoad {
     function_info_record_size: u32,
     function_info: u64,
     function_info_count: u32,
+    line_info_record_size: u32,
+    line_info: u64,
+    line_info_count: u32,
+    attach_btf_id: u32,
+}
+
+/// `union bpf_attr`, the part for `BPF_LINK_CREATE` of an iterator.
+#[repr(C)]
+#[derive(Default)]
+struct LinkCreate {
+    program_fd: u32,
+    target_fd: u32,
+    attach_type: u32,
+    flags: u32,
+    iterator_info: u64,
+    iterator_info_bytes: u32,
     reserved: u32,
+}
+
+/// `union bpf_iter_link_info`, the part for tasks.
+#[repr(C)]
+#[derive(Default)]
+struct TaskIteratorInfo {
+    tid: u32,
+    pid: u32,
+    pid_fd: u32,
+    reserved: u32,
+}
+
+/// `union bpf_attr`, the part for `BPF_ITER_CREATE`.
+#[repr(C)]
+#[derive(Default)]
+struct IteratorCreate {
+    link_fd: u32,
+    flags: u32,
 }
 
 /// `union bpf_attr`, the part for `BPF_BTF_LOAD` up to `btf_log_level`.
@@ -111,8 +147,37 @@ struct RawTracepointOpen {
     reserved: u32,
 }
 
-/// `BPF_PROG_TYPE_SYSCALL`: runs on request of user space.
-pub(crate) const PROGRAM_TYPE_SYSCALL: u32 = 31;
+/// The type of a program: `enum bpf_prog_type`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ProgramType {
+    PerfEvent,
+    RawTracepoint,
+    /// Runs on request of user space.
+    Syscall,
+    /// A sleepable program of an iterator. `btf_id`: the function in the kernel's BTF that has its arguments.
+    Iterator {
+        btf_id: u32,
+    },
+}
+
+/// `BPF_TRACE_ITER` of `enum bpf_attach_type`.
+const ATTACH_TYPE_ITERATOR: u32 = 28;
+
+impl ProgramType {
+    fn number(self) -> u32 {
+        match self {
+            Self::PerfEvent => 7,
+            Self::RawTracepoint => 17,
+            Self::Iterator { .. } => 26,
+            Self::Syscall => 31,
+        }
+    }
+
+    /// The kernel requires `BPF_F_SLEEPABLE` for a system call program. The iterator copies user memory.
+    fn is_sleepable(self) -> bool {
+        matches!(self, Self::Syscall | Self::Iterator { .. })
+    }
+}
 
 /// `BPF_OBJ_NAME_LEN`.
 const NAME_BYTES: usize = 16;
@@ -268,7 +333,7 @@ pub(crate) fn freeze(map: BorrowedFd<'_>) -> io::Result<()> {
 /// The error of the kernel, with the verifier log if the verifier refused the program.
 pub(crate) fn load_program(
     name: &str,
-    program_type: u32,
+    program_type: ProgramType,
     code: ProgramCode<'_>,
 ) -> Result<OwnedFd, LoadError> {
     let error = match load_program_without_log(name, program_type, code) {
@@ -297,7 +362,7 @@ pub(crate) fn load_program(
 /// larger than everything else that the profiler allocates.
 pub(crate) fn load_program_without_log(
     name: &str,
-    program_type: u32,
+    program_type: ProgramType,
     code: ProgramCode<'_>,
 ) -> io::Result<OwnedFd> {
     let attributes = program_attributes(name, program_type, code);
@@ -306,21 +371,24 @@ pub(crate) fn load_program_without_log(
 }
 
 /// The attributes of a program. They hold addresses of slices in `code`.
-fn program_attributes(name: &str, program_type: u32, code: ProgramCode<'_>) -> ProgramLoad {
+fn program_attributes(name: &str, program_type: ProgramType, code: ProgramCode<'_>) -> ProgramLoad {
     const INSTRUCTION_BYTES: usize = 8;
     /// `BPF_F_SLEEPABLE`.
     const SLEEPABLE: u32 = 1 << 4;
     let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
     let mut attributes = ProgramLoad {
-        program_type,
+        program_type: program_type.number(),
         instruction_count: count(code.instructions.len() / INSTRUCTION_BYTES),
         instructions: code.instructions.as_ptr() as u64,
         license: code.license.as_ptr() as u64,
         program_name: object_name(name),
-        // The kernel requires this flag for the type.
-        program_flags: if program_type == PROGRAM_TYPE_SYSCALL { SLEEPABLE } else { 0 },
+        program_flags: if program_type.is_sleepable() { SLEEPABLE } else { 0 },
         ..ProgramLoad::default()
     };
+    if let ProgramType::Iterator { btf_id } = program_type {
+        attributes.expected_attach_type = ATTACH_TYPE_ITERATOR;
+        attributes.attach_btf_id = btf_id;
+    }
     if let Some(functions) = code.functions {
         attributes.btf_fd = raw(functions.btf);
         attributes.function_info_record_size = count(size_of::<[u32; 2]>());
@@ -330,7 +398,40 @@ fn program_attributes(name: &str, program_type: u32, code: ProgramCode<'_>) -> P
     attributes
 }
 
-/// Runs a program of type [`PROGRAM_TYPE_SYSCALL`] once.
+/// Which tasks an iterator visits. Kernels before 6.1 visit all of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum IteratedTasks {
+    All,
+    Process(u32),
+    Thread(u32),
+}
+
+/// Attaches a program of type [`ProgramType::Iterator`] to the tasks that it visits.
+pub(crate) fn attach_task_iterator(program: BorrowedFd<'_>, tasks: IteratedTasks) -> io::Result<OwnedFd> {
+    let info = match tasks {
+        IteratedTasks::All => None,
+        IteratedTasks::Process(pid) => Some(TaskIteratorInfo { pid, ..TaskIteratorInfo::default() }),
+        IteratedTasks::Thread(tid) => Some(TaskIteratorInfo { tid, ..TaskIteratorInfo::default() }),
+    };
+    let attributes = LinkCreate {
+        program_fd: raw(program),
+        attach_type: ATTACH_TYPE_ITERATOR,
+        iterator_info: info.as_ref().map_or(0, |info| std::ptr::from_ref(info) as u64),
+        iterator_info_bytes: if info.is_some() { size_of::<TaskIteratorInfo>() as u32 } else { 0 },
+        ..LinkCreate::default()
+    };
+    // SAFETY: the address is of a live structure of the size given, or null.
+    unsafe { bpf_fd(Command::LinkCreate, &attributes) }
+}
+
+/// Opens an iterator for one pass: reading the result to its end runs the program for each task.
+pub(crate) fn create_iterator(link: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let attributes = IteratorCreate { link_fd: raw(link), ..IteratorCreate::default() };
+    // SAFETY: the attributes hold no address.
+    unsafe { bpf_fd(Command::IteratorCreate, &attributes) }
+}
+
+/// Runs a program of type [`ProgramType::Syscall`] once.
 pub(crate) fn run_program(program: BorrowedFd<'_>) -> io::Result<()> {
     let attributes = ProgramRun { program_fd: raw(program), ..ProgramRun::default() };
     // SAFETY: the attributes hold no address.

@@ -10,7 +10,7 @@ use std::{
 
 use profiler_symbolize::kernel;
 
-use super::bpf::{self, MapShape, PROGRAM_TYPE_SYSCALL, ProgramCode};
+use super::bpf::{self, MapShape, ProgramCode, ProgramType};
 
 /// `BPF_MAP_TYPE_ARRAY`.
 const MAP_TYPE_ARRAY: u32 = 2;
@@ -46,7 +46,7 @@ impl KernelNames {
         let code = program(exchange.as_fd(), format.as_fd());
         let program = bpf::load_program(
             "kernel_name",
-            PROGRAM_TYPE_SYSCALL,
+            ProgramType::Syscall,
             ProgramCode { instructions: &code, license: c"GPL", functions: None },
         )
         .map_err(io::Error::other)?;

@@ -37,7 +37,7 @@ struct Variant {
     flags: &'static [&'static str],
 }
 
-const VARIANTS: [Variant; 13] = [
+const VARIANTS: [Variant; 14] = [
     Variant { name: "dlopen", source: "dlopen.c", compiler: "gcc", flags: &[] },
     Variant { name: "plugin.so", source: "plugin.c", compiler: "gcc", flags: &["-shared", "-fPIC"] },
     Variant { name: "replugs", source: "replugs.c", compiler: "gcc", flags: &[] },
@@ -73,6 +73,7 @@ const VARIANTS: [Variant; 13] = [
         flags: &["-shared", "-fPIC", "-Wl,-z,lazy"],
     },
     Variant { name: "threads", source: "threads.c", compiler: "gcc", flags: &[] },
+    Variant { name: "waits", source: "waits.c", compiler: "gcc", flags: &[] },
     Variant { name: "forkstorm", source: "forkstorm.c", compiler: "gcc", flags: &[] },
     Variant {
         name: "shapes-static-pie",

@@ -96,8 +96,8 @@ codes! {
         SignalFrame = 6,
         EpilogueScan = 7,
     }
-    ThreadState { OnCpu = 1, Runnable = 2, Throttled = 3, Blocked = 4, Disk = 5, Stopped = 6 }
-    Loss { RingBufferFull = 1, NoThreadId = 2, MissingStack = 3, Undecodable = 4, OverheadLimit = 5 }
+    ThreadState { OnCpu = 1, Runnable = 2, Blocked = 4, Disk = 5, Stopped = 6 }
+    Loss { RingBufferFull = 1, NoThreadId = 2, MissingStack = 3, Undecodable = 4, OverheadLimit = 5, ThreadRan = 6, TooManyThreads = 7 }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::{collections::HashMap, time::Duration};
 
 pub use self::choice::{Choice, Pattern, Share};
 use self::{merge::FunctionFrames, select::FrameMatches, trim::CallTree};
-use crate::{Header, Profile, ProfileCopy, Stack, StackId};
+use crate::{Header, Profile, ProfileCopy, Stack, StackId, ThreadState};
 
 /// The samples and frames to show. Fields that are not set leave the profile as it is.
 ///
@@ -35,6 +35,8 @@ pub struct Shape {
     pub process: Option<Choice>,
     /// Only samples of processes in containers whose id has this prefix.
     pub container: Option<String>,
+    /// Only samples of threads in these states; all where it is empty.
+    pub states: Vec<ThreadState>,
     /// Only samples from this time on, measured from the start of sampling.
     pub from: Option<Duration>,
     /// Only samples before this time, measured from the start of sampling.
@@ -78,6 +80,7 @@ impl Shape {
             choice("--thread", &self.thread),
             choice("--process", &self.process),
             self.container.as_ref().map(|id| format!("--in-container {id}")),
+            (!self.states.is_empty()).then(|| format!("--state {}", state_list(&self.states))),
             time("--from", self.from),
             time("--to", self.to),
             pattern("--focus", &self.focus),
@@ -90,6 +93,11 @@ impl Shape {
         ];
         edits.into_iter().flatten().collect()
     }
+}
+
+/// States as the command line takes them.
+fn state_list(states: &[ThreadState]) -> String {
+    states.iter().map(|state| state.option()).collect::<Vec<_>>().join(",")
 }
 
 impl Profile {

@@ -12,9 +12,11 @@ pub(super) fn is_selected(profile: &Profile, shape: &Shape, sample: &Sample) -> 
     let is_in = |choice: &Option<Choice>, id, name| {
         choice.as_ref().is_none_or(|choice| choice.matches(id, profile.string(name)))
     };
+    let is_in_state = sample.state.is_some_and(|state| shape.states.contains(&state));
     let time = Duration::from_nanos(sample.time_ns);
     shape.from.is_none_or(|from| time >= from)
         && shape.to.is_none_or(|to| time < to)
+        && (shape.states.is_empty() || is_in_state)
         && is_in(&shape.thread, thread.tid, thread.comm)
         && is_in(&shape.process, process.pid, process.comm)
         && shape.container.as_ref().is_none_or(|beginning| {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Shape, Share};
 use crate::{
-    Frame, Header, Profile, ProfileBuilder, SourceLocation, StackEnd,
+    Event, Frame, Header, Profile, ProfileBuilder, Sample, SourceLocation, StackEnd, ThreadState,
     test_profile::{self, folded},
 };
 
@@ -136,6 +136,27 @@ fn threads_processes_containers_and_times_select_samples() {
     assert_eq!(count(&Shape { from: seconds(1), ..Shape::default() }), 6);
     assert_eq!(count(&Shape { from: seconds(1), to: seconds(2), ..Shape::default() }), 2);
     assert_eq!(count(&Shape { to: seconds(0), ..Shape::default() }), 0);
+}
+
+#[test]
+fn states_select_samples() {
+    let mut builder = ProfileBuilder::default();
+    let event = builder.event(Event::at_frequency("wall", 49));
+    let stack = builder.stack(Vec::new(), StackEnd::Empty);
+    let process = builder.process(1, "web");
+    let thread = builder.thread(process, 1, "web");
+    let states = [None, Some(ThreadState::OnCpu), Some(ThreadState::Blocked)];
+    for (value, state) in [1, 2, 4].into_iter().zip(states) {
+        builder.add_sample(Sample { time_ns: 0, cpu: 0, thread, stack, event, state, value });
+    }
+    let profile = builder.finish(Header::default());
+    let total = |states: &[ThreadState]| {
+        profile.shaped(&Shape { states: states.to_vec(), ..Shape::default() }).total_value()
+    };
+    assert_eq!(total(&[]), 7);
+    assert_eq!(total(&[ThreadState::Blocked]), 4);
+    assert_eq!(total(&[ThreadState::OnCpu, ThreadState::Blocked]), 6);
+    assert_eq!(total(&[ThreadState::Disk]), 0);
 }
 
 #[test]

@@ -19,6 +19,7 @@ const KIND_ARRAY: u32 = 3;
 const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
 const KIND_ENUM: u32 = 6;
+const KIND_FUNC: u32 = 12;
 const KIND_FUNC_PROTO: u32 = 13;
 const KIND_VAR: u32 = 14;
 const KIND_DATASEC: u32 = 15;
@@ -70,6 +71,12 @@ impl Btf {
     /// The size of a structure in bytes.
     pub(crate) fn size(&self, structure: &str) -> Option<u32> {
         self.word(self.find(KIND_STRUCT, structure)? + 8)
+    }
+
+    /// The id of a function.
+    pub(crate) fn function_id(&self, name: &str) -> Option<u32> {
+        let at = self.find(KIND_FUNC, name)?;
+        self.by_id.iter().position(|position| *position as usize == at)?.try_into().ok()
     }
 
     /// The value of an enumerator.
@@ -161,6 +168,7 @@ mod tests {
             vec![0, KIND_STRUCT << 24 | 1, 16, at(b"deep"), 1, 64],
             vec![at(b"outer"), KIND_STRUCT << 24 | 2, 32, at(b"first"), 1, 0, 0, 2, 128],
             vec![at(b"colour"), KIND_ENUM << 24 | 2, 4, at(b"red"), 3, at(b"blue"), 7],
+            vec![at(b"first"), KIND_FUNC << 24, 1],
         ]
         .concat();
         let types: Vec<u8> = types.iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -181,6 +189,7 @@ mod tests {
         assert_eq!(btf.member("outer", "missing"), None);
         assert_eq!(btf.size("outer"), Some(32));
         assert_eq!(btf.enumerator("colour", "blue"), Some(7));
+        assert_eq!((btf.function_id("first"), btf.function_id("outer")), (Some(5), None));
     }
 
     #[test]

@@ -4,10 +4,12 @@ use std::{
     fs,
     hash::{BuildHasher, Hasher, RandomState},
     os::unix::fs::MetadataExt,
+    path::Path,
 };
 
 use profiler_common::{
     Config, MAX_FRAMES, OVERHEAD_SHARE_BITS, PidSource, TargetFilter, UserRegistersSource, VmaSearch,
+    wall::WallOffsets,
 };
 
 use super::{
@@ -62,7 +64,8 @@ pub(super) fn configure(plan: &Plan, sizes: MapSizes) -> Result<Config> {
         || plan.children
         || hierarchy.is_some()
         || registers_by_offset
-        || (unwinds && plan.follows_forks());
+        || (unwinds && plan.follows_forks())
+        || plan.wall_hz.is_some();
     let btf = if needs_btf { read_btf() } else { None };
     if unwinds {
         config.user_registers_source = UserRegistersSource::PtRegsHelper as u32;
@@ -86,14 +89,13 @@ pub(super) fn configure(plan: &Plan, sizes: MapSizes) -> Result<Config> {
     } else if plan.children {
         return Err(no_btf("children can only be followed"));
     }
+    if plan.wall_hz.is_some() {
+        let btf = btf.as_ref().ok_or_else(|| no_btf("waiting threads can only be sampled"))?;
+        fill_wall_offsets(&mut config, btf, &plan.filter)?;
+    }
     if let Some((directory, controller)) = hierarchy {
         let btf = btf.as_ref().ok_or_else(|| no_btf("a cgroup v1 directory can only be sampled"))?;
-        config.cgroup_id = fs::metadata(directory)
-            .map_err(|error| {
-                let message = format!("failed to inspect the cgroup `{}`", directory.display());
-                Error::from_target_io(Operation::ReadProcess, message, error)
-            })?
-            .ino();
+        config.cgroup_id = cgroup_id(directory)?;
         fill_cgroup_offsets(&mut config, btf, controller)?;
     }
     Ok(config)
@@ -164,6 +166,21 @@ fn fill_pid_offsets(config: &mut Config, btf: &Btf) -> Result<()> {
     Ok(())
 }
 
+/// The BTF id of the function whose arguments a program of the task iterator has (`DEFINE_BPF_ITER_FUNC(task, ...)`,
+/// `kernel/bpf/task_iter.c`).
+///
+/// # Errors
+/// The kernel has no BTF or no such iterator, or no helper that copies the stack of another task.
+pub(super) fn task_iterator() -> Result<u32> {
+    let btf = read_btf().ok_or_else(|| no_btf("waiting threads can only be sampled"))?;
+    let function = btf.function_id("bpf_iter_task");
+    let helper = btf.enumerator("bpf_func_id", "BPF_FUNC_copy_from_user_task");
+    function.filter(|_| helper.is_some()).ok_or_else(|| {
+        let message = "waiting threads can be sampled from Linux 5.18 on: this kernel's task iterator cannot copy stacks";
+        Error::new(ErrorKind::Unsupported, message)
+    })
+}
+
 /// Whether this kernel's types allow a search among VMAs.
 pub(super) fn has_vma_search() -> bool {
     read_btf().is_some_and(|btf| vma_search(&btf).is_some())
@@ -221,6 +238,44 @@ fn fill_cgroup_offsets(config: &mut Config, btf: &Btf, controller: &str) -> Resu
     config.task_cgroups = member(btf, "task_struct", "cgroups")?;
     config.css_set_subsys = member(btf, "css_set", "subsys")? + subsystem * POINTER_BYTES;
     config.css_cgroup = member(btf, "cgroup_subsys_state", "cgroup")?;
+    fill_kernfs_offsets(config, btf)
+}
+
+fn fill_wall_offsets(config: &mut Config, btf: &Btf, filter: &Filter) -> Result<()> {
+    let task = |field| member(btf, "task_struct", field);
+    let cpu = member(btf, "thread_info", "cpu").and_then(|offset| Ok(task("thread_info")? + offset));
+    config.wall = WallOffsets {
+        task_pid: task("pid")?,
+        task_tgid: task("tgid")?,
+        task_mm: task("mm")?,
+        task_state: task("__state").or_else(|_| task("state"))?,
+        task_exit_state: task("exit_state")?,
+        task_on_cpu: task("on_cpu")?,
+        task_switches: task("nvcsw")?,
+        task_start_time: task("start_time")?,
+        task_comm: task("comm")?,
+        task_cpu: cpu.or_else(|_| task("cpu"))?,
+        ..WallOffsets::default()
+    };
+    if let Filter::CgroupV2(directory) = filter {
+        config.cgroup_id = cgroup_id(directory)?;
+        config.task_cgroups = task("cgroups")?;
+        config.wall.css_set_default_cgroup = member(btf, "css_set", "dfl_cgrp")?;
+        fill_kernfs_offsets(config, btf)?;
+    }
+    Ok(())
+}
+
+/// The id of a cgroup: the inode of its directory.
+fn cgroup_id(directory: &Path) -> Result<u64> {
+    let metadata = fs::metadata(directory).map_err(|error| {
+        let message = format!("failed to inspect the cgroup `{}`", directory.display());
+        Error::from_target_io(Operation::ReadProcess, message, error)
+    })?;
+    Ok(metadata.ino())
+}
+
+fn fill_kernfs_offsets(config: &mut Config, btf: &Btf) -> Result<()> {
     config.cgroup_kn = member(btf, "cgroup", "kn")?;
     config.kernfs_id = member(btf, "kernfs_node", "id")?;
     config.kernfs_parent =
@@ -245,6 +300,7 @@ mod tests {
         Plan {
             filter,
             frequency_hz: 99,
+            wall_hz: None,
             cpus: None,
             kernel_stacks: true,
             user_stacks: false,

@@ -14,26 +14,24 @@ use profiler_common::{Config, Counter, names};
 use zerocopy::IntoBytes;
 
 use super::{
-    func_info,
+    config, func_info,
     map_sizes::MapSizes,
     records,
     row_chunks::{FirstChunk, create_chunk},
     sampling_program::SamplingProgram,
     unwind_maps::{UnwindMapFds, UnwindMaps},
+    wall::{WallMaps, WallPasses},
 };
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
-    sampler::{Batch, Filter, KernelCounts, Plan, RawStackId, TimerCounts},
-    sys::bpf::{self, MapShape, ProgramCode},
+    sampler::{Batch, Filter, KernelCounts, Plan, RawStackId, TimerCounts, WallCounts},
+    sys::bpf::{self, IteratedTasks, MapShape, ProgramCode, ProgramType},
 };
 
 /// The object that `cargo xtask build-ebpf` writes.
 #[cfg_attr(feature = "bpf-log", allow(dead_code, reason = "the object with log lines takes its place"))]
 static OBJECT: &[u8] = aya::include_bytes_aligned!("profiler.bpf.o");
 
-/// `enum bpf_prog_type` of `include/uapi/linux/bpf.h`.
-pub(crate) const PROGRAM_TYPE_PERF_EVENT: u32 = 7;
-pub(crate) const PROGRAM_TYPE_RAW_TRACEPOINT: u32 = 17;
 /// `BPF_F_RDONLY_PROG`.
 const MAP_READ_ONLY_IN_PROGRAM: u32 = 1 << 7;
 
@@ -43,6 +41,7 @@ pub(super) struct LoadedPrograms {
     counters: OwnedFd,
     sample: SamplingProgram,
     unwind_maps: Option<UnwindMaps>,
+    wall: Option<WallPasses>,
     maps: HashMap<String, OwnedFd>,
     _tracepoints: Vec<OwnedFd>,
     #[cfg(feature = "bpf-log")]
@@ -78,6 +77,8 @@ impl LoadedPrograms {
         let unwind_maps =
             if plan.uses_unwinder() { Some(empty_unwind_maps(&maps, first_chunk, config)?) } else { None };
         let tracepoints = attach_tracepoints(&object, plan, config)?;
+        let wall =
+            plan.wall_hz.map(|frequency_hz| wall_passes(&object, plan, frequency_hz, &maps)).transpose()?;
         #[cfg_attr(
             not(feature = "bpf-log"),
             allow(unused_mut, reason = "its log is opened once it is loaded")
@@ -91,6 +92,7 @@ impl LoadedPrograms {
             log: plan.uses_unwinder().then(|| super::bpf_log::BpfLog::open(sample.wait()?)).transpose()?,
             sample,
             unwind_maps,
+            wall,
             maps,
             _tracepoints: tracepoints,
         })
@@ -99,6 +101,11 @@ impl LoadedPrograms {
     /// The program that runs at each tick. The first call waits until it is loaded.
     pub(super) fn sample_program(&mut self) -> Result<BorrowedFd<'_>> {
         self.sample.wait()
+    }
+
+    /// The passes of wall-clock samples.
+    pub(super) fn wall(&mut self) -> Option<&mut WallPasses> {
+        self.wall.as_mut()
     }
 
     /// The unwind maps, to be filled: `Some` once, and only if the unwinder captures stacks.
@@ -148,11 +155,24 @@ impl LoadedPrograms {
             run_time_ns: self.count(Counter::RunTimeNs)?,
             skipped_ticks: self.count(Counter::SkippedTicks)?,
             cut_stacks: self.count(Counter::CutStacks)?,
+            wall: self.wall_counts()?,
             timer: TimerCounts {
                 delivered: self.count(Counter::Ticks)?,
                 idle_delivered: self.count(Counter::IdleTicks)?,
                 ..TimerCounts::default()
             },
+        })
+    }
+
+    fn wall_counts(&self) -> Result<WallCounts> {
+        if self.wall.is_none() {
+            return Ok(WallCounts::default());
+        }
+        Ok(WallCounts {
+            ticks: self.count(Counter::WallTicks)?,
+            lost_awake: self.count(Counter::WallLostAwake)?,
+            lost_ring_buffer: self.count(Counter::WallLostRingBuffer)?,
+            lost_thread: self.count(Counter::WallLostThread)?,
         })
     }
 
@@ -265,7 +285,7 @@ pub(super) fn has_helper(helper: Helper) -> bool {
     let [imm0, imm1, imm2, imm3] = (helper as i32).to_ne_bytes();
     let instructions = [[CALL, 0, 0, 0, imm0, imm1, imm2, imm3], EXIT].concat();
     let code = ProgramCode { instructions: &instructions, license: c"GPL", functions: None };
-    match bpf::load_program_without_log("probe", PROGRAM_TYPE_PERF_EVENT, code) {
+    match bpf::load_program_without_log("probe", ProgramType::PerfEvent, code) {
         Ok(_) => true,
         Err(error) => error.raw_os_error() == Some(libc::EACCES),
     }
@@ -294,7 +314,11 @@ fn empty_unwind_maps(
     Ok(UnwindMaps::new(maps, first_chunk, searches_vmas))
 }
 
-pub(super) fn load_program(object: &aya_obj::Object, name: &str, program_type: u32) -> Result<OwnedFd> {
+pub(super) fn load_program(
+    object: &aya_obj::Object,
+    name: &str,
+    program_type: ProgramType,
+) -> Result<OwnedFd> {
     let program = object.programs.get(name).ok_or_else(|| broken(format!("no program `{name}`")))?;
     let function = object
         .functions
@@ -325,6 +349,28 @@ pub(super) fn load_program(object: &aya_obj::Object, name: &str, program_type: u
     })
 }
 
+/// Loads the task iterator of wall-clock samples, and attaches it to the tasks of the plan.
+fn wall_passes(
+    object: &aya_obj::Object,
+    plan: &Plan,
+    frequency_hz: u64,
+    maps: &HashMap<String, OwnedFd>,
+) -> Result<WallPasses> {
+    let btf_id = config::task_iterator()?;
+    let program = load_program(object, names::PROGRAM_WALL_PASS, ProgramType::Iterator { btf_id })?;
+    let tasks = match &plan.filter {
+        Filter::Processes(ids) if !plan.children && ids.len() == 1 => IteratedTasks::Process(ids[0]),
+        Filter::Threads(ids) if ids.len() == 1 => IteratedTasks::Thread(ids[0]),
+        _ => IteratedTasks::All,
+    };
+    let link = bpf::attach_task_iterator(program.as_fd(), tasks).map_err(|error| {
+        Error::from_io(Operation::LoadProgram, "failed to attach the task iterator", error)
+    })?;
+    let fd = |name| clone_fd(map(maps, name)?);
+    let maps = WallMaps { pass: fd(names::MAP_WALL_PASS)?, threads: fd(names::MAP_WAITING_THREADS)? };
+    Ok(WallPasses::new(maps, link, frequency_hz, plan.max_overhead_percent))
+}
+
 /// Attaches the fork, exec, exit and free programs that the plan needs.
 fn attach_tracepoints(object: &aya_obj::Object, plan: &Plan, config: &Config) -> Result<Vec<OwnedFd>> {
     const FORK: (&str, &CStr) = (names::PROGRAM_FORK, c"sched_process_fork");
@@ -340,7 +386,7 @@ fn attach_tracepoints(object: &aya_obj::Object, plan: &Plan, config: &Config) ->
         .chain(copies_entries.then_some(FORK))
         .chain(follows_exits.then_some([EXIT, FREE]).into_iter().flatten())
         .map(|(name, tracepoint)| {
-            let program = load_program(object, name, PROGRAM_TYPE_RAW_TRACEPOINT)?;
+            let program = load_program(object, name, ProgramType::RawTracepoint)?;
             bpf::open_raw_tracepoint(tracepoint, program.as_fd()).map_err(|error| {
                 let message = format!("failed to attach to `{}`", tracepoint.to_string_lossy());
                 Error::from_io(Operation::LoadProgram, message, error)

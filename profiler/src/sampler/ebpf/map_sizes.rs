@@ -28,6 +28,8 @@ pub(super) struct MapSizes {
     pub(super) stale_mappings: u32,
     /// Processes or threads that are targets.
     pub(super) targets: u32,
+    /// Threads that wait.
+    pub(super) waiting_threads: u32,
 }
 
 impl MapSizes {
@@ -38,11 +40,14 @@ impl MapSizes {
         const SENT_STACKS: LruNeed = LruNeed { min_entries: 16 << 10, per_cpu: 1024 };
         /// A report is limited for some ticks. An evicted process is reported early.
         const STALE_MAPPINGS: LruNeed = LruNeed { min_entries: 1024, per_cpu: 16 };
+        /// More threads than a node has by default (`pod-max-pids` of Kubernetes, times pods).
+        const WAITING_THREADS: u32 = 32 << 10;
         Self {
             ring_buffer_bytes: ring_buffer_bytes(plan.frequency_hz, cpus.sampled),
             sent_stacks: SENT_STACKS.entries(cpus),
             stale_mappings: STALE_MAPPINGS.entries(cpus),
             targets: targets(plan, cpus.possible),
+            waiting_threads: if plan.wall_hz.is_some() { WAITING_THREADS } else { 1 },
         }
     }
 
@@ -53,6 +58,7 @@ impl MapSizes {
             names::MAP_SENT_STACKS => Some(self.sent_stacks),
             names::MAP_STALE_MAPPINGS => Some(self.stale_mappings),
             names::MAP_TARGETS => Some(self.targets),
+            names::MAP_WAITING_THREADS => Some(self.waiting_threads),
             _ => None,
         }
     }
@@ -120,6 +126,7 @@ mod tests {
         Plan {
             filter,
             frequency_hz,
+            wall_hz: None,
             cpus: None,
             kernel_stacks: true,
             user_stacks: true,

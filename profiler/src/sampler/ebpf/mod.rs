@@ -18,6 +18,7 @@ mod sideband;
 pub(crate) mod test_maps;
 mod timers;
 mod unwind_maps;
+mod wall;
 
 use std::{
     io,
@@ -30,7 +31,6 @@ pub(crate) use config::INITIAL_PID_NAMESPACE;
 #[cfg(feature = "cli")]
 pub(crate) use cpus::CpuSet;
 pub(crate) use cpus::online;
-pub(crate) use loader::{PROGRAM_TYPE_PERF_EVENT, PROGRAM_TYPE_RAW_TRACEPOINT};
 use profiler_common::Counter;
 use rustix::event::{PollFd, PollFlags, poll};
 pub(crate) use unwind_maps::{InstallError, InstalledFile, InstalledMappings, UnwindMaps};
@@ -259,12 +259,19 @@ impl SampleSource for EbpfSource {
     fn read(&mut self, wait: Duration) -> Result<Batch> {
         if !self.stopped {
             let opening = self.opening_ends.map(|end| end.saturating_duration_since(Instant::now()));
-            self.wait(opening.map_or(wait, |opening| opening.min(wait)))?;
+            let pass = self.programs.wall().map(|wall| wall.time_to_next());
+            let wait = [opening, pass].into_iter().flatten().fold(wait, Duration::min);
+            self.wait(wait)?;
             self.end_opening()?;
         }
         // All records from before this round are in the rings. After the end, none will follow.
         let watermark_ns = if self.stopped { u64::MAX } else { monotonic_ns() };
         let mut batch = Batch::default();
+        match self.programs.wall() {
+            Some(wall) if self.stopped => wall.flush(&mut batch)?,
+            Some(wall) => wall.run_due(&mut batch)?,
+            None => {}
+        }
         self.programs.drain(&mut batch);
         for cpu in &mut self.cpus {
             cpu.sideband.drain(&mut batch);

@@ -5,7 +5,9 @@ use std::num::NonZeroU64;
 use profiler_common::{
     RecordKind, SampleRecord, StackFlags, StackHeader, StaleMappingsRecord, decode_kind,
     unwind::StackEndReason,
+    wall::{WaitRecord, WaitState, WaitingThread},
 };
+use profiler_profile::ThreadState;
 use zerocopy::FromBytes;
 
 use crate::sampler::{Batch, Comm, RawSample, RawStack};
@@ -15,6 +17,7 @@ pub(super) fn decode(record: &[u8], batch: &mut Batch) {
     let known = match decode_kind(record) {
         Some(RecordKind::Sample) => sample(record).map(|sample| batch.samples.push(sample)),
         Some(RecordKind::Stack) => stack(record).map(|stack| batch.stacks.push(stack)),
+        Some(RecordKind::Wait) => wait(record).map(|sample| batch.samples.push(sample)),
         Some(RecordKind::StaleMappings) => StaleMappingsRecord::read_from_prefix(record)
             .ok()
             .map(|(record, _)| batch.stale_mappings.push(record.pid)),
@@ -30,13 +33,44 @@ fn sample(record: &[u8]) -> Option<RawSample> {
     Some(RawSample {
         time_ns: record.time_ns,
         cpu: record.cpu.into(),
-        weight: record.weight,
+        weight: record.weight.into(),
+        waited: None,
         pid: record.pid,
         tid: record.tid,
         comm: Comm(record.comm),
         kernel_stack: NonZeroU64::new(record.kernel_stack),
         user_stack: NonZeroU64::new(record.user_stack),
     })
+}
+
+fn wait(record: &[u8]) -> Option<RawSample> {
+    let (record, _) = WaitRecord::read_from_prefix(record).ok()?;
+    waiting_sample(&record.thread)
+}
+
+/// The sample of the ticks of a thread that waited; `None` for an unknown state.
+pub(super) fn waiting_sample(thread: &WaitingThread) -> Option<RawSample> {
+    Some(RawSample {
+        time_ns: thread.time_ns,
+        cpu: thread.cpu,
+        weight: thread.ticks,
+        pid: thread.pid,
+        tid: thread.tid,
+        comm: Comm(thread.comm),
+        kernel_stack: NonZeroU64::new(thread.kernel_stack),
+        user_stack: NonZeroU64::new(thread.user_stack),
+        waited: Some(thread_state(thread.state)?),
+    })
+}
+
+fn thread_state(number: u32) -> Option<ThreadState> {
+    const STATES: [(WaitState, ThreadState); 4] = [
+        (WaitState::Runnable, ThreadState::Runnable),
+        (WaitState::Blocked, ThreadState::Blocked),
+        (WaitState::Disk, ThreadState::Disk),
+        (WaitState::Stopped, ThreadState::Stopped),
+    ];
+    STATES.into_iter().find(|(state, _)| *state as u32 == number).map(|(_, state)| state)
 }
 
 fn stack(record: &[u8]) -> Option<RawStack> {
@@ -113,6 +147,33 @@ mod tests {
         assert_eq!(batch.stacks[0].end_reason(), Some(StackEndReason::NoMapping));
         decode(&stack_bytes(StackHeader { end_reason: 200, ..unwound }, 1, &[0x10]), &mut batch);
         assert_eq!(batch.undecodable, 1);
+    }
+
+    #[test]
+    fn a_wait_has_its_ticks_and_its_state() {
+        let thread = |state| WaitingThread {
+            time_ns: 2,
+            start_time: 1,
+            switches: 9,
+            kernel_stack: 4,
+            user_stack: 0,
+            pid: 3,
+            tid: 4,
+            ticks: 70_000,
+            state,
+            cpu: 1,
+            pass: 5,
+            is_cut: 0,
+            reserved: 0,
+            comm: *b"app\0\0\0\0\0\0\0\0\0\0\0\0\0",
+        };
+        let record = |state| WaitRecord { kind: RecordKind::Wait as u32, reserved: 0, thread: thread(state) };
+        let mut batch = Batch::default();
+        decode(record(WaitState::Disk as u32).as_bytes(), &mut batch);
+        let [sample] = &batch.samples[..] else { panic!("{batch:?}") };
+        assert_eq!((sample.weight, sample.waited), (70_000, Some(ThreadState::Disk)));
+        decode(record(77).as_bytes(), &mut batch);
+        assert_eq!((batch.samples.len(), batch.undecodable), (1, 1));
     }
 
     #[test]

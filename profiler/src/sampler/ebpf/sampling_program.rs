@@ -9,11 +9,11 @@ use std::{
 
 use profiler_common::names;
 
-use super::loader::{Helper, PROGRAM_TYPE_PERF_EVENT, broken, clone_fd, has_helper, load_program, map};
+use super::loader::{Helper, broken, clone_fd, has_helper, load_program, map};
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
     sampler::Plan,
-    sys::bpf,
+    sys::bpf::{self, ProgramType},
 };
 
 /// The program that runs at each tick. Dropping it before it is loaded does not wait for the thread.
@@ -60,7 +60,7 @@ impl SamplingProgram {
 }
 
 fn load(object: &aya_obj::Object, uses_unwinder: bool, tail_calls: BorrowedFd<'_>) -> Result<OwnedFd> {
-    let load = |name| load_program(object, name, PROGRAM_TYPE_PERF_EVENT);
+    let load = |name| load_program(object, name, ProgramType::PerfEvent);
     if !uses_unwinder {
         return load(names::PROGRAM_SAMPLE_FP);
     }

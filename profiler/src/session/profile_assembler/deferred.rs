@@ -3,10 +3,11 @@
 use std::collections::{HashMap, HashSet};
 
 use profiler_processes::{Process, ProcessKey, ProcessTable};
-use profiler_profile::{StackId, ThreadId};
+use profiler_profile::{EventId, Sample, StackId, ThreadId, ThreadState};
 use profiler_symbolize::Symbolizer;
 
 use super::{CachedStack, ProfileAssembler, SampleStacks, resolve_user_frames};
+use crate::session::sample_events::Ticks;
 
 /// A stack some of whose symbols may still arrive: of JIT code, or from a debug file that is being downloaded.
 #[derive(Debug)]
@@ -32,8 +33,10 @@ pub(super) struct DeferredSample {
     pub(super) thread: ThreadId,
     /// The index of the stack.
     pub(super) stack: u32,
-    pub(super) cpu: u32,
-    pub(super) weight: u16,
+    pub(super) weight: u32,
+    pub(super) cpu: u16,
+    /// What a thread waited for that was not on a CPU.
+    pub(super) waited: Option<ThreadState>,
 }
 
 impl ProfileAssembler {
@@ -68,15 +71,15 @@ impl ProfileAssembler {
         symbolizer: &mut Symbolizer,
         processes: &ProcessTable,
         awaited: &AwaitedStacks,
-    ) -> u64 {
+    ) -> Ticks {
         let stacks = std::mem::take(&mut self.deferred_stacks);
         let mut symbolized = HashMap::<StackAndEpoch, StackId>::new();
-        let mut lost = 0;
+        let mut lost = Ticks::default();
         for sample in std::mem::take(&mut self.deferred_samples) {
-            let DeferredSample { time_ns, thread, stack: index, cpu, weight } = sample;
+            let DeferredSample { time_ns, thread, stack: index, weight, cpu, waited } = sample;
             let deferred = &stacks[index as usize];
             let Some(process) = processes.get(deferred.process) else {
-                lost += u64::from(weight);
+                lost.add(waited, weight);
                 continue;
             };
             let key = (index, symbolizer.jit_epoch(process, time_ns));
@@ -93,8 +96,8 @@ impl ProfileAssembler {
                     stack
                 }
             };
-            let since_start_ns = time_ns.saturating_sub(self.started_ns);
-            self.builder.sample(since_start_ns, cpu, thread, stack, weight.into());
+            let (event, value) = (EventId::FIRST, weight.into());
+            self.push(Sample { time_ns, cpu: cpu.into(), thread, stack, event, state: waited, value });
         }
         self.deferred_stacks = stacks;
         lost

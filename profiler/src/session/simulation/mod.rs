@@ -24,7 +24,7 @@ use super::{
     pipeline::{Interval, Pipeline},
     polling_interval::PollingInterval,
     reader::{Message, Reader},
-    start::{MAX_QUEUED_BATCHES, debug_file_directories, events, new_pipeline},
+    start::{MAX_QUEUED_BATCHES, debug_file_directories, new_pipeline, sampled},
     wake,
 };
 use crate::{
@@ -77,8 +77,8 @@ pub fn simulate(node: Node, directory: &Path) -> Result<Outcome> {
     let settings = Profiler::builder().target(Target::Everything).build()?.settings;
     let proc = Arc::new(ProcFs::from_capture(directory.to_owned()));
     let directories = debug_file_directories(&settings)?;
-    let events = events(settings.frequency_hz);
-    let mut pipeline = new_pipeline(&settings, proc, ProcessFilter::All, directories, events);
+    let sampled = sampled(&settings);
+    let mut pipeline = new_pipeline(&settings, proc, ProcessFilter::All, directories, sampled);
     let shared = Arc::new(Shared::new()?);
     let waker = Arc::clone(&shared.reader_waker);
     let source = SimulatedSource::generate(node, &call_sites, Arc::clone(&waker));

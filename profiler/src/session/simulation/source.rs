@@ -110,6 +110,7 @@ impl SimulatedSource {
             kernel_stack,
             user_stack: id,
             weight: 1,
+            waited: None,
         };
         let stack = RawStack {
             id,

@@ -1,0 +1,118 @@
+//! Wall-clock samples: the state of a waiting thread between two passes, the passes, and the offsets that they need.
+
+use crate::{COMM_BYTES, StackId};
+
+/// The number of a thread's state in a [`WaitingThread`].
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitState {
+    /// It waits for a CPU.
+    Runnable = 1,
+    /// It sleeps until an event (`TASK_INTERRUPTIBLE`).
+    Blocked = 2,
+    /// It sleeps and takes no signal (`TASK_UNINTERRUPTIBLE`).
+    Disk = 3,
+    /// A signal or a debugger has stopped it.
+    Stopped = 4,
+}
+
+/// A thread that was not on a CPU at the last pass: the value of the map of waiting threads, and the body of a
+/// [`WaitRecord`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct WaitingThread {
+    /// The first of the ticks, `CLOCK_MONOTONIC`, nanoseconds.
+    pub time_ns: u64,
+    /// `task_struct.start_time`: a thread that reuses an id has another one.
+    pub start_time: u64,
+    /// The number of context switches at which the stacks were captured.
+    pub switches: u64,
+    /// The kernel frames.
+    pub kernel_stack: StackId,
+    /// The user frames.
+    pub user_stack: StackId,
+    /// Process id in the profiler's PID namespace.
+    pub pid: u32,
+    /// Thread id in the profiler's PID namespace.
+    pub tid: u32,
+    /// The ticks that it waited with this state and these stacks, and that no record has.
+    pub ticks: u32,
+    /// A [`WaitState`].
+    pub state: u32,
+    /// The CPU on which it ran last.
+    pub cpu: u32,
+    /// The last pass that found the thread.
+    pub pass: u32,
+    /// 1: the user stack does not reach its root. It is captured again: its unwind table may be installed by then.
+    pub is_cut: u32,
+    /// 0.
+    pub reserved: u32,
+    /// The name of the thread, padded with NUL.
+    pub comm: [u8; COMM_BYTES],
+}
+
+/// The record of a thread whose wait ended, or whose state changed.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+pub struct WaitRecord {
+    /// [`RecordKind::Wait`](crate::RecordKind::Wait).
+    pub kind: u32,
+    /// 0.
+    pub reserved: u32,
+    /// The wait.
+    pub thread: WaitingThread,
+}
+
+/// A pass over the threads, written before it begins.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "user", derive(zerocopy::IntoBytes, zerocopy::Immutable))]
+pub struct WallPass {
+    /// The number of the pass.
+    pub number: u32,
+    /// The ticks that were due since the previous pass, and that this one stands for.
+    pub ticks: u32,
+}
+
+/// The offsets that passes need, in bytes from the start of the structure. All are 0 without wall-clock samples.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "user", derive(zerocopy::IntoBytes, zerocopy::Immutable))]
+pub struct WallOffsets {
+    /// `task_struct.pid`, the id of the thread in the initial PID namespace.
+    pub task_pid: u32,
+    /// `task_struct.tgid`, that of the process.
+    pub task_tgid: u32,
+    /// `task_struct.mm`.
+    pub task_mm: u32,
+    /// `task_struct.__state`, or `state` before Linux 5.14.
+    pub task_state: u32,
+    /// `task_struct.exit_state`.
+    pub task_exit_state: u32,
+    /// `task_struct.on_cpu`.
+    pub task_on_cpu: u32,
+    /// `task_struct.nvcsw`; `nivcsw` is the next word.
+    pub task_switches: u32,
+    /// `task_struct.start_time`.
+    pub task_start_time: u32,
+    /// `task_struct.comm`.
+    pub task_comm: u32,
+    /// `task_struct.thread_info.cpu`, or `task_struct.cpu` before Linux 5.16.
+    pub task_cpu: u32,
+    /// `css_set.dfl_cgrp`.
+    pub css_set_default_cgroup: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+const _: () = assert!(size_of::<WaitingThread>() == 88);
+const _: () = assert!(size_of::<WaitRecord>() == 96);
+const _: () = assert!(size_of::<WallOffsets>().is_multiple_of(8));

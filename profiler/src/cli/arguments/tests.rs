@@ -1,0 +1,126 @@
+//! Tests of the arguments: defaults, conflicts, and the settings that they become.
+
+use super::*;
+
+fn parse(line: &str) -> Result<Arguments, clap::Error> {
+    Arguments::parse(std::iter::once("profiler").chain(line.split_whitespace()).map(OsString::from))
+}
+
+fn target(line: &str) -> Target {
+    parse(line).unwrap().target.target().unwrap()
+}
+
+#[test]
+fn the_definition_passes_the_checks_of_clap() {
+    Arguments::command().debug_assert();
+}
+
+#[test]
+fn every_target_has_an_argument() {
+    assert_eq!(target("-p 1,2"), Target::Pids(vec![1, 2]));
+    assert_eq!(target("-t 3"), Target::Tids(vec![3]));
+    assert_eq!(target("-a"), Target::Everything);
+    assert_eq!(target("--cgroup /a/b"), Target::Cgroup("/a/b".into()));
+    assert_eq!(target("--container abc"), Target::Container("abc".to_owned()));
+    assert_eq!(target("-F 9 -- ls -l"), Target::Command(vec!["ls".into(), "-l".into()]));
+}
+
+#[test]
+fn two_targets_are_refused() {
+    for line in ["-p 1 -a", "-t 1 -- ls", "--cgroup /a --container b"] {
+        assert!(parse(line).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn the_defaults_equal_those_of_the_library() {
+    for line in ["-p 1", "-- ls"] {
+        let arguments = parse(line).unwrap();
+        let library = Profiler::builder().target(target(line));
+        assert_eq!(format!("{:?}", arguments.builder().unwrap()), format!("{library:?}"));
+        assert_eq!(arguments.output.options(), OutputOptions::default());
+    }
+}
+
+#[test]
+fn no_children_turns_off_the_default_of_commands() {
+    let library = |children| Profiler::builder().target(target("-- ls")).children(children);
+    for (line, children) in [("--children -- ls", true), ("--no-children -- ls", false)] {
+        let builder = parse(line).unwrap().builder().unwrap();
+        assert_eq!(format!("{builder:?}"), format!("{:?}", library(children)));
+    }
+    assert!(parse("--children --no-children -- ls").is_err());
+}
+
+#[test]
+fn flags_set_the_settings_of_the_library() {
+    let line = "-p 1 -F 999 -C 0-1 --children -U --inlines --lines --raw-names --dotnet-tiers \
+                --dotnet-perf-map --debug-dir /d --capture /c --symbol-server microsoft --symbol-server http://s \
+                --symbol-cache /s";
+    let library = Profiler::builder()
+        .target(Target::Pids(vec![1]))
+        .frequency_hz(999)
+        .cpus([0, 1])
+        .children(true)
+        .kernel_stacks(false)
+        .inlines(true)
+        .lines(true)
+        .raw_names(true)
+        .dotnet_tiers(true)
+        .dotnet_perf_map(true)
+        .debug_directory("/d")
+        .symbol_server("microsoft")
+        .symbol_server("http://s")
+        .symbol_cache("/s")
+        .capture("/c");
+    assert_eq!(format!("{:?}", parse(line).unwrap().builder().unwrap()), format!("{library:?}"));
+}
+
+#[test]
+fn the_live_view_takes_the_options_of_sampling() {
+    let line = "-F 999 --children --inlines --debug-dir /d -C 0 -p 7";
+    let Some(Action::Live(live)) = parse(&format!("live --window 5 {line}")).unwrap().action else {
+        panic!("not the live view")
+    };
+    let sampling = parse(line).unwrap().builder().unwrap();
+    assert_eq!(format!("{:?}", live.builder().unwrap()), format!("{sampling:?}"));
+    assert_eq!(live.window, Duration::from_secs(5));
+    for wrong in ["live -p 7 -o x.svg", "live -p 7 --window 11m", "live -p 7 -a"] {
+        assert!(parse(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn global_options_may_precede_a_command_and_sampling_options_may_not() {
+    for line in ["-qvv report x", "report x -qvv", "-q report x -vv"] {
+        let common = parse(line).unwrap().common;
+        assert_eq!((common.quiet, common.verbose), (true, 2), "{line}");
+    }
+    for line in ["-p 7 report x", "-o x.svg report x", "--focus a top x", "-a doctor"] {
+        let error = parse(line).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{line}");
+    }
+    assert!(parse("-p 7 report x").unwrap_err().to_string().contains("`--pid <PID>` is for sampling"));
+}
+
+#[test]
+fn invalid_values_are_refused() {
+    for line in
+        ["-p x", "-F -1 -p 1", "-d 0x -p 1", "-C 3-1 -p 1", "--format nope -p 1", "-U -K -p 1", "--nope"]
+    {
+        assert!(parse(line).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn wall_clock_samples_replace_cpu_samples_unless_a_frequency_is_given() {
+    let settings = |line: &str| {
+        let settings = parse(line).unwrap().builder().unwrap().build().unwrap().settings;
+        (settings.frequency_hz, settings.wall_hz, settings.is_wall_only)
+    };
+    assert_eq!(settings("-p 1"), (DEFAULT_FREQUENCY_HZ, None, false));
+    assert_eq!(settings("-p 1 --wall"), (49, Some(49), true));
+    assert_eq!(settings("-p 1 --wall=19"), (19, Some(19), true));
+    assert_eq!(settings("-p 1 -F 99 --wall=19"), (99, Some(19), false));
+    assert!(parse("-p 1 --wall --capture /tmp/x").is_err());
+}

@@ -1,0 +1,160 @@
+//! Wall-clock samples: passes of the task iterator over the target, and the ticks of threads that wait since.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    os::fd::{AsFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+use profiler_common::wall::{WaitingThread, WallPass};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::{records, timers::random_fraction};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    sampler::Batch,
+    sys::bpf,
+};
+
+/// How often the ticks of threads that still wait become samples: a wait that goes on has one every time.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The passes of a session.
+#[derive(Debug)]
+pub(super) struct WallPasses {
+    /// The iterator; each pass opens it anew.
+    link: OwnedFd,
+    pass: OwnedFd,
+    threads: OwnedFd,
+    period: Duration,
+    /// The share of the time that passes may take.
+    max_share: f64,
+    started: Instant,
+    /// The periods that passes stand for so far.
+    periods: u64,
+    passes: u32,
+    next_pass: Instant,
+    next_flush: Instant,
+}
+
+impl WallPasses {
+    /// Passes at a frequency, hertz; the first one is due after a part of a period.
+    pub(super) fn new(maps: WallMaps, link: OwnedFd, frequency_hz: u64, max_overhead_percent: f64) -> Self {
+        let started = Instant::now();
+        let period = Duration::from_secs(1) / u32::try_from(frequency_hz.max(1)).unwrap_or(u32::MAX);
+        let WallMaps { pass, threads } = maps;
+        let mut passes = Self {
+            link,
+            pass,
+            threads,
+            period,
+            max_share: max_overhead_percent / 100.0,
+            started,
+            periods: 0,
+            passes: 0,
+            next_pass: started,
+            next_flush: started + FLUSH_INTERVAL,
+        };
+        passes.plan_next(started);
+        passes
+    }
+
+    /// The time until the next pass.
+    pub(super) fn time_to_next(&self) -> Duration {
+        self.next_pass.saturating_duration_since(Instant::now())
+    }
+
+    /// Runs the pass that is due.
+    pub(super) fn run_due(&mut self, batch: &mut Batch) -> Result<()> {
+        let now = Instant::now();
+        if now < self.next_pass {
+            return Ok(());
+        }
+        // A pass stands for all periods that have begun since the last one.
+        let begun = (now.duration_since(self.started).as_nanos() / self.period.as_nanos().max(1)) as u64 + 1;
+        let ticks = u32::try_from(begun.saturating_sub(self.periods)).unwrap_or(u32::MAX);
+        self.periods = begun;
+        self.run(ticks).map_err(failed)?;
+        let end = Instant::now();
+        // What a pass takes is a part of the time that is allowed.
+        let pause = (end - now).div_f64(self.max_share.max(f64::EPSILON));
+        self.plan_next(now + pause);
+        if end >= self.next_flush {
+            self.flush(batch)?;
+        }
+        Ok(())
+    }
+
+    /// Turns the ticks of threads that still wait into samples, and forgets threads that have ended.
+    pub(super) fn flush(&mut self, batch: &mut Batch) -> Result<()> {
+        self.next_flush = Instant::now() + FLUSH_INTERVAL;
+        let mut next = [0; size_of::<u32>()];
+        let mut key = None;
+        let mut keys = Vec::new();
+        while bpf::next_key(self.threads.as_fd(), key.as_ref().map(|key: &[u8; 4]| &key[..]), &mut next)
+            .map_err(failed)?
+        {
+            keys.push(next);
+            key = Some(next);
+        }
+        for key in keys {
+            self.flush_thread(key, batch).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn flush_thread(&self, key: [u8; 4], batch: &mut Batch) -> io::Result<()> {
+        let mut value = [0; size_of::<WaitingThread>()];
+        bpf::look_up_element(self.threads.as_fd(), &key, &mut value)?;
+        let Ok(mut thread) = WaitingThread::read_from_bytes(&value) else { return Ok(()) };
+        if thread.ticks > 0 {
+            batch.samples.extend(records::waiting_sample(&thread));
+        }
+        if thread.pass != self.passes {
+            return bpf::delete_element(self.threads.as_fd(), &key);
+        }
+        // The next ticks begin with the next pass.
+        thread.time_ns = super::monotonic_ns();
+        thread.ticks = 0;
+        bpf::update_element(self.threads.as_fd(), &key, thread.as_bytes())
+    }
+
+    fn run(&mut self, ticks: u32) -> io::Result<()> {
+        self.passes = self.passes.wrapping_add(1);
+        let pass = WallPass { number: self.passes, ticks };
+        bpf::update_element(self.pass.as_fd(), &0_u32.to_ne_bytes(), pass.as_bytes())?;
+        let mut iterator = File::from(bpf::create_iterator(self.link.as_fd())?);
+        // The program prints nothing: one read runs it for every thread.
+        let mut nothing = [0; 64];
+        loop {
+            match iterator.read(&mut nothing) {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Plans the next pass at a random time of the next period after `earliest`, so that passes do not beat with timers of
+    /// the target.
+    fn plan_next(&mut self, earliest: Instant) {
+        let since_start = earliest.saturating_duration_since(self.started);
+        let period = (since_start.as_nanos() / self.period.as_nanos().max(1)) as u64;
+        let period = period.max(self.periods);
+        let offset = self.period.mul_f64(random_fraction());
+        self.next_pass = self.started + self.period * u32::try_from(period).unwrap_or(u32::MAX) + offset;
+    }
+}
+
+/// The maps of passes.
+#[derive(Debug)]
+pub(super) struct WallMaps {
+    pub(super) pass: OwnedFd,
+    pub(super) threads: OwnedFd,
+}
+
+fn failed(error: io::Error) -> Error {
+    Error::with_source(ErrorKind::Io, "failed to sample waiting threads by the task iterator", error)
+}

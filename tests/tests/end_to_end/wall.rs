@@ -1,0 +1,178 @@
+//! Tests wall-clock samples: threads that wait, with their states and stacks.
+
+use std::{
+    collections::BTreeMap,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use profiler::{
+    Profile, Profiler, Target,
+    profile::{EventId, StackEnd, ThreadState},
+};
+use profiler_tests::{FoldedStacks, Workload, lock_privileged, profiler, run_command, wait_until};
+
+const WALL_HZ: u64 = 49;
+const SECONDS: f64 = 4.0;
+
+/// The functions of a waiting thread of the workload, from the leaf on.
+const WAITS: [(&str, &[&str]); 5] = [
+    ("sleeper", &["sleeper", "run", "start_thread"]),
+    ("reader", &["read_nothing", "reader", "run", "start_thread"]),
+    ("locker", &["locker", "run", "start_thread"]),
+    ("poller", &["poller", "run", "start_thread"]),
+    ("deep", &["read_nothing", "descend", "descend"]),
+];
+
+/// Starts the workload, and waits until its threads have their names.
+fn start_waits() -> Workload {
+    let workload = Workload::start("waits");
+    wait_until("all threads", || {
+        let names = workload.tids().into_iter().filter_map(|tid| {
+            std::fs::read_to_string(format!("/proc/{}/task/{tid}/comm", workload.pid())).ok()
+        });
+        let names: Vec<_> = names.map(|name| name.trim_end().to_owned()).collect();
+        WAITS.iter().all(|(name, _)| names.iter().any(|found| found == name)).then_some(())
+    });
+    workload
+}
+
+fn profile(workload: &Workload, sample: impl FnOnce(profiler::Builder) -> profiler::Builder) -> Profile {
+    let builder = Profiler::builder().target(Target::Pid(workload.pid()));
+    let mut session = sample(builder).build().unwrap().start().unwrap();
+    session.wait(Some(Duration::from_secs_f64(SECONDS)));
+    session.stop().unwrap()
+}
+
+/// The ticks of an event by the name of the thread and its state.
+fn ticks(profile: &Profile, event: EventId) -> BTreeMap<(String, Option<ThreadState>), u64> {
+    let mut ticks = BTreeMap::new();
+    for sample in profile.samples_of(event) {
+        let name = profile.string(profile.thread(sample.thread).comm).to_owned();
+        *ticks.entry((name, sample.state)).or_default() += sample.value;
+    }
+    ticks
+}
+
+/// The ticks of a thread in all states.
+fn of_thread(ticks: &BTreeMap<(String, Option<ThreadState>), u64>, thread: &str) -> u64 {
+    ticks.iter().filter(|((name, _), _)| name == thread).map(|(_, ticks)| ticks).sum()
+}
+
+#[test]
+fn each_thread_has_a_tick_for_each_period_whether_it_runs_or_waits() {
+    let Some(_lock) = lock_privileged() else { return };
+    let workload = start_waits();
+    let profile = profile(&workload, |builder| builder.only_wall_clock_hz(WALL_HZ));
+    assert!(profile.ledger().adds_up(), "{:?}", profile.ledger());
+    assert_eq!(profile.events().map(|event| &*event.name).collect::<Vec<_>>(), ["wall"]);
+    let due = profile.header().duration_ns as f64 / 1e9 * WALL_HZ as f64;
+    let ticks = ticks(&profile, EventId::FIRST);
+    for (thread, _) in WAITS {
+        let found = of_thread(&ticks, thread) as f64;
+        // The first and the last period are not whole.
+        assert!((found - due).abs() <= due * 0.02 + 2.0, "{thread}: {found} of {due} ticks: {ticks:?}");
+        let blocked = ticks.get(&(thread.to_owned(), Some(ThreadState::Blocked))).copied().unwrap_or(0);
+        assert!(blocked as f64 >= found * 0.9, "{thread}: {ticks:?}");
+    }
+    // Ticks of the timers and of passes are independent of each other where a thread runs.
+    let spinner = of_thread(&ticks, "spinner") as f64;
+    assert!((spinner - due).abs() <= due * 0.2, "{spinner} of {due} ticks: {ticks:?}");
+    let on_cpu = ticks.get(&("spinner".to_owned(), Some(ThreadState::OnCpu))).copied().unwrap_or(0);
+    assert!(on_cpu as f64 > spinner * 0.5, "{ticks:?}");
+}
+
+#[test]
+fn the_stacks_of_waiting_threads_are_whole_and_named() {
+    let Some(_lock) = lock_privileged() else { return };
+    let workload = start_waits();
+    let profile = profile(&workload, |builder| builder.only_wall_clock_hz(WALL_HZ));
+    let waiting = profile.samples().iter().filter(|sample| sample.state == Some(ThreadState::Blocked));
+    let mut stacks_of = BTreeMap::<&str, u64>::new();
+    for sample in waiting {
+        let thread = profile.string(profile.thread(sample.thread).comm);
+        let stack = profile.stack(sample.stack);
+        let names: Vec<_> =
+            stack.frames.iter().map(|frame| profile.string(profile.frame(*frame).name)).collect();
+        if let Some((_, expected)) = WAITS.iter().find(|(name, _)| *name == thread) {
+            assert_eq!(stack.end, StackEnd::Root, "{thread}: {names:?}");
+            assert!(names.windows(expected.len()).any(|window| window == *expected), "{thread}: {names:?}");
+            assert!(names.contains(&"do_syscall_64"), "{thread}: {names:?}");
+            *stacks_of.entry(thread).or_default() += sample.value;
+        }
+        if thread == "deep" {
+            assert_eq!(names.iter().filter(|name| **name == "descend").count(), 301, "{names:?}");
+        }
+    }
+    assert_eq!(stacks_of.len(), WAITS.len(), "{stacks_of:?}");
+}
+
+#[test]
+fn cpu_samples_and_wall_clock_samples_are_events_of_one_profile() {
+    let Some(_lock) = lock_privileged() else { return };
+    let workload = start_waits();
+    let profile = profile(&workload, |builder| builder.frequency_hz(199).wall_clock_hz(WALL_HZ));
+    assert!(profile.ledger().adds_up(), "{:?}", profile.ledger());
+    let (cpu, wall) = (profile.find_event("cpu-clock").unwrap(), profile.find_event("wall").unwrap());
+    let cpu_ticks = of_thread(&ticks(&profile, cpu), "spinner");
+    let on_cpu = ticks(&profile, wall)[&("spinner".to_owned(), Some(ThreadState::OnCpu))];
+    let expected = cpu_ticks as f64 * WALL_HZ as f64 / 199.0;
+    assert!((on_cpu as f64 - expected).abs() <= 2.0, "{on_cpu} of {expected}");
+    assert_eq!(of_thread(&ticks(&profile, cpu), "reader"), 0, "a thread that waits has no CPU sample");
+}
+
+/// The number of context switches of all threads of the workload but those that run on their own.
+fn switches(workload: &Workload) -> u64 {
+    let of_thread = |tid: u32| {
+        let status = std::fs::read_to_string(format!("/proc/{}/task/{tid}/status", workload.pid())).unwrap();
+        let is_parked = ["reader", "locker", "poller", "deep"]
+            .iter()
+            .any(|name| status.contains(&format!("Name:\t{name}\n")));
+        let counts = status.lines().filter(|line| line.contains("ctxt_switches"));
+        let sum: u64 = counts.filter_map(|line| line.split_whitespace().last()?.parse::<u64>().ok()).sum();
+        if is_parked { sum } else { 0 }
+    };
+    workload.tids().into_iter().map(of_thread).sum()
+}
+
+#[test]
+fn waiting_threads_are_not_woken() {
+    let Some(_lock) = lock_privileged() else { return };
+    let workload = start_waits();
+    let before = switches(&workload);
+    let profile = profile(&workload, |builder| builder.only_wall_clock_hz(199));
+    assert!(profile.total_value() > 1_000);
+    assert_eq!(switches(&workload), before);
+}
+
+#[test]
+fn a_stopped_process_is_sampled_as_stopped() {
+    let Some(_lock) = lock_privileged() else { return };
+    let workload = start_waits();
+    let pid = workload.pid().to_string();
+    assert!(Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
+    let profile = profile(&workload, |builder| builder.only_wall_clock_hz(WALL_HZ));
+    assert!(Command::new("kill").args(["-CONT", &pid]).status().unwrap().success());
+    let stopped = profile.samples().iter().filter(|sample| sample.state == Some(ThreadState::Stopped));
+    let stopped: u64 = stopped.map(|sample| sample.value).sum();
+    assert!(stopped * 100 >= profile.total_value() * 99, "{:?}", ticks(&profile, EventId::FIRST));
+}
+
+#[test]
+fn states_are_frames_and_filters_of_the_command_line() {
+    let Some(_lock) = lock_privileged() else { return };
+    let workload = start_waits();
+    let pid = workload.pid().to_string();
+    let folded = |arguments: &[&str]| {
+        let mut command = profiler(&["-p", &pid, "--wall", "-d", "2", "--format", "folded"]);
+        let outcome = run_command(command.args(arguments).stdin(Stdio::null()));
+        assert_eq!(outcome.code(), 0, "{}", outcome.stderr);
+        FoldedStacks::parse(&outcome.stdout)
+    };
+    let all = folded(&["--per-state"]);
+    let has_state = |state: &str| all.count(|stack| stack.frames[0] == format!("[{state}]"));
+    assert!(has_state("blocked") > 0 && has_state("on CPU") > 0, "{all:#?}");
+    let blocked = folded(&["--state", "blocked"]);
+    assert!(blocked.count(|stack| stack.has("read_nothing")) > 0, "{blocked:#?}");
+    assert_eq!(blocked.count(|stack| stack.has("spinner")), 0, "{blocked:#?}");
+}
