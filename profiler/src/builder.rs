@@ -77,6 +77,7 @@ impl Default for Builder {
             dotnet_tiers: false,
             dotnet_events: true,
             dotnet_perf_map: false,
+            dotnet_compilations: false,
             debug_directories: Vec::new(),
             symbol_servers: Vec::new(),
             symbol_cache: None,
@@ -201,6 +202,14 @@ impl Builder {
         self
     }
 
+    /// Whether stacks in the JIT compiler of a .NET runtime have a frame with the method that it compiles, as in
+    /// `[compiling app!Shop.Cart.Get(int)]`, as the caller of the compiler's frames. Not in single-file programs, whose JIT
+    /// compiler is no library of its own. Default: false.
+    pub fn dotnet_compilations(mut self, wanted: bool) -> Self {
+        self.settings.dotnet_compilations = wanted;
+        self
+    }
+
     /// Whether the standard input, output and error of a [`Target::Command`] are `/dev/null`; otherwise they are those of
     /// the calling process. Default: false.
     pub fn silent_command(mut self, wanted: bool) -> Self {
@@ -281,6 +290,13 @@ impl Builder {
         }
         if settings.dotnet_perf_map && !settings.dotnet_events {
             return Err(invalid("a runtime that is not contacted cannot be asked for a perf map"));
+        }
+        if settings.dotnet_compilations && !settings.dotnet_events {
+            return Err(invalid("a runtime that is not contacted cannot be asked what it compiles"));
+        }
+        #[cfg(feature = "capture")]
+        if settings.dotnet_compilations && settings.capture.is_some() {
+            return Err(invalid("a capture has no compiled methods"));
         }
         if settings.cpus.as_ref().is_some_and(Vec::is_empty) {
             return Err(invalid("the list of CPUs is empty"));
@@ -417,6 +433,9 @@ mod tests {
     fn contradictory_settings_are_refused() {
         assert!(refused(own().kernel_stacks(false).user_stacks(false)).contains("nothing to sample"));
         assert!(refused(own().cpus([])).contains("CPUs"));
+        let silent = || own().dotnet_events(false);
+        assert!(refused(silent().dotnet_perf_map(true)).contains("perf map"));
+        assert!(refused(silent().dotnet_compilations(true)).contains("compiles"));
         assert!(refused(Profiler::builder().target(Target::Everything).children(true)).contains("children"));
     }
 }

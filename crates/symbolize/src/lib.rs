@@ -54,6 +54,7 @@
 
 mod code;
 mod code_map;
+mod compilations;
 pub mod debug_file;
 mod debug_paths;
 mod diagnostics;
@@ -139,15 +140,26 @@ pub struct Symbolizer {
 }
 
 /// What .NET runtimes are asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RuntimeRequests {
-    /// Nothing: no runtime is contacted.
-    Nothing,
-    /// The events of their methods.
-    #[default]
-    Events,
-    /// Also perf maps.
-    EventsAndPerfMaps,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuntimeRequests {
+    /// The events of their methods. Without, no runtime is contacted.
+    pub events: bool,
+    /// Perf maps, which need the events.
+    pub perf_maps: bool,
+    /// Which method the JIT compiles, which needs the events ([`Symbolizer::compiled_method`]).
+    pub compilations: bool,
+}
+
+impl Default for RuntimeRequests {
+    /// Events alone.
+    fn default() -> Self {
+        Self { events: true, ..Self::NOTHING }
+    }
+}
+
+impl RuntimeRequests {
+    /// No runtime is contacted.
+    pub const NOTHING: Self = Self { events: false, perf_maps: false, compilations: false };
 }
 
 impl Symbolizer {

@@ -16,7 +16,7 @@ use crate::{
     native::NativeModule,
     reasons,
     symbol::{SymbolHint, Symbolized},
-    symbol_sources::has_jit_compiler,
+    symbol_sources::{has_jit_compiler, is_jit_compiler},
 };
 
 /// The code and symbols of an opened file.
@@ -70,6 +70,14 @@ impl ModuleCode {
     pub(super) fn is_runtime(&self) -> bool {
         match self {
             Self::Native(module) => has_jit_compiler(module.elf()),
+            Self::ReadyToRun(_) => false,
+        }
+    }
+
+    /// Whether it is the JIT compiler of a .NET runtime.
+    pub(super) fn is_jit_compiler(&self) -> bool {
+        match self {
+            Self::Native(module) => is_jit_compiler(module.elf()),
             Self::ReadyToRun(_) => false,
         }
     }

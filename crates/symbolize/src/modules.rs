@@ -113,6 +113,8 @@ struct Module {
     /// Read at the first address that is in none of the file's segments.
     bundle: Option<Result<Option<Arc<Bundle>>, Reason>>,
     is_runtime: bool,
+    /// Found out when it is asked for.
+    is_jit_compiler: Option<bool>,
     /// The root directory of the container that it belongs to; `None` for a module of all processes.
     root: Option<Arc<RootDirectory>>,
     /// Whether containers can share it; found out when the second one maps it.
@@ -251,6 +253,19 @@ impl Modules {
     /// Whether a module contains a .NET runtime with a JIT compiler.
     pub(super) fn is_runtime(&self, key: ModuleKey) -> bool {
         self.get(key).is_some_and(|module| module.is_runtime)
+    }
+
+    /// Whether a module is the JIT compiler of a .NET runtime.
+    pub(super) fn is_jit_compiler(&mut self, key: ModuleKey) -> bool {
+        self.modules.get_mut(&key).is_some_and(|module| {
+            let code = &module.code;
+            *module.is_jit_compiler.get_or_insert_with(|| code.is_jit_compiler())
+        })
+    }
+
+    /// Whether a module is a ReadyToRun image.
+    pub(super) fn is_precompiled(&self, key: ModuleKey) -> bool {
+        self.get(key).is_some_and(|module| module.code.kind() == FrameKind::Precompiled)
     }
 
     /// The cells of a ReadyToRun image with the addresses of helpers and allocators; empty for another module.
@@ -422,8 +437,18 @@ impl Modules {
         self.next_key = self.next_key.wrapping_add(1);
         let (build_id, last_used) = (code.build_id().into(), Instant::now());
         let (bundle, is_runtime, is_self_contained) = (None, code.is_runtime(), None);
-        let module =
-            Module { path, build_id, code, bundle, is_runtime, root, is_self_contained, budget, last_used };
+        let module = Module {
+            path,
+            build_id,
+            code,
+            bundle,
+            is_runtime,
+            is_jit_compiler: None,
+            root,
+            is_self_contained,
+            budget,
+            last_used,
+        };
         self.modules.insert(key, module);
         key
     }

@@ -214,6 +214,9 @@ pub(super) struct SamplingArguments {
     /// used for runtimes that can deadlock or crash (10.0.0 to 10.0.10, and younger than 5 seconds)
     #[arg(long, conflicts_with = "no_dotnet_events")]
     dotnet_perf_map: bool,
+    /// Show the method that a .NET runtime's JIT compiles: a frame such as [compiling app!Shop.Cart.Get(int)]
+    #[arg(long, conflicts_with_all = ["no_dotnet_events", "capture"])]
+    dotnet_compilations: bool,
     /// Record the input of the profiler from the kernel and the target, for `profiler replay`; the directory must not
     /// exist
     #[arg(long, value_name = "DIR")]
@@ -397,7 +400,8 @@ impl SamplingArguments {
             .user_stacks(!self.kernel_only)
             .unwind(self.unwind.into())
             .dotnet_events(!self.no_dotnet_events)
-            .dotnet_perf_map(self.dotnet_perf_map);
+            .dotnet_perf_map(self.dotnet_perf_map)
+            .dotnet_compilations(self.dotnet_compilations);
         let builder = match (self.children, self.no_children) {
             (false, false) => builder,
             (children, _) => builder.children(children),

@@ -9,7 +9,7 @@ use profiler_common::unwind::StackEndReason;
 use profiler_processes::{Process, ProcessKey, RetiredProcess};
 use profiler_profile::{
     EventId, FoundBy, Frame, FrameId, FrameKind, ProcessId, ProfileBuilder, Reason, Sample, SourceLocation,
-    StackEnd, StackId, Symbolization, ThreadId,
+    StackEnd, StackId, SymbolSource, Symbolization, ThreadId,
 };
 use profiler_symbolize::{CodeKey, Symbolizer, placeholder};
 
@@ -98,7 +98,7 @@ impl ProfileAssembler {
         let cached = self.process(process).stacks.get(&key).copied();
         let cached = cached.unwrap_or_else(|| {
             let may_defer = self.deferred_samples.len() < MAX_DEFERRED_SAMPLES;
-            let symbolized = self.symbolize(symbolizer, process, sample.time_ns, &stacks, may_defer);
+            let symbolized = self.symbolize(symbolizer, process, sample.time_ns, &stacks, may_defer, None);
             let result = symbolized.map_or_else(|| self.defer(process, stacks), CachedStack::Symbolized);
             self.process(process).stacks.insert(key, result);
             result
@@ -152,7 +152,8 @@ impl ProfileAssembler {
         builder
     }
 
-    /// Symbolizes a stack; `None` if symbols may still arrive and the stack may be deferred.
+    /// Symbolizes a stack; `None` if symbols may still arrive and the stack may be deferred. `compiled_method` is what the
+    /// JIT compiled.
     fn symbolize(
         &mut self,
         symbolizer: &mut Symbolizer,
@@ -160,14 +161,24 @@ impl ProfileAssembler {
         time_ns: u64,
         stacks: &SampleStacks,
         may_defer: bool,
+        compiled_method: Option<&str>,
     ) -> Option<StackId> {
         let (user, cut) = resolve_user_frames(symbolizer, process, time_ns, stacks);
+        let entry =
+            compiled_method.and_then(|_| symbolizer.compiler_entry(user.iter().map(|(code, _)| *code)));
         let kernel = stacks.kernel.as_deref().map(RawStack::frames).into_iter().flatten();
-        let kernel = kernel.map(|frame| (CodeKey::Kernel(frame.address), frame));
+        let kernel = kernel.map(|frame| (CodeKey::Kernel(frame.address), frame, None));
         let mut frames = Vec::with_capacity(user.len());
         let mut is_deferred = false;
-        for (code, frame) in kernel.chain(user) {
-            if may_defer && (matches!(code, CodeKey::Jit(..)) || symbolizer.awaits_debug_file(code, process))
+        let user = user.into_iter().enumerate().map(|(index, (code, frame))| {
+            let method = compiled_method.filter(|_| entry == Some(index));
+            (code, frame, method)
+        });
+        for (code, frame, compiled_method) in kernel.chain(user) {
+            if may_defer
+                && (matches!(code, CodeKey::Jit(..))
+                    || symbolizer.awaits_debug_file(code, process)
+                    || symbolizer.awaits_compiled_method(code, process))
             {
                 // The other frames are symbolized now, so that this work is not left to the end of sampling.
                 is_deferred = true;
@@ -175,6 +186,8 @@ impl ProfileAssembler {
                 let found_by = found_by(code, frame.found);
                 let symbolized = self.symbolized_frames(symbolizer, process, code, frame.address, time_ns);
                 frames.extend(symbolized.iter().map(|frame| (*frame, found_by)));
+                let compiled = compiled_method.zip(symbolized.last().copied());
+                frames.extend(compiled.map(|compiled| (self.compilation_frame(compiled), found_by)));
             }
         }
         if is_deferred {
@@ -196,6 +209,14 @@ impl ProfileAssembler {
         self.frames
             .entry(code)
             .or_insert_with(|| add_frames(builder, symbolizer, process, code, address, time_ns))
+    }
+
+    /// A frame with the method that the JIT compiler, whose outermost frame this is, compiles.
+    fn compilation_frame(&mut self, (method, compiler): (&str, FrameId)) -> FrameId {
+        let name = self.builder.string(&format!("[compiling {method}]"));
+        let symbolization = Symbolization::Symbol(SymbolSource::RuntimeEvents);
+        let frame = Frame { name, location: None, symbolization, ..*self.builder.get_frame(compiler) };
+        self.builder.frame(frame)
     }
 
     /// The end of a stack: complete if its outermost frame starts a process, a thread or a kernel thread.
@@ -367,14 +388,12 @@ fn add_frames(
 mod tests {
     use std::sync::Arc;
 
+    use super::*;
+    use crate::session::test_symbolizer::symbolizer;
     use profiler_addresses::{ElfAddress, FileOffset};
     use profiler_processes::{
         Backing, Installation, Mapping, ProcFs, ProcessFilter, ProcessTable, SidebandEvent, SidebandEventKind,
     };
-    use profiler_profile::SymbolSource;
-
-    use super::*;
-    use crate::session::test_symbolizer::symbolizer;
 
     const FUNCTION: &str = "work";
 

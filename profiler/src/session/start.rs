@@ -72,6 +72,7 @@ pub(crate) struct Settings {
     pub(crate) dotnet_tiers: bool,
     pub(crate) dotnet_events: bool,
     pub(crate) dotnet_perf_map: bool,
+    pub(crate) dotnet_compilations: bool,
     pub(crate) debug_directories: Vec<PathBuf>,
     pub(crate) symbol_servers: Vec<Server>,
     pub(crate) symbol_cache: Option<PathBuf>,
@@ -241,10 +242,10 @@ pub(super) fn new_pipeline(
     let style = NameStyle { raw: settings.raw_names, tiers: settings.dotnet_tiers };
     let mut symbolizer =
         Symbolizer::new(Arc::clone(&proc), directories, options, style, KernelNames::load_boxed);
-    symbolizer.set_runtime_requests(match (settings.dotnet_events, settings.dotnet_perf_map) {
-        (false, _) => RuntimeRequests::Nothing,
-        (true, false) => RuntimeRequests::Events,
-        (true, true) => RuntimeRequests::EventsAndPerfMaps,
+    symbolizer.set_runtime_requests(RuntimeRequests {
+        events: settings.dotnet_events,
+        perf_maps: settings.dotnet_perf_map,
+        compilations: settings.dotnet_compilations,
     });
     #[cfg(feature = "sandbox")]
     if settings.sandbox && settings.kernel_stacks {

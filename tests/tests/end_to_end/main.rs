@@ -10,6 +10,7 @@ mod debug_information;
 mod differential;
 mod doctor;
 mod dotnet;
+mod dotnet_compilations;
 mod dotnet_hostile;
 mod dotnet_perf_map;
 mod dotnet_runtime;

@@ -1,7 +1,8 @@
-//! Decodes the runtime's events about methods and modules: `MethodLoadVerbose`, `ModuleLoad`, and their rundown events.
+//! Decodes the runtime's events about methods and modules: `MethodLoadVerbose`, `MethodJittingStarted`, `ModuleLoad`, and
+//! their rundown events.
 //!
-//! Payloads: dotnet/runtime, src/coreclr/vm/ClrEtwAll.man, `MethodLoadUnloadVerbose` and `ModuleLoadUnload`. Newer
-//! versions only append fields.
+//! Payloads: dotnet/runtime, src/coreclr/vm/ClrEtwAll.man, `MethodLoadUnloadVerbose`, `MethodJittingStarted` and
+//! `ModuleLoadUnload`. Newer versions only append fields.
 
 use profiler_binary_reader::{ByteCursor, ParseError};
 
@@ -20,6 +21,9 @@ pub const RUNDOWN_PROVIDER: &str = "Microsoft-Windows-DotNETRuntimeRundown";
 pub enum CodeEvent {
     /// A method has code.
     Method(MethodEvent),
+    /// The JIT begins to compile a method. The compilation ends with the [`Method`](Self::Method) event of the same method
+    /// on the same thread.
+    CompilationStarted(CompilationEvent),
     /// A module is loaded.
     Module(ModuleEvent),
     /// The code of a method or a module is unloaded.
@@ -32,6 +36,8 @@ pub enum CodeEvent {
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MethodEvent {
+    /// Identifies the method within the process.
+    pub method_id: u64,
     /// The id of its module, as in [`ModuleEvent::module_id`].
     pub module_id: u64,
     /// The first address of its code in the process.
@@ -41,6 +47,18 @@ pub struct MethodEvent {
     /// How the code was compiled.
     pub tier: Tier,
     /// `Namespace.Type.Method(arguments)`, without its module.
+    pub name: String,
+}
+
+/// A method that the JIT compiles.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompilationEvent {
+    /// As in [`MethodEvent::method_id`].
+    pub method_id: u64,
+    /// As in [`MethodEvent::module_id`].
+    pub module_id: u64,
+    /// As in [`MethodEvent::name`].
     pub name: String,
 }
 
@@ -59,6 +77,7 @@ impl CodeEvent {
     pub fn decode(event: &Event<'_>) -> Option<Result<Self, ParseError>> {
         const METHOD_LOAD_VERBOSE: u32 = 143;
         const METHOD_UNLOAD_VERBOSE: u32 = 144;
+        const METHOD_JITTING_STARTED: u32 = 145;
         const MODULE_LOAD: u32 = 152;
         const MODULE_UNLOAD: u32 = 153;
         const METHOD_DC_START_VERBOSE: u32 = 143;
@@ -75,6 +94,9 @@ impl CodeEvent {
             (RUNTIME_PROVIDER, MODULE_LOAD) | (RUNDOWN_PROVIDER, MODULE_DC_START | MODULE_DC_END) => {
                 ModuleEvent::decode(event.payload).map(Self::Module)
             }
+            (RUNTIME_PROVIDER, METHOD_JITTING_STARTED) => {
+                CompilationEvent::decode(event.payload).map(Self::CompilationStarted)
+            }
             (RUNTIME_PROVIDER, METHOD_UNLOAD_VERBOSE | MODULE_UNLOAD) => Ok(Self::CodeUnloaded),
             (RUNDOWN_PROVIDER, DC_END_COMPLETE) => Ok(Self::RundownComplete),
             _ => return None,
@@ -85,14 +107,28 @@ impl CodeEvent {
 impl MethodEvent {
     fn decode(payload: &[u8]) -> Result<Self, ParseError> {
         let mut fields = ByteCursor::new(payload, 0);
-        let _method_id = fields.u64()?;
-        let (module_id, start, size_bytes) = (fields.u64()?, fields.u64()?, fields.u32()?);
+        let (method_id, module_id) = (fields.u64()?, fields.u64()?);
+        let (start, size_bytes) = (fields.u64()?, fields.u32()?);
         let (_token, flags) = (fields.u32()?, fields.u32()?);
-        let mut text = || read_terminated(&mut fields);
-        let (class, method, signature) = (text()?, text()?, text()?);
-        let name = managed::name_from_event(&class, &method, &signature);
-        Ok(Self { module_id, start, size_bytes, tier: Tier::from_event_flags(flags), name })
+        let (tier, name) = (Tier::from_event_flags(flags), read_name(&mut fields)?);
+        Ok(Self { method_id, module_id, start, size_bytes, tier, name })
     }
+}
+
+impl CompilationEvent {
+    fn decode(payload: &[u8]) -> Result<Self, ParseError> {
+        let mut fields = ByteCursor::new(payload, 0);
+        let (method_id, module_id) = (fields.u64()?, fields.u64()?);
+        let (_token, _il_bytes) = (fields.u32()?, fields.u32()?);
+        Ok(Self { method_id, module_id, name: read_name(&mut fields)? })
+    }
+}
+
+/// Reads class, method name and signature of a method.
+fn read_name(fields: &mut ByteCursor<'_>) -> Result<String, ParseError> {
+    let mut text = || read_terminated(fields);
+    let (class, method, signature) = (text()?, text()?, text()?);
+    Ok(managed::name_from_event(&class, &method, &signature))
 }
 
 impl ModuleEvent {
@@ -115,12 +151,12 @@ mod tests {
     use super::*;
     use crate::eventpipe::{
         nettrace::EventKind,
-        testing::{method_payload, module_payload},
+        testing::{compilation_payload, method_payload, module_payload},
     };
 
     fn decode(provider: &str, id: u32, payload: &[u8]) -> Option<Result<CodeEvent, ParseError>> {
         let kind = EventKind { provider: provider.to_owned(), id };
-        CodeEvent::decode(&Event { kind: &kind, ticks: 5, payload })
+        CodeEvent::decode(&Event { kind: &kind, thread: 7, ticks: 5, payload })
     }
 
     #[test]
@@ -129,6 +165,7 @@ mod tests {
             method_payload(3, 0x1000, 16, ["A.B+C", "Run", "instance void  (int32,class System.String)"]);
         for (provider, id) in [(RUNTIME_PROVIDER, 143), (RUNDOWN_PROVIDER, 143), (RUNDOWN_PROVIDER, 144)] {
             let expected = MethodEvent {
+                method_id: 99,
                 module_id: 3,
                 start: 0x1000,
                 size_bytes: 16,
@@ -144,6 +181,17 @@ mod tests {
             assert_eq!(decode(RUNTIME_PROVIDER, id, &payload), Some(Ok(CodeEvent::CodeUnloaded)));
         }
         assert_eq!(decode(RUNDOWN_PROVIDER, 146, &[]), Some(Ok(CodeEvent::RundownComplete)));
+    }
+
+    #[test]
+    fn a_compilation_has_the_ids_and_the_name_of_its_method() {
+        let payload = compilation_payload(3, ["A.B+C", "Run", "instance void  (int32)"]);
+        let expected = CompilationEvent { method_id: 99, module_id: 3, name: "A.B+C.Run(int32)".to_owned() };
+        let found = decode(RUNTIME_PROVIDER, 145, &payload);
+        assert_eq!(found, Some(Ok(CodeEvent::CompilationStarted(expected))));
+        assert_eq!(decode(RUNDOWN_PROVIDER, 145, &payload), None);
+        let truncated = decode(RUNTIME_PROVIDER, 145, &payload[..payload.len() - 4]);
+        assert_eq!(truncated, Some(Err(ParseError::Malformed)));
     }
 
     #[test]

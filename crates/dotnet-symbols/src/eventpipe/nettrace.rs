@@ -43,6 +43,8 @@ pub struct EventKind {
 pub struct Event<'a> {
     /// Its provider and id.
     pub kind: &'a EventKind,
+    /// The id of the thread that wrote it, in the pid namespace of its process.
+    pub thread: u64,
     /// Its time in ticks of the stream's [`Clock`].
     pub ticks: u64,
     /// Its fields. Their layout depends on the kind.
@@ -178,7 +180,8 @@ impl Decoder {
             }
             self.count_dropped_events(event.thread, event.sequence_number);
             if let Some(kind) = self.kinds.get(&(event.metadata_id & !IS_SORTED)) {
-                on_event(self.clock, &Event { kind, ticks: event.ticks, payload });
+                let EventHeader { thread, ticks, .. } = event;
+                on_event(self.clock, &Event { kind, thread, ticks, payload });
             }
         }
         Ok(())
@@ -341,7 +344,7 @@ mod tests {
     use super::*;
     use crate::eventpipe::testing::{METHOD_LOADED, MODULE_IN_RUNDOWN, TestStream};
 
-    type DecodedEvents = Vec<(u32, u64, Vec<u8>)>;
+    type DecodedEvents = Vec<(u32, u64, u64, Vec<u8>)>;
 
     fn decode<'a>(
         pieces: impl IntoIterator<Item = &'a [u8]>,
@@ -349,7 +352,7 @@ mod tests {
         let (mut decoder, mut events) = (Decoder::default(), DecodedEvents::new());
         for piece in pieces {
             decoder.feed(piece, |_, event| {
-                events.push((event.kind.id, event.ticks, event.payload.to_vec()));
+                events.push((event.kind.id, event.thread, event.ticks, event.payload.to_vec()));
             })?;
         }
         Ok((decoder, events))
@@ -365,10 +368,10 @@ mod tests {
     }
 
     #[test]
-    fn events_have_a_kind_a_time_and_a_payload() {
+    fn events_have_a_kind_a_thread_a_time_and_a_payload() {
         let stream = stream();
         let (decoder, events) = decode([&stream[..]]).unwrap();
-        assert_eq!(events, [(143, 10, vec![1, 2, 3]), (154, 20, vec![])]);
+        assert_eq!(events, [(143, 7, 10, vec![1, 2, 3]), (154, 7, 20, vec![])]);
         assert!(decoder.is_ended());
         assert_eq!(decoder.dropped_events(), 0);
         assert_eq!(decoder.clock, Some(Clock { begin_ticks: 1_000, ticks_per_second: 1_000_000_000 }));

@@ -12,6 +12,8 @@ pub const METHOD_IN_RUNDOWN: u8 = 2;
 pub const MODULE_IN_RUNDOWN: u8 = 3;
 /// The metadata id of `MethodUnloadVerbose` in a test stream.
 pub const METHOD_UNLOADED: u8 = 4;
+/// The metadata id of `MethodJittingStarted` in a test stream.
+pub const COMPILATION_STARTED: u8 = 5;
 
 impl TestStream {
     /// Begins a stream with the metadata of all kinds of events. Its clock counts nanoseconds from `begin_ns`.
@@ -28,6 +30,7 @@ impl TestStream {
             metadata(METHOD_IN_RUNDOWN, rundown, 144),
             metadata(MODULE_IN_RUNDOWN, rundown, 154),
             metadata(METHOD_UNLOADED, "Microsoft-Windows-DotNETRuntime", 144),
+            metadata(COMPILATION_STARTED, "Microsoft-Windows-DotNETRuntime", 145),
         ];
         let events = kinds.iter().map(|payload| event(0, None, 0, payload)).collect::<Vec<_>>().concat();
         stream.block("MetadataBlock", &[BLOCK_HEADER, &events].concat())
@@ -75,7 +78,8 @@ impl TestStream {
     }
 }
 
-const THREAD: u64 = 7;
+/// The id of the only thread of a test stream.
+pub const THREAD: u64 = 7;
 
 /// Header size, the flag for compressed event headers, and no timestamps.
 const BLOCK_HEADER: &[u8] = &[20, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -111,6 +115,12 @@ pub fn method_payload(module_id: u64, start: u64, size_bytes: u32, names: [&str;
     let ids = [99, module_id, start].map(u64::to_le_bytes).concat();
     let rest = [size_bytes, 0, QUICK_JITTED].map(u32::to_le_bytes).concat();
     [ids, rest, names.map(text).concat(), vec![0, 0]].concat()
+}
+
+/// The payload of an event about a compilation: class, method name and signature.
+pub fn compilation_payload(module_id: u64, names: [&str; 3]) -> Vec<u8> {
+    [[99, module_id].map(u64::to_le_bytes).concat(), vec![0; 8], names.map(text).concat(), vec![0, 0]]
+        .concat()
 }
 
 /// The payload of an event about a module.

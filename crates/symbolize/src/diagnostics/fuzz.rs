@@ -19,7 +19,7 @@ use super::recording;
 use super::{
     MemoryBudget, ReportScope, RuntimeNames, RuntimeProcess,
     clock::TimeBase,
-    method_events::{CodeTime, MethodEvents},
+    method_events::{CodeTime, EventOptions, MethodEvents},
 };
 
 /// The name of the socket of the runtime that [`receive_methods`] connects to.
@@ -50,7 +50,8 @@ pub fn receive_methods(directory: &Path, reports: u8) -> io::Result<()> {
 
 /// Decodes a stream that arrives in pieces. The result does not depend on where the stream is split.
 pub fn decode_stream(pieces: &[&[u8]]) -> impl PartialEq + Debug + use<> {
-    let (mut decoder, mut events) = (Decoder::default(), MethodEvents::default());
+    let options = EventOptions { budget: MemoryBudget::default(), keeps_compilations: true };
+    let (mut decoder, mut events) = (Decoder::default(), MethodEvents::new(&options));
     let is_valid = pieces.iter().all(|piece| {
         let on_event = |clock: Option<Clock>, event: &Event<'_>| {
             let time = clock.map_or(CodeTime::Ns(0), |clock| CodeTime::OfEvent(TimeBase::new(clock, 0)));
@@ -59,7 +60,8 @@ pub fn decode_stream(pieces: &[&[u8]]) -> impl PartialEq + Debug + use<> {
         decoder.feed(piece, on_event).is_ok()
     });
     let names = format!("{:?}", events.names);
-    (is_valid, decoder.dropped_events(), events.methods, names, events.malformed_events)
+    let counts = (decoder.dropped_events(), events.malformed_events);
+    (is_valid, counts, events.methods, names, events.compilations)
 }
 
 /// Decodes the reply to a command, header and payload.

@@ -25,7 +25,7 @@ use profiler_dotnet_symbols::eventpipe::{
 use super::{
     clock::monotonic_ns,
     failure_reason,
-    memory_budget::MemoryBudget,
+    method_events::EventOptions,
     report::{Report, ReportScope},
     session::Session,
     socket::{CancellableDeadline, Endpoint, Received},
@@ -103,7 +103,7 @@ pub(super) struct Listener {
 
 impl Listener {
     /// Starts the thread.
-    pub(super) fn start(endpoint: Endpoint, budget: MemoryBudget) -> io::Result<Self> {
+    pub(super) fn start(endpoint: Endpoint, options: EventOptions) -> io::Result<Self> {
         let deadline = Arc::new(CancellableDeadline::new()?);
         let (requests, received) = channel();
         let (running, ended) = channel::<()>();
@@ -112,8 +112,8 @@ impl Listener {
             endpoint,
             deadline: Arc::clone(&deadline),
             command: CollectCommand::CollectTracing4,
-            report: Report::new(&budget),
-            budget,
+            report: Report::new(&options),
+            options,
             complete_until_ns: 0,
             unloads_code: false,
         };
@@ -171,7 +171,7 @@ struct ListenerThread {
     /// The newest version that the runtime knows.
     command: CollectCommand,
     report: Report,
-    budget: MemoryBudget,
+    options: EventOptions,
     /// As in [`Report`].
     complete_until_ns: u64,
     /// Whether the runtime has unloaded code.
@@ -248,7 +248,7 @@ impl ListenerThread {
 
     /// The events since the last report.
     fn take_report(&mut self) -> Report {
-        let mut report = std::mem::replace(&mut self.report, Report::new(&self.budget));
+        let mut report = std::mem::replace(&mut self.report, Report::new(&self.options));
         self.unloads_code |= report.events.unloads_code;
         report.complete_until_ns = self.complete_until_ns;
         report

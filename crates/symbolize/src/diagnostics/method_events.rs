@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use profiler_dotnet_symbols::{
     eventpipe::{
-        code_events::{CodeEvent, MethodEvent, ModuleEvent},
+        code_events::{CodeEvent, CompilationEvent, MethodEvent, ModuleEvent},
         nettrace::Event,
     },
     managed::Tier,
@@ -12,6 +12,7 @@ use profiler_dotnet_symbols::{
 
 use super::{
     clock::TimeBase,
+    compilations::{CompilationEdge, CompiledMethod},
     memory_budget::{MemoryBudget, MemoryReservation},
 };
 use crate::names::{Name, Names};
@@ -41,6 +42,13 @@ pub(super) struct LoadedMethod {
     pub(super) name: Name,
 }
 
+/// Which events are kept, and their memory.
+#[derive(Clone, Debug)]
+pub(super) struct EventOptions {
+    pub(super) budget: MemoryBudget,
+    pub(super) keeps_compilations: bool,
+}
+
 /// The methods and modules of the events since the last report.
 #[derive(Debug, Default)]
 pub(super) struct MethodEvents {
@@ -54,6 +62,9 @@ pub(super) struct MethodEvents {
     pub(super) truncated: bool,
     /// Whether code was unloaded. Its addresses can be reused.
     pub(super) unloads_code: bool,
+    /// The beginnings and ends of compilations, if they are kept.
+    pub(super) compilations: Vec<CompilationEdge>,
+    keeps_compilations: bool,
     memory: MemoryReservation,
 }
 
@@ -67,9 +78,10 @@ pub(super) enum CodeTime {
 }
 
 impl MethodEvents {
-    /// No events. Their memory is reserved from `budget`.
-    pub(super) fn new(budget: &MemoryBudget) -> Self {
-        Self { memory: MemoryReservation::new(budget), ..Self::default() }
+    /// No events. Their memory is reserved from the budget.
+    pub(super) fn new(options: &EventOptions) -> Self {
+        let memory = MemoryReservation::new(&options.budget);
+        Self { memory, keeps_compilations: options.keeps_compilations, ..Self::default() }
     }
 
     /// Adds an event. Events about other things are ignored.
@@ -81,6 +93,13 @@ impl MethodEvents {
                     CodeTime::Ns(time_ns) => time_ns,
                 };
                 self.add_method(&method, exists_from_ns);
+                self.add_compilation_edge(event, code_time, method.method_id, None);
+            }
+            Some(Ok(CodeEvent::CompilationStarted(CompilationEvent {
+                method_id, module_id, name, ..
+            }))) => {
+                let begun = CompiledMethod { module_id, name: name.into() };
+                self.add_compilation_edge(event, code_time, method_id, Some(begun));
             }
             Some(Ok(CodeEvent::Module(module))) => self.add_module(&module),
             Some(Ok(CodeEvent::CodeUnloaded)) => self.unloads_code = true,
@@ -98,6 +117,22 @@ impl MethodEvents {
                 self.methods.push(LoadedMethod { exists_from_ns, start, size_bytes, module_id, tier, name });
             }
             _ => self.truncated = true,
+        }
+    }
+
+    /// Adds the beginning or the end of a compilation. Methods of a rundown were compiled before.
+    fn add_compilation_edge(
+        &mut self,
+        event: &Event<'_>,
+        code_time: CodeTime,
+        method_id: u64,
+        begun: Option<CompiledMethod>,
+    ) {
+        let CodeTime::OfEvent(base) = code_time else { return };
+        let name_bytes = begun.as_ref().map_or(0, |method| method.name.len());
+        if self.keeps_compilations && self.memory.reserve(name_bytes + size_of::<CompilationEdge>()) {
+            let (time_ns, thread) = (base.to_monotonic_ns(event.ticks), event.thread);
+            self.compilations.push(CompilationEdge { time_ns, thread, method_id, begun });
         }
     }
 
@@ -122,7 +157,7 @@ mod tests {
 
     fn add(events: &mut MethodEvents, provider: &str, id: u32, payload: &[u8]) {
         let kind = EventKind { provider: provider.to_owned(), id };
-        events.add(&Event { kind: &kind, ticks: 5, payload }, CodeTime::Ns(9));
+        events.add(&Event { kind: &kind, thread: 7, ticks: 5, payload }, CodeTime::Ns(9));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use profiler_dotnet_symbols::managed::Tier;
 use profiler_profile::Reason;
 
-use super::report::Report;
+use super::{compilations::Compilations, report::Report};
 use crate::{
     code_map::{CodeMap, Entry},
     names::{Name, Names},
@@ -36,6 +36,7 @@ pub(crate) struct MethodTable {
     is_provisional: bool,
     /// Addresses without a method at a time at which all methods are known.
     stubs: HashSet<u64>,
+    compilations: Compilations,
 }
 
 /// Which methods the table lacks.
@@ -87,6 +88,7 @@ impl MethodTable {
             }
         }
         self.modules.extend(std::mem::take(&mut events.modules));
+        self.compilations.add(std::mem::take(&mut events.compilations));
         let completeness = &mut self.completeness;
         completeness.malformed_events += events.malformed_events;
         completeness.dropped_events += dropped_events;
@@ -143,6 +145,12 @@ impl MethodTable {
         self.code.lookup(address, time_ns).map(|entry| self.runtime_method(entry))
     }
 
+    /// The name of the method that a thread compiled at `time_ns`. The thread's id is that in its pid namespace.
+    pub(crate) fn compiled_method(&self, thread: u64, time_ns: u64) -> Option<String> {
+        let method = self.compilations.at(thread, time_ns)?;
+        Some(self.qualified_name(method.module_id, &method.name))
+    }
+
     /// All methods in the order in which they were added, with their start addresses and sizes in bytes.
     #[cfg(feature = "capture")]
     pub(super) fn methods(&self) -> impl Iterator<Item = (u64, u64, RuntimeMethod)> {
@@ -154,8 +162,9 @@ impl MethodTable {
         self.code.epoch(time_ns)
     }
 
-    /// Retires methods whose code was replaced before a time.
+    /// Retires methods whose code was replaced, and compilations that ended, before a time.
     pub(crate) fn retire_replaced(&mut self, before_ns: u64) {
+        self.compilations.retire_ended(before_ns);
         if self.code.has_mostly_replaced() {
             let names = std::mem::take(&mut self.names);
             self.code = self.code.retained(before_ns, |method| {
@@ -169,16 +178,20 @@ impl MethodTable {
     pub(crate) fn memory_bytes(&self) -> usize {
         let modules = self.modules.values().map(|name| name.len() + size_of::<(u64, String)>());
         let stubs = self.stubs.capacity() * size_of::<u64>();
-        self.code.memory_bytes() + self.names.memory_bytes() + modules.sum::<usize>() + stubs
+        let code = self.code.memory_bytes() + self.names.memory_bytes();
+        code + modules.sum::<usize>() + stubs + self.compilations.memory_bytes()
     }
 
     fn runtime_method(&self, entry: &Entry<StoredMethod>) -> RuntimeMethod {
         let StoredMethod { module_id, tier, name } = entry.payload;
-        let name = self.names.get(name);
-        let name = match self.modules.get(&module_id) {
+        let name = self.qualified_name(module_id, self.names.get(name));
+        RuntimeMethod { name, tier, exists_from_ns: entry.exists_from_ns }
+    }
+
+    fn qualified_name(&self, module_id: u64, name: &str) -> String {
+        match self.modules.get(&module_id) {
             Some(module) => format!("{module}!{name}"),
             None => name.to_owned(),
-        };
-        RuntimeMethod { name, tier, exists_from_ns: entry.exists_from_ns }
+        }
     }
 }

@@ -4,6 +4,7 @@
 
 mod clock;
 mod command;
+mod compilations;
 #[cfg(fuzzing)]
 pub(crate) mod fuzz;
 mod listener;
@@ -31,7 +32,10 @@ use std::{
 use profiler_processes::root_directory::RootDirectory;
 use profiler_profile::Reason;
 
-use self::{listener::Listener, report::Report, requested_perf_map::RequestedPerfMap, socket::Endpoint};
+use self::{
+    listener::Listener, method_events::EventOptions, report::Report, requested_perf_map::RequestedPerfMap,
+    socket::Endpoint,
+};
 pub(crate) use self::{
     memory_budget::MemoryBudget,
     method_table::{MethodTable, RuntimeMethod},
@@ -61,6 +65,8 @@ pub(crate) struct RuntimeProcess {
     pub(crate) start_ticks: u64,
     /// The files of a perf map, if the runtime is to be asked for one.
     pub(crate) perf_map: Option<PerfMapPaths>,
+    /// Whether it is looked up which methods the JIT compiled when.
+    pub(crate) keeps_compilations: bool,
 }
 
 /// The name of the socket of a [simulated](RuntimeProcess::simulated) runtime.
@@ -79,6 +85,7 @@ impl RuntimeProcess {
             uid: rustix::process::geteuid().as_raw(),
             start_ticks: 77,
             perf_map: None,
+            keeps_compilations: false,
         }
     }
 }
@@ -111,7 +118,7 @@ pub(crate) struct RuntimeNames {
 #[derive(Debug)]
 enum ListenerState {
     /// The runtime has no socket yet.
-    NotStarted(Endpoint, MemoryBudget),
+    NotStarted(Endpoint, EventOptions),
     Running(Listener),
     Finished,
 }
@@ -120,9 +127,10 @@ impl RuntimeNames {
     /// Sends nothing before the first [`start_listener`](Self::start_listener).
     pub(crate) fn new(process: RuntimeProcess, budget: MemoryBudget) -> Self {
         let perf_map_paths = process.perf_map.clone();
+        let options = EventOptions { budget, keeps_compilations: process.keeps_compilations };
         let endpoint = Endpoint::new(process);
         let perf_map = perf_map_paths.map(|paths| RequestedPerfMap::new(endpoint.clone(), paths));
-        let listener = ListenerState::NotStarted(endpoint, budget);
+        let listener = ListenerState::NotStarted(endpoint, options);
         Self { listener, awaited_report: None, perf_map, methods: MethodTable::default() }
     }
 
@@ -142,11 +150,11 @@ impl RuntimeNames {
 
     /// Starts the listener if the runtime has a socket and the listener was not started before.
     pub(crate) fn start_listener(&mut self) {
-        let ListenerState::NotStarted(endpoint, budget) = &self.listener else { return };
+        let ListenerState::NotStarted(endpoint, options) = &self.listener else { return };
         if !endpoint.exists() {
             return;
         }
-        self.listener = match Listener::start(endpoint.clone(), budget.clone()) {
+        self.listener = match Listener::start(endpoint.clone(), options.clone()) {
             Ok(listener) => ListenerState::Running(listener),
             Err(error) => {
                 log::warn!("failed to listen to the runtime of process {}: {error}", endpoint.pid);
@@ -200,6 +208,11 @@ impl RuntimeNames {
     /// Whether a report of all methods up to now would have the same method at `address` at `time_ns`, or none as well.
     pub(crate) fn is_final(&mut self, address: u64, time_ns: u64) -> bool {
         !self.is_listening() || self.methods.is_final(address, time_ns)
+    }
+
+    /// Whether a report of all methods up to now would not change what was compiled at `time_ns`.
+    pub(crate) fn has_all_compilations_at(&self, time_ns: u64) -> bool {
+        !self.is_listening() || self.methods.completeness.is_complete_at(time_ns)
     }
 
     /// Why an address has no method. `None` is a process without a runtime.

@@ -2,7 +2,7 @@
 
 use profiler_profile::Reason;
 
-use super::{memory_budget::MemoryBudget, method_events::MethodEvents};
+use super::method_events::{EventOptions, MethodEvents};
 
 /// The events that a report has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +31,8 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// No events. Their memory is reserved from `budget`.
-    pub(super) fn new(budget: &MemoryBudget) -> Self {
-        Self { events: MethodEvents::new(budget), ..Self::default() }
+    /// No events.
+    pub(super) fn new(options: &EventOptions) -> Self {
+        Self { events: MethodEvents::new(options), ..Self::default() }
     }
 }

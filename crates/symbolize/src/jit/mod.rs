@@ -103,9 +103,7 @@ impl JitNames {
         let root = identity.and_then(|identity| identity.root.clone());
         let runtime = if proc.is_live() {
             let runtime = runtime_process(process, requests);
-            runtime
-                .filter(|_| requests != RuntimeRequests::Nothing)
-                .map(|runtime| RuntimeNames::new(runtime, budgets.events))
+            runtime.filter(|_| requests.events).map(|runtime| RuntimeNames::new(runtime, budgets.events))
         } else {
             captured_names(process, proc)
         };
@@ -237,6 +235,16 @@ impl JitNames {
         self.runtime.as_mut().is_none_or(|runtime| runtime.is_final(address.0, time_ns))
     }
 
+    /// Whether a report of all methods up to now would not change what was compiled at `time_ns`.
+    pub(crate) fn has_all_compilations_at(&self, time_ns: u64) -> bool {
+        self.runtime.as_ref().is_none_or(|runtime| runtime.has_all_compilations_at(time_ns))
+    }
+
+    /// The method that a thread compiled at `time_ns`. The thread's id is that in its pid namespace.
+    pub(crate) fn compiled_method(&self, thread: u64, time_ns: u64) -> Option<String> {
+        self.runtime.as_ref()?.methods.compiled_method(thread, time_ns)
+    }
+
     /// Retires code that was replaced before a time, `CLOCK_MONOTONIC`.
     pub(crate) fn retire_replaced(&mut self, before_ns: u64) {
         self.perf_maps.iter_mut().for_each(|map| map.names.retire_replaced(before_ns));
@@ -329,7 +337,7 @@ fn captured_names(_: &Process, _: &ProcFs) -> Option<RuntimeNames> {
 pub(crate) fn runtime_process(process: &Process, requests: RuntimeRequests) -> Option<RuntimeProcess> {
     let identity = process.identity.as_deref()?;
     let namespace_pid = identity.status.innermost_pid;
-    let perf_map = (requests == RuntimeRequests::EventsAndPerfMaps).then(|| PerfMapPaths {
+    let perf_map = requests.perf_maps.then(|| PerfMapPaths {
         paths: paths::requested_perf_map_paths(&identity.environment, namespace_pid),
         started_unix_ns: identity.started_unix_ns,
     });
@@ -341,6 +349,7 @@ pub(crate) fn runtime_process(process: &Process, requests: RuntimeRequests) -> O
         uid: identity.status.uid,
         start_ticks: identity.start_ticks,
         perf_map,
+        keeps_compilations: requests.compilations,
     })
 }
 

@@ -12,7 +12,7 @@ use profiler_profile::Reason;
 
 use super::{JitBudgets, JitNames};
 use crate::{
-    CodeKey, RuntimeRequests, Symbolizer,
+    CodeKey, Symbolizer,
     diagnostics::{ReportScope, RuntimeNames},
     modules::tenant_of,
     symbol::Symbolized,
@@ -96,7 +96,9 @@ impl Symbolizer {
 
     /// Whether the code has the same name after [`receive_all_methods`](Self::receive_all_methods).
     pub fn has_final_name(&mut self, code: CodeKey, process: &Process, time_ns: u64) -> bool {
-        let CodeKey::Jit(_, address, _) = code else { return true };
+        let CodeKey::Jit(_, address, _) = code else {
+            return !self.is_compiler(code) || self.jit_names(process).has_all_compilations_at(time_ns);
+        };
         // Perf maps are read after they are disabled. The replay of a capture has no more than the recorded methods.
         let awaits_all = self.requests_perf_maps() || self.proc.records_capture();
         !awaits_all && self.jit_names(process).is_final(address, time_ns)
@@ -190,7 +192,7 @@ impl Symbolizer {
     }
 
     fn requests_perf_maps(&self) -> bool {
-        self.runtime_requests == RuntimeRequests::EventsAndPerfMaps
+        self.runtime_requests.perf_maps
     }
 
     fn runtimes_mut(&mut self) -> impl Iterator<Item = &mut RuntimeNames> {

@@ -13,7 +13,7 @@ use profiler_processes::{Backing, Process};
 use profiler_profile::{Reason, SymbolSource};
 
 pub use self::runtime_detection::RuntimeKind;
-pub(crate) use self::runtime_detection::has_jit_compiler;
+pub(crate) use self::runtime_detection::{has_jit_compiler, is_jit_compiler};
 use crate::{
     CodeKey, ModuleKey, RuntimeRequests, Symbolizer, diagnostics,
     jit::{JitBudgets, JitNames, runtime_process},
@@ -96,7 +96,7 @@ impl Symbolizer {
                 Backing::Vdso | Backing::Special(_) => {}
             }
         }
-        sources.socket = runtime_process(process, RuntimeRequests::Nothing).and_then(check_socket);
+        sources.socket = runtime_process(process, RuntimeRequests::NOTHING).and_then(check_socket);
         sources.jit_file = self.jit_file(process);
         sources
     }
@@ -122,7 +122,7 @@ impl Symbolizer {
     fn jit_file(&self, process: &Process) -> Option<PathBuf> {
         const MAX_BYTES: usize = 1 << 20;
         let budgets = JitBudgets { events: self.event_budget.clone(), files: Arc::default() };
-        let mut names = JitNames::new(process, &self.proc, budgets, RuntimeRequests::Nothing);
+        let mut names = JitNames::new(process, &self.proc, budgets, RuntimeRequests::NOTHING);
         process.mapped_files().for_each(|path| names.add_mapped_file(Path::new(path)));
         names.poll(0, MAX_BYTES);
         names.files().next().map(|(path, _)| path.to_owned())

@@ -41,6 +41,12 @@ pub(crate) fn has_jit_compiler(elf: &Elf) -> bool {
     matches!(kind_of(elf), Some(RuntimeKind::CoreClr | RuntimeKind::SingleFile))
 }
 
+/// Whether a file is the JIT compiler of a .NET runtime, which is a library of its own outside of single-file programs.
+pub(crate) fn is_jit_compiler(elf: &Elf) -> bool {
+    const EXPORTS: [&str; 2] = ["getJit", "jitStartup"];
+    elf.find_exports(&EXPORTS).is_ok_and(|found| found.len() == EXPORTS.len())
+}
+
 /// The version of .NET in a file: from the version marker, else from the name of the directory. The marker is not used
 /// before .NET 5, whose file version differs from the product version.
 pub(super) fn version_of(elf: &Elf, path: &Path) -> Option<String> {
@@ -111,6 +117,14 @@ mod tests {
             (&[], None),
         ] {
             assert_eq!(kind_of(&elf(exports, b"")), kind, "{exports:?}");
+        }
+    }
+
+    #[test]
+    fn a_jit_compiler_is_detected_by_its_exports() {
+        for (exports, expected) in [(&["getJit", "jitStartup"][..], true), (&["getJit"], false), (&[], false)]
+        {
+            assert_eq!(is_jit_compiler(&elf(exports, b"")), expected, "{exports:?}");
         }
     }
 

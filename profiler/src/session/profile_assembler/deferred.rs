@@ -19,6 +19,9 @@ pub(super) struct DeferredStack {
 /// The index of a deferred stack and the epoch of its JIT code, by which the names differ.
 type StackAndEpoch = (u32, u32);
 
+/// What differs between symbolized stacks: also the method that the JIT compiles.
+type SymbolizedStack = (StackAndEpoch, Option<String>);
+
 /// Deferred stacks with JIT code whose names may still arrive.
 #[derive(Debug, Default)]
 pub(in crate::session) struct AwaitedStacks {
@@ -73,7 +76,8 @@ impl ProfileAssembler {
         awaited: &AwaitedStacks,
     ) -> Ticks {
         let stacks = std::mem::take(&mut self.deferred_stacks);
-        let mut symbolized = HashMap::<StackAndEpoch, StackId>::new();
+        let tids = self.tids();
+        let mut symbolized = HashMap::<SymbolizedStack, StackId>::new();
         let mut lost = Ticks::default();
         for sample in std::mem::take(&mut self.deferred_samples) {
             let DeferredSample { time_ns, thread, stack: index, weight, cpu, waited } = sample;
@@ -87,10 +91,14 @@ impl ProfileAssembler {
                 self.deferred_samples.push(sample);
                 continue;
             }
+            let tid = tids.get(&thread);
+            let compiled = tid.and_then(|tid| symbolizer.compiled_method(process, *tid, time_ns));
+            let key = (key, compiled);
             let stack = match symbolized.get(&key) {
                 Some(stack) => *stack,
                 None => {
-                    let found = self.symbolize(symbolizer, process, time_ns, &deferred.stacks, false);
+                    let (stacks, method) = (&deferred.stacks, key.1.as_deref());
+                    let found = self.symbolize(symbolizer, process, time_ns, stacks, false, method);
                     let Some(stack) = found else { continue };
                     symbolized.insert(key, stack);
                     stack
@@ -101,6 +109,11 @@ impl ProfileAssembler {
         }
         self.deferred_stacks = stacks;
         lost
+    }
+
+    fn tids(&self) -> HashMap<ThreadId, u32> {
+        let threads = self.processes.values().flat_map(|process| &process.threads);
+        threads.map(|((tid, _), thread)| (*thread, *tid)).collect()
     }
 
     pub(super) fn defer(&mut self, process: &Process, stacks: SampleStacks) -> CachedStack {

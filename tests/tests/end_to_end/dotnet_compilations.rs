@@ -1,0 +1,81 @@
+//! Tests which method is compiled in the JIT compiler of .NET runtimes.
+
+use profiler::{
+    Profile,
+    profile::{Frame, FrameKind, Sample, SymbolSource, Symbolization},
+};
+use profiler_tests::{Workload, sample, sample_pid, share_privileged};
+
+const VERSIONS: [&str; 2] = ["3.1", "9.0"];
+const SAMPLES: u64 = 4_000;
+const COMPILING: &str = "[compiling ";
+
+/// Methods that the workload makes at run time. The runtime compiles them once, when they are called first.
+const DYNAMIC: &str = "[compiling [dynamic method] made;method, number ";
+
+fn profile(version: &str, compilations: bool) -> Profile {
+    let workload = Workload::run(Workload::dotnet_command(version, "dynamic").env("PERF_MAP", "0"));
+    sample(sample_pid(workload.pid()).dotnet_compilations(compilations), SAMPLES)
+}
+
+fn frames<'a>(profile: &'a Profile, sample: &Sample) -> Vec<&'a Frame> {
+    profile.stack(sample.stack).frames.iter().map(|frame| profile.frame(*frame)).collect()
+}
+
+fn is_compiler(profile: &Profile, frame: &Frame) -> bool {
+    let path = frame.module.map(|module| profile.string(profile.module(module).path));
+    path.is_some_and(|path| path.ends_with("/libclrjit.so"))
+}
+
+/// The stacks in the compiler, up to their innermost managed frame, leaf first.
+fn compiler_stacks(profile: &Profile) -> Vec<(&Sample, Vec<&Frame>)> {
+    let is_native = |frame: &&Frame| !matches!(frame.kind, FrameKind::Jit | FrameKind::Precompiled);
+    let stacks = profile.samples().iter().map(|sample| (sample, frames(profile, sample)));
+    let native = stacks.map(|(sample, frames)| (sample, frames.into_iter().take_while(is_native).collect()));
+    native
+        .filter(|(_, frames): &(_, Vec<_>)| frames.iter().any(|frame| is_compiler(profile, frame)))
+        .collect()
+}
+
+#[test]
+fn stacks_in_the_jit_compiler_have_the_method_that_it_compiles() {
+    let Some(_lock) = share_privileged() else { return };
+    for version in VERSIONS {
+        let profile = profile(version, true);
+        let stacks = compiler_stacks(&profile);
+        let name = |frame: &Frame| profile.string(frame.name);
+        let compiled = |frames: &[&Frame]| frames.iter().position(|frame| name(frame).starts_with(COMPILING));
+        // The first samples are taken before the runtime knows of the session.
+        let begins = stacks.iter().filter(|(_, frames)| compiled(frames).is_some());
+        let begin_ns = begins.map(|(sample, _)| sample.time_ns).min();
+        let (mut all, mut found, mut dynamic) = (0, 0, 0);
+        for (sample, frames) in stacks.iter().filter(|(sample, _)| Some(sample.time_ns) >= begin_ns) {
+            all += 1;
+            let Some(index) = compiled(frames) else { continue };
+            found += 1;
+            assert_eq!(frames[index].symbolization, Symbolization::Symbol(SymbolSource::RuntimeEvents));
+            // It is the caller of the outermost frame of the compiler.
+            assert!(is_compiler(&profile, frames[index - 1]), "{version}: {frames:?}");
+            assert!(!frames[index + 1..].iter().any(|frame| is_compiler(&profile, frame)), "{frames:?}");
+            assert_eq!(compiled(&frames[index + 1..]), None, "{version}: {frames:?}");
+            let thread = profile.string(profile.thread(sample.thread).comm);
+            let is_dynamic = name(frames[index]).starts_with(DYNAMIC);
+            dynamic += usize::from(is_dynamic);
+            assert!(!is_dynamic || !thread.starts_with(".NET Tiered"), "they are compiled once");
+        }
+        assert!(all > 100 && found * 100 >= all * 99, "{version}: {found} of {all}");
+        assert!(dynamic * 2 > found, "{version}: {dynamic} of {found}");
+        let ledger = profile.ledger();
+        assert!(ledger.adds_up() && ledger.dropped_runtime_events == 0, "{version}: {ledger:?}");
+    }
+}
+
+#[test]
+fn compiled_methods_are_shown_on_request_alone() {
+    let Some(_lock) = share_privileged() else { return };
+    let profile = profile("9.0", false);
+    let stacks = compiler_stacks(&profile);
+    assert!(stacks.len() > 100, "{} samples in the compiler", stacks.len());
+    let frames = stacks.iter().flat_map(|(_, frames)| frames);
+    assert!(!frames.into_iter().any(|frame| profile.string(frame.name).starts_with(COMPILING)));
+}
