@@ -47,6 +47,9 @@ const C_FLAGS: [&str; 12] = [
 /// Flags that keep every call of a program without frame pointers.
 const FRAMELESS_CHAIN_FLAGS: [&str; 2] = ["-std=gnu17", "-fno-optimize-sibling-calls"];
 
+/// A program in C that exports what a .NET runtime exports, and has no symbol table.
+const FALSE_RUNTIME: &str = "false_runtime";
+
 /// Programs in C that are also linked statically, as `NAME-static`: they run in containers without libraries.
 const STATIC_PROGRAMS: [&str; 3] = ["jit", "shares", "syscalls"];
 
@@ -95,6 +98,7 @@ pub(crate) fn build() -> Result<()> {
         rust_workload::build(program)?;
     }
     build_frameless_chain()?;
+    build_false_runtime()?;
     unwinding::build()?;
     build_dotnet()?;
     // The product itself, for containers that have nothing else.
@@ -122,9 +126,17 @@ fn build_frameless_chain() -> Result<()> {
     compile_c(&unwinding::FLAGS, &source_folder().join("chain.c"), &program, &FRAMELESS_CHAIN_FLAGS)
 }
 
+fn build_false_runtime() -> Result<()> {
+    let source = source_folder().join(FALSE_RUNTIME).with_extension("c");
+    compile_c(&C_FLAGS, &source, &output_folder().join(FALSE_RUNTIME), &["-rdynamic", "-s"])
+}
+
 fn build_c(source: &Path) -> Result<()> {
     let name = source.file_stem().context("a source file has a name")?;
     let program = output_folder().join(name);
+    if name == FALSE_RUNTIME {
+        return Ok(());
+    }
     if ["plugin", "lazy"].iter().any(|library| name == *library) {
         return compile_c(&C_FLAGS, source, &program.with_extension("so"), &["-shared", "-fPIC"]);
     }

@@ -11,6 +11,7 @@ mod differential;
 mod doctor;
 mod dotnet;
 mod dotnet_compilations;
+mod dotnet_false_runtime;
 mod dotnet_hostile;
 mod dotnet_perf_map;
 mod dotnet_runtime;

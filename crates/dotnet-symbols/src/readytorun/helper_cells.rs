@@ -20,8 +20,8 @@ const IMPORT_SECTION_BYTES: u64 = 20;
 /// Import sections per image. Compilers emit seven.
 const MAX_IMPORT_SECTIONS: u64 = 64;
 
-/// Cells of a section that are read. The core library has 8,000 in one.
-const MAX_CELLS: u32 = 16 << 10;
+/// Cells of all sections that are read. The core library has 10,000.
+const MAX_CELLS: u32 = 32 << 10;
 
 /// The flag of a section whose cells the runtime fills when it loads the image (`READYTORUN_IMPORT_SECTION_FLAGS_EAGER`).
 const EAGER: u16 = 1;
@@ -60,6 +60,8 @@ pub struct RuntimeCells {
     pub helpers: Vec<HelperCell>,
     /// The cells of allocations, sorted by section and address.
     pub allocations: Vec<AllocationCell>,
+    /// How many cells of all kinds the image has, as far as they were read.
+    pub read: u32,
 }
 
 /// A helper of the runtime (`READYTORUN_HELPER`).
@@ -123,7 +125,8 @@ impl ImportSection {
     ) -> Result<(), ParseError> {
         const SIGNATURE_BYTES: usize = 4;
         let pointer_bytes = u32::from(POINTER_BYTES);
-        let count = (self.cells.bytes / pointer_bytes).min(MAX_CELLS);
+        let count = (self.cells.bytes / pointer_bytes).min(MAX_CELLS - found.read);
+        found.read += count;
         let table = pe.rest_from(self.signatures)?.prefix(u64::from(count) * SIGNATURE_BYTES as u64)?;
         let signatures = image.read_uncached(table, table.len())?;
         for (signature, index) in signatures.as_chunks::<SIGNATURE_BYTES>().0.iter().zip(0..) {
@@ -311,6 +314,30 @@ mod tests {
         let expected = vec![(0x2000, object), (0x2008, array)];
         let section = [0x2000, 24, shape(4, 8), signatures, 0];
         assert_eq!(cells(image(&[section], &behind)), Ok(expected));
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn the_cells_of_all_sections_together_are_bounded() {
+        const SECTION_BYTES: usize = 0x4_0000;
+        const TEXT_SIZES: [usize; 2] = [0x150, 0x158];
+        let records = MAX_IMPORT_SECTIONS as u32;
+        let signatures = SECTIONS.1 + records * IMPORT_SECTION_BYTES as u32;
+        let behind = word(signatures).repeat(MAX_CELLS as usize);
+        let sections = vec![[0x2000, u32::MAX, shape(4, 8), signatures + 4, 0]; records as usize];
+        let mut bytes = SMALL.to_vec();
+        bytes.resize(SECTION_BYTES, 0);
+        let content =
+            [sections.iter().flatten().flat_map(|field| word(*field)).collect(), word(0x1c).to_vec(), behind]
+                .concat();
+        let entry =
+            [word(IMPORT_SECTIONS), word(SECTIONS.1), word(records * IMPORT_SECTION_BYTES as u32)].concat();
+        bytes[SECTIONS.0..SECTIONS.0 + content.len()].copy_from_slice(&content);
+        bytes[ENTRY..ENTRY + entry.len()].copy_from_slice(&entry);
+        TEXT_SIZES
+            .iter()
+            .for_each(|at| bytes[*at..at + 4].copy_from_slice(&word(SECTION_BYTES as u32 - 0x200)));
+        assert_eq!(cells(bytes).map(|cells| cells.len()), Ok(MAX_CELLS as usize));
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod search;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Instant};
 
 use profiler_addresses::{ElfAddress, RuntimeAddress};
 use profiler_dotnet_symbols::{
@@ -21,7 +21,7 @@ use profiler_dotnet_symbols::{
 use profiler_processes::{Mapping, ProcFs, Process};
 use profiler_profile::{Reason, SymbolSource};
 
-use self::search::{Location, Search};
+use self::search::{Location, MAX_READ_CELLS, Search};
 use crate::{ModuleKey, Symbolizer, symbol::Symbolized};
 
 /// Searches for helpers of a process: one each time its mappings change until there are some, and one each time the module
@@ -57,6 +57,8 @@ pub(super) struct RuntimeMemory {
     /// Whether the helpers of an image were found.
     has_helpers: bool,
     searches: u32,
+    /// The cells of images that these read.
+    read_cells: u32,
     /// The generation of the mappings at the last search.
     searched_generation: Option<usize>,
     /// The cells of allocations, and what is allocated.
@@ -108,7 +110,7 @@ impl Symbolizer {
 impl RuntimeMemory {
     /// Discards the functions if they are those of a module that was closed and opened again, as `opened`.
     fn discard_closed_module(&mut self, opened: ModuleKey) {
-        if self.has_helpers && !self.functions.keys().any(|(module, _)| *module == opened) {
+        if !self.functions.is_empty() && !self.functions.keys().any(|(module, _)| *module == opened) {
             self.functions.clear();
             (self.has_helpers, self.searched_generation) = (false, None);
         }
@@ -121,13 +123,26 @@ impl RuntimeMemory {
         if search.proc.has_capture()
             || self.has_helpers
             || self.searches >= MAX_SEARCHES
+            || self.read_cells >= MAX_READ_CELLS
             || self.searched_generation == generation
         {
             return;
         }
         self.searches += 1;
         self.searched_generation = generation;
-        let Some((base, cells)) = search.core_library() else { return };
+        let begin = Instant::now();
+        self.add_helpers(search);
+        if let Some(Location::Function(module, address)) =
+            search.prestub().and_then(|target| search.locate(target))
+        {
+            self.functions.insert((module, address), PRESTUB);
+        }
+        self.log_cost("helpers", search, begin);
+    }
+
+    /// Adds the helpers in the cells of the core library. A compressed single-file program has no file of it.
+    fn add_helpers(&mut self, search: &mut Search<'_>) {
+        let Some((base, cells)) = search.core_library(&mut self.read_cells) else { return };
         let allocation = |address: ElfAddress| RuntimeAddress(base.wrapping_add(address.0));
         self.allocation_cells =
             cells.allocations.iter().map(|cell| (allocation(cell.address), cell.name)).collect();
@@ -144,11 +159,6 @@ impl RuntimeMemory {
             }
             self.has_helpers = true;
         }
-        if let Some(Location::Function(module, address)) =
-            search.prestub().and_then(|target| search.locate(target))
-        {
-            self.functions.insert((module, address), PRESTUB);
-        }
     }
 
     /// Searches the functions to which the stubs of allocations jump.
@@ -159,15 +169,20 @@ impl RuntimeMemory {
         }
         self.allocator_searches += 1;
         self.next_allocator_search_ns = search.time_ns.saturating_add(ALLOCATOR_SEARCH_INTERVAL_NS);
+        let begin = Instant::now();
+        self.add_allocators(search);
+        self.log_cost("allocators", search, begin);
+    }
+
+    fn add_allocators(&mut self, search: &mut Search<'_>) {
         let mut stubs_of_kind = HashMap::<&str, usize>::new();
         for (name, stub) in search.contents(&self.allocation_cells) {
             let count = stubs_of_kind.entry(name).or_default();
             // A cell that was not used yet leads to code of the image.
-            let Some(Location::JitMemory) = search.locate(stub) else { continue };
-            *count += 1;
-            if *count > MAX_STUBS_PER_KIND {
+            if *count >= MAX_STUBS_PER_KIND || !search.is_jit_code(stub) {
                 continue;
             }
+            *count += 1;
             let target = self.jump_target(search, stub).and_then(|target| match search.locate(target)? {
                 Location::JitMemory => search.locate(self.jump_target(search, target)?),
                 found => Some(found),
@@ -176,6 +191,22 @@ impl RuntimeMemory {
                 self.functions.entry((module, address)).or_insert(name);
             }
         }
+    }
+
+    fn log_cost(&self, what: &str, search: &Search<'_>, begin: Instant) {
+        let (pid, time, bytes) = (search.process.pid, begin.elapsed(), self.memory_bytes());
+        log::debug!(
+            "searched the memory of process {pid} for {what} in {} us, keeps {bytes} bytes",
+            time.as_micros()
+        );
+    }
+
+    /// The memory of what was read.
+    fn memory_bytes(&self) -> usize {
+        let functions = self.functions.capacity() * size_of::<((ModuleKey, ElfAddress), &str)>();
+        let cells = self.allocation_cells.capacity() * size_of::<(RuntimeAddress, &str)>();
+        let pages = self.pages.values().flatten().map(|(_, code)| code.capacity());
+        functions + cells + pages.sum::<usize>()
     }
 
     fn jump_target(&mut self, search: &Search<'_>, stub: RuntimeAddress) -> Option<RuntimeAddress> {

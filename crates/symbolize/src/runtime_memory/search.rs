@@ -20,6 +20,9 @@ const CORE_LIBRARY_CELLS: usize = 40;
 /// Images whose cells are read to find that with most.
 const MAX_IMAGES: usize = 64;
 
+/// Cells of images that all searches in a process read. The core library has 10,000, and is read first.
+pub(super) const MAX_READ_CELLS: u32 = 256 << 10;
+
 /// Mappings that are searched for a precode.
 const MAX_PRECODE_MAPPINGS: usize = 64;
 
@@ -47,8 +50,9 @@ pub(super) struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The load address and the cells of the core library, or of the image that has most.
-    pub(super) fn core_library(&mut self) -> Option<(u64, RuntimeCells)> {
+    /// The load address and the cells of the core library, or of the image that has most. Adds the cells that it read to
+    /// `read_cells`.
+    pub(super) fn core_library(&mut self, read_cells: &mut u32) -> Option<(u64, RuntimeCells)> {
         let process = self.process;
         let images = process.mappings().filter(|mapping| matches!(mapping.backing, Backing::File { .. }));
         let is_core_library = |mapping: &&Mapping| match &mapping.backing {
@@ -63,11 +67,12 @@ impl Search<'_> {
                 continue;
             };
             let cells = self.modules.runtime_cells(module);
+            *read_cells = read_cells.saturating_add(cells.read);
             let count = cells.helpers.len();
             if count > most.as_ref().map_or(0, |(_, most)| most.helpers.len()) {
                 most = Some((address.0.wrapping_sub(in_image.0), cells));
             }
-            if count >= CORE_LIBRARY_CELLS {
+            if count >= CORE_LIBRARY_CELLS || *read_cells >= MAX_READ_CELLS {
                 break;
             }
         }
@@ -109,6 +114,11 @@ impl Search<'_> {
             let content = read(pointer, POINTER_BYTES)?;
             content.first_chunk().map(|content| RuntimeAddress(u64::from_le_bytes(*content)))
         })
+    }
+
+    /// Whether an address is in executable memory without a file.
+    pub(super) fn is_jit_code(&self, address: RuntimeAddress) -> bool {
+        self.process.find_mapping(address, self.time_ns).is_ok_and(|mapping| is_jit_memory(mapping))
     }
 
     pub(super) fn locate(&mut self, target: RuntimeAddress) -> Option<Location> {
