@@ -1,9 +1,11 @@
 //! Recognizes the stubs of .NET runtimes by their machine code (x86-64, .NET 7 and later).
 //!
 //! A runtime generates stubs from templates: code in front of a method that is not compiled yet or can be compiled again
-//! (precode), counters of calls, dispatch of calls through interfaces, and shuffling of the arguments of delegates. No event and no table lists them.
+//! (precode), counters of calls, dispatch of calls through interfaces, shuffling of the arguments of delegates, and calls of
+//! code that generic instances share. No event and no table lists them.
 //!
-//! Source: dotnet/runtime, `src/coreclr/vm/amd64` (`thunktemplates.S`, `virtualcallstubcpu.hpp`).
+//! Source: dotnet/runtime, `src/coreclr/vm/amd64` (`thunktemplates.S`, `virtualcallstubcpu.hpp`),
+//! `StubLinkerCPU` and `DynamicHelpers`.
 
 use profiler_addresses::RuntimeAddress;
 
@@ -12,28 +14,54 @@ use profiler_addresses::RuntimeAddress;
 pub const MAX_STUB_BYTES: usize = 112;
 
 /// Names of stubs in the runtime's source, and their code, longest first: the code of some is a part of another one. Spaces
-/// separate instructions. Two dots are a byte that differs from stub to stub.
-const TEMPLATES: [(&str, &str); 16] = [
+/// separate instructions. Two dots are a byte that differs from stub to stub, or between versions: .NET 10 encodes the jump of
+/// a `ShuffleThunk` in another way.
+const TEMPLATES: [(&str, &str); 31] = [
     (
         "ResolveStub",
-        "488b07 52 49ba................ 488bd0 48c1e80c 4803c2 4835........ 4825........ 4a8b0410 \
-         49ba................ 483b50.. 75.. 4c3b50.. 75.. 488b40.. 5a ffe0 48b8................ 8300ff 7d.. \
-         4983cb01 52 49ba................ 48b8................ ffe0",
+        "488b07 52 49ba................ 488bd0 48c1e80c 4803c2 4835........ 4825........ \
+         4a8b0410 49ba................ 483b50.. 75.. 4c3b50.. 75.. 488b40.. 5a ffe0 \
+         48b8................ 8300ff 7d.. 4983cb01 52 49ba................ 50 \
+         48b8................ ffe0",
     ),
-    ("ShuffleThunk", "488bc4 4989fb 4889f7 4889d6 4889ca 4c89c1 4d89c8 4d8b53.. 4983c3.. 49ffe2"),
+    (
+        "ResolveStub",
+        "488b07 52 49ba................ 488bd0 48c1e80c 4803c2 4835........ 4825........ \
+         4a8b0410 49ba................ 483b50.. 75.. 4c3b50.. 75.. 488b40.. 5a ffe0 \
+         48b8................ 8300ff 7d.. 4983cb01 52 49ba................ \
+         48b8................ ffe0",
+    ),
+    (
+        "InstantiatingStub",
+        "4d89c1 4989c8 4889d1 4889f2 4889fe 48bf................ 48b8................ ffe0",
+    ),
+    ("InstantiatingStub", "4d89c1 4989c8 4889d1 4889f2 48be................ 48b8................ ffe0"),
+    ("InstantiatingStub", "4989c8 4889d1 4889f2 4889fe 48bf................ 48b8................ ffe0"),
+    ("ShuffleThunk", "488bc4 4989fb 4889f7 4889d6 4889ca 4c89c1 4d89c8 4d8b53.. 4983c3.. ..ffe2"),
+    ("DispatchStub", "48b8................ 483907 90 48b8................ 0f85........ ffe0"),
     ("DispatchStub", "48b8................ 483907 48b8................ 0f85........ ffe0"),
-    ("ShuffleThunk", "488bc4 4989fb 4889f7 4889d6 4889ca 4c89c1 4d8b53.. 4983c3.. 49ffe2"),
-    ("ShuffleThunk", "488bc4 4989fb 4889f7 4889d6 4889ca 4d8b53.. 4983c3.. 49ffe2"),
+    ("InstantiatingStub", "4989c8 4889d1 4889f2 48be................ 48b8................ ffe0"),
+    ("InstantiatingStub", "4889d1 4889f2 4889fe 48bf................ 48b8................ ffe0"),
+    ("ShuffleThunk", "488bc4 4989fb 4889f7 4889d6 4889ca 4c89c1 4d8b53.. 4983c3.. ..ffe2"),
+    ("InstantiatingStub", "4889d1 4889f2 48be................ 48b8................ ffe0"),
+    ("InstantiatingStub", "4889f2 4889fe 48bf................ 48b8................ ffe0"),
+    ("ShuffleThunk", "488bc4 4989fb 4889f7 4889d6 4889ca 4d8b53.. 4983c3.. ..ffe2"),
+    ("InstantiatingStub", "4889f2 48be................ 48b8................ ffe0"),
+    ("InstantiatingStub", "4889fe 48bf................ 48b8................ ffe0"),
     ("LookupStub", "90 48b8................ 50 48b8................ ffe0"),
     ("CallCountingStub", "488b05........ 66ff08 7406 ff25........ ff25........"),
-    ("ShuffleThunk", "488bc4 4989fb 4889f7 4889d6 4d8b53.. 4983c3.. 49ffe2"),
-    ("ShuffleThunk", "488bc4 4989fb 4889f7 4d8b53.. 4983c3.. 49ffe2"),
+    ("ShuffleThunk", "488bc4 4989fb 4889f7 4889d6 4d8b53.. 4983c3.. ..ffe2"),
+    ("InstantiatingStub", "48be................ 48b8................ ffe0"),
+    ("InstantiatingStub", "48bf................ 48b8................ ffe0"),
+    ("ShuffleThunk", "488bc4 4989fb 4889f7 4d8b53.. 4983c3.. ..ffe2"),
     ("FixupPrecode", "ff25........ 4c8b15........ ff25........"),
     ("DynamicHelper", "488bf7 48bf................ e9........"),
-    ("ShuffleThunk", "488bc4 4989fb 4d8b53.. 4983c3.. 49ffe2"),
+    ("ShuffleThunk", "488bc4 4989fb 4d8b53.. 4983c3.. ..ffe2"),
+    ("UnboxingStub", "4883c708 48b8................ ffe0"),
     ("DynamicHelper", "48bf................ e9........"),
     ("StubPrecode", "4c8b15........ ff25........"),
     ("JumpStub", "48b8................ ffe0"),
+    ("DynamicHelper", "48b8................ c3"),
     ("VTableCallStub", "488b07 488b40.. ff60.."),
 ];
 
@@ -71,6 +99,7 @@ pub fn prestub_pointer(code: &[u8], address: RuntimeAddress) -> Option<RuntimeAd
 /// The target of the jump at the end of the code at `address`, if it is a `DynamicHelper` or a `JumpStub`.
 pub fn jump_target(code: &[u8], address: RuntimeAddress) -> Option<RuntimeAddress> {
     const ABSOLUTE_OPERAND: usize = 2;
+    const RELATIVE_JUMP: &str = "e9........";
     const RELATIVE_OPERAND_BYTES: usize = 4;
     match stub_name(code, 0)? {
         "JumpStub" => {
@@ -81,6 +110,9 @@ pub fn jump_target(code: &[u8], address: RuntimeAddress) -> Option<RuntimeAddres
             let (_, template) = TEMPLATES
                 .iter()
                 .find(|(name, template)| *name == "DynamicHelper" && begins_with(code, template))?;
+            if !template.ends_with(RELATIVE_JUMP) {
+                return None;
+            }
             let end = template.split(' ').map(|instruction| instruction.len() / 2).sum::<usize>();
             let operand = code.get(end - RELATIVE_OPERAND_BYTES..)?.first_chunk()?;
             let distance = i64::from(i32::from_le_bytes(*operand));
@@ -164,6 +196,7 @@ mod tests {
         assert_eq!(target("48bf88633fb9c47f0000e9f1ffffff"), Some(RuntimeAddress(0x10000)));
         assert_eq!(target("488bf748bf88633fb9c47f0000e900010000"), Some(RuntimeAddress(0x10112)));
         assert_eq!(target("488b07488b4040ff6038"), None);
+        assert_eq!(target("48b84802005ce97e0000c3"), None, "a helper without a jump");
         assert_eq!(target("48bf88633fb9c47f0000e9f1ffff"), None);
     }
 
@@ -183,7 +216,7 @@ mod tests {
             "4c8b15f93f0000ff25fb3f000090ff25fa3f00004c8b15fb4c8b15f93f0000ff25fb3f000090ff25fa3f00004c8b15fb",
         );
         assert_eq!([0, 7, 24, 31].map(|at| stub_name(&page, at)), [Some("StubPrecode"); 4]);
-        let thunk = hex("488bc44989fb4889f74d8b53204983c32049ffe2");
+        let thunk = hex("488bc44989fb4889f74d8b53204983c320..ffe2");
         assert_eq!([0, 13, 17].map(|at| stub_name(&thunk, at)), [Some("ShuffleThunk"); 3]);
         let resolve = hex(
             "488b075249bad090866af1550000488bd048c1e80c4803c24835b83900004825f87f00004a8b041049ba01000000020000\
@@ -191,6 +224,25 @@ mod tests {
              00000048b861400cef097f0000ffe0",
         );
         assert_eq!(stub_name(&resolve, 66), Some("ResolveStub"));
+        // ASP.NET Core 9.0.1 under load.
+        let dispatch = hex("48b83883ab75297f00004839079048b8306ab475297f00000f85f7820100ffe0");
+        assert_eq!([0, 10, 13, 14, 24, 30].map(|at| stub_name(&dispatch, at)), [Some("DispatchStub"); 6]);
+        let resolve = hex(
+            "488b075249ba40d539e591550000488bd048c1e80c4803c24835b05a00004825f87f00004a8b041049ba000000008c000000\
+             483b5000752b4c3b50087525488b40105affe048b880d536e5915500008300ff7dac4983cb015249ba000000008c000000\
+             5048b861402cf2297f0000ffe0",
+        );
+        assert_eq!([66, 99].map(|at| stub_name(&resolve, at)), [Some("ResolveStub"); 2]);
+        let instance = hex("4889f248be10917876297f000048b8f0806e76297f0000ffe0");
+        assert_eq!([0, 3, 13, 23].map(|at| stub_name(&instance, at)), [Some("InstantiatingStub"); 4]);
+        let shared = hex("4889fe48bfb8616f76297f000048b8883e6e76297f0000ffe0");
+        assert_eq!([0, 3, 13, 23].map(|at| stub_name(&shared, at)), [Some("InstantiatingStub"); 4]);
+        let constant = hex("48b84802005ce97e0000c3");
+        assert_eq!([0, 10].map(|at| stub_name(&constant, at)), [Some("DynamicHelper"); 2]);
+        // .NET 10.0.9.
+        let thunk = hex("488bc44989fb4889f74d8b53204983c32041ffe2");
+        assert_eq!([0, 13, 17].map(|at| stub_name(&thunk, at)), [Some("ShuffleThunk"); 3]);
+        assert_eq!(stub_name(&hex("4883c70848b8780c7fda00560000ffe0"), 0), Some("UnboxingStub"));
     }
 
     fn hex(digits: &str) -> Vec<u8> {

@@ -229,7 +229,11 @@ impl RuntimeMemory {
         address: RuntimeAddress,
     ) -> Option<&'static str> {
         let (code, position) = self.code_at(proc, process, mapping, address)?;
-        stub_name(code, position)
+        let name = stub_name(code, position);
+        if name.is_none() && log::log_enabled!(log::Level::Debug) {
+            log_unknown_stub(process.pid, address, code, position);
+        }
+        name
     }
 
     /// The code around an address in a mapping, and the position of the address in it.
@@ -250,6 +254,16 @@ impl RuntimeMemory {
         let (start, code) = self.pages.get(&page)?.as_ref()?;
         Some((code, usize::try_from(address.0.checked_sub(start.0)?).ok()?))
     }
+}
+
+/// Logs the code around an address, from which a template of its kind can be made.
+fn log_unknown_stub(pid: u32, address: RuntimeAddress, code: &[u8], position: usize) {
+    const AROUND: usize = 48;
+    let (before, from) = code.split_at(position.min(code.len()));
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let before = hex(&before[before.len().saturating_sub(AROUND)..]);
+    let from = hex(&from[..from.len().min(AROUND)]);
+    log::debug!("unknown stub at {:#x} in process {pid}: {before} {from}", address.0);
 }
 
 /// Reads a page of a mapping, with as much around it as a stub can have.
