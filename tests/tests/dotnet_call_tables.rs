@@ -128,6 +128,25 @@ fn every_name_agrees_with_the_symbol_at_its_address() {
 }
 
 #[test]
+fn runtimes_of_other_versions_have_the_names_of_their_calls() {
+    let host = workload("host-10.0/singlefilehost");
+    for (path, least, calls) in [
+        (
+            library("8.0"),
+            600,
+            ["System.Threading.Thread.SpinWaitInternal", "System.Threading.Monitor.ObjWait"],
+        ),
+        (host, 1_000, ["ThreadNative_SpinWait", "Monitor_Wait"]),
+    ] {
+        let named = named_functions(&path);
+        assert!(named.len() > least, "{}: {}", path.display(), named.len());
+        for call in calls.iter().chain(&["GCInterface_Collect", "RuntimeMethodHandle_Destroy"]) {
+            assert!(named.values().any(|name| name == call), "{}: {call}", path.display());
+        }
+    }
+}
+
+#[test]
 fn a_stripped_runtime_and_the_host_of_single_file_programs_have_the_same_names() {
     let (library, host) =
         (named_functions(&library("9.0")), named_functions(&workload("host/singlefilehost")));

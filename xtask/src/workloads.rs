@@ -162,7 +162,7 @@ fn build_dotnet() -> Result<()> {
     let folder = output_folder().join("dotnet");
     fs::create_dir_all(folder.join("app"))?;
     fs::copy(source_folder.join("run"), folder.join("run"))?;
-    for config in ["3.1.json", "9.0.json", "aspnet.json"] {
+    for config in ["3.1.json", "8.0.json", "9.0.json", "aspnet.json"] {
         fs::copy(source_folder.join(config), folder.join("app").join(config))?;
     }
     let framework = setup::dotnet_runtime("3.1").join("shared/Microsoft.NETCore.App/3.1.23");

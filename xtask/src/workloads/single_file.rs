@@ -29,36 +29,78 @@ const ASSEMBLY: u8 = 1;
 const DEPENDENCIES: u8 = 3;
 const RUNTIME_CONFIG: u8 = 4;
 
-/// Builds both programs, plain and compressed, if they are older than the workload in `app`.
+/// A program: the folder with its host, whose version has a core library of its own if there is one beside it.
+struct Program {
+    name: &'static str,
+    host: &'static str,
+    version: &'static str,
+    is_compressed: bool,
+}
+
+const PROGRAMS: [Program; 3] = [
+    Program { name: "single-file", host: "host", version: "9.0", is_compressed: false },
+    Program { name: "single-file-compressed", host: "host", version: "9.0", is_compressed: true },
+    Program { name: "single-file-10.0", host: "host-10.0", version: "10.0", is_compressed: false },
+];
+
+/// Builds the programs that are older than the workload in `app`.
 pub(super) fn build(app: &Path) -> Result<()> {
-    for (name, is_compressed) in [("single-file", false), ("single-file-compressed", true)] {
-        let program = output_folder().join("dotnet").join(name);
-        make_from(&program, &[app], || {
-            fs::write(&program, bundle(app, is_compressed)?)?;
-            setup::make_executable(&program)
+    for program in PROGRAMS {
+        let path = output_folder().join("dotnet").join(program.name);
+        make_from(&path, &[app], || {
+            fs::write(&path, program.bundle(app)?)?;
+            setup::make_executable(&path)
         })?;
     }
     Ok(())
 }
 
-fn bundle(app: &Path, is_compressed: bool) -> Result<Vec<u8>> {
-    let host = setup::dotnet_runtime("host").join("singlefilehost");
-    let mut bundle = Bundle::of_host(fs::read(&host)?)?;
-    let framework = setup::dotnet_runtime("9.0").join("shared/Microsoft.NETCore.App");
-    let mut assemblies = project::files_below(&framework)?;
-    assemblies.retain(|file| file.extension().is_some_and(|extension| extension == "dll"));
-    let version = assemblies.first().and_then(|file| file.parent()?.file_name()?.to_str()).map(str::to_owned);
-    let version = version.context("the framework has no assemblies")?;
-    assemblies.push(app.to_owned());
-    let mut names = Vec::new();
-    for assembly in &assemblies {
-        let name = assembly.file_name().and_then(|name| name.to_str()).context("an assembly has a name")?;
-        bundle.add(name, &fs::read(assembly)?, ASSEMBLY, is_compressed)?;
-        names.push(name);
+impl Program {
+    fn bundle(&self, app: &Path) -> Result<Vec<u8>> {
+        let host = setup::dotnet_runtime(self.host);
+        let mut bundle = Bundle::of_host(fs::read(host.join("singlefilehost"))?)?;
+        let framework = setup::dotnet_runtime("9.0").join("shared/Microsoft.NETCore.App");
+        let mut assemblies = project::files_below(&framework)?;
+        assemblies.retain(|file| file.extension().is_some_and(|extension| extension == "dll"));
+        assemblies.push(app.to_owned());
+        let mut names = Vec::new();
+        for assembly in &assemblies {
+            let name =
+                assembly.file_name().and_then(|name| name.to_str()).context("an assembly has a name")?;
+            let own = host.join(name);
+            let contents = fs::read(if own.exists() { &own } else { assembly })?;
+            bundle.add(name, &contents, ASSEMBLY, self.is_compressed)?;
+            names.push(name);
+        }
+        let config = bundle.add("app.runtimeconfig.json", &self.runtime_config(), RUNTIME_CONFIG, false)?;
+        let dependencies = bundle.add("app.deps.json", &self.dependencies(&names), DEPENDENCIES, false)?;
+        bundle.finish(dependencies, config)
     }
-    let config = bundle.add("app.runtimeconfig.json", &runtime_config(&version), RUNTIME_CONFIG, false)?;
-    let dependencies = bundle.add("app.deps.json", &dependencies(&version, &names), DEPENDENCIES, false)?;
-    bundle.finish(dependencies, config)
+
+    fn runtime_config(&self) -> Vec<u8> {
+        let version = self.version;
+        let framework = json!({ "name": "Microsoft.NETCore.App", "version": format!("{version}.0") });
+        let settings = json!({ "System.Globalization.Invariant": true });
+        let tfm = format!("net{version}");
+        let options = json!({ "tfm": tfm, "includedFrameworks": [framework], "configProperties": settings });
+        json!({ "runtimeOptions": options }).to_string().into_bytes()
+    }
+
+    fn dependencies(&self, assemblies: &[&str]) -> Vec<u8> {
+        let version = self.version;
+        let generic = format!(".NETCoreApp,Version=v{version}");
+        let target = format!("{generic}/linux-x64");
+        let pack = format!("runtimepack.Microsoft.NETCore.App.Runtime.linux-x64/{version}.0");
+        let files: serde_json::Map<_, _> =
+            assemblies.iter().map(|name| ((*name).to_owned(), json!({}))).collect();
+        let list = json!({
+            "runtimeTarget": { "name": &target, "signature": "" },
+            "compilationOptions": {},
+            "targets": { &generic: {}, &target: { &pack: { "runtime": files } } },
+            "libraries": { &pack: { "type": "runtimepack", "serviceable": false, "sha512": "" } },
+        });
+        list.to_string().into_bytes()
+    }
 }
 
 /// Where something is in the program, and how long.
@@ -122,26 +164,4 @@ fn string(text: &str) -> Result<Vec<u8>> {
     const MAX_BYTES: usize = 0x7f;
     ensure!(text.len() <= MAX_BYTES, "{text} is too long a name");
     Ok([&[text.len() as u8], text.as_bytes()].concat())
-}
-
-fn runtime_config(version: &str) -> Vec<u8> {
-    let framework = json!({ "name": "Microsoft.NETCore.App", "version": version });
-    let settings = json!({ "System.Globalization.Invariant": true });
-    let options = json!({ "tfm": "net9.0", "includedFrameworks": [framework], "configProperties": settings });
-    json!({ "runtimeOptions": options }).to_string().into_bytes()
-}
-
-fn dependencies(version: &str, assemblies: &[&str]) -> Vec<u8> {
-    const GENERIC: &str = ".NETCoreApp,Version=v9.0";
-    const TARGET: &str = ".NETCoreApp,Version=v9.0/linux-x64";
-    let pack = format!("runtimepack.Microsoft.NETCore.App.Runtime.linux-x64/{version}");
-    let files: serde_json::Map<_, _> =
-        assemblies.iter().map(|name| ((*name).to_owned(), json!({}))).collect();
-    let list = json!({
-        "runtimeTarget": { "name": TARGET, "signature": "" },
-        "compilationOptions": {},
-        "targets": { GENERIC: {}, TARGET: { &pack: { "runtime": files } } },
-        "libraries": { &pack: { "type": "runtimepack", "serviceable": false, "sha512": "" } },
-    });
-    list.to_string().into_bytes()
 }

