@@ -47,6 +47,13 @@ impl Running {
         Self::start_idle(program, place, None, folder)?.with_load(program)
     }
 
+    /// Starts a server on the host, and its load at once: it compiles its methods under load.
+    pub(crate) fn start_cold(paths: &'static [&'static str], folder: &Path) -> Result<Self> {
+        let mut server = Self::start_idle(Program::Server { paths }, Place::Host, None, folder)?;
+        server.load = Some(Load::begin(server.port()?, paths)?);
+        Ok(server)
+    }
+
     /// The same on the host, with this value of `PerfMapEnabled`.
     pub(crate) fn start_mapped(program: Program, perf_map: &str, folder: &Path) -> Result<Self> {
         Self::start_idle(program, Place::Host, Some(perf_map), folder)?.with_load(program)
