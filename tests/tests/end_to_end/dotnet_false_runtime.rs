@@ -132,7 +132,7 @@ fn false_helpers_in_the_memory_of_a_process_give_wrong_names_to_its_own_runtime_
             "{of_libc:?}"
         );
     }
-    let ledger = profile.ledger();
+    let ledger = profile.first_ledger();
     assert!(ledger.adds_up() && ledger.lost_total() == 0, "{ledger:?}");
 }
 

@@ -15,7 +15,7 @@ const MAX_SEARCHED_COMPILATIONS: usize = 256;
 /// The end of a compilation without an event of its end.
 const OPEN: u64 = u64::MAX;
 
-/// The beginning or the end of a compilation, as an event tells it.
+/// The event at the beginning or at the end of a compilation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CompilationEdge {
     /// `CLOCK_MONOTONIC`.
