@@ -13,6 +13,7 @@ mod dotnet;
 mod dotnet_compilations;
 mod dotnet_false_runtime;
 mod dotnet_hostile;
+mod dotnet_memory_search;
 mod dotnet_perf_map;
 mod dotnet_runtime;
 mod dotnet_services;

@@ -26,10 +26,11 @@ pub(super) const MAX_READ_CELLS: u32 = 256 << 10;
 /// Mappings that are searched for a precode.
 const MAX_PRECODE_MAPPINGS: usize = 64;
 
-/// The distance of two cells that are read together, and the number of cells that are read at once: their product is the
-/// largest read.
-const MAX_CELL_DISTANCE_BYTES: u64 = 256;
-const MAX_CELLS_PER_READ: usize = 256;
+/// The distance of two cells that are read together: a page, so that no hole is between them. Each read takes 0.1 ms.
+const MAX_CELL_DISTANCE_BYTES: u64 = 4 << 10;
+
+/// The distance of the first and the last cell that are read at once.
+const MAX_READ_BYTES: u64 = 32 << 10;
 
 const POINTER_BYTES: usize = 8;
 
@@ -89,10 +90,16 @@ impl Search<'_> {
     /// What cells contain: pointers in the memory of the process. Cells next to each other are read together.
     pub(super) fn contents<T: Copy>(&self, cells: &[(RuntimeAddress, T)]) -> Vec<(T, RuntimeAddress)> {
         let mut contents = Vec::new();
+        let mut start = cells.first().map_or(0, |(first, _)| first.0);
         let is_near = |first: &(RuntimeAddress, T), second: &(RuntimeAddress, T)| {
-            second.0.0.checked_sub(first.0.0).is_some_and(|distance| distance < MAX_CELL_DISTANCE_BYTES)
+            let distance = |from: u64| second.0.0.checked_sub(from).unwrap_or(u64::MAX);
+            let is_near = distance(first.0.0) < MAX_CELL_DISTANCE_BYTES && distance(start) < MAX_READ_BYTES;
+            if !is_near {
+                start = second.0.0;
+            }
+            is_near
         };
-        for run in cells.chunk_by(is_near).flat_map(|run| run.chunks(MAX_CELLS_PER_READ)) {
+        for run in cells.chunk_by(is_near) {
             let (Some((first, _)), Some((last, _))) = (run.first(), run.last()) else { continue };
             let bytes = (last.0 - first.0) as usize + POINTER_BYTES;
             let Ok(memory) = self.proc.read_memory(self.process, *first, bytes) else { continue };
