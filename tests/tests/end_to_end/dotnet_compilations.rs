@@ -4,7 +4,7 @@ use profiler::{
     Profile,
     profile::{Frame, FrameKind, Sample, SymbolSource, Symbolization},
 };
-use profiler_tests::{Workload, sample, sample_pid, share_privileged};
+use profiler_tests::{Workload, profiler, run_command, sample, sample_pid, share_privileged};
 
 const VERSIONS: [&str; 2] = ["3.1", "9.0"];
 const SAMPLES: u64 = 4_000;
@@ -78,4 +78,14 @@ fn compiled_methods_are_shown_on_request_alone() {
     assert!(stacks.len() > 100, "{} samples in the compiler", stacks.len());
     let frames = stacks.iter().flat_map(|(_, frames)| frames);
     assert!(!frames.into_iter().any(|frame| profile.string(frame.name).starts_with(COMPILING)));
+}
+
+#[test]
+fn the_command_shows_compiled_methods() {
+    let Some(_lock) = share_privileged() else { return };
+    let workload = Workload::run(Workload::dotnet_command("9.0", "dynamic").env("PERF_MAP", "0"));
+    let pid = workload.pid().to_string();
+    let run = run_command(&mut profiler(&["-p", &pid, "-d", "2", "-F", "999", "--dotnet-compilations"]));
+    // Folded stacks have no semicolon in a name.
+    assert!(run.stdout.contains("[compiling [dynamic method] made"), "{}", run.stderr);
 }
