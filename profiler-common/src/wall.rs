@@ -109,8 +109,8 @@ pub struct WallOffsets {
     pub task_cpu: u32,
     /// `css_set.dfl_cgrp`.
     pub css_set_default_cgroup: u32,
-    /// 0.
-    pub reserved: u32,
+    /// `task_struct.sched_info.last_arrival`; `last_queued` is the next word. 0 where the kernel has no such times.
+    pub task_last_arrival: u32,
 }
 
 const _: () = assert!(size_of::<WaitingThread>() == 88);

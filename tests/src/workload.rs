@@ -57,9 +57,9 @@ impl Workload {
         Self::run(Command::new(workload_path(name)).args(arguments))
     }
 
-    /// Starts a workload of 200 busy threads, with a low priority so that the test can start a session.
+    /// Starts a workload with a low priority, so that the test can start a session beside its threads.
     #[must_use]
-    pub fn start_threads(name: &str) -> Self {
+    pub fn start_nice(name: &str) -> Self {
         Self::run(Command::new("nice").args(["-n", "19"]).arg(workload_path(name)).arg("60"))
     }
 

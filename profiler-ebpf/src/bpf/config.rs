@@ -71,7 +71,7 @@ static CONFIG: Config = Config {
         task_comm: 0,
         task_cpu: 0,
         css_set_default_cgroup: 0,
-        reserved: 0,
+        task_last_arrival: 0,
     },
 };
 

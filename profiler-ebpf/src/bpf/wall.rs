@@ -231,10 +231,14 @@ fn waiting_task(address: u64) -> Option<Task> {
     if !is_target(address, ids) {
         return None;
     }
+    let state = wait_state(address)?;
+    if state == WaitState::Runnable && is_displaced(address) {
+        return None;
+    }
     Some(Task {
         address,
         ids,
-        state: wait_state(address)? as u32,
+        state: state as u32,
         switches: switches(address)?,
         start_time: read(address, get!(wall.task_start_time))?,
     })
@@ -291,6 +295,26 @@ fn wait_state(task: u64) -> Option<WaitState> {
     } else {
         WaitState::Blocked
     })
+}
+
+/// Whether a runnable task ran on this CPU until the thread of the profiler that runs the pass displaced it. It would wait at
+/// each pass otherwise, and the ticks of the CPU count it already. It has been queued since that thread arrived
+/// (`sched_info_depart` and `sched_info_arrive`, `kernel/sched/stats.h`).
+#[inline(always)]
+fn is_displaced(task: u64) -> bool {
+    let offset = get!(wall.task_last_arrival);
+    if offset == 0 {
+        return false;
+    }
+    // SAFETY: the helpers have no arguments and cannot fail.
+    let (own_task, own_cpu) =
+        unsafe { (helpers::bpf_get_current_task(), helpers::bpf_get_smp_processor_id()) };
+    let (Some([own_arrival, _]), Some([_, queued])) =
+        (read::<[u64; 2]>(own_task, offset), read::<[u64; 2]>(task, offset))
+    else {
+        return false;
+    };
+    read(task, get!(wall.task_cpu)) == Some(own_cpu) && queued >= own_arrival
 }
 
 /// The context switches of a task, voluntary and not.

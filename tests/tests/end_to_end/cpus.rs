@@ -14,7 +14,7 @@ const SECOND_CPU: &str = "/sys/devices/system/cpu/cpu1/online";
 fn only_the_selected_cpus_are_sampled() {
     let Some(_lock) = lock_privileged() else { return };
     // With more threads than CPUs, every CPU runs some of them.
-    let workload = Workload::start_threads("threads");
+    let workload = Workload::start_nice("threads");
     let profile = sample(sample_pid(workload.pid()).cpus([0]), 500);
     assert!(profile.samples().iter().all(|sample| sample.cpu == 0));
     assert_eq!(profile.header().cpus, 1);
@@ -44,7 +44,7 @@ fn second_cpu_comes_back(away: impl FnOnce(&mut Session)) -> bool {
     if !fs::read_to_string(SECOND_CPU).is_ok_and(|state| state.trim() == "1") {
         return false;
     }
-    let workload = Workload::start_threads("threads");
+    let workload = Workload::start_nice("threads");
     let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
     let _online = Online;
     if fs::write(SECOND_CPU, "0").is_err() {

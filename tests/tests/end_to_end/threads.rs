@@ -18,7 +18,7 @@ fn worker(workload: &Workload, name: &str) -> u32 {
 #[test]
 fn two_hundred_threads_are_all_sampled_with_their_names() {
     let Some(_lock) = lock_privileged() else { return };
-    let workload = Workload::start_threads("threads");
+    let workload = Workload::start_nice("threads");
     let profile = sample(sample_pid(workload.pid()).frequency_hz(999), 4_000);
     assert!(profile.ledger().adds_up());
     assert_eq!(profile.first_ledger().lost_total(), 0, "{:?}", profile.ledger());
@@ -34,7 +34,7 @@ fn two_hundred_threads_are_all_sampled_with_their_names() {
 #[test]
 fn threads_are_root_frames_when_enabled() {
     let Some(_lock) = lock_privileged() else { return };
-    let workload = Workload::start_threads("threads");
+    let workload = Workload::start_nice("threads");
     let tid = worker(&workload, "worker-7");
     let profile = sample(sample_pid(workload.pid()).frequency_hz(999), 3_000);
     let mut folded = Vec::new();
@@ -48,7 +48,7 @@ fn threads_are_root_frames_when_enabled() {
 #[test]
 fn one_thread_is_sampled_without_the_others() {
     let Some(_lock) = lock_privileged() else { return };
-    let workload = Workload::start_threads("threads");
+    let workload = Workload::start_nice("threads");
     let tid = worker(&workload, "worker-3");
     let builder = Profiler::builder().target(Target::Tid(tid)).frequency_hz(9_999);
     let profile = sample(builder, 50);

@@ -227,7 +227,7 @@ fn the_root_of_a_coroutine_is_its_entry_function() {
 #[test]
 fn the_root_of_a_thread_is_the_thread_start_of_the_c_library() {
     let Some(_lock) = share_privileged() else { return };
-    let workload = Workload::start_threads("unwinding/threads");
+    let workload = Workload::start_nice("unwinding/threads");
     let profile = sample_settled(sample_pid(workload.pid()), SAMPLES);
     let chains = ["?;?;thread_main;burn", "?;?;thread_main;goes_on;*"].map(Chain::new);
     assert_known(&profile, &chains, &[90.0]);

@@ -82,6 +82,21 @@ fn each_thread_has_a_tick_for_each_period_whether_it_runs_or_waits() {
     assert!(on_cpu as f64 > spinner * 0.5, "{ticks:?}");
 }
 
+/// The thread that runs a pass displaces a thread of a busy CPU.
+#[test]
+fn a_thread_that_runs_is_not_found_waiting_because_of_the_pass() {
+    let Some(_lock) = lock_privileged() else { return };
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let busy: Vec<_> = (0..cpus).map(|_| Workload::start_nice("waits")).collect();
+    let workload = start_waits();
+    let profile = profile(&workload, |builder| builder.only_wall_clock_hz(WALL_HZ));
+    let due = profile.header().duration_ns as f64 / 1e9 * WALL_HZ as f64;
+    let ticks = ticks(&profile, EventId::FIRST);
+    let spinner = of_thread(&ticks, "spinner") as f64;
+    assert!((spinner - due).abs() <= due * 0.25, "{spinner} of {due} ticks: {ticks:?}");
+    drop(busy);
+}
+
 #[test]
 fn the_stacks_of_waiting_threads_are_whole_and_named() {
     let Some(_lock) = lock_privileged() else { return };

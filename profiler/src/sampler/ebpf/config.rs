@@ -255,6 +255,7 @@ fn fill_wall_offsets(config: &mut Config, btf: &Btf, filter: &Filter) -> Result<
         task_start_time: task("start_time")?,
         task_comm: task("comm")?,
         task_cpu: cpu.or_else(|_| task("cpu"))?,
+        task_last_arrival: last_arrival(btf).unwrap_or_default(),
         ..WallOffsets::default()
     };
     if let Filter::CgroupV2(directory) = filter {
@@ -264,6 +265,13 @@ fn fill_wall_offsets(config: &mut Config, btf: &Btf, filter: &Filter) -> Result<
         fill_kernfs_offsets(config, btf)?;
     }
     Ok(())
+}
+
+/// The offset of the time at which a task arrived on its CPU; `None` where the time at which it was queued does not follow.
+fn last_arrival(btf: &Btf) -> Option<u32> {
+    let [arrival, queued] = ["last_arrival", "last_queued"].map(|time| btf.member("sched_info", time));
+    let arrival = arrival.filter(|arrival| queued == Some(arrival + size_of::<u64>() as u32))?;
+    Some(btf.member("task_struct", "sched_info")? + arrival)
 }
 
 /// The id of a cgroup: the inode of its directory.
