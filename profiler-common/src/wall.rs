@@ -78,7 +78,7 @@ pub struct WaitRecord {
 pub struct WallPass {
     /// The number of the pass.
     pub number: u32,
-    /// The ticks that were due since the previous pass, and that this one stands for.
+    /// The ticks that were due since the previous pass: each thread that is found waiting gets them.
     pub ticks: u32,
 }
 

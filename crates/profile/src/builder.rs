@@ -183,7 +183,7 @@ impl ProfileBuilder {
         self.profile
     }
 
-    /// Adds an event without a name where there is none, and a ledger for each event.
+    /// Adds an unnamed event if the profile has no event, and a ledger for each event.
     fn complete_events(&mut self) {
         let Profile { events, ledger, .. } = &mut self.profile;
         if events.is_empty() {

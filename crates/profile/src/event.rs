@@ -33,7 +33,7 @@ impl Event {
         Self { name: name.to_owned(), sampling: Sampling::Frequency(frequency_hz) }
     }
 
-    /// The frequency of sampling, hertz; `None` where it is unknown or there is none.
+    /// The sampling frequency, hertz; `None` if it is unknown, and for an event of durations.
     #[must_use]
     pub fn frequency_hz(&self) -> Option<u64> {
         match self.sampling {
@@ -51,7 +51,7 @@ impl Event {
         }
     }
 
-    /// The number of samples that a value stands for in the ledger.
+    /// The number of samples that the ledger counts for a sample with this value.
     #[must_use]
     pub fn sample_count(&self, value: u64) -> u64 {
         match self.sampling {

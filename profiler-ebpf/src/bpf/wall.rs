@@ -152,7 +152,7 @@ const MAX_COPIES: u32 = 16;
 /// As many steps as the unwinder needs for the deepest stack.
 const MAX_STEPS: u32 = 2 * MAX_FRAMES as u32;
 
-/// Unwinds the user stack; 0 where there is none.
+/// Unwinds the user stack and returns its id; 0 if the task has no user stack.
 #[inline(always)]
 fn unwind(task: *mut task_struct, wall: &mut WallScratch) -> Result<StackId, Counter> {
     wall.scratch.unwind.depth = 0;

@@ -31,7 +31,7 @@ pub(super) struct WallPasses {
     /// The share of the time that passes may take.
     max_share: f64,
     started: Instant,
-    /// The periods that passes stand for so far.
+    /// The number of periods that the passes so far have counted.
     periods: u64,
     passes: u32,
     next_pass: Instant,
@@ -71,7 +71,7 @@ impl WallPasses {
         if now < self.next_pass {
             return Ok(());
         }
-        // A pass stands for all periods that have begun since the last one.
+        // A pass counts all periods that began since the previous pass.
         let begun = (now.duration_since(self.started).as_nanos() / self.period.as_nanos().max(1)) as u64 + 1;
         let ticks = u32::try_from(begun.saturating_sub(self.periods)).unwrap_or(u32::MAX);
         self.periods = begun;
