@@ -10,15 +10,15 @@ pub(super) struct TimeBase {
 }
 
 impl TimeBase {
-    /// `now_ns` is shortly after the stream began.
+    /// `opened_ns`: when the session was opened. .NET 3.1 begins the stream after its answer, later runtimes before it.
     ///
     /// The clock of the stream is `CLOCK_MONOTONIC` of the target, which has another offset in another time namespace
-    /// (time_namespaces(7)). The stream is untrusted: a begin that is not shortly before `now_ns` is replaced by it.
-    pub(super) fn new(clock: Clock, now_ns: u64) -> Self {
-        const MAX_DELAY_NS: u64 = 10_000_000_000;
+    /// (time_namespaces(7)). The stream is untrusted: a begin that is not close to `opened_ns` is replaced by it.
+    pub(super) fn new(clock: Clock, opened_ns: u64) -> Self {
+        const MAX_DIFFERENCE_NS: u64 = 10_000_000_000;
         let begin_ns = nanoseconds(clock.begin_ticks, clock.ticks_per_second);
-        let has_same_offset = begin_ns <= now_ns && now_ns - begin_ns < MAX_DELAY_NS;
-        Self { clock, begin_ns: if has_same_offset { begin_ns } else { now_ns } }
+        let has_same_offset = begin_ns.abs_diff(opened_ns) < MAX_DIFFERENCE_NS;
+        Self { clock, begin_ns: if has_same_offset { begin_ns } else { opened_ns } }
     }
 
     /// Converts the time of an event.
@@ -44,9 +44,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_stream_that_begins_shortly_before_or_after_the_opening_has_the_same_clock() {
+        let clock = Clock { begin_ticks: 100, ticks_per_second: 1_000 };
+        for opened_ns in [100_000_050, 95_000_000] {
+            assert_eq!(TimeBase::new(clock, opened_ns).to_monotonic_ns(101), 101_000_000, "{opened_ns}");
+        }
+    }
+
+    #[test]
     fn a_clock_with_another_offset_is_converted() {
         let clock = Clock { begin_ticks: 100, ticks_per_second: 1_000 };
-        assert_eq!(TimeBase::new(clock, 100_000_050).to_monotonic_ns(101), 101_000_000);
         let now_ns = 70_000_000_000_000;
         assert_eq!(TimeBase::new(clock, now_ns).to_monotonic_ns(101), now_ns + 1_000_000);
         assert_eq!(TimeBase::new(clock, now_ns).to_monotonic_ns(0), now_ns);
