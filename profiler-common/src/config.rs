@@ -1,6 +1,6 @@
 //! Load-time constants of the BPF programs: target filter, PID namespace, BTF offsets, unwind mode.
 
-use crate::wall::WallOffsets;
+use crate::{off_cpu::OffCpuConfig, wall::WallOffsets};
 
 /// Which tasks the BPF programs sample.
 #[repr(u32)]
@@ -120,6 +120,8 @@ pub struct Config {
     pub vma_search: VmaSearch,
     /// What passes of wall-clock samples read of tasks.
     pub wall: WallOffsets,
+    /// What is recorded of off-CPU time.
+    pub off_cpu: OffCpuConfig,
 }
 
 /// The offsets for a search among the VMAs of a process, in a maple tree (Linux 6.1). All are 0 where the kernel has none.
@@ -166,6 +168,12 @@ pub struct VmaSearch {
 }
 
 const _: () = assert!(
-    size_of::<Config>() == 6 * 4 + 5 * 8 + 22 * 4 + size_of::<VmaSearch>() + size_of::<WallOffsets>()
+    size_of::<Config>()
+        == 6 * 4
+            + 5 * 8
+            + 22 * 4
+            + size_of::<VmaSearch>()
+            + size_of::<WallOffsets>()
+            + size_of::<OffCpuConfig>()
 );
 const _: () = assert!(size_of::<VmaSearch>().is_multiple_of(8));

@@ -31,9 +31,21 @@ pub enum Counter {
     WallLostRingBuffer = 11,
     /// Ticks of threads that did not fit into the map of waiting threads.
     WallLostThread = 12,
+    /// Waits that have a record, or are lost because it did not fit into the ring buffer.
+    OffCpuRecords = 13,
+    /// Those of `OffCpuRecords` that did not fit into the ring buffer.
+    OffCpuLostRingBuffer = 14,
+    /// Waits shorter than the least length of a record.
+    OffCpuShort = 15,
+    /// Nanoseconds of those.
+    OffCpuShortNs = 16,
+    /// Waits of threads that did not fit into the map of threads.
+    OffCpuLostThread = 17,
+    /// Nanoseconds spent in the programs of off-CPU time on threads of the target.
+    OffCpuRunTimeNs = 18,
 }
 
 impl Counter {
     /// The number of counters, which is the size of the map.
-    pub const COUNT: u32 = 13;
+    pub const COUNT: u32 = 19;
 }

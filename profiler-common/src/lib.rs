@@ -8,6 +8,7 @@
 mod config;
 mod counter;
 pub mod names;
+pub mod off_cpu;
 mod record;
 pub mod unwind;
 pub mod wall;

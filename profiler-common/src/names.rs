@@ -18,6 +18,12 @@ pub const PROGRAM_EXIT: &str = "process_exit";
 pub const PROGRAM_FREE: &str = "process_free";
 /// Task iterator program: a pass of wall-clock samples.
 pub const PROGRAM_WALL_PASS: &str = "wall_pass";
+/// Tracepoint program: begins and ends the waits of off-CPU time.
+pub const PROGRAM_OFF_CPU_SWITCH: &str = "off_cpu_switch";
+/// Tracepoint program: notes when, and by whom, a thread is woken.
+pub const PROGRAM_OFF_CPU_WAKE: &str = "off_cpu_wake";
+/// Task iterator program: a pass over threads whose wait lacks its stacks.
+pub const PROGRAM_OFF_CPU_PASS: &str = "off_cpu_pass";
 
 /// Ring buffer of [`SampleRecord`](super::SampleRecord), stack records and
 /// [`StaleMappingsRecord`](super::StaleMappingsRecord).
@@ -50,5 +56,7 @@ pub const MAP_UNWIND_RULES: &str = "UNWIND_RULES";
 pub const MAP_WALL_PASS: &str = "WALL_PASS";
 /// Thread id -> [`WaitingThread`](super::wall::WaitingThread).
 pub const MAP_WAITING_THREADS: &str = "WAITING_THREADS";
+/// Address of a task -> [`OffCpuThread`](super::off_cpu::OffCpuThread).
+pub const MAP_OFF_CPU_THREADS: &str = "OFF_CPU_THREADS";
 /// The load-time constant of type [`Config`](super::Config).
 pub const GLOBAL_CONFIG: &str = "CONFIG";

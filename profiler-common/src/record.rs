@@ -18,6 +18,8 @@ pub enum RecordKind {
     StaleMappings = 3,
     /// A [`WaitRecord`](crate::wall::WaitRecord).
     Wait = 4,
+    /// An [`OffCpuRecord`](crate::off_cpu::OffCpuRecord).
+    OffCpu = 5,
 }
 
 /// One tick on a target.
@@ -117,6 +119,7 @@ pub fn decode_kind(bytes: &[u8]) -> Option<RecordKind> {
         2 => Some(RecordKind::Stack),
         3 => Some(RecordKind::StaleMappings),
         4 => Some(RecordKind::Wait),
+        5 => Some(RecordKind::OffCpu),
         _ => None,
     }
 }

@@ -14,6 +14,9 @@ pub const MIN_FRAMES: u32 = 127;
 /// The most run time that one sample can have used: more means that the hypervisor did not run the CPU meanwhile.
 const MAX_RUN_TIME_NS: u64 = 1_000_000;
 
+/// A thread whose waits are at least as long may use the whole bucket, nanoseconds.
+const LONG_WAIT_NS: u64 = 1_000_000;
+
 /// The governor of one CPU. It starts with a full bucket.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,13 +36,7 @@ impl Governor {
     /// that may be used, in units of 1 / 2^[`OVERHEAD_SHARE_BITS`].
     #[inline(always)]
     pub fn begin_sample(&mut self, now_ns: u64, share: u32) -> Option<u16> {
-        let passed_ns = now_ns.wrapping_sub(self.refilled_ns);
-        let passed_ns = if passed_ns > MAX_REFILL_NS { MAX_REFILL_NS } else { passed_ns };
-        let size_ns = allowed_ns(MAX_REFILL_NS, share);
-        let left_ns = self.left_ns + allowed_ns(passed_ns, share);
-        let left_ns = if left_ns > size_ns { size_ns } else { left_ns };
-        self.refilled_ns = now_ns;
-        self.left_ns = left_ns;
+        let (left_ns, size_ns) = self.refill(now_ns, share);
         if left_ns <= 0 && self.skipped < u16::MAX as u32 - 1 {
             self.skipped += 1;
             return None;
@@ -48,7 +45,29 @@ impl Governor {
         Some(self.skipped as u16 + 1)
     }
 
-    /// The most frames of the stack of this tick.
+    /// Decides whether the stacks of a wait are captured. Of threads whose previous wait was short, they use half of the bucket
+    /// at most: a thread that waits thousands of times a second leaves enough for those that wait long.
+    #[inline(always)]
+    pub fn begin_wait(&mut self, now_ns: u64, share: u32, previous_ns: u64) -> bool {
+        let (left_ns, size_ns) = self.refill(now_ns, share);
+        self.max_frames = max_frames(left_ns, size_ns);
+        left_ns > if previous_ns < LONG_WAIT_NS { size_ns / 2 } else { 0 }
+    }
+
+    /// Adds the run time that was allowed since the last call; returns the rest, and the size of the bucket.
+    #[inline(always)]
+    fn refill(&mut self, now_ns: u64, share: u32) -> (i64, i64) {
+        let passed_ns = now_ns.wrapping_sub(self.refilled_ns);
+        let passed_ns = if passed_ns > MAX_REFILL_NS { MAX_REFILL_NS } else { passed_ns };
+        let size_ns = allowed_ns(MAX_REFILL_NS, share);
+        let left_ns = self.left_ns + allowed_ns(passed_ns, share);
+        let left_ns = if left_ns > size_ns { size_ns } else { left_ns };
+        self.refilled_ns = now_ns;
+        self.left_ns = left_ns;
+        (left_ns, size_ns)
+    }
+
+    /// The most frames of the stack of this tick or wait.
     #[inline(always)]
     #[must_use]
     pub fn max_frames(&self) -> u32 {
@@ -136,6 +155,24 @@ mod tests {
         assert!((0.018..0.0205).contains(&share), "{share}");
         assert!(ticks - weights < 100, "{weights} of {ticks}");
         assert_eq!(depth, MIN_FRAMES);
+    }
+
+    #[test]
+    fn long_waits_have_stacks_beside_a_thread_that_waits_thousands_of_times_a_second() {
+        let mut governor = Governor::default();
+        let (mut short, mut long) = (0, 0);
+        for wait in 0..200_000_u64 {
+            let now_ns = 5 * S + wait * 50 * US;
+            let is_long = wait.is_multiple_of(1_000);
+            let previous_ns = if is_long { 20_000 * US } else { 40 * US };
+            if governor.begin_wait(now_ns, TWO_PERCENT, previous_ns) {
+                governor.end_sample(5 * US, true);
+                *(if is_long { &mut long } else { &mut short }) += 1;
+            }
+        }
+        assert_eq!(long, 200, "all of them");
+        let used = (short + long) as f64 * 5e3 / 10e9;
+        assert!((0.018..0.022).contains(&used), "{used} of a CPU");
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! Builder of a profiler: its settings with their defaults and checks.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use profiler_symbolize::symbol_server::Server;
 
 use crate::{
     command_user::CommandUser,
     error::{Error, ErrorKind, Result},
-    sampler::Unwind,
+    sampler::{OffCpu, Unwind},
     session::{Session, Settings, Target, start},
 };
 
@@ -58,9 +58,10 @@ impl Default for Builder {
     fn default() -> Self {
         let settings = Settings {
             target: Target::Everything,
+            cpu_samples: true,
             frequency_hz: DEFAULT_FREQUENCY_HZ,
             wall_hz: None,
-            is_wall_only: false,
+            off_cpu: None,
             cpus: None,
             kernel_stacks: true,
             user_stacks: true,
@@ -110,11 +111,19 @@ impl Builder {
         self
     }
 
-    /// Samples each thread of the target at this frequency, hertz, as [`wall_clock_hz`](Self::wall_clock_hz) does, and takes
-    /// no other samples.
-    pub fn only_wall_clock_hz(mut self, frequency_hz: u64) -> Self {
-        self.settings.is_wall_only = true;
-        self.frequency_hz(frequency_hz).wall_clock_hz(frequency_hz)
+    /// Also records each wait of a thread of the target that is at least as long as `min_block`, from its switch off a CPU to
+    /// its switch onto one: the event `off-cpu`, whose values are nanoseconds, and whose samples have a
+    /// [`ThreadState`](crate::profile::ThreadState). `wakers`: with the stack of the thread that ended the wait. Needs Linux
+    /// 5.17 with BTF.
+    pub fn off_cpu(mut self, min_block: Duration, wakers: bool) -> Self {
+        self.settings.off_cpu = Some(OffCpu { min_block, wakers });
+        self
+    }
+
+    /// Whether CPU samples are taken: the event `cpu-clock`. Default: true. Without them, another event has to be requested.
+    pub fn cpu_samples(mut self, wanted: bool) -> Self {
+        self.settings.cpu_samples = wanted;
+        self
     }
 
     /// The run time of the BPF programs that is allowed on each CPU, percent. Default:
@@ -280,7 +289,12 @@ impl Builder {
         if !is_replay(&settings) {
             settings.target = self.target.ok_or_else(|| invalid("there is no target to sample"))?;
             check_target(&settings.target)?;
-            check_frequency(settings.frequency_hz, max_frequency_hz())?;
+            for frequency_hz in [Some(settings.frequency_hz), settings.wall_hz].into_iter().flatten() {
+                check_frequency(frequency_hz, max_frequency_hz())?;
+            }
+            if !settings.cpu_samples && settings.wall_hz.is_none() && settings.off_cpu.is_none() {
+                return Err(invalid("neither CPU samples nor another event is requested"));
+            }
         }
         if !settings.kernel_stacks && !settings.user_stacks {
             return Err(invalid("without user and kernel stacks there is nothing to sample"));
@@ -411,6 +425,14 @@ mod tests {
         assert!(error.to_string().contains("4000 Hz"), "{error}");
         assert!(check_frequency(4_000, Some(4_000)).is_ok());
         assert!(check_frequency(4_000, None).is_ok());
+    }
+
+    #[test]
+    fn a_profile_has_at_least_one_event() {
+        assert!(refused(own().cpu_samples(false)).contains("another event"));
+        assert!(own().cpu_samples(false).wall_clock_hz(49).build().is_ok());
+        assert!(own().cpu_samples(false).off_cpu(Duration::ZERO, false).build().is_ok());
+        assert!(refused(own().wall_clock_hz(0)).contains("0 Hz"));
     }
 
     #[cfg(feature = "symbol-server")]

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use crate::{
-    Event, EventId, EventLedger, FoundBy, Frame, FrameId, Header, Ledger, Module, ModuleId, Process,
-    ProcessId, Profile, Reason, Sample, Stack, StackEnd, StackId, StringId, SymbolSource, Symbolization,
-    Thread, ThreadId, UnsymbolizedFrames, sum,
+    Event, EventId, EventLedger, FoundBy, Frame, FrameId, FrameKind, Header, Ledger, Module, ModuleId,
+    Process, ProcessId, Profile, Reason, Sample, Stack, StackEnd, StackId, StringId, SymbolSource,
+    Symbolization, Thread, ThreadId, UnsymbolizedFrames, sum,
 };
 
 /// Builds a [`Profile`].
@@ -148,6 +148,12 @@ impl ProfileBuilder {
         &mut events[event.index()]
     }
 
+    /// An interned stack.
+    #[must_use]
+    pub fn get_stack(&self, id: StackId) -> &Stack {
+        self.profile.stack(id)
+    }
+
     /// An interned frame.
     #[must_use]
     pub fn get_frame(&self, id: FrameId) -> &Frame {
@@ -211,6 +217,9 @@ impl ProfileBuilder {
             }
             for frame in &stack.frames {
                 let frame = &profile.frames[frame.index()];
+                if frame.kind == FrameKind::Label {
+                    continue;
+                }
                 let outcome = match frame.symbolization {
                     Symbolization::Symbol(source) => symbolized.entry(source).or_default(),
                     Symbolization::Address(reason) => unsymbolized.entry((frame.module, reason)).or_default(),

@@ -19,6 +19,8 @@ pub enum FrameKind {
     Jit,
     /// A function that was inlined into the next frame towards the root.
     Inlined,
+    /// No code but a text: the separator between a waiting stack and that of its waker, the name of the waker.
+    Label,
 }
 
 /// The kind of a frame by which views colour it: that of its code, or unsymbolized.
@@ -150,7 +152,7 @@ impl Frame {
         match (self.symbolization, self.kind) {
             (Symbolization::Address(_), _) => CodeKind::Unsymbolized,
             (_, FrameKind::Kernel) => CodeKind::Kernel,
-            (_, FrameKind::Native) => CodeKind::Native,
+            (_, FrameKind::Native | FrameKind::Label) => CodeKind::Native,
             (_, FrameKind::Precompiled) => CodeKind::Precompiled,
             (_, FrameKind::Jit) => CodeKind::Jit,
             (_, FrameKind::Inlined) => CodeKind::Inlined,

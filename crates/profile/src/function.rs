@@ -65,7 +65,7 @@ impl Profile {
 fn distinguishing_module(frame: &Frame) -> Option<ModuleId> {
     match frame.kind {
         FrameKind::Precompiled | FrameKind::Jit => None,
-        FrameKind::Kernel | FrameKind::Native | FrameKind::Inlined => frame.module,
+        FrameKind::Kernel | FrameKind::Native | FrameKind::Inlined | FrameKind::Label => frame.module,
     }
 }
 

@@ -161,6 +161,10 @@ pub struct EventLedger {
     pub skipped_ticks: u64,
     /// Stacks that were cut below the unwinder's depth limit for the same reason.
     pub cut_stacks: u64,
+    /// Waits that were shorter than the least length of a sample ([`Sampling::Durations`](crate::Sampling)).
+    pub short_waits: u64,
+    /// The sum of their lengths, nanoseconds.
+    pub short_waits_ns: u64,
     /// Samples by the end of their stack.
     pub stacks: BTreeMap<StackEnd, u64>,
     /// Frames of all samples by how they were unwound.
@@ -234,6 +238,8 @@ impl EventLedger {
         self.reported += later.reported;
         self.skipped_ticks += later.skipped_ticks;
         self.cut_stacks += later.cut_stacks;
+        self.short_waits += later.short_waits;
+        self.short_waits_ns += later.short_waits_ns;
         add_each(&mut self.lost, &later.lost);
         add_each(&mut self.stacks, &later.stacks);
         add_each(&mut self.found_by, &later.found_by);

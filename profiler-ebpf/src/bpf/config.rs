@@ -1,6 +1,6 @@
 //! Load-time constants: the loader writes them into `.rodata` before it loads the programs.
 
-use profiler_common::{Config, VmaSearch, wall::WallOffsets};
+use profiler_common::{Config, VmaSearch, off_cpu::OffCpuConfig, wall::WallOffsets};
 
 /// Set by the loader under this name. The map is frozen, so that the verifier knows each value and removes the
 /// branches that this machine does not need, with the helpers in them that its kernel may not have.
@@ -73,6 +73,7 @@ static CONFIG: Config = Config {
         css_set_default_cgroup: 0,
         task_last_arrival: 0,
     },
+    off_cpu: OffCpuConfig { min_block_ns: 0, wakers: 0, reserved: 0 },
 };
 
 /// Reads one field of [`CONFIG`] as the loader set it, not as this file initialises it.

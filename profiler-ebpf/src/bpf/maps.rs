@@ -9,6 +9,7 @@ use aya_ebpf::{
 };
 use profiler_common::{
     Counter, EPILOGUE_CACHE_CAPACITY, StackId,
+    off_cpu::OffCpuThread,
     unwind::{
         FileSegment, MAX_MAPPINGS, MAX_PAGES, MAX_PROCESSES, MAX_ROW_CHUNKS, MAX_RULES, MAX_SEGMENTS,
         MappingEntry, PageEntry, ProcessEntry, Rule, SegmentTable,
@@ -17,7 +18,7 @@ use profiler_common::{
 };
 use profiler_ebpf::epilogue::CachedEpilogue;
 
-use super::{scratch::Scratch, wall::WallScratch};
+use super::{off_cpu::OffCpuScratch, off_cpu_pass::OffCpuPassScratch, scratch::Scratch, wall::WallScratch};
 
 /// The size in the object of a map whose size depends on the machine or on the targets.
 const SET_BY_LOADER: u32 = 1;
@@ -155,6 +156,25 @@ pub(crate) static WALL_SCRATCH: Array<WallScratch> = Array::with_max_entries(1, 
 /// When full: the ticks of a thread that has no entry are lost and counted.
 #[map]
 pub(crate) static WAITING_THREADS: HashMap<u32, WaitingThread> = HashMap::with_max_entries(SET_BY_LOADER, 0);
+
+/// Written by the programs of off-CPU time; read by user space.
+/// Address of a `task_struct` -> the wait of the thread. The entry of a thread that exits is removed at its last switch.
+/// The loader sets the size.
+/// When full: the waits of a thread that has no entry are counted and not timed.
+#[map]
+pub(crate) static OFF_CPU_THREADS: HashMap<u64, OffCpuThread> = HashMap::with_max_entries(SET_BY_LOADER, 0);
+
+/// Written and read by the programs of off-CPU time, within one run.
+/// 0 -> the working memory of the run. The ticks of a CPU have their own, and so has their governor.
+/// When full: cannot be, it has one entry.
+#[map]
+pub(crate) static OFF_CPU_SCRATCH: PerCpuArray<OffCpuScratch> = PerCpuArray::with_max_entries(1, 0);
+
+/// Written and read by passes for off-CPU time, which run one after another.
+/// 0 -> the working memory of a pass.
+/// When full: cannot be, it has one entry.
+#[map]
+pub(crate) static OFF_CPU_PASS_SCRATCH: Array<OffCpuPassScratch> = Array::with_max_entries(1, 0);
 
 /// A map definition of type array of maps, which aya-ebpf 0.2 does not offer.
 #[repr(transparent)]

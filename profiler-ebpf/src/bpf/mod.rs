@@ -1,12 +1,15 @@
-//! BPF programs that sample stacks at timer ticks and follow fork, exec and exit, with their maps.
+//! BPF programs that sample stacks at timer ticks, time waits, and follow fork, exec and exit, with their maps.
 
 mod cgroup;
+mod clock;
 mod config;
 mod counters;
 mod epilogue_scan;
 mod kernel_memory;
 mod log;
 mod maps;
+mod off_cpu;
+mod off_cpu_pass;
 mod pid_namespace;
 mod process_events;
 mod programs;
@@ -23,4 +26,6 @@ mod user_address_space;
 mod user_memory;
 mod user_registers;
 mod vma_search;
+mod waiting_stacks;
+mod waiting_task;
 mod wall;

@@ -1,5 +1,5 @@
 //! Entry points of the BPF object: perf_event programs for timer ticks, raw tracepoints for fork, exec, exit and release,
-//! the task iterator of wall-clock samples.
+//! the task iterator of wall-clock samples, tracepoints of switches and wakeups for off-CPU time.
 //!
 //! Each calls a `try_` function and counts its error.
 
@@ -12,7 +12,11 @@ use aya_ebpf::{
 };
 use profiler_common::Counter;
 
-use super::{counters::count, process_events, sample, wall};
+use super::{
+    counters::count,
+    off_cpu::{self, Switch},
+    off_cpu_pass, process_events, sample, wall,
+};
 
 /// Runs at each tick of a CPU's timer event: user stacks by `bpf_get_stack`, which follows frame pointers.
 #[perf_event]
@@ -79,6 +83,44 @@ extern "C" fn wall_pass(context: *mut c_void) -> i32 {
     let task = unsafe { *context.cast::<*mut task_struct>().add(1) };
     if !task.is_null() {
         wall::sample_thread(task);
+    }
+    0
+}
+
+/// Runs at `sched_switch`, with interrupts disabled; the previous task is still the running one.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "tp_btf/sched_switch")]
+extern "C" fn off_cpu_switch(context: *mut c_void) -> i32 {
+    let arguments = context.cast::<*mut task_struct>();
+    // SAFETY: the arguments are whether it is a preemption, the previous and the next task.
+    let switch = unsafe {
+        Switch {
+            is_preemption: *context.cast::<u64>() != 0,
+            previous: *arguments.add(1),
+            next: *arguments.add(2),
+        }
+    };
+    off_cpu::switch(context, &switch);
+    0
+}
+
+/// Runs at `sched_waking`, with interrupts disabled, in the task that wakes another.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "tp_btf/sched_waking")]
+extern "C" fn off_cpu_wake(context: *mut c_void) -> i32 {
+    // SAFETY: the argument is the task that is woken.
+    off_cpu::wake(context, unsafe { *context.cast::<u64>() });
+    0
+}
+
+/// As [`wall_pass`], for off-CPU time.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "iter.s/task")]
+extern "C" fn off_cpu_pass(context: *mut c_void) -> i32 {
+    // SAFETY: the second word of the context is the task.
+    let task = unsafe { *context.cast::<*mut task_struct>().add(1) };
+    if !task.is_null() {
+        off_cpu_pass::capture_thread(task);
     }
     0
 }

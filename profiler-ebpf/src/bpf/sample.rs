@@ -2,7 +2,7 @@
 
 use core::ffi::c_void;
 
-use aya_ebpf::{helpers::generated as helpers, programs::PerfEventContext};
+use aya_ebpf::{EbpfContext, helpers::generated as helpers, programs::PerfEventContext};
 use profiler_common::{
     COMM_BYTES, Counter, FRAMES_PER_TAIL_CALL, MAX_FRAMES, RecordKind, SampleRecord, StackId,
 };
@@ -41,14 +41,20 @@ const MAX_STEPS: u32 = 2 * MAX_FRAMES as u32;
 pub(crate) fn try_sample_loop(context: &PerfEventContext) -> Result<(), Counter> {
     let Some(scratch) = try_begin(context)? else { return Ok(()) };
     if unwinder::begin(context, scratch) {
-        let mut state: *mut Scratch = scratch;
-        // SAFETY: the callback has the type that the helper calls, and the state outlives the loop.
-        unsafe {
-            helpers::bpf_loop(MAX_STEPS, unwind_frame as *mut c_void, (&raw mut state).cast(), 0);
-        }
+        unwind_in_loop(scratch);
     }
     let user_stack = finish_user_stack(context, scratch);
     finish(scratch, user_stack)
+}
+
+/// Unwinds a stack that has begun, in one `bpf_loop`.
+#[inline(always)]
+pub(crate) fn unwind_in_loop(scratch: &mut Scratch) {
+    let mut state: *mut Scratch = scratch;
+    // SAFETY: the callback has the type that the helper calls, and the state outlives the loop.
+    unsafe {
+        helpers::bpf_loop(MAX_STEPS, unwind_frame as *mut c_void, (&raw mut state).cast(), 0);
+    }
 }
 
 /// The callback of `bpf_loop`: unwinds one frame; 1 ends the loop. A mangled name would depend on where the crate is built.
@@ -154,7 +160,7 @@ fn try_begin(context: &PerfEventContext) -> Result<Option<&'static mut Scratch>,
     scratch.sample.weight = weight;
     // `bpf_get_stack` would clear its buffer to find no stack.
     let kernel_stack = if get!(kernel_stacks) != 0 && !interrupted_user_mode(context) {
-        stack_capture::capture(context, scratch, Side::Kernel)
+        stack_capture::capture(context.as_ptr(), scratch, Side::Kernel)
     } else {
         Ok(0)
     };
@@ -187,7 +193,7 @@ fn fill_sample(sample: &mut SampleRecord, ids: TaskIds) {
 
 #[inline(always)]
 fn capture_user_stack(context: &PerfEventContext, scratch: &mut Scratch) -> Result<StackId, Counter> {
-    if get!(user_stacks) != 0 { stack_capture::capture(context, scratch, Side::User) } else { Ok(0) }
+    if get!(user_stacks) != 0 { stack_capture::capture(context.as_ptr(), scratch, Side::User) } else { Ok(0) }
 }
 
 /// Sends the sample.

@@ -5,7 +5,7 @@
 
 use profiler_common::{
     MAX_FRAMES, SampleRecord, StackHeader,
-    unwind::{FileSegment, MappingEntry, ProcessEntry},
+    unwind::{FileSegment, MappingEntry, ProcessEntry, StackEndReason},
 };
 use profiler_ebpf::{
     epilogue::{CODE_BYTES, ScanState},
@@ -54,6 +54,15 @@ pub(crate) struct UnwindState {
 impl UnwindState {
     /// The stack has not ended.
     pub(crate) const RUNNING: u32 = 0;
+
+    /// Whether the stack ended before its root, for a reason that an unwind table can remove.
+    #[inline(always)]
+    pub(crate) fn is_cut(&self) -> bool {
+        self.end_reason != StackEndReason::Root as u32
+            && self.end_reason != StackEndReason::NullCaller as u32
+            && self.end_reason != StackEndReason::NoUserStack as u32
+            && self.end_reason != StackEndReason::DepthLimit as u32
+    }
 }
 
 /// Words of the target's stack that are read at once: neighbouring frames are near each other, and a

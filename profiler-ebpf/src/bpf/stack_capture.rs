@@ -1,12 +1,13 @@
 //! Captures a stack by `bpf_get_stack`, and sends a stack record when user space does not have its stack id yet.
 
-use core::ptr::{read_volatile, write_volatile};
+use core::{
+    ffi::c_void,
+    ptr::{read_volatile, write_volatile},
+};
 
 use aya_ebpf::{
-    EbpfContext,
     bindings::{BPF_F_USER_STACK, task_struct},
     helpers::generated as helpers,
-    programs::PerfEventContext,
 };
 use profiler_common::{Counter, MAX_FRAMES, RecordKind, StackHeader, StackId};
 use profiler_ebpf::{
@@ -36,15 +37,11 @@ pub(crate) enum Side {
 /// # Errors
 /// The counter of the loss when the stack is new and does not fit into the ring buffer.
 #[inline(always)]
-pub(crate) fn capture(
-    context: &PerfEventContext,
-    scratch: &mut Scratch,
-    side: Side,
-) -> Result<StackId, Counter> {
+pub(crate) fn capture(context: *mut c_void, scratch: &mut Scratch, side: Side) -> Result<StackId, Counter> {
     let flags = if side == Side::User { u64::from(BPF_F_USER_STACK) } else { 0 };
     let frames = (&raw mut scratch.stack.frames).cast();
     // SAFETY: the buffer has the size given, and the context is that of this program.
-    let bytes = unsafe { helpers::bpf_get_stack(context.as_ptr(), frames, capture_bytes(), flags) };
+    let bytes = unsafe { helpers::bpf_get_stack(context, frames, capture_bytes(), flags) };
     if bytes <= 0 {
         return Ok(0);
     }

@@ -23,7 +23,7 @@ use super::{
     stack_capture, stale_mappings,
     unwind_table::{Mappings, contains, rule_for},
     user_address_space::{UserStackState, user_stack_state},
-    user_registers::user_registers,
+    user_registers::{interrupted_user_mode, registers_at_kernel_entry, user_registers},
     vma_search,
 };
 
@@ -34,7 +34,24 @@ pub(crate) fn begin(context: &PerfEventContext, scratch: &mut Scratch) -> bool {
     scratch.unwind.depth = 0;
     scratch.unwind.end_reason = UnwindState::RUNNING;
     let Some(registers) = user_registers(context) else { return false };
-    let stack_state = user_stack_state(context, registers.stack_pointer);
+    if interrupted_user_mode(context) {
+        return begin_at(registers, scratch);
+    }
+    begin_at_kernel_entry(registers, scratch)
+}
+
+/// As [`begin`], for the running task, which has entered the kernel.
+#[inline(always)]
+pub(crate) fn begin_in_kernel(scratch: &mut Scratch) -> bool {
+    scratch.unwind.depth = 0;
+    scratch.unwind.end_reason = UnwindState::RUNNING;
+    let Some(registers) = registers_at_kernel_entry() else { return false };
+    begin_at_kernel_entry(registers, scratch)
+}
+
+#[inline(always)]
+fn begin_at_kernel_entry(registers: Registers, scratch: &mut Scratch) -> bool {
+    let stack_state = user_stack_state(registers.stack_pointer);
     if stack_state != UserStackState::Present {
         begin_frames(registers, scratch);
         if stack_state == UserStackState::Exits {

@@ -1,13 +1,9 @@
 //! The user address space of the running task, and whether its user stack is in it.
 
-use aya_ebpf::{helpers::generated as helpers, programs::PerfEventContext};
+use aya_ebpf::helpers::generated as helpers;
 
 use super::{
-    config::get,
-    kernel_memory::read,
-    user_memory::read_user,
-    user_registers::{interrupted_user_mode, is_in_execve},
-    vma_search,
+    config::get, kernel_memory::read, user_memory::read_user, user_registers::is_in_execve, vma_search,
 };
 
 /// Where the stack is to which the user registers point.
@@ -22,12 +18,9 @@ pub(crate) enum UserStackState {
     Replaced,
 }
 
-/// The state of the running task's stack.
+/// The state of the stack of the running task, which has entered the kernel.
 #[inline(always)]
-pub(crate) fn user_stack_state(context: &PerfEventContext, stack_pointer: u64) -> UserStackState {
-    if interrupted_user_mode(context) {
-        return UserStackState::Present;
-    }
+pub(crate) fn user_stack_state(stack_pointer: u64) -> UserStackState {
     if vma_search::is_possible() && current_mm() == Some(0) {
         return UserStackState::Exits;
     }

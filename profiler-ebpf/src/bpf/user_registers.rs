@@ -44,6 +44,12 @@ pub(crate) fn user_registers(context: &PerfEventContext) -> Option<Registers> {
             r10: regs.r10,
         });
     }
+    registers_at_kernel_entry()
+}
+
+/// The user registers that the running task had when it entered the kernel.
+#[inline(always)]
+pub(crate) fn registers_at_kernel_entry() -> Option<Registers> {
     read_pt_regs(pt_regs_of_task()?)
 }
 

@@ -10,7 +10,11 @@ use clap::{
 use profiler_profile_formats::{Format, OutputOptions};
 use profiler_symbolize::SymbolDirectories;
 
-use super::{command_user, duration::parse_duration, shape::ShapeArguments};
+use super::{
+    command_user,
+    duration::{parse_duration, parse_duration_or_zero},
+    shape::ShapeArguments,
+};
 use crate::{
     Builder, DEFAULT_FREQUENCY_HZ, DEFAULT_MAX_OVERHEAD_PERCENT, Profiler, Target, Unwind,
     sampler::ebpf::CpuSet,
@@ -178,6 +182,16 @@ pub(super) struct SamplingArguments {
         conflicts_with = "capture"
     )]
     wall: Option<u64>,
+    /// Record each wait of the target's threads, from the switch off a CPU to the switch onto one; with -F, CPU samples are
+    /// taken as well. Needs Linux 5.17 with BTF
+    #[arg(long, conflicts_with = "capture")]
+    off_cpu: bool,
+    /// Count shorter waits, and record them not: 100us, 20ms, 0
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_or_zero, default_value = "1ms", requires = "off_cpu")]
+    min_block: Duration,
+    /// Record also which thread ended each wait: its stack follows that of the thread that waited
+    #[arg(long, requires = "off_cpu")]
+    wakers: bool,
     /// The most time that the BPF programs may take on each CPU, percent: beyond it, stacks are cut, then ticks are skipped
     #[arg(long, value_name = "PERCENT", default_value_t = DEFAULT_MAX_OVERHEAD_PERCENT)]
     max_overhead: f64,
@@ -387,13 +401,12 @@ impl LiveArguments {
 
 impl SamplingArguments {
     fn apply(&self, builder: Builder) -> Builder {
-        let builder = match (self.frequency, self.wall) {
-            (None, Some(wall_hz)) => builder.only_wall_clock_hz(wall_hz),
-            (frequency_hz, wall_hz) => wall_hz
-                .into_iter()
-                .fold(builder, Builder::wall_clock_hz)
-                .frequency_hz(frequency_hz.unwrap_or(DEFAULT_FREQUENCY_HZ)),
-        };
+        let has_other_event = self.wall.is_some() || self.off_cpu;
+        let builder = builder
+            .cpu_samples(self.frequency.is_some() || !has_other_event)
+            .frequency_hz(self.frequency.unwrap_or(DEFAULT_FREQUENCY_HZ));
+        let builder = self.wall.into_iter().fold(builder, Builder::wall_clock_hz);
+        let builder = if self.off_cpu { builder.off_cpu(self.min_block, self.wakers) } else { builder };
         let builder = builder
             .max_overhead_percent(self.max_overhead)
             .kernel_stacks(!self.user_only)

@@ -12,6 +12,7 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     let unit_seconds = match &text[digits.len()..] {
         "" | "s" => 1.0,
         "ms" => 1e-3,
+        "us" => 1e-6,
         "m" => 60.0,
         "h" => 3600.0,
         _ => return Err(invalid()),
@@ -24,6 +25,11 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
         return Err(invalid());
     }
     Ok(Duration::from_secs_f64(seconds))
+}
+
+/// As [`parse_duration`], or 0.
+pub(super) fn parse_duration_or_zero(text: &str) -> Result<Duration, String> {
+    if text == "0" { Ok(Duration::ZERO) } else { parse_duration(text) }
 }
 
 #[cfg(test)]

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use profiler_profile::{Event, EventLedger, FoundBy, Ledger, MissedTick, Profile, Remedy, Sampling, sum};
+use profiler_profile::{
+    Event, EventLedger, FoundBy, Ledger, MissedTick, Profile, Remedy, Sampling, StackEnd, sum,
+};
 use profiler_profile_formats::printable;
 
 /// An error and its causes in one line.
@@ -52,7 +54,7 @@ pub(super) fn text(profile: &Profile) -> String {
             ledger.dropped_runtime_events
         ));
     }
-    lines.push(cost(ledger));
+    lines.push(cost(&profile.events().collect::<Vec<_>>(), ledger));
     lines.iter().fold(String::new(), |mut text, line| {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "profiler: {}", printable(line));
@@ -79,7 +81,33 @@ fn event_lines(profile: &Profile, event: &Event, ledger: &EventLedger) -> Vec<St
         lines.extend(most_unsymbolized(ledger));
     }
     lines.extend(overhead_limit(ledger));
+    lines.extend(waits_without_stack(event, ledger));
+    lines.extend(short_waits(event, ledger));
     lines
+}
+
+/// The waits whose stacks were not captured, to stay below the overhead limit.
+fn waits_without_stack(event: &Event, ledger: &EventLedger) -> Option<String> {
+    let count = ledger.stacks.get(&StackEnd::Empty).copied().unwrap_or_default();
+    let is_limited = matches!(event.sampling, Sampling::Durations { .. }) && count > 0;
+    is_limited.then(|| {
+        let share = percent(count, ledger.reported);
+        format!("{share} of the waits have no stack: the BPF programs reached --max-overhead (raise it, or --min-block)")
+    })
+}
+
+/// The waits that were too short for a sample.
+fn short_waits(event: &Event, ledger: &EventLedger) -> Option<String> {
+    const NS_PER_MS: f64 = 1e6;
+    let Sampling::Durations { min_ns } = event.sampling else { return None };
+    (ledger.short_waits > 0).then(|| {
+        format!(
+            "{} waits shorter than {} ms, {} in all, have no sample (--min-block)",
+            ledger.short_waits,
+            min_ns as f64 / NS_PER_MS,
+            seconds(ledger.short_waits_ns)
+        )
+    })
 }
 
 /// A value with its unit: samples, or seconds.
@@ -192,7 +220,7 @@ fn instruction(remedy: &Remedy) -> String {
     }
 }
 
-fn cost(ledger: &Ledger) -> String {
+fn cost(events: &[&Event], ledger: &Ledger) -> String {
     const NS_PER_S: f64 = 1e9;
     const NS_PER_US: f64 = 1e3;
     const BYTES_PER_MB: f64 = 1e6;
@@ -205,7 +233,10 @@ fn cost(ledger: &Ledger) -> String {
         cost.peak_memory_bytes as f64 / BYTES_PER_MB
     );
     let reported = sum::of(ledger.events.iter().map(|event| event.reported));
-    if reported > 0 {
+    if events.iter().any(|event| matches!(event.sampling, Sampling::Durations { .. })) {
+        // The programs run at each switch, whether it begins or ends a sample or none.
+        let _ = write!(text, ", {:.2} s in the kernel", cost.bpf_run_time_ns as f64 / NS_PER_S);
+    } else if reported > 0 {
         let per_sample = cost.bpf_run_time_ns as f64 / reported as f64 / NS_PER_US;
         // Writing to a String cannot fail.
         let _ = write!(text, ", {per_sample:.1} us in the kernel for each sample");
@@ -285,6 +316,23 @@ mod tests {
             ledger.lost.insert(Loss::RingBufferFull, 3);
         });
         assert!(text.contains("3 lost (ring buffer full"), "{text}");
+    }
+
+    #[test]
+    fn waits_without_a_sample_or_a_stack_are_counted() {
+        let event = Event { name: "off-cpu".to_owned(), sampling: Sampling::Durations { min_ns: 1_000_000 } };
+        let mut ledger = EventLedger { reported: 50, ..EventLedger::default() };
+        assert_eq!((waits_without_stack(&event, &ledger), short_waits(&event, &ledger)), (None, None));
+        ledger.stacks.insert(StackEnd::Empty, 5);
+        ledger.short_waits = 7;
+        ledger.short_waits_ns = 2_100_000_000;
+        assert!(
+            waits_without_stack(&event, &ledger).unwrap().starts_with("10.0 % of the waits have no stack")
+        );
+        let expected = "7 waits shorter than 1 ms, 2.1 s in all, have no sample (--min-block)";
+        assert_eq!(short_waits(&event, &ledger).unwrap(), expected);
+        let ticks = Event::at_frequency("wall", 49);
+        assert_eq!((waits_without_stack(&ticks, &ledger), short_waits(&ticks, &ledger)), (None, None));
     }
 
     #[test]

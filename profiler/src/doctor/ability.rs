@@ -237,6 +237,7 @@ fn load_bpf_programs() -> Result<()> {
         filter: Filter::Everything,
         frequency_hz: FREQUENCY_HZ,
         wall_hz: None,
+        off_cpu: None,
         cpus: None,
         kernel_stacks: true,
         user_stacks: true,

@@ -227,7 +227,7 @@ fn failed(path: &Path, error: io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampler::{Comm, RawSample, RawStack};
+    use crate::sampler::{Comm, Origin, RawSample, RawStack};
 
     fn batch() -> Batch {
         Batch {
@@ -244,8 +244,9 @@ mod tests {
                 comm: Comm::default(),
                 kernel_stack: None,
                 user_stack: std::num::NonZeroU64::new(9),
-                weight: 1,
-                waited: None,
+                value: 1,
+                origin: Origin::Timer,
+                waker: None,
             }],
             ..Batch::default()
         }

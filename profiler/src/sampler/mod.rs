@@ -32,17 +32,42 @@ pub(crate) struct RawSample {
     pub(crate) comm: Comm,
     pub(crate) kernel_stack: RawStackId,
     pub(crate) user_stack: RawStackId,
-    /// Its own tick, and the ticks skipped since the previous sample of the CPU; of a thread that waited, the ticks of passes.
-    #[cfg_attr(feature = "capture", serde(default = "own_tick"))]
-    pub(crate) weight: u32,
-    /// What a thread waited for that was not on a CPU; `None` for a tick of a CPU.
+    /// What was measured.
     #[cfg_attr(feature = "capture", serde(skip))]
-    pub(crate) waited: Option<ThreadState>,
+    pub(crate) origin: Origin,
+    /// In the unit of the origin.
+    #[cfg_attr(feature = "capture", serde(rename = "weight", default = "own_tick"))]
+    pub(crate) value: u64,
+    #[cfg_attr(feature = "capture", serde(skip))]
+    pub(crate) waker: Option<Box<RawWaker>>,
 }
 
-/// The weight of a sample before which no tick was skipped.
+/// The task that ended a wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RawWaker {
+    /// 0 is the idle task.
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    pub(crate) comm: Comm,
+    pub(crate) kernel_stack: RawStackId,
+    pub(crate) user_stack: RawStackId,
+}
+
+/// What a sample measures, and with which value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A tick of a CPU: its own, and those skipped since the previous sample of the CPU.
+    #[default]
+    Timer,
+    /// Ticks of passes at a thread in this state.
+    WallPass(ThreadState),
+    /// A part of a wait in this state, nanoseconds. The time of the sample is its end.
+    OffCpu(ThreadState),
+}
+
+/// The value of a tick before which no other was skipped.
 #[cfg(feature = "capture")]
-fn own_tick() -> u32 {
+fn own_tick() -> u64 {
     1
 }
 
@@ -149,6 +174,9 @@ pub(crate) struct Batch {
     /// Processes whose mappings in the unwind maps are missing or stale.
     #[cfg_attr(feature = "capture", serde(skip))]
     pub(crate) stale_mappings: Vec<u32>,
+    /// Records of waits. Each is a sample, or two.
+    #[cfg_attr(feature = "capture", serde(skip))]
+    pub(crate) off_cpu_records: u64,
     /// Records of samples and stacks that could not be decoded.
     pub(crate) undecodable: u64,
     /// Sideband records that the kernel dropped, or that could not be decoded.
@@ -176,6 +204,7 @@ impl Batch {
             may_lack_events,
             late_events,
             stale_mappings,
+            off_cpu_records,
             undecodable,
             lost_events,
         } = next;
@@ -187,6 +216,7 @@ impl Batch {
         // The numbers of a capture are any.
         self.late_events = self.late_events.saturating_add(late_events);
         self.stale_mappings.extend(stale_mappings);
+        self.off_cpu_records += off_cpu_records;
         self.undecodable = self.undecodable.saturating_add(undecodable);
         self.lost_events = self.lost_events.saturating_add(lost_events);
     }
@@ -211,6 +241,23 @@ pub(crate) struct KernelCounts {
     pub(crate) timer: TimerCounts,
     #[cfg_attr(feature = "capture", serde(skip))]
     pub(crate) wall: WallCounts,
+    #[cfg_attr(feature = "capture", serde(skip))]
+    pub(crate) off_cpu: OffCpuCounts,
+}
+
+/// The waits of off-CPU time since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OffCpuCounts {
+    /// Those that have a record, or are lost.
+    pub(crate) records: u64,
+    pub(crate) lost_ring_buffer: u64,
+    /// Those of threads that did not fit into the map of threads. They have no record.
+    pub(crate) lost_thread: u64,
+    /// Those that were shorter than the least length.
+    pub(crate) short: u64,
+    pub(crate) short_ns: u64,
+    /// The samples and losses due, as the pipeline counts them.
+    pub(crate) due: u64,
 }
 
 /// The ticks of passes since the start, and those whose samples are lost.
@@ -260,6 +307,9 @@ pub(crate) trait SampleSource: Send {
     /// Waits for records, at most `wait`, and returns all that are pending.
     fn read(&mut self, wait: Duration) -> Result<Batch>;
 
+    /// Has the next [`read`](Self::read) return the waits so far of threads that still wait.
+    fn end_interval(&mut self) {}
+
     /// Stops sampling. Pending records can still be read.
     fn stop(&mut self) -> Result<()>;
 
@@ -301,13 +351,25 @@ pub(crate) enum Filter {
     },
 }
 
+/// Which waits are recorded, and with what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OffCpu {
+    /// The least length of a wait.
+    pub(crate) min_block: Duration,
+    /// Whether the stack of the thread that ends a wait is captured.
+    pub(crate) wakers: bool,
+}
+
 /// What to sample, and how.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) filter: Filter,
+    /// The frequency of the timers of CPUs; 0 is no timer.
     pub(crate) frequency_hz: u64,
     /// The frequency at which threads that are not on a CPU are sampled, if they are.
     pub(crate) wall_hz: Option<u64>,
+    /// How waits are recorded, if they are.
+    pub(crate) off_cpu: Option<OffCpu>,
     /// Only these CPUs; `None` is every CPU that is online, now or later.
     pub(crate) cpus: Option<Vec<u32>>,
     pub(crate) kernel_stacks: bool,
@@ -320,6 +382,11 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// Whether BPF programs read fields of tasks that wait.
+    pub(crate) fn needs_task_offsets(&self) -> bool {
+        self.wall_hz.is_some() || self.off_cpu.is_some()
+    }
+
     /// Whether the BPF unwinder captures user stacks, and not `bpf_get_stack`.
     pub(crate) fn uses_unwinder(&self) -> bool {
         self.user_stacks && self.unwind != Unwind::FramePointer

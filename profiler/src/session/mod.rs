@@ -1,5 +1,6 @@
 //! A running session: a reader thread drains the kernel's ring buffers, a pipeline thread symbolizes and builds profiles.
 
+mod account;
 mod batch_queue;
 #[cfg(feature = "capture")]
 pub(crate) mod capture;

@@ -3,21 +3,22 @@
 use std::{sync::Arc, time::Instant};
 
 use profiler_processes::{MappedFiles, ProcFs, ProcessFilter, ProcessOfSample, ProcessTable};
-use profiler_profile::{EventLedger, Header, Loss, MissedTick, Profile, TimerTicks};
+use profiler_profile::{Header, Profile};
 use profiler_symbolize::Symbolizer;
 
 use super::{
+    account::{Account, IntervalLosses},
     pre_exec::PreExecFilter,
-    profile_assembler::{AwaitedStacks, ProfileAssembler, SampleStacks},
+    profile_assembler::{AwaitedStacks, ProfileAssembler, SampleStacks, SampleWaker},
     retained_stacks::{ForgetStack, RetainedStacks},
-    sample_events::{Sampled, Ticks},
+    sample_events::{Counts, Sampled},
     unwinding::UnwindTableThread,
 };
 #[cfg(feature = "capture")]
 use crate::sampler::capture::{Capture, Recorder};
 use crate::{
     error::Result,
-    sampler::{Batch, KernelCounts, RawSample, RawStackId, TimerCounts, WallCounts},
+    sampler::{Batch, Comm, KernelCounts, OffCpuCounts, Origin, RawSample, RawStackId, WallCounts},
 };
 
 /// The interval at which perf maps, jitdumps and diagnostics sockets are polled.
@@ -37,13 +38,15 @@ pub(super) struct Pipeline {
     sampled: Sampled,
     assembler: ProfileAssembler,
     /// Samples of processes that were read from `/proc` later than the events that are known.
-    early_samples: Vec<(RawSample, SampleStacks)>,
+    early_samples: Vec<ReceivedSample>,
     /// For a target that is a command.
     pre_exec_filter: Option<PreExecFilter>,
-    /// The ticks of all samples and records so far.
-    received_ticks: Ticks,
-    /// Ticks that hit ids which no longer belong to the target.
-    foreign_ticks: Ticks,
+    /// All samples so far.
+    received: Counts,
+    /// The records of waits so far.
+    received_waits: u64,
+    /// Samples of ids which no longer belong to the target.
+    foreign: Counts,
     /// Skipped ticks for which later samples stand.
     represented_ticks: u64,
     #[cfg(feature = "capture")]
@@ -56,21 +59,12 @@ pub(super) struct Pipeline {
     accounted: KernelCounts,
 }
 
-/// Losses on the user side since the last profile.
-#[derive(Debug, Default)]
-struct IntervalLosses {
-    missing_stacks: Ticks,
-    undecodable: u64,
-    lost_events: u64,
-    late_events: u64,
-}
-
-impl IntervalLosses {
-    fn add(&mut self, batch: &Batch) {
-        self.undecodable = self.undecodable.saturating_add(batch.undecodable);
-        self.lost_events = self.lost_events.saturating_add(batch.lost_events);
-        self.late_events = self.late_events.saturating_add(batch.late_events);
-    }
+/// A sample with its stacks.
+struct ReceivedSample {
+    sample: RawSample,
+    stacks: SampleStacks,
+    /// Those of the thread that ended the wait.
+    waker_stacks: Option<SampleStacks>,
 }
 
 /// The interval that a profile covers.
@@ -104,8 +98,9 @@ impl Pipeline {
             sampled,
             early_samples: Vec::new(),
             pre_exec_filter: None,
-            received_ticks: Ticks::default(),
-            foreign_ticks: Ticks::default(),
+            received: Counts::default(),
+            received_waits: 0,
+            foreign: Counts::default(),
             represented_ticks: 0,
             #[cfg(feature = "capture")]
             recorder: None,
@@ -185,20 +180,35 @@ impl Pipeline {
             counts.target_ticks
         } else {
             let lost = counts.lost_ring_buffer.saturating_add(counts.lost_thread_id);
-            let received = self.received_ticks.cpu.saturating_add(lost);
+            let received = self.received.cpu.saturating_add(lost);
             let skipped = counts.skipped_ticks.saturating_sub(self.represented_ticks);
             // A CPU can be between the count of a tick and its record.
             let on_their_way = u64::from(interval.header.cpus).saturating_add(skipped);
             let least = interval.ticks_before.saturating_sub(on_their_way);
             received.max(least).min(counts.target_ticks)
         };
-        let removed = self.pre_exec_filter.as_ref().map(PreExecFilter::removed_ticks).unwrap_or_default();
-        let target_ticks = kernel_ticks.saturating_sub(removed.cpu + self.foreign_ticks.cpu);
+        let removed = self.pre_exec_filter.as_ref().map(PreExecFilter::removed).unwrap_or_default();
+        let target_ticks = kernel_ticks.saturating_sub(removed.cpu + self.foreign.cpu);
         // Ticks of threads that still wait have no record before the end.
-        let received = self.received_ticks.waiting.saturating_add(counts.wall.lost());
+        let received = self.received.wall.saturating_add(counts.wall.lost());
         let wall_ticks = if interval.is_last { counts.wall.ticks } else { received.min(counts.wall.ticks) };
-        let wall_ticks = wall_ticks.saturating_sub(removed.waiting + self.foreign_ticks.waiting);
-        KernelCounts { target_ticks, wall: WallCounts { ticks: wall_ticks, ..counts.wall }, ..counts }
+        let wall_ticks = wall_ticks.saturating_sub(removed.wall + self.foreign.wall);
+        let wall = WallCounts { ticks: wall_ticks, ..counts.wall };
+        let gone = removed.off_cpu + self.foreign.off_cpu;
+        let off_cpu = OffCpuCounts { due: self.waits_due(interval).saturating_sub(gone), ..counts.off_cpu };
+        KernelCounts { target_ticks, wall, off_cpu, ..counts }
+    }
+
+    /// The samples and losses of waits that have ended, and of those that were read while they last.
+    fn waits_due(&self, interval: &Interval) -> u64 {
+        let counts = interval.counts.off_cpu;
+        // Before the end, records are on their way.
+        let missing = if interval.is_last {
+            counts.records.saturating_sub(counts.lost_ring_buffer).saturating_sub(self.received_waits)
+        } else {
+            0
+        };
+        self.received.off_cpu + missing + counts.lost_ring_buffer + counts.lost_thread
     }
 
     /// Sets the start of the first interval, `CLOCK_MONOTONIC` nanoseconds.
@@ -217,13 +227,12 @@ impl Pipeline {
     /// # Errors
     /// A capture that cannot be written.
     pub(super) fn process(&mut self, mut batch: Batch, now_ns: u64) -> Result<()> {
-        let Ticks { cpu, waiting } = Ticks::of(&batch.samples);
-        let of_cpus = batch.samples.iter().filter(|sample| sample.waited.is_none()).count() as u64;
-        // The numbers of a capture are any.
-        let received = &mut self.received_ticks;
-        received.cpu = received.cpu.saturating_add(cpu).saturating_add(batch.undecodable);
-        received.waiting = received.waiting.saturating_add(waiting);
-        self.represented_ticks += cpu.saturating_sub(of_cpus);
+        let counts = Counts::of(&batch.samples);
+        let of_cpus = batch.samples.iter().filter(|sample| sample.origin == Origin::Timer).count() as u64;
+        self.received.add_all(counts);
+        self.received.add_all(Counts { cpu: batch.undecodable, ..Counts::default() });
+        self.received_waits += batch.off_cpu_records;
+        self.represented_ticks += counts.cpu.saturating_sub(of_cpus);
         if let Some(filter) = &mut self.pre_exec_filter {
             filter.apply(&mut batch);
         }
@@ -251,13 +260,18 @@ impl Pipeline {
         for stack in batch.stacks {
             self.stacks.insert(stack);
         }
-        for (sample, stacks) in std::mem::take(&mut self.early_samples) {
-            self.add_sample(sample, stacks);
+        for received in std::mem::take(&mut self.early_samples) {
+            self.add_sample(received);
         }
         for sample in batch.samples {
-            match self.stacks_of(&sample) {
-                Some(stacks) => self.add_sample(sample, stacks),
-                None => self.losses.missing_stacks.add(sample.waited, sample.weight),
+            match self.stacks_of(sample.kernel_stack, sample.user_stack) {
+                Some(stacks) => {
+                    let waker = sample.waker.as_ref();
+                    let waker_stacks =
+                        waker.and_then(|waker| self.stacks_of(waker.kernel_stack, waker.user_stack));
+                    self.add_sample(ReceivedSample { sample, stacks, waker_stacks });
+                }
+                None => self.losses.missing_stacks.add(sample.origin, sample.value),
             }
         }
         self.stacks.advance(batch.watermark_ns);
@@ -283,60 +297,24 @@ impl Pipeline {
         }
         // A profile does not wait for the events up to the last reading.
         self.processes.advance(u64::MAX);
-        for (sample, stacks) in std::mem::take(&mut self.early_samples) {
-            self.add_sample(sample, stacks);
+        for received in std::mem::take(&mut self.early_samples) {
+            self.add_sample(received);
         }
         let lost = self.add_deferred(&interval, may_wait);
-        self.losses.missing_stacks.cpu += lost.cpu;
-        self.losses.missing_stacks.waiting += lost.waiting;
+        self.losses.missing_stacks.add_all(lost);
         let counts = self.target_counts(&interval);
         let next = ProfileAssembler::new(&self.sampled, interval.ended_ns);
         let assembler = std::mem::replace(&mut self.assembler, next);
         let losses = std::mem::take(&mut self.losses);
         let started_ns = std::mem::replace(&mut self.interval_started_ns, interval.ended_ns);
-        let (of_cpu_ticks, wall) = (assembler.events().of_cpu_ticks(), assembler.events().wall());
-        let mut builder = assembler.finish(|key| self.processes.get(key));
-        let since = |now: u64, before: u64| now.saturating_sub(before);
+        let (mut builder, events) = assembler.finish(|key| self.processes.get(key));
         let unrepresented_ticks =
-            if interval.is_last { since(counts.skipped_ticks, self.represented_ticks) } else { 0 };
-        let event = builder.event_ledger_mut(of_cpu_ticks);
-        add_losses(
-            event,
-            [
-                (Loss::OverheadLimit, unrepresented_ticks),
-                (Loss::RingBufferFull, since(counts.lost_ring_buffer, self.accounted.lost_ring_buffer)),
-                (Loss::NoThreadId, since(counts.lost_thread_id, self.accounted.lost_thread_id)),
-                (Loss::MissingStack, losses.missing_stacks.cpu),
-                (Loss::Undecodable, losses.undecodable),
-            ],
-        );
-        event.skipped_ticks = since(counts.skipped_ticks, self.accounted.skipped_ticks);
-        event.cut_stacks = since(counts.cut_stacks, self.accounted.cut_stacks);
-        event.due = since(counts.target_ticks, self.accounted.target_ticks);
-        if let Some((wall, on_cpu_ticks)) = wall {
-            let event = builder.event_ledger_mut(wall);
-            let (now, before) = (counts.wall, self.accounted.wall);
-            add_losses(
-                event,
-                [
-                    (Loss::ThreadRan, since(now.lost_awake, before.lost_awake)),
-                    (Loss::RingBufferFull, since(now.lost_ring_buffer, before.lost_ring_buffer)),
-                    (Loss::TooManyThreads, since(now.lost_thread, before.lost_thread)),
-                    (Loss::MissingStack, losses.missing_stacks.waiting),
-                ],
-            );
-            // Without an event of their own, the ticks of CPUs are there already.
-            let on_cpu_ticks = if wall == of_cpu_ticks { 0 } else { on_cpu_ticks };
-            event.due += since(now.ticks, before.ticks) + on_cpu_ticks;
-        }
+            if interval.is_last { counts.skipped_ticks.saturating_sub(self.represented_ticks) } else { 0 };
+        let account = Account { now: counts, before: self.accounted, losses, unrepresented_ticks };
+        account.fill(&events, &mut builder);
         let ledger = builder.ledger_mut();
-        ledger.timer = timer_ticks(counts.timer, self.accounted.timer);
-        ledger.lost_process_events = losses.lost_events;
-        ledger.late_process_events = losses.late_events;
         ledger.malformed_jit_entries = self.symbolizer.malformed_jit_entries();
         ledger.dropped_runtime_events = self.symbolizer.dropped_runtime_events();
-        ledger.lost_children = since(counts.lost_children, self.accounted.lost_children);
-        ledger.cost.bpf_run_time_ns = since(counts.run_time_ns, self.accounted.run_time_ns);
         let header = Header {
             duration_ns: interval.ended_ns.saturating_sub(started_ns),
             started_monotonic_ns: started_ns,
@@ -357,7 +335,7 @@ impl Pipeline {
 
     /// Adds the deferred samples. Waits for the runtimes only where the methods that were received lack a sampled one: a
     /// runtime takes 100 ms to write what it has buffered. Returns the number of samples whose process is unknown by now.
-    fn add_deferred(&mut self, interval: &Interval, may_wait: &dyn Fn() -> bool) -> Ticks {
+    fn add_deferred(&mut self, interval: &Interval, may_wait: &dyn Fn() -> bool) -> Counts {
         let (symbolizer, processes) = (&mut self.symbolizer, &self.processes);
         let mut requested = symbolizer.read_received_methods(processes, interval.ended_ns);
         let awaited = self.assembler.awaited_stacks(symbolizer, processes);
@@ -365,71 +343,63 @@ impl Pipeline {
         if interval.is_last {
             symbolizer.wait_for_debug_files(may_wait);
         }
-        let lost = self.assembler.add_deferred(symbolizer, processes, &awaited);
+        let mut lost = self.assembler.add_deferred(symbolizer, processes, &awaited);
         symbolizer.receive_all_methods(&requested, processes, interval.ended_ns);
-        let later = self.assembler.add_deferred(symbolizer, processes, &AwaitedStacks::default());
-        Ticks { cpu: lost.cpu + later.cpu, waiting: lost.waiting + later.waiting }
+        lost.add_all(self.assembler.add_deferred(symbolizer, processes, &AwaitedStacks::default()));
+        lost
     }
 
-    /// The stacks of a sample; `None` if one is missing.
-    fn stacks_of(&mut self, sample: &RawSample) -> Option<SampleStacks> {
+    /// The stacks with these ids; `None` if one is missing.
+    fn stacks_of(&mut self, kernel: RawStackId, user: RawStackId) -> Option<SampleStacks> {
         let mut get = |id: RawStackId| id.map_or(Some(None), |_| self.stacks.get(id).map(Some));
-        let (kernel, user) = (get(sample.kernel_stack)?, get(sample.user_stack)?);
+        let (kernel, user) = (get(kernel)?, get(user)?);
         Some(SampleStacks { kernel, user, tables_outdated_since_ns: None })
     }
 
     /// Adds a sample to the current profile, once its process is known.
-    fn add_sample(&mut self, sample: RawSample, stacks: SampleStacks) {
-        let comm = sample.comm.text();
-        let key = match self.processes.process_of_sample(sample.pid, sample.tid, sample.time_ns, &comm) {
+    fn add_sample(&mut self, received: ReceivedSample) {
+        let sample = &received.sample;
+        let key = match self.process_of(sample.pid, sample.tid, sample.comm, sample.time_ns) {
             ProcessOfSample::Known(key) => key,
-            ProcessOfSample::AfterWatermark => return self.early_samples.push((sample, stacks)),
-            ProcessOfSample::NotATarget => {
-                self.foreign_ticks.add(sample.waited, sample.weight);
-                return;
-            }
+            ProcessOfSample::AfterWatermark => return self.early_samples.push(received),
+            ProcessOfSample::NotATarget => return self.foreign.add(sample.origin, sample.value),
         };
-        if let Some(process) = self.processes.get(key) {
-            self.assembler.add(&mut self.symbolizer, process, &sample, stacks);
-        }
+        let waker_key = match &sample.waker {
+            Some(waker) => match self.process_of(waker.pid, waker.tid, waker.comm, sample.time_ns) {
+                ProcessOfSample::Known(key) => Some(key),
+                ProcessOfSample::AfterWatermark | ProcessOfSample::NotATarget => None,
+            },
+            None => None,
+        };
+        let Some(process) = self.processes.get(key) else { return };
+        let ReceivedSample { sample, stacks, waker_stacks } = received;
+        let waker_process = waker_key.and_then(|key| self.processes.get(key));
+        let waker = sample.waker.as_ref().zip(waker_stacks).map(|(waker, stacks)| SampleWaker {
+            process: waker_process.unwrap_or(process),
+            stacks: if waker_process.is_some() { stacks } else { SampleStacks { user: None, ..stacks } },
+            comm: waker.comm,
+        });
+        self.assembler.add(&mut self.symbolizer, process, &sample, stacks, waker);
     }
-}
 
-/// Adds the losses that are not 0.
-fn add_losses<const N: usize>(event: &mut EventLedger, losses: [(Loss, u64); N]) {
-    for (loss, count) in losses.into_iter().filter(|(_, count)| *count > 0) {
-        *event.lost.entry(loss).or_default() += count;
-    }
-}
-
-/// The ticks of the timers between two counts.
-fn timer_ticks(now: TimerCounts, before: TimerCounts) -> TimerTicks {
-    // Ticks between the readings of both counters seem to be missing, and to be too many in the next interval.
-    let missed_between = |missed: fn(TimerCounts) -> u64| missed(now).saturating_sub(missed(before));
-    let missed = missed_between(|counts| counts.due.saturating_sub(counts.delivered));
-    let idle = missed_between(|counts| counts.idle_due.saturating_sub(counts.idle_delivered)).min(missed);
-    let without_timer =
-        if now.is_throttled || before.is_throttled { MissedTick::Throttled } else { MissedTick::NoInterrupt };
-    let missed = [
-        (without_timer, missed - idle),
-        (MissedTick::IdleCpu, idle),
-        (MissedTick::CpuOnline, missed_between(|counts| counts.cpu_online)),
-    ];
-    let due = |counts: TimerCounts| counts.due.saturating_add(counts.cpu_online);
-    TimerTicks {
-        due: due(now).saturating_sub(due(before)),
-        missed: missed.into_iter().filter(|(_, ticks)| *ticks > 0).collect(),
+    fn process_of(&mut self, pid: u32, tid: u32, comm: Comm, time_ns: u64) -> ProcessOfSample {
+        self.processes.process_of_sample(pid, tid, time_ns, &comm.text())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::test_symbolizer::symbolizer;
+    use crate::{sampler::TimerCounts, session::test_symbolizer::symbolizer};
 
     fn pipeline() -> Pipeline {
         let proc = Arc::new(ProcFs::live());
-        Pipeline::new(Arc::clone(&proc), ProcessFilter::All, symbolizer(proc), Sampled::default())
+        Pipeline::new(
+            Arc::clone(&proc),
+            ProcessFilter::All,
+            symbolizer(proc),
+            Sampled { cpu: true, ..Sampled::default() },
+        )
     }
 
     /// The ticks and the sum of samples and losses of a profile during sampling, with these counts of ticks.
@@ -473,27 +443,5 @@ mod tests {
             let profile = pipeline.finish_interval(interval, &|| false);
             assert_eq!(profile.ledger().lost_process_events, if is_last { 0 } else { u64::MAX });
         }
-    }
-
-    #[test]
-    fn ticks_missed_while_a_cpu_was_idle_have_that_cause() {
-        let before = TimerCounts {
-            due: 100,
-            delivered: 90,
-            idle_due: 50,
-            idle_delivered: 45,
-            ..TimerCounts::default()
-        };
-        let after = |due, delivered, idle_due, idle_delivered| {
-            timer_ticks(TimerCounts { due, delivered, idle_due, idle_delivered, ..before }, before)
-        };
-        let missed = |idle, other| {
-            let causes = [(MissedTick::IdleCpu, idle), (MissedTick::NoInterrupt, other)];
-            causes.into_iter().filter(|(_, ticks)| *ticks > 0).collect()
-        };
-        assert_eq!(after(300, 190, 150, 45), TimerTicks { due: 200, missed: missed(100, 0) });
-        assert_eq!(after(300, 180, 150, 55), TimerTicks { due: 200, missed: missed(90, 20) });
-        // Idle time in units of 10 ms is more than what was missed.
-        assert_eq!(after(300, 285, 160, 135), TimerTicks { due: 200, missed: missed(5, 0) });
     }
 }

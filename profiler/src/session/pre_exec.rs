@@ -2,7 +2,7 @@
 
 use profiler_processes::{SidebandEvent, SidebandEventKind};
 
-use super::sample_events::Ticks;
+use super::sample_events::Counts;
 use crate::sampler::{Batch, RawSample};
 
 /// Removes the samples of a process before its first exec.
@@ -11,17 +11,17 @@ pub(super) struct PreExecFilter {
     pid: u32,
     /// The time of the first exec, `CLOCK_MONOTONIC` nanoseconds; 0 if that event may be lost.
     exec_ns: Option<u64>,
-    removed: Ticks,
+    removed: Counts,
 }
 
 impl PreExecFilter {
     /// A filter for the process that will execute the command.
     pub(super) fn new(pid: u32) -> Self {
-        Self { pid, exec_ns: None, removed: Ticks::default() }
+        Self { pid, exec_ns: None, removed: Counts::default() }
     }
 
-    /// The ticks of the samples removed so far.
-    pub(super) fn removed_ticks(&self) -> Ticks {
+    /// The samples removed so far.
+    pub(super) fn removed(&self) -> Counts {
         self.removed
     }
 
@@ -36,7 +36,7 @@ impl PreExecFilter {
         let exec_ns = self.exec_ns.unwrap_or(u64::MAX);
         let is_before = |sample: &mut RawSample| sample.pid == self.pid && sample.time_ns < exec_ns;
         for sample in batch.samples.extract_if(.., is_before) {
-            self.removed.add(sample.waited, sample.weight);
+            self.removed.add(sample.origin, sample.value);
         }
     }
 
@@ -48,11 +48,22 @@ impl PreExecFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampler::Comm;
+    use crate::sampler::{Comm, Origin};
 
     fn sample(pid: u32, time_ns: u64) -> RawSample {
         let (comm, kernel_stack, user_stack) = (Comm::default(), None, None);
-        RawSample { time_ns, cpu: 0, pid, tid: pid, comm, kernel_stack, user_stack, weight: 1, waited: None }
+        RawSample {
+            time_ns,
+            cpu: 0,
+            pid,
+            tid: pid,
+            comm,
+            kernel_stack,
+            user_stack,
+            value: 1,
+            origin: Origin::Timer,
+            waker: None,
+        }
     }
 
     fn exec(pid: u32, time_ns: u64) -> SidebandEvent {
@@ -75,7 +86,7 @@ mod tests {
         assert_eq!(remaining(&mut filter, batch), [(7, 10), (7, 11)]);
         let second = Batch { events: vec![exec(7, 20)], samples: vec![sample(7, 15)], ..Batch::default() };
         assert_eq!(remaining(&mut filter, second), [(7, 15)], "the command may execute another program");
-        assert_eq!(filter.removed_ticks().cpu, 2);
+        assert_eq!(filter.removed().cpu, 2);
     }
 
     #[test]
@@ -83,6 +94,6 @@ mod tests {
         let mut filter = PreExecFilter::new(7);
         let batch = Batch { samples: vec![sample(7, 5)], lost_events: 1, ..Batch::default() };
         assert_eq!(remaining(&mut filter, batch), [(7, 5)]);
-        assert_eq!(filter.removed_ticks(), Ticks::default());
+        assert_eq!(filter.removed(), Counts::default());
     }
 }

@@ -1,6 +1,7 @@
 //! Builds a profile from samples: symbolizes addresses into frames, and caches frames and stacks.
 
 mod deferred;
+mod wakers;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -13,13 +14,16 @@ use profiler_profile::{
 };
 use profiler_symbolize::{CodeKey, Symbolizer, placeholder};
 
-pub(super) use self::deferred::AwaitedStacks;
-use self::deferred::{DeferredSample, DeferredStack};
+pub(super) use self::{deferred::AwaitedStacks, wakers::SampleWaker};
+use self::{
+    deferred::{DeferredSample, DeferredStack},
+    wakers::DeferredWake,
+};
 use super::sample_events::{SampleEvents, Sampled};
-use crate::sampler::{Comm, FrameFound, RawFrame, RawSample, RawStack, RawStackId};
+use crate::sampler::{Comm, FrameFound, Origin, RawFrame, RawSample, RawStack, RawStackId};
 
 /// The most samples that are deferred. Further ones are symbolized with what is known at once.
-const MAX_DEFERRED_SAMPLES: usize = 4 << 20;
+const MAX_DEFERRED_SAMPLES: usize = 3 << 20;
 
 /// Builds one profile.
 #[derive(Debug, Default)]
@@ -34,6 +38,7 @@ pub(super) struct ProfileAssembler {
     processes: HashMap<ProcessKey, CachedProcess>,
     deferred_stacks: Vec<DeferredStack>,
     deferred_samples: Vec<DeferredSample>,
+    deferred_wakes: Vec<DeferredWake>,
 }
 
 /// What is known of a process until it is retired.
@@ -44,6 +49,17 @@ struct CachedProcess {
     stacks: HashMap<StackKey, CachedStack>,
     /// Whether samples are deferred.
     awaits_symbols: bool,
+}
+
+/// A sample whose event is still to be found.
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    /// `CLOCK_MONOTONIC`, nanoseconds; of a wait, its end.
+    time_ns: u64,
+    cpu: u32,
+    thread: ThreadId,
+    stack: StackId,
+    value: u64,
 }
 
 /// The kernel stack and the user stack of a sample.
@@ -86,47 +102,59 @@ impl ProfileAssembler {
         symbolizer: &mut Symbolizer,
         process: &Process,
         sample: &RawSample,
-        mut stacks: SampleStacks,
+        stacks: SampleStacks,
+        waker: Option<SampleWaker<'_>>,
     ) {
-        stacks.tables_outdated_since_ns = process.unwind_tables_outdated_since(sample.time_ns);
-        let key = StackKey {
-            arrangement: process.mapping_generation(sample.time_ns),
-            tables_outdated_since_ns: stacks.tables_outdated_since_ns,
-            kernel: sample.kernel_stack,
-            user: sample.user_stack,
-        };
-        let cached = self.process(process).stacks.get(&key).copied();
-        let cached = cached.unwrap_or_else(|| {
-            let may_defer = self.deferred_samples.len() < MAX_DEFERRED_SAMPLES;
-            let symbolized = self.symbolize(symbolizer, process, sample.time_ns, &stacks, may_defer, None);
-            let result = symbolized.map_or_else(|| self.defer(process, stacks), CachedStack::Symbolized);
-            self.process(process).stacks.insert(key, result);
-            result
-        });
+        let stack = self.cached_stack(symbolizer, process, sample.time_ns, stacks);
         let thread = self.thread(process, sample);
-        match cached {
+        if let Some(waker) = waker.filter(|_| self.may_defer_wake()) {
+            return self.add_wake(symbolizer, sample, (thread, stack), waker);
+        }
+        let RawSample { time_ns, cpu, value, origin, .. } = *sample;
+        match stack {
             CachedStack::Symbolized(stack) => {
-                let RawSample { time_ns, cpu, weight, waited, .. } = *sample;
-                let (event, value) = (EventId::FIRST, weight.into());
-                self.push(Sample { time_ns, cpu, thread, stack, event, state: waited, value });
+                self.push(origin, Measured { time_ns, cpu, thread, stack, value });
             }
             CachedStack::Deferred(stack) => {
-                let RawSample { time_ns, weight, waited, .. } = *sample;
-                let cpu = u16::try_from(sample.cpu).unwrap_or(u16::MAX);
-                self.deferred_samples.push(DeferredSample { time_ns, thread, stack, weight, cpu, waited });
+                let cpu = u16::try_from(cpu).unwrap_or(u16::MAX);
+                self.deferred_samples.push(DeferredSample { time_ns, thread, stack, value, cpu, origin });
             }
         }
     }
 
-    /// The events of the profile.
-    pub(super) fn events(&self) -> &SampleEvents {
-        &self.events
+    /// The stack of a process at a time, symbolized or deferred.
+    fn cached_stack(
+        &mut self,
+        symbolizer: &mut Symbolizer,
+        process: &Process,
+        time_ns: u64,
+        mut stacks: SampleStacks,
+    ) -> CachedStack {
+        stacks.tables_outdated_since_ns = process.unwind_tables_outdated_since(time_ns);
+        let id = |stack: &Option<Arc<RawStack>>| stack.as_ref().and_then(|stack| stack.id);
+        let key = StackKey {
+            arrangement: process.mapping_generation(time_ns),
+            tables_outdated_since_ns: stacks.tables_outdated_since_ns,
+            kernel: id(&stacks.kernel),
+            user: id(&stacks.user),
+        };
+        if let Some(cached) = self.process(process).stacks.get(&key) {
+            return *cached;
+        }
+        let may_defer = self.deferred_samples.len() < MAX_DEFERRED_SAMPLES;
+        let symbolized = self.symbolize(symbolizer, process, time_ns, &stacks, may_defer, None);
+        let result = symbolized.map_or_else(|| self.defer(process, stacks), CachedStack::Symbolized);
+        self.process(process).stacks.insert(key, result);
+        result
     }
 
-    /// Adds a sample with its time in `CLOCK_MONOTONIC` nanoseconds.
-    fn push(&mut self, sample: Sample) {
-        let time_ns = sample.time_ns.saturating_sub(self.started_ns);
-        self.events.add(&mut self.builder, Sample { time_ns, ..sample });
+    fn push(&mut self, origin: Origin, measured: Measured) {
+        let Measured { time_ns, cpu, thread, stack, value } = measured;
+        // The time of a wait is its start.
+        let wait_ns = if matches!(origin, Origin::OffCpu(_)) { value } else { 0 };
+        let time_ns = time_ns.saturating_sub(wait_ns).saturating_sub(self.started_ns);
+        let sample = Sample { time_ns, cpu, thread, stack, event: EventId::FIRST, state: None, value };
+        self.events.add(&mut self.builder, origin, sample);
     }
 
     /// Whether samples of a process are deferred.
@@ -141,15 +169,18 @@ impl ProfileAssembler {
         }
     }
 
-    /// The profile; processes have their latest names.
-    pub(super) fn finish<'a>(self, process: impl Fn(ProcessKey) -> Option<&'a Process>) -> ProfileBuilder {
+    /// The profile and its events; processes have their latest names.
+    pub(super) fn finish<'a>(
+        self,
+        process: impl Fn(ProcessKey) -> Option<&'a Process>,
+    ) -> (ProfileBuilder, SampleEvents) {
         let mut builder = self.builder;
         for (key, known) in &self.processes {
             if let Some(process) = process(*key) {
                 builder.rename_process(known.id, &process.comm);
             }
         }
-        builder
+        (builder, self.events)
     }
 
     /// Symbolizes a stack; `None` if symbols may still arrive and the stack may be deferred. `compiled_method` is what the

@@ -77,6 +77,9 @@ impl Reader {
             if is_last {
                 self.source.stop()?;
             }
+            if request.is_some() {
+                self.source.end_interval();
+            }
             let ticks_before = if request.is_some() { self.source.counts()?.target_ticks } else { 0 };
             let ended_ns = monotonic_ns();
             let wait = if request.is_some() { Duration::ZERO } else { self.polling_interval.get() };

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use profiler_profile::{Event, EventId, ProfileBuilder, Sample, ThreadId, ThreadState};
+use profiler_profile::{Event, EventId, ProfileBuilder, Sample, Sampling, ThreadId, ThreadState};
 
-use crate::sampler::RawSample;
+use crate::sampler::{OffCpu, Origin, RawSample};
 
 /// The name of the event of CPU samples. The timers of all CPUs count `CLOCK_MONOTONIC` (`PERF_COUNT_SW_CPU_CLOCK`).
 const CPU_CLOCK: &str = "cpu-clock";
@@ -12,48 +12,68 @@ const CPU_CLOCK: &str = "cpu-clock";
 /// The name of the event of wall-clock samples.
 const WALL: &str = "wall";
 
+/// The name of the event of waits.
+const OFF_CPU: &str = "off-cpu";
+
 /// What a session samples.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sampled {
     /// Whether user stacks are sampled; if not, a stack is complete when its kernel stack is.
     pub(super) user_stacks: bool,
-    /// The frequency of the timers of CPUs, hertz.
+    /// Whether the ticks of CPUs are an event of their own.
+    pub(super) cpu: bool,
+    /// The frequency of the timers of CPUs, hertz; 0 is no timer.
     pub(super) timer_hz: u64,
     /// The frequency of wall-clock samples, if there are any.
     pub(super) wall_hz: Option<u64>,
-    /// Whether the ticks of CPUs are wall-clock samples alone.
-    pub(super) is_wall_only: bool,
+    /// Which waits are samples, if any are.
+    pub(super) off_cpu: Option<OffCpu>,
 }
 
-/// Ticks of CPUs, and of passes over waiting threads.
+/// Samples by their origin, as the ledger counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ticks {
+pub(super) struct Counts {
+    /// Ticks of CPUs.
     pub(super) cpu: u64,
-    pub(super) waiting: u64,
+    /// Ticks of passes over waiting threads.
+    pub(super) wall: u64,
+    /// Parts of waits.
+    pub(super) off_cpu: u64,
 }
 
-impl Ticks {
-    /// Adds the ticks of a sample.
-    pub(super) fn add(&mut self, waited: Option<ThreadState>, weight: u32) {
-        let ticks = if waited.is_some() { &mut self.waiting } else { &mut self.cpu };
+impl Counts {
+    /// Adds a sample.
+    pub(super) fn add(&mut self, origin: Origin, value: u64) {
+        let (count, added) = match origin {
+            Origin::Timer => (&mut self.cpu, value),
+            Origin::WallPass(_) => (&mut self.wall, value),
+            Origin::OffCpu(_) => (&mut self.off_cpu, 1),
+        };
         // The numbers of a capture are any.
-        *ticks = ticks.saturating_add(weight.into());
+        *count = count.saturating_add(added);
     }
 
-    /// The ticks of samples.
+    /// Adds other counts.
+    pub(super) fn add_all(&mut self, Self { cpu, wall, off_cpu }: Self) {
+        self.cpu = self.cpu.saturating_add(cpu);
+        self.wall = self.wall.saturating_add(wall);
+        self.off_cpu = self.off_cpu.saturating_add(off_cpu);
+    }
+
+    /// The counts of samples.
     pub(super) fn of<'a>(samples: impl IntoIterator<Item = &'a RawSample>) -> Self {
-        let mut ticks = Self::default();
-        samples.into_iter().for_each(|sample| ticks.add(sample.waited, sample.weight));
-        ticks
+        let mut counts = Self::default();
+        samples.into_iter().for_each(|sample| counts.add(sample.origin, sample.value));
+        counts
     }
 }
 
 /// The events of a profile under construction.
 #[derive(Debug, Default)]
 pub(super) struct SampleEvents {
-    /// `None` where all ticks are of the wall clock.
     cpu: Option<EventId>,
     wall: Option<WallEvent>,
+    off_cpu: Option<EventId>,
 }
 
 /// The event of wall-clock samples.
@@ -72,8 +92,8 @@ struct WallEvent {
 impl SampleEvents {
     /// Adds the events of a session to a profile.
     pub(super) fn new(sampled: &Sampled, builder: &mut ProfileBuilder) -> Self {
-        let Sampled { timer_hz, wall_hz, is_wall_only, .. } = *sampled;
-        let cpu = (!is_wall_only).then(|| builder.event(Event::at_frequency(CPU_CLOCK, timer_hz)));
+        let Sampled { timer_hz, wall_hz, .. } = *sampled;
+        let cpu = sampled.cpu.then(|| builder.event(Event::at_frequency(CPU_CLOCK, timer_hz)));
         let wall = wall_hz.map(|wall_hz| WallEvent {
             id: builder.event(Event::at_frequency(WALL, wall_hz)),
             wall_hz,
@@ -81,7 +101,16 @@ impl SampleEvents {
             remainders: HashMap::new(),
             on_cpu_ticks: 0,
         });
-        Self { cpu, wall }
+        let off_cpu = sampled.off_cpu.map(|off_cpu| {
+            let min_ns = u64::try_from(off_cpu.min_block.as_nanos()).unwrap_or(u64::MAX);
+            builder.event(Event { name: OFF_CPU.to_owned(), sampling: Sampling::Durations { min_ns } })
+        });
+        Self { cpu, wall, off_cpu }
+    }
+
+    /// The event of waits.
+    pub(super) fn off_cpu(&self) -> Option<EventId> {
+        self.off_cpu
     }
 
     /// The event of wall-clock samples, and the ticks of threads that ran.
@@ -89,25 +118,35 @@ impl SampleEvents {
         self.wall.as_ref().map(|wall| (wall.id, wall.on_cpu_ticks))
     }
 
-    /// The event of CPU samples; that of the wall clock where there is no other.
-    pub(super) fn of_cpu_ticks(&self) -> EventId {
-        self.cpu.or_else(|| self.wall.as_ref().map(|wall| wall.id)).unwrap_or_default()
+    /// The event of CPU samples; that of the wall clock where there is no other. `None` where no timer ticks.
+    pub(super) fn of_cpu_ticks(&self) -> Option<EventId> {
+        self.cpu.or_else(|| self.wall.as_ref().map(|wall| wall.id))
     }
 
-    /// Adds the samples of a raw sample: `sample` with its ticks as value, and the state of a thread that waited.
-    pub(super) fn add(&mut self, builder: &mut ProfileBuilder, sample: Sample) {
-        if sample.state.is_none()
-            && let Some(event) = self.cpu
-        {
+    /// Adds the samples of a raw sample: `sample` has its thread, stack and value.
+    pub(super) fn add(&mut self, builder: &mut ProfileBuilder, origin: Origin, sample: Sample) {
+        match origin {
+            Origin::Timer => self.add_ticks_on_cpu(builder, sample),
+            Origin::WallPass(state) => {
+                let Some(wall) = &self.wall else { return };
+                builder.add_sample(Sample { event: wall.id, state: Some(state), ..sample });
+            }
+            Origin::OffCpu(state) => {
+                let Some(event) = self.off_cpu else { return };
+                builder.add_sample(Sample { event, state: Some(state), ..sample });
+            }
+        }
+    }
+
+    fn add_ticks_on_cpu(&mut self, builder: &mut ProfileBuilder, sample: Sample) {
+        if let Some(event) = self.cpu {
             builder.add_sample(Sample { event, ..sample });
         }
         if let Some(wall) = &mut self.wall {
-            let (state, value) = match sample.state {
-                Some(state) => (state, sample.value),
-                None => (ThreadState::OnCpu, wall.ticks_on_cpu(sample.thread, sample.value)),
-            };
+            let value = wall.ticks_on_cpu(sample.thread, sample.value);
             if value > 0 {
-                builder.add_sample(Sample { event: wall.id, state: Some(state), value, ..sample });
+                let state = Some(ThreadState::OnCpu);
+                builder.add_sample(Sample { event: wall.id, state, value, ..sample });
             }
         }
     }
@@ -140,9 +179,9 @@ mod tests {
         let thread = builder.thread(process, 1, "a");
         let stack = builder.stack(Vec::new(), StackEnd::Empty);
         let tick = Sample { time_ns: 0, cpu: 0, thread, stack, event: EventId::FIRST, state: None, value: 1 };
-        (0..on_cpu).for_each(|_| events.add(&mut builder, tick));
-        let state = Some(ThreadState::Blocked);
-        events.add(&mut builder, Sample { state, value: waiting, ..tick });
+        (0..on_cpu).for_each(|_| events.add(&mut builder, Origin::Timer, tick));
+        let waited = Origin::WallPass(ThreadState::Blocked);
+        events.add(&mut builder, waited, Sample { value: waiting, ..tick });
         builder.finish(Header::default())
     }
 
@@ -158,7 +197,7 @@ mod tests {
 
     #[test]
     fn ticks_of_cpus_count_for_the_wall_clock_by_the_ratio_of_the_frequencies() {
-        let both = Sampled { timer_hz: 99, wall_hz: Some(49), ..Sampled::default() };
+        let both = Sampled { cpu: true, timer_hz: 99, wall_hz: Some(49), ..Sampled::default() };
         let expected = [
             ("cpu-clock".to_owned(), None, 198),
             ("wall".to_owned(), Some(ThreadState::OnCpu), 98),
@@ -169,7 +208,7 @@ mod tests {
 
     #[test]
     fn all_ticks_are_of_the_wall_clock_where_there_is_no_other_event() {
-        let wall = Sampled { timer_hz: 49, wall_hz: Some(49), is_wall_only: true, ..Sampled::default() };
+        let wall = Sampled { timer_hz: 49, wall_hz: Some(49), ..Sampled::default() };
         let profile = profile(&wall, 5, 3);
         assert_eq!(profile.events().len(), 1);
         let expected = [
@@ -181,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_session_without_wall_clock_samples_has_one_event() {
-        let profile = profile(&Sampled { timer_hz: 99, ..Sampled::default() }, 4, 0);
+        let profile = profile(&Sampled { cpu: true, timer_hz: 99, ..Sampled::default() }, 4, 0);
         assert_eq!(values(&profile), [("cpu-clock".to_owned(), None, 4)]);
     }
 }

@@ -39,7 +39,7 @@ use crate::sandbox;
 use crate::{
     command_user::CommandUser,
     error::{Error, ErrorKind, Operation, Result},
-    sampler::{Plan, SampleSource, Unwind, ebpf::EbpfSource},
+    sampler::{OffCpu, Plan, SampleSource, Unwind, ebpf::EbpfSource},
     sys::kernel_names::KernelNames,
 };
 
@@ -50,10 +50,11 @@ pub(super) const MAX_QUEUED_BATCHES: usize = 64;
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) target: Target,
+    pub(crate) cpu_samples: bool,
+    /// Of CPU samples.
     pub(crate) frequency_hz: u64,
     pub(crate) wall_hz: Option<u64>,
-    /// Whether the profile has wall-clock samples alone.
-    pub(crate) is_wall_only: bool,
+    pub(crate) off_cpu: Option<OffCpu>,
     pub(crate) max_overhead_percent: f64,
     pub(crate) cpus: Option<Vec<u32>>,
     pub(crate) kernel_stacks: bool,
@@ -83,6 +84,11 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// The frequency of the timers of CPUs, hertz; 0 where no event needs them.
+    pub(super) fn timer_hz(&self) -> u64 {
+        if self.cpu_samples { self.frequency_hz } else { self.wall_hz.unwrap_or(0) }
+    }
+
     /// Whether processes that a target process forks are targets.
     pub(super) fn follows_children(&self) -> bool {
         self.children.unwrap_or(self.is_command())
@@ -124,8 +130,9 @@ fn sample(settings: &Settings) -> Result<Session> {
         found;
     let mut plan = Plan {
         filter,
-        frequency_hz: settings.frequency_hz,
+        frequency_hz: settings.timer_hz(),
         wall_hz: settings.wall_hz,
+        off_cpu: settings.off_cpu,
         cpus: settings.cpus.clone(),
         kernel_stacks: settings.kernel_stacks,
         user_stacks: settings.user_stacks,
@@ -225,9 +232,10 @@ fn exec_error(command: &str, user: Option<&str>, error: io::Error) -> Error {
 pub(super) fn sampled(settings: &Settings) -> Sampled {
     Sampled {
         user_stacks: settings.user_stacks,
-        timer_hz: settings.frequency_hz,
+        cpu: settings.cpu_samples,
+        timer_hz: settings.timer_hz(),
         wall_hz: settings.wall_hz,
-        is_wall_only: settings.is_wall_only,
+        off_cpu: settings.off_cpu,
     }
 }
 

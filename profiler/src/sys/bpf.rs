@@ -4,6 +4,7 @@
 //! relocates the object, and this module loads it.
 
 use std::{
+    collections::HashSet,
     io,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
@@ -158,17 +159,23 @@ pub(crate) enum ProgramType {
     Iterator {
         btf_id: u32,
     },
+    /// A tracepoint program whose arguments have types. `btf_id`: the tracepoint's type in the kernel's BTF.
+    Tracepoint {
+        btf_id: u32,
+    },
 }
 
 /// `BPF_TRACE_ITER` of `enum bpf_attach_type`.
 const ATTACH_TYPE_ITERATOR: u32 = 28;
+/// `BPF_TRACE_RAW_TP`.
+const ATTACH_TYPE_TRACEPOINT: u32 = 23;
 
 impl ProgramType {
     fn number(self) -> u32 {
         match self {
             Self::PerfEvent => 7,
             Self::RawTracepoint => 17,
-            Self::Iterator { .. } => 26,
+            Self::Iterator { .. } | Self::Tracepoint { .. } => 26,
             Self::Syscall => 31,
         }
     }
@@ -279,6 +286,24 @@ pub(crate) fn next_key(map: BorrowedFd<'_>, key: Option<&[u8]>, next: &mut [u8])
     }
 }
 
+/// The keys of a hash map with at most `max_entries`. The kernel begins anew where a program removes the key that is read last:
+/// so many steps are taken at most, and a key that is removed or added meanwhile can be absent.
+pub(crate) fn keys<const BYTES: usize>(
+    map: BorrowedFd<'_>,
+    max_entries: usize,
+) -> io::Result<HashSet<[u8; BYTES]>> {
+    let mut keys = HashSet::new();
+    let (mut key, mut next) = (None, [0; BYTES]);
+    for _ in 0..max_entries.saturating_mul(2) {
+        if !next_key(map, key.as_ref().map(|key: &[u8; BYTES]| &key[..]), &mut next)? {
+            break;
+        }
+        keys.insert(next);
+        key = Some(next);
+    }
+    Ok(keys)
+}
+
 /// Loads BTF (`Documentation/bpf/btf.rst`).
 pub(crate) fn load_btf(types: &[u8]) -> io::Result<OwnedFd> {
     let attributes = BtfLoad {
@@ -385,8 +410,13 @@ fn program_attributes(name: &str, program_type: ProgramType, code: ProgramCode<'
         program_flags: if program_type.is_sleepable() { SLEEPABLE } else { 0 },
         ..ProgramLoad::default()
     };
-    if let ProgramType::Iterator { btf_id } = program_type {
-        attributes.expected_attach_type = ATTACH_TYPE_ITERATOR;
+    let attachment = match program_type {
+        ProgramType::Iterator { btf_id } => Some((ATTACH_TYPE_ITERATOR, btf_id)),
+        ProgramType::Tracepoint { btf_id } => Some((ATTACH_TYPE_TRACEPOINT, btf_id)),
+        ProgramType::PerfEvent | ProgramType::RawTracepoint | ProgramType::Syscall => None,
+    };
+    if let Some((attach_type, btf_id)) = attachment {
+        attributes.expected_attach_type = attach_type;
         attributes.attach_btf_id = btf_id;
     }
     if let Some(functions) = code.functions {
@@ -446,6 +476,14 @@ pub(crate) fn open_raw_tracepoint(name: &std::ffi::CStr, program: BorrowedFd<'_>
         ..RawTracepointOpen::default()
     };
     // SAFETY: the name is a live C string.
+    unsafe { bpf_fd(Command::RawTracepointOpen, &attributes) }
+}
+
+/// Attaches a program of type [`ProgramType::Tracepoint`] to the tracepoint that it was loaded for; closing the result
+/// detaches it.
+pub(crate) fn open_tracepoint(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let attributes = RawTracepointOpen { program_fd: raw(program), ..RawTracepointOpen::default() };
+    // SAFETY: the attributes hold no address.
     unsafe { bpf_fd(Command::RawTracepointOpen, &attributes) }
 }
 

@@ -23,6 +23,7 @@ mod kernel_addresses;
 mod leftovers;
 mod lifetimes;
 mod node;
+mod off_cpu;
 mod overhead;
 mod privileges;
 mod readable_names;

@@ -63,7 +63,7 @@ fn of_thread(ticks: &BTreeMap<(String, Option<ThreadState>), u64>, thread: &str)
 fn each_thread_has_a_tick_for_each_period_whether_it_runs_or_waits() {
     let Some(_lock) = lock_privileged() else { return };
     let workload = start_waits();
-    let profile = profile(&workload, |builder| builder.only_wall_clock_hz(WALL_HZ));
+    let profile = profile(&workload, |builder| builder.wall_clock_hz(WALL_HZ).cpu_samples(false));
     assert!(profile.ledger().adds_up(), "{:?}", profile.ledger());
     assert_eq!(profile.events().map(|event| &*event.name).collect::<Vec<_>>(), ["wall"]);
     let due = profile.header().duration_ns as f64 / 1e9 * WALL_HZ as f64;
@@ -89,7 +89,7 @@ fn a_thread_that_runs_is_not_found_waiting_because_of_the_pass() {
     let cpus = std::thread::available_parallelism().unwrap().get();
     let busy: Vec<_> = (0..cpus).map(|_| Workload::start_nice("waits")).collect();
     let workload = start_waits();
-    let profile = profile(&workload, |builder| builder.only_wall_clock_hz(WALL_HZ));
+    let profile = profile(&workload, |builder| builder.wall_clock_hz(WALL_HZ).cpu_samples(false));
     let due = profile.header().duration_ns as f64 / 1e9 * WALL_HZ as f64;
     let ticks = ticks(&profile, EventId::FIRST);
     let spinner = of_thread(&ticks, "spinner") as f64;
@@ -101,7 +101,7 @@ fn a_thread_that_runs_is_not_found_waiting_because_of_the_pass() {
 fn the_stacks_of_waiting_threads_are_whole_and_named() {
     let Some(_lock) = lock_privileged() else { return };
     let workload = start_waits();
-    let profile = profile(&workload, |builder| builder.only_wall_clock_hz(WALL_HZ));
+    let profile = profile(&workload, |builder| builder.wall_clock_hz(WALL_HZ).cpu_samples(false));
     let waiting = profile.samples().iter().filter(|sample| sample.state == Some(ThreadState::Blocked));
     let mut stacks_of = BTreeMap::<&str, u64>::new();
     for sample in waiting {
@@ -155,7 +155,7 @@ fn waiting_threads_are_not_woken() {
     let Some(_lock) = lock_privileged() else { return };
     let workload = start_waits();
     let before = switches(&workload);
-    let profile = profile(&workload, |builder| builder.only_wall_clock_hz(199));
+    let profile = profile(&workload, |builder| builder.wall_clock_hz(199).cpu_samples(false));
     assert!(profile.total_value() > 1_000);
     assert_eq!(switches(&workload), before);
 }
@@ -166,7 +166,7 @@ fn a_stopped_process_is_sampled_as_stopped() {
     let workload = start_waits();
     let pid = workload.pid().to_string();
     assert!(Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
-    let profile = profile(&workload, |builder| builder.only_wall_clock_hz(WALL_HZ));
+    let profile = profile(&workload, |builder| builder.wall_clock_hz(WALL_HZ).cpu_samples(false));
     assert!(Command::new("kill").args(["-CONT", &pid]).status().unwrap().success());
     let stopped = profile.samples().iter().filter(|sample| sample.state == Some(ThreadState::Stopped));
     let stopped: u64 = stopped.map(|sample| sample.value).sum();

@@ -37,7 +37,7 @@ struct Variant {
     flags: &'static [&'static str],
 }
 
-const VARIANTS: [Variant; 14] = [
+const VARIANTS: [Variant; 15] = [
     Variant { name: "dlopen", source: "dlopen.c", compiler: "gcc", flags: &[] },
     Variant { name: "plugin.so", source: "plugin.c", compiler: "gcc", flags: &["-shared", "-fPIC"] },
     Variant { name: "replugs", source: "replugs.c", compiler: "gcc", flags: &[] },
@@ -74,6 +74,7 @@ const VARIANTS: [Variant; 14] = [
     },
     Variant { name: "threads", source: "threads.c", compiler: "gcc", flags: &[] },
     Variant { name: "waits", source: "waits.c", compiler: "gcc", flags: &[] },
+    Variant { name: "off_cpu", source: "off_cpu.c", compiler: "gcc", flags: &[] },
     Variant { name: "forkstorm", source: "forkstorm.c", compiler: "gcc", flags: &[] },
     Variant {
         name: "shapes-static-pie",

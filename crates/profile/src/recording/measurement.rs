@@ -180,6 +180,8 @@ mod tests {
             lost: [(Loss::NoThreadId, 9), (Loss::Undecodable, u64::MAX)].into(),
             skipped_ticks: 22,
             cut_stacks: 23,
+            short_waits: 0,
+            short_waits_ns: 0,
             stacks: [(StackEnd::Backwards, 12)].into(),
             found_by: [(FoundBy::Cfi, 13)].into(),
             symbolized: [(SymbolSource::Dwarf, 14)].into(),

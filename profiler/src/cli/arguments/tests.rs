@@ -113,14 +113,31 @@ fn invalid_values_are_refused() {
 }
 
 #[test]
-fn wall_clock_samples_replace_cpu_samples_unless_a_frequency_is_given() {
+fn other_events_replace_cpu_samples_unless_a_frequency_is_given() {
     let settings = |line: &str| {
         let settings = parse(line).unwrap().builder().unwrap().build().unwrap().settings;
-        (settings.frequency_hz, settings.wall_hz, settings.is_wall_only)
+        (settings.cpu_samples, settings.frequency_hz, settings.wall_hz)
     };
-    assert_eq!(settings("-p 1"), (DEFAULT_FREQUENCY_HZ, None, false));
-    assert_eq!(settings("-p 1 --wall"), (49, Some(49), true));
-    assert_eq!(settings("-p 1 --wall=19"), (19, Some(19), true));
-    assert_eq!(settings("-p 1 -F 99 --wall=19"), (99, Some(19), false));
+    assert_eq!(settings("-p 1"), (true, DEFAULT_FREQUENCY_HZ, None));
+    assert_eq!(settings("-p 1 --wall"), (false, DEFAULT_FREQUENCY_HZ, Some(49)));
+    assert_eq!(settings("-p 1 --wall=19"), (false, DEFAULT_FREQUENCY_HZ, Some(19)));
+    assert_eq!(settings("-p 1 -F 997 --wall=19"), (true, 997, Some(19)));
+    assert_eq!(settings("-p 1 --off-cpu"), (false, DEFAULT_FREQUENCY_HZ, None));
+    assert_eq!(settings("-p 1 --off-cpu -F 49"), (true, 49, None));
     assert!(parse("-p 1 --wall --capture /tmp/x").is_err());
+}
+
+#[test]
+fn waits_of_at_least_a_millisecond_are_recorded_unless_another_length_is_given() {
+    let off_cpu = |line: &str| {
+        let settings = parse(line).unwrap().builder().unwrap().build().unwrap().settings;
+        settings.off_cpu.map(|off_cpu| (off_cpu.min_block, off_cpu.wakers))
+    };
+    assert_eq!(off_cpu("-p 1"), None);
+    assert_eq!(off_cpu("-p 1 --off-cpu"), Some((Duration::from_millis(1), false)));
+    assert_eq!(off_cpu("-p 1 --off-cpu --min-block 20us --wakers"), Some((Duration::from_micros(20), true)));
+    assert_eq!(off_cpu("-p 1 --off-cpu --min-block 0"), Some((Duration::ZERO, false)));
+    for line in ["-p 1 --wakers", "-p 1 --min-block 1ms", "-p 1 --off-cpu --capture /tmp/x"] {
+        assert!(parse(line).is_err(), "{line}");
+    }
 }

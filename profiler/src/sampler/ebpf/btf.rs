@@ -19,6 +19,7 @@ const KIND_ARRAY: u32 = 3;
 const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
 const KIND_ENUM: u32 = 6;
+const KIND_TYPEDEF: u32 = 8;
 const KIND_FUNC: u32 = 12;
 const KIND_FUNC_PROTO: u32 = 13;
 const KIND_VAR: u32 = 14;
@@ -75,7 +76,16 @@ impl Btf {
 
     /// The id of a function.
     pub(crate) fn function_id(&self, name: &str) -> Option<u32> {
-        let at = self.find(KIND_FUNC, name)?;
+        self.id_of(KIND_FUNC, name)
+    }
+
+    /// The id of a type definition.
+    pub(crate) fn typedef_id(&self, name: &str) -> Option<u32> {
+        self.id_of(KIND_TYPEDEF, name)
+    }
+
+    fn id_of(&self, kind: u32, name: &str) -> Option<u32> {
+        let at = self.find(kind, name)?;
         self.by_id.iter().position(|position| *position as usize == at)?.try_into().ok()
     }
 

@@ -9,7 +9,7 @@ use std::{
 
 use profiler_common::{
     Config, MAX_FRAMES, OVERHEAD_SHARE_BITS, PidSource, TargetFilter, UserRegistersSource, VmaSearch,
-    wall::WallOffsets,
+    off_cpu::OffCpuConfig, wall::WallOffsets,
 };
 
 use super::{
@@ -32,6 +32,9 @@ const MAX_STACK_SYSCTL: &str = "/proc/sys/kernel/perf_event_max_stack";
 /// The offset of `pt_regs` in a task's kernel stack: at the very top (`task_pt_regs`,
 /// `arch/x86/include/asm/processor.h`), with `THREAD_SIZE` bytes of stack and `struct pt_regs` of 21 words.
 const STACK_PT_REGS: u32 = (16 << 10) - 21 * 8;
+
+/// What cannot be sampled without BTF.
+const WAITING_THREADS: &str = "waiting threads can only be sampled";
 
 /// Computes the constants for a plan on this machine.
 pub(super) fn configure(plan: &Plan, sizes: MapSizes) -> Result<Config> {
@@ -65,7 +68,7 @@ pub(super) fn configure(plan: &Plan, sizes: MapSizes) -> Result<Config> {
         || hierarchy.is_some()
         || registers_by_offset
         || (unwinds && plan.follows_forks())
-        || plan.wall_hz.is_some();
+        || plan.needs_task_offsets();
     let btf = if needs_btf { read_btf() } else { None };
     if unwinds {
         config.user_registers_source = UserRegistersSource::PtRegsHelper as u32;
@@ -89,9 +92,16 @@ pub(super) fn configure(plan: &Plan, sizes: MapSizes) -> Result<Config> {
     } else if plan.children {
         return Err(no_btf("children can only be followed"));
     }
-    if plan.wall_hz.is_some() {
-        let btf = btf.as_ref().ok_or_else(|| no_btf("waiting threads can only be sampled"))?;
+    if plan.needs_task_offsets() {
+        let btf = btf.as_ref().ok_or_else(|| no_btf(WAITING_THREADS))?;
         fill_wall_offsets(&mut config, btf, &plan.filter)?;
+    }
+    if let Some(off_cpu) = &plan.off_cpu {
+        config.off_cpu = OffCpuConfig {
+            min_block_ns: u64::try_from(off_cpu.min_block.as_nanos()).unwrap_or(u64::MAX),
+            wakers: off_cpu.wakers.into(),
+            reserved: 0,
+        };
     }
     if let Some((directory, controller)) = hierarchy {
         let btf = btf.as_ref().ok_or_else(|| no_btf("a cgroup v1 directory can only be sampled"))?;
@@ -172,11 +182,24 @@ fn fill_pid_offsets(config: &mut Config, btf: &Btf) -> Result<()> {
 /// # Errors
 /// The kernel has no BTF or no such iterator, or no helper that copies the stack of another task.
 pub(super) fn task_iterator() -> Result<u32> {
-    let btf = read_btf().ok_or_else(|| no_btf("waiting threads can only be sampled"))?;
+    let btf = read_btf().ok_or_else(|| no_btf(WAITING_THREADS))?;
     let function = btf.function_id("bpf_iter_task");
     let helper = btf.enumerator("bpf_func_id", "BPF_FUNC_copy_from_user_task");
     function.filter(|_| helper.is_some()).ok_or_else(|| {
         let message = "waiting threads can be sampled from Linux 5.18 on: this kernel's task iterator cannot copy stacks";
+        Error::new(ErrorKind::Unsupported, message)
+    })
+}
+
+/// The BTF id of a tracepoint's arguments (`btf_trace_` types, `include/trace/bpf_probe.h`).
+///
+/// # Errors
+/// The kernel has no BTF, or no such tracepoint, or lacks `bpf_loop`, with which stacks are unwound.
+pub(super) fn tracepoint(name: &str) -> Result<u32> {
+    let btf = read_btf().ok_or_else(|| no_btf(WAITING_THREADS))?;
+    let arguments = btf.typedef_id(&format!("btf_trace_{name}"));
+    arguments.filter(|_| has_helper(Helper::Loop)).ok_or_else(|| {
+        let message = format!("off-CPU time can be measured from Linux 5.17 on: this kernel lacks `bpf_loop`, or the tracepoint `{name}`");
         Error::new(ErrorKind::Unsupported, message)
     })
 }
@@ -309,6 +332,7 @@ mod tests {
             filter,
             frequency_hz: 99,
             wall_hz: None,
+            off_cpu: None,
             cpus: None,
             kernel_stacks: true,
             user_stacks: false,

@@ -14,8 +14,11 @@ use profiler_common::{Config, Counter, names};
 use zerocopy::IntoBytes;
 
 use super::{
-    config, func_info,
+    config,
+    counted_waits::CountedWaits,
+    func_info,
     map_sizes::MapSizes,
+    off_cpu::OffCpuWaits,
     records,
     row_chunks::{FirstChunk, create_chunk},
     sampling_program::SamplingProgram,
@@ -24,7 +27,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
-    sampler::{Batch, Filter, KernelCounts, Plan, RawStackId, TimerCounts, WallCounts},
+    sampler::{Batch, Filter, KernelCounts, OffCpuCounts, Plan, RawStackId, TimerCounts, WallCounts},
     sys::bpf::{self, IteratedTasks, MapShape, ProgramCode, ProgramType},
 };
 
@@ -39,9 +42,11 @@ const MAP_READ_ONLY_IN_PROGRAM: u32 = 1 << 7;
 pub(super) struct LoadedPrograms {
     records: RingBuf<MapData>,
     counters: OwnedFd,
-    sample: SamplingProgram,
+    sample: Option<SamplingProgram>,
     unwind_maps: Option<UnwindMaps>,
     wall: Option<WallPasses>,
+    off_cpu: Option<OffCpuWaits>,
+    waits: CountedWaits,
     maps: HashMap<String, OwnedFd>,
     _tracepoints: Vec<OwnedFd>,
     #[cfg(feature = "bpf-log")]
@@ -79,33 +84,64 @@ impl LoadedPrograms {
         let tracepoints = attach_tracepoints(&object, plan, config)?;
         let wall =
             plan.wall_hz.map(|frequency_hz| wall_passes(&object, plan, frequency_hz, &maps)).transpose()?;
+        let off_cpu = plan.off_cpu.map(|_| off_cpu_waits(&object, plan, &maps)).transpose()?;
         #[cfg_attr(
             not(feature = "bpf-log"),
             allow(unused_mut, reason = "its log is opened once it is loaded")
         )]
-        let mut sample = SamplingProgram::start_loading(object, plan, &maps)?;
+        let mut sample = (plan.frequency_hz > 0)
+            .then(|| SamplingProgram::start_loading(object, plan, &maps))
+            .transpose()?;
         let map_data = |name| MapData::from_fd(clone_fd(map(&maps, name)?)?).map_err(broken);
         Ok(Self {
             records: Map::RingBuf(map_data(names::MAP_RECORDS)?).try_into().map_err(broken)?,
             counters: clone_fd(map(&maps, names::MAP_COUNTERS)?)?,
             #[cfg(feature = "bpf-log")]
-            log: plan.uses_unwinder().then(|| super::bpf_log::BpfLog::open(sample.wait()?)).transpose()?,
+            log: match &mut sample {
+                Some(sample) if plan.uses_unwinder() => Some(super::bpf_log::BpfLog::open(sample.wait()?)?),
+                _ => None,
+            },
             sample,
             unwind_maps,
             wall,
+            off_cpu,
+            waits: CountedWaits::default(),
             maps,
             _tracepoints: tracepoints,
         })
     }
 
-    /// The program that runs at each tick. The first call waits until it is loaded.
-    pub(super) fn sample_program(&mut self) -> Result<BorrowedFd<'_>> {
-        self.sample.wait()
+    /// The program that runs at each tick, if there are ticks. The first call waits until it is loaded.
+    pub(super) fn sample_program(&mut self) -> Result<Option<BorrowedFd<'_>>> {
+        self.sample.as_mut().map(SamplingProgram::wait).transpose()
     }
 
     /// The passes of wall-clock samples.
     pub(super) fn wall(&mut self) -> Option<&mut WallPasses> {
         self.wall.as_mut()
+    }
+
+    /// Starts to measure off-CPU time, if it is wanted.
+    pub(super) fn start_off_cpu(&mut self, started_ns: u64) -> Result<()> {
+        self.waits.start(started_ns);
+        self.off_cpu.as_mut().map_or(Ok(()), OffCpuWaits::start)
+    }
+
+    /// Ends the measurement of off-CPU time. Its records can still be read.
+    pub(super) fn stop_off_cpu(&mut self) {
+        self.off_cpu.iter_mut().for_each(OffCpuWaits::stop);
+    }
+
+    /// Has the next reads return the waits so far of threads that still wait.
+    pub(super) fn end_interval(&mut self) {
+        self.wall.iter_mut().for_each(WallPasses::end_interval);
+        self.off_cpu.iter_mut().for_each(OffCpuWaits::end_interval);
+    }
+
+    /// Adds the waits so far, if the interval ends.
+    pub(super) fn read_off_cpu(&mut self, batch: &mut Batch) -> Result<()> {
+        let Self { off_cpu, waits, .. } = self;
+        off_cpu.as_mut().map_or(Ok(()), |off_cpu| off_cpu.read(waits, batch))
     }
 
     /// The unwind maps, to be filled: `Some` once, and only if the unwinder captures stacks.
@@ -141,7 +177,7 @@ impl LoadedPrograms {
             log.print();
         }
         while let Some(record) = self.records.next() {
-            records::decode(&record, batch);
+            records::decode(&record, &mut self.waits, batch);
         }
     }
 
@@ -152,10 +188,11 @@ impl LoadedPrograms {
             lost_ring_buffer: self.count(Counter::LostRingBuffer)?,
             lost_thread_id: self.count(Counter::LostThreadId)?,
             lost_children: self.count(Counter::LostChild)?,
-            run_time_ns: self.count(Counter::RunTimeNs)?,
+            run_time_ns: self.count(Counter::RunTimeNs)? + self.count(Counter::OffCpuRunTimeNs)?,
             skipped_ticks: self.count(Counter::SkippedTicks)?,
             cut_stacks: self.count(Counter::CutStacks)?,
             wall: self.wall_counts()?,
+            off_cpu: self.off_cpu_counts()?,
             timer: TimerCounts {
                 delivered: self.count(Counter::Ticks)?,
                 idle_delivered: self.count(Counter::IdleTicks)?,
@@ -173,6 +210,20 @@ impl LoadedPrograms {
             lost_awake: self.count(Counter::WallLostAwake)?,
             lost_ring_buffer: self.count(Counter::WallLostRingBuffer)?,
             lost_thread: self.count(Counter::WallLostThread)?,
+        })
+    }
+
+    fn off_cpu_counts(&self) -> Result<OffCpuCounts> {
+        if self.off_cpu.is_none() {
+            return Ok(OffCpuCounts::default());
+        }
+        Ok(OffCpuCounts {
+            records: self.count(Counter::OffCpuRecords)?,
+            lost_ring_buffer: self.count(Counter::OffCpuLostRingBuffer)?,
+            lost_thread: self.count(Counter::OffCpuLostThread)?,
+            short: self.count(Counter::OffCpuShort)?,
+            short_ns: self.count(Counter::OffCpuShortNs)?,
+            due: 0,
         })
     }
 
@@ -349,26 +400,53 @@ pub(super) fn load_program(
     })
 }
 
-/// Loads the task iterator of wall-clock samples, and attaches it to the tasks of the plan.
+/// Loads the task iterator of wall-clock samples.
 fn wall_passes(
     object: &aya_obj::Object,
     plan: &Plan,
     frequency_hz: u64,
     maps: &HashMap<String, OwnedFd>,
 ) -> Result<WallPasses> {
+    let link = task_iterator(object, plan, names::PROGRAM_WALL_PASS)?;
+    let fd = |name| clone_fd(map(maps, name)?);
+    let maps = WallMaps { pass: fd(names::MAP_WALL_PASS)?, threads: fd(names::MAP_WAITING_THREADS)? };
+    Ok(WallPasses::new(maps, link, frequency_hz, plan.max_overhead_percent))
+}
+
+/// Loads the programs of off-CPU time.
+fn off_cpu_waits(
+    object: &aya_obj::Object,
+    plan: &Plan,
+    maps: &HashMap<String, OwnedFd>,
+) -> Result<OffCpuWaits> {
+    const PROGRAMS: [(&str, &str); 2] =
+        [(names::PROGRAM_OFF_CPU_SWITCH, "sched_switch"), (names::PROGRAM_OFF_CPU_WAKE, "sched_waking")];
+    let programs = PROGRAMS.map(|(program, tracepoint)| {
+        let btf_id = config::tracepoint(tracepoint)?;
+        load_program(object, program, ProgramType::Tracepoint { btf_id })
+    });
+    let programs = programs.into_iter().collect::<Result<_>>()?;
+    let pass = match task_iterator(object, plan, names::PROGRAM_OFF_CPU_PASS) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            log::warn!("threads that wait from before the start to the end have no stacks: {error}");
+            None
+        }
+        link => Some(link?),
+    };
+    Ok(OffCpuWaits::new(programs, pass, clone_fd(map(maps, names::MAP_OFF_CPU_THREADS)?)?))
+}
+
+/// Loads a program of the task iterator, and attaches it to the tasks of the plan.
+fn task_iterator(object: &aya_obj::Object, plan: &Plan, name: &str) -> Result<OwnedFd> {
     let btf_id = config::task_iterator()?;
-    let program = load_program(object, names::PROGRAM_WALL_PASS, ProgramType::Iterator { btf_id })?;
+    let program = load_program(object, name, ProgramType::Iterator { btf_id })?;
     let tasks = match &plan.filter {
         Filter::Processes(ids) if !plan.children && ids.len() == 1 => IteratedTasks::Process(ids[0]),
         Filter::Threads(ids) if ids.len() == 1 => IteratedTasks::Thread(ids[0]),
         _ => IteratedTasks::All,
     };
-    let link = bpf::attach_task_iterator(program.as_fd(), tasks).map_err(|error| {
-        Error::from_io(Operation::LoadProgram, "failed to attach the task iterator", error)
-    })?;
-    let fd = |name| clone_fd(map(maps, name)?);
-    let maps = WallMaps { pass: fd(names::MAP_WALL_PASS)?, threads: fd(names::MAP_WAITING_THREADS)? };
-    Ok(WallPasses::new(maps, link, frequency_hz, plan.max_overhead_percent))
+    bpf::attach_task_iterator(program.as_fd(), tasks)
+        .map_err(|error| Error::from_io(Operation::LoadProgram, "failed to attach the task iterator", error))
 }
 
 /// Attaches the fork, exec, exit and free programs that the plan needs.

@@ -8,6 +8,13 @@ use crate::sampler::{Filter, Plan};
 /// From Linux 6.16 on, it is at most half of the CPU's share of the map.
 const LRU_NODES_PER_CPU: u32 = 128;
 
+/// Threads that wait: more than a node has by default (`pod-max-pids` of Kubernetes, times pods).
+pub(super) const MAX_WAITING_THREADS: u32 = 32 << 10;
+
+/// The least size of the ring buffer for off-CPU time: 60,000 waits, as many as threads that wait for microseconds have in the
+/// second for which busy CPUs can delay the reader.
+const OFF_CPU_RING_BUFFER_BYTES: u32 = 8 << 20;
+
 /// The CPUs that decide the sizes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CpuCounts {
@@ -28,8 +35,10 @@ pub(super) struct MapSizes {
     pub(super) stale_mappings: u32,
     /// Processes or threads that are targets.
     pub(super) targets: u32,
-    /// Threads that wait.
+    /// Threads that wait at a pass of wall-clock samples.
     pub(super) waiting_threads: u32,
+    /// Threads whose off-CPU time is measured.
+    pub(super) off_cpu_threads: u32,
 }
 
 impl MapSizes {
@@ -40,14 +49,14 @@ impl MapSizes {
         const SENT_STACKS: LruNeed = LruNeed { min_entries: 16 << 10, per_cpu: 1024 };
         /// A report is limited for some ticks. An evicted process is reported early.
         const STALE_MAPPINGS: LruNeed = LruNeed { min_entries: 1024, per_cpu: 16 };
-        /// More threads than a node has by default (`pod-max-pids` of Kubernetes, times pods).
-        const WAITING_THREADS: u32 = 32 << 10;
         Self {
-            ring_buffer_bytes: ring_buffer_bytes(plan.frequency_hz, cpus.sampled),
+            ring_buffer_bytes: ring_buffer_bytes(plan.frequency_hz, cpus.sampled)
+                .max(if plan.off_cpu.is_some() { OFF_CPU_RING_BUFFER_BYTES } else { 0 }),
             sent_stacks: SENT_STACKS.entries(cpus),
             stale_mappings: STALE_MAPPINGS.entries(cpus),
             targets: targets(plan, cpus.possible),
-            waiting_threads: if plan.wall_hz.is_some() { WAITING_THREADS } else { 1 },
+            waiting_threads: if plan.wall_hz.is_some() { MAX_WAITING_THREADS } else { 1 },
+            off_cpu_threads: if plan.off_cpu.is_some() { MAX_WAITING_THREADS } else { 1 },
         }
     }
 
@@ -59,6 +68,7 @@ impl MapSizes {
             names::MAP_STALE_MAPPINGS => Some(self.stale_mappings),
             names::MAP_TARGETS => Some(self.targets),
             names::MAP_WAITING_THREADS => Some(self.waiting_threads),
+            names::MAP_OFF_CPU_THREADS => Some(self.off_cpu_threads),
             _ => None,
         }
     }
@@ -127,6 +137,7 @@ mod tests {
             filter,
             frequency_hz,
             wall_hz: None,
+            off_cpu: None,
             cpus: None,
             kernel_stacks: true,
             user_stacks: true,

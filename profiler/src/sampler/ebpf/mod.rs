@@ -4,12 +4,15 @@
 mod bpf_log;
 pub(crate) mod btf;
 mod config;
+mod counted_waits;
 mod cpus;
 mod free_ranges;
 mod func_info;
 mod idle_time;
+mod iterator_pass;
 mod loader;
 mod map_sizes;
+mod off_cpu;
 mod records;
 mod row_chunks;
 mod sampling_program;
@@ -35,6 +38,8 @@ use profiler_common::Counter;
 use rustix::event::{PollFd, PollFlags, poll};
 pub(crate) use unwind_maps::{InstallError, InstalledFile, InstalledMappings, UnwindMaps};
 
+#[cfg(fuzzing)]
+use self::counted_waits::CountedWaits;
 use self::{
     config::configure,
     cpus::{CpuSelection, cpu_count, possible},
@@ -94,7 +99,7 @@ struct Cpu {
 #[cfg(fuzzing)]
 pub(crate) fn decode_records(bytes: &[u8]) {
     let mut batch = Batch::default();
-    records::decode(bytes, &mut batch);
+    records::decode(bytes, &mut CountedWaits::default(), &mut batch);
     let Some(([kind, misc_low, misc_high], body)) = bytes.split_first_chunk() else { return };
     let misc = u16::from_ne_bytes([*misc_low, *misc_high]);
     sideband::decode(PerfRecord { kind: u32::from(*kind), misc, body }, &mut batch);
@@ -132,13 +137,15 @@ impl EbpfSource {
 
     /// Starts sampling, once the programs are loaded.
     pub(crate) fn start(&mut self) -> Result<()> {
-        let program = self.programs.sample_program()?;
-        self.started_ns = monotonic_ns();
-        for cpu in &self.cpus {
-            cpu.start(program)?;
+        if let Some(program) = self.programs.sample_program()? {
+            self.started_ns = monotonic_ns();
+            self.cpus.iter().try_for_each(|cpu| cpu.start(program))?;
+            self.begin_opening();
+            self.count_idle_ticks()?;
+        } else {
+            self.started_ns = monotonic_ns();
         }
-        self.begin_opening();
-        self.count_idle_ticks()
+        self.programs.start_off_cpu(self.started_ns)
     }
 
     /// The unwind maps, to be filled: `Some` once, and only if the unwinder captures stacks.
@@ -212,7 +219,12 @@ impl EbpfSource {
         }
         for id in online.iter().filter(|id| !self.cpus.iter().any(|cpu| cpu.id == *id)).collect::<Vec<_>>() {
             let program = self.programs.sample_program()?;
-            match Cpu::open(id, &self.plan).and_then(|cpu| cpu.start(program).map(|()| cpu)) {
+            let open = || {
+                let cpu = Cpu::open(id, &self.plan)?;
+                program.map_or(Ok(()), |program| cpu.start(program))?;
+                Ok::<_, Error>(cpu)
+            };
+            match open() {
                 Ok(cpu) => {
                     log::info!("CPU {id} came online");
                     self.cpus.push(cpu);
@@ -273,6 +285,7 @@ impl SampleSource for EbpfSource {
             None => {}
         }
         self.programs.drain(&mut batch);
+        self.programs.read_off_cpu(&mut batch)?;
         for cpu in &mut self.cpus {
             cpu.sideband.drain(&mut batch);
         }
@@ -281,8 +294,13 @@ impl SampleSource for EbpfSource {
         Ok(batch)
     }
 
+    fn end_interval(&mut self) {
+        self.programs.end_interval();
+    }
+
     fn stop(&mut self) -> Result<()> {
         self.stopped = true;
+        self.programs.stop_off_cpu();
         for cpu in &self.cpus {
             cpu.timers.stop().map_err(|error| {
                 Error::with_source(

@@ -4,20 +4,25 @@ use std::num::NonZeroU64;
 
 use profiler_common::{
     RecordKind, SampleRecord, StackFlags, StackHeader, StaleMappingsRecord, decode_kind,
+    off_cpu::OffCpuRecord,
     unwind::StackEndReason,
     wall::{WaitRecord, WaitState, WaitingThread},
 };
 use profiler_profile::ThreadState;
 use zerocopy::FromBytes;
 
-use crate::sampler::{Batch, Comm, RawSample, RawStack};
+use super::counted_waits::CountedWaits;
+use crate::sampler::{Batch, Comm, Origin, RawSample, RawStack};
 
 /// Decodes one record into the batch, or counts it as undecodable.
-pub(super) fn decode(record: &[u8], batch: &mut Batch) {
+pub(super) fn decode(record: &[u8], waits: &mut CountedWaits, batch: &mut Batch) {
     let known = match decode_kind(record) {
         Some(RecordKind::Sample) => sample(record).map(|sample| batch.samples.push(sample)),
         Some(RecordKind::Stack) => stack(record).map(|stack| batch.stacks.push(stack)),
         Some(RecordKind::Wait) => wait(record).map(|sample| batch.samples.push(sample)),
+        Some(RecordKind::OffCpu) => {
+            OffCpuRecord::read_from_prefix(record).ok().and_then(|(record, _)| waits.end(&record, batch))
+        }
         Some(RecordKind::StaleMappings) => StaleMappingsRecord::read_from_prefix(record)
             .ok()
             .map(|(record, _)| batch.stale_mappings.push(record.pid)),
@@ -33,8 +38,9 @@ fn sample(record: &[u8]) -> Option<RawSample> {
     Some(RawSample {
         time_ns: record.time_ns,
         cpu: record.cpu.into(),
-        weight: record.weight.into(),
-        waited: None,
+        origin: Origin::Timer,
+        value: record.weight.into(),
+        waker: None,
         pid: record.pid,
         tid: record.tid,
         comm: Comm(record.comm),
@@ -53,17 +59,19 @@ pub(super) fn waiting_sample(thread: &WaitingThread) -> Option<RawSample> {
     Some(RawSample {
         time_ns: thread.time_ns,
         cpu: thread.cpu,
-        weight: thread.ticks,
+        origin: Origin::WallPass(thread_state(thread.state)?),
+        value: thread.ticks.into(),
+        waker: None,
         pid: thread.pid,
         tid: thread.tid,
         comm: Comm(thread.comm),
         kernel_stack: NonZeroU64::new(thread.kernel_stack),
         user_stack: NonZeroU64::new(thread.user_stack),
-        waited: Some(thread_state(thread.state)?),
     })
 }
 
-fn thread_state(number: u32) -> Option<ThreadState> {
+/// The state with this number; `None` for an unknown one.
+pub(super) fn thread_state(number: u32) -> Option<ThreadState> {
     const STATES: [(WaitState, ThreadState); 4] = [
         (WaitState::Runnable, ThreadState::Runnable),
         (WaitState::Blocked, ThreadState::Blocked),
@@ -93,6 +101,10 @@ mod tests {
     use zerocopy::IntoBytes;
 
     use super::*;
+
+    fn decode_into(record: &[u8], batch: &mut Batch) {
+        decode(record, &mut CountedWaits::default(), batch);
+    }
 
     fn sample_bytes() -> Vec<u8> {
         let record = SampleRecord {
@@ -125,9 +137,9 @@ mod tests {
     #[test]
     fn samples_and_stacks_are_decoded() {
         let mut batch = Batch::default();
-        decode(&sample_bytes(), &mut batch);
-        decode(&stack_bytes(TRUNCATED, 2, &[0x10, 0x20]), &mut batch);
-        assert_eq!((batch.samples[0].cpu, batch.samples[0].weight), (1, 3));
+        decode_into(&sample_bytes(), &mut batch);
+        decode_into(&stack_bytes(TRUNCATED, 2, &[0x10, 0x20]), &mut batch);
+        assert_eq!((batch.samples[0].cpu, batch.samples[0].value), (1, 3));
         assert_eq!(batch.samples[0].comm.text(), "app");
         assert_eq!((batch.samples[0].kernel_stack, batch.samples[0].user_stack), (None, NonZeroU64::new(5)));
         assert_eq!(batch.stacks[0].addresses, [0x10, 0x20]);
@@ -143,9 +155,9 @@ mod tests {
             ..TRUNCATED
         };
         let mut batch = Batch::default();
-        decode(&stack_bytes(unwound, 1, &[0x10]), &mut batch);
+        decode_into(&stack_bytes(unwound, 1, &[0x10]), &mut batch);
         assert_eq!(batch.stacks[0].end_reason(), Some(StackEndReason::NoMapping));
-        decode(&stack_bytes(StackHeader { end_reason: 200, ..unwound }, 1, &[0x10]), &mut batch);
+        decode_into(&stack_bytes(StackHeader { end_reason: 200, ..unwound }, 1, &[0x10]), &mut batch);
         assert_eq!(batch.undecodable, 1);
     }
 
@@ -169,10 +181,10 @@ mod tests {
         };
         let record = |state| WaitRecord { kind: RecordKind::Wait as u32, reserved: 0, thread: thread(state) };
         let mut batch = Batch::default();
-        decode(record(WaitState::Disk as u32).as_bytes(), &mut batch);
+        decode_into(record(WaitState::Disk as u32).as_bytes(), &mut batch);
         let [sample] = &batch.samples[..] else { panic!("{batch:?}") };
-        assert_eq!((sample.weight, sample.waited), (70_000, Some(ThreadState::Disk)));
-        decode(record(77).as_bytes(), &mut batch);
+        assert_eq!((sample.value, sample.origin), (70_000, Origin::WallPass(ThreadState::Disk)));
+        decode_into(record(77).as_bytes(), &mut batch);
         assert_eq!((batch.samples.len(), batch.undecodable), (1, 1));
     }
 
@@ -180,7 +192,7 @@ mod tests {
     fn a_stale_mappings_record_names_its_process() {
         let record = StaleMappingsRecord { kind: RecordKind::StaleMappings as u32, pid: 7 };
         let mut batch = Batch::default();
-        decode(record.as_bytes(), &mut batch);
+        decode_into(record.as_bytes(), &mut batch);
         assert_eq!(batch.stale_mappings, [7]);
     }
 
@@ -189,10 +201,10 @@ mod tests {
         let mut batch = Batch::default();
         let sample = sample_bytes();
         for end in 0..sample.len() {
-            decode(&sample[..end], &mut batch);
+            decode_into(&sample[..end], &mut batch);
         }
-        decode(&stack_bytes(TRUNCATED, 3, &[0x10, 0x20]), &mut batch);
-        decode(&[7; 64], &mut batch);
+        decode_into(&stack_bytes(TRUNCATED, 3, &[0x10, 0x20]), &mut batch);
+        decode_into(&[7; 64], &mut batch);
         assert_eq!(batch.undecodable, sample.len() as u64 + 2);
         assert!(batch.samples.is_empty() && batch.stacks.is_empty());
     }

@@ -47,8 +47,11 @@ struct Timer {
 }
 
 impl CpuTimers {
-    /// Opens the events, disabled. Together they tick at `frequency_hz`.
+    /// Opens the events, disabled. Together they tick at `frequency_hz`; at 0 Hz there are none.
     pub(super) fn open(cpu: u32, frequency_hz: u64) -> io::Result<Self> {
+        if frequency_hz == 0 {
+            return Ok(Self { events: Vec::new(), opening: None, enabled_ns: 0 });
+        }
         let open = |period_ns| Ok(Timer { event: TimerEvent::open(cpu, period_ns)?, period_ns });
         let events = periods_ns(frequency_hz, &mut random_fraction).map(open).collect::<io::Result<_>>()?;
         Ok(Self { events, opening: Some(open(NS_PER_S / frequency_hz.clamp(1, NS_PER_S))?), enabled_ns: 0 })
@@ -79,7 +82,8 @@ impl CpuTimers {
 
     /// Whether the CPU was offline since the last call.
     pub(super) fn is_stalled(&mut self) -> bool {
-        let read = self.events.first().and_then(|timer| timer.event.enabled_ns().ok());
+        let Some(first) = self.events.first() else { return false };
+        let read = first.event.enabled_ns().ok();
         let enabled_ns = read.unwrap_or(self.enabled_ns);
         std::mem::replace(&mut self.enabled_ns, enabled_ns) == enabled_ns
     }

@@ -1,8 +1,7 @@
 //! Wall-clock samples: passes of the task iterator over the target, and the ticks of threads that wait since.
 
 use std::{
-    fs::File,
-    io::{self, Read},
+    io,
     os::fd::{AsFd, OwnedFd},
     time::{Duration, Instant},
 };
@@ -10,7 +9,7 @@ use std::{
 use profiler_common::wall::{WaitingThread, WallPass};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{records, timers::random_fraction};
+use super::{iterator_pass, map_sizes::MAX_WAITING_THREADS, records, timers::random_fraction};
 use crate::{
     error::{Error, ErrorKind, Result},
     sampler::Batch,
@@ -86,19 +85,17 @@ impl WallPasses {
         Ok(())
     }
 
+    /// Has the next pass add the samples of threads that still wait.
+    pub(super) fn end_interval(&mut self) {
+        self.next_flush = Instant::now();
+        self.next_pass = self.next_flush;
+    }
+
     /// Turns the ticks of threads that still wait into samples, and forgets threads that have ended.
     pub(super) fn flush(&mut self, batch: &mut Batch) -> Result<()> {
         self.next_flush = Instant::now() + FLUSH_INTERVAL;
-        let mut next = [0; size_of::<u32>()];
-        let mut key = None;
-        let mut keys = Vec::new();
-        while bpf::next_key(self.threads.as_fd(), key.as_ref().map(|key: &[u8; 4]| &key[..]), &mut next)
-            .map_err(failed)?
-        {
-            keys.push(next);
-            key = Some(next);
-        }
-        for key in keys {
+        let keys = bpf::keys::<{ size_of::<u32>() }>(self.threads.as_fd(), MAX_WAITING_THREADS as usize);
+        for key in keys.map_err(failed)? {
             self.flush_thread(key, batch).map_err(failed)?;
         }
         Ok(())
@@ -124,17 +121,7 @@ impl WallPasses {
         self.passes = self.passes.wrapping_add(1);
         let pass = WallPass { number: self.passes, ticks };
         bpf::update_element(self.pass.as_fd(), &0_u32.to_ne_bytes(), pass.as_bytes())?;
-        let mut iterator = File::from(bpf::create_iterator(self.link.as_fd())?);
-        // The program prints nothing: one read runs it for every thread.
-        let mut nothing = [0; 64];
-        loop {
-            match iterator.read(&mut nothing) {
-                Ok(0) => return Ok(()),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
-        }
+        iterator_pass::run(self.link.as_fd())
     }
 
     /// Plans the next pass at a random time of the next period after `earliest`, so that passes do not beat with timers of

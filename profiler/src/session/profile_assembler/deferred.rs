@@ -3,11 +3,13 @@
 use std::collections::{HashMap, HashSet};
 
 use profiler_processes::{Process, ProcessKey, ProcessTable};
-use profiler_profile::{EventId, Sample, StackId, ThreadId, ThreadState};
+use profiler_profile::{StackId, ThreadId};
 use profiler_symbolize::Symbolizer;
 
-use super::{CachedStack, ProfileAssembler, SampleStacks, resolve_user_frames};
-use crate::session::sample_events::Ticks;
+use super::{
+    CachedStack, Measured, ProfileAssembler, SampleStacks, resolve_user_frames, wakers::WokenStacks,
+};
+use crate::{sampler::Origin, session::sample_events::Counts};
 
 /// A stack some of whose symbols may still arrive: of JIT code, or from a debug file that is being downloaded.
 #[derive(Debug)]
@@ -36,10 +38,9 @@ pub(super) struct DeferredSample {
     pub(super) thread: ThreadId,
     /// The index of the stack.
     pub(super) stack: u32,
-    pub(super) weight: u32,
+    pub(super) value: u64,
     pub(super) cpu: u16,
-    /// What a thread waited for that was not on a CPU.
-    pub(super) waited: Option<ThreadState>,
+    pub(super) origin: Origin,
 }
 
 impl ProfileAssembler {
@@ -51,15 +52,15 @@ impl ProfileAssembler {
     ) -> AwaitedStacks {
         let mut awaited = AwaitedStacks::default();
         let mut checked = HashSet::new();
-        for DeferredSample { time_ns, stack: index, .. } in &self.deferred_samples {
-            let deferred = &self.deferred_stacks[*index as usize];
+        for (index, time_ns) in self.uses_of_deferred_stacks() {
+            let deferred = &self.deferred_stacks[index as usize];
             let Some(process) = processes.get(deferred.process) else { continue };
-            let stack = (*index, symbolizer.jit_epoch(process, *time_ns));
+            let stack = (index, symbolizer.jit_epoch(process, time_ns));
             if !checked.insert(stack) {
                 continue;
             }
-            let (frames, _) = resolve_user_frames(symbolizer, process, *time_ns, &deferred.stacks);
-            if !frames.iter().all(|(code, _)| symbolizer.has_final_name(*code, process, *time_ns)) {
+            let (frames, _) = resolve_user_frames(symbolizer, process, time_ns, &deferred.stacks);
+            if !frames.iter().all(|(code, _)| symbolizer.has_final_name(*code, process, time_ns)) {
                 awaited.stacks.insert(stack);
                 awaited.processes.insert(process.key);
             }
@@ -67,48 +68,60 @@ impl ProfileAssembler {
         awaited
     }
 
-    /// Adds the deferred samples except those of the awaited stacks. Returns the ticks of those whose process is unknown by
+    /// Adds the deferred samples except those of the awaited stacks. Returns those whose process is unknown by
     /// now.
     pub(in crate::session) fn add_deferred(
         &mut self,
         symbolizer: &mut Symbolizer,
         processes: &ProcessTable,
         awaited: &AwaitedStacks,
-    ) -> Ticks {
+    ) -> Counts {
         let stacks = std::mem::take(&mut self.deferred_stacks);
         let tids = self.tids();
-        let mut symbolized = HashMap::<SymbolizedStack, StackId>::new();
-        let mut lost = Ticks::default();
+        let mut resolver =
+            Resolver { symbolizer, processes, awaited, stacks: &stacks, symbolized: HashMap::new() };
+        let mut lost = Counts::default();
         for sample in std::mem::take(&mut self.deferred_samples) {
-            let DeferredSample { time_ns, thread, stack: index, weight, cpu, waited } = sample;
-            let deferred = &stacks[index as usize];
-            let Some(process) = processes.get(deferred.process) else {
-                lost.add(waited, weight);
-                continue;
-            };
-            let key = (index, symbolizer.jit_epoch(process, time_ns));
-            if awaited.stacks.contains(&key) {
-                self.deferred_samples.push(sample);
-                continue;
-            }
-            let tid = tids.get(&thread);
-            let compiled = tid.and_then(|tid| symbolizer.compiled_method(process, *tid, time_ns));
-            let key = (key, compiled);
-            let stack = match symbolized.get(&key) {
-                Some(stack) => *stack,
-                None => {
-                    let (stacks, method) = (&deferred.stacks, key.1.as_deref());
-                    let found = self.symbolize(symbolizer, process, time_ns, stacks, false, method);
-                    let Some(stack) = found else { continue };
-                    symbolized.insert(key, stack);
-                    stack
+            let DeferredSample { time_ns, thread, stack: index, value, cpu, origin } = sample;
+            match resolver.resolve(self, index, tids.get(&thread).copied(), time_ns) {
+                Resolved::Awaited => self.deferred_samples.push(sample),
+                Resolved::UnknownProcess => lost.add(origin, value),
+                Resolved::Stack(stack) => {
+                    self.push(origin, Measured { time_ns, cpu: cpu.into(), thread, stack, value });
                 }
+            }
+        }
+        let mut woken_stacks = WokenStacks::new();
+        for wake in std::mem::take(&mut self.deferred_wakes) {
+            let mut resolve = |cached| match cached {
+                CachedStack::Symbolized(stack) => Resolved::Stack(stack),
+                CachedStack::Deferred(index) => resolver.resolve(self, index, None, wake.time_ns),
             };
-            let (event, value) = (EventId::FIRST, weight.into());
-            self.push(Sample { time_ns, cpu: cpu.into(), thread, stack, event, state: waited, value });
+            match (resolve(wake.stack), resolve(wake.waker)) {
+                (Resolved::Awaited, _) | (_, Resolved::Awaited) => self.deferred_wakes.push(wake),
+                (Resolved::UnknownProcess, _) => lost.add(wake.origin, wake.value),
+                (Resolved::Stack(stack), Resolved::UnknownProcess) => {
+                    self.push_wake(&wake, stack, None, &mut woken_stacks);
+                }
+                (Resolved::Stack(stack), Resolved::Stack(waker)) => {
+                    self.push_wake(&wake, stack, Some(waker), &mut woken_stacks);
+                }
+            }
         }
         self.deferred_stacks = stacks;
         lost
+    }
+
+    /// The index of the stack and the time of each deferred sample.
+    fn uses_of_deferred_stacks(&self) -> impl Iterator<Item = (u32, u64)> {
+        let samples = self.deferred_samples.iter().map(|sample| (sample.stack, sample.time_ns));
+        let wakes = self.deferred_wakes.iter().flat_map(|wake| {
+            [wake.stack, wake.waker].into_iter().filter_map(|stack| match stack {
+                CachedStack::Deferred(index) => Some((index, wake.time_ns)),
+                CachedStack::Symbolized(_) => None,
+            })
+        });
+        samples.chain(wakes)
     }
 
     fn tids(&self) -> HashMap<ThreadId, u32> {
@@ -121,5 +134,51 @@ impl ProfileAssembler {
         self.deferred_stacks.push(DeferredStack { process: process.key, stacks });
         self.process(process).awaits_symbols = true;
         CachedStack::Deferred(index)
+    }
+}
+
+/// Symbolizes deferred stacks.
+struct Resolver<'a> {
+    symbolizer: &'a mut Symbolizer,
+    processes: &'a ProcessTable,
+    awaited: &'a AwaitedStacks,
+    stacks: &'a [DeferredStack],
+    symbolized: HashMap<SymbolizedStack, StackId>,
+}
+
+/// What a deferred stack is by now.
+enum Resolved {
+    /// Its names may still arrive.
+    Awaited,
+    UnknownProcess,
+    Stack(StackId),
+}
+
+impl Resolver<'_> {
+    /// Symbolizes a stack. `tid` is the thread whose compiled method is shown in frames of the JIT compiler.
+    fn resolve(
+        &mut self,
+        assembler: &mut ProfileAssembler,
+        index: u32,
+        tid: Option<u32>,
+        time_ns: u64,
+    ) -> Resolved {
+        let deferred = &self.stacks[index as usize];
+        let Some(process) = self.processes.get(deferred.process) else { return Resolved::UnknownProcess };
+        let key = (index, self.symbolizer.jit_epoch(process, time_ns));
+        if self.awaited.stacks.contains(&key) {
+            return Resolved::Awaited;
+        }
+        let compiled = tid.and_then(|tid| self.symbolizer.compiled_method(process, tid, time_ns));
+        let key = (key, compiled);
+        if let Some(stack) = self.symbolized.get(&key) {
+            return Resolved::Stack(*stack);
+        }
+        let method = key.1.as_deref();
+        let found = assembler.symbolize(self.symbolizer, process, time_ns, &deferred.stacks, false, method);
+        // Without deferral, every stack is symbolized.
+        let Some(stack) = found else { return Resolved::UnknownProcess };
+        self.symbolized.insert(key, stack);
+        Resolved::Stack(stack)
     }
 }

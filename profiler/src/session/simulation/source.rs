@@ -13,8 +13,8 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, Result},
     sampler::{
-        Batch, Comm, KernelCounts, RawSample, RawStack, RawStackId, SampleSource, batch_order::BatchOrder,
-        ebpf::monotonic_ns,
+        Batch, Comm, KernelCounts, Origin, RawSample, RawStack, RawStackId, SampleSource,
+        batch_order::BatchOrder, ebpf::monotonic_ns,
     },
 };
 
@@ -109,8 +109,9 @@ impl SimulatedSource {
             comm: Comm(*b"simulated\0\0\0\0\0\0\0"),
             kernel_stack,
             user_stack: id,
-            weight: 1,
-            waited: None,
+            value: 1,
+            origin: Origin::Timer,
+            waker: None,
         };
         let stack = RawStack {
             id,

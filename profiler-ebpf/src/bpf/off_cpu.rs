@@ -1,0 +1,251 @@
+//! Off-CPU time: each wait of a thread of the target, from the switch away from it to the switch back to it.
+//!
+//! All waits are timed. Stacks are captured as long as the governor allows: the user stack at the switch away, while the address
+//! space is that of the thread, and the kernel stack at the end, for waits that are long enough for a record.
+
+use core::{
+    ffi::c_void,
+    ptr::{read_volatile, write_volatile},
+};
+
+use aya_ebpf::{bindings::task_struct, helpers::generated as helpers};
+use profiler_common::{
+    COMM_BYTES, Counter, RecordKind,
+    off_cpu::{OffCpuRecord, OffCpuThread, Waker},
+    wall::WaitState,
+};
+
+use super::{
+    clock,
+    config::get,
+    counters::{add, count},
+    maps::{OFF_CPU_SCRATCH, OFF_CPU_THREADS},
+    pid_namespace::{TaskIds, current_task_ids},
+    ring_buffer::{Wakeup, send},
+    sample::unwind_in_loop,
+    scratch::Scratch,
+    stack_capture::{self, Side},
+    target_filter::{Verdict, filter_task},
+    unwinder,
+    waiting_task::{is_kernel_thread, wait_state},
+};
+
+/// The working memory of one run.
+#[repr(C)]
+pub(crate) struct OffCpuScratch {
+    pub(crate) scratch: Scratch,
+    pub(crate) record: OffCpuRecord,
+}
+
+/// The arguments of `sched_switch` (`include/trace/events/sched.h`).
+pub(crate) struct Switch {
+    pub(crate) is_preemption: bool,
+    pub(crate) previous: *mut task_struct,
+    pub(crate) next: *mut task_struct,
+}
+
+/// Begins the wait of the task that leaves the CPU, which is still the running one, and ends that of the next task.
+#[inline(always)]
+pub(crate) fn switch(context: *mut c_void, switch: &Switch) {
+    let now_ns = clock::now_ns();
+    begin_wait(context, switch, now_ns);
+    end_wait(switch.next, now_ns);
+}
+
+#[inline(always)]
+fn begin_wait(context: *mut c_void, switch: &Switch, now_ns: u64) {
+    let Verdict::Target(ids) = filter_task(current_task_ids()) else { return };
+    let task = switch.previous as u64;
+    if ids.tid == 0 || is_kernel_thread(task) {
+        return;
+    }
+    let Some(state) = wait_state(task) else {
+        // It exits. Fails for a thread that never left a CPU before.
+        let _ = OFF_CPU_THREADS.remove(&task);
+        return;
+    };
+    let is_runnable = switch.is_preemption || state == WaitState::Runnable;
+    let Some(off_cpu) = off_cpu_scratch() else { return };
+    let Some(thread) = thread_entry(task, off_cpu) else { return count(Counter::OffCpuLostThread) };
+    thread.kernel_stack = 0;
+    thread.user_stack = 0;
+    thread.has_stacks = 0;
+    thread.is_cut = 0;
+    thread.pid = ids.pid;
+    thread.tid = ids.tid;
+    thread.state = if is_runnable { WaitState::Runnable } else { state } as u32;
+    // SAFETY: the helper has no arguments and cannot fail.
+    thread.cpu = unsafe { helpers::bpf_get_smp_processor_id() };
+    set_current_comm(&mut thread.comm);
+    thread.waker.pid = 0;
+    thread.waker.kernel_stack = 0;
+    thread.waker.user_stack = 0;
+    set(&mut thread.woken_ns, if is_runnable { now_ns } else { 0 });
+    // From here on, another CPU can wake the thread.
+    set(&mut thread.since_ns, now_ns);
+    capture_user_stack(context, &mut off_cpu.scratch, thread, now_ns);
+    add(Counter::OffCpuRunTimeNs, clock::now_ns().saturating_sub(now_ns));
+}
+
+/// The entry of a thread; a new one where it has none. `None` where the map is full.
+#[inline(always)]
+fn thread_entry(task: u64, off_cpu: &mut OffCpuScratch) -> Option<&'static mut OffCpuThread> {
+    let known = OFF_CPU_THREADS.get_ptr_mut(&task).or_else(|| {
+        // A former thread's wait: all that matters is written before it is read.
+        off_cpu.record.thread.since_ns = 0;
+        off_cpu.record.thread.previous_ns = u64::MAX;
+        OFF_CPU_THREADS.insert(&task, &off_cpu.record.thread, 0).ok()?;
+        OFF_CPU_THREADS.get_ptr_mut(&task)
+    })?;
+    // SAFETY: the entry of a running thread is written on its CPU alone.
+    Some(unsafe { &mut *known })
+}
+
+/// Captures the user stack of the running task, unless the overhead limit is reached, or the ring buffer is full.
+#[inline(always)]
+fn capture_user_stack(context: *mut c_void, scratch: &mut Scratch, thread: &mut OffCpuThread, now_ns: u64) {
+    if !scratch.governor.begin_wait(now_ns, get!(max_overhead), thread.previous_ns) {
+        return;
+    }
+    thread.has_stacks = 1;
+    if get!(user_stacks) != 0 {
+        let ids = TaskIds { pid: thread.pid, tid: thread.tid };
+        match unwind(context, scratch, ids, now_ns) {
+            Ok(stack) => thread.user_stack = stack,
+            Err(_) => thread.has_stacks = 0,
+        }
+        thread.is_cut = u32::from(scratch.unwind.is_cut());
+    }
+    end_stack(scratch, now_ns);
+}
+
+/// Unwinds the user stack of the running task, which has entered the kernel.
+#[inline(always)]
+fn unwind(context: *mut c_void, scratch: &mut Scratch, ids: TaskIds, now_ns: u64) -> Result<u64, Counter> {
+    scratch.sample.pid = ids.pid;
+    scratch.sample.tid = ids.tid;
+    scratch.sample.time_ns = now_ns;
+    if unwinder::begin_in_kernel(scratch) {
+        unwind_in_loop(scratch);
+    }
+    if unwinder::is_captured(scratch) {
+        unwinder::finish(scratch)
+    } else {
+        stack_capture::capture(context, scratch, Side::User)
+    }
+}
+
+/// Ends the wait of a task that gets a CPU, and sends it if it was long enough.
+#[inline(always)]
+fn end_wait(task: *mut task_struct, now_ns: u64) {
+    let Some(thread) = OFF_CPU_THREADS.get_ptr_mut(&(task as u64)) else { return };
+    // SAFETY: nothing removes the entry of a thread that lives.
+    let thread = unsafe { &mut *thread };
+    let since_ns = get_volatile(&thread.since_ns);
+    if since_ns == 0 {
+        return;
+    }
+    set(&mut thread.since_ns, 0);
+    let waited_ns = now_ns.saturating_sub(since_ns);
+    thread.previous_ns = waited_ns;
+    if waited_ns < get!(off_cpu.min_block_ns) {
+        count(Counter::OffCpuShort);
+        return add(Counter::OffCpuShortNs, waited_ns);
+    }
+    let Some(off_cpu) = off_cpu_scratch() else { return };
+    off_cpu.record.thread = *thread;
+    off_cpu.record.thread.since_ns = since_ns;
+    off_cpu.record.kind = RecordKind::OffCpu as u32;
+    off_cpu.record.ended_ns = now_ns;
+    if get!(kernel_stacks) != 0 && thread.has_stacks != 0 && thread.kernel_stack == 0 {
+        // Without, the record has the user stack alone.
+        off_cpu.record.thread.kernel_stack =
+            stack_capture::capture_of_task(task, &mut off_cpu.scratch).unwrap_or(0);
+        end_stack(&mut off_cpu.scratch, now_ns);
+    }
+    send_record(off_cpu);
+    add(Counter::OffCpuRunTimeNs, clock::now_ns().saturating_sub(now_ns));
+}
+
+#[inline(always)]
+fn send_record(off_cpu: &mut OffCpuScratch) {
+    count(Counter::OffCpuRecords);
+    let bytes = size_of::<OffCpuRecord>() as u64;
+    if !send((&raw const off_cpu.record).cast(), bytes, Wakeup::AtThreshold) {
+        count(Counter::OffCpuLostRingBuffer);
+    }
+}
+
+/// Notes that a task is woken by the running one.
+#[inline(always)]
+pub(crate) fn wake(context: *mut c_void, task: u64) {
+    let Some(thread) = OFF_CPU_THREADS.get_ptr_mut(&task) else { return };
+    // SAFETY: as above.
+    let thread = unsafe { &mut *thread };
+    let since_ns = get_volatile(&thread.since_ns);
+    if since_ns == 0 || get_volatile(&thread.woken_ns) != 0 {
+        return;
+    }
+    let now_ns = clock::now_ns();
+    set(&mut thread.woken_ns, now_ns);
+    if get!(off_cpu.wakers) != 0 && now_ns.saturating_sub(since_ns) >= get!(off_cpu.min_block_ns) {
+        capture_waker(context, &mut thread.waker, now_ns);
+    }
+}
+
+/// Captures the stacks of the running task as those of a waker.
+#[inline(always)]
+fn capture_waker(context: *mut c_void, waker: &mut Waker, now_ns: u64) {
+    let Some(ids) = current_task_ids() else { return };
+    let Some(off_cpu) = off_cpu_scratch() else { return };
+    let scratch = &mut off_cpu.scratch;
+    if !scratch.governor.begin_wait(now_ns, get!(max_overhead), u64::MAX) {
+        return;
+    }
+    waker.tid = ids.tid;
+    set_current_comm(&mut waker.comm);
+    if get!(kernel_stacks) != 0 {
+        waker.kernel_stack = stack_capture::capture(context, scratch, Side::Kernel).unwrap_or(0);
+    }
+    // SAFETY: the helper has no arguments and cannot fail.
+    let is_user_task = !is_kernel_thread(unsafe { helpers::bpf_get_current_task() });
+    if get!(user_stacks) != 0 && is_user_task {
+        waker.user_stack = unwind(context, scratch, ids, now_ns).unwrap_or(0);
+    }
+    waker.pid = ids.pid;
+    end_stack(scratch, now_ns);
+    add(Counter::OffCpuRunTimeNs, clock::now_ns().saturating_sub(now_ns));
+}
+
+/// Charges the governor for a stack whose capture began at a time. Records are not charged: the governor cannot avoid them.
+#[inline(always)]
+fn end_stack(scratch: &mut Scratch, began_ns: u64) {
+    scratch.governor.end_sample(clock::now_ns().saturating_sub(began_ns), true);
+}
+
+#[inline(always)]
+fn set_current_comm(comm: &mut [u8; COMM_BYTES]) {
+    // SAFETY: the buffer has the size given; where there is no name the helper clears it.
+    unsafe { helpers::bpf_get_current_comm(comm.as_mut_ptr().cast(), COMM_BYTES as u32) };
+}
+
+/// Writes a time that other CPUs read.
+#[inline(always)]
+fn set(time: &mut u64, value_ns: u64) {
+    // SAFETY: the reference is valid and aligned.
+    unsafe { write_volatile(time, value_ns) }
+}
+
+/// Reads a time that other CPUs write.
+#[inline(always)]
+fn get_volatile(time: &u64) -> u64 {
+    // SAFETY: the reference is valid and aligned.
+    unsafe { read_volatile(time) }
+}
+
+#[inline(always)]
+fn off_cpu_scratch() -> Option<&'static mut OffCpuScratch> {
+    let scratch = OFF_CPU_SCRATCH.get_ptr_mut(0)?;
+    // SAFETY: the value belongs to this CPU, and both tracepoints run with interrupts disabled.
+    Some(unsafe { &mut *scratch })
+}

@@ -1,0 +1,126 @@
+//! Captures the stacks of a task that is not on a CPU: the kernel's by its helper, the user's by unwinding a copy.
+
+use core::ffi::c_void;
+
+use aya_ebpf::{bindings::task_struct, helpers::generated as helpers};
+use profiler_common::{Counter, MAX_FRAMES, OVERHEAD_SHARE_BITS, StackId, unwind::StackEndReason};
+
+use super::{
+    config::get,
+    kernel_memory::read,
+    scratch::{Scratch, UnwindState},
+    stack_capture,
+    stack_copy::{CopiedStack, StackCopy},
+    unwinder,
+    user_registers::registers_of_task,
+    waiting_task::WaitingTask,
+};
+
+/// The working memory of a pass. Passes run one after another.
+#[repr(C)]
+pub(crate) struct PassScratch {
+    pub(crate) scratch: Scratch,
+    pub(crate) copy: StackCopy,
+}
+
+/// The stacks of a task that waits.
+pub(crate) struct WaitingStacks {
+    /// 0 where kernel stacks are not wanted.
+    pub(crate) kernel: StackId,
+    /// 0 where user stacks are not wanted, or the task has none.
+    pub(crate) user: StackId,
+    /// Whether the user stack ended before its root, for a reason that an unwind table can remove.
+    pub(crate) is_cut: bool,
+}
+
+/// Captures the stacks of a task.
+///
+/// # Errors
+/// The counter of the loss: the task ran meanwhile, or a stack did not fit into the ring buffer.
+#[inline(always)]
+pub(crate) fn capture(
+    task: *mut task_struct,
+    found: &WaitingTask,
+    pass: &mut PassScratch,
+    now_ns: u64,
+) -> Result<WaitingStacks, Counter> {
+    pass.scratch.sample.pid = found.ids.pid;
+    pass.scratch.sample.tid = found.ids.tid;
+    pass.scratch.sample.time_ns = now_ns;
+    let kernel = if get!(kernel_stacks) != 0 {
+        stack_capture::capture_of_task(task, &mut pass.scratch).map_err(|_| Counter::WallLostRingBuffer)?
+    } else {
+        0
+    };
+    let user = if get!(user_stacks) != 0 { unwind(task, pass)? } else { 0 };
+    // A thread that ran meanwhile changed its stack while it was read.
+    if !found.still_waits() {
+        return Err(Counter::WallLostAwake);
+    }
+    let is_cut = get!(user_stacks) != 0 && pass.scratch.unwind.is_cut();
+    Ok(WaitingStacks { kernel, user, is_cut })
+}
+
+/// The most parts of a stack that are copied.
+const MAX_COPIES: u32 = 16;
+
+/// As many steps as the unwinder needs for the deepest stack.
+const MAX_STEPS: u32 = 2 * MAX_FRAMES as u32;
+
+/// Unwinds the user stack and returns its id; 0 if the task has no user stack.
+#[inline(always)]
+fn unwind(task: *mut task_struct, pass: &mut PassScratch) -> Result<StackId, Counter> {
+    pass.scratch.unwind.depth = 0;
+    pass.scratch.unwind.end_reason = UnwindState::RUNNING;
+    pass.scratch.vma_search.mm = read(task as u64, get!(wall.task_mm)).unwrap_or(0);
+    // Passes have no limit of their own: user space spaces them.
+    pass.scratch.governor.begin_sample(pass.scratch.sample.time_ns, 1 << OVERHEAD_SHARE_BITS);
+    let Some(registers) = registers_of_task(task) else { return Ok(0) };
+    if !unwinder::begin_at(registers, &mut pass.scratch) {
+        return Ok(0);
+    }
+    pass.copy.wanted = registers.stack_pointer;
+    let mut state: *mut PassScratch = pass;
+    // Bound: see its definition.
+    for _ in 0..MAX_COPIES {
+        // SAFETY: the scratch outlives the loop.
+        let pass = unsafe { &mut *state };
+        if !pass.copy.fill(task) {
+            if pass.scratch.unwind.end_reason == UnwindState::RUNNING {
+                pass.scratch.unwind.end_reason = StackEndReason::UnreadableStack as u32;
+            }
+            break;
+        }
+        pass.scratch.unwind.end_reason = UnwindState::RUNNING;
+        // SAFETY: the callback has the type that the helper calls, and the state outlives the loop.
+        unsafe {
+            helpers::bpf_loop(MAX_STEPS, unwind_waiting_frame as *mut c_void, (&raw mut state).cast(), 0);
+        }
+        // SAFETY: as above.
+        let pass = unsafe { &mut *state };
+        if pass.copy.wanted == 0 || !is_unreadable(pass.scratch.unwind.end_reason) {
+            break;
+        }
+    }
+    // SAFETY: as above.
+    let pass = unsafe { &mut *state };
+    unwinder::finish(&mut pass.scratch).map_err(|_| Counter::WallLostRingBuffer)
+}
+
+/// The callback of `bpf_loop`: unwinds one frame; 1 ends the loop, also where a further part of the stack is needed.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn unwind_waiting_frame(_iteration: u64, state: *mut *mut PassScratch) -> i64 {
+    // SAFETY: the loop was given the address of a pointer to the scratch.
+    let pass = unsafe { &mut **state };
+    pass.copy.wanted = 0;
+    let stack = CopiedStack(&raw mut pass.copy);
+    i64::from(!unwinder::unwind_frame::<false>(&mut pass.scratch, &stack))
+}
+
+/// Whether a stack ended at memory that was not copied.
+#[inline(always)]
+fn is_unreadable(end_reason: u32) -> bool {
+    end_reason == StackEndReason::UnreadableStack as u32
+        || end_reason == StackEndReason::BrokenFramePointer as u32
+}

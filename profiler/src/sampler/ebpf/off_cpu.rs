@@ -1,0 +1,117 @@
+//! Off-CPU time: tracepoints of switches and wakeups, and passes over threads whose wait lacks its stacks.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+use profiler_common::off_cpu::OffCpuThread;
+use zerocopy::FromBytes;
+
+use super::{counted_waits::CountedWaits, iterator_pass, map_sizes::MAX_WAITING_THREADS, monotonic_ns};
+use crate::{
+    error::{Error, ErrorKind, Operation, Result},
+    sampler::Batch,
+    sys::bpf,
+};
+
+/// How often stacks are captured that are missing, or that lacked an unwind table.
+const PASS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The programs of off-CPU time. They are loaded, and attached from [`start`](Self::start) to [`stop`](Self::stop).
+#[derive(Debug)]
+pub(super) struct OffCpuWaits {
+    programs: Vec<OwnedFd>,
+    tracepoints: Vec<OwnedFd>,
+    /// The task iterator; `None` before Linux 5.18.
+    pass: Option<OwnedFd>,
+    threads: OwnedFd,
+    next_pass: Instant,
+    /// Whether the interval ends with the next read.
+    interval_ends: bool,
+    /// `CLOCK_MONOTONIC` nanoseconds.
+    stopped_ns: Option<u64>,
+}
+
+impl OffCpuWaits {
+    /// The programs of the tracepoints, the link of the task iterator, and the map of threads.
+    pub(super) fn new(programs: Vec<OwnedFd>, pass: Option<OwnedFd>, threads: OwnedFd) -> Self {
+        let (tracepoints, next_pass) = (Vec::new(), Instant::now());
+        Self { programs, tracepoints, pass, threads, next_pass, interval_ends: false, stopped_ns: None }
+    }
+
+    /// Attaches the programs. Threads that wait already have waited since the start.
+    pub(super) fn start(&mut self) -> Result<()> {
+        for program in &self.programs {
+            let link = bpf::open_tracepoint(program.as_fd()).map_err(|error| {
+                let message = "failed to attach to the tracepoints `sched_switch` and `sched_waking`";
+                Error::from_io(Operation::LoadProgram, message, error)
+            })?;
+            self.tracepoints.push(link);
+        }
+        self.run_pass()
+    }
+
+    /// Detaches the programs.
+    pub(super) fn stop(&mut self) {
+        self.tracepoints.clear();
+        self.stopped_ns = Some(monotonic_ns());
+    }
+
+    /// Has the next [`read`](Self::read) add the samples of waits so far.
+    pub(super) fn end_interval(&mut self) {
+        self.interval_ends = true;
+    }
+
+    /// Runs the pass that is due. Adds the samples of threads that wait at the end of the interval, if it ends.
+    pub(super) fn read(&mut self, waits: &mut CountedWaits, batch: &mut Batch) -> Result<()> {
+        let interval_ends = std::mem::take(&mut self.interval_ends);
+        if interval_ends || self.next_pass <= Instant::now() {
+            self.run_pass()?;
+        }
+        if !interval_ends {
+            return Ok(());
+        }
+        let ended_ns = self.stopped_ns.unwrap_or_else(monotonic_ns);
+        let threads = self.waiting_threads(ended_ns).map_err(failed)?;
+        waits.end_interval(threads, ended_ns, batch);
+        Ok(())
+    }
+
+    /// Captures the stacks that are missing.
+    fn run_pass(&mut self) -> Result<()> {
+        self.next_pass = Instant::now() + PASS_INTERVAL;
+        self.pass.as_ref().map_or(Ok(()), |link| iterator_pass::run(link.as_fd())).map_err(failed)
+    }
+
+    /// The threads that wait at a time.
+    fn waiting_threads(&self, at_ns: u64) -> io::Result<Vec<OffCpuThread>> {
+        let mut threads = Vec::new();
+        for key in bpf::keys::<{ size_of::<u64>() }>(self.threads.as_fd(), MAX_WAITING_THREADS as usize)? {
+            let thread = self.thread(&key)?;
+            // A thread that runs between the two reads is in another wait, whose fields can be in the first.
+            let is_stable = |read: &OffCpuThread| Some(read.since_ns) == self.since_ns(&key);
+            threads.extend(thread.filter(|read| (1..at_ns).contains(&read.since_ns) && is_stable(read)));
+        }
+        Ok(threads)
+    }
+
+    fn since_ns(&self, key: &[u8]) -> Option<u64> {
+        self.thread(key).ok().flatten().map(|thread| thread.since_ns)
+    }
+
+    /// The entry of a thread; `None` if it has exited.
+    fn thread(&self, key: &[u8]) -> io::Result<Option<OffCpuThread>> {
+        let mut value = [0; size_of::<OffCpuThread>()];
+        match bpf::look_up_element(self.threads.as_fd(), key, &mut value) {
+            Ok(()) => Ok(OffCpuThread::read_from_bytes(&value).ok()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn failed(error: io::Error) -> Error {
+    Error::with_source(ErrorKind::Io, "failed to read the threads that wait", error)
+}

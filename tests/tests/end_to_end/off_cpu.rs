@@ -1,0 +1,216 @@
+//! Tests off-CPU time: the length of waits, their states, stacks and wakers.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use profiler::{
+    Builder, Profile, Profiler, Target,
+    profile::{EventId, Sample, Sampling, StackEnd, ThreadState},
+};
+use profiler_tests::{Workload, lock_privileged, profiler, run_command, workload_path};
+
+const SECONDS: u64 = 3;
+const NS_PER_S: f64 = 1e9;
+
+/// What a run of the workload measured, and its profile.
+struct Run {
+    profile: Profile,
+    /// The nanoseconds for which each thread did not run, by its name.
+    measured: BTreeMap<String, f64>,
+}
+
+/// A file that is not in a tmpfs, and another one for the report.
+fn files(test: &str) -> (PathBuf, PathBuf) {
+    const BYTES: usize = 512 * 4096;
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (pages, report) = (directory.join(format!("{test}.pages")), directory.join(format!("{test}.report")));
+    fs::write(&pages, vec![1; BYTES]).unwrap();
+    fs::File::open(&pages).unwrap().sync_all().unwrap();
+    (pages, report)
+}
+
+/// Profiles the workload from its start to its end.
+fn run(test: &str, configure: impl FnOnce(Builder) -> Builder) -> Run {
+    let (pages, report) = files(test);
+    let command = [
+        workload_path("off_cpu").into_os_string(),
+        SECONDS.to_string().into(),
+        report.clone().into(),
+        pages.clone().into(),
+    ];
+    let builder = Profiler::builder().target(Target::Command(command.to_vec())).cpu_samples(false);
+    let mut session = configure(builder).build().unwrap().start().unwrap();
+    session.wait(None);
+    let profile = session.stop().unwrap();
+    let lines = fs::read_to_string(&report).unwrap();
+    let measured = lines.lines().map(|line| {
+        let (name, waited_ns) = line.split_once(' ').unwrap();
+        (name.to_owned(), waited_ns.parse().unwrap())
+    });
+    let measured = measured.collect();
+    fs::remove_file(pages).unwrap();
+    fs::remove_file(report).unwrap();
+    assert!(profile.ledger().adds_up(), "{:?}", profile.ledger());
+    Run { profile, measured }
+}
+
+fn thread<'a>(profile: &'a Profile, sample: &Sample) -> &'a str {
+    profile.string(profile.thread(sample.thread).comm)
+}
+
+fn names<'a>(profile: &'a Profile, sample: &Sample) -> Vec<&'a str> {
+    let frames = &profile.stack(sample.stack).frames;
+    frames.iter().map(|frame| profile.string(profile.frame(*frame).name)).collect()
+}
+
+/// The nanoseconds of the samples that are wanted.
+fn sum_ns(profile: &Profile, is_wanted: impl Fn(&Sample) -> bool) -> f64 {
+    profile.samples().iter().filter(|sample| is_wanted(sample)).map(|sample| sample.value as f64).sum()
+}
+
+#[test]
+fn waits_are_as_long_as_the_program_measured() {
+    let Some(_lock) = lock_privileged() else { return };
+    let Run { profile, measured } =
+        run("lengths", |builder| builder.off_cpu(Duration::ZERO, false).max_overhead_percent(100.0));
+    assert!(profile.first_ledger().lost.is_empty(), "{:?}", profile.ledger());
+    let event = profile.event(EventId::FIRST);
+    assert_eq!((&*event.name, event.sampling), ("off-cpu", Sampling::Durations { min_ns: 0 }));
+    let elapsed_ns = SECONDS as f64 * NS_PER_S;
+    for (name, measured_ns) in &measured {
+        let found_ns = sum_ns(&profile, |sample| thread(&profile, sample) == name);
+        // A thread that is switched thousands of times a second: its CPU clock counts parts of the switches.
+        let tolerance = if ["micro", "disk", "busy"].contains(&&**name) { 0.15 } else { 0.01 };
+        let difference = (found_ns - measured_ns).abs() / elapsed_ns;
+        assert!(difference < tolerance, "{name}: {found_ns} of {measured_ns} ns");
+    }
+    let of_state = |name: &str, state: ThreadState| {
+        let all = sum_ns(&profile, |sample| thread(&profile, sample) == name);
+        let in_state =
+            sum_ns(&profile, |sample| thread(&profile, sample) == name && sample.state == Some(state));
+        in_state / all
+    };
+    for (name, state) in [
+        ("mutex", ThreadState::Blocked),
+        ("poll", ThreadState::Blocked),
+        ("long", ThreadState::Blocked),
+        ("disk", ThreadState::Disk),
+        ("idle", ThreadState::Runnable),
+    ] {
+        let share = of_state(name, state);
+        // Among threads that compute, it waits for a CPU as well.
+        let least = if name == "disk" { 0.3 } else { 0.8 };
+        assert!(share > least, "{name}: {share} {state}");
+    }
+}
+
+#[test]
+fn the_time_of_each_function_that_waits_is_exact() {
+    let Some(_lock) = lock_privileged() else { return };
+    let Run { profile, .. } = run("functions", |builder| builder.off_cpu(Duration::from_millis(1), false));
+    let of_function = |name| sum_ns(&profile, |sample| names(&profile, sample).contains(&name));
+    let (wait_30, wait_70) = (of_function("wait_30"), of_function("wait_70"));
+    let share = wait_30 / (wait_30 + wait_70);
+    assert!((share - 0.3).abs() < 0.01, "{share}");
+    assert!(wait_30 + wait_70 > 0.95 * SECONDS as f64 * NS_PER_S, "{} ns", wait_30 + wait_70);
+    let ledger = profile.first_ledger();
+    assert!(ledger.short_waits > 1_000, "those of `micro`: {ledger:?}");
+    assert!(ledger.short_waits_ns / ledger.short_waits < 1_000_000, "{ledger:?}");
+    let whole = ledger.stacks.get(&StackEnd::Root).copied().unwrap_or(0);
+    assert!(whole * 100 >= ledger.reported * 99, "{ledger:?}");
+}
+
+/// A thread with thousands of waits a second uses up what stacks may cost.
+#[test]
+fn waits_without_a_stack_are_timed() {
+    let Some(_lock) = lock_privileged() else { return };
+    let Run { profile, measured } =
+        run("limit", |builder| builder.off_cpu(Duration::ZERO, false).max_overhead_percent(0.5));
+    let without_stack = sum_ns(&profile, |sample| profile.stack(sample.stack).end == StackEnd::Empty);
+    assert!(without_stack > 0.0);
+    let of_long_waits = |sample: &Sample| thread(&profile, sample) == "split";
+    let (all, with_stack) = (
+        sum_ns(&profile, of_long_waits),
+        sum_ns(&profile, |sample| of_long_waits(sample) && !names(&profile, sample).is_empty()),
+    );
+    assert!((all / measured["split"] - 1.0).abs() < 0.01, "{all} of {} ns", measured["split"]);
+    assert!(with_stack > 0.9 * all, "a thread that waits long has its stacks: {with_stack} of {all} ns");
+}
+
+#[test]
+fn the_waker_of_a_lock_is_its_owner_and_that_of_a_timer_is_an_interrupt() {
+    let Some(_lock) = lock_privileged() else { return };
+    let Run { profile, .. } = run("wakers", |builder| builder.off_cpu(Duration::from_millis(1), true));
+    let share = |name: &str, has_waker: &dyn Fn(&[&str]) -> bool| {
+        let is_blocked =
+            |sample: &Sample| thread(&profile, sample) == name && sample.state == Some(ThreadState::Blocked);
+        let woken = sum_ns(&profile, |sample| is_blocked(sample) && has_waker(&names(&profile, sample)));
+        woken / sum_ns(&profile, is_blocked)
+    };
+    // Leaf first: the name of the waker, its stack from the root on, the separator, the stack that waits.
+    let woken_by = |waker: &'static str, function: &'static str, waits_in: &'static str| {
+        move |names: &[&str]| {
+            let separator = names.iter().position(|name| *name == "--");
+            let Some((waker_frames, wait)) = separator.map(|at| names.split_at(at)) else { return false };
+            waker_frames[0] == waker && waker_frames.contains(&function) && wait.contains(&waits_in)
+        }
+    };
+    for (thread, woken) in [
+        ("mutex", woken_by("owner", "hold_lock", "take_lock")),
+        ("pipe", woken_by("feeder", "write_byte", "read_byte")),
+        ("sleep", woken_by("[interrupt]", "hrtimer_wakeup", "sleep_20_ms")),
+    ] {
+        let share = share(thread, &woken);
+        assert!(share > 0.95, "{thread}: {share}");
+    }
+}
+
+#[test]
+fn waits_from_before_the_start_to_after_the_end_are_cut_at_the_edges() {
+    let Some(_lock) = lock_privileged() else { return };
+    let workload = Workload::start("waits");
+    let builder = Profiler::builder().target(Target::Pid(workload.pid())).cpu_samples(false);
+    let mut session = builder.off_cpu(Duration::from_millis(1), false).build().unwrap().start().unwrap();
+    let mut found_ns = BTreeMap::<String, u64>::new();
+    let mut duration_ns = 0;
+    for _ in 0..2 {
+        let profile = session.take_profile(Duration::from_secs(1)).unwrap();
+        duration_ns += profile.header().duration_ns;
+        add_by_thread(&profile, &mut found_ns);
+    }
+    session.wait(Some(Duration::from_secs(1)));
+    let profile = session.stop().unwrap();
+    duration_ns += profile.header().duration_ns;
+    add_by_thread(&profile, &mut found_ns);
+    for name in ["reader", "locker", "poller", "deep"] {
+        let found = found_ns[name] as f64 / duration_ns as f64;
+        assert!((found - 1.0).abs() < 0.01, "{name}: {found} of the time: {found_ns:?}");
+    }
+}
+
+/// Adds the waits of each thread. All of them have their stack, and are within the interval.
+fn add_by_thread(profile: &Profile, found_ns: &mut BTreeMap<String, u64>) {
+    assert!(profile.ledger().adds_up(), "{:?}", profile.ledger());
+    for sample in profile.samples() {
+        *found_ns.entry(thread(profile, sample).to_owned()).or_default() += sample.value;
+        assert!(sample.time_ns + sample.value <= profile.header().duration_ns + 50_000_000, "{sample:?}");
+        let names = names(profile, sample);
+        assert!(names.contains(&"start_thread") || names.contains(&"main"), "{names:?}");
+    }
+}
+
+#[test]
+fn the_command_prints_microseconds() {
+    let Some(_lock) = lock_privileged() else { return };
+    let workload = Workload::start("waits");
+    let pid = workload.pid().to_string();
+    let outcome = run_command(&mut profiler(&["-p", &pid, "--off-cpu", "-d", "2", "--format", "folded"]));
+    assert_eq!(outcome.code(), 0, "{}", outcome.stderr);
+    let reader = outcome.stdout.lines().find(|line| line.contains(";reader;")).unwrap();
+    let value: f64 = reader.rsplit_once(' ').unwrap().1.parse().unwrap();
+    assert!((value / 2e6 - 1.0).abs() < 0.05, "{reader}");
+}

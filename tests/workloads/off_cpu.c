@@ -1,0 +1,167 @@
+/* Threads that wait in known ways for argv[1] seconds, and measure for how long they did not run. Each has the name of what it
+ * does. Writes the result to the file argv[2], one line `NAME NANOSECONDS` for each thread.
+ *
+ * mutex: a lock that `owner` holds for 30 ms at a time. pipe: a byte that `feeder` writes every 20 ms. poll: a time limit of
+ * 25 ms. sleep: 20 ms. micro: as short as it can be. long: once, all the time. split: 3 ms in wait_30 and 7 ms in wait_70 in
+ * turns. disk: a page of the file argv[3] that is not in memory. idle: SCHED_IDLE on the CPU of `busy`. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+#include <poll.h>
+
+enum { PAGE = 4096, FILE_PAGES = 512 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int bytes[2];
+static int file;
+static long end_ns;
+
+static long now(clockid_t clock) {
+    struct timespec time;
+    clock_gettime(clock, &time);
+    return time.tv_sec * 1000000000L + time.tv_nsec;
+}
+
+static int goes_on(void) {
+    return now(CLOCK_MONOTONIC) < end_ns;
+}
+
+static void sleep_ns(long ns) {
+    struct timespec time = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+    nanosleep(&time, NULL);
+}
+
+static void hold_lock(void) {
+    pthread_mutex_lock(&lock);
+    sleep_ns(30000000);
+    pthread_mutex_unlock(&lock);
+    sleep_ns(10000000);
+}
+
+static void take_lock(void) {
+    pthread_mutex_lock(&lock);
+    pthread_mutex_unlock(&lock);
+}
+
+static void write_byte(void) {
+    sleep_ns(20000000);
+    if (write(bytes[1], "x", 1) != 1)
+        abort();
+}
+
+static void read_byte(void) {
+    char byte;
+    if (read(bytes[0], &byte, 1) != 1)
+        abort();
+}
+
+static void poll_nothing(void) {
+    poll(NULL, 0, 25);
+}
+
+static void sleep_20_ms(void) {
+    sleep_ns(20000000);
+}
+
+static void sleep_1_us(void) {
+    sleep_ns(1000);
+}
+
+static void sleep_to_the_end(void) {
+    sleep_ns(end_ns - now(CLOCK_MONOTONIC));
+}
+
+__attribute__((noinline)) static void wait_30(void) {
+    sleep_ns(3000000);
+}
+
+__attribute__((noinline)) static void wait_70(void) {
+    sleep_ns(7000000);
+}
+
+static void split(void) {
+    wait_30();
+    wait_70();
+}
+
+static void read_page(void) {
+    static char page[PAGE];
+    static unsigned number;
+    posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+    off_t offset = (off_t)(number++ * 7 % FILE_PAGES) * PAGE;
+    if (pread(file, page, PAGE, offset) != PAGE)
+        abort();
+}
+
+static void compute(void) {
+    while (goes_on())
+        ;
+}
+
+struct thread {
+    const char *name;
+    void (*wait)(void);
+    long waited_ns;
+};
+
+static void compute_on_cpu_0(int policy) {
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    CPU_SET(0, &cpus);
+    struct sched_param priority = {.sched_priority = 0};
+    if (sched_setaffinity(0, sizeof(cpus), &cpus) != 0 || sched_setscheduler(0, policy, &priority) != 0)
+        abort();
+}
+
+static void *run(void *argument) {
+    struct thread *thread = argument;
+    prctl(PR_SET_NAME, thread->name);
+    prctl(PR_SET_TIMERSLACK, 1);
+    if (thread->wait == compute)
+        compute_on_cpu_0(strcmp(thread->name, "idle") == 0 ? SCHED_IDLE : SCHED_OTHER);
+    long begin = now(CLOCK_MONOTONIC), cpu = now(CLOCK_THREAD_CPUTIME_ID);
+    while (goes_on())
+        thread->wait();
+    thread->waited_ns = now(CLOCK_MONOTONIC) - begin - (now(CLOCK_THREAD_CPUTIME_ID) - cpu);
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    static struct thread threads[] = {
+        {"owner", hold_lock, 0},
+        {"mutex", take_lock, 0},
+        {"feeder", write_byte, 0},
+        {"pipe", read_byte, 0},
+        {"poll", poll_nothing, 0},
+        {"sleep", sleep_20_ms, 0},
+        {"micro", sleep_1_us, 0},
+        {"long", sleep_to_the_end, 0},
+        {"split", split, 0},
+        {"disk", read_page, 0},
+        {"idle", compute, 0},
+        {"busy", compute, 0},
+    };
+    enum { THREADS = sizeof(threads) / sizeof(threads[0]) };
+    if (argc < 4 || pipe(bytes) != 0)
+        return 1;
+    file = open(argv[3], O_RDONLY);
+    FILE *report = fopen(argv[2], "w");
+    if (file < 0 || report == NULL)
+        return 1;
+    end_ns = now(CLOCK_MONOTONIC) + (long)(atof(argv[1]) * 1e9);
+    pthread_t ids[THREADS];
+    for (unsigned number = 0; number < THREADS; number++)
+        if (pthread_create(&ids[number], NULL, run, &threads[number]) != 0)
+            return 1;
+    for (unsigned number = 0; number < THREADS; number++)
+        pthread_join(ids[number], NULL);
+    for (unsigned number = 0; number < THREADS; number++)
+        fprintf(report, "%s %ld\n", threads[number].name, threads[number].waited_ns);
+    return fclose(report);
+}
