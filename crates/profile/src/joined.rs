@@ -6,7 +6,7 @@ use crate::{Header, Ledger, ProcessId, Profile, ProfileBuilder, ProfileCopy, Str
 
 impl Profile {
     /// Joins the profiles of consecutive intervals of one session, given in time order. A process that has the same id
-    /// and name in two intervals counts as one process.
+    /// and name in two intervals counts as one process. The joined profile has no findings: those of an interval do not hold for the whole.
     ///
     /// ```
     /// use profiler_profile::{Header, Profile, ProfileBuilder};

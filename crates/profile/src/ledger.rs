@@ -154,6 +154,8 @@ pub struct EventLedger {
     pub due: u64,
     /// Samples in the profile; for an event at a frequency, their ticks.
     pub reported: u64,
+    /// Of the reported samples, those of threads that waited for work.
+    pub idle: u64,
     /// Lost samples by cause.
     pub lost: BTreeMap<Loss, u64>,
     /// Ticks skipped because of the overhead limit. The weight of the next sample of the CPU includes them, so that they are
@@ -236,6 +238,7 @@ impl EventLedger {
     fn add_interval(&mut self, later: &Self) {
         self.due += later.due;
         self.reported += later.reported;
+        self.idle += later.idle;
         self.skipped_ticks += later.skipped_ticks;
         self.cut_stacks += later.cut_stacks;
         self.short_waits += later.short_waits;

@@ -3,8 +3,8 @@
 use indexmap::IndexSet;
 
 use crate::{
-    Cost, Event, EventId, EventLedger, Frame, FrameId, Ledger, Module, ModuleId, ProcessId, Stack, StackId,
-    StringId, ThreadId, ThreadState, sum,
+    Cost, Event, EventId, EventLedger, Finding, Frame, FrameId, Ledger, Module, ModuleId, ProcessId, Stack,
+    StackId, StringId, ThreadId, ThreadState, sum,
 };
 
 /// The measurement in words and numbers, for titles.
@@ -78,6 +78,7 @@ pub struct Profile {
     pub(crate) threads: IndexSet<Thread>,
     pub(crate) samples: Vec<Sample>,
     pub(crate) ledger: Ledger,
+    pub(crate) findings: Vec<Finding>,
 }
 
 impl Profile {

@@ -133,13 +133,15 @@ impl<'a> ProfileCopy<'a> {
         self.builder
     }
 
-    /// Returns the copy with the ledger of the source.
+    /// Returns the copy with the ledger and the findings of the source.
     pub fn finish(self, header: Header) -> Profile {
-        let ledger = self.source.ledger().clone();
-        self.finish_with(header, ledger)
+        let (ledger, findings) = (self.source.ledger().clone(), self.source.findings().to_vec());
+        let mut copy = self.finish_with(header, ledger);
+        copy.set_findings(findings);
+        copy
     }
 
-    /// Returns the copy with another ledger.
+    /// Returns the copy with another ledger, without findings.
     pub fn finish_with(self, header: Header, ledger: Ledger) -> Profile {
         self.builder.finish_with(header, ledger)
     }

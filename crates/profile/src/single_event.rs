@@ -2,10 +2,10 @@
 
 use std::{borrow::Cow, collections::HashMap};
 
-use crate::{EventId, Ledger, Profile, ProfileCopy};
+use crate::{EventId, Finding, Ledger, Profile, ProfileCopy};
 
 impl Profile {
-    /// A copy with the samples and the ledger of one event; the profile itself where it has no other.
+    /// A copy with the samples, the ledger and the findings of one event; the profile itself where it has no other.
     ///
     /// ```
     /// use profiler_profile::{Event, EventId, Header, ProfileBuilder};
@@ -29,7 +29,10 @@ impl Profile {
         }
         let ledger =
             Ledger { events: vec![self.ledger().events[id.index()].clone()], ..self.ledger().clone() };
-        Cow::Owned(copy.finish_with(self.header().clone(), ledger))
+        let mut single = copy.finish_with(self.header().clone(), ledger);
+        let findings = self.findings().iter().filter(|finding| finding.event == id).cloned();
+        single.set_findings(findings.map(|finding| Finding { event: EventId::FIRST, ..finding }).collect());
+        Cow::Owned(single)
     }
 
     /// The id of the event with a name, or of the only one whose name starts so.

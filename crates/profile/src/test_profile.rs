@@ -1,8 +1,9 @@
 //! Profiles for tests: from folded stacks, and random ones with every kind of entry.
 
 use crate::{
-    Event, FoundBy, Frame, FrameId, FrameKind, Header, Loss, Profile, ProfileBuilder, Reason, Sample,
-    Sampling, SourceLocation, StackEnd, StackId, SymbolSource, Symbolization, ThreadId, ThreadState,
+    Event, Finding, FindingKind, FoundBy, Frame, FrameId, FrameKind, Header, Loss, Profile, ProfileBuilder,
+    Reason, Sample, Sampling, SourceLocation, StackEnd, StackId, SymbolSource, Symbolization, ThreadId,
+    ThreadState,
 };
 use profiler_addresses::ElfAddress;
 
@@ -25,6 +26,22 @@ pub fn folded(stacks: &[(&str, u64)]) -> Profile {
     }
     builder.finish(Header::default())
 }
+
+/// A profile with one finding.
+pub fn with_finding() -> Profile {
+    let mut profile = folded(&[("p;main", 1)]);
+    profile.set_findings(vec![Finding {
+        kind: FindingKind::PoolStarvation,
+        evidence: "3 of 4 pool workers block".to_owned(),
+        remedy: "make A.B asynchronous".to_owned(),
+        event: crate::EventId::FIRST,
+        value: 1,
+    }]);
+    profile
+}
+
+/// The text of the finding of [`with_finding`].
+pub const FINDING: &str = "3 of 4 pool workers block: make A.B asynchronous";
 
 /// A native function of no module.
 pub fn function(builder: &mut ProfileBuilder, name: &str, address: u64) -> FrameId {
@@ -90,7 +107,25 @@ pub fn random(seed: u64) -> Profile {
     }
     builder.event_ledger_mut(cpu_clock).lost.insert(Loss::RingBufferFull, draw.below(1 << 40));
     add_waits(&mut builder, &mut draw, &threads, &stacks);
-    builder.finish(Header { target: "pid 1 (a)".to_owned(), ..Header::default() })
+    let mut profile = builder.finish(Header { target: "pid 1 (a)".to_owned(), ..Header::default() });
+    add_findings(&mut profile, &mut draw);
+    profile
+}
+
+/// Adds up to two findings, and idle samples of each event.
+fn add_findings(profile: &mut Profile, draw: &mut Draw) {
+    let events: Vec<_> = profile.event_ids().collect();
+    let findings = (0..draw.below(3)).map(|_| Finding {
+        kind: draw.of(FindingKind::ALL),
+        evidence: "1 of 2 threads".to_owned(),
+        remedy: "h\u{e9}".to_owned(),
+        event: draw.of(&events),
+        value: draw.below(u64::MAX),
+    });
+    profile.set_findings(findings.collect());
+    for event in events {
+        profile.set_idle_samples(event, draw.below(1 << 33));
+    }
 }
 
 /// Adds samples of two other events, in every second profile.

@@ -1,6 +1,6 @@
 //! Numbers of enum variants in recordings. A number is never reused for another variant.
 
-use crate::{FoundBy, FrameKind, Loss, MissedTick, Reason, StackEnd, SymbolSource, ThreadState};
+use crate::{FindingKind, FoundBy, FrameKind, Loss, MissedTick, Reason, StackEnd, SymbolSource, ThreadState};
 
 /// The kinds of [`Sampling`](crate::Sampling).
 pub(super) const AT_FREQUENCY: u64 = 1;
@@ -96,6 +96,19 @@ codes! {
         SignalFrame = 6,
         EpilogueScan = 7,
     }
+    FindingKind {
+        PoolStarvation = 1,
+        LockConvoy = 2,
+        GcSuspension = 3,
+        SlowDownstream = 4,
+        RunQueue = 5,
+        Disk = 6,
+        Compilation = 7,
+        GarbageCollection = 8,
+        Spinning = 9,
+        PageFaults = 10,
+        Interrupts = 11,
+    }
     ThreadState { OnCpu = 1, Runnable = 2, Blocked = 4, Disk = 5, Stopped = 6 }
     Loss { RingBufferFull = 1, NoThreadId = 2, MissingStack = 3, Undecodable = 4, OverheadLimit = 5, ThreadRan = 6, TooManyThreads = 7 }
 }
@@ -108,6 +121,9 @@ mod tests {
     fn codes_of_reasons_round_trip() {
         for &reason in Reason::ALL {
             assert_eq!(Reason::from_code(reason.code()), Some(reason));
+        }
+        for &kind in FindingKind::ALL {
+            assert_eq!(FindingKind::from_code(kind.code()), Some(kind));
         }
         assert_eq!(Reason::from_code(0), None);
         assert_eq!(FoundBy::from_code(u64::MAX), None);

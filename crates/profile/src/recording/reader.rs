@@ -10,8 +10,8 @@ use super::{
     section::{Kind, Section, Sections, Stop},
 };
 use crate::{
-    Event, EventId, Frame, FrameId, Header, Ledger, ModuleId, ProcessId, Profile, ProfileBuilder, ReadError,
-    Sample, Sampling, SourceLocation, StackId, StringId, Symbolization, ThreadId,
+    Event, EventId, Finding, Frame, FrameId, Header, Ledger, ModuleId, ProcessId, Profile, ProfileBuilder,
+    ReadError, Sample, Sampling, SourceLocation, StackId, StringId, Symbolization, ThreadId,
 };
 use profiler_addresses::ElfAddress;
 
@@ -61,6 +61,7 @@ struct Reader {
     header: Option<Header>,
     ledger: Ledger,
     events: Vec<EventId>,
+    findings: Vec<Finding>,
     strings: Vec<StringId>,
     modules: Vec<ModuleId>,
     frames: Vec<FrameId>,
@@ -75,7 +76,9 @@ impl Reader {
             return Err(ReadError::NoHeader { damage: damage.unwrap_or("the file is complete").to_owned() });
         };
         header.edits.extend(damage.map(|damage| format!("read from a damaged file ({damage})")));
-        Ok(self.builder.finish_with(header, self.ledger))
+        let mut profile = self.builder.finish_with(header, self.ledger);
+        profile.set_findings(self.findings);
+        Ok(profile)
     }
 
     /// Decodes a section; `None` where its fields are invalid.
@@ -103,6 +106,7 @@ impl Reader {
     fn entry(&mut self, kind: Kind, fields: &mut Fields<'_>) -> Option<()> {
         match kind {
             Kind::Events => self.event(fields)?,
+            Kind::Findings => self.finding(fields)?,
             Kind::Strings => self.strings.push(self.builder.string(fields.text()?)),
             Kind::Modules => self.module(fields)?,
             Kind::Frames => self.frame(fields)?,
@@ -127,6 +131,17 @@ impl Reader {
             return None;
         }
         self.events.push(self.builder.event(Event { name, sampling }));
+        Some(())
+    }
+
+    fn finding(&mut self, fields: &mut Fields<'_>) -> Option<()> {
+        self.findings.push(Finding {
+            kind: VariantCode::from_code(fields.number()?)?,
+            event: fields.entry(&self.events)?,
+            value: fields.number()?,
+            evidence: fields.text()?.to_owned(),
+            remedy: fields.text()?.to_owned(),
+        });
         Some(())
     }
 

@@ -30,10 +30,11 @@ pub(super) enum Kind {
     End = 10,
     Containers = 11,
     Events = 12,
+    Findings = 13,
 }
 
 impl Kind {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Header,
         Self::Ledger,
         Self::Strings,
@@ -46,6 +47,7 @@ impl Kind {
         Self::End,
         Self::Containers,
         Self::Events,
+        Self::Findings,
     ];
 
     /// The kind of a number.

@@ -108,6 +108,7 @@ fn random_section_bodies_never_panic() {
         Kind::Threads,
         Kind::Samples,
         Kind::Events,
+        Kind::Findings,
     ];
     for kind in kinds {
         for byte in 0..=255 {

@@ -9,7 +9,7 @@ use super::{
     measurement,
     section::{self, Kind},
 };
-use crate::{Event, Frame, Profile, Sample, Sampling, Stack, Symbolization};
+use crate::{Event, Finding, Frame, Profile, Sample, Sampling, Stack, Symbolization};
 
 /// The number of sample blocks: a truncated file loses at most one of them.
 const BLOCKS: usize = 16;
@@ -34,6 +34,7 @@ pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
     writer.table(Kind::Events, profile.events(), push_event)?;
     measurement::push_ledger(profile.ledger(), &mut writer.body);
     writer.section(Kind::Ledger)?;
+    writer.table(Kind::Findings, profile.findings().iter(), push_finding)?;
     let block_samples = (profile.samples().len() / BLOCKS).clamp(MIN_BLOCK_SAMPLES, MAX_BLOCK_SAMPLES);
     for block in profile.samples().chunks(block_samples) {
         writer.block(block)?;
@@ -189,6 +190,14 @@ fn push_event(event: &Event, body: &mut Body) {
     };
     body.number(kind);
     body.number(number);
+}
+
+fn push_finding(finding: &Finding, body: &mut Body) {
+    body.number(finding.kind.code());
+    body.index(finding.event.index());
+    body.number(finding.value);
+    body.text(&finding.evidence);
+    body.text(&finding.remedy);
 }
 
 fn push_frame(frame: &Frame, body: &mut Body) {

@@ -1,0 +1,89 @@
+//! Findings: what a profile shows beyond doubt, with its evidence and its remedy.
+
+use std::fmt;
+
+use crate::{EventId, Profile};
+
+/// A conclusion from the samples of one event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The kind of problem.
+    pub kind: FindingKind,
+    /// What was measured: `31 of 34 pool workers block in Task.Wait below Shop.Cart.Get (sync over async)`.
+    pub evidence: String,
+    /// What helps: `make Cart.Get asynchronous`.
+    pub remedy: String,
+    /// The event of the samples.
+    pub event: EventId,
+    /// The sum of the values of the samples that show the problem.
+    pub value: u64,
+}
+
+/// The problem that a [`Finding`] describes.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FindingKind {
+    /// Workers of a thread pool block until other work of the pool completes.
+    PoolStarvation,
+    /// Threads wait for one lock.
+    LockConvoy,
+    /// Threads wait for garbage collections.
+    GcSuspension,
+    /// Threads wait for the responses of another service.
+    SlowDownstream,
+    /// Threads wait for a CPU.
+    RunQueue,
+    /// Threads wait for files.
+    Disk,
+    /// CPUs compile methods.
+    Compilation,
+    /// CPUs collect garbage.
+    GarbageCollection,
+    /// CPUs spin until another thread proceeds.
+    Spinning,
+    /// CPUs handle page faults.
+    PageFaults,
+    /// CPUs handle interrupts.
+    Interrupts,
+}
+
+impl FindingKind {
+    /// Every kind, for tables and tests.
+    pub const ALL: &'static [Self] = &[
+        Self::PoolStarvation,
+        Self::LockConvoy,
+        Self::GcSuspension,
+        Self::SlowDownstream,
+        Self::RunQueue,
+        Self::Disk,
+        Self::Compilation,
+        Self::GarbageCollection,
+        Self::Spinning,
+        Self::PageFaults,
+        Self::Interrupts,
+    ];
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.evidence, self.remedy)
+    }
+}
+
+impl Profile {
+    /// The findings of the measurement, the most important first. Views keep them.
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// Sets the findings.
+    pub fn set_findings(&mut self, findings: Vec<Finding>) {
+        self.findings = findings;
+    }
+
+    /// Sets the number of samples of idle threads of an event.
+    pub fn set_idle_samples(&mut self, event: EventId, idle: u64) {
+        self.ledger.events[event.index()].idle = idle;
+    }
+}
