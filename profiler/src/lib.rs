@@ -109,6 +109,7 @@ pub use builder::{Builder, DEFAULT_FREQUENCY_HZ, DEFAULT_MAX_OVERHEAD_PERCENT, P
 pub use command_user::CommandUser;
 pub use error::{Error, ErrorKind, Operation, Result};
 pub use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
+pub use profiler_findings as findings;
 #[cfg(feature = "filters")]
 pub use profiler_profile::Shape;
 pub use profiler_profile::{self as profile, Difference, Profile, difference};

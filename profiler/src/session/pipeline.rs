@@ -320,7 +320,8 @@ impl Pipeline {
             started_monotonic_ns: started_ns,
             ..interval.header
         };
-        let profile = builder.finish(header);
+        let mut profile = builder.finish(header);
+        profiler_findings::analyze(&mut profile);
         #[cfg(feature = "capture")]
         if interval.is_last {
             self.symbolizer.capture_jit_names(&self.processes);

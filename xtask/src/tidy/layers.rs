@@ -17,11 +17,12 @@ const SYSTEM_CALLS: [&str; 2] = ["/src/sys/", "/src/sys.rs"];
 const PLAIN_BYTES: &str = "profiler/src/sampler/ebpf/pod.rs";
 
 /// Folders of pure code, whose results depend on arguments alone: it opens no file by path and reads no clock.
-const PURE_FOLDERS: [&str; 14] = [
+const PURE_FOLDERS: [&str; 15] = [
     "crates/addresses/",
     "crates/binary-reader/",
     "crates/dotnet-symbols/",
     "crates/elf-symbols/",
+    "crates/findings/",
     "crates/profile-formats/",
     "crates/profile/",
     "crates/unwind-tables/",

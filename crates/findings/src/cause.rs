@@ -1,0 +1,70 @@
+//! The causes of waits.
+
+use std::fmt;
+
+/// What a thread waits for.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WaitCause {
+    /// Work: a pool worker without a work item, an event loop, a timer, a service thread of a runtime.
+    Idle,
+    /// A lock.
+    Lock,
+    /// A signal of another thread: a condition variable, an event.
+    ConditionVariable,
+    /// The end of asynchronous work, in a method that could be asynchronous itself.
+    SyncOverAsync,
+    /// A garbage collection, or the suspension of threads before it.
+    GcSuspension,
+    /// A socket.
+    SocketIo,
+    /// A file.
+    FileIo,
+    /// The end of a time that the thread has chosen.
+    Sleep,
+    /// A page of memory.
+    PageFault,
+    /// A CPU.
+    RunQueue,
+    /// The next period of the CPU quota of its cgroup.
+    CpuQuota,
+    /// No rule matches.
+    Other,
+}
+
+impl WaitCause {
+    /// Every cause, for tables and tests.
+    pub const ALL: &'static [Self] = &[
+        Self::Idle,
+        Self::Lock,
+        Self::ConditionVariable,
+        Self::SyncOverAsync,
+        Self::GcSuspension,
+        Self::SocketIo,
+        Self::FileIo,
+        Self::Sleep,
+        Self::PageFault,
+        Self::RunQueue,
+        Self::CpuQuota,
+        Self::Other,
+    ];
+}
+
+impl fmt::Display for WaitCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Idle => "idle",
+            Self::Lock => "lock",
+            Self::ConditionVariable => "condition variable",
+            Self::SyncOverAsync => "sync over async",
+            Self::GcSuspension => "GC suspension",
+            Self::SocketIo => "socket I/O",
+            Self::FileIo => "file I/O",
+            Self::Sleep => "sleep",
+            Self::PageFault => "page fault",
+            Self::RunQueue => "run queue",
+            Self::CpuQuota => "CPU quota",
+            Self::Other => "other",
+        })
+    }
+}

@@ -1,0 +1,54 @@
+//! Findings on CPU time that is not the work of the application.
+
+use profiler_profile::{Finding, Sample, ThreadState, sum};
+
+use crate::{
+    marks::StackSet,
+    pattern::matches_any,
+    process::{ProcessSamples, percent},
+    rules::CpuRule,
+};
+
+/// The fewest samples on a CPU. With fewer, a share has an error of more than ten points.
+const MIN_SAMPLES: u64 = 100;
+
+/// The findings on the CPU time of a process.
+pub(crate) fn findings(samples: &ProcessSamples<'_>) -> Vec<Finding> {
+    let on_cpu = on_cpu(samples);
+    let total = sum::of(on_cpu.iter().map(|sample| sample.value));
+    if total < MIN_SAMPLES {
+        return Vec::new();
+    }
+    let rules = samples.marks.cpu.iter();
+    rules.filter_map(|(rule, stacks)| find(rule, stacks, samples, &on_cpu, total)).collect()
+}
+
+/// The samples on a CPU: those of the event of CPU samples, or those in this state where the profile has no such event.
+fn on_cpu<'a>(samples: &ProcessSamples<'a>) -> Vec<&'a Sample> {
+    let runs = |sample: &&Sample| match sample.state {
+        None => true,
+        Some(state) => state == ThreadState::OnCpu && !samples.marks.has_cpu_event,
+    };
+    samples.samples.iter().map(|(sample, _)| *sample).filter(runs).collect()
+}
+
+fn find(
+    rule: &CpuRule,
+    stacks: &StackSet,
+    samples: &ProcessSamples<'_>,
+    on_cpu: &[&Sample],
+    total: u64,
+) -> Option<Finding> {
+    let profile = samples.profile;
+    let is_match = |sample: &&&Sample| {
+        let thread = profile.string(profile.thread(sample.thread).comm);
+        stacks.contains(sample) || matches_any(rule.threads, thread)
+    };
+    let value = sum::of(on_cpu.iter().filter(is_match).map(|sample| sample.value));
+    let share = percent(value, total);
+    if share < rule.min_percent {
+        return None;
+    }
+    let evidence = format!("{share:.0} % of the CPU time {}", rule.activity);
+    Some(samples.finding(rule.kind, &evidence, rule.remedy.to_owned(), value))
+}

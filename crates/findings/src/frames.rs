@@ -1,0 +1,97 @@
+//! Names of frames as rules and findings use them: without assembly and arguments, application code told from frameworks.
+
+use profiler_profile::{Frame, FrameKind, Profile, Stack, Symbolization};
+
+use crate::{
+    pattern::matches_any,
+    rules::{FRAMEWORKS, ROOTS, RUNTIME_MODULES},
+};
+
+/// The name of a function without the assembly of managed methods.
+pub(crate) fn function<'a>(profile: &'a Profile, frame: &Frame) -> &'a str {
+    let name = profile.string(frame.name);
+    if is_managed(frame) { assembly_and_method(name).1 } else { name }
+}
+
+/// Whether a frame is managed or JIT code.
+pub(crate) fn is_managed(frame: &Frame) -> bool {
+    matches!(frame.kind, FrameKind::Jit | FrameKind::Precompiled)
+}
+
+/// The method or function of the application that is nearest to the leaf, as findings name it: `Shop.Cart.Get`.
+///
+/// In a stack with managed code, only methods count: native code below them belongs to the runtime.
+pub(crate) fn application_method<'a>(profile: &'a Profile, stack: &Stack) -> Option<&'a str> {
+    let frames = || stack.frames.iter().map(|id| profile.frame(*id));
+    let has_managed = frames().any(is_managed);
+    let mut own = frames().filter(|frame| is_managed(frame) == has_managed);
+    own.find(|frame| is_application(profile, frame)).map(|frame| method(function(profile, frame)))
+}
+
+fn is_application(profile: &Profile, frame: &Frame) -> bool {
+    let name = profile.string(frame.name);
+    if matches!(frame.symbolization, Symbolization::Address(_)) || name.starts_with('[') {
+        return false;
+    }
+    match frame.kind {
+        FrameKind::Jit | FrameKind::Precompiled => {
+            assembly_and_method(name).0.is_none_or(|assembly| !matches_any(FRAMEWORKS, assembly))
+        }
+        FrameKind::Native | FrameKind::Inlined => {
+            !matches_any(RUNTIME_MODULES, profile.module_name(frame.module)) && !matches_any(ROOTS, name)
+        }
+        _ => false,
+    }
+}
+
+/// Splits `assembly!Type.Method(arguments)`.
+fn assembly_and_method(name: &str) -> (Option<&str>, &str) {
+    match name.split_once('!') {
+        Some((assembly, method)) if !assembly.contains(['(', '<', ' ']) => (Some(assembly), method),
+        _ => (None, name),
+    }
+}
+
+/// A method without its arguments.
+fn method(name: &str) -> &str {
+    match name.find('(') {
+        Some(arguments) if arguments > 0 => &name[..arguments],
+        _ => name,
+    }
+}
+
+/// A method with its type alone: `Cart.Get` of `Shop.Cart.Get`.
+pub(crate) fn short(method: &str) -> &str {
+    let mut depth = 0_usize;
+    let mut dots = method.rmatch_indices(['.', '<', '>']).filter_map(|(at, separator)| {
+        match separator {
+            ">" => depth += 1,
+            "<" => depth = depth.saturating_sub(1),
+            _ if depth == 0 => return Some(at),
+            _ => {}
+        }
+        None
+    });
+    dots.nth(1).map_or(method, |at| &method[at + 1..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lose_assembly_arguments_and_namespaces() {
+        assert_eq!(assembly_and_method("app!Shop.Cart.Get(int)"), (Some("app"), "Shop.Cart.Get(int)"));
+        assert_eq!(assembly_and_method("f(a!b)"), (None, "f(a!b)"));
+        assert_eq!(method("Shop.Cart.Get(int)"), "Shop.Cart.Get");
+        assert_eq!(method("(anonymous namespace)::f"), "(anonymous namespace)::f");
+        for (name, expected) in [
+            ("Shop.Cart.Get", "Cart.Get"),
+            ("Cart.Get", "Cart.Get"),
+            ("main", "main"),
+            ("Shop.Cart<a.B>.Get<c.D>", "Cart<a.B>.Get<c.D>"),
+        ] {
+            assert_eq!(short(name), expected);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What threads wait for, and what a profile shows beyond doubt.
+//!
+//! [`Waits`] gives each sample of a waiting thread a [`WaitCause`], by rules over its frames. [`without_idle_threads`] is
+//! the view without threads that wait for work. [`analyze`] adds [findings](profiler_profile::Finding) to a profile, each
+//! with its evidence and its remedy: threads of a pool that block, a lock that many threads wait for, CPU time of a
+//! compiler. A finding has thresholds that healthy programs do not reach; each is a constant with its reason.
+//!
+//! The rules are data, in `rules.rs`.
+
+mod cause;
+mod cpu;
+mod frames;
+mod idle;
+mod marks;
+mod pattern;
+mod pool;
+mod process;
+mod rules;
+#[cfg(test)]
+mod tests;
+mod waiting;
+mod waits;
+
+pub use self::{cause::WaitCause, idle::without_idle_threads, waits::Waits};
+
+use profiler_profile::{Finding, Profile};
+
+use self::{marks::Marks, process::ProcessSamples};
+
+/// The most findings of a profile.
+const MAX_FINDINGS: usize = 10;
+
+/// Counts the samples of idle threads in the ledger, and sets the findings.
+///
+/// ```
+/// use profiler_profile::{Header, ProfileBuilder};
+///
+/// let mut profile = ProfileBuilder::default().finish(Header::default());
+/// profiler_findings::analyze(&mut profile);
+/// assert!(profile.findings().is_empty());
+/// ```
+pub fn analyze(profile: &mut Profile) {
+    let waits = Waits::of(profile);
+    for event in profile.event_ids() {
+        let idle = idle::idle_samples(profile, &waits, event);
+        profile.set_idle_samples(event, idle);
+    }
+    let findings = findings(profile, &waits);
+    profile.set_findings(findings);
+}
+
+/// The findings of all events and processes, those of more time first.
+fn findings(profile: &Profile, waits: &Waits) -> Vec<Finding> {
+    let marks = Marks::of(profile);
+    let mut findings = Vec::new();
+    for event in profile.event_ids() {
+        for samples in ProcessSamples::of(profile, waits, &marks, event) {
+            findings.extend(pool::starvation(&samples));
+            findings.extend(waiting::findings(&samples));
+            findings.extend(cpu::findings(&samples));
+        }
+    }
+    let unit_ns = |finding: &Finding| profile.event(finding.event).unit_ns().unwrap_or(1);
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.value.saturating_mul(unit_ns(finding))));
+    findings.truncate(MAX_FINDINGS);
+    findings
+}

@@ -1,0 +1,69 @@
+//! Which stacks have frames that rules name. Computed once for all processes of a profile.
+
+use profiler_profile::{Frame, Profile, Sample};
+
+use crate::{
+    frames::function,
+    pattern::matches_any,
+    rules::{CLIENTS, CPU_RULES, CpuRule, POOL_WORKERS},
+};
+
+/// A set of stacks.
+pub(crate) struct StackSet(Vec<bool>);
+
+impl StackSet {
+    /// Whether the stack of a sample is in the set.
+    pub(crate) fn contains(&self, sample: &Sample) -> bool {
+        self.0[sample.stack.index()]
+    }
+
+    /// The stacks that have a frame for which `is_match` is true.
+    fn with_frame(profile: &Profile, is_match: impl Fn(&Frame) -> bool) -> Self {
+        let frames: Vec<_> = profile.frames().map(is_match).collect();
+        let has_match = |stack: &profiler_profile::Stack| stack.frames.iter().any(|id| frames[id.index()]);
+        Self(profile.stacks().map(has_match).collect())
+    }
+
+    fn with_function(profile: &Profile, functions: &[&str]) -> Self {
+        Self::with_frame(profile, |frame| matches_any(functions, function(profile, frame)))
+    }
+}
+
+/// The sets of stacks that findings need.
+pub(crate) struct Marks {
+    /// Stacks of workers of a thread pool.
+    pub(crate) pool_workers: StackSet,
+    /// Stacks of clients of other services.
+    pub(crate) clients: StackSet,
+    /// The stacks of each rule on CPU time.
+    pub(crate) cpu: Vec<(&'static CpuRule, StackSet)>,
+    /// Whether samples on CPUs have an event of their own.
+    pub(crate) has_cpu_event: bool,
+}
+
+impl Marks {
+    pub(crate) fn of(profile: &Profile) -> Self {
+        Self {
+            pool_workers: StackSet::with_function(profile, POOL_WORKERS),
+            clients: StackSet::with_function(profile, CLIENTS),
+            cpu: CPU_RULES.iter().map(|rule| (rule, stacks_of_rule(profile, rule))).collect(),
+            has_cpu_event: profile.samples().iter().any(|sample| sample.state.is_none()),
+        }
+    }
+}
+
+fn stacks_of_rule(profile: &Profile, rule: &CpuRule) -> StackSet {
+    let matching = StackSet::with_frame(profile, |frame| {
+        matches_any(rule.functions, function(profile, frame))
+            || matches_any(rule.modules, profile.module_name(frame.module))
+    });
+    let excepted = StackSet::with_function(profile, rule.except);
+    StackSet(
+        matching
+            .0
+            .into_iter()
+            .zip(excepted.0)
+            .map(|(is_match, is_excepted)| is_match && !is_excepted)
+            .collect(),
+    )
+}

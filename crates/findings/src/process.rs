@@ -1,0 +1,110 @@
+//! The samples of one event and one process, and sums over them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use profiler_profile::{
+    EventId, Finding, FindingKind, ProcessId, Profile, Sample, StackId, ThreadState, sum,
+};
+
+use crate::{WaitCause, Waits, frames::application_method, marks::Marks};
+
+/// The samples of an event of a process, with their causes.
+pub(crate) struct ProcessSamples<'a> {
+    pub(crate) profile: &'a Profile,
+    pub(crate) marks: &'a Marks,
+    pub(crate) event: EventId,
+    process: ProcessId,
+    pub(crate) samples: Vec<(&'a Sample, Option<WaitCause>)>,
+}
+
+/// The waits below a method of the application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Site<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) value: u64,
+    /// The ids of the threads.
+    pub(crate) threads: BTreeSet<u32>,
+}
+
+impl<'a> ProcessSamples<'a> {
+    /// The samples of an event by process.
+    pub(crate) fn of(profile: &'a Profile, waits: &Waits, marks: &'a Marks, event: EventId) -> Vec<Self> {
+        let mut processes = BTreeMap::<ProcessId, Vec<_>>::new();
+        for sample in profile.samples_of(event) {
+            let process = profile.thread(sample.thread).process;
+            processes.entry(process).or_default().push((sample, waits.cause(sample)));
+        }
+        let process_samples = |(process, samples)| Self { profile, marks, event, process, samples };
+        processes.into_iter().map(process_samples).collect()
+    }
+
+    /// The sum of the values of these samples.
+    pub(crate) fn value(&self, is_counted: impl Fn(&Sample, Option<WaitCause>) -> bool) -> u64 {
+        let counted = self.samples.iter().filter(|(sample, cause)| is_counted(sample, *cause));
+        sum::of(counted.map(|(sample, _)| sample.value))
+    }
+
+    /// The value of the threads that have work: all but idle ones.
+    pub(crate) fn value_with_work(&self) -> u64 {
+        self.value(|_, cause| cause != Some(WaitCause::Idle))
+    }
+
+    /// The value of threads on a CPU, for events with states.
+    pub(crate) fn value_on_cpu(&self) -> u64 {
+        self.value(|sample, _| sample.state == Some(ThreadState::OnCpu))
+    }
+
+    /// The number of threads that a value represents, on average over the duration; 0 where time is unknown.
+    pub(crate) fn average_threads(&self, value: u64) -> f64 {
+        let unit_ns = self.profile.event(self.event).unit_ns().unwrap_or_default();
+        let duration_ns = self.profile.header().duration_ns.max(1);
+        value as f64 * unit_ns as f64 / duration_ns as f64
+    }
+
+    /// The waits by the method of the application below which they are, those of the largest value first.
+    pub(crate) fn sites(&self, is_counted: impl Fn(&Sample, Option<WaitCause>) -> bool) -> Vec<Site<'a>> {
+        let mut methods = HashMap::<StackId, Option<&'a str>>::new();
+        let mut sites = BTreeMap::<&'a str, Site<'a>>::new();
+        for (sample, cause) in &self.samples {
+            if !is_counted(sample, *cause) {
+                continue;
+            }
+            let method = methods
+                .entry(sample.stack)
+                .or_insert_with(|| application_method(self.profile, self.profile.stack(sample.stack)));
+            let Some(method) = *method else { continue };
+            let new = Site { method, value: 0, threads: BTreeSet::new() };
+            let site = sites.entry(method).or_insert(new);
+            sum::add(&mut site.value, sample.value);
+            site.threads.insert(self.tid(sample));
+        }
+        let mut sites: Vec<_> = sites.into_values().collect();
+        sites.sort_by_key(|site| std::cmp::Reverse(site.value));
+        sites
+    }
+
+    /// The ids of the threads of these samples.
+    pub(crate) fn threads(&self, is_counted: impl Fn(&Sample, Option<WaitCause>) -> bool) -> BTreeSet<u32> {
+        let counted = self.samples.iter().filter(|(sample, cause)| is_counted(sample, *cause));
+        counted.map(|(sample, _)| self.tid(sample)).collect()
+    }
+
+    pub(crate) fn tid(&self, sample: &Sample) -> u32 {
+        self.profile.thread(sample.thread).tid
+    }
+
+    /// A finding, with the process where the profile has several.
+    pub(crate) fn finding(&self, kind: FindingKind, evidence: &str, remedy: String, value: u64) -> Finding {
+        let process = self.profile.process(self.process);
+        let evidence = match self.profile.processes().len() {
+            1 => evidence.to_owned(),
+            _ => format!("process {} ({}): {evidence}", process.pid, self.profile.string(process.comm)),
+        };
+        Finding { kind, evidence, remedy, event: self.event, value }
+    }
+}
+
+/// The share of a value, percent.
+pub(crate) fn percent(value: u64, of: u64) -> f64 {
+    100.0 * value as f64 / of.max(1) as f64
+}

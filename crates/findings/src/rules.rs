@@ -1,0 +1,475 @@
+//! The rules by which frames give the cause of a wait, and a share of CPU time its kind: data alone.
+//!
+//! Patterns are those of `pattern.rs`, for names without the assembly: `System.Threading.Monitor.Enter*` matches
+//! `System.Private.CoreLib!System.Threading.Monitor.Enter(object)`.
+
+use profiler_profile::FindingKind;
+
+use crate::WaitCause::{
+    self, ConditionVariable, FileIo, GcSuspension, Idle, Lock, Other, PageFault, Sleep, SocketIo,
+    SyncOverAsync,
+};
+
+/// A rule over the functions of the kernel and of libc in which threads wait.
+pub(crate) struct Primitive {
+    pub(crate) cause: WaitCause,
+    /// Whether callers do not change the cause.
+    pub(crate) is_final: bool,
+    pub(crate) functions: &'static [&'static str],
+}
+
+/// The frame nearest to the leaf that matches decides.
+pub(crate) const PRIMITIVES: &[Primitive] = &[
+    Primitive {
+        cause: PageFault,
+        is_final: true,
+        functions: &["asm_exc_page_fault", "exc_page_fault", "do_user_addr_fault", "handle_mm_fault"],
+    },
+    Primitive {
+        cause: FileIo,
+        is_final: true,
+        functions: &[
+            "do_fsync",
+            "vfs_fsync*",
+            "filemap_read",
+            "filemap_get_pages",
+            "generic_file_*",
+            "iomap_*",
+            "blkdev_*",
+            "ext4_*",
+            "xfs_*",
+            "btrfs_*",
+            "jbd2_*",
+            "nfs_*",
+            "fuse_*",
+            "p9_client_*",
+            "iterate_dir",
+            "fsync",
+            "fdatasync",
+        ],
+    },
+    // A connection that comes is work.
+    Primitive {
+        cause: Idle,
+        is_final: true,
+        functions: &[
+            "inet_csk_accept",
+            "unix_accept",
+            "__x64_sys_accept*",
+            "__arm64_sys_accept*",
+            "accept",
+            "accept4",
+            "__x64_sys_pause",
+            "__x64_sys_rt_sigtimedwait",
+            "__x64_sys_rt_sigsuspend",
+            "__arm64_sys_rt_sigtimedwait",
+            "__arm64_sys_rt_sigsuspend",
+            "pause",
+            "sigwait",
+            "sigwaitinfo",
+            "sigtimedwait",
+            "sigsuspend",
+            "inotify_read",
+        ],
+    },
+    Primitive {
+        cause: SocketIo,
+        is_final: true,
+        functions: &[
+            "sock_recvmsg",
+            "sock_sendmsg",
+            "sock_read_iter",
+            "sock_write_iter",
+            "__sys_recvfrom",
+            "__sys_sendto",
+            "__sys_connect",
+            "inet_recvmsg",
+            "tcp_recvmsg*",
+            "tcp_sendmsg*",
+            "unix_stream_*",
+            "inet_stream_connect",
+            "recv",
+            "recvfrom",
+            "recvmsg",
+            "connect",
+            "getaddrinfo",
+            "__res_context_send",
+        ],
+    },
+    Primitive {
+        cause: Lock,
+        is_final: true,
+        functions: &[
+            "pthread_mutex_lock*",
+            "__pthread_mutex_lock*",
+            "___pthread_mutex_lock",
+            "__GI___pthread_mutex_lock",
+            "pthread_mutex_timedlock*",
+            "pthread_mutex_clocklock",
+            "__lll_lock_wait*",
+            "pthread_rwlock_*lock*",
+            "__pthread_rwlock_*lock*",
+            "___pthread_rwlock_*lock*",
+            "pthread_spin_lock",
+            "std::sys::sync::mutex::futex::Mutex::lock_contended",
+            "parking_lot::raw_mutex::RawMutex::lock_slow",
+            "mutex_lock*",
+            "__mutex_lock*",
+            "rwsem_down_*_slowpath",
+            "flock",
+        ],
+    },
+    Primitive {
+        cause: Sleep,
+        is_final: false,
+        functions: &[
+            "hrtimer_nanosleep",
+            "common_nsleep*",
+            "nanosleep",
+            "__nanosleep",
+            "clock_nanosleep*",
+            "__clock_nanosleep*",
+            "usleep",
+            "sleep",
+        ],
+    },
+    // A loop over the events of many descriptors.
+    Primitive {
+        cause: Idle,
+        is_final: false,
+        functions: &["do_epoll_wait", "ep_poll", "epoll_wait", "epoll_pwait*", "io_cqring_wait"],
+    },
+    // One descriptor as well as many.
+    Primitive {
+        cause: Other,
+        is_final: false,
+        functions: &[
+            "do_sys_poll",
+            "do_select",
+            "core_sys_select",
+            "poll",
+            "__poll",
+            "ppoll",
+            "select",
+            "pselect*",
+        ],
+    },
+    Primitive {
+        cause: ConditionVariable,
+        is_final: false,
+        functions: &[
+            "pthread_cond_*wait*",
+            "__pthread_cond_*wait*",
+            "___pthread_cond_*wait*",
+            "sem_*wait*",
+            "__new_sem_*wait*",
+            "eventfd_read",
+        ],
+    },
+];
+
+/// A rule over the frames of a runtime or a library.
+pub(crate) struct Rule {
+    pub(crate) cause: WaitCause,
+    /// The frame that decides, and frames that must be among its callers, in this order.
+    pub(crate) frames: &'static [&'static str],
+}
+
+const fn rule(cause: WaitCause, frames: &'static [&'static str]) -> Rule {
+    Rule { cause, frames }
+}
+
+/// The frame nearest to the leaf that matches decides, and of its rules the first.
+pub(crate) const RULES: &[Rule] = &[
+    // .NET: its own threads.
+    rule(Idle, &["System.Threading.LowLevelLifoSemaphore.Wait*"]),
+    rule(Idle, &["CLRLifoSemaphore::Wait*", "ThreadpoolMgr::WorkerThreadStart*"]),
+    rule(Idle, &["System.Threading.PortableThreadPool.GateThread.*"]),
+    rule(Idle, &["System.Threading.PortableThreadPool.WaitThread.*"]),
+    rule(Idle, &["ThreadpoolMgr::GateThreadStart*"]),
+    rule(Idle, &["ThreadpoolMgr::WaitThreadStart*"]),
+    rule(Idle, &["ThreadpoolMgr::TimerThread*"]),
+    rule(Idle, &["ThreadpoolMgr::CompletionPortThreadStart*"]),
+    rule(Idle, &["System.Threading.TimerQueue.TimerThread*"]),
+    rule(Idle, &["FinalizerThread::WaitForFinalizerEvent*"]),
+    rule(Idle, &["FinalizerThread::FinalizerThreadWorker*"]),
+    rule(Idle, &["TieredCompilationManager::BackgroundWorker*"]),
+    rule(Idle, &["TieredCompilation::BackgroundWorker*"]),
+    rule(Idle, &["*gc_heap::gc_thread_stub*"]),
+    rule(Idle, &["*gc_heap::gc_thread_function*"]),
+    rule(Idle, &["*gc_heap::bgc_thread_function*"]),
+    rule(Idle, &["DiagnosticsServerThread*"]),
+    rule(Idle, &["DiagnosticServer::*"]),
+    rule(Idle, &["EventPipeSession::ThreadProc*"]),
+    rule(Idle, &["DebuggerRCThread::*"]),
+    rule(Idle, &["DbgTransportSession::*"]),
+    rule(Idle, &["CorUnix::CPalSynchronizationManager::WorkerThread*"]),
+    rule(Idle, &["SignalHandlerLoop"]),
+    rule(Idle, &["System.Net.Sockets.SocketAsyncEngine.*"]),
+    rule(Idle, &["Microsoft.Extensions.Logging.Console.ConsoleLoggerProcessor.*"]),
+    rule(Idle, &["Microsoft.AspNetCore.Server.Kestrel.Core.Internal.Infrastructure.Heartbeat.*"]),
+    rule(Idle, &["System.Collections.Concurrent.BlockingCollection*"]),
+    // The main thread, for the end of the host.
+    rule(
+        Idle,
+        &[
+            "System.Threading.Tasks.Task.SpinThenBlockingWait*",
+            "Microsoft.Extensions.Hosting.HostingAbstractionsHostExtensions.*",
+        ],
+    ),
+    // The method that the compiler adds to an asynchronous Main.
+    rule(
+        Idle,
+        &[
+            "System.Threading.Tasks.Task.SpinThenBlockingWait*",
+            "System.Runtime.CompilerServices.TaskAwaiter*.GetResult*",
+            "*<Main>(*",
+        ],
+    ),
+    // .NET: what application code waits for.
+    rule(GcSuspension, &["Thread::RareDisablePreemptiveGC*"]),
+    rule(GcSuspension, &["ThreadSuspend::*"]),
+    rule(GcSuspension, &["*gc_heap::wait_for_gc_done*"]),
+    rule(GcSuspension, &["*GCHeap::WaitUntilGCComplete*"]),
+    rule(GcSuspension, &["JIT_RareDisable*"]),
+    rule(GcSuspension, &["JIT_PollGC*"]),
+    rule(Lock, &["System.Threading.Monitor.Enter*"]),
+    rule(Lock, &["System.Threading.Monitor.ReliableEnter*"]),
+    rule(Lock, &["System.Threading.Monitor.TryEnter*"]),
+    rule(Lock, &["Monitor_Enter*"]),
+    rule(Lock, &["Monitor_TryEnter*"]),
+    rule(Lock, &["JIT_MonEnter*"]),
+    rule(Lock, &["JIT_MonReliableEnter*"]),
+    rule(Lock, &["READYTORUN_*Monitor_Enter*"]),
+    rule(Lock, &["AwareLock::Enter*"]),
+    rule(Lock, &["System.Threading.Lock.Enter*"]),
+    rule(Lock, &["System.Threading.Lock.TryEnter*"]),
+    rule(Lock, &["System.Threading.ReaderWriterLockSlim.TryEnter*"]),
+    rule(Lock, &["System.Threading.SpinLock.*Enter*"]),
+    rule(SyncOverAsync, &["System.Threading.Tasks.Task.SpinThenBlockingWait*"]),
+    rule(SyncOverAsync, &["System.Threading.Tasks.Task.InternalWaitCore*"]),
+    rule(SyncOverAsync, &["System.Threading.Tasks.Task.WaitA*"]),
+    rule(SocketIo, &["System.Net.Sockets.Socket*"]),
+    rule(SocketIo, &["System.Net.NameResolutionPal.*"]),
+    rule(Sleep, &["System.Threading.Thread.Sleep*"]),
+    rule(Sleep, &["ThreadNative::Sleep*"]),
+    // libuv and node.
+    rule(Other, &["uv_run", "node::SyncProcessRunner::*"]),
+    rule(Idle, &["uv__io_poll"]),
+    rule(Idle, &["uv_run"]),
+    rule(Idle, &["uv_cond_wait", "worker"]),
+    rule(Idle, &["node::TaskQueue*"]),
+    rule(Idle, &["node::*PlatformWorkerThread*"]),
+    rule(Idle, &["node::*DelayedTaskScheduler*"]),
+    rule(Idle, &["node::inspector::*StartIoThreadMain*"]),
+    // Java, as JVMs and agents spell its methods in perf maps.
+    rule(Idle, &["*java.util.concurrent.ThreadPoolExecutor.getTask*"]),
+    rule(Idle, &["Ljava/util/concurrent/ThreadPoolExecutor;::getTask"]),
+    rule(Idle, &["*java.util.concurrent.ForkJoinPool.awaitWork*"]),
+    rule(Idle, &["Ljava/util/concurrent/ForkJoinPool;::awaitWork"]),
+    rule(Idle, &["*sun.nio.ch.EPoll*"]),
+    rule(Idle, &["Lsun/nio/ch/EPoll*"]),
+    rule(Idle, &["*java.lang.ref.Reference.waitForReferencePendingList*"]),
+    rule(Idle, &["*java.lang.ref.ReferenceQueue.remove*"]),
+    rule(Idle, &["*java.util.TimerThread.mainLoop*"]),
+    rule(Idle, &["CallJavaMainInNewThread"]),
+    rule(Idle, &["GangWorker::loop*"]),
+    rule(Idle, &["WorkerThread::run*"]),
+    rule(Idle, &["ConcurrentGCThread::run*"]),
+    rule(Idle, &["VMThread::wait_for_operation*"]),
+    rule(Idle, &["JVM_WaitForReferencePendingList"]),
+    rule(Idle, &["signal_thread_entry*"]),
+    rule(Idle, &["ServiceThread::service_thread_entry*"]),
+    rule(Idle, &["MonitorDeflationThread::*"]),
+    rule(Idle, &["CompileQueue::get*"]),
+    rule(Idle, &["NMethodSweeper::sweeper_loop*"]),
+    rule(Idle, &["NotificationThread::*"]),
+    rule(Idle, &["WatcherThread::sleep*"]),
+    rule(Sleep, &["JVM_Sleep*"]),
+    rule(GcSuspension, &["SafepointSynchronize::block*"]),
+    rule(GcSuspension, &["SafepointMechanism::process*"]),
+    rule(Lock, &["*java.util.concurrent.locks.*Lock.lock(*"]),
+    rule(Lock, &["ObjectMonitor::enter*"]),
+    rule(SocketIo, &["*sun.nio.ch.NioSocketImpl.*"]),
+    rule(SocketIo, &["*java.net.SocketInputStream.*"]),
+    // Go.
+    rule(Lock, &["runtime.lock2"]),
+    rule(Idle, &["runtime.notesleep"]),
+    rule(Idle, &["runtime.notetsleep*"]),
+    rule(Idle, &["runtime.mPark"]),
+    rule(Idle, &["runtime.netpoll"]),
+    rule(Idle, &["runtime.sysmon"]),
+    // Event loops and runtimes in native code.
+    rule(Idle, &["g_main_context_*"]),
+    rule(Idle, &["event_base_loop"]),
+    rule(Idle, &["ev_run"]),
+    rule(Idle, &["sd_event_*"]),
+    rule(Idle, &["tokio::runtime::*park*"]),
+    rule(Idle, &["tokio::runtime::blocking::pool::*run*"]),
+    rule(SocketIo, &["curl_multi_*"]),
+    rule(SocketIo, &["curl_easy_*"]),
+    rule(SocketIo, &["PQ*"]),
+    rule(SocketIo, &["mysql_*"]),
+    rule(SocketIo, &["SSL_*"]),
+];
+
+/// Threads of runtimes that wait for work unless they execute code of the application. The kernel cuts names after 15
+/// bytes.
+pub(crate) const SERVICE_THREADS: &[&str] = &[
+    ".NET BGC",
+    ".NET DebugPipe",
+    ".NET Debugger",
+    ".NET EventPipe",
+    ".NET Finalizer",
+    ".NET Server GC",
+    ".NET SigHandler",
+    ".NET Sockets",
+    ".NET SynchManag",
+    ".NET TP Gate",
+    ".NET Tiered Com",
+    ".NET Timer",
+    "Finalizer",
+    "Common-Cleaner",
+    "Signal Dispatch",
+    "V8Worker",
+];
+
+/// Frames of workers of the .NET thread pool, whether they have work or not.
+pub(crate) const POOL_WORKERS: &[&str] = &[
+    "System.Threading.PortableThreadPool.WorkerThread.*",
+    "System.Threading.ThreadPoolWorkQueue.Dispatch*",
+    "System.Threading._ThreadPoolWaitCallback.*",
+    "ThreadpoolMgr::WorkerThreadStart*",
+];
+
+/// Clients of other services, in native code: below them, a socket is that of a service. Elsewhere, it may be that of a
+/// client of this program that sends no request.
+pub(crate) const CLIENTS: &[&str] = &["curl_*", "PQ*", "mysql_*", "redisCommand*", "mongoc_*"];
+
+/// Assemblies of frameworks: code that the user of the profiler does not write.
+pub(crate) const FRAMEWORKS: &[&str] =
+    &["System.*", "System", "Microsoft.*", "mscorlib", "netstandard", "WindowsBase"];
+
+/// Modules of libc and of runtimes.
+pub(crate) const RUNTIME_MODULES: &[&str] = &[
+    "libc.so*",
+    "libc-*",
+    "libpthread*",
+    "ld-*",
+    "libstdc++*",
+    "libgcc_s*",
+    "libcoreclr.so",
+    "libclr*.so",
+    "libhost*.so",
+    "libSystem.*",
+    "libjvm.so",
+    "dotnet",
+    "[vdso]",
+];
+
+/// Functions that start programs and threads.
+pub(crate) const ROOTS: &[&str] = &["_start", "__libc_start*", "start_thread", "start", "clone*", "__clone*"];
+
+/// A rule over samples on a CPU.
+pub(crate) struct CpuRule {
+    pub(crate) kind: FindingKind,
+    /// A sample matches if one of its functions does, ...
+    pub(crate) functions: &'static [&'static str],
+    /// ... the module of one of its functions, ...
+    pub(crate) modules: &'static [&'static str],
+    /// ... or its thread, ...
+    pub(crate) threads: &'static [&'static str],
+    /// ... unless one of these functions is in the stack.
+    pub(crate) except: &'static [&'static str],
+    /// The least share of samples for a finding.
+    pub(crate) min_percent: f64,
+    /// What the CPUs do.
+    pub(crate) activity: &'static str,
+    pub(crate) remedy: &'static str,
+}
+
+pub(crate) const CPU_RULES: &[CpuRule] = &[
+    // A server that has started compiles in less than a twentieth of its CPU time.
+    CpuRule {
+        kind: FindingKind::Compilation,
+        functions: &["JSJitCompiler*", "CompileBroker::*", "v8::internal::*CompilationJob*"],
+        modules: &["libclrjit.so"],
+        threads: &["C1 CompilerThre", "C2 CompilerThre"],
+        except: &[],
+        min_percent: 15.0,
+        activity: "compiles methods (JIT)",
+        remedy: "publish with ReadyToRun, keep tiered compilation on, and send load after the start-up",
+    },
+    // Allocation-heavy programs spend up to a tenth of their CPU time in a tuned collector.
+    CpuRule {
+        kind: FindingKind::GarbageCollection,
+        functions: &[
+            "*gc_heap::*",
+            "GCInterface_Collect*",
+            "System.GC.Collect*",
+            "runtime.gcBgMarkWorker*",
+            "runtime.gcAssist*",
+            "v8::internal::Heap::CollectGarbage*",
+            "v8::internal::ScavengerCollector::*",
+            "v8::internal::MarkCompactCollector::*",
+        ],
+        modules: &["libclrgc.so", "libclrgcexp.so"],
+        threads: &[".NET Server GC", ".NET BGC", "GC Thread#*", "G1 *", "ZWorker*"],
+        except: &[],
+        min_percent: 20.0,
+        activity: "collects garbage",
+        remedy: "allocate less, and keep fewer objects alive",
+    },
+    // Locks spin for microseconds before they block; the share of that is small unless the lock is contended.
+    CpuRule {
+        kind: FindingKind::Spinning,
+        functions: &[
+            "do_sched_yield",
+            "__x64_sys_sched_yield",
+            "__arm64_sys_sched_yield",
+            "sched_yield",
+            "__sched_yield",
+            "pthread_spin_lock",
+            "native_queued_spin_lock_slowpath",
+            "System.Threading.SpinWait.*",
+            "System.Threading.Thread.SpinWait*",
+            "ThreadNative_SpinWait",
+        ],
+        modules: &[],
+        threads: &[],
+        // An idle worker of the pool spins before it sleeps.
+        except: &["System.Threading.LowLevelLifoSemaphore.*", "CLRLifoSemaphore::*"],
+        min_percent: 20.0,
+        activity: "spins until another thread proceeds",
+        remedy: "block in place of spinning, or hold the lock for a shorter time",
+    },
+    // Programs that reuse their memory have few page faults once they have started.
+    CpuRule {
+        kind: FindingKind::PageFaults,
+        functions: &["asm_exc_page_fault", "exc_page_fault", "do_user_addr_fault", "el0_da", "el0_ia"],
+        modules: &[],
+        threads: &[],
+        except: &[],
+        min_percent: 20.0,
+        activity: "handles page faults",
+        remedy: "reuse memory in place of returning it to the kernel, or use huge pages",
+    },
+    // Network interrupts of a busy server take about a tenth.
+    CpuRule {
+        kind: FindingKind::Interrupts,
+        functions: &[
+            "asm_common_interrupt",
+            "common_interrupt",
+            "asm_sysvec_*",
+            "handle_softirqs",
+            "__do_softirq",
+            "do_softirq*",
+        ],
+        modules: &[],
+        threads: &[],
+        except: &[],
+        min_percent: 25.0,
+        activity: "handles interrupts",
+        remedy: "distribute the interrupts of devices over more CPUs, or have them coalesced",
+    },
+];

@@ -1,0 +1,87 @@
+//! Shares of CPU time on both sides of each threshold.
+
+use profiler_profile::{Event, FindingKind, Sample, ThreadState};
+
+use super::{HZ, Threads, stack};
+
+/// A stack of each rule, and its threshold.
+const ACTIVITIES: [(FindingKind, &str, u64); 5] = [
+    (FindingKind::Compilation, "main;shop!Shop.Cart.Get();[libclrjit.so]@/rt/libclrjit.so", 15),
+    (FindingKind::GarbageCollection, "main;WKS::gc_heap::mark_phase(int)@/rt/libcoreclr.so", 20),
+    (
+        FindingKind::Spinning,
+        "main;shop!Shop.A.B();System!System.Threading.SpinWait.SpinOnce();sched_yield",
+        20,
+    ),
+    (FindingKind::PageFaults, "main;fill;asm_exc_page_fault;exc_page_fault", 20),
+    (FindingKind::Interrupts, "main;compute;asm_common_interrupt;common_interrupt;handle_softirqs", 25),
+];
+
+/// CPU samples of which so many have this stack, on threads with this name.
+fn kinds(thread: &str, folded: &str, matching: u64, total: u64) -> Vec<FindingKind> {
+    let parts = [(0, matching, None, folded)];
+    let mut threads = Threads::cpu();
+    threads.add_thread(thread, &parts);
+    threads.add_thread("main", &[(0, total - matching, None, "main;compute")]).kinds()
+}
+
+#[test]
+fn each_activity_is_found_from_its_threshold_on() {
+    for (kind, folded, percent) in ACTIVITIES {
+        assert_eq!(kinds("main", folded, percent * 10, 1_000), [kind]);
+        assert_eq!(kinds("main", folded, percent * 10 - 1, 1_000), [], "{kind:?}");
+    }
+}
+
+#[test]
+fn threads_of_collectors_are_found_by_name() {
+    assert_eq!(
+        kinds(".NET Server GC", "start_thread;[libcoreclr.so]", 300, 1_000),
+        [FindingKind::GarbageCollection]
+    );
+    assert_eq!(kinds("worker", "start_thread;[libcoreclr.so]", 300, 1_000), []);
+}
+
+#[test]
+fn a_finding_has_evidence_and_remedy() {
+    let (_, folded, _) = ACTIVITIES[0];
+    let mut threads = Threads::cpu();
+    threads.add_thread("main", &[(0, 46, None, folded), (0, 54, None, "main;compute")]);
+    let [finding] = &threads.findings()[..] else { panic!("one finding") };
+    assert_eq!(
+        finding.to_string(),
+        "46 % of the CPU time compiles methods (JIT): publish with ReadyToRun, keep tiered compilation on, and send load \
+         after the start-up"
+    );
+}
+
+#[test]
+fn less_than_a_hundred_samples_have_no_finding() {
+    let (_, folded, _) = ACTIVITIES[0];
+    assert_eq!((kinds("main", folded, 99, 99), kinds("main", folded, 100, 100).len()), (vec![], 1));
+}
+
+#[test]
+fn idle_workers_that_spin_are_no_finding() {
+    let idle = "start_thread;System!System.Threading.LowLevelLifoSemaphore.Wait(int,bool);\
+                System!System.Threading.SpinWait.SpinOnceCore(int);sched_yield";
+    assert_eq!(kinds("worker", idle, 900, 1_000), []);
+}
+
+/// Threads on a CPU are samples of both events.
+#[test]
+fn an_event_of_cpu_samples_precedes_states() {
+    let (kind, folded, _) = ACTIVITIES[0];
+    let mut wall = Threads::wall();
+    wall.add(2, ThreadState::OnCpu, folded);
+    assert_eq!(wall.kinds(), [kind]);
+    let mut both = Threads::cpu();
+    both.add(2, None, folded);
+    let event = both.builder.event(Event::at_frequency("wall", HZ));
+    let thread = both.builder.thread(both.process, 7, "worker");
+    let stack = stack(&mut both.builder, folded);
+    let state = Some(ThreadState::OnCpu);
+    both.builder.add_sample(Sample { time_ns: 0, cpu: 0, thread, stack, event, state, value: 200 });
+    let found: Vec<_> = both.findings().iter().map(|finding| (finding.kind, finding.event.index())).collect();
+    assert_eq!(found, [(kind, 0)]);
+}

@@ -1,0 +1,119 @@
+//! Tests of causes and findings.
+
+mod cpu;
+mod pool;
+mod stacks;
+mod views;
+mod waiting;
+
+use profiler_addresses::ElfAddress;
+use profiler_profile::{
+    Event, EventId, Finding, FindingKind, Frame, FrameId, FrameKind, Header, ProcessId, Profile,
+    ProfileBuilder, Sample, StackEnd, StackId, SymbolSource, Symbolization, ThreadState,
+};
+
+use crate::analyze;
+
+const HZ: u64 = 10;
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// The frames of a worker of the pool, root first.
+const POOL_ROOT: &str = "start_thread;System.Private.CoreLib!System.Threading.PortableThreadPool.WorkerThread.\
+                         WorkerThreadStart();System.Private.CoreLib!System.Threading.ThreadPoolWorkQueue.Dispatch()";
+
+/// A profile of threads that each have one stack and one state for a time, sampled at [`HZ`].
+struct Threads {
+    builder: ProfileBuilder,
+    process: ProcessId,
+    event: EventId,
+    next_tid: u32,
+    seconds: u64,
+}
+
+impl Threads {
+    fn sampled(event: Event, seconds: u64) -> Self {
+        let mut builder = ProfileBuilder::default();
+        let event = builder.event(event);
+        let process = builder.process(7, "shop");
+        Self { builder, process, event, next_tid: 7, seconds }
+    }
+
+    /// Wall-clock samples of ten seconds.
+    fn wall() -> Self {
+        Self::sampled(Event::at_frequency("wall", HZ), 10)
+    }
+
+    /// Samples on a CPU: event and state.
+    fn cpu() -> Self {
+        Self::sampled(Event::at_frequency("cpu-clock", HZ), 10)
+    }
+
+    /// Adds threads for the whole time.
+    fn add(&mut self, count: u32, state: impl Into<Option<ThreadState>> + Copy, folded: &str) -> &mut Self {
+        for _ in 0..count {
+            let ticks = self.seconds * HZ;
+            self.add_thread("worker", &[(0, ticks, state.into(), folded)]);
+        }
+        self
+    }
+
+    /// Adds a thread with these parts: the second at which each begins, ticks, state, stack.
+    fn add_thread(&mut self, name: &str, parts: &[(u64, u64, Option<ThreadState>, &str)]) -> &mut Self {
+        let thread = self.builder.thread(self.process, self.next_tid, name);
+        self.next_tid += 1;
+        for (second, value, state, folded) in parts {
+            let stack = stack(&mut self.builder, folded);
+            let (time_ns, event) = (second * NS_PER_S, self.event);
+            let sample = Sample { time_ns, cpu: 0, thread, stack, event, state: *state, value: *value };
+            self.builder.add_sample(sample);
+        }
+        self
+    }
+
+    fn profile(&mut self) -> Profile {
+        let header = Header { duration_ns: self.seconds * NS_PER_S, ..Header::default() };
+        let mut profile = std::mem::take(&mut self.builder).finish(header);
+        analyze(&mut profile);
+        profile
+    }
+
+    fn findings(&mut self) -> Vec<Finding> {
+        self.profile().findings().to_vec()
+    }
+
+    fn kinds(&mut self) -> Vec<FindingKind> {
+        self.findings().into_iter().map(|finding| finding.kind).collect()
+    }
+}
+
+/// A stack of folded frames, root first. A name with `!` is a method, a name with `@` has its module after it.
+fn stack(builder: &mut ProfileBuilder, folded: &str) -> StackId {
+    let frames = folded.split(';').rev().map(|text| frame(builder, text)).collect();
+    builder.stack(frames, StackEnd::Root)
+}
+
+fn frame(builder: &mut ProfileBuilder, text: &str) -> FrameId {
+    let (name, module) = text.split_once('@').unwrap_or((text, "/app/shop"));
+    let kind = if name.contains('!') { FrameKind::Jit } else { FrameKind::Native };
+    let module = (kind == FrameKind::Native).then(|| builder.module(module, &[]));
+    let name = builder.string(name);
+    let symbolization = Symbolization::Symbol(SymbolSource::SymbolTable);
+    builder.frame(Frame { name, kind, module, address: ElfAddress(0), location: None, symbolization })
+}
+
+#[test]
+fn a_finding_names_the_process_where_there_are_several() {
+    let mut threads = Threads::wall();
+    threads.builder.process(8, "other");
+    threads.add(4, ThreadState::Blocked, "main;append;pthread_mutex_lock");
+    let [finding] = &threads.findings()[..] else { panic!("one finding") };
+    assert!(finding.evidence.starts_with("process 7 (shop): 4.0 of 4 threads"), "{finding}");
+}
+
+#[test]
+fn the_findings_of_most_time_are_first() {
+    let mut threads = Threads::wall();
+    threads.add(4, ThreadState::Blocked, "main;append;pthread_mutex_lock");
+    threads.add(6, ThreadState::Disk, "main;flush;fsync");
+    assert_eq!(threads.kinds(), [FindingKind::Disk, FindingKind::LockConvoy]);
+}

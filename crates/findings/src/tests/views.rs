@@ -1,0 +1,75 @@
+//! Idle threads in the ledger and in views, and causes by state.
+
+use std::borrow::Cow;
+
+use profiler_profile::{Event, Sampling, ThreadState};
+
+use super::{HZ, Threads};
+use crate::{WaitCause, Waits, without_idle_threads};
+
+const LOOP: &str = "main;run_loop;epoll_wait@libc.so.6";
+const WORK: &str = "main;compute";
+
+#[test]
+fn the_ledger_counts_idle_samples_and_the_view_has_none() {
+    let mut threads = Threads::wall();
+    let profile = threads.add(2, ThreadState::Blocked, LOOP).add(1, ThreadState::OnCpu, LOOP).profile();
+    let ledger = profile.first_ledger();
+    assert_eq!((ledger.idle, ledger.reported), (2 * 10 * HZ, 3 * 10 * HZ));
+    let view = without_idle_threads(&profile);
+    assert_eq!((view.total_value(), view.samples().len()), (10 * HZ, 1));
+    assert_eq!(view.samples()[0].state, Some(ThreadState::OnCpu));
+    assert_eq!((view.ledger(), view.findings()), (profile.ledger(), profile.findings()));
+    assert_eq!(view.header().edits, ["without idle threads (--show-idle)"]);
+}
+
+#[test]
+fn idle_durations_are_counted_as_samples() {
+    let sampling = Sampling::Durations { min_ns: 0 };
+    let mut threads = Threads::sampled(Event { name: "off-cpu".to_owned(), sampling }, 10);
+    let profile = threads.add(3, ThreadState::Blocked, LOOP).profile();
+    assert_eq!(profile.first_ledger().idle, 3);
+}
+
+#[test]
+fn a_profile_without_idle_threads_is_its_own_view() {
+    let profile = Threads::wall().add(1, ThreadState::Blocked, "main;take;pthread_mutex_lock").profile();
+    assert!(matches!(without_idle_threads(&profile), Cow::Borrowed(_)));
+    let cpu = Threads::cpu().add(1, None, LOOP).profile();
+    assert!(matches!(without_idle_threads(&cpu), Cow::Borrowed(_)));
+}
+
+#[test]
+fn the_state_precedes_the_frames() {
+    let cause = |state, folded| {
+        let profile = Threads::wall().add(1, state, folded).profile();
+        Waits::of(&profile).cause(&profile.samples()[0])
+    };
+    for (state, folded, expected) in [
+        (ThreadState::OnCpu, LOOP, None),
+        (ThreadState::Runnable, LOOP, Some(WaitCause::RunQueue)),
+        (ThreadState::Stopped, LOOP, Some(WaitCause::Other)),
+        (ThreadState::Disk, WORK, Some(WaitCause::FileIo)),
+        (ThreadState::Disk, "main;exc_page_fault;filemap_fault", Some(WaitCause::PageFault)),
+        (ThreadState::Disk, "main;rwsem_down_read_slowpath", Some(WaitCause::Lock)),
+        (ThreadState::Blocked, LOOP, Some(WaitCause::Idle)),
+        (ThreadState::Blocked, WORK, Some(WaitCause::Other)),
+    ] {
+        assert_eq!(cause(state, folded), expected, "{state:?} {folded}");
+    }
+}
+
+#[test]
+fn a_service_thread_is_idle_unless_it_executes_code_of_the_application() {
+    let cause = |name: &str, folded: &str| {
+        let part = (0, 1, Some(ThreadState::Blocked), folded);
+        let profile = Threads::wall().add_thread(name, &[part]).profile();
+        Waits::of(&profile).cause(&profile.samples()[0]).unwrap()
+    };
+    let native = "start_thread@libc.so.6;wait@libcoreclr.so;pthread_cond_wait@libc.so.6";
+    let managed =
+        "start_thread@libc.so.6;shop!Shop.Cart.Finalize();wait@libcoreclr.so;pthread_cond_wait@libc.so.6";
+    assert_eq!(cause(".NET Finalizer", native), WaitCause::Idle);
+    assert_eq!(cause(".NET Finalizer", managed), WaitCause::ConditionVariable);
+    assert_eq!(cause("worker", native), WaitCause::ConditionVariable);
+}

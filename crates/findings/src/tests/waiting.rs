@@ -1,0 +1,198 @@
+//! Lock convoys, suspensions, slow services, run queues and disks on both sides of each threshold.
+
+use profiler_profile::{FindingKind, ThreadState};
+
+use super::{POOL_ROOT, Threads};
+
+const LOCK: &str = "main;append;pthread_mutex_lock@libc.so.6";
+const WORK: &str = "main;compute";
+const SOCKET: &str =
+    "shop!Shop.Prices.Fetch();System.Net.Sockets!System.Net.Sockets.Socket.Receive(byte[]);tcp_recvmsg";
+
+#[test]
+fn threads_that_wait_for_one_lock_are_a_convoy() {
+    let mut threads = Threads::wall();
+    threads.add(7, ThreadState::Blocked, LOCK).add(1, ThreadState::OnCpu, WORK);
+    let [finding] = &threads.findings()[..] else { panic!("one finding") };
+    assert_eq!(finding.kind, FindingKind::LockConvoy);
+    assert_eq!(
+        finding.evidence,
+        "7.0 of 7 threads at a time wait for the lock in append (88 % of the time of threads with work)"
+    );
+}
+
+#[test]
+fn a_convoy_has_a_queue_of_three_threads_and_a_share() {
+    for (threads, seconds, working, expected) in [
+        // Threads, seconds of each in the lock, other threads.
+        (3, 7, 0, true),
+        (2, 10, 0, false),
+        (3, 6, 0, false),
+        (3, 10, 12, true),
+        (3, 10, 13, false),
+    ] {
+        let mut profile = Threads::wall();
+        for _ in 0..threads {
+            let parts = [
+                (0, seconds * 10, Some(ThreadState::Blocked), LOCK),
+                (seconds, 100 - seconds * 10, Some(ThreadState::OnCpu), WORK),
+            ];
+            profile.add_thread("worker", &parts);
+        }
+        profile.add(working, ThreadState::OnCpu, WORK);
+        let found = profile.kinds() == [FindingKind::LockConvoy];
+        assert_eq!(found, expected, "{threads} threads for {seconds} s, {working} others");
+    }
+}
+
+#[test]
+fn locks_of_many_sites_are_no_convoy() {
+    let mut threads = Threads::wall();
+    for site in 0..4 {
+        threads.add(2, ThreadState::Blocked, &format!("main;site{site};pthread_mutex_lock@libc.so.6"));
+    }
+    assert_eq!(threads.kinds(), []);
+}
+
+#[test]
+fn suspensions_are_found_from_a_tenth_of_the_time_on() {
+    let suspended = |ticks: u64| {
+        let mut threads = Threads::wall();
+        for _ in 0..4 {
+            let stack =
+                "main;shop!Shop.Cart.Add();Thread::RareDisablePreemptiveGC();pthread_cond_wait@libc.so.6";
+            let parts = [
+                (0, ticks, Some(ThreadState::Blocked), stack),
+                (5, 100 - ticks, Some(ThreadState::OnCpu), "main;shop!Shop.Cart.Add()"),
+            ];
+            threads.add_thread("worker", &parts);
+        }
+        threads.findings()
+    };
+    assert_eq!(suspended(9), []);
+    let [finding] = &suspended(10)[..] else { panic!("one finding") };
+    assert_eq!(finding.kind, FindingKind::GcSuspension);
+    let expected = "4 threads are suspended for garbage collections in 10 % of the time of threads with work";
+    assert_eq!(finding.evidence, expected);
+}
+
+#[test]
+fn a_few_samples_of_a_suspension_are_no_finding() {
+    for (ticks, expected) in [(19, 0), (20, 1)] {
+        let stack = "main;shop!Shop.Cart.Add();Thread::RareDisablePreemptiveGC();pthread_cond_wait@libc.so.6";
+        let mut threads = Threads::wall();
+        threads.add_thread("worker", &[(0, ticks, Some(ThreadState::Blocked), stack)]);
+        assert_eq!(threads.findings().len(), expected, "{ticks} ticks");
+    }
+}
+
+#[test]
+fn workers_that_wait_for_a_service_are_found() {
+    let stack = format!("{POOL_ROOT};{SOCKET}");
+    let mut threads = Threads::wall();
+    threads.add(12, ThreadState::Blocked, &stack).add(2, ThreadState::OnCpu, WORK);
+    let [finding] = &threads.findings()[..] else { panic!("one finding") };
+    assert_eq!(finding.kind, FindingKind::SlowDownstream);
+    assert_eq!(
+        finding.evidence,
+        "12.0 of 12 threads at a time wait for sockets below Shop.Prices.Fetch (86 % of the time of threads with work)"
+    );
+}
+
+#[test]
+fn a_slow_service_needs_threads_queue_and_share() {
+    let stack = format!("{POOL_ROOT};{SOCKET}");
+    let kinds = |waiting, working| {
+        let mut threads = Threads::wall();
+        threads.add(waiting, ThreadState::Blocked, &stack).add(working, ThreadState::OnCpu, WORK).kinds()
+    };
+    assert_eq!(kinds(3, 3), [FindingKind::SlowDownstream]);
+    assert_eq!(kinds(3, 4), []);
+    assert_eq!(kinds(2, 0), []);
+    let for_seconds = |seconds: u64| {
+        let mut threads = Threads::wall();
+        for _ in 0..3 {
+            threads.add_thread("worker", &[(0, seconds * 10, Some(ThreadState::Blocked), &stack)]);
+        }
+        threads.kinds()
+    };
+    assert_eq!((for_seconds(6), for_seconds(7)), (vec![], vec![FindingKind::SlowDownstream]));
+}
+
+/// A server with a thread for each connection: most wait for the next request of their client.
+#[test]
+fn threads_that_wait_for_requests_are_no_finding() {
+    let mut threads = Threads::wall();
+    threads.add(20, ThreadState::Blocked, "start_thread@libc.so.6;serve;read_request;recv@libc.so.6");
+    assert_eq!(threads.kinds(), []);
+    let mut threads = Threads::wall();
+    threads.add(
+        20,
+        ThreadState::Blocked,
+        "start_thread@libc.so.6;serve;query;PQexec@libpq.so.5;poll@libc.so.6",
+    );
+    assert_eq!(threads.kinds(), [FindingKind::SlowDownstream]);
+}
+
+#[test]
+fn threads_that_wait_for_a_cpu_are_found_by_share_and_number() {
+    let kinds = |runnable, on_cpu, seconds: u64| {
+        let mut threads = Threads::wall();
+        for _ in 0..runnable {
+            threads.add_thread("worker", &[(0, seconds * 10, Some(ThreadState::Runnable), WORK)]);
+        }
+        threads.add(on_cpu, ThreadState::OnCpu, WORK).kinds()
+    };
+    assert_eq!(kinds(3, 7, 10), [FindingKind::RunQueue]);
+    assert_eq!(kinds(2, 5, 10), []);
+    assert_eq!(kinds(1, 1, 10), [FindingKind::RunQueue]);
+    assert_eq!(kinds(1, 1, 9), []);
+    assert_eq!(kinds(3, 0, 10), [], "an event without threads on CPUs has no share");
+}
+
+#[test]
+fn threads_that_wait_for_files_are_found_by_share_and_number() {
+    let with = |seconds: u64, working| {
+        let mut threads = Threads::wall();
+        threads.add_thread(
+            "worker",
+            &[(0, seconds * 10, Some(ThreadState::Disk), "main;flush;fsync@libc.so.6")],
+        );
+        threads.add(working, ThreadState::OnCpu, WORK).findings()
+    };
+    assert_eq!((with(4, 0), with(10, 3)), (vec![], vec![]));
+    assert_eq!((with(5, 1).len(), with(10, 2).len()), (1, 1));
+    let [finding] = &with(10, 0)[..] else { panic!("one finding") };
+    assert_eq!(finding.kind, FindingKind::Disk);
+    let expected =
+        "1.0 threads at a time wait for files (100 % of the time of threads with work), most below flush";
+    assert_eq!(finding.evidence, expected);
+}
+
+#[test]
+fn idle_threads_do_not_dilute_a_share() {
+    let mut threads = Threads::wall();
+    threads.add(3, ThreadState::Blocked, LOCK);
+    threads.add(100, ThreadState::Blocked, "main;run_loop;epoll_wait@libc.so.6");
+    assert_eq!(threads.kinds(), [FindingKind::LockConvoy]);
+}
+
+/// Threads that compute, read files, sleep and wait for each other now and then.
+#[test]
+fn a_healthy_program_has_no_finding() {
+    let mut threads = Threads::wall();
+    for _ in 0..8 {
+        threads.add_thread(
+            "worker",
+            &[
+                (0, 50, Some(ThreadState::OnCpu), WORK),
+                (5, 10, Some(ThreadState::Runnable), WORK),
+                (6, 10, Some(ThreadState::Blocked), LOCK),
+                (7, 10, Some(ThreadState::Blocked), "main;wait_for_other;pthread_cond_wait@libc.so.6"),
+                (8, 5, Some(ThreadState::Disk), "main;read_file;filemap_read"),
+                (9, 15, Some(ThreadState::Blocked), "main;pause;nanosleep@libc.so.6"),
+            ],
+        );
+    }
+    assert_eq!(threads.kinds(), []);
+}

@@ -1,0 +1,138 @@
+//! Findings on threads that wait: for one lock, garbage collections, another service, CPUs, files.
+
+use profiler_profile::{Finding, FindingKind, Sample};
+
+use crate::{
+    WaitCause,
+    process::{ProcessSamples, Site, percent},
+};
+
+/// The fewest threads of a lock convoy or before a slow service. Two threads take turns without a queue.
+const MIN_THREADS: usize = 3;
+
+/// The least number of threads that wait at a lock at a time, on average: a second one means that the lock is taken
+/// again as soon as it is released.
+const MIN_LOCK_QUEUE: f64 = 2.0;
+
+/// The least share of the time of threads with work that is spent at a lock. Less costs less than a fifth of throughput.
+const MIN_LOCK_PERCENT: f64 = 20.0;
+
+/// The least share of the time of threads with work in suspensions. Tuned collectors stay below a twentieth.
+const MIN_SUSPENSION_PERCENT: f64 = 10.0;
+
+/// The fewest samples of suspensions, so that a single collection is no finding.
+const MIN_SUSPENSION_SAMPLES: u64 = 20;
+
+/// The least number of threads that wait for a service at a time, on average: one slow call is no pattern.
+const MIN_SERVICE_QUEUE: f64 = 2.0;
+
+/// The least share of the time of threads with work that is spent at a service: more than all other work.
+const MIN_SERVICE_PERCENT: f64 = 50.0;
+
+/// The least share of waiting in the time in which threads run or could run. A loaded host delays threads for up to a
+/// fifth.
+const MIN_RUN_QUEUE_PERCENT: f64 = 30.0;
+
+/// The least number of threads that wait for a CPU at a time, on average.
+const MIN_RUN_QUEUE: f64 = 1.0;
+
+/// The least share of the time of threads with work that is spent at files, and the number of threads at a time.
+const MIN_DISK_PERCENT: f64 = 30.0;
+const MIN_DISK_QUEUE: f64 = 0.5;
+
+/// The findings on the waits of a process.
+pub(crate) fn findings(samples: &ProcessSamples<'_>) -> Vec<Finding> {
+    let finders = [lock_convoy, gc_suspension, slow_downstream, run_queue, disk];
+    finders.into_iter().filter_map(|find| find(samples)).collect()
+}
+
+fn is(cause: WaitCause) -> impl Fn(&Sample, Option<WaitCause>) -> bool {
+    move |_, found| found == Some(cause)
+}
+
+fn lock_convoy(samples: &ProcessSamples<'_>) -> Option<Finding> {
+    let site = samples.sites(is(WaitCause::Lock)).into_iter().next()?;
+    let share = percent(site.value, samples.value_with_work());
+    let queue = samples.average_threads(site.value);
+    if site.threads.len() < MIN_THREADS || share < MIN_LOCK_PERCENT || queue < MIN_LOCK_QUEUE {
+        return None;
+    }
+    let evidence = format!(
+        "{queue:.1} of {} threads at a time wait for the lock in {} ({share:.0} % of the time of threads with work)",
+        site.threads.len(),
+        site.method
+    );
+    let remedy = "hold the lock for a shorter time, or divide what it protects".to_owned();
+    Some(samples.finding(FindingKind::LockConvoy, &evidence, remedy, site.value))
+}
+
+fn gc_suspension(samples: &ProcessSamples<'_>) -> Option<Finding> {
+    let is_suspended = is(WaitCause::GcSuspension);
+    let value = samples.value(&is_suspended);
+    let share = percent(value, samples.value_with_work());
+    let count = samples.profile.event(samples.event).sample_count(value);
+    if share < MIN_SUSPENSION_PERCENT || count < MIN_SUSPENSION_SAMPLES {
+        return None;
+    }
+    let threads = samples.threads(&is_suspended).len();
+    let evidence = format!(
+        "{} suspended for garbage collections in {share:.0} % of the time of threads with work",
+        if threads == 1 { "1 thread is".to_owned() } else { format!("{threads} threads are") },
+    );
+    let remedy = "allocate less, and keep fewer objects alive".to_owned();
+    Some(samples.finding(FindingKind::GcSuspension, &evidence, remedy, value))
+}
+
+/// In a server, a thread that reads a socket can wait for a request. Workers of a pool and clients do not.
+fn slow_downstream(samples: &ProcessSamples<'_>) -> Option<Finding> {
+    let marks = samples.marks;
+    let is_at_service = |sample: &Sample, cause| {
+        cause == Some(WaitCause::SocketIo)
+            && (marks.pool_workers.contains(sample) || marks.clients.contains(sample))
+    };
+    let Site { method, value, threads } = samples.sites(is_at_service).into_iter().next()?;
+    let share = percent(value, samples.value_with_work());
+    let queue = samples.average_threads(value);
+    if threads.len() < MIN_THREADS || share < MIN_SERVICE_PERCENT || queue < MIN_SERVICE_QUEUE {
+        return None;
+    }
+    let evidence = format!(
+        "{queue:.1} of {} threads at a time wait for sockets below {method} ({share:.0} % of the time of threads with work)",
+        threads.len(),
+    );
+    let remedy = "examine the service that it calls, and call it asynchronously".to_owned();
+    Some(samples.finding(FindingKind::SlowDownstream, &evidence, remedy, value))
+}
+
+/// Only for events that have the threads on CPUs as well.
+fn run_queue(samples: &ProcessSamples<'_>) -> Option<Finding> {
+    let value = samples.value(is(WaitCause::RunQueue));
+    let on_cpu = samples.value_on_cpu();
+    let share = percent(value, value.saturating_add(on_cpu));
+    let queue = samples.average_threads(value);
+    if on_cpu == 0 || share < MIN_RUN_QUEUE_PERCENT || queue < MIN_RUN_QUEUE {
+        return None;
+    }
+    let evidence = format!(
+        "{queue:.1} threads at a time wait for a CPU, {share:.0} % of the time in which they could run"
+    );
+    let remedy = "run fewer threads, raise the CPU quota, or move other load away".to_owned();
+    Some(samples.finding(FindingKind::RunQueue, &evidence, remedy, value))
+}
+
+fn disk(samples: &ProcessSamples<'_>) -> Option<Finding> {
+    let is_at_file = is(WaitCause::FileIo);
+    let value = samples.value(&is_at_file);
+    let share = percent(value, samples.value_with_work());
+    let queue = samples.average_threads(value);
+    if share < MIN_DISK_PERCENT || queue < MIN_DISK_QUEUE {
+        return None;
+    }
+    let site = samples.sites(&is_at_file).into_iter().next();
+    let below = site.map(|site| format!(", most below {}", site.method)).unwrap_or_default();
+    let evidence = format!(
+        "{queue:.1} threads at a time wait for files ({share:.0} % of the time of threads with work){below}"
+    );
+    let remedy = "write and synchronize less often, read ahead, or use a faster disk".to_owned();
+    Some(samples.finding(FindingKind::Disk, &evidence, remedy, value))
+}

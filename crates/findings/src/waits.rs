@@ -1,0 +1,114 @@
+//! Gives each sample of a waiting thread its cause.
+
+use profiler_profile::{FrameId, Profile, Sample, Stack, ThreadState};
+
+use crate::{
+    WaitCause,
+    frames::{application_method, function},
+    pattern::{matches, matches_any},
+    rules::{PRIMITIVES, Primitive, RULES, Rule, SERVICE_THREADS},
+};
+
+/// The causes of the waits in a profile.
+///
+/// ```
+/// use profiler_findings::{WaitCause, Waits};
+/// use profiler_profile::{Header, ProfileBuilder};
+///
+/// let profile = ProfileBuilder::default().finish(Header::default());
+/// let waits = Waits::of(&profile);
+/// let idle = profile.samples().iter().filter(|sample| waits.cause(sample) == Some(WaitCause::Idle));
+/// assert_eq!(idle.count(), 0);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Waits {
+    /// By stack.
+    stacks: Vec<StackWait>,
+    /// Whether a thread is a service thread of a runtime.
+    is_service: Vec<bool>,
+}
+
+/// What a stack says about the wait of its thread.
+#[derive(Clone, Copy, Debug)]
+struct StackWait {
+    cause: WaitCause,
+    /// Whether a service thread with this stack waits for work.
+    is_idle_in_service: bool,
+}
+
+impl Waits {
+    /// Applies the rules to all stacks of a profile.
+    #[must_use]
+    pub fn of(profile: &Profile) -> Self {
+        if profile.samples().iter().all(|sample| sample.state.is_none()) {
+            return Self { stacks: Vec::new(), is_service: Vec::new() };
+        }
+        let frames = FrameRules::of(profile);
+        Self {
+            stacks: profile.stacks().map(|stack| stack_wait(profile, &frames, stack)).collect(),
+            is_service: profile
+                .threads()
+                .map(|thread| matches_any(SERVICE_THREADS, profile.string(thread.comm)))
+                .collect(),
+        }
+    }
+
+    /// What the thread of a sample waited for; `None` if it ran, and for events without states.
+    #[must_use]
+    pub fn cause(&self, sample: &Sample) -> Option<WaitCause> {
+        let state = sample.state?;
+        let wait = self.stacks[sample.stack.index()];
+        match (state, wait.cause) {
+            (ThreadState::OnCpu, _) => None,
+            (ThreadState::Runnable, _) => Some(WaitCause::RunQueue),
+            (ThreadState::Stopped, _) => Some(WaitCause::Other),
+            // The kernel also waits for its own locks in this state.
+            (ThreadState::Disk, cause @ (WaitCause::PageFault | WaitCause::Lock)) => Some(cause),
+            (ThreadState::Disk, _) => Some(WaitCause::FileIo),
+            _ if wait.is_idle_in_service && self.is_service[sample.thread.index()] => Some(WaitCause::Idle),
+            (_, cause) => Some(cause),
+        }
+    }
+}
+
+fn stack_wait(profile: &Profile, frames: &FrameRules, stack: &Stack) -> StackWait {
+    let primitive = stack.frames.iter().find_map(|id| frames.primitives[id.index()]);
+    if let Some(Primitive { cause, is_final: true, .. }) = primitive {
+        return StackWait { cause: *cause, is_idle_in_service: false };
+    }
+    let rule = stack.frames.iter().enumerate().find_map(|(index, id)| {
+        let mut rules = frames.rules[id.index()].iter();
+        rules.find(|rule| has_callers(profile, &rule.frames[1..], &stack.frames[index + 1..]))
+    });
+    let cause = rule.map(|rule| rule.cause).or(primitive.map(|primitive| primitive.cause));
+    StackWait {
+        cause: cause.unwrap_or(WaitCause::Other),
+        is_idle_in_service: application_method(profile, stack).is_none(),
+    }
+}
+
+/// Whether frames that match the patterns are among these callers, in the order of the patterns.
+fn has_callers(profile: &Profile, patterns: &[&str], callers: &[FrameId]) -> bool {
+    let mut callers = callers.iter();
+    patterns.iter().all(|pattern| callers.any(|id| matches(pattern, function(profile, profile.frame(*id)))))
+}
+
+/// The rules whose first frame is a frame of the profile, by frame.
+struct FrameRules {
+    primitives: Vec<Option<&'static Primitive>>,
+    rules: Vec<Vec<&'static Rule>>,
+}
+
+impl FrameRules {
+    fn of(profile: &Profile) -> Self {
+        let names = || profile.frames().map(|frame| function(profile, frame));
+        Self {
+            primitives: names()
+                .map(|name| PRIMITIVES.iter().find(|primitive| matches_any(primitive.functions, name)))
+                .collect(),
+            rules: names()
+                .map(|name| RULES.iter().filter(|rule| matches(rule.frames[0], name)).collect())
+                .collect(),
+        }
+    }
+}
