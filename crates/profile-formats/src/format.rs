@@ -70,6 +70,20 @@ impl Format {
         Self::Top,
     ];
 
+    /// Whether people look at the output: a picture, a page or a table. Other formats are data for tools.
+    #[must_use]
+    pub fn is_view(self) -> bool {
+        match self {
+            #[cfg(feature = "svg")]
+            Self::Svg => true,
+            #[cfg(feature = "html")]
+            Self::Html => true,
+            #[cfg(feature = "top")]
+            Self::Top => true,
+            _ => false,
+        }
+    }
+
     /// The format for the extension of a file name.
     ///
     /// # Errors

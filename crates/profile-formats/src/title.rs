@@ -1,5 +1,6 @@
 //! Titles of pictures and documents: target, event, duration, samples and losses.
 
+use crate::label;
 use profiler_profile::{Event, Profile, Sampling};
 
 /// The title of a profile: what its first event shows, and the target.
@@ -36,6 +37,12 @@ pub(crate) fn subtitle(profile: &Profile) -> String {
         parts.push(format!("{shown} shown: {}", header.edits.join(", ")));
     }
     parts.join(", ")
+}
+
+/// The findings as lines of text, safe for a terminal.
+pub(crate) fn findings(profile: &Profile) -> Vec<String> {
+    let texts = profile.findings().iter().map(ToString::to_string);
+    texts.map(|text| label::printable(&text).into_owned()).collect()
 }
 
 /// An event with its frequency or minimum: `cpu-clock at 99 Hz`.

@@ -48,6 +48,11 @@ pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) 
             writeln!(to, "{:>6.2} %  {path}", percent(count, total))?;
         }
     }
+    let findings = title::findings(profile);
+    if !findings.is_empty() {
+        writeln!(to, "\nfindings")?;
+        findings.iter().try_for_each(|finding| writeln!(to, "{finding}"))?;
+    }
     to.flush()
 }
 
@@ -83,12 +88,21 @@ fn percent(count: u64, total: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use profiler_profile::{Header, ProfileBuilder, test_profile::folded};
+    use profiler_profile::{
+        Header, ProfileBuilder,
+        test_profile::{self, folded},
+    };
 
     fn text(profile: &Profile, width_columns: Option<u16>) -> String {
         let mut bytes = Vec::new();
         write(profile, &OutputOptions { width_columns, ..OutputOptions::default() }, &mut bytes).unwrap();
         String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn findings_are_the_last_lines() {
+        let table = text(&test_profile::with_finding(), None);
+        assert!(table.ends_with(&format!("\nfindings\n{}\n", test_profile::FINDING)), "{table}");
     }
 
     #[test]

@@ -104,10 +104,19 @@ impl Outputs {
         self.is_default_table.then_some("`-o flame.html` writes a flame graph, `-o -` folded stacks")
     }
 
-    /// Writes the profile to all outputs; those of a single event show `event`.
-    pub(super) fn write(mut self, profile: &Profile, event: EventId) -> Result<()> {
+    /// Writes the profile to all outputs, and `view` in place of it to pictures, pages and tables; those of a single event
+    /// show `event`.
+    pub(super) fn write(mut self, profile: &Profile, view: &Profile, event: EventId) -> Result<()> {
         self.options.event = event;
-        self.write_each(|format, options, to| profile.write_with(format, options, to))
+        self.write_each(|format, options, to| {
+            let shown = if format.is_view() { view } else { profile };
+            shown.write_with(format, options, to)
+        })
+    }
+
+    /// Whether an output is a picture, a page or a table.
+    pub(super) fn has_views(&self) -> bool {
+        self.formats().any(Format::is_view)
     }
 
     /// Calls `write` for each output. A closed pipe at standard output is not an error.
@@ -227,7 +236,8 @@ mod tests {
         std::fs::write(&old, "old").unwrap();
         let open = outputs(&["-o", new.to_str().unwrap(), "-o", old.to_str().unwrap()]).unwrap();
         assert!(!new.exists() && std::fs::read(&old).unwrap() == b"old");
-        open.write(&ProfileBuilder::default().finish(Header::default()), EventId::FIRST).unwrap();
+        let profile = ProfileBuilder::default().finish(Header::default());
+        open.write(&profile, &profile, EventId::FIRST).unwrap();
         assert_eq!((std::fs::read(&new).unwrap(), std::fs::read(&old).unwrap()), (vec![], vec![]));
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn report(
     let outputs = Outputs::for_profile(output)?;
     outputs.confine(common, false)?;
     let profile = read(path, arguments)?;
-    run::write(&profile, arguments.shape.event(&profile)?, outputs, common.quiet)
+    run::write(&profile, &arguments.shape, outputs, common.quiet)
 }
 
 /// `profiler top`: writes the table of a recorded profile to standard output. Returns the exit code.
@@ -34,7 +34,7 @@ pub(super) fn top(path: &Path, arguments: &ViewArguments, common: &CommonArgumen
     let outputs = Outputs::standard(Format::Top);
     outputs.confine(common, false)?;
     let profile = read(path, arguments)?;
-    outputs.write(&profile, arguments.shape.event(&profile)?)?;
+    outputs.write(&profile, &arguments.shape.view(&profile), arguments.shape.event(&profile)?)?;
     Ok(run::code_of(&profile))
 }
 
@@ -53,6 +53,8 @@ pub(super) fn diff(
     let (of_before, of_after) = (arguments.shape.event(&before)?, arguments.shape.event(&after)?);
     let (before, after) = (before.single_event(of_before), after.single_event(of_after));
     let difference = Difference::between(&before, &after);
+    let (shown_before, shown_after) = (arguments.shape.view(&before), arguments.shape.view(&after));
+    let shown = Difference::between(&shown_before, &shown_after);
     let unsupported = outputs.formats().find(|format| !Format::OF_DIFFERENCES.contains(format));
     if let Some(format) = unsupported {
         let known: Vec<_> = Format::OF_DIFFERENCES.iter().map(|format| format.name()).collect();
@@ -61,10 +63,13 @@ pub(super) fn diff(
     }
     let has_table = outputs.formats().any(|format| format == Format::Top);
     let options = outputs.options();
-    outputs.write_each(|format, options, to| difference.write_with(format, options, to))?;
+    outputs.write_each(|format, options, to| {
+        let written = if format.is_view() { &shown } else { &difference };
+        written.write_with(format, options, to)
+    })?;
     if !common.quiet && !has_table {
         let mut table = Vec::new();
-        difference.write_with(Format::Top, &options, &mut table)?;
+        shown.write_with(Format::Top, &options, &mut table)?;
         io::stderr().write_all(&table)?;
     }
     Ok(run::code_of(&before).max(run::code_of(&after)))
@@ -81,6 +86,7 @@ fn read(path: &Path, arguments: &ViewArguments) -> Result<Profile> {
     let mut profile = profile.with_context(failed)?;
     if let Some(symbols) = arguments.symbols.symbols() {
         profile = symbols.symbolize_profile(&profile)?;
+        profiler_findings::analyze(&mut profile);
     }
     Ok(arguments.shape.apply(profile))
 }

@@ -1,9 +1,9 @@
 //! Runs the selected command: samples, replays or hands over to `doctor`, `live`, `report`, `top` and `diff`.
 
-use std::{os::unix::process::ExitStatusExt, path::Path, process::ExitStatus};
+use std::{borrow::Cow, os::unix::process::ExitStatusExt, path::Path, process::ExitStatus};
 
 use anyhow::{Result, bail};
-use profiler_profile::{EventId, Profile};
+use profiler_profile::Profile;
 
 use super::{
     arguments::{Action, Arguments, CommonArguments, NO_TARGET, OutputArguments, ViewArguments},
@@ -11,7 +11,9 @@ use super::{
     held_log::HeldLog,
     live,
     outputs::Outputs,
-    progress, report, signals, summary,
+    progress, report,
+    shape::ShapeArguments,
+    signals, summary,
 };
 use crate::{Profiler, sandbox};
 
@@ -47,8 +49,7 @@ fn sample(arguments: &Arguments) -> Result<u8> {
     let command = session.take_command();
     let profile = arguments.view.shape.apply(progress::stop(session, arguments.common.quiet)?);
     sandbox::restore_file_rights()?;
-    let event = arguments.view.shape.event(&profile)?;
-    let code = write(&profile, event, outputs, arguments.common.quiet)?;
+    let code = write(&profile, &arguments.view.shape, outputs, arguments.common.quiet)?;
     match command {
         // The command is not ended with the session: `-d` limits sampling only.
         Some(mut command) => Ok(match exit_code(command.wait()?) {
@@ -71,15 +72,16 @@ fn replay(
     let mut session = profiler.start()?;
     session.wait(None);
     let profile = view.shape.apply(progress::stop(session, common.quiet)?);
-    write(&profile, view.shape.event(&profile)?, outputs, common.quiet)
+    write(&profile, &view.shape, outputs, common.quiet)
 }
 
 /// Writes a profile to all outputs and its summary to standard error, and returns the exit code.
-pub(super) fn write(profile: &Profile, event: EventId, outputs: Outputs, quiet: bool) -> Result<u8> {
-    let hint = outputs.hint();
-    outputs.write(profile, event)?;
+pub(super) fn write(profile: &Profile, shape: &ShapeArguments, outputs: Outputs, quiet: bool) -> Result<u8> {
+    let (hint, event) = (outputs.hint(), shape.event(profile)?);
+    let view = if outputs.has_views() { shape.view(profile) } else { Cow::Borrowed(profile) };
+    outputs.write(profile, &view, event)?;
     if !quiet {
-        eprint!("{}", summary::text(profile));
+        eprint!("{}", summary::text(profile, &view));
         if let Some(hint) = hint {
             eprintln!("profiler: {hint}");
         }

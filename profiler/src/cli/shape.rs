@@ -1,9 +1,10 @@
 //! Arguments that filter and shape a profile, shared by sampling and the commands on recorded profiles.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use profiler_findings::without_idle_threads;
 use profiler_profile::{
     EventId, Profile, ThreadState,
     shape::{Choice, Pattern, Shape, Share},
@@ -57,6 +58,10 @@ pub(super) struct ShapeArguments {
     /// Remove call paths below this share of the samples (0.5%); their samples count for the callers
     #[arg(long, value_name = "SHARE", default_value = "0%", hide_default_value = true)]
     min_share: Share,
+    /// Also show threads that wait for work in flame graphs, pages, tables and the live view; data for other tools always
+    /// has them
+    #[arg(long)]
+    show_idle: bool,
 }
 
 impl ShapeArguments {
@@ -64,6 +69,11 @@ impl ShapeArguments {
     pub(super) fn apply(&self, profile: Profile) -> Profile {
         let shape = self.shape();
         if shape.is_empty() { profile } else { profile.shaped(&shape) }
+    }
+
+    /// The profile as pictures, pages and tables show it: without idle threads, unless `--show-idle` is given.
+    pub(super) fn view<'a>(&self, profile: &'a Profile) -> Cow<'a, Profile> {
+        if self.show_idle { Cow::Borrowed(profile) } else { without_idle_threads(profile) }
     }
 
     /// The event of a profile that `--event` selects, else the first.
@@ -107,7 +117,7 @@ fn parse_time(text: &str) -> std::result::Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use profiler_profile::{Event, Header, ProfileBuilder};
+    use profiler_profile::{Event, Header, ProfileBuilder, Sample, StackEnd, test_profile};
 
     use super::*;
 
@@ -134,6 +144,21 @@ mod tests {
     fn the_defaults_equal_those_of_the_library() {
         assert_eq!(format!("{:?}", parse("").unwrap().shape()), format!("{:?}", Shape::default()));
         assert!(parse("").unwrap().shape().is_empty());
+    }
+
+    #[test]
+    fn idle_threads_are_shown_on_request() {
+        let mut builder = ProfileBuilder::default();
+        let event = builder.event(Event::at_frequency("wall", 49));
+        let frame = test_profile::function(&mut builder, "epoll_wait", 1);
+        let stack = builder.stack(vec![frame], StackEnd::Root);
+        let process = builder.process(1, "loop");
+        let thread = builder.thread(process, 1, "loop");
+        let state = Some(ThreadState::Blocked);
+        builder.add_sample(Sample { time_ns: 0, cpu: 0, thread, stack, event, state, value: 1 });
+        let profile = builder.finish(Header::default());
+        let samples = |line| parse(line).unwrap().view(&profile).samples().len();
+        assert_eq!((samples(""), samples("--show-idle")), (0, 1));
     }
 
     #[test]

@@ -12,8 +12,9 @@ pub(super) fn one_line(error: &anyhow::Error) -> String {
     printable(&format!("{error:#}")).into_owned()
 }
 
-/// The summary of a profile: a few lines that begin with `profiler: `.
-pub(super) fn text(profile: &Profile) -> String {
+/// The summary of a profile: a few lines that begin with `profiler: `. `view` is what pictures, pages and tables show of
+/// it.
+pub(super) fn text(profile: &Profile, view: &Profile) -> String {
     let (header, ledger) = (profile.header(), profile.ledger());
     let mut lines = Vec::new();
     for (event, of_event) in profile.events().zip(&ledger.events) {
@@ -55,6 +56,8 @@ pub(super) fn text(profile: &Profile) -> String {
         ));
     }
     lines.push(cost(&profile.events().collect::<Vec<_>>(), ledger));
+    lines.extend(hidden_idle(profile, view));
+    lines.extend(profile.findings().iter().map(ToString::to_string));
     lines.iter().fold(String::new(), |mut text, line| {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "profiler: {}", printable(line));
@@ -108,6 +111,17 @@ fn short_waits(event: &Event, ledger: &EventLedger) -> Option<String> {
             seconds(ledger.short_waits_ns)
         )
     })
+}
+
+/// The number of samples of idle threads that the view does not have.
+fn hidden_idle(profile: &Profile, view: &Profile) -> Option<String> {
+    let samples = |profile: &Profile| {
+        let counts =
+            profile.samples().iter().map(|sample| profile.event(sample.event).sample_count(sample.value));
+        sum::of(counts)
+    };
+    let hidden = samples(profile) - samples(view);
+    (hidden > 0).then(|| format!("{hidden} samples of idle threads are hidden (--show-idle)"))
 }
 
 /// A value with its unit: samples, or seconds.
@@ -250,7 +264,9 @@ fn percent(count: u64, of: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use profiler_profile::{EventId, Header, Loss, ProfileBuilder, Reason, TimerTicks, UnsymbolizedFrames};
+    use profiler_profile::{
+        EventId, Header, Loss, ProfileBuilder, Reason, TimerTicks, UnsymbolizedFrames, test_profile,
+    };
 
     use super::*;
 
@@ -267,7 +283,12 @@ mod tests {
     }
 
     fn summary_of(builder: ProfileBuilder) -> String {
-        text(&builder.finish(Header { target: "pid 1 (a\u{1b}[31m)".to_owned(), ..Header::default() }))
+        let header = Header { target: "pid 1 (a\u{1b}[31m)".to_owned(), ..Header::default() };
+        text_of(&builder.finish(header))
+    }
+
+    fn text_of(profile: &Profile) -> String {
+        text(profile, profile)
     }
 
     #[test]
@@ -283,8 +304,20 @@ mod tests {
     #[test]
     fn filters_are_listed() {
         let header = Header { edits: vec!["--focus a".to_owned()], ..Header::default() };
-        let text = text(&ProfileBuilder::default().finish(header));
+        let text = text_of(&ProfileBuilder::default().finish(header));
         assert!(text.contains("profiler: shown: 0 samples: --focus a\n"), "{text}");
+    }
+
+    #[test]
+    fn hidden_idle_samples_are_counted_and_findings_are_the_last_lines() {
+        let mut profile = test_profile::with_finding();
+        let view = ProfileBuilder::default().finish(Header::default());
+        let hidden = "profiler: 1 samples of idle threads are hidden (--show-idle)\n";
+        let finding = format!("profiler: {}\n", test_profile::FINDING);
+        let text = text(&profile, &view);
+        assert!(text.ends_with(&format!("{hidden}{finding}")), "{text}");
+        profile.set_findings(Vec::new());
+        assert!(!text_of(&profile).contains("idle"));
     }
 
     #[test]

@@ -76,9 +76,16 @@ impl Meta {
             debug: false,
             symbolicated: true,
             marker_schema: [],
-            comments: label::printable(&title::subtitle(profile)).into_owned(),
+            comments: comments(profile),
         }
     }
+}
+
+/// The measurement in one line, and a line for each finding.
+fn comments(profile: &Profile) -> String {
+    let subtitle = label::printable(&title::subtitle(profile)).into_owned();
+    let lines: Vec<_> = std::iter::once(subtitle).chain(title::findings(profile)).collect();
+    lines.join("\n")
 }
 
 #[derive(Serialize)]
@@ -189,6 +196,12 @@ mod tests {
         let mut bytes = Vec::new();
         write(profile, &mut bytes).unwrap();
         serde_json::from_slice(&bytes).unwrap()
+    }
+
+    #[test]
+    fn findings_are_lines_of_the_comments() {
+        let comments = read_back(&test_profile::with_finding())["meta"]["comments"].clone();
+        assert_eq!(comments.as_str().unwrap().lines().nth(1), Some(test_profile::FINDING));
     }
 
     #[test]

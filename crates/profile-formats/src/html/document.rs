@@ -52,6 +52,9 @@ struct Measured {
     /// The edits of the header, and why the profile is empty.
     edits: usize,
     why_empty: usize,
+    /// The findings of the profile, of all its events.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    findings: Vec<String>,
     timeline: Timeline,
     ledger: Vec<Section>,
 }
@@ -169,6 +172,7 @@ fn measured<'a>(profile: &'a Profile, event: EventId, timeline: Timeline, texts:
         lost: ledger.lost_total(),
         edits: texts.number(header.edits.join(", ")),
         why_empty: texts.number(ledger.why_empty().unwrap_or_default()),
+        findings: title::findings(profile),
         timeline,
         ledger: ledger::sections(ledger, profile.ledger()),
     }

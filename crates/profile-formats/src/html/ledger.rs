@@ -52,6 +52,9 @@ fn samples(ledger: &EventLedger, timer: &TimerTicks) -> Vec<Row> {
         Row::of("ticks of the timer that hit the target", of, of),
         Row::of("samples in this profile", ledger.reported, of),
     ];
+    if ledger.idle > 0 {
+        rows.push(Row::of("samples of idle threads among them", ledger.idle, of));
+    }
     rows.extend(ledger.lost.iter().map(|(loss, count)| Row::of(format!("lost, {loss}"), *count, of)));
     if !ledger.adds_up() {
         let found = ledger.reported.saturating_add(ledger.lost_total());
@@ -189,6 +192,14 @@ mod tests {
             row("not accounted for", 10, "5.0 %"),
         ];
         assert_eq!(rows(&ledger, "Samples"), expected);
+    }
+
+    #[test]
+    fn samples_of_idle_threads_are_counted_where_there_are_any() {
+        let mut ledger = EventLedger { due: 4, reported: 4, ..EventLedger::default() };
+        assert_eq!(rows(&ledger, "Samples").len(), 2);
+        ledger.idle = 3;
+        assert_eq!(rows(&ledger, "Samples")[2], row("samples of idle threads among them", 3, "75.0 %"));
     }
 
     #[test]

@@ -48,6 +48,7 @@ const SCRIPT: &str = concat!(
     include_str!("page/details.js"),
     include_str!("page/breadcrumbs.js"),
     include_str!("page/measured.js"),
+    include_str!("page/findings.js"),
     include_str!("page/keys.js"),
     include_str!("page/app.js"),
 );
@@ -114,7 +115,9 @@ mod tests {
 
     use super::*;
     use profiler_addresses::ElfAddress;
-    use profiler_profile::{Frame, FrameKind, Header, ProfileBuilder, StackEnd, SymbolSource, Symbolization};
+    use profiler_profile::{
+        Frame, FrameKind, Header, ProfileBuilder, StackEnd, SymbolSource, Symbolization, test_profile,
+    };
 
     fn page(profile: &Profile) -> String {
         let mut bytes = Vec::new();
@@ -173,6 +176,13 @@ mod tests {
         for outside in ["http:", "https:", "src=", "@import", "url("] {
             assert!(!page.contains(outside), "{outside}");
         }
+    }
+
+    #[test]
+    fn a_page_has_the_findings() {
+        let with_finding = document(&page(&test_profile::with_finding()));
+        assert_eq!(with_finding["events"][0][0]["findings"], serde_json::json!([test_profile::FINDING]));
+        assert_eq!(document(&page(&profile_of("f")))["events"][0][0]["findings"], Value::Null);
     }
 
     #[test]

@@ -102,6 +102,7 @@ fn comments(profile: &Profile) -> Vec<String> {
     let (header, ledger) = (profile.header(), profile.ledger());
     let mut lines = vec![title::title(profile), title::subtitle(profile)];
     lines.extend(header.edits.iter().cloned());
+    lines.extend(title::findings(profile));
     let missed = ledger.timer.missed.iter();
     let missed = missed.map(|(cause, count)| format!("ticks missed on all CPUs, {cause}: {count}"));
     for (event, ledger) in profile.events().zip(&ledger.events) {
@@ -231,6 +232,13 @@ pub(super) mod tests {
         let container = piece.sample[0].label.last().unwrap();
         assert_eq!((text(&piece, container.key), text(&piece, container.str)), ("container", "4f1c3a99"));
         assert_eq!((piece.period, text(&piece, piece.default_sample_type)), (10_000_000, "cpu"));
+    }
+
+    #[test]
+    fn findings_are_comments() {
+        let piece = read_back(&test_profile::with_finding());
+        let comments: Vec<_> = piece.comment.iter().map(|number| text(&piece, *number)).collect();
+        assert!(comments.contains(&test_profile::FINDING), "{comments:?}");
     }
 
     #[test]

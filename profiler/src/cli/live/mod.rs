@@ -23,7 +23,7 @@ mod terminal;
 mod tests;
 mod tree;
 
-use std::{sync::mpsc::Receiver, time::Duration};
+use std::{borrow::Cow, sync::mpsc::Receiver, time::Duration};
 
 use anyhow::{Result, bail};
 
@@ -58,14 +58,21 @@ pub(super) fn run(arguments: &LiveArguments, log: &HeldLog, common: &CommonArgum
     let mut state = State::new(
         History::new(arguments.window),
         arguments.stacks.options(),
-        Box::new(move |profile| shape.apply(profile)),
+        Box::new(move |profile| {
+            let shaped = shape.apply(profile);
+            match shape.view(&shaped) {
+                Cow::Owned(view) => view,
+                Cow::Borrowed(_) => shaped,
+            }
+        }),
     );
 
     log.hold();
     let result = run_session(session, arguments.sampling.duration, &mut state);
     log.release();
     if !common.quiet {
-        eprint!("{}", summary::text(&state.history.profile(Span::All)));
+        let profile = state.history.profile(Span::All);
+        eprint!("{}", summary::text(&profile, &profile));
     }
     result.map(|()| 0)
 }

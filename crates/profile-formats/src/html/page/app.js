@@ -110,6 +110,7 @@ class App {
     document.title = title;
     getElement("target").replaceChildren(createNameElement(title));
     getElement("facts").replaceChildren(...createFacts(measurements, samples));
+    showFindings(measurements);
     getElement("view-ledger").replaceChildren(...createLedgers(measurements));
     getElement("message").textContent = explainEmptyProfiles(measurements, samples);
     getElement("message").hidden = getElement("message").textContent === "";
