@@ -11,7 +11,7 @@
 //   async    Chain > Leaf > Outer, asynchronous methods on threads of the pool
 //   gc       objects that are soon garbage
 //   web      requests to an HTTP server and its answers, asynchronous, in one process
-//   others   services of the runtime, see Services.cs
+//   others   services of the runtime, see Services.cs, and waits, see Waits.cs
 //
 // Compiled by Mono's mcs against .NET Core 3.1's assemblies: C# 7, and all newer runtimes take it.
 using System;
@@ -321,7 +321,7 @@ namespace Workload
                 case "gc": Garbage.Run(goesOn); break;
                 case "web": Web.Run(goesOn); break;
                 default:
-                    if (Services.Run(mode, goesOn)) break;
+                    if (Services.Run(mode, goesOn) || Waits.Run(mode, goesOn)) break;
                     Console.Error.WriteLine("unknown mode " + mode);
                     return 2;
             }

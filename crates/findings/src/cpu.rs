@@ -3,10 +3,10 @@
 use profiler_profile::{Finding, Sample, ThreadState, sum};
 
 use crate::{
+    cpu_rules::CpuRule,
     marks::StackSet,
     pattern::matches_any,
     process::{ProcessSamples, percent},
-    rules::CpuRule,
 };
 
 /// The fewest samples on a CPU. With fewer, a share has an error of more than ten points.

@@ -5,10 +5,11 @@
 //! with its evidence and its remedy: threads of a pool that block, a lock that many threads wait for, CPU time of a
 //! compiler. A finding has thresholds that healthy programs do not reach; each is a constant with its reason.
 //!
-//! The rules are data, in `rules.rs`.
+//! The rules are data, in `rules.rs` and `cpu_rules.rs`.
 
 mod cause;
 mod cpu;
+mod cpu_rules;
 mod frames;
 mod idle;
 mod marks;

@@ -3,9 +3,10 @@
 use profiler_profile::{Frame, Profile, Sample};
 
 use crate::{
+    cpu_rules::{CPU_RULES, CpuRule},
     frames::function,
     pattern::matches_any,
-    rules::{CLIENTS, CPU_RULES, CpuRule, POOL_WORKERS},
+    rules::{CLIENTS, POOL_WORKERS},
 };
 
 /// A set of stacks.

@@ -44,9 +44,9 @@ impl<'a> ProcessSamples<'a> {
         sum::of(counted.map(|(sample, _)| sample.value))
     }
 
-    /// The value of the threads that have work: all but idle ones.
+    /// The value of the threads that have work: neither idle nor asleep by their own choice.
     pub(crate) fn value_with_work(&self) -> u64 {
-        self.value(|_, cause| cause != Some(WaitCause::Idle))
+        self.value(|_, cause| !matches!(cause, Some(WaitCause::Idle | WaitCause::Sleep)))
     }
 
     /// The value of threads on a CPU, for events with states.
@@ -54,11 +54,12 @@ impl<'a> ProcessSamples<'a> {
         self.value(|sample, _| sample.state == Some(ThreadState::OnCpu))
     }
 
-    /// The number of threads that a value represents, on average over the duration; 0 where time is unknown.
-    pub(crate) fn average_threads(&self, value: u64) -> f64 {
+    /// The average number of `threads` threads that a value represents; 0 where time is unknown. The value can exceed the
+    /// duration by some periods, which a late pass adds.
+    pub(crate) fn average_threads(&self, value: u64, threads: usize) -> f64 {
         let unit_ns = self.profile.event(self.event).unit_ns().unwrap_or_default();
         let duration_ns = self.profile.header().duration_ns.max(1);
-        value as f64 * unit_ns as f64 / duration_ns as f64
+        (value as f64 * unit_ns as f64 / duration_ns as f64).min(threads as f64)
     }
 
     /// The waits by the method of the application below which they are, those of the largest value first.

@@ -1,10 +1,9 @@
-//! The rules by which frames give the cause of a wait, and a share of CPU time its kind: data alone.
+//! The rules by which frames give the cause of a wait: data alone. `cpu_rules.rs` has those of CPU time.
 //!
 //! Patterns are those of `pattern.rs`, for names without the assembly: `System.Threading.Monitor.Enter*` matches
 //! `System.Private.CoreLib!System.Threading.Monitor.Enter(object)`.
 
-use profiler_profile::FindingKind;
-
+use self::Strength::{Default, Final, Yields};
 use crate::WaitCause::{
     self, ConditionVariable, FileIo, GcSuspension, Idle, Lock, Other, PageFault, Sleep, SocketIo,
     SyncOverAsync,
@@ -13,21 +12,31 @@ use crate::WaitCause::{
 /// A rule over the functions of the kernel and of libc in which threads wait.
 pub(crate) struct Primitive {
     pub(crate) cause: WaitCause,
-    /// Whether callers do not change the cause.
-    pub(crate) is_final: bool,
+    pub(crate) strength: Strength,
     pub(crate) functions: &'static [&'static str],
+}
+
+/// How a primitive gives the cause.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Strength {
+    /// Whatever its callers are.
+    Final,
+    /// Where no rule matches a caller.
+    Default,
+    /// As a default; the thread is in the run queue by its own choice.
+    Yields,
 }
 
 /// The frame nearest to the leaf that matches decides.
 pub(crate) const PRIMITIVES: &[Primitive] = &[
     Primitive {
         cause: PageFault,
-        is_final: true,
+        strength: Final,
         functions: &["asm_exc_page_fault", "exc_page_fault", "do_user_addr_fault", "handle_mm_fault"],
     },
     Primitive {
         cause: FileIo,
-        is_final: true,
+        strength: Final,
         functions: &[
             "do_fsync",
             "vfs_fsync*",
@@ -51,7 +60,7 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
     // A connection that comes is work.
     Primitive {
         cause: Idle,
-        is_final: true,
+        strength: Final,
         functions: &[
             "inet_csk_accept",
             "unix_accept",
@@ -60,6 +69,7 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
             "accept",
             "accept4",
             "__x64_sys_pause",
+            "__do_sys_pause",
             "__x64_sys_rt_sigtimedwait",
             "__x64_sys_rt_sigsuspend",
             "__arm64_sys_rt_sigtimedwait",
@@ -74,7 +84,7 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
     },
     Primitive {
         cause: SocketIo,
-        is_final: true,
+        strength: Final,
         functions: &[
             "sock_recvmsg",
             "sock_sendmsg",
@@ -98,7 +108,7 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
     },
     Primitive {
         cause: Lock,
-        is_final: true,
+        strength: Final,
         functions: &[
             "pthread_mutex_lock*",
             "__pthread_mutex_lock*",
@@ -116,12 +126,13 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
             "mutex_lock*",
             "__mutex_lock*",
             "rwsem_down_*_slowpath",
+            "locks_lock_inode_wait",
             "flock",
         ],
     },
     Primitive {
         cause: Sleep,
-        is_final: false,
+        strength: Default,
         functions: &[
             "hrtimer_nanosleep",
             "common_nsleep*",
@@ -133,16 +144,29 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
             "sleep",
         ],
     },
+    // A thread that spins, in the run queue by its own choice.
+    Primitive {
+        cause: Other,
+        strength: Yields,
+        functions: &[
+            "do_sched_yield",
+            "__do_sys_sched_yield",
+            "__x64_sys_sched_yield",
+            "__arm64_sys_sched_yield",
+            "sched_yield",
+            "__sched_yield",
+        ],
+    },
     // A loop over the events of many descriptors.
     Primitive {
         cause: Idle,
-        is_final: false,
+        strength: Default,
         functions: &["do_epoll_wait", "ep_poll", "epoll_wait", "epoll_pwait*", "io_cqring_wait"],
     },
     // One descriptor as well as many.
     Primitive {
         cause: Other,
-        is_final: false,
+        strength: Default,
         functions: &[
             "do_sys_poll",
             "do_select",
@@ -156,7 +180,7 @@ pub(crate) const PRIMITIVES: &[Primitive] = &[
     },
     Primitive {
         cause: ConditionVariable,
-        is_final: false,
+        strength: Default,
         functions: &[
             "pthread_cond_*wait*",
             "__pthread_cond_*wait*",
@@ -230,6 +254,8 @@ pub(crate) const RULES: &[Rule] = &[
     rule(GcSuspension, &["Thread::RareDisablePreemptiveGC*"]),
     rule(GcSuspension, &["ThreadSuspend::*"]),
     rule(GcSuspension, &["*gc_heap::wait_for_gc_done*"]),
+    // The allocator, until a collection makes space.
+    rule(GcSuspension, &["*gc_heap::*allocate_more_space*"]),
     rule(GcSuspension, &["*GCHeap::WaitUntilGCComplete*"]),
     rule(GcSuspension, &["JIT_RareDisable*"]),
     rule(GcSuspension, &["JIT_PollGC*"]),
@@ -299,6 +325,8 @@ pub(crate) const RULES: &[Rule] = &[
     rule(Idle, &["runtime.mPark"]),
     rule(Idle, &["runtime.netpoll"]),
     rule(Idle, &["runtime.sysmon"]),
+    // Python: the global interpreter lock.
+    rule(Lock, &["take_gil"]),
     // Event loops and runtimes in native code.
     rule(Idle, &["g_main_context_*"]),
     rule(Idle, &["event_base_loop"]),
@@ -369,107 +397,3 @@ pub(crate) const RUNTIME_MODULES: &[&str] = &[
 
 /// Functions that start programs and threads.
 pub(crate) const ROOTS: &[&str] = &["_start", "__libc_start*", "start_thread", "start", "clone*", "__clone*"];
-
-/// A rule over samples on a CPU.
-pub(crate) struct CpuRule {
-    pub(crate) kind: FindingKind,
-    /// A sample matches if one of its functions does, ...
-    pub(crate) functions: &'static [&'static str],
-    /// ... the module of one of its functions, ...
-    pub(crate) modules: &'static [&'static str],
-    /// ... or its thread, ...
-    pub(crate) threads: &'static [&'static str],
-    /// ... unless one of these functions is in the stack.
-    pub(crate) except: &'static [&'static str],
-    /// The least share of samples for a finding.
-    pub(crate) min_percent: f64,
-    /// What the CPUs do.
-    pub(crate) activity: &'static str,
-    pub(crate) remedy: &'static str,
-}
-
-pub(crate) const CPU_RULES: &[CpuRule] = &[
-    // A server that has started compiles in less than a twentieth of its CPU time.
-    CpuRule {
-        kind: FindingKind::Compilation,
-        functions: &["JSJitCompiler*", "CompileBroker::*", "v8::internal::*CompilationJob*"],
-        modules: &["libclrjit.so"],
-        threads: &["C1 CompilerThre", "C2 CompilerThre"],
-        except: &[],
-        min_percent: 15.0,
-        activity: "compiles methods (JIT)",
-        remedy: "publish with ReadyToRun, keep tiered compilation on, and send load after the start-up",
-    },
-    // Allocation-heavy programs spend up to a tenth of their CPU time in a tuned collector.
-    CpuRule {
-        kind: FindingKind::GarbageCollection,
-        functions: &[
-            "*gc_heap::*",
-            "GCInterface_Collect*",
-            "System.GC.Collect*",
-            "runtime.gcBgMarkWorker*",
-            "runtime.gcAssist*",
-            "v8::internal::Heap::CollectGarbage*",
-            "v8::internal::ScavengerCollector::*",
-            "v8::internal::MarkCompactCollector::*",
-        ],
-        modules: &["libclrgc.so", "libclrgcexp.so"],
-        threads: &[".NET Server GC", ".NET BGC", "GC Thread#*", "G1 *", "ZWorker*"],
-        except: &[],
-        min_percent: 20.0,
-        activity: "collects garbage",
-        remedy: "allocate less, and keep fewer objects alive",
-    },
-    // Locks spin for microseconds before they block; the share of that is small unless the lock is contended.
-    CpuRule {
-        kind: FindingKind::Spinning,
-        functions: &[
-            "do_sched_yield",
-            "__x64_sys_sched_yield",
-            "__arm64_sys_sched_yield",
-            "sched_yield",
-            "__sched_yield",
-            "pthread_spin_lock",
-            "native_queued_spin_lock_slowpath",
-            "System.Threading.SpinWait.*",
-            "System.Threading.Thread.SpinWait*",
-            "ThreadNative_SpinWait",
-        ],
-        modules: &[],
-        threads: &[],
-        // An idle worker of the pool spins before it sleeps.
-        except: &["System.Threading.LowLevelLifoSemaphore.*", "CLRLifoSemaphore::*"],
-        min_percent: 20.0,
-        activity: "spins until another thread proceeds",
-        remedy: "block in place of spinning, or hold the lock for a shorter time",
-    },
-    // Programs that reuse their memory have few page faults once they have started.
-    CpuRule {
-        kind: FindingKind::PageFaults,
-        functions: &["asm_exc_page_fault", "exc_page_fault", "do_user_addr_fault", "el0_da", "el0_ia"],
-        modules: &[],
-        threads: &[],
-        except: &[],
-        min_percent: 20.0,
-        activity: "handles page faults",
-        remedy: "reuse memory in place of returning it to the kernel, or use huge pages",
-    },
-    // Network interrupts of a busy server take about a tenth.
-    CpuRule {
-        kind: FindingKind::Interrupts,
-        functions: &[
-            "asm_common_interrupt",
-            "common_interrupt",
-            "asm_sysvec_*",
-            "handle_softirqs",
-            "__do_softirq",
-            "do_softirq*",
-        ],
-        modules: &[],
-        threads: &[],
-        except: &[],
-        min_percent: 25.0,
-        activity: "handles interrupts",
-        remedy: "distribute the interrupts of devices over more CPUs, or have them coalesced",
-    },
-];

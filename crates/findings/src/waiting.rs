@@ -29,9 +29,8 @@ const MIN_SERVICE_QUEUE: f64 = 2.0;
 /// The least share of the time of threads with work that is spent at a service: more than all other work.
 const MIN_SERVICE_PERCENT: f64 = 50.0;
 
-/// The least share of waiting in the time in which threads run or could run. A loaded host delays threads for up to a
-/// fifth.
-const MIN_RUN_QUEUE_PERCENT: f64 = 30.0;
+/// The least share of waiting in the time in which threads run or could run. Below, they run for longer than they wait.
+const MIN_RUN_QUEUE_PERCENT: f64 = 50.0;
 
 /// The least number of threads that wait for a CPU at a time, on average.
 const MIN_RUN_QUEUE: f64 = 1.0;
@@ -53,7 +52,7 @@ fn is(cause: WaitCause) -> impl Fn(&Sample, Option<WaitCause>) -> bool {
 fn lock_convoy(samples: &ProcessSamples<'_>) -> Option<Finding> {
     let site = samples.sites(is(WaitCause::Lock)).into_iter().next()?;
     let share = percent(site.value, samples.value_with_work());
-    let queue = samples.average_threads(site.value);
+    let queue = samples.average_threads(site.value, site.threads.len());
     if site.threads.len() < MIN_THREADS || share < MIN_LOCK_PERCENT || queue < MIN_LOCK_QUEUE {
         return None;
     }
@@ -92,7 +91,7 @@ fn slow_downstream(samples: &ProcessSamples<'_>) -> Option<Finding> {
     };
     let Site { method, value, threads } = samples.sites(is_at_service).into_iter().next()?;
     let share = percent(value, samples.value_with_work());
-    let queue = samples.average_threads(value);
+    let queue = samples.average_threads(value, threads.len());
     if threads.len() < MIN_THREADS || share < MIN_SERVICE_PERCENT || queue < MIN_SERVICE_QUEUE {
         return None;
     }
@@ -106,10 +105,11 @@ fn slow_downstream(samples: &ProcessSamples<'_>) -> Option<Finding> {
 
 /// Only for events that have the threads on CPUs as well.
 fn run_queue(samples: &ProcessSamples<'_>) -> Option<Finding> {
-    let value = samples.value(is(WaitCause::RunQueue));
+    let is_runnable = is(WaitCause::RunQueue);
+    let value = samples.value(&is_runnable);
     let on_cpu = samples.value_on_cpu();
     let share = percent(value, value.saturating_add(on_cpu));
-    let queue = samples.average_threads(value);
+    let queue = samples.average_threads(value, samples.threads(&is_runnable).len());
     if on_cpu == 0 || share < MIN_RUN_QUEUE_PERCENT || queue < MIN_RUN_QUEUE {
         return None;
     }
@@ -124,7 +124,7 @@ fn disk(samples: &ProcessSamples<'_>) -> Option<Finding> {
     let is_at_file = is(WaitCause::FileIo);
     let value = samples.value(&is_at_file);
     let share = percent(value, samples.value_with_work());
-    let queue = samples.average_threads(value);
+    let queue = samples.average_threads(value, samples.threads(&is_at_file).len());
     if share < MIN_DISK_PERCENT || queue < MIN_DISK_QUEUE {
         return None;
     }

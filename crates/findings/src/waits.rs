@@ -6,7 +6,7 @@ use crate::{
     WaitCause,
     frames::{application_method, function},
     pattern::{matches, matches_any},
-    rules::{PRIMITIVES, Primitive, RULES, Rule, SERVICE_THREADS},
+    rules::{PRIMITIVES, Primitive, RULES, Rule, SERVICE_THREADS, Strength},
 };
 
 /// The causes of the waits in a profile.
@@ -32,6 +32,8 @@ pub struct Waits {
 #[derive(Clone, Copy, Debug)]
 struct StackWait {
     cause: WaitCause,
+    /// Whether the thread left its CPU to others.
+    yields: bool,
     /// Whether a service thread with this stack waits for work.
     is_idle_in_service: bool,
 }
@@ -60,7 +62,7 @@ impl Waits {
         let wait = self.stacks[sample.stack.index()];
         match (state, wait.cause) {
             (ThreadState::OnCpu, _) => None,
-            (ThreadState::Runnable, _) => Some(WaitCause::RunQueue),
+            (ThreadState::Runnable, _) if !wait.yields => Some(WaitCause::RunQueue),
             (ThreadState::Stopped, _) => Some(WaitCause::Other),
             // The kernel also waits for its own locks in this state.
             (ThreadState::Disk, cause @ (WaitCause::PageFault | WaitCause::Lock)) => Some(cause),
@@ -73,8 +75,8 @@ impl Waits {
 
 fn stack_wait(profile: &Profile, frames: &FrameRules, stack: &Stack) -> StackWait {
     let primitive = stack.frames.iter().find_map(|id| frames.primitives[id.index()]);
-    if let Some(Primitive { cause, is_final: true, .. }) = primitive {
-        return StackWait { cause: *cause, is_idle_in_service: false };
+    if let Some(Primitive { cause, strength: Strength::Final, .. }) = primitive {
+        return StackWait { cause: *cause, yields: false, is_idle_in_service: false };
     }
     let rule = stack.frames.iter().enumerate().find_map(|(index, id)| {
         let mut rules = frames.rules[id.index()].iter();
@@ -83,6 +85,7 @@ fn stack_wait(profile: &Profile, frames: &FrameRules, stack: &Stack) -> StackWai
     let cause = rule.map(|rule| rule.cause).or(primitive.map(|primitive| primitive.cause));
     StackWait {
         cause: cause.unwrap_or(WaitCause::Other),
+        yields: primitive.is_some_and(|primitive| primitive.strength == Strength::Yields),
         is_idle_in_service: application_method(profile, stack).is_none(),
     }
 }

@@ -17,6 +17,7 @@ mod dotnet_memory_search;
 mod dotnet_perf_map;
 mod dotnet_runtime;
 mod dotnet_services;
+mod findings;
 mod hostile_names;
 mod jit;
 mod kernel_addresses;

@@ -143,8 +143,8 @@ fn threads_that_wait_for_a_cpu_are_found_by_share_and_number() {
         }
         threads.add(on_cpu, ThreadState::OnCpu, WORK).kinds()
     };
-    assert_eq!(kinds(3, 7, 10), [FindingKind::RunQueue]);
-    assert_eq!(kinds(2, 5, 10), []);
+    assert_eq!(kinds(5, 5, 10), [FindingKind::RunQueue]);
+    assert_eq!(kinds(5, 6, 10), []);
     assert_eq!(kinds(1, 1, 10), [FindingKind::RunQueue]);
     assert_eq!(kinds(1, 1, 9), []);
     assert_eq!(kinds(3, 0, 10), [], "an event without threads on CPUs has no share");
@@ -174,6 +174,14 @@ fn idle_threads_do_not_dilute_a_share() {
     let mut threads = Threads::wall();
     threads.add(3, ThreadState::Blocked, LOCK);
     threads.add(100, ThreadState::Blocked, "main;run_loop;epoll_wait@libc.so.6");
+    assert_eq!(threads.kinds(), [FindingKind::LockConvoy]);
+}
+
+#[test]
+fn sleeping_threads_do_not_dilute_a_share() {
+    let mut threads = Threads::wall();
+    threads.add(3, ThreadState::Blocked, LOCK);
+    threads.add(100, ThreadState::Blocked, "main;pause;nanosleep@libc.so.6");
     assert_eq!(threads.kinds(), [FindingKind::LockConvoy]);
 }
 

@@ -1,0 +1,109 @@
+// Modes of the .NET workload whose threads wait:
+//
+//   starve      work items that wait for asynchronous work: Cart.Get, in more of them than the pool has threads
+//   convoy      eight threads that take turns in Ledger.Add, which holds a lock for milliseconds
+//   storm       eight threads that allocate: each waits for the collections that the others cause
+//   downstream  work items that read from a socket whose peer answers late: Prices.Fetch
+using System;
+using System.Net;
+using System.Net.Sockets;
+using System.Runtime.CompilerServices;
+using System.Threading;
+using System.Threading.Tasks;
+
+namespace Workload
+{
+    public static class Cart
+    {
+        static async Task<int> Load() { await Task.Delay(500); return 1; }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        public static int Get() { return Load().Result; }
+    }
+
+    public static class Ledger
+    {
+        static readonly object gate = new object();
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        public static void Add() { lock (gate) Thread.Sleep(5); }
+    }
+
+    public static class Prices
+    {
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        public static void Fetch(Socket peer, byte[] buffer) { peer.Receive(buffer); }
+    }
+
+    public static class Waits
+    {
+        // Runs a mode. False is a mode that this class lacks.
+        public static bool Run(string mode, Func<bool> goesOn)
+        {
+            switch (mode)
+            {
+                case "starve": Starve(goesOn); return true;
+                case "convoy": Convoy(goesOn); return true;
+                case "storm": Storm(goesOn); return true;
+                case "downstream": CallDownstream(goesOn); return true;
+                default: return false;
+            }
+        }
+
+        static void Starve(Func<bool> goesOn)
+        {
+            while (goesOn())
+            {
+                ThreadPool.QueueUserWorkItem(_ => Cart.Get());
+                Thread.Sleep(10);
+            }
+        }
+
+        static void Convoy(Func<bool> goesOn)
+        {
+            for (int i = 0; i < 8; i++)
+            {
+                new Thread(() => { while (goesOn()) Ledger.Add(); }) { IsBackground = true }.Start();
+            }
+            while (goesOn()) Thread.Sleep(100);
+        }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        static byte[][] Allocate()
+        {
+            var kept = new byte[1000][];
+            for (int i = 0; i < kept.Length; i++) kept[i] = new byte[1000];
+            return kept;
+        }
+
+        static void Storm(Func<bool> goesOn)
+        {
+            for (int i = 0; i < 8; i++)
+            {
+                new Thread(() => { while (goesOn()) GC.KeepAlive(Allocate()); }) { IsBackground = true }.Start();
+            }
+            while (goesOn()) Thread.Sleep(100);
+        }
+
+        static void CallDownstream(Func<bool> goesOn)
+        {
+            const int Calls = 4;
+            ThreadPool.SetMinThreads(Calls, Calls);
+            var listener = new TcpListener(IPAddress.Loopback, 0);
+            listener.Start();
+            for (int i = 0; i < Calls; i++)
+            {
+                var client = new TcpClient("127.0.0.1", ((IPEndPoint)listener.LocalEndpoint).Port);
+                Socket service = listener.AcceptSocket();
+                new Thread(() => { while (goesOn()) { Thread.Sleep(200); service.Send(new byte[1]); } })
+                    { IsBackground = true }.Start();
+                ThreadPool.QueueUserWorkItem(_ =>
+                {
+                    var buffer = new byte[1];
+                    while (goesOn()) Prices.Fetch(client.Client, buffer);
+                });
+            }
+            while (goesOn()) Thread.Sleep(100);
+        }
+    }
+}

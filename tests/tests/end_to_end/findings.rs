@@ -1,0 +1,148 @@
+//! Tests findings and idle threads: programs with one problem each, and healthy ones.
+
+use std::{collections::BTreeSet, process::Command, time::Duration};
+
+use profiler::{
+    Profile,
+    findings::{WaitCause, Waits},
+    profile::{EventId, FindingKind, Sample, StackEnd, ThreadState},
+};
+use profiler_tests::{
+    Workload, aspnet, lock_privileged, profiler, run_command, sample_pid, wait_until, workload_path,
+};
+
+const WALL_HZ: u64 = 49;
+const SECONDS: f64 = 4.0;
+
+/// The threads of a .NET program without a pool.
+const RUNTIME_THREADS: usize = 12;
+
+fn wall_profile(workload: &Workload) -> Profile {
+    let builder = sample_pid(workload.pid()).only_wall_clock_hz(WALL_HZ);
+    let mut session = builder.build().unwrap().start().unwrap();
+    session.wait(Some(Duration::from_secs_f64(SECONDS)));
+    session.stop().unwrap()
+}
+
+/// The findings but that of the run queue, which depends on what else runs on the machine.
+fn findings(profile: &Profile) -> Vec<(FindingKind, String)> {
+    let findings = profile.findings().iter().map(|finding| (finding.kind, finding.to_string()));
+    findings.filter(|(kind, _)| *kind != FindingKind::RunQueue).collect()
+}
+
+/// Waits until the pool of a .NET workload has so many threads.
+fn await_threads(workload: &Workload, threads: usize) {
+    wait_until("the threads of the pool", || (workload.tids().len() >= threads).then_some(()));
+}
+
+fn start_dotnet(version: &str, mode: &str) -> Workload {
+    Workload::run(Workload::dotnet_command(version, mode).env("PERF_MAP", "0"))
+}
+
+#[test]
+fn threads_that_queue_for_one_lock_are_a_convoy() {
+    let Some(_lock) = lock_privileged() else { return };
+    let profile = wall_profile(&Workload::start("convoy"));
+    let [(kind, text)] = &findings(&profile)[..] else { panic!("{:?}", profile.findings()) };
+    assert_eq!(*kind, FindingKind::LockConvoy);
+    assert!(text.contains("of 8 threads at a time wait for the lock in append ("), "{text}");
+}
+
+#[test]
+fn threads_with_locks_of_their_own_are_no_convoy() {
+    let Some(_lock) = lock_privileged() else { return };
+    let profile = wall_profile(&Workload::start_with("convoy", &["60", "apart"]));
+    assert!(profile.total_value() > 1_000);
+    assert_eq!(findings(&profile), []);
+}
+
+#[test]
+fn a_pool_that_is_starved_by_sync_over_async_is_found() {
+    let Some(_lock) = lock_privileged() else { return };
+    for version in ["3.1", "9.0"] {
+        let workload = start_dotnet(version, "starve");
+        await_threads(&workload, RUNTIME_THREADS + 3);
+        let profile = wall_profile(&workload);
+        let [(kind, text)] = &findings(&profile)[..] else { panic!("{version}: {:?}", profile.findings()) };
+        assert_eq!(*kind, FindingKind::PoolStarvation, "{version}");
+        let expected = "pool workers block in Task.Wait below Workload.Cart.Get (sync over async)";
+        assert!(
+            text.contains(expected) && text.ends_with(": make Cart.Get asynchronous"),
+            "{version}: {text}"
+        );
+    }
+}
+
+#[test]
+fn methods_that_hold_a_lock_or_wait_for_a_service_are_found() {
+    let Some(_lock) = lock_privileged() else { return };
+    for version in ["3.1", "9.0"] {
+        for (mode, expected, method) in [
+            ("convoy", FindingKind::LockConvoy, "wait for the lock in Workload.Ledger.Add ("),
+            ("downstream", FindingKind::SlowDownstream, "wait for sockets below Workload.Prices.Fetch ("),
+        ] {
+            let profile = wall_profile(&start_dotnet(version, mode));
+            let [(kind, text)] = &findings(&profile)[..] else { panic!("{mode}: {:?}", profile.findings()) };
+            assert_eq!(*kind, expected, "{version} {mode}");
+            assert!(text.contains(method), "{version} {mode}: {text}");
+        }
+    }
+}
+
+/// The runtime of version 3.1 has symbols.
+#[test]
+fn threads_that_wait_for_collections_are_found() {
+    let Some(_lock) = lock_privileged() else { return };
+    let profile = wall_profile(&start_dotnet("3.1", "storm"));
+    let kinds: Vec<_> = findings(&profile).into_iter().map(|(kind, _)| kind).collect();
+    assert!(kinds.contains(&FindingKind::GcSuspension), "{:?}", profile.findings());
+}
+
+/// A server whose requests take 100 ms without a thread.
+#[test]
+fn a_healthy_server_has_no_finding_and_all_of_its_threads_are_idle() {
+    let Some(_lock) = lock_privileged() else { return };
+    let mut command = Command::new(workload_path("dotnet/run"));
+    let mut server = Workload::run(command.args(["aspnet", "serve", "60"]).env("PERF_MAP", "0"));
+    let port = server.wait_for("port ");
+    aspnet::warm_up(&port, &["/sleep"]);
+    let _load = aspnet::load(&port, 16, &["/sleep"]);
+    let profile = wall_profile(&server);
+    assert_eq!(findings(&profile), []);
+    // Threads that wait since before the unwind tables were loaded have no whole stack.
+    let waits = Waits::of(&profile);
+    let is_whole = |sample: &&Sample| {
+        sample.state == Some(ThreadState::Blocked) && profile.stack(sample.stack).end == StackEnd::Root
+    };
+    let waiting = || profile.samples_of(EventId::FIRST).filter(is_whole);
+    let busy = waiting().filter(|sample| waits.cause(sample) != Some(WaitCause::Idle));
+    let threads = |samples: &mut dyn Iterator<Item = &Sample>| -> BTreeSet<u32> {
+        samples.map(|sample| profile.thread(sample.thread).tid).collect()
+    };
+    let (busy, all) = (threads(&mut busy.into_iter()).len(), threads(&mut waiting()).len());
+    assert!(all > 10 && busy <= 1, "{busy} of {all} threads: one reads standard input");
+    assert!(profile.first_ledger().idle > 0);
+}
+
+#[test]
+fn pictures_hide_idle_threads_and_data_has_them() {
+    let Some(_lock) = lock_privileged() else { return };
+    let workload = Workload::start("convoy");
+    let pid = workload.pid().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let [svg, folded] = ["a.svg", "a.folded"].map(|name| folder.path().join(name));
+    let run = |arguments: &[&str]| {
+        let mut command = profiler(&["-p", &pid, "--wall", "-d", "2"]);
+        let outcome = run_command(command.args(arguments).arg("-o").arg(&svg).arg("-o").arg(&folded));
+        assert_eq!(outcome.code(), 0, "{}", outcome.stderr);
+        let has_loop = |path| std::fs::read_to_string(path).unwrap().contains("run_loop");
+        (has_loop(&svg), has_loop(&folded), outcome.stderr)
+    };
+    let (in_picture, in_data, summary) = run(&[]);
+    assert!(!in_picture && in_data, "{summary}");
+    assert!(summary.contains(" samples of idle threads are hidden (--show-idle)\n"), "{summary}");
+    let last = summary.lines().last().unwrap();
+    assert!(last.contains("wait for the lock in append ("), "the finding is the last line: {summary}");
+    let (in_picture, in_data, summary) = run(&["--show-idle"]);
+    assert!(in_picture && in_data && !summary.contains("hidden"), "{summary}");
+}
