@@ -17,7 +17,7 @@ const ACTIVITIES: [(FindingKind, &str, u64); 5] = [
     (FindingKind::Interrupts, "main;compute;asm_common_interrupt;common_interrupt;handle_softirqs", 20),
 ];
 
-/// CPU samples of which so many have this stack, on threads with this name.
+/// CPU samples: `matching` of `total` have this stack, on a thread with this name.
 fn kinds(thread: &str, folded: &str, matching: u64, total: u64) -> Vec<FindingKind> {
     let parts = [(0, matching, None, folded)];
     let mut threads = Threads::cpu();
