@@ -14,7 +14,7 @@ use profiler::{
 use profiler_tests::{Workload, lock_privileged, profiler, run_command};
 use serde_json::{Value, json};
 
-use self::profiles::{counted, empty, hostile, known, large, two_events};
+use self::profiles::{counted, empty, hostile, known, large, two_events, with_finding};
 
 /// Upper limit for the page of a million samples with 50,000 stacks.
 const LARGE_PAGE_BYTES: u64 = 10_000_000;
@@ -47,10 +47,14 @@ fn every_part_of_the_page_works_in_a_browser() {
     write(&large(1), folder.path(), "large.html");
     write(&empty(), folder.path(), "empty.html");
     write(&two_events(), folder.path(), "events.html");
+    write(&with_finding(), folder.path(), "findings.html");
     write(&focused("Hot"), folder.path(), "part.html");
     write(&focused("no such function"), folder.path(), "nothing.html");
     assert_is_small(folder.path(), "large.html");
-    browse(&["page/names.test.mjs", "page/colours.test.mjs", "page/page.test.mjs"], folder.path());
+    browse(
+        &["page/names.test.mjs", "page/colours.test.mjs", "page/page.test.mjs", "page/findings.test.mjs"],
+        folder.path(),
+    );
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use profiler::{
     ElfAddress, Profile,
     profile::{
-        Event, Frame, FrameId, FrameKind, Header, ProfileBuilder, Reason, Sample, Sampling, SourceLocation,
-        StackEnd, SymbolSource, Symbolization, ThreadState,
+        Event, EventId, Finding, FindingKind, Frame, FrameId, FrameKind, Header, ProfileBuilder, Reason,
+        Sample, Sampling, SourceLocation, StackEnd, SymbolSource, Symbolization, ThreadState,
     },
 };
 
@@ -122,6 +122,23 @@ pub(super) fn two_events() -> Profile {
     let (time_ns, state, value) = (200 * NS_PER_MS, Some(ThreadState::Blocked), 1_500 * NS_PER_MS);
     builder.add_sample(Sample { time_ns, cpu: 0, thread, stack: wait, event, state, value });
     builder.finish(header(2_000))
+}
+
+/// The finding of [`with_finding`], with markup and a character that reverses text.
+const FINDING: &str = "3 of 4 workers block in <b>\u{202e}A.B</b>: make A.B asynchronous";
+
+/// A profile with one finding.
+pub(super) fn with_finding() -> Profile {
+    let mut profile = counted(&[("main;work", 5)]);
+    let (evidence, remedy) = FINDING.split_once(": ").unwrap();
+    profile.set_findings(vec![Finding {
+        kind: FindingKind::PoolStarvation,
+        evidence: evidence.to_owned(),
+        remedy: remedy.to_owned(),
+        event: EventId::FIRST,
+        value: 5,
+    }]);
+    profile
 }
 
 /// A profile without samples.
