@@ -1,6 +1,6 @@
 //! Findings on CPU time that is not the work of the application.
 
-use profiler_profile::{Finding, Sample, ThreadState, sum};
+use profiler_profile::{Finding, Sample, Sampling, ThreadState, sum};
 
 use crate::{
     cpu_rules::CpuRule,
@@ -12,8 +12,11 @@ use crate::{
 /// The fewest samples on a CPU. With fewer, a share has an error of more than ten points.
 const MIN_SAMPLES: u64 = 100;
 
-/// The findings on the CPU time of a process.
+/// The findings on the CPU time of a process, for events at a frequency.
 pub(crate) fn findings(samples: &ProcessSamples<'_>) -> Vec<Finding> {
+    if !matches!(samples.profile.event(samples.event).sampling, Sampling::Frequency(_)) {
+        return Vec::new();
+    }
     let on_cpu = on_cpu(samples);
     let total = sum::of(on_cpu.iter().map(|sample| sample.value));
     if total < MIN_SAMPLES {

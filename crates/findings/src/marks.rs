@@ -1,6 +1,6 @@
 //! Which stacks have frames that rules name. Computed once for all processes of a profile.
 
-use profiler_profile::{Frame, Profile, Sample};
+use profiler_profile::{Frame, Profile, Sample, Stack};
 
 use crate::{
     cpu_rules::{CPU_RULES, CpuRule},
@@ -21,7 +21,7 @@ impl StackSet {
     /// The stacks that have a frame for which `is_match` is true.
     fn with_frame(profile: &Profile, is_match: impl Fn(&Frame) -> bool) -> Self {
         let frames: Vec<_> = profile.frames().map(is_match).collect();
-        let has_match = |stack: &profiler_profile::Stack| stack.frames.iter().any(|id| frames[id.index()]);
+        let has_match = |stack: &Stack| stack.frames.iter().any(|id| frames[id.index()]);
         Self(profile.stacks().map(has_match).collect())
     }
 
@@ -59,12 +59,6 @@ fn stacks_of_rule(profile: &Profile, rule: &CpuRule) -> StackSet {
             || matches_any(rule.modules, profile.module_name(frame.module))
     });
     let excepted = StackSet::with_function(profile, rule.except);
-    StackSet(
-        matching
-            .0
-            .into_iter()
-            .zip(excepted.0)
-            .map(|(is_match, is_excepted)| is_match && !is_excepted)
-            .collect(),
-    )
+    let pairs = matching.0.into_iter().zip(excepted.0);
+    StackSet(pairs.map(|(is_match, is_excepted)| is_match && !is_excepted).collect())
 }

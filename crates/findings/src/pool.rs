@@ -34,7 +34,6 @@ const MIN_NEW_WORKERS: usize = 2;
 struct Worker {
     value: u64,
     blocked: u64,
-    first_ns: u64,
 }
 
 /// The starvation of the .NET thread pool.
@@ -43,8 +42,7 @@ pub(crate) fn starvation(samples: &ProcessSamples<'_>) -> Option<Finding> {
     let is_blocked = |cause| cause == Some(WaitCause::SyncOverAsync);
     let mut workers = BTreeMap::<u32, Worker>::new();
     for (sample, cause) in samples.samples.iter().filter(|(sample, _)| of_pool.contains(sample)) {
-        let new = || Worker { first_ns: sample.time_ns, ..Worker::default() };
-        let worker = workers.entry(samples.tid(sample)).or_insert_with(new);
+        let worker = workers.entry(samples.tid(sample)).or_default();
         sum::add(&mut worker.value, sample.value);
         if is_blocked(*cause) {
             sum::add(&mut worker.blocked, sample.value);
@@ -73,13 +71,14 @@ pub(crate) fn starvation(samples: &ProcessSamples<'_>) -> Option<Finding> {
     Some(samples.finding(FindingKind::PoolStarvation, &evidence, remedy, value))
 }
 
-/// The growth of the pool while it was sampled, if it is evident. An event of durations has no sample of a worker
-/// before its first wait has ended.
+/// The growth of the pool while it was sampled, if it is evident: workers whose first sample, with any stack, is late. An
+/// event of durations has no sample of a worker before its first wait has ended.
 fn growth(samples: &ProcessSamples<'_>, workers: &BTreeMap<u32, Worker>) -> Option<String> {
     const NS_PER_S: f64 = 1e9;
     let is_continuous = matches!(samples.profile.event(samples.event).sampling, Sampling::Frequency(_));
     let seconds = samples.profile.header().duration_ns.saturating_sub(FIRST_SIGHT_NS) as f64 / NS_PER_S;
-    let new = workers.values().filter(|worker| worker.first_ns > FIRST_SIGHT_NS).count();
+    let early = samples.threads(|sample, _| sample.time_ns <= FIRST_SIGHT_NS);
+    let new = workers.keys().filter(|worker| !early.contains(worker)).count();
     let is_evident = is_continuous && new >= MIN_NEW_WORKERS && seconds > 0.0;
     is_evident.then(|| format!("the pool grew by {:.1} threads/s", new as f64 / seconds))
 }

@@ -44,6 +44,13 @@ impl<'a> ProcessSamples<'a> {
         sum::of(counted.map(|(sample, _)| sample.value))
     }
 
+    /// The number of these samples, as ledgers count them.
+    pub(crate) fn count(&self, is_counted: impl Fn(&Sample, Option<WaitCause>) -> bool) -> u64 {
+        let event = self.profile.event(self.event);
+        let counted = self.samples.iter().filter(|(sample, cause)| is_counted(sample, *cause));
+        sum::of(counted.map(|(sample, _)| event.sample_count(sample.value)))
+    }
+
     /// The value of the threads that have work: neither idle nor asleep by their own choice.
     pub(crate) fn value_with_work(&self) -> u64 {
         self.value(|_, cause| !matches!(cause, Some(WaitCause::Idle | WaitCause::Sleep)))

@@ -35,8 +35,12 @@ const MIN_RUN_QUEUE_PERCENT: f64 = 50.0;
 /// The least number of threads that wait for a CPU at a time, on average.
 const MIN_RUN_QUEUE: f64 = 1.0;
 
-/// The least share of the time of threads with work that is spent at files, and the number of threads at a time.
+/// The least share of the time of threads with work that is spent at files. The page cache serves most reads and writes of
+/// healthy programs.
 const MIN_DISK_PERCENT: f64 = 30.0;
+
+/// The least number of threads that wait for files at a time, on average: a program that reads its files when it starts
+/// has less.
 const MIN_DISK_QUEUE: f64 = 0.5;
 
 /// The findings on the waits of a process.
@@ -69,8 +73,7 @@ fn gc_suspension(samples: &ProcessSamples<'_>) -> Option<Finding> {
     let is_suspended = is(WaitCause::GcSuspension);
     let value = samples.value(&is_suspended);
     let share = percent(value, samples.value_with_work());
-    let count = samples.profile.event(samples.event).sample_count(value);
-    if share < MIN_SUSPENSION_PERCENT || count < MIN_SUSPENSION_SAMPLES {
+    if share < MIN_SUSPENSION_PERCENT || samples.count(&is_suspended) < MIN_SUSPENSION_SAMPLES {
         return None;
     }
     let threads = samples.threads(&is_suspended).len();

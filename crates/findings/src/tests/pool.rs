@@ -55,6 +55,18 @@ fn a_pool_that_grows_has_its_rate() {
     assert!(evidence.ends_with("; the pool grew by 0.7 threads/s"), "{evidence}");
 }
 
+/// A stack that is read before the unwind tables are loaded is cut.
+#[test]
+fn workers_whose_first_stacks_are_cut_are_no_growth() {
+    let mut threads = Threads::wall();
+    for _ in 0..6 {
+        let state = Some(ThreadState::Blocked);
+        threads.add_thread("worker", &[(0, HZ, state, "futex_wait"), (3, 7 * HZ, state, &blocked())]);
+    }
+    let evidence = &threads.findings()[0].evidence;
+    assert!(evidence.starts_with("6 of 6 pool workers") && !evidence.contains("grew"), "{evidence}");
+}
+
 #[test]
 fn durations_do_not_show_growth() {
     let sampling = Sampling::Durations { min_ns: 0 };

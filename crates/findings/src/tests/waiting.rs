@@ -1,6 +1,6 @@
 //! Lock convoys, suspensions, slow services, run queues and disks on both sides of each threshold.
 
-use profiler_profile::{FindingKind, ThreadState};
+use profiler_profile::{Event, FindingKind, Sampling, ThreadState};
 
 use super::{POOL_ROOT, Threads};
 
@@ -83,6 +83,18 @@ fn a_few_samples_of_a_suspension_are_no_finding() {
         let mut threads = Threads::wall();
         threads.add_thread("worker", &[(0, ticks, Some(ThreadState::Blocked), stack)]);
         assert_eq!(threads.findings().len(), expected, "{ticks} ticks");
+    }
+}
+
+#[test]
+fn suspensions_of_an_event_of_durations_are_counted_as_samples() {
+    for (suspensions, expected) in [(19, 0), (20, 1)] {
+        let sampling = Sampling::Durations { min_ns: 0 };
+        let mut threads = Threads::sampled(Event { name: "off-cpu".to_owned(), sampling }, 10);
+        let stack = "main;shop!Shop.Cart.Add();Thread::RareDisablePreemptiveGC();pthread_cond_wait@libc.so.6";
+        let part = (0, 1_000_000, Some(ThreadState::Blocked), stack);
+        threads.add_thread("worker", &vec![part; suspensions]);
+        assert_eq!(threads.findings().len(), expected, "{suspensions}");
     }
 }
 
