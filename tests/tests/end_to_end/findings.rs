@@ -18,7 +18,7 @@ const SECONDS: f64 = 4.0;
 const RUNTIME_THREADS: usize = 12;
 
 fn wall_profile(workload: &Workload) -> Profile {
-    let builder = sample_pid(workload.pid()).only_wall_clock_hz(WALL_HZ);
+    let builder = sample_pid(workload.pid()).wall_clock_hz(WALL_HZ).cpu_samples(false);
     let mut session = builder.build().unwrap().start().unwrap();
     session.wait(Some(Duration::from_secs_f64(SECONDS)));
     session.stop().unwrap()

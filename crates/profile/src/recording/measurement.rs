@@ -85,7 +85,11 @@ pub(super) fn push_ledger(ledger: &Ledger, body: &mut Body) {
         body.number(event.skipped_ticks);
         body.number(event.cut_stacks);
     }
-    ledger.events.iter().for_each(|event| body.number(event.idle));
+    for event in &ledger.events {
+        body.number(event.idle);
+        body.number(event.short_waits);
+        body.number(event.short_waits_ns);
+    }
 }
 
 fn push_event_counts(event: &EventLedger, body: &mut Body) {
@@ -133,10 +137,12 @@ pub(super) fn read_ledger(fields: &mut Fields<'_>) -> Option<Ledger> {
         let (skipped_ticks, cut_stacks) = (fields.number()?, fields.number()?);
         ledger.events.push(EventLedger { due, reported, skipped_ticks, cut_stacks, ..counts });
     }
-    // Recordings without counts of idle threads end here.
+    // Recordings without counts of waits end here.
     if !fields.is_empty() {
         for event in &mut ledger.events {
             event.idle = fields.number()?;
+            event.short_waits = fields.number()?;
+            event.short_waits_ns = fields.number()?;
         }
     }
     Some(ledger)
@@ -188,8 +194,8 @@ mod tests {
             lost: [(Loss::NoThreadId, 9), (Loss::Undecodable, u64::MAX)].into(),
             skipped_ticks: 22,
             cut_stacks: 23,
-            short_waits: 0,
-            short_waits_ns: 0,
+            short_waits: 26,
+            short_waits_ns: 27,
             stacks: [(StackEnd::Backwards, 12)].into(),
             found_by: [(FoundBy::Cfi, 13)].into(),
             symbolized: [(SymbolSource::Dwarf, 14)].into(),
@@ -213,10 +219,10 @@ mod tests {
 
     /// The bytes of the ledger of [`ledger`] after which older recordings end, and the fields that they do not have:
     /// those of 0.1.0 lack four numbers and one count with its cause, version 1 lacks the number of further events, and
-    /// the first recordings of version 2 lack the count of idle threads.
-    const BYTES_SINCE_0_1_0: usize = 9;
-    const BYTES_SINCE_VERSION_1: usize = 2;
-    const BYTES_SINCE_IDLE_COUNTS: usize = 1;
+    /// the first recordings of version 2 lack three counts of waits.
+    const BYTES_SINCE_0_1_0: usize = 11;
+    const BYTES_SINCE_VERSION_1: usize = 4;
+    const BYTES_SINCE_WAITS: usize = 3;
 
     #[test]
     fn decoding_a_ledger_inverts_encoding() {
@@ -234,7 +240,7 @@ mod tests {
         let mut body = Body::default();
         push_ledger(&ledger(), &mut body);
         let whole = body.bytes();
-        let ends_of_older = [BYTES_SINCE_0_1_0, BYTES_SINCE_VERSION_1, BYTES_SINCE_IDLE_COUNTS];
+        let ends_of_older = [BYTES_SINCE_0_1_0, BYTES_SINCE_VERSION_1, BYTES_SINCE_WAITS];
         let ends_of_older = ends_of_older.map(|bytes| whole.len() - bytes);
         for length in (0..whole.len()).filter(|length| !ends_of_older.contains(length)) {
             assert_eq!(read_ledger(&mut Fields::new(&whole[..length])), None, "{length}");
@@ -246,13 +252,14 @@ mod tests {
         let mut body = Body::default();
         push_ledger(&ledger(), &mut body);
         let read = |missing| read_ledger(&mut Fields::new(&body.bytes()[..body.bytes().len() - missing]));
-        let first = EventLedger { skipped_ticks: 0, cut_stacks: 0, idle: 0, ..event() };
+        let without_waits = || EventLedger { idle: 0, short_waits: 0, short_waits_ns: 0, ..event() };
+        let first = EventLedger { skipped_ticks: 0, cut_stacks: 0, ..without_waits() };
         let expected =
             Ledger { events: vec![first], timer: TimerTicks::default(), late_process_events: 0, ..ledger() };
         assert_eq!(read(BYTES_SINCE_0_1_0), Some(expected));
-        let without_idle = || Ledger { events: vec![EventLedger { idle: 0, ..event() }], ..ledger() };
-        assert_eq!(read(BYTES_SINCE_VERSION_1), Some(without_idle()));
-        assert_eq!(read(BYTES_SINCE_IDLE_COUNTS), Some(without_idle()));
+        for bytes in [BYTES_SINCE_VERSION_1, BYTES_SINCE_WAITS] {
+            assert_eq!(read(bytes), Some(Ledger { events: vec![without_waits()], ..ledger() }));
+        }
     }
 
     #[test]
