@@ -55,11 +55,11 @@ impl UnwindState {
     /// The stack has not ended.
     pub(crate) const RUNNING: u32 = 0;
 
-    /// Whether the stack ended before its root, for a reason that an unwind table can remove.
+    /// Whether the stack ended before its root, for a reason that an unwind table can remove. Without one, also a register that
+    /// is no frame pointer and happens to be 0 looks like the end.
     #[inline(always)]
     pub(crate) fn is_cut(&self) -> bool {
         self.end_reason != StackEndReason::Root as u32
-            && self.end_reason != StackEndReason::NullCaller as u32
             && self.end_reason != StackEndReason::NoUserStack as u32
             && self.end_reason != StackEndReason::DepthLimit as u32
     }
