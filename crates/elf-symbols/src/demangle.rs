@@ -12,6 +12,15 @@ const MAX_NAME_BYTES: usize = 16 << 10;
 #[cfg(feature = "cpp-demangle")]
 const MAX_CPP_DEPTH: u32 = 96;
 
+/// The maximum nesting of a C++ name with more local names (`Z`) than [`MAX_DEEP_LOCAL_NAMES`].
+#[cfg(feature = "cpp-demangle")]
+const MAX_CPP_DEPTH_OF_LOCAL_NAMES: u32 = 64;
+
+/// cpp_demangle parses a local name again for each local name around it when the rest of the name is invalid: each level
+/// doubles the time.
+#[cfg(feature = "cpp-demangle")]
+const MAX_DEEP_LOCAL_NAMES: usize = 8;
+
 /// Converts a symbol to a function name: demangled, without the symbol version, and with invalid UTF-8 replaced. C++
 /// names need the feature `cpp-demangle`.
 pub fn demangle(symbol: &[u8]) -> String {
@@ -47,7 +56,10 @@ fn demangle_cpp(symbol: &[u8]) -> Option<String> {
     if !symbol.starts_with(b"_Z") && !symbol.starts_with(b"_GLOBAL_") || symbol.len() > MAX_NAME_BYTES {
         return None;
     }
-    let options = ParseOptions::default().recursion_limit(MAX_CPP_DEPTH);
+    let local_names = memchr::memchr_iter(b'Z', symbol).count();
+    let max_depth =
+        if local_names > MAX_DEEP_LOCAL_NAMES { MAX_CPP_DEPTH_OF_LOCAL_NAMES } else { MAX_CPP_DEPTH };
+    let options = ParseOptions::default().recursion_limit(max_depth);
     let parsed = BorrowedSymbol::new_with_options(symbol, &options).ok()?;
     let mut name = BoundedName::default();
     parsed.structured_demangle(&mut name, &DemangleOptions::new().recursion_limit(MAX_CPP_DEPTH)).ok()?;
@@ -123,6 +135,25 @@ mod tests {
         assert_eq!(demangle(&vec![b'a'; 1 << 20]).len(), MAX_NAME_BYTES);
         assert!(demangle("ä".repeat(MAX_NAME_BYTES).as_bytes()).len() <= MAX_NAME_BYTES);
         assert!(demangle(&[b"_Z".as_slice(), &vec![b'P'; 1 << 16]].concat()).len() <= MAX_NAME_BYTES);
+    }
+
+    /// Without a limit on local names, one of these takes a second in a build without optimization.
+    #[cfg(feature = "cpp-demangle")]
+    #[test]
+    fn an_invalid_name_of_nested_local_names_is_rejected_soon() {
+        const NAMES: usize = 20;
+        let begin = std::time::Instant::now();
+        for levels in 7..7 + NAMES {
+            let symbol = format!("_{}", "ZNStStIiSa3vecSa6vect".repeat(levels));
+            assert_eq!(demangle(symbol.as_bytes()), symbol);
+        }
+        assert!(begin.elapsed() < std::time::Duration::from_secs(4), "{:?}", begin.elapsed());
+    }
+
+    #[test]
+    fn lambdas_in_lambdas_keep_their_names() {
+        let symbol = b"_ZZZZZ4mainENKUlvE_clEvENKUlvE_clEvENKUlvE_clEvENKUlvE_clEv";
+        assert!(demangle(symbol).starts_with("main::{lambda()#1}::operator()() const::"), "{}", demangle(symbol));
     }
 
     #[test]
