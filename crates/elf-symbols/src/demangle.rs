@@ -153,7 +153,11 @@ mod tests {
     #[test]
     fn lambdas_in_lambdas_keep_their_names() {
         let symbol = b"_ZZZZZ4mainENKUlvE_clEvENKUlvE_clEvENKUlvE_clEvENKUlvE_clEv";
-        assert!(demangle(symbol).starts_with("main::{lambda()#1}::operator()() const::"), "{}", demangle(symbol));
+        assert!(
+            demangle(symbol).starts_with("main::{lambda()#1}::operator()() const::"),
+            "{}",
+            demangle(symbol)
+        );
     }
 
     #[test]

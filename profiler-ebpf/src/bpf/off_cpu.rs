@@ -55,11 +55,11 @@ pub(crate) fn switch(context: *mut c_void, switch: &Switch) {
 #[inline(always)]
 fn begin_wait(context: *mut c_void, switch: &Switch, now_ns: u64) {
     let Verdict::Target(ids) = filter_task(current_task_ids()) else { return };
-    let task = switch.previous as u64;
-    if ids.tid == 0 || is_kernel_thread(task) {
+    if ids.tid == 0 || is_kernel_thread(switch.previous) {
         return;
     }
-    let Some(state) = wait_state(task) else {
+    let task = switch.previous as u64;
+    let Some(state) = wait_state(switch.previous) else {
         // It exits. Fails for a thread that never left a CPU before.
         let _ = OFF_CPU_THREADS.remove(&task);
         return;
@@ -208,7 +208,7 @@ fn capture_waker(context: *mut c_void, waker: &mut Waker, now_ns: u64) {
         waker.kernel_stack = stack_capture::capture(context, scratch, Side::Kernel).unwrap_or(0);
     }
     // SAFETY: the helper has no arguments and cannot fail.
-    let is_user_task = !is_kernel_thread(unsafe { helpers::bpf_get_current_task() });
+    let is_user_task = !is_kernel_thread(unsafe { helpers::bpf_get_current_task_btf() });
     if get!(user_stacks) != 0 && is_user_task {
         waker.user_stack = unwind(context, scratch, ids, now_ns).unwrap_or(0);
     }

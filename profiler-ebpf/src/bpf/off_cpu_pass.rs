@@ -9,7 +9,7 @@ use super::{
     kernel_memory::read,
     maps::{OFF_CPU_PASS_SCRATCH, OFF_CPU_THREADS},
     waiting_stacks::{self, PassScratch, WaitingStacks},
-    waiting_task::{WaitingTask, waiting_task},
+    waiting_task::{WaitingTask, load, waiting_task},
 };
 
 /// The working memory of a pass.
@@ -22,8 +22,8 @@ pub(crate) struct OffCpuPassScratch {
 /// Captures the stacks of a thread that waits. One that has waited since before the session has no entry yet.
 #[inline(always)]
 pub(crate) fn capture_thread(task: *mut task_struct) {
+    let Some(found) = waiting_task(task) else { return };
     let key = task as u64;
-    let Some(found) = waiting_task(key) else { return };
     let known = OFF_CPU_THREADS.get_ptr_mut(&key);
     if let Some(known) = known
         // SAFETY: nothing removes the entry of a thread that lives.
@@ -61,6 +61,7 @@ fn set_stacks(known: &mut OffCpuThread, found: &WaitingTask, stacks: &WaitingSta
 /// Adds a thread that has waited since before the session, at most since its start.
 #[inline(always)]
 fn add_thread(found: &WaitingTask, stacks: &WaitingStacks, thread: &mut OffCpuThread) {
+    let key = found.task as u64;
     let is_runnable = found.state == WaitState::Runnable as u32;
     thread.since_ns = found.start_time;
     thread.previous_ns = u64::MAX;
@@ -72,12 +73,12 @@ fn add_thread(found: &WaitingTask, stacks: &WaitingStacks, thread: &mut OffCpuTh
     thread.pid = found.ids.pid;
     thread.tid = found.ids.tid;
     thread.state = found.state;
-    thread.cpu = read(found.address, get!(wall.task_cpu)).unwrap_or_default();
-    thread.comm = read(found.address, get!(wall.task_comm)).unwrap_or_default();
-    let is_added = OFF_CPU_THREADS.insert(&found.address, thread, u64::from(BPF_NOEXIST)).is_ok();
+    thread.cpu = load(found.task, get!(wall.task_cpu));
+    thread.comm = read(key, get!(wall.task_comm)).unwrap_or_default();
+    let is_added = OFF_CPU_THREADS.insert(&key, thread, u64::from(BPF_NOEXIST)).is_ok();
     if is_added && !found.still_waits() {
         // It ran before the entry was there. Its next wait adds one.
-        let _ = OFF_CPU_THREADS.remove(&found.address);
+        let _ = OFF_CPU_THREADS.remove(&key);
     }
 }
 

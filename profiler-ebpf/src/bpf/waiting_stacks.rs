@@ -7,13 +7,12 @@ use profiler_common::{Counter, MAX_FRAMES, OVERHEAD_SHARE_BITS, StackId, unwind:
 
 use super::{
     config::get,
-    kernel_memory::read,
     scratch::{Scratch, UnwindState},
     stack_capture,
     stack_copy::{CopiedStack, StackCopy},
     unwinder,
     user_registers::registers_of_task,
-    waiting_task::WaitingTask,
+    waiting_task::{WaitingTask, load},
 };
 
 /// The working memory of a pass. Passes run one after another.
@@ -72,7 +71,7 @@ const MAX_STEPS: u32 = 2 * MAX_FRAMES as u32;
 fn unwind(task: *mut task_struct, pass: &mut PassScratch) -> Result<StackId, Counter> {
     pass.scratch.unwind.depth = 0;
     pass.scratch.unwind.end_reason = UnwindState::RUNNING;
-    pass.scratch.vma_search.mm = read(task as u64, get!(wall.task_mm)).unwrap_or(0);
+    pass.scratch.vma_search.mm = load(task, get!(wall.task_mm));
     // Passes have no limit of their own: user space spaces them.
     pass.scratch.governor.begin_sample(pass.scratch.sample.time_ns, 1 << OVERHEAD_SHARE_BITS);
     let Some(registers) = registers_of_task(task) else { return Ok(0) };

@@ -1,19 +1,22 @@
 //! Tasks that are not on a CPU: whether they belong to the target, and what they wait for.
+//!
+//! The verifier knows the type of these tasks, so that their fields are loaded, without a helper: a pass visits thousands.
 
-use aya_ebpf::helpers::generated as helpers;
+use core::ptr::read_volatile;
+
+use aya_ebpf::{bindings::task_struct, helpers::generated as helpers};
 use profiler_common::{PidSource, TargetFilter, wall::WaitState};
 
 use super::{
     cgroup,
     config::get,
-    kernel_memory::read,
     maps::TARGETS,
     pid_namespace::{TaskIds, ids_of_task},
 };
 
 /// What is read of a task at each pass.
 pub(crate) struct WaitingTask {
-    pub(crate) address: u64,
+    pub(crate) task: *mut task_struct,
     pub(crate) ids: TaskIds,
     /// A [`WaitState`].
     pub(crate) state: u32,
@@ -23,57 +26,65 @@ pub(crate) struct WaitingTask {
 
 /// A thread of the target that is not on a CPU, and is no kernel thread.
 #[inline(always)]
-pub(crate) fn waiting_task(address: u64) -> Option<WaitingTask> {
-    if is_kernel_thread(address) || is_on_cpu(address) {
+pub(crate) fn waiting_task(task: *mut task_struct) -> Option<WaitingTask> {
+    if is_kernel_thread(task) || is_on_cpu(task) {
         return None;
     }
-    let ids = ids(address)?;
-    if !is_target(address, ids) {
+    let ids = ids(task)?;
+    if !is_target(task, ids) {
         return None;
     }
-    let state = wait_state(address)?;
-    if state == WaitState::Runnable && is_displaced(address) {
+    let state = wait_state(task)?;
+    if state == WaitState::Runnable && is_displaced(task) {
         return None;
     }
     Some(WaitingTask {
-        address,
+        task,
         ids,
         state: state as u32,
-        switches: switches(address)?,
-        start_time: read(address, get!(wall.task_start_time))?,
+        switches: switches(task),
+        start_time: load(task, get!(wall.task_start_time)),
     })
+}
+
+/// A field of a task at an offset from BTF.
+#[inline(always)]
+pub(crate) fn load<T: Copy>(task: *mut task_struct, offset: u32) -> T {
+    // SAFETY: the verifier checks that a field of this size is at the offset.
+    unsafe { read_volatile(task.cast::<u8>().add(offset as usize).cast::<T>()) }
 }
 
 impl WaitingTask {
     /// Whether the task waits as it did when it was read.
     #[inline(always)]
     pub(crate) fn still_waits(&self) -> bool {
-        switches(self.address) == Some(self.switches) && !is_on_cpu(self.address)
+        switches(self.task) == self.switches && !is_on_cpu(self.task)
     }
 }
 
 /// Whether a task has no address space: kernel threads, and tasks that exit.
 #[inline(always)]
-pub(crate) fn is_kernel_thread(task: u64) -> bool {
-    matches!(read::<u64>(task, get!(wall.task_mm)), None | Some(0))
+pub(crate) fn is_kernel_thread(task: *mut task_struct) -> bool {
+    load::<u64>(task, get!(wall.task_mm)) == 0
 }
 
 #[inline(always)]
-fn is_on_cpu(task: u64) -> bool {
-    read::<u32>(task, get!(wall.task_on_cpu)) != Some(0)
+fn is_on_cpu(task: *mut task_struct) -> bool {
+    // An `int`, or a byte in newer kernels.
+    load::<u8>(task, get!(wall.task_on_cpu)) != 0
 }
 
 #[inline(always)]
-fn ids(task: u64) -> Option<TaskIds> {
+fn ids(task: *mut task_struct) -> Option<TaskIds> {
     if get!(pid_source) == PidSource::Initial as u32 {
-        let pid = read(task, get!(wall.task_tgid))?;
-        return Some(TaskIds { pid, tid: read(task, get!(wall.task_pid))? });
+        let pid = load(task, get!(wall.task_tgid));
+        return Some(TaskIds { pid, tid: load(task, get!(wall.task_pid)) });
     }
-    ids_of_task(task)
+    ids_of_task(task as u64)
 }
 
 #[inline(always)]
-fn is_target(task: u64, ids: TaskIds) -> bool {
+fn is_target(task: *mut task_struct, ids: TaskIds) -> bool {
     let filter = get!(filter);
     let is_listed = |id: u32| {
         let only_target = get!(only_target);
@@ -84,7 +95,7 @@ fn is_target(task: u64, ids: TaskIds) -> bool {
     } else if filter == TargetFilter::Threads as u32 {
         is_listed(ids.tid)
     } else if filter == TargetFilter::CgroupV2 as u32 || filter == TargetFilter::CgroupV1 as u32 {
-        cgroup::is_task_under(task)
+        cgroup::is_task_under(task as u64)
     } else {
         true
     }
@@ -92,7 +103,7 @@ fn is_target(task: u64, ids: TaskIds) -> bool {
 
 /// The state of a task that is not on a CPU, or leaves it (`include/linux/sched.h`); `None` for one that exits.
 #[inline(always)]
-pub(crate) fn wait_state(task: u64) -> Option<WaitState> {
+pub(crate) fn wait_state(task: *mut task_struct) -> Option<WaitState> {
     const TASK_RUNNING: u32 = 0;
     const TASK_UNINTERRUPTIBLE: u32 = 2;
     const TASK_STOPPED_OR_TRACED: u32 = 4 | 8;
@@ -100,8 +111,8 @@ pub(crate) fn wait_state(task: u64) -> Option<WaitState> {
     const TASK_WAKING_OR_NEW: u32 = 0x200 | 0x800;
     /// An uninterruptible sleep that is idle time.
     const TASK_NOLOAD: u32 = 0x400;
-    let exit_state: u32 = read(task, get!(wall.task_exit_state))?;
-    let state: u32 = read(task, get!(wall.task_state))?;
+    let exit_state: u32 = load(task, get!(wall.task_exit_state));
+    let state: u32 = load(task, get!(wall.task_state));
     if exit_state != 0 || state & TASK_DEAD != 0 {
         return None;
     }
@@ -120,25 +131,23 @@ pub(crate) fn wait_state(task: u64) -> Option<WaitState> {
 /// each pass otherwise, and the ticks of the CPU count it already. It has been queued since that thread arrived
 /// (`sched_info_depart` and `sched_info_arrive`, `kernel/sched/stats.h`).
 #[inline(always)]
-fn is_displaced(task: u64) -> bool {
-    let offset = get!(wall.task_last_arrival);
-    if offset == 0 {
+fn is_displaced(task: *mut task_struct) -> bool {
+    let arrival = get!(wall.task_last_arrival);
+    if arrival == 0 {
         return false;
     }
+    let queued = arrival + size_of::<u64>() as u32;
     // SAFETY: the helpers have no arguments and cannot fail.
     let (own_task, own_cpu) =
-        unsafe { (helpers::bpf_get_current_task(), helpers::bpf_get_smp_processor_id()) };
-    let (Some([own_arrival, _]), Some([_, queued])) =
-        (read::<[u64; 2]>(own_task, offset), read::<[u64; 2]>(task, offset))
-    else {
-        return false;
-    };
-    read(task, get!(wall.task_cpu)) == Some(own_cpu) && queued >= own_arrival
+        unsafe { (helpers::bpf_get_current_task_btf(), helpers::bpf_get_smp_processor_id()) };
+    let is_on_own_cpu = load::<u32>(task, get!(wall.task_cpu)) == own_cpu;
+    is_on_own_cpu && load::<u64>(task, queued) >= load::<u64>(own_task, arrival)
 }
 
 /// The context switches of a task, voluntary and not.
 #[inline(always)]
-fn switches(task: u64) -> Option<u64> {
-    let [voluntary, involuntary]: [u64; 2] = read(task, get!(wall.task_switches))?;
-    Some(voluntary.wrapping_add(involuntary))
+fn switches(task: *mut task_struct) -> u64 {
+    let voluntary = get!(wall.task_switches);
+    let involuntary = voluntary + size_of::<u64>() as u32;
+    load::<u64>(task, voluntary).wrapping_add(load::<u64>(task, involuntary))
 }

@@ -17,7 +17,7 @@ use super::{
     maps::{WAITING_THREADS, WALL_PASS, WALL_SCRATCH},
     ring_buffer::{Wakeup, send},
     waiting_stacks::{self, PassScratch},
-    waiting_task::{WaitingTask, waiting_task},
+    waiting_task::{WaitingTask, load, waiting_task},
 };
 
 /// The working memory of a pass.
@@ -31,7 +31,7 @@ pub(crate) struct WallScratch {
 #[inline(always)]
 pub(crate) fn sample_thread(task: *mut task_struct) {
     let Some(pass) = WALL_PASS.get(0) else { return };
-    let Some(found) = waiting_task(task as u64) else { return };
+    let Some(found) = waiting_task(task) else { return };
     add(Counter::WallTicks, u64::from(pass.ticks));
     if let Some(known) = known_thread(&found) {
         if is_known_stack(known, &found, *pass) {
@@ -110,10 +110,10 @@ fn capture(task: *mut task_struct, found: &WaitingTask, pass: WallPass) -> Resul
     thread.tid = found.ids.tid;
     thread.ticks = pass.ticks;
     thread.state = found.state;
-    thread.cpu = read(found.address, get!(wall.task_cpu)).unwrap_or_default();
+    thread.cpu = load(task, get!(wall.task_cpu));
     thread.pass = pass.number;
     thread.is_cut = u32::from(stacks.is_cut);
-    thread.comm = read(found.address, get!(wall.task_comm)).unwrap_or_default();
+    thread.comm = read(task as u64, get!(wall.task_comm)).unwrap_or_default();
     WAITING_THREADS.insert(&found.ids.tid, thread, 0).map_err(|_| Counter::WallLostThread)
 }
 

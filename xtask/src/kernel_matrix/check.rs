@@ -24,12 +24,14 @@ const STORM_SECONDS_MAX: f64 = 2.3;
 type Check = fn(&Transcript) -> Result<String>;
 
 /// The columns of the table with their checks.
-pub(super) const COLUMNS: [(&str, Check); 9] = [
+pub(super) const COLUMNS: [(&str, Check); 11] = [
     ("doctor", doctor),
     ("off by, points", shares),
     ("lost", lost),
     ("exact %", frameless),
     ("kernel %", kernel),
+    ("wall", wall),
+    ("off-CPU", off_cpu),
     ("command", command),
     ("children", children),
     ("storm", storm),
@@ -117,6 +119,24 @@ fn kernel(transcript: &Transcript) -> Result<String> {
         "{found_percent:.1} % of the stacks go from main to vfs_read"
     );
     Ok(format!("{found_percent:.1}"))
+}
+
+/// `tests/workloads/waits.c`: the stack of a thread that waits.
+fn wall(transcript: &Transcript) -> Result<String> {
+    waits(transcript, "wall", "waiting threads can be sampled from Linux 5.18 on")
+}
+
+fn off_cpu(transcript: &Transcript) -> Result<String> {
+    waits(transcript, "off-cpu", "off-CPU time can be measured from Linux 5.17 on")
+}
+
+/// Checks the step on kernels that can, and the message on those that cannot.
+fn waits(transcript: &Transcript, name: &str, message: &str) -> Result<String> {
+    if transcript.kernel.starts_with("5.") {
+        says(transcript, name, 1, message)?;
+        return Ok("says why not".to_owned());
+    }
+    finds(ended(transcript, name, 0)?, &["read", "read_nothing", "reader", "run"])
 }
 
 /// `tests/workloads/shortlived.c`, started by the profiler, which exits with its exit code.
@@ -232,6 +252,10 @@ mod tests {
             ),
             _ => (0, "profiler: 9 samples in 0.5 s of x, 0 lost", "unwound from their first sample"),
         };
+        let waits = |name, message: &str| match kernel {
+            "5.10.0" => step(name, 1, "", &format!("profiler: {message}")),
+            _ => profile(name, "waits;clone3;start_thread;run;reader;read_nothing;read;vfs_read 98"),
+        };
         let paranoid =
             "profiler: opening a timer event needs CAP_SYS_ADMIN where `kernel.perf_event_paranoid` is 3";
         [
@@ -245,6 +269,8 @@ mod tests {
             profile("shares", "s;main;alpha 590\ns;main;beta 310\ns;main;gamma 100"),
             profile("frameless", &format!("c;{CHAIN} 500")),
             profile("kernel", "s;main;run;read_zeros;read;vfs_read 500"),
+            waits("wall", "waiting threads can be sampled from Linux 5.18 on"),
+            waits("off-cpu", "off-CPU time can be measured from Linux 5.17 on"),
             step("command", 7, "ready 1\ns;main;run;burn 5", ""),
             profile("children", "exe;main;child;burn_in_child 1"),
             profile("storm", "exe;main;child;burn_in_child 1"),
@@ -288,6 +314,8 @@ mod tests {
             ),
             ("kernel %", "read;vfs_read 500", "read 500"),
             ("kernel %", "read;vfs_read 500", "read;vfs_read 5"),
+            ("wall", "== step wall 0", "== step wall 1"),
+            ("off-CPU", "run;reader;read_nothing;read;vfs_read", "run;reader"),
             ("command", "== step command 7", "== step command 0"),
             ("children", "== step children 0", "== step children 137"),
             ("storm", "nothing special", "BUG: scheduling while atomic"),

@@ -74,6 +74,11 @@ start syscalls
 step kernel profiler -p $pid -F 999 --max-overhead 100 -d 1
 stop
 
+start waits
+step wall profiler -p $pid --wall --max-overhead 100 -d 2
+step off-cpu profiler -p $pid --off-cpu --wakers --max-overhead 100 -d 2
+stop
+
 step command profiler -F 999 --max-overhead 100 -- shortlived 1
 
 start forkstorm
