@@ -1,8 +1,8 @@
 /* Threads that wait in known ways for argv[1] seconds, and measure for how long they did not run. Each has the name of what it
  * does. Writes the result to the file argv[2], one line `NAME NANOSECONDS` for each thread.
  *
- * mutex: a lock that `owner` holds for 30 ms at a time. pipe: a byte that `feeder` writes every 20 ms. poll: a time limit of
- * 25 ms. sleep: 20 ms. micro: as short as it can be. long: once, all the time. split: 3 ms in wait_30 and 7 ms in wait_70 in
+ * mutex: a lock that `owner` holds for 12 ms at a time. pipe: a byte that `feeder` writes every 10 ms. poll: a time limit of
+ * 10 ms. sleep: 10 ms. micro: as short as it can be. long: once, all the time. split: 3 ms in wait_30 and 7 ms in wait_70 in
  * turns. disk: a page of the file argv[3] that is not in memory. idle: SCHED_IDLE on the CPU of `busy`. */
 #include <fcntl.h>
 #include <pthread.h>
@@ -39,9 +39,9 @@ static void sleep_ns(long ns) {
 
 static void hold_lock(void) {
     pthread_mutex_lock(&lock);
-    sleep_ns(30000000);
+    sleep_ns(12000000);
     pthread_mutex_unlock(&lock);
-    sleep_ns(10000000);
+    sleep_ns(4000000);
 }
 
 static void take_lock(void) {
@@ -50,7 +50,7 @@ static void take_lock(void) {
 }
 
 static void write_byte(void) {
-    sleep_ns(20000000);
+    sleep_ns(10000000);
     if (write(bytes[1], "x", 1) != 1)
         abort();
 }
@@ -62,11 +62,11 @@ static void read_byte(void) {
 }
 
 static void poll_nothing(void) {
-    poll(NULL, 0, 25);
+    poll(NULL, 0, 10);
 }
 
-static void sleep_20_ms(void) {
-    sleep_ns(20000000);
+static void sleep_10_ms(void) {
+    sleep_ns(10000000);
 }
 
 static void sleep_1_us(void) {
@@ -139,7 +139,7 @@ int main(int argc, char **argv) {
         {"feeder", write_byte, 0},
         {"pipe", read_byte, 0},
         {"poll", poll_nothing, 0},
-        {"sleep", sleep_20_ms, 0},
+        {"sleep", sleep_10_ms, 0},
         {"micro", sleep_1_us, 0},
         {"long", sleep_to_the_end, 0},
         {"split", split, 0},

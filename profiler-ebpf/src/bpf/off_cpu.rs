@@ -27,7 +27,7 @@ use super::{
     stack_capture::{self, Side},
     target_filter::{Verdict, filter_task},
     unwinder,
-    waiting_task::{is_kernel_thread, wait_state},
+    waiting_task::{is_kernel_thread, may_be_target, wait_state},
 };
 
 /// The working memory of one run.
@@ -138,6 +138,9 @@ fn unwind(context: *mut c_void, scratch: &mut Scratch, ids: TaskIds, now_ns: u64
 /// Ends the wait of a task that gets a CPU, and sends it if it was long enough.
 #[inline(always)]
 fn end_wait(task: *mut task_struct, now_ns: u64) {
+    if !may_be_target(task) {
+        return;
+    }
     let Some(thread) = OFF_CPU_THREADS.get_ptr_mut(&(task as u64)) else { return };
     // SAFETY: nothing removes the entry of a thread that lives.
     let thread = unsafe { &mut *thread };
@@ -178,8 +181,11 @@ fn send_record(off_cpu: &mut OffCpuScratch) {
 
 /// Notes that a task is woken by the running one.
 #[inline(always)]
-pub(crate) fn wake(context: *mut c_void, task: u64) {
-    let Some(thread) = OFF_CPU_THREADS.get_ptr_mut(&task) else { return };
+pub(crate) fn wake(context: *mut c_void, task: *mut task_struct) {
+    if !may_be_target(task) {
+        return;
+    }
+    let Some(thread) = OFF_CPU_THREADS.get_ptr_mut(&(task as u64)) else { return };
     // SAFETY: as above.
     let thread = unsafe { &mut *thread };
     let since_ns = get_volatile(&thread.since_ns);

@@ -109,7 +109,7 @@ extern "C" fn off_cpu_switch(context: *mut c_void) -> i32 {
 #[unsafe(link_section = "tp_btf/sched_waking")]
 extern "C" fn off_cpu_wake(context: *mut c_void) -> i32 {
     // SAFETY: the argument is the task that is woken.
-    off_cpu::wake(context, unsafe { *context.cast::<u64>() });
+    off_cpu::wake(context, unsafe { *context.cast::<*mut task_struct>() });
     0
 }
 

@@ -54,6 +54,17 @@ pub(crate) fn load<T: Copy>(task: *mut task_struct, offset: u32) -> T {
     unsafe { read_volatile(task.cast::<u8>().add(offset as usize).cast::<T>()) }
 }
 
+/// Whether a task can belong to the target: a comparison instead of a look-up where the target is a single process or thread.
+#[inline(always)]
+pub(crate) fn may_be_target(task: *mut task_struct) -> bool {
+    let (filter, only_target) = (get!(filter), get!(only_target));
+    if only_target == 0 || get!(pid_source) != PidSource::Initial as u32 {
+        return true;
+    }
+    let id = if filter == TargetFilter::Threads as u32 { get!(wall.task_pid) } else { get!(wall.task_tgid) };
+    load::<u32>(task, id) == only_target
+}
+
 impl WaitingTask {
     /// Whether the task waits as it did when it was read.
     #[inline(always)]

@@ -21,6 +21,7 @@ mod sysctl;
 mod tables;
 pub(crate) mod target;
 mod tool;
+mod waiting;
 
 use std::{fs, path::PathBuf, process::Command};
 
@@ -79,6 +80,8 @@ enum Group {
     Churn,
     /// The start and the CPU time with and without the sandbox.
     Sandbox,
+    /// Passes over parked threads, and the cost of a context switch.
+    Waiting,
 }
 
 /// Settings of all measurements.
@@ -185,6 +188,7 @@ impl Group {
             Self::Node => node::measure(setting),
             Self::Churn => churn::measure(setting),
             Self::Sandbox => sandbox::measure(setting),
+            Self::Waiting => waiting::measure(setting),
         }
     }
 
@@ -199,6 +203,7 @@ impl Group {
             Self::Node => "node",
             Self::Churn => "churn",
             Self::Sandbox => "sandbox",
+            Self::Waiting => "waiting",
         }
     }
 }

@@ -33,6 +33,12 @@ impl Target {
         Self::from_command(Command::new(workloads::output_folder().join(name)).arg(SECONDS))
     }
 
+    /// Like [`start`](Self::start), with further arguments.
+    pub(super) fn start_with(name: &str, arguments: &[&str]) -> Result<Self> {
+        let program = workloads::output_folder().join(name);
+        Self::from_command(Command::new(program).arg(SECONDS).args(arguments))
+    }
+
     /// Like [`start`](Self::start), with the lowest priority, so that a target with many threads does not starve the
     /// profiler.
     pub(super) fn start_nice(name: &str) -> Result<Self> {

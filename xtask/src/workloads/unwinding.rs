@@ -37,7 +37,7 @@ struct Variant {
     flags: &'static [&'static str],
 }
 
-const VARIANTS: [Variant; 15] = [
+const VARIANTS: [Variant; 17] = [
     Variant { name: "dlopen", source: "dlopen.c", compiler: "gcc", flags: &[] },
     Variant { name: "plugin.so", source: "plugin.c", compiler: "gcc", flags: &["-shared", "-fPIC"] },
     Variant { name: "replugs", source: "replugs.c", compiler: "gcc", flags: &[] },
@@ -75,6 +75,8 @@ const VARIANTS: [Variant; 15] = [
     Variant { name: "threads", source: "threads.c", compiler: "gcc", flags: &[] },
     Variant { name: "waits", source: "waits.c", compiler: "gcc", flags: &[] },
     Variant { name: "off_cpu", source: "off_cpu.c", compiler: "gcc", flags: &[] },
+    Variant { name: "parked", source: "parked.c", compiler: "gcc", flags: &[] },
+    Variant { name: "switches", source: "switches.c", compiler: "gcc", flags: &[] },
     Variant { name: "forkstorm", source: "forkstorm.c", compiler: "gcc", flags: &[] },
     Variant {
         name: "shapes-static-pie",

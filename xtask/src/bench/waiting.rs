@@ -1,0 +1,191 @@
+//! Measures what waiting costs: passes over parked threads, and the programs at each context switch.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, ensure};
+
+use super::{
+    Setting,
+    measure::{self, End},
+    report::{Report, number},
+    scenario::median,
+    target::Target,
+};
+use crate::shell;
+
+const LEGEND: &str = "CPU: user and system time of the profiler, start included. Round trip: a byte from one process to another \
+and back, through pipes on one CPU: two context switches and two wakeups. Added: to a switch with its wakeup. bpftrace: a \
+script that times each wait, as offcputime does, without stacks.";
+
+/// The most CPU time for parked threads, milliseconds a second.
+const PARKED_CPU_MS_MAX: f64 = 10.0;
+/// The most that may be added to a switch of another process, and to one that is timed, nanoseconds.
+const OTHER_SWITCH_NS_MAX: f64 = 60.0;
+const TIMED_SWITCH_NS_MAX: f64 = 600.0;
+
+/// What runs beside the two processes.
+const VARIANTS: [Variant; 5] = [
+    Variant { title: "nothing", runs: Beside::Nothing },
+    Variant { title: "--off-cpu of another process", runs: Beside::ProfilerOfOther },
+    Variant { title: "--off-cpu", runs: Beside::Profiler(&["--max-overhead", "0.0001"]) },
+    Variant {
+        title: "--off-cpu --max-overhead 100, a stack of each wait",
+        runs: Beside::Profiler(&["--max-overhead", "100"]),
+    },
+    Variant { title: "bpftrace", runs: Beside::Bpftrace },
+];
+
+struct Variant {
+    title: &'static str,
+    runs: Beside,
+}
+
+enum Beside {
+    Nothing,
+    ProfilerOfOther,
+    Profiler(&'static [&'static str]),
+    Bpftrace,
+}
+
+/// Measures both.
+pub(super) fn measure(setting: &Setting) -> Result<Report> {
+    let mut report = Report::default();
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        report.markdown,
+        "Measured on {}, medians of {} runs in turns.\n",
+        setting.machine, setting.runs
+    );
+    parked(setting, &mut report)?;
+    switches(setting, &mut report)?;
+    let _ = writeln!(report.markdown, "\n{LEGEND}");
+    Ok(report)
+}
+
+/// CPU time of `--wall` beside threads that never run.
+fn parked(setting: &Setting, report: &mut Report) -> Result<()> {
+    const THREADS: [&str; 3] = ["10", "100", "1000"];
+    let seconds = setting.seconds(10);
+    let _ = writeln!(report.markdown, "| parked threads, `--wall`, {seconds} s | CPU s |\n|---|---:|");
+    for threads in THREADS {
+        let target = Target::start_with("parked", &[threads])?;
+        let mut cpu_s = Vec::new();
+        for _ in 0..setting.runs {
+            let mut command = Command::new(&setting.profiler);
+            command.args(["--wall", "-p", &target.pid().to_string(), "-d", &seconds.to_string()]);
+            let output = setting.folder.join("waiting.output");
+            let run = measure::run(&mut command, Duration::from_secs(seconds), End::Itself, &output)?;
+            cpu_s.push(run.cpu.as_secs_f64());
+        }
+        let cpu_s = median(cpu_s);
+        let _ = writeln!(report.markdown, "| {threads} | {} |", number(cpu_s));
+        if threads == "1000" {
+            let ms_a_second = 1e3 * cpu_s / seconds as f64;
+            let is_within = ms_a_second <= PARKED_CPU_MS_MAX;
+            report.check(
+                "waiting: 1,000 parked threads, CPU ms a second",
+                ms_a_second,
+                PARKED_CPU_MS_MAX,
+                is_within,
+            );
+        }
+    }
+    let _ = writeln!(report.markdown);
+    Ok(())
+}
+
+/// The time of a round trip beside each variant.
+fn switches(setting: &Setting, report: &mut Report) -> Result<()> {
+    let (target, other) = (Target::start("switches")?, Target::start_with("parked", &["1"])?);
+    let mut round_trips_ns = VARIANTS.map(|_| Vec::new());
+    for run in 0..setting.runs {
+        for (variant, found) in VARIANTS.iter().zip(&mut round_trips_ns) {
+            eprintln!("waiting, run {}: {}", run + 1, variant.title);
+            found.extend(round_trip_ns(setting, variant, &target, &other)?);
+        }
+    }
+    let _ = writeln!(report.markdown, "| beside | round trip ns | added ns |\n|---|---:|---:|");
+    let alone_ns = median(round_trips_ns[0].clone());
+    for (variant, found) in VARIANTS.iter().zip(&round_trips_ns).filter(|(_, found)| !found.is_empty()) {
+        let round_trip_ns = median(found.clone());
+        let added_ns = (round_trip_ns - alone_ns) / 2.0;
+        let _ = writeln!(
+            report.markdown,
+            "| {} | {} | {} |",
+            variant.title,
+            number(round_trip_ns),
+            number(added_ns)
+        );
+        let max = match variant.runs {
+            Beside::ProfilerOfOther => OTHER_SWITCH_NS_MAX,
+            Beside::Profiler(_) => TIMED_SWITCH_NS_MAX,
+            Beside::Nothing | Beside::Bpftrace => continue,
+        };
+        report.check(&format!("waiting: {}, ns a switch", variant.title), added_ns, max, added_ns <= max);
+    }
+    Ok(())
+}
+
+/// The mean round trip in the middle of a run; `None` where the tool is not there.
+fn round_trip_ns(
+    setting: &Setting,
+    variant: &Variant,
+    target: &Target,
+    other: &Target,
+) -> Result<Option<f64>> {
+    let seconds = setting.seconds(4);
+    let profile = |pid: u32, options: &[&str]| {
+        let mut command = Command::new(&setting.profiler);
+        command.args(["--off-cpu", "-p", &pid.to_string(), "-d", &(seconds + 2).to_string()]).args(options);
+        command
+    };
+    let command = match variant.runs {
+        Beside::Nothing => None,
+        Beside::ProfilerOfOther => Some(profile(other.pid(), &[])),
+        Beside::Profiler(options) => Some(profile(target.pid(), options)),
+        Beside::Bpftrace if shell::find("bpftrace").is_none() => return Ok(None),
+        Beside::Bpftrace => Some(bpftrace(target.pid(), seconds + 2)),
+    };
+    let running = command
+        .map(|mut command| command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn());
+    let running = running.transpose()?;
+    // Until it is attached: a tool has as long before the measurement as after it.
+    std::thread::sleep(Duration::from_secs(1));
+    let (begin, switches) = (Instant::now(), switches_off(target.pid())?);
+    std::thread::sleep(Duration::from_secs(seconds));
+    let switches = switches_off(target.pid())? - switches;
+    let elapsed_ns = begin.elapsed().as_nanos() as f64;
+    if let Some(mut running) = running {
+        running.wait()?;
+    }
+    Ok(Some(elapsed_ns / switches as f64))
+}
+
+/// Times each wait of a process.
+fn bpftrace(pid: u32, seconds: u64) -> Command {
+    let script = format!(
+        "tracepoint:sched:sched_switch {{ \
+           if (pid == {pid}) {{ @start[tid] = nsecs; }} \
+           if (@start[args->next_pid]) {{ @ns[args->next_comm] = sum(nsecs - @start[args->next_pid]); \
+             delete(@start[args->next_pid]); }} }} \
+         interval:s:{seconds} {{ exit(); }}"
+    );
+    let mut command = Command::new("bpftrace");
+    command.args(["-e", &script]);
+    command
+}
+
+/// The switches of a process off its CPU, one in each round trip: it waits, or the other process displaces it.
+fn switches_off(pid: u32) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let lines = status.lines().filter(|line| line.contains("ctxt_switches:"));
+    let counts = lines.filter_map(|line| line.rsplit('\t').next());
+    let counts = counts.map(str::parse).collect::<Result<Vec<u64>, _>>()?;
+    ensure!(!counts.is_empty(), "the status has no number of switches");
+    Ok(counts.iter().sum())
+}
