@@ -75,7 +75,8 @@ impl Replay {
         let directories = debug_file_directories(settings)?;
         let servers = directories.servers.clone();
         let timer_hz = recorded.frequency_hz;
-        let sampled = Sampled { user_stacks: settings.user_stacks, timer_hz, ..Sampled::default() };
+        let sampled =
+            Sampled { user_stacks: settings.user_stacks, cpu: true, timer_hz, ..Sampled::default() };
         let mut pipeline = new_pipeline(settings, proc, ProcessFilter::All, directories, sampled);
         pipeline.prefetch(&recorded.expected);
         Ok(Self { source, header, pipeline, servers })
