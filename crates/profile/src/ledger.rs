@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use crate::{EventId, FoundBy, Reason, StackEnd, SymbolSource, sum};
 
-/// Why a tick that hit the target has no sample.
+/// Why a tick that hit the target, or a wait, has no sample.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Loss {
@@ -23,6 +23,8 @@ pub enum Loss {
     ThreadRan,
     /// More threads waited at a time than are remembered.
     TooManyThreads,
+    /// The switch that ended a wait was not reported: the thread left a CPU again.
+    MissedSwitch,
 }
 
 impl Loss {
@@ -35,6 +37,7 @@ impl Loss {
         Self::OverheadLimit,
         Self::ThreadRan,
         Self::TooManyThreads,
+        Self::MissedSwitch,
     ];
 }
 
@@ -48,6 +51,7 @@ impl fmt::Display for Loss {
             Self::OverheadLimit => "overhead limit at the end of sampling",
             Self::ThreadRan => "thread ran while its stack was read",
             Self::TooManyThreads => "too many waiting threads",
+            Self::MissedSwitch => "end of a wait not reported by the kernel",
         })
     }
 }

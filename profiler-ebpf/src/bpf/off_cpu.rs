@@ -67,6 +67,9 @@ fn begin_wait(context: *mut c_void, switch: &Switch, now_ns: u64) {
     let is_runnable = switch.is_preemption || state == WaitState::Runnable;
     let Some(off_cpu) = off_cpu_scratch() else { return };
     let Some(thread) = thread_entry(task, off_cpu) else { return count(Counter::OffCpuLostThread) };
+    if read_time(&thread.since_ns) != 0 {
+        count(Counter::OffCpuLostSwitch);
+    }
     thread.kernel_stack = 0;
     thread.user_stack = 0;
     thread.has_stacks = 0;
@@ -80,9 +83,9 @@ fn begin_wait(context: *mut c_void, switch: &Switch, now_ns: u64) {
     thread.waker.pid = 0;
     thread.waker.kernel_stack = 0;
     thread.waker.user_stack = 0;
-    set(&mut thread.woken_ns, if is_runnable { now_ns } else { 0 });
+    write_time(&mut thread.woken_ns, if is_runnable { now_ns } else { 0 });
     // From here on, another CPU can wake the thread.
-    set(&mut thread.since_ns, now_ns);
+    write_time(&mut thread.since_ns, now_ns);
     capture_user_stack(context, &mut off_cpu.scratch, thread, now_ns);
     add(Counter::OffCpuRunTimeNs, clock::now_ns().saturating_sub(now_ns));
 }
@@ -144,11 +147,11 @@ fn end_wait(task: *mut task_struct, now_ns: u64) {
     let Some(thread) = OFF_CPU_THREADS.get_ptr_mut(&(task as u64)) else { return };
     // SAFETY: nothing removes the entry of a thread that lives.
     let thread = unsafe { &mut *thread };
-    let since_ns = get_volatile(&thread.since_ns);
+    let since_ns = read_time(&thread.since_ns);
     if since_ns == 0 {
         return;
     }
-    set(&mut thread.since_ns, 0);
+    write_time(&mut thread.since_ns, 0);
     let waited_ns = now_ns.saturating_sub(since_ns);
     thread.previous_ns = waited_ns;
     if waited_ns < get!(off_cpu.min_block_ns) {
@@ -188,12 +191,12 @@ pub(crate) fn wake(context: *mut c_void, task: *mut task_struct) {
     let Some(thread) = OFF_CPU_THREADS.get_ptr_mut(&(task as u64)) else { return };
     // SAFETY: as above.
     let thread = unsafe { &mut *thread };
-    let since_ns = get_volatile(&thread.since_ns);
-    if since_ns == 0 || get_volatile(&thread.woken_ns) != 0 {
+    let since_ns = read_time(&thread.since_ns);
+    if since_ns == 0 || read_time(&thread.woken_ns) != 0 {
         return;
     }
     let now_ns = clock::now_ns();
-    set(&mut thread.woken_ns, now_ns);
+    write_time(&mut thread.woken_ns, now_ns);
     if get!(off_cpu.wakers) != 0 && now_ns.saturating_sub(since_ns) >= get!(off_cpu.min_block_ns) {
         capture_waker(context, &mut thread.waker, now_ns);
     }
@@ -237,14 +240,14 @@ fn set_current_comm(comm: &mut [u8; COMM_BYTES]) {
 
 /// Writes a time that other CPUs read.
 #[inline(always)]
-fn set(time: &mut u64, value_ns: u64) {
+fn write_time(time: &mut u64, value_ns: u64) {
     // SAFETY: the reference is valid and aligned.
     unsafe { write_volatile(time, value_ns) }
 }
 
 /// Reads a time that other CPUs write.
 #[inline(always)]
-fn get_volatile(time: &u64) -> u64 {
+fn read_time(time: &u64) -> u64 {
     // SAFETY: the reference is valid and aligned.
     unsafe { read_volatile(time) }
 }

@@ -93,6 +93,7 @@ impl Account {
             [
                 (Loss::RingBufferFull, self.since(|counts| counts.off_cpu.lost_ring_buffer)),
                 (Loss::TooManyThreads, self.since(|counts| counts.off_cpu.lost_thread)),
+                (Loss::MissedSwitch, self.since(|counts| counts.off_cpu.lost_switch)),
                 (Loss::MissingStack, self.losses.missing_stacks.off_cpu),
             ],
         );

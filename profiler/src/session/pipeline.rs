@@ -208,7 +208,7 @@ impl Pipeline {
         } else {
             0
         };
-        self.received.off_cpu + missing + counts.lost_ring_buffer + counts.lost_thread
+        self.received.off_cpu + missing + counts.lost_ring_buffer + counts.lost_thread + counts.lost_switch
     }
 
     /// Sets the start of the first interval, `CLOCK_MONOTONIC` nanoseconds.

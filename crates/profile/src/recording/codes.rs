@@ -110,7 +110,7 @@ codes! {
         Interrupts = 11,
     }
     ThreadState { OnCpu = 1, Runnable = 2, Blocked = 4, Disk = 5, Stopped = 6 }
-    Loss { RingBufferFull = 1, NoThreadId = 2, MissingStack = 3, Undecodable = 4, OverheadLimit = 5, ThreadRan = 6, TooManyThreads = 7 }
+    Loss { RingBufferFull = 1, NoThreadId = 2, MissingStack = 3, Undecodable = 4, OverheadLimit = 5, ThreadRan = 6, TooManyThreads = 7, MissedSwitch = 8 }
 }
 
 #[cfg(test)]

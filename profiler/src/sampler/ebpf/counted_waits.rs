@@ -35,11 +35,12 @@ impl CountedWaits {
 
     /// Adds the samples of a wait that has ended; `None` for an unknown state.
     pub(super) fn end(&mut self, record: &OffCpuRecord, batch: &mut Batch) -> Option<()> {
-        batch.off_cpu_records += 1;
         let thread = &record.thread;
         let unfinished = self.unfinished.remove(&thread.tid);
         let from_ns = self.begin_ns(thread, unfinished.as_ref());
-        add_samples(thread, from_ns, record.ended_ns, batch)
+        add_samples(thread, from_ns, record.ended_ns, batch)?;
+        batch.off_cpu_records += 1;
+        Some(())
     }
 
     /// Adds the samples so far of threads that wait at the end of an interval.
@@ -155,7 +156,7 @@ mod tests {
         assert_eq!(samples(&batch), [blocked, (ThreadState::Runnable, 200, 20)]);
         assert_eq!(batch.off_cpu_records, 1);
         waits.end(&record(OffCpuThread { state: 77, ..thread(100, 0) }, 200), &mut batch);
-        assert_eq!(batch.samples.len(), 2, "the state is unknown");
+        assert_eq!((batch.samples.len(), batch.off_cpu_records), (2, 1), "the state is unknown");
     }
 
     #[test]

@@ -47,7 +47,7 @@ struct Timer {
 }
 
 impl CpuTimers {
-    /// Opens the events, disabled. Together they tick at `frequency_hz`; at 0 Hz there are none.
+    /// Opens the events, disabled. The sum of their sampling frequencies is `frequency_hz`; 0 opens no event.
     pub(super) fn open(cpu: u32, frequency_hz: u64) -> io::Result<Self> {
         if frequency_hz == 0 {
             return Ok(Self { events: Vec::new(), opening: None, enabled_ns: 0 });
