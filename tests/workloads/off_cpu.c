@@ -121,11 +121,12 @@ static void compute_on_cpu_0(int policy) {
 
 static void *run(void *argument) {
     struct thread *thread = argument;
+    /* Before the name: `idle` may wait for its CPU from the moment at which it has its policy. */
+    long begin = now(CLOCK_MONOTONIC), cpu = now(CLOCK_THREAD_CPUTIME_ID);
     prctl(PR_SET_NAME, thread->name);
     prctl(PR_SET_TIMERSLACK, 1);
     if (thread->wait == compute)
         compute_on_cpu_0(strcmp(thread->name, "idle") == 0 ? SCHED_IDLE : SCHED_OTHER);
-    long begin = now(CLOCK_MONOTONIC), cpu = now(CLOCK_THREAD_CPUTIME_ID);
     while (goes_on())
         thread->wait();
     thread->waited_ns = now(CLOCK_MONOTONIC) - begin - (now(CLOCK_THREAD_CPUTIME_ID) - cpu);
