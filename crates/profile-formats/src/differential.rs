@@ -6,7 +6,10 @@ use std::{
 };
 
 use super::{OutputOptions, folded, label, table::fit, title};
-use profiler_profile::difference::{Change, Difference, FunctionChange};
+use profiler_profile::{
+    Sampling,
+    difference::{Change, Difference, FunctionChange},
+};
 
 /// Rows of the table.
 const FUNCTIONS: usize = 25;
@@ -64,7 +67,12 @@ pub(super) fn write_table(
         let heading = format!("{side}  {}: {}", title::title(profile), title::subtitle(profile));
         writeln!(to, "{}", fit(&label::clean(&heading), width))?;
     }
-    writeln!(to, "\n       self, % of samples               total, %")?;
+    let unit = match difference.after().first_event().sampling {
+        Sampling::Durations { .. } => "time",
+        _ => "samples",
+    };
+    let own = format!("self, % of {unit}");
+    writeln!(to, "\n       {own:<33}total, %")?;
     writeln!(to, " before   after   change           before   after   function")?;
     let changed = |function: &FunctionChange<'_>| function.self_change.points() != 0.0;
     for function in difference.functions().iter().filter(|function| changed(function)).take(FUNCTIONS) {

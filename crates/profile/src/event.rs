@@ -83,6 +83,12 @@ impl ThreadState {
 }
 
 impl ThreadState {
+    /// Its place in [`ThreadState::ALL`].
+    #[must_use]
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
     /// The name without a space, for options of a command line: `on-cpu`.
     #[must_use]
     pub fn option(self) -> &'static str {
@@ -130,8 +136,8 @@ mod tests {
 
     #[test]
     fn states_are_parsed_from_their_options() {
-        for &state in ThreadState::ALL {
-            assert_eq!(state.option().parse(), Ok(state));
+        for (index, &state) in ThreadState::ALL.iter().enumerate() {
+            assert_eq!((state.option().parse(), state.index()), (Ok(state), index));
         }
         let error = "sleeping".parse::<ThreadState>().unwrap_err().to_string();
         assert!(error.starts_with("`sleeping` is no state of a thread (known: on-cpu, runnable"), "{error}");

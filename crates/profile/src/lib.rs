@@ -52,6 +52,7 @@ mod remedy;
 pub mod shape;
 mod single_event;
 mod stack;
+mod states;
 pub mod sum;
 #[cfg(any(test, feature = "testing"))]
 pub mod test_profile;

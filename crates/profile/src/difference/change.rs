@@ -11,6 +11,11 @@ pub struct Change {
     pub after_count: u64,
     /// All samples of the later profile.
     pub after_total: u64,
+    /// The number of samples of the earlier profile that determines its noise:
+    /// [`Profile::effective_samples`](crate::Profile::effective_samples).
+    pub before_samples: u64,
+    /// The number of samples of the later profile that determines its noise.
+    pub after_samples: u64,
 }
 
 impl Change {
@@ -44,22 +49,28 @@ impl Change {
     /// larger.
     #[must_use]
     pub fn noise_points(&self) -> f64 {
-        let variance = |count: u64, total: u64| {
-            let total = total as f64 + 2.0;
-            let share = (count as f64 + 1.0) / total;
-            share * (1.0 - share) / total
-        };
-        let both =
-            variance(self.before_count, self.before_total) + variance(self.after_count, self.after_total);
-        100.0 * Self::Z_95 * both.sqrt()
+        let variance = |(share, samples): (f64, f64)| share * (1.0 - share) / samples;
+        100.0 * Self::Z_95 * self.adjusted_shares().map(variance).iter().sum::<f64>().sqrt()
     }
 
     /// Whether the confidence interval excludes 0. Its centre is slightly nearer to 0 than [`points`](Self::points).
     #[must_use]
     pub fn is_beyond_noise(&self) -> bool {
-        let share = |count: u64, total: u64| 100.0 * (count as f64 + 1.0) / (total as f64 + 2.0);
-        let points = share(self.after_count, self.after_total) - share(self.before_count, self.before_total);
-        points.abs() > self.noise_points()
+        let [before, after] = self.adjusted_shares().map(|(share, _)| 100.0 * share);
+        (after - before).abs() > self.noise_points()
+    }
+
+    /// The share of each side and its number of samples, with a success and a failure added.
+    fn adjusted_shares(&self) -> [(f64, f64); 2] {
+        let adjusted = |count: u64, total: u64, samples: u64| {
+            let successes = count as f64 * (samples as f64 / total.max(1) as f64);
+            let samples = samples as f64 + 2.0;
+            ((successes + 1.0) / samples, samples)
+        };
+        [
+            adjusted(self.before_count, self.before_total, self.before_samples),
+            adjusted(self.after_count, self.after_total, self.after_samples),
+        ]
     }
 }
 
@@ -72,7 +83,14 @@ mod tests {
     use super::*;
 
     fn change(before_count: u64, before_total: u64, after_count: u64, after_total: u64) -> Change {
-        Change { before_count, before_total, after_count, after_total }
+        Change {
+            before_count,
+            before_total,
+            after_count,
+            after_total,
+            before_samples: before_total,
+            after_samples: after_total,
+        }
     }
 
     #[test]
@@ -99,6 +117,17 @@ mod tests {
         assert!(change(100, 10_000, 180, 10_000).is_beyond_noise());
         assert!(!Change::default().is_beyond_noise());
         assert!(!change(0, 0, 5, 5).is_beyond_noise());
+    }
+
+    #[test]
+    fn a_few_long_waits_are_few_samples() {
+        const NS_PER_S: u64 = 1_000_000_000;
+        let change = change(10 * NS_PER_S, 20 * NS_PER_S, 14 * NS_PER_S, 20 * NS_PER_S);
+        assert!(change.is_beyond_noise());
+        let waits = Change { before_samples: 10, after_samples: 10, ..change };
+        assert!(!waits.is_beyond_noise() && waits.noise_points() > 30.0, "{}", waits.noise_points());
+        let more_waits = Change { before_samples: 1_000, after_samples: 1_000, ..change };
+        assert!(more_waits.is_beyond_noise());
     }
 
     #[test]

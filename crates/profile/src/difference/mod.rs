@@ -5,7 +5,7 @@ mod change;
 use std::collections::BTreeMap;
 
 pub use self::change::Change;
-use crate::{Profile, sum};
+use crate::{EventId, Profile, sum};
 
 /// An earlier and a later profile.
 ///
@@ -63,6 +63,8 @@ impl<'a> Difference<'a> {
         let no_change = Change {
             before_total: self.before.total_value(),
             after_total: self.after.total_value(),
+            before_samples: self.before.effective_samples(EventId::FIRST),
+            after_samples: self.after.effective_samples(EventId::FIRST),
             ..Change::default()
         };
         let mut changes = BTreeMap::<(&str, &str), (Change, Change)>::new();
@@ -107,7 +109,14 @@ mod tests {
         let functions = Difference::between(&before, &after).functions();
         let names: Vec<_> = functions.iter().map(|function| function.name).collect();
         assert_eq!(names, ["parse", "write", "read", "main"]);
-        let expected = Change { before_count: 60, before_total: 100, after_count: 60, after_total: 200 };
+        let expected = Change {
+            before_count: 60,
+            before_total: 100,
+            after_count: 60,
+            after_total: 200,
+            before_samples: 100,
+            after_samples: 200,
+        };
         assert_eq!(functions[0].self_change, expected);
         assert_eq!(functions[3].total_change.points(), 0.0);
     }
