@@ -10,7 +10,7 @@ use super::{
     table::{fit, fit_path},
     title,
 };
-use profiler_profile::{FunctionCount, Profile, sum};
+use profiler_profile::{EventId, FunctionCount, Profile, sum};
 
 /// Rows of each table.
 const FUNCTIONS: usize = 20;
@@ -29,6 +29,7 @@ pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) 
         writeln!(to, "{}", fit(&label::clean(&line), width))?;
     }
     let total = profile.total_value();
+    write_states(profile, total, &mut to)?;
     if total > 0 {
         writeln!(to, "\n    self     total  function")?;
         for function in profile.functions().iter().filter(|function| function.self_count > 0).take(FUNCTIONS)
@@ -54,6 +55,15 @@ pub(super) fn write(profile: &Profile, options: &OutputOptions, to: impl Write) 
         findings.iter().try_for_each(|finding| writeln!(to, "{finding}"))?;
     }
     to.flush()
+}
+
+/// Writes the share of each state, if the samples have states.
+fn write_states(profile: &Profile, total: u64, to: &mut impl Write) -> io::Result<()> {
+    let states = profile.values_by_state(EventId::FIRST);
+    if !states.is_empty() {
+        writeln!(to, "\n   share  state")?;
+    }
+    states.iter().try_for_each(|(state, value)| writeln!(to, "{:>6.2} %  {state}", percent(*value, total)))
 }
 
 fn name(profile: &Profile, function: &FunctionCount) -> String {
@@ -89,7 +99,7 @@ fn percent(count: u64, total: u64) -> f64 {
 mod tests {
     use super::*;
     use profiler_profile::{
-        Header, ProfileBuilder,
+        Event, Header, ProfileBuilder, Sample, StackEnd, ThreadState,
         test_profile::{self, folded},
     };
 
@@ -103,6 +113,25 @@ mod tests {
     fn findings_are_the_last_lines() {
         let table = text(&test_profile::with_finding(), None);
         assert!(table.ends_with(&format!("\nfindings\n{}\n", test_profile::FINDING)), "{table}");
+    }
+
+    #[test]
+    fn the_share_of_each_state_is_shown() {
+        let mut builder = ProfileBuilder::default();
+        let event = builder.event(Event::at_frequency("wall", 49));
+        let stack = builder.stack(Vec::new(), StackEnd::Root);
+        let process = builder.process(1, "p");
+        let thread = builder.thread(process, 1, "p");
+        for (value, state) in [(1, ThreadState::OnCpu), (3, ThreadState::Blocked)] {
+            let state = Some(state);
+            builder.add_sample(Sample { time_ns: 0, cpu: 0, thread, stack, event, state, value });
+        }
+        let table = text(&builder.finish(Header::default()), None);
+        assert!(
+            table.contains("\n   share  state\n 25.00 %  on CPU\n 75.00 %  blocked\n\n    self"),
+            "{table}"
+        );
+        assert!(!text(&folded(&[("p;main", 1)]), None).contains("state"));
     }
 
     #[test]

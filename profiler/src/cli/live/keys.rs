@@ -17,6 +17,8 @@ pub(super) enum Command {
     Pane,
     Layout,
     Sort,
+    Event,
+    State,
     Left,
     Right,
     Up,
@@ -31,7 +33,7 @@ pub(super) enum Command {
 }
 
 /// The keys and their descriptions.
-pub(super) const HELP: [(&str, &str); 16] = [
+pub(super) const HELP: [(&str, &str); 18] = [
     ("arrows, h j k l", "select the caller, the callee, the neighbours"),
     ("PgUp, PgDn", "move up or down by a page"),
     ("Enter", "zoom in; in the list: find the function in the graph"),
@@ -44,6 +46,8 @@ pub(super) const HELP: [(&str, &str); 16] = [
     ("Tab", "switch between graph and list"),
     ("v", "show both, only the graph, only the list"),
     ("t", "sort the list by self or by total"),
+    ("e", "show the next event"),
+    ("x", "show the next state of threads, or all"),
     ("Space, p", "pause, resume"),
     ("w", "show the window or all samples"),
     ("c", "clear all samples"),
@@ -71,6 +75,8 @@ pub(super) fn command(key: KeyEvent) -> Option<Command> {
         KeyCode::Tab | KeyCode::BackTab => Command::Pane,
         KeyCode::Char('v') => Command::Layout,
         KeyCode::Char('t') => Command::Sort,
+        KeyCode::Char('e') => Command::Event,
+        KeyCode::Char('x') => Command::State,
         KeyCode::Left | KeyCode::Char('h') => Command::Left,
         KeyCode::Right | KeyCode::Char('l') => Command::Right,
         KeyCode::Up | KeyCode::Char('k') => Command::Up,

@@ -1,8 +1,8 @@
 //! State machine of the live view: handles keys and profiles, without access to the terminal.
 
-use std::path::PathBuf;
+use std::{borrow::Cow, collections::BTreeMap, path::PathBuf};
 
-use profiler_profile::Profile;
+use profiler_profile::{EventId, Profile, Shape, ThreadState};
 use profiler_profile_formats::{Format, OutputOptions, printable};
 use ratatui::{crossterm::event::KeyEvent, layout::Rect};
 
@@ -47,6 +47,12 @@ pub(super) struct State {
     /// The profile of the shown time span, after the filters.
     pub(super) shown: Profile,
     pub(super) tree: Tree,
+    /// The index of the shown event.
+    event: usize,
+    /// The state whose samples are shown; `None` shows all.
+    thread_state: Option<ThreadState>,
+    /// The value of the shown event's samples in each state, all states included.
+    pub(super) state_values: BTreeMap<ThreadState, u64>,
     pub(super) span: Span,
     pub(super) is_paused: bool,
     /// Why sampling has ended; `None` while it runs.
@@ -72,6 +78,9 @@ impl State {
             shape,
             options,
             shown,
+            event: 0,
+            thread_state: None,
+            state_values: BTreeMap::new(),
             span: Span::Window,
             is_paused: false,
             ended: None,
@@ -150,6 +159,8 @@ impl State {
             Command::Sort => {
                 self.list.order = if self.list.order == Order::Own { Order::Total } else { Order::Own };
             }
+            Command::Event => self.show_next_event(),
+            Command::State => self.show_next_state(),
             Command::Escape => {
                 if self.search.take().is_none() {
                     self.graph.reset();
@@ -305,9 +316,37 @@ impl State {
         }
     }
 
+    fn show_next_event(&mut self) {
+        (self.event, self.thread_state) = (self.event + 1, None);
+        self.refresh();
+        self.show_message(format!("event {}", printable(&self.shown.first_event().name)));
+    }
+
+    /// Shows the next state of the event's samples, and all of them after the last one.
+    fn show_next_state(&mut self) {
+        let mut states = self.state_values.keys().copied();
+        self.thread_state = states.find(|state| self.thread_state.is_none_or(|shown| *state > shown));
+        self.refresh();
+        match self.thread_state {
+            Some(state) => self.show_message(format!("only {state}")),
+            None => self.show_message("all samples"),
+        }
+    }
+
     /// Updates the shown profile.
     fn refresh(&mut self) {
-        self.shown = (self.shape)(self.history.profile(self.span));
+        let profile = (self.shape)(self.history.profile(self.span));
+        self.event %= profile.events().len();
+        let event = profile.event_ids().nth(self.event).unwrap_or(EventId::FIRST);
+        let profile = match profile.single_event(event) {
+            Cow::Owned(single) => single,
+            Cow::Borrowed(_) => profile,
+        };
+        self.state_values = profile.values_by_state(EventId::FIRST);
+        self.shown = match self.thread_state {
+            Some(state) => profile.shaped(&Shape { states: vec![state], ..Shape::default() }),
+            None => profile,
+        };
         self.tree = Tree::from_profile(&self.shown, &self.options);
         if let Some(search) = &mut self.search {
             search.update(&self.tree);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use profiler_profile::{
-    Profile,
-    test_profile::{folded, random},
+    Event, Header, Profile, ProfileBuilder, Sample, StackEnd, ThreadState,
+    test_profile::{self, folded, random},
 };
 use profiler_profile_formats::{Format, OutputOptions};
 use ratatui::{
@@ -322,4 +322,36 @@ fn wide_and_hostile_names_stay_in_their_boxes() {
         assert!(text.chars().all(|c| !c.is_control() && !"\u{202e}\u{200f}".contains(c)), "{text:?}");
         assert!(buffer.content().iter().any(|cell| cell.symbol() == "z"));
     }
+}
+
+#[test]
+fn events_and_states_of_threads_are_switched() {
+    let mut builder = ProfileBuilder::default();
+    builder.event(Event::at_frequency("cpu-clock", 99));
+    let event = builder.event(Event::at_frequency("wall", 49));
+    let process = builder.process(1, "app");
+    let thread = builder.thread(process, 1, "app");
+    let [work, wait] = ["work", "wait"].map(|name| {
+        let frame = test_profile::function(&mut builder, name, 0);
+        builder.stack(vec![frame], StackEnd::Root)
+    });
+    builder.sample(0, 0, thread, work, 4);
+    for (stack, value, state) in [(work, 1, ThreadState::OnCpu), (wait, 3, ThreadState::Blocked)] {
+        let state = Some(state);
+        builder.add_sample(Sample { time_ns: 0, cpu: 0, thread, stack, event, state, value });
+    }
+    let mut state = state_with(builder.finish(Header::default()));
+    assert_eq!((state.tree.samples(), &*lines(&mut state)[4]), (4, "|work"));
+    press(&mut state, KeyCode::Char('e'));
+    let shown = text(&mut state);
+    assert!(shown.contains("25 % on CPU, 75 % blocked") && shown.contains("event wall"), "{shown}");
+    press(&mut state, KeyCode::Char('x'));
+    assert_eq!((state.tree.samples(), &*lines(&mut state)[4]), (1, "|work"));
+    press(&mut state, KeyCode::Char('x'));
+    assert_eq!((state.tree.samples(), &*lines(&mut state)[4]), (3, "|wait"));
+    assert!(text(&mut state).contains("25 % on CPU, 75 % blocked"));
+    press(&mut state, KeyCode::Char('x'));
+    assert_eq!(state.tree.samples(), 4);
+    press(&mut state, KeyCode::Char('e'));
+    assert_eq!((state.tree.samples(), state.state_values.len()), (4, 0));
 }

@@ -1,5 +1,6 @@
 //! Draws the status, the details of the selected function, and the bottom line with prompt, message or keys.
 
+use profiler_profile::{ThreadState, sum};
 use profiler_profile_formats::printable;
 use ratatui::{
     buffer::Buffer,
@@ -68,12 +69,20 @@ fn sampling_line(state: &State) -> String {
     };
     let mut parts =
         vec![time, format!("{} samples", ledger.reported), format!("{} lost", ledger.lost_total())];
+    parts.extend(states(state));
     if !header.edits.is_empty() {
         parts.push(format!("{} shown: {}", state.shown.total_value(), header.edits.join(" ")));
     }
     parts.extend(state.shown.first_event().frequency_hz().map(|frequency_hz| format!("{frequency_hz} Hz")));
     parts.push(own_cost(state));
     printable(&parts.join(", ")).into_owned()
+}
+
+/// The share of each state: `93 % blocked`.
+fn states(state: &State) -> impl Iterator<Item = String> {
+    let all = sum::of(state.state_values.values().copied());
+    let share = move |(state, value): (&ThreadState, &u64)| format!("{:.0} % {state}", percent(*value, all));
+    state.state_values.iter().map(share)
 }
 
 fn own_cost(state: &State) -> String {
