@@ -14,7 +14,7 @@ use profiler::{
 use profiler_tests::{Workload, lock_privileged, profiler, run_command};
 use serde_json::{Value, json};
 
-use self::profiles::{counted, empty, hostile, known, large, two_events, with_finding};
+use self::profiles::{counted, empty, hostile, known, lanes, large, many_lanes, two_events, with_finding};
 
 /// Upper limit for the page of a million samples with 50,000 stacks.
 const LARGE_PAGE_BYTES: u64 = 10_000_000;
@@ -48,13 +48,14 @@ fn every_part_of_the_page_works_in_a_browser() {
     write(&empty(), folder.path(), "empty.html");
     write(&two_events(), folder.path(), "events.html");
     write(&with_finding(), folder.path(), "findings.html");
+    write(&lanes(), folder.path(), "lanes.html");
+    write(&many_lanes(), folder.path(), "many-lanes.html");
     write(&focused("Hot"), folder.path(), "part.html");
     write(&focused("no such function"), folder.path(), "nothing.html");
     assert_is_small(folder.path(), "large.html");
-    browse(
-        &["page/names.test.mjs", "page/colours.test.mjs", "page/page.test.mjs", "page/findings.test.mjs"],
-        folder.path(),
-    );
+    let scripts =
+        ["names", "colours", "page", "findings", "lanes"].map(|name| format!("page/{name}.test.mjs"));
+    browse(&scripts.each_ref().map(String::as_str), folder.path());
 }
 
 #[test]

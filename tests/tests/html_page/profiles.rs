@@ -124,6 +124,54 @@ pub(super) fn two_events() -> Profile {
     builder.finish(header(2_000))
 }
 
+/// A profile of wall-clock samples of two threads: 100 ticks of 20 ms in a second, with each state but `stopped`.
+pub(super) fn lanes() -> Profile {
+    let runs = [
+        (0, 0, 10, ThreadState::OnCpu, "work"),
+        (0, 10, 40, ThreadState::Blocked, "wait"),
+        (1, 0, 30, ThreadState::Runnable, "wait"),
+        (1, 30, 20, ThreadState::Disk, "wait"),
+    ];
+    wall_clock(&["main", "worker"], &runs, 1_000)
+}
+
+/// A profile of wall-clock samples of a thousand threads for ten minutes, each with 300 runs.
+pub(super) fn many_lanes() -> Profile {
+    let states = [ThreadState::Blocked, ThreadState::OnCpu, ThreadState::Runnable];
+    let names = vec!["worker"; 1_000];
+    let runs: Vec<_> = (0..300)
+        .flat_map(|at| (0..1_000).map(move |thread| (at, thread)))
+        .map(|(at, thread)| {
+            let functions = ["work", "wait", "read", "lock"];
+            (
+                thread,
+                at * 100,
+                100,
+                states[(at as usize + thread) % 3],
+                functions[(at as usize * 7 + thread) % 4],
+            )
+        })
+        .collect();
+    wall_clock(&names, &runs, 600_000)
+}
+
+/// A profile of wall-clock samples at 50 Hz: thread, first tick, ticks, state and function below `main` of each run.
+fn wall_clock(names: &[&str], runs: &[(usize, u64, u64, ThreadState, &str)], duration_ms: u64) -> Profile {
+    const TICK_NS: u64 = 20 * NS_PER_MS;
+    let mut builder = ProfileBuilder::default();
+    let event = builder.event(Event::at_frequency("wall", 50));
+    let process = builder.process(7, "app");
+    let threads: Vec<_> = (7..).zip(names).map(|(tid, name)| builder.thread(process, tid, name)).collect();
+    let main = frame(&mut builder, "main", FrameKind::Native, "/app/run");
+    for &(thread, tick, value, state, function) in runs {
+        let leaf = frame(&mut builder, function, FrameKind::Native, "/app/run");
+        let stack = builder.stack(vec![leaf, main], StackEnd::Root);
+        let (time_ns, thread) = (tick * TICK_NS, threads[thread]);
+        builder.add_sample(Sample { time_ns, cpu: 0, thread, stack, event, state: Some(state), value });
+    }
+    builder.finish(header(duration_ms))
+}
+
 /// The finding of [`with_finding`], with markup and a character that reverses text.
 const FINDING: &str = "3 of 4 workers block in <b>\u{202e}A.B</b>: make A.B asynchronous";
 

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::{
     function::{self, Functions, Sameness},
+    lanes::{Lanes, Run},
     ledger::{self, Section},
     owner::{Owners, Processes, Threads},
     side::Side,
@@ -17,19 +18,26 @@ use super::{
     tree::Tree,
 };
 use crate::{OutputOptions, title};
-use profiler_profile::{CodeKind, EventId, Profile, Sampling, StackId, difference::Difference};
+use profiler_profile::{
+    CodeKind, EventId, Profile, Sample, Sampling, StackId, ThreadState, difference::Difference,
+};
 
 #[derive(Serialize)]
 pub(super) struct Document<'a> {
     /// The initial grouping between root and stacks: `comm`, `container`, `process` or `thread`.
     roots: &'static str,
     kinds: &'static [CodeKind],
+    /// The options of the states, by their index.
+    states: Vec<&'static str>,
     functions: function::Columns,
     tree: Tree,
     processes: Processes,
     threads: Threads,
     /// For each event, one profile, or the earlier and the later one of a difference.
     events: Vec<Vec<Measured>>,
+    /// For one profile whose samples have states.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lanes: Option<Lanes>,
     strings: Texts<'a>,
 }
 
@@ -44,11 +52,14 @@ struct Measured {
     shown: &'static str,
     /// Nanoseconds of a unit of the counts where these are times; 0 where they are samples.
     unit_ns: u64,
+    /// 0 where it is unknown, and for an event of times.
+    frequency_hz: u64,
     cpus: u32,
     duration_ns: u64,
     started_unix_ms: u64,
     reported: u64,
     lost: u64,
+    effective_samples: u64,
     /// The edits of the header, and why the profile is empty.
     edits: usize,
     why_empty: usize,
@@ -88,16 +99,22 @@ impl<'a> Document<'a> {
             [profile] => profile.event_ids().map(&mut measured).collect(),
             _ => vec![measured(EventId::FIRST)],
         };
+        let lanes = match &*sides {
+            [side] => lanes(*side, &nodes, &mut owners),
+            _ => None,
+        };
         let functions = functions.columns(&mut texts);
         let (processes, threads) = owners.columns(&mut texts);
         Self {
             roots: roots(options),
             kinds: CodeKind::ALL,
+            states: ThreadState::ALL.iter().map(|state| state.option()).collect(),
             functions,
             tree,
             processes,
             threads,
             events,
+            lanes,
             strings: texts,
         }
     }
@@ -142,6 +159,7 @@ fn timeline<'a>(
     let placed = side.profile.samples_of(event).map(|sample| Placed {
         time_ns: sample.time_ns,
         thread: owners.number(side, sample.thread),
+        state: state(sample),
         node: nodes.get(&(side.number, sample.stack)).copied().unwrap_or_default(),
         count: sample.value,
     });
@@ -155,20 +173,68 @@ fn timeline<'a>(
     }
 }
 
-fn measured<'a>(profile: &'a Profile, event: EventId, timeline: Timeline, texts: &mut Texts<'a>) -> Measured {
+/// The index of what a thread did; a sample without a state is of a thread on a CPU.
+fn state(sample: &Sample) -> u32 {
+    let state = sample.state.unwrap_or(ThreadState::OnCpu);
+    u32::try_from(state.index()).unwrap_or_default()
+}
+
+/// The lanes of a profile whose samples have states: exact waits with the ticks between them, else the samples with a
+/// state.
+fn lanes<'a>(side: Side<'a>, nodes: &HashMap<StackOfSide, u32>, owners: &mut Owners<'a>) -> Option<Lanes> {
+    let Side { number, profile } = side;
+    let of_durations = |event: &EventId| matches!(profile.event(*event).sampling, Sampling::Durations { .. });
+    let with_state = profile.samples().iter().find(|sample| sample.state.is_some())?.event;
+    let durations = profile.event_ids().find(of_durations);
+    let event = durations.unwrap_or(with_state);
+    let is_shown =
+        |sample: &&Sample| sample.event == event || (durations.is_some() && sample.state.is_none());
+    // A thread that changed its name has a lane with the last one.
+    let key = |sample: &Sample| {
+        let thread = profile.thread(sample.thread);
+        (thread.process, thread.tid)
+    };
+    let shown = || profile.samples().iter().filter(is_shown);
+    let last_names: HashMap<_, _> = shown().map(|sample| (key(sample), sample.thread)).collect();
+    let run = |sample: &Sample| {
+        let event = profile.event(sample.event);
+        let unit_ns = event.unit_ns().unwrap_or_default();
+        // Ticks are not exactly a period apart: half of one is no gap.
+        let tolerance_ns = event.frequency_hz().map_or(0, |_| unit_ns / 2);
+        let end_ns = sample.time_ns.saturating_add(sample.value.saturating_mul(unit_ns));
+        Run {
+            thread: owners.number(side, last_names[&key(sample)]),
+            start_ns: sample.time_ns,
+            end_ns,
+            latest_end_ns: end_ns.saturating_add(tolerance_ns),
+            state: state(sample),
+            node: nodes.get(&(number, sample.stack)).copied().unwrap_or_default(),
+        }
+    };
+    Some(Lanes::of(event, shown().map(run).collect()))
+}
+
+fn measured<'a>(
+    profile: &'a Profile,
+    event_id: EventId,
+    timeline: Timeline,
+    texts: &mut Texts<'a>,
+) -> Measured {
     const NS_PER_MS: u64 = 1_000_000;
-    let (header, ledger) = (profile.header(), &profile.ledger().events[event.index()]);
-    let event = profile.event(event);
+    let (header, ledger) = (profile.header(), &profile.ledger().events[event_id.index()]);
+    let event = profile.event(event_id);
     Measured {
         target: texts.number(&*header.target),
         event: texts.number(&*event.name),
         shown: title::shown(event),
         event_text: texts.number(title::event_text(event)),
         unit_ns: u64::from(matches!(event.sampling, Sampling::Durations { .. })),
+        frequency_hz: event.frequency_hz().unwrap_or_default(),
         cpus: header.cpus,
         duration_ns: header.duration_ns,
         started_unix_ms: header.started_unix_ns / NS_PER_MS,
         reported: ledger.reported,
+        effective_samples: profile.effective_samples(event_id),
         lost: ledger.lost_total(),
         edits: texts.number(header.edits.join(", ")),
         why_empty: texts.number(ledger.why_empty().unwrap_or_default()),

@@ -6,6 +6,7 @@
 mod column;
 mod document;
 mod function;
+mod lanes;
 mod ledger;
 mod owner;
 mod side;
@@ -44,6 +45,8 @@ const SCRIPT: &str = concat!(
     include_str!("page/tree_items.js"),
     include_str!("page/flame.js"),
     include_str!("page/heat_map.js"),
+    include_str!("page/states.js"),
+    include_str!("page/lanes.js"),
     include_str!("page/function_table.js"),
     include_str!("page/details.js"),
     include_str!("page/breadcrumbs.js"),
@@ -116,7 +119,8 @@ mod tests {
     use super::*;
     use profiler_addresses::ElfAddress;
     use profiler_profile::{
-        Frame, FrameKind, Header, ProfileBuilder, StackEnd, SymbolSource, Symbolization, test_profile,
+        Event, Frame, FrameKind, Header, ProfileBuilder, Sample, StackEnd, SymbolSource, Symbolization,
+        ThreadState, test_profile,
     };
 
     fn page(profile: &Profile) -> String {
@@ -183,6 +187,22 @@ mod tests {
         let with_finding = document(&page(&test_profile::with_finding()));
         assert_eq!(with_finding["events"][0][0]["findings"], serde_json::json!([test_profile::FINDING]));
         assert_eq!(document(&page(&profile_of("f")))["events"][0][0]["findings"], Value::Null);
+    }
+
+    #[test]
+    fn a_thread_that_changed_its_name_has_one_lane() {
+        let mut builder = ProfileBuilder::default();
+        let event = builder.event(Event::at_frequency("wall", 50));
+        let stack = builder.stack(Vec::new(), StackEnd::Root);
+        let process = builder.process(1, "p");
+        for (time_ns, tid, name) in [(0, 1, "first"), (0, 2, "other"), (20_000_000, 1, "last")] {
+            let thread = builder.thread(process, tid, name);
+            let state = Some(ThreadState::Blocked);
+            builder.add_sample(Sample { time_ns, cpu: 0, thread, stack, event, state, value: 1 });
+        }
+        let document = document(&page(&builder.finish(Header::default())));
+        assert_eq!(document["lanes"]["runs"], "BB", "one run in each of two lanes");
+        assert_eq!(document["lanes"]["length"], "gxTginB", "20,000 us and 40,000 us");
     }
 
     #[test]

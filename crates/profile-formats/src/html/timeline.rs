@@ -1,18 +1,19 @@
-//! Samples over time: for each span, the counts by thread and call tree node.
+//! Samples over time: for each span, the counts by thread, state and call tree node.
 
 use serde::Serialize;
 
 use super::column;
 
-/// A sample: time, thread index and node of the call tree.
+/// A sample: time, thread index, state index and node of the call tree.
 pub(super) struct Placed {
     pub(super) time_ns: u64,
     pub(super) thread: u32,
+    pub(super) state: u32,
     pub(super) node: u32,
     pub(super) count: u64,
 }
 
-/// Columns with an entry for each thread and node of a span; `spans` has the number of entries of each span.
+/// Columns with an entry for each thread, state and node of a span; `spans` has the number of entries of each span.
 #[derive(Serialize)]
 pub(super) struct Timeline {
     span_ns: u64,
@@ -20,6 +21,9 @@ pub(super) struct Timeline {
     spans: Vec<u32>,
     #[serde(serialize_with = "column::numbers")]
     thread: Vec<u32>,
+    /// Empty if the index of every state is 0.
+    #[serde(serialize_with = "column::numbers")]
+    state: Vec<u32>,
     /// The difference to the previous entry.
     #[serde(serialize_with = "column::signed")]
     node: Vec<i64>,
@@ -42,30 +46,40 @@ impl Timeline {
     }
 
     fn in_spans(span_ns: u64, samples: impl Iterator<Item = Placed>, last_ns: u64) -> Self {
-        let mut timeline =
-            Self { span_ns, spans: Vec::new(), thread: Vec::new(), node: Vec::new(), count: Vec::new() };
+        let mut timeline = Self {
+            span_ns,
+            spans: Vec::new(),
+            thread: Vec::new(),
+            state: Vec::new(),
+            node: Vec::new(),
+            count: Vec::new(),
+        };
         let mut samples = samples.peekable();
         let mut last_node = 0;
         for span in 0..=last_ns / span_ns {
             let mut entries = Vec::new();
             while let Some(sample) = samples.next_if(|sample| sample.time_ns / span_ns <= span) {
-                entries.push((sample.thread, sample.node, sample.count));
+                entries.push((sample.thread, sample.state, sample.node, sample.count));
             }
             entries.sort_unstable();
             entries.dedup_by(|later, entry| {
-                let is_same = (later.0, later.1) == (entry.0, entry.1);
+                let is_same = (later.0, later.1, later.2) == (entry.0, entry.1, entry.2);
                 if is_same {
-                    entry.2 = entry.2.saturating_add(later.2);
+                    entry.3 = entry.3.saturating_add(later.3);
                 }
                 is_same
             });
             timeline.spans.push(u32::try_from(entries.len()).unwrap_or(u32::MAX));
-            for (thread, node, count) in entries {
+            for (thread, state, node, count) in entries {
                 timeline.thread.push(thread);
+                timeline.state.push(state);
                 timeline.node.push(i64::from(node) - last_node);
                 timeline.count.push(count);
                 last_node = i64::from(node);
             }
+        }
+        if timeline.state.iter().all(|state| *state == 0) {
+            timeline.state.clear();
         }
         timeline
     }
@@ -90,8 +104,13 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn timeline(samples: &[(u64, u32, u32, u64)], last_ns: u64) -> Timeline {
-        let place =
-            |&(time_ns, thread, node, count): &(u64, u32, u32, u64)| Placed { time_ns, thread, node, count };
+        let place = |&(time_ns, thread, node, count): &(u64, u32, u32, u64)| Placed {
+            time_ns,
+            thread,
+            state: 0,
+            node,
+            count,
+        };
         Timeline::of(samples.iter().map(place), last_ns)
     }
 
@@ -110,10 +129,19 @@ mod tests {
     #[test]
     fn a_timeless_timeline_has_one_span() {
         let samples = [(5, 1, 9, 1), (7 * MS, 0, 5, 2), (u64::MAX, 1, 9, 3)];
-        let place = |(time_ns, thread, node, count)| Placed { time_ns, thread, node, count };
+        let place = |(time_ns, thread, node, count)| Placed { time_ns, thread, state: 0, node, count };
         let timeline = Timeline::timeless(samples.into_iter().map(place));
         assert_eq!((timeline.spans, timeline.thread, timeline.count), (vec![2], vec![0, 1], vec![2, 4]));
         assert_eq!(Timeline::timeless(std::iter::empty()).spans, [0]);
+    }
+
+    #[test]
+    fn samples_of_different_states_are_different_entries() {
+        let states = [2, 2, 4].map(|state| Placed { time_ns: 0, thread: 0, state, node: 1, count: 1 });
+        let timeline = Timeline::of(states.into_iter(), 1);
+        assert_eq!((timeline.state, timeline.count), (vec![2, 4], vec![2, 1]));
+        let on_cpu = Placed { time_ns: 0, thread: 0, state: 0, node: 1, count: 1 };
+        assert!(Timeline::of(std::iter::once(on_cpu), 1).state.is_empty());
     }
 
     #[test]

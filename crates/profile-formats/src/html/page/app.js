@@ -1,7 +1,7 @@
 // The application: holds the zoom, time range and search, and updates the parts of the page.
 
 /** The tabs, and the id of the element that gets the focus in each. */
-const FOCUS_TARGETS = { flame: "flame", sandwich: "callees", ledger: "view-ledger" };
+const FOCUS_TARGETS = { flame: "flame", sandwich: "callees", lanes: "lanes", ledger: "view-ledger" };
 
 class App {
   constructor(/** @type {Profile} */ profile) {
@@ -13,13 +13,21 @@ class App {
     /** @type {Presenter} */
     this.presenter =
       measurements.length > 1
-        ? new DifferencePresenter(functions, names, this.sampleCounts)
+        ? new DifferencePresenter(
+            functions,
+            names,
+            this.sampleCounts,
+            measurements.map((measurement) => measurement.effective_samples),
+          )
         : new ProfilePresenter(functions, names);
-    this.colours = new ThemeColours();
+    this.colours = new ThemeColours(profile.states);
     const [{ spans }] = timelines;
     this.hasTime = spans > 1;
     this.wholeRange = { from: 0, to: spans - 1 };
     this.range = this.wholeRange;
+    /** @type {StateChoice} */
+    this.stateChoice = ALL_STATES;
+    this.eventIndex = 0;
     this.zoomed = 0;
     /** @type {number[]} the nodes that the graph was zoomed to before */
     this.zoomHistory = [];
@@ -38,6 +46,7 @@ class App {
       onReset: () => this.selectRange(this.wholeRange),
       onPoint: (text) => this.showSelected(text),
     });
+    this.lanes = profile.lanes && this.createLanesView(profile.lanes);
     const tableOptions = {
       presenter: this.presenter,
       onSelectFunction: (functionIndex) => this.showSandwich(functionIndex),
@@ -65,23 +74,60 @@ class App {
     return view;
   }
 
+  createLanesView(/** @type {Lanes} */ lanes) {
+    return new LanesView(getElement("lanes"), {
+      lanes,
+      colours: this.colours,
+      onPoint: (run) => (getElement("lane").textContent = run === null ? "" : this.describeRun(run)),
+      onSelect: (run) => this.showRun(run),
+    });
+  }
+
+  /** Describes a run: thread, state, begin, end and length. */
+  describeRun(/** @type {number} */ run) {
+    const { lanes, states } = this.profile;
+    const [start, end] = [lanes.start[run], lanes.end[run]].map((time) => time * lanes.unitSeconds);
+    const length = formatDuration((end - start) * 1e9);
+    return `${lanes.getName(run)}: ${STATES[states[lanes.state[run]]]} for ${length}, ${formatSeconds(start)} to ${formatSeconds(end)}`;
+  }
+
+  /** Shows the stack of a run, with the way to it in the flame graph. */
+  showRun(/** @type {number} */ run) {
+    const { tree, functions, lanes } = this.profile;
+    const path = listFunctionsTo(tree, lanes.node[run]);
+    const button = createElement("button", { type: "button", onclick: () => this.zoomToRun(run, path) }, "In the flame graph");
+    const items = path.toReversed().map((index) => createElement("li", {}, createNameElement(functions.name[index])));
+    const title = createElement("p", {}, createNameElement(this.describeRun(run)), " ", button);
+    getElement("lane-stack").replaceChildren(title, createElement("ol", {}, ...items));
+    this.announce(`${this.describeRun(run)}, in ${functions.name[path.at(-1)] ?? "no function"}`);
+  }
+
+  zoomToRun(/** @type {number} */ run, /** @type {number[]} */ path) {
+    const { lanes, functions, rootsByGrouping } = this.profile;
+    const root = rootsByGrouping[getElement("roots").value][lanes.thread[run]];
+    const node = followPath(this.flame.tree, [functions.root, ...(root < 0 ? [] : [root]), ...path]);
+    this.goToTab("flame");
+    this.zoom(findVisibleAncestor(this.flame.tree, node));
+  }
+
   start() {
-    const { measurements, timelines, initialGrouping } = this.profile;
+    const { measurements, initialGrouping } = this.profile;
     this.showHeader(measurements, this.sampleCounts);
     document.body.classList.toggle("compared", this.isDifference());
     getElement("time").hidden = !this.hasTime;
     for (const part of [getElement("widths").parentElement, getElement("note")]) part.hidden = !this.isDifference();
     getElement("hot").textContent = this.isDifference() ? "Largest changes" : "Hot functions";
     getElement("roots").value = initialGrouping;
-    getElement("legend").replaceChildren(...this.presenter.createLegend());
     showDetails(getElement("details"), this.presenter, null);
     this.setTheme(null);
     this.fillEventChoice();
+    this.fillStateChoice();
+    getElement("tab-lanes").hidden = this.lanes === null;
     this.addListeners();
     getElement("main").hidden = false;
     this.showTab("flame");
     setValuesAreTimes(measurements[0].unit_ns > 0);
-    if (this.hasTime) this.heatMap.show(countSamplesBySpan(timelines[0], null));
+    this.showHeat();
     this.selectRange(this.wholeRange);
     performance.mark("shown");
   }
@@ -93,14 +139,63 @@ class App {
     getElement("event").parentElement.hidden = events.length === 1;
   }
 
+  /** Offers the states of the selected event's samples. */
+  fillStateChoice() {
+    const { timelines, states } = this.profile;
+    const choices = timelines.length > 1 ? [ALL_STATES] : listStateChoices(timelines[0], states);
+    const createOption = ({ name }) => createElement("option", { value: name }, name);
+    getElement("state").replaceChildren(...choices.map(createOption));
+    getElement("state").parentElement.hidden = choices.length === 1;
+    this.stateChoices = choices;
+    this.stateChoice = ALL_STATES;
+  }
+
+  /** Shows the samples of some states in all parts of the page. */
+  showStates(/** @type {StateChoice} */ choice) {
+    this.stateChoice = choice;
+    this.showHeat();
+    this.selectRange(this.range);
+  }
+
+  /** The values of the runs of the lanes, if these are of the selected event. */
+  getRunValues() {
+    const { lanes, measurements } = this.profile;
+    return lanes?.event === this.eventIndex ? getRunValues(lanes, measurements[0]) : null;
+  }
+
+  showHeat() {
+    if (!this.hasTime) return;
+    const { timelines, lanes, tree } = this.profile;
+    const marked = this.search && markMatchedNodes(tree, this.search);
+    const { mask, state } = this.stateChoice;
+    const runValues = this.getRunValues();
+    const counts = runValues
+      ? sumRunsBySpan(lanes, runValues, timelines[0], mask, marked)
+      : countSamplesBySpan(timelines[0], mask, marked);
+    this.heatMap.show(counts, state);
+  }
+
+  /** The timelines and the part of them that is shown. Runs are cut at the ends of the selected range. */
+  selectSamples() {
+    const { profile, range, wholeRange } = this;
+    const states = this.stateChoice.mask;
+    const isWhole = range.from === wholeRange.from && range.to === wholeRange.to;
+    const runValues = this.getRunValues();
+    if (isWhole || !runValues) return { profile, selection: { ...range, states } };
+    const timelines = [cutRuns(profile.lanes, runValues, profile.timelines[0], range)];
+    return { profile: { ...profile, timelines }, selection: { from: 0, to: 0, states } };
+  }
+
   /** Shows the samples of another event in all parts of the page. */
   showEvent(/** @type {number} */ index) {
     const { profile } = this;
     Object.assign(profile, profile.events[index]);
+    this.eventIndex = index;
     setValuesAreTimes(profile.measurements[0].unit_ns > 0);
     this.sampleCounts = profile.timelines.map(countSamples);
     this.showHeader(profile.measurements, this.sampleCounts);
     this.heatMap.setTimeline(profile.timelines[0]);
+    this.fillStateChoice();
     this.setPattern(getElement("pattern").value);
     this.selectRange(this.range);
   }
@@ -124,6 +219,7 @@ class App {
     });
     on("pattern", "input", () => this.setPattern(getElement("pattern").value));
     on("event", "change", () => this.showEvent(getElement("event").selectedIndex));
+    on("state", "change", () => this.showStates(this.stateChoices[getElement("state").selectedIndex]));
     on("roots", "change", () => this.rebuildTree());
     on("order", "change", () => this.rebuildTree());
     on("side", "change", () => this.setRootSide());
@@ -160,6 +256,10 @@ class App {
       },
     ];
     const eventKeys = [{ keys: ["e"], label: "e", help: "show the next event", action: () => selectNext("event") }];
+    const stateKeys = [
+      { keys: ["r"], label: "r", help: "threads over time", action: () => this.goToTab("lanes") },
+      { keys: ["c"], label: "c", help: "show the next state", action: () => selectNext("state") },
+    ];
     const differenceKeys = [
       { keys: ["b"], label: "b", help: "widths of both, before or after", action: () => selectNext("widths") },
     ];
@@ -204,6 +304,7 @@ class App {
       },
       { keys: ["o"], label: "o", help: "change the order of siblings", action: () => selectNext("order") },
       ...(this.profile.events.length > 1 ? eventKeys : []),
+      ...(this.lanes ? stateKeys : []),
       ...(this.isDifference() ? differenceKeys : []),
       {
         keys: ["d"],
@@ -217,8 +318,9 @@ class App {
 
   /** Builds the call tree again and keeps the zoom, or the nearest ancestor that the new tree contains. */
   rebuildTree() {
-    const { profile, flame } = this;
-    const nodes = collectSelectedStacks(profile, this.range, profile.rootsByGrouping[getElement("roots").value]);
+    const { flame } = this;
+    const { profile, selection } = this.selectSamples();
+    const nodes = collectSelectedStacks(profile, selection, profile.rootsByGrouping[getElement("roots").value]);
     const tree = buildCallTree(nodes, profile.functions, getElement("order").value, this.presenter.getSampleWeights());
     const path = flame.tree
       ? [...listAncestors(flame.tree, this.zoomed), this.zoomed].map((node) => flame.tree.function[node])
@@ -265,12 +367,9 @@ class App {
   }
 
   setPattern(/** @type {string} */ pattern) {
-    const { functions, tree, timelines } = this.profile;
-    this.search = searchFunctions(functions, pattern);
+    this.search = searchFunctions(this.profile.functions, pattern);
     for (const part of [this.flame, this.callers, this.callees, this.functionTable]) part.setSearch(this.search);
-    if (this.hasTime) {
-      this.heatMap.show(countSamplesBySpan(timelines[0], this.search && markMatchedNodes(tree, this.search)));
-    }
+    this.showHeat();
     this.showMatched();
   }
 
@@ -293,6 +392,7 @@ class App {
     getElement("from").value = (from * spanSeconds).toFixed(2);
     getElement("to").value = ((to + 1) * spanSeconds).toFixed(2);
     this.heatMap.markRange(from, to);
+    this.lanes?.show(from * spanSeconds, (to + 1) * spanSeconds);
     this.rebuildTree();
     const isWhole = from === this.wholeRange.from && to === this.wholeRange.to;
     getElement("whole").disabled = isWhole;
@@ -328,7 +428,7 @@ class App {
 
   /** Returns the function of the box at the pointer, or undefined for a root. */
   getPointedFunction() {
-    const views = { flame: [this.flame], sandwich: [this.callers, this.callees], ledger: [] }[this.tab];
+    const views = { flame: [this.flame], sandwich: [this.callers, this.callees], lanes: [], ledger: [] }[this.tab];
     const view = views.find((candidate) => candidate.getPointedNode() !== null);
     const functionIndex = view?.tree?.function[view.getPointedNode()];
     return functionIndex < this.profile.functions.count ? functionIndex : undefined;
@@ -352,6 +452,10 @@ class App {
     }
     getElement("breadcrumbs").hidden = shown !== "flame";
     getElement("middle").hidden = shown !== "sandwich";
+    getElement("details").hidden = shown === "lanes";
+    const legend = shown === "lanes" ? createStateLegend(this.profile) : this.presenter.createLegend();
+    getElement("legend").replaceChildren(...legend);
+    if (shown === "lanes") this.lanes.draw();
     this.showBoxDetails(this.flame);
   }
 
@@ -410,6 +514,7 @@ class App {
     this.presenter.readStyleColours(this.colours.background);
     for (const view of [this.flame, this.callers, this.callees]) view.redraw();
     this.heatMap.draw();
+    this.lanes?.draw();
   }
 
   /** Sends a text to screen readers. */

@@ -168,15 +168,15 @@ function computeTotals(/** @type {ArrayLike<number>} */ parent, /** @type {Array
 /**
  * Collects the stacks of a time range below one root for each group of threads.
  * @param {Profile} profile
- * @param {{from: number, to: number}} range spans, the last one included
+ * @param {Selection} selection
  * @param {Int32Array} roots the root function of each thread, or -1
  * @returns {NodeColumns}
  */
-function collectSelectedStacks({ tree, timelines, functions }, range, roots) {
+function collectSelectedStacks({ tree, timelines, functions }, selection, roots) {
   const nodes = new NodeColumnsBuilder(timelines.length, tree.parent.length + 1);
   nodes.add(-1, functions.root);
   const copier = new StackCopier(tree, nodes);
-  const sides = timelines.map((timeline) => ({ timeline, entries: groupEntriesByRoot(timeline, range, roots) }));
+  const sides = timelines.map((timeline) => ({ timeline, entries: groupEntriesByRoot(timeline, selection, roots) }));
   for (const root of new Set(sides.flatMap(({ entries }) => [...entries.keys()]))) {
     copier.startRoot(root < 0 ? 0 : nodes.add(0, root));
     sides.forEach(({ timeline, entries }, side) => copier.addSamples(side, timeline, entries.get(root) ?? []));
@@ -223,20 +223,36 @@ class StackCopier {
   }
 }
 
-/** @returns {Map<number, Uint32Array>} the timeline entries of each root that has entries */
-function groupEntriesByRoot(/** @type {Timeline} */ timeline, { from, to }, /** @type {Int32Array} */ roots) {
-  const [first, end] = [timeline.start[from], timeline.start[to + 1]];
+/**
+ * @param {Timeline} timeline
+ * @param {Selection} selection
+ * @param {Int32Array} roots
+ * @returns {Map<number, Uint32Array>} the timeline entries of each root that has entries
+ */
+function groupEntriesByRoot(timeline, selection, roots) {
+  const entries = listSelectedEntries(timeline, selection);
   const groups = new Map(Array.from(new Set(roots), (root, group) => [root, group]));
   const groupOf = Uint32Array.from(roots, (root) => groups.get(root));
   // Counting sort: the start of each group, and the place of its next entry.
   const starts = new Uint32Array(groups.size + 1);
-  for (let entry = first; entry < end; entry += 1) starts[groupOf[timeline.thread[entry]] + 1] += 1;
+  for (const entry of entries) starts[groupOf[timeline.thread[entry]] + 1] += 1;
   for (let group = 0; group < groups.size; group += 1) starts[group + 1] += starts[group];
   const next = starts.slice();
-  const sorted = new Uint32Array(end - first);
-  for (let entry = first; entry < end; entry += 1) sorted[next[groupOf[timeline.thread[entry]]]++] = entry;
+  const sorted = new Uint32Array(entries.length);
+  for (const entry of entries) sorted[next[groupOf[timeline.thread[entry]]]++] = entry;
   const found = Array.from(groups, ([root, group]) => [root, sorted.subarray(starts[group], starts[group + 1])]);
   return new Map(found.filter(([, entries]) => entries.length > 0));
+}
+
+/** @returns {Uint32Array} the entries of the selected spans and states */
+function listSelectedEntries(/** @type {Timeline} */ timeline, /** @type {Selection} */ { from, to, states }) {
+  const [first, end] = [timeline.start[from], timeline.start[to + 1]];
+  const entries = new Uint32Array(end - first);
+  let size = 0;
+  for (let entry = first; entry < end; entry += 1) {
+    if (states === null || states[timeline.state[entry]]) entries[size++] = entry;
+  }
+  return entries.subarray(0, size);
 }
 
 class NodeColumnsBuilder {

@@ -17,14 +17,16 @@ const Z_95 = 1.96;
  * of proportions", The American Statistician 54, 2000): a success and a failure are added to each side.
  * @param {number[]} counts samples before and after
  * @param {number[]} totals all samples before and after
+ * @param {number[]} samples the effective numbers of samples before and after: those of waits are not their lengths
  * @returns {Change}
  */
-function computeChange(counts, totals) {
+function computeChange(counts, totals, samples) {
   const before = (100 * counts[0]) / Math.max(totals[0], 1);
   const after = (100 * counts[1]) / Math.max(totals[1], 1);
-  const one = (counts[0] + 1) / (totals[0] + 2);
-  const other = (counts[1] + 1) / (totals[1] + 2);
-  const variance = (one * (1 - one)) / (totals[0] + 2) + (other * (1 - other)) / (totals[1] + 2);
+  const [one, other] = counts.map(
+    (count, side) => (count * (samples[side] / Math.max(totals[side], 1)) + 1) / (samples[side] + 2),
+  );
+  const variance = (one * (1 - one)) / (samples[0] + 2) + (other * (1 - other)) / (samples[1] + 2);
   const noise = 100 * Z_95 * Math.sqrt(variance);
   return { before, after, points: after - before, noise, isBeyondNoise: 100 * Math.abs(other - one) > noise };
 }

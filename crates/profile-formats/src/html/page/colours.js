@@ -15,6 +15,10 @@ const FADED_PART = 0.72;
 
 /** The colours of the theme that are drawn on canvases. */
 class ThemeColours {
+  constructor(/** @type {string[]} */ stateNames) {
+    this.stateNames = stateNames;
+  }
+
   /** Must be called when the theme changes. */
   readStyleColours() {
     this.background = readStyleColour("--panel");
@@ -23,6 +27,8 @@ class ThemeColours {
     this.outline = formatCssColour(readStyleColour("--text"));
     this.focus = formatCssColour(readStyleColour("--focus"));
     this.heat = readStyleColour("--heat");
+    /** The colour of each state, by its index. */
+    this.states = this.stateNames.map((state) => readStyleColour(`--${state}`));
   }
 }
 

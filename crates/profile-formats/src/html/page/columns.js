@@ -12,7 +12,7 @@ for (let digit = 0; digit < 64; digit += 1) {
 }
 
 /**
- * @template {Int32Array | Uint32Array | Float64Array} Column
+ * @template {Int32Array | Uint32Array | Uint8Array | Float64Array} Column
  * @param {string} text
  * @param {{new (length: number): Column}} Type
  */

@@ -12,11 +12,13 @@ class DifferencePresenter {
    * @param {Functions} functions
    * @param {NameShortener} names
    * @param {number[]} totals all samples before and after, which are 100 % of every share, also in a zoomed graph
+   * @param {number[]} effectiveSamples the numbers of samples that determine the noise
    */
-  constructor(functions, names, totals) {
+  constructor(functions, names, totals, effectiveSamples) {
     this.functions = functions;
     this.names = names;
     this.totals = totals;
+    this.effectiveSamples = effectiveSamples;
     this.widths = "both";
     this.colours = new ChangeColours();
     const change =
@@ -70,7 +72,7 @@ class DifferencePresenter {
 
   /** Computes the change of a node or a function, by its index. */
   computeChange(/** @type {SampleCounts[]} */ sides, /** @type {"self" | "total"} */ key, /** @type {number} */ at) {
-    return computeChange([sides[0][key][at], sides[1][key][at]], this.totals);
+    return computeChange([sides[0][key][at], sides[1][key][at]], this.totals, this.effectiveSamples);
   }
 
   getBoxColour(/** @type {CallTree} */ tree, /** @type {number} */ node, isFaded) {
@@ -107,7 +109,7 @@ class DifferencePresenter {
 
   /** Creates a line with the samples before and after and their change. */
   createChangeLine(/** @type {string} */ label, /** @type {number[]} */ counts) {
-    const change = computeChange(counts, this.totals);
+    const change = computeChange(counts, this.totals, this.effectiveSamples);
     const direction = classifyChange(change);
     const formatSide = (name, side, share) => `${name} ${share.toFixed(2)} % (${formatValue(counts[side])})`;
     return joinWithSeparators([
@@ -127,7 +129,7 @@ class DifferencePresenter {
   }
 
   describeSamples(/** @type {number[]} */ counts) {
-    return describeChange(computeChange(counts, this.totals));
+    return describeChange(computeChange(counts, this.totals, this.effectiveSamples));
   }
 
   describeMatches(/** @type {number[]} */ counts) {

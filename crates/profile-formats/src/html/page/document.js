@@ -19,12 +19,13 @@
  * @property {number} spans the number of spans
  * @property {Uint32Array} start the first entry of each span, then the end of the last span
  * @property {Uint32Array} thread
+ * @property {Uint8Array} state an index of `states` of the profile
  * @property {Int32Array} node
  * @property {Float64Array} count
  */
 
 /**
- * Header of a profile and ledger of an event: `target`, `event`, `event_text`, `shown`, `unit_ns`, `cpus`,
+ * Header of a profile and ledger of an event: `target`, `event`, `event_text`, `shown`, `unit_ns`, `frequency_hz`, `cpus`,
  * `duration_ns`, `started_unix_ms`, `reported`, `lost`, `edits`, `why_empty`, `ledger`.
  * @typedef {Record<string, any>} Measurement
  */
@@ -46,6 +47,8 @@
  * @property {{parent: Int32Array, function: Int32Array}} tree all stacks, root first; a parent precedes its children
  * @property {Record<string, Int32Array>} rootsByGrouping for each grouping, the root function of each thread, or -1
  * @property {string} initialGrouping a key of `rootsByGrouping`
+ * @property {string[]} states the names of the states of a thread: keys of `STATES`
+ * @property {Lanes | null} lanes what each thread did over time, if the samples have states
  */
 
 /** @returns {Promise<Profile>} */
@@ -67,6 +70,8 @@ async function readProfile(/** @type {string} */ base64) {
     tree: readTree(json.tree),
     rootsByGrouping: addRoots(functions, json),
     initialGrouping: json.roots,
+    states: json.states,
+    lanes: json.lanes ? readLanes(json.lanes, json) : null,
   };
 }
 
@@ -155,12 +160,14 @@ function readTimeline(json) {
   // Each number is the difference to the previous node.
   const nodes = readSignedColumn(json.node);
   for (let entry = 1; entry < nodes.length; entry += 1) nodes[entry] += nodes[entry - 1];
+  const count = readColumn(json.count, Float64Array);
   return {
     spanSeconds: json.span_ns / 1e9,
     spans: spans.length,
     start,
     thread: readColumn(json.thread, Uint32Array),
+    state: json.state ? readColumn(json.state, Uint8Array) : new Uint8Array(count.length),
     node: nodes,
-    count: readColumn(json.count, Float64Array),
+    count,
   };
 }

@@ -26,6 +26,8 @@ class HeatMap {
     this.columns = Math.ceil(spans / this.rows);
     /** @type {Float64Array} */
     this.counts = new Float64Array(spans);
+    /** @type {number | null} the state whose colour is shown */
+    this.state = null;
     this.selected = { from: 0, to: spans - 1 };
     this.cursor = 0;
     this.anchor = 0;
@@ -63,9 +65,10 @@ class HeatMap {
     this.options.timeline = timeline;
   }
 
-  /** Shows the values of each span. */
-  show(/** @type {Float64Array} */ counts) {
+  /** Shows the values of each span, of one state or of several. */
+  show(/** @type {Float64Array} */ counts, /** @type {number | null} */ state) {
     this.counts = counts;
+    this.state = state;
     this.draw();
   }
 
@@ -108,7 +111,7 @@ class HeatMap {
   describeSpan(span) {
     const { spanSeconds } = this.options.timeline;
     const from = span * spanSeconds;
-    return `${formatSeconds(from)} to ${formatSeconds(from + spanSeconds)}: ${formatValueAndUnit(this.counts[span])}`;
+    return `${formatSeconds(from)} to ${formatSeconds(from + spanSeconds)}: ${formatValueAndUnit(Math.round(this.counts[span]))}`;
   }
 
   findSpanAt(/** @type {MouseEvent} */ event) {
@@ -133,7 +136,8 @@ class HeatMap {
     context.scale(devicePixelRatio, devicePixelRatio);
     const max = this.counts.reduce((one, other) => Math.max(one, other), 0);
     const columnPx = width / columns;
-    const { background, heat } = options.colours;
+    const { background } = options.colours;
+    const heat = this.state === null ? options.colours.heat : options.colours.states[this.state];
     for (let span = 0; span < this.spans; span += 1) {
       const isSelected = span >= this.selected.from && span <= this.selected.to;
       // The square root keeps spans with few samples visible beside those with many.
@@ -170,15 +174,17 @@ class HeatMap {
 }
 
 /**
- * Counts the samples of each span, either all or those at marked nodes.
+ * Counts the samples of each span in the selected states, either all or those at marked nodes.
  * @param {Timeline} timeline
+ * @param {Uint8Array | null} states
  * @param {Uint8Array | null} marked
  */
-function countSamplesBySpan(timeline, marked) {
+function countSamplesBySpan(timeline, states, marked) {
   const counts = new Float64Array(timeline.spans);
   for (let span = 0; span < timeline.spans; span += 1) {
     for (let entry = timeline.start[span]; entry < timeline.start[span + 1]; entry += 1) {
-      if (!marked || marked[timeline.node[entry]]) counts[span] += timeline.count[entry];
+      const isSelected = !states || states[timeline.state[entry]];
+      if (isSelected && (!marked || marked[timeline.node[entry]])) counts[span] += timeline.count[entry];
     }
   }
   return counts;
