@@ -222,6 +222,12 @@ impl Pipeline {
         self.stacks.bound(forget);
     }
 
+    /// Loads what resolves addresses of the kernel, while this process has the rights for it.
+    #[cfg(feature = "sandbox")]
+    pub(super) fn load_kernel_names(&mut self) {
+        self.symbolizer.load_kernel_names();
+    }
+
     /// Processes a batch that was read at `now_ns`.
     ///
     /// # Errors

@@ -185,6 +185,11 @@ fn sample(settings: &Settings) -> Result<Session> {
         }
         None => None,
     };
+    // Samples wait for this in the ring buffer; before them, it would delay the first one.
+    #[cfg(feature = "sandbox")]
+    if settings.sandbox && settings.kernel_stacks {
+        pipeline.load_kernel_names();
+    }
     let header =
         Header { target: description, started_unix_ns: unix_ns(), cpus: source.cpus(), ..Header::default() };
     let reader = Reader::new(Box::new(source), polling_interval, Arc::clone(&shared));
@@ -255,10 +260,6 @@ pub(super) fn new_pipeline(
         perf_maps: settings.dotnet_perf_map,
         compilations: settings.dotnet_compilations,
     });
-    #[cfg(feature = "sandbox")]
-    if settings.sandbox && settings.kernel_stacks {
-        symbolizer.load_kernel_names();
-    }
     Pipeline::new(proc, filter, symbolizer, sampled)
 }
 
