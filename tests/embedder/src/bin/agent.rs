@@ -21,13 +21,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let started = Instant::now();
     for number in 1..=intervals {
         let end = Duration::from_secs(seconds) * u32::try_from(number)?;
-        let profile = session.take_profile(end.saturating_sub(started.elapsed()))?;
-        print(&profile, false)?;
+        print(session.take_profile(end.saturating_sub(started.elapsed()))?, false)?;
     }
-    print(&session.stop()?, true)
+    print(session.stop()?, true)
 }
 
-fn print(profile: &Profile, is_last: bool) -> Result<(), Box<dyn std::error::Error>> {
+/// Prints the account of a profile. The line is a signal to measure the process: the profile is dropped before it.
+fn print(profile: Profile, is_last: bool) -> Result<(), Box<dyn std::error::Error>> {
     let ledger = profile.ledger();
     let mut line = format!(
         "whole={} exact={} samples={} stacks={} processes={} modules={} due={} missed={} lost_events={}",
@@ -44,6 +44,7 @@ fn print(profile: &Profile, is_last: bool) -> Result<(), Box<dyn std::error::Err
     for (loss, count) in &profile.first_ledger().lost {
         line += &format!(" {loss:?}={count}");
     }
+    drop(profile);
     let mut output = std::io::stdout().lock();
     writeln!(output, "{line}")?;
     Ok(output.flush()?)
