@@ -4,6 +4,7 @@ mod dotnet;
 mod flame_graph;
 mod known;
 mod pprof;
+mod printed_pictures;
 mod readers;
 
 use std::{fs, path::Path};

@@ -152,7 +152,7 @@ const WORKLOADS: [(&str, &str); 9] = [
     ("pip3", "python3-pip"),
 ];
 
-const END_TO_END: [(&str, &str); 14] = [
+const END_TO_END: [(&str, &str); 16] = [
     ("perf", "linux-perf"),
     ("runc", "runc"),
     ("busybox", "busybox-static"),
@@ -166,6 +166,8 @@ const END_TO_END: [(&str, &str); 14] = [
     ("pip3", "python3-pip"),
     ("python3", "python3"),
     ("unzip", "unzip"),
+    ("rsvg-convert", "librsvg2-bin"),
+    ("pdftotext", "poppler-utils"),
     // Perl itself is always there, its library comes with this.
     ("prove", "perl"),
 ];
