@@ -13,9 +13,11 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2, renameat, unlinkat},
+    fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, renameat, unlinkat},
     io::Errno,
 };
+
+use crate::confined_open;
 
 /// Bytes of one mapped file in a capture.
 const MAX_CAPTURED_FILE_BYTES: u64 = 256 << 20;
@@ -149,7 +151,7 @@ pub(crate) fn open_inside(capture: &Path, path: &Path, flags: OFlags) -> io::Res
         return Ok(directory);
     }
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    Ok(openat2(directory.as_fd(), path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)?)
+    confined_open::open(directory.as_fd(), path, flags, resolve)
 }
 
 /// The path of an open directory.

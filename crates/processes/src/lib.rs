@@ -40,6 +40,7 @@
 mod address_space;
 mod capture;
 pub mod cgroup;
+mod confined_open;
 mod error;
 mod file_version;
 #[cfg(fuzzing)]

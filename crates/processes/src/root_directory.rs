@@ -21,6 +21,8 @@ use rustix::{
     io::Errno,
 };
 
+use crate::confined_open;
+
 /// Magic numbers of pseudo file systems, whose regular files the kernel generates on each read. A link to such a file can
 /// block the reader for ever (`/proc/kmsg`, `trace_pipe`), expose data that the target has no permission to read
 /// (`/proc/kcore`, EFI variables), or have side effects.
@@ -156,7 +158,7 @@ impl RootDirectory {
         }
         let (directory, path_in_root) = (Arc::clone(&self.directory), path.to_owned());
         profiler_blocking::run(Object::path(self.number(), path), move || {
-            retry(|| rustix::fs::openat2(&directory, &path_in_root, flags, Mode::empty(), resolve))
+            confined_open::open(directory.as_fd(), &path_in_root, flags, resolve)
         })
     }
 
@@ -192,19 +194,6 @@ fn mount_and_inode(directory: &OwnedFd) -> Option<RootId> {
     let status = statx(directory, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, wanted).ok()?;
     let is_complete = StatxFlags::from_bits_retain(status.stx_mask).contains(wanted);
     is_complete.then_some(RootId { mount: status.stx_mnt_id, inode: status.stx_ino })
-}
-
-/// `openat2` fails with EAGAIN when a rename races with the path resolution (openat2(2)).
-fn retry(mut open: impl FnMut() -> rustix::io::Result<OwnedFd>) -> io::Result<OwnedFd> {
-    const MAX_ATTEMPTS: usize = 8;
-    let mut result = open();
-    for _ in 1..MAX_ATTEMPTS {
-        match result {
-            Err(Errno::AGAIN | Errno::INTR) => result = open(),
-            _ => break,
-        }
-    }
-    Ok(result?)
 }
 
 /// The status of an open file, as the kernel knows it: a file system in user space is not asked.
