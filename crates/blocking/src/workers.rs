@@ -7,7 +7,7 @@ use std::{
     sync::{
         Arc, LazyLock, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicI32, Ordering},
-        mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError, sync_channel},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel},
     },
     thread,
     time::{Duration, Instant},
@@ -29,7 +29,7 @@ const IDLE_TIME: Duration = Duration::from_secs(10);
 const STACK_BYTES: usize = 512 << 10;
 
 /// The workers of this process.
-pub(crate) static WORKERS: LazyLock<Workers> = LazyLock::new(Workers::new);
+pub(crate) static WORKERS: LazyLock<Workers> = LazyLock::new(|| Workers::new(IDLE_TIME));
 
 thread_local! {
     /// Whether this thread is a worker: it runs nested operations itself.
@@ -39,7 +39,10 @@ thread_local! {
 type Job = Box<dyn FnOnce() + Send>;
 
 /// A set of workers. Those of the process are [`WORKERS`].
-pub(crate) struct Workers(Arc<Mutex<State>>);
+pub(crate) struct Workers {
+    state: Arc<Mutex<State>>,
+    idle_time: Duration,
+}
 
 /// A worker thread.
 #[derive(Clone)]
@@ -50,7 +53,7 @@ struct Worker {
 }
 
 struct State {
-    /// Workers without an operation; the last one has waited for the shortest time. Some may have ended.
+    /// Workers without an operation; the last one has waited for the shortest time.
     idle: Vec<Worker>,
     /// The objects of operations that did not end in time.
     blocked: HashSet<Object>,
@@ -64,9 +67,11 @@ pub(crate) fn become_worker() {
 }
 
 impl Workers {
-    fn new() -> Self {
+    /// Workers that end after `idle_time` without an operation.
+    fn new(idle_time: Duration) -> Self {
         let budget = WaitBudget::new(Instant::now());
-        Self(Arc::new(Mutex::new(State { idle: Vec::new(), blocked: HashSet::new(), budget })))
+        let state = State { idle: Vec::new(), blocked: HashSet::new(), budget };
+        Self { state: Arc::new(Mutex::new(state)), idle_time }
     }
 
     pub(crate) fn run<T: Send + 'static>(
@@ -79,7 +84,7 @@ impl Workers {
         }
         let limit = self.limit(object)?;
         let (reply, replied) = sync_channel(1);
-        let state = Arc::clone(&self.0);
+        let state = Arc::clone(&self.state);
         let job = move || {
             // The caller may have stopped waiting.
             let _ = reply.send(operation());
@@ -123,29 +128,25 @@ impl Workers {
     }
 
     /// Gives a job to an idle worker or to a new one.
-    fn start(&self, mut job: Job) -> io::Result<Worker> {
-        loop {
-            let Some(worker) = self.lock().idle.pop() else { return self.start_in_new_worker(job) };
-            match worker.jobs.try_send(job) {
-                Ok(()) => return Ok(worker),
-                // It has ended because it was idle for long.
-                Err(TrySendError::Full(rejected) | TrySendError::Disconnected(rejected)) => job = rejected,
-            }
-        }
+    fn start(&self, job: Job) -> io::Result<Worker> {
+        let Some(worker) = self.lock().idle.pop() else { return self.start_in_new_worker(job) };
+        // It takes a job before it ends, since it is no longer among the idle ones.
+        worker.jobs.try_send(job).map_err(|_| io::Error::other("an idle worker has ended"))?;
+        Ok(worker)
     }
 
     fn start_in_new_worker(&self, job: Job) -> io::Result<Worker> {
         let (sender, jobs) = sync_channel(1);
         let worker = Worker { jobs: sender, tid: Arc::default() };
-        let state = Arc::clone(&self.0);
+        let (state, idle_time) = (Arc::clone(&self.state), self.idle_time);
         let thread = thread::Builder::new().name("blocking".to_owned()).stack_size(STACK_BYTES);
         let own = worker.clone();
-        thread.spawn(move || own.work(job, &jobs, &state))?;
+        thread.spawn(move || own.work(job, &jobs, &state, idle_time))?;
         Ok(worker)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.0)
+        lock(&self.state)
     }
 }
 
@@ -159,15 +160,24 @@ impl State {
 }
 
 impl Worker {
-    fn work(self, first: Job, jobs: &Receiver<Job>, state: &Mutex<State>) {
+    fn work(self, first: Job, jobs: &Receiver<Job>, state: &Mutex<State>, idle_time: Duration) {
         IS_WORKER.set(true);
         self.tid.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Release);
         let mut next = Some(first);
         while let Some(job) = next {
             job();
             lock(state).idle.push(self.clone());
-            next = jobs.recv_timeout(IDLE_TIME).ok();
+            next = jobs.recv_timeout(idle_time).ok().or_else(|| self.last_job(jobs, state));
         }
+    }
+
+    /// Removes this worker from the idle ones. Where it is not among them any more, a job follows.
+    fn last_job(&self, jobs: &Receiver<Job>, state: &Mutex<State>) -> Option<Job> {
+        let mut state = lock(state);
+        let own = state.idle.iter().position(|idle| Arc::ptr_eq(&idle.tid, &self.tid));
+        let removed = own.map(|own| state.idle.remove(own));
+        drop(state);
+        if removed.is_some() { None } else { jobs.recv().ok() }
     }
 
     /// Whether the thread runs or waits for a CPU, and not for its operation (proc_pid_stat(5)).
@@ -192,7 +202,7 @@ mod tests {
 
     #[test]
     fn an_operation_that_does_not_end_costs_one_wait_until_it_ends() {
-        let workers = Workers::new();
+        let workers = Workers::new(IDLE_TIME);
         let (end, ends) = channel::<()>();
         let object = Object::process(7);
         let deadline = Deadline::of_this_thread();
@@ -212,7 +222,7 @@ mod tests {
 
     #[test]
     fn operations_share_a_worker_and_run_nested_ones_themselves() {
-        let workers = Workers::new();
+        let workers = Workers::new(IDLE_TIME);
         let own_id = || Ok(thread::current().id());
         let run = |_| {
             let id = workers.run(Object::process(1), own_id).unwrap();
@@ -229,8 +239,16 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_that_ends_takes_no_operation_with_it() {
+        let workers = Workers::new(Duration::ZERO);
+        for number in 0..2_000 {
+            assert_eq!(workers.run(Object::process(1), move || Ok(number)).unwrap(), number);
+        }
+    }
+
+    #[test]
     fn the_number_of_blocked_operations_is_limited() {
-        let workers = Workers::new();
+        let workers = Workers::new(IDLE_TIME);
         let mut ends = Vec::new();
         let deadline = Deadline::of_this_thread();
         for pid in 0..=MAX_BLOCKED as u32 {
@@ -245,7 +263,7 @@ mod tests {
 
     #[test]
     fn the_blocked_operations_of_one_owner_are_limited_and_others_go_on() {
-        let workers = Workers::new();
+        let workers = Workers::new(IDLE_TIME);
         let mut ends = Vec::new();
         let deadline = Deadline::of_this_thread();
         for inode in 0..2 * MAX_BLOCKED_OF_OWNER as u64 {
@@ -263,7 +281,7 @@ mod tests {
 
     #[test]
     fn an_operation_that_computes_is_not_blocked() {
-        let workers = Workers::new();
+        let workers = Workers::new(IDLE_TIME);
         workers.lock().budget.spend(Duration::from_secs(3600));
         let computes = || {
             let begin = Instant::now();
@@ -275,7 +293,7 @@ mod tests {
 
     #[test]
     fn a_panic_of_an_operation_is_an_error() {
-        let workers = Workers::new();
+        let workers = Workers::new(IDLE_TIME);
         let result = workers.run(Object::process(1), || -> io::Result<()> { panic!("test") });
         assert_eq!(result.unwrap_err().kind(), io::ErrorKind::Other);
         assert!(workers.run(Object::process(1), || Ok(())).is_ok());
