@@ -123,8 +123,9 @@ impl Golden {
             self.frame_named(&name, FrameKind::Native, None, 0, Symbolization::Symbol(source))
         });
         let library = self.builder.module("/usr/lib/libfoo.so", &[0xef; 20]);
-        // The kept recordings are older than the last one.
-        let reasons = Reason::ALL.iter().filter(|reason| **reason != Reason::NotResponding);
+        // The kept recordings are older than these.
+        let later = [Reason::NotResponding, Reason::TooManyOpenFiles];
+        let reasons = Reason::ALL.iter().filter(|reason| !later.contains(reason));
         let unnamed = reasons.map(|&reason| {
             let name = format!("[libfoo.so+{:#x}]", reason as u32 * 16);
             self.frame_named(&name, FrameKind::Native, Some(library), 0, Symbolization::Address(reason))

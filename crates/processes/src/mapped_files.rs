@@ -10,7 +10,9 @@ use std::{
 
 use thiserror::Error;
 
-use crate::{Backing, FileId, FileVersion, Mapping, ProcFs, root_directory::RootDirectory};
+use crate::{
+    Backing, FileId, FileVersion, Mapping, ProcFs, error::is_open_files_limit, root_directory::RootDirectory,
+};
 
 /// The number of open files from which on closed ones are dropped from the table.
 const MIN_FILES_TO_SWEEP: usize = 64;
@@ -58,6 +60,16 @@ pub enum OpenError {
     /// Opening the file did not end in time, or another process holds a lease on it.
     #[error("the file could not be opened in time")]
     TimedOut,
+    /// The limit of open files of the profiler or of the system is reached.
+    #[error("too many open files")]
+    TooManyOpenFiles,
+}
+
+impl OpenError {
+    /// Whether the same file may be opened at a later time.
+    pub fn is_transient(self) -> bool {
+        matches!(self, Self::TimedOut | Self::TooManyOpenFiles)
+    }
 }
 
 /// The process that has a mapping.
@@ -100,7 +112,7 @@ impl MappedFiles {
         mapped: OpenError,
     ) -> Result<File, OpenError> {
         let mut worst = match mapped {
-            OpenError::NotAFile | OpenError::TimedOut => mapped,
+            OpenError::NotAFile | OpenError::TimedOut | OpenError::TooManyOpenFiles => mapped,
             _ => OpenError::Missing,
         };
         for root in owner.root.into_iter().chain([&*self.host]) {
@@ -137,6 +149,7 @@ fn open_error(error: &io::Error) -> OpenError {
         io::ErrorKind::PermissionDenied => OpenError::NotReadable,
         io::ErrorKind::InvalidInput => OpenError::NotAFile,
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => OpenError::TimedOut,
+        _ if is_open_files_limit(error) => OpenError::TooManyOpenFiles,
         _ => OpenError::Missing,
     }
 }
@@ -188,6 +201,22 @@ mod tests {
         std::fs::write(&path, "xy").unwrap();
         let second = files.open(ENDED, &mapping(&path)).unwrap();
         assert!(first.version != second.version && !Arc::ptr_eq(&first.file, &second.file));
+    }
+
+    #[test]
+    fn only_time_and_the_limit_of_open_files_are_transient() {
+        use rustix::io::Errno;
+        for (errno, expected) in [
+            (Errno::MFILE, OpenError::TooManyOpenFiles),
+            (Errno::NFILE, OpenError::TooManyOpenFiles),
+            (Errno::AGAIN, OpenError::TimedOut),
+        ] {
+            let error = open_error(&errno.into());
+            assert!(error == expected && error.is_transient(), "{errno}: {error:?}");
+        }
+        for errno in [Errno::NOENT, Errno::ACCESS, Errno::INVAL, Errno::IO] {
+            assert!(!open_error(&errno.into()).is_transient(), "{errno}");
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub struct Process {
     pub pid: u32,
     /// Name of the leader thread.
     pub comm: String,
-    /// Attributes from `/proc`; `None` when the process ended before they were read.
+    /// Attributes from `/proc`; `None` when the process ended before they were read, or they cannot be read.
     pub identity: Option<Arc<Identity>>,
     /// The executable mappings, as far as they are known from sideband events and `/proc`.
     pub(crate) space: AddressSpace,
@@ -63,6 +63,14 @@ pub struct Identity {
     pub container: Option<String>,
     /// The root directory; `None` when it cannot be opened.
     pub root: Option<Arc<RootDirectory>>,
+}
+
+impl Identity {
+    /// Whether both are of one process that has not executed another program in between, as far as is known.
+    pub(crate) fn is_same_program(&self, later: &Self) -> bool {
+        let executables = self.executable.as_ref().zip(later.executable.as_ref());
+        self.start_ticks == later.start_ticks && executables.is_none_or(|(before, after)| before == after)
+    }
 }
 
 /// The environment variables with the directory in which a runtime writes files about its JIT code, most specific first:

@@ -60,18 +60,29 @@ impl Targets {
         }
     }
 
+    /// Whether a process with this id at a time can be sampled.
+    pub(crate) fn contained_process(&self, pid: u32, time_ns: u64) -> bool {
+        // The ids of the filter's threads are what is reused where it selects threads.
+        let selects_threads = matches!(self.filter, ProcessFilter::Threads { .. });
+        self.contains(pid) && (selects_threads || !self.is_reused(pid, time_ns))
+    }
+
     /// Whether a thread was a target at a time.
     pub(crate) fn contained(&self, pid: u32, tid: u32, time_ns: u64) -> bool {
-        let is_reused = |id| self.reused_ns.get(&id).is_some_and(|reused_ns| *reused_ns <= time_ns);
         match &self.filter {
-            ProcessFilter::All => true,
-            ProcessFilter::Only { pids, .. } => pids.contains(&pid) && !is_reused(pid),
-            ProcessFilter::Threads { tids, .. } => tids.contains(&tid) && !is_reused(tid),
+            ProcessFilter::Threads { tids, .. } => tids.contains(&tid) && !self.is_reused(tid, time_ns),
+            _ => self.contained_process(pid, time_ns),
         }
+    }
+
+    /// Whether the kernel had given an id to another process or thread by a time.
+    fn is_reused(&self, id: u32, time_ns: u64) -> bool {
+        self.reused_ns.get(&id).is_some_and(|reused_ns| *reused_ns <= time_ns)
     }
 
     /// Notices a process or thread that was started. Returns whether its process can be sampled.
     pub(crate) fn start(&mut self, pid: u32, tid: u32, parent: Option<u32>, time_ns: u64) -> bool {
+        let is_child = parent.is_some_and(|parent| self.contained_process(parent, time_ns));
         match &mut self.filter {
             ProcessFilter::All => true,
             ProcessFilter::Threads { tids, pids } => {
@@ -81,8 +92,10 @@ impl Targets {
                 parent.is_none() && pids.contains(&pid)
             }
             ProcessFilter::Only { pids, children } => {
-                let Some(parent) = parent else { return pids.contains(&pid) };
-                if *children && pids.contains(&parent) {
+                if parent.is_none() {
+                    return pids.contains(&pid);
+                }
+                if *children && is_child {
                     self.reused_ns.remove(&pid);
                     return pids.contains(&pid) || (pids.len() < MAX_TARGETS && pids.insert(pid));
                 }

@@ -1,6 +1,6 @@
 //! Reads a process from `/proc`.
 
-use std::{io, sync::Arc};
+use std::sync::Arc;
 
 use crate::{
     AddressSpace, Identity, LookupError, ProcFs, Status, capture::jit_directory_variables, cgroup, maps,
@@ -14,8 +14,8 @@ pub(crate) struct Reading {
     /// When the reading began, `CLOCK_MONOTONIC`.
     pub(crate) began_ns: u64,
     pub(crate) ended_ns: u64,
-    /// `None` when the process did not exist any more.
-    pub(crate) identity: Option<Identity>,
+    /// [`LookupError::ProcessGone`] only when the process did not exist any more.
+    pub(crate) identity: Result<Identity, LookupError>,
     pub(crate) comm: Option<String>,
     pub(crate) space: Result<AddressSpace, LookupError>,
 }
@@ -53,10 +53,10 @@ impl ProcessReader {
         Reading { pid, began_ns, ended_ns: self.now_ns(), identity, comm, space }
     }
 
-    fn identity(&mut self, pid: u32) -> Option<Identity> {
+    fn identity(&mut self, pid: u32) -> Result<Identity, LookupError> {
         let start_ticks = self.start_ticks(pid)?;
         let environment = self.proc.read(pid, "environ").unwrap_or_default();
-        Some(Identity {
+        Ok(Identity {
             status: self.status(pid)?,
             start_ticks,
             started_unix_ns: status::ticks_to_unix_ns(start_ticks),
@@ -67,13 +67,13 @@ impl ProcessReader {
         })
     }
 
-    fn status(&self, pid: u32) -> Option<Status> {
-        Status::parse(&self.text(pid, "status")?)
+    fn status(&self, pid: u32) -> Result<Status, LookupError> {
+        Status::parse(&self.text(pid, "status")?).ok_or(LookupError::NotReadable)
     }
 
     /// The start time, clock ticks since boot.
-    fn start_ticks(&self, pid: u32) -> Option<u64> {
-        status::parse_start_ticks(&self.text(pid, "stat")?)
+    fn start_ticks(&self, pid: u32) -> Result<u64, LookupError> {
+        status::parse_start_ticks(&self.text(pid, "stat")?).ok_or(LookupError::NotReadable)
     }
 
     fn comm(&self, pid: u32) -> Option<String> {
@@ -83,21 +83,17 @@ impl ProcessReader {
 
     /// The executable mappings.
     fn address_space(&self, pid: u32) -> Result<AddressSpace, LookupError> {
-        let text = self.proc.read(pid, "maps").map_err(|error| match error.kind() {
-            io::ErrorKind::PermissionDenied => LookupError::NotReadable,
-            io::ErrorKind::TimedOut => LookupError::TimedOut,
-            _ => LookupError::ProcessGone,
-        })?;
+        let text = self.proc.read(pid, "maps").map_err(|error| LookupError::from_io(&error))?;
         // A process that only waits to be collected by its parent has no mappings any more.
-        let is_gone = || self.status(pid).is_none_or(|status| status.zombie);
-        if text.is_empty() && is_gone() {
+        if text.is_empty() && self.status(pid)?.zombie {
             return Err(LookupError::ProcessGone);
         }
         Ok(AddressSpace::from_snapshot(maps::parse_executable(&text)))
     }
 
-    fn text(&self, pid: u32, entry: &str) -> Option<String> {
-        Some(String::from_utf8_lossy(&self.proc.read(pid, entry).ok()?).into_owned())
+    fn text(&self, pid: u32, entry: &str) -> Result<String, LookupError> {
+        let bytes = self.proc.read(pid, entry).map_err(|error| LookupError::from_io(&error))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 }
 
@@ -122,5 +118,16 @@ mod tests {
         drop(child.stdin.take());
         child.wait().unwrap();
         assert!(Arc::ptr_eq(&own, &other));
+    }
+
+    #[test]
+    fn a_process_that_cannot_be_read_has_not_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut reader = ProcessReader::new(Arc::new(ProcFs::from_capture(directory.path().to_owned())));
+        let mut identity_error = || reader.identity(7).map(|_| ()).unwrap_err();
+        assert_eq!(identity_error(), LookupError::ProcessGone);
+        // Captures have regular files only.
+        std::fs::create_dir_all(directory.path().join("7/stat")).unwrap();
+        assert_eq!(identity_error(), LookupError::NotReadable);
     }
 }

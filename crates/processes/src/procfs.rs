@@ -16,7 +16,7 @@ use profiler_blocking::Object;
 use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::{
-    Backing, Mapping, Process,
+    Backing, LookupError, Mapping, Process,
     capture::{self, CaptureDirectory, captured_text},
     maps,
     root_directory::{self, RootDirectory},
@@ -118,9 +118,10 @@ impl ProcFs {
         Ok(bytes)
     }
 
-    /// Whether a process or thread exists.
+    /// Whether a process or thread exists. One that cannot be examined exists, too.
     pub fn exists(&self, id: u32) -> bool {
-        self.entries.open_path(&relative(id, ""), OFlags::PATH).is_ok()
+        let opened = self.entries.open_path(&relative(id, ""), OFlags::PATH);
+        opened.map_or_else(|error| LookupError::from_io(&error) != LookupError::ProcessGone, |_| true)
     }
 
     /// The ids of all processes, `limit` at most.
@@ -440,7 +441,7 @@ mod tests {
     fn own_process(proc: &Arc<ProcFs>) -> Process {
         let pid = std::process::id();
         let mut reader = ProcessReader::new(Arc::clone(proc));
-        let identity = reader.read(pid).identity.map(Arc::new);
+        let identity = reader.read(pid).identity.ok().map(Arc::new);
         Process {
             key: ProcessKey(1),
             pid,

@@ -120,7 +120,7 @@ impl ProcessTable {
         match kind {
             SidebandEventKind::Fork { parent } => self.fork(pid, parent, time_ns),
             SidebandEventKind::StartThread => self.start_thread(pid, tid, time_ns),
-            _ if !self.targets.contains(pid) => {}
+            _ if !self.targets.contained_process(pid, time_ns) => {}
             SidebandEventKind::Map(mapping) => {
                 if let Some(process) = self.latest_mut(pid) {
                     process.space.insert(mapping, time_ns);
@@ -427,13 +427,14 @@ impl ProcessTable {
         if process.has_ended() {
             return;
         }
-        if identity.is_none() && process.watch.is_some() {
+        let is_gone = matches!(identity, Err(LookupError::ProcessGone));
+        if is_gone && process.watch.is_some() {
             return self.end(pid, ended_ns);
         }
+        let identity = identity.ok();
         let known = process.identity.as_deref();
-        let is_other_process = known.zip(identity.as_ref()).is_some_and(|(known, identity)| {
-            known.start_ticks != identity.start_ticks || known.executable != identity.executable
-        });
+        let is_other_process =
+            known.zip(identity.as_ref()).is_some_and(|(known, identity)| !known.is_same_program(identity));
         // A process keeps some of its mappings, unless it executes another program.
         let is_other_program = process.losses_seen < losses
             && process.mappings().next().is_some()
@@ -459,6 +460,8 @@ impl ProcessTable {
                 process.completeness = Completeness::All;
             }
             Err(LookupError::ProcessGone) => {}
+            // The mappings from before and from sideband events stay in use.
+            Err(_) if process.has_mappings() => {}
             Err(error) => process.completeness = Completeness::Unavailable(error),
         }
         let is_unchanged = known_mappings == (process.key, process.space.version());

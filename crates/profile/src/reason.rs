@@ -63,6 +63,9 @@ pub enum Reason {
     /// Opening or reading a file or an entry of `/proc` did not end in time: a file system in user space does not answer,
     /// or another process holds a lease on the file.
     NotResponding,
+    /// A file or an entry of `/proc` could not be opened: the limit of open files of the profiler or of the system is
+    /// reached.
+    TooManyOpenFiles,
 }
 
 impl Reason {
@@ -94,6 +97,7 @@ impl Reason {
         Self::KernelAddressesHidden,
         Self::KernelSymbolsNotReadable,
         Self::NotResponding,
+        Self::TooManyOpenFiles,
     ];
 }
 
@@ -126,6 +130,7 @@ impl fmt::Display for Reason {
             Self::RuntimeSilent => "JIT code of a runtime that did not answer in time",
             Self::KernelAddressesHidden => "kernel hides its addresses",
             Self::KernelSymbolsNotReadable => "no permission to read the kernel's symbols",
+            Self::TooManyOpenFiles => "the profiler's limit of open files",
         })
     }
 }

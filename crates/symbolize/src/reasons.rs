@@ -32,6 +32,7 @@ pub fn lookup_error_reason(error: LookupError) -> Reason {
         LookupError::ProcessGone => Reason::ProcessGone,
         LookupError::NotReadable => Reason::ProcessNotReadable,
         LookupError::TimedOut => Reason::NotResponding,
+        LookupError::TooManyOpenFiles => Reason::TooManyOpenFiles,
         _ => Reason::NoMapping,
     }
 }
@@ -43,6 +44,7 @@ pub(crate) fn open_error_reason(error: OpenError) -> Reason {
         OpenError::NotAFile => Reason::NotAFile,
         OpenError::NotReadable => Reason::FileNotReadable,
         OpenError::TimedOut => Reason::NotResponding,
+        OpenError::TooManyOpenFiles => Reason::TooManyOpenFiles,
         _ => Reason::FileMissing,
     }
 }

@@ -89,6 +89,36 @@ fn a_process_that_has_ended_has_the_name_of_its_sample() {
 }
 
 #[test]
+fn a_process_is_read_again_after_too_many_files_were_open() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut table = table(directory.path(), ProcessFilter::All);
+    let key = table.add_earliest(7, "app");
+    let (identity, space) = (Err(LookupError::TooManyOpenFiles), Err(LookupError::TooManyOpenFiles));
+    table.apply_reading(Reading { pid: 7, began_ns: 0, ended_ns: 0, identity, comm: None, space });
+    assert_eq!(sampled(&mut table, 7, 100, "app"), key);
+    assert_eq!(inode(&table, key, 100), Err(LookupError::TooManyOpenFiles));
+    write_process(directory.path(), 7, "app", 5);
+    table.request_mappings(7);
+    assert_eq!(inode(&table, key, 100), Ok(5));
+}
+
+#[test]
+fn the_path_of_a_program_that_cannot_be_read_is_not_that_of_another_one() {
+    let directory = tempfile::tempdir().unwrap();
+    write_process(directory.path(), 7, "app", 5);
+    let mut reader = ProcessReader::new(Arc::new(ProcFs::from_capture(directory.path().to_owned())));
+    let mut identity = |executable: Option<&str>| {
+        let identity = reader.read(7).identity.unwrap();
+        crate::Identity { executable: executable.map(Into::into), ..identity }
+    };
+    let known = identity(Some("/bin/app"));
+    assert!(known.is_same_program(&identity(Some("/bin/app"))) && known.is_same_program(&identity(None)));
+    assert!(!known.is_same_program(&identity(Some("/bin/other"))));
+    let later = crate::Identity { start_ticks: known.start_ticks + 1, ..identity(None) };
+    assert!(!known.is_same_program(&later));
+}
+
+#[test]
 fn after_an_exec_the_mappings_come_from_sideband_events() {
     let directory = tempfile::tempdir().unwrap();
     write_process(directory.path(), 7, "sh", 5);
@@ -241,6 +271,23 @@ fn a_process_that_was_reused_is_not_the_target() {
     assert_eq!(table.process_of_sample(7, 8, 10, "app"), ProcessOfSample::NotATarget);
     table.apply(SidebandEvent { time_ns: 20, pid: 3, tid: 9, kind: SidebandEventKind::StartThread });
     assert_eq!(table.process_of_sample(7, 9, 20, "app"), ProcessOfSample::NotATarget);
+}
+
+#[test]
+fn a_process_with_the_reused_id_of_a_target_neither_renames_it_nor_has_followed_children() {
+    let directory = tempfile::tempdir().unwrap();
+    write_process(directory.path(), 7, "app", 5);
+    for children in [false, true] {
+        let only = ProcessFilter::Only { pids: HashSet::from([7, 8]), children };
+        let mut table = table(directory.path(), only);
+        let target = sampled(&mut table, 7, 10, "app");
+        table.apply(event(20, 7, SidebandEventKind::Exit));
+        table.apply(event(30, 7, SidebandEventKind::Fork { parent: 1 }));
+        table.apply(event(40, 7, SidebandEventKind::Rename("other".into())));
+        table.apply(event(50, 9, SidebandEventKind::Fork { parent: 7 }));
+        assert_eq!(&*table.get(target).unwrap().comm, "app");
+        assert_eq!(table.process_of_sample(9, 9, 60, "other"), ProcessOfSample::NotATarget);
+    }
 }
 
 #[test]

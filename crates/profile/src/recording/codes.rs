@@ -74,6 +74,7 @@ codes! {
         SymbolsOnTheWay = 24,
         RuntimeStub = 25,
         NotResponding = 26,
+        TooManyOpenFiles = 27,
     }
     StackEnd {
         Root = 1,

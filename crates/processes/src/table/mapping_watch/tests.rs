@@ -11,8 +11,9 @@ use profiler_addresses::{FileOffset, RuntimeAddress};
 
 use super::*;
 use crate::{
-    Backing, FileId, Mapping, ProcFs, ProcessFilter, SidebandEvent, SidebandEventKind,
-    process_reader::ProcessReader, table::TEARDOWN_TIME_NS,
+    Backing, FileId, LookupError, Mapping, ProcFs, ProcessFilter, SidebandEvent, SidebandEventKind,
+    process_reader::{ProcessReader, Reading},
+    table::TEARDOWN_TIME_NS,
 };
 
 thread_local! {
@@ -165,6 +166,22 @@ fn another_process_with_the_pid_ends_the_watch() {
     fixture.apply(20, 7, SidebandEventKind::Exit);
     fixture.apply(21, 7, SidebandEventKind::Fork { parent: 1 });
     assert_eq!(fixture.changes(), ["7 ends"]);
+}
+
+#[test]
+fn a_watched_process_is_ended_by_proc_only_if_it_has_no_entry_there() {
+    let mut fixture = Fixture::watching();
+    let mut read = |error| {
+        let (identity, space) = (Err(error), Err(error));
+        let reading = Reading { pid: 7, began_ns: 20, ended_ns: 21, identity, comm: None, space };
+        fixture.table.apply_reading(reading);
+        let process = fixture.table.latest(7).unwrap();
+        (process.has_ended(), process.check_readable())
+    };
+    for error in [LookupError::TooManyOpenFiles, LookupError::TimedOut, LookupError::NotReadable] {
+        assert_eq!(read(error), (false, Ok(())), "{error:?}");
+    }
+    assert_eq!(read(LookupError::ProcessGone), (true, Ok(())));
 }
 
 #[test]

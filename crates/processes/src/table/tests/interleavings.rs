@@ -49,6 +49,34 @@ fn contents(table: &mut ProcessTable) -> Vec<(String, Result<u64, LookupError>, 
     contents
 }
 
+/// Applies events as a reader does that drains the CPUs one after the other, beginning with any of them.
+fn apply_drained(events: &[(u64, SidebandEvent)], random: &mut u64, table: &mut ProcessTable) {
+    let mut queue = TimeOrdered::new(|event: &SidebandEvent| event.time_ns);
+    let mut positions = [0; CPUS as usize];
+    let mut drain = |cpu: u64, now_ns: u64| {
+        let position = &mut positions[cpu as usize];
+        let written = events.iter().filter(|(on, event)| *on == cpu && event.time_ns < now_ns);
+        let new: Vec<_> = written.skip(*position).map(|(_, event)| event.clone()).collect();
+        *position += new.len();
+        new
+    };
+    let mut now_ns = 0;
+    while now_ns < LAST_NS {
+        now_ns += 1 + random_below(random, 60);
+        let watermark_ns = now_ns;
+        let first = random_below(random, CPUS);
+        for cpu in (0..CPUS).map(|number| (first + number) % CPUS) {
+            // While one ring is drained, the other CPUs go on writing.
+            now_ns += random_below(random, 30);
+            queue.push(drain(cpu, now_ns));
+        }
+        queue.release_before(watermark_ns).into_iter().for_each(|event| table.apply(event));
+    }
+    (0..CPUS).for_each(|cpu| queue.push(drain(cpu, u64::MAX)));
+    queue.release_before(u64::MAX).into_iter().for_each(|event| table.apply(event));
+    assert_eq!(queue.late(), 0);
+}
+
 #[test]
 fn the_order_in_which_cpus_are_drained_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
@@ -59,32 +87,136 @@ fn the_order_in_which_cpus_are_drained_changes_nothing() {
         events.iter().for_each(|(_, event)| expected.apply(event.clone()));
 
         let mut drained = table(directory.path(), ProcessFilter::All);
-        let mut queue = TimeOrdered::new(|event: &SidebandEvent| event.time_ns);
-        let mut positions = [0; CPUS as usize];
-        let mut drain = |cpu: u64, now_ns: u64| {
-            let position = &mut positions[cpu as usize];
-            let written = events.iter().filter(|(on, event)| *on == cpu && event.time_ns < now_ns);
-            let new: Vec<_> = written.skip(*position).map(|(_, event)| event.clone()).collect();
-            *position += new.len();
-            new
-        };
-        let mut now_ns = 0;
-        while now_ns < LAST_NS {
-            now_ns += 1 + random_below(&mut random, 60);
-            let watermark_ns = now_ns;
-            let first = random_below(&mut random, CPUS);
-            for cpu in (0..CPUS).map(|number| (first + number) % CPUS) {
-                // While one ring is drained, the other CPUs go on writing.
-                now_ns += random_below(&mut random, 30);
-                queue.push(drain(cpu, now_ns));
-            }
-            queue.release_before(watermark_ns).into_iter().for_each(|event| drained.apply(event));
-        }
-        (0..CPUS).for_each(|cpu| queue.push(drain(cpu, u64::MAX)));
-        queue.release_before(u64::MAX).into_iter().for_each(|event| drained.apply(event));
-        assert_eq!(queue.late(), 0);
+        apply_drained(&events, &mut random, &mut drained);
         assert!(contents(&mut drained) == contents(&mut expected), "seed {seed}");
     }
+}
+
+/// A process from its fork to the exit of its last thread.
+struct Lifetime {
+    pid: u32,
+    since_ns: u64,
+    until_ns: Option<u64>,
+    /// The last name of its leader.
+    comm: String,
+}
+
+/// Random starts, renames and exits of threads in time order, each with its CPU, and the processes to which the threads
+/// belong. The leader can exit before the others.
+fn random_threads(random: &mut u64) -> (Vec<(u64, SidebandEvent)>, Vec<Lifetime>) {
+    let (mut events, mut ended) = (Vec::new(), Vec::new());
+    let mut living = BTreeMap::<u32, (Lifetime, Vec<u32>)>::new();
+    for time_ns in (10..LAST_NS).step_by(5) {
+        let pid = 10 + u32::try_from(random_below(random, 5)).unwrap();
+        let cpu = random_below(random, CPUS);
+        let mut push = |time_ns, tid, kind| events.push((cpu, SidebandEvent { time_ns, pid, tid, kind }));
+        let Some((lifetime, threads)) = living.get_mut(&pid) else {
+            let comm = format!("process {time_ns}");
+            push(time_ns, pid, SidebandEventKind::Fork { parent: 3 });
+            push(time_ns + 1, pid, SidebandEventKind::Rename(comm.clone()));
+            living.insert(pid, (Lifetime { pid, since_ns: time_ns, until_ns: None, comm }, vec![pid]));
+            continue;
+        };
+        match random_below(random, 3) {
+            0 => {
+                let tid = 100 + u32::try_from(time_ns).unwrap();
+                push(time_ns, tid, SidebandEventKind::StartThread);
+                threads.push(tid);
+            }
+            1 => {
+                let (tid, comm) = (threads[0], format!("name {time_ns}"));
+                if tid == pid {
+                    lifetime.comm.clone_from(&comm);
+                }
+                push(time_ns, tid, SidebandEventKind::Rename(comm));
+            }
+            _ => {
+                let index = random_below(random, threads.len() as u64) as usize;
+                push(time_ns, threads.swap_remove(index), SidebandEventKind::Exit);
+                if threads.is_empty()
+                    && let Some((lifetime, _)) = living.remove(&pid)
+                {
+                    ended.push(Lifetime { until_ns: Some(time_ns), ..lifetime });
+                }
+            }
+        }
+    }
+    ended.extend(living.into_values().map(|(lifetime, _)| lifetime));
+    (events, ended)
+}
+
+#[test]
+fn a_process_lives_until_its_last_thread_exits_in_any_order_of_the_cpus() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut leaders_that_exit_first = 0;
+    for seed in 0..40 {
+        let mut random = seed;
+        let (events, lifetimes) = random_threads(&mut random);
+        let ends = |event: &SidebandEvent| {
+            let end = (event.pid, Some(event.time_ns));
+            lifetimes.iter().any(|process| (process.pid, process.until_ns) == end)
+        };
+        let exits = events.iter().filter(|(_, event)| event.kind == SidebandEventKind::Exit);
+        leaders_that_exit_first += exits.filter(|(_, event)| event.tid == event.pid && !ends(event)).count();
+        let mut table = table(directory.path(), ProcessFilter::All);
+        apply_drained(&events, &mut random, &mut table);
+        for Lifetime { pid, since_ns, until_ns, comm } in &lifetimes {
+            for time_ns in (*since_ns..until_ns.unwrap_or(LAST_NS)).step_by(3) {
+                let key = sampled(&mut table, *pid, time_ns, "sampled");
+                let process = table.get(key).unwrap();
+                assert_eq!(
+                    (&process.comm, process.since_ns, process.until_ns),
+                    (comm, *since_ns, *until_ns),
+                    "seed {seed}: process {pid} at {time_ns}"
+                );
+            }
+        }
+    }
+    assert!(leaders_that_exit_first > 40, "{leaders_that_exit_first}");
+}
+
+/// The name and the end of the process of a sample; `None` when it is not of a target.
+fn target_of_sample(table: &mut ProcessTable, pid: u32, time_ns: u64) -> Option<(String, Option<u64>)> {
+    match table.process_of_sample(pid, pid, time_ns, "sampled") {
+        ProcessOfSample::Known(key) => table.get(key).map(|process| (process.comm.clone(), process.until_ns)),
+        ProcessOfSample::NotATarget => None,
+        ProcessOfSample::AfterWatermark => panic!("all events are applied"),
+    }
+}
+
+#[test]
+fn an_id_that_was_reused_is_no_target_in_any_order_of_the_cpus() {
+    let directory = tempfile::tempdir().unwrap();
+    let pids = HashSet::from([10, 12]);
+    let mut reused = 0;
+    for seed in 0..40 {
+        let mut random = seed;
+        let events = random_events(&mut random);
+        let reused_ns = |pid: u32| {
+            let is_fork = |event: &SidebandEvent| matches!(event.kind, SidebandEventKind::Fork { .. });
+            let (_, fork) = events.iter().find(|(_, event)| event.pid == pid && is_fork(event))?;
+            Some(fork.time_ns)
+        };
+        for children in [false, true] {
+            let filter = || ProcessFilter::Only { pids: pids.clone(), children };
+            let mut expected = table(directory.path(), filter());
+            events.iter().for_each(|(_, event)| expected.apply(event.clone()));
+            let mut drained = table(directory.path(), filter());
+            apply_drained(&events, &mut random, &mut drained);
+            for pid in 10..15 {
+                for time_ns in (0..LAST_NS).step_by(3) {
+                    let found = target_of_sample(&mut drained, pid, time_ns);
+                    assert_eq!(found, target_of_sample(&mut expected, pid, time_ns), "seed {seed}");
+                    let is_reused = reused_ns(pid).is_some_and(|reused_ns| reused_ns <= time_ns);
+                    let is_target = pids.contains(&pid) && !is_reused;
+                    reused += usize::from(pids.contains(&pid) && is_reused);
+                    // With children, a target can fork another one.
+                    assert!(children || found.is_some() == is_target, "seed {seed}: {pid} at {time_ns}");
+                }
+            }
+        }
+    }
+    assert!(reused > 1_000, "{reused}");
 }
 
 thread_local! {
@@ -132,6 +264,16 @@ impl History {
             history.events.push(event(time_ns, pid, kind));
         }
         history
+    }
+
+    /// The same history with all times multiplied.
+    fn slowed_down(self, factor: u64) -> Self {
+        let slower = |event: SidebandEvent| SidebandEvent { time_ns: event.time_ns * factor, ..event };
+        let programs = self.programs.into_iter();
+        Self {
+            events: self.events.into_iter().map(slower).collect(),
+            programs: programs.map(|((pid, time_ns), program)| ((pid, time_ns * factor), program)).collect(),
+        }
     }
 
     /// Writes what `/proc` shows now, where it differs from what was `written`.
@@ -203,6 +345,85 @@ fn a_delayed_reader_never_takes_a_later_program_for_an_earlier_one() {
             table.retire_ended(|_| false);
         }
     }
+    assert!(known * 10 > samples * 9, "{known} of {samples} samples are known");
+}
+
+/// Exec, fork and exit are among the lost events. Processes are compared with `/proc` a second later at most, and those
+/// that ended are kept for a second.
+#[test]
+fn the_programs_of_processes_are_right_four_seconds_after_events_were_lost() {
+    const FACTOR: u64 = 50_000_000;
+    const END_NS: u64 = LAST_NS * FACTOR;
+    const SAMPLE_NS: u64 = 100_000_000;
+    const MAX_ROUND_NS: u64 = 500_000_000;
+    const MAX_LAG_NS: u64 = 500_000_000;
+    /// Of each 16 s, the events of one second are lost.
+    const LOSS_NS: u64 = 1_000_000_000;
+    const PERIOD: u64 = 16;
+    const SETTLED_AFTER_NS: u64 = 4_000_000_000;
+    /// The first reading of a new process can be later than the loss.
+    const SETTLED_BEFORE_NS: u64 = 3_000_000_000;
+    let (mut known, mut samples, mut lost) = (0, 0, 0);
+    for seed in 0..30 {
+        let mut random = seed;
+        let directory = tempfile::tempdir().unwrap();
+        let history = History::random(&mut random).slowed_down(FACTOR);
+        let phase = random_below(&mut random, PERIOD);
+        let is_lost = |event: &SidebandEvent| event.time_ns / LOSS_NS % PERIOD == phase;
+        let losses: Vec<u64> =
+            history.events.iter().filter(|event| is_lost(event)).map(|event| event.time_ns).collect();
+        lost += losses.len();
+        let is_settled = |time_ns: u64| {
+            let is_near =
+                |lost: &u64| lost + SETTLED_AFTER_NS > time_ns && time_ns + SETTLED_BEFORE_NS > *lost;
+            !losses.iter().any(is_near)
+        };
+        let mut table = table(directory.path(), ProcessFilter::All);
+        let proc = Arc::new(ProcFs::from_capture(directory.path().to_owned()));
+        table.reader = ProcessReader::with_clock(proc, || NOW_NS.get());
+        let mut events = history.events.iter().cloned().peekable();
+        let mut written = HashMap::new();
+        let mut early: Vec<(u32, u64)> = Vec::new();
+        let (mut watermark_ns, mut next_sample_ns) = (0, 0);
+        NOW_NS.set(0);
+        while next_sample_ns < END_NS {
+            watermark_ns += 1 + random_below(&mut random, MAX_ROUND_NS);
+            NOW_NS.set(NOW_NS.get().max(watermark_ns + random_below(&mut random, MAX_LAG_NS)));
+            history.write_proc(directory.path(), &mut written);
+            while let Some(event) = events.next_if(|event| event.time_ns < watermark_ns) {
+                if is_lost(&event) {
+                    table.lose_events();
+                } else {
+                    table.apply(event);
+                }
+            }
+            table.advance(watermark_ns);
+            let mut due = std::mem::take(&mut early);
+            for time_ns in (next_sample_ns..watermark_ns.min(END_NS)).step_by(SAMPLE_NS as usize) {
+                next_sample_ns = time_ns + SAMPLE_NS;
+                due.extend((10..15).map(|pid| (pid, time_ns)));
+            }
+            for (pid, time_ns) in due {
+                let Some(expected) = history.program(pid, time_ns) else { continue };
+                match table.process_of_sample(pid, pid, time_ns, "") {
+                    ProcessOfSample::Known(key) if is_settled(time_ns) => {
+                        let found = inode(&table, key, time_ns);
+                        samples += 1;
+                        known += usize::from(found.is_ok());
+                        assert!(
+                            found == Ok(expected) || found == Err(LookupError::ProcessGone),
+                            "seed {seed}: process {pid} at {time_ns}: {found:?} instead of {expected}"
+                        );
+                    }
+                    ProcessOfSample::Known(_) => {}
+                    ProcessOfSample::AfterWatermark => early.push((pid, time_ns)),
+                    ProcessOfSample::NotATarget => panic!("everything is a target"),
+                }
+            }
+            table.retire_ended(|_| false);
+        }
+    }
+    assert!(lost > 100 && samples > 10_000, "{lost} events are lost, {samples} samples");
     assert!(known * 10 > samples * 9, "{known} of {samples} samples are known");
 }
 
