@@ -4,6 +4,9 @@
 //! they may come from other files of a container, such as a debug file or the assemblies beside it, it is a module of that
 //! container: a container cannot give names to another one.
 
+mod mapped_modules;
+pub(crate) mod tenants;
+
 use std::{
     collections::HashMap,
     path::Path,
@@ -16,11 +19,14 @@ use profiler_binary_reader::{Image, WorkBudget};
 use profiler_dotnet_symbols::readytorun::{AssemblyLocation, Bundle, RuntimeCells};
 use profiler_processes::{
     Backing, FileId, FileVersion, MappedFile, MappedFiles, Mapping, MappingOwner, ProcFs, Process,
-    ProcessKey,
-    root_directory::{RootDirectory, RootId},
+    ProcessKey, root_directory::RootDirectory,
 };
 use profiler_profile::{FrameKind, Reason};
 
+use self::{
+    mapped_modules::{MappedModules, MappedPath},
+    tenants::Tenant,
+};
 use crate::{
     CodeKey, ModuleKey, NativeOptions, SymbolizedCode,
     debug_file::{DebugDirectories, DebugFiles},
@@ -55,7 +61,7 @@ pub(super) struct Modules {
     modules: HashMap<ModuleKey, Module>,
     next_key: u32,
     by_file: HashMap<(ModuleFile, Tenant), ModuleKey>,
-    mapped: HashMap<MappingKey, KnownFile>,
+    mapped: MappedModules,
     /// Assemblies in single-file programs, by their file offset.
     bundled: HashMap<(ModuleKey, u64), Result<ModuleKey, Reason>>,
     /// Files that could not be opened, by process: another process may have permission or another root directory.
@@ -66,36 +72,11 @@ pub(super) struct Modules {
     last_sweep: Instant,
 }
 
-/// The container whose files give names to a module, by its root directory. `None` is the host.
-pub(crate) type Tenant = Option<RootId>;
-
-/// The tenant of a process.
-pub(crate) fn tenant_of(process: &Process) -> Tenant {
-    process.identity.as_ref()?.root.as_ref()?.id()
-}
-
 /// Identifies the file of a module.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum ModuleFile {
     File(FileVersion),
     Vdso,
-}
-
-/// A file as the mappings of a tenant show it. Files in several subvolumes of btrfs differ in their path alone.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct MappingKey {
-    tenant: Tenant,
-    id: FileId,
-    path: Arc<str>,
-}
-
-/// The module of a mapped file.
-#[derive(Clone, Copy)]
-struct KnownFile {
-    module: ModuleKey,
-    /// The process that mapped it when it was opened last.
-    process: ProcessKey,
-    checked: Instant,
 }
 
 /// The format of a module, for the report on a process's symbol sources.
@@ -134,7 +115,7 @@ impl Modules {
             modules: HashMap::new(),
             next_key: 0,
             by_file: HashMap::new(),
-            mapped: HashMap::new(),
+            mapped: MappedModules::default(),
             bundled: HashMap::new(),
             failed: HashMap::new(),
             unopened_paths: HashMap::new(),
@@ -307,9 +288,9 @@ impl Modules {
         let Backing::File { id, path } = &mapping.backing else { return self.vdso() };
         let root = self.container_root(process);
         let tenant = root.as_ref().and_then(|root| root.id());
-        let mapped = MappingKey { tenant, id: *id, path: Arc::clone(path) };
+        let mapped = MappedPath { tenant, id: *id, path: Arc::clone(path) };
         let now = Instant::now();
-        if let Some(known) = self.mapped.get(&mapped)
+        if let Some(known) = self.mapped.find(&mapped, now)
             && (known.process == process.key || now - known.checked < RECHECK_INTERVAL)
             && let Some(module) = self.modules.get_mut(&known.module)
         {
@@ -321,9 +302,7 @@ impl Modules {
         }
         let opened = self.open(process, mapping, path, root);
         match opened {
-            Ok(module) => {
-                self.mapped.insert(mapped, KnownFile { module, process: process.key, checked: now });
-            }
+            Ok(module) => self.mapped.insert(mapped, module, process.key, now),
             Err(reason) => {
                 if self.failed.len() >= MAX_FAILURES {
                     self.failed.clear();
@@ -467,7 +446,7 @@ impl Modules {
         if self.modules.len() < count {
             let modules = &self.modules;
             self.by_file.retain(|_, key| modules.contains_key(key));
-            self.mapped.retain(|_, known| modules.contains_key(&known.module));
+            self.mapped.retain_modules(|key| modules.contains_key(&key));
             self.bundled.retain(|(key, _), assembly| {
                 modules.contains_key(key) && assembly.is_ok_and(|assembly| modules.contains_key(&assembly))
             });

@@ -7,7 +7,7 @@ use std::{
 
 use profiler_addresses::{ElfAddress, FileMapping, RuntimeAddress};
 use profiler_binary_reader::{Image, WorkBudget};
-use profiler_elf_symbols::{BuildId, DebugInfo, DwarfFrame, Elf, demangle};
+use profiler_elf_symbols::{BuildId, DebugInfo, DwarfFrame, Elf, Sections, demangle};
 use profiler_profile::{Reason, SymbolSource};
 
 use crate::{
@@ -108,7 +108,24 @@ impl NativeModule {
         self.load_tables(options, debug_files);
         let has_names = self.names.as_ref().is_some_and(FunctionNames::is_complete);
         let needs_debug_info = options.inlines || options.lines;
-        has_names && (self.debug_info.is_some() || !needs_debug_info)
+        let has_debug_info = || self.debug_info.is_some() && !self.may_have_split_units(debug_files);
+        has_names && (!needs_debug_info || has_debug_info())
+    }
+
+    /// Whether units of the debug information can be in other files (`.dwo`, `.dwp`), which a container can have. Their
+    /// skeletons have addresses in `.debug_addr` (DWARF 5, section 7.3.2), which units that are not split can use too.
+    fn may_have_split_units(&self, debug_files: &DebugFiles) -> bool {
+        let has_addresses = |sections: &Sections| {
+            [&b".debug_addr"[..], b".zdebug_addr"].iter().any(|name| sections.find(name).is_some())
+        };
+        if let Ok(sections) = self.elf.sections()
+            && sections.has_dwarf()
+        {
+            return has_addresses(&sections);
+        }
+        let debug_file = debug_files.find(&self.elf, &self.path, Sections::has_dwarf, &self.budget);
+        let sections = debug_file.map(|file| file.elf.sections());
+        sections.is_some_and(|sections| sections.is_ok_and(|sections| has_addresses(&sections)))
     }
 
     /// Discards names and debug information, so that they are loaded with other debug files.
@@ -364,6 +381,32 @@ mod tests {
         let found = module.symbolize(address, inlines, &no_debug_files()).unwrap();
         assert!(found.functions.len() > 1);
         assert!(found.functions.iter().all(|function| function.location.is_none()));
+    }
+
+    /// A file with a symbol table and one unit of DWARF 4, with this abbreviation table and this entry.
+    fn with_unit(abbreviations: &[u8], entry: &[u8]) -> TestFile {
+        let length = u32::try_from(entry.len() + 7).unwrap();
+        let header = [&length.to_le_bytes()[..], &4_u16.to_le_bytes(), &0_u32.to_le_bytes(), &[8]].concat();
+        TestFile::with_code()
+            .symbols(SHT_SYMTAB, &[function("own", 0x1000, 0x10)])
+            .with(".debug_info", SHT_PROGBITS, [&header[..], entry].concat())
+            .with(".debug_abbrev", SHT_PROGBITS, abbreviations.to_vec())
+    }
+
+    #[test]
+    fn a_file_with_split_units_is_not_self_contained() {
+        let is_self_contained = |file: TestFile, options| {
+            let mut module = NativeModule::from_bytes(file.bytes(), Path::new("/lib/x.so")).unwrap();
+            module.is_self_contained(options, &no_debug_files())
+        };
+        let whole = with_unit(&[1, 0x11, 0, 0, 0, 0], &[1]);
+        // With `DW_AT_GNU_dwo_name` and `DW_AT_GNU_dwo_id`.
+        let skeleton = [1, 0x11, 0, 0xb0, 0x42, 0x08, 0xb1, 0x42, 0x07, 0, 0, 0];
+        let split = with_unit(&skeleton, b"\x01x.dwo\0\x07\0\0\0\0\0\0\0");
+        let split = split.with(".debug_addr", SHT_PROGBITS, vec![0; 8]);
+        assert!(is_self_contained(whole, BOTH));
+        assert!(!is_self_contained(split.clone(), BOTH));
+        assert!(is_self_contained(split, NativeOptions::default()), "names are enough");
     }
 
     #[test]

@@ -21,6 +21,9 @@ const MAX_OBJECT_BYTES: usize = 4 << 20;
 /// Kinds of events per stream. A runtime's own providers have about 300.
 const MAX_EVENT_KINDS: usize = 1 << 14;
 
+/// Length of the longest provider name that is kept. Events of providers with longer names are skipped.
+const MAX_PROVIDER_BYTES: usize = 256;
+
 /// Threads per stream whose sequence numbers are checked.
 const MAX_THREADS: usize = 1 << 16;
 
@@ -190,9 +193,11 @@ impl Decoder {
     fn add_event_kind(&mut self, payload: &[u8]) -> Result<(), ParseError> {
         let mut bytes = ByteCursor::new(payload, 0);
         let metadata_id = bytes.u32()?;
-        let kind = EventKind { provider: read_terminated(&mut bytes)?, id: bytes.u32()? };
-        if self.kinds.len() < MAX_EVENT_KINDS {
-            self.kinds.insert(metadata_id, kind);
+        let (provider, id) = (read_terminated(&mut bytes)?, bytes.u32()?);
+        if provider.len() > MAX_PROVIDER_BYTES {
+            self.kinds.remove(&metadata_id);
+        } else if self.kinds.len() < MAX_EVENT_KINDS {
+            self.kinds.insert(metadata_id, EventKind { provider, id });
         }
         Ok(())
     }
@@ -340,94 +345,4 @@ fn decode_clock(bytes: &mut ByteCursor<'_>) -> Result<Clock, ObjectError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::eventpipe::testing::{METHOD_LOADED, MODULE_IN_RUNDOWN, TestStream};
-
-    type DecodedEvents = Vec<(u32, u64, u64, Vec<u8>)>;
-
-    fn decode<'a>(
-        pieces: impl IntoIterator<Item = &'a [u8]>,
-    ) -> Result<(Decoder, DecodedEvents), ParseError> {
-        let (mut decoder, mut events) = (Decoder::default(), DecodedEvents::new());
-        for piece in pieces {
-            decoder.feed(piece, |_, event| {
-                events.push((event.kind.id, event.thread, event.ticks, event.payload.to_vec()));
-            })?;
-        }
-        Ok((decoder, events))
-    }
-
-    fn stream() -> Vec<u8> {
-        TestStream::new(1_000)
-            .block("StackBlock", &[1; 7])
-            .events(&[(METHOD_LOADED, 1, 10, vec![1, 2, 3])])
-            .events(&[(MODULE_IN_RUNDOWN, 2, 20, vec![])])
-            .sequence_point(2)
-            .end()
-    }
-
-    #[test]
-    fn events_have_a_kind_a_thread_a_time_and_a_payload() {
-        let stream = stream();
-        let (decoder, events) = decode([&stream[..]]).unwrap();
-        assert_eq!(events, [(143, 7, 10, vec![1, 2, 3]), (154, 7, 20, vec![])]);
-        assert!(decoder.is_ended());
-        assert_eq!(decoder.dropped_events(), 0);
-        assert_eq!(decoder.clock, Some(Clock { begin_ticks: 1_000, ticks_per_second: 1_000_000_000 }));
-    }
-
-    #[test]
-    fn a_stream_decodes_the_same_in_pieces_of_any_size() {
-        let stream = stream();
-        let (_, whole) = decode([&stream[..]]).unwrap();
-        for piece_bytes in [1, 2, 3, 17, 100] {
-            let (decoder, events) = decode(stream.chunks(piece_bytes)).unwrap();
-            assert_eq!(events, whole);
-            assert!(decoder.is_ended());
-        }
-    }
-
-    #[test]
-    fn missing_sequence_numbers_are_dropped_events() {
-        let event = |number| [(METHOD_LOADED, number, 0, vec![])];
-        let gap = TestStream::new(0).events(&event(1)).events(&event(5)).end();
-        assert_eq!(decode([&gap[..]]).unwrap().0.dropped_events(), 3);
-        let first = TestStream::new(0).events(&event(3)).end();
-        assert_eq!(decode([&first[..]]).unwrap().0.dropped_events(), 2);
-        let last = TestStream::new(0).events(&event(1)).sequence_point(11).sequence_point(11).end();
-        assert_eq!(decode([&last[..]]).unwrap().0.dropped_events(), 10);
-        let new_thread = TestStream::new(0).events(&event(100)).events(&event(1)).events(&event(2)).end();
-        assert_eq!(decode([&new_thread[..]]).unwrap().0.dropped_events(), 99);
-    }
-
-    #[test]
-    fn bytes_that_are_no_stream_are_malformed() {
-        assert!(decode([&b"HTTP/1.1 400"[..]]).is_err());
-        let whole = stream();
-        let header = &whole[..32];
-        for garbage in [&[0][..], &[5, 5, 5], b"\x05\x05\x01\0\0\0\0\0\0\0\0\xff\xff\xff\xff"] {
-            assert!(decode([header, garbage]).is_err(), "{garbage:?}");
-        }
-        let beginning = TestStream::new(0).0;
-        let huge = b"\x05\x05\x01\0\0\0\0\0\0\0\0\x01\0\0\0x\x06\xff\xff\xff\x7f";
-        assert!(decode([&beginning[..], huge]).is_err());
-        let wrong_header_size = TestStream::new(0).block("EventBlock", &[200, 0, 1, 0]).end();
-        assert!(decode([&wrong_header_size[..]]).is_err());
-        let uncompressed = TestStream::new(0).block("EventBlock", &[4, 0, 0, 0]).end();
-        assert!(decode([&uncompressed[..]]).is_err());
-    }
-
-    #[test]
-    fn a_truncated_or_damaged_stream_does_not_panic() {
-        let stream = stream();
-        for at in 0..stream.len() {
-            let _ = decode([&stream[..at]]);
-            let mut damaged = stream.clone();
-            for value in [0, 0x7f, 0x80, 0xff] {
-                damaged[at] = value;
-                let _ = decode([&damaged[..]]);
-            }
-        }
-    }
-}
+mod tests;

@@ -9,6 +9,9 @@ use std::collections::HashMap;
 /// Compilations per process. The largest programs compile a hundred thousand methods, all tiers included.
 const MAX_COMPILATIONS: usize = 1 << 18;
 
+/// Bytes of the names of all compilations of a process, as many as of all its methods.
+const MAX_NAME_BYTES: usize = 24 << 20;
+
 /// Compilations of a thread among which that of a time, or of an event, is searched: the newest before it.
 const MAX_SEARCHED_COMPILATIONS: usize = 256;
 
@@ -43,6 +46,9 @@ struct Compilation {
     method: CompiledMethod,
 }
 
+/// Memory of a thread in the hash table, and of the unused capacity of its compilations.
+const THREAD_BYTES: usize = 2 * size_of::<(u64, Vec<Compilation>)>() + 3 * size_of::<Compilation>();
+
 /// The compilations of one process.
 #[derive(Debug, Default)]
 pub(super) struct Compilations {
@@ -65,9 +71,10 @@ impl Compilations {
     }
 
     fn begin(&mut self, begin_ns: u64, thread: u64, method_id: u64, method: CompiledMethod) {
-        if self.count < MAX_COMPILATIONS {
+        let name_bytes = self.name_bytes.saturating_add(method.name.len());
+        if self.count < MAX_COMPILATIONS && name_bytes <= MAX_NAME_BYTES {
             self.count += 1;
-            self.name_bytes += method.name.len();
+            self.name_bytes = name_bytes;
             let compilation = Compilation { begin_ns, end_ns: OPEN, method_id, method };
             self.threads.entry(thread).or_default().push(compilation);
         }
@@ -97,6 +104,7 @@ impl Compilations {
     pub(super) fn retire_ended(&mut self, before_ns: u64) {
         for compilations in self.threads.values_mut() {
             compilations.retain(|compilation| compilation.end_ns >= before_ns);
+            compilations.shrink_to(2 * compilations.len());
         }
         self.threads.retain(|_, compilations| !compilations.is_empty());
         let left = || self.threads.values().flatten();
@@ -106,7 +114,7 @@ impl Compilations {
 
     /// The memory of the compilations.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.count * size_of::<Compilation>() + self.name_bytes
+        self.count * size_of::<Compilation>() + self.name_bytes + self.threads.len() * THREAD_BYTES
     }
 }
 
@@ -175,6 +183,17 @@ mod tests {
     }
 
     #[test]
+    fn retired_compilations_leave_no_unused_memory() {
+        let mut compilations = Compilations::default();
+        let ended =
+            (0..10_000).flat_map(|number| [begin(2 * number, 1, number), end(2 * number + 1, 1, number)]);
+        compilations.add(ended.chain([begin(20_000, 1, 7)]).collect());
+        compilations.retire_ended(20_000);
+        assert_eq!(at(&compilations, 1, 20_000), Some("M7"));
+        assert!(compilations.threads[&1].capacity() < 10);
+    }
+
+    #[test]
     fn ends_without_a_beginning_and_endless_compilations_are_bounded() {
         let mut compilations = Compilations::default();
         compilations.add((0..300).map(|time_ns| end(time_ns, 1, 5)).collect());
@@ -184,5 +203,24 @@ mod tests {
         assert_eq!(compilations.count, MAX_COMPILATIONS);
         compilations.add((0..endless).map(|method_id| end(endless, 1, method_id)).collect());
         assert_eq!(at(&compilations, 1, endless), None);
+    }
+
+    #[test]
+    fn the_bytes_of_names_are_bounded_until_compilations_are_retired() {
+        const NAME_BYTES: usize = 1 << 20;
+        let long_name = |time_ns| {
+            let method = CompiledMethod { module_id: 3, name: "x".repeat(NAME_BYTES).into() };
+            CompilationEdge { time_ns, thread: 1, method_id: time_ns, begun: Some(method) }
+        };
+        let mut compilations = Compilations::default();
+        for report in 0..3 {
+            compilations.add((20 * report..20 * (report + 1)).map(long_name).collect());
+        }
+        assert_eq!(compilations.count, MAX_NAME_BYTES / NAME_BYTES);
+        assert_eq!(compilations.name_bytes, MAX_NAME_BYTES);
+        compilations.add((0..60).map(|method_id| end(60, 1, method_id)).collect());
+        compilations.retire_ended(100);
+        compilations.add(vec![begin(200, 1, 7)]);
+        assert_eq!(at(&compilations, 1, 200), Some("M7"));
     }
 }

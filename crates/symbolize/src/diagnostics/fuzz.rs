@@ -42,7 +42,7 @@ pub fn receive_methods(directory: &Path, reports: u8) -> io::Result<()> {
         if scope == ReportScope::Last || reports & bit != 0 {
             let deadline = Instant::now() + REPORT_TIME;
             names.request_report(scope, deadline);
-            names.receive_report(deadline);
+            names.receive_report(deadline, usize::MAX);
         }
     }
     Ok(())

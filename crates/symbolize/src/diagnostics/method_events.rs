@@ -1,7 +1,5 @@
 //! Collects the methods and modules in the events of a runtime, within a memory budget.
 
-use std::collections::HashMap;
-
 use profiler_dotnet_symbols::{
     eventpipe::{
         code_events::{CodeEvent, CompilationEvent, MethodEvent, ModuleEvent},
@@ -14,20 +12,12 @@ use super::{
     clock::TimeBase,
     compilations::{CompilationEdge, CompiledMethod},
     memory_budget::{MemoryBudget, MemoryReservation},
+    module_names::{MODULE_BYTES, ModuleNames},
 };
 use crate::names::{Name, Names};
 
 /// Methods per report. The largest .NET programs have a hundred thousand, all tiers included.
 const MAX_METHODS: usize = 1 << 18;
-
-/// Modules per report. The largest programs have a few thousand.
-const MAX_MODULES: usize = 1 << 15;
-
-/// Length of the longest assembly name that is kept.
-const MAX_ASSEMBLY_NAME_BYTES: usize = 1 << 10;
-
-/// Memory of a module in the hash table, beside its name.
-const MODULE_BYTES: usize = 2 * size_of::<(u64, String)>();
 
 /// The code of a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +44,7 @@ pub(super) struct EventOptions {
 pub(super) struct MethodEvents {
     pub(super) methods: Vec<LoadedMethod>,
     pub(super) names: Names,
-    /// The names of assemblies by module id.
-    pub(super) modules: HashMap<u64, String>,
+    pub(super) modules: ModuleNames,
     /// Events whose payload is too short.
     pub(super) malformed_events: u64,
     /// Whether methods were discarded because a limit was reached.
@@ -112,11 +101,12 @@ impl MethodEvents {
         let MethodEvent { start, size_bytes, module_id, tier, ref name, .. } = *method;
         let is_within_limits =
             self.methods.len() < MAX_METHODS && self.memory.reserve(name.len() + size_of::<LoadedMethod>());
-        match self.names.push(name.as_bytes()) {
-            Some(name) if is_within_limits => {
+        let name = if is_within_limits { self.names.push(name.as_bytes()) } else { None };
+        match name {
+            Some(name) => {
                 self.methods.push(LoadedMethod { exists_from_ns, start, size_bytes, module_id, tier, name });
             }
-            _ => self.truncated = true,
+            None => self.truncated = true,
         }
     }
 
@@ -138,9 +128,8 @@ impl MethodEvents {
 
     fn add_module(&mut self, module: &ModuleEvent) {
         let name = module.assembly_name();
-        let is_usable = !name.is_empty() && name.len() <= MAX_ASSEMBLY_NAME_BYTES;
-        if is_usable && self.modules.len() < MAX_MODULES && self.memory.reserve(name.len() + MODULE_BYTES) {
-            self.modules.insert(module.module_id, name.to_owned());
+        if self.memory.reserve(name.len() + MODULE_BYTES) {
+            self.modules.insert(module.module_id, name);
         }
     }
 }
@@ -189,8 +178,24 @@ mod tests {
         add(&mut events, RUNDOWN_PROVIDER, 154, &module_payload(1, "/app/My.App.dll"));
         add(&mut events, RUNDOWN_PROVIDER, 154, &module_payload(4, "/"));
         add(&mut events, RUNTIME_PROVIDER, 152, &module_payload(5, "C:\\x\\Late.dll"));
-        let name = |id| events.modules.get(&id).map(String::as_str);
+        let name = |id| events.modules.get(id);
         assert_eq!([1, 4, 5].map(name), [Some("My.App"), None, Some("Late")]);
+    }
+
+    #[test]
+    fn names_that_exceed_the_memory_budget_are_not_kept() {
+        let options = EventOptions { budget: MemoryBudget::default(), keeps_compilations: false };
+        let mut other_session = MemoryReservation::new(&options.budget);
+        while other_session.reserve(1 << 10) {}
+        let mut events = MethodEvents::new(&options);
+        let class = "x".repeat(1 << 12);
+        for start in 0..100 {
+            let method = method_payload(3, start, 16, [class.as_str(), "Run", "void  ()"]);
+            add(&mut events, RUNTIME_PROVIDER, 143, &method);
+            add(&mut events, RUNTIME_PROVIDER, 152, &module_payload(start, &class[..1 << 10]));
+        }
+        assert!(events.truncated && events.methods.is_empty());
+        assert_eq!((events.names.memory_bytes(), events.modules.memory_bytes()), (0, 0));
     }
 
     #[test]

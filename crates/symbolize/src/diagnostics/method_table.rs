@@ -1,11 +1,11 @@
 //! Looks up the methods of one process, as its runtime reported them, by address and time.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use profiler_dotnet_symbols::managed::Tier;
 use profiler_profile::Reason;
 
-use super::{compilations::Compilations, report::Report};
+use super::{compilations::Compilations, module_names::ModuleNames, report::Report};
 use crate::{
     code_map::{CodeMap, Entry},
     names::{Name, Names},
@@ -30,7 +30,7 @@ pub(crate) struct RuntimeMethod {
 pub(crate) struct MethodTable {
     code: CodeMap<StoredMethod>,
     names: Names,
-    modules: HashMap<u64, String>,
+    modules: ModuleNames,
     pub(crate) completeness: Completeness,
     /// Whether a later report can replace methods that the table has.
     is_provisional: bool,
@@ -72,9 +72,15 @@ struct StoredMethod {
 }
 
 impl MethodTable {
-    /// Adds the methods and modules of a report.
-    pub(super) fn add_report(&mut self, report: Report) {
+    /// Adds the methods and modules of a report, until the table takes `max_bytes` of memory.
+    pub(super) fn add_report(&mut self, report: Report, max_bytes: usize) {
         let Report { mut events, dropped_events, failure, complete_until_ns, is_provisional } = report;
+        if self.memory_bytes() < max_bytes {
+            self.modules.insert_all(&events.modules);
+            self.compilations.add(std::mem::take(&mut events.compilations));
+        } else {
+            self.completeness.truncated |= !events.compilations.is_empty();
+        }
         events.methods.sort_by_key(|method| method.exists_from_ns);
         for method in &events.methods {
             let name = events.names.get(method.name);
@@ -82,13 +88,16 @@ impl MethodTable {
             let is_known = self.code.newest_exactly(method.start, size_bytes).is_some_and(|known| {
                 known.payload.module_id == method.module_id && self.names.get(known.payload.name) == name
             });
-            if !is_known {
+            if is_known {
+                continue;
+            }
+            if self.memory_bytes() < max_bytes {
                 let stored = (method.module_id, method.tier, name);
                 self.add(method.start, size_bytes, method.exists_from_ns, stored);
+            } else {
+                self.completeness.truncated = true;
             }
         }
-        self.modules.extend(std::mem::take(&mut events.modules));
-        self.compilations.add(std::mem::take(&mut events.compilations));
         let completeness = &mut self.completeness;
         completeness.malformed_events += events.malformed_events;
         completeness.dropped_events += dropped_events;
@@ -176,10 +185,9 @@ impl MethodTable {
 
     /// The memory of the table.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let modules = self.modules.values().map(|name| name.len() + size_of::<(u64, String)>());
         let stubs = self.stubs.capacity() * size_of::<u64>();
         let code = self.code.memory_bytes() + self.names.memory_bytes();
-        code + modules.sum::<usize>() + stubs + self.compilations.memory_bytes()
+        code + self.modules.memory_bytes() + stubs + self.compilations.memory_bytes()
     }
 
     fn runtime_method(&self, entry: &Entry<StoredMethod>) -> RuntimeMethod {
@@ -189,9 +197,51 @@ impl MethodTable {
     }
 
     fn qualified_name(&self, module_id: u64, name: &str) -> String {
-        match self.modules.get(&module_id) {
+        match self.modules.get(module_id) {
             Some(module) => format!("{module}!{name}"),
             None => name.to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use profiler_dotnet_symbols::eventpipe::{
+        code_events::RUNTIME_PROVIDER,
+        nettrace::{Event, EventKind},
+        testing::{method_payload, module_payload},
+    };
+
+    use super::*;
+    use crate::diagnostics::method_events::CodeTime;
+
+    /// A report of methods and modules that no other report has.
+    fn report(number: u64) -> Report {
+        const EVENTS: u64 = 1_000;
+        let mut report = Report::default();
+        let mut add = |id, payload: &[u8]| {
+            let kind = EventKind { provider: RUNTIME_PROVIDER.to_owned(), id };
+            report.events.add(&Event { kind: &kind, thread: 7, ticks: 5, payload }, CodeTime::Ns(number));
+        };
+        for event in number * EVENTS..(number + 1) * EVENTS {
+            add(143, &method_payload(event, 16 * event, 16, ["Class", "Run", "void  ()"]));
+            add(152, &module_payload(event, "/app.dll"));
+        }
+        report
+    }
+
+    #[test]
+    fn reports_are_added_until_the_memory_limit_is_reached() {
+        const MAX_BYTES: usize = 1 << 20;
+        const MAX_EXCESS_BYTES: usize = 1 << 18;
+        let mut table = MethodTable::default();
+        for number in 0..100 {
+            table.add_report(report(number), MAX_BYTES);
+        }
+        let bytes = table.memory_bytes();
+        assert!((MAX_BYTES..MAX_BYTES + MAX_EXCESS_BYTES).contains(&bytes), "{bytes}");
+        assert!(table.completeness.truncated);
+        assert_eq!(table.lookup(0, 100).map(|method| method.name).as_deref(), Some("app!Class.Run()"));
+        assert_eq!(table.lookup(16 * 99_000, 100), None);
     }
 }

@@ -11,6 +11,7 @@ mod listener;
 mod memory_budget;
 mod method_events;
 mod method_table;
+mod module_names;
 mod raised_capability;
 #[cfg(feature = "capture")]
 mod recording;
@@ -76,7 +77,7 @@ pub(crate) const SIMULATED_SOCKET_NAME: &str = "dotnet-diagnostic-1-77-socket";
 #[cfg(any(test, fuzzing))]
 impl RuntimeProcess {
     /// This process, as a process with a runtime whose socket is in a directory.
-    fn simulated(directory: RootDirectory) -> Self {
+    pub(crate) fn simulated(directory: RootDirectory) -> Self {
         Self {
             root: Arc::new(directory),
             directories: vec!["/".into()],
@@ -190,13 +191,13 @@ impl RuntimeNames {
         }
     }
 
-    /// Waits for the requested report. After the last one the perf map is complete. Its file exists until this is
-    /// dropped.
-    pub(crate) fn receive_report(&mut self, deadline: Instant) {
+    /// Waits for the requested report, and adds its methods until all methods take `max_bytes` of memory. After the last
+    /// report the perf map is complete. Its file exists until this is dropped.
+    pub(crate) fn receive_report(&mut self, deadline: Instant, max_bytes: usize) {
         if let Some(report) = self.awaited_report.take() {
             let left = (deadline + REPORT_TIMEOUT).saturating_duration_since(Instant::now());
             match report.recv_timeout(left) {
-                Ok(report) => self.methods.add_report(report),
+                Ok(report) => self.methods.add_report(report, max_bytes),
                 Err(_) => self.methods.completeness.failure = Some(Reason::RuntimeSilent),
             }
         }

@@ -56,7 +56,7 @@ impl Fixture {
         self.names.start_listener();
         assert!(self.names.is_listening());
         self.names.request_report(ReportScope::Last, deadline);
-        self.names.receive_report(deadline);
+        self.names.receive_report(deadline, usize::MAX);
     }
 
     fn name(&self, address: u64, time_ns: u64) -> Option<String> {
@@ -158,7 +158,7 @@ fn a_report_that_is_not_the_last_one_leaves_a_session_open() {
     for scope in [ReportScope::UpToNow, ReportScope::Last] {
         let deadline = Instant::now() + TIMEOUT;
         fixture.names.request_report(scope, deadline);
-        fixture.names.receive_report(deadline);
+        fixture.names.receive_report(deadline, usize::MAX);
         assert_eq!(fixture.name(0x1000, u64::MAX).as_deref(), Some("app!A.Late()"));
     }
     assert_eq!(received.iter().take(6).collect::<Vec<_>>(), [5, 5, STOP, 5, STOP, STOP]);
@@ -189,7 +189,7 @@ fn receive_received(fixture: &mut Fixture) {
     let deadline = Instant::now() + TIMEOUT;
     fixture.names.start_listener();
     fixture.names.request_report(ReportScope::Received, deadline);
-    fixture.names.receive_report(deadline);
+    fixture.names.receive_report(deadline, usize::MAX);
 }
 
 fn late_method() -> TestStream {

@@ -6,6 +6,7 @@
 mod follow;
 mod paths;
 mod symbolizer;
+mod tenant_limits;
 
 use std::{
     fs::File,
@@ -168,10 +169,15 @@ impl JitNames {
 
     /// The memory of the names.
     pub(crate) fn memory_bytes(&self) -> usize {
+        let methods = self.runtime.as_ref().map_or(0, |runtime| runtime.methods.memory_bytes());
+        self.file_memory_bytes() + methods
+    }
+
+    /// The memory of the names in files.
+    fn file_memory_bytes(&self) -> usize {
         let maps = self.perf_maps.iter().map(|map| map.names.memory_bytes());
         let dumps = self.jit_dumps.iter().map(|dump| dump.names.memory_bytes());
-        let methods = self.runtime.as_ref().map(|runtime| runtime.methods.memory_bytes());
-        maps.chain(dumps).chain(methods).sum()
+        maps.chain(dumps).sum()
     }
 
     /// The function whose code was at `address` at `time_ns`. The result is complete after a poll later than `time_ns`.

@@ -10,19 +10,16 @@ use profiler_addresses::RuntimeAddress;
 use profiler_processes::{Backing, Process, ProcessKey, ProcessTable};
 use profiler_profile::Reason;
 
-use super::{JitBudgets, JitNames};
+use super::{
+    JitBudgets, JitNames,
+    tenant_limits::{self, MAX_JIT_BYTES},
+};
 use crate::{
     CodeKey, Symbolizer,
     diagnostics::{ReportScope, RuntimeNames},
-    modules::tenant_of,
+    modules::tenants::tenant_of,
     symbol::Symbolized,
 };
-
-/// Memory for the names of JIT code of all processes together.
-const MAX_JIT_BYTES: usize = 512 << 20;
-
-/// Runtimes with a listener at the same time. Each listener is a thread.
-const MAX_LISTENERS: usize = 64;
 
 /// Time for reading the files of all runtimes. The rest is read the next time.
 const MAX_POLL_TIME: Duration = Duration::from_millis(500);
@@ -51,38 +48,14 @@ impl Symbolizer {
     /// Reads what the runtimes of the targets wrote since the last call. `now_ns` is the `CLOCK_MONOTONIC` time before the
     /// call.
     pub fn poll_jit(&mut self, processes: &ProcessTable, now_ns: u64) {
-        self.start_listeners();
         for (key, names) in &mut self.jit {
             if let Some(process) = processes.get(*key) {
                 process.mapped_files().for_each(|path| names.add_mapped_file(Path::new(path)));
             }
         }
-        // In turns, and large files last, so that one process does not use the time of all.
-        let deadline = Instant::now() + MAX_POLL_TIME;
-        let mut used_bytes: usize = self.jit.values().map(JitNames::memory_bytes).sum();
-        let mut behind: Vec<&mut JitNames> = self.jit.values_mut().collect();
-        behind.sort_by_key(|names| names.read_bytes());
-        while !behind.is_empty() {
-            behind.retain_mut(|names| {
-                used_bytes -= names.memory_bytes();
-                let max_bytes = MAX_JIT_BYTES.saturating_sub(used_bytes);
-                let has_more = Instant::now() < deadline && names.poll(now_ns, max_bytes);
-                used_bytes += names.memory_bytes();
-                has_more
-            });
-        }
-    }
-
-    fn start_listeners(&mut self) {
-        let mut listeners = self.runtimes_mut().filter(|runtime| runtime.is_listening()).count();
-        for names in self.jit.values_mut().filter(|names| names.root.is_some()) {
-            let Some(runtime) = &mut names.runtime else { continue };
-            runtime.advance_perf_map();
-            if listeners < MAX_LISTENERS && !runtime.is_listening() {
-                runtime.start_listener();
-                listeners += usize::from(runtime.is_listening());
-            }
-        }
+        let mut all: Vec<&mut JitNames> = self.jit.values_mut().collect();
+        tenant_limits::start_listeners(&mut all);
+        tenant_limits::poll_in_turns(all, now_ns, MAX_JIT_BYTES, Instant::now() + MAX_POLL_TIME);
     }
 
     /// Reads what the runtimes of the targets wrote, and the method events that were received of them.
@@ -90,7 +63,7 @@ impl Symbolizer {
         self.poll_jit(processes, now_ns);
         let deadline = Instant::now() + REPORT_TIMEOUT;
         self.runtimes_mut().for_each(|runtime| runtime.request_report(ReportScope::Received, deadline));
-        self.runtimes_mut().for_each(|runtime| runtime.receive_report(deadline));
+        self.receive_reports(deadline);
         RequestedMethods { deadline }
     }
 
@@ -127,7 +100,7 @@ impl Symbolizer {
         processes: &ProcessTable,
         now_ns: u64,
     ) {
-        self.runtimes_mut().for_each(|runtime| runtime.receive_report(requested.deadline));
+        self.receive_reports(requested.deadline);
         if self.requests_perf_maps() {
             self.poll_jit(processes, now_ns);
         }
@@ -185,10 +158,15 @@ impl Symbolizer {
     /// The JIT code of a process.
     pub(crate) fn jit_names(&mut self, process: &Process) -> &mut JitNames {
         self.jit.entry(process.key).or_insert_with(|| {
-            let files = self.modules.budget_of(tenant_of(process)).part();
-            let budgets = JitBudgets { events: self.event_budget.clone(), files };
+            let tenant = tenant_of(process);
+            let files = self.modules.budget_of(tenant).part();
+            let budgets = JitBudgets { events: self.event_budget.of_tenant(tenant), files };
             JitNames::new(process, &self.proc, budgets, self.runtime_requests)
         })
+    }
+
+    fn receive_reports(&mut self, deadline: Instant) {
+        tenant_limits::receive_reports(&mut self.jit.values_mut().collect::<Vec<_>>(), deadline);
     }
 
     fn requests_perf_maps(&self) -> bool {

@@ -149,7 +149,7 @@ fn idle_modules_are_closed_and_opened_again() {
     fixture.modules.modules.values_mut().for_each(|module| module.last_used -= 2 * MAX_IDLE_TIME);
     fixture.modules.end_interval();
     let modules = &fixture.modules;
-    assert!(modules.modules.is_empty() && modules.by_file.is_empty() && modules.mapped.is_empty());
+    assert!(modules.modules.is_empty() && modules.by_file.is_empty() && modules.mapped.len() == 0);
     assert_eq!(fixture.name(7, 0).unwrap(), "own");
 }
 
@@ -166,4 +166,24 @@ fn the_number_of_modules_is_limited() {
         assert!(fixture.modules.modules.len() <= MAX_MODULES);
     }
     assert!(fixture.modules.modules.len() >= MAX_MODULES / 2, "the files in use stay open");
+}
+
+#[test]
+fn endless_paths_of_one_module_are_evicted_and_those_in_use_stay() {
+    let mut fixture = Fixture::new();
+    fixture.write("lib.so", &with_symbols("own"));
+    fixture.start(7, &["lib.so"]);
+    let (module, process) = (fixture.module(7, 0), fixture.processes.prefetch(7));
+    let id = FileId { major: 0, minor: 42, inode: 257 };
+    let file = |path: String| MappedPath { tenant: None, id, path: path.into() };
+    let (begin, in_use) = (Instant::now(), file("/in/use".to_owned()));
+    let mapped = &mut fixture.modules.mapped;
+    mapped.insert(in_use.clone(), module, process, begin);
+    for number in 0..3 * mapped_modules::MAX_FILES {
+        let now = begin + Duration::from_nanos(number as u64);
+        assert_eq!(mapped.find(&in_use, now).map(|found| found.module), Some(module));
+        mapped.insert(file(format!("/renamed/{number}")), module, process, now);
+        assert!(mapped.len() <= mapped_modules::MAX_FILES);
+    }
+    assert_eq!(fixture.name(7, 0).unwrap(), "own");
 }
