@@ -126,7 +126,7 @@ fn sample(settings: &Settings) -> Result<Session> {
     #[cfg(not(feature = "capture"))]
     let proc = Arc::new(ProcFs::live());
     let found = target::find(settings, &proc)?;
-    let FoundTarget { filter, mut process_filter, watch, children, initial_pids, description, command } =
+    let FoundTarget { filter, mut process_filter, watch, children, mut initial_pids, description, command } =
         found;
     let mut plan = Plan {
         filter,
@@ -148,6 +148,7 @@ fn sample(settings: &Settings) -> Result<Session> {
     }
     raise_open_files_limit();
     let mut source = load(&mut plan, settings.is_command(), &shared)?;
+    watch.remove_ended(&mut process_filter, &mut initial_pids)?;
     if let ProcessFilter::Only { children, .. } = &mut process_filter {
         *children = plan.children;
     }

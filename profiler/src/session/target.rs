@@ -66,18 +66,54 @@ pub(super) struct FoundTarget {
 /// Detects the exit of the target: of processes, threads or a cgroup.
 #[derive(Debug, Default)]
 pub(super) struct TargetWatch {
-    processes: Vec<OwnedFd>,
+    processes: Vec<WatchedProcess>,
     threads: Vec<u32>,
     cgroup: Option<PathBuf>,
 }
 
+/// A process whose exit is detected.
+#[derive(Debug)]
+struct WatchedProcess {
+    pid: u32,
+    pidfd: OwnedFd,
+}
+
+impl WatchedProcess {
+    fn open(pid: u32) -> Result<Self> {
+        Ok(Self { pid, pidfd: open_pidfd(pid)? })
+    }
+
+    fn has_ended(&self) -> bool {
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        poll(&mut fds, Some(&rustix::event::Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+}
+
 impl TargetWatch {
+    /// Removes the processes that have ended from the targets. Called when sideband events are enabled: these report each
+    /// later process with the id of a target, but not one that was started before.
+    ///
+    /// # Errors
+    /// When all processes have ended.
+    pub(super) fn remove_ended(&self, filter: &mut ProcessFilter, initial_pids: &mut Vec<u32>) -> Result<()> {
+        let ProcessFilter::Only { pids, .. } = filter else { return Ok(()) };
+        for ended in self.processes.iter().filter(|process| process.has_ended()) {
+            log::info!("process {} has ended before sampling began", ended.pid);
+            pids.remove(&ended.pid);
+            initial_pids.retain(|pid| *pid != ended.pid);
+            if pids.is_empty() {
+                return Err(no_longer_exists(ended.pid));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether all watched processes, threads and cgroups have ended; false where none is watched.
     pub(super) fn have_all_ended(&self) -> bool {
         let proc = ProcFs::live();
         let is_empty = self.processes.is_empty() && self.threads.is_empty() && self.cgroup.is_none();
         !is_empty
-            && self.processes.iter().all(has_ended)
+            && self.processes.iter().all(WatchedProcess::has_ended)
             && self.threads.iter().all(|tid| !proc.exists(*tid))
             && self.cgroup.as_ref().is_none_or(|directory| !directory.exists())
     }
@@ -85,8 +121,8 @@ impl TargetWatch {
     /// The file descriptor of a running process, which becomes readable on exit; that of an ended one where all have
     /// ended, perhaps since [`have_all_ended`](Self::have_all_ended), so that waiting for it returns at once.
     pub(super) fn pidfd(&self) -> Option<BorrowedFd<'_>> {
-        let running = self.processes.iter().find(|pidfd| !has_ended(pidfd));
-        running.or(self.processes.last()).map(AsFd::as_fd)
+        let running = self.processes.iter().find(|process| !process.has_ended());
+        running.or(self.processes.last()).map(|process| process.pidfd.as_fd())
     }
 
     /// The interval at which [`have_all_ended`](Self::have_all_ended) has to be polled: cgroups and threads other than
@@ -95,11 +131,6 @@ impl TargetWatch {
         const INTERVAL: Duration = Duration::from_millis(100);
         (!self.threads.is_empty() || self.cgroup.is_some()).then_some(INTERVAL)
     }
-}
-
-fn has_ended(pidfd: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
-    poll(&mut fds, Some(&rustix::event::Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
 /// Resolves the target. Forks the process of a command.
@@ -155,7 +186,7 @@ fn processes(proc: &ProcFs, pids: &[u32], children: bool) -> Result<FoundTarget>
     let mut watch = TargetWatch::default();
     for pid in pids {
         check_process(proc, *pid)?;
-        watch.processes.push(open_pidfd(*pid)?);
+        watch.processes.push(WatchedProcess::open(*pid)?);
     }
     Ok(FoundTarget {
         filter: Filter::Processes(pids.to_vec()),
@@ -195,7 +226,7 @@ fn command(words: &[OsString], children: bool, settings: &Settings) -> Result<Fo
     Ok(FoundTarget {
         filter: Filter::Processes(vec![pid]),
         process_filter: ProcessFilter::Only { pids: HashSet::from([pid]), children },
-        watch: TargetWatch { processes: vec![open_pidfd(pid)?], ..TargetWatch::default() },
+        watch: TargetWatch { processes: vec![WatchedProcess::open(pid)?], ..TargetWatch::default() },
         children,
         initial_pids: vec![pid],
         description: words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "),
@@ -241,12 +272,15 @@ fn read_status(proc: &ProcFs, id: u32, task_kind: &str) -> Result<Status> {
 }
 
 fn open_pidfd(pid: u32) -> Result<OwnedFd> {
-    let missing = || Error::new(ErrorKind::NoSuchTarget, format!("process {pid} does not exist any more"));
-    let id = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(missing)?;
+    let id = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(|| no_longer_exists(pid))?;
     pidfd_open(id, PidfdFlags::empty()).map_err(|error| match error {
-        rustix::io::Errno::SRCH => missing(),
+        rustix::io::Errno::SRCH => no_longer_exists(pid),
         error => Error::with_source(ErrorKind::Io, format!("failed to watch process {pid}"), error),
     })
+}
+
+fn no_longer_exists(pid: u32) -> Error {
+    Error::new(ErrorKind::NoSuchTarget, format!("process {pid} does not exist any more"))
 }
 
 /// `pid 12 (dotnet), 13 (node)`.
@@ -303,8 +337,8 @@ mod tests {
     fn a_zombie_is_no_target() {
         let mut child = std::process::Command::new("/bin/true").spawn().unwrap();
         let pid = child.id();
-        let pidfd = open_pidfd(pid).unwrap();
-        let watch = TargetWatch { processes: vec![pidfd], ..TargetWatch::default() };
+        let processes = vec![WatchedProcess::open(pid).unwrap()];
+        let watch = TargetWatch { processes, ..TargetWatch::default() };
         while !watch.have_all_ended() {
             std::thread::yield_now();
         }
@@ -314,6 +348,25 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::NoSuchTarget);
         assert!(error.to_string().contains("has ended"), "{error}");
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_that_has_ended_before_sideband_events_are_enabled_is_no_target() {
+        let mut child =
+            std::process::Command::new("/bin/cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let (ended, own) = (child.id(), std::process::id());
+        let mut both = find_alone(&Target::Pids(vec![ended, own])).unwrap();
+        let mut alone = find_alone(&Target::Pid(ended)).unwrap();
+        alone.watch.remove_ended(&mut alone.process_filter, &mut alone.initial_pids).unwrap();
+        assert_eq!(alone.initial_pids, [ended], "it has not ended yet");
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        both.watch.remove_ended(&mut both.process_filter, &mut both.initial_pids).unwrap();
+        assert_eq!(both.initial_pids, [own]);
+        let ProcessFilter::Only { pids, .. } = &both.process_filter else { panic!("{both:?}") };
+        assert_eq!(*pids, HashSet::from([own]));
+        let removed = alone.watch.remove_ended(&mut alone.process_filter, &mut alone.initial_pids);
+        assert_eq!(removed.unwrap_err().kind(), ErrorKind::NoSuchTarget);
     }
 
     #[test]

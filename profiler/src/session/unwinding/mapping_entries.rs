@@ -9,7 +9,10 @@ use profiler_addresses::RuntimeAddress;
 use profiler_common::unwind::{MappingEntry, MappingFlags};
 use profiler_processes::{AddressSpace, Backing, FileId, Mapping};
 
-use super::table_cache::{TableCache, TableKey, TableOwner};
+use super::{
+    cached_table::CachedTable,
+    table_cache::{TableCache, TableKey, TableOwner},
+};
 use crate::sampler::ebpf::UnwindMaps;
 
 /// The time after which finished tables are installed before the remaining ones are built, and after which new changes
@@ -19,8 +22,7 @@ pub(super) const INSTALL_INTERVAL: Duration = Duration::from_millis(20);
 /// The tables of the files that a process maps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FileTables {
-    /// `None` for a file without a table.
-    tables: HashMap<FileId, Option<TableKey>>,
+    tables: HashMap<FileId, CachedTable>,
     as_of_ns: u64,
 }
 
@@ -30,8 +32,10 @@ pub(super) struct Entries {
     pub(super) entries: Vec<MappingEntry>,
     /// The tables that the entries refer to, with a reference each.
     pub(super) tables: Vec<TableKey>,
-    /// Whether the tables of all files have been built.
+    /// Whether the tables of all files have been built, or have failed.
     pub(super) is_complete: bool,
+    /// When a table that failed is built again.
+    pub(super) retry_at: Option<Instant>,
 }
 
 impl FileTables {
@@ -45,42 +49,46 @@ impl FileTables {
         self.as_of_ns = as_of_ns;
     }
 
-    /// The entries of mappings. After [`INSTALL_INTERVAL`] no further table is built.
+    /// The entries of mappings. After [`INSTALL_INTERVAL`] no further table is built. A table that failed is built again if
+    /// its back-off had passed at `due`.
     pub(super) fn entries(
         &mut self,
         tables: &mut TableCache,
         maps: &mut UnwindMaps,
         owner: TableOwner<'_>,
         mappings: &AddressSpace,
+        due: Instant,
         stop: &dyn Fn() -> bool,
     ) -> Entries {
         let mut known = std::mem::take(&mut self.tables);
-        known.retain(|_, key| key.is_none_or(|key| tables.contains(key)));
+        known.retain(|_, table| table.key().is_none_or(|key| tables.contains(key)));
         let mut result = Entries { is_complete: true, ..Entries::default() };
         let (begin, mut built_tables) = (Instant::now(), 0);
         for mapping in mappings.current().filter(|mapping| is_unwound(mapping)) {
-            let key = match &mapping.backing {
+            let table = match &mapping.backing {
                 Backing::File { id, .. } => {
                     // Files that are no longer mapped are dropped.
-                    let cached = self.tables.get(id).or_else(|| known.get(id)).copied();
+                    let previous = self.tables.get(id).or_else(|| known.get(id)).copied();
+                    let cached = previous.filter(|table| !table.must_retry(due));
                     let is_late = built_tables > 0 && begin.elapsed() >= INSTALL_INTERVAL;
                     result.is_complete &= cached.is_some() || !is_late;
                     let table = match cached {
-                        None if is_late || stop() => None,
+                        None if is_late || stop() => previous,
                         None => {
                             built_tables += 1;
-                            Some(tables.table_for_mapping(maps, owner, mapping, stop))
+                            Some(tables.table_for_mapping(maps, owner, mapping, previous, stop))
                         }
                         cached => cached,
                     };
-                    table.and_then(|key| {
-                        self.tables.insert(*id, key);
-                        key
-                    })
+                    self.tables.extend(table.map(|table| (*id, table)));
+                    table
                 }
-                Backing::Vdso => tables.vdso(maps, stop),
+                Backing::Vdso => Some(tables.vdso(maps, stop)),
                 Backing::Jit | Backing::DotnetJit | Backing::Special(_) => None,
             };
+            let retry_at = table.and_then(CachedTable::retry_at);
+            result.retry_at = result.retry_at.into_iter().chain(retry_at).min();
+            let key = table.and_then(CachedTable::key);
             let entry = key.and_then(|key| tables.mapping_entry(key, mapping));
             if let (Some(key), Some(_)) = (key, entry) {
                 tables.retain(key);

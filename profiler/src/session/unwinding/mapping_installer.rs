@@ -1,7 +1,7 @@
 //! Installs the mappings of sampled processes, and the unwind tables of the mapped files, in BPF maps.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     io,
     path::Path,
     sync::Arc,
@@ -15,6 +15,7 @@ use profiler_processes::{
 };
 
 use super::{
+    back_off::BackOff,
     installations::Installations,
     mapping_entries::{Entries, FileTables, INSTALL_INTERVAL},
     table_cache::{TableCache, TableKey, TableOwner},
@@ -24,10 +25,6 @@ use crate::{
     sampler::ebpf::{InstallError, InstalledMappings, UnwindMaps, monotonic_ns},
     sys::usage::thread_cpu_time,
 };
-
-/// Bounds of the back-off after mappings exceeded the capacity of the BPF maps.
-const MIN_RETRY_INTERVAL: Duration = Duration::from_millis(20);
-const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The mappings of a process without samples for this time make place for those of another, where the BPF maps are full.
 const MIN_IDLE_TIME: Duration = Duration::from_secs(10);
@@ -42,6 +39,9 @@ pub(super) struct MappingInstaller {
     processes: HashMap<u32, InstalledState>,
     /// Processes whose mappings have to be installed.
     queue: TurnQueue,
+    /// Processes with failed tables, by the time at which the tables are built again. An entry with another time than
+    /// [`InstalledState::retry`] is outdated.
+    retries: BTreeSet<(Instant, u32)>,
     mapping_capacity: SharedCapacity,
     process_capacity: SharedCapacity,
     installations: Arc<Installations>,
@@ -63,13 +63,26 @@ struct InstalledState {
     pending: Option<PendingMappings>,
     /// Whether the process is in the queue.
     is_queued: bool,
-    /// Since when its mappings exceed the capacity of the BPF maps.
-    suspended: Option<Instant>,
-    retry_interval: Duration,
+    /// The back-off after its mappings exceeded the capacity of the BPF maps; `None` when they were installed.
+    back_off: Option<BackOff>,
+    /// Whether its mappings are not installed until they are reported again after the back-off.
+    is_suspended: bool,
+    /// When the tables that failed are built again.
+    retry: Option<TableRetry>,
 }
 
 #[derive(Clone, Debug)]
 struct PendingMappings {
+    mappings: AddressSpace,
+    as_of_ns: u64,
+    /// When they were enqueued.
+    enqueued: Instant,
+}
+
+/// Installed mappings, without the tables of some files.
+#[derive(Clone, Debug)]
+struct TableRetry {
+    at: Instant,
     mappings: AddressSpace,
     as_of_ns: u64,
 }
@@ -97,6 +110,7 @@ impl MappingInstaller {
             tables: TableCache::new(files),
             processes: HashMap::new(),
             queue: TurnQueue::default(),
+            retries: BTreeSet::new(),
             mapping_capacity: SharedCapacity::new(MAX_MAPPINGS as usize),
             process_capacity: SharedCapacity::new(MAX_PROCESSES as usize),
             installations,
@@ -143,6 +157,7 @@ impl MappingInstaller {
     /// Installs outdated mappings, for [`INSTALL_INTERVAL`] or until `stop`.
     pub(super) fn install_outdated(&mut self, stop: impl Fn() -> bool) {
         let begin = Instant::now();
+        self.enqueue_retries(begin);
         while begin.elapsed() < INSTALL_INTERVAL && !stop() {
             let Some((tenant, pid)) = self.next_outdated() else { break };
             let used_before = thread_cpu_time();
@@ -154,6 +169,27 @@ impl MappingInstaller {
                 self.suspend(pid, &error);
             }
             self.queue.spend(tenant, thread_cpu_time().saturating_sub(used_before));
+        }
+    }
+
+    /// When tables that failed are built again.
+    pub(super) fn next_retry(&self) -> Option<Instant> {
+        self.retries.first().map(|(at, _)| *at)
+    }
+
+    /// Enqueues the processes whose failed tables have to be built again.
+    fn enqueue_retries(&mut self, now: Instant) {
+        while let Some((at, pid)) = self.retries.first().copied().filter(|(at, _)| *at <= now) {
+            self.retries.pop_first();
+            let Some(process) = self.processes.get_mut(&pid) else { continue };
+            let Some(retry) = process.retry.take_if(|retry| retry.at == at) else { continue };
+            // Pending mappings are installed with all tables.
+            if process.pending.is_none() {
+                let TableRetry { mappings, as_of_ns, .. } = retry;
+                process.version = None;
+                process.pending = Some(PendingMappings { mappings, as_of_ns, enqueued: now });
+                self.enqueue(pid);
+            }
         }
     }
 
@@ -218,9 +254,10 @@ impl MappingInstaller {
             return;
         }
         process.files.forget_changed(&mappings, as_of_ns);
-        process.pending = Some(PendingMappings { mappings, as_of_ns });
-        if process.suspended.is_some_and(|since| since.elapsed() >= process.retry_interval) {
-            process.suspended = None;
+        let now = Instant::now();
+        process.pending = Some(PendingMappings { mappings, as_of_ns, enqueued: now });
+        if process.back_off.is_none_or(|back_off| back_off.has_passed(now)) {
+            process.is_suspended = false;
         }
         self.enqueue(pid);
     }
@@ -238,6 +275,7 @@ impl MappingInstaller {
         let child = InstalledState { process, is_queued: false, has_entry: false, ..parent.clone() };
         self.remove(pid);
         let installed = child.installed.clone();
+        self.retries.extend(child.retry.as_ref().map(|retry| (retry.at, pid)));
         self.processes.insert(pid, child);
         self.enqueue(pid);
         if let Some(installed) = installed
@@ -263,9 +301,8 @@ impl MappingInstaller {
     fn suspend(&mut self, pid: u32, error: &InstallError) {
         log::info!("the stacks of process {pid} are unwound by frame pointer: {error}");
         if let Some(process) = self.processes.get_mut(&pid) {
-            process.suspended = Some(Instant::now());
-            process.retry_interval =
-                (process.retry_interval * 2).clamp(MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL);
+            process.back_off = Some(BackOff::after_failure(process.back_off, Instant::now()));
+            process.is_suspended = true;
         }
     }
 
@@ -289,10 +326,12 @@ impl MappingInstaller {
     /// [`INSTALL_INTERVAL`].
     fn install_process(&mut self, pid: u32, stop: &dyn Fn() -> bool) -> Result<(), InstallError> {
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
-        let Some(PendingMappings { mappings, as_of_ns }) = process.pending.clone() else { return Ok(()) };
+        let Some(PendingMappings { mappings, as_of_ns, enqueued }) = process.pending.clone() else {
+            return Ok(());
+        };
         let owner = TableOwner { pid, root: process.root.as_deref(), tenant: process.tenant };
-        let Entries { entries, tables, is_complete } =
-            process.files.entries(&mut self.tables, &mut self.maps, owner, &mappings, stop);
+        let Entries { entries, tables, is_complete, retry_at } =
+            process.files.entries(&mut self.tables, &mut self.maps, owner, &mappings, enqueued, stop);
         let tenant = process.tenant;
         let installed = match self.install(pid, tenant, &entries) {
             Ok(mappings) => InstalledProcess { mappings, tables, tenant, count: entries.len() },
@@ -304,10 +343,12 @@ impl MappingInstaller {
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
         let installation = Installation { as_of_ns, installed_ns: monotonic_ns() };
         self.installations.add(process.process, installation);
-        process.retry_interval = Duration::ZERO;
+        process.back_off = None;
         if is_complete {
             process.version = Some(mappings.version());
             process.pending = None;
+            process.retry = retry_at.map(|at| TableRetry { at, mappings, as_of_ns });
+            self.retries.extend(retry_at.map(|at| (at, pid)));
             // `cargo xtask bench` reads this line.
             log::debug!("unwind tables of process {pid} are in place: {} mappings", entries.len());
         }
@@ -361,14 +402,15 @@ impl InstalledState {
             files: FileTables::default(),
             pending: None,
             is_queued: false,
-            suspended: None,
-            retry_interval: Duration::ZERO,
+            back_off: None,
+            is_suspended: false,
+            retry: None,
         }
     }
 
     /// Whether its mappings have to be installed.
     fn needs_install(&self) -> bool {
-        self.pending.is_some() && self.suspended.is_none()
+        self.pending.is_some() && !self.is_suspended
     }
 }
 

@@ -3,7 +3,10 @@
 //! The process table reports the mappings of these processes. The pipeline thread never waits for this one: until a table
 //! is installed, stacks are unwound by frame pointer.
 
+mod back_off;
+mod cached_table;
 mod cpu_quota;
+mod generations;
 mod installations;
 mod mapping_entries;
 mod mapping_installer;
@@ -147,10 +150,10 @@ fn run(mut installer: MappingInstaller, messages: &Receiver<Message>, stop: &Ato
     while !stop() {
         let timeout = if installer.is_outdated() {
             Duration::ZERO
-        } else if installer.has_unused_tables() {
-            EVICTION_INTERVAL
         } else {
-            Duration::MAX
+            let eviction = installer.has_unused_tables().then_some(EVICTION_INTERVAL);
+            let retry = installer.next_retry().map(|at| at.saturating_duration_since(Instant::now()));
+            eviction.into_iter().chain(retry).min().unwrap_or(Duration::MAX)
         };
         match messages.recv_timeout(timeout) {
             Ok(message) => waiting.extend(apply(&mut installer, message)),

@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     hash::{BuildHasher, RandomState},
+    io,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -14,8 +15,13 @@ use profiler_processes::{
     root_directory::RootDirectory,
 };
 use profiler_unwind_tables::{TableSource, UnwindTable};
+use thiserror::Error;
 
-use super::tenant::{SharedCapacity, Tenant};
+use super::{
+    cached_table::CachedTable,
+    generations::Generations,
+    tenant::{SharedCapacity, Tenant},
+};
 use crate::{
     sampler::ebpf::{InstallError, InstalledFile, UnwindMaps, monotonic_ns},
     sys::usage::thread_cpu_time,
@@ -26,9 +32,6 @@ const MAX_INSTALLED_BYTES: usize = 64 << 20;
 
 /// The time for which an unused table is kept, because the next process is often one of the same program.
 const EVICTION_DELAY: Duration = Duration::from_secs(10);
-
-/// The most files whose result is cached, with a table or without; all are forgotten when there are more.
-const MAX_CACHED_FILES: usize = 64 * 1024;
 
 /// The most installed tables.
 const MAX_TABLES: usize = 16 * 1024;
@@ -45,8 +48,8 @@ pub(super) struct TableKey(u32);
 pub(super) struct TableCache {
     files: Arc<MappedFiles>,
     tables: HashMap<TableKey, Table>,
-    /// The table of each file that was read; `None` for a file without one.
-    by_file: HashMap<TableFile, Option<TableKey>>,
+    /// The results for files that were read.
+    by_file: Generations<TableFile, CachedTable>,
     /// Tables by the hash of their source. Files with equal sources share a table. A build id is not enough: a file can
     /// claim any.
     by_source: HashMap<u64, TableKey>,
@@ -100,13 +103,32 @@ struct Table {
     unused_since: Instant,
 }
 
+/// Why the table of a file is not installed.
+#[derive(Debug, Error)]
+enum BuildError {
+    #[error(transparent)]
+    Parse(#[from] ParseError),
+    #[error(transparent)]
+    Install(#[from] InstallError),
+}
+
+impl BuildError {
+    /// Whether a later attempt can succeed.
+    fn is_transient(&self) -> bool {
+        match self {
+            Self::Parse(defect) => *defect == ParseError::TimedOut,
+            Self::Install(_) => true,
+        }
+    }
+}
+
 impl TableCache {
     /// An empty cache.
     pub(super) fn new(files: Arc<MappedFiles>) -> Self {
         Self {
             files,
             tables: HashMap::new(),
-            by_file: HashMap::new(),
+            by_file: Generations::new(Instant::now()),
             by_source: HashMap::new(),
             hasher: RandomState::new(),
             segments: HashMap::new(),
@@ -117,24 +139,32 @@ impl TableCache {
         }
     }
 
-    /// The table of the mapped file of a process; `None` if the file has none. Builds and installs it if necessary.
+    /// The table of the mapped file of a process. Builds and installs it if necessary. `previous` is the result of the
+    /// previous attempt.
     pub(super) fn table_for_mapping(
         &mut self,
         maps: &mut UnwindMaps,
         owner: TableOwner<'_>,
         mapping: &Mapping,
+        previous: Option<CachedTable>,
         stop: &dyn Fn() -> bool,
-    ) -> Option<TableKey> {
-        let Backing::File { id, path } = &mapping.backing else { return None };
+    ) -> CachedTable {
+        let Backing::File { id, path } = &mapping.backing else { return CachedTable::Absent };
         let mapping_owner = MappingOwner { pid: Some(owner.pid), root: owner.root };
-        let file = self.files.open(mapping_owner, mapping);
-        let file = file.inspect_err(|error| log::debug!("no unwind table of `{path}`: {error}")).ok()?;
-        let MappedFile { file, version } = file;
+        let MappedFile { file, version } = match self.files.open(mapping_owner, mapping) {
+            Ok(file) => file,
+            Err(error) => {
+                log::debug!("no unwind table of `{path}`: {error}");
+                return CachedTable::without_table(error.is_transient(), previous);
+            }
+        };
         let image = || Ok(Image::of_target(file, version.bytes()));
         let source = NamedFile { file: TableFile::File(version), path, tenant: owner.tenant };
-        let key = self.table_for_image(maps, source, image, stop)?;
-        self.add_segment(maps, key, segment(*id, version, mapping), mapping);
-        Some(key)
+        let table = self.table_for_image(maps, source, image, stop);
+        if let CachedTable::Installed(key) = table {
+            self.add_segment(maps, key, segment(*id, version, mapping), mapping);
+        }
+        table
     }
 
     /// Lets the unwinder find a table by the VMA of a mapping.
@@ -165,8 +195,8 @@ impl TableCache {
     }
 
     /// The table of the vDSO.
-    pub(super) fn vdso(&mut self, maps: &mut UnwindMaps, stop: &dyn Fn() -> bool) -> Option<TableKey> {
-        let image = || ProcFs::live().vdso().map(Image::Memory).map_err(|_| ParseError::Malformed);
+    pub(super) fn vdso(&mut self, maps: &mut UnwindMaps, stop: &dyn Fn() -> bool) -> CachedTable {
+        let image = || ProcFs::live().vdso().map(Image::Memory).map_err(|error| vdso_defect(&error));
         let file = NamedFile { file: TableFile::Vdso, path: "[vdso]", tenant: Tenant::Host };
         self.table_for_image(maps, file, image, stop)
     }
@@ -242,23 +272,31 @@ impl TableCache {
         named: NamedFile<'_>,
         image: impl FnOnce() -> Result<Image, ParseError>,
         stop: &dyn Fn() -> bool,
-    ) -> Option<TableKey> {
+    ) -> CachedTable {
         let NamedFile { file, path, .. } = named;
-        if let Some(key) = self.by_file.get(&file) {
-            return *key;
+        let previous = self.by_file.get(file);
+        if let Some(table) = previous.filter(|table| !table.must_retry(Instant::now())) {
+            return table;
         }
-        let key = match image().and_then(TableSource::read) {
-            Ok(source) => source.and_then(|source| self.table_for_source(maps, &source, named, stop)),
-            Err(defect) => {
-                log::debug!("no unwind table of `{path}`: {defect:?}");
-                None
+        let source = image().and_then(TableSource::read).map_err(BuildError::from);
+        let built = source.and_then(|source| match source {
+            Some(source) => self.table_for_source(maps, &source, named, stop),
+            None => Ok(None),
+        });
+        let table = match built {
+            Ok(Some(key)) => CachedTable::Installed(key),
+            Ok(None) => CachedTable::Absent,
+            Err(error) => {
+                let level = match error {
+                    BuildError::Install(_) if previous.is_none() => log::Level::Info,
+                    _ => log::Level::Debug,
+                };
+                log::log!(level, "no unwind table of `{path}`: {error}");
+                CachedTable::without_table(error.is_transient(), previous)
             }
         };
-        if self.by_file.len() >= MAX_CACHED_FILES {
-            self.by_file.clear();
-        }
-        self.by_file.insert(file, key);
-        key
+        self.by_file.insert(file, table, Instant::now());
+        table
     }
 
     fn table_for_source(
@@ -267,22 +305,23 @@ impl TableCache {
         source: &TableSource,
         NamedFile { path, tenant, .. }: NamedFile<'_>,
         stop: &dyn Fn() -> bool,
-    ) -> Option<TableKey> {
-        let log_defect = |defect: &ParseError| log::debug!("no unwind table of `{path}`: {defect:?}");
+    ) -> Result<Option<TableKey>, BuildError> {
         let source_hash = self.hasher.hash_one(source);
         if let Some(key) = self.by_source.get(&source_hash) {
-            return Some(*key);
+            return Ok(Some(*key));
         }
         let begin = thread_cpu_time();
         let may_continue = || !stop() && thread_cpu_time().saturating_sub(begin) < MAX_BUILD_TIME;
-        let table = source.compile(&may_continue).inspect_err(log_defect).ok()?;
+        let table = source.compile(&may_continue)?;
         let build_time = thread_cpu_time().saturating_sub(begin);
         if table.row_count() == 0 {
-            return None;
+            return Ok(None);
         }
-        let installed = self.install(maps, &table, tenant);
-        let installed =
-            installed.inspect_err(|error| log::info!("no unwind table of `{path}`: {error}")).ok()?;
+        let charged_bytes = charged_bytes(&table);
+        if charged_bytes > self.byte_capacity.limit() {
+            return Err(ParseError::TooLarge.into());
+        }
+        let installed = self.install(maps, &table, tenant)?;
         // `cargo xtask bench` reads this line.
         log::debug!(
             "unwind table of `{path}`: {} rows, {} bytes, built in {:.1} ms, {:?}",
@@ -296,7 +335,6 @@ impl TableCache {
         let unused_since = Instant::now();
         let (layout, is_managed) = (source.layout().clone(), source.is_managed());
         self.unused += 1;
-        let charged_bytes = charged_bytes(&table);
         let table = Table {
             layout,
             is_managed,
@@ -309,7 +347,7 @@ impl TableCache {
         };
         self.tables.insert(key, table);
         self.by_source.insert(source_hash, key);
-        Some(key)
+        Ok(Some(key))
     }
 
     /// Installs a table. Evicts unused tables, the longest unused first, while there is not enough capacity: those of the
@@ -371,7 +409,21 @@ impl TableCache {
 
     fn forget_removed_tables(&mut self) {
         let tables = &self.tables;
-        self.by_file.retain(|_, key| key.is_none_or(|key| tables.contains_key(&key)));
+        self.by_file.retain(|table| table.key().is_none_or(|key| tables.contains_key(&key)));
+    }
+
+    /// Replaces the number of tables that can be installed. Returns the capacity before.
+    #[cfg(test)]
+    pub(super) fn replace_table_capacity(&mut self, capacity: SharedCapacity) -> SharedCapacity {
+        std::mem::replace(&mut self.table_capacity, capacity)
+    }
+}
+
+/// The defect of a vDSO that cannot be read. One that does not exist is not searched again.
+fn vdso_defect(error: &io::Error) -> ParseError {
+    match error.kind() {
+        io::ErrorKind::NotFound => ParseError::Malformed,
+        _ => ParseError::TimedOut,
     }
 }
 

@@ -44,6 +44,11 @@ impl SharedCapacity {
         true
     }
 
+    /// The whole capacity, including the part in use.
+    pub(super) fn limit(&self) -> usize {
+        self.free + self.used.values().sum::<usize>()
+    }
+
     /// Gives a part back that the tenant has taken.
     pub(super) fn give_back(&mut self, tenant: Tenant, amount: usize) {
         self.free += amount;
@@ -116,6 +121,15 @@ mod tests {
         capacity.give_back(Tenant::Unknown, 45);
         assert!(capacity.used.len() == 1 && capacity.free == 45);
         assert!(capacity.take(Tenant::Unknown, 22));
+    }
+
+    #[test]
+    fn the_limit_does_not_depend_on_what_is_in_use() {
+        let mut capacity = SharedCapacity::new(90);
+        assert!(capacity.take(Tenant::Host, 60) && capacity.take(Tenant::Unknown, 10));
+        assert_eq!(capacity.limit(), 90);
+        capacity.give_back(Tenant::Host, 60);
+        assert_eq!(capacity.limit(), 90);
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Tests that the installed mappings follow mmap, fork, exec and exit.
 
 use std::{
-    collections::BTreeSet,
     iter,
     process::{Child, Command},
 };
@@ -13,7 +12,10 @@ use profiler_processes::{
 };
 
 use super::*;
-use crate::{sampler::ebpf::test_maps::unwind_maps, session::unwinding::test_files::mapped_files};
+use crate::{
+    sampler::ebpf::test_maps::unwind_maps,
+    session::unwinding::{back_off::MAX_RETRY_INTERVAL, test_files::mapped_files},
+};
 
 /// Pids of processes that do not exist: pids are at most 2^22.
 const CHILD: u32 = 1 << 23;
@@ -27,13 +29,18 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Option<Self> {
-        let installer = MappingInstaller::new(unwind_maps()?, mapped_files(), Arc::default()).unwrap();
-        let mut table = ProcessTable::new(Arc::new(ProcFs::live()), ProcessFilter::All);
-        table.watch_forks();
-        let mut fixture = Self { table, installer };
+        let mut fixture = Self::empty()?;
         fixture.request(own());
         assert!(fixture.process(own()).is_some());
         Some(fixture)
+    }
+
+    /// Without a watched process.
+    fn empty() -> Option<Self> {
+        let installer = MappingInstaller::new(unwind_maps()?, mapped_files(), Arc::default()).unwrap();
+        let mut table = ProcessTable::new(Arc::new(ProcFs::live()), ProcessFilter::All);
+        table.watch_forks();
+        Some(Self { table, installer })
     }
 
     fn request(&mut self, pid: u32) {
@@ -75,13 +82,13 @@ impl Fixture {
     }
 
     fn is_suspended(&self) -> bool {
-        self.installer.processes[&own()].suspended.is_some()
+        self.installer.processes[&own()].is_suspended
     }
 
     /// Makes the last attempt to install the mappings older.
     fn advance(&mut self, time: Duration) {
         let process = self.installer.processes.get_mut(&own()).unwrap();
-        process.suspended = process.suspended.map(|since| since.checked_sub(time).unwrap());
+        process.back_off = process.back_off.map(|back_off| back_off.earlier_by(time));
     }
 
     /// Installs mappings until the map is full.
@@ -233,7 +240,8 @@ fn a_process_beyond_the_capacity_is_retried_with_back_off() {
     let Some(mut fixture) = Fixture::new() else { return };
     let taken = fixture.fill();
     fixture.apply(own(), jit(0x1000));
-    let interval = |fixture: &Fixture| fixture.installer.processes[&own()].retry_interval;
+    let back_off = |fixture: &Fixture| fixture.installer.processes[&own()].back_off.unwrap();
+    let interval = |fixture: &Fixture| back_off(fixture).interval();
     for start in (0x2000..).step_by(0x2000).take(20) {
         let before = interval(&fixture);
         fixture.advance(before);
@@ -247,6 +255,37 @@ fn a_process_beyond_the_capacity_is_retried_with_back_off() {
     let before = fixture.process(own());
     fixture.apply(own(), jit(0x1000_0000));
     assert!(!fixture.is_suspended() && fixture.process(own()) != before);
+}
+
+#[test]
+fn tables_that_have_failed_are_installed_without_a_change_of_the_mappings() {
+    let Some(mut fixture) = Fixture::empty() else { return };
+    let capacity = fixture.installer.tables.replace_table_capacity(SharedCapacity::new(0));
+    fixture.request(own());
+    let tables = |fixture: &Fixture| {
+        let installed = fixture.installer.processes[&own()].installed.as_ref();
+        installed.map(|installed| installed.tables.len())
+    };
+    assert_eq!(tables(&fixture), Some(0));
+    assert!(fixture.installer.next_retry().is_some());
+    fixture.installer.tables.replace_table_capacity(capacity);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while fixture.installer.next_retry().is_some() || fixture.installer.is_outdated() {
+        assert!(Instant::now() < deadline);
+        fixture.installer.install_outdated(|| false);
+    }
+    assert!(tables(&fixture).is_some_and(|tables| tables > 0));
+}
+
+#[test]
+fn a_child_builds_the_failed_tables_of_its_parent() {
+    let Some(mut fixture) = Fixture::empty() else { return };
+    fixture.installer.tables.replace_table_capacity(SharedCapacity::new(0));
+    fixture.request(own());
+    fixture.apply(CHILD, SidebandEventKind::Fork { parent: own() });
+    assert!(fixture.installer.processes[&CHILD].retry.is_some());
+    let pids: BTreeSet<u32> = fixture.installer.retries.iter().map(|(_, pid)| *pid).collect();
+    assert_eq!(pids, [own(), CHILD].into());
 }
 
 #[test]

@@ -7,7 +7,10 @@ use profiler_elf_symbols::test_file::TestFile;
 use profiler_unwind_tables::test_cfi::{CODE_ADDRESS, TestCfi};
 
 use super::*;
-use crate::{sampler::ebpf::test_maps::unwind_maps, session::unwinding::test_files::mapped_files};
+use crate::{
+    sampler::ebpf::test_maps::unwind_maps,
+    session::unwinding::{back_off::MAX_RETRY_INTERVAL, test_files::mapped_files},
+};
 
 struct Fixture {
     tables: TableCache,
@@ -30,7 +33,16 @@ impl Fixture {
     fn key_for(&mut self, tenant: Tenant, name: u32, bytes: &[u8]) -> Option<TableKey> {
         let file = NamedFile { file: self.file(name, bytes), path: "file", tenant };
         let image = || Ok(Image::Memory(bytes.to_vec()));
-        self.tables.table_for_image(&mut self.maps, file, image, &|| false)
+        self.tables.table_for_image(&mut self.maps, file, image, &|| false).key()
+    }
+
+    /// Makes the attempts that failed earlier.
+    fn advance(&mut self, time: Duration) {
+        for table in self.tables.by_file.values_mut() {
+            if let CachedTable::Failed(back_off) = table {
+                *back_off = back_off.earlier_by(time);
+            }
+        }
     }
 
     /// The version of a file with this name, which is written once.
@@ -91,7 +103,54 @@ fn a_file_without_a_table_is_read_once() {
     assert_eq!(fixture.key(1, b"no ELF file"), None);
     let again = || panic!("the file is read again");
     let file = NamedFile { file: fixture.file(1, b"no ELF file"), path: "file", tenant: Tenant::Host };
-    assert_eq!(fixture.tables.table_for_image(&mut fixture.maps, file, again, &|| false), None);
+    let table = fixture.tables.table_for_image(&mut fixture.maps, file, again, &|| false);
+    assert_eq!(table, CachedTable::Absent);
+}
+
+/// So many attempts make the back-off long enough that it does not pass during a test.
+const MANY_ATTEMPTS: u32 = 10;
+
+#[test]
+fn a_table_for_which_the_maps_were_full_is_built_when_they_have_capacity() {
+    let Some(mut fixture) = Fixture::new() else { return };
+    fixture.tables.table_capacity = SharedCapacity::new(1);
+    let first = fixture.key(1, &file(16).bytes()).unwrap();
+    fixture.tables.retain(first);
+    for _ in 0..MANY_ATTEMPTS {
+        fixture.advance(MAX_RETRY_INTERVAL);
+        assert_eq!(fixture.key(2, &file(32).bytes()), None);
+    }
+    fixture.tables.release(&[first]);
+    assert_eq!(fixture.key(2, &file(32).bytes()), None, "the back-off has not passed");
+    fixture.advance(MAX_RETRY_INTERVAL);
+    let second = fixture.key(2, &file(32).bytes());
+    assert!(second.is_some() && second != Some(first));
+}
+
+#[test]
+fn a_read_that_timed_out_is_repeated_after_the_back_off_and_not_before() {
+    let Some(mut fixture) = Fixture::new() else { return };
+    let bytes = file(16).bytes();
+    let named = NamedFile { file: fixture.file(1, &bytes), path: "file", tenant: Tenant::Host };
+    let times_out = || Err(ParseError::TimedOut);
+    for _ in 0..MANY_ATTEMPTS {
+        fixture.advance(MAX_RETRY_INTERVAL);
+        let table = fixture.tables.table_for_image(&mut fixture.maps, named, times_out, &|| false);
+        assert!(table.retry_at().is_some());
+    }
+    let early = || panic!("the file is read before the back-off has passed");
+    let table = fixture.tables.table_for_image(&mut fixture.maps, named, early, &|| false);
+    assert!(table.retry_at().is_some());
+    fixture.advance(MAX_RETRY_INTERVAL);
+    assert!(fixture.key(1, &bytes).is_some());
+}
+
+#[test]
+fn a_table_larger_than_the_whole_capacity_is_not_built_again() {
+    let Some(mut fixture) = Fixture::new() else { return };
+    fixture.tables.byte_capacity = SharedCapacity::new(1);
+    assert_eq!(fixture.key(1, &file(16).bytes()), None);
+    assert!(fixture.tables.by_file.values_mut().eq([&mut CachedTable::Absent]));
 }
 
 #[test]
@@ -116,8 +175,8 @@ fn a_stopped_build_gives_no_table() {
     let Some(mut fixture) = Fixture::new() else { return };
     let image = || Ok(Image::Memory(file(16).bytes()));
     let file = NamedFile { file: TableFile::Vdso, path: "file", tenant: Tenant::Host };
-    let key = fixture.tables.table_for_image(&mut fixture.maps, file, image, &|| true);
-    assert_eq!(key, None);
+    let table = fixture.tables.table_for_image(&mut fixture.maps, file, image, &|| true);
+    assert_eq!(table, CachedTable::Absent);
 }
 
 #[test]
