@@ -25,11 +25,10 @@ const WRITING: CapabilitySet =
 /// What reading recordings and writing outputs needs.
 pub(super) const OF_FILES: CapabilitySet = WRITING.union(CapabilitySet::DAC_READ_SEARCH);
 
-/// What sampling needs, beside the files: BPF, perf events and their buffers, and the inspection of processes.
+/// What sampling needs, beside the files: BPF, perf events and their buffers, and the inspection of processes. Resource limits
+/// are raised before.
 const OF_SAMPLING: CapabilitySet = SPLIT_FROM_ADMIN
     .union(CapabilitySet::SYS_PTRACE)
-    .union(CapabilitySet::SYSLOG)
-    .union(CapabilitySet::SYS_RESOURCE)
     .union(CapabilitySet::SYS_NICE)
     .union(CapabilitySet::IPC_LOCK);
 
@@ -43,6 +42,10 @@ const PARANOID_ADMIN: i64 = 3;
 /// The capabilities that a session with these settings can need.
 pub(super) fn of_session(settings: &Settings) -> CapabilitySet {
     let mut needed = OF_SAMPLING | OF_FILES;
+    if settings.kernel_stacks {
+        // For the addresses of the kernel's symbols.
+        needed |= CapabilitySet::SYSLOG;
+    }
     if settings.is_command() {
         // For signals to a command of another user.
         needed |= CapabilitySet::KILL;
