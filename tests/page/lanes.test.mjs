@@ -41,7 +41,7 @@ const stateAt = async (lane, part) => {
       return text;
     };
     const found = "rgb(" + [...pixel].slice(0, 3).join(", ") + ")";
-    return ["on-cpu", "runnable", "blocked", "disk", "stopped"].find((state) => colour(state) === found) ?? null;
+    return ["on-cpu", "runnable", "throttled", "blocked", "disk", "stopped"].find((state) => colour(state) === found) ?? null;
   })()`);
 };
 

@@ -3,8 +3,8 @@
 use indexmap::IndexSet;
 
 use crate::{
-    Cost, Event, EventId, EventLedger, Finding, Frame, FrameId, Ledger, Module, ModuleId, ProcessId,
-    Sampling, Stack, StackId, StringId, ThreadId, ThreadState, sum,
+    Cost, Event, EventId, EventLedger, Finding, Frame, FrameId, Ledger, Module, ModuleId, ProcessId, Stack,
+    StackId, StringId, ThreadId, ThreadState, sum,
 };
 
 /// The measurement in words and numbers, for titles.
@@ -211,20 +211,18 @@ impl Profile {
         self.ledger.cost = Cost { bpf_run_time_ns: self.ledger.cost.bpf_run_time_ns, ..cost };
     }
 
-    /// The number of equal and independent samples that would give the noise of an event's samples. Each tick is one.
-    /// Waits differ in length: they have the effective sample size of L. Kish, "Survey Sampling" (1965), the square of
-    /// the sum of the lengths divided by the sum of their squares.
+    /// The number of equal and independent samples that would give the noise of an event's samples. Each CPU tick is one.
+    /// Waits differ in length, and the ticks of one wait are not independent: waits have the effective sample size of
+    /// L. Kish, "Survey Sampling" (1965), the square of the sum of the values divided by the sum of their squares.
     #[must_use]
     pub fn effective_samples(&self, event: EventId) -> u64 {
         let values = || self.samples_of(event).map(|sample| sample.value);
-        match self.event(event).sampling {
-            Sampling::Frequency(_) => sum::of(values()),
-            Sampling::Durations { .. } => {
-                let sum_of = |power| values().map(|length| (length as f64).powi(power)).sum::<f64>();
-                let (sum, squares) = (sum_of(1), sum_of(2));
-                if squares > 0.0 { (sum * sum / squares).round() as u64 } else { 0 }
-            }
+        if self.samples_of(event).all(|sample| sample.state.is_none()) {
+            return sum::of(values());
         }
+        let sum_of = |power| values().map(|value| (value as f64).powi(power)).sum::<f64>();
+        let (sum, squares) = (sum_of(1), sum_of(2));
+        if squares > 0.0 { (sum * sum / squares).round() as u64 } else { 0 }
     }
 
     /// The sum of the values of all samples of the first event, [`u64::MAX`] where it is larger.

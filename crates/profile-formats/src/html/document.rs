@@ -52,8 +52,6 @@ struct Measured {
     shown: &'static str,
     /// Nanoseconds of a unit of the counts where these are times; 0 where they are samples.
     unit_ns: u64,
-    /// 0 where it is unknown, and for an event of times.
-    frequency_hz: u64,
     cpus: u32,
     duration_ns: u64,
     started_unix_ms: u64,
@@ -187,6 +185,8 @@ fn lanes<'a>(side: Side<'a>, nodes: &HashMap<StackOfSide, u32>, owners: &mut Own
     let with_state = profile.samples().iter().find(|sample| sample.state.is_some())?.event;
     let durations = profile.event_ids().find(of_durations);
     let event = durations.unwrap_or(with_state);
+    // Runs of an unknown length are none.
+    profile.event(event).unit_ns().filter(|unit_ns| *unit_ns > 0)?;
     let is_shown =
         |sample: &&Sample| sample.event == event || (durations.is_some() && sample.state.is_none());
     // A thread that changed its name has a lane with the last one.
@@ -199,8 +199,8 @@ fn lanes<'a>(side: Side<'a>, nodes: &HashMap<StackOfSide, u32>, owners: &mut Own
     let run = |sample: &Sample| {
         let event = profile.event(sample.event);
         let unit_ns = event.unit_ns().unwrap_or_default();
-        // Ticks are not exactly a period apart: half of one is no gap.
-        let tolerance_ns = event.frequency_hz().map_or(0, |_| unit_ns / 2);
+        // Two passes are less than two periods apart.
+        let tolerance_ns = event.frequency_hz().map_or(0, |_| unit_ns);
         let end_ns = sample.time_ns.saturating_add(sample.value.saturating_mul(unit_ns));
         Run {
             thread: owners.number(side, last_names[&key(sample)]),
@@ -209,6 +209,7 @@ fn lanes<'a>(side: Side<'a>, nodes: &HashMap<StackOfSide, u32>, owners: &mut Own
             latest_end_ns: end_ns.saturating_add(tolerance_ns),
             state: state(sample),
             node: nodes.get(&(number, sample.stack)).copied().unwrap_or_default(),
+            value: sample.value,
         }
     };
     Some(Lanes::of(event, shown().map(run).collect()))
@@ -229,7 +230,6 @@ fn measured<'a>(
         shown: title::shown(event),
         event_text: texts.number(title::event_text(event)),
         unit_ns: u64::from(matches!(event.sampling, Sampling::Durations { .. })),
-        frequency_hz: event.frequency_hz().unwrap_or_default(),
         cpus: header.cpus,
         duration_ns: header.duration_ns,
         started_unix_ms: header.started_unix_ns / NS_PER_MS,

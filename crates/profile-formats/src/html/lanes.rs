@@ -11,10 +11,12 @@ pub(super) struct Run {
     pub(super) thread: u32,
     pub(super) start_ns: u64,
     pub(super) end_ns: u64,
-    /// It lasts until the next run of its thread, if that begins at most at this time.
+    /// If the next run of the thread begins by this time, this run is extended to its start.
     pub(super) latest_end_ns: u64,
     pub(super) state: u32,
     pub(super) node: u32,
+    /// The sum of the values of its samples: its length is no measure of them, because ticks are not evenly spaced.
+    pub(super) value: u64,
 }
 
 /// Columns with an entry for each lane, `thread` and `runs`, and with an entry for each run, lane by lane.
@@ -38,6 +40,8 @@ pub(super) struct Lanes {
     /// The difference to the node of the previous run.
     #[serde(serialize_with = "column::signed")]
     node: Vec<i64>,
+    #[serde(serialize_with = "column::numbers")]
+    value: Vec<u64>,
 }
 
 /// The maximum number of runs, about 10 MB of the page before compression.
@@ -73,6 +77,7 @@ impl Lanes {
             length: Vec::new(),
             state: Vec::new(),
             node: Vec::new(),
+            value: Vec::new(),
         };
         let mut last_node = 0;
         for lane in runs.chunk_by(|run, next| run.thread == next.thread) {
@@ -84,6 +89,7 @@ impl Lanes {
                 lanes.length.push((run.end_ns - run.start_ns) / unit_ns);
                 lanes.state.push(run.state);
                 lanes.node.push(i64::from(run.node) - last_node);
+                lanes.value.push(run.value);
                 end_ns = run.end_ns;
                 last_node = i64::from(run.node);
             }
@@ -115,7 +121,10 @@ fn joined(runs: Vec<Run>, unit_ns: u64) -> Vec<Run> {
             continue;
         }
         match joined.last_mut() {
-            Some(last) if is_continued(last, &run) => last.end_ns = run.end_ns,
+            Some(last) if is_continued(last, &run) => {
+                last.end_ns = run.end_ns;
+                last.value = last.value.saturating_add(run.value);
+            }
             _ => joined.push(run),
         }
     }
@@ -134,7 +143,8 @@ mod tests {
 
     fn run(thread: u32, start_us: u64, end_us: u64, state: u32, node: u32) -> Run {
         let end_ns = end_us * US;
-        Run { thread, start_ns: start_us * US, end_ns, latest_end_ns: end_ns + US / 2, state, node }
+        let value = end_us - start_us;
+        Run { thread, start_ns: start_us * US, end_ns, latest_end_ns: end_ns + US / 2, state, node, value }
     }
 
     #[test]
@@ -151,6 +161,7 @@ mod tests {
         let runs = vec![run(0, 0, 5, 2, 7), run(0, 4, 6, 2, 7), run(0, 6, 9, 1, 7), run(0, 10, 11, 1, 7)];
         let lanes = Lanes::of(EventId::FIRST, runs);
         assert_eq!((lanes.gap, lanes.length, lanes.state), (vec![0, 0, 1], vec![6, 3, 1], vec![2, 1, 1]));
+        assert_eq!(lanes.value, [7, 3, 1], "of all samples");
     }
 
     #[test]
@@ -170,7 +181,7 @@ mod tests {
         }
         assert_eq!(limited(runs, 10_000).0.len(), 10_000);
         let end = u64::MAX;
-        let last = Run { thread: 0, start_ns: end - 1, end_ns: end, latest_end_ns: end, state: 0, node: 0 };
+        let last = Run { start_ns: end - 1, end_ns: end, latest_end_ns: end, ..run(0, 0, 1, 0, 0) };
         assert!(Lanes::of(EventId::FIRST, vec![last]).length.is_empty());
     }
 }

@@ -157,10 +157,10 @@ class App {
     this.selectRange(this.range);
   }
 
-  /** The values of the runs of the lanes, if these are of the selected event. */
-  getRunValues() {
+  /** Which runs of the lanes are of the selected event; null if it has none. */
+  getRunFilter() {
     const { lanes, measurements } = this.profile;
-    return lanes?.event === this.eventIndex ? getRunValues(lanes, measurements[0]) : null;
+    return lanes?.event === this.eventIndex ? getRunFilter(lanes, measurements[0]) : null;
   }
 
   showHeat() {
@@ -168,9 +168,9 @@ class App {
     const { timelines, lanes, tree } = this.profile;
     const marked = this.search && markMatchedNodes(tree, this.search);
     const { mask, state } = this.stateChoice;
-    const runValues = this.getRunValues();
-    const counts = runValues
-      ? sumRunsBySpan(lanes, runValues, timelines[0], mask, marked)
+    const isOfEvent = this.getRunFilter();
+    const counts = isOfEvent
+      ? sumRunsBySpan(lanes, isOfEvent, timelines[0], mask, marked)
       : countSamplesBySpan(timelines[0], mask, marked);
     this.heatMap.show(counts, state);
   }
@@ -180,9 +180,9 @@ class App {
     const { profile, range, wholeRange } = this;
     const states = this.stateChoice.mask;
     const isWhole = range.from === wholeRange.from && range.to === wholeRange.to;
-    const runValues = this.getRunValues();
-    if (isWhole || !runValues) return { profile, selection: { ...range, states } };
-    const timelines = [cutRuns(profile.lanes, runValues, profile.timelines[0], range)];
+    const isOfEvent = this.getRunFilter();
+    if (isWhole || !isOfEvent) return { profile, selection: { ...range, states } };
+    const timelines = [cutRuns(profile.lanes, isOfEvent, profile.timelines[0], range)];
     return { profile: { ...profile, timelines }, selection: { from: 0, to: 0, states } };
   }
 

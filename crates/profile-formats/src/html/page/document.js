@@ -25,7 +25,7 @@
  */
 
 /**
- * Header of a profile and ledger of an event: `target`, `event`, `event_text`, `shown`, `unit_ns`, `frequency_hz`, `cpus`,
+ * Header of a profile and ledger of an event: `target`, `event`, `event_text`, `shown`, `unit_ns`, `cpus`,
  * `duration_ns`, `started_unix_ms`, `reported`, `lost`, `edits`, `why_empty`, `ledger`.
  * @typedef {Record<string, any>} Measurement
  */

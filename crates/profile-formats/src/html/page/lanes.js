@@ -16,6 +16,7 @@ const ON_CPU = 0;
  * @property {Uint8Array} state an index of `states` of the profile
  * @property {Int32Array} node
  * @property {Uint32Array} thread
+ * @property {Float64Array} value the sum of the values of the samples of a run
  * @property {(run: number) => string} getName the thread of a run
  */
 
@@ -45,6 +46,7 @@ function readLanes(json, { threads, processes, strings }) {
   const order = [...laneThreads.keys()].sort((one, other) => compareIds(getIds(one), getIds(other)));
   return {
     event: json.event,
+    value: readColumn(json.value, Float64Array),
     unitSeconds: json.unit_ns / 1e9,
     names: order.map((lane) => getName(laneThreads[lane])),
     first: order.map((lane) => starts[lane]),

@@ -4,6 +4,7 @@
 const STATES = {
   "on-cpu": "on CPU",
   runnable: "runnable",
+  throttled: "throttled",
   blocked: "blocked",
   disk: "disk",
   stopped: "stopped",
@@ -53,67 +54,68 @@ function createStateLegend(/** @type {Profile} */ { lanes, states }) {
 /**
  * Sums the parts of runs in each span, either of all or of those at marked nodes.
  * @param {Lanes} lanes
- * @param {RunValues} values
+ * @param {RunFilter} isOfEvent
  * @param {Timeline} timeline
  * @param {Uint8Array | null} states
  * @param {Uint8Array | null} marked
  */
-function sumRunsBySpan(lanes, values, { spans, spanSeconds }, states, marked) {
-  const units = new Float64Array(spans);
-  /** The change, from span to span, of the number of runs that cover the whole span. */
-  const covering = new Int32Array(spans + 1);
+function sumRunsBySpan(lanes, isOfEvent, { spans, spanSeconds }, states, marked) {
+  const sums = new Float64Array(spans);
+  /** The change, from span to span, of the rates of the runs that cover the whole span. */
+  const covering = new Float64Array(spans + 1);
   const unitsPerSpan = spanSeconds / lanes.unitSeconds;
   for (let run = 0; run < lanes.state.length; run += 1) {
-    const isSelected = values.counts(run) && (!states || states[lanes.state[run]]);
+    const isSelected = isOfEvent(run) && (!states || states[lanes.state[run]]);
     if (!isSelected || (marked && !marked[lanes.node[run]])) continue;
     const start = lanes.start[run];
     const end = Math.min(lanes.end[run], spans * unitsPerSpan);
     if (start >= end) continue;
     const [first, last] = [Math.floor(start / unitsPerSpan), Math.ceil(end / unitsPerSpan) - 1];
+    const rate = getRate(lanes, run);
     if (first === last) {
-      units[first] += end - start;
+      sums[first] += (end - start) * rate;
     } else {
-      units[first] += (first + 1) * unitsPerSpan - start;
-      units[last] += end - last * unitsPerSpan;
-      covering[first + 1] += 1;
-      covering[last] -= 1;
+      sums[first] += ((first + 1) * unitsPerSpan - start) * rate;
+      sums[last] += (end - last * unitsPerSpan) * rate;
+      covering[first + 1] += rate;
+      covering[last] -= rate;
     }
   }
   let whole = 0;
-  return units.map((part, span) => {
+  return sums.map((part, span) => {
     whole += covering[span];
-    return values.of(part + whole * unitsPerSpan);
+    // Sums of fractions leave a rest where nothing is.
+    return Math.max(Math.round((part + whole * unitsPerSpan) * 1e6) / 1e6, 0);
   });
 }
 
+/** @returns {number} the value of a unit of a run's length */
+function getRate(/** @type {Lanes} */ lanes, /** @type {number} */ run) {
+  return lanes.value[run] / (lanes.end[run] - lanes.start[run]);
+}
+
 /**
- * The values of runs as samples of their event.
- * @typedef {object} RunValues
- * @property {(run: number) => boolean} counts whether a run is of the event: time on a CPU between exact waits is not
- * @property {(units: number) => number} of the value of a length
+ * Whether a run is of the event: time on a CPU between exact waits is not.
+ * @typedef {(run: number) => boolean} RunFilter
  */
 
-/** @returns {RunValues} nanoseconds of waits, or ticks at the frequency of the event */
-function getRunValues(/** @type {Lanes} */ lanes, /** @type {Measurement} */ { unit_ns: unitNs, frequency_hz: frequencyHz }) {
-  const perUnit = lanes.unitSeconds * (unitNs > 0 ? 1e9 / unitNs : frequencyHz);
-  return {
-    counts: (run) => unitNs === 0 || lanes.state[run] !== ON_CPU,
-    of: (units) => units * perUnit,
-  };
+/** @returns {RunFilter} */
+function getRunFilter(/** @type {Lanes} */ lanes, /** @type {Measurement} */ { unit_ns: unitNs }) {
+  return (run) => unitNs === 0 || lanes.state[run] !== ON_CPU;
 }
 
 /**
  * Cuts the runs to a range of spans. The result has one span.
  * @param {Lanes} lanes
- * @param {RunValues} values
+ * @param {RunFilter} isOfEvent
  * @param {Timeline} timeline
  * @param {{from: number, to: number}} range spans, the last one included
  * @returns {Timeline}
  */
-function cutRuns(lanes, values, { spanSeconds }, range) {
+function cutRuns(lanes, isOfEvent, { spanSeconds }, range) {
   const [from, to] = [range.from, range.to + 1].map((span) => (span * spanSeconds) / lanes.unitSeconds);
   const overlap = (run) => Math.min(lanes.end[run], to) - Math.max(lanes.start[run], from);
-  const runs = [...lanes.state.keys()].filter((run) => values.counts(run) && overlap(run) > 0);
+  const runs = [...lanes.state.keys()].filter((run) => isOfEvent(run) && overlap(run) > 0);
   return {
     spanSeconds: (range.to + 1 - range.from) * spanSeconds,
     spans: 1,
@@ -121,6 +123,6 @@ function cutRuns(lanes, values, { spanSeconds }, range) {
     thread: Uint32Array.from(runs, (run) => lanes.thread[run]),
     state: Uint8Array.from(runs, (run) => lanes.state[run]),
     node: Int32Array.from(runs, (run) => lanes.node[run]),
-    count: Float64Array.from(runs, (run) => Math.round(values.of(overlap(run)))),
+    count: Float64Array.from(runs, (run) => Math.round(overlap(run) * getRate(lanes, run))),
   };
 }
