@@ -18,6 +18,8 @@ pub const PROGRAM_EXIT: &str = "process_exit";
 pub const PROGRAM_FREE: &str = "process_free";
 /// Task iterator program: a pass of wall-clock samples.
 pub const PROGRAM_WALL_PASS: &str = "wall_pass";
+/// Task iterator program: counts the ticks of threads that have not run since the last pass.
+pub const PROGRAM_WALL_SCAN: &str = "wall_scan";
 /// Tracepoint program: begins and ends the waits of off-CPU time.
 pub const PROGRAM_OFF_CPU_SWITCH: &str = "off_cpu_switch";
 /// Tracepoint program: notes when, and by whom, a thread is woken.
@@ -54,7 +56,9 @@ pub const MAP_UNWIND_ROWS: &str = "UNWIND_ROWS";
 pub const MAP_UNWIND_RULES: &str = "UNWIND_RULES";
 /// One value, a [`WallPass`](super::wall::WallPass).
 pub const MAP_WALL_PASS: &str = "WALL_PASS";
-/// Thread id -> [`WaitingThread`](super::wall::WaitingThread).
+/// One value, a [`WallScan`](super::wall::WallScan).
+pub const MAP_WALL_SCAN: &str = "WALL_SCAN";
+/// Address of a task -> [`WaitingThread`](super::wall::WaitingThread).
 pub const MAP_WAITING_THREADS: &str = "WAITING_THREADS";
 /// Address of a task -> [`OffCpuThread`](super::off_cpu::OffCpuThread).
 pub const MAP_OFF_CPU_THREADS: &str = "OFF_CPU_THREADS";

@@ -32,6 +32,10 @@ pub struct OffCpuThread {
     pub has_stacks: u32,
     /// 1: the user stack does not reach its root. A pass captures it again: its unwind table may be installed by then.
     pub is_cut: u32,
+    /// The [`WaitState`](crate::wall::WaitState) since it was woken: runnable or throttled.
+    pub woken_state: u32,
+    /// 0.
+    pub reserved: u32,
     /// The name of the thread, padded with NUL.
     pub comm: [u8; COMM_BYTES],
     /// Who woke it.
@@ -89,5 +93,5 @@ pub struct OffCpuConfig {
     pub reserved: u32,
 }
 
-const _: () = assert!(size_of::<OffCpuThread>() == 120);
-const _: () = assert!(size_of::<OffCpuRecord>() == 136);
+const _: () = assert!(size_of::<OffCpuThread>() == 128);
+const _: () = assert!(size_of::<OffCpuRecord>() == 144);

@@ -322,59 +322,6 @@ const fn change_of(condition: u8, action: u8) -> Change {
     }
 }
 
-/// An entry of the epilogue cache, in one word: the instruction's address, whether it is the leaf's, and the epilogue.
-///
-/// The code at an address may be replaced. A stale entry is rejected like bytes that look like an epilogue by chance: the
-/// stack slot does not hold a return address.
-#[repr(transparent)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CachedEpilogue(u64);
-
-impl CachedEpilogue {
-    const IS_FOUND: u64 = 1;
-    const IS_SAVED: u64 = 2;
-    const RETURN_ADDRESS_SHIFT: u32 = 2;
-    const IS_LEAF: u64 = 1 << 15;
-    const ADDRESS_SHIFT: u32 = 16;
-
-    /// The entry for an instruction; `None` caches that there is no epilogue.
-    #[inline(always)]
-    #[must_use]
-    pub fn new(address: u64, is_leaf: bool, epilogue: Option<Epilogue>) -> Self {
-        let bits = match epilogue {
-            None => 0,
-            Some(Epilogue { return_address_offset, frame_pointer_offset }) => {
-                let saved = if frame_pointer_offset.is_some() { Self::IS_SAVED } else { 0 };
-                let words = return_address_offset / WORD % (1 << 13);
-                words << Self::RETURN_ADDRESS_SHIFT | saved | Self::IS_FOUND
-            }
-        };
-        Self(Self::key(address, is_leaf) | bits)
-    }
-
-    /// The cached result for an instruction; the outer `None` when the entry is of another instruction.
-    #[inline(always)]
-    #[must_use]
-    pub fn lookup(self, address: u64, is_leaf: bool) -> Option<Option<Epilogue>> {
-        if self.0 & !(Self::IS_LEAF - 1) != Self::key(address, is_leaf) {
-            return None;
-        }
-        if self.0 & Self::IS_FOUND == 0 {
-            return Some(None);
-        }
-        let return_address_offset = (self.0 & (Self::IS_LEAF - 1)) >> Self::RETURN_ADDRESS_SHIFT << 3;
-        let is_saved = self.0 & Self::IS_SAVED != 0;
-        let frame_pointer_offset =
-            if is_saved { Some(return_address_offset.wrapping_sub(WORD)) } else { None };
-        Some(Some(Epilogue { return_address_offset, frame_pointer_offset }))
-    }
-
-    #[inline(always)]
-    fn key(address: u64, is_leaf: bool) -> u64 {
-        address << Self::ADDRESS_SHIFT | if is_leaf { Self::IS_LEAF } else { 0 }
-    }
-}
-
 /// Whether a ModRM byte follows this opcode, for opcodes that compilers emit often: then the next byte is no instruction
 /// of its own.
 const fn has_modrm_byte(opcode: u8) -> bool {
@@ -511,26 +458,6 @@ mod tests {
             assert_eq!(epilogue(&code).map(|found| found.return_address_offset), Some(16), "after a call");
             let later = [&INC_RAX[..], &code].concat();
             assert_eq!(scan(&later, true).epilogue().map(|found| found.return_address_offset), Some(16));
-        }
-    }
-
-    #[test]
-    fn the_cache_returns_the_epilogue_of_the_same_instruction_only() {
-        let address = 0x7f15_4ac0_3850;
-        for epilogue in [
-            None,
-            Some(Epilogue { return_address_offset: 0, frame_pointer_offset: None }),
-            Some(Epilogue { return_address_offset: 0x38, frame_pointer_offset: None }),
-            Some(Epilogue { return_address_offset: 0x268, frame_pointer_offset: Some(0x260) }),
-            Some(Epilogue { return_address_offset: 0xfff8, frame_pointer_offset: Some(0xfff0) }),
-        ] {
-            for is_leaf in [false, true] {
-                let cached = CachedEpilogue::new(address, is_leaf, epilogue);
-                assert_eq!(cached.lookup(address, is_leaf), Some(epilogue));
-                assert_eq!(cached.lookup(address, !is_leaf), None);
-                assert_eq!(cached.lookup(address + 1, is_leaf), None);
-                assert_eq!(CachedEpilogue::default().lookup(address, is_leaf), None);
-            }
         }
     }
 

@@ -5,6 +5,7 @@
 #![cfg_attr(target_arch = "bpf", no_std)]
 
 pub mod epilogue;
+pub mod epilogue_cache;
 pub mod governor;
 pub mod maple_node;
 pub mod stack_id;

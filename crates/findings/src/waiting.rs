@@ -1,4 +1,4 @@
-//! Findings on threads that wait: for one lock, garbage collections, another service, CPUs, files.
+//! Findings on threads that wait: for one lock, garbage collections, another service, CPUs, CPU quota, files.
 
 use profiler_profile::{Finding, FindingKind, Sample};
 
@@ -35,6 +35,10 @@ const MIN_RUN_QUEUE_PERCENT: f64 = 50.0;
 /// The least number of threads that wait for a CPU at a time, on average.
 const MIN_RUN_QUEUE: f64 = 1.0;
 
+/// The least share of throttled time in the time in which threads run or could run. Short bursts of a program below its quota
+/// stay below a twentieth.
+const MIN_QUOTA_PERCENT: f64 = 10.0;
+
 /// The least share of the time of threads with work that is spent at files. The page cache serves most reads and writes of
 /// healthy programs.
 const MIN_DISK_PERCENT: f64 = 30.0;
@@ -45,7 +49,7 @@ const MIN_DISK_QUEUE: f64 = 0.5;
 
 /// The findings on the waits of a process.
 pub(crate) fn findings(samples: &ProcessSamples<'_>) -> Vec<Finding> {
-    let finders = [lock_convoy, gc_suspension, slow_downstream, run_queue, disk];
+    let finders = [lock_convoy, gc_suspension, slow_downstream, run_queue, cpu_quota, disk];
     finders.into_iter().filter_map(|find| find(samples)).collect()
 }
 
@@ -119,8 +123,25 @@ fn run_queue(samples: &ProcessSamples<'_>) -> Option<Finding> {
     let evidence = format!(
         "{queue:.1} threads at a time wait for a CPU, {share:.0} % of the time in which they could run"
     );
-    let remedy = "run fewer threads, raise the CPU quota, or move other load away".to_owned();
+    let remedy = "run fewer threads, or move other load away".to_owned();
     Some(samples.finding(FindingKind::RunQueue, &evidence, remedy, value))
+}
+
+/// Only for events that have the threads on CPUs as well.
+fn cpu_quota(samples: &ProcessSamples<'_>) -> Option<Finding> {
+    let is_throttled = is(WaitCause::CpuQuota);
+    let value = samples.value(&is_throttled);
+    let on_cpu = samples.value_on_cpu();
+    let share = percent(value, value.saturating_add(on_cpu));
+    if on_cpu == 0 || share < MIN_QUOTA_PERCENT {
+        return None;
+    }
+    let queue = samples.average_threads(value, samples.threads(&is_throttled).len());
+    let evidence = format!(
+        "{queue:.1} threads at a time are throttled by the CPU quota of their cgroup, {share:.0} % of the time in which they could run"
+    );
+    let remedy = "raise the CPU limit of the container, or run fewer threads".to_owned();
+    Some(samples.finding(FindingKind::CpuQuota, &evidence, remedy, value))
 }
 
 fn disk(samples: &ProcessSamples<'_>) -> Option<Finding> {

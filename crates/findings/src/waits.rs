@@ -63,6 +63,7 @@ impl Waits {
         match (state, wait.cause) {
             (ThreadState::OnCpu, _) => None,
             (ThreadState::Runnable, _) if !wait.yields => Some(WaitCause::RunQueue),
+            (ThreadState::Throttled, _) => Some(WaitCause::CpuQuota),
             (ThreadState::Stopped, _) => Some(WaitCause::Other),
             // The kernel also waits for its own locks in this state.
             (ThreadState::Disk, cause @ (WaitCause::PageFault | WaitCause::Lock)) => Some(cause),

@@ -69,6 +69,8 @@ pub enum ThreadState {
     OnCpu,
     /// It waited for a CPU.
     Runnable,
+    /// It could run, and its cgroup had used up its CPU quota.
+    Throttled,
     /// It slept until an event (`TASK_INTERRUPTIBLE`).
     Blocked,
     /// It slept and took no signal (`TASK_UNINTERRUPTIBLE`), most often for a disk.
@@ -79,7 +81,8 @@ pub enum ThreadState {
 
 impl ThreadState {
     /// Every state, for tables and tests.
-    pub const ALL: &'static [Self] = &[Self::OnCpu, Self::Runnable, Self::Blocked, Self::Disk, Self::Stopped];
+    pub const ALL: &'static [Self] =
+        &[Self::OnCpu, Self::Runnable, Self::Throttled, Self::Blocked, Self::Disk, Self::Stopped];
 }
 
 impl ThreadState {
@@ -95,6 +98,7 @@ impl ThreadState {
         match self {
             Self::OnCpu => "on-cpu",
             Self::Runnable => "runnable",
+            Self::Throttled => "throttled",
             Self::Blocked => "blocked",
             Self::Disk => "disk",
             Self::Stopped => "stopped",
@@ -123,6 +127,7 @@ impl fmt::Display for ThreadState {
         f.write_str(match self {
             Self::OnCpu => "on CPU",
             Self::Runnable => "runnable",
+            Self::Throttled => "throttled",
             Self::Blocked => "blocked",
             Self::Disk => "disk",
             Self::Stopped => "stopped",

@@ -33,6 +33,8 @@ pub enum FindingKind {
     SlowDownstream,
     /// Threads wait for a CPU.
     RunQueue,
+    /// Threads wait because the CPU quota of their cgroup is used up.
+    CpuQuota,
     /// Threads wait for files.
     Disk,
     /// CPUs compile methods.
@@ -55,6 +57,7 @@ impl FindingKind {
         Self::GcSuspension,
         Self::SlowDownstream,
         Self::RunQueue,
+        Self::CpuQuota,
         Self::Disk,
         Self::Compilation,
         Self::GarbageCollection,

@@ -72,6 +72,10 @@ static CONFIG: Config = Config {
         task_cpu: 0,
         css_set_default_cgroup: 0,
         task_last_arrival: 0,
+        task_run_queue: 0,
+        run_queue_throttle_count: 0,
+        task_thread_node: 0,
+        signal_thread_head: 0,
     },
     off_cpu: OffCpuConfig { min_block_ns: 0, wakers: 0, reserved: 0 },
 };

@@ -2,15 +2,15 @@
 
 use core::ffi::c_void;
 
-use aya_ebpf::helpers::generated as helpers;
+use aya_ebpf::helpers::{bpf_get_current_pid_tgid, generated as helpers};
 use profiler_common::EPILOGUE_CACHE_CAPACITY;
 use profiler_ebpf::{
-    epilogue::{CALL_BYTES, CODE_BYTES, CachedEpilogue, Epilogue, ScanState, ends_in_call},
-    stack_id::hash_step,
+    epilogue::{CALL_BYTES, CODE_BYTES, Epilogue, ScanState, ends_in_call},
+    epilogue_cache::{CachedEpilogue, EpilogueKey},
     unwind_step::{Registers, StackMemory, Step, step_by_epilogue},
 };
 
-use super::{maps::EPILOGUES, scratch::EpilogueScan, user_memory::read_user};
+use super::{config::get, maps::EPILOGUES, scratch::EpilogueScan, user_memory::read_user};
 
 /// The step to the caller, where an epilogue is found and the return address that it leads to follows a call
 /// instruction. `is_leaf`: the instruction pointer is no return address.
@@ -32,15 +32,16 @@ pub(crate) fn unwind_step(
 /// The epilogue behind an instruction, from the cache or by a scan.
 #[inline(always)]
 fn cached_epilogue(scan: &mut EpilogueScan, address: u64, is_leaf: bool) -> Option<Epilogue> {
-    let index = (hash_step(0, address) >> 32) as u32 % EPILOGUE_CACHE_CAPACITY;
-    let cached = EPILOGUES.get_ptr_mut(index)?;
+    let pid = (bpf_get_current_pid_tgid() >> 32) as u32;
+    let key = EpilogueKey::new(get!(hash_seed), pid, address, is_leaf);
+    let cached = EPILOGUES.get_ptr_mut(key.index(EPILOGUE_CACHE_CAPACITY))?;
     // SAFETY: a live map value. Another CPU may write it at the same time, but never half of it.
-    if let Some(epilogue) = unsafe { *cached }.lookup(address, is_leaf) {
+    if let Some(epilogue) = unsafe { *cached }.lookup(key) {
         return epilogue;
     }
     let epilogue = scan_code(scan, address, is_leaf);
     // SAFETY: as above.
-    unsafe { *cached = CachedEpilogue::new(address, is_leaf, epilogue) };
+    unsafe { *cached = CachedEpilogue::new(key, epilogue) };
     epilogue
 }
 

@@ -14,9 +14,9 @@ use profiler_common::{
         FileSegment, MAX_MAPPINGS, MAX_PAGES, MAX_PROCESSES, MAX_ROW_CHUNKS, MAX_RULES, MAX_SEGMENTS,
         MappingEntry, PageEntry, ProcessEntry, Rule, SegmentTable,
     },
-    wall::{WaitingThread, WallPass},
+    wall::{WaitingThread, WallPass, WallScan},
 };
-use profiler_ebpf::epilogue::CachedEpilogue;
+use profiler_ebpf::epilogue_cache::CachedEpilogue;
 
 use super::{off_cpu::OffCpuScratch, off_cpu_pass::OffCpuPassScratch, scratch::Scratch, wall::WallScratch};
 
@@ -126,8 +126,8 @@ pub(crate) static UNWIND_RULES: Array<[Rule; MAX_RULES as usize]> =
 pub(crate) static STALE_MAPPINGS: LruHashMap<u32, u64> = LruHashMap::with_max_entries(SET_BY_LOADER, 0);
 
 /// Written and read by the sampling programs.
-/// Hash of an instruction's address -> its epilogue scan. A direct-mapped cache: an address replaces another with the
-/// same hash.
+/// Hash of a process and an instruction's address -> its epilogue scan. A direct-mapped cache: an address replaces another
+/// with the same hash.
 /// When full: cannot be, every entry exists from the start.
 #[map]
 pub(crate) static EPILOGUES: Array<CachedEpilogue> = Array::with_max_entries(EPILOGUE_CACHE_CAPACITY, 0);
@@ -150,12 +150,18 @@ pub(crate) static WALL_PASS: Array<WallPass> = Array::with_max_entries(1, 0);
 #[map]
 pub(crate) static WALL_SCRATCH: Array<WallScratch> = Array::with_max_entries(1, 0);
 
+/// Written by scans; read by user space after each.
+/// 0 -> the last scan.
+/// When full: cannot be, it has one entry.
+#[map]
+pub(crate) static WALL_SCAN: Array<WallScan> = Array::with_max_entries(1, 0);
+
 /// Written by passes; read, and shortened, by user space between passes.
-/// Thread id in the profiler's PID namespace -> the thread as the last pass found it.
+/// Address of a task -> the thread as the last pass found it.
 /// The loader sets the size.
 /// When full: the ticks of a thread that has no entry are lost and counted.
 #[map]
-pub(crate) static WAITING_THREADS: HashMap<u32, WaitingThread> = HashMap::with_max_entries(SET_BY_LOADER, 0);
+pub(crate) static WAITING_THREADS: HashMap<u64, WaitingThread> = HashMap::with_max_entries(SET_BY_LOADER, 0);
 
 /// Written by the programs of off-CPU time; read by user space.
 /// Address of a `task_struct` -> the wait of the thread. The entry of a thread that exits is removed at its last switch.

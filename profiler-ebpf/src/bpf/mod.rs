@@ -29,3 +29,4 @@ mod vma_search;
 mod waiting_stacks;
 mod waiting_task;
 mod wall;
+mod wall_scan;

@@ -27,7 +27,7 @@ use super::{
     stack_capture::{self, Side},
     target_filter::{Verdict, filter_task},
     unwinder,
-    waiting_task::{is_kernel_thread, may_be_target, wait_state},
+    waiting_task::{is_kernel_thread, may_be_target, runnable_state, wait_state},
 };
 
 /// The working memory of one run.
@@ -64,7 +64,9 @@ fn begin_wait(context: *mut c_void, switch: &Switch, now_ns: u64) {
         let _ = OFF_CPU_THREADS.remove(&task);
         return;
     };
-    let is_runnable = switch.is_preemption || state == WaitState::Runnable;
+    let runnable = matches!(state, WaitState::Runnable | WaitState::Throttled).then_some(state);
+    // A task that was about to sleep is displaced like one that runs.
+    let runnable = runnable.or_else(|| switch.is_preemption.then(|| runnable_state(switch.previous)));
     let Some(off_cpu) = off_cpu_scratch() else { return };
     let Some(thread) = thread_entry(task, off_cpu) else { return count(Counter::OffCpuLostThread) };
     if read_time(&thread.since_ns) != 0 {
@@ -76,14 +78,15 @@ fn begin_wait(context: *mut c_void, switch: &Switch, now_ns: u64) {
     thread.is_cut = 0;
     thread.pid = ids.pid;
     thread.tid = ids.tid;
-    thread.state = if is_runnable { WaitState::Runnable } else { state } as u32;
+    thread.state = state as u32;
+    thread.woken_state = runnable.unwrap_or(WaitState::Runnable) as u32;
     // SAFETY: the helper has no arguments and cannot fail.
     thread.cpu = unsafe { helpers::bpf_get_smp_processor_id() };
     set_current_comm(&mut thread.comm);
     thread.waker.pid = 0;
     thread.waker.kernel_stack = 0;
     thread.waker.user_stack = 0;
-    write_time(&mut thread.woken_ns, if is_runnable { now_ns } else { 0 });
+    write_time(&mut thread.woken_ns, if runnable.is_some() { now_ns } else { 0 });
     // From here on, another CPU can wake the thread.
     write_time(&mut thread.since_ns, now_ns);
     capture_user_stack(context, &mut off_cpu.scratch, thread, now_ns);
@@ -196,6 +199,7 @@ pub(crate) fn wake(context: *mut c_void, task: *mut task_struct) {
         return;
     }
     let now_ns = clock::now_ns();
+    thread.woken_state = runnable_state(task) as u32;
     write_time(&mut thread.woken_ns, now_ns);
     if get!(off_cpu.wakers) != 0 && now_ns.saturating_sub(since_ns) >= get!(off_cpu.min_block_ns) {
         capture_waker(context, &mut thread.waker, now_ns);

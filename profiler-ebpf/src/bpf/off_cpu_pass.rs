@@ -62,7 +62,7 @@ fn set_stacks(known: &mut OffCpuThread, found: &WaitingTask, stacks: &WaitingSta
 #[inline(always)]
 fn add_thread(found: &WaitingTask, stacks: &WaitingStacks, thread: &mut OffCpuThread) {
     let key = found.task as u64;
-    let is_runnable = found.state == WaitState::Runnable as u32;
+    let is_runnable = found.state == WaitState::Runnable as u32 || found.state == WaitState::Throttled as u32;
     thread.since_ns = found.start_time;
     thread.previous_ns = u64::MAX;
     thread.woken_ns = if is_runnable { found.start_time } else { 0 };
@@ -73,6 +73,7 @@ fn add_thread(found: &WaitingTask, stacks: &WaitingStacks, thread: &mut OffCpuTh
     thread.pid = found.ids.pid;
     thread.tid = found.ids.tid;
     thread.state = found.state;
+    thread.woken_state = if is_runnable { found.state } else { WaitState::Runnable as u32 };
     thread.cpu = load(found.task, get!(wall.task_cpu));
     thread.comm = read(key, get!(wall.task_comm)).unwrap_or_default();
     let is_added = OFF_CPU_THREADS.insert(&key, thread, u64::from(BPF_NOEXIST)).is_ok();

@@ -31,7 +31,8 @@ pub(crate) fn try_fork(context: &RawTracePointContext) -> Result<(), Counter> {
         return Ok(());
     };
     let Some(parent_pid) = id_of_task(parent_leader) else { return Ok(()) };
-    // SAFETY: user space replaces entries, which the kernel frees after a grace period.
+    // SAFETY: a live map value. The kernel can give a removed one to another process at once: the map is preallocated. Then the
+    // child's first sample reports stale mappings.
     let mappings = unsafe { PROCESSES.get(&parent_pid) };
     if let Some(mappings) = mappings.filter(|_| !vma_search::is_possible())
         && let Some(child_pid) = id_of_task(child)

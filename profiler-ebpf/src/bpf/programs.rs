@@ -15,7 +15,7 @@ use profiler_common::Counter;
 use super::{
     counters::count,
     off_cpu::{self, Switch},
-    off_cpu_pass, process_events, sample, wall,
+    off_cpu_pass, process_events, sample, wall, wall_scan,
 };
 
 /// Runs at each tick of a CPU's timer event: user stacks by `bpf_get_stack`, which follows frame pointers.
@@ -83,6 +83,18 @@ extern "C" fn wall_pass(context: *mut c_void) -> i32 {
     let task = unsafe { *context.cast::<*mut task_struct>().add(1) };
     if !task.is_null() {
         wall::sample_thread(task);
+    }
+    0
+}
+
+/// Runs once, at the leader of the process that is scanned.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "iter/task")]
+extern "C" fn wall_scan(context: *mut c_void) -> i32 {
+    // SAFETY: the second word of the context is the task.
+    let task = unsafe { *context.cast::<*mut task_struct>().add(1) };
+    if !task.is_null() {
+        wall_scan::scan_process(task);
     }
     0
 }

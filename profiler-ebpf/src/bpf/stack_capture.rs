@@ -113,7 +113,8 @@ fn hash_frames(scratch: &mut Scratch, frames: u32) -> StackId {
         // SAFETY: as above.
         unsafe { write_volatile(padding, 0) };
     }
-    let mut hash = get!(hash_seed);
+    let seed = get!(hash_seed);
+    let mut hash = seed;
     let limit = get!(perf_event_max_stack) as usize;
     // Bound: the depth limit of `bpf_get_stack`, which the verifier knows, and MAX_FRAMES.
     for start in (0..MAX_FRAMES).step_by(HASH_BLOCK) {
@@ -122,7 +123,7 @@ fn hash_frames(scratch: &mut Scratch, frames: u32) -> StackId {
         }
         for index in start..start + HASH_BLOCK {
             // SAFETY: `index` is below the length of the array.
-            hash = hash_step(hash, unsafe { *addresses.add(index) });
+            hash = hash_step(seed, hash, unsafe { *addresses.add(index) });
         }
     }
     hash_finish(hash, u64::from(frames))

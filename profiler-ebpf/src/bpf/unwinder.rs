@@ -105,7 +105,8 @@ fn process_entry(pid: u32, now_ns: u64) -> ProcessEntry {
     let Some(process) = PROCESSES.get_ptr_mut(&pid) else {
         return ProcessEntry { first_mapping: 0, mappings: 0, used_ns: 0 };
     };
-    // SAFETY: user space replaces entries, which the kernel frees after a grace period.
+    // SAFETY: a live map value. The kernel can give a removed one to another process at once: the map is preallocated. Then the
+    // stack has frames of the wrong tables.
     let process = unsafe { &mut *process };
     note_use(&mut process.used_ns, now_ns);
     *process
@@ -263,7 +264,7 @@ fn push_frame(scratch: &mut Scratch, flag: u64) {
     let frames = (&raw mut scratch.stack.frames).cast::<u64>();
     // SAFETY: the mask keeps the index within the array.
     unsafe { *frames.add(depth) = address };
-    unwind.hash = hash_step(unwind.hash, address);
+    unwind.hash = hash_step(get!(hash_seed), unwind.hash, address);
     unwind.depth += 1;
 }
 

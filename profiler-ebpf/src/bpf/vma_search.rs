@@ -125,7 +125,8 @@ fn inode_of_file(file: u64) -> Option<u64> {
 #[inline(always)]
 fn table_of(segment: &FileSegment, now_ns: u64) -> Option<SegmentTable> {
     let table = UNWIND_SEGMENTS.get_ptr_mut(segment)?;
-    // SAFETY: a live map value, which the kernel frees after a grace period.
+    // SAFETY: a live map value. The kernel can give a removed one to another segment at once: the map is preallocated. Then the
+    // stack has a frame of the wrong table.
     let table = unsafe { &mut *table };
     note_use(&mut table.used_ns, now_ns);
     Some(*table)

@@ -10,8 +10,9 @@ use profiler_common::{PidSource, TargetFilter, wall::WaitState};
 use super::{
     cgroup,
     config::get,
+    kernel_memory::read,
     maps::TARGETS,
-    pid_namespace::{TaskIds, ids_of_task},
+    pid_namespace::{TaskIds, id_of_task, ids_of_task},
 };
 
 /// What is read of a task at each pass.
@@ -73,6 +74,15 @@ impl WaitingTask {
     }
 }
 
+/// The id of a thread in the profiler's PID namespace, from the address of its task.
+#[inline(always)]
+pub(crate) fn tid_at(task: u64) -> Option<u32> {
+    if get!(pid_source) == PidSource::Initial as u32 {
+        return read(task, get!(wall.task_pid));
+    }
+    id_of_task(task)
+}
+
 /// Whether a task has no address space: kernel threads, and tasks that exit.
 #[inline(always)]
 pub(crate) fn is_kernel_thread(task: *mut task_struct) -> bool {
@@ -115,27 +125,49 @@ fn is_target(task: *mut task_struct, ids: TaskIds) -> bool {
 /// The state of a task that is not on a CPU, or leaves it (`include/linux/sched.h`); `None` for one that exits.
 #[inline(always)]
 pub(crate) fn wait_state(task: *mut task_struct) -> Option<WaitState> {
-    const TASK_RUNNING: u32 = 0;
-    const TASK_UNINTERRUPTIBLE: u32 = 2;
-    const TASK_STOPPED_OR_TRACED: u32 = 4 | 8;
     const TASK_DEAD: u32 = 0x80;
-    const TASK_WAKING_OR_NEW: u32 = 0x200 | 0x800;
-    /// An uninterruptible sleep that is idle time.
-    const TASK_NOLOAD: u32 = 0x400;
     let exit_state: u32 = load(task, get!(wall.task_exit_state));
     let state: u32 = load(task, get!(wall.task_state));
     if exit_state != 0 || state & TASK_DEAD != 0 {
         return None;
     }
-    Some(if state == TASK_RUNNING || state & TASK_WAKING_OR_NEW != 0 {
-        WaitState::Runnable
-    } else if state & TASK_STOPPED_OR_TRACED != 0 {
+    Some(sleeping_state(state).unwrap_or_else(|| runnable_state(task)))
+}
+
+/// The state of a task that sleeps or is stopped, by its `task_struct.__state`; `None` for one that could run.
+#[inline(always)]
+pub(crate) fn sleeping_state(state: u32) -> Option<WaitState> {
+    const TASK_RUNNING: u32 = 0;
+    const TASK_UNINTERRUPTIBLE: u32 = 2;
+    const TASK_STOPPED_OR_TRACED: u32 = 4 | 8;
+    const TASK_WAKING_OR_NEW: u32 = 0x200 | 0x800;
+    /// An uninterruptible sleep that is idle time.
+    const TASK_NOLOAD: u32 = 0x400;
+    if state == TASK_RUNNING || state & TASK_WAKING_OR_NEW != 0 {
+        return None;
+    }
+    Some(if state & TASK_STOPPED_OR_TRACED != 0 {
         WaitState::Stopped
     } else if state & TASK_UNINTERRUPTIBLE != 0 && state & TASK_NOLOAD == 0 {
         WaitState::Disk
     } else {
         WaitState::Blocked
     })
+}
+
+/// The state of a task that could run: throttled where the CPU quota of its cgroup is used up (`throttle_cfs_rq`,
+/// `kernel/sched/fair.c`).
+#[inline(always)]
+pub(crate) fn runnable_state(task: *mut task_struct) -> WaitState {
+    let throttle_count = get!(wall.run_queue_throttle_count);
+    if throttle_count == 0 {
+        return WaitState::Runnable;
+    }
+    let run_queue: u64 = load(task, get!(wall.task_run_queue));
+    match read::<i32>(run_queue, throttle_count) {
+        Some(1..) => WaitState::Throttled,
+        _ => WaitState::Runnable,
+    }
 }
 
 /// Whether a runnable task ran on this CPU until the thread of the profiler that runs the pass displaced it. It would wait at

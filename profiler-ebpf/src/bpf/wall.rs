@@ -6,7 +6,7 @@
 use aya_ebpf::bindings::task_struct;
 use profiler_common::{
     Counter, RecordKind,
-    wall::{WaitRecord, WaitingThread, WallPass},
+    wall::{WaitRecord, WaitingThread, WallPass, captures_cut_stacks},
 };
 
 use super::{
@@ -14,7 +14,7 @@ use super::{
     config::get,
     counters::add,
     kernel_memory::read,
-    maps::{WAITING_THREADS, WALL_PASS, WALL_SCRATCH},
+    maps::{WAITING_THREADS, WALL_PASS, WALL_SCAN, WALL_SCRATCH},
     ring_buffer::{Wakeup, send},
     waiting_stacks::{self, PassScratch},
     waiting_task::{WaitingTask, load, waiting_task},
@@ -31,10 +31,16 @@ pub(crate) struct WallScratch {
 #[inline(always)]
 pub(crate) fn sample_thread(task: *mut task_struct) {
     let Some(pass) = WALL_PASS.get(0) else { return };
+    count_visit();
     let Some(found) = waiting_task(task) else { return };
+    let known = known_thread(task as u64);
+    if known.as_ref().is_some_and(|known| known.pass == pass.number) {
+        // The scan has counted it.
+        return;
+    }
     add(Counter::WallTicks, u64::from(pass.ticks));
-    if let Some(known) = known_thread(&found) {
-        if is_known_stack(known, &found, *pass) {
+    if let Some(known) = known {
+        if is_known_stack(known, found.switches, found.start_time, *pass) {
             keep_waiting(known, &found, *pass);
             return;
         }
@@ -45,20 +51,27 @@ pub(crate) fn sample_thread(task: *mut task_struct) {
     }
 }
 
+#[inline(always)]
+fn count_visit() {
+    if let Some(scan) = WALL_SCAN.get_ptr_mut(0) {
+        // SAFETY: scans and passes run one after another.
+        unsafe { (*scan).visits += 1 };
+    }
+}
+
 /// The thread of an earlier pass.
 #[inline(always)]
-fn known_thread(task: &WaitingTask) -> Option<&'static mut WaitingThread> {
-    let known = WAITING_THREADS.get_ptr_mut(&task.ids.tid)?;
+pub(crate) fn known_thread(task: u64) -> Option<&'static mut WaitingThread> {
+    let known = WAITING_THREADS.get_ptr_mut(&task)?;
     // SAFETY: passes run one after another, and user space changes the map between them.
     Some(unsafe { &mut *known })
 }
 
-/// Whether a thread has not run since its stacks were captured. Stacks that are cut are captured again in some of the passes.
+/// Whether a thread has not run since its stacks were captured, and they are not to be captured again.
 #[inline(always)]
-fn is_known_stack(known: &WaitingThread, task: &WaitingTask, pass: WallPass) -> bool {
-    const PASSES_BETWEEN_CAPTURES: u32 = 16;
-    let is_same = known.switches == task.switches && known.start_time == task.start_time;
-    is_same && (known.is_cut == 0 || !pass.number.is_multiple_of(PASSES_BETWEEN_CAPTURES))
+pub(crate) fn is_known_stack(known: &WaitingThread, switches: u64, start_time: u64, pass: WallPass) -> bool {
+    let is_same = known.switches == switches && known.start_time == start_time;
+    is_same && (known.is_cut == 0 || !captures_cut_stacks(pass.number))
 }
 
 /// Counts the ticks of a thread that has not run since the last pass.
@@ -68,10 +81,23 @@ fn keep_waiting(known: &mut WaitingThread, task: &WaitingTask, pass: WallPass) {
         // It was woken, and waits for a CPU. Its stacks are the same.
         send_wait(known);
         known.state = task.state;
+    }
+    add_ticks(known, pass);
+}
+
+/// Adds the ticks of a pass to a wait that goes on, and sends them from time to time.
+#[inline(always)]
+pub(crate) fn add_ticks(known: &mut WaitingThread, pass: WallPass) {
+    if known.ticks == 0 {
         known.time_ns = now_ns();
     }
     known.ticks += pass.ticks;
     known.pass = pass.number;
+    // Not all threads in the same pass: thousands of records do not fit into the ring buffer.
+    let turn = pass.number.wrapping_add(known.tid);
+    if pass.passes_per_record != 0 && turn.is_multiple_of(pass.passes_per_record) {
+        send_wait(known);
+    }
 }
 
 /// Sends the ticks of a thread that no record has.
@@ -114,7 +140,7 @@ fn capture(task: *mut task_struct, found: &WaitingTask, pass: WallPass) -> Resul
     thread.pass = pass.number;
     thread.is_cut = u32::from(stacks.is_cut);
     thread.comm = read(task as u64, get!(wall.task_comm)).unwrap_or_default();
-    WAITING_THREADS.insert(&found.ids.tid, thread, 0).map_err(|_| Counter::WallLostThread)
+    WAITING_THREADS.insert(&(task as u64), thread, 0).map_err(|_| Counter::WallLostThread)
 }
 
 #[inline(always)]

@@ -290,8 +290,8 @@ pub(super) struct StackArguments {
     /// Show containers as frames, with a prefix of their ids
     #[arg(long)]
     per_container: bool,
-    /// Show the state of the thread as a frame in folded stacks and flame graphs: [on CPU], [runnable], [blocked], [disk],
-    /// [stopped]
+    /// Show the state of the thread as a frame in folded stacks and flame graphs: [on CPU], [runnable], [throttled],
+    /// [blocked], [disk], [stopped]
     #[arg(long)]
     per_state: bool,
     /// Show each unsymbolized frame with its address, in place of one frame `[module]` for consecutive ones

@@ -28,7 +28,8 @@ pub(super) struct ShapeArguments {
     /// Show only samples of this container, by a prefix of its id
     #[arg(long, value_name = "ID")]
     in_container: Option<String>,
-    /// Show only wall-clock samples of threads in these states: on-cpu, runnable, blocked, disk, stopped; several with commas
+    /// Show only wall-clock samples and waits of threads in these states: on-cpu, runnable, throttled, blocked, disk, stopped;
+    /// several with commas
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     state: Vec<ThreadState>,
     /// Show only samples from this time on: 2s, 500ms after the start of sampling

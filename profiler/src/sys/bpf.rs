@@ -155,9 +155,11 @@ pub(crate) enum ProgramType {
     RawTracepoint,
     /// Runs on request of user space.
     Syscall,
-    /// A sleepable program of an iterator. `btf_id`: the function in the kernel's BTF that has its arguments.
+    /// A program of an iterator. `btf_id`: the function in the kernel's BTF that has its arguments. A sleepable one can copy
+    /// user memory.
     Iterator {
         btf_id: u32,
+        is_sleepable: bool,
     },
     /// A tracepoint program whose arguments have types. `btf_id`: the tracepoint's type in the kernel's BTF.
     Tracepoint {
@@ -180,9 +182,9 @@ impl ProgramType {
         }
     }
 
-    /// The kernel requires `BPF_F_SLEEPABLE` for a system call program. The iterator copies user memory.
+    /// The kernel requires `BPF_F_SLEEPABLE` for a system call program.
     fn is_sleepable(self) -> bool {
-        matches!(self, Self::Syscall | Self::Iterator { .. })
+        matches!(self, Self::Syscall | Self::Iterator { is_sleepable: true, .. })
     }
 }
 
@@ -411,7 +413,7 @@ fn program_attributes(name: &str, program_type: ProgramType, code: ProgramCode<'
         ..ProgramLoad::default()
     };
     let attachment = match program_type {
-        ProgramType::Iterator { btf_id } => Some((ATTACH_TYPE_ITERATOR, btf_id)),
+        ProgramType::Iterator { btf_id, .. } => Some((ATTACH_TYPE_ITERATOR, btf_id)),
         ProgramType::Tracepoint { btf_id } => Some((ATTACH_TYPE_TRACEPOINT, btf_id)),
         ProgramType::PerfEvent | ProgramType::RawTracepoint | ProgramType::Syscall => None,
     };

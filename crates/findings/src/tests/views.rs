@@ -48,6 +48,7 @@ fn the_state_precedes_the_frames() {
     for (state, folded, expected) in [
         (ThreadState::OnCpu, LOOP, None),
         (ThreadState::Runnable, LOOP, Some(WaitCause::RunQueue)),
+        (ThreadState::Throttled, LOOP, Some(WaitCause::CpuQuota)),
         (ThreadState::Runnable, "main;wait_for_other;sched_yield", Some(WaitCause::Other)),
         (ThreadState::Stopped, LOOP, Some(WaitCause::Other)),
         (ThreadState::Disk, WORK, Some(WaitCause::FileIo)),

@@ -163,6 +163,27 @@ fn threads_that_wait_for_a_cpu_are_found_by_share_and_number() {
 }
 
 #[test]
+fn threads_without_cpu_quota_are_found_from_a_tenth_of_the_time_on() {
+    let throttled = |ticks: u64| {
+        let mut threads = Threads::wall();
+        let parts = [
+            (0, ticks, Some(ThreadState::Throttled), WORK),
+            (5, 100 - ticks, Some(ThreadState::OnCpu), WORK),
+        ];
+        threads.add_thread("worker", &parts);
+        threads.findings()
+    };
+    assert_eq!(throttled(9), []);
+    let [finding] = &throttled(60)[..] else { panic!("one finding") };
+    assert_eq!(finding.kind, FindingKind::CpuQuota);
+    let expected = "0.6 threads at a time are throttled by the CPU quota of their cgroup, 60 % of the time in which they could run";
+    assert_eq!(finding.evidence, expected);
+    let mut without_cpu = Threads::wall();
+    without_cpu.add(3, ThreadState::Throttled, WORK);
+    assert_eq!(without_cpu.kinds(), [], "an event without threads on CPUs has no share");
+}
+
+#[test]
 fn threads_that_wait_for_files_are_found_by_share_and_number() {
     let with = |seconds: u64, working| {
         let mut threads = Threads::wall();

@@ -9,7 +9,8 @@ use std::{
 
 use profiler_common::{
     Config, MAX_FRAMES, OVERHEAD_SHARE_BITS, PidSource, TargetFilter, UserRegistersSource, VmaSearch,
-    off_cpu::OffCpuConfig, wall::WallOffsets,
+    off_cpu::OffCpuConfig,
+    wall::{LINKED_WORDS, STATE_WORDS, WallOffsets},
 };
 
 use super::{
@@ -281,6 +282,14 @@ fn fill_wall_offsets(config: &mut Config, btf: &Btf, filter: &Filter) -> Result<
         task_last_arrival: last_arrival(btf).unwrap_or_default(),
         ..WallOffsets::default()
     };
+    if let Some((task_run_queue, throttle_count)) = throttling(btf) {
+        config.wall.task_run_queue = task_run_queue;
+        config.wall.run_queue_throttle_count = throttle_count;
+    }
+    if let Some((task_thread_node, signal_thread_head)) = thread_list(btf) {
+        config.wall.task_thread_node = task_thread_node;
+        config.wall.signal_thread_head = signal_thread_head;
+    }
     if let Filter::CgroupV2(directory) = filter {
         config.cgroup_id = cgroup_id(directory)?;
         config.task_cgroups = task("cgroups")?;
@@ -295,6 +304,31 @@ fn last_arrival(btf: &Btf) -> Option<u32> {
     let [arrival, queued] = ["last_arrival", "last_queued"].map(|time| btf.member("sched_info", time));
     let arrival = arrival.filter(|arrival| queued == Some(arrival + size_of::<u64>() as u32))?;
     Some(btf.member("task_struct", "sched_info")? + arrival)
+}
+
+/// The offsets of a task's run queue and of the count that says whether it is throttled; `None` without CPU quotas
+/// (`CONFIG_CFS_BANDWIDTH`).
+fn throttling(btf: &Btf) -> Option<(u32, u32)> {
+    let run_queue = btf.member("task_struct", "se")? + btf.member("sched_entity", "cfs_rq")?;
+    Some((run_queue, btf.member("cfs_rq", "throttle_count")?))
+}
+
+/// The offsets of the list of a process's threads; `None` where the task iterator cannot visit a single thread (before Linux
+/// 6.1), or the fields are not where the scan reads them.
+fn thread_list(btf: &Btf) -> Option<(u32, u32)> {
+    btf.enumerator("bpf_iter_task_type", "BPF_TASK_ITER_TID")?;
+    let task = |field| btf.member("task_struct", field);
+    let is_read = |field, first: u32, words: usize| {
+        let bytes = 0..(words * size_of::<u64>()) as u32;
+        task(field)
+            .and_then(|offset: u32| offset.checked_sub(first))
+            .is_some_and(|offset| bytes.contains(&offset))
+    };
+    let (node, state) = (task("thread_node")?, task("__state")?);
+    let fields = ["nvcsw", "nivcsw", "start_time"];
+    let are_read = fields.iter().all(|field| is_read(field, node, LINKED_WORDS));
+    let head = btf.member("signal_struct", "thread_head")?;
+    (are_read && is_read("on_cpu", state, STATE_WORDS)).then_some((node, head))
 }
 
 /// The id of a cgroup: the inode of its directory.

@@ -3,7 +3,6 @@
 use std::{collections::HashMap, num::NonZeroU64};
 
 use profiler_common::off_cpu::{OffCpuRecord, OffCpuThread, Waker};
-use profiler_profile::ThreadState;
 
 use super::records::thread_state;
 use crate::sampler::{Batch, Comm, Origin, RawSample, RawWaker};
@@ -83,7 +82,7 @@ fn add_samples(thread: &OffCpuThread, from_ns: u64, until_ns: u64, batch: &mut B
     let woken_ns = if thread.woken_ns == 0 { until_ns } else { thread.woken_ns.min(until_ns) };
     let waker = (until_ns > woken_ns).then(|| raw_waker(&thread.waker)).flatten();
     let blocked = (state, from_ns, woken_ns, waker);
-    let runnable = (ThreadState::Runnable, woken_ns.max(from_ns), until_ns, None);
+    let runnable = (thread_state(thread.woken_state)?, woken_ns.max(from_ns), until_ns, None);
     for (state, from_ns, until_ns, waker) in [blocked, runnable] {
         if from_ns < until_ns {
             batch.samples.push(RawSample {
@@ -114,6 +113,7 @@ fn raw_waker(waker: &Waker) -> Option<Box<RawWaker>> {
 #[cfg(test)]
 mod tests {
     use profiler_common::{RecordKind, wall::WaitState};
+    use profiler_profile::ThreadState;
 
     use super::*;
 
@@ -130,6 +130,8 @@ mod tests {
             cpu: 1,
             has_stacks: 1,
             is_cut: 0,
+            woken_state: WaitState::Runnable as u32,
+            reserved: 0,
             comm: *b"app\0\0\0\0\0\0\0\0\0\0\0\0\0",
             waker: Waker::default(),
         }
@@ -157,6 +159,21 @@ mod tests {
         assert_eq!(batch.off_cpu_records, 1);
         waits.end(&record(OffCpuThread { state: 77, ..thread(100, 0) }, 200), &mut batch);
         assert_eq!((batch.samples.len(), batch.off_cpu_records), (2, 1), "the state is unknown");
+    }
+
+    #[test]
+    fn a_wait_is_throttled_where_the_quota_was_used_up_when_it_was_woken() {
+        let (mut waits, mut batch) = (CountedWaits::default(), Batch::default());
+        let woken_state = WaitState::Throttled as u32;
+        let displaced = OffCpuThread { state: woken_state, woken_state, ..thread(100, 100) };
+        waits.end(&record(displaced, 150), &mut batch).unwrap();
+        waits.end(&record(OffCpuThread { woken_state, ..thread(200, 280) }, 300), &mut batch).unwrap();
+        let expected = [
+            (ThreadState::Throttled, 150, 50),
+            (ThreadState::Blocked, 280, 80),
+            (ThreadState::Throttled, 300, 20),
+        ];
+        assert_eq!(samples(&batch), expected);
     }
 
     #[test]

@@ -24,6 +24,7 @@ use super::{
     sampling_program::SamplingProgram,
     unwind_maps::{UnwindMapFds, UnwindMaps},
     wall::{WallMaps, WallPasses},
+    wall_scan::WallScanner,
 };
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
@@ -41,6 +42,8 @@ const MAP_READ_ONLY_IN_PROGRAM: u32 = 1 << 7;
 /// The programs and their maps. Dropping it unloads them: nothing is pinned.
 pub(super) struct LoadedPrograms {
     records: RingBuf<MapData>,
+    /// The capacity of the ring buffer.
+    record_bytes: usize,
     counters: OwnedFd,
     sample: Option<SamplingProgram>,
     unwind_maps: Option<UnwindMaps>,
@@ -82,8 +85,10 @@ impl LoadedPrograms {
         let unwind_maps =
             if plan.uses_unwinder() { Some(empty_unwind_maps(&maps, first_chunk, config)?) } else { None };
         let tracepoints = attach_tracepoints(&object, plan, config)?;
-        let wall =
-            plan.wall_hz.map(|frequency_hz| wall_passes(&object, plan, frequency_hz, &maps)).transpose()?;
+        let wall = plan
+            .wall_hz
+            .map(|frequency_hz| wall_passes(&object, plan, config, &maps, frequency_hz))
+            .transpose()?;
         let off_cpu = plan.off_cpu.map(|_| off_cpu_waits(&object, plan, &maps)).transpose()?;
         #[cfg_attr(
             not(feature = "bpf-log"),
@@ -95,6 +100,7 @@ impl LoadedPrograms {
         let map_data = |name| MapData::from_fd(clone_fd(map(&maps, name)?)?).map_err(broken);
         Ok(Self {
             records: Map::RingBuf(map_data(names::MAP_RECORDS)?).try_into().map_err(broken)?,
+            record_bytes: sizes.ring_buffer_bytes as usize,
             counters: clone_fd(map(&maps, names::MAP_COUNTERS)?)?,
             #[cfg(feature = "bpf-log")]
             log: match &mut sample {
@@ -176,7 +182,12 @@ impl LoadedPrograms {
         if let Some(log) = &mut self.log {
             log.print();
         }
-        while let Some(record) = self.records.next() {
+        // No more than what was there at the start: programs can write as fast as this reads.
+        let mut left_bytes = self.record_bytes;
+        while left_bytes > 0
+            && let Some(record) = self.records.next()
+        {
+            left_bytes = left_bytes.saturating_sub(record.len());
             records::decode(&record, &mut self.waits, batch);
         }
     }
@@ -405,13 +416,26 @@ pub(super) fn load_program(
 fn wall_passes(
     object: &aya_obj::Object,
     plan: &Plan,
-    frequency_hz: u64,
+    config: &Config,
     maps: &HashMap<String, OwnedFd>,
+    frequency_hz: u64,
 ) -> Result<WallPasses> {
-    let link = task_iterator(object, plan, names::PROGRAM_WALL_PASS)?;
+    let program = load_iterator(object, names::PROGRAM_WALL_PASS, true)?;
+    let tasks = iterated_tasks(plan);
+    let link = attach_iterator(&program, tasks)?;
     let fd = |name| clone_fd(map(maps, name)?);
+    let scanner = match tasks {
+        IteratedTasks::Process(pid) if config.wall.signal_thread_head != 0 => {
+            let scan = load_iterator(object, names::PROGRAM_WALL_SCAN, false);
+            let link = scan.and_then(|scan| attach_iterator(&scan, IteratedTasks::Thread(pid)));
+            let link = link.inspect_err(|error| log::debug!("each pass visits all threads: {error}")).ok();
+            let result = fd(names::MAP_WALL_SCAN)?;
+            link.map(|link| WallScanner::new(link, result, program))
+        }
+        _ => None,
+    };
     let maps = WallMaps { pass: fd(names::MAP_WALL_PASS)?, threads: fd(names::MAP_WAITING_THREADS)? };
-    Ok(WallPasses::new(maps, link, frequency_hz, plan.max_overhead_percent))
+    Ok(WallPasses::new(maps, link, scanner, frequency_hz, plan.max_overhead_percent))
 }
 
 /// Loads the programs of off-CPU time.
@@ -427,7 +451,8 @@ fn off_cpu_waits(
         load_program(object, program, ProgramType::Tracepoint { btf_id })
     });
     let programs = programs.into_iter().collect::<Result<_>>()?;
-    let pass = match task_iterator(object, plan, names::PROGRAM_OFF_CPU_PASS) {
+    let pass = load_iterator(object, names::PROGRAM_OFF_CPU_PASS, true);
+    let pass = match pass.and_then(|program| attach_iterator(&program, iterated_tasks(plan))) {
         Err(error) if error.kind() == ErrorKind::Unsupported => {
             log::warn!("threads that wait from before the start to the end have no stacks: {error}");
             None
@@ -437,15 +462,22 @@ fn off_cpu_waits(
     Ok(OffCpuWaits::new(programs, pass, clone_fd(map(maps, names::MAP_OFF_CPU_THREADS)?)?))
 }
 
-/// Loads a program of the task iterator, and attaches it to the tasks of the plan.
-fn task_iterator(object: &aya_obj::Object, plan: &Plan, name: &str) -> Result<OwnedFd> {
+/// Loads a program of the task iterator.
+fn load_iterator(object: &aya_obj::Object, name: &str, is_sleepable: bool) -> Result<OwnedFd> {
     let btf_id = config::task_iterator()?;
-    let program = load_program(object, name, ProgramType::Iterator { btf_id })?;
-    let tasks = match &plan.filter {
+    load_program(object, name, ProgramType::Iterator { btf_id, is_sleepable })
+}
+
+/// The tasks that can belong to the target.
+fn iterated_tasks(plan: &Plan) -> IteratedTasks {
+    match &plan.filter {
         Filter::Processes(ids) if !plan.children && ids.len() == 1 => IteratedTasks::Process(ids[0]),
         Filter::Threads(ids) if ids.len() == 1 => IteratedTasks::Thread(ids[0]),
         _ => IteratedTasks::All,
-    };
+    }
+}
+
+fn attach_iterator(program: &OwnedFd, tasks: IteratedTasks) -> Result<OwnedFd> {
     bpf::attach_task_iterator(program.as_fd(), tasks)
         .map_err(|error| Error::from_io(Operation::LoadProgram, "failed to attach the task iterator", error))
 }

@@ -22,6 +22,7 @@ pub(crate) mod test_maps;
 mod timers;
 mod unwind_maps;
 mod wall;
+mod wall_scan;
 
 use std::{
     io,

@@ -72,11 +72,12 @@ pub(super) fn waiting_sample(thread: &WaitingThread) -> Option<RawSample> {
 
 /// The state with this number; `None` for an unknown one.
 pub(super) fn thread_state(number: u32) -> Option<ThreadState> {
-    const STATES: [(WaitState, ThreadState); 4] = [
+    const STATES: [(WaitState, ThreadState); 5] = [
         (WaitState::Runnable, ThreadState::Runnable),
         (WaitState::Blocked, ThreadState::Blocked),
         (WaitState::Disk, ThreadState::Disk),
         (WaitState::Stopped, ThreadState::Stopped),
+        (WaitState::Throttled, ThreadState::Throttled),
     ];
     STATES.into_iter().find(|(state, _)| *state as u32 == number).map(|(_, state)| state)
 }

@@ -9,21 +9,28 @@ use std::{
 use profiler_common::wall::{WaitingThread, WallPass};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{iterator_pass, map_sizes::MAX_WAITING_THREADS, records, timers::random_fraction};
+use super::{
+    iterator_pass, map_sizes::MAX_WAITING_THREADS, records, timers::random_fraction, wall_scan::WallScanner,
+};
 use crate::{
     error::{Error, ErrorKind, Result},
     sampler::Batch,
     sys::bpf,
 };
 
-/// How often the ticks of threads that still wait become samples: a wait that goes on has one every time.
-const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the BPF program sends the ticks of a thread that still waits.
+const RECORD_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often threads that have ended are removed, with their last ticks.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The passes of a session.
 #[derive(Debug)]
 pub(super) struct WallPasses {
     /// The iterator; each pass opens it anew.
     link: OwnedFd,
+    /// `None` unless the target is a single process.
+    scanner: Option<WallScanner>,
     pass: OwnedFd,
     threads: OwnedFd,
     period: Duration,
@@ -39,12 +46,19 @@ pub(super) struct WallPasses {
 
 impl WallPasses {
     /// Passes at a frequency, hertz; the first one is due after a part of a period.
-    pub(super) fn new(maps: WallMaps, link: OwnedFd, frequency_hz: u64, max_overhead_percent: f64) -> Self {
+    pub(super) fn new(
+        maps: WallMaps,
+        link: OwnedFd,
+        scanner: Option<WallScanner>,
+        frequency_hz: u64,
+        max_overhead_percent: f64,
+    ) -> Self {
         let started = Instant::now();
         let period = Duration::from_secs(1) / u32::try_from(frequency_hz.max(1)).unwrap_or(u32::MAX);
         let WallMaps { pass, threads } = maps;
         let mut passes = Self {
             link,
+            scanner,
             pass,
             threads,
             period,
@@ -91,17 +105,17 @@ impl WallPasses {
         self.next_pass = self.next_flush;
     }
 
-    /// Turns the ticks of threads that still wait into samples, and forgets threads that have ended.
+    /// Turns the ticks of threads that still wait into samples, and removes threads that have ended.
     pub(super) fn flush(&mut self, batch: &mut Batch) -> Result<()> {
         self.next_flush = Instant::now() + FLUSH_INTERVAL;
-        let keys = bpf::keys::<{ size_of::<u32>() }>(self.threads.as_fd(), MAX_WAITING_THREADS as usize);
+        let keys = bpf::keys::<{ size_of::<u64>() }>(self.threads.as_fd(), MAX_WAITING_THREADS as usize);
         for key in keys.map_err(failed)? {
             self.flush_thread(key, batch).map_err(failed)?;
         }
         Ok(())
     }
 
-    fn flush_thread(&self, key: [u8; 4], batch: &mut Batch) -> io::Result<()> {
+    fn flush_thread(&self, key: [u8; 8], batch: &mut Batch) -> io::Result<()> {
         let mut value = [0; size_of::<WaitingThread>()];
         bpf::look_up_element(self.threads.as_fd(), &key, &mut value)?;
         let Ok(mut thread) = WaitingThread::read_from_bytes(&value) else { return Ok(()) };
@@ -111,17 +125,17 @@ impl WallPasses {
         if thread.pass != self.passes {
             return bpf::delete_element(self.threads.as_fd(), &key);
         }
-        // The next ticks begin with the next pass.
-        thread.time_ns = super::monotonic_ns();
         thread.ticks = 0;
         bpf::update_element(self.threads.as_fd(), &key, thread.as_bytes())
     }
 
     fn run(&mut self, ticks: u32) -> io::Result<()> {
         self.passes = self.passes.wrapping_add(1);
-        let pass = WallPass { number: self.passes, ticks };
+        let passes_per_record = (RECORD_INTERVAL.as_nanos() / self.period.as_nanos().max(1)) as u32;
+        let pass = WallPass { number: self.passes, ticks, passes_per_record, reserved: 0 };
         bpf::update_element(self.pass.as_fd(), &0_u32.to_ne_bytes(), pass.as_bytes())?;
-        iterator_pass::run(self.link.as_fd())
+        let scans = self.scanner.as_mut().map(|scanner| scanner.scan(pass.number)).transpose()?;
+        if scans == Some(true) { Ok(()) } else { iterator_pass::run(self.link.as_fd()) }
     }
 
     /// Plans the next pass at a random time of the next period after `earliest`, so that passes do not beat with timers of
