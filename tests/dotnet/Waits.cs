@@ -54,7 +54,7 @@ namespace Workload
         {
             while (goesOn())
             {
-                ThreadPool.QueueUserWorkItem(_ => Cart.Get());
+                Task.Run(Cart.Get);
                 Thread.Sleep(10);
             }
         }

@@ -6,7 +6,8 @@
 //              /json       some objects, serialized
 //              /orders     the same, loaded asynchronously, priced and sorted first
 //              /busy       about 100 ms of CPU
-//              /sleep      100 ms of waiting
+//              /sleep      100 ms of waiting, without a thread
+//              /wait       100 ms in which a thread waits
 //   many     10,000 methods compiled at run time, called in turns, and every assembly of both frameworks loaded
 //
 // Compiled by Roslyn against .NET 9.0's assemblies.
@@ -95,6 +96,12 @@ public static class Routes
         await Task.Delay(100);
         return Results.Text("awake");
     }
+
+    public static IResult Wait()
+    {
+        Task.Delay(100).Wait();
+        return Results.Text("awake");
+    }
 }
 
 public static class Server
@@ -110,6 +117,7 @@ public static class Server
         app.MapGet("/orders", Routes.Orders);
         app.MapGet("/busy", Routes.Busy);
         app.MapGet("/sleep", Routes.Sleep);
+        app.MapGet("/wait", Routes.Wait);
         await app.StartAsync();
         var addresses = app.Services.GetRequiredService<IServer>().Features.Get<IServerAddressesFeature>();
         Program.SayReady();

@@ -15,6 +15,12 @@ const NAMED_PERCENT: f64 = 99.5;
 /// The least share of stacks that reach their root, once the unwind tables are loaded.
 const WHOLE_PERCENT: f64 = 98.0;
 
+/// The largest share of samples in which managed code calls an unsymbolized native function.
+const MAX_UNSYMBOLIZED_CALLEES_PERCENT: f64 = 5.0;
+
+/// The largest share of samples with a stub of unknown kind.
+const MAX_UNKNOWN_STUBS_PERCENT: f64 = 5.0;
+
 /// Request paths that exercise all layers of a server about equally.
 pub const EVERY_LAYER: [&str; 3] = ["/plaintext", "/json", "/orders"];
 
@@ -59,6 +65,12 @@ pub fn assert_symbolized(profile: &Profile) {
     ] {
         assert!(named >= least, "{named} % of {what} have names, {:?}", ledger.unsymbolized);
     }
+    for (what, percent, most) in [
+        ("callees", percent_of_stacks(profile, has_unsymbolized_callee), MAX_UNSYMBOLIZED_CALLEES_PERCENT),
+        ("stubs", percent_of_stacks(profile, has_unknown_stub), MAX_UNKNOWN_STUBS_PERCENT),
+    ] {
+        assert!(percent <= most, "{percent} % of stacks have unsymbolized {what}, {:?}", ledger.unsymbolized);
+    }
     let stacks = FoldedStacks::from_profile(profile);
     for (part, least) in LAYERS {
         let share = stacks.percent(|stack| stack.frames.iter().any(|frame| frame.starts_with(part)));
@@ -77,8 +89,31 @@ fn methods(profile: &Profile) -> impl Iterator<Item = &Frame> {
         let frames = stack.frames.iter().map(|frame| profile.frame(*frame));
         let user = frames.skip_while(|frame| is_kernel(frame)).enumerate();
         let methods = user.filter(|(depth, frame)| *depth > 0 || !is_stub(frame)).map(|(_, frame)| frame);
-        methods.filter(|frame| matches!(frame.kind, FrameKind::Jit | FrameKind::Precompiled))
+        methods.filter(|frame| is_method(frame))
     })
+}
+
+/// Whether a managed method calls an unsymbolized native function, in these frames, leaf first.
+fn has_unsymbolized_callee(frames: &[&Frame]) -> bool {
+    let is_unsymbolized = |frame: &Frame| matches!(frame.symbolization, Symbolization::Address(_));
+    let is_native = |frame: &Frame| frame.kind == FrameKind::Native;
+    frames.windows(2).any(|pair| is_native(pair[0]) && is_unsymbolized(pair[0]) && is_method(pair[1]))
+}
+
+/// Whether a stub is of unknown kind.
+fn has_unknown_stub(frames: &[&Frame]) -> bool {
+    frames.iter().any(|frame| frame.symbolization == Symbolization::Address(Reason::RuntimeStub))
+}
+
+/// The share of samples whose frames satisfy a condition, leaf first.
+fn percent_of_stacks(profile: &Profile, is_counted: impl Fn(&[&Frame]) -> bool) -> f64 {
+    let frames = |stack: &Stack| stack.frames.iter().map(|frame| profile.frame(*frame)).collect::<Vec<_>>();
+    let counted = stacks(profile).filter(|stack| is_counted(&frames(stack))).count();
+    100.0 * counted as f64 / profile.samples().len() as f64
+}
+
+fn is_method(frame: &Frame) -> bool {
+    matches!(frame.kind, FrameKind::Jit | FrameKind::Precompiled)
 }
 
 fn is_kernel(frame: &Frame) -> bool {

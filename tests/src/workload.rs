@@ -69,6 +69,16 @@ impl Workload {
         Self::run(&mut Self::dotnet_command(version, mode))
     }
 
+    /// Starts the .NET workload without a perf map: with this version of the runtime, or as the single-file program of this
+    /// name.
+    #[must_use]
+    pub fn dotnet_program(program: &str, mode: &str) -> Self {
+        if program.starts_with("single-file") {
+            return Self::run(Command::new(workload_path("dotnet").join(program)).args([mode, "60"]));
+        }
+        Self::run(Self::dotnet_command(program, mode).env("PERF_MAP", "0"))
+    }
+
     /// The command that starts the .NET workload.
     #[must_use]
     pub fn dotnet_command(version: &str, mode: &str) -> Command {

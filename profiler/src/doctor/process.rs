@@ -6,7 +6,7 @@ use super::{Finding, Remedy, Situation};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::sys::kernel_names::KernelNames;
 use profiler_dotnet_symbols::managed::NameStyle;
-use profiler_processes::{ProcFs, ProcessFilter, ProcessTable, root_directory::RootDirectory};
+use profiler_processes::{ProcFs, Process, ProcessFilter, ProcessTable, root_directory::RootDirectory};
 use profiler_profile::{Reason, SymbolSource};
 use profiler_symbolize::{
     NativeOptions, Symbolizer,
@@ -31,7 +31,7 @@ pub(super) fn findings(pid: u32) -> Result<Vec<Finding>> {
     let key = processes.prefetch(pid);
     let places = Arc::new(DebugDirectories::with_host(host));
     let mut symbolizer = Symbolizer::new(
-        proc,
+        Arc::clone(&proc),
         places,
         NativeOptions::default(),
         NameStyle::default(),
@@ -40,9 +40,16 @@ pub(super) fn findings(pid: u32) -> Result<Vec<Finding>> {
     let Some(process) = processes.get(key) else { return Ok(Vec::new()) };
     let name = format!("{pid} ({})", process.comm);
     Ok(match process.check_readable() {
-        Ok(()) => about(&name, &symbolizer.symbol_sources(process)),
+        Ok(()) => about(&name, &symbolizer.symbol_sources(process), is_memory_readable(&proc, process)),
         Err(error) => vec![unreadable(&name, lookup_error_reason(error))],
     })
+}
+
+/// Whether the memory of a process can be read, which the names of helpers of a .NET runtime need.
+fn is_memory_readable(proc: &ProcFs, process: &Process) -> bool {
+    const POINTER_BYTES: usize = 8;
+    let first = process.mappings().next();
+    first.is_some_and(|mapping| proc.read_memory(process, mapping.start, POINTER_BYTES).is_ok())
 }
 
 fn unreadable(process: &str, reason: Reason) -> Finding {
@@ -52,7 +59,7 @@ fn unreadable(process: &str, reason: Reason) -> Finding {
     Finding::missing("process", format!("{process}: {reason}"), remedy)
 }
 
-fn about(process: &str, sources: &ProcessSymbolSources) -> Vec<Finding> {
+fn about(process: &str, sources: &ProcessSymbolSources, is_memory_readable: bool) -> Vec<Finding> {
     let kind = match &sources.runtime {
         Some(found) => runtime(found),
         None if sources.native.is_empty() => "no code of its own".to_owned(),
@@ -61,7 +68,7 @@ fn about(process: &str, sources: &ProcessSymbolSources) -> Vec<Finding> {
     let mut findings = vec![Finding::ok("process", format!("{process}, {kind}"))];
     findings.extend(jit(sources));
     findings.extend(precompiled(sources));
-    findings.extend(native(&sources.native));
+    findings.extend(native(&sources.native, is_memory_readable && has_helper_cells(sources)));
     findings.extend(closed(sources));
     findings
 }
@@ -83,6 +90,12 @@ fn runtime(runtime: &Runtime) -> String {
 fn has_diagnostics(sources: &ProcessSymbolSources) -> bool {
     let kind = sources.runtime.as_ref().map(|runtime| runtime.kind);
     matches!(kind, Some(RuntimeKind::CoreClr | RuntimeKind::SingleFile))
+}
+
+/// Whether the runtime has the addresses of its helpers in cells of precompiled images.
+fn has_helper_cells(sources: &ProcessSymbolSources) -> bool {
+    let kind = sources.runtime.as_ref().map(|runtime| runtime.kind);
+    matches!(kind, Some(RuntimeKind::CoreClr | RuntimeKind::SingleFile)) && sources.images.count > 0
 }
 
 /// JIT code; `None` for a process without any.
@@ -134,7 +147,8 @@ fn precompiled(sources: &ProcessSymbolSources) -> Option<Finding> {
     })
 }
 
-fn native(files: &[NativeFile]) -> Option<Finding> {
+/// Native code. `has_helpers`: helpers of a runtime are named from the memory of the process.
+fn native(files: &[NativeFile], has_helpers: bool) -> Option<Finding> {
     const NAME: &str = "native frames";
     if files.is_empty() {
         return None;
@@ -163,7 +177,12 @@ fn native(files: &[NativeFile]) -> Option<Finding> {
     let remedy = Remedy::AddDebugFile(file_name(&first.path).to_owned());
     let has_call_tables = |file: &&NativeFile| file.source == Some(SymbolSource::RuntimeCallTable);
     let (runtimes, exports): (Vec<_>, Vec<_>) = exports.into_iter().partition(has_call_tables);
-    let kinds = [("exports and runtime call tables", runtimes), ("exports only", exports)];
+    let of_runtimes = if has_helpers {
+        "exports, runtime call tables and runtime helpers"
+    } else {
+        "exports and runtime call tables"
+    };
+    let kinds = [(of_runtimes, runtimes), ("exports only", exports)];
     let kinds = kinds.iter().filter(|(_, files)| !files.is_empty()).map(|(kind, files)| {
         let names: Vec<_> = files.iter().map(|file| file_name(&file.path)).collect();
         format!("; {kind}: {}", list(&names))
@@ -267,15 +286,15 @@ mod tests {
     #[test]
     fn the_runtime_is_the_first_file_without_symbols() {
         let symbols = Some(SymbolSource::SymbolTable);
-        assert_eq!(native(&[file("/a", symbols, false)]).unwrap().status, Status::Ok);
-        assert_eq!(native(&[]), None);
+        assert_eq!(native(&[file("/a", symbols, false)], false).unwrap().status, Status::Ok);
+        assert_eq!(native(&[], false), None);
         let exports = Some(SymbolSource::DynamicSymbols);
         let files = [
             file("/lib/libc.so.6", exports, false),
             file("/app/main", Some(SymbolSource::DebugFile), false),
             file("/d/libcoreclr.so", exports, true),
         ];
-        let finding = native(&files).unwrap();
+        let finding = native(&files, false).unwrap();
         let observed =
             "1 of 3 files have all symbols (1 in debug files); exports only: libcoreclr.so, libc.so.6";
         assert_eq!(finding.observed, observed);
@@ -284,7 +303,26 @@ mod tests {
         let files = [file("/lib/libc.so.6", exports, false), file("/d/libcoreclr.so", call_tables, true)];
         let observed = "0 of 2 files have all symbols; exports and runtime call tables: libcoreclr.so; exports \
                         only: libc.so.6";
-        assert_eq!(native(&files).unwrap().observed, observed);
+        assert_eq!(native(&files, false).unwrap().observed, observed);
+    }
+
+    #[test]
+    fn helpers_of_a_stripped_runtime_need_precompiled_images_and_the_memory_of_the_process() {
+        let runtime = || vec![file("/d/libcoreclr.so", Some(SymbolSource::RuntimeCallTable), true)];
+        let with_images = ProcessSymbolSources { native: runtime(), ..core_clr(RuntimeKind::CoreClr, None) };
+        let without_images = ProcessSymbolSources {
+            images: ReadyToRunImages::default(),
+            native: runtime(),
+            ..core_clr(RuntimeKind::CoreClr, None)
+        };
+        let has_helpers = |sources: &ProcessSymbolSources, is_memory_readable| {
+            let findings = about("7 (dotnet)", sources, is_memory_readable);
+            let native = findings.iter().find(|finding| finding.name == "native frames").unwrap();
+            native.observed.ends_with("; exports, runtime call tables and runtime helpers: libcoreclr.so")
+        };
+        assert!(has_helpers(&with_images, true));
+        assert!(!has_helpers(&with_images, false));
+        assert!(!has_helpers(&without_images, true));
     }
 
     #[test]
@@ -310,7 +348,7 @@ mod tests {
         let finding = unreadable("7 (x)", Reason::ProcessGone);
         assert_eq!((finding.status, finding.remedy), (Status::Missing, None));
         assert!(unreadable("7 (x)", Reason::ProcessNotReadable).remedy.is_some());
-        let kernel_thread = about("2 (kthreadd)", &ProcessSymbolSources::default());
+        let kernel_thread = about("2 (kthreadd)", &ProcessSymbolSources::default(), false);
         assert_eq!(kernel_thread, [Finding::ok("process", "2 (kthreadd), no code of its own")]);
     }
 

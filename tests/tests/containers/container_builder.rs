@@ -32,6 +32,9 @@ pub(crate) const LEAST_CAPABILITIES: &[&str] =
 /// Number of ids that a user namespace maps.
 const MAPPED_IDS: u32 = 65_536;
 
+/// The period of a CPU quota.
+const CPU_PERIOD_US: u32 = 100_000;
+
 /// The configuration of a container.
 #[derive(Clone, Debug)]
 pub(crate) struct ContainerBuilder {
@@ -47,6 +50,8 @@ pub(crate) struct ContainerBuilder {
     mounts: Vec<Value>,
     read_only: bool,
     cgroup: String,
+    /// The CPU time that its cgroup may use in a period of 100 ms, microseconds.
+    cpu_quota_us: Option<u32>,
 }
 
 impl ContainerBuilder {
@@ -68,6 +73,7 @@ impl ContainerBuilder {
             ],
             read_only: false,
             cgroup: "c".to_owned(),
+            cpu_quota_us: None,
         }
     }
 
@@ -144,6 +150,12 @@ impl ContainerBuilder {
         self
     }
 
+    /// Limits the CPU time to a share of one CPU.
+    pub(crate) fn cpu_quota_percent(mut self, percent: u32) -> Self {
+        self.cpu_quota_us = Some(CPU_PERIOD_US / 100 * percent);
+        self
+    }
+
     /// Starts the container and waits until it is ready.
     pub(crate) fn start(&self) -> Container {
         Container::start(self.bundle())
@@ -202,6 +214,9 @@ impl ContainerBuilder {
                 "uidMappings": mappings,
                 "gidMappings": mappings,
                 "cgroupsPath": format!("{cgroups}/{}", self.cgroup),
+                "resources": self.cpu_quota_us.map_or(json!({}), |quota| {
+                    json!({"cpu": {"quota": quota, "period": CPU_PERIOD_US}})
+                }),
             },
         })
     }

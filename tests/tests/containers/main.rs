@@ -17,6 +17,7 @@ mod release;
 mod replaced;
 mod seccomp;
 mod sidecar;
+mod waiting;
 
 use profiler_tests::FoldedStacks;
 

@@ -1,7 +1,11 @@
 //! Tests ASP.NET Core servers under load, without any setting in the target's environment.
 
-use std::process::Command;
+use std::{process::Command, time::Duration};
 
+use profiler::{
+    Profile,
+    profile::{EventId, ThreadState},
+};
 use profiler_tests::{
     FoldedStack, FoldedStacks, Workload, aspnet, lock_privileged, sample, sample_pid, sample_settled,
     share_privileged, workload_path,
@@ -44,4 +48,38 @@ fn sleeping_requests_have_no_samples() {
     let is_asleep = |stack: &FoldedStack| has(stack, "Workload.Routes.Sleep") || has(stack, "<Sleep>");
     let sleeping = stacks.percent(|stack| is_asleep(stack) && !is_busy(stack));
     assert!(sleeping < 2.0, "sleeping {sleeping} %: {stacks:#?}");
+}
+
+/// The sum of the values of an event's samples with a method on their stack, in some states.
+fn value_below(profile: &Profile, event: EventId, method: &str, is_in: impl Fn(ThreadState) -> bool) -> u64 {
+    let samples = profile.samples_of(event).filter(|sample| sample.state.is_none_or(&is_in));
+    let below = samples.filter(|sample| {
+        let frames = profile.stack(sample.stack).frames.iter();
+        { frames }.any(|frame| profile.string(profile.frame(*frame).name).contains(method))
+    });
+    below.map(|sample| sample.value).sum()
+}
+
+/// A profile that mixes both cannot say which of the routes uses the CPU.
+#[test]
+fn a_route_that_waits_is_in_the_wall_clock_samples_and_not_in_the_cpu_samples() {
+    let Some(_lock) = lock_privileged() else { return };
+    let (server, port) = start();
+    let paths = ["/busy", "/wait"];
+    aspnet::warm_up(&port, &paths);
+    let _load = aspnet::load(&port, 2, &paths);
+    let builder = sample_pid(server.pid()).frequency_hz(499).wall_clock_hz(49);
+    let mut session = builder.build().unwrap().start().unwrap();
+    session.wait(Some(Duration::from_secs(5)));
+    let profile = session.stop().unwrap();
+    let (cpu, wall) = (profile.find_event("cpu-clock").unwrap(), profile.find_event("wall").unwrap());
+    let below = |event, method| value_below(&profile, event, method, |_| true);
+    let (busy, waiting) = (below(cpu, "Workload.Routes.Busy"), below(cpu, "Workload.Routes.Wait"));
+    assert!(waiting * 50 < busy, "CPU samples: {waiting} of the route that waits, {busy} of the other");
+    // Each route has a request in turn. The one that computes can wait for a CPU as well.
+    let blocked = value_below(&profile, wall, "Workload.Routes.Wait", |state| state == ThreadState::Blocked);
+    let (busy, waiting) = (below(wall, "Workload.Routes.Busy"), below(wall, "Workload.Routes.Wait"));
+    let share = waiting as f64 / (busy + waiting) as f64;
+    assert!((0.25..0.75).contains(&share), "wall-clock samples: {waiting} and {busy}");
+    assert!(blocked * 10 > waiting * 9, "{blocked} of {waiting} wall-clock samples are blocked");
 }

@@ -48,6 +48,15 @@ fn doctor_reports_the_runtime_version_and_its_events_as_symbol_source() {
 }
 
 #[test]
+fn doctor_reports_call_tables_and_helpers_of_a_stripped_runtime() {
+    let Some(_lock) = share_privileged() else { return };
+    let findings = Findings::new(&Workload::dotnet_program("9.0", "cpu"));
+    let native = findings.get("native frames").unwrap();
+    let of_runtime = "exports, runtime call tables and runtime helpers: libcoreclr.so";
+    assert!(native.starts_with("degraded  ") && native.contains(of_runtime), "{native}");
+}
+
+#[test]
 fn doctor_reports_the_perf_map_or_no_symbols_without_a_diagnostics_socket() {
     let Some(_lock) = share_privileged() else { return };
     let command = |map: &str| {

@@ -1,13 +1,13 @@
 //! Tests names of native functions of stripped .NET runtimes, in programs that spend their time in one service of the
 //! runtime each.
 
-use std::{collections::BTreeMap, process::Command, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use profiler::{
     Profile,
-    profile::{Frame, FrameKind, Reason, SymbolSource, Symbolization},
+    profile::{Frame, FrameKind, Reason, StackEnd, SymbolSource, Symbolization},
 };
-use profiler_tests::{Workload, sample_pid, sample_settled, share_privileged, wait_until, workload_path};
+use profiler_tests::{Workload, sample, sample_pid, sample_settled, share_privileged, wait_until};
 
 const SAMPLES: u64 = 2_000;
 
@@ -119,13 +119,6 @@ fn least_percent(program: &str, mode: &str) -> Option<f64> {
 /// The programs: versions of the framework-dependent workload, and single-file programs.
 const PROGRAMS: [&str; 4] = ["8.0", "9.0", "single-file", "single-file-10.0"];
 
-fn start(program: &str, mode: &str) -> Workload {
-    if !program.starts_with("single-file") {
-        return Workload::run(Workload::dotnet_command(program, mode).env("PERF_MAP", "0"));
-    }
-    Workload::run(Command::new(workload_path("dotnet").join(program)).args([mode, "60"]))
-}
-
 fn is_managed(frame: &Frame) -> bool {
     matches!(frame.kind, FrameKind::Jit | FrameKind::Precompiled)
 }
@@ -170,7 +163,7 @@ fn called_functions(profile: &Profile) -> BTreeMap<(String, Option<SymbolSource>
 
 fn assert_named(program: &str, Service { mode, functions: right }: &Service) {
     let Some(least_percent) = least_percent(program, mode) else { return };
-    let workload = start(program, mode);
+    let workload = Workload::dotnet_program(program, mode);
     let profile = sample_optimized(workload.pid());
     let functions = called_functions(&profile);
     let is_right = |name: &str| right.iter().chain(&COMMON).any(|right| name.starts_with(right));
@@ -211,7 +204,7 @@ fn stubs_have_the_names_of_their_kinds() {
     for (program, mode) in
         [("8.0", "generic"), ("9.0", "dynamic"), ("9.0", "generic"), ("single-file-10.0", "dynamic")]
     {
-        let profile = sample_settled(sample_pid(start(program, mode).pid()), SAMPLES);
+        let profile = sample_settled(sample_pid(Workload::dotnet_program(program, mode).pid()), SAMPLES);
         let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
         let frames = stacks.flat_map(|stack| &stack.frames).map(|frame| profile.frame(*frame));
         let (mut kinds, mut unknown) = (BTreeMap::<&str, usize>::new(), 0);
@@ -231,5 +224,40 @@ fn stubs_have_the_names_of_their_kinds() {
             known + unknown
         );
         assert!(kinds.keys().all(|name| name.starts_with("[stub ")), "{program} {mode}: {kinds:?}");
+    }
+}
+
+/// Modes of the workload, the names of threads of the runtime that run in them, and what these threads do.
+const ROLES: [(&str, &str, &str); 4] = [
+    ("async", ".NET TP Worker", "thread pool worker"),
+    ("collect", ".NET Server GC", "garbage collection"),
+    ("dynamic", ".NET Finalizer", "finalizer"),
+    ("dynamic", ".NET Tiered Com", "tiered compilation"),
+];
+
+/// The number of whole stacks of threads with this name in a view of a profile, and of those with a frame of this name.
+fn stacks_with_frame(profile: &Profile, thread: &str, name: &str) -> (usize, usize) {
+    let view = profile.with_merged_unsymbolized_frames();
+    let of_threads =
+        view.samples().iter().filter(|sample| view.string(view.thread(sample.thread).comm) == thread);
+    let stacks = of_threads.map(|sample| view.stack(sample.stack));
+    let whole: Vec<_> = stacks.filter(|stack| stack.end == StackEnd::Root).collect();
+    let is_named = |frame: &Frame| view.string(frame.name) == name;
+    let found = whole.iter().filter(|stack| stack.frames.iter().any(|frame| is_named(view.frame(*frame))));
+    (whole.len(), found.count())
+}
+
+#[test]
+fn pictures_show_what_threads_of_the_runtime_do() {
+    const MANY_SAMPLES: u64 = 8_000;
+    let Some(_lock) = share_privileged() else { return };
+    for (mode, thread, role) in ROLES {
+        let has_server_gc = if mode == "collect" { "1" } else { "0" };
+        let mut command = Workload::dotnet_command("9.0", mode);
+        let workload = Workload::run(command.env("PERF_MAP", "0").env("DOTNET_gcServer", has_server_gc));
+        // From the start of the process: later, nothing is left to compile.
+        let profile = sample(sample_pid(workload.pid()), MANY_SAMPLES);
+        let (all, found) = stacks_with_frame(&profile, thread, &format!("[libcoreclr.so: {role}]"));
+        assert!(all >= 10 && found * 10 >= all * 9, "{mode}: {found} of {all} stacks of {thread}");
     }
 }

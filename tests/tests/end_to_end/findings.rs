@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, process::Command, time::Duration};
 use profiler::{
     Profile,
     findings::{WaitCause, Waits},
-    profile::{EventId, FindingKind, Sample, StackEnd, ThreadState},
+    profile::{EventId, FindingKind, FrameKind, Sample, StackEnd, Symbolization, ThreadState},
 };
 use profiler_tests::{
     Workload, aspnet, lock_privileged, profiler, run_command, sample_pid, wait_until, workload_path,
@@ -35,8 +35,32 @@ fn await_threads(workload: &Workload, threads: usize) {
     wait_until("the threads of the pool", || (workload.tids().len() >= threads).then_some(()));
 }
 
-fn start_dotnet(version: &str, mode: &str) -> Workload {
-    Workload::run(Workload::dotnet_command(version, mode).env("PERF_MAP", "0"))
+/// The .NET workload with two versions of the runtime, and as a single file of a third one.
+const DOTNET_PROGRAMS: [&str; 3] = ["3.1", "9.0", "single-file-10.0"];
+
+/// Checks that the stacks of waiting threads with managed frames reach their root, and that these frames have names.
+fn assert_whole_and_named(program: &str, profile: &Profile) {
+    let (mut waiting, mut whole, mut frames, mut named) = (0, 0, 0, 0);
+    for sample in profile.samples_of(EventId::FIRST).filter(|sample| sample.state != Some(ThreadState::OnCpu))
+    {
+        let stack = profile.stack(sample.stack);
+        let of_stack = stack.frames.iter().map(|frame| profile.frame(*frame));
+        let managed = of_stack.filter(|frame| matches!(frame.kind, FrameKind::Jit | FrameKind::Precompiled));
+        let has_name: Vec<_> =
+            managed.map(|frame| matches!(frame.symbolization, Symbolization::Symbol(_))).collect();
+        if has_name.is_empty() {
+            continue;
+        }
+        waiting += sample.value;
+        frames += sample.value * has_name.len() as u64;
+        named += sample.value * has_name.iter().filter(|has_name| **has_name).count() as u64;
+        if stack.end == StackEnd::Root {
+            whole += sample.value;
+        }
+    }
+    assert!(waiting > 200, "{program}: {waiting} ticks");
+    assert!(whole * 100 >= waiting * 99, "{program}: {whole} of {waiting} stacks reach their root");
+    assert!(named * 1000 >= frames * 995, "{program}: {named} of {frames} frames have names");
 }
 
 #[test]
@@ -59,16 +83,17 @@ fn threads_with_locks_of_their_own_are_no_convoy() {
 #[test]
 fn a_pool_that_is_starved_by_sync_over_async_is_found() {
     let Some(_lock) = lock_privileged() else { return };
-    for version in ["3.1", "9.0"] {
-        let workload = start_dotnet(version, "starve");
+    for program in DOTNET_PROGRAMS {
+        let workload = Workload::dotnet_program(program, "starve");
         await_threads(&workload, RUNTIME_THREADS + 3);
         let profile = wall_profile(&workload);
-        let [(kind, text)] = &findings(&profile)[..] else { panic!("{version}: {:?}", profile.findings()) };
-        assert_eq!(*kind, FindingKind::PoolStarvation, "{version}");
+        assert_whole_and_named(program, &profile);
+        let [(kind, text)] = &findings(&profile)[..] else { panic!("{program}: {:?}", profile.findings()) };
+        assert_eq!(*kind, FindingKind::PoolStarvation, "{program}");
         let expected = "pool workers block in Task.Wait below Workload.Cart.Get (sync over async)";
         assert!(
             text.contains(expected) && text.ends_with(": make Cart.Get asynchronous"),
-            "{version}: {text}"
+            "{program}: {text}"
         );
     }
 }
@@ -76,15 +101,19 @@ fn a_pool_that_is_starved_by_sync_over_async_is_found() {
 #[test]
 fn methods_that_hold_a_lock_or_wait_for_a_service_are_found() {
     let Some(_lock) = lock_privileged() else { return };
-    for version in ["3.1", "9.0"] {
-        for (mode, expected, method) in [
-            ("convoy", FindingKind::LockConvoy, "wait for the lock in Workload.Ledger.Add ("),
-            ("downstream", FindingKind::SlowDownstream, "wait for sockets below Workload.Prices.Fetch ("),
-        ] {
-            let profile = wall_profile(&start_dotnet(version, mode));
+    let locks = "wait for the lock in Workload.Ledger.Add (";
+    let sockets = "wait for sockets below Workload.Prices.Fetch (";
+    for (mode, expected, method, programs) in [
+        ("convoy", FindingKind::LockConvoy, locks, &DOTNET_PROGRAMS[..]),
+        // The core library of the last program lacks what this mode needs.
+        ("downstream", FindingKind::SlowDownstream, sockets, &DOTNET_PROGRAMS[..2]),
+    ] {
+        for program in programs {
+            let profile = wall_profile(&Workload::dotnet_program(program, mode));
+            assert_whole_and_named(&format!("{program} {mode}"), &profile);
             let [(kind, text)] = &findings(&profile)[..] else { panic!("{mode}: {:?}", profile.findings()) };
-            assert_eq!(*kind, expected, "{version} {mode}");
-            assert!(text.contains(method), "{version} {mode}: {text}");
+            assert_eq!(*kind, expected, "{program} {mode}");
+            assert!(text.contains(method), "{program} {mode}: {text}");
         }
     }
 }
@@ -93,7 +122,7 @@ fn methods_that_hold_a_lock_or_wait_for_a_service_are_found() {
 #[test]
 fn threads_that_wait_for_collections_are_found() {
     let Some(_lock) = lock_privileged() else { return };
-    let profile = wall_profile(&start_dotnet("3.1", "storm"));
+    let profile = wall_profile(&Workload::dotnet_program("3.1", "storm"));
     let kinds: Vec<_> = findings(&profile).into_iter().map(|(kind, _)| kind).collect();
     assert!(kinds.contains(&FindingKind::GcSuspension), "{:?}", profile.findings());
 }

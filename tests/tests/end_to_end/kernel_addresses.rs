@@ -1,10 +1,15 @@
 //! No output contains an address of the kernel: other users could read it there, and `kptr_restrict` hides it from them.
 
-use std::{fs, io::Read, path::Path};
+use std::{
+    fs,
+    io::{Cursor, Read},
+    path::Path,
+};
 
 use flate2::read::MultiGzDecoder;
 use profiler::{Profile, profile::FrameKind};
 use profiler_tests::{OUTPUT_FILES, Sysctl, Workload, lock_privileged, profiler, run_command};
+use zip::ZipArchive;
 
 /// The first address of the kernel (Documentation/arch/x86/x86_64/mm.rst).
 const KERNEL_START: u64 = 0xffff_8000_0000_0000;
@@ -31,9 +36,23 @@ fn addresses_in_message(message: &[u8]) -> Vec<u64> {
     message.windows(10).filter_map(number).filter(|number| *number >= KERNEL_START).collect()
 }
 
+/// The content of the only file in an archive.
+fn unpack(archive: &[u8]) -> Vec<u8> {
+    let mut archive = ZipArchive::new(Cursor::new(archive)).unwrap();
+    assert_eq!(archive.len(), 1);
+    let mut content = Vec::new();
+    archive.by_index(0).unwrap().read_to_end(&mut content).unwrap();
+    content
+}
+
 fn assert_without_addresses(path: &Path) {
     let bytes = fs::read(path).unwrap();
     assert_eq!(addresses_in_text(&bytes), [""; 0], "{}", path.display());
+    if path.ends_with("a.trace.zip") {
+        let text = unpack(&bytes);
+        assert!(text.contains(&b'\n'), "it has samples");
+        assert_eq!(addresses_in_text(&text), [""; 0], "{}", path.display());
+    }
     if path.ends_with("a.pb.gz") {
         let mut message = Vec::new();
         MultiGzDecoder::new(&bytes[..]).read_to_end(&mut message).unwrap();
@@ -48,22 +67,17 @@ fn assert_without_addresses(path: &Path) {
     }
 }
 
-/// The output files whose content is not compressed file by file.
-fn readable_files() -> impl Iterator<Item = &'static str> {
-    OUTPUT_FILES.into_iter().filter(|name| !name.ends_with(".zip"))
-}
-
 fn assert_no_output_has_addresses() {
     let folder = tempfile::tempdir().unwrap();
     let workload = Workload::start("syscalls");
     let mut command = profiler(&["-p", &workload.pid().to_string(), "-F", "999", "-d", "0.5", "-vv"]);
-    for name in readable_files() {
+    for name in OUTPUT_FILES {
         command.arg("-o").arg(folder.path().join(name));
     }
     let run = run_command(command.arg("--addresses"));
     assert_eq!(run.code(), 0, "{}", run.stderr);
     assert_eq!(addresses_in_text(run.stderr.as_bytes()), [""; 0]);
-    for name in readable_files() {
+    for name in OUTPUT_FILES {
         assert_without_addresses(&folder.path().join(name));
     }
 }

@@ -3,10 +3,10 @@
 use std::{
     fs::{self, Permissions},
     os::unix::fs::{PermissionsExt as _, chown},
-    process::Command,
+    process::{Child, Command, Stdio},
 };
 
-use profiler_tests::{Workload, profiler, run_command, share_privileged, start_sampling, wait_until};
+use profiler_tests::{Workload, file, profiler, run_command, share_privileged, start_sampling, wait_until};
 use rustix::{
     fs::{CWD, FileType, Mode, mknodat},
     process::{Pid, Signal, kill_process},
@@ -16,6 +16,8 @@ use tempfile::TempDir;
 const CAP_DAC_OVERRIDE: u64 = 1 << 1;
 const CAP_SYS_MODULE: u64 = 1 << 16;
 const CAP_SYS_ADMIN: u64 = 1 << 21;
+const CAP_SYS_RESOURCE: u64 = 1 << 24;
+const CAP_SYSLOG: u64 = 1 << 34;
 
 /// The fields of a `/proc/PID/task/TID/status` that tell the rights of a thread.
 #[derive(Debug)]
@@ -77,9 +79,13 @@ fn threads_that_sample_have_no_right_to_write_files_and_a_system_call_filter() {
     let Some(_lock) = share_privileged() else { return };
     for thread in rights_while_sampling(&[]) {
         assert_eq!((thread.seccomp, thread.no_new_privileges), (2, 1), "{thread:?}");
-        assert_eq!(thread.permitted & (CAP_SYS_MODULE | CAP_SYS_ADMIN), 0, "{thread:?}");
+        assert_eq!(thread.permitted & (CAP_SYS_MODULE | CAP_SYS_ADMIN | CAP_SYS_RESOURCE), 0, "{thread:?}");
+        assert_ne!(thread.permitted & CAP_SYSLOG, 0, "{thread:?}");
         assert_eq!(thread.effective & CAP_DAC_OVERRIDE, 0, "{thread:?}");
         assert_eq!(thread.file_user, 65534, "{thread:?}");
+    }
+    for thread in rights_while_sampling(&["--user-only"]) {
+        assert_eq!(thread.permitted & CAP_SYSLOG, 0, "{thread:?}");
     }
     for thread in rights_while_sampling(&["--no-sandbox"]) {
         assert_eq!((thread.seccomp, thread.no_new_privileges, thread.file_user), (0, 0, 0), "{thread:?}");
@@ -161,8 +167,19 @@ fn code_that_reads_recordings_can_write_into_the_directories_of_its_outputs_alon
     assert!(text.contains("files: write an output: done"), "{text}");
 }
 
+/// Starts a command that waits for its input or output, and checks that it is confined by then.
+fn start_confined(arguments: &[&str]) -> Child {
+    let mut command = profiler(&["-q"]);
+    let child = command.args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+    let rights = wait_until("the filter", || {
+        Rights::of_threads(child.id()).into_iter().find(|thread| thread.seccomp == 2)
+    });
+    assert_eq!(rights.permitted & (CAP_SYS_ADMIN | CAP_SYS_MODULE), 0, "{arguments:?}: {rights:?}");
+    child
+}
+
 #[test]
-fn a_report_is_confined_before_it_reads_the_recording() {
+fn commands_on_recordings_are_confined_before_they_read_one() {
     let Some(_lock) = share_privileged() else { return };
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
@@ -171,13 +188,27 @@ fn a_report_is_confined_before_it_reads_the_recording() {
     let pid = workload.pid().to_string();
     run_command(&mut profiler(&["-q", "-p", &pid, "-d", "0.3", "-o", &recording]));
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-    // It waits for the content of the recording.
-    let mut report = profiler(&["-q", "report", &pipe, "-o", &folded]).spawn().unwrap();
-    let rights = wait_until("the filter", || {
-        Rights::of_threads(report.id()).into_iter().find(|thread| thread.seccomp == 2)
-    });
-    assert_eq!(rights.permitted & (CAP_SYS_ADMIN | CAP_SYS_MODULE), 0, "{rights:?}");
-    fs::copy(&recording, &pipe).unwrap();
-    assert!(report.wait().unwrap().success());
-    assert!(fs::metadata(&folded).unwrap().len() > 0);
+    let commands: [&[&str]; 3] =
+        [&["report", &pipe, "-o", &folded], &["top", &pipe], &["diff", &pipe, &recording, "-o", &folded]];
+    for arguments in commands {
+        // It waits for the content of the recording.
+        let command = start_confined(arguments);
+        fs::copy(&recording, &pipe).unwrap();
+        let output = command.wait_with_output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        let written = if arguments.contains(&"-o") { fs::read(&folded).unwrap() } else { output.stdout };
+        assert!(!written.is_empty(), "{arguments:?}");
+        let _ = fs::remove_file(&folded);
+    }
+}
+
+/// A capture cannot be a pipe. A page is larger than the pipe at standard output, so that a replay waits for its reader.
+#[test]
+fn a_replay_is_confined() {
+    let Some(_lock) = share_privileged() else { return };
+    let capture = file("captures/jit");
+    let replay = start_confined(&["replay", capture.to_str().unwrap(), "--format", "html"]);
+    let output = replay.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", output.status);
+    assert!(output.stdout.starts_with(b"<!"), "{} bytes", output.stdout.len());
 }

@@ -82,6 +82,24 @@ fn each_thread_has_a_tick_for_each_period_whether_it_runs_or_waits() {
     assert!(on_cpu as f64 > spinner * 0.5, "{ticks:?}");
 }
 
+/// The main thread wakes ten times a second, the others never.
+#[test]
+fn each_of_a_thousand_threads_that_wait_has_a_tick_for_each_period() {
+    let Some(_lock) = lock_privileged() else { return };
+    let workload = Workload::start_with("parked", &["60", "1000"]);
+    let profile = profile(&workload, |builder| builder.wall_clock_hz(WALL_HZ).cpu_samples(false));
+    assert!(profile.ledger().adds_up(), "{:?}", profile.ledger());
+    let due = profile.header().duration_ns as f64 / 1e9 * WALL_HZ as f64;
+    let mut ticks = BTreeMap::<u32, u64>::new();
+    for sample in profile.samples() {
+        *ticks.entry(profile.thread(sample.thread).tid).or_default() += sample.value;
+    }
+    assert_eq!(ticks.len(), workload.tids().len());
+    for (tid, found) in &ticks {
+        assert!((*found as f64 - due).abs() <= due * 0.02 + 2.0, "{tid}: {found} of {due} ticks");
+    }
+}
+
 /// The thread that runs a pass displaces a thread of a busy CPU.
 #[test]
 fn a_thread_that_runs_is_not_found_waiting_because_of_the_pass() {

@@ -1,0 +1,91 @@
+//! Tests waits of processes in containers: CPU quotas, and findings from the host, from a sidecar and from a container that
+//! runs once.
+
+use std::{fs, time::Duration};
+
+use profiler::{
+    Profile, Profiler, Target,
+    profile::{EventId, FindingKind, ThreadState},
+};
+use profiler_tests::{lock_privileged, wait_until, workload_path};
+
+use crate::{
+    container::Container,
+    container_builder::{ContainerBuilder, LEAST_CAPABILITIES},
+    dotnet::builder_for,
+    sidecar::sidecar,
+};
+
+const SECONDS: u64 = 4;
+
+fn wall_profile(container: &Container) -> Profile {
+    let builder = Profiler::builder().target(Target::Pid(container.pid())).cpu_samples(false);
+    let mut session = builder.wall_clock_hz(49).build().unwrap().start().unwrap();
+    session.wait(Some(Duration::from_secs(SECONDS)));
+    session.stop().unwrap()
+}
+
+/// The CPU time of the first thread, nanoseconds (proc_pid_schedstat, `Documentation/scheduler/sched-stats.rst`).
+fn cpu_time_ns(container: &Container) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{}/schedstat", container.pid())).unwrap();
+    text.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_container_whose_cpu_quota_is_used_up_is_throttled() {
+    let Some(_lock) = lock_privileged() else { return };
+    let container = ContainerBuilder::workload("shares-static", &["60"]).cpu_quota_percent(20).start();
+    let wall = wall_profile(&container);
+    let states = wall.values_by_state(EventId::FIRST);
+    let throttled = states[&ThreadState::Throttled] as f64 / wall.total_value() as f64;
+    assert!((0.7..0.9).contains(&throttled), "{states:?}");
+    let finding = wall.findings().iter().find(|finding| finding.kind == FindingKind::CpuQuota);
+    let evidence = &finding.expect("the quota is found").evidence;
+    assert!(evidence.contains("are throttled by the CPU quota of their cgroup"), "{evidence}");
+
+    let builder = Profiler::builder().target(Target::Pid(container.pid())).cpu_samples(false);
+    let mut session = builder.off_cpu(Duration::ZERO, false).build().unwrap().start().unwrap();
+    let before_ns = cpu_time_ns(&container);
+    session.wait(Some(Duration::from_secs(SECONDS)));
+    let ran_ns = cpu_time_ns(&container) - before_ns;
+    let off_cpu = session.stop().unwrap();
+    let states = off_cpu.values_by_state(EventId::FIRST);
+    let waited_ns = off_cpu.header().duration_ns - ran_ns;
+    let throttled = states[&ThreadState::Throttled] as f64 / waited_ns as f64;
+    assert!((0.95..1.05).contains(&throttled), "{states:?} of {waited_ns} ns without a CPU");
+}
+
+/// The profiler in a container of the node's PID namespace, which ends with the profile.
+fn on_the_node(arguments: &[&str]) -> ContainerBuilder {
+    let words = [&["profiler"], arguments].concat();
+    let builder =
+        ContainerBuilder::new(&words).program(&workload_path("profiler")).capabilities(LEAST_CAPABILITIES);
+    builder.in_pid_namespace_of(std::process::id()).mount("/sys", "sysfs", &["ro"])
+}
+
+#[test]
+fn a_starved_pool_is_found_from_the_host_from_a_sidecar_and_from_a_container_of_the_node() {
+    const FINDING: &str = "pool workers block in Task.Wait below Workload.Cart.Get (sync over async)";
+    /// The threads of a .NET program with a pool that has begun to starve.
+    const THREADS: usize = 15;
+    let Some(_lock) = lock_privileged() else { return };
+    for version in ["3.1", "9.0"] {
+        let container = builder_for(version, "starve").variable("PERF_MAP=0").start();
+        let threads = format!("/proc/{}/task", container.pid());
+        wait_until("the threads of the pool", || {
+            (fs::read_dir(&threads).unwrap().count() >= THREADS).then_some(())
+        });
+        let from_host = wall_profile(&container);
+        let findings: Vec<_> = from_host.findings().iter().map(ToString::to_string).collect();
+        assert!(findings.iter().any(|finding| finding.contains(FINDING)), "{version}: {findings:?}");
+        let seconds = SECONDS.to_string();
+        let options = |pid| ["-p", pid, "--wall", "-d", &seconds, "--format", "folded"];
+        let pid = container.pid().to_string();
+        for run in [sidecar(&container, &options("1")).run(), on_the_node(&options(&pid)).run()] {
+            assert_eq!(run.code(), 0, "{version}: {}", run.stderr);
+            assert!(run.stderr.contains(FINDING), "{version}: {}", run.stderr);
+            let blocked = run.stdout.lines().filter(|line| line.contains("Workload.Cart.Get"));
+            assert!({ blocked }.any(|line| line.contains("do_syscall_64")), "{version}: {}", run.stdout);
+        }
+    }
+}
