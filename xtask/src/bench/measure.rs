@@ -43,8 +43,6 @@ pub(super) struct Run {
     pub(super) settled_cpu: Duration,
     /// The peak memory of the largest of its processes, in bytes.
     pub(super) peak_bytes: u64,
-    /// From process start to the first open perf event. `None` if none was found.
-    pub(super) arm: Option<Duration>,
     /// From the first open perf event to the exit of the process, without the sampling time.
     pub(super) post: Duration,
     /// The start time since the epoch.
@@ -156,7 +154,6 @@ impl Watch {
             cpu,
             settled_cpu: cpu.saturating_sub(start_cpu),
             peak_bytes: peak_bytes(polled_bytes, ended.rusage.maxrss),
-            arm,
             post,
             started: self.started_since_epoch,
             took,

@@ -179,8 +179,7 @@ impl Group {
                 let Setting { tools, folder, .. } = setting;
                 let programs = programs::measure(&program_tools(tools), setting.seconds(8), folder)?;
                 let tables = tables::measure(&tools[0], setting.seconds(4), folder)?;
-                let markdown = report::unwinding(&programs, &tables, setting);
-                Ok(Report { markdown, exceeded_budgets: Vec::new() })
+                Ok(report::unwinding(&programs, &tables, setting))
             }
             Self::Dotnet => dotnet::measure(setting),
             Self::Formats => formats::measure(setting),

@@ -20,7 +20,6 @@ pub(super) enum Metric {
     /// As a share of the target's CPU time, both without the first seconds.
     SettledCpuPercent,
     PeakMegabytes,
-    ArmMilliseconds,
     PostMilliseconds,
     /// From the last sample to the finished output.
     EndMilliseconds,
@@ -101,7 +100,6 @@ fn figures(done: &JobResult, job: &Job<'_>, target_cpu: f64) -> Figures {
         (Metric::PeakMegabytes, run.peak_bytes as f64 / BYTES_PER_MEGABYTE),
         (Metric::PostMilliseconds, milliseconds(run.post)),
     ]);
-    figures.extend(run.arm.map(|arm| (Metric::ArmMilliseconds, milliseconds(arm))));
     figures.extend(run.end().map(|end| (Metric::EndMilliseconds, milliseconds(end))));
     figures.extend(lost(&run.messages).map(|lost| (Metric::Lost, lost)));
     let Some(stacks) = &done.stacks else { return figures };
@@ -192,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_metric_that_is_missing_in_a_run_has_no_median() {
-        let with = Figures::from([(Metric::CpuSeconds, 1.0), (Metric::ArmMilliseconds, 5.0)]);
+        let with = Figures::from([(Metric::CpuSeconds, 1.0), (Metric::PostMilliseconds, 5.0)]);
         let without = Figures::from([(Metric::CpuSeconds, 3.0)]);
         assert_eq!(medians(&[with, without]), Figures::from([(Metric::CpuSeconds, 2.0)]));
     }

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use super::{
     measure::Run,
     programs::{PROGRAMS, Program},
-    report::number,
+    report::{Report, number},
     target::Target,
     tool::{Job, KnownStacks, Tool},
 };
@@ -111,7 +111,27 @@ fn in_place(pid: u32) -> String {
     format!("unwind tables of process {pid} are in place")
 }
 
+/// The most time from exec of the profiler to the first sample, milliseconds, and the most memory, MB, by program.
+const START_MS_MAX: [(&str, f64); 2] = [("C, 24 frames deep", 25.0), (".NET 9.0", 60.0)];
+const PEAK_MB_MAX: [(&str, f64); 2] = [("C, 24 frames deep", 12.0), ("rustc", 20.0)];
+
 impl Measured {
+    /// Records the figures that exceed their budgets.
+    pub(super) fn check(&self, report: &mut Report) {
+        for Library { program, sampling, peak_bytes, .. } in &self.libraries {
+            let limit = |limits: &'static [(&str, f64)]| limits.iter().find(|(of, _)| of == program);
+            if let Some((&(_, limit), sampling)) = limit(&START_MS_MAX).zip(*sampling) {
+                let milliseconds = sampling.as_secs_f64() * 1e3;
+                let what = format!("{program}: start to sampling, ms");
+                report.check(&what, milliseconds, limit, milliseconds <= limit);
+            }
+            if let Some(&(_, limit)) = limit(&PEAK_MB_MAX) {
+                let megabytes = *peak_bytes as f64 / BYTES_PER_MEGABYTE;
+                report.check(&format!("{program}: peak MB"), megabytes, limit, megabytes <= limit);
+            }
+        }
+    }
+
     /// The figures as a table, and the whole machine in a sentence.
     pub(super) fn markdown(&self) -> String {
         let mut text =
