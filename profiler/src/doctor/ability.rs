@@ -231,6 +231,7 @@ fn try_raw_tracepoint() -> io::Result<()> {
 
 /// Loads the BPF programs for a profile of all processes, without attaching them.
 fn load_bpf_programs() -> Result<()> {
+    ebpf::raise_locked_memory_limit();
     let waker = eventfd(0, EventfdFlags::CLOEXEC)
         .map_err(|error| Error::with_source(ErrorKind::Io, "failed to create an eventfd", error))?;
     let plan = Plan {

@@ -39,7 +39,10 @@ use crate::sandbox;
 use crate::{
     command_user::CommandUser,
     error::{Error, ErrorKind, Operation, Result},
-    sampler::{OffCpu, Plan, SampleSource, Unwind, ebpf::EbpfSource},
+    sampler::{
+        OffCpu, Plan, SampleSource, Unwind,
+        ebpf::{EbpfSource, raise_locked_memory_limit},
+    },
     sys::kernel_names::KernelNames,
 };
 
@@ -142,11 +145,13 @@ fn sample(settings: &Settings) -> Result<Session> {
     };
     let shared = Arc::new(Shared::new()?);
     // The command has been forked: it has the original rights and limits.
+    // Before the capability for it is given up.
+    raise_locked_memory_limit();
+    raise_open_files_limit();
     #[cfg(feature = "sandbox")]
     if settings.sandbox {
         sandbox::reduce_rights(settings)?;
     }
-    raise_open_files_limit();
     let mut source = load(&mut plan, settings.is_command(), &shared)?;
     watch.remove_ended(&mut process_filter, &mut initial_pids)?;
     if let ProcessFilter::Only { children, .. } = &mut process_filter {

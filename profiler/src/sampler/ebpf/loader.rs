@@ -60,7 +60,6 @@ impl LoadedPrograms {
     /// Creates the maps, fills in constants and targets, attaches the tracepoints, and starts to load the program that runs
     /// at each tick.
     pub(super) fn load(plan: &Plan, config: &Config, sizes: MapSizes) -> Result<Self> {
-        raise_locked_memory_limit();
         let bytes = object_bytes()?;
         let mut object = aya_obj::Object::parse(AsRef::<[u8]>::as_ref(&bytes)).map_err(broken)?;
         let globals = HashMap::from([(names::GLOBAL_CONFIG, (config.as_bytes(), true))]);
@@ -265,10 +264,11 @@ fn object_bytes() -> Result<Vec<u8>> {
     super::bpf_log::read_object()
 }
 
-/// Before 5.11 maps count against the limit on locked memory. Where it cannot be raised, creating a map reports it.
-fn raise_locked_memory_limit() {
-    let unlimited = rustix::process::Rlimit { current: None, maximum: None };
-    if let Err(error) = rustix::process::setrlimit(rustix::process::Resource::Memlock, unlimited) {
+/// Raises the limit on locked memory: before 5.11 BPF maps count against the limit on locked memory. Where it cannot be raised, creating a map reports
+/// it.
+pub(crate) fn raise_locked_memory_limit() {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    if let Err(error) = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None }) {
         log::debug!("failed to raise the limit on locked memory: {error}");
     }
 }

@@ -35,6 +35,7 @@ pub(crate) use config::INITIAL_PID_NAMESPACE;
 #[cfg(feature = "cli")]
 pub(crate) use cpus::CpuSet;
 pub(crate) use cpus::online;
+pub(crate) use loader::raise_locked_memory_limit;
 use profiler_common::Counter;
 use rustix::event::{PollFd, PollFlags, poll};
 pub(crate) use unwind_maps::{InstallError, InstalledFile, InstalledMappings, UnwindMaps};
