@@ -130,6 +130,14 @@ impl AddressSpace {
         self.discarded + self.replaced.partition_point(|old| old.until_ns <= time_ns)
     }
 
+    /// Drops the mappings that were replaced by a time. Only later times are looked up from now on.
+    pub(crate) fn retire_replaced(&mut self, until_ns: u64) {
+        let count = self.replaced.partition_point(|old| old.until_ns <= until_ns);
+        if count > 0 {
+            self.discarded += Arc::make_mut(&mut self.replaced).drain(..count).len();
+        }
+    }
+
     /// The number of changes so far. Equal versions of one process have equal mappings.
     pub fn version(&self) -> u64 {
         self.version
@@ -342,6 +350,19 @@ mod tests {
             space.insert(mapping(i << 12, (i << 12) + 0x800, 1), i);
         }
         assert_eq!(space.current().count(), MAX_MAPPINGS);
+    }
+
+    #[test]
+    fn mappings_that_were_replaced_before_a_time_are_retired_and_generations_go_on() {
+        let mut space = AddressSpace::default();
+        for time in 0..10 {
+            space.insert(mapping(0x1000, 0x2000, time), 10 * time);
+        }
+        let generations = [60, 90].map(|time| space.generation(time));
+        space.retire_replaced(50);
+        assert_eq!(space.replaced.len(), 4);
+        assert_eq!([60, 90].map(|time| space.generation(time)), generations);
+        assert_eq!([65, 95].map(|time| inode(&space, 0x1000, time)), [Some(6), Some(9)]);
     }
 
     #[test]

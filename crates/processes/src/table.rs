@@ -206,9 +206,11 @@ impl ProcessTable {
         keys.filter_map(|key| self.remove(key)).collect()
     }
 
-    /// Ends an interval: retires the processes that have ended, and those without samples for some intervals.
-    pub fn end_interval(&mut self) {
+    /// Ends an interval: only times from `from_ns` on (`CLOCK_MONOTONIC`) are looked up from now on. Retires the processes
+    /// that have ended, those without samples for some intervals, and mappings that were replaced before.
+    pub fn end_interval(&mut self, from_ns: u64) {
         self.interval += 1;
+        self.processes.values_mut().for_each(|process| process.space.retire_replaced(from_ns));
         let oldest = self.interval.saturating_sub(MAX_IDLE_INTERVALS);
         let losses = self.losses;
         // What was forked and never sampled is known from events alone: after a loss, its end may be among them.

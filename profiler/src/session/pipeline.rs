@@ -333,9 +333,9 @@ impl Pipeline {
             self.symbolizer.capture_jit_names(&self.processes);
         }
         self.accounted = counts;
-        self.processes.end_interval();
-        let processes = &self.processes;
         // Samples of the last milliseconds are still in the ring buffer.
+        self.processes.end_interval(started_ns);
+        let processes = &self.processes;
         self.symbolizer.end_interval(started_ns, |key| processes.get(key).is_some());
         profile
     }

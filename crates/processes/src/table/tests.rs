@@ -203,7 +203,7 @@ fn processes_are_retired_after_they_end_unless_they_are_needed() {
     table.advance(21 + TEARDOWN_TIME_NS);
     assert_eq!(table.retire_ended(|key| key == needed).len(), 99);
     assert_eq!(table.processes.len(), 2, "the one that is needed, and the parent of all");
-    table.end_interval();
+    table.end_interval(0);
     assert_eq!((table.processes.len(), table.by_pid.len(), table.ended.len()), (1, 1, 0));
 }
 
@@ -331,7 +331,7 @@ fn processes_without_samples_are_read_again_after_some_intervals() {
     let key = sampled(&mut table, 7, 10, "app");
     for _ in 0..=MAX_IDLE_INTERVALS {
         assert!(table.get(key).is_some());
-        table.end_interval();
+        table.end_interval(0);
     }
     assert!(table.get(key).is_none());
     assert_ne!(sampled(&mut table, 7, 20, "app"), key);

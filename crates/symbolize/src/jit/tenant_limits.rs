@@ -12,7 +12,7 @@ use crate::{
 pub(super) const MAX_JIT_BYTES: usize = 512 << 20;
 
 /// Runtimes with a listener at the same time. Each listener is a thread. One tenant has at most half.
-const MAX_LISTENERS: usize = 64;
+const MAX_LISTENERS: usize = 128;
 
 /// Starts the listeners of runtimes that have none.
 pub(super) fn start_listeners(all: &mut [&mut JitNames]) {
