@@ -5,7 +5,8 @@
  *   silent     a diagnostics socket that accepts and never answers
  *   endless    a diagnostics socket that answers without end
  *   backlog    a diagnostics socket with a full backlog
- *   junk       a perf map of 256 MiB, with lines of six bytes */
+ *   junk       a perf map of 256 MiB, with equal lines of six bytes
+ *   distinct   a perf map of 20 million functions */
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -55,15 +56,28 @@ static void hold_lease(void) {
     require(fcntl(map, F_SETLEASE, F_WRLCK) == 0, "F_SETLEASE");
 }
 
-/* The runtime's memory is not used up by lines that are all equal. */
-static void write_junk(void) {
-    enum { LINES = 1 << 16, TIMES = 683 };
-    static const char LINE[] = "1 1 a\n";
+static FILE *create_map(void) {
     char path[256];
     snprintf(path, sizeof path, "%s/perf-%d.map", directory(), getpid());
     FILE *map = fopen(path, "wx");
+    require(map != NULL, path);
+    return map;
+}
+
+static void write_distinct(void) {
+    enum { FUNCTIONS = 20000000 };
+    FILE *map = create_map();
+    for (int function = 1; function <= FUNCTIONS; function++)
+        require(fprintf(map, "%x 8 a\n", 8 * function) > 0, "fprintf");
+    require(fclose(map) == 0, "fclose");
+}
+
+static void write_junk(void) {
+    enum { LINES = 1 << 16, TIMES = 683 };
+    static const char LINE[] = "1 1 a\n";
+    FILE *map = create_map();
     char *lines = malloc(LINES * (sizeof LINE - 1));
-    require(map != NULL && lines != NULL, path);
+    require(lines != NULL, "malloc");
     for (int line = 0; line < LINES; line++)
         memcpy(lines + line * (sizeof LINE - 1), LINE, sizeof LINE - 1);
     for (int time = 0; time < TIMES; time++)
@@ -174,6 +188,8 @@ static void begin(void) {
         mount_silent();
     } else if (strcmp(attack, "junk") == 0) {
         write_junk();
+    } else if (strcmp(attack, "distinct") == 0) {
+        write_distinct();
     } else if (strcmp(attack, "backlog") == 0) {
         fill_backlog(listen_as_runtime(0));
     } else {

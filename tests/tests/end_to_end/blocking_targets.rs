@@ -138,3 +138,8 @@ fn a_full_backlog_delays_nothing() {
 fn a_huge_perf_map_delays_nothing() {
     assert_harmless("junk", Reason::TooLarge);
 }
+
+#[test]
+fn a_perf_map_of_millions_of_functions_delays_nothing_and_takes_bounded_memory() {
+    assert_harmless("distinct", Reason::TooLarge);
+}
