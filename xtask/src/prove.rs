@@ -22,11 +22,12 @@ pub(crate) struct Prove {}
 
 const BUDGET: Duration = Duration::from_secs(120 * 60);
 
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     ("an embedder without features", end_to_end::run_embedder),
     ("each feature alone", features::check_each),
     ("packages built from their archives", packaging::verify),
     ("kernel matrix", kernel_matrix::run_always),
+    ("a machine with many CPUs", kernel_matrix::run_many_cpus),
     ("unwind tables of all files in /usr", unit_tests::compare_all_unwind_tables),
     ("fuzz", fuzz::run_all),
     ("benches run", bench::smoke),

@@ -34,6 +34,10 @@ for it in other processes. whole: stacks that reach their root.";
 const FORKS_PERCENT_MIN: f64 = 97.0;
 const WHOLE_PERCENT_MIN: f64 = 95.0;
 
+/// The duration of the long run, in short ones, and how much more than that its CPU time may be.
+const LONG_FACTOR: u64 = 6;
+const LONG_TOLERANCE: f64 = 1.1;
+
 /// A profiler with its options; the time follows.
 struct Row {
     title: &'static str,
@@ -73,8 +77,26 @@ pub(super) fn measure(setting: &Setting) -> Result<Report> {
             figures.push(row.run(setting, seconds)?);
         }
     }
+    let long = ROWS[1].run(setting, LONG_FACTOR * seconds)?;
     drop(loops);
-    Ok(report(&runs, setting, seconds))
+    let mut report = report(&runs, setting, seconds);
+    add_long_run(&mut report, &runs[1], long, LONG_FACTOR * seconds);
+    Ok(report)
+}
+
+/// The CPU time of the profiler grows with time, not with its square.
+fn add_long_run(report: &mut Report, short: &[Figures], long: Figures, seconds: u64) {
+    let short_seconds = median(short.iter().map(|run| run.cpu_seconds).collect());
+    let factor = long.cpu_seconds / short_seconds;
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        report.markdown,
+        "\nIn one run of {seconds} s at 99 Hz, the profiler took {} s of CPU, {} times as much.",
+        number(long.cpu_seconds),
+        number(factor)
+    );
+    let most = LONG_FACTOR as f64 * LONG_TOLERANCE;
+    report.check("churn: CPU time of a long run, times that of a short one", factor, most, factor <= most);
 }
 
 /// Starts the loops. Dropping them ends them.
