@@ -291,6 +291,14 @@ impl History {
     }
 }
 
+/// A table of all processes whose reader takes the time from [`NOW_NS`].
+fn table_with_clock(directory: &Path) -> ProcessTable {
+    let mut table = table(directory, ProcessFilter::All);
+    let proc = Arc::new(ProcFs::from_capture(directory.to_owned()));
+    table.reader = ProcessReader::with_clock(proc, || NOW_NS.get());
+    table
+}
+
 #[test]
 fn a_delayed_reader_never_takes_a_later_program_for_an_earlier_one() {
     let (mut known, mut samples) = (0, 0);
@@ -298,9 +306,7 @@ fn a_delayed_reader_never_takes_a_later_program_for_an_earlier_one() {
         let mut random = seed;
         let directory = tempfile::tempdir().unwrap();
         let history = History::random(&mut random);
-        let mut table = table(directory.path(), ProcessFilter::All);
-        let proc = Arc::new(ProcFs::from_capture(directory.path().to_owned()));
-        table.reader = ProcessReader::with_clock(proc, || NOW_NS.get());
+        let mut table = table_with_clock(directory.path());
         let mut events = history.events.iter().cloned().peekable();
         let mut written = HashMap::new();
         let mut early: Vec<(u32, u64)> = Vec::new();
@@ -378,9 +384,7 @@ fn the_programs_of_processes_are_right_four_seconds_after_events_were_lost() {
                 |lost: &u64| lost + SETTLED_AFTER_NS > time_ns && time_ns + SETTLED_BEFORE_NS > *lost;
             !losses.iter().any(is_near)
         };
-        let mut table = table(directory.path(), ProcessFilter::All);
-        let proc = Arc::new(ProcFs::from_capture(directory.path().to_owned()));
-        table.reader = ProcessReader::with_clock(proc, || NOW_NS.get());
+        let mut table = table_with_clock(directory.path());
         let mut events = history.events.iter().cloned().peekable();
         let mut written = HashMap::new();
         let mut early: Vec<(u32, u64)> = Vec::new();
