@@ -185,7 +185,7 @@ fn lanes<'a>(side: Side<'a>, nodes: &HashMap<StackOfSide, u32>, owners: &mut Own
     let with_state = profile.samples().iter().find(|sample| sample.state.is_some())?.event;
     let durations = profile.event_ids().find(of_durations);
     let event = durations.unwrap_or(with_state);
-    // Runs of an unknown length are none.
+    // Without a frequency, the length of a run is unknown.
     profile.event(event).unit_ns().filter(|unit_ns| *unit_ns > 0)?;
     let is_shown =
         |sample: &&Sample| sample.event == event || (durations.is_some() && sample.state.is_none());
