@@ -14,7 +14,7 @@ pub(super) const MAX_JIT_BYTES: usize = 512 << 20;
 /// Runtimes with a listener at the same time. Each listener is a thread. One tenant has at most half.
 const MAX_LISTENERS: usize = 128;
 
-/// Starts the listeners of runtimes that have none.
+/// Starts a listener for each runtime without one, as far as the shares of the tenants allow.
 pub(super) fn start_listeners(all: &mut [&mut JitNames]) {
     let mut shares = TenantShares::new(MAX_LISTENERS);
     all.iter().filter(|names| names.is_listening()).for_each(|names| shares.spend(names.tenant(), 1));

@@ -46,7 +46,7 @@ impl WallScanner {
             Some(scan) => self.visit_changed(&scan)?,
             None => false,
         };
-        // A pass that captures many cut stacks says nothing about the next one.
+        // After a pass that captures cut stacks again, the next scan can be worth its cost.
         if !is_complete && !captures_cut_stacks(pass) {
             self.next_scan = Instant::now() + PAUSE;
         }
