@@ -3,7 +3,8 @@
  *
  * mutex: a lock that `owner` holds for 12 ms at a time. pipe: a byte that `feeder` writes every 10 ms. poll: a time limit of
  * 10 ms. sleep: 10 ms. micro: as short as it can be. long: once, all the time. split: 3 ms in wait_30 and 7 ms in wait_70 in
- * turns. disk: a page of the file argv[3] that is not in memory. idle: SCHED_IDLE on the CPU of `busy`. */
+ * turns. disk: a page of the file argv[3] that is not in memory, then 200 us of computing: the clock of a thread that does
+ * nothing but switch has an error of microseconds for each switch. idle: SCHED_IDLE on the CPU of `busy`. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -90,6 +91,11 @@ static void split(void) {
     wait_70();
 }
 
+static void compute_for(long ns) {
+    for (long end = now(CLOCK_MONOTONIC) + ns; now(CLOCK_MONOTONIC) < end;)
+        ;
+}
+
 static void read_page(void) {
     static char page[PAGE];
     static unsigned number;
@@ -97,6 +103,7 @@ static void read_page(void) {
     off_t offset = (off_t)(number++ * 7 % FILE_PAGES) * PAGE;
     if (pread(file, page, PAGE, offset) != PAGE)
         abort();
+    compute_for(200000);
 }
 
 static void compute(void) {
