@@ -47,6 +47,15 @@ test("another event is shown on request, with time as its unit; a profile of one
   assert.deepEqual((await rows())[0], ["100.0 %", "100.0 %", "work"]);
 });
 
+test("the page begins with the first event that has samples", async () => {
+  await browser.open(page("only-waiting.html"));
+  assert.equal(await browser.text("target"), "Waiting: pid 7 (app)");
+  assert.match(await browser.evaluate("document.getElementById('event').selectedOptions[0].textContent"), /off-cpu/);
+  assert.deepEqual((await rows())[0], ["100.0 %", "100.0 %", "wait"]);
+  await browser.press("e");
+  assert.match(await browser.text("facts"), / 0 samples /);
+});
+
 test("a box shows its share, its kind of code and the source of its symbol; a click zooms and Escape goes back", async () => {
   const rowPx = 18;
   const width = await browser.evaluate("document.getElementById('flame').clientWidth");

@@ -12,7 +12,7 @@ use profiler_tests::{assert_matches_file, file, golden_profile};
 use zip::ZipArchive;
 
 const EVERYTHING: OutputOptions = OutputOptions {
-    event: EventId::FIRST,
+    event: Some(EventId::FIRST),
     annotate: true,
     per_thread: true,
     per_process: true,

@@ -20,8 +20,8 @@ pub struct OutputOptions {
     /// Show each unsymbolized frame with its address in flame graphs, pages and tables, where consecutive ones of a module
     /// are one frame `[module]` otherwise. Other formats always have the addresses.
     pub addresses: bool,
-    /// The event that formats of a single event show.
-    pub event: EventId,
+    /// The event that formats of a single event show and that pages begin with; else that of `Profile::default_event`.
+    pub event: Option<EventId>,
     /// Width of tables in columns of a terminal; 100 when not set.
     pub width_columns: Option<u16>,
 }
@@ -31,6 +31,11 @@ impl OutputOptions {
     /// unless addresses are requested.
     pub fn displayed<'a>(&self, profile: &'a Profile) -> Cow<'a, Profile> {
         if self.addresses { Cow::Borrowed(profile) } else { profile.with_merged_unsymbolized_frames() }
+    }
+
+    /// The event of a profile that is shown first.
+    pub fn event_of(&self, profile: &Profile) -> EventId {
+        self.event.unwrap_or_else(|| profile.default_event())
     }
 
     /// The width of tables, columns.

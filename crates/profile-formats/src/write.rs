@@ -36,7 +36,7 @@ pub trait WriteFormat {
 
 /// The samples of the selected event, for formats of a single event.
 fn of_event<'a>(profile: &'a Profile, options: &OutputOptions) -> Cow<'a, Profile> {
-    profile.single_event(options.event)
+    profile.single_event(options.event_of(profile))
 }
 
 impl WriteFormat for Profile {

@@ -35,6 +35,14 @@ impl Profile {
         Cow::Owned(single)
     }
 
+    /// The event that is shown where no other is requested: the first one with samples, else the first one. A process that
+    /// only waits has no samples of its CPU time.
+    #[must_use]
+    pub fn default_event(&self) -> EventId {
+        let has_samples = |id: &EventId| self.samples_of(*id).next().is_some();
+        self.event_ids().find(has_samples).unwrap_or(EventId::FIRST)
+    }
+
     /// The id of the event with a name, or of the only one whose name starts so.
     #[must_use]
     pub fn find_event(&self, name: &str) -> Option<EventId> {
@@ -49,7 +57,7 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Event, Header, ProfileBuilder, test_profile};
+    use crate::{Event, Header, ProfileBuilder, Sample, StackEnd, test_profile};
 
     #[test]
     fn each_event_has_its_samples_and_its_ledger() {
@@ -69,6 +77,20 @@ mod tests {
                 assert_eq!(single.samples().len(), profile.samples_of(id).count());
             }
         }
+    }
+
+    #[test]
+    fn the_event_that_is_shown_first_has_samples() {
+        let mut builder = ProfileBuilder::default();
+        builder.event(Event::at_frequency("cpu-clock", 99));
+        let wall = builder.event(Event::at_frequency("wall", 49));
+        let stack = builder.stack(vec![], StackEnd::Root);
+        let process = builder.process(1, "waits");
+        let thread = builder.thread(process, 1, "waits");
+        let sample = Sample { time_ns: 0, cpu: 0, thread, stack, event: wall, state: None, value: 1 };
+        builder.add_sample(sample);
+        assert_eq!(builder.finish(Header::default()).default_event(), wall);
+        assert_eq!(Profile::default().default_event(), EventId::FIRST);
     }
 
     #[test]

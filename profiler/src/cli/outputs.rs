@@ -107,7 +107,7 @@ impl Outputs {
     /// Writes the profile to all outputs, and `view` in place of it to pictures, pages and tables; those of a single event
     /// show `event`.
     pub(super) fn write(mut self, profile: &Profile, view: &Profile, event: EventId) -> Result<()> {
-        self.options.event = event;
+        self.options.event = Some(event);
         self.write_each(|format, options, to| {
             let shown = if format.is_view() { view } else { profile };
             shown.write_with(format, options, to)

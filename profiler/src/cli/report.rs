@@ -50,7 +50,9 @@ pub(super) fn diff(
     let outputs = Outputs::open(output, Format::Top)?;
     outputs.confine(common, false)?;
     let (before, after) = (read(before, arguments)?, read(after, arguments)?);
-    let (of_before, of_after) = (arguments.shape.event(&before)?, arguments.shape.event(&after)?);
+    let of_before = arguments.shape.event(&before)?;
+    let same_event = after.find_event(&before.event(of_before).name);
+    let of_after = same_event.map_or_else(|| arguments.shape.event(&after), Ok)?;
     let (before, after) = (before.single_event(of_before), after.single_event(of_after));
     let difference = Difference::between(&before, &after);
     let (shown_before, shown_after) = (arguments.shape.view(&before), arguments.shape.view(&after));

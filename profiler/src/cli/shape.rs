@@ -16,7 +16,8 @@ use super::duration::parse_duration;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Filter and shape")]
 pub(super) struct ShapeArguments {
-    /// The event that is shown in formats of a single event: cpu-clock, or the start of its name [default: the first]
+    /// The event that is shown in formats of a single event: cpu-clock, or the start of its name [default: the first
+    /// one that has samples]
     #[arg(long, value_name = "NAME")]
     event: Option<String>,
     /// Show only samples of this thread: an id, or a regular expression for the name
@@ -77,9 +78,9 @@ impl ShapeArguments {
         if self.show_idle { Cow::Borrowed(profile) } else { without_idle_threads(profile) }
     }
 
-    /// The event of a profile that `--event` selects, else the first.
+    /// The event of a profile that `--event` selects, else the first one with samples.
     pub(super) fn event(&self, profile: &Profile) -> Result<EventId> {
-        let Some(name) = &self.event else { return Ok(EventId::FIRST) };
+        let Some(name) = &self.event else { return Ok(profile.default_event()) };
         let known = || profile.events().map(|event| &*event.name).collect::<Vec<_>>().join(", ");
         profile
             .find_event(name)

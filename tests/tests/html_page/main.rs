@@ -46,7 +46,8 @@ fn every_part_of_the_page_works_in_a_browser() {
     write(&hostile(), folder.path(), "hostile.html");
     write(&large(1), folder.path(), "large.html");
     write(&empty(), folder.path(), "empty.html");
-    write(&two_events(), folder.path(), "events.html");
+    write(&two_events(20), folder.path(), "events.html");
+    write(&two_events(0), folder.path(), "only-waiting.html");
     write(&with_finding(), folder.path(), "findings.html");
     write(&lanes(), folder.path(), "lanes.html");
     write(&many_lanes(), folder.path(), "many-lanes.html");

@@ -106,7 +106,7 @@ pub(super) fn hostile() -> Profile {
 }
 
 /// Ticks of a function, and the time for which the same thread waited in another.
-pub(super) fn two_events() -> Profile {
+pub(super) fn two_events(ticks: u64) -> Profile {
     let mut builder = builder();
     let sampling = Sampling::Durations { min_ns: NS_PER_MS };
     let event = builder.event(Event { name: "off-cpu".to_owned(), sampling });
@@ -116,7 +116,7 @@ pub(super) fn two_events() -> Profile {
         let frame = frame(&mut builder, name, FrameKind::Native, "/app/run");
         builder.stack(vec![frame], StackEnd::Root)
     });
-    for tick in 0..20 {
+    for tick in 0..ticks {
         builder.sample(tick * 10 * NS_PER_MS, 0, thread, work, 1);
     }
     let (time_ns, state, value) = (200 * NS_PER_MS, Some(ThreadState::Blocked), 1_500 * NS_PER_MS);

@@ -35,6 +35,8 @@ pub(super) struct Document<'a> {
     threads: Threads,
     /// For each event, one profile, or the earlier and the later one of a difference.
     events: Vec<Vec<Measured>>,
+    /// The index of the event that is shown first.
+    initial_event: usize,
     /// For one profile whose samples have states.
     #[serde(skip_serializing_if = "Option::is_none")]
     lanes: Option<Lanes>,
@@ -111,6 +113,7 @@ impl<'a> Document<'a> {
             tree,
             processes,
             threads,
+            initial_event: if events.len() > 1 { options.event_of(profiles[0]).index() } else { 0 },
             events,
             lanes,
             strings: texts,

@@ -5,7 +5,7 @@ mod readers;
 use self::readers::{Content, read};
 use super::{Format, OutputOptions, WriteFormat as _, label};
 use profiler_profile::{
-    Event, EventId, Frame, FrameId, FrameKind, Header, Loss, Profile, ProfileBuilder, SourceLocation,
+    Event, EventId, Frame, FrameId, FrameKind, Header, Loss, Profile, ProfileBuilder, Sample, SourceLocation,
     StackEnd, difference::Difference, test_profile,
 };
 
@@ -124,6 +124,19 @@ fn an_empty_profile_is_valid() {
             assert_is_read(&profile, format, &OutputOptions::default());
         }
     }
+}
+
+#[test]
+fn the_first_event_with_samples_is_shown() {
+    let mut builder = builder("cpu-clock");
+    let event = builder.event(Event::at_frequency("wall", 49));
+    let frame = frame(&mut builder, "wait", FrameKind::Native);
+    let stack = builder.stack(vec![frame], StackEnd::Root);
+    let process = builder.process(1, "a");
+    let thread = builder.thread(process, 1, "a");
+    builder.add_sample(Sample { time_ns: 0, cpu: 0, thread, stack, event, state: None, value: 3 });
+    let folded = written(&builder.finish(header()), Format::Folded, &OutputOptions::default());
+    assert_eq!(String::from_utf8(folded).unwrap(), "a;wait (wait) 3\n");
 }
 
 #[test]

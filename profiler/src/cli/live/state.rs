@@ -47,8 +47,8 @@ pub(super) struct State {
     /// The profile of the shown time span, after the filters.
     pub(super) shown: Profile,
     pub(super) tree: Tree,
-    /// The index of the shown event.
-    event: usize,
+    /// The event that is shown, once there are samples.
+    event: Option<EventId>,
     /// The state whose samples are shown; `None` shows all.
     thread_state: Option<ThreadState>,
     /// The value of the shown event's samples in each state, all states included.
@@ -78,7 +78,7 @@ impl State {
             shape,
             options,
             shown,
-            event: 0,
+            event: None,
             thread_state: None,
             state_values: BTreeMap::new(),
             span: Span::Window,
@@ -317,7 +317,10 @@ impl State {
     }
 
     fn show_next_event(&mut self) {
-        (self.event, self.thread_state) = (self.event + 1, None);
+        let profile = self.history.profile(self.span);
+        let shown = self.event.unwrap_or_else(|| profile.default_event());
+        let next = profile.event_ids().find(|event| *event > shown);
+        (self.event, self.thread_state) = (Some(next.unwrap_or(EventId::FIRST)), None);
         self.refresh();
         self.show_message(format!("event {}", printable(&self.shown.first_event().name)));
     }
@@ -336,8 +339,8 @@ impl State {
     /// Updates the shown profile.
     fn refresh(&mut self) {
         let profile = (self.shape)(self.history.profile(self.span));
-        self.event %= profile.events().len();
-        let event = profile.event_ids().nth(self.event).unwrap_or(EventId::FIRST);
+        let event = self.event.unwrap_or_else(|| profile.default_event());
+        self.event = self.event.or_else(|| profile.samples().first().map(|_| event));
         let profile = match profile.single_event(event) {
             Cow::Owned(single) => single,
             Cow::Borrowed(_) => profile,

@@ -49,7 +49,7 @@ impl Tree {
         let all = functions.add(Function::group("all".to_owned()));
         let mut builder = TreeBuilder::new(functions, all);
         let mut counts = HashMap::<(ThreadId, StackId), u64>::new();
-        for sample in profile.samples_of(options.event) {
+        for sample in profile.samples_of(options.event_of(profile)) {
             *counts.entry((sample.thread, sample.stack)).or_default() += sample.value;
         }
         let mut path = Vec::new();

@@ -27,7 +27,7 @@ class App {
     this.range = this.wholeRange;
     /** @type {StateChoice} */
     this.stateChoice = ALL_STATES;
-    this.eventIndex = 0;
+    this.eventIndex = profile.initialEvent;
     this.zoomed = 0;
     /** @type {number[]} the nodes that the graph was zoomed to before */
     this.zoomHistory = [];
@@ -136,6 +136,7 @@ class App {
     const { events } = this.profile;
     const createOption = ({ measurements: [{ event }] }, index) => createElement("option", { value: index }, event);
     getElement("event").replaceChildren(...events.map(createOption));
+    getElement("event").selectedIndex = this.eventIndex;
     getElement("event").parentElement.hidden = events.length === 1;
   }
 

@@ -41,6 +41,7 @@
  * The content of the page: one profile, or the two profiles of a difference, before and after.
  * @typedef {object} Profile
  * @property {EventSamples[]} events
+ * @property {number} initialEvent the index of the event that is shown first
  * @property {Measurement[]} measurements of each profile, for the selected event
  * @property {Timeline[]} timelines of each profile, for the selected event
  * @property {Functions} functions
@@ -65,7 +66,8 @@ async function readProfile(/** @type {string} */ base64) {
   }));
   return {
     events,
-    ...events[0],
+    ...events[json.initial_event],
+    initialEvent: json.initial_event,
     functions,
     tree: readTree(json.tree),
     rootsByGrouping: addRoots(functions, json),
