@@ -1,11 +1,12 @@
-//! Recognizes the stubs of .NET runtimes by their machine code (x86-64, .NET 7 and later).
+//! Recognizes the stubs of .NET runtimes by their machine code (x86-64).
 //!
 //! A runtime generates stubs from templates: code in front of a method that is not compiled yet or can be compiled again
 //! (precode), counters of calls, dispatch of calls through interfaces, shuffling of the arguments of delegates, and calls of
 //! code that generic instances share. No event and no table lists them.
 //!
 //! Source: dotnet/runtime, `src/coreclr/vm/amd64` (`thunktemplates.S`, `virtualcallstubcpu.hpp`),
-//! `StubLinkerCPU` and `DynamicHelpers`.
+//! `StubLinkerCPU` and `DynamicHelpers`; before .NET 7 `FixupPrecode` and `StubPrecode` in `vm/i386/stublinkerx86.h`, and
+//! `CallCountingStubShort` in `vm/amd64/cgencpu.h`.
 
 use profiler_addresses::RuntimeAddress;
 
@@ -13,10 +14,13 @@ use profiler_addresses::RuntimeAddress;
 /// bytes.
 pub const MAX_STUB_BYTES: usize = 112;
 
+/// The precode with a pointer to the prestub, from .NET 7 on.
+const FIXUP_PRECODE: &str = "ff25........ 4c8b15........ ff25........";
+
 /// Names of stubs in the runtime's source, and their code, longest first: the code of some is a part of another one. Spaces
 /// separate instructions. Two dots are a byte that differs from stub to stub, or between versions: .NET 10 encodes the jump of
 /// a `ShuffleThunk` in another way.
-const TEMPLATES: [(&str, &str); 31] = [
+const TEMPLATES: [(&str, &str); 37] = [
     (
         "ResolveStub",
         "488b07 52 49ba................ 488bd0 48c1e80c 4803c2 4835........ 4825........ \
@@ -30,6 +34,10 @@ const TEMPLATES: [(&str, &str); 31] = [
          4a8b0410 49ba................ 483b50.. 75.. 4c3b50.. 75.. 488b40.. 5a ffe0 \
          48b8................ 8300ff 7d.. 4983cb01 52 49ba................ \
          48b8................ ffe0",
+    ),
+    (
+        "CallCountingStub",
+        "48b8................ 66ff08 740c 48b8................ ffe0 48b8................ ffd0",
     ),
     (
         "InstantiatingStub",
@@ -50,19 +58,24 @@ const TEMPLATES: [(&str, &str); 31] = [
     ("InstantiatingStub", "4889fe 48bf................ 48b8................ ffe0"),
     ("LookupStub", "90 48b8................ 50 48b8................ ffe0"),
     ("CallCountingStub", "488b05........ 66ff08 7406 ff25........ ff25........"),
+    ("CallCountingStub", "48b8................ 66ff08 0f85........ e8........"),
     ("ShuffleThunk", "488bc4 4989fb 4889f7 4889d6 4d8b53.. 4983c3.. ..ffe2"),
     ("InstantiatingStub", "48be................ 48b8................ ffe0"),
     ("InstantiatingStub", "48bf................ 48b8................ ffe0"),
     ("ShuffleThunk", "488bc4 4989fb 4889f7 4d8b53.. 4983c3.. ..ffe2"),
-    ("FixupPrecode", "ff25........ 4c8b15........ ff25........"),
+    ("FixupPrecode", FIXUP_PRECODE),
     ("DynamicHelper", "488bf7 48bf................ e9........"),
     ("ShuffleThunk", "488bc4 4989fb 4d8b53.. 4983c3.. ..ffe2"),
     ("UnboxingStub", "4883c708 48b8................ ffe0"),
+    ("StubPrecode", "49ba................ 40e9........"),
+    ("NDirectImportPrecode", "49ba................ 48e9........"),
     ("DynamicHelper", "48bf................ e9........"),
     ("StubPrecode", "4c8b15........ ff25........"),
     ("JumpStub", "48b8................ ffe0"),
     ("DynamicHelper", "48b8................ c3"),
     ("VTableCallStub", "488b07 488b40.. ff60.."),
+    ("FixupPrecode", "e8........5e...."),
+    ("FixupPrecode", "e9........5f...."),
 ];
 
 /// The name of the stub whose instruction is at a position of `code`; `None` for other code.
@@ -85,13 +98,13 @@ pub fn stub_name(code: &[u8], position: usize) -> Option<&'static str> {
     TEMPLATES.iter().find(|(_, template)| is_stub(template)).map(|(name, _)| *name)
 }
 
-/// The address of the pointer to the prestub, which compiles methods, if the code at `address` is a `FixupPrecode`.
+/// The address of the pointer to the prestub, which compiles methods, if the code at `address` is a `FixupPrecode` of .NET 7
+/// or later.
 pub fn prestub_pointer(code: &[u8], address: RuntimeAddress) -> Option<RuntimeAddress> {
     // The last instruction jumps through the pointer. Its operand is relative to the end of the instruction.
     const OPERAND: usize = 15;
     const END: u64 = 19;
-    let operand =
-        code.get(OPERAND..)?.first_chunk().filter(|_| stub_name(code, 0) == Some("FixupPrecode"))?;
+    let operand = code.get(OPERAND..)?.first_chunk().filter(|_| begins_with(code, FIXUP_PRECODE))?;
     let distance = i64::from(i32::from_le_bytes(*operand));
     Some(RuntimeAddress(address.0.checked_add(END)?.checked_add_signed(distance)?))
 }
@@ -167,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_stub_with_another_instruction_or_without_its_end_has_no_name() {
-        let (_, template) = TEMPLATES.iter().find(|(name, _)| *name == "CallCountingStub").unwrap();
+        let (_, template) = TEMPLATES.iter().find(|(_, template)| template.starts_with("488b05")).unwrap();
         let code = code_of(template, 1);
         assert_eq!(stub_name(&code, 0), Some("CallCountingStub"));
         assert_eq!(stub_name(&code[..code.len() - 1], 0), None);

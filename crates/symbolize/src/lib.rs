@@ -248,10 +248,7 @@ impl Symbolizer {
                 kind: self.jit_names(process).kind(address, time_ns),
                 module: None,
                 address: ElfAddress(address.0),
-                names: self.symbolize_jit(process, address, time_ns).or_else(|reason| match reason {
-                    Reason::RuntimeStub => self.symbolize_stub(process, address, time_ns),
-                    reason => Err(reason),
-                }),
+                names: self.symbolize_jit(process, address, time_ns),
                 hint: SymbolHint::default(),
             },
             CodeKey::Unopened(file, offset, reason) => {

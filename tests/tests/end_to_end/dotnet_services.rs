@@ -201,9 +201,13 @@ fn functions_of_a_stripped_runtime_that_managed_code_calls_have_the_right_names(
 #[test]
 fn stubs_have_the_names_of_their_kinds() {
     let Some(_lock) = share_privileged() else { return };
-    for (program, mode) in
-        [("8.0", "generic"), ("9.0", "dynamic"), ("9.0", "generic"), ("single-file-10.0", "dynamic")]
-    {
+    for (program, mode) in [
+        ("3.1", "generic"),
+        ("8.0", "generic"),
+        ("9.0", "dynamic"),
+        ("9.0", "generic"),
+        ("single-file-10.0", "dynamic"),
+    ] {
         let profile = sample_settled(sample_pid(Workload::dotnet_program(program, mode).pid()), SAMPLES);
         let stacks = profile.samples().iter().map(|sample| profile.stack(sample.stack));
         let frames = stacks.flat_map(|stack| &stack.frames).map(|frame| profile.frame(*frame));
@@ -213,7 +217,7 @@ fn stubs_have_the_names_of_their_kinds() {
                 Symbolization::Symbol(SymbolSource::StubCode) => {
                     *kinds.entry(profile.string(frame.name)).or_default() += 1;
                 }
-                Symbolization::Address(Reason::RuntimeStub) => unknown += 1,
+                Symbolization::Address(Reason::RuntimeStub | Reason::NoJitEntry) => unknown += 1,
                 _ => {}
             }
         }

@@ -139,7 +139,7 @@ impl Symbolizer {
         }
     }
 
-    /// Looks up JIT code. Where a .NET runtime has methods and stubs only, code that belongs to no method is a stub.
+    /// Looks up JIT code. What belongs to no method of a .NET runtime can be a stub.
     pub(crate) fn symbolize_jit(
         &mut self,
         process: &Process,
@@ -147,12 +147,16 @@ impl Symbolizer {
         time_ns: u64,
     ) -> Result<Symbolized, Reason> {
         let names = self.jit_names(process);
-        names.lookup(address, time_ns).map_err(|reason| match process.find_mapping(address, time_ns) {
-            Ok(mapping) if mapping.backing == Backing::DotnetJit && names.is_stub(address, time_ns) => {
-                Reason::RuntimeStub
-            }
-            _ => reason,
-        })
+        let reason = match names.lookup(address, time_ns) {
+            Ok(found) => return Ok(found),
+            Err(reason) if !names.is_stub(address, time_ns) => return Err(reason),
+            Err(reason) => reason,
+        };
+        // In anonymous memory, where runtimes before .NET 7 have their code, it may be code of another JIT compiler.
+        let mapping = process.find_mapping(address, time_ns);
+        let is_of_runtime = mapping.is_ok_and(|mapping| mapping.backing == Backing::DotnetJit);
+        let stub = self.symbolize_stub(process, address, time_ns);
+        stub.map_err(|stub| if is_of_runtime { stub } else { reason })
     }
 
     /// The JIT code of a process.
