@@ -124,7 +124,7 @@ impl Golden {
         });
         let library = self.builder.module("/usr/lib/libfoo.so", &[0xef; 20]);
         // The kept recordings are older than these.
-        let later = [Reason::NotResponding, Reason::TooManyOpenFiles];
+        let later = [Reason::NotResponding, Reason::TooManyOpenFiles, Reason::OutOfTime];
         let reasons = Reason::ALL.iter().filter(|reason| !later.contains(reason));
         let unnamed = reasons.map(|&reason| {
             let name = format!("[libfoo.so+{:#x}]", reason as u32 * 16);

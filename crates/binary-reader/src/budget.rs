@@ -4,10 +4,15 @@
 //! entries that share a range list, units that share an abbreviation table, names that share a very long string.
 //! Each read therefore takes work from the budget. When the budget is exhausted, reads fail.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// Bytes of decompressed sections that are held in memory.
 const MAX_SECTION_BYTES: u64 = 1 << 30;
@@ -30,6 +35,16 @@ const MAX_CHECKSUM_BYTES: u64 = 4 << 30;
 /// Bytes of perf maps and jitdumps that are read. Large .NET programs write 20 MB.
 const MAX_JIT_FILE_BYTES: u64 = 512 << 20;
 
+/// Upper bounds of the CPU time of slow steps, which turn the time that is left into a number of bytes or symbols: a byte
+/// that xz decompresses, a symbol that is read and sorted, and a byte of a section that is read or that zlib decompresses.
+const XZ_NS_PER_BYTE: u64 = 25;
+const NS_PER_SYMBOL: u64 = 250;
+const NS_PER_SECTION_BYTE: u64 = 5;
+const CHECKSUM_BYTES_PER_NS: u64 = 1;
+
+/// Reads between two looks at the clock.
+const READS_PER_CLOCK: u64 = 1 << 10;
+
 /// The limits of all parsers of one session together, of those for one tenant, or of those of one file.
 ///
 /// What is spent from a budget is spent from its parent too, and given back when the budget is dropped. One thread at a
@@ -41,6 +56,11 @@ pub struct WorkBudget {
     symbols: Account,
     checksum_bytes: Account,
     jit_file_bytes: Account,
+    /// CPU time of the reading thread, nanoseconds; unlimited until [`limit_time`](Self::limit_time).
+    time_ns: Account,
+    /// When the thread began what [`timed`](Self::timed) runs, by its CPU clock; 0 while nothing runs.
+    began_ns: AtomicU64,
+    reads: AtomicU64,
     /// The work left of the quota of [`with_separate_quota`](Self::with_separate_quota); `u64::MAX` without a quota.
     separate_quota: AtomicU64,
     parent: Option<(Arc<Self>, Part)>,
@@ -57,7 +77,7 @@ enum Part {
 /// A limit, and what was spent of it.
 #[derive(Debug)]
 struct Account {
-    limit: u64,
+    limit: AtomicU64,
     spent: AtomicU64,
 }
 
@@ -79,6 +99,9 @@ impl WorkBudget {
             symbols: Account::new(MAX_SYMBOLS),
             checksum_bytes: Account::new(MAX_CHECKSUM_BYTES),
             jit_file_bytes: Account::new(MAX_JIT_FILE_BYTES),
+            time_ns: Account::new(u64::MAX),
+            began_ns: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
             separate_quota: AtomicU64::new(u64::MAX),
             parent: None,
         }
@@ -105,14 +128,57 @@ impl WorkBudget {
             symbols: unlimited(),
             checksum_bytes: unlimited(),
             jit_file_bytes: unlimited(),
+            time_ns: unlimited(),
+            began_ns: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
             separate_quota: AtomicU64::new(u64::MAX),
             parent: Some((Arc::clone(self), part)),
         })
     }
 
+    /// Limits the CPU time of all further reading in [`timed`](Self::timed), from any thread: a session has ended, and its
+    /// output waits. What is being read is included.
+    pub fn limit_time(&self, limit: Duration) {
+        let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        let limit_ns = self.time_ns.spent().saturating_add(limit_ns);
+        self.time_ns.limit.store(limit_ns, Ordering::Relaxed);
+    }
+
+    /// Runs `act`, whose reading fails once the time is used up. `None` if it was before.
+    pub fn timed<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
+        if self.left(|budget| &budget.time_ns) == 0 {
+            return None;
+        }
+        self.began_ns.store(thread_time_ns(), Ordering::Relaxed);
+        let result = act();
+        let took_ns = self.running_ns();
+        self.began_ns.store(0, Ordering::Relaxed);
+        self.spend(|budget| &budget.time_ns, took_ns);
+        Some(result)
+    }
+
+    /// The CPU time that what runs now may still take, nanoseconds.
+    fn time_left_ns(&self) -> u64 {
+        let left = self.left(|budget| &budget.time_ns);
+        // Half of an unlimited time is no limit either.
+        if left > u64::MAX >> 32 { u64::MAX } else { left.saturating_sub(self.running_ns()) }
+    }
+
+    fn running_ns(&self) -> u64 {
+        match self.began_ns.load(Ordering::Relaxed) {
+            0 => 0,
+            began_ns => thread_time_ns().saturating_sub(began_ns),
+        }
+    }
+
     /// The number of section bytes that may still be loaded.
     pub fn section_bytes_left(&self) -> u64 {
-        self.left(|budget| &budget.section_bytes)
+        self.left(|budget| &budget.section_bytes).min(self.time_left_ns() / NS_PER_SECTION_BYTE)
+    }
+
+    /// The number of bytes that may still be decompressed by xz.
+    pub fn xz_bytes_left(&self) -> u64 {
+        self.left(|budget| &budget.section_bytes).min(self.time_left_ns() / XZ_NS_PER_BYTE)
     }
 
     /// Subtracts section bytes that were loaded.
@@ -122,7 +188,7 @@ impl WorkBudget {
 
     /// Calls `read` with the number of symbols that may still be read. `read` subtracts what it reads.
     pub fn read_symbols<T>(&self, read: impl FnOnce(&mut u64) -> T) -> T {
-        let before = self.left(|budget| &budget.symbols);
+        let before = self.left(|budget| &budget.symbols).min(self.time_left_ns() / NS_PER_SYMBOL);
         let mut left = before;
         let result = read(&mut left);
         self.spend(|budget| &budget.symbols, before.saturating_sub(left));
@@ -132,6 +198,9 @@ impl WorkBudget {
     /// Subtracts the work of one read of `bytes` bytes. Returns `false` when the budget is exhausted.
     pub fn spend_on_reading(&self, bytes: u64) -> bool {
         let work = WORK_PER_READ.saturating_add(bytes);
+        if self.is_time_over() {
+            return false;
+        }
         let quota = self.separate_quota.load(Ordering::Relaxed);
         if quota != u64::MAX {
             let left = quota.checked_sub(work);
@@ -146,7 +215,8 @@ impl WorkBudget {
     /// Subtracts the bytes of a file whose checksum is to be computed. Returns `false`, and subtracts nothing, when
     /// fewer bytes are left.
     pub fn spend_on_checksum(&self, bytes: u64) -> bool {
-        let is_enough = bytes <= self.left(|budget| &budget.checksum_bytes);
+        let in_time = self.time_left_ns().saturating_mul(CHECKSUM_BYTES_PER_NS);
+        let is_enough = bytes <= self.left(|budget| &budget.checksum_bytes).min(in_time);
         self.spend(|budget| &budget.checksum_bytes, if is_enough { bytes } else { 0 });
         is_enough
     }
@@ -182,12 +252,17 @@ impl WorkBudget {
         result
     }
 
+    /// Whether the time is used up, by a look at the clock now and then.
+    fn is_time_over(&self) -> bool {
+        let reads = self.reads.load(Ordering::Relaxed).wrapping_add(1);
+        self.reads.store(reads, Ordering::Relaxed);
+        reads.is_multiple_of(READS_PER_CLOCK) && self.time_left_ns() == 0
+    }
+
     fn left(&self, account: Select) -> u64 {
-        let Account { limit, .. } = account(self);
         let spent = account(self).spent();
-        let own = limit.saturating_sub(spent);
         match &self.parent {
-            None => own,
+            None => account(self).limit.load(Ordering::Relaxed).saturating_sub(spent),
             Some((parent, Part::All)) => parent.left(account),
             Some((parent, Part::Share)) => parent.left(account).saturating_sub(spent) / 2,
         }
@@ -225,7 +300,7 @@ impl Drop for WorkBudget {
 // One thread at a time changes an account: a load and a store do what a slower atomic operation would do.
 impl Account {
     fn new(limit: u64) -> Self {
-        Self { limit, spent: AtomicU64::new(0) }
+        Self { limit: AtomicU64::new(limit), spent: AtomicU64::new(0) }
     }
 
     fn spent(&self) -> u64 {
@@ -241,9 +316,52 @@ impl Account {
     }
 }
 
+/// The CPU time of the calling thread, nanoseconds.
+fn thread_time_ns() -> u64 {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime))
+        .map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Reads until the budget refuses. Returns the CPU time that this took.
+    fn read_to_the_end(budget: &WorkBudget) -> Option<Duration> {
+        let began = thread_time_ns();
+        budget.timed(|| while budget.spend_on_reading(0) {})?;
+        Some(Duration::from_nanos(thread_time_ns() - began))
+    }
+
+    #[test]
+    fn after_the_end_each_tenant_has_a_part_of_the_time() {
+        const LIMIT: Duration = Duration::from_millis(100);
+        let all = Arc::new(WorkBudget::with_work_limit(u64::MAX));
+        let (hostile, victim) = (all.share(), all.share());
+        assert_eq!(all.part().timed(|| ()), Some(()));
+        all.limit_time(LIMIT);
+        let took = read_to_the_end(&hostile.part()).unwrap();
+        assert!(took >= LIMIT / 2 && took < LIMIT, "{took:?}");
+        assert_eq!(hostile.part().timed(|| ()), None);
+        let took = read_to_the_end(&victim.part()).unwrap();
+        assert!(took >= LIMIT / 5 && took < LIMIT / 2, "{took:?}");
+    }
+
+    #[test]
+    fn what_is_read_when_the_time_is_limited_ends_too() {
+        let all = Arc::new(WorkBudget::with_work_limit(u64::MAX));
+        let file = all.share().part();
+        let is_refused = file.timed(|| {
+            assert!(file.xz_bytes_left() > 1 << 28 && file.section_bytes_left() > 1 << 28);
+            all.limit_time(Duration::from_millis(1));
+            assert!(file.xz_bytes_left() < 1 << 16 && file.section_bytes_left() < 1 << 20);
+            assert!(file.read_symbols(|left| *left) < 1 << 14);
+            assert!(!file.spend_on_checksum(1 << 20));
+            let mut reads = (0..u64::MAX).take_while(|_| file.spend_on_reading(0));
+            reads.by_ref().last() < Some(u64::MAX - 1)
+        });
+        assert_eq!(is_refused, Some(true));
+    }
 
     #[test]
     fn checksums_and_symbols_have_limits_of_their_own() {

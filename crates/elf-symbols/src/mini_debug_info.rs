@@ -29,7 +29,7 @@ impl Elf {
         budget: &WorkBudget,
     ) -> Result<Option<Self>, ParseError> {
         let Some(section) = sections.find(b".gnu_debugdata") else { return Ok(None) };
-        let limit = budget.section_bytes_left().min(MAX_DECOMPRESSED_BYTES);
+        let limit = budget.xz_bytes_left().min(MAX_DECOMPRESSED_BYTES);
         if limit == 0 {
             return Err(ParseError::TooLarge);
         }

@@ -66,6 +66,9 @@ pub enum Reason {
     /// A file or an entry of `/proc` could not be opened: the limit of open files of the profiler or of the system is
     /// reached.
     TooManyOpenFiles,
+    /// Reading the symbols of the files of a container, or of those of the host, took as much CPU time after the end of
+    /// sampling as it may.
+    OutOfTime,
 }
 
 impl Reason {
@@ -98,6 +101,7 @@ impl Reason {
         Self::KernelSymbolsNotReadable,
         Self::NotResponding,
         Self::TooManyOpenFiles,
+        Self::OutOfTime,
     ];
 }
 
@@ -131,6 +135,7 @@ impl fmt::Display for Reason {
             Self::KernelAddressesHidden => "kernel hides its addresses",
             Self::KernelSymbolsNotReadable => "no permission to read the kernel's symbols",
             Self::TooManyOpenFiles => "the profiler's limit of open files",
+            Self::OutOfTime => "no time left to read the symbols after the end of sampling",
         })
     }
 }

@@ -84,6 +84,7 @@ use std::{
 };
 
 use profiler_addresses::{ElfAddress, RuntimeAddress};
+use profiler_binary_reader::WorkBudget;
 use profiler_dotnet_symbols::managed::NameStyle;
 use profiler_processes::{Backing, MappedFiles, ProcFs, Process, ProcessKey};
 use profiler_profile::{FrameKind, Reason, SymbolSource};
@@ -190,6 +191,11 @@ impl Symbolizer {
     /// The open files of mappings, for other readers of the same files.
     pub fn mapped_files(&self) -> &Arc<MappedFiles> {
         self.modules.files()
+    }
+
+    /// The budget of all files of targets, for [`WorkBudget::limit_time`].
+    pub fn work_budget(&self) -> &Arc<WorkBudget> {
+        self.modules.budget()
     }
 
     /// Loads what resolves addresses of the kernel now, and not at the first of them: later, this process may lack the

@@ -125,6 +125,11 @@ impl Modules {
         }
     }
 
+    /// The budget of all files.
+    pub(super) fn budget(&self) -> &Arc<WorkBudget> {
+        &self.budget
+    }
+
     /// The open files of mappings.
     pub(super) fn files(&self) -> &Arc<MappedFiles> {
         &self.files
@@ -206,13 +211,15 @@ impl Modules {
         let Some(module) = self.modules.get_mut(&key) else {
             return SymbolizedCode::unsymbolized(FrameKind::Native, address, Reason::FileMissing);
         };
-        let mut names = module.code.symbolize(address, options, &module.own_files(debug_files));
-        let mut hint = SymbolHint::default();
-        if let Err(reason) = &mut names {
-            hint = module.code.hint(address);
-            if *reason == Reason::NoSymbols && hint.preceding_symbol.is_some() {
-                *reason = Reason::OnlyNearestExport;
-            }
+        let (budget, own_files) = (Arc::clone(&module.budget), module.own_files(debug_files));
+        let found = budget.timed(|| {
+            let names = module.code.symbolize(address, options, &own_files);
+            let hint = if names.is_err() { module.code.hint(address) } else { SymbolHint::default() };
+            (names, hint)
+        });
+        let (mut names, hint) = found.unwrap_or_else(|| (Err(Reason::OutOfTime), SymbolHint::default()));
+        if names == Err(Reason::NoSymbols) && hint.preceding_symbol.is_some() {
+            names = Err(Reason::OnlyNearestExport);
         }
         let file = (Arc::clone(&module.path), Arc::clone(&module.build_id));
         SymbolizedCode { kind: module.code.kind(), module: Some(file), address, names, hint }
@@ -355,7 +362,8 @@ impl Modules {
             return Ok(key);
         }
         let budget = self.budget_of(tenant).part();
-        let mut code = ModuleCode::from_image(image, Path::new(&**path), &budget)?;
+        let parsed = budget.timed(|| ModuleCode::from_image(image, Path::new(&**path), &budget));
+        let mut code = parsed.unwrap_or(Err(Reason::OutOfTime))?;
         let root = root.filter(|_| !code.is_self_contained(self.options, &self.shared_files()));
         if root.is_some() {
             code.discard_symbols();

@@ -31,6 +31,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use profiler_binary_reader::WorkBudget;
 use profiler_blocking::Deadline;
 use profiler_profile::{Cost, Header, Profile};
 use profiler_symbolize::symbol_server::{Download, SymbolServers};
@@ -46,6 +47,9 @@ use crate::{
 
 /// After the end of sampling, operations that targets block are given up after this time.
 const MAX_BLOCKED_TIME: Duration = Duration::from_millis(500);
+
+/// After the end of sampling, reading symbols takes at most this CPU time.
+const MAX_SYMBOL_TIME: Duration = Duration::from_millis(1500);
 
 /// A running session. Dropping it detaches the BPF programs and removes everything that it has created.
 ///
@@ -69,6 +73,9 @@ pub struct Session {
     watch: TargetWatch,
     command: Option<std::process::Child>,
     servers: Option<Arc<SymbolServers>>,
+    /// What reading symbols may cost. `None`, without a limit, with symbol servers, whose files are read at the end,
+    /// and for a replay.
+    symbol_budget: Option<Arc<WorkBudget>>,
     header: Header,
     started: Instant,
 }
@@ -277,6 +284,9 @@ impl Session {
             // `cargo xtask bench` reads this line.
             log::debug!("sampling ends");
             self.shared.pipeline_deadline.set(Instant::now() + MAX_BLOCKED_TIME);
+            if let Some(budget) = &self.symbol_budget {
+                budget.limit_time(MAX_SYMBOL_TIME);
+            }
         }
         let profile = self.request_profile(request, &profile);
         if is_last {

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
+use profiler_binary_reader::WorkBudget;
 use profiler_processes::{MappedFiles, ProcFs, ProcessFilter, ProcessOfSample, ProcessTable};
 use profiler_profile::{Header, Profile};
 use profiler_symbolize::Symbolizer;
@@ -209,6 +210,11 @@ impl Pipeline {
             0
         };
         self.received.off_cpu + missing + counts.lost_ring_buffer + counts.lost_thread + counts.lost_switch
+    }
+
+    /// The budget of reading symbols.
+    pub(super) fn symbol_budget(&self) -> Arc<WorkBudget> {
+        Arc::clone(self.symbolizer.work_budget())
     }
 
     /// Sets the start of the first interval, `CLOCK_MONOTONIC` nanoseconds.

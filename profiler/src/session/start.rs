@@ -199,7 +199,9 @@ fn sample(settings: &Settings) -> Result<Session> {
     let header =
         Header { target: description, started_unix_ns: unix_ns(), cpus: source.cpus(), ..Header::default() };
     let reader = Reader::new(Box::new(source), polling_interval, Arc::clone(&shared));
-    let session = Session::run_threads(shared, reader, pipeline, header, watch, command, servers)?;
+    let symbol_budget = servers.is_none().then(|| pipeline.symbol_budget());
+    let mut session = Session::run_threads(shared, reader, pipeline, header, watch, command, servers)?;
+    session.symbol_budget = symbol_budget;
     #[cfg(feature = "sandbox")]
     if settings.sandbox {
         sandbox::filter_system_calls(settings)?;
@@ -340,6 +342,7 @@ impl Session {
             watch,
             command,
             servers,
+            symbol_budget: None,
             header,
             started: Instant::now(),
         })

@@ -75,6 +75,7 @@ codes! {
         RuntimeStub = 25,
         NotResponding = 26,
         TooManyOpenFiles = 27,
+        OutOfTime = 28,
     }
     StackEnd {
         Root = 1,
