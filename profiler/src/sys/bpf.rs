@@ -23,6 +23,7 @@ enum Command {
     RawTracepointOpen = 17,
     BtfLoad = 18,
     MapFreeze = 22,
+    MapUpdateBatch = 26,
     LinkCreate = 28,
     IteratorCreate = 33,
 }
@@ -49,6 +50,20 @@ struct MapElement {
     reserved: u32,
     key: u64,
     value: u64,
+    flags: u64,
+}
+
+/// `union bpf_attr`, the part for `BPF_MAP_*_BATCH`.
+#[repr(C)]
+#[derive(Default)]
+struct MapBatch {
+    in_batch: u64,
+    out_batch: u64,
+    keys: u64,
+    values: u64,
+    count: u32,
+    map_fd: u32,
+    element_flags: u64,
     flags: u64,
 }
 
@@ -262,6 +277,20 @@ pub(crate) fn update_element(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> i
     };
     // SAFETY: both addresses are of live slices, of the sizes that the caller promises.
     unsafe { bpf(Command::MapUpdateElement, &attributes) }.map(drop)
+}
+
+/// Writes elements of a map with keys and values of 4 bytes.
+pub(crate) fn update_elements(map: BorrowedFd<'_>, elements: &[(u32, u32)]) -> io::Result<()> {
+    let (keys, values): (Vec<u32>, Vec<u32>) = elements.iter().copied().unzip();
+    let attributes = MapBatch {
+        keys: keys.as_ptr() as u64,
+        values: values.as_ptr() as u64,
+        count: u32::try_from(elements.len()).map_err(io::Error::other)?,
+        map_fd: raw(map),
+        ..MapBatch::default()
+    };
+    // SAFETY: both addresses are of live arrays of `count` elements.
+    unsafe { bpf(Command::MapUpdateBatch, &attributes) }.map(drop)
 }
 
 /// Deletes one element of a map. The key must have the size that the map was created with.

@@ -20,9 +20,9 @@ use super::{
     map_sizes::MapSizes,
     off_cpu::OffCpuWaits,
     records,
-    row_chunks::{FirstChunk, create_chunk},
+    row_chunks::{FirstChunks, create_chunk},
     sampling_program::SamplingProgram,
-    unwind_maps::{UnwindMapFds, UnwindMaps},
+    unwind_maps::{CHUNKS_AT_ONCE, UnwindMapFds, UnwindMaps},
     wall::{WallMaps, WallPasses},
     wall_scan::WallScanner,
 };
@@ -65,24 +65,24 @@ impl LoadedPrograms {
         let globals = HashMap::from([(names::GLOBAL_CONFIG, (config.as_bytes(), true))]);
         object.patch_map_data(globals).map_err(broken)?;
         let mut definitions: Vec<(String, aya_obj::Map)> = object.maps.drain().collect();
-        // The insertion of a chunk takes longer than the rest of this function.
+        // The insertion of chunks takes longer than the rest of this function.
         definitions.sort_by_key(|(name, _)| name != names::MAP_UNWIND_ROWS);
         let mut maps = HashMap::new();
-        let mut first_chunk = None;
+        let mut first_chunks = None;
         for (name, definition) in &mut definitions {
             if let Some(entries) = sizes.max_entries(name) {
                 definition.set_max_entries(entries);
             }
             let map = create_map(name, definition)?;
             if name == names::MAP_UNWIND_ROWS && plan.uses_unwinder() {
-                first_chunk = Some(start_inserting_chunk(map.as_fd())?);
+                first_chunks = Some(start_inserting_chunks(map.as_fd())?);
             }
             maps.insert(name.clone(), map);
         }
         relocate(&mut object, &definitions, &maps)?;
         fill_targets(plan, &maps)?;
         let unwind_maps =
-            if plan.uses_unwinder() { Some(empty_unwind_maps(&maps, first_chunk, config)?) } else { None };
+            if plan.uses_unwinder() { Some(empty_unwind_maps(&maps, first_chunks, config)?) } else { None };
         let tracepoints = attach_tracepoints(&object, plan, config)?;
         let wall = plan
             .wall_hz
@@ -354,14 +354,14 @@ pub(super) fn has_helper(helper: Helper) -> bool {
     }
 }
 
-fn start_inserting_chunk(rows: BorrowedFd<'_>) -> Result<FirstChunk> {
-    FirstChunk::start_inserting(clone_fd(rows)?)
+fn start_inserting_chunks(rows: BorrowedFd<'_>) -> Result<FirstChunks> {
+    FirstChunks::start_inserting(clone_fd(rows)?, CHUNKS_AT_ONCE)
         .map_err(|error| Error::with_source(ErrorKind::Io, "failed to start a thread", error))
 }
 
 fn empty_unwind_maps(
     maps: &HashMap<String, OwnedFd>,
-    first_chunk: Option<FirstChunk>,
+    first_chunks: Option<FirstChunks>,
     config: &Config,
 ) -> Result<UnwindMaps> {
     let fd = |name| clone_fd(map(maps, name)?);
@@ -374,7 +374,7 @@ fn empty_unwind_maps(
         rules: fd(names::MAP_UNWIND_RULES)?,
         rows: fd(names::MAP_UNWIND_ROWS)?,
     };
-    Ok(UnwindMaps::new(maps, first_chunk, searches_vmas))
+    Ok(UnwindMaps::new(maps, first_chunks, searches_vmas))
 }
 
 pub(super) fn load_program(

@@ -32,22 +32,32 @@ pub(super) fn insert_chunk(rows: BorrowedFd<'_>, index: usize, chunk: BorrowedFd
     bpf::update_element(rows, &key.to_ne_bytes(), &chunk.as_raw_fd().to_ne_bytes())
 }
 
-/// The first chunk, which a thread inserts while the programs are loaded. Dropping it does not wait for the thread.
-#[derive(Debug)]
-pub(super) struct FirstChunk(JoinHandle<io::Result<OwnedFd>>);
+/// Creates chunks and inserts them from an index on, in one RCU grace period: as many as are wanted, or a single one where
+/// the kernel cannot insert several maps together (before Linux 5.19).
+pub(super) fn add_chunks(rows: BorrowedFd<'_>, index: usize, wanted: usize) -> io::Result<Vec<OwnedFd>> {
+    let mut chunks = (0..wanted).map(|_| create_chunk()).collect::<io::Result<Vec<_>>>()?;
+    let first = u32::try_from(index).map_err(io::Error::other)?;
+    let elements: Vec<_> =
+        (first..).zip(&chunks).map(|(key, chunk)| (key, chunk.as_raw_fd().cast_unsigned())).collect();
+    if bpf::update_elements(rows, &elements).is_err() {
+        chunks.truncate(1);
+        chunks.iter().try_for_each(|chunk| insert_chunk(rows, index, chunk.as_fd()))?;
+    }
+    Ok(chunks)
+}
 
-impl FirstChunk {
-    pub(super) fn start_inserting(rows: OwnedFd) -> io::Result<Self> {
-        let insert = move || {
-            let chunk = create_chunk()?;
-            insert_chunk(rows.as_fd(), 0, chunk.as_fd())?;
-            Ok(chunk)
-        };
-        std::thread::Builder::new().name("first-chunk".to_owned()).spawn(insert).map(Self)
+/// The first chunks, which a thread inserts while the programs are loaded. Dropping it does not wait for the thread.
+#[derive(Debug)]
+pub(super) struct FirstChunks(JoinHandle<io::Result<Vec<OwnedFd>>>);
+
+impl FirstChunks {
+    pub(super) fn start_inserting(rows: OwnedFd, wanted: usize) -> io::Result<Self> {
+        let insert = move || add_chunks(rows.as_fd(), 0, wanted);
+        std::thread::Builder::new().name("first-chunks".to_owned()).spawn(insert).map(Self)
     }
 
-    /// Waits until the chunk is inserted.
-    pub(super) fn wait(self) -> io::Result<OwnedFd> {
-        self.0.join().map_err(|_| io::Error::other("the thread that inserts a chunk panicked"))?
+    /// Waits until the chunks are inserted.
+    pub(super) fn wait(self) -> io::Result<Vec<OwnedFd>> {
+        self.0.join().map_err(|_| io::Error::other("the thread that inserts chunks panicked"))?
     }
 }

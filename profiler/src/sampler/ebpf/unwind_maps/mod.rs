@@ -22,12 +22,15 @@ use zerocopy::{Immutable, IntoBytes};
 use super::{
     free_ranges::FreeRanges,
     monotonic_ns,
-    row_chunks::{FirstChunk, create_chunk, insert_chunk},
+    row_chunks::{FirstChunks, add_chunks, insert_chunk},
 };
 use crate::sys::{bpf, bpf_array};
 
 /// The budget of kernel memory for rows, in chunks of 256 KiB: a whole machine of real programs has some 13 MB.
 const ROW_CHUNK_BUDGET: usize = 256;
+/// The chunks that are added together, 2 MiB: enough for a .NET program. An RCU grace period for each chunk would be most of
+/// the time until its stacks are whole.
+pub(super) const CHUNKS_AT_ONCE: usize = 8;
 const _: () = assert!(ROW_CHUNK_BUDGET <= MAX_ROW_CHUNKS as usize);
 
 /// The file descriptors of the maps.
@@ -48,8 +51,8 @@ pub(crate) struct UnwindMaps {
     free_mappings: FreeRanges,
     free_pages: FreeRanges,
     chunks: Vec<Chunk>,
-    /// The first chunk, until it is used.
-    first_chunk: Option<FirstChunk>,
+    /// The first chunks, until they are used.
+    first_chunks: Option<FirstChunks>,
     rule_ids: HashMap<Rule, u16>,
     /// The number of files that use each rule.
     rule_users: Vec<u32>,
@@ -132,13 +135,13 @@ impl InstalledFile {
 }
 
 impl UnwindMaps {
-    /// Takes over maps that were just created and are empty, except for the first chunk of rows.
-    pub(super) fn new(maps: UnwindMapFds, first_chunk: Option<FirstChunk>, searches_vmas: bool) -> Self {
+    /// Takes over maps that were just created and are empty, except for the first chunks of rows.
+    pub(super) fn new(maps: UnwindMapFds, first_chunks: Option<FirstChunks>, searches_vmas: bool) -> Self {
         Self {
             free_mappings: FreeRanges::new(MAX_MAPPINGS),
             free_pages: FreeRanges::new(MAX_PAGES),
             chunks: Vec::new(),
-            first_chunk,
+            first_chunks,
             rule_ids: HashMap::new(),
             rule_users: Vec::new(),
             free_rules: Vec::new(),
@@ -399,7 +402,7 @@ impl UnwindMaps {
                 return Ok(rows);
             }
         }
-        self.add_chunk()?;
+        self.add_chunks()?;
         self.find_rows(min).ok_or(InstallError::CapacityExceeded)
     }
 
@@ -416,27 +419,24 @@ impl UnwindMaps {
         }
     }
 
-    fn add_chunk(&mut self) -> Result<(), InstallError> {
+    fn add_chunks(&mut self) -> Result<(), InstallError> {
         let index = self.chunks.len();
         if index >= ROW_CHUNK_BUDGET {
             return Err(InstallError::CapacityExceeded);
         }
-        let array = match self.first_chunk.take() {
+        let arrays = match self.first_chunks.take() {
             Some(first) => first.wait()?,
-            None => {
-                let array = create_chunk()?;
-                insert_chunk(self.maps.rows.as_fd(), index, array.as_fd())?;
-                array
-            }
+            None => add_chunks(self.maps.rows.as_fd(), index, CHUNKS_AT_ONCE.min(ROW_CHUNK_BUDGET - index))?,
         };
-        self.chunks.push(Chunk { array, free: FreeRanges::new(ROWS_PER_CHUNK) });
+        let new = |array| Chunk { array, free: FreeRanges::new(ROWS_PER_CHUNK) };
+        self.chunks.extend(arrays.into_iter().map(new));
         Ok(())
     }
 
     /// Waits for an RCU grace period by inserting a chunk, and frees the retired ranges.
     fn reclaim(&mut self) -> Result<(), InstallError> {
         if self.chunks.is_empty() {
-            self.add_chunk()?;
+            self.add_chunks()?;
         }
         if let Some(chunk) = self.chunks.first() {
             insert_chunk(self.maps.rows.as_fd(), 0, chunk.array.as_fd())?;
