@@ -1,6 +1,6 @@
 //! Names of frames as rules and findings use them: without assembly and arguments, application code told from frameworks.
 
-use profiler_profile::{Frame, FrameKind, Profile, Stack, Symbolization};
+use profiler_profile::{Frame, FrameId, FrameKind, Profile, Stack, Symbolization};
 
 use crate::{
     pattern::matches_any,
@@ -13,6 +13,13 @@ pub(crate) fn function<'a>(profile: &'a Profile, frame: &Frame) -> &'a str {
     if is_managed(frame) { assembly_and_method(name).1 } else { name }
 }
 
+/// The frames of the sampled thread, leaf first: without those of its waker, which are in front of labels.
+pub(crate) fn own_frames<'a>(profile: &Profile, stack: &'a Stack) -> &'a [FrameId] {
+    let is_label = |id: &FrameId| profile.frame(*id).kind == FrameKind::Label;
+    let begin = stack.frames.iter().rposition(is_label).map_or(0, |label| label + 1);
+    &stack.frames[begin..]
+}
+
 /// Whether a frame is managed or JIT code.
 pub(crate) fn is_managed(frame: &Frame) -> bool {
     matches!(frame.kind, FrameKind::Jit | FrameKind::Precompiled)
@@ -22,7 +29,7 @@ pub(crate) fn is_managed(frame: &Frame) -> bool {
 ///
 /// In a stack with managed code, only methods count: native code below them belongs to the runtime.
 pub(crate) fn application_method<'a>(profile: &'a Profile, stack: &Stack) -> Option<&'a str> {
-    let frames = || stack.frames.iter().map(|id| profile.frame(*id));
+    let frames = || own_frames(profile, stack).iter().map(|id| profile.frame(*id));
     let has_managed = frames().any(is_managed);
     let mut own = frames().filter(|frame| is_managed(frame) == has_managed);
     own.find(|frame| is_application(profile, frame)).map(|frame| method(function(profile, frame)))

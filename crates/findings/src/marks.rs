@@ -4,7 +4,7 @@ use profiler_profile::{Frame, Profile, Sample, Stack};
 
 use crate::{
     cpu_rules::{CPU_RULES, CpuRule},
-    frames::function,
+    frames::{function, own_frames},
     pattern::matches_any,
     rules::{CLIENTS, POOL_WORKERS},
 };
@@ -21,7 +21,7 @@ impl StackSet {
     /// The stacks that have a frame for which `is_match` is true.
     fn with_frame(profile: &Profile, is_match: impl Fn(&Frame) -> bool) -> Self {
         let frames: Vec<_> = profile.frames().map(is_match).collect();
-        let has_match = |stack: &Stack| stack.frames.iter().any(|id| frames[id.index()]);
+        let has_match = |stack: &Stack| own_frames(profile, stack).iter().any(|id| frames[id.index()]);
         Self(profile.stacks().map(has_match).collect())
     }
 

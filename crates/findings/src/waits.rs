@@ -4,7 +4,7 @@ use profiler_profile::{FrameId, Profile, Sample, Stack, ThreadState};
 
 use crate::{
     WaitCause,
-    frames::{application_method, function},
+    frames::{application_method, function, own_frames},
     pattern::{matches, matches_any},
     rules::{PRIMITIVES, Primitive, RULES, Rule, SERVICE_THREADS, Strength},
 };
@@ -75,13 +75,14 @@ impl Waits {
 }
 
 fn stack_wait(profile: &Profile, frames: &FrameRules, stack: &Stack) -> StackWait {
-    let primitive = stack.frames.iter().find_map(|id| frames.primitives[id.index()]);
+    let own = own_frames(profile, stack);
+    let primitive = own.iter().find_map(|id| frames.primitives[id.index()]);
     if let Some(Primitive { cause, strength: Strength::Final, .. }) = primitive {
         return StackWait { cause: *cause, yields: false, is_idle_in_service: false };
     }
-    let rule = stack.frames.iter().enumerate().find_map(|(index, id)| {
+    let rule = own.iter().enumerate().find_map(|(index, id)| {
         let mut rules = frames.rules[id.index()].iter();
-        rules.find(|rule| has_callers(profile, &rule.frames[1..], &stack.frames[index + 1..]))
+        rules.find(|rule| has_callers(profile, &rule.frames[1..], &own[index + 1..]))
     });
     let cause = rule.map(|rule| rule.cause).or(primitive.map(|primitive| primitive.cause));
     StackWait {

@@ -86,7 +86,8 @@ impl Threads {
     }
 }
 
-/// A stack of folded frames, root first. A name with `!` is a method, a name with `@` has its module after it.
+/// A stack of folded frames, root first. A name with `!` is a method, a name with `@` has its module after it. `--` and a name
+/// with `~` are labels.
 fn stack(builder: &mut ProfileBuilder, folded: &str) -> StackId {
     let frames = folded.split(';').rev().map(|text| frame(builder, text)).collect();
     builder.stack(frames, StackEnd::Root)
@@ -94,7 +95,12 @@ fn stack(builder: &mut ProfileBuilder, folded: &str) -> StackId {
 
 fn frame(builder: &mut ProfileBuilder, text: &str) -> FrameId {
     let (name, module) = text.split_once('@').unwrap_or((text, "/app/shop"));
-    let kind = if name.contains('!') { FrameKind::Jit } else { FrameKind::Native };
+    let kind = match name {
+        "--" => FrameKind::Label,
+        name if name.starts_with('~') => FrameKind::Label,
+        name if name.contains('!') => FrameKind::Jit,
+        _ => FrameKind::Native,
+    };
     let module = (kind == FrameKind::Native).then(|| builder.module(module, &[]));
     let name = builder.string(name);
     let symbolization = Symbolization::Symbol(SymbolSource::SymbolTable);

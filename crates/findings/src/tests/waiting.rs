@@ -22,6 +22,22 @@ fn threads_that_wait_for_one_lock_are_a_convoy() {
 }
 
 #[test]
+fn the_stack_of_a_waker_says_nothing_about_the_wait() {
+    for waker in [
+        "tcp_sendmsg;shop!Shop.Prices.Send();~pricing",
+        "futex_wake;System.Net.Sockets!System.Net.Sockets.SocketAsyncEngine.EventLoop();~.NET SynchManag",
+        "fsync;flush;main;~owner",
+    ] {
+        let mut threads = Threads::wall();
+        let wait = format!("{LOCK};--;{waker}");
+        threads.add(7, ThreadState::Blocked, &wait).add(1, ThreadState::OnCpu, WORK);
+        let [finding] = &threads.findings()[..] else { panic!("one finding") };
+        assert_eq!(finding.kind, FindingKind::LockConvoy, "{waker}");
+        assert!(finding.evidence.contains("wait for the lock in append"), "{finding}");
+    }
+}
+
+#[test]
 fn a_convoy_has_a_queue_of_three_threads_and_a_share() {
     for (threads, seconds, working, expected) in [
         // Threads, seconds of each in the lock, other threads.
