@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{EventLedger, Reason, UnsymbolizedFrames};
+use super::{Event, EventLedger, Reason, Sampling, UnsymbolizedFrames};
 
 /// An action after which frames are symbolized. Its text names no option of a program.
 #[non_exhaustive]
@@ -60,10 +60,17 @@ impl fmt::Display for Remedy {
 }
 
 impl EventLedger {
-    /// The most likely cause of a profile without samples; `None` if there are samples.
+    /// The most likely cause of an event without samples; `None` if there are samples.
     #[must_use]
-    pub fn why_empty(&self) -> Option<&'static str> {
-        (self.reported == 0).then_some("the target did not run on a CPU in this time")
+    pub fn why_empty(&self, event: &Event) -> Option<&'static str> {
+        let cause = match (event.sampling, &*event.name) {
+            (Sampling::Durations { .. }, _) => "no thread of the target waited long enough for a sample",
+            (_, "wall") => "the target had no threads in this time",
+            _ => {
+                "the target did not run on a CPU in this time; wall-clock samples show what its threads wait for"
+            }
+        };
+        (self.reported == 0).then_some(cause)
     }
 }
 
@@ -150,8 +157,17 @@ mod tests {
 
     #[test]
     fn only_a_profile_without_samples_is_empty() {
-        assert!(EventLedger::default().why_empty().is_some());
-        assert_eq!(EventLedger { reported: 1, ..EventLedger::default() }.why_empty(), None);
+        let waits = Event { name: "off-cpu".to_owned(), sampling: Sampling::Durations { min_ns: 0 } };
+        let sampled = EventLedger { reported: 1, ..EventLedger::default() };
+        for (event, word) in [
+            (Event::at_frequency("cpu-clock", 99), "did not run"),
+            (Event::at_frequency("wall", 49), "no threads"),
+            (waits, "long enough"),
+        ] {
+            let cause = EventLedger::default().why_empty(&event).unwrap();
+            assert!(cause.contains(word), "{cause}");
+            assert_eq!(sampled.why_empty(&event), None);
+        }
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use profiler_profile::{
-    Event, EventLedger, FoundBy, Ledger, MissedTick, Profile, Remedy, Sampling, StackEnd, sum,
+    Event, EventId, EventLedger, FoundBy, Ledger, MissedTick, Profile, Remedy, Sample, Sampling, StackEnd,
+    sum,
 };
 use profiler_profile_formats::printable;
 
@@ -17,8 +18,8 @@ pub(super) fn one_line(error: &anyhow::Error) -> String {
 pub(super) fn text(profile: &Profile, view: &Profile) -> String {
     let (header, ledger) = (profile.header(), profile.ledger());
     let mut lines = Vec::new();
-    for (event, of_event) in profile.events().zip(&ledger.events) {
-        lines.extend(event_lines(profile, event, of_event));
+    for (id, of_event) in profile.event_ids().zip(&ledger.events) {
+        lines.extend(event_lines(profile, id, of_event));
     }
     if !header.edits.is_empty() {
         let shown = value_text(profile.first_event(), profile.total_value());
@@ -66,8 +67,8 @@ pub(super) fn text(profile: &Profile, view: &Profile) -> String {
 }
 
 /// The lines of an event: samples and losses, ends of stacks, sources of symbols.
-fn event_lines(profile: &Profile, event: &Event, ledger: &EventLedger) -> Vec<String> {
-    let header = profile.header();
+fn event_lines(profile: &Profile, id: EventId, ledger: &EventLedger) -> Vec<String> {
+    let (header, event) = (profile.header(), profile.event(id));
     let name = if profile.events().len() > 1 { format!("{}: ", event.name) } else { String::new() };
     let mut lines = vec![format!(
         "{name}{} samples in {} of {}, {}",
@@ -76,7 +77,7 @@ fn event_lines(profile: &Profile, event: &Event, ledger: &EventLedger) -> Vec<St
         header.target,
         losses(ledger)
     )];
-    if let Some(cause) = ledger.why_empty() {
+    if let Some(cause) = ledger.why_empty(event) {
         lines.push(format!("no sample was taken: {cause} (with -p, children need --children)"));
     } else {
         lines.push(stacks(ledger));
@@ -84,18 +85,21 @@ fn event_lines(profile: &Profile, event: &Event, ledger: &EventLedger) -> Vec<St
         lines.extend(most_unsymbolized(ledger));
     }
     lines.extend(overhead_limit(ledger));
-    lines.extend(waits_without_stack(event, ledger));
+    lines.extend(waits_without_stack(profile, id));
     lines.extend(short_waits(event, ledger));
     lines
 }
 
-/// The waits whose stacks were not captured, to stay below the overhead limit.
-fn waits_without_stack(event: &Event, ledger: &EventLedger) -> Option<String> {
-    let count = ledger.stacks.get(&StackEnd::Empty).copied().unwrap_or_default();
-    let is_limited = matches!(event.sampling, Sampling::Durations { .. }) && count > 0;
-    is_limited.then(|| {
-        let share = percent(count, ledger.reported);
-        format!("{share} of the waits have no stack: the BPF programs reached --max-overhead (raise it, or --min-block)")
+/// The time of the waits whose stacks were not captured, to stay below the overhead limit.
+fn waits_without_stack(profile: &Profile, id: EventId) -> Option<String> {
+    let Sampling::Durations { .. } = profile.event(id).sampling else { return None };
+    let sum_of = |is_summed: &dyn Fn(&&Sample) -> bool| {
+        sum::of(profile.samples_of(id).filter(is_summed).map(|sample| sample.value))
+    };
+    let without = sum_of(&|sample| profile.stack(sample.stack).end == StackEnd::Empty);
+    (without > 0).then(|| {
+        let share = percent(without, sum_of(&|_| true));
+        format!("{share} of the time of waits has no stack: the BPF programs reached --max-overhead (raise it, or --min-block)")
     })
 }
 
@@ -265,7 +269,7 @@ fn percent(count: u64, of: u64) -> String {
 #[cfg(test)]
 mod tests {
     use profiler_profile::{
-        EventId, Header, Loss, ProfileBuilder, Reason, TimerTicks, UnsymbolizedFrames, test_profile,
+        Header, Loss, ProfileBuilder, Reason, TimerTicks, UnsymbolizedFrames, test_profile,
     };
 
     use super::*;
@@ -354,18 +358,28 @@ mod tests {
     #[test]
     fn waits_without_a_sample_or_a_stack_are_counted() {
         let event = Event { name: "off-cpu".to_owned(), sampling: Sampling::Durations { min_ns: 1_000_000 } };
-        let mut ledger = EventLedger { reported: 50, ..EventLedger::default() };
-        assert_eq!((waits_without_stack(&event, &ledger), short_waits(&event, &ledger)), (None, None));
-        ledger.stacks.insert(StackEnd::Empty, 5);
-        ledger.short_waits = 7;
-        ledger.short_waits_ns = 2_100_000_000;
-        assert!(
-            waits_without_stack(&event, &ledger).unwrap().starts_with("10.0 % of the waits have no stack")
-        );
+        assert_eq!(short_waits(&event, &EventLedger::default()), None);
+        let ledger = EventLedger { short_waits: 7, short_waits_ns: 2_100_000_000, ..EventLedger::default() };
         let expected = "7 waits shorter than 1 ms, 2.1 s in all, have no sample (--min-block)";
         assert_eq!(short_waits(&event, &ledger).unwrap(), expected);
         let ticks = Event::at_frequency("wall", 49);
-        assert_eq!((waits_without_stack(&ticks, &ledger), short_waits(&ticks, &ledger)), (None, None));
+        assert_eq!(short_waits(&ticks, &ledger), None);
+        let without_stack = |event: Event, values: &[(StackEnd, u64)]| {
+            let mut builder = ProfileBuilder::default();
+            builder.event(event);
+            let process = builder.process(1, "a");
+            let thread = builder.thread(process, 1, "a");
+            for (end, value) in values {
+                let stack = builder.stack(Vec::new(), *end);
+                builder.sample(0, 0, thread, stack, *value);
+            }
+            waits_without_stack(&builder.finish(Header::default()), EventId::FIRST)
+        };
+        let both = [(StackEnd::Root, 900), (StackEnd::Empty, 100)];
+        let text = without_stack(event.clone(), &both).unwrap();
+        assert!(text.starts_with("10.0 % of the time of waits has no stack"), "{text}");
+        assert_eq!(without_stack(event, &both[..1]), None);
+        assert_eq!(without_stack(ticks, &both), None);
     }
 
     #[test]

@@ -240,7 +240,7 @@ fn measured<'a>(
         effective_samples: profile.effective_samples(event_id),
         lost: ledger.lost_total(),
         edits: texts.number(header.edits.join(", ")),
-        why_empty: texts.number(ledger.why_empty().unwrap_or_default()),
+        why_empty: texts.number(ledger.why_empty(event).unwrap_or_default()),
         findings: title::findings(profile),
         timeline,
         ledger: ledger::sections(ledger, profile.ledger()),

@@ -34,8 +34,9 @@ const MAX_STACK_SYSCTL: &str = "/proc/sys/kernel/perf_event_max_stack";
 /// `arch/x86/include/asm/processor.h`), with `THREAD_SIZE` bytes of stack and `struct pt_regs` of 21 words.
 const STACK_PT_REGS: u32 = (16 << 10) - 21 * 8;
 
-/// What cannot be sampled without BTF.
+/// What cannot be done without BTF.
 const WAITING_THREADS: &str = "waiting threads can only be sampled";
+const OFF_CPU: &str = "off-CPU time can only be measured";
 
 /// Computes the constants for a plan on this machine.
 pub(super) fn configure(plan: &Plan, sizes: MapSizes) -> Result<Config> {
@@ -94,7 +95,8 @@ pub(super) fn configure(plan: &Plan, sizes: MapSizes) -> Result<Config> {
         return Err(no_btf("children can only be followed"));
     }
     if plan.needs_task_offsets() {
-        let btf = btf.as_ref().ok_or_else(|| no_btf(WAITING_THREADS))?;
+        let what = if plan.wall_hz.is_some() { WAITING_THREADS } else { OFF_CPU };
+        let btf = btf.as_ref().ok_or_else(|| no_btf(what))?;
         fill_wall_offsets(&mut config, btf, &plan.filter)?;
     }
     if let Some(off_cpu) = &plan.off_cpu {
@@ -197,7 +199,7 @@ pub(super) fn task_iterator() -> Result<u32> {
 /// # Errors
 /// The kernel has no BTF, or no such tracepoint, or lacks `bpf_loop`, with which stacks are unwound.
 pub(super) fn tracepoint(name: &str) -> Result<u32> {
-    let btf = read_btf().ok_or_else(|| no_btf(WAITING_THREADS))?;
+    let btf = read_btf().ok_or_else(|| no_btf(OFF_CPU))?;
     let arguments = btf.typedef_id(&format!("btf_trace_{name}"));
     arguments.filter(|_| has_helper(Helper::Loop)).ok_or_else(|| {
         let message = format!("off-CPU time can be measured from Linux 5.17 on: this kernel lacks `bpf_loop`, or the tracepoint `{name}`");
