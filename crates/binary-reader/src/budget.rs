@@ -58,7 +58,7 @@ pub struct WorkBudget {
     jit_file_bytes: Account,
     /// CPU time of the reading thread, nanoseconds; unlimited until [`limit_time`](Self::limit_time).
     time_ns: Account,
-    /// When the thread began what [`timed`](Self::timed) runs, by its CPU clock; 0 while nothing runs.
+    /// From when on the time of what [`timed`](Self::timed) runs counts, by the CPU clock of the thread; 0 before.
     began_ns: AtomicU64,
     reads: AtomicU64,
     /// The work left of the quota of [`with_separate_quota`](Self::with_separate_quota); `u64::MAX` without a quota.
@@ -137,7 +137,7 @@ impl WorkBudget {
     }
 
     /// Limits the CPU time of all further reading in [`timed`](Self::timed), from any thread: a session has ended, and its
-    /// output waits. What is being read is included.
+    /// output waits. What is being read is included, from its next look at the budget on.
     pub fn limit_time(&self, limit: Duration) {
         let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         let limit_ns = self.time_ns.spent().saturating_add(limit_ns);
@@ -146,29 +146,32 @@ impl WorkBudget {
 
     /// Runs `act`, whose reading fails once the time is used up. `None` if it was before.
     pub fn timed<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
-        if self.left(|budget| &budget.time_ns) == 0 {
+        if self.time_left_ns() == 0 {
             return None;
         }
-        self.began_ns.store(thread_time_ns(), Ordering::Relaxed);
         let result = act();
-        let took_ns = self.running_ns();
-        self.began_ns.store(0, Ordering::Relaxed);
-        self.spend(|budget| &budget.time_ns, took_ns);
+        let began_ns = self.began_ns.swap(0, Ordering::Relaxed);
+        if began_ns != 0 {
+            self.spend(|budget| &budget.time_ns, thread_time_ns().saturating_sub(began_ns));
+        }
         Some(result)
     }
 
-    /// The CPU time that what runs now may still take, nanoseconds.
+    /// The CPU time that what runs now may still take, nanoseconds. Without a limit the clock is not read, which is a system
+    /// call.
     fn time_left_ns(&self) -> u64 {
         let left = self.left(|budget| &budget.time_ns);
         // Half of an unlimited time is no limit either.
-        if left > u64::MAX >> 32 { u64::MAX } else { left.saturating_sub(self.running_ns()) }
-    }
-
-    fn running_ns(&self) -> u64 {
-        match self.began_ns.load(Ordering::Relaxed) {
-            0 => 0,
-            began_ns => thread_time_ns().saturating_sub(began_ns),
+        if left > u64::MAX >> 32 {
+            return u64::MAX;
         }
+        let now_ns = thread_time_ns();
+        let began_ns = match self.began_ns.load(Ordering::Relaxed) {
+            0 => now_ns,
+            began_ns => began_ns,
+        };
+        self.began_ns.store(began_ns, Ordering::Relaxed);
+        left.saturating_sub(now_ns.saturating_sub(began_ns))
     }
 
     /// The number of section bytes that may still be loaded.

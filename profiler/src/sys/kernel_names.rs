@@ -10,12 +10,17 @@ use std::{
 
 use profiler_symbolize::kernel;
 
-use super::bpf::{self, MapShape, ProgramCode, ProgramType};
+use super::{
+    bpf::{self, MapShape, ProgramCode, ProgramType},
+    bpf_array::ArrayMapping,
+};
 
 /// `BPF_MAP_TYPE_ARRAY`.
 const MAP_TYPE_ARRAY: u32 = 2;
 /// `BPF_F_RDONLY_PROG`: the verifier requires the format to be constant.
 const MAP_READ_ONLY_IN_PROGRAM: u32 = 1 << 7;
+/// `BPF_F_MMAPABLE`.
+const MAP_MAPPABLE: u32 = 1 << 10;
 /// `BPF_FUNC_snprintf`.
 const SNPRINTF: i32 = 165;
 
@@ -25,10 +30,11 @@ const ADDRESS_BYTES: usize = size_of::<u64>();
 /// Names have at most `KSYM_NAME_LEN`, 512 bytes; offset, size and module follow.
 const TEXT_BYTES: usize = 640;
 
-/// The program, and the map for its input (the address) and its output (the text).
+/// The program, and the map for its input (the address) and its output (the text), in memory: a profile of a whole machine
+/// has thousands of addresses, and each system call is filtered by the sandbox.
 #[derive(Debug)]
 pub(crate) struct KernelNames {
-    exchange: OwnedFd,
+    exchange: ArrayMapping,
     program: OwnedFd,
 }
 
@@ -39,7 +45,7 @@ impl KernelNames {
     }
 
     fn load() -> io::Result<Self> {
-        let exchange = array("names", ADDRESS_BYTES + TEXT_BYTES, 0)?;
+        let exchange = array("names", ADDRESS_BYTES + TEXT_BYTES, MAP_MAPPABLE)?;
         let format = array("name_format", FORMAT.len(), MAP_READ_ONLY_IN_PROGRAM)?;
         bpf::update_element(format.as_fd(), &FIRST, &FORMAT)?;
         bpf::freeze(format.as_fd())?;
@@ -50,18 +56,18 @@ impl KernelNames {
             ProgramCode { instructions: &code, license: c"GPL", functions: None },
         )
         .map_err(io::Error::other)?;
+        let exchange = ArrayMapping::new(exchange.as_fd(), 0, ADDRESS_BYTES + TEXT_BYTES)?;
         Ok(Self { exchange, program })
     }
 }
 
 impl kernel::KernelNames for KernelNames {
-    fn name(&self, address: u64) -> io::Result<String> {
-        let mut value = [0; ADDRESS_BYTES + TEXT_BYTES];
-        value[..ADDRESS_BYTES].copy_from_slice(&address.to_ne_bytes());
-        bpf::update_element(self.exchange.as_fd(), &FIRST, &value)?;
+    fn name(&mut self, address: u64) -> io::Result<String> {
+        self.exchange.write(&address.to_ne_bytes());
         bpf::run_program(self.program.as_fd())?;
-        bpf::look_up_element(self.exchange.as_fd(), &FIRST, &mut value)?;
-        Ok(text(&value[ADDRESS_BYTES..]))
+        let mut output = [0; TEXT_BYTES];
+        self.exchange.read(ADDRESS_BYTES, &mut output);
+        Ok(text(&output))
     }
 }
 

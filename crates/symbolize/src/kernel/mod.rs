@@ -20,7 +20,7 @@ pub trait KernelNames: Send {
     ///
     /// # Errors
     /// Errors of the system call.
-    fn name(&self, address: u64) -> io::Result<String>;
+    fn name(&mut self, address: u64) -> io::Result<String>;
 }
 
 /// Creates [`KernelNames`] at the lookup of the first kernel address.
@@ -65,7 +65,7 @@ impl KernelSymbolizer {
     /// `None` when `/proc/kallsyms` has to be read.
     fn query_kernel(&mut self, address: RuntimeAddress) -> Option<Result<KernelFunction, Reason>> {
         self.load_names();
-        let names = self.names.as_ref()?.as_ref()?;
+        let names = self.names.as_mut()?.as_mut()?;
         match names.name(address.0) {
             Ok(symbol) if is_address(&symbol) => Some(Err(Reason::NoSymbolHere)),
             Ok(symbol) => parse_symbol(&symbol).map(Ok),
@@ -175,7 +175,7 @@ mod tests {
     fn kallsyms_is_not_read_for_an_address_that_the_kernel_has_no_symbol_for() {
         struct Printed(&'static str);
         impl KernelNames for Printed {
-            fn name(&self, _address: u64) -> io::Result<String> {
+            fn name(&mut self, _address: u64) -> io::Result<String> {
                 Ok(self.0.to_owned())
             }
         }
