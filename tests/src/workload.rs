@@ -164,6 +164,14 @@ impl Workload {
         writeln!(input, "{line}").expect("the workload listens");
     }
 
+    /// The number of sockets that the process has open. An EventPipe session is one more.
+    #[must_use]
+    pub fn sockets(&self) -> usize {
+        let descriptors = fs::read_dir(format!("/proc/{}/fd", self.pid)).into_iter().flatten().flatten();
+        let links = descriptors.filter_map(|descriptor| fs::read_link(descriptor.path()).ok());
+        links.filter(|link| link.to_string_lossy().starts_with("socket:")).count()
+    }
+
     /// Closes the input of the process and waits until it exits.
     ///
     /// # Panics

@@ -1,5 +1,6 @@
 /* JIT code of a process that tries to block its profiler: main > run > [JIT code]. argv[2] is the attack:
  *   lease      a lease on its perf map that it keeps (fcntl(2), F_SETLEASE)
+ *   library    a lease on a file that it has mapped, and whose code it runs
  *   fuse       a file system in user space at $TMPDIR, which does not answer
  *   rights     a diagnostics socket that answers with file descriptors that the kernel closes slowly
  *   silent     a diagnostics socket that accepts and never answers
@@ -47,13 +48,32 @@ static function *generate(void) {
     return (function *)code;
 }
 
-static void hold_lease(void) {
+static int create(const char *path) {
+    int file = open(path, O_CREAT | O_EXCL | O_RDWR, 0600);
+    require(file >= 0, path);
+    return file;
+}
+
+static void hold_lease(int file) {
+    signal(SIGIO, SIG_IGN);
+    require(fcntl(file, F_SETLEASE, F_WRLCK) == 0, "F_SETLEASE");
+}
+
+static void lease_map(void) {
     char path[256];
     snprintf(path, sizeof path, "%s/perf-%d.map", directory(), getpid());
-    int map = open(path, O_CREAT | O_EXCL | O_RDWR, 0600);
-    require(map >= 0, "open");
-    signal(SIGIO, SIG_IGN);
-    require(fcntl(map, F_SETLEASE, F_WRLCK) == 0, "F_SETLEASE");
+    hold_lease(create(path));
+}
+
+static function *lease_library(void) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/leased.so", directory());
+    int library = create(path);
+    require(write(library, CODE, sizeof CODE) == sizeof CODE, "write");
+    void *code = mmap(NULL, MAPPING_BYTES, PROT_READ | PROT_EXEC, MAP_PRIVATE, library, 0);
+    require(code != MAP_FAILED, "mmap");
+    hold_lease(library);
+    return (function *)code;
 }
 
 static FILE *create_map(void) {
@@ -183,7 +203,7 @@ static void fill_backlog(int listener) {
 
 static void begin(void) {
     if (strcmp(attack, "lease") == 0) {
-        hold_lease();
+        lease_map();
     } else if (strcmp(attack, "fuse") == 0) {
         mount_silent();
     } else if (strcmp(attack, "junk") == 0) {
@@ -205,8 +225,10 @@ static void run(function *code) {
 
 int main(int argc, char **argv) {
     attack = argc > 2 ? argv[2] : "lease";
-    function *code = generate();
-    begin();
+    int is_library = strcmp(attack, "library") == 0;
+    function *code = is_library ? lease_library() : generate();
+    if (!is_library)
+        begin();
     ready(argc, argv);
     run(code);
     return 0;

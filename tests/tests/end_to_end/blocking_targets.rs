@@ -15,6 +15,7 @@ use profiler::{
     profile::{Cost, EventLedger, Reason},
 };
 use profiler_tests::{FoldedStacks, Workload, profiler, share_privileged, wait_until, workload_path};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// From the end of sampling to the end of the profiler.
 const MAX_DELAY: Duration = Duration::from_secs(3);
@@ -45,12 +46,18 @@ struct Outcome {
 }
 
 fn sample(attacker: &Workload, victim: &Workload) -> Outcome {
+    sample_while(attacker, victim, || ())
+}
+
+/// Samples both, and acts after the profiler was started.
+fn sample_while(attacker: &Workload, victim: &Workload, act: impl FnOnce()) -> Outcome {
     let directory = tempfile::tempdir().unwrap();
     let recording = directory.path().join("run.profile");
     let pids = format!("{},{}", attacker.pid(), victim.pid());
     let seconds = SAMPLED.as_secs_f64().to_string();
     let output = recording.to_str().unwrap();
     let mut run = profiler(&["-q", "-p", &pids, "-F", "997", "-d", &seconds, "-o", output]).spawn().unwrap();
+    act();
     let (ended, descriptors) = most_descriptors(&mut run);
     assert!(run.wait().unwrap().success());
     let profile = Profile::read(File::open(recording).unwrap()).unwrap();
@@ -156,6 +163,46 @@ fn symbols_that_take_long_to_read_delay_nothing() {
 #[test]
 fn a_lease_on_a_perf_map_delays_nothing() {
     assert_harmless("lease", Reason::NotResponding);
+}
+
+#[test]
+fn a_lease_on_a_mapped_file_delays_nothing() {
+    assert_harmless("library", Reason::NotResponding);
+}
+
+/// A process that is stopped, until this is dropped.
+struct Stopped(Pid);
+
+impl Stopped {
+    fn new(pid: u32) -> Self {
+        let pid = Pid::from_raw(pid.cast_signed()).unwrap();
+        kill_process(pid, Signal::STOP).unwrap();
+        Self(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // A process that has ended cannot be continued.
+        let _ = kill_process(self.0, Signal::CONT);
+    }
+}
+
+#[test]
+fn a_runtime_that_is_stopped_while_it_sends_its_methods_delays_nothing() {
+    const ATTACK: &str = "stopped";
+    let Some(_lock) = share_privileged() else { return };
+    let runtime = Workload::run(Workload::dotnet_command("9.0", "dynamic").env("PERF_MAP", "0"));
+    let victim = start_victim();
+    let before = runtime.sockets();
+    let mut stopped = None;
+    let outcome = sample_while(&runtime, &victim, || {
+        wait_until("an EventPipe session", || (runtime.sockets() > before).then_some(()));
+        stopped = Some(Stopped::new(runtime.pid()));
+    });
+    assert_cheap(ATTACK, &outcome, MAX_CPU);
+    assert!(outcome.profile.ledger().adds_up(), "{:?}", outcome.profile.ledger());
+    assert_victim_is_named(ATTACK, &FoldedStacks::from_profile(&outcome.profile));
 }
 
 #[test]

@@ -19,13 +19,6 @@ fn send(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
 }
 
-/// Number of sockets that a process has open. An EventPipe session is one more.
-fn sockets(workload: &Workload) -> usize {
-    let descriptors = fs::read_dir(format!("/proc/{}/fd", workload.pid())).into_iter().flatten().flatten();
-    let links = descriptors.filter_map(|fd| fs::read_link(fd.path()).ok());
-    links.filter(|link| link.to_string_lossy().starts_with("socket:")).count()
-}
-
 /// Number of context switches of a process, as a measure of its progress.
 fn context_switches(pid: u32) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -48,7 +41,7 @@ fn a_profiler_that_is_interrupted_at_any_time_leaves_no_session_and_no_file() {
             // A process for each moment: .NET Core 3.1 can crash when a session follows another one (docs/dotnet.md).
             let workload = start(version, "dynamic");
             let map = format!("/tmp/perf-{}.map", workload.pid());
-            let before = sockets(&workload);
+            let before = workload.sockets();
             let pid = workload.pid().to_string();
             let mut run =
                 start_sampling(profiler(&["-q", "-p", &pid, "--dotnet-perf-map"]).stdout(Stdio::null()));
@@ -61,7 +54,7 @@ fn a_profiler_that_is_interrupted_at_any_time_leaves_no_session_and_no_file() {
             let outcome = run.wait_with_output().unwrap();
             assert!([Some(0), Some(3)].contains(&outcome.status.code()), "{version} {moment}: {outcome:?}");
             assert!(!fs::exists(&map).unwrap(), "{version} {moment}");
-            wait_until("the end of the session", || (sockets(&workload) == before).then_some(()));
+            wait_until("the end of the session", || (workload.sockets() == before).then_some(()));
         }
     }
 }
@@ -71,9 +64,9 @@ fn a_runtime_that_is_killed_during_rundown_costs_only_symbols() {
     let Some(_lock) = share_privileged() else { return };
     for version in VERSIONS {
         let workload = start(version, "dynamic");
-        let before = sockets(&workload);
+        let before = workload.sockets();
         let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
-        wait_until("an EventPipe session", || (sockets(&workload) > before).then_some(()));
+        wait_until("an EventPipe session", || (workload.sockets() > before).then_some(()));
         send(workload.pid(), Signal::KILL);
         session.wait(None);
         let profile = session.stop().unwrap();
@@ -90,11 +83,11 @@ fn a_runtime_is_not_contacted_on_request() {
     let Some(_lock) = share_privileged() else { return };
     for version in VERSIONS {
         let workload = start(version, "dynamic");
-        let before = sockets(&workload);
+        let before = workload.sockets();
         let mut session = sample_pid(workload.pid()).dotnet_events(false).build().unwrap().start().unwrap();
         // The listener of a runtime starts at the first sample.
         let interval = session.take_profile(Duration::from_secs(1)).unwrap();
-        assert_eq!(sockets(&workload), before, "{version}");
+        assert_eq!(workload.sockets(), before, "{version}");
         let profile = session.stop().unwrap();
         for ledger in [interval.first_ledger(), profile.first_ledger()] {
             assert!(!ledger.symbolized.contains_key(&SymbolSource::RuntimeEvents), "{version}: {ledger:?}");

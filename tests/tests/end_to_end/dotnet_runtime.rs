@@ -26,15 +26,8 @@ fn start(version: &str, mode: &str) -> Workload {
     Workload::run(Workload::dotnet_command(version, mode).env("PERF_MAP", "0"))
 }
 
-/// Number of sockets that a process has open. An EventPipe session is one more.
-fn sockets(workload: &Workload) -> usize {
-    let descriptors = fs::read_dir(format!("/proc/{}/fd", workload.pid())).unwrap().flatten();
-    let links = descriptors.filter_map(|fd| fs::read_link(fd.path()).ok());
-    links.filter(|link| link.to_string_lossy().starts_with("socket:")).count()
-}
-
 fn await_sockets(workload: &Workload, count: usize) {
-    wait_until("the end of the session", || (sockets(workload) == count).then_some(()));
+    wait_until("the end of the session", || (workload.sockets() == count).then_some(()));
 }
 
 /// The symbols of the JIT frames above `leaves` leaf frames in all samples, and the number of unsymbolized ones.
@@ -64,7 +57,7 @@ fn managed_methods_have_symbols_shares_and_callers_without_settings() {
     let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
         let workload = start(version, "cpu");
-        let before = sockets(&workload);
+        let before = workload.sockets();
         // An earlier process with this pid may have left a file.
         let map =
             || fs::metadata(format!("/tmp/perf-{}.map", workload.pid())).and_then(|map| map.modified()).ok();
@@ -142,7 +135,7 @@ fn methods_compiled_while_sampling_are_symbolized_in_each_profile() {
     for version in VERSIONS {
         // From the start of the process, through all JIT tiers.
         let workload = start(version, "cpu");
-        let before = sockets(&workload);
+        let before = workload.sockets();
         let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
         for _ in 0..3 {
             assert_named(&session.take_profile(Duration::from_millis(700)).unwrap(), 0, version);
@@ -178,9 +171,9 @@ fn a_dropped_session_leaves_no_eventpipe_session_in_the_target() {
     let Some(_lock) = share_privileged() else { return };
     for version in VERSIONS {
         let workload = start(version, "cpu");
-        let before = sockets(&workload);
+        let before = workload.sockets();
         let session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
-        wait_until("an EventPipe session", || (sockets(&workload) > before).then_some(()));
+        wait_until("an EventPipe session", || (workload.sockets() > before).then_some(()));
         drop(session);
         await_sockets(&workload, before);
     }
@@ -194,7 +187,7 @@ fn a_profile_of_known_methods_does_not_wait_for_the_end_of_the_eventpipe_session
     let Some(_lock) = lock_privileged() else { return };
     for version in VERSIONS {
         let workload = start(version, "cpu");
-        let before = sockets(&workload);
+        let before = workload.sockets();
         let ends = (0..SESSIONS).map(|_| {
             let mut session = sample_pid(workload.pid()).build().unwrap().start().unwrap();
             session.wait(Some(Duration::from_secs(1)));
