@@ -6,8 +6,8 @@ use anyhow::Result;
 use clap::Parser as _;
 
 use crate::{
-    bench, build_ebpf, dist, fuzz, kernel_matrix, manual, picture, prove, run, setup, soak, test, tidy,
-    workloads,
+    bench, build_ebpf, dist, fuzz, guards, kernel_matrix, manual, picture, prove, run, setup, soak, test,
+    tidy, workloads,
 };
 
 /// The project's own commands.
@@ -24,6 +24,7 @@ enum Command {
     /// Check the rules on files and words.
     Tidy,
     Fuzz(fuzz::Fuzz),
+    Guards(guards::Guards),
     Manual(manual::Manual),
     Dist(dist::Dist),
     Picture(picture::Picture),
@@ -52,6 +53,7 @@ pub(crate) fn execute() -> Result<()> {
         Command::Workloads(command) => command.run(),
         Command::Tidy => tidy::check(),
         Command::Fuzz(command) => command.run(),
+        Command::Guards(command) => command.run(),
         Command::Manual(command) => command.run(),
         Command::Dist(command) => command.run(),
         Command::Picture(command) => command.run(),

@@ -11,6 +11,7 @@ mod digest;
 mod dist;
 mod document;
 mod fuzz;
+mod guards;
 mod kernel_matrix;
 mod make;
 mod manual;
