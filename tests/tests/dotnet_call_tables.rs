@@ -6,11 +6,12 @@ use std::{
     fs::{self, File},
     path::{Path, PathBuf},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use object::{Object as _, ObjectSymbol as _, SymbolKind};
 use profiler_addresses::ElfAddress;
-use profiler_binary_reader::Image;
+use profiler_binary_reader::{Image, WorkBudget};
 use profiler_dotnet_symbols::call_tables::{RuntimeFile, read_call_tables};
 use profiler_elf_symbols::{Elf, FunctionRanges, demangle};
 
@@ -54,13 +55,24 @@ fn library(version: &str) -> PathBuf {
     versions.next().unwrap().unwrap().path().join("libcoreclr.so")
 }
 
-/// The functions that the call tables of a file name, by address.
-fn named_functions(path: &Path) -> BTreeMap<u64, String> {
+/// A file, and what its unwind information says about functions.
+fn open(path: &Path) -> (Elf, FunctionRanges) {
     let elf = Elf::parse(Image::from_file(File::open(path).unwrap()).unwrap()).unwrap();
     let ranges = FunctionRanges::read(&elf, &mut { u64::MAX }).unwrap();
-    let relocations = elf.relative_relocations(&Arc::default()).unwrap();
+    (elf, ranges)
+}
+
+/// The functions that the call tables of a file name, by address.
+fn named_functions(path: &Path) -> BTreeMap<u64, String> {
+    let (elf, ranges) = open(path);
+    read_within(&elf, &ranges, WorkBudget::default())
+}
+
+fn read_within(elf: &Elf, ranges: &FunctionRanges, budget: WorkBudget) -> BTreeMap<u64, String> {
+    let budget = Arc::new(budget);
+    let relocations = elf.relative_relocations(&budget).unwrap();
     let functions = read_call_tables(RuntimeFile {
-        image: elf.loaded_image(Arc::default()).unwrap(),
+        image: elf.loaded_image(budget).unwrap(),
         relocations: &relocations,
         is_function_start: &|address: ElfAddress| ranges.is_start(address),
     });
@@ -143,6 +155,25 @@ fn runtimes_of_other_versions_have_the_names_of_their_calls() {
         for call in calls.iter().chain(&["GCInterface_Collect", "RuntimeMethodHandle_Destroy"]) {
             assert!(named.values().any(|name| name == call), "{}: {call}", path.display());
         }
+    }
+}
+
+#[test]
+fn reading_the_tables_costs_milliseconds_and_kilobytes() {
+    /// Bytes that are read.
+    const MAX_WORK: u64 = 3 << 20;
+    const MAX_NAME_BYTES: usize = 128 << 10;
+    const MAX_TIME: Duration = Duration::from_millis(5);
+    for path in [library("3.1"), library("8.0"), library("9.0"), workload("host-10.0/singlefilehost")] {
+        let (elf, ranges) = open(&path);
+        let read = || {
+            let begin = Instant::now();
+            let named = read_within(&elf, &ranges, WorkBudget::with_work_limit(MAX_WORK));
+            (begin.elapsed(), named.values().map(String::len).sum::<usize>())
+        };
+        let (time, bytes) = (0..9).map(|_| read()).min().unwrap();
+        println!("{}: {time:?}, {bytes} bytes", path.display());
+        assert!(time < MAX_TIME && bytes < MAX_NAME_BYTES, "{}: {time:?}, {bytes} bytes", path.display());
     }
 }
 
