@@ -45,11 +45,8 @@ impl Guards {
         let mut useless = Vec::new();
         for guard in guards.iter().filter(is_wanted) {
             let passed = copy.passed_without(guard).with_context(|| format!("guard `{}`", guard.name))?;
-            println!(
-                "{}: {}",
-                guard.name,
-                if passed.is_empty() { "ok" } else { "its tests pass without it" }
-            );
+            let outcome = if passed.is_empty() { "ok".to_owned() } else { passed.join(", ") + " without it" };
+            println!("{}: {outcome}", guard.name);
             useless.extend(passed);
         }
         ensure!(useless.is_empty(), "tests that pass without their guards: {}", useless.join(", "));
