@@ -146,6 +146,8 @@ impl WorkBudget {
 
     /// Runs `act`, whose reading fails once the time is used up. `None` if it was before.
     pub fn timed<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
+        // What was read outside of `timed` does not count.
+        self.began_ns.store(0, Ordering::Relaxed);
         if self.time_left_ns() == 0 {
             return None;
         }
