@@ -14,13 +14,15 @@ use profiler_elf_symbols::{
 };
 use profiler_processes::{FileVersion, ProcFs, root_directory::RootDirectory};
 
-use crate::{debug_paths, symbol_server::SymbolServers};
+use crate::{debug_paths, modules::tenants::Tenant, symbol_server::SymbolServers};
 
 /// The directories in which the files of one process are searched.
 #[derive(Clone, Debug)]
 pub struct DebugFiles {
     /// The root directory of the target.
     pub target: Option<Arc<RootDirectory>>,
+    /// The tenant for which debug files are downloaded.
+    pub(crate) tenant: Tenant,
     /// The directories of all processes.
     pub shared: Arc<DebugDirectories>,
     /// The capture to which files that are found are copied, and the process to which they belong.
@@ -84,7 +86,8 @@ impl DebugFiles {
     /// The files of a host root directory and nothing else.
     #[cfg(any(test, fuzzing))]
     pub fn with_host(host: RootDirectory) -> Self {
-        Self { target: None, shared: Arc::new(DebugDirectories::with_host(host)), capture: None }
+        let shared = Arc::new(DebugDirectories::with_host(host));
+        Self { target: None, tenant: None, shared, capture: None }
     }
 
     /// Finds the debug file of the module at `path` whose sections satisfy `is_suitable`.
@@ -235,7 +238,8 @@ mod tests {
                 caches: vec![open(&self.cache)],
                 servers: None,
             };
-            let files = DebugFiles { target: Some(open(&self.target)), shared: Arc::new(shared), capture };
+            let target = Some(open(&self.target));
+            let files = DebugFiles { target, tenant: None, shared: Arc::new(shared), capture };
             let module = Elf::parse(Image::Memory(module.bytes())).unwrap();
             files
                 .find(&module, Path::new(MODULE), Sections::has_symbol_table, &WorkBudget::default())

@@ -101,7 +101,7 @@ use self::{
     diagnostics::MemoryBudget,
     jit::JitNames,
     kernel::{KernelSymbolizer, LoadKernelNames},
-    modules::Modules,
+    modules::{Modules, tenants::tenant_of},
     runtime_memory::RuntimeMemory,
     symbol::{SymbolHint, Symbolized},
 };
@@ -345,6 +345,7 @@ impl Symbolizer {
     fn debug_files(&self, process: &Process) -> DebugFiles {
         DebugFiles {
             target: process.identity.as_ref().and_then(|identity| identity.root.clone()),
+            tenant: tenant_of(process),
             shared: Arc::clone(&self.places),
             capture: self.proc.has_capture().then(|| (Arc::clone(&self.proc), process.pid)),
         }

@@ -364,7 +364,8 @@ impl Modules {
         let budget = self.budget_of(tenant).part();
         let parsed = budget.timed(|| ModuleCode::from_image(image, Path::new(&**path), &budget));
         let mut code = parsed.unwrap_or(Err(Reason::OutOfTime))?;
-        let root = root.filter(|_| !code.is_self_contained(self.options, &self.shared_files()));
+        let files = DebugFiles { tenant, ..self.shared_files() };
+        let root = root.filter(|_| !code.is_self_contained(self.options, &files));
         if root.is_some() {
             code.discard_symbols();
         }
@@ -396,7 +397,7 @@ impl Modules {
 
     /// The debug files of the host and of the user.
     fn shared_files(&self) -> DebugFiles {
-        DebugFiles { target: None, shared: Arc::clone(&self.places), capture: None }
+        DebugFiles { target: None, tenant: None, shared: Arc::clone(&self.places), capture: None }
     }
 
     /// The budget that the processes of a tenant share.
@@ -465,7 +466,8 @@ impl Modules {
 impl Module {
     /// The debug files that may give names to the module.
     fn own_files(&self, files: &DebugFiles) -> DebugFiles {
-        DebugFiles { target: self.root.clone(), ..files.clone() }
+        let tenant = self.root.as_ref().and_then(|root| root.id());
+        DebugFiles { target: self.root.clone(), tenant, ..files.clone() }
     }
 }
 

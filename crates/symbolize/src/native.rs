@@ -169,7 +169,7 @@ impl NativeModule {
         // The vDSO is not a file.
         let name = self.path.file_name().filter(|_| self.path.is_absolute())?;
         let servers = debug_files.shared.servers.as_ref()?;
-        Some(servers.request(self.elf.build_id()?, &name.to_string_lossy()))
+        Some(servers.request(self.elf.build_id()?, &name.to_string_lossy(), debug_files.tenant))
     }
 
     /// The reason, refined by the result of the symbol servers.

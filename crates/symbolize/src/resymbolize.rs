@@ -97,7 +97,7 @@ impl<'a> Resymbolizer<'a> {
         Ok(Self {
             profile,
             options: NativeOptions { inlines: symbols.inlines, lines: symbols.lines },
-            debug_files: DebugFiles { target: None, shared: Arc::new(places), capture: None },
+            debug_files: DebugFiles { target: None, tenant: None, shared: Arc::new(places), capture: None },
             budget: Arc::default(),
             modules: HashMap::new(),
             found: HashMap::new(),

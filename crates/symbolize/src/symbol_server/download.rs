@@ -13,21 +13,25 @@ use super::{
     requests::{Request, Requests},
     transport::{Response, Transport, TransportError},
 };
+use crate::modules::tenants::TenantShares;
 
 /// Size of a debug file. That of a web browser has more than a gigabyte, that of a .NET runtime 50 megabytes.
 const MAX_FILE_BYTES: u64 = 2 << 30;
 
-/// Size of all debug files of a session together. The limit bounds the disk usage.
-const MAX_SESSION_BYTES: u64 = 8 << 30;
+/// Size of all debug files of a [`BUDGET_PERIOD`] together, shared out by tenant. The limit bounds the disk usage.
+const MAX_PERIOD_BYTES: usize = 8 << 30;
 
 /// Time limit of one debug file, from the first request to the last byte.
 const FILE_TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// Time limit of all debug files of a session together.
-const SESSION_TIME_LIMIT: Duration = Duration::from_secs(600);
+/// Time limit of all debug files of a [`BUDGET_PERIOD`] together, shared out by tenant.
+const PERIOD_TIME_LIMIT_MS: usize = 20 * 60 * 1000;
 
-/// Failures after which a server is not used any more.
+/// Failures after which a server is not used until the next [`BUDGET_PERIOD`].
 const MAX_SERVER_FAILURES: u32 = 3;
+
+/// The time after which the limits begin anew: a session can last for weeks.
+pub(super) const BUDGET_PERIOD: Duration = Duration::from_secs(3600);
 
 /// Bytes per read of a response.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -41,11 +45,12 @@ pub(super) struct Downloader {
     budget: Budget,
 }
 
-/// The remaining budget of the session.
+/// The remaining budget of the period.
 struct Budget {
+    period_started: Instant,
     max_file_bytes: u64,
-    remaining_bytes: u64,
-    remaining_time: Duration,
+    bytes: TenantShares,
+    time_ms: TenantShares,
 }
 
 struct ServerState {
@@ -61,6 +66,17 @@ enum Failure {
     Local(String),
 }
 
+impl Budget {
+    fn starting_at(now: Instant) -> Self {
+        Self {
+            period_started: now,
+            max_file_bytes: MAX_FILE_BYTES,
+            bytes: TenantShares::new(MAX_PERIOD_BYTES),
+            time_ms: TenantShares::new(PERIOD_TIME_LIMIT_MS),
+        }
+    }
+}
+
 impl Downloader {
     pub(super) fn new(
         servers: Vec<Server>,
@@ -69,26 +85,32 @@ impl Downloader {
         requests: Arc<Requests>,
     ) -> Self {
         let servers = servers.into_iter().map(|server| ServerState { server, failures: 0 }).collect();
-        let budget = Budget {
-            max_file_bytes: MAX_FILE_BYTES,
-            remaining_bytes: MAX_SESSION_BYTES,
-            remaining_time: SESSION_TIME_LIMIT,
-        };
-        Self { servers, transport, cache, requests, budget }
+        Self { servers, transport, cache, requests, budget: Budget::starting_at(Instant::now()) }
     }
 
     /// Downloads requested files until the queue is closed.
     pub(super) fn run(mut self) {
         while let Some(request) = self.requests.next() {
             let started = Instant::now();
+            self.renew_budget(started);
             let status = self.fetch(&request);
-            self.budget.remaining_time = self.budget.remaining_time.saturating_sub(started.elapsed());
+            let elapsed_ms = usize::try_from(started.elapsed().as_millis()).unwrap_or(usize::MAX);
+            self.budget.time_ms.spend(request.tenant, elapsed_ms);
             self.requests.complete(&request, status);
         }
     }
 
+    /// Begins the next period, in which each server is tried again.
+    fn renew_budget(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.budget.period_started) >= BUDGET_PERIOD {
+            self.budget = Budget::starting_at(now);
+            self.servers.iter_mut().for_each(|server| server.failures = 0);
+        }
+    }
+
     fn fetch(&mut self, request: &Request) -> FetchStatus {
-        let deadline = Instant::now() + FILE_TIME_LIMIT.min(self.budget.remaining_time);
+        let left_of_tenant = Duration::from_millis(self.budget.time_ms.left(request.tenant) as u64);
+        let deadline = Instant::now() + FILE_TIME_LIMIT.min(left_of_tenant);
         let mut status = FetchStatus::NotFound;
         for index in 0..self.servers.len() {
             match self.fetch_from(index, request, deadline) {
@@ -138,7 +160,6 @@ impl Downloader {
         let local =
             |error: io::Error| Failure::Local(format!("failed to write to the symbol cache: {error}"));
         let mut file = self.cache.create_partial(&request.id).map_err(local)?;
-        let limit_bytes = self.budget.max_file_bytes.min(self.budget.remaining_bytes);
         let mut body = response.body;
         let mut download = Download {
             file_name: request.file_name.clone(),
@@ -154,6 +175,9 @@ impl Downloader {
             if Instant::now() >= deadline {
                 return Err(Failure::Local("deadline exceeded".to_owned()));
             }
+            if self.budget.bytes.left(request.tenant) == 0 {
+                return Err(Failure::Local("the byte budget is used up".to_owned()));
+            }
             let length = match body.read(&mut chunk) {
                 Ok(0) => break,
                 Ok(length) => length,
@@ -161,9 +185,11 @@ impl Downloader {
                 Err(error) => return Err(Failure::Server(error.to_string())),
             };
             download.received_bytes += length as u64;
-            self.budget.remaining_bytes = self.budget.remaining_bytes.saturating_sub(length as u64);
-            if download.received_bytes > limit_bytes {
-                return Err(Failure::Server("the response exceeds the byte budget".to_owned()));
+            self.budget.bytes.spend(request.tenant, length);
+            if download.received_bytes > self.budget.max_file_bytes {
+                return Err(Failure::Server(
+                    "the response exceeds the largest size of a debug file".to_owned(),
+                ));
             }
             file.write_all(chunk.get(..length).unwrap_or_default()).map_err(local)?;
         }
@@ -202,6 +228,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::modules::tenants::{Tenant, testing::two_tenants};
 
     const FIRST: &str = "http://first";
     const SECOND: &str = "http://second";
@@ -285,7 +312,11 @@ mod tests {
     }
 
     fn request() -> Request {
-        Request { id: id(), file_name: "libx.so".to_owned() }
+        request_of(None)
+    }
+
+    fn request_of(tenant: Tenant) -> Request {
+        Request { id: id(), file_name: "libx.so".to_owned(), tenant }
     }
 
     #[test]
@@ -323,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_fails_repeatedly_is_not_used_any_more() {
+    fn a_server_that_fails_repeatedly_is_not_used_in_the_period() {
         let servers = TestServers::default().with(FIRST, ServerProtocol::Ssqp, TestResponse::Failed).with(
             SECOND,
             ServerProtocol::Ssqp,
@@ -334,19 +365,47 @@ mod tests {
         for _ in 0..2 * MAX_SERVER_FAILURES {
             assert_eq!(downloader.fetch(&request()), FetchStatus::Failed);
         }
-        assert_eq!(servers.requested_urls.lock().unwrap().len(), 2 * MAX_SERVER_FAILURES as usize);
+        let requested = || servers.requested_urls.lock().unwrap().len();
+        assert_eq!(requested(), 2 * MAX_SERVER_FAILURES as usize);
+        let now = downloader.budget.period_started;
+        for (passed, expected) in [(BUDGET_PERIOD / 2, 0), (BUDGET_PERIOD, 2)] {
+            let before = requested();
+            downloader.renew_budget(now + passed);
+            downloader.fetch(&request());
+            assert_eq!(requested() - before, expected, "after {passed:?}");
+        }
     }
 
     #[test]
-    fn all_files_of_a_session_share_a_budget_of_bytes_and_time() {
+    fn all_files_of_a_period_share_a_budget_of_bytes_and_time() {
         let servers =
             Arc::new(TestServers::default().with(FIRST, ServerProtocol::Ssqp, matching_debug_file()));
         let (_directory, mut downloader) = downloader(&servers);
-        downloader.budget.remaining_bytes = 10;
+        downloader.budget.bytes = TenantShares::new(10);
         assert_eq!(downloader.fetch(&request()), FetchStatus::Failed);
-        downloader.budget.remaining_bytes = MAX_SESSION_BYTES;
-        downloader.budget.remaining_time = Duration::ZERO;
+        downloader.budget.bytes = TenantShares::new(MAX_PERIOD_BYTES);
+        downloader.budget.time_ms = TenantShares::new(0);
         assert_eq!(downloader.fetch(&request()), FetchStatus::Failed);
+        downloader.renew_budget(downloader.budget.period_started + BUDGET_PERIOD);
+        assert_eq!(downloader.fetch(&request()), FetchStatus::Found);
+    }
+
+    #[test]
+    fn a_tenant_that_used_up_its_bytes_and_time_takes_no_server_from_others() {
+        let [hostile, honest] = two_tenants();
+        let servers =
+            Arc::new(TestServers::default().with(FIRST, ServerProtocol::Ssqp, matching_debug_file()));
+        for spend in [
+            (|budget, tenant| budget.bytes.spend(tenant, MAX_PERIOD_BYTES / 2)) as fn(&mut Budget, Tenant),
+            |budget, tenant| budget.time_ms.spend(tenant, PERIOD_TIME_LIMIT_MS / 2),
+        ] {
+            let (_directory, mut downloader) = downloader(&servers);
+            spend(&mut downloader.budget, hostile);
+            for _ in 0..2 * MAX_SERVER_FAILURES {
+                assert_eq!(downloader.fetch(&request_of(hostile)), FetchStatus::Failed);
+            }
+            assert_eq!(downloader.fetch(&request_of(honest)), FetchStatus::Found);
+        }
     }
 
     #[test]

@@ -23,7 +23,11 @@ pub use self::{
     server::{Server, ServerProtocol},
     transport::{Response, Transport, TransportError},
 };
-use self::{download::Downloader, requests::Requests};
+use self::{
+    download::Downloader,
+    requests::{Request, Requests},
+};
+use crate::modules::tenants::Tenant;
 
 /// Requests debug files from symbol servers. Dropping it stops the download thread.
 #[derive(Debug)]
@@ -63,9 +67,10 @@ impl SymbolServers {
         Ok(Self { requests })
     }
 
-    /// Requests the debug file with a build id, and returns the status of the request. `file_name` is that of the module.
-    pub fn request(&self, id: &BuildId, file_name: &str) -> FetchStatus {
-        self.requests.enqueue(id, file_name)
+    /// Requests the debug file with a build id for a tenant, and returns the status of the request. `file_name` is that of
+    /// the module.
+    pub(crate) fn request(&self, id: &BuildId, file_name: &str, tenant: Tenant) -> FetchStatus {
+        self.requests.enqueue(Request { id: id.clone(), file_name: file_name.to_owned(), tenant })
     }
 
     /// Waits until no request is pending, as long as `may_wait` returns true and until the deadline at most.

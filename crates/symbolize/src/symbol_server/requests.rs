@@ -8,11 +8,12 @@ use std::{
 
 use profiler_elf_symbols::BuildId;
 
-use super::Download;
+use super::{Download, download::BUDGET_PERIOD};
+use crate::modules::tenants::{Tenant, TenantShares};
 
-/// Requests per session. The limit bounds the load on servers when a target maps files without end, each with another
-/// build id.
-const MAX_REQUESTS: usize = 1024;
+/// Requests per [`BUDGET_PERIOD`], shared out by tenant. The limit bounds the load on servers when a target maps files
+/// without end, each with another build id.
+const MAX_REQUESTS: usize = 2048;
 
 /// Interval at which a waiting thread checks its condition.
 const WAIT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
@@ -37,12 +38,79 @@ pub(super) struct Requests {
     changed: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Table {
-    statuses: HashMap<BuildId, FetchStatus>,
+    statuses: HashMap<BuildId, Status>,
+    shares: TenantShares,
     queue: VecDeque<Request>,
+    /// The number of requests that were taken from the queue, and this number at the last turn of each tenant.
+    turns: u64,
+    last_turns: HashMap<Tenant, u64>,
     download: Option<Download>,
     is_closed: bool,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self {
+            statuses: HashMap::new(),
+            shares: TenantShares::new(MAX_REQUESTS),
+            queue: VecDeque::new(),
+            turns: 0,
+            last_turns: HashMap::new(),
+            download: None,
+            is_closed: false,
+        }
+    }
+}
+
+impl Table {
+    fn add(&mut self, now: Instant, request: Request) {
+        let status = Status { fetch: FetchStatus::Pending, requested: now, tenant: request.tenant };
+        self.shares.spend(request.tenant, 1);
+        self.statuses.insert(request.id.clone(), status);
+        self.queue.push_back(request);
+    }
+
+    /// Removes the statuses of requests that may be made again.
+    fn remove_expired(&mut self, now: Instant) {
+        let shares = &mut self.shares;
+        self.statuses.retain(|_, status| {
+            let is_expired = status.is_expired(now);
+            if is_expired {
+                shares.refund(status.tenant, 1);
+            }
+            !is_expired
+        });
+    }
+
+    /// Takes the oldest request of the tenant whose last turn is the longest ago.
+    fn take(&mut self) -> Option<Request> {
+        let last_turn = |request: &Request| self.last_turns.get(&request.tenant).copied().unwrap_or(0);
+        let (index, _) = self.queue.iter().enumerate().min_by_key(|(_, request)| last_turn(request))?;
+        let request = self.queue.remove(index)?;
+        self.turns += 1;
+        self.last_turns.insert(request.tenant, self.turns);
+        if self.queue.is_empty() {
+            self.last_turns.clear();
+        }
+        Some(request)
+    }
+}
+
+/// The status of a request, when it was made, and for which tenant.
+#[derive(Clone, Copy, Debug)]
+struct Status {
+    fetch: FetchStatus,
+    requested: Instant,
+    tenant: Tenant,
+}
+
+impl Status {
+    /// Whether the file may be requested again.
+    fn is_expired(&self, now: Instant) -> bool {
+        self.fetch != FetchStatus::Pending && now.saturating_duration_since(self.requested) >= BUDGET_PERIOD
+    }
 }
 
 /// A requested debug file.
@@ -51,20 +119,28 @@ pub(super) struct Request {
     pub(super) id: BuildId,
     /// File name of the module.
     pub(super) file_name: String,
+    pub(super) tenant: Tenant,
 }
 
 impl Requests {
-    /// Adds a request, unless there is one with this build id or there are too many.
-    pub(super) fn enqueue(&self, id: &BuildId, file_name: &str) -> FetchStatus {
+    /// Adds a request, unless there is one with this build id or there are too many of the tenant in the period.
+    pub(super) fn enqueue(&self, request: Request) -> FetchStatus {
+        self.enqueue_at(Instant::now(), request)
+    }
+
+    fn enqueue_at(&self, now: Instant, request: Request) -> FetchStatus {
         let mut table = self.lock();
-        if let Some(status) = table.statuses.get(id) {
-            return *status;
+        let known = table.statuses.get(&request.id).copied();
+        if let Some(status) = known.filter(|status| !status.is_expired(now)) {
+            return status.fetch;
         }
-        if table.statuses.len() >= MAX_REQUESTS {
+        if known.is_some() || table.shares.left(request.tenant) == 0 {
+            table.remove_expired(now);
+        }
+        if table.shares.left(request.tenant) == 0 {
             return FetchStatus::NotFound;
         }
-        table.statuses.insert(id.clone(), FetchStatus::Pending);
-        table.queue.push_back(Request { id: id.clone(), file_name: file_name.to_owned() });
+        table.add(now, request);
         self.changed.notify_all();
         FetchStatus::Pending
     }
@@ -76,7 +152,7 @@ impl Requests {
             if table.is_closed {
                 return None;
             }
-            if let Some(request) = table.queue.pop_front() {
+            if let Some(request) = table.take() {
                 return Some(request);
             }
             table = self.changed.wait(table).unwrap_or_else(PoisonError::into_inner);
@@ -86,7 +162,9 @@ impl Requests {
     /// Sets the final status of a request.
     pub(super) fn complete(&self, request: &Request, status: FetchStatus) {
         let mut table = self.lock();
-        table.statuses.insert(request.id.clone(), status);
+        if let Some(known) = table.statuses.get_mut(&request.id) {
+            known.fetch = status;
+        }
         table.download = None;
         self.changed.notify_all();
     }
@@ -94,7 +172,7 @@ impl Requests {
     /// Waits until no request is pending, as long as `may_wait` returns true and until the deadline at most.
     pub(super) fn wait(&self, deadline: Instant, may_wait: &dyn Fn() -> bool) {
         let mut table = self.lock();
-        while table.statuses.values().any(|status| *status == FetchStatus::Pending) && may_wait() {
+        while table.statuses.values().any(|status| status.fetch == FetchStatus::Pending) && may_wait() {
             let remaining = deadline.saturating_duration_since(Instant::now()).min(WAIT_CHECK_INTERVAL);
             if remaining.is_zero() {
                 return;
@@ -130,51 +208,97 @@ impl Requests {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::modules::tenants::testing::two_tenants;
 
     const LONG: Duration = Duration::from_secs(60);
 
-    fn id(number: u32) -> BuildId {
-        BuildId::new(&number.to_be_bytes()).unwrap()
+    fn request_of(tenant: Tenant, number: u32) -> Request {
+        let id = BuildId::new(&number.to_be_bytes()).unwrap();
+        Request { id, file_name: format!("{number}.so"), tenant }
+    }
+
+    fn request(number: u32) -> Request {
+        request_of(None, number)
     }
 
     #[test]
     fn a_build_id_is_requested_once_and_its_status_kept() {
         let requests = Requests::default();
-        assert_eq!(requests.enqueue(&id(1), "a.so"), FetchStatus::Pending);
-        assert_eq!(requests.enqueue(&id(1), "b.so"), FetchStatus::Pending);
-        let request = requests.next().unwrap();
-        assert_eq!(request, Request { id: id(1), file_name: "a.so".to_owned() });
-        requests.complete(&request, FetchStatus::NotFound);
-        assert_eq!(requests.enqueue(&id(1), "a.so"), FetchStatus::NotFound);
+        assert_eq!(requests.enqueue(request(1)), FetchStatus::Pending);
+        assert_eq!(
+            requests.enqueue(Request { file_name: "b.so".to_owned(), ..request(1) }),
+            FetchStatus::Pending
+        );
+        let first = requests.next().unwrap();
+        assert_eq!(first, request(1));
+        requests.complete(&first, FetchStatus::NotFound);
+        assert_eq!(requests.enqueue(request(1)), FetchStatus::NotFound);
         requests.close();
         assert_eq!(requests.next(), None);
     }
 
     #[test]
-    fn the_number_of_requests_is_limited() {
+    fn a_tenant_that_requests_without_end_leaves_requests_for_others() {
+        let [hostile, honest] = two_tenants();
         let requests = Requests::default();
-        let statuses = (0..2 * MAX_REQUESTS as u32).map(|number| requests.enqueue(&id(number), "x"));
-        assert_eq!(statuses.filter(|status| *status == FetchStatus::Pending).count(), MAX_REQUESTS);
+        let made = |tenant, first: u32| {
+            let numbers = first..first + 2 * MAX_REQUESTS as u32;
+            let statuses = numbers.map(|number| requests.enqueue(request_of(tenant, number)));
+            statuses.filter(|status| *status == FetchStatus::Pending).count()
+        };
+        assert_eq!(made(hostile, 0), MAX_REQUESTS / 2);
+        assert_eq!(made(honest, 1 << 20), MAX_REQUESTS / 4);
+    }
+
+    #[test]
+    fn tenants_take_turns() {
+        let [hostile, honest] = two_tenants();
+        let requests = Requests::default();
+        for number in 0..100 {
+            requests.enqueue(request_of(hostile, number));
+        }
+        for number in 100..102 {
+            requests.enqueue(request_of(honest, number));
+        }
+        let order: Vec<_> = (0..5).map(|_| requests.next().unwrap().tenant).collect();
+        assert_eq!(order, [hostile, honest, hostile, honest, hostile]);
+    }
+
+    #[test]
+    fn in_the_next_period_files_are_requested_again_and_others_may_be() {
+        const MAX_OF_TENANT: u32 = MAX_REQUESTS as u32 / 2;
+        let (requests, now) = (Requests::default(), Instant::now());
+        for number in 0..MAX_OF_TENANT {
+            assert_eq!(requests.enqueue_at(now, request(number)), FetchStatus::Pending);
+            requests.complete(&requests.next().unwrap(), FetchStatus::Failed);
+        }
+        let other = request(MAX_OF_TENANT);
+        assert_eq!(requests.enqueue_at(now + BUDGET_PERIOD / 2, other.clone()), FetchStatus::NotFound);
+        assert_eq!(requests.enqueue_at(now + BUDGET_PERIOD / 2, request(1)), FetchStatus::Failed);
+        for again in [other, request(1)] {
+            assert_eq!(requests.enqueue_at(now + BUDGET_PERIOD, again), FetchStatus::Pending);
+        }
+        assert_eq!(requests.lock().statuses.len(), 2);
     }
 
     #[test]
     fn waiting_ends_when_the_last_request_is_complete() {
         let requests = Requests::default();
         requests.wait(Instant::now() + LONG, &|| true);
-        requests.enqueue(&id(1), "a.so");
+        requests.enqueue(request(1));
         std::thread::scope(|scope| {
             scope.spawn(|| requests.complete(&requests.next().unwrap(), FetchStatus::Found));
             requests.wait(Instant::now() + LONG, &|| true);
         });
-        assert_eq!(requests.enqueue(&id(1), "a.so"), FetchStatus::Found);
+        assert_eq!(requests.enqueue(request(1)), FetchStatus::Found);
     }
 
     #[test]
     fn waiting_ends_at_the_deadline_and_when_it_is_not_permitted() {
         let requests = Requests::default();
-        requests.enqueue(&id(1), "a.so");
+        requests.enqueue(request(1));
         requests.wait(Instant::now(), &|| true);
         requests.wait(Instant::now() + LONG, &|| false);
-        assert_eq!(requests.enqueue(&id(1), "a.so"), FetchStatus::Pending);
+        assert_eq!(requests.enqueue(request(1)), FetchStatus::Pending);
     }
 }
