@@ -1,5 +1,5 @@
-//! Names that the call tables of .NET runtimes give to native functions, compared with the symbol table of a runtime
-//! that has one, and between runtimes.
+//! Names that the call tables of .NET runtimes and the tables of helpers give to native functions, compared with the symbol
+//! table of a runtime that has one, and between runtimes.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -12,7 +12,10 @@ use std::{
 use object::{Object as _, ObjectSymbol as _, SymbolKind};
 use profiler_addresses::ElfAddress;
 use profiler_binary_reader::{Image, WorkBudget};
-use profiler_dotnet_symbols::call_tables::{RuntimeFile, read_call_tables};
+use profiler_dotnet_symbols::{
+    call_tables::{RuntimeFile, read_call_tables},
+    jit_helpers::{JitHelpers, find_jit_helpers, read_helper_names},
+};
 use profiler_elf_symbols::{Elf, FunctionRanges, demangle};
 
 /// Methods whose implementation has another name, and that name.
@@ -192,5 +195,100 @@ fn a_stripped_runtime_and_the_host_of_single_file_programs_have_the_same_names()
     for prefix in ["SystemNative_", "CompressionNative_", "CryptoNative_", "GlobalizationNative_"] {
         let count = names_of_host.iter().filter(|name| name.starts_with(prefix)).count();
         assert!(count >= 5, "{count} names with {prefix}");
+    }
+}
+
+/// The helpers of a runtime with the JIT compiler in another file.
+fn jit_helpers(compiler: &Path, runtime: &Path) -> JitHelpers {
+    let compiler = Elf::parse(Image::from_file(File::open(compiler).unwrap()).unwrap()).unwrap();
+    let budget = || Arc::new(WorkBudget::default());
+    let relocations = compiler.relative_relocations(&budget()).unwrap();
+    let names = read_helper_names(compiler.loaded_image(budget()).unwrap(), &relocations).unwrap();
+    assert!((150..300).contains(&names.len()), "{names:?}");
+    let (elf, ranges) = open(runtime);
+    let relocations = elf.relative_relocations(&budget()).unwrap();
+    let file = RuntimeFile {
+        image: elf.loaded_image(budget()).unwrap(),
+        relocations: &relocations,
+        is_function_start: &|address: ElfAddress| ranges.is_start(address),
+    };
+    find_jit_helpers(file, &names).unwrap()
+}
+
+/// The files of the JIT compiler and the runtime of each version.
+fn compilers_and_runtimes() -> Vec<(PathBuf, PathBuf)> {
+    let libraries = ["3.1", "8.0", "9.0"].map(|version| {
+        let runtime = library(version);
+        (runtime.with_file_name("libclrjit.so"), runtime)
+    });
+    let hosts = ["host", "host-10.0"].map(|host| {
+        let host = workload(&format!("{host}/singlefilehost"));
+        (host.clone(), host)
+    });
+    libraries.into_iter().chain(hosts).collect()
+}
+
+#[test]
+fn helpers_agree_with_the_symbols_of_a_runtime() {
+    let runtime = library("3.1");
+    let found = jit_helpers(&runtime.with_file_name("libclrjit.so"), &runtime);
+    let bytes = fs::read(&runtime).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    let pointers = file.symbols().find(|symbol| symbol.name() == Ok("hlpDynamicFuncTable")).unwrap();
+    let addresses: Vec<_> = found.pointers.iter().map(|pointer| pointer.address.0).collect();
+    let expected: Vec<_> = (pointers.address()..pointers.address() + pointers.size()).step_by(8).collect();
+    assert_eq!(addresses, expected);
+    let symbols = symbols(&runtime);
+    let agrees = |name: &str, address: u64| {
+        let name = letters(name.strip_prefix("CORINFO_HELP_").unwrap());
+        symbols[&address].iter().any(|symbol| {
+            let symbol = letters(symbol);
+            symbol.ends_with(&name) || name.ends_with(symbol.strip_prefix("jit").unwrap_or(&symbol))
+        })
+    };
+    let functions = &found.functions;
+    let all = functions.len();
+    let agree = functions.iter().filter(|function| agrees(&function.name, function.address.0)).count();
+    let shifted = functions.iter().zip(&functions[1..]);
+    let shifted = shifted.filter(|(function, next)| agrees(&function.name, next.address.0)).count();
+    println!("{agree} of {all} agree, {shifted} with the next one");
+    assert!(all > 100 && agree * 2 > all && shifted * 10 < all, "{agree} and {shifted} of {all}");
+}
+
+#[test]
+fn runtimes_of_all_versions_have_the_helpers_that_their_jit_compiler_names() {
+    for (compiler, runtime) in compilers_and_runtimes() {
+        let JitHelpers { functions, pointers } = jit_helpers(&compiler, &runtime);
+        println!("{}: {} functions, {} pointers", runtime.display(), functions.len(), pointers.len());
+        assert!(functions.len() > 50 && pointers.len() >= 20, "{}", runtime.display());
+        let is_named = |wanted: &str| {
+            let names = functions.iter().map(|function| &function.name);
+            names.chain(pointers.iter().map(|pointer| &pointer.name)).any(|name| name == wanted)
+        };
+        for name in ["NEWFAST", "NEWSFAST", "INIT_PINVOKE_FRAME", "ASSIGN_REF", "THROW", "RETHROW"] {
+            assert!(is_named(&format!("CORINFO_HELP_{name}")), "{}: {name}", runtime.display());
+        }
+        assert!(!is_named("CORINFO_HELP_UNDEF") && !is_named("CORINFO_HELP_READYTORUN_NEW"));
+    }
+}
+
+#[test]
+fn the_helpers_of_a_runtime_are_named_by_its_own_jit_compiler_alone() {
+    let compiler = library("8.0").with_file_name("libclrjit.so");
+    assert_eq!(jit_helpers(&compiler, &library("9.0")), JitHelpers::default());
+}
+
+#[test]
+fn reading_the_helpers_costs_milliseconds() {
+    const MAX_TIME: Duration = Duration::from_millis(20);
+    for (compiler, runtime) in compilers_and_runtimes() {
+        let read = || {
+            let begin = Instant::now();
+            assert_ne!(jit_helpers(&compiler, &runtime), JitHelpers::default());
+            begin.elapsed()
+        };
+        let time = (0..9).map(|_| read()).min().unwrap();
+        println!("{}: {time:?}", runtime.display());
+        assert!(time < MAX_TIME, "{}: {time:?}", runtime.display());
     }
 }

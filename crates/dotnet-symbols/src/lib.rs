@@ -5,7 +5,8 @@
 //! * JIT code: [`eventpipe`] encodes the commands of the diagnostics protocol, and decodes nettrace streams with the
 //!   address and name of each method that a runtime compiles.
 //! * Native code of a stripped runtime: [`call_tables`] reads the names of functions that managed code calls,
-//!   [`readytorun::RuntimeCells`] tells where its helpers are, and [`stubs`] recognizes the code that it generates.
+//!   [`jit_helpers`] those of helpers that JIT code calls, and [`readytorun::RuntimeCells`] has the places of helpers that
+//!   precompiled code calls. [`stubs`] recognizes the code that a runtime generates.
 //! * Names: [`managed`] normalizes the names of perf maps, jitdumps, events and images to one form, and converts them
 //!   to C# spelling.
 //!
@@ -91,6 +92,7 @@
 
 pub mod call_tables;
 pub mod eventpipe;
+pub mod jit_helpers;
 pub mod managed;
 pub mod pe;
 pub mod readytorun;

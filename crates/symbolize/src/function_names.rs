@@ -5,6 +5,7 @@ use std::{path::Path, sync::Arc};
 
 use profiler_addresses::ElfAddress;
 use profiler_binary_reader::WorkBudget;
+use profiler_dotnet_symbols::jit_helpers::JitHelpers;
 use profiler_elf_symbols::{Elf, FunctionRanges, Sections, SymbolMatch, SymbolTable, TableKind, demangle};
 use profiler_profile::{Reason, SymbolSource};
 
@@ -12,6 +13,7 @@ use crate::{
     debug_file::DebugFiles,
     reasons,
     runtime_functions::RuntimeFunctions,
+    runtime_helpers,
     symbol::{SymbolHint, Symbolized},
 };
 
@@ -126,6 +128,12 @@ impl FunctionNames {
     fn runtime_functions(&mut self, module: &Elf, budget: &WorkBudget) -> &RuntimeFunctions {
         let ranges = self.ranges.get_or_insert_with(|| read_ranges(module, budget));
         self.runtime_functions.get_or_insert_with(|| RuntimeFunctions::read(module, ranges))
+    }
+
+    /// The helpers of a .NET runtime that have these names by number.
+    pub(super) fn jit_helpers(&mut self, module: &Elf, names: &[String], budget: &WorkBudget) -> JitHelpers {
+        let ranges = self.ranges.get_or_insert_with(|| read_ranges(module, budget));
+        runtime_helpers::jit_helpers(module, ranges, names)
     }
 
     fn find_by_start(&self, start: ElfAddress) -> Result<Symbolized, Reason> {

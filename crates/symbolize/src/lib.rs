@@ -71,6 +71,7 @@ mod perf_map;
 mod reasons;
 mod resymbolize;
 mod runtime_functions;
+mod runtime_helpers;
 mod runtime_memory;
 pub mod symbol;
 pub mod symbol_server;

@@ -5,6 +5,7 @@ use std::{path::Path, sync::Arc};
 use profiler_addresses::{ElfAddress, FileMapping, RuntimeAddress};
 use profiler_binary_reader::{Image, WorkBudget};
 use profiler_dotnet_symbols::{
+    jit_helpers::JitHelpers,
     pe::is_pe,
     readytorun::{AssemblyLocation, Bundle, ReadyToRunModule, RuntimeCells},
 };
@@ -87,6 +88,22 @@ impl ModuleCode {
         match self {
             Self::Native(_) => RuntimeCells::default(),
             Self::ReadyToRun(module) => module.runtime_cells().unwrap_or_default(),
+        }
+    }
+
+    /// The names of helpers, by number, in the file of a JIT compiler.
+    pub(super) fn helper_names(&self) -> Vec<String> {
+        match self {
+            Self::Native(module) => module.helper_names(),
+            Self::ReadyToRun(_) => Vec::new(),
+        }
+    }
+
+    /// The helpers of a .NET runtime that have these names by number.
+    pub(super) fn jit_helpers(&mut self, names: &[String]) -> JitHelpers {
+        match self {
+            Self::Native(module) => module.jit_helpers(names),
+            Self::ReadyToRun(_) => JitHelpers::default(),
         }
     }
 

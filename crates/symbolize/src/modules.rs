@@ -4,6 +4,7 @@
 //! they may come from other files of a container, such as a debug file or the assemblies beside it, it is a module of that
 //! container: a container cannot give names to another one.
 
+mod jit_helpers;
 mod mapped_modules;
 pub(crate) mod tenants;
 
@@ -16,7 +17,10 @@ use std::{
 
 use profiler_addresses::{ElfAddress, FileMapping, FileOffset, RuntimeAddress};
 use profiler_binary_reader::{Image, WorkBudget};
-use profiler_dotnet_symbols::readytorun::{AssemblyLocation, Bundle, RuntimeCells};
+use profiler_dotnet_symbols::{
+    jit_helpers::JitHelpers,
+    readytorun::{AssemblyLocation, Bundle, RuntimeCells},
+};
 use profiler_processes::{
     Backing, FileId, FileVersion, MappedFile, MappedFiles, Mapping, MappingOwner, ProcFs, Process,
     ProcessKey, root_directory::RootDirectory,
@@ -69,6 +73,8 @@ pub(super) struct Modules {
     unopened_paths: HashMap<FileId, Arc<str>>,
     budget: Arc<WorkBudget>,
     budgets: HashMap<Tenant, Weak<WorkBudget>>,
+    /// The helpers of a .NET runtime, by its JIT compiler and itself.
+    jit_helpers: HashMap<(ModuleKey, ModuleKey), Arc<JitHelpers>>,
     last_sweep: Instant,
 }
 
@@ -121,6 +127,7 @@ impl Modules {
             unopened_paths: HashMap::new(),
             budget: Arc::default(),
             budgets: HashMap::new(),
+            jit_helpers: HashMap::new(),
             last_sweep: Instant::now(),
         }
     }
@@ -260,6 +267,11 @@ impl Modules {
     pub(super) fn runtime_cells(&mut self, key: ModuleKey) -> RuntimeCells {
         let module = self.modules.get_mut(&key);
         module.map(|module| module.code.runtime_cells()).unwrap_or_default()
+    }
+
+    /// The path of a module.
+    pub(super) fn path(&self, key: ModuleKey) -> Option<Arc<str>> {
+        self.get(key).map(|module| Arc::clone(&module.path))
     }
 
     /// Path and format of a module.
@@ -455,6 +467,9 @@ impl Modules {
         if self.modules.len() < count {
             let modules = &self.modules;
             self.by_file.retain(|_, key| modules.contains_key(key));
+            self.jit_helpers.retain(|(compiler, runtime), _| {
+                modules.contains_key(compiler) && modules.contains_key(runtime)
+            });
             self.mapped.retain_modules(|key| modules.contains_key(&key));
             self.bundled.retain(|(key, _), assembly| {
                 modules.contains_key(key) && assembly.is_ok_and(|assembly| modules.contains_key(&assembly))

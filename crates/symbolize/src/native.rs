@@ -7,13 +7,14 @@ use std::{
 
 use profiler_addresses::{ElfAddress, FileMapping, RuntimeAddress};
 use profiler_binary_reader::{Image, WorkBudget};
+use profiler_dotnet_symbols::jit_helpers::JitHelpers;
 use profiler_elf_symbols::{BuildId, DebugInfo, DwarfFrame, Elf, Sections, demangle};
 use profiler_profile::{Reason, SymbolSource};
 
 use crate::{
     debug_file::DebugFiles,
     function_names::FunctionNames,
-    reasons,
+    reasons, runtime_helpers,
     symbol::{Function, SymbolHint, Symbolized},
     symbol_server::FetchStatus,
 };
@@ -101,6 +102,17 @@ impl NativeModule {
         let debug_info = self.debug_info.as_mut();
         let frames = debug_info.and_then(|debug_info| debug_info.frames(address, debug_files).ok());
         combine(symbol, frames.unwrap_or_default(), options)
+    }
+
+    /// The names of helpers, by number, in the file of a JIT compiler.
+    pub(super) fn helper_names(&self) -> Vec<String> {
+        runtime_helpers::helper_names(&self.elf)
+    }
+
+    /// The helpers of a .NET runtime that have these names by number; empty before the first lookup.
+    pub(super) fn jit_helpers(&mut self, names: &[String]) -> JitHelpers {
+        let functions = self.names.as_mut();
+        functions.map(|functions| functions.jit_helpers(&self.elf, names, &self.budget)).unwrap_or_default()
     }
 
     /// Whether it has all names and debug information with these debug files.

@@ -68,7 +68,7 @@ fn about(process: &str, sources: &ProcessSymbolSources, is_memory_readable: bool
     let mut findings = vec![Finding::ok("process", format!("{process}, {kind}"))];
     findings.extend(jit(sources));
     findings.extend(precompiled(sources));
-    findings.extend(native(&sources.native, is_memory_readable && has_helper_cells(sources)));
+    findings.extend(native(&sources.native, is_memory_readable && has_diagnostics(sources)));
     findings.extend(closed(sources));
     findings
 }
@@ -90,12 +90,6 @@ fn runtime(runtime: &Runtime) -> String {
 fn has_diagnostics(sources: &ProcessSymbolSources) -> bool {
     let kind = sources.runtime.as_ref().map(|runtime| runtime.kind);
     matches!(kind, Some(RuntimeKind::CoreClr | RuntimeKind::SingleFile))
-}
-
-/// Whether the runtime has the addresses of its helpers in cells of precompiled images.
-fn has_helper_cells(sources: &ProcessSymbolSources) -> bool {
-    let kind = sources.runtime.as_ref().map(|runtime| runtime.kind);
-    matches!(kind, Some(RuntimeKind::CoreClr | RuntimeKind::SingleFile)) && sources.images.count > 0
 }
 
 /// JIT code; `None` for a process without any.
@@ -307,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn helpers_of_a_stripped_runtime_need_precompiled_images_and_the_memory_of_the_process() {
+    fn helpers_of_a_stripped_runtime_need_the_memory_of_the_process() {
         let runtime = || vec![file("/d/libcoreclr.so", Some(SymbolSource::RuntimeCallTable), true)];
         let with_images = ProcessSymbolSources { native: runtime(), ..core_clr(RuntimeKind::CoreClr, None) };
         let without_images = ProcessSymbolSources {
@@ -320,9 +314,10 @@ mod tests {
             let native = findings.iter().find(|finding| finding.name == "native frames").unwrap();
             native.observed.ends_with("; exports, runtime call tables and runtime helpers: libcoreclr.so")
         };
-        assert!(has_helpers(&with_images, true));
-        assert!(!has_helpers(&with_images, false));
-        assert!(!has_helpers(&without_images, true));
+        for sources in [with_images, without_images] {
+            assert!(has_helpers(&sources, true));
+            assert!(!has_helpers(&sources, false));
+        }
     }
 
     #[test]

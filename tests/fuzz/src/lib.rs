@@ -16,6 +16,7 @@ use profiler_addresses::{ElfAddress, FileMapping, FileOffset, RuntimeAddress};
 use profiler_binary_reader::{Image, WorkBudget};
 use profiler_dotnet_symbols::{
     call_tables::{RuntimeFile, read_call_tables},
+    jit_helpers::{find_jit_helpers, read_helper_names},
     managed,
     readytorun::{AssemblyLocation, Bundle, ReadyToRunModule},
 };
@@ -144,7 +145,7 @@ pub fn bundle(bytes: &[u8]) {
     }
 }
 
-/// The call tables of a .NET runtime. Each name is that of another function.
+/// The call tables and the helpers of a .NET runtime. Each name of a call table is that of another function.
 pub fn call_tables(bytes: &[u8]) {
     const WORK_LIMIT: u64 = 1 << 20;
     let Ok(elf) = Elf::parse(Image::Memory(bytes.to_vec())) else { return };
@@ -152,12 +153,17 @@ pub fn call_tables(bytes: &[u8]) {
     let ranges = FunctionRanges::read(&elf, &mut { WORK_LIMIT }).unwrap_or_default();
     let Ok(relocations) = elf.relative_relocations(&budget) else { return };
     assert!(relocations.is_sorted());
-    let Ok(image) = elf.loaded_image(budget) else { return };
+    let image = || elf.loaded_image(Arc::clone(&budget));
     let is_function_start = |address| ranges.is_start(address);
-    let file = RuntimeFile { image, relocations: &relocations, is_function_start: &is_function_start };
-    let Ok(functions) = read_call_tables(file) else { return };
+    let file =
+        |image| RuntimeFile { image, relocations: &relocations, is_function_start: &is_function_start };
+    let Ok(functions) = image().and_then(|image| read_call_tables(file(image))) else { return };
     assert!(functions.is_sorted_by(|one, other| one.address < other.address));
     assert!(functions.iter().all(|function| ranges.is_start(function.address) && !function.name.is_empty()));
+    let Ok(names) = image().and_then(|image| read_helper_names(image, &relocations)) else { return };
+    let Ok(helpers) = image().and_then(|image| find_jit_helpers(file(image), &names)) else { return };
+    assert!(helpers.functions.iter().all(|function| ranges.is_start(function.address)));
+    assert!(helpers.pointers.is_sorted_by(|one, other| one.address < other.address));
 }
 
 /// Call frame information, as an ELF file and as a bare section.

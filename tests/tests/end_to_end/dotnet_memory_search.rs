@@ -17,7 +17,7 @@ fn start(program: &str) -> Workload {
     Workload::run(Workload::dotnet_command(program, MODE).env("PERF_MAP", "0"))
 }
 
-/// The time of the first search for helpers and the first one for allocators together, and what all of them keep.
+/// The time of the first searches for helpers, helpers of JIT code and allocators together, and what all of them keep.
 fn cost(program: &str) -> (u64, u64) {
     let workload = start(program);
     let pid = workload.pid().to_string();
@@ -25,12 +25,13 @@ fn cost(program: &str) -> (u64, u64) {
     let outcome = run_command(profiler(&arguments).stdin(Stdio::null()));
     let searches: Vec<_> = outcome.stderr.lines().filter_map(search).collect();
     let first = |what: &str| searches.iter().find(|(searched, ..)| *searched == what);
-    let (Some((_, helpers_us, _)), Some((_, allocators_us, _))) = (first("helpers"), first("allocators"))
+    let [Some((_, helpers_us, _)), Some((_, jit_helpers_us, _)), Some((_, allocators_us, _))] =
+        ["helpers", "jit-helpers", "allocators"].map(first)
     else {
         panic!("{program}: no search in {}", outcome.stderr)
     };
     let bytes = searches.iter().map(|(.., bytes)| *bytes).max().unwrap_or(0);
-    (helpers_us + allocators_us, bytes)
+    (helpers_us + jit_helpers_us + allocators_us, bytes)
 }
 
 /// What was searched, microseconds, and bytes, in a line of the log.

@@ -140,7 +140,7 @@ impl TableReader<'_> {
 }
 
 /// What was read; `None` when there is nothing of this kind at the address, or the budget is exhausted.
-fn readable<T>(read: Result<T, ParseError>) -> Result<Option<T>, ParseError> {
+pub(crate) fn readable<T>(read: Result<T, ParseError>) -> Result<Option<T>, ParseError> {
     match read {
         Ok(value) => Ok(Some(value)),
         Err(ParseError::TimedOut) => Err(ParseError::TimedOut),

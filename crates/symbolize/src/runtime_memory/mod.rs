@@ -2,31 +2,35 @@
 //!
 //! * Helpers: the runtime writes their addresses into cells of each precompiled image. The image tells which helper a cell
 //!   is for.
+//! * Helpers that JIT code calls: the file of the runtime has their functions, and the places of pointers that the runtime
+//!   sets. The file of the JIT compiler has their names.
 //! * The prestub, which compiles methods: the precodes of methods without code point to it.
 //! * Stubs are recognized by their instructions.
 //!
 //! A process can write anything into its memory. So these names are used for its own frames alone.
 
+mod attempts;
+mod jit_helpers;
 mod search;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashMap, time::Instant};
+use std::{borrow::Cow, collections::HashMap, sync::Arc, time::Instant};
 
 use profiler_addresses::{ElfAddress, RuntimeAddress};
 use profiler_dotnet_symbols::{
+    jit_helpers::JitHelpers,
     readytorun::Helper,
     stubs::{MAX_STUB_BYTES, jump_target, stub_name},
 };
 use profiler_processes::{Mapping, ProcFs, Process};
 use profiler_profile::{Reason, SymbolSource};
 
-use self::search::{Location, MAX_READ_CELLS, Search};
+use self::{
+    attempts::Attempts,
+    search::{Location, MAX_READ_CELLS, Search},
+};
 use crate::{ModuleKey, Symbolizer, symbol::Symbolized};
-
-/// Searches for helpers of a process: one each time its mappings change until there are some, and one each time the module
-/// of the runtime was closed and opened again.
-const MAX_SEARCHES: u32 = 32;
 
 /// The largest write barrier. Its code depends on the garbage collector in use.
 const WRITE_BARRIER_BYTES: u64 = 0x100;
@@ -37,10 +41,10 @@ const PAGE_BYTES: u64 = 4 << 10;
 /// Pages of stubs that are kept for each process. The stubs of a web server are in ten.
 const MAX_PAGES: usize = 64;
 
-/// Allocators are the targets of stubs that the runtime makes at their first use. They are searched when an unnamed function
-/// is looked up, so often, and not more often than each second.
-const MAX_ALLOCATOR_SEARCHES: u32 = 8;
-const ALLOCATOR_SEARCH_INTERVAL_NS: u64 = 1_000_000_000;
+/// Allocators are the targets of stubs that the runtime makes at their first use, and some helpers are replaced while the
+/// runtime starts. They are searched when an unnamed function is looked up, so often, and not more often than each second.
+const MAX_LATER_SEARCHES: u32 = 8;
+const LATER_SEARCH_INTERVAL_NS: u64 = 1_000_000_000;
 
 /// Stubs whose target is read in one search, for each kind of allocation.
 const MAX_STUBS_PER_KIND: usize = 64;
@@ -51,21 +55,24 @@ const PRESTUB: &str = "ThePreStub";
 #[derive(Debug, Default)]
 pub(super) struct RuntimeMemory {
     /// Native functions by module and start.
-    functions: HashMap<(ModuleKey, ElfAddress), &'static str>,
-    /// The copy of the write barrier in memory without a file.
-    write_barrier: Option<RuntimeAddress>,
-    /// Whether the helpers of an image were found.
-    has_helpers: bool,
-    searches: u32,
+    functions: HashMap<(ModuleKey, ElfAddress), Cow<'static, str>>,
+    /// The copy of the write barrier in memory without a file, and its name.
+    write_barrier: Option<(RuntimeAddress, Cow<'static, str>)>,
+    /// The searches for the helpers of an image.
+    attempts: Attempts,
     /// The cells of images that these read.
     read_cells: u32,
-    /// The generation of the mappings at the last search.
-    searched_generation: Option<usize>,
+    /// The searches for the helpers that JIT code calls.
+    jit_attempts: Attempts,
+    jit_helpers: Arc<JitHelpers>,
+    /// The load address of the runtime with these helpers.
+    jit_helpers_base: Option<u64>,
     /// The cells of allocations, and what is allocated.
     allocation_cells: Vec<(RuntimeAddress, &'static str)>,
-    allocator_searches: u32,
-    /// The time from which on allocators may be searched again.
-    next_allocator_search_ns: u64,
+    /// Later searches for allocators and replaced helpers.
+    later_searches: u32,
+    /// The time from which on they may be searched again.
+    next_later_search_ns: u64,
     /// Code of stubs, with the address of its first byte, by page. `None` is a page that cannot be read.
     pages: HashMap<u64, Option<(RuntimeAddress, Vec<u8>)>>,
 }
@@ -82,11 +89,12 @@ impl Symbolizer {
         memory.discard_closed_module(function.0);
         let mut search = Search { modules: &mut self.modules, proc: &self.proc, process, time_ns };
         memory.find_helpers(&mut search);
+        memory.find_jit_helpers(&mut search, function.0);
         if !memory.functions.contains_key(&function) {
-            memory.find_allocators(&mut search);
+            memory.search_later(&mut search);
         }
         let name = memory.functions.get(&function)?;
-        Some(Symbolized::new(SymbolSource::RuntimeHelper, *name))
+        Some(Symbolized::new(SymbolSource::RuntimeHelper, &**name))
     }
 
     /// The name of a stub, in place of the reason for which it belongs to no method.
@@ -112,30 +120,25 @@ impl RuntimeMemory {
     fn discard_closed_module(&mut self, opened: ModuleKey) {
         if !self.functions.is_empty() && !self.functions.keys().any(|(module, _)| *module == opened) {
             self.functions.clear();
-            (self.has_helpers, self.searched_generation) = (false, None);
+            self.attempts.repeat();
+            self.jit_attempts.repeat();
         }
     }
 
     /// Searches the helpers once, and again when the mappings changed, if there were none.
     fn find_helpers(&mut self, search: &mut Search<'_>) {
-        let generation = Some(search.process.mapping_generation(search.time_ns));
+        let generation = search.process.mapping_generation(search.time_ns);
         // The images would become part of the capture.
-        if search.proc.has_capture()
-            || self.has_helpers
-            || self.searches >= MAX_SEARCHES
-            || self.read_cells >= MAX_READ_CELLS
-            || self.searched_generation == generation
+        if search.proc.has_capture() || self.read_cells >= MAX_READ_CELLS || !self.attempts.begin(generation)
         {
             return;
         }
-        self.searches += 1;
-        self.searched_generation = generation;
         let begin = Instant::now();
         self.add_helpers(search);
         if let Some(Location::Function(module, address)) =
             search.prestub().and_then(|target| search.locate(target))
         {
-            self.functions.insert((module, address), PRESTUB);
+            self.functions.insert((module, address), PRESTUB.into());
         }
         self.log_cost("helpers", search, begin);
     }
@@ -150,27 +153,29 @@ impl RuntimeMemory {
             let Some(name) = helper.name() else { continue };
             match search.locate(target) {
                 Some(Location::Function(module, address)) => {
-                    self.functions.entry((module, address)).or_insert(name);
+                    self.functions.entry((module, address)).or_insert(name.into());
                 }
                 Some(Location::JitMemory) if helper == Helper::WRITE_BARRIER => {
-                    self.write_barrier = Some(target);
+                    self.write_barrier = Some((target, name.into()));
                 }
                 _ => continue,
             }
-            self.has_helpers = true;
+            self.attempts.end();
         }
     }
 
-    /// Searches the functions to which the stubs of allocations jump.
-    fn find_allocators(&mut self, search: &mut Search<'_>) {
-        let is_due = search.time_ns >= self.next_allocator_search_ns;
-        if !is_due || self.allocator_searches >= MAX_ALLOCATOR_SEARCHES || self.allocation_cells.is_empty() {
+    /// Searches the functions to which the stubs of allocations jump, and those that the runtime has replaced.
+    fn search_later(&mut self, search: &mut Search<'_>) {
+        let is_due = search.time_ns >= self.next_later_search_ns && self.later_searches < MAX_LATER_SEARCHES;
+        let has_cells = !self.allocation_cells.is_empty() || self.jit_helpers_base.is_some();
+        if !is_due || !has_cells {
             return;
         }
-        self.allocator_searches += 1;
-        self.next_allocator_search_ns = search.time_ns.saturating_add(ALLOCATOR_SEARCH_INTERVAL_NS);
+        self.later_searches += 1;
+        self.next_later_search_ns = search.time_ns.saturating_add(LATER_SEARCH_INTERVAL_NS);
         let begin = Instant::now();
         self.add_allocators(search);
+        self.add_helper_pointers(search);
         self.log_cost("allocators", search, begin);
     }
 
@@ -188,7 +193,7 @@ impl RuntimeMemory {
                 found => Some(found),
             });
             if let Some(Location::Function(module, address)) = target {
-                self.functions.entry((module, address)).or_insert(name);
+                self.functions.entry((module, address)).or_insert(name.into());
             }
         }
     }
@@ -203,7 +208,7 @@ impl RuntimeMemory {
 
     /// The memory of what was read.
     fn memory_bytes(&self) -> usize {
-        let functions = self.functions.capacity() * size_of::<((ModuleKey, ElfAddress), &str)>();
+        let functions = self.functions.capacity() * size_of::<((ModuleKey, ElfAddress), Cow<'_, str>)>();
         let cells = self.allocation_cells.capacity() * size_of::<(RuntimeAddress, &str)>();
         let pages = self.pages.values().flatten().map(|(_, code)| code.capacity());
         functions + cells + pages.sum::<usize>()
@@ -215,9 +220,10 @@ impl RuntimeMemory {
         jump_target(code.get(position..)?, stub)
     }
 
-    fn write_barrier_at(&self, address: RuntimeAddress) -> Option<&'static str> {
-        let offset = address.0.checked_sub(self.write_barrier?.0)?;
-        Helper::WRITE_BARRIER.name().filter(|_| offset < WRITE_BARRIER_BYTES)
+    fn write_barrier_at(&self, address: RuntimeAddress) -> Option<&str> {
+        let (start, name) = self.write_barrier.as_ref()?;
+        let offset = address.0.checked_sub(start.0)?;
+        (offset < WRITE_BARRIER_BYTES).then_some(&**name)
     }
 
     /// The name of the stub at an address in a mapping.

@@ -1,6 +1,6 @@
 //! Searches the memory of a process for the helpers, the prestub and the allocators of its .NET runtime.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use profiler_addresses::{ElfAddress, RuntimeAddress};
 use profiler_dotnet_symbols::{
@@ -13,6 +13,9 @@ use crate::{CodeKey, ModuleKey, modules::Modules};
 
 /// The image whose cells have all helpers. In a single-file program, no mapping has its name.
 const CORE_LIBRARY: &str = "System.Private.CoreLib.dll";
+
+/// The JIT compiler of a runtime that is not in a single-file program.
+const JIT_COMPILER: &str = "libclrjit.so";
 
 /// The number of cells from which on an image is taken for the core library, which has 53.
 const CORE_LIBRARY_CELLS: usize = 40;
@@ -80,6 +83,36 @@ impl Search<'_> {
         most
     }
 
+    /// The JIT compiler, if it is a library of its own.
+    pub(super) fn jit_compiler(&mut self) -> Option<ModuleKey> {
+        let process = self.process;
+        let libraries = file_mappings(process).filter(|(_, path)| has_file_name(path, JIT_COMPILER));
+        libraries.take(MAX_IMAGES).find_map(|(mapping, _)| {
+            match self.modules.code_at(process, mapping, mapping.middle()) {
+                CodeKey::Module(module, _) if self.modules.is_jit_compiler(module) => Some(module),
+                _ => None,
+            }
+        })
+    }
+
+    /// The load address of a module of the process: what is added to addresses in its file.
+    pub(super) fn load_address(&mut self, wanted: ModuleKey) -> Option<u64> {
+        let (process, path) = (self.process, self.modules.path(wanted)?);
+        let name = Path::new(&*path).file_name()?.to_str()?;
+        // Another process can have mapped it under another name.
+        let (likely, others): (Vec<_>, Vec<_>) =
+            file_mappings(process).partition(|(_, path)| has_file_name(path, name));
+        likely.into_iter().chain(others).take(MAX_IMAGES).find_map(|(mapping, _)| {
+            let address = mapping.middle();
+            match self.modules.code_at(process, mapping, address) {
+                CodeKey::Module(module, in_file) if module == wanted => {
+                    Some(address.0.wrapping_sub(in_file.0))
+                }
+                _ => None,
+            }
+        })
+    }
+
     /// The helpers in the cells of an image that is loaded at `base`.
     pub(super) fn helpers(&self, base: u64, cells: &[HelperCell]) -> Vec<(Helper, RuntimeAddress)> {
         let address = |cell: &HelperCell| RuntimeAddress(base.wrapping_add(cell.address.0));
@@ -138,6 +171,18 @@ impl Search<'_> {
             _ => None,
         }
     }
+}
+
+/// The mappings of files, and their paths.
+fn file_mappings(process: &Process) -> impl Iterator<Item = (&Mapping, &str)> {
+    process.mappings().filter_map(|mapping| match &mapping.backing {
+        Backing::File { path, .. } => Some((mapping, &**path)),
+        _ => None,
+    })
+}
+
+fn has_file_name(path: &str, name: &str) -> bool {
+    Path::new(path).file_name().is_some_and(|found| found == name)
 }
 
 fn is_jit_memory(mapping: &Mapping) -> bool {
