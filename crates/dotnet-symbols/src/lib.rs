@@ -6,7 +6,7 @@
 //!   address and name of each method that a runtime compiles.
 //! * Native code of a stripped runtime: [`call_tables`] reads the names of functions that managed code calls,
 //!   [`jit_helpers`] those of helpers that JIT code calls, and [`readytorun::RuntimeCells`] has the places of helpers that
-//!   precompiled code calls. [`stubs`] recognizes the code that a runtime generates.
+//!   precompiled code calls. [`stubs`] recognizes the code that a runtime generates, and [`calls`] decodes what calls lead to.
 //! * Names: [`managed`] normalizes the names of perf maps, jitdumps, events and images to one form, and converts them
 //!   to C# spelling.
 //!
@@ -91,6 +91,7 @@
 //! ```
 
 pub mod call_tables;
+pub mod calls;
 pub mod eventpipe;
 pub mod jit_helpers;
 pub mod managed;

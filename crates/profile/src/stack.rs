@@ -83,6 +83,8 @@ pub enum FoundBy {
     EpilogueScan,
     /// By a signal frame: a signal interrupted the code.
     SignalFrame,
+    /// By the call instruction of its caller: the function has left the stack with a jump to its callee.
+    CallInstruction,
 }
 
 /// A stack: frames from the leaf to the root, and how it ends.

@@ -47,7 +47,8 @@ impl Symbolizer {
         self.runtime_requests.compilations && self.modules.is_jit_compiler(module)
     }
 
-    fn is_managed(&self, code: CodeKey) -> bool {
+    /// Whether it is JIT or precompiled code.
+    pub(crate) fn is_managed(&self, code: CodeKey) -> bool {
         match code {
             CodeKey::Jit(..) => true,
             CodeKey::Module(module, _) => self.modules.is_precompiled(module),

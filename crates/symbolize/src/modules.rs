@@ -263,6 +263,15 @@ impl Modules {
         self.get(key).is_some_and(|module| module.code.kind() == FrameKind::Precompiled)
     }
 
+    /// Whether a function of a module without a symbol table starts at an address.
+    pub(super) fn is_function_start(&mut self, key: ModuleKey, address: ElfAddress) -> bool {
+        self.modules.get_mut(&key).is_some_and(|module| {
+            let (budget, code) = (Arc::clone(&module.budget), &mut module.code);
+            let hint = budget.timed(|| code.hint(address)).unwrap_or_default();
+            hint.function_start == Some(address)
+        })
+    }
+
     /// The cells of a ReadyToRun image with the addresses of helpers and allocators; empty for another module.
     pub(super) fn runtime_cells(&mut self, key: ModuleKey) -> RuntimeCells {
         let module = self.modules.get_mut(&key);

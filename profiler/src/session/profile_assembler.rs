@@ -1,6 +1,7 @@
 //! Builds a profile from samples: symbolizes addresses into frames, and caches frames and stacks.
 
 mod deferred;
+mod tail_calls;
 mod wakers;
 
 use std::{collections::HashMap, sync::Arc};
@@ -17,6 +18,7 @@ use profiler_symbolize::{CodeKey, Symbolizer, placeholder};
 pub(super) use self::{deferred::AwaitedStacks, wakers::SampleWaker};
 use self::{
     deferred::{DeferredSample, DeferredStack},
+    tail_calls::Callee,
     wakers::DeferredWake,
 };
 use super::sample_events::{SampleEvents, Sampled};
@@ -198,14 +200,15 @@ impl ProfileAssembler {
         let entry =
             compiled_method.and_then(|_| symbolizer.compiler_entry(user.iter().map(|(code, _)| *code)));
         let kernel = stacks.kernel.as_deref().map(RawStack::frames).into_iter().flatten();
-        let kernel = kernel.map(|frame| (CodeKey::Kernel(frame.address), frame, None));
+        let kernel = kernel.map(|frame| (CodeKey::Kernel(frame.address), frame, None, None));
         let mut frames = Vec::with_capacity(user.len());
         let mut is_deferred = false;
-        let user = user.into_iter().enumerate().map(|(index, (code, frame))| {
+        let user = user.iter().enumerate().map(|(index, (code, frame))| {
             let method = compiled_method.filter(|_| entry == Some(index));
-            (code, frame, method)
+            let callee = user.get(index + 1).map(|caller| Callee { code: *code, caller: *caller });
+            (*code, *frame, method, callee)
         });
-        for (code, frame, compiled_method) in kernel.chain(user) {
+        for (code, frame, compiled_method, callee) in kernel.chain(user) {
             if may_defer
                 && (matches!(code, CodeKey::Jit(..))
                     || symbolizer.awaits_debug_file(code, process)
@@ -219,6 +222,9 @@ impl ProfileAssembler {
                 frames.extend(symbolized.iter().map(|frame| (*frame, found_by)));
                 let compiled = compiled_method.zip(symbolized.last().copied());
                 frames.extend(compiled.map(|compiled| (self.compilation_frame(compiled), found_by)));
+                let jumping =
+                    callee.and_then(|callee| self.jumping_function(symbolizer, process, callee, time_ns));
+                frames.extend(jumping.map(|frame| (frame, FoundBy::CallInstruction)));
             }
         }
         if is_deferred {

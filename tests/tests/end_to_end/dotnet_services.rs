@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use profiler::{
     Profile,
-    profile::{Frame, FrameKind, Reason, StackEnd, SymbolSource, Symbolization},
+    profile::{FoundBy, Frame, FrameKind, Reason, StackEnd, SymbolSource, Symbolization},
 };
 use profiler_tests::{Workload, sample, sample_pid, sample_settled, share_privileged, wait_until};
 
@@ -43,6 +43,7 @@ const SERVICES: [Service; 10] = [
             "AppendExceptionStackFrame",
             "CallCatchFunclet",
             "READYTORUN_HELPER_Throw",
+            "CORINFO_HELP_THROW",
             // A new exception takes a lock.
             "System.Threading.Monitor.",
         ],
@@ -69,6 +70,7 @@ const SERVICES: [Service; 10] = [
             "ModuleHandle_",
             "RuntimeMethodHandle_",
             "RuntimeTypeHandle_",
+            "TypeHandle_",
             "System.Array.InternalCreate",
             "System.ModuleHandle.",
             "System.Object.GetType",
@@ -77,6 +79,9 @@ const SERVICES: [Service; 10] = [
             "System.RuntimeTypeHandle.",
             "READYTORUN_HELPER_CheckedWriteBarrier",
             "READYTORUN_HELPER_PInvoke",
+            "CORINFO_HELP_CHECKED_ASSIGN_REF",
+            "CORINFO_HELP_INIT_PINVOKE_FRAME",
+            "CORINFO_HELP_JIT_PINVOKE_",
         ],
     },
     Service {
@@ -95,29 +100,17 @@ const SERVICES: [Service; 10] = [
 ];
 
 /// What managed code calls in all modes: the clock, allocations, and calls of methods without code.
-const COMMON: [&str; 5] = [
+const COMMON: [&str; 6] = [
     "SystemNative_GetTimestamp",
     "READYTORUN_HELPER_New",
     "READYTORUN_FIXUP_New",
+    "CORINFO_HELP_NEW",
     "READYTORUN_HELPER_DelayLoad_",
     "ThePreStub",
 ];
 
-/// The least share of samples whose first native frame below managed code has a right name, percent. `None` is a mode that
-/// the program lacks.
-fn least_percent(program: &str, mode: &str) -> Option<f64> {
-    match (program, mode) {
-        // Its core library is not precompiled, so that no cell tells where the helpers are.
-        ("single-file-10.0", "alloc" | "exceptions" | "reflection" | "casts") => None,
-        // Native implementations of methods end with jumps to functions that are in no table. The helper that JIT code
-        // calls before it calls native code (`JIT_InitPInvokeFrame`) is in none either.
-        (_, "reflection") => Some(90.0),
-        _ => Some(97.0),
-    }
-}
-
-/// The programs: versions of the framework-dependent workload, and single-file programs.
-const PROGRAMS: [&str; 4] = ["8.0", "9.0", "single-file", "single-file-10.0"];
+/// The least share of samples whose first native frame below managed code has a right name.
+const LEAST_PERCENT: f64 = 97.0;
 
 fn is_managed(frame: &Frame) -> bool {
     matches!(frame.kind, FrameKind::Jit | FrameKind::Precompiled)
@@ -161,8 +154,16 @@ fn called_functions(profile: &Profile) -> BTreeMap<(String, Option<SymbolSource>
     functions
 }
 
+/// Checks the functions that managed code of a program calls: a version of the framework-dependent workload, or a
+/// single-file program.
+fn assert_services_named(program: &str) {
+    let Some(_lock) = share_privileged() else { return };
+    for service in &SERVICES {
+        assert_named(program, service);
+    }
+}
+
 fn assert_named(program: &str, Service { mode, functions: right }: &Service) {
-    let Some(least_percent) = least_percent(program, mode) else { return };
     let workload = Workload::dotnet_program(program, mode);
     let profile = sample_optimized(workload.pid());
     let functions = called_functions(&profile);
@@ -178,23 +179,57 @@ fn assert_named(program: &str, Service { mode, functions: right }: &Service) {
     let percent = |count: usize, all: usize| 100.0 * count as f64 / all as f64;
     let (of_all, of_native) = (percent(right + managed, all), percent(right, native));
     println!("{program} {mode}: {of_native:.1} % of {native} native ones, {of_all:.1} % of {all}");
-    assert!(of_all >= least_percent, "{program} {mode}: {of_all} % are right: {functions:#?}");
+    assert!(of_all >= LEAST_PERCENT, "{program} {mode}: {of_all} % are right: {functions:#?}");
     // Casts are managed code.
     let calls_functions = native * 50 > all;
     assert!(
-        !calls_functions || of_native >= least_percent,
+        !calls_functions || of_native >= LEAST_PERCENT,
         "{program} {mode}: {of_native} % are right: {functions:#?}"
     );
     assert!(profile.ledger().adds_up(), "{program} {mode}: {:?}", profile.ledger());
 }
 
+// A test for each program: they run at the same time.
 #[test]
-fn functions_of_a_stripped_runtime_that_managed_code_calls_have_the_right_names() {
+fn functions_that_managed_code_calls_have_the_right_names_on_8_0() {
+    assert_services_named("8.0");
+}
+
+#[test]
+fn functions_that_managed_code_calls_have_the_right_names_on_9_0() {
+    assert_services_named("9.0");
+}
+
+#[test]
+fn functions_that_managed_code_calls_have_the_right_names_in_a_single_file() {
+    assert_services_named("single-file");
+}
+
+#[test]
+fn functions_that_managed_code_calls_have_the_right_names_in_a_single_file_of_10_0() {
+    assert_services_named("single-file-10.0");
+}
+
+#[test]
+fn functions_that_ended_with_a_jump_have_frames() {
     let Some(_lock) = share_privileged() else { return };
-    for program in PROGRAMS {
-        for service in &SERVICES {
-            assert_named(program, service);
+    for program in ["8.0", "9.0"] {
+        let workload = Workload::dotnet_program(program, "reflection");
+        let profile = sample_optimized(workload.pid());
+        let mut names = BTreeMap::<&str, usize>::new();
+        for sample in profile.samples() {
+            let stack = profile.stack(sample.stack);
+            let inferred = stack.found_by.iter().position(|found| *found == FoundBy::CallInstruction);
+            let Some(inferred) = inferred else { continue };
+            let frame = |index: usize| profile.frame(stack.frames[index]);
+            let (callee, caller) = (frame(inferred - 1), frame(inferred + 1));
+            let is_unsymbolized = matches!(callee.symbolization, Symbolization::Address(_));
+            assert!(is_unsymbolized && callee.module == frame(inferred).module, "{program}: {callee:?}");
+            assert!(is_managed(caller), "{program}: {caller:?}");
+            *names.entry(profile.string(frame(inferred).name)).or_default() += 1;
         }
+        println!("{program}: {names:#?}");
+        assert!(!names.is_empty(), "{program}: no function ended with a jump");
     }
 }
 

@@ -77,6 +77,7 @@ fn callers(ledger: &EventLedger) -> Vec<Row> {
         (FoundBy::FramePointer, "by frame pointer"),
         (FoundBy::EpilogueScan, "by epilogue scan"),
         (FoundBy::SignalFrame, "in a signal frame"),
+        (FoundBy::CallInstruction, "by call instruction"),
     ];
     let found = |way| ledger.found_by.get(&way).copied().unwrap_or_default();
     let total = sum::of(ways.iter().map(|(way, _)| found(*way)));
@@ -227,8 +228,18 @@ mod tests {
 
     #[test]
     fn frames_are_counted_by_unwinding_method() {
-        let found_by = [(FoundBy::Sample, 7), (FoundBy::Cfi, 1), (FoundBy::EpilogueScan, 3)].into();
-        let expected = [row("by CFI", 1, "25.0 %"), row("by epilogue scan", 3, "75.0 %")];
+        let found_by = [
+            (FoundBy::Sample, 7),
+            (FoundBy::Cfi, 1),
+            (FoundBy::EpilogueScan, 3),
+            (FoundBy::CallInstruction, 4),
+        ]
+        .into();
+        let expected = [
+            row("by CFI", 1, "12.5 %"),
+            row("by epilogue scan", 3, "37.5 %"),
+            row("by call instruction", 4, "50.0 %"),
+        ];
         let ledger = EventLedger { found_by, ..EventLedger::default() };
         assert_eq!(rows(&ledger, "How user code's callers were found"), expected);
     }

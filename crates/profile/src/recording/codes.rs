@@ -97,6 +97,7 @@ codes! {
         FramePointer = 5,
         SignalFrame = 6,
         EpilogueScan = 7,
+        CallInstruction = 8,
     }
     FindingKind {
         PoolStarvation = 1,

@@ -6,10 +6,12 @@
 //!   sets. The file of the JIT compiler has their names.
 //! * The prestub, which compiles methods: the precodes of methods without code point to it.
 //! * Stubs are recognized by their instructions.
+//! * The functions that managed code calls are the destinations of its call instructions.
 //!
 //! A process can write anything into its memory. So these names are used for its own frames alone.
 
 mod attempts;
+mod calls;
 mod jit_helpers;
 mod search;
 #[cfg(test)]
@@ -30,7 +32,7 @@ use self::{
     attempts::Attempts,
     search::{Location, MAX_READ_CELLS, Search},
 };
-use crate::{ModuleKey, Symbolizer, symbol::Symbolized};
+use crate::{CodeKey, ModuleKey, Symbolizer, symbol::Symbolized};
 
 /// The largest write barrier. Its code depends on the garbage collector in use.
 const WRITE_BARRIER_BYTES: u64 = 0x100;
@@ -75,6 +77,9 @@ pub(super) struct RuntimeMemory {
     next_later_search_ns: u64,
     /// Code of stubs, with the address of its first byte, by page. `None` is a page that cannot be read.
     pages: HashMap<u64, Option<(RuntimeAddress, Vec<u8>)>>,
+    /// The native functions to which calls of managed code lead, by the code of the call. `None` is a call that leads to no
+    /// such function.
+    called_functions: HashMap<CodeKey, Option<RuntimeAddress>>,
 }
 
 impl Symbolizer {
@@ -211,7 +216,8 @@ impl RuntimeMemory {
         let functions = self.functions.capacity() * size_of::<((ModuleKey, ElfAddress), Cow<'_, str>)>();
         let cells = self.allocation_cells.capacity() * size_of::<(RuntimeAddress, &str)>();
         let pages = self.pages.values().flatten().map(|(_, code)| code.capacity());
-        functions + cells + pages.sum::<usize>()
+        let calls = self.called_functions.capacity() * size_of::<(CodeKey, Option<RuntimeAddress>)>();
+        functions + cells + pages.sum::<usize>() + calls
     }
 
     fn jump_target(&mut self, search: &Search<'_>, stub: RuntimeAddress) -> Option<RuntimeAddress> {

@@ -4,6 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use profiler_addresses::{ElfAddress, RuntimeAddress};
 use profiler_dotnet_symbols::{
+    calls::MAX_CALL_BYTES,
     readytorun::{Helper, HelperCell, RuntimeCells},
     stubs::prestub_pointer,
 };
@@ -142,6 +143,20 @@ impl Search<'_> {
             }));
         }
         contents
+    }
+
+    /// The content of one cell.
+    pub(super) fn pointer_at(&self, cell: RuntimeAddress) -> Option<RuntimeAddress> {
+        self.contents(&[(cell, ())]).pop().map(|((), content)| content)
+    }
+
+    /// The code up to the end of the call instruction whose last byte is at an address.
+    pub(super) fn read_call(&self, call_site: RuntimeAddress) -> Option<Vec<u8>> {
+        let mapping = self.process.find_mapping(call_site, self.time_ns).ok()?;
+        let end = call_site.0.checked_add(1)?;
+        let start = end.saturating_sub(MAX_CALL_BYTES as u64).max(mapping.start.0);
+        let bytes = usize::try_from(end.checked_sub(start)?).ok()?;
+        self.proc.read_memory(self.process, RuntimeAddress(start), bytes).ok()
     }
 
     /// The prestub, which a precode at the start of a mapping points to.
