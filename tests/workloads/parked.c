@@ -1,5 +1,9 @@
-/* Threads that wait without end. Arguments: seconds, threads. */
+/* Threads that wait without end. Arguments: seconds, threads, mode. Without a mode, they wait until the process ends.
+ *
+ * storm: each thread sleeps for a millisecond and exits, and another one takes its place, thousands a second.
+ * cancel: the threads are cancelled while they wait, when a line comes on standard input; then it prints "cancelled". */
 #include <pthread.h>
+#include <string.h>
 
 #include "lifetime.h"
 
@@ -9,17 +13,57 @@ static void *park(void *unused) {
     return unused;
 }
 
+static void *nap(void *unused) {
+    struct timespec millisecond = {.tv_sec = 0, .tv_nsec = 1000000};
+    nanosleep(&millisecond, NULL);
+    return unused;
+}
+
+static void join(pthread_t thread) {
+    if (pthread_join(thread, NULL) != 0)
+        abort();
+}
+
+/* Replaces the oldest thread of all that nap. */
+static void storm(const pthread_attr_t *attributes, pthread_t *threads, int count) {
+    for (int oldest = 0; goes_on(); oldest = (oldest + 1) % count) {
+        join(threads[oldest]);
+        if (pthread_create(&threads[oldest], attributes, nap, NULL) != 0)
+            abort();
+    }
+}
+
+static void cancel(const pthread_t *threads, int count) {
+    char line[16];
+    if (read(0, line, sizeof(line)) <= 0)
+        return;
+    for (int number = 0; number < count; number++)
+        if (pthread_cancel(threads[number]) != 0)
+            abort();
+    for (int number = 0; number < count; number++)
+        join(threads[number]);
+    puts("cancelled");
+    fflush(stdout);
+}
+
 int main(int argc, char **argv) {
     enum { STACK_BYTES = 64 << 10 };
-    int threads = argc > 2 ? atoi(argv[2]) : 1000;
+    int count = argc > 2 ? atoi(argv[2]) : 1000;
+    const char *mode = argc > 3 ? argv[3] : "";
+    int is_storm = strcmp(mode, "storm") == 0;
+    pthread_t *threads = calloc(count, sizeof(*threads));
     pthread_attr_t attributes;
-    pthread_t thread;
-    if (pthread_attr_init(&attributes) != 0 || pthread_attr_setstacksize(&attributes, STACK_BYTES) != 0)
+    if (threads == NULL || pthread_attr_init(&attributes) != 0 ||
+        pthread_attr_setstacksize(&attributes, STACK_BYTES) != 0)
         return 1;
-    for (int number = 0; number < threads; number++)
-        if (pthread_create(&thread, &attributes, park, NULL) != 0)
+    for (int number = 0; number < count; number++)
+        if (pthread_create(&threads[number], &attributes, is_storm ? nap : park, NULL) != 0)
             return 1;
     ready(argc, argv);
+    if (is_storm)
+        storm(&attributes, threads, count);
+    if (strcmp(mode, "cancel") == 0)
+        cancel(threads, count);
     while (goes_on())
         usleep(100000);
     return 0;

@@ -12,9 +12,8 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::{Finding, Remedy, Situation, Status, remedy::MIN_KERNEL};
 use crate::{
-    DEFAULT_MAX_OVERHEAD_PERCENT,
     error::{Error, ErrorKind, Operation, Result},
-    sampler::{Filter, Plan, Unwind, ebpf},
+    sampler::{Filter, Plan, ebpf},
     sys::{
         bpf::{self, MapShape, ProgramCode, ProgramType},
         capability::Capability,
@@ -52,6 +51,8 @@ pub(super) fn findings(situation: &Situation) -> Vec<Finding> {
         findings.push(bpf_programs(situation, load_bpf_programs()));
         findings.push(unwinder(ebpf::has_bpf_loop()));
         findings.push(short_lived_processes(ebpf::searches_vmas()));
+        findings.push(waits(situation, "wall-clock samples", "--wall", ebpf::check_wall_samples()));
+        findings.push(waits(situation, "off-CPU time", "--off-cpu", ebpf::check_off_cpu_time()));
     }
     findings.extend([
         tracepoint(situation, try_raw_tracepoint()),
@@ -111,6 +112,14 @@ fn bpf_programs(situation: &Situation, result: Result<()>) -> Finding {
     match result {
         Ok(()) => Finding::ok(NAME, "loads"),
         Err(error) => Finding::missing(NAME, format!("{error:?}"), situation.remedy(error.kind())),
+    }
+}
+
+/// Whether the kernel has what samples of threads that wait need.
+fn waits(situation: &Situation, name: &'static str, option: &'static str, result: Result<()>) -> Finding {
+    match result {
+        Ok(()) => Finding::ok(name, format!("possible ({option})")),
+        Err(error) => Finding::degraded(name, error.to_string(), option, situation.remedy(error.kind())),
     }
 }
 
@@ -234,18 +243,7 @@ fn load_bpf_programs() -> Result<()> {
     ebpf::raise_locked_memory_limit();
     let waker = eventfd(0, EventfdFlags::CLOEXEC)
         .map_err(|error| Error::with_source(ErrorKind::Io, "failed to create an eventfd", error))?;
-    let plan = Plan {
-        filter: Filter::Everything,
-        frequency_hz: FREQUENCY_HZ,
-        wall_hz: None,
-        off_cpu: None,
-        cpus: None,
-        kernel_stacks: true,
-        user_stacks: true,
-        unwind: Unwind::Auto,
-        children: false,
-        max_overhead_percent: DEFAULT_MAX_OVERHEAD_PERCENT,
-    };
+    let plan = Plan::cpu_samples(Filter::Everything, FREQUENCY_HZ);
     ebpf::EbpfSource::load(plan, Arc::new(waker)).map(drop)
 }
 
@@ -308,6 +306,15 @@ mod tests {
     fn the_finding_of_short_lived_processes_names_the_kernel_that_unwinds_them() {
         assert!(short_lived_processes(true).observed.contains("first sample"));
         assert!(short_lived_processes(false).observed.contains("from Linux 6.1 on"));
+    }
+
+    #[test]
+    fn a_kernel_that_cannot_sample_waits_only_degrades() {
+        let refused = Err(Error::new(ErrorKind::Unsupported, "from Linux 5.18 on"));
+        let finding = waits(&root_with(&[]), "wall-clock samples", "--wall", refused);
+        assert_eq!((finding.status, finding.lacks), (Status::Degraded, Some("--wall")));
+        assert_eq!(finding.observed, "from Linux 5.18 on");
+        assert_eq!(waits(&root_with(&[]), "off-CPU time", "--off-cpu", Ok(())).status, Status::Ok);
     }
 
     #[test]

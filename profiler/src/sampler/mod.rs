@@ -14,7 +14,7 @@ use profiler_common::{COMM_BYTES, FrameFlags, unwind::StackEndReason};
 use profiler_processes::SidebandEvent;
 use profiler_profile::ThreadState;
 
-use crate::error::Result;
+use crate::{DEFAULT_MAX_OVERHEAD_PERCENT, error::Result};
 
 /// The id of a captured stack; `None` is no stack on that side.
 pub(crate) type RawStackId = Option<std::num::NonZeroU64>;
@@ -384,6 +384,22 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// CPU samples of these tasks on all CPUs, with kernel and user stacks.
+    pub(crate) fn cpu_samples(filter: Filter, frequency_hz: u64) -> Self {
+        Self {
+            filter,
+            frequency_hz,
+            wall_hz: None,
+            off_cpu: None,
+            cpus: None,
+            kernel_stacks: true,
+            user_stacks: true,
+            unwind: Unwind::Auto,
+            children: false,
+            max_overhead_percent: DEFAULT_MAX_OVERHEAD_PERCENT,
+        }
+    }
+
     /// Whether BPF programs read fields of tasks that wait.
     pub(crate) fn needs_task_offsets(&self) -> bool {
         self.wall_hz.is_some() || self.off_cpu.is_some()

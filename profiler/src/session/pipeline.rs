@@ -10,7 +10,7 @@ use profiler_symbolize::Symbolizer;
 use super::{
     account::{Account, IntervalLosses},
     pre_exec::PreExecFilter,
-    profile_assembler::{AwaitedStacks, ProfileAssembler, SampleStacks, SampleWaker},
+    profile_assembler::{AwaitedStacks, ProfileAssembler, SampleStacks, SampleWaker, WakerName},
     retained_stacks::{ForgetStack, RetainedStacks},
     sample_events::{Counts, Sampled},
     unwinding::UnwindTableThread,
@@ -390,7 +390,10 @@ impl Pipeline {
         let waker = sample.waker.as_ref().zip(waker_stacks).map(|(waker, stacks)| SampleWaker {
             process: waker_process.unwrap_or(process),
             stacks: if waker_process.is_some() { stacks } else { SampleStacks { user: None, ..stacks } },
-            comm: waker.comm,
+            name: WakerName {
+                comm: waker.comm,
+                other_pid: Some(waker.pid).filter(|pid| *pid != 0 && *pid != sample.pid),
+            },
         });
         self.assembler.add(&mut self.symbolizer, process, &sample, stacks, waker);
     }

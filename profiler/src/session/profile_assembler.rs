@@ -15,7 +15,10 @@ use profiler_profile::{
 };
 use profiler_symbolize::{CodeKey, Symbolizer, placeholder};
 
-pub(super) use self::{deferred::AwaitedStacks, wakers::SampleWaker};
+pub(super) use self::{
+    deferred::AwaitedStacks,
+    wakers::{SampleWaker, WakerName},
+};
 use self::{
     deferred::{DeferredSample, DeferredStack},
     tail_calls::Callee,

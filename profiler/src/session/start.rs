@@ -152,7 +152,7 @@ fn sample(settings: &Settings) -> Result<Session> {
     if settings.sandbox {
         sandbox::reduce_rights(settings)?;
     }
-    let mut source = load(&mut plan, settings.is_command(), &shared)?;
+    let mut source = load(&mut plan, settings, &shared)?;
     watch.remove_ended(&mut process_filter, &mut initial_pids)?;
     if let ProcessFilter::Only { children, .. } = &mut process_filter {
         *children = plan.children;
@@ -161,7 +161,8 @@ fn sample(settings: &Settings) -> Result<Session> {
     let polling_interval = PollingInterval::new(&process_filter);
     let directories = debug_file_directories(settings)?;
     let servers = directories.servers.clone();
-    let mut pipeline = new_pipeline(settings, proc, process_filter, directories, sampled(settings));
+    let sampled = Sampled { wall_hz: plan.wall_hz, off_cpu: plan.off_cpu, ..sampled(settings) };
+    let mut pipeline = new_pipeline(settings, proc, process_filter, directories, sampled);
     #[cfg(feature = "capture")]
     if let Some(recorder) = recorder {
         pipeline.record(recorder);
@@ -209,19 +210,53 @@ fn sample(settings: &Settings) -> Result<Session> {
     Ok(session)
 }
 
-/// Loads the BPF programs. Where the kernel cannot follow the children of a command, the plan is changed to the command
-/// alone.
-fn load(plan: &mut Plan, is_command: bool, shared: &Shared) -> Result<EbpfSource> {
+/// Loads the BPF programs. What the kernel does not support is left out of the plan, with a warning, where samples remain.
+fn load(plan: &mut Plan, settings: &Settings, shared: &Shared) -> Result<EbpfSource> {
     let load = |plan: &Plan| EbpfSource::load(plan.clone(), Arc::clone(&shared.reader_waker));
-    match load(plan) {
-        Err(error) if is_command && plan.children && error.kind() == ErrorKind::Unsupported => {
-            plan.children = false;
-            let source = load(plan)?;
-            log::warn!("only the command is sampled, not its descendants: {error}");
-            Ok(source)
+    let unsupported = match load(plan) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => error,
+        result => return result,
+    };
+    for (reduced, warning) in reduced_plans(plan, settings) {
+        match load(&reduced) {
+            Err(error) if error.kind() == ErrorKind::Unsupported => {}
+            result => {
+                log::warn!("{warning}: {unsupported}");
+                *plan = reduced;
+                return result;
+            }
         }
-        result => result,
     }
+    Err(unsupported)
+}
+
+/// Plans without what a kernel may not support, and the warning for each. Samples remain in all of them.
+fn reduced_plans(plan: &Plan, settings: &Settings) -> Vec<(Plan, &'static str)> {
+    const NO_CHILDREN: &str = "only the command is sampled, not its descendants";
+    const NO_WALL: &str = "threads that wait are not sampled (--wall)";
+    const NO_OFF_CPU: &str = "off-CPU time is not measured (--off-cpu)";
+    const NO_WAITS: &str = "threads that wait are not sampled (--wall, --off-cpu)";
+    const NO_CHILDREN_NO_WAITS: &str =
+        "the descendants of the command and threads that wait are not sampled (--wall, --off-cpu)";
+    let without_children = |plan: &Plan| Plan { children: false, ..plan.clone() };
+    let mut plans = Vec::new();
+    let is_alone = !settings.is_command() || !plan.children;
+    if !is_alone {
+        plans.push((without_children(plan), NO_CHILDREN));
+    }
+    // Without CPU samples, nothing would remain.
+    if settings.cpu_samples {
+        let without_wall = Plan { wall_hz: None, ..plan.clone() };
+        let without_off_cpu = Plan { off_cpu: None, ..plan.clone() };
+        let without_both = Plan { wall_hz: None, ..without_off_cpu.clone() };
+        plans.extend(plan.wall_hz.map(|_| (without_wall, NO_WALL)));
+        plans.extend(plan.off_cpu.map(|_| (without_off_cpu, NO_OFF_CPU)));
+        plans.extend(plan.wall_hz.and(plan.off_cpu).map(|_| (without_both.clone(), NO_WAITS)));
+        if !is_alone && (plan.wall_hz.is_some() || plan.off_cpu.is_some()) {
+            plans.push((without_children(&without_both), NO_CHILDREN_NO_WAITS));
+        }
+    }
+    plans
 }
 
 #[cfg(feature = "capture")]
@@ -412,6 +447,25 @@ mod tests {
         let error = exec_error("./README.md", Some("me"), io::ErrorKind::PermissionDenied.into());
         assert_eq!(error.kind(), ErrorKind::Io);
         assert!(error.to_string().ends_with("README.md` as the user `me`"), "{error}");
+    }
+
+    #[test]
+    fn what_a_kernel_does_not_support_is_left_out_where_samples_remain() {
+        let reduced = |builder: crate::Builder| -> Vec<(bool, bool)> {
+            let settings = builder.target(Target::Pid(1)).build().unwrap().settings;
+            let plan = Plan {
+                wall_hz: settings.wall_hz,
+                off_cpu: settings.off_cpu,
+                ..Plan::cpu_samples(crate::sampler::Filter::Everything, settings.timer_hz())
+            };
+            let plans = reduced_plans(&plan, &settings);
+            plans.iter().map(|(plan, _)| (plan.wall_hz.is_some(), plan.off_cpu.is_some())).collect()
+        };
+        let waits = || Profiler::builder().wall_clock_hz(49).off_cpu(std::time::Duration::ZERO, false);
+        let expected = [(false, true), (true, false), (false, false)];
+        assert_eq!(reduced(waits()), expected);
+        assert_eq!(reduced(waits().cpu_samples(false)), []);
+        assert_eq!(reduced(Profiler::builder()), []);
     }
 
     #[test]

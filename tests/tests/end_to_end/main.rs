@@ -37,6 +37,7 @@ mod targets;
 mod threads;
 mod timer_ticks;
 mod unwinding;
+mod waiting_threads;
 mod wall;
 
 /// The least share of correct stacks. A busy machine costs at most a few, which are sampled while a program starts or

@@ -364,18 +364,7 @@ mod tests {
     use crate::sampler::ebpf::map_sizes::CpuCounts;
 
     fn plan(filter: Filter, children: bool) -> Plan {
-        Plan {
-            filter,
-            frequency_hz: 99,
-            wall_hz: None,
-            off_cpu: None,
-            cpus: None,
-            kernel_stacks: true,
-            user_stacks: false,
-            unwind: Unwind::Auto,
-            children,
-            max_overhead_percent: 2.0,
-        }
+        Plan { user_stacks: false, children, ..Plan::cpu_samples(filter, 99) }
     }
 
     #[test]

@@ -143,10 +143,16 @@ impl LoadedPrograms {
         self.off_cpu.iter_mut().for_each(OffCpuWaits::end_interval);
     }
 
-    /// Adds the waits so far, if the interval ends.
-    pub(super) fn read_off_cpu(&mut self, batch: &mut Batch) -> Result<()> {
+    /// Runs the passes that are due.
+    pub(super) fn run_passes(&mut self, batch: &mut Batch) -> Result<()> {
+        self.wall.as_mut().map_or(Ok(()), |wall| wall.run_due(batch))?;
+        self.off_cpu.as_mut().map_or(Ok(()), OffCpuWaits::run_due)
+    }
+
+    /// Adds the waits up to a time, if the interval ends, or up to the end of sampling.
+    pub(super) fn read_off_cpu(&mut self, until_ns: u64, batch: &mut Batch) -> Result<()> {
         let Self { off_cpu, waits, .. } = self;
-        off_cpu.as_mut().map_or(Ok(()), |off_cpu| off_cpu.read(waits, batch))
+        off_cpu.as_mut().map_or(Ok(()), |off_cpu| off_cpu.read(until_ns, waits, batch))
     }
 
     /// The unwind maps, to be filled: `Some` once, and only if the unwinder captures stacks.

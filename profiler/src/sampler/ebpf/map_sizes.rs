@@ -130,21 +130,9 @@ fn targets(plan: &Plan, possible_cpus: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampler::Unwind;
 
     fn plan(filter: Filter, frequency_hz: u64, children: bool) -> Plan {
-        Plan {
-            filter,
-            frequency_hz,
-            wall_hz: None,
-            off_cpu: None,
-            cpus: None,
-            kernel_stacks: true,
-            user_stacks: true,
-            unwind: Unwind::Auto,
-            children,
-            max_overhead_percent: 2.0,
-        }
+        Plan { children, ..Plan::cpu_samples(filter, frequency_hz) }
     }
 
     fn sizes(frequency_hz: u64, sampled: u32, possible: u32) -> MapSizes {

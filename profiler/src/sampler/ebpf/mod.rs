@@ -50,6 +50,7 @@ use self::{
     map_sizes::{CpuCounts, MapSizes},
     sideband::Sideband,
     timers::CpuTimers,
+    wall::WallPasses,
 };
 use super::{Batch, KernelCounts, Plan, RawStackId, SampleSource, TimerCounts, batch_order::BatchOrder};
 use crate::error::{Error, ErrorKind, Operation, Result};
@@ -62,6 +63,22 @@ const CPU_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Whether the kernel has the helper `bpf_loop`: without it the unwinder runs in tail calls.
 pub(crate) fn has_bpf_loop() -> bool {
     loader::has_helper(loader::Helper::Loop)
+}
+
+/// Checks whether the kernel has what wall-clock samples need.
+///
+/// # Errors
+/// What it lacks.
+pub(crate) fn check_wall_samples() -> Result<()> {
+    config::task_iterator().map(drop)
+}
+
+/// Checks whether the kernel has what the measurement of off-CPU time needs.
+///
+/// # Errors
+/// What it lacks.
+pub(crate) fn check_off_cpu_time() -> Result<()> {
+    config::tracepoint("sched_switch").map(drop)
 }
 
 /// Whether the unwinder finds mappings among the VMAs of a process, before user space has read them.
@@ -147,6 +164,7 @@ impl EbpfSource {
         } else {
             self.started_ns = monotonic_ns();
         }
+        self.programs.wall().into_iter().for_each(WallPasses::start);
         self.programs.start_off_cpu(self.started_ns)
     }
 
@@ -278,16 +296,14 @@ impl SampleSource for EbpfSource {
             self.wait(wait)?;
             self.end_opening()?;
         }
-        // All records from before this round are in the rings. After the end, none will follow.
-        let watermark_ns = if self.stopped { u64::MAX } else { monotonic_ns() };
         let mut batch = Batch::default();
-        match self.programs.wall() {
-            Some(wall) if self.stopped => wall.flush(&mut batch)?,
-            Some(wall) => wall.run_due(&mut batch)?,
-            None => {}
-        }
+        // Also after the end: passes can be seconds apart, and the last one counts the periods since the one before.
+        self.programs.run_passes(&mut batch)?;
+        // All records from before this time are in the rings. After the end, none will follow.
+        let now_ns = monotonic_ns();
+        let watermark_ns = if self.stopped { u64::MAX } else { now_ns };
         self.programs.drain(&mut batch);
-        self.programs.read_off_cpu(&mut batch)?;
+        self.programs.read_off_cpu(now_ns - 1, &mut batch)?;
         for cpu in &mut self.cpus {
             cpu.sideband.drain(&mut batch);
         }

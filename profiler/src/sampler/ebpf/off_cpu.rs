@@ -64,16 +64,18 @@ impl OffCpuWaits {
         self.interval_ends = true;
     }
 
-    /// Runs the pass that is due. Adds the samples of threads that wait at the end of the interval, if it ends.
-    pub(super) fn read(&mut self, waits: &mut CountedWaits, batch: &mut Batch) -> Result<()> {
-        let interval_ends = std::mem::take(&mut self.interval_ends);
-        if interval_ends || self.next_pass <= Instant::now() {
-            self.run_pass()?;
-        }
-        if !interval_ends {
+    /// Runs the pass that is due. It sends stacks, which are read before the waits that have them.
+    pub(super) fn run_due(&mut self) -> Result<()> {
+        if self.interval_ends || self.next_pass <= Instant::now() { self.run_pass() } else { Ok(()) }
+    }
+
+    /// Adds the samples of threads that wait at the end of the interval, if it ends: up to this time, before that of the
+    /// batch, or up to the end of sampling.
+    pub(super) fn read(&mut self, until_ns: u64, waits: &mut CountedWaits, batch: &mut Batch) -> Result<()> {
+        if !std::mem::take(&mut self.interval_ends) {
             return Ok(());
         }
-        let ended_ns = self.stopped_ns.unwrap_or_else(monotonic_ns);
+        let ended_ns = self.stopped_ns.unwrap_or(until_ns);
         let threads = self.waiting_threads(ended_ns).map_err(failed)?;
         waits.end_interval(threads, ended_ns, batch);
         Ok(())

@@ -73,6 +73,13 @@ impl WallPasses {
         passes
     }
 
+    /// Begins the first period.
+    pub(super) fn start(&mut self) {
+        self.started = Instant::now();
+        self.next_flush = self.started + FLUSH_INTERVAL;
+        self.plan_next(self.started);
+    }
+
     /// The time until the next pass.
     pub(super) fn time_to_next(&self) -> Duration {
         self.next_pass.saturating_duration_since(Instant::now())
@@ -106,7 +113,7 @@ impl WallPasses {
     }
 
     /// Turns the ticks of threads that still wait into samples, and removes threads that have ended.
-    pub(super) fn flush(&mut self, batch: &mut Batch) -> Result<()> {
+    fn flush(&mut self, batch: &mut Batch) -> Result<()> {
         self.next_flush = Instant::now() + FLUSH_INTERVAL;
         let keys = bpf::keys::<{ size_of::<u64>() }>(self.threads.as_fd(), MAX_WAITING_THREADS as usize);
         for key in keys.map_err(failed)? {

@@ -31,7 +31,21 @@ pub(in crate::session) struct SampleWaker<'a> {
     /// Its process; that of the waiting thread where its own is no target: then it has a kernel stack alone.
     pub(in crate::session) process: &'a Process,
     pub(in crate::session) stacks: SampleStacks,
+    pub(in crate::session) name: WakerName,
+}
+
+/// The name of a waker: that of its thread, and the id of its process if it is not that of the thread that waited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::session) struct WakerName {
     pub(in crate::session) comm: Comm,
+    pub(in crate::session) other_pid: Option<u32>,
+}
+
+impl WakerName {
+    fn text(self) -> String {
+        let comm = self.comm.text();
+        self.other_pid.map_or_else(|| comm.to_string(), |pid| format!("{comm} (pid {pid})"))
+    }
 }
 
 /// A sample of a wait whose waker is known. Both stacks are put together at the end of the interval.
@@ -44,11 +58,11 @@ pub(super) struct DeferredWake {
     pub(super) origin: Origin,
     pub(super) stack: CachedStack,
     pub(super) waker: CachedStack,
-    waker_comm: Comm,
+    waker_name: WakerName,
 }
 
 /// Stacks that were put together: of the wait, of the waker, its name.
-pub(super) type WokenStacks = HashMap<(StackId, StackId, Comm), StackId>;
+pub(super) type WokenStacks = HashMap<(StackId, StackId, WakerName), StackId>;
 
 impl ProfileAssembler {
     /// Adds a sample with its waker.
@@ -59,10 +73,10 @@ impl ProfileAssembler {
         (thread, stack): (ThreadId, CachedStack),
         waker: SampleWaker<'_>,
     ) {
-        let waker_comm = waker.comm;
+        let waker_name = waker.name;
         let waker = self.cached_stack(symbolizer, waker.process, sample.time_ns, waker.stacks);
         let RawSample { time_ns, cpu, value, origin, .. } = *sample;
-        let wake = DeferredWake { time_ns, cpu, thread, value, origin, stack, waker, waker_comm };
+        let wake = DeferredWake { time_ns, cpu, thread, value, origin, stack, waker, waker_name };
         self.deferred_wakes.push(wake);
     }
 
@@ -81,8 +95,8 @@ impl ProfileAssembler {
     ) {
         let stack = waker.map_or(stack, |waker| {
             *known
-                .entry((stack, waker, wake.waker_comm))
-                .or_insert_with(|| put_together(&mut self.builder, stack, waker, &wake.waker_comm.text()))
+                .entry((stack, waker, wake.waker_name))
+                .or_insert_with(|| put_together(&mut self.builder, stack, waker, &wake.waker_name.text()))
         });
         let DeferredWake { time_ns, cpu, thread, value, origin, .. } = *wake;
         self.push(origin, Measured { time_ns, cpu, thread, stack, value });
@@ -90,9 +104,9 @@ impl ProfileAssembler {
 }
 
 /// The stack of a wait below that of its waker.
-fn put_together(builder: &mut ProfileBuilder, stack: StackId, waker: StackId, comm: &str) -> StackId {
+fn put_together(builder: &mut ProfileBuilder, stack: StackId, waker: StackId, name: &str) -> StackId {
     let (waker_frames, is_interrupt) = waker_frames(builder, waker);
-    let name = label(builder, if is_interrupt { INTERRUPT } else { comm });
+    let name = label(builder, if is_interrupt { INTERRUPT } else { name });
     let separator = label(builder, SEPARATOR);
     let wait = builder.get_stack(stack);
     let end = wait.end;
@@ -185,6 +199,13 @@ mod tests {
         let expected =
             "main;read;--;try_to_wake_up;hrtimer_wakeup;asm_sysvec_apic_timer_interrupt;[interrupt]";
         assert_eq!(folded(&kernel, "compute"), expected);
+    }
+
+    #[test]
+    fn a_waker_of_another_process_has_its_id() {
+        let comm = Comm(*b"writer\0\0\0\0\0\0\0\0\0\0");
+        assert_eq!(WakerName { comm, other_pid: None }.text(), "writer");
+        assert_eq!(WakerName { comm, other_pid: Some(7) }.text(), "writer (pid 7)");
     }
 
     #[test]
