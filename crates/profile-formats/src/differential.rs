@@ -69,6 +69,8 @@ pub(super) fn write_table(
     }
     let unit = match difference.after().first_event().sampling {
         Sampling::Durations { .. } => "time",
+        Sampling::Occurrences { .. } => "occurrences",
+        Sampling::Sums { .. } => "the sum",
         _ => "samples",
     };
     let own = format!("self, % of {unit}");

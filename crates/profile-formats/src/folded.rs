@@ -87,6 +87,8 @@ fn unit(profile: &Profile) -> u64 {
 pub(super) fn unit_name(profile: &Profile) -> &'static str {
     match profile.first_event().sampling {
         Sampling::Durations { .. } => "us",
+        Sampling::Occurrences { .. } => "occurrences",
+        Sampling::Sums { .. } => "sum",
         _ => "samples",
     }
 }

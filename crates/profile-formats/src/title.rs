@@ -11,8 +11,9 @@ pub(crate) fn title(profile: &Profile) -> String {
 }
 
 /// What the samples of an event show.
-pub(crate) fn shown(event: &Event) -> &'static str {
+pub(crate) fn shown(event: &Event) -> &str {
     match event.name.as_str() {
+        name if matches!(event.sampling, Sampling::Occurrences { .. } | Sampling::Sums { .. }) => name,
         "wall" => "Wall clock",
         "off-cpu" => "Waiting",
         _ => "On-CPU",
@@ -50,11 +51,14 @@ pub(crate) fn event_text(event: &Event) -> String {
     match event.sampling {
         Sampling::Frequency(frequency_hz) => format!("{} at {frequency_hz} Hz", event.name),
         Sampling::Durations { min_ns } => format!("{} of at least {} us", event.name, min_ns / 1_000),
+        Sampling::Occurrences { period: 1 } => format!("each of {}", event.name),
+        Sampling::Occurrences { period } => format!("every {period}th of {}", event.name),
+        Sampling::Sums { .. } => format!("sum of {}", event.name),
         _ => event.name.clone(),
     }
 }
 
-/// A value as text: a number of samples, or seconds.
+/// A value as text: a number of samples or occurrences, or seconds.
 pub(crate) fn value_text(event: &Event, value: u64) -> String {
     match event.sampling {
         Sampling::Durations { .. } => seconds(value),

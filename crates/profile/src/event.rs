@@ -7,7 +7,7 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// A kind of samples in a profile.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Event {
-    /// The name: `cpu-clock`, `wall`, `off-cpu`; empty where it is unknown.
+    /// The name: `cpu-clock`, `wall`, `off-cpu`, `page-faults`; empty where it is unknown.
     pub name: String,
     /// How its samples are taken.
     pub sampling: Sampling,
@@ -24,6 +24,16 @@ pub enum Sampling {
         /// Shorter intervals have no sample.
         min_ns: u64,
     },
+    /// Every `period`th occurrence is a sample. Its value is a number of occurrences.
+    Occurrences {
+        /// The occurrences for which a sample stands.
+        period: u64,
+    },
+    /// Every `period`th occurrence is a sample. Its value is the sum of a field over the occurrences for which it stands.
+    Sums {
+        /// The occurrences for which a sample stands.
+        period: u64,
+    },
 }
 
 impl Event {
@@ -38,16 +48,17 @@ impl Event {
     pub fn frequency_hz(&self) -> Option<u64> {
         match self.sampling {
             Sampling::Frequency(frequency_hz) => Some(frequency_hz).filter(|hz| *hz > 0),
-            Sampling::Durations { .. } => None,
+            Sampling::Durations { .. } | Sampling::Occurrences { .. } | Sampling::Sums { .. } => None,
         }
     }
 
-    /// The time that a unit of a value represents, nanoseconds; `None` where the frequency is unknown.
+    /// The time that a unit of a value represents, nanoseconds; `None` where the frequency is unknown, and for occurrences.
     #[must_use]
     pub fn unit_ns(&self) -> Option<u64> {
         match self.sampling {
             Sampling::Frequency(frequency_hz) => NS_PER_S.checked_div(frequency_hz),
             Sampling::Durations { .. } => Some(1),
+            Sampling::Occurrences { .. } | Sampling::Sums { .. } => None,
         }
     }
 
@@ -55,7 +66,7 @@ impl Event {
     #[must_use]
     pub fn sample_count(&self, value: u64) -> u64 {
         match self.sampling {
-            Sampling::Frequency(_) => value,
+            Sampling::Frequency(_) | Sampling::Occurrences { .. } | Sampling::Sums { .. } => value,
             Sampling::Durations { .. } => 1,
         }
     }
@@ -156,5 +167,7 @@ mod tests {
         let waits = Event { name: "off-cpu".to_owned(), sampling: Sampling::Durations { min_ns: 1_000 } };
         assert_eq!((waits.unit_ns(), waits.frequency_hz()), (Some(1), None));
         assert_eq!((ticks(100).sample_count(5), waits.sample_count(5)), (5, 1));
+        let faults = Event { name: "page-faults".to_owned(), sampling: Sampling::Occurrences { period: 1 } };
+        assert_eq!((faults.unit_ns(), faults.frequency_hz(), faults.sample_count(5)), (None, None, 5));
     }
 }

@@ -61,7 +61,7 @@ pub struct Sample {
     pub event: EventId,
     /// What the thread did, for events that say so.
     pub state: Option<ThreadState>,
-    /// Ticks or nanoseconds: see [`Sampling`](crate::Sampling).
+    /// Ticks, nanoseconds or occurrences: see [`Sampling`](crate::Sampling).
     pub value: u64,
 }
 

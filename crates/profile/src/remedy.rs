@@ -65,6 +65,9 @@ impl EventLedger {
     pub fn why_empty(&self, event: &Event) -> Option<&'static str> {
         let cause = match (event.sampling, &*event.name) {
             (Sampling::Durations { .. }, _) => "no thread of the target waited long enough for a sample",
+            (Sampling::Occurrences { .. } | Sampling::Sums { .. }, _) => {
+                "the event did not occur in the target in this time"
+            }
             (_, "wall") => "the target had no threads in this time",
             _ => {
                 "the target did not run on a CPU in this time; wall-clock samples show what its threads wait for"

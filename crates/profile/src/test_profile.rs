@@ -134,7 +134,9 @@ fn add_waits(builder: &mut ProfileBuilder, draw: &mut Draw, threads: &[ThreadId]
         return;
     }
     let sampling = Sampling::Durations { min_ns: 1_000 };
+    let occurrences = Sampling::Occurrences { period: 10 };
     let events = [
+        builder.event(Event { name: "page-faults".to_owned(), sampling: occurrences }),
         builder.event(Event::at_frequency("wall", 49)),
         builder.event(Event { name: "off-cpu".to_owned(), sampling }),
     ];

@@ -132,6 +132,8 @@ fn hidden_idle(profile: &Profile, view: &Profile) -> Option<String> {
 fn value_text(event: &Event, value: u64) -> String {
     match event.sampling {
         Sampling::Durations { .. } => seconds(value),
+        Sampling::Occurrences { .. } => format!("{value} occurrences"),
+        Sampling::Sums { .. } => format!("a sum of {value}"),
         _ => format!("{value} samples"),
     }
 }

@@ -51,7 +51,7 @@ struct Measured {
     event: usize,
     event_text: usize,
     /// What its samples show: `On-CPU`.
-    shown: &'static str,
+    shown: String,
     /// Nanoseconds of a unit of the counts where these are times; 0 where they are samples.
     unit_ns: u64,
     cpus: u32,
@@ -230,7 +230,7 @@ fn measured<'a>(
     Measured {
         target: texts.number(&*header.target),
         event: texts.number(&*event.name),
-        shown: title::shown(event),
+        shown: title::shown(event).to_owned(),
         event_text: texts.number(title::event_text(event)),
         unit_ns: u64::from(matches!(event.sampling, Sampling::Durations { .. })),
         cpus: header.cpus,

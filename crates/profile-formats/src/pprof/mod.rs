@@ -23,7 +23,7 @@ use super::{
     stack_values::{self, StackValue},
     title,
 };
-use profiler_profile::{Event, EventId, Profile, ThreadId, ThreadState};
+use profiler_profile::{Event, EventId, Profile, Sampling, ThreadId, ThreadState};
 
 /// Writes the profile: one sample for each event, thread, stack and state, with labels for thread, process, container and
 /// state. The first event has two values, samples and time; each other one has its time.
@@ -62,7 +62,8 @@ fn head(profile: &Profile, strings: &mut Strings<'_>) -> Piece {
         unit: strings.number_of(unit),
     };
     let samples = value_type("samples", "count");
-    let times: Vec<_> = profile.events().map(|event| value_type(time_type(event), "nanoseconds")).collect();
+    let times: Vec<_> =
+        profile.events().map(|event| value_type(event_type(event), event_unit(event))).collect();
     let period_ns = profile.first_event().unit_ns().unwrap_or_default();
     let first = times.first().copied();
     Piece {
@@ -78,23 +79,40 @@ fn head(profile: &Profile, strings: &mut Strings<'_>) -> Piece {
     }
 }
 
-/// The name of the time of an event: that of a CPU profile is `cpu`, as pprof's own are.
-fn time_type(event: &Event) -> &str {
-    match event.name.as_str() {
-        "" | "cpu-clock" => "cpu",
-        name => name,
+/// The name of the values of an event: that of a CPU profile is `cpu`, as pprof's own are.
+fn event_type(event: &Event) -> &str {
+    match (event.sampling, event.name.as_str()) {
+        (Sampling::Occurrences { .. } | Sampling::Sums { .. }, name) => name,
+        (_, "" | "cpu-clock") => "cpu",
+        (_, name) => name,
     }
 }
 
-/// The values of a sample: samples and time of the first event, then the time of each other one.
+/// The values of a sample: samples and time of the first event, then the time of each other one; in place of a time, the
+/// occurrences of an event that is counted.
 fn values(profile: &Profile, event: EventId, samples: u64, value: u64) -> Vec<i64> {
-    let time_ns = value.saturating_mul(profile.event(event).unit_ns().unwrap_or_default());
     let mut values = vec![0; 1 + profile.events().len()];
     if event == EventId::FIRST {
         values[0] = integer(samples);
     }
-    values[1 + event.index()] = integer(time_ns);
+    values[1 + event.index()] = event_value(profile.event(event), value);
     values
+}
+
+/// The time of a value, nanoseconds, or the occurrences of an event that is counted.
+fn event_value(event: &Event, value: u64) -> i64 {
+    match event.sampling {
+        Sampling::Occurrences { .. } | Sampling::Sums { .. } => integer(value),
+        _ => integer(value.saturating_mul(event.unit_ns().unwrap_or_default())),
+    }
+}
+
+/// The unit of [`event_value`].
+fn event_unit(event: &Event) -> &'static str {
+    match event.sampling {
+        Sampling::Occurrences { .. } | Sampling::Sums { .. } => "count",
+        _ => "nanoseconds",
+    }
 }
 
 /// The ledger as comment lines.
@@ -187,7 +205,7 @@ pub(super) mod tests {
     use flate2::read::GzDecoder;
 
     use super::*;
-    use profiler_profile::{Header, ProfileBuilder, Sample, Sampling, StackEnd, test_profile};
+    use profiler_profile::{Header, ProfileBuilder, Sample, StackEnd, test_profile};
 
     fn read_back(profile: &Profile) -> Piece {
         let (mut packed, mut bytes) = (Vec::new(), Vec::new());

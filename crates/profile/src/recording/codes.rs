@@ -5,6 +5,8 @@ use crate::{FindingKind, FoundBy, FrameKind, Loss, MissedTick, Reason, StackEnd,
 /// The kinds of [`Sampling`](crate::Sampling).
 pub(super) const AT_FREQUENCY: u64 = 1;
 pub(super) const DURATIONS: u64 = 2;
+pub(super) const OCCURRENCES: u64 = 3;
+pub(super) const SUMS: u64 = 4;
 
 /// An enum whose variants have fixed numbers in recordings.
 pub(super) trait VariantCode: Sized {

@@ -18,8 +18,8 @@
 //! | 9 samples | count; then columns: time since the previous sample, CPU, thread, stack, value, event, state (0 for none) |
 //! | 10 end | |
 //! | 11 containers | process, id; for processes in a container |
-//! | 12 events | name, kind of sampling (1 at a frequency, 2 durations), frequency or minimum |
 //! | 13 findings | kind, event, value, evidence, remedy |
+//! | 12 events | name, kind of sampling (1 at a frequency, 2 durations, 3 occurrences, 4 sums), frequency, minimum or period |
 //!
 //! A section of kinds 3 to 8 and 11 to 13 holds entries of its table until its body ends. A reference is the index of an entry
 //! in its table (index plus 1 where it is optional, 0 for none). An entry precedes all references to it, so that the

@@ -5,7 +5,7 @@ use std::io::{self, BufReader, Read};
 use super::{
     MAGIC, VERSION,
     body::Fields,
-    codes::{AT_FREQUENCY, DURATIONS, VariantCode},
+    codes::{AT_FREQUENCY, DURATIONS, OCCURRENCES, SUMS, VariantCode},
     measurement::{self, HeaderEvent},
     section::{Kind, Section, Sections, Stop},
 };
@@ -125,6 +125,8 @@ impl Reader {
         let sampling = match (fields.number()?, fields.number()?) {
             (AT_FREQUENCY, frequency_hz) => Sampling::Frequency(frequency_hz),
             (DURATIONS, min_ns) => Sampling::Durations { min_ns },
+            (OCCURRENCES, period) => Sampling::Occurrences { period },
+            (SUMS, period) => Sampling::Sums { period },
             _ => return None,
         };
         if self.events.len() == MAX_EVENTS {

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use super::{
     MAGIC, VERSION,
     body::Body,
-    codes::{AT_FREQUENCY, DURATIONS, VariantCode},
+    codes::{AT_FREQUENCY, DURATIONS, OCCURRENCES, SUMS, VariantCode},
     measurement,
     section::{self, Kind},
 };
@@ -187,6 +187,8 @@ fn push_event(event: &Event, body: &mut Body) {
     let (kind, number) = match event.sampling {
         Sampling::Frequency(frequency_hz) => (AT_FREQUENCY, frequency_hz),
         Sampling::Durations { min_ns } => (DURATIONS, min_ns),
+        Sampling::Occurrences { period } => (OCCURRENCES, period),
+        Sampling::Sums { period } => (SUMS, period),
     };
     body.number(kind);
     body.number(number);
