@@ -33,6 +33,7 @@ pub fn without_idle_threads(profile: &Profile) -> Cow<'_, Profile> {
             .or_insert_with(|| copy.stack_with(profile.stack(sample.stack), |_| true));
         copy.sample(sample, stack);
     }
+    copy.runtime_events();
     let mut header = profile.header().clone();
     header.edits.push(EDIT.to_owned());
     Cow::Owned(copy.finish(header))

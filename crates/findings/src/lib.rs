@@ -61,8 +61,9 @@ fn findings(profile: &Profile, waits: &Waits) -> Vec<Finding> {
             findings.extend(cpu::findings(&samples));
         }
     }
-    let unit_ns = |finding: &Finding| profile.event(finding.event).unit_ns().unwrap_or(1);
-    findings.sort_by_key(|finding| std::cmp::Reverse(finding.value.saturating_mul(unit_ns(finding))));
+    let unit_ns = |finding: &Finding| finding.event.and_then(|event| profile.event(event).unit_ns());
+    let time_ns = |finding: &Finding| finding.value.saturating_mul(unit_ns(finding).unwrap_or(1));
+    findings.sort_by_key(|finding| std::cmp::Reverse(time_ns(finding)));
     findings.truncate(MAX_FINDINGS);
     findings
 }

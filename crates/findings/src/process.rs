@@ -103,12 +103,17 @@ impl<'a> ProcessSamples<'a> {
 
     /// A finding, with the process where the profile has several.
     pub(crate) fn finding(&self, kind: FindingKind, evidence: &str, remedy: String, value: u64) -> Finding {
-        let process = self.profile.process(self.process);
-        let evidence = match self.profile.processes().len() {
-            1 => evidence.to_owned(),
-            _ => format!("process {} ({}): {evidence}", process.pid, self.profile.string(process.comm)),
-        };
-        Finding { kind, evidence, remedy, event: self.event, value }
+        let evidence = in_process(self.profile, self.process, evidence);
+        Finding { kind, evidence, remedy, event: Some(self.event), value }
+    }
+}
+
+/// Evidence with the process in front of it where the profile has several.
+pub(crate) fn in_process(profile: &Profile, id: ProcessId, evidence: &str) -> String {
+    let process = profile.process(id);
+    match profile.processes().len() {
+        1 => evidence.to_owned(),
+        _ => format!("process {} ({}): {evidence}", process.pid, profile.string(process.comm)),
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use crate::{
     Event, EventId, EventLedger, FoundBy, Frame, FrameId, FrameKind, Header, Ledger, Module, ModuleId,
-    Process, ProcessId, Profile, Reason, Sample, Stack, StackEnd, StackId, StringId, SymbolSource,
-    Symbolization, Thread, ThreadId, UnsymbolizedFrames, sum,
+    Process, ProcessId, Profile, Reason, RuntimeEvent, Sample, Stack, StackEnd, StackId, StringId,
+    SymbolSource, Symbolization, Thread, ThreadId, UnsymbolizedFrames, sum,
 };
 
 /// Builds a [`Profile`].
@@ -136,6 +136,11 @@ impl ProfileBuilder {
         self.profile.samples.push(sample);
     }
 
+    /// Adds an event that a runtime reported.
+    pub fn add_runtime_event(&mut self, event: RuntimeEvent) {
+        self.profile.runtime_events.push(event);
+    }
+
     /// The ledger, for the caller to set losses and cost.
     pub fn ledger_mut(&mut self) -> &mut Ledger {
         &mut self.profile.ledger
@@ -160,20 +165,26 @@ impl ProfileBuilder {
         self.profile.frame(id)
     }
 
+    /// The process of an interned thread.
+    #[must_use]
+    pub fn process_of(&self, thread: ThreadId) -> ProcessId {
+        self.profile.thread(thread).process
+    }
+
     /// The text of an interned string.
     #[must_use]
     pub fn get_string(&self, id: StringId) -> &str {
         self.profile.string(id)
     }
 
-    /// Orders the samples by time, completes the ledger and returns the profile.
+    /// Orders samples and runtime events by time, completes the ledger and returns the profile.
     ///
     /// Where the caller set no number of samples due, it becomes the sum of samples and losses.
     #[must_use]
     pub fn finish(mut self, header: Header) -> Profile {
         self.complete_events();
         self.profile.header = header;
-        self.profile.samples.sort_by_key(|sample| sample.time_ns);
+        self.profile.sort_by_time();
         for event in 0..self.profile.events.len() {
             self.complete_ledger(EventId::from_index(event));
         }
@@ -185,7 +196,7 @@ impl ProfileBuilder {
         self.profile.header = header;
         self.profile.ledger = ledger;
         self.complete_events();
-        self.profile.samples.sort_by_key(|sample| sample.time_ns);
+        self.profile.sort_by_time();
         self.profile
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{EventId, Profile};
 
-/// A conclusion from the samples of one event.
+/// A conclusion from the samples of one event, or from runtime events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The kind of problem.
@@ -13,9 +13,10 @@ pub struct Finding {
     pub evidence: String,
     /// What helps: `make Cart.Get asynchronous`.
     pub remedy: String,
-    /// The event of the samples.
-    pub event: EventId,
-    /// The sum of the values of the samples that show the problem.
+    /// The event of the samples; `None` for a finding of runtime events.
+    pub event: Option<EventId>,
+    /// The sum of the values of the samples that show the problem. For a finding of runtime events: their durations in
+    /// nanoseconds, 0 where they have none.
     pub value: u64,
 }
 
@@ -47,6 +48,16 @@ pub enum FindingKind {
     PageFaults,
     /// CPUs handle interrupts.
     Interrupts,
+    /// The runtime reported long suspensions of all managed threads for garbage collections.
+    GcPauses,
+    /// The runtime reported many exceptions.
+    Exceptions,
+    /// The runtime reported long waits for one lock.
+    LockContention,
+    /// The runtime reported workers that it added to a thread pool whose queue did not proceed.
+    PoolGrowth,
+    /// The runtime reported many garbage collections of generation 2, and the allocations before them.
+    FullCollections,
 }
 
 impl FindingKind {
@@ -64,6 +75,11 @@ impl FindingKind {
         Self::Spinning,
         Self::PageFaults,
         Self::Interrupts,
+        Self::GcPauses,
+        Self::Exceptions,
+        Self::LockContention,
+        Self::PoolGrowth,
+        Self::FullCollections,
     ];
 }
 

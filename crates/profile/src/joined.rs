@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, hash_map::Entry};
 
-use crate::{Header, Ledger, ProcessId, Profile, ProfileBuilder, ProfileCopy, StringId};
+use crate::{Header, Ledger, ProcessId, Profile, ProfileBuilder, ProfileCopy, RuntimeEvent, StringId};
 
 impl Profile {
     /// Joins the profiles of consecutive intervals of one session, given in time order. A process that has the same id
@@ -54,6 +54,10 @@ impl Joiner {
             let mut later = *sample;
             later.time_ns = later.time_ns.saturating_add(offset_ns);
             copy.sample(&later, stacks[sample.stack.index()]);
+        }
+        for event in interval.runtime_events() {
+            let time_ns = event.time_ns.saturating_add(offset_ns);
+            copy.runtime_event(&RuntimeEvent { time_ns, ..event.clone() });
         }
         self.builder = copy.into_builder();
     }

@@ -48,6 +48,7 @@ mod profile_copy;
 mod reason;
 mod recording;
 mod remedy;
+mod runtime_event;
 #[cfg(feature = "filters")]
 pub mod shape;
 mod single_event;
@@ -75,6 +76,7 @@ pub use reason::Reason;
 #[cfg(fuzzing)]
 pub use recording::recording_of_section_bodies;
 pub use remedy::Remedy;
+pub use runtime_event::{EventField, FieldValue, RuntimeEvent, RuntimeEventKind};
 #[cfg(feature = "filters")]
 pub use shape::Shape;
 pub use stack::{FoundBy, Stack, StackEnd};

@@ -3,8 +3,8 @@
 use indexmap::IndexSet;
 
 use crate::{
-    Cost, Event, EventId, EventLedger, Finding, Frame, FrameId, Ledger, Module, ModuleId, ProcessId, Stack,
-    StackId, StringId, ThreadId, ThreadState, sum,
+    Cost, Event, EventId, EventLedger, Finding, Frame, FrameId, Ledger, Module, ModuleId, ProcessId,
+    RuntimeEvent, Stack, StackId, StringId, ThreadId, ThreadState, sum,
 };
 
 /// The measurement in words and numbers, for titles.
@@ -77,6 +77,7 @@ pub struct Profile {
     pub(crate) processes: Vec<Process>,
     pub(crate) threads: IndexSet<Thread>,
     pub(crate) samples: Vec<Sample>,
+    pub(crate) runtime_events: Vec<RuntimeEvent>,
     pub(crate) ledger: Ledger,
     pub(crate) findings: Vec<Finding>,
 }
@@ -97,6 +98,12 @@ impl Profile {
     /// The samples of an event, ordered by time.
     pub fn samples_of(&self, event: EventId) -> impl Iterator<Item = &Sample> {
         self.samples.iter().filter(move |sample| sample.event == event)
+    }
+
+    /// What the runtimes of the processes reported, ordered by time.
+    #[must_use]
+    pub fn runtime_events(&self) -> &[RuntimeEvent] {
+        &self.runtime_events
     }
 
     /// The events, at least one.
@@ -194,10 +201,20 @@ impl Profile {
         self.threads.iter()
     }
 
+    /// The ids of all threads.
+    pub fn thread_ids(&self) -> impl ExactSizeIterator<Item = ThreadId> + use<> {
+        (0..self.threads.len()).map(ThreadId::from_index)
+    }
+
     /// The processes, in the order in which they were first sampled.
     #[must_use]
     pub fn processes(&self) -> &[Process] {
         &self.processes
+    }
+
+    /// The ids of all processes.
+    pub fn process_ids(&self) -> impl ExactSizeIterator<Item = ProcessId> + use<> {
+        (0..self.processes.len()).map(ProcessId::from_index)
     }
 
     /// The number of distinct stacks.
@@ -223,6 +240,11 @@ impl Profile {
         let sum_of = |power| values().map(|value| (value as f64).powi(power)).sum::<f64>();
         let (sum, squares) = (sum_of(1), sum_of(2));
         if squares > 0.0 { (sum * sum / squares).round() as u64 } else { 0 }
+    }
+
+    pub(crate) fn sort_by_time(&mut self) {
+        self.samples.sort_by_key(|sample| sample.time_ns);
+        self.runtime_events.sort_by_key(|event| event.time_ns);
     }
 
     /// The sum of the values of all samples of the first event, [`u64::MAX`] where it is larger.

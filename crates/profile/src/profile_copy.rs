@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use crate::{
-    EventId, Frame, FrameId, Header, Ledger, Module, ModuleId, ProcessId, Profile, ProfileBuilder, Sample,
-    SourceLocation, Stack, StackId, StringId, Thread, ThreadId,
+    EventField, EventId, FieldValue, Frame, FrameId, Header, Ledger, Module, ModuleId, ProcessId, Profile,
+    ProfileBuilder, RuntimeEvent, Sample, SourceLocation, Stack, StackId, StringId, Thread, ThreadId,
 };
 
 /// A profile under construction that copies entries of another one as samples need them.
@@ -117,6 +117,34 @@ impl<'a> ProfileCopy<'a> {
         let thread = self.thread(sample.thread);
         let event = self.events[sample.event.index()];
         self.builder.add_sample(Sample { thread, stack, event, ..*sample });
+    }
+
+    /// Copies all runtime events of the source.
+    pub fn runtime_events(&mut self) {
+        let source = self.source;
+        source.runtime_events().iter().for_each(|event| self.runtime_event(event));
+    }
+
+    /// Copies a runtime event.
+    pub(super) fn runtime_event(&mut self, event: &RuntimeEvent) {
+        let source = self.source;
+        let fields = event.fields.iter().map(|field| {
+            let value = match field.value {
+                FieldValue::Text(text) => FieldValue::Text(self.string(text)),
+                number => number,
+            };
+            EventField { name: self.string(field.name), value }
+        });
+        let fields = fields.collect();
+        let copied = RuntimeEvent {
+            process: self.process(event.process),
+            thread: event.thread.map(|thread| self.thread(thread)),
+            name: self.string(event.name),
+            stack: event.stack.map(|stack| self.stack(source.stack(stack))),
+            fields,
+            ..event.clone()
+        };
+        self.builder.add_runtime_event(copied);
     }
 
     /// The events of the source in the copy, by their index in the source.

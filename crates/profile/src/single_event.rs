@@ -5,7 +5,8 @@ use std::{borrow::Cow, collections::HashMap};
 use crate::{EventId, Finding, Ledger, Profile, ProfileCopy};
 
 impl Profile {
-    /// A copy with the samples, the ledger and the findings of one event; the profile itself where it has no other.
+    /// A copy with the samples, the ledger and the findings of one event, and with all runtime events and their findings; the
+    /// profile itself where it has no other event.
     ///
     /// ```
     /// use profiler_profile::{Event, EventId, Header, ProfileBuilder};
@@ -27,11 +28,14 @@ impl Profile {
             let stack = *stacks.entry(sample.stack).or_insert_with(|| copy.stack(self.stack(sample.stack)));
             copy.sample(sample, stack);
         }
+        copy.runtime_events();
         let ledger =
             Ledger { events: vec![self.ledger().events[id.index()].clone()], ..self.ledger().clone() };
         let mut single = copy.finish_with(self.header().clone(), ledger);
-        let findings = self.findings().iter().filter(|finding| finding.event == id).cloned();
-        single.set_findings(findings.map(|finding| Finding { event: EventId::FIRST, ..finding }).collect());
+        let kept = |finding: &&Finding| finding.event.is_none_or(|event| event == id);
+        let findings = self.findings().iter().filter(kept).cloned();
+        let in_copy = |finding: Finding| Finding { event: finding.event.map(|_| EventId::FIRST), ..finding };
+        single.set_findings(findings.map(in_copy).collect());
         Cow::Owned(single)
     }
 
@@ -77,6 +81,21 @@ mod tests {
                 assert_eq!(single.samples().len(), profile.samples_of(id).count());
             }
         }
+    }
+
+    #[test]
+    fn each_event_keeps_its_findings_and_those_of_runtime_events() {
+        let mut builder = ProfileBuilder::default();
+        let cpu = builder.event(Event::at_frequency("cpu-clock", 99));
+        let wall = builder.event(Event::at_frequency("wall", 49));
+        let mut profile = builder.finish(Header::default());
+        let finding = |event| Finding { event, ..test_profile::with_finding().findings()[0].clone() };
+        profile.set_findings(vec![finding(Some(cpu)), finding(None), finding(Some(wall))]);
+        let events = |profile: &Profile| -> Vec<_> {
+            profile.findings().iter().map(|finding| finding.event).collect()
+        };
+        assert_eq!(events(&profile.single_event(cpu)), [Some(cpu), None]);
+        assert_eq!(events(&profile.single_event(wall)), [None, Some(EventId::FIRST)]);
     }
 
     #[test]

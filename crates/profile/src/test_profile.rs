@@ -1,9 +1,9 @@
 //! Profiles for tests: from folded stacks, and random ones with every kind of entry.
 
 use crate::{
-    Event, Finding, FindingKind, FoundBy, Frame, FrameId, FrameKind, Header, Loss, Profile, ProfileBuilder,
-    Reason, Sample, Sampling, SourceLocation, StackEnd, StackId, SymbolSource, Symbolization, ThreadId,
-    ThreadState,
+    Event, EventField, FieldValue, Finding, FindingKind, FoundBy, Frame, FrameId, FrameKind, Header, Loss,
+    Profile, ProfileBuilder, Reason, RuntimeEvent, RuntimeEventKind, Sample, Sampling, SourceLocation,
+    StackEnd, StackId, SymbolSource, Symbolization, ThreadId, ThreadState,
 };
 use profiler_addresses::ElfAddress;
 
@@ -34,7 +34,7 @@ pub fn with_finding() -> Profile {
         kind: FindingKind::PoolStarvation,
         evidence: "3 of 4 pool workers block".to_owned(),
         remedy: "make A.B asynchronous".to_owned(),
-        event: crate::EventId::FIRST,
+        event: Some(crate::EventId::FIRST),
         value: 1,
     }]);
     profile
@@ -107,6 +107,7 @@ pub fn random(seed: u64) -> Profile {
     }
     builder.event_ledger_mut(cpu_clock).lost.insert(Loss::RingBufferFull, draw.below(1 << 40));
     add_waits(&mut builder, &mut draw, &threads, &stacks);
+    add_runtime_events(&mut builder, &mut draw, &threads, &stacks);
     let mut profile = builder.finish(Header { target: "pid 1 (a)".to_owned(), ..Header::default() });
     add_findings(&mut profile, &mut draw);
     profile
@@ -119,7 +120,7 @@ fn add_findings(profile: &mut Profile, draw: &mut Draw) {
         kind: draw.of(FindingKind::ALL),
         evidence: "1 of 2 threads".to_owned(),
         remedy: "h\u{e9}".to_owned(),
-        event: draw.of(&events),
+        event: Some(draw.of(&events)).filter(|_| draw.below(3) > 0),
         value: draw.below(u64::MAX),
     });
     profile.set_findings(findings.collect());
@@ -149,6 +150,41 @@ fn add_waits(builder: &mut ProfileBuilder, draw: &mut Draw, threads: &[ThreadId]
             event: draw.of(&events),
             state: Some(draw.of(ThreadState::ALL)),
             value: 1 + draw.below(1 << 33),
+        });
+    }
+}
+
+/// Adds runtime events, in every second profile.
+fn add_runtime_events(
+    builder: &mut ProfileBuilder,
+    draw: &mut Draw,
+    threads: &[ThreadId],
+    stacks: &[StackId],
+) {
+    if draw.below(2) == 0 {
+        return;
+    }
+    let texts = ["Provider/GCStart", "a\nb", "h\u{e9}"].map(|text| builder.string(text));
+    for _ in 0..draw.below(100) {
+        let thread = draw.of(threads);
+        let value = |draw: &mut Draw| match draw.below(4) {
+            0 => FieldValue::Unsigned(draw.below(u64::MAX)),
+            1 => FieldValue::Signed(-1 - draw.below(1 << 40).cast_signed()),
+            2 => FieldValue::Real(draw.below(1 << 20) as f64 / 8.0),
+            _ => FieldValue::Text(draw.of(&texts)),
+        };
+        let fields = (0..draw.below(4)).map(|_| EventField { name: draw.of(&texts), value: value(draw) });
+        let fields = fields.collect();
+        let process = builder.process_of(thread);
+        builder.add_runtime_event(RuntimeEvent {
+            time_ns: draw.below(10_000_000_000),
+            duration_ns: draw.below(2) * draw.below(1 << 30),
+            process,
+            thread: draw.of(&[None, Some(thread)]),
+            kind: draw.of(RuntimeEventKind::ALL),
+            name: draw.of(&texts),
+            stack: Some(draw.of(stacks)).filter(|_| draw.below(2) == 0),
+            fields,
         });
     }
 }

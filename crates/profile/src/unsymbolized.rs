@@ -47,6 +47,7 @@ impl Profile {
                 .or_insert_with(|| merge_stack(self, self.stack(sample.stack), role, &mut copy));
             copy.sample(sample, stack);
         }
+        copy.runtime_events();
         Cow::Owned(copy.finish(self.header().clone()))
     }
 

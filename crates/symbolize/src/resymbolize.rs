@@ -61,6 +61,7 @@ impl SymbolDirectories {
             sum::add(counts.entry((sample.event, sample.stack)).or_default(), count);
             copy.sample(sample, stack);
         }
+        copy.runtime_events();
         counts
             .into_iter()
             .for_each(|((event, stack), count)| resymbolizer.update_ledger(event, stack, count));

@@ -183,7 +183,7 @@ pub(super) fn with_finding() -> Profile {
         kind: FindingKind::PoolStarvation,
         evidence: evidence.to_owned(),
         remedy: remedy.to_owned(),
-        event: EventId::FIRST,
+        event: Some(EventId::FIRST),
         value: 5,
     }]);
     profile

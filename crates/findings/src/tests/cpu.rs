@@ -89,6 +89,7 @@ fn an_event_of_cpu_samples_precedes_states() {
     let stack = stack(&mut both.builder, folded);
     let state = Some(ThreadState::OnCpu);
     both.builder.add_sample(Sample { time_ns: 0, cpu: 0, thread, stack, event, state, value: 200 });
-    let found: Vec<_> = both.findings().iter().map(|finding| (finding.kind, finding.event.index())).collect();
+    let found: Vec<_> =
+        both.findings().iter().map(|finding| (finding.kind, finding.event.unwrap().index())).collect();
     assert_eq!(found, [(kind, 0)]);
 }

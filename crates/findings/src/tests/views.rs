@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use profiler_profile::{Event, Sampling, ThreadState};
+use profiler_profile::{Event, RuntimeEvent, RuntimeEventKind, Sampling, ThreadState};
 
 use super::{HZ, Threads};
 use crate::{WaitCause, Waits, without_idle_threads};
@@ -21,6 +21,26 @@ fn the_ledger_counts_idle_samples_and_the_view_has_none() {
     assert_eq!(view.samples()[0].state, Some(ThreadState::OnCpu));
     assert_eq!((view.ledger(), view.findings()), (profile.ledger(), profile.findings()));
     assert_eq!(view.header().edits, ["without idle threads (--show-idle)"]);
+}
+
+#[test]
+fn the_view_without_idle_threads_has_all_runtime_events() {
+    let mut threads = Threads::wall();
+    threads.add(1, ThreadState::Blocked, LOOP).add(1, ThreadState::OnCpu, WORK);
+    let name = threads.builder.string("Provider/GCStart");
+    threads.builder.add_runtime_event(RuntimeEvent {
+        time_ns: 1,
+        duration_ns: 2,
+        process: threads.process,
+        thread: None,
+        kind: RuntimeEventKind::GarbageCollection,
+        name,
+        stack: None,
+        fields: Box::default(),
+    });
+    let profile = threads.profile();
+    let view = without_idle_threads(&profile);
+    assert_eq!((view.samples().len(), view.runtime_events().len()), (1, 1));
 }
 
 #[test]

@@ -1,12 +1,21 @@
 //! Numbers of enum variants in recordings. A number is never reused for another variant.
 
-use crate::{FindingKind, FoundBy, FrameKind, Loss, MissedTick, Reason, StackEnd, SymbolSource, ThreadState};
+use crate::{
+    FindingKind, FoundBy, FrameKind, Loss, MissedTick, Reason, RuntimeEventKind, StackEnd, SymbolSource,
+    ThreadState,
+};
 
 /// The kinds of [`Sampling`](crate::Sampling).
 pub(super) const AT_FREQUENCY: u64 = 1;
 pub(super) const DURATIONS: u64 = 2;
 pub(super) const OCCURRENCES: u64 = 3;
 pub(super) const SUMS: u64 = 4;
+
+/// The kinds of [`FieldValue`](crate::FieldValue).
+pub(super) const UNSIGNED: u64 = 1;
+pub(super) const SIGNED: u64 = 2;
+pub(super) const REAL: u64 = 3;
+pub(super) const TEXT: u64 = 4;
 
 /// An enum whose variants have fixed numbers in recordings.
 pub(super) trait VariantCode: Sized {
@@ -114,6 +123,25 @@ codes! {
         PageFaults = 10,
         Interrupts = 11,
         CpuQuota = 12,
+        GcPauses = 13,
+        Exceptions = 14,
+        LockContention = 15,
+        PoolGrowth = 16,
+        FullCollections = 17,
+    }
+    RuntimeEventKind {
+        GarbageCollection = 1,
+        Suspension = 2,
+        HeapSizes = 3,
+        PoolAdjustment = 4,
+        Exception = 5,
+        Contention = 6,
+        Allocation = 7,
+        Compilation = 8,
+        ModuleLoad = 9,
+        Counter = 10,
+        Request = 11,
+        Other = 12,
     }
     ThreadState { OnCpu = 1, Runnable = 2, Throttled = 3, Blocked = 4, Disk = 5, Stopped = 6 }
     Loss { RingBufferFull = 1, NoThreadId = 2, MissingStack = 3, Undecodable = 4, OverheadLimit = 5, ThreadRan = 6, TooManyThreads = 7, MissedSwitch = 8 }
@@ -130,6 +158,9 @@ mod tests {
         }
         for &kind in FindingKind::ALL {
             assert_eq!(FindingKind::from_code(kind.code()), Some(kind));
+        }
+        for &kind in RuntimeEventKind::ALL {
+            assert_eq!(RuntimeEventKind::from_code(kind.code()), Some(kind));
         }
         assert_eq!(Reason::from_code(0), None);
         assert_eq!(FoundBy::from_code(u64::MAX), None);

@@ -18,14 +18,16 @@
 //! | 9 samples | count; then columns: time since the previous sample, CPU, thread, stack, value, event, state (0 for none) |
 //! | 10 end | |
 //! | 11 containers | process, id; for processes in a container |
-//! | 13 findings | kind, event, value, evidence, remedy |
 //! | 12 events | name, kind of sampling (1 at a frequency, 2 durations, 3 occurrences, 4 sums), frequency, minimum or period |
+//! | 13 findings | kind, event (0 for runtime events), value, evidence, remedy |
+//! | 14 runtime events | time, duration, process, thread, kind, name, stack; count of fields; of each its name, the kind of its value and the value |
 //!
-//! A section of kinds 3 to 8 and 11 to 13 holds entries of its table until its body ends. A reference is the index of an entry
+//! A section of kinds 3 to 8 and 11 to 16 holds entries of its table until its body ends. A reference is the index of an entry
 //! in its table (index plus 1 where it is optional, 0 for none). An entry precedes all references to it, so that the
 //! samples of a truncated file can be read. `codes.rs` has the numbers of variants.
 //!
-//! Version 1 has one event, whose name and frequency are in the header, and samples without event and state.
+//! Version 1 has one event, whose name and frequency are in the header, and samples without event and state. Up to version
+//! 2, each finding has an event, and there are no runtime events.
 //!
 //! A reader skips unknown sections and additional fields at the end of a header or a ledger. Any other change, and any
 //! new variant, needs a new version; older versions stay readable.
@@ -47,7 +49,7 @@ use crate::{Profile, ReadError};
 const MAGIC: [u8; 8] = *b"\x93PROFIL\n";
 
 /// The version that this crate writes.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// A recording with valid checksums for the fuzzer, from the kind, length and body of each section.
 #[cfg(fuzzing)]

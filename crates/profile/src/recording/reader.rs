@@ -5,22 +5,26 @@ use std::io::{self, BufReader, Read};
 use super::{
     MAGIC, VERSION,
     body::Fields,
-    codes::{AT_FREQUENCY, DURATIONS, OCCURRENCES, SUMS, VariantCode},
+    codes::{AT_FREQUENCY, DURATIONS, OCCURRENCES, REAL, SIGNED, SUMS, TEXT, UNSIGNED, VariantCode},
     measurement::{self, HeaderEvent},
     section::{Kind, Section, Sections, Stop},
 };
 use crate::{
-    Event, EventId, Finding, Frame, FrameId, Header, Ledger, ModuleId, ProcessId, Profile, ProfileBuilder,
-    ReadError, Sample, Sampling, SourceLocation, StackId, StringId, Symbolization, ThreadId,
+    Event, EventField, EventId, FieldValue, Finding, Frame, FrameId, Header, Ledger, ModuleId, ProcessId,
+    Profile, ProfileBuilder, ReadError, RuntimeEvent, Sample, Sampling, SourceLocation, StackId, StringId,
+    Symbolization, ThreadId,
 };
 use profiler_addresses::ElfAddress;
+
+/// The first version in which a finding may have no event.
+const VERSION_OF_RUNTIME_EVENTS: u32 = 3;
 
 /// Reads a profile. The first damage ends it; the samples before it are the profile.
 pub(super) fn read(from: impl Read) -> Result<Profile, ReadError> {
     let mut from = BufReader::new(from);
-    check_version(&mut from)?;
+    let version = read_version(&mut from)?;
     let mut sections = Sections::new(from);
-    let mut reader = Reader::default();
+    let mut reader = Reader { version, ..Reader::default() };
     loop {
         match sections.next() {
             Ok(Section { kind: Some(Kind::End), .. }) => return reader.finish(None),
@@ -36,7 +40,8 @@ pub(super) fn read(from: impl Read) -> Result<Profile, ReadError> {
     }
 }
 
-fn check_version(from: &mut impl Read) -> Result<(), ReadError> {
+/// Reads the version; an error where this crate cannot read it.
+fn read_version(from: &mut impl Read) -> Result<u32, ReadError> {
     let mut magic = [0; MAGIC.len()];
     let mut version = [0; 4];
     let read = from.read_exact(&mut magic).and_then(|()| from.read_exact(&mut version));
@@ -51,12 +56,13 @@ fn check_version(from: &mut impl Read) -> Result<(), ReadError> {
     if version > VERSION {
         return Err(ReadError::NewerVersion { version, supported: VERSION });
     }
-    Ok(())
+    Ok(version)
 }
 
 /// The tables that were read so far, by index in the file.
 #[derive(Debug, Default)]
 struct Reader {
+    version: u32,
     builder: ProfileBuilder,
     header: Option<Header>,
     ledger: Ledger,
@@ -113,6 +119,7 @@ impl Reader {
             Kind::Stacks => self.stack(fields)?,
             Kind::Processes => self.process(fields)?,
             Kind::Containers => self.container(fields)?,
+            Kind::RuntimeEvents => self.runtime_event(fields)?,
             _ => self.thread(fields)?,
         }
         Some(())
@@ -139,7 +146,10 @@ impl Reader {
     fn finding(&mut self, fields: &mut Fields<'_>) -> Option<()> {
         self.findings.push(Finding {
             kind: VariantCode::from_code(fields.number()?)?,
-            event: fields.entry(&self.events)?,
+            event: match self.version {
+                ..VERSION_OF_RUNTIME_EVENTS => Some(fields.entry(&self.events)?),
+                _ => fields.optional(&self.events)?,
+            },
             value: fields.number()?,
             evidence: fields.text()?.to_owned(),
             remedy: fields.text()?.to_owned(),
@@ -207,6 +217,35 @@ impl Reader {
         let tid = fields.number_u32()?;
         let comm = fields.entry(&self.strings)?;
         self.threads.push(self.builder.thread_named(process, tid, comm));
+        Some(())
+    }
+
+    fn runtime_event(&mut self, fields: &mut Fields<'_>) -> Option<()> {
+        let mut event = RuntimeEvent {
+            time_ns: fields.number()?,
+            duration_ns: fields.number()?,
+            process: fields.entry(&self.processes)?,
+            thread: fields.optional(&self.threads)?,
+            kind: VariantCode::from_code(fields.number()?)?,
+            name: fields.entry(&self.strings)?,
+            stack: fields.optional(&self.stacks)?,
+            fields: Box::default(),
+        };
+        let mut event_fields = Vec::new();
+        for _ in 0..fields.number()? {
+            event_fields.push(EventField {
+                name: fields.entry(&self.strings)?,
+                value: match fields.number()? {
+                    UNSIGNED => FieldValue::Unsigned(fields.number()?),
+                    SIGNED => FieldValue::Signed(fields.number()?.cast_signed()),
+                    REAL => FieldValue::Real(f64::from_bits(fields.number()?)),
+                    TEXT => FieldValue::Text(fields.entry(&self.strings)?),
+                    _ => return None,
+                },
+            });
+        }
+        event.fields = event_fields.into();
+        self.builder.add_runtime_event(event);
         Some(())
     }
 

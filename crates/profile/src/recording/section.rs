@@ -31,10 +31,11 @@ pub(super) enum Kind {
     Containers = 11,
     Events = 12,
     Findings = 13,
+    RuntimeEvents = 14,
 }
 
 impl Kind {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::Header,
         Self::Ledger,
         Self::Strings,
@@ -48,6 +49,7 @@ impl Kind {
         Self::Containers,
         Self::Events,
         Self::Findings,
+        Self::RuntimeEvents,
     ];
 
     /// The kind of a number.

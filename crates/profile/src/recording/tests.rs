@@ -109,6 +109,7 @@ fn random_section_bodies_never_panic() {
         Kind::Samples,
         Kind::Events,
         Kind::Findings,
+        Kind::RuntimeEvents,
     ];
     for kind in kinds {
         for byte in 0..=255 {
@@ -117,6 +118,29 @@ fn random_section_bodies_never_panic() {
             assert!(read.is_ok() || kind == Kind::Header, "{kind:?} of {byte}");
         }
     }
+}
+
+#[test]
+fn a_finding_of_version_2_has_an_event_and_later_ones_may_have_none() {
+    let mut events = Body::default();
+    for name in ["cpu-clock", "wall"] {
+        events.text(name);
+        [1, 99].into_iter().for_each(|number| events.number(number));
+    }
+    let mut finding = Body::default();
+    [1, 1, 5].into_iter().for_each(|number| finding.number(number));
+    ["evidence", "remedy"].into_iter().for_each(|text| finding.text(text));
+    let bodies = [(Kind::Events, events), (Kind::Findings, finding)];
+    let bodies = bodies.map(|(kind, body)| (kind, body.bytes().to_vec()));
+    let mut bytes = file(&[vec![header()], bodies.to_vec(), vec![(Kind::End, Vec::new())]].concat());
+    let event = |bytes: &[u8]| {
+        let read = Profile::read(bytes).unwrap();
+        assert_eq!(read.header().edits, Vec::<String>::new());
+        read.findings()[0].event.map(|event| event.index())
+    };
+    assert_eq!(event(&bytes), Some(0), "an index plus 1");
+    bytes[MAGIC.len()] = 2;
+    assert_eq!(event(&bytes), Some(1), "an index");
 }
 
 #[test]

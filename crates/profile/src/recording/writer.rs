@@ -5,11 +5,13 @@ use std::io::{self, BufWriter, Write};
 use super::{
     MAGIC, VERSION,
     body::Body,
-    codes::{AT_FREQUENCY, DURATIONS, OCCURRENCES, SUMS, VariantCode},
+    codes::{AT_FREQUENCY, DURATIONS, OCCURRENCES, REAL, SIGNED, SUMS, TEXT, UNSIGNED, VariantCode},
     measurement,
     section::{self, Kind},
 };
-use crate::{Event, Finding, Frame, Profile, Sample, Sampling, Stack, Symbolization};
+use crate::{
+    Event, FieldValue, Finding, Frame, Profile, RuntimeEvent, Sample, Sampling, Stack, Symbolization,
+};
 
 /// The number of sample blocks: a truncated file loses at most one of them.
 const BLOCKS: usize = 16;
@@ -40,6 +42,7 @@ pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
         writer.block(block)?;
     }
     writer.tables(&Entries::all(profile))?;
+    writer.table(Kind::RuntimeEvents, profile.runtime_events().iter(), push_runtime_event)?;
     writer.section(Kind::End)?;
     writer.to.flush()
 }
@@ -196,10 +199,32 @@ fn push_event(event: &Event, body: &mut Body) {
 
 fn push_finding(finding: &Finding, body: &mut Body) {
     body.number(finding.kind.code());
-    body.index(finding.event.index());
+    body.optional_index(finding.event.map(|event| event.index()));
     body.number(finding.value);
     body.text(&finding.evidence);
     body.text(&finding.remedy);
+}
+
+fn push_runtime_event(event: &RuntimeEvent, body: &mut Body) {
+    body.number(event.time_ns);
+    body.number(event.duration_ns);
+    body.index(event.process.index());
+    body.optional_index(event.thread.map(|thread| thread.index()));
+    body.number(event.kind.code());
+    body.index(event.name.index());
+    body.optional_index(event.stack.map(|stack| stack.index()));
+    body.index(event.fields.len());
+    for field in &event.fields {
+        body.index(field.name.index());
+        let (kind, number) = match field.value {
+            FieldValue::Unsigned(number) => (UNSIGNED, number),
+            FieldValue::Signed(number) => (SIGNED, number.cast_unsigned()),
+            FieldValue::Real(number) => (REAL, number.to_bits()),
+            FieldValue::Text(text) => (TEXT, text.index() as u64),
+        };
+        body.number(kind);
+        body.number(number);
+    }
 }
 
 fn push_frame(frame: &Frame, body: &mut Body) {

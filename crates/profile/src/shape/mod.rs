@@ -134,6 +134,9 @@ impl Profile {
                 copy.sample(sample, *stack);
             }
         }
+        let selected =
+            self.runtime_events().iter().filter(|event| select::is_event_selected(self, shape, event));
+        selected.for_each(|event| copy.runtime_event(event));
         copy.finish(header)
     }
 
@@ -150,6 +153,7 @@ impl Profile {
             });
             copy.sample(sample, stack);
         }
+        copy.runtime_events();
         copy.finish(self.header().clone())
     }
 
@@ -167,6 +171,7 @@ impl Profile {
             });
             copy.sample(sample, stack);
         }
+        copy.runtime_events();
         copy.finish(self.header().clone())
     }
 

@@ -3,25 +3,46 @@
 use std::time::Duration;
 
 use super::{Choice, Pattern, Shape};
-use crate::{Frame, Profile, Sample, Stack};
+use crate::{Frame, ProcessId, Profile, RuntimeEvent, Sample, Stack, StringId, ThreadId};
 
-/// Whether the filters for thread, process, container and time select a sample.
+/// Whether the filters for thread, process, container, state and time select a sample.
 pub(super) fn is_selected(profile: &Profile, shape: &Shape, sample: &Sample) -> bool {
-    let thread = profile.thread(sample.thread);
-    let process = profile.process(thread.process);
-    let is_in = |choice: &Option<Choice>, id, name| {
-        choice.as_ref().is_none_or(|choice| choice.matches(id, profile.string(name)))
-    };
     let is_in_state = sample.state.is_some_and(|state| shape.states.contains(&state));
-    let time = Duration::from_nanos(sample.time_ns);
-    shape.from.is_none_or(|from| time >= from)
-        && shape.to.is_none_or(|to| time < to)
-        && (shape.states.is_empty() || is_in_state)
-        && is_in(&shape.thread, thread.tid, thread.comm)
-        && is_in(&shape.process, process.pid, process.comm)
+    (shape.states.is_empty() || is_in_state)
+        && is_thread_selected(profile, shape, sample.thread)
+        && is_process_selected(profile, shape, profile.thread(sample.thread).process)
+        && shape.from.is_none_or(|from| Duration::from_nanos(sample.time_ns) >= from)
+        && shape.to.is_none_or(|to| Duration::from_nanos(sample.time_ns) < to)
+}
+
+/// Whether the filters for thread, process, container and time select a runtime event. One that is partly in the time
+/// range is selected.
+pub(super) fn is_event_selected(profile: &Profile, shape: &Shape, event: &RuntimeEvent) -> bool {
+    let is_thread_selected = match event.thread {
+        Some(thread) => is_thread_selected(profile, shape, thread),
+        None => shape.thread.is_none(),
+    };
+    is_thread_selected
+        && is_process_selected(profile, shape, event.process)
+        && shape.from.is_none_or(|from| Duration::from_nanos(event.end_ns()) >= from)
+        && shape.to.is_none_or(|to| Duration::from_nanos(event.time_ns) < to)
+}
+
+fn is_thread_selected(profile: &Profile, shape: &Shape, thread: ThreadId) -> bool {
+    let thread = profile.thread(thread);
+    is_chosen(profile, &shape.thread, thread.tid, thread.comm)
+}
+
+fn is_process_selected(profile: &Profile, shape: &Shape, process: ProcessId) -> bool {
+    let process = profile.process(process);
+    is_chosen(profile, &shape.process, process.pid, process.comm)
         && shape.container.as_ref().is_none_or(|beginning| {
             process.container.is_some_and(|id| profile.string(id).starts_with(beginning.as_str()))
         })
+}
+
+fn is_chosen(profile: &Profile, choice: &Option<Choice>, id: u32, name: StringId) -> bool {
+    choice.as_ref().is_none_or(|choice| choice.matches(id, profile.string(name)))
 }
 
 /// For each frame of a profile, whether each pattern of a shape matches it.

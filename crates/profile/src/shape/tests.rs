@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::{Shape, Share};
 use crate::{
-    Event, Frame, Header, Profile, ProfileBuilder, Sample, SourceLocation, StackEnd, ThreadState,
+    Event, Frame, Header, Profile, ProfileBuilder, RuntimeEvent, RuntimeEventKind, Sample, SourceLocation,
+    StackEnd, ThreadState,
     test_profile::{self, folded},
 };
 
@@ -237,4 +238,33 @@ fn no_shape_adds_samples() {
         let rest = Shape { show_from: None, focus: None, hide: None, ..shape.clone() };
         assert_eq!(profile.shaped(&rest).total_value(), profile.total_value());
     }
+}
+
+#[test]
+fn runtime_events_are_selected_by_process_thread_and_time() {
+    let mut builder = ProfileBuilder::default();
+    let name = builder.string("Provider/Event");
+    for (pid, tid, time_ns, duration_ns) in [(1, 1, 100, 0), (1, 2, 200, 150), (2, 3, 400, 0)] {
+        let process = builder.process(pid, "a");
+        let thread = Some(builder.thread(process, tid, "a"));
+        let kind = RuntimeEventKind::Other;
+        let (stack, fields) = (None, Box::default());
+        let event = RuntimeEvent { time_ns, duration_ns, process, thread, kind, name, stack, fields };
+        builder.add_runtime_event(event);
+    }
+    let profile = builder.finish(Header::default());
+    let times = |shape: &Shape| -> Vec<u64> {
+        profile.shaped(shape).runtime_events().iter().map(|event| event.time_ns).collect()
+    };
+    let choice = |text: &str| Some(text.parse().unwrap());
+    assert_eq!(times(&Shape { process: choice("1"), ..Shape::default() }), [100, 200]);
+    assert_eq!(times(&Shape { thread: choice("2"), ..Shape::default() }), [200]);
+    let from = Some(Duration::from_nanos(300));
+    assert_eq!(
+        times(&Shape { from, ..Shape::default() }),
+        [200, 400],
+        "an event that lasts is partly in the range"
+    );
+    assert_eq!(times(&Shape { to: from, ..Shape::default() }), [100, 200]);
+    assert_eq!(times(&Shape { merge_addresses: true, ..Shape::default() }), [100, 200, 400]);
 }
