@@ -65,16 +65,20 @@
 //! ```
 //! use profiler_dotnet_symbols::eventpipe::{
 //!     code_events::{CodeEvent, RUNTIME_PROVIDER},
-//!     ipc::{CollectCommand, SessionConfig},
+//!     ipc::{CollectCommand, ProviderConfig, SessionConfig},
 //!     nettrace::Decoder,
 //! };
 //!
 //! let config = SessionConfig {
 //!     buffer_mib: 32,
 //!     rundown_keywords: 0,
-//!     provider: RUNTIME_PROVIDER,
-//!     keywords: 0x10, // JIT
-//!     level: 5,       // verbose
+//!     collects_stacks: false,
+//!     providers: &[ProviderConfig {
+//!         name: RUNTIME_PROVIDER,
+//!         keywords: 0x10, // JIT
+//!         level: 5,       // verbose
+//!         filter: "",
+//!     }],
 //! };
 //! let command = config.encode(CollectCommand::CollectTracing2);
 //! assert!(command.starts_with(b"DOTNET_IPC_V1\0"));

@@ -155,8 +155,8 @@ mod tests {
     };
 
     fn decode(provider: &str, id: u32, payload: &[u8]) -> Option<Result<CodeEvent, ParseError>> {
-        let kind = EventKind { provider: provider.to_owned(), id };
-        CodeEvent::decode(&Event { kind: &kind, thread: 7, ticks: 5, payload })
+        let kind = EventKind { provider: provider.to_owned(), id, ..EventKind::default() };
+        CodeEvent::decode(&Event { kind: &kind, thread: 7, ticks: 5, activity: 0, payload, stack: &[] })
     }
 
     #[test]

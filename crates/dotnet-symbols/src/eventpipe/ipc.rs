@@ -62,43 +62,54 @@ impl CollectCommand {
     }
 }
 
-/// The configuration of an EventPipe session with one provider.
+/// The configuration of an EventPipe session.
 #[derive(Clone, Copy, Debug)]
-pub struct SessionConfig {
+pub struct SessionConfig<'a> {
     /// Memory of the target process that the runtime may fill with unread events.
     pub buffer_mib: u32,
     /// Keywords of the rundown at the end of the session. 0 is a session without a rundown.
     pub rundown_keywords: u64,
-    /// The name of the provider.
-    pub provider: &'static str,
-    /// Keywords that select events of the provider.
-    pub keywords: u64,
-    /// The verbosity of the provider, from 1 (critical) to 5 (verbose).
-    pub level: u32,
+    /// Whether the runtime captures the stack of the thread with each event. Before .NET 8 it always does.
+    pub collects_stacks: bool,
+    /// The providers, at least one.
+    pub providers: &'a [ProviderConfig<'a>],
 }
 
-impl SessionConfig {
+/// The configuration of a provider in a session.
+#[derive(Clone, Copy, Debug)]
+pub struct ProviderConfig<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Keywords that select its events.
+    pub keywords: u64,
+    /// Its verbosity, from 1 (critical) to 5 (verbose).
+    pub level: u32,
+    /// Arguments of the provider, `NAME=VALUE`, separated by semicolons.
+    pub filter: &'a str,
+}
+
+impl SessionConfig<'_> {
     /// Encodes the command that opens the session.
     pub fn encode(&self, command: CollectCommand) -> Vec<u8> {
-        const PROVIDERS: u32 = 1;
-        const NO_FILTER: &str = "";
-        const NO_STACKS: u8 = 0;
-        let has_rundown = u8::from(self.rundown_keywords != 0);
+        let (has_rundown, has_stacks) =
+            (u8::from(self.rundown_keywords != 0), u8::from(self.collects_stacks));
         let mut payload = [self.buffer_mib, NETTRACE].map(u32::to_le_bytes).concat();
         match command {
             CollectCommand::CollectTracing4 => {
                 payload.extend(self.rundown_keywords.to_le_bytes());
-                payload.push(NO_STACKS);
+                payload.push(has_stacks);
             }
-            CollectCommand::CollectTracing3 => payload.extend([has_rundown, NO_STACKS]),
+            CollectCommand::CollectTracing3 => payload.extend([has_rundown, has_stacks]),
             CollectCommand::CollectTracing2 => payload.push(has_rundown),
             CollectCommand::CollectTracing => {}
         }
-        payload.extend(PROVIDERS.to_le_bytes());
-        payload.extend(self.keywords.to_le_bytes());
-        payload.extend(self.level.to_le_bytes());
-        append_string(&mut payload, self.provider);
-        append_string(&mut payload, NO_FILTER);
+        payload.extend(u32::try_from(self.providers.len()).unwrap_or(0).to_le_bytes());
+        for provider in self.providers {
+            payload.extend(provider.keywords.to_le_bytes());
+            payload.extend(provider.level.to_le_bytes());
+            append_string(&mut payload, provider.name);
+            append_string(&mut payload, provider.filter);
+        }
         encode_message(EVENT_PIPE, command.number(), &payload)
     }
 }
@@ -209,8 +220,12 @@ fn append_string(payload: &mut Vec<u8>, text: &str) {
 mod tests {
     use super::*;
 
-    const SESSION: SessionConfig =
-        SessionConfig { buffer_mib: 64, rundown_keywords: 0x138, provider: "ab", keywords: 0x38, level: 5 };
+    const SESSION: SessionConfig<'_> = SessionConfig {
+        buffer_mib: 64,
+        rundown_keywords: 0x138,
+        collects_stacks: false,
+        providers: &[ProviderConfig { name: "ab", keywords: 0x38, level: 5, filter: "" }],
+    };
 
     #[test]
     fn each_version_of_the_collect_command_has_its_own_options() {
@@ -231,6 +246,26 @@ mod tests {
             let expected = [b"DOTNET_IPC_V1\0", &[size, 0, 2, command, 0, 0][..], &payload].concat();
             assert_eq!(SESSION.encode(version), expected);
         }
+    }
+
+    #[test]
+    fn a_session_has_several_providers_and_stacks_on_request() {
+        let providers = [
+            ProviderConfig { name: "a", keywords: 1, level: 4, filter: "" },
+            ProviderConfig { name: "b", keywords: 2, level: 2, filter: "c=1" },
+        ];
+        let config = SessionConfig { collects_stacks: true, providers: &providers, ..SESSION };
+        let message = config.encode(CollectCommand::CollectTracing4);
+        let options = HEADER_BYTES + 8;
+        assert_eq!(message[options..options + 9], [0x38, 1, 0, 0, 0, 0, 0, 0, 1]);
+        let expected = [
+            &[2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 2, 0, 0, 0][..],
+            b"a\0\0\0\0\0\0\0",
+            &[2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0],
+            b"b\0\0\0\x04\0\0\0c\0=\x001\0\0\0",
+        ];
+        assert_eq!(message[options + 9..], expected.concat());
+        assert_eq!(config.encode(CollectCommand::CollectTracing3)[options..options + 2], [1, 1]);
     }
 
     #[test]

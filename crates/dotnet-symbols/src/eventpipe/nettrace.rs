@@ -9,11 +9,15 @@
 //! content of a block: size, zeros up to a multiple of 4 in the stream, events
 //! ```
 
+mod event_kind;
+mod stacks;
+
 use std::collections::HashMap;
 
 use profiler_binary_reader::{ByteCursor, ParseError};
 
-use super::utf16::read_terminated;
+pub use self::event_kind::{EventKind, FieldDefinition, FieldType};
+use self::stacks::Stacks;
 
 /// Size of the largest object that is decoded. Runtimes begin a new block after 100 KB.
 const MAX_OBJECT_BYTES: usize = 4 << 20;
@@ -24,6 +28,9 @@ const MAX_EVENT_KINDS: usize = 1 << 14;
 /// Length of the longest provider name that is kept. Events of providers with longer names are skipped.
 const MAX_PROVIDER_BYTES: usize = 256;
 
+/// Memory of the names and fields of all kinds of events of a stream.
+const MAX_KIND_BYTES: usize = 8 << 20;
+
 /// Threads per stream whose sequence numbers are checked.
 const MAX_THREADS: usize = 1 << 16;
 
@@ -31,15 +38,6 @@ const HEADER: &[u8; 32] = b"Nettrace\x14\0\0\0!FastSerialization.1";
 const TAG_END_OF_STREAM: u8 = 1;
 const TAG_BEGIN: u8 = 5;
 const TAG_END: u8 = 6;
-
-/// The kind of an event: its provider, and its id among that provider's events.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EventKind {
-    /// The name of the provider.
-    pub provider: String,
-    /// The id of the event. Each provider numbers its events on its own.
-    pub id: u32,
-}
 
 /// One event.
 #[derive(Clone, Copy, Debug)]
@@ -50,8 +48,13 @@ pub struct Event<'a> {
     pub thread: u64,
     /// Its time in ticks of the stream's [`Clock`].
     pub ticks: u64,
+    /// The activity that its thread worked on, in the order of its bytes; 0 is no activity.
+    pub activity: u128,
     /// Its fields. Their layout depends on the kind.
     pub payload: &'a [u8],
+    /// The return addresses of the managed frames of its thread, leaf first. Empty where the runtime captured none, and
+    /// unless details are decoded ([`Decoder::with_details`]).
+    pub stack: &'a [u64],
 }
 
 /// The clock of a stream.
@@ -73,6 +76,10 @@ pub struct Decoder {
     clock: Option<Clock>,
     /// By metadata id.
     kinds: HashMap<u32, EventKind>,
+    /// The memory of the kinds.
+    kind_bytes: usize,
+    /// The stacks, if details are decoded.
+    stacks: Option<Stacks>,
     /// The last sequence number of each thread.
     sequence_numbers: HashMap<u64, u32>,
     dropped_events: u64,
@@ -102,6 +109,11 @@ enum Object<'a> {
 }
 
 impl Decoder {
+    /// A decoder that also decodes the name and the fields of each kind of event, and the stacks of events.
+    pub fn with_details() -> Self {
+        Self { stacks: Some(Stacks::default()), ..Self::default() }
+    }
+
     /// Decodes the next bytes of the stream, and calls `on_event` with the stream's clock and each complete event.
     ///
     /// # Errors
@@ -130,6 +142,11 @@ impl Decoder {
         Ok(())
     }
 
+    /// The length of the stream up to the last object that was decoded whole.
+    pub fn decoded_bytes(&self) -> usize {
+        self.offset
+    }
+
     /// Whether the end of the stream was decoded.
     pub fn is_ended(&self) -> bool {
         self.is_ended
@@ -153,6 +170,11 @@ impl Decoder {
             }
             Object::Block { name: b"EventBlock", content } => self.decode_events(content, false, on_event)?,
             Object::Block { name: b"SPBlock", content } => self.decode_sequence_point(content)?,
+            Object::Block { name: b"StackBlock", content } => {
+                if let Some(stacks) = &mut self.stacks {
+                    stacks.add_block(content);
+                }
+            }
             Object::Block { .. } => {}
             Object::EndOfStream => self.is_ended = true,
         }
@@ -183,27 +205,33 @@ impl Decoder {
             }
             self.count_dropped_events(event.thread, event.sequence_number);
             if let Some(kind) = self.kinds.get(&(event.metadata_id & !IS_SORTED)) {
-                let EventHeader { thread, ticks, .. } = event;
-                on_event(self.clock, &Event { kind, thread, ticks, payload });
+                let EventHeader { thread, ticks, activity, stack_id, .. } = event;
+                let stack = self.stacks.as_ref().map_or(&[][..], |stacks| stacks.get(stack_id));
+                on_event(self.clock, &Event { kind, thread, ticks, activity, payload, stack });
             }
         }
         Ok(())
     }
 
     fn add_event_kind(&mut self, payload: &[u8]) -> Result<(), ParseError> {
-        let mut bytes = ByteCursor::new(payload, 0);
-        let metadata_id = bytes.u32()?;
-        let (provider, id) = (read_terminated(&mut bytes)?, bytes.u32()?);
-        if provider.len() > MAX_PROVIDER_BYTES {
-            self.kinds.remove(&metadata_id);
-        } else if self.kinds.len() < MAX_EVENT_KINDS {
-            self.kinds.insert(metadata_id, EventKind { provider, id });
-        }
+        let (metadata_id, kind) = event_kind::decode(payload, self.stacks.is_some())?;
+        let replaced = if kind.provider.len() > MAX_PROVIDER_BYTES {
+            self.kinds.remove(&metadata_id)
+        } else if self.kinds.len() < MAX_EVENT_KINDS && self.kind_bytes < MAX_KIND_BYTES {
+            self.kind_bytes += kind.memory_bytes();
+            self.kinds.insert(metadata_id, kind)
+        } else {
+            None
+        };
+        self.kind_bytes -= replaced.map_or(0, |replaced| replaced.memory_bytes());
         Ok(())
     }
 
     /// A sequence point states the sequence number of each thread's last event, whether that was dropped or not.
     fn decode_sequence_point(&mut self, content: &[u8]) -> Result<(), ParseError> {
+        if let Some(stacks) = &mut self.stacks {
+            stacks.clear();
+        }
         let mut bytes = ByteCursor::new(content, 0);
         let _ticks = bytes.u64()?;
         for _ in 0..bytes.u32()? {
@@ -237,7 +265,9 @@ struct EventHeader {
     metadata_id: u32,
     thread: u64,
     sequence_number: u32,
+    stack_id: u32,
     ticks: u64,
+    activity: u128,
     payload_bytes: usize,
 }
 
@@ -263,16 +293,18 @@ impl EventHeader {
         if self.metadata_id & !IS_SORTED != 0 {
             self.sequence_number = self.sequence_number.wrapping_add(1);
         }
-        for field in [HAS_THREAD, HAS_STACK] {
-            if flags & field != 0 {
-                bytes.uleb128()?;
-            }
+        if flags & HAS_THREAD != 0 {
+            bytes.uleb128()?;
+        }
+        if flags & HAS_STACK != 0 {
+            self.stack_id = bytes.uleb128()? as u32;
         }
         self.ticks = self.ticks.wrapping_add(bytes.uleb128()?);
-        for field in [HAS_ACTIVITY, HAS_RELATED_ACTIVITY] {
-            if flags & field != 0 {
-                bytes.take(GUID_BYTES)?;
-            }
+        if flags & HAS_ACTIVITY != 0 {
+            self.activity = u128::from_le_bytes(bytes.array()?);
+        }
+        if flags & HAS_RELATED_ACTIVITY != 0 {
+            bytes.take(GUID_BYTES)?;
         }
         if flags & HAS_PAYLOAD_BYTES != 0 {
             // A size that does not fit is larger than any block.

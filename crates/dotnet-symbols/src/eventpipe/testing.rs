@@ -46,6 +46,30 @@ impl TestStream {
         self.block("EventBlock", &content)
     }
 
+    /// Adds the metadata of another kind of event, with the definitions of its fields.
+    #[must_use]
+    pub fn kind(self, number: u8, provider: &str, id: u32, fields: &[Vec<u8>]) -> Self {
+        let payload = metadata_payload(number.into(), provider, id, "", fields);
+        self.block("MetadataBlock", &[BLOCK_HEADER, &event(0, None, 0, &payload)].concat())
+    }
+
+    /// Adds one event.
+    #[must_use]
+    pub fn event(self, event: &TestEvent) -> Self {
+        /// With a metadata id, a sequence number and its thread, a stack, an activity, and a payload size.
+        const FLAGS: u8 = 1 | 2 | 8 | 16 | 128;
+        let TestEvent { kind, thread, number, stack, time_ns, activity, payload } = event;
+        let mut bytes = [BLOCK_HEADER, &[FLAGS, *kind]].concat();
+        // The decoder adds one to the sequence number. The processor is 0.
+        for value in [u64::from(*number) - 1, *thread, 0, u64::from(*stack), *time_ns] {
+            append_leb128(&mut bytes, value);
+        }
+        bytes.extend(activity.to_le_bytes());
+        append_leb128(&mut bytes, payload.len() as u64);
+        bytes.extend(payload);
+        self.block("EventBlock", &bytes)
+    }
+
     /// Adds a sequence point: the last event of the only thread has this sequence number.
     #[must_use]
     pub fn sequence_point(self, number: u32) -> Self {
@@ -78,6 +102,25 @@ impl TestStream {
     }
 }
 
+/// An event of a test stream.
+#[derive(Clone, Debug, Default)]
+pub struct TestEvent {
+    /// Its metadata id.
+    pub kind: u8,
+    /// The thread that wrote it.
+    pub thread: u64,
+    /// Its sequence number in its thread, from 1 on.
+    pub number: u8,
+    /// The number of its stack.
+    pub stack: u32,
+    /// Its time.
+    pub time_ns: u64,
+    /// The activity of its thread.
+    pub activity: u128,
+    /// Its fields.
+    pub payload: Vec<u8>,
+}
+
 /// The id of the only thread of a test stream.
 pub const THREAD: u64 = 7;
 
@@ -99,11 +142,51 @@ fn event(kind: u8, number: Option<u8>, time_ns: u8, payload: &[u8]) -> Vec<u8> {
     event
 }
 
-fn metadata(number: u8, provider: &str, id: u32) -> Vec<u8> {
-    [&u32::from(number).to_le_bytes()[..], &text(provider), &id.to_le_bytes(), &text(""), &[0; 20]].concat()
+fn append_leb128(bytes: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
 }
 
-fn text(text: &str) -> Vec<u8> {
+fn metadata(number: u8, provider: &str, id: u32) -> Vec<u8> {
+    metadata_payload(number.into(), provider, id, "", &[])
+}
+
+/// The metadata of a kind of event, with the definitions of its fields.
+pub fn metadata_payload(number: u32, provider: &str, id: u32, name: &str, fields: &[Vec<u8>]) -> Vec<u8> {
+    let ids = [&number.to_le_bytes()[..], &text(provider), &id.to_le_bytes(), &text(name)].concat();
+    // Keywords, version and level.
+    [&ids[..], &[0; 16], &field_list(fields)].concat()
+}
+
+/// The definition of a field of a type without fields.
+pub fn simple_field(type_code: u32, name: &str) -> Vec<u8> {
+    [&type_code.to_le_bytes()[..], &text(name)].concat()
+}
+
+/// The definition of a field whose type has fields.
+pub fn object_field(fields: &[Vec<u8>], name: &str) -> Vec<u8> {
+    [&1_u32.to_le_bytes()[..], &field_list(fields), &text(name)].concat()
+}
+
+fn field_list(fields: &[Vec<u8>]) -> Vec<u8> {
+    [&(fields.len() as u32).to_le_bytes()[..], &fields.concat()].concat()
+}
+
+/// The content of a block of stacks.
+pub fn stack_block(first: u32, stacks: &[&[u64]]) -> Vec<u8> {
+    let mut content = [first, stacks.len() as u32].map(u32::to_le_bytes).concat();
+    for stack in stacks {
+        content.extend((size_of_val(*stack) as u32).to_le_bytes());
+        content.extend(stack.iter().flat_map(|address| address.to_le_bytes()));
+    }
+    content
+}
+
+/// A string with its terminating zero.
+pub fn text(text: &str) -> Vec<u8> {
     text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect()
 }
 

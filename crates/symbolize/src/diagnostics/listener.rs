@@ -12,14 +12,14 @@ use std::{
     io,
     sync::{
         Arc,
-        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+        mpsc::{Receiver, Sender, channel},
     },
     time::{Duration, Instant},
 };
 
 use profiler_dotnet_symbols::eventpipe::{
     code_events::RUNTIME_PROVIDER,
-    ipc::{CollectCommand, SessionConfig},
+    ipc::{CollectCommand, ProviderConfig, SessionConfig},
 };
 
 use super::{
@@ -27,6 +27,7 @@ use super::{
     failure_reason,
     method_events::EventOptions,
     report::{Report, ReportScope},
+    runtime_thread::RuntimeThread,
     session::Session,
     socket::{CancellableDeadline, Endpoint, Received},
     stream::{MAX_UNWRITTEN_NS, Stream},
@@ -39,29 +40,34 @@ const JIT: u64 = 0x10;
 const NGEN: u64 = 0x20;
 /// Keyword of the rundown provider: the rundown at the end of a session.
 const END_RUNDOWN: u64 = 0x100;
+/// Keywords of a rundown of all methods and modules.
+pub(super) const RUNDOWN_KEYWORDS: u64 = LOADER | JIT | NGEN | END_RUNDOWN;
 /// The level of events with names.
 const VERBOSE: u32 = 5;
 
 /// The session for methods that are compiled from now on. The listener empties the buffer continuously.
-const METHOD_SESSION: SessionConfig = SessionConfig {
+const METHOD_SESSION: SessionConfig<'static> = SessionConfig {
     buffer_mib: 32,
     rundown_keywords: 0,
-    provider: RUNTIME_PROVIDER,
-    keywords: LOADER | JIT | NGEN,
-    level: VERBOSE,
+    collects_stacks: false,
+    providers: &[ProviderConfig {
+        name: RUNTIME_PROVIDER,
+        keywords: LOADER | JIT | NGEN,
+        level: VERBOSE,
+        filter: "",
+    }],
 };
 
 /// Sessions for the methods that exist, with a small and a large buffer. Their provider does not exist, so they have the
 /// events of the rundown alone. All of these must fit into the buffer, which is memory of the target.
-const RUNDOWN_SESSIONS: [SessionConfig; 2] = [rundown_session(64), rundown_session(256)];
+const RUNDOWN_SESSIONS: [SessionConfig<'static>; 2] = [rundown_session(64), rundown_session(256)];
 
-const fn rundown_session(buffer_mib: u32) -> SessionConfig {
+const fn rundown_session(buffer_mib: u32) -> SessionConfig<'static> {
     SessionConfig {
         buffer_mib,
-        rundown_keywords: LOADER | JIT | NGEN | END_RUNDOWN,
-        provider: "Microsoft-DotNETCore-None",
-        keywords: 0,
-        level: 0,
+        rundown_keywords: RUNDOWN_KEYWORDS,
+        collects_stacks: false,
+        providers: &[ProviderConfig { name: "Microsoft-DotNETCore-None", keywords: 0, level: 0, filter: "" }],
     }
 }
 
@@ -69,16 +75,13 @@ const fn rundown_session(buffer_mib: u32) -> SessionConfig {
 const RUNDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Duration of a method session without reports: practically unlimited.
-const SESSION_TIMEOUT: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+pub(super) const SESSION_TIMEOUT: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// Bytes that are read at once.
-const BUFFER_BYTES: usize = 64 << 10;
+pub(super) const BUFFER_BYTES: usize = 64 << 10;
 
 /// Time for stopping a session.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// Additional time for the end of a thread after [`STOP_TIMEOUT`].
-const STOP_GRACE: Duration = Duration::from_millis(100);
 
 /// Reads of a session for a report of the received events. One read takes more than a runtime usually writes at once.
 const MAX_DRAIN_READS: usize = 64;
@@ -92,11 +95,8 @@ struct ReportRequest {
 /// A thread that receives events. Dropping it stops its session, and waits for that no longer than for an honest runtime.
 #[derive(Debug)]
 pub(super) struct Listener {
-    pid: u32,
-    deadline: Arc<CancellableDeadline>,
+    thread: RuntimeThread,
     requests: Option<Sender<ReportRequest>>,
-    /// Disconnected when the thread ends.
-    ended: Receiver<()>,
     /// When the thread was notified to stop.
     stopping: Option<Instant>,
 }
@@ -104,25 +104,20 @@ pub(super) struct Listener {
 impl Listener {
     /// Starts the thread.
     pub(super) fn start(endpoint: Endpoint, options: EventOptions) -> io::Result<Self> {
-        let deadline = Arc::new(CancellableDeadline::new()?);
         let (requests, received) = channel();
-        let (running, ended) = channel::<()>();
-        let pid = endpoint.pid;
-        let listener = ListenerThread {
-            endpoint,
-            deadline: Arc::clone(&deadline),
-            command: CollectCommand::CollectTracing4,
-            report: Report::new(&options),
-            options,
-            complete_until_ns: 0,
-            unloads_code: false,
-        };
-        let thread = std::thread::Builder::new().name("listener".to_owned());
-        thread.spawn(move || {
-            let _running = running;
+        let thread = RuntimeThread::start("listener", endpoint.pid, move |deadline| {
+            let listener = ListenerThread {
+                endpoint,
+                deadline,
+                command: CollectCommand::CollectTracing4,
+                report: Report::new(&options),
+                options,
+                complete_until_ns: 0,
+                unloads_code: false,
+            };
             listener.run(&received);
         })?;
-        Ok(Self { pid, deadline, requests: Some(requests), ended, stopping: None })
+        Ok(Self { thread, requests: Some(requests), stopping: None })
     }
 
     /// Requests a report, which is sent shortly before the deadline at the latest. The thread ends after the last one.
@@ -131,7 +126,7 @@ impl Listener {
         if let Some(requests) = &self.requests {
             // If the thread has ended, the receiver of the report returns an error.
             let _ = requests.send(ReportRequest { scope, reply });
-            self.deadline.set(deadline);
+            self.thread.deadline.set(deadline);
         }
         report
     }
@@ -140,20 +135,15 @@ impl Listener {
     pub(super) fn begin_stop(&mut self) {
         self.requests = None;
         let now = *self.stopping.get_or_insert_with(Instant::now);
-        self.deadline.set_permanently(now + STOP_TIMEOUT);
+        self.thread.deadline.set_permanently(now + STOP_TIMEOUT);
     }
 }
 
 impl Drop for Listener {
-    /// A thread that is blocked is left behind: a peer can make any system call on a socket wait, by file descriptors that
-    /// the kernel closes slowly (`SCM_RIGHTS` with `SO_LINGER`).
     fn drop(&mut self) {
         self.begin_stop();
-        let elapsed = self.stopping.map_or(Duration::ZERO, |stopping| stopping.elapsed());
-        let left = (STOP_TIMEOUT + STOP_GRACE).saturating_sub(elapsed);
-        if self.ended.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
-            log::warn!("the .NET runtime of process {} blocks the end of its session", self.pid);
-        }
+        let stopping = self.stopping.unwrap_or_else(Instant::now);
+        self.thread.wait_until_ended(stopping + STOP_TIMEOUT);
     }
 }
 
@@ -254,7 +244,7 @@ impl ListenerThread {
         report
     }
 
-    fn open_stream(&mut self, config: &SessionConfig) -> Option<Stream> {
+    fn open_stream(&mut self, config: &SessionConfig<'_>) -> Option<Stream> {
         match Session::open(&self.endpoint, config, self.command, &self.deadline) {
             Ok(session) => {
                 self.command = session.command;

@@ -145,8 +145,11 @@ mod tests {
     use super::*;
 
     fn add(events: &mut MethodEvents, provider: &str, id: u32, payload: &[u8]) {
-        let kind = EventKind { provider: provider.to_owned(), id };
-        events.add(&Event { kind: &kind, thread: 7, ticks: 5, payload }, CodeTime::Ns(9));
+        let kind = EventKind { provider: provider.to_owned(), id, ..EventKind::default() };
+        events.add(
+            &Event { kind: &kind, thread: 7, ticks: 5, activity: 0, payload, stack: &[] },
+            CodeTime::Ns(9),
+        );
     }
 
     #[test]

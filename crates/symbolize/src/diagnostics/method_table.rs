@@ -220,8 +220,11 @@ mod tests {
         const EVENTS: u64 = 1_000;
         let mut report = Report::default();
         let mut add = |id, payload: &[u8]| {
-            let kind = EventKind { provider: RUNTIME_PROVIDER.to_owned(), id };
-            report.events.add(&Event { kind: &kind, thread: 7, ticks: 5, payload }, CodeTime::Ns(number));
+            let kind = EventKind { provider: RUNTIME_PROVIDER.to_owned(), id, ..EventKind::default() };
+            report.events.add(
+                &Event { kind: &kind, thread: 7, ticks: 5, activity: 0, payload, stack: &[] },
+                CodeTime::Ns(number),
+            );
         };
         for event in number * EVENTS..(number + 1) * EVENTS {
             add(143, &method_payload(event, 16 * event, 16, ["Class", "Run", "void  ()"]));

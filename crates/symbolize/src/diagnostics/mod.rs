@@ -17,6 +17,7 @@ mod raised_capability;
 mod recording;
 mod report;
 mod requested_perf_map;
+mod runtime_thread;
 mod session;
 mod socket;
 mod stream;

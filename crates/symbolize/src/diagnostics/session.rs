@@ -37,7 +37,7 @@ impl Session {
     /// Opens a session with the newest version of the command, from `newest` on, that the runtime knows.
     pub(super) fn open(
         endpoint: &Endpoint,
-        config: &SessionConfig,
+        config: &SessionConfig<'_>,
         newest: CollectCommand,
         cancellable: &CancellableDeadline,
     ) -> io::Result<Self> {

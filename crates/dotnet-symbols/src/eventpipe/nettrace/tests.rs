@@ -1,7 +1,9 @@
 //! Tests of decoding whole, truncated and hostile streams.
 
 use super::*;
-use crate::eventpipe::testing::{METHOD_LOADED, MODULE_IN_RUNDOWN, TestStream};
+use crate::eventpipe::testing::{
+    METHOD_LOADED, MODULE_IN_RUNDOWN, TestEvent, TestStream, simple_field, stack_block,
+};
 
 type DecodedEvents = Vec<(u32, u64, u64, Vec<u8>)>;
 
@@ -43,6 +45,48 @@ fn a_stream_decodes_the_same_in_pieces_of_any_size() {
         assert_eq!(events, whole);
         assert!(decoder.is_ended());
     }
+}
+
+#[test]
+fn events_have_stacks_and_fields_on_request() {
+    const KIND: u8 = 9;
+    let event = |number, stack| TestEvent { kind: KIND, thread: 8, number, stack, ..TestEvent::default() };
+    let stream = TestStream::new(0)
+        .kind(KIND, "My-Provider", 3, &[simple_field(10, "Count")])
+        .block("StackBlock", &stack_block(1, &[&[0x10, 0x20], &[0x30]]))
+        .event(&event(1, 2))
+        .event(&event(2, 0))
+        .sequence_point(0)
+        .event(&event(3, 1))
+        .end();
+    let mut found = Vec::new();
+    let mut decoder = Decoder::with_details();
+    decoder
+        .feed(&stream, |_, event| {
+            let name = event.kind.fields.first().map(|field| field.name.to_string());
+            found.push((event.thread, event.stack.to_vec(), name));
+        })
+        .unwrap();
+    let name = Some("Count".to_owned());
+    // A sequence point ends the use of the stacks before it.
+    let expected = [(8, vec![0x30], name.clone()), (8, vec![], name.clone()), (8, vec![], name)];
+    assert_eq!(found, expected);
+    let mut plain = Decoder::default();
+    let is_plain = |event: &Event<'_>| event.stack.is_empty() && event.kind.fields.is_empty();
+    plain.feed(&stream, |_, event| assert!(is_plain(event))).unwrap();
+}
+
+#[test]
+fn events_have_the_activity_of_their_thread() {
+    const KIND: u8 = 9;
+    let event = |number, activity| TestEvent { kind: KIND, number, activity, ..TestEvent::default() };
+    let stream = TestStream::new(0)
+        .kind(KIND, "My-Provider", 3, &[])
+        .event(&event(1, u128::MAX - 2))
+        .event(&event(2, 0));
+    let mut activities = Vec::new();
+    Decoder::default().feed(&stream.end(), |_, event| activities.push(event.activity)).unwrap();
+    assert_eq!(activities, [u128::MAX - 2, 0]);
 }
 
 #[test]
