@@ -1,8 +1,10 @@
 //! Builder of a profiler: its settings with their defaults and checks.
 
+mod dotnet;
+
 use std::{path::PathBuf, time::Duration};
 
-use profiler_symbolize::symbol_server::Server;
+use profiler_symbolize::{EventRequest, symbol_server::Server};
 
 use crate::{
     command_user::CommandUser,
@@ -79,6 +81,7 @@ impl Default for Builder {
             dotnet_events: true,
             dotnet_perf_map: false,
             dotnet_compilations: false,
+            runtime_events: EventRequest::default(),
             debug_directories: Vec::new(),
             symbol_servers: Vec::new(),
             symbol_cache: None,
@@ -180,45 +183,6 @@ impl Builder {
         self
     }
 
-    /// Whether managed (.NET) methods keep the runtime's spelling
-    /// (``Dictionary`2[System.__Canon,System.Int32].FindValue(!0)``, `<PlaceAsync>d__7.MoveNext()`) in place of that of C#
-    /// (`Dictionary<__Canon,int>.FindValue(__Canon)`, `PlaceAsync`). Default: false.
-    pub fn raw_names(mut self, wanted: bool) -> Self {
-        self.settings.raw_names = wanted;
-        self
-    }
-
-    /// Whether names of .NET methods end in their compilation tier, as in `[OptimizedTier1]` or `[PreJIT]`. Each tier of a
-    /// method is then a frame of its own. Default: false.
-    pub fn dotnet_tiers(mut self, wanted: bool) -> Self {
-        self.settings.dotnet_tiers = wanted;
-        self
-    }
-
-    /// Whether .NET runtimes are asked for the events of their methods, which name JIT code. Without, no runtime is contacted,
-    /// and JIT code has the names in perf maps and jitdumps. Default: true.
-    pub fn dotnet_events(mut self, wanted: bool) -> Self {
-        self.settings.dotnet_events = wanted;
-        self
-    }
-
-    /// Whether .NET runtimes (.NET 8 and later) write a perf map during sampling, which names their stubs. A runtime writes
-    /// all methods that it has when the perf map is enabled, and one line for each method that it compiles later. The perf
-    /// map is disabled and removed at the end. Runtimes that this could block or crash are left alone, with a warning in
-    /// the log. Default: false.
-    pub fn dotnet_perf_map(mut self, wanted: bool) -> Self {
-        self.settings.dotnet_perf_map = wanted;
-        self
-    }
-
-    /// Whether stacks in the JIT compiler of a .NET runtime have a frame with the method that it compiles, as in
-    /// `[compiling app!Shop.Cart.Get(int)]`, as the caller of the compiler's frames. Not in single-file programs, whose JIT
-    /// compiler is no library of its own. Default: false.
-    pub fn dotnet_compilations(mut self, wanted: bool) -> Self {
-        self.settings.dotnet_compilations = wanted;
-        self
-    }
-
     /// Whether the standard input, output and error of a [`Target::Command`] are `/dev/null`; otherwise they are those of
     /// the calling process. Default: false.
     pub fn silent_command(mut self, wanted: bool) -> Self {
@@ -308,9 +272,17 @@ impl Builder {
         if settings.dotnet_compilations && !settings.dotnet_events {
             return Err(invalid("a runtime that is not contacted cannot be asked what it compiles"));
         }
+        let requests_events = !settings.runtime_events.is_empty();
+        if requests_events && !settings.dotnet_events {
+            return Err(invalid("a runtime that is not contacted cannot be asked for events"));
+        }
         #[cfg(feature = "capture")]
         if settings.dotnet_compilations && settings.capture.is_some() {
             return Err(invalid("a capture has no compiled methods"));
+        }
+        #[cfg(feature = "capture")]
+        if requests_events && settings.capture.is_some() {
+            return Err(invalid("a capture has no runtime events"));
         }
         if settings.cpus.as_ref().is_some_and(Vec::is_empty) {
             return Err(invalid("the list of CPUs is empty"));
@@ -384,6 +356,8 @@ fn invalid(message: &'static str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use profiler_symbolize::EventSet;
+
     use super::*;
 
     fn refused(builder: Builder) -> String {
@@ -413,6 +387,13 @@ mod tests {
         {
             assert!(refused(Profiler::builder().target(target)).contains("empty"));
         }
+    }
+
+    #[test]
+    fn each_set_of_events_is_requested_once() {
+        let twice =
+            own().runtime_events(EventSet::DEFAULT.iter().copied()).runtime_events([EventSet::Exceptions]);
+        assert_eq!(twice.build().unwrap().settings.runtime_events.sets, EventSet::DEFAULT);
     }
 
     #[test]
@@ -458,6 +439,8 @@ mod tests {
         let silent = || own().dotnet_events(false);
         assert!(refused(silent().dotnet_perf_map(true)).contains("perf map"));
         assert!(refused(silent().dotnet_compilations(true)).contains("compiles"));
+        assert!(refused(silent().runtime_events([EventSet::Exceptions])).contains("events"));
+        assert!(refused(silent().event_provider("A".parse().unwrap())).contains("events"));
         assert!(refused(Profiler::builder().target(Target::Everything).children(true)).contains("children"));
     }
 }

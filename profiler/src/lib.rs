@@ -115,7 +115,10 @@ pub use profiler_profile::Shape;
 pub use profiler_profile::{self as profile, Difference, Profile, difference};
 #[cfg(feature = "formats")]
 pub use profiler_profile_formats::{Format, OutputOptions, UnknownFormat, WriteFormat};
-pub use profiler_symbolize::{OpenDirectoryError, SymbolDirectories, symbol_server::Download};
+pub use profiler_symbolize::{
+    EventProvider, EventSet, EventStream, InvalidEventProvider, OpenDirectoryError, StreamEnd,
+    SymbolDirectories, symbol_server::Download,
+};
 pub use sampler::Unwind;
 #[cfg(feature = "testing")]
 #[doc(hidden)]

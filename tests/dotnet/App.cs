@@ -11,7 +11,7 @@
 //   async    Chain > Leaf > Outer, asynchronous methods on threads of the pool
 //   gc       objects that are soon garbage
 //   web      requests to an HTTP server and its answers, asynchronous, in one process
-//   others   services of the runtime, see Services.cs, and waits, see Waits.cs
+//   others   services of the runtime, see Services.cs, waits, see Waits.cs, events, see Events.cs, and gaps, see Gaps.cs
 //
 // Compiled by Mono's mcs against .NET Core 3.1's assemblies: C# 7, and all newer runtimes take it.
 using System;
@@ -270,13 +270,25 @@ namespace Workload
 
     public static class Program
     {
-        static volatile bool inputClosed;
+        static volatile bool inputClosed, inputHasLine;
 
         static void WatchInput()
         {
-            var watcher = new Thread(() => { while (Console.Read() >= 0) { } inputClosed = true; });
+            var watcher = new Thread(() =>
+            {
+                for (int sign; (sign = Console.Read()) >= 0;) inputHasLine |= sign == '\n';
+                inputClosed = true;
+            });
             watcher.IsBackground = true;
             watcher.Start();
+        }
+
+        // Whether a line has arrived since the last call. Another one arrives only after an answer to this one.
+        static bool TakeLine()
+        {
+            bool hasLine = inputHasLine;
+            if (hasLine) inputHasLine = false;
+            return hasLine;
         }
 
         [DllImport("libc")]
@@ -320,8 +332,10 @@ namespace Workload
                 case "async": Asynchronous.Run(goesOn).Wait(); break;
                 case "gc": Garbage.Run(goesOn); break;
                 case "web": Web.Run(goesOn); break;
+                case "events": Events.Run(goesOn, () => inputHasLine); break;
                 default:
                     if (Services.Run(mode, goesOn) || Waits.Run(mode, goesOn)) break;
+                    if (Gaps.Run(mode, goesOn, TakeLine)) break;
                     Console.Error.WriteLine("unknown mode " + mode);
                     return 2;
             }

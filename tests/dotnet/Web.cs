@@ -8,12 +8,14 @@
 //              /busy       about 100 ms of CPU
 //              /sleep      100 ms of waiting, without a thread
 //              /wait       100 ms in which a thread waits
+//              /forward/X  the answer of /X, requested by HttpClient
 //   many     10,000 methods compiled at run time, called in turns, and every assembly of both frameworks loaded
 //
 // Compiled by Roslyn against .NET 9.0's assemblies.
 using System;
 using System.IO;
 using System.Linq;
+using System.Net.Http;
 using System.Reflection;
 using System.Reflection.Emit;
 using System.Runtime.CompilerServices;
@@ -102,6 +104,11 @@ public static class Routes
         Task.Delay(100).Wait();
         return Results.Text("awake");
     }
+
+    static readonly HttpClient client = new(new SocketsHttpHandler { UseProxy = false });
+
+    public static async Task<IResult> Forward(string path, HttpRequest request) =>
+        Results.Text(await client.GetStringAsync($"http://{request.Host}/{path}?key=secret"));
 }
 
 public static class Server
@@ -118,6 +125,7 @@ public static class Server
         app.MapGet("/busy", Routes.Busy);
         app.MapGet("/sleep", Routes.Sleep);
         app.MapGet("/wait", Routes.Wait);
+        app.MapGet("/forward/{path}", Routes.Forward);
         await app.StartAsync();
         var addresses = app.Services.GetRequiredService<IServer>().Features.Get<IServerAddressesFeature>();
         Program.SayReady();

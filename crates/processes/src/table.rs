@@ -107,6 +107,11 @@ impl ProcessTable {
         self.processes.get(&key)
     }
 
+    /// The processes that have not ended.
+    pub fn living(&self) -> impl Iterator<Item = &Process> {
+        self.processes.values().filter(|process| !process.has_ended())
+    }
+
     /// Whether an event refers to a process that passes the filter.
     pub fn is_relevant(&self, event: &SidebandEvent) -> bool {
         self.targets.concerns(event)

@@ -142,7 +142,8 @@ pub struct Ledger {
     pub lost_children: u64,
     /// Malformed lines of perf maps, records of jitdumps and events of runtimes.
     pub malformed_jit_entries: u64,
-    /// EventPipe events that .NET runtimes dropped, because their buffers were full.
+    /// EventPipe events that .NET runtimes dropped, because their buffers were full, and runtime events that the profiler
+    /// dropped, because its memory budget was exceeded.
     pub dropped_runtime_events: u64,
     /// The resources that the profiler used.
     pub cost: Cost,

@@ -68,7 +68,7 @@ fn thread_in_namespace(proc: &ProcFs, process: &Process, tid: u32) -> Option<u32
 }
 
 /// The last number of `NSpid` (proc_pid_status(5)).
-fn innermost_tid(status: &str) -> Option<u32> {
+pub(crate) fn innermost_tid(status: &str) -> Option<u32> {
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     ids.split_ascii_whitespace().next_back()?.parse().ok()
 }

@@ -50,6 +50,7 @@
 //! * [`native`], [`debug_file`], [`symbol_server`]: ELF files and their debug files
 //! * [`kernel`]: the kernel and its modules
 //! * [`symbol_sources`]: which runtime a process has, and which symbol sources are available
+//! * [`EventRequest`], [`CollectedEvent`]: what .NET runtimes report beside their methods
 //! * [`SymbolDirectories`]: symbolizes frames of a saved profile
 
 mod code;
@@ -58,6 +59,7 @@ mod compilations;
 pub mod debug_file;
 mod debug_paths;
 mod diagnostics;
+mod event_request;
 mod function_names;
 mod hexadecimal;
 mod jit;
@@ -70,6 +72,7 @@ pub mod native;
 mod perf_map;
 mod reasons;
 mod resymbolize;
+mod runtime_events;
 mod runtime_functions;
 mod runtime_helpers;
 mod runtime_memory;
@@ -92,10 +95,13 @@ use profiler_profile::{FrameKind, Reason, SymbolSource};
 
 pub use self::{
     code::{CodeKey, ModuleKey, SymbolizedCode, placeholder},
+    diagnostics::{CollectedEvent, EventStream, StreamEnd},
+    event_request::{EventProvider, EventRequest, EventSet, InvalidEventProvider},
     jit::RequestedMethods,
     native::NativeOptions,
     reasons::lookup_error_reason,
     resymbolize::{OpenDirectoryError, SymbolDirectories},
+    runtime_events::ProcessEvents,
 };
 use self::{
     debug_file::{DebugDirectories, DebugFiles},
@@ -103,6 +109,7 @@ use self::{
     jit::JitNames,
     kernel::{KernelSymbolizer, LoadKernelNames},
     modules::{Modules, tenants::tenant_of},
+    runtime_events::EventSources,
     runtime_memory::RuntimeMemory,
     symbol::{SymbolHint, Symbolized},
 };
@@ -136,8 +143,9 @@ pub struct Symbolizer {
     kernel: KernelSymbolizer,
     jit: HashMap<ProcessKey, JitNames>,
     runtime_memory: HashMap<ProcessKey, RuntimeMemory>,
-    /// For the method events of all runtimes together.
+    /// For the events of all runtimes together.
     event_budget: MemoryBudget,
+    events: EventSources,
     runtime_requests: RuntimeRequests,
 }
 
@@ -185,6 +193,7 @@ impl Symbolizer {
             jit: HashMap::new(),
             runtime_memory: HashMap::new(),
             event_budget: MemoryBudget::default(),
+            events: EventSources::default(),
             runtime_requests: RuntimeRequests::default(),
         }
     }
@@ -293,6 +302,7 @@ impl Symbolizer {
     /// the processes that `is_retained` rejects, code that was replaced, and idle files. Files that could not be opened
     /// are tried again.
     pub fn end_interval(&mut self, from_ns: u64, is_retained: impl Fn(ProcessKey) -> bool) {
+        self.events.retire_ended(&is_retained);
         self.jit.retain(|process, _| is_retained(*process));
         self.runtime_memory.retain(|process, _| is_retained(*process));
         self.jit.values_mut().for_each(|names| names.retire_replaced(from_ns));

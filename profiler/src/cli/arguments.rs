@@ -13,10 +13,12 @@ use profiler_symbolize::SymbolDirectories;
 use super::{
     command_user,
     duration::{parse_duration, parse_duration_or_zero},
+    event_sets::EventSets,
     shape::ShapeArguments,
 };
+use crate::Target;
 use crate::{
-    Builder, DEFAULT_FREQUENCY_HZ, DEFAULT_MAX_OVERHEAD_PERCENT, Profiler, Target, Unwind,
+    Builder, DEFAULT_FREQUENCY_HZ, DEFAULT_MAX_OVERHEAD_PERCENT, EventProvider, Profiler, Unwind,
     sampler::ebpf::CpuSet,
 };
 
@@ -33,6 +35,7 @@ Examples:
   profiler -a -d 5 --per-process > folded     all processes of this machine
   profiler --container 3f2a91 -d 10 -o a.svg  a container, by a prefix of its id
   profiler -p 1234 -d 5 --inlines --lines     with inlined functions, source files and lines
+  profiler -p 1234 -d 10 --events default     with what a .NET runtime did: collections, exceptions, locks
   profiler -p 1234 -d 30 -o run.profile       a recorded profile, for the commands below
   profiler report run.profile -o flame.svg    writes it in another format, on any machine
   profiler top run.profile --focus Json       its hot functions, for stacks with a matching frame
@@ -192,6 +195,14 @@ pub(super) struct SamplingArguments {
     /// Record also which thread ended each wait: its stack follows that of the thread that waited
     #[arg(long, requires = "off_cpu")]
     wakers: bool,
+    /// Record what .NET runtimes report, beside the samples: default (gc, threadpool, exceptions, contention), alloc, jit,
+    /// loader, counters, http (http-server, http-client); separated by commas
+    #[arg(long, value_name = "LIST", conflicts_with_all = ["no_dotnet_events", "capture"])]
+    events: Vec<EventSets>,
+    /// Record the events of this provider of .NET runtimes, such as an EventSource of the target: NAME[:KEYWORDS[:LEVEL]],
+    /// keywords in hexadecimal, level 1 to 5 [default: all keywords, level 4]. Can be repeated
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["no_dotnet_events", "capture"])]
+    event_provider: Vec<EventProvider>,
     /// The most time that the BPF programs may take on each CPU, percent: beyond it, stacks are cut, then ticks are skipped
     #[arg(long, value_name = "PERCENT", default_value_t = DEFAULT_MAX_OVERHEAD_PERCENT)]
     max_overhead: f64,
@@ -414,7 +425,9 @@ impl SamplingArguments {
             .unwind(self.unwind.into())
             .dotnet_events(!self.no_dotnet_events)
             .dotnet_perf_map(self.dotnet_perf_map)
-            .dotnet_compilations(self.dotnet_compilations);
+            .dotnet_compilations(self.dotnet_compilations)
+            .runtime_events(self.events.iter().flat_map(EventSets::iter));
+        let builder = self.event_provider.iter().cloned().fold(builder, Builder::event_provider);
         let builder = match (self.children, self.no_children) {
             (false, false) => builder,
             (children, _) => builder.children(children),

@@ -5,6 +5,8 @@ mod arguments;
 mod command_user;
 mod doctor;
 mod duration;
+mod event_sets;
+mod event_summary;
 mod held_log;
 mod live;
 #[cfg(feature = "manual")]

@@ -91,7 +91,8 @@ pub(super) fn write(profile: &Profile, shape: &ShapeArguments, outputs: Outputs,
 
 /// The exit code after a profile was written.
 pub(super) fn code_of(profile: &Profile) -> u8 {
-    if profile.samples().is_empty() { exit::NO_SAMPLE } else { 0 }
+    let is_empty = profile.samples().is_empty() && profile.runtime_events().is_empty();
+    if is_empty { exit::NO_SAMPLE } else { 0 }
 }
 
 /// The exit code of a command as shells compute it: 128 + the signal number if a signal ended it.

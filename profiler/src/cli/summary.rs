@@ -8,6 +8,8 @@ use profiler_profile::{
 };
 use profiler_profile_formats::printable;
 
+use super::event_summary;
+
 /// An error and its causes in one line.
 pub(super) fn one_line(error: &anyhow::Error) -> String {
     printable(&format!("{error:#}")).into_owned()
@@ -25,6 +27,7 @@ pub(super) fn text(profile: &Profile, view: &Profile) -> String {
         let shown = value_text(profile.first_event(), profile.total_value());
         lines.push(format!("shown: {shown}: {}", header.edits.join(", ")));
     }
+    lines.extend(event_summary::line(profile));
     lines.extend(missed_ticks(ledger));
     if ledger.lost_process_events > 0 {
         lines.push(format!(
@@ -52,7 +55,7 @@ pub(super) fn text(profile: &Profile, view: &Profile) -> String {
     }
     if ledger.dropped_runtime_events > 0 {
         lines.push(format!(
-            "{} EventPipe events were dropped by the runtime: some JIT frames can be unsymbolized",
+            "{} EventPipe events were dropped: JIT frames can be unsymbolized, and runtime events are missing",
             ledger.dropped_runtime_events
         ));
     }

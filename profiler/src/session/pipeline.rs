@@ -132,6 +132,11 @@ impl Pipeline {
         self.prefetched_pids.extend(pids);
     }
 
+    /// Starts to collect the events of runtimes that were found meanwhile.
+    pub(super) fn poll_runtime_events(&mut self) {
+        self.symbolizer.poll_runtime_events(&self.processes);
+    }
+
     /// The open files of mappings.
     pub(super) fn mapped_files(&self) -> Arc<MappedFiles> {
         Arc::clone(self.symbolizer.mapped_files())
@@ -287,13 +292,15 @@ impl Pipeline {
             }
         }
         self.stacks.advance(batch.watermark_ns);
-        let assembler = &mut self.assembler;
-        for process in self.processes.retire_ended(|key| assembler.awaits_symbols(key)) {
-            assembler.retire(&process);
+        let (assembler, symbolizer) = (&self.assembler, &self.symbolizer);
+        let is_needed = |key| assembler.awaits_symbols(key) || symbolizer.awaits_runtime_events(key);
+        for process in self.processes.retire_ended(is_needed) {
+            self.assembler.retire(&process);
         }
         if now_ns >= self.next_jit_poll_ns {
             let begin = Instant::now();
             self.symbolizer.poll_jit(&self.processes, now_ns);
+            self.poll_runtime_events();
             let took_ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
             let pause_ns = took_ns.saturating_mul(PAUSE_PER_JIT_POLL).max(JIT_POLL_INTERVAL_NS);
             self.next_jit_poll_ns = now_ns.saturating_add(pause_ns);
@@ -312,7 +319,9 @@ impl Pipeline {
         for received in std::mem::take(&mut self.early_samples) {
             self.add_sample(received);
         }
+        self.symbolizer.request_runtime_events(interval.is_last);
         let lost = self.add_deferred(&interval, may_wait);
+        self.add_runtime_events(&interval);
         self.losses.missing_stacks.add_all(lost);
         let counts = self.target_counts(&interval);
         let next = ProfileAssembler::new(&self.sampled, interval.ended_ns);
@@ -360,6 +369,14 @@ impl Pipeline {
         symbolizer.receive_all_methods(&requested, processes, interval.ended_ns);
         lost.add_all(self.assembler.add_deferred(symbolizer, processes, &AwaitedStacks::default()));
         lost
+    }
+
+    /// Adds what the runtimes reported. Their stacks have the symbols of the samples.
+    fn add_runtime_events(&mut self, interval: &Interval) {
+        for reported in self.symbolizer.receive_runtime_events(interval.ended_ns, interval.is_last) {
+            let process = self.processes.get(reported.process);
+            self.assembler.add_runtime_events(&mut self.symbolizer, process, reported);
+        }
     }
 
     /// The stacks with these ids; `None` if one is missing.

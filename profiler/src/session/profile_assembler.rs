@@ -1,6 +1,7 @@
 //! Builds a profile from samples: symbolizes addresses into frames, and caches frames and stacks.
 
 mod deferred;
+mod runtime_events;
 mod tail_calls;
 mod wakers;
 

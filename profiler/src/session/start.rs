@@ -16,7 +16,7 @@ use profiler_dotnet_symbols::managed::NameStyle;
 use profiler_processes::{ProcFs, ProcessFilter, root_directory::RootDirectory};
 use profiler_profile::Header;
 use profiler_symbolize::{
-    NativeOptions, RuntimeRequests, Symbolizer,
+    EventRequest, NativeOptions, RuntimeRequests, Symbolizer,
     debug_file::DebugDirectories,
     symbol_server::{Cache, CacheDirectories, Server, SymbolServers, transport},
 };
@@ -77,6 +77,7 @@ pub(crate) struct Settings {
     pub(crate) dotnet_events: bool,
     pub(crate) dotnet_perf_map: bool,
     pub(crate) dotnet_compilations: bool,
+    pub(crate) runtime_events: EventRequest,
     pub(crate) debug_directories: Vec<PathBuf>,
     pub(crate) symbol_servers: Vec<Server>,
     pub(crate) symbol_cache: Option<PathBuf>,
@@ -170,6 +171,11 @@ fn sample(settings: &Settings) -> Result<Session> {
     pipeline.bound_stacks(Box::new(source.forget_sent_stack()?));
     // Sideband events are enabled: later changes arrive as events, the present state is read from /proc.
     pipeline.prefetch(&initial_pids);
+    if !settings.runtime_events.is_empty() {
+        // The runtime of a process that waits has events as well.
+        pipeline.prefetch(&watch.unnamed_processes(&ProcFs::live()));
+        pipeline.poll_runtime_events();
+    }
     if let Some(maps) = source.take_unwind_maps() {
         let follows_forks = follows_forks && !maps.searches_vmas();
         let unwinding = UnwindTableThread::start(maps, pipeline.mapped_files()).map_err(|error| {
@@ -303,6 +309,7 @@ pub(super) fn new_pipeline(
         perf_maps: settings.dotnet_perf_map,
         compilations: settings.dotnet_compilations,
     });
+    symbolizer.set_event_request(settings.runtime_events.clone());
     Pipeline::new(proc, filter, symbolizer, sampled)
 }
 

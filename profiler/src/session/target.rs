@@ -118,6 +118,18 @@ impl TargetWatch {
             && self.cgroup.as_ref().is_none_or(|directory| !directory.exists())
     }
 
+    /// The processes of a cgroup, or of the host, where the target has no ids. 1,024 at most.
+    pub(super) fn unnamed_processes(&self, proc: &ProcFs) -> Vec<u32> {
+        const MAX_PROCESSES: usize = 1 << 10;
+        match &self.cgroup {
+            Some(directory) => cgroup::processes_in(directory, MAX_PROCESSES),
+            None if self.processes.is_empty() && self.threads.is_empty() => {
+                proc.processes(MAX_PROCESSES).unwrap_or_default()
+            }
+            None => Vec::new(),
+        }
+    }
+
     /// The file descriptor of a running process, which becomes readable on exit; that of an ended one where all have
     /// ended, perhaps since [`have_all_ended`](Self::have_all_ended), so that waiting for it returns at once.
     pub(super) fn pidfd(&self) -> Option<BorrowedFd<'_>> {
@@ -331,6 +343,15 @@ mod tests {
         assert!(!found.watch.have_all_ended());
         drop(end);
         thread.join().unwrap();
+    }
+
+    #[test]
+    fn the_processes_of_a_target_without_ids_are_listed() {
+        let proc = ProcFs::live();
+        let everything = find_alone(&Target::Everything).unwrap().watch.unnamed_processes(&proc);
+        assert!(everything.contains(&std::process::id()), "{everything:?}");
+        let named = find_alone(&Target::Pid(std::process::id())).unwrap();
+        assert!(named.watch.unnamed_processes(&proc).is_empty());
     }
 
     #[test]

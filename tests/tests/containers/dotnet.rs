@@ -1,7 +1,11 @@
 //! Tests profiles of .NET processes in containers.
 
-use std::path::PathBuf;
+use std::{collections::HashSet, fs, path::PathBuf, time::Duration};
 
+use profiler::{
+    EventSet,
+    profile::{FieldValue, RuntimeEventKind},
+};
 use profiler_tests::{FoldedStacks, await_optimized, sample, sample_pid, share_privileged, workload_path};
 
 use crate::{
@@ -72,5 +76,34 @@ fn methods_are_symbolized_without_settings_from_the_host_and_from_a_sidecar() {
         assert_named(&FoldedStacks::from_profile(&sample(sample_pid(container.pid()), 4_000)));
         assert_named(&stacks(&sidecar(&container, &["-p", "1", "-F", "1999", "-d", "1"]).run()));
         assert!(!container.file("/tmp/perf-1.map").exists());
+    }
+}
+
+#[test]
+fn threads_of_runtime_events_have_the_ids_of_the_profilers_namespace() {
+    let Some(_lock) = share_privileged() else { return };
+    for version in ["3.1", "9.0"] {
+        let container = builder_for(version, "convoy").variable("PERF_MAP=0").start();
+        let pid = container.pid();
+        let session =
+            sample_pid(pid).runtime_events([EventSet::Contentions]).build().unwrap().start().unwrap();
+        let profile = session.run_for(Duration::from_secs(3)).unwrap();
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+        let tids: HashSet<u32> = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
+        let events: Vec<_> = profile
+            .runtime_events()
+            .iter()
+            .filter(|event| event.kind == RuntimeEventKind::Contention)
+            .collect();
+        assert!(events.len() > 20, "{version}: {}", events.len());
+        for event in events {
+            let tid = event.thread.map(|thread| profile.thread(thread).tid);
+            assert!(tid.is_some_and(|tid| tids.contains(&tid)), "{version}: {tid:?}");
+            match event.field(&profile, "LockOwnerThreadID") {
+                Some(FieldValue::Unsigned(owner)) => assert!(tids.contains(&u32::try_from(owner).unwrap())),
+                // A runtime reports no owner if the lock was just released.
+                owner => assert!(owner.is_none(), "{version}: {owner:?}"),
+            }
+        }
     }
 }

@@ -50,8 +50,11 @@ pub struct MountedVersions {
 /// Directories of a hierarchy that are searched. A node with many pods has some thousands.
 const MAX_DIRECTORIES: usize = 1 << 16;
 
+/// The file that lists the processes of a cgroup.
+const PROCESS_LIST: &str = "cgroup.procs";
+
 /// Files that list the members of a cgroup: its processes, and the threads of a threaded version 2 cgroup.
-const MEMBER_LISTS: [&str; 2] = ["cgroup.procs", "cgroup.threads"];
+const MEMBER_LISTS: [&str; 2] = [PROCESS_LIST, "cgroup.threads"];
 
 /// Finds the cgroup with a path that a user gave: a directory of a mounted cgroup file system, or a path inside the
 /// hierarchies as in `/proc/PID/cgroup`.
@@ -81,6 +84,19 @@ pub fn container_id_of(text: &[u8]) -> Option<String> {
         .iter()
         .find_map(|membership| container_id::innermost_container_id(&membership.path))
         .map(str::to_owned)
+}
+
+/// The processes in a cgroup and its descendants, by their ids in the profiler's PID namespace, `limit` at most. Those of a
+/// threaded cgroup are listed by its closest ancestor that is not threaded (cgroups(7)).
+pub fn processes_in(directory: &Path, limit: usize) -> Vec<u32> {
+    let lists =
+        directories_below(directory).filter_map(|directory| fs::read(directory.join(PROCESS_LIST)).ok());
+    let parse = |list: Vec<u8>| -> Vec<u32> {
+        String::from_utf8_lossy(&list).lines().filter_map(|id| id.parse().ok()).collect()
+    };
+    let ids = lists.flat_map(parse);
+    // A process of another PID namespace has the id 0.
+    ids.filter(|id| *id != 0).take(limit).collect()
 }
 
 /// Parses the same text as `/proc/PID/mountinfo` and as `/proc/PID/cgroup`. Checks that the path of a cgroup leads to no
@@ -258,6 +274,18 @@ mod tests {
         assert_eq!(machine.resolve(&blkio).unwrap(), Cgroup { directory: blkio, version: v1("io") });
         let unified = machine.cgroup("unified/a", "");
         assert_eq!(machine.resolve(&unified).unwrap().version, Version::V2);
+    }
+
+    #[test]
+    fn the_processes_of_a_cgroup_are_those_of_its_descendants_too() {
+        let machine = TestHierarchies::hybrid();
+        machine.cgroup("unified/other", "5\n");
+        machine.cgroup("unified/a/b/c", "30\n0\n");
+        machine.cgroup("unified/a/b", "not a number\n20\n");
+        let directory = machine.cgroup("unified/a", "10\n11\n");
+        assert_eq!(processes_in(&directory, 10), [10, 11, 20, 30]);
+        assert_eq!(processes_in(&directory, 3), [10, 11, 20]);
+        assert!(processes_in(&directory.join("missing"), 10).is_empty());
     }
 
     #[test]

@@ -34,7 +34,7 @@ fn nanoseconds(ticks: u64, ticks_per_second: u64) -> u64 {
 }
 
 /// The time of `CLOCK_MONOTONIC`.
-pub(super) fn monotonic_ns() -> u64 {
+pub(crate) fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }

@@ -4,11 +4,11 @@ use std::{
     fmt::Debug,
     io,
     path::Path,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
 use profiler_dotnet_symbols::eventpipe::{
+    code_events::RUNTIME_PROVIDER,
     ipc,
     nettrace::{Clock, Decoder, Event},
 };
@@ -19,8 +19,11 @@ use super::recording;
 use super::{
     MemoryBudget, ReportScope, RuntimeNames, RuntimeProcess,
     clock::TimeBase,
+    event_buffer::EventBuffer,
+    event_sessions::EventSession,
     method_events::{CodeTime, EventOptions, MethodEvents},
 };
+use crate::event_request::{EventProvider, EventRequest};
 
 /// The name of the socket of the runtime that [`receive_methods`] connects to.
 pub const SOCKET_NAME: &str = super::SIMULATED_SOCKET_NAME;
@@ -61,7 +64,27 @@ pub fn decode_stream(pieces: &[&[u8]]) -> impl PartialEq + Debug + use<> {
     });
     let names = format!("{:?}", events.names);
     let counts = (decoder.dropped_events(), events.malformed_events);
-    (is_valid, counts, events.methods, names, events.compilations)
+    (is_valid, counts, events.methods, names, events.compilations, decode_runtime_events(pieces))
+}
+
+/// Decodes all runtime events of a stream that arrives in pieces.
+fn decode_runtime_events(pieces: &[&[u8]]) -> impl PartialEq + Debug + use<> {
+    let providers = vec![EventProvider { name: RUNTIME_PROVIDER.to_owned(), keywords: 0, level: 5 }];
+    let sessions = EventSession::all(&EventRequest { providers, ..EventRequest::default() }, None);
+    let (mut decoder, mut buffer) = (Decoder::with_details(), EventBuffer::new(MemoryBudget::default()));
+    for piece in pieces {
+        let on_event = |clock: Option<Clock>, event: &Event<'_>| {
+            if let (Some(clock), [session]) = (clock, &sessions[..]) {
+                buffer.add(session, TimeBase::new(clock, 0), event);
+            }
+        };
+        if decoder.feed(piece, on_event).is_err() {
+            break;
+        }
+    }
+    let of_interval = format!("{:?}", buffer.take(u64::MAX / 2, false));
+    let rest = format!("{:?}", buffer.take(u64::MAX, true));
+    (buffer.malformed_events, buffer.dropped_events, of_interval, rest)
 }
 
 /// Decodes the reply to a command, header and payload.

@@ -1,10 +1,16 @@
-//! Collects the methods that a .NET runtime compiles through its diagnostics socket (EventPipe).
+//! Collects the methods that a .NET runtime compiles, and its other events, through its diagnostics socket (EventPipe).
 //!
 //! The target needs no setting, and nothing is written into it.
 
 mod clock;
 mod command;
 mod compilations;
+mod event_buffer;
+mod event_listener;
+mod event_pairs;
+mod event_sessions;
+mod event_stream;
+mod event_threads;
 #[cfg(fuzzing)]
 pub(crate) mod fuzz;
 mod listener;
@@ -22,7 +28,7 @@ mod session;
 mod socket;
 mod stream;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::{
     io,
@@ -34,16 +40,24 @@ use std::{
 use profiler_processes::root_directory::RootDirectory;
 use profiler_profile::Reason;
 
-use self::{
-    listener::Listener, method_events::EventOptions, report::Report, requested_perf_map::RequestedPerfMap,
-    socket::Endpoint,
-};
 pub(crate) use self::{
+    clock::monotonic_ns,
+    event_listener::{EventListener, LostEvents},
     memory_budget::MemoryBudget,
     method_table::{MethodTable, RuntimeMethod},
     report::ReportScope,
     requested_perf_map::PerfMapPaths,
+    stream::MAX_UNWRITTEN_NS,
 };
+pub use self::{
+    event_buffer::CollectedEvent,
+    event_stream::{EventStream, StreamEnd},
+};
+use self::{
+    event_threads::ThreadReader, listener::Listener, method_events::EventOptions, report::Report,
+    requested_perf_map::RequestedPerfMap, socket::Endpoint,
+};
+use crate::event_request::EventRequest;
 
 /// The file of a capture with the recording of a process ([`RuntimeNames::recording`]).
 #[cfg(feature = "capture")]
@@ -96,6 +110,32 @@ impl RuntimeProcess {
 pub(crate) fn probe(process: RuntimeProcess, deadline: Instant) -> Option<Result<(), Reason>> {
     let endpoint = Endpoint::new(process);
     endpoint.exists().then(|| endpoint.connect(deadline).map(drop).map_err(|error| failure_reason(&error)))
+}
+
+/// A process whose runtime may be asked for events.
+#[derive(Debug)]
+pub(crate) struct EventSource {
+    endpoint: Endpoint,
+    namespace_pid: u32,
+}
+
+impl EventSource {
+    pub(crate) fn new(process: RuntimeProcess) -> Self {
+        Self { namespace_pid: process.namespace_pid, endpoint: Endpoint::new(process) }
+    }
+
+    /// Starts a listener if the runtime has a socket.
+    pub(crate) fn listen(&self, request: Arc<EventRequest>, budget: MemoryBudget) -> Option<EventListener> {
+        if !self.endpoint.exists() {
+            return None;
+        }
+        let threads = ThreadReader::new(self.endpoint.pid, self.namespace_pid);
+        EventListener::start(self.endpoint.clone(), request, threads, budget)
+            .inspect_err(|error| {
+                log::warn!("failed to listen to the events of process {}: {error}", self.endpoint.pid);
+            })
+            .ok()
+    }
 }
 
 /// Why a runtime did not report its methods.

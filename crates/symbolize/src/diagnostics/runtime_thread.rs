@@ -4,7 +4,7 @@ use std::{
     io,
     sync::{
         Arc,
-        mpsc::{Receiver, RecvTimeoutError, channel},
+        mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel},
     },
     time::{Duration, Instant},
 };
@@ -39,6 +39,17 @@ impl RuntimeThread {
             run(own_deadline);
         })?;
         Ok(Self { pid, deadline, ended, is_left_behind: false })
+    }
+
+    /// Whether the thread has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.try_recv() == Err(TryRecvError::Disconnected)
+    }
+
+    /// Waits for the end of the thread, until the deadline at most.
+    pub(super) fn wait_until(&self, deadline: Instant) {
+        // A thread that has ended, or that goes on, is no error.
+        let _ = self.ended.recv_timeout(deadline.saturating_duration_since(Instant::now()));
     }
 
     /// Waits for the end of a thread that was notified to end by a deadline. One that is blocked is left behind: a peer can make

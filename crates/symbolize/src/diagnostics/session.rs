@@ -28,7 +28,7 @@ pub(super) struct Session {
 }
 
 /// The end of a timeout, or the cancellable deadline if that is earlier.
-fn limited(timeout: Duration, cancellable: &CancellableDeadline) -> Instant {
+pub(super) fn limited(timeout: Duration, cancellable: &CancellableDeadline) -> Instant {
     let deadline = Instant::now() + timeout;
     cancellable.get().map_or(deadline, |earlier| earlier.min(deadline))
 }

@@ -135,6 +135,42 @@ pub(super) enum Received {
     Cancelled,
 }
 
+/// The result of waiting for several connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ready {
+    /// The connection with this index has bytes, or was closed.
+    Connection(usize),
+    /// The cancellable deadline was set.
+    Cancelled,
+}
+
+/// Waits until one of several connections has bytes or is closed, or deadline `cancellable` is set.
+pub(super) fn wait_for_any<'a>(
+    connections: impl IntoIterator<Item = &'a Connection>,
+    deadline: Instant,
+    cancellable: Option<&CancellableDeadline>,
+) -> io::Result<Ready> {
+    let sockets = connections.into_iter().map(|connection| PollFd::new(&connection.socket, PollFlags::IN));
+    let mut fds: Vec<_> = sockets.collect();
+    let count = fds.len();
+    fds.extend(cancellable.map(|cancellable| PollFd::new(&cancellable.waker, PollFlags::IN)));
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match poll(&mut fds, Timespec::try_from(left).ok().as_ref()) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) if fds.iter().skip(count).any(|waker| !waker.revents().is_empty()) => {
+                return Ok(Ready::Cancelled);
+            }
+            Ok(_) => {
+                let ready = fds.iter().position(|fd| !fd.revents().is_empty());
+                return ready.map(Ready::Connection).ok_or_else(|| io::ErrorKind::TimedOut.into());
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
 /// A connection to a runtime. No operation blocks beyond its deadline.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -301,6 +337,24 @@ mod tests {
             }
         };
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn the_connection_that_has_bytes_is_ready() {
+        let directory = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(directory.path().join("socket")).unwrap();
+        let endpoint = endpoint(directory.path());
+        let connections = [(); 3].map(|()| endpoint.connect(soon()).unwrap());
+        let mut peers: Vec<_> = listener.incoming().take(3).map(Result::unwrap).collect();
+        let cancellable = CancellableDeadline::new().unwrap();
+        let wait = || wait_for_any(&connections, soon(), Some(&cancellable));
+        assert_eq!(wait().unwrap_err().kind(), io::ErrorKind::TimedOut);
+        io::Write::write_all(&mut peers[1], b"x").unwrap();
+        assert_eq!(wait().unwrap(), Ready::Connection(1));
+        drop(peers.remove(0));
+        assert_eq!(wait().unwrap(), Ready::Connection(0));
+        cancellable.set(soon());
+        assert_eq!(wait().unwrap(), Ready::Cancelled);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::{
 const MAX_SESSION_BYTES: u64 = 8 << 30;
 
 /// Age of the oldest event that a runtime with enough CPU time has not written yet. It writes every 100 ms.
-pub(super) const MAX_UNWRITTEN_NS: u64 = 200_000_000;
+pub(crate) const MAX_UNWRITTEN_NS: u64 = 200_000_000;
 
 /// A session and its decoder.
 pub(super) struct Stream {
@@ -35,10 +35,19 @@ pub(super) struct Stream {
 impl Stream {
     /// The stream of a session that was just opened.
     pub(super) fn new(session: Session) -> Self {
+        Self::with_decoder(session, Decoder::default())
+    }
+
+    /// The stream of a session that was just opened, whose events have names, fields and stacks.
+    pub(super) fn with_details(session: Session) -> Self {
+        Self::with_decoder(session, Decoder::with_details())
+    }
+
+    fn with_decoder(session: Session, decoder: Decoder) -> Self {
         let opened_ns = monotonic_ns();
         Self {
             session,
-            decoder: Decoder::default(),
+            decoder,
             opened_ns,
             newest_ns: opened_ns,
             received_bytes: 0,
@@ -65,17 +74,14 @@ impl Stream {
         from_ns: Option<u64>,
         events: &mut MethodEvents,
     ) -> io::Result<()> {
-        self.received_bytes += bytes.len() as u64;
         let (opened_ns, known_methods) = (self.opened_ns, events.methods.len());
-        let on_event = |clock: Option<Clock>, event: &Event<'_>| {
-            let base = clock.map(|clock| TimeBase::new(clock, opened_ns));
+        self.feed(bytes, |base, event| {
             let code_time = match (from_ns, base) {
                 (None, Some(base)) => CodeTime::OfEvent(base),
                 (from_ns, _) => CodeTime::Ns(from_ns.unwrap_or(opened_ns)),
             };
             events.add(event, code_time);
-        };
-        self.decoder.feed(bytes, on_event).map_err(|_| io::ErrorKind::InvalidData)?;
+        })?;
         if self.decoder.dropped_events() > 0 {
             self.dropped_from_ns.get_or_insert(self.newest_ns);
         }
@@ -86,6 +92,23 @@ impl Stream {
         {
             self.max_delay_ns = self.max_delay_ns.max(monotonic_ns().saturating_sub(oldest_ns));
         }
-        if self.received_bytes > MAX_SESSION_BYTES { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(()) }
+        Ok(())
+    }
+
+    /// Decodes the next bytes, and calls `on_event` with each event and how its time is converted, if that is known.
+    pub(super) fn feed(
+        &mut self,
+        bytes: &[u8],
+        mut on_event: impl FnMut(Option<TimeBase>, &Event<'_>),
+    ) -> io::Result<()> {
+        self.received_bytes += bytes.len() as u64;
+        if self.received_bytes > MAX_SESSION_BYTES {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let opened_ns = self.opened_ns;
+        let on_event = |clock: Option<Clock>, event: &Event<'_>| {
+            on_event(clock.map(|clock| TimeBase::new(clock, opened_ns)), event);
+        };
+        self.decoder.feed(bytes, on_event).map_err(|_| io::ErrorKind::InvalidData.into())
     }
 }

@@ -17,13 +17,36 @@ use profiler_dotnet_symbols::{
 
 use super::{listener::STOP_TIMEOUT, *};
 
-const OK: &[u8] = b"DOTNET_IPC_V1\0\x1c\0\xff\0\0\0\x07\0\0\0\0\0\0\0";
+pub(super) const OK: &[u8] = b"DOTNET_IPC_V1\0\x1c\0\xff\0\0\0\x07\0\0\0\0\0\0\0";
 const UNKNOWN_COMMAND: &[u8] = b"DOTNET_IPC_V1\0\x18\0\xff\xff\0\0\x85\x13\x13\x80";
-const STOP: u8 = 1;
+pub(super) const STOP: u8 = 1;
 const COLLECT_2: u8 = 3;
 
 /// Far more time than a test takes.
 const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A process whose simulated runtime accepts this many connections, and calls `serve` with each and its command. Its socket
+/// is in the directory.
+pub(super) fn simulate_runtime(
+    connections: usize,
+    mut serve: impl FnMut(UnixStream, u8) + Send + 'static,
+) -> (tempfile::TempDir, RuntimeProcess, JoinHandle<()>) {
+    let directory = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(directory.path().join(SIMULATED_SOCKET_NAME)).unwrap();
+    let process = RuntimeProcess::simulated(RootDirectory::open(directory.path()).unwrap());
+    let runtime = std::thread::spawn(move || {
+        for stream in listener.incoming().take(connections) {
+            let mut stream = stream.unwrap();
+            let mut header = [0; 20];
+            stream.read_exact(&mut header).unwrap();
+            let size = usize::from(u16::from_le_bytes([header[14], header[15]]));
+            let mut body = vec![0; size - header.len()];
+            stream.read_exact(&mut body).unwrap();
+            serve(stream, header[17]);
+        }
+    });
+    (directory, process, runtime)
+}
 
 struct Fixture {
     _directory: tempfile::TempDir,
@@ -32,22 +55,10 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// A process whose simulated runtime accepts this many connections, and calls `serve` with each and its command.
-    fn new(connections: usize, mut serve: impl FnMut(UnixStream, u8) + Send + 'static) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let listener = UnixListener::bind(directory.path().join(SIMULATED_SOCKET_NAME)).unwrap();
-        let process = RuntimeProcess::simulated(RootDirectory::open(directory.path()).unwrap());
-        let runtime = std::thread::spawn(move || {
-            for stream in listener.incoming().take(connections) {
-                let mut stream = stream.unwrap();
-                let mut header = [0; 20];
-                stream.read_exact(&mut header).unwrap();
-                let mut body = vec![0; usize::from(header[14]) - header.len()];
-                stream.read_exact(&mut body).unwrap();
-                serve(stream, header[17]);
-            }
-        });
-        Self { _directory: directory, names: RuntimeNames::new(process, MemoryBudget::default()), runtime }
+    /// A process with a [simulated runtime](simulate_runtime).
+    fn new(connections: usize, serve: impl FnMut(UnixStream, u8) + Send + 'static) -> Self {
+        let (_directory, process, runtime) = simulate_runtime(connections, serve);
+        Self { _directory, names: RuntimeNames::new(process, MemoryBudget::default()), runtime }
     }
 
     /// Starts the listener and receives its last report.
@@ -64,7 +75,7 @@ impl Fixture {
     }
 }
 
-fn write(mut stream: &UnixStream, bytes: &[u8]) {
+pub(super) fn write(mut stream: &UnixStream, bytes: &[u8]) {
     // The listener may have closed the connection.
     let _ = stream.write_all(bytes);
 }

@@ -108,13 +108,16 @@ impl Symbolizer {
 
     /// Malformed lines of perf maps, records of jitdumps, and events of runtimes.
     pub fn malformed_jit_entries(&self) -> u64 {
-        self.jit.values().map(JitNames::malformed_entries).sum()
+        let names = self.jit.values().map(JitNames::malformed_entries).sum::<u64>();
+        names + self.lost_runtime_events().malformed
     }
 
-    /// Events that the runtimes of the targets dropped because their buffers were full.
+    /// Events that the runtimes of the targets dropped because their buffers were full, and those that were dropped here
+    /// because the memory budget was exceeded.
     pub fn dropped_runtime_events(&self) -> u64 {
         let runtimes = self.jit.values().filter_map(|names| names.runtime.as_ref());
-        runtimes.map(|runtime| runtime.methods.completeness.dropped_events).sum()
+        let methods = runtimes.map(|runtime| runtime.methods.completeness.dropped_events).sum::<u64>();
+        methods + self.lost_runtime_events().dropped
     }
 
     /// Adds what the runtimes of the targets wrote and reported to the capture, if one is recorded.
@@ -186,6 +189,7 @@ impl Drop for Symbolizer {
     /// Stops the sessions of all runtimes at the same time.
     fn drop(&mut self) {
         let deadline = Instant::now() + STOP_TIMEOUT;
+        self.begin_stop_of_event_listeners(deadline);
         self.runtimes_mut().for_each(|runtime| runtime.begin_stop(deadline));
     }
 }

@@ -1,6 +1,7 @@
 //! Tests of the arguments: defaults, conflicts, and the settings that they become.
 
 use super::*;
+use crate::{EventSet, Target};
 
 fn parse(line: &str) -> Result<Arguments, clap::Error> {
     Arguments::parse(std::iter::once("profiler").chain(line.split_whitespace()).map(OsString::from))
@@ -74,6 +75,25 @@ fn flags_set_the_settings_of_the_library() {
         .symbol_cache("/s")
         .capture("/c");
     assert_eq!(format!("{:?}", parse(line).unwrap().builder().unwrap()), format!("{library:?}"));
+}
+
+#[test]
+fn sets_and_providers_of_events_are_requested() {
+    let line = "-p 1 --events default,counters --events gc --event-provider Mine:3:5";
+    let library = Profiler::builder()
+        .target(Target::Pids(vec![1]))
+        .runtime_events(EventSet::DEFAULT.iter().copied().chain([EventSet::Counters]))
+        .event_provider("Mine:3:5".parse().unwrap());
+    assert_eq!(format!("{:?}", parse(line).unwrap().builder().unwrap()), format!("{library:?}"));
+    for line in [
+        "-p 1 --events gcs",
+        "-p 1 --events",
+        "-p 1 --event-provider :1",
+        "-p 1 --events gc --no-dotnet-events",
+        "-p 1 --events gc --capture /c",
+    ] {
+        assert!(parse(line).is_err(), "{line}");
+    }
 }
 
 #[test]

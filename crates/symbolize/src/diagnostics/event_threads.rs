@@ -1,0 +1,125 @@
+//! Looks up the threads of a process by their ids in its pid namespace, while they exist.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crate::compilations::innermost_tid;
+
+/// Threads of a process that are kept, and read at once.
+pub(super) const MAX_THREADS: usize = 1 << 14;
+
+/// The least time between two readings of all threads.
+const SCAN_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A thread of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EventThread {
+    /// In the profiler's pid namespace.
+    pub(crate) tid: u32,
+    /// Empty where the thread ended before it was read.
+    pub(crate) comm: Arc<str>,
+}
+
+/// Reads the threads of a process from `/proc`.
+#[derive(Debug)]
+pub(super) struct ThreadReader {
+    /// In the profiler's pid namespace.
+    pid: u32,
+    /// Whether the process has the pid namespace of the profiler.
+    shares_namespace: bool,
+    next_scan: Option<Instant>,
+}
+
+impl ThreadReader {
+    /// A reader of a process, whose id in its innermost pid namespace is `namespace_pid`.
+    pub(super) fn new(pid: u32, namespace_pid: u32) -> Self {
+        Self { pid, shares_namespace: pid == namespace_pid, next_scan: None }
+    }
+
+    /// The threads with these ids, those that are found.
+    pub(super) fn look_up(&mut self, ids: HashSet<u64>) -> HashMap<u64, EventThread> {
+        if self.shares_namespace {
+            return ids.into_iter().filter_map(|id| Some((id, self.thread_with(id)?))).collect();
+        }
+        if ids.is_empty() || self.next_scan.is_some_and(|next| Instant::now() < next) {
+            return HashMap::new();
+        }
+        let mut threads = self.scan();
+        self.next_scan = Some(Instant::now() + SCAN_INTERVAL);
+        threads.retain(|id, _| ids.contains(id));
+        threads
+    }
+
+    /// The thread with an id of the profiler's pid namespace.
+    fn thread_with(&self, id: u64) -> Option<EventThread> {
+        let tid = u32::try_from(id).ok()?;
+        let status = read_status(&self.tasks().join(tid.to_string())).unwrap_or_default();
+        Some(EventThread { tid, comm: comm_of(&status) })
+    }
+
+    /// All threads by their ids in the innermost pid namespace.
+    fn scan(&self) -> HashMap<u64, EventThread> {
+        let mut threads = HashMap::new();
+        for task in fs::read_dir(self.tasks()).into_iter().flatten().flatten().take(MAX_THREADS) {
+            let tid = task.file_name().to_str().and_then(|name| name.parse().ok());
+            let Some((tid, status)) = tid.zip(read_status(&task.path())) else { continue };
+            if let Some(id) = innermost_tid(&status) {
+                threads.insert(id.into(), EventThread { tid, comm: comm_of(&status) });
+            }
+        }
+        threads
+    }
+
+    fn tasks(&self) -> std::path::PathBuf {
+        Path::new("/proc").join(self.pid.to_string()).join("task")
+    }
+}
+
+fn read_status(task: &Path) -> Option<String> {
+    let text = fs::read(task.join("status")).ok()?;
+    Some(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// The name in a `status`, in which the kernel escapes line feeds and backslashes (proc_pid_status(5)).
+fn comm_of(status: &str) -> Arc<str> {
+    status.lines().find_map(|line| line.strip_prefix("Name:")).unwrap_or_default().trim().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_of_the_same_namespace_has_its_own_id() {
+        let thread = std::thread::Builder::new().name("looked-up".to_owned());
+        let found = thread.spawn(|| {
+            let tid = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+            let pid = std::process::id();
+            let own = ThreadReader::new(pid, pid).look_up([u64::from(tid)].into());
+            // As of a process in another namespace, all threads are read.
+            let mut other = ThreadReader::new(pid, pid + 1);
+            let scanned = other.look_up([u64::from(tid)].into());
+            let again = other.look_up([u64::from(tid)].into());
+            (tid, own, scanned, again)
+        });
+        let (tid, own, scanned, again) = found.unwrap().join().unwrap();
+        let expected = EventThread { tid, comm: "looked-up".into() };
+        assert_eq!(own.get(&u64::from(tid)), Some(&expected));
+        assert_eq!(scanned.get(&u64::from(tid)), Some(&expected));
+        assert!(again.is_empty(), "the next reading is later");
+    }
+
+    #[test]
+    fn a_thread_that_has_ended_has_its_id_where_namespaces_are_shared() {
+        let gone = u64::from(u32::MAX);
+        let found = ThreadReader::new(1, 1).look_up([gone].into());
+        assert_eq!(found[&gone], EventThread { tid: u32::MAX, comm: "".into() });
+        assert!(ThreadReader::new(1, 1).look_up([u64::MAX].into()).is_empty());
+        assert!(ThreadReader::new(1, 2).look_up([gone].into()).is_empty());
+    }
+}

@@ -1,0 +1,238 @@
+//! The part of [`Symbolizer`] that collects the events of .NET runtimes beside the samples.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use profiler_processes::{Process, ProcessKey, ProcessTable};
+
+use crate::{
+    RuntimeRequests, Symbolizer,
+    diagnostics::{
+        CollectedEvent, EventListener, EventSource, LostEvents, MAX_UNWRITTEN_NS, MemoryBudget, monotonic_ns,
+    },
+    event_request::EventRequest,
+    jit::runtime_process,
+    modules::tenants::{Tenant, TenantShares, tenant_of},
+};
+
+/// Runtimes with a listener for events at the same time. Each listener is a thread. One tenant has at most half.
+const MAX_LISTENERS: usize = 128;
+
+/// Processes in which a runtime is searched.
+const MAX_PROCESSES: usize = 1 << 13;
+
+/// The pause before a runtime is searched again in a process without one, and the longest such pause: it doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+
+/// Time for stopping the sessions of all runtimes at the end of a profile. A runtime takes 100 ms for each.
+const STOP_TIMEOUT: Duration = Duration::from_millis(1000);
+
+/// The same where a stream is kept, which can end with a rundown of all methods.
+const RUNDOWN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The events of one process.
+#[derive(Debug)]
+pub struct ProcessEvents {
+    /// The process, if it is in the process table.
+    pub process: ProcessKey,
+    /// In the profiler's pid namespace.
+    pub pid: u32,
+    /// The name of the process when its runtime was found.
+    pub comm: String,
+    /// The events, in any order.
+    pub events: Vec<CollectedEvent>,
+}
+
+/// The processes whose runtimes are asked for events.
+#[derive(Debug, Default)]
+pub(crate) struct EventSources {
+    request: Arc<EventRequest>,
+    /// By process id and start time, which stay the same when the process executes another program.
+    processes: HashMap<(u32, u64), SearchedProcess>,
+    /// Of the listeners that were removed.
+    lost: LostEvents,
+    /// Whether the runtime of a process was found.
+    has_found: bool,
+}
+
+/// A process that may have a runtime.
+#[derive(Debug)]
+struct SearchedProcess {
+    key: ProcessKey,
+    comm: String,
+    tenant: Tenant,
+    source: EventSource,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The runtime has no socket yet.
+    Searching {
+        next_search: Instant,
+        pause: Duration,
+    },
+    Listening(EventListener),
+    /// The listener has ended, and its events were taken.
+    Finished,
+}
+
+impl SearchedProcess {
+    fn listener(&self) -> Option<&EventListener> {
+        if let State::Listening(listener) = &self.state { Some(listener) } else { None }
+    }
+}
+
+impl Symbolizer {
+    /// Sets the events that are requested from the runtimes of all targets.
+    pub fn set_event_request(&mut self, request: EventRequest) {
+        self.events.request = Arc::new(request);
+    }
+
+    /// Searches runtimes in processes that were not searched recently, and starts to collect their events.
+    pub fn poll_runtime_events(&mut self, processes: &ProcessTable) {
+        if self.events.request.is_empty() || !self.proc.is_live() {
+            return;
+        }
+        for process in processes.living() {
+            self.events.add(process);
+        }
+        let started = self.events.start_listeners(&self.event_budget);
+        if !self.events.request.has_stacks() {
+            return;
+        }
+        // The methods of the stacks, also where no sample has JIT code.
+        for process in started.into_iter().filter_map(|key| processes.get(key)) {
+            self.jit_names(process);
+        }
+    }
+
+    /// Notifies the runtimes to write their events up to now, and to stop their sessions if the interval is the last one.
+    pub fn request_runtime_events(&mut self, is_last: bool) {
+        if is_last {
+            let keeps_stream = self.events.request.stream.is_some();
+            let deadline = Instant::now() + if keeps_stream { RUNDOWN_TIMEOUT } else { STOP_TIMEOUT };
+            self.events.listeners_mut().for_each(|listener| listener.begin_stop(deadline));
+        }
+    }
+
+    /// Waits for the events up to the end of an interval, `CLOCK_MONOTONIC`, and returns those that have ended by then. A
+    /// runtime writes its events every 100 ms: later ones are of the next interval.
+    pub fn receive_runtime_events(&mut self, interval_end_ns: u64, is_last: bool) -> Vec<ProcessEvents> {
+        let events = &mut self.events;
+        if is_last {
+            events.listeners_mut().for_each(EventListener::wait_until_stopped);
+            if !events.request.is_empty() && !events.has_found && self.proc.is_live() {
+                log::warn!(
+                    "no .NET runtime with a diagnostics socket was found: there are no runtime events"
+                );
+            }
+        } else {
+            let written_ns = interval_end_ns.saturating_add(MAX_UNWRITTEN_NS);
+            // A time of a forged capture is any.
+            let left_ns = written_ns.saturating_sub(monotonic_ns()).min(MAX_UNWRITTEN_NS);
+            let deadline = Instant::now() + Duration::from_nanos(left_ns);
+            events.listeners_mut().for_each(|listener| listener.wait_until(deadline));
+        }
+        events.take(interval_end_ns, is_last)
+    }
+
+    /// Whether events of a process may follow.
+    pub fn awaits_runtime_events(&self, process: ProcessKey) -> bool {
+        self.events
+            .processes
+            .values()
+            .any(|searched| searched.key == process && searched.listener().is_some())
+    }
+
+    /// The events of runtimes that are in no profile.
+    pub(crate) fn lost_runtime_events(&self) -> LostEvents {
+        let listeners = self.events.processes.values().filter_map(SearchedProcess::listener);
+        listeners.fold(self.events.lost, |sum, listener| sum.plus(listener.lost_events()))
+    }
+
+    /// Notifies the listeners to stop, before they are dropped.
+    pub(crate) fn begin_stop_of_event_listeners(&mut self, deadline: Instant) {
+        self.events.listeners_mut().for_each(|listener| listener.begin_stop(deadline));
+    }
+}
+
+impl EventSources {
+    fn add(&mut self, process: &Process) {
+        let Some(identity) = process.identity.as_deref() else { return };
+        let id = (process.pid, identity.start_ticks);
+        let known = self.processes.get_mut(&id);
+        if known.as_ref().is_some_and(|known| known.key == process.key) {
+            return;
+        }
+        let Some(runtime) = runtime_process(process, RuntimeRequests::NOTHING) else { return };
+        let source = EventSource::new(runtime);
+        if let Some(known) = known {
+            // It has executed another program, which can have another user.
+            (known.key, known.source) = (process.key, source);
+        } else if self.processes.len() < MAX_PROCESSES {
+            let (key, comm, tenant) = (process.key, process.comm.clone(), tenant_of(process));
+            let state = State::Searching { next_search: Instant::now(), pause: FIRST_PAUSE };
+            self.processes.insert(id, SearchedProcess { key, comm, tenant, source, state });
+        }
+    }
+
+    /// Starts a listener for each runtime that is found, and returns the processes of these.
+    fn start_listeners(&mut self, budget: &MemoryBudget) -> Vec<ProcessKey> {
+        let mut started = Vec::new();
+        let mut shares = TenantShares::new(MAX_LISTENERS);
+        let running = self.processes.values().filter(|searched| searched.listener().is_some());
+        running.for_each(|searched| shares.spend(searched.tenant, 1));
+        let now = Instant::now();
+        for searched in self.processes.values_mut() {
+            let State::Searching { next_search, pause } = &mut searched.state else { continue };
+            if *next_search > now || shares.left(searched.tenant) == 0 {
+                continue;
+            }
+            *next_search = now + *pause;
+            *pause = (2 * *pause).min(MAX_PAUSE);
+            let budget = budget.of_tenant(searched.tenant);
+            if let Some(listener) = searched.source.listen(Arc::clone(&self.request), budget) {
+                searched.state = State::Listening(listener);
+                shares.spend(searched.tenant, 1);
+                self.has_found = true;
+                started.push(searched.key);
+            }
+        }
+        started
+    }
+
+    fn take(&mut self, interval_end_ns: u64, is_last: bool) -> Vec<ProcessEvents> {
+        let mut taken = Vec::new();
+        for ((pid, _), searched) in &mut self.processes {
+            let State::Listening(listener) = &searched.state else { continue };
+            let has_ended = listener.has_ended();
+            let events = listener.take_events(interval_end_ns, is_last || has_ended);
+            if has_ended {
+                self.lost = self.lost.plus(listener.lost_events());
+                searched.state = State::Finished;
+            }
+            if !events.is_empty() {
+                let comm = searched.comm.clone();
+                taken.push(ProcessEvents { process: searched.key, pid: *pid, comm, events });
+            }
+        }
+        taken
+    }
+
+    /// Forgets the processes that are not retained, except those with a listener.
+    pub(crate) fn retire_ended(&mut self, is_retained: impl Fn(ProcessKey) -> bool) {
+        self.processes.retain(|_, searched| searched.listener().is_some() || is_retained(searched.key));
+    }
+
+    fn listeners_mut(&mut self) -> impl Iterator<Item = &mut EventListener> {
+        self.processes.values_mut().filter_map(|searched| match &mut searched.state {
+            State::Listening(listener) => Some(listener),
+            _ => None,
+        })
+    }
+}
