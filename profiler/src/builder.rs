@@ -276,6 +276,9 @@ impl Builder {
         if requests_events && !settings.dotnet_events {
             return Err(invalid("a runtime that is not contacted cannot be asked for events"));
         }
+        if settings.runtime_events.stream.is_some() {
+            check_event_stream(&settings)?;
+        }
         #[cfg(feature = "capture")]
         if settings.dotnet_compilations && settings.capture.is_some() {
             return Err(invalid("a capture has no compiled methods"));
@@ -293,6 +296,24 @@ impl Builder {
         }
         settings.symbol_servers = parse_symbol_servers(&self.symbol_servers)?;
         Ok(Profiler { settings })
+    }
+}
+
+fn check_event_stream(settings: &Settings) -> Result<()> {
+    if settings.runtime_events.is_empty() {
+        return Err(invalid(
+            "a stream of runtime events is requested without events: name sets of them (--events)",
+        ));
+    }
+    let is_one = match &settings.target {
+        Target::Pid(_) | Target::Command(_) => true,
+        Target::Pids(pids) => pids.len() == 1,
+        _ => false,
+    };
+    if is_one {
+        Ok(())
+    } else {
+        Err(invalid("a stream of runtime events is that of one process: select it (-p PID), or a command"))
     }
 }
 
@@ -356,7 +377,7 @@ fn invalid(message: &'static str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use profiler_symbolize::EventSet;
+    use profiler_symbolize::{EventSet, EventStream};
 
     use super::*;
 
@@ -440,6 +461,10 @@ mod tests {
         assert!(refused(silent().dotnet_perf_map(true)).contains("perf map"));
         assert!(refused(silent().dotnet_compilations(true)).contains("compiles"));
         assert!(refused(silent().runtime_events([EventSet::Exceptions])).contains("events"));
+        assert!(refused(own().event_stream(EventStream::default())).contains("--events"));
+        let of_two =
+            Profiler::builder().target(Target::Pids(vec![1, 2])).event_stream(EventStream::default());
+        assert!(refused(of_two.runtime_events([EventSet::Exceptions])).contains("one process"));
         assert!(refused(silent().event_provider("A".parse().unwrap())).contains("events"));
         assert!(refused(Profiler::builder().target(Target::Everything).children(true)).contains("children"));
     }

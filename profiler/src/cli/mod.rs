@@ -11,6 +11,7 @@ mod held_log;
 mod live;
 #[cfg(feature = "manual")]
 mod manual;
+mod nettrace_file;
 mod output_file;
 mod outputs;
 mod progress;

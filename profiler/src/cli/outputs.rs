@@ -12,6 +12,7 @@ use profiler_profile_formats::{Format, OutputOptions, WriteFormat as _};
 
 use super::{
     arguments::{CommonArguments, OutputArguments},
+    nettrace_file::is_nettrace,
     output_file::{OutputFile, inherited_descriptor},
 };
 use crate::sandbox;
@@ -31,10 +32,36 @@ struct Output {
     to: Destination,
 }
 
+/// Where an output is written to.
 #[derive(Debug)]
-enum Destination {
+pub(super) enum Destination {
     StandardOutput,
     File { path: PathBuf, file: OutputFile },
+}
+
+impl Destination {
+    /// Opens a file; an existing one keeps its content.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        if is_standard_output(path) {
+            return Ok(Self::StandardOutput);
+        }
+        let file =
+            OutputFile::open(path).with_context(|| format!("failed to create `{}`", path.display()))?;
+        Ok(Self::File { path: path.to_owned(), file })
+    }
+
+    /// Writes the content. A closed pipe at standard output is not an error.
+    pub(super) fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+        match self {
+            Self::StandardOutput => match write(&mut io::stdout().lock()) {
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+                result => result.context("failed to write to standard output"),
+            },
+            Self::File { path, file } => {
+                file.write(write).with_context(|| format!("failed to write `{}`", path.display()))
+            }
+        }
+    }
 }
 
 impl Output {
@@ -51,8 +78,21 @@ impl Outputs {
     /// Opens the outputs of a profile. Without `-o` and `--format` it is written to standard output: as a table of hot
     /// functions on a terminal, as folded stacks into a pipe or file.
     pub(super) fn for_profile(arguments: &OutputArguments) -> Result<Self> {
+        Self::for_profile_at(&arguments.output, arguments)
+    }
+
+    /// Opens the outputs of the profile of a session, all but a [`NettraceFile`](super::nettrace_file::NettraceFile).
+    pub(super) fn for_session(arguments: &OutputArguments) -> Result<Self> {
+        let is_profile = |path: &&PathBuf| !is_nettrace(path, arguments);
+        Self::for_profile_at(arguments.output.iter().filter(is_profile), arguments)
+    }
+
+    fn for_profile_at<'a>(
+        paths: impl IntoIterator<Item = &'a PathBuf>,
+        arguments: &OutputArguments,
+    ) -> Result<Self> {
         let is_terminal = io::stdout().is_terminal();
-        let outputs = Self::open(arguments, default_format(is_terminal))?;
+        let outputs = Self::of_paths(paths, arguments, default_format(is_terminal))?;
         let is_default = arguments.output.is_empty() && arguments.format.is_none();
         Ok(Self { is_default_table: is_terminal && is_default, ..outputs })
     }
@@ -60,11 +100,20 @@ impl Outputs {
     /// Opens all output files; existing ones keep their content. Without `-o` the output is standard output, in the format
     /// `default` unless `--format` selects another.
     pub(super) fn open(arguments: &OutputArguments, default: Format) -> Result<Self> {
+        Self::of_paths(&arguments.output, arguments, default)
+    }
+
+    fn of_paths<'a>(
+        paths: impl IntoIterator<Item = &'a PathBuf>,
+        arguments: &OutputArguments,
+        default: Format,
+    ) -> Result<Self> {
         let mut outputs = Vec::new();
-        for path in &arguments.output {
-            outputs.push(Output { format: format_of(path, arguments.format)?, to: open(path)? });
+        for path in paths {
+            let format = format_of(path, arguments.format)?;
+            outputs.push(Output { format, to: Destination::open(path)? });
         }
-        if outputs.is_empty() {
+        if arguments.output.is_empty() {
             let format = arguments.format.unwrap_or(default);
             outputs.push(Output { format, to: Destination::StandardOutput });
         }
@@ -119,22 +168,13 @@ impl Outputs {
         self.formats().any(Format::is_view)
     }
 
-    /// Calls `write` for each output. A closed pipe at standard output is not an error.
+    /// Calls `write` for each output.
     pub(super) fn write_each(
         self,
         write: impl Fn(Format, &OutputOptions, &mut dyn Write) -> io::Result<()>,
     ) -> Result<()> {
         for Output { format, to } in self.outputs {
-            match to {
-                Destination::StandardOutput => match write(format, &self.options, &mut io::stdout().lock()) {
-                    Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-                    result => result.context("failed to write to standard output")?,
-                },
-                Destination::File { path, file } => {
-                    file.write(|to| write(format, &self.options, to))
-                        .with_context(|| format!("failed to write `{}`", path.display()))?;
-                }
-            }
+            to.write(|to| write(format, &self.options, to))?;
         }
         Ok(())
     }
@@ -163,14 +203,6 @@ fn is_standard_output(path: &Path) -> bool {
     let is_dash =
         path.to_str().is_some_and(|name| name == "-" || name.starts_with("-.") && !name.contains('/'));
     is_dash || inherited_descriptor(path) == Some(1)
-}
-
-fn open(path: &Path) -> Result<Destination> {
-    if is_standard_output(path) {
-        return Ok(Destination::StandardOutput);
-    }
-    let file = OutputFile::open(path).with_context(|| format!("failed to create `{}`", path.display()))?;
-    Ok(Destination::File { path: path.to_owned(), file })
 }
 
 #[cfg(test)]
@@ -212,6 +244,16 @@ mod tests {
             );
         }
         assert!(!is_standard_output(Path::new("a/-.top")) && !is_standard_output(Path::new("-a.top")));
+    }
+
+    #[test]
+    fn the_stream_of_a_runtime_is_no_output_of_a_profile() {
+        let words = ["x", "-o", "-.nettrace"];
+        let line = Line::try_parse_from(words).unwrap();
+        assert!(Outputs::for_session(&line.output).unwrap().outputs.is_empty());
+        let line = Line::try_parse_from(words.into_iter().chain(["-o", "-.svg"])).unwrap();
+        assert_eq!(Outputs::for_session(&line.output).unwrap().outputs.len(), 1);
+        assert!(Outputs::for_profile(&line.output).is_err(), "a recording has no such stream");
     }
 
     #[test]

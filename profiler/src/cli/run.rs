@@ -10,6 +10,7 @@ use super::{
     doctor, exit,
     held_log::HeldLog,
     live,
+    nettrace_file::NettraceFile,
     outputs::Outputs,
     progress, report,
     shape::ShapeArguments,
@@ -41,8 +42,10 @@ fn sample(arguments: &Arguments) -> Result<u8> {
         bail!(NO_TARGET);
     };
     let builder = builder.sandbox(!arguments.common.no_sandbox);
+    let nettrace = NettraceFile::open(&arguments.output)?;
+    let builder = nettrace.iter().fold(builder, |builder, file| builder.event_stream(file.stream()));
     let profiler = arguments.apply_user(builder, arguments.common.quiet)?.build()?;
-    let outputs = Outputs::for_profile(&arguments.output)?;
+    let outputs = Outputs::for_session(&arguments.output)?;
     let mut session = profiler.start()?;
     signals::listen(session.stopper(), session.command_pid())?;
     progress::wait(&mut session, arguments.sampling.duration, arguments.common.quiet);
@@ -50,6 +53,7 @@ fn sample(arguments: &Arguments) -> Result<u8> {
     let profile = arguments.view.shape.apply(progress::stop(session, arguments.common.quiet)?);
     sandbox::restore_file_rights()?;
     let code = write(&profile, &arguments.view.shape, outputs, arguments.common.quiet)?;
+    nettrace.map_or(Ok(()), NettraceFile::write)?;
     match command {
         // The command is not ended with the session: `-d` limits sampling only.
         Some(mut command) => Ok(match exit_code(command.wait()?) {

@@ -15,6 +15,7 @@ mod dotnet_events;
 mod dotnet_false_runtime;
 mod dotnet_hostile;
 mod dotnet_memory_search;
+mod dotnet_nettrace;
 mod dotnet_perf_map;
 mod dotnet_requests;
 mod dotnet_runtime;
