@@ -3,7 +3,8 @@
 //! [`Waits`] gives each sample of a waiting thread a [`WaitCause`], by rules over its frames. [`without_idle_threads`] is
 //! the view without threads that wait for work. [`analyze`] adds [findings](profiler_profile::Finding) to a profile, each
 //! with its evidence and its remedy: threads of a pool that block, a lock that many threads wait for, CPU time of a
-//! compiler. A finding has thresholds that healthy programs do not reach; each is a constant with its reason.
+//! compiler, garbage collections that a runtime reported. A finding has thresholds that healthy programs do not reach; each
+//! is a constant with its reason.
 //!
 //! The rules are data, in `rules.rs` and `cpu_rules.rs`.
 
@@ -17,6 +18,7 @@ mod pattern;
 mod pool;
 mod process;
 mod rules;
+mod runtime;
 #[cfg(test)]
 mod tests;
 mod waiting;
@@ -26,7 +28,7 @@ pub use self::{cause::WaitCause, idle::without_idle_threads, waits::Waits};
 
 use profiler_profile::{Finding, Profile};
 
-use self::{marks::Marks, process::ProcessSamples};
+use self::{marks::Marks, process::ProcessSamples, runtime::WaitSamples};
 
 /// The most findings of a profile.
 const MAX_FINDINGS: usize = 10;
@@ -50,7 +52,7 @@ pub fn analyze(profile: &mut Profile) {
     profile.set_findings(findings);
 }
 
-/// The findings of all events and processes, those of more time first.
+/// The findings of all events and processes, and of runtime events, those of more time first.
 fn findings(profile: &Profile, waits: &Waits) -> Vec<Finding> {
     let marks = Marks::of(profile);
     let mut findings = Vec::new();
@@ -61,6 +63,7 @@ fn findings(profile: &Profile, waits: &Waits) -> Vec<Finding> {
             findings.extend(cpu::findings(&samples));
         }
     }
+    findings.extend(runtime::findings(&WaitSamples { profile, waits, marks: &marks }));
     let unit_ns = |finding: &Finding| finding.event.and_then(|event| profile.event(event).unit_ns());
     let time_ns = |finding: &Finding| finding.value.saturating_mul(unit_ns(finding).unwrap_or(1));
     findings.sort_by_key(|finding| std::cmp::Reverse(time_ns(finding)));

@@ -2,6 +2,7 @@
 
 mod cpu;
 mod pool;
+mod runtime;
 mod stacks;
 mod views;
 mod waiting;

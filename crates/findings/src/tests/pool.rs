@@ -4,11 +4,13 @@ use profiler_profile::{Event, FindingKind, Sampling, ThreadState};
 
 use super::{HZ, POOL_ROOT, Threads};
 
-const WAIT: &str = "System.Private.CoreLib!System.Threading.Tasks.Task<int>.GetResultCore(bool);\
+/// The frames of a worker that waits for the result of a task.
+pub(super) const WAIT: &str = "System.Private.CoreLib!System.Threading.Tasks.Task<int>.GetResultCore(bool);\
                     System.Private.CoreLib!System.Threading.Tasks.Task.InternalWaitCore(int,CancellationToken);\
                     System.Private.CoreLib!System.Threading.Tasks.Task.SpinThenBlockingWait(int,CancellationToken);\
                     Monitor_Wait@libcoreclr.so;pthread_cond_wait@libc.so.6";
-const IDLE: &str = "System.Private.CoreLib!System.Threading.LowLevelLifoSemaphore.Wait(int,bool);pthread_cond_wait@libc.so.6";
+/// The frames of a worker without a work item.
+pub(super) const IDLE: &str = "System.Private.CoreLib!System.Threading.LowLevelLifoSemaphore.Wait(int,bool);pthread_cond_wait@libc.so.6";
 
 fn blocked() -> String {
     format!("{POOL_ROOT};shop!Shop.Cart.Get(int);{WAIT}")

@@ -1,0 +1,63 @@
+//! Finds the lock that threads wait for most, and the thread that owns it.
+
+use std::collections::BTreeMap;
+
+use profiler_profile::{Finding, FindingKind, RuntimeEvent, RuntimeEventKind, sum};
+
+use super::process_events::{ProcessEvents, duration_text, most_frequent};
+use crate::process::percent;
+
+/// The least number of threads that wait for the lock at a time, on average. Below, there are times at which no thread waits.
+const MIN_QUEUE: f64 = 1.0;
+
+/// The fewest waits, so that a single long one is no finding.
+const MIN_WAITS: usize = 10;
+
+/// The least share of the waits with the same owner that names it.
+const MIN_OWNER_PERCENT: f64 = 50.0;
+
+pub(super) fn find(events: &ProcessEvents<'_>) -> Option<Finding> {
+    let mut locks = BTreeMap::<u64, Vec<&RuntimeEvent>>::new();
+    for wait in events.of_kind(RuntimeEventKind::Contention) {
+        if let Some(lock) = events.number(wait, "LockID") {
+            locks.entry(lock).or_default().push(wait);
+        }
+    }
+    let waited_ns = |waits: &[&RuntimeEvent]| sum::of(waits.iter().map(|wait| wait.duration_ns));
+    let waits = locks.into_values().max_by_key(|waits| waited_ns(waits))?;
+    let total_ns = waited_ns(&waits);
+    let queue = total_ns as f64 / events.profile.header().duration_ns.max(1) as f64;
+    if waits.len() < MIN_WAITS || queue < MIN_QUEUE {
+        return None;
+    }
+    let evidence = format!(
+        "{queue:.1} threads at a time wait for one lock{}, {} times for {} in all{}",
+        events.site(&waits).map(|site| format!(", most below {site}")).unwrap_or_default(),
+        waits.len(),
+        duration_text(total_ns),
+        owner(events, &waits).map(|owner| format!("; {owner}")).unwrap_or_default(),
+    );
+    let remedy = "hold the lock for a shorter time, or divide what it protects".to_owned();
+    Some(events.finding(FindingKind::LockContention, &evidence, remedy, total_ns))
+}
+
+/// The thread that owned the lock at most of the waits: `its owner is thread 31 (worker) at 92 % of them`.
+fn owner(events: &ProcessEvents<'_>, waits: &[&RuntimeEvent]) -> Option<String> {
+    const UNKNOWN: u64 = 0;
+    let owners = waits.iter().filter_map(|wait| events.number(wait, "LockOwnerThreadID"));
+    let (owner, count, _) = most_frequent(owners.filter(|owner| *owner != UNKNOWN))?;
+    let share = percent(count, waits.len() as u64);
+    if share < MIN_OWNER_PERCENT {
+        return None;
+    }
+    let name = name(events, owner).map(|name| format!(" ({name})")).unwrap_or_default();
+    Some(format!("its owner is thread {owner}{name} at {share:.0} % of them"))
+}
+
+/// The last name of a thread of the process.
+fn name<'a>(events: &ProcessEvents<'a>, tid: u64) -> Option<&'a str> {
+    let is_owner =
+        |thread: &&profiler_profile::Thread| thread.process == events.process && u64::from(thread.tid) == tid;
+    let thread = events.profile.threads().filter(is_owner).last()?;
+    Some(events.profile.string(thread.comm))
+}

@@ -1,0 +1,53 @@
+//! Finds thread pools that add workers because their queue does not proceed.
+
+use profiler_profile::{Finding, FindingKind, RuntimeEventKind};
+
+use super::{blocked_workers::WaitSamples, process_events::ProcessEvents};
+use crate::{WaitCause, frames::short};
+
+/// The fewest adjustments. The pool adds a worker now and then in a burst of work.
+const MIN_ADJUSTMENTS: usize = 5;
+
+/// The least number of workers that the pool gained.
+const MIN_NEW_WORKERS: u64 = 5;
+
+/// The reason of an adjustment after a time in which no work item was dequeued (`ThreadAdjustmentReasonMap` in the runtime's
+/// `ClrEtwAll.man`).
+const STARVATION: &str = "Starvation";
+
+/// The time without progress after which the pool adds a worker (`GateThread.GateActivitiesPeriodMs` in the runtime's
+/// `PortableThreadPool`).
+const STARVATION_NS: u64 = 500_000_000;
+
+/// The growth of a pool, and from samples of waiting threads, what its workers do meanwhile.
+pub(super) fn find(events: &ProcessEvents<'_>, samples: &WaitSamples<'_>) -> Option<Finding> {
+    let adjustments: Vec<_> = events.of_kind(RuntimeEventKind::PoolAdjustment).collect();
+    let is_starvation = |index: &usize| events.text(adjustments[*index], "Reason") == Some(STARVATION);
+    let starvations: Vec<usize> = (0..adjustments.len()).filter(is_starvation).collect();
+    let (first, last) = (*starvations.first()?, *starvations.last()?);
+    let workers = |index: usize| events.number(adjustments[index], "NewWorkerThreadCount");
+    // The number before the first of these adjustments, where it is known.
+    let from = workers(first.saturating_sub(1))?;
+    let to = workers(last)?;
+    if starvations.len() < MIN_ADJUSTMENTS || to < from.saturating_add(MIN_NEW_WORKERS) {
+        return None;
+    }
+    let begin_ns = adjustments[first].time_ns.saturating_sub(STARVATION_NS);
+    let site = samples.blocking_site(events.process, &(begin_ns..=adjustments[last].time_ns));
+    let evidence = format!(
+        "the thread pool added workers {} times because no work item was taken from its queue, from {from} to {to} \
+         workers{}",
+        starvations.len(),
+        site.map(|site| format!(
+            "; meanwhile, {:.0} % of the time in which workers block is below {} ({})",
+            site.percent, site.method, site.cause
+        ))
+        .unwrap_or_default(),
+    );
+    let remedy = match site.map(|site| (short(site.method), site.cause)) {
+        Some((method, WaitCause::SyncOverAsync)) => format!("make {method} asynchronous"),
+        Some((method, _)) => format!("do not block workers in {method}"),
+        None => "make methods asynchronous that block workers; --wall shows them".to_owned(),
+    };
+    Some(events.finding(FindingKind::PoolGrowth, &evidence, remedy, 0))
+}

@@ -1,0 +1,109 @@
+//! The runtime events of one process, and sums over them.
+
+use std::collections::BTreeMap;
+
+use profiler_profile::{
+    FieldValue, Finding, FindingKind, ProcessId, Profile, RuntimeEvent, RuntimeEventKind, sum,
+};
+
+use crate::{
+    frames::application_method,
+    process::{in_process, percent},
+};
+
+/// The least share of the stacks of events below one method that names it.
+const MIN_SITE_PERCENT: f64 = 50.0;
+
+/// The runtime events of a process, in time order.
+pub(super) struct ProcessEvents<'a> {
+    pub(super) profile: &'a Profile,
+    pub(super) process: ProcessId,
+    events: Vec<&'a RuntimeEvent>,
+}
+
+impl<'a> ProcessEvents<'a> {
+    /// The events by process.
+    pub(super) fn of(profile: &'a Profile) -> Vec<Self> {
+        let mut processes = BTreeMap::<ProcessId, Vec<_>>::new();
+        for event in profile.runtime_events() {
+            processes.entry(event.process).or_default().push(event);
+        }
+        processes.into_iter().map(|(process, events)| Self { profile, process, events }).collect()
+    }
+
+    /// The events of a kind, in time order.
+    pub(super) fn of_kind(&self, kind: RuntimeEventKind) -> impl Iterator<Item = &'a RuntimeEvent> {
+        self.events.iter().copied().filter(move |event| event.kind == kind)
+    }
+
+    /// The text of a field; `None` where the event has no such text.
+    pub(super) fn text(&self, event: &RuntimeEvent, field: &str) -> Option<&'a str> {
+        match event.field(self.profile, field)? {
+            FieldValue::Text(text) => Some(self.profile.string(text)),
+            _ => None,
+        }
+    }
+
+    /// The number in a field; `None` where the event has no such number.
+    pub(super) fn number(&self, event: &RuntimeEvent, field: &str) -> Option<u64> {
+        match event.field(self.profile, field)? {
+            FieldValue::Unsigned(number) => Some(number),
+            FieldValue::Signed(number) => number.try_into().ok(),
+            _ => None,
+        }
+    }
+
+    /// The method of the application in most stacks of these events.
+    pub(super) fn site(&self, events: &[&RuntimeEvent]) -> Option<&'a str> {
+        let weighted: Vec<_> = events.iter().map(|event| (*event, 1)).collect();
+        self.heaviest_site(&weighted)
+    }
+
+    /// The method of the application in the stacks with most of the weight of these events.
+    pub(super) fn heaviest_site(&self, events: &[(&RuntimeEvent, u64)]) -> Option<&'a str> {
+        let stacks = events.iter().filter_map(|(event, weight)| Some((event.stack?, *weight)));
+        let method = |stack| application_method(self.profile, self.profile.stack(stack));
+        let (method, weight, total) = heaviest(stacks.map(|(stack, weight)| (method(stack), weight)))?;
+        method.filter(|_| percent(weight, total) >= MIN_SITE_PERCENT)
+    }
+
+    /// The duration of the measurement, seconds.
+    pub(super) fn seconds(&self) -> f64 {
+        const NS_PER_S: f64 = 1e9;
+        self.profile.header().duration_ns as f64 / NS_PER_S
+    }
+
+    /// A finding, with the process where the profile has several.
+    pub(super) fn finding(&self, kind: FindingKind, evidence: &str, remedy: String, value: u64) -> Finding {
+        let evidence = in_process(self.profile, self.process, evidence);
+        Finding { kind, evidence, remedy, event: None, value }
+    }
+}
+
+/// The most frequent item, how often it occurs, and the number of items. Of equally frequent ones, the last in their order.
+pub(super) fn most_frequent<T: Ord>(items: impl Iterator<Item = T>) -> Option<(T, u64, u64)> {
+    heaviest(items.map(|item| (item, 1)))
+}
+
+/// The item with the largest sum of weights, this sum, and that of all items. Of equally heavy ones, the last in their order.
+pub(super) fn heaviest<T: Ord>(items: impl Iterator<Item = (T, u64)>) -> Option<(T, u64, u64)> {
+    let mut weights = BTreeMap::<T, u64>::new();
+    let mut total = 0;
+    for (item, weight) in items {
+        sum::add(weights.entry(item).or_default(), weight);
+        sum::add(&mut total, weight);
+    }
+    let (item, weight) = weights.into_iter().max_by_key(|(_, weight)| *weight)?;
+    Some((item, weight, total))
+}
+
+/// Nanoseconds as text: `85 ms`, `3.2 s`.
+pub(super) fn duration_text(ns: u64) -> String {
+    const NS_PER_S: f64 = 1e9;
+    const NS_PER_MS: f64 = 1e6;
+    match ns as f64 {
+        ns if ns >= NS_PER_S => format!("{:.1} s", ns / NS_PER_S),
+        ns if ns >= NS_PER_MS => format!("{:.0} ms", ns / NS_PER_MS),
+        ns => format!("{:.2} ms", ns / NS_PER_MS),
+    }
+}
