@@ -69,6 +69,7 @@ pub fn golden_profile(factor: u64) -> Profile {
         started_monotonic_ns: 5_000_000_000,
         cpus: 2,
         edits: Vec::new(),
+        incident: None,
     })
 }
 

@@ -33,7 +33,8 @@ use self::{marks::Marks, process::ProcessSamples, runtime::WaitSamples};
 /// The most findings of a profile.
 const MAX_FINDINGS: usize = 10;
 
-/// Counts the samples of idle threads in the ledger, and sets the findings.
+/// Counts the samples of idle threads in the ledger, and sets the findings: those of the time since an incident began, where the
+/// profile was kept for one.
 ///
 /// ```
 /// use profiler_profile::{Header, ProfileBuilder};
@@ -48,7 +49,10 @@ pub fn analyze(profile: &mut Profile) {
         let idle = idle::idle_samples(profile, &waits, event);
         profile.set_idle_samples(event, idle);
     }
-    let findings = findings(profile, &waits);
+    let findings = match profile.since_incident() {
+        Some(part) => findings(&part, &Waits::of(&part)),
+        None => findings(profile, &waits),
+    };
     profile.set_findings(findings);
 }
 

@@ -40,9 +40,10 @@ pub(crate) fn subtitle(profile: &Profile) -> String {
     parts.join(", ")
 }
 
-/// The findings as lines of text, safe for a terminal.
+/// The incident and the findings as lines of text, safe for a terminal.
 pub(crate) fn findings(profile: &Profile) -> Vec<String> {
-    let texts = profile.findings().iter().map(ToString::to_string);
+    let incident = profile.header().incident.iter().map(ToString::to_string);
+    let texts = incident.chain(profile.findings().iter().map(ToString::to_string));
     texts.map(|text| label::printable(&text).into_owned()).collect()
 }
 

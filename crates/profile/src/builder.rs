@@ -3,10 +3,13 @@
 use std::collections::HashMap;
 
 use crate::{
-    Event, EventId, EventLedger, FoundBy, Frame, FrameId, FrameKind, Header, Ledger, Module, ModuleId,
-    Process, ProcessId, Profile, Reason, RuntimeEvent, Sample, Stack, StackEnd, StackId, StringId,
-    SymbolSource, Symbolization, Thread, ThreadId, UnsymbolizedFrames, sum,
+    Attribute, Event, EventId, EventLedger, FoundBy, Frame, FrameId, FrameKind, Header, KubernetesNames,
+    Ledger, Module, ModuleId, Process, ProcessId, Profile, Reason, RuntimeEvent, Sample, Stack, StackEnd,
+    StackId, StringId, SymbolSource, Symbolization, Thread, ThreadId, UnsymbolizedFrames, sum,
 };
+
+/// The attributes of a process. A recording may state any number.
+pub const MAX_ATTRIBUTES: usize = 32;
 
 /// Builds a [`Profile`].
 ///
@@ -94,7 +97,8 @@ impl ProfileBuilder {
 
     /// Adds a process whose name is interned already.
     pub fn process_named(&mut self, pid: u32, comm: StringId) -> ProcessId {
-        self.profile.processes.push(Process { pid, comm, container: None });
+        let process = Process { pid, comm, container: None, kubernetes: None, attributes: Vec::new() };
+        self.profile.processes.push(process);
         ProcessId::from_index(self.profile.processes.len() - 1)
     }
 
@@ -107,6 +111,21 @@ impl ProfileBuilder {
     /// Sets the container of a process to an id that is interned already.
     pub fn set_container_named(&mut self, process: ProcessId, id: StringId) {
         self.profile.processes[process.index()].container = Some(id);
+    }
+
+    /// Sets the names that Kubernetes gave the container of a process.
+    pub fn set_kubernetes_names(&mut self, process: ProcessId, names: KubernetesNames) {
+        self.profile.processes[process.index()].kubernetes = Some(names);
+    }
+
+    /// Sets an attribute of a process. One with more names than [`MAX_ATTRIBUTES`] keeps the first ones.
+    pub fn set_attribute(&mut self, process: ProcessId, attribute: Attribute) {
+        let attributes = &mut self.profile.processes[process.index()].attributes;
+        if let Some(known) = attributes.iter_mut().find(|known| known.name == attribute.name) {
+            known.value = attribute.value;
+        } else if attributes.len() < MAX_ATTRIBUTES {
+            attributes.push(attribute);
+        }
     }
 
     /// Changes the name of a process.
@@ -255,6 +274,22 @@ mod tests {
     use super::*;
     use crate::{FrameKind, Loss, Sampling, StackEnd, ThreadState};
     use profiler_addresses::ElfAddress;
+
+    #[test]
+    fn the_attributes_of_a_process_are_distinct_and_bounded() {
+        let mut builder = ProfileBuilder::default();
+        let process = builder.process(1, "app");
+        for number in 0..2 * MAX_ATTRIBUTES {
+            let [name, value] = [format!("a{number}"), format!("{number}")].map(|text| builder.string(&text));
+            builder.set_attribute(process, Attribute { name, value });
+        }
+        let [name, value] = ["a0", "later"].map(|text| builder.string(text));
+        builder.set_attribute(process, Attribute { name, value });
+        let profile = builder.finish(Header::default());
+        assert_eq!(profile.process(process).attributes.len(), MAX_ATTRIBUTES);
+        assert_eq!(profile.attribute(process, "a0"), Some("later"));
+        assert_eq!(profile.attribute(process, "a1"), Some("1"));
+    }
 
     fn frame(builder: &mut ProfileBuilder, name: &str, symbolization: Symbolization) -> FrameId {
         let name = builder.string(name);

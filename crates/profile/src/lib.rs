@@ -41,6 +41,7 @@ mod finding;
 mod frame;
 mod function;
 mod ids;
+mod incident;
 mod joined;
 mod ledger;
 mod profile;
@@ -59,7 +60,7 @@ pub mod sum;
 pub mod test_profile;
 mod unsymbolized;
 
-pub use builder::ProfileBuilder;
+pub use builder::{MAX_ATTRIBUTES, ProfileBuilder};
 pub use difference::Difference;
 #[cfg(feature = "filters")]
 pub use error::FilterError;
@@ -69,8 +70,9 @@ pub use finding::{Finding, FindingKind};
 pub use frame::{CodeKind, Frame, FrameKind, Module, SourceLocation, SymbolSource, Symbolization};
 pub use function::FunctionCount;
 pub use ids::{EventId, FrameId, ModuleId, ProcessId, StackId, StringId, ThreadId};
+pub use incident::Incident;
 pub use ledger::{Cost, EventLedger, Ledger, Loss, MissedTick, TimerTicks, UnsymbolizedFrames};
-pub use profile::{Header, Process, Profile, Sample, Thread};
+pub use profile::{Attribute, Header, KubernetesNames, Process, Profile, Sample, Thread};
 pub use profile_copy::ProfileCopy;
 pub use reason::Reason;
 #[cfg(fuzzing)]

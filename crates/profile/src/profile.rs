@@ -3,8 +3,8 @@
 use indexmap::IndexSet;
 
 use crate::{
-    Cost, Event, EventId, EventLedger, Finding, Frame, FrameId, Ledger, Module, ModuleId, ProcessId,
-    RuntimeEvent, Stack, StackId, StringId, ThreadId, ThreadState, sum,
+    Cost, Event, EventId, EventLedger, Finding, Frame, FrameId, Incident, Ledger, Module, ModuleId,
+    ProcessId, RuntimeEvent, Stack, StackId, StringId, ThreadId, ThreadState, sum,
 };
 
 /// The measurement in words and numbers, for titles.
@@ -22,6 +22,8 @@ pub struct Header {
     pub cpus: u32,
     /// The filters and other changes applied to the profile since it was measured, in order: `--focus main`.
     pub edits: Vec<String>,
+    /// The incident for which the profile was kept; `None` for other profiles.
+    pub incident: Option<Incident>,
 }
 
 /// A process. A reused pid is another process.
@@ -32,6 +34,33 @@ pub struct Process {
     /// The name of the thread group leader, as in `/proc/PID/comm`.
     pub comm: StringId,
     /// The id of its container; `None` outside of a container and where the cgroup path has no id.
+    pub container: Option<StringId>,
+    /// The names of its container in Kubernetes; `None` outside of a pod and where they are unknown.
+    pub kubernetes: Option<KubernetesNames>,
+    /// Further attributes of the process and of its container. No two have the same name.
+    pub attributes: Vec<Attribute>,
+}
+
+/// An attribute of a process: a name of OpenTelemetry's semantic conventions
+/// (<https://opentelemetry.io/docs/specs/semconv/resource/>), such as `k8s.pod.uid`, and its value, which may be text of the
+/// target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Attribute {
+    /// The name.
+    pub name: StringId,
+    /// The value.
+    pub value: StringId,
+}
+
+/// The names that Kubernetes gave a container. Formats with labels have them as attributes of OpenTelemetry's semantic
+/// conventions (<https://opentelemetry.io/docs/specs/semconv/resource/k8s/>).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KubernetesNames {
+    /// The namespace of the pod: `k8s.namespace.name`.
+    pub namespace: StringId,
+    /// The name of the pod: `k8s.pod.name`.
+    pub pod: StringId,
+    /// The name of the container in the pod: `k8s.container.name`; `None` for the sandbox of the pod.
     pub container: Option<StringId>,
 }
 
@@ -170,6 +199,14 @@ impl Profile {
         &self.processes[id.index()]
     }
 
+    /// The value of an attribute of a process.
+    #[must_use]
+    pub fn attribute(&self, id: ProcessId, name: &str) -> Option<&str> {
+        let attributes = &self.process(id).attributes;
+        let found = attributes.iter().find(|attribute| self.string(attribute.name) == name);
+        found.map(|attribute| self.string(attribute.value))
+    }
+
     /// A thread.
     #[must_use]
     pub fn thread(&self, id: ThreadId) -> &Thread {
@@ -221,6 +258,11 @@ impl Profile {
     #[must_use]
     pub fn stack_count(&self) -> usize {
         self.stacks.len()
+    }
+
+    /// Sets the incident for which the profile was kept.
+    pub fn set_incident(&mut self, incident: Incident) {
+        self.header.incident = Some(incident);
     }
 
     /// Sets the resources that the profiler used, except the run time of its BPF programs.

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use crate::{
-    EventField, EventId, FieldValue, Frame, FrameId, Header, Ledger, Module, ModuleId, ProcessId, Profile,
-    ProfileBuilder, RuntimeEvent, Sample, SourceLocation, Stack, StackId, StringId, Thread, ThreadId,
+    Attribute, EventField, EventId, FieldValue, Frame, FrameId, Header, KubernetesNames, Ledger, Module,
+    ModuleId, ProcessId, Profile, ProfileBuilder, RuntimeEvent, Sample, SourceLocation, Stack, StackId,
+    StringId, Thread, ThreadId,
 };
 
 /// A profile under construction that copies entries of another one as samples need them.
@@ -196,6 +197,15 @@ impl<'a> ProfileCopy<'a> {
             let container = self.string(container);
             self.builder.set_container_named(copied, container);
         }
+        if let Some(KubernetesNames { namespace, pod, container }) = process.kubernetes {
+            let (namespace, pod) = (self.string(namespace), self.string(pod));
+            let container = container.map(|name| self.string(name));
+            self.builder.set_kubernetes_names(copied, KubernetesNames { namespace, pod, container });
+        }
+        for Attribute { name, value } in &process.attributes {
+            let attribute = Attribute { name: self.string(*name), value: self.string(*value) };
+            self.builder.set_attribute(copied, attribute);
+        }
         self.processes.insert(id, copied);
         copied
     }
@@ -220,6 +230,20 @@ mod tests {
     }
 
     #[test]
+    fn a_copied_process_has_its_attributes() {
+        let profile = test_profile::in_pod();
+        let mut copy = ProfileCopy::of(&profile);
+        for sample in profile.samples() {
+            let stack = copy.stack(profile.stack(sample.stack));
+            copy.sample(sample, stack);
+        }
+        let copied = copy.finish(profile.header().clone());
+        let process = copied.thread(copied.samples()[0].thread).process;
+        assert_eq!(copied.attribute(process, "k8s.pod.uid"), Some("0d4b8f4e-52f1"));
+        assert_eq!(copied.attribute(process, "service.name"), None);
+    }
+
+    #[test]
     fn a_full_copy_reads_like_its_source() {
         for seed in 0..20 {
             let profile = test_profile::random(seed);
@@ -236,9 +260,14 @@ mod tests {
                         (profile.string(frame.name), frame.module.map(|id| profile.module(id).build_id.len()))
                     });
                     let thread = profile.thread(sample.thread);
-                    let container = profile.process(thread.process).container.map(|id| profile.string(id));
+                    let process = profile.process(thread.process);
+                    let container = process.container.map(|id| profile.string(id));
+                    let kubernetes = process.kubernetes.map(|names| {
+                        let texts = [names.namespace, names.pod].map(|name| profile.string(name));
+                        (texts, names.container.map(|name| profile.string(name)))
+                    });
                     let frames = frames.collect::<Vec<_>>();
-                    format!("{} {} {container:?} {frames:?}", sample.time_ns, thread.tid)
+                    format!("{} {} {container:?} {kubernetes:?} {frames:?}", sample.time_ns, thread.tid)
                 };
                 profile.samples().iter().map(tell).collect()
             };

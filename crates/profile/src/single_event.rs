@@ -39,12 +39,14 @@ impl Profile {
         Cow::Owned(single)
     }
 
-    /// The event that is shown where no other is requested: the first one with samples, else the first one. A process that
-    /// only waits has no samples of its CPU time.
+    /// The event that is shown where no other is requested: in a profile of an incident that of the first finding, else the
+    /// first one with samples, else the first one. A process that only waits has no samples of its CPU time.
     #[must_use]
     pub fn default_event(&self) -> EventId {
         let has_samples = |id: &EventId| self.samples_of(*id).next().is_some();
-        self.event_ids().find(has_samples).unwrap_or(EventId::FIRST)
+        let is_incident = self.header.incident.is_some();
+        let of_incident = self.findings.iter().filter(|_| is_incident).find_map(|finding| finding.event);
+        of_incident.or_else(|| self.event_ids().find(has_samples)).unwrap_or(EventId::FIRST)
     }
 
     /// The id of the event with a name, or of the only one whose name starts so.
@@ -61,7 +63,7 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Event, Header, ProfileBuilder, Sample, StackEnd, test_profile};
+    use crate::{Event, Header, Incident, ProfileBuilder, Sample, StackEnd, test_profile};
 
     #[test]
     fn each_event_has_its_samples_and_its_ledger() {
@@ -110,6 +112,19 @@ mod tests {
         builder.add_sample(sample);
         assert_eq!(builder.finish(Header::default()).default_event(), wall);
         assert_eq!(Profile::default().default_event(), EventId::FIRST);
+    }
+
+    #[test]
+    fn the_event_of_the_first_finding_of_an_incident_is_shown_first() {
+        let mut builder = ProfileBuilder::default();
+        builder.event(Event::at_frequency("cpu-clock", 99));
+        let wall = builder.event(Event::at_frequency("wall", 49));
+        let mut profile = builder.finish(Header::default());
+        let finding = |event| Finding { event, ..test_profile::with_finding().findings()[0].clone() };
+        profile.set_findings(vec![finding(None), finding(Some(wall))]);
+        assert_eq!(profile.default_event(), EventId::FIRST);
+        profile.set_incident(Incident::default());
+        assert_eq!(profile.default_event(), wall);
     }
 
     #[test]

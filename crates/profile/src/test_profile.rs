@@ -1,9 +1,9 @@
 //! Profiles for tests: from folded stacks, and random ones with every kind of entry.
 
 use crate::{
-    Event, EventField, FieldValue, Finding, FindingKind, FoundBy, Frame, FrameId, FrameKind, Header, Loss,
-    Profile, ProfileBuilder, Reason, RuntimeEvent, RuntimeEventKind, Sample, Sampling, SourceLocation,
-    StackEnd, StackId, SymbolSource, Symbolization, ThreadId, ThreadState,
+    Attribute, Event, EventField, FieldValue, Finding, FindingKind, FoundBy, Frame, FrameId, FrameKind,
+    Header, KubernetesNames, Loss, Profile, ProfileBuilder, Reason, RuntimeEvent, RuntimeEventKind, Sample,
+    Sampling, SourceLocation, StackEnd, StackId, SymbolSource, Symbolization, ThreadId, ThreadState,
 };
 use profiler_addresses::ElfAddress;
 
@@ -96,6 +96,9 @@ pub fn random(seed: u64) -> Profile {
             let process = builder.process(draw.below(1 << 22) as u32, draw.of(&NAMES));
             if draw.below(2) == 1 {
                 builder.set_container(process, draw.of(&NAMES));
+                let [namespace, pod, container] = [(); 3].map(|()| builder.string(draw.of(&NAMES)));
+                let container = (draw.below(2) == 1).then_some(container);
+                builder.set_kubernetes_names(process, KubernetesNames { namespace, pod, container });
             }
             builder.thread(process, draw.below(1 << 22) as u32, draw.of(&NAMES))
         })
@@ -111,6 +114,35 @@ pub fn random(seed: u64) -> Profile {
     let mut profile = builder.finish(Header { target: "pid 1 (a)".to_owned(), ..Header::default() });
     add_findings(&mut profile, &mut draw);
     profile
+}
+
+/// A sample and a runtime event of a process in a container of a pod. The name of the pod has a separator of stacks.
+pub fn in_pod() -> Profile {
+    let mut builder = ProfileBuilder::default();
+    let process = builder.process(7, "app");
+    builder.set_container(process, "4f1c3ab99a0e6b7a");
+    let [namespace, pod, container] = ["shop", "web;0", "app"].map(|name| builder.string(name));
+    let names = KubernetesNames { namespace, pod, container: Some(container) };
+    builder.set_kubernetes_names(process, names);
+    let [name, value] = ["k8s.pod.uid", "0d4b8f4e-52f1"].map(|text| builder.string(text));
+    builder.set_attribute(process, Attribute { name, value });
+    let thread = builder.thread(process, 7, "app");
+    let frame = function(&mut builder, "main", 0);
+    let stack = builder.stack(vec![frame], StackEnd::Root);
+    builder.event(Event::at_frequency("cpu-clock", 99));
+    builder.sample(0, 0, thread, stack, 1);
+    let name = builder.string("Provider/GCStart");
+    builder.add_runtime_event(RuntimeEvent {
+        time_ns: 0,
+        duration_ns: 0,
+        process,
+        thread: None,
+        kind: RuntimeEventKind::GarbageCollection,
+        name,
+        stack: None,
+        fields: Box::default(),
+    });
+    builder.finish(Header::default())
 }
 
 /// Adds up to two findings, and idle samples of each event.

@@ -6,7 +6,7 @@ use super::{
     body::{Body, Fields},
     codes::VariantCode,
 };
-use crate::{Cost, EventLedger, Header, Ledger, TimerTicks, UnsymbolizedFrames};
+use crate::{Cost, EventLedger, Header, Incident, Ledger, TimerTicks, UnsymbolizedFrames};
 
 /// Encodes the header.
 pub(super) fn push_header(header: &Header, body: &mut Body) {
@@ -23,6 +23,13 @@ pub(super) fn push_header(header: &Header, body: &mut Body) {
     }
     body.index(header.edits.len());
     header.edits.iter().for_each(|edit| body.text(edit));
+    body.number(header.incident.is_some().into());
+    if let Some(incident) = &header.incident {
+        body.number(incident.since_ns);
+        body.number(incident.time_ns);
+        body.text(&incident.condition);
+        body.text(&incident.values);
+    }
 }
 
 /// The event in the header of version 1, the only one.
@@ -46,9 +53,19 @@ pub(super) fn read_header<'a>(fields: &mut Fields<'a>) -> Option<(Header, Option
         started_monotonic_ns: fields.number()?,
         cpus: fields.number_u32()?,
         edits: Vec::new(),
+        incident: None,
     };
     for _ in 0..fields.number()? {
         header.edits.push(fields.text()?.to_owned());
+    }
+    // Recordings up to version 2 end here.
+    if !fields.is_empty() && fields.number()? > 0 {
+        header.incident = Some(Incident {
+            since_ns: fields.number()?,
+            time_ns: fields.number()?,
+            condition: fields.text()?.to_owned(),
+            values: fields.text()?.to_owned(),
+        });
     }
     Some((header, (event != OTHER_EVENTS).then_some(event)))
 }
@@ -264,8 +281,18 @@ mod tests {
 
     #[test]
     fn additional_fields_at_the_end_are_skipped() {
-        let header =
-            Header { target: "pid 1".to_owned(), edits: vec!["--focus a".to_owned()], ..Header::default() };
+        let incident = Incident {
+            since_ns: 5,
+            time_ns: 7,
+            condition: "cpu < 20%".to_owned(),
+            values: "cpu 3.1 %".to_owned(),
+        };
+        let header = Header {
+            target: "pid 1".to_owned(),
+            edits: vec!["--focus a".to_owned()],
+            incident: Some(incident),
+            ..Header::default()
+        };
         let mut body = Body::default();
         push_header(&header, &mut body);
         body.text("more");

@@ -7,7 +7,7 @@
 //!
 //! | kind | body |
 //! |---|---|
-//! | 1 header | target, an empty text, 0, duration, start (since 1970, monotonic), CPUs; count of edits, edits |
+//! | 1 header | target, an empty text, 0, duration, start (since 1970, monotonic), CPUs; count of edits, edits; 1 and start, time, condition, values of an incident, or 0 |
 //! | 2 ledger | as in [`Ledger`](crate::Ledger), maps as length and pairs |
 //! | 3 strings | texts |
 //! | 4 modules | path, build id |
@@ -21,6 +21,8 @@
 //! | 12 events | name, kind of sampling (1 at a frequency, 2 durations, 3 occurrences, 4 sums), frequency, minimum or period |
 //! | 13 findings | kind, event (0 for runtime events), value, evidence, remedy |
 //! | 14 runtime events | time, duration, process, thread, kind, name, stack; count of fields; of each its name, the kind of its value and the value |
+//! | 15 Kubernetes names | process, namespace, pod, container (0 for a sandbox); for processes in a container of a pod |
+//! | 16 attributes | process, name, value; for processes with further attributes |
 //!
 //! A section of kinds 3 to 8 and 11 to 16 holds entries of its table until its body ends. A reference is the index of an entry
 //! in its table (index plus 1 where it is optional, 0 for none). An entry precedes all references to it, so that the

@@ -10,9 +10,9 @@ use super::{
     section::{Kind, Section, Sections, Stop},
 };
 use crate::{
-    Event, EventField, EventId, FieldValue, Finding, Frame, FrameId, Header, Ledger, ModuleId, ProcessId,
-    Profile, ProfileBuilder, ReadError, RuntimeEvent, Sample, Sampling, SourceLocation, StackId, StringId,
-    Symbolization, ThreadId,
+    Attribute, Event, EventField, EventId, FieldValue, Finding, Frame, FrameId, Header, KubernetesNames,
+    Ledger, ModuleId, ProcessId, Profile, ProfileBuilder, ReadError, RuntimeEvent, Sample, Sampling,
+    SourceLocation, StackId, StringId, Symbolization, ThreadId,
 };
 use profiler_addresses::ElfAddress;
 
@@ -120,6 +120,8 @@ impl Reader {
             Kind::Processes => self.process(fields)?,
             Kind::Containers => self.container(fields)?,
             Kind::RuntimeEvents => self.runtime_event(fields)?,
+            Kind::KubernetesNames => self.kubernetes_names(fields)?,
+            Kind::Attributes => self.attribute(fields)?,
             _ => self.thread(fields)?,
         }
         Some(())
@@ -209,6 +211,24 @@ impl Reader {
         let process = fields.entry(&self.processes)?;
         let id = fields.entry(&self.strings)?;
         self.builder.set_container_named(process, id);
+        Some(())
+    }
+
+    fn kubernetes_names(&mut self, fields: &mut Fields<'_>) -> Option<()> {
+        let process = fields.entry(&self.processes)?;
+        let names = KubernetesNames {
+            namespace: fields.entry(&self.strings)?,
+            pod: fields.entry(&self.strings)?,
+            container: fields.optional(&self.strings)?,
+        };
+        self.builder.set_kubernetes_names(process, names);
+        Some(())
+    }
+
+    fn attribute(&mut self, fields: &mut Fields<'_>) -> Option<()> {
+        let process = fields.entry(&self.processes)?;
+        let attribute = Attribute { name: fields.entry(&self.strings)?, value: fields.entry(&self.strings)? };
+        self.builder.set_attribute(process, attribute);
         Some(())
     }
 

@@ -32,10 +32,12 @@ pub(super) enum Kind {
     Events = 12,
     Findings = 13,
     RuntimeEvents = 14,
+    KubernetesNames = 15,
+    Attributes = 16,
 }
 
 impl Kind {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 16] = [
         Self::Header,
         Self::Ledger,
         Self::Strings,
@@ -50,6 +52,8 @@ impl Kind {
         Self::Events,
         Self::Findings,
         Self::RuntimeEvents,
+        Self::KubernetesNames,
+        Self::Attributes,
     ];
 
     /// The kind of a number.

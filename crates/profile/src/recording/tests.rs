@@ -38,7 +38,9 @@ fn a_recording_round_trips() {
         assert_eq!(text(&Profile::read(&*recorded(&profile)).unwrap()), text(&profile), "seed {seed}");
     }
     let empty = ProfileBuilder::default().finish(Header::default());
-    assert_eq!(text(&Profile::read(&*recorded(&empty)).unwrap()), text(&empty));
+    for profile in [empty, test_profile::in_pod()] {
+        assert_eq!(text(&Profile::read(&*recorded(&profile)).unwrap()), text(&profile));
+    }
 }
 
 #[test]
@@ -110,6 +112,7 @@ fn random_section_bodies_never_panic() {
         Kind::Events,
         Kind::Findings,
         Kind::RuntimeEvents,
+        Kind::KubernetesNames,
     ];
     for kind in kinds {
         for byte in 0..=255 {

@@ -117,8 +117,13 @@ impl<W: Write> Writer<'_, W> {
             needed.strings = needed.strings.max(thread.comm.index() + 1);
         }
         for process in profile.processes().iter().take(needed.processes).skip(self.written.processes) {
-            let container = process.container.map_or(0, |id| id.index() + 1);
-            needed.strings = needed.strings.max(process.comm.index() + 1).max(container);
+            let names =
+                process.kubernetes.map(|names| [Some(names.namespace), Some(names.pod), names.container]);
+            let names = names.into_iter().flatten().chain([Some(process.comm), process.container]);
+            let attributes =
+                process.attributes.iter().flat_map(|attribute| [attribute.name, attribute.value]);
+            let last = names.flatten().chain(attributes).map(|id| id.index() + 1).max();
+            needed.strings = needed.strings.max(last.unwrap_or_default());
         }
         for stack in profile.stacks().take(needed.stacks).skip(self.written.stacks) {
             let last = stack.frames.iter().map(|frame| frame.index() + 1).max();
@@ -155,11 +160,28 @@ impl<W: Write> Writer<'_, W> {
             body.index(process.comm.index());
         })?;
         let containers = (from.processes..)
-            .zip(processes)
+            .zip(processes.clone())
             .filter_map(|(index, process)| Some((index, process.container?)));
         self.table(Kind::Containers, containers, |(process, id), body| {
             body.index(process);
             body.index(id.index());
+        })?;
+        let of_pods = (from.processes..)
+            .zip(processes.clone())
+            .filter_map(|(index, process)| Some((index, process.kubernetes?)));
+        self.table(Kind::KubernetesNames, of_pods, |(process, names), body| {
+            body.index(process);
+            body.index(names.namespace.index());
+            body.index(names.pod.index());
+            body.optional_index(names.container.map(|name| name.index()));
+        })?;
+        let attributes = (from.processes..)
+            .zip(processes)
+            .flat_map(|(index, process)| process.attributes.iter().map(move |attribute| (index, attribute)));
+        self.table(Kind::Attributes, attributes, |(process, attribute), body| {
+            body.index(process);
+            body.index(attribute.name.index());
+            body.index(attribute.value.index());
         })?;
         let threads = profile.threads().take(up_to.threads).skip(from.threads);
         self.table(Kind::Threads, threads, |thread, body| {
