@@ -85,6 +85,7 @@
 //! | `compressed-debug-info` | symbols in `.gnu_debugdata`, which Fedora and RHEL have in stripped files, and in zstd-compressed sections |
 //! | `cpp-demangle` | C++ names are demangled, as Rust names always are |
 //! | `filters` | `Shape`: selects samples and frames of a profile, by regular expressions too |
+//! | `pods` | `Target::Pod`, and the Kubernetes names of containers in profiles |
 //! | `sandbox` | [`Builder::sandbox`]: confines a process that only profiles |
 //! | `symbol-server` | debug files over the network, from servers given to [`Builder::symbol_server`] |
 

@@ -1,5 +1,7 @@
 //! Entry points of the fuzz targets for files of `/proc/PID`. Built with `--cfg fuzzing` only.
 
+#[cfg(feature = "pods")]
+pub use crate::kubernetes::check_configurations as check_container_configurations;
 pub use crate::{
     capture::check_environment, cgroup::check_paths as check_cgroup_paths, status::parse_any as parse_status,
 };

@@ -36,6 +36,7 @@
 //! * [`MappedFiles`], [`FileVersion`]: the open files of mappings, one descriptor each
 //! * [`root_directory`]: files in the root directory of a process
 //! * [`cgroup`]: cgroups and containers
+//! * [`kubernetes`]: pods, and the names of their containers
 
 mod address_space;
 mod capture;
@@ -46,6 +47,7 @@ mod file_version;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzz;
+pub mod kubernetes;
 mod mapped_files;
 pub mod maps;
 mod process;

@@ -5,7 +5,8 @@ use std::{path::PathBuf, sync::Arc};
 use profiler_addresses::RuntimeAddress;
 
 use crate::{
-    AddressSpace, Backing, LookupError, Mapping, Status, root_directory::RootDirectory, table::Watch,
+    AddressSpace, Backing, LookupError, Mapping, Status, kubernetes::ContainerNames,
+    root_directory::RootDirectory, table::Watch,
 };
 
 /// Identifies a [`Process`] in a [`ProcessTable`](crate::ProcessTable). A process has another key after an exec, and so
@@ -61,6 +62,9 @@ pub struct Identity {
     pub environment: Vec<u8>,
     /// Id of the container, when the path of the cgroup contains one.
     pub container: Option<String>,
+    /// The names of the container in Kubernetes; `None` outside of a pod, where they cannot be read, in a capture, and
+    /// without the feature `pods`.
+    pub kubernetes: Option<Arc<ContainerNames>>,
     /// The root directory; `None` when it cannot be opened.
     pub root: Option<Arc<RootDirectory>>,
 }

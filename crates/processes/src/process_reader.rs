@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "pods")]
+use crate::kubernetes::KnownNames;
 use crate::{
-    AddressSpace, Identity, LookupError, ProcFs, Status, capture::jit_directory_variables, cgroup, maps,
-    root_directory::RootDirectories, status,
+    AddressSpace, Identity, LookupError, ProcFs, Status, capture::jit_directory_variables, cgroup,
+    kubernetes::ContainerNames, maps, root_directory::RootDirectories, status,
 };
 
 /// What `/proc` showed of a process.
@@ -25,6 +27,9 @@ pub(crate) struct Reading {
 pub(crate) struct ProcessReader {
     proc: Arc<ProcFs>,
     roots: RootDirectories,
+    /// `None` for a capture, which has no files of a container runtime.
+    #[cfg(feature = "pods")]
+    names: Option<KnownNames>,
     now_ns: fn() -> u64,
 }
 
@@ -32,7 +37,13 @@ impl ProcessReader {
     pub(crate) fn new(proc: Arc<ProcFs>) -> Self {
         // A capture has what was read when it was taken, before the later sideband events.
         let now_ns = if proc.is_live() { monotonic_ns } else { || 0 };
-        Self { proc, roots: RootDirectories::default(), now_ns }
+        Self {
+            #[cfg(feature = "pods")]
+            names: proc.is_live().then(|| KnownNames::of_node(&proc)),
+            proc,
+            roots: RootDirectories::default(),
+            now_ns,
+        }
     }
 
     /// A reader with another clock.
@@ -56,15 +67,28 @@ impl ProcessReader {
     fn identity(&mut self, pid: u32) -> Result<Identity, LookupError> {
         let start_ticks = self.start_ticks(pid)?;
         let environment = self.proc.read(pid, "environ").unwrap_or_default();
+        let cgroup = self.proc.read(pid, "cgroup").unwrap_or_default();
+        let container = cgroup::container_id_of(&cgroup);
         Ok(Identity {
             status: self.status(pid)?,
             start_ticks,
             started_unix_ns: status::ticks_to_unix_ns(start_ticks),
             executable: self.proc.executable(pid).ok(),
             environment: jit_directory_variables(&environment),
-            container: self.proc.read(pid, "cgroup").ok().and_then(|text| cgroup::container_id_of(&text)),
+            kubernetes: container.as_deref().and_then(|id| self.kubernetes_names(id)),
+            container,
             root: self.proc.root(pid).ok().map(|root| self.roots.share(root)),
         })
+    }
+
+    #[cfg(feature = "pods")]
+    fn kubernetes_names(&mut self, container: &str) -> Option<Arc<ContainerNames>> {
+        self.names.as_mut()?.get(container)
+    }
+
+    #[cfg(not(feature = "pods"))]
+    fn kubernetes_names(&mut self, _container: &str) -> Option<Arc<ContainerNames>> {
+        None
     }
 
     fn status(&self, pid: u32) -> Result<Status, LookupError> {

@@ -104,9 +104,9 @@ fn merge_value(sum: &mut u64, value: u64) -> bool {
 fn stacks_by_owner(profile: &Profile, options: &OutputOptions) -> Vec<StackValue> {
     let beginning = |thread: ThreadId| {
         let process = profile.thread(thread).process;
-        let Process { comm, container, .. } = profile.process(process);
+        let Process { comm, container, kubernetes, .. } = profile.process(process);
         (
-            options.per_container.then_some(container),
+            options.per_container.then_some((container, kubernetes)),
             comm,
             options.per_process.then_some(process),
             options.per_thread.then_some(thread),
@@ -151,7 +151,7 @@ impl<'a> Labels<'a> {
         let process = profile.process(thread.process);
         let mut line = Vec::new();
         if options.per_container {
-            line.push(self.number(label::container(profile, process.container)));
+            line.push(self.number(label::container(profile, (process.container, process.kubernetes))));
         }
         line.push(self.number(label::name(profile.string(process.comm)).into_owned()));
         if options.per_process {
@@ -246,6 +246,13 @@ mod tests {
         let first = text.lines().next().unwrap();
         assert_eq!(first, "no container;app;process 7 (app);thread 8 (worker);main;read_[k] 4");
         assert!(text.contains("work: _[j] 3"));
+    }
+
+    #[test]
+    fn containers_of_pods_have_their_names() {
+        let options = OutputOptions { per_container: true, ..OutputOptions::default() };
+        let folded = text(&profiler_profile::test_profile::in_pod(), options);
+        assert_eq!(folded, "container 4f1c3ab99a0e (shop/web:0/app);app;main 1\n");
     }
 
     #[test]

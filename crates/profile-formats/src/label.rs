@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use super::OutputOptions;
-use profiler_profile::{Frame, FrameKind, Process, Profile, StringId, Thread};
+use profiler_profile::{Frame, FrameKind, KubernetesNames, Process, Profile, StringId, Thread};
 
 /// Escapes a name for folded lines and terminals: `;` becomes `:`, control characters become spaces.
 pub(super) fn clean(name: &str) -> Cow<'_, str> {
@@ -78,13 +78,38 @@ fn annotation(kind: FrameKind) -> &'static str {
     }
 }
 
-/// The label of a container, with as much of its id as container runtimes show.
-pub(super) fn container(profile: &Profile, id: Option<StringId>) -> String {
+/// What distinguishes containers: the id, and the names in Kubernetes.
+pub(super) type ContainerKey = (Option<StringId>, Option<KubernetesNames>);
+
+/// The label of a container, with as much of its id as container runtimes show, and its names in Kubernetes.
+pub(super) fn container(profile: &Profile, (id, names): ContainerKey) -> String {
     const SHOWN_CHARS: usize = 12;
-    id.map_or("no container".to_owned(), |id| {
-        let shown: String = profile.string(id).chars().take(SHOWN_CHARS).collect();
-        format!("container {}", clean(&shown))
-    })
+    let Some(id) = id else { return "no container".to_owned() };
+    let shown: String = profile.string(id).chars().take(SHOWN_CHARS).collect();
+    let names = names.map(|names| format!(" ({})", kubernetes_path(profile, names))).unwrap_or_default();
+    clean(&format!("container {shown}{names}")).into_owned()
+}
+
+/// Namespace, pod and container, without the last for a sandbox: `shop/web-0/app`.
+pub(super) fn kubernetes_path(profile: &Profile, names: KubernetesNames) -> String {
+    let KubernetesNames { namespace, pod, container } = names;
+    let parts = [Some(namespace), Some(pod), container].into_iter().flatten();
+    parts.map(|name| profile.string(name)).collect::<Vec<_>>().join("/")
+}
+
+/// The names of a process's container in Kubernetes, each with its attribute of OpenTelemetry's semantic conventions for
+/// resources.
+#[cfg(feature = "pprof")]
+pub(super) fn kubernetes_attributes(
+    process: &Process,
+) -> impl Iterator<Item = (&'static str, StringId)> + use<> {
+    let names = process.kubernetes;
+    let attributes = [
+        ("k8s.namespace.name", names.map(|names| names.namespace)),
+        ("k8s.pod.name", names.map(|names| names.pod)),
+        ("k8s.container.name", names.and_then(|names| names.container)),
+    ];
+    attributes.into_iter().filter_map(|(attribute, name)| Some((attribute, name?)))
 }
 
 /// The label of a process.

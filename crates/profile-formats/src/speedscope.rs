@@ -6,7 +6,7 @@ use indexmap::{IndexMap, IndexSet};
 use serde::{Serialize, Serializer};
 
 use super::{OutputOptions, label, title};
-use profiler_profile::{EventId, Frame, ProcessId, Profile, StackId, StringId, ThreadId, sum};
+use profiler_profile::{EventId, Frame, ProcessId, Profile, StackId, ThreadId, sum};
 
 /// Up to this number, samples are written in time order, each with all of its frames. A larger file would not open in a
 /// browser: stacks are then written once, with their summed weight.
@@ -111,7 +111,7 @@ fn entry(profile: &Profile, frame: &Frame) -> Entry {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Owner {
     Everything,
-    Container(Option<StringId>),
+    Container(label::ContainerKey),
     Process(ProcessId),
     Thread(ThreadId),
 }
@@ -120,7 +120,7 @@ impl Owner {
     fn name(self, profile: &Profile) -> String {
         match self {
             Self::Everything => label::printable(&title::title(profile)).into_owned(),
-            Self::Container(id) => label::container(profile, id),
+            Self::Container(key) => label::container(profile, key),
             Self::Process(id) => label::process(profile, profile.process(id)),
             Self::Thread(id) => {
                 let thread = profile.thread(id);
@@ -143,7 +143,10 @@ fn samples_by_owner(profile: &Profile, options: &OutputOptions) -> OwnedSamples 
         let owner = match options {
             OutputOptions { per_thread: true, .. } => Owner::Thread(sample.thread),
             OutputOptions { per_process: true, .. } => Owner::Process(process),
-            OutputOptions { per_container: true, .. } => Owner::Container(profile.process(process).container),
+            OutputOptions { per_container: true, .. } => {
+                let process = profile.process(process);
+                Owner::Container((process.container, process.kubernetes))
+            }
             _ => Owner::Everything,
         };
         owned.entry((sample.event, owner)).or_default().push((sample.stack, sample.value));

@@ -9,10 +9,10 @@ use std::{collections::HashMap, sync::Arc};
 
 use profiler_addresses::RuntimeAddress;
 use profiler_common::unwind::StackEndReason;
-use profiler_processes::{Process, ProcessKey, RetiredProcess};
+use profiler_processes::{Process, ProcessKey, RetiredProcess, kubernetes::ContainerNames};
 use profiler_profile::{
-    EventId, FoundBy, Frame, FrameId, FrameKind, ProcessId, ProfileBuilder, Reason, Sample, SourceLocation,
-    StackEnd, StackId, SymbolSource, Symbolization, ThreadId,
+    EventId, FoundBy, Frame, FrameId, FrameKind, KubernetesNames, ProcessId, ProfileBuilder, Reason, Sample,
+    SourceLocation, StackEnd, StackId, SymbolSource, Symbolization, ThreadId,
 };
 use profiler_symbolize::{CodeKey, Symbolizer, placeholder};
 
@@ -314,8 +314,14 @@ impl ProfileAssembler {
 
 fn add_process(builder: &mut ProfileBuilder, process: &Process) -> ProcessId {
     let id = builder.process(process.pid, &process.comm);
-    if let Some(container) = process.identity.as_ref().and_then(|identity| identity.container.as_deref()) {
+    let Some(identity) = &process.identity else { return id };
+    if let Some(container) = &identity.container {
         builder.set_container(id, container);
+    }
+    if let Some(ContainerNames { namespace, pod, container, .. }) = identity.kubernetes.as_deref() {
+        let (namespace, pod) = (builder.string(namespace), builder.string(pod));
+        let container = container.as_deref().map(|name| builder.string(name));
+        builder.set_kubernetes_names(id, KubernetesNames { namespace, pod, container });
     }
     id
 }

@@ -1,4 +1,4 @@
-//! The text of `/proc/PID/mountinfo` and `cgroup`.
+//! The text of `/proc/PID/mountinfo` and `cgroup`, and the configurations of container runtimes.
 
 #![no_main]
 

@@ -50,9 +50,10 @@ pub fn status(bytes: &[u8]) {
     processes::parse_status(&String::from_utf8_lossy(bytes));
 }
 
-/// `/proc/PID/mountinfo` and `/proc/PID/cgroup`, and containers by a prefix of their id.
+/// `/proc/PID/mountinfo` and `/proc/PID/cgroup`, containers by a prefix of their id, and the configurations of containers.
 pub fn cgroups(bytes: &[u8]) {
     processes::check_cgroup_paths(bytes, "4f1c");
+    processes::check_container_configurations(bytes);
 }
 
 /// `/proc/PID/environ`.

@@ -53,35 +53,59 @@ pub fn find_container(proc: &ProcFs, id_prefix: &str) -> Result<Container, FindE
     choose(found, id_prefix)
 }
 
-/// A container that matches the prefix.
-#[derive(Debug, Default)]
-struct Candidate {
+/// The cgroup and the visible processes of a container, as far as they were found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FoundContainer {
     /// The preferred cgroup so far.
-    cgroup: Option<Cgroup>,
-    pids: Vec<u32>,
+    pub(crate) cgroup: Option<Cgroup>,
+    /// Its processes by id, in the order in which `/proc` lists them.
+    pub(crate) pids: Vec<u32>,
 }
 
-/// Candidates by container id.
-type Candidates = BTreeMap<String, Candidate>;
+/// Containers by id.
+pub(crate) type FoundContainers = BTreeMap<String, FoundContainer>;
+
+/// All containers with a visible process, by their generated ids.
+#[cfg(feature = "pods")]
+pub(crate) fn running_containers(proc: &ProcFs) -> Result<FoundContainers, FindError> {
+    let hierarchies = mounted_hierarchies()?;
+    let mut found = FoundContainers::new();
+    for (pid, text) in cgroup_texts(proc)? {
+        if let Some(id) = super::container_id_of(&text) {
+            add_process(&mut found, &hierarchies, &id, pid, &text);
+        }
+    }
+    Ok(found)
+}
 
 fn search_processes(
     proc: &ProcFs,
     hierarchies: &[Hierarchy],
     id_prefix: &str,
-) -> Result<Candidates, FindError> {
-    let pids = proc.processes(MAX_PROCESSES).map_err(|error| FindError::Io {
-        action: "failed to list the processes in `/proc`".to_owned(),
-        source: error,
-    })?;
-    let mut found = Candidates::new();
-    // A process can end while `/proc` is read.
-    for (pid, text) in pids.into_iter().filter_map(|pid| Some((pid, proc.read(pid, "cgroup").ok()?))) {
+) -> Result<FoundContainers, FindError> {
+    let mut found = FoundContainers::new();
+    for (pid, text) in cgroup_texts(proc)? {
         add_process(&mut found, hierarchies, id_prefix, pid, &text);
     }
     Ok(found)
 }
 
-fn add_process(found: &mut Candidates, hierarchies: &[Hierarchy], id_prefix: &str, pid: u32, text: &[u8]) {
+/// The ids of all visible processes with the texts of `/proc/PID/cgroup`. A process can end while `/proc` is read.
+fn cgroup_texts(proc: &ProcFs) -> Result<impl Iterator<Item = (u32, Vec<u8>)>, FindError> {
+    let pids = proc.processes(MAX_PROCESSES).map_err(|error| FindError::Io {
+        action: "failed to list the processes in `/proc`".to_owned(),
+        source: error,
+    })?;
+    Ok(pids.into_iter().filter_map(move |pid| Some((pid, proc.read(pid, "cgroup").ok()?))))
+}
+
+fn add_process(
+    found: &mut FoundContainers,
+    hierarchies: &[Hierarchy],
+    id_prefix: &str,
+    pid: u32,
+    text: &[u8],
+) {
     for membership in parse_memberships(text) {
         for (id, path) in matching_containers(&membership.path, id_prefix) {
             let candidate = found.entry(id).or_default();
@@ -94,8 +118,8 @@ fn add_process(found: &mut Candidates, hierarchies: &[Hierarchy], id_prefix: &st
     }
 }
 
-fn search_hierarchies(hierarchies: &[Hierarchy], id_prefix: &str) -> Candidates {
-    let mut found = Candidates::new();
+fn search_hierarchies(hierarchies: &[Hierarchy], id_prefix: &str) -> FoundContainers {
+    let mut found = FoundContainers::new();
     for hierarchy in hierarchies {
         for path in
             directories_below(&hierarchy.mount_point).filter_map(|directory| hierarchy.path(&directory))
@@ -119,24 +143,26 @@ fn prefer(best: &mut Option<Cgroup>, other: Option<Cgroup>) {
     }
 }
 
-fn choose(mut found: Candidates, id_prefix: &str) -> Result<Container, FindError> {
+fn choose(mut found: FoundContainers, id_prefix: &str) -> Result<Container, FindError> {
     if let Some(exact) = found.remove(id_prefix) {
-        found = Candidates::from([(id_prefix.to_owned(), exact)]);
+        found = FoundContainers::from([(id_prefix.to_owned(), exact)]);
     }
     if found.len() > 1 {
         return Err(ambiguous(&found, id_prefix));
     }
     let (id, candidate) = found.pop_first().ok_or_else(|| not_found(id_prefix))?;
     match candidate {
-        Candidate { cgroup: Some(cgroup), .. } => Ok(Container { id, scope: ContainerScope::Cgroup(cgroup) }),
-        Candidate { pids, .. } if !pids.is_empty() => {
+        FoundContainer { cgroup: Some(cgroup), .. } => {
+            Ok(Container { id, scope: ContainerScope::Cgroup(cgroup) })
+        }
+        FoundContainer { pids, .. } if !pids.is_empty() => {
             Ok(Container { id, scope: ContainerScope::Processes(pids) })
         }
         _ => Err(not_found(id_prefix)),
     }
 }
 
-fn ambiguous(found: &Candidates, id_prefix: &str) -> FindError {
+fn ambiguous(found: &FoundContainers, id_prefix: &str) -> FindError {
     let mut ids = found.keys().take(MAX_LISTED_IDS).map(String::as_str).collect::<Vec<_>>().join(", ");
     if found.len() > MAX_LISTED_IDS {
         ids.push_str(", ...");
@@ -170,7 +196,7 @@ mod tests {
         let machine = TestHierarchies::hybrid();
         let v1 = machine.cgroup(&format!("cpu,cpuacct/docker/{ID}"), "7\n");
         let text = format!("4:cpu,cpuacct:/docker/{ID}\n1:name=systemd:/docker/{ID}\n0::/\n");
-        let mut found = Candidates::new();
+        let mut found = FoundContainers::new();
         add_process(&mut found, &machine.hierarchies, "4f1c", 7, text.as_bytes());
         let container = choose(found, "4f1c").unwrap();
         let version = Version::V1 { controller: "cpu".to_owned() };
@@ -187,7 +213,7 @@ mod tests {
             format!("0::/docker/{ID}\n7:blkio:/docker/{ID}\n"),
             format!("7:blkio:/docker/{ID}\n0::/docker/{ID}\n"),
         ] {
-            let mut found = Candidates::new();
+            let mut found = FoundContainers::new();
             add_process(&mut found, &machine.hierarchies, "4f1c", 7, text.as_bytes());
             let ContainerScope::Cgroup(cgroup) = choose(found, "4f1c").unwrap().scope else {
                 panic!("no cgroup")
@@ -199,7 +225,7 @@ mod tests {
     #[test]
     fn a_container_outside_of_the_cgroup_namespace_is_found_by_its_processes() {
         let machine = TestHierarchies::hybrid();
-        let mut found = Candidates::new();
+        let mut found = FoundContainers::new();
         for (pid, text) in [(1, "0::/\n"), (7, "0::/../ID\n"), (9, "0::/../ID/worker\n")] {
             add_process(&mut found, &machine.hierarchies, "4f1c", pid, text.replace("ID", ID).as_bytes());
         }
@@ -223,7 +249,8 @@ mod tests {
     #[test]
     fn an_ambiguous_prefix_lists_the_candidates_unless_it_is_a_whole_id() {
         let candidates = || {
-            ["web-1", "web-10", "web-11"].map(|id| (id.to_owned(), Candidate { cgroup: None, pids: vec![1] }))
+            ["web-1", "web-10", "web-11"]
+                .map(|id| (id.to_owned(), FoundContainer { cgroup: None, pids: vec![1] }))
         };
         let error = choose(candidates().into(), "web-").unwrap_err();
         assert!(matches!(error, FindError::Invalid(_)), "{error}");

@@ -14,6 +14,8 @@ use std::{
 };
 
 pub use self::container::{Container, ContainerScope, find_container};
+#[cfg(feature = "pods")]
+pub(crate) use self::container::{FoundContainer, FoundContainers, running_containers};
 use self::hierarchy::{Hierarchy, HierarchyKind, parse_memberships, parse_mountinfo};
 use crate::FindError;
 

@@ -151,12 +151,13 @@ fn thread_labels<'a>(profile: &'a Profile, id: ThreadId, strings: &mut Strings<'
         num: 0,
     };
     let names = [text("thread", thread.comm), text("process", process.comm)];
-    let container = process.container.map(|id| text("container", id));
+    let mut of_container: Vec<_> = process.container.map(|id| text("container", id)).into_iter().collect();
+    of_container.extend(label::kubernetes_attributes(process).map(|(key, name)| text(key, name)));
     let mut number =
         |key: &'static str, num: u32| Label { key: strings.number(key), str: 0, num: num.into() };
     let [thread_name, process_name] = names;
     let numbered = [thread_name, number("tid", thread.tid), process_name, number("pid", process.pid)];
-    numbered.into_iter().chain(container).collect()
+    numbered.into_iter().chain(of_container).collect()
 }
 
 /// Converts to the signed numbers of pprof, saturating.
@@ -249,7 +250,22 @@ pub(super) mod tests {
         assert_eq!(piece.sample[0].value, [i64::MAX, i64::MAX]);
         let container = piece.sample[0].label.last().unwrap();
         assert_eq!((text(&piece, container.key), text(&piece, container.str)), ("container", "4f1c3a99"));
+        assert_eq!(piece.sample[0].label.len(), 5);
         assert_eq!((piece.period, text(&piece, piece.default_sample_type)), (10_000_000, "cpu"));
+    }
+
+    #[test]
+    fn samples_have_the_names_of_their_container() {
+        let piece = read_back(&test_profile::in_pod());
+        let labels = piece.sample[0].label[4..].iter();
+        let labels = labels.map(|label| (text(&piece, label.key), text(&piece, label.str)));
+        let expected = [
+            ("container", "4f1c3ab99a0e6b7a"),
+            ("k8s.namespace.name", "shop"),
+            ("k8s.pod.name", "web;0"),
+            ("k8s.container.name", "app"),
+        ];
+        assert_eq!(labels.collect::<Vec<_>>(), expected);
     }
 
     #[test]
