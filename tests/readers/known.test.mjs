@@ -80,6 +80,21 @@ test("the Firefox Profiler opens it, with the threads' functions and their time 
   ]);
 });
 
+test("the Firefox Profiler has runtime events as markers of their threads, with fields and stacks", async () => {
+  const listed = ["thread", "markers", "--list", "--thread"];
+  const [app, worker, { stack }] = await firefox("known.json", [...listed, "t-0"], [...listed, "t-1"], ["marker", "stack", "m-1"]);
+  const markers = [app, worker].flatMap(({ flatMarkers }) => flatMarkers);
+  assert.deepEqual(markers.map(({ name, label, start, duration, category }) => [name, label, start, duration, category]), [
+    ["exception", "exception", 20, undefined, "Runtime event"],
+    ["garbage collection", "AllocSmall", 15, 2, "Runtime event"],
+  ]);
+  assert.deepEqual(markers.map(({ fields }) => fields.map(({ label, formattedValue }) => [label, formattedValue])), [
+    [["type", "<b> \"'&"], ["Address", "18446744073709551615"]],
+    [["Depth", "2"], ["Reason", "AllocSmall"]],
+  ]);
+  assert.deepEqual(stack.frames.map(({ name }) => name), ["App!Demo.Program.Hot(class System.String)", "main"]);
+});
+
 test("the Firefox Profiler opens a profile without samples", async () => {
   const [{ threads }] = await firefox("empty.json", ["thread", "list"]);
   assert.deepEqual(threads.map(({ cpuMs }) => cpuMs), [0]);

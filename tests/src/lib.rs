@@ -32,7 +32,7 @@ pub use workload::{Workload, workload_path, write_program};
 use std::path::PathBuf;
 
 /// The name of an output file of every format, except those of the formats that two extensions have.
-pub const OUTPUT_FILES: [&str; 10] = [
+pub const OUTPUT_FILES: [&str; 11] = [
     "a.folded",
     "a.svg",
     "a.html",
@@ -43,6 +43,7 @@ pub const OUTPUT_FILES: [&str; 10] = [
     "a.json",
     "a.perf.txt",
     "a.trace.zip",
+    "a.jsonl",
 ];
 
 /// The path of a file in the folder of this package.

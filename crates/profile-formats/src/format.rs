@@ -51,6 +51,8 @@ formats! {
     PerfScript: "perf-script", "perf-script", ["perf.txt"];
     /// A `.trace.zip` for PerfView.
     TraceZip: "trace-zip", "trace-zip", ["trace.zip"];
+    /// The runtime events, one JSON object a line.
+    EventsJsonl: "events-jsonl", "events-jsonl", ["jsonl"];
     /// A recording, for [`Profile::read`](profiler_profile::Profile::read). It ignores the options.
     Recording: "recording", "profile", ["profile"];
 }

@@ -99,7 +99,7 @@ pub(super) fn kubernetes_path(profile: &Profile, names: KubernetesNames) -> Stri
 
 /// The names of a process's container in Kubernetes, each with its attribute of OpenTelemetry's semantic conventions for
 /// resources.
-#[cfg(feature = "pprof")]
+#[cfg(any(feature = "events-jsonl", feature = "pprof"))]
 pub(super) fn kubernetes_attributes(
     process: &Process,
 ) -> impl Iterator<Item = (&'static str, StringId)> + use<> {

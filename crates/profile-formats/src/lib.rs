@@ -1,5 +1,6 @@
 //! Writes sampling profiles in the formats of other tools: folded stacks, SVG flame graphs, an interactive HTML page,
-//! pprof, speedscope, the Firefox Profiler, `perf script` text, PerfView archives and terminal tables.
+//! pprof, speedscope, the Firefox Profiler, `perf script` text, PerfView archives, terminal tables and JSON lines of runtime
+//! events.
 //!
 //! Every writer is a pure function from a [`Profile`](profiler_profile::Profile) to bytes: no file, no clock, no process. Names of the profiled
 //! program are hostile data and are escaped in every format; time and memory grow linearly with the profile.
@@ -32,6 +33,8 @@
 #[cfg(feature = "trace-zip")]
 mod deflate;
 mod differential;
+#[cfg(feature = "events-jsonl")]
+mod events_jsonl;
 #[cfg(feature = "firefox")]
 mod firefox;
 mod folded;
@@ -44,6 +47,8 @@ mod options;
 mod perf_script;
 #[cfg(feature = "pprof")]
 mod pprof;
+#[cfg(any(feature = "events-jsonl", feature = "firefox", feature = "html"))]
+mod runtime_event;
 #[cfg(feature = "speedscope")]
 mod speedscope;
 mod stack_values;

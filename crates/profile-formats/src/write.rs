@@ -60,6 +60,8 @@ impl WriteFormat for Profile {
             Format::PerfScript => crate::perf_script::write(&of_event(self, options), to),
             #[cfg(feature = "trace-zip")]
             Format::TraceZip => crate::trace_zip::write(&of_event(self, options), to),
+            #[cfg(feature = "events-jsonl")]
+            Format::EventsJsonl => crate::events_jsonl::write(self, to),
             #[cfg(feature = "recording")]
             Format::Recording => self.write_recording(to),
         }

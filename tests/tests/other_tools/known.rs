@@ -1,17 +1,17 @@
-//! A known profile with every kind of frame, two threads, and hostile names.
+//! A known profile with every kind of frame, two threads, two runtime events, and hostile names.
 
 use profiler::{
     ElfAddress, Profile,
     profile::{
-        Event, Frame, FrameId, FrameKind, Header, ProfileBuilder, SourceLocation, StackEnd, SymbolSource,
-        Symbolization,
+        Event, EventField, FieldValue, Frame, FrameId, FrameKind, Header, ProfileBuilder, RuntimeEvent,
+        RuntimeEventKind, SourceLocation, StackEnd, StackId, SymbolSource, Symbolization, ThreadId,
     },
 };
 
 /// A count beyond 32 bits.
 pub(crate) const MANY: u64 = (1 << 32) + 1;
 
-/// A profile with every kind of frame, two threads, and hostile names.
+/// A profile with every kind of frame, two threads, two runtime events, and hostile names.
 pub(crate) fn known() -> Profile {
     let mut builder = ProfileBuilder::default();
     let mut frame = |name: &str, kind, module: Option<&str>, line: u32| -> FrameId {
@@ -52,6 +52,8 @@ pub(crate) fn known() -> Profile {
         let stack = builder.stack(frames, StackEnd::Root);
         builder.sample(time as u64 * 10_000_000, 0, threads[thread], stack, count);
     }
+    let thrown = builder.stack(vec![jit, main], StackEnd::Root);
+    add_runtime_events(&mut builder, threads, thrown);
     builder.finish(Header {
         target: "pid 7 (app)".to_owned(),
         duration_ns: 50_000_000,
@@ -60,4 +62,36 @@ pub(crate) fn known() -> Profile {
         cpus: 2,
         ..Header::default()
     })
+}
+
+/// Adds a garbage collection of the second thread, and an exception of the first one.
+fn add_runtime_events(builder: &mut ProfileBuilder, threads: [ThreadId; 2], thrown: StackId) {
+    const NS_PER_MS: u64 = 1_000_000;
+    let reason = FieldValue::Text(builder.string("AllocSmall"));
+    let message = FieldValue::Text(builder.string("<b>\u{202e}\"'&"));
+    let mut field = |name: &str, value| EventField { name: builder.string(name), value };
+    let of_collection = [field("Depth", FieldValue::Unsigned(2)), field("Reason", reason)];
+    let of_exception = [field("type", message), field("Address", FieldValue::Unsigned(u64::MAX))];
+    let collection = RuntimeEvent {
+        time_ns: 15 * NS_PER_MS,
+        duration_ns: 2 * NS_PER_MS,
+        process: builder.process_of(threads[1]),
+        thread: Some(threads[1]),
+        kind: RuntimeEventKind::GarbageCollection,
+        name: builder.string("Provider/GCStart"),
+        stack: None,
+        fields: of_collection.into(),
+    };
+    let exception = RuntimeEvent {
+        time_ns: 20 * NS_PER_MS,
+        duration_ns: 0,
+        thread: Some(threads[0]),
+        kind: RuntimeEventKind::Exception,
+        name: builder.string("Network"),
+        stack: Some(thrown),
+        fields: of_exception.into(),
+        ..collection.clone()
+    };
+    builder.add_runtime_event(exception);
+    builder.add_runtime_event(collection);
 }

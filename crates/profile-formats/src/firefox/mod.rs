@@ -1,22 +1,27 @@
 //! The Firefox Profiler's processed format
-//! (<https://github.com/firefox-devtools/profiler/blob/main/docs-developer/processed-profile-format.md>).
+//! (<https://github.com/firefox-devtools/profiler/blob/main/docs-developer/processed-profile-format.md>), in the version
+//! that `CHANGELOG-formats.md` beside that page describes as 55.
 //!
 //! Each thread has its own tables and is written before the next one is built. A sample represents one period of CPU
-//! time (`threadCPUDelta`); without it, a thread looks busy between two samples.
+//! time (`threadCPUDelta`); without it, a thread looks busy between two samples. Runtime events are markers of their
+//! threads.
 
+mod markers;
+mod rows;
 mod table;
 mod thread;
 
-use std::{
-    collections::BTreeMap,
-    io::{self, BufWriter, Write},
-};
+use std::io::{self, BufWriter, Write};
 
 use serde::{Serialize, Serializer, ser::SerializeSeq};
 
-use self::thread::{Thread, Trees};
+use self::{
+    markers::{Schema, Schemas},
+    rows::rows,
+    thread::{Source, Thread},
+};
 use super::{label, title};
-use profiler_profile::{EventId, FrameKind, Profile, Sample, ThreadId};
+use profiler_profile::{FrameKind, Profile};
 
 /// The version of the format; the Firefox Profiler upgrades older versions.
 const VERSION: u32 = 55;
@@ -24,7 +29,9 @@ const VERSION: u32 = 55;
 /// Writes the profile.
 pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
     let mut to = BufWriter::new(to);
-    let document = Document { meta: Meta::of(profile), libs: libraries(profile), threads: Threads(profile) };
+    let source = Source::of(profile);
+    let meta = Meta::of(profile, &source.schemas);
+    let document = Document { meta, libs: libraries(profile), threads: Threads(&source) };
     serde_json::to_writer(&mut to, &document)?;
     to.flush()
 }
@@ -47,17 +54,17 @@ struct Meta {
     /// Milliseconds since 1970-01-01 UTC.
     start_time: f64,
     sample_units: Units,
-    categories: [Category; 6],
+    categories: [Category; 7],
     process_type: u32,
     stackwalk: u32,
     debug: bool,
     symbolicated: bool,
-    marker_schema: [(); 0],
+    marker_schema: Vec<Schema>,
     comments: String,
 }
 
 impl Meta {
-    fn of(profile: &Profile) -> Self {
+    fn of(profile: &Profile, schemas: &Schemas<'_>) -> Self {
         /// The version of the unprocessed format, which readers ignore.
         const GECKO_VERSION: u32 = 24;
         const MS_PER_S: f64 = 1e3;
@@ -75,7 +82,7 @@ impl Meta {
             stackwalk: 1,
             debug: false,
             symbolicated: true,
-            marker_schema: [],
+            marker_schema: schemas.listed(profile),
             comments: comments(profile),
         }
     }
@@ -105,14 +112,18 @@ struct Category {
 }
 
 /// The first category is for empty stacks; readers expect a grey one.
-const CATEGORIES: [Category; 6] = [
+const CATEGORIES: [Category; 7] = [
     category("Other", "grey"),
     category("Kernel", "orange"),
     category("Native", "blue"),
     category("JIT", "green"),
     category("Precompiled", "lightgreen"),
     category("Inlined", "purple"),
+    category("Runtime event", "yellow"),
 ];
+
+/// The index of the category of runtime events.
+const RUNTIME_CATEGORY: usize = CATEGORIES.len() - 1;
 
 const fn category(name: &'static str, color: &'static str) -> Category {
     Category { name, color, subcategories: ["Other"] }
@@ -160,24 +171,20 @@ fn libraries(profile: &Profile) -> Vec<Library> {
     profile.modules().map(library).collect()
 }
 
-struct Threads<'a>(&'a Profile);
+struct Threads<'a>(&'a Source<'a>);
 
 impl Serialize for Threads<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let profile = self.0;
+        let source = self.0;
         // Each event of a thread has a row of its own, below that of the first.
-        let mut of_threads = BTreeMap::<(ThreadId, EventId), Vec<&Sample>>::new();
-        for sample in profile.samples() {
-            of_threads.entry((sample.thread, sample.event)).or_default().push(sample);
-        }
-        let trees = Trees::of(profile);
+        let rows = rows(source.profile);
         let mut threads = serializer.serialize_seq(None)?;
-        for ((thread, event), samples) in of_threads {
-            threads.serialize_element(&Thread::of(profile, &trees, (event, thread), &samples))?;
-        }
         // Readers refuse a profile without threads.
-        if profile.samples().is_empty() {
-            threads.serialize_element(&Thread::new(&profile.header().target, "", 0, 0))?;
+        if rows.is_empty() {
+            threads.serialize_element(&Thread::new(&source.profile.header().target, "", 0, 0))?;
+        }
+        for (key, row) in rows {
+            threads.serialize_element(&Thread::of(source, key, &row))?;
         }
         threads.end()
     }
@@ -192,7 +199,7 @@ mod tests {
         Event, Header, ProfileBuilder, Sample as Taken, Sampling, StackEnd, ThreadState, test_profile,
     };
 
-    fn read_back(profile: &Profile) -> Value {
+    pub(super) fn read_back(profile: &Profile) -> Value {
         let mut bytes = Vec::new();
         write(profile, &mut bytes).unwrap();
         serde_json::from_slice(&bytes).unwrap()
@@ -255,7 +262,8 @@ mod tests {
         for seed in 0..30 {
             let value = read_back(&test_profile::random(seed));
             for thread in value["threads"].as_array().unwrap() {
-                for table in ["samples", "stackTable", "frameTable", "funcTable", "resourceTable"] {
+                for table in ["samples", "markers", "stackTable", "frameTable", "funcTable", "resourceTable"]
+                {
                     let table = thread[table].as_object().unwrap();
                     for column in table.values().filter_map(Value::as_array) {
                         assert_eq!(json!(column.len()), table["length"]);

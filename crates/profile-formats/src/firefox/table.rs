@@ -106,19 +106,6 @@ impl Resources {
     }
 }
 
-/// Markers: empty, because the profile has no other events.
-#[derive(Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Markers {
-    length: usize,
-    category: [(); 0],
-    data: [(); 0],
-    end_time: [(); 0],
-    name: [(); 0],
-    phase: [(); 0],
-    start_time: [(); 0],
-}
-
 /// Native symbols: empty, because frames have their names.
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]

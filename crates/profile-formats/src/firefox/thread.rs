@@ -1,4 +1,4 @@
-//! A thread of the processed format: its samples, stacks, frames and functions.
+//! A thread of the processed format: its samples, markers, stacks, frames and functions.
 
 use std::borrow::Cow;
 
@@ -8,11 +8,13 @@ use serde_json::Number;
 
 use super::{
     category_index,
-    table::{Frames, Functions, Markers, NativeSymbols, Resources, Samples, Stacks},
+    markers::{Markers, NS_PER_MS, Schemas, marker_name},
+    rows::{Owner, Row},
+    table::{Frames, Functions, NativeSymbols, Resources, Samples, Stacks},
 };
 use crate::label;
 use profiler_profile::{
-    EventId, FrameId, ModuleId, Profile, Sample, Sampling, StackId, StringId, ThreadId, ThreadState,
+    EventId, FrameId, ModuleId, Profile, RuntimeEvent, Sample, Sampling, StackId, StringId, ThreadState,
 };
 
 #[derive(Serialize)]
@@ -31,7 +33,7 @@ pub(super) struct Thread<'a> {
     paused_ranges: [(); 0],
     show_markers_in_timeline: bool,
     samples: Samples,
-    markers: Markers,
+    markers: Markers<'a>,
     stack_table: Stacks,
     frame_table: Frames,
     func_table: Functions,
@@ -40,27 +42,36 @@ pub(super) struct Thread<'a> {
     string_array: IndexSet<Cow<'a, str>>,
 }
 
+/// What all threads are made from.
+pub(super) struct Source<'a> {
+    pub(super) profile: &'a Profile,
+    pub(super) schemas: Schemas<'a>,
+    trees: Trees,
+}
+
+impl<'a> Source<'a> {
+    pub(super) fn of(profile: &'a Profile) -> Self {
+        Self { profile, schemas: Schemas::of(profile), trees: Trees::of(profile) }
+    }
+}
+
 impl<'a> Thread<'a> {
-    /// The samples of one event of a thread.
-    pub(super) fn of(
-        profile: &'a Profile,
-        trees: &Trees,
-        (event, id): (EventId, ThreadId),
-        samples: &[&Sample],
-    ) -> Self {
-        let thread = profile.thread(id);
-        let process = profile.process(thread.process);
-        let (nodes, tree) = trees.of_stacks(profile, samples);
-        let tables = Tables::of(profile, &tree.frames);
-        let mut empty =
-            Self::new(profile.string(thread.comm), profile.string(process.comm), process.pid, thread.tid);
-        if event != EventId::FIRST {
-            let event = label::printable(&profile.event(event).name);
-            empty.name = format!("{} ({event})", empty.name).into();
-        }
+    /// The samples of one event of a thread, and its runtime events.
+    pub(super) fn of(source: &'a Source<'a>, (owner, event): (Owner, EventId), row: &Row<'_>) -> Self {
+        let profile = source.profile;
+        let (nodes, tree) = source.trees.of_stacks(profile, row);
+        let mut tables = Tables::of(profile, &tree.frames);
+        let empty = Self::empty(profile, owner);
+        let event_name = label::printable(&profile.event(event).name);
+        let name = match event {
+            EventId::FIRST => empty.name,
+            _ => format!("{} ({event_name})", empty.name).into(),
+        };
         Self {
-            is_main_thread: thread.tid == process.pid,
-            samples: sampled(profile, event, samples, &nodes),
+            name,
+            show_markers_in_timeline: !row.runtime_events.is_empty(),
+            samples: sampled(profile, event, &row.samples, &nodes),
+            markers: markers(source, &row.runtime_events, &nodes, &mut tables),
             stack_table: tree.stacks,
             frame_table: tables.frames,
             func_table: tables.functions,
@@ -70,7 +81,24 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// A thread without samples.
+    fn empty(profile: &'a Profile, owner: Owner) -> Self {
+        match owner {
+            Owner::Thread(id) => {
+                let thread = profile.thread(id);
+                let process = profile.process(thread.process);
+                let (name, process_name) = (profile.string(thread.comm), profile.string(process.comm));
+                let is_main_thread = thread.tid == process.pid;
+                Self { is_main_thread, ..Self::new(name, process_name, process.pid, thread.tid) }
+            }
+            Owner::Process(id) => {
+                let process = profile.process(id);
+                let name = profile.string(process.comm);
+                Self::new(name, name, process.pid, process.pid)
+            }
+        }
+    }
+
+    /// A main thread without samples.
     pub(super) fn new(name: &'a str, process_name: &'a str, pid: u32, tid: u32) -> Self {
         Self {
             name: label::printable(name),
@@ -98,7 +126,6 @@ impl<'a> Thread<'a> {
 }
 
 fn sampled(profile: &Profile, event: EventId, samples: &[&Sample], nodes: &[Option<u32>]) -> Samples {
-    const NS_PER_MS: f64 = 1e6;
     let event = profile.event(event);
     let (weight_type, weight_unit) = match event.sampling {
         Sampling::Durations { .. } => ("tracing-ms", NS_PER_MS),
@@ -123,6 +150,22 @@ fn sampled(profile: &Profile, event: EventId, samples: &[&Sample], nodes: &[Opti
     column
 }
 
+fn markers<'a>(
+    source: &'a Source<'a>,
+    events: &[&RuntimeEvent],
+    nodes: &[Option<u32>],
+    tables: &mut Tables<'a>,
+) -> Markers<'a> {
+    let Source { profile, schemas, .. } = source;
+    let mut markers = Markers::default();
+    for event in events {
+        let name = tables.strings.insert_full(marker_name(profile, event)).0;
+        let node = event.stack.and_then(|stack| nodes.get(stack.index()).copied().flatten());
+        markers.push(event, name, schemas.data(profile, event, node));
+    }
+    markers
+}
+
 /// A whole number where the unit is 1, since a float has fewer digits.
 fn weight(value: u64, unit: f64) -> Number {
     if unit == 1.0 { value.into() } else { Number::from_f64(value as f64 / unit).unwrap_or_else(|| 0.into()) }
@@ -143,7 +186,9 @@ struct Tree {
 
 impl Trees {
     pub(super) fn of(profile: &Profile) -> Self {
-        let mut order: Vec<StackId> = profile.samples().iter().map(|sample| sample.stack).collect();
+        let sampled = profile.samples().iter().map(|sample| sample.stack);
+        let of_events = profile.runtime_events().iter().filter_map(|event| event.stack);
+        let mut order: Vec<StackId> = sampled.chain(of_events).collect();
         order.sort_unstable();
         order.dedup();
         let path = |id: &StackId| profile.stack(*id).frames.iter().rev();
@@ -151,19 +196,20 @@ impl Trees {
         Self { order }
     }
 
-    /// The leaf node of each stack by stack index, and the tree of the sampled stacks.
-    fn of_stacks(&self, profile: &Profile, samples: &[&Sample]) -> (Vec<Option<u32>>, Tree) {
-        let mut is_sampled = vec![false; profile.stack_count()];
-        for sample in samples {
-            if let Some(is_sampled) = is_sampled.get_mut(sample.stack.index()) {
-                *is_sampled = true;
+    /// The leaf node of each stack by stack index, and the tree of the stacks of a row.
+    fn of_stacks(&self, profile: &Profile, row: &Row<'_>) -> (Vec<Option<u32>>, Tree) {
+        let mut is_in_row = vec![false; profile.stack_count()];
+        let sampled = row.samples.iter().map(|sample| sample.stack);
+        for stack in sampled.chain(row.runtime_events.iter().filter_map(|event| event.stack)) {
+            if let Some(is_in_row) = is_in_row.get_mut(stack.index()) {
+                *is_in_row = true;
             }
         }
         let mut nodes = vec![None; profile.stack_count()];
         let mut tree = Tree { stacks: Stacks::default(), frames: IndexSet::new() };
         // The path that was added last, with its nodes.
         let mut path: Vec<(FrameId, u32)> = Vec::new();
-        for stack in self.order.iter().filter(|stack| is_sampled.get(stack.index()) == Some(&true)) {
+        for stack in self.order.iter().filter(|stack| is_in_row.get(stack.index()) == Some(&true)) {
             let frames = &profile.stack(*stack).frames;
             let shared = path.iter().zip(frames.iter().rev()).take_while(|((a, _), b)| a == *b).count();
             path.truncate(shared);
@@ -255,10 +301,10 @@ mod tests {
     fn common_prefixes_of_stacks_are_shared() {
         let profile =
             test_profile::folded(&[("a;main;b", 1), ("a;main;a;c", 1), ("a;main", 1), ("a;main;a", 1)]);
-        let samples: Vec<&Sample> = profile.samples().iter().collect();
-        let (nodes, tree) = Trees::of(&profile).of_stacks(&profile, &samples);
+        let row = Row { samples: profile.samples().iter().collect(), ..Row::default() };
+        let (nodes, tree) = Trees::of(&profile).of_stacks(&profile, &row);
         assert_eq!(tree.stacks.length, 4);
-        for sample in samples {
+        for sample in row.samples {
             let mut frames = Vec::new();
             let mut next = nodes[sample.stack.index()];
             while let Some(node) = next {

@@ -5,8 +5,8 @@ mod readers;
 use self::readers::{Content, read};
 use super::{Format, OutputOptions, WriteFormat as _, label};
 use profiler_profile::{
-    Event, EventId, Frame, FrameId, FrameKind, Header, Loss, Profile, ProfileBuilder, Sample, SourceLocation,
-    StackEnd, difference::Difference, test_profile,
+    Event, EventField, EventId, FieldValue, Frame, FrameId, FrameKind, Header, Loss, Profile, ProfileBuilder,
+    RuntimeEvent, RuntimeEventKind, Sample, SourceLocation, StackEnd, difference::Difference, test_profile,
 };
 
 const NAMES: [&str; 17] = [
@@ -50,7 +50,7 @@ fn frame(builder: &mut ProfileBuilder, name: &str, kind: FrameKind) -> FrameId {
     builder.frame(Frame { kind, module, location, ..plain })
 }
 
-/// A profile whose processes, threads, modules, files, functions, target and event have hostile names.
+/// A profile whose processes, threads, modules, files, functions, target, event and runtime events have hostile names.
 fn odd_names() -> Profile {
     let long = "x".repeat(1 << 16);
     let names = || NAMES.into_iter().chain([&*long]);
@@ -64,6 +64,21 @@ fn odd_names() -> Profile {
         let process = builder.process(u32::MAX, name);
         let thread = builder.thread(process, u32::MAX, name);
         builder.sample(u64::MAX, u32::MAX, thread, stack, 1);
+        let text = builder.string(name);
+        for (kind, thread) in RuntimeEventKind::ALL.iter().zip([Some(thread), None].into_iter().cycle()) {
+            builder.add_runtime_event(RuntimeEvent {
+                time_ns: u64::MAX,
+                duration_ns: u64::MAX,
+                process,
+                thread,
+                kind: *kind,
+                name: text,
+                stack: thread.map(|_| stack),
+                fields: [FieldValue::Text(text), FieldValue::Real(f64::NAN)]
+                    .map(|value| EventField { name: text, value })
+                    .into(),
+            });
+        }
     }
     builder.finish(Header { target: all.clone(), edits: vec![all], ..header() })
 }

@@ -39,6 +39,7 @@ pub(super) fn read(format: Format, bytes: &[u8]) -> Content {
         Format::Firefox => firefox(bytes),
         Format::PerfScript => perf_script(&text(bytes)),
         Format::TraceZip => trace_zip(bytes),
+        Format::EventsJsonl => events_jsonl(&text(bytes)),
         Format::Recording => recording(bytes),
     }
 }
@@ -175,6 +176,16 @@ fn trace_zip(bytes: &[u8]) -> Content {
     let mut text = String::new();
     archive.by_index(0).unwrap().read_to_string(&mut text).unwrap();
     perf_script(&text)
+}
+
+fn events_jsonl(text: &str) -> Content {
+    let lines = text.split_terminator('\n').map(|line| serde_json::from_str(line).unwrap());
+    let texts = lines.flat_map(|line: Value| [strings(&line), keys(&line["fields"])].concat());
+    Content { texts: texts.collect(), ..Content::default() }
+}
+
+fn keys(value: &Value) -> Vec<String> {
+    value.as_object().unwrap().keys().cloned().collect()
 }
 
 fn recording(bytes: &[u8]) -> Content {
