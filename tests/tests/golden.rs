@@ -45,7 +45,7 @@ fn assert_bytes_are_kept(bytes: Vec<u8>, format: Format, name: &str) {
         Format::Html => (profile_of_page(&text(bytes)), "html.json"),
         Format::Speedscope | Format::Firefox => (a_line_for_each_entry(&text(bytes)), format.extensions()[0]),
         Format::Pprof => (fields_of_message(&unpacked(&bytes)), "pb.txt"),
-        Format::TraceZip => (text_of_archive(&bytes), "perf.txt"),
+        Format::TraceZip => (texts_of_archive(&bytes, name), "trace.txt"),
         // Other bytes may hold the same: `recordings_of_all_versions_are_read`.
         Format::Recording => return,
         _ => (text(bytes), format.extensions()[0]),
@@ -104,13 +104,22 @@ fn fields_of_message(message: &[u8]) -> String {
     text
 }
 
-/// The one file that is in it.
-fn text_of_archive(bytes: &[u8]) -> String {
+/// The files of an archive after their names. The first one is compared with the file of perf script text.
+fn texts_of_archive(bytes: &[u8], name: &str) -> String {
     let mut archive = ZipArchive::new(Cursor::new(bytes)).unwrap();
-    assert_eq!(archive.len(), 1);
-    let mut text = String::new();
-    archive.by_name("profiler.trace/perf.data.txt").unwrap().read_to_string(&mut text).unwrap();
-    text
+    let mut texts = String::new();
+    for index in 0..archive.len() {
+        let mut file = archive.by_index(index).unwrap();
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        if index == 0 {
+            assert_eq!(file.name().unwrap(), "profiler.trace/perf.data.txt");
+            assert_matches_file(&text, &self::file("golden").join(format!("{name}.perf.txt")));
+        } else {
+            texts += &format!("{}\n{text}", file.name().unwrap());
+        }
+    }
+    texts
 }
 
 #[test]

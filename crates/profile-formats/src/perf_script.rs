@@ -138,24 +138,47 @@ impl FrameLines {
 }
 
 fn frame_line(profile: &Profile, frame: &Frame) -> String {
-    let name = label::clean(profile.string(frame.name));
-    // A managed name starts with its assembly, which .NET tools show as the module.
-    let (module, name) = match name.split_once('!') {
-        Some((module, name)) if is_managed(frame) => (Cow::Owned(module.to_owned()), name.trim()),
-        _ => (module(profile, frame), name.trim()),
-    };
-    let name = if name.is_empty() { "[unknown]" } else { name };
-    // Parsers cut off `+0x...`, which alone distinguishes unsymbolized functions.
-    let name = match frame.symbolization {
-        Symbolization::Address(_) => Cow::Owned(name.replacen("+0x", "@0x", 1)),
-        Symbolization::Symbol(_) => Cow::Borrowed(name),
-    };
-    // The last parentheses hold the module.
-    let module = in_one_word(&module).replace(['(', ')'], "_");
+    let Printed { module, name, .. } = Printed::of(profile, frame);
     format!("\t{:16x} {name} ({module})\n", frame.address.0)
 }
 
-fn is_managed(frame: &Frame) -> bool {
+/// The module and the symbol of a frame as the text has them.
+pub(super) struct Printed {
+    /// The assembly of a managed method, else the file; one word without parentheses.
+    pub(super) module: String,
+    /// The symbol, or the address in brackets.
+    pub(super) name: String,
+    /// Whether the module is an assembly.
+    pub(super) has_assembly: bool,
+}
+
+impl Printed {
+    pub(super) fn of(profile: &Profile, frame: &Frame) -> Self {
+        let name = label::clean(profile.string(frame.name));
+        // A managed name starts with its assembly, which .NET tools show as the module.
+        let (module, name, has_assembly) = match name.split_once('!') {
+            Some((assembly, name)) if is_managed(frame) => (Cow::Borrowed(assembly), name.trim(), true),
+            _ => (module(profile, frame), name.trim(), false),
+        };
+        let name = match frame.symbolization {
+            // Parsers cut off `+0x...`, which alone distinguishes unsymbolized functions.
+            Symbolization::Address(_) => name.replacen("+0x", "@0x", 1),
+            Symbolization::Symbol(_) => name.to_owned(),
+        };
+        // The last parentheses hold the module.
+        let module = in_one_word(&module).replace(['(', ')'], "_");
+        Self { module: or_unknown(module), name: or_unknown(name), has_assembly }
+    }
+}
+
+/// The text, or what perf prints for an unknown one: PerfView removes outer brackets, and fails if nothing remains.
+fn or_unknown(text: String) -> String {
+    let is_empty = text.trim_matches(['(', ')', '[', ']']).is_empty();
+    if is_empty { "[unknown]".to_owned() } else { text }
+}
+
+/// Whether the frame is JIT or precompiled code.
+pub(super) fn is_managed(frame: &Frame) -> bool {
     matches!(frame.kind, FrameKind::Jit | FrameKind::Precompiled)
 }
 
@@ -241,6 +264,14 @@ mod tests {
         builder.sample(0, 0, thread, stack, 1);
         let profile = builder.finish(Header::default());
         assert!(text(&profile).contains(" 34 [libx.so@0x12 near f] (/lib/libx.so)\n"), "{}", text(&profile));
+    }
+
+    #[test]
+    fn a_name_of_brackets_alone_is_unknown() {
+        for name in ["()", "[]", "[()]"] {
+            let profile = test_profile::folded(&[(&format!("a;{name}"), 1)]);
+            assert!(text(&profile).contains(" 0 [unknown] ([unknown])\n"), "{}", text(&profile));
+        }
     }
 
     #[test]

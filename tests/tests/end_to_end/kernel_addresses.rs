@@ -36,12 +36,13 @@ fn addresses_in_message(message: &[u8]) -> Vec<u64> {
     message.windows(10).filter_map(number).filter(|number| *number >= KERNEL_START).collect()
 }
 
-/// The content of the only file in an archive.
+/// The content of all files in an archive.
 fn unpack(archive: &[u8]) -> Vec<u8> {
     let mut archive = ZipArchive::new(Cursor::new(archive)).unwrap();
-    assert_eq!(archive.len(), 1);
     let mut content = Vec::new();
-    archive.by_index(0).unwrap().read_to_end(&mut content).unwrap();
+    for index in 0..archive.len() {
+        archive.by_index(index).unwrap().read_to_end(&mut content).unwrap();
+    }
     content
 }
 

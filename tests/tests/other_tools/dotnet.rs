@@ -33,21 +33,24 @@ fn all_formats_of_one_run_have_the_same_content() {
     let (total, hits) = (stacks.total(), stacks.count(|stack| stack.has(METHOD)));
     assert!((0.8..1.0).contains(&(hits as f64 / total as f64)), "{hits} of {total}");
 
-    run.assert_scripts_find(total, hits);
+    run.assert_scripts_find(total, hits, method_frames(&stacks));
     run.assert_pprof_finds(total, hits);
     run.assert_flame_graph_finds(&stacks);
-    run.assert_archive_holds_the_text();
+    run.assert_archive_holds_the_text_and_the_maps();
     run.assert_reports_are_the_same();
     run.assert_top_shows(total, hits);
 }
 
 /// A folder with the files of a run.
-struct Run(TempDir);
+struct Run {
+    folder: TempDir,
+    pid: u32,
+}
 
 impl Run {
     fn new() -> Self {
-        let run = Self(tempfile::tempdir().unwrap());
         let workload = Workload::run(Workload::dotnet_command("9.0", "cpu").env("PERF_MAP", "0"));
+        let run = Self { folder: tempfile::tempdir().unwrap(), pid: workload.pid() };
         let mut command = profiler(&["-p", &workload.pid().to_string(), "-d", "3"]);
         command.args(["-F", &FREQUENCY_HZ.to_string()]);
         for file in FILES {
@@ -59,14 +62,14 @@ impl Run {
     }
 
     fn file(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        self.folder.path().join(name)
     }
 
     /// Reads the page in a browser, and the other formats with pprof's decoder, speedscope and the Firefox Profiler.
-    fn assert_scripts_find(&self, total: u64, hits: u64) {
-        let numbers = [("TOTAL", total), ("HITS", hits), ("FREQUENCY_HZ", FREQUENCY_HZ)]
+    fn assert_scripts_find(&self, total: u64, hits: u64, frames: u64) {
+        let numbers = [("TOTAL", total), ("HITS", hits), ("FRAMES", frames), ("FREQUENCY_HZ", FREQUENCY_HZ)]
             .map(|(name, number)| (name, number.to_string()));
-        readers::run_script("readers/dotnet.test.mjs", self.0.path(), &numbers);
+        readers::run_script("readers/dotnet.test.mjs", self.folder.path(), &numbers);
     }
 
     fn assert_pprof_finds(&self, total: u64, hits: u64) {
@@ -93,15 +96,25 @@ impl Run {
 
         let picture = flame_graph::script("flamegraph.pl", &self.file("a.folded")).unwrap();
         let of_method = |boxes: &(&str, u64)| boxes.0 == METHOD;
-        let hits: u64 =
+        let frames: u64 =
             flame_graph::boxes(&picture).into_iter().filter(of_method).map(|(_, count)| count).sum();
-        assert_eq!(hits, stacks.count(|stack| stack.has(METHOD)));
+        assert_eq!(frames, method_frames(stacks));
     }
 
-    fn assert_archive_holds_the_text(&self) {
-        let mut unzip = Command::new("unzip");
-        unzip.arg("-p").arg(self.file("a.trace.zip")).arg("*.data.txt");
-        assert_eq!(readers::printed_by(&mut unzip), fs::read_to_string(self.file("a.perf.txt")).unwrap());
+    fn assert_archive_holds_the_text_and_the_maps(&self) {
+        let unzipped = |file: &str| {
+            readers::printed_by(Command::new("unzip").arg("-p").arg(self.file("a.trace.zip")).arg(file))
+        };
+        assert_eq!(unzipped("*.data.txt"), fs::read_to_string(self.file("a.perf.txt")).unwrap());
+        let map = unzipped(&format!("*/perf-{}.map", self.pid));
+        let (assembly, method) = METHOD.split_once('!').unwrap();
+        assert!(map.lines().any(|line| line.ends_with(&format!(" [{assembly}] {method}"))), "{map}");
+        let images = unzipped(&format!("*/perfinfo-{}.map", self.pid));
+        assert!(
+            images.lines().all(|line| line.starts_with("ImageLoad;/") && line.ends_with(".dll;;")),
+            "{images}"
+        );
+        assert!(unzipped("*/perfcollect.log").starts_with("Sampling started at 2"));
     }
 
     fn assert_reports_are_the_same(&self) {
@@ -119,6 +132,12 @@ impl Run {
         let row = format!(" {:.2} %  {METHOD}", 100.0 * hits as f64 / total as f64);
         assert!(top.lines().any(|line| line.ends_with(&row)), "{row}:\n{top}");
     }
+}
+
+/// Number of frames of the method in all samples. On-stack replacement of the method shows it twice in a stack.
+fn method_frames(stacks: &FoldedStacks) -> u64 {
+    let frames = |stack: &FoldedStack| stack.frames.iter().filter(|frame| *frame == METHOD).count() as u64;
+    stacks.0.iter().map(|stack| stack.count * frames(stack)).sum()
 }
 
 /// The count of each stack, without the name of its thread or process.

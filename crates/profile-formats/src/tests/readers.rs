@@ -171,11 +171,19 @@ fn perf_script(text: &str) -> Content {
     content(texts, periods)
 }
 
+/// The samples, and the lines of the other files.
 fn trace_zip(bytes: &[u8]) -> Content {
     let mut archive = ZipArchive::new(Cursor::new(bytes)).unwrap();
-    let mut text = String::new();
-    archive.by_index(0).unwrap().read_to_string(&mut text).unwrap();
-    perf_script(&text)
+    let texts = (0..archive.len()).map(|index| {
+        let mut text = String::new();
+        archive.by_index(index).unwrap().read_to_string(&mut text).unwrap();
+        text
+    });
+    let texts: Vec<_> = texts.collect();
+    let mut content = perf_script(&texts[0]);
+    let others = texts[1..].iter().flat_map(|text| text.split_terminator('\n'));
+    content.texts.extend(others.map(str::to_owned));
+    content
 }
 
 fn events_jsonl(text: &str) -> Content {

@@ -1,7 +1,12 @@
-//! `.trace.zip` for PerfView: the archive of perfcollect with the samples as `perf script` text.
+//! `.trace.zip` for PerfView: the archive of perfcollect with the samples as `perf script` text, the maps of processes
+//! with JIT or precompiled code, and a log.
 //!
-//! PerfView reads the first file whose name ends in `.data.txt`, and perf maps beside it for unsymbolized frames. Every
-//! frame has a name here, so the archive has no maps.
+//! `docs/design/outputs.md` has the layout and the rules by which PerfView reads it.
+
+mod log;
+mod maps;
+#[cfg(test)]
+mod tests;
 
 use std::io::{self, BufWriter, Write};
 
@@ -20,7 +25,11 @@ use super::{
 };
 use profiler_profile::Profile;
 
-const SAMPLES: &str = "profiler.trace/perf.data.txt";
+/// The folder of all files: perfcollect names it as the archive, without `.zip`.
+const FOLDER: &str = "profiler.trace";
+
+/// The samples. PerfView reads the first file whose name ends in `.data.txt`.
+const SAMPLES: &str = "perf.data.txt";
 
 /// Writes the archive.
 pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
@@ -82,15 +91,44 @@ fn write_compressed(
     method: Method,
     to: impl Write,
 ) -> io::Result<()> {
-    let mut archive = ZipArchiveWriter::new(BufWriter::new(to));
-    let file = archive.new_file(SAMPLES).compression_method(CompressionMethod::DEFLATE);
-    let (mut file, _) = file.last_modified(measured_at(profile)).start().map_err(io_error)?;
-    let packed = match method {
-        Method::Whole(level) => pieces::pack(level, &mut file, |to| script.write(to))?,
-        Method::Stacks => compress_stacks(profile, script, &mut file)?,
-    };
-    file.finish(DataDescriptorOutput::new(packed.crc32, packed.data_bytes)).map_err(io_error)?;
-    archive.finish().map_err(io_error)?.flush()
+    let started = measured_at(profile);
+    let mut archive = Archive { zip: ZipArchiveWriter::new(BufWriter::new(to)), started };
+    archive.add(SAMPLES, |to| match method {
+        Method::Whole(level) => pieces::pack(level, to, |to| script.write(to)),
+        Method::Stacks => compress_stacks(profile, script, to),
+    })?;
+    let managed = maps::managed_frames(profile);
+    for (pid, frames) in &managed {
+        archive.add_text(&format!("perf-{pid}.map"), &maps::perf_map(profile, frames))?;
+        archive.add_text(&format!("perfinfo-{pid}.map"), &maps::perf_info(profile, frames))?;
+    }
+    archive.add_text("perfcollect.log", &log::text(profile, started, &managed))?;
+    archive.zip.finish().map_err(io_error)?.flush()
+}
+
+struct Archive<W> {
+    zip: ZipArchiveWriter<W>,
+    started: UtcDateTime,
+}
+
+impl<W: Write> Archive<W> {
+    /// Adds a file; `write` writes its compressed content.
+    fn add(
+        &mut self,
+        name: &str,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<Packed>,
+    ) -> io::Result<()> {
+        let path = format!("{FOLDER}/{name}");
+        let file = self.zip.new_file(&path).compression_method(CompressionMethod::DEFLATE);
+        let (mut file, _) = file.last_modified(self.started).start().map_err(io_error)?;
+        let packed = write(&mut file)?;
+        file.finish(DataDescriptorOutput::new(packed.crc32, packed.data_bytes)).map_err(io_error)?;
+        Ok(())
+    }
+
+    fn add_text(&mut self, name: &str, text: &str) -> io::Result<()> {
+        self.add(name, |to| pieces::pack(Compression::default(), to, |to| to.write_all(text.as_bytes())))
+    }
 }
 
 fn compress_stacks(profile: &Profile, script: &Script<'_>, to: impl Write) -> io::Result<Packed> {
@@ -117,63 +155,5 @@ fn io_error(error: Error) -> io::Error {
     match error.into_kind() {
         ErrorKind::IO(error) => error,
         other => io::Error::other(other.to_string()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::{Cursor, Read};
-
-    use zip::ZipArchive;
-
-    use super::*;
-    use crate::perf_script;
-    use profiler_profile::test_profile;
-
-    #[test]
-    fn every_compression_method_gives_the_same_text() {
-        for (seed, way) in
-            [Method::Whole(Compression::default()), Method::Whole(Compression::fast()), Method::Stacks]
-                .into_iter()
-                .enumerate()
-        {
-            let profile = test_profile::random(seed as u64);
-            let (mut archive, mut expected, mut found) = (Vec::new(), Vec::new(), Vec::new());
-            write_compressed(&profile, &Script::of(&profile), way, &mut archive).unwrap();
-            perf_script::write(&profile, &mut expected).unwrap();
-            let mut archive = ZipArchive::new(Cursor::new(archive)).unwrap();
-            archive.by_name(SAMPLES).unwrap().read_to_end(&mut found).unwrap();
-            assert!(found == expected, "{way:?}");
-        }
-    }
-
-    #[test]
-    fn repeated_stacks_are_compressed_once() {
-        const MIB: u64 = 1 << 20;
-        let way = |text, stacks| Method::of(&Sizes { text: text * MIB, stacks: stacks * MIB });
-        for (text, stacks, expected) in [
-            (0, 0, Method::Whole(Compression::default())),
-            (50, 1, Method::Whole(Compression::default())),
-            (100, 1, Method::Whole(Compression::fast())),
-            (1_000, 100, Method::Stacks),
-            (1_000, 300, Method::Whole(Compression::fast())),
-            (10_000, 300, Method::Whole(Compression::fast())),
-        ] {
-            assert_eq!(way(text, stacks), expected, "{text} {stacks}");
-        }
-    }
-
-    #[test]
-    fn text_sizes_are_computed_without_writing() {
-        let profile = test_profile::random(3);
-        let sizes = Sizes::of(&profile, &Script::of(&profile));
-        let mut text = Vec::new();
-        perf_script::write(&profile, &mut text).unwrap();
-        let heads: usize = text
-            .split(|byte| *byte == b'\n')
-            .filter(|line| line.ends_with(b": "))
-            .map(|line| line.len() + 1)
-            .sum();
-        assert_eq!(sizes.text, (text.len() - heads) as u64);
     }
 }
