@@ -290,7 +290,10 @@ impl Builder {
         if settings.cpus.as_ref().is_some_and(Vec::is_empty) {
             return Err(invalid("the list of CPUs is empty"));
         }
-        let follows = matches!(settings.target, Target::Pid(_) | Target::Pids(_) | Target::Command(_));
+        let follows = matches!(
+            settings.target,
+            Target::Pid(_) | Target::Pids(_) | Target::ProcessName(_) | Target::Command(_)
+        );
         if settings.children == Some(true) && !follows {
             return Err(invalid("children can be followed only for processes and commands"));
         }
@@ -346,6 +349,7 @@ fn check_target(target: &Target) -> Result<()> {
         Target::Pid(id) | Target::Tid(id) => *id == 0,
         Target::Command(words) => words.is_empty(),
         Target::Container(id) => id.is_empty(),
+        Target::ProcessName(name) => name.is_empty(),
         Target::Everything | Target::Cgroup(_) => false,
     };
     if is_empty { Err(invalid("the target is empty")) } else { Ok(()) }
@@ -403,9 +407,13 @@ mod tests {
     #[test]
     fn a_missing_or_empty_target_is_refused() {
         assert!(refused(Profiler::builder()).contains("no target"));
-        for target in
-            [Target::Pids(vec![]), Target::Pid(0), Target::Command(vec![]), Target::Container(String::new())]
-        {
+        for target in [
+            Target::Pids(vec![]),
+            Target::Pid(0),
+            Target::Command(vec![]),
+            Target::Container(String::new()),
+            Target::ProcessName(String::new()),
+        ] {
             assert!(refused(Profiler::builder().target(target)).contains("empty"));
         }
     }

@@ -33,6 +33,7 @@
 //! * [`AddressSpace`], [`maps`]: executable mappings over time, and the parser of `/proc/PID/maps`
 //! * [`SidebandEvent`], [`TimeOrdered`]: the events that a table applies, and their order across CPUs
 //! * [`ProcFs`], [`Status`]: reading `/proc`, and its copy in a capture
+//! * [`find_processes_by_name`]: the processes with a name
 //! * [`MappedFiles`], [`FileVersion`]: the open files of mappings, one descriptor each
 //! * [`root_directory`]: files in the root directory of a process
 //! * [`cgroup`]: cgroups and containers
@@ -52,6 +53,7 @@ mod mapped_files;
 pub mod maps;
 mod process;
 mod process_filter;
+mod process_name;
 mod process_reader;
 mod procfs;
 pub mod root_directory;
@@ -67,6 +69,7 @@ pub use mapped_files::{MappedFile, MappedFiles, MappingOwner, OpenError};
 pub use maps::{Backing, FileId, Mapping};
 pub use process::{Identity, JIT_DIRECTORY_VARIABLES, Process, ProcessKey};
 pub use process_filter::ProcessFilter;
+pub use process_name::{NameSearch, NamedProcess, find_processes_by_name};
 pub use procfs::ProcFs;
 pub use sideband::{SidebandEvent, SidebandEventKind};
 pub use status::Status;

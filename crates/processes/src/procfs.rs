@@ -30,6 +30,9 @@ const MAX_TEXT_BYTES: u64 = 64 << 20;
 /// memory to be its environment (`PR_SET_MM_ENV_START`, prctl(2)).
 const MAX_ENVIRONMENT_BYTES: u64 = 256 << 10;
 
+/// Bytes read of a command line. Names and error messages need its beginning.
+const MAX_COMMAND_LINE_BYTES: u64 = 64 << 10;
+
 /// Bytes read of the other entries of a process. A line of `status` lists up to 65,536 groups.
 const MAX_SHORT_ENTRY_BYTES: u64 = 1 << 20;
 
@@ -100,16 +103,16 @@ impl ProcFs {
         Ok(file)
     }
 
-    /// Reads an entry of a process: `maps`, `status`, `comm`, `stat`, `environ`, `cgroup`. Of a process whose leader has
-    /// ended while other threads run, `maps` and `environ` are read from one of these.
+    /// Reads an entry of a process: `maps`, `status`, `comm`, `stat`, `environ`, `cgroup`, `cmdline`. Of a process whose
+    /// leader has ended while other threads run, `maps`, `environ` and `cmdline` are read from one of these.
     pub fn read(&self, pid: u32, entry: &str) -> io::Result<Vec<u8>> {
         let bytes = match entry {
             // The kernel waits for a lock of the process, or reads its memory, which can be a file in user space.
-            "maps" | "environ" if self.entries.is_live => {
+            "maps" | "environ" | "cmdline" if self.entries.is_live => {
                 let (entries, entry) = (self.entries.clone(), entry.to_owned());
                 profiler_blocking::run(Object::process(pid), move || entries.read_of_any_thread(pid, &entry))?
             }
-            "maps" | "environ" => self.entries.read_of_any_thread(pid, entry)?,
+            "maps" | "environ" | "cmdline" => self.entries.read_of_any_thread(pid, entry)?,
             _ => self.entries.read(&relative(pid, entry), max_bytes(entry))?,
         };
         if let Some(capture) = &self.capture {
@@ -313,6 +316,7 @@ impl Entries {
 fn max_bytes(entry: &str) -> u64 {
     match entry {
         "environ" => MAX_ENVIRONMENT_BYTES,
+        "cmdline" => MAX_COMMAND_LINE_BYTES,
         "cgroup" | "comm" | "stat" | "status" => MAX_SHORT_ENTRY_BYTES,
         _ => MAX_TEXT_BYTES,
     }
@@ -393,7 +397,8 @@ mod tests {
         let copy = ProcFs::from_capture(directory.path().to_owned());
         fs::create_dir(directory.path().join("7")).unwrap();
         let short = ["cgroup", "comm", "stat", "status"].map(|entry| (entry, MAX_SHORT_ENTRY_BYTES));
-        for (entry, limit_bytes) in short.into_iter().chain([("environ", MAX_ENVIRONMENT_BYTES)]) {
+        let long = [("environ", MAX_ENVIRONMENT_BYTES), ("cmdline", MAX_COMMAND_LINE_BYTES)];
+        for (entry, limit_bytes) in short.into_iter().chain(long) {
             File::create(directory.path().join("7").join(entry)).unwrap().set_len(1 << 40).unwrap();
             assert_eq!(copy.read(7, entry).unwrap().len() as u64, limit_bytes, "{entry}");
         }

@@ -1,5 +1,7 @@
 //! Definition of the command line (clap) and its translation into the settings of the library.
 
+mod target;
+
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use anyhow::{Result, bail};
@@ -10,13 +12,13 @@ use clap::{
 use profiler_profile_formats::{Format, OutputOptions};
 use profiler_symbolize::SymbolDirectories;
 
+use self::target::TargetArguments;
 use super::{
     command_user,
     duration::{parse_duration, parse_duration_or_zero},
     event_sets::EventSets,
     shape::ShapeArguments,
 };
-use crate::Target;
 use crate::{
     Builder, DEFAULT_FREQUENCY_HZ, DEFAULT_MAX_OVERHEAD_PERCENT, EventProvider, Profiler, Unwind,
     sampler::ebpf::CpuSet,
@@ -24,7 +26,10 @@ use crate::{
 
 /// The error text when no argument selects a target.
 pub(super) const NO_TARGET: &str =
-    "nothing to sample: give -p PID, -t TID, -a, --cgroup, --container or -- COMMAND (see --help)";
+    "nothing to sample: give -p PID, --process, -t TID, -a, --cgroup, --container or -- COMMAND (see --help)";
+
+/// The former name of the filter `--in-process`, where it is not the option for the target.
+const PROCESS_FILTER_ALIAS: &str = "process";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -87,6 +92,7 @@ pub(super) enum Action {
         pid: Option<u32>,
     },
     /// Make a profile from a capture (see --capture), without privileges
+    #[command(mut_arg("in_process", |filter| filter.alias(PROCESS_FILTER_ALIAS)))]
     Replay {
         /// The directory of the capture
         directory: PathBuf,
@@ -99,6 +105,7 @@ pub(super) enum Action {
     #[command(mut_arg("from", |from| from.hide(true)), mut_arg("to", |to| to.hide(true)))]
     Live(Box<LiveArguments>),
     /// Write a recorded profile (-o FILE.profile) in any format, without privileges
+    #[command(mut_arg("in_process", |filter| filter.alias(PROCESS_FILTER_ALIAS)))]
     Report {
         /// The recorded profile; - is standard input
         recording: PathBuf,
@@ -108,6 +115,7 @@ pub(super) enum Action {
         view: ViewArguments,
     },
     /// Show the hot functions and the heaviest call paths of a recorded profile
+    #[command(mut_arg("in_process", |filter| filter.alias(PROCESS_FILTER_ALIAS)))]
     Top {
         /// The recorded profile; - is standard input
         recording: PathBuf,
@@ -116,6 +124,7 @@ pub(super) enum Action {
     },
     /// Compare two recorded profiles: as a table, or with -o as folded stacks with both counts (.folded), as a
     /// differential flame graph (.svg) or as a page (.html)
+    #[command(mut_arg("in_process", |filter| filter.alias(PROCESS_FILTER_ALIAS)))]
     Diff {
         /// The recorded profile from before
         before: PathBuf,
@@ -142,30 +151,6 @@ pub(super) struct LiveArguments {
     pub(super) stacks: StackArguments,
     #[command(flatten)]
     pub(super) view: ViewArguments,
-}
-
-/// Arguments that select the target.
-#[derive(Args, Debug)]
-#[group(id = "what", multiple = false)]
-pub(super) struct TargetArguments {
-    /// Sample these processes, with all their threads
-    #[arg(short, long, value_name = "PID", value_delimiter = ',')]
-    pid: Vec<u32>,
-    /// Sample these threads
-    #[arg(short, long, value_name = "TID", value_delimiter = ',')]
-    tid: Vec<u32>,
-    /// Sample all processes of this machine
-    #[arg(short, long)]
-    all: bool,
-    /// Sample a cgroup and its descendants: a directory, or a path as in /proc/PID/cgroup
-    #[arg(long, value_name = "PATH")]
-    cgroup: Option<PathBuf>,
-    /// Sample a container, by a prefix of its id (docker, containerd, cri-o)
-    #[arg(long, value_name = "ID")]
-    container: Option<String>,
-    /// Start this command and sample it and its descendants until it ends
-    #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
 }
 
 /// Arguments that control sampling.
@@ -212,7 +197,7 @@ pub(super) struct SamplingArguments {
     /// Sample only on these CPUs: 0-3,8
     #[arg(short = 'C', long, value_name = "LIST")]
     cpus: Option<CpuSet>,
-    /// Also sample processes that a target process (-p) forks from now on; a command is always sampled with them
+    /// Also sample processes that a target process (-p, --process) forks from now on; a command is always sampled with them
     #[arg(long)]
     children: bool,
     /// Sample a command without its descendants
@@ -381,8 +366,7 @@ impl Arguments {
 
     /// A builder with the settings of the arguments; `None` if they select no target.
     pub(super) fn builder(&self) -> Option<Builder> {
-        let builder = Profiler::builder().target(self.target.target()?);
-        Some(self.sampling.apply(self.view.symbols.apply(builder)))
+        self.sampling.builder(&self.target, &self.view.symbols)
     }
 
     /// Sets the user of a command.
@@ -397,8 +381,7 @@ impl Arguments {
 impl LiveArguments {
     /// A builder with the settings of the arguments; `None` if they select no target.
     pub(super) fn builder(&self) -> Option<Builder> {
-        let builder = Profiler::builder().target(self.target.target()?);
-        Some(self.sampling.apply(self.view.symbols.apply(builder)))
+        self.sampling.builder(&self.target, &self.view.symbols)
     }
 
     /// Sets the user of a command.
@@ -411,6 +394,12 @@ impl LiveArguments {
 }
 
 impl SamplingArguments {
+    /// A builder with these settings; `None` if the arguments select no target.
+    fn builder(&self, target: &TargetArguments, symbols: &SymbolArguments) -> Option<Builder> {
+        let builder = Profiler::builder().target(target.target()?);
+        Some(self.apply(symbols.apply(builder)))
+    }
+
     fn apply(&self, builder: Builder) -> Builder {
         let has_other_event = self.wall.is_some() || self.off_cpu;
         let builder = builder
@@ -441,29 +430,9 @@ impl SamplingArguments {
     fn apply_user(&self, target: &TargetArguments, builder: Builder, quiet: bool) -> Result<Builder> {
         match &self.user {
             // clap does not check that an argument is given which another one excludes.
-            Some(_) if target.command.is_empty() => bail!("--user is for -- COMMAND"),
-            _ if target.command.is_empty() => Ok(builder),
+            Some(_) if !target.is_command() => bail!("--user is for -- COMMAND"),
+            _ if !target.is_command() => Ok(builder),
             user => command_user::apply(builder, user.as_deref(), quiet),
-        }
-    }
-}
-
-impl TargetArguments {
-    fn target(&self) -> Option<Target> {
-        if !self.pid.is_empty() {
-            Some(Target::Pids(self.pid.clone()))
-        } else if !self.tid.is_empty() {
-            Some(Target::Tids(self.tid.clone()))
-        } else if self.all {
-            Some(Target::Everything)
-        } else if let Some(path) = &self.cgroup {
-            Some(Target::Cgroup(path.clone()))
-        } else if let Some(id) = &self.container {
-            Some(Target::Container(id.clone()))
-        } else if !self.command.is_empty() {
-            Some(Target::Command(self.command.clone()))
-        } else {
-            None
         }
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct ShapeArguments {
     thread: Option<Choice>,
     /// Show only samples of this process: an id, or a regular expression for the name
     #[arg(long, value_name = "PID|REGEX")]
-    process: Option<Choice>,
+    in_process: Option<Choice>,
     /// Show only samples of this container, by a prefix of its id
     #[arg(long, value_name = "ID")]
     in_container: Option<String>,
@@ -95,7 +95,7 @@ impl ShapeArguments {
     fn shape(&self) -> Shape {
         Shape {
             thread: self.thread.clone(),
-            process: self.process.clone(),
+            process: self.in_process.clone(),
             container: self.in_container.clone(),
             states: self.state.clone(),
             from: self.from,
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn every_flag_sets_the_setting_of_its_name() {
-        let flags = "--thread ^GC --process 7 --in-container 3f2a --state on-cpu,disk --from 1.5s --to 3s --focus a --ignore b --hide c --show-from d \
+        let flags = "--thread ^GC --in-process 7 --in-container 3f2a --state on-cpu,disk --from 1.5s --to 3s --focus a --ignore b --hide c --show-from d \
                      --collapse-recursion --merge-addresses --min-share 0.5%";
         let profile = ProfileBuilder::default().finish(Header::default());
         let shaped = parse(flags).unwrap().apply(profile);

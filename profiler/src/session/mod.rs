@@ -4,6 +4,7 @@ mod account;
 mod batch_queue;
 #[cfg(feature = "capture")]
 pub(crate) mod capture;
+mod named_process;
 mod pipeline;
 mod polling_interval;
 mod pre_exec;

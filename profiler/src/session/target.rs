@@ -17,7 +17,7 @@ use rustix::{
     process::{Pid, PidfdFlags, pidfd_open},
 };
 
-use super::Settings;
+use super::{Settings, named_process};
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
     sampler::Filter,
@@ -32,6 +32,10 @@ pub enum Target {
     Pid(u32),
     /// Several processes.
     Pids(Vec<u32>),
+    /// The only process with a name: that of its leader thread (`/proc/PID/comm`), the file name of its program as the first
+    /// word of its command line has it, or, where that is `dotnet`, the file name of the assembly with or without `.dll`.
+    /// The calling process and kernel threads are left out. Several processes with the name are an error that lists them.
+    ProcessName(String),
     /// One thread.
     Tid(u32),
     /// Several threads.
@@ -151,6 +155,7 @@ pub(super) fn find(settings: &Settings, proc: &ProcFs) -> Result<FoundTarget> {
     match &settings.target {
         Target::Pid(pid) => processes(proc, &[*pid], children),
         Target::Pids(pids) => processes(proc, pids, children),
+        Target::ProcessName(name) => processes(proc, &[named_process::find(name)?], children),
         Target::Tid(tid) => threads(proc, &[*tid]),
         Target::Tids(tids) => threads(proc, tids),
         Target::Everything => Ok(all_processes(Filter::Everything, "everything".to_owned())),

@@ -78,7 +78,7 @@ impl Shape {
         let percent = self.min_share.percent();
         let edits = [
             choice("--thread", &self.thread),
-            choice("--process", &self.process),
+            choice("--in-process", &self.process),
             self.container.as_ref().map(|id| format!("--in-container {id}")),
             (!self.states.is_empty()).then(|| format!("--state {}", state_list(&self.states))),
             time("--from", self.from),

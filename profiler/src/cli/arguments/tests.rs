@@ -19,6 +19,7 @@ fn the_definition_passes_the_checks_of_clap() {
 #[test]
 fn every_target_has_an_argument() {
     assert_eq!(target("-p 1,2"), Target::Pids(vec![1, 2]));
+    assert_eq!(target("--process dotnet"), Target::ProcessName("dotnet".to_owned()));
     assert_eq!(target("-t 3"), Target::Tids(vec![3]));
     assert_eq!(target("-a"), Target::Everything);
     assert_eq!(target("--cgroup /a/b"), Target::Cgroup("/a/b".into()));
@@ -28,7 +29,7 @@ fn every_target_has_an_argument() {
 
 #[test]
 fn two_targets_are_refused() {
-    for line in ["-p 1 -a", "-t 1 -- ls", "--cgroup /a --container b"] {
+    for line in ["-p 1 -a", "-t 1 -- ls", "--cgroup /a --container b", "-p 1 --process a"] {
         assert!(parse(line).is_err(), "{line}");
     }
 }
@@ -121,6 +122,19 @@ fn global_options_may_precede_a_command_and_sampling_options_may_not() {
         assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{line}");
     }
     assert!(parse("-p 7 report x").unwrap_err().to_string().contains("`--pid <PID>` is for sampling"));
+}
+
+#[test]
+fn the_filter_by_process_has_its_former_name_where_no_target_is_sampled() {
+    for command in ["report x", "top x", "diff x y", "replay x"] {
+        for option in ["--in-process", "--process"] {
+            assert!(parse(&format!("{command} {option} 7")).is_ok(), "{command} {option}");
+        }
+    }
+    for command in ["", "live"] {
+        assert!(parse(&format!("{command} -a --in-process 7")).is_ok(), "{command}");
+        assert!(parse(&format!("{command} -a --process 7")).is_err(), "{command}");
+    }
 }
 
 #[test]

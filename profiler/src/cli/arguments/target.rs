@@ -1,0 +1,71 @@
+//! Arguments that select the target.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::Args;
+
+use crate::Target;
+
+/// Arguments that select the target.
+#[derive(Args, Debug)]
+pub(in super::super) struct TargetArguments {
+    #[command(flatten)]
+    kinds: TargetKinds,
+}
+
+/// The kinds of targets, one of them at most. clap drops a group from a structure that flattens another one.
+#[derive(Args, Debug)]
+#[group(id = "what", multiple = false)]
+struct TargetKinds {
+    /// Sample these processes, with all their threads
+    #[arg(short, long, value_name = "PID", value_delimiter = ',')]
+    pid: Vec<u32>,
+    /// Sample the process with this name: as ps shows it, the file name of its program, or of the assembly that dotnet runs
+    /// (App or App.dll). Several processes with the name are an error that lists them
+    #[arg(long, value_name = "NAME")]
+    process: Option<String>,
+    /// Sample these threads
+    #[arg(short, long, value_name = "TID", value_delimiter = ',')]
+    tid: Vec<u32>,
+    /// Sample all processes of this machine
+    #[arg(short, long)]
+    all: bool,
+    /// Sample a cgroup and its descendants: a directory, or a path as in /proc/PID/cgroup
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<PathBuf>,
+    /// Sample a container, by a prefix of its id (docker, containerd, cri-o)
+    #[arg(long, value_name = "ID")]
+    container: Option<String>,
+    /// Start this command and sample it and its descendants until it ends
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl TargetArguments {
+    /// Whether the target is a command to start.
+    pub(super) fn is_command(&self) -> bool {
+        !self.kinds.command.is_empty()
+    }
+
+    /// The target; `None` if the arguments select none.
+    pub(super) fn target(&self) -> Option<Target> {
+        let TargetKinds { pid, process, tid, all, cgroup, container, command } = &self.kinds;
+        if !pid.is_empty() {
+            Some(Target::Pids(pid.clone()))
+        } else if let Some(name) = process {
+            Some(Target::ProcessName(name.clone()))
+        } else if !tid.is_empty() {
+            Some(Target::Tids(tid.clone()))
+        } else if *all {
+            Some(Target::Everything)
+        } else if let Some(path) = cgroup {
+            Some(Target::Cgroup(path.clone()))
+        } else if let Some(id) = container {
+            Some(Target::Container(id.clone()))
+        } else if !command.is_empty() {
+            Some(Target::Command(command.clone()))
+        } else {
+            None
+        }
+    }
+}
