@@ -350,6 +350,8 @@ fn check_target(target: &Target) -> Result<()> {
         Target::Command(words) => words.is_empty(),
         Target::Container(id) => id.is_empty(),
         Target::ProcessName(name) => name.is_empty(),
+        #[cfg(feature = "pods")]
+        Target::Pod { name, .. } => name.is_empty(),
         Target::Everything | Target::Cgroup(_) => false,
     };
     if is_empty { Err(invalid("the target is empty")) } else { Ok(()) }

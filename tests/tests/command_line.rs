@@ -73,7 +73,9 @@ fn without_a_target_the_targets_are_listed() {
     let run = run(&[]);
     assert!([1, 2].contains(&run.code()));
     assert_eq!(run.stdout, "");
-    for target in ["-p PID", "-t TID", "-a", "--cgroup", "--container", "-- COMMAND", "--help"] {
+    for target in
+        ["-p PID", "--process", "-t TID", "-a", "--cgroup", "--container", "--pod", "-- COMMAND", "--help"]
+    {
         assert!(run.stderr.contains(target), "{}", run.stderr);
     }
 }

@@ -25,8 +25,7 @@ use crate::{
 };
 
 /// The error text when no argument selects a target.
-pub(super) const NO_TARGET: &str =
-    "nothing to sample: give -p PID, --process, -t TID, -a, --cgroup, --container or -- COMMAND (see --help)";
+pub(super) const NO_TARGET: &str = "nothing to sample: give -p PID, --process, -t TID, -a, --cgroup, --container, --pod or -- COMMAND (see --help)";
 
 /// The former name of the filter `--in-process`, where it is not the option for the target.
 const PROCESS_FILTER_ALIAS: &str = "process";
@@ -39,6 +38,7 @@ Examples:
   profiler -- ./program --its-own arguments   a command and its descendants, until the command ends
   profiler -a -d 5 --per-process > folded     all processes of this machine
   profiler --container 3f2a91 -d 10 -o a.svg  a container, by a prefix of its id
+  profiler --pod web-0 -n shop -d 10          a Kubernetes pod of this node
   profiler -p 1234 -d 5 --inlines --lines     with inlined functions, source files and lines
   profiler -p 1234 -d 10 --events default     with what a .NET runtime did: collections, exceptions, locks
   profiler -p 1234 -d 30 -o run.profile       a recorded profile, for the commands below

@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+#[cfg(feature = "pods")]
+use profiler_processes::kubernetes::{Pod, PodSelector, find_pod};
 use profiler_processes::{
     ProcFs, ProcessFilter, Status,
     cgroup::{self, Cgroup, Container, ContainerScope, Version, find_container},
@@ -47,6 +49,17 @@ pub enum Target {
     Cgroup(PathBuf),
     /// The processes of a container, by a prefix of its id in the cgroup path.
     Container(String),
+    /// The processes of a Kubernetes pod that runs on this node, found in the files of its container runtime. Needs the
+    /// feature `pods`.
+    #[cfg(feature = "pods")]
+    Pod {
+        /// The name of the pod, or a prefix that only one pod has.
+        name: String,
+        /// The namespace of the pod; `None` for any.
+        namespace: Option<String>,
+        /// The name of a container of the pod; `None` for all.
+        container: Option<String>,
+    },
     /// A command to start, with its arguments. Its descendants are sampled too, unless
     /// [`Builder::children`](crate::Builder::children) turns that off.
     Command(Vec<OsString>),
@@ -163,6 +176,11 @@ pub(super) fn find(settings: &Settings, proc: &ProcFs) -> Result<FoundTarget> {
             Ok(cgroup_members(cgroup::resolve(path)?, format!("cgroup {}", path.display())))
         }
         Target::Container(id) => container(proc, id),
+        #[cfg(feature = "pods")]
+        Target::Pod { name, namespace, container } => {
+            let (name, namespace, container) = (name.clone(), namespace.clone(), container.clone());
+            pod(proc, &PodSelector { name, namespace, container })
+        }
         Target::Command(words) => command(words, children, settings),
     }
 }
@@ -191,7 +209,17 @@ fn cgroup_members(cgroup: Cgroup, description: String) -> FoundTarget {
 
 fn container(proc: &ProcFs, id_prefix: &str) -> Result<FoundTarget> {
     let Container { id, scope } = find_container(proc, id_prefix)?;
-    let description = format!("container {id}");
+    container_members(proc, scope, format!("container {id}"))
+}
+
+#[cfg(feature = "pods")]
+fn pod(proc: &ProcFs, selector: &PodSelector) -> Result<FoundTarget> {
+    let Pod { namespace, name, container, scope } = find_pod(proc, selector)?;
+    let container = container.map(|container| format!("container {container} of ")).unwrap_or_default();
+    container_members(proc, scope, format!("{container}pod {namespace}/{name}"))
+}
+
+fn container_members(proc: &ProcFs, scope: ContainerScope, description: String) -> Result<FoundTarget> {
     match scope {
         ContainerScope::Cgroup(cgroup) => Ok(cgroup_members(cgroup, description)),
         // Their children belong to the container as well.

@@ -85,15 +85,21 @@ impl Drop for Bundle {
     fn drop(&mut self) {
         // Fails in the common case that the container is already removed.
         let _ = self.runc().args(["delete", "--force", NAME]).stderr(Stdio::null()).status();
-        for hierarchy in hierarchies() {
-            let directory = hierarchy.mount_point.join(self.cgroups.trim_start_matches('/'));
-            // A cgroup is busy until the kernel has released the processes that have exited.
-            wait_until("the cgroups to be empty", || remove_cgroup(&directory).ok());
-        }
+        remove_cgroups(&self.cgroups);
     }
 }
 
-fn make_root(root: &Path, programs: &[PathBuf], owner: Option<u32>) {
+/// Removes a cgroup and all cgroups below it from each hierarchy.
+pub(crate) fn remove_cgroups(path: &str) {
+    for hierarchy in hierarchies() {
+        let directory = hierarchy.mount_point.join(path.trim_start_matches('/'));
+        // A cgroup is busy until the kernel has released the processes that have exited.
+        wait_until("the cgroups to be empty", || remove_cgroup(&directory).ok());
+    }
+}
+
+/// Fills a root folder with busybox and programs.
+pub(crate) fn make_root(root: &Path, programs: &[PathBuf], owner: Option<u32>) {
     for folder in ["bin", "dev", "etc", "proc", "sys", "tmp"] {
         fs::create_dir_all(root.join(folder)).unwrap();
     }

@@ -77,7 +77,8 @@ fn read_json(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 
-fn digest(content: &[u8]) -> String {
+/// The digest of a blob, as in a descriptor.
+pub(crate) fn digest(content: &[u8]) -> String {
     let digits: String = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{digits}")
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::{bundle::Bundle, image::Image, manifest::Manifest, seccomp};
 
 /// Paths in `/proc` that containerd masks.
-const MASKED_PATHS: [&str; 10] = [
+pub(crate) const MASKED_PATHS: [&str; 10] = [
     "/proc/asound",
     "/proc/acpi",
     "/proc/kcore",
@@ -24,7 +24,8 @@ const MASKED_PATHS: [&str; 10] = [
 ];
 
 /// Paths that containerd mounts read-only.
-const READ_ONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+pub(crate) const READ_ONLY_PATHS: [&str; 5] =
+    ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 /// A container of the release's image.
 pub(crate) struct ImageContainer {

@@ -152,9 +152,10 @@ const WORKLOADS: [(&str, &str); 9] = [
     ("pip3", "python3-pip"),
 ];
 
-const END_TO_END: [(&str, &str); 16] = [
+const END_TO_END: [(&str, &str); 17] = [
     ("perf", "linux-perf"),
     ("runc", "runc"),
+    ("containerd", "containerd"),
     ("busybox", "busybox-static"),
     ("chromium", "chromium"),
     ("dwz", "dwz"),

@@ -36,10 +36,15 @@ const WITH_PPROF: &str = "golang-1.19-go";
 /// Checks Kubernetes manifests by the schemas of each version.
 const KUBERNETES_VALIDATE: &str = "kubernetes-validate==1.37.0";
 
+/// Calls a container runtime as the kubelet does.
+const GRPCIO: &str = "grpcio==1.84.0";
 /// Installs them where they are not.
 pub(super) fn install() -> Result<()> {
     install_libraries()?;
-    unpack_into(&folder().join("kubernetes-validate"), "kubernetes-validate", install_kubernetes_validate)?;
+    unpack_into(&folder().join("kubernetes-validate"), "kubernetes-validate", |scratch| {
+        install_python(KUBERNETES_VALIDATE, scratch)
+    })?;
+    unpack_into(&folder().join("grpcio"), "grpcio", |scratch| install_python(GRPCIO, scratch))?;
     unpack_into(&folder().join("flamegraph"), "FlameGraph", unpack_flame_graph)?;
     unpack_into(&folder().join("pprof"), "pprof", unpack_pprof)
 }
@@ -59,12 +64,12 @@ fn install_libraries() -> Result<()> {
     shell::run_quietly(npm.args(LIBRARIES.map(|(name, version)| format!("{name}@{version}"))))
 }
 
-/// Installs the Python package and its dependencies for the `python3` that runs it.
-fn install_kubernetes_validate(scratch: &Path) -> Result<PathBuf> {
+/// Installs a Python package and its dependencies for the `python3` that runs it.
+fn install_python(package: &str, scratch: &Path) -> Result<PathBuf> {
     let packages = scratch.join("packages");
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]);
-    shell::run_quietly(pip.arg("--target").arg(&packages).arg(KUBERNETES_VALIDATE))?;
+    shell::run_quietly(pip.arg("--target").arg(&packages).arg(package))?;
     Ok(packages)
 }
 

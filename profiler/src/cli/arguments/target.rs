@@ -11,6 +11,8 @@ use crate::Target;
 pub(in super::super) struct TargetArguments {
     #[command(flatten)]
     kinds: TargetKinds,
+    #[command(flatten)]
+    pod_selection: PodArguments,
 }
 
 /// The kinds of targets, one of them at most. clap drops a group from a structure that flattens another one.
@@ -36,9 +38,26 @@ struct TargetKinds {
     /// Sample a container, by a prefix of its id (docker, containerd, cri-o)
     #[arg(long, value_name = "ID")]
     container: Option<String>,
+    /// Sample a Kubernetes pod of this node, by its name or a prefix that only one pod has, with all its containers
+    #[arg(long, value_name = "NAME")]
+    pod: Option<String>,
     /// Start this command and sample it and its descendants until it ends
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+/// The targets other than `--pod`. clap does not require an argument that another one excludes.
+const OTHER_TARGETS: [&str; 7] = ["pid", "process", "tid", "all", "cgroup", "container", "command"];
+
+/// Arguments that select among the pods with a name, and among their containers.
+#[derive(Args, Debug)]
+struct PodArguments {
+    /// The namespace of --pod [default: any]
+    #[arg(short, long, value_name = "NAMESPACE", requires = "pod", conflicts_with_all = OTHER_TARGETS)]
+    namespace: Option<String>,
+    /// Sample only this container of --pod
+    #[arg(long, value_name = "CONTAINER", requires = "pod", conflicts_with_all = OTHER_TARGETS)]
+    pod_container: Option<String>,
 }
 
 impl TargetArguments {
@@ -49,7 +68,7 @@ impl TargetArguments {
 
     /// The target; `None` if the arguments select none.
     pub(super) fn target(&self) -> Option<Target> {
-        let TargetKinds { pid, process, tid, all, cgroup, container, command } = &self.kinds;
+        let TargetKinds { pid, process, tid, all, cgroup, container, pod, command } = &self.kinds;
         if !pid.is_empty() {
             Some(Target::Pids(pid.clone()))
         } else if let Some(name) = process {
@@ -62,6 +81,10 @@ impl TargetArguments {
             Some(Target::Cgroup(path.clone()))
         } else if let Some(id) = container {
             Some(Target::Container(id.clone()))
+        } else if let Some(name) = pod {
+            let PodArguments { namespace, pod_container } = &self.pod_selection;
+            let (namespace, container) = (namespace.clone(), pod_container.clone());
+            Some(Target::Pod { name: name.clone(), namespace, container })
         } else if !command.is_empty() {
             Some(Target::Command(command.clone()))
         } else {

@@ -24,12 +24,27 @@ fn every_target_has_an_argument() {
     assert_eq!(target("-a"), Target::Everything);
     assert_eq!(target("--cgroup /a/b"), Target::Cgroup("/a/b".into()));
     assert_eq!(target("--container abc"), Target::Container("abc".to_owned()));
+    let pod = |namespace: Option<&str>, container: Option<&str>| Target::Pod {
+        name: "web".to_owned(),
+        namespace: namespace.map(str::to_owned),
+        container: container.map(str::to_owned),
+    };
+    assert_eq!(target("--pod web"), pod(None, None));
+    assert_eq!(target("--pod web -n shop"), pod(Some("shop"), None));
     assert_eq!(target("-F 9 -- ls -l"), Target::Command(vec!["ls".into(), "-l".into()]));
 }
 
 #[test]
 fn two_targets_are_refused() {
-    for line in ["-p 1 -a", "-t 1 -- ls", "--cgroup /a --container b", "-p 1 --process a"] {
+    for line in [
+        "-p 1 -a",
+        "-t 1 -- ls",
+        "--cgroup /a --container b",
+        "-p 1 --process a",
+        "-a --pod a",
+        "-a -n shop",
+        "--pod-container app -p 1",
+    ] {
         assert!(parse(line).is_err(), "{line}");
     }
 }

@@ -1,0 +1,96 @@
+//! Tests Kubernetes pods as targets, under containerd.
+
+use std::{collections::BTreeSet, process::Command};
+
+use profiler::{Format, Profile, WriteFormat as _};
+use profiler_tests::{FoldedStacks, Outcome, lock_privileged, profiler, run_command, workload_path};
+use serde_json::json;
+
+use crate::containerd::{Containerd, Pod};
+
+/// A containerd with the containers `app` and `proxy` of `web-0` and `app` of `web-1`, each with a workload of its own.
+fn start() -> Containerd {
+    let workloads = ["shares-static", "jit-static", "syscalls-static"];
+    let containerd = Containerd::start(&workloads.map(workload_path));
+    containerd.run(&[
+        Pod {
+            namespace: "shop",
+            name: "web-0",
+            uid: "0d4b8f4e-52f1-4a0c-9c0e-0d2c3c2e5a3e",
+            containers: json!({"app": ["/bin/shares-static", "60"], "proxy": ["/bin/jit-static", "60"]}),
+        },
+        Pod {
+            namespace: "shop",
+            name: "web-1",
+            uid: "1d4b8f4e-52f1-4a0c-9c0e-0d2c3c2e5a3e",
+            containers: json!({"app": ["/bin/syscalls-static", "60"]}),
+        },
+    ]);
+    containerd
+}
+
+/// The profiler with a target, for a second.
+fn profile_of(target: &[&str], output: &str) -> Command {
+    profiler(&[target, &["-q", "-d", "1", "-F", "1999", "-o", output]].concat())
+}
+
+/// The names of the sampled processes.
+fn sampled(run: &Outcome) -> BTreeSet<String> {
+    assert_eq!(run.code(), 0, "{}", run.stderr);
+    FoldedStacks::parse(&run.stdout).0.into_iter().map(|stack| stack.comm).collect()
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[test]
+fn a_pod_is_sampled_by_its_name_with_all_containers_or_one() {
+    let Some(_lock) = lock_privileged() else { return };
+    let containerd = start();
+    let whole = ["--pod", "web-0", "-n", "shop"];
+    let app = ["--pod", "web-0", "-n", "shop", "--pod-container", "app"];
+    let of_pod = |target: &[&str]| run_command(&mut containerd.inside(&profile_of(target, "-.folded")));
+    assert_eq!(sampled(&of_pod(&whole)), set(&["shares-static", "jit-static"]));
+    assert_eq!(sampled(&of_pod(&app)), set(&["shares-static"]));
+    assert_eq!(sampled(&of_pod(&["--pod", "web-1"])), set(&["syscalls-static"]));
+
+    let host_pid = |target: &[&str]| run_command(&mut containerd.beside(&profile_of(target, "-.folded")));
+    assert_eq!(sampled(&host_pid(&whole)), set(&["shares-static", "jit-static"]));
+    assert_eq!(sampled(&host_pid(&app)), set(&["shares-static"]));
+
+    let ambiguous = of_pod(&["--pod", "web", "-n", "shop"]);
+    assert_eq!(ambiguous.code(), 1, "{}", ambiguous.stdout);
+    assert!(ambiguous.stderr.contains("shop/web-0, shop/web-1"), "{}", ambiguous.stderr);
+    let missing = of_pod(&["--pod", "web-0", "-n", "test"]);
+    assert!(missing.stderr.contains("in the namespace `test`"), "{}", missing.stderr);
+}
+
+#[test]
+fn samples_have_the_names_of_their_pods_and_containers() {
+    let Some(_lock) = lock_privileged() else { return };
+    let containerd = start();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("all.profile");
+    let run = run_command(&mut containerd.inside(&profile_of(&["-a"], path.to_str().unwrap())));
+    assert_eq!(run.code(), 0, "{}", run.stderr);
+    let profile = Profile::read(std::fs::File::open(path).unwrap()).unwrap();
+    for (comm, expected) in [
+        ("shares-static", ["shop", "web-0", "app"]),
+        ("jit-static", ["shop", "web-0", "proxy"]),
+        ("syscalls-static", ["shop", "web-1", "app"]),
+    ] {
+        let process = profile.processes().iter().find(|process| profile.string(process.comm) == comm);
+        let names = process.unwrap().kubernetes.unwrap();
+        let names = [names.namespace, names.pod, names.container.unwrap()];
+        assert_eq!(names.map(|name| profile.string(name)), expected);
+    }
+    let mut pprof = Vec::new();
+    profile.write(Format::Pprof, &mut pprof).unwrap();
+    let mut decoded = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&*pprof), &mut decoded).unwrap();
+    for label in ["k8s.namespace.name", "k8s.pod.name", "k8s.container.name", "web-1", "proxy"] {
+        let label = label.as_bytes();
+        assert!(decoded.windows(label.len()).any(|window| window == label), "{label:?}");
+    }
+}
