@@ -139,6 +139,8 @@ pub(crate) fn jit_directory_variables(environment: &[u8]) -> Vec<u8> {
 pub fn check_environment(environment: &[u8]) -> Vec<u8> {
     let kept = jit_directory_variables(environment);
     assert_eq!(captured_text("environ", &kept), kept);
+    #[cfg(feature = "pods")]
+    crate::service_name::check_service_name(environment);
     kept
 }
 

@@ -57,6 +57,8 @@ mod process_name;
 mod process_reader;
 mod procfs;
 pub mod root_directory;
+#[cfg(feature = "pods")]
+mod service_name;
 mod sideband;
 mod status;
 mod table;

@@ -60,6 +60,11 @@ pub struct Identity {
     /// The variables of the initial environment in [`JIT_DIRECTORY_VARIABLES`] (`NAME=VALUE`, each terminated by a zero
     /// byte); empty when it cannot be read.
     pub environment: Vec<u8>,
+    /// The name of its service in the initial environment, at most 200 bytes: a claim of the process. `None` in a
+    /// capture, and without the feature `pods`.
+    pub service_name: Option<String>,
+    /// The systemd service that contains it: `ssh.service`.
+    pub unit: Option<String>,
     /// Id of the container, when the path of the cgroup contains one.
     pub container: Option<String>,
     /// The names of the container in Kubernetes; `None` outside of a pod, where they cannot be read, in a capture, and

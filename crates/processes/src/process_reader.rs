@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-#[cfg(feature = "pods")]
-use crate::kubernetes::KnownNames;
 use crate::{
     AddressSpace, Identity, LookupError, ProcFs, Status, capture::jit_directory_variables, cgroup,
     kubernetes::ContainerNames, maps, root_directory::RootDirectories, status,
 };
+#[cfg(feature = "pods")]
+use crate::{kubernetes::KnownNames, service_name::service_name_of};
 
 /// What `/proc` showed of a process.
 #[derive(Debug)]
@@ -75,6 +75,11 @@ impl ProcessReader {
             started_unix_ns: status::ticks_to_unix_ns(start_ticks),
             executable: self.proc.executable(pid).ok(),
             environment: jit_directory_variables(&environment),
+            #[cfg(feature = "pods")]
+            service_name: service_name_of(&environment),
+            #[cfg(not(feature = "pods"))]
+            service_name: None,
+            unit: cgroup::service_of(&cgroup),
             kubernetes: container.as_deref().and_then(|id| self.kubernetes_names(id)),
             container,
             root: self.proc.root(pid).ok().map(|root| self.roots.share(root)),

@@ -1,6 +1,7 @@
 //! Builds a profile from samples: symbolizes addresses into frames, and caches frames and stacks.
 
 mod deferred;
+mod process_attributes;
 mod runtime_events;
 mod tail_calls;
 mod wakers;
@@ -11,8 +12,8 @@ use profiler_addresses::RuntimeAddress;
 use profiler_common::unwind::StackEndReason;
 use profiler_processes::{Process, ProcessKey, RetiredProcess, kubernetes::ContainerNames};
 use profiler_profile::{
-    EventId, FoundBy, Frame, FrameId, FrameKind, KubernetesNames, ProcessId, ProfileBuilder, Reason, Sample,
-    SourceLocation, StackEnd, StackId, SymbolSource, Symbolization, ThreadId,
+    Attribute, EventId, FoundBy, Frame, FrameId, FrameKind, KubernetesNames, ProcessId, ProfileBuilder,
+    Reason, Sample, SourceLocation, StackEnd, StackId, SymbolSource, Symbolization, ThreadId,
 };
 use profiler_symbolize::{CodeKey, Symbolizer, placeholder};
 
@@ -317,6 +318,10 @@ fn add_process(builder: &mut ProfileBuilder, process: &Process) -> ProcessId {
     let Some(identity) = &process.identity else { return id };
     if let Some(container) = &identity.container {
         builder.set_container(id, container);
+    }
+    for (name, value) in process_attributes::of(identity) {
+        let (name, value) = (builder.string(name), builder.string(&value));
+        builder.set_attribute(id, Attribute { name, value });
     }
     if let Some(ContainerNames { namespace, pod, container, .. }) = identity.kubernetes.as_deref() {
         let (namespace, pod) = (builder.string(namespace), builder.string(pod));

@@ -3,6 +3,7 @@
 mod container;
 mod container_id;
 mod hierarchy;
+mod unit;
 
 #[cfg(fuzzing)]
 use std::path::Component;
@@ -88,6 +89,12 @@ pub fn container_id_of(text: &[u8]) -> Option<String> {
         .map(str::to_owned)
 }
 
+/// The systemd service that contains a process, in the text of `/proc/PID/cgroup`: `ssh.service`.
+pub fn service_of(text: &[u8]) -> Option<String> {
+    let memberships = parse_memberships(text);
+    memberships.iter().find_map(|membership| unit::service_of(&membership.path)).map(str::to_owned)
+}
+
 /// The processes in a cgroup and its descendants, by their ids in the profiler's PID namespace, `limit` at most. Those of a
 /// threaded cgroup are listed by its closest ancestor that is not threaded (cgroups(7)).
 pub fn processes_in(directory: &Path, limit: usize) -> Vec<u32> {
@@ -106,7 +113,7 @@ pub fn processes_in(directory: &Path, limit: usize) -> Vec<u32> {
 #[cfg(fuzzing)]
 pub fn check_paths(text: &[u8], id_prefix: &str) {
     const MAX_LINES: usize = 16;
-    let _ = container_id_of(text);
+    let _ = (container_id_of(text), service_of(text));
     let hierarchies = parse_mountinfo(text);
     for membership in parse_memberships(text).iter().take(MAX_LINES) {
         for (_, path) in container_id::matching_containers(&membership.path, id_prefix) {
