@@ -39,6 +39,8 @@ export class Browser {
     const { sessionId } = await browser.call("Target.attachToTarget", { targetId, flatten: true });
     browser.sessionId = sessionId;
     for (const domain of ["Page", "Runtime", "Network", "Log", "Accessibility"]) await browser.call(`${domain}.enable`);
+    // Without it, elements have no focus events before the first key or click.
+    await browser.call("Emulation.setFocusEmulationEnabled", { enabled: true });
     return browser;
   }
 

@@ -53,6 +53,8 @@ function contrast(one, other) {
 const PALETTES = {
   kinds: ["jit", "precompiled", "native", "inlined", "kernel", "unsymbolized"],
   changes: ["more", "less", "noise"],
+  states: ["on-cpu", "runnable", "throttled", "blocked", "disk", "stopped"],
+  events: ["suspension", "collection", "exception", "contention"],
 };
 
 /** The smallest visible difference of two adjacent areas is 2.3. */
@@ -75,7 +77,7 @@ for (const theme of ["light", "dark"]) {
 
   test(`text has enough contrast on all of its backgrounds in the ${theme} theme`, () => {
     const kinds = [...PALETTES.kinds, "root"].map((name) => ["box-text", name, FURTHEST_SHADE]);
-    const changes = PALETTES.changes.map((name) => ["box-text", name, 0]);
+    const changes = [...PALETTES.changes, ...PALETTES.states].map((name) => ["box-text", name, 0]);
     const panel = ["text", "faint", "accent", "more-text", "less-text"].map((name) => [name, "panel", 0]);
     for (const [text, background, part] of [...kinds, ...changes, ...panel]) {
       const found = contrast(colour(text, theme), colour(background, theme, part));

@@ -5,7 +5,7 @@ import { after, before, beforeEach, test } from "node:test";
 import { join } from "node:path";
 
 import { Browser } from "./browser.mjs";
-import { tableRows } from "./parts.mjs";
+import { stateOfPixel, tableRows } from "./parts.mjs";
 
 /** @type {Browser} */
 let browser;
@@ -30,19 +30,7 @@ const placeOf = async (lane, part) => {
 /** The state whose colour a lane has at a part of the time. */
 const stateAt = async (lane, part) => {
   const [x, y] = await placeOf(lane, part);
-  return browser.evaluate(`(() => {
-    const canvas = document.querySelector("#lanes canvas");
-    const pixel = canvas.getContext("2d").getImageData(${x} * devicePixelRatio, ${y} * devicePixelRatio, 1, 1).data;
-    const colour = (state) => {
-      const probe = document.body.appendChild(document.createElement("span"));
-      probe.style.color = "var(--" + state + ")";
-      const text = getComputedStyle(probe).color;
-      probe.remove();
-      return text;
-    };
-    const found = "rgb(" + [...pixel].slice(0, 3).join(", ") + ")";
-    return ["on-cpu", "runnable", "throttled", "blocked", "disk", "stopped"].find((state) => colour(state) === found) ?? null;
-  })()`);
+  return stateOfPixel(browser, "lanes", x, y);
 };
 
 const options = (id) => browser.evaluate(`[...document.getElementById("${id}").options].map(({ textContent }) => textContent)`);
@@ -114,7 +102,7 @@ test("waits are cut at the ends of the selected range, in the heat map and in th
 
 test("samples of several ticks are spread over the heat map, and cut at the ends of the range", async () => {
   await browser.point("#heat", [3, 60]);
-  assert.match(await browser.text("selected"), /\(0\.08 s to 0\.10 s: 2 samples\)/);
+  assert.match(await browser.text("selected"), /\(0\.08 s to 0\.10 s: 2 samples, 50\.0 % on CPU, 50\.0 % runnable\)/);
   await browser.evaluate(`(() => {
     document.getElementById("to").value = "0.1";
     document.getElementById("to").dispatchEvent(new Event("change"));

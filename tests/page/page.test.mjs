@@ -181,7 +181,7 @@ test("containers and threads are separate when enabled", async () => {
   await browser.press("t");
   assert.equal(await browser.text("spoken"), "group by: container");
   await browser.press("ArrowDown");
-  assert.match(await focused(), /^container 4f1c3ab99a0e, 100\.0 %/);
+  assert.match(await focused(), /^container 4f1c3ab99a0e \(shop\/web-0\/app\), 100\.0 %/);
   await browser.press("ArrowUp");
   await browser.press("t");
   await browser.press("t");

@@ -1,6 +1,8 @@
 //! Tests the interactive page in a real browser with the scripts in `tests/page`.
 
 mod profiles;
+mod runtime_events;
+mod waiting;
 
 use std::{
     fs::{self, File},
@@ -14,7 +16,11 @@ use profiler::{
 use profiler_tests::{Workload, lock_privileged, profiler, run_command};
 use serde_json::{Value, json};
 
-use self::profiles::{counted, empty, hostile, known, lanes, large, many_lanes, two_events, with_finding};
+use self::{
+    profiles::{counted, empty, hostile, known, lanes, large, many_lanes, two_events, with_finding},
+    runtime_events::{known_events, many_events, of_cpu_samples},
+    waiting::{with_incident, with_incident_from_the_start, with_incident_of_waits, with_wakers},
+};
 
 /// Upper limit for the page of a million samples with 50,000 stacks.
 const LARGE_PAGE_BYTES: u64 = 10_000_000;
@@ -51,11 +57,19 @@ fn every_part_of_the_page_works_in_a_browser() {
     write(&with_finding(), folder.path(), "findings.html");
     write(&lanes(), folder.path(), "lanes.html");
     write(&many_lanes(), folder.path(), "many-lanes.html");
+    write(&known_events(), folder.path(), "runtime-events.html");
+    write(&of_cpu_samples(), folder.path(), "cpu-runtime-events.html");
+    write(&many_events(), folder.path(), "many-runtime-events.html");
+    write(&with_wakers(), folder.path(), "wakers.html");
+    write(&with_incident(), folder.path(), "incident.html");
+    write(&with_incident_from_the_start(), folder.path(), "incident-from-the-start.html");
+    write(&with_incident_of_waits(), folder.path(), "incident-of-waits.html");
     write(&focused("Hot"), folder.path(), "part.html");
     write(&focused("no such function"), folder.path(), "nothing.html");
     assert_is_small(folder.path(), "large.html");
     let scripts =
-        ["names", "colours", "page", "findings", "lanes"].map(|name| format!("page/{name}.test.mjs"));
+        ["names", "colours", "page", "findings", "lanes", "runtime_events", "states", "wakers", "incident"]
+            .map(|name| format!("page/{name}.test.mjs"));
     browse(&scripts.each_ref().map(String::as_str), folder.path());
 }
 

@@ -3,26 +3,27 @@
 use profiler::{
     ElfAddress, Profile,
     profile::{
-        Event, EventId, Finding, FindingKind, Frame, FrameId, FrameKind, Header, ProfileBuilder, Reason,
-        Sample, Sampling, SourceLocation, StackEnd, SymbolSource, Symbolization, ThreadState,
+        Event, EventId, Finding, FindingKind, Frame, FrameId, FrameKind, Header, KubernetesNames,
+        ProfileBuilder, Reason, Sample, Sampling, SourceLocation, StackEnd, SymbolSource, Symbolization,
+        ThreadId, ThreadState,
     },
 };
 
-const NS_PER_MS: u64 = 1_000_000;
+pub(super) const NS_PER_MS: u64 = 1_000_000;
 
-fn frame(builder: &mut ProfileBuilder, name: &str, kind: FrameKind, module: &str) -> FrameId {
+pub(super) fn frame(builder: &mut ProfileBuilder, name: &str, kind: FrameKind, module: &str) -> FrameId {
     let (name, module) = (builder.string(name), Some(builder.module(module, &[])));
     let symbolization = Symbolization::Symbol(SymbolSource::SymbolTable);
     builder.frame(Frame { name, kind, module, address: ElfAddress(0), location: None, symbolization })
 }
 
-fn builder() -> ProfileBuilder {
+pub(super) fn builder() -> ProfileBuilder {
     let mut builder = ProfileBuilder::default();
     builder.event(Event::at_frequency("cpu-clock", 100));
     builder
 }
 
-fn header(duration_ms: u64) -> Header {
+pub(super) fn header(duration_ms: u64) -> Header {
     Header {
         target: "pid 7 (app)".to_owned(),
         duration_ns: duration_ms * NS_PER_MS,
@@ -62,6 +63,9 @@ pub(super) fn known() -> Profile {
     });
     let process = builder.process(7, "app");
     builder.set_container(process, "4f1c3ab99a0e6b7a1d5d2f3e4c5b6a79808f7e6d5c4b3a29180f7e6d5c4b3a29");
+    let [namespace, pod, container] = ["shop", "web-0", "app"].map(|name| builder.string(name));
+    let names = KubernetesNames { namespace, pod, container: Some(container) };
+    builder.set_kubernetes_names(process, names);
     let threads = [builder.thread(process, 7, "app"), builder.thread(process, 8, "worker;1")];
     for index in 0..300 {
         let (thread, frames) = match index {
@@ -126,13 +130,7 @@ pub(super) fn two_events(ticks: u64) -> Profile {
 
 /// A profile of wall-clock samples of two threads: 100 ticks of 20 ms in a second, with each state but `stopped`.
 pub(super) fn lanes() -> Profile {
-    let runs = [
-        (0, 0, 10, ThreadState::OnCpu, "work"),
-        (0, 10, 40, ThreadState::Blocked, "wait"),
-        (1, 0, 30, ThreadState::Runnable, "wait"),
-        (1, 30, 20, ThreadState::Disk, "wait"),
-    ];
-    wall_clock(&["main", "worker"], &runs, 1_000)
+    wall_clock(&["main", "worker"], &RUNS, 1_000)
 }
 
 /// A profile of wall-clock samples of a thousand threads for ten minutes, each with 300 runs.
@@ -155,8 +153,22 @@ pub(super) fn many_lanes() -> Profile {
     wall_clock(&names, &runs, 600_000)
 }
 
-/// A profile of wall-clock samples at 50 Hz: thread, first tick, ticks, state and function below `main` of each run.
-fn wall_clock(names: &[&str], runs: &[(usize, u64, u64, ThreadState, &str)], duration_ms: u64) -> Profile {
+/// The runs of [`lanes`]: thread, first tick, ticks, state and function below `main`.
+pub(super) const RUNS: [Run; 4] = [
+    (0, 0, 10, ThreadState::OnCpu, "work"),
+    (0, 10, 40, ThreadState::Blocked, "wait"),
+    (1, 0, 30, ThreadState::Runnable, "wait"),
+    (1, 30, 20, ThreadState::Disk, "wait"),
+];
+
+type Run = (usize, u64, u64, ThreadState, &'static str);
+
+fn wall_clock(names: &[&str], runs: &[Run], duration_ms: u64) -> Profile {
+    wall_clock_builder(names, runs).0.finish(header(duration_ms))
+}
+
+/// A profile of wall-clock samples at 50 Hz, and its threads.
+pub(super) fn wall_clock_builder(names: &[&str], runs: &[Run]) -> (ProfileBuilder, Vec<ThreadId>) {
     const TICK_NS: u64 = 20 * NS_PER_MS;
     let mut builder = ProfileBuilder::default();
     let event = builder.event(Event::at_frequency("wall", 50));
@@ -169,7 +181,7 @@ fn wall_clock(names: &[&str], runs: &[(usize, u64, u64, ThreadState, &str)], dur
         let (time_ns, thread) = (tick * TICK_NS, threads[thread]);
         builder.add_sample(Sample { time_ns, cpu: 0, thread, stack, event, state: Some(state), value });
     }
-    builder.finish(header(duration_ms))
+    (builder, threads)
 }
 
 /// The finding of [`with_finding`], with markup and a character that reverses text.

@@ -12,6 +12,7 @@ use super::{
     lanes::{Lanes, Run},
     ledger::{self, Section},
     owner::{Owners, Processes, Threads},
+    runtime_events::{self, RuntimeEvents},
     side::Side,
     text::Texts,
     timeline::{Placed, Timeline},
@@ -19,7 +20,7 @@ use super::{
 };
 use crate::{OutputOptions, title};
 use profiler_profile::{
-    CodeKind, EventId, Profile, Sample, Sampling, StackId, ThreadState, difference::Difference,
+    CodeKind, EventId, Profile, RuntimeEvent, Sample, Sampling, StackId, ThreadState, difference::Difference,
 };
 
 #[derive(Serialize)]
@@ -40,6 +41,9 @@ pub(super) struct Document<'a> {
     /// For one profile whose samples have states.
     #[serde(skip_serializing_if = "Option::is_none")]
     lanes: Option<Lanes>,
+    /// For one profile with runtime events.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runtime_events: Option<RuntimeEvents>,
     strings: Texts<'a>,
 }
 
@@ -63,7 +67,13 @@ struct Measured {
     /// The edits of the header, and why the profile is empty.
     edits: usize,
     why_empty: usize,
-    /// The findings of the profile, of all its events.
+    /// The moment of the incident for which the profile was kept, nanoseconds since its start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incident_ns: Option<u64>,
+    /// The first moment at which the condition of the incident held, nanoseconds since the start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incident_since_ns: Option<u64>,
+    /// The incident and the findings of the profile, of all its events.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     findings: Vec<String>,
     timeline: Timeline,
@@ -85,7 +95,12 @@ impl<'a> Document<'a> {
             profiles.iter().enumerate().map(|(number, profile)| Side { number, profile }).collect();
         let mut texts = Texts::new();
         let mut functions = Functions::by(sameness);
-        let (tree, nodes) = Tree::of(sides.iter().flat_map(|side| stacks(*side, &mut functions)).collect());
+        let shown_events = match profiles {
+            [profile] => runtime_events::shown(profile),
+            _ => Vec::new(),
+        };
+        let stacks = sides.iter().flat_map(|side| stacks(*side, &shown_events, &mut functions));
+        let (tree, nodes) = Tree::of(stacks.collect());
         let nodes = nodes.into_iter().collect();
         let mut owners = Owners::default();
         let mut measured = |event: EventId| {
@@ -104,6 +119,10 @@ impl<'a> Document<'a> {
             _ => None,
         };
         let functions = functions.columns(&mut texts);
+        let runtime_events = match &*sides {
+            [side] => RuntimeEvents::of(*side, &shown_events, &nodes, &mut owners, &mut texts),
+            _ => None,
+        };
         let (processes, threads) = owners.columns(&mut texts);
         Self {
             roots: roots(options),
@@ -116,6 +135,7 @@ impl<'a> Document<'a> {
             initial_event: if events.len() > 1 { options.event_of(profiles[0]).index() } else { 0 },
             events,
             lanes,
+            runtime_events,
             strings: texts,
         }
     }
@@ -133,12 +153,19 @@ fn roots(options: &OutputOptions) -> &'static str {
 /// A stack and the index of its profile.
 type StackOfSide = (usize, StackId);
 
-/// The sampled stacks as functions, root first.
-fn stacks<'a>(side: Side<'a>, functions: &mut Functions<'a>) -> Vec<(StackOfSide, Vec<u32>)> {
+/// The stacks of samples and events as functions, root first.
+fn stacks<'a>(
+    side: Side<'a>,
+    events: &[&RuntimeEvent],
+    functions: &mut Functions<'a>,
+) -> Vec<(StackOfSide, Vec<u32>)> {
     let mut samples_of = HashMap::<StackId, u64>::new();
     for sample in side.profile.samples() {
         let samples = samples_of.entry(sample.stack).or_default();
         *samples = samples.saturating_add(sample.value);
+    }
+    for stack in events.iter().filter_map(|event| event.stack) {
+        samples_of.entry(stack).or_default();
     }
     // Hash map order must not decide indices: equal profiles give equal pages.
     let mut stacks: Vec<(StackId, u64)> = samples_of.into_iter().collect();
@@ -241,6 +268,8 @@ fn measured<'a>(
         lost: ledger.lost_total(),
         edits: texts.number(header.edits.join(", ")),
         why_empty: texts.number(ledger.why_empty(event).unwrap_or_default()),
+        incident_ns: header.incident.as_ref().map(|incident| incident.time_ns),
+        incident_since_ns: header.incident.as_ref().map(|incident| incident.since_ns),
         findings: title::findings(profile),
         timeline,
         ledger: ledger::sections(ledger, profile.ledger()),

@@ -63,6 +63,9 @@ pub(super) struct Columns {
     file: Vec<usize>,
     line: Vec<u32>,
     symbolization: Vec<usize>,
+    /// The indices of labels: the separator between a waiting stack and that of its waker, and names of wakers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    labels: Vec<usize>,
 }
 
 impl<'a> Functions<'a> {
@@ -84,7 +87,7 @@ impl<'a> Functions<'a> {
 
     pub(super) fn columns(&self, texts: &mut Texts<'a>) -> Columns {
         let mut columns = Columns::default();
-        for (identity, known) in self.identities.iter().zip(self.details()) {
+        for (index, (identity, known)) in self.identities.iter().zip(self.details()).enumerate() {
             let (file, line) = identity.place.map_or(("", 0), |place| (place.file, place.line));
             columns.name.push(texts.number(identity.name));
             columns.kind.push(known.kind());
@@ -92,6 +95,9 @@ impl<'a> Functions<'a> {
             columns.file.push(texts.number(file));
             columns.line.push(line);
             columns.symbolization.push(texts.number(known.symbolizations()));
+            if known.is_label {
+                columns.labels.push(index);
+            }
         }
         columns
     }
@@ -128,6 +134,7 @@ struct Details<'a> {
     module: Option<&'a str>,
     samples: BTreeMap<CodeKind, u64>,
     symbolizations: IndexSet<Symbolization>,
+    is_label: bool,
 }
 
 impl<'a> Details<'a> {
@@ -136,6 +143,7 @@ impl<'a> Details<'a> {
         let of_kind = self.samples.entry(frame.code_kind()).or_default();
         *of_kind = of_kind.saturating_add(samples);
         self.symbolizations.insert(frame.symbolization);
+        self.is_label |= frame.kind == FrameKind::Label;
     }
 
     /// The index of the kind with most samples.
@@ -214,6 +222,16 @@ mod tests {
         let (numbers, columns, _) = columns(builder, &[(one, 1), (other, 1), (inlined, 1)]);
         assert_eq!(numbers, [0, 1, 2]);
         assert_eq!(columns["kind"], json!([1, 1, 4]));
+    }
+
+    #[test]
+    fn labels_are_listed() {
+        let mut builder = ProfileBuilder::default();
+        let symbolization = Symbolization::Symbol(SymbolSource::Kallsyms);
+        let kernel = frame("schedule", FrameKind::Kernel, "[kernel]", symbolization, &mut builder);
+        let separator = frame("--", FrameKind::Label, "", symbolization, &mut builder);
+        let (_, columns, _) = columns(builder, &[(kernel, 1), (separator, 1)]);
+        assert_eq!(columns["labels"], json!([1]));
     }
 
     #[test]

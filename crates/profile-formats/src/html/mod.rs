@@ -9,6 +9,7 @@ mod function;
 mod lanes;
 mod ledger;
 mod owner;
+mod runtime_events;
 mod side;
 mod text;
 mod timeline;
@@ -40,20 +41,33 @@ const SCRIPT: &str = concat!(
     include_str!("page/colours.js"),
     include_str!("page/elements.js"),
     include_str!("page/change.js"),
+    include_str!("page/state_colours.js"),
     include_str!("page/shares.js"),
     include_str!("page/comparison.js"),
     include_str!("page/tree_items.js"),
     include_str!("page/flame.js"),
     include_str!("page/heat_map.js"),
     include_str!("page/states.js"),
+    include_str!("page/runtime_events.js"),
+    include_str!("page/bands.js"),
     include_str!("page/lanes.js"),
+    include_str!("page/marks.js"),
+    include_str!("page/wakers.js"),
+    include_str!("page/incident.js"),
     include_str!("page/function_table.js"),
     include_str!("page/details.js"),
+    include_str!("page/stack_list.js"),
+    include_str!("page/event_table.js"),
+    include_str!("page/event_view.js"),
     include_str!("page/breadcrumbs.js"),
+    include_str!("page/wake_tables.js"),
+    include_str!("page/sandwich.js"),
+    include_str!("page/incident_view.js"),
     include_str!("page/measured.js"),
     include_str!("page/findings.js"),
     include_str!("page/keys.js"),
     include_str!("page/app.js"),
+    include_str!("page/start.js"),
 );
 
 /// Writes the page of a profile.
@@ -119,8 +133,8 @@ mod tests {
     use super::*;
     use profiler_addresses::ElfAddress;
     use profiler_profile::{
-        Event, Frame, FrameKind, Header, ProfileBuilder, Sample, StackEnd, SymbolSource, Symbolization,
-        ThreadState, test_profile,
+        Event, Frame, FrameKind, Header, Incident, ProfileBuilder, Sample, StackEnd, SymbolSource,
+        Symbolization, ThreadState, test_profile,
     };
 
     fn page(profile: &Profile) -> String {
@@ -187,6 +201,18 @@ mod tests {
         let with_finding = document(&page(&test_profile::with_finding()));
         assert_eq!(with_finding["events"][0][0]["findings"], serde_json::json!([test_profile::FINDING]));
         assert_eq!(document(&page(&profile_of("f")))["events"][0][0]["findings"], Value::Null);
+    }
+
+    #[test]
+    fn a_page_has_the_times_of_the_incident() {
+        let mut profile = profile_of("f");
+        let of_page = |profile: &Profile| {
+            let measured = document(&page(profile))["events"][0][0].take();
+            (measured["incident_since_ns"].clone(), measured["incident_ns"].clone())
+        };
+        assert_eq!(of_page(&profile), (Value::Null, Value::Null));
+        profile.set_incident(Incident { since_ns: 5, time_ns: 7, ..Incident::default() });
+        assert_eq!(of_page(&profile), (Value::from(5), Value::from(7)));
     }
 
     #[test]

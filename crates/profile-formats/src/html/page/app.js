@@ -1,7 +1,7 @@
 // The application: holds the zoom, time range and search, and updates the parts of the page.
 
 /** The tabs, and the id of the element that gets the focus in each. */
-const FOCUS_TARGETS = { flame: "flame", sandwich: "callees", lanes: "lanes", ledger: "view-ledger" };
+const FOCUS_TARGETS = { flame: "flame", sandwich: "callees", lanes: "lanes", events: "event-rows", ledger: "view-ledger" };
 
 class App {
   constructor(/** @type {Profile} */ profile) {
@@ -19,7 +19,7 @@ class App {
             this.sampleCounts,
             measurements.map((measurement) => measurement.effective_samples),
           )
-        : new ProfilePresenter(functions, names);
+        : new ProfilePresenter(functions, names, profile.states);
     this.colours = new ThemeColours(profile.states);
     const [{ spans }] = timelines;
     this.hasTime = spans > 1;
@@ -27,6 +27,8 @@ class App {
     this.range = this.wholeRange;
     /** @type {StateChoice} */
     this.stateChoice = ALL_STATES;
+    /** The states of the shown event's samples, if there are several. @type {number[]} */
+    this.sampledStates = [];
     this.eventIndex = profile.initialEvent;
     this.zoomed = 0;
     /** @type {number[]} the nodes that the graph was zoomed to before */
@@ -36,20 +38,35 @@ class App {
     /** @type {number | null} the function whose callers and callees are shown */
     this.sandwichFunction = null;
     this.flame = this.createFlameView("flame", "Flame graph", (node) => this.zoom(node));
-    this.callers = this.createFlameView("callers", "Callers", (node) => this.callers.zoom(node));
-    this.callees = this.createFlameView("callees", "Callees", (node) => this.callees.zoom(node));
-    this.callers.setRootBelow(true);
+    const onSelectFunction = (functionIndex) => this.showSandwich(functionIndex);
+    this.sandwich = new SandwichView(this.presenter, {
+      createFlameView: (id, label, onZoom) => this.createFlameView(id, label, onZoom),
+      onSelectFunction,
+    });
+    const bands = profile.runtimeEvents && new Bands(profile.runtimeEvents, this.colours);
+    const incident = this.hasTime ? readIncident(measurements[0], timelines[0]) : null;
     this.heatMap = new HeatMap(getElement("heat"), {
       timeline: timelines[0],
       colours: this.colours,
+      bands,
+      incidentSeconds: incident?.seconds ?? null,
       onSelect: (from, to) => this.selectRange({ from, to }),
       onReset: () => this.selectRange(this.wholeRange),
       onPoint: (text) => this.showSelected(text),
     });
-    this.lanes = profile.lanes && this.createLanesView(profile.lanes);
+    this.incidentView = incident && new IncidentView(incident, {
+      presenter: this.presenter,
+      onSelectRange: (range) => this.selectRange(range),
+      onSelectFunction,
+    });
+    this.lanes = profile.lanes && this.createLanesView(profile.lanes, bands);
+    this.eventView = profile.runtimeEvents && new EventView(profile, {
+      onZoom: (thread, path) => this.zoomToStack(thread, path),
+      onAnnounce: (text) => this.announce(text),
+    });
     const tableOptions = {
       presenter: this.presenter,
-      onSelectFunction: (functionIndex) => this.showSandwich(functionIndex),
+      onSelectFunction,
       onCount: (text) => (getElement("shown").textContent = text),
     };
     this.functionTable = new FunctionTable(
@@ -74,11 +91,17 @@ class App {
     return view;
   }
 
-  createLanesView(/** @type {Lanes} */ lanes) {
+  createLanesView(/** @type {Lanes} */ lanes, /** @type {Bands | null} */ bands) {
+    const { runtimeEvents: events, threads } = this.profile;
     return new LanesView(getElement("lanes"), {
       lanes,
       colours: this.colours,
-      onPoint: (run) => (getElement("lane").textContent = run === null ? "" : this.describeRun(run)),
+      bands,
+      marks: events && new LaneMarks(events, lanes, threads, this.colours),
+      onPoint: (run, mark) => {
+        const parts = [mark === null ? "" : describeEvent(events, mark), run === null ? "" : this.describeRun(run)];
+        getElement("lane").textContent = parts.filter(Boolean).join("; ");
+      },
       onSelect: (run) => this.showRun(run),
     });
   }
@@ -95,16 +118,15 @@ class App {
   showRun(/** @type {number} */ run) {
     const { tree, functions, lanes } = this.profile;
     const path = listFunctionsTo(tree, lanes.node[run]);
-    const button = createElement("button", { type: "button", onclick: () => this.zoomToRun(run, path) }, "In the flame graph");
-    const items = path.toReversed().map((index) => createElement("li", {}, createNameElement(functions.name[index])));
-    const title = createElement("p", {}, createNameElement(this.describeRun(run)), " ", button);
-    getElement("lane-stack").replaceChildren(title, createElement("ol", {}, ...items));
+    const names = path.map((index) => functions.name[index]);
+    const onZoom = () => this.zoomToStack(lanes.thread[run], path);
+    showStack(getElement("lane-stack"), this.describeRun(run), names, onZoom);
     this.announce(`${this.describeRun(run)}, in ${functions.name[path.at(-1)] ?? "no function"}`);
   }
 
-  zoomToRun(/** @type {number} */ run, /** @type {number[]} */ path) {
-    const { lanes, functions, rootsByGrouping } = this.profile;
-    const root = rootsByGrouping[getElement("roots").value][lanes.thread[run]];
+  zoomToStack(/** @type {number} */ thread, /** @type {number[]} */ path) {
+    const { functions, rootsByGrouping } = this.profile;
+    const root = rootsByGrouping[getElement("roots").value][thread];
     const node = followPath(this.flame.tree, [functions.root, ...(root < 0 ? [] : [root]), ...path]);
     this.goToTab("flame");
     this.zoom(findVisibleAncestor(this.flame.tree, node));
@@ -123,12 +145,14 @@ class App {
     this.fillEventChoice();
     this.fillStateChoice();
     getElement("tab-lanes").hidden = this.lanes === null;
+    getElement("tab-events").hidden = this.eventView === null;
     this.addListeners();
     getElement("main").hidden = false;
     this.showTab("flame");
     setValuesAreTimes(measurements[0].unit_ns > 0);
     this.showHeat();
     this.selectRange(this.wholeRange);
+    this.showIncident();
     performance.mark("shown");
   }
 
@@ -143,10 +167,11 @@ class App {
   /** Offers the states of the selected event's samples. */
   fillStateChoice() {
     const { timelines, states } = this.profile;
-    const choices = timelines.length > 1 ? [ALL_STATES] : listStateChoices(timelines[0], states);
+    this.sampledStates = timelines.length > 1 ? [] : listSampledStates(timelines[0], states);
+    const choices = listStateChoices(this.sampledStates, states);
     const createOption = ({ name }) => createElement("option", { value: name }, name);
     getElement("state").replaceChildren(...choices.map(createOption));
-    getElement("state").parentElement.hidden = choices.length === 1;
+    for (const id of ["state", "colouring"]) getElement(id).parentElement.hidden = choices.length === 1;
     this.stateChoices = choices;
     this.stateChoice = ALL_STATES;
   }
@@ -156,6 +181,14 @@ class App {
     this.stateChoice = choice;
     this.showHeat();
     this.selectRange(this.range);
+    this.showIncident();
+  }
+
+  /** Colours boxes by the states of their samples, or by kind of code. */
+  setColouring(/** @type {"state" | "kind"} */ colouring) {
+    this.presenter.colouring = colouring;
+    for (const view of [this.flame, ...this.sandwich.graphs]) view.redraw();
+    this.showLegend();
   }
 
   /** Which runs of the lanes are of the selected event; null if it has none. */
@@ -166,25 +199,38 @@ class App {
 
   showHeat() {
     if (!this.hasTime) return;
-    const { timelines, lanes, tree } = this.profile;
+    const { timelines, lanes, tree, states } = this.profile;
     const marked = this.search && markMatchedNodes(tree, this.search);
-    const { mask, state } = this.stateChoice;
+    const { mask } = this.stateChoice;
     const isOfEvent = this.getRunFilter();
     const counts = isOfEvent
       ? sumRunsBySpan(lanes, isOfEvent, timelines[0], mask, marked)
       : countSamplesBySpan(timelines[0], mask, marked);
-    this.heatMap.show(counts, state);
+    this.heatMap.show(counts, this.sampledStates.length > 0);
+    const shown = this.sampledStates.filter((state) => !mask || mask[state]);
+    getElement("heat-legend").replaceChildren(...createStateLegend(shown.map((state) => states[state])));
+  }
+
+  /** Compares the time before an incident with the time since. */
+  showIncident() {
+    this.incidentView?.show(this.profile, (range) => this.cutTimeline(range), this.stateChoice.mask);
+  }
+
+  /** The samples of a range as a timeline of one span. Runs are cut at its ends. */
+  cutTimeline(/** @type {SpanRange} */ range) {
+    const { lanes, timelines } = this.profile;
+    const isOfEvent = this.getRunFilter();
+    return isOfEvent ? cutRuns(lanes, isOfEvent, timelines[0], range) : sliceTimeline(timelines[0], range);
   }
 
   /** The timelines and the part of them that is shown. Runs are cut at the ends of the selected range. */
   selectSamples() {
     const { profile, range, wholeRange } = this;
-    const states = this.stateChoice.mask;
+    const selection = { ...range, states: this.stateChoice.mask, separateStates: this.sampledStates };
     const isWhole = range.from === wholeRange.from && range.to === wholeRange.to;
-    const isOfEvent = this.getRunFilter();
-    if (isWhole || !isOfEvent) return { profile, selection: { ...range, states } };
-    const timelines = [cutRuns(profile.lanes, isOfEvent, profile.timelines[0], range)];
-    return { profile: { ...profile, timelines }, selection: { from: 0, to: 0, states } };
+    if (isWhole || !this.getRunFilter()) return { profile, selection };
+    const timelines = [this.cutTimeline(range)];
+    return { profile: { ...profile, timelines }, selection: { ...selection, from: 0, to: 0 } };
   }
 
   /** Shows the samples of another event in all parts of the page. */
@@ -199,6 +245,8 @@ class App {
     this.fillStateChoice();
     this.setPattern(getElement("pattern").value);
     this.selectRange(this.range);
+    this.showIncident();
+    this.showLegend();
   }
 
   showHeader(/** @type {Measurement[]} */ measurements, /** @type {number[]} */ samples) {
@@ -221,6 +269,7 @@ class App {
     on("pattern", "input", () => this.setPattern(getElement("pattern").value));
     on("event", "change", () => this.showEvent(getElement("event").selectedIndex));
     on("state", "change", () => this.showStates(this.stateChoices[getElement("state").selectedIndex]));
+    on("colouring", "change", () => this.setColouring(getElement("colouring").value));
     on("roots", "change", () => this.rebuildTree());
     on("order", "change", () => this.rebuildTree());
     on("side", "change", () => this.setRootSide());
@@ -243,6 +292,7 @@ class App {
   createKeys() {
     const selectNext = (id) => {
       const select = getElement(id);
+      if (select.parentElement.hidden) return;
       select.selectedIndex = (select.selectedIndex + 1) % select.options.length;
       this.announce(`${select.labels[0].firstChild.textContent.trim()}: ${select.selectedOptions[0].textContent}`);
       select.dispatchEvent(new Event("change"));
@@ -260,7 +310,9 @@ class App {
     const stateKeys = [
       { keys: ["r"], label: "r", help: "threads over time", action: () => this.goToTab("lanes") },
       { keys: ["c"], label: "c", help: "show the next state", action: () => selectNext("state") },
+      { keys: ["k"], label: "k", help: "colour boxes by state or by kind of code", action: () => selectNext("colouring") },
     ];
+    const runtimeKeys = [{ keys: ["v"], label: "v", help: "runtime events", action: () => this.goToTab("events") }];
     const differenceKeys = [
       { keys: ["b"], label: "b", help: "widths of both, before or after", action: () => selectNext("widths") },
     ];
@@ -306,6 +358,7 @@ class App {
       { keys: ["o"], label: "o", help: "change the order of siblings", action: () => selectNext("order") },
       ...(this.profile.events.length > 1 ? eventKeys : []),
       ...(this.lanes ? stateKeys : []),
+      ...(this.eventView ? runtimeKeys : []),
       ...(this.isDifference() ? differenceKeys : []),
       {
         keys: ["d"],
@@ -357,9 +410,8 @@ class App {
 
   goBack() {
     if (this.tab !== "flame") {
-      const zoomed = [this.callers, this.callees].filter((view) => this.tab === "sandwich" && view.zoomed > 0);
-      for (const view of zoomed) view.zoom(0);
-      if (zoomed.length === 0) this.goToTab("flame");
+      const wasZoomed = this.tab === "sandwich" && this.sandwich.resetZoom();
+      if (!wasZoomed) this.goToTab("flame");
     } else if (this.zoomHistory.length > 0) {
       this.zoomTo(this.zoomHistory.pop());
     } else if (this.zoomed !== 0) {
@@ -369,7 +421,7 @@ class App {
 
   setPattern(/** @type {string} */ pattern) {
     this.search = searchFunctions(this.profile.functions, pattern);
-    for (const part of [this.flame, this.callers, this.callees, this.functionTable]) part.setSearch(this.search);
+    for (const part of [this.flame, ...this.sandwich.graphs, this.functionTable]) part.setSearch(this.search);
     this.showHeat();
     this.showMatched();
   }
@@ -396,6 +448,7 @@ class App {
     this.lanes?.show(from * spanSeconds, (to + 1) * spanSeconds);
     this.rebuildTree();
     const isWhole = from === this.wholeRange.from && to === this.wholeRange.to;
+    this.eventView?.setRange(from * spanSeconds, isWhole ? Infinity : (to + 1) * spanSeconds);
     getElement("whole").disabled = isWhole;
     const range = isWhole
       ? "whole time"
@@ -429,7 +482,7 @@ class App {
 
   /** Returns the function of the box at the pointer, or undefined for a root. */
   getPointedFunction() {
-    const views = { flame: [this.flame], sandwich: [this.callers, this.callees], lanes: [], ledger: [] }[this.tab];
+    const views = { flame: [this.flame], sandwich: this.sandwich.graphs }[this.tab] ?? [];
     const view = views.find((candidate) => candidate.getPointedNode() !== null);
     const functionIndex = view?.tree?.function[view.getPointedNode()];
     return functionIndex < this.profile.functions.count ? functionIndex : undefined;
@@ -453,11 +506,25 @@ class App {
     }
     getElement("breadcrumbs").hidden = shown !== "flame";
     getElement("middle").hidden = shown !== "sandwich";
-    getElement("details").hidden = shown === "lanes";
-    const legend = shown === "lanes" ? createStateLegend(this.profile) : this.presenter.createLegend();
-    getElement("legend").replaceChildren(...legend);
+    getElement("details").hidden = shown === "lanes" || shown === "events";
+    this.showLegend();
     if (shown === "lanes") this.lanes.draw();
+    if (shown === "events") this.eventView.draw();
     this.showBoxDetails(this.flame);
+  }
+
+  /** Shows the legend of the tab. */
+  showLegend() {
+    const { profile, presenter, sampledStates } = this;
+    const ofEvents = profile.runtimeEvents ? createEventLegend(profile.runtimeEvents) : [];
+    const isByState = sampledStates.length > 0 && presenter.colouring === "state";
+    const ofBoxes = () =>
+      isByState ? createStateLegend(sampledStates.map((state) => profile.states[state])) : presenter.createLegend();
+    const legends = {
+      lanes: () => [...createStateLegend(listLaneStates(profile)), ...ofEvents],
+      events: () => ofEvents,
+    };
+    getElement("legend").replaceChildren(...(legends[this.tab] ?? ofBoxes)());
   }
 
   showSandwich(/** @type {number} */ functionIndex) {
@@ -469,18 +536,7 @@ class App {
   }
 
   fillSandwich() {
-    const { flame, sandwichFunction, profile, presenter } = this;
-    const { functions } = profile;
-    const order = getElement("order").value;
-    const count = functions.name.length;
-    const show = (view, nodes) => view.show(buildCallTree(nodes, functions, order, presenter.getSampleWeights()));
-    show(this.callers, mergeCallers(flame.tree, sandwichFunction, count));
-    show(this.callees, mergeCallees(flame.tree, sandwichFunction, count));
-    const shares = presenter.describeSamples(getTotals(this.callees.tree, 0), getTotals(flame.tree, 0));
-    getElement("middle").replaceChildren(
-      createNameElement(functions.name[sandwichFunction]),
-      createElement("span", {}, shares),
-    );
+    this.sandwich.show(this.flame.tree, this.sandwichFunction, getElement("order").value);
   }
 
   showBoxDetails(/** @type {FlameView} */ view) {
@@ -513,7 +569,7 @@ class App {
     getElement("theme").textContent = this.isDark() ? "Light" : "Dark";
     this.colours.readStyleColours();
     this.presenter.readStyleColours(this.colours.background);
-    for (const view of [this.flame, this.callers, this.callees]) view.redraw();
+    for (const view of [this.flame, ...this.sandwich.graphs]) view.redraw();
     this.heatMap.draw();
     this.lanes?.draw();
   }
@@ -524,50 +580,8 @@ class App {
   }
 }
 
-/** Follows a path of functions from the root to the last node that the tree contains. */
-function followPath(/** @type {CallTree} */ tree, /** @type {number[]} */ path) {
-  let node = 0;
-  for (const functionIndex of path.slice(1)) {
-    const below = [...listChildren(tree, node)].find((child) => tree.function[child] === functionIndex);
-    if (below === undefined) break;
-    node = below;
-  }
-  return node;
-}
-
-/** Finds the node itself or its nearest ancestor that has a width. */
-function findVisibleAncestor(/** @type {CallTree} */ tree, /** @type {number} */ node) {
-  let visible = node;
-  while (visible > 0 && tree.weight[visible] === 0) visible = tree.parent[visible];
-  return visible;
-}
-
-/** Returns the samples of a subtree in each profile. */
-function getTotals(/** @type {CallTree} */ tree, /** @type {number} */ node) {
-  return tree.sides.map(({ total }) => total[node]);
-}
-
 function countSamples(/** @type {Timeline} */ { count }) {
   let samples = 0;
   for (let entry = 0; entry < count.length; entry += 1) samples += count[entry];
   return samples;
 }
-
-async function startPage() {
-  const message = getElement("message");
-  try {
-    const source = getElement("profile");
-    const profile = await readProfile(source.textContent);
-    source.remove();
-    new App(profile).start();
-  } catch (error) {
-    const isUnsupported = typeof DecompressionStream === "undefined";
-    message.textContent = isUnsupported
-      ? "This browser is too old for the page: it has no DecompressionStream."
-      : `This page cannot be shown: ${error}`;
-    message.hidden = false;
-    throw error;
-  }
-}
-
-startPage();

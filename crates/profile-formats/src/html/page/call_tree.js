@@ -8,6 +8,11 @@
  */
 
 /**
+ * The sample counts of one state of threads.
+ * @typedef {SampleCounts & {state: number}} StateCounts
+ */
+
+/**
  * A call tree with its nodes in preorder: the subtree of `node` is `node` up to, not including, `end[node]`.
  * @typedef {object} CallTree
  * @property {number} size
@@ -17,6 +22,7 @@
  * @property {Int32Array} end
  * @property {Int32Array} depth
  * @property {SampleCounts[]} sides the samples of each profile
+ * @property {StateCounts[]} states the samples of the states that are counted separately
  * @property {Float64Array} weight the width of each node
  * @property {Float64Array} start the weight to the left of the node
  */
@@ -26,7 +32,8 @@
  * @typedef {object} NodeColumns
  * @property {ArrayLike<number>} parent
  * @property {ArrayLike<number>} function
- * @property {ArrayLike<number>[]} counts samples that end at each node, in each profile
+ * @property {ArrayLike<number>[]} counts samples that end at each node, in each profile, then in each of `states`
+ * @property {number[]} states the states that are counted separately
  */
 
 /**
@@ -54,8 +61,10 @@ const ORDERS = {
  * @returns {CallTree}
  */
 function buildCallTree(nodes, functions, order, sampleWeights) {
-  const { totals, sizes, firstChild, nextSibling } = linkNodes(nodes);
-  const weights = computeWeights(totals, sampleWeights);
+  const totals = nodes.counts.map((column) => computeTotals(nodes.parent, column));
+  const sideCount = totals.length - nodes.states.length;
+  const { sizes, firstChild, nextSibling } = linkNodes(nodes.parent, totals.slice(0, sideCount));
+  const weights = computeWeights(totals.slice(0, sideCount), sampleWeights);
   const size = sizes[0];
   /** The node at each place in preorder. */
   const placed = new Int32Array(size);
@@ -85,6 +94,10 @@ function buildCallTree(nodes, functions, order, sampleWeights) {
     }
   }
   const depth = computeDepths(parents);
+  const columns = totals.map((total, index) => ({
+    self: gatherEntries(nodes.counts[index], placed),
+    total: gatherEntries(total, placed),
+  }));
   return {
     size,
     levels: depth.reduce((one, other) => Math.max(one, other)) + 1,
@@ -92,10 +105,8 @@ function buildCallTree(nodes, functions, order, sampleWeights) {
     parent: parents,
     end: ends,
     depth,
-    sides: totals.map((total, side) => ({
-      self: gatherEntries(nodes.counts[side], placed),
-      total: gatherEntries(total, placed),
-    })),
+    sides: columns.slice(0, sideCount),
+    states: nodes.states.map((state, index) => ({ state, ...columns[sideCount + index] })),
     weight: gatherEntries(weights, placed),
     start: starts,
   };
@@ -141,11 +152,9 @@ function sortSiblings(/** @type {Int32Array} */ next, /** @type {number} */ firs
   return nodes[0];
 }
 
-/** Links the nodes with samples to their children, and counts the samples and nodes of each subtree. */
-function linkNodes(/** @type {NodeColumns} */ { parent, counts }) {
+/** Links the nodes with samples to their children, and counts the nodes of each subtree. */
+function linkNodes(/** @type {ArrayLike<number>} */ parent, /** @type {Float64Array[]} */ [first, second = first]) {
   const size = parent.length;
-  const totals = counts.map((column) => computeTotals(parent, column));
-  const [first, second = first] = totals;
   const sizes = new Int32Array(size).fill(1);
   const firstChild = new Int32Array(size).fill(-1);
   const nextSibling = new Int32Array(size).fill(-1);
@@ -156,7 +165,7 @@ function linkNodes(/** @type {NodeColumns} */ { parent, counts }) {
     nextSibling[node] = firstChild[parentNode];
     firstChild[parentNode] = node;
   }
-  return { totals, sizes, firstChild, nextSibling };
+  return { sizes, firstChild, nextSibling };
 }
 
 function computeTotals(/** @type {ArrayLike<number>} */ parent, /** @type {ArrayLike<number>} */ self) {
@@ -173,7 +182,7 @@ function computeTotals(/** @type {ArrayLike<number>} */ parent, /** @type {Array
  * @returns {NodeColumns}
  */
 function collectSelectedStacks({ tree, timelines, functions }, selection, roots) {
-  const nodes = new NodeColumnsBuilder(timelines.length, tree.parent.length + 1);
+  const nodes = new NodeColumnsBuilder(timelines.length, selection.separateStates, tree.parent.length + 1);
   nodes.add(-1, functions.root);
   const copier = new StackCopier(tree, nodes);
   const sides = timelines.map((timeline) => ({ timeline, entries: groupEntriesByRoot(timeline, selection, roots) }));
@@ -205,9 +214,12 @@ class StackCopier {
   addSamples(/** @type {number} */ side, /** @type {Timeline} */ timeline, /** @type {ArrayLike<number>} */ entries) {
     const { nodes, copyOf } = this;
     for (let index = 0; index < entries.length; index += 1) {
-      const node = timeline.node[entries[index]];
+      const entry = entries[index];
+      const node = timeline.node[entry];
       if (copyOf[node] < 0) this.copyPath(node);
-      nodes.counts[side][copyOf[node]] += timeline.count[entries[index]];
+      nodes.counts[side][copyOf[node]] += timeline.count[entry];
+      const ofState = nodes.columnOfState[timeline.state[entry]];
+      if (ofState !== undefined) nodes.counts[ofState][copyOf[node]] += timeline.count[entry];
     }
   }
 
@@ -256,11 +268,20 @@ function listSelectedEntries(/** @type {Timeline} */ timeline, /** @type {Select
 }
 
 class NodeColumnsBuilder {
-  constructor(/** @type {number} */ sides, capacity = 1024) {
+  /**
+   * @param {number} sides the number of profiles
+   * @param {number[]} states the states that are counted separately
+   * @param {number} capacity
+   */
+  constructor(sides, states, capacity = 1024) {
     this.size = 0;
+    this.states = states;
+    /** The column of each separate state, by the state. @type {number[]} */
+    this.columnOfState = [];
+    states.forEach((state, index) => (this.columnOfState[state] = sides + index));
     this.parent = new Int32Array(capacity);
     this.function = new Int32Array(capacity);
-    this.counts = Array.from({ length: sides }, () => new Float64Array(capacity));
+    this.counts = Array.from({ length: sides + states.length }, () => new Float64Array(capacity));
   }
 
   add(parent, functionIndex) {
@@ -289,6 +310,7 @@ class NodeColumnsBuilder {
       parent: this.parent.subarray(0, size),
       function: this.function.subarray(0, size),
       counts: this.counts.map((column) => column.subarray(0, size)),
+      states: this.states,
     };
   }
 }
@@ -311,8 +333,13 @@ function forEachOutermostCall(
 
 /** Merges paths into a tree: a parent has one child for each function. */
 class TreeMerger {
-  constructor(root, functionCount, sides) {
-    this.nodes = new NodeColumnsBuilder(sides);
+  /**
+   * @param {number} root
+   * @param {number} functionCount
+   * @param {CallTree} tree the tree of the paths
+   */
+  constructor(root, functionCount, { sides, states }) {
+    this.nodes = new NodeColumnsBuilder(sides.length, states.map(({ state }) => state));
     this.nodes.add(-1, root);
     this.functionCount = functionCount;
     /** @type {Map<number, number>} */
@@ -329,10 +356,15 @@ class TreeMerger {
     return node;
   }
 
-  /** Adds the counts of a node of another tree in each profile. */
+  /** Adds the counts of a node of the tree of the paths. */
   addCounts(/** @type {number} */ target, /** @type {Float64Array[]} */ columns, /** @type {number} */ node) {
-    for (let side = 0; side < columns.length; side += 1) this.nodes.counts[side][target] += columns[side][node];
+    for (let column = 0; column < columns.length; column += 1) this.nodes.counts[column][target] += columns[column][node];
   }
+}
+
+/** Lists the counts of a tree: in each profile, then in each separate state. */
+function listCountColumns(/** @type {CallTree} */ { sides, states }, /** @type {"self" | "total"} */ key) {
+  return [...sides, ...states].map((counts) => counts[key]);
 }
 
 /**
@@ -340,8 +372,8 @@ class TreeMerger {
  * @returns {NodeColumns}
  */
 function mergeCallees(/** @type {CallTree} */ tree, functionIndex, functionCount) {
-  const merged = new TreeMerger(functionIndex, functionCount, tree.sides.length);
-  const selves = tree.sides.map(({ self }) => self);
+  const merged = new TreeMerger(functionIndex, functionCount, tree);
+  const selves = listCountColumns(tree, "self");
   forEachOutermostCall(tree, functionIndex, (top) => {
     const mergedNode = new Int32Array(tree.end[top] - top);
     for (let node = top; node < tree.end[top]; node += 1) {
@@ -358,8 +390,8 @@ function mergeCallees(/** @type {CallTree} */ tree, functionIndex, functionCount
  * @returns {NodeColumns}
  */
 function mergeCallers(/** @type {CallTree} */ tree, functionIndex, functionCount) {
-  const merged = new TreeMerger(functionIndex, functionCount, tree.sides.length);
-  const totals = tree.sides.map(({ total }) => total);
+  const merged = new TreeMerger(functionIndex, functionCount, tree);
+  const totals = listCountColumns(tree, "total");
   forEachOutermostCall(tree, functionIndex, (top) => {
     let target = 0;
     for (let node = tree.parent[top]; node > 0; node = tree.parent[node]) {
@@ -368,4 +400,27 @@ function mergeCallers(/** @type {CallTree} */ tree, functionIndex, functionCount
     merged.addCounts(target, totals, top);
   });
   return merged.nodes.build();
+}
+
+/** Follows a path of functions from the root to the last node that the tree contains. */
+function followPath(/** @type {CallTree} */ tree, /** @type {number[]} */ path) {
+  let node = 0;
+  for (const functionIndex of path.slice(1)) {
+    const below = [...listChildren(tree, node)].find((child) => tree.function[child] === functionIndex);
+    if (below === undefined) break;
+    node = below;
+  }
+  return node;
+}
+
+/** Finds the node itself or its nearest ancestor that has a width. */
+function findVisibleAncestor(/** @type {CallTree} */ tree, /** @type {number} */ node) {
+  let visible = node;
+  while (visible > 0 && tree.weight[visible] === 0) visible = tree.parent[visible];
+  return visible;
+}
+
+/** Returns the samples of a subtree in each profile. */
+function getTotals(/** @type {CallTree} */ tree, /** @type {number} */ node) {
+  return tree.sides.map(({ total }) => total[node]);
 }

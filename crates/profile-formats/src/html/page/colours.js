@@ -29,6 +29,9 @@ class ThemeColours {
     this.heat = readStyleColour("--heat");
     /** The colour of each state, by its index. */
     this.states = this.stateNames.map((state) => readStyleColour(`--${state}`));
+    /** The colours of bands and marks. @type {Record<string, number[]>} */
+    this.events = {};
+    for (const name of Object.values({ ...BANDS, ...MARKS })) this.events[name] = readStyleColour(`--${name}`);
   }
 }
 

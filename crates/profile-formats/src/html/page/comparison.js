@@ -75,8 +75,9 @@ class DifferencePresenter {
     return computeChange([sides[0][key][at], sides[1][key][at]], this.totals, this.effectiveSamples);
   }
 
-  getBoxColour(/** @type {CallTree} */ tree, /** @type {number} */ node, isFaded) {
-    return this.colours.getColour(this.computeChange(tree.sides, "total", node), isFaded);
+  fillBox(context, /** @type {CallTree} */ tree, /** @type {number} */ node, isFaded, /** @type {BoxPlace} */ place) {
+    context.fillStyle = this.colours.getColour(this.computeChange(tree.sides, "total", node), isFaded);
+    context.fillRect(place.left, place.top, place.width, place.height);
   }
 
   getBoxText(/** @type {CallTree} */ tree, /** @type {number} */ node, maxLength) {

@@ -10,6 +10,7 @@
  * @property {string[]} module path of the module, or ""
  * @property {string[]} place source file and line as file:line, or ""
  * @property {string[]} symbolization the source of the symbol, or the reason why it is missing
+ * @property {Uint8Array} isLabel 1 for texts that are no code: the separator before a waker's stack, and the waker's name
  */
 
 /**
@@ -26,7 +27,7 @@
 
 /**
  * Header of a profile and ledger of an event: `target`, `event`, `event_text`, `shown`, `unit_ns`, `cpus`,
- * `duration_ns`, `started_unix_ms`, `reported`, `lost`, `edits`, `why_empty`, `ledger`.
+ * `duration_ns`, `started_unix_ms`, `incident_ns`, `incident_since_ns`, `reported`, `lost`, `edits`, `why_empty`, `ledger`.
  * @typedef {Record<string, any>} Measurement
  */
 
@@ -49,7 +50,9 @@
  * @property {Record<string, Int32Array>} rootsByGrouping for each grouping, the root function of each thread, or -1
  * @property {string} initialGrouping a key of `rootsByGrouping`
  * @property {string[]} states the names of the states of a thread: keys of `STATES`
+ * @property {Threads} threads
  * @property {Lanes | null} lanes what each thread did over time, if the samples have states
+ * @property {RuntimeEvents | null} runtimeEvents what the runtimes reported, if they did
  */
 
 /** @returns {Promise<Profile>} */
@@ -73,7 +76,9 @@ async function readProfile(/** @type {string} */ base64) {
     rootsByGrouping: addRoots(functions, json),
     initialGrouping: json.roots,
     states: json.states,
+    threads: json.threads,
     lanes: json.lanes ? readLanes(json.lanes, json) : null,
+    runtimeEvents: json.runtime_events ? readRuntimeEvents(json.runtime_events, json) : null,
   };
 }
 
@@ -103,7 +108,14 @@ function readFunctions({ functions, kinds, strings }) {
     module: functions.module.map(text),
     place: functions.file.map(place),
     symbolization: functions.symbolization.map(text),
+    isLabel: markLabels(functions),
   };
+}
+
+function markLabels({ name, labels = [] }) {
+  const isLabel = new Uint8Array(name.length);
+  for (const label of labels) isLabel[label] = 1;
+  return isLabel;
 }
 
 function readTree(json) {
@@ -144,7 +156,8 @@ function addRoots(/** @type {Functions} */ functions, { threads, processes, stri
     // Container runtimes show 12 characters of an id.
     container: addRootsBy((process) => {
       const id = strings[processes.container[process]];
-      return id ? `container ${id.slice(0, 12)}` : "no container";
+      const pod = strings[processes.pod[process]];
+      return id ? `container ${id.slice(0, 12)}${pod && ` (${pod})`}` : "no container";
     }),
     process: addRootsBy((process) => `process ${processes.pid[process]} (${comm(process)})`),
     thread: addRootsBy((_, thread) => `thread ${threads.tid[thread]} (${strings[threads.comm[thread]]})`),

@@ -16,6 +16,11 @@ const TEXT_INSET_PX = 4;
 const FONT = "12px ui-monospace, 'SFMono-Regular', Menlo, Consolas, 'DejaVu Sans Mono', monospace";
 
 /**
+ * The place of a box on the canvas, in pixels.
+ * @typedef {{left: number, top: number, width: number, height: number}} BoxPlace
+ */
+
+/**
  * @typedef {object} FlameEvents
  * @property {(node: number | null) => void} onPoint called with the box to show details of
  * @property {(node: number) => void} onZoom
@@ -284,8 +289,7 @@ class FlameView {
     const isMatch = this.search !== null && this.search.matches[functionIndex] === 1;
     const isFaded = isAncestor || (this.search !== null && !isMatch);
     const gap = width > 3 ? 1 : 0;
-    context.fillStyle = presenter.getBoxColour(this.tree, node, isFaded);
-    context.fillRect(left, top, width - gap, ROW_PX - 1);
+    presenter.fillBox(context, this.tree, node, isFaded, { left, top, width: width - gap, height: ROW_PX - 1 });
     if (node === this.hovered || (isMatch && width > 4)) {
       context.strokeStyle = colours.outline;
       context.lineWidth = node === this.hovered ? 2 : 1;

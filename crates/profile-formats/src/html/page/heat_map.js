@@ -7,12 +7,18 @@ const MAX_COLUMNS = 300;
 const HEAT_HEIGHT_PX = 70;
 const AXIS_PX = 16;
 const MIN_LABEL_PX = 60;
+/** Narrower columns are too narrow for spans that are divided by their states. */
+const MIN_DIVIDED_COLUMN_PX = 12;
+
+/** The number of shades of a colour: few enough to create them for each picture. */
+const HEAT_SHADES = 64;
+
 const AXIS_STEPS_SECONDS = [0.1, 1, 10, 100, 1e3, 1e4, 1e5].flatMap((unit) => [unit, 2 * unit, 5 * unit]);
 
 class HeatMap {
   /**
    * @param {HTMLElement} holder
-   * @param {{timeline: Timeline, colours: ThemeColours, onSelect: (from: number, to: number) => void,
+   * @param {{timeline: Timeline, colours: ThemeColours, bands: Bands | null, incidentSeconds: number | null, onSelect: (from: number, to: number) => void,
    *   onReset: () => void, onPoint: (text: string) => void}} options
    */
   constructor(holder, options) {
@@ -24,10 +30,11 @@ class HeatMap {
     this.spans = spans;
     this.rows = SPANS_PER_COLUMN.find((rows) => spans / rows <= MAX_COLUMNS) ?? SPANS_PER_COLUMN.at(-1);
     this.columns = Math.ceil(spans / this.rows);
-    /** @type {Float64Array} */
-    this.counts = new Float64Array(spans);
-    /** @type {number | null} the state whose colour is shown */
-    this.state = null;
+    /** @type {SpanCounts} */
+    this.counts = createSpanCounts(spans, []);
+    this.columnCounts = createSpanCounts(this.columns, []);
+    /** Whether spans have the colours of states. */
+    this.isByState = false;
     this.selected = { from: 0, to: spans - 1 };
     this.cursor = 0;
     this.anchor = 0;
@@ -65,10 +72,17 @@ class HeatMap {
     this.options.timeline = timeline;
   }
 
-  /** Shows the values of each span, of one state or of several. */
-  show(/** @type {Float64Array} */ counts, /** @type {number | null} */ state) {
+  /** Shows the values of each span, either in one colour or in those of their states. */
+  show(/** @type {SpanCounts} */ counts, /** @type {boolean} */ isByState) {
     this.counts = counts;
-    this.state = state;
+    this.isByState = isByState;
+    const sumColumn = (values) => {
+      const sums = new Float64Array(this.columns);
+      values.forEach((value, span) => (sums[Math.floor(span / this.rows)] += value));
+      return sums;
+    };
+    /** The values of the spans of each column. */
+    this.columnCounts = createSpanCounts(this.columns, counts.byState.map(sumColumn));
     this.draw();
   }
 
@@ -111,7 +125,11 @@ class HeatMap {
   describeSpan(span) {
     const { spanSeconds } = this.options.timeline;
     const from = span * spanSeconds;
-    return `${formatSeconds(from)} to ${formatSeconds(from + spanSeconds)}: ${formatValueAndUnit(Math.round(this.counts[span]))}`;
+    const { total, byState } = this.counts;
+    const text = `${formatSeconds(from)} to ${formatSeconds(from + spanSeconds)}: ${formatValueAndUnit(Math.round(total[span]))}`;
+    const counts = this.isByState ? byState.map((column) => column[span]) : [];
+    const shares = formatStateShares(counts, total[span], this.options.colours.stateNames);
+    return shares ? `${text}, ${shares}` : text;
   }
 
   findSpanAt(/** @type {MouseEvent} */ event) {
@@ -127,28 +145,99 @@ class HeatMap {
   }
 
   draw() {
-    const { canvas, columns, rows, options } = this;
+    const { canvas, columns } = this;
     const width = this.holder.clientWidth;
     if (!width) return;
     canvas.width = Math.round(width * devicePixelRatio);
     canvas.height = Math.round((HEAT_HEIGHT_PX + AXIS_PX) * devicePixelRatio);
     const context = canvas.getContext("2d");
     context.scale(devicePixelRatio, devicePixelRatio);
-    const max = this.counts.reduce((one, other) => Math.max(one, other), 0);
     const columnPx = width / columns;
-    const { background } = options.colours;
-    const heat = this.state === null ? options.colours.heat : options.colours.states[this.state];
-    for (let span = 0; span < this.spans; span += 1) {
-      const isSelected = span >= this.selected.from && span <= this.selected.to;
-      // The square root keeps spans with few samples visible beside those with many.
-      const part = max > 0 ? Math.sqrt(this.counts[span] / max) : 0;
-      const colour = blend(background, heat, 0.06 + 0.94 * part);
-      context.fillStyle = formatCssColour(isSelected ? colour : blend(colour, background, FADED_PART));
-      const [left, top] = [Math.floor(span / rows) * columnPx, (span % rows) * this.getRowPx()];
-      context.fillRect(left, top, columnPx - (columnPx > 4 ? 1 : 0), this.getRowPx() - (this.getRowPx() > 3 ? 0.5 : 0));
-    }
+    if (this.isByState && columnPx < MIN_DIVIDED_COLUMN_PX) this.drawColumns(context, columnPx);
+    else this.drawCells(context, columnPx);
+    this.drawBands(context, width);
+    this.drawIncident(context, columnPx);
     this.drawAxis(context, columnPx);
     this.drawCursor(context, columnPx);
+  }
+
+  /** Draws the cell of each span, divided by the shares of the states if spans have their colours. */
+  drawCells(context, /** @type {number} */ columnPx) {
+    const { heat, states, background } = this.options.colours;
+    const { total, byState } = this.isByState ? this.counts : { ...this.counts, byState: [this.counts.total] };
+    const shades = (this.isByState ? states : [heat]).map((colour) => createHeatShades(colour, background));
+    const [empty] = createHeatShades(heat, background);
+    const max = total.reduce((one, other) => Math.max(one, other), 0);
+    const width = columnPx - (columnPx > 4 ? 1 : 0);
+    const height = this.getRowPx() - (this.getRowPx() > 3 ? 0.5 : 0);
+    for (let span = 0; span < this.spans; span += 1) {
+      const isSelected = span >= this.selected.from && span <= this.selected.to;
+      const top = (span % this.rows) * this.getRowPx();
+      let left = Math.floor(span / this.rows) * columnPx;
+      if (total[span] === 0) {
+        context.fillStyle = isSelected ? empty.plain : empty.faded;
+        context.fillRect(left, top, width, height);
+        continue;
+      }
+      // The square root keeps spans with few samples visible beside those with many.
+      const shade = Math.round(Math.sqrt(total[span] / max) * (HEAT_SHADES - 1));
+      byState.forEach((column, state) => {
+        const { plain, faded } = shades[state][shade];
+        const partPx = (column[span] / total[span]) * width;
+        context.fillStyle = isSelected ? plain : faded;
+        context.fillRect(left, top, partPx, height);
+        left += partPx;
+      });
+    }
+  }
+
+  /** Draws each column divided from top to bottom by the shares of the states of its spans. */
+  drawColumns(context, /** @type {number} */ columnPx) {
+    const { heat, states, background } = this.options.colours;
+    const { total, byState } = this.columnCounts;
+    const shades = states.map((colour) => createHeatShades(colour, background));
+    const [empty] = createHeatShades(heat, background);
+    const max = total.reduce((one, other) => Math.max(one, other), 0);
+    for (let column = 0; column < this.columns; column += 1) {
+      // Whole pixels leave no seams between columns.
+      const [left, right] = [column, column + 1].map((at) => Math.round(at * columnPx));
+      const place = { left, width: right - left, ...this.getSelectedRows(column) };
+      if (total[column] === 0) {
+        fillColumnPart(context, empty, 0, HEAT_HEIGHT_PX, place);
+        continue;
+      }
+      const shade = Math.round(Math.sqrt(total[column] / max) * (HEAT_SHADES - 1));
+      let top = 0;
+      byState.forEach((counts, state) => {
+        const bottom = top + (counts[column] / total[column]) * HEAT_HEIGHT_PX;
+        fillColumnPart(context, shades[state][shade], top, bottom, place);
+        top = bottom;
+      });
+    }
+  }
+
+  /** Returns the top and the bottom of the selected spans of a column. */
+  getSelectedRows(/** @type {number} */ column) {
+    const first = column * this.rows;
+    const from = Math.max(this.selected.from - first, 0);
+    const end = Math.min(this.selected.to + 1 - first, this.rows);
+    return { selectedTop: from * this.getRowPx(), selectedBottom: end * this.getRowPx() };
+  }
+
+  /** Draws the bands over the columns of their times. */
+  drawBands(context, /** @type {number} */ widthPx) {
+    const { bands, timeline } = this.options;
+    const axis = { from: 0, to: this.columns * this.rows * timeline.spanSeconds * 1e9, widthPx };
+    bands?.draw(context, axis, { left: 0, top: 0, height: HEAT_HEIGHT_PX });
+  }
+
+  /** Draws a line at the moment of the incident for which the profile was kept. */
+  drawIncident(context, /** @type {number} */ columnPx) {
+    const { incidentSeconds, timeline, colours } = this.options;
+    if (incidentSeconds === null) return;
+    const left = (incidentSeconds / (this.rows * timeline.spanSeconds)) * columnPx;
+    context.fillStyle = colours.focus;
+    context.fillRect(Math.round(left) - 1, 0, 2, HEAT_HEIGHT_PX + AXIS_PX);
   }
 
   drawAxis(context, columnPx) {
@@ -173,19 +262,52 @@ class HeatMap {
   }
 }
 
+/** Fills a part of a column, which is faded outside of the selected rows. */
+function fillColumnPart(context, /** @type {Shade} */ { plain, faded }, top, bottom, { left, width, selectedTop, selectedBottom }) {
+  context.fillStyle = faded;
+  context.fillRect(left, top, width, bottom - top);
+  const [from, to] = [Math.max(top, selectedTop), Math.min(bottom, selectedBottom)];
+  context.fillStyle = plain;
+  if (from < to) context.fillRect(left, from, width, to - from);
+}
+
+/** Creates the shades of a colour from that of an empty span to that of the fullest one. */
+function createHeatShades(/** @type {number[]} */ colour, /** @type {number[]} */ background) {
+  const part = (shade) => 0.06 + (0.94 * shade) / (HEAT_SHADES - 1);
+  return Array.from({ length: HEAT_SHADES }, (_, shade) => createShade(blend(background, colour, part(shade)), background));
+}
+
 /**
- * Counts the samples of each span in the selected states, either all or those at marked nodes.
+ * The values of each span.
+ * @typedef {object} SpanCounts
+ * @property {Float64Array} total
+ * @property {Float64Array[]} byState those of each state that has values, by the state
+ */
+
+/** @returns {SpanCounts} */
+function createSpanCounts(/** @type {number} */ spans, /** @type {Float64Array[]} */ byState) {
+  const total = new Float64Array(spans);
+  byState.forEach((column) => column.forEach((value, span) => (total[span] += value)));
+  return { total, byState };
+}
+
+/**
+ * Counts the samples of each span by state, either all or those at marked nodes.
  * @param {Timeline} timeline
  * @param {Uint8Array | null} states
  * @param {Uint8Array | null} marked
+ * @returns {SpanCounts}
  */
 function countSamplesBySpan(timeline, states, marked) {
-  const counts = new Float64Array(timeline.spans);
+  /** @type {Float64Array[]} */
+  const byState = [];
   for (let span = 0; span < timeline.spans; span += 1) {
     for (let entry = timeline.start[span]; entry < timeline.start[span + 1]; entry += 1) {
-      const isSelected = !states || states[timeline.state[entry]];
-      if (isSelected && (!marked || marked[timeline.node[entry]])) counts[span] += timeline.count[entry];
+      const state = timeline.state[entry];
+      if ((states && !states[state]) || (marked && !marked[timeline.node[entry]])) continue;
+      byState[state] ??= new Float64Array(timeline.spans);
+      byState[state][span] += timeline.count[entry];
     }
   }
-  return counts;
+  return createSpanCounts(timeline.spans, byState);
 }

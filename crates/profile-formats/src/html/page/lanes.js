@@ -9,6 +9,8 @@ const ON_CPU = 0;
  * @property {number} event the index of the event whose samples have the states
  * @property {number} unitSeconds
  * @property {string[]} names the thread of each lane
+ * @property {number[]} process the index of the process of each lane
+ * @property {number[]} tid the id of the thread of each lane
  * @property {number[]} first the first run of each lane
  * @property {number[]} last the end of the runs of each lane
  * @property {Float64Array} start
@@ -49,6 +51,8 @@ function readLanes(json, { threads, processes, strings }) {
     value: readColumn(json.value, Float64Array),
     unitSeconds: json.unit_ns / 1e9,
     names: order.map((lane) => getName(laneThreads[lane])),
+    process: order.map((lane) => threads.process[laneThreads[lane]]),
+    tid: order.map((lane) => threads.tid[laneThreads[lane]]),
     first: order.map((lane) => starts[lane]),
     last: order.map((lane) => starts[lane + 1]),
     start,
@@ -67,14 +71,25 @@ function listFunctionsTo({ parent, function: functionOf }, /** @type {number} */
   return path.reverse();
 }
 
+/** Finds the first run of a lane that ends after a time, or the end of the lane. */
+function findRun(/** @type {Lanes} */ { first, last, end }, /** @type {number} */ lane, /** @type {number} */ time) {
+  let [low, high] = [first[lane], last[lane]];
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if (end[middle] > time) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
 const LANE_PX = 18;
 const LANE_NAME_PX = 190;
 
 class LanesView {
   /**
    * @param {HTMLElement} holder
-   * @param {{lanes: Lanes, colours: ThemeColours, onPoint: (run: number | null) => void,
-   *   onSelect: (run: number) => void}} options
+   * @param {{lanes: Lanes, colours: ThemeColours, bands: Bands | null, marks: LaneMarks | null,
+   *   onPoint: (run: number | null, mark: number | null) => void, onSelect: (run: number) => void}} options
    */
   constructor(holder, options) {
     this.options = options;
@@ -94,8 +109,8 @@ class LanesView {
   listen() {
     const { holder, options } = this;
     holder.addEventListener("scroll", () => this.draw());
-    holder.addEventListener("pointermove", (event) => options.onPoint(this.findRunAt(event)));
-    holder.addEventListener("pointerleave", () => options.onPoint(null));
+    holder.addEventListener("pointermove", (event) => options.onPoint(this.findRunAt(event), this.findMarkAt(event)));
+    holder.addEventListener("pointerleave", () => options.onPoint(null, null));
     holder.addEventListener("click", (event) => {
       const run = this.findRunAt(event);
       if (run === null) return;
@@ -117,14 +132,14 @@ class LanesView {
 
   select(/** @type {number | null} */ run) {
     this.run = run;
-    this.options.onPoint(run);
+    this.options.onPoint(run, null);
     this.draw();
   }
 
   moveSelection(/** @type {KeyboardEvent} */ event) {
     const { lanes } = this.options;
     const [first, end] = [lanes.first[this.lane], lanes.last[this.lane]];
-    const current = this.run ?? this.findRun(this.lane, this.from) - 1;
+    const current = this.run ?? findRun(lanes, this.lane, this.from) - 1;
     const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
     const moves = {
       ArrowUp: () => this.selectLane(clamp(this.lane - 1, 0, lanes.names.length - 1)),
@@ -149,7 +164,7 @@ class LanesView {
     const { holder } = this;
     if (top < holder.scrollTop) holder.scrollTop = top;
     else if (top + LANE_PX > holder.scrollTop + holder.clientHeight) holder.scrollTop = top + LANE_PX - holder.clientHeight;
-    this.select(Math.min(this.findRun(lane, time), lanes.last[lane] - 1));
+    this.select(Math.min(findRun(lanes, lane, time), lanes.last[lane] - 1));
   }
 
   findLaneAt(/** @type {MouseEvent} */ event) {
@@ -161,23 +176,23 @@ class LanesView {
   findRunAt(/** @type {MouseEvent} */ event) {
     const { lanes } = this.options;
     const lane = this.findLaneAt(event);
-    const x = event.clientX - this.canvas.getBoundingClientRect().left - LANE_NAME_PX;
-    if (lane < 0 || lane >= lanes.names.length || x < 0) return null;
-    const time = this.from + x / this.getUnitPx();
-    const run = this.findRun(lane, time);
+    const time = this.findTimeAt(event);
+    if (lane < 0 || lane >= lanes.names.length || time < this.from) return null;
+    const run = findRun(lanes, lane, time);
     return run < lanes.last[lane] && lanes.start[run] <= time ? run : null;
   }
 
-  /** Finds the first run of a lane that ends after a time, or the end of the lane. */
-  findRun(/** @type {number} */ lane, /** @type {number} */ time) {
-    const { first, last, end } = this.options.lanes;
-    let [low, high] = [first[lane], last[lane]];
-    while (low < high) {
-      const middle = (low + high) >>> 1;
-      if (end[middle] > time) high = middle;
-      else low = middle + 1;
-    }
-    return low;
+  /** @returns {number} the time at the pointer, in units */
+  findTimeAt(/** @type {MouseEvent} */ event) {
+    const x = event.clientX - this.canvas.getBoundingClientRect().left - LANE_NAME_PX;
+    return this.from + x / this.getUnitPx();
+  }
+
+  /** @returns {number | null} the runtime event whose mark is at the pointer */
+  findMarkAt(/** @type {MouseEvent} */ event) {
+    const unitNs = this.options.lanes.unitSeconds * 1e9;
+    const reachNs = (MARK_REACH_PX / this.getUnitPx()) * unitNs;
+    return this.options.marks?.findAt(this.findLaneAt(event), this.findTimeAt(event) * unitNs, reachNs) ?? null;
   }
 
   getUnitPx() {
@@ -206,13 +221,34 @@ class LanesView {
       context.fillText(lanes.names[lane], 2, top + LANE_PX / 2, LANE_NAME_PX - 8);
       this.drawLane(context, lane, top, fills);
     }
+    this.drawEvents(context, first, last);
+  }
+
+  /** Draws bands over the lanes of their process, and the marks of each lane. */
+  drawEvents(context, /** @type {number} */ first, /** @type {number} */ end) {
+    const { lanes, bands, marks } = this.options;
+    const unitNs = lanes.unitSeconds * 1e9;
+    const widthPx = Math.max(this.holder.clientWidth - LANE_NAME_PX, 1);
+    const axis = { from: this.from * unitNs, to: this.to * unitNs, widthPx };
+    for (let lane = first; lane < end; ) {
+      let next = lane + 1;
+      while (next < end && lanes.process[next] === lanes.process[lane]) next += 1;
+      const top = lane * LANE_PX - this.holder.scrollTop;
+      const place = { left: LANE_NAME_PX, top, height: (next - lane) * LANE_PX };
+      bands?.drawProcess(context, lanes.process[lane], axis, place);
+      lane = next;
+    }
+    for (let lane = first; lane < end; lane += 1) {
+      marks?.drawLane(context, lane, axis, { left: LANE_NAME_PX, top: lane * LANE_PX - this.holder.scrollTop });
+    }
   }
 
   /** Draws the runs of a lane, at most one for each pixel. */
   drawLane(context, lane, top, /** @type {string[]} */ fills) {
-    const { start, end, state, last } = this.options.lanes;
+    const { lanes } = this.options;
+    const { start, end, state, last } = lanes;
     const unitPx = this.getUnitPx();
-    for (let run = this.findRun(lane, this.from); run < last[lane] && start[run] < this.to; ) {
+    for (let run = findRun(lanes, lane, this.from); run < last[lane] && start[run] < this.to; ) {
       const left = Math.max(start[run] - this.from, 0) * unitPx;
       const right = Math.min(end[run], this.to) * unitPx - this.from * unitPx;
       const widthPx = Math.max(right - left, 1);
@@ -223,7 +259,7 @@ class LanesView {
         context.lineWidth = 2;
         context.strokeRect(LANE_NAME_PX + left, top + 1, widthPx, LANE_PX - 3);
       }
-      run = right - left >= 1 ? run + 1 : Math.max(this.findRun(lane, this.from + (left + 1) / unitPx), run + 1);
+      run = right - left >= 1 ? run + 1 : Math.max(findRun(lanes, lane, this.from + (left + 1) / unitPx), run + 1);
     }
   }
 }

@@ -23,10 +23,18 @@
  */
 
 class ProfilePresenter {
-  constructor(/** @type {Functions} */ functions, /** @type {NameShortener} */ names) {
+  /**
+   * @param {Functions} functions
+   * @param {NameShortener} names
+   * @param {string[]} stateNames
+   */
+  constructor(functions, names, stateNames) {
     this.functions = functions;
     this.names = names;
     this.colours = new KindColours(functions);
+    this.stateColours = new StateColours(stateNames);
+    /** @type {"state" | "kind"} what the colours of boxes show, where the samples have several states */
+    this.colouring = "state";
     const by =
       (key, other) =>
       ({ sides: [counts] }) =>
@@ -51,6 +59,7 @@ class ProfilePresenter {
 
   readStyleColours(background) {
     this.colours.readStyleColours(background);
+    this.stateColours.readStyleColours(background);
   }
 
   /** The weight of a sample of each profile in the widths of boxes. */
@@ -63,8 +72,13 @@ class ProfilePresenter {
     return [tree.sides[0].total[zoomed]];
   }
 
-  getBoxColour(/** @type {CallTree} */ tree, /** @type {number} */ node, isFaded) {
-    return this.colours.getColour(tree.function[node], isFaded);
+  fillBox(context, /** @type {CallTree} */ tree, /** @type {number} */ node, isFaded, /** @type {BoxPlace} */ place) {
+    if (this.colouring === "state" && tree.states.length > 0) {
+      this.stateColours.fillBox(context, tree, node, isFaded, place);
+    } else {
+      context.fillStyle = this.colours.getColour(tree.function[node], isFaded);
+      context.fillRect(place.left, place.top, place.width, place.height);
+    }
   }
 
   getBoxText(/** @type {CallTree} */ tree, /** @type {number} */ node, maxLength) {
@@ -95,14 +109,19 @@ class ProfilePresenter {
       shares.push(createElement("span", {}, `${formatPercent(total[node], total[zoomed])} of `, above));
     }
     const own = `self ${formatValue(self[node])} (${formatPercent(self[node], all)})`;
-    return [joinWithSeparators([createElement("strong", {}, formatValueAndUnit(total[node])), ...shares, own])];
+    const states = this.stateColours.describeShares(tree, node);
+    const strong = createElement("strong", {}, formatValueAndUnit(total[node]));
+    return [joinWithSeparators([strong, ...shares, own, ...(states ? [states] : [])])];
   }
 
   /** Describes a box for a screen reader. */
-  describeBox(/** @type {CallTree} */ { function: functions, sides: [{ self, total }] }, /** @type {number} */ node) {
+  describeBox(/** @type {CallTree} */ tree, /** @type {number} */ node) {
+    const [{ self, total }] = tree.sides;
+    const functionIndex = tree.function[node];
     const shares = `${formatPercent(total[node], total[0])}, self ${formatPercent(self[node], total[0])}`;
+    const states = this.stateColours.describeShares(tree, node);
     const { name, kind } = this.functions;
-    return [name[functions[node]], shares, KINDS[kind[functions[node]]]].filter(Boolean).join(", ");
+    return [name[functionIndex], shares, KINDS[kind[functionIndex]], states].filter(Boolean).join(", ");
   }
 
   /** Describes the samples of a function as a part of the whole graph. */

@@ -16,6 +16,7 @@ const STATES = {
  * @property {number} from the first span
  * @property {number} to the last span
  * @property {Uint8Array | null} states 1 for each state that is shown; null shows all
+ * @property {number[]} separateStates the states that are counted separately
  */
 
 /**
@@ -23,46 +24,56 @@ const STATES = {
  * @typedef {object} StateChoice
  * @property {string} name
  * @property {Uint8Array | null} mask 1 for each state that is shown; null shows all
- * @property {number | null} state the state, if it is one
  */
 
 /** @type {StateChoice} */
-const ALL_STATES = { name: "CPU and waiting", mask: null, state: null };
+const ALL_STATES = { name: "CPU and waiting", mask: null };
 
-/** @returns {StateChoice[]} all, on CPU, waiting, and each state of the samples */
-function listStateChoices(/** @type {Timeline} */ { state: sampled }, /** @type {string[]} */ states) {
-  const used = states.map((_, state) => sampled.includes(state));
-  const choose = (name, isShown) => {
-    const mask = Uint8Array.from(states, (state, index) => Number(used[index] && isShown(state)));
-    const shown = [...mask.keys()].filter((index) => mask[index]);
-    return { name, mask, state: shown.length === 1 ? shown[0] : null };
-  };
-  const single = states.filter((_, index) => used[index]).map((name) => choose(STATES[name], (state) => state === name));
-  if (single.length < 2) return [ALL_STATES];
-  const waiting = choose("waiting", (state) => state !== "on-cpu");
-  const hasCpu = used[states.indexOf("on-cpu")];
-  if (!hasCpu) return [{ ...ALL_STATES, name: "all" }, ...single];
-  return single.length === 2 ? [ALL_STATES, ...single] : [ALL_STATES, single[0], waiting, ...single.slice(1)];
-}
-
-/** Creates the legend of the states in the lanes. */
-function createStateLegend(/** @type {Profile} */ { lanes, states }) {
-  const used = states.filter((_, state) => lanes.state.includes(state));
-  return used.map((state) => createElement("li", {}, createElement("span", { class: `swatch ${state}` }), STATES[state]));
+/** Lists the states of the samples; none if all samples have the same state. */
+function listSampledStates(/** @type {Timeline} */ { state: sampled }, /** @type {string[]} */ states) {
+  const used = [...states.keys()].filter((state) => sampled.includes(state));
+  return used.length < 2 ? [] : used;
 }
 
 /**
- * Sums the parts of runs in each span, either of all or of those at marked nodes.
+ * @param {number[]} sampled the states of the samples
+ * @param {string[]} states
+ * @returns {StateChoice[]} all, on CPU, waiting, and each state of the samples
+ */
+function listStateChoices(sampled, states) {
+  if (sampled.length === 0) return [ALL_STATES];
+  const choose = (name, isShown) => ({
+    name,
+    mask: Uint8Array.from(states, (_, state) => Number(sampled.includes(state) && isShown(state))),
+  });
+  const single = sampled.map((state) => choose(STATES[states[state]], (other) => other === state));
+  const waiting = choose("waiting", (state) => state !== ON_CPU);
+  if (!sampled.includes(ON_CPU)) return [{ ...ALL_STATES, name: "all" }, ...single];
+  return single.length === 2 ? [ALL_STATES, ...single] : [ALL_STATES, single[0], waiting, ...single.slice(1)];
+}
+
+/** Lists the names of the states in the lanes. */
+function listLaneStates(/** @type {Profile} */ { lanes, states }) {
+  return states.filter((_, state) => lanes.state.includes(state));
+}
+
+/** Creates the legend of states. */
+function createStateLegend(/** @type {string[]} */ states) {
+  return states.map((state) => createElement("li", {}, createElement("span", { class: `swatch ${state}` }), STATES[state]));
+}
+
+/**
+ * Sums the parts of runs in each span by state, either of all or of those at marked nodes.
  * @param {Lanes} lanes
  * @param {RunFilter} isOfEvent
  * @param {Timeline} timeline
  * @param {Uint8Array | null} states
  * @param {Uint8Array | null} marked
+ * @returns {SpanCounts}
  */
 function sumRunsBySpan(lanes, isOfEvent, { spans, spanSeconds }, states, marked) {
-  const sums = new Float64Array(spans);
-  /** The change, from span to span, of the rates of the runs that cover the whole span. */
-  const covering = new Float64Array(spans + 1);
+  /** @type {RunSums[]} */
+  const sumsOfState = [];
   const unitsPerSpan = spanSeconds / lanes.unitSeconds;
   for (let run = 0; run < lanes.state.length; run += 1) {
     const isSelected = isOfEvent(run) && (!states || states[lanes.state[run]]);
@@ -72,6 +83,7 @@ function sumRunsBySpan(lanes, isOfEvent, { spans, spanSeconds }, states, marked)
     if (start >= end) continue;
     const [first, last] = [Math.floor(start / unitsPerSpan), Math.ceil(end / unitsPerSpan) - 1];
     const rate = getRate(lanes, run);
+    const { sums, covering } = (sumsOfState[lanes.state[run]] ??= createRunSums(spans));
     if (first === last) {
       sums[first] += (end - start) * rate;
     } else {
@@ -81,6 +93,22 @@ function sumRunsBySpan(lanes, isOfEvent, { spans, spanSeconds }, states, marked)
       covering[last] -= rate;
     }
   }
+  return createSpanCounts(spans, sumsOfState.map((sums) => finishRunSums(sums, unitsPerSpan)));
+}
+
+/**
+ * The values of the runs of a state in each span.
+ * @typedef {object} RunSums
+ * @property {Float64Array} sums of the runs that begin or end in the span
+ * @property {Float64Array} covering the change, from span to span, of the rates of the runs that cover the whole span
+ */
+
+/** @returns {RunSums} */
+function createRunSums(/** @type {number} */ spans) {
+  return { sums: new Float64Array(spans), covering: new Float64Array(spans + 1) };
+}
+
+function finishRunSums(/** @type {RunSums} */ { sums, covering }, /** @type {number} */ unitsPerSpan) {
   let whole = 0;
   return sums.map((part, span) => {
     whole += covering[span];
@@ -102,6 +130,17 @@ function getRate(/** @type {Lanes} */ lanes, /** @type {number} */ run) {
 /** @returns {RunFilter} */
 function getRunFilter(/** @type {Lanes} */ lanes, /** @type {Measurement} */ { unit_ns: unitNs }) {
   return (run) => unitNs === 0 || lanes.state[run] !== ON_CPU;
+}
+
+/**
+ * Returns the samples of a range of spans as a timeline of one span.
+ * @param {Timeline} timeline
+ * @param {{from: number, to: number}} range spans, the last one included
+ * @returns {Timeline}
+ */
+function sliceTimeline(timeline, { from, to }) {
+  const start = Uint32Array.of(timeline.start[from], timeline.start[to + 1]);
+  return { ...timeline, spanSeconds: (to + 1 - from) * timeline.spanSeconds, spans: 1, start };
 }
 
 /**

@@ -1,0 +1,83 @@
+// The view of runtime events: a filter, the table, and the stack of the selected event.
+
+class EventView {
+  /**
+   * @param {Profile} profile
+   * @param {{onZoom: (thread: number, path: number[]) => void, onAnnounce: (text: string) => void}} options
+   */
+  constructor(profile, options) {
+    this.profile = profile;
+    this.options = options;
+    const events = profile.runtimeEvents;
+    /** @type {string[]} the text of each row in lower case, by event */
+    this.rowTexts = [];
+    this.range = { from: 0, to: Infinity };
+    this.filter = getElement("event-filter");
+    this.filter.addEventListener("input", () => this.show());
+    this.table = new EventTable(getElement("event-rows"), { events, onSelect: (event) => this.showEvent(event) });
+  }
+
+  /** Shows the events that overlap a time range, seconds. */
+  setRange(/** @type {number} */ from, /** @type {number} */ to) {
+    this.range = { from: from * 1e9, to: to * 1e9 };
+    this.show();
+  }
+
+  /** Shows the events of the range that contain all words of the filter. */
+  show() {
+    const { start, duration, count, total } = this.profile.runtimeEvents;
+    const { from, to } = this.range;
+    const words = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const found = [];
+    for (let event = 0; event < count; event += 1) {
+      const isInRange = start[event] < to && start[event] + duration[event] >= from;
+      if (isInRange && words.every((word) => this.getRowText(event).includes(word))) found.push(event);
+    }
+    this.table.show(found);
+    const of = found.length < total ? ` of ${NUMBER_FORMAT.format(total)}` : "";
+    getElement("event-count").textContent = `${NUMBER_FORMAT.format(found.length)}${of} events`;
+  }
+
+  /** Returns the text of a row, which is created when a filter first needs it. */
+  getRowText(/** @type {number} */ event) {
+    this.rowTexts[event] ??= this.table.columns.map(({ text }) => text(event)).join(" ").toLowerCase();
+    return this.rowTexts[event];
+  }
+
+  draw() {
+    this.table.draw();
+  }
+
+  /** Shows the stack of an event, or that of its thread around its time. */
+  showEvent(/** @type {number} */ event) {
+    const { profile } = this;
+    const { runtimeEvents: events, tree, functions } = profile;
+    const thread = events.thread[event];
+    const own = events.node[event];
+    const near = own >= 0 || thread < 0 ? null : findNearestStack(profile, thread, events.start[event] / 1e9);
+    const node = own >= 0 ? own : (near?.node ?? 0);
+    const path = listFunctionsTo(tree, node);
+    const names = path.map((index) => functions.name[index]);
+    const title = `${describeEvent(events, event)}: ${describeSource(own >= 0, near)}`;
+    const onZoom = near && (() => this.options.onZoom(near.thread, path));
+    showStack(getElement("event-stack"), title, names, onZoom);
+    this.options.onAnnounce(`${title}${names.length > 0 ? `, in ${names.at(-1)}` : ""}`);
+  }
+}
+
+/** Describes an event: kind, thread, time, length and fields. */
+function describeEvent(/** @type {RuntimeEvents} */ events, /** @type {number} */ event) {
+  const { kinds, kind, start, duration } = events;
+  const length = duration[event] > 0 ? ` for ${formatDuration(duration[event])}` : "";
+  const fields = events.getFields(event);
+  const at = formatSeconds(start[event] / 1e9);
+  return `${kinds[kind[event]]} of ${events.getOwner(event)} at ${at}${length}${fields && ` (${fields})`}`;
+}
+
+/** Describes where a stack is from. */
+function describeSource(/** @type {boolean} */ isOwn, /** @type {NearStack | null} */ near) {
+  if (isOwn) return "its stack";
+  if (!near) return "no stack";
+  const { distanceSeconds } = near;
+  return distanceSeconds > 0 ? `the nearest stack of the thread, ${formatDuration(distanceSeconds * 1e9)} away` : "the stack of the thread at that time";
+}
