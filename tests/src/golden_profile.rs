@@ -3,8 +3,9 @@
 use profiler::{
     ElfAddress, Profile,
     profile::{
-        Cost, Event, EventId, FoundBy, Frame, FrameId, FrameKind, Header, Ledger, Loss, ModuleId,
-        ProfileBuilder, Reason, SourceLocation, StackEnd, SymbolSource, Symbolization, ThreadId,
+        Cost, Event, EventField, EventId, FieldValue, FoundBy, Frame, FrameId, FrameKind, Header, Incident,
+        KubernetesNames, Ledger, Loss, ModuleId, ProfileBuilder, Reason, RuntimeEvent, RuntimeEventKind,
+        SourceLocation, StackEnd, SymbolSource, Symbolization, ThreadId,
     },
 };
 
@@ -53,24 +54,28 @@ const EARLY_END_REASONS: [StackEnd; 7] = [
 
 const INTERVAL_NS: u64 = 10_000_000;
 
-/// Every kind of frame, symbol source, reason for an unsymbolized frame, unwind method, end of a stack and loss;
-/// modules with and without a build id; several processes and threads. Counts are those of the golden files times
+/// Every kind of frame, symbol source, reason for an unsymbolized frame, unwind method, end of a stack, loss and runtime
+/// event; modules with and without a build id; several processes and threads. Counts are those of the golden files times
 /// `factor`.
 #[must_use]
 pub fn golden_profile(factor: u64) -> Profile {
-    let mut golden = Golden { builder: ProfileBuilder::default(), factor, time_ns: 0 };
-    golden.builder.event(Event::at_frequency("cpu-clock", 100));
-    golden.sample_all();
-    golden.lose(factor);
-    golden.builder.finish(Header {
-        target: "pid 7 (app)".to_owned(),
-        duration_ns: 1_500_000_000,
-        started_unix_ns: 1_700_000_000_000_000_000,
-        started_monotonic_ns: 5_000_000_000,
-        cpus: 2,
-        edits: Vec::new(),
-        incident: None,
-    })
+    let (mut golden, threads) = Golden::sampled(factor);
+    golden.add_runtime_events(threads);
+    golden.add_kubernetes_names(threads[0]);
+    let mut profile = golden.finish();
+    profile.set_incident(Incident {
+        since_ns: 400_000_000,
+        time_ns: 500_000_000,
+        condition: "cpu < 20% for 100ms".to_owned(),
+        values: format!("cpu 3.1 % {}", ODD_NAMES[0]),
+    });
+    profile
+}
+
+/// The golden profile as recordings up to version 2 have it: without runtime events and without names in Kubernetes.
+#[must_use]
+pub fn golden_profile_without_runtime_events() -> Profile {
+    Golden::sampled(1).0.finish()
 }
 
 struct Golden {
@@ -80,7 +85,27 @@ struct Golden {
 }
 
 impl Golden {
-    fn sample_all(&mut self) {
+    /// The samples, losses, and two of the threads.
+    fn sampled(factor: u64) -> (Self, [ThreadId; 2]) {
+        let mut golden = Self { builder: ProfileBuilder::default(), factor, time_ns: 0 };
+        golden.builder.event(Event::at_frequency("cpu-clock", 100));
+        let threads = golden.sample_all();
+        golden.lose(factor);
+        (golden, threads)
+    }
+
+    fn finish(self) -> Profile {
+        self.builder.finish(Header {
+            target: "pid 7 (app)".to_owned(),
+            duration_ns: 1_500_000_000,
+            started_unix_ns: 1_700_000_000_000_000_000,
+            started_monotonic_ns: 5_000_000_000,
+            cpus: 2,
+            ..Header::default()
+        })
+    }
+
+    fn sample_all(&mut self) -> [ThreadId; 2] {
         let app = self.builder.process(7, "app");
         self.builder.set_container(app, "4f1c3ab99a0e6b7a1d5d2f3e4c5b6a79808f7e6d5c4b3a29180f7e6d5c4b3a29");
         let other = self.builder.process(8, ODD_NAMES[0]);
@@ -115,6 +140,49 @@ impl Golden {
         self.sample_symbolizations(main_thread);
         for end in EARLY_END_REASONS {
             self.sample(other_thread, &[outer], end, 1);
+        }
+        [main_thread, worker]
+    }
+
+    /// Names the pod and the container of a thread's process.
+    fn add_kubernetes_names(&mut self, thread: ThreadId) {
+        let process = self.builder.process_of(thread);
+        let [namespace, pod, container] = ["shop", "web-0", "app"].map(|name| self.builder.string(name));
+        let container = Some(container);
+        self.builder.set_kubernetes_names(process, KubernetesNames { namespace, pod, container });
+    }
+
+    /// An event of each kind, with and without thread, duration and stack, and with every kind of field.
+    fn add_runtime_events(&mut self, [main_thread, worker]: [ThreadId; 2]) {
+        const INTERVAL_NS: u64 = 100_000_000;
+        let process = self.builder.process_of(main_thread);
+        let throw = self.frame("App!Demo.Program.Throw()", FrameKind::Jit, None, 0);
+        let throws = self.builder.stack(vec![throw], StackEnd::Root);
+        let texts = ODD_NAMES.map(|text| FieldValue::Text(self.builder.string(text)));
+        let numbers = [
+            FieldValue::Unsigned(u64::MAX),
+            FieldValue::Signed(i64::MIN),
+            FieldValue::Real(0.1),
+            FieldValue::Real(f64::NEG_INFINITY),
+        ];
+        for (index, &kind) in RuntimeEventKind::ALL.iter().enumerate() {
+            let name = self.builder.string(&format!("Provider/{kind:?}"));
+            let values =
+                [texts[index % texts.len()], numbers[index % numbers.len()], FieldValue::Unsigned(3)];
+            let names = ["Reason", "Depth", ODD_NAMES[index % ODD_NAMES.len()]];
+            let fields = names.into_iter().zip(values);
+            let fields = fields.map(|(name, value)| EventField { name: self.builder.string(name), value });
+            let fields = fields.collect();
+            self.builder.add_runtime_event(RuntimeEvent {
+                time_ns: index as u64 * INTERVAL_NS,
+                duration_ns: if index % 2 == 0 { INTERVAL_NS / 4 } else { 0 },
+                process,
+                thread: [Some(main_thread), Some(worker), None][index % 3],
+                kind,
+                name,
+                stack: (kind == RuntimeEventKind::Exception).then_some(throws),
+                fields,
+            });
         }
     }
 

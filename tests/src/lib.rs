@@ -20,7 +20,7 @@ pub use compare::assert_matches_file;
 pub use deadline::{DEADLINE, wait_until};
 pub use dotnet::{CPU_SHARES, await_optimized, await_optimized_methods};
 pub use folded_stacks::{FoldedStack, FoldedStacks};
-pub use golden_profile::golden_profile;
+pub use golden_profile::{golden_profile, golden_profile_without_runtime_events};
 pub use pane::Pane;
 pub use privileged::{lock_privileged, share_privileged, skip_on_this_machine, skip_unless_required};
 pub use program::{Outcome, profiler, run_command, start_sampling};
