@@ -40,6 +40,7 @@
 //! | `export`, `gnu_hash` | [`Elf::find_exports`]; the hash table of dynamic symbols |
 //! | `function_ranges` | [`FunctionRanges`]: functions of stripped files, from `.eh_frame` |
 //! | `relocations` | [`Elf::relative_relocations`] |
+//! | `static_probes`, `probe_arguments` | [`Elf::static_probes`]: static probes (USDT); [`ProbeArgument`] |
 //! | `call_frames` | [`CallFrames`]: `.eh_frame` and `.debug_frame` |
 //! | `build_id`, `debug_link`, `mini_debug_info` | references to debug files; the ELF file in `.gnu_debugdata` |
 //! | `dwarf` | [`DebugInfo`]: inlined functions and source locations |
@@ -52,15 +53,18 @@ mod demangle;
 mod dwarf;
 mod elf;
 mod export;
+mod function_by_name;
 mod function_ranges;
 mod gnu_hash;
 mod header;
 mod machine;
 #[cfg(feature = "compressed-debug-info")]
 mod mini_debug_info;
+mod probe_arguments;
 mod program_header;
 mod relocations;
 mod section;
+mod static_probes;
 mod symbol_table;
 #[cfg(any(test, feature = "testing"))]
 pub mod test_file;
@@ -73,5 +77,7 @@ pub use dwarf::{DebugFile, DebugFileFinder, DebugInfo, DwarfFrame, NoDebugFiles}
 pub use elf::Elf;
 pub use function_ranges::FunctionRanges;
 pub use machine::Machine;
+pub use probe_arguments::{Operand, ProbeArgument, Register};
 pub use section::{Section, Sections};
+pub use static_probes::StaticProbe;
 pub use symbol_table::{SymbolMatch, SymbolTable, TableKind};

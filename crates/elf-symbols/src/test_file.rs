@@ -107,7 +107,7 @@ impl TestFile {
 
     /// Adds a note section with a build id.
     pub fn build_id(self, id: &[u8]) -> Self {
-        self.with(".note.gnu.build-id", elf::SHT_NOTE, note(id))
+        self.with(".note.gnu.build-id", elf::SHT_NOTE, note(b"GNU\0", elf::NT_GNU_BUILD_ID.0, id))
     }
 
     /// Adds a note segment that contains the last section.
@@ -141,6 +141,14 @@ impl TestFile {
     /// Changes the type of a section.
     pub fn section_type(mut self, index: usize, kind: SectionType) -> Self {
         self.sections[index].0.sh_type = U32::new(LE, kind);
+        self
+    }
+
+    /// Changes the address of the last section.
+    pub fn section_address(mut self, address: u64) -> Self {
+        if let Some((header, _)) = self.sections.last_mut() {
+            header.sh_addr = U64::new(LE, address);
+        }
         self
     }
 
@@ -256,13 +264,20 @@ impl TestFile {
     }
 }
 
-fn note(id: &[u8]) -> Vec<u8> {
+/// The note of a static probe: the addresses of the probe, of `.stapsdt.base` and of the semaphore; provider, name and arguments,
+/// each ended by a zero byte.
+pub fn static_probe_note(addresses: [u64; 3], texts: &[u8]) -> Vec<u8> {
+    const STATIC_PROBE: u32 = 3;
+    note(b"stapsdt\0", STATIC_PROBE, &[addresses.map(u64::to_le_bytes).as_flattened(), texts].concat())
+}
+
+fn note(name: &[u8], kind: u32, description: &[u8]) -> Vec<u8> {
     let mut note = Vec::new();
-    note.extend(4_u32.to_le_bytes());
-    note.extend(u32::try_from(id.len()).unwrap().to_le_bytes());
-    note.extend(elf::NT_GNU_BUILD_ID.0.to_le_bytes());
-    note.extend(b"GNU\0");
-    note.extend(id);
+    note.extend(u32::try_from(name.len()).unwrap().to_le_bytes());
+    note.extend(u32::try_from(description.len()).unwrap().to_le_bytes());
+    note.extend(kind.to_le_bytes());
+    note.extend(name);
+    note.extend(description);
     note.resize(note.len().next_multiple_of(4), 0);
     note
 }

@@ -99,6 +99,18 @@ pub fn kallsyms(bytes: &[u8]) {
 /// An ELF file without its debug information.
 pub fn elf(bytes: &[u8]) {
     symbolize_all(bytes, NativeOptions::default());
+    read_static_probes(bytes);
+}
+
+/// The static probes of an ELF file.
+fn read_static_probes(bytes: &[u8]) {
+    let Ok(elf) = Elf::parse(Image::Memory(bytes.to_vec())) else { return };
+    for probe in elf.static_probes().unwrap_or_default() {
+        assert!(probe.name.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' '));
+        if let Some(semaphore) = probe.semaphore {
+            elf.variable_offset(semaphore);
+        }
+    }
 }
 
 /// An ELF file with its debug information.
