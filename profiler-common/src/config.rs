@@ -1,6 +1,6 @@
 //! Load-time constants of the BPF programs: target filter, PID namespace, BTF offsets, unwind mode.
 
-use crate::{off_cpu::OffCpuConfig, wall::WallOffsets};
+use crate::{event::EventConfig, off_cpu::OffCpuConfig, wall::WallOffsets};
 
 /// Which tasks the BPF programs sample.
 #[repr(u32)]
@@ -122,6 +122,8 @@ pub struct Config {
     pub wall: WallOffsets,
     /// What is recorded of off-CPU time.
     pub off_cpu: OffCpuConfig,
+    /// What the program of an event records.
+    pub event: EventConfig,
 }
 
 /// The offsets for a search among the VMAs of a process, in a maple tree (Linux 6.1). All are 0 where the kernel has none.
@@ -175,5 +177,6 @@ const _: () = assert!(
             + size_of::<VmaSearch>()
             + size_of::<WallOffsets>()
             + size_of::<OffCpuConfig>()
+            + size_of::<EventConfig>()
 );
 const _: () = assert!(size_of::<VmaSearch>().is_multiple_of(8));

@@ -7,6 +7,7 @@
 
 mod config;
 mod counter;
+pub mod event;
 pub mod names;
 pub mod off_cpu;
 mod record;

@@ -26,6 +26,18 @@ pub const PROGRAM_OFF_CPU_SWITCH: &str = "off_cpu_switch";
 pub const PROGRAM_OFF_CPU_WAKE: &str = "off_cpu_wake";
 /// Task iterator program: a pass over threads whose wait lacks its stacks.
 pub const PROGRAM_OFF_CPU_PASS: &str = "off_cpu_pass";
+/// perf_event program: samples a software or hardware event.
+pub const PROGRAM_SAMPLE_EVENT: &str = "sample_event";
+/// As [`PROGRAM_SAMPLE_EVENT`]: user stacks by `bpf_get_stack`.
+pub const PROGRAM_SAMPLE_EVENT_FP: &str = "sample_event_fp";
+/// Raw tracepoint program: samples a tracepoint.
+pub const PROGRAM_SAMPLE_TRACEPOINT: &str = "sample_tracepoint";
+/// As [`PROGRAM_SAMPLE_TRACEPOINT`]: user stacks by `bpf_get_stack`.
+pub const PROGRAM_SAMPLE_TRACEPOINT_FP: &str = "sample_tracepoint_fp";
+/// uprobe program: samples the executions of an instruction of a file.
+pub const PROGRAM_SAMPLE_PROBE: &str = "sample_probe";
+/// As [`PROGRAM_SAMPLE_PROBE`]: user stacks by `bpf_get_stack`.
+pub const PROGRAM_SAMPLE_PROBE_FP: &str = "sample_probe_fp";
 
 /// Ring buffer of [`SampleRecord`](super::SampleRecord), stack records and
 /// [`StaleMappingsRecord`](super::StaleMappingsRecord).
@@ -62,5 +74,9 @@ pub const MAP_WALL_SCAN: &str = "WALL_SCAN";
 pub const MAP_WAITING_THREADS: &str = "WAITING_THREADS";
 /// Address of a task -> [`OffCpuThread`](super::off_cpu::OffCpuThread).
 pub const MAP_OFF_CPU_THREADS: &str = "OFF_CPU_THREADS";
+/// Index of an event -> its [`EventCounts`](super::event::EventCounts).
+pub const MAP_EVENT_COUNTS: &str = "EVENT_COUNTS";
+/// Index of an event -> the working memory of its program.
+pub const MAP_EVENT_SCRATCH: &str = "EVENT_SCRATCH";
 /// The load-time constant of type [`Config`](super::Config).
 pub const GLOBAL_CONFIG: &str = "CONFIG";

@@ -89,8 +89,8 @@ pub struct OffCpuConfig {
     pub min_block_ns: u64,
     /// 1: capture who wakes a thread.
     pub wakers: u32,
-    /// 0.
-    pub reserved: u32,
+    /// The [`WaitState`](crate::wall::WaitState) of the waits that are recorded; 0: all are.
+    pub only_state: u32,
 }
 
 const _: () = assert!(size_of::<OffCpuThread>() == 128);

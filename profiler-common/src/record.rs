@@ -20,6 +20,8 @@ pub enum RecordKind {
     Wait = 4,
     /// An [`OffCpuRecord`](crate::off_cpu::OffCpuRecord).
     OffCpu = 5,
+    /// An [`EventRecord`](crate::event::EventRecord).
+    Event = 6,
 }
 
 /// One tick on a target.
@@ -30,11 +32,11 @@ pub enum RecordKind {
     derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
 )]
 pub struct SampleRecord {
-    /// [`RecordKind::Sample`].
+    /// [`RecordKind::Sample`], or [`RecordKind::Event`] at the front of an [`EventRecord`](crate::event::EventRecord).
     pub kind: u32,
-    /// The CPU whose timer ticked.
+    /// The CPU on which the task ran.
     pub cpu: u16,
-    /// The weight of the sample: its own tick, and the ticks skipped since the previous sample of the CPU.
+    /// The weight of a tick: its own, and the ticks skipped since the previous sample of the CPU.
     pub weight: u16,
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub time_ns: u64,
@@ -120,6 +122,7 @@ pub fn decode_kind(bytes: &[u8]) -> Option<RecordKind> {
         3 => Some(RecordKind::StaleMappings),
         4 => Some(RecordKind::Wait),
         5 => Some(RecordKind::OffCpu),
+        6 => Some(RecordKind::Event),
         _ => None,
     }
 }

@@ -2,12 +2,13 @@
 
 mod dotnet;
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::HashSet, path::PathBuf, time::Duration};
 
 use profiler_symbolize::{EventRequest, symbol_server::Server};
 
 use crate::{
     command_user::CommandUser,
+    counted_event::CountedEvent,
     error::{Error, ErrorKind, Result},
     sampler::{OffCpu, Unwind},
     session::{Session, Settings, Target, start},
@@ -18,6 +19,9 @@ pub const DEFAULT_FREQUENCY_HZ: u64 = 99;
 
 /// The default of [`Builder::max_overhead_percent`].
 pub const DEFAULT_MAX_OVERHEAD_PERCENT: f64 = 2.0;
+
+/// The most events of a profiler that are sampled at their occurrences.
+pub const MAX_COUNTED_EVENTS: usize = profiler_common::event::MAX_EVENTS;
 
 /// The kernel's limit on the sampling frequency.
 const MAX_RATE_SYSCTL: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
@@ -64,6 +68,7 @@ impl Default for Builder {
             frequency_hz: DEFAULT_FREQUENCY_HZ,
             wall_hz: None,
             off_cpu: None,
+            events: Vec::new(),
             cpus: None,
             kernel_stacks: true,
             user_stacks: true,
@@ -120,6 +125,13 @@ impl Builder {
     /// 5.17 with BTF.
     pub fn off_cpu(mut self, min_block: Duration, wakers: bool) -> Self {
         self.settings.off_cpu = Some(OffCpu { min_block, wakers });
+        self
+    }
+
+    /// Also samples an event at its occurrences. At most [`MAX_COUNTED_EVENTS`] can be added. Values are occurrences: what the
+    /// overhead limit skips is in the value of the next sample of the CPU.
+    pub fn counted_event(mut self, event: CountedEvent) -> Self {
+        self.settings.events.push(event);
         self
     }
 
@@ -256,7 +268,9 @@ impl Builder {
             for frequency_hz in [Some(settings.frequency_hz), settings.wall_hz].into_iter().flatten() {
                 check_frequency(frequency_hz, max_frequency_hz())?;
             }
-            if !settings.cpu_samples && settings.wall_hz.is_none() && settings.off_cpu.is_none() {
+            let has_other_event =
+                settings.wall_hz.is_some() || settings.off_cpu.is_some() || !settings.events.is_empty();
+            if !settings.cpu_samples && !has_other_event {
                 return Err(invalid("neither CPU samples nor another event is requested"));
             }
         }
@@ -287,6 +301,7 @@ impl Builder {
         if requests_events && settings.capture.is_some() {
             return Err(invalid("a capture has no runtime events"));
         }
+        check_counted_events(&settings)?;
         if settings.cpus.as_ref().is_some_and(Vec::is_empty) {
             return Err(invalid("the list of CPUs is empty"));
         }
@@ -318,6 +333,22 @@ fn check_event_stream(settings: &Settings) -> Result<()> {
     } else {
         Err(invalid("a stream of runtime events is that of one process: select it (-p PID), or a command"))
     }
+}
+
+fn check_counted_events(settings: &Settings) -> Result<()> {
+    let names: HashSet<&str> = settings.events.iter().map(CountedEvent::name).collect();
+    if names.len() != settings.events.len() {
+        return Err(invalid("an event is requested twice"));
+    }
+    if settings.events.len() > MAX_COUNTED_EVENTS {
+        let message = format!("at most {MAX_COUNTED_EVENTS} events can be counted at once");
+        return Err(Error::new(ErrorKind::InvalidInput, message));
+    }
+    #[cfg(feature = "capture")]
+    if !settings.events.is_empty() && settings.capture.is_some() {
+        return Err(invalid("a capture has CPU samples alone"));
+    }
+    Ok(())
 }
 
 fn parse_symbol_servers(names: &[String]) -> Result<Vec<Server>> {

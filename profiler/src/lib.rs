@@ -89,13 +89,16 @@
 //! | `sandbox` | [`Builder::sandbox`]: confines a process that only profiles |
 //! | `symbol-server` | debug files over the network, from servers given to [`Builder::symbol_server`] |
 
+mod available_events;
 mod builder;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;
 mod command_user;
+mod counted_event;
 pub mod doctor;
 mod error;
+mod event_condition;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzz;
@@ -104,11 +107,17 @@ mod sampler;
 pub mod sandbox;
 mod session;
 mod sys;
+mod system_calls;
 mod user_database;
 
-pub use builder::{Builder, DEFAULT_FREQUENCY_HZ, DEFAULT_MAX_OVERHEAD_PERCENT, Profiler};
+pub use available_events::{AvailableEvent, available_events, static_probes};
+pub use builder::{
+    Builder, DEFAULT_FREQUENCY_HZ, DEFAULT_MAX_OVERHEAD_PERCENT, MAX_COUNTED_EVENTS, Profiler,
+};
 pub use command_user::CommandUser;
+pub use counted_event::{CountedEvent, UnknownEvent};
 pub use error::{Error, ErrorKind, Operation, Result};
+pub use event_condition::{EventCondition, InvalidCondition};
 pub use profiler_addresses::{ElfAddress, FileOffset, RuntimeAddress};
 pub use profiler_findings as findings;
 #[cfg(feature = "filters")]

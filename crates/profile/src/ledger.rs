@@ -25,6 +25,8 @@ pub enum Loss {
     TooManyThreads,
     /// The switch that ended a wait was not reported: the thread left a CPU again.
     MissedSwitch,
+    /// The event occurred while its program handled another occurrence on the CPU.
+    Nested,
 }
 
 impl Loss {
@@ -38,6 +40,7 @@ impl Loss {
         Self::ThreadRan,
         Self::TooManyThreads,
         Self::MissedSwitch,
+        Self::Nested,
     ];
 }
 
@@ -52,6 +55,7 @@ impl fmt::Display for Loss {
             Self::ThreadRan => "thread ran while its stack was read",
             Self::TooManyThreads => "too many waiting threads",
             Self::MissedSwitch => "end of a wait not reported by the kernel",
+            Self::Nested => "event within the handling of another one",
         })
     }
 }

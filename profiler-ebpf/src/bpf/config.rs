@@ -1,6 +1,14 @@
 //! Load-time constants: the loader writes them into `.rodata` before it loads the programs.
 
-use profiler_common::{Config, VmaSearch, off_cpu::OffCpuConfig, wall::WallOffsets};
+use profiler_common::{
+    Config, VmaSearch,
+    event::{Condition, EventConfig, Field, MAX_CONDITIONS},
+    off_cpu::OffCpuConfig,
+    wall::WallOffsets,
+};
+
+const NO_FIELD: Field = Field { bytes: 0, is_signed: 0, context_offset: 0, place: 0, offset: 0, reserved: 0 };
+const NO_CONDITION: Condition = Condition { number: 0, field: NO_FIELD, comparison: 0, reserved: 0 };
 
 /// Set by the loader under this name. The map is frozen, so that the verifier knows each value and removes the
 /// branches that this machine does not need, with the helpers in them that its kernel may not have.
@@ -77,14 +85,29 @@ static CONFIG: Config = Config {
         task_thread_node: 0,
         signal_thread_head: 0,
     },
-    off_cpu: OffCpuConfig { min_block_ns: 0, wakers: 0, reserved: 0 },
+    off_cpu: OffCpuConfig { min_block_ns: 0, wakers: 0, only_state: 0 },
+    event: EventConfig {
+        occurrences_per_run: 1,
+        runs_per_sample: 1,
+        index: 0,
+        reserved: 0,
+        weight: NO_FIELD,
+        conditions: [NO_CONDITION; MAX_CONDITIONS],
+    },
 };
 
 /// Reads one field of [`CONFIG`] as the loader set it, not as this file initialises it.
 macro_rules! get {
-    ($($field:ident).+) => {{
+    ($($field:ident).+) => {
+        $crate::bpf::config::get!(@ $($field).+)
+    };
+    // A field of an element of an array, by a constant index.
+    ($($array:ident).+ [$index:ident] . $($field:ident).+) => {
+        $crate::bpf::config::get!(@ $($array).+[$index].$($field).+)
+    };
+    (@ $($place:tt)+) => {{
         // SAFETY: the address is that of an initialised field of a static that nothing writes after load.
-        unsafe { core::ptr::read_volatile(&raw const $crate::bpf::config::config().$($field).+) }
+        unsafe { core::ptr::read_volatile(&raw const $crate::bpf::config::config().$($place)+) }
     }};
 }
 pub(crate) use get;

@@ -9,6 +9,7 @@ use aya_ebpf::{
 };
 use profiler_common::{
     Counter, EPILOGUE_CACHE_CAPACITY, StackId,
+    event::EventCounts,
     off_cpu::OffCpuThread,
     unwind::{
         FileSegment, MAX_MAPPINGS, MAX_PAGES, MAX_PROCESSES, MAX_ROW_CHUNKS, MAX_RULES, MAX_SEGMENTS,
@@ -18,7 +19,10 @@ use profiler_common::{
 };
 use profiler_ebpf::epilogue_cache::CachedEpilogue;
 
-use super::{off_cpu::OffCpuScratch, off_cpu_pass::OffCpuPassScratch, scratch::Scratch, wall::WallScratch};
+use super::{
+    event::EventScratch, off_cpu::OffCpuScratch, off_cpu_pass::OffCpuPassScratch, scratch::Scratch,
+    wall::WallScratch,
+};
 
 /// The size in the object of a map whose size depends on the machine or on the targets.
 const SET_BY_LOADER: u32 = 1;
@@ -181,6 +185,20 @@ pub(crate) static OFF_CPU_SCRATCH: PerCpuArray<OffCpuScratch> = PerCpuArray::wit
 /// When full: cannot be, it has one entry.
 #[map]
 pub(crate) static OFF_CPU_PASS_SCRATCH: Array<OffCpuPassScratch> = Array::with_max_entries(1, 0);
+
+/// Written by the programs of events; read by user space.
+/// Index of an event -> its occurrences.
+/// The loader sets the size.
+/// When full: cannot be, every entry exists from the start.
+#[map]
+pub(crate) static EVENT_COUNTS: PerCpuArray<EventCounts> = PerCpuArray::with_max_entries(SET_BY_LOADER, 0);
+
+/// Written and read by the programs of events, within one run.
+/// Index of an event -> the working memory of its program: programs of several events can interrupt each other.
+/// The loader sets the size.
+/// When full: cannot be, every entry exists from the start.
+#[map]
+pub(crate) static EVENT_SCRATCH: PerCpuArray<EventScratch> = PerCpuArray::with_max_entries(SET_BY_LOADER, 0);
 
 /// A map definition of type array of maps, which aya-ebpf 0.2 does not offer.
 #[repr(transparent)]

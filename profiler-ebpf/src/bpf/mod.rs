@@ -5,6 +5,8 @@ mod clock;
 mod config;
 mod counters;
 mod epilogue_scan;
+mod event;
+mod event_field;
 mod kernel_memory;
 mod log;
 mod maps;

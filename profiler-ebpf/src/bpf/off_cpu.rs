@@ -47,23 +47,36 @@ pub(crate) struct Switch {
 /// Begins the wait of the task that leaves the CPU, which is still the running one, and ends that of the next task.
 #[inline(always)]
 pub(crate) fn switch(context: *mut c_void, switch: &Switch) {
+    // Most switches are between tasks of other processes: they cost two comparisons.
+    let (leaves, arrives) = (may_be_target(switch.previous), may_be_target(switch.next));
+    if !leaves && !arrives {
+        return;
+    }
     let now_ns = clock::now_ns();
-    begin_wait(context, switch, now_ns);
-    end_wait(switch.next, now_ns);
+    if leaves {
+        begin_wait(context, switch, now_ns);
+    }
+    if arrives {
+        end_wait(switch.next, now_ns);
+    }
 }
 
 #[inline(always)]
 fn begin_wait(context: *mut c_void, switch: &Switch, now_ns: u64) {
+    let task = switch.previous as u64;
+    let Some(state) = wait_state(switch.previous) else {
+        // It exits, and has neither an address space nor, perhaps, an id. Fails for a thread that never left a CPU before.
+        let _ = OFF_CPU_THREADS.remove(&task);
+        return;
+    };
     let Verdict::Target(ids) = filter_task(current_task_ids()) else { return };
     if ids.tid == 0 || is_kernel_thread(switch.previous) {
         return;
     }
-    let task = switch.previous as u64;
-    let Some(state) = wait_state(switch.previous) else {
-        // It exits. Fails for a thread that never left a CPU before.
-        let _ = OFF_CPU_THREADS.remove(&task);
-        return;
-    };
+    let only_state = get!(off_cpu.only_state);
+    if only_state != 0 && (only_state != state as u32 || switch.is_preemption) {
+        return forget_wait(task);
+    }
     let runnable = matches!(state, WaitState::Runnable | WaitState::Throttled).then_some(state);
     // A task that was about to sleep is displaced like one that runs.
     let runnable = runnable.or_else(|| switch.is_preemption.then(|| runnable_state(switch.previous)));
@@ -91,6 +104,15 @@ fn begin_wait(context: *mut c_void, switch: &Switch, now_ns: u64) {
     write_time(&mut thread.since_ns, now_ns);
     capture_user_stack(context, &mut off_cpu.scratch, thread, now_ns);
     add(Counter::OffCpuRunTimeNs, clock::now_ns().saturating_sub(now_ns));
+}
+
+/// Ends the wait of a thread whose end was not reported.
+#[inline(always)]
+fn forget_wait(task: u64) {
+    if let Some(thread) = OFF_CPU_THREADS.get_ptr_mut(&task) {
+        // SAFETY: nothing removes the entry of a thread that lives.
+        write_time(unsafe { &mut (*thread).since_ns }, 0);
+    }
 }
 
 /// The entry of a thread; a new one where it has none. `None` where the map is full.
@@ -144,9 +166,6 @@ fn unwind(context: *mut c_void, scratch: &mut Scratch, ids: TaskIds, now_ns: u64
 /// Ends the wait of a task that gets a CPU, and sends it if it was long enough.
 #[inline(always)]
 fn end_wait(task: *mut task_struct, now_ns: u64) {
-    if !may_be_target(task) {
-        return;
-    }
     let Some(thread) = OFF_CPU_THREADS.get_ptr_mut(&(task as u64)) else { return };
     // SAFETY: nothing removes the entry of a thread that lives.
     let thread = unsafe { &mut *thread };

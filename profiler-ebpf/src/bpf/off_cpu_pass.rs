@@ -23,6 +23,10 @@ pub(crate) struct OffCpuPassScratch {
 #[inline(always)]
 pub(crate) fn capture_thread(task: *mut task_struct) {
     let Some(found) = waiting_task(task) else { return };
+    let only_state = get!(off_cpu.only_state);
+    if only_state != 0 && only_state != found.state {
+        return;
+    }
     let key = task as u64;
     let known = OFF_CPU_THREADS.get_ptr_mut(&key);
     if let Some(known) = known

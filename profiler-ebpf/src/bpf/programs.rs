@@ -1,5 +1,5 @@
 //! Entry points of the BPF object: perf_event programs for timer ticks, raw tracepoints for fork, exec, exit and release,
-//! the task iterator of wall-clock samples, tracepoints of switches and wakeups for off-CPU time.
+//! the task iterator of wall-clock samples, tracepoints of switches and wakeups for off-CPU time, counted events.
 //!
 //! Each calls a `try_` function and counts its error.
 
@@ -14,6 +14,7 @@ use profiler_common::Counter;
 
 use super::{
     counters::count,
+    event,
     off_cpu::{self, Switch},
     off_cpu_pass, process_events, sample, wall, wall_scan,
 };
@@ -43,6 +44,52 @@ fn sample_tailcall(context: PerfEventContext) -> u32 {
 #[perf_event]
 fn unwind_tailcall(context: PerfEventContext) -> u32 {
     count_error(sample::try_unwind_tailcall(&context));
+    0
+}
+
+/// Runs at each occurrence of a software event, at every Nth one, or of a hardware event.
+#[perf_event]
+fn sample_event(context: PerfEventContext) -> u32 {
+    event::sample_perf_event::<true>(&context);
+    0
+}
+
+/// As [`sample_event`]: user stacks by `bpf_get_stack`.
+#[perf_event]
+fn sample_event_fp(context: PerfEventContext) -> u32 {
+    event::sample_perf_event::<false>(&context);
+    0
+}
+
+/// Runs at each occurrence of a tracepoint.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "raw_tp/event")]
+extern "C" fn sample_tracepoint(context: *mut c_void) -> i32 {
+    event::sample_tracepoint::<true>(context);
+    0
+}
+
+/// As [`sample_tracepoint`]: user stacks by `bpf_get_stack`.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "raw_tp/event")]
+extern "C" fn sample_tracepoint_fp(context: *mut c_void) -> i32 {
+    event::sample_tracepoint::<false>(context);
+    0
+}
+
+/// Runs at each execution of an instruction of a file, or at each return of a function.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "uprobe")]
+extern "C" fn sample_probe(context: *mut c_void) -> i32 {
+    event::sample_probe::<true>(context);
+    0
+}
+
+/// As [`sample_probe`]: user stacks by `bpf_get_stack`.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "uprobe")]
+extern "C" fn sample_probe_fp(context: *mut c_void) -> i32 {
+    event::sample_probe::<false>(context);
     0
 }
 

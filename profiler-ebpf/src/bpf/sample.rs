@@ -9,6 +9,7 @@ use profiler_common::{
 use profiler_ebpf::next_query;
 
 use super::{
+    clock,
     config::get,
     counters::{add, count},
     maps::{SCRATCH, TAIL_CALLS},
@@ -151,8 +152,8 @@ fn try_begin(context: &PerfEventContext) -> Result<Option<&'static mut Scratch>,
     };
     count(Counter::TargetTicks);
     let Some(scratch) = scratch() else { return Ok(None) };
-    fill_sample(&mut scratch.sample, ids);
-    let now_ns = scratch.sample.time_ns;
+    let now_ns = clock::now_ns();
+    fill_sample(&mut scratch.sample, ids, now_ns);
     let Some(weight) = scratch.governor.begin_sample(now_ns, get!(max_overhead)) else {
         count(Counter::SkippedTicks);
         return Ok(None);
@@ -178,12 +179,11 @@ fn try_begin(context: &PerfEventContext) -> Result<Option<&'static mut Scratch>,
 
 /// Fills in all fields but the stacks, one by one: a structure literal would be cleared and copied.
 #[inline(always)]
-fn fill_sample(sample: &mut SampleRecord, ids: TaskIds) {
+pub(crate) fn fill_sample(sample: &mut SampleRecord, ids: TaskIds, time_ns: u64) {
     sample.kind = RecordKind::Sample as u32;
     // SAFETY: the helper has no arguments and cannot fail.
     sample.cpu = unsafe { helpers::bpf_get_smp_processor_id() } as u16;
-    // SAFETY: as above.
-    sample.time_ns = unsafe { helpers::bpf_ktime_get_ns() };
+    sample.time_ns = time_ns;
     sample.pid = ids.pid;
     sample.tid = ids.tid;
     let comm = &raw mut sample.comm;
@@ -220,8 +220,7 @@ fn next_wakeup(scratch: &mut Scratch) -> Wakeup {
 /// Adds the run time.
 #[inline(always)]
 fn end_run(scratch: &mut Scratch, is_sent: bool) {
-    // SAFETY: the helper has no arguments and cannot fail.
-    let run_time_ns = unsafe { helpers::bpf_ktime_get_ns() } - scratch.sample.time_ns;
+    let run_time_ns = clock::now_ns() - scratch.sample.time_ns;
     scratch.governor.end_sample(run_time_ns, is_sent);
     add(Counter::RunTimeNs, run_time_ns);
 }

@@ -2,7 +2,7 @@
 
 mod target;
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{ffi::OsString, num::NonZeroU64, path::PathBuf, time::Duration};
 
 use anyhow::{Result, bail};
 use clap::{
@@ -20,8 +20,8 @@ use super::{
     shape::ShapeArguments,
 };
 use crate::{
-    Builder, DEFAULT_FREQUENCY_HZ, DEFAULT_MAX_OVERHEAD_PERCENT, EventProvider, Profiler, Unwind,
-    sampler::ebpf::CpuSet,
+    Builder, CountedEvent, DEFAULT_FREQUENCY_HZ, DEFAULT_MAX_OVERHEAD_PERCENT, EventCondition, EventProvider,
+    Profiler, Unwind, sampler::ebpf::CpuSet,
 };
 
 /// The error text when no argument selects a target.
@@ -90,6 +90,11 @@ pub(super) enum Action {
         /// Also report the runtime of this process and the symbol source of each kind of its frames
         #[arg(short, long)]
         pid: Option<u32>,
+    },
+    /// List the events for -e that this machine has, with the fields of tracepoints
+    List {
+        /// Only events whose name contains this text; with usdt:FILE, the static probes of this file
+        pattern: Option<String>,
     },
     /// Make a profile from a capture (see --capture), without privileges
     #[command(mut_arg("in_process", |filter| filter.alias(PROCESS_FILTER_ALIAS)))]
@@ -188,6 +193,30 @@ pub(super) struct SamplingArguments {
     /// keywords in hexadecimal, level 1 to 5 [default: all keywords, level 4]. Can be repeated
     #[arg(long, value_name = "NAME", conflicts_with_all = ["no_dotnet_events", "capture"])]
     event_provider: Vec<EventProvider>,
+    /// Sample this event at its occurrences; with -F, CPU samples are taken as well. Software: page-faults, major-faults,
+    /// context-switches, cpu-migrations; hardware: cycles, instructions, cache-misses, branch-misses, rNNN; a tracepoint:
+    /// sched:sched_switch, syscalls:sys_enter_read; a probe: uprobe:FILE:FUNCTION, usdt:FILE:PROVIDER:NAME. Can be repeated
+    #[arg(short = 'e', value_name = "EVENT", conflicts_with = "capture")]
+    counted_events: Vec<CountedEvent>,
+    /// Show where new memory is touched: -e page-faults
+    #[arg(long, conflicts_with = "capture")]
+    faults: bool,
+    /// Show where system calls come from: -e raw_syscalls:sys_enter
+    #[arg(long, conflicts_with = "capture")]
+    syscalls: bool,
+    /// Show where memory is allocated, in bytes: the sum of arg1 of -e uprobe:libc:malloc
+    #[arg(long, conflicts_with = "capture")]
+    alloc: bool,
+    /// Sample every Nth occurrence of the events of -e [default: 1; 1000003 for hardware events]
+    #[arg(short = 'c', value_name = "N", requires = "counted_events")]
+    period: Option<NonZeroU64>,
+    /// Sum this field of the events of -e in place of counting: an argument of a tracepoint, or a member of it (prev.pid); arg1
+    /// to arg6 of a uprobe, a system call or a static probe; ret of a uretprobe or of the exit of a system call
+    #[arg(long, value_name = "FIELD", requires = "counted_events")]
+    weight: Option<String>,
+    /// Count the events of -e only where a field compares so with a number: "id == 0", "arg1 >= 4096"
+    #[arg(long, value_name = "CONDITION", requires = "counted_events")]
+    filter: Option<EventCondition>,
     /// The most time that the BPF programs may take on each CPU, percent: beyond it, stacks are cut, then ticks are skipped
     #[arg(long, value_name = "PERCENT", default_value_t = DEFAULT_MAX_OVERHEAD_PERCENT)]
     max_overhead: f64,
@@ -401,12 +430,14 @@ impl SamplingArguments {
     }
 
     fn apply(&self, builder: Builder) -> Builder {
-        let has_other_event = self.wall.is_some() || self.off_cpu;
+        let has_waits = self.wall.is_some() || self.off_cpu;
+        let has_other_event = has_waits || self.counted_events().next().is_some();
         let builder = builder
             .cpu_samples(self.frequency.is_some() || !has_other_event)
             .frequency_hz(self.frequency.unwrap_or(DEFAULT_FREQUENCY_HZ));
         let builder = self.wall.into_iter().fold(builder, Builder::wall_clock_hz);
         let builder = if self.off_cpu { builder.off_cpu(self.min_block, self.wakers) } else { builder };
+        let builder = self.counted_events().fold(builder, Builder::counted_event);
         let builder = builder
             .max_overhead_percent(self.max_overhead)
             .kernel_stacks(!self.user_only)
@@ -427,6 +458,25 @@ impl SamplingArguments {
 }
 
 impl SamplingArguments {
+    /// The events of `-e`, with what other options say of them, and those of questions with a name of their own.
+    fn counted_events(&self) -> impl Iterator<Item = CountedEvent> + '_ {
+        let requested = self.counted_events.iter().cloned().map(|event| {
+            let event = self.period.into_iter().fold(event, CountedEvent::every);
+            let event = self.weight.iter().fold(event, |event, field| event.weighted_by(field));
+            self.filter.iter().cloned().fold(event, CountedEvent::only_where)
+        });
+        let named = [
+            (self.faults, "page-faults", None),
+            (self.syscalls, "raw_syscalls:sys_enter", None),
+            (self.alloc, "uprobe:libc:malloc", Some("arg1")),
+        ];
+        let named = named.into_iter().filter(|(is_wanted, ..)| *is_wanted).filter_map(|(_, name, field)| {
+            let event: CountedEvent = name.parse().ok()?;
+            Some(field.map_or(event.clone(), |field| event.weighted_by(field)))
+        });
+        requested.chain(named)
+    }
+
     fn apply_user(&self, target: &TargetArguments, builder: Builder, quiet: bool) -> Result<Builder> {
         match &self.user {
             // clap does not check that an argument is given which another one excludes.

@@ -8,6 +8,7 @@ mod duration;
 mod event_sets;
 mod event_summary;
 mod held_log;
+mod list;
 mod live;
 #[cfg(feature = "manual")]
 mod manual;

@@ -9,7 +9,7 @@ use super::{
     arguments::{Action, Arguments, CommonArguments, NO_TARGET, OutputArguments, ViewArguments},
     doctor, exit,
     held_log::HeldLog,
-    live,
+    list, live,
     nettrace_file::NettraceFile,
     outputs::Outputs,
     progress, report,
@@ -22,6 +22,10 @@ use crate::{Profiler, sandbox};
 pub(super) fn run(arguments: &Arguments, log: &HeldLog) -> Result<u8> {
     match &arguments.action {
         Some(Action::Doctor { pid }) => doctor::run(*pid, &mut std::io::stdout().lock()),
+        Some(Action::List { pattern }) => {
+            list::run(pattern.as_deref(), &mut std::io::stdout().lock())?;
+            Ok(0)
+        }
         Some(Action::Replay { directory, output, view }) => {
             replay(directory, output, view, &arguments.common)
         }

@@ -16,6 +16,7 @@ use crate::{
     sampler::{Filter, Plan, ebpf},
     sys::{
         bpf::{self, MapShape, ProgramCode, ProgramType},
+        bpf_link,
         capability::Capability,
         perf,
     },
@@ -210,7 +211,7 @@ fn first_cpu() -> io::Result<u32> {
 
 fn try_timer() -> io::Result<()> {
     const PERIOD_NS: u64 = 10_000_000;
-    perf::TimerEvent::open(first_cpu()?, PERIOD_NS).map(drop)
+    perf::PerfEvent::open(first_cpu()?, perf::EventType::CPU_CLOCK, PERIOD_NS).map(drop)
 }
 
 fn try_sideband() -> io::Result<()> {
@@ -235,7 +236,7 @@ fn load_nothing(program_type: ProgramType) -> io::Result<OwnedFd> {
 
 fn try_raw_tracepoint() -> io::Result<()> {
     let program = load_nothing(ProgramType::RawTracepoint)?;
-    bpf::open_raw_tracepoint(c"sched_process_fork", program.as_fd()).map(drop)
+    bpf_link::open_raw_tracepoint(c"sched_process_fork", program.as_fd()).map(drop)
 }
 
 /// Loads the BPF programs for a profile of all processes, without attaching them.

@@ -69,6 +69,11 @@ pub struct KernelRelease {
 }
 
 impl KernelRelease {
+    /// That of the running kernel.
+    pub(crate) fn current() -> Self {
+        Self::parse(&rustix::system::uname().release().to_string_lossy())
+    }
+
     /// Parses the output of `uname -r`, `6.18.44-cloud-amd64`; 0.0 if it has no version.
     fn parse(release: &str) -> Self {
         let mut numbers =
@@ -86,7 +91,7 @@ impl Situation {
         let locked = rustix::process::getrlimit(rustix::process::Resource::Memlock);
         let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
         Self {
-            kernel: KernelRelease::parse(&rustix::system::uname().release().to_string_lossy()),
+            kernel: KernelRelease::current(),
             euid: rustix::process::geteuid().as_raw(),
             capabilities: Capabilities::from_status(&status),
             bounding: Capabilities::bounding_from_status(&status),

@@ -7,14 +7,18 @@ pub(crate) mod ebpf;
 #[cfg(feature = "capture")]
 pub(crate) mod replay;
 
-use std::{borrow::Cow, path::PathBuf, time::Duration};
+use std::{borrow::Cow, fs::File, path::PathBuf, sync::Arc, time::Duration};
 
-use profiler_addresses::RuntimeAddress;
-use profiler_common::{COMM_BYTES, FrameFlags, unwind::StackEndReason};
+use profiler_addresses::{FileOffset, RuntimeAddress};
+use profiler_common::{
+    COMM_BYTES, FrameFlags,
+    event::{EventCounts, MAX_EVENTS},
+    unwind::StackEndReason,
+};
 use profiler_processes::SidebandEvent;
 use profiler_profile::ThreadState;
 
-use crate::{DEFAULT_MAX_OVERHEAD_PERCENT, error::Result};
+use crate::{DEFAULT_MAX_OVERHEAD_PERCENT, counted_event::CountedEvent, error::Result};
 
 /// The id of a captured stack; `None` is no stack on that side.
 pub(crate) type RawStackId = Option<std::num::NonZeroU64>;
@@ -63,6 +67,8 @@ pub(crate) enum Origin {
     WallPass(ThreadState),
     /// A part of a wait in this state, nanoseconds. The time of the sample is its end.
     OffCpu(ThreadState),
+    /// Occurrences of the event with this index: its own, and those since the previous sample of the CPU.
+    Event(u16),
 }
 
 /// The value of a tick before which no other was skipped.
@@ -243,6 +249,9 @@ pub(crate) struct KernelCounts {
     pub(crate) wall: WallCounts,
     #[cfg_attr(feature = "capture", serde(skip))]
     pub(crate) off_cpu: OffCpuCounts,
+    /// Of each event that is sampled at its occurrences.
+    #[cfg_attr(feature = "capture", serde(skip))]
+    pub(crate) events: [EventCounts; MAX_EVENTS],
 }
 
 /// The waits of off-CPU time since the start.
@@ -362,6 +371,33 @@ pub(crate) struct OffCpu {
     pub(crate) wakers: bool,
 }
 
+/// An event that is sampled at its occurrences.
+#[derive(Clone, Debug)]
+pub(crate) struct PlannedEvent {
+    pub(crate) event: CountedEvent,
+    /// The places of a probe.
+    pub(crate) probed: Option<ProbedFile>,
+}
+
+/// A file with the places of a probe in it.
+#[derive(Clone, Debug)]
+pub(crate) struct ProbedFile {
+    pub(crate) file: Arc<File>,
+    /// At least one.
+    pub(crate) places: Vec<ProbePlace>,
+}
+
+/// A place of a probe in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProbePlace {
+    /// The instruction.
+    pub(crate) offset: FileOffset,
+    /// The 16-bit counter of the programs that watch a static probe, if it has one.
+    pub(crate) semaphore: Option<FileOffset>,
+    /// The operands of a static probe, for [`ProbeArgument`](profiler_elf_symbols::ProbeArgument), separated by spaces.
+    pub(crate) operands: String,
+}
+
 /// What to sample, and how.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -372,6 +408,8 @@ pub(crate) struct Plan {
     pub(crate) wall_hz: Option<u64>,
     /// How waits are recorded, if they are.
     pub(crate) off_cpu: Option<OffCpu>,
+    /// Events that are sampled at their occurrences.
+    pub(crate) events: Vec<PlannedEvent>,
     /// Only these CPUs; `None` is every CPU that is online, now or later.
     pub(crate) cpus: Option<Vec<u32>>,
     pub(crate) kernel_stacks: bool,
@@ -391,6 +429,7 @@ impl Plan {
             frequency_hz,
             wall_hz: None,
             off_cpu: None,
+            events: Vec::new(),
             cpus: None,
             kernel_stacks: true,
             user_stacks: true,

@@ -11,6 +11,8 @@ use rustix::{
 };
 
 use crate::{
+    counted_event::EventSource,
+    doctor::KernelRelease,
     session::Settings,
     sys::{sysctl, user::set_file_user},
 };
@@ -36,6 +38,9 @@ const OF_SAMPLING: CapabilitySet = SPLIT_FROM_ADMIN
 const SPLIT_FROM_ADMIN: CapabilitySet =
     CapabilitySet::BPF.union(CapabilitySet::PERFMON).union(CapabilitySet::CHECKPOINT_RESTORE);
 
+/// From this version on, one BPF link attaches a program to all places of a probe (`BPF_TRACE_UPROBE_MULTI`).
+const FIRST_WITH_PROBE_LINKS: KernelRelease = KernelRelease { major: 6, minor: 6 };
+
 /// The value of `kernel.perf_event_paranoid` from which Debian's kernels allow perf events to `CAP_SYS_ADMIN` alone.
 const PARANOID_ADMIN: i64 = 3;
 
@@ -50,10 +55,19 @@ pub(super) fn of_session(settings: &Settings) -> CapabilitySet {
         // For signals to a command of another user.
         needed |= CapabilitySet::KILL;
     }
-    if needs_admin() {
+    if needs_admin() || attaches_probes_as_perf_events(settings) {
         needed |= CapabilitySet::SYS_ADMIN;
     }
     needed
+}
+
+/// Whether probes are attached as perf events, which the kernel allows to `CAP_SYS_ADMIN` alone: `perf_uprobe_event_init`,
+/// `kernel/events/core.c`, since a change of Linux 6.17 that stable kernels have as well.
+fn attaches_probes_as_perf_events(settings: &Settings) -> bool {
+    let is_probe =
+        |source: &EventSource| matches!(source, EventSource::Probe(_) | EventSource::StaticProbe(_));
+    let has_probes = settings.events.iter().any(|event| is_probe(event.source()));
+    has_probes && KernelRelease::current() < FIRST_WITH_PROBE_LINKS
 }
 
 fn needs_admin() -> bool {

@@ -1,5 +1,6 @@
 //! Fills the ledger of an interval: what was due for each event, and what was lost for which cause.
 
+use profiler_common::event::EventCounts;
 use profiler_profile::{EventLedger, Loss, MissedTick, ProfileBuilder, TimerTicks};
 
 use super::sample_events::{Counts, SampleEvents};
@@ -49,6 +50,9 @@ impl Account {
         }
         if let Some(event) = events.off_cpu() {
             self.fill_waits(builder.event_ledger_mut(event));
+        }
+        for (index, event) in events.counted().iter().enumerate() {
+            self.fill_occurrences(index, builder.event_ledger_mut(*event));
         }
         let ledger = builder.ledger_mut();
         ledger.timer = timer_ticks(self.now.timer, self.before.timer);
@@ -100,6 +104,21 @@ impl Account {
         event.due = self.since(|counts| counts.off_cpu.due);
         event.short_waits = self.since(|counts| counts.off_cpu.short);
         event.short_waits_ns = self.since(|counts| counts.off_cpu.short_ns);
+    }
+
+    fn fill_occurrences(&self, index: usize, event: &mut EventLedger) {
+        let since = |count: fn(EventCounts) -> u64| self.since(|counts| count(counts.events[index]));
+        add_losses(
+            event,
+            [
+                (Loss::OverheadLimit, since(|counts| counts.skipped)),
+                (Loss::RingBufferFull, since(|counts| counts.lost_ring_buffer)),
+                (Loss::NoThreadId, since(|counts| counts.lost_thread_id)),
+                (Loss::Nested, since(|counts| counts.lost_nested)),
+                (Loss::MissingStack, self.losses.missing_stacks.events[index]),
+            ],
+        );
+        event.due = since(|counts| counts.due);
     }
 
     fn since(&self, count: impl Fn(&KernelCounts) -> u64) -> u64 {

@@ -9,6 +9,7 @@ mod pipeline;
 mod polling_interval;
 mod pre_exec;
 mod priority;
+mod probe_places;
 mod profile_assembler;
 mod reader;
 mod retained_stacks;

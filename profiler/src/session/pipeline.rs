@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use profiler_binary_reader::WorkBudget;
+use profiler_common::event::EventCounts;
 use profiler_processes::{MappedFiles, ProcFs, ProcessFilter, ProcessOfSample, ProcessTable};
 use profiler_profile::{Header, Profile};
 use profiler_symbolize::Symbolizer;
@@ -202,7 +203,23 @@ impl Pipeline {
         let wall = WallCounts { ticks: wall_ticks, ..counts.wall };
         let gone = removed.off_cpu + self.foreign.off_cpu;
         let off_cpu = OffCpuCounts { due: self.waits_due(interval).saturating_sub(gone), ..counts.off_cpu };
-        KernelCounts { target_ticks, wall, off_cpu, ..counts }
+        let events = std::array::from_fn(|index| {
+            let gone = removed.events[index] + self.foreign.events[index];
+            Self::occurrences(counts.events[index], self.received.events[index], gone, interval.is_last)
+        });
+        KernelCounts { target_ticks, wall, off_cpu, events, ..counts }
+    }
+
+    /// The occurrences of an event that samples and losses account for. Before the end, samples are on their way, and those
+    /// that were skipped will be in the next sample of their CPU.
+    fn occurrences(counts: EventCounts, received: u64, gone: u64, is_last: bool) -> EventCounts {
+        let lost = counts.lost_ring_buffer + counts.lost_thread_id + counts.lost_nested;
+        let (due, skipped) = if is_last {
+            (counts.due, counts.skipped)
+        } else {
+            (counts.due.min(received.saturating_add(lost)), 0)
+        };
+        EventCounts { due: due.saturating_sub(gone), skipped, ..counts }
     }
 
     /// The samples and losses of waits that have ended, and of those that were read while they last.

@@ -2,9 +2,13 @@
 
 use std::collections::HashMap;
 
+use profiler_common::event::MAX_EVENTS;
 use profiler_profile::{Event, EventId, ProfileBuilder, Sample, Sampling, ThreadId, ThreadState};
 
-use crate::sampler::{OffCpu, Origin, RawSample};
+use crate::{
+    counted_event::CountedEvent,
+    sampler::{OffCpu, Origin, RawSample},
+};
 
 /// The name of the event of CPU samples. The timers of all CPUs count `CLOCK_MONOTONIC` (`PERF_COUNT_SW_CPU_CLOCK`).
 const CPU_CLOCK: &str = "cpu-clock";
@@ -28,6 +32,8 @@ pub(super) struct Sampled {
     pub(super) wall_hz: Option<u64>,
     /// Which waits are samples, if any are.
     pub(super) off_cpu: Option<OffCpu>,
+    /// Events that are sampled at their occurrences.
+    pub(super) events: Vec<CountedEvent>,
 }
 
 /// Samples by their origin, as the ledger counts them.
@@ -39,6 +45,8 @@ pub(super) struct Counts {
     pub(super) wall: u64,
     /// Parts of waits.
     pub(super) off_cpu: u64,
+    /// Occurrences of each event.
+    pub(super) events: [u64; MAX_EVENTS],
 }
 
 impl Counts {
@@ -48,16 +56,20 @@ impl Counts {
             Origin::Timer => (&mut self.cpu, value),
             Origin::WallPass(_) => (&mut self.wall, value),
             Origin::OffCpu(_) => (&mut self.off_cpu, 1),
+            Origin::Event(index) => (&mut self.events[usize::from(index)], value),
         };
         // The numbers of a capture are any.
         *count = count.saturating_add(added);
     }
 
     /// Adds other counts.
-    pub(super) fn add_all(&mut self, Self { cpu, wall, off_cpu }: Self) {
+    pub(super) fn add_all(&mut self, Self { cpu, wall, off_cpu, events }: Self) {
         self.cpu = self.cpu.saturating_add(cpu);
         self.wall = self.wall.saturating_add(wall);
         self.off_cpu = self.off_cpu.saturating_add(off_cpu);
+        for (sum, added) in self.events.iter_mut().zip(events) {
+            *sum = sum.saturating_add(added);
+        }
     }
 
     /// The counts of samples.
@@ -74,6 +86,8 @@ pub(super) struct SampleEvents {
     cpu: Option<EventId>,
     wall: Option<WallEvent>,
     off_cpu: Option<EventId>,
+    /// Those that are sampled at their occurrences, by index.
+    counted: Vec<EventId>,
 }
 
 /// The event of wall-clock samples.
@@ -105,7 +119,21 @@ impl SampleEvents {
             let min_ns = u64::try_from(off_cpu.min_block.as_nanos()).unwrap_or(u64::MAX);
             builder.event(Event { name: OFF_CPU.to_owned(), sampling: Sampling::Durations { min_ns } })
         });
-        Self { cpu, wall, off_cpu }
+        let counted = sampled.events.iter().map(|event| {
+            let period = event.period().get();
+            let (name, sampling) = match event.weight() {
+                Some(field) => (format!("{} {field}", event.name()), Sampling::Sums { period }),
+                None => (event.name().to_owned(), Sampling::Occurrences { period }),
+            };
+            builder.event(Event { name, sampling })
+        });
+        let counted = counted.collect();
+        Self { cpu, wall, off_cpu, counted }
+    }
+
+    /// The events that are sampled at their occurrences, by index.
+    pub(super) fn counted(&self) -> &[EventId] {
+        &self.counted
     }
 
     /// The event of waits.
@@ -134,6 +162,10 @@ impl SampleEvents {
             Origin::OffCpu(state) => {
                 let Some(event) = self.off_cpu else { return };
                 builder.add_sample(Sample { event, state: Some(state), ..sample });
+            }
+            Origin::Event(index) => {
+                let Some(event) = self.counted.get(usize::from(index)).copied() else { return };
+                builder.add_sample(Sample { event, ..sample });
             }
         }
     }
@@ -216,6 +248,22 @@ mod tests {
             ("wall".to_owned(), Some(ThreadState::Blocked), 3),
         ];
         assert_eq!(values(&profile), expected);
+    }
+
+    #[test]
+    fn each_counted_event_has_its_samples() {
+        let events = ["page-faults", "sched:sched_switch"].map(|name| name.parse().unwrap()).to_vec();
+        let mut builder = ProfileBuilder::default();
+        let mut events = SampleEvents::new(&Sampled { events, ..Sampled::default() }, &mut builder);
+        let process = builder.process(1, "a");
+        let thread = builder.thread(process, 1, "a");
+        let stack = builder.stack(Vec::new(), StackEnd::Empty);
+        let sample =
+            Sample { time_ns: 0, cpu: 0, thread, stack, event: EventId::FIRST, state: None, value: 5 };
+        events.add(&mut builder, Origin::Event(1), sample);
+        events.add(&mut builder, Origin::Event(7), sample);
+        let expected = [("sched:sched_switch".to_owned(), None, 5)];
+        assert_eq!(values(&builder.finish(Header::default())), expected);
     }
 
     #[test]

@@ -27,6 +27,7 @@ use super::{
     Session, Shared,
     pipeline::{Interval, Pipeline},
     polling_interval::PollingInterval,
+    probe_places,
     reader::{Message, Reader},
     sample_events::Sampled,
     target::{self, FoundTarget, Target, TargetWatch},
@@ -38,6 +39,7 @@ use crate::sampler::capture::Recorder;
 use crate::sandbox;
 use crate::{
     command_user::CommandUser,
+    counted_event::CountedEvent,
     error::{Error, ErrorKind, Operation, Result},
     sampler::{
         OffCpu, Plan, SampleSource, Unwind,
@@ -58,6 +60,7 @@ pub(crate) struct Settings {
     pub(crate) frequency_hz: u64,
     pub(crate) wall_hz: Option<u64>,
     pub(crate) off_cpu: Option<OffCpu>,
+    pub(crate) events: Vec<CountedEvent>,
     pub(crate) max_overhead_percent: f64,
     pub(crate) cpus: Option<Vec<u32>>,
     pub(crate) kernel_stacks: bool,
@@ -137,6 +140,7 @@ fn sample(settings: &Settings) -> Result<Session> {
         frequency_hz: settings.timer_hz(),
         wall_hz: settings.wall_hz,
         off_cpu: settings.off_cpu,
+        events: probe_places::plan(&settings.events, &proc, initial_pids.first().copied())?,
         cpus: settings.cpus.clone(),
         kernel_stacks: settings.kernel_stacks,
         user_stacks: settings.user_stacks,
@@ -290,6 +294,7 @@ pub(super) fn sampled(settings: &Settings) -> Sampled {
         timer_hz: settings.timer_hz(),
         wall_hz: settings.wall_hz,
         off_cpu: settings.off_cpu,
+        events: settings.events.clone(),
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 /// `enum bpf_cmd` of `include/uapi/linux/bpf.h`.
 #[derive(Clone, Copy)]
 #[repr(i32)]
-enum Command {
+pub(super) enum Command {
     MapCreate = 0,
     MapLookupElement = 1,
     MapUpdateElement = 2,
@@ -93,37 +93,6 @@ struct ProgramLoad {
     attach_btf_id: u32,
 }
 
-/// `union bpf_attr`, the part for `BPF_LINK_CREATE` of an iterator.
-#[repr(C)]
-#[derive(Default)]
-struct LinkCreate {
-    program_fd: u32,
-    target_fd: u32,
-    attach_type: u32,
-    flags: u32,
-    iterator_info: u64,
-    iterator_info_bytes: u32,
-    reserved: u32,
-}
-
-/// `union bpf_iter_link_info`, the part for tasks.
-#[repr(C)]
-#[derive(Default)]
-struct TaskIteratorInfo {
-    tid: u32,
-    pid: u32,
-    pid_fd: u32,
-    reserved: u32,
-}
-
-/// `union bpf_attr`, the part for `BPF_ITER_CREATE`.
-#[repr(C)]
-#[derive(Default)]
-struct IteratorCreate {
-    link_fd: u32,
-    flags: u32,
-}
-
 /// `union bpf_attr`, the part for `BPF_BTF_LOAD` up to `btf_log_level`.
 #[repr(C)]
 #[derive(Default)]
@@ -154,15 +123,6 @@ struct ProgramRun {
     context_out: u64,
 }
 
-/// `union bpf_attr`, the part for `BPF_RAW_TRACEPOINT_OPEN`.
-#[repr(C)]
-#[derive(Default)]
-struct RawTracepointOpen {
-    name: u64,
-    program_fd: u32,
-    reserved: u32,
-}
-
 /// The type of a program: `enum bpf_prog_type`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ProgramType {
@@ -180,16 +140,23 @@ pub(crate) enum ProgramType {
     Tracepoint {
         btf_id: u32,
     },
+    /// A program for places in the code of a file. `is_multi`: attached by a link of its own (Linux 6.6), and not by a perf event.
+    Uprobe {
+        is_multi: bool,
+    },
 }
 
 /// `BPF_TRACE_ITER` of `enum bpf_attach_type`.
-const ATTACH_TYPE_ITERATOR: u32 = 28;
+pub(super) const ATTACH_TYPE_ITERATOR: u32 = 28;
 /// `BPF_TRACE_RAW_TP`.
 const ATTACH_TYPE_TRACEPOINT: u32 = 23;
+/// `BPF_TRACE_UPROBE_MULTI`.
+pub(super) const ATTACH_TYPE_UPROBE_MULTI: u32 = 48;
 
 impl ProgramType {
     fn number(self) -> u32 {
         match self {
+            Self::Uprobe { .. } => 2,
             Self::PerfEvent => 7,
             Self::RawTracepoint => 17,
             Self::Iterator { .. } | Self::Tracepoint { .. } => 26,
@@ -364,7 +331,16 @@ pub(crate) fn look_up_element(map: BorrowedFd<'_>, key: &[u8], value: &mut [u8])
 /// The kernel writes one number for each possible CPU. Their number is in `/sys`, which a container may not mount, so the
 /// buffer is large enough for any kernel.
 pub(crate) fn sum_over_cpus(array: BorrowedFd<'_>, index: u32) -> io::Result<u64> {
-    let mut values = vec![0_u64; MAX_CPUS];
+    let [sum] = sums_over_cpus(array, index)?;
+    Ok(sum)
+}
+
+/// As [`sum_over_cpus`], of an array whose elements are some 64-bit numbers: the sum of each.
+pub(crate) fn sums_over_cpus<const NUMBERS: usize>(
+    array: BorrowedFd<'_>,
+    index: u32,
+) -> io::Result<[u64; NUMBERS]> {
+    let mut values = vec![[0_u64; NUMBERS]; MAX_CPUS];
     let attributes = MapElement {
         map_fd: raw(array),
         key: (&raw const index) as u64,
@@ -373,7 +349,11 @@ pub(crate) fn sum_over_cpus(array: BorrowedFd<'_>, index: u32) -> io::Result<u64
     };
     // SAFETY: the key is a live number of the size of an array's keys, and no kernel has more CPUs than fit.
     unsafe { bpf(Command::MapLookupElement, &attributes) }?;
-    Ok(values.iter().sum())
+    let mut sums = [0_u64; NUMBERS];
+    for numbers in values {
+        sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum = sum.wrapping_add(number));
+    }
+    Ok(sums)
 }
 
 /// Makes a map read-only for user space, so that the verifier treats its values as constants.
@@ -444,7 +424,11 @@ fn program_attributes(name: &str, program_type: ProgramType, code: ProgramCode<'
     let attachment = match program_type {
         ProgramType::Iterator { btf_id, .. } => Some((ATTACH_TYPE_ITERATOR, btf_id)),
         ProgramType::Tracepoint { btf_id } => Some((ATTACH_TYPE_TRACEPOINT, btf_id)),
-        ProgramType::PerfEvent | ProgramType::RawTracepoint | ProgramType::Syscall => None,
+        ProgramType::Uprobe { is_multi: true } => Some((ATTACH_TYPE_UPROBE_MULTI, 0)),
+        ProgramType::PerfEvent
+        | ProgramType::RawTracepoint
+        | ProgramType::Syscall
+        | ProgramType::Uprobe { is_multi: false } => None,
     };
     if let Some((attach_type, btf_id)) = attachment {
         attributes.expected_attach_type = attach_type;
@@ -459,63 +443,11 @@ fn program_attributes(name: &str, program_type: ProgramType, code: ProgramCode<'
     attributes
 }
 
-/// Which tasks an iterator visits. Kernels before 6.1 visit all of them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum IteratedTasks {
-    All,
-    Process(u32),
-    Thread(u32),
-}
-
-/// Attaches a program of type [`ProgramType::Iterator`] to the tasks that it visits.
-pub(crate) fn attach_task_iterator(program: BorrowedFd<'_>, tasks: IteratedTasks) -> io::Result<OwnedFd> {
-    let info = match tasks {
-        IteratedTasks::All => None,
-        IteratedTasks::Process(pid) => Some(TaskIteratorInfo { pid, ..TaskIteratorInfo::default() }),
-        IteratedTasks::Thread(tid) => Some(TaskIteratorInfo { tid, ..TaskIteratorInfo::default() }),
-    };
-    let attributes = LinkCreate {
-        program_fd: raw(program),
-        attach_type: ATTACH_TYPE_ITERATOR,
-        iterator_info: info.as_ref().map_or(0, |info| std::ptr::from_ref(info) as u64),
-        iterator_info_bytes: if info.is_some() { size_of::<TaskIteratorInfo>() as u32 } else { 0 },
-        ..LinkCreate::default()
-    };
-    // SAFETY: the address is of a live structure of the size given, or null.
-    unsafe { bpf_fd(Command::LinkCreate, &attributes) }
-}
-
-/// Opens an iterator for one pass: reading the result to its end runs the program for each task.
-pub(crate) fn create_iterator(link: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let attributes = IteratorCreate { link_fd: raw(link), ..IteratorCreate::default() };
-    // SAFETY: the attributes hold no address.
-    unsafe { bpf_fd(Command::IteratorCreate, &attributes) }
-}
-
 /// Runs a program of type [`ProgramType::Syscall`] once.
 pub(crate) fn run_program(program: BorrowedFd<'_>) -> io::Result<()> {
     let attributes = ProgramRun { program_fd: raw(program), ..ProgramRun::default() };
     // SAFETY: the attributes hold no address.
     unsafe { bpf(Command::ProgramTestRun, &attributes) }.map(drop)
-}
-
-/// Attaches a raw tracepoint program; closing the result detaches it.
-pub(crate) fn open_raw_tracepoint(name: &std::ffi::CStr, program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let attributes = RawTracepointOpen {
-        name: name.as_ptr() as u64,
-        program_fd: raw(program),
-        ..RawTracepointOpen::default()
-    };
-    // SAFETY: the name is a live C string.
-    unsafe { bpf_fd(Command::RawTracepointOpen, &attributes) }
-}
-
-/// Attaches a program of type [`ProgramType::Tracepoint`] to the tracepoint that it was loaded for; closing the result
-/// detaches it.
-pub(crate) fn open_tracepoint(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let attributes = RawTracepointOpen { program_fd: raw(program), ..RawTracepointOpen::default() };
-    // SAFETY: the attributes hold no address.
-    unsafe { bpf_fd(Command::RawTracepointOpen, &attributes) }
 }
 
 /// The last lines of a verifier log, which contain the error and its statistics.
@@ -535,7 +467,7 @@ fn object_name(name: &str) -> [u8; NAME_BYTES] {
     bytes
 }
 
-fn raw(fd: BorrowedFd<'_>) -> u32 {
+pub(super) fn raw(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().unsigned_abs()
 }
 
@@ -543,7 +475,7 @@ fn raw(fd: BorrowedFd<'_>) -> u32 {
 ///
 /// # Safety
 /// As [`bpf`].
-unsafe fn bpf_fd<T>(command: Command, attributes: &T) -> io::Result<OwnedFd> {
+pub(super) unsafe fn bpf_fd<T>(command: Command, attributes: &T) -> io::Result<OwnedFd> {
     // SAFETY: the caller's promise.
     let fd = unsafe { bpf(command, attributes) }?;
     // SAFETY: the kernel has just created this descriptor, and nothing else owns it.

@@ -4,6 +4,7 @@
 pub(crate) mod allocator;
 pub(crate) mod bpf;
 pub(crate) mod bpf_array;
+pub(crate) mod bpf_link;
 pub(crate) mod capability;
 pub(crate) mod command;
 pub(crate) mod kernel_names;

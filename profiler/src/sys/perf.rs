@@ -12,29 +12,53 @@ use aya_obj::generated::{
     perf_event_sample_format::PERF_SAMPLE_TIME,
     perf_hw_id::PERF_COUNT_HW_CPU_CYCLES,
     perf_sw_ids::{PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_DUMMY},
-    perf_type_id::{PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE},
+    perf_type_id::{PERF_TYPE_HARDWARE, PERF_TYPE_RAW, PERF_TYPE_SOFTWARE},
 };
+
+use super::bpf_link::{UprobePlace, Uprobes};
 
 /// `enum perf_event_read_format` of `include/uapi/linux/perf_event.h`: the enabled time follows the count.
 const PERF_FORMAT_TOTAL_TIME_ENABLED: u64 = 1;
 
-/// A cpu-clock event on one CPU, for every task on it.
+/// What an event counts: `enum perf_type_id` and the number of the event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum EventType {
+    Software(u64),
+    Hardware(u64),
+    Raw(u64),
+}
+
+impl EventType {
+    /// The time of a CPU, nanoseconds.
+    pub(crate) const CPU_CLOCK: Self = Self::Software(PERF_COUNT_SW_CPU_CLOCK as u64);
+
+    fn attributes(self) -> perf_event_attr {
+        let (event_type, config) = match self {
+            Self::Software(number) => (PERF_TYPE_SOFTWARE, number),
+            Self::Hardware(number) => (PERF_TYPE_HARDWARE, number),
+            Self::Raw(number) => (PERF_TYPE_RAW, number),
+        };
+        event_attributes(event_type as u32, config)
+    }
+}
+
+/// An event on one CPU that a BPF program samples, for every task on it.
 #[derive(Debug)]
-pub(crate) struct TimerEvent {
+pub(crate) struct PerfEvent {
     fd: OwnedFd,
 }
 
-impl TimerEvent {
-    /// Opens the event, disabled.
-    pub(crate) fn open(cpu: u32, period_ns: u64) -> io::Result<Self> {
-        let mut attributes = event_attributes(PERF_TYPE_SOFTWARE as u32, PERF_COUNT_SW_CPU_CLOCK as u64);
-        attributes.__bindgen_anon_1.sample_period = period_ns;
+impl PerfEvent {
+    /// Opens the event, disabled. The program runs at every `period`th occurrence.
+    pub(crate) fn open(cpu: u32, event_type: EventType, period: u64) -> io::Result<Self> {
+        let mut attributes = event_type.attributes();
+        attributes.__bindgen_anon_1.sample_period = period;
         attributes.read_format = PERF_FORMAT_TOTAL_TIME_ENABLED;
         attributes.set_disabled(1);
         Ok(Self { fd: open_on_cpu(&mut attributes, cpu)? })
     }
 
-    /// Attaches `program`, which runs at each tick, and enables the event.
+    /// Attaches `program`, and enables the event.
     pub(crate) fn start(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         self.control(PERF_EVENT_IOC_SET_BPF, program.as_raw_fd())?;
         self.control(PERF_EVENT_IOC_ENABLE, 0)
@@ -65,6 +89,33 @@ impl TimerEvent {
     }
 }
 
+/// Attaches a program to places in a file by perf events, for kernels without a BPF link for it. The program runs for all
+/// processes on all CPUs, until the results are closed (perf_event_open(2), "uprobe").
+pub(crate) fn attach_uprobes(program: BorrowedFd<'_>, uprobes: &Uprobes<'_>) -> io::Result<Vec<OwnedFd>> {
+    const TYPE: &str = "/sys/bus/event_source/devices/uprobe/type";
+    let event_type = std::fs::read_to_string(TYPE)?.trim().parse().map_err(io::Error::other)?;
+    uprobes.places.iter().map(|place| attach_uprobe(program, event_type, uprobes, place)).collect()
+}
+
+fn attach_uprobe(
+    program: BorrowedFd<'_>,
+    event_type: u32,
+    uprobes: &Uprobes<'_>,
+    place: &UprobePlace,
+) -> io::Result<OwnedFd> {
+    /// `retprobe` and `ref_ctr_offset` of `/sys/bus/event_source/devices/uprobe/format`: bit 0, and bits 32 to 63.
+    const COUNTER_SHIFT: u32 = 32;
+    let counter_offset = u32::try_from(place.counter_offset)
+        .map_err(|_| io::Error::other("the counter of the probe is beyond the first 4 GiB of the file"))?;
+    let config = (u64::from(counter_offset) << COUNTER_SHIFT) | u64::from(uprobes.is_return);
+    let mut attributes = event_attributes(event_type, config);
+    attributes.__bindgen_anon_3.config1 = uprobes.path.as_ptr() as u64;
+    attributes.__bindgen_anon_4.config2 = place.offset;
+    let event = PerfEvent { fd: open_on_cpu(&mut attributes, 0)? };
+    event.start(program)?;
+    Ok(event.fd)
+}
+
 /// Opens the sideband event of one CPU: mmap of executable memory, comm, exec, fork and exit of every task on it. Each
 /// record has its time (`CLOCK_MONOTONIC`) in its last eight bytes.
 ///
@@ -87,7 +138,7 @@ pub(crate) fn open_sideband(cpu: u32, wakeup_bytes: u32) -> io::Result<OwnedFd> 
 
 /// Whether a hardware cycle counter can be opened. Most virtual machines have none.
 pub(crate) fn has_cycle_counter() -> bool {
-    let mut attributes = event_attributes(PERF_TYPE_HARDWARE as u32, PERF_COUNT_HW_CPU_CYCLES as u64);
+    let mut attributes = EventType::Hardware(PERF_COUNT_HW_CPU_CYCLES as u64).attributes();
     attributes.set_disabled(1);
     open_on_cpu(&mut attributes, 0).is_ok()
 }
@@ -113,7 +164,7 @@ fn open_on_cpu(attributes: &mut perf_event_attr, cpu: u32) -> io::Result<OwnedFd
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-impl AsFd for TimerEvent {
+impl AsFd for PerfEvent {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -5,6 +5,7 @@ mod bad_unwinding;
 mod blocking_targets;
 mod chains;
 mod command_user;
+mod counted_events;
 mod cpus;
 mod debug_information;
 mod differential;

@@ -37,7 +37,7 @@ struct Variant {
     flags: &'static [&'static str],
 }
 
-const VARIANTS: [Variant; 17] = [
+const VARIANTS: [Variant; 18] = [
     Variant { name: "dlopen", source: "dlopen.c", compiler: "gcc", flags: &[] },
     Variant { name: "plugin.so", source: "plugin.c", compiler: "gcc", flags: &["-shared", "-fPIC"] },
     Variant { name: "replugs", source: "replugs.c", compiler: "gcc", flags: &[] },
@@ -74,6 +74,7 @@ const VARIANTS: [Variant; 17] = [
     },
     Variant { name: "threads", source: "threads.c", compiler: "gcc", flags: &[] },
     Variant { name: "waits", source: "waits.c", compiler: "gcc", flags: &[] },
+    Variant { name: "occurrences", source: "occurrences.c", compiler: "gcc", flags: &[] },
     Variant { name: "off_cpu", source: "off_cpu.c", compiler: "gcc", flags: &[] },
     Variant { name: "parked", source: "parked.c", compiler: "gcc", flags: &[] },
     Variant { name: "switches", source: "switches.c", compiler: "gcc", flags: &[] },

@@ -31,6 +31,8 @@ fn every_target_has_an_argument() {
     };
     assert_eq!(target("--pod web"), pod(None, None));
     assert_eq!(target("--pod web -n shop"), pod(Some("shop"), None));
+    let line = "--pod web --namespace shop --pod-container app -e page-faults -c 7";
+    assert_eq!(target(line), pod(Some("shop"), Some("app")));
     assert_eq!(target("-F 9 -- ls -l"), Target::Command(vec!["ls".into(), "-l".into()]));
 }
 
@@ -188,5 +190,26 @@ fn waits_of_at_least_a_millisecond_are_recorded_unless_another_length_is_given()
     assert_eq!(off_cpu("-p 1 --off-cpu --min-block 0"), Some((Duration::ZERO, false)));
     for line in ["-p 1 --wakers", "-p 1 --min-block 1ms", "-p 1 --off-cpu --capture /tmp/x"] {
         assert!(parse(line).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn events_are_counted_beside_cpu_samples_only_on_request() {
+    let event = |name: &str| name.parse::<CountedEvent>().unwrap();
+    let library = || Profiler::builder().target(target("-p 1"));
+    let is = |line: &str, library: Builder| {
+        let builder = parse(line).unwrap().builder().unwrap();
+        assert_eq!(format!("{builder:?}"), format!("{library:?}"), "{line}");
+    };
+    let tenth = event("page-faults").every(NonZeroU64::new(10).unwrap());
+    is("-p 1 -e page-faults -c 10", library().cpu_samples(false).counted_event(tenth));
+    is("-p 1 -F 99 -e cycles", library().counted_event(event("cycles")));
+    is("-p 1 --faults", library().cpu_samples(false).counted_event(event("page-faults")));
+    let bytes = event("uprobe:libc:malloc").weighted_by("arg1");
+    is("-p 1 --alloc", library().cpu_samples(false).counted_event(bytes));
+    let reads = event("raw_syscalls:sys_enter").only_where("id==0".parse().unwrap());
+    is("-p 1 -e raw_syscalls:sys_enter --filter id==0", library().cpu_samples(false).counted_event(reads));
+    for wrong in ["-p 1 -c 10", "-p 1 --weight id", "-p 1 -e page-fault", "-p 1 -e page-faults -c 0"] {
+        assert!(parse(wrong).is_err(), "{wrong}");
     }
 }

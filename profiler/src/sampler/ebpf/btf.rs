@@ -13,24 +13,54 @@ pub(crate) struct Btf {
     by_id: Vec<u32>,
 }
 
+/// An argument of a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Variable {
+    pub(super) name: String,
+    pub(super) type_id: u32,
+}
+
+/// A structure or a union, by its position.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Structure(usize);
+
+/// A member of a structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Member {
+    /// In bytes, from the start of the outermost structure.
+    pub(super) offset: u32,
+    pub(super) type_id: u32,
+}
+
+/// The name of the function that calls the programs of a tracepoint starts so.
+const TRACEPOINT_CALLER: &str = "__traceiter_";
+
 const MAGIC: u16 = 0xeb9f;
 const KIND_INT: u32 = 1;
+const KIND_POINTER: u32 = 2;
 const KIND_ARRAY: u32 = 3;
 const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
 const KIND_ENUM: u32 = 6;
+const KIND_FORWARD: u32 = 7;
 const KIND_TYPEDEF: u32 = 8;
+const KIND_VOLATILE: u32 = 9;
+const KIND_CONST: u32 = 10;
+const KIND_RESTRICT: u32 = 11;
 const KIND_FUNC: u32 = 12;
 const KIND_FUNC_PROTO: u32 = 13;
 const KIND_VAR: u32 = 14;
 const KIND_DATASEC: u32 = 15;
 const KIND_DECL_TAG: u32 = 17;
+const KIND_TYPE_TAG: u32 = 18;
 const KIND_ENUM64: u32 = 19;
 
 /// `struct btf_type`: name, info, size or type.
 const TYPE_BYTES: usize = 12;
 /// `struct btf_member`: name, type, offset.
 const MEMBER_BYTES: usize = 12;
+/// `struct btf_param`: name, type.
+const PARAMETER_BYTES: usize = 8;
 /// `struct btf_enum`: name, value.
 const ENUM_BYTES: usize = 8;
 
@@ -66,7 +96,126 @@ impl Btf {
     /// The offset of `structure.member` in bytes, also of members of its unnamed structures.
     pub(crate) fn member(&self, structure: &str, member: &str) -> Option<u32> {
         let mut members_left = MAX_MEMBERS;
-        self.member_at(self.find(KIND_STRUCT, structure)?, member.as_bytes(), MAX_NESTING, &mut members_left)
+        let at = self.find(KIND_STRUCT, structure)?;
+        Some(self.member_at(at, member.as_bytes(), MAX_NESTING, &mut members_left)?.offset)
+    }
+
+    /// The arguments of a tracepoint: those of the function that calls its programs, without the first one
+    /// (`__DECLARE_TRACE`, `include/linux/tracepoint.h`). `None` for an unknown tracepoint.
+    pub(super) fn tracepoint_arguments(&self, tracepoint: &str) -> Option<Vec<Variable>> {
+        let function = self.find(KIND_FUNC, &format!("{TRACEPOINT_CALLER}{tracepoint}"))?;
+        self.parameters(function).map(|all| all.into_iter().skip(1).collect())
+    }
+
+    /// All tracepoints, each with the names and the types of its arguments.
+    pub(crate) fn tracepoints(&self) -> impl Iterator<Item = (String, Vec<(String, String)>)> + '_ {
+        let functions = self.by_id.iter().skip(1).map(|at| *at as usize);
+        functions.filter(|at| self.kind(*at) == Some(KIND_FUNC)).filter_map(|at| {
+            let name = std::str::from_utf8(self.name(self.word(at)?)?).ok()?;
+            let name = name.strip_prefix(TRACEPOINT_CALLER)?.to_owned();
+            let arguments = self.parameters(at)?.into_iter().skip(1);
+            Some((
+                name,
+                arguments.map(|argument| (argument.name, self.type_name(argument.type_id))).collect(),
+            ))
+        })
+    }
+
+    fn parameters(&self, function: usize) -> Option<Vec<Variable>> {
+        let prototype = self.at(self.word(function + 8)?)?;
+        let parameters = (0..self.length(prototype)?).map(|index| {
+            let parameter = prototype + TYPE_BYTES + index * PARAMETER_BYTES;
+            let name = String::from_utf8_lossy(self.name(self.word(parameter)?)?).into_owned();
+            Some(Variable { name, type_id: self.word(parameter + 4)? })
+        });
+        parameters.collect()
+    }
+
+    /// The structure to which a type points; `None` for other types.
+    pub(super) fn pointed_structure(&self, type_id: u32) -> Option<Structure> {
+        let at = self.unmodified(type_id)?;
+        if self.kind(at)? != KIND_POINTER {
+            return None;
+        }
+        let at = self.unmodified(self.word(at + 8)?)?;
+        matches!(self.kind(at)?, KIND_STRUCT | KIND_UNION).then_some(Structure(at))
+    }
+
+    /// A member of a structure, by the names of nested ones: `se.vruntime`.
+    pub(super) fn member_by_path(&self, structure: &Structure, path: &str) -> Option<Member> {
+        let mut members_left = MAX_MEMBERS;
+        let (mut at, mut offset, mut found) = (structure.0, 0, None);
+        for name in path.split('.') {
+            if let Some(Member { type_id, .. }) = found {
+                at = self.unmodified(type_id)?;
+                if !matches!(self.kind(at)?, KIND_STRUCT | KIND_UNION) {
+                    return None;
+                }
+            }
+            let member = self.member_at(at, name.as_bytes(), MAX_NESTING, &mut members_left)?;
+            offset += member.offset;
+            found = Some(Member { offset, ..member });
+        }
+        found
+    }
+
+    /// The size in bytes and the sign of a number; `None` for another type.
+    pub(super) fn number(&self, type_id: u32) -> Option<(u32, bool)> {
+        const SIGNED: u32 = 1;
+        let at = self.unmodified(type_id)?;
+        match self.kind(at)? {
+            KIND_INT => {
+                let encoding = self.word(at + TYPE_BYTES)? >> 24;
+                Some((self.word(at + 8)?, encoding & SIGNED != 0))
+            }
+            KIND_ENUM | KIND_ENUM64 => Some((self.word(at + 8)?, self.word(at + 4)? >> 31 == 1)),
+            KIND_POINTER => Some((8, false)),
+            _ => None,
+        }
+        .filter(|(bytes, _)| matches!(bytes, 1 | 2 | 4 | 8))
+    }
+
+    /// The name of a type as in C, without modifiers: `int`, `struct task_struct *`.
+    pub(super) fn type_name(&self, type_id: u32) -> String {
+        self.try_type_name(type_id, MAX_NESTING).unwrap_or_else(|| "?".to_owned())
+    }
+
+    fn try_type_name(&self, type_id: u32, nesting: u32) -> Option<String> {
+        if type_id == 0 {
+            return Some("void".to_owned());
+        }
+        let at = self.at(type_id)?;
+        let name = || Some(String::from_utf8_lossy(self.name(self.word(at)?)?).into_owned());
+        let inner = || self.try_type_name(self.word(at + 8)?, nesting.checked_sub(1)?);
+        match self.kind(at)? {
+            KIND_POINTER => Some(format!("{} *", inner()?)),
+            KIND_STRUCT | KIND_FORWARD => Some(format!("struct {}", name()?)),
+            KIND_UNION => Some(format!("union {}", name()?)),
+            KIND_ENUM | KIND_ENUM64 => Some(format!("enum {}", name()?)),
+            KIND_VOLATILE | KIND_CONST | KIND_RESTRICT | KIND_TYPE_TAG => inner(),
+            _ => name(),
+        }
+    }
+
+    /// A type without type definitions and modifiers.
+    fn unmodified(&self, type_id: u32) -> Option<usize> {
+        /// Real types have a few.
+        const MAX_MODIFIERS: u32 = 32;
+        let mut at = self.at(type_id)?;
+        for _ in 0..MAX_MODIFIERS {
+            match self.kind(at)? {
+                KIND_TYPEDEF | KIND_VOLATILE | KIND_CONST | KIND_RESTRICT | KIND_TYPE_TAG => {
+                    at = self.at(self.word(at + 8)?)?;
+                }
+                _ => return Some(at),
+            }
+        }
+        None
+    }
+
+    fn at(&self, type_id: u32) -> Option<usize> {
+        let at = *self.by_id.get(type_id as usize)? as usize;
+        (at > 0).then_some(at)
     }
 
     /// The size of a structure in bytes.
@@ -113,7 +262,7 @@ impl Btf {
         })
     }
 
-    fn member_at(&self, at: usize, wanted: &[u8], nesting: u32, members_left: &mut u32) -> Option<u32> {
+    fn member_at(&self, at: usize, wanted: &[u8], nesting: u32, members_left: &mut u32) -> Option<Member> {
         // With the flag, the upper byte of an offset is the size of a bit field.
         let offset_mask = if self.word(at + 4)? >> 31 == 1 { 0x00ff_ffff } else { u32::MAX };
         (0..self.length(at)?).map(|index| at + TYPE_BYTES + index * MEMBER_BYTES).find_map(|member| {
@@ -121,7 +270,7 @@ impl Btf {
             let name = self.name(self.word(member)?)?;
             let offset = (self.word(member + 8)? & offset_mask) / u8::BITS;
             if name == wanted {
-                return Some(offset);
+                return Some(Member { offset, type_id: self.word(member + 4)? });
             }
             if !name.is_empty() || nesting == 0 {
                 return None;
@@ -130,7 +279,8 @@ impl Btf {
             if !matches!(self.kind(inner)?, KIND_STRUCT | KIND_UNION) {
                 return None;
             }
-            Some(offset + self.member_at(inner, wanted, nesting - 1, members_left)?)
+            let found = self.member_at(inner, wanted, nesting - 1, members_left)?;
+            Some(Member { offset: offset + found.offset, ..found })
         })
     }
 
@@ -234,5 +384,24 @@ mod tests {
         assert!(btf.member("task_struct", "group_leader").unwrap() > 0);
         assert!(btf.size("upid").unwrap() >= 16);
         assert!(btf.member("task_struct", "no_such_member").is_none());
+    }
+
+    #[test]
+    fn the_running_kernel_has_tracepoints_with_arguments() {
+        let Ok(bytes) = std::fs::read(Btf::PATH) else { return };
+        let btf = Btf::parse(bytes).unwrap();
+        let arguments = btf.tracepoint_arguments("sched_switch").unwrap();
+        let previous = arguments.iter().find(|argument| argument.name == "prev").unwrap();
+        assert_eq!(btf.type_name(previous.type_id), "struct task_struct *");
+        let task = btf.pointed_structure(previous.type_id).unwrap();
+        let pid = btf.member_by_path(&task, "pid").unwrap();
+        assert_eq!(Some(pid.offset), btf.member("task_struct", "pid"));
+        assert_eq!(btf.number(pid.type_id), Some((4, true)));
+        let nested = btf.member_by_path(&task, "se.vruntime").unwrap();
+        assert_eq!(btf.number(nested.type_id), Some((8, false)));
+        assert!(btf.member_by_path(&task, "pid.x").is_none());
+        assert!(btf.tracepoint_arguments("no_such_tracepoint").is_none());
+        let (_, listed) = btf.tracepoints().find(|(name, _)| name == "sched_switch").unwrap();
+        assert!(listed.contains(&("prev".to_owned(), "struct task_struct *".to_owned())), "{listed:?}");
     }
 }

@@ -103,7 +103,7 @@ pub(super) fn configure(plan: &Plan, sizes: MapSizes) -> Result<Config> {
         config.off_cpu = OffCpuConfig {
             min_block_ns: u64::try_from(off_cpu.min_block.as_nanos()).unwrap_or(u64::MAX),
             wakers: off_cpu.wakers.into(),
-            reserved: 0,
+            only_state: 0,
         };
     }
     if let Some((directory, controller)) = hierarchy {
@@ -156,7 +156,7 @@ fn perf_event_max_stack() -> u32 {
     u32::try_from(depth.clamp(1, MAX_FRAMES as u64)).unwrap_or(MAX_FRAMES as u32)
 }
 
-fn read_btf() -> Option<Btf> {
+pub(super) fn read_btf() -> Option<Btf> {
     Btf::parse(fs::read(Btf::PATH).ok()?)
 }
 

@@ -6,11 +6,11 @@ use std::{
     os::fd::BorrowedFd,
 };
 
-use crate::sys::bpf;
+use crate::sys::bpf_link;
 
 /// Runs one pass.
 pub(super) fn run(link: BorrowedFd<'_>) -> io::Result<()> {
-    let mut iterator = File::from(bpf::create_iterator(link)?);
+    let mut iterator = File::from(bpf_link::create_iterator(link)?);
     // The program prints nothing: one read runs it for every thread.
     let mut nothing = [0; 64];
     loop {

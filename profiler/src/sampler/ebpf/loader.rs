@@ -15,6 +15,7 @@ use zerocopy::IntoBytes;
 
 use super::{
     config,
+    counted_events::CountedEvents,
     counted_waits::CountedWaits,
     func_info,
     map_sizes::MapSizes,
@@ -29,7 +30,10 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
     sampler::{Batch, Filter, KernelCounts, OffCpuCounts, Plan, RawStackId, TimerCounts, WallCounts},
-    sys::bpf::{self, IteratedTasks, MapShape, ProgramCode, ProgramType},
+    sys::{
+        bpf::{self, MapShape, ProgramCode, ProgramType},
+        bpf_link::{self, IteratedTasks},
+    },
 };
 
 /// The object that `cargo xtask build-ebpf` writes.
@@ -49,6 +53,7 @@ pub(super) struct LoadedPrograms {
     unwind_maps: Option<UnwindMaps>,
     wall: Option<WallPasses>,
     off_cpu: Option<OffCpuWaits>,
+    events: CountedEvents,
     waits: CountedWaits,
     maps: HashMap<String, OwnedFd>,
     _tracepoints: Vec<OwnedFd>,
@@ -89,6 +94,7 @@ impl LoadedPrograms {
             .map(|frequency_hz| wall_passes(&object, plan, config, &maps, frequency_hz))
             .transpose()?;
         let off_cpu = plan.off_cpu.map(|_| off_cpu_waits(&object, plan, &maps)).transpose()?;
+        let events = CountedEvents::load(&plan.events, config, plan.uses_unwinder(), &maps)?;
         #[cfg_attr(
             not(feature = "bpf-log"),
             allow(unused_mut, reason = "its log is opened once it is loaded")
@@ -111,6 +117,7 @@ impl LoadedPrograms {
             wall,
             off_cpu,
             waits: CountedWaits::default(),
+            events,
             maps,
             _tracepoints: tracepoints,
         })
@@ -124,6 +131,11 @@ impl LoadedPrograms {
     /// The passes of wall-clock samples.
     pub(super) fn wall(&mut self) -> Option<&mut WallPasses> {
         self.wall.as_mut()
+    }
+
+    /// The events that are sampled at their occurrences.
+    pub(super) fn events(&mut self) -> &mut CountedEvents {
+        &mut self.events
     }
 
     /// Starts to measure off-CPU time, if it is wanted.
@@ -199,16 +211,19 @@ impl LoadedPrograms {
 
     /// The counters, summed over all CPUs.
     pub(super) fn counts(&self) -> Result<KernelCounts> {
+        let events = self.events.counts()?;
+        let events_ns: u64 = events.iter().map(|event| event.run_time_ns).sum();
         Ok(KernelCounts {
             target_ticks: self.count(Counter::TargetTicks)?,
             lost_ring_buffer: self.count(Counter::LostRingBuffer)?,
             lost_thread_id: self.count(Counter::LostThreadId)?,
             lost_children: self.count(Counter::LostChild)?,
-            run_time_ns: self.count(Counter::RunTimeNs)? + self.count(Counter::OffCpuRunTimeNs)?,
+            run_time_ns: self.count(Counter::RunTimeNs)? + self.count(Counter::OffCpuRunTimeNs)? + events_ns,
             skipped_ticks: self.count(Counter::SkippedTicks)?,
             cut_stacks: self.count(Counter::CutStacks)?,
             wall: self.wall_counts()?,
             off_cpu: self.off_cpu_counts()?,
+            events,
             timer: TimerCounts {
                 delivered: self.count(Counter::Ticks)?,
                 idle_delivered: self.count(Counter::IdleTicks)?,
@@ -260,13 +275,13 @@ impl fmt::Debug for LoadedPrograms {
 
 /// The bytes of the object to load.
 #[cfg(not(feature = "bpf-log"))]
-fn object_bytes() -> Result<&'static [u8]> {
+pub(super) fn object_bytes() -> Result<&'static [u8]> {
     Ok(OBJECT)
 }
 
 /// The bytes of the object with log lines.
 #[cfg(feature = "bpf-log")]
-fn object_bytes() -> Result<Vec<u8>> {
+pub(super) fn object_bytes() -> Result<Vec<u8>> {
     super::bpf_log::read_object()
 }
 
@@ -279,7 +294,7 @@ pub(crate) fn raise_locked_memory_limit() {
     }
 }
 
-fn create_map(name: &str, definition: &aya_obj::Map) -> Result<OwnedFd> {
+pub(super) fn create_map(name: &str, definition: &aya_obj::Map) -> Result<OwnedFd> {
     let failed =
         |error| Error::from_io(Operation::CreateMap, format!("failed to create the BPF map `{name}`"), error);
     let constants = definition.section_kind() == aya_obj::EbpfSectionKind::Rodata;
@@ -300,7 +315,7 @@ fn create_map(name: &str, definition: &aya_obj::Map) -> Result<OwnedFd> {
     Ok(map)
 }
 
-fn relocate(
+pub(super) fn relocate(
     object: &mut aya_obj::Object,
     definitions: &[(String, aya_obj::Map)],
     maps: &HashMap<String, OwnedFd>,
@@ -484,7 +499,7 @@ fn iterated_tasks(plan: &Plan) -> IteratedTasks {
 }
 
 fn attach_iterator(program: &OwnedFd, tasks: IteratedTasks) -> Result<OwnedFd> {
-    bpf::attach_task_iterator(program.as_fd(), tasks)
+    bpf_link::attach_task_iterator(program.as_fd(), tasks)
         .map_err(|error| Error::from_io(Operation::LoadProgram, "failed to attach the task iterator", error))
 }
 
@@ -504,7 +519,7 @@ fn attach_tracepoints(object: &aya_obj::Object, plan: &Plan, config: &Config) ->
         .chain(follows_exits.then_some([EXIT, FREE]).into_iter().flatten())
         .map(|(name, tracepoint)| {
             let program = load_program(object, name, ProgramType::RawTracepoint)?;
-            bpf::open_raw_tracepoint(tracepoint, program.as_fd()).map_err(|error| {
+            bpf_link::open_raw_tracepoint(tracepoint, program.as_fd()).map_err(|error| {
                 let message = format!("failed to attach to `{}`", tracepoint.to_string_lossy());
                 Error::from_io(Operation::LoadProgram, message, error)
             })
@@ -549,6 +564,12 @@ mod tests {
             names::PROGRAM_EXEC,
             names::PROGRAM_EXIT,
             names::PROGRAM_FREE,
+            names::PROGRAM_SAMPLE_EVENT,
+            names::PROGRAM_SAMPLE_EVENT_FP,
+            names::PROGRAM_SAMPLE_TRACEPOINT,
+            names::PROGRAM_SAMPLE_TRACEPOINT_FP,
+            names::PROGRAM_SAMPLE_PROBE,
+            names::PROGRAM_SAMPLE_PROBE_FP,
         ] {
             assert!(object.programs.contains_key(program), "{program}");
         }
@@ -565,6 +586,8 @@ mod tests {
             names::MAP_UNWIND_PAGES,
             names::MAP_UNWIND_ROWS,
             names::MAP_UNWIND_RULES,
+            names::MAP_EVENT_COUNTS,
+            names::MAP_EVENT_SCRATCH,
         ] {
             assert!(object.maps.contains_key(map), "{map}");
         }

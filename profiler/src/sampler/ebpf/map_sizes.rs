@@ -11,9 +11,9 @@ const LRU_NODES_PER_CPU: u32 = 128;
 /// Threads that wait: more than a node has by default (`pod-max-pids` of Kubernetes, times pods).
 pub(super) const MAX_WAITING_THREADS: u32 = 32 << 10;
 
-/// The least size of the ring buffer for off-CPU time: 60,000 waits, as many as threads that wait for microseconds have in the
-/// second for which busy CPUs can delay the reader.
-const OFF_CPU_RING_BUFFER_BYTES: u32 = 8 << 20;
+/// The least size of the ring buffer for off-CPU time and for events that are sampled at their occurrences: 60,000 waits, as many
+/// as threads that wait for microseconds have in the second for which busy CPUs can delay the reader.
+const UNBOUNDED_RATE_RING_BUFFER_BYTES: u32 = 8 << 20;
 
 /// The CPUs that decide the sizes.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +39,8 @@ pub(super) struct MapSizes {
     pub(super) waiting_threads: u32,
     /// Threads whose off-CPU time is measured.
     pub(super) off_cpu_threads: u32,
+    /// Events that are sampled at their occurrences.
+    pub(super) events: u32,
 }
 
 impl MapSizes {
@@ -49,14 +51,16 @@ impl MapSizes {
         const SENT_STACKS: LruNeed = LruNeed { min_entries: 16 << 10, per_cpu: 1024 };
         /// A report is limited for some ticks. An evicted process is reported early.
         const STALE_MAPPINGS: LruNeed = LruNeed { min_entries: 1024, per_cpu: 16 };
+        let has_unbounded_rate = plan.off_cpu.is_some() || !plan.events.is_empty();
         Self {
             ring_buffer_bytes: ring_buffer_bytes(plan.frequency_hz, cpus.sampled)
-                .max(if plan.off_cpu.is_some() { OFF_CPU_RING_BUFFER_BYTES } else { 0 }),
+                .max(if has_unbounded_rate { UNBOUNDED_RATE_RING_BUFFER_BYTES } else { 0 }),
             sent_stacks: SENT_STACKS.entries(cpus),
             stale_mappings: STALE_MAPPINGS.entries(cpus),
             targets: targets(plan, cpus.possible),
             waiting_threads: if plan.wall_hz.is_some() { MAX_WAITING_THREADS } else { 1 },
             off_cpu_threads: if plan.off_cpu.is_some() { MAX_WAITING_THREADS } else { 1 },
+            events: u32::try_from(plan.events.len().max(1)).unwrap_or(u32::MAX),
         }
     }
 
@@ -69,6 +73,7 @@ impl MapSizes {
             names::MAP_TARGETS => Some(self.targets),
             names::MAP_WAITING_THREADS => Some(self.waiting_threads),
             names::MAP_OFF_CPU_THREADS => Some(self.off_cpu_threads),
+            names::MAP_EVENT_COUNTS | names::MAP_EVENT_SCRATCH => Some(self.events),
             _ => None,
         }
     }

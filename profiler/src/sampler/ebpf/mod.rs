@@ -4,8 +4,10 @@
 mod bpf_log;
 pub(crate) mod btf;
 mod config;
+mod counted_events;
 mod counted_waits;
 mod cpus;
+mod event_fields;
 mod free_ranges;
 mod func_info;
 mod idle_time;
@@ -44,6 +46,7 @@ pub(crate) use unwind_maps::{InstallError, InstalledFile, InstalledMappings, Unw
 use self::counted_waits::CountedWaits;
 use self::{
     config::configure,
+    counted_events::{CountedEvents, CpuEvents},
     cpus::{CpuSelection, cpu_count, possible},
     idle_time::idle_ns_by_cpu,
     loader::LoadedPrograms,
@@ -81,6 +84,11 @@ pub(crate) fn check_off_cpu_time() -> Result<()> {
     config::tracepoint("sched_switch").map(drop)
 }
 
+/// The kernel's types; `None` where it has none.
+pub(crate) fn kernel_types() -> Option<btf::Btf> {
+    config::read_btf()
+}
+
 /// Whether the unwinder finds mappings among the VMAs of a process, before user space has read them.
 pub(crate) fn searches_vmas() -> bool {
     has_bpf_loop() && config::has_vma_search()
@@ -109,6 +117,7 @@ pub(crate) struct EbpfSource {
 struct Cpu {
     id: u32,
     timers: CpuTimers,
+    events: CpuEvents,
     sideband: Sideband,
     /// Its idle time since boot when idle ticks were counted last.
     idle_ns: Option<u64>,
@@ -165,6 +174,9 @@ impl EbpfSource {
             self.started_ns = monotonic_ns();
         }
         self.programs.wall().into_iter().for_each(WallPasses::start);
+        let events = self.programs.events();
+        self.cpus.iter().try_for_each(|cpu| cpu.start_events(events))?;
+        events.start()?;
         self.programs.start_off_cpu(self.started_ns)
     }
 
@@ -238,13 +250,7 @@ impl EbpfSource {
             sideband.drain(batch);
         }
         for id in online.iter().filter(|id| !self.cpus.iter().any(|cpu| cpu.id == *id)).collect::<Vec<_>>() {
-            let program = self.programs.sample_program()?;
-            let open = || {
-                let cpu = Cpu::open(id, &self.plan)?;
-                program.map_or(Ok(()), |program| cpu.start(program))?;
-                Ok::<_, Error>(cpu)
-            };
-            match open() {
+            match self.open_cpu(id) {
                 Ok(cpu) => {
                     log::info!("CPU {id} came online");
                     self.cpus.push(cpu);
@@ -260,6 +266,16 @@ impl EbpfSource {
         }
         Ok(())
     }
+
+    /// Opens and starts the events of a CPU.
+    fn open_cpu(&mut self, id: u32) -> Result<Cpu> {
+        let cpu = Cpu::open(id, &self.plan)?;
+        if let Some(program) = self.programs.sample_program()? {
+            cpu.start(program)?;
+        }
+        cpu.start_events(self.programs.events())?;
+        Ok(cpu)
+    }
 }
 
 impl Cpu {
@@ -268,12 +284,20 @@ impl Cpu {
             let message = format!("failed to open the timer events of CPU {id}");
             Error::from_io(Operation::OpenPerfEvent, message, error)
         })?;
-        Ok(Self { id, timers, sideband: Sideband::open(id)?, idle_ns: None })
+        let events = CpuEvents::open(id, &plan.events)?;
+        Ok(Self { id, timers, events, sideband: Sideband::open(id)?, idle_ns: None })
     }
 
     fn start(&self, program: BorrowedFd<'_>) -> Result<()> {
         self.timers.start(program).map_err(|error| {
             let message = format!("failed to attach to the timer events of CPU {}", self.id);
+            Error::from_io(Operation::OpenPerfEvent, message, error)
+        })
+    }
+
+    fn start_events(&self, programs: &CountedEvents) -> Result<()> {
+        programs.start_on_cpu(&self.events).map_err(|error| {
+            let message = format!("failed to attach to the events of CPU {}", self.id);
             Error::from_io(Operation::OpenPerfEvent, message, error)
         })
     }
@@ -319,11 +343,12 @@ impl SampleSource for EbpfSource {
     fn stop(&mut self) -> Result<()> {
         self.stopped = true;
         self.programs.stop_off_cpu();
+        self.programs.events().stop();
         for cpu in &self.cpus {
-            cpu.timers.stop().map_err(|error| {
+            cpu.timers.stop().and_then(|()| cpu.events.stop()).map_err(|error| {
                 Error::with_source(
                     ErrorKind::Io,
-                    format!("failed to stop the timer on CPU {}", cpu.id),
+                    format!("failed to stop the events of CPU {}", cpu.id),
                     error,
                 )
             })?;

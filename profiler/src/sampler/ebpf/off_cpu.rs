@@ -13,7 +13,7 @@ use super::{counted_waits::CountedWaits, iterator_pass, map_sizes::MAX_WAITING_T
 use crate::{
     error::{Error, ErrorKind, Operation, Result},
     sampler::Batch,
-    sys::bpf,
+    sys::{bpf, bpf_link},
 };
 
 /// How often stacks are captured that are missing, or that lacked an unwind table.
@@ -44,7 +44,7 @@ impl OffCpuWaits {
     /// Attaches the programs. Threads that wait already have waited since the start.
     pub(super) fn start(&mut self) -> Result<()> {
         for program in &self.programs {
-            let link = bpf::open_tracepoint(program.as_fd()).map_err(|error| {
+            let link = bpf_link::open_tracepoint(program.as_fd()).map_err(|error| {
                 let message = "failed to attach to the tracepoints `sched_switch` and `sched_waking`";
                 Error::from_io(Operation::LoadProgram, message, error)
             })?;

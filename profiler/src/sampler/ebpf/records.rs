@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 
 use profiler_common::{
     RecordKind, SampleRecord, StackFlags, StackHeader, StaleMappingsRecord, decode_kind,
+    event::{EventRecord, MAX_EVENTS},
     off_cpu::OffCpuRecord,
     unwind::StackEndReason,
     wall::{WaitRecord, WaitState, WaitingThread},
@@ -23,6 +24,7 @@ pub(super) fn decode(record: &[u8], waits: &mut CountedWaits, batch: &mut Batch)
         Some(RecordKind::OffCpu) => {
             OffCpuRecord::read_from_prefix(record).ok().and_then(|(record, _)| waits.end(&record, batch))
         }
+        Some(RecordKind::Event) => event(record).map(|sample| batch.samples.push(sample)),
         Some(RecordKind::StaleMappings) => StaleMappingsRecord::read_from_prefix(record)
             .ok()
             .map(|(record, _)| batch.stale_mappings.push(record.pid)),
@@ -35,18 +37,28 @@ pub(super) fn decode(record: &[u8], waits: &mut CountedWaits, batch: &mut Batch)
 
 fn sample(record: &[u8]) -> Option<RawSample> {
     let (record, _) = SampleRecord::read_from_prefix(record).ok()?;
-    Some(RawSample {
+    Some(sample_of(&record, Origin::Timer, record.weight.into()))
+}
+
+fn event(record: &[u8]) -> Option<RawSample> {
+    let (record, _) = EventRecord::read_from_prefix(record).ok()?;
+    let event = u16::try_from(record.event).ok().filter(|event| usize::from(*event) < MAX_EVENTS)?;
+    Some(sample_of(&record.sample, Origin::Event(event), record.value))
+}
+
+fn sample_of(record: &SampleRecord, origin: Origin, value: u64) -> RawSample {
+    RawSample {
         time_ns: record.time_ns,
         cpu: record.cpu.into(),
-        origin: Origin::Timer,
-        value: record.weight.into(),
+        origin,
+        value,
         waker: None,
         pid: record.pid,
         tid: record.tid,
         comm: Comm(record.comm),
         kernel_stack: NonZeroU64::new(record.kernel_stack),
         user_stack: NonZeroU64::new(record.user_stack),
-    })
+    }
 }
 
 fn wait(record: &[u8]) -> Option<RawSample> {
@@ -187,6 +199,20 @@ mod tests {
         assert_eq!((sample.value, sample.origin), (70_000, Origin::WallPass(ThreadState::Disk)));
         decode_into(record(77).as_bytes(), &mut batch);
         assert_eq!((batch.samples.len(), batch.undecodable), (1, 1));
+    }
+
+    #[test]
+    fn a_sample_of_an_event_has_its_occurrences() {
+        let mut bytes = sample_bytes();
+        bytes[..4].copy_from_slice(&(RecordKind::Event as u32).to_ne_bytes());
+        let sample = SampleRecord::read_from_bytes(&bytes).unwrap();
+        let record = |event| EventRecord { sample, value: 70_000, event };
+        let mut batch = Batch::default();
+        decode_into(record(7).as_bytes(), &mut batch);
+        let [sample] = &batch.samples[..] else { panic!("{batch:?}") };
+        assert_eq!((sample.value, sample.origin), (70_000, Origin::Event(7)));
+        decode_into(record(8).as_bytes(), &mut batch);
+        assert_eq!((batch.samples.len(), batch.undecodable), (1, 1), "there is no such event");
     }
 
     #[test]

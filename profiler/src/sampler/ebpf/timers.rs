@@ -14,7 +14,10 @@ use std::{
 
 use crate::{
     sampler::TimerCounts,
-    sys::{perf::TimerEvent, sysctl},
+    sys::{
+        perf::{EventType, PerfEvent},
+        sysctl,
+    },
 };
 
 const NS_PER_S: u64 = 1_000_000_000;
@@ -42,7 +45,7 @@ pub(super) struct CpuTimers {
 /// An event and its period.
 #[derive(Debug)]
 struct Timer {
-    event: TimerEvent,
+    event: PerfEvent,
     period_ns: u64,
 }
 
@@ -52,7 +55,9 @@ impl CpuTimers {
         if frequency_hz == 0 {
             return Ok(Self { events: Vec::new(), opening: None, enabled_ns: 0 });
         }
-        let open = |period_ns| Ok(Timer { event: TimerEvent::open(cpu, period_ns)?, period_ns });
+        let open = |period_ns| {
+            Ok(Timer { event: PerfEvent::open(cpu, EventType::CPU_CLOCK, period_ns)?, period_ns })
+        };
         let events = periods_ns(frequency_hz, &mut random_fraction).map(open).collect::<io::Result<_>>()?;
         Ok(Self { events, opening: Some(open(NS_PER_S / frequency_hz.clamp(1, NS_PER_S))?), enabled_ns: 0 })
     }

@@ -10,7 +10,10 @@ use profiler_common::wall::{WallScan, captures_cut_stacks};
 use zerocopy::FromBytes;
 
 use super::iterator_pass;
-use crate::sys::bpf::{self, IteratedTasks};
+use crate::sys::{
+    bpf,
+    bpf_link::{self, IteratedTasks},
+};
 
 /// The number of threads that one pass visits in the time of one separate visit: that attaches, opens and closes an iterator.
 const THREADS_PER_VISIT: u32 = 30;
@@ -58,7 +61,8 @@ impl WallScanner {
     fn visit_changed(&self, scan: &WallScan) -> io::Result<bool> {
         let Some(tids) = threads_to_visit(scan) else { return Ok(false) };
         for tid in tids {
-            let Ok(link) = bpf::attach_task_iterator(self.pass.as_fd(), IteratedTasks::Thread(*tid)) else {
+            let Ok(link) = bpf_link::attach_task_iterator(self.pass.as_fd(), IteratedTasks::Thread(*tid))
+            else {
                 return Ok(false);
             };
             iterator_pass::run(link.as_fd())?;
