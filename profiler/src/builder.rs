@@ -124,7 +124,15 @@ impl Builder {
     /// [`ThreadState`](crate::profile::ThreadState). `wakers`: with the stack of the thread that ended the wait. Needs Linux
     /// 5.17 with BTF.
     pub fn off_cpu(mut self, min_block: Duration, wakers: bool) -> Self {
-        self.settings.off_cpu = Some(OffCpu { min_block, wakers });
+        self.settings.off_cpu = Some(OffCpu { min_block, wakers, only_disk: false });
+        self
+    }
+
+    /// Also records the waits of threads of the target for block and file I/O, of any length: the event `io`, whose values are
+    /// nanoseconds. They are the waits in the state [`Disk`](crate::profile::ThreadState::Disk), from the switch off a CPU to the
+    /// wakeup. Replaces [`off_cpu`](Self::off_cpu). Needs Linux 5.17 with BTF.
+    pub fn io_waits(mut self) -> Self {
+        self.settings.off_cpu = Some(OffCpu { min_block: Duration::ZERO, wakers: false, only_disk: true });
         self
     }
 

@@ -1,10 +1,15 @@
 /* Threads that wait in known ways for argv[1] seconds, and measure for how long they did not run. Each has the name of what it
- * does. Writes the result to the file argv[2], one line `NAME NANOSECONDS` for each thread.
+ * does. Writes the result to the file argv[2], one line `NAME NANOSECONDS` for each thread, then one for each function of `split`,
+ * and for `disk` the time in which its reads neither ran nor waited for a CPU, `read_page()`, and the number of their voluntary
+ * context switches, `read_page()#`.
  *
  * mutex: a lock that `owner` holds for 12 ms at a time. pipe: a byte that `feeder` writes every 10 ms. poll: a time limit of
  * 10 ms. sleep: 10 ms. micro: as short as it can be. long: once, all the time. split: 3 ms in wait_30 and 7 ms in wait_70 in
  * turns. disk: a page of the file argv[3] that is not in memory, then 200 us of computing: the clock of a thread that does
- * nothing but switch has an error of microseconds for each switch. idle: SCHED_IDLE on the CPU of `busy`. */
+ * nothing but switch has an error of microseconds for each switch. idle: SCHED_IDLE on the CPU of `busy`.
+ *
+ * With a fourth argument, it prints "ready PID", starts the threads after as many seconds, so that a profiler can attach to the
+ * process before, and goes on after they have ended until its standard input is closed. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -12,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 #include <poll.h>
@@ -78,12 +84,18 @@ static void sleep_to_the_end(void) {
     sleep_ns(end_ns - now(CLOCK_MONOTONIC));
 }
 
+static long waited_30_ns, waited_70_ns;
+
 __attribute__((noinline)) static void wait_30(void) {
+    long begin = now(CLOCK_MONOTONIC);
     sleep_ns(3000000);
+    waited_30_ns += now(CLOCK_MONOTONIC) - begin;
 }
 
 __attribute__((noinline)) static void wait_70(void) {
+    long begin = now(CLOCK_MONOTONIC);
     sleep_ns(7000000);
+    waited_70_ns += now(CLOCK_MONOTONIC) - begin;
 }
 
 static void split(void) {
@@ -96,13 +108,39 @@ static void compute_for(long ns) {
         ;
 }
 
+static long voluntary_switches(void) {
+    struct rusage usage;
+    if (getrusage(RUSAGE_THREAD, &usage) != 0)
+        abort();
+    return usage.ru_nvcsw;
+}
+
+/* The time for which this thread waited for a CPU so far: the second number of /proc/thread-self/schedstat (proc(5)). */
+static long run_queue_ns(void) {
+    static int statistics = -1;
+    char text[100] = "";
+    if (statistics < 0)
+        statistics = open("/proc/thread-self/schedstat", O_RDONLY);
+    if (statistics < 0 || pread(statistics, text, sizeof(text) - 1, 0) <= 0)
+        abort();
+    return atol(strchr(text, ' '));
+}
+
+static long read_page_ns, read_page_switches;
+
 static void read_page(void) {
     static char page[PAGE];
     static unsigned number;
+    long switches = voluntary_switches(), queued = run_queue_ns();
+    long begin = now(CLOCK_MONOTONIC), cpu = now(CLOCK_THREAD_CPUTIME_ID);
+    /* This waits as well, for work of the kernel on other CPUs. */
     posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
     off_t offset = (off_t)(number++ * 7 % FILE_PAGES) * PAGE;
     if (pread(file, page, PAGE, offset) != PAGE)
         abort();
+    read_page_ns += now(CLOCK_MONOTONIC) - begin - (now(CLOCK_THREAD_CPUTIME_ID) - cpu);
+    read_page_ns -= run_queue_ns() - queued;
+    read_page_switches += voluntary_switches() - switches;
     compute_for(200000);
 }
 
@@ -128,6 +166,19 @@ static void compute_on_cpu_0(int policy) {
     struct sched_param priority = {.sched_priority = 0};
     if (sched_setaffinity(0, sizeof(cpus), &cpus) != 0 || sched_setscheduler(0, policy, &priority) != 0)
         abort();
+}
+
+/* Until a profiler is attached to this process. */
+static void wait_to_begin(const char *seconds) {
+    printf("ready %d\n", getpid());
+    fflush(stdout);
+    sleep_ns((long)(atof(seconds) * 1e9));
+}
+
+static void wait_for_end_of_input(void) {
+    char byte;
+    while (read(0, &byte, 1) > 0)
+        ;
 }
 
 static void *run(void *argument) {
@@ -166,6 +217,8 @@ int main(int argc, char **argv) {
     FILE *report = fopen(argv[2], "w");
     if (file < 0 || report == NULL)
         return 1;
+    if (argc > 4)
+        wait_to_begin(argv[4]);
     end_ns = now(CLOCK_MONOTONIC) + (long)(atof(argv[1]) * 1e9);
     pthread_t ids[THREADS];
     for (unsigned number = 0; number < THREADS; number++)
@@ -175,5 +228,10 @@ int main(int argc, char **argv) {
         pthread_join(ids[number], NULL);
     for (unsigned number = 0; number < THREADS; number++)
         fprintf(report, "%s %ld\n", threads[number].name, threads[number].waited_ns);
-    return fclose(report);
+    fprintf(report, "wait_30() %ld\nwait_70() %ld\n", waited_30_ns, waited_70_ns);
+    fprintf(report, "read_page() %ld\nread_page()# %ld\n", read_page_ns, read_page_switches);
+    int outcome = fclose(report);
+    if (argc > 4)
+        wait_for_end_of_input();
+    return outcome;
 }

@@ -30,6 +30,9 @@ use profiler_profile::{Finding, Profile};
 
 use self::{marks::Marks, process::ProcessSamples, runtime::WaitSamples};
 
+/// The event of waits for block and file I/O. Findings are shares of the time of threads, and it has only a part of this time.
+const IO: &str = "io";
+
 /// The most findings of a profile.
 const MAX_FINDINGS: usize = 10;
 
@@ -60,7 +63,7 @@ pub fn analyze(profile: &mut Profile) {
 fn findings(profile: &Profile, waits: &Waits) -> Vec<Finding> {
     let marks = Marks::of(profile);
     let mut findings = Vec::new();
-    for event in profile.event_ids() {
+    for event in profile.event_ids().filter(|event| profile.event(*event).name != IO) {
         for samples in ProcessSamples::of(profile, waits, &marks, event) {
             findings.extend(pool::starvation(&samples));
             findings.extend(waiting::findings(&samples));

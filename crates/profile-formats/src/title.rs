@@ -16,6 +16,7 @@ pub(crate) fn shown(event: &Event) -> &str {
         name if matches!(event.sampling, Sampling::Occurrences { .. } | Sampling::Sums { .. }) => name,
         "wall" => "Wall clock",
         "off-cpu" => "Waiting",
+        "io" => "Waiting for I/O",
         _ => "On-CPU",
     }
 }

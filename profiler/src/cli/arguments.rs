@@ -41,6 +41,7 @@ Examples:
   profiler --pod web-0 -n shop -d 10          a Kubernetes pod of this node
   profiler -p 1234 -d 5 --inlines --lines     with inlined functions, source files and lines
   profiler -p 1234 -d 10 --events default     with what a .NET runtime did: collections, exceptions, locks
+  profiler -p 1234 -d 10 --io -o io.svg       where it waits for block and file I/O, and how long
   profiler -p 1234 -d 30 -o run.profile       a recorded profile, for the commands below
   profiler report run.profile -o flame.svg    writes it in another format, on any machine
   profiler top run.profile --focus Json       its hot functions, for stacks with a matching frame
@@ -185,6 +186,10 @@ pub(super) struct SamplingArguments {
     /// Record also which thread ended each wait: its stack follows that of the thread that waited
     #[arg(long, requires = "off_cpu")]
     wakers: bool,
+    /// Show where threads wait for block and file I/O: each wait in the state disk, with its length; with -F, CPU samples are
+    /// taken as well. Needs Linux 5.17 with BTF
+    #[arg(long, conflicts_with_all = ["capture", "off_cpu"])]
+    io: bool,
     /// Record what .NET runtimes report, beside the samples: default (gc, threadpool, exceptions, contention), alloc, jit,
     /// loader, counters, http (http-server, http-client); separated by commas
     #[arg(long, value_name = "LIST", conflicts_with_all = ["no_dotnet_events", "capture"])]
@@ -430,13 +435,14 @@ impl SamplingArguments {
     }
 
     fn apply(&self, builder: Builder) -> Builder {
-        let has_waits = self.wall.is_some() || self.off_cpu;
+        let has_waits = self.wall.is_some() || self.off_cpu || self.io;
         let has_other_event = has_waits || self.counted_events().next().is_some();
         let builder = builder
             .cpu_samples(self.frequency.is_some() || !has_other_event)
             .frequency_hz(self.frequency.unwrap_or(DEFAULT_FREQUENCY_HZ));
         let builder = self.wall.into_iter().fold(builder, Builder::wall_clock_hz);
         let builder = if self.off_cpu { builder.off_cpu(self.min_block, self.wakers) } else { builder };
+        let builder = if self.io { builder.io_waits() } else { builder };
         let builder = self.counted_events().fold(builder, Builder::counted_event);
         let builder = builder
             .max_overhead_percent(self.max_overhead)

@@ -369,6 +369,8 @@ pub(crate) struct OffCpu {
     pub(crate) min_block: Duration,
     /// Whether the stack of the thread that ends a wait is captured.
     pub(crate) wakers: bool,
+    /// Whether waits in the state [`Disk`](ThreadState::Disk) alone are recorded, up to the time at which the thread is woken.
+    pub(crate) only_disk: bool,
 }
 
 /// An event that is sampled at its occurrences.

@@ -19,6 +19,9 @@ const WALL: &str = "wall";
 /// The name of the event of waits.
 const OFF_CPU: &str = "off-cpu";
 
+/// The name of the event of waits for block and file I/O.
+const IO: &str = "io";
+
 /// What a session samples.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sampled {
@@ -117,7 +120,8 @@ impl SampleEvents {
         });
         let off_cpu = sampled.off_cpu.map(|off_cpu| {
             let min_ns = u64::try_from(off_cpu.min_block.as_nanos()).unwrap_or(u64::MAX);
-            builder.event(Event { name: OFF_CPU.to_owned(), sampling: Sampling::Durations { min_ns } })
+            let name = if off_cpu.only_disk { IO } else { OFF_CPU };
+            builder.event(Event { name: name.to_owned(), sampling: Sampling::Durations { min_ns } })
         });
         let counted = sampled.events.iter().map(|event| {
             let period = event.period().get();

@@ -244,7 +244,7 @@ fn load(plan: &mut Plan, settings: &Settings, shared: &Shared) -> Result<EbpfSou
 fn reduced_plans(plan: &Plan, settings: &Settings) -> Vec<(Plan, &'static str)> {
     const NO_CHILDREN: &str = "only the command is sampled, not its descendants";
     const NO_WALL: &str = "threads that wait are not sampled (--wall)";
-    const NO_OFF_CPU: &str = "off-CPU time is not measured (--off-cpu)";
+    const NO_OFF_CPU: &str = "off-CPU time is not measured (--off-cpu, --io)";
     const NO_WAITS: &str = "threads that wait are not sampled (--wall, --off-cpu)";
     const NO_CHILDREN_NO_WAITS: &str =
         "the descendants of the command and threads that wait are not sampled (--wall, --off-cpu)";

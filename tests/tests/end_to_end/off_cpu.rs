@@ -22,7 +22,7 @@ const SWITCH_ERROR_NS: f64 = 30e3;
 /// What a run of the workload measured, and its profile.
 struct Run {
     profile: Profile,
-    /// The nanoseconds for which each thread did not run, by its name.
+    /// The nanoseconds for which each thread did not run, by its name, and what its functions measured.
     measured: BTreeMap<String, f64>,
     /// The nanoseconds that the hypervisor took from all CPUs meanwhile. A thread's CPU clock leaves them out, and they
     /// are no wait for the kernel.
@@ -103,7 +103,7 @@ fn waits_are_as_long_as_the_program_measured() {
     let event = profile.event(EventId::FIRST);
     assert_eq!((&*event.name, event.sampling), ("off-cpu", Sampling::Durations { min_ns: 0 }));
     let elapsed_ns = SECONDS as f64 * NS_PER_S;
-    for (name, measured_ns) in &measured {
+    for (name, measured_ns) in measured.iter().filter(|(name, _)| !name.contains("()")) {
         let waits = profile.samples().iter().filter(|sample| thread(&profile, sample) == name).count();
         let found_ns = sum_ns(&profile, |sample| thread(&profile, sample) == name);
         let tolerance_ns = 0.01 * elapsed_ns + waits as f64 * SWITCH_ERROR_NS + stolen;
@@ -134,18 +134,45 @@ fn waits_are_as_long_as_the_program_measured() {
 #[test]
 fn the_time_of_each_function_that_waits_is_exact() {
     let Some(_lock) = lock_privileged() else { return };
-    let Run { profile, .. } =
+    let Run { profile, measured, .. } =
         run("functions", |builder| every_stack(builder, Duration::from_millis(1), false));
     let of_function = |name| sum_ns(&profile, |sample| names(&profile, sample).contains(&name));
     let (wait_30, wait_70) = (of_function("wait_30"), of_function("wait_70"));
     let share = wait_30 / (wait_30 + wait_70);
-    assert!((share - 0.3).abs() < 0.01, "{share}");
+    // Beside threads that compute, the thread waits for a CPU at the end of each sleep: the shares are not 30 and 70.
+    let expected = measured["wait_30()"] / (measured["wait_30()"] + measured["wait_70()"]);
+    assert!((share - expected).abs() < 0.01, "{share}, measured {expected}");
     assert!(wait_30 + wait_70 > 0.95 * SECONDS as f64 * NS_PER_S, "{} ns", wait_30 + wait_70);
     let ledger = profile.first_ledger();
     assert!(ledger.short_waits > 1_000, "those of `micro`: {ledger:?}");
     assert!(ledger.short_waits_ns / ledger.short_waits < 1_000_000, "{ledger:?}");
     let whole = ledger.stacks.get(&StackEnd::Root).copied().unwrap_or(0);
     assert!(whole * 100 >= ledger.reported * 99, "{ledger:?}");
+}
+
+#[test]
+fn waits_for_files_are_as_many_and_as_long_as_the_program_measured() {
+    let Some(_lock) = lock_privileged() else { return };
+    let Run { profile, measured, stolen } =
+        run("io", |builder| builder.io_waits().max_overhead_percent(100.0));
+    let event = profile.event(EventId::FIRST);
+    assert_eq!((&*event.name, event.sampling), ("io", Sampling::Durations { min_ns: 0 }));
+    assert!(profile.samples().iter().all(|sample| sample.state == Some(ThreadState::Disk)));
+    let reads: Vec<_> =
+        profile.samples().iter().filter(|sample| names(&profile, sample).contains(&"read_page")).collect();
+    let switches = measured["read_page()#"];
+    let share = reads.len() as f64 / switches;
+    let lost = profile.first_ledger().lost_total();
+    assert!(switches > 100.0 && (0.99..=1.0).contains(&share), "{share} of {switches} waits, {lost} lost");
+    let found_ns: f64 = reads.iter().map(|sample| sample.value as f64).sum();
+    let measured_ns = measured["read_page()"];
+    let tolerance_ns = 0.01 * measured_ns + switches * SWITCH_ERROR_NS + stolen;
+    assert!(
+        (found_ns - measured_ns).abs() < tolerance_ns,
+        "{found_ns} of {measured_ns} ns in {switches} waits, {stolen} ns were stolen"
+    );
+    let others_ns = sum_ns(&profile, |sample| thread(&profile, sample) != "disk");
+    assert!(others_ns < 0.05 * found_ns, "{others_ns} ns beside {found_ns} ns");
 }
 
 /// A thread with thousands of waits a second uses up what stacks may cost.

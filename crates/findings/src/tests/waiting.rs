@@ -218,6 +218,18 @@ fn threads_that_wait_for_files_are_found_by_share_and_number() {
     assert_eq!(finding.evidence, expected);
 }
 
+/// The event `io` has no other time of the threads.
+#[test]
+fn waits_for_files_alone_have_no_share() {
+    for (event, expected) in [("off-cpu", 1), ("io", 0)] {
+        let sampling = Sampling::Durations { min_ns: 0 };
+        let mut threads = Threads::sampled(Event { name: event.to_owned(), sampling }, 10);
+        let wait = (0, 10_000_000_000, Some(ThreadState::Disk), "main;flush;fsync@libc.so.6");
+        threads.add_thread("worker", &[wait]);
+        assert_eq!(threads.findings().len(), expected, "{event}");
+    }
+}
+
 #[test]
 fn idle_threads_do_not_dilute_a_share() {
     let mut threads = Threads::wall();

@@ -188,7 +188,12 @@ fn waits_of_at_least_a_millisecond_are_recorded_unless_another_length_is_given()
     assert_eq!(off_cpu("-p 1 --off-cpu"), Some((Duration::from_millis(1), false)));
     assert_eq!(off_cpu("-p 1 --off-cpu --min-block 20us --wakers"), Some((Duration::from_micros(20), true)));
     assert_eq!(off_cpu("-p 1 --off-cpu --min-block 0"), Some((Duration::ZERO, false)));
-    for line in ["-p 1 --wakers", "-p 1 --min-block 1ms", "-p 1 --off-cpu --capture /tmp/x"] {
+    let io = "-p 1 --io";
+    assert_eq!(off_cpu(io), Some((Duration::ZERO, false)));
+    assert!(parse(io).unwrap().builder().unwrap().build().unwrap().settings.off_cpu.unwrap().only_disk);
+    for line in
+        ["-p 1 --wakers", "-p 1 --min-block 1ms", "-p 1 --off-cpu --capture /tmp/x", "-p 1 --off-cpu --io"]
+    {
         assert!(parse(line).is_err(), "{line}");
     }
 }
@@ -209,6 +214,8 @@ fn events_are_counted_beside_cpu_samples_only_on_request() {
     is("-p 1 --alloc", library().cpu_samples(false).counted_event(bytes));
     let reads = event("raw_syscalls:sys_enter").only_where("id==0".parse().unwrap());
     is("-p 1 -e raw_syscalls:sys_enter --filter id==0", library().cpu_samples(false).counted_event(reads));
+    is("-p 1 --io", library().cpu_samples(false).io_waits());
+    is("-p 1 --io -F 99", library().io_waits());
     for wrong in ["-p 1 -c 10", "-p 1 --weight id", "-p 1 -e page-fault", "-p 1 -e page-faults -c 0"] {
         assert!(parse(wrong).is_err(), "{wrong}");
     }

@@ -10,7 +10,7 @@ use std::{
 use profiler_common::{
     Config, MAX_FRAMES, OVERHEAD_SHARE_BITS, PidSource, TargetFilter, UserRegistersSource, VmaSearch,
     off_cpu::OffCpuConfig,
-    wall::{LINKED_WORDS, STATE_WORDS, WallOffsets},
+    wall::{LINKED_WORDS, STATE_WORDS, WaitState, WallOffsets},
 };
 
 use super::{
@@ -103,7 +103,7 @@ pub(super) fn configure(plan: &Plan, sizes: MapSizes) -> Result<Config> {
         config.off_cpu = OffCpuConfig {
             min_block_ns: u64::try_from(off_cpu.min_block.as_nanos()).unwrap_or(u64::MAX),
             wakers: off_cpu.wakers.into(),
-            only_state: 0,
+            only_state: if off_cpu.only_disk { WaitState::Disk as u32 } else { 0 },
         };
     }
     if let Some((directory, controller)) = hierarchy {

@@ -15,6 +15,8 @@ pub(super) struct CountedWaits {
     /// By thread id: the waits that lasted at the end of an interval.
     unfinished: HashMap<u32, UnfinishedWait>,
     intervals: u64,
+    /// Whether the time from the wakeup on, in which a thread waits for a CPU, has no samples.
+    until_wakeup: bool,
 }
 
 #[derive(Debug)]
@@ -27,6 +29,11 @@ struct UnfinishedWait {
 }
 
 impl CountedWaits {
+    /// `until_wakeup`: the time in which a woken thread waits for a CPU has no samples.
+    pub(super) fn new(until_wakeup: bool) -> Self {
+        Self { until_wakeup, ..Self::default() }
+    }
+
     /// Sets the start of sampling, `CLOCK_MONOTONIC` nanoseconds.
     pub(super) fn start(&mut self, started_ns: u64) {
         self.started_ns = started_ns;
@@ -37,7 +44,7 @@ impl CountedWaits {
         let thread = &record.thread;
         let unfinished = self.unfinished.remove(&thread.tid);
         let from_ns = self.begin_ns(thread, unfinished.as_ref());
-        add_samples(thread, from_ns, record.ended_ns, batch)?;
+        self.add_samples(thread, (from_ns, record.ended_ns), batch)?;
         batch.off_cpu_records += 1;
         Some(())
     }
@@ -52,7 +59,7 @@ impl CountedWaits {
         self.intervals += 1;
         for thread in threads {
             let from_ns = self.begin_ns(&thread, self.unfinished.get(&thread.tid));
-            if add_samples(&thread, from_ns, ended_ns, batch).is_some() {
+            if self.add_samples(&thread, (from_ns, ended_ns), batch).is_some() {
                 let wait = UnfinishedWait {
                     since_ns: thread.since_ns,
                     until_ns: ended_ns,
@@ -74,32 +81,38 @@ impl CountedWaits {
             _ => since_ns,
         }
     }
-}
 
-/// Adds a sample of the time before the thread was woken, and one of the time in which it waited for a CPU.
-fn add_samples(thread: &OffCpuThread, from_ns: u64, until_ns: u64, batch: &mut Batch) -> Option<()> {
-    let state = thread_state(thread.state)?;
-    let woken_ns = if thread.woken_ns == 0 { until_ns } else { thread.woken_ns.min(until_ns) };
-    let waker = (until_ns > woken_ns).then(|| raw_waker(&thread.waker)).flatten();
-    let blocked = (state, from_ns, woken_ns, waker);
-    let runnable = (thread_state(thread.woken_state)?, woken_ns.max(from_ns), until_ns, None);
-    for (state, from_ns, until_ns, waker) in [blocked, runnable] {
-        if from_ns < until_ns {
-            batch.samples.push(RawSample {
-                time_ns: until_ns,
-                cpu: thread.cpu,
-                origin: Origin::OffCpu(state),
-                value: until_ns - from_ns,
-                pid: thread.pid,
-                tid: thread.tid,
-                comm: Comm(thread.comm),
-                kernel_stack: NonZeroU64::new(thread.kernel_stack),
-                user_stack: NonZeroU64::new(thread.user_stack),
-                waker,
-            });
+    /// Adds a sample of the time before the thread was woken, and one of the time in which it waited for a CPU.
+    fn add_samples(
+        &self,
+        thread: &OffCpuThread,
+        (from_ns, until_ns): (u64, u64),
+        batch: &mut Batch,
+    ) -> Option<()> {
+        let state = thread_state(thread.state)?;
+        let woken_ns = if thread.woken_ns == 0 { until_ns } else { thread.woken_ns.min(until_ns) };
+        let waker = (until_ns > woken_ns).then(|| raw_waker(&thread.waker)).flatten();
+        let blocked = (state, from_ns, woken_ns, waker);
+        let runnable = (thread_state(thread.woken_state)?, woken_ns.max(from_ns), until_ns, None);
+        let parts = [Some(blocked), (!self.until_wakeup).then_some(runnable)];
+        for (state, from_ns, until_ns, waker) in parts.into_iter().flatten() {
+            if from_ns < until_ns {
+                batch.samples.push(RawSample {
+                    time_ns: until_ns,
+                    cpu: thread.cpu,
+                    origin: Origin::OffCpu(state),
+                    value: until_ns - from_ns,
+                    pid: thread.pid,
+                    tid: thread.tid,
+                    comm: Comm(thread.comm),
+                    kernel_stack: NonZeroU64::new(thread.kernel_stack),
+                    user_stack: NonZeroU64::new(thread.user_stack),
+                    waker,
+                });
+            }
         }
+        Some(())
     }
-    Some(())
 }
 
 /// The waker of a wait, if it was captured.
@@ -159,6 +172,17 @@ mod tests {
         assert_eq!(batch.off_cpu_records, 1);
         waits.end(&record(OffCpuThread { state: 77, ..thread(100, 0) }, 200), &mut batch);
         assert_eq!((batch.samples.len(), batch.off_cpu_records), (2, 1), "the state is unknown");
+    }
+
+    #[test]
+    fn the_time_for_which_a_woken_thread_waits_for_a_cpu_can_be_left_out() {
+        let (mut waits, mut batch) = (CountedWaits::new(true), Batch::default());
+        waits.end(&record(thread(100, 180), 200), &mut batch).unwrap();
+        waits.end_interval([thread(300, 320)], 340, &mut batch);
+        waits.end(&record(thread(300, 320), 350), &mut batch).unwrap();
+        let blocked = ThreadState::Blocked;
+        assert_eq!(samples(&batch), [(blocked, 180, 80), (blocked, 320, 20)]);
+        assert_eq!(batch.off_cpu_records, 2);
     }
 
     #[test]

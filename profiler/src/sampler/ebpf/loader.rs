@@ -116,8 +116,8 @@ impl LoadedPrograms {
             unwind_maps,
             wall,
             off_cpu,
-            waits: CountedWaits::default(),
             events,
+            waits: CountedWaits::new(plan.off_cpu.is_some_and(|off_cpu| off_cpu.only_disk)),
             maps,
             _tracepoints: tracepoints,
         })
