@@ -32,7 +32,7 @@
 //! * [`ProcessTable`], [`Process`]: processes by PID and time
 //! * [`AddressSpace`], [`maps`]: executable mappings over time, and the parser of `/proc/PID/maps`
 //! * [`SidebandEvent`], [`TimeOrdered`]: the events that a table applies, and their order across CPUs
-//! * [`ProcFs`], [`Status`]: reading `/proc`, and its copy in a capture
+//! * [`ProcFs`], [`Status`], [`Stat`]: reading `/proc`, and its copy in a capture
 //! * [`find_processes_by_name`]: the processes with a name
 //! * [`MappedFiles`], [`FileVersion`]: the open files of mappings, one descriptor each
 //! * [`root_directory`]: files in the root directory of a process
@@ -60,6 +60,7 @@ pub mod root_directory;
 #[cfg(feature = "pods")]
 mod service_name;
 mod sideband;
+mod stat;
 mod status;
 mod table;
 mod time_ordered;
@@ -74,6 +75,7 @@ pub use process_filter::ProcessFilter;
 pub use process_name::{NameSearch, NamedProcess, find_processes_by_name};
 pub use procfs::ProcFs;
 pub use sideband::{SidebandEvent, SidebandEventKind};
+pub use stat::Stat;
 pub use status::Status;
 pub use table::{
     Installation, MappingChange, MappingSnapshot, ProcessOfSample, ProcessTable, RetiredProcess,

@@ -39,6 +39,9 @@ const MAX_SHORT_ENTRY_BYTES: u64 = 1 << 20;
 /// The threads whose entries are tried when the leader of a process has ended. Most often the first one lives.
 const MAX_TRIED_THREADS: usize = 64;
 
+/// Open files that are counted one by one: the default of `fs.nr_open` (proc_sys_fs(5)).
+const MAX_COUNTED_FILES: usize = 1 << 20;
+
 /// Bytes of a process's memory that are read at once.
 const MAX_MEMORY_BYTES: usize = 64 << 10;
 
@@ -130,6 +133,26 @@ impl ProcFs {
     /// The ids of all processes, `limit` at most.
     pub fn processes(&self, limit: usize) -> io::Result<Vec<u32>> {
         Ok(self.entries.numbers_in(Path::new(""))?.take(limit).collect())
+    }
+
+    /// The ids of the threads of a process, `limit` at most.
+    pub fn threads(&self, pid: u32, limit: usize) -> io::Result<Vec<u32>> {
+        Ok(self.entries.numbers_in(&relative(pid, "task"))?.take(limit).collect())
+    }
+
+    /// The number of open file descriptors of a process, at most 1,048,576 before Linux 6.2. Needs the
+    /// permission to examine the process there (ptrace(2)).
+    pub fn open_files(&self, pid: u32) -> io::Result<u64> {
+        let directory = relative(pid, "fd");
+        if self.entries.is_live {
+            // From Linux 6.2 on, the size of the directory is the number of its entries; before, it was 0
+            // (proc_pid_fd(5)).
+            let files = fs::metadata(self.entries.base.join(&directory))?.len();
+            if files > 0 {
+                return Ok(files);
+            }
+        }
+        Ok(self.entries.numbers_in(&directory)?.take(MAX_COUNTED_FILES).count() as u64)
     }
 
     /// Opens the root directory of a process.
@@ -402,6 +425,24 @@ mod tests {
             File::create(directory.path().join("7").join(entry)).unwrap().set_len(1 << 40).unwrap();
             assert_eq!(copy.read(7, entry).unwrap().len() as u64, limit_bytes, "{entry}");
         }
+    }
+
+    #[test]
+    fn threads_and_open_files_are_counted() {
+        let (proc, pid) = (ProcFs::live(), std::process::id());
+        let before = proc.open_files(pid).unwrap();
+        let files: Vec<_> = (0..100).map(|_| File::open("/proc/self/exe").unwrap()).collect();
+        assert!(before > 0 && proc.open_files(pid).unwrap() >= files.len() as u64);
+        assert!(proc.threads(pid, usize::MAX).unwrap().contains(&pid));
+        assert_eq!(proc.threads(pid, 1).unwrap().len(), 1);
+        assert!(proc.threads(u32::MAX, 1).is_err() && proc.open_files(u32::MAX).is_err());
+
+        let directory = tempfile::tempdir().unwrap();
+        for entry in ["7/task/7", "7/task/8", "7/fd/0", "7/fd/1", "7/fd/20"] {
+            fs::create_dir_all(directory.path().join(entry)).unwrap();
+        }
+        let copy = ProcFs::from_capture(directory.path().to_owned());
+        assert_eq!((copy.threads(7, 10).unwrap().len(), copy.open_files(7).unwrap()), (2, 3));
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! Parses `/proc/PID/status` and the start time in `/proc/PID/stat`.
 
+#[cfg(fuzzing)]
+use crate::Stat;
+
 /// Ids and state of a process, from `/proc/PID/status` (proc_pid_status(5)).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
@@ -68,6 +71,10 @@ pub(crate) fn ticks_to_unix_ns(ticks_since_boot: u64) -> u64 {
 pub fn parse_any(text: &str) {
     if let Some(status) = Status::parse(text) {
         assert!(status.living_threads() <= status.threads);
+    }
+    if let Some(stat) = Stat::parse(text) {
+        assert!(stat.living_threads() <= stat.threads);
+        assert_eq!(parse_start_ticks(text), Some(stat.start_ticks));
     }
     if let Some(ticks) = parse_start_ticks(text) {
         let _ = ticks_to_unix_ns(ticks);

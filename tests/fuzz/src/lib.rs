@@ -27,6 +27,7 @@ use profiler_profile_formats::{Format, WriteFormat as _};
 use profiler_symbolize::{
     NativeOptions, debug_file::DebugFiles, fuzz as symbolize, kernel::KernelSymbols, native::NativeModule,
 };
+use profiler_triggers::{Condition, Evaluator, Truth, Values};
 use profiler_unwind_tables::{TableSource, UnwindTable, compile_section, compile_unwind_info};
 use tempfile::TempDir;
 
@@ -211,6 +212,21 @@ pub fn names(bytes: &[u8]) {
     let once = managed::normalize_name(&text).name;
     assert_eq!(managed::normalize_name(&once).name, once);
     let _ = (managed::csharp_name(&once), managed::csharp_name(&text));
+}
+
+/// The condition of a trigger. It is read from its own text again; without values, it is unknown.
+pub fn condition(bytes: &[u8]) {
+    match String::from_utf8_lossy(bytes).parse::<Condition>() {
+        Ok(condition) => {
+            let again = condition.to_string().parse::<Condition>();
+            assert_eq!(again.map(|again| again.measures()), Ok(condition.measures()));
+            let _ = condition.describe(&Values::default());
+            let mut evaluator = Evaluator::new(condition);
+            assert_eq!(evaluator.apply(0, &Values::default()), None);
+            assert_eq!(evaluator.truth(), Truth::Unknown);
+        }
+        Err(error) => assert_eq!(error.to_string().lines().count(), 3),
+    }
 }
 
 /// The event log of a capture, and the recorded methods of a runtime.

@@ -3,6 +3,7 @@
 mod container;
 mod container_id;
 mod hierarchy;
+mod mounts;
 mod unit;
 
 #[cfg(fuzzing)]
@@ -18,6 +19,7 @@ pub use self::container::{Container, ContainerScope, find_container};
 #[cfg(feature = "pods")]
 pub(crate) use self::container::{FoundContainer, FoundContainers, running_containers};
 use self::hierarchy::{Hierarchy, HierarchyKind, parse_memberships, parse_mountinfo};
+pub use self::mounts::CgroupMounts;
 use crate::FindError;
 
 /// A cgroup: a directory of a mounted cgroup hierarchy. As a target it selects its tasks and those of its descendants.
