@@ -321,6 +321,11 @@ pub(crate) trait SampleSource: Send {
     /// Has the next [`read`](Self::read) return the waits so far of threads that still wait.
     fn end_interval(&mut self) {}
 
+    /// Changes the frequency of CPU samples, hertz, at most to that of the start; 0 takes no CPU sample.
+    fn set_frequency_hz(&mut self, _frequency_hz: u64) -> Result<()> {
+        Ok(())
+    }
+
     /// Stops sampling. Pending records can still be read.
     fn stop(&mut self) -> Result<()>;
 

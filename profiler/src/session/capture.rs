@@ -21,6 +21,8 @@ use super::{
 };
 #[cfg(fuzzing)]
 use crate::sampler::{SampleSource as _, ebpf::monotonic_ns};
+#[cfg(fuzzing)]
+use crate::session::Adjustment;
 use crate::{
     error::Result,
     sampler::{
@@ -48,7 +50,9 @@ pub(crate) fn replay_in_this_thread(settings: &Settings, directory: &Path) -> Re
     }
     let counts = source.counts()?;
     let ticks_before = counts.target_ticks;
-    let interval = Interval { header, ended_ns: monotonic_ns(), ticks_before, counts, is_last: true };
+    let adjustment = Adjustment::default();
+    let interval =
+        Interval { header, ended_ns: monotonic_ns(), ticks_before, counts, adjustment, is_last: true };
     Ok(pipeline.finish_interval(interval, &|| true))
 }
 

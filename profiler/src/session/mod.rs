@@ -79,6 +79,9 @@ pub struct Session {
     /// and for a replay.
     symbol_budget: Option<Arc<WorkBudget>>,
     header: Header,
+    adjustment: Adjustment,
+    /// The frequency of CPU samples at the start, for which the maps have their sizes; `None` where it cannot change.
+    max_frequency_hz: Option<u64>,
     started: Instant,
 }
 
@@ -99,10 +102,20 @@ struct Shared {
     failure: Mutex<Option<Error>>,
 }
 
+/// What changes at the end of an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Adjustment {
+    /// The frequency of CPU samples from then on, hertz.
+    pub(crate) frequency_hz: Option<u64>,
+    /// Whether the stacks that are kept for later samples are evicted.
+    pub(crate) evicts_stacks: bool,
+}
+
 /// A request for a profile.
 #[derive(Debug)]
 struct Request {
     header: Header,
+    adjustment: Adjustment,
     is_last: bool,
     /// Whether a [`Stopper`] had ended sampling before the request: using it again skips waiting for symbols.
     was_stopped: bool,
@@ -219,6 +232,19 @@ impl Session {
         self.profile(false)
     }
 
+    /// Changes the frequency of CPU samples, hertz, from the end of the interval of the next profile on. A profile has samples of
+    /// one frequency alone. 0 takes no CPU sample; the frequency of the [`Builder`](crate::Builder) is the highest. A session
+    /// without CPU samples is not changed.
+    pub fn set_frequency_hz(&mut self, frequency_hz: u64) {
+        self.adjustment.frequency_hz = self.max_frequency_hz.map(|max_hz| frequency_hz.min(max_hz));
+    }
+
+    /// Evicts the stacks that are kept for later samples, at the end of the interval of the next profile: they take memory, and
+    /// are sent again when they are sampled again.
+    pub fn evict_stacks(&mut self) {
+        self.adjustment.evicts_stacks = true;
+    }
+
     /// Whether the target, or the command that was started, has exited. From then on
     /// [`take_profile`](Self::take_profile) returns at once.
     #[must_use]
@@ -281,7 +307,8 @@ impl Session {
     fn profile(&mut self, is_last: bool) -> Result<Profile> {
         let (reply, profile) = channel();
         let was_stopped = self.shared.stop.load(Ordering::Acquire);
-        let request = Request { header: self.header.clone(), is_last, was_stopped, reply };
+        let adjustment = std::mem::take(&mut self.adjustment);
+        let request = Request { header: self.header.clone(), adjustment, is_last, was_stopped, reply };
         if is_last {
             // `cargo xtask bench` reads this line.
             log::debug!("sampling ends");

@@ -9,6 +9,7 @@ use profiler_profile::{Header, Profile};
 use profiler_symbolize::Symbolizer;
 
 use super::{
+    Adjustment,
     account::{Account, IntervalLosses},
     pre_exec::PreExecFilter,
     profile_assembler::{AwaitedStacks, ProfileAssembler, SampleStacks, SampleWaker, WakerName},
@@ -56,6 +57,8 @@ pub(super) struct Pipeline {
     losses: IntervalLosses,
     /// The zero of the times in the current profile, `CLOCK_MONOTONIC` nanoseconds.
     interval_started_ns: u64,
+    /// `CLOCK_MONOTONIC` nanoseconds.
+    session_started_ns: u64,
     next_jit_poll_ns: u64,
     /// The counters that earlier profiles account for.
     accounted: KernelCounts,
@@ -79,6 +82,8 @@ pub(super) struct Interval {
     pub(super) ticks_before: u64,
     /// The counters after it.
     pub(super) counts: KernelCounts,
+    /// What changes at its end.
+    pub(super) adjustment: Adjustment,
     /// Whether sampling has stopped, which makes the kernel's count of ticks final.
     pub(super) is_last: bool,
 }
@@ -108,6 +113,7 @@ impl Pipeline {
             recorder: None,
             losses: IntervalLosses::default(),
             interval_started_ns: 0,
+            session_started_ns: 0,
             next_jit_poll_ns: 0,
             accounted: KernelCounts::default(),
         }
@@ -242,6 +248,7 @@ impl Pipeline {
     /// Sets the start of the first interval, `CLOCK_MONOTONIC` nanoseconds.
     pub(super) fn start(&mut self, started_ns: u64) {
         self.interval_started_ns = started_ns;
+        self.session_started_ns = started_ns;
         self.assembler = ProfileAssembler::new(&self.sampled, started_ns);
     }
 
@@ -341,6 +348,7 @@ impl Pipeline {
         self.add_runtime_events(&interval);
         self.losses.missing_stacks.add_all(lost);
         let counts = self.target_counts(&interval);
+        self.sampled.timer_hz = interval.adjustment.frequency_hz.unwrap_or(self.sampled.timer_hz);
         let next = ProfileAssembler::new(&self.sampled, interval.ended_ns);
         let assembler = std::mem::replace(&mut self.assembler, next);
         let losses = std::mem::take(&mut self.losses);
@@ -353,7 +361,9 @@ impl Pipeline {
         let ledger = builder.ledger_mut();
         ledger.malformed_jit_entries = self.symbolizer.malformed_jit_entries();
         ledger.dropped_runtime_events = self.symbolizer.dropped_runtime_events();
+        let since_start_ns = started_ns.saturating_sub(self.session_started_ns);
         let header = Header {
+            started_unix_ns: interval.header.started_unix_ns.saturating_add(since_start_ns),
             duration_ns: interval.ended_ns.saturating_sub(started_ns),
             started_monotonic_ns: started_ns,
             ..interval.header
@@ -363,6 +373,9 @@ impl Pipeline {
         #[cfg(feature = "capture")]
         if interval.is_last {
             self.symbolizer.capture_jit_names(&self.processes);
+        }
+        if interval.adjustment.evicts_stacks {
+            self.stacks.evict();
         }
         self.accounted = counts;
         // Samples of the last milliseconds are still in the ring buffer.
@@ -456,7 +469,8 @@ mod tests {
     fn ticks(pipeline: &mut Pipeline, [ticks_before, target_ticks]: [u64; 2]) -> (u64, u64) {
         let header = Header { cpus: 2, ..Header::default() };
         let counts = KernelCounts { target_ticks, ..KernelCounts::default() };
-        let interval = Interval { header, ended_ns: 1, ticks_before, counts, is_last: false };
+        let adjustment = Adjustment::default();
+        let interval = Interval { header, ended_ns: 1, ticks_before, counts, adjustment, is_last: false };
         let profile = pipeline.finish_interval(interval, &|| false);
         let ledger = profile.first_ledger();
         (ledger.due, ledger.reported + ledger.lost_total())
@@ -489,7 +503,9 @@ mod tests {
         };
         for is_last in [false, true] {
             let header = Header { cpus: u32::MAX, ..Header::default() };
-            let interval = Interval { header, ended_ns: 1, ticks_before: u64::MAX, counts, is_last };
+            let adjustment = Adjustment::default();
+            let interval =
+                Interval { header, ended_ns: 1, ticks_before: u64::MAX, counts, adjustment, is_last };
             let profile = pipeline.finish_interval(interval, &|| false);
             assert_eq!(profile.ledger().lost_process_events, if is_last { 0 } else { u64::MAX });
         }

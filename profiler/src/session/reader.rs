@@ -25,7 +25,7 @@ pub(super) enum Message {
     Batch(Batch, u64),
     /// A profile of all batches since the last one. `ticks_before` are those that were counted before the last batch was
     /// read, `counts` the counters after it.
-    Profile { request: Request, ticks_before: u64, counts: KernelCounts, ended_ns: u64 },
+    Profile { request: Request, ticks_before: u64, counts: Box<KernelCounts>, ended_ns: u64 },
 }
 
 /// Drains a source.
@@ -77,8 +77,11 @@ impl Reader {
             if is_last {
                 self.source.stop()?;
             }
-            if request.is_some() {
+            if let Some(request) = &request {
                 self.source.end_interval();
+                if let Some(frequency_hz) = request.adjustment.frequency_hz {
+                    self.source.set_frequency_hz(frequency_hz)?;
+                }
             }
             let ticks_before = if request.is_some() { self.source.counts()?.target_ticks } else { 0 };
             let ended_ns = monotonic_ns();
@@ -90,7 +93,7 @@ impl Reader {
             }
             let Some(request) = request else { continue };
             queue.flush();
-            let counts = self.source.counts()?;
+            let counts = Box::new(self.source.counts()?);
             let message = Message::Profile { request, ticks_before, counts, ended_ns };
             if messages.send(message).is_err() || is_last {
                 return Ok(());
@@ -115,6 +118,7 @@ mod tests {
     use std::sync::mpsc::{Sender, channel, sync_channel};
 
     use super::*;
+    use crate::session::Adjustment;
     use profiler_processes::ProcessFilter;
     use profiler_profile::Header;
 
@@ -176,7 +180,13 @@ mod tests {
         }
         let (reply, _answer) = channel();
         requests
-            .send(Request { header: Header::default(), is_last: true, was_stopped: false, reply })
+            .send(Request {
+                header: Header::default(),
+                adjustment: Adjustment::default(),
+                is_last: true,
+                was_stopped: false,
+                reply,
+            })
             .unwrap();
         stop_seen.recv_timeout(DEADLINE).unwrap();
 

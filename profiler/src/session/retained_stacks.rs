@@ -69,6 +69,16 @@ impl RetainedStacks {
         self.evicted.drain(..count);
     }
 
+    /// Evicts all stacks.
+    pub(super) fn evict(&mut self) {
+        let Some(forget) = &self.forget else { return };
+        for generation in [std::mem::take(&mut self.older), std::mem::take(&mut self.recent)] {
+            generation.keys().for_each(|id| forget(*id));
+            self.evicted.push_back((monotonic_ns(), generation));
+        }
+        self.recent_bytes = 0;
+    }
+
     fn grow(&mut self, bytes: usize) {
         self.recent_bytes += bytes;
         let Some(forget) = self.forget.as_ref().filter(|_| self.recent_bytes > MAX_GENERATION_BYTES) else {
@@ -163,6 +173,20 @@ mod tests {
         assert!(stacks.get(id).is_some());
         stacks.advance(evicted_ns + 1);
         assert!(stacks.get(id).is_none());
+    }
+
+    #[test]
+    fn all_stacks_are_evicted_on_request_and_sent_again() {
+        let kernel = Kernel::default();
+        let mut stacks = kernel.stacks();
+        let ids = [1, 2, 3].map(|number| kernel.sample(&mut stacks, number));
+        stacks.evict();
+        assert!(kernel.sent().is_empty());
+        assert!(ids.iter().all(|id| stacks.get(*id).is_some()), "samples from before still name them");
+        stacks.advance(u64::MAX);
+        assert_eq!(bytes(&stacks), 0);
+        kernel.sample(&mut stacks, 2);
+        assert_eq!(stacks.get(ids[1]).unwrap().addresses[0], 2);
     }
 
     #[test]

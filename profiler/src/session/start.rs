@@ -24,7 +24,7 @@ use profiler_symbolize::{
 #[cfg(feature = "capture")]
 use super::capture;
 use super::{
-    Session, Shared,
+    Adjustment, Request, Session, Shared,
     pipeline::{Interval, Pipeline},
     polling_interval::PollingInterval,
     probe_places,
@@ -213,6 +213,7 @@ fn sample(settings: &Settings) -> Result<Session> {
     let symbol_budget = servers.is_none().then(|| pipeline.symbol_budget());
     let mut session = Session::run_threads(shared, reader, pipeline, header, watch, command, servers)?;
     session.symbol_budget = symbol_budget;
+    session.max_frequency_hz = settings.cpu_samples.then_some(settings.frequency_hz);
     #[cfg(feature = "sandbox")]
     if settings.sandbox {
         sandbox::filter_system_calls(settings)?;
@@ -391,6 +392,8 @@ impl Session {
             servers,
             symbol_budget: None,
             header,
+            adjustment: Adjustment::default(),
+            max_frequency_hz: None,
             started: Instant::now(),
         })
     }
@@ -404,14 +407,15 @@ fn run_pipeline(mut pipeline: Pipeline, started_ns: u64, messages: &Receiver<Mes
         let result = match message {
             Message::Batch(batch, now_ns) => pipeline.process(batch, now_ns),
             Message::Profile { request, ticks_before, counts, ended_ns } => {
-                let is_last = request.is_last;
-                let interval = Interval { header: request.header, ended_ns, ticks_before, counts, is_last };
+                let Request { header, adjustment, is_last, was_stopped, reply } = request;
+                let interval =
+                    Interval { header, ended_ns, ticks_before, counts: *counts, adjustment, is_last };
                 #[cfg(feature = "capture")]
                 let capture = capture::describe(&pipeline, &interval, started_ns);
-                let may_wait = || request.was_stopped || !shared.stop.load(Ordering::Acquire);
+                let may_wait = || was_stopped || !shared.stop.load(Ordering::Acquire);
                 let profile = pipeline.finish_interval(interval, &may_wait);
                 // The session may have been dropped.
-                let _ = request.reply.send(profile);
+                let _ = reply.send(profile);
                 #[cfg(feature = "capture")]
                 let result = if is_last { pipeline.finish_recording(&capture) } else { Ok(()) };
                 #[cfg(not(feature = "capture"))]

@@ -34,10 +34,13 @@ fn session(pid: u32, directory: &Path) -> Result<()> {
     std::thread::scope(|scope| scope.spawn(|| try_all("thread", directory)).join())
         .map_err(|_| io::Error::other("the thread panicked"))??;
     try_all("main", directory)?;
+    session.set_frequency_hz(49);
     let profile = session.take_profile(Duration::from_millis(500))?;
+    let later = session.take_profile(Duration::from_millis(500))?;
     drop(session);
     restore_file_rights()?;
     print_attempt("restored", "write an own file", write_to(&directory.join("own")))?;
+    writeln!(io::stdout(), "at 49 Hz: {} samples", later.total_value())?;
     writeln!(io::stdout(), "{} samples", profile.total_value())?;
     Ok(())
 }

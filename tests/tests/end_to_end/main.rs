@@ -22,6 +22,7 @@ mod dotnet_requests;
 mod dotnet_runtime;
 mod dotnet_services;
 mod findings;
+mod frequency;
 mod hostile_names;
 mod jit;
 mod kernel_addresses;

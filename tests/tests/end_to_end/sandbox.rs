@@ -154,6 +154,8 @@ fn code_in_a_session_cannot_start_a_program_or_write_a_file_of_others() {
         assert_refused(&text, place);
     }
     assert!(text.contains("restored: write an own file: done"), "{text}");
+    let later = text.lines().find_map(|line| line.strip_prefix("at 49 Hz: ")?.strip_suffix(" samples"));
+    assert!(later.unwrap().parse::<u64>().unwrap() > 0, "{text}");
     let samples = text.lines().last().and_then(|line| line.strip_suffix(" samples"));
     assert!(samples.unwrap().parse::<u64>().unwrap() > 0, "{text}");
 }

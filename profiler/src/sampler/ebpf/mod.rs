@@ -234,6 +234,14 @@ impl EbpfSource {
         Ok(())
     }
 
+    /// Replaces the timers of a CPU by those of the plan's frequency. Those of a CPU that has gone offline stay, for
+    /// [`update_cpus`](Self::update_cpus).
+    fn replace_timers(cpu: &mut Cpu, plan: &Plan, program: Option<BorrowedFd<'_>>) -> io::Result<CpuTimers> {
+        let timers = CpuTimers::open(cpu.id, plan.frequency_hz)?;
+        program.map_or(Ok(()), |program| timers.start(program))?;
+        Ok(std::mem::replace(&mut cpu.timers, timers))
+    }
+
     /// Closes the events of CPUs that went offline, and opens events on CPUs that came online.
     fn update_cpus(&mut self, batch: &mut Batch) -> Result<()> {
         let since_check = self.last_cpu_check.elapsed();
@@ -338,6 +346,29 @@ impl SampleSource for EbpfSource {
 
     fn end_interval(&mut self) {
         self.programs.end_interval();
+    }
+
+    fn set_frequency_hz(&mut self, frequency_hz: u64) -> Result<()> {
+        if self.stopped || frequency_hz == self.plan.frequency_hz {
+            return Ok(());
+        }
+        self.count_idle_ticks()?;
+        self.plan.frequency_hz = frequency_hz;
+        let program = self.programs.sample_program()?;
+        for cpu in &mut self.cpus {
+            match Self::replace_timers(cpu, &self.plan, program) {
+                Ok(replaced) => replaced.add_to(&mut self.past_ticks).map_err(timer_error)?,
+                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {
+                    log::info!("CPU {} went offline", cpu.id);
+                }
+                Err(error) => {
+                    let message = format!("failed to open the timer events of CPU {}", cpu.id);
+                    return Err(Error::from_io(Operation::OpenPerfEvent, message, error));
+                }
+            }
+        }
+        self.begin_opening();
+        Ok(())
     }
 
     fn stop(&mut self) -> Result<()> {

@@ -20,7 +20,7 @@ use profiler_profile::{Header, Profile};
 
 use self::source::SimulatedSource;
 use super::{
-    Request, Shared,
+    Adjustment, Request, Shared,
     pipeline::{Interval, Pipeline},
     polling_interval::PollingInterval,
     reader::{Message, Reader},
@@ -130,16 +130,22 @@ fn process(
                 }
                 if missing > 0 && missing <= count {
                     let (reply, _) = channel();
-                    let request =
-                        Request { header: Header::default(), is_last: true, was_stopped: false, reply };
+                    let (header, adjustment) = (Header::default(), Adjustment::default());
+                    let request = Request { header, adjustment, is_last: true, was_stopped: false, reply };
                     requests.send(request).map_err(|_| ended_early())?;
                     wake(waker);
                 }
                 missing = missing.saturating_sub(count);
             }
             Message::Profile { request, ticks_before, counts, ended_ns } => {
-                let interval =
-                    Interval { header: request.header, ended_ns, ticks_before, counts, is_last: true };
+                let interval = Interval {
+                    header: request.header,
+                    ended_ns,
+                    ticks_before,
+                    counts: *counts,
+                    adjustment: request.adjustment,
+                    is_last: true,
+                };
                 let profile = pipeline.finish_interval(interval, &|| true);
                 return Ok((profile, Duration::from_nanos(worst_delay_ns)));
             }
