@@ -79,6 +79,8 @@ impl Default for Builder {
             command_user: None,
             #[cfg(feature = "sandbox")]
             sandbox: false,
+            #[cfg(feature = "sandbox")]
+            sandbox_network: false,
             inlines: false,
             lines: false,
             raw_names: false,
@@ -224,6 +226,14 @@ impl Builder {
     #[cfg(feature = "sandbox")]
     pub fn sandbox(mut self, wanted: bool) -> Self {
         self.settings.sandbox = wanted;
+        self
+    }
+
+    /// Whether other threads of this process may use the network in the [sandbox](Self::sandbox), for programs that send
+    /// profiles. Default: false. Needs the feature `sandbox`.
+    #[cfg(feature = "sandbox")]
+    pub fn sandbox_network(mut self, wanted: bool) -> Self {
+        self.settings.sandbox_network = wanted;
         self
     }
 

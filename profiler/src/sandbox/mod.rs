@@ -9,6 +9,8 @@
 //! | file permissions | only files that every user may write, until the outputs are written | Landlock: the directories of the outputs |
 //! | system calls | no programs, no BPF programs, no network | also no BPF, no perf events, no sockets |
 //!
+//! Threads that send profiles read responses of servers. They start with [`start_confined`], without capabilities and with Landlock.
+//!
 //! Landlock cannot confine a session: a confined process may not inspect processes outside of its domain
 //! (`hook_ptrace_access_check`, `security/landlock/task.c`), and `/proc/PID/maps` is such an inspection.
 
@@ -16,9 +18,11 @@ mod rights;
 mod system_calls;
 mod written_files;
 
-use std::{io, os::fd::BorrowedFd};
+use std::{io, os::fd::BorrowedFd, thread};
 
-use self::system_calls::Job;
+use rustix::thread::CapabilitySet;
+
+use self::system_calls::{Job, Network};
 pub use self::{rights::restore_file_rights, written_files::landlock_version};
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -34,7 +38,12 @@ pub(crate) fn reduce_rights(settings: &Settings) -> Result<()> {
 
 /// Refuses the system calls that a running session with these settings does not need, in all threads of the process.
 pub(crate) fn filter_system_calls(settings: &Settings) -> Result<()> {
-    let job = Job::Session { network: !settings.symbol_servers.is_empty() };
+    let network = match (settings.sandbox_network, settings.symbol_servers.is_empty()) {
+        (true, _) => Network::ClientAndServer,
+        (false, false) => Network::Client,
+        (false, true) => Network::None,
+    };
+    let job = Job::Session { network };
     system_calls::filter(job).map_err(|error| failed("install the system call filter", error))
 }
 
@@ -48,8 +57,24 @@ pub fn confine_to_files(written: &[BorrowedFd<'_>], network: bool) -> Result<()>
         written_files::confine(written).map_err(|error| failed("restrict the written files", error))?;
     }
     rights::reduce(rights::OF_FILES, true).map_err(|error| failed("reduce the rights", error))?;
+    let network = if network { Network::Client } else { Network::None };
     system_calls::filter(Job::Files { network })
         .map_err(|error| failed("install the system call filter", error))
+}
+
+/// Runs `start` in a thread that has no capability and can write below these directories alone, as the threads that it starts.
+/// Their system calls are those of the session, once it has started.
+///
+/// # Errors
+/// The kernel has the interfaces, and refuses them; or `start` panicked.
+pub fn start_confined<T: Send>(written: &[BorrowedFd<'_>], start: impl FnOnce() -> T + Send) -> Result<T> {
+    let confine = || -> Result<T> {
+        written_files::confine(written).map_err(|error| failed("restrict the written files", error))?;
+        rights::reduce(CapabilitySet::empty(), true).map_err(|error| failed("reduce the rights", error))?;
+        Ok(start())
+    };
+    let panicked = |_| Err(Error::new(ErrorKind::Io, "a thread panicked while it started"));
+    thread::scope(|scope| scope.spawn(confine).join().unwrap_or_else(panicked))
 }
 
 fn failed(action: &str, error: io::Error) -> Error {

@@ -16,14 +16,25 @@ use seccompiler::{
 pub(super) enum Job {
     /// Runs a session.
     Session {
-        /// Asks symbol servers.
-        network: bool,
+        /// What other threads do, or the session itself with symbol servers.
+        network: Network,
     },
     /// Reads recordings or captures, and writes outputs.
     Files {
-        /// Asks symbol servers.
-        network: bool,
+        /// With symbol servers.
+        network: Network,
     },
+}
+
+/// How the process uses the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Network {
+    /// It does not.
+    None,
+    /// It connects to servers.
+    Client,
+    /// It also accepts connections on sockets that listen already.
+    ClientAndServer,
 }
 
 /// The calls of every job.
@@ -183,6 +194,9 @@ const SOCKETS: &[libc::c_long] = &[
 /// What resolvers of host names call as well.
 const NETWORK: &[libc::c_long] = &[libc::SYS_bind, libc::SYS_recvmmsg, libc::SYS_sendmmsg];
 
+/// What a server calls once it listens.
+const SERVER: &[libc::c_long] = &[libc::SYS_accept4];
+
 /// The commands of bpf(2) on maps, for rows of further unwind tables, and to run the program that names kernel addresses
 /// (`enum bpf_cmd`, `include/uapi/linux/bpf.h`).
 const BPF_COMMANDS: &[u64] = &[
@@ -246,11 +260,13 @@ fn rules(job: Job) -> Result<Rules> {
         Job::Session { network } => (true, network),
         Job::Files { network } => (false, network),
     };
+    let uses_network = network != Network::None;
     let unconditional = [COMMON, LEGACY]
         .into_iter()
         .chain(is_session.then_some(SESSION))
-        .chain((is_session || network).then_some(SOCKETS))
-        .chain(network.then_some(NETWORK));
+        .chain((is_session || uses_network).then_some(SOCKETS))
+        .chain(uses_network.then_some(NETWORK))
+        .chain((network == Network::ClientAndServer).then_some(SERVER));
     let mut rules: Rules = unconditional.flatten().map(|call| (*call, Vec::new())).collect();
     rules.insert(SYS_clone3, Vec::new());
     rules.insert(SYS_clone, vec![rule([masked(0, libc::CLONE_THREAD as u64, libc::CLONE_THREAD as u64)])?]);
@@ -264,7 +280,7 @@ fn rules(job: Job) -> Result<Rules> {
         rules.insert(SYS_bpf, any_of(0, BPF_COMMANDS)?);
         families.push(libc::AF_UNIX as u64);
     }
-    if network {
+    if uses_network {
         families.extend([libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK].map(|family| family as u64));
     }
     if !families.is_empty() {
@@ -299,7 +315,7 @@ mod tests {
 
     #[test]
     fn every_filter_can_be_compiled() {
-        for network in [false, true] {
+        for network in [Network::None, Network::Client, Network::ClientAndServer] {
             for job in [Job::Session { network }, Job::Files { network }] {
                 assert!(programs(job).is_ok(), "{job:?}");
             }
@@ -318,7 +334,8 @@ mod tests {
             libc::SYS_setns,
             libc::SYS_unshare,
         ];
-        for job in [Job::Session { network: true }, Job::Files { network: true }] {
+        let network = Network::ClientAndServer;
+        for job in [Job::Session { network }, Job::Files { network }] {
             let rules = rules(job).unwrap();
             assert!(never.iter().all(|call| !rules.contains_key(call)), "{job:?}");
         }

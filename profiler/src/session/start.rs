@@ -73,6 +73,8 @@ pub(crate) struct Settings {
     pub(crate) command_user: Option<CommandUser>,
     #[cfg(feature = "sandbox")]
     pub(crate) sandbox: bool,
+    #[cfg(feature = "sandbox")]
+    pub(crate) sandbox_network: bool,
     pub(crate) inlines: bool,
     pub(crate) lines: bool,
     pub(crate) raw_names: bool,

@@ -2,6 +2,7 @@
 //!
 //! `sandboxed session PID DIRECTORY` samples a process. The directory has the files `foreign`, of another user, and `own`,
 //! of root. `sandboxed files DIRECTORY OUTPUTS` is confined as commands on recordings are: it may write into `OUTPUTS`.
+//! `sandboxed sending DIRECTORY OUTPUTS` is confined as threads that send are.
 
 use std::{
     env,
@@ -17,7 +18,7 @@ use std::{
 use anyhow::{Result, bail};
 use profiler::{
     Profiler, Target,
-    sandbox::{confine_to_files, restore_file_rights},
+    sandbox::{confine_to_files, restore_file_rights, start_confined},
 };
 
 fn main() -> Result<()> {
@@ -25,7 +26,8 @@ fn main() -> Result<()> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["session", pid, directory] => session(pid.parse()?, directory.as_ref()),
         ["files", directory, outputs] => files(directory.as_ref(), outputs.as_ref()),
-        _ => bail!("usage: sandboxed session PID DIRECTORY, sandboxed files DIRECTORY OUTPUTS"),
+        ["sending", directory, outputs] => sending(directory.as_ref(), outputs.as_ref()),
+        _ => bail!("usage: sandboxed session PID DIRECTORY, sandboxed files|sending DIRECTORY OUTPUTS"),
     }
 }
 
@@ -51,6 +53,26 @@ fn files(directory: &Path, outputs: &Path) -> Result<()> {
     try_all("files", directory)?;
     print_attempt("files", "write an output", fs::write(outputs.join("output"), "content"))?;
     Ok(())
+}
+
+fn sending(directory: &Path, outputs: &Path) -> Result<()> {
+    let opened = File::open(outputs)?;
+    start_confined(&[opened.as_fd()], || try_sending(directory, outputs))??;
+    print_attempt("outside", "write an own file", write_to(&directory.join("own")))?;
+    Ok(())
+}
+
+/// What the system call filter of a session refuses is not refused yet.
+fn try_sending(directory: &Path, outputs: &Path) -> io::Result<()> {
+    let print = |attempt, result| print_attempt("sending", attempt, result);
+    print("start a program", Command::new("/bin/true").status().map(drop))?;
+    print("write a foreign file", write_to(&directory.join("foreign")))?;
+    print("write an own file", write_to(&directory.join("own")))?;
+    print("create a file", File::create(directory.join("new")).map(drop))?;
+    print("remove a file", fs::remove_file(directory.join("own")))?;
+    print("read a foreign file", fs::read(directory.join("foreign")).map(drop))?;
+    print("read an own file", fs::read(directory.join("own")).map(drop))?;
+    print("write an output", fs::write(outputs.join("output"), "content"))
 }
 
 fn try_all(place: &str, directory: &Path) -> io::Result<()> {

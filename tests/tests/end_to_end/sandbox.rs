@@ -169,15 +169,47 @@ fn code_that_reads_recordings_can_write_into_the_directories_of_its_outputs_alon
     assert!(text.contains("files: write an output: done"), "{text}");
 }
 
+#[test]
+fn code_that_sends_can_write_into_its_directory_alone() {
+    let Some(_lock) = share_privileged() else { return };
+    let (directory, outputs) = (directory_with_files(), tempfile::tempdir().unwrap());
+    let text = attempts(&["sending", directory.path().to_str().unwrap(), outputs.path().to_str().unwrap()]);
+    for attempt in [
+        "start a program",
+        "write a foreign file",
+        "write an own file",
+        "create a file",
+        "remove a file",
+        "read a foreign file",
+    ] {
+        assert!(text.contains(&format!("sending: {attempt}: refused")), "{attempt}: {text}");
+    }
+    for attempt in ["sending: read an own file", "sending: write an output", "outside: write an own file"] {
+        assert!(text.contains(&format!("{attempt}: done")), "{attempt}: {text}");
+    }
+}
+
+/// A command that waits. It is killed where the test fails before it is taken out.
+struct Waiting(Option<Child>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(command) = &mut self.0 {
+            // It may have ended.
+            let _ = command.kill().and_then(|()| command.wait());
+        }
+    }
+}
+
 /// Starts a command that waits for its input or output, and checks that it is confined by then.
 fn start_confined(arguments: &[&str]) -> Child {
-    let mut command = profiler(&["-q"]);
-    let child = command.args(arguments).stdout(Stdio::piped()).spawn().unwrap();
-    let rights = wait_until("the filter", || {
-        Rights::of_threads(child.id()).into_iter().find(|thread| thread.seccomp == 2)
-    });
+    let command = profiler(&["-q"]).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+    let pid = command.id();
+    let mut command = Waiting(Some(command));
+    let rights =
+        wait_until("the filter", || Rights::of_threads(pid).into_iter().find(|thread| thread.seccomp == 2));
     assert_eq!(rights.permitted & (CAP_SYS_ADMIN | CAP_SYS_MODULE), 0, "{arguments:?}: {rights:?}");
-    child
+    command.0.take().unwrap()
 }
 
 #[test]
