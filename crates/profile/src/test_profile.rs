@@ -1,7 +1,7 @@
 //! Profiles for tests: from folded stacks, and random ones with every kind of entry.
 
 use crate::{
-    Attribute, Event, EventField, FieldValue, Finding, FindingKind, FoundBy, Frame, FrameId, FrameKind,
+    Attribute, Cost, Event, EventField, FieldValue, Finding, FindingKind, FoundBy, Frame, FrameId, FrameKind,
     Header, KubernetesNames, Loss, Profile, ProfileBuilder, Reason, RuntimeEvent, RuntimeEventKind, Sample,
     Sampling, SourceLocation, StackEnd, StackId, SymbolSource, Symbolization, ThreadId, ThreadState,
 };
@@ -25,6 +25,24 @@ pub fn folded(stacks: &[(&str, u64)]) -> Profile {
         builder.sample(time * INTERVAL_NS, 0, thread, stack, *count);
     }
     builder.finish(Header::default())
+}
+
+/// An interval of one second of a session, from second `number` on, with one sample of function `f{number}`. The profiler has
+/// used 10 ms of CPU time a second.
+pub fn second(number: u64) -> Profile {
+    const NS_PER_S: u64 = 1_000_000_000;
+    let mut builder = ProfileBuilder::default();
+    let frame = function(&mut builder, &format!("f{number}"), 1);
+    let stack = builder.stack(vec![frame], StackEnd::Root);
+    let process = builder.process(7, "p");
+    let thread = builder.thread(process, 7, "p");
+    builder.sample(1, 0, thread, stack, 1);
+    builder.ledger_mut().cost = Cost { user_cpu_ns: number * NS_PER_S / 100, ..Cost::default() };
+    builder.finish(Header {
+        started_monotonic_ns: number * NS_PER_S,
+        duration_ns: NS_PER_S,
+        ..Header::default()
+    })
 }
 
 /// A profile with one finding.

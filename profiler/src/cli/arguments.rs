@@ -1,5 +1,6 @@
 //! Definition of the command line (clap) and its translation into the settings of the library.
 
+mod record;
 mod target;
 
 use std::{ffi::OsString, num::NonZeroU64, path::PathBuf, time::Duration};
@@ -12,6 +13,7 @@ use clap::{
 use profiler_profile_formats::{Format, OutputOptions};
 use profiler_symbolize::SymbolDirectories;
 
+pub(super) use self::record::RecordArguments;
 use self::target::TargetArguments;
 use super::{
     command_user,
@@ -47,6 +49,7 @@ Examples:
   profiler top run.profile --focus Json       its hot functions, for stacks with a matching frame
   profiler diff old.profile new.profile       compares two recorded profiles
   profiler live -p 1234                       a flame graph in the terminal, updated every second
+  profiler record -p 1234 --trigger exit      a file with the last minute, when the process ends
   profiler doctor                             which abilities and privileges this machine has
   profiler doctor -p 1234                     also the symbol sources of a process
 
@@ -110,6 +113,10 @@ pub(super) enum Action {
     /// Show a flame graph and the hot functions in the terminal, updated every second
     #[command(mut_arg("from", |from| from.hide(true)), mut_arg("to", |to| to.hide(true)))]
     Live(Box<LiveArguments>),
+    /// Sample all the time, keep the last minute, and write it to a file when a condition becomes true
+    #[command(mut_arg("from", |from| from.hide(true)), mut_arg("to", |to| to.hide(true)))]
+    #[command(mut_arg("capture", |capture| capture.hide(true)), after_long_help = record::conditions_help())]
+    Record(Box<RecordArguments>),
     /// Write a recorded profile (-o FILE.profile) in any format, without privileges
     #[command(mut_arg("in_process", |filter| filter.alias(PROCESS_FILTER_ALIAS)))]
     Report {

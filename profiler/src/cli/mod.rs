@@ -2,12 +2,16 @@
 
 mod advice;
 mod arguments;
+mod byte_size;
 mod command_user;
 mod doctor;
 mod duration;
+mod event_log;
 mod event_sets;
 mod event_summary;
+mod file_series;
 mod held_log;
+mod incident_summary;
 mod list;
 mod live;
 #[cfg(feature = "manual")]
@@ -16,8 +20,10 @@ mod nettrace_file;
 mod output_file;
 mod outputs;
 mod progress;
+mod record;
 mod report;
 mod run;
+mod service;
 mod shape;
 mod signals;
 mod summary;

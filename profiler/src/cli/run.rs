@@ -12,7 +12,7 @@ use super::{
     list, live,
     nettrace_file::NettraceFile,
     outputs::Outputs,
-    progress, report,
+    progress, record, report,
     shape::ShapeArguments,
     signals, summary,
 };
@@ -29,6 +29,7 @@ pub(super) fn run(arguments: &Arguments, log: &HeldLog) -> Result<u8> {
         Some(Action::Replay { directory, output, view }) => {
             replay(directory, output, view, &arguments.common)
         }
+        Some(Action::Record(record)) => record::run(record, &arguments.common),
         Some(Action::Live(live)) => live::run(live, log, &arguments.common),
         Some(Action::Report { recording, output, view }) => {
             report::report(recording, view, output, &arguments.common)
@@ -51,7 +52,7 @@ fn sample(arguments: &Arguments) -> Result<u8> {
     let profiler = arguments.apply_user(builder, arguments.common.quiet)?.build()?;
     let outputs = Outputs::for_session(&arguments.output)?;
     let mut session = profiler.start()?;
-    signals::listen(session.stopper(), session.command_pid())?;
+    signals::listen(signals::OF_TERMINAL, session.stopper(), session.command_pid())?;
     progress::wait(&mut session, arguments.sampling.duration, arguments.common.quiet);
     let command = session.take_command();
     let profile = arguments.view.shape.apply(progress::stop(session, arguments.common.quiet)?);
@@ -104,7 +105,7 @@ pub(super) fn code_of(profile: &Profile) -> u8 {
 }
 
 /// The exit code of a command as shells compute it: 128 + the signal number if a signal ended it.
-fn exit_code(status: ExitStatus) -> u8 {
+pub(super) fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| signals::SIGNAL_EXIT_BASE + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(exit::FAILED)
 }

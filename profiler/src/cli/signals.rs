@@ -1,4 +1,4 @@
-//! Handles SIGINT, SIGTERM and SIGHUP: the first signal stops sampling, the second exits.
+//! Handles SIGINT, SIGTERM and SIGHUP: the first signal stops sampling, the second exits. A service handles SIGHUP itself.
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -16,22 +16,26 @@ use signal_hook::{
 
 use crate::Stopper;
 
-const TERMINATION_SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+/// The signals that end a program in a terminal.
+pub(super) const OF_TERMINAL: &[i32] = &[SIGINT, SIGTERM, SIGHUP];
+
+/// The signals that end a service, for which SIGHUP is a request to read its configuration again.
+pub(super) const OF_SERVICE: &[i32] = &[SIGINT, SIGTERM];
 
 /// Shells add this to the signal number for the exit code of a program that a signal ended.
 pub(super) const SIGNAL_EXIT_BASE: i32 = 128;
 
-/// Stops the session at the first signal, and exits at the second. A signal from a process is forwarded to the command;
-/// the terminal sends its signals to both.
-pub(super) fn listen(stopper: Stopper, command: Option<u32>) -> Result<()> {
+/// Stops the session at the first of these signals, and exits at the second. A signal from a process is forwarded to the
+/// command; the terminal sends its signals to both.
+pub(super) fn listen(signals: &[i32], stopper: Stopper, command: Option<u32>) -> Result<()> {
     let second = Arc::new(AtomicBool::new(false));
-    for signal in TERMINATION_SIGNALS {
+    for &signal in signals {
         // The order matters: the first signal finds the flag unset, and then sets it.
         flag::register_conditional_shutdown(signal, SIGNAL_EXIT_BASE + signal, Arc::clone(&second))
             .and_then(|_| flag::register(signal, Arc::clone(&second)))
             .context("failed to listen for signals")?;
     }
-    for_each_signal(move |origin| {
+    for_each_signal(signals, move |origin| {
         let was_sent = matches!(origin.cause, Cause::Sent(Sent::User | Sent::TKill | Sent::Queue));
         if let Some(pid) = command.filter(|_| was_sent) {
             forward(pid, origin.signal);
@@ -40,10 +44,12 @@ pub(super) fn listen(stopper: Stopper, command: Option<u32>) -> Result<()> {
     })
 }
 
-/// Calls `handle` for each signal, in a thread of its own.
-pub(super) fn for_each_signal(mut handle: impl FnMut(Origin) + Send + 'static) -> Result<()> {
-    let mut signals =
-        SignalsInfo::<WithOrigin>::new(TERMINATION_SIGNALS).context("failed to listen for signals")?;
+/// Calls `handle` for each of these signals, in a thread of its own.
+pub(super) fn for_each_signal(
+    signals: &[i32],
+    mut handle: impl FnMut(Origin) + Send + 'static,
+) -> Result<()> {
+    let mut signals = SignalsInfo::<WithOrigin>::new(signals).context("failed to listen for signals")?;
     let listen = move || signals.forever().for_each(&mut handle);
     thread::Builder::new().name("signals".to_owned()).spawn(listen)?;
     Ok(())

@@ -8,7 +8,7 @@ use profiler_profile::{
 };
 use profiler_profile_formats::printable;
 
-use super::event_summary;
+use super::{event_summary, incident_summary};
 
 /// An error and its causes in one line.
 pub(super) fn one_line(error: &anyhow::Error) -> String {
@@ -27,6 +27,7 @@ pub(super) fn text(profile: &Profile, view: &Profile) -> String {
         let shown = value_text(profile.first_event(), profile.total_value());
         lines.push(format!("shown: {shown}: {}", header.edits.join(", ")));
     }
+    lines.extend(incident_summary::lines(profile));
     lines.extend(event_summary::line(profile));
     lines.extend(missed_ticks(ledger));
     if ledger.lost_process_events > 0 {

@@ -280,6 +280,12 @@ impl Session {
         self.servers.clone().map(|servers| Downloads { servers })
     }
 
+    /// The id of the target's process, where the target is one process.
+    #[must_use]
+    pub fn target_pid(&self) -> Option<u32> {
+        self.watch.only_pid()
+    }
+
     /// The process id of the command that was started, for [`Target::Command`].
     #[must_use]
     pub fn command_pid(&self) -> Option<u32> {

@@ -135,6 +135,14 @@ impl TargetWatch {
             && self.cgroup.as_ref().is_none_or(|directory| !directory.exists())
     }
 
+    /// The id of the watched process, if it is the only one.
+    pub(super) fn only_pid(&self) -> Option<u32> {
+        match &*self.processes {
+            [process] => Some(process.pid),
+            _ => None,
+        }
+    }
+
     /// The processes of a cgroup, or of the host, where the target has no ids. 1,024 at most.
     pub(super) fn unnamed_processes(&self, proc: &ProcFs) -> Vec<u32> {
         const MAX_PROCESSES: usize = 1 << 10;

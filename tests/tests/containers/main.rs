@@ -15,6 +15,7 @@ mod kubernetes;
 mod manifest;
 mod namespaces;
 mod pod;
+mod record;
 mod release;
 mod replaced;
 mod seccomp;

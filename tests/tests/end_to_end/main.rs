@@ -34,6 +34,8 @@ mod overhead;
 mod privileges;
 mod readable_names;
 mod real_programs;
+mod record;
+mod record_incidents;
 mod sandbox;
 mod single_file;
 mod symbol_server_network;

@@ -119,27 +119,11 @@ fn duration(intervals: &VecDeque<Profile>) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use profiler_profile::{Header, ProfileBuilder, StackEnd, test_profile};
+    use profiler_profile::test_profile::second;
 
     use super::*;
 
     const NS_PER_S: u64 = 1_000_000_000;
-
-    /// An interval of one second with one sample of function `f{number}`.
-    fn second(number: u64) -> Profile {
-        let mut builder = ProfileBuilder::default();
-        let frame = test_profile::function(&mut builder, &format!("f{number}"), 1);
-        let stack = builder.stack(vec![frame], StackEnd::Root);
-        let process = builder.process(7, "p");
-        let thread = builder.thread(process, 7, "p");
-        builder.sample(1, 0, thread, stack, 1);
-        builder.ledger_mut().cost = Cost { user_cpu_ns: number * NS_PER_S / 100, ..Cost::default() };
-        builder.finish(Header {
-            started_monotonic_ns: number * NS_PER_S,
-            duration_ns: NS_PER_S,
-            ..Header::default()
-        })
-    }
 
     fn history(window_seconds: u64, seconds: u64) -> History {
         let mut history = History::new(Duration::from_secs(window_seconds));

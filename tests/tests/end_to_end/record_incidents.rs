@@ -1,0 +1,101 @@
+//! Tests `profiler record` with one cause for each incident: the file has the finding of the cause.
+
+use std::{fs::File, path::Path, process::Command, time::Duration};
+
+use profiler::{Profile, profile::FindingKind};
+use profiler_tests::{Workload, aspnet, lock_privileged, profiler, run_command, wait_until, workload_path};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Runs a recorder until it has written one file, and returns the profile of it.
+fn record(pid: u32, arguments: &[&str]) -> Profile {
+    let directory = tempfile::tempdir().unwrap();
+    run_recorder(pid, directory.path(), arguments);
+    read(directory.path())
+}
+
+fn run_recorder(pid: u32, directory: &Path, arguments: &[&str]) {
+    let output = directory.join("trap-%n.profile");
+    let mut command = profiler(&["record", "-p", &pid.to_string(), "--count", "1", "-o"]);
+    let outcome = run_command(command.arg(output).args(arguments));
+    assert_eq!(outcome.code(), 0, "{}{}", outcome.stdout, outcome.stderr);
+}
+
+fn read(directory: &Path) -> Profile {
+    Profile::read(File::open(directory.join("trap-1.profile")).unwrap()).unwrap()
+}
+
+fn finding(profile: &Profile, kind: FindingKind) -> String {
+    let found = profile.findings().iter().find(|finding| finding.kind == kind);
+    found.unwrap_or_else(|| panic!("{kind:?} is not among {:?}", profile.findings())).to_string()
+}
+
+/// A server that answers, until its requests block the threads that their responses need.
+#[test]
+fn a_server_whose_pool_starves_has_the_time_before_and_the_call_that_blocks() {
+    let Some(_lock) = lock_privileged() else { return };
+    let mut command = Command::new(workload_path("dotnet/run"));
+    let mut server = Workload::run(command.args(["aspnet", "serve", "60"]).env("PERF_MAP", "0"));
+    let port = server.wait_for("port ");
+    aspnet::warm_up(&port, &["/json", "/wait"]);
+    let directory = tempfile::tempdir().unwrap();
+    let pid = server.pid();
+    let profile = std::thread::scope(|scope| {
+        let folder = directory.path();
+        let recorder = scope.spawn(move || {
+            let trigger =
+                ["--trigger", "cpu < 30% for 2s and threads > 10", "--keep", "10s", "--after", "2s"];
+            run_recorder(pid, folder, &[&["--wall"][..], &trigger[..]].concat());
+        });
+        let busy = aspnet::load(&port, 8, &["/json"]);
+        let end = server.cpu_time_of_threads() + Duration::from_secs(4);
+        wait_until("a busy server", || (server.cpu_time_of_threads() >= end).then_some(()));
+        busy.end();
+        let _blocked = aspnet::load(&port, 200, &["/wait"]);
+        recorder.join().unwrap();
+        read(folder)
+    });
+    let text = finding(&profile, FindingKind::PoolStarvation);
+    assert!(text.contains("Workload.Routes.Wait"), "{text}");
+    let incident = profile.header().incident.as_ref().unwrap();
+    let has = |name: &str, is_shown: &dyn Fn(u64) -> bool| {
+        profile.samples().iter().filter(|sample| is_shown(sample.time_ns)).any(|sample| {
+            let frames = &profile.stack(sample.stack).frames;
+            frames.iter().any(|frame| profile.string(profile.frame(*frame).name).contains(name))
+        })
+    };
+    assert!(has("Routes.Json", &|time_ns| time_ns < incident.since_ns), "{incident:?}");
+    assert!(has("Routes.Wait", &|time_ns| time_ns > incident.since_ns), "{incident:?}");
+}
+
+#[test]
+fn storms_of_collections_and_exceptions_have_their_findings() {
+    let Some(_lock) = lock_privileged() else { return };
+    for (mode, trigger, kind) in [
+        ("storm", "gc-share > 5% for 1s", FindingKind::GcPauses),
+        ("exceptions", "exceptions > 50/s", FindingKind::Exceptions),
+        ("convoy", "cpu < 50% and threads > 8", FindingKind::LockConvoy),
+    ] {
+        let workload = Workload::dotnet_program("9.0", mode);
+        let sampling = ["--wall", "--events", "default", "--after", "2s", "--trigger", trigger];
+        let profile = record(workload.pid(), &sampling);
+        finding(&profile, kind);
+    }
+}
+
+#[test]
+fn a_crash_is_an_incident_with_what_the_process_did_before() {
+    let Some(_lock) = lock_privileged() else { return };
+    let workload = Workload::start("shares");
+    let directory = tempfile::tempdir().unwrap();
+    let (pid, folder) = (workload.pid(), directory.path());
+    let profile = std::thread::scope(|scope| {
+        let recorder = scope.spawn(move || run_recorder(pid, folder, &["-F", "99", "--trigger", "exit"]));
+        let end = workload.cpu_time() + Duration::from_secs(2);
+        wait_until("CPU time", || (workload.cpu_time() >= end).then_some(()));
+        kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::SEGV).unwrap();
+        recorder.join().unwrap();
+        read(folder)
+    });
+    assert_eq!(profile.header().incident.as_ref().unwrap().condition, "exit");
+    assert!(profile.total_value() > 50, "{}", profile.total_value());
+}
