@@ -17,6 +17,7 @@ mod make;
 mod manual;
 mod picture;
 mod project;
+mod proto;
 mod prove;
 mod redirect;
 mod run;

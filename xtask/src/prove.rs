@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::{
-    bench, fuzz, kernel_matrix,
+    bench, fuzz, kernel_matrix, proto,
     test::{
         end_to_end, features, packaging,
         report::{self, Step},
@@ -22,13 +22,15 @@ pub(crate) struct Prove {}
 
 const BUDGET: Duration = Duration::from_secs(120 * 60);
 
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 10] = [
     ("an embedder without features", end_to_end::run_embedder),
     ("each feature alone", features::check_each),
     ("packages built from their archives", packaging::verify),
     ("kernel matrix", kernel_matrix::run_always),
     ("a machine with many CPUs", kernel_matrix::run_many_cpus),
     ("unwind tables of all files in /usr", unit_tests::compare_all_unwind_tables),
+    ("messages of OTLP", proto::check),
+    ("a million OTLP requests", unit_tests::check_a_million_otlp_requests),
     ("fuzz", fuzz::run_all),
     ("benches run", bench::smoke),
 ];

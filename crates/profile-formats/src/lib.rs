@@ -16,6 +16,8 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
+//! Backends that store series of profiles take pprof from [`write_aggregated_pprof`].
+//!
 //! Each format is a module and a cargo feature; the default feature `all` has all of them. A new format is a module with
 //! a `write` function, a line in `format.rs` and an arm in `write.rs`.
 
@@ -65,6 +67,8 @@ mod trace_zip;
 mod visible;
 mod write;
 
+#[cfg(feature = "pprof")]
+pub use self::pprof::write_aggregated_pprof;
 pub use self::{
     format::{Format, UnknownFormat},
     label::{frame_label, printable},

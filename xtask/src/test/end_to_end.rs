@@ -16,14 +16,14 @@ pub(super) const REQUIRE_PRIVILEGED: &str = "PROFILER_REQUIRE_PRIVILEGED";
 pub(super) const SKIP_PRIVILEGED: &str = "PROFILER_SKIP_PRIVILEGED";
 
 /// The packages of the end-to-end tests.
-const PACKAGES: [&str; 2] = ["profiler-embedder", "profiler-tests"];
+const PACKAGES: [&str; 3] = ["profiler-agent", "profiler-embedder", "profiler-tests"];
 
 /// Test programs with tests that load no BPF program.
 const UNPRIVILEGED: [&str; 4] = ["command_line", "golden", "recordings", "replay"];
 
 /// Test programs that read files and outputs: at most one of their tests loads a BPF program.
-const MOSTLY_UNPRIVILEGED: [&str; 5] =
-    ["documents", "dotnet_libraries", "golden", "html_page", "other_tools"];
+const MOSTLY_UNPRIVILEGED: [&str; 7] =
+    ["documents", "dotnet_libraries", "golden", "html_page", "other_tools", "otlp_node", "otlp_reader"];
 
 /// Runs the tests that load no BPF program.
 pub(crate) fn run_unprivileged() -> Result<()> {

@@ -18,6 +18,9 @@ const SLOW_TESTS: [&str; 3] =
 /// The test that compares unwind tables with gimli's evaluation, by default those of a sample of files.
 const CFI_COMPARISON: &str = "unwind_tables_agree_with_the_call_frame_information";
 
+/// The test that checks random OTLP requests by the rules of the backends, by default few of them.
+const OTLP_RULES: &str = "random_windows_follow_the_rules_of_the_backends";
+
 /// The modules of the library whose tests load BPF programs or create BPF maps.
 const PRIVILEGED_MODULES: [&str; 2] = ["sampler::", "session::"];
 
@@ -47,6 +50,12 @@ pub(crate) fn compare_all_unwind_tables() -> Result<()> {
     shell::run(test_workspace(&["--lib", CFI_COMPARISON]).env("PROFILER_COMPARE", "/usr"))
 }
 
+/// Checks a million random OTLP requests by the rules of the backends.
+pub(crate) fn check_a_million_otlp_requests() -> Result<()> {
+    ensure_slow_tests_exist()?;
+    shell::run(test_workspace(&["--lib", OTLP_RULES]).env("PROFILER_RANDOM_WINDOWS", "1000000"))
+}
+
 /// Runs the tests of the BPF program that need no kernel.
 pub(super) fn run_bpf_program() -> Result<()> {
     shell::run(&mut bpf_cargo(&["test", "--lib", "--locked"]))
@@ -56,8 +65,8 @@ pub(super) fn run_bpf_program() -> Result<()> {
 fn ensure_slow_tests_exist() -> Result<()> {
     let mut list: Command = test_workspace(&["--lib", "--bins", "--quiet", "--", "--list"]);
     let list = shell::read(&mut list).context("failed to list the unit tests")?;
-    for name in SLOW_TESTS {
-        ensure!(list.contains(name), "SLOW_TESTS in xtask/src/test/unit_tests.rs: no test is named {name}");
+    for name in SLOW_TESTS.iter().chain([&OTLP_RULES]) {
+        ensure!(list.contains(name), "xtask/src/test/unit_tests.rs: no test is named {name}");
     }
     Ok(())
 }

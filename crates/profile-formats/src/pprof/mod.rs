@@ -2,6 +2,7 @@
 //!
 //! Concatenated protobuf messages merge, so the profile is written in pieces and never held as a whole.
 
+mod aggregated;
 mod locations;
 mod message;
 
@@ -14,6 +15,7 @@ use flate2::{Compression, write::GzEncoder};
 use indexmap::IndexSet;
 use prost::Message;
 
+pub use self::aggregated::write_aggregated_pprof;
 use self::{
     locations::Locations,
     message::{Label, Profile as Piece, Sample, ValueType},
@@ -28,7 +30,7 @@ use profiler_profile::{Event, EventId, Profile, Sampling, ThreadId, ThreadState}
 /// Writes the profile: one sample for each event, thread, stack and state, with labels for thread, process, container and
 /// state. The first event has two values, samples and time; each other one has its time.
 pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
-    let mut to = Pieces { to: GzEncoder::new(BufWriter::new(to), Compression::fast()), piece: Vec::new() };
+    let mut to = Pieces::compressed(to);
     let mut strings = Strings::default();
     to.write(&head(profile, &mut strings))?;
 
@@ -47,11 +49,7 @@ pub(super) fn write(profile: &Profile, to: impl Write) -> io::Result<()> {
         }
     }
 
-    to.write(&locations.tables(&mut strings))?;
-    for text in strings.0 {
-        to.write(&Piece { string_table: vec![text.into_owned()], ..Piece::default() })?;
-    }
-    to.to.finish()?.flush()
+    to.finish(locations, strings)
 }
 
 /// The header: sample types, period, time and duration.
@@ -191,11 +189,26 @@ struct Pieces<W: Write> {
     piece: Vec<u8>,
 }
 
+impl<W: Write> Pieces<BufWriter<W>> {
+    fn compressed(to: W) -> Self {
+        Self { to: GzEncoder::new(BufWriter::new(to), Compression::fast()), piece: Vec::new() }
+    }
+}
+
 impl<W: Write> Pieces<W> {
     fn write(&mut self, piece: &Piece) -> io::Result<()> {
         self.piece.clear();
         piece.encode(&mut self.piece)?;
         self.to.write_all(&self.piece)
+    }
+
+    /// Writes the tables that the samples refer to.
+    fn finish<'a>(mut self, locations: Locations<'a>, mut strings: Strings<'a>) -> io::Result<()> {
+        self.write(&locations.tables(&mut strings))?;
+        for text in strings.0 {
+            self.write(&Piece { string_table: vec![text.into_owned()], ..Piece::default() })?;
+        }
+        self.to.finish()?.flush()
     }
 }
 
@@ -209,17 +222,20 @@ pub(super) mod tests {
     use profiler_profile::{Header, ProfileBuilder, Sample, StackEnd, test_profile};
 
     fn read_back(profile: &Profile) -> Piece {
-        let (mut packed, mut bytes) = (Vec::new(), Vec::new());
+        let mut packed = Vec::new();
         write(profile, &mut packed).unwrap();
-        GzDecoder::new(&*packed).read_to_end(&mut bytes).unwrap();
+        decoded(&packed)
+    }
+
+    pub(super) fn decoded(packed: &[u8]) -> Piece {
+        let mut bytes = Vec::new();
+        GzDecoder::new(packed).read_to_end(&mut bytes).unwrap();
         Piece::decode(&*bytes).unwrap()
     }
 
     /// The counts of all samples, and all texts.
     pub(crate) fn counts_and_texts(packed: &[u8]) -> (Vec<i64>, Vec<String>) {
-        let mut bytes = Vec::new();
-        GzDecoder::new(packed).read_to_end(&mut bytes).unwrap();
-        let piece = Piece::decode(&*bytes).unwrap();
+        let piece = decoded(packed);
         (piece.sample.iter().map(|sample| sample.value[0]).collect(), piece.string_table)
     }
 

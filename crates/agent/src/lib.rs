@@ -1,0 +1,15 @@
+//! Sends what a node did to an existing backend: window by window, with an exact account of every sample.
+//!
+//! A [`Window`] is the profile of one interval, with a [`Resource`] for each of its processes. An encoder makes
+//! [`Message`]s of it, which the delivery sends.
+mod message;
+pub mod otlp;
+pub mod pyroscope;
+mod resource;
+mod window;
+
+pub use self::{
+    message::{Encoded, Message},
+    resource::Resource,
+    window::Window,
+};
