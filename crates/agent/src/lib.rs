@@ -2,13 +2,18 @@
 //!
 //! A [`Window`] is the profile of one interval, with a [`Resource`] for each of its processes. An encoder makes
 //! [`Message`]s of it, which the delivery sends.
+pub mod environment;
+mod filter;
 mod message;
+pub mod naming;
 pub mod otlp;
 pub mod pyroscope;
 mod resource;
+pub mod selection;
 mod window;
 
 pub use self::{
+    filter::{Filter, InvalidFilter},
     message::{Encoded, Message},
     resource::Resource,
     window::Window,
