@@ -2,9 +2,12 @@
 //!
 //! A [`Window`] is the profile of one interval, with a [`Resource`] for each of its processes. An encoder makes
 //! [`Message`]s of it, which the delivery sends.
+
+pub mod delivery;
 pub mod environment;
 mod filter;
 mod message;
+pub mod metrics;
 pub mod naming;
 pub mod otlp;
 pub mod pyroscope;
