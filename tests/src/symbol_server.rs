@@ -2,16 +2,14 @@
 
 use std::{
     collections::HashMap,
-    io::{BufRead, BufReader, Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::JoinHandle,
+    io::{BufReader, Read, Write},
+    net::TcpStream,
+    sync::{Arc, Mutex},
 };
 
 use flate2::{Compression, write::GzEncoder};
+
+use crate::loopback_server::{LoopbackServer, ReceivedRequest};
 
 /// The response to a path. Other paths get status 404.
 #[derive(Clone, Debug)]
@@ -35,16 +33,14 @@ pub enum Response {
 /// A running server. Dropping it stops it.
 #[derive(Debug)]
 pub struct SymbolServer {
-    address: SocketAddr,
+    server: LoopbackServer,
     shared: Arc<Shared>,
-    listener: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
 struct Shared {
     responses: HashMap<String, Response>,
     requested_paths: Mutex<Vec<String>>,
-    has_ended: AtomicBool,
 }
 
 impl SymbolServer {
@@ -54,22 +50,19 @@ impl SymbolServer {
     /// Panics if no port is available.
     #[must_use]
     pub fn start(responses: impl IntoIterator<Item = (String, Response)>) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-        let address = listener.local_addr().expect("it has one");
         let shared = Arc::new(Shared {
             responses: responses.into_iter().collect(),
             requested_paths: Mutex::default(),
-            has_ended: AtomicBool::new(false),
         });
         let served = Arc::clone(&shared);
-        let listener = std::thread::spawn(move || serve(&listener, &served));
-        Self { address, shared, listener: Some(listener) }
+        let server = LoopbackServer::start("127.0.0.1:0", move |stream| respond(stream, &served));
+        Self { server, shared }
     }
 
     /// The URL of the server.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        self.server.url()
     }
 
     /// The requested paths so far.
@@ -82,30 +75,10 @@ impl SymbolServer {
     }
 }
 
-impl Drop for SymbolServer {
-    fn drop(&mut self) {
-        self.shared.has_ended.store(true, Ordering::Release);
-        // Wakes the listener.
-        drop(TcpStream::connect(self.address));
-        if let Some(listener) = self.listener.take() {
-            let _ = listener.join();
-        }
-    }
-}
-
-fn serve(listener: &TcpListener, shared: &Arc<Shared>) {
-    for stream in listener.incoming().flatten() {
-        if shared.has_ended.load(Ordering::Acquire) {
-            return;
-        }
-        let shared = Arc::clone(shared);
-        // The client may close the connection early.
-        std::thread::spawn(move || drop(respond(&stream, &shared)));
-    }
-}
-
 fn respond(mut stream: &TcpStream, shared: &Shared) -> std::io::Result<()> {
-    let path = read_path(stream)?;
+    let Some(ReceivedRequest { path, .. }) = ReceivedRequest::read(&mut BufReader::new(stream))? else {
+        return Ok(());
+    };
     shared.requested_paths.lock().expect("the server is well").push(path.clone());
     match shared.responses.get(&path) {
         Some(Response::File(bytes)) => send(stream, "200 OK", &[], bytes.len(), bytes),
@@ -130,18 +103,6 @@ fn respond(mut stream: &TcpStream, shared: &Shared) -> std::io::Result<()> {
         }
         None => send(stream, "404 Not Found", &[], 0, b""),
     }
-}
-
-/// Reads a request to its end and returns its path.
-fn read_path(stream: &TcpStream) -> std::io::Result<String> {
-    let mut lines = BufReader::new(stream).lines();
-    let first = lines.next().unwrap_or_else(|| Ok(String::new()))?;
-    for line in lines {
-        if line?.is_empty() {
-            break;
-        }
-    }
-    Ok(first.split(' ').nth(1).unwrap_or_default().to_owned())
 }
 
 fn send(

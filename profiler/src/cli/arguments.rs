@@ -1,9 +1,10 @@
 //! Definition of the command line (clap) and its translation into the settings of the library.
 
+mod agent;
 mod record;
 mod target;
 
-use std::{ffi::OsString, num::NonZeroU64, path::PathBuf, time::Duration};
+use std::{ffi::OsString, num::NonZeroU64, path::PathBuf, sync::LazyLock, time::Duration};
 
 use anyhow::{Result, bail};
 use clap::{
@@ -13,8 +14,8 @@ use clap::{
 use profiler_profile_formats::{Format, OutputOptions};
 use profiler_symbolize::SymbolDirectories;
 
-pub(super) use self::record::RecordArguments;
 use self::target::TargetArguments;
+pub(super) use self::{agent::AgentArguments, record::RecordArguments};
 use super::{
     command_user,
     duration::{parse_duration, parse_duration_or_zero},
@@ -50,6 +51,7 @@ Examples:
   profiler diff old.profile new.profile       compares two recorded profiles
   profiler live -p 1234                       a flame graph in the terminal, updated every second
   profiler record -p 1234 --trigger exit      a file with the last minute, when the process ends
+  profiler agent --otlp http://HOST:4318      each minute of this node, to an OpenTelemetry receiver
   profiler doctor                             which abilities and privileges this machine has
   profiler doctor -p 1234                     also the symbol sources of a process
 
@@ -60,11 +62,15 @@ const USAGE: &str = "\
 profiler [OPTIONS] [-- <COMMAND>...]
        profiler [-q] [-v] <COMMAND>";
 
+/// The version of the program, and that of the OTLP messages that it sends.
+static VERSION: LazyLock<String> =
+    LazyLock::new(|| format!("{} (OTLP {})", env!("CARGO_PKG_VERSION"), profiler_agent::otlp::PROTO_VERSION));
+
 /// CPU profiler for Linux on eBPF: samples native, JIT and kernel stacks and symbolizes every frame
 #[derive(Debug, Parser)]
 #[command(
     name = "profiler",
-    version,
+    version = VERSION.as_str(),
     after_long_help = EXAMPLES,
     override_usage = USAGE,
     after_help = "See --help for examples.",
@@ -117,6 +123,8 @@ pub(super) enum Action {
     #[command(mut_arg("from", |from| from.hide(true)), mut_arg("to", |to| to.hide(true)))]
     #[command(mut_arg("capture", |capture| capture.hide(true)), after_long_help = record::conditions_help())]
     Record(Box<RecordArguments>),
+    /// Sample all processes of this node all the time, and send what each window has to a backend
+    Agent(Box<AgentArguments>),
     /// Write a recorded profile (-o FILE.profile) in any format, without privileges
     #[command(mut_arg("in_process", |filter| filter.alias(PROCESS_FILTER_ALIAS)))]
     Report {

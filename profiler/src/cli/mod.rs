@@ -1,6 +1,7 @@
 //! The command line of the `profiler` binary: parses arguments, runs a command, prints errors with advice.
 
 mod advice;
+mod agent;
 mod arguments;
 mod byte_size;
 mod command_user;

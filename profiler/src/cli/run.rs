@@ -1,4 +1,5 @@
-//! Runs the selected command: samples, replays or hands over to `doctor`, `live`, `report`, `top` and `diff`.
+//! Runs the selected command: samples, replays or hands over to `doctor`, `live`, `record`, `agent`, `report`, `top` and
+//! `diff`.
 
 use std::{borrow::Cow, os::unix::process::ExitStatusExt, path::Path, process::ExitStatus};
 
@@ -6,6 +7,7 @@ use anyhow::{Result, bail};
 use profiler_profile::Profile;
 
 use super::{
+    agent,
     arguments::{Action, Arguments, CommonArguments, NO_TARGET, OutputArguments, ViewArguments},
     doctor, exit,
     held_log::HeldLog,
@@ -30,6 +32,7 @@ pub(super) fn run(arguments: &Arguments, log: &HeldLog) -> Result<u8> {
             replay(directory, output, view, &arguments.common)
         }
         Some(Action::Record(record)) => record::run(record, &arguments.common),
+        Some(Action::Agent(agent)) => agent::run(agent, &arguments.common),
         Some(Action::Live(live)) => live::run(live, log, &arguments.common),
         Some(Action::Report { recording, output, view }) => {
             report::report(recording, view, output, &arguments.common)

@@ -52,6 +52,8 @@ pub(crate) struct ContainerBuilder {
     cgroup: String,
     /// The CPU time that its cgroup may use in a period of 100 ms, microseconds.
     cpu_quota_us: Option<u32>,
+    /// The memory that its cgroup may use.
+    memory_limit_bytes: Option<u64>,
 }
 
 impl ContainerBuilder {
@@ -74,6 +76,7 @@ impl ContainerBuilder {
             read_only: false,
             cgroup: "c".to_owned(),
             cpu_quota_us: None,
+            memory_limit_bytes: None,
         }
     }
 
@@ -156,6 +159,12 @@ impl ContainerBuilder {
         self
     }
 
+    /// Limits the memory.
+    pub(crate) fn memory_limit_bytes(mut self, bytes: u64) -> Self {
+        self.memory_limit_bytes = Some(bytes);
+        self
+    }
+
     /// Starts the container and waits until it is ready.
     pub(crate) fn start(&self) -> Container {
         Container::start(self.bundle())
@@ -214,11 +223,20 @@ impl ContainerBuilder {
                 "uidMappings": mappings,
                 "gidMappings": mappings,
                 "cgroupsPath": format!("{cgroups}/{}", self.cgroup),
-                "resources": self.cpu_quota_us.map_or(json!({}), |quota| {
-                    json!({"cpu": {"quota": quota, "period": CPU_PERIOD_US}})
-                }),
+                "resources": self.resources(),
             },
         })
+    }
+
+    fn resources(&self) -> Value {
+        let mut resources = json!({});
+        if let Some(quota_us) = self.cpu_quota_us {
+            resources["cpu"] = json!({"quota": quota_us, "period": CPU_PERIOD_US});
+        }
+        if let Some(bytes) = self.memory_limit_bytes {
+            resources["memory"] = json!({"limit": bytes});
+        }
+        resources
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, process::Command};
 
 use profiler::{Format, Profile, WriteFormat as _};
+use profiler_agent::naming::{Naming, NamingOptions};
 use profiler_tests::{FoldedStacks, Outcome, lock_privileged, profiler, run_command, workload_path};
 use serde_json::json;
 
@@ -92,5 +93,57 @@ fn samples_have_the_names_of_their_pods_and_containers() {
     for label in ["k8s.namespace.name", "k8s.pod.name", "k8s.container.name", "web-1", "proxy"] {
         let label = label.as_bytes();
         assert!(decoded.windows(label.len()).any(|window| window == label), "{label:?}");
+    }
+}
+
+#[test]
+fn every_sample_of_a_pod_has_its_resource_also_after_a_restart() {
+    let Some(_lock) = lock_privileged() else { return };
+    let containerd = Containerd::start(&[workload_path("shares-static")]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("all.profile");
+    let of_node = profiler(&["-a", "-q", "-d", "10", "-F", "199", "-o", path.to_str().unwrap()]);
+    let recording = std::thread::scope(|scope| {
+        let recording = scope.spawn(|| run_command(&mut containerd.inside(&of_node)));
+        containerd.run(&[Pod {
+            namespace: "shop",
+            name: "web-7d4b9c6f5-x2k7p",
+            uid: "2d4b8f4e-52f1-4a0c-9c0e-0d2c3c2e5a3e",
+            containers: json!({
+                "app": [["/bin/shares-static", "60"], ["/bin/shares-static", "60"]],
+                "claims": ["/bin/busybox", "env", "OTEL_SERVICE_NAME=shop-web", "/bin/shares-static", "60"],
+            }),
+        }]);
+        recording.join().unwrap()
+    });
+    assert_eq!(recording.code(), 0, "{}", recording.stderr);
+    let profile = Profile::read(std::fs::File::open(path).unwrap()).unwrap();
+
+    let options = NamingOptions::of_node(Some("node-1".to_owned())).unwrap();
+    let window = Naming::new(options).unwrap().window(profile);
+    let mut resources = BTreeSet::new();
+    for sample in window.profile().samples() {
+        let process = window.profile().thread(sample.thread).process;
+        if window.profile().string(window.profile().process(process).comm) == "shares-static" {
+            resources.insert(window.resource_of(process));
+        }
+    }
+    let attributes: Vec<_> = resources.iter().map(|index| &window.resources()[*index].attributes).collect();
+    let services: Vec<_> = attributes
+        .iter()
+        .map(|of| (of["k8s.container.name"].as_str(), of["service.name"].as_str()))
+        .collect();
+    assert_eq!(services.iter().filter(|service| **service == ("app", "web")).count(), 2, "{attributes:#?}");
+    assert_eq!(
+        services.iter().filter(|service| **service == ("claims", "shop-web")).count(),
+        1,
+        "{attributes:#?}"
+    );
+    assert_eq!(services.len(), 3, "{attributes:#?}");
+    for of in attributes {
+        assert_eq!((&*of["k8s.namespace.name"], &*of["k8s.pod.name"]), ("shop", "web-7d4b9c6f5-x2k7p"));
+        assert_eq!(of["k8s.pod.uid"], "2d4b8f4e-52f1-4a0c-9c0e-0d2c3c2e5a3e");
+        assert_eq!(of["container.image.name"], "docker.io/local/workloads:1");
+        assert_eq!(of["k8s.node.name"], "node-1");
     }
 }

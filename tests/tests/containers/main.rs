@@ -12,6 +12,7 @@ mod dotnet;
 mod hostile;
 mod image;
 mod kubernetes;
+mod limits;
 mod manifest;
 mod namespaces;
 mod pod;

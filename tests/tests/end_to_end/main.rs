@@ -1,5 +1,6 @@
 //! End-to-end tests: the whole profiler on the running kernel, with workloads of known call chains and shares.
 
+mod agent;
 mod aspnet;
 mod bad_unwinding;
 mod blocking_targets;

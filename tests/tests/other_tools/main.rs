@@ -5,6 +5,7 @@ mod flame_graph;
 mod known;
 mod pprof;
 mod printed_pictures;
+mod pyroscope;
 mod readers;
 
 use std::{fs, path::Path};

@@ -38,6 +38,10 @@ const KUBERNETES_VALIDATE: &str = "kubernetes-validate==1.37.0";
 
 /// Calls a container runtime as the kubelet does.
 const GRPCIO: &str = "grpcio==1.84.0";
+
+/// Decodes OTLP.
+const OPENTELEMETRY_PROTO: &str = "opentelemetry-proto==1.45.2";
+
 /// Installs them where they are not.
 pub(super) fn install() -> Result<()> {
     install_libraries()?;
@@ -45,6 +49,9 @@ pub(super) fn install() -> Result<()> {
         install_python(KUBERNETES_VALIDATE, scratch)
     })?;
     unpack_into(&folder().join("grpcio"), "grpcio", |scratch| install_python(GRPCIO, scratch))?;
+    unpack_into(&folder().join("opentelemetry-proto"), "opentelemetry-proto", |scratch| {
+        install_python(OPENTELEMETRY_PROTO, scratch)
+    })?;
     unpack_into(&folder().join("flamegraph"), "FlameGraph", unpack_flame_graph)?;
     unpack_into(&folder().join("pprof"), "pprof", unpack_pprof)
 }

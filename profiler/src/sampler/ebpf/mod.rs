@@ -40,6 +40,8 @@ pub(crate) use cpus::online;
 pub(crate) use loader::raise_locked_memory_limit;
 use profiler_common::Counter;
 use rustix::event::{PollFd, PollFlags, poll};
+#[cfg(feature = "cli")]
+pub(crate) use timers::random_fraction;
 pub(crate) use unwind_maps::{InstallError, InstalledFile, InstalledMappings, UnwindMaps};
 
 #[cfg(fuzzing)]
