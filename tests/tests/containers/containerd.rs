@@ -83,6 +83,19 @@ impl Containerd {
         assert_eq!(run.code(), 0, "{}{}", run.stderr, self.log());
         run.stdout
     }
+
+    /// Imports an image in the image layout of the OCI specification, and gives it a second name.
+    pub(crate) fn import_layout(&self, archive: &Path, name: &str, second_name: &str) {
+        let mut import = Command::new("ctr");
+        import.args(["--namespace", "k8s.io", "images", "import", "--snapshotter", "native"]).arg(archive);
+        let mut tag = Command::new("ctr");
+        tag.args(["--namespace", "k8s.io", "images", "tag", name, second_name]);
+        for command in [import, tag] {
+            let run = run_command(&mut self.inside(&command));
+            assert_eq!(run.code(), 0, "{}", run.stderr);
+        }
+    }
+
     /// A command in both namespaces of containerd.
     pub(crate) fn inside(&self, command: &Command) -> Command {
         self.enter(&["--mount"], command)

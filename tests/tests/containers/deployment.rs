@@ -26,7 +26,7 @@ fn sidecar() -> Manifest {
     Manifest::pod("sidecar.yaml")
 }
 
-fn debug_container() -> Manifest {
+pub(crate) fn debug_container() -> Manifest {
     Manifest::partial_container("debug-container.yaml")
 }
 
@@ -40,11 +40,13 @@ fn words(arguments: &[&str]) -> Vec<String> {
     arguments.iter().map(|word| (*word).to_owned()).collect()
 }
 
-fn validate(file: &Path, version: &str) -> Outcome {
+/// Validates all documents of a file for each of the versions.
+pub(crate) fn validate(file: &Path) -> Outcome {
     let packages = profiler_tests::file("../target/readers/kubernetes-validate");
     assert!(packages.is_dir(), "{} is missing: run `cargo xtask setup`", packages.display());
     let mut python = Command::new("python3");
-    python.env("PYTHONPATH", packages).args(["-m", "kubernetes_validate", "--strict", "-k", version]);
+    python.env("PYTHONPATH", packages).args(["-m", "kubernetes_validate", "--strict"]);
+    python.args(KUBERNETES_VERSIONS.iter().flat_map(|version| ["-k", version]));
     run_command(python.arg(file))
 }
 
@@ -54,11 +56,9 @@ fn kubernetes_validate_accepts_the_manifests() {
     let ephemeral = folder.path().join("ephemeral.json");
     fs::write(&ephemeral, pod_with_ephemeral_container().to_string()).unwrap();
     let deploy = profiler_tests::file("../deploy");
-    for version in KUBERNETES_VERSIONS {
-        for file in [deploy.join("pod.yaml"), deploy.join("sidecar.yaml"), ephemeral.clone()] {
-            let run = validate(&file, version);
-            assert_eq!(run.code(), 0, "{}: {}{}", file.display(), run.stdout, run.stderr);
-        }
+    for file in [deploy.join("pod.yaml"), deploy.join("sidecar.yaml"), ephemeral] {
+        let run = validate(&file);
+        assert_eq!(run.code(), 0, "{}: {}{}", file.display(), run.stdout, run.stderr);
     }
 }
 
@@ -69,7 +69,7 @@ fn kubernetes_validate_rejects_an_unknown_field() {
     let mut pod = pod_with_ephemeral_container();
     pod["spec"]["ephemeralContainers"][0]["securityContext"]["appArmor"] = json!("Unconfined");
     fs::write(&file, pod.to_string()).unwrap();
-    assert_ne!(validate(&file, KUBERNETES_VERSIONS[1]).code(), 0);
+    assert_ne!(validate(&file).code(), 0);
 }
 
 /// A pod as `kubectl debug --custom` leaves it.

@@ -1,5 +1,6 @@
 //! Tests targets in containers, from the host and from sidecar containers.
 
+mod api_server;
 mod aspnet;
 mod bundle;
 mod capabilities;
@@ -7,11 +8,14 @@ mod cgroups;
 mod container;
 mod container_builder;
 mod containerd;
+mod daemon_set;
 mod deployment;
 mod dotnet;
 mod hostile;
 mod image;
+mod kubectl_plugin;
 mod kubernetes;
+mod kustomization;
 mod limits;
 mod manifest;
 mod namespaces;
@@ -20,6 +24,7 @@ mod record;
 mod release;
 mod replaced;
 mod seccomp;
+mod service_files;
 mod sidecar;
 mod waiting;
 

@@ -14,7 +14,16 @@ pub(crate) struct Manifest {
 impl Manifest {
     /// Reads a pod manifest with a container `profiler`.
     pub(crate) fn pod(file: &str) -> Self {
-        let document = read(file);
+        Self::of_pod(read(file))
+    }
+
+    /// The pods of a workload, such as a DaemonSet.
+    pub(crate) fn of_workload(document: &Value) -> Self {
+        Self::of_pod(document["spec"]["template"].clone())
+    }
+
+    /// A pod with a container `profiler`.
+    pub(crate) fn of_pod(document: Value) -> Self {
         let containers = document["spec"]["containers"].as_array().unwrap();
         let container = containers.iter().find(|container| container["name"] == "profiler").unwrap();
         Self { container: container.clone(), document }
@@ -54,6 +63,11 @@ impl Manifest {
     /// A value of the security context at a JSON pointer.
     pub(crate) fn security(&self, pointer: &str) -> &Value {
         self.container["securityContext"].pointer(pointer).unwrap_or_else(|| panic!("no {pointer}"))
+    }
+
+    /// A value of the container at a JSON pointer.
+    pub(crate) fn container(&self, pointer: &str) -> &Value {
+        self.container.pointer(pointer).unwrap_or_else(|| panic!("no {pointer} in {}", self.container))
     }
 
     pub(crate) fn security_context(&self) -> &Value {

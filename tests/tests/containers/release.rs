@@ -82,12 +82,17 @@ fn linked_packages() -> BTreeSet<String> {
 #[test]
 fn the_tarball_has_the_binary_with_its_manual_and_manifests() {
     let folder = tempfile::tempdir().unwrap();
-    succeed(Command::new("tar").arg("-xzf").arg(release_file(".tar.gz")).arg("-C").arg(folder.path()));
+    succeed(
+        Command::new("tar").arg("-xzf").arg(release_file("-linux-amd64.tar.gz")).arg("-C").arg(folder.path()),
+    );
     let top = fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
     assert_is_this_version(&top.join("profiler"));
     for file in ["man/man1/profiler.1", "completions/_profiler", "deploy/pod.yaml", "LICENSE-MIT"] {
         assert!(top.join(file).is_file(), "{file}");
     }
+    assert!(top.join("deploy/kubernetes/overlays/otlp/kustomization.yaml").is_file());
+    let help = succeed(Command::new(top.join("deploy/kubectl/kubectl-profiler")).arg("--help"));
+    assert!(help.stdout.contains("kubectl profiler POD"), "{}", help.stdout);
 }
 
 #[test]

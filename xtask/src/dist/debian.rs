@@ -42,8 +42,8 @@ fn data(release: &Release) -> Result<Tree> {
     for document in release.documents(&["README.md", "CHANGELOG.md"]) {
         tree.file(&format!("{documents}/{}.gz", document.name), gzip(&document.content)?);
     }
-    for manifest in &release.manifests {
-        tree.file(&format!("{documents}/deploy/{}", manifest.name), manifest.content.as_slice());
+    for file in &release.deployment {
+        tree.file_or_script(&format!("{documents}/deploy/{}", file.name), &file.content);
     }
     tree.file(&format!("{documents}/copyright"), copyright(release)?);
     tree.file(&format!("{documents}/changelog.gz"), gzip(changelog(release)?.as_bytes())?);

@@ -63,11 +63,13 @@ fn digest(content: &[u8]) -> String {
     format!("sha256:{}", sha256(content))
 }
 
-/// The only layer: the binary, and a folder where a writable volume can be mounted over a read-only root.
+/// The only layer: the binary, and the folders where writable volumes can be mounted over a read-only root. The second one
+/// is for the agent's spool.
 fn layer(release: &Release) -> Result<Vec<u8>> {
     let mut tree: Tree = release.tree();
     tree.program(NAME, release.binary.content.as_slice());
     tree.folder("tmp", 0o1777);
+    tree.folder("var/lib/profiler", 0o700);
     tree.tar("")
 }
 

@@ -1,6 +1,6 @@
 //! `cargo xtask dist`: builds the static binary and packs it as a tarball, a Debian package and an OCI image.
 //!
-//! Beside them are the bill of materials of the binary and the checksums of all files. All archives are deterministic:
+//! Beside them are the plugin of kubectl, the bill of materials of the binary and the checksums of all files. All archives are deterministic:
 //! entries are sorted, owned by root and dated by `SOURCE_DATE_EPOCH` or the time of the last commit.
 
 #![cfg(feature = "commands")]
@@ -10,6 +10,7 @@ mod bill_of_materials;
 mod binary;
 mod debian;
 mod image;
+mod kubectl_plugin;
 mod release;
 mod tarball;
 mod tree;
@@ -29,7 +30,8 @@ use crate::{
     setup::{self, Purpose},
 };
 
-/// Build the static binary and pack it: tarball, Debian package, OCI image, bill of materials and checksums.
+/// Build the static binary and pack it: tarball, Debian package, OCI image, plugin of kubectl, bill of materials and
+/// checksums.
 #[derive(Args)]
 pub(crate) struct Dist {
     /// Folder for the files; created if missing.
@@ -78,6 +80,8 @@ pub(crate) fn pack(path: &Path, folder: &Path) -> Result<()> {
 fn artifacts(release: &Release) -> Result<Vec<Artifact>> {
     let archive = |name, content| Artifact { name, content, is_executable: false };
     let (version, architecture) = (&release.version, release.binary.architecture);
+    let plugin = kubectl_plugin::pack(release)?;
+    let krew_manifest = kubectl_plugin::krew_manifest(release, &plugin)?;
     Ok(vec![
         Artifact {
             name: format!("{}-linux-{architecture}", release.stem()),
@@ -87,6 +91,8 @@ fn artifacts(release: &Release) -> Result<Vec<Artifact>> {
         archive(format!("{}-linux-{architecture}.tar.gz", release.stem()), tarball::pack(release)?),
         archive(format!("{}-oci-{architecture}.tar", release.stem()), image::pack(release)?),
         archive(format!("{}_{version}_{architecture}.deb", release::NAME), debian::pack(release)?),
+        archive(format!("{}-{version}.tar.gz", kubectl_plugin::NAME), plugin),
+        archive(format!("{}-{version}.yaml", kubectl_plugin::NAME), krew_manifest),
         // The ending by which tools recognize a CycloneDX document.
         archive(
             format!("{}-linux-{architecture}.cdx.json", release.stem()),
@@ -132,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn every_archive_depends_on_the_binary_and_the_commit_time() {
+    fn every_archive_depends_on_the_commit_time_and_all_but_the_plugin_on_the_binary() {
         let example = artifacts(&release::tests::example()).unwrap();
         let mut later = release::tests::example();
         later.time_s += 1;
@@ -141,7 +147,8 @@ mod tests {
         longer.binary.content.push(0);
         let longer = artifacts(&longer).unwrap();
         for (index, artifact) in example.iter().enumerate() {
-            assert!(artifact.content != longer[index].content, "{}", artifact.name);
+            let is_plugin = artifact.name.starts_with(kubectl_plugin::NAME);
+            assert_eq!(artifact.content == longer[index].content, is_plugin, "{}", artifact.name);
             assert_eq!(artifact.content == later[index].content, artifact.is_executable, "{}", artifact.name);
         }
     }
@@ -157,6 +164,8 @@ mod tests {
                 "profiler-1.2.3-linux-amd64.tar.gz",
                 "profiler-1.2.3-oci-amd64.tar",
                 "profiler_1.2.3_amd64.deb",
+                "kubectl-profiler-1.2.3.tar.gz",
+                "kubectl-profiler-1.2.3.yaml",
                 "profiler-1.2.3-linux-amd64.cdx.json",
             ]
         );

@@ -1,6 +1,10 @@
 //! The content of a release: the binary, its man pages, completions and documents, and the time that dates archives.
 
-use std::{env, fs, path::Path, process::Command};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -13,7 +17,7 @@ pub(super) const NAME: &str = "profiler";
 const DOCUMENTS: [&str; 5] =
     ["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT", "profiler-ebpf/LICENSE-GPL2"];
 
-/// A file by its name without a folder.
+/// A file by its name, or by its path below the folder of the repository that a release contains.
 pub(super) struct NamedFile {
     pub(super) name: String,
     pub(super) content: Vec<u8>,
@@ -30,8 +34,8 @@ pub(super) struct Release {
     /// For bash, fish and zsh, named as these look them up.
     pub(super) completions: Vec<NamedFile>,
     pub(super) documents: Vec<NamedFile>,
-    /// Kubernetes manifests and their README.
-    pub(super) manifests: Vec<NamedFile>,
+    /// What deploys the profiler, by its path below `deploy/`: manifests, units, the plugin of kubectl, and their README.
+    pub(super) deployment: Vec<NamedFile>,
 }
 
 impl Release {
@@ -55,7 +59,7 @@ impl Release {
                 .iter()
                 .map(|path| read(&project::root().join(path)))
                 .collect::<Result<_>>()?,
-            manifests: files_of(&project::root().join("deploy"))?,
+            deployment: files_below(&project::root().join("deploy"))?,
         })
     }
 
@@ -74,6 +78,12 @@ impl Release {
         self.documents.iter().filter(move |file| names.contains(&file.name.as_str()))
     }
 
+    /// The file of `deploy/` at a path below it.
+    pub(super) fn deployment_file(&self, path: &str) -> Result<&NamedFile> {
+        let file = self.deployment.iter().find(|file| file.name == path);
+        file.with_context(|| format!("the release has no deploy/{path}"))
+    }
+
     /// The release time in a format of `date`.
     pub(super) fn date(&self, format: &str) -> Result<String> {
         let mut date = Command::new("date");
@@ -84,6 +94,15 @@ impl Release {
 
 fn files_of(folder: &Path) -> Result<Vec<NamedFile>> {
     project::files_below(folder)?.iter().map(|path| read(path)).collect()
+}
+
+/// The files below a folder, by their paths in it.
+fn files_below(folder: &Path) -> Result<Vec<NamedFile>> {
+    let relative = |path: &PathBuf| -> Result<NamedFile> {
+        let name = path.strip_prefix(folder)?.to_string_lossy().into_owned();
+        Ok(NamedFile { name, ..read(path)? })
+    };
+    project::files_below(folder)?.iter().map(relative).collect()
 }
 
 fn read(path: &Path) -> Result<NamedFile> {
@@ -125,7 +144,18 @@ pub(super) mod tests {
             man_pages: vec![file("profiler-live.1"), file("profiler.1")],
             completions: vec![file("_profiler"), file("profiler.bash"), file("profiler.fish")],
             documents: vec![file("README.md"), file("CHANGELOG.md"), file("LICENSE-MIT")],
-            manifests: vec![file("pod.yaml")],
+            deployment: vec![
+                file("pod.yaml"),
+                file("kubernetes/base/daemon-set.yaml"),
+                NamedFile {
+                    name: "kubectl/kubectl-profiler".to_owned(),
+                    content: b"#!/bin/sh\nIMAGE=registry.example/profiler:1.2.3\n".to_vec(),
+                },
+                NamedFile {
+                    name: "kubectl/krew.yaml".to_owned(),
+                    content: b"version: v@VERSION@\nsha256: @SHA256@\n".to_vec(),
+                },
+            ],
         }
     }
 

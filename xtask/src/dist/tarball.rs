@@ -1,4 +1,4 @@
-//! The tarball for any distribution: the binary with man pages, completions, documents and Kubernetes manifests.
+//! The tarball for any distribution: the binary with man pages, completions, documents and `deploy/`.
 
 use anyhow::Result;
 
@@ -12,11 +12,11 @@ pub(super) fn pack(release: &Release) -> Result<Vec<u8>> {
         ("", &release.documents),
         ("man/man1/", &release.man_pages),
         ("completions/", &release.completions),
-        ("deploy/", &release.manifests),
+        ("deploy/", &release.deployment),
     ];
     for (folder, files) in folders {
         for file in files {
-            tree.file(&format!("{folder}{}", file.name), file.content.as_slice());
+            tree.file_or_script(&format!("{folder}{}", file.name), &file.content);
         }
     }
     tree.tar_gz(&format!("{}-linux-{}/", release.stem(), release.binary.architecture))

@@ -32,6 +32,11 @@ impl Tree {
         self.add(path, Entry::File { content: content.into(), mode: 0o644 });
     }
 
+    /// Adds a file with mode 0644, or with mode 0755 if it is a script.
+    pub(super) fn file_or_script(&mut self, path: &str, content: &[u8]) {
+        if content.starts_with(b"#!") { self.program(path, content) } else { self.file(path, content) }
+    }
+
     /// Adds a program.
     pub(super) fn program(&mut self, path: &str, content: impl Into<Vec<u8>>) {
         self.add(path, Entry::File { content: content.into(), mode: 0o755 });
@@ -144,6 +149,8 @@ mod tests {
     fn entries_are_sorted_dated_and_owned_by_root() {
         let mut tree = Tree::new(TIME_S);
         tree.program("usr/bin/program", "content");
+        tree.file_or_script("usr/script", b"#!/bin/sh");
+        tree.file_or_script("usr/text", b"text");
         tree.folder("tmp", 0o1777);
         let tar = tree.tar("./").unwrap();
         let mut archive = tar::Archive::new(tar.as_slice());
@@ -161,7 +168,15 @@ mod tests {
         }
         assert_eq!(
             listing,
-            ["./ 755 ", "./tmp/ 1777 ", "./usr/ 755 ", "./usr/bin/ 755 ", "./usr/bin/program 755 content"]
+            [
+                "./ 755 ",
+                "./tmp/ 1777 ",
+                "./usr/ 755 ",
+                "./usr/bin/ 755 ",
+                "./usr/bin/program 755 content",
+                "./usr/script 755 #!/bin/sh",
+                "./usr/text 644 text",
+            ]
         );
     }
 

@@ -152,7 +152,7 @@ const WORKLOADS: [(&str, &str); 9] = [
     ("pip3", "python3-pip"),
 ];
 
-const END_TO_END: [(&str, &str); 17] = [
+const END_TO_END: [(&str, &str); 19] = [
     ("perf", "linux-perf"),
     ("runc", "runc"),
     ("containerd", "containerd"),
@@ -161,6 +161,8 @@ const END_TO_END: [(&str, &str); 17] = [
     ("dwz", "dwz"),
     ("gcc", "gcc"),
     ("openssl", "openssl"),
+    ("promtool", "prometheus"),
+    ("systemd-analyze", "systemd"),
     ("tmux", "tmux"),
     ("node", "nodejs"),
     ("npm", "npm"),

