@@ -72,6 +72,9 @@ stop
 
 start syscalls
 step kernel profiler -p $pid -F 999 --max-overhead 100 -d 1
+step reduced profiler -p $pid -F 999 --wall --max-overhead 100 -d 500ms
+step tracepoint profiler -p $pid -e raw_syscalls:sys_enter --max-overhead 100 -d 500ms
+step uprobe profiler -p $pid -e uprobe:/bin/syscalls:read_zeros --max-overhead 100 -d 500ms
 stop
 
 start waits
@@ -80,6 +83,7 @@ step off-cpu profiler -p $pid --off-cpu --wakers --max-overhead 100 -d 2
 stop
 
 step command profiler -F 999 --max-overhead 100 -- shortlived 1
+step faults profiler -e page-faults --max-overhead 100 -- shortlived 1
 
 start forkstorm
 step children profiler -p $pid -F 999 --max-overhead 100 --children -d 1
