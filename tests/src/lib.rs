@@ -27,7 +27,7 @@ pub use loopback_server::{LoopbackServer, ReceivedRequest};
 pub use otlp_receiver::{OtlpReceiver, Reception};
 pub use pane::Pane;
 pub use privileged::{lock_privileged, share_privileged, skip_on_this_machine, skip_unless_required};
-pub use program::{Outcome, profiler, run_command, start_sampling};
+pub use program::{Outcome, base_memory_mb, profiler, run_command, start_sampling};
 pub use sampling::{sample, sample_pid, sample_settled};
 pub use symbol_server::{Response, SymbolServer};
 pub use sysctl::{Sysctl, hide_kernel_addresses};

@@ -4,10 +4,14 @@ use std::{
     io::Read,
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
+    sync::OnceLock,
     thread::JoinHandle,
 };
 
-use crate::deadline::{DEADLINE, ends_within, wait_until};
+use crate::{
+    deadline::{DEADLINE, ends_within, wait_until},
+    workload::Workload,
+};
 
 /// The result of a run.
 #[derive(Debug)]
@@ -75,6 +79,21 @@ pub fn run_command(command: &mut Command) -> Outcome {
     let [stdout, stderr] = [stdout, stderr].map(|reader| text(reader).unwrap_or_default());
     assert!(has_ended, "{command:?} hangs; it said:\n{stderr}");
     Outcome { status, stdout, stderr }
+}
+
+/// Peak memory of the program in MB while it profiles a small process: most of it is the code of the debug build.
+///
+/// # Panics
+/// Panics if the program fails.
+#[must_use]
+pub fn base_memory_mb() -> f64 {
+    static BASE: OnceLock<f64> = OnceLock::new();
+    *BASE.get_or_init(|| {
+        let target = Workload::start("shares");
+        let run = run_command(&mut profiler(&["-p", &target.pid().to_string(), "-F", "999", "-d", "1"]));
+        assert_eq!(run.code(), 0, "{}", run.stderr);
+        run.peak_memory_mb()
+    })
 }
 
 /// Starts the program and waits until it samples, which its thread for signals shows.

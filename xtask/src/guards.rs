@@ -1,7 +1,7 @@
 //! `cargo xtask guards`: shows that the tests of SECURITY.md fail without the guards that they are for.
 //!
 //! Each file `tests/guards/NAME.diff` removes one guard. Its first line names the tests that have to fail then:
-//! `tests: PACKAGE lib NAME ...`, or the name of an integration test in place of `lib`.
+//! `tests: PACKAGE lib NAME ...`, or the name of an integration test in place of `lib`. `PACKAGE/FEATURE` enables a feature.
 
 #![cfg(feature = "commands")]
 
@@ -32,6 +32,7 @@ struct Guard {
     name: String,
     diff: PathBuf,
     package: String,
+    feature: Option<String>,
     /// `lib`, or the name of an integration test.
     target: String,
     tests: Vec<String>,
@@ -69,7 +70,11 @@ fn read(diff: &Path) -> Result<Guard> {
         bail!("{} does not begin with `tests: PACKAGE TARGET NAME`", diff.display());
     };
     let name = diff.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(Guard { name, diff: diff.to_owned(), package, target, tests: words.collect() })
+    let (package, feature) = match package.split_once('/') {
+        Some((package, feature)) => (package.to_owned(), Some(feature.to_owned())),
+        None => (package, None),
+    };
+    Ok(Guard { name, diff: diff.to_owned(), package, feature, target, tests: words.collect() })
 }
 
 /// A copy of the last commit, with the workloads of this one.
@@ -124,6 +129,7 @@ impl Copy {
     fn cargo_test(&self, guard: &Guard) -> Command {
         let mut command = Command::new("timeout");
         command.args([TEST_LIMIT_S, "cargo", "test", "--locked", "--package", &guard.package]);
+        command.args(guard.feature.iter().flat_map(|feature| ["--features", feature]));
         match &*guard.target {
             "lib" => command.arg("--lib"),
             target => command.args(["--test", target]),

@@ -7,6 +7,7 @@ mod blocking_targets;
 mod chains;
 mod command_user;
 mod counted_events;
+mod cpu_findings;
 mod cpus;
 mod debug_information;
 mod differential;

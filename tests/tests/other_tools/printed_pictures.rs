@@ -70,16 +70,26 @@ fn a_flame_graph_becomes_one_page_with_every_frame_and_readable_labels() {
 }
 
 #[test]
-fn a_flame_graph_becomes_a_png_of_its_size() {
+fn a_flame_graph_becomes_a_png_of_its_size_with_its_colours() {
     let folder = tempfile::tempdir().unwrap();
     let svg = folder.path().join("flame.svg");
     fs::write(&svg, bytes(&folded(&[("app;main", 1)]), Format::Svg)).unwrap();
     let picture = fs::read_to_string(&svg).unwrap();
-    let png = fs::read(convert(&svg, "png")).unwrap();
+    let png = convert(&svg, "png");
+    let content = fs::read(&png).unwrap();
     // PNG specification, 5.2 and 11.2.2: the signature, then the IHDR chunk with width and height.
-    assert_eq!(png[..8], *b"\x89PNG\r\n\x1a\n");
-    let number = |at: usize| f64::from(u32::from_be_bytes(png[at..at + 4].try_into().unwrap()));
+    assert_eq!(content[..8], *b"\x89PNG\r\n\x1a\n");
+    let number = |at: usize| f64::from(u32::from_be_bytes(content[at..at + 4].try_into().unwrap()));
     assert_eq!((number(16), number(20)), (attribute(&picture, "width"), attribute(&picture, "height")));
+    // Drawn on a page of a pixel for each of its own, so that the colours are read as those of the PDF.
+    let page = folder.path().join("page.svg");
+    let (width, height) = (attribute(&picture, "width"), attribute(&picture, "height"));
+    let image = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\">\
+         <image href=\"flame.png\" width=\"{width}\" height=\"{height}\"/></svg>"
+    );
+    fs::write(&page, image).unwrap();
+    assert_has_every_box(&convert(&page, "pdf"), &frames(&picture));
 }
 
 /// The file that `rsvg-convert` makes of a picture.
