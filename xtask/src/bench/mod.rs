@@ -5,12 +5,15 @@
 mod bias;
 mod churn;
 pub(crate) mod dotnet;
+mod events;
 mod formats;
 mod log;
 mod measure;
 mod native;
 mod node;
+mod off_cpu_peers;
 mod programs;
+mod record;
 pub(crate) mod report;
 mod run_time;
 mod samply;
@@ -80,8 +83,12 @@ enum Group {
     Churn,
     /// The start and the CPU time with and without the sandbox.
     Sandbox,
-    /// Passes over parked threads, and the cost of a context switch.
+    /// Passes over parked threads, the cost of a context switch, and off-CPU time beside that of other tools.
     Waiting,
+    /// The CPU time and the memory of a recorder.
+    Record,
+    /// Runtime events of a server under load, and the pauses when their sessions start and end.
+    Events,
 }
 
 /// Settings of all measurements.
@@ -188,6 +195,8 @@ impl Group {
             Self::Churn => churn::measure(setting),
             Self::Sandbox => sandbox::measure(setting),
             Self::Waiting => waiting::measure(setting),
+            Self::Record => record::measure(setting),
+            Self::Events => events::measure(setting),
         }
     }
 
@@ -203,6 +212,8 @@ impl Group {
             Self::Churn => "churn",
             Self::Sandbox => "sandbox",
             Self::Waiting => "waiting",
+            Self::Record => "record",
+            Self::Events => "events",
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Write as _},
     path::PathBuf,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     thread,
@@ -73,6 +73,13 @@ impl Target {
         let mut line = String::new();
         self.output.read_line(&mut line)?;
         Ok(line)
+    }
+
+    /// Writes a line to its input, and returns the next line of its output.
+    pub(super) fn ask(&mut self) -> Result<String> {
+        let input = self.lifeline.as_mut().context("the workload was asked to end")?;
+        writeln!(input)?;
+        self.line()
     }
 
     /// Uses the pid of a container, if its runtime was started instead of its program.

@@ -215,7 +215,7 @@ fn bpftrace_program(pid: &str, frequency_hz: u64, seconds: u64) -> String {
 
 /// Mounts tracefs for the program alone if it is not mounted, and leaves nothing behind. Some profilers look for it
 /// at its older path below debugfs.
-fn with_tracefs(program: &Path) -> Command {
+pub(super) fn with_tracefs(program: &Path) -> Command {
     const SCRIPT: &str = "mount -t tracefs tracefs /sys/kernel/tracing; \
                           mount -t debugfs debugfs /sys/kernel/debug; exec \"$0\" \"$@\"";
     let mut command = Command::new("unshare");

@@ -1,4 +1,4 @@
-//! Measures what waiting costs: passes over parked threads, and the programs at each context switch.
+//! Measures what waiting costs: passes over parked threads, the programs at each context switch, and other tools for the same.
 
 use std::{
     fmt::Write as _,
@@ -13,9 +13,11 @@ use super::{
     Setting,
     dotnet::running::{Place, Program, Running},
     measure::{self, End},
+    off_cpu_peers::{self, bpftrace_program},
     report::{Report, number},
     scenario::median,
     target::Target,
+    tool::with_tracefs,
 };
 use crate::shell;
 
@@ -31,6 +33,9 @@ const SHORT_S: u64 = 1;
 /// The most that may be added to a switch of another process, and to one that is timed, nanoseconds.
 const OTHER_SWITCH_NS_MAX: f64 = 60.0;
 const TIMED_SWITCH_NS_MAX: f64 = 600.0;
+
+/// The time after which a tool is attached.
+const ATTACH_S: u64 = 2;
 
 /// What runs beside the two processes.
 const VARIANTS: [Variant; 5] = [
@@ -56,7 +61,7 @@ enum Beside {
     Bpftrace,
 }
 
-/// Measures both.
+/// Measures all.
 pub(super) fn measure(setting: &Setting) -> Result<Report> {
     let mut report = Report::default();
     // Writing to a String cannot fail.
@@ -67,7 +72,8 @@ pub(super) fn measure(setting: &Setting) -> Result<Report> {
     );
     passes(setting, &mut report)?;
     switches(setting, &mut report)?;
-    let _ = writeln!(report.markdown, "\n{LEGEND}");
+    off_cpu_peers::measure(setting, &mut report)?;
+    let _ = writeln!(report.markdown, "\n{LEGEND} {}", off_cpu_peers::LEGEND);
     Ok(report)
 }
 
@@ -161,7 +167,7 @@ fn switches(setting: &Setting, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The mean round trip in the middle of a run; `None` where the tool is not there.
+/// The mean round trip in the middle of a run; `None` where the tool is not there, or fails.
 fn round_trip_ns(
     setting: &Setting,
     variant: &Variant,
@@ -171,43 +177,35 @@ fn round_trip_ns(
     let seconds = setting.seconds(4);
     let profile = |pid: u32, options: &[&str]| {
         let mut command = Command::new(&setting.profiler);
-        command.args(["--off-cpu", "-p", &pid.to_string(), "-d", &(seconds + 2).to_string()]).args(options);
+        command
+            .args(["--off-cpu", "-p", &pid.to_string(), "-d", &(seconds + ATTACH_S + 1).to_string()])
+            .args(options);
         command
     };
     let command = match variant.runs {
         Beside::Nothing => None,
         Beside::ProfilerOfOther => Some(profile(other.pid(), &[])),
         Beside::Profiler(options) => Some(profile(target.pid(), options)),
-        Beside::Bpftrace if shell::find("bpftrace").is_none() => return Ok(None),
-        Beside::Bpftrace => Some(bpftrace(target.pid(), seconds + 2)),
+        Beside::Bpftrace => {
+            let Some(program) = shell::find("bpftrace") else { return Ok(None) };
+            let mut command = with_tracefs(&program);
+            command.args(["-e", &bpftrace_program(target.pid(), seconds + ATTACH_S + 1, false)]);
+            Some(command)
+        }
     };
     let running = command
         .map(|mut command| command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn());
     let running = running.transpose()?;
-    // Until it is attached: a tool has as long before the measurement as after it.
-    std::thread::sleep(Duration::from_secs(1));
+    std::thread::sleep(Duration::from_secs(ATTACH_S));
     let (begin, switches) = (Instant::now(), switches_off(target.pid())?);
     std::thread::sleep(Duration::from_secs(seconds));
     let switches = switches_off(target.pid())? - switches;
     let elapsed_ns = begin.elapsed().as_nanos() as f64;
-    if let Some(mut running) = running {
-        running.wait()?;
+    let has_failed = running.is_some_and(|mut running| !running.wait().is_ok_and(|status| status.success()));
+    if has_failed {
+        eprintln!("left out of the table: {}: it failed", variant.title);
     }
-    Ok(Some(elapsed_ns / switches as f64))
-}
-
-/// Times each wait of a process.
-fn bpftrace(pid: u32, seconds: u64) -> Command {
-    let script = format!(
-        "tracepoint:sched:sched_switch {{ \
-           if (pid == {pid}) {{ @start[tid] = nsecs; }} \
-           if (@start[args->next_pid]) {{ @ns[args->next_comm] = sum(nsecs - @start[args->next_pid]); \
-             delete(@start[args->next_pid]); }} }} \
-         interval:s:{seconds} {{ exit(); }}"
-    );
-    let mut command = Command::new("bpftrace");
-    command.args(["-e", &script]);
-    command
+    Ok((!has_failed).then_some(elapsed_ns / switches as f64))
 }
 
 /// The switches of a process off its CPU, one in each round trip: it waits, or the other process displaces it.

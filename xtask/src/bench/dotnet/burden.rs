@@ -24,7 +24,7 @@ const PAIRS: usize = 10;
 const QUICK_PAIRS: usize = 2;
 
 /// The same load without and with a burden on the server, one after the other.
-struct Pair {
+pub(in crate::bench) struct Pair {
     without: Served,
     with: Served,
 }
@@ -41,13 +41,13 @@ pub(super) fn measure(setting: &Setting) -> Result<Measured> {
     let seconds = setting.seconds(6);
     let unburdened = || serve(plain.port, &PATHS, seconds);
     Ok(Measured {
-        profiler: pairs("profiled", setting, unburdened, || plain.serve_profiled(seconds, setting))?,
+        profiler: pairs("profiled", setting, unburdened, || plain.serve_profiled(seconds, setting, &[]))?,
         perf_map: pairs("with a perf map", setting, unburdened, || serve(mapped.port, &PATHS, seconds))?,
     })
 }
 
 /// Alternates which of the two comes first, so that a steady drift of the machine cancels out.
-fn pairs(
+pub(in crate::bench) fn pairs(
     burden: &str,
     setting: &Setting,
     without: impl Fn() -> Result<Served>,
@@ -68,13 +68,13 @@ fn pairs(
 }
 
 /// A server that has compiled what it executes.
-struct WarmServer {
+pub(in crate::bench) struct WarmServer {
     running: Running,
     port: u16,
 }
 
 impl WarmServer {
-    fn start(perf_map: Option<&str>, setting: &Setting) -> Result<Self> {
+    pub(in crate::bench) fn start(perf_map: Option<&str>, setting: &Setting) -> Result<Self> {
         const WARM_UP_SECONDS: u64 = 5;
         let program = Program::Server { paths: &PATHS };
         let running = Running::start_idle(program, Place::Host, perf_map, &setting.folder)?;
@@ -83,11 +83,16 @@ impl WarmServer {
         Ok(Self { running, port })
     }
 
-    /// The profiler attaches and detaches within the time of the load.
-    fn serve_profiled(&self, seconds: u64, setting: &Setting) -> Result<Served> {
+    /// The profiler attaches with these options and detaches within the time of the load.
+    pub(in crate::bench) fn serve_profiled(
+        &self,
+        seconds: u64,
+        setting: &Setting,
+        options: &[&str],
+    ) -> Result<Served> {
         let sampling = seconds * 3 / 4;
-        let mut profiler =
-            profile(&setting.profiler, self.running.pid(), sampling, &setting.folder).spawn()?;
+        let mut command = profile(&setting.profiler, self.running.pid(), sampling, &setting.folder);
+        let mut profiler = command.args(options).spawn()?;
         let served = serve(self.port, &PATHS, seconds);
         ensure!(profiler.wait()?.success(), "the profiler failed");
         served
@@ -103,22 +108,35 @@ fn profile(profiler: &Path, pid: u32, seconds: u64, folder: &Path) -> Command {
 
 impl Measured {
     pub(super) fn markdown(&self) -> String {
-        let mut text = format!(
-            "An ASP.NET Core server under full load, {} pairs of runs without and with the burden, in turns.\n\n\
-             | burden | requests/s without | with | difference, %: median | quartiles | 99.9 % within, ms: without | with | \
-             longest, ms: without | with |\n|---|{}\n",
-            self.profiler.len(),
-            "---:|".repeat(8)
-        );
-        for (burden, pairs) in [
-            ("**profiler**, attaches and detaches, 99 Hz", &self.profiler),
-            ("`DOTNET_PerfMapEnabled=1` from the start", &self.perf_map),
-        ] {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "| {burden} | {} |", cells(pairs).join(" | "));
-        }
-        text
+        let rows = [
+            ("**profiler**, attaches and detaches, 99 Hz", &*self.profiler),
+            ("`DOTNET_PerfMapEnabled=1` from the start", &*self.perf_map),
+        ];
+        let table = table(&rows);
+        let pairs = self.profiler.len();
+        format!(
+            "An ASP.NET Core server under full load, {pairs} pairs of runs without and with the burden, in turns.\n\n{table}"
+        )
     }
+}
+
+/// A row for each burden.
+pub(in crate::bench) fn table(rows: &[(&str, &[Pair])]) -> String {
+    let mut text = format!(
+        "| burden | requests/s without | with | difference, %: median | quartiles | 99.9 % within, ms: without | with | \
+         longest, ms: without | with |\n|---|{}\n",
+        "---:|".repeat(8)
+    );
+    for (burden, pairs) in rows {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "| {burden} | {} |", cells(pairs).join(" | "));
+    }
+    text
+}
+
+/// The median of the changes within pairs, percent.
+pub(in crate::bench) fn throughput_change_percent(pairs: &[Pair]) -> f64 {
+    median(pairs.iter().map(Pair::throughput_change_percent).collect())
 }
 
 fn cells(pairs: &[Pair]) -> Vec<String> {

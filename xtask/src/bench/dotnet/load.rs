@@ -15,7 +15,7 @@ pub(super) struct Load(Child);
 
 /// Throughput and latency of a server.
 #[derive(Debug, PartialEq)]
-pub(super) struct Served {
+pub(in crate::bench) struct Served {
     pub(super) requests_per_second: f64,
     /// The latency that one in a thousand responses exceeds.
     pub(super) rare_milliseconds: f64,

@@ -1,6 +1,6 @@
 //! Measures .NET processes without any setting: symbolized frames, whole stacks, and the cost of profiling.
 
-mod burden;
+pub(super) mod burden;
 mod cost;
 mod load;
 mod names;

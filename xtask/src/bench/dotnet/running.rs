@@ -111,6 +111,11 @@ impl Running {
     pub(super) fn target(&self) -> &Target {
         &self.target
     }
+
+    /// For programs that answer to lines.
+    pub(crate) fn target_mut(&mut self) -> &mut Target {
+        &mut self.target
+    }
 }
 
 impl Drop for Running {

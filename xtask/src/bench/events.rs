@@ -1,0 +1,157 @@
+//! Measures what runtime events cost the target: the throughput of a server, and the pauses when sessions start and end.
+
+use std::{
+    fmt::Write as _,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{
+    Setting,
+    dotnet::{
+        burden::{self, Pair, WarmServer, throughput_change_percent},
+        running::{Place, Program, Running},
+    },
+    report::{Report, number},
+    scenario::median,
+};
+
+const LEGEND: &str = "without: the profiler with CPU samples at 99 Hz alone. Longest gap: between two readings of the clock by \
+a thread of the target that does nothing else, while the profiler starts, samples for a second and ends. `-K` is given so that \
+no sample needs the names of methods; those of exceptions do, and the runtime writes a rundown of all methods.";
+
+/// The most throughput that the default events may cost, percent.
+const DEFAULT_CHANGE_PERCENT_MIN: f64 = -1.0;
+
+/// The events of the server, the first ones within a budget.
+const SERVER_EVENTS: [&str; 3] = ["default", "default,http-server", "default,http"];
+
+/// Modes of the workload, and the number of its methods.
+const MODES: &[(&str, &str)] = &[("gaps-10000", "10,000"), ("gaps-200000", "200,000")];
+const QUICK_MODES: &[(&str, &str)] = &[("gaps-1000", "1,000")];
+
+const VERSIONS: [&str; 2] = ["3.1", "9.0"];
+
+/// What the profiler does meanwhile: its title and options. Without options, it does not run.
+const SESSIONS: [(&str, &[&str]); 4] = [
+    ("nothing", &[]),
+    ("`-K`, without events", &["-K"]),
+    ("`-K --events gc,threadpool,contention`", &["-K", "--events", "gc,threadpool,contention"]),
+    ("`-K --events default`, with the names of methods", &["-K", "--events", "default"]),
+];
+
+/// Measures all.
+pub(super) fn measure(setting: &Setting) -> Result<Report> {
+    let mut report = Report::default();
+    throughput(setting, &mut report)?;
+    pauses(setting, &mut report)?;
+    // Writing to a String cannot fail.
+    let _ = writeln!(report.markdown, "\n{LEGEND}");
+    Ok(report)
+}
+
+/// The throughput of a server with and without events, in turns.
+fn throughput(setting: &Setting, report: &mut Report) -> Result<()> {
+    let server = WarmServer::start(None, setting)?;
+    let seconds = setting.seconds(6);
+    let mut rows = Vec::new();
+    for events in SERVER_EVENTS {
+        let title = format!("`--events {events}`");
+        let without = || server.serve_profiled(seconds, setting, &[]);
+        let with = || server.serve_profiled(seconds, setting, &["--events", events]);
+        rows.push((title.clone(), burden::pairs(&title, setting, without, with)?));
+    }
+    let shown: Vec<(&str, &[Pair])> = rows.iter().map(|(title, pairs)| (title.as_str(), &**pairs)).collect();
+    let pairs = shown.first().map_or(0, |(_, pairs)| pairs.len());
+    let _ = writeln!(
+        report.markdown,
+        "Measured on {}. An ASP.NET Core server under full load, {pairs} pairs of runs without and with the events, in turns.\n\n{}",
+        setting.machine,
+        burden::table(&shown)
+    );
+    if let Some((title, pairs)) = shown.first() {
+        let change = throughput_change_percent(pairs);
+        let what = format!("events: throughput with {title}, %");
+        report.check(&what, change, DEFAULT_CHANGE_PERCENT_MIN, change >= DEFAULT_CHANGE_PERCENT_MIN);
+    }
+    Ok(())
+}
+
+/// The longest gaps of a thread while sessions start and end.
+fn pauses(setting: &Setting, report: &mut Report) -> Result<()> {
+    let modes = if setting.is_quick { QUICK_MODES } else { MODES };
+    let columns = SESSIONS.map(|(title, _)| title).join(" | ");
+    let _ = writeln!(
+        report.markdown,
+        "Longest gap of a thread, ms, medians of {} runs in turns, while the profiler runs with:\n\n\
+         | runtime, methods | {columns} |\n|---|{}",
+        setting.runs,
+        "---:|".repeat(SESSIONS.len())
+    );
+    for version in VERSIONS {
+        for &(mode, methods) in modes {
+            let gaps = gaps_ms(setting, version, mode)?;
+            let cells = gaps.map(|gaps| number(median(gaps))).join(" | ");
+            let _ = writeln!(report.markdown, "| .NET {version}, {methods} | {cells} |");
+        }
+    }
+    Ok(())
+}
+
+/// The longest gap of each run beside each of [`SESSIONS`], milliseconds.
+fn gaps_ms(
+    setting: &Setting,
+    version: &'static str,
+    mode: &'static str,
+) -> Result<[Vec<f64>; SESSIONS.len()]> {
+    let mut running =
+        Running::start_idle(Program::App { version, mode }, Place::Host, None, &setting.folder)?;
+    let made = running.target_mut().line()?;
+    ensure!(made.trim() == "made", "the workload makes no methods: {made}");
+    let mut gaps = SESSIONS.map(|_| Vec::new());
+    for run in 0..setting.runs {
+        for ((title, options), found) in SESSIONS.iter().zip(&mut gaps) {
+            eprintln!("events, run {}: .NET {version}, {mode}, {title}", run + 1);
+            running.target_mut().ask()?;
+            run_profiler(setting, running.pid(), options)?;
+            found.push(gap_ms(&running.target_mut().ask()?)?);
+        }
+    }
+    Ok(gaps)
+}
+
+/// Samples for a second. Without options, nothing runs for as long.
+fn run_profiler(setting: &Setting, pid: u32, options: &[&str]) -> Result<()> {
+    const SECONDS: &str = "1";
+    let mut command = if options.is_empty() {
+        Command::new("sleep")
+    } else {
+        let mut command = Command::new(&setting.profiler);
+        command.args(options).args(["-q", "-p", &pid.to_string(), "-o"]);
+        command.arg(setting.folder.join("events.profile")).arg("-d");
+        command
+    };
+    let status = command.arg(SECONDS).stdin(Stdio::null()).status()?;
+    // 3: a thread that reads the clock makes no system call.
+    ensure!(status.success() || status.code() == Some(3), "{command:?} failed: {status}");
+    Ok(())
+}
+
+/// Parses `gap US`.
+fn gap_ms(line: &str) -> Result<f64> {
+    const US_PER_MS: f64 = 1e3;
+    let us = line.trim().strip_prefix("gap ").context("the workload prints no gap")?;
+    Ok(us.parse::<f64>()? / US_PER_MS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_is_parsed() {
+        assert_eq!(gap_ms("gap 1500\n").unwrap(), 1.5);
+        assert!(gap_ms("made").is_err());
+    }
+}
