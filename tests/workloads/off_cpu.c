@@ -4,9 +4,10 @@
  * context switches, `read_page()#`.
  *
  * mutex: a lock that `owner` holds for 12 ms at a time. pipe: a byte that `feeder` writes every 10 ms. poll: a time limit of
- * 10 ms. sleep: 10 ms. micro: as short as it can be. long: once, all the time. split: 3 ms in wait_30 and 7 ms in wait_70 in
- * turns. disk: a page of the file argv[3] that is not in memory, then 200 us of computing: the clock of a thread that does
- * nothing but switch has an error of microseconds for each switch. idle: SCHED_IDLE on the CPU of `busy`.
+ * 10 ms. sleep: 10 ms. micro: 50 us; the timer of a shorter sleep is often over before the thread waits. long: once, all the
+ * time. split: 3 ms in wait_30 and 7 ms in wait_70 in turns. disk: a page of the file argv[3] that is not in memory, then
+ * 200 us of computing: the clock of a thread that does nothing but switch has an error of microseconds for each switch. idle:
+ * SCHED_IDLE on the CPU of `busy`.
  *
  * With a fourth argument, it prints "ready PID", starts the threads after as many seconds, so that a profiler can attach to the
  * process before, and goes on after they have ended until its standard input is closed. */
@@ -76,8 +77,8 @@ static void sleep_10_ms(void) {
     sleep_ns(10000000);
 }
 
-static void sleep_1_us(void) {
-    sleep_ns(1000);
+static void sleep_50_us(void) {
+    sleep_ns(50000);
 }
 
 static void sleep_to_the_end(void) {
@@ -203,7 +204,7 @@ int main(int argc, char **argv) {
         {"pipe", read_byte, 0},
         {"poll", poll_nothing, 0},
         {"sleep", sleep_10_ms, 0},
-        {"micro", sleep_1_us, 0},
+        {"micro", sleep_50_us, 0},
         {"long", sleep_to_the_end, 0},
         {"split", split, 0},
         {"disk", read_page, 0},

@@ -182,7 +182,7 @@ fn waits_without_a_stack_are_timed() {
     let Run { profile, measured, stolen } =
         run("limit", |builder| builder.off_cpu(Duration::ZERO, false).max_overhead_percent(1.0));
     let without_stack = sum_ns(&profile, |sample| profile.stack(sample.stack).end == StackEnd::Empty);
-    assert!(without_stack > 0.0);
+    assert!(without_stack > 0.0, "{:?}", profile.ledger());
     let of_long_waits = |sample: &Sample| thread(&profile, sample) == "split";
     let (all, with_stack) = (
         sum_ns(&profile, of_long_waits),
