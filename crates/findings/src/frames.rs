@@ -4,7 +4,7 @@ use profiler_profile::{Frame, FrameId, FrameKind, Profile, Stack, Symbolization}
 
 use crate::{
     pattern::matches_any,
-    rules::{FRAMEWORKS, ROOTS, RUNTIME_MODULES},
+    rules::{FRAMEWORKS, RUNTIME_FUNCTIONS, RUNTIME_MODULES},
 };
 
 /// The name of a function without the assembly of managed methods.
@@ -45,7 +45,8 @@ fn is_application(profile: &Profile, frame: &Frame) -> bool {
             assembly_and_method(name).0.is_none_or(|assembly| !matches_any(FRAMEWORKS, assembly))
         }
         FrameKind::Native | FrameKind::Inlined => {
-            !matches_any(RUNTIME_MODULES, profile.module_name(frame.module)) && !matches_any(ROOTS, name)
+            !matches_any(RUNTIME_MODULES, profile.module_name(frame.module))
+                && !matches_any(RUNTIME_FUNCTIONS, name)
         }
         _ => false,
     }

@@ -395,5 +395,6 @@ pub(crate) const RUNTIME_MODULES: &[&str] = &[
     "[vdso]",
 ];
 
-/// Functions that start programs and threads.
-pub(crate) const ROOTS: &[&str] = &["_start", "__libc_start*", "start_thread", "start", "clone*", "__clone*"];
+/// Functions that are not of the application, in whatever module they are: those that start programs and threads, and names that
+/// C reserves for the implementation (ISO C11, 7.1.3), which a statically linked program contains: `__libc_pread64`.
+pub(crate) const RUNTIME_FUNCTIONS: &[&str] = &["_start", "start_thread", "start", "clone*", "__*"];

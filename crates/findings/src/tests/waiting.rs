@@ -38,6 +38,14 @@ fn the_stack_of_a_waker_says_nothing_about_the_wait() {
 }
 
 #[test]
+fn functions_of_a_linked_c_library_are_not_of_the_application() {
+    let mut threads = Threads::wall();
+    threads.add(4, ThreadState::Disk, "_start;main;load_page;__libc_pread64");
+    let [finding] = &threads.findings()[..] else { panic!("one finding") };
+    assert!(finding.evidence.ends_with("most below load_page"), "{finding}");
+}
+
+#[test]
 fn a_convoy_has_a_queue_of_three_threads_and_a_share() {
     for (threads, seconds, working, expected) in [
         // Threads, seconds of each in the lock, other threads.
