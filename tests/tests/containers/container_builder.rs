@@ -1,9 +1,16 @@
 //! Builds the OCI runtime configuration of a test container.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
 
 use profiler_tests::{Outcome, run_command, workload_path};
-use rustix::thread::{CapabilitySet, capability_is_in_bounding_set};
+use rustix::{
+    fs::{major, minor},
+    thread::{CapabilitySet, capability_is_in_bounding_set},
+};
 use serde_json::{Value, json};
 
 use crate::{bundle::Bundle, container::Container};
@@ -54,6 +61,15 @@ pub(crate) struct ContainerBuilder {
     cpu_quota_us: Option<u32>,
     /// The memory that its cgroup may use.
     memory_limit_bytes: Option<u64>,
+    /// The disk, and the reads from it that its cgroup may do in a second.
+    read_limit: Option<(BlockDevice, u32)>,
+}
+
+/// A disk with all of its partitions.
+#[derive(Clone, Copy, Debug)]
+struct BlockDevice {
+    major: u32,
+    minor: u32,
 }
 
 impl ContainerBuilder {
@@ -77,6 +93,7 @@ impl ContainerBuilder {
             cgroup: "c".to_owned(),
             cpu_quota_us: None,
             memory_limit_bytes: None,
+            read_limit: None,
         }
     }
 
@@ -165,6 +182,12 @@ impl ContainerBuilder {
         self
     }
 
+    /// Limits the reads from the disk on which its root folder is.
+    pub(crate) fn reads_per_second(mut self, reads: u32) -> Self {
+        self.read_limit = Some((BlockDevice::of_temporary_files(), reads));
+        self
+    }
+
     /// Starts the container and waits until it is ready.
     pub(crate) fn start(&self) -> Container {
         Container::start(self.bundle())
@@ -236,7 +259,24 @@ impl ContainerBuilder {
         if let Some(bytes) = self.memory_limit_bytes {
             resources["memory"] = json!({"limit": bytes});
         }
+        if let Some((BlockDevice { major, minor }, rate)) = self.read_limit {
+            let limits = json!([{"major": major, "minor": minor, "rate": rate}]);
+            resources["blockIO"] = json!({"throttleReadIOPSDevice": limits});
+        }
         resources
+    }
+}
+
+impl BlockDevice {
+    /// A limit of a cgroup is for whole disks: that of a partition is in the directory above (`/sys/dev/block`, sysfs(5)).
+    fn of_temporary_files() -> Self {
+        let device = fs::metadata(std::env::temp_dir()).unwrap().dev();
+        let directory = PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)));
+        let is_partition = directory.join("partition").exists();
+        let directory = if is_partition { directory.join("..") } else { directory };
+        let numbers = fs::read_to_string(directory.join("dev")).expect("temporary files are on a disk");
+        let (major, minor) = numbers.trim().split_once(':').unwrap();
+        Self { major: major.parse().unwrap(), minor: minor.parse().unwrap() }
     }
 }
 

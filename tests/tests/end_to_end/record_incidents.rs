@@ -2,7 +2,10 @@
 
 use std::{fs::File, path::Path, process::Command, time::Duration};
 
-use profiler::{Profile, profile::FindingKind};
+use profiler::{
+    Profile,
+    profile::{FindingKind, Sample, ThreadState},
+};
 use profiler_tests::{Workload, aspnet, lock_privileged, profiler, run_command, wait_until, workload_path};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -27,6 +30,12 @@ fn read(directory: &Path) -> Profile {
 fn finding(profile: &Profile, kind: FindingKind) -> String {
     let found = profile.findings().iter().find(|finding| finding.kind == kind);
     found.unwrap_or_else(|| panic!("{kind:?} is not among {:?}", profile.findings())).to_string()
+}
+
+/// Whether a frame of the sample's stack has a name with this text.
+fn has_function(profile: &Profile, sample: &Sample, text: &str) -> bool {
+    let frames = &profile.stack(sample.stack).frames;
+    frames.iter().any(|frame| profile.string(profile.frame(*frame).name).contains(text))
 }
 
 /// A server that answers, until its requests block the threads that their responses need.
@@ -58,10 +67,8 @@ fn a_server_whose_pool_starves_has_the_time_before_and_the_call_that_blocks() {
     assert!(text.contains("Workload.Routes.Wait"), "{text}");
     let incident = profile.header().incident.as_ref().unwrap();
     let has = |name: &str, is_shown: &dyn Fn(u64) -> bool| {
-        profile.samples().iter().filter(|sample| is_shown(sample.time_ns)).any(|sample| {
-            let frames = &profile.stack(sample.stack).frames;
-            frames.iter().any(|frame| profile.string(profile.frame(*frame).name).contains(name))
-        })
+        let mut shown = profile.samples().iter().filter(|sample| is_shown(sample.time_ns));
+        shown.any(|sample| has_function(&profile, sample, name))
     };
     assert!(has("Routes.Json", &|time_ns| time_ns < incident.since_ns), "{incident:?}");
     assert!(has("Routes.Wait", &|time_ns| time_ns > incident.since_ns), "{incident:?}");
@@ -80,6 +87,34 @@ fn storms_of_collections_and_exceptions_have_their_findings() {
         let profile = record(workload.pid(), &sampling);
         finding(&profile, kind);
     }
+}
+
+/// Four threads that take two locks in one order, until half of them take them in the other.
+#[test]
+fn a_deadlock_has_the_time_before_and_the_function_that_waits() {
+    let Some(_lock) = lock_privileged() else { return };
+    let mut workload = Workload::start("deadlock");
+    let directory = tempfile::tempdir().unwrap();
+    let (pid, folder) = (workload.pid(), directory.path());
+    let profile = std::thread::scope(|scope| {
+        let trigger = ["--wall", "--after", "6s", "--trigger", "cpu < 5% for 2s"];
+        let recorder = scope.spawn(move || run_recorder(pid, folder, &trigger));
+        let end = workload.cpu_time_of_threads() + Duration::from_secs(2);
+        wait_until("CPU time", || (workload.cpu_time_of_threads() >= end).then_some(()));
+        workload.write_line("");
+        recorder.join().unwrap();
+        read(folder)
+    });
+    let text = finding(&profile, FindingKind::LockConvoy);
+    assert!(text.contains("of 4 threads at a time wait for the lock in transfer ("), "{text}");
+    let since_ns = profile.header().incident.as_ref().unwrap().since_ns;
+    let on_cpu = |is_shown: &dyn Fn(u64) -> bool| {
+        let is_transfer = |sample: &&Sample| has_function(&profile, sample, "transfer");
+        let samples = profile.samples().iter().filter(is_transfer).filter(|sample| is_shown(sample.time_ns));
+        samples.filter(|sample| sample.state == Some(ThreadState::OnCpu)).count()
+    };
+    assert!(on_cpu(&|time_ns| time_ns < since_ns) > 50, "it worked before");
+    assert_eq!(on_cpu(&|time_ns| time_ns > since_ns + 1_000_000_000), 0, "nothing runs");
 }
 
 #[test]
