@@ -13,7 +13,7 @@ use super::audit_data::{self, Kind, ListedPackage};
 use crate::{project, shell, static_binary};
 
 /// The largest binary that a release may have.
-const MAX_BINARY_BYTES: u64 = 12_000_000;
+const MAX_BINARY_BYTES: u64 = 14_000_000;
 
 /// A static executable.
 pub(super) struct Binary {
