@@ -2,6 +2,7 @@
 
 #![cfg(feature = "commands")]
 
+mod agent;
 mod bias;
 mod churn;
 pub(crate) mod dotnet;
@@ -87,6 +88,8 @@ enum Group {
     Waiting,
     /// The CPU time and the memory of a recorder.
     Record,
+    /// The CPU time and the memory of the node agent.
+    Agent,
     /// Runtime events of a server under load, and the pauses when their sessions start and end.
     Events,
 }
@@ -196,6 +199,7 @@ impl Group {
             Self::Sandbox => sandbox::measure(setting),
             Self::Waiting => waiting::measure(setting),
             Self::Record => record::measure(setting),
+            Self::Agent => agent::measure(setting),
             Self::Events => events::measure(setting),
         }
     }
@@ -213,6 +217,7 @@ impl Group {
             Self::Sandbox => "sandbox",
             Self::Waiting => "waiting",
             Self::Record => "record",
+            Self::Agent => "agent",
             Self::Events => "events",
         }
     }

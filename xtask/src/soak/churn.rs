@@ -24,7 +24,7 @@ const CODE_MAPPINGS: u64 = 600;
 const SECONDS: &str = "90000";
 
 /// The running workloads. Dropping it stops them.
-pub(super) struct Churn {
+pub(crate) struct Churn {
     processes: Target,
     libraries: Target,
     code: Target,
@@ -35,14 +35,14 @@ pub(super) struct Churn {
 }
 
 /// The number of processes, libraries and mappings since the start.
-pub(super) struct Done {
+pub(crate) struct Done {
     pub(super) processes: u64,
     pub(super) libraries: u64,
     pub(super) mappings: u64,
 }
 
 impl Churn {
-    pub(super) fn start() -> Result<Self> {
+    pub(crate) fn start() -> Result<Self> {
         let folder = project::root().join("target/soak");
         remove(&folder)?;
         fs::create_dir_all(&folder)?;
@@ -66,7 +66,7 @@ impl Churn {
     }
 
     /// Ends the workloads.
-    pub(super) fn end(&mut self) -> Result<Done> {
+    pub(crate) fn end(&mut self) -> Result<Done> {
         let done = Done {
             processes: turns(&mut self.processes)?,
             libraries: turns(&mut self.libraries)?,

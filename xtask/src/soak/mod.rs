@@ -13,7 +13,8 @@ use std::fmt::Write as _;
 use anyhow::{Result, ensure};
 use clap::Args;
 
-use self::{agent::Agent, churn::Churn, minute::Minute};
+pub(crate) use self::churn::Churn;
+use self::{agent::Agent, minute::Minute};
 use crate::{document, setup, workloads};
 
 /// The document with the table.
