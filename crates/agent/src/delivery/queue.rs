@@ -141,6 +141,11 @@ impl Queue {
         change(&mut self.lock().ledger);
     }
 
+    /// Counts the profiles of a partially successful response.
+    pub(super) fn count_rejected_profiles(&self, profiles: u64) {
+        self.count(|ledger| ledger.rejected_profiles = ledger.rejected_profiles.saturating_add(profiles));
+    }
+
     /// Remembers and logs why an attempt failed.
     pub(super) fn report_failure(&self, reason: String) {
         let mut state = self.lock();
@@ -338,6 +343,15 @@ mod tests {
         let ledger = queue.ledger();
         assert_eq!((ledger.sampled, ledger.dropped.too_large, ledger.queued), (8, 6, 2));
         assert!(ledger.is_exact(), "{ledger:?}");
+    }
+
+    #[test]
+    fn the_count_of_rejected_profiles_does_not_overflow() {
+        let queue = Queue::new(100);
+        for _ in 0..3 {
+            queue.count_rejected_profiles(u64::MAX / 2);
+        }
+        assert_eq!(queue.ledger().rejected_profiles, u64::MAX);
     }
 
     #[test]

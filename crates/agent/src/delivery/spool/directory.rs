@@ -27,6 +27,9 @@ const OTHERS_MODE: u32 = 0o077;
 /// The digits of a sequence number in a name, so that names sort as numbers.
 const SEQUENCE_DIGITS: usize = 20;
 
+/// Files with larger numbers are not of a spool, which counts up from the largest number in it.
+const MAX_FOUND_SEQUENCE: u64 = u64::MAX / 2;
+
 /// What a file is for, by its extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
@@ -175,7 +178,7 @@ fn name(sequence: u64, kind: Kind) -> String {
     format!("{sequence:0SEQUENCE_DIGITS$}.{extension}")
 }
 
-/// The inverse of [`name`].
+/// The inverse of [`name`], up to [`MAX_FOUND_SEQUENCE`].
 fn parse_name(name: &str) -> Option<(u64, Kind)> {
     let (digits, extension) = name.split_once('.')?;
     let is_number = digits.len() == SEQUENCE_DIGITS && digits.bytes().all(|digit| digit.is_ascii_digit());
@@ -185,5 +188,6 @@ fn parse_name(name: &str) -> Option<(u64, Kind)> {
         "sending" => Kind::Sending,
         _ => return None,
     };
-    Some((digits.parse().ok().filter(|_| is_number)?, kind))
+    let sequence = digits.parse().ok().filter(|sequence| is_number && *sequence <= MAX_FOUND_SEQUENCE)?;
+    Some((sequence, kind))
 }

@@ -18,6 +18,9 @@ pub(super) const HEADER_BYTES: usize = 44;
 const MAGIC: [u8; 8] = *b"profspol";
 const VERSION: u32 = 1;
 
+/// The most samples of a message. The sum of all files of a spool stays far below 64 bits.
+const MAX_SAMPLES: u64 = 1 << 44;
+
 /// The offset of the header's checksum.
 const CHECKSUM_OFFSET: usize = 40;
 
@@ -65,6 +68,9 @@ impl Header {
         }
         if number(8) != VERSION {
             return Err("it has another version");
+        }
+        if long_number(24) > MAX_SAMPLES {
+            return Err("it has more samples than a window can have");
         }
         Ok(Self {
             body_checksum: number(12),

@@ -225,3 +225,34 @@ fn a_pushed_message_has_the_same_samples_in_memory_and_in_the_spool() {
     assert_eq!((ledger.queued, ledger.queue_bytes, ledger.spooled, ledger.spool_bytes), (0, 0, 9, 8192));
     assert!(ledger.is_exact(), "{ledger:?}");
 }
+
+#[test]
+fn a_file_with_more_samples_than_a_window_can_have_is_damaged() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut spool, _) = open(directory.path());
+    for samples in [u64::MAX, 1, u64::MAX / 2] {
+        spool.append(&pending(samples / 2, b"body")).unwrap();
+    }
+    drop(spool);
+    let (mut spool, queue) = open(directory.path());
+    let ledger = queue.ledger();
+    assert_eq!((ledger.recovered, ledger.spooled, ledger.damaged_spool_files), (0, 0, 2), "{ledger:?}");
+    assert_eq!(spool.begin_sending().unwrap(), pending(0, b"body"));
+}
+
+#[test]
+fn a_file_with_the_last_number_is_no_message() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut spool, _) = open(directory.path());
+    spool.append(&pending(1, b"old")).unwrap();
+    drop(spool);
+    let last = directory.path().join(format!("{}.message", u64::MAX));
+    fs::rename(only_file(&directory), &last).unwrap();
+    let (mut spool, queue) = open(directory.path());
+    assert_eq!(queue.ledger().recovered, 0);
+    for samples in [2, 3] {
+        spool.append(&pending(samples, b"new")).unwrap();
+    }
+    assert_eq!(spool.begin_sending().unwrap(), pending(2, b"new"));
+    assert!(last.exists());
+}

@@ -25,7 +25,7 @@ impl<T: Transport, C: Fn() -> Duration> Worker<T, C> {
                 self.backoff.reset();
             }
             Outcome::PartlyRejected { profiles, reason } => {
-                self.queue.count(|ledger| ledger.rejected_profiles += profiles);
+                self.queue.count_rejected_profiles(profiles);
                 self.refuse(Settlement::Ambiguous, reason);
             }
             Outcome::Rejected(reason) => self.refuse(Settlement::Rejected, reason),
