@@ -6,6 +6,9 @@
 pub mod delivery;
 pub mod environment;
 mod filter;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzz;
 mod message;
 pub mod metrics;
 pub mod naming;

@@ -3,6 +3,7 @@
 //! A parser must return for any input. Where more must hold, it is asserted.
 
 mod capture_directory;
+mod node_agent;
 mod simulated_runtime;
 
 use std::{
@@ -31,7 +32,11 @@ use profiler_triggers::{Condition, Evaluator, Truth, Values};
 use profiler_unwind_tables::{TableSource, UnwindTable, compile_section, compile_unwind_info};
 use tempfile::TempDir;
 
-pub use self::{capture_directory::replay, simulated_runtime::diagnostics};
+pub use self::{
+    capture_directory::replay,
+    node_agent::{otel_environment, pod_list, resource_filter, response, spool},
+    simulated_runtime::diagnostics,
+};
 
 /// A file that is mapped from its beginning at address 0.
 const MAPPING: FileMapping = FileMapping { start: RuntimeAddress(0), offset: FileOffset(0) };

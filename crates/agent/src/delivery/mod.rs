@@ -29,6 +29,11 @@ use self::{
     spool::Spool,
     worker::{Limits, Worker},
 };
+#[cfg(fuzzing)]
+pub use self::{
+    client::check_response,
+    spool::{check_spool, message_file},
+};
 pub use self::{
     error::DeliveryError,
     ledger::{DeliveryLedger, DroppedSamples, Health},

@@ -16,6 +16,8 @@ use std::{collections::BTreeMap, fs, io, sync::Arc};
 
 use profiler_profile::{ProcessId, Profile};
 
+#[cfg(fuzzing)]
+pub use self::kubelet::check_pod_list;
 use self::{
     containers::{Container, Containers},
     kubelet::{Owner, Pod, Pods},

@@ -8,6 +8,8 @@ mod headers;
 mod messages;
 mod resolver;
 mod response;
+#[cfg(fuzzing)]
+mod simulated_response;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -32,6 +34,8 @@ use hyper::{
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
 
+#[cfg(fuzzing)]
+pub use self::simulated_response::check_response;
 use self::{
     connection::{Connection, RequestBody},
     counted_stream::{CountedStream, Stream},

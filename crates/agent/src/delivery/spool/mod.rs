@@ -14,6 +14,8 @@ mod file;
 #[cfg(test)]
 mod tests;
 
+#[cfg(fuzzing)]
+use std::path::Path;
 use std::{collections::VecDeque, io};
 
 use bytes::Bytes;
@@ -194,4 +196,52 @@ impl ReadError {
 
 fn in_blocks(bytes: u64) -> u64 {
     bytes.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES)
+}
+
+/// A file of the spool with valid checksums: the start of its window and its samples are the first 16 bytes, its body is the
+/// rest.
+#[cfg(fuzzing)]
+pub fn message_file(bytes: &[u8]) -> Vec<u8> {
+    let (numbers, body) = bytes.split_at(bytes.len().min(16));
+    let number = |offset: usize| {
+        let bytes = numbers.get(offset..offset + 8).and_then(|bytes| bytes.try_into().ok());
+        u64::from_le_bytes(bytes.unwrap_or_default())
+    };
+    let (started_unix_ns, samples) = (number(0), number(8));
+    let message = Pending { started_unix_ns, samples, body: Bytes::copy_from_slice(body) };
+    [&Header::of(&message).encode(), body].concat()
+}
+
+/// Opens a spool, adds messages, and sends all messages. Checks the account at each step, and that the added messages are sent.
+#[cfg(fuzzing)]
+pub fn check_spool(directory: &Path) -> io::Result<()> {
+    const MAX_BYTES: u64 = 64 << 10;
+    let queue = Queue::new(MAX_BYTES);
+    let options = SpoolOptions { directory: directory.to_owned(), max_bytes: MAX_BYTES };
+    let mut spool = Spool::open(&options, &queue).map_err(io::Error::other)?;
+    assert!(spool.total_bytes <= MAX_BYTES && queue.ledger().is_exact());
+    let added =
+        [1, 2].map(|samples| Pending { started_unix_ns: 1, samples, body: Bytes::from_static(b"added") });
+    for message in &added {
+        while let Some(file) = spool.remove_oldest_for(message) {
+            queue.settle_spooled(file.samples, file.file_bytes, Settlement::Outage);
+        }
+        spool.append(message)?;
+    }
+    let mut sent = Vec::new();
+    while spool.oldest().is_some() {
+        match spool.begin_sending() {
+            Ok(message) => sent.push(message),
+            Err(ReadError::Failed(error)) => return Err(error),
+            Err(ReadError::Damaged(_)) => {}
+        }
+        if let Some(file) = spool.remove_oldest()
+            && spool.files.len() >= added.len()
+        {
+            queue.settle_spooled(file.samples, file.file_bytes, Settlement::Delivered);
+        }
+        assert!(queue.ledger().is_exact());
+    }
+    assert!(queue.ledger().spooled == 0 && sent.ends_with(&added));
+    Ok(())
 }

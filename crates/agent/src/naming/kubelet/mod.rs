@@ -18,6 +18,8 @@ use std::{
 };
 
 use self::client::Client;
+#[cfg(fuzzing)]
+pub use self::pods::check_pod_list;
 pub(super) use self::pods::{Owner, Pod, Pods};
 
 /// The time between two requests. A pod that is started has its labels within one window.

@@ -119,6 +119,19 @@ fn deployment<'a>(replica_set: &'a str, template_hash: Option<&str>) -> Option<&
     name.strip_suffix('-').filter(|name| !name.is_empty())
 }
 
+/// Parses a list of pods. Checks the values that become attributes.
+#[cfg(fuzzing)]
+pub fn check_pod_list(json: &[u8]) {
+    let Ok(pods) = Pods::parse(json) else { return };
+    for (uid, Pod { service, owner }) in pods.by_uid {
+        assert!(!uid.is_empty());
+        for value in service.into_iter().chain(owner.map(|owner| owner.name)) {
+            assert_eq!(text::value(&value).as_ref(), Some(&value));
+            assert!(value.len() <= text::MAX_VALUE_BYTES);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
